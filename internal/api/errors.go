@@ -1,0 +1,154 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// kinds is the one table between sentinels, stable codes and statuses. Both ends use it, so
+// that errors.Is answers the same on either side of the network. The first row of a status is
+// what a client takes an answer without a known code for.
+var kinds = []struct {
+	kind   error
+	code   string
+	status int
+}{
+	{workflow.ErrInvalid, "invalid", http.StatusUnprocessableEntity},
+	{workflow.ErrUnsupported, "not_in_this_version", http.StatusUnprocessableEntity},
+	{workflow.ErrKeyReused, "idempotency_key_reused", http.StatusUnprocessableEntity},
+	{workflow.ErrTooLarge, "too_large", http.StatusRequestEntityTooLarge},
+	{workflow.ErrNotFound, "not_found", http.StatusNotFound},
+	{workflow.ErrConflict, "conflict", http.StatusConflict},
+	{workflow.ErrExists, "already_exists", http.StatusConflict},
+	{workflow.ErrInUse, "in_use", http.StatusConflict},
+	{workflow.ErrAlreadyStarted, "already_started", http.StatusConflict},
+	{workflow.ErrNotStarted, "not_started", http.StatusConflict},
+	{workflow.ErrOver, "run_over", http.StatusGone},
+	{workflow.ErrUnauthenticated, "unauthenticated", http.StatusUnauthorized},
+	{workflow.ErrRevoked, "token_revoked", http.StatusUnauthorized},
+	{workflow.ErrForbidden, "forbidden", http.StatusForbidden},
+	{workflow.ErrLogGap, "log_gap", http.StatusRequestedRangeNotSatisfiable},
+	{workflow.ErrTooMany, "too_many_requests", http.StatusTooManyRequests},
+	{workflow.ErrBusy, "busy", http.StatusServiceUnavailable},
+	{workflow.ErrNotReported, "task_not_reported", http.StatusServiceUnavailable},
+}
+
+// CodeInternal is the code of an error that the caller can do nothing about.
+const CodeInternal = "internal"
+
+// Problem is an error answer, RFC 9457, with a stable code of ours. Its media type is
+// application/problem+json.
+type Problem struct {
+	Type   string       `json:"type,omitempty" doc:"Always about:blank"`
+	Title  string       `json:"title" doc:"The text of the HTTP status"`
+	Status int          `json:"status" doc:"The HTTP status"`
+	Code   string       `json:"code" doc:"Stable, machine-readable kind of the error"`
+	Detail string       `json:"detail,omitempty" doc:"What is wrong and what to do about it"`
+	Errors []FieldError `json:"errors,omitempty" doc:"Each field that is wrong"`
+	Next   *int64       `json:"next,omitempty" doc:"With log_gap: the first line that is missing"`
+}
+
+// FieldError is one mistake in a request.
+type FieldError struct {
+	Field   string `json:"field" doc:"Dotted path of the field"`
+	Message string `json:"message" doc:"What is wrong with it"`
+}
+
+// ProblemFor turns an error of the rules into its answer. An error that is no refusal becomes
+// an internal one that says nothing of its cause: log it before.
+func ProblemFor(err error) Problem {
+	for _, row := range kinds {
+		if !errors.Is(err, row.kind) {
+			continue
+		}
+		p := Problem{Title: http.StatusText(row.status), Status: row.status, Code: row.code, Detail: row.kind.Error()}
+		if e, ok := errors.AsType[*workflow.Error](err); ok {
+			p.Detail = e.Message
+			if e.Field != "" {
+				p.Errors = []FieldError{{Field: e.Field, Message: e.Message}}
+			}
+		}
+		if gap, ok := errors.AsType[*LogGapError](err); ok {
+			p.Detail = gap.Error()
+			p.Next = &gap.Next
+		}
+		return p
+	}
+	return Problem{
+		Title: http.StatusText(http.StatusInternalServerError), Status: http.StatusInternalServerError,
+		Code: CodeInternal, Detail: "the control plane failed; its log has the cause",
+	}
+}
+
+// RetryAfter returns how long an error asks its caller to wait; 0 means it does not say.
+func RetryAfter(err error) time.Duration {
+	if e, ok := errors.AsType[*workflow.Error](err); ok {
+		return e.RetryAfter
+	}
+	return 0
+}
+
+// Err turns an answer back into the error that the rules gave. An unknown code is taken by its
+// status; what is left is permanent (4xx) or transient (anything else) and has no sentinel
+// but ErrBusy for the latter.
+func (p Problem) Err(retryAfter time.Duration) error {
+	var field string
+	if len(p.Errors) > 0 {
+		field = p.Errors[0].Field
+	}
+	if p.Next != nil {
+		return &LogGapError{Next: *p.Next}
+	}
+	wrap := func(kind error) error {
+		return &workflow.Error{Kind: kind, Field: field, Message: p.sentence(), RetryAfter: retryAfter}
+	}
+	for _, row := range kinds {
+		if row.code == p.Code {
+			return wrap(row.kind)
+		}
+	}
+	// No code of ours: a gateway answered. A 403 or 401 of a gateway is transient and must never
+	// be taken for our refusal, which would end a run; so is whatever is not plainly about the
+	// request.
+	switch p.Status {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusUnprocessableEntity:
+		return wrap(workflow.ErrInvalid)
+	case http.StatusRequestEntityTooLarge:
+		return wrap(workflow.ErrTooLarge)
+	case http.StatusTooManyRequests:
+		return wrap(workflow.ErrTooMany)
+	default:
+		return wrap(workflow.ErrBusy)
+	}
+}
+
+func (p Problem) sentence() string {
+	s := p.Detail
+	if s == "" {
+		s = fmt.Sprintf("the control plane answered %d %s", p.Status, p.Title)
+	}
+	for i, e := range p.Errors {
+		if i == 0 && (e.Message == p.Detail) {
+			continue
+		}
+		s += "; " + e.Field + ": " + e.Message
+	}
+	return s
+}
+
+// LogGapError says that lines are missing before those that were sent. It is a
+// workflow.ErrLogGap.
+type LogGapError struct {
+	Next int64 // the first line that is missing
+}
+
+func (e *LogGapError) Error() string {
+	return fmt.Sprintf("send the log from line %d", e.Next)
+}
+
+// Unwrap makes errors.Is find workflow.ErrLogGap.
+func (e *LogGapError) Unwrap() error { return workflow.ErrLogGap }

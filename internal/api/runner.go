@@ -1,0 +1,138 @@
+package api
+
+import (
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Headers in which every call of a runner names its run.
+const (
+	HeaderAttempt = "Dayfly-Attempt"
+	HeaderTask    = "Dayfly-Task"
+	HeaderBoot    = "Dayfly-Boot"
+)
+
+// Run names a start: which attempt of which workflow, by which boot of which task.
+type Run struct {
+	Workflow string
+	Attempt  int
+	Task     string // the launcher's reference, never reused
+	Boot     string // 32 hexadecimal digits, made in memory when the runner begins
+}
+
+// Control is what every answer to a runner carries. Seconds count from when the request was
+// sent.
+type Control struct {
+	Cancel           bool    `json:"cancel"`
+	RemainingSeconds float64 `json:"remaining_seconds" doc:"Until the deadline"`
+	HeartbeatSeconds float64 `json:"heartbeat_seconds" doc:"Until the next heartbeat"`
+	HoldSeconds      float64 `json:"hold_seconds,omitempty" doc:"How long the next heartbeat may be held before it is answered"`
+}
+
+// Heartbeat says that a runner lives.
+type Heartbeat struct {
+	Step string `json:"step,omitempty" maxLength:"64" doc:"The step it is in"`
+}
+
+// Spec is what a run does. It holds references to secrets, never values.
+type Spec struct {
+	Workflow          string             `json:"workflow"`
+	Attempt           int                `json:"attempt"`
+	Organization      string             `json:"organization"`
+	WorkspaceID       string             `json:"workspace_id"`
+	Workspace         string             `json:"workspace"`
+	Type              workflow.Type      `json:"type"`
+	Operation         workflow.Operation `json:"operation,omitempty"`
+	Engine            string             `json:"engine"`
+	EngineVersion     string             `json:"engine_version,omitempty"`
+	Commands          map[string]string  `json:"commands,omitempty"`
+	Source            Source             `json:"source"`
+	State             State              `json:"state"`
+	Variables         map[string]any     `json:"variables,omitempty"`
+	Environment       map[string]string  `json:"environment,omitempty"`
+	Secrets           []Secret           `json:"secrets,omitempty"`
+	Size              string             `json:"size"`
+	MaxRuntimeSeconds float64            `json:"max_runtime_seconds"`
+}
+
+// Step is a named piece of a run.
+type Step struct {
+	Seq       int                 `json:"seq" minimum:"1" doc:"Its place in the run"`
+	Name      string              `json:"name" minLength:"1" maxLength:"64"`
+	Status    workflow.StepStatus `json:"status" enum:"running,succeeded,failed,skipped"`
+	StartedAt time.Time           `json:"started_at"`
+	Seconds   float64             `json:"seconds,omitempty" doc:"How long it took"`
+	ExitCode  *int                `json:"exit_code,omitempty"`
+	Text      string              `json:"text,omitempty" maxLength:"1000" doc:"What it found, or why it failed"`
+}
+
+// Steps reports steps; a later report of the same sequence number replaces the earlier.
+type Steps struct {
+	Steps []Step `json:"steps" minItems:"1" maxItems:"50"`
+}
+
+// LogLine is one line of a log. Text has no line end. A line longer than the bound is sent in
+// pieces, all but the last with More set.
+type LogLine struct {
+	At   time.Time `json:"at"`
+	Step string    `json:"step,omitempty" maxLength:"64"`
+	Text string    `json:"text"`
+	More bool      `json:"more,omitempty"`
+}
+
+// Logs sends lines; First is the number of the first of them, counted from 0 over the run.
+type Logs struct {
+	First int64     `json:"first" minimum:"0"`
+	Lines []LogLine `json:"lines" minItems:"1" maxItems:"5000"`
+}
+
+// LogsTaken says how far the log is now.
+type LogsTaken struct {
+	Control
+	Next int64 `json:"next" doc:"Number of the next line that is wanted"`
+}
+
+// Changes counts what a plan would do, or what drifted.
+type Changes struct {
+	Add     int `json:"add"`
+	Change  int `json:"change"`
+	Destroy int `json:"destroy"`
+	Drift   int `json:"drift,omitempty"`
+	// Resources are the addresses and actions, at most 200 of them; no values.
+	Resources []ResourceChange `json:"resources,omitempty" maxItems:"200"`
+}
+
+// ResourceChange is one line of a plan, without any value.
+type ResourceChange struct {
+	Address string `json:"address" maxLength:"1000"`
+	Action  string `json:"action" maxLength:"32" doc:"create, update, delete, replace, read, drift"`
+}
+
+// Output is one output of the engine; a sensitive one has no value.
+type Output struct {
+	Name      string `json:"name" maxLength:"255"`
+	Sensitive bool   `json:"sensitive,omitempty"`
+	Value     any    `json:"value,omitempty"`
+}
+
+// Lock is a state lock that was found held.
+type Lock struct {
+	ID        string `json:"id" maxLength:"255"`
+	Who       string `json:"who,omitempty" maxLength:"255"`
+	Operation string `json:"operation,omitempty" maxLength:"255"`
+	Created   string `json:"created,omitempty" maxLength:"64"`
+	Path      string `json:"path,omitempty" maxLength:"1000"`
+}
+
+// Result is how a run ended. It is sent once, after the engine's process group is dead.
+type Result struct {
+	Outcome   workflow.State  `json:"outcome" enum:"succeeded,failed,cancelled"`
+	Reason    workflow.Reason `json:"reason,omitempty"`
+	Detail    string          `json:"detail,omitempty" maxLength:"2000" doc:"The reason in a sentence"`
+	Changes   *Changes        `json:"changes,omitempty"`
+	Outputs   []Output        `json:"outputs,omitempty" maxItems:"500"`
+	Lock      *Lock           `json:"lock,omitempty" doc:"A state lock that is still held"`
+	LogEnd    int64           `json:"log_end" minimum:"0" doc:"Number of lines of the whole log"`
+	Truncated bool            `json:"truncated,omitempty" doc:"Outputs or resources were left out to stay within bounds"`
+}

@@ -1,0 +1,72 @@
+package api
+
+// Engines that this version runs.
+const (
+	EngineTerraform = "terraform"
+	EngineTofu      = "tofu"
+	EngineCommand   = "command"
+)
+
+// Kinds of place for the engine's state.
+const (
+	StateSource    = "source"    // the backend that the code declares
+	StateDirectory = "directory" // the workspace's own directory under the runner's data directory
+	StateS3        = "s3"        // a bucket, with a lock file
+)
+
+// Workspace is one root of infrastructure code with its settings; it is also the workspace
+// file. It never holds a secret value.
+type Workspace struct {
+	Name            string            `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -"`
+	Project         string            `json:"project,omitempty" doc:"Default and only choice in this version: global"`
+	Description     string            `json:"description,omitempty" maxLength:"1000"`
+	Engine          string            `json:"engine" enum:"terraform,tofu,command"`
+	EngineVersion   string            `json:"engine_version,omitempty" maxLength:"100" doc:"A version or constraint, such as 1.11.4 or ~> 1.10; none takes what the runner has"`
+	Commands        map[string]string `json:"commands,omitempty" doc:"With engine command: the shell script of each operation (preview, update, refresh, destroy, insights_scan)"`
+	Source          Source            `json:"source"`
+	State           *State            `json:"state,omitempty" doc:"Where the engine's state is kept; default: the control plane's"`
+	Variables       map[string]any    `json:"variables,omitempty" doc:"Inputs of the code"`
+	Environment     map[string]string `json:"environment,omitempty" doc:"Environment of the engine"`
+	Secrets         []Secret          `json:"secrets,omitempty" maxItems:"50"`
+	Pool            string            `json:"pool,omitempty" doc:"Name of the pool; none takes the organization's"`
+	Size            string            `json:"size,omitempty" enum:"small,medium,large,xlarge" doc:"Default small"`
+	MaxRuntime      string            `json:"max_runtime,omitempty" doc:"Go duration, at most 24h; default 1h"`
+	MaxActive       int               `json:"max_active,omitempty" minimum:"0" maximum:"1000" doc:"Most workflows at once; default 10"`
+	Version         int64             `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
+	DefaultPriority int               `json:"default_priority,omitempty" minimum:"-100" maximum:"100"`
+}
+
+// Source says where the code comes from; exactly one field is set.
+type Source struct {
+	Directory string     `json:"directory,omitempty" doc:"A directory on the runner's machine, below one of its source_roots"`
+	Git       *GitSource `json:"git,omitempty"`
+}
+
+// GitSource is a git repository.
+type GitSource struct {
+	URL        string `json:"url" minLength:"1" maxLength:"2000" doc:"https://, ssh:// or user@host:path; no credentials inside"`
+	Ref        string `json:"ref,omitempty" maxLength:"255" doc:"Branch, tag or commit; default: the remote's HEAD"`
+	Path       string `json:"path,omitempty" maxLength:"1000" doc:"Subdirectory of the root module"`
+	TokenRef   string `json:"token_ref,omitempty" doc:"Reference of the secret that holds an https token"`
+	Username   string `json:"username,omitempty" doc:"User name that goes with the token; default x-access-token"`
+	SSHKeyRef  string `json:"ssh_key_ref,omitempty" doc:"Reference of the secret that holds a private key"`
+	KnownHosts string `json:"known_hosts,omitempty" maxLength:"10000" doc:"Lines of a known_hosts file; required with ssh"`
+}
+
+// State says where the engine keeps its state.
+type State struct {
+	Kind      string `json:"kind" enum:"source,directory,s3"`
+	Bucket    string `json:"bucket,omitempty" doc:"With s3"`
+	Region    string `json:"region,omitempty" doc:"With s3"`
+	Endpoint  string `json:"endpoint,omitempty" doc:"With s3: another address of the service; uses path-style names"`
+	KMSKeyARN string `json:"kms_key_arn,omitempty" doc:"With s3: key that encrypts the state"`
+}
+
+// Secret names a secret value and where the engine finds it. Exactly one of Env and File is
+// set. File is a path below the run's secrets directory, whose place the engine finds in
+// DAYFLY_SECRETS_DIR.
+type Secret struct {
+	Env  string `json:"env,omitempty" maxLength:"128"`
+	File string `json:"file,omitempty" maxLength:"255"`
+	Ref  string `json:"ref" minLength:"1" maxLength:"2048" doc:"file:NAME or env:NAME"`
+}

@@ -1,0 +1,114 @@
+// Package launcher is "run this attempt somewhere": start a task, list tasks, stop one, and say
+// what proves that one has ended. It knows attempts, tasks and reasons and nothing of who asked.
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// ErrNotFound means that the launcher knows no such task: it is gone, or never was. It is proof of
+// an end only where the implementation's documentation says so.
+var ErrNotFound = errors.New("launcher: no such task")
+
+// Refusal is a launch that did not happen. A transient one may succeed later or elsewhere; a
+// permanent one never will as it is.
+type Refusal struct {
+	Reason    workflow.Reason // throttled, quota, capacity, unavailable; launch_failed when permanent
+	Permanent bool
+	Text      string // a sentence that a person can act on
+	// Unknown says that the answer was lost: the task may exist. The same request must be
+	// repeated before anything else is tried.
+	Unknown bool
+}
+
+func (r *Refusal) Error() string { return fmt.Sprintf("launch refused (%s): %s", r.Reason, r.Text) }
+
+// Request says what to run. The same request twice is the same task: a launcher recognises it by
+// (Workflow, Attempt, Placement).
+type Request struct {
+	Workflow     string
+	Attempt      int
+	Placement    string // names the try: where, and with what; part of the idempotency key
+	Organization string
+	Workspace    string // its name
+	Pool         string
+	Ticket       string // sealed; no secret by itself
+	Relay        string // address that the task reports to
+	Size         string // small, medium, large, xlarge
+	StateKind    string // "directory": the workspace's state directory is given to the task
+	ReadsState   bool   // it only reads the state: it needs no right to write there
+	Deadline     time.Duration
+}
+
+// Phase is where a task stands.
+type Phase string
+
+// The phases of a task. Stopped is reported only when the end is proven: nothing of the task is
+// left that could act.
+const (
+	Starting Phase = "starting"
+	Running  Phase = "running"
+	Stopping Phase = "stopping"
+	Stopped  Phase = "stopped"
+)
+
+// Task is one task as the launcher sees it.
+type Task struct {
+	Ref       string // never reused
+	Workflow  string
+	Attempt   int
+	Phase     Phase
+	CreatedAt time.Time
+	ExitCode  *int   // when stopped, where known
+	Text      string // when stopped: why, in a sentence
+}
+
+// Launcher is what every implementation provides. Methods may be called concurrently.
+type Launcher interface {
+	// Launch starts a task. Repeated with the same request while the task lives, or for at least
+	// an hour after its end, it returns that task and starts none. A launch that did not happen
+	// is a *Refusal.
+	Launch(ctx context.Context, r Request) (Task, error)
+	// List returns every task of this launcher that lives, and those that stopped within at
+	// least the last hour.
+	List(ctx context.Context) ([]Task, error)
+	// Describe returns the tasks among refs that are known; those that are not are left out.
+	Describe(ctx context.Context, refs ...string) ([]Task, error)
+	// Stop asks a task to end: a signal, then after its grace a kill. It returns nil when the end has
+	// begun and ErrNotFound when there is no such task; repeat it until Describe says Stopped.
+	Stop(ctx context.Context, ref, why string) error
+}
+
+// Watcher is a Launcher that reports by itself that a task stopped, at least once per task.
+type Watcher interface {
+	// Watch calls stopped for each task whose end is proven, until ctx ends. Calls come one at a
+	// time. A task that stopped before Watch began is reported if it stopped within the last hour.
+	Watch(ctx context.Context, stopped func(context.Context, Task)) error
+}
+
+// Size is what a size name stands for.
+type Size struct {
+	MilliCPU int // thousandths of a processor
+	MemoryMB int // MiB
+	MaxPIDs  int // processes and threads
+}
+
+// SizeOf returns the meaning of a size name; an unknown one is refused.
+func SizeOf(name string) (Size, error) {
+	switch name {
+	case "", "small":
+		return Size{1000, 2048, 1024}, nil
+	case "medium":
+		return Size{2000, 4096, 2048}, nil
+	case "large":
+		return Size{4000, 8192, 4096}, nil
+	case "xlarge":
+		return Size{8000, 16384, 8192}, nil
+	}
+	return Size{}, workflow.Refuse(workflow.ErrInvalid, "size", "size %q is none of small, medium, large, xlarge", name)
+}

@@ -1,0 +1,232 @@
+// Package store keeps versioned records and commits conditional changes to several
+// of them at once. It knows nothing of workflows.
+//
+// # Consistency model
+//
+// Get and Range are consistent: they see every commit that was answered before they
+// were called. A single Range call sees one record at a time consistently but is not
+// a snapshot of the whole range, and two calls are never one snapshot: whoever acts on what
+// it read must name the versions that it saw in the commit that acts. Query reads an
+// index and may be stale by any amount: it may miss a new record and may return one
+// as it was. Commit is atomic over all its operations, which may lie in any partitions.
+//
+// A version is 1 when a record is made and grows by one with each write. A record that
+// was deleted and made again starts at 1 again, so a key that can come back must not be
+// guarded by its version alone.
+//
+// These promises are what DynamoDB (TransactWriteItems, consistent Query, a global
+// secondary index) and SQLite can both keep; storetest holds every implementation to
+// them.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Limits that every implementation enforces in the same way.
+const (
+	MaxOps   = 100       // operations in one commit
+	MaxValue = 350 << 10 // bytes of one record's value; DynamoDB's item limit is 400 KB
+	MaxGet   = 100       // keys in one Get
+)
+
+// ErrConflict means that a condition of the commit did not hold: somebody else moved a
+// record first. It is a normal outcome. Nothing was written.
+var ErrConflict = errors.New("store: version conflict")
+
+// ErrBusy means that nothing was written and nothing is known to be wrong: try again with
+// jitter. It is never to be taken for a lost race.
+var ErrBusy = errors.New("store: busy")
+
+// ErrUnknown means that the answer was lost: the commit was applied or it was not. Repeat it
+// with the same ID: an applied commit is then recognised and answered as done.
+var ErrUnknown = errors.New("store: outcome unknown")
+
+// Key names a record: its partition, and its place in the order of that partition.
+// Both are non-empty, at most 1,024 bytes, and compared as bytes.
+type Key struct {
+	Part string
+	Sort string
+}
+
+func (k Key) String() string { return k.Part + "|" + k.Sort }
+
+// Index names one of the two secondary indexes.
+type Index string
+
+// The secondary indexes. A record is in an index when it carries an entry for it.
+const (
+	Index1 Index = "index1"
+	Index2 Index = "index2"
+)
+
+// Entry places a record in a secondary index. Sort ties are broken by the record's key.
+type Entry struct {
+	Part string
+	Sort string
+}
+
+// Record is one stored value.
+type Record struct {
+	Key     Key
+	Version int64
+	Value   []byte
+	Indexes map[Index]Entry // nil: in none
+	// Expires is a Unix time in seconds after which the store may delete the record on its
+	// own, at any time or never; 0 means never. Readers must not rely on it.
+	Expires int64
+}
+
+// Op is one operation of a commit. Make it with Put, Delete or Check.
+type Op struct {
+	kind    opKind
+	record  Record // for Check and Delete only the key
+	version int64  // the version that must be there; 0 means that no record may be there
+}
+
+type opKind uint8
+
+const (
+	opPut opKind = iota + 1
+	opDelete
+	opCheck
+)
+
+// Absent is the version of a record that must not exist.
+const Absent int64 = 0
+
+// Put writes a record provided that its stored version is the given one (Absent: provided
+// that there is none). r.Version is ignored; the stored version becomes version+1.
+func Put(r Record, version int64) Op { return Op{kind: opPut, record: r, version: version} }
+
+// Delete removes a record provided that its stored version is the given one, which must not be
+// Absent.
+func Delete(k Key, version int64) Op {
+	return Op{kind: opDelete, record: Record{Key: k}, version: version}
+}
+
+// Check writes nothing and fails the commit unless the stored version is the given one
+// (Absent: unless there is no record).
+func Check(k Key, version int64) Op {
+	return Op{kind: opCheck, record: Record{Key: k}, version: version}
+}
+
+// Key returns the key that the operation is about.
+func (o Op) Key() Key { return o.record.Key }
+
+// IsPut, IsDelete and IsCheck tell an implementation what to do; Record and Expect give it the
+// rest.
+func (o Op) IsPut() bool { return o.kind == opPut }
+
+// IsDelete reports whether the operation removes its record.
+func (o Op) IsDelete() bool { return o.kind == opDelete }
+
+// IsCheck reports whether the operation only checks.
+func (o Op) IsCheck() bool { return o.kind == opCheck }
+
+// Record returns what a Put writes, with the version that it will have.
+func (o Op) Record() Record {
+	r := o.record
+	r.Version = o.version + 1
+	return r
+}
+
+// Expect returns the version that must be there.
+func (o Op) Expect() int64 { return o.version }
+
+// Scan asks for records of one partition (of a table or an index) in the order of their sort
+// key.
+type Scan struct {
+	Part    string
+	From    string // first sort key, inclusive; empty means from the start (from the end when Reverse)
+	To      string // bound, exclusive; empty means to the end (to the start when Reverse)
+	Limit   int    // most records to return; required, 1 to 1000
+	Reverse bool   // from high to low: From is then the highest key, inclusive, and To the lower bound, exclusive
+	// After continues behind the last record of an earlier page; it is that page's Next.
+	After string
+}
+
+// Page is the answer to a Scan. Next is empty when there is no more; a full page may be the last
+// and still carry a Next whose page is empty.
+type Page struct {
+	Records []Record
+	Next    string
+}
+
+// Store is what every implementation provides. All methods may be called concurrently.
+// Errors other than the three sentinels and a context's are failures of the storage itself.
+type Store interface {
+	// Get returns the records that exist among keys, in the order of keys, absent ones left
+	// out; at most MaxGet keys. Each is consistent by itself; together they are no snapshot.
+	Get(ctx context.Context, keys ...Key) ([]Record, error)
+	// Range reads a partition, consistently.
+	Range(ctx context.Context, s Scan) (Page, error)
+	// Query reads an index partition; it may be stale.
+	Query(ctx context.Context, index Index, s Scan) (Page, error)
+	// Commit applies all operations or none. id makes a repeat recognisable for at least
+	// ten minutes: the same id with the same operations answers as the first time did if it was
+	// applied. An id is 1 to 36 characters and must be new for each commit that is not a repeat.
+	// No two operations may name the same key.
+	Commit(ctx context.Context, id string, ops ...Op) error
+}
+
+// CheckCommit returns an error where a commit breaks the rules that hold for every
+// implementation. Implementations call it first, so that a mistake shows everywhere alike.
+func CheckCommit(id string, ops []Op) error {
+	if id == "" || len(id) > 36 {
+		return fmt.Errorf("store: commit id %q: want 1 to 36 characters", id)
+	}
+	if len(ops) == 0 || len(ops) > MaxOps {
+		return fmt.Errorf("store: commit of %d operations: want 1 to %d", len(ops), MaxOps)
+	}
+	seen := make(map[Key]bool, len(ops))
+	for _, op := range ops {
+		k := op.Key()
+		if err := CheckKey(k); err != nil {
+			return err
+		}
+		if seen[k] {
+			return fmt.Errorf("store: two operations of one commit name %s", k)
+		}
+		seen[k] = true
+		switch {
+		case op.kind == 0:
+			return fmt.Errorf("store: empty operation")
+		case op.version < 0 || op.IsDelete() && op.version == Absent:
+			return fmt.Errorf("store: operation on %s expects version %d", k, op.version)
+		case op.IsPut() && len(op.record.Value) > MaxValue:
+			return fmt.Errorf("store: value of %s has %d bytes, the most is %d", k, len(op.record.Value), MaxValue)
+		}
+		for index, e := range op.record.Indexes {
+			if index != Index1 && index != Index2 {
+				return fmt.Errorf("store: unknown index %q", index)
+			}
+			if err := CheckKey(Key(e)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// CheckKey refuses a key that not every implementation could hold.
+func CheckKey(k Key) error {
+	const most = 1024
+	if k.Part == "" || k.Sort == "" || len(k.Part) > most || len(k.Sort) > most {
+		return fmt.Errorf("store: key %q: partition and sort key have 1 to %d bytes each", k, most)
+	}
+	return nil
+}
+
+// CheckScan refuses a scan that breaks the rules.
+func CheckScan(s Scan) error {
+	if s.Part == "" {
+		return errors.New("store: scan without a partition")
+	}
+	if s.Limit < 1 || s.Limit > 1000 {
+		return fmt.Errorf("store: scan limit %d: want 1 to 1000", s.Limit)
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package workflow
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The sentinels. Each is one kind of refusal and survives the network through the
+// table in package api; test for them with errors.Is on either side.
+var (
+	ErrInvalid         = errors.New("invalid")              // the request is wrong and stays wrong
+	ErrUnsupported     = errors.New("not in this version")  // understood, but this version cannot do it
+	ErrTooLarge        = errors.New("too large")            // beyond a stated bound
+	ErrNotFound        = errors.New("not found")            // no such thing, or not yours to see
+	ErrConflict        = errors.New("conflict")             // lost race: somebody else moved it first
+	ErrExists          = errors.New("already exists")       // the name is taken
+	ErrInUse           = errors.New("in use")               // something still depends on it
+	ErrUnauthenticated = errors.New("unauthenticated")      // no token, or one that is not known
+	ErrRevoked         = errors.New("token revoked")        // known once, no longer valid
+	ErrForbidden       = errors.New("forbidden")            // known, and not allowed to
+	ErrAlreadyStarted  = errors.New("already started")      // another boot holds the run: exit, do nothing
+	ErrNotStarted      = errors.New("not started")          // this call needs a granted start
+	ErrOver            = errors.New("run over")             // this attempt is over: kill the engine and exit
+	ErrNotReported     = errors.New("task not reported")    // transient: the dispatcher's report is on its way
+	ErrLogGap          = errors.New("log gap")              // lines before these are missing: send from the named one
+	ErrKeyReused       = errors.New("idempotency key used") // the same key with another request
+	ErrTooMany         = errors.New("too many requests")    // slow down
+	ErrBusy            = errors.New("busy")                 // transient: try again with jitter
+)
+
+// Error is a refusal: which sentinel it is, a sentence that a person can act on,
+// and where it applies, the field that it is about.
+type Error struct {
+	Kind       error         // one of the sentinels
+	Field      string        // dotted path of the field, or empty
+	Message    string        // a sentence for the person who asked
+	RetryAfter time.Duration // how long to wait before asking again; 0 means unsaid
+}
+
+// Refuse makes an Error. field may be empty.
+func Refuse(kind error, field, format string, args ...any) error {
+	return &Error{Kind: kind, Field: field, Message: fmt.Sprintf(format, args...)}
+}
+
+func (e *Error) Error() string {
+	if e.Field != "" {
+		return e.Field + ": " + e.Message
+	}
+	return e.Message
+}
+
+// Unwrap lets errors.Is find the sentinel.
+func (e *Error) Unwrap() error { return e.Kind }

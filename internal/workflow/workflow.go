@@ -1,0 +1,195 @@
+// Package workflow is the vocabulary of Dayfly: what a workflow is, the states it
+// passes through, the reasons it ends, the one table of allowed moves, and the
+// sentinel errors that every other package classifies into.
+//
+// It does no input or output and depends on the standard library only.
+package workflow
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+)
+
+// Type is what kind of run was requested.
+type Type string
+
+// The types of workflow.
+const (
+	Deployment       Type = "deployment"
+	InsightsScan     Type = "insights_scan"
+	PolicyEvaluation Type = "policy_evaluation"
+)
+
+// Types lists every type, in the order in which people read them.
+func Types() []Type { return []Type{Deployment, InsightsScan, PolicyEvaluation} }
+
+// Operation is what a deployment does. Other types have none.
+type Operation string
+
+// The operations of a deployment.
+const (
+	Preview Operation = "preview"
+	Update  Operation = "update"
+	Refresh Operation = "refresh"
+	Destroy Operation = "destroy"
+)
+
+// Operations lists every operation.
+func Operations() []Operation { return []Operation{Preview, Update, Refresh, Destroy} }
+
+// ChangesState says whether a run of this type and operation writes the
+// workspace's state, and therefore needs its slot.
+func ChangesState(t Type, op Operation) bool {
+	return t == Deployment && (op == Update || op == Refresh || op == Destroy)
+}
+
+// State is where a workflow stands.
+type State string
+
+// The states. The last three are terminal: a workflow never leaves them.
+const (
+	Pending   State = "pending"
+	Claimed   State = "claimed"
+	Running   State = "running"
+	Succeeded State = "succeeded"
+	Failed    State = "failed"
+	Cancelled State = "cancelled"
+)
+
+// States lists every state in the order of the diagram.
+func States() []State {
+	return []State{Pending, Claimed, Running, Succeeded, Failed, Cancelled}
+}
+
+// Terminal reports whether nothing moves a workflow out of s.
+func (s State) Terminal() bool { return s == Succeeded || s == Failed || s == Cancelled }
+
+// Reason says why a workflow is in its state. The list is closed: people write
+// alert and retry rules against it, so adding one is a change of the interface.
+type Reason string
+
+// The reasons. ReasonNone stands on a workflow that succeeded or still moves.
+const (
+	ReasonNone Reason = ""
+
+	// Ends decided by the control plane.
+	ReasonCancelled      Reason = "cancelled"        // somebody asked for it
+	ReasonExpiredInQueue Reason = "expired_in_queue" // pending longer than its queue time-out
+	ReasonNeverStarted   Reason = "never_started"    // five claims lapsed before a start
+	ReasonLaunchFailed   Reason = "launch_failed"    // the launcher says that no retry can help
+	ReasonLaunchWindow   Reason = "launch_window"    // not started within the launch window
+	ReasonRunnerLost     Reason = "runner_lost"      // ten minutes of silence while running
+	ReasonTaskStopped    Reason = "task_stopped"     // its task ended without a result
+	ReasonResultMissing  Reason = "result_missing"   // its task said the result was handed over; it never came
+	ReasonDeadline       Reason = "deadline"         // longer than its max runtime
+
+	// Ends reported by the runner.
+	ReasonStepFailed        Reason = "step_failed"        // a step of the engine or command failed
+	ReasonSourceFailed      Reason = "source_failed"      // the source could not be fetched
+	ReasonSecretUnavailable Reason = "secret_unavailable" // a secret reference did not resolve
+	ReasonEngineNotFound    Reason = "engine_not_found"   // no engine of that name and version
+	ReasonStateNotKept      Reason = "state_not_kept"     // the state would die with the task
+	ReasonInterrupted       Reason = "interrupted"        // its task was told to stop
+	ReasonRunnerError       Reason = "runner_error"       // the runner itself failed
+
+	// Why a claimed workflow is not launched yet: transient, retried.
+	ReasonThrottled   Reason = "throttled"   // the launcher's API asked for patience
+	ReasonQuota       Reason = "quota"       // the account's quota is used up
+	ReasonCapacity    Reason = "capacity"    // no capacity where it was asked for
+	ReasonUnavailable Reason = "unavailable" // the launcher's API failed or did not answer
+)
+
+// Reasons lists the closed set, without ReasonNone.
+func Reasons() []Reason {
+	return []Reason{
+		ReasonCancelled, ReasonExpiredInQueue, ReasonNeverStarted, ReasonLaunchFailed,
+		ReasonLaunchWindow, ReasonRunnerLost, ReasonTaskStopped, ReasonResultMissing, ReasonDeadline,
+		ReasonStepFailed, ReasonSourceFailed, ReasonSecretUnavailable, ReasonEngineNotFound,
+		ReasonStateNotKept, ReasonInterrupted, ReasonRunnerError,
+		ReasonThrottled, ReasonQuota, ReasonCapacity, ReasonUnavailable,
+	}
+}
+
+// Known reports whether r is in the closed list (or is ReasonNone).
+func (r Reason) Known() bool { return r == ReasonNone || slices.Contains(Reasons(), r) }
+
+// Held reports whether a launch that was refused for r may yet succeed without
+// anybody doing anything, so that passing the launch window is nobody's failure.
+func (r Reason) Held() bool {
+	return r == ReasonThrottled || r == ReasonQuota || r == ReasonCapacity
+}
+
+// StepStatus is where one step of a run stands.
+type StepStatus string
+
+// The statuses of a step.
+const (
+	StepRunning   StepStatus = "running"
+	StepSucceeded StepStatus = "succeeded"
+	StepFailed    StepStatus = "failed"
+	StepSkipped   StepStatus = "skipped"
+)
+
+// The limits of the state machine. They are the contract's numbers, not settings:
+// every part reasons with the same ones.
+const (
+	// FirstLease is how long a claim lasts until the poller says it was queued.
+	FirstLease = 60 * time.Second
+	// QueuedLease is how long it lasts from then on; launch events extend it.
+	QueuedLease = 15 * time.Minute
+	// LaunchWindow is how long after its claim an attempt may be launched.
+	LaunchWindow = 60 * time.Minute
+	// Silence is how long a running workflow may go without a heartbeat.
+	Silence = 10 * time.Minute
+	// ResultGrace is how long a result may be on its way after its task ended well.
+	ResultGrace = 10 * time.Minute
+	// QueueTimeout is how long a workflow may be pending.
+	QueueTimeout = 24 * time.Hour
+	// MaxLapses is the number of lapsed claims that ends a workflow.
+	MaxLapses = 5
+	// MaxStarts is how often a scan or evaluation may start.
+	MaxStarts = 3
+	// HeartbeatInterval is how often a runner reports.
+	HeartbeatInterval = 30 * time.Second
+	// DeadlineGrace is what a runner has after its deadline to end by itself.
+	DeadlineGrace = 2 * time.Minute
+	// LateLogs is how long after the end of a run its missing logs are taken.
+	LateLogs = time.Hour
+	// ReportRetention is how long a result may be on its way at all.
+	ReportRetention = 4 * 24 * time.Hour
+	// DefaultMaxRuntime is the deadline of a workspace that sets none.
+	DefaultMaxRuntime = time.Hour
+	// MaxMaxRuntime is the longest deadline that can be asked for.
+	MaxMaxRuntime = 24 * time.Hour
+)
+
+var poolName = regexp.MustCompile(`^[A-Za-z0-9_-]{3,64}$`)
+
+// CheckPoolName refuses a name that breaks the rule for pools.
+func CheckPoolName(name string) error {
+	if !poolName.MatchString(name) {
+		return Refuse(ErrInvalid, "name", "a pool name has 3 to 64 characters of A-Z, a-z, 0-9, _ and -; %s does not", quote(name))
+	}
+	return nil
+}
+
+var workspaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+
+// CheckWorkspaceName refuses a name that could not stand in a path or a state key.
+func CheckWorkspaceName(name string) error {
+	if !workspaceName.MatchString(name) {
+		return Refuse(ErrInvalid, "name", "a workspace name has 1 to 64 characters of A-Z, a-z, 0-9, _ and -, the first a letter or a digit; %s does not", quote(name))
+	}
+	return nil
+}
+
+// quote shows foreign text in an error: quoted, and cut where it is long.
+func quote(s string) string {
+	const most = 80
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return fmt.Sprintf("%q", s)
+}
