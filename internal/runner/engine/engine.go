@@ -1,0 +1,110 @@
+// Package engine runs the engine of a job: terraform, tofu, or plain commands. It finds the
+// binary, says where the state lies, runs the steps, and reads what they changed. It starts no
+// process itself and talks to nobody: its Host does both. No value of a resource leaves it, only
+// addresses, actions and counts; no sensitive output does.
+package engine
+
+import (
+	"context"
+	"io"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Host is what the runner does for an engine.
+type Host interface {
+	// Step runs fn as a named step, reports it as running, then as succeeded or failed with the
+	// text, and returns fn's error.
+	Step(ctx context.Context, name string, fn func(ctx context.Context) (text string, err error)) error
+	// Exec runs a command as the engine's user and returns its exit code. Its output goes, masked,
+	// to the log, unless the command says where else. The error is set only if the command could
+	// not run, or was interrupted.
+	Exec(ctx context.Context, c Command) (exitCode int, err error)
+	// Logf writes a line to the log.
+	Logf(format string, args ...any)
+	// Mask hides these values in everything that leaves the runner from now on.
+	Mask(values ...string)
+}
+
+// Skipper is a Host that also reports steps that were not needed. For a Host that is none, such a
+// step is a line in the log.
+type Skipper interface {
+	// Skip reports a step as skipped, and why.
+	Skip(ctx context.Context, name, text string) error
+}
+
+// Command is one child process.
+type Command struct {
+	Args   []string  // the binary's path and its arguments
+	Dir    string    // where it runs
+	Env    []string  // KEY=VALUE, beside the environment that the runner builds
+	Stdout io.Writer // nil: the log
+	Stderr io.Writer // nil: the log
+	Quiet  bool      // do not write the command line to the log
+}
+
+// Owner is the user that the engine runs as, where it is not the runner's own.
+type Owner struct{ UID, GID int }
+
+// Job is what an engine needs to know. The directories exist, and the engine's user can write to
+// them; only StateDir may be missing.
+type Job struct {
+	Spec          api.Spec
+	Root          string   // the root module, or where the commands run
+	TempDir       string   // for files of this run: plans, variables; gone after it
+	StateDir      string   // the workspace's own directory, for state kind directory
+	SecretsDir    string   // where the secret files lie; empty means there are none
+	EnginePath    []string // directories in which binaries are looked for before PATH
+	Path          string   // PATH in which they are looked for next; empty means the runner's own
+	ReadOnlyState bool     // read the state without its lock and change nothing
+	Owner         *Owner   // who must be able to read what is written here; nil means the runner
+}
+
+// Outcome is what a run that succeeded has found or done.
+type Outcome struct {
+	Changes   *api.Changes
+	Outputs   []api.Output
+	Lock      *api.Lock // a state lock that is still held
+	Truncated bool      // outputs or resources were left out
+}
+
+// Failure is why an engine's run did not succeed, in the closed list of reasons and in a sentence.
+type Failure struct {
+	Reason workflow.Reason
+	Detail string
+	Lock   *api.Lock // a state lock that was found held
+	Err    error     // the cause, where there is one
+}
+
+// Error returns the sentence.
+func (f *Failure) Error() string { return f.Detail }
+
+// Unwrap lets errors.Is find the cause; an interrupted run holds its context's.
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Supported reports whether this version runs an engine of that name.
+func Supported(name string) bool {
+	switch name {
+	case api.EngineTerraform, api.EngineTofu, api.EngineCommand:
+		return true
+	default:
+		return false
+	}
+}
+
+// Run runs the operation that the spec asks for. Its error is a *Failure.
+func Run(ctx context.Context, h Host, j Job) (Outcome, error) {
+	switch j.Spec.Engine {
+	case api.EngineTerraform, api.EngineTofu:
+		return runTerraform(ctx, h, j)
+	case api.EngineCommand:
+		return runCommand(ctx, h, j)
+	default:
+		return Outcome{}, &Failure{
+			Reason: workflow.ReasonEngineNotFound,
+			Detail: "this version runs the engines terraform, tofu and command, not " + quote(j.Spec.Engine),
+			Err:    workflow.ErrUnsupported,
+		}
+	}
+}
