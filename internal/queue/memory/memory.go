@@ -1,0 +1,337 @@
+// Package memory is the queue of one process: everything is lost when the process ends, and what
+// lost it is repaired by the claim leases of the control plane. It makes redelivery, dead letters
+// and, on demand, duplicates as SQS does, and hands out the messages of different groups in turn.
+//
+// Consistency: every method is one step under one lock. A message whose time has come is moved, to
+// the waiting ones or to the dead letters, by the next call that looks at the queue; no goroutine
+// runs between calls.
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"container/heap"
+	"container/list"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/queue"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// DefaultVisibility is how long a received message is hidden where Config says nothing.
+const DefaultVisibility = 30 * time.Second
+
+// Config says how a queue behaves.
+type Config struct {
+	Visibility  time.Duration // how long a received message is hidden; 0 means DefaultVisibility
+	MaxReceives int           // deliveries after which a message is a dead letter; 0 means never
+	DeadLetter  *Queue        // where dead letters go, at once receivable; nil drops them
+	// Duplicate delivers each message twice, even when the first delivery was deleted: what
+	// at-least-once allows at its worst. It is for tests of whatever receives.
+	Duplicate bool
+}
+
+// Queue is a queue.Queue in memory.
+type Queue struct {
+	config Config
+
+	mu      sync.Mutex
+	changed chan struct{}     // closed, and replaced, whenever a message may have become receivable
+	nextID  uint64            // of the next message
+	nextKey uint64            // of the next kept copy
+	kept    map[uint64]*entry // by key
+	hidden  hiddenHeap        // the next to come back first
+	groups  map[string]*list.List
+	turn    list.List // of group names that have waiting messages, the next to be served first
+	waiting int
+}
+
+// entry is one kept message: waiting in its group's list, or hidden.
+type entry struct {
+	key       uint64
+	id        string
+	group     string
+	body      []byte
+	receives  int           // also names the delivery: each raises it
+	visibleAt time.Time     // when hidden
+	index     int           // in hidden, or -1
+	place     *list.Element // in its group's list, or nil
+}
+
+// New makes an empty queue.
+func New(c Config) (*Queue, error) {
+	c.Visibility = cmp.Or(c.Visibility, DefaultVisibility)
+	if c.Visibility < 0 || c.Visibility > queue.MaxVisibility {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "visibility", "a visibility time-out is between 0 and %s, not %s", queue.MaxVisibility, c.Visibility)
+	}
+	if c.MaxReceives < 0 {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "max_receives", "max receives is not negative")
+	}
+	return &Queue{
+		config:  c,
+		changed: make(chan struct{}),
+		kept:    map[uint64]*entry{},
+		groups:  map[string]*list.List{},
+	}, nil
+}
+
+// Send implements queue.Queue.
+func (q *Queue) Send(ctx context.Context, body []byte, group string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("send message: %w", err)
+	}
+	if len(body) == 0 {
+		return workflow.Refuse(workflow.ErrInvalid, "body", "a message has a body")
+	}
+	if len(body) > queue.MaxBody {
+		return workflow.Refuse(workflow.ErrTooLarge, "body", "a message has at most %d bytes; this one has %d", queue.MaxBody, len(body))
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.nextID++
+	id, body := strconv.FormatUint(q.nextID, 10), bytes.Clone(body)
+	q.add(id, body, group)
+	if q.config.Duplicate {
+		q.add(id, body, group)
+	}
+	return nil
+}
+
+// Receive implements queue.Queue.
+func (q *Queue) Receive(ctx context.Context, maxMessages int, wait time.Duration) ([]queue.Message, error) {
+	if maxMessages < 1 || maxMessages > queue.MaxBatch {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "max", "1 to %d messages are received at once, not %d", queue.MaxBatch, maxMessages)
+	}
+	if wait < 0 || wait > queue.MaxWait {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "wait", "a receive waits 0 to %s, not %s", queue.MaxWait, wait)
+	}
+	end := time.Now().Add(wait)
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("receive messages: %w", err)
+		}
+		messages, changed, next := q.take(maxMessages, end)
+		left := time.Until(next)
+		if len(messages) > 0 || left <= 0 && !next.Before(end) {
+			return messages, nil
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// take hands out what waits. Where nothing does, it returns what to wait for: a change, or the time
+// at which a hidden message comes back, at most end.
+func (q *Queue) take(maxMessages int, end time.Time) ([]queue.Message, <-chan struct{}, time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	q.settle(now)
+	var out []queue.Message
+	for len(out) < maxMessages && q.turn.Len() > 0 {
+		e := q.pop()
+		e.receives++
+		q.hide(e, now.Add(q.config.Visibility))
+		out = append(out, queue.Message{ID: e.id, Body: bytes.Clone(e.body), Receipt: e.receipt(), Receives: e.receives})
+	}
+	next := end
+	if len(q.hidden) > 0 && q.hidden[0].visibleAt.Before(next) {
+		next = q.hidden[0].visibleAt
+	}
+	return out, q.changed, next
+}
+
+// Hide implements queue.Queue. A message that came back but was not handed out again can still be
+// hidden by its last receipt.
+func (q *Queue) Hide(ctx context.Context, receipt string, d time.Duration) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("hide message: %w", err)
+	}
+	if d < 0 || d > queue.MaxVisibility {
+		return workflow.Refuse(workflow.ErrInvalid, "d", "a message is hidden for 0 to %s, not %s", queue.MaxVisibility, d)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	q.settle(now)
+	e, latest := q.find(receipt)
+	if e == nil || !latest {
+		return fmt.Errorf("hide message: %w", queue.ErrStale)
+	}
+	q.remove(e)
+	q.hide(e, now.Add(d))
+	q.settle(now)
+	// Whoever waits for a message must see that the time of the next one has changed.
+	q.wake()
+	return nil
+}
+
+// Delete implements queue.Queue. A receipt of an earlier delivery deletes nothing and is
+// queue.ErrStale.
+func (q *Queue) Delete(ctx context.Context, receipt string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("delete message: %w", err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.settle(time.Now())
+	e, latest := q.find(receipt)
+	if e == nil {
+		return nil
+	}
+	if !latest {
+		return fmt.Errorf("delete message: %w", queue.ErrStale)
+	}
+	q.remove(e)
+	delete(q.kept, e.key)
+	return nil
+}
+
+// Depth implements queue.Queue; it is exact.
+func (q *Queue) Depth(ctx context.Context) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("count messages: %w", err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.settle(time.Now())
+	return q.waiting, nil
+}
+
+// settle moves every hidden message whose time has come.
+func (q *Queue) settle(now time.Time) {
+	for len(q.hidden) > 0 && !q.hidden[0].visibleAt.After(now) {
+		e := q.hidden[0]
+		q.remove(e)
+		if q.config.MaxReceives > 0 && e.receives >= q.config.MaxReceives {
+			delete(q.kept, e.key)
+			if q.config.DeadLetter != nil {
+				q.config.DeadLetter.bury(e)
+			}
+			continue
+		}
+		q.push(e)
+	}
+}
+
+// bury takes over a message of another queue. Locks are taken from a queue to its dead letters
+// only, and a queue exists before any that names it, so there is no circle.
+func (q *Queue) bury(e *entry) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.add(e.id, e.body, e.group)
+}
+
+func (q *Queue) add(id string, body []byte, group string) {
+	q.nextKey++
+	e := &entry{key: q.nextKey, id: id, group: group, body: body, index: -1}
+	q.kept[e.key] = e
+	q.push(e)
+}
+
+// push puts a message at the end of its group.
+func (q *Queue) push(e *entry) {
+	g := q.groups[e.group]
+	if g == nil {
+		g = list.New()
+		q.groups[e.group] = g
+		q.turn.PushBack(e.group)
+	}
+	e.place = g.PushBack(e)
+	q.waiting++
+	q.wake()
+}
+
+// pop takes the first message of the group whose turn it is, and puts that group last. There is one.
+func (q *Queue) pop() *entry {
+	first := q.turn.Front()
+	e := q.groups[first.Value.(string)].Front().Value.(*entry)
+	q.turn.MoveToBack(first)
+	q.remove(e)
+	return e
+}
+
+// remove takes a message out of wherever it is; it stays kept.
+func (q *Queue) remove(e *entry) {
+	if e.index >= 0 {
+		heap.Remove(&q.hidden, e.index)
+		return
+	}
+	g := q.groups[e.group]
+	g.Remove(e.place)
+	e.place = nil
+	q.waiting--
+	if g.Len() > 0 {
+		return
+	}
+	delete(q.groups, e.group)
+	for t := q.turn.Back(); t != nil; t = t.Prev() {
+		if t.Value == e.group {
+			q.turn.Remove(t)
+			return
+		}
+	}
+}
+
+func (q *Queue) hide(e *entry, until time.Time) {
+	e.visibleAt = until
+	heap.Push(&q.hidden, e)
+}
+
+func (q *Queue) wake() {
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+func (e *entry) receipt() string {
+	return strconv.FormatUint(e.key, 10) + "." + strconv.Itoa(e.receives)
+}
+
+// find returns the message that a receipt names, if it is still kept, and whether the receipt is
+// that of its latest delivery.
+func (q *Queue) find(receipt string) (e *entry, latest bool) {
+	name, _, _ := strings.Cut(receipt, ".")
+	key, err := strconv.ParseUint(name, 10, 64)
+	if err != nil {
+		return nil, false
+	}
+	e = q.kept[key]
+	return e, e != nil && e.receives > 0 && e.receipt() == receipt
+}
+
+// hiddenHeap is ordered by the time at which a message comes back.
+type hiddenHeap []*entry
+
+func (h hiddenHeap) Len() int           { return len(h) }
+func (h hiddenHeap) Less(i, j int) bool { return h[i].visibleAt.Before(h[j].visibleAt) }
+func (h hiddenHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (h *hiddenHeap) Push(x any) {
+	e := x.(*entry)
+	e.index = len(*h)
+	*h = append(*h, e)
+}
+
+// Pop implements heap.Interface.
+func (h *hiddenHeap) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	e.index = -1
+	return e
+}
