@@ -1,0 +1,74 @@
+// Package config reads the settings of the agent: one file, the environment and flags, each later
+// one winning over those before it. Every mistake is reported at once, with the key and the place
+// it came from. It does not dial, start or create anything, and it knows no command line.
+package config
+
+import (
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Names of the file and of the one that is read in its absence.
+const (
+	FileName         = "dayfly.yaml"
+	FallbackFileName = "pulumi-workflow-agent.yaml"
+
+	envPrefix         = "DAYFLY_"
+	fallbackEnvPrefix = "PULUMI_AGENT_"
+)
+
+// Deploy targets of this version.
+const (
+	TargetAuto    = "auto"    // the best that this machine has
+	TargetProcess = "process" // a process of its own per job
+)
+
+// Use says whose settings are read: a key that does nothing there is refused.
+type Use string
+
+// The commands that read settings.
+const (
+	Agent Use = "agent" // the agent alone, against a control plane elsewhere
+	Up    Use = "up"    // control plane and agent in one process
+)
+
+// Config is every setting that acts in this version. Load fills in the defaults.
+type Config struct {
+	Token            redact.String // pool token; required for the agent
+	ServiceURL       string        // address of the control plane; required for the agent
+	WorkingDirectory string        // where jobs, state and records lie; empty: the caller's default
+	DeployTarget     string        // TargetAuto or TargetProcess; default TargetAuto
+	SingleRun        bool          // handle one job, then exit; default false
+
+	EnabledWorkflowTypes []workflow.Type // types that are claimed; none named means all
+	EnvForwardAllowlist  []string        // names of variables that reach the runner; default none
+	SourceRoots          []string        // directories below which a directory source may lie; none named means none may
+
+	PollingInterval       time.Duration // pause between polls that found nothing; default 1m
+	JobStatusLoopInterval time.Duration // pause between looks at the running jobs; default 30s
+
+	// The retry and breaker settings guard polling only.
+	RequestTimeout         time.Duration // of one request; default 30s
+	RequestRetryCount      int           // further tries of a failed request; default 2, 0 means none
+	RequestRetryWait       time.Duration // before the first of them; default 20s
+	RequestRetryMaxWait    time.Duration // the longest wait between two; default 2m
+	CircuitBreakerFailures int           // failures in a row that open the breaker; default 2
+	CircuitBreakerTimeout  time.Duration // how long it stays open; default 10m
+}
+
+// Default returns the settings of somebody who said nothing.
+func Default() Config {
+	return Config{
+		DeployTarget:           TargetAuto,
+		PollingInterval:        time.Minute,
+		JobStatusLoopInterval:  30 * time.Second,
+		RequestTimeout:         30 * time.Second,
+		RequestRetryCount:      2,
+		RequestRetryWait:       20 * time.Second,
+		RequestRetryMaxWait:    2 * time.Minute,
+		CircuitBreakerFailures: 2,
+		CircuitBreakerTimeout:  10 * time.Minute,
+	}
+}

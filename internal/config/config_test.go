@@ -1,0 +1,334 @@
+package config_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func same(t *testing.T, got, want config.Config) {
+	t.Helper()
+	reveal := cmp.Transformer("reveal", func(s redact.String) string { return s.Reveal() })
+	if diff := cmp.Diff(want, got, reveal); diff != "" {
+		t.Errorf("settings (-want +got):\n%s", diff)
+	}
+}
+
+const everything = `# all keys
+token: dfp_secret
+service_url: https://dayfly.example.com/
+working_directory: /srv/dayfly
+deploy_target: process
+single_run: true
+enabled_workflow_types: [deployment, insights_scan]
+env_forward_allowlist:
+  - LANG
+  - AWS_REGION
+source_roots: [/srv/code, /srv/more]
+polling_interval: 5s
+job_status_loop_interval: 10s
+request_timeout: 15s
+request_retry_count: 4
+request_retry_wait: 1s
+request_retry_max_wait: 9s
+circuit_breaker_failures: 7
+circuit_breaker_timeout: 3m
+`
+
+func all() config.Config {
+	return config.Config{
+		Token: redact.New("dfp_secret"), ServiceURL: "https://dayfly.example.com", WorkingDirectory: "/srv/dayfly",
+		DeployTarget: "process", SingleRun: true,
+		EnabledWorkflowTypes: []workflow.Type{workflow.Deployment, workflow.InsightsScan},
+		EnvForwardAllowlist:  []string{"LANG", "AWS_REGION"}, SourceRoots: []string{"/srv/code", "/srv/more"},
+		PollingInterval: 5 * time.Second, JobStatusLoopInterval: 10 * time.Second, RequestTimeout: 15 * time.Second,
+		RequestRetryCount: 4, RequestRetryWait: time.Second, RequestRetryMaxWait: 9 * time.Second,
+		CircuitBreakerFailures: 7, CircuitBreakerTimeout: 3 * time.Minute,
+	}
+}
+
+// D3: every key in the file reaches its field; none of the fields stays at its default.
+func TestLoad_EveryKeyOfTheFileIsPassedOn(t *testing.T) {
+	file := write(t, "dayfly.yaml", everything)
+	got, err := config.Load(config.Agent, config.Sources{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, got.Config, all())
+	if got.File != file || len(got.Notices) != 0 {
+		t.Errorf("got file %q, notices %q, want %q and none", got.File, got.Notices, file)
+	}
+	set, zero := reflect.ValueOf(got.Config), reflect.ValueOf(config.Default())
+	for i := range set.NumField() {
+		if reflect.DeepEqual(set.Field(i).Interface(), zero.Field(i).Interface()) {
+			t.Errorf("%s is still its default: no key sets it", set.Type().Field(i).Name)
+		}
+	}
+	if n := len(config.Keys(config.Agent)); n != set.NumField() {
+		t.Errorf("got %d keys for %d fields", n, set.NumField())
+	}
+}
+
+func TestLoad_EnvironmentSetsEveryKeyToo(t *testing.T) {
+	env := []string{
+		"DAYFLY_TOKEN=dfp_secret", "DAYFLY_SERVICE_URL=https://dayfly.example.com", "DAYFLY_WORKING_DIRECTORY=/srv/dayfly",
+		"DAYFLY_DEPLOY_TARGET=process", "DAYFLY_SINGLE_RUN=true", "DAYFLY_ENABLED_WORKFLOW_TYPES=deployment, insights_scan",
+		"DAYFLY_ENV_FORWARD_ALLOWLIST=LANG,AWS_REGION", "DAYFLY_SOURCE_ROOTS=/srv/code:/srv/more", "DAYFLY_POLLING_INTERVAL=5s",
+		"DAYFLY_JOB_STATUS_LOOP_INTERVAL=10s", "DAYFLY_REQUEST_TIMEOUT=15s", "DAYFLY_REQUEST_RETRY_COUNT=4",
+		"DAYFLY_REQUEST_RETRY_WAIT=1s", "DAYFLY_REQUEST_RETRY_MAX_WAIT=9s", "DAYFLY_CIRCUIT_BREAKER_FAILURES=7",
+		"DAYFLY_CIRCUIT_BREAKER_TIMEOUT=3m", "DAYFLY_URL=http://elsewhere", "DAYFLY_API_TOKEN=dfu_x",
+	}
+	got, err := config.Load(config.Agent, config.Sources{Environ: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, got.Config, all())
+}
+
+func TestLoad_NothingSaidGivesTheDefaults(t *testing.T) {
+	got, err := config.Load(config.Up, config.Sources{Dirs: []string{t.TempDir()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, got.Config, config.Default())
+}
+
+func TestLoad_FlagsWinOverEnvironmentOverFile(t *testing.T) {
+	file := write(t, "dayfly.yaml", "polling_interval: 5s\nrequest_timeout: 5s\nrequest_retry_count: 5\n")
+	got, err := config.Load(config.Up, config.Sources{
+		File:    file,
+		Environ: []string{"DAYFLY_REQUEST_TIMEOUT=6s", "DAYFLY_REQUEST_RETRY_COUNT=6"},
+		Flags:   map[string]string{"request_retry_count": "7"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Default()
+	want.PollingInterval, want.RequestTimeout, want.RequestRetryCount = 5*time.Second, 6*time.Second, 7
+	same(t, got.Config, want)
+}
+
+func TestLoad_FirstDirectoryWithAFileWins(t *testing.T) {
+	a, b, c := t.TempDir(), t.TempDir(), t.TempDir()
+	for dir, text := range map[string]string{b: "polling_interval: 2s", c: "polling_interval: 3s"} {
+		if err := os.WriteFile(filepath.Join(dir, "dayfly.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The fallback's name counts only where there is no file of ours anywhere.
+	if err := os.WriteFile(filepath.Join(a, "pulumi-workflow-agent.yaml"), []byte("polling_interval: 9s"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := config.Load(config.Up, config.Sources{Dirs: []string{a, b, c}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.PollingInterval != 2*time.Second || got.File != filepath.Join(b, "dayfly.yaml") {
+		t.Errorf("got %s from %s, want 2s from %s", got.PollingInterval, got.File, b)
+	}
+}
+
+// D3: an installation moves over by changing the binary.
+func TestLoad_FallbackNamesAreReadWithANotice(t *testing.T) {
+	dir := t.TempDir()
+	text := "token: old\nservice_url: https://old.example.com\nworking_directory: /srv/old\n"
+	if err := os.WriteFile(filepath.Join(dir, "pulumi-workflow-agent.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := config.Load(config.Agent, config.Sources{
+		Dirs:    []string{dir},
+		Environ: []string{"PULUMI_AGENT_TOKEN=new", "PULUMI_AGENT_POLLING_INTERVAL=3s", "DAYFLY_POLLING_INTERVAL=4s"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Token.Reveal() != "new" || got.PollingInterval != 4*time.Second || got.WorkingDirectory != "/srv/old" {
+		t.Errorf("got token %q, polling %s, directory %s", got.Token.Reveal(), got.PollingInterval, got.WorkingDirectory)
+	}
+	if len(got.Notices) != 2 || !strings.Contains(got.Notices[0], "rename it to dayfly.yaml") || !strings.Contains(got.Notices[1], "PULUMI_AGENT_TOKEN") {
+		t.Errorf("got notices %q, want one for the file and one for the variables", got.Notices)
+	}
+	for _, n := range got.Notices {
+		if strings.Contains(n, "\n") {
+			t.Errorf("notice %q has more than one line", n)
+		}
+	}
+}
+
+func TestLoad_EveryMistakeIsReportedAtOnceWithItsPlace(t *testing.T) {
+	file := write(t, "dayfly.yaml", strings.Join([]string{
+		"poling_interval: 3s",        // 1: near miss
+		"pull_image: true",           // 2: does nothing yet
+		"polling_interval: 30",       // 3: no unit
+		"polling_interval: 40s",      // 4: twice
+		"deploy_target: ecs",         // 5: not in this version
+		"zebra: 1",                   // 6: unknown
+		"single_run: maybe",          // 7
+		"source_roots: {a: b}",       // 8
+		"request_retry_count: [1]",   // 9
+		"request_timeout:",           // 10
+		"enabled_workflow_types: []", // 11
+	}, "\n"))
+	_, err := config.Load(config.Agent, config.Sources{
+		File:    file,
+		Environ: []string{"DAYFLY_SYSLOG=true", "DAYFLY_CIRCUIT_BREAKER_FAILURES=0", "DAYFLY_SERVICE_HOST=10.0.0.1", "DAYFLY_SERVICE_URL=ftp://x"},
+		Flags:   map[string]string{"request_retry_max_wait": "1s", "token": "dfp_x"},
+	})
+	wrong, ok := errors.AsType[config.Mistakes](err)
+	if !ok {
+		t.Fatalf("got %v, want mistakes", err)
+	}
+	var got []string
+	for _, m := range wrong {
+		got = append(got, strings.TrimPrefix(m.String(), filepath.Dir(file)+"/"))
+	}
+	want := []string{
+		"dayfly.yaml:1: poling_interval: unknown key: did you mean polling_interval?",
+		"dayfly.yaml:2: pull_image: does nothing in this version: remove it",
+		`dayfly.yaml:3: polling_interval: want a duration such as 30s or 2m, not "30": a unit is missing, such as in 30s`,
+		"dayfly.yaml:4: polling_interval: is there twice, first in line 3",
+		"dayfly.yaml:5: deploy_target: ecs is not in this version: use auto or process",
+		"dayfly.yaml:6: zebra: unknown key: remove it",
+		`dayfly.yaml:7: single_run: want true or false, not "maybe"`,
+		"dayfly.yaml:8: source_roots: want a list",
+		"dayfly.yaml:9: request_retry_count: want a single value",
+		"dayfly.yaml:10: request_timeout: has no value: give one or remove the line",
+		"dayfly.yaml:11: enabled_workflow_types: is empty, which would claim nothing: leave the key out to claim all",
+		`DAYFLY_CIRCUIT_BREAKER_FAILURES: circuit_breaker_failures: want a number from 1 to 1000, not "0"`,
+		`DAYFLY_SERVICE_URL: service_url: want an address such as https://dayfly.example.com, not "ftp://x"`,
+		"DAYFLY_SYSLOG: syslog: does nothing in this version: remove it",
+		"--token: token: must not stand on a command line: put it into dayfly.yaml or DAYFLY_TOKEN",
+		"settings: token: is required: set it in dayfly.yaml or as DAYFLY_TOKEN",
+		"--request-retry-max-wait: request_retry_max_wait: is 1s, which is less than request_retry_wait (20s)",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("mistakes (-want +got):\n%s", diff)
+	}
+	if text := err.Error(); !strings.HasPrefix(text, "17 wrong settings:\n") || strings.Contains(text, "dfp_x") {
+		t.Errorf("got %s", text)
+	}
+}
+
+// Every name of the contract either acts or is refused by name: none is swallowed.
+func TestLoad_NoNameOfTheContractIsSwallowed(t *testing.T) {
+	names := strings.Fields(`token service_url working_directory shared_volume_directory deploy_target single_run pull_image
+		enabled_workflow_types env_forward_allowlist oidc_token_file organization_name runner_pool_id token_expiration
+		polling_interval polling_interval_override job_status_loop_interval request_timeout request_retry_count
+		request_retry_wait request_retry_max_wait circuit_breaker_failures circuit_breaker_timeout http_server_port
+		health_threshold syslog relay_url source_roots`)
+	for _, use := range []config.Use{config.Agent, config.Up} {
+		acts := map[string]bool{}
+		for _, k := range config.Keys(use) {
+			acts[k] = true
+		}
+		for _, name := range names {
+			if acts[name] {
+				continue
+			}
+			for _, from := range []config.Sources{
+				{File: write(t, "dayfly.yaml", name+": x\n")},
+				{Environ: []string{"DAYFLY_" + strings.ToUpper(name) + "=x"}},
+				{Environ: []string{"PULUMI_AGENT_" + strings.ToUpper(name) + "=x"}},
+				{Flags: map[string]string{name: "x"}},
+			} {
+				_, err := config.Load(use, from)
+				if wrong, ok := errors.AsType[config.Mistakes](err); !ok || !strings.Contains(wrong.Error(), name+": ") {
+					t.Errorf("%s with %s from %v: got %v, want a refusal by name", use, name, from, err)
+				}
+			}
+		}
+	}
+}
+
+func TestLoad_ATokenNeverShows(t *testing.T) {
+	_, err := config.Load(config.Agent, config.Sources{Environ: []string{"DAYFLY_TOKEN=dfp secret value"}})
+	if err == nil || strings.Contains(err.Error(), "secret value") {
+		t.Errorf("got %v, want a refusal without the token", err)
+	}
+	loaded, err := config.Load(config.Agent, config.Sources{Environ: []string{"DAYFLY_TOKEN=dfp_planted", "DAYFLY_SERVICE_URL=http://10.0.0.1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := fmt.Sprintf("%v %+v %#v", loaded, loaded.Config, loaded); strings.Contains(text, "planted") {
+		t.Errorf("the token shows in %s", text)
+	}
+	if len(loaded.Notices) != 1 || !strings.Contains(loaded.Notices[0], "not https") {
+		t.Errorf("got notices %q, want one about plain http", loaded.Notices)
+	}
+}
+
+func TestLoad_WrongFilesAreSaidToBeWrong(t *testing.T) {
+	for name, text := range map[string]string{
+		"is not YAML":        "a: [",
+		"more than one":      "polling_interval: 1s\n---\npolling_interval: 2s\n",
+		"of the form":        "- a\n",
+		"this is no setting": strings.Repeat("# long\n", 200_000),
+	} {
+		_, err := config.Load(config.Up, config.Sources{File: write(t, "dayfly.yaml", text)})
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%.20q: got %v, want one that says %q", text, err, name)
+		}
+	}
+	if _, err := config.Load(config.Up, config.Sources{File: filepath.Join(t.TempDir(), "none.yaml")}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a named file that is not there: got %v", err)
+	}
+}
+
+func TestLoad_AReadableTokenFileIsNoticed(t *testing.T) {
+	file := write(t, "dayfly.yaml", "token: dfp_x\nservice_url: https://x.example.com\n")
+	if err := os.Chmod(file, 0o644); err != nil { //nolint:gosec // the wrong mode is what is tested
+		t.Fatal(err)
+	}
+	got, err := config.Load(config.Agent, config.Sources{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Notices) != 1 || !strings.Contains(got.Notices[0], "chmod 600") {
+		t.Errorf("got notices %q, want one about the mode", got.Notices)
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	f.Add([]byte(everything))
+	f.Add([]byte("a: &x [1]\nsource_roots: *x\n"))
+	f.Add([]byte("token: !!binary aGk=\n? [a]: b\n"))
+	f.Add([]byte("<<: {a: b}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file := filepath.Join(t.TempDir(), "dayfly.yaml")
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := config.Load(config.Up, config.Sources{File: file})
+		if err != nil {
+			if err.Error() == "" {
+				t.Error("an error without a text")
+			}
+			return
+		}
+		// What was accepted keeps every bound.
+		if got.PollingInterval < time.Second || got.RequestRetryCount < 0 || got.CircuitBreakerFailures < 1 ||
+			got.RequestRetryMaxWait < got.RequestRetryWait || got.DeployTarget != "auto" && got.DeployTarget != "process" {
+			t.Errorf("accepted %+v from %q", got.Config, data)
+		}
+	})
+}

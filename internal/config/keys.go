@@ -1,0 +1,277 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// key is one setting: how its value is written, and where it goes.
+type key struct {
+	name   string
+	list   bool                                   // written as a YAML list, or as separated values in a string
+	sep    string                                 // separator of a list in the environment and in flags
+	set    func(c *Config, values []string) error // a key that is no list gets exactly one value
+	useful func(Use) string                       // why it does nothing for this use; empty: it acts
+}
+
+// keys are the settings that act, in the order in which people read them.
+var keys = []key{
+	{name: "token", set: text(func(c *Config, v string) error {
+		if v == "" || strings.ContainsAny(v, " \t\r\n") {
+			return fmt.Errorf("want a pool token without spaces")
+		}
+		c.Token = redact.New(v)
+		return nil
+	}), useful: agentOnly("it makes a token of its own")},
+	{name: "service_url", set: text(func(c *Config, v string) error { c.ServiceURL = strings.TrimRight(v, "/"); return checkURL(v) }),
+		useful: agentOnly("it is its own control plane")},
+	{name: "working_directory", set: text(func(c *Config, v string) error { return path(&c.WorkingDirectory, v) })},
+	{name: "deploy_target", set: text(func(c *Config, v string) error {
+		c.DeployTarget = v
+		switch v {
+		case TargetAuto, TargetProcess:
+			return nil
+		case "docker", "ecs", "kubernetes":
+			return fmt.Errorf("%s is not in this version: use %s or %s", v, TargetAuto, TargetProcess)
+		}
+		return fmt.Errorf("want %s or %s, not %q", TargetAuto, TargetProcess, clip(v))
+	})},
+	{name: "single_run", set: text(func(c *Config, v string) (err error) {
+		if c.SingleRun, err = strconv.ParseBool(v); err != nil {
+			return fmt.Errorf("want true or false, not %q", clip(v))
+		}
+		return nil
+	}), useful: agentOnly("it serves until it is stopped")},
+	{name: "enabled_workflow_types", list: true, sep: ",", set: types},
+	{name: "env_forward_allowlist", list: true, sep: ",", set: variables},
+	{name: "source_roots", list: true, sep: string(os.PathListSeparator), set: roots},
+	{name: "polling_interval", set: duration(func(c *Config) *time.Duration { return &c.PollingInterval }, time.Second, time.Hour)},
+	{name: "job_status_loop_interval", set: duration(func(c *Config) *time.Duration { return &c.JobStatusLoopInterval }, time.Second, 10*time.Minute)},
+	{name: "request_timeout", set: duration(func(c *Config) *time.Duration { return &c.RequestTimeout }, time.Second, 10*time.Minute)},
+	{name: "request_retry_count", set: number(func(c *Config) *int { return &c.RequestRetryCount }, 0, 20)},
+	{name: "request_retry_wait", set: duration(func(c *Config) *time.Duration { return &c.RequestRetryWait }, time.Millisecond, time.Hour)},
+	{name: "request_retry_max_wait", set: duration(func(c *Config) *time.Duration { return &c.RequestRetryMaxWait }, time.Millisecond, time.Hour)},
+	{name: "circuit_breaker_failures", set: number(func(c *Config) *int { return &c.CircuitBreakerFailures }, 1, 1000)},
+	{name: "circuit_breaker_timeout", set: duration(func(c *Config) *time.Duration { return &c.CircuitBreakerTimeout }, time.Second, 24*time.Hour)},
+}
+
+// idle are names that people who run such agents know and that do nothing in this version.
+var idle = []string{
+	"shared_volume_directory", "pull_image", "oidc_token_file", "organization_name", "runner_pool_id",
+	"token_expiration", "polling_interval_override", "http_server_port", "health_threshold", "syslog", "relay_url",
+}
+
+func find(name string) *key {
+	for i := range keys {
+		if keys[i].name == name {
+			return &keys[i]
+		}
+	}
+	return nil
+}
+
+// Keys lists the settings that act for a use.
+func Keys(use Use) []string {
+	var names []string
+	for _, k := range keys {
+		if k.refusal(use) == "" {
+			names = append(names, k.name)
+		}
+	}
+	return names
+}
+
+// refusal says why a key does nothing for a use; empty means that it acts.
+func (k key) refusal(use Use) string {
+	if k.useful == nil {
+		return ""
+	}
+	return k.useful(use)
+}
+
+func agentOnly(why string) func(Use) string {
+	return func(use Use) string {
+		if use == Agent {
+			return ""
+		}
+		return fmt.Sprintf("does nothing for dayfly %s (%s): remove it", use, why)
+	}
+}
+
+// unknown says what is wrong with a name that is no key, and whether it is close to one that is.
+func unknown(name string) (message string, near bool) {
+	if slices.Contains(idle, name) {
+		return "does nothing in this version: remove it", true
+	}
+	best, least := "", 3
+	for _, k := range keys {
+		if d := distance(name, k.name); d < least {
+			best, least = k.name, d
+		}
+	}
+	for _, n := range idle {
+		if d := distance(name, n); d < least {
+			best, least = n, d
+		}
+	}
+	if best != "" {
+		return "unknown key: did you mean " + best + "?", true
+	}
+	return "unknown key: remove it", false
+}
+
+func text(set func(*Config, string) error) func(*Config, []string) error {
+	return func(c *Config, values []string) error { return set(c, values[0]) }
+}
+
+func duration(field func(*Config) *time.Duration, least, most time.Duration) func(*Config, []string) error {
+	return func(c *Config, values []string) error {
+		d, err := time.ParseDuration(values[0])
+		if err != nil {
+			hint := ""
+			if _, err := strconv.Atoi(values[0]); err == nil && len(values[0]) < 10 {
+				hint = fmt.Sprintf(": a unit is missing, such as in %ss", values[0])
+			}
+			return fmt.Errorf("want a duration such as 30s or 2m, not %q%s", clip(values[0]), hint)
+		}
+		if d < least || d > most {
+			return fmt.Errorf("want %s to %s, not %s", least, most, d)
+		}
+		*field(c) = d
+		return nil
+	}
+}
+
+func number(field func(*Config) *int, least, most int) func(*Config, []string) error {
+	return func(c *Config, values []string) error {
+		n, err := strconv.Atoi(values[0])
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("want a number from %d to %d, not %q", least, most, clip(values[0]))
+		}
+		*field(c) = n
+		return nil
+	}
+}
+
+func types(c *Config, values []string) error {
+	c.EnabledWorkflowTypes = nil
+	for _, v := range values {
+		t := workflow.Type(v)
+		if !slices.Contains(workflow.Types(), t) {
+			return fmt.Errorf("want some of %v, not %q", workflow.Types(), clip(v))
+		}
+		if !slices.Contains(c.EnabledWorkflowTypes, t) {
+			c.EnabledWorkflowTypes = append(c.EnabledWorkflowTypes, t)
+		}
+	}
+	if len(values) == 0 {
+		return fmt.Errorf("is empty, which would claim nothing: leave the key out to claim all")
+	}
+	return nil
+}
+
+var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+
+func variables(c *Config, values []string) error {
+	c.EnvForwardAllowlist = nil
+	for _, v := range values {
+		switch {
+		case !variable.MatchString(v):
+			return fmt.Errorf("want names of variables, not %q", clip(v))
+		case strings.HasPrefix(v, envPrefix):
+			return fmt.Errorf("%s is a name of ours: it cannot be forwarded", v)
+		}
+		c.EnvForwardAllowlist = append(c.EnvForwardAllowlist, v)
+	}
+	return nil
+}
+
+func roots(c *Config, values []string) error {
+	c.SourceRoots = nil
+	for _, v := range values {
+		var p string
+		if err := path(&p, v); err != nil {
+			return err
+		}
+		c.SourceRoots = append(c.SourceRoots, p)
+	}
+	return nil
+}
+
+// path makes a path absolute, so that it means the same after a change of directory.
+func path(to *string, v string) error {
+	if v == "" || strings.ContainsRune(v, 0) {
+		return fmt.Errorf("want a path")
+	}
+	abs, err := filepath.Abs(v)
+	if err != nil {
+		return fmt.Errorf("cannot be made absolute: %w", err)
+	}
+	*to = abs
+	return nil
+}
+
+func checkURL(v string) error {
+	u, err := url.Parse(v)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("want an address such as https://dayfly.example.com, not %q", clip(v))
+	case u.User != nil:
+		return fmt.Errorf("must not hold credentials: put the token under token")
+	case u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("want an address without ? and #")
+	}
+	return nil
+}
+
+// clear reports whether what is sent to an address could be read on its way.
+func clear(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback())
+}
+
+func clip(s string) string {
+	if r := []rune(s); len(r) > 60 {
+		return string(r[:60]) + "..."
+	}
+	return s
+}
+
+// distance is the number of single-letter changes between two names (Levenshtein).
+func distance(a, b string) int {
+	if len(a) > 64 {
+		return len(a)
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		last := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := last
+			if a[i] != b[j] {
+				cost++
+			}
+			last = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,355 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Sources say where settings are looked for.
+type Sources struct {
+	// File is the file to read; it must exist. Empty means the first FileName in Dirs, else the
+	// first FallbackFileName there, else none.
+	File string
+	Dirs []string
+	// Environ is the environment, as os.Environ gives it.
+	Environ []string
+	// Flags are the values of flags that were given, by key. They win over everything.
+	Flags map[string]string
+}
+
+// SearchPath returns the directories in which the file is looked for.
+func SearchPath(getenv func(string) string) []string {
+	var dirs []string
+	if cwd, err := os.Getwd(); err == nil {
+		dirs = append(dirs, cwd)
+	}
+	if home := getenv("HOME"); home != "" {
+		dirs = append(dirs, home)
+	}
+	dirs = append(dirs, "/etc")
+	if exe, err := os.Executable(); err == nil {
+		dirs = append(dirs, filepath.Dir(exe))
+	}
+	return dirs
+}
+
+// Mistake is one thing that is wrong, and where it was written.
+type Mistake struct {
+	Key     string // empty where it is about the whole file
+	Where   string // file and line, name of the variable, or flag
+	Message string
+}
+
+func (m Mistake) String() string {
+	if m.Key == "" {
+		return m.Where + ": " + m.Message
+	}
+	return m.Where + ": " + m.Key + ": " + m.Message
+}
+
+// Mistakes are all that is wrong with the settings.
+type Mistakes []Mistake
+
+func (m Mistakes) Error() string {
+	lines := make([]string, len(m))
+	for i, one := range m {
+		lines[i] = one.String()
+	}
+	if len(m) == 1 {
+		return "wrong setting: " + lines[0]
+	}
+	return fmt.Sprintf("%d wrong settings:\n  %s", len(m), strings.Join(lines, "\n  "))
+}
+
+// Loaded is what Load found.
+type Loaded struct {
+	Config
+	File string // the file that was read; empty: none
+	// Notices are one-line remarks for the person who starts the command.
+	Notices []string
+}
+
+// Load reads the settings for a use. Its error is Mistakes unless a file could not be read.
+func Load(use Use, from Sources) (Loaded, error) {
+	l := loader{use: use, where: map[string]string{}}
+	l.out.Config = Default()
+	if err := l.file(from); err != nil {
+		return Loaded{}, err
+	}
+	l.environment(from.Environ)
+	l.flags(from.Flags)
+	l.together()
+	if len(l.mistakes) > 0 {
+		return Loaded{}, l.mistakes
+	}
+	return l.out, nil
+}
+
+type loader struct {
+	use      Use
+	out      Loaded
+	where    map[string]string // key: where its value came from
+	mistakes Mistakes
+}
+
+func (l *loader) wrong(name, where, format string, args ...any) {
+	l.mistakes = append(l.mistakes, Mistake{Key: name, Where: where, Message: fmt.Sprintf(format, args...)})
+}
+
+// set takes one value of a key that is known to exist. A mistake in a value that a later place
+// overrides is still a mistake.
+func (l *loader) set(k *key, where string, values []string) {
+	if why := k.refusal(l.use); why != "" {
+		l.wrong(k.name, where, "%s", why)
+		return
+	}
+	l.where[k.name] = where
+	if err := k.set(&l.out.Config, values); err != nil {
+		l.wrong(k.name, where, "%s", err)
+	}
+}
+
+func (k key) split(v string) []string {
+	if !k.list {
+		return []string{v}
+	}
+	var values []string
+	for one := range strings.SplitSeq(v, k.sep) {
+		if one = strings.TrimSpace(one); one != "" {
+			values = append(values, one)
+		}
+	}
+	return values
+}
+
+func (l *loader) file(from Sources) error {
+	name := from.File
+	if name == "" {
+		name = first(from.Dirs, FileName)
+	}
+	if name == "" {
+		if name = first(from.Dirs, FallbackFileName); name != "" {
+			l.out.Notices = append(l.out.Notices, fmt.Sprintf("reading %s; rename it to %s", name, FileName))
+		}
+	}
+	if name == "" {
+		return nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return fmt.Errorf("read the settings: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	const most = 1 << 20
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil {
+		return fmt.Errorf("read the settings in %s: %w", name, err)
+	}
+	if len(data) > most {
+		l.wrong("", name, "has more than %d bytes: this is no settings file", most)
+		return nil
+	}
+	l.out.File = name
+	l.yaml(name, data)
+	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o044 != 0 && strings.HasPrefix(l.where["token"], name) {
+		l.out.Notices = append(l.out.Notices, fmt.Sprintf("%s holds a token and others can read it: chmod 600 %s", name, name))
+	}
+	return nil
+}
+
+func first(dirs []string, name string) string {
+	for _, d := range dirs {
+		p := filepath.Join(d, name)
+		info, err := os.Stat(p)
+		// A file that is there and cannot be looked at is chosen too: reading it says why.
+		if err == nil && info.Mode().IsRegular() || err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+			return p
+		}
+	}
+	return ""
+}
+
+// yaml reads one document: a mapping of keys to values, each key once.
+func (l *loader) yaml(name string, data []byte) {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, second yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		if !errors.Is(err, io.EOF) {
+			l.wrong("", name, "is not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		}
+		return
+	}
+	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
+		l.wrong("", name, "holds more than one document: keep one")
+		return
+	}
+	root := doc.Content[0]
+	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+		return
+	}
+	if root.Kind != yaml.MappingNode {
+		l.wrong("", at(name, root), "want lines of the form key: value")
+		return
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		kn, vn := root.Content[i], root.Content[i+1]
+		where := at(name, kn)
+		k := find(kn.Value)
+		if line, twice := seen[kn.Value]; twice {
+			l.wrong(clip(kn.Value), where, "is there twice, first in line %d", line)
+			continue
+		}
+		seen[kn.Value] = kn.Line
+		if k == nil {
+			message, _ := unknown(kn.Value)
+			l.wrong(clip(kn.Value), where, "%s", message)
+			continue
+		}
+		values, err := values(*k, vn)
+		if err != nil {
+			l.wrong(k.name, at(name, vn), "%s", err)
+			continue
+		}
+		l.set(k, at(name, vn), values)
+	}
+}
+
+func at(name string, n *yaml.Node) string { return fmt.Sprintf("%s:%d", name, n.Line) }
+
+func values(k key, n *yaml.Node) ([]string, error) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
+		return nil, errors.New("has no value: give one or remove the line")
+	case n.Kind == yaml.ScalarNode:
+		return k.split(n.Value), nil
+	case n.Kind != yaml.SequenceNode || !k.list:
+		if k.list {
+			return nil, errors.New("want a list")
+		}
+		return nil, errors.New("want a single value")
+	}
+	list := make([]string, 0, len(n.Content))
+	for _, item := range n.Content {
+		if item.Kind != yaml.ScalarNode || item.Tag == "!!null" {
+			return nil, errors.New("want a list of plain values")
+		}
+		list = append(list, item.Value)
+	}
+	return list, nil
+}
+
+// environment reads DAYFLY_ variables, and the fallback names where there is no such variable. A
+// variable that is no key is refused only where it looks like one: other programs set names with
+// our prefix too (Kubernetes does for a service called dayfly).
+func (l *loader) environment(environ []string) {
+	own, fallback := map[string]string{}, map[string]string{}
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		if n, ok := strings.CutPrefix(name, envPrefix); ok {
+			own[strings.ToLower(n)] = value
+		} else if n, ok := strings.CutPrefix(name, fallbackEnvPrefix); ok {
+			fallback[strings.ToLower(n)] = value
+		}
+	}
+	var old []string
+	for _, name := range slices.Sorted(mapKeys(fallback)) {
+		if _, ok := own[name]; ok {
+			continue
+		}
+		variable := fallbackEnvPrefix + strings.ToUpper(name)
+		old = append(old, variable)
+		l.variable(name, variable, fallback[name])
+	}
+	if len(old) > 0 {
+		l.out.Notices = append(l.out.Notices, fmt.Sprintf("reading %s; the names that begin with %s win over these", strings.Join(old, ", "), envPrefix))
+	}
+	for _, name := range slices.Sorted(mapKeys(own)) {
+		if !slices.Contains(otherVariables, name) {
+			l.variable(name, envPrefix+strings.ToUpper(name), own[name])
+		}
+	}
+}
+
+// otherVariables carry our prefix and are no settings: those of the command line, and those that a
+// runner finds.
+var otherVariables = []string{
+	"url", "api_token", "config", "ticket", "job", "attempt", "task", "relay", "work_dir", "state_dir",
+	"secrets_store", "secrets_dir", "engine_uid", "engine_path",
+}
+
+func mapKeys(m map[string]string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+func (l *loader) variable(name, variable, value string) {
+	k := find(name)
+	if k == nil {
+		if message, near := unknown(name); near {
+			l.wrong(name, variable, "%s", message)
+		}
+		return
+	}
+	l.set(k, variable, k.split(value))
+}
+
+func (l *loader) flags(given map[string]string) {
+	for _, name := range slices.Sorted(mapKeys(given)) {
+		where := "--" + strings.ReplaceAll(name, "_", "-")
+		k := find(name)
+		if k == nil {
+			message, _ := unknown(name)
+			l.wrong(name, where, "%s", message)
+			continue
+		}
+		if name == "token" {
+			// Every user of the machine can read the arguments of a process.
+			l.wrong(name, where, "must not stand on a command line: put it into %s or %sTOKEN", FileName, envPrefix)
+			continue
+		}
+		l.set(k, where, k.split(given[name]))
+	}
+}
+
+// together checks what no single key shows.
+func (l *loader) together() {
+	c := l.out.Config
+	if l.use == Agent {
+		for _, must := range []struct {
+			key   string
+			empty bool
+		}{{"service_url", c.ServiceURL == ""}, {"token", c.Token.Empty()}} {
+			if _, given := l.where[must.key]; must.empty && !given {
+				l.wrong(must.key, "settings", "is required: set it in %s or as %s%s", FileName, envPrefix, strings.ToUpper(must.key))
+			}
+		}
+	}
+	if c.RequestRetryMaxWait < c.RequestRetryWait {
+		where := l.where["request_retry_max_wait"]
+		if where == "" {
+			where = l.where["request_retry_wait"]
+		}
+		l.wrong("request_retry_max_wait", where, "is %s, which is less than request_retry_wait (%s)", c.RequestRetryMaxWait, c.RequestRetryWait)
+	}
+	if clear(c.ServiceURL) {
+		l.out.Notices = append(l.out.Notices, fmt.Sprintf("%s is not https: the token can be read on its way", c.ServiceURL))
+	}
+}
