@@ -1,16 +1,31 @@
 // Package source brings the code of a job into its work directory: a copy of a directory, or a
-// checkout of a git repository. Nothing that it leaves there points outside the tree. It runs no
-// program and keeps no cache.
+// checkout of a git repository. Nothing that it leaves there points outside the tree, and no
+// directory .git is part of it. It runs no program and keeps no cache.
+//
+// A directory is copied alone: what its modules name outside of it, such as ../modules, is not
+// there. State files and .terraform are left out, so that the state of a run is only ever where
+// its workspace says. Submodules and large files of git (LFS) are left as they are in the tree: an
+// empty directory, a pointer file.
 package source
 
 import (
 	"context"
-	"fmt"
+	"errors"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
+
+// The bounds of one source.
+const (
+	MaxEntries = 50_000  // files, directories and links
+	MaxBytes   = 1 << 30 // of all files, and of what a git server may send
+)
+
+// ErrCredential means that the token or key of a git source did not resolve. The cause is wrapped
+// beside it.
+var ErrCredential = errors.New("credential of the source")
 
 // Owner is the user that the code is to belong to, where it is not the runner's own.
 type Owner struct{ UID, GID int }
@@ -25,12 +40,27 @@ type Request struct {
 	Log     func(format string, args ...any) // a line for the log; nil drops it
 	TempDir string                           // for files that are needed only while fetching
 	Mask    func(values ...string)           // hides values in the log; called before they are used; nil drops them
+
+	limits limits // zero fields mean the bounds above
+	caPEM  []byte // trusted for https beside the machine's own; for tests
 }
 
-// Fetch brings the source to Dest and returns the directory of the root module in it. An error is
+type limits struct {
+	entries int
+	bytes   int64
+}
+
+// Fetch brings the source to Dest and returns the directory of the root module in it. Its error is
 // a sentence without any secret: a workflow.ErrInvalid or ErrForbidden where the source may not be
-// fetched, workflow.ErrNotFound where it is not there, workflow.ErrTooLarge beyond the bounds.
+// fetched, workflow.ErrNotFound where it is not there, workflow.ErrTooLarge beyond the bounds,
+// ErrCredential where a secret reference did not resolve.
 func Fetch(ctx context.Context, r Request) (root string, err error) {
+	if r.Log == nil {
+		r.Log = func(string, ...any) {}
+	}
+	if r.Mask == nil {
+		r.Mask = func(...string) {}
+	}
 	switch {
 	case r.Source.Directory != "" && r.Source.Git == nil:
 		return fetchDirectory(ctx, r)
@@ -40,6 +70,3 @@ func Fetch(ctx context.Context, r Request) (root string, err error) {
 		return "", workflow.Refuse(workflow.ErrInvalid, "source", "a source has either a directory or a git repository")
 	}
 }
-
-func fetchDirectory(_ context.Context, _ Request) (string, error) { return "", fmt.Errorf("not yet") }
-func fetchGit(_ context.Context, _ Request) (string, error)       { return "", fmt.Errorf("not yet") }

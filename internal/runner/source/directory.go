@@ -1,0 +1,177 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+func fetchDirectory(ctx context.Context, r Request) (string, error) {
+	from, where, err := openDirectory(r.Source.Directory, r.Roots)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = from.Close() }()
+	to, err := newTree(r)
+	if err != nil {
+		return "", err
+	}
+	defer to.close()
+	c := copier{from: from, to: to}
+	if err := c.dir(ctx, "."); err != nil {
+		return "", err
+	}
+	if err := to.finish(); err != nil {
+		return "", err
+	}
+	r.Log("copied %d files (%d bytes) from %s", to.files, to.bytes, where)
+	if c.states > 0 {
+		r.Log("left out %d files of engine state (*.tfstate): the workspace's state setting says where a run keeps its state", c.states)
+	}
+	return r.Dest, nil
+}
+
+// openDirectory opens a directory that lies below one of the roots once all links are resolved.
+// It opens it by way of that root, so that a link put in place meanwhile cannot lead out of it.
+func openDirectory(dir string, roots []string) (*os.Root, string, error) {
+	if !filepath.IsAbs(dir) {
+		return nil, "", workflow.Refuse(workflow.ErrInvalid, "source.directory", "a directory source is an absolute path; %s is not", quote(dir))
+	}
+	if len(roots) == 0 {
+		return nil, "", workflow.Refuse(workflow.ErrForbidden, "source.directory", "this runner takes no directory sources: its source_roots names no directory")
+	}
+	where, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		// Whether something is there is said only of places below a root.
+		if below(filepath.Clean(dir), roots) {
+			return nil, "", workflow.Refuse(workflow.ErrNotFound, "source.directory", "there is no directory %s on the machine of this runner", quote(dir))
+		}
+		return nil, "", outside(dir)
+	}
+	for _, root := range roots {
+		resolved, err := filepath.EvalSymlinks(root)
+		if err != nil {
+			continue
+		}
+		rel, err := filepath.Rel(resolved, where)
+		if err != nil || !filepath.IsLocal(rel) {
+			continue
+		}
+		top, err := os.OpenRoot(resolved)
+		if err != nil {
+			return nil, "", fmt.Errorf("open source root: %w", err)
+		}
+		defer func() { _ = top.Close() }()
+		opened, err := top.OpenRoot(rel)
+		if err != nil {
+			return nil, "", workflow.Refuse(workflow.ErrNotFound, "source.directory", "%s is no directory that this runner can read", quote(dir))
+		}
+		return opened, where, nil
+	}
+	return nil, "", outside(dir)
+}
+
+func below(dir string, roots []string) bool {
+	for _, root := range roots {
+		if rel, err := filepath.Rel(root, dir); err == nil && filepath.IsLocal(rel) {
+			return true
+		}
+	}
+	return false
+}
+
+func outside(dir string) error {
+	return workflow.Refuse(workflow.ErrForbidden, "source.directory", "%s does not lie below the source_roots of this runner", quote(dir))
+}
+
+// copier copies one tree into another.
+type copier struct {
+	from   *os.Root
+	to     *tree
+	states int
+}
+
+func (c *copier) dir(ctx context.Context, name string) error {
+	entries, err := fs.ReadDir(c.from.FS(), name)
+	if err != nil {
+		return reading(name, err)
+	}
+	for _, e := range entries {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if e.Name() == ".terraform" || e.Name() == ".git" {
+			continue
+		}
+		if isState(e) {
+			c.states++
+			continue
+		}
+		if err := c.entry(ctx, path.Join(name, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *copier) entry(ctx context.Context, name string) error {
+	info, err := c.from.Lstat(name)
+	if err != nil {
+		return reading(name, err)
+	}
+	switch {
+	case info.IsDir():
+		if err := c.to.dir(name, info.Mode()); err != nil {
+			return err
+		}
+		return c.dir(ctx, name)
+	case info.Mode()&fs.ModeSymlink != 0:
+		target, err := c.from.Readlink(name)
+		if err != nil {
+			return reading(name, err)
+		}
+		return c.to.link(name, filepath.ToSlash(target))
+	case info.Mode().IsRegular():
+		return c.file(name, info)
+	default:
+		return workflow.Refuse(workflow.ErrInvalid, "source.directory", "%s is no file, directory or link (%s); leave it out of the source", quote(name), info.Mode().Type())
+	}
+}
+
+func (c *copier) file(name string, seen fs.FileInfo) error {
+	// Without O_NONBLOCK a pipe put in place of the file meanwhile would hold the runner for ever.
+	f, err := c.from.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return reading(name, err)
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return reading(name, err)
+	}
+	if !os.SameFile(info, seen) {
+		return fmt.Errorf("read %s: it was replaced meanwhile", quote(name))
+	}
+	return c.to.file(name, info.Mode(), f)
+}
+
+// isState tells the files in which terraform keeps state on disk.
+func isState(e fs.DirEntry) bool {
+	name := e.Name()
+	return !e.IsDir() && (strings.HasSuffix(name, ".tfstate") || strings.HasSuffix(name, ".tfstate.backup") || strings.HasSuffix(name, ".tfstate.lock.info"))
+}
+
+func reading(name string, err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		err = p.Err
+	}
+	return fmt.Errorf("read %s: %w", quote(name), err)
+}

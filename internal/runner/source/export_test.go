@@ -1,0 +1,19 @@
+package source
+
+// WithLimits returns a request with smaller bounds.
+func WithLimits(r Request, entries int, bytes int64) Request {
+	r.limits = limits{entries: entries, bytes: bytes}
+	return r
+}
+
+// WithCA returns a request that trusts one more certificate.
+func WithCA(r Request, pem []byte) Request {
+	r.caPEM = pem
+	return r
+}
+
+// CheckURL parses a git URL and returns how it is shown.
+func CheckURL(raw string) (string, error) {
+	a, err := parseURL(raw)
+	return a.String(), err
+}

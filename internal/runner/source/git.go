@@ -1,0 +1,535 @@
+package source
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/go-git/go-billy/v5/osfs"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/cache"
+	"github.com/go-git/go-git/v5/plumbing/filemode"
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	"github.com/go-git/go-git/v5/storage/filesystem"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// defaultUsername goes with a token for which no user name is given; the large hosts take it.
+const defaultUsername = "x-access-token"
+
+// remote is one conversation with a git server: what it has, then one pack of it.
+type remote interface {
+	AdvertisedReferencesContext(ctx context.Context) (*packp.AdvRefs, error)
+	UploadPack(ctx context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error)
+	Close() error
+}
+
+// address is the parsed URL of a repository.
+type address struct {
+	scheme string // https, http or ssh
+	user   string // with ssh
+	host   string // with its port, where one is given
+	path   string
+}
+
+var scpLike = regexp.MustCompile(`^([A-Za-z0-9._-]+)@([A-Za-z0-9][A-Za-z0-9.-]*):([^:].*)$`)
+
+// parseURL takes https://, ssh:// and user@host:path, and http:// to this machine itself. What
+// holds a password, or could, is refused without repeating it.
+func parseURL(raw string) (address, error) {
+	refuse := func(format string, args ...any) (address, error) {
+		return address{}, workflow.Refuse(workflow.ErrInvalid, "source.git.url", format, args...)
+	}
+	if !strings.Contains(raw, "://") {
+		m := scpLike.FindStringSubmatch(raw)
+		if m == nil || hasControl(raw) {
+			return refuse("a git URL is written https://host/path, ssh://user@host/path or user@host:path")
+		}
+		if strings.HasPrefix(m[3], "-") {
+			return refuse("the path of a git URL cannot begin with -")
+		}
+		return address{scheme: "ssh", user: m[1], host: m[2], path: m[3]}, nil
+	}
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || hasControl(raw) {
+		return refuse("a git URL is written https://host/path, ssh://user@host/path or user@host:path")
+	}
+	_, hasPassword := u.User.Password()
+	switch {
+	case hasPassword || (u.Scheme != "ssh" && u.User != nil) || u.RawQuery != "" || u.Fragment != "":
+		return refuse("a git URL holds no credentials, query or fragment; name a secret in token_ref or ssh_key_ref")
+	case u.Path == "" || u.Path == "/":
+		return refuse("the git URL names no repository")
+	case u.Scheme == "https":
+	case u.Scheme == "http" && loopback(u.Hostname()):
+	case u.Scheme == "http":
+		return refuse("http:// is refused because anybody on the way could change the code; use https:// (http:// is taken only to this machine itself)")
+	case u.Scheme == "ssh":
+	default:
+		return refuse("git URLs of the kind %s are refused; use https:// or ssh://", quote(u.Scheme+"://"))
+	}
+	a := address{scheme: u.Scheme, host: u.Host, path: u.Path}
+	if u.Scheme == "ssh" {
+		a.user = u.User.Username()
+		if a.user == "" {
+			a.user = "git"
+		}
+	}
+	return a, nil
+}
+
+func (a address) String() string {
+	if a.scheme == "ssh" {
+		return fmt.Sprintf("ssh://%s@%s/%s", a.user, a.host, strings.TrimPrefix(a.path, "/"))
+	}
+	return a.scheme + "://" + a.host + a.path
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+func hasControl(s string) bool {
+	return strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c == 0x7f })
+}
+
+// checkGit refuses what can be told without asking anybody.
+func checkGit(g api.GitSource) (address, error) {
+	a, err := parseURL(g.URL)
+	if err != nil {
+		return a, err
+	}
+	refuse := func(field, format string, args ...any) (address, error) {
+		return a, workflow.Refuse(workflow.ErrInvalid, "source.git."+field, format, args...)
+	}
+	switch {
+	case hasControl(g.Ref) || strings.HasPrefix(g.Ref, "-") || strings.Contains(g.Ref, " "):
+		return refuse("ref", "%s is no branch, tag or commit", quote(g.Ref))
+	case g.Path != "" && !filepath.IsLocal(filepath.FromSlash(g.Path)):
+		return refuse("path", "path is a directory inside the repository; %s is not", quote(g.Path))
+	case a.scheme == "ssh" && g.TokenRef != "":
+		return refuse("token_ref", "a token goes with an https:// URL; with ssh name a key in ssh_key_ref")
+	case a.scheme == "ssh" && g.SSHKeyRef == "":
+		return refuse("ssh_key_ref", "a repository over ssh needs a private key: name its secret in ssh_key_ref")
+	case a.scheme == "ssh" && strings.TrimSpace(g.KnownHosts) == "":
+		return refuse("known_hosts", "a repository over ssh needs the host's keys in known_hosts: take the lines that `ssh-keyscan %s` prints, and check them", hostOnly(a.host))
+	case a.scheme != "ssh" && g.SSHKeyRef != "":
+		return refuse("ssh_key_ref", "a key goes with an ssh:// URL; with https name a token in token_ref")
+	}
+	return a, nil
+}
+
+func hostOnly(host string) string {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		return h
+	}
+	return host
+}
+
+func fetchGit(ctx context.Context, r Request) (_ string, err error) {
+	g := *r.Source.Git
+	a, err := checkGit(g)
+	if err != nil {
+		return "", err
+	}
+	credential, err := resolveCredential(ctx, r, g)
+	if err != nil {
+		return "", err
+	}
+	temp, err := os.MkdirTemp(r.TempDir, "git-")
+	if err != nil {
+		return "", fmt.Errorf("make temporary directory: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+
+	var open func(ctx context.Context) (remote, error)
+	if a.scheme == "ssh" {
+		open, err = sshRemote(a, g, credential, temp)
+	} else {
+		open, err = httpRemote(a, g, credential, r.caPEM)
+	}
+	if err != nil {
+		return "", err
+	}
+	f := fetcher{url: a, open: open, objects: filesystem.NewStorageWithOptions(
+		osfs.New(filepath.Join(temp, "objects")), cache.NewObjectLRU(8<<20), filesystem.Options{LargeObjectThreshold: 1 << 20},
+	)}
+	defer func() { _ = f.objects.Close() }()
+	commit, err := f.fetch(ctx, g.Ref)
+	if err != nil {
+		return "", f.explain(ctx, err, credential)
+	}
+	r.Log("commit %s of %s", commit.Hash, a)
+
+	to, err := newTree(r)
+	if err != nil {
+		return "", err
+	}
+	defer to.close()
+	if err := checkout(ctx, commit, to, r.Log); err != nil {
+		return "", f.explain(ctx, err, credential)
+	}
+	if err := to.finish(); err != nil {
+		return "", err
+	}
+	r.Log("checked out %d files (%d bytes)", to.files, to.bytes)
+	if g.Path == "" {
+		return r.Dest, nil
+	}
+	return to.module(r.Dest, filepath.ToSlash(g.Path))
+}
+
+// resolveCredential returns the token or key, and masks it before anything can print it.
+func resolveCredential(ctx context.Context, r Request, g api.GitSource) (string, error) {
+	field, ref := "token_ref", g.TokenRef
+	if g.SSHKeyRef != "" {
+		field, ref = "ssh_key_ref", g.SSHKeyRef
+	}
+	if ref == "" {
+		return "", nil
+	}
+	if r.Secrets == nil {
+		return "", fmt.Errorf("%w: source.git.%s: this runner has no secrets", ErrCredential, field)
+	}
+	value, err := r.Secrets.Resolve(ctx, ref)
+	if err != nil {
+		return "", fmt.Errorf("%w: source.git.%s: %w", ErrCredential, field, err)
+	}
+	credential := value.Reveal()
+	if field == "token_ref" {
+		// A token never has a line end, and a file of one nearly always does.
+		credential = strings.TrimSpace(credential)
+		if hasControl(credential) {
+			return "", fmt.Errorf("%w: source.git.token_ref: %s holds more than one line", ErrCredential, quote(ref))
+		}
+	}
+	if credential == "" {
+		return "", fmt.Errorf("%w: source.git.%s: %s is empty", ErrCredential, field, quote(ref))
+	}
+	r.Mask(credential)
+	return credential, nil
+}
+
+// fetcher brings the objects of one commit to disk.
+type fetcher struct {
+	url     address
+	open    func(ctx context.Context) (remote, error)
+	objects *filesystem.Storage
+}
+
+// want is what a ref asks the server for.
+type want struct {
+	hash plumbing.Hash // to be fetched without its history; zero means that it has to be looked for in all of it
+	tip  bool          // hash is advertised, so that every server gives it
+	what string        // for the log and errors
+}
+
+var hexRef = regexp.MustCompile(`^[0-9a-f]{7,40}$`)
+
+// choose says what a ref means among what the server has.
+func choose(adv *packp.AdvRefs, ref string) (want, error) {
+	if ref == "" || ref == "HEAD" {
+		if adv.Head == nil {
+			return want{}, workflow.Refuse(workflow.ErrNotFound, "source.git.ref", "the repository has no default branch; name a branch, tag or commit in ref")
+		}
+		return want{hash: *adv.Head, tip: true, what: "HEAD"}, nil
+	}
+	if hash, ok := adv.References[ref]; ok && strings.HasPrefix(ref, "refs/") {
+		return want{hash: hash, tip: true, what: ref}, nil
+	}
+	branch, isBranch := adv.References["refs/heads/"+ref]
+	tag, isTag := adv.References["refs/tags/"+ref]
+	switch {
+	case isBranch && isTag && branch != tag:
+		return want{}, workflow.Refuse(workflow.ErrInvalid, "source.git.ref", "the repository has both a branch and a tag %s; write refs/heads/%s or refs/tags/%s", quote(ref), ref, ref)
+	case isBranch:
+		return want{hash: branch, tip: true, what: "branch " + ref}, nil
+	case isTag:
+		return want{hash: tag, tip: true, what: "tag " + ref}, nil
+	}
+	commit := strings.ToLower(ref)
+	switch {
+	case !hexRef.MatchString(commit):
+		return want{}, missing(ref)
+	case len(commit) < 40:
+		return want{what: "commit " + commit}, nil
+	}
+	hash := plumbing.NewHash(commit)
+	for _, advertised := range adv.References {
+		if advertised == hash {
+			return want{hash: hash, tip: true, what: "commit " + commit}, nil
+		}
+	}
+	return want{hash: hash, what: "commit " + commit}, nil
+}
+
+func missing(ref string) error {
+	return workflow.Refuse(workflow.ErrNotFound, "source.git.ref", "the repository has no branch, tag or commit %s", quote(ref))
+}
+
+func (f *fetcher) fetch(ctx context.Context, ref string) (*object.Commit, error) {
+	session, adv, err := f.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = session.Close() }()
+	w, err := choose(adv, ref)
+	if err != nil {
+		return nil, err
+	}
+	canAsk := w.tip || adv.Capabilities.Supports(capability.AllowReachableSHA1InWant) || adv.Capabilities.Supports(capability.Capability("allow-any-sha1-in-want"))
+	if !w.hash.IsZero() && canAsk {
+		err := f.pack(ctx, session, adv, []plumbing.Hash{w.hash}, true)
+		if err == nil {
+			return f.commit(w.hash, w.what)
+		}
+		if w.tip || context.Cause(ctx) != nil {
+			return nil, err
+		}
+		// The server promised to look for any commit, and did not find this one, or not in this
+		// way; the whole history has the last word, in a new conversation.
+		again, all, err := f.begin(ctx)
+		if err != nil {
+			return nil, err
+		}
+		_ = session.Close()
+		session, adv = again, all
+	}
+	if err := f.pack(ctx, session, adv, tips(adv), false); err != nil {
+		return nil, err
+	}
+	hash, err := f.find(strings.ToLower(ref))
+	if err != nil {
+		return nil, err
+	}
+	return f.commit(hash, w.what)
+}
+
+// begin opens a conversation.
+func (f *fetcher) begin(ctx context.Context) (remote, *packp.AdvRefs, error) {
+	session, err := f.open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	adv, err := session.AdvertisedReferencesContext(ctx)
+	if err != nil {
+		_ = session.Close()
+		return nil, nil, err
+	}
+	return session, adv, nil
+}
+
+// tips returns every branch and tag.
+func tips(adv *packp.AdvRefs) []plumbing.Hash {
+	var hashes []plumbing.Hash
+	for name, hash := range adv.References {
+		if strings.HasPrefix(name, "refs/heads/") || strings.HasPrefix(name, "refs/tags/") {
+			hashes = append(hashes, hash)
+		}
+	}
+	slices.SortFunc(hashes, func(a, b plumbing.Hash) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(hashes)
+}
+
+// pack fetches objects, with their history or without.
+func (f *fetcher) pack(ctx context.Context, session remote, adv *packp.AdvRefs, wants []plumbing.Hash, shallow bool) error {
+	req := packp.NewUploadPackRequestFromCapabilities(adv.Capabilities)
+	req.Wants = wants
+	if shallow && adv.Capabilities.Supports(capability.Shallow) {
+		req.Depth = packp.DepthCommits(1)
+		if err := req.Capabilities.Set(capability.Shallow); err != nil {
+			return fmt.Errorf("ask for objects: %w", err)
+		}
+	}
+	response, err := session.UploadPack(ctx, req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Close() }()
+	var objects io.Reader = response
+	switch {
+	case req.Capabilities.Supports(capability.Sideband64k):
+		objects = sideband.NewDemuxer(sideband.Sideband64k, response)
+	case req.Capabilities.Supports(capability.Sideband):
+		objects = sideband.NewDemuxer(sideband.Sideband, response)
+	}
+	return packfile.UpdateObjectStorage(f.objects, objects)
+}
+
+// find looks a commit up by the beginning of its hash.
+func (f *fetcher) find(prefix string) (plumbing.Hash, error) {
+	// The storage compares whole bytes; a half one at the end is compared here.
+	whole, err := hex.DecodeString(prefix[:len(prefix)/2*2])
+	if err != nil {
+		return plumbing.ZeroHash, missing(prefix)
+	}
+	hashes, err := f.objects.HashesWithPrefix(whole)
+	if err != nil {
+		return plumbing.ZeroHash, fmt.Errorf("look for commit %s: %w", prefix, err)
+	}
+	var found []plumbing.Hash
+	for _, h := range hashes {
+		if !strings.HasPrefix(h.String(), prefix) || slices.Contains(found, h) {
+			continue
+		}
+		if _, err := object.GetCommit(f.objects, h); err == nil {
+			found = append(found, h)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return plumbing.ZeroHash, missing(prefix)
+	case 1:
+		return found[0], nil
+	default:
+		return plumbing.ZeroHash, workflow.Refuse(workflow.ErrInvalid, "source.git.ref", "%d commits begin with %s; write more of it", len(found), quote(prefix))
+	}
+}
+
+// commit reads a commit, by way of the tags that point to it.
+func (f *fetcher) commit(hash plumbing.Hash, what string) (*object.Commit, error) {
+	const most = 10 // tags of tags
+	for range most {
+		commit, err := object.GetCommit(f.objects, hash)
+		if err == nil {
+			return commit, nil
+		}
+		tag, tagErr := object.GetTag(f.objects, hash)
+		if tagErr != nil {
+			return nil, fmt.Errorf("read %s: %w", what, err)
+		}
+		hash = tag.Target
+	}
+	return nil, workflow.Refuse(workflow.ErrInvalid, "source.git.ref", "%s is a tag of tags that leads to no commit", what)
+}
+
+// checkout writes the tree of a commit.
+func checkout(ctx context.Context, commit *object.Commit, to *tree, log func(string, ...any)) error {
+	top, err := commit.Tree()
+	if err != nil {
+		return fmt.Errorf("read tree of commit %s: %w", commit.Hash, err)
+	}
+	return writeTree(ctx, top, ".", to, log)
+}
+
+func writeTree(ctx context.Context, from *object.Tree, dir string, to *tree, log func(string, ...any)) error {
+	for _, e := range from.Entries {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if err := checkEntry(dir, e.Name); err != nil {
+			return err
+		}
+		name := path.Join(dir, e.Name)
+		switch e.Mode {
+		case filemode.Dir:
+			if err := to.dir(name, 0o755); err != nil {
+				return err
+			}
+			sub, err := from.Tree(e.Name)
+			if err != nil {
+				return fmt.Errorf("read tree %s: %w", quote(name), err)
+			}
+			if err := writeTree(ctx, sub, name, to, log); err != nil {
+				return err
+			}
+		case filemode.Submodule:
+			if err := to.dir(name, 0o755); err != nil {
+				return err
+			}
+			log("the submodule %s is left empty: submodules are not in this version", quote(name))
+		case filemode.Symlink, filemode.Regular, filemode.Deprecated, filemode.Executable:
+			if err := writeBlob(from, e, name, to); err != nil {
+				return err
+			}
+		default:
+			return workflow.Refuse(workflow.ErrInvalid, "source.git", "%s has a mode that git does not know", quote(name))
+		}
+	}
+	return nil
+}
+
+func writeBlob(from *object.Tree, e object.TreeEntry, name string, to *tree) error {
+	file, err := from.TreeEntryFile(&e)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", quote(name), err)
+	}
+	content, err := file.Reader()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", quote(name), err)
+	}
+	defer func() { _ = content.Close() }()
+	switch e.Mode {
+	case filemode.Symlink:
+		const most = 4096
+		target, err := io.ReadAll(io.LimitReader(content, most))
+		if err != nil {
+			return fmt.Errorf("read %s: %w", quote(name), err)
+		}
+		return to.link(name, string(target))
+	case filemode.Executable:
+		return to.file(name, 0o755, content)
+	default:
+		return to.file(name, 0o644, content)
+	}
+}
+
+// checkEntry refuses names that no honest tree has.
+func checkEntry(dir, name string) error {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") || strings.EqualFold(name, ".git") {
+		return workflow.Refuse(workflow.ErrInvalid, "source.git", "the repository has an entry named %s in %s; such a tree is not checked out", quote(name), quote(dir))
+	}
+	return nil
+}
+
+// explain turns an error of a transport into a sentence, without the credential, which a server
+// may have sent back in its own words.
+func (f *fetcher) explain(ctx context.Context, err error, credential string) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("fetch %s: %w", f.url, cause)
+	}
+	if _, ok := errors.AsType[*workflow.Error](err); ok {
+		return err
+	}
+	switch {
+	case errors.Is(err, transport.ErrAuthenticationRequired) && credential == "":
+		return workflow.Refuse(workflow.ErrForbidden, "source.git", "%s asks for credentials: name a secret in token_ref", f.url)
+	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed):
+		return workflow.Refuse(workflow.ErrForbidden, "source.git", "%s does not take the credentials that it was given", f.url)
+	case errors.Is(err, transport.ErrRepositoryNotFound) && credential == "":
+		return workflow.Refuse(workflow.ErrNotFound, "source.git.url", "there is no repository %s, or it is private: then name a secret in token_ref", f.url)
+	case errors.Is(err, transport.ErrRepositoryNotFound):
+		return workflow.Refuse(workflow.ErrNotFound, "source.git.url", "there is no repository %s that these credentials can read", f.url)
+	case errors.Is(err, transport.ErrEmptyRemoteRepository):
+		return workflow.Refuse(workflow.ErrNotFound, "source.git.url", "the repository %s is empty", f.url)
+	case errors.Is(err, errTooMuch):
+		return workflow.Refuse(workflow.ErrTooLarge, "source.git.url", "%s sent more than %d MiB", f.url, MaxBytes>>20)
+	}
+	text := err.Error()
+	if credential != "" {
+		text = strings.ReplaceAll(text, credential, "[redacted]")
+	}
+	const most = 500
+	if len(text) > most {
+		text = text[:most] + "..."
+	}
+	return fmt.Errorf("fetch %s: %s", f.url, text)
+}

@@ -1,0 +1,190 @@
+package source
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// maxDepth bounds how deep directories may lie in each other.
+const maxDepth = 64
+
+// tree writes a source below one directory, within bounds. Links are made last and checked when
+// all else is in place, so that nothing is ever written through one. All names are slash-separated
+// and relative to the top.
+type tree struct {
+	root    *os.Root
+	owner   *Owner
+	limits  limits
+	entries int
+	files   int
+	bytes   int64
+	links   []link
+}
+
+type link struct{ name, target string }
+
+func newTree(r Request) (*tree, error) {
+	if err := os.MkdirAll(r.Dest, 0o700); err != nil {
+		return nil, fmt.Errorf("make work directory: %w", err)
+	}
+	root, err := os.OpenRoot(r.Dest)
+	if err != nil {
+		return nil, fmt.Errorf("open work directory: %w", err)
+	}
+	t := &tree{root: root, owner: r.Owner, limits: limits{
+		entries: cmp.Or(r.limits.entries, MaxEntries),
+		bytes:   cmp.Or(r.limits.bytes, MaxBytes),
+	}}
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err == nil && len(entries) > 0 {
+		err = fmt.Errorf("%s is not empty", r.Dest)
+	}
+	if err == nil {
+		err = t.own(".")
+	}
+	if err != nil {
+		t.close()
+		return nil, fmt.Errorf("open work directory: %w", err)
+	}
+	return t, nil
+}
+
+func (t *tree) close() { _ = t.root.Close() }
+
+// dir makes one directory; its parent is there already.
+func (t *tree) dir(name string, perm fs.FileMode) error {
+	if err := t.count(name); err != nil {
+		return err
+	}
+	if err := t.root.Mkdir(name, 0o700); err != nil {
+		return writing(name, err)
+	}
+	// The bits are set beside Mkdir, which the process's mask would trim.
+	if err := t.root.Chmod(name, perm.Perm()|0o700); err != nil {
+		return writing(name, err)
+	}
+	return t.own(name)
+}
+
+// file writes one file that is not there yet.
+func (t *tree) file(name string, perm fs.FileMode, content io.Reader) error {
+	if err := t.count(name); err != nil {
+		return err
+	}
+	f, err := t.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return writing(name, err)
+	}
+	n, err := io.Copy(f, io.LimitReader(content, t.limits.bytes-t.bytes+1))
+	if err == nil {
+		err = f.Chmod(perm.Perm() | 0o600)
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return writing(name, err)
+	}
+	t.files++
+	t.bytes += n
+	if t.bytes > t.limits.bytes {
+		return workflow.Refuse(workflow.ErrTooLarge, "source", "the source has more than %d MiB; leave out what the run does not need", t.limits.bytes>>20)
+	}
+	return t.own(name)
+}
+
+// link notes a symbolic link, and refuses one that leaves the tree by its own text.
+func (t *tree) link(name, target string) error {
+	if err := t.count(name); err != nil {
+		return err
+	}
+	if target == "" || path.IsAbs(target) || !filepath.IsLocal(path.Join(path.Dir(name), target)) {
+		return leaves(name, target)
+	}
+	t.links = append(t.links, link{name, target})
+	return nil
+}
+
+// finish makes the links. One that leaves the tree by way of others is found only now, by
+// following it as far as it goes; one that leads nowhere is harmless.
+func (t *tree) finish() error {
+	for _, l := range t.links {
+		if err := t.root.Symlink(l.target, l.name); err != nil {
+			return writing(l.name, err)
+		}
+		if err := t.own(l.name); err != nil {
+			return err
+		}
+	}
+	for _, l := range t.links {
+		if _, err := t.root.Stat(l.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return leaves(l.name, l.target)
+		}
+	}
+	return nil
+}
+
+// module returns the directory of the root module, and refuses one that is not there.
+func (t *tree) module(dest, name string) (string, error) {
+	info, err := t.root.Stat(path.Clean(name))
+	if err != nil || !info.IsDir() {
+		return "", workflow.Refuse(workflow.ErrNotFound, "source.git.path", "the source has no directory %s", quote(name))
+	}
+	return filepath.Join(dest, filepath.FromSlash(path.Clean(name))), nil
+}
+
+func (t *tree) count(name string) error {
+	t.entries++
+	if t.entries > t.limits.entries {
+		return workflow.Refuse(workflow.ErrTooLarge, "source", "the source has more than %d files, directories and links; leave out what the run does not need", t.limits.entries)
+	}
+	depth := 1
+	for _, c := range []byte(name) {
+		if c == '/' {
+			depth++
+		}
+	}
+	if depth > maxDepth {
+		return workflow.Refuse(workflow.ErrTooLarge, "source", "the source has directories more than %d deep", maxDepth)
+	}
+	return nil
+}
+
+func (t *tree) own(name string) error {
+	if t.owner == nil {
+		return nil
+	}
+	if err := t.root.Lchown(name, t.owner.UID, t.owner.GID); err != nil {
+		return writing(name, err)
+	}
+	return nil
+}
+
+func writing(name string, err error) error {
+	// The path in an error of os is the work directory's, which tells nobody anything.
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		err = p.Err
+	}
+	return fmt.Errorf("write %s: %w", quote(name), err)
+}
+
+func leaves(name, target string) error {
+	return workflow.Refuse(workflow.ErrInvalid, "source", "the symbolic link %s points to %s, outside of the source; replace it by what it points to", quote(name), quote(target))
+}
+
+// quote shows foreign text in an error: quoted, and cut where it is long.
+func quote(s string) string {
+	const most = 200
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return fmt.Sprintf("%q", s)
+}
