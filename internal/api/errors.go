@@ -37,6 +37,22 @@ var kinds = []struct {
 	{workflow.ErrNotReported, "task_not_reported", http.StatusServiceUnavailable},
 }
 
+// Kind is one row of the table.
+type Kind struct {
+	Err    error // the sentinel
+	Code   string
+	Status int
+}
+
+// Kinds returns a copy of the table.
+func Kinds() []Kind {
+	all := make([]Kind, len(kinds))
+	for i, row := range kinds {
+		all[i] = Kind{Err: row.kind, Code: row.code, Status: row.status}
+	}
+	return all
+}
+
 // CodeInternal is the code of an error that the caller can do nothing about.
 const CodeInternal = "internal"
 
@@ -115,7 +131,8 @@ func (p Problem) Err(retryAfter time.Duration) error {
 	// be taken for our refusal, which would end a run; so is whatever is not plainly about the
 	// request.
 	switch p.Status {
-	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusUnprocessableEntity:
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed,
+		http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
 		return wrap(workflow.ErrInvalid)
 	case http.StatusRequestEntityTooLarge:
 		return wrap(workflow.ErrTooLarge)
@@ -124,6 +141,17 @@ func (p Problem) Err(retryAfter time.Duration) error {
 	default:
 		return wrap(workflow.ErrBusy)
 	}
+}
+
+// Ours reports whether the answer carries a code of ours: then it came from the control plane (or a
+// relay), and not from a gateway between.
+func (p Problem) Ours() bool {
+	for _, row := range kinds {
+		if row.code == p.Code {
+			return true
+		}
+	}
+	return p.Code == CodeInternal
 }
 
 func (p Problem) sentence() string {
