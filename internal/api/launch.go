@@ -1,0 +1,160 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// MaxLaunchMessage bounds one launch message in bytes. A real one has less than two thousand.
+const MaxLaunchMessage = 32 << 10
+
+// LaunchMessage is what the poller puts into the queue and the dispatcher takes out: everything
+// that a launch needs and nothing secret, because the job token is sealed in the ticket.
+type LaunchMessage struct {
+	Ticket            string             `json:"ticket"`
+	Job               string             `json:"job"` // the workflow's id
+	Attempt           int                `json:"attempt"`
+	Organization      string             `json:"organization"`
+	Workspace         string             `json:"workspace"`
+	Pool              string             `json:"pool"`
+	Type              workflow.Type      `json:"type"`
+	Operation         workflow.Operation `json:"operation,omitempty"`
+	Size              string             `json:"size,omitempty"`
+	StateKind         string             `json:"state_kind,omitempty"`
+	ReadsState        bool               `json:"reads_state,omitempty"` // it changes no state
+	MaxRuntimeSeconds float64            `json:"max_runtime_seconds"`
+	SentAtMS          int64              `json:"sent_at_ms"`     // the sender's clock, milliseconds since 1970
+	LaunchSeconds     float64            `json:"launch_seconds"` // left of the launch window at that time
+}
+
+// NewLaunchMessage describes the launch of a claimed job.
+func NewLaunchMessage(job Job, ticket string, now time.Time) LaunchMessage {
+	return LaunchMessage{
+		Ticket: ticket, Job: job.ID, Attempt: job.Attempt,
+		Organization: job.Organization, Workspace: job.Workspace, Pool: job.Pool,
+		Type: job.Type, Operation: job.Operation, Size: job.Size, StateKind: job.StateKind,
+		ReadsState:        !workflow.ChangesState(job.Type, job.Operation),
+		MaxRuntimeSeconds: job.MaxRuntimeSeconds,
+		SentAtMS:          now.UnixMilli(), LaunchSeconds: job.LaunchSeconds,
+	}
+}
+
+// LogValue keeps the ticket out of logs: it holds no readable secret, and is long.
+func (m LaunchMessage) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("job_id", m.Job), slog.Int("attempt", m.Attempt))
+}
+
+// Age is how long ago the message was sent. A receiver whose clock is behind sees 0.
+func (m LaunchMessage) Age(now time.Time) time.Duration {
+	return max(0, now.Sub(time.UnixMilli(m.SentAtMS)))
+}
+
+// Window is what is left of the launch window; it is negative once that has passed.
+func (m LaunchMessage) Window(now time.Time) time.Duration {
+	return Seconds(m.LaunchSeconds) - m.Age(now)
+}
+
+// MaxRuntime is how long the run may take.
+func (m LaunchMessage) MaxRuntime() time.Duration { return Seconds(m.MaxRuntimeSeconds) }
+
+// Encode writes the message, refusing one that DecodeLaunchMessage would refuse.
+func (m LaunchMessage) Encode() ([]byte, error) {
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode launch message of job %s: %w", m.Job, err)
+	}
+	if len(body) > MaxLaunchMessage {
+		return nil, tooLongLaunch(len(body))
+	}
+	return body, nil
+}
+
+// DecodeLaunchMessage reads one message. It takes nothing that is beyond a bound, of a wrong type,
+// incomplete, or followed by something else. A field that it does not know is passed over, so that
+// a dispatcher can run beside a newer poller.
+func DecodeLaunchMessage(body []byte) (LaunchMessage, error) {
+	if len(body) > MaxLaunchMessage {
+		return LaunchMessage{}, tooLongLaunch(len(body))
+	}
+	var m LaunchMessage
+	d := json.NewDecoder(bytes.NewReader(body))
+	if err := d.Decode(&m); err != nil {
+		return LaunchMessage{}, workflow.Refuse(workflow.ErrInvalid, "", "the launch message is not the JSON that was expected: %v", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return LaunchMessage{}, workflow.Refuse(workflow.ErrInvalid, "", "the launch message is followed by something else")
+	}
+	if err := m.check(); err != nil {
+		return LaunchMessage{}, err
+	}
+	return m, nil
+}
+
+func tooLongLaunch(n int) error {
+	return workflow.Refuse(workflow.ErrTooLarge, "", "the launch message has %d bytes; the most is %d", n, MaxLaunchMessage)
+}
+
+func (m LaunchMessage) check() error {
+	bad := func(field, format string, args ...any) error {
+		return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
+	}
+	for _, f := range []struct {
+		name, value string
+		least, most int
+	}{
+		{"ticket", m.Ticket, 1, 2 << 10},
+		{"job", m.Job, 1, 128},
+		{"organization", m.Organization, 1, 128},
+		{"workspace", m.Workspace, 1, 128},
+		{"pool", m.Pool, 1, 128},
+		{"size", m.Size, 0, 64},
+		{"state_kind", m.StateKind, 0, 32},
+		{"operation", string(m.Operation), 0, 32},
+		{"type", string(m.Type), 1, 32},
+	} {
+		if len(f.value) < f.least || len(f.value) > f.most {
+			return bad(f.name, "has %d bytes; it needs %d to %d", len(f.value), f.least, f.most)
+		}
+		for _, c := range []byte(f.value) {
+			if c <= ' ' || c >= 0x7f {
+				return bad(f.name, "holds a byte outside printable ASCII")
+			}
+		}
+	}
+	const tenYears = 10 * 365 * 24 * 3600
+	switch {
+	case m.Attempt < 1 || m.Attempt > 1<<20:
+		return bad("attempt", "%d is no attempt", m.Attempt)
+	case !(m.MaxRuntimeSeconds > 0 && m.MaxRuntimeSeconds <= tenYears):
+		return bad("max_runtime_seconds", "%g is no run time", m.MaxRuntimeSeconds)
+	case !(m.LaunchSeconds >= -tenYears && m.LaunchSeconds <= tenYears):
+		return bad("launch_seconds", "%g is no launch window", m.LaunchSeconds)
+	case m.SentAtMS < 0 || m.SentAtMS > 1<<53:
+		return bad("sent_at_ms", "%d is no time", m.SentAtMS)
+	}
+	return nil
+}
+
+// Seconds turns a number of seconds from the wire into a duration, keeping within what a duration
+// can hold.
+func Seconds(s float64) time.Duration {
+	const most = float64(1<<62) / float64(time.Second)
+	switch {
+	case s != s: // not a number
+		return 0
+	case s > most:
+		return 1 << 62
+	case s < -most:
+		return -(1 << 62)
+	}
+	return time.Duration(s * float64(time.Second))
+}
