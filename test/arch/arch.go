@@ -1,0 +1,310 @@
+// Package arch is the package map as code: which package may import which, who may link which
+// library, and what every package owes its reader. It only judges a graph that it is given; the
+// tests beside it give it the real one and made-up ones.
+package arch
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Module is the path of this module.
+const Module = "github.com/dayfly-dev/dayfly"
+
+// Package is what the rules need to know about one package, as `go list -json` tells it.
+type Package struct {
+	ImportPath string
+	Name       string
+	Doc        string   // first sentence of the package comment
+	GoFiles    []string // files that are not tests
+	Imports    []string // of those files
+}
+
+// A rule says where a package stands and what it may import besides the packages of levels 0
+// and 1 below it.
+type rule struct {
+	level int
+	also  []string // packages of higher levels than 1 that it may import
+	any   bool     // it may import any package below its own level
+	std   bool     // it links the standard library only
+}
+
+// The package map. Levels are numbers with room between them: a package imports lower ones only,
+// never one of its own.
+var rules = map[string]rule{
+	"internal/workflow": {level: 0, std: true},
+	"internal/redact":   {level: 0, std: true},
+	"internal/child":    {level: 0, std: true},
+	"internal/awserr":   {level: 0},
+
+	"internal/api":      {level: 10},
+	"internal/ticket":   {level: 10},
+	"internal/config":   {level: 10},
+	"internal/queue":    {level: 10},
+	"internal/launcher": {level: 10},
+	"internal/secrets":  {level: 10},
+	"internal/store":    {level: 10},
+
+	"internal/controlplane": {level: 20},
+	"internal/client":       {level: 20},
+
+	"internal/httpapi":    {level: 30, also: []string{"internal/controlplane"}},
+	"internal/console":    {level: 30, also: []string{"internal/controlplane"}},
+	"internal/poller":     {level: 30},
+	"internal/dispatcher": {level: 30},
+	"internal/relay":      {level: 30},
+	"internal/reaper":     {level: 30},
+	"internal/runner":     {level: 30, also: []string{"internal/client", "internal/secrets/local"}},
+
+	"internal/agent":    {level: 40, any: true},
+	"internal/embedded": {level: 45, any: true},
+}
+
+// Adapters implement their parent's interface over one technology; parts are the pieces of their
+// parent; conformance packages hold adapters to their parent's contract and are for tests only.
+var (
+	adapters = map[string][]string{
+		"internal/queue":    {"memory", "sqs"},
+		"internal/launcher": {"ecs", "docker", "process"},
+		"internal/secrets":  {"awssm", "local"},
+		"internal/store":    {"memory", "sqlite", "dynamodb"},
+	}
+	parts = map[string][]string{
+		"internal/runner": {"engine", "source", "mask", "logstream", "hooks"},
+	}
+	conformance = []string{
+		"internal/queue/queuetest", "internal/launcher/launchertest",
+		"internal/secrets/secretstest", "internal/store/storetest",
+	}
+)
+
+// Trees of programs: they may import anything that is not for tests.
+var mains = []string{"cmd", "functions", "runnerimage", "scripts"}
+
+// owners names the packages that may link a library directly, by prefix of its import path, so
+// that a binary carries only what it needs. Tests are free.
+var owners = []struct {
+	library string
+	allowed []string // packages or, ending in "/", trees
+}{
+	{"github.com/aws/aws-lambda-go", []string{"functions/"}},
+	{"github.com/awslabs/aws-lambda-go-api-proxy", []string{"functions/"}},
+	{"github.com/aws/", []string{
+		"internal/awserr", "internal/queue/sqs", "internal/launcher/ecs", "internal/secrets/awssm",
+		"internal/store/dynamodb", "functions/", "cmd/", "runnerimage/",
+	}},
+	{"modernc.org/sqlite", []string{"internal/store/sqlite"}},
+	{"github.com/go-git/", []string{"internal/runner/source"}},
+	{"github.com/go-jose/", []string{"internal/ticket"}},
+	{"github.com/danielgtaylor/huma/", []string{"internal/httpapi"}},
+	{"github.com/sony/gobreaker/", []string{"internal/client"}},
+	{"github.com/alecthomas/kong", []string{"cmd/", "internal/config"}},
+}
+
+// testOnly are libraries that no product code imports.
+var testOnly = []string{
+	"testing", "net/http/httptest", "github.com/google/go-cmp", "go.uber.org/goleak",
+	"github.com/testcontainers/",
+}
+
+// Violation is one breach of the map, with what to do about it.
+type Violation struct {
+	Package string
+	Text    string
+}
+
+func (v Violation) String() string { return v.Package + ": " + v.Text }
+
+type kind int
+
+const (
+	unknown kind = iota
+	plain
+	adapter
+	part
+	suite // a conformance package
+	program
+	testTree
+)
+
+// classify says what a package of this module is, with its parent where it is a child.
+func classify(rel string) (k kind, parent string) {
+	if _, ok := rules[rel]; ok {
+		return plain, ""
+	}
+	if slices.Contains(conformance, rel) {
+		return suite, path.Dir(rel)
+	}
+	dir, base := path.Split(rel)
+	dir = strings.TrimSuffix(dir, "/")
+	if slices.Contains(adapters[dir], base) {
+		return adapter, dir
+	}
+	if slices.Contains(parts[dir], base) {
+		return part, dir
+	}
+	top, _, _ := strings.Cut(rel, "/")
+	switch {
+	case top == "test":
+		return testTree, ""
+	case slices.Contains(mains, top):
+		return program, ""
+	}
+	return unknown, ""
+}
+
+// Check judges the graph and returns every breach, in the order of the packages.
+func Check(pkgs []Package) []Violation {
+	var out []Violation
+	for _, p := range pkgs {
+		rel := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, Module), "/")
+		say := func(format string, args ...any) {
+			out = append(out, Violation{rel, fmt.Sprintf(format, args...)})
+		}
+		k, _ := classify(rel)
+		if k == unknown {
+			say("not in the package map; give it a place in test/arch/arch.go and in ARCHITECTURE.md")
+			continue
+		}
+		if len(p.GoFiles) > 0 {
+			checkDoc(p, k, say)
+		}
+		for _, imp := range p.Imports {
+			if own, ok := strings.CutPrefix(imp, Module+"/"); ok {
+				if why := mayImport(rel, own); why != "" {
+					say("imports %s: %s", own, why)
+				}
+				continue
+			}
+			if why := mayLink(rel, k, imp); why != "" {
+				say("imports %s: %s", imp, why)
+			}
+		}
+	}
+	return out
+}
+
+func checkDoc(p Package, k kind, say func(string, ...any)) {
+	want := "Package " + p.Name + " "
+	if p.Name == "main" {
+		want = "Command " + path.Base(p.ImportPath) + " "
+	}
+	if p.Doc == "" {
+		say("has no package comment; begin one with %q and say in a sentence what it promises", want)
+		return
+	}
+	if !strings.HasPrefix(p.Doc, want) && k != testTree {
+		say("its package comment begins %q, not %q", firstWords(p.Doc), want)
+	}
+}
+
+func firstWords(s string) string {
+	words := strings.Fields(s)
+	return strings.Join(words[:min(len(words), 3)], " ")
+}
+
+// mayImport says why rel may not import the package own of this module, or "".
+func mayImport(rel, own string) string {
+	from, fromParent := classify(rel)
+	to, toParent := classify(own)
+	low := to == plain && rules[own].level <= 10
+	switch {
+	case to == unknown:
+		return "which is not in the package map"
+	case from == testTree:
+		return ""
+	case to == suite || to == testTree:
+		return "which is for tests only"
+	case to == program && !sameProgram(rel, own):
+		return "which belongs to a program"
+	case from == program || low && from != plain:
+		return ""
+	case to == part && toParent != rel:
+		return "a part is imported by its parent only"
+	case from == part:
+		return "a part imports levels 0 and 1 only"
+	case (from == adapter || from == suite) && own != fromParent:
+		return "a child imports its parent and levels 0 and 1 only"
+	case from != plain || to == part:
+		return ""
+	}
+
+	r := rules[rel]
+	if slices.Contains(r.also, own) {
+		return ""
+	}
+	if to == adapter {
+		if r.any {
+			return ""
+		}
+		return "an adapter is chosen by the agent, by embedded and by the programs"
+	}
+	switch target := rules[own]; {
+	case target.level == r.level:
+		return "which stands on its own level"
+	case target.level > r.level:
+		return "which stands above it"
+	case r.any, target.level <= 10:
+		return ""
+	}
+	return "of the packages below it, it may use levels 0 and 1" + orAlso(r.also)
+}
+
+func orAlso(also []string) string {
+	if len(also) == 0 {
+		return " only"
+	}
+	return " and " + strings.Join(also, ", ") + " only"
+}
+
+// sameProgram reports whether both lie in the tree of one program.
+func sameProgram(a, b string) bool {
+	root := func(p string) string {
+		s := strings.Split(p, "/")
+		return strings.Join(s[:min(len(s), 2)], "/")
+	}
+	return root(a) == root(b)
+}
+
+// mayLink says why rel may not import a package from outside this module, or "".
+func mayLink(rel string, k kind, imp string) string {
+	if k == suite || k == testTree {
+		return ""
+	}
+	for _, t := range testOnly {
+		if matches(imp, t) {
+			return "which is for tests only"
+		}
+	}
+	if k == plain && rules[rel].std && !standard(imp) {
+		return "it links the standard library only"
+	}
+	for _, o := range owners {
+		if !matches(imp, o.library) {
+			continue
+		}
+		for _, a := range o.allowed {
+			if matches(rel, a) {
+				return ""
+			}
+		}
+		return "which only " + strings.Join(o.allowed, ", ") + " may link"
+	}
+	return ""
+}
+
+// matches reports whether p is prefix, or lies below it.
+func matches(p, prefix string) bool {
+	if strings.HasSuffix(prefix, "/") {
+		return strings.HasPrefix(p, prefix)
+	}
+	return p == prefix || strings.HasPrefix(p, prefix+"/")
+}
+
+// standard reports whether an import path is of the standard library: its first element has no dot.
+func standard(imp string) bool {
+	first, _, _ := strings.Cut(imp, "/")
+	return !strings.Contains(first, ".")
+}

@@ -1,0 +1,178 @@
+package arch_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/test/arch"
+)
+
+// The real tree keeps the package map.
+func TestTree_KeepsThePackageMap(t *testing.T) {
+	pkgs := list(t)
+	if len(pkgs) < 10 {
+		t.Fatalf("go list found %d packages: that cannot be the whole tree", len(pkgs))
+	}
+	for _, v := range arch.Check(pkgs) {
+		t.Error(v)
+	}
+}
+
+// root is the root of the module, seen from this directory.
+const root = "../.."
+
+// sources returns every Go file of the tree. Walking it has a second use: go test sees which
+// directories and files a test looked at, and so does not answer from its cache when one of them
+// changed, which it could not know from the go list that a test runs.
+func sources(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && p != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
+			return fs.SkipDir
+		}
+		if strings.HasSuffix(p, ".go") {
+			files = append(files, p)
+			_, err = os.Stat(p)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// list asks the go command for every package of the module.
+func list(t *testing.T) []arch.Package {
+	t.Helper()
+	sources(t)
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Name,Doc,GoFiles,Imports", arch.Module+"/...")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	var pkgs []arch.Package
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p arch.Package
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+// The rules can fail: each made-up graph breaks one of them, or shows that a permitted import passes.
+func TestCheck_MadeUpGraphs(t *testing.T) {
+	tests := []struct {
+		name    string
+		pkg     string
+		imports []string
+		want    string // part of the one violation; empty for none
+	}{
+		{"vocabulary over the standard library", "internal/workflow", []string{"time"}, ""},
+		{"vocabulary with a library", "internal/workflow", []string{"golang.org/x/sync/errgroup"}, "standard library only"},
+		{"level 1 over level 0", "internal/api", []string{own("internal/workflow")}, ""},
+		{"sideways on level 0", "internal/workflow", []string{own("internal/redact")}, "own level"},
+		{"sideways on level 1", "internal/ticket", []string{own("internal/api")}, "own level"},
+		{"sideways on level 2", "internal/client", []string{own("internal/controlplane")}, "own level"},
+		{"upwards", "internal/api", []string{own("internal/client")}, "above it"},
+		{"stage over level 1", "internal/poller", []string{own("internal/queue"), own("internal/api")}, ""},
+		{"stage over level 2", "internal/poller", []string{own("internal/client")}, "levels 0 and 1 only"},
+		{"stage over a stage", "internal/relay", []string{own("internal/reaper")}, "own level"},
+		{"stage that chooses an adapter", "internal/dispatcher", []string{own("internal/queue/memory")}, "an adapter is chosen"},
+		{"handler over the rules", "internal/httpapi", []string{own("internal/controlplane")}, ""},
+		{"handler over the client", "internal/httpapi", []string{own("internal/client")}, "levels 0 and 1 and internal/controlplane only"},
+		{"runner over the client", "internal/runner", []string{own("internal/client")}, ""},
+		{"runner over its part", "internal/runner", []string{own("internal/runner/mask")}, ""},
+		{"runner over the rules", "internal/runner", []string{own("internal/controlplane")}, "levels 0 and 1 and"},
+		{"agent over a stage", "internal/agent", []string{own("internal/poller"), own("internal/launcher/process")}, ""},
+		{"agent over the part of another", "internal/agent", []string{own("internal/runner/mask")}, "its parent only"},
+		{"agent over embedded", "internal/agent", []string{own("internal/embedded")}, "above it"},
+		{"embedded over agent and rules", "internal/embedded", []string{own("internal/agent"), own("internal/controlplane"), own("internal/store/sqlite")}, ""},
+		{"adapter over its parent and level 1", "internal/store/sqlite", []string{own("internal/store"), own("internal/api")}, ""},
+		{"adapter over its sibling", "internal/store/sqlite", []string{own("internal/store/memory")}, "a child imports its parent"},
+		{"adapter over the rules", "internal/store/sqlite", []string{own("internal/controlplane")}, "a child imports its parent"},
+		{"part over level 0", "internal/runner/engine", []string{own("internal/child")}, ""},
+		{"part over its sibling", "internal/runner/engine", []string{own("internal/runner/mask")}, "its parent only"},
+		{"part over its parent", "internal/runner/engine", []string{own("internal/runner")}, "a part imports levels 0 and 1"},
+		{"conformance over its parent", "internal/store/storetest", []string{own("internal/store"), "testing", "github.com/google/go-cmp/cmp"}, ""},
+		{"conformance over an implementation", "internal/store/storetest", []string{own("internal/store/memory")}, "a child imports its parent"},
+		{"product over a conformance package", "internal/controlplane", []string{own("internal/store/storetest")}, "for tests only"},
+		{"program over a conformance package", "cmd/dayfly", []string{own("internal/store/storetest")}, "for tests only"},
+		{"product over a test tree", "internal/agent", []string{own("test/sim")}, "for tests only"},
+		{"product over testing", "internal/agent", []string{"testing"}, "for tests only"},
+		{"product over testing/synctest", "internal/agent", []string{"testing/synctest"}, "for tests only"},
+		{"product over go-cmp", "internal/agent", []string{"github.com/google/go-cmp/cmp"}, "for tests only"},
+		{"test tree over anything", "test/sim", []string{own("internal/agent"), own("internal/store/storetest"), "testing"}, ""},
+		{"program over anything", "cmd/dayfly", []string{own("internal/agent"), own("internal/store/sqlite"), "github.com/alecthomas/kong"}, ""},
+		{"program over another", "cmd/dayfly", []string{own("functions/poller")}, "belongs to a program"},
+		{"product over a program", "internal/agent", []string{own("cmd/dayfly")}, "belongs to a program"},
+		{"lambda in a function", "functions/poller", []string{"github.com/aws/aws-lambda-go/lambda"}, ""},
+		{"lambda in a stage", "internal/poller", []string{"github.com/aws/aws-lambda-go/events"}, "only functions/"},
+		{"lambda in the CLI", "cmd/dayfly", []string{"github.com/aws/aws-lambda-go/lambda"}, "only functions/"},
+		{"SDK in an adapter", "internal/queue/sqs", []string{"github.com/aws/aws-sdk-go-v2/service/sqs"}, ""},
+		{"SDK in a stage", "internal/dispatcher", []string{"github.com/aws/aws-sdk-go-v2/service/sqs"}, "may link"},
+		{"SDK in another adapter", "internal/store/sqlite", []string{"github.com/aws/smithy-go"}, "may link"},
+		{"git outside its part", "internal/controlplane", []string{"github.com/go-git/go-git/v5"}, "may link"},
+		{"sqlite outside its adapter", "internal/embedded", []string{"modernc.org/sqlite"}, "may link"},
+		{"package outside the map", "internal/util", nil, "not in the package map"},
+		{"import of a package outside the map", "internal/agent", []string{own("internal/util")}, "not in the package map"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			name := tt.pkg[strings.LastIndex(tt.pkg, "/")+1:]
+			doc := "Package " + name + " promises something."
+			if strings.HasPrefix(tt.pkg, "cmd/") || strings.HasPrefix(tt.pkg, "functions/") {
+				doc, name = "Command "+name+" runs something.", "main"
+			}
+			got := arch.Check([]arch.Package{{
+				ImportPath: own(tt.pkg), Name: name, Doc: doc, GoFiles: []string{"a.go"}, Imports: tt.imports,
+			}})
+			if tt.want == "" {
+				if len(got) > 0 {
+					t.Fatalf("got %v, want no violation", got)
+				}
+				return
+			}
+			if len(got) != 1 || !strings.Contains(got[0].String(), tt.want) {
+				t.Errorf("got %v, want one violation that says %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestCheck_EveryPackageSaysWhatItPromises(t *testing.T) {
+	pkgs := []arch.Package{
+		{ImportPath: own("internal/queue"), Name: "queue", GoFiles: []string{"a.go"}},
+		{ImportPath: own("internal/store"), Name: "store", Doc: "Keeps records.", GoFiles: []string{"a.go"}},
+		{ImportPath: own("cmd/dayfly"), Name: "main", Doc: "Package main is the CLI.", GoFiles: []string{"a.go"}},
+		{ImportPath: own("test/e2e"), Name: "e2e"}, // tests only: nothing to document
+		{ImportPath: own("internal/api"), Name: "api", Doc: "Package api is the wire.", GoFiles: []string{"a.go"}},
+	}
+	var got []string
+	for _, v := range arch.Check(pkgs) {
+		got = append(got, v.Package)
+	}
+	if diff := cmp.Diff([]string{"internal/queue", "internal/store", "cmd/dayfly"}, got); diff != "" {
+		t.Errorf("packages with a bad comment (-want +got):\n%s", diff)
+	}
+}
+
+func own(rel string) string { return arch.Module + "/" + rel }
