@@ -1,0 +1,284 @@
+//go:build linux || darwin
+
+// Package child runs one child process: in a group of its own, as a user of its own where asked,
+// with nothing of the parent's environment, dying with its parent, ended by an interrupt, a grace
+// and a kill of the whole group, with a bounded wait for its pipes. It chooses no program, parses
+// no output and knows nothing of what the process is for.
+//
+// # What is guaranteed
+//
+// When Wait returns, the leader is dead and reaped and every other member of its group was sent
+// SIGKILL and has been waited for as long as Spec.WaitDelay. A descendant that made a group or
+// session of its own is not a member: who must end those too uses a cgroup, the session
+// (Spec.NewSession), or Orphans.
+//
+// A signal never reaches a stranger: the group's number stays taken while the leader is not
+// reaped, and nothing is signalled after that.
+package child
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Defaults of a Spec.
+const (
+	DefaultGrace     = 10 * time.Second
+	DefaultWaitDelay = 5 * time.Second
+)
+
+// Spec says what to run and how.
+type Spec struct {
+	Path string   // absolute path of the program; nothing is looked up
+	Args []string // arguments, without the program's name
+	Env  []string // the whole environment; nil means an empty one
+	Dir  string   // working directory; empty means the parent's
+
+	// Stdin is what the process reads; nil means /dev/null. Give an *os.File where a reader could
+	// block: another kind of reader is copied by a goroutine that ends only with its Read.
+	Stdin io.Reader
+	// Stdout and Stderr take its output; nil means /dev/null. The same writer may stand in both.
+	Stdout, Stderr io.Writer
+	ExtraFiles     []*os.File // its descriptors from 3 on
+
+	User       *User // who it runs as, without supplementary groups; nil means the parent's user
+	NewSession bool  // it leads a session of its own, and not only a process group
+	// NoNewPrivileges closes set-uid programs to it and to all that it starts (Linux).
+	NoNewPrivileges bool
+	Limits          Limits // see there
+	// CgroupFD is an open directory of a cgroup v2 in which it starts (Linux); nil means the parent's.
+	CgroupFD *os.File
+
+	Grace time.Duration // from the interrupt to the kill, in Run and Stop; 0 means DefaultGrace
+	// WaitDelay bounds the wait, after the leader's end, for the rest of the group to die and for its
+	// pipes to be read out; 0 means DefaultWaitDelay.
+	WaitDelay time.Duration
+}
+
+// User is a numeric user and group.
+type User struct {
+	UID, GID uint32
+}
+
+// Limits are resource limits of the process. They are set right after it began (Linux), before it
+// can have done much, and inherited by what it starts; what it starts earlier than that escapes them.
+// Memory is not among them: the programs that this is for reserve far more than they use.
+type Limits struct {
+	OpenFiles uint64 // descriptors of one process; 0 means the parent's limit
+	Processes uint64 // processes and threads of its user, so only of use with a User; 0 means the parent's limit
+	NoCore    bool   // it leaves no core file
+}
+
+// Support says what this system gives.
+type Support struct {
+	DiesWithParent  bool // the process is killed when its parent ends, however that ends
+	Limits          bool
+	NoNewPrivileges bool
+	Cgroups         bool
+}
+
+// Exit is how a process ended.
+type Exit struct {
+	Code        int            // its exit code; -1 when a signal ended it
+	Signal      syscall.Signal // the signal that ended it; 0 means none
+	Interrupted bool           // Interrupt or Kill was called while it lived
+	Cut         bool           // something outside its group kept its output open: the rest of it is lost
+	Left        bool           // a member of its group was still dying when the wait ran out
+}
+
+// Success reports whether it ended by itself with code 0.
+func (e Exit) Success() bool { return e.Code == 0 && e.Signal == 0 }
+
+// Process is a running child. Its methods may be called concurrently.
+type Process struct {
+	cmd  *exec.Cmd
+	spec Spec
+	done chan struct{} // closed when exit and err are set
+
+	mu          sync.Mutex
+	reaped      bool // the leader's number may belong to somebody else: signal nothing
+	interrupted bool
+	signalled   bool // SIGINT was sent: a second one makes some programs drop what they hold
+
+	exit Exit
+	err  error
+}
+
+// Start begins the process. The caller must call Wait, Stop or read Done.
+//
+// The parent-death signal of Linux is bound to the thread that forked, not to the process, and
+// Go ends threads at will; and no-new-privileges is a property of that thread. So each child has a goroutine of
+// its own, locked to its thread, which forks it and stays until it is reaped.
+func Start(spec Spec) (*Process, error) {
+	if !filepath.IsAbs(spec.Path) {
+		return nil, errors.New("start process: path " + spec.Path + " is not absolute")
+	}
+	if spec.Grace == 0 {
+		spec.Grace = DefaultGrace
+	}
+	if spec.WaitDelay == 0 {
+		spec.WaitDelay = DefaultWaitDelay
+	}
+	attr, err := sysProcAttr(spec)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{
+		cmd: &exec.Cmd{
+			Path:        spec.Path,
+			Args:        append([]string{spec.Path}, spec.Args...),
+			Env:         append([]string{}, spec.Env...), // never nil: that would hand down the parent's
+			Dir:         spec.Dir,
+			Stdin:       spec.Stdin,
+			Stdout:      spec.Stdout,
+			Stderr:      spec.Stderr,
+			ExtraFiles:  spec.ExtraFiles,
+			SysProcAttr: attr,
+			WaitDelay:   spec.WaitDelay,
+		},
+		spec: spec,
+		done: make(chan struct{}),
+	}
+	started := make(chan error)
+	go p.live(started)
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// live is the life of the child, on one thread.
+func (p *Process) live(started chan<- error) {
+	runtime.LockOSThread()
+	// A thread that cannot gain privileges any more is not given back: the goroutine ends while
+	// locked, and the runtime ends the thread.
+	if !p.spec.NoNewPrivileges {
+		defer runtime.UnlockOSThread()
+	}
+	if err := prepareThread(p.spec); err != nil {
+		started <- err
+		return
+	}
+	if err := p.cmd.Start(); err != nil {
+		started <- err
+		return
+	}
+	if err := limit(p.cmd.Process.Pid, p.spec.Limits); err != nil {
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		_ = p.cmd.Wait()
+		started <- err
+		return
+	}
+	started <- nil
+	p.reap()
+	close(p.done)
+}
+
+// reap waits for the leader's end, kills the rest of its group while the group's number is still
+// taken, and then reaps.
+func (p *Process) reap() {
+	pid := p.cmd.Process.Pid
+	awaitExit(pid)
+	_ = syscall.Kill(-pid, syscall.SIGKILL)
+	left := !groupDied(pid, p.spec.WaitDelay)
+	p.mu.Lock()
+	p.reaped = true
+	p.exit.Interrupted = p.interrupted
+	p.mu.Unlock()
+
+	err := p.cmd.Wait()
+	p.exit.Left = left
+	if errors.Is(err, exec.ErrWaitDelay) {
+		p.exit.Cut, err = true, nil
+	}
+	if _, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = nil // an exit code is an outcome, not a failure to run
+	}
+	p.err = err
+	state := p.cmd.ProcessState
+	if state == nil {
+		p.exit.Code = -1
+		return
+	}
+	p.exit.Code = state.ExitCode()
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		p.exit.Signal = ws.Signal()
+	}
+}
+
+// PID returns the leader's process id, which is also the number of its group and, with NewSession,
+// of its session.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when the process has ended and Wait will not block.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait waits for the end. The error is nil however the process ended; it says that its output
+// could not be taken, or that waiting failed.
+func (p *Process) Wait() (Exit, error) {
+	<-p.done
+	return p.exit, p.err
+}
+
+// Interrupt sends SIGINT to the group, once: what is called again does nothing, because a second
+// interrupt makes programs such as terraform drop what they are doing.
+func (p *Process) Interrupt() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped || p.signalled {
+		return
+	}
+	p.interrupted, p.signalled = true, true
+	_ = syscall.Kill(-p.PID(), syscall.SIGINT)
+}
+
+// Kill sends SIGKILL to the group.
+func (p *Process) Kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return
+	}
+	p.interrupted = true
+	_ = syscall.Kill(-p.PID(), syscall.SIGKILL)
+}
+
+// Stop interrupts the process, kills its group after the grace and waits for the end.
+func (p *Process) Stop(grace time.Duration) (Exit, error) {
+	p.Interrupt()
+	t := time.NewTimer(grace)
+	defer t.Stop()
+	select {
+	case <-p.done:
+	case <-t.C:
+		p.Kill()
+	}
+	return p.Wait()
+}
+
+// Run starts the process and waits for its end. When ctx ends first, the process is stopped with
+// the grace of spec, and the error is ctx's cause.
+func Run(ctx context.Context, spec Spec) (Exit, error) {
+	if ctx.Err() != nil {
+		return Exit{Code: -1}, context.Cause(ctx)
+	}
+	p, err := Start(spec)
+	if err != nil {
+		return Exit{Code: -1}, err
+	}
+	select {
+	case <-p.done:
+		return p.Wait()
+	case <-ctx.Done():
+		exit, err := p.Stop(p.spec.Grace)
+		return exit, errors.Join(context.Cause(ctx), err)
+	}
+}

@@ -1,0 +1,154 @@
+package child
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// Numbers of the kernel's that the syscall package lacks.
+const (
+	prSetNoNewPrivs = 38
+	pPID            = 1 // waitid: P_PID
+	rlimitNPROC     = 6
+)
+
+// Supported says what this system gives.
+func Supported() Support {
+	return Support{DiesWithParent: true, Limits: true, NoNewPrivileges: true, Cgroups: true}
+}
+
+func sysProcAttr(spec Spec) (*syscall.SysProcAttr, error) {
+	a := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: spec.NewSession, Setpgid: !spec.NewSession}
+	if spec.User != nil {
+		a.Credential = &syscall.Credential{Uid: spec.User.UID, Gid: spec.User.GID}
+	}
+	if spec.CgroupFD != nil {
+		a.UseCgroupFD, a.CgroupFD = true, int(spec.CgroupFD.Fd())
+	}
+	return a, nil
+}
+
+// prepareThread sets on the calling thread what its children inherit.
+func prepareThread(spec Spec) error {
+	if !spec.NoNewPrivileges {
+		return nil
+	}
+	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prSetNoNewPrivs, 1, 0, 0, 0, 0); errno != 0 {
+		return fmt.Errorf("set no-new-privileges: %w", errno)
+	}
+	return nil
+}
+
+func limit(pid int, l Limits) error {
+	set := func(resource int, value uint64) error {
+		r := syscall.Rlimit{Cur: value, Max: value}
+		_, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, uintptr(pid), uintptr(resource), uintptr(unsafe.Pointer(&r)), 0, 0, 0) //nolint:gosec // the kernel's own interface
+		// ESRCH: it has ended already, and a limit has nothing left to hold.
+		if errno != 0 && errno != syscall.ESRCH {
+			return fmt.Errorf("limit resource %d to %d: %w", resource, value, errno)
+		}
+		return nil
+	}
+	if l.OpenFiles > 0 {
+		if err := set(syscall.RLIMIT_NOFILE, l.OpenFiles); err != nil {
+			return err
+		}
+	}
+	if l.Processes > 0 {
+		if err := set(rlimitNPROC, l.Processes); err != nil {
+			return err
+		}
+	}
+	if l.NoCore {
+		return set(syscall.RLIMIT_CORE, 0)
+	}
+	return nil
+}
+
+// awaitExit blocks until the process has ended, without reaping it.
+func awaitExit(pid int) {
+	var info [128]byte // siginfo_t
+	for {
+		_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, pPID, uintptr(pid), uintptr(unsafe.Pointer(&info)), syscall.WEXITED|syscall.WNOWAIT, 0, 0) //nolint:gosec // the kernel's own interface
+		if errno != syscall.EINTR {
+			return
+		}
+	}
+}
+
+// groupDied waits until no member of the group but its dead leader lives, at most for d. A
+// process that was sent SIGKILL may take a while to die: in the kernel, on a slow disk.
+func groupDied(pgid int, d time.Duration) bool {
+	end := time.Now().Add(d)
+	for pause := time.Millisecond; groupLives(pgid); pause = min(2*pause, 50*time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+		time.Sleep(pause)
+	}
+	return true
+}
+
+func groupLives(pgid int) bool {
+	lives := false
+	eachProcess(func(s stat) bool {
+		lives = s.pgrp == pgid && s.pid != pgid && s.alive()
+		return !lives
+	})
+	return lives
+}
+
+// stat is what is read of /proc/PID/stat.
+type stat struct {
+	pid, ppid, pgrp, session int
+	state                    byte
+}
+
+func (s stat) alive() bool { return s.state != 'Z' && s.state != 'X' && s.state != 'x' }
+
+// eachProcess calls f for every process that can be seen, until it returns false.
+func eachProcess(f func(stat) bool) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if s, ok := readStat(pid); ok && !f(s) {
+			return
+		}
+	}
+}
+
+func readStat(pid int) (stat, bool) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, false
+	}
+	// The second field is the program's name in parentheses; it may hold anything, these too.
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 {
+		return stat{}, false
+	}
+	f := bytes.Fields(b[i+1:])
+	if len(f) < 4 || len(f[0]) != 1 {
+		return stat{}, false
+	}
+	s := stat{pid: pid, state: f[0][0]}
+	for i, to := range []*int{&s.ppid, &s.pgrp, &s.session} {
+		if *to, err = strconv.Atoi(string(f[1+i])); err != nil {
+			return stat{}, false
+		}
+	}
+	return s, true
+}

@@ -1,0 +1,149 @@
+package child_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/child"
+)
+
+func TestStart_LimitsHold(t *testing.T) {
+	var out bytes.Buffer
+	// The first read makes sure that the limits are set: the test writes after Start.
+	r, w := pipe(t)
+	p, err := child.Start(child.Spec{
+		Path: "/bin/sh", Args: []string{"-c", "read x; ulimit -n; ulimit -c"}, Stdin: r, Stdout: &out,
+		Limits: child.Limits{OpenFiles: 77, NoCore: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	wait(t, p)
+	if got, want := out.String(), "77\n0\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestStart_NoNewPrivilegesIsTheChildsAlone(t *testing.T) {
+	nnp := func(set bool) string {
+		var out bytes.Buffer
+		spec := child.Spec{Path: "/bin/cat", Args: []string{"/proc/self/status"}, Stdout: &out, NoNewPrivileges: set}
+		if _, err := child.Run(t.Context(), spec); err != nil {
+			t.Fatal(err)
+		}
+		for l := range strings.Lines(out.String()) {
+			if v, ok := strings.CutPrefix(l, "NoNewPrivs:"); ok {
+				return strings.TrimSpace(v)
+			}
+		}
+		t.Fatal("no such line")
+		return ""
+	}
+	before := nnp(false)
+	if got, want := nnp(true), "1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for range 20 { // on whichever thread
+		if got := nnp(false); got != before {
+			t.Fatalf("got %s, want %s: another child got it too", got, before)
+		}
+	}
+}
+
+func TestStart_UserWithoutGroupsOrCapabilities(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root may give a child another user")
+	}
+	var out bytes.Buffer
+	exit, err := child.Run(t.Context(), child.Spec{
+		Path: "/bin/sh", Args: []string{"-c", "id -u; id -g; id -G; grep -E '^Cap(Prm|Eff|Inh|Amb)' /proc/self/status"},
+		Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out, User: &child.User{UID: 200001, GID: 200002},
+	})
+	if err != nil || !exit.Success() {
+		t.Fatalf("got %+v, %v", exit, err)
+	}
+	const none = "0000000000000000"
+	want := []string{"200001", "200002", "200002", "CapInh:", none, "CapPrm:", none, "CapEff:", none, "CapAmb:", none}
+	if diff := cmp.Diff(want, strings.Fields(out.String())); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The parent here is this test's binary run again; it is killed and its child must go too.
+func TestStart_ChildDiesWithItsParent(t *testing.T) {
+	if os.Getenv("CHILD_TEST_PARENT") != "" {
+		p, err := child.Start(child.Spec{Path: "/bin/sleep", Args: []string{"1000"}, NewSession: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = os.Stdout.WriteString("\nchild " + strconv.Itoa(p.PID()) + "\n")
+		wait(t, p)
+		return
+	}
+	parent := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	parent.Env = append(os.Environ(), "CHILD_TEST_PARENT=1")
+	out, w := pipe(t)
+	parent.Stdout = w
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	pid := 0
+	for buf := []byte{}; pid == 0; {
+		b := make([]byte, 100)
+		n, err := out.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		buf = append(buf, b[:n]...)
+		if _, rest, ok := bytes.Cut(buf, []byte("\nchild ")); ok {
+			if number, _, ok := bytes.Cut(rest, []byte("\n")); ok {
+				pid, _ = strconv.Atoi(string(number))
+			}
+		}
+	}
+	fd, err := pidfd(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fd.Close()
+	if err := parent.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = parent.Wait()
+	if !ended(fd, 10*time.Second) {
+		t.Errorf("process %d lives after its parent was killed", pid)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// pidfd opens a descriptor that is readable when the process has ended.
+func pidfd(pid int) (*os.File, error) {
+	const sysPidfdOpen = 434
+	fd, _, errno := syscall.RawSyscall(sysPidfdOpen, uintptr(pid), 0, 0)
+	if errno != 0 {
+		return nil, errno
+	}
+	return os.NewFile(fd, "pidfd"), nil
+}
+
+// ended waits at most so long for the end.
+func ended(fd *os.File, d time.Duration) bool {
+	p := struct {
+		fd              int32
+		events, revents int16
+	}{int32(fd.Fd()), 1, 0}
+	ts := syscall.NsecToTimespec(int64(d))
+	n, _, _ := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
+	return n == 1
+}
