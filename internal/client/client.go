@@ -1,0 +1,255 @@
+// Package client is the typed client of the control plane's API. An error comes back as the same
+// workflow.Error, with the same sentinel, that the rules gave on the other side; only a control
+// plane that could not be reached is an error of the client's own. It keeps nothing and decides
+// nothing: loops, and what to do about an error, are its caller's.
+//
+// # How hard it tries
+//
+// Claim, the call that polls, is guarded by the retry settings and the breaker of Config. The
+// other calls repeat a transient error a few times within seconds, where a repeat can do no harm.
+// A Runner never repeats anything: the runner's own loops know better.
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Config says where the control plane is and how patient the client is with it.
+type Config struct {
+	URL        string               // address of the control plane: http or https, maybe with a path
+	Token      func() redact.String // asked before each request, so that a changed token is taken up; nil sends none
+	HTTPClient *http.Client         // for TLS, a proxy or InMemory; nil means one with Go's defaults
+	UserAgent  string               // empty means "dayfly"
+
+	RequestTimeout time.Duration // of one request, its own waiting not counted; 0 means 30s
+
+	RetryCount   int           // repeats of a claim; 0 means 2, negative means none
+	RetryWait    time.Duration // before the first of them, doubled for each next; 0 means 20s
+	RetryMaxWait time.Duration // most between two; a longer Retry-After is left to the caller; 0 means 2m
+
+	BreakerFailures int           // failed claims in a row after which claims pause; 0 means 2
+	BreakerTimeout  time.Duration // how long they pause; 0 means 10m
+}
+
+// Client calls the control plane for a person or a pool stack. Its methods may be called
+// concurrently.
+type Client struct {
+	endpoint
+	claims *breaker
+}
+
+// New returns a client, or an error that says what is wrong with the address. It does not
+// connect.
+func New(cfg Config) (*Client, error) {
+	e, err := newEndpoint(cfg.URL, cfg.HTTPClient, cfg.UserAgent, cfg.Token, cfg.RequestTimeout)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{endpoint: *e, claims: newBreaker(cfg)}, nil
+}
+
+const (
+	defaultTimeout = 30 * time.Second
+	mostAnswer     = 16 << 20 // bytes of an answer
+)
+
+// endpoint makes single requests.
+type endpoint struct {
+	base    *url.URL
+	http    *http.Client
+	agent   string
+	token   func() redact.String
+	header  http.Header // of every request
+	timeout time.Duration
+}
+
+func newEndpoint(address string, hc *http.Client, agent string, token func() redact.String, timeout time.Duration) (*endpoint, error) {
+	base, err := parseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	own := http.Client{}
+	if hc != nil {
+		own = *hc
+	}
+	if own.CheckRedirect == nil {
+		// The API never redirects. What does is something before it, and it must not be given the
+		// token.
+		own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	return &endpoint{
+		base: base, http: &own, agent: cmp.Or(agent, "dayfly"), token: token, timeout: cmp.Or(timeout, defaultTimeout),
+	}, nil
+}
+
+func parseURL(address string) (*url.URL, error) {
+	refuse := func(format string, args ...any) error {
+		return workflow.Refuse(workflow.ErrInvalid, "", "the control plane's address "+format, args...)
+	}
+	if address == "" {
+		return nil, refuse("is missing: give one such as https://dayfly.example.com")
+	}
+	u, err := url.Parse(address)
+	switch {
+	case err != nil:
+		return nil, refuse("is no URL: give one such as https://dayfly.example.com") // without the cause: it repeats a password
+	case u.User != nil:
+		return nil, refuse("holds a user name or password: leave it out, the token says who you are")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, refuse("%q starts neither with https:// nor with http://", address)
+	case u.Hostname() == "":
+		return nil, refuse("%q names no host", address)
+	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
+		return nil, refuse("%q holds a query or a fragment: leave it out", address)
+	}
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/")
+	return u, nil
+}
+
+// call is one request: what it is, for errors, and how it goes over the wire.
+type call struct {
+	what   string // such as "cancel workflow w1"
+	method string
+	path   []string // segments, unescaped
+	query  url.Values
+	key    string // idempotency key
+	in     any    // body; nil for none
+	wait   time.Duration
+	bare   bool // bounded by the caller's context alone
+}
+
+// do makes one request and decodes its answer into out, which may be nil.
+func (e *endpoint) do(ctx context.Context, c call, out any) (status int, err error) {
+	status, err = e.exchange(ctx, c, out)
+	if err != nil {
+		return status, fmt.Errorf("%s: %w", c.what, err)
+	}
+	return status, nil
+}
+
+func (e *endpoint) exchange(ctx context.Context, c call, out any) (int, error) {
+	inner := ctx
+	if !c.bare {
+		limited, cancel := context.WithTimeout(ctx, e.timeout+c.wait)
+		defer cancel()
+		inner = limited
+	}
+	request, err := e.request(inner, c)
+	if err != nil {
+		return 0, err
+	}
+	response, err := e.http.Do(request)
+	if err != nil {
+		return 0, e.unreached(ctx, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer+1))
+	switch {
+	case err != nil:
+		return response.StatusCode, e.unreached(ctx, err)
+	case len(text) > mostAnswer:
+		return response.StatusCode, fmt.Errorf("the answer is longer than %d bytes", mostAnswer)
+	case response.StatusCode < 200 || response.StatusCode > 299:
+		return response.StatusCode, e.refused(response, text)
+	case out == nil:
+		return response.StatusCode, nil
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		return response.StatusCode, fmt.Errorf("%w: %w", ErrUnreachable, &workflow.Error{
+			Kind: workflow.ErrBusy, Message: fmt.Sprintf("what answers at %s is no control plane: %v", e.base, err),
+		})
+	}
+	return response.StatusCode, nil
+}
+
+func (e *endpoint) request(ctx context.Context, c call) (*http.Request, error) {
+	u := *e.base
+	raw := e.base.EscapedPath()
+	for _, segment := range c.path {
+		if segment == "" || segment == "." || segment == ".." {
+			return nil, workflow.Refuse(workflow.ErrInvalid, "", "%q cannot be a name or an id", segment)
+		}
+		u.Path += "/" + segment
+		raw += "/" + url.PathEscape(segment)
+	}
+	u.RawPath, u.RawQuery = raw, c.query.Encode()
+	var body io.Reader
+	if c.in != nil {
+		text, err := json.Marshal(c.in)
+		if err != nil {
+			return nil, fmt.Errorf("encode the request: %w", err)
+		}
+		body = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, c.method, u.String(), body)
+	if err != nil {
+		return nil, fmt.Errorf("make the request: %w", err)
+	}
+	for name, values := range e.header {
+		request.Header[name] = values
+	}
+	request.Header.Set("Accept", "application/json")
+	request.Header.Set("User-Agent", e.agent)
+	if c.in != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if c.key != "" {
+		request.Header.Set("Idempotency-Key", c.key)
+	}
+	if e.token == nil {
+		return request, nil
+	}
+	if token := e.token().Reveal(); token != "" {
+		if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return nil, workflow.Refuse(workflow.ErrUnauthenticated, "", "the token holds characters that no token has")
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	return request, nil
+}
+
+// unreached classifies a failed exchange. ctx is the caller's: who gave up is not told that the
+// control plane is away.
+func (e *endpoint) unreached(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return context.Cause(ctx)
+	}
+	if outer, ok := errors.AsType[*url.Error](err); ok {
+		err = outer.Err // without the address, which is said once
+	}
+	return fmt.Errorf("%w at %s: %w", ErrUnreachable, e.base, err)
+}
+
+// refused turns an answer that is no success into its error.
+func (e *endpoint) refused(response *http.Response, text []byte) error {
+	after := retryAfter(response.Header.Get("Retry-After"), time.Now())
+	if p, ours := problem(response, text); ours {
+		return p.Err(after)
+	}
+	p := api.Problem{
+		Status: response.StatusCode, Title: http.StatusText(response.StatusCode),
+		Detail: fmt.Sprintf("%s answered %d %s, which is no answer of the control plane", e.base, response.StatusCode, http.StatusText(response.StatusCode)),
+	}
+	if to := response.Header.Get("Location"); to != "" && response.StatusCode < 400 {
+		p.Detail = fmt.Sprintf("%s redirects to %.200q: give the address that the control plane itself has", e.base, to)
+	}
+	err := p.Err(after)
+	if errors.Is(err, workflow.ErrBusy) {
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return err
+}

@@ -1,0 +1,69 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"mime"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// ErrUnreachable means that no answer of the control plane came: there was no connection, time
+// ran out, or something in between answered for it. What was asked for may have been done.
+var ErrUnreachable = errors.New("cannot reach the control plane")
+
+// Transient reports whether the same request may succeed later without anybody changing it.
+func Transient(err error) bool {
+	if errors.Is(err, context.Canceled) {
+		return false
+	}
+	return errors.Is(err, ErrUnreachable) || errors.Is(err, workflow.ErrBusy) ||
+		errors.Is(err, workflow.ErrTooMany) || errors.Is(err, workflow.ErrNotReported)
+}
+
+// RunOver reports whether an answer to a runner means that it does not hold its run, or no
+// longer: it kills its engine and exits. A gateway's refusal never means that.
+func RunOver(err error) bool {
+	for _, end := range []error{
+		workflow.ErrAlreadyStarted, workflow.ErrOver, workflow.ErrUnauthenticated,
+		workflow.ErrRevoked, workflow.ErrForbidden, workflow.ErrNotFound,
+	} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
+}
+
+// problem decodes an error answer. Only one of the problems' own media type with a code is ours:
+// a gateway's error page must not be taken for a refusal, which could end a run.
+func problem(response *http.Response, text []byte) (api.Problem, bool) {
+	media, _, err := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	if err != nil || media != "application/problem+json" {
+		return api.Problem{}, false
+	}
+	var p api.Problem
+	if err := json.Unmarshal(text, &p); err != nil || p.Code == "" {
+		return api.Problem{}, false
+	}
+	p.Status, p.Title = response.StatusCode, http.StatusText(response.StatusCode)
+	return p, true
+}
+
+const longestRetryAfter = 24 * time.Hour
+
+// retryAfter reads a Retry-After header, in seconds or as a date; 0 means that it says nothing.
+func retryAfter(value string, now time.Time) time.Duration {
+	var d time.Duration
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		d = time.Duration(seconds) * time.Second
+	} else if at, err := http.ParseTime(value); err == nil {
+		d = at.Sub(now)
+	}
+	return min(max(d, 0), longestRetryAfter)
+}

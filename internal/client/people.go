@@ -1,0 +1,221 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Filter narrows a list of workflows. The zero value asks for the newest of all.
+type Filter struct {
+	Workspace string
+	State     string // a state, or "active"
+	Cursor    string
+	Limit     int // 0 leaves it to the control plane
+}
+
+// ask makes a call under a policy.
+func ask[T any](ctx context.Context, c *Client, p policy, what call) (out T, err error) {
+	err = repeat(ctx, p, func(int) error {
+		_, err := c.do(ctx, what, &out)
+		return err
+	})
+	return out, err
+}
+
+func (c *Client) tell(ctx context.Context, p policy, what call) error {
+	return repeat(ctx, p, func(int) error {
+		_, err := c.do(ctx, what, nil)
+		return err
+	})
+}
+
+// remove deletes something. That it is gone after a first try without an answer is no error.
+func (c *Client) remove(ctx context.Context, what call) error {
+	what.method = http.MethodDelete
+	return repeat(ctx, brief, func(n int) error {
+		_, err := c.do(ctx, what, nil)
+		if n > 0 && errors.Is(err, workflow.ErrNotFound) {
+			return nil
+		}
+		return err
+	})
+}
+
+func get[T any](ctx context.Context, c *Client, what string, query url.Values, path ...string) (T, error) {
+	return ask[T](ctx, c, brief, call{what: what, method: http.MethodGet, path: path, query: query})
+}
+
+func listing(cursor string, limit int) url.Values {
+	q := url.Values{}
+	set(q, "cursor", cursor)
+	setInt(q, "limit", int64(limit))
+	return q
+}
+
+func set(q url.Values, name, value string) {
+	if value != "" {
+		q.Set(name, value)
+	}
+}
+
+func setInt(q url.Values, name string, value int64) {
+	if value != 0 {
+		q.Set(name, strconv.FormatInt(value, 10))
+	}
+}
+
+// Health asks whether the control plane is up. It needs no token.
+func (c *Client) Health(ctx context.Context) (api.Health, error) {
+	return get[api.Health](ctx, c, "ask for health", nil, "healthz")
+}
+
+// Whoami says who the token speaks for.
+func (c *Client) Whoami(ctx context.Context) (api.Identity, error) {
+	return get[api.Identity](ctx, c, "ask who the token speaks for", nil, "v1", "whoami")
+}
+
+// Submit asks for a run. A repeat within the call cannot make two.
+func (c *Client) Submit(ctx context.Context, in api.Submit) (api.Workflow, error) {
+	return ask[api.Workflow](ctx, c, brief, call{what: "submit workflow of " + in.Workspace, method: http.MethodPost, path: []string{"v1", "workflows"}, in: in, key: rand.Text()})
+}
+
+// Retry submits an ended workflow again, as a new one.
+func (c *Client) Retry(ctx context.Context, id string) (api.Workflow, error) {
+	return ask[api.Workflow](ctx, c, brief, call{what: "retry workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "retry"}, key: rand.Text()})
+}
+
+// Cancel asks for a workflow's end.
+func (c *Client) Cancel(ctx context.Context, id string) (api.Workflow, error) {
+	return ask[api.Workflow](ctx, c, brief, call{what: "cancel workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "cancel"}})
+}
+
+// Workflow shows a workflow with its steps.
+func (c *Client) Workflow(ctx context.Context, id string) (api.Workflow, error) {
+	return get[api.Workflow](ctx, c, "show workflow "+id, nil, "v1", "workflows", id)
+}
+
+// Workflows lists workflows, the newest first.
+func (c *Client) Workflows(ctx context.Context, f Filter) (api.Page[api.Workflow], error) {
+	q := listing(f.Cursor, f.Limit)
+	set(q, "workspace", f.Workspace)
+	set(q, "state", f.State)
+	return get[api.Page[api.Workflow]](ctx, c, "list workflows", q, "v1", "workflows")
+}
+
+// Timeline lists what happened to a workflow, the oldest first.
+func (c *Client) Timeline(ctx context.Context, id, cursor string, limit int) (api.Page[api.Event], error) {
+	return get[api.Page[api.Event]](ctx, c, "show timeline of workflow "+id, listing(cursor, limit), "v1", "workflows", id, "timeline")
+}
+
+// Why says what a workflow waits for.
+func (c *Client) Why(ctx context.Context, id string) (api.Why, error) {
+	return get[api.Why](ctx, c, "explain workflow "+id, nil, "v1", "workflows", id, "why")
+}
+
+// Logs reads from line offset of an attempt (0: the latest that started), waiting up to wait, in
+// whole seconds, for a line. limit 0 leaves the number of lines to the control plane.
+func (c *Client) Logs(ctx context.Context, id string, attempt int, offset int64, limit int, wait time.Duration) (api.LogPage, error) {
+	q := url.Values{}
+	setInt(q, "attempt", int64(attempt))
+	setInt(q, "offset", offset)
+	setInt(q, "limit", int64(limit))
+	setInt(q, "wait_seconds", int64(wait/time.Second))
+	return ask[api.LogPage](ctx, c, brief, call{what: "read log of workflow " + id, method: http.MethodGet, path: []string{"v1", "workflows", id, "logs"}, query: q, wait: wait})
+}
+
+// PutWorkspace creates or changes a workspace and says which.
+func (c *Client) PutWorkspace(ctx context.Context, in api.Workspace) (stored api.Workspace, created bool, err error) {
+	p := brief
+	if in.Version != 0 {
+		p = once // a repeat of what was done would find a newer version: its own
+	}
+	what := call{what: "put workspace " + in.Name, method: http.MethodPut, path: []string{"v1", "workspaces", in.Name}, in: in}
+	err = repeat(ctx, p, func(int) error {
+		status, err := c.do(ctx, what, &stored)
+		created = status == http.StatusCreated
+		return err
+	})
+	return stored, created, err
+}
+
+// Workspaces lists workspaces.
+func (c *Client) Workspaces(ctx context.Context, cursor string, limit int) (api.Page[api.Workspace], error) {
+	return get[api.Page[api.Workspace]](ctx, c, "list workspaces", listing(cursor, limit), "v1", "workspaces")
+}
+
+// Workspace shows a workspace.
+func (c *Client) Workspace(ctx context.Context, name string) (api.Workspace, error) {
+	return get[api.Workspace](ctx, c, "show workspace "+name, nil, "v1", "workspaces", name)
+}
+
+// DeleteWorkspace deletes a workspace.
+func (c *Client) DeleteWorkspace(ctx context.Context, name string) error {
+	return c.remove(ctx, call{what: "delete workspace " + name, path: []string{"v1", "workspaces", name}})
+}
+
+// CreatePool creates a pool and returns its token.
+func (c *Client) CreatePool(ctx context.Context, in api.PoolSettings) (api.PoolToken, error) {
+	return ask[api.PoolToken](ctx, c, brief, call{what: "create pool", method: http.MethodPost, path: []string{"v1", "pools"}, in: in, key: rand.Text()})
+}
+
+// Pools lists pools.
+func (c *Client) Pools(ctx context.Context, cursor string, limit int) (api.Page[api.Pool], error) {
+	return get[api.Page[api.Pool]](ctx, c, "list pools", listing(cursor, limit), "v1", "pools")
+}
+
+// Pool shows a pool.
+func (c *Client) Pool(ctx context.Context, name string) (api.Pool, error) {
+	return get[api.Pool](ctx, c, "show pool "+name, nil, "v1", "pools", name)
+}
+
+// UpdatePool changes the settings that are not nil.
+func (c *Client) UpdatePool(ctx context.Context, name string, in api.PoolSettings) (api.Pool, error) {
+	p := brief
+	if in.Name != nil {
+		p = once // a repeat would not find the pool under its old name
+	}
+	return ask[api.Pool](ctx, c, p, call{what: "update pool " + name, method: http.MethodPatch, path: []string{"v1", "pools", name}, in: in})
+}
+
+// DeletePool deletes a pool.
+func (c *Client) DeletePool(ctx context.Context, name string) error {
+	return c.remove(ctx, call{what: "delete pool " + name, path: []string{"v1", "pools", name}})
+}
+
+// RotatePoolToken makes a new token of a pool.
+func (c *Client) RotatePoolToken(ctx context.Context, name string, in api.RotateToken) (api.PoolToken, error) {
+	return ask[api.PoolToken](ctx, c, once, call{what: "rotate token of pool " + name, method: http.MethodPost, path: []string{"v1", "pools", name, "token"}, in: in})
+}
+
+// Runners lists the runners seen under a pool.
+func (c *Client) Runners(ctx context.Context, pool string) (api.Page[api.Runner], error) {
+	return get[api.Page[api.Runner]](ctx, c, "list runners of pool "+pool, nil, "v1", "pools", pool, "runners")
+}
+
+// CreateToken makes a user token and returns its value.
+func (c *Client) CreateToken(ctx context.Context, in api.NewToken) (api.TokenValue, error) {
+	return ask[api.TokenValue](ctx, c, once, call{what: "create token " + in.Name, method: http.MethodPost, path: []string{"v1", "tokens"}, in: in})
+}
+
+// Tokens lists user tokens.
+func (c *Client) Tokens(ctx context.Context, cursor string, limit int) (api.Page[api.Token], error) {
+	return get[api.Page[api.Token]](ctx, c, "list tokens", listing(cursor, limit), "v1", "tokens")
+}
+
+// RevokeToken ends a user token.
+func (c *Client) RevokeToken(ctx context.Context, id string) error {
+	return c.remove(ctx, call{what: "revoke token " + id, path: []string{"v1", "tokens", id}})
+}
+
+// Audit lists changes and refusals, the newest first.
+func (c *Client) Audit(ctx context.Context, cursor string, limit int) (api.Page[api.AuditEvent], error) {
+	return get[api.Page[api.AuditEvent]](ctx, c, "list audit events", listing(cursor, limit), "v1", "audit")
+}

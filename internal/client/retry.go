@@ -1,0 +1,116 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// policy says how often and how patiently a call is repeated.
+type policy struct {
+	repeats int
+	first   time.Duration // wait before the first repeat, doubled for each next
+	most    time.Duration // between two; a longer Retry-After ends the trying
+}
+
+// brief is for calls that somebody waits for.
+var brief = policy{repeats: 3, first: 200 * time.Millisecond, most: 5 * time.Second}
+
+// once is for calls whose repeat could do something twice.
+var once = policy{}
+
+// repeat calls try until it succeeds, its error is not transient, or the policy is used up. It
+// never waits beyond the context's deadline only to fail there.
+func repeat(ctx context.Context, p policy, try func(n int) error) error {
+	waits := backoff.ExponentialBackOff{InitialInterval: p.first, RandomizationFactor: 0.25, Multiplier: 2, MaxInterval: p.most}
+	waits.Reset()
+	for n := 0; ; n++ {
+		err := try(n)
+		if err == nil || n >= p.repeats || !Transient(err) {
+			return err
+		}
+		wait := waits.NextBackOff()
+		if after := api.RetryAfter(err); after > p.most {
+			return err
+		} else if after > 0 {
+			wait = max(wait, after)
+		}
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait {
+			return err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w; not tried again: %w", err, context.Cause(ctx))
+		}
+	}
+}
+
+// breaker guards polling: after some claims in a row that failed, each with all its repeats,
+// nothing is asked for a while.
+type breaker struct {
+	policy  policy
+	circuit *gobreaker.CircuitBreaker[api.Claimed]
+	until   atomic.Pointer[time.Time] // when it may be asked again
+}
+
+func newBreaker(cfg Config) *breaker {
+	most := cmp.Or(cfg.RetryMaxWait, 2*time.Minute)
+	b := &breaker{policy: policy{
+		repeats: max(cmp.Or(cfg.RetryCount, 2), 0),
+		first:   min(cmp.Or(cfg.RetryWait, 20*time.Second), most),
+		most:    most,
+	}}
+	failures := uint32(max(cmp.Or(cfg.BreakerFailures, 2), 1)) //nolint:gosec // a count that people write
+	timeout := cmp.Or(cfg.BreakerTimeout, 10*time.Minute)
+	b.circuit = gobreaker.NewCircuitBreaker[api.Claimed](gobreaker.Settings{
+		Name:        "claims",
+		Timeout:     timeout,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failures },
+		OnStateChange: func(_ string, _, to gobreaker.State) {
+			if to == gobreaker.StateOpen {
+				until := time.Now().Add(timeout)
+				b.until.Store(&until)
+			}
+		},
+		// A refusal proves that the control plane is there.
+		IsSuccessful: func(err error) bool { return err == nil || !Transient(err) },
+		// A caller that gave up proves nothing, and who is told to slow down is told for how long.
+		IsExcluded: func(err error) bool {
+			return errors.Is(err, context.Canceled) || errors.Is(err, workflow.ErrTooMany)
+		},
+	})
+	return b
+}
+
+func (b *breaker) claim(ctx context.Context, try func() (api.Claimed, error)) (api.Claimed, error) {
+	claimed, err := b.circuit.Execute(func() (got api.Claimed, err error) {
+		err = repeat(ctx, b.policy, func(int) error {
+			got, err = try()
+			return err
+		})
+		return got, err
+	})
+	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
+		wait := time.Second
+		if until := b.until.Load(); until != nil {
+			wait = max(wait, time.Until(*until))
+		}
+		return claimed, fmt.Errorf("claim jobs: %w", &workflow.Error{
+			Kind: workflow.ErrBusy, RetryAfter: wait,
+			Message: fmt.Sprintf("claims pause for %s because the last ones failed", wait.Round(time.Second)),
+		})
+	}
+	return claimed, err
+}

@@ -1,0 +1,83 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+)
+
+// RunnerConfig says where a runner reports to and which run it speaks for.
+type RunnerConfig struct {
+	URL            string        // the relay's address, or the control plane's
+	Credential     redact.String // a ticket for the relay, a job token for the control plane
+	Run            api.Run
+	HTTPClient     *http.Client  // nil means one with Go's defaults
+	UserAgent      string        // empty means "dayfly"
+	RequestTimeout time.Duration // of one request, heartbeats excepted; 0 means 30s
+}
+
+// Runner makes the calls of one run. Each is a single attempt without retries or breaker: the
+// runner's loops decide what to do about an error, with Transient and RunOver.
+type Runner struct {
+	endpoint
+	id string
+}
+
+// NewRunner returns a Runner, or an error that says what is wrong with the address. It does not
+// connect.
+func NewRunner(cfg RunnerConfig) (*Runner, error) {
+	e, err := newEndpoint(cfg.URL, cfg.HTTPClient, cfg.UserAgent, func() redact.String { return cfg.Credential }, cfg.RequestTimeout)
+	if err != nil {
+		return nil, err
+	}
+	e.header = http.Header{
+		api.HeaderAttempt: {strconv.Itoa(cfg.Run.Attempt)},
+		api.HeaderTask:    {cfg.Run.Task},
+		api.HeaderBoot:    {cfg.Run.Boot},
+	}
+	return &Runner{endpoint: *e, id: cfg.Run.Workflow}, nil
+}
+
+// Start asks for the run. The same boot may ask again and gets the same answer.
+func (r *Runner) Start(ctx context.Context) (api.Control, error) {
+	return send[api.Control](ctx, r, "start", nil, false)
+}
+
+// Spec reads what to run.
+func (r *Runner) Spec(ctx context.Context) (out api.Spec, err error) {
+	_, err = r.do(ctx, call{what: "read spec of job " + r.id, method: http.MethodGet, path: []string{"v1", "jobs", r.id, "spec"}}, &out)
+	return out, err
+}
+
+// Heartbeat says that the runner lives. Only ctx bounds it, because only its caller knows how
+// long the answer may be held.
+func (r *Runner) Heartbeat(ctx context.Context, in api.Heartbeat) (api.Control, error) {
+	return send[api.Control](ctx, r, "heartbeat", in, true)
+}
+
+// Steps reports steps.
+func (r *Runner) Steps(ctx context.Context, in api.Steps) (api.Control, error) {
+	return send[api.Control](ctx, r, "steps", in, false)
+}
+
+// Logs sends lines. A *api.LogGapError names the line to send from.
+func (r *Runner) Logs(ctx context.Context, in api.Logs) (api.LogsTaken, error) {
+	return send[api.LogsTaken](ctx, r, "logs", in, false)
+}
+
+// Result hands the result over.
+func (r *Runner) Result(ctx context.Context, in api.Result) (api.Control, error) {
+	return send[api.Control](ctx, r, "result", in, false)
+}
+
+func send[T any](ctx context.Context, r *Runner, kind string, in any, bare bool) (out T, err error) {
+	_, err = r.do(ctx, call{
+		what: "send " + kind + " of job " + r.id, method: http.MethodPost,
+		path: []string{"v1", "jobs", r.id, kind}, in: in, bare: bare,
+	}, &out)
+	return out, err
+}

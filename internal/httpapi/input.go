@@ -1,0 +1,44 @@
+package httpapi
+
+import "github.com/dayfly-dev/dayfly/internal/api"
+
+// The pieces of input that several routes share are exported because huma passes over embedded
+// types that are not; nobody outside this package has a use for them.
+
+// Paged asks for one page of a list.
+type Paged struct {
+	Cursor string `query:"cursor" maxLength:"1024" doc:"Where to go on: the next of the previous page"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"200" doc:"Most items of the page; default 50"`
+}
+
+// Keyed makes a repeat of a request recognisable.
+type Keyed struct {
+	Key string `header:"Idempotency-Key" maxLength:"128" doc:"The same key with the same request answers as it did the first time, and does nothing more"`
+}
+
+// ByPool names a pool in the address.
+type ByPool struct {
+	Pool string `path:"pool" maxLength:"64" doc:"Name of the pool"`
+}
+
+// ByWorkspace names a workspace in the address.
+type ByWorkspace struct {
+	Workspace string `path:"workspace" maxLength:"64" doc:"Name of the workspace"`
+}
+
+// ByID names a workflow in the address.
+type ByID struct {
+	ID string `path:"id" maxLength:"64" doc:"Id of the workflow"`
+}
+
+// ByRun names a runner's run: the workflow in the address, the rest in headers.
+type ByRun struct {
+	ByID
+	Attempt int    `header:"Dayfly-Attempt" required:"true" minimum:"1" doc:"Attempt that the runner runs"`
+	Task    string `header:"Dayfly-Task" required:"true" maxLength:"512" doc:"The launcher's reference to the runner's task"`
+	Boot    string `header:"Dayfly-Boot" required:"true" maxLength:"64" doc:"32 hexadecimal digits that the runner made when it began"`
+}
+
+func (r *ByRun) run() api.Run {
+	return api.Run{Workflow: r.ID, Attempt: r.Attempt, Task: r.Task, Boot: r.Boot}
+}

@@ -1,0 +1,100 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+)
+
+// stackRoutes are for poller, dispatcher, relay and reaper of a pool.
+func (s *server) stackRoutes() {
+	const tag = "pool stacks"
+	known(s, route{id: "claim-jobs", method: http.MethodPost, path: "/v1/claims", summary: "Claim jobs, waiting for the first", tag: tag, audience: stacks, errors: []int{409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct{ Body api.Claim }) (*answer[api.Claimed], error) {
+			return reply(s.plane.Claim(ctx, who, in.Body))
+		})
+	known(s, route{id: "list-claims", method: http.MethodGet, path: "/v1/claims", summary: "List the pool's active jobs", tag: tag, audience: stacks},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			Instance string `query:"instance" maxLength:"128" doc:"Only the jobs that this instance claimed"`
+			Cursor   string `query:"cursor" maxLength:"1024" doc:"Where to go on: the next of the previous page"`
+		}) (*answer[api.Page[api.JobState]], error) {
+			return reply(s.plane.Held(ctx, who, in.Instance, in.Cursor))
+		})
+	known(s, route{id: "get-job-states", method: http.MethodPost, path: "/v1/jobs/states", summary: "Say where jobs stand, waiting until one is to be cancelled or over", tag: tag, audience: stacks},
+		func(ctx context.Context, who controlplane.Principal, in *struct{ Body api.StatesQuery }) (*answer[api.States], error) {
+			return reply(s.plane.States(ctx, who, in.Body))
+		})
+	known(s, route{id: "report-queued", method: http.MethodPost, path: "/v1/jobs/{id}/queued", summary: "Report that a claimed job is in the launch queue", tag: tag, audience: stacks, errors: []int{404, 409, 410}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByID
+			Body api.Attempt
+		}) (*nothing, error) {
+			return done(s.plane.Queued(ctx, who, in.ID, in.Body))
+		})
+	known(s, route{id: "release-job", method: http.MethodPost, path: "/v1/jobs/{id}/release", summary: "Give a claim back", tag: tag, audience: stacks, errors: []int{404, 409, 410}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByID
+			Body api.Release
+		}) (*nothing, error) {
+			return done(s.plane.Release(ctx, who, in.ID, in.Body))
+		})
+	known(s, route{id: "report-launch", method: http.MethodPost, path: "/v1/jobs/{id}/launches", summary: "Report what became of a launch", tag: tag, audience: stacks, errors: []int{404, 409, 410}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByID
+			Body api.Launch
+		}) (*nothing, error) {
+			return done(s.plane.Launch(ctx, who, in.ID, in.Body))
+		})
+	known(s, route{id: "report-lost", method: http.MethodPost, path: "/v1/jobs/{id}/lost", summary: "Report the proven end of a task", tag: tag, audience: stacks, errors: []int{404, 409, 410}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByID
+			Body api.Lost
+		}) (*nothing, error) {
+			return done(s.plane.Lost(ctx, who, in.ID, in.Body))
+		})
+}
+
+// runnerRoutes are for the process that runs one attempt. Their 401, 409 and 410 mean that the
+// caller does not hold the run.
+func (s *server) runnerRoutes() {
+	const tag = "runners"
+	ends := []int{404, 409, 410}
+	add(s, route{id: "start-run", method: http.MethodPost, path: "/v1/jobs/{id}/start", summary: "Ask for the run: granted to one boot of one task", tag: tag, audience: runners, errors: ends},
+		func(ctx context.Context, in *ByRun) (*answer[api.Control], error) {
+			return reply(s.plane.Start(ctx, jobToken(ctx), in.run()))
+		})
+	add(s, route{id: "get-spec", method: http.MethodGet, path: "/v1/jobs/{id}/spec", summary: "Read what to run, once started", tag: tag, audience: runners, errors: ends},
+		func(ctx context.Context, in *ByRun) (*answer[api.Spec], error) {
+			return reply(s.plane.Spec(ctx, jobToken(ctx), in.run()))
+		})
+	add(s, route{id: "send-heartbeat", method: http.MethodPost, path: "/v1/jobs/{id}/heartbeat", summary: "Say that the runner lives; hear whether it shall stop", tag: tag, audience: runners, errors: ends},
+		func(ctx context.Context, in *struct {
+			ByRun
+			Body api.Heartbeat
+		}) (*answer[api.Control], error) {
+			return reply(s.plane.Heartbeat(ctx, jobToken(ctx), in.run(), in.Body))
+		})
+	add(s, route{id: "send-steps", method: http.MethodPost, path: "/v1/jobs/{id}/steps", summary: "Report steps", tag: tag, audience: runners, large: true, errors: ends},
+		func(ctx context.Context, in *struct {
+			ByRun
+			Body api.Steps
+		}) (*answer[api.Control], error) {
+			return reply(s.plane.Steps(ctx, jobToken(ctx), in.run(), in.Body))
+		})
+	add(s, route{id: "send-logs", method: http.MethodPost, path: "/v1/jobs/{id}/logs", summary: "Send numbered lines of the log", tag: tag, audience: runners, large: true, errors: append([]int{416}, ends...)},
+		func(ctx context.Context, in *struct {
+			ByRun
+			Body api.Logs
+		}) (*answer[api.LogsTaken], error) {
+			return reply(s.plane.AppendLogs(ctx, jobToken(ctx), in.run(), in.Body))
+		})
+	add(s, route{id: "send-result", method: http.MethodPost, path: "/v1/jobs/{id}/result", summary: "Hand the result over, once nothing of the run is alive", tag: tag, audience: runners, large: true, errors: ends},
+		func(ctx context.Context, in *struct {
+			ByRun
+			Body api.Result
+		}) (*answer[api.Control], error) {
+			return reply(s.plane.Result(ctx, jobToken(ctx), in.run(), in.Body))
+		})
+}

@@ -1,0 +1,174 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+func (s *server) workflowRoutes() {
+	const tag = "workflows"
+	known(s, route{id: "submit-workflow", method: http.MethodPost, path: "/v1/workflows", summary: "Submit a workflow", tag: tag, audience: people, status: http.StatusCreated, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			Keyed
+			Body api.Submit
+		}) (*answer[api.Workflow], error) {
+			return reply(s.plane.Submit(ctx, who, in.Key, in.Body))
+		})
+	known(s, route{id: "list-workflows", method: http.MethodGet, path: "/v1/workflows", summary: "List workflows, the newest first", tag: tag, audience: people},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			Paged
+			Workspace string `query:"workspace" maxLength:"64" doc:"Only those of this workspace"`
+			State     string `query:"state" enum:"pending,claimed,running,succeeded,failed,cancelled,active" doc:"Only those in this state; active means claimed, running, or ended with the slot still held"`
+		}) (*answer[api.Page[api.Workflow]], error) {
+			return reply(s.plane.Workflows(ctx, who, controlplane.Filter{Workspace: in.Workspace, State: in.State, Cursor: in.Cursor, Limit: in.Limit}))
+		})
+	known(s, route{id: "get-workflow", method: http.MethodGet, path: "/v1/workflows/{id}", summary: "Show a workflow with its steps", tag: tag, audience: people, errors: []int{404}},
+		func(ctx context.Context, who controlplane.Principal, in *ByID) (*answer[api.Workflow], error) {
+			return reply(s.plane.Workflow(ctx, who, in.ID))
+		})
+	known(s, route{id: "cancel-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/cancel", summary: "Cancel a workflow", tag: tag, audience: people, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *ByID) (*answer[api.Workflow], error) {
+			return reply(s.plane.Cancel(ctx, who, in.ID))
+		})
+	known(s, route{id: "retry-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/retry", summary: "Submit an ended workflow again, as a new one", tag: tag, audience: people, status: http.StatusCreated, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			Keyed
+			ByID
+		}) (*answer[api.Workflow], error) {
+			return reply(s.plane.Retry(ctx, who, in.Key, in.ID))
+		})
+	known(s, route{id: "get-workflow-timeline", method: http.MethodGet, path: "/v1/workflows/{id}/timeline", summary: "List what happened to a workflow, the oldest first", tag: tag, audience: people, errors: []int{404}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByID
+			Paged
+		}) (*answer[api.Page[api.Event]], error) {
+			return reply(s.plane.Timeline(ctx, who, in.ID, in.Cursor, in.Limit))
+		})
+	known(s, route{id: "get-workflow-logs", method: http.MethodGet, path: "/v1/workflows/{id}/logs", summary: "Read a workflow's log, also while it runs", tag: tag, audience: people, errors: []int{404}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByID
+			Attempt int   `query:"attempt" minimum:"1" doc:"Attempt whose log is asked for; default the latest that started"`
+			Offset  int64 `query:"offset" minimum:"0" doc:"Number of the first line, counted from 0"`
+			Limit   int   `query:"limit" minimum:"1" maximum:"5000" doc:"Most lines of the answer"`
+			Wait    int   `query:"wait_seconds" minimum:"0" maximum:"20" doc:"How long to wait for a line"`
+		}) (*answer[api.LogPage], error) {
+			return reply(s.plane.Logs(ctx, who, in.ID, in.Attempt, in.Offset, in.Limit, time.Duration(in.Wait)*time.Second))
+		})
+	known(s, route{id: "explain-workflow", method: http.MethodGet, path: "/v1/workflows/{id}/why", summary: "Say what a workflow waits for, since when, and what happens next", tag: tag, audience: people, errors: []int{404}},
+		func(ctx context.Context, who controlplane.Principal, in *ByID) (*answer[api.Why], error) {
+			return reply(s.plane.Why(ctx, who, in.ID))
+		})
+}
+
+func (s *server) workspaceRoutes() {
+	const tag = "workspaces"
+	type put struct {
+		Status int
+		Body   api.Workspace
+	}
+	known(s, route{id: "put-workspace", method: http.MethodPut, path: "/v1/workspaces/{workspace}", summary: "Create or change a workspace", tag: tag, audience: people, large: true, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByWorkspace
+			Body api.Workspace
+		}) (*put, error) {
+			if in.Body.Name != in.Workspace {
+				return nil, nameDiffers(in.Body.Name, in.Workspace)
+			}
+			stored, created, err := s.plane.PutWorkspace(ctx, who, in.Body)
+			if err != nil {
+				return nil, err
+			}
+			if created {
+				return &put{Status: http.StatusCreated, Body: stored}, nil
+			}
+			return &put{Status: http.StatusOK, Body: stored}, nil
+		})
+	known(s, route{id: "list-workspaces", method: http.MethodGet, path: "/v1/workspaces", summary: "List workspaces", tag: tag, audience: people},
+		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.Workspace]], error) {
+			return reply(s.plane.Workspaces(ctx, who, in.Cursor, in.Limit))
+		})
+	known(s, route{id: "get-workspace", method: http.MethodGet, path: "/v1/workspaces/{workspace}", summary: "Show a workspace", tag: tag, audience: people, errors: []int{404}},
+		func(ctx context.Context, who controlplane.Principal, in *ByWorkspace) (*answer[api.Workspace], error) {
+			return reply(s.plane.Workspace(ctx, who, in.Workspace))
+		})
+	known(s, route{id: "delete-workspace", method: http.MethodDelete, path: "/v1/workspaces/{workspace}", summary: "Delete a workspace", tag: tag, audience: people, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *ByWorkspace) (*nothing, error) {
+			return done(s.plane.DeleteWorkspace(ctx, who, in.Workspace))
+		})
+}
+
+func nameDiffers(inBody, inPath string) error {
+	return workflow.Refuse(workflow.ErrInvalid, "name", "the name in the body, %q, is not the one in the address, %q", inBody, inPath)
+}
+
+func (s *server) poolRoutes() {
+	const tag = "pools"
+	known(s, route{id: "create-pool", method: http.MethodPost, path: "/v1/pools", summary: "Create a pool; the answer has its token, this once", tag: tag, audience: people, status: http.StatusCreated, errors: []int{409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			Keyed
+			Body api.PoolSettings
+		}) (*answer[api.PoolToken], error) {
+			return reply(s.plane.CreatePool(ctx, who, in.Key, in.Body))
+		})
+	known(s, route{id: "list-pools", method: http.MethodGet, path: "/v1/pools", summary: "List pools", tag: tag, audience: people},
+		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.Pool]], error) {
+			return reply(s.plane.Pools(ctx, who, in.Cursor, in.Limit))
+		})
+	known(s, route{id: "get-pool", method: http.MethodGet, path: "/v1/pools/{pool}", summary: "Show a pool", tag: tag, audience: people, errors: []int{404}},
+		func(ctx context.Context, who controlplane.Principal, in *ByPool) (*answer[api.Pool], error) {
+			return reply(s.plane.Pool(ctx, who, in.Pool))
+		})
+	known(s, route{id: "update-pool", method: http.MethodPatch, path: "/v1/pools/{pool}", summary: "Change the settings of a pool that are named", tag: tag, audience: people, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByPool
+			Body api.PoolSettings
+		}) (*answer[api.Pool], error) {
+			return reply(s.plane.UpdatePool(ctx, who, in.Pool, in.Body))
+		})
+	known(s, route{id: "delete-pool", method: http.MethodDelete, path: "/v1/pools/{pool}", summary: "Delete a pool", tag: tag, audience: people, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *ByPool) (*nothing, error) {
+			return done(s.plane.DeletePool(ctx, who, in.Pool))
+		})
+	known(s, route{id: "rotate-pool-token", method: http.MethodPost, path: "/v1/pools/{pool}/token", summary: "Make a new token of a pool; the answer has it, this once", tag: tag, audience: people, status: http.StatusCreated, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByPool
+			Body api.RotateToken
+		}) (*answer[api.PoolToken], error) {
+			return reply(s.plane.RotatePoolToken(ctx, who, in.Pool, in.Body))
+		})
+	known(s, route{id: "list-pool-runners", method: http.MethodGet, path: "/v1/pools/{pool}/runners", summary: "List the runners seen under a pool", tag: tag, audience: people, errors: []int{404}},
+		func(ctx context.Context, who controlplane.Principal, in *ByPool) (*answer[api.Page[api.Runner]], error) {
+			return reply(s.plane.Runners(ctx, who, in.Pool))
+		})
+}
+
+func (s *server) tokenRoutes() {
+	const tag = "tokens"
+	known(s, route{id: "create-token", method: http.MethodPost, path: "/v1/tokens", summary: "Make a user token; the answer has its value, this once", tag: tag, audience: people, status: http.StatusCreated, errors: []int{409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct{ Body api.NewToken }) (*answer[api.TokenValue], error) {
+			return reply(s.plane.CreateToken(ctx, who, in.Body))
+		})
+	known(s, route{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", summary: "List user tokens, without their values", tag: tag, audience: people},
+		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.Token]], error) {
+			return reply(s.plane.Tokens(ctx, who, in.Cursor, in.Limit))
+		})
+	known(s, route{id: "revoke-token", method: http.MethodDelete, path: "/v1/tokens/{id}", summary: "Revoke a user token", tag: tag, audience: people, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ID string `path:"id" maxLength:"64" doc:"Id of the token"`
+		}) (*nothing, error) {
+			return done(s.plane.RevokeToken(ctx, who, in.ID))
+		})
+	known(s, route{id: "list-audit-events", method: http.MethodGet, path: "/v1/audit", summary: "List changes and refusals, the newest first", tag: tag, audience: people},
+		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.AuditEvent]], error) {
+			return reply(s.plane.Audit(ctx, who, in.Cursor, in.Limit))
+		})
+	known(s, route{id: "whoami", method: http.MethodGet, path: "/v1/whoami", summary: "Say who a token speaks for", tag: tag, audience: either},
+		func(_ context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Identity], error) {
+			return reply(api.Identity{Organization: who.Organization, Name: who.Name, Audience: who.Audience, Role: who.Role, Pool: who.Pool}, nil)
+		})
+}

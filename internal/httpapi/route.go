@@ -1,0 +1,198 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// audience is who a route is for.
+type audience string
+
+const (
+	open    audience = ""
+	people  audience = "user"
+	stacks  audience = "pool"
+	either  audience = "user or pool"
+	runners audience = "job"
+)
+
+// jobPrefix marks a job token.
+const jobPrefix = "dfj_"
+
+// route describes one operation, for the mux and for the document alike.
+type route struct {
+	id       string
+	method   string
+	path     string
+	summary  string
+	tag      string
+	audience audience
+	status   int   // of success; 0 means 200, or 204 without a body
+	large    bool  // takes a body up to Config.MaxBody
+	errors   []int // statuses beyond those that every route of its kind may answer
+}
+
+// answer is a successful answer with a body.
+type answer[T any] struct {
+	Body T
+}
+
+// reply makes the answer of a handler from what the rules return.
+func reply[T any](v T, err error) (*answer[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	return &answer[T]{Body: v}, nil
+}
+
+// nothing is a successful answer without a body.
+type nothing struct{}
+
+func done(err error) (*nothing, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &nothing{}, nil
+}
+
+// add registers a route.
+func add[I, O any](s *server, rt route, call func(context.Context, *I) (*O, error)) {
+	_, hasBody := reflect.TypeFor[I]().FieldByName("Body")
+	op := s.operation(rt, hasBody)
+	limit := min(s.maxBody, smallBody)
+	if rt.large {
+		limit = s.maxBody
+	}
+	op.Middlewares = huma.Middlewares{s.admit(rt.audience), s.readBody(limit)}
+	// The body is read, within bounds of time and size, by the middleware; what huma does then is
+	// to lift the connection's read deadline, which would cut a long poll short.
+	op.MaxBodyBytes = -1
+	op.BodyReadTimeout = -1
+	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := call(ctx, in)
+		if err != nil {
+			return nil, s.refuse(ctx, err)
+		}
+		return out, nil
+	})
+}
+
+// known registers a route whose caller is a person or a pool stack.
+func known[I, O any](s *server, rt route, call func(context.Context, controlplane.Principal, *I) (*O, error)) {
+	add(s, rt, func(ctx context.Context, in *I) (*O, error) {
+		who, _ := ctx.Value(callerKey{}).(controlplane.Principal)
+		return call(ctx, who, in)
+	})
+}
+
+// callerKey is the key of the request's identity: a Principal, or a job token.
+type callerKey struct{}
+
+// jobToken returns the token of a runner's call.
+func jobToken(ctx context.Context) string {
+	token, _ := ctx.Value(callerKey{}).(string)
+	return token
+}
+
+// admit lets a call pass whose token is for the route's audience. It comes before the body is
+// read: who may not call learns nothing of what is wrong with the request.
+func (s *server) admit(want audience) func(huma.Context, func(huma.Context)) {
+	return func(ctx huma.Context, next func(huma.Context)) {
+		if want == open {
+			next(ctx)
+			return
+		}
+		r, w := humago.Unwrap(ctx)
+		caller, err := s.identify(r, want)
+		if err != nil {
+			s.writeProblem(w, r, err)
+			return
+		}
+		next(huma.WithValue(ctx, callerKey{}, caller))
+	}
+}
+
+func (s *server) identify(r *http.Request, want audience) (any, error) {
+	token, err := bearer(r)
+	if err != nil {
+		return nil, err
+	}
+	isJob := strings.HasPrefix(token, jobPrefix)
+	switch {
+	case want == runners && !isJob:
+		return nil, workflow.Refuse(workflow.ErrUnauthenticated, "", "this call takes a job token, which starts with %s", jobPrefix)
+	case want == runners:
+		return token, nil // the rules check it together with the run that it names
+	case isJob:
+		return nil, workflow.Refuse(workflow.ErrUnauthenticated, "", "this call takes a %s token; a job token is for its runner's calls only", want)
+	}
+	who, err := s.plane.Authenticate(r.Context(), token)
+	if err != nil {
+		return nil, err
+	}
+	if want != either && who.Audience != string(want) {
+		return nil, workflow.Refuse(workflow.ErrForbidden, "", "this call takes a %s token; yours is a %s token", want, who.Audience)
+	}
+	return who, nil
+}
+
+const longestToken = 512
+
+func bearer(r *http.Request) (string, error) {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	token = strings.TrimSpace(token)
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return "", workflow.Refuse(workflow.ErrUnauthenticated, "", "send a token in the header Authorization: Bearer TOKEN")
+	}
+	if len(token) > longestToken {
+		return "", workflow.Refuse(workflow.ErrUnauthenticated, "", "this is no token of ours: it is too long")
+	}
+	return token, nil
+}
+
+// readBody reads the body whole before huma looks at it, so that every way in which that can fail
+// has the right status.
+func (s *server) readBody(limit int64) func(huma.Context, func(huma.Context)) {
+	return func(ctx huma.Context, next func(huma.Context)) {
+		if ctx.Operation().RequestBody == nil {
+			next(ctx)
+			return
+		}
+		r, w := humago.Unwrap(ctx)
+		// Not every writer has a connection with deadlines: the one in memory has none.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout))
+		text, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+		switch {
+		case int64(len(text)) > limit:
+			s.writeProblem(w, r, errTooLarge(limit))
+			return
+		case err != nil:
+			write(w, unread(err), nil)
+			return
+		}
+		r.Body = io.NopCloser(strings.NewReader(string(text)))
+		next(ctx)
+	}
+}
+
+func unread(err error) api.Problem {
+	p := api.Problem{Status: http.StatusBadRequest, Code: codeInvalid, Detail: "the request's body could not be read to its end"}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		p = api.Problem{Status: http.StatusRequestTimeout, Code: codeTimeout, Detail: "the request's body did not arrive in time"}
+	}
+	p.Title = http.StatusText(p.Status)
+	return p
+}
