@@ -11,7 +11,7 @@
 package controlplane
 
 import (
-	"context"
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -35,10 +35,26 @@ type Config struct {
 type Plane struct {
 	store store.Store
 	cfg   Config
+	log   *slog.Logger
+	bell  bells
+	hot   chan struct{} // holds one: see changeHot
 }
 
 // New returns the rules over st.
-func New(st store.Store, cfg Config) *Plane { return &Plane{store: st, cfg: cfg} }
+func New(st store.Store, cfg Config) *Plane {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	cfg.OrganizationLimit = cmp.Or(cfg.OrganizationLimit, 150)
+	cfg.DefaultState = cmp.Or(cfg.DefaultState, api.StateSource)
+	return &Plane{store: st, cfg: cfg, log: cfg.Log, hot: make(chan struct{}, 1)}
+}
+
+// now is the control plane's clock, as it is stored: without a zone and a monotonic part.
+func (p *Plane) now() time.Time { return p.cfg.Now().UTC().Round(0) }
 
 // Principal is who a user or pool token speaks for.
 type Principal struct {
@@ -58,140 +74,8 @@ type Filter struct {
 	Limit     int // 0 means 50, at most 200
 }
 
-// Bootstrap makes the organization, its built-in pool and, where there is none yet, a first admin
-// token, whose value it returns once (empty when there is one already).
-func (p *Plane) Bootstrap(ctx context.Context, organization string) (adminToken string, err error) {
-	panic("not yet")
-}
-
-// EnsurePoolToken gives the built-in pool a new token with the given name, ending older ones of
-// that name: how a process that is control plane and agent in one gets its own.
-func (p *Plane) EnsurePoolToken(ctx context.Context, organization, pool, name string) (token string, err error) {
-	panic("not yet")
-}
-
-func (p *Plane) Authenticate(ctx context.Context, token string) (Principal, error) { panic("not yet") }
-
-func (p *Plane) Submit(ctx context.Context, who Principal, key string, in api.Submit) (api.Workflow, error) {
-	panic("not yet")
-}
-func (p *Plane) Retry(ctx context.Context, who Principal, key, id string) (api.Workflow, error) {
-	panic("not yet")
-}
-func (p *Plane) Cancel(ctx context.Context, who Principal, id string) (api.Workflow, error) {
-	panic("not yet")
-}
-func (p *Plane) Workflow(ctx context.Context, who Principal, id string) (api.Workflow, error) {
-	panic("not yet")
-}
-func (p *Plane) Workflows(ctx context.Context, who Principal, f Filter) (api.Page[api.Workflow], error) {
-	panic("not yet")
-}
-func (p *Plane) Timeline(ctx context.Context, who Principal, id, cursor string, limit int) (api.Page[api.Event], error) {
-	panic("not yet")
-}
-func (p *Plane) Why(ctx context.Context, who Principal, id string) (api.Why, error) { panic("not yet") }
-
-// Logs reads from line offset of attempt (0: the latest that started). It waits up to wait for a line.
-func (p *Plane) Logs(ctx context.Context, who Principal, id string, attempt int, offset int64, limit int, wait time.Duration) (api.LogPage, error) {
-	panic("not yet")
-}
-
-func (p *Plane) CreatePool(ctx context.Context, who Principal, key string, in api.PoolSettings) (api.PoolToken, error) {
-	panic("not yet")
-}
-func (p *Plane) Pools(ctx context.Context, who Principal, cursor string, limit int) (api.Page[api.Pool], error) {
-	panic("not yet")
-}
-func (p *Plane) Pool(ctx context.Context, who Principal, name string) (api.Pool, error) {
-	panic("not yet")
-}
-func (p *Plane) UpdatePool(ctx context.Context, who Principal, name string, in api.PoolSettings) (api.Pool, error) {
-	panic("not yet")
-}
-func (p *Plane) DeletePool(ctx context.Context, who Principal, name string) error { panic("not yet") }
-func (p *Plane) RotatePoolToken(ctx context.Context, who Principal, name string, in api.RotateToken) (api.PoolToken, error) {
-	panic("not yet")
-}
-func (p *Plane) Runners(ctx context.Context, who Principal, pool string) (api.Page[api.Runner], error) {
-	panic("not yet")
-}
-
-func (p *Plane) PutWorkspace(ctx context.Context, who Principal, in api.Workspace) (w api.Workspace, created bool, err error) {
-	panic("not yet")
-}
-func (p *Plane) Workspaces(ctx context.Context, who Principal, cursor string, limit int) (api.Page[api.Workspace], error) {
-	panic("not yet")
-}
-func (p *Plane) Workspace(ctx context.Context, who Principal, name string) (api.Workspace, error) {
-	panic("not yet")
-}
-func (p *Plane) DeleteWorkspace(ctx context.Context, who Principal, name string) error {
-	panic("not yet")
-}
-
-func (p *Plane) CreateToken(ctx context.Context, who Principal, in api.NewToken) (api.TokenValue, error) {
-	panic("not yet")
-}
-func (p *Plane) Tokens(ctx context.Context, who Principal, cursor string, limit int) (api.Page[api.Token], error) {
-	panic("not yet")
-}
-func (p *Plane) RevokeToken(ctx context.Context, who Principal, id string) error { panic("not yet") }
-func (p *Plane) Audit(ctx context.Context, who Principal, cursor string, limit int) (api.Page[api.AuditEvent], error) {
-	panic("not yet")
-}
-
-func (p *Plane) Claim(ctx context.Context, who Principal, in api.Claim) (api.Claimed, error) {
-	panic("not yet")
-}
-
-// Held lists the pool's active jobs; with an instance, those that it claimed.
-func (p *Plane) Held(ctx context.Context, who Principal, instance, cursor string) (api.Page[api.JobState], error) {
-	panic("not yet")
-}
-func (p *Plane) Queued(ctx context.Context, who Principal, id string, in api.Attempt) error {
-	panic("not yet")
-}
-func (p *Plane) Release(ctx context.Context, who Principal, id string, in api.Release) error {
-	panic("not yet")
-}
-func (p *Plane) Launch(ctx context.Context, who Principal, id string, in api.Launch) error {
-	panic("not yet")
-}
-func (p *Plane) Lost(ctx context.Context, who Principal, id string, in api.Lost) error {
-	panic("not yet")
-}
-func (p *Plane) States(ctx context.Context, who Principal, in api.StatesQuery) (api.States, error) {
-	panic("not yet")
-}
-
-// The runner's calls authenticate with the job token themselves.
-
-func (p *Plane) Start(ctx context.Context, token string, run api.Run) (api.Control, error) {
-	panic("not yet")
-}
-func (p *Plane) Spec(ctx context.Context, token string, run api.Run) (api.Spec, error) {
-	panic("not yet")
-}
-func (p *Plane) Heartbeat(ctx context.Context, token string, run api.Run, in api.Heartbeat) (api.Control, error) {
-	panic("not yet")
-}
-func (p *Plane) Steps(ctx context.Context, token string, run api.Run, in api.Steps) (api.Control, error) {
-	panic("not yet")
-}
-func (p *Plane) AppendLogs(ctx context.Context, token string, run api.Run, in api.Logs) (api.LogsTaken, error) {
-	panic("not yet")
-}
-func (p *Plane) Result(ctx context.Context, token string, run api.Run, in api.Result) (api.Control, error) {
-	panic("not yet")
-}
-
 // PassSummary counts what one pass did.
 type PassSummary struct {
 	Looked, Moved, Failed int
 	UpSince               time.Time
 }
-
-// Pass moves what time alone moves: lapsed leases, silent runners, passed deadlines and queue
-// time-outs. It is bounded in records and in time, and harmless twice or twice at once. Run it once a minute.
-func (p *Plane) Pass(ctx context.Context) (PassSummary, error) { panic("not yet") }

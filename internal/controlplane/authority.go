@@ -1,0 +1,297 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Audiences of tokens that a Principal can have.
+const (
+	audienceUser = "user"
+	audiencePool = "pool"
+)
+
+// ranks orders the roles: each may do what those before it may.
+var ranks = []string{api.RoleViewer, api.RoleOperator, api.RoleAdmin}
+
+// allow checks that who may do an action, below every route, so that no route can forget it. A
+// refusal is audited.
+func (p *Plane) allow(ctx context.Context, who Principal, role, action, target string) error {
+	if who.Audience == audienceUser && slices.Index(ranks, who.Role) >= slices.Index(ranks, role) {
+		return nil
+	}
+	have := "a pool's token"
+	if who.Audience == audienceUser {
+		have = "the role " + who.Role
+	}
+	c := p.newChange()
+	c.audit(who, action, target, "refused", "needs the role "+role)
+	if err := p.commit(ctx, c.ops); err != nil {
+		p.log.Warn("refusal not audited", "action", action, "err", err)
+	}
+	return workflow.Refuse(workflow.ErrForbidden, "", "%s needs the role %s; this is %s", action, role, have)
+}
+
+// audit adds a line to the audit trail.
+func (c *change) audit(who Principal, action, target, outcome, detail string) {
+	k := store.Key{Part: auditPart(who.Organization), Sort: fmt.Sprintf("%020d/%s", c.now.UnixNano(), randomText(6))}
+	c.create(k, api.AuditEvent{At: c.now, Actor: who.Name, Action: action, Target: cut(target, 200), Outcome: outcome, Detail: cut(detail, 500)})
+}
+
+// Audit lists the trail, the latest first.
+func (p *Plane) Audit(ctx context.Context, who Principal, cursor string, limit int) (api.Page[api.AuditEvent], error) {
+	out := api.Page[api.AuditEvent]{Items: []api.AuditEvent{}}
+	if err := p.allow(ctx, who, api.RoleAdmin, "audit.list", ""); err != nil {
+		return out, err
+	}
+	page, err := p.store.Range(ctx, store.Scan{Part: auditPart(who.Organization), Limit: pageSize(limit, 200), After: cursor, Reverse: true})
+	if err != nil {
+		return out, outOfStore(fmt.Errorf("read audit trail: %w", err))
+	}
+	return pageOf(page, func(e api.AuditEvent, _ int64) api.AuditEvent { return e })
+}
+
+// pageOf decodes a page of records.
+func pageOf[R, V any](page store.Page, view func(R, int64) V) (api.Page[V], error) {
+	out := api.Page[V]{Items: []V{}, Next: page.Next}
+	for _, r := range page.Records {
+		v, err := decode[R](r)
+		if err != nil {
+			return out, err
+		}
+		out.Items = append(out.Items, view(v, r.Version))
+	}
+	return out, nil
+}
+
+// builtInPool is the name of the pool that every organization starts with.
+const builtInPool = "default"
+
+// Bootstrap makes the organization, its built-in pool and, where there is none yet, a first admin
+// token, whose value it returns this once (empty when it was made before).
+func (p *Plane) Bootstrap(ctx context.Context, organization string) (adminToken string, err error) {
+	if err := workflow.CheckWorkspaceName(organization); err != nil {
+		return "", workflow.Refuse(workflow.ErrInvalid, "organization", "organization names follow the rule of workspace names")
+	}
+	err = p.change(ctx, func(ctx context.Context, c *change) error {
+		adminToken = ""
+		k := orgKey(organization)
+		if err := c.load(ctx, k); err != nil {
+			return err
+		}
+		if c.read.version(k) != store.Absent {
+			return nil
+		}
+		c.create(k, orgRec{Name: organization, Created: c.now})
+		pool := poolRec{ID: newID("pool_", c.now), Name: builtInPool, BuiltIn: true, AssignedToAll: true, Created: c.now, Description: "The pool of workspaces that name none"}
+		c.create(poolKey(organization, pool.ID), pool)
+		c.create(poolNameKey(organization, pool.Name), nameRec{ID: pool.ID})
+		adminToken, _ = c.newSecret(secretRec{Org: organization, Audience: audienceUser, Name: "admin", Role: api.RoleAdmin}, userPrefix)
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return adminToken, nil
+}
+
+// EnsurePoolToken gives a pool a new token under a name and ends older ones of that name: how a
+// process that is control plane and agent in one gets its own at each start.
+func (p *Plane) EnsurePoolToken(ctx context.Context, organization, pool, name string) (token string, err error) {
+	err = p.change(ctx, func(ctx context.Context, c *change) error {
+		rec, err := c.poolByName(ctx, organization, pool)
+		if err != nil {
+			return err
+		}
+		olds, err := p.secrets(ctx, organization)
+		if err != nil {
+			return err
+		}
+		for _, old := range olds {
+			if old.rec.Audience == audiencePool && old.rec.PoolID == rec.ID && old.rec.Name == name {
+				c.remove(tokenKey(old.rec.Hash), old.version)
+				c.remove(tokenIDKey(organization, old.rec.ID), old.version)
+			}
+		}
+		token, _ = c.newSecret(secretRec{Org: organization, Audience: audiencePool, Name: name, PoolID: rec.ID}, poolPrefix)
+		return nil
+	})
+	return token, err
+}
+
+// newSecret adds a token to a change and returns its value and its record.
+func (c *change) newSecret(rec secretRec, prefix string) (string, secretRec) {
+	value, hash := newToken(prefix)
+	rec.ID, rec.Created, rec.Hash = newID("tok_", c.now), c.now, hash
+	c.create(tokenKey(hash), rec)
+	c.create(tokenIDKey(rec.Org, rec.ID), rec)
+	return value, rec
+}
+
+// storedSecret is a token with the version of its record by id. Its record by hash has the same
+// version, because the two are always written together.
+type storedSecret struct {
+	rec     secretRec
+	version int64
+}
+
+// expire ends a token at a time.
+func (c *change) expire(s storedSecret, at time.Time) {
+	s.rec.Expires = at
+	if !at.After(c.now) {
+		s.rec.Revoked = true
+	}
+	for _, k := range []store.Key{tokenKey(s.rec.Hash), tokenIDKey(s.rec.Org, s.rec.ID)} {
+		c.ops = append(c.ops, store.Put(record(k, s.rec), s.version))
+	}
+}
+
+func (s secretRec) valid(now time.Time) bool {
+	return !s.Revoked && (s.Expires.IsZero() || now.Before(s.Expires))
+}
+
+// secrets reads every token of an organization.
+func (p *Plane) secrets(ctx context.Context, org string) ([]storedSecret, error) {
+	var out []storedSecret
+	page := store.Page{}
+	for {
+		var err error
+		page, err = p.store.Range(ctx, store.Scan{Part: orgPart(org), From: "token/", To: after("token/"), Limit: 500, After: page.Next})
+		if err != nil {
+			return nil, fmt.Errorf("read tokens: %w", err)
+		}
+		for _, r := range page.Records {
+			rec, err := decode[secretRec](r)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, storedSecret{rec, r.Version})
+		}
+		if page.Next == "" {
+			return out, nil
+		}
+	}
+}
+
+// Authenticate turns a user or pool token into who it speaks for.
+func (p *Plane) Authenticate(ctx context.Context, token string) (Principal, error) {
+	unknown := workflow.Refuse(workflow.ErrUnauthenticated, "", "the token is not known here; log in again, or ask for a new one")
+	if token == "" || len(token) > 200 {
+		return Principal{}, unknown
+	}
+	hash := hashOf(token)
+	r, err := p.read(ctx, tokenKey(hash))
+	if err != nil {
+		return Principal{}, outOfStore(err)
+	}
+	s, ok, err := get[secretRec](r, tokenKey(hash))
+	if err != nil {
+		return Principal{}, err
+	}
+	if !ok {
+		return Principal{}, unknown
+	}
+	if !s.valid(p.now()) {
+		return Principal{}, workflow.Refuse(workflow.ErrRevoked, "", "the token was revoked or has expired")
+	}
+	who := Principal{Organization: s.Org, Name: s.Name, Audience: s.Audience, Role: s.Role, PoolID: s.PoolID}
+	if s.Audience == audiencePool {
+		names, err := p.poolNames(ctx, s.Org, s.PoolID)
+		if err != nil {
+			return Principal{}, err
+		}
+		if who.Pool = names[s.PoolID]; who.Pool == "" {
+			return Principal{}, workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
+		}
+	}
+	return who, nil
+}
+
+func (s secretRec) view() api.Token {
+	t := api.Token{ID: s.ID, Name: s.Name, Role: s.Role, CreatedAt: s.Created, Revoked: s.Revoked}
+	if !s.Expires.IsZero() {
+		t.ExpiresAt = &s.Expires
+	}
+	return t
+}
+
+// CreateToken makes a user token.
+func (p *Plane) CreateToken(ctx context.Context, who Principal, in api.NewToken) (api.TokenValue, error) {
+	if err := p.allow(ctx, who, api.RoleAdmin, "token.create", in.Name); err != nil {
+		return api.TokenValue{}, err
+	}
+	if !slices.Contains(ranks, in.Role) {
+		return api.TokenValue{}, workflow.Refuse(workflow.ErrInvalid, "role", "a role is viewer, operator or admin")
+	}
+	if in.Name == "" || len(in.Name) > 64 {
+		return api.TokenValue{}, workflow.Refuse(workflow.ErrInvalid, "name", "a token's name has 1 to 64 bytes")
+	}
+	const mostSeconds = 365 * 24 * 3600
+	if in.ExpiresSeconds < 0 || in.ExpiresSeconds > mostSeconds {
+		return api.TokenValue{}, workflow.Refuse(workflow.ErrInvalid, "expires_seconds", "a token lives at most a year; 0 means until it is revoked")
+	}
+	var out api.TokenValue
+	err := p.change(ctx, func(_ context.Context, c *change) error {
+		rec := secretRec{Org: who.Organization, Audience: audienceUser, Name: in.Name, Role: in.Role}
+		if in.ExpiresSeconds > 0 {
+			rec.Expires = c.now.Add(time.Duration(in.ExpiresSeconds) * time.Second)
+		}
+		out.Value, rec = c.newSecret(rec, userPrefix)
+		out.Token = rec.view()
+		c.audit(who, "token.create", rec.ID, "done", in.Name+" as "+in.Role)
+		return nil
+	})
+	return out, err
+}
+
+// Tokens lists user tokens, without their values.
+func (p *Plane) Tokens(ctx context.Context, who Principal, cursor string, limit int) (api.Page[api.Token], error) {
+	out := api.Page[api.Token]{Items: []api.Token{}}
+	if err := p.allow(ctx, who, api.RoleAdmin, "token.list", ""); err != nil {
+		return out, err
+	}
+	page, err := p.store.Range(ctx, store.Scan{Part: orgPart(who.Organization), From: "token/", To: after("token/"), Limit: pageSize(limit, 200), After: cursor})
+	if err != nil {
+		return out, outOfStore(fmt.Errorf("read tokens: %w", err))
+	}
+	page.Records = slices.DeleteFunc(page.Records, func(r store.Record) bool {
+		s, err := decode[secretRec](r)
+		return err == nil && s.Audience != audienceUser
+	})
+	return pageOf(page, func(s secretRec, _ int64) api.Token { return s.view() })
+}
+
+// RevokeToken ends a user token at once.
+func (p *Plane) RevokeToken(ctx context.Context, who Principal, id string) error {
+	if err := p.allow(ctx, who, api.RoleAdmin, "token.revoke", id); err != nil {
+		return err
+	}
+	if err := checkID(id); err != nil {
+		return workflow.Refuse(workflow.ErrNotFound, "id", "there is no such token")
+	}
+	return p.change(ctx, func(ctx context.Context, c *change) error {
+		k := tokenIDKey(who.Organization, id)
+		if err := c.load(ctx, k); err != nil {
+			return err
+		}
+		s, ok, err := get[secretRec](c.read, k)
+		if err != nil {
+			return err
+		}
+		if !ok || s.Audience != audienceUser {
+			return workflow.Refuse(workflow.ErrNotFound, "id", "there is no token %s", id)
+		}
+		if s.Revoked {
+			return nil
+		}
+		c.expire(storedSecret{s, c.read.version(k)}, c.now)
+		c.audit(who, "token.revoke", id, "done", s.Name)
+		return nil
+	})
+}

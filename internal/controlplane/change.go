@@ -1,0 +1,454 @@
+package controlplane
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// A change collects what one commit does. It holds working copies of the records that were read,
+// and names the version of each in the operations that it ends with.
+type change struct {
+	p    *Plane
+	now  time.Time
+	read read
+
+	ops    []store.Op // of records that are written once
+	wfs    map[string]*wfRec
+	lanes  map[string]*laneRec
+	limits map[store.Key]*limitRec
+	wake   []string // ids of the pools for which work became claimable
+
+	rearmed bool // the timer was set by hand: leave it
+}
+
+func (p *Plane) newChange() *change {
+	return &change{
+		p: p, now: p.now(), read: read{},
+		wfs: map[string]*wfRec{}, lanes: map[string]*laneRec{}, limits: map[store.Key]*limitRec{},
+	}
+}
+
+// load reads keys that were not read yet.
+func (c *change) load(ctx context.Context, keys ...store.Key) error {
+	keys = slices.DeleteFunc(slices.Clone(keys), func(k store.Key) bool { _, ok := c.read[k]; return ok })
+	if len(keys) == 0 {
+		return nil
+	}
+	r, err := c.p.read(ctx, keys...)
+	if err != nil {
+		return err
+	}
+	for k, rec := range r {
+		c.read[k] = rec
+	}
+	return nil
+}
+
+// workflow reads one workflow with what moving it needs: its last sign of life, its lane and its
+// limits.
+func (c *change) workflow(ctx context.Context, org, id string) (*wfRec, error) {
+	if w := c.wfs[id]; w != nil {
+		return w, nil
+	}
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	if err := c.load(ctx, wfKey(id), beatKey(id)); err != nil {
+		return nil, err
+	}
+	w, ok, err := get[wfRec](c.read, wfKey(id))
+	if err != nil {
+		return nil, err
+	}
+	if !ok || org != "" && w.Org != org {
+		return nil, noWorkflow(id)
+	}
+	c.wfs[id] = &w
+	return &w, c.load(ctx, laneKey(w.WorkspaceID), limitOrg(w.Org), limitPool(w.Org, w.PoolID))
+}
+
+func noWorkflow(id string) error {
+	return workflow.Refuse(workflow.ErrNotFound, "id", "there is no workflow %s", id)
+}
+
+// checkID refuses what could not be an id before it becomes part of a key.
+func checkID(id string) error {
+	if len(id) > 64 || id == "" || strings.ContainsFunc(id, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '-')
+	}) {
+		return workflow.Refuse(workflow.ErrNotFound, "id", "that is no id of a workflow")
+	}
+	return nil
+}
+
+func (c *change) lane(wsid string) (*laneRec, error) {
+	if l := c.lanes[wsid]; l != nil {
+		return l, nil
+	}
+	l, ok, err := get[laneRec](c.read, laneKey(wsid))
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		l.Max = defaultMaxActive
+	}
+	c.lanes[wsid] = &l
+	return &l, nil
+}
+
+func (c *change) limit(k store.Key) (*limitRec, error) {
+	if l := c.limits[k]; l != nil {
+		return l, nil
+	}
+	l, _, err := get[limitRec](c.read, k)
+	if err != nil {
+		return nil, err
+	}
+	c.limits[k] = &l
+	return &l, nil
+}
+
+// beat returns the last sign of life of a workflow's run.
+func (c *change) beat(id string) (time.Time, error) {
+	b, _, err := get[beatRec](c.read, beatKey(id))
+	return b.At, err
+}
+
+func (c *change) put(k store.Key, v any) {
+	c.ops = append(c.ops, store.Put(record(k, v), c.read.version(k)))
+}
+func (c *change) create(k store.Key, v any) {
+	c.ops = append(c.ops, store.Put(record(k, v), store.Absent))
+}
+func (c *change) remove(k store.Key, version int64) { c.ops = append(c.ops, store.Delete(k, version)) }
+
+// once is the version of a record that is made, never changed and deleted.
+const once int64 = 1
+
+// event appends to a workflow's timeline.
+func (c *change) event(w *wfRec, kind, text string, more ...func(*api.Event)) {
+	w.Seq++
+	e := api.Event{Seq: w.Seq, At: c.now, Kind: kind, Attempt: w.Attempt, Text: cut(text, 1000)}
+	for _, m := range more {
+		m(&e)
+	}
+	c.create(eventKey(w.ID, w.Seq), e)
+}
+
+func byTask(ref string) func(*api.Event)   { return func(e *api.Event) { e.Task = ref } }
+func byActor(name string) func(*api.Event) { return func(e *api.Event) { e.Actor = name } }
+
+// move applies a move of the table to a workflow and everything that hangs on it. proven says
+// that nothing of the run is left that could act on the workspace's state.
+func (c *change) move(ctx context.Context, w *wfRec, m workflow.Move, detail string, proven bool) error {
+	if m.From != w.State {
+		return fmt.Errorf("move of %s from %s, which is %s", w.ID, m.From, w.State)
+	}
+	w.State, w.Reason, w.Detail, w.Since = m.To, m.Reason, cut(detail, 200), c.now
+	if m.Lapse {
+		w.Lapses++
+	}
+	switch m.To {
+	case workflow.Pending:
+		return c.requeue(w)
+	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
+		w.Ended = c.now
+		if m.From == workflow.Pending {
+			return c.unqueue(ctx, w)
+		}
+		if w.changesState() && w.SlotHeld && !proven {
+			return nil // it stays active until its end is proven
+		}
+		return c.retire(ctx, w)
+	case workflow.Claimed, workflow.Running:
+	}
+	return nil
+}
+
+// requeue makes a claimed or running workflow claimable again. It keeps its place in its lane.
+func (c *change) requeue(w *wfRec) error {
+	w.SlotHeld = false
+	w.Lease, w.Tasks, w.Instance, w.HandedOver = time.Time{}, nil, "", time.Time{}
+	c.create(w.claimKey(), w.entry())
+	c.wake = append(c.wake, w.PoolID)
+	return c.deactivate(w)
+}
+
+// unqueue takes a pending workflow out of the claimable index, or out of the waiting list.
+func (c *change) unqueue(ctx context.Context, w *wfRec) error {
+	claimable, waiting := w.claimKey(), w.waitKey()
+	if err := c.load(ctx, claimable, waiting); err != nil {
+		return err
+	}
+	lane, err := c.lane(w.WorkspaceID)
+	if err != nil {
+		return err
+	}
+	if _, ok := c.read[claimable]; ok {
+		c.remove(claimable, once)
+		lane.leave(w)
+		return c.promote(ctx, w)
+	}
+	c.remove(waiting, once)
+	if w.changesState() {
+		lane.WaitC--
+	} else {
+		lane.WaitO--
+	}
+	return nil
+}
+
+// retire ends a workflow's being active: the limits, its slot or place, and whoever waits for it.
+func (c *change) retire(ctx context.Context, w *wfRec) error {
+	if err := c.deactivate(w); err != nil {
+		return err
+	}
+	if w.changesState() && !w.SlotHeld {
+		return nil // its slot was freed before
+	}
+	return c.freeLane(ctx, w)
+}
+
+// freeLane gives a workflow's slot or place to whoever waits for it.
+func (c *change) freeLane(ctx context.Context, w *wfRec) error {
+	w.SlotHeld = false
+	lane, err := c.lane(w.WorkspaceID)
+	if err != nil {
+		return err
+	}
+	lane.leave(w)
+	return c.promote(ctx, w)
+}
+
+func (c *change) deactivate(w *wfRec) error {
+	if !w.Active {
+		return nil
+	}
+	w.Active = false
+	c.remove(activeKey(w.PoolID, w.ID), once)
+	for _, k := range []store.Key{limitOrg(w.Org), limitPool(w.Org, w.PoolID)} {
+		l, err := c.limit(k)
+		if err != nil {
+			return err
+		}
+		l.Active--
+		n := min(len(l.Cut), maxWakes)
+		c.wake = append(c.wake, l.Cut[:n]...)
+		l.Cut = slices.Clone(l.Cut[n:])
+	}
+	return nil
+}
+
+// maxWakes bounds the pools that one commit wakes; the others wait for their schedule.
+const maxWakes = 10
+
+func (c *change) activate(w *wfRec) error {
+	w.Active = true
+	c.create(activeKey(w.PoolID, w.ID), activeRec{Instance: w.Instance})
+	for _, k := range []store.Key{limitOrg(w.Org), limitPool(w.Org, w.PoolID)} {
+		l, err := c.limit(k)
+		if err != nil {
+			return err
+		}
+		l.Active++
+	}
+	return nil
+}
+
+// leave takes a claimable or active run out of its lane.
+func (l *laneRec) leave(w *wfRec) {
+	if w.changesState() {
+		l.Changer = ""
+	} else {
+		l.Others--
+	}
+}
+
+// enter puts a run into its lane.
+func (l *laneRec) enter(id string, changes bool) {
+	if changes {
+		l.Changer = id
+	} else {
+		l.Others++
+	}
+}
+
+// room says whether a run that changes state, and whether another one, could become claimable.
+func (l *laneRec) room() (changer, other bool) {
+	used := l.Others
+	if l.Changer != "" {
+		used++
+	}
+	return l.Changer == "" && used < l.Max, used < l.Max
+}
+
+// waiter is the first of a waiting list.
+type waiter struct {
+	key   store.Key
+	rank  string
+	entry entryRec
+}
+
+// promote makes claimable what now has room in the lane of w, best rank first.
+func (c *change) promote(ctx context.Context, w *wfRec) error {
+	lane, err := c.lane(w.WorkspaceID)
+	if err != nil {
+		return err
+	}
+	// One commit frees one place; more than a few become free only when a limit was raised, and
+	// then the following commits take the rest.
+	const most = 4
+	heads := map[string][]waiter{}
+	for range most {
+		changer, other := lane.room()
+		var ready []waiter
+		for _, list := range []struct {
+			prefix  string
+			wanted  bool
+			waiting int
+		}{{waitChangers, changer, lane.WaitC}, {waitOthers, other, lane.WaitO}} {
+			if !list.wanted || list.waiting == 0 {
+				continue
+			}
+			if _, ok := heads[list.prefix]; !ok {
+				if heads[list.prefix], err = c.waiters(ctx, w.WorkspaceID, list.prefix, most); err != nil {
+					return err
+				}
+			}
+			if h := heads[list.prefix]; len(h) > 0 {
+				ready = append(ready, h[0])
+			}
+		}
+		if len(ready) == 0 {
+			return nil
+		}
+		next := slices.MinFunc(ready, func(a, b waiter) int { return cmp.Compare(a.rank, b.rank) })
+		prefix := waitOthers
+		changes := strings.HasPrefix(next.key.Sort, waitChangers)
+		if changes {
+			prefix = waitChangers
+			lane.WaitC--
+		} else {
+			lane.WaitO--
+		}
+		heads[prefix] = heads[prefix][1:]
+		lane.enter(next.entry.ID, changes)
+		c.remove(next.key, once)
+		c.create(store.Key{Part: claimPart(next.entry.PoolID, next.entry.Type), Sort: next.rank}, next.entry)
+		c.wake = append(c.wake, next.entry.PoolID)
+	}
+	return nil
+}
+
+func (c *change) waiters(ctx context.Context, wsid, prefix string, n int) ([]waiter, error) {
+	page, err := c.p.store.Range(ctx, store.Scan{Part: lanePart(wsid), From: prefix, To: after(prefix), Limit: n})
+	if err != nil {
+		return nil, fmt.Errorf("read waiting list: %w", err)
+	}
+	var out []waiter
+	for _, r := range page.Records {
+		e, err := decode[entryRec](r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, waiter{key: r.Key, rank: strings.TrimPrefix(r.Key.Sort, prefix), entry: e})
+	}
+	return out, nil
+}
+
+// after returns the first key behind all that start with prefix, which ends with '/'.
+func after(prefix string) string { return prefix[:len(prefix)-1] + "0" }
+
+// timer moves the entry of a workflow in the timers to where the next thing is due.
+func (c *change) timer(w *wfRec) error {
+	beat, err := c.beat(w.ID)
+	if err != nil {
+		return err
+	}
+	at := int64(0)
+	if next := w.nextDue(beat, time.Time{}); !next.IsZero() {
+		at = next.UnixMilli() + 1
+	}
+	if at == w.Timer {
+		return nil
+	}
+	if w.Timer != 0 {
+		c.remove(timerKey(w.Org, w.Timer, w.ID), once)
+	}
+	if at != 0 {
+		c.create(timerKey(w.Org, at, w.ID), nameRec{ID: w.ID})
+	}
+	w.Timer = at
+	return nil
+}
+
+// build returns the operations of the whole change; none where nothing changes.
+func (c *change) build() ([]store.Op, error) {
+	var checks []store.Op
+	save := func(r store.Record) {
+		if was := c.read[r.Key]; string(was.Value) == string(r.Value) {
+			// It did not change, but the decision was made on it.
+			checks = append(checks, store.Check(r.Key, was.Version))
+		} else {
+			c.ops = append(c.ops, store.Put(r, was.Version))
+		}
+	}
+	for _, w := range c.wfs {
+		if !c.rearmed {
+			if err := c.timer(w); err != nil {
+				return nil, err
+			}
+		}
+		save(wfRecord(w))
+	}
+	for wsid, l := range c.lanes {
+		save(record(laneKey(wsid), l))
+	}
+	for k, l := range c.limits {
+		save(record(k, l))
+	}
+	if len(c.ops) == 0 {
+		return nil, nil
+	}
+	return append(c.ops, checks...), nil
+}
+
+// change decides and commits one change and then wakes whom it made work claimable for. A decision
+// that changes nothing writes nothing.
+func (p *Plane) change(ctx context.Context, decision func(ctx context.Context, c *change) error) error {
+	var wake []string
+	err := p.decide(ctx, func(ctx context.Context) ([]store.Op, error) {
+		c := p.newChange()
+		if err := decision(ctx, c); err != nil {
+			return nil, err
+		}
+		wake = c.wake
+		return c.build()
+	})
+	if err != nil {
+		return err
+	}
+	p.owe(ctx, wake)
+	return nil
+}
+
+// changeHot is change for decisions that write an organization's limits, which every claim and
+// every end does. Within a process they queue up instead of losing races against one another;
+// between processes the versions decide.
+func (p *Plane) changeHot(ctx context.Context, decision func(ctx context.Context, c *change) error) error {
+	select {
+	case p.hot <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-p.hot }()
+	return p.change(ctx, decision)
+}

@@ -1,0 +1,427 @@
+package controlplane
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const (
+	maxClaim    = 50               // jobs that one claim hands out
+	perCommit   = 12               // jobs that one commit claims: 7 operations each, and the limits
+	maxRefused  = 1000             // entries refused by assignment that one claim reads over
+	poolOffline = 3 * time.Minute  // without a claim a pool is offline
+	runnerGone  = time.Hour        // after that a runner leaves the list
+	seenEvery   = 20 * time.Second // how often a runner's record is written
+	claimPage   = 200              // entries of one read of the claimable index
+)
+
+// Claim hands out work that can start now. With a wait it waits for the first piece of work; it
+// commits nothing after the wait is over or ctx has ended.
+func (p *Plane) Claim(ctx context.Context, who Principal, in api.Claim) (api.Claimed, error) {
+	if who.Audience != audiencePool {
+		return api.Claimed{}, workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can claim")
+	}
+	if in.Max < 1 || in.Max > maxClaim {
+		return api.Claimed{}, workflow.Refuse(workflow.ErrInvalid, "max", "max lies between 1 and %d", maxClaim)
+	}
+	if in.Instance == "" || len(in.Instance) > 128 {
+		return api.Claimed{}, workflow.Refuse(workflow.ErrInvalid, "instance", "a claim names its instance, in at most 128 bytes")
+	}
+	if in.WaitSeconds < 0 || in.WaitSeconds > 20 {
+		return api.Claimed{}, workflow.Refuse(workflow.ErrInvalid, "wait_seconds", "wait_seconds lies between 0 and 20")
+	}
+	var out api.Claimed
+	wait := time.Duration(in.WaitSeconds) * time.Second
+	first := true
+	err := p.await(ctx, who.PoolID, wait, func(rung bool) (bool, error) {
+		if err := context.Cause(ctx); err != nil {
+			return false, err // nobody is there any more to hear of what would be claimed
+		}
+		if !first && !rung && !p.wakeMarked(ctx, who.PoolID) {
+			return false, nil
+		}
+		if first {
+			if err := p.seen(ctx, who, in); err != nil {
+				return false, err
+			}
+		}
+		first = false
+		p.clearWakeMark(ctx, who.PoolID)
+		var err error
+		out, err = p.claimOnce(ctx, who, in)
+		return len(out.Jobs) > 0, err
+	})
+	if err != nil {
+		return api.Claimed{}, err
+	}
+	if out.Jobs == nil {
+		out.Jobs = []api.Job{}
+	}
+	out.Short = len(out.Jobs) < in.Max
+	if len(out.Jobs) > 0 {
+		p.log.Info("jobs claimed", "pool", who.Pool, "instance", in.Instance, "jobs", len(out.Jobs))
+	}
+	return out, nil
+}
+
+// seen records that an instance of a pool polls, and refuses a second one where the pool allows
+// only one.
+func (p *Plane) seen(ctx context.Context, who Principal, in api.Claim) error {
+	now := p.now()
+	return p.change(ctx, func(ctx context.Context, c *change) error {
+		k := runnerKey(who.PoolID, in.Instance)
+		if err := c.load(ctx, k, poolKey(who.Organization, who.PoolID)); err != nil {
+			return err
+		}
+		pool, ok, err := get[poolRec](c.read, poolKey(who.Organization, who.PoolID))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
+		}
+		me, known, err := get[runnerRec](c.read, k)
+		if err != nil || known && now.Sub(me.Last) < seenEvery && me.Version == in.Version {
+			return err
+		}
+		if !pool.Multiple {
+			others, err := p.instances(ctx, who.PoolID)
+			if err != nil {
+				return err
+			}
+			for _, o := range others {
+				if o.Name != in.Instance && now.Sub(o.Last) < poolOffline {
+					return workflow.Refuse(workflow.ErrInUse, "instance", "instance %q polls pool %s already, and the pool does not allow several; stop it, wait %s, or set allow_multiple_instances", o.Name, pool.Name, poolOffline)
+				}
+			}
+		}
+		rec := runnerRec{Name: in.Instance, Version: in.Version, First: now, Last: now}
+		if known {
+			rec.First = me.First
+		}
+		r := record(k, rec)
+		r.Expires = now.Add(24 * time.Hour).Unix()
+		c.ops = append(c.ops, store.Put(r, c.read.version(k)))
+		return nil
+	})
+}
+
+func (p *Plane) instances(ctx context.Context, poolID string) ([]runnerRec, error) {
+	page, err := p.store.Range(ctx, store.Scan{Part: runnerKey(poolID, "x").Part, From: "runner/", To: after("runner/"), Limit: 1000})
+	if err != nil {
+		return nil, fmt.Errorf("read runners: %w", err)
+	}
+	var out []runnerRec
+	for _, r := range page.Records {
+		v, err := decode[runnerRec](r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// claimOnce claims what can start now, in commits of a few workflows each.
+func (p *Plane) claimOnce(ctx context.Context, who Principal, in api.Claim) (api.Claimed, error) {
+	var out api.Claimed
+	for len(out.Jobs) < in.Max {
+		want := min(in.Max-len(out.Jobs), perCommit)
+		var jobs []api.Job
+		var note string
+		err := p.changeHot(ctx, func(ctx context.Context, c *change) error {
+			var err error
+			jobs, note, err = c.claim(ctx, who, in, want)
+			return err
+		})
+		if err != nil {
+			if len(out.Jobs) > 0 {
+				break // what is claimed must be handed out
+			}
+			return out, err
+		}
+		out.Jobs = append(out.Jobs, jobs...)
+		out.Note = note
+		if len(jobs) < want {
+			break
+		}
+	}
+	return out, nil
+}
+
+// claim adds the claim of up to want workflows to a change.
+func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want int) ([]api.Job, string, error) {
+	pk, lk := poolKey(who.Organization, who.PoolID), limitPool(who.Organization, who.PoolID)
+	if err := c.load(ctx, pk, lk, limitOrg(who.Organization), cursorKey(who.PoolID)); err != nil {
+		return nil, "", err
+	}
+	pool, found, err := get[poolRec](c.read, pk)
+	if err != nil {
+		return nil, "", err
+	}
+	if !found {
+		return nil, "", workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
+	}
+	if pool.Disabled {
+		return nil, "the pool is disabled", nil
+	}
+	// A pool that changes while its work is claimed (disabled, say) makes the claim decide again.
+	check := store.Check(pk, c.read.version(pk))
+
+	room := want
+	var full *limitRec
+	var note string
+	for _, l := range []struct {
+		key  store.Key
+		most int
+		name string
+	}{{limitOrg(who.Organization), c.p.cfg.OrganizationLimit, "organization"}, {lk, pool.Concurrency, "pool"}} {
+		rec, err := c.limit(l.key)
+		if err != nil {
+			return nil, "", err
+		}
+		if l.most > 0 && l.most-rec.Active < room {
+			room = max(0, l.most-rec.Active)
+			full, note = rec, fmt.Sprintf("the %s's limit of %d active workflows is reached", l.name, l.most)
+		}
+	}
+	if full != nil && !slices.Contains(full.Cut, who.PoolID) {
+		full.Cut = append(full.Cut, who.PoolID)
+	}
+	if room == 0 {
+		return nil, note, nil
+	}
+	heads, err := c.heads(ctx, pool, in.Types, room)
+	if err != nil {
+		return nil, "", err
+	}
+	var jobs []api.Job
+	for _, h := range heads {
+		job, err := c.claimOne(ctx, who, in.Instance, h)
+		if err != nil {
+			return nil, "", err
+		}
+		jobs = append(jobs, job)
+	}
+	if len(jobs) > 0 {
+		c.ops = append(c.ops, check)
+	}
+	if len(jobs) < room {
+		note = ""
+	}
+	return jobs, note, nil
+}
+
+// heads merges the first entries of the keys that a pool covers, best rank first.
+func (c *change) heads(ctx context.Context, pool poolRec, types []workflow.Type, n int) ([]entryRec, error) {
+	cursor, _, err := get[cursorRec](c.read, cursorKey(pool.ID))
+	if err != nil {
+		return nil, err
+	}
+	type head struct {
+		rank  string
+		entry entryRec
+	}
+	var all []head
+	refused, last := 0, ""
+	for _, t := range workflow.Types() {
+		if len(types) > 0 && !slices.Contains(types, t) || len(pool.Types) > 0 && !slices.Contains(pool.Types, t) {
+			continue
+		}
+		took, next := 0, ""
+		from := cursor.After
+		for took < n && refused < maxRefused {
+			page, err := c.p.store.Range(ctx, store.Scan{Part: claimPart(pool.ID, t), From: from, Limit: min(claimPage, max(n, 10)), After: next})
+			if err != nil {
+				return nil, fmt.Errorf("read claimable: %w", err)
+			}
+			for _, r := range page.Records {
+				e, err := decode[entryRec](r)
+				if err != nil {
+					return nil, err
+				}
+				if !pool.assigned(e.Workspace) {
+					refused++
+					last = r.Key.Sort
+					continue
+				}
+				all = append(all, head{r.Key.Sort, e})
+				took++
+			}
+			if next = page.Next; next == "" {
+				break
+			}
+		}
+	}
+	// What may not be claimed does not count, but reading has an end: the next claim goes on behind
+	// it, and from the start again when it has seen all.
+	resume := ""
+	if refused >= maxRefused {
+		resume = last
+	}
+	if resume != cursor.After {
+		c.put(cursorKey(pool.ID), cursorRec{After: resume})
+	}
+	slices.SortFunc(all, func(a, b head) int { return cmp.Compare(a.rank, b.rank) })
+	var out []entryRec
+	for _, h := range all[:min(n, len(all))] {
+		out = append(out, h.entry)
+	}
+	return out, nil
+}
+
+// claimOne adds the claim of one workflow to a change.
+func (c *change) claimOne(ctx context.Context, who Principal, instance string, e entryRec) (api.Job, error) {
+	if err := c.load(ctx, wfKey(e.ID), beatKey(e.ID)); err != nil {
+		return api.Job{}, err
+	}
+	w, ok, err := get[wfRec](c.read, wfKey(e.ID))
+	if err != nil {
+		return api.Job{}, err
+	}
+	if !ok {
+		return api.Job{}, fmt.Errorf("claimable workflow %s does not exist", e.ID)
+	}
+	m, err := workflow.Next(w.State, workflow.OnClaim, facts(&w))
+	if err != nil {
+		return api.Job{}, fmt.Errorf("workflow moved between reads: %w", store.ErrConflict)
+	}
+	c.wfs[w.ID] = &w
+	c.remove(w.claimKey(), once)
+	if err := c.move(ctx, &w, m, "", false); err != nil {
+		return api.Job{}, err
+	}
+	w.Attempt++
+	w.Claimed, w.Lease, w.Instance = c.now, c.now.Add(workflow.FirstLease), instance
+	w.Tasks, w.Holder, w.HandedOver = nil, holderRec{}, time.Time{}
+	w.Held = heldRec{}
+	w.SlotHeld = w.changesState()
+	if err := c.activate(&w); err != nil {
+		return api.Job{}, err
+	}
+	token, hash := newToken(jobPrefix)
+	c.create(attemptKey(w.ID, w.Attempt), attemptRec{Hash: hash})
+	c.event(&w, "claimed", fmt.Sprintf("attempt %d claimed by %s of pool %s", w.Attempt, instance, who.Pool), byActor(instance))
+	return api.Job{
+		ID: w.ID, Attempt: w.Attempt, Token: token, Organization: w.Org, Workspace: w.Workspace, Pool: who.Pool,
+		Type: w.Type, Operation: w.Op, Size: w.Size, StateKind: w.StateKind,
+		LaunchSeconds: workflow.LaunchWindow.Seconds(), MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
+	}, nil
+}
+
+// Held lists the pool's active workflows; with an instance, those that it claimed.
+func (p *Plane) Held(ctx context.Context, who Principal, instance, cursor string) (api.Page[api.JobState], error) {
+	out := api.Page[api.JobState]{Items: []api.JobState{}}
+	if who.Audience != audiencePool {
+		return out, workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can list its claims")
+	}
+	page, err := p.store.Range(ctx, store.Scan{Part: activePart(who.PoolID), Limit: 100, After: cursor})
+	if err != nil {
+		return out, outOfStore(fmt.Errorf("read active workflows: %w", err))
+	}
+	var ids []string
+	for _, r := range page.Records {
+		a, err := decode[activeRec](r)
+		if err != nil {
+			return out, err
+		}
+		if instance == "" || a.Instance == instance {
+			ids = append(ids, r.Key.Sort)
+		}
+	}
+	states, err := p.states(ctx, who, ids)
+	if err != nil {
+		return out, err
+	}
+	// One that ended between the two reads is not active any more.
+	out.Items = append(out.Items, slices.DeleteFunc(states, func(s api.JobState) bool { return !s.Active })...)
+	out.Next = page.Next
+	return out, nil
+}
+
+// States says where jobs stand. With a wait it answers when one of them is to be cancelled or is
+// over, or when the wait is.
+func (p *Plane) States(ctx context.Context, who Principal, in api.StatesQuery) (api.States, error) {
+	if who.Audience != audiencePool {
+		return api.States{}, workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can ask for its jobs")
+	}
+	if len(in.IDs) == 0 || len(in.IDs) > 100 {
+		return api.States{}, workflow.Refuse(workflow.ErrInvalid, "ids", "ask for 1 to 100 jobs at once")
+	}
+	var out api.States
+	err := p.await(ctx, "states/"+who.PoolID, time.Duration(min(max(in.WaitSeconds, 0), 20))*time.Second, func(bool) (bool, error) {
+		var err error
+		out.Jobs, err = p.states(ctx, who, in.IDs)
+		return slices.ContainsFunc(out.Jobs, func(s api.JobState) bool { return s.Cancel || !s.Active }), err
+	})
+	return out, err
+}
+
+func (p *Plane) states(ctx context.Context, who Principal, ids []string) ([]api.JobState, error) {
+	var keys []store.Key
+	for _, id := range ids {
+		if checkID(id) == nil {
+			keys = append(keys, wfKey(id), beatKey(id))
+		}
+	}
+	r, err := p.read(ctx, keys...)
+	if err != nil {
+		return nil, outOfStore(err)
+	}
+	now := p.now()
+	out := make([]api.JobState, 0, len(ids))
+	for _, id := range ids {
+		w, ok, err := get[wfRec](r, wfKey(id))
+		if err != nil {
+			return nil, err
+		}
+		if !ok || w.PoolID != who.PoolID || w.Org != who.Organization {
+			out = append(out, api.JobState{ID: cut(id, 64)})
+			continue
+		}
+		beat, _, err := get[beatRec](r, beatKey(id))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, jobState(&w, beat.At, now))
+	}
+	return out, nil
+}
+
+func jobState(w *wfRec, beat, now time.Time) api.JobState {
+	s := api.JobState{
+		ID: w.ID, Known: true, State: w.State, Attempt: w.Attempt, Instance: w.Instance, Active: w.Active,
+		Started: w.Holder.Boot != "", Task: w.Holder.Task,
+		// A run that was given up for lost is answered as if running: nobody asks it to stop.
+		Cancel: !w.CancelAt.IsZero() && !w.State.Terminal(),
+	}
+	if s.Task == "" {
+		for _, t := range w.Tasks {
+			if !t.Stopped {
+				s.Task = t.Ref
+			}
+		}
+	}
+	if !w.Claimed.IsZero() {
+		s.ClaimAge = now.Sub(w.Claimed).Seconds()
+	}
+	if s.Started {
+		s.SilentSeconds = now.Sub(latest(beat, w.Started)).Seconds()
+		s.RemainingSeconds = w.Deadline.Sub(now).Seconds()
+	}
+	if s.Cancel {
+		s.CancelAge = now.Sub(w.CancelAt).Seconds()
+	}
+	return s
+}
+
+func latest(times ...time.Time) time.Time {
+	return slices.MaxFunc(times, time.Time.Compare)
+}

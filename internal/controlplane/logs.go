@@ -1,0 +1,183 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const (
+	maxLogBatch = 300 << 10 // bytes of text in one call
+	maxLogLine  = 64 << 10  // bytes of one line
+	logPage     = 1000      // lines of one answer, and the default
+)
+
+// AppendLogs adds lines to the log of a run. Lines that are there already are passed over; lines
+// behind a gap are refused with the number of the first that is missing. So a log is complete and
+// in order up to its end, whatever was sent twice or out of order.
+func (p *Plane) AppendLogs(ctx context.Context, token string, run api.Run, in api.Logs) (api.LogsTaken, error) {
+	size := 0
+	for _, l := range in.Lines {
+		if len(l.Text) > maxLogLine {
+			return api.LogsTaken{}, workflow.Refuse(workflow.ErrTooLarge, "lines", "a line has at most %d bytes; send it in pieces", maxLogLine)
+		}
+		size += len(l.Text)
+	}
+	if size > maxLogBatch {
+		return api.LogsTaken{}, workflow.Refuse(workflow.ErrTooLarge, "lines", "one call takes at most %d bytes of text", maxLogBatch)
+	}
+	if in.First < 0 || len(in.Lines) == 0 {
+		return api.LogsTaken{}, workflow.Refuse(workflow.ErrInvalid, "lines", "send at least one line, counted from 0")
+	}
+	var out api.LogsTaken
+	err := p.change(ctx, func(ctx context.Context, c *change) error {
+		w, s, err := c.runnerCall(ctx, token, run)
+		if err != nil {
+			return err
+		}
+		if s == mayStart {
+			return needsHold(s)
+		}
+		if s == ended && c.now.Sub(w.Ended) > workflow.LateLogs {
+			return workflow.Refuse(workflow.ErrOver, "", "the run ended more than %s ago; its log is closed", workflow.LateLogs)
+		}
+		out.Control = control(w, c.now)
+		delete(c.wfs, w.ID)
+		k := logEndKey(w.ID, run.Attempt)
+		if err := c.load(ctx, k); err != nil {
+			return err
+		}
+		end, _, err := get[logEndRec](c.read, k)
+		if err != nil {
+			return err
+		}
+		if in.First > end.Next {
+			return &api.LogGapError{Next: end.Next}
+		}
+		out.Next = end.Next
+		skip := end.Next - in.First
+		if skip >= int64(len(in.Lines)) {
+			return nil
+		}
+		lines := in.Lines[skip:]
+		c.create(logKey(w.ID, run.Attempt, end.Next), lines)
+		end.Next += int64(len(lines))
+		end.Bytes += int64(size)
+		c.put(k, end)
+		out.Next = end.Next
+		return nil
+	})
+	if err == nil {
+		p.bell.ring("log/" + run.Workflow)
+	}
+	return out, err
+}
+
+// Logs reads lines of an attempt (0: the latest) from a line on; a following reader names the Next of
+// the page before. It waits up to wait for the first line.
+func (p *Plane) Logs(ctx context.Context, who Principal, id string, attempt int, offset int64, limit int, wait time.Duration) (api.LogPage, error) {
+	if err := p.allow(ctx, who, api.RoleViewer, "workflow.logs", id); err != nil {
+		return api.LogPage{}, err
+	}
+	if offset < 0 || attempt < 0 {
+		return api.LogPage{}, workflow.Refuse(workflow.ErrInvalid, "offset", "attempt and offset are not negative")
+	}
+	limit = pageSize(limit, logPage)
+	var out api.LogPage
+	err := p.await(ctx, "log/"+id, min(wait, 20*time.Second), func(bool) (bool, error) {
+		var err error
+		out, err = p.logs(ctx, who, id, attempt, offset, limit)
+		return len(out.Lines) > 0 || out.Done, err
+	})
+	return out, err
+}
+
+func (p *Plane) logs(ctx context.Context, who Principal, id string, attempt int, offset int64, limit int) (api.LogPage, error) {
+	w, err := p.loadWorkflow(ctx, who.Organization, id)
+	if err != nil {
+		return api.LogPage{}, err
+	}
+	if attempt == 0 {
+		attempt = w.Attempt
+	}
+	out := api.LogPage{Attempt: attempt, Lines: []api.LogLine{}, Next: offset}
+	r, err := p.read(ctx, logEndKey(id, attempt), resultKey(id, attempt))
+	if err != nil {
+		return out, outOfStore(err)
+	}
+	end, _, err := get[logEndRec](r, logEndKey(id, attempt))
+	if err != nil {
+		return out, err
+	}
+	if offset < end.Next {
+		if err := p.readLines(ctx, &out, id, limit); err != nil {
+			return out, err
+		}
+	}
+	out.Done = out.Next >= end.Next && logClosed(&w, r, attempt, end.Next, p.now())
+	return out, nil
+}
+
+// logClosed says whether no more lines of an attempt will come.
+func logClosed(w *wfRec, r read, attempt int, next int64, now time.Time) bool {
+	if attempt < w.Attempt {
+		return true
+	}
+	if !w.State.Terminal() {
+		return false
+	}
+	if result, ok, err := get[api.Result](r, resultKey(w.ID, attempt)); err == nil && ok {
+		return next >= result.LogEnd || now.Sub(w.Ended) > workflow.LateLogs
+	}
+	// Without a result nobody knows the end: a lost run that holds its slot may still write.
+	return !w.SlotHeld
+}
+
+// readLines fills a page from its Next on.
+func (p *Plane) readLines(ctx context.Context, out *api.LogPage, id string, limit int) error {
+	// The chunk that holds the first line begins at or before it.
+	first, err := p.store.Range(ctx, store.Scan{
+		Part: wfKey(id).Part, From: logKey(id, out.Attempt, out.Next).Sort, To: fmt.Sprintf("log/%04d/", out.Attempt), Reverse: true, Limit: 1,
+	})
+	if err != nil {
+		return outOfStore(fmt.Errorf("read log: %w", err))
+	}
+	from := logKey(id, out.Attempt, out.Next).Sort
+	if len(first.Records) > 0 {
+		from = first.Records[0].Key.Sort
+	}
+	page := store.Page{}
+	for {
+		page, err = p.store.Range(ctx, store.Scan{Part: wfKey(id).Part, From: from, To: fmt.Sprintf("log/%04d0", out.Attempt), Limit: 20, After: page.Next})
+		if err != nil {
+			return outOfStore(fmt.Errorf("read log: %w", err))
+		}
+		for _, r := range page.Records {
+			lines, err := decode[[]api.LogLine](r)
+			if err != nil {
+				return err
+			}
+			var at int64
+			if _, err := fmt.Sscanf(r.Key.Sort[len("log/0000/"):], "%d", &at); err != nil {
+				return fmt.Errorf("log record %s: %w", r.Key, err)
+			}
+			for _, l := range lines {
+				if at == out.Next {
+					if len(out.Lines) == limit {
+						return nil
+					}
+					out.Lines = append(out.Lines, l)
+					out.Next++
+				}
+				at++
+			}
+		}
+		if page.Next == "" {
+			return nil
+		}
+	}
+}

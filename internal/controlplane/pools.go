@@ -1,0 +1,497 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+func (r poolRec) assigned(workspace string) bool {
+	return r.AssignedToAll || slices.Contains(r.Assigned, workspace)
+}
+
+func (r poolRec) takes(t workflow.Type) bool {
+	return len(r.Types) == 0 || slices.Contains(r.Types, t)
+}
+
+// serves refuses a workspace or type that the pool is not for, and says why.
+func (r poolRec) serves(workspace string, t workflow.Type) error {
+	if !r.assigned(workspace) {
+		return workflow.Refuse(workflow.ErrForbidden, "pool", "pool %s is not assigned to workspace %s; an admin can assign it, or the workspace can name another pool", r.Name, workspace)
+	}
+	if !r.takes(t) {
+		return workflow.Refuse(workflow.ErrInvalid, "type", "pool %s does not take workflows of type %s", r.Name, t)
+	}
+	return nil
+}
+
+// poolByName reads a pool into the change.
+func (c *change) poolByName(ctx context.Context, org, name string) (poolRec, error) {
+	gone := workflow.Refuse(workflow.ErrNotFound, "pool", "there is no pool %q", cut(name, 64))
+	if err := workflow.CheckPoolName(name); err != nil {
+		return poolRec{}, gone
+	}
+	nk := poolNameKey(org, name)
+	if err := c.load(ctx, nk); err != nil {
+		return poolRec{}, err
+	}
+	n, ok, err := get[nameRec](c.read, nk)
+	if err != nil {
+		return poolRec{}, err
+	}
+	if !ok {
+		return poolRec{}, gone
+	}
+	if err := c.load(ctx, poolKey(org, n.ID)); err != nil {
+		return poolRec{}, err
+	}
+	pool, ok, err := get[poolRec](c.read, poolKey(org, n.ID))
+	if err == nil && (!ok || pool.Name != name) {
+		// Renamed or deleted between the two reads.
+		return poolRec{}, fmt.Errorf("pool %s moved between reads: %w", name, store.ErrConflict)
+	}
+	return pool, err
+}
+
+// poolFor resolves which pool runs a workspace: its own, else the organization's. The commit checks
+// that the pool did not change meanwhile.
+func (c *change) poolFor(ctx context.Context, org, named string) (poolRec, error) {
+	name := named
+	if name == "" {
+		name = builtInPool
+		pools, err := c.p.pools(ctx, org)
+		if err != nil {
+			return poolRec{}, err
+		}
+		for _, r := range pools {
+			if r.BuiltIn {
+				name = r.Name
+			}
+		}
+	}
+	pool, err := c.poolByName(ctx, org, name)
+	if err != nil {
+		return poolRec{}, err
+	}
+	c.ops = append(c.ops, store.Check(poolKey(org, pool.ID), c.read.version(poolKey(org, pool.ID))))
+	return pool, nil
+}
+
+func (p *Plane) pools(ctx context.Context, org string) ([]poolRec, error) {
+	var out []poolRec
+	page := store.Page{}
+	for {
+		var err error
+		page, err = p.store.Range(ctx, store.Scan{Part: orgPart(org), From: "pool/", To: after("pool/"), Limit: 500, After: page.Next})
+		if err != nil {
+			return nil, fmt.Errorf("read pools: %w", err)
+		}
+		for _, r := range page.Records {
+			rec, err := decode[poolRec](r)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, rec)
+		}
+		if page.Next == "" {
+			return out, nil
+		}
+	}
+}
+
+// poolNames reads the names of pools by their ids.
+func (p *Plane) poolNames(ctx context.Context, org string, ids ...string) (map[string]string, error) {
+	slices.Sort(ids)
+	var keys []store.Key
+	for _, id := range slices.Compact(ids) {
+		keys = append(keys, poolKey(org, id))
+	}
+	r, err := p.read(ctx, keys...)
+	if err != nil {
+		return nil, outOfStore(err)
+	}
+	out := map[string]string{}
+	for _, k := range keys {
+		if pool, ok, err := get[poolRec](r, k); err != nil {
+			return nil, err
+		} else if ok {
+			out[pool.ID] = pool.Name
+		}
+	}
+	return out, nil
+}
+
+// view adds to a pool's record what lies beside it.
+func (p *Plane) viewPool(ctx context.Context, org string, rec poolRec, version int64) (api.Pool, error) {
+	out := api.Pool{
+		ID: rec.ID, Name: rec.Name, Description: rec.Description, BuiltIn: rec.BuiltIn, IsDisabled: rec.Disabled,
+		AllowMultipleInstances: rec.Multiple, AssignedToAll: rec.AssignedToAll, AssignedWorkspaces: rec.Assigned,
+		EnabledTypes: rec.Types, Concurrency: rec.Concurrency, CreatedAt: rec.Created, Version: version, Status: "inactive",
+	}
+	r, err := p.read(ctx, limitPool(org, rec.ID))
+	if err != nil {
+		return out, outOfStore(err)
+	}
+	limit, _, err := get[limitRec](r, limitPool(org, rec.ID))
+	if err != nil {
+		return out, err
+	}
+	out.Active = limit.Active
+	runners, err := p.instances(ctx, rec.ID)
+	if err != nil {
+		return out, outOfStore(err)
+	}
+	for _, i := range runners {
+		if out.LastSeen == nil || i.Last.After(*out.LastSeen) {
+			out.LastSeen = &i.Last
+		}
+	}
+	switch {
+	case out.LastSeen == nil:
+	case p.now().Sub(*out.LastSeen) > poolOffline:
+		out.Status = "offline"
+	default:
+		out.Status = "healthy"
+	}
+	return out, nil
+}
+
+// settle applies settings to a pool's record and checks the outcome.
+func (r *poolRec) settle(in api.PoolSettings) error {
+	if in.Name != nil {
+		if err := workflow.CheckPoolName(*in.Name); err != nil {
+			return err
+		}
+		r.Name = *in.Name
+	}
+	set(&r.Description, in.Description)
+	set(&r.Disabled, in.IsDisabled)
+	set(&r.Multiple, in.AllowMultipleInstances)
+	set(&r.AssignedToAll, in.AssignedToAll)
+	set(&r.Concurrency, in.Concurrency)
+	if in.AssignedWorkspaces != nil {
+		r.Assigned = slices.Clone(*in.AssignedWorkspaces)
+		slices.Sort(r.Assigned)
+		r.Assigned = slices.Compact(r.Assigned)
+	}
+	if in.EnabledTypes != nil {
+		r.Types = slices.Clone(*in.EnabledTypes)
+	}
+	if r.Concurrency < 0 || r.Concurrency > 100000 {
+		return workflow.Refuse(workflow.ErrInvalid, "concurrency", "a concurrency limit lies between 0 (none) and 100000")
+	}
+	if len(r.Description) > 1000 {
+		return workflow.Refuse(workflow.ErrInvalid, "description", "a description has at most 1000 bytes")
+	}
+	for _, t := range r.Types {
+		if !slices.Contains(workflow.Types(), t) {
+			return workflow.Refuse(workflow.ErrInvalid, "enabled_workflow_types", "%q is no type of workflow; there are deployment, insights_scan and policy_evaluation", cut(string(t), 40))
+		}
+	}
+	if len(r.Assigned) > 500 {
+		return workflow.Refuse(workflow.ErrInvalid, "assigned_workspaces", "a pool names at most 500 workspaces")
+	}
+	for _, ws := range r.Assigned {
+		if err := workflow.CheckWorkspaceName(ws); err != nil {
+			return workflow.Refuse(workflow.ErrInvalid, "assigned_workspaces", "%q is no name of a workspace", cut(ws, 64))
+		}
+	}
+	return nil
+}
+
+func set[T any](to *T, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+// CreatePool makes a pool and its first token.
+func (p *Plane) CreatePool(ctx context.Context, who Principal, key string, in api.PoolSettings) (api.PoolToken, error) {
+	target := ""
+	set(&target, in.Name)
+	if err := p.allow(ctx, who, api.RoleAdmin, "pool.create", target); err != nil {
+		return api.PoolToken{}, err
+	}
+	if in.Name == nil {
+		return api.PoolToken{}, workflow.Refuse(workflow.ErrInvalid, "name", "a pool needs a name")
+	}
+	rec := poolRec{ID: newID("pool_", p.now()), AssignedToAll: in.AssignedWorkspaces == nil}
+	if err := rec.settle(in); err != nil {
+		return api.PoolToken{}, err
+	}
+	var token string
+	err := p.change(ctx, func(ctx context.Context, c *change) error {
+		nk := poolNameKey(who.Organization, rec.Name)
+		keys := []store.Key{nk}
+		if key != "" {
+			keys = append(keys, idemKey(who.Organization, who.Name, key))
+		}
+		if err := c.load(ctx, keys...); err != nil {
+			return err
+		}
+		if c.read.version(nk) != store.Absent {
+			// A token is shown once, so a repeat cannot be answered as the first time was.
+			if key != "" && c.read.version(keys[1]) != store.Absent {
+				return workflow.Refuse(workflow.ErrExists, "name", "pool %s was made by this very request before, and its token is shown once only; rotate the token to get another", rec.Name)
+			}
+			return workflow.Refuse(workflow.ErrExists, "name", "there is a pool %s already", rec.Name)
+		}
+		if key != "" {
+			if c.read.version(keys[1]) != store.Absent {
+				return workflow.Refuse(workflow.ErrKeyReused, "Idempotency-Key", "this idempotency key was used for another request; use a new one")
+			}
+			r := record(keys[1], idemRec{Request: hashOf("pool " + rec.Name), Result: rec.ID})
+			r.Expires = c.now.Add(idempotencyKept).Unix()
+			c.ops = append(c.ops, store.Put(r, store.Absent))
+		}
+		rec.Created = c.now
+		c.create(nk, nameRec{ID: rec.ID})
+		c.create(poolKey(who.Organization, rec.ID), rec)
+		token, _ = c.newSecret(secretRec{Org: who.Organization, Audience: audiencePool, Name: "pool " + rec.Name, PoolID: rec.ID}, poolPrefix)
+		c.audit(who, "pool.create", rec.Name, "done", "")
+		return nil
+	})
+	if err != nil {
+		return api.PoolToken{}, err
+	}
+	pool, err := p.viewPool(ctx, who.Organization, rec, 1)
+	return api.PoolToken{Pool: pool, Token: token}, err
+}
+
+// Pools lists the pools.
+func (p *Plane) Pools(ctx context.Context, who Principal, cursor string, limit int) (api.Page[api.Pool], error) {
+	out := api.Page[api.Pool]{Items: []api.Pool{}}
+	if err := p.allow(ctx, who, api.RoleViewer, "pool.list", ""); err != nil {
+		return out, err
+	}
+	page, err := p.store.Range(ctx, store.Scan{Part: orgPart(who.Organization), From: "pool/", To: after("pool/"), Limit: pageSize(limit, 100), After: cursor})
+	if err != nil {
+		return out, outOfStore(fmt.Errorf("read pools: %w", err))
+	}
+	for _, r := range page.Records {
+		rec, err := decode[poolRec](r)
+		if err != nil {
+			return out, err
+		}
+		v, err := p.viewPool(ctx, who.Organization, rec, r.Version)
+		if err != nil {
+			return out, err
+		}
+		out.Items = append(out.Items, v)
+	}
+	out.Next = page.Next
+	return out, nil
+}
+
+// Pool answers about one pool.
+func (p *Plane) Pool(ctx context.Context, who Principal, name string) (api.Pool, error) {
+	if err := p.allow(ctx, who, api.RoleViewer, "pool.show", name); err != nil {
+		return api.Pool{}, err
+	}
+	c := p.newChange()
+	rec, err := c.poolByName(ctx, who.Organization, name)
+	if err != nil {
+		return api.Pool{}, outOfStore(err)
+	}
+	return p.viewPool(ctx, who.Organization, rec, c.read.version(poolKey(who.Organization, rec.ID)))
+}
+
+// UpdatePool changes the settings of a pool that are given.
+func (p *Plane) UpdatePool(ctx context.Context, who Principal, name string, in api.PoolSettings) (api.Pool, error) {
+	if err := p.allow(ctx, who, api.RoleAdmin, "pool.update", name); err != nil {
+		return api.Pool{}, err
+	}
+	var rec poolRec
+	var version int64
+	err := p.change(ctx, func(ctx context.Context, c *change) error {
+		before, err := c.poolByName(ctx, who.Organization, name)
+		if err != nil {
+			return err
+		}
+		rec = before
+		if err := rec.settle(in); err != nil {
+			return err
+		}
+		if rec.Name != before.Name {
+			if before.BuiltIn {
+				return workflow.Refuse(workflow.ErrInvalid, "name", "the built-in pool keeps its name")
+			}
+			nk := poolNameKey(who.Organization, rec.Name)
+			if err := c.load(ctx, nk); err != nil {
+				return err
+			}
+			if c.read.version(nk) != store.Absent {
+				return workflow.Refuse(workflow.ErrExists, "name", "there is a pool %s already", rec.Name)
+			}
+			if err := c.unusedPool(ctx, who.Organization, before, "renamed"); err != nil {
+				return err
+			}
+			old := poolNameKey(who.Organization, before.Name)
+			c.remove(old, c.read.version(old))
+			c.create(nk, nameRec{ID: rec.ID})
+		}
+		k := poolKey(who.Organization, rec.ID)
+		version = c.read.version(k) + 1
+		c.put(k, rec)
+		c.audit(who, "pool.update", name, "done", strings.Join(changed(in), ", "))
+		// It may be enabled, widened or assigned now.
+		c.wake = append(c.wake, rec.ID)
+		return nil
+	})
+	if err != nil {
+		return api.Pool{}, err
+	}
+	return p.viewPool(ctx, who.Organization, rec, version)
+}
+
+// changed names the settings that are given.
+func changed(in api.PoolSettings) []string {
+	var out []string
+	for name, given := range map[string]bool{
+		"name": in.Name != nil, "description": in.Description != nil, "is_disabled": in.IsDisabled != nil,
+		"allow_multiple_instances": in.AllowMultipleInstances != nil, "is_assigned_to_all_workspaces": in.AssignedToAll != nil,
+		"assigned_workspaces": in.AssignedWorkspaces != nil, "enabled_workflow_types": in.EnabledTypes != nil, "concurrency": in.Concurrency != nil,
+	} {
+		if given {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// unusedPool refuses where a workspace names the pool.
+func (c *change) unusedPool(ctx context.Context, org string, pool poolRec, done string) error {
+	page := store.Page{}
+	for {
+		var err error
+		page, err = c.p.store.Range(ctx, store.Scan{Part: orgPart(org), From: "workspace/", To: after("workspace/"), Limit: 500, After: page.Next})
+		if err != nil {
+			return fmt.Errorf("read workspaces: %w", err)
+		}
+		for _, r := range page.Records {
+			ws, err := decode[workspaceRec](r)
+			if err != nil {
+				return err
+			}
+			if ws.W.Pool == pool.Name {
+				return workflow.Refuse(workflow.ErrInUse, "pool", "workspace %s names pool %s; change it before the pool is %s", ws.W.Name, pool.Name, done)
+			}
+		}
+		if page.Next == "" {
+			return nil
+		}
+	}
+}
+
+// DeletePool removes a pool that nothing uses. Its tokens end with it.
+func (p *Plane) DeletePool(ctx context.Context, who Principal, name string) error {
+	if err := p.allow(ctx, who, api.RoleAdmin, "pool.delete", name); err != nil {
+		return err
+	}
+	return p.changeHot(ctx, func(ctx context.Context, c *change) error {
+		rec, err := c.poolByName(ctx, who.Organization, name)
+		if err != nil {
+			return err
+		}
+		if rec.BuiltIn {
+			return workflow.Refuse(workflow.ErrInvalid, "pool", "the built-in pool stays; it can be disabled")
+		}
+		if err := c.unusedPool(ctx, who.Organization, rec, "deleted"); err != nil {
+			return err
+		}
+		for _, t := range workflow.Types() {
+			page, err := p.store.Range(ctx, store.Scan{Part: claimPart(rec.ID, t), Limit: 1})
+			if err != nil {
+				return fmt.Errorf("read claimable: %w", err)
+			}
+			if len(page.Records) > 0 {
+				return workflow.Refuse(workflow.ErrInUse, "pool", "workflows wait for pool %s; cancel them or let them end", name)
+			}
+		}
+		lk := limitPool(who.Organization, rec.ID)
+		if err := c.load(ctx, lk); err != nil {
+			return err
+		}
+		limit, err := c.limit(lk)
+		if err != nil {
+			return err
+		}
+		if limit.Active > 0 {
+			return workflow.Refuse(workflow.ErrInUse, "pool", "%d workflows of pool %s are active; let them end", limit.Active, name)
+		}
+		k, nk := poolKey(who.Organization, rec.ID), poolNameKey(who.Organization, name)
+		c.remove(k, c.read.version(k))
+		c.remove(nk, c.read.version(nk))
+		c.audit(who, "pool.delete", name, "done", "")
+		return nil
+	})
+}
+
+// RotatePoolToken gives a pool a new token; older ones stay valid for the overlap.
+func (p *Plane) RotatePoolToken(ctx context.Context, who Principal, name string, in api.RotateToken) (api.PoolToken, error) {
+	if err := p.allow(ctx, who, api.RoleAdmin, "pool.rotate_token", name); err != nil {
+		return api.PoolToken{}, err
+	}
+	const mostOverlap = 7 * 24 * 3600
+	if in.OverlapSeconds < 0 || in.OverlapSeconds > mostOverlap {
+		return api.PoolToken{}, workflow.Refuse(workflow.ErrInvalid, "overlap_seconds", "an overlap lasts at most a week")
+	}
+	var rec poolRec
+	var token string
+	var version int64
+	err := p.change(ctx, func(ctx context.Context, c *change) error {
+		var err error
+		if rec, err = c.poolByName(ctx, who.Organization, name); err != nil {
+			return err
+		}
+		version = c.read.version(poolKey(who.Organization, rec.ID))
+		olds, err := p.secrets(ctx, who.Organization)
+		if err != nil {
+			return err
+		}
+		until := c.now.Add(time.Duration(in.OverlapSeconds) * time.Second)
+		for _, old := range olds {
+			if old.rec.Audience == audiencePool && old.rec.PoolID == rec.ID && old.rec.valid(c.now) && (old.rec.Expires.IsZero() || old.rec.Expires.After(until)) {
+				c.expire(old, until)
+			}
+		}
+		token, _ = c.newSecret(secretRec{Org: who.Organization, Audience: audiencePool, Name: "pool " + rec.Name, PoolID: rec.ID}, poolPrefix)
+		c.audit(who, "pool.rotate_token", name, "done", fmt.Sprintf("overlap %ds", in.OverlapSeconds))
+		return nil
+	})
+	if err != nil {
+		return api.PoolToken{}, err
+	}
+	pool, err := p.viewPool(ctx, who.Organization, rec, version)
+	return api.PoolToken{Pool: pool, Token: token}, err
+}
+
+// Runners lists the instances that were seen under a pool lately.
+func (p *Plane) Runners(ctx context.Context, who Principal, pool string) (api.Page[api.Runner], error) {
+	out := api.Page[api.Runner]{Items: []api.Runner{}}
+	if err := p.allow(ctx, who, api.RoleViewer, "pool.runners", pool); err != nil {
+		return out, err
+	}
+	c := p.newChange()
+	rec, err := c.poolByName(ctx, who.Organization, pool)
+	if err != nil {
+		return out, outOfStore(err)
+	}
+	runners, err := p.instances(ctx, rec.ID)
+	if err != nil {
+		return out, outOfStore(err)
+	}
+	for _, r := range runners {
+		if p.now().Sub(r.Last) < runnerGone {
+			out.Items = append(out.Items, api.Runner{Name: r.Name, Version: r.Version, FirstSeen: r.First, LastSeen: r.Last})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,327 @@
+package controlplane
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// defaultMaxActive is how many runs of a workspace that says nothing may be active at once.
+const defaultMaxActive = 10
+
+// idempotencyKept is how long a key is remembered.
+const idempotencyKept = 24 * time.Hour
+
+// Submit makes a workflow of a workspace. The same key with the same request gives the same
+// workflow again.
+func (p *Plane) Submit(ctx context.Context, who Principal, key string, in api.Submit) (api.Workflow, error) {
+	if err := p.allow(ctx, who, api.RoleOperator, "workflow.submit", in.Workspace); err != nil {
+		return api.Workflow{}, err
+	}
+	return p.submit(ctx, who, key, in, "")
+}
+
+// Retry makes a new workflow like one that has ended, of the workspace as it is now. The ended one
+// is never reopened.
+func (p *Plane) Retry(ctx context.Context, who Principal, key, id string) (api.Workflow, error) {
+	if err := p.allow(ctx, who, api.RoleOperator, "workflow.retry", id); err != nil {
+		return api.Workflow{}, err
+	}
+	w, err := p.loadWorkflow(ctx, who.Organization, id)
+	if err != nil {
+		return api.Workflow{}, err
+	}
+	if !w.State.Terminal() {
+		return api.Workflow{}, workflow.Refuse(workflow.ErrConflict, "id", "workflow %s is %s; only one that has ended can be retried", id, w.State)
+	}
+	return p.submit(ctx, who, key, api.Submit{Workspace: w.Workspace, Type: w.Type, Operation: w.Op, Priority: w.Priority, Message: w.Message}, id)
+}
+
+func (p *Plane) submit(ctx context.Context, who Principal, key string, in api.Submit, retryOf string) (api.Workflow, error) {
+	if err := checkSubmit(&in); err != nil {
+		return api.Workflow{}, err
+	}
+	if len(key) > 128 {
+		return api.Workflow{}, workflow.Refuse(workflow.ErrInvalid, "Idempotency-Key", "an idempotency key has at most 128 characters")
+	}
+	request := hashOf(fmt.Sprintf("submit %q %q %q %d %q %q", in.Workspace, in.Type, in.Operation, in.Priority, in.Message, retryOf))
+	now := p.now()
+	id := newID("wf_", now)
+	var made *wfRec
+	err := p.change(ctx, func(ctx context.Context, c *change) error {
+		made = nil
+		if key != "" {
+			k := idemKey(who.Organization, who.Name, key)
+			if err := c.load(ctx, k); err != nil {
+				return err
+			}
+			before, ok, err := get[idemRec](c.read, k)
+			switch {
+			case err != nil:
+				return err
+			case ok && before.Request != request:
+				return workflow.Refuse(workflow.ErrKeyReused, "Idempotency-Key", "this idempotency key was used for another request; use a new one")
+			case ok:
+				id = before.Result
+				return nil
+			}
+			rec := record(k, idemRec{Request: request, Result: id})
+			rec.Expires = now.Add(idempotencyKept).Unix()
+			c.ops = append(c.ops, store.Put(rec, store.Absent))
+		}
+		var err error
+		made, err = c.submit(ctx, who, in, id, retryOf)
+		return err
+	})
+	if err != nil {
+		return api.Workflow{}, err
+	}
+	if made != nil {
+		p.log.Info("workflow submitted", "job_id", id, "workspace", in.Workspace, "type", in.Type, "operation", in.Operation)
+	}
+	return p.Workflow(ctx, who, id)
+}
+
+func checkSubmit(in *api.Submit) error {
+	if in.Type == "" {
+		in.Type = workflow.Deployment
+	}
+	switch in.Type {
+	case workflow.PolicyEvaluation:
+		return workflow.Refuse(workflow.ErrUnsupported, "type", "this version does not run policy evaluations yet")
+	case workflow.Deployment:
+		if !slices.Contains(workflow.Operations(), in.Operation) {
+			return workflow.Refuse(workflow.ErrInvalid, "operation", "a deployment needs an operation: preview, update, refresh or destroy")
+		}
+	case workflow.InsightsScan:
+		if in.Operation != "" {
+			return workflow.Refuse(workflow.ErrInvalid, "operation", "only a deployment has an operation")
+		}
+	default:
+		return workflow.Refuse(workflow.ErrInvalid, "type", "type %q is none of deployment, insights_scan", cut(string(in.Type), 40))
+	}
+	if in.Priority < -100 || in.Priority > 100 {
+		return workflow.Refuse(workflow.ErrInvalid, "priority", "a priority lies between -100 and 100")
+	}
+	if len(in.Message) > 200 {
+		return workflow.Refuse(workflow.ErrInvalid, "message", "a message has at most 200 bytes")
+	}
+	return nil
+}
+
+// submit adds a new workflow to a change.
+func (c *change) submit(ctx context.Context, who Principal, in api.Submit, id, retryOf string) (*wfRec, error) {
+	ws, err := c.workspace(ctx, who.Organization, in.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := c.poolFor(ctx, who.Organization, ws.W.Pool)
+	if err != nil {
+		return nil, err
+	}
+	if err := pool.serves(ws.W.Name, in.Type); err != nil {
+		return nil, err
+	}
+	if err := runnable(ws.W, in); err != nil {
+		return nil, err
+	}
+	priority := in.Priority
+	if priority == 0 {
+		priority = ws.W.DefaultPriority
+	}
+	maxRuntime, err := maxRuntimeOf(ws.W)
+	if err != nil {
+		return nil, err
+	}
+	w := &wfRec{
+		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
+		Type: in.Type, Op: in.Operation, Size: ws.W.Size, StateKind: c.p.stateOf(ws.W).Kind,
+		Priority: priority, Message: in.Message, By: who.Name, RetryOf: retryOf, MaxRuntime: maxRuntime,
+		State: workflow.Pending, Submitted: c.now, Since: c.now,
+	}
+	c.wfs[id] = w
+	if err := c.load(ctx, laneKey(ws.ID)); err != nil {
+		return nil, err
+	}
+	lane, err := c.lane(ws.ID)
+	if err != nil {
+		return nil, err
+	}
+	lane.Max = cmp.Or(ws.W.MaxActive, defaultMaxActive)
+	// The workspace must not change or vanish while this is decided.
+	c.ops = append(c.ops, store.Check(workspaceKey(w.Org, ws.W.Name), c.read.version(workspaceKey(w.Org, ws.W.Name))))
+	c.create(specKey(id), c.p.specOf(w, ws))
+	text := fmt.Sprintf("submitted by %s for pool %s", who.Name, pool.Name)
+	if retryOf != "" {
+		text += ", as a retry of " + retryOf
+	}
+	c.event(w, "submitted", text, byActor(who.Name))
+	c.audit(who, "workflow.submit", id, "done", ws.W.Name)
+	return w, c.enqueue(ctx, w, lane)
+}
+
+// enqueue makes a new pending workflow claimable, or lets it wait in its workspace.
+func (c *change) enqueue(ctx context.Context, w *wfRec, lane *laneRec) error {
+	changer, other := lane.room()
+	switch {
+	case w.changesState() && changer, !w.changesState() && other && lane.WaitO == 0:
+		lane.enter(w.ID, w.changesState())
+		c.create(w.claimKey(), w.entry())
+		c.wake = append(c.wake, w.PoolID)
+		return nil
+	case w.changesState() && lane.Changer != "":
+		overtaken, err := c.overtake(ctx, w, lane)
+		if overtaken || err != nil {
+			return err
+		}
+	}
+	c.create(w.waitKey(), w.entry())
+	if w.changesState() {
+		lane.WaitC++
+	} else {
+		lane.WaitO++
+	}
+	return nil
+}
+
+// overtake puts w in the place of the claimable state-changing run of its workspace if that is not
+// claimed yet and ranks behind it.
+func (c *change) overtake(ctx context.Context, w *wfRec, lane *laneRec) (bool, error) {
+	if err := c.load(ctx, wfKey(lane.Changer)); err != nil {
+		return false, err
+	}
+	first, ok, err := get[wfRec](c.read, wfKey(lane.Changer))
+	if err != nil || !ok || first.State != workflow.Pending || first.rank() <= w.rank() {
+		return false, err
+	}
+	c.ops = append(c.ops, store.Check(wfKey(first.ID), c.read.version(wfKey(first.ID))))
+	c.remove(first.claimKey(), once)
+	c.create(first.waitKey(), first.entry())
+	lane.WaitC++
+	lane.Changer = w.ID
+	c.create(w.claimKey(), w.entry())
+	c.wake = append(c.wake, w.PoolID)
+	return true, nil
+}
+
+// runnable refuses a run that its workspace says nothing about how to do.
+func runnable(ws api.Workspace, in api.Submit) error {
+	if ws.Engine != api.EngineCommand {
+		return nil
+	}
+	name := commandName(in.Type, in.Operation)
+	if ws.Commands[name] == "" {
+		return workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s has no command for %s; add commands.%s to it", ws.Name, name, name)
+	}
+	return nil
+}
+
+func commandName(t workflow.Type, op workflow.Operation) string {
+	if t == workflow.Deployment {
+		return string(op)
+	}
+	return string(t)
+}
+
+// specOf freezes what a workflow does at its submission.
+func (p *Plane) specOf(w *wfRec, ws workspaceRec) api.Spec {
+	return api.Spec{
+		Workflow: w.ID, Organization: w.Org, WorkspaceID: ws.ID, Workspace: ws.W.Name,
+		Type: w.Type, Operation: w.Op, Engine: ws.W.Engine, EngineVersion: ws.W.EngineVersion,
+		Commands: ws.W.Commands, Source: ws.W.Source, State: p.stateOf(ws.W),
+		Variables: ws.W.Variables, Environment: ws.W.Environment, Secrets: ws.W.Secrets,
+		Size: w.Size, MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
+	}
+}
+
+// Cancel ends a workflow that waits, and asks a running one to end.
+func (p *Plane) Cancel(ctx context.Context, who Principal, id string) (api.Workflow, error) {
+	if err := p.allow(ctx, who, api.RoleOperator, "workflow.cancel", id); err != nil {
+		return api.Workflow{}, err
+	}
+	var poolID string
+	err := p.changeHot(ctx, func(ctx context.Context, c *change) error {
+		w, err := c.workflow(ctx, who.Organization, id)
+		if err != nil {
+			return err
+		}
+		poolID = w.PoolID
+		if w.State == workflow.Cancelled || !w.CancelAt.IsZero() {
+			return nil // asked for before
+		}
+		m, err := workflow.Next(w.State, workflow.OnCancel, facts(w))
+		if err != nil {
+			return workflow.Refuse(workflow.ErrConflict, "id", "workflow %s has ended (%s); nothing is left to cancel", id, w.State)
+		}
+		w.CancelAt = c.now
+		c.audit(who, "workflow.cancel", id, "done", "")
+		if m.To == workflow.Running {
+			c.event(w, "cancel_requested", "cancellation requested by "+who.Name+"; the runner interrupts the engine at its next heartbeat", byActor(who.Name), byTask(w.Holder.Task))
+			return nil
+		}
+		c.event(w, "cancelled", "cancelled by "+who.Name+" before it started", byActor(who.Name))
+		return c.move(ctx, w, m, "cancelled by "+who.Name, true)
+	})
+	if err != nil {
+		return api.Workflow{}, err
+	}
+	p.bell.ring("states/" + poolID)
+	return p.Workflow(ctx, who, id)
+}
+
+// facts are what the next move of a workflow depends on.
+func facts(w *wfRec) workflow.Facts {
+	return workflow.Facts{
+		Type: w.Type, CancelRequested: !w.CancelAt.IsZero(), Lapses: w.Lapses, Starts: w.Starts,
+		Held: w.Held.Reason.Held(),
+	}
+}
+
+// loadWorkflow reads one workflow.
+func (p *Plane) loadWorkflow(ctx context.Context, org, id string) (wfRec, error) {
+	if err := checkID(id); err != nil {
+		return wfRec{}, err
+	}
+	r, err := p.read(ctx, wfKey(id))
+	if err != nil {
+		return wfRec{}, outOfStore(err)
+	}
+	w, ok, err := get[wfRec](r, wfKey(id))
+	if err == nil && (!ok || w.Org != org) {
+		return wfRec{}, noWorkflow(id)
+	}
+	return w, err
+}
+
+// outOfStore turns what a store says of itself into what its caller can act on.
+func outOfStore(err error) error {
+	if errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrUnknown) {
+		return busy("the store is busy; ask again")
+	}
+	return err
+}
+
+// specRead reads a frozen spec.
+func (p *Plane) specRead(ctx context.Context, id string) (api.Spec, error) {
+	r, err := p.read(ctx, specKey(id))
+	if err != nil {
+		return api.Spec{}, outOfStore(err)
+	}
+	var spec api.Spec
+	rec, ok := r[specKey(id)]
+	if !ok {
+		return spec, fmt.Errorf("workflow %s has no spec", id)
+	}
+	if err := json.Unmarshal(rec.Value, &spec); err != nil {
+		return spec, fmt.Errorf("spec of %s does not decode: %w", id, err)
+	}
+	return spec, nil
+}

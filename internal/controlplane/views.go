@@ -1,0 +1,177 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// pageSize bounds what a list answers.
+func pageSize(asked, most int) int {
+	if asked <= 0 || asked > most {
+		return most
+	}
+	return asked
+}
+
+// view turns a record into what people see.
+func (w *wfRec) view(pool string, version int64) api.Workflow {
+	out := api.Workflow{
+		ID: w.ID, Organization: w.Org, Workspace: w.Workspace, Pool: pool, Type: w.Type, Operation: w.Op,
+		State: w.State, Reason: w.Reason, Detail: w.Detail, Priority: w.Priority, Message: w.Message,
+		Attempt: w.Attempt, Task: w.Holder.Task, CancelRequested: !w.CancelAt.IsZero(), SlotHeld: w.SlotHeld,
+		RetryOf: w.RetryOf, SubmittedBy: w.By, SubmittedAt: w.Submitted, Version: version,
+	}
+	for _, t := range []struct {
+		at time.Time
+		to **time.Time
+	}{{w.Claimed, &out.ClaimedAt}, {w.Started, &out.StartedAt}, {w.Ended, &out.EndedAt}} {
+		if !t.at.IsZero() {
+			*t.to = &t.at
+		}
+	}
+	if out.Task == "" {
+		out.Task = w.liveTask()
+	}
+	return out
+}
+
+// Workflow answers about one workflow, with its steps and its result.
+func (p *Plane) Workflow(ctx context.Context, who Principal, id string) (api.Workflow, error) {
+	if err := p.allow(ctx, who, api.RoleViewer, "workflow.show", id); err != nil {
+		return api.Workflow{}, err
+	}
+	if err := checkID(id); err != nil {
+		return api.Workflow{}, err
+	}
+	r, err := p.read(ctx, wfKey(id))
+	if err != nil {
+		return api.Workflow{}, outOfStore(err)
+	}
+	w, ok, err := get[wfRec](r, wfKey(id))
+	if err != nil {
+		return api.Workflow{}, err
+	}
+	if !ok || w.Org != who.Organization {
+		return api.Workflow{}, noWorkflow(id)
+	}
+	names, err := p.poolNames(ctx, w.Org, w.PoolID)
+	if err != nil {
+		return api.Workflow{}, err
+	}
+	out := w.view(names[w.PoolID], r.version(wfKey(id)))
+	if w.Attempt == 0 {
+		return out, nil
+	}
+	if r, err = p.read(ctx, resultKey(id, w.Attempt)); err != nil {
+		return api.Workflow{}, outOfStore(err)
+	}
+	if result, ok, err := get[api.Result](r, resultKey(id, w.Attempt)); err != nil {
+		return api.Workflow{}, err
+	} else if ok {
+		out.Result = &result
+	}
+	page, err := p.store.Range(ctx, store.Scan{
+		Part: wfKey(id).Part, From: stepKey(id, w.Attempt, 0).Sort, To: stepKey(id, w.Attempt+1, 0).Sort, Limit: 200,
+	})
+	if err != nil {
+		return api.Workflow{}, outOfStore(fmt.Errorf("read steps: %w", err))
+	}
+	for _, rec := range page.Records {
+		step, err := decode[api.Step](rec)
+		if err != nil {
+			return api.Workflow{}, err
+		}
+		out.Steps = append(out.Steps, step)
+	}
+	return out, nil
+}
+
+// Workflows lists workflows, the newest first. The list is read from an index and may lag.
+func (p *Plane) Workflows(ctx context.Context, who Principal, f Filter) (api.Page[api.Workflow], error) {
+	out := api.Page[api.Workflow]{Items: []api.Workflow{}}
+	if err := p.allow(ctx, who, api.RoleViewer, "workflow.list", ""); err != nil {
+		return out, err
+	}
+	if f.State != "" && f.State != "active" && !slices.Contains(workflow.States(), workflow.State(f.State)) {
+		return out, workflow.Refuse(workflow.ErrInvalid, "state", "state %q is none of pending, claimed, running, succeeded, failed, cancelled, active", cut(f.State, 40))
+	}
+	index, part := store.Index1, "org/"+who.Organization
+	if f.Workspace != "" {
+		ws, err := p.loadWorkspace(ctx, who.Organization, f.Workspace)
+		if err != nil {
+			return out, err
+		}
+		index, part = store.Index2, "ws/"+ws.ID
+	}
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 50
+	}
+	limit = pageSize(limit, 200)
+	var wfs []wfRec
+	var versions []int64
+	next := f.Cursor
+	// A filter may pass over many; reading has an end, and the cursor goes on from there.
+	for range 10 {
+		page, err := p.store.Query(ctx, index, store.Scan{Part: part, Limit: limit - len(wfs), After: next, Reverse: true})
+		if err != nil {
+			return out, outOfStore(fmt.Errorf("list workflows: %w", err))
+		}
+		for _, r := range page.Records {
+			w, err := decode[wfRec](r)
+			if err != nil {
+				return out, err
+			}
+			if f.State == "" || f.State == "active" && w.Active || string(w.State) == f.State {
+				wfs = append(wfs, w)
+				versions = append(versions, r.Version)
+			}
+		}
+		if next = page.Next; next == "" || len(wfs) >= limit {
+			break
+		}
+	}
+	var pools []string
+	for _, w := range wfs {
+		pools = append(pools, w.PoolID)
+	}
+	names, err := p.poolNames(ctx, who.Organization, pools...)
+	if err != nil {
+		return out, err
+	}
+	for i := range wfs {
+		out.Items = append(out.Items, wfs[i].view(names[wfs[i].PoolID], versions[i]))
+	}
+	out.Next = next
+	return out, nil
+}
+
+// Timeline lists what happened to a workflow, in order.
+func (p *Plane) Timeline(ctx context.Context, who Principal, id, cursor string, limit int) (api.Page[api.Event], error) {
+	out := api.Page[api.Event]{Items: []api.Event{}}
+	if err := p.allow(ctx, who, api.RoleViewer, "workflow.timeline", id); err != nil {
+		return out, err
+	}
+	if _, err := p.loadWorkflow(ctx, who.Organization, id); err != nil {
+		return out, err
+	}
+	page, err := p.store.Range(ctx, store.Scan{Part: wfKey(id).Part, From: "ev/", To: after("ev/"), Limit: pageSize(limit, 500), After: cursor})
+	if err != nil {
+		return out, outOfStore(fmt.Errorf("read timeline: %w", err))
+	}
+	for _, r := range page.Records {
+		e, err := decode[api.Event](r)
+		if err != nil {
+			return out, err
+		}
+		out.Items = append(out.Items, e)
+	}
+	out.Next = page.Next
+	return out, nil
+}

@@ -1,0 +1,184 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Codes of what a workflow waits for.
+const (
+	waitsSlot      = "slot"               // another run may change the workspace's state
+	waitsWorkspace = "workspace_limit"    // as many runs of the workspace as it allows
+	waitsOrg       = "organization_limit" // as many of the organization
+	waitsPool      = "pool_limit"         // as many of the pool
+	waitsDisabled  = "pool_disabled"
+	waitsAssigned  = "pool_not_assigned"
+	waitsTypes     = "pool_type"
+	waitsRunner    = "pool_inactive" // nobody polls for the pool
+	waitsClaim     = "claim"         // for the next claim
+	waitsQueue     = "launch_queue"
+	waitsLaunch    = "launch" // a launch was refused and is tried again
+	waitsStart     = "start"  // its task is on its way
+	waitsEnd       = "end"
+	waitsResult    = "result"
+	waitsProof     = "task_end" // it has ended, but its task is not proven over
+)
+
+// whyFacts is what the answer depends on beside the record.
+type whyFacts struct {
+	now      time.Time
+	pool     poolRec
+	lastSeen time.Time // of the pool's instances; zero means never
+	lane     laneRec
+	waiting  bool // it stands in the waiting list of its workspace
+	orgUsed  int
+	orgMost  int
+	poolUsed int
+	beat     time.Time
+	upSince  time.Time
+}
+
+// Why says what a workflow waits for, since when, and what happens next.
+func (p *Plane) Why(ctx context.Context, who Principal, id string) (api.Why, error) {
+	w, err := p.Workflow(ctx, who, id)
+	if err != nil {
+		return api.Why{}, err
+	}
+	c := p.newChange()
+	rec, err := c.workflow(ctx, who.Organization, id)
+	if err != nil {
+		return api.Why{}, outOfStore(err)
+	}
+	if err := c.load(ctx, rec.waitKey(), poolKey(rec.Org, rec.PoolID), passKey()); err != nil {
+		return api.Why{}, outOfStore(err)
+	}
+	f := whyFacts{now: c.now, orgMost: p.cfg.OrganizationLimit}
+	_, f.waiting = c.read[rec.waitKey()]
+	if f.pool, _, err = get[poolRec](c.read, poolKey(rec.Org, rec.PoolID)); err != nil {
+		return api.Why{}, err
+	}
+	lane, err := c.lane(rec.WorkspaceID)
+	if err != nil {
+		return api.Why{}, err
+	}
+	f.lane = *lane
+	for _, l := range []struct {
+		key store.Key
+		to  *int
+	}{{limitOrg(rec.Org), &f.orgUsed}, {limitPool(rec.Org, rec.PoolID), &f.poolUsed}} {
+		limit, err := c.limit(l.key)
+		if err != nil {
+			return api.Why{}, err
+		}
+		*l.to = limit.Active
+	}
+	if f.beat, err = c.beat(id); err != nil {
+		return api.Why{}, err
+	}
+	pass, _, err := get[passRec](c.read, passKey())
+	if err != nil {
+		return api.Why{}, err
+	}
+	f.upSince = pass.UpSince
+	runners, err := p.instances(ctx, rec.PoolID)
+	if err != nil {
+		return api.Why{}, outOfStore(err)
+	}
+	for _, r := range runners {
+		f.lastSeen = latest(f.lastSeen, r.Last)
+	}
+	out := explain(rec, f)
+	out.Workflow = w
+	// The end of the timeline is what matters; all of it has its own address.
+	page, err := p.store.Range(ctx, store.Scan{Part: wfKey(id).Part, From: eventKey(id, rec.Seq).Sort, To: "ev/", Reverse: true, Limit: 200})
+	if err != nil {
+		return api.Why{}, outOfStore(fmt.Errorf("read timeline: %w", err))
+	}
+	out.Timeline = make([]api.Event, len(page.Records))
+	for i, r := range page.Records {
+		e, err := decode[api.Event](r)
+		if err != nil {
+			return api.Why{}, err
+		}
+		out.Timeline[len(page.Records)-1-i] = e
+	}
+	return out, nil
+}
+
+// explain is the answer as a pure function.
+func explain(w *wfRec, f whyFacts) api.Why {
+	out := api.Why{Since: w.Since}
+	until := func(t time.Time) string { return fmt.Sprintf("%s (in %s)", clock(t), t.Sub(f.now).Round(time.Second)) }
+	switch w.State {
+	case workflow.Pending:
+		out.Summary = "pending: not claimed yet"
+		out.Code, out.Waiting = waitsPending(w, f)
+		out.Next = "it is claimed as soon as that is over; it fails as expired_in_queue at " + until(w.Submitted.Add(workflow.QueueTimeout))
+	case workflow.Claimed:
+		out.Summary = fmt.Sprintf("claimed by %s as attempt %d, not started yet", w.Instance, w.Attempt)
+		switch task := w.liveTask(); {
+		case task != "":
+			out.Code, out.Waiting = waitsStart, "its task "+task+" to start"
+		case w.Held.Reason != "":
+			out.Code, out.Waiting = waitsLaunch, fmt.Sprintf("a launch that was refused (%s)%s; next try at %s", w.Held.Reason, because(w.Held.Text), until(w.Held.Until))
+		default:
+			out.Code, out.Waiting = waitsQueue, "the dispatcher to launch it"
+		}
+		out.Next = "if nothing happens, the claim lapses at " + until(w.Lease) + " and it is claimed again"
+	case workflow.Running:
+		out.Summary = fmt.Sprintf("running as task %s, attempt %d", w.Holder.Task, w.Attempt)
+		switch {
+		case !w.HandedOver.IsZero():
+			out.Code, out.Waiting = waitsResult, "its result, which its task handed over at "+clock(w.HandedOver)
+			out.Next = "without it the workflow ends as result_missing at " + until(latest(w.HandedOver, f.upSince).Add(workflow.ResultGrace))
+		case !w.CancelAt.IsZero():
+			out.Code, out.Waiting = waitsEnd, "the engine to end after the cancellation at "+clock(w.CancelAt)
+			out.Next = "the runner interrupts the engine, waits, kills it, and reports"
+		default:
+			out.Code, out.Waiting = waitsEnd, "the run to end; last sign of life at "+clock(latest(f.beat, w.Started))
+			out.Next = "its deadline is " + until(w.Deadline)
+		}
+	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
+		out.Summary = string(w.State)
+		if w.Reason != "" && string(w.Reason) != string(w.State) {
+			out.Summary += " (" + string(w.Reason) + ")"
+		}
+		out.Summary += because(w.Detail)
+		out.Next = "nothing: a workflow that has ended stays as it is; retry makes a new one"
+		if w.SlotHeld {
+			out.Code, out.Waiting = waitsProof, fmt.Sprintf("the end of task %s, which may still change the workspace's state", w.Holder.Task)
+			out.Next = "the workspace is free when that task is proven over, at the latest at " + until(w.Deadline.Add(workflow.DeadlineGrace))
+		}
+	}
+	return out
+}
+
+// waitsPending says what a pending workflow waits for, the nearest cause first.
+func waitsPending(w *wfRec, f whyFacts) (code, text string) {
+	switch {
+	case f.waiting && w.changesState() && f.lane.Changer != "":
+		return waitsSlot, fmt.Sprintf("workflow %s, which may change the state of workspace %s before it", f.lane.Changer, w.Workspace)
+	case f.waiting:
+		return waitsWorkspace, fmt.Sprintf("a place in workspace %s, which allows %d active workflows at once", w.Workspace, f.lane.Max)
+	case f.pool.Disabled:
+		return waitsDisabled, fmt.Sprintf("pool %s, which is disabled", f.pool.Name)
+	case !f.pool.assigned(w.Workspace):
+		return waitsAssigned, fmt.Sprintf("pool %s to be assigned to workspace %s", f.pool.Name, w.Workspace)
+	case !f.pool.takes(w.Type):
+		return waitsTypes, fmt.Sprintf("pool %s to take workflows of type %s", f.pool.Name, w.Type)
+	case f.pool.Concurrency > 0 && f.poolUsed >= f.pool.Concurrency:
+		return waitsPool, fmt.Sprintf("a place in pool %s: %d of %d are in use", f.pool.Name, f.poolUsed, f.pool.Concurrency)
+	case f.orgUsed >= f.orgMost:
+		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.orgUsed, f.orgMost)
+	case f.lastSeen.IsZero():
+		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled yet; start its agent", f.pool.Name)
+	case f.now.Sub(f.lastSeen) > poolOffline:
+		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled since %s; is its agent running?", f.pool.Name, clock(f.lastSeen))
+	}
+	return waitsClaim, fmt.Sprintf("the next claim of pool %s", f.pool.Name)
+}

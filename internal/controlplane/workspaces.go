@@ -1,0 +1,459 @@
+package controlplane
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"path"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// maxWorkspace bounds a workspace's settings, which a spec repeats.
+const maxWorkspace = 200 << 10
+
+// workspace reads a workspace into the change.
+func (c *change) workspace(ctx context.Context, org, name string) (workspaceRec, error) {
+	gone := workflow.Refuse(workflow.ErrNotFound, "workspace", "there is no workspace %q", cut(name, 64))
+	if workflow.CheckWorkspaceName(name) != nil {
+		return workspaceRec{}, gone
+	}
+	k := workspaceKey(org, name)
+	if err := c.load(ctx, k); err != nil {
+		return workspaceRec{}, err
+	}
+	ws, ok, err := get[workspaceRec](c.read, k)
+	if err == nil && !ok {
+		return ws, gone
+	}
+	return ws, err
+}
+
+func (p *Plane) loadWorkspace(ctx context.Context, org, name string) (workspaceRec, error) {
+	ws, err := p.newChange().workspace(ctx, org, name)
+	return ws, outOfStore(err)
+}
+
+func (r workspaceRec) view(version int64) api.Workspace {
+	w := r.W
+	w.Version = version
+	return w
+}
+
+// stateOf says where a workspace's engine state is kept.
+func (p *Plane) stateOf(w api.Workspace) api.State {
+	if w.State != nil {
+		return *w.State
+	}
+	return api.State{Kind: p.cfg.DefaultState}
+}
+
+// PutWorkspace makes or replaces a workspace. What is submitted already keeps the settings that it
+// was submitted with.
+func (p *Plane) PutWorkspace(ctx context.Context, who Principal, in api.Workspace) (w api.Workspace, created bool, err error) {
+	if err := p.allow(ctx, who, api.RoleOperator, "workspace.apply", in.Name); err != nil {
+		return api.Workspace{}, false, err
+	}
+	if err := checkWorkspace(&in); err != nil {
+		return api.Workspace{}, false, err
+	}
+	var rec workspaceRec
+	var version int64
+	err = p.change(ctx, func(ctx context.Context, c *change) error {
+		k := workspaceKey(who.Organization, in.Name)
+		if err := c.load(ctx, k); err != nil {
+			return err
+		}
+		before, ok, err := get[workspaceRec](c.read, k)
+		if err != nil {
+			return err
+		}
+		created = !ok
+		version = c.read.version(k)
+		if in.Version != 0 && in.Version != version {
+			return workflow.Refuse(workflow.ErrConflict, "version", "workspace %s is at version %d, not %d: somebody changed it; read it again", in.Name, version, in.Version)
+		}
+		if in.Pool != "" {
+			if _, err := c.poolFor(ctx, who.Organization, in.Pool); err != nil {
+				return err
+			}
+		}
+		rec = workspaceRec{ID: before.ID, Created: before.Created, W: in}
+		rec.W.Version = 0
+		if created {
+			rec.ID, rec.Created = newID("ws_", c.now), c.now
+		} else if reflect.DeepEqual(before.W, rec.W) {
+			return nil // nothing to change, nothing to audit
+		}
+		if who.Role != api.RoleAdmin && !sameRefs(before.W, in) {
+			return workflow.Refuse(workflow.ErrForbidden, "secrets", "references to secrets are set by an admin; leave them as they are, or ask one")
+		}
+		if !created && (before.W.Pool != in.Pool || before.W.MaxActive != in.MaxActive) {
+			if err := c.settleLane(ctx, rec, before.W.Pool != in.Pool); err != nil {
+				return err
+			}
+		}
+		c.put(k, rec)
+		version++
+		c.audit(who, "workspace.apply", in.Name, "done", "")
+		return nil
+	})
+	return rec.view(version), created, err
+}
+
+// settleLane applies a new limit to what waits. A new pool is refused while workflows wait for the
+// old one: they were promised to it.
+func (c *change) settleLane(ctx context.Context, ws workspaceRec, newPool bool) error {
+	if err := c.load(ctx, laneKey(ws.ID)); err != nil {
+		return err
+	}
+	lane, err := c.lane(ws.ID)
+	if err != nil {
+		return err
+	}
+	if newPool && (lane.Changer != "" || lane.Others > 0 || lane.WaitC > 0 || lane.WaitO > 0) {
+		return workflow.Refuse(workflow.ErrInUse, "pool", "workflows of workspace %s are waiting or active in its present pool; change the pool when they have ended", ws.W.Name)
+	}
+	lane.Max = cmp.Or(ws.W.MaxActive, defaultMaxActive)
+	return c.promote(ctx, &wfRec{WorkspaceID: ws.ID})
+}
+
+// sameRefs reports whether two workspaces name the same secrets.
+func sameRefs(a, b api.Workspace) bool {
+	refs := func(w api.Workspace) []string {
+		var out []string
+		for _, s := range w.Secrets {
+			out = append(out, s.Env+"|"+s.File+"|"+s.Ref)
+		}
+		if g := w.Source.Git; g != nil {
+			// A token goes to the address that stands beside it.
+			if g.TokenRef != "" || g.SSHKeyRef != "" {
+				out = append(out, g.URL+"|"+g.TokenRef+"|"+g.SSHKeyRef)
+			}
+		}
+		return out
+	}
+	return slices.Equal(refs(a), refs(b))
+}
+
+// Workspaces lists the workspaces by name.
+func (p *Plane) Workspaces(ctx context.Context, who Principal, cursor string, limit int) (api.Page[api.Workspace], error) {
+	out := api.Page[api.Workspace]{Items: []api.Workspace{}}
+	if err := p.allow(ctx, who, api.RoleViewer, "workspace.list", ""); err != nil {
+		return out, err
+	}
+	page, err := p.store.Range(ctx, store.Scan{Part: orgPart(who.Organization), From: "workspace/", To: after("workspace/"), Limit: pageSize(limit, 100), After: cursor})
+	if err != nil {
+		return out, outOfStore(fmt.Errorf("read workspaces: %w", err))
+	}
+	return pageOf(page, func(r workspaceRec, version int64) api.Workspace { return r.view(version) })
+}
+
+// Workspace answers about one workspace.
+func (p *Plane) Workspace(ctx context.Context, who Principal, name string) (api.Workspace, error) {
+	if err := p.allow(ctx, who, api.RoleViewer, "workspace.show", name); err != nil {
+		return api.Workspace{}, err
+	}
+	c := p.newChange()
+	rec, err := c.workspace(ctx, who.Organization, name)
+	if err != nil {
+		return api.Workspace{}, outOfStore(err)
+	}
+	return rec.view(c.read.version(workspaceKey(who.Organization, name))), nil
+}
+
+// DeleteWorkspace removes a workspace of which nothing waits or runs. The state of its engine is not
+// touched: whatever it made is still there.
+func (p *Plane) DeleteWorkspace(ctx context.Context, who Principal, name string) error {
+	if err := p.allow(ctx, who, api.RoleAdmin, "workspace.delete", name); err != nil {
+		return err
+	}
+	return p.change(ctx, func(ctx context.Context, c *change) error {
+		rec, err := c.workspace(ctx, who.Organization, name)
+		if err != nil {
+			return err
+		}
+		lk := laneKey(rec.ID)
+		if err := c.load(ctx, lk); err != nil {
+			return err
+		}
+		lane, ok, err := get[laneRec](c.read, lk)
+		if err != nil {
+			return err
+		}
+		if lane.Changer != "" || lane.Others > 0 || lane.WaitC > 0 || lane.WaitO > 0 {
+			return workflow.Refuse(workflow.ErrInUse, "workspace", "workflows of workspace %s are waiting or active; cancel them or let them end", name)
+		}
+		if ok {
+			c.remove(lk, c.read.version(lk))
+		}
+		k := workspaceKey(who.Organization, name)
+		c.remove(k, c.read.version(k))
+		c.audit(who, "workspace.delete", name, "done", "")
+		return nil
+	})
+}
+
+func maxRuntimeOf(w api.Workspace) (time.Duration, error) {
+	if w.MaxRuntime == "" {
+		return workflow.DefaultMaxRuntime, nil
+	}
+	d, err := time.ParseDuration(w.MaxRuntime)
+	if err != nil || d < time.Second || d > workflow.MaxMaxRuntime {
+		return 0, workflow.Refuse(workflow.ErrInvalid, "max_runtime", "max_runtime is a duration such as 90m, from 1s to %s; %q is not", workflow.MaxMaxRuntime, cut(w.MaxRuntime, 40))
+	}
+	return d, nil
+}
+
+var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+
+// checkWorkspace refuses what could not run, each with its field, and fills in what is implied.
+func checkWorkspace(w *api.Workspace) error {
+	invalid := func(field, format string, args ...any) error {
+		return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
+	}
+	if err := workflow.CheckWorkspaceName(w.Name); err != nil {
+		return err
+	}
+	if w.Project != "" && w.Project != "global" {
+		return workflow.Refuse(workflow.ErrUnsupported, "project", "this version has one project, global; leave project out")
+	}
+	w.Project = "global"
+	if !slices.Contains([]string{api.EngineTerraform, api.EngineTofu, api.EngineCommand}, w.Engine) {
+		return invalid("engine", "engine is terraform, tofu or command; %q is none of them", cut(w.Engine, 40))
+	}
+	if err := checkCommands(w); err != nil {
+		return err
+	}
+	if err := checkSource(w.Source); err != nil {
+		return err
+	}
+	if err := checkState(w.State); err != nil {
+		return err
+	}
+	if _, err := maxRuntimeOf(*w); err != nil {
+		return err
+	}
+	if !slices.Contains([]string{"", "small", "medium", "large", "xlarge"}, w.Size) {
+		return invalid("size", "size is small, medium, large or xlarge; %q is none of them", cut(w.Size, 40))
+	}
+	w.Size = cmp.Or(w.Size, "small")
+	if w.MaxActive < 0 || w.MaxActive > 1000 {
+		return invalid("max_active", "max_active lies between 0 (the default) and 1000")
+	}
+	if w.DefaultPriority < -100 || w.DefaultPriority > 100 {
+		return invalid("default_priority", "a priority lies between -100 and 100")
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.Environment)) {
+		if err := checkEnv("environment", name); err != nil {
+			return err
+		}
+		if strings.ContainsRune(w.Environment[name], 0) {
+			return invalid("environment."+name, "a value has no NUL")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.Variables)) {
+		if !envName.MatchString(strings.ReplaceAll(name, "-", "_")) {
+			return invalid("variables", "%q is no name of a variable", cut(name, 64))
+		}
+	}
+	if len(w.Secrets) > 50 {
+		return invalid("secrets", "a workspace has at most 50 secrets")
+	}
+	for i, s := range w.Secrets {
+		if err := checkSecret(fmt.Sprintf("secrets[%d]", i), s); err != nil {
+			return err
+		}
+	}
+	data, err := json.Marshal(w)
+	if err != nil {
+		return invalid("", "the workspace does not encode: %v", err)
+	}
+	if len(data) > maxWorkspace {
+		return workflow.Refuse(workflow.ErrTooLarge, "", "the workspace has %d bytes, the most is %d", len(data), maxWorkspace)
+	}
+	return nil
+}
+
+func checkCommands(w *api.Workspace) error {
+	if w.Engine != api.EngineCommand {
+		if len(w.Commands) > 0 {
+			return workflow.Refuse(workflow.ErrInvalid, "commands", "commands go with engine command only")
+		}
+		return nil
+	}
+	if len(w.Commands) == 0 {
+		return workflow.Refuse(workflow.ErrInvalid, "commands", "engine command needs at least one command, such as commands.update")
+	}
+	if w.EngineVersion != "" {
+		return workflow.Refuse(workflow.ErrInvalid, "engine_version", "engine command has no version")
+	}
+	known := []string{string(workflow.InsightsScan)}
+	for _, op := range workflow.Operations() {
+		known = append(known, string(op))
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.Commands)) {
+		if !slices.Contains(known, name) {
+			return workflow.Refuse(workflow.ErrInvalid, "commands", "%q is none of %s", cut(name, 40), strings.Join(known, ", "))
+		}
+		if w.Commands[name] == "" {
+			return workflow.Refuse(workflow.ErrInvalid, "commands."+name, "the command is empty")
+		}
+	}
+	return nil
+}
+
+// checkEnv refuses names that no shell could set, and those by which code would reach the runner or
+// the loader of every program that it starts.
+func checkEnv(field, name string) error {
+	if !envName.MatchString(name) {
+		return workflow.Refuse(workflow.ErrInvalid, field, "%q is no name of an environment variable", cut(name, 64))
+	}
+	if strings.HasPrefix(name, "DAYFLY_") || strings.HasPrefix(name, "LD_") {
+		return workflow.Refuse(workflow.ErrInvalid, field, "%s cannot be set: names that start with DAYFLY_ or LD_ are kept", name)
+	}
+	return nil
+}
+
+func checkSecret(field string, s api.Secret) error {
+	switch {
+	case (s.Env == "") == (s.File == ""):
+		return workflow.Refuse(workflow.ErrInvalid, field, "a secret goes to env or to file, one of the two")
+	case s.Env != "":
+		if err := checkEnv(field+".env", s.Env); err != nil {
+			return err
+		}
+	default:
+		if err := checkInside(field+".file", s.File); err != nil {
+			return err
+		}
+	}
+	if s.Ref == "" || len(s.Ref) > 2048 {
+		return workflow.Refuse(workflow.ErrInvalid, field+".ref", "a secret has a reference, such as file:NAME")
+	}
+	return checkRef(field+".ref", s.Ref)
+}
+
+// checkRef refuses a reference of a kind that no runner of this version resolves, which is also what
+// a secret's value put there by mistake looks like; so it is never repeated.
+func checkRef(field, ref string) error {
+	scheme, name, ok := strings.Cut(ref, ":")
+	if !ok || name == "" || scheme != "file" && scheme != "env" {
+		return workflow.Refuse(workflow.ErrInvalid, field, "a reference is file:NAME or env:NAME; it names a secret and never holds its value")
+	}
+	return nil
+}
+
+// checkInside refuses a path that could leave the directory it is meant for.
+func checkInside(field, p string) error {
+	if p == "" || len(p) > 1000 || strings.ContainsAny(p, "\\\x00") || path.IsAbs(p) || path.Clean(p) != strings.TrimSuffix(p, "/") || p == "." || p == ".." || strings.HasPrefix(p, "../") {
+		return workflow.Refuse(workflow.ErrInvalid, field, "%q must be a relative path without . and .. in it", cut(p, 80))
+	}
+	return nil
+}
+
+func checkSource(s api.Source) error {
+	switch {
+	case (s.Directory == "") == (s.Git == nil):
+		return workflow.Refuse(workflow.ErrInvalid, "source", "a source is a directory or git, one of the two")
+	case s.Directory != "":
+		if !path.IsAbs(s.Directory) || path.Clean(s.Directory) != s.Directory || strings.ContainsRune(s.Directory, 0) || len(s.Directory) > 4000 {
+			return workflow.Refuse(workflow.ErrInvalid, "source.directory", "%q must be an absolute path without . and .. in it", cut(s.Directory, 80))
+		}
+		return nil
+	}
+	return checkGit(s.Git)
+}
+
+// scpLike is the short form of an ssh address.
+var scpLike = regexp.MustCompile(`^[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^\s:]+$`)
+
+func checkGit(g *api.GitSource) error {
+	invalid := func(field, format string, args ...any) error {
+		return workflow.Refuse(workflow.ErrInvalid, "source.git."+field, format, args...)
+	}
+	ssh := scpLike.MatchString(g.URL)
+	if !ssh {
+		u, err := url.Parse(g.URL)
+		if err != nil || u.Host == "" {
+			return invalid("url", "the address must be https://HOST/PATH, ssh://USER@HOST/PATH or USER@HOST:PATH")
+		}
+		if _, has := u.User.Password(); has || u.User != nil && u.Scheme != "ssh" {
+			return invalid("url", "the address holds credentials; put them into a secret and name it in token_ref")
+		}
+		switch u.Scheme {
+		case "https":
+		case "ssh":
+			ssh = true
+		case "http":
+			if ip := net.ParseIP(u.Hostname()); u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+				return invalid("url", "plain http would show the token and the code to everybody on the way; use https")
+			}
+		default:
+			return invalid("url", "scheme %q is none of https, ssh", cut(u.Scheme, 20))
+		}
+	}
+	if strings.ContainsAny(g.Ref, " \t\r\n\x00~^:?*[\\") || strings.HasPrefix(g.Ref, "-") || strings.Contains(g.Ref, "..") {
+		return invalid("ref", "%q is no name of a branch, tag or commit", cut(g.Ref, 80))
+	}
+	if g.Path != "" {
+		if err := checkInside("source.git.path", g.Path); err != nil {
+			return err
+		}
+	}
+	for field, ref := range map[string]string{"token_ref": g.TokenRef, "ssh_key_ref": g.SSHKeyRef} {
+		if ref != "" {
+			if err := checkRef("source.git."+field, ref); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case ssh && g.TokenRef != "":
+		return invalid("token_ref", "a token goes with https; ssh takes ssh_key_ref")
+	case ssh && g.SSHKeyRef == "":
+		return invalid("ssh_key_ref", "ssh needs a key: name its secret")
+	case ssh && strings.TrimSpace(g.KnownHosts) == "":
+		return invalid("known_hosts", "ssh needs the host's line of a known_hosts file, so that nobody can stand in for it")
+	case !ssh && (g.SSHKeyRef != "" || g.KnownHosts != ""):
+		return invalid("ssh_key_ref", "ssh_key_ref and known_hosts go with an ssh address")
+	case g.Username != "" && g.TokenRef == "":
+		return invalid("username", "a user name goes with token_ref")
+	}
+	return nil
+}
+
+func checkState(s *api.State) error {
+	if s == nil {
+		return nil
+	}
+	switch s.Kind {
+	case api.StateSource, api.StateDirectory:
+		if s.Bucket != "" || s.Region != "" || s.Endpoint != "" || s.KMSKeyARN != "" {
+			return workflow.Refuse(workflow.ErrInvalid, "state", "bucket, region, endpoint and kms_key_arn go with kind s3")
+		}
+	case api.StateS3:
+		if s.Bucket == "" || s.Region == "" {
+			return workflow.Refuse(workflow.ErrInvalid, "state", "kind s3 needs a bucket and a region")
+		}
+		if s.Endpoint != "" {
+			if u, err := url.Parse(s.Endpoint); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
+				return workflow.Refuse(workflow.ErrInvalid, "state.endpoint", "the endpoint is an http or https address without credentials")
+			}
+		}
+	default:
+		return workflow.Refuse(workflow.ErrInvalid, "state.kind", "kind is source, directory or s3; %q is none of them", cut(s.Kind, 40))
+	}
+	return nil
+}
