@@ -30,6 +30,9 @@ const (
 	MaxOps   = 100       // operations in one commit
 	MaxValue = 350 << 10 // bytes of one record's value; DynamoDB's item limit is 400 KB
 	MaxGet   = 100       // keys in one Get
+	// MaxCommit is the most bytes of all values of one commit; DynamoDB takes 4 MB in a
+	// transaction, keys and index entries counted.
+	MaxCommit = 3 << 20
 )
 
 // ErrConflict means that a condition of the commit did not hold: somebody else moved a
@@ -41,7 +44,8 @@ var ErrConflict = errors.New("store: version conflict")
 var ErrBusy = errors.New("store: busy")
 
 // ErrUnknown means that the answer was lost: the commit was applied or it was not. Repeat it
-// with the same ID: an applied commit is then recognised and answered as done.
+// with the same ID: an applied commit is then recognised and answered as done. A commit whose
+// context ended on the way has an error that is both this one and the context's.
 var ErrUnknown = errors.New("store: outcome unknown")
 
 // Key names a record: its partition, and its place in the order of that partition.
@@ -62,7 +66,8 @@ const (
 	Index2 Index = "index2"
 )
 
-// Entry places a record in a secondary index. Sort ties are broken by the record's key.
+// Entry places a record in a secondary index. Sort ties are broken by the record's key: by its
+// partition, then by its sort key. Its Place has at most MaxPlace bytes.
 type Entry struct {
 	Part string
 	Sort string
@@ -144,12 +149,14 @@ type Scan struct {
 	To      string // bound, exclusive; empty means to the end (to the start when Reverse)
 	Limit   int    // most records to return; required, 1 to 1000
 	Reverse bool   // from high to low: From is then the highest key, inclusive, and To the lower bound, exclusive
-	// After continues behind the last record of an earlier page; it is that page's Next.
+	// After continues behind the last record of an earlier page; it is that page's Next. The other
+	// fields are to be as they were; what was added or removed in between is seen or not by where
+	// it lies, and nothing that stayed is returned twice or left out.
 	After string
 }
 
 // Page is the answer to a Scan. Next is empty when there is no more; a full page may be the last
-// and still carry a Next whose page is empty.
+// and still carry a Next whose page is empty. A page that is not full is the last.
 type Page struct {
 	Records []Record
 	Next    string
@@ -159,7 +166,8 @@ type Page struct {
 // Errors other than the three sentinels and a context's are failures of the storage itself.
 type Store interface {
 	// Get returns the records that exist among keys, in the order of keys, absent ones left
-	// out; at most MaxGet keys. Each is consistent by itself; together they are no snapshot.
+	// out; at most MaxGet keys. Each is consistent by itself; together they are no snapshot. A
+	// key that is named twice is answered twice.
 	Get(ctx context.Context, keys ...Key) ([]Record, error)
 	// Range reads a partition, consistently.
 	Range(ctx context.Context, s Scan) (Page, error)
@@ -168,7 +176,9 @@ type Store interface {
 	// Commit applies all operations or none. id makes a repeat recognisable for at least
 	// ten minutes: the same id with the same operations answers as the first time did if it was
 	// applied. An id is 1 to 36 characters and must be new for each commit that is not a repeat.
-	// No two operations may name the same key.
+	// No two operations may name the same key. The same id with other operations is a mistake
+	// and refused where it is noticed. A context that has ended before the call writes nothing; one
+	// that ends during it leaves the outcome unknown (ErrUnknown).
 	Commit(ctx context.Context, id string, ops ...Op) error
 }
 
@@ -181,7 +191,7 @@ func CheckCommit(id string, ops []Op) error {
 	if len(ops) == 0 || len(ops) > MaxOps {
 		return fmt.Errorf("store: commit of %d operations: want 1 to %d", len(ops), MaxOps)
 	}
-	seen := make(map[Key]bool, len(ops))
+	seen, size := make(map[Key]bool, len(ops)), 0
 	for _, op := range ops {
 		k := op.Key()
 		if err := CheckKey(k); err != nil {
@@ -199,12 +209,18 @@ func CheckCommit(id string, ops []Op) error {
 		case op.IsPut() && len(op.record.Value) > MaxValue:
 			return fmt.Errorf("store: value of %s has %d bytes, the most is %d", k, len(op.record.Value), MaxValue)
 		}
+		if size += len(op.record.Value); size > MaxCommit {
+			return fmt.Errorf("store: the values of one commit have more than %d bytes", MaxCommit)
+		}
 		for index, e := range op.record.Indexes {
 			if index != Index1 && index != Index2 {
 				return fmt.Errorf("store: unknown index %q", index)
 			}
 			if err := CheckKey(Key(e)); err != nil {
 				return err
+			}
+			if n := len(Place(e, k)); n > MaxPlace {
+				return fmt.Errorf("store: the place of %s in %s has %d bytes, the most is %d", k, index, n, MaxPlace)
 			}
 		}
 	}
@@ -213,17 +229,21 @@ func CheckCommit(id string, ops []Op) error {
 
 // CheckKey refuses a key that not every implementation could hold.
 func CheckKey(k Key) error {
-	const most = 1024
-	if k.Part == "" || k.Sort == "" || len(k.Part) > most || len(k.Sort) > most {
-		return fmt.Errorf("store: key %q: partition and sort key have 1 to %d bytes each", k, most)
+	if k.Part == "" || k.Sort == "" || len(k.Part) > maxKey || len(k.Sort) > maxKey {
+		return fmt.Errorf("store: key %q: partition and sort key have 1 to %d bytes each", k, maxKey)
 	}
 	return nil
 }
+
+const maxKey = 1024 // bytes of each half of a key; DynamoDB's bound for a sort key
 
 // CheckScan refuses a scan that breaks the rules.
 func CheckScan(s Scan) error {
 	if s.Part == "" {
 		return errors.New("store: scan without a partition")
+	}
+	if len(s.Part) > maxKey || len(s.From) > maxKey || len(s.To) > maxKey {
+		return fmt.Errorf("store: scan: partition and bounds have at most %d bytes each", maxKey)
 	}
 	if s.Limit < 1 || s.Limit > 1000 {
 		return fmt.Errorf("store: scan limit %d: want 1 to 1000", s.Limit)
