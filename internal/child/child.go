@@ -89,7 +89,7 @@ type Support struct {
 type Exit struct {
 	Code        int            // its exit code; -1 when a signal ended it
 	Signal      syscall.Signal // the signal that ended it; 0 means none
-	Interrupted bool           // Interrupt or Kill was called while it lived
+	Interrupted bool           // Interrupt, Signal or Kill was called while it lived
 	Cut         bool           // something outside its group kept its output open: the rest of it is lost
 	Left        bool           // a member of its group was still dying when the wait ran out
 }
@@ -238,6 +238,17 @@ func (p *Process) Interrupt() {
 	}
 	p.interrupted, p.signalled = true, true
 	_ = syscall.Kill(-p.PID(), syscall.SIGINT)
+}
+
+// Signal sends a signal to the leader alone, which is left to pass it on or not.
+func (p *Process) Signal(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return
+	}
+	p.interrupted = true
+	_ = syscall.Kill(p.PID(), s)
 }
 
 // Kill sends SIGKILL to the group.

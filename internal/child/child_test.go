@@ -148,6 +148,19 @@ func TestInterrupt_IsSentOnce(t *testing.T) {
 	}
 }
 
+func TestSignal_ReachesTheLeaderAlone(t *testing.T) {
+	p, out := script(t, `trap 'exit 4' TERM; sh -c 'trap "echo member" TERM; echo ready; read x <&3; echo unhurt' <&3 & read x <&3 & wait`, blocked(t))
+	line(t, out)
+	p.Signal(syscall.SIGTERM)
+	if got, want := wait(t, p), (child.Exit{Code: 4, Interrupted: true}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	// The member was killed with the group, silently: it never saw the signal.
+	if s, err := out.ReadString('\n'); err == nil {
+		t.Errorf("got %q from a member, want nothing", s)
+	}
+}
+
 // blocked gives the process a descriptor 3 that never has anything to read.
 func blocked(t *testing.T) func(*child.Spec) {
 	t.Helper()
