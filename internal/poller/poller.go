@@ -1,0 +1,384 @@
+// Package poller claims jobs and puts a launch message for each into the queue. It claims before it
+// sends, never sends what it did not claim, and releases what it could not send. It launches nothing
+// and keeps nothing: the truth about a claim is in the control plane.
+//
+// # Consistency model
+//
+// A claim is exclusive and ends by itself: one that is not reported as queued lapses after
+// workflow.FirstLease, one that is not launched after workflow.QueuedLease, and the workflow is
+// pending again. So whatever the poller leaves half-done when it dies (claimed and not sent, sent and
+// not reported) is repaired by the control plane's clock, and a message whose claim has lapsed is
+// found unwanted by the dispatcher. A claim whose answer was lost is the same case.
+package poller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/ticket"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Upstream hands out work.
+type Upstream interface {
+	Claim(ctx context.Context, in api.Claim) (api.Claimed, error)
+	Queued(ctx context.Context, id string, in api.Attempt) error
+	Release(ctx context.Context, id string, in api.Release) error
+}
+
+// Queue takes launch messages.
+type Queue interface {
+	Send(ctx context.Context, body []byte, group string) error
+	Depth(ctx context.Context) (int, error)
+}
+
+// Sealer makes tickets.
+type Sealer interface {
+	Seal(c ticket.Claims) (string, error)
+}
+
+// Bounds of a pass and of the waiting between passes.
+const (
+	maxBatch      = 50                     // jobs in one claim; the API takes no more
+	maxRounds     = 100                    // claims in one pass
+	outcomeTime   = 10 * time.Second       // to give back what was claimed, once the pass is told to end
+	sendTime      = 3 * time.Second        // that a pass keeps for sending before its deadline
+	maxRetryAfter = 10 * time.Minute       // longest Retry-After that is obeyed; longer is a mistake
+	firstPause    = time.Second            // after the first failure, or the first empty answer
+	leastPause    = 100 * time.Millisecond // after a pass that found no room
+	roomPause     = time.Second            // between two looks at whether there is room
+	depthPause    = 5 * time.Second        // between two looks at a queue that was too full
+)
+
+// Config says how a poller works.
+type Config struct {
+	Instance string          // who claims; stable over restarts; required
+	Version  string          // ours, shown in the pool's list of runners
+	Types    []workflow.Type // the types to claim; none means all
+	Batch    int             // most jobs in one claim, at most 50; 0 means 10
+	// Wait is how long the first claim of a pass may wait for work, at most 20 s. 0 means that it does
+	// not wait.
+	Wait            time.Duration
+	PollingInterval time.Duration // longest pause between two passes of Loop, but for Retry-After; 0 means 1 min
+	MaxDepth        int           // the queue's depth from which nothing is claimed; 0 means 300
+	// Free is how many more jobs may be taken on now. Nil means that only Batch limits a claim.
+	Free func() int
+	// Hold is the time until which nothing is to be claimed, because the latest launch was refused for
+	// quota or capacity. Nil means never.
+	Hold func() time.Time
+	// Wake ends a pause of Loop for want of room early: Free grew. Nil means that nothing does.
+	Wake <-chan struct{}
+	Now  func() time.Time // nil means time.Now
+	Log  *slog.Logger     // nil means no log
+}
+
+// Poller claims jobs and queues them.
+type Poller struct {
+	upstream Upstream
+	queue    Queue
+	sealer   Sealer
+	cfg      Config
+}
+
+// New returns a poller.
+func New(upstream Upstream, queue Queue, sealer Sealer, cfg Config) (*Poller, error) {
+	if cfg.Instance == "" {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "instance", "a poller needs the name of its instance")
+	}
+	if cfg.Batch < 0 || cfg.Batch > maxBatch {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "batch", "a claim takes 1 to %d jobs, not %d", maxBatch, cfg.Batch)
+	}
+	cfg.Batch = cmp.Or(cfg.Batch, 10)
+	cfg.Wait = min(max(cfg.Wait, 0), 20*time.Second)
+	cfg.PollingInterval = cmp.Or(cfg.PollingInterval, time.Minute)
+	cfg.MaxDepth = cmp.Or(cfg.MaxDepth, 300)
+	if cfg.Free == nil {
+		cfg.Free = func() int { return maxBatch }
+	}
+	if cfg.Hold == nil {
+		cfg.Hold = func() time.Time { return time.Time{} }
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Poller{upstream, queue, sealer, cfg}, nil
+}
+
+// Summary counts what one pass did.
+type Summary struct {
+	Claims   int // claims that were answered
+	Claimed  int // jobs in their answers
+	Sent     int
+	Released int
+	// Blocked says why the pass asked for no more, where that was not for want of work; Recheck is
+	// when to look again.
+	Blocked string
+	Recheck time.Duration
+	// Note and RetryAfter are the control plane's, of the last answer.
+	Note       string
+	RetryAfter time.Duration
+	Waited     time.Duration // how long the last answer took
+}
+
+// Pass claims and queues until nothing more can start, there is no room for more, or ctx ends. What
+// it claimed and could not send is released. An error is what kept the pass from going on; the
+// summary counts what was done before.
+func (p *Poller) Pass(ctx context.Context) (s Summary, err error) {
+	for round := 0; round < maxRounds; round++ {
+		n, why, again, err := p.room(ctx)
+		if err != nil {
+			return s, ended(ctx, err)
+		}
+		if n == 0 {
+			s.Blocked, s.Recheck = why, again
+			return s, nil
+		}
+		wait := p.cfg.Wait
+		if round > 0 {
+			wait = 0
+		}
+		wait, ok := within(ctx, wait)
+		if !ok {
+			s.Blocked, s.Recheck = "too little time is left to send what would be claimed", p.cfg.PollingInterval
+			return s, nil
+		}
+		asked := p.cfg.Now()
+		out, err := p.upstream.Claim(ctx, api.Claim{
+			Instance: p.cfg.Instance, Version: p.cfg.Version, Max: n, Types: p.cfg.Types,
+			WaitSeconds: int(wait / time.Second),
+		})
+		if err != nil {
+			s.RetryAfter = api.RetryAfter(err)
+			return s, ended(ctx, fmt.Errorf("claim for %s: %w", p.cfg.Instance, err))
+		}
+		s.Claims++
+		s.Claimed += len(out.Jobs)
+		s.Waited, s.Note, s.RetryAfter = p.cfg.Now().Sub(asked), out.Note, api.Seconds(out.RetryAfterSeconds)
+		sent, released, err := p.hand(ctx, out.Jobs)
+		s.Sent += sent
+		s.Released += released
+		if err != nil {
+			return s, ended(ctx, err)
+		}
+		if out.Short || len(out.Jobs) == 0 || s.RetryAfter > 0 || ctx.Err() != nil {
+			return s, nil
+		}
+	}
+	return s, nil
+}
+
+// ended turns the error of a call that was cut short by the end of ctx into no error: being told to
+// stop is no failure.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// room asks everything that may keep the poller from claiming.
+func (p *Poller) room(ctx context.Context) (n int, why string, again time.Duration, err error) {
+	free, hold, now := p.cfg.Free(), p.cfg.Hold(), p.cfg.Now()
+	if n, why, again = Room(free, 0, hold, now, p.cfg); n == 0 {
+		return n, why, again, nil // without a question to the queue
+	}
+	depth, err := p.queue.Depth(ctx)
+	if err != nil {
+		return 0, "", 0, fmt.Errorf("depth of the launch queue: %w", err)
+	}
+	n, why, again = Room(free, depth, hold, now, p.cfg)
+	return n, why, again, nil
+}
+
+// Room decides how many jobs may be claimed, and if none, why not and when to look again.
+func Room(free, depth int, hold, now time.Time, cfg Config) (n int, why string, again time.Duration) {
+	switch {
+	case now.Before(hold):
+		return 0, "the latest launch was refused for want of quota or capacity", hold.Sub(now)
+	case free <= 0:
+		return 0, "everything that may run at once is running", roomPause
+	case depth >= cfg.MaxDepth:
+		return 0, fmt.Sprintf("%d launches are waiting already", depth), depthPause
+	}
+	return min(free, cfg.Batch, cfg.MaxDepth-depth), "", 0
+}
+
+// within shortens a wait so that what is claimed at its end can still be sent before the deadline.
+func within(ctx context.Context, wait time.Duration) (time.Duration, bool) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return wait, ctx.Err() == nil
+	}
+	left := time.Until(deadline) - sendTime
+	return min(wait, left), left > 0
+}
+
+// hand sends each job's message. The first failure ends it: what was not sent is released.
+func (p *Poller) hand(ctx context.Context, jobs []api.Job) (sent, released int, err error) {
+	for i, job := range jobs {
+		if err = ctx.Err(); err == nil {
+			err = p.send(ctx, job)
+		}
+		if err != nil {
+			return sent, p.giveBack(ctx, jobs[i:], err), err
+		}
+		sent++
+		// The message is on its way whatever becomes of this report. Unreported, the claim lapses
+		// sooner, and the dispatcher finds out; so it is not tried again here.
+		if err := p.upstream.Queued(ctx, job.ID, api.Attempt{Attempt: job.Attempt}); err != nil {
+			p.cfg.Log.Warn("queued job not reported", "job_id", job.ID, "attempt", job.Attempt, "err", err)
+		}
+		p.cfg.Log.Info("job queued", "job_id", job.ID, "attempt", job.Attempt, "workspace", job.Workspace)
+	}
+	return sent, 0, nil
+}
+
+func (p *Poller) send(ctx context.Context, job api.Job) error {
+	now := p.cfg.Now()
+	life := api.Seconds(job.LaunchSeconds) + api.Seconds(job.MaxRuntimeSeconds) + workflow.ReportRetention
+	sealed, err := p.sealer.Seal(ticket.Claims{
+		Job: job.ID, Attempt: job.Attempt, Token: redact.New(job.Token), Expires: now.Add(life),
+	})
+	if err != nil {
+		return fmt.Errorf("seal ticket of job %s: %w", job.ID, err)
+	}
+	body, err := api.NewLaunchMessage(job, sealed, now).Encode()
+	if err != nil {
+		return fmt.Errorf("write launch message of job %s: %w", job.ID, err)
+	}
+	if err := p.queue.Send(ctx, body, job.Organization); err != nil {
+		return fmt.Errorf("queue job %s: %w", job.ID, err)
+	}
+	return nil
+}
+
+// giveBack releases jobs, also when ctx has ended: it records an outcome. A send that failed may have
+// been taken after all; its message then names an attempt that is over, and is dropped. What cannot
+// be released lapses.
+func (p *Poller) giveBack(ctx context.Context, jobs []api.Job, why error) (released int) {
+	text := "the launch queue did not take it"
+	if errors.Is(why, context.Canceled) || errors.Is(why, context.DeadlineExceeded) {
+		text = "the poller was told to stop before it was queued"
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outcomeTime)
+	defer cancel()
+	for _, job := range jobs {
+		if err := p.upstream.Release(ctx, job.ID, api.Release{Attempt: job.Attempt, Text: text}); err != nil {
+			p.cfg.Log.Warn("claim not released; it lapses", "job_id", job.ID, "attempt", job.Attempt, "err", err)
+			continue
+		}
+		released++
+		p.cfg.Log.Info("claim released", "job_id", job.ID, "attempt", job.Attempt, "reason", text)
+	}
+	return released
+}
+
+// Loop makes passes until ctx ends, and returns nil then. With Wait set, each pass is a long poll.
+func (p *Poller) Loop(ctx context.Context) error {
+	streak := 0
+	var complained string
+	for n := 0; ctx.Err() == nil; n++ {
+		s, err := p.Pass(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		d, why := Pause(s, err, streak, jitter(p.cfg.Instance, n), p.cfg)
+		if err == nil && (s.Claimed > 0 || s.Blocked != "" || worked(s, p.cfg)) {
+			streak = 0
+		} else {
+			streak++
+		}
+		p.note(ctx, s, err, d, why, &complained)
+		wake := p.cfg.Wake
+		if s.Blocked == "" {
+			wake = nil // room is not what was missing: a failing control plane is given its pause
+		}
+		sleep(ctx, d, wake)
+	}
+	return nil
+}
+
+// note logs a pass: once when a trouble begins or changes, then only at debug.
+func (p *Poller) note(ctx context.Context, s Summary, err error, d time.Duration, why string, complained *string) {
+	attrs := []any{"claimed", s.Claimed, "sent", s.Sent, "released", s.Released, "next_in", d, "reason", why}
+	trouble := s.Note
+	if err != nil {
+		trouble = err.Error()
+		attrs = append(attrs, "err", err)
+	}
+	level := slog.LevelDebug
+	switch {
+	case trouble != "" && trouble != *complained:
+		level = slog.LevelWarn
+	case s.Claimed > 0:
+		level = slog.LevelInfo
+	}
+	if s.Note != "" {
+		attrs = append(attrs, "note", s.Note)
+	}
+	if s.Blocked == "" {
+		*complained = trouble // being blocked says nothing about the trouble
+	}
+	p.cfg.Log.Log(ctx, level, "poll ended", attrs...)
+}
+
+// worked reports whether the control plane held the last claim for a good part of the wait: then
+// asking again at once is what long polling is.
+func worked(s Summary, cfg Config) bool {
+	return s.Claims > 0 && cfg.Wait > 0 && s.Waited >= max(cfg.Wait/2, time.Second)
+}
+
+// Pause decides how long to wait after a pass. streak counts the passes before it that failed or
+// found nothing; jitter is from 0 to 1.
+func Pause(s Summary, err error, streak int, jitter float64, cfg Config) (time.Duration, string) {
+	growing := min(firstPause<<min(streak, 20), cfg.PollingInterval)
+	spread := growing/2 + time.Duration(jitter*float64(growing/2))
+	after := min(s.RetryAfter, maxRetryAfter)
+	if after > 0 { // never sooner than asked, and not everybody at the same time
+		after += time.Duration(jitter * float64(after) / 10)
+	}
+	switch {
+	case err != nil:
+		return max(spread, after), "the pass failed"
+	case after > 0:
+		return after, "the control plane asked to wait"
+	case s.Blocked != "":
+		return min(max(s.Recheck, leastPause), cfg.PollingInterval), s.Blocked
+	case s.Claimed > 0:
+		return 0, "there was work"
+	case worked(s, cfg):
+		return 0, "the wait for work ended without any"
+	}
+	return spread, "nothing to do"
+}
+
+// sleep waits for d, less if woken or when ctx ends.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-wake:
+	}
+}
+
+// jitter is a number from 0 to 1 that differs between instances and passes, and is the same each time.
+func jitter(name string, n int) float64 {
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%s/%d", name, n)
+	return float64(h.Sum64()>>11) / (1 << 53)
+}
