@@ -1,0 +1,127 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Every sentinel crosses the network and comes back as itself, with its sentence and its field.
+func TestErrors_SurviveTheNetwork(t *testing.T) {
+	w := newWorld(t)
+	c := w.client(t, w.admin)
+	for _, kind := range api.Kinds() {
+		if errors.Is(kind.Err, workflow.ErrLogGap) {
+			continue // crosses as a number: the next test
+		}
+		w.store.fail = &workflow.Error{Kind: kind.Err, Field: "some.field", Message: "a sentence for people", RetryAfter: 90 * time.Second}
+		_, err := c.CreateToken(t.Context(), api.NewToken{Name: "ci", Role: api.RoleViewer}) // a call without retries
+		if !errors.Is(err, kind.Err) {
+			t.Errorf("%s: came back as %v", kind.Code, err)
+			continue
+		}
+		for _, other := range api.Kinds() {
+			if other.Code != kind.Code && errors.Is(err, other.Err) {
+				t.Errorf("%s: also came back as %s", kind.Code, other.Code)
+			}
+		}
+		var e *workflow.Error
+		if !errors.As(err, &e) || e.Field != "some.field" || e.Message != "a sentence for people" || e.RetryAfter != 90*time.Second {
+			t.Errorf("%s: came back as %+v", kind.Code, e)
+		}
+	}
+}
+
+func TestErrors_LogGapBringsItsLine(t *testing.T) {
+	w := newWorld(t)
+	w.store.fail = &api.LogGapError{Next: 41}
+	_, err := w.client(t, w.admin).CreateToken(t.Context(), api.NewToken{Name: "ci", Role: api.RoleViewer})
+	var gap *api.LogGapError
+	if !errors.As(err, &gap) || gap.Next != 41 || !errors.Is(err, workflow.ErrLogGap) {
+		t.Errorf("came back as %v", err)
+	}
+}
+
+// The store's own conditions are none of a user's business: they are transient and say when to
+// come back.
+func TestErrors_StoreConditionsAreBusy(t *testing.T) {
+	w := newWorld(t)
+	for _, condition := range []error{store.ErrBusy, store.ErrUnknown, store.ErrConflict, context.DeadlineExceeded} {
+		w.store.fail = condition
+		answer := w.send(t, request{method: http.MethodGet, path: "/v1/pools", token: w.admin})
+		p := problemOf(t, answer)
+		if p.Status != http.StatusServiceUnavailable || p.Code != "busy" || strings.Contains(p.Detail, condition.Error()) {
+			t.Errorf("%v: got %d %s %q", condition, p.Status, p.Code, p.Detail)
+		}
+		if got := answer.Header().Get("Retry-After"); got == "" {
+			t.Errorf("%v: no Retry-After", condition)
+		}
+	}
+}
+
+// An internal error goes to the log in full and to the caller as nothing but the line to look for.
+func TestErrors_CauseStaysInTheLog(t *testing.T) {
+	for name, order := range map[string]func(*ordered){
+		"error": func(o *ordered) { o.fail = errors.New("the store broke with dfu_secret in it") },
+		"panic": func(o *ordered) { o.panics = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			order(w.store)
+			answer := w.send(t, request{method: http.MethodGet, path: "/v1/pools", token: w.admin})
+			p := problemOf(t, answer)
+			if p.Status != http.StatusInternalServerError || p.Code != api.CodeInternal {
+				t.Errorf("got %d %s", p.Status, p.Code)
+			}
+			if strings.Contains(answer.Body.String(), "the store broke") {
+				t.Errorf("the answer gives the cause away: %s", answer.Body)
+			}
+			_, id, _ := strings.Cut(p.Detail, "under request ")
+			if id == "" || !strings.Contains(w.log.String(), "the store broke") || !strings.Contains(w.log.String(), id) {
+				t.Errorf("no line of the log has cause and request %q:\n%s", id, w.log)
+			}
+			if strings.Contains(w.log.String(), w.admin) {
+				t.Error("the token is in the log")
+			}
+		})
+	}
+}
+
+// A handler that is told to abort does so: net/http has to see it.
+func TestPanic_AbortIsPassedOn(t *testing.T) {
+	w := newWorld(t)
+	w.store.fail = nil
+	w.store.abort = true
+	defer func() {
+		if recover() != http.ErrAbortHandler {
+			t.Error("the abort was swallowed")
+		}
+	}()
+	w.send(t, request{method: http.MethodGet, path: "/v1/pools", token: w.admin})
+}
+
+// A client that left is no failure.
+func TestErrors_LeavingClientIsNoFailure(t *testing.T) {
+	w := newWorld(t)
+	w.store.fail = errors.New("cut off")
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/pools", nil)
+	r.Header.Set("Authorization", "Bearer "+w.admin)
+	answer := httptest.NewRecorder()
+	w.handler.ServeHTTP(answer, r)
+	if p := problemOf(t, answer); p.Code != "busy" {
+		t.Errorf("got %s, want busy", p.Code)
+	}
+	if strings.Contains(w.log.String(), `"level":"ERROR"`) {
+		t.Errorf("it was logged as a failure: %s", w.log)
+	}
+}

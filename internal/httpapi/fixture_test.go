@@ -1,0 +1,223 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/httpapi"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
+)
+
+// world is the API over real rules and a store whose failures a test can order.
+type world struct {
+	handler http.Handler
+	plane   *controlplane.Plane
+	store   *ordered
+	admin   string // tokens
+	pool    string
+	log     *bytes.Buffer
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{store: &ordered{Store: memory.New()}, log: &bytes.Buffer{}}
+	w.plane = controlplane.New(w.store, controlplane.Config{})
+	var err error
+	if w.admin, err = w.plane.Bootstrap(t.Context(), "default"); err != nil {
+		t.Fatalf("bootstrap: %v", err)
+	}
+	if w.pool, err = w.plane.EnsurePoolToken(t.Context(), "default", "default", "test"); err != nil {
+		t.Fatalf("pool token: %v", err)
+	}
+	w.handler = httpapi.New(w.plane, httpapi.Config{
+		Log: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	return w
+}
+
+// client returns a real client of the API, without a socket.
+func (w *world) client(t testing.TB, token string) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Config{
+		URL: "http://control.test", HTTPClient: &http.Client{Transport: client.InMemory(w.handler)},
+		Token:      func() redact.String { return redact.New(token) },
+		RetryCount: -1,
+	})
+	if err != nil {
+		t.Fatalf("client: %v", err)
+	}
+	return c
+}
+
+// ordered is a store that fails as a test orders.
+type ordered struct {
+	store.Store
+	fail    error // every read, from now on
+	panics  bool
+	abort   bool
+	commits atomic.Int64
+}
+
+func (o *ordered) Get(ctx context.Context, keys ...store.Key) ([]store.Record, error) {
+	if o.abort {
+		panic(http.ErrAbortHandler)
+	}
+	if o.panics {
+		panic("the store broke with dfu_secret in it")
+	}
+	if o.fail != nil {
+		return nil, fmt.Errorf("read records: %w", o.fail)
+	}
+	return o.Store.Get(ctx, keys...)
+}
+
+func (o *ordered) Commit(ctx context.Context, id string, ops ...store.Op) error {
+	o.commits.Add(1)
+	return o.Store.Commit(ctx, id, ops...)
+}
+
+// request is one raw request.
+type request struct {
+	method, path string
+	token        string
+	header       map[string]string
+	body         string
+}
+
+func (w *world) send(t testing.TB, in request) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), in.method, in.path, strings.NewReader(in.body))
+	if in.token != "" {
+		r.Header.Set("Authorization", "Bearer "+in.token)
+	}
+	for name, value := range in.header {
+		r.Header.Set(name, value)
+	}
+	answer := httptest.NewRecorder()
+	w.handler.ServeHTTP(answer, r)
+	return answer
+}
+
+// problemOf checks that an answer is a well-formed problem and returns it.
+func problemOf(t testing.TB, answer *httptest.ResponseRecorder) api.Problem {
+	t.Helper()
+	var p api.Problem
+	if err := json.Unmarshal(answer.Body.Bytes(), &p); err != nil {
+		t.Fatalf("answer %d is no problem: %v: %s", answer.Code, err, answer.Body)
+	}
+	if got, want := answer.Header().Get("Content-Type"), "application/problem+json"; got != want {
+		t.Errorf("media type %q, want %q", got, want)
+	}
+	if got, want := answer.Header().Get("Cache-Control"), "no-store"; got != want {
+		t.Errorf("Cache-Control %q, want %q", got, want)
+	}
+	if p.Status != answer.Code || p.Code == "" || p.Detail == "" || p.Title == "" {
+		t.Errorf("answer %d: incomplete problem %+v", answer.Code, p)
+	}
+	return p
+}
+
+// operation is one operation of the document.
+type operation struct {
+	method, path string
+	ID           string                     `json:"operationId"`
+	Summary      string                     `json:"summary"`
+	Tags         []string                   `json:"tags"`
+	Security     []map[string][]string      `json:"security"`
+	Responses    map[string]json.RawMessage `json:"responses"`
+	RequestBody  *json.RawMessage           `json:"requestBody"`
+	Parameters   []struct {
+		Name        string `json:"name"`
+		In          string `json:"in"`
+		Description string `json:"description"`
+	} `json:"parameters"`
+}
+
+// audience returns "", "user", "pool", "job" or "user pool".
+func (o operation) audience() string {
+	var all []string
+	for _, s := range o.Security {
+		all = append(all, slices.Sorted(maps.Keys(s))...)
+	}
+	return strings.Join(all, " ")
+}
+
+// request returns a request that is well-formed but for its token.
+func (o operation) request() request {
+	r := request{method: o.method, path: o.path}
+	for _, name := range []string{"id", "pool", "workspace"} {
+		r.path = strings.ReplaceAll(r.path, "{"+name+"}", "abc")
+	}
+	if o.RequestBody != nil {
+		r.body = wellFormed[o.ID]
+	}
+	if o.audience() == "job" {
+		r.header = map[string]string{api.HeaderAttempt: "1", api.HeaderTask: "task-1", api.HeaderBoot: strings.Repeat("0a", 16)}
+	}
+	return r
+}
+
+// wellFormed holds a body for each operation that takes one.
+var wellFormed = map[string]string{
+	"submit-workflow":   `{"workspace":"net","operation":"preview"}`,
+	"put-workspace":     `{"name":"abc","engine":"command","source":{"directory":"/src"},"commands":{"preview":"true"}}`,
+	"create-pool":       `{"name":"prod"}`,
+	"update-pool":       `{"description":"new"}`,
+	"rotate-pool-token": `{"overlap_seconds":60}`,
+	"create-token":      `{"name":"ci","role":"viewer"}`,
+	"claim-jobs":        `{"instance":"i1","max":1}`,
+	"get-job-states":    `{"ids":["w1"]}`,
+	"report-queued":     `{"attempt":1}`,
+	"release-job":       `{"attempt":1,"text":"no room"}`,
+	"report-launch":     `{"attempt":1,"kind":"launched","task":"task-1"}`,
+	"report-lost":       `{"attempt":1,"task":"task-1","exit_code":0}`,
+	"send-heartbeat":    `{"step":"plan"}`,
+	"send-steps":        `{"steps":[{"seq":1,"name":"plan","status":"running","started_at":"2026-01-01T00:00:00Z"}]}`,
+	"send-logs":         `{"first":0,"lines":[{"at":"2026-01-01T00:00:00Z","text":"hello"}]}`,
+	"send-result":       `{"outcome":"succeeded","log_end":1}`,
+}
+
+// operations reads the served document.
+func operations(t testing.TB, w *world) []operation {
+	t.Helper()
+	answer := w.send(t, request{method: http.MethodGet, path: "/openapi.json"})
+	if answer.Code != http.StatusOK {
+		t.Fatalf("document answered %d: %s", answer.Code, answer.Body)
+	}
+	var doc struct {
+		Paths map[string]map[string]operation `json:"paths"`
+	}
+	if err := json.Unmarshal(answer.Body.Bytes(), &doc); err != nil {
+		t.Fatalf("document: %v", err)
+	}
+	var all []operation
+	for _, path := range slices.Sorted(maps.Keys(doc.Paths)) {
+		for _, method := range slices.Sorted(maps.Keys(doc.Paths[path])) {
+			o := doc.Paths[path][method]
+			o.method, o.path = strings.ToUpper(method), path
+			if o.RequestBody != nil && wellFormed[o.ID] == "" {
+				t.Fatalf("operation %s takes a body: add a well-formed one to this test", o.ID)
+			}
+			all = append(all, o)
+		}
+	}
+	if len(all) == 0 {
+		t.Fatal("the document has no operation")
+	}
+	return all
+}

@@ -1,0 +1,149 @@
+package httpapi_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/httpapi"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
+)
+
+// Bad input is answered with the right status and a stable code, says what to do, and changes
+// nothing.
+func TestRequests_MistakesAreNamed(t *testing.T) {
+	w := newWorld(t)
+	post := func(path, body string) request {
+		return request{method: http.MethodPost, path: path, token: w.admin, body: body}
+	}
+	typed := func(r request, media string) request {
+		r.header = map[string]string{"Content-Type": media}
+		return r
+	}
+	required, unknown := "this field is required", "there is no field of this name"
+	tests := []struct {
+		name   string
+		in     request
+		status int
+		code   string
+		errors []api.FieldError
+	}{
+		{"no body", post("/v1/tokens", ""), 400, "invalid", nil},
+		{"not JSON", post("/v1/tokens", "{"), 400, "invalid", []api.FieldError{{Field: "body", Message: "unexpected end of JSON input"}}},
+		{"two values", post("/v1/tokens", `{"name":"a","role":"admin"} {}`), 400, "invalid", []api.FieldError{{Field: "body", Message: "invalid character '{' after top-level value"}}},
+		{"no object", post("/v1/tokens", `[]`), 422, "invalid", []api.FieldError{{Field: "body", Message: "expected object"}}},
+		{"null", post("/v1/tokens", `null`), 422, "invalid", []api.FieldError{{Field: "body", Message: "expected object"}}},
+		{"wrong type", post("/v1/tokens", `{"name":7,"role":"admin"}`), 422, "invalid", []api.FieldError{{Field: "name", Message: "expected string"}}},
+		{"out of range", post("/v1/tokens", `{"name":"ci","role":"admin","expires_seconds":-1}`), 422, "invalid", []api.FieldError{{Field: "expires_seconds", Message: "expected number >= 0"}}},
+		{"beyond an integer", post("/v1/tokens", `{"name":"ci","role":"admin","expires_seconds":1e300}`), 422, "invalid", []api.FieldError{{Field: "expires_seconds", Message: "expected number <= 3.1536e+07"}}},
+		{"not in the list", post("/v1/tokens", `{"name":"ci","role":"root"}`), 422, "invalid", []api.FieldError{{Field: "role", Message: `expected value to be one of "viewer, operator, admin"`}}},
+		{"several", post("/v1/tokens", `{"nmae":"ci","zeta":1}`), 422, "invalid", []api.FieldError{{Field: "name", Message: required}, {Field: "nmae", Message: unknown}, {Field: "role", Message: required}, {Field: "zeta", Message: unknown}}},
+		{"within a list", request{method: http.MethodPut, path: "/v1/workspaces/net", token: w.admin, body: `{"name":"net","engine":"tofu","source":{"git":{"ref":"x","depth":1}},"secrets":[{"ref":"env:A"},{"env":"A"}]}`}, 422, "invalid", []api.FieldError{
+			{Field: "secrets[1].ref", Message: required}, {Field: "source.git.depth", Message: unknown}, {Field: "source.git.url", Message: required}}},
+		{"unknown query", request{method: http.MethodGet, path: "/v1/pools?limt=3", token: w.admin}, 422, "invalid", []api.FieldError{{Field: "query.limt", Message: "unknown query parameter"}}},
+		{"query out of range", request{method: http.MethodGet, path: "/v1/pools?limit=1000", token: w.admin}, 422, "invalid", []api.FieldError{{Field: "query.limit", Message: "expected number <= 200"}}},
+		{"query of no number", request{method: http.MethodGet, path: "/v1/pools?limit=ten", token: w.admin}, 422, "invalid", []api.FieldError{{Field: "query.limit", Message: "invalid integer"}}},
+		{"state of no list", request{method: http.MethodGet, path: "/v1/workflows?state=done", token: w.admin}, 422, "invalid", []api.FieldError{{Field: "query.state", Message: `expected value to be one of "pending, claimed, running, succeeded, failed, cancelled, active"`}}},
+		{"name of the address", request{method: http.MethodPut, path: "/v1/workspaces/net", token: w.admin, body: wellFormed["put-workspace"]}, 422, "invalid", []api.FieldError{{Field: "name", Message: `the name in the body, "abc", is not the one in the address, "net"`}}},
+		{"text", typed(post("/v1/tokens", wellFormed["create-token"]), "text/plain"), 415, "invalid_media_type", nil},
+		{"form", typed(post("/v1/tokens", "name=ci&role=admin"), "application/x-www-form-urlencoded"), 415, "invalid_media_type", nil},
+		{"odd media type", typed(post("/v1/tokens", wellFormed["create-token"]), ";+"), 415, "invalid_media_type", nil},
+		{"oversize", post("/v1/tokens", `{"name":"`+strings.Repeat("a", 64<<10)+`"}`), 413, "too_large", nil},
+		{"oversize workspace", request{method: http.MethodPut, path: "/v1/workspaces/net", token: w.admin, body: `{"name":"` + strings.Repeat("a", 1<<20) + `"}`}, 413, "too_large", nil},
+		{"no route", request{method: http.MethodGet, path: "/v2/pools", token: w.admin}, 404, "no_route", nil},
+		{"no such method", request{method: http.MethodPut, path: "/v1/pools", token: w.admin}, 405, "method_not_allowed", nil},
+		{"run without headers", request{method: http.MethodPost, path: "/v1/jobs/w1/start", token: "dfj_" + strings.Repeat("a", 43)}, 422, "invalid", []api.FieldError{
+			{Field: "header.Dayfly-Attempt", Message: "required header parameter is missing"}, {Field: "header.Dayfly-Boot", Message: "required header parameter is missing"}, {Field: "header.Dayfly-Task", Message: "required header parameter is missing"}}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			before := w.store.commits.Load()
+			p := problemOf(t, w.send(t, test.in))
+			if p.Status != test.status || p.Code != test.code {
+				t.Errorf("got %d %s (%s), want %d %s", p.Status, p.Code, p.Detail, test.status, test.code)
+			}
+			if diff := cmp.Diff(p.Errors, test.errors); diff != "" {
+				t.Errorf("errors: got -, want +\n%s", diff)
+			}
+			if got := w.store.commits.Load(); got != before {
+				t.Errorf("it made %d commits", got-before)
+			}
+		})
+	}
+}
+
+// A mistake in a value must not bring the value back: it may be a secret in the wrong place.
+func TestRequests_ValuesAreNotRepeated(t *testing.T) {
+	w := newWorld(t)
+	answer := w.send(t, request{method: http.MethodPost, path: "/v1/tokens", token: w.admin, body: `{"name":"ci","role":"hunter2","password":"hunter2"}`})
+	if problemOf(t, answer); strings.Contains(answer.Body.String(), "hunter2") {
+		t.Errorf("the answer repeats the value: %s", answer.Body)
+	}
+}
+
+func TestRequests_ManyMistakesMakeAShortAnswer(t *testing.T) {
+	w := newWorld(t)
+	body := `{"first":0,"lines":[` + strings.TrimSuffix(strings.Repeat(`{"x":1},`, 4000), ",") + `]}`
+	answer := w.send(t, request{method: http.MethodPost, path: "/v1/jobs/w1/logs", token: "dfj_" + strings.Repeat("a", 43), body: body})
+	if p := problemOf(t, answer); p.Status != http.StatusUnprocessableEntity || answer.Body.Len() > 4<<10 {
+		t.Errorf("got %d with %d bytes", p.Status, answer.Body.Len())
+	}
+}
+
+// A method that is not allowed names those that are.
+func TestRoutes_AllowedMethodsAreNamed(t *testing.T) {
+	answer := newWorld(t).send(t, request{method: http.MethodPut, path: "/v1/pools"})
+	problemOf(t, answer)
+	if got, want := answer.Header().Get("Allow"), "GET, HEAD, POST"; got != want {
+		t.Errorf("Allow: got %q, want %q", got, want)
+	}
+}
+
+func TestConfig_MaxBodyBoundsEveryRoute(t *testing.T) {
+	handler := httpapi.New(controlplane.New(memory.New(), controlplane.Config{}), httpapi.Config{MaxBody: 10})
+	w := &world{handler: handler}
+	token := "dfj_" + strings.Repeat("a", 43)
+	for path, body := range map[string]string{"/v1/jobs/w1/result": `{"outcome":"failed"}`, "/v1/jobs/w1/heartbeat": `{"step":"plan"}`} {
+		p := problemOf(t, w.send(t, request{method: http.MethodPost, path: path, token: token, body: body}))
+		if p.Code != "too_large" {
+			t.Errorf("%s: got %s, want too_large", path, p.Code)
+		}
+	}
+}
+
+type brokenBody struct{ err error }
+
+func (b brokenBody) Read([]byte) (int, error) { return 0, b.err }
+
+type timeout struct{ error }
+
+func (timeout) Timeout() bool   { return true }
+func (timeout) Temporary() bool { return true }
+
+// A body that does not arrive is the sender's trouble and no failure of the control plane.
+func TestRequests_UnreadableBodyIsNoFailureOfOurs(t *testing.T) {
+	w := newWorld(t)
+	for _, test := range []struct {
+		err    error
+		status int
+		code   string
+	}{
+		{io.ErrUnexpectedEOF, http.StatusBadRequest, "invalid"},
+		{timeout{errors.New("too slow")}, http.StatusRequestTimeout, "request_timeout"},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/pools", brokenBody{test.err})
+		r.Header.Set("Authorization", "Bearer "+w.admin)
+		answer := httptest.NewRecorder()
+		w.handler.ServeHTTP(answer, r)
+		if p := problemOf(t, answer); p.Status != test.status || p.Code != test.code {
+			t.Errorf("%v: got %d %s, want %d %s", test.err, p.Status, p.Code, test.status, test.code)
+		}
+	}
+}

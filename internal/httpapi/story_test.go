@@ -1,0 +1,294 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/httpapi"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// The real client drives one workflow from its workspace to its result against the real server,
+// over a socket and in memory alike: every route is called once with what it takes.
+func TestAPI_OneWorkflowFromSubmitToResult(t *testing.T) {
+	t.Run("socket", func(t *testing.T) {
+		w := newWorld(t)
+		server := httptest.NewServer(w.handler)
+		defer server.Close()
+		story(t, w, server.URL, server.Client())
+	})
+	t.Run("in memory", func(t *testing.T) {
+		w := newWorld(t)
+		story(t, w, "http://control.test", &http.Client{Transport: client.InMemory(w.handler)})
+	})
+}
+
+func story(t *testing.T, w *world, url string, hc *http.Client) {
+	ctx := t.Context()
+	as := func(token string) *client.Client {
+		c, err := client.New(client.Config{URL: url, HTTPClient: hc, Token: func() redact.String { return redact.New(token) }})
+		must(t, err)
+		return c
+	}
+	person := as(w.admin)
+
+	health, err := person.Health(ctx)
+	must(t, err)
+	equal(t, "health", health.Status, "ok")
+
+	name, all := "prod", true
+	made, err := person.CreatePool(ctx, api.PoolSettings{Name: &name, AssignedToAll: &all})
+	must(t, err)
+	stack := as(made.Token)
+	who, err := stack.Whoami(ctx)
+	must(t, err)
+	equal(t, "pool of the token", who.Pool, "prod")
+
+	in := api.Workspace{
+		Name: "net", Engine: api.EngineCommand, Pool: "prod",
+		Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"},
+	}
+	stored, created, err := person.PutWorkspace(ctx, in)
+	must(t, err)
+	equal(t, "created", created, true)
+	stored.Description = "the network"
+	_, created, err = person.PutWorkspace(ctx, stored)
+	must(t, err)
+	equal(t, "created again", created, false)
+	in.Version = 1
+	_, _, err = person.PutWorkspace(ctx, in)
+	is(t, "put over a newer version", err, workflow.ErrConflict)
+	_, err = person.Workspace(ctx, "net")
+	must(t, err)
+	workspaces, err := person.Workspaces(ctx, "", 10)
+	must(t, err)
+	equal(t, "workspaces", len(workspaces.Items), 1)
+
+	first, err := person.Submit(ctx, api.Submit{Workspace: "net", Operation: workflow.Preview})
+	must(t, err)
+	claimed, err := stack.Claim(ctx, api.Claim{Instance: "i1", Max: 5, WaitSeconds: 1})
+	must(t, err)
+	if len(claimed.Jobs) != 1 || claimed.Jobs[0].ID != first.ID {
+		t.Fatalf("claimed %+v, want workflow %s", claimed, first.ID)
+	}
+	job := claimed.Jobs[0]
+	must(t, stack.Queued(ctx, job.ID, api.Attempt{Attempt: job.Attempt}))
+	must(t, stack.Release(ctx, job.ID, api.Release{Attempt: job.Attempt, Text: "no room"}))
+	claimed, err = stack.Claim(ctx, api.Claim{Instance: "i1", Max: 5, WaitSeconds: 1})
+	must(t, err)
+	if len(claimed.Jobs) != 1 {
+		t.Fatalf("claimed after release: %+v", claimed)
+	}
+	job = claimed.Jobs[0]
+	held, err := stack.Held(ctx, "i1", "")
+	must(t, err)
+	equal(t, "held", len(held.Items), 1)
+
+	run := api.Run{Workflow: job.ID, Attempt: job.Attempt, Task: "task-1", Boot: strings.Repeat("0a", 16)}
+	runnerOf := func(run api.Run, token string) *client.Runner {
+		r, err := client.NewRunner(client.RunnerConfig{URL: url, HTTPClient: hc, Credential: redact.New(token), Run: run})
+		must(t, err)
+		return r
+	}
+	runner := runnerOf(run, job.Token)
+	_, err = runner.Start(ctx)
+	is(t, "start before the launch was reported", err, workflow.ErrNotReported)
+	equal(t, "that is transient", client.Transient(err), true)
+	must(t, stack.Launch(ctx, job.ID, api.Launch{Attempt: job.Attempt, Kind: api.LaunchAccepted, Task: "task-1"}))
+	_, err = runner.Spec(ctx)
+	is(t, "spec before start", err, workflow.ErrNotStarted)
+	control, err := runner.Start(ctx)
+	must(t, err)
+	if control.HeartbeatSeconds <= 0 || control.RemainingSeconds <= 0 {
+		t.Errorf("control %+v", control)
+	}
+	other := run
+	other.Boot = strings.Repeat("0b", 16)
+	_, err = runnerOf(other, job.Token).Start(ctx)
+	is(t, "start of another boot", err, workflow.ErrAlreadyStarted)
+	equal(t, "that ends it", client.RunOver(err), true)
+	_, err = runnerOf(run, "dfj_"+strings.Repeat("x", 43)).Start(ctx)
+	is(t, "start with another token", err, workflow.ErrUnauthenticated)
+
+	spec, err := runner.Spec(ctx)
+	must(t, err)
+	equal(t, "command of the spec", spec.Commands["preview"], "true")
+	_, err = runner.Heartbeat(ctx, api.Heartbeat{Step: "preview"})
+	must(t, err)
+	_, err = runner.Steps(ctx, api.Steps{Steps: []api.Step{{Seq: 1, Name: "preview", Status: workflow.StepRunning, StartedAt: time.Now()}}})
+	must(t, err)
+	line := api.LogLine{At: time.Now(), Step: "preview", Text: "hello"}
+	taken, err := runner.Logs(ctx, api.Logs{First: 0, Lines: []api.LogLine{line}})
+	must(t, err)
+	equal(t, "next line", taken.Next, 1)
+	_, err = runner.Logs(ctx, api.Logs{First: 7, Lines: []api.LogLine{line}})
+	var gap *api.LogGapError
+	if !errors.As(err, &gap) || gap.Next != 1 {
+		t.Errorf("logs after a gap: got %v, want a gap from line 1", err)
+	}
+	page, err := person.Logs(ctx, first.ID, 0, 0, 100, time.Second)
+	must(t, err)
+	if len(page.Lines) != 1 || page.Lines[0].Text != "hello" {
+		t.Errorf("log %+v", page)
+	}
+	states, err := stack.States(ctx, api.StatesQuery{IDs: []string{job.ID}})
+	must(t, err)
+	equal(t, "state", states.Jobs[0].State, workflow.Running)
+
+	cancelled, err := person.Cancel(ctx, first.ID)
+	must(t, err)
+	equal(t, "cancel flag", cancelled.CancelRequested, true)
+	control, err = runner.Heartbeat(ctx, api.Heartbeat{})
+	must(t, err)
+	equal(t, "cancel in the heartbeat's answer", control.Cancel, true)
+	_, err = runner.Result(ctx, api.Result{Outcome: workflow.Cancelled, Reason: workflow.ReasonCancelled, LogEnd: 1})
+	must(t, err)
+	must(t, stack.Lost(ctx, job.ID, api.Lost{Attempt: job.Attempt, Task: "task-1", ExitCode: new(int)}))
+
+	shown, err := person.Workflow(ctx, first.ID)
+	must(t, err)
+	equal(t, "end", shown.State, workflow.Cancelled)
+	again, err := person.Retry(ctx, first.ID)
+	must(t, err)
+	equal(t, "retry of", again.RetryOf, first.ID)
+	timeline, err := person.Timeline(ctx, first.ID, "", 3)
+	must(t, err)
+	equal(t, "first page of the timeline", len(timeline.Items), 3)
+	why, err := person.Why(ctx, again.ID)
+	must(t, err)
+	if why.Summary == "" {
+		t.Errorf("why says nothing: %+v", why)
+	}
+	listed, err := person.Workflows(ctx, client.Filter{Workspace: "net", State: "cancelled"})
+	must(t, err)
+	equal(t, "cancelled workflows", len(listed.Items), 1)
+	_, err = person.Cancel(ctx, again.ID)
+	must(t, err)
+
+	token, err := person.CreateToken(ctx, api.NewToken{Name: "ci", Role: api.RoleViewer})
+	must(t, err)
+	viewer := as(token.Value)
+	_, err = viewer.Submit(ctx, api.Submit{Workspace: "net", Operation: workflow.Preview})
+	is(t, "submit of a viewer", err, workflow.ErrForbidden)
+	tokens, err := person.Tokens(ctx, "", 0)
+	must(t, err)
+	equal(t, "tokens", len(tokens.Items), 2)
+	must(t, person.RevokeToken(ctx, token.Token.ID))
+	_, err = viewer.Whoami(ctx)
+	is(t, "call with a revoked token", err, workflow.ErrRevoked)
+	audit, err := person.Audit(ctx, "", 200)
+	must(t, err)
+	if len(audit.Items) == 0 {
+		t.Error("nothing was audited")
+	}
+
+	must(t, person.DeleteWorkspace(ctx, "net"))
+	text := "for production"
+	pool, err := person.UpdatePool(ctx, "prod", api.PoolSettings{Description: &text})
+	must(t, err)
+	equal(t, "description", pool.Description, text)
+	pool, err = person.Pool(ctx, "prod")
+	must(t, err)
+	equal(t, "pool", pool.Name, "prod")
+	pools, err := person.Pools(ctx, "", 0)
+	must(t, err)
+	equal(t, "pools", len(pools.Items), 2)
+	_, err = person.Runners(ctx, "prod")
+	must(t, err)
+	rotated, err := person.RotatePoolToken(ctx, "prod", api.RotateToken{})
+	must(t, err)
+	_, err = stack.Whoami(ctx)
+	is(t, "call with the rotated token", err, workflow.ErrRevoked)
+	_, err = as(rotated.Token).Whoami(ctx)
+	must(t, err)
+	must(t, person.DeletePool(ctx, "prod"))
+	_, err = person.Pool(ctx, "prod")
+	is(t, "deleted pool", err, workflow.ErrNotFound)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func is(t *testing.T, what string, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func equal[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// The server's read deadline is for a request's body. Once that is read, a long poll goes on for
+// as long as it was asked to: a deadline left on the connection would cancel it.
+func TestServer_LongPollOutlivesTheReadDeadline(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a second")
+	}
+	w := newWorld(t)
+	url := serve(t, w.handler, func(s *http.Server) { s.ReadTimeout = 100 * time.Millisecond })
+	c, err := client.New(client.Config{URL: url, RetryCount: -1, Token: func() redact.String { return redact.New(w.pool) }})
+	must(t, err)
+	claimed, err := c.Claim(t.Context(), api.Claim{Instance: "i1", Max: 1, WaitSeconds: 1})
+	if err != nil || len(claimed.Jobs) != 0 {
+		t.Errorf("got %+v, %v, want no job and no error", claimed, err)
+	}
+}
+
+// A client that leaves ends its long poll at once.
+func TestServer_LongPollEndsWithItsClient(t *testing.T) {
+	w := newWorld(t)
+	began, ended := make(chan struct{}), make(chan struct{})
+	url := serve(t, http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
+		close(began)
+		w.handler.ServeHTTP(answer, r)
+		close(ended)
+	}), func(*http.Server) {})
+	c, err := client.New(client.Config{URL: url, RetryCount: -1, Token: func() redact.String { return redact.New(w.pool) }})
+	must(t, err)
+	ctx, leave := context.WithCancel(t.Context())
+	go func() {
+		<-began
+		leave()
+	}()
+	start := time.Now()
+	_, err = c.Claim(ctx, api.Claim{Instance: "i1", Max: 1, WaitSeconds: 20})
+	is(t, "claim of a client that left", err, context.Canceled)
+	<-ended
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("the handler went on for %s", took)
+	}
+}
+
+// serve runs the server that cmd runs, on a free port.
+func serve(t *testing.T, h http.Handler, change func(*http.Server)) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	server := httpapi.Server(h)
+	change(server)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		is(t, "serve", <-done, http.ErrServerClosed)
+	})
+	return "http://" + listener.Addr().String()
+}
