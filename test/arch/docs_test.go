@@ -1,0 +1,162 @@
+package arch_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/test/arch"
+)
+
+func document(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func documents(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(root, "*.md"))
+	if err != nil || len(names) < 4 {
+		t.Fatalf("got %d documents, %v", len(names), err)
+	}
+	for i := range names {
+		names[i] = filepath.Base(names[i])
+	}
+	return names
+}
+
+// Each row of the failure table names the test that shows it, and each test that any document
+// names exists.
+func TestDocuments_EveryTestThatTheyNameExists(t *testing.T) {
+	declared := map[string]bool{}
+	for _, file := range sources(t) {
+		if !strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range arch.DeclaredTests(string(text)) {
+			declared[name] = true
+		}
+	}
+	for _, doc := range documents(t) {
+		for _, name := range arch.NamedTests(document(t, doc)) {
+			// CONTRIBUTING shows the form of a name.
+			if !declared[name] && doc != "CONTRIBUTING.md" {
+				t.Errorf("%s names %s, which no test file declares", doc, name)
+			}
+		}
+	}
+	rows := arch.Table(document(t, "ARCHITECTURE.md"), "Who repairs what")
+	if len(rows) < 10 {
+		t.Fatalf("the failure table has %d rows", len(rows))
+	}
+	for _, row := range rows {
+		if len(row) != 4 || len(arch.NamedTests(row[len(row)-1])) == 0 {
+			t.Errorf("a row of the failure table names no test in its fourth cell: %q", row)
+		}
+	}
+}
+
+func TestDocuments_LinksLeadSomewhere(t *testing.T) {
+	for _, doc := range documents(t) {
+		for _, target := range arch.Links(document(t, doc)) {
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+				t.Errorf("%s links to %s: %v", doc, target, err)
+			}
+		}
+	}
+}
+
+// The package table of ARCHITECTURE.md names every package of the tree, or its parent and its last element.
+func TestArchitecture_NamesEveryPackage(t *testing.T) {
+	var table strings.Builder
+	for _, row := range arch.Table(document(t, "ARCHITECTURE.md"), "Packages") {
+		table.WriteString(row[1] + "\n")
+	}
+	for _, p := range list(t) {
+		rel := strings.TrimPrefix(p.ImportPath, arch.Module+"/")
+		if !strings.HasPrefix(rel, "internal/") {
+			continue
+		}
+		words := strings.FieldsFunc(table.String(), func(r rune) bool { return strings.ContainsRune("` ,\n", r) })
+		if !slices.Contains(words, rel) && !slices.Contains(words, filepath.Base(rel)) {
+			t.Errorf("the package table does not name %s", rel)
+		}
+	}
+}
+
+// README describes the settings that act, and no others.
+func TestReadme_ListsTheSettingsThatAct(t *testing.T) {
+	var got []string
+	for _, row := range arch.Table(document(t, "README.md"), "Configuration") {
+		got = append(got, arch.Code(row[0])...)
+	}
+	if diff := cmp.Diff(config.Keys(config.Agent), got); diff != "" {
+		t.Errorf("the settings of README (-want +got):\n%s", diff)
+	}
+}
+
+// Documents stand alone: what a reader cannot open must not be named.
+func TestDocuments_NameNoPlaceOutsideTheRepository(t *testing.T) {
+	for _, doc := range documents(t) {
+		text := document(t, doc)
+		for _, place := range []string{"/work/", "/tmp/", "../shared", "DESIGN", "STYLE.md", "FEATURES"} {
+			if strings.Contains(text, place) {
+				t.Errorf("%s names %s", doc, place)
+			}
+		}
+	}
+}
+
+const made = `# A
+text
+## Who repairs what
+| if | then | within | shown by |
+|---|---|---|---|
+| a dies | b | 1 min | ` + "`TestA_Holds`, `FuzzB`" + ` |
+| c dies | d | at once | |
+
+| another | table |
+|---|---|
+| x | y |
+## B
+| not | this |
+|---|---|
+| z | z |
+[here](ARCHITECTURE.md#states) [there](https://example.com/x) [gone](docs/none.md)
+`
+
+func TestTable_FindsTheRowsBelowAHeading(t *testing.T) {
+	want := []arch.Row{{"a dies", "b", "1 min", "`TestA_Holds`, `FuzzB`"}, {"c dies", "d", "at once", ""}}
+	if diff := cmp.Diff(want, arch.Table(made, "Who repairs what")); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+	if got := arch.Table(made, "C"); len(got) != 0 {
+		t.Errorf("got %q below a heading that is not there", got)
+	}
+}
+
+func TestNames_AreFoundInTextAndSource(t *testing.T) {
+	if diff := cmp.Diff([]string{"TestA_Holds", "FuzzB"}, arch.NamedTests(made)); diff != "" {
+		t.Errorf("named (-want +got):\n%s", diff)
+	}
+	source := "package x\n\nfunc TestA_Holds(t *testing.T) {}\nfunc helper() {}\n// func TestNot(\nfunc FuzzB(f *testing.F) {}\n"
+	if diff := cmp.Diff([]string{"TestA_Holds", "FuzzB"}, arch.DeclaredTests(source)); diff != "" {
+		t.Errorf("declared (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"ARCHITECTURE.md", "docs/none.md"}, arch.Links(made)); diff != "" {
+		t.Errorf("links (-want +got):\n%s", diff)
+	}
+}
