@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Exit codes. They are part of the interface: scripts decide by them.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnreachable = 3
+	exitCancelled   = 4
+	exitInterrupted = 130
+)
+
+const description = `Runs infrastructure-as-code workflows on runners that live for one job.
+
+Start with "dayfly up" in one terminal and "dayfly run ./DIR --op preview --follow" in another. Commands talk to the control plane that DAYFLY_URL and DAYFLY_API_TOKEN name, else to the one of the last "dayfly up" or "dayfly login".
+
+Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, or a server stopped on an error; 2 wrong usage, or the control plane refused; 3 the control plane cannot be reached; 4 the workflow was cancelled; 130 interrupted while following a workflow, which goes on.`
+
+// grammar is the command line.
+type grammar struct {
+	Output string `short:"o" enum:"table,json" default:"table" help:"How results are printed: table or json."`
+
+	Run       runCommand        `cmd:"" group:"work" help:"Run a workspace, or a directory as one."`
+	Why       whyCommand        `cmd:"" group:"work" help:"Say what a workflow waits for, since when, and what happens next."`
+	Workflow  workflowCommands  `cmd:"" group:"work" aliases:"wf" help:"List, show, follow, cancel and retry workflows."`
+	Workspace workspaceCommands `cmd:"" group:"work" aliases:"ws" help:"Register, list, show and delete workspaces."`
+	Secret    secretCommands    `cmd:"" group:"work" help:"Keep secrets of this machine for its runners."`
+
+	Pool    poolCommands   `cmd:"" group:"admin" help:"Create, list, show, change and delete pools of runners."`
+	Token   tokenCommands  `cmd:"" group:"admin" help:"Create, list and revoke user tokens."`
+	Login   loginCommand   `cmd:"" group:"admin" help:"Remember a control plane and a token for it."`
+	Version versionCommand `cmd:"" group:"admin" help:"Print the version."`
+}
+
+// app is what every command gets.
+type app struct {
+	ctx    context.Context //nolint:containedctx // a command is one call; kong binds values, not parameters
+	getenv func(string) string
+	stdin  io.Reader
+	stdout io.Writer
+	stderr io.Writer
+	output string
+}
+
+// json reports whether results are wanted as JSON.
+func (a *app) json() bool { return a.output == "json" }
+
+func (a *app) style() term.Style { return term.StyleOf(a.stdout, a.getenv) }
+
+// print writes a line of result.
+func (a *app) print(format string, args ...any) error {
+	_, err := fmt.Fprintf(a.stdout, format+"\n", args...)
+	return err
+}
+
+// say writes a line for the person, which is no result.
+func (a *app) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.stderr, format+"\n", args...)
+}
+
+// encode writes a result as JSON.
+func (a *app) encode(v any) error {
+	e := json.NewEncoder(a.stdout)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// connect returns the client of the control plane that commands talk to.
+func (a *app) connect() (*client.Client, error) {
+	target, err := credentials.Find(a.getenv)
+	if err != nil {
+		return nil, usage(err)
+	}
+	return dial(target)
+}
+
+// dial returns a client; it does not connect.
+func dial(to credentials.Target) (*client.Client, error) {
+	return client.New(client.Config{URL: to.URL, Token: func() redact.String { return to.Token }, UserAgent: "dayfly/" + versionText()})
+}
+
+// exitError ends the process with a code; what there is to say was said, or is in err.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// usage marks an error as one of those who asked.
+func usage(err error) error { return &exitError{code: exitUsage, err: err} }
+
+// command parses the arguments, runs what they name and returns the exit code.
+func command(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
+	var g grammar
+	exited := -1
+	parser, err := kong.New(&g,
+		kong.Name("dayfly"), kong.Description(description), kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { exited = code }),
+		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 100}),
+		kong.ExplicitGroups([]kong.Group{{Key: "serve", Title: "Serve"}, {Key: "work", Title: "Work"}, {Key: "admin", Title: "Administer"}}),
+	)
+	if err != nil {
+		return report(stderr, fmt.Errorf("build the command line: %w", err))
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	parsed, err := parser.Parse(args)
+	if exited >= 0 { // help was asked for and printed
+		return exited
+	}
+	if err != nil {
+		return report(stderr, usage(fmt.Errorf("%w; see dayfly%s --help", err, named(parsed, err))))
+	}
+	a := &app{ctx: ctx, getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr, output: g.Output}
+	return report(stderr, parsed.Run(a))
+}
+
+// named returns the command that was understood before a mistake, with a space before it.
+func named(_ *kong.Context, err error) string {
+	parse, ok := errors.AsType[*kong.ParseError](err)
+	if !ok || parse.Context == nil {
+		return ""
+	}
+	if c := parse.Context.Selected(); c != nil {
+		return strings.TrimPrefix(c.FullPath(), "dayfly")
+	}
+	return ""
+}
+
+// report says what went wrong, in one sentence, and returns the exit code.
+func report(stderr io.Writer, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if text := sentence(err); text != "" {
+		_, _ = fmt.Fprintln(stderr, "dayfly: "+text)
+	}
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.code
+	}
+	if _, ok := errors.AsType[config.Mistakes](err); ok {
+		return exitUsage
+	}
+	if errors.Is(err, client.ErrUnreachable) {
+		return exitUnreachable
+	}
+	if refusal, ok := errors.AsType[*workflow.Error](err); ok {
+		if errors.Is(refusal, workflow.ErrBusy) {
+			return exitUnreachable
+		}
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// sentence is what a person gets to read of an error.
+func sentence(err error) string {
+	switch {
+	case errors.Is(err, workflow.ErrUnauthenticated), errors.Is(err, workflow.ErrRevoked):
+		return "the control plane does not take this token: log in again with dayfly login, or set DAYFLY_API_TOKEN"
+	case errors.Is(err, client.ErrUnreachable):
+		return err.Error() + "; is it running? dayfly up starts one here"
+	}
+	text := err.Error()
+	refusal, refused := errors.AsType[*workflow.Error](err)
+	if _, ours := errors.AsType[*exitError](err); refused && !ours {
+		text = refusal.Error() // without the call that it answered
+	}
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = term.Clean(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}

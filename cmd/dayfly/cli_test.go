@@ -1,0 +1,418 @@
+package main
+
+// These tests are in the package itself: a command cannot be imported. They run whole command
+// lines against a real control plane over the store in memory.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/httpapi"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// world is a control plane and somebody at a terminal who may administer it.
+type world struct {
+	t     *testing.T
+	plane *controlplane.Plane
+	url   string
+	env   map[string]string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	plane := controlplane.New(memory.New(), controlplane.Config{DefaultState: api.StateDirectory})
+	token, err := plane.Bootstrap(t.Context(), "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(httpapi.New(plane, httpapi.Config{}))
+	t.Cleanup(server.Close)
+	return &world{t: t, plane: plane, url: server.URL, env: map[string]string{
+		"HOME": t.TempDir(), "PATH": os.Getenv("PATH"), "DAYFLY_URL": server.URL, "DAYFLY_API_TOKEN": token,
+	}}
+}
+
+// answer is what a command left behind.
+type answer struct {
+	code           int
+	stdout, stderr string
+}
+
+// lockedBuffer may be read while a command writes to it.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (w *world) in(ctx context.Context, stdin string, args ...string) answer {
+	w.t.Helper()
+	var stdout, stderr lockedBuffer
+	code := command(ctx, args, func(name string) string { return w.env[name] }, strings.NewReader(stdin), &stdout, &stderr)
+	return answer{code, stdout.String(), stderr.String()}
+}
+
+func (w *world) run(args ...string) answer {
+	w.t.Helper()
+	return w.in(w.t.Context(), "", args...)
+}
+
+// ok runs a command that must succeed and returns its output.
+func (w *world) ok(args ...string) string {
+	w.t.Helper()
+	got := w.run(args...)
+	if got.code != exitOK {
+		w.t.Fatalf("dayfly %s: exit %d\n%s%s", strings.Join(args, " "), got.code, got.stdout, got.stderr)
+	}
+	return got.stdout
+}
+
+// value runs a command with -o json and decodes its output.
+func value[T any](w *world, args ...string) T {
+	w.t.Helper()
+	var v T
+	text := w.ok(append(args, "-o", "json")...)
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		w.t.Fatalf("dayfly %s: %v in\n%s", strings.Join(args, " "), err, text)
+	}
+	return v
+}
+
+// stack claims one job as an agent would and returns the runner's side of it.
+func (w *world) claim() (api.Job, *client.Runner) {
+	w.t.Helper()
+	ctx := w.t.Context()
+	token, err := w.plane.EnsurePoolToken(ctx, "default", "default", "test")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	pool, err := client.New(client.Config{URL: w.url, Token: func() redact.String { return redact.New(token) }})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	got, err := pool.Claim(ctx, api.Claim{Instance: "test", Max: 1, WaitSeconds: 10})
+	if err != nil || len(got.Jobs) != 1 {
+		w.t.Fatalf("claim: got %d jobs, %v", len(got.Jobs), err)
+	}
+	job := got.Jobs[0]
+	if err := pool.Launch(ctx, job.ID, api.Launch{Attempt: job.Attempt, Kind: api.LaunchAccepted, Task: "task-1"}); err != nil {
+		w.t.Fatal(err)
+	}
+	runner, err := client.NewRunner(client.RunnerConfig{
+		URL: w.url, Credential: redact.New(job.Token),
+		Run: api.Run{Workflow: job.ID, Attempt: job.Attempt, Task: "task-1", Boot: strings.Repeat("ab", 16)},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := runner.Start(ctx); err != nil {
+		w.t.Fatal(err)
+	}
+	return job, runner
+}
+
+func (w *world) workspace(name string) {
+	w.t.Helper()
+	file := filepath.Join(w.t.TempDir(), "workspace.yaml")
+	text := "name: " + name + "\nengine: command\ncommands: {update: 'true', destroy: 'true'}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	w.ok("workspace", "apply", "-f", file)
+}
+
+func has(t *testing.T, what, text string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s: got\n%s\nwant it to contain %q", what, text, want)
+		}
+	}
+}
+
+func TestCommand_WorkspacesAreAppliedListedShownAndDeleted(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "both.yaml")
+	if err := os.WriteFile(file, []byte("name: one\nengine: tofu\nsource: {directory: code}\n---\nname: two\nengine: command\ncommands: {update: 'true'}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	has(t, "first apply", w.ok("workspace", "apply", "-f", file), "workspace one is created", "workspace two is created")
+	has(t, "second apply", w.ok("workspace", "apply", "-f", file), "workspace one is changed")
+	has(t, "list", w.ok("ws", "list"), "WORKSPACE", "one", "tofu", filepath.Join(dir, "code"))
+	has(t, "show", w.ok("workspace", "show", "one"), "engine", "tofu", filepath.Join(dir, "code"))
+	if got := value[api.Workspace](w, "workspace", "show", "two"); got.Engine != "command" || got.Source.Directory != dir {
+		t.Errorf("got %+v", got)
+	}
+	if got := w.run("workspace", "delete", "two"); got.code != exitUsage || !strings.Contains(got.stderr, "--yes") {
+		t.Errorf("delete without --yes: got %+v", got)
+	}
+	w.ok("workspace", "delete", "two", "--yes")
+	if got := value[[]api.Workspace](w, "workspace", "list"); len(got) != 1 || got[0].Name != "one" {
+		t.Errorf("after the deletion: got %+v", got)
+	}
+}
+
+// C1: the token is shown once, alone on standard output; rename, disable, rotate, delete.
+func TestCommand_PoolsAreManaged(t *testing.T) {
+	w := newWorld(t)
+	made := w.run("pool", "create", "trusted", "--description", "for production", "--concurrency", "3", "--type", "deployment")
+	token := strings.TrimSpace(made.stdout)
+	if made.code != exitOK || !strings.HasPrefix(token, "dfp_") || strings.Contains(made.stderr, token) {
+		t.Fatalf("create: got %+v", made)
+	}
+	if shown := w.ok("pool", "show", "trusted"); strings.Contains(shown, token) {
+		t.Error("the token is shown again")
+	}
+	got := value[api.Pool](w, "pool", "show", "trusted")
+	if got.Description != "for production" || got.Concurrency != 3 || len(got.EnabledTypes) != 1 || !got.AssignedToAll || got.IsDisabled {
+		t.Errorf("after create: got %+v", got)
+	}
+	w.workspace("one")
+	w.ok("pool", "update", "trusted", "--rename", "inner", "--disabled", "--multiple-instances", "--workspace", "one", "--all-types")
+	got = value[api.Pool](w, "pool", "show", "inner")
+	if !got.IsDisabled || !got.AllowMultipleInstances || got.AssignedToAll || len(got.EnabledTypes) != 0 || got.Concurrency != 3 {
+		t.Errorf("after update: got %+v", got)
+	}
+	w.ok("pool", "update", "inner", "--no-disabled", "--all-workspaces")
+	if got = value[api.Pool](w, "pool", "show", "inner"); got.IsDisabled || !got.AssignedToAll || !got.AllowMultipleInstances {
+		t.Errorf("after the second update: got %+v", got)
+	}
+	if next := strings.TrimSpace(w.ok("pool", "rotate-token", "inner", "--overlap", "1h")); next == token || !strings.HasPrefix(next, "dfp_") {
+		t.Errorf("rotate: got %q", next)
+	}
+	has(t, "list", w.ok("pool", "list"), "inner", "default", "inactive")
+	if got := w.run("pool", "update", "inner"); got.code != exitUsage || !strings.Contains(got.stderr, "nothing to change") {
+		t.Errorf("an update of nothing: got %+v", got)
+	}
+	w.ok("pool", "delete", "inner", "-y")
+	if got := w.run("pool", "show", "inner"); got.code != exitUsage {
+		t.Errorf("after the deletion: got %+v", got)
+	}
+}
+
+func TestCommand_TokensAreMadeListedAndRevoked(t *testing.T) {
+	w := newWorld(t)
+	value := strings.TrimSpace(w.ok("token", "create", "ci", "--role", "operator", "--expires", "24h"))
+	if !strings.HasPrefix(value, "dfu_") {
+		t.Fatalf("got %q", value)
+	}
+	list := w.ok("token", "list")
+	has(t, "list", list, "ci", "operator", "valid")
+	if strings.Contains(list, value) {
+		t.Error("the list shows the value")
+	}
+	admin := w.env["DAYFLY_API_TOKEN"]
+	w.env["DAYFLY_API_TOKEN"] = value
+	if got := w.run("token", "create", "more", "--role", "admin"); got.code != exitUsage || !strings.Contains(got.stderr, "admin") {
+		t.Errorf("an operator made a token: %+v", got)
+	}
+	w.env["DAYFLY_API_TOKEN"] = admin
+	for line := range strings.Lines(list) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[1] == "ci" {
+			w.ok("token", "revoke", fields[0])
+		}
+	}
+	w.env["DAYFLY_API_TOKEN"] = value
+	if got := w.run("workflow", "list"); got.code != exitUsage || !strings.Contains(got.stderr, "dayfly login") {
+		t.Errorf("a revoked token: got %+v", got)
+	}
+}
+
+func TestCommand_LoginChecksTheTokenAndRemembersIt(t *testing.T) {
+	w := newWorld(t)
+	token := w.env["DAYFLY_API_TOKEN"]
+	delete(w.env, "DAYFLY_API_TOKEN")
+	delete(w.env, "DAYFLY_URL")
+	if got := w.run("workflow", "list"); got.code != exitUsage || !strings.Contains(got.stderr, "dayfly up") {
+		t.Errorf("before login: got %+v", got)
+	}
+	if got := w.in(t.Context(), "dfu_wrong\n", "login", w.url); got.code != exitUsage || strings.Contains(got.stderr, "dfu_wrong") {
+		t.Errorf("a wrong token: got %+v", got)
+	}
+	pool, err := w.plane.EnsurePoolToken(t.Context(), "default", "default", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := w.in(t.Context(), pool, "login", w.url); got.code != exitUsage || !strings.Contains(got.stderr, "token of a pool") {
+		t.Errorf("a pool's token: got %+v", got)
+	}
+	if got := w.in(t.Context(), token+"\n", "login", w.url+"/"); got.code != exitOK || strings.Contains(got.stdout+got.stderr, token) {
+		t.Fatalf("login: got %+v", got)
+	}
+	has(t, "list after login", w.ok("workflow", "list"), "no workflows")
+}
+
+func TestCommand_UsageAndRefusalsExitWith2(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("one")
+	for _, tc := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"nonsense"}, "nonsense"},
+		{[]string{"run"}, "dayfly run --help"},
+		{[]string{"run", "one", "--op", "explode"}, "--op"},
+		{[]string{"run", "one", "-o", "xml"}, "--output"},
+		{[]string{"run", "one", "--nmae", "x"}, "unknown flag"},
+		{[]string{"run", "one", "--name", "x"}, "--name"},
+		{[]string{"run", "one", "--priority", "500"}, "priority"},
+		{[]string{"run", "none"}, "there is no workspace none"},
+		{[]string{"run", "./none"}, "no such file"},
+		{[]string{"workflow", "show", "wf-none"}, "wf-none"},
+		{[]string{"workflow", "list", "-n", "0"}, "--limit"},
+		{[]string{"workflow", "list", "--state", "odd"}, "state"},
+		{[]string{"workspace", "apply", "-f", "/none.yaml"}, "/none.yaml"},
+		{[]string{"workspace", "show", ".."}, "cannot be a name"},
+		{[]string{"pool", "create", "x"}, "3 to 64"},
+		{[]string{"pool", "create", "xyz", "--type", "a", "--all-types"}, "contradict"},
+		{[]string{"pool", "rotate-token", "default", "--overlap", "-1s"}, "--overlap"},
+		{[]string{"token", "create", "x", "--expires", "1ms"}, "--expires"},
+		{[]string{"secret", "set", "../x"}, "../x"},
+		{[]string{"login", "ftp://x"}, "https://"},
+	} {
+		got := w.run(tc.args...)
+		if got.code != exitUsage || !strings.Contains(got.stderr, tc.says) || got.stdout != "" {
+			t.Errorf("%v: got %+v, want exit 2 and %q", tc.args, got, tc.says)
+		}
+		if !strings.HasPrefix(got.stderr, "dayfly: ") || strings.Count(got.stderr, "\n") != 1 {
+			t.Errorf("%v: got %q, want one sentence", tc.args, got.stderr)
+		}
+	}
+}
+
+func TestCommand_NoAnswerExitsWith3(t *testing.T) {
+	w := newWorld(t)
+	server := httptest.NewServer(nil)
+	server.Close()
+	w.env["DAYFLY_URL"] = server.URL
+	if got := w.run("workflow", "cancel", "wf"); got.code != exitUnreachable || !strings.Contains(got.stderr, "dayfly up starts one") {
+		t.Errorf("got %+v, want exit 3", got)
+	}
+}
+
+func TestCommand_HelpAndVersion(t *testing.T) {
+	w := newWorld(t)
+	has(t, "help", w.ok("--help"), "Exit codes", "run", "workflow", "secret")
+	has(t, "no arguments", w.ok(), "Exit codes")
+	has(t, "help of a command", w.ok("run", "--help"), "--op", "--follow")
+	has(t, "version", w.ok("version"), "dayfly ", "go1.")
+	if got := value[map[string]string](w, "version"); got["version"] == "" || got["go"] == "" {
+		t.Errorf("got %v", got)
+	}
+}
+
+// R6: a secret's value comes by standard input only and lies in a file of the owner's own.
+func TestCommand_SecretsAreKept(t *testing.T) {
+	w := newWorld(t)
+	data := t.TempDir()
+	if got := w.in(t.Context(), "planted-value\n", "secret", "set", "db", "--data", data); got.code != exitOK || strings.Contains(got.stdout+got.stderr, "planted") {
+		t.Fatalf("set: got %+v", got)
+	}
+	b, err := os.ReadFile(filepath.Join(data, "secrets", "db"))
+	if err != nil || string(b) != "planted-value" {
+		t.Errorf("got %q, %v", b, err)
+	}
+	list := w.ok("secret", "list", "--data", data)
+	has(t, "list", list, "db", "file:db")
+	if strings.Contains(list, "planted") {
+		t.Error("the list shows the value")
+	}
+	if got := w.run("secret", "set", "db", "--data", data); got.code != exitUsage || !strings.Contains(got.stderr, "empty") {
+		t.Errorf("an empty value: got %+v", got)
+	}
+	w.ok("secret", "delete", "db", "--data", data, "--yes")
+	has(t, "list after the deletion", w.ok("secret", "list", "--data", data), "no secrets")
+}
+
+func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {
+	w := newWorld(t)
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "network")
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(parent, name)), 0o755); err != nil { //nolint:gosec // a source is no secret
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(parent, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("network/main.tf", "")
+	id := strings.TrimSpace(w.ok("run", dir, "--op", "update", "-m", "first"))
+	wf := value[api.Workflow](w, "workflow", "show", id)
+	if wf.Workspace != "network" || wf.Type != workflow.Deployment || wf.Operation != workflow.Update || wf.Message != "first" {
+		t.Errorf("got %+v", wf)
+	}
+	ws := value[api.Workspace](w, "workspace", "show", "network")
+	if real, err := filepath.EvalSymlinks(dir); err != nil || ws.Source.Directory != real || ws.Engine != "terraform" && ws.Engine != "tofu" {
+		t.Errorf("got %+v, %v", ws, err)
+	}
+
+	// Settings that were made elsewhere stay.
+	ws.Description, ws.Version = "kept", 0
+	admin := controlplane.Principal{Organization: "default", Name: "test", Audience: "user", Role: api.RoleAdmin}
+	if _, _, err := w.plane.PutWorkspace(t.Context(), admin, ws); err != nil {
+		t.Fatal(err)
+	}
+	w.ok("run", dir, "--op", "scan")
+	if again := value[api.Workspace](w, "workspace", "show", "network"); again.Description != "kept" {
+		t.Errorf("the second run changed the workspace: %+v", again)
+	}
+
+	// The same name for another directory would be another's state.
+	write("other/network/main.tf", "")
+	if got := w.run("run", filepath.Join(parent, "other", "network")); got.code != exitUsage || !strings.Contains(got.stderr, "--name") {
+		t.Errorf("another directory of the same name: got %+v", got)
+	}
+	w.ok("run", filepath.Join(parent, "other", "network"), "--name", "network2")
+
+	// A file in it says what it is.
+	write("described/workspace.yaml", "engine: command\ncommands: {preview: 'true'}\nmax_runtime: 5m\n")
+	w.ok("run", filepath.Join(parent, "described"))
+	if got := value[api.Workspace](w, "workspace", "show", "described"); got.Engine != "command" || got.MaxRuntime != "5m" {
+		t.Errorf("got %+v", got)
+	}
+	write("tofu/main.tofu", "")
+	w.ok("run", filepath.Join(parent, "tofu"))
+	if got := value[api.Workspace](w, "workspace", "show", "tofu"); got.Engine != "tofu" {
+		t.Errorf("got %+v", got)
+	}
+	for dir, says := range map[string]string{"empty dir": "nothing to run", "bad.name": "--name"} {
+		write(dir+"/x", "")
+		if dir == "bad.name" {
+			write(dir+"/main.tf", "")
+		}
+		if got := w.run("run", filepath.Join(parent, dir)); got.code != exitUsage || !strings.Contains(got.stderr, says) {
+			t.Errorf("%s: got %+v, want %q", dir, got, says)
+		}
+	}
+	t.Chdir(parent)
+	if got := w.run("run", "bad.name"); got.code != exitUsage || !strings.Contains(got.stderr, "write ./bad.name") {
+		t.Errorf("a directory without a slash: got %+v", got)
+	}
+}

@@ -1,0 +1,388 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// How a follower paces itself.
+const (
+	lookEvery  = time.Second            // between looks at the workflow's state
+	whyEvery   = 5 * time.Second        // between questions why it waits
+	frameEvery = 120 * time.Millisecond // between drawings of the live line
+	logWait    = 10 * time.Second       // of one long poll for lines
+	logPage    = 1000                   // lines of one answer
+	awayMost   = 2 * time.Minute        // without an answer before the follower gives up
+	drainMost  = 10 * time.Second       // for last lines after the end
+)
+
+// outcome is the exit of a command that told what came of a workflow.
+func outcome(state workflow.State) error {
+	switch state {
+	case workflow.Failed:
+		return &exitError{code: exitFailed}
+	case workflow.Cancelled:
+		return &exitError{code: exitCancelled}
+	case workflow.Succeeded, workflow.Pending, workflow.Claimed, workflow.Running:
+		return nil
+	}
+	return nil
+}
+
+// follow shows a workflow's log and steps until it ends, then what came of it. The command's exit
+// tells the outcome.
+func (a *app) follow(cl *client.Client, id string) error {
+	var w io.Writer = a.stdout
+	if a.json() {
+		w = a.stderr // standard output is for the result
+	}
+	f := &follower{
+		cl: cl, id: id, live: term.NewLive(w, term.StyleOf(w, a.getenv)),
+		states: make(chan api.Workflow), lines: make(chan api.LogPage), waits: make(chan string), steps: map[int]workflow.StepStatus{},
+	}
+	last, err := f.run(a.ctx)
+	f.live.Status("")
+	if err != nil && a.ctx.Err() != nil {
+		return a.left(cl, id)
+	}
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		if err := a.encode(last); err != nil {
+			return err
+		}
+		return outcome(last.State)
+	}
+	for _, line := range summary(f.live.Style(), last) {
+		f.live.Line(line)
+	}
+	return errors.Join(f.live.Err(), outcome(last.State))
+}
+
+// left tells somebody who interrupted a follower what becomes of the workflow.
+func (a *app) left(cl *client.Client, id string) error {
+	// The command's context has ended: this last question gets a short time of its own.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), 3*time.Second)
+	defer cancel()
+	w, err := cl.Workflow(ctx, id)
+	switch {
+	case err != nil:
+		a.say("\nstopped following %s; whether it goes on could not be asked: dayfly workflow show %s", id, id)
+	case w.State.Terminal():
+		a.say("\n%s is over: %s", id, w.State)
+	case w.CancelRequested:
+		a.say("\nstopped following %s, which is being cancelled; follow it again with dayfly workflow logs -f %s", id, id)
+	default:
+		a.say("\nstopped following: %s goes on (%s)\n  follow it again: dayfly workflow logs -f %s\n  cancel it:       dayfly workflow cancel %s", id, w.State, id, id)
+	}
+	return &exitError{code: exitInterrupted}
+}
+
+// follower shows one workflow. Three goroutines ask, one draws.
+type follower struct {
+	cl   *client.Client
+	id   string
+	live *term.Live
+
+	states chan api.Workflow
+	lines  chan api.LogPage
+	waits  chan string
+
+	steps   map[int]workflow.StepStatus // shown so far, of the latest attempt
+	attempt int                         // whose log is shown
+	wait    string                      // why it waits
+	open    bool                        // a line of the log has no end yet
+}
+
+// run returns the workflow as it ended.
+func (f *follower) run(ctx context.Context) (api.Workflow, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	asking := 0
+	for _, ask := range []func(context.Context) error{f.askStates, f.askLines, f.askWaits} {
+		asking++
+		go func() {
+			if err := ask(ctx); err != nil {
+				cancel(err)
+			}
+			done <- struct{}{}
+		}()
+	}
+	defer func() {
+		cancel(nil)
+		for ; asking > 0; asking-- {
+			<-done
+		}
+	}()
+
+	frame := time.NewTicker(frameEvery)
+	defer frame.Stop()
+	var (
+		last    api.Workflow
+		drained bool             // the log has no more lines
+		drain   <-chan time.Time // fires when no more lines are waited for
+		frames  int
+	)
+	for {
+		select {
+		case <-ctx.Done():
+			return last, context.Cause(ctx)
+		case <-drain:
+			return last, nil
+		case <-frame.C:
+			frames++
+			f.live.Status(f.status(last, frames, time.Now()))
+		case last = <-f.states:
+			f.showSteps(last)
+			if last.State.Terminal() && drain == nil {
+				drain = time.After(drainMost)
+			}
+		case page := <-f.lines:
+			drained = page.Done
+			f.showLines(page)
+		case f.wait = <-f.waits:
+			if f.wait != "" && !f.live.Style().Live {
+				f.live.Line("waiting: " + f.wait)
+			}
+		case <-done:
+			asking--
+		}
+		if last.State.Terminal() && (drained || last.StartedAt == nil) {
+			return last, nil
+		}
+	}
+}
+
+// askStates looks at the workflow until it has ended.
+func (f *follower) askStates(ctx context.Context) error {
+	return f.poll(ctx, func() (bool, error) {
+		w, err := f.cl.Workflow(ctx, f.id)
+		if err != nil {
+			return false, err
+		}
+		return w.State.Terminal(), send(ctx, f.states, w)
+	}, lookEvery)
+}
+
+// askLines reads the log of each attempt in turn. It does not end by itself: a log that has no
+// more lines may be followed by that of another attempt.
+func (f *follower) askLines(ctx context.Context) error {
+	attempt, offset := 0, int64(0)
+	return f.poll(ctx, func() (bool, error) {
+		page, err := f.cl.Logs(ctx, f.id, attempt, offset, logPage, logWait)
+		if err != nil {
+			return false, err
+		}
+		if page.Attempt != attempt {
+			// What was read was the latest attempt's from the wrong place, or nothing.
+			attempt, offset = page.Attempt, 0
+			if attempt != 0 {
+				return false, nil
+			}
+		}
+		if len(page.Lines) > 0 || page.Done {
+			if err := send(ctx, f.lines, page); err != nil {
+				return false, err
+			}
+		}
+		offset = page.Next
+		if page.Done {
+			attempt, offset = 0, 0
+			return false, pause(ctx, lookEvery)
+		}
+		return false, nil
+	}, 50*time.Millisecond)
+}
+
+// askWaits asks why the workflow waits, until it runs.
+func (f *follower) askWaits(ctx context.Context) error {
+	if err := pause(ctx, whyEvery/2); err != nil {
+		return err
+	}
+	told := ""
+	return f.poll(ctx, func() (bool, error) {
+		why, err := f.cl.Why(ctx, f.id)
+		if err != nil {
+			return false, err
+		}
+		waits := why.Workflow.State == workflow.Pending || why.Workflow.State == workflow.Claimed
+		text := ""
+		if waits {
+			text = term.Clean(strings.TrimSuffix(why.Waiting, "."))
+		}
+		if text == told {
+			return !waits, nil
+		}
+		told = text
+		return !waits, send(ctx, f.waits, text)
+	}, whyEvery)
+}
+
+// poll calls ask until it says that it is done, bearing with a control plane that is away.
+func (f *follower) poll(ctx context.Context, ask func() (bool, error), every time.Duration) error {
+	var away time.Time
+	for {
+		done, err := ask()
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil:
+			away = time.Time{}
+		case !errors.Is(err, client.ErrUnreachable) && !errors.Is(err, workflow.ErrBusy) && !errors.Is(err, workflow.ErrTooMany):
+			return err
+		case away.IsZero():
+			away = time.Now()
+		case time.Since(away) > awayMost:
+			return err
+		}
+		if done {
+			return nil
+		}
+		if err := pause(ctx, every); err != nil {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func send[T any](ctx context.Context, to chan<- T, v T) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case to <- v:
+		return nil
+	}
+}
+
+func (f *follower) showLines(page api.LogPage) {
+	if page.Attempt != f.attempt && len(page.Lines) > 0 {
+		if f.attempt != 0 {
+			f.live.Line(fmt.Sprintf("attempt %d", page.Attempt))
+		}
+		f.attempt = page.Attempt
+	}
+	for _, l := range page.Lines {
+		text := term.Clean(l.Text)
+		if !f.open && l.Step != "" {
+			text = f.live.Style().Dim(fmt.Sprintf("%-8s │ ", term.Clean(l.Step))) + text
+		}
+		f.live.Text(text, !l.More)
+		f.open = l.More
+	}
+}
+
+// showSteps says which steps ended since the last look.
+func (f *follower) showSteps(w api.Workflow) {
+	for _, s := range w.Steps {
+		if f.steps[s.Seq] == s.Status {
+			continue
+		}
+		f.steps[s.Seq] = s.Status
+		if s.Status != workflow.StepRunning {
+			f.live.Line(f.live.Style().Step(s.Status) + " " + stepLine(s))
+		}
+	}
+}
+
+var frames = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+
+// status is the line that lives at the bottom of a terminal.
+func (f *follower) status(w api.Workflow, frame int, now time.Time) string {
+	sign := string(frames[frame%len(frames)])
+	if w.ID == "" {
+		return sign + " " + f.id
+	}
+	text := fmt.Sprintf("%s %s %s", sign, w.ID, w.State)
+	switch {
+	case w.CancelRequested && !w.State.Terminal():
+		text += ", being cancelled"
+	case w.State == workflow.Pending || w.State == workflow.Claimed:
+		text += " for " + term.Duration(now.Sub(w.SubmittedAt))
+		if f.wait != "" {
+			text += ": " + f.wait
+		}
+		return text
+	}
+	for _, s := range w.Steps {
+		if s.Status == workflow.StepRunning {
+			return text + fmt.Sprintf(", %s for %s", term.Clean(s.Name), term.Duration(now.Sub(s.StartedAt)))
+		}
+	}
+	return text
+}
+
+// summary says what came of a workflow that ended.
+func summary(style term.Style, w api.Workflow) []string {
+	head := fmt.Sprintf("%s %s of %s: %s", style.Bold(w.ID), what(w), w.Workspace, style.State(w.State))
+	if d := took(w, time.Now()); d != "-" {
+		head += " in " + d
+	}
+	if w.Reason != workflow.ReasonNone && string(w.Reason) != string(w.State) {
+		head += " (" + string(w.Reason) + ")"
+	}
+	lines := []string{head}
+	add := func(text string) {
+		if text != "" {
+			lines = append(lines, "  "+text)
+		}
+	}
+	add(term.Clean(strings.ReplaceAll(w.Detail, "\n", " ")))
+	if r := w.Result; r != nil {
+		add(changes(r.Changes))
+		for _, o := range r.Outputs {
+			add(term.Clean(o.Name) + " = " + output(o))
+		}
+		if r.Lock != nil {
+			add(term.Clean(fmt.Sprintf("the state lock %s is still held by %s", r.Lock.ID, r.Lock.Who)))
+		}
+	}
+	if w.State != workflow.Succeeded {
+		add("dayfly why " + w.ID + " tells its story")
+	}
+	return lines
+}
+
+// logs prints the log of one attempt as far as it goes.
+func (a *app) logs(cl *client.Client, id string, attempt int) error {
+	style := a.style()
+	live := term.NewLive(a.stdout, style)
+	f := &follower{live: live}
+	offset := int64(0)
+	for {
+		page, err := cl.Logs(a.ctx, id, attempt, offset, logPage, 0)
+		if err != nil {
+			return err
+		}
+		if a.json() {
+			for _, l := range page.Lines {
+				if err := a.print("%s", compact(l)); err != nil {
+					return err
+				}
+			}
+		} else {
+			f.showLines(page)
+		}
+		if len(page.Lines) == 0 || live.Err() != nil {
+			return live.Err()
+		}
+		attempt, offset = page.Attempt, page.Next
+	}
+}

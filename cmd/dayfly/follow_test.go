@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// finish plays a runner that does one step and ends as told.
+func (w *world) finish(result api.Result, lines ...string) {
+	w.t.Helper()
+	ctx := w.t.Context()
+	_, runner := w.claim()
+	if _, err := runner.Steps(ctx, api.Steps{Steps: []api.Step{{Seq: 1, Name: "update", Status: workflow.StepRunning, StartedAt: time.Now()}}}); err != nil {
+		w.t.Fatal(err)
+	}
+	if len(lines) > 0 {
+		in := api.Logs{}
+		for _, l := range lines {
+			in.Lines = append(in.Lines, api.LogLine{At: time.Now(), Step: "update", Text: l})
+		}
+		if _, err := runner.Logs(ctx, in); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	status := workflow.StepSucceeded
+	if result.Outcome == workflow.Failed {
+		status = workflow.StepFailed
+	}
+	if _, err := runner.Steps(ctx, api.Steps{Steps: []api.Step{{Seq: 1, Name: "update", Status: status, StartedAt: time.Now(), Seconds: 1.5}}}); err != nil {
+		w.t.Fatal(err)
+	}
+	result.LogEnd = int64(len(lines))
+	if _, err := runner.Result(ctx, result); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// C14: the log, the steps, the changes and the outputs are there while it runs and at its end.
+func TestFollow_ShowsLogStepsAndOutcome(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("one")
+	for _, tc := range []struct {
+		result api.Result
+		code   int
+		says   []string
+	}{
+		{
+			api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Add: 2, Destroy: 1}, Outputs: []api.Output{
+				{Name: "address", Value: "10.0.0.1"}, {Name: "password", Sensitive: true},
+			}},
+			exitOK, []string{"succeeded", "2 to add, 0 to change, 1 to destroy", "address = 10.0.0.1", "password = (sensitive)", "✓ update 1.5s"},
+		},
+		{
+			api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "update exited with 3"},
+			exitFailed, []string{"failed", "step_failed", "update exited with 3", "dayfly why", "✗ update 1.5s"},
+		},
+		{
+			api.Result{Outcome: workflow.Cancelled, Reason: workflow.ReasonCancelled},
+			exitCancelled, []string{"cancelled"},
+		},
+	} {
+		done := make(chan answer)
+		go func() { done <- w.in(t.Context(), "", "run", "one", "--op", "update", "--follow") }()
+		w.finish(tc.result, "first line", "\x1b[31msecond\x1b[0m line")
+		got := <-done
+		if got.code != tc.code {
+			t.Errorf("%s: got exit %d, want %d", tc.result.Outcome, got.code, tc.code)
+		}
+		has(t, string(tc.result.Outcome), got.stdout, append(tc.says, "update   │ first line\n", "update   │ second line\n")...)
+		if strings.Contains(got.stdout+got.stderr, "\x1b") || strings.Contains(got.stdout, "\r") {
+			t.Errorf("%s: escape sequences outside a terminal: %q", tc.result.Outcome, got.stdout)
+		}
+	}
+}
+
+func TestFollow_JSONIsTheResultAlone(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("one")
+	id := strings.TrimSpace(w.ok("run", "one", "--op", "update"))
+	w.finish(api.Result{Outcome: workflow.Succeeded}, "a line")
+	got := value[api.Workflow](w, "workflow", "logs", "-f", id)
+	if got.ID != id || got.State != workflow.Succeeded || len(got.Steps) != 1 {
+		t.Errorf("got %+v", got)
+	}
+	if text := w.ok("workflow", "logs", id); text != "update   │ a line\n" {
+		t.Errorf("got %q", text)
+	}
+	if text := w.ok("workflow", "logs", id, "-o", "json"); !strings.Contains(text, `"text":"a line"`) {
+		t.Errorf("got %q", text)
+	}
+}
+
+func TestFollow_AnInterruptSaysWhatBecomesOfTheWorkflow(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("one")
+	id := strings.TrimSpace(w.ok("run", "one", "--op", "update"))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := make(chan answer)
+	go func() { done <- w.in(ctx, "", "workflow", "logs", "-f", id) }()
+	cancel(errors.New("interrupted"))
+	got := <-done
+	if got.code != exitInterrupted {
+		t.Errorf("got exit %d, want %d", got.code, exitInterrupted)
+	}
+	has(t, "interrupt", got.stderr, id+" goes on", "dayfly workflow cancel "+id)
+
+	w.ok("workflow", "cancel", id)
+	ctx, cancel = context.WithCancelCause(t.Context())
+	cancel(errors.New("interrupted"))
+	has(t, "interrupt after the end", w.in(ctx, "", "workflow", "logs", "-f", id).stderr, "is over: cancelled")
+}
+
+// O1: what it waits for, since when, what happens next.
+func TestWhy_ReadsTheTimelineOut(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("one")
+	first := strings.TrimSpace(w.ok("run", "one", "--op", "update"))
+	second := strings.TrimSpace(w.ok("run", "one", "--op", "destroy"))
+	text := w.ok("why", second)
+	has(t, "why of the second", text, "deployment destroy of one: pending", "now ", "next ", "submitted", first)
+	w.finish(api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "no"})
+	has(t, "why of the failed one", w.ok("why", first), "failed", "started", "result")
+	if got := value[api.Why](w, "why", first); got.Workflow.ID != first || len(got.Timeline) < 4 {
+		t.Errorf("got %+v", got)
+	}
+	has(t, "list", w.ok("workflow", "list"), first, second, "step_failed", "pending")
+	has(t, "filtered list", w.ok("workflow", "list", "--state", "failed"), first)
+	has(t, "show", w.ok("workflow", "show", first), "step_failed", "✗ update")
+
+	retried := value[api.Workflow](w, "workflow", "retry", first)
+	if retried.RetryOf != first || retried.Operation != workflow.Update {
+		t.Errorf("got %+v", retried)
+	}
+	has(t, "cancel", w.ok("workflow", "cancel", retried.ID), "is cancelled")
+	has(t, "cancel again", w.ok("workflow", "cancel", retried.ID), "cancelled")
+	has(t, "a short list", w.run("workflow", "list", "-n", "1").stderr, "-n 2 shows more")
+}

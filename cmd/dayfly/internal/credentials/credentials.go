@@ -1,0 +1,160 @@
+// Package credentials keeps, in a file that only its owner can read, the addresses of control
+// planes and the tokens for them, and says which one a command talks to. It sends nothing.
+package credentials
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/redact"
+)
+
+// Variables that win over the file.
+const (
+	EnvURL   = "DAYFLY_URL"
+	EnvToken = "DAYFLY_API_TOKEN" //nolint:gosec // the name of a variable
+)
+
+// Target is whom a command talks to.
+type Target struct {
+	URL   string
+	Token redact.String
+}
+
+// ErrNone means that nobody said which control plane to talk to.
+var ErrNone = errors.New("no control plane is known: start one with dayfly up, or name one with dayfly login URL or " + EnvURL)
+
+// document is the file. Current is the address that a command without any other takes.
+type document struct {
+	Current string            `json:"current"`
+	Tokens  map[string]string `json:"tokens"`
+}
+
+// Path returns where the file lies.
+func Path(getenv func(string) string) (string, error) {
+	dir := getenv("XDG_CONFIG_HOME")
+	if dir == "" || !filepath.IsAbs(dir) {
+		home := getenv("HOME")
+		if home == "" {
+			return "", errors.New("neither HOME nor XDG_CONFIG_HOME is set: there is no place for the credentials file")
+		}
+		dir = filepath.Join(home, ".config")
+	}
+	return filepath.Join(dir, "dayfly", "credentials.json"), nil
+}
+
+// Find says whom to talk to: the variables, else the file. A token of the file is used only for
+// the address that it was stored for.
+func Find(getenv func(string) string) (Target, error) {
+	address, token := strings.TrimRight(getenv(EnvURL), "/"), getenv(EnvToken)
+	if address == "" || token == "" {
+		doc, err := read(getenv)
+		if err != nil {
+			return Target{}, err
+		}
+		if address == "" {
+			address = doc.Current
+		}
+		if token == "" {
+			token = doc.Tokens[address]
+		}
+	}
+	switch {
+	case address == "":
+		return Target{}, ErrNone
+	case token == "":
+		return Target{}, fmt.Errorf("no token is known for %s: set %s or run dayfly login %s", address, EnvToken, address)
+	}
+	if err := CheckURL(address); err != nil {
+		return Target{}, err
+	}
+	return Target{URL: address, Token: redact.New(token)}, nil
+}
+
+// CheckURL refuses an address that no control plane can have.
+func CheckURL(address string) error {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return errors.New("the address of a control plane looks like https://dayfly.example.com, without credentials, ? or #")
+	}
+	return nil
+}
+
+func read(getenv func(string) string) (document, error) {
+	doc := document{Tokens: map[string]string{}}
+	path, err := Path(getenv)
+	if err != nil {
+		return doc, nil //nolint:nilerr // no home, no file: the variables may still be enough
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return doc, nil
+	}
+	if err != nil {
+		return doc, fmt.Errorf("read the credentials: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return doc, fmt.Errorf("read the credentials: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return doc, fmt.Errorf("others can read %s: chmod 600 %s, and rotate the tokens in it", path, path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	if err != nil {
+		return doc, fmt.Errorf("read the credentials: %w", err)
+	}
+	if err := json.Unmarshal(b, &doc); err != nil {
+		return doc, fmt.Errorf("%s is damaged: remove it and run dayfly login", path)
+	}
+	if doc.Tokens == nil {
+		doc.Tokens = map[string]string{}
+	}
+	return doc, nil
+}
+
+// Save stores the token for an address and makes it the one that commands talk to. It returns the
+// file's path. A file that is there is replaced as a whole.
+func Save(getenv func(string) string, to Target) (string, error) {
+	if err := CheckURL(to.URL); err != nil {
+		return "", err
+	}
+	path, err := Path(getenv)
+	if err != nil {
+		return "", err
+	}
+	doc, err := read(getenv)
+	if err != nil {
+		return "", err
+	}
+	doc.Tokens = maps.Clone(doc.Tokens)
+	doc.Tokens[to.URL], doc.Current = to.Token.Reveal(), to.URL
+	b, err := json.MarshalIndent(doc, "", "  ")
+	if err != nil {
+		return "", fmt.Errorf("encode the credentials: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", fmt.Errorf("write the credentials: %w", err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".credentials-*") // made with 0600
+	if err != nil {
+		return "", fmt.Errorf("write the credentials: %w", err)
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("write the credentials: %w", errors.Join(err, os.Remove(f.Name())))
+	}
+	return path, nil
+}

@@ -1,0 +1,209 @@
+// Package term writes for people: tables, colours where they are wanted, and one live line at the
+// bottom of a terminal. Text that comes from elsewhere passes through Clean, so that it cannot
+// drive the terminal. It reads nothing but passwords.
+package term
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	xterm "golang.org/x/term"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Style says what a writer can show.
+type Style struct {
+	Live  bool // a terminal whose last line may be drawn again
+	Color bool
+	Width int // columns; 0 means unknown
+}
+
+// StyleOf looks at what w is. A set NO_COLOR or TERM=dumb means no colours.
+func StyleOf(w io.Writer, getenv func(string) string) Style {
+	f, ok := w.(*os.File)
+	if !ok || !xterm.IsTerminal(int(f.Fd())) {
+		return Style{}
+	}
+	s := Style{Live: getenv("TERM") != "dumb", Color: getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"}
+	if width, _, err := xterm.GetSize(int(f.Fd())); err == nil {
+		s.Width = width
+	}
+	return s
+}
+
+// The colours that are used.
+const (
+	bold   = "1"
+	dim    = "2"
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	cyan   = "36"
+)
+
+func (s Style) paint(code, text string) string {
+	if !s.Color || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// Bold, Dim and State colour a text where colours are wanted.
+func (s Style) Bold(text string) string { return s.paint(bold, text) }
+
+// Dim makes a text less prominent.
+func (s Style) Dim(text string) string { return s.paint(dim, text) }
+
+// State colours the name of a workflow's state.
+func (s Style) State(state workflow.State) string {
+	switch state {
+	case workflow.Succeeded:
+		return s.paint(green, string(state))
+	case workflow.Failed:
+		return s.paint(red, string(state))
+	case workflow.Cancelled:
+		return s.paint(yellow, string(state))
+	case workflow.Running, workflow.Claimed:
+		return s.paint(cyan, string(state))
+	case workflow.Pending:
+		return string(state)
+	}
+	return string(state)
+}
+
+// Step colours the sign of a step's status.
+func (s Style) Step(status workflow.StepStatus) string {
+	switch status {
+	case workflow.StepSucceeded:
+		return s.paint(green, "✓")
+	case workflow.StepFailed:
+		return s.paint(red, "✗")
+	case workflow.StepSkipped:
+		return s.paint(dim, "-")
+	case workflow.StepRunning:
+		return s.paint(cyan, "•")
+	}
+	return "?"
+}
+
+// Clean takes out of a text what would drive a terminal: escape sequences and control characters
+// other than tabs.
+func Clean(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if !strings.ContainsFunc(text, control) {
+		return text
+	}
+	var b strings.Builder
+	rest := text
+	for rest != "" {
+		if rest[0] == 0x1b {
+			rest = rest[escape(rest):]
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(rest)
+		if !control(r) {
+			b.WriteString(rest[:n])
+		}
+		rest = rest[n:]
+	}
+	return b.String()
+}
+
+func control(r rune) bool {
+	return r < 0x20 && r != '\t' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 ||
+		r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 // would turn the order of what follows
+}
+
+// escape returns the length of the escape sequence at the start of s, at least 1.
+func escape(s string) int {
+	if len(s) < 2 {
+		return len(s)
+	}
+	switch s[1] {
+	case '[': // control sequence: up to a byte of @ to ~
+		for i := 2; i < len(s); i++ {
+			if s[i] >= 0x40 && s[i] <= 0x7e {
+				return i + 1
+			}
+		}
+		return len(s)
+	case ']', 'P', '_', '^', 'X': // string: up to BEL or ESC \
+		for i := 2; i < len(s); i++ {
+			if s[i] == 0x07 {
+				return i + 1
+			}
+			if s[i] == 0x1b {
+				return min(i+2, len(s))
+			}
+		}
+		return len(s)
+	}
+	return 2
+}
+
+// Width returns the number of columns of a text: its characters, escape sequences not counted.
+func Width(text string) int { return utf8.RuneCountInString(Clean(text)) }
+
+// Duration writes a duration as people read it.
+func Duration(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + Duration(-d)
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd", int(d.Hours())/24)
+}
+
+// Table collects rows and writes them in columns.
+type Table struct {
+	head []string
+	rows [][]string
+}
+
+// NewTable begins a table with its headings.
+func NewTable(head ...string) *Table { return &Table{head: head} }
+
+// Row adds a row. Cells that come from elsewhere must be cleaned before.
+func (t *Table) Row(cells ...string) { t.rows = append(t.rows, cells) }
+
+// Write writes the table; nothing but empty stands for no rows.
+func (t *Table) Write(w io.Writer, s Style, empty string) error {
+	if len(t.rows) == 0 {
+		_, err := fmt.Fprintln(w, empty)
+		return err
+	}
+	width := make([]int, len(t.head))
+	for _, row := range append([][]string{t.head}, t.rows...) {
+		for i, cell := range row {
+			width[i] = max(width[i], Width(cell))
+		}
+	}
+	var b strings.Builder
+	line := func(row []string, paint func(string) string) {
+		for i, cell := range row {
+			b.WriteString(paint(cell))
+			if i < len(row)-1 {
+				b.WriteString(strings.Repeat(" ", width[i]-Width(cell)+2))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	line(t.head, s.Bold)
+	for _, row := range t.rows {
+		line(row, func(c string) string { return c })
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

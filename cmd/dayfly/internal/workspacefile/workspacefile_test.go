@@ -1,0 +1,186 @@
+package workspacefile_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const full = `
+name: network
+description: the network
+engine: tofu
+engine_version: ~> 1.10
+source:
+  git:
+    url: https://example.com/infra.git
+    ref: v1.2.3
+    path: network
+    token_ref: file:git-token
+state: {kind: s3, bucket: states, region: eu-west-1}
+variables:
+  cidr: 10.0.0.0/16
+  zones: [a, b]
+  count: 3
+  ratio: 0.5
+  day: 2026-01-02
+  public: false
+  tags: {team: core}
+  none: null
+environment: &env
+  LANG: C
+secrets:
+  - {env: TOKEN, ref: file:token}
+  - {file: key.pem, ref: env:KEY}
+pool: trusted
+size: medium
+max_runtime: 30m
+max_active: 2
+default_priority: -5
+---
+name: second
+engine: command
+commands: {update: make apply}
+environment: *env
+source: {directory: code}
+---
+name: third
+engine: terraform
+---
+`
+
+func TestParse_EveryFieldIsPassedOn(t *testing.T) {
+	got, err := workspacefile.Parse("w.yaml", "/base", []byte(full))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []api.Workspace{
+		{
+			Name: "network", Description: "the network", Engine: "tofu", EngineVersion: "~> 1.10",
+			Source:      api.Source{Git: &api.GitSource{URL: "https://example.com/infra.git", Ref: "v1.2.3", Path: "network", TokenRef: "file:git-token"}},
+			State:       &api.State{Kind: "s3", Bucket: "states", Region: "eu-west-1"},
+			Variables:   map[string]any{"cidr": "10.0.0.0/16", "zones": []any{"a", "b"}, "count": 3, "ratio": 0.5, "day": "2026-01-02", "public": false, "tags": map[string]any{"team": "core"}, "none": nil},
+			Environment: map[string]string{"LANG": "C"},
+			Secrets:     []api.Secret{{Env: "TOKEN", Ref: "file:token"}, {File: "key.pem", Ref: "env:KEY"}},
+			Pool:        "trusted", Size: "medium", MaxRuntime: "30m", MaxActive: 2, DefaultPriority: -5,
+		},
+		{
+			Name: "second", Engine: "command", Commands: map[string]string{"update": "make apply"},
+			Environment: map[string]string{"LANG": "C"}, Source: api.Source{Directory: "/base/code"},
+		},
+		{Name: "third", Engine: "terraform", Source: api.Source{Directory: "/base"}},
+	}
+	numbers := cmp.FilterValues(func(a, b any) bool { return fmt.Sprint(a) == fmt.Sprint(b) }, cmp.Ignore())
+	if diff := cmp.Diff(want, got, cmp.FilterPath(func(p cmp.Path) bool {
+		return strings.Contains(p.String(), "Variables") && len(p) > 3
+	}, numbers)); diff != "" {
+		t.Errorf("workspaces (-want +got):\n%s", diff)
+	}
+}
+
+func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
+	_, err := workspacefile.Parse("w.yaml", "/base", []byte(strings.Join([]string{
+		"name: 5",     // 1
+		"engin: tofu", // 2
+		"hooks: []",   // 3
+		"role: arn:x", // 4
+		"source: {archive: a.zip, directory: [x]}", // 5
+		"environment: {PORT: 80}",                  // 6
+		"environment: {}",                          // 7
+		"max_active: many",                         // 8
+		"secrets: {a: b}",                          // 9
+		"version: 3",                               // 10
+		"variables: {x: .inf, y: !!binary aGk=}",   // 11
+	}, "\n")))
+	wrong, ok := errors.AsType[workspacefile.Mistakes](err)
+	if !ok || !errors.Is(err, workflow.ErrInvalid) {
+		t.Fatalf("got %v, want mistakes that are ErrInvalid", err)
+	}
+	var got []string
+	for _, m := range wrong {
+		head, _, _ := strings.Cut(m, "; it has")
+		got = append(got, head)
+	}
+	want := []string{
+		`w.yaml:1: name: want a text: put "5" into quotes`,
+		"w.yaml:2: engin: is no field of a workspace",
+		"w.yaml:3: hooks: hooks are not in this version: remove them",
+		"w.yaml:4: role: role is not in this version: give the runner its credentials by secrets",
+		"w.yaml:5: source.archive: archives are not in this version: use source.git or source.directory",
+		"w.yaml:5: source.directory: want a text",
+		`w.yaml:6: environment.PORT: want a text: put "80" into quotes`,
+		"w.yaml:7: environment: is there twice",
+		"w.yaml:8: max_active: want a whole number",
+		"w.yaml:9: secrets: want a list",
+		"w.yaml:10: version: is no field of a workspace",
+		`w.yaml:11: variables.x: ".inf" has no place in JSON`,
+		`w.yaml:11: variables.y: want plain values, not "!!binary"`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("mistakes (-want +got):\n%s", diff)
+	}
+}
+
+func TestParse_ADocumentCannotGrowWithoutEnd(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("name: x\nengine: tofu\nvariables:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
+	for i := 1; i < 12; i++ {
+		fmt.Fprintf(&b, "  a%d: &a%d [*a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d]\n", i, i, i-1, i-1, i-1, i-1, i-1, i-1, i-1, i-1, i-1, i-1)
+	}
+	_, err := workspacefile.Parse("w.yaml", "/base", []byte(b.String()))
+	if err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("got %v, want a refusal", err)
+	}
+}
+
+func TestParse_NoWorkspaceIsAMistake(t *testing.T) {
+	for _, text := range []string{"", "---\n", "# nothing\n", "- a\n", "x", "name: [", "a: &x {b: *x}"} {
+		if got, err := workspacefile.Parse("w.yaml", "/base", []byte(text)); err == nil {
+			t.Errorf("%q: got %v, want a refusal", text, got)
+		}
+	}
+}
+
+func TestRead_ADirectoryIsRelativeToTheFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, workspacefile.Name)
+	if err := os.WriteFile(path, []byte("name: x\nengine: tofu\nsource: {directory: ../y}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := workspacefile.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(filepath.Dir(dir), "y"); got[0].Source.Directory != want {
+		t.Errorf("got %s, want %s", got[0].Source.Directory, want)
+	}
+	if _, err := workspacefile.Read(filepath.Join(dir, "none.yaml")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want one that says that the file is not there", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(full))
+	f.Add([]byte("a: &x [*x]"))
+	f.Add([]byte("? {a: b}\n: c\n<<: {name: x}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		list, err := workspacefile.Parse("w.yaml", "/base", data)
+		if (err == nil) != (len(list) > 0) {
+			t.Errorf("got %d workspaces and %v", len(list), err)
+		}
+		for _, w := range list {
+			if w.Source.Git == nil && !filepath.IsAbs(w.Source.Directory) {
+				t.Errorf("got source %+v, want an absolute directory", w.Source)
+			}
+		}
+	})
+}

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+type poolCommands struct {
+	Create      poolCreate `cmd:"" help:"Create a pool and print its token, this once."`
+	List        poolList   `cmd:"" help:"List pools."`
+	Show        poolShow   `cmd:"" help:"Show a pool and its runners."`
+	Update      poolUpdate `cmd:"" help:"Change the settings that are named."`
+	RotateToken poolRotate `cmd:"" help:"Make a new token and print it, this once."`
+	Delete      poolDelete `cmd:"" help:"Delete a pool."`
+}
+
+// poolSettings are the flags that creating and changing a pool share. A flag that is not given
+// stays nil: it changes nothing.
+type poolSettings struct {
+	Description   *string  `help:"What the pool is for."`
+	Concurrency   *int     `help:"Most active workflows; 0 means no limit of its own."`
+	Type          []string `name:"type" help:"A workflow type that it takes; none named means all. May be repeated."`
+	AllTypes      bool     `help:"Take all types again."`
+	Multiple      *bool    `name:"multiple-instances" negatable:"" help:"Whether several instances of different names may poll."`
+	Workspace     []string `help:"A workspace that may use it, instead of all. May be repeated."`
+	AllWorkspaces bool     `help:"Let every workspace use it again."`
+	Disabled      *bool    `negatable:"" help:"Whether it claims nothing."`
+}
+
+func (p poolSettings) settings() (api.PoolSettings, error) {
+	s := api.PoolSettings{Description: p.Description, Concurrency: p.Concurrency, AllowMultipleInstances: p.Multiple, IsDisabled: p.Disabled}
+	if p.AllTypes && len(p.Type) > 0 || p.AllWorkspaces && len(p.Workspace) > 0 {
+		return s, usage(fmt.Errorf("--all-types and --all-workspaces contradict --type and --workspace"))
+	}
+	if p.AllTypes || len(p.Type) > 0 {
+		types := make([]workflow.Type, 0, len(p.Type))
+		for _, t := range p.Type {
+			types = append(types, workflow.Type(t))
+		}
+		s.EnabledTypes = &types
+	}
+	if p.AllWorkspaces || len(p.Workspace) > 0 {
+		names := append([]string{}, p.Workspace...)
+		s.AssignedToAll, s.AssignedWorkspaces = &p.AllWorkspaces, &names
+	}
+	return s, nil
+}
+
+type poolCreate struct {
+	Name string `arg:"" help:"Name of the pool."`
+	poolSettings
+}
+
+// Run creates the pool.
+func (c *poolCreate) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	in, err := c.settings()
+	if err != nil {
+		return err
+	}
+	in.Name = &c.Name
+	made, err := cl.CreatePool(a.ctx, in)
+	if err != nil {
+		return err
+	}
+	return a.poolToken(made)
+}
+
+// poolToken prints a new token: alone on standard output, so that it can be kept by a pipe.
+func (a *app) poolToken(t api.PoolToken) error {
+	if a.json() {
+		return a.encode(t)
+	}
+	a.say("pool %s; its token is shown this once: keep it, and give it to the agent as token or DAYFLY_TOKEN", t.Pool.Name)
+	return a.print("%s", t.Token)
+}
+
+type poolList struct{}
+
+// Run prints the list.
+func (c *poolList) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	list, _, err := all(everything, func(cursor string, limit int) (api.Page[api.Pool], error) {
+		return cl.Pools(a.ctx, cursor, limit)
+	})
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.encode(list)
+	}
+	t := term.NewTable("POOL", "STATUS", "ACTIVE", "LIMIT", "TYPES", "LAST SEEN", "DESCRIPTION")
+	for _, p := range list {
+		t.Row(p.Name, poolStatus(p), strconv.Itoa(p.Active), limit(p.Concurrency), types(p.EnabledTypes), ago(p.LastSeen), dash(p.Description))
+	}
+	return t.Write(a.stdout, a.style(), "no pools")
+}
+
+func poolStatus(p api.Pool) string {
+	if p.IsDisabled {
+		return p.Status + ", disabled"
+	}
+	return p.Status
+}
+
+func limit(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.Itoa(n)
+}
+
+func types(list []workflow.Type) string {
+	if len(list) == 0 {
+		return "all"
+	}
+	names := make([]string, len(list))
+	for i, t := range list {
+		names[i] = string(t)
+	}
+	return strings.Join(names, ",")
+}
+
+func ago(at *time.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return term.Duration(time.Since(*at)) + " ago"
+}
+
+type poolShow struct {
+	Name string `arg:"" help:"The pool."`
+}
+
+// Run prints the pool and its runners.
+func (c *poolShow) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	p, err := cl.Pool(a.ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	runners, err := cl.Runners(a.ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.encode(struct {
+			api.Pool
+			Runners []api.Runner `json:"runners"`
+		}{p, runners.Items})
+	}
+	var b strings.Builder
+	line := func(name, value string) { fmt.Fprintf(&b, "%-20s %s\n", name, term.Clean(value)) }
+	line("pool", p.Name)
+	line("description", dash(p.Description))
+	line("status", poolStatus(p))
+	line("active", strconv.Itoa(p.Active)+" of "+limit(p.Concurrency))
+	line("types", types(p.EnabledTypes))
+	line("multiple instances", strconv.FormatBool(p.AllowMultipleInstances))
+	if p.AssignedToAll {
+		line("workspaces", "all")
+	} else {
+		line("workspaces", dash(strings.Join(p.AssignedWorkspaces, ", ")))
+	}
+	line("last seen", ago(p.LastSeen))
+	if _, err := fmt.Fprint(a.stdout, b.String()+"\n"); err != nil {
+		return err
+	}
+	t := term.NewTable("RUNNER", "VERSION", "TASK", "LAST SEEN")
+	for _, r := range runners.Items {
+		t.Row(term.Clean(r.Name), dash(r.Version), dash(r.Task), ago(&r.LastSeen))
+	}
+	return t.Write(a.stdout, a.style(), "no runners seen lately")
+}
+
+type poolUpdate struct {
+	Name   string  `arg:"" help:"The pool."`
+	Rename *string `help:"Its new name."`
+	poolSettings
+}
+
+// Run changes the pool.
+func (c *poolUpdate) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	in, err := c.settings()
+	if err != nil {
+		return err
+	}
+	in.Name = c.Rename
+	if in == (api.PoolSettings{}) {
+		return usage(fmt.Errorf("nothing to change is named: see dayfly pool update --help"))
+	}
+	p, err := cl.UpdatePool(a.ctx, c.Name, in)
+	if err != nil {
+		return err
+	}
+	return a.done(p, "pool %s is changed", p.Name)
+}
+
+type poolRotate struct {
+	Name    string        `arg:"" help:"The pool."`
+	Overlap time.Duration `help:"How long the old token stays valid, such as 1h; 0 ends it at once."`
+}
+
+// Run makes the new token.
+func (c *poolRotate) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	if c.Overlap < 0 || c.Overlap%time.Second != 0 {
+		return usage(fmt.Errorf("--overlap: want whole seconds, not %s", c.Overlap))
+	}
+	t, err := cl.RotatePoolToken(a.ctx, c.Name, api.RotateToken{OverlapSeconds: int(c.Overlap / time.Second)})
+	if err != nil {
+		return err
+	}
+	return a.poolToken(t)
+}
+
+type poolDelete struct {
+	Name string `arg:"" help:"The pool."`
+	Yes  bool   `short:"y" help:"Do it: without this nothing is deleted."`
+}
+
+// Run deletes the pool.
+func (c *poolDelete) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	if !c.Yes {
+		return usage(fmt.Errorf("deleting pool %s ends its token, and its agents claim nothing any more: say --yes", c.Name))
+	}
+	if err := cl.DeletePool(a.ctx, c.Name); err != nil {
+		return err
+	}
+	return a.done(map[string]string{"deleted": c.Name}, "pool %s is deleted", c.Name)
+}

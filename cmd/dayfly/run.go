@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+type runCommand struct {
+	Target   string `arg:"" name:"workspace|dir" help:"Name of a workspace, or a directory: a path with a slash in it, or a dot."`
+	Op       string `enum:"preview,update,refresh,destroy,scan" default:"preview" help:"What to do: preview, update, refresh, destroy or scan."`
+	Follow   bool   `short:"f" help:"Follow the log until the workflow ends, and exit by its outcome."`
+	Name     string `help:"Name of the workspace that a directory becomes; default the directory's."`
+	Message  string `short:"m" help:"A remark that stays with the workflow."`
+	Priority int    `help:"Higher goes first, from -100 to 100."`
+}
+
+// Run submits the workflow.
+func (c *runCommand) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	name := c.Target
+	if isPath(c.Target) {
+		if name, err = a.registerDirectory(cl, c.Target, c.Name); err != nil {
+			return err
+		}
+	} else if c.Name != "" {
+		return usage(errors.New("--name: is for directories; a workspace has its name already"))
+	}
+	in := api.Submit{Workspace: name, Priority: c.Priority, Message: c.Message}
+	if c.Op == "scan" {
+		in.Type = workflow.InsightsScan
+	} else {
+		in.Type, in.Operation = workflow.Deployment, workflow.Operation(c.Op)
+	}
+	w, err := cl.Submit(a.ctx, in)
+	if errors.Is(err, workflow.ErrNotFound) && !isPath(c.Target) {
+		if info, err := os.Stat(c.Target); err == nil && info.IsDir() {
+			return usage(fmt.Errorf("there is no workspace %s; for the directory of that name write ./%s", name, name))
+		}
+		return usage(fmt.Errorf("there is no workspace %s; dayfly workspace list shows those that there are", name))
+	}
+	if err != nil {
+		return err
+	}
+	return a.submitted(cl, w, c.Follow)
+}
+
+// submitted says that a workflow was submitted, or follows it.
+func (a *app) submitted(cl *client.Client, w api.Workflow, follow bool) error {
+	if follow {
+		return a.follow(cl, w.ID)
+	}
+	if a.json() {
+		return a.encode(w)
+	}
+	if err := a.print("%s", w.ID); err != nil {
+		return err
+	}
+	a.say("submitted %s of %s; follow it with dayfly workflow logs -f %s", what(w), w.Workspace, w.ID)
+	return nil
+}
+
+func isPath(target string) bool {
+	return target == "." || target == ".." || strings.ContainsRune(target, filepath.Separator)
+}
+
+// registerDirectory makes a directory a workspace, or finds the one that it is already.
+func (a *app) registerDirectory(cl *client.Client, dir, name string) (string, error) {
+	full, err := filepath.Abs(dir)
+	if err == nil {
+		full, err = filepath.EvalSymlinks(full)
+	}
+	if err != nil {
+		return "", usage(err)
+	}
+	w, described, err := describe(full, name, a.getenv)
+	if err != nil {
+		return "", usage(err)
+	}
+	old, err := cl.Workspace(a.ctx, w.Name)
+	switch {
+	case errors.Is(err, workflow.ErrNotFound):
+	case err != nil:
+		return "", err
+	case old.Source.Directory != w.Source.Directory:
+		// The same name for another directory would run this code over that one's state.
+		return "", usage(fmt.Errorf("workspace %s stands for %s already: give this directory another name with --name", w.Name, origin(old.Source)))
+	case !described:
+		return old.Name, nil // its settings were made elsewhere: leave them
+	}
+	stored, _, err := cl.PutWorkspace(a.ctx, w)
+	if err != nil {
+		return "", err
+	}
+	a.say("%s is workspace %s (%s)", dir, stored.Name, stored.Engine)
+	return stored.Name, nil
+}
+
+func origin(s api.Source) string {
+	if s.Git != nil {
+		return s.Git.URL
+	}
+	return s.Directory
+}
+
+// describe says what workspace a directory is: what its workspace file says, else what lies in
+// it. described reports whether it was a file.
+func describe(dir, name string, getenv func(string) string) (w api.Workspace, described bool, err error) {
+	file := filepath.Join(dir, workspacefile.Name)
+	list, err := workspacefile.Read(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		engine, err := engineOf(dir, getenv)
+		if err != nil {
+			return w, false, err
+		}
+		w = api.Workspace{Engine: engine, Source: api.Source{Directory: dir}}
+	case err != nil:
+		return w, false, err
+	case len(list) > 1:
+		return w, false, fmt.Errorf("%s describes %d workspaces: register them with dayfly workspace apply -f %s and run one by its name", file, len(list), file)
+	default:
+		w, described = list[0], true
+	}
+	if name != "" {
+		w.Name = name
+	}
+	if w.Name == "" {
+		w.Name = filepath.Base(dir)
+	}
+	if err := workflow.CheckWorkspaceName(w.Name); err != nil {
+		return w, false, fmt.Errorf("%w: give one with --name", err)
+	}
+	return w, described, nil
+}
+
+// engineOf tells the engine of a directory by its files and, where both could run them, by what
+// is installed.
+func engineOf(dir string, getenv func(string) string) (string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	ends := func(suffixes ...string) bool {
+		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+			return !e.IsDir() && slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(e.Name(), s) })
+		})
+	}
+	if ends(".tofu", ".tofu.json") {
+		return api.EngineTofu, nil
+	}
+	if !ends(".tf", ".tf.json") {
+		return "", fmt.Errorf("%s has neither a %s nor .tf files: there is nothing to run", dir, workspacefile.Name)
+	}
+	if lock, err := os.ReadFile(filepath.Join(dir, ".terraform.lock.hcl")); err == nil && bytes.Contains(lock, []byte("registry.opentofu.org")) {
+		return api.EngineTofu, nil
+	}
+	if !installed("terraform", getenv) && installed("tofu", getenv) {
+		return api.EngineTofu, nil
+	}
+	return api.EngineTerraform, nil
+}
+
+func installed(program string, getenv func(string) string) bool {
+	for _, dir := range filepath.SplitList(getenv("PATH")) {
+		if _, err := exec.LookPath(filepath.Join(dir, program)); err == nil && filepath.IsAbs(dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// compact writes a value on one line.
+func compact(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(b)
+}

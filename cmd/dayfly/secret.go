@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/secrets/local"
+)
+
+type secretCommands struct {
+	Set    secretSet    `cmd:"" help:"Read a value from standard input and keep it."`
+	List   secretList   `cmd:"" help:"List the names of the secrets."`
+	Delete secretDelete `cmd:"" help:"Delete a secret."`
+}
+
+// secretStore are the flags that say where the secrets of this machine lie.
+type secretStore struct {
+	Data string `type:"path" help:"The data directory of the agent; default that of dayfly up."`
+}
+
+func (s secretStore) open(a *app) (*local.Files, error) {
+	data := s.Data
+	if data == "" {
+		var err error
+		if data, err = embedded.DefaultData(a.getenv); err != nil {
+			return nil, usage(err)
+		}
+	}
+	return local.New(filepath.Join(data, embedded.SecretsDir)), nil
+}
+
+type secretSet struct {
+	Name string `arg:"" help:"Name of the secret; a workspace refers to it as file:NAME."`
+	secretStore
+}
+
+// Run keeps the value. It is never an argument, which everybody on the machine could read.
+func (c *secretSet) Run(a *app) error {
+	if err := local.CheckName(c.Name); err != nil {
+		return usage(err)
+	}
+	store, err := c.open(a)
+	if err != nil {
+		return err
+	}
+	value, err := term.ReadSecret(a.stdin, a.stderr, "value of "+c.Name, local.MaxValue)
+	if err != nil {
+		return usage(err)
+	}
+	if err := store.Set(a.ctx, c.Name, redact.New(value)); err != nil {
+		return err
+	}
+	return a.done(map[string]string{"name": c.Name, "ref": "file:" + c.Name}, "secret %s is kept; workspaces refer to it as file:%s", c.Name, c.Name)
+}
+
+type secretList struct {
+	secretStore
+}
+
+// Run prints the names.
+func (c *secretList) Run(a *app) error {
+	store, err := c.open(a)
+	if err != nil {
+		return err
+	}
+	names, err := store.List(a.ctx)
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		if names == nil {
+			names = []string{}
+		}
+		return a.encode(names)
+	}
+	t := term.NewTable("SECRET", "REFERENCE")
+	for _, n := range names {
+		t.Row(term.Clean(n), "file:"+term.Clean(n))
+	}
+	return t.Write(a.stdout, a.style(), "no secrets")
+}
+
+type secretDelete struct {
+	Name string `arg:"" help:"Name of the secret."`
+	Yes  bool   `short:"y" help:"Do it: without this nothing is deleted."`
+	secretStore
+}
+
+// Run deletes the secret.
+func (c *secretDelete) Run(a *app) error {
+	store, err := c.open(a)
+	if err != nil {
+		return err
+	}
+	if !c.Yes {
+		return usage(fmt.Errorf("a deleted secret cannot be had back: say --yes"))
+	}
+	if err := store.Delete(a.ctx, c.Name); err != nil {
+		return err
+	}
+	return a.done(map[string]string{"deleted": c.Name}, "secret %s is deleted", c.Name)
+}

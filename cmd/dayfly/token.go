@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+)
+
+type tokenCommands struct {
+	Create tokenCreate `cmd:"" help:"Make a user token and print it, this once."`
+	List   tokenList   `cmd:"" help:"List user tokens, without their values."`
+	Revoke tokenRevoke `cmd:"" help:"Revoke a user token."`
+}
+
+type tokenCreate struct {
+	Name    string        `arg:"" help:"What the token is for."`
+	Role    string        `enum:"viewer,operator,admin" default:"viewer" help:"What it may do: viewer, operator or admin."`
+	Expires time.Duration `help:"Its lifetime, such as 24h; none means until it is revoked."`
+}
+
+// Run makes the token.
+func (c *tokenCreate) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	if c.Expires < 0 || c.Expires%time.Second != 0 {
+		return usage(fmt.Errorf("--expires: want whole seconds, not %s", c.Expires))
+	}
+	t, err := cl.CreateToken(a.ctx, api.NewToken{Name: c.Name, Role: c.Role, ExpiresSeconds: int64(c.Expires / time.Second)})
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.encode(t)
+	}
+	a.say("token %s (%s, %s) is shown this once: keep it", t.Token.ID, t.Token.Name, t.Token.Role)
+	return a.print("%s", t.Value)
+}
+
+type tokenList struct{}
+
+// Run prints the list.
+func (c *tokenList) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	list, _, err := all(everything, func(cursor string, limit int) (api.Page[api.Token], error) {
+		return cl.Tokens(a.ctx, cursor, limit)
+	})
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.encode(list)
+	}
+	t := term.NewTable("TOKEN", "NAME", "ROLE", "STATE", "CREATED", "EXPIRES")
+	now := time.Now()
+	for _, k := range list {
+		state, expires := "valid", "-"
+		if k.ExpiresAt != nil {
+			expires = k.ExpiresAt.Local().Format(time.DateTime)
+			if k.ExpiresAt.Before(now) {
+				state = "expired"
+			}
+		}
+		if k.Revoked {
+			state = "revoked"
+		}
+		t.Row(k.ID, dash(k.Name), k.Role, state, k.CreatedAt.Local().Format(time.DateTime), expires)
+	}
+	return t.Write(a.stdout, a.style(), "no tokens")
+}
+
+type tokenRevoke struct {
+	ID string `arg:"" help:"The token's id, as the list shows it."`
+}
+
+// Run revokes the token.
+func (c *tokenRevoke) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	if err := cl.RevokeToken(a.ctx, c.ID); err != nil {
+		return err
+	}
+	return a.done(map[string]string{"revoked": c.ID}, "token %s is revoked", c.ID)
+}
+
+type loginCommand struct {
+	URL string `arg:"" help:"Address of the control plane, such as https://dayfly.example.com."`
+}
+
+// Run reads a token from standard input, asks the control plane whose it is, and remembers it.
+func (c *loginCommand) Run(a *app) error {
+	if err := credentials.CheckURL(c.URL); err != nil {
+		return usage(err)
+	}
+	value, err := term.ReadSecret(a.stdin, a.stderr, "token for "+c.URL, 1024)
+	if err != nil {
+		return usage(err)
+	}
+	to := credentials.Target{URL: trimSlash(c.URL), Token: redact.New(value)}
+	cl, err := dial(to)
+	if err != nil {
+		return err
+	}
+	who, err := cl.Whoami(a.ctx)
+	if err != nil {
+		return err
+	}
+	if who.Audience != "user" {
+		return usage(fmt.Errorf("this is the token of a pool (%s): it is for an agent, and people log in with a user token", who.Pool))
+	}
+	path, err := credentials.Save(a.getenv, to)
+	if err != nil {
+		return err
+	}
+	return a.done(map[string]string{"url": to.URL, "name": who.Name, "role": who.Role, "file": path},
+		"logged in to %s as %s (%s); kept in %s", to.URL, term.Clean(who.Name), who.Role, path)
+}
+
+func trimSlash(url string) string {
+	for len(url) > 0 && url[len(url)-1] == '/' {
+		url = url[:len(url)-1]
+	}
+	return url
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/api"
+)
+
+type whyCommand struct {
+	ID string `arg:"" help:"The workflow."`
+}
+
+// Run prints where the workflow stands and its timeline.
+func (c *whyCommand) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	why, err := cl.Why(a.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.encode(why)
+	}
+	_, err = fmt.Fprint(a.stdout, explain(a.style(), why, time.Now()))
+	return err
+}
+
+// explain is the answer of why, for people.
+func explain(style term.Style, why api.Why, now time.Time) string {
+	var b strings.Builder
+	w := why.Workflow
+	fmt.Fprintf(&b, "%s  %s of %s: %s\n\n", style.Bold(w.ID), what(w), w.Workspace, style.State(w.State))
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%s%s%s\n", style.Dim(name), strings.Repeat(" ", 10-len(name)), term.Clean(value))
+		}
+	}
+	line("now", why.Summary)
+	line("waits for", why.Waiting)
+	if !why.Since.IsZero() {
+		line("since", fmt.Sprintf("%s (%s)", why.Since.Local().Format(time.DateTime), term.Duration(now.Sub(why.Since))))
+	}
+	line("next", why.Next)
+	if len(why.Timeline) > 0 {
+		b.WriteByte('\n')
+		b.WriteString(timeline(style, why.Timeline))
+	}
+	return b.String()
+}
+
+// timeline lists events with the time since the first of them.
+func timeline(style term.Style, events []api.Event) string {
+	var b strings.Builder
+	wide := 0
+	for _, e := range events {
+		wide = max(wide, term.Width(e.Kind))
+	}
+	for _, e := range events {
+		kind := term.Clean(e.Kind)
+		after := "+" + term.Duration(e.At.Sub(events[0].At))
+		fmt.Fprintf(&b, "%s  %8s  %s%s  %s\n", style.Dim(e.At.Local().Format(time.TimeOnly)), after,
+			kind, strings.Repeat(" ", wide-term.Width(kind)), term.Clean(e.Text))
+	}
+	return b.String()
+}

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+type workflowCommands struct {
+	List   workflowList   `cmd:"" help:"List workflows, the newest first."`
+	Show   workflowShow   `cmd:"" help:"Show a workflow with its steps, result and outputs."`
+	Logs   workflowLogs   `cmd:"" help:"Print a workflow's log."`
+	Cancel workflowCancel `cmd:"" help:"Cancel a workflow, in whatever state it is."`
+	Retry  workflowRetry  `cmd:"" help:"Submit an ended workflow again, as a new one."`
+}
+
+type workflowList struct {
+	Workspace string `short:"w" help:"Only those of this workspace."`
+	State     string `help:"Only those in this state: pending, claimed, running, succeeded, failed, cancelled, or active."`
+	Limit     int    `short:"n" default:"20" help:"How many at most."`
+}
+
+// Run prints the list.
+func (c *workflowList) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	if c.Limit < 1 {
+		return usage(fmt.Errorf("--limit: want a number above 0, not %d", c.Limit))
+	}
+	list, more, err := all(c.Limit, func(cursor string, limit int) (api.Page[api.Workflow], error) {
+		return cl.Workflows(a.ctx, client.Filter{Workspace: c.Workspace, State: c.State, Cursor: cursor, Limit: limit})
+	})
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.encode(list)
+	}
+	style := a.style()
+	if err := workflowTable(style, list, time.Now()).Write(a.stdout, style, "no workflows: submit one with dayfly run"); err != nil {
+		return err
+	}
+	if more {
+		a.say("more are left out: -n %d shows more", c.Limit*2)
+	}
+	return nil
+}
+
+// all reads pages until there are most items or no more; more says that some are left.
+func all[T any](most int, page func(cursor string, limit int) (api.Page[T], error)) (items []T, more bool, err error) {
+	items = []T{}
+	cursor := ""
+	for len(items) < most {
+		p, err := page(cursor, min(200, most-len(items)))
+		if err != nil {
+			return nil, false, err
+		}
+		items = append(items, p.Items...)
+		if cursor = p.Next; cursor == "" {
+			return items, false, nil
+		}
+	}
+	return items, true, nil
+}
+
+// everything is the number of items that lists without a limit stop at.
+const everything = 10_000
+
+func workflowTable(style term.Style, list []api.Workflow, now time.Time) *term.Table {
+	t := term.NewTable("WORKFLOW", "WORKSPACE", "TYPE", "OPERATION", "STATE", "DURATION", "AGE", "REASON")
+	for _, w := range list {
+		t.Row(w.ID, w.Workspace, string(w.Type), dash(string(w.Operation)), style.State(w.State), took(w, now),
+			term.Duration(now.Sub(w.SubmittedAt)), dash(string(w.Reason)))
+	}
+	return t
+}
+
+// took is how long a workflow ran, so far or in all.
+func took(w api.Workflow, now time.Time) string {
+	if w.StartedAt == nil {
+		return "-"
+	}
+	if w.EndedAt != nil {
+		now = *w.EndedAt
+	}
+	return term.Duration(now.Sub(*w.StartedAt))
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return term.Clean(s)
+}
+
+type workflowShow struct {
+	ID string `arg:"" help:"The workflow."`
+}
+
+// Run prints the workflow.
+func (c *workflowShow) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	w, err := cl.Workflow(a.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.encode(w)
+	}
+	return a.show(w)
+}
+
+func (a *app) show(w api.Workflow) error {
+	style, now := a.style(), time.Now()
+	var b strings.Builder
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%s%s%s\n", style.Dim(name), strings.Repeat(" ", 14-len(name)), value)
+		}
+	}
+	line("workflow", style.Bold(w.ID))
+	line("workspace", w.Workspace)
+	line("what", what(w))
+	line("state", style.State(w.State))
+	line("reason", string(w.Reason))
+	line("detail", term.Clean(w.Detail))
+	line("pool", w.Pool)
+	line("submitted", w.SubmittedAt.Local().Format(time.DateTime)+" by "+term.Clean(w.SubmittedBy))
+	line("message", term.Clean(w.Message))
+	line("retry of", w.RetryOf)
+	if w.Attempt > 0 {
+		line("attempt", fmt.Sprint(w.Attempt))
+	}
+	line("task", term.Clean(w.Task))
+	if w.StartedAt != nil {
+		line("duration", took(w, now))
+	}
+	if w.SlotHeld && w.State.Terminal() {
+		line("slot", "still held: the end of its task is not proven yet")
+	}
+	if r := w.Result; r != nil {
+		line("changes", changes(r.Changes))
+		if l := r.Lock; l != nil {
+			line("state lock", term.Clean(fmt.Sprintf("still held: %s by %s, %s", l.ID, l.Who, l.Operation)))
+		}
+	}
+	for _, s := range w.Steps {
+		fmt.Fprintf(&b, "  %s %s\n", style.Step(s.Status), stepLine(s))
+	}
+	if r := w.Result; r != nil {
+		if r.Changes != nil {
+			for _, c := range r.Changes.Resources {
+				fmt.Fprintf(&b, "  %-8s %s\n", term.Clean(c.Action), term.Clean(c.Address))
+			}
+		}
+		for _, o := range r.Outputs {
+			fmt.Fprintf(&b, "  %s = %s\n", term.Clean(o.Name), output(o))
+		}
+	}
+	_, err := fmt.Fprint(a.stdout, b.String())
+	return err
+}
+
+func what(w api.Workflow) string {
+	if w.Operation != "" {
+		return string(w.Type) + " " + string(w.Operation)
+	}
+	return string(w.Type)
+}
+
+func stepLine(s api.Step) string {
+	text := term.Clean(s.Name)
+	if s.Status != workflow.StepRunning && s.Status != workflow.StepSkipped {
+		text += " " + term.Duration(time.Duration(s.Seconds*float64(time.Second)))
+	}
+	if s.Text != "" {
+		text += ": " + term.Clean(strings.ReplaceAll(s.Text, "\n", " "))
+	}
+	return text
+}
+
+func changes(c *api.Changes) string {
+	if c == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%d to add, %d to change, %d to destroy", c.Add, c.Change, c.Destroy)
+	if c.Drift > 0 {
+		text += fmt.Sprintf(", %d drifted", c.Drift)
+	}
+	return text
+}
+
+func output(o api.Output) string {
+	if o.Sensitive {
+		return "(sensitive)"
+	}
+	return term.Clean(compact(o.Value))
+}
+
+type workflowLogs struct {
+	ID      string `arg:"" help:"The workflow."`
+	Follow  bool   `short:"f" help:"Go on until the workflow ends, and exit by its outcome."`
+	Attempt int    `help:"The attempt whose log is wanted; default the latest."`
+}
+
+// Run prints the log.
+func (c *workflowLogs) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	if c.Attempt < 0 || c.Follow && c.Attempt > 0 {
+		return usage(fmt.Errorf("--attempt: want a number above 0, and not together with --follow"))
+	}
+	if c.Follow {
+		return a.follow(cl, c.ID)
+	}
+	return a.logs(cl, c.ID, c.Attempt)
+}
+
+type workflowCancel struct {
+	ID string `arg:"" help:"The workflow."`
+}
+
+// Run cancels the workflow.
+func (c *workflowCancel) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	w, err := cl.Cancel(a.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.encode(w)
+	}
+	if w.State == workflow.Cancelled {
+		return a.print("%s is cancelled", w.ID)
+	}
+	if w.State.Terminal() {
+		return a.print("%s was over before: %s", w.ID, w.State)
+	}
+	return a.print("%s is being cancelled: its engine gets an interrupt and time to end; dayfly why %s says where it stands", w.ID, w.ID)
+}
+
+type workflowRetry struct {
+	ID     string `arg:"" help:"The workflow."`
+	Follow bool   `short:"f" help:"Follow the new workflow until it ends, and exit by its outcome."`
+}
+
+// Run submits the workflow again.
+func (c *workflowRetry) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	w, err := cl.Retry(a.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	return a.submitted(cl, w, c.Follow)
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+type workspaceCommands struct {
+	Apply  workspaceApply  `cmd:"" help:"Create or change the workspaces that a file describes."`
+	List   workspaceList   `cmd:"" help:"List workspaces."`
+	Show   workspaceShow   `cmd:"" help:"Show a workspace."`
+	Delete workspaceDelete `cmd:"" help:"Delete a workspace; what its engine made stays."`
+}
+
+type workspaceApply struct {
+	File string `short:"f" required:"" help:"The workspace file; several documents are divided by ---."`
+}
+
+// Run registers what the file describes, in its order, up to the first that is refused.
+func (c *workspaceApply) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	list, err := workspacefile.Read(c.File)
+	if err != nil {
+		return usage(err)
+	}
+	stored := make([]api.Workspace, 0, len(list))
+	for _, w := range list {
+		if err := workflow.CheckWorkspaceName(w.Name); err != nil {
+			return usage(fmt.Errorf("%s: %w", c.File, err))
+		}
+		now, created, err := cl.PutWorkspace(a.ctx, w)
+		if err != nil {
+			return &exitError{code: exitCode(err), err: fmt.Errorf("%s: workspace %s: %s", c.File, w.Name, sentence(err))}
+		}
+		stored = append(stored, now)
+		if !a.json() {
+			verb := "changed"
+			if created {
+				verb = "created"
+			}
+			if err := a.print("workspace %s is %s", now.Name, verb); err != nil {
+				return err
+			}
+		}
+	}
+	if a.json() {
+		return a.encode(stored)
+	}
+	return nil
+}
+
+type workspaceList struct{}
+
+// Run prints the list.
+func (c *workspaceList) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	list, _, err := all(everything, func(cursor string, limit int) (api.Page[api.Workspace], error) {
+		return cl.Workspaces(a.ctx, cursor, limit)
+	})
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.encode(list)
+	}
+	t := term.NewTable("WORKSPACE", "ENGINE", "POOL", "SOURCE")
+	for _, w := range list {
+		t.Row(w.Name, w.Engine, dash(w.Pool), dash(origin(w.Source)))
+	}
+	return t.Write(a.stdout, a.style(), "no workspaces: register one with dayfly workspace apply -f FILE, or run a directory")
+}
+
+type workspaceShow struct {
+	Name string `arg:"" help:"The workspace."`
+}
+
+// Run prints the workspace.
+func (c *workspaceShow) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	w, err := cl.Workspace(a.ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.encode(w)
+	}
+	var b strings.Builder
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%-15s %s\n", name, term.Clean(value))
+		}
+	}
+	line("workspace", w.Name)
+	line("description", w.Description)
+	line("engine", strings.TrimSpace(w.Engine+" "+w.EngineVersion))
+	line("source", origin(w.Source))
+	if g := w.Source.Git; g != nil {
+		line("ref", g.Ref)
+		line("path", g.Path)
+	}
+	if w.State != nil {
+		line("state", strings.TrimSpace(w.State.Kind+" "+w.State.Bucket))
+	}
+	line("pool", w.Pool)
+	line("size", w.Size)
+	line("max runtime", w.MaxRuntime)
+	for _, s := range w.Secrets {
+		line("secret", s.Env+s.File+" from "+s.Ref)
+	}
+	_, err = fmt.Fprint(a.stdout, b.String())
+	return err
+}
+
+type workspaceDelete struct {
+	Name string `arg:"" help:"The workspace."`
+	Yes  bool   `short:"y" help:"Do it: without this nothing is deleted."`
+}
+
+// Run deletes the workspace.
+func (c *workspaceDelete) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	if !c.Yes {
+		return usage(errors.New("deleting workspace " + c.Name + " forgets its settings, and not what its engine made: say --yes"))
+	}
+	if err := cl.DeleteWorkspace(a.ctx, c.Name); err != nil {
+		return err
+	}
+	return a.done(map[string]string{"deleted": c.Name}, "workspace %s is deleted", c.Name)
+}
+
+// done says that something was done, in the form that was asked for.
+func (a *app) done(v any, format string, args ...any) error {
+	if a.json() {
+		return a.encode(v)
+	}
+	return a.print(format, args...)
+}

@@ -1,0 +1,177 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// What lies in a data directory.
+const (
+	AdminTokenFile = "admin-token"      // of the control plane, 0600
+	DatabaseFile   = "dayfly.db"        // of the control plane
+	TicketKeysFile = "ticket-keys.json" // of the agent, 0600
+	SecretsDir     = "secrets"          // of the agent: file:NAME
+	StateDir       = "state"            // of the agent: ORGANIZATION/WORKSPACE
+	JobsDir        = "jobs"             // of the agent's process launcher
+
+	lockFile = "lock"
+)
+
+// DefaultData returns the data directory of somebody who named none. That of root must be one
+// that others can pass through: engines run as users of their own.
+func DefaultData(getenv func(string) string) (string, error) {
+	if os.Geteuid() == 0 {
+		return "/var/lib/dayfly", nil
+	}
+	dir := getenv("XDG_DATA_HOME")
+	if dir == "" || !filepath.IsAbs(dir) {
+		home := getenv("HOME")
+		if home == "" {
+			return "", errors.New("neither HOME nor XDG_DATA_HOME is set: name a data directory with --data")
+		}
+		dir = filepath.Join(home, ".local", "share")
+	}
+	return filepath.Join(dir, "dayfly"), nil
+}
+
+// dataDir is a data directory that this process alone uses.
+type dataDir struct {
+	path string
+	lock *os.File
+}
+
+// openData makes the directory where there is none, checks it and locks it.
+func openData(path string) (*dataDir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	// Root's engines are other users: they must get through to their own directories, and find
+	// nothing else that they may open.
+	mode := fs.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		mode = 0o711
+	}
+	if err := os.MkdirAll(path, mode); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "", "others can write to the data directory %s: chmod go-w %s", path, path)
+	}
+	if os.Geteuid() == 0 {
+		if err := passable(path); err != nil {
+			return nil, err
+		}
+	}
+	lock, err := takeLock(filepath.Join(path, lockFile))
+	if err != nil {
+		return nil, err
+	}
+	return &dataDir{path: path, lock: lock}, nil
+}
+
+func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }
+
+// close lets the next process have the directory.
+func (d *dataDir) close() error { return d.lock.Close() }
+
+// passable reports which directory on the way to path keeps other users out.
+func passable(path string) error {
+	for dir := path; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return fmt.Errorf("data directory: %w", err)
+		}
+		if info.Mode().Perm()&0o001 == 0 {
+			return workflow.Refuse(workflow.ErrInvalid, "",
+				"engines run as users of their own and cannot pass through %s to the data directory %s: choose one that others can reach, such as /var/lib/dayfly", dir, path)
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
+}
+
+// takeLock locks a file for as long as this process lives, whatever ends it, and writes the
+// process's id into it for the next one to read.
+func takeLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		holder := "another process"
+		if b, err := io.ReadAll(io.LimitReader(f, 32)); err == nil && len(b) > 0 {
+			holder = "process " + strings.TrimSpace(string(b))
+		}
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, workflow.Refuse(workflow.ErrInUse, "", "%s uses the data directory %s: stop it, or choose another directory", holder, filepath.Dir(path))
+		}
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	err = f.Truncate(0)
+	if err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock the data directory: %w", errors.Join(err, f.Close()))
+	}
+	return f, nil
+}
+
+// readPrivate reads a small file that only its owner can read; one that is not there is empty.
+func readPrivate(path string) (string, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", path, err)
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", path, err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return "", workflow.Refuse(workflow.ErrInvalid, "", "others can read %s: remove it, and a new token is made; then revoke the old one", path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, 4096))
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", path, err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// writePrivate replaces a file as a whole, readable by its owner only.
+func writePrivate(path, text string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // made with 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.WriteString(text + "\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
+	}
+	return nil
+}
