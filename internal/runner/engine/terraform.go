@@ -1,12 +1,468 @@
 package engine
 
 import (
+	"bytes"
 	"context"
-	"strconv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func runTerraform(_ context.Context, _ Host, _ Job) (Outcome, error) { return Outcome{}, nil }
+// LogWriter is a Host that also takes its log as a stream, as it does from a child. The engine then
+// reads along with what goes to the log on the error stream; for a Host that is none, it hands
+// on each line by Logf.
+type LogWriter interface {
+	// LogWriter returns a new stream into the log, masked like a child's output.
+	LogWriter() io.WriteCloser
+}
 
-func runCommand(_ context.Context, _ Host, _ Job) (Outcome, error) { return Outcome{}, nil }
+// terraform is one run of terraform or tofu.
+type terraform struct {
+	h        Host
+	j        Job
+	mode     mode
+	readOnly bool
+	bin      binary
+	temp     *folder // of this run
+	root     *folder // the root module
+	data     *folder // TF_DATA_DIR
+	state    *folder // with kind directory, where the state lies or was copied to
+	planFile string
+	varFile  string
+	locking  bool // a call that takes the state's lock has begun and did not end well
+	out      Outcome
+}
 
-func quote(s string) string { return strconv.Quote(s) }
+func runTerraform(ctx context.Context, h Host, j Job) (Outcome, error) {
+	m, ok := modeOf(j.Spec.Type, j.Spec.Operation)
+	if !ok {
+		return Outcome{}, unsupported(j.Spec)
+	}
+	t := &terraform{h: h, j: j, mode: m, readOnly: j.ReadOnlyState || !m.apply}
+	t.mode.apply = m.apply && !t.readOnly
+	err := t.prepare()
+	defer t.close()
+	if err != nil {
+		return Outcome{}, runnerError(err)
+	}
+	if err := t.steps(ctx); err != nil {
+		return Outcome{}, t.failure(ctx, err)
+	}
+	return t.out, nil
+}
+
+func unsupported(s api.Spec) error {
+	what := string(s.Type)
+	if s.Operation != "" {
+		what += " " + string(s.Operation)
+	}
+	return &Failure{
+		Reason: workflow.ReasonRunnerError, Err: workflow.ErrUnsupported,
+		Detail: fmt.Sprintf("this version runs no %s with the engine %s", what, s.Engine),
+	}
+}
+
+// prepare opens the directories of the run, before the engine can have changed them.
+func (t *terraform) prepare() (err error) {
+	if t.temp, err = openFolder(t.j.TempDir, t.j.Owner); err != nil {
+		return err
+	}
+	if t.root, err = openFolder(t.j.Root, t.j.Owner); err != nil {
+		return err
+	}
+	data := newName("tf-data-", "")
+	if err = t.temp.mkdir(data); err != nil {
+		return err
+	}
+	if t.data, err = openFolder(t.temp.join(data), t.j.Owner); err != nil {
+		return err
+	}
+	t.planFile = t.temp.join(newName("plan-", ".tfplan"))
+	if len(t.j.Spec.Variables) > 0 {
+		raw, err := json.Marshal(t.j.Spec.Variables)
+		if err != nil {
+			return fmt.Errorf("write variables: %w", err)
+		}
+		name := newName("vars-", ".tfvars.json")
+		if err := t.temp.write(name, raw); err != nil {
+			return fmt.Errorf("write variables: %w", err)
+		}
+		t.varFile = t.temp.join(name)
+	}
+	return nil
+}
+
+func (t *terraform) close() {
+	for _, f := range []*folder{t.temp, t.root, t.data, t.state} {
+		if f != nil {
+			f.close()
+		}
+	}
+}
+
+func (t *terraform) steps(ctx context.Context) error {
+	if err := t.h.Step(ctx, stepInit, t.init); err != nil {
+		return err
+	}
+	if err := t.h.Step(ctx, stepValidate, t.validate); err != nil {
+		return err
+	}
+	var empty bool
+	err := t.h.Step(ctx, stepPlan, func(ctx context.Context) (text string, err error) {
+		text, empty, err = t.plan(ctx)
+		return text, err
+	})
+	if err != nil || !t.mode.apply {
+		return err
+	}
+	if empty {
+		err = skip(ctx, t.h, stepApply, "no changes")
+	} else {
+		err = t.h.Step(ctx, stepApply, t.apply)
+	}
+	if err != nil {
+		return err
+	}
+	return t.h.Step(ctx, stepOutput, t.output)
+}
+
+func skip(ctx context.Context, h Host, step, why string) error {
+	if s, ok := h.(Skipper); ok {
+		return s.Skip(ctx, step, why)
+	}
+	h.Logf("%s: skipped, %s", step, why)
+	return nil
+}
+
+// init finds the engine, says where the state lies, and initialises the root module.
+func (t *terraform) init(ctx context.Context) (text string, err error) {
+	if t.bin, err = find(ctx, t.h, t.j); err != nil {
+		return "", err
+	}
+	engine, kind := t.j.Spec.Engine, t.j.Spec.State.Kind
+	t.h.Logf("%s %s at %s", engine, t.bin.version, t.bin.path)
+	code := readDeclared(t.j.Root, engine)
+	if err := checkDeclared(code, kind); err != nil {
+		return "", err
+	}
+	if err := checkWorkspaceEnv(t.j.Spec); err != nil {
+		return "", err
+	}
+	if err := t.placeState(ctx, code); err != nil {
+		return "", err
+	}
+	if _, err := t.run(ctx, stepInit, initArgs(t.bin.path)); err != nil {
+		return "", err
+	}
+	backend, err := actual(t.data)
+	if err != nil {
+		return "", runnerError(err)
+	}
+	// The engine has the last word on what the code says.
+	if kind == api.StateSource && (backend == "" || backend == "local") {
+		return "", notKept(backend)
+	}
+	return fmt.Sprintf("%s %s, backend %s", engine, t.bin.version, backend), nil
+}
+
+// placeState tells the engine where the state is kept, where the workspace says so.
+func (t *terraform) placeState(ctx context.Context, code declared) error {
+	var (
+		doc []byte
+		err error
+	)
+	switch t.j.Spec.State.Kind {
+	case api.StateSource:
+		return nil
+	case api.StateS3:
+		if err := checkS3(t.j.Spec, t.j.Spec.Engine, t.bin.version); err != nil {
+			return err
+		}
+		doc, err = override("s3", s3Settings(t.j.Spec))
+	case api.StateDirectory:
+		if err := t.openState(ctx); err != nil {
+			return err
+		}
+		doc, err = override("local", localSettings(t.state.path))
+	default:
+		return &Failure{Reason: workflow.ReasonStateNotKept, Err: workflow.ErrUnsupported, Detail: fmt.Sprintf("this version keeps no state of kind %s", quote(t.j.Spec.State.Kind))}
+	}
+	if err == nil {
+		err = t.root.write(overrideName, doc)
+	}
+	if err != nil {
+		return runnerError(fmt.Errorf("write %s: %w", overrideName, err))
+	}
+	if code.backend != "" {
+		t.h.Logf("the state is kept as the workspace says (%s); the backend %s of the code is not used", t.j.Spec.State.Kind, code.backend)
+	}
+	return nil
+}
+
+// openState opens the workspace's own directory, or makes a private copy for who only reads.
+func (t *terraform) openState(ctx context.Context) error {
+	if t.j.StateDir == "" {
+		return &Failure{Reason: workflow.ReasonStateNotKept, Detail: "the workspace's state has kind directory, and this runner was given no directory for it"}
+	}
+	var err error
+	if t.readOnly {
+		name := newName("state-", "")
+		if err = t.temp.mkdir(name); err == nil {
+			t.state, err = openFolder(t.temp.join(name), t.j.Owner)
+		}
+		if err == nil {
+			err = copyState(ctx, t.j.StateDir, t.state)
+		}
+	} else {
+		t.state, err = openState(t.j.StateDir, t.j.Owner)
+	}
+	if err != nil {
+		return runnerError(fmt.Errorf("open state directory: %w", err))
+	}
+	return nil
+}
+
+// openState opens a state directory for writing; the first run makes it.
+func openState(dir string, owner *Owner) (*folder, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := openFolder(dir, owner)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.give(); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (t *terraform) validate(ctx context.Context) (string, error) {
+	_, err := t.run(ctx, stepValidate, validateArgs(t.bin.path))
+	return "", err
+}
+
+// plan writes the plan file and reads what is in it. empty means that applying it would do
+// nothing, outputs included.
+func (t *terraform) plan(ctx context.Context) (text string, empty bool, err error) {
+	t.locking = !t.readOnly
+	code, err := t.run(ctx, stepPlan, planArgs(t.bin.path, t.mode, t.planFile, t.varFile, !t.readOnly), 2)
+	if err != nil {
+		return "", false, err
+	}
+	t.locking = false
+	raw, err := t.quiet(ctx, stepPlan, showArgs(t.bin.path, t.planFile), maxPlanJSON)
+	if errors.Is(err, errTooLong) && !t.mode.refreshOnly {
+		t.h.Logf("the plan has more than %d MiB of JSON: it is applied as it is, but not summarised", maxPlanJSON>>20)
+		t.out.Truncated = true
+		return "too large to be summarised", code == 0, nil
+	}
+	if err != nil {
+		return "", false, err
+	}
+	s, err := readPlan(raw, t.mode)
+	if err != nil {
+		return "", false, stepFailed(stepPlan, err)
+	}
+	t.h.Mask(s.secrets...)
+	t.out.Changes, t.out.Truncated = &s.changes, s.truncated
+	text = s.text(t.mode)
+	if code == 0 && !t.mode.refreshOnly {
+		text = "no changes"
+	}
+	return text, code == 0, nil
+}
+
+func (t *terraform) apply(ctx context.Context) (string, error) {
+	t.locking = true
+	if _, err := t.run(ctx, stepApply, applyArgs(t.bin.path, t.planFile)); err != nil {
+		return "", err
+	}
+	t.locking = false
+	if c := t.out.Changes; c != nil && !t.mode.refreshOnly {
+		return fmt.Sprintf("%d added, %d changed, %d destroyed", c.Add, c.Change, c.Destroy), nil
+	}
+	return "", nil
+}
+
+func (t *terraform) output(ctx context.Context) (string, error) {
+	raw, err := t.quiet(ctx, stepOutput, outputArgs(t.bin.path), maxOutputJSON)
+	if errors.Is(err, errTooLong) {
+		t.out.Truncated = true
+		return "too large to be kept", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	f, err := readOutputs(raw)
+	if err != nil {
+		return "", stepFailed(stepOutput, err)
+	}
+	return t.out.take(t.h, f), nil
+}
+
+// take masks what is sensitive, then keeps the outputs within the bounds, and says so in a line.
+func (o *Outcome) take(h Host, f found) string {
+	h.Mask(f.secrets...)
+	outputs, truncated := f.bound()
+	o.Outputs = outputs
+	if truncated {
+		o.Truncated = true
+		return fmt.Sprintf("%d outputs, of which %d fit", len(f.outputs), len(outputs))
+	}
+	return fmt.Sprintf("%d outputs", len(outputs))
+}
+
+// run runs the engine with its output in the log. Exit codes beside 0 that are no failure are
+// listed.
+func (t *terraform) run(ctx context.Context, step string, args []string, fine ...int) (int, error) {
+	said := &tail{most: 32 << 10}
+	stream := logStream(t.h)
+	code, err := t.h.Exec(ctx, Command{Args: args, Dir: t.j.Root, Env: baseEnv(t.data.path), Stderr: io.MultiWriter(said, stream)})
+	if closeErr := stream.Close(); closeErr != nil && err == nil {
+		err = closeErr
+	}
+	if err != nil || (code != 0 && context.Cause(ctx) != nil) {
+		return code, t.notRun(ctx, step, err, lockFromText(string(said.bytes())))
+	}
+	if code == 0 {
+		return code, nil
+	}
+	for _, c := range fine {
+		if code == c {
+			return code, nil
+		}
+	}
+	return code, t.exited(step, code, string(said.bytes()))
+}
+
+// quiet runs the engine and returns what it prints, which nobody else sees.
+func (t *terraform) quiet(ctx context.Context, step string, args []string, most int) ([]byte, error) {
+	out, said := &buffer{most: most}, &tail{most: 32 << 10}
+	code, err := t.h.Exec(ctx, Command{Args: args, Dir: t.j.Root, Env: baseEnv(t.data.path), Stdout: out, Stderr: said, Quiet: true})
+	switch {
+	case err != nil || (code != 0 && context.Cause(ctx) != nil):
+		return nil, t.notRun(ctx, step, err, nil)
+	case code != 0:
+		return nil, t.exited(step, code, string(said.bytes()))
+	case out.over:
+		return nil, errTooLong
+	default:
+		return out.Bytes(), nil
+	}
+}
+
+// buffer keeps a stream up to a bound, and takes the rest without keeping it.
+type buffer struct {
+	bytes.Buffer
+	most int
+	over bool
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	if b.over || b.Len()+len(p) > b.most {
+		b.over = true
+		b.Reset()
+		return len(p), nil
+	}
+	return b.Buffer.Write(p)
+}
+
+func (t *terraform) exited(step string, code int, said string) error {
+	detail := fmt.Sprintf("%s failed with exit code %d", step, code)
+	lock := lockFromText(said)
+	if lock != nil {
+		detail += ": " + lockSentence(lock, t.j.Spec.Engine)
+	} else if first := firstError(said); first != "" {
+		detail += ": " + first
+	} else {
+		detail += "; its log has the cause"
+	}
+	return &Failure{Reason: workflow.ReasonStepFailed, Detail: bounded(detail, maxDetail), Lock: lock}
+}
+
+func (t *terraform) notRun(ctx context.Context, step string, err error, lock *api.Lock) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return &Failure{
+			Reason: workflow.ReasonInterrupted, Lock: lock, Err: errors.Join(ctx.Err(), cause),
+			Detail: bounded(fmt.Sprintf("interrupted during %s: %v", step, cause), maxDetail),
+		}
+	}
+	return &Failure{
+		Reason: workflow.ReasonRunnerError, Err: err,
+		Detail: bounded(fmt.Sprintf("%s could not run %s: %v", step, t.j.Spec.Engine, err), maxDetail),
+	}
+}
+
+// failure makes a Failure of any error, and adds the lock that a run left behind beside its state.
+func (t *terraform) failure(ctx context.Context, err error) error {
+	f, ok := errors.AsType[*Failure](err)
+	switch {
+	case ok:
+	case context.Cause(ctx) != nil:
+		f = &Failure{Reason: workflow.ReasonInterrupted, Detail: bounded(fmt.Sprintf("interrupted: %v", context.Cause(ctx)), maxDetail), Err: errors.Join(ctx.Err(), context.Cause(ctx))}
+	default:
+		f = &Failure{Reason: workflow.ReasonRunnerError, Detail: bounded(err.Error(), maxDetail), Err: err}
+	}
+	if f.Lock == nil && t.locking && t.state != nil {
+		f.Lock = lockFromFile(t.state)
+	}
+	return f
+}
+
+func stepFailed(step string, err error) error {
+	return &Failure{Reason: workflow.ReasonStepFailed, Detail: bounded(fmt.Sprintf("%s: %v", step, err), maxDetail), Err: err}
+}
+
+func runnerError(err error) error {
+	if _, ok := errors.AsType[*Failure](err); ok {
+		return err
+	}
+	return &Failure{Reason: workflow.ReasonRunnerError, Detail: bounded(err.Error(), maxDetail), Err: err}
+}
+
+// logStream returns a stream into the log.
+func logStream(h Host) io.WriteCloser {
+	if w, ok := h.(LogWriter); ok {
+		return w.LogWriter()
+	}
+	return &lineLog{h: h}
+}
+
+// lineLog hands on whole lines.
+type lineLog struct {
+	h    Host
+	part []byte
+}
+
+func (l *lineLog) Write(p []byte) (int, error) {
+	l.part = append(l.part, p...)
+	for {
+		line, rest, ok := bytes.Cut(l.part, []byte("\n"))
+		if !ok {
+			break
+		}
+		l.h.Logf("%s", bytes.TrimSuffix(line, []byte("\r")))
+		l.part = rest
+	}
+	const most = 256 << 10 // of a line without an end
+	if len(l.part) > most {
+		return len(p), l.Close()
+	}
+	return len(p), nil
+}
+
+// Close hands on a line without an end.
+func (l *lineLog) Close() error {
+	if len(l.part) > 0 {
+		l.h.Logf("%s", l.part)
+		l.part = nil
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// varPrefix begins the names of the environment variables that carry the workspace's variables.
+const varPrefix = "DAYFLY_VAR_"
+
+// runCommand runs the script that the workspace has for the operation. The script finds the
+// variables in DAYFLY_VAR_<name>, text as it is and anything else as JSON; the operation in
+// DAYFLY_OPERATION; its own lasting directory in DAYFLY_STATE_DIR where the workspace's state has
+// kind directory and the operation may change it; and leaves outputs as a JSON object in the file
+// named by DAYFLY_OUTPUTS.
+func runCommand(ctx context.Context, h Host, j Job) (out Outcome, err error) {
+	name := operationName(j.Spec)
+	if _, ok := modeOf(j.Spec.Type, j.Spec.Operation); !ok {
+		return Outcome{}, unsupported(j.Spec)
+	}
+	err = h.Step(ctx, stepRun, func(ctx context.Context) (text string, err error) {
+		text, out, err = command(ctx, h, j, name)
+		return text, err
+	})
+	if err == nil {
+		return out, nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return Outcome{}, &Failure{
+			Reason: workflow.ReasonInterrupted, Err: errors.Join(ctx.Err(), cause),
+			Detail: bounded(fmt.Sprintf("interrupted during %s: %v", stepRun, cause), maxDetail),
+		}
+	}
+	return Outcome{}, runnerError(err)
+}
+
+// operationName is the key of the script in a workspace's commands.
+func operationName(s api.Spec) string {
+	return cmp.Or(string(s.Operation), string(s.Type))
+}
+
+func command(ctx context.Context, h Host, j Job, name string) (text string, out Outcome, err error) {
+	script, ok := j.Spec.Commands[name]
+	if !ok || strings.TrimSpace(script) == "" {
+		return "", out, &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrNotFound, Detail: noCommand(j.Spec, name)}
+	}
+	temp, err := openFolder(j.TempDir, j.Owner)
+	if err != nil {
+		return "", out, err
+	}
+	defer temp.close()
+	// The script goes by a file: it may be longer than an argument may be, and arguments are for
+	// everybody on the machine to read.
+	scriptName, outputsName := newName("script-", ".sh"), newName("outputs-", ".json")
+	if err := temp.write(scriptName, []byte(script)); err != nil {
+		return "", out, fmt.Errorf("write script: %w", err)
+	}
+	env, err := variableEnv(j.Spec.Variables)
+	if err != nil {
+		return "", out, err
+	}
+	env = append(env, "DAYFLY_OPERATION="+name, "DAYFLY_OUTPUTS="+temp.join(outputsName))
+	if j.Spec.State.Kind == api.StateDirectory && j.StateDir != "" && !j.ReadOnlyState && workflow.ChangesState(j.Spec.Type, j.Spec.Operation) {
+		state, err := openState(j.StateDir, j.Owner)
+		if err != nil {
+			return "", out, fmt.Errorf("open state directory: %w", err)
+		}
+		state.close()
+		env = append(env, "DAYFLY_STATE_DIR="+j.StateDir)
+	}
+	h.Logf("running the command of %s", name)
+	code, err := h.Exec(ctx, Command{Args: []string{"/bin/sh", "-e", temp.join(scriptName)}, Dir: j.Root, Env: env, Quiet: true})
+	if err != nil {
+		return "", out, fmt.Errorf("run command: %w", err)
+	}
+	if code != 0 {
+		return "", out, &Failure{Reason: workflow.ReasonStepFailed, Detail: fmt.Sprintf("the command of %s failed with exit code %d; its log has the cause", name, code)}
+	}
+	raw, err := temp.read(outputsName, maxOutputFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", out, nil
+	}
+	f, parseErr := found{}, err
+	if err == nil {
+		f, parseErr = readOutputFile(raw)
+	}
+	if parseErr != nil {
+		return "", out, &Failure{
+			Reason: workflow.ReasonStepFailed, Err: workflow.ErrInvalid,
+			Detail: bounded(fmt.Sprintf("the command of %s succeeded, but the file that it left in DAYFLY_OUTPUTS cannot be used: %v", name, parseErr), maxDetail),
+		}
+	}
+	text = out.take(h, f)
+	return text, out, nil
+}
+
+func noCommand(s api.Spec, name string) string {
+	if len(s.Commands) == 0 {
+		return fmt.Sprintf("the workspace has no commands; give it one for %s", name)
+	}
+	return fmt.Sprintf("the workspace has no command for %s, only for %s", name, strings.Join(slices.Sorted(maps.Keys(s.Commands)), ", "))
+}
+
+// variableEnv makes environment variables of the workspace's variables, sorted by name.
+func variableEnv(variables map[string]any) ([]string, error) {
+	var env []string
+	names := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
+		key := varPrefix + envKey(name)
+		if other, ok := names[key]; ok {
+			return nil, &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrInvalid, Detail: fmt.Sprintf("the variables %s and %s would both be %s; rename one", quote(other), quote(name), key)}
+		}
+		names[key] = name
+		value, ok := variables[name].(string)
+		if !ok {
+			raw, err := json.Marshal(variables[name])
+			if err != nil {
+				return nil, fmt.Errorf("variable %s: %w", quote(name), err)
+			}
+			value = string(raw)
+		}
+		if strings.ContainsRune(value, 0) {
+			return nil, &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrInvalid, Detail: fmt.Sprintf("the variable %s holds a zero byte, which no environment can carry", quote(name))}
+		}
+		env = append(env, key+"="+value)
+	}
+	return env, nil
+}
+
+// envKey makes a name that a shell can use.
+func envKey(name string) string {
+	return strings.Map(func(c rune) rune {
+		if c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') {
+			return c
+		}
+		return '_'
+	}, name)
+}

@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// The steps of terraform and tofu, and the one of commands.
+const (
+	stepInit     = "init"
+	stepValidate = "validate"
+	stepPlan     = "plan"
+	stepApply    = "apply"
+	stepOutput   = "output"
+	stepRun      = "run"
+)
+
+// mode is what an operation asks of the engine.
+type mode struct {
+	destroy     bool // plan the end of everything
+	refreshOnly bool // plan no change, only what the state does not know yet
+	apply       bool // then do what was planned
+}
+
+func modeOf(t workflow.Type, op workflow.Operation) (mode, bool) {
+	switch t {
+	case workflow.InsightsScan:
+		return mode{refreshOnly: true}, true
+	case workflow.Deployment:
+		switch op {
+		case workflow.Preview:
+			return mode{}, true
+		case workflow.Update:
+			return mode{apply: true}, true
+		case workflow.Refresh:
+			return mode{refreshOnly: true, apply: true}, true
+		case workflow.Destroy:
+			return mode{destroy: true, apply: true}, true
+		}
+	case workflow.PolicyEvaluation:
+	}
+	return mode{}, false
+}
+
+// baseEnv is what every call of the engine gets beside the environment that the runner builds.
+func baseEnv(dataDir string) []string {
+	env := []string{"TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1"}
+	if dataDir != "" {
+		env = append(env, "TF_DATA_DIR="+dataDir)
+	}
+	return env
+}
+
+func initArgs(bin string) []string {
+	return []string{bin, "init", "-input=false", "-no-color", "-reconfigure"}
+}
+
+func validateArgs(bin string) []string { return []string{bin, "validate", "-no-color"} }
+
+// planArgs plans into a file. Who only reads takes no lock: a preview may overlap anything.
+func planArgs(bin string, m mode, planFile, varFile string, lock bool) []string {
+	args := []string{bin, "plan", "-input=false", "-no-color", "-detailed-exitcode", "-out=" + planFile}
+	if !lock {
+		args = append(args, "-lock=false")
+	}
+	if m.destroy {
+		args = append(args, "-destroy")
+	}
+	if m.refreshOnly {
+		args = append(args, "-refresh-only")
+	}
+	if varFile != "" {
+		args = append(args, "-var-file="+varFile)
+	}
+	return args
+}
+
+func showArgs(bin, planFile string) []string {
+	return []string{bin, "show", "-json", "-no-color", planFile}
+}
+
+func applyArgs(bin, planFile string) []string {
+	return []string{bin, "apply", "-input=false", "-no-color", planFile}
+}
+
+func outputArgs(bin string) []string { return []string{bin, "output", "-json", "-no-color"} }

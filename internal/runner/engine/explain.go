@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+)
+
+const maxDetail = 1500
+
+// tail keeps the beginning and the end of a stream, which is where an engine says what went wrong.
+type tail struct {
+	most    int
+	head    []byte
+	last    []byte
+	dropped bool
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	n := len(p)
+	if room := t.most - len(t.head); room > 0 {
+		k := min(room, len(p))
+		t.head = append(t.head, p[:k]...)
+		p = p[k:]
+	}
+	t.last = append(t.last, p...)
+	if over := len(t.last) - t.most; over > 0 {
+		t.last = append(t.last[:0], t.last[over:]...)
+		t.dropped = true
+	}
+	return n, nil
+}
+
+func (t *tail) bytes() []byte {
+	if t.dropped {
+		return append(append(append([]byte(nil), t.head...), '\n'), t.last...)
+	}
+	return append(append([]byte(nil), t.head...), t.last...)
+}
+
+var (
+	ansi       = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
+	sourceLine = regexp.MustCompile(`^\s*\d+:`)
+	where      = regexp.MustCompile(`^on .* line \d+`)
+)
+
+// plainLines takes the colour and the boxes off what an engine prints.
+func plainLines(text string) []string {
+	text = ansi.ReplaceAllString(strings.ToValidUTF8(text, ""), "")
+	var lines []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\r\n\t ")
+		line = strings.TrimLeft(line, "╷╵│ \t")
+		if strings.HasPrefix(line, "├") {
+			line = ""
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// firstError picks the first error out of what an engine printed: its title, where it is, and the
+// first paragraph of the explanation. Lines of source are left out, for they may hold values.
+func firstError(text string) string {
+	lines := plainLines(text)
+	start := -1
+	for i, line := range lines {
+		if strings.HasPrefix(line, "Error: ") {
+			start = i
+			break
+		}
+	}
+	if start < 0 {
+		return ""
+	}
+	title := lines[start]
+	var place, explanation string
+	for _, line := range lines[start+1:] {
+		switch {
+		case strings.HasPrefix(line, "Error: "), strings.HasPrefix(line, "Warning: "), strings.HasPrefix(line, "Lock Info:"):
+			return sentence(title, place, explanation)
+		case where.MatchString(line) && place == "":
+			place = strings.TrimSuffix(line, ":")
+		case sourceLine.MatchString(line):
+		case line == "" && explanation != "":
+			return sentence(title, place, explanation)
+		case line != "":
+			explanation = strings.TrimSpace(explanation + " " + line)
+		}
+	}
+	return sentence(title, place, explanation)
+}
+
+func sentence(title, place, explanation string) string {
+	s := title
+	if place != "" {
+		s += " (" + place + ")"
+	}
+	if explanation != "" {
+		s += ": " + explanation
+	}
+	return bounded(s, maxDetail/2)
+}
+
+var lockField = regexp.MustCompile(`^(ID|Path|Operation|Who|Created):\s*(.*)$`)
+
+// lockFromText reads the block that terraform and tofu print of a lock that somebody else holds.
+func lockFromText(text string) *api.Lock {
+	lines := plainLines(text)
+	for i, line := range lines {
+		if line != "Lock Info:" {
+			continue
+		}
+		var lock api.Lock
+		for _, line := range lines[i+1:] {
+			m := lockField.FindStringSubmatch(line)
+			if m == nil {
+				if line == "" {
+					break
+				}
+				continue
+			}
+			setLock(&lock, m[1], m[2])
+		}
+		if lock.ID != "" {
+			return &lock
+		}
+	}
+	return nil
+}
+
+func setLock(lock *api.Lock, field, value string) {
+	switch field {
+	case "ID":
+		lock.ID = bounded(value, 255)
+	case "Path":
+		lock.Path = bounded(value, 1000)
+	case "Operation":
+		lock.Operation = bounded(value, 255)
+	case "Who":
+		lock.Who = bounded(value, 255)
+	case "Created":
+		lock.Created = bounded(value, 64)
+	}
+}
+
+// lockFromFile reads the file that the engine leaves beside a state on disk while it holds it.
+func lockFromFile(state *folder) *api.Lock {
+	raw, err := state.read(lockInfoName, 64<<10)
+	if errors.Is(err, fs.ErrNotExist) || err != nil {
+		return nil
+	}
+	return parseLockFile(raw)
+}
+
+func parseLockFile(raw []byte) *api.Lock {
+	var doc struct{ ID, Path, Operation, Who, Created string }
+	if err := json.Unmarshal(raw, &doc); err != nil || doc.ID == "" {
+		return nil
+	}
+	var lock api.Lock
+	for field, value := range map[string]string{"ID": doc.ID, "Path": doc.Path, "Operation": doc.Operation, "Who": doc.Who, "Created": doc.Created} {
+		setLock(&lock, field, strings.ToValidUTF8(value, ""))
+	}
+	return &lock
+}
+
+// lockSentence says who holds a lock and what to do about it.
+func lockSentence(l *api.Lock, engine string) string {
+	return fmt.Sprintf("the state is locked by %s since %s (%s, lock %s); if nobody runs there any more, release it with: %s force-unlock %s",
+		orUnknown(l.Who), orUnknown(l.Created), orUnknown(l.Operation), l.ID, engine, l.ID)
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+// bounded cuts a text to at most n bytes, at the edge of a character.
+func bounded(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	const mark = "..."
+	cut := max(n-len(mark), 0)
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + mark
+}
+
+// quote shows foreign text in an error: quoted, and cut where it is long.
+func quote(s string) string { return fmt.Sprintf("%q", bounded(s, 200)) }

@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// folder is a directory in which the engine's user can change everything, and the runner, which
+// may be root, writes and reads. All goes through one open directory, and no link is followed at
+// the end of a name, so that nothing put there by the engine leads the runner elsewhere.
+type folder struct {
+	root  *os.Root
+	path  string
+	owner *Owner
+}
+
+func openFolder(path string, owner *Owner) (*folder, error) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("open directory of the run: %w", err)
+	}
+	return &folder{root: root, path: path, owner: owner}, nil
+}
+
+func (f *folder) close() { _ = f.root.Close() }
+
+// join returns the path of a name, for the engine.
+func (f *folder) join(name string) string { return filepath.Join(f.path, name) }
+
+// write puts a file in place of what has the name, readable only by the engine's user.
+func (f *folder) write(name string, data []byte) error {
+	file, err := f.create(name)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+func (f *folder) create(name string) (*os.File, error) {
+	if err := f.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	file, err := f.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if f.owner != nil {
+		if err := file.Chown(f.owner.UID, f.owner.GID); err != nil {
+			_ = file.Close()
+			return nil, err
+		}
+	}
+	return file, nil
+}
+
+// mkdir makes a directory for the engine's user.
+func (f *folder) mkdir(name string) error {
+	if err := f.root.Mkdir(name, 0o700); err != nil {
+		return err
+	}
+	if f.owner != nil {
+		return f.root.Lchown(name, f.owner.UID, f.owner.GID)
+	}
+	return nil
+}
+
+var errTooLong = errors.New("longer than it may be")
+
+// read returns a plain file that the engine wrote itself: a link to somebody else's file, by name
+// or by inode, is refused.
+func (f *folder) read(name string, most int64) ([]byte, error) {
+	file, err := f.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = errTooLong
+	}
+	return data, err
+}
+
+func (f *folder) open(name string) (*os.File, error) {
+	seen, err := f.root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.plain(name, seen); err != nil {
+		return nil, err
+	}
+	file, err := f.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil {
+		err = f.plain(name, info)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func (f *folder) plain(name string, info fs.FileInfo) error {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is no plain file", name)
+	case ok && st.Nlink > 1:
+		return fmt.Errorf("%s has other names", name)
+	case ok && f.owner != nil && int(st.Uid) != f.owner.UID && int(st.Uid) != os.Geteuid():
+		return fmt.Errorf("%s belongs to another user", name)
+	default:
+		return nil
+	}
+}
+
+// give makes the engine's user the owner of all that lies in the directory, which an earlier run
+// may have left to another user. A link is given away itself, never what it points to.
+func (f *folder) give() error {
+	if f.owner == nil {
+		return nil
+	}
+	const most = 10_000
+	n := 0
+	return fs.WalkDir(f.root.FS(), ".", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if n++; n > most {
+			return workflow.Refuse(workflow.ErrTooLarge, "state", "the state directory holds more than %d files", most)
+		}
+		return f.root.Lchown(name, f.owner.UID, f.owner.GID)
+	})
+}
+
+// newName returns a name that the engine could not have put there before.
+func newName(prefix, suffix string) string { return prefix + rand.Text() + suffix }

@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/go-version"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// binary is an engine that was found, and the version that it says it has.
+type binary struct {
+	path    string
+	version *version.Version
+}
+
+// maxCandidates bounds how many binaries are asked for their version.
+const maxCandidates = 20
+
+// candidate is a place where an engine could be. The version is what its name says, or nil.
+type candidate struct {
+	path    string
+	version *version.Version
+}
+
+// candidates lists the places of an engine that exist, the likeliest first: in each extra
+// directory <engine>, then <engine>_<version> and <engine>/<version>/<engine> with the highest
+// version first; then <engine> in the directories of PATH. A name whose version the constraint
+// rules out is left out.
+func candidates(engine string, extra []string, searchPath string, want version.Constraints) []candidate {
+	var found []candidate
+	add := func(path string, v *version.Version) {
+		if !executable(path) || slices.ContainsFunc(found, func(c candidate) bool { return c.path == path }) {
+			return
+		}
+		if v == nil || want == nil || want.Check(v) {
+			found = append(found, candidate{path, v})
+		}
+	}
+	for _, dir := range extra {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		add(filepath.Join(dir, engine), nil)
+		for _, c := range versioned(dir, engine) {
+			add(c.path, c.version)
+		}
+	}
+	for _, dir := range filepath.SplitList(searchPath) {
+		// A relative directory of PATH would be searched in the workspace's own code.
+		if filepath.IsAbs(dir) {
+			add(filepath.Join(dir, engine), nil)
+		}
+	}
+	return found
+}
+
+// versioned lists the binaries of a directory that have their version in their name.
+func versioned(dir, engine string) []candidate {
+	var found []candidate
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if v, ok := strings.CutPrefix(e.Name(), engine+"_"); ok {
+			if parsed, err := version.NewVersion(v); err == nil {
+				found = append(found, candidate{filepath.Join(dir, e.Name()), parsed})
+			}
+		}
+	}
+	entries, err = os.ReadDir(filepath.Join(dir, engine))
+	if err == nil {
+		for _, e := range entries {
+			if parsed, err := version.NewVersion(e.Name()); err == nil {
+				found = append(found, candidate{filepath.Join(dir, engine, e.Name(), engine), parsed})
+			}
+		}
+	}
+	slices.SortStableFunc(found, func(a, b candidate) int { return b.version.Compare(a.version) })
+	return found
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
+}
+
+// parseConstraint reads engine_version; nil means that any version will do.
+func parseConstraint(s string) (version.Constraints, error) {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return nil, nil
+	}
+	want, err := version.NewConstraint(s)
+	if err != nil {
+		return nil, &Failure{
+			Reason: workflow.ReasonEngineNotFound, Err: workflow.ErrInvalid,
+			Detail: fmt.Sprintf("engine_version %s is no version or constraint, such as 1.11.4 or ~> 1.10", quote(s)),
+		}
+	}
+	return want, nil
+}
+
+// find returns the first binary whose own word on its version satisfies the workspace.
+func find(ctx context.Context, h Host, j Job) (binary, error) {
+	engine := j.Spec.Engine
+	want, err := parseConstraint(j.Spec.EngineVersion)
+	if err != nil {
+		return binary{}, err
+	}
+	searchPath := j.Path
+	if searchPath == "" {
+		searchPath = os.Getenv("PATH")
+	}
+	places := candidates(engine, j.EnginePath, searchPath, want)
+	var seen []string
+	for _, c := range places[:min(len(places), maxCandidates)] {
+		v, err := ask(ctx, h, c.path, j.TempDir)
+		switch {
+		case context.Cause(ctx) != nil:
+			return binary{}, err
+		case err != nil:
+			seen = append(seen, fmt.Sprintf("%s, which says no version (%v)", c.path, err))
+		case want != nil && !want.Check(v):
+			seen = append(seen, fmt.Sprintf("%s, which is %s", c.path, v))
+		default:
+			return binary{c.path, v}, nil
+		}
+	}
+	return binary{}, notFound(engine, j.Spec.EngineVersion, j.EnginePath, seen)
+}
+
+func notFound(engine, want string, extra, seen []string) error {
+	what := engine
+	if want != "" {
+		what += " " + want
+	}
+	where := "in PATH"
+	if len(extra) > 0 {
+		where = "in " + strings.Join(extra, ", ") + " and PATH"
+	}
+	found := "found none"
+	if len(seen) > 0 {
+		found = "found " + strings.Join(seen, "; ")
+	}
+	return &Failure{
+		Reason: workflow.ReasonEngineNotFound, Err: workflow.ErrNotFound,
+		Detail: bounded(fmt.Sprintf("this runner has no %s: looked %s, %s; install it there or change the workspace's engine_version", what, where, found), maxDetail),
+	}
+}
+
+// ask runs <binary> version -json.
+func ask(ctx context.Context, h Host, path, dir string) (*version.Version, error) {
+	out := &tail{most: 64 << 10}
+	code, err := h.Exec(ctx, Command{
+		Args: []string{path, "version", "-json"}, Dir: dir, Env: baseEnv(""),
+		Stdout: out, Stderr: io.Discard, Quiet: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if code != 0 {
+		return nil, fmt.Errorf("exit code %d", code)
+	}
+	return parseVersion(out.bytes())
+}
+
+func parseVersion(out []byte) (*version.Version, error) {
+	var doc struct {
+		Version string `json:"terraform_version"` // tofu uses the same key
+	}
+	if err := json.Unmarshal(bytes.TrimSpace(out), &doc); err != nil || doc.Version == "" {
+		return nil, fmt.Errorf("it did not answer as terraform and tofu do")
+	}
+	return version.NewVersion(doc.Version)
+}
+
+// atLeast reports whether a version, or a pre-release of it, is no older than the other.
+func atLeast(v *version.Version, oldest string) bool {
+	return v.Core().GreaterThanOrEqual(version.Must(version.NewVersion(oldest)))
+}

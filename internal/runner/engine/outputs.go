@@ -1,0 +1,171 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+)
+
+const (
+	maxOutputs     = 500
+	maxOutputBytes = 64 << 10 // of all names and values together
+	maxOutputName  = 255
+	maxOutputJSON  = 16 << 20 // that is read at all from terraform
+	maxOutputFile  = 1 << 20  // that is read at all from a command
+)
+
+// found is a set of outputs before it is cut to the bounds. Sensitive ones have lost their value.
+type found struct {
+	outputs []api.Output
+	secrets []string
+}
+
+// readOutputs reads what `output -json` prints.
+func readOutputs(raw []byte) (found, error) {
+	var doc map[string]struct {
+		Sensitive bool            `json:"sensitive"`
+		Value     json.RawMessage `json:"value"`
+	}
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return found{}, errors.New("the engine's outputs are in a form that this version cannot read")
+	}
+	var f found
+	v := values{seen: map[string]bool{}}
+	for name, o := range doc {
+		value, err := number(o.Value)
+		if err != nil {
+			return found{}, errors.New("the engine's outputs are in a form that this version cannot read")
+		}
+		f.add(name, value, o.Sensitive, &v)
+	}
+	f.secrets = v.list
+	f.sort()
+	return f, nil
+}
+
+func (f *found) add(name string, value any, sensitive bool, v *values) {
+	if sensitive {
+		v.all(value)
+		value = nil
+	}
+	f.outputs = append(f.outputs, api.Output{Name: name, Sensitive: sensitive, Value: value})
+}
+
+func (f *found) sort() {
+	slices.SortFunc(f.outputs, func(a, b api.Output) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// bound returns the outputs that fit, and whether some were left out. A large one does not push
+// out the small ones behind it.
+func (f found) bound() (outputs []api.Output, truncated bool) {
+	left := maxOutputBytes
+	for _, o := range f.outputs {
+		raw, err := json.Marshal(o)
+		if err != nil || len(raw) > left || len(outputs) == maxOutputs || len(o.Name) > maxOutputName {
+			truncated = true
+			continue
+		}
+		left -= len(raw)
+		outputs = append(outputs, o)
+	}
+	return outputs, truncated
+}
+
+// number decodes JSON without making floats of its numbers.
+func number(raw json.RawMessage) (any, error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var value any
+	err := dec.Decode(&value)
+	return value, err
+}
+
+// readOutputFile reads what a command left in DAYFLY_OUTPUTS: one object, in which each name has
+// a value, or an object of value and sensitive. No text at all means no outputs.
+func readOutputFile(raw []byte) (found, error) {
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return found{}, nil
+	}
+	if !utf8.Valid(raw) {
+		return found{}, errors.New("it is not UTF-8")
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if token, err := dec.Token(); err != nil || token != json.Delim('{') {
+		return found{}, errors.New("it is no JSON object")
+	}
+	var f found
+	v := values{seen: map[string]bool{}}
+	names := map[string]bool{}
+	for dec.More() {
+		token, err := dec.Token()
+		name, ok := token.(string)
+		if err != nil || !ok {
+			return found{}, errors.New("it is no JSON object")
+		}
+		if err := checkOutputName(name); err != nil {
+			return found{}, err
+		}
+		if names[name] {
+			return found{}, fmt.Errorf("it has the output %s twice", quote(name))
+		}
+		names[name] = true
+		var rawValue json.RawMessage
+		if err := dec.Decode(&rawValue); err != nil {
+			return found{}, fmt.Errorf("the value of output %s is no JSON", quote(name))
+		}
+		value, sensitive, err := unwrap(rawValue)
+		if err != nil {
+			return found{}, fmt.Errorf("the output %s %w", quote(name), err)
+		}
+		f.add(name, value, sensitive, &v)
+	}
+	if token, err := dec.Token(); err != nil || token != json.Delim('}') {
+		return found{}, errors.New("it is no whole JSON object")
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return found{}, errors.New("it has something behind its JSON object")
+	}
+	f.secrets = v.list
+	f.sort()
+	return f, nil
+}
+
+// unwrap tells a value from an object of value and sensitive.
+func unwrap(raw json.RawMessage) (value any, sensitive bool, err error) {
+	if value, err = number(raw); err != nil {
+		return nil, false, errors.New("is no JSON")
+	}
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return value, false, nil
+	}
+	inner, hasValue := fields["value"]
+	mark, hasMark := fields["sensitive"]
+	if !hasValue || len(fields) > 2 || (len(fields) == 2 && !hasMark) {
+		return value, false, nil
+	}
+	if hasMark {
+		if sensitive, ok = mark.(bool); !ok {
+			return nil, false, errors.New("has a sensitive that is neither true nor false")
+		}
+	}
+	return inner, sensitive, nil
+}
+
+func checkOutputName(name string) error {
+	if name == "" || len(name) > maxOutputName || strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		return fmt.Errorf("an output's name has 1 to %d characters and no control characters; %s does not", maxOutputName, quote(name))
+	}
+	return nil
+}

@@ -1,0 +1,349 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-version"
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclparse"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const (
+	// overrideName ends in _override.tf.json, so that the engine takes its backend in place of the
+	// one that the code declares.
+	overrideName = "dayfly_backend_override.tf.json"
+	stateName    = "terraform.tfstate"
+	lockInfoName = ".terraform.tfstate.lock.info"
+)
+
+// declared is where the code itself says that its state is kept.
+type declared struct {
+	backend string // type of the backend block; empty means none
+	cloud   bool   // a cloud block says it instead
+	unsure  bool   // something could not be read
+}
+
+// readDeclared reads the backend or cloud block of a root module. A file that does not parse is
+// left to the engine, which says better what is wrong with it.
+func readDeclared(root, engine string) declared {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return declared{unsure: true}
+	}
+	var names []string
+	for _, e := range entries {
+		if !e.IsDir() && isConfig(e.Name(), engine) {
+			names = append(names, e.Name())
+		}
+	}
+	// Override files have the last word, in the order of their names.
+	slices.SortStableFunc(names, func(a, b string) int {
+		if x, y := isOverride(a), isOverride(b); x != y {
+			if x {
+				return 1
+			}
+			return -1
+		}
+		return strings.Compare(a, b)
+	})
+	var d declared
+	for _, name := range names {
+		readBackend(filepath.Join(root, name), &d)
+	}
+	return d
+}
+
+func isConfig(name, engine string) bool {
+	if strings.HasPrefix(name, ".") || strings.HasSuffix(name, "~") {
+		return false
+	}
+	if strings.HasSuffix(name, ".tf") || strings.HasSuffix(name, ".tf.json") {
+		return true
+	}
+	return engine == api.EngineTofu && (strings.HasSuffix(name, ".tofu") || strings.HasSuffix(name, ".tofu.json"))
+}
+
+func isOverride(name string) bool {
+	base, _, _ := strings.Cut(name, ".")
+	return base == "override" || strings.HasSuffix(base, "_override")
+}
+
+// readBackend reads one file. A later declaration replaces an earlier one.
+func readBackend(path string, d *declared) {
+	const most = 4 << 20
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > most {
+		d.unsure = true
+		return
+	}
+	src, err := os.ReadFile(path)
+	if err != nil {
+		d.unsure = true
+		return
+	}
+	parseBackend(src, filepath.Base(path), d)
+}
+
+func parseBackend(src []byte, name string, d *declared) {
+	var (
+		parsed *hcl.File
+		diags  hcl.Diagnostics
+	)
+	if strings.HasSuffix(name, ".json") {
+		parsed, diags = hclparse.NewParser().ParseJSON(src, name)
+	} else {
+		parsed, diags = hclparse.NewParser().ParseHCL(src, name)
+	}
+	d.unsure = d.unsure || diags.HasErrors()
+	if parsed == nil || parsed.Body == nil {
+		return
+	}
+	top, _, _ := parsed.Body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "terraform"}}})
+	if top == nil {
+		return
+	}
+	for _, block := range top.Blocks {
+		content, _, _ := block.Body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
+			{Type: "backend", LabelNames: []string{"type"}}, {Type: "cloud"},
+		}})
+		if content == nil {
+			continue
+		}
+		for _, b := range content.Blocks {
+			if b.Type == "cloud" {
+				d.cloud, d.backend = true, ""
+			} else if len(b.Labels) == 1 {
+				d.cloud, d.backend = false, b.Labels[0]
+			}
+		}
+	}
+}
+
+// checkDeclared refuses what cannot work, before the engine is asked.
+func checkDeclared(d declared, kind string) error {
+	switch {
+	case kind == api.StateSource && !d.unsure && !d.cloud && (d.backend == "" || d.backend == "local"):
+		return notKept(d.backend)
+	case kind != api.StateSource && d.cloud:
+		return &Failure{
+			Reason: workflow.ReasonStateNotKept,
+			Detail: fmt.Sprintf("the code has a cloud block, which says itself where the state is kept, and the workspace's state has kind %s; set it to kind source, or take the block out of the code", kind),
+		}
+	default:
+		return nil
+	}
+}
+
+func notKept(backend string) error {
+	has := "the code declares no backend"
+	if backend == "local" {
+		has = "the code declares the backend local, whose file lies on the task's own disk"
+	}
+	return &Failure{
+		Reason: workflow.ReasonStateNotKept,
+		Detail: has + ", so the state would be lost when the task ends; set the workspace's state to kind directory or s3, or declare a remote backend in the code",
+	}
+}
+
+// actual returns the type of backend that init has set up, from the engine's own record of it.
+func actual(data *folder) (string, error) {
+	raw, err := data.read(stateName, 1<<20)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil // the engine writes no record of the default
+	}
+	if err != nil {
+		return "", fmt.Errorf("read what init set up: %w", err)
+	}
+	var record struct {
+		Backend *struct {
+			Type string `json:"type"`
+		} `json:"backend"`
+	}
+	if err := json.Unmarshal(raw, &record); err != nil {
+		return "", fmt.Errorf("read what init set up: it is no JSON")
+	}
+	if record.Backend == nil {
+		return "", nil
+	}
+	return record.Backend.Type, nil
+}
+
+// override is the document that tells the engine where the state is kept.
+func override(backend string, settings map[string]any) ([]byte, error) {
+	return json.MarshalIndent(map[string]any{
+		"terraform": map[string]any{"backend": map[string]any{backend: settings}},
+	}, "", "  ")
+}
+
+func localSettings(dir string) map[string]any {
+	return map[string]any{"path": filepath.Join(dir, stateName)}
+}
+
+func s3Settings(s api.Spec) map[string]any {
+	settings := map[string]any{
+		"bucket":       s.State.Bucket,
+		"key":          s.Organization + "/" + s.Workspace + "/" + stateName,
+		"encrypt":      true,
+		"use_lockfile": true,
+	}
+	region := s.State.Region
+	if s.State.Endpoint != "" {
+		if region == "" {
+			region = "us-east-1" // signs requests; a service that is not AWS's takes any
+		}
+		settings["endpoints"] = map[string]any{"s3": s.State.Endpoint}
+		settings["use_path_style"] = true
+		// What only AWS's own services answer.
+		settings["skip_credentials_validation"] = true
+		settings["skip_requesting_account_id"] = true
+		settings["skip_metadata_api_check"] = true
+		settings["skip_region_validation"] = true
+	}
+	if region != "" {
+		settings["region"] = region
+	}
+	if s.State.KMSKeyARN != "" {
+		settings["kms_key_id"] = s.State.KMSKeyARN
+	}
+	return settings
+}
+
+// s3Lockfile is the version from which both engines lock with a file in the bucket.
+const s3Lockfile = "1.10.0"
+
+func checkS3(s api.Spec, engine string, v *version.Version) error {
+	if s.State.Bucket == "" {
+		return &Failure{Reason: workflow.ReasonStateNotKept, Detail: "the workspace's state has kind s3 and names no bucket"}
+	}
+	if !atLeast(v, s3Lockfile) {
+		return &Failure{
+			Reason: workflow.ReasonEngineNotFound,
+			Detail: fmt.Sprintf("state kind s3 needs %s %s or newer, which locks with a file in the bucket; this runner has %s", engine, s3Lockfile, v),
+		}
+	}
+	return nil
+}
+
+// checkWorkspaceEnv refuses a setting that would put the state beside the place that the
+// workspace names.
+func checkWorkspaceEnv(s api.Spec) error {
+	set := s.Environment["TF_WORKSPACE"] != ""
+	for _, secret := range s.Secrets {
+		set = set || secret.Env == "TF_WORKSPACE"
+	}
+	if set && s.State.Kind == api.StateDirectory {
+		return &Failure{
+			Reason: workflow.ReasonStateNotKept,
+			Detail: "TF_WORKSPACE is set, and with state kind directory each workspace has exactly one state; take it out of the environment, or use state kind s3 or source",
+		}
+	}
+	return nil
+}
+
+// copyWait bounds how long a copy waits for a state that is being written.
+const (
+	copyWait  = 10 * time.Second
+	copyEvery = 100 * time.Millisecond
+)
+
+// copyState copies the state of a directory for who only reads it. No state yet is an empty one.
+// The engine of another run may be writing it at this moment, in place: then what is there is
+// no whole document, or an empty file beside a lock, and the copy is made again.
+func copyState(ctx context.Context, stateDir string, to *folder) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, copyWait, fmt.Errorf("the state is no whole document after %s", copyWait))
+	defer cancel()
+	from, err := openFolder(stateDir, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer from.close()
+	tick := time.NewTicker(copyEvery)
+	defer tick.Stop()
+	for {
+		whole, err := tryCopy(from, to)
+		if err != nil || whole {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+func tryCopy(from, to *folder) (whole bool, err error) {
+	in, err := from.root.OpenFile(stateName, os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read state: %w", err)
+	}
+	defer func() { _ = in.Close() }()
+	before, err := in.Stat()
+	if err != nil {
+		return false, fmt.Errorf("read state: %w", err)
+	}
+	if !before.Mode().IsRegular() {
+		return false, fmt.Errorf("read state: it is no plain file")
+	}
+	out, err := to.create(stateName)
+	if err != nil {
+		return false, fmt.Errorf("copy state: %w", err)
+	}
+	defer func() { _ = out.Close() }()
+	if before.Size() == 0 {
+		_, err := from.root.Lstat(lockInfoName)
+		return errors.Is(err, fs.ErrNotExist), nil
+	}
+	whole = wholeJSON(io.TeeReader(in, out))
+	after, err := in.Stat()
+	if err != nil {
+		return false, fmt.Errorf("read state: %w", err)
+	}
+	whole = whole && after.Size() == before.Size() && after.ModTime().Equal(before.ModTime())
+	if err := out.Close(); err != nil {
+		return false, fmt.Errorf("copy state: %w", err)
+	}
+	return whole, nil
+}
+
+// wholeJSON reads to the end and reports whether it was exactly one document.
+func wholeJSON(r io.Reader) bool {
+	dec := json.NewDecoder(r)
+	depth := 0
+	for {
+		token, err := dec.Token()
+		if err != nil {
+			return false
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+		if depth == 0 {
+			break
+		}
+	}
+	_, err := dec.Token()
+	return errors.Is(err, io.EOF)
+}
