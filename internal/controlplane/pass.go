@@ -66,9 +66,9 @@ func due(w *wfRec, beat, upSince, now time.Time) overdue {
 		case now.Before(w.Lease):
 		case w.Lease.Before(window):
 			// Nobody worked on it up to the end of the window: the claim was simply left.
-			return overdue{event: workflow.OnLeaseLapsed, text: "its claim by " + w.Instance + " lapsed without a start" + because(w.Held.Text)}
+			return overdue{event: workflow.OnLeaseLapsed, text: "its claim by " + w.Instance + " lapsed without a start" + because(lastLaunch(w))}
 		default:
-			return overdue{event: workflow.OnLaunchWindow, text: fmt.Sprintf("it could not be launched within %s%s", workflow.LaunchWindow, because(w.Held.Text))}
+			return overdue{event: workflow.OnLaunchWindow, text: fmt.Sprintf("it could not be launched within %s%s", workflow.LaunchWindow, because(lastLaunch(w)))}
 		}
 	case workflow.Running:
 		quietFrom := latest(beat, w.Started, upSince)
@@ -88,6 +88,14 @@ func due(w *wfRec, beat, upSince, now time.Time) overdue {
 		}
 	}
 	return overdue{}
+}
+
+// lastLaunch says what is known of the launch of a claim.
+func lastLaunch(w *wfRec) string {
+	if task := w.liveTask(); task != "" {
+		return "task " + task + " was launched and never asked for its start"
+	}
+	return w.Held.Text
 }
 
 // Pass moves what time alone moves: lapsed leases, silent runners, passed deadlines and queue
@@ -200,6 +208,14 @@ func (p *Plane) passOne(ctx context.Context, org, id string, up time.Time) (move
 		m, err := workflow.Next(w.State, o.event, facts(w))
 		if err != nil {
 			return err
+		}
+		if o.event == workflow.OnQueueTimeout {
+			f, err := c.whyFacts(ctx, w)
+			if err != nil {
+				return err
+			}
+			_, waited := waitsPending(w, f)
+			o.text += "; the last thing that it waited for was " + waited
 		}
 		moved = true
 		// A heartbeat that came in meanwhile makes this decide again.

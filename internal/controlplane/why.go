@@ -54,43 +54,9 @@ func (p *Plane) Why(ctx context.Context, who Principal, id string) (api.Why, err
 	if err != nil {
 		return api.Why{}, outOfStore(err)
 	}
-	if err := c.load(ctx, rec.waitKey(), poolKey(rec.Org, rec.PoolID), passKey()); err != nil {
-		return api.Why{}, outOfStore(err)
-	}
-	f := whyFacts{now: c.now, orgMost: p.cfg.OrganizationLimit}
-	_, f.waiting = c.read[rec.waitKey()]
-	if f.pool, _, err = get[poolRec](c.read, poolKey(rec.Org, rec.PoolID)); err != nil {
-		return api.Why{}, err
-	}
-	lane, err := c.lane(rec.WorkspaceID)
-	if err != nil {
-		return api.Why{}, err
-	}
-	f.lane = *lane
-	for _, l := range []struct {
-		key store.Key
-		to  *int
-	}{{limitOrg(rec.Org), &f.orgUsed}, {limitPool(rec.Org, rec.PoolID), &f.poolUsed}} {
-		limit, err := c.limit(l.key)
-		if err != nil {
-			return api.Why{}, err
-		}
-		*l.to = limit.Active
-	}
-	if f.beat, err = c.beat(id); err != nil {
-		return api.Why{}, err
-	}
-	pass, _, err := get[passRec](c.read, passKey())
-	if err != nil {
-		return api.Why{}, err
-	}
-	f.upSince = pass.UpSince
-	runners, err := p.instances(ctx, rec.PoolID)
+	f, err := c.whyFacts(ctx, rec)
 	if err != nil {
 		return api.Why{}, outOfStore(err)
-	}
-	for _, r := range runners {
-		f.lastSeen = latest(f.lastSeen, r.Last)
 	}
 	out := explain(rec, f)
 	out.Workflow = w
@@ -108,6 +74,45 @@ func (p *Plane) Why(ctx context.Context, who Principal, id string) (api.Why, err
 		out.Timeline[len(page.Records)-1-i] = e
 	}
 	return out, nil
+}
+
+// whyFacts reads what the answer about a workflow depends on.
+func (c *change) whyFacts(ctx context.Context, w *wfRec) (whyFacts, error) {
+	f := whyFacts{now: c.now, orgMost: c.p.cfg.OrganizationLimit}
+	if err := c.load(ctx, w.waitKey(), poolKey(w.Org, w.PoolID), passKey()); err != nil {
+		return f, err
+	}
+	_, f.waiting = c.read[w.waitKey()]
+	var err error
+	if f.pool, _, err = get[poolRec](c.read, poolKey(w.Org, w.PoolID)); err != nil {
+		return f, err
+	}
+	if f.lane, _, err = get[laneRec](c.read, laneKey(w.WorkspaceID)); err != nil {
+		return f, err
+	}
+	for _, l := range []struct {
+		key store.Key
+		to  *int
+	}{{limitOrg(w.Org), &f.orgUsed}, {limitPool(w.Org, w.PoolID), &f.poolUsed}} {
+		limit, _, err := get[limitRec](c.read, l.key)
+		if err != nil {
+			return f, err
+		}
+		*l.to = limit.Active
+	}
+	if f.beat, err = c.beat(w.ID); err != nil {
+		return f, err
+	}
+	pass, _, err := get[passRec](c.read, passKey())
+	if err != nil {
+		return f, err
+	}
+	f.upSince = pass.UpSince
+	runners, err := c.p.instances(ctx, w.PoolID)
+	for _, r := range runners {
+		f.lastSeen = latest(f.lastSeen, r.Last)
+	}
+	return f, err
 }
 
 // explain is the answer as a pure function.
