@@ -84,12 +84,14 @@ func awaitExit(pid int) {
 // groupDied waits until no member of the group but its dead leader lives, at most for d. A
 // process that was sent SIGKILL may take a while to die: in the kernel, on a slow disk.
 func groupDied(pgid int, d time.Duration) bool {
-	end := time.Now().Add(d)
+	end := time.NewTimer(d)
+	defer end.Stop()
 	for pause := time.Millisecond; groupLives(pgid); pause = min(2*pause, 50*time.Millisecond) {
-		if time.Now().After(end) {
+		select {
+		case <-end.C:
 			return false
+		case <-time.After(pause):
 		}
-		time.Sleep(pause)
 	}
 	return true
 }

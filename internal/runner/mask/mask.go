@@ -1,0 +1,334 @@
+// Package mask hides secret values in text that leaves the runner. It knows no sources of secrets
+// and does no input or output.
+//
+// # What is hidden
+//
+// Every value that was added, also where it stands in a larger text, as it is and as
+//   - each of its lines, where it has several;
+//   - base64, standard and URL alphabet, with and without padding, at each of the three positions
+//     that it can have in a larger encoded text, and in the lines of 64 and 76 characters that
+//     encoders write;
+//   - hexadecimal, lower and upper case;
+//   - an escaped string of JSON or HCL, escaped any number of times, with any choice of escaped
+//     characters;
+//   - URL-encoded for a query or a path, in either case of digits, encoded any number of times;
+//   - text of HTML and XML.
+//
+// Space around a value or one of its lines does not count.
+//
+// # What is not
+//
+// Values, and lines of them, of fewer than MinLength bytes: to hide each "a" or "42" would make
+// the log unreadable and tell the value by its gaps. Add says so. Of a value beyond MaxValue only its
+// lines are hidden. And no filter sees through what a program does on purpose: a value that is
+// reversed, compressed, encrypted or printed a character at a time passes.
+package mask
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"html"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	// Marker stands in the place of what is hidden.
+	Marker = "***"
+	// MinLength is the length in bytes of the shortest value, or line of a value, that is hidden.
+	MinLength = 4
+	// MaxValue is the length in bytes from which on only the lines of a value are hidden.
+	MaxValue = 256 << 10
+
+	// longest is the length of the longest pattern. Longer ones are searched for in pieces of this
+	// length, so that text can be cut with a bounded overlap.
+	longest = 1 << 10
+	// prefix is how many bytes of a pattern are looked up at once.
+	prefix = 4
+)
+
+// Set is a set of values to hide. Its methods may be called concurrently: a value counts for
+// what is hidden after Add returned. The zero value is an empty set.
+type Set struct {
+	mu       sync.Mutex
+	values   map[string]bool
+	patterns atomic.Pointer[patterns]
+}
+
+// patterns is what to search for; it does not change once it is in place.
+type patterns struct {
+	raw   index // in the text as it is
+	plain index // in the text without its escapes
+}
+
+// Add adds values and returns how many of them cannot be hidden because they, or all of their
+// lines, are too short. An empty value is nothing to hide and does not count.
+func (s *Set) Add(values ...string) (tooShort int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.values == nil {
+		s.values = map[string]bool{}
+	}
+	changed := false
+	for _, v := range values {
+		v = strings.TrimSpace(v)
+		if v == "" || s.values[v] {
+			continue
+		}
+		if !hideable(v) {
+			tooShort++
+			continue
+		}
+		s.values[v] = true
+		changed = true
+	}
+	if changed {
+		s.patterns.Store(compile(s.values))
+	}
+	return tooShort
+}
+
+func hideable(v string) bool {
+	for l := range strings.Lines(v) {
+		if len(strings.TrimSpace(l)) >= MinLength {
+			return true
+		}
+	}
+	return false
+}
+
+func compile(values map[string]bool) *patterns {
+	all := map[string]bool{}
+	add := func(form string) {
+		if len(form) <= longest {
+			all[form] = true
+			return
+		}
+		for i := 0; ; i += longest {
+			if i+longest >= len(form) {
+				all[form[len(form)-longest:]] = true
+				return
+			}
+			all[form[i:i+longest]] = true
+		}
+	}
+	for v := range values {
+		forms(v, add)
+	}
+	p := &patterns{}
+	bare := map[string]bool{}
+	for form := range all {
+		p.raw.add(form)
+		plain, _ := canonical([]byte(form))
+		bare[string(plain)] = true
+	}
+	for form := range bare {
+		if len(form) >= prefix {
+			p.plain.add(form)
+		}
+	}
+	return p
+}
+
+// forms gives add every form of a value.
+func forms(value string, add func(string)) {
+	put := func(form string) {
+		if len(form) >= prefix {
+			add(form)
+		}
+	}
+	lines := 0
+	for l := range strings.Lines(value) {
+		lines++
+		if l = strings.TrimSpace(l); len(l) >= MinLength {
+			escapes(l, put)
+		}
+	}
+	if len(value) > MaxValue {
+		return
+	}
+	if lines > 1 {
+		escapes(value, put)
+	}
+	for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for before := range 3 {
+			// The first characters hold bits of what stands before the value, the last may hold bits
+			// of what follows it: neither is known.
+			enc := e.EncodeToString(append(make([]byte, before), value...))
+			skip := [3]int{0, 2, 3}[before]
+			if (before+len(value))%3 != 0 {
+				enc = enc[:len(enc)-1]
+			}
+			put(enc[min(skip, len(enc)):])
+		}
+		enc := e.EncodeToString([]byte(value))
+		put(enc)
+		put(e.WithPadding(base64.StdPadding).EncodeToString([]byte(value)))
+		for _, width := range []int{64, 76} {
+			for line := range slices.Chunk([]byte(enc), width) {
+				if len(line) < len(enc) {
+					put(string(line))
+				}
+			}
+		}
+	}
+	put(hex.EncodeToString([]byte(value)))
+	put(strings.ToUpper(hex.EncodeToString([]byte(value))))
+}
+
+// escapes gives put a text as it is and as the usual encoders write it. What unusual ones write
+// is found in the text without its escapes.
+func escapes(s string, put func(string)) {
+	put(s)
+	if b, err := json.Marshal(s); err == nil {
+		put(string(b[1 : len(b)-1]))
+		// An encoder that leaves <, > and & alone.
+		put(strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(string(b[1 : len(b)-1])))
+	}
+	q := strconv.Quote(s)
+	put(q[1 : len(q)-1])
+	hcl := strings.NewReplacer("${", "$${", "%{", "%%{").Replace(s)
+	put(hcl)
+	put(html.EscapeString(s))
+	put(strings.ReplaceAll(s, " ", "+"))
+	for _, u := range []string{url.QueryEscape(s), url.PathEscape(s), strings.ReplaceAll(url.QueryEscape(s), "+", "%20")} {
+		put(u)
+		put(lowerHex(u))
+	}
+}
+
+// lowerHex spells the digits after each % in lower case.
+func lowerHex(s string) string {
+	b := []byte(s)
+	for i := 0; i+2 < len(b); i++ {
+		if b[i] == '%' {
+			b[i+1], b[i+2] = lower(b[i+1]), lower(b[i+2])
+		}
+	}
+	return string(b)
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'F' {
+		c += 'a' - 'A'
+	}
+	return c
+}
+
+// index finds patterns by their first four bytes: a bit for each hash of them, to pass quickly
+// over text that holds none, then a table.
+type index struct {
+	bits  [1 << (hashBits - 6)]uint64
+	table map[uint32][]string
+}
+
+const hashBits = 17
+
+func hash(first uint32) uint32 { return first * 0x9E3779B1 >> (32 - hashBits) }
+
+func (x *index) add(pattern string) {
+	if x.table == nil {
+		x.table = map[uint32][]string{}
+	}
+	first := binary.LittleEndian.Uint32([]byte(pattern[:prefix]))
+	x.table[first] = append(x.table[first], pattern)
+	h := hash(first)
+	x.bits[h>>6] |= 1 << (h & 63)
+}
+
+// span is a piece of a text: from the first byte up to and without end.
+type span struct{ from, end int }
+
+// find calls hit with every place of every pattern in b, in the order of their beginnings.
+func (x *index) find(b []byte, hit func(span)) {
+	for i := 0; i+prefix <= len(b); i++ {
+		first := binary.LittleEndian.Uint32(b[i:])
+		h := hash(first)
+		if x.bits[h>>6]&(1<<(h&63)) == 0 {
+			continue
+		}
+		end := 0
+		for _, p := range x.table[first] {
+			if len(p) > end && len(p) <= len(b)-i && string(b[i:i+len(p)]) == p {
+				end = len(p)
+			}
+		}
+		if end > 0 {
+			hit(span{i, i + end})
+		}
+	}
+}
+
+// spans returns what is to be hidden in b: apart from each other and in order.
+func (s *Set) spans(b []byte) []span {
+	p := s.patterns.Load()
+	if p == nil {
+		return nil
+	}
+	var found []span
+	p.raw.find(b, func(at span) { found = append(found, at) })
+	if escaped(b) {
+		bare, at := canonical(b)
+		sorted := len(found)
+		p.plain.find(bare, func(in span) { found = append(found, span{int(at[in.from]), int(at[in.end])}) })
+		if len(found) > sorted {
+			slices.SortFunc(found, func(x, y span) int { return x.from - y.from })
+		}
+	}
+	return merge(found)
+}
+
+func merge(found []span) []span {
+	if len(found) == 0 {
+		return nil
+	}
+	out := found[:1]
+	for _, next := range found[1:] {
+		if last := &out[len(out)-1]; next.from <= last.end {
+			last.end = max(last.end, next.end)
+		} else {
+			out = append(out, next)
+		}
+	}
+	return out
+}
+
+// String returns a text with every value in it hidden. The text counts as whole: a value that
+// goes on in another text is not found.
+func (s *Set) String(text string) string {
+	if s.patterns.Load() == nil {
+		return text
+	}
+	b := []byte(text)
+	found := s.spans(b)
+	if len(found) == 0 {
+		return text
+	}
+	return render(b, found, 0)
+}
+
+// render writes the marker in the place of each span. The first covered bytes are left out: the
+// marker before them stands for them.
+func render(b []byte, found []span, covered int) string {
+	var out strings.Builder
+	out.Grow(len(b))
+	at := covered
+	for _, f := range found {
+		if f.end <= at {
+			continue
+		}
+		if f.from > at || covered == 0 {
+			out.Write(b[at:f.from])
+			out.WriteString(Marker)
+		}
+		at = f.end
+	}
+	out.Write(b[at:])
+	return out.String()
+}
