@@ -98,7 +98,10 @@ func TestRoles_EachCallNeedsItsRole(t *testing.T) {
 	for _, call := range []func() error{
 		func() error { _, err := w.plane.Claim(w.ctx(), w.admin, api.Claim{Instance: "x", Max: 1}); return err },
 		func() error { _, err := w.plane.Held(w.ctx(), w.admin, "", ""); return err },
-		func() error { _, err := w.plane.States(w.ctx(), w.admin, api.StatesQuery{IDs: []string{wf.ID}}); return err },
+		func() error {
+			_, err := w.plane.States(w.ctx(), w.admin, api.StatesQuery{IDs: []string{wf.ID}})
+			return err
+		},
 	} {
 		wantErr(t, call(), workflow.ErrForbidden)
 	}

@@ -1,10 +1,12 @@
 package controlplane_test
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
+	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
 )
 
 // everyStore runs a test of the rules over each store, so that none of them is taken on trust.
@@ -12,7 +14,22 @@ func everyStore(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	for name, open := range map[string]func(t *testing.T) store.Store{
 		"memory": func(*testing.T) store.Store { return memory.New() },
+		"sqlite": openSQLite,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newWorld(t, open(t))) })
 	}
+}
+
+func openSQLite(t *testing.T) store.Store {
+	t.Helper()
+	st, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "dayfly.db"), sqlite.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return st
 }
