@@ -36,7 +36,7 @@ func TestRun_GoesFromSubmissionToResult(t *testing.T) {
 	})
 }
 
-// DESIGN 3.2: the fence.
+// C8: the fence.
 func TestStart_OnlyOneBootOfOneReportedTask(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
@@ -167,7 +167,7 @@ func TestQueueTimeout_EndsWhatWaitedADay(t *testing.T) {
 	})
 }
 
-// C8 and DESIGN 3.4: silence ends a deployment, never repeats it, and keeps its slot.
+// C8, L6: silence ends a deployment, never repeats it, and keeps its slot.
 func TestSilence_DeploymentIsLostAndHoldsItsSlotUntilProvenOver(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
@@ -280,7 +280,7 @@ func TestHeartbeat_KeepsARunAlive(t *testing.T) {
 	})
 }
 
-// DESIGN 3.3: a control plane that was away fails nobody for it.
+// L6: a control plane that was away fails nobody for it.
 func TestSilence_CountsOnlyWhileTheControlPlaneWasUp(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
@@ -318,7 +318,7 @@ func TestDeadline_EndsARunThatHeartbeats(t *testing.T) {
 	})
 }
 
-// DESIGN 3.6.
+// L8: the stop of the started task ends its run, with the reason that it came with.
 func TestStop_RunningDeploymentEndsWithTheStopReason(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
@@ -400,7 +400,7 @@ func TestLaunch_PermanentFailureEndsOnlyAClaimWithoutATask(t *testing.T) {
 	})
 }
 
-// L6, DESIGN 3.5: cancel in every window.
+// L6: cancel in every window.
 func TestCancel_EveryWindow(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
@@ -497,7 +497,7 @@ func TestCancel_OfAnEndedOneIsRefused(t *testing.T) {
 	})
 }
 
-// C9, DESIGN 3.8 and 3.9.
+// C9: one run at a time changes the state of a workspace.
 func TestLane_OneStateChangingRunAtATimeByPriorityThenAge(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")

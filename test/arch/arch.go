@@ -77,7 +77,7 @@ var (
 	}
 	conformance = []string{
 		"internal/queue/queuetest", "internal/launcher/launchertest",
-		"internal/secrets/secretstest", "internal/store/storetest",
+		"internal/secrets/secretstest", "internal/store/storetest", "internal/store/storefault",
 	}
 )
 

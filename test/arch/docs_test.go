@@ -108,13 +108,23 @@ func TestReadme_ListsTheSettingsThatAct(t *testing.T) {
 	}
 }
 
-// Documents stand alone: what a reader cannot open must not be named.
-func TestDocuments_NameNoPlaceOutsideTheRepository(t *testing.T) {
+// The tree stands alone: what a reader cannot open must not be named.
+func TestTree_NamesNoPlaceOutsideTheRepository(t *testing.T) {
+	files := sources(t)
 	for _, doc := range documents(t) {
-		text := document(t, doc)
-		for _, place := range []string{"/work/", "/tmp/", "../shared", "DESIGN", "STYLE.md", "FEATURES"} {
-			if strings.Contains(text, place) {
-				t.Errorf("%s names %s", doc, place)
+		files = append(files, filepath.Join(root, doc))
+	}
+	for _, more := range []string{"Makefile", ".ci/run", ".golangci.yml"} {
+		files = append(files, filepath.Join(root, more))
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, place := range []string{"/work/" + "main", "/work/" + "shared", "DES" + "IGN", "STYLE" + ".md", "FEAT" + "URES", "../" + "shared"} {
+			if strings.Contains(string(text), place) {
+				t.Errorf("%s names %s", strings.TrimPrefix(file, root+"/"), place)
 			}
 		}
 	}
