@@ -70,10 +70,14 @@ type ordered struct {
 	fail    error // every read, from now on
 	panics  bool
 	abort   bool
+	onGet   func() // nil for nothing
 	commits atomic.Int64
 }
 
 func (o *ordered) Get(ctx context.Context, keys ...store.Key) ([]store.Record, error) {
+	if o.onGet != nil {
+		o.onGet()
+	}
 	if o.abort {
 		panic(http.ErrAbortHandler)
 	}
@@ -97,11 +101,16 @@ type request struct {
 	token        string
 	header       map[string]string
 	body         string
+	ctx          context.Context // nil means the test's
 }
 
 func (w *world) send(t testing.TB, in request) *httptest.ResponseRecorder {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), in.method, in.path, strings.NewReader(in.body))
+	ctx := in.ctx
+	if ctx == nil {
+		ctx = t.Context()
+	}
+	r := httptest.NewRequestWithContext(ctx, in.method, in.path, strings.NewReader(in.body))
 	if in.token != "" {
 		r.Header.Set("Authorization", "Bearer "+in.token)
 	}

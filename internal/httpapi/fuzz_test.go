@@ -1,11 +1,13 @@
 package httpapi_test
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Whatever is sent to an operation, by whoever may call it, it answers with less than 500, and
@@ -25,6 +27,9 @@ func FuzzRequest(f *testing.F) {
 		in := all[i].request()
 		in.path = replaceName(all[i].path, name) + "?" + escapeQuery(query)
 		in.body = body
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond) // long polls included
+		defer cancel()
+		in.ctx = ctx
 		switch all[i].audience() {
 		case "pool":
 			in.token = w.pool

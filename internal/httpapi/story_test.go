@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -236,20 +237,43 @@ func equal[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// The server's read deadline is for a request's body. Once that is read, a long poll goes on for
-// as long as it was asked to: a deadline left on the connection would cancel it.
-func TestServer_LongPollOutlivesTheReadDeadline(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for a second")
-	}
+// The read deadline is for a request's body. While a long poll waits there must be none on the
+// connection: net/http reads ahead to see the client leave, and a deadline that passes there
+// cancels the request.
+func TestServer_NoReadDeadlineCutsALongPoll(t *testing.T) {
 	w := newWorld(t)
-	url := serve(t, w.handler, func(s *http.Server) { s.ReadTimeout = 100 * time.Millisecond })
+	var seen []bool // per read of the store: whether the connection had a deadline
+	conns := &watched{}
+	w.store.onGet = func() { seen = append(seen, conns.deadline.Load()) }
+	url := serve(t, w.handler, func(l net.Listener) net.Listener { conns.Listener = l; return conns })
 	c, err := client.New(client.Config{URL: url, RetryCount: -1, Token: func() redact.String { return redact.New(w.pool) }})
 	must(t, err)
-	claimed, err := c.Claim(t.Context(), api.Claim{Instance: "i1", Max: 1, WaitSeconds: 1})
-	if err != nil || len(claimed.Jobs) != 0 {
-		t.Errorf("got %+v, %v, want no job and no error", claimed, err)
+	_, err = c.Claim(t.Context(), api.Claim{Instance: "i1", Max: 1})
+	must(t, err)
+	if len(seen) < 2 || !seen[0] || seen[len(seen)-1] {
+		t.Errorf("deadline on the connection, per read of the store: %v; want one while the token is checked and none when the claim looks for work", seen)
 	}
+}
+
+// watched knows whether the one connection of a test has a read deadline.
+type watched struct {
+	net.Listener
+	deadline atomic.Bool
+}
+
+func (w *watched) Accept() (net.Conn, error) {
+	c, err := w.Listener.Accept()
+	return watchedConn{c, w}, err
+}
+
+type watchedConn struct {
+	net.Conn
+	of *watched
+}
+
+func (c watchedConn) SetReadDeadline(at time.Time) error {
+	c.of.deadline.Store(!at.IsZero())
+	return c.Conn.SetReadDeadline(at)
 }
 
 // A client that leaves ends its long poll at once.
@@ -260,7 +284,7 @@ func TestServer_LongPollEndsWithItsClient(t *testing.T) {
 		close(began)
 		w.handler.ServeHTTP(answer, r)
 		close(ended)
-	}), func(*http.Server) {})
+	}), func(l net.Listener) net.Listener { return l })
 	c, err := client.New(client.Config{URL: url, RetryCount: -1, Token: func() redact.String { return redact.New(w.pool) }})
 	must(t, err)
 	ctx, leave := context.WithCancel(t.Context())
@@ -278,14 +302,13 @@ func TestServer_LongPollEndsWithItsClient(t *testing.T) {
 }
 
 // serve runs the server that cmd runs, on a free port.
-func serve(t *testing.T, h http.Handler, change func(*http.Server)) string {
+func serve(t *testing.T, h http.Handler, wrap func(net.Listener) net.Listener) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must(t, err)
 	server := httpapi.Server(h)
-	change(server)
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
+	go func() { done <- server.Serve(wrap(listener)) }()
 	t.Cleanup(func() {
 		_ = server.Close()
 		is(t, "serve", <-done, http.ErrServerClosed)
