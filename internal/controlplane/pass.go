@@ -119,9 +119,6 @@ func (p *Plane) Pass(ctx context.Context) (PassSummary, error) {
 			failures = append(failures, err)
 		}
 	}
-	if sum.Moved > 0 || sum.Failed > 0 {
-		p.log.Info("pass done", "looked", sum.Looked, "moved", sum.Moved, "failed", sum.Failed)
-	}
 	return sum, errors.Join(failures...)
 }
 
