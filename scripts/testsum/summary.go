@@ -170,7 +170,7 @@ func (s *summary) showFailure(e event, failedTests int) {
 	slices.SortFunc(keys, func(a, b key) int { return cmp.Compare(a.test, b.test) })
 	for _, k := range keys {
 		fmt.Fprint(s.out, s.output[k])
-		if s.ended[k] == "fail" {
+		if s.ended[k] == "fail" && !s.childFailed(k) {
 			s.failed = append(s.failed, k.pkg+" "+k.test)
 		}
 		delete(s.output, k)

@@ -50,6 +50,9 @@ func TestSummary_NamesFailuresAndSkipsAndCountsLeaves(t *testing.T) {
 			t.Errorf("output lacks %q:\n%s", want, out.String())
 		}
 	}
+	if strings.Contains(out.String(), "m/a TestTable\n") {
+		t.Errorf("a test is listed as failed beside its subtest:\n%s", out.String())
+	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if diff := cmp.Diff("2 passed, 2 failed, 1 skipped", lines[len(lines)-1]); diff != "" {
 		t.Errorf("last line (-want +got):\n%s", diff)
