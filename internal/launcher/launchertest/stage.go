@@ -1,0 +1,306 @@
+package launchertest
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+)
+
+// patience bounds every wait of the suite. It is long because nothing is proven by its end.
+const patience = 30 * time.Second
+
+// ticket begins the ticket of a task that is to be played.
+const ticket = "launchertest:"
+
+// Hello is what a player says first.
+type Hello struct {
+	Child bool     // it was spawned by a runner, and is none
+	PID   int      // as it sees itself
+	Env   []string // all of its environment
+}
+
+// Stage is a listener that the tasks of a test connect to.
+type Stage struct {
+	relay    string
+	players  chan *Player
+	listener net.Listener
+
+	mu     sync.Mutex
+	closed bool
+	conns  []net.Conn
+	count  int // runners that connected
+}
+
+// NewStage opens a stage for the time of the test. reach turns the address of a listener into the one
+// at which tasks find it; nil leaves it as it is.
+func NewStage(t *testing.T, reach func(address string) string) *Stage {
+	t.Helper()
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if reach != nil {
+		address = reach(address)
+	}
+	s := &Stage{relay: "http://" + address, players: make(chan *Player, 100), listener: l}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { s.admit(c) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		s.mu.Lock()
+		s.closed = true
+		for _, c := range s.conns {
+			_ = c.Close() // which ends its player
+		}
+		s.mu.Unlock()
+		wg.Wait()
+	})
+	return s
+}
+
+func (s *Stage) admit(c net.Conn) {
+	s.mu.Lock()
+	s.conns = append(s.conns, c)
+	if s.closed {
+		_ = c.Close()
+	}
+	s.mu.Unlock()
+	p := &Player{conn: c, lines: bufio.NewReader(c)}
+	line, err := p.lines.ReadBytes('\n')
+	if err != nil || json.Unmarshal(line, &p.Hello) != nil {
+		return
+	}
+	if !p.Child {
+		s.mu.Lock()
+		s.count++
+		s.mu.Unlock()
+	}
+	s.players <- p
+}
+
+// Request is one whose task is played: obedient, or stubborn, which is deaf to SIGTERM.
+func (s *Stage) Request(workflow string, stubborn bool) launcher.Request {
+	return launcher.Request{
+		Workflow: workflow, Attempt: 1, Placement: "here", Organization: "default", Workspace: "network",
+		Pool: "pool", Ticket: ticket + strconv.FormatBool(stubborn), Relay: s.relay, Size: "small",
+		Deadline: time.Hour,
+	}
+}
+
+// Next waits for the next player, a runner or a spawned child.
+func (s *Stage) Next(t *testing.T) *Player {
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case p := <-s.players:
+		return p
+	case <-timer.C:
+		t.Fatalf("no task came within %s", patience)
+		return nil
+	}
+}
+
+// Runners is how many runners came so far.
+func (s *Stage) Runners() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count
+}
+
+// Player is the test's end of a task, or of a process that a task spawned.
+type Player struct {
+	Hello
+	conn  net.Conn
+	lines *bufio.Reader
+}
+
+// Getenv looks up a variable of the player's environment.
+func (p *Player) Getenv(name string) string {
+	for _, v := range p.Env {
+		if rest, ok := strings.CutPrefix(v, name+"="); ok {
+			return rest
+		}
+	}
+	return ""
+}
+
+// Exit makes the player end with a code.
+func (p *Player) Exit(t *testing.T, code int) {
+	t.Helper()
+	p.tell(t, fmt.Sprintf("exit %d", code))
+}
+
+// Say makes the player write a line to its standard error, and waits until it did.
+func (p *Player) Say(t *testing.T, text string) {
+	t.Helper()
+	p.tell(t, "say "+text)
+	p.hear(t, "said")
+}
+
+// Spawn makes the player start a process that ignores signals, in a process group or, with session,
+// in a session of its own.
+func (p *Player) Spawn(t *testing.T, s *Stage, session bool) *Player {
+	t.Helper()
+	p.tell(t, "spawn "+strconv.FormatBool(session))
+	child := s.Next(t)
+	if !child.Child {
+		t.Fatal("got another runner, want the spawned process")
+	}
+	return child
+}
+
+// Hear waits until the player heard SIGTERM.
+func (p *Player) Hear(t *testing.T) {
+	t.Helper()
+	p.hear(t, "term")
+}
+
+// Lives fails the test unless the player is alive.
+func (p *Player) Lives(t *testing.T) {
+	t.Helper()
+	p.tell(t, "ping")
+	p.hear(t, "pong")
+}
+
+// Gone fails the test if the player is alive: its connection must have ended, and it must not answer.
+func (p *Player) Gone(t *testing.T) {
+	t.Helper()
+	_ = p.conn.SetDeadline(time.Now().Add(patience))
+	if _, err := p.conn.Write([]byte("ping\n")); err != nil {
+		return
+	}
+	for {
+		line, err := p.lines.ReadString('\n')
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("process %d is not gone", p.PID)
+		}
+		if err != nil {
+			return
+		}
+		if line == "pong\n" {
+			t.Errorf("process %d is alive", p.PID)
+			return
+		}
+	}
+}
+
+func (p *Player) tell(t *testing.T, line string) {
+	t.Helper()
+	_ = p.conn.SetDeadline(time.Now().Add(patience))
+	if _, err := p.conn.Write([]byte(line + "\n")); err != nil {
+		t.Fatalf("tell process %d to %s: %v", p.PID, line, err)
+	}
+}
+
+func (p *Player) hear(t *testing.T, want string) {
+	t.Helper()
+	_ = p.conn.SetDeadline(time.Now().Add(patience))
+	for {
+		line, err := p.lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("wait for %q of process %d: %v", want, p.PID, err)
+		}
+		if strings.TrimSpace(line) == want {
+			return
+		}
+	}
+}
+
+const (
+	childVariable = "LAUNCHERTEST_CHILD"
+	termCode      = 3 // exit code of an obedient task that was asked to end
+)
+
+// Play plays a task, when the environment is that of one: TestMain calls it first, in a binary that
+// the launcher runs, and exits with its code. ok is false where there is nothing to play.
+func Play() (code int, ok bool) {
+	stubborn, ok := strings.CutPrefix(os.Getenv("DAYFLY_TICKET"), ticket)
+	if !ok {
+		return 0, false
+	}
+	_, isChild := os.LookupEnv(childVariable)
+	deaf := isChild || stubborn == "true"
+	terms := make(chan os.Signal, 1)
+	signal.Notify(terms, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	var dialer net.Dialer
+	conn, err := dialer.Dial("tcp", strings.TrimPrefix(os.Getenv("DAYFLY_RELAY"), "http://")) //nolint:noctx // the process has no other end
+	if err != nil {
+		return 97, true
+	}
+	hello, err := json.Marshal(Hello{Child: isChild, PID: os.Getpid(), Env: os.Environ()})
+	if err != nil {
+		return 98, true
+	}
+	say := func(line string) { _, _ = conn.Write([]byte(line + "\n")) }
+	say(string(hello))
+	lines := make(chan string)
+	go func() {
+		in := bufio.NewScanner(conn)
+		for in.Scan() {
+			lines <- in.Text()
+		}
+		close(lines)
+	}()
+	for {
+		select {
+		case <-terms:
+			say("term")
+			if !deaf {
+				return termCode, true
+			}
+		case line, more := <-lines:
+			if !more {
+				return 0, true // the test is over
+			}
+			switch verb, rest, _ := strings.Cut(line, " "); verb {
+			case "ping":
+				say("pong")
+			case "say":
+				_, _ = os.Stderr.WriteString(rest + "\n")
+				say("said")
+			case "exit":
+				code, _ := strconv.Atoi(rest)
+				return code, true
+			case "spawn":
+				if spawn(rest == "true") != nil {
+					return 99, true
+				}
+			}
+		}
+	}
+}
+
+func spawn(session bool) error {
+	path, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	c := exec.Command(path) //nolint:noctx // nobody waits for it
+	c.Env = append(os.Environ(), childVariable+"=1")
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: !session, Setsid: session}
+	return c.Start()
+}

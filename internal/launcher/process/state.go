@@ -1,0 +1,181 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// holder is the user that has a state while tasks live that may write it. Several such tasks share
+// one, so that none takes the files away from another; the control plane lets only one of them act.
+type holder struct {
+	uid   uint32
+	tasks int
+}
+
+// takeUser finds a user for a task's engine: the one that has the state already, else one that no
+// live task has and no process runs as.
+func (l *Launcher) takeUser(rec *record) error {
+	busy, err := remains.Users()
+	if err != nil {
+		return fmt.Errorf("look for a free user: %w", err)
+	}
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.holders[rec.StateDir]
+	if h == nil {
+		uid, err := l.freshUser(busy)
+		if err != nil {
+			return err
+		}
+		h = &holder{uid: uid}
+	}
+	rec.EngineUID = h.uid
+	l.uids[h.uid]++
+	if rec.StateDir != "" {
+		h.tasks++
+		l.holders[rec.StateDir] = h
+	}
+	return nil
+}
+
+// freshUser looks at the next ones first: a user rests for as long as it can. The lock is held.
+func (l *Launcher) freshUser(busy map[uint32]bool) (uint32, error) {
+	base, n := uint32(l.config.EngineUIDBase), uint32(l.config.EngineUIDs) //nolint:gosec // checked in New
+	for i := range n {
+		next := (l.lastUID + 1 + i) % n
+		if uid := base + next; l.uids[uid] == 0 && !busy[uid] {
+			l.lastUID = next
+			return uid, nil
+		}
+	}
+	return 0, &launcher.Refusal{Reason: workflow.ReasonCapacity, Text: fmt.Sprintf("all of the %d users for engines are taken by live tasks", n)}
+}
+
+// holdAgain notes the user of a task that an earlier launcher began.
+func (l *Launcher) holdAgain(rec record) {
+	if rec.EngineUID == 0 {
+		return
+	}
+	l.uids[rec.EngineUID]++
+	if rec.StateDir == "" {
+		return
+	}
+	h := l.holders[rec.StateDir]
+	if h == nil {
+		h = &holder{uid: rec.EngineUID}
+		l.holders[rec.StateDir] = h
+	}
+	h.tasks++
+}
+
+// freeUser gives a task's user back. The last task that could write a state returns its files to the
+// launcher's user, so that whoever gets the number next finds nothing of its own there.
+func (l *Launcher) freeUser(rec record) {
+	if rec.EngineUID == 0 {
+		return
+	}
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	if h := l.holders[rec.StateDir]; h != nil {
+		if h.tasks--; h.tasks <= 0 {
+			delete(l.holders, rec.StateDir)
+			if err := l.takeBackState(rec.StateDir); err != nil {
+				l.log.Error("state not taken back from its user", "task", rec.Ref, "err", err)
+			}
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.uids[rec.EngineUID]--; l.uids[rec.EngineUID] <= 0 {
+		delete(l.uids, rec.EngineUID)
+	}
+}
+
+// giveState makes the directory of a workspace's state and, for a task that writes, gives it to the
+// engine's user. Who only reads gets nothing: its runner, as root, makes a copy.
+func (l *Launcher) giveState(organization, workspace string, rec record) error {
+	l.stateMu.Lock()
+	defer l.stateMu.Unlock()
+	root, err := os.OpenRoot(l.config.StateRoot)
+	if err != nil {
+		return fmt.Errorf("open directory for states: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	outer := os.FileMode(0o700)
+	if l.config.EngineUIDs > 0 {
+		outer = 0o711
+	}
+	for _, d := range []struct {
+		name string
+		mode os.FileMode
+	}{{organization, outer}, {filepath.Join(organization, workspace), 0o700}} {
+		err := root.Mkdir(d.name, d.mode)
+		if err == nil {
+			err = root.Chmod(d.name, d.mode) // whatever the umask took away
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("make directory for state: %w", err)
+		}
+	}
+	if rec.StateDir == "" || rec.EngineUID == 0 {
+		return nil
+	}
+	return chownTree(root, rec.StateDir, int(rec.EngineUID))
+}
+
+func (l *Launcher) takeBackState(dir string) error {
+	root, err := os.OpenRoot(l.config.StateRoot)
+	if err != nil {
+		return fmt.Errorf("open directory for states: %w", err)
+	}
+	return errors.Join(chownTree(root, dir, os.Geteuid()), root.Close())
+}
+
+// chownTree gives a directory and what is in it to a user. It follows no symbolic link, and leaves
+// alone a file that has a second name: that name may be anywhere.
+func chownTree(root *os.Root, dir string, uid int) error {
+	err := fs.WalkDir(root.FS(), filepath.ToSlash(dir), func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && !d.IsDir() && st.Nlink > 1 {
+			return nil
+		}
+		return root.Lchown(filepath.FromSlash(path), uid, uid)
+	})
+	if err != nil {
+		return fmt.Errorf("give state to user %d: %w", uid, err)
+	}
+	return nil
+}
+
+// passable refuses a directory that users other than its owner cannot pass through.
+func passable(dir string) error {
+	for ; dir != "" && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		info, err := os.Stat(filepath.Dir(dir)) // the last one gets its mode from us
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("look at directory: %w", err)
+		}
+		if info.Mode().Perm()&0o001 == 0 {
+			return workflow.Refuse(workflow.ErrInvalid, "data", "engines run as users of their own and cannot pass through %s (mode %04o): keep the data elsewhere, such as below /var/lib, or run chmod o+x on it", filepath.Dir(dir), info.Mode().Perm())
+		}
+	}
+	return nil
+}

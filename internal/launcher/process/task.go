@@ -1,0 +1,385 @@
+package process
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/child"
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
+)
+
+// errCommand marks an error of starting the command itself, and not of what was prepared for it.
+var errCommand = errors.New("start runner")
+
+// task is one task of this launcher. Its fields are guarded by Launcher.mu, but those above it,
+// which do not change.
+type task struct {
+	stop chan struct{} // closed by Stop; nil for a task that was recovered
+	proc *child.Process
+	said *tail
+
+	record record
+	phase  launcher.Phase
+	why    string    // it was asked to stop, and why
+	since  time.Time // when its end was known to this launcher
+}
+
+func (t *task) public() launcher.Task {
+	return launcher.Task{
+		Ref:       t.record.Ref,
+		Workflow:  t.record.Workflow,
+		Attempt:   t.record.Attempt,
+		Phase:     t.phase,
+		CreatedAt: t.record.CreatedAt,
+		ExitCode:  t.record.ExitCode,
+		Text:      t.record.Text,
+	}
+}
+
+// start makes everything that a task needs and lets its runner go. What it returns has a record.
+func (l *Launcher) start(r launcher.Request) (_ *task, err error) {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails: it ends the program instead
+	t := &task{
+		stop:  make(chan struct{}),
+		phase: launcher.Running,
+		record: record{
+			Ref: refPrefix + hex.EncodeToString(id[:]), Workflow: r.Workflow, Attempt: r.Attempt,
+			Placement: r.Placement, CreatedAt: l.now().UTC(), Boot: l.boot,
+		},
+	}
+	rec := &t.record
+	var undo []func()
+	defer func() {
+		if err != nil {
+			for i := len(undo) - 1; i >= 0; i-- {
+				undo[i]()
+			}
+		}
+	}()
+
+	if err := os.Mkdir(l.workDir(rec.Ref), 0o700); err != nil {
+		return nil, fmt.Errorf("make directory of task: %w", err)
+	}
+	undo = append(undo, func() { _ = removeTree(l.workDir(rec.Ref)) })
+	if r.StateKind == stateDirectory && !r.ReadsState {
+		rec.StateDir = filepath.Join(r.Organization, r.Workspace)
+	}
+	if l.config.EngineUIDs > 0 {
+		if err := l.takeUser(rec); err != nil {
+			return nil, err
+		}
+		undo = append(undo, func() { l.freeUser(*rec) })
+		// The engine passes through it, to what the runner gives it inside.
+		if err := os.Chmod(l.workDir(rec.Ref), 0o711); err != nil { //nolint:gosec // see above
+			return nil, fmt.Errorf("open directory of task: %w", err)
+		}
+	}
+	if r.StateKind == stateDirectory {
+		if err := l.giveState(r.Organization, r.Workspace, *rec); err != nil {
+			return nil, err
+		}
+	}
+	size, err := launcher.SizeOf(r.Size)
+	if err != nil {
+		return nil, err
+	}
+	undo = append(undo, func() {
+		if rec.Cgroup != "" {
+			_ = remains.RemoveCgroup(rec.Cgroup)
+		}
+	})
+	gate, err := l.run(t, r, size)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = gate.Close() }()
+	undo = append(undo, func() {
+		t.proc.Kill()
+		_, _ = t.proc.Wait()
+		t.said.close()
+	})
+	if rec.PIDStart, err = remains.ProcessStart(rec.PID); err != nil {
+		return nil, fmt.Errorf("look at runner: %w", err)
+	}
+	if err := l.write(*rec); err != nil {
+		return nil, err
+	}
+	// From here on the task may act. A runner that is gone already is a task that has ended.
+	if _, err := gate.Write([]byte{1}); err != nil {
+		l.log.Warn("runner ended at its gate", "task", rec.Ref, "err", err)
+	}
+	return t, nil
+}
+
+// run starts the runner, which waits at its gate, whose other end is returned.
+func (l *Launcher) run(t *task, r launcher.Request, size launcher.Size) (gate *os.File, err error) {
+	in, gate, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make gate: %w", err)
+	}
+	defer func() { _ = in.Close() }()
+	said, w, err := newTail()
+	if err != nil {
+		_ = gate.Close()
+		return nil, fmt.Errorf("make pipe for runner: %w", err)
+	}
+	spec := child.Spec{
+		Path:       l.config.Command[0],
+		Args:       l.config.Command[1:],
+		Env:        l.environ(t.record, r),
+		Dir:        l.workDir(t.record.Ref),
+		Stdout:     w,
+		Stderr:     w,
+		ExtraFiles: []*os.File{in}, // descriptor 3
+		NewSession: true,
+		Limits:     limits(t.record.EngineUID, size),
+	}
+	err = l.startIn(t, &spec, size)
+	_ = w.Close()
+	if err != nil {
+		_ = gate.Close()
+		said.close()
+		return nil, fmt.Errorf("%w: %w", errCommand, err)
+	}
+	t.said = said
+	t.record.PID = t.proc.PID()
+	return gate, nil
+}
+
+// startIn starts the runner in a cgroup of its own. Where the system shows cgroups but starts
+// nothing in them (old kernels, containers that filter system calls), they are given up for good.
+func (l *Launcher) startIn(t *task, spec *child.Spec, size launcher.Size) (err error) {
+	l.mu.Lock()
+	base := l.cgroup
+	l.mu.Unlock()
+	if base == "" {
+		t.proc, err = child.Start(*spec)
+		return err
+	}
+	path := filepath.Join(base, t.record.Ref)
+	dir, err := remains.MakeCgroup(path, remains.Limits{MilliCPU: size.MilliCPU, Memory: int64(size.MemoryMB) << 20, PIDs: size.MaxPIDs})
+	if err == nil {
+		spec.CgroupFD = dir
+		t.proc, err = child.Start(*spec)
+		_ = dir.Close()
+		if err == nil {
+			t.record.Cgroup = path
+			return nil
+		}
+	}
+	_ = remains.RemoveCgroup(path)
+	why := err
+	spec.CgroupFD = nil
+	if t.proc, err = child.Start(*spec); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cgroup = ""
+	l.log.Warn("cgroups given up", "err", why)
+	return nil
+}
+
+// mind sees a task to its end.
+func (l *Launcher) mind(t *task) {
+	select {
+	case <-t.proc.Done():
+	case <-t.stop:
+	case <-l.ending:
+		l.mu.Lock()
+		t.phase, t.why = launcher.Stopping, cmp.Or(t.why, "the launcher is shutting down")
+		l.mu.Unlock()
+	}
+	killed := false
+	select {
+	case <-t.proc.Done():
+	default:
+		t.proc.Signal(syscall.SIGTERM) // the runner alone: it interrupts its engine itself
+		grace := time.NewTimer(l.config.Grace)
+		select {
+		case <-t.proc.Done():
+		case <-grace.C:
+			killed = true
+		case <-l.hurry:
+			killed = true
+		}
+		grace.Stop()
+		if killed {
+			t.proc.Kill()
+		}
+	}
+	exit, err := t.proc.Wait()
+	l.mu.Lock()
+	t.phase = launcher.Stopping
+	why := t.why
+	l.mu.Unlock()
+
+	rec := t.record
+	switch {
+	case err != nil:
+		rec.Text = "the runner's end could not be seen: " + err.Error()
+	case exit.Signal != 0:
+		rec.Text = fmt.Sprintf("the runner was ended by signal %d (%s)", exit.Signal, exit.Signal)
+	default:
+		rec.ExitCode = &exit.Code
+		rec.Text = fmt.Sprintf("the runner ended with exit code %d", exit.Code)
+	}
+	if why != "" {
+		rec.Text += "; it was asked to stop: " + why
+	}
+	if killed {
+		rec.Text += fmt.Sprintf("; it had not ended within %s and was killed", l.config.Grace)
+	}
+	ended := l.finish(t, rec)
+	t.said.close()
+	if last := t.said.text(); ended && last != "" && (exit.Code != 0 || exit.Signal != 0) {
+		l.log.Warn("runner said at last", "task", rec.Ref, "text", last)
+	}
+}
+
+// finish kills what is left of a task, cleans up behind it and reports it as stopped. It returns
+// false where the launcher gave up before the end was proven.
+func (l *Launcher) finish(t *task, rec record) bool {
+	if !l.clear(rec) {
+		return false
+	}
+	if rec.Cgroup != "" {
+		if err := remains.RemoveCgroup(rec.Cgroup); err != nil {
+			l.log.Warn("cgroup not removed", "task", rec.Ref, "err", err)
+		}
+	}
+	if err := removeTree(l.workDir(rec.Ref)); err != nil {
+		// The next start of the launcher tries again.
+		l.log.Error("directory of task not removed", "task", rec.Ref, "err", err)
+	}
+	rec.StoppedAt = l.now().UTC()
+	// Only now may another task get its user and its state.
+	l.freeUser(rec)
+	if err := l.write(rec); err != nil {
+		// After a restart the task is found once more, and its end proven again.
+		l.log.Error("end of task not recorded", "task", rec.Ref, "err", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.record, t.phase, t.since = rec, launcher.Stopped, rec.StoppedAt
+	close(l.changed)
+	l.changed = make(chan struct{})
+	l.log.Info("task stopped", "task", rec.Ref, "workflow", rec.Workflow, "attempt", rec.Attempt, "reason", rec.Text)
+	return true
+}
+
+// clear kills what is left of a task until nothing is. A process may take its time to die, in the
+// kernel or on a slow disk; until then the task is not over.
+func (l *Launcher) clear(rec record) bool {
+	began, warned := time.Now(), false
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
+		left, err := remains.Kill(rec.trace(), l.boot)
+		if err == nil && left == 0 {
+			return true
+		}
+		if !warned && time.Since(began) > lastWait {
+			warned = true
+			l.log.Warn("processes of task do not die", "task", rec.Ref, "count", left, "err", err)
+		}
+		timer.Reset(pause)
+		select {
+		case <-timer.C:
+		case <-l.giveUp:
+			return false
+		}
+	}
+}
+
+// removeTree removes a directory in which workflow code may have closed directories to us.
+func removeTree(dir string) error {
+	err := os.RemoveAll(dir)
+	if err == nil || os.Geteuid() == 0 {
+		return err
+	}
+	root, rerr := os.OpenRoot(dir)
+	if rerr != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	var open func(name string)
+	open = func(name string) {
+		_ = root.Chmod(name, 0o700)
+		d, err := root.Open(name)
+		if err != nil {
+			return
+		}
+		entries, _ := d.ReadDir(-1)
+		_ = d.Close()
+		for _, e := range entries {
+			if e.IsDir() {
+				open(filepath.Join(name, e.Name()))
+			}
+		}
+	}
+	open(".")
+	return os.RemoveAll(dir)
+}
+
+// tail keeps the last of what a runner says, for the log of whoever runs the launcher.
+type tail struct {
+	r    *os.File
+	done chan struct{}
+
+	mu   sync.Mutex
+	kept []byte
+}
+
+const tailSize = 4096
+
+// newTail returns a tail and the file that the runner writes to.
+func newTail() (*tail, *os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	t := &tail{r: r, done: make(chan struct{})}
+	go func() {
+		defer close(t.done)
+		_, _ = io.Copy(t, r) // ends with the last writer, or with close
+	}()
+	return t, w, nil
+}
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, p...)
+	if over := len(t.kept) - tailSize; over > 0 {
+		t.kept = append(t.kept[:0], t.kept[over:]...)
+	}
+	return len(p), nil
+}
+
+// close ends the tail, although somebody may hold its other end.
+func (t *tail) close() {
+	_ = t.r.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // what is in the pipe is read first
+	<-t.done
+	_ = t.r.Close()
+}
+
+// text is what was kept.
+func (t *tail) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(bytes.ToValidUTF8(bytes.TrimSpace(t.kept), []byte("?")))
+}
