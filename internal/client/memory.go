@@ -18,6 +18,12 @@ type memory struct{ handler http.Handler }
 
 // RoundTrip implements http.RoundTripper.
 func (m *memory) RoundTrip(request *http.Request) (*http.Response, error) {
+	if err := context.Cause(request.Context()); err != nil {
+		if request.Body != nil {
+			_ = request.Body.Close()
+		}
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(request.Context())
 	served, err := received(ctx, request)
 	if err != nil {
@@ -38,7 +44,7 @@ func (m *memory) RoundTrip(request *http.Request) (*http.Response, error) {
 			done <- outcome{err: err}
 			return
 		}
-		done <- outcome{response: answer.response(request)}
+		done <- outcome{response: answer.response(request)} //nolint:bodyclose // its caller closes it, as any transport's
 	}()
 	select {
 	case o := <-done:

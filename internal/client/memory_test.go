@@ -17,7 +17,6 @@ import (
 
 // A handler cannot tell memory from a network, nor can a caller.
 func TestInMemory_IsAsOverANetwork(t *testing.T) {
-	type seen struct{ Method, Path, Escaped, Query, Host, Header, Body string }
 	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -29,7 +28,6 @@ func TestInMemory_IsAsOverANetwork(t *testing.T) {
 		w.Header().Set("X-Answer", "yes")
 		w.WriteHeader(http.StatusTeapot)
 		w.Header().Set("X-Late", "yes")
-		w.WriteHeader(http.StatusOK)
 		_, _ = io.WriteString(w, strings.Join([]string{r.Method, r.URL.Path, r.URL.EscapedPath(), r.URL.RawQuery, r.Host, r.Header.Get("X-Asked"), string(body)}, "|"))
 	})
 	server := httptest.NewServer(echo)

@@ -101,7 +101,7 @@ func TestPanic_AbortIsPassedOn(t *testing.T) {
 	w.store.fail = nil
 	w.store.abort = true
 	defer func() {
-		if recover() != http.ErrAbortHandler {
+		if err, _ := recover().(error); !errors.Is(err, http.ErrAbortHandler) {
 			t.Error("the abort was swallowed")
 		}
 	}()

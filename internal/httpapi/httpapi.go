@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -104,7 +105,9 @@ func (s *server) openRoutes() {
 // ServeHTTP implements http.Handler.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	r = r.WithContext(context.WithValue(r.Context(), requestKey{}, rand.Text()[:12]))
+	id := rand.Text()[:12]
+	ctx := context.WithValue(r.Context(), requestKey{}, id)
+	r = r.WithContext(ctx)
 	b := &buffered{under: w, header: http.Header{}}
 	_, pattern := s.mux.Handler(r)
 	s.serve(b, r)
@@ -114,9 +117,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.header.Set("Cache-Control", "no-store")
 	b.header.Set("X-Content-Type-Options", "nosniff")
 	if err := b.flush(); err != nil {
-		s.log.DebugContext(r.Context(), "answer not sent", "request_id", requestID(r.Context()), "err", err)
+		s.log.DebugContext(ctx, "answer not sent", "request_id", id, "err", err)
 	}
-	s.log.DebugContext(r.Context(), "request answered", "request_id", requestID(r.Context()), "method", r.Method,
+	s.log.DebugContext(ctx, "request answered", "request_id", id, "method", r.Method,
 		"route", pattern, "status", b.status, "duration", time.Since(began))
 }
 
@@ -128,7 +131,7 @@ func (s *server) serve(b *buffered, r *http.Request) {
 		if cause == nil {
 			return
 		}
-		if cause == http.ErrAbortHandler { //nolint:errorlint // the value itself is the signal, as net/http documents
+		if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 			panic(cause)
 		}
 		b.reset()

@@ -3,10 +3,12 @@ package httpapi_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -214,6 +216,27 @@ func story(t *testing.T, w *world, url string, hc *http.Client) {
 	must(t, person.DeletePool(ctx, "prod"))
 	_, err = person.Pool(ctx, "prod")
 	is(t, "deleted pool", err, workflow.ErrNotFound)
+}
+
+// Requests share nothing but the rules.
+func TestAPI_ServesManyAtOnce(t *testing.T) {
+	w := newWorld(t)
+	c := w.client(t, w.admin)
+	var group sync.WaitGroup
+	for i := range 20 {
+		group.Go(func() {
+			name := fmt.Sprintf("net%d", i)
+			in := api.Workspace{Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"}}
+			stored, _, err := c.PutWorkspace(t.Context(), in)
+			if err != nil || stored.Name != name {
+				t.Errorf("put %s: got %q, %v", name, stored.Name, err)
+			}
+			if _, err := c.Workspace(t.Context(), "other"+name); !errors.Is(err, workflow.ErrNotFound) || !strings.Contains(err.Error(), name) {
+				t.Errorf("show of a missing workspace: %v", err)
+			}
+		})
+	}
+	group.Wait()
 }
 
 func must(t *testing.T, err error) {
