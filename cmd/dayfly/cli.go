@@ -14,6 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -37,6 +38,8 @@ Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, or a serve
 // grammar is the command line.
 type grammar struct {
 	Output string `short:"o" enum:"table,json" default:"table" help:"How results are printed: table or json."`
+
+	Server serverCommand `cmd:"" group:"serve" help:"Run the control plane alone."`
 
 	Run       runCommand        `cmd:"" group:"work" help:"Run a workspace, or a directory as one."`
 	Why       whyCommand        `cmd:"" group:"work" help:"Say what a workflow waits for, since when, and what happens next."`
@@ -122,6 +125,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	exited := -1
 	parser, err := kong.New(&g,
 		kong.Name("dayfly"), kong.Description(description), kong.Writers(stdout, stderr),
+		kong.Vars{"listen": embedded.DefaultListen},
 		kong.Exit(func(code int) { exited = code }),
 		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups([]kong.Group{{Key: "serve", Title: "Serve"}, {Key: "work", Title: "Work"}, {Key: "admin", Title: "Administer"}}),

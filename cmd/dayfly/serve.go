@@ -1,0 +1,72 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+
+	xterm "golang.org/x/term"
+
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+)
+
+// serving are the flags of everything that serves until it is stopped.
+type serving struct {
+	Verbose bool `short:"v" help:"Log everything, also what changes nothing."`
+}
+
+// log writes for a person on a terminal, and JSON elsewhere.
+func (s serving) log(a *app) *slog.Logger {
+	options := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if s.Verbose {
+		options.Level = slog.LevelDebug
+	}
+	if f, ok := a.stderr.(*os.File); ok && xterm.IsTerminal(int(f.Fd())) {
+		return slog.New(slog.NewTextHandler(a.stderr, options))
+	}
+	return slog.New(slog.NewJSONHandler(a.stderr, options))
+}
+
+// listening are the flags of a control plane.
+type listening struct {
+	Listen         string `default:"${listen}" help:"Address to listen on; beyond this machine only with TLS or --insecure-listen."`
+	TLSCert        string `name:"tls-cert" type:"path" help:"File with the certificate."`
+	TLSKey         string `name:"tls-key" type:"path" help:"File with the certificate's key."`
+	InsecureListen bool   `help:"Listen beyond this machine without TLS: for a proxy in front that has it."`
+}
+
+func (l listening) config(a *app, log *slog.Logger) embedded.ServerConfig {
+	return embedded.ServerConfig{
+		Listen: l.Listen, TLSCert: l.TLSCert, TLSKey: l.TLSKey, InsecureListen: l.InsecureListen, Version: versionText(), Log: log,
+	}
+}
+
+type serverCommand struct {
+	Data string `type:"path" help:"The data directory; default /var/lib/dayfly for root, else below the user's own."`
+	listening
+	serving
+}
+
+// Run serves until the command is interrupted.
+func (c *serverCommand) Run(a *app) (err error) {
+	cfg := c.config(a, c.log(a))
+	if cfg.Data = c.Data; cfg.Data == "" {
+		if cfg.Data, err = embedded.DefaultData(a.getenv); err != nil {
+			return usage(err)
+		}
+	}
+	s, err := embedded.OpenServer(a.ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	a.announce(s)
+	return s.Run(a.ctx)
+}
+
+// announce says where a control plane is and where its token lies; never the token.
+func (a *app) announce(s *embedded.Server) {
+	a.say("dayfly %s serves at %s", versionText(), s.URL())
+	a.say("  data         %s", s.Data())
+	a.say("  admin token  %s", s.AdminTokenFile())
+}

@@ -1,0 +1,305 @@
+package embedded
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/httpapi"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// DefaultListen is where a control plane listens that was told nothing.
+const DefaultListen = "127.0.0.1:7331"
+
+const (
+	defaultPassEvery = time.Minute
+	passTimeout      = 55 * time.Second
+	shutdownTimeout  = 5 * time.Second
+	// organization is the only one of this version.
+	organization = "default"
+)
+
+// ServerConfig says where a control plane listens and keeps what it knows.
+type ServerConfig struct {
+	Data    string // data directory; required
+	Listen  string // empty means DefaultListen; port 0 takes a free one
+	Version string // empty means "dev"
+
+	TLSCert, TLSKey string // files; both or none
+	InsecureListen  bool   // listen beyond this machine without TLS
+
+	DefaultState string       // state kind of a workspace that names none; empty means the control plane's default
+	Log          *slog.Logger // nil means none
+
+	// Seams for tests. Zero values mean the real thing.
+	Now       func() time.Time
+	PassEvery time.Duration // between passes; 0 means one minute
+	WrapStore func(store.Store) store.Store
+}
+
+// Server is a control plane with its listener.
+type Server struct {
+	cfg       ServerConfig
+	log       *slog.Logger
+	data      *dataDir
+	db        *sqlite.Store
+	plane     *controlplane.Plane
+	handler   http.Handler
+	listener  net.Listener
+	serving   atomic.Bool
+	tokenFile string
+}
+
+// OpenServer takes the data directory, opens the store and the listener, and sees to an admin
+// token. Close must be called; Run serves.
+func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
+	cfg.Listen = cmp.Or(cfg.Listen, DefaultListen)
+	cfg.PassEvery = cmp.Or(cfg.PassEvery, defaultPassEvery)
+	s = &Server{cfg: cfg, log: cfg.Log}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if err := checkListen(cfg); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if s.data, err = openData(cfg.Data); err != nil {
+		return s, err
+	}
+	if s.db, err = sqlite.Open(ctx, s.data.file(DatabaseFile), sqlite.Config{
+		Log: s.log, Now: cfg.Now, Program: "dayfly " + cmp.Or(cfg.Version, "dev"),
+	}); err != nil {
+		return s, err
+	}
+	var st store.Store = s.db
+	if cfg.WrapStore != nil {
+		st = cfg.WrapStore(st)
+	}
+	s.plane = controlplane.New(st, controlplane.Config{Now: cfg.Now, Log: s.log, DefaultState: cfg.DefaultState})
+	s.handler = httpapi.New(s.plane, httpapi.Config{Log: s.log, Version: cfg.Version})
+	s.tokenFile = s.data.file(AdminTokenFile)
+	if err := s.ensureAdminToken(ctx); err != nil {
+		return s, err
+	}
+	if s.listener, err = s.listen(ctx); err != nil {
+		return s, err
+	}
+	return s, nil
+}
+
+// checkListen refuses to show tokens to a network.
+func checkListen(cfg ServerConfig) error {
+	host, _, err := net.SplitHostPort(cfg.Listen)
+	if err != nil {
+		return workflow.Refuse(workflow.ErrInvalid, "--listen", "want HOST:PORT, such as %s, not %q", DefaultListen, cfg.Listen)
+	}
+	if (cfg.TLSCert == "") != (cfg.TLSKey == "") {
+		return workflow.Refuse(workflow.ErrInvalid, "--tls-cert", "a certificate and its key go together: name both --tls-cert and --tls-key")
+	}
+	if !loopback(host) && cfg.TLSCert == "" && !cfg.InsecureListen {
+		return workflow.Refuse(workflow.ErrInvalid, "--listen",
+			"%s can be reached from other machines, which would send their tokens in clear: give --tls-cert and --tls-key, or say --insecure-listen behind a proxy that has TLS", cfg.Listen)
+	}
+	return nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (s *Server) listen(ctx context.Context) (net.Listener, error) {
+	var tlsConfig *tls.Config
+	if s.cfg.TLSCert != "" {
+		pair, err := tls.LoadX509KeyPair(s.cfg.TLSCert, s.cfg.TLSKey)
+		if err != nil {
+			return nil, fmt.Errorf("load the certificate: %w", err)
+		}
+		tlsConfig = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	if tlsConfig != nil {
+		return tls.NewListener(l, tlsConfig), nil
+	}
+	return l, nil
+}
+
+// ensureAdminToken sees to it that the token file holds a token that works: a start that was cut
+// short between making the token and writing it down must not lock everybody out.
+func (s *Server) ensureAdminToken(ctx context.Context) error {
+	first, err := s.plane.Bootstrap(ctx, organization)
+	if err != nil {
+		return fmt.Errorf("prepare the control plane: %w", err)
+	}
+	if first != "" {
+		return writePrivate(s.tokenFile, first)
+	}
+	kept, err := readPrivate(s.tokenFile)
+	if err != nil {
+		return err
+	}
+	if kept != "" {
+		who, err := s.plane.Authenticate(ctx, kept)
+		if err == nil && who.Role == api.RoleAdmin {
+			return nil
+		}
+		if err != nil && !errors.Is(err, workflow.ErrUnauthenticated) && !errors.Is(err, workflow.ErrRevoked) {
+			return fmt.Errorf("check the admin token: %w", err)
+		}
+	}
+	// Whoever owns the data directory is the administrator.
+	owner := controlplane.Principal{Organization: organization, Name: "data-directory", Audience: "user", Role: api.RoleAdmin}
+	made, err := s.plane.CreateToken(ctx, owner, api.NewToken{Name: "admin", Role: api.RoleAdmin})
+	if err != nil {
+		return fmt.Errorf("make an admin token: %w", err)
+	}
+	s.log.WarnContext(ctx, "admin token replaced", "file", s.tokenFile, "token_id", made.Token.ID)
+	return writePrivate(s.tokenFile, made.Value)
+}
+
+// AdminToken returns the value in the token file.
+func (s *Server) AdminToken() (string, error) { return readPrivate(s.tokenFile) }
+
+// AdminTokenFile returns where the admin token lies.
+func (s *Server) AdminTokenFile() string { return s.tokenFile }
+
+// Data returns the data directory, without symbolic links.
+func (s *Server) Data() string { return s.data.path }
+
+// Plane returns the rules: for tests, which pass time by hand.
+func (s *Server) Plane() *controlplane.Plane { return s.plane }
+
+// Handler returns the handler of the API.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// URL is an address at which this machine reaches the control plane.
+func (s *Server) URL() string {
+	scheme := "http"
+	if s.cfg.TLSCert != "" {
+		scheme = "https"
+	}
+	host, _, _ := net.SplitHostPort(s.cfg.Listen)
+	_, port, _ := net.SplitHostPort(s.listener.Addr().String())
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+		if scheme == "https" {
+			host = "localhost"
+		}
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}
+
+// Run serves and passes until ctx ends, then lets requests under way finish for a little.
+func (s *Server) Run(ctx context.Context) error {
+	if s.serving.Swap(true) {
+		return errors.New("this server was run before")
+	}
+	server := httpapi.Server(s.handler)
+	server.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
+	// Long polls end with the server and not with their time.
+	requests, endRequests := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer endRequests(nil)
+	server.BaseContext = func(net.Listener) context.Context { return requests }
+
+	group, inner := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve: %w", err)
+		}
+		return nil
+	})
+	group.Go(func() error { s.passes(inner); return nil })
+	group.Go(func() error {
+		<-inner.Done()
+		endRequests(errStopping)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		if err := server.Shutdown(late); err != nil {
+			return errors.Join(server.Close())
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+var errStopping = errors.New("the control plane is stopping")
+
+// passes moves what time alone moves, until ctx ends. A pass that fails is repeated by the next.
+func (s *Server) passes(ctx context.Context) {
+	every := time.NewTicker(s.cfg.PassEvery)
+	defer every.Stop()
+	for {
+		limited, cancel := context.WithTimeout(ctx, passTimeout)
+		sum, err := s.plane.Pass(limited)
+		cancel()
+		switch {
+		case err != nil && ctx.Err() == nil:
+			s.log.WarnContext(ctx, "pass failed", "err", err)
+		case sum.Moved > 0 || sum.Failed > 0:
+			s.log.InfoContext(ctx, "pass done", "looked", sum.Looked, "moved", sum.Moved, "failed", sum.Failed)
+		}
+		s.purge(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+	}
+}
+
+// purge deletes records that have expired: the store may do it at any time or never, and this one
+// does it only when it is asked.
+func (s *Server) purge(ctx context.Context) {
+	const batches = 20
+	now := time.Now
+	if s.cfg.Now != nil {
+		now = s.cfg.Now
+	}
+	for range batches {
+		n, err := s.db.Purge(ctx, now())
+		if err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "expired records not deleted", "err", err)
+		}
+		if err != nil || n < sqlite.PurgeLimit {
+			return
+		}
+	}
+}
+
+// Close gives back what OpenServer took.
+func (s *Server) Close() error {
+	var errs []error
+	if s.listener != nil {
+		if err := s.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if s.db != nil {
+		errs = append(errs, s.db.Close())
+	}
+	if s.data != nil {
+		errs = append(errs, s.data.close())
+	}
+	return errors.Join(errs...)
+}

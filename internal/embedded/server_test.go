@@ -1,0 +1,203 @@
+package embedded_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// dataDir is a directory that users of their own can pass through, as root's engines must.
+func dataDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(d, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func serve(t *testing.T, cfg embedded.ServerConfig) (s *embedded.Server, stop func()) {
+	t.Helper()
+	if cfg.Listen == "" {
+		cfg.Listen = "127.0.0.1:0"
+	}
+	s, err := embedded.OpenServer(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("run: %v", err)
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+	t.Cleanup(stop)
+	return s, stop
+}
+
+func whoami(t *testing.T, s *embedded.Server) api.Identity {
+	t.Helper()
+	token, err := s.AdminToken()
+	if err != nil || token == "" {
+		t.Fatalf("admin token: got %d bytes, %v", len(token), err)
+	}
+	cl, err := client.New(client.Config{URL: s.URL(), Token: func() redact.String { return redact.New(token) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := cl.Whoami(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	return who
+}
+
+func TestServer_TheAdminTokenWorksAndIsTheOwnersAlone(t *testing.T) {
+	data := dataDir(t)
+	s, stop := serve(t, embedded.ServerConfig{Data: data})
+	if who := whoami(t, s); who.Role != api.RoleAdmin {
+		t.Errorf("got %+v, want an admin", who)
+	}
+	first, _ := s.AdminToken()
+	err := filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s: mode %v, others can read it", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+
+	// The same token after a restart, another where the file was lost.
+	s, stop = serve(t, embedded.ServerConfig{Data: data})
+	if again, _ := s.AdminToken(); again != first {
+		t.Error("the token changed over a restart")
+	}
+	stop()
+	if err := os.Remove(filepath.Join(data, embedded.AdminTokenFile)); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = serve(t, embedded.ServerConfig{Data: data})
+	if again, _ := s.AdminToken(); again == first {
+		t.Error("a lost token came back")
+	}
+	whoami(t, s)
+}
+
+func TestServer_ADataDirectoryHasOneProcess(t *testing.T) {
+	data := dataDir(t)
+	_, stop := serve(t, embedded.ServerConfig{Data: data})
+	_, err := embedded.OpenServer(t.Context(), embedded.ServerConfig{Data: data, Listen: "127.0.0.1:0"})
+	if !errors.Is(err, workflow.ErrInUse) || !strings.Contains(err.Error(), "process "+strconv.Itoa(os.Getpid())) {
+		t.Errorf("got %v, want a refusal that names the process", err)
+	}
+	stop()
+	_, stop = serve(t, embedded.ServerConfig{Data: data})
+	stop()
+}
+
+func TestServer_TokensAreNotShownToANetwork(t *testing.T) {
+	for _, tc := range []struct {
+		cfg  embedded.ServerConfig
+		says string
+	}{
+		{embedded.ServerConfig{Listen: "0.0.0.0:0"}, "--insecure-listen"},
+		{embedded.ServerConfig{Listen: ":0"}, "--insecure-listen"},
+		{embedded.ServerConfig{Listen: "example.com:80"}, "--insecure-listen"},
+		{embedded.ServerConfig{Listen: "7331"}, "HOST:PORT"},
+		{embedded.ServerConfig{Listen: "127.0.0.1:0", TLSCert: "x"}, "--tls-key"},
+		{embedded.ServerConfig{Listen: "127.0.0.1:0", TLSCert: "/none", TLSKey: "/none"}, "certificate"},
+	} {
+		tc.cfg.Data = dataDir(t)
+		_, err := embedded.OpenServer(t.Context(), tc.cfg)
+		if err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%+v: got %v, want %q", tc.cfg, err, tc.says)
+		}
+	}
+	s, _ := serve(t, embedded.ServerConfig{Data: dataDir(t), Listen: "0.0.0.0:0", InsecureListen: true})
+	if !strings.HasPrefix(s.URL(), "http://127.0.0.1:") {
+		t.Errorf("got %s", s.URL())
+	}
+	whoami(t, s)
+}
+
+func TestServer_DirectoriesThatCannotServeAreRefused(t *testing.T) {
+	open := dataDir(t)
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]string{open: "chmod go-w"}
+	if os.Geteuid() == 0 {
+		closed := filepath.Join(dataDir(t), "closed")
+		if err := os.Mkdir(closed, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		cases[filepath.Join(closed, "data")] = "cannot pass through " + closed
+	}
+	for dir, says := range cases {
+		_, err := embedded.OpenServer(t.Context(), embedded.ServerConfig{Data: dir, Listen: "127.0.0.1:0"})
+		if !errors.Is(err, workflow.ErrInvalid) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: got %v, want %q", dir, err, says)
+		}
+	}
+}
+
+func TestServer_StopsWithALongPollUnderWayAndLeavesNothing(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	s, stop := serve(t, embedded.ServerConfig{Data: dataDir(t)})
+	token, err := s.Plane().EnsurePoolToken(t.Context(), "default", "default", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{}
+	cl, err := client.New(client.Config{URL: s.URL(), RetryCount: -1, HTTPClient: &http.Client{Transport: transport}, Token: func() redact.String { return redact.New(token) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan error, 1)
+	go func() {
+		_, err := cl.Claim(t.Context(), api.Claim{Instance: "test", Max: 1, WaitSeconds: 20})
+		asked <- err
+	}()
+	stop()
+	<-asked
+	transport.CloseIdleConnections()
+	if _, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "http://")); err == nil {
+		t.Error("something still listens")
+	}
+}
