@@ -1,0 +1,344 @@
+// Package reaper compares the tasks that live with the runs that are wanted, and repairs what does
+// not fit: it stops tasks that nobody wants and those that have overstayed, and it reports the
+// proven ends of tasks that a run still counts on. It decides with a pure function, Plan, and acts
+// apart from it. It owns no clock of the workflow's: what silence, a lease or a deadline means for a
+// workflow is the control plane's to say.
+//
+// # Consistency model
+//
+// Control plane and launcher are asked one after the other, so a snapshot is never of one moment.
+// What may be deleted is listed first: tasks before jobs for unwanted tasks, jobs before tasks for
+// lost ones. What looks wrong is believed only after a second look in a later pass, and never against
+// a fresh heartbeat. The suspicions are kept in memory; a restart costs a pass. Every action names one
+// task by a reference that is never reused and may be repeated, be late, or be done by two at once.
+// A run whose task cannot be proven to have ended is left to the control plane's own clock.
+package reaper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Upstream says what is wanted and takes reports of ends.
+type Upstream interface {
+	Held(ctx context.Context, instance, cursor string) (api.Page[api.JobState], error)
+	States(ctx context.Context, in api.StatesQuery) (api.States, error)
+	Lost(ctx context.Context, id string, in api.Lost) error
+}
+
+// Launcher knows the tasks and stops them.
+type Launcher interface {
+	List(ctx context.Context) ([]launcher.Task, error)
+	Describe(ctx context.Context, refs ...string) ([]launcher.Task, error)
+	Stop(ctx context.Context, ref, why string) error
+}
+
+// Config says how a reaper works.
+type Config struct {
+	// Instance is whose jobs the launcher's tasks belong to; empty means the whole pool's. Several
+	// agents of one pool must each name their own, since none knows the other's tasks.
+	Instance string
+	Policy   Policy
+	DryRun   bool // decide and log, but do nothing
+	// LastHeard gives a task's last heartbeat, where something between the runner and the control
+	// plane saw it; nil means that nothing does.
+	LastHeard func(job string, attempt int, task string) (time.Time, bool)
+	Interval  time.Duration // between two passes of Loop; 0 means 30 s
+	Now       func() time.Time
+	Log       *slog.Logger // nil means no log
+}
+
+// Bounds of a pass.
+const (
+	maxPages    = 1000             // of Held; a list that is longer is not believed
+	perQuery    = 100              // jobs in one States, references in one Describe
+	keepReports = 3 * time.Hour    // for how long an accepted report is remembered
+	retryFirst  = time.Second      // before the second try of a report
+	retryMost   = 15 * time.Second // between two tries
+	retryTime   = 2 * time.Minute  // after which a report is left to the next pass
+	mostText    = 1000             // bytes of text that a report takes
+)
+
+// Reaper makes passes.
+type Reaper struct {
+	upstream Upstream
+	launcher Launcher
+	cfg      Config
+
+	mu        sync.Mutex
+	suspected map[string]time.Time
+	reported  map[string]time.Time
+}
+
+// New returns a reaper.
+func New(upstream Upstream, l Launcher, cfg Config) *Reaper {
+	cfg.Interval = cmp.Or(cfg.Interval, 30*time.Second)
+	if cfg.LastHeard == nil {
+		cfg.LastHeard = func(string, int, string) (time.Time, bool) { return time.Time{}, false }
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Reaper{upstream: upstream, launcher: l, cfg: cfg, suspected: map[string]time.Time{}, reported: map[string]time.Time{}}
+}
+
+// Pass looks at the world once and repairs it. A part of the world that could not be seen is an error,
+// and nothing is done then.
+func (r *Reaper) Pass(ctx context.Context) (Outcome, error) {
+	s, err := r.look(ctx)
+	if err != nil {
+		// A suspicion needs passes without a break between them.
+		r.remember(nil)
+		return Outcome{}, err
+	}
+	out := Plan(s, r.cfg.Now(), r.cfg.Policy)
+	r.remember(out.Suspected)
+	for _, why := range out.Refused {
+		r.cfg.Log.Error("world not believed", "reason", why)
+	}
+	for _, a := range out.Spared {
+		r.cfg.Log.Debug("task spared", "job_id", a.Task.Workflow, "attempt", a.Task.Attempt, "task", a.Task.Ref, "reason", a.Why)
+	}
+	if out.Deferred > 0 {
+		r.cfg.Log.Warn("actions left to the next pass", "deferred", out.Deferred)
+	}
+	return out, r.Execute(ctx, out.Actions)
+}
+
+func (r *Reaper) remember(suspected map[string]time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.suspected = suspected
+}
+
+// look takes a snapshot, in the order that Snapshot asks for.
+func (r *Reaper) look(ctx context.Context) (s Snapshot, err error) {
+	if s.Before, err = r.launcher.List(ctx); err != nil {
+		return s, fmt.Errorf("list tasks: %w", err)
+	}
+	if s.Jobs, err = r.jobs(ctx, s.Before); err != nil {
+		return s, err
+	}
+	if s.After, err = r.launcher.List(ctx); err != nil {
+		return s, fmt.Errorf("list tasks again: %w", err)
+	}
+	s.Asked, s.Described = map[string]bool{}, map[string]launcher.Task{}
+	suspects := Suspects(s)
+	for len(suspects) > 0 {
+		n := min(perQuery, len(suspects))
+		tasks, err := r.launcher.Describe(ctx, suspects[:n]...)
+		if err != nil {
+			return s, fmt.Errorf("describe tasks: %w", err)
+		}
+		for _, ref := range suspects[:n] {
+			s.Asked[ref] = true
+		}
+		for _, t := range tasks {
+			s.Described[t.Ref] = t
+		}
+		suspects = suspects[n:]
+	}
+	s.Heard = map[string]time.Time{}
+	hear := func(job string, attempt int, ref string) {
+		if at, ok := r.cfg.LastHeard(job, attempt, ref); ok {
+			s.Heard[ref] = at
+		}
+	}
+	for _, t := range s.Before {
+		hear(t.Workflow, t.Attempt, t.Ref)
+	}
+	for _, job := range s.Jobs {
+		hear(job.ID, job.Attempt, job.Task)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.Suspected, s.Reported = maps.Clone(r.suspected), maps.Clone(r.reported)
+	return s, nil
+}
+
+// jobs asks for all active jobs, and for the other jobs that living tasks name. A task that has ended
+// matters only to an active job.
+func (r *Reaper) jobs(ctx context.Context, tasks []launcher.Task) (map[string]api.JobState, error) {
+	jobs := map[string]api.JobState{}
+	cursor := ""
+	for page := 0; ; page++ {
+		if page == maxPages {
+			return nil, fmt.Errorf("list active jobs: no end after %d pages", maxPages)
+		}
+		held, err := r.upstream.Held(ctx, r.cfg.Instance, cursor)
+		if err != nil {
+			return nil, fmt.Errorf("list active jobs: %w", err)
+		}
+		for _, job := range held.Items {
+			jobs[job.ID] = job
+		}
+		if cursor = held.Next; cursor == "" {
+			break
+		}
+	}
+	var ask []string
+	asked := map[string]bool{}
+	for _, t := range tasks {
+		_, known := jobs[t.Workflow]
+		if !known && !asked[t.Workflow] && t.Workflow != "" && t.Phase != launcher.Stopped {
+			asked[t.Workflow] = true
+			ask = append(ask, t.Workflow)
+		}
+	}
+	for len(ask) > 0 {
+		n := min(perQuery, len(ask))
+		states, err := r.upstream.States(ctx, api.StatesQuery{IDs: ask[:n]})
+		if err != nil {
+			return nil, fmt.Errorf("ask for the jobs of tasks: %w", err)
+		}
+		if len(states.Jobs) != n {
+			return nil, fmt.Errorf("ask for the jobs of tasks: %d answers to %d questions", len(states.Jobs), n)
+		}
+		for _, job := range states.Jobs {
+			jobs[job.ID] = job
+		}
+		ask = ask[n:]
+	}
+	return jobs, nil
+}
+
+// Execute does what was decided. A failed action is left to the next pass; the others are done.
+func (r *Reaper) Execute(ctx context.Context, actions []Action) error {
+	var errs []error
+	for _, a := range actions {
+		log := r.cfg.Log.With("job_id", a.Task.Workflow, "attempt", a.Task.Attempt, "task", a.Task.Ref, "reason", a.Why)
+		if r.cfg.DryRun {
+			log.Info("action not taken in a dry run", "action", string(a.Kind))
+			continue
+		}
+		if ctx.Err() != nil {
+			return errors.Join(append(errs, context.Cause(ctx))...)
+		}
+		var err error
+		switch a.Kind {
+		case Stop:
+			err = r.launcher.Stop(ctx, a.Task.Ref, a.Why)
+			if errors.Is(err, launcher.ErrNotFound) {
+				err = nil // ended meanwhile
+			}
+		case Report:
+			err = r.report(ctx, a.Task)
+		default:
+			err = fmt.Errorf("action %q is not known", a.Kind)
+		}
+		if err != nil {
+			log.Warn("action failed", "action", string(a.Kind), "err", err)
+			errs = append(errs, fmt.Errorf("%s task %s: %w", a.Kind, a.Task.Ref, err))
+			continue
+		}
+		log.Info("action taken", "action", string(a.Kind))
+	}
+	return errors.Join(errs...)
+}
+
+// report tells the control plane of an end, once.
+func (r *Reaper) report(ctx context.Context, t launcher.Task) error {
+	err := r.upstream.Lost(ctx, t.Workflow, api.Lost{Attempt: t.Attempt, Task: t.Ref, ExitCode: t.ExitCode, Text: cut(t.Text)})
+	if err != nil && !moot(err) {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.cfg.Now()
+	maps.DeleteFunc(r.reported, func(_ string, at time.Time) bool { return now.Sub(at) > keepReports })
+	r.reported[t.Ref] = now
+	return nil
+}
+
+// moot reports whether the control plane has no use for a report, now or later.
+func moot(err error) bool {
+	return errors.Is(err, workflow.ErrNotFound) || errors.Is(err, workflow.ErrConflict) || errors.Is(err, workflow.ErrOver)
+}
+
+// Stopped handles the launcher's word that a task has ended: it reports it, again and again while the
+// control plane cannot take it, for some time; what is not taken then is found by a later pass. Being
+// told twice, late or out of order does no harm.
+func (r *Reaper) Stopped(ctx context.Context, t launcher.Task) {
+	log := r.cfg.Log.With("job_id", t.Workflow, "attempt", t.Attempt, "task", t.Ref)
+	if t.Phase != launcher.Stopped || t.Workflow == "" {
+		log.Warn("stop event not understood", "phase", string(t.Phase))
+		return
+	}
+	if r.cfg.DryRun {
+		log.Info("action not taken in a dry run", "action", string(Report))
+		return
+	}
+	giveUp := r.cfg.Now().Add(retryTime)
+	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
+		err := r.report(ctx, t)
+		if err == nil {
+			log.Info("task end reported", "text", t.Text)
+			return
+		}
+		pause = max(pause, min(api.RetryAfter(err), retryMost))
+		if ctx.Err() != nil || r.cfg.Now().Add(pause).After(giveUp) {
+			log.Warn("task end not reported; a later pass does it", "err", err)
+			return
+		}
+		log.Debug("task end not taken yet", "err", err)
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// Loop makes a pass now and then until ctx ends, and returns nil then.
+func (r *Reaper) Loop(ctx context.Context) error {
+	var complained string
+	for ctx.Err() == nil {
+		out, err := r.Pass(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		level, trouble := slog.LevelDebug, ""
+		if err != nil {
+			trouble = err.Error()
+		}
+		if trouble != "" && trouble != complained {
+			level = slog.LevelWarn
+		} else if len(out.Actions) > 0 {
+			level = slog.LevelInfo
+		}
+		complained = trouble
+		r.cfg.Log.Log(ctx, level, "sweep ended", "actions", len(out.Actions), "spared", len(out.Spared),
+			"deferred", out.Deferred, "refused", len(out.Refused), "err", err)
+		timer := time.NewTimer(r.cfg.Interval)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+// cut shortens a text to what a report takes, at a character's border.
+func cut(s string) string {
+	s = strings.ToValidUTF8(s, "?")
+	if len(s) <= mostText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:mostText], "")
+}
