@@ -1,0 +1,350 @@
+package logstream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runner/logstream"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+var errAway = errors.New("away")
+
+// keeper is the other end: it keeps lines by the rules of the control plane.
+type keeper struct {
+	mu      sync.Mutex
+	lines   []api.LogLine
+	batches []int
+	calls   int
+	answer  func(call int, in api.Logs) (take bool, err error) // nil takes all
+	most    int                                                // lines taken of one batch; 0 means all
+}
+
+func (k *keeper) Send(_ context.Context, in api.Logs) (int64, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.calls++
+	take, err := true, error(nil)
+	if k.answer != nil {
+		take, err = k.answer(k.calls, in)
+	}
+	if take {
+		end := int64(len(k.lines))
+		if in.First > end {
+			return 0, &api.LogGapError{Next: end}
+		}
+		if skip := end - in.First; skip < int64(len(in.Lines)) {
+			more := in.Lines[skip:]
+			if k.most > 0 {
+				more = more[:min(k.most, len(more))]
+			}
+			k.lines = append(k.lines, more...)
+		}
+		k.batches = append(k.batches, len(in.Lines))
+	}
+	return int64(len(k.lines)), err
+}
+
+func (k *keeper) texts() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var out []string
+	for _, l := range k.lines {
+		out = append(out, l.Text)
+	}
+	return out
+}
+
+// run runs f in a bubble with a stream that is running.
+func run(t *testing.T, cfg logstream.Config, f func(t *testing.T, s *logstream.Stream)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		cfg.Dir = t.TempDir()
+		s := logstream.New(cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = s.Run(ctx)
+		}()
+		f(t, s)
+		cancel()
+		<-done
+		if left, err := os.ReadDir(cfg.Dir); err != nil || len(left) > 0 {
+			t.Errorf("files left: %v, %v", left, err)
+		}
+	})
+}
+
+func numbered(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("line %d", i)
+	}
+	return out
+}
+
+func TestRun_FirstLineAtOnceThenInBatches(t *testing.T) {
+	k := &keeper{}
+	run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
+		s.Add("init", "first", false)
+		synctest.Wait()
+		if got, want := len(k.texts()), 1; got != want {
+			t.Fatalf("got %d lines at once, want %d", got, want)
+		}
+		s.Add("init", "second", false)
+		time.Sleep(logstream.BatchWait - time.Millisecond)
+		synctest.Wait()
+		if got, want := len(k.texts()), 1; got != want {
+			t.Errorf("got %d lines before the wait is over, want %d", got, want)
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if got, want := len(k.texts()), 2; got != want {
+			t.Errorf("got %d lines after the wait, want %d", got, want)
+		}
+		for range logstream.BatchLines - 1 {
+			s.Add("plan", "x", false)
+		}
+		synctest.Wait()
+		if got, want := len(k.texts()), 2; got != want {
+			t.Errorf("got %d lines of a batch that is not full, want %d", got, want)
+		}
+		s.Add("plan", "x", false)
+		synctest.Wait()
+		if got, want := len(k.texts()), 2+logstream.BatchLines; got != want {
+			t.Errorf("got %d lines of a full batch, want %d", got, want)
+		}
+		s.Add("plan", strings.Repeat("y", 64<<10), true)
+		s.Add("plan", strings.Repeat("\x01", 64<<10), false)
+		synctest.Wait()
+		if got, want := len(k.texts()), 4+logstream.BatchLines; got != want {
+			t.Errorf("got %d lines of a large batch, want %d", got, want)
+		}
+		want := api.LogLine{At: time.Now().UTC(), Step: "plan", Text: strings.Repeat("y", 64<<10), More: true}
+		if diff := cmp.Diff(want, k.lines[2+logstream.BatchLines]); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestFlush_SendsWhatWaits(t *testing.T) {
+	k := &keeper{}
+	run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
+		s.Add("", "first", false)
+		synctest.Wait()
+		s.Add("", "second", false)
+		before := time.Now()
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := time.Since(before); got != 0 {
+			t.Errorf("it took %s, want no wait", got)
+		}
+		if diff := cmp.Diff([]string{"first", "second"}, k.texts()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestFlush_EndsWithItsContext(t *testing.T) {
+	k := &keeper{answer: func(int, api.Logs) (bool, error) { return false, errAway }}
+	run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
+		s.Add("", "first", false)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := s.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
+		}
+	})
+}
+
+// R5: the whole log arrives, in order, while the relay is away for part of the time.
+func TestRun_KeepsLinesWhileTheOtherEndIsAway(t *testing.T) {
+	const count = 200_000
+	away := true
+	k := &keeper{}
+	k.answer = func(int, api.Logs) (bool, error) {
+		if away {
+			return false, errAway
+		}
+		return true, nil
+	}
+	run(t, logstream.Config{Send: k.Send, Memory: 1 << 20}, func(t *testing.T, s *logstream.Stream) {
+		want := numbered(count)
+		for i, text := range want {
+			s.Add("apply", text, false)
+			if i == count/2 {
+				time.Sleep(11 * time.Minute)
+			}
+		}
+		if got := s.Next(); got != count {
+			t.Errorf("got %d lines, want %d", got, count)
+		}
+		k.mu.Lock()
+		away, k.calls = false, 0
+		k.mu.Unlock()
+		before := time.Now()
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(k.texts(), want) {
+			t.Error("the log is not complete and in order")
+		}
+		if got := time.Since(before); got > 20*time.Second {
+			t.Errorf("catching up took %s", got)
+		}
+		if k.calls > 150 {
+			t.Errorf("catching up took %d calls, want larger batches", k.calls)
+		}
+		// What was in the file is read out, and what comes now is kept in memory again.
+		s.Add("apply", "after", false)
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := k.texts()[count]; got != "after" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// Whatever the other end answers, every line is there once and in order.
+func TestRun_NeverLosesAndNeverDoubles(t *testing.T) {
+	for seed := range uint64(20) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		k := &keeper{most: rnd.IntN(60)}
+		k.answer = func(int, api.Logs) (bool, error) {
+			switch rnd.IntN(6) {
+			case 0:
+				return false, errAway // it did not arrive
+			case 1:
+				return true, errAway // the answer was lost
+			case 2:
+				return false, &api.LogGapError{Next: int64(len(k.lines))}
+			case 3:
+				return false, workflow.Refuse(workflow.ErrTooLarge, "lines", "too large")
+			default:
+				return true, nil
+			}
+		}
+		run(t, logstream.Config{Send: k.Send, Memory: 2000}, func(t *testing.T, s *logstream.Stream) {
+			want := numbered(3000)
+			for i, text := range want {
+				s.Add("", text, false)
+				if i%100 == 0 {
+					time.Sleep(time.Duration(rnd.IntN(10)) * time.Second)
+				}
+			}
+			k.mu.Lock()
+			k.answer = nil
+			k.mu.Unlock()
+			if err := s.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got := k.texts()
+			for i := range got {
+				if strings.HasPrefix(got[i], "[dayfly] a line of") { // too large even alone: said, and in its place
+					got[i] = want[i]
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("seed %d: the log is not complete and in order: %s", seed, cmp.Diff(want, got))
+			}
+		})
+	}
+}
+
+func TestRun_EndsWhenTheRunIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := logstream.New(logstream.Config{
+			Send: func(context.Context, api.Logs) (int64, error) { return 0, workflow.ErrOver },
+			Over: func(err error) bool { return errors.Is(err, workflow.ErrOver) },
+		})
+		s.Add("", "line", false)
+		flushed := make(chan error)
+		go func() { flushed <- s.Flush(t.Context()) }()
+		if err := s.Run(t.Context()); !errors.Is(err, workflow.ErrOver) {
+			t.Errorf("Run: got %v, want %v", err, workflow.ErrOver)
+		}
+		if err := <-flushed; !errors.Is(err, workflow.ErrOver) {
+			t.Errorf("Flush: got %v, want %v", err, workflow.ErrOver)
+		}
+	})
+}
+
+func TestRun_WaitsAsLongAsItIsTold(t *testing.T) {
+	k := &keeper{answer: func(call int, _ api.Logs) (bool, error) {
+		if call == 1 {
+			return false, &workflow.Error{Kind: workflow.ErrBusy, RetryAfter: time.Minute}
+		}
+		return true, nil
+	}}
+	run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
+		s.Add("", "line", false)
+		time.Sleep(time.Minute - time.Millisecond)
+		synctest.Wait()
+		if got := k.calls; got != 1 {
+			t.Errorf("got %d calls, want 1", got)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := len(k.texts()); got != 1 {
+			t.Errorf("got %d lines, want 1", got)
+		}
+	})
+}
+
+func TestAdd_LinesThatCannotBeKeptAreNamed(t *testing.T) {
+	away := true
+	k := &keeper{}
+	k.answer = func(int, api.Logs) (bool, error) {
+		if away {
+			return false, errAway
+		}
+		return true, nil
+	}
+	run(t, logstream.Config{Send: k.Send, Memory: 500, Disk: 500}, func(t *testing.T, s *logstream.Stream) {
+		for _, text := range numbered(200) {
+			s.Add("", text, false)
+		}
+		k.mu.Lock()
+		away = false
+		k.mu.Unlock()
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := k.texts()
+		n := len(got) - 1
+		if n < 5 || !slices.Equal(got[:n], numbered(n)) {
+			t.Fatalf("got %q, want the first lines whole", got)
+		}
+		if got, want := got[n], fmt.Sprintf("[dayfly] %d lines are missing here: they could not be kept until they were sent", 200-n); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+func TestAdd_TextIsMadeValid(t *testing.T) {
+	k := &keeper{}
+	run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
+		s.Add("", "a\xff\xfeb", false)
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := k.texts()[0], "a?b"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
