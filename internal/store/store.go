@@ -150,8 +150,8 @@ type Scan struct {
 	Limit   int    // most records to return; required, 1 to 1000
 	Reverse bool   // from high to low: From is then the highest key, inclusive, and To the lower bound, exclusive
 	// After continues behind the last record of an earlier page; it is that page's Next. The other
-	// fields are to be as they were; what was added or removed in between is seen or not by where
-	// it lies, and nothing that stayed is returned twice or left out.
+	// fields are to be as they were. What was added or removed in between is seen or not by where
+	// it lies; nothing that stayed is returned twice or, but for a stale index, left out.
 	After string
 }
 

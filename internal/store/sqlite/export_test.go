@@ -1,0 +1,120 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+
+	driver "modernc.org/sqlite"
+
+	"github.com/dayfly-dev/dayfly/internal/store"
+)
+
+// Migrations are the real ones.
+var Migrations = migrations
+
+// OpenWith is Open with other migrations.
+func OpenWith(ctx context.Context, path string, cfg Config, migrations []string) (*Store, error) {
+	return open(ctx, path, cfg, migrations)
+}
+
+// FailNextCommit lets the transaction that commits next on the writer's connection fail at its COMMIT.
+func (s *Store) FailNextCommit(ctx context.Context) error {
+	return s.writer.do(ctx, 0, func(_ context.Context, s *session) (answer, failure error) {
+		return s.conn.Raw(func(c any) error {
+			first := true // the commit of this very request
+			c.(driver.HookRegisterer).RegisterCommitHook(func() int32 {
+				if first {
+					first = false
+					return 0
+				}
+				return 1
+			})
+			return nil
+		}), nil
+	})
+}
+
+// Hold keeps the writer busy until release is closed; it returns when the writer is.
+func (s *Store) Hold(ctx context.Context, release <-chan struct{}) error {
+	held := make(chan struct{})
+	failed := make(chan error, 1)
+	go func() {
+		failed <- s.writer.do(ctx, 0, func(context.Context, *session) (answer, failure error) {
+			close(held)
+			<-release
+			return nil, nil
+		})
+	}()
+	select {
+	case <-held:
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+// WriterPragma reads a setting of the writer's connection.
+func (s *Store) WriterPragma(ctx context.Context, name string) (value string, err error) {
+	err = s.writer.do(ctx, 0, func(ctx context.Context, s *session) (answer, failure error) {
+		return s.conn.QueryRowContext(ctx, "PRAGMA "+name).Scan(&value), nil
+	})
+	return value, err
+}
+
+// CountCommitIDs counts the ids of commits that are remembered.
+func (s *Store) CountCommitIDs(ctx context.Context) (n int, err error) {
+	return n, s.reads.QueryRowContext(ctx, "SELECT count(*) FROM commits").Scan(&n)
+}
+
+// Plan returns how SQLite reads each kind of scan.
+func (s *Store) Plans(ctx context.Context) (map[string]string, error) {
+	plans := map[string]string{}
+	for kind, text := range scanSQL() {
+		args := []any{[]byte("p"), []byte("a")}
+		if kind.bounded {
+			args = append(args, []byte("b"))
+		}
+		rows, err := s.reads.QueryContext(ctx, "EXPLAIN QUERY PLAN "+text, append(args, 1)...)
+		if err != nil {
+			return nil, err
+		}
+		for rows.Next() {
+			var id, parent, unused int
+			var detail string
+			if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+				return nil, err
+			}
+			plans[fmt.Sprint(kind)] += detail + "\n"
+		}
+		if err := rows.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return plans, nil
+}
+
+// CommitWhileWriterWaits hands a commit over and calls cancel when the writer is at work on it, which
+// goes on only after the commit was answered.
+func (s *Store) CommitWhileWriterWaits(ctx context.Context, cancel context.CancelFunc, id string, ops ...store.Op) error {
+	answered := make(chan struct{})
+	finished := make(chan struct{})
+	requests := s.writer.requests
+	between := make(chan *request)
+	s.writer.requests = between
+	go func() {
+		defer close(finished)
+		r := <-between
+		run := r.run
+		r.run = func(ctx context.Context, s *session) (answer, failure error) {
+			cancel()
+			<-answered
+			return run(ctx, s)
+		}
+		requests <- r
+	}()
+	err := s.Commit(ctx, id, ops...)
+	close(answered)
+	<-finished
+	s.writer.requests = requests
+	return err
+}

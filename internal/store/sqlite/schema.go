@@ -1,0 +1,276 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	driver "modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+)
+
+// applicationID marks a file as ours in its header, as SQLite provides for: "dayf".
+const applicationID = 0x64617966
+
+// migrations lead from each version of the schema to the next: the first makes version 1 of an empty
+// file. One that was released is never changed; a new version is a new entry.
+var migrations = []string{`
+CREATE TABLE records (
+	part    BLOB NOT NULL,
+	sort    BLOB NOT NULL,
+	version INTEGER NOT NULL,
+	expires INTEGER NOT NULL, -- Unix seconds; 0: never
+	part1   BLOB, -- the entry in the first index: its partition and its place (store.Place)
+	place1  BLOB,
+	part2   BLOB,
+	place2  BLOB,
+	value   BLOB  -- NULL: empty
+) STRICT;
+CREATE UNIQUE INDEX records_key ON records (part, sort);
+CREATE INDEX records_index1 ON records (part1, place1) WHERE part1 IS NOT NULL;
+CREATE INDEX records_index2 ON records (part2, place2) WHERE part2 IS NOT NULL;
+CREATE INDEX records_expires ON records (expires) WHERE expires > 0;
+CREATE TABLE commits (
+	n           INTEGER PRIMARY KEY, -- in the order of commits
+	id          BLOB NOT NULL UNIQUE,
+	fingerprint BLOB NOT NULL,
+	at          INTEGER NOT NULL -- Unix seconds
+) STRICT;
+CREATE TABLE about (
+	name  TEXT PRIMARY KEY,
+	value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+`}
+
+// file is a data file and how to connect to it.
+type file struct {
+	path string
+	busy time.Duration
+}
+
+// connect returns up to most connections to the file, with the given settings over the common ones.
+func (f file) connect(most int, pragmas ...string) (*sql.DB, error) {
+	q := url.Values{"_pragma": append([]string{fmt.Sprintf("busy_timeout(%d)", f.busy.Milliseconds())}, pragmas...)}
+	// The path is escaped, so that no file name is taken for a setting.
+	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", OmitHost: true, Path: f.path, RawQuery: q.Encode()}).String())
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(most)
+	db.SetMaxIdleConns(most)
+	return db, nil
+}
+
+// connectWriter returns one connection that makes what it commits durable.
+func (f file) connectWriter() (*sql.DB, error) {
+	return f.connect(1,
+		"journal_mode(WAL)",
+		// A fence that a power cut undoes would mean a second apply.
+		"synchronous(FULL)", "fullfsync(1)", "checkpoint_fullfsync(1)",
+		"journal_size_limit(67108864)", // what a burst left behind of the log is given back
+	)
+}
+
+// openFile makes the file if there is none, and brings it to the schema that migrations lead to.
+func openFile(ctx context.Context, path string, cfg Config, migrations []string) (file, error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return file{}, fmt.Errorf("open %s: %w", path, err)
+	}
+	f := file{path: absolute, busy: cmp.Or(cfg.BusyTimeout, 5*time.Second)}
+	if err := f.make(); err != nil {
+		return file{}, err
+	}
+	version, err := f.inspect(ctx, len(migrations))
+	if err != nil {
+		return file{}, err
+	}
+	// For files that were put here otherwise than by make. SQLite gives its log the same mode.
+	if err := os.Chmod(f.path, 0o600); err != nil {
+		return file{}, fmt.Errorf("close data file to others: %w", err)
+	}
+	if version == len(migrations) {
+		return f, nil
+	}
+	log := cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	if version > 0 {
+		backup, err := f.copyAside(ctx, version)
+		if err != nil {
+			return file{}, fmt.Errorf("copy %s before its migration: %w", path, err)
+		}
+		log.Info("data file copied before its migration", "file", path, "copy", backup, "schema", version)
+	}
+	if err := f.migrate(ctx, migrations, cfg.Program); err != nil {
+		return file{}, fmt.Errorf("migrate %s from schema %d to %d: %w", path, version, len(migrations), err)
+	}
+	log.Info("data file migrated", "file", path, "from", version, "to", len(migrations))
+	return f, syncDirectory(f.path)
+}
+
+// make makes the file where there is none. One that is there is never opened otherwise than by
+// SQLite: closing any descriptor of a file gives up all locks that this process holds on it.
+func (f file) make() error {
+	h, err := os.OpenFile(f.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		return h.Close()
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make data file: %w", err)
+	}
+	info, err := os.Stat(f.path)
+	if err != nil {
+		return fmt.Errorf("open data file: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("open data file: %s is not a regular file", f.path)
+	}
+	return nil
+}
+
+// inspect returns the version of the file's schema, 0 for an empty file. It changes nothing, and
+// refuses what this program must not touch.
+func (f file) inspect(ctx context.Context, known int) (version int, err error) {
+	foreign := func(why string) error {
+		return fmt.Errorf("%s is not a Dayfly data file (%s): name another file, or move this one away", f.path, why)
+	}
+	// SQLite takes a file that is shorter than the shortest page for an empty one.
+	if info, err := os.Stat(f.path); err == nil && info.Size() > 0 && info.Size() < 512 {
+		return 0, foreign("it is no database")
+	}
+	db, err := f.connect(1)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	var application, tables int
+	err = db.QueryRowContext(ctx, "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id, pragma_user_version").
+		Scan(&application, &version, &tables)
+	switch {
+	case codeOf(err) == lib.SQLITE_NOTADB:
+		return 0, foreign("it is no database")
+	case err != nil:
+		return 0, fmt.Errorf("read %s: %w", f.path, err)
+	case application == 0 && version == 0 && tables == 0:
+		return 0, nil
+	case application != applicationID || version < 1:
+		return 0, foreign("it is the database of another program")
+	case version > known:
+		program := "a newer program"
+		// A schema so new that it keeps this elsewhere still has its version.
+		_ = db.QueryRowContext(ctx, "SELECT value FROM about WHERE name = 'program'").Scan(&program)
+		return 0, fmt.Errorf("%s has schema version %d, made by %s; this program knows versions up to %d: run %s or later",
+			f.path, version, program, known, program)
+	}
+	return version, nil
+}
+
+// copyAside copies the file, whole and with what is still in its log, to a name that says the version.
+func (f file) copyAside(ctx context.Context, version int) (name string, err error) {
+	db, err := f.connect(1)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	// Half a copy must not lie under the name of a whole one.
+	partial := fmt.Sprintf("%s.v%d.partial", f.path, version)
+	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	h, err := os.OpenFile(partial, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	// SQLite writes into an empty file that is there, so that the copy has its mode.
+	if _, err := db.ExecContext(ctx, "VACUUM INTO ?", partial); err != nil {
+		return "", err
+	}
+	if err := h.Sync(); err != nil {
+		return "", err
+	}
+	// An older copy may be of more worth than this one: it stays.
+	name = fmt.Sprintf("%s.v%d", f.path, version)
+	for n := 2; ; n++ {
+		err := os.Link(partial, name)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrExist) || n > 100 {
+			return "", err
+		}
+		name = fmt.Sprintf("%s.v%d-%d", f.path, version, n)
+	}
+	if err := os.Remove(partial); err != nil {
+		return "", err
+	}
+	return name, syncDirectory(f.path)
+}
+
+// migrate runs what leads from the file's schema to the newest in one transaction.
+func (f file) migrate(ctx context.Context, migrations []string, program string) (err error) {
+	db, err := f.connectWriter()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_, undone := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+			err = errors.Join(err, undone)
+		}
+	}()
+	// Another process may have been faster.
+	var version int
+	if err := conn.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+		return err
+	}
+	for ; version < len(migrations); version++ {
+		if _, err := conn.ExecContext(ctx, migrations[version]); err != nil {
+			return fmt.Errorf("to version %d: %w", version+1, err)
+		}
+	}
+	if _, err := conn.ExecContext(ctx, "INSERT OR REPLACE INTO about (name, value) VALUES ('program', ?)", cmp.Or(program, "a newer program")); err != nil {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT", applicationID, version))
+	return err
+}
+
+func syncDirectory(path string) error {
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// codeOf returns SQLite's primary code of an error; 0 where it has none.
+func codeOf(err error) int {
+	var e *driver.Error
+	if !errors.As(err, &e) {
+		return 0
+	}
+	return e.Code() & 0xff
+}
+
+// isBusy reports an error that another connection causes and that passes.
+func isBusy(err error) bool {
+	code := codeOf(err)
+	return code == lib.SQLITE_BUSY || code == lib.SQLITE_LOCKED
+}

@@ -1,0 +1,373 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/store"
+)
+
+// What is joined into one transaction is bounded, so that nobody waits for long on others.
+const (
+	groupRequests = 256
+	groupBytes    = 4 << 20
+)
+
+// remembered is how long the id of a commit is recognised; the contract asks for ten minutes.
+const remembered = 15 * time.Minute
+
+// request asks the writer to run something within a transaction. answer is what the caller is told
+// when the transaction is durable; failure means that the storage failed, and undoes it all.
+type request struct {
+	run  func(context.Context, *session) (answer, failure error)
+	size int        // bytes of values
+	done chan error // holds one, so that the writer never waits for a caller that left
+}
+
+// writer is the goroutine that writes, and the way to it.
+type writer struct {
+	file     file
+	now      func() time.Time
+	requests chan *request // not buffered: what was sent was taken, and will be answered
+	stop     chan struct{}
+	stopped  chan struct{}
+	failed   error // of the last connection, once stopped is closed
+	once     sync.Once
+}
+
+func startWriter(ctx context.Context, f file, cfg Config) (*writer, error) {
+	now := cfg.Now
+	if now == nil {
+		// Within a process a step of the wall clock must not age what was committed.
+		start := time.Now()
+		now = func() time.Time { return start.Add(time.Since(start)) }
+	}
+	w := &writer{file: f, now: now, requests: make(chan *request), stop: make(chan struct{}), stopped: make(chan struct{})}
+	s, err := openSession(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	go w.loop(ctx, s)
+	return w, nil
+}
+
+// close lets the writer finish what it has taken, and waits for its end.
+func (w *writer) close() error {
+	w.once.Do(func() { close(w.stop) })
+	<-w.stopped
+	return w.failed
+}
+
+// do hands a request over and waits for its answer.
+func (w *writer) do(ctx context.Context, size int, run func(context.Context, *session) (answer, failure error)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r := &request{run: run, size: size, done: make(chan error, 1)}
+	select {
+	case w.requests <- r:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-w.stop:
+		return errClosed
+	}
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", store.ErrUnknown, ctx.Err())
+	}
+}
+
+func (w *writer) loop(ctx context.Context, s *session) {
+	defer close(w.stopped)
+	defer func() {
+		if s != nil {
+			w.failed = s.close()
+		}
+	}()
+	for {
+		select {
+		case <-w.stop:
+			return
+		case first := <-w.requests:
+			s = w.serve(ctx, s, w.gather(first))
+		}
+	}
+}
+
+// gather returns the requests that wait now. It lets other goroutines run before it is content:
+// those that were answered a moment ago are about to come back, and one fsync serves them all.
+func (w *writer) gather(first *request) []*request {
+	group, size, yielded := []*request{first}, first.size, false
+	for len(group) < groupRequests && size < groupBytes {
+		select {
+		case r := <-w.requests:
+			group, size, yielded = append(group, r), size+r.size, false
+		default:
+			if yielded {
+				return group
+			}
+			runtime.Gosched()
+			yielded = true
+		}
+	}
+	return group
+}
+
+// serve runs a group in one transaction and answers it. It returns the session for the next group:
+// nil after a failure, because nothing is known of a connection that failed.
+func (w *writer) serve(ctx context.Context, s *session, group []*request) *session {
+	answers := make([]error, len(group))
+	defer func() {
+		for i, r := range group {
+			r.done <- answers[i]
+		}
+	}()
+	all := func(err error) {
+		for i := range answers {
+			answers[i] = err
+		}
+	}
+	if s == nil {
+		var err error
+		if s, err = openSession(ctx, w); err != nil {
+			all(busyOr(err))
+			return nil
+		}
+	}
+	if _, err := s.exec(ctx, s.begin); err != nil {
+		all(busyOr(err))
+		if isBusy(err) {
+			return s
+		}
+		return s.discard()
+	}
+	for i, r := range group {
+		var failure error
+		if answers[i], failure = r.run(ctx, s); failure != nil {
+			// Nothing of the group was written; the others are not to blame.
+			all(store.ErrBusy)
+			answers[i] = busyOr(failure)
+			return s.discard()
+		}
+	}
+	if err := s.forget(ctx, len(group)); err != nil {
+		all(store.ErrBusy)
+		return s.discard()
+	}
+	if _, err := s.exec(ctx, s.end); err != nil {
+		for i := range answers {
+			switch {
+			case isBusy(err), answers[i] != nil: // a conflict may have been with a neighbour that is undone
+				answers[i] = store.ErrBusy
+			default:
+				answers[i] = fmt.Errorf("%w: %w", store.ErrUnknown, err)
+			}
+		}
+		return s.discard()
+	}
+	return s
+}
+
+func busyOr(err error) error {
+	if isBusy(err) {
+		return fmt.Errorf("%w: %w", store.ErrBusy, err)
+	}
+	return err
+}
+
+// session is the connection that writes, with its prepared statements.
+type session struct {
+	db         *sql.DB
+	conn       *sql.Conn
+	now        func() time.Time
+	lastForget time.Time   // when there was last nothing more to forget
+	statements []*sql.Stmt // all of the following
+
+	begin, end, savepoint, undo, release   *sql.Stmt
+	remember, remembered, forgetOld        *sql.Stmt
+	create, update, remove, version, purge *sql.Stmt
+}
+
+func openSession(ctx context.Context, w *writer) (_ *session, err error) {
+	s := &session{now: w.now}
+	if s.db, err = w.file.connectWriter(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if s.conn, err = s.db.Conn(ctx); err != nil {
+		return nil, err
+	}
+	for _, p := range []struct {
+		stmt **sql.Stmt
+		text string
+	}{
+		{&s.begin, "BEGIN IMMEDIATE"},
+		{&s.end, "COMMIT"},
+		{&s.savepoint, "SAVEPOINT one"},
+		{&s.undo, "ROLLBACK TO one"},
+		{&s.release, "RELEASE one"},
+		{&s.remember, "INSERT INTO commits (id, fingerprint, at) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING"},
+		{&s.remembered, "SELECT fingerprint FROM commits WHERE id = ?"},
+		{&s.forgetOld, "DELETE FROM commits WHERE n IN (SELECT n FROM commits ORDER BY n LIMIT ?) AND at < ?"},
+		{&s.create, "INSERT INTO records (version, expires, part1, place1, part2, place2, value, part, sort) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (part, sort) DO NOTHING"},
+		{&s.update, "UPDATE records SET version = ?, expires = ?, part1 = ?, place1 = ?, part2 = ?, place2 = ?, value = ? WHERE part = ? AND sort = ? AND version = ?"},
+		{&s.remove, "DELETE FROM records WHERE part = ? AND sort = ? AND version = ?"},
+		{&s.version, "SELECT version FROM records WHERE part = ? AND sort = ?"},
+		{&s.purge, "DELETE FROM records WHERE rowid IN (SELECT rowid FROM records INDEXED BY records_expires WHERE expires > 0 AND expires < ? ORDER BY expires LIMIT ?)"},
+	} {
+		if *p.stmt, err = s.conn.PrepareContext(ctx, p.text); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.text, err)
+		}
+		s.statements = append(s.statements, *p.stmt)
+	}
+	return s, nil
+}
+
+// close ends the connection, which undoes a transaction that is open.
+func (s *session) close() error {
+	var errs []error
+	// A statement that stays open would keep the connection and its files open behind Close.
+	for _, stmt := range s.statements {
+		errs = append(errs, stmt.Close())
+	}
+	if s.conn != nil {
+		errs = append(errs, s.conn.Close())
+	}
+	return errors.Join(append(errs, s.db.Close())...)
+}
+
+// discard closes the session after a failure that its callers are told of.
+func (s *session) discard() *session {
+	_ = s.close()
+	return nil
+}
+
+func (s *session) exec(ctx context.Context, stmt *sql.Stmt, args ...any) (changed int64, err error) {
+	result, err := stmt.ExecContext(ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// commit applies a commit behind a savepoint.
+func (s *session) commit(ctx context.Context, id string, fingerprint []byte, ops []store.Op) (answer, failure error) {
+	if _, err := s.exec(ctx, s.savepoint); err != nil {
+		return nil, err
+	}
+	added, err := s.exec(ctx, s.remember, []byte(id), fingerprint, s.now().Unix())
+	if err != nil {
+		return nil, err
+	}
+	if added == 0 {
+		answer, failure = s.repeat(ctx, id, fingerprint)
+	} else {
+		answer, failure = s.applyAll(ctx, ops)
+	}
+	if failure != nil {
+		return nil, failure
+	}
+	if _, err := s.exec(ctx, s.release); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// applyAll does all operations, or undoes those that it did and answers with a conflict.
+func (s *session) applyAll(ctx context.Context, ops []store.Op) (answer, failure error) {
+	for _, op := range ops {
+		held, err := s.apply(ctx, op)
+		if err != nil {
+			return nil, err
+		}
+		if !held {
+			_, err := s.exec(ctx, s.undo)
+			return fmt.Errorf("%s has not version %d: %w", op.Key(), op.Expect(), store.ErrConflict), err
+		}
+	}
+	return nil, nil
+}
+
+// repeat answers a commit whose id is known.
+func (s *session) repeat(ctx context.Context, id string, fingerprint []byte) (answer, failure error) {
+	var first []byte
+	if err := s.remembered.QueryRowContext(ctx, []byte(id)).Scan(&first); err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(first, fingerprint) {
+		return fmt.Errorf("store: commit id %q was used for other operations", id), nil
+	}
+	return nil, nil
+}
+
+// apply does one operation and reports whether its condition held.
+func (s *session) apply(ctx context.Context, op store.Op) (held bool, err error) {
+	k := op.Key()
+	part, sort := []byte(k.Part), []byte(k.Sort)
+	var changed int64
+	switch {
+	case op.IsPut():
+		r := op.Record()
+		part1, place1 := entry(r, store.Index1)
+		part2, place2 := entry(r, store.Index2)
+		value := r.Value
+		if len(value) == 0 {
+			value = nil
+		}
+		args := []any{r.Version, r.Expires, part1, place1, part2, place2, value, part, sort}
+		if op.Expect() == store.Absent {
+			changed, err = s.exec(ctx, s.create, args...)
+		} else {
+			changed, err = s.exec(ctx, s.update, append(args, op.Expect())...)
+		}
+	case op.IsDelete():
+		changed, err = s.exec(ctx, s.remove, part, sort, op.Expect())
+	default:
+		version := store.Absent
+		err = s.version.QueryRowContext(ctx, part, sort).Scan(&version)
+		if errors.Is(err, sql.ErrNoRows) {
+			err = nil
+		}
+		return version == op.Expect(), err
+	}
+	return changed == 1, err
+}
+
+// entry returns the partition and the place of a record in an index, or nil where it is not in it.
+func entry(r store.Record, index store.Index) (part, place []byte) {
+	e, ok := r.Indexes[index]
+	if !ok {
+		return nil, nil
+	}
+	return []byte(e.Part), []byte(store.Place(e, r.Key))
+}
+
+// forget removes ids of commits that are past their time: twice as many as came, so that it keeps up,
+// and no more, so that no commit pays for many.
+func (s *session) forget(ctx context.Context, came int) error {
+	now := s.now()
+	if now.Sub(s.lastForget).Abs() < time.Minute {
+		return nil
+	}
+	most := 2*came + 64
+	n, err := s.exec(ctx, s.forgetOld, most, now.Add(-remembered).Unix())
+	if err != nil {
+		return err
+	}
+	if n < int64(most) {
+		s.lastForget = now
+	}
+	return nil
+}
