@@ -50,14 +50,21 @@ var (
 	where      = regexp.MustCompile(`^on .* line \d+`)
 )
 
-// plainLines takes the colour and the boxes off what an engine prints.
+// plainLines takes the colour and the boxes off what an engine prints. A box within the box lists
+// what names in the source stand for: its lines become empty, for they hold values.
 func plainLines(text string) []string {
 	text = ansi.ReplaceAllString(strings.ToValidUTF8(text, ""), "")
 	var lines []string
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\r\n\t ")
-		line = strings.TrimLeft(line, "╷╵│ \t")
-		if strings.HasPrefix(line, "├") {
+		for _, edge := range []string{"╷", "│", "╵"} {
+			if rest, ok := strings.CutPrefix(line, edge); ok {
+				line = rest
+				break
+			}
+		}
+		line = strings.TrimLeft(line, "\t ")
+		if strings.HasPrefix(line, "├") || strings.HasPrefix(line, "│") {
 			line = ""
 		}
 		lines = append(lines, line)

@@ -403,11 +403,14 @@ func (t *terraform) notRun(ctx context.Context, step string, err error, lock *ap
 // failure makes a Failure of any error, and adds the lock that a run left behind beside its state.
 func (t *terraform) failure(ctx context.Context, err error) error {
 	f, ok := errors.AsType[*Failure](err)
+	cause := context.Cause(ctx)
 	switch {
-	case ok:
-	case context.Cause(ctx) != nil:
-		f = &Failure{Reason: workflow.ReasonInterrupted, Detail: bounded(fmt.Sprintf("interrupted: %v", context.Cause(ctx)), maxDetail), Err: errors.Join(ctx.Err(), context.Cause(ctx))}
-	default:
+	case cause != nil && (!ok || f.Reason == workflow.ReasonRunnerError):
+		f = &Failure{
+			Reason: workflow.ReasonInterrupted, Err: errors.Join(ctx.Err(), cause),
+			Detail: bounded(fmt.Sprintf("interrupted: %v", cause), maxDetail),
+		}
+	case !ok:
 		f = &Failure{Reason: workflow.ReasonRunnerError, Detail: bounded(err.Error(), maxDetail), Err: err}
 	}
 	if f.Lock == nil && t.locking && t.state != nil {

@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/hashicorp/go-version"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Args returns the command lines of an operation, in order.
+func Args(t workflow.Type, op workflow.Operation) [][]string {
+	m, _ := modeOf(t, op)
+	lines := [][]string{initArgs("TF"), validateArgs("TF"), planArgs("TF", m, "PLAN", "VARS", m.apply), showArgs("TF", "PLAN")}
+	if m.apply {
+		lines = append(lines, applyArgs("TF", "PLAN"), outputArgs("TF"))
+	}
+	return lines
+}
+
+// ReadPlan returns what a plan says, and what is masked of it.
+func ReadPlan(raw []byte, refreshOnly bool) (changes api.Changes, truncated bool, secrets []string, err error) {
+	s, err := readPlan(raw, mode{refreshOnly: refreshOnly})
+	return s.changes, s.truncated, s.secrets, err
+}
+
+// ReadOutputs returns the outputs of terraform, cut to the bounds.
+func ReadOutputs(raw []byte) (outputs []api.Output, truncated bool, secrets []string, err error) {
+	f, err := readOutputs(raw)
+	outputs, truncated = f.bound()
+	return outputs, truncated, f.secrets, err
+}
+
+// ReadOutputFile returns the outputs of a command, cut to the bounds.
+func ReadOutputFile(raw []byte) (outputs []api.Output, truncated bool, secrets []string, err error) {
+	f, err := readOutputFile(raw)
+	outputs, truncated = f.bound()
+	return outputs, truncated, f.secrets, err
+}
+
+// Declared returns what one file declares.
+func Declared(src, name string) (backend string, cloud, unsure bool) {
+	var d declared
+	parseBackend([]byte(src), name, &d)
+	return d.backend, d.cloud, d.unsure
+}
+
+// DeclaredIn returns what a root module declares.
+func DeclaredIn(dir, engine string) (backend string, cloud, unsure bool) {
+	d := readDeclared(dir, engine)
+	return d.backend, d.cloud, d.unsure
+}
+
+// Candidates lists the places of an engine.
+func Candidates(engine string, extra []string, path, constraint string) []string {
+	want, err := parseConstraint(constraint)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var paths []string
+	for _, c := range candidates(engine, extra, path, want) {
+		paths = append(paths, c.path)
+	}
+	return paths
+}
+
+// CopyState copies a state directory.
+func CopyState(ctx context.Context, from, to string) error {
+	f, err := openFolder(to, nil)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	return copyState(ctx, from, f)
+}
+
+// ReadIn reads a file that an engine left.
+func ReadIn(dir, name string, owner *Owner) ([]byte, error) {
+	f, err := openFolder(dir, owner)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	return f.read(name, 1<<10)
+}
+
+// Names that tests use as they are.
+var (
+	FirstError    = firstError
+	LockFromText  = lockFromText
+	ParseLockFile = parseLockFile
+	S3Settings    = s3Settings
+	VariableEnv   = variableEnv
+	Override      = override
+	ParseVersion  = func(raw []byte) (*version.Version, error) { return parseVersion(raw) }
+)

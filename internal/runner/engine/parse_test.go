@@ -1,0 +1,441 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+func TestCommands(t *testing.T) {
+	head := []string{"TF init -input=false -no-color -reconfigure", "TF validate -no-color"}
+	const plan = "TF plan -input=false -no-color -detailed-exitcode -out=PLAN"
+	const show, apply, output = "TF show -json -no-color PLAN", "TF apply -input=false -no-color PLAN", "TF output -json -no-color"
+	for name, tc := range map[string]struct {
+		kind workflow.Type
+		op   workflow.Operation
+		want []string
+	}{
+		"preview": {workflow.Deployment, workflow.Preview, []string{plan + " -lock=false -var-file=VARS", show}},
+		"update":  {workflow.Deployment, workflow.Update, []string{plan + " -var-file=VARS", show, apply, output}},
+		"refresh": {workflow.Deployment, workflow.Refresh, []string{plan + " -refresh-only -var-file=VARS", show, apply, output}},
+		"destroy": {workflow.Deployment, workflow.Destroy, []string{plan + " -destroy -var-file=VARS", show, apply, output}},
+		"scan":    {workflow.InsightsScan, "", []string{plan + " -lock=false -refresh-only -var-file=VARS", show}},
+	} {
+		var got []string
+		for _, args := range engine.Args(tc.kind, tc.op) {
+			got = append(got, strings.Join(args, " "))
+		}
+		if diff := cmp.Diff(slices.Concat(head, tc.want), got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// Only addresses, actions and counts leave a plan; what is sensitive is masked, and nothing else.
+func TestReadPlan(t *testing.T) {
+	raw, err := os.ReadFile("testdata/plan.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes, truncated, secrets, err := engine.ReadPlan(raw, false)
+	if err != nil || truncated {
+		t.Fatalf("got %v, truncated %v", err, truncated)
+	}
+	want := api.Changes{Add: 3, Change: 1, Destroy: 3, Resources: []api.ResourceChange{
+		{Address: "a.create", Action: "create"}, {Address: "a.delete", Action: "delete"}, {Address: "a.forget", Action: "forget"},
+		{Address: "a.replace1", Action: "replace"}, {Address: "a.replace2", Action: "replace"}, {Address: "a.update", Action: "update"},
+		{Address: "data.x.read", Action: "read"},
+	}}
+	if diff := cmp.Diff(want, changes); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
+	}
+	slices.Sort(secrets)
+	wantSecrets := []string{"1234567", "planted-before", "planted-new", "planted-one", "planted-prior", "planted-three", "planted-two", "planted-user", "planted-variable"}
+	if diff := cmp.Diff(wantSecrets, secrets); diff != "" {
+		t.Errorf("masked (-want +got):\n%s", diff)
+	}
+}
+
+func TestReadPlan_BoundsAreKept(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(`{"format_version":"1.2","resource_changes":[`)
+	for i := range 300 {
+		if i > 0 {
+			b.WriteString(",")
+		}
+		fmt.Fprintf(&b, `{"address":"a.b[%03d]","change":{"actions":["create"]}}`, i)
+	}
+	fmt.Fprintf(&b, `,{"address":"a.%s","change":{"actions":["create"]}}]}`, strings.Repeat("é", 2000))
+	changes, truncated, _, err := engine.ReadPlan([]byte(b.String()), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changes.Add != 301 || len(changes.Resources) != 200 || !truncated {
+		t.Errorf("got %d added, %d listed, truncated %v; want 301, 200, true", changes.Add, len(changes.Resources), truncated)
+	}
+	for _, r := range changes.Resources {
+		if len(r.Address) > 1000 || !utf8.ValidString(r.Address) {
+			t.Errorf("address of %d bytes", len(r.Address))
+		}
+	}
+}
+
+func TestReadOutputs(t *testing.T) {
+	outputs, truncated, secrets, err := engine.ReadOutputs([]byte(`{
+		"b": {"sensitive": true, "type": "string", "value": "planted-output"},
+		"c": {"sensitive": false, "type": ["object", {}], "value": {"n": 12345678901234567890, "null": null}},
+		"a": {"sensitive": false, "type": "bool", "value": false}}`))
+	if err != nil || truncated {
+		t.Fatalf("got %v, truncated %v", err, truncated)
+	}
+	want := []api.Output{{Name: "a", Value: false}, {Name: "b", Sensitive: true}, {Name: "c", Value: map[string]any{"n": json.Number("12345678901234567890"), "null": nil}}}
+	if diff := cmp.Diff(want, outputs); diff != "" {
+		t.Errorf("outputs (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"planted-output"}, secrets); diff != "" {
+		t.Errorf("masked (-want +got):\n%s", diff)
+	}
+	if _, _, _, err := engine.ReadOutputs([]byte(`{"a": "planted-output"}`)); err == nil || strings.Contains(err.Error(), "planted") {
+		t.Errorf("got %v, want an error without the value", err)
+	}
+}
+
+func TestReadOutputs_BoundsAreKept(t *testing.T) {
+	doc := map[string]any{"large": map[string]any{"value": strings.Repeat("x", 70<<10)}, "zz-small": map[string]any{"value": 1}}
+	for i := range 600 {
+		doc[fmt.Sprintf("o%03d", i)] = map[string]any{"value": i}
+	}
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outputs, truncated, _, err := engine.ReadOutputs(raw)
+	if err != nil || !truncated || len(outputs) != 500 {
+		t.Errorf("got %d outputs, truncated %v, %v; want 500, true", len(outputs), truncated, err)
+	}
+	delete(doc, "o000")
+	for i := range 600 {
+		delete(doc, fmt.Sprintf("o%03d", i))
+	}
+	if raw, err = json.Marshal(doc); err != nil {
+		t.Fatal(err)
+	}
+	outputs, truncated, _, _ = engine.ReadOutputs(raw)
+	if diff := cmp.Diff([]api.Output{{Name: "zz-small", Value: json.Number("1")}}, outputs); diff != "" || !truncated {
+		t.Errorf("truncated %v, outputs (-want +got):\n%s", truncated, diff)
+	}
+}
+
+func TestReadOutputFile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		text    string
+		want    []api.Output
+		secrets []string
+		says    string // of an error
+	}{
+		"nothing":      {text: " \n"},
+		"empty":        {text: "{}"},
+		"values":       {text: `{"s":"x","n":1.5,"b":true,"z":null,"l":[1]}` + "\n", want: []api.Output{{Name: "b", Value: true}, {Name: "l", Value: []any{json.Number("1")}}, {Name: "n", Value: json.Number("1.5")}, {Name: "s", Value: "x"}, {Name: "z"}}},
+		"wrapped":      {text: `{"a":{"value":"x"},"b":{"value":"planted","sensitive":true},"c":{"value":2,"sensitive":false}}`, want: []api.Output{{Name: "a", Value: "x"}, {Name: "b", Sensitive: true}, {Name: "c", Value: json.Number("2")}}, secrets: []string{"planted"}},
+		"plain object": {text: `{"a":{"value":"x","other":1},"b":{"sensitive":true}}`, want: []api.Output{{Name: "a", Value: map[string]any{"value": "x", "other": json.Number("1")}}, {Name: "b", Value: map[string]any{"sensitive": true}}}},
+		"list":         {text: `[1]`, says: "no JSON object"},
+		"text":         {text: `hello`, says: "no JSON object"},
+		"cut off":      {text: `{"a":1`, says: "no whole JSON object"},
+		"twice":        {text: `{"a":1,"a":2}`, says: "twice"},
+		"two objects":  {text: `{"a":1}{"b":2}`, says: "behind"},
+		"no name":      {text: `{"":1}`, says: "name"},
+		"control name": {text: `{"a\nb":1}`, says: "name"},
+		"bad mark":     {text: `{"a":{"value":"planted","sensitive":"yes"}}`, says: "neither true nor false"},
+		"bad bytes":    {text: "{\"a\":\"\xff\"}", says: "UTF-8"},
+		"bad value":    {text: `{"a":planted}`, says: "no JSON"},
+	} {
+		outputs, _, secrets, err := engine.ReadOutputFile([]byte(tc.text))
+		if tc.says != "" {
+			if err == nil || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), "planted") {
+				t.Errorf("%s: got %v, want an error that says %q and holds no value", name, err, tc.says)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(tc.want, outputs); diff != "" {
+			t.Errorf("%s: outputs (-want +got):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(tc.secrets, secrets); diff != "" {
+			t.Errorf("%s: masked (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+const lockText = `╷
+│ Error: Error acquiring the state lock
+│ 
+│ Error message: resource temporarily unavailable
+│ Lock Info:
+│   ID:        9db590f1-b6fe-c5f2-2678-8804f089deba
+│   Path:      terraform.tfstate
+│   Operation: OperationTypePlan
+│   Who:       root@host
+│   Version:   1.11.4
+│   Created:   2026-01-02 03:04:05.678 +0000 UTC
+│   Info:      
+│ 
+│ 
+│ Terraform acquires a state lock to protect the state from being written
+│ by multiple users at the same time.
+╵`
+
+func TestLockFromText(t *testing.T) {
+	want := &api.Lock{ID: "9db590f1-b6fe-c5f2-2678-8804f089deba", Path: "terraform.tfstate", Operation: "OperationTypePlan", Who: "root@host", Created: "2026-01-02 03:04:05.678 +0000 UTC"}
+	plain := strings.NewReplacer("│ ", "", "│", "").Replace(lockText)
+	for name, text := range map[string]string{"boxed": lockText, "plain": plain, "coloured": "\x1b[31m" + strings.ReplaceAll(lockText, "│", "\x1b[31m│\x1b[0m"), "with line ends of windows": strings.ReplaceAll(plain, "\n", "\r\n")} {
+		if diff := cmp.Diff(want, engine.LockFromText(text)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	for _, text := range []string{"", "Lock Info:", "Lock Info:\n\n  ID: x", "Error: something else\n  ID: x"} {
+		if got := engine.LockFromText(text); got != nil {
+			t.Errorf("%q: got %+v, want none", text, got)
+		}
+	}
+}
+
+func TestFirstError(t *testing.T) {
+	for text, want := range map[string]string{
+		lines("╷", "│ Error: Invalid index", "│ ", "│   on main.tf line 3, in output \"x\":", "│    3:   value = \"planted\"", "│     ├────────────────", "│     │ local.a is list", "│ ", "│ The given key does not identify", "│ an element.", "│ ", "│ More.", "╵"): `Error: Invalid index (on main.tf line 3, in output "x"): The given key does not identify an element.`,
+		lines("Error: Unsupported argument", "", "  on main.tf line 1:", "   1: x = 1", "", "An argument named \"x\" is not expected here."):                                                                                                                           `Error: Unsupported argument (on main.tf line 1): An argument named "x" is not expected here.`,
+		lines("Warning: Old", "", "Something.", "", "Error: First", "", "Because.", "", "Error: Second", "", "Other."):                                                                                                                                                 "Error: First: Because.",
+		"Error: alone":    "Error: alone",
+		"nothing of that": "",
+		"":                "",
+	} {
+		if got := engine.FirstError(text); got != want {
+			t.Errorf("%q:\n got %q\nwant %q", text, got, want)
+		}
+	}
+	if got := engine.FirstError("Error: " + strings.Repeat("é", 5000)); len(got) > 1000 || !utf8.ValidString(got) {
+		t.Errorf("a long error is not cut: %d bytes", len(got))
+	}
+}
+
+func TestDeclaredBackend(t *testing.T) {
+	for name, tc := range map[string]struct {
+		file, src string
+		backend   string
+		cloud     bool
+		unsure    bool
+	}{
+		"none":               {file: "main.tf", src: `resource "a" "b" {}`},
+		"backend":            {file: "main.tf", src: lines(`terraform {`, `  required_version = ">= 1"`, `  backend "s3" {}`, `}`), backend: "s3"},
+		"cloud":              {file: "main.tf", src: lines(`terraform {`, `  cloud {`, `    organization = "x"`, `  }`, `}`), cloud: true},
+		"in a comment":       {file: "main.tf", src: lines(`/* terraform { backend "s3" {} } */`, `# terraform { cloud {} }`)},
+		"in a heredoc":       {file: "main.tf", src: lines(`locals {`, `  x = <<EOT`, `terraform {`, `  cloud {}`, `}`, `EOT`, `}`)},
+		"of another block":   {file: "main.tf", src: lines(`resource "a" "b" {`, `  cloud {}`, `  backend "x" {}`, `}`)},
+		"json":               {file: "main.tf.json", src: `{"terraform":{"backend":{"gcs":{"bucket":"b"}}}}`, backend: "gcs"},
+		"cloud in json":      {file: "main.tf.json", src: `{"terraform":[{"cloud":{"organization":"o"}}]}`, cloud: true},
+		"broken":             {file: "main.tf", src: `terraform {`, unsure: true},
+		"broken json":        {file: "main.tf.json", src: `{"terraform":`, unsure: true},
+		"backend, no labels": {file: "main.tf", src: lines(`terraform {`, `  backend {}`, `}`)},
+	} {
+		backend, cloud, unsure := engine.Declared(tc.src, tc.file)
+		if backend != tc.backend || cloud != tc.cloud || unsure != tc.unsure {
+			t.Errorf("%s: got %q, %v, %v; want %q, %v, %v", name, backend, cloud, unsure, tc.backend, tc.cloud, tc.unsure)
+		}
+	}
+}
+
+func TestDeclaredBackend_OverrideHasTheLastWord(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, map[string]string{
+		"a_override.tf":   lines(`terraform {`, `  backend "gcs" {}`, `}`),
+		"z.tf":            lines(`terraform {`, `  backend "s3" {}`, `}`),
+		"sub/cloud.tf":    lines(`terraform {`, `  cloud {}`, `}`),
+		".hidden.tf":      lines(`terraform {`, `  cloud {}`, `}`),
+		"only.tofu":       lines(`terraform {`, `  cloud {}`, `}`),
+		"notes.tf.backup": lines(`terraform {`, `  cloud {}`, `}`),
+	})
+	if backend, cloud, _ := engine.DeclaredIn(dir, api.EngineTerraform); backend != "gcs" || cloud {
+		t.Errorf("terraform: got %q, %v; want gcs", backend, cloud)
+	}
+	if err := os.Remove(filepath.Join(dir, "a_override.tf")); err != nil {
+		t.Fatal(err)
+	}
+	// A file that is shared by a link counts as well.
+	if err := os.Symlink("z.tf", filepath.Join(dir, "zz.tf")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "only.tofu")); err != nil {
+		t.Fatal(err)
+	}
+	if backend, cloud, _ := engine.DeclaredIn(dir, api.EngineTofu); backend != "s3" || cloud {
+		t.Errorf("tofu: got %q, %v; want s3", backend, cloud)
+	}
+	put(t, dir, map[string]string{"zzz.tofu": lines(`terraform {`, `  cloud {}`, `}`)})
+	if _, cloud, _ := engine.DeclaredIn(dir, api.EngineTofu); !cloud {
+		t.Error("tofu: a .tofu file was not read")
+	}
+}
+
+func TestS3Settings(t *testing.T) {
+	spec := api.Spec{Organization: "acme", Workspace: "net", State: api.State{Kind: api.StateS3, Bucket: "b", Region: "eu-west-1", KMSKeyARN: "arn"}}
+	want := map[string]any{"bucket": "b", "region": "eu-west-1", "key": "acme/net/terraform.tfstate", "encrypt": true, "use_lockfile": true, "kms_key_id": "arn"}
+	if diff := cmp.Diff(want, engine.S3Settings(spec)); diff != "" {
+		t.Errorf("AWS (-want +got):\n%s", diff)
+	}
+	spec.State = api.State{Kind: api.StateS3, Bucket: "b", Endpoint: "http://127.0.0.1:9000"}
+	want = map[string]any{
+		"bucket": "b", "region": "us-east-1", "key": "acme/net/terraform.tfstate", "encrypt": true, "use_lockfile": true,
+		"endpoints": map[string]any{"s3": "http://127.0.0.1:9000"}, "use_path_style": true, "skip_credentials_validation": true,
+		"skip_requesting_account_id": true, "skip_metadata_api_check": true, "skip_region_validation": true,
+	}
+	if diff := cmp.Diff(want, engine.S3Settings(spec)); diff != "" {
+		t.Errorf("another service (-want +got):\n%s", diff)
+	}
+}
+
+func TestCandidates(t *testing.T) {
+	one, two, path := t.TempDir(), t.TempDir(), t.TempDir()
+	for _, name := range []string{one + "/tofu", one + "/tofu_1.9.0", one + "/tofu_1.10.0", one + "/tofu_none", two + "/tofu/1.11.0/tofu", two + "/tofu/1.2.3/tofu", path + "/tofu"} {
+		fakeEngine(t, name, "1.0.0", "")
+	}
+	put(t, two, map[string]string{"tofu_1.12.0": "not executable"})
+	for constraint, want := range map[string][]string{
+		"":        {one + "/tofu", one + "/tofu_1.10.0", one + "/tofu_1.9.0", two + "/tofu/1.11.0/tofu", two + "/tofu/1.2.3/tofu", path + "/tofu"},
+		"~> 1.10": {one + "/tofu", one + "/tofu_1.10.0", two + "/tofu/1.11.0/tofu", path + "/tofu"},
+		"1.2.3":   {one + "/tofu", two + "/tofu/1.2.3/tofu", path + "/tofu"},
+	} {
+		got := engine.Candidates("tofu", []string{one, two, "relative"}, "."+string(filepath.ListSeparator)+path, constraint)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", constraint, diff)
+		}
+	}
+}
+
+func TestVariableEnv(t *testing.T) {
+	got, err := engine.VariableEnv(map[string]any{"text": "a b", "count": json.Number("3"), "on": true, "dash-ed": "x", "list": []any{"a", 1.5}, "none": nil})
+	want := []string{"DAYFLY_VAR_count=3", "DAYFLY_VAR_dash_ed=x", `DAYFLY_VAR_list=["a",1.5]`, "DAYFLY_VAR_none=null", "DAYFLY_VAR_on=true", "DAYFLY_VAR_text=a b"}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	for name, variables := range map[string]map[string]any{"collision": {"a-b": 1, "a_b": 2}, "zero byte": {"a": "x\x00y"}} {
+		if _, err := engine.VariableEnv(variables); !errors.Is(err, workflow.ErrInvalid) {
+			t.Errorf("%s: got %v, want %v", name, err, workflow.ErrInvalid)
+		}
+	}
+}
+
+// A file that the engine put in place of its own is not read for it by a runner that may be root.
+func TestFilesOfTheEngineAreReadOnlyIfTheyAreItsOwn(t *testing.T) {
+	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "shadow")
+	put(t, dir, map[string]string{"own": "ours", "large": strings.Repeat("x", 2<<10), "folder/x": ""})
+	if err := os.WriteFile(outside, []byte("planted"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"out": outside, "in": "own"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Link(outside, filepath.Join(dir, "hard")); err != nil {
+		t.Skip("no hard links here: ", err)
+	}
+	for name, want := range map[string]string{"own": "ours", "out": "", "in": "", "hard": "", "folder": "", "large": "", "../x": "", "missing": ""} {
+		got, err := engine.ReadIn(dir, name, nil)
+		if want == "" && err == nil || string(got) != want && err == nil {
+			t.Errorf("%s: got %q, %v, want %q", name, got, err, want)
+		}
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(filepath.Join(dir, "own"), 200001, 200001); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := engine.ReadIn(dir, "own", &engine.Owner{UID: 200002}); err == nil {
+			t.Errorf("a file of another user was read: %q", got)
+		}
+	}
+}
+
+func FuzzReadOutputFile(f *testing.F) {
+	for _, seed := range []string{`{}`, `{"a":1}`, `{"a":{"value":"x","sensitive":true}}`, `{"a":[{"b":null}],"c":"d"}`, ``, `[`, `{"a":1}}`, `{"a":1e999}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		outputs, _, _, err := engine.ReadOutputFile(raw)
+		if err != nil {
+			return
+		}
+		for i, o := range outputs {
+			if o.Sensitive && o.Value != nil {
+				t.Errorf("sensitive output %q has a value", o.Name)
+			}
+			if o.Name == "" || i > 0 && outputs[i-1].Name >= o.Name {
+				t.Errorf("outputs are not in order: %q", o.Name)
+			}
+		}
+		if _, err := json.Marshal(outputs); err != nil {
+			t.Errorf("outputs that no answer can hold: %v", err)
+		}
+	})
+}
+
+func FuzzReadPlan(f *testing.F) {
+	for _, name := range []string{"testdata/plan.json", "testdata/drift.json"} {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+	}
+	f.Add([]byte(`{"format_version":"1.2","resource_changes":[null,{"change":null}],"output_changes":{"a":null}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		changes, _, secrets, err := engine.ReadPlan(raw, true)
+		if err == nil && (len(changes.Resources) > 200 || len(secrets) > 2000) {
+			t.Errorf("beyond the bounds: %d resources, %d secrets", len(changes.Resources), len(secrets))
+		}
+	})
+}
+
+func FuzzLockFromText(f *testing.F) {
+	f.Add(lockText)
+	f.Add("Lock Info:\nID: x\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if l := engine.LockFromText(text); l != nil && (l.ID == "" || len(l.ID) > 255 || len(l.Path) > 1000 || len(l.Who) > 255) {
+			t.Errorf("lock beyond its bounds: %+v", l)
+		}
+		if s := engine.FirstError(text); len(s) > 2000 || !utf8.ValidString(s) {
+			t.Errorf("sentence beyond its bounds: %q", s)
+		}
+	})
+}
+
+func FuzzDeclaredBackend(f *testing.F) {
+	f.Add(`terraform { cloud {} }`, "main.tf")
+	f.Add(`{"terraform":{"backend":{"s3":{}}}}`, "main.tf.json")
+	f.Fuzz(func(t *testing.T, src, name string) {
+		if backend, cloud, _ := engine.Declared(src, name); cloud && backend != "" {
+			t.Errorf("both a cloud block and the backend %q", backend)
+		}
+	})
+}
+
+func FuzzParseLockFile(f *testing.F) {
+	f.Add([]byte(`{"ID":"x","Who":"me"}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if l := engine.ParseLockFile(raw); l != nil && (l.ID == "" || len(l.ID) > 255 || !utf8.ValidString(l.ID)) {
+			t.Errorf("lock beyond its bounds: %+v", l)
+		}
+	})
+}

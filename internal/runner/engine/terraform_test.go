@@ -1,0 +1,595 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// eachEngine runs a test with each of the engines that this machine has.
+func eachEngine(t *testing.T, test func(t *testing.T, name string)) {
+	for _, name := range []string{api.EngineTerraform, api.EngineTofu} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath(name); err != nil {
+				t.Skipf("%s is not on this machine", name)
+			}
+			test(t, name)
+		})
+	}
+}
+
+func newHost() *host { return &host{path: os.Getenv("PATH")} }
+
+const app = `
+variable "word" {
+  type    = string
+  default = "first"
+}
+variable "password" {
+  type      = string
+  default   = "planted-variable"
+  sensitive = true
+}
+resource "terraform_data" "one" {
+  input = var.word
+}
+resource "terraform_data" "many" {
+  for_each = toset(["a", "b"])
+  input    = { key = each.key, secret = sensitive("planted-attribute") }
+}
+output "word" {
+  value = terraform_data.one.output
+}
+output "count" {
+  value = 123456789012345678
+}
+output "password" {
+  value     = "planted-output-${var.password}"
+  sensitive = true
+}
+`
+
+// R1, R15: an update, a preview, an update without changes, a destroy, over one kept state.
+func TestRun_LifeOfAWorkspace(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		files := map[string]string{"main.tf": app}
+		first := job(t, name, workflow.Update, files)
+		h := newHost()
+		out, err := engine.Run(t.Context(), h, first)
+		if err != nil {
+			t.Fatalf("update: %v\n%s", err, h.text())
+		}
+		wantChanges := &api.Changes{Add: 3, Resources: []api.ResourceChange{
+			{Address: `terraform_data.many["a"]`, Action: "create"}, {Address: `terraform_data.many["b"]`, Action: "create"}, {Address: "terraform_data.one", Action: "create"},
+		}}
+		if diff := cmp.Diff(wantChanges, out.Changes); diff != "" {
+			t.Errorf("changes (-want +got):\n%s", diff)
+		}
+		wantSteps := []string{"init", "validate", "plan", "apply", "output"}
+		var got []string
+		for _, s := range h.steps {
+			got = append(got, s.Name)
+			if s.Status != workflow.StepSucceeded {
+				t.Errorf("step %s: %s (%s)", s.Name, s.Status, s.Text)
+			}
+		}
+		if diff := cmp.Diff(wantSteps, got); diff != "" {
+			t.Errorf("steps (-want +got):\n%s", diff)
+		}
+		if got, want := h.steps[2].Text, "3 to add, 0 to change, 0 to destroy"; got != want {
+			t.Errorf("text of plan: got %q, want %q", got, want)
+		}
+		if len(out.Outputs) != 3 || out.Outputs[1].Name != "password" || !out.Outputs[1].Sensitive || out.Outputs[1].Value != nil {
+			t.Errorf("outputs: got %+v, want three, the password by name only", out.Outputs)
+		}
+		if got := out.Outputs[2]; got.Value != "first" {
+			t.Errorf("output word: got %v, want first", got.Value)
+		}
+		for _, planted := range []string{"planted-attribute", "planted-variable", "planted-output-planted-variable"} {
+			if !slices.Contains(h.masked, planted) {
+				t.Errorf("%s was not masked", planted)
+			}
+			if strings.Contains(h.text(), planted) {
+				t.Errorf("%s is in the log", planted)
+			}
+		}
+		if !strings.Contains(h.text(), "terraform_data.one: Creation complete") {
+			t.Errorf("the log has no output of the engine:\n%s", h.text())
+		}
+		if _, err := os.Stat(filepath.Join(first.StateDir, "terraform.tfstate")); err != nil {
+			t.Errorf("the state was not kept: %v", err)
+		}
+		kept, err := os.ReadFile(filepath.Join(first.StateDir, "terraform.tfstate"))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		preview := again(t, first, workflow.Preview, files)
+		preview.Spec.Variables = map[string]any{"word": "second"}
+		h = newHost()
+		out, err = engine.Run(t.Context(), h, preview)
+		if err != nil {
+			t.Fatalf("preview: %v\n%s", err, h.text())
+		}
+		if diff := cmp.Diff(&api.Changes{Change: 1, Resources: []api.ResourceChange{{Address: "terraform_data.one", Action: "update"}}}, out.Changes); diff != "" {
+			t.Errorf("changes of preview (-want +got):\n%s", diff)
+		}
+		if out.Outputs != nil || len(h.steps) != 3 {
+			t.Errorf("preview: got outputs %v and steps %v, want none and three", out.Outputs, h.steps)
+		}
+
+		h = newHost()
+		out, err = engine.Run(t.Context(), h, again(t, first, workflow.Update, files))
+		if err != nil {
+			t.Fatalf("second update: %v\n%s", err, h.text())
+		}
+		if diff := cmp.Diff(&api.Changes{}, out.Changes); diff != "" {
+			t.Errorf("changes of the second update (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(step{"apply", workflow.StepSkipped, "no changes"}, h.steps[3]); diff != "" {
+			t.Errorf("apply of the second update (-want +got):\n%s", diff)
+		}
+		if len(out.Outputs) != 3 {
+			t.Errorf("second update: got outputs %v, want three", out.Outputs)
+		}
+
+		if now, err := os.ReadFile(filepath.Join(first.StateDir, "terraform.tfstate")); err != nil || string(now) != string(kept) {
+			t.Errorf("a preview or an empty update changed the state: %v", err)
+		}
+
+		h = newHost()
+		out, err = engine.Run(t.Context(), h, again(t, first, workflow.Destroy, files))
+		if err != nil {
+			t.Fatalf("destroy: %v\n%s", err, h.text())
+		}
+		if out.Changes.Destroy != 3 || out.Changes.Add != 0 || len(out.Outputs) != 0 {
+			t.Errorf("destroy: got %+v and %v, want three destroyed and no outputs", out.Changes, out.Outputs)
+		}
+	})
+}
+
+// An output that changes alone is a change: it is applied.
+func TestRun_ChangeOfAnOutputOnlyIsApplied(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		first := job(t, name, workflow.Update, map[string]string{"main.tf": `output "o" { value = "old" }`})
+		if _, err := engine.Run(t.Context(), newHost(), first); err != nil {
+			t.Fatal(err)
+		}
+		out, err := engine.Run(t.Context(), newHost(), again(t, first, workflow.Update, map[string]string{"main.tf": `output "o" { value = "new" }`}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]api.Output{{Name: "o", Value: "new"}}, out.Outputs); diff != "" {
+			t.Errorf("outputs (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestRun_RefreshAndScanOfAnUnchangedWorld(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		files := map[string]string{"main.tf": app}
+		first := job(t, name, workflow.Update, files)
+		if _, err := engine.Run(t.Context(), newHost(), first); err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range []workflow.Operation{workflow.Refresh, ""} {
+			h := newHost()
+			out, err := engine.Run(t.Context(), h, again(t, first, op, files))
+			if err != nil {
+				t.Fatalf("%q: %v\n%s", op, err, h.text())
+			}
+			if diff := cmp.Diff(&api.Changes{}, out.Changes); diff != "" {
+				t.Errorf("%q: changes (-want +got):\n%s", op, diff)
+			}
+			if h.steps[2].Text != "no drift" {
+				t.Errorf("%q: plan says %q, want no drift", op, h.steps[2].Text)
+			}
+		}
+	})
+}
+
+func TestRun_FailedPlanSaysWhy(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		j := job(t, name, workflow.Update, map[string]string{"main.tf": lines(
+			`variable "n" { default = 5 }`,
+			`output "o" {`,
+			`  value = ["planted-literal", "b"][var.n]`,
+			`}`)})
+		h := newHost()
+		_, err := engine.Run(t.Context(), h, j)
+		f := failure(t, err)
+		if f.Reason != workflow.ReasonStepFailed {
+			t.Errorf("reason: got %s, want %s", f.Reason, workflow.ReasonStepFailed)
+		}
+		for _, want := range []string{"plan failed with exit code 1", "Error: Invalid index", "on main.tf line 3", "does not identify an element"} {
+			if !strings.Contains(f.Detail, want) {
+				t.Errorf("detail %q does not say %q", f.Detail, want)
+			}
+		}
+		if strings.Contains(f.Detail, "planted-literal") {
+			t.Errorf("detail %q repeats the source", f.Detail)
+		}
+		if !strings.Contains(h.text(), "Error: Invalid index") {
+			t.Errorf("the log does not have the error:\n%s", h.text())
+		}
+		if last := h.steps[len(h.steps)-1]; last.Name != "plan" || last.Status != workflow.StepFailed {
+			t.Errorf("last step: got %v, want a failed plan", last)
+		}
+	})
+}
+
+// A host that can do only the least still gets every line and each reason.
+func TestRun_PlainHostHasTheLogToo(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		h := newHost()
+		first := job(t, name, workflow.Update, map[string]string{"main.tf": `output "o" { value = 1 }`})
+		for range 2 {
+			if _, err := engine.Run(t.Context(), plainHost{h}, first); err != nil {
+				t.Fatal(err)
+			}
+			first = again(t, first, workflow.Update, map[string]string{"main.tf": `output "o" { value = 1 }`})
+		}
+		if !strings.Contains(h.text(), "apply: skipped, no changes") {
+			t.Errorf("the log does not say that apply was skipped:\n%s", h.text())
+		}
+		_, err := engine.Run(t.Context(), plainHost{h}, again(t, first, workflow.Update, map[string]string{"main.tf": `output "o" { value = nothing }`}))
+		if f := failure(t, err); !strings.Contains(h.text(), "Error: Invalid reference") || !strings.Contains(f.Detail, "Invalid reference") {
+			t.Errorf("detail %q, log:\n%s", f.Detail, h.text())
+		}
+	})
+}
+
+// R15: a deployment whose state would be lost is refused, before plan.
+func TestRun_StateThatWouldBeLostIsRefused(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		for title, tc := range map[string]struct {
+			kind string
+			tf   string
+			says string
+			ran  []string
+		}{
+			"no backend":      {api.StateSource, `output "o" { value = 1 }`, "declares no backend", []string{"version"}},
+			"local backend":   {api.StateSource, lines(`terraform {`, `  backend "local" { path = "/tmp/kept.tfstate" }`, `}`), "backend local", []string{"version"}},
+			"cloud and place": {api.StateDirectory, lines(`terraform {`, `  cloud {`, `    organization = "x"`, `    workspaces { name = "y" }`, `  }`, `}`), "cloud block", []string{"version"}},
+			"s3, no bucket":   {api.StateS3, `output "o" { value = 1 }`, "names no bucket", []string{"version"}},
+			"unheard-of kind": {"elsewhere", `output "o" { value = 1 }`, "elsewhere", []string{"version"}},
+		} {
+			for _, op := range []workflow.Operation{workflow.Update, workflow.Preview, workflow.Destroy} {
+				j := job(t, name, op, map[string]string{"main.tf": tc.tf})
+				j.Spec.State.Kind = tc.kind
+				h := newHost()
+				_, err := engine.Run(t.Context(), h, j)
+				f := failure(t, err)
+				if f.Reason != workflow.ReasonStateNotKept || !strings.Contains(f.Detail, tc.says) {
+					t.Errorf("%s, %s: got %s %q, want %s that says %q", title, op, f.Reason, f.Detail, workflow.ReasonStateNotKept, tc.says)
+				}
+				if diff := cmp.Diff(tc.ran, h.ran()); diff != "" {
+					t.Errorf("%s, %s: ran (-want +got):\n%s", title, op, diff)
+				}
+			}
+		}
+	})
+}
+
+// What the parser of this package could not see, the engine's own record shows.
+func TestRun_EngineHasTheLastWordOnTheBackend(t *testing.T) {
+	dir := t.TempDir()
+	fakeEngine(t, filepath.Join(dir, "terraform"), "1.11.4", `plan) echo planned >>"$TF_DATA_DIR/../planned" ;;`)
+	j := job(t, api.EngineTerraform, workflow.Update, map[string]string{"main.tf": "this is { no configuration"})
+	j.Spec.State.Kind = api.StateSource
+	j.EnginePath = []string{dir}
+	h := newHost()
+	_, err := engine.Run(t.Context(), h, j)
+	if f := failure(t, err); f.Reason != workflow.ReasonStateNotKept {
+		t.Errorf("got %s %q, want %s", f.Reason, f.Detail, workflow.ReasonStateNotKept)
+	}
+	if diff := cmp.Diff([]string{"version", "init"}, h.ran()); diff != "" {
+		t.Errorf("ran (-want +got):\n%s", diff)
+	}
+	// With a remote backend on record, the same run goes on.
+	fakeEngine(t, filepath.Join(dir, "terraform"), "1.11.4", lines(
+		`init) echo '{"version":3,"backend":{"type":"gcs","config":{}}}' >"$TF_DATA_DIR/terraform.tfstate" ;;`,
+		`show) echo '{"format_version":"1.2"}' ;;`,
+		`output) echo '{}' ;;`))
+	j = again(t, j, workflow.Update, map[string]string{"main.tf": "this is { no configuration"})
+	h = newHost()
+	if _, err := engine.Run(t.Context(), h, j); err != nil {
+		t.Errorf("with a remote backend: %v\n%s", err, h.text())
+	}
+}
+
+func TestRun_WorkspaceVariableOfTheEngineIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	fakeEngine(t, filepath.Join(dir, "tofu"), "1.10.0", "")
+	for name, change := range map[string]func(*api.Spec){
+		"environment": func(s *api.Spec) { s.Environment = map[string]string{"TF_WORKSPACE": "dev"} },
+		"secret":      func(s *api.Spec) { s.Secrets = []api.Secret{{Env: "TF_WORKSPACE", Ref: "file:x"}} },
+	} {
+		j := job(t, api.EngineTofu, workflow.Update, nil)
+		j.EnginePath = []string{dir}
+		change(&j.Spec)
+		_, err := engine.Run(t.Context(), newHost(), j)
+		if f := failure(t, err); f.Reason != workflow.ReasonStateNotKept || !strings.Contains(f.Detail, "TF_WORKSPACE") {
+			t.Errorf("%s: got %s %q, want a refusal of TF_WORKSPACE", name, f.Reason, f.Detail)
+		}
+	}
+}
+
+// The backend of the code is replaced by what the workspace says.
+func TestRun_WorkspaceSaysWhereTheStateIs(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		j := job(t, name, workflow.Update, map[string]string{
+			"main.tf": lines(`terraform {`, `  backend "s3" {`, `    bucket = "nobody"`, `    key = "x"`, `    region = "eu-west-1"`, `  }`, `}`, `resource "terraform_data" "x" {}`),
+		})
+		h := newHost()
+		if _, err := engine.Run(t.Context(), h, j); err != nil {
+			t.Fatalf("%v\n%s", err, h.text())
+		}
+		if !strings.Contains(h.text(), "the backend s3 of the code is not used") {
+			t.Errorf("the log does not say which backend is not used:\n%s", h.text())
+		}
+		if _, err := os.Stat(filepath.Join(j.StateDir, "terraform.tfstate")); err != nil {
+			t.Errorf("the state is not where the workspace says: %v", err)
+		}
+	})
+}
+
+func TestRun_S3State(t *testing.T) {
+	dir := t.TempDir()
+	cases := lines(
+		`init) echo '{"version":3,"backend":{"type":"s3","config":{}}}' >"$TF_DATA_DIR/terraform.tfstate"; cat dayfly_backend_override.tf.json ;;`,
+		`show) echo '{"format_version":"1.2"}' ;;`,
+		`output) echo '{}' ;;`)
+	fakeEngine(t, filepath.Join(dir, "terraform"), "1.11.4", cases)
+	j := job(t, api.EngineTerraform, workflow.Update, nil)
+	j.EnginePath = []string{dir}
+	j.Spec.State = api.State{Kind: api.StateS3, Bucket: "states", Region: "eu-west-1", KMSKeyARN: "arn:aws:kms:eu-west-1:1:key/x"}
+	h := newHost()
+	if _, err := engine.Run(t.Context(), h, j); err != nil {
+		t.Fatalf("%v\n%s", err, h.text())
+	}
+	for _, want := range []string{`"key": "default/app/terraform.tfstate"`, `"use_lockfile": true`, `"bucket": "states"`, `"kms_key_id"`} {
+		if !strings.Contains(h.text(), want) {
+			t.Errorf("the override has no %s:\n%s", want, h.text())
+		}
+	}
+	for version, want := range map[string]bool{"1.9.8": false, "1.10.0-rc1": true, "1.10.0": true, "2.0.0": true} {
+		fakeEngine(t, filepath.Join(dir, "terraform"), version, cases)
+		_, err := engine.Run(t.Context(), newHost(), again(t, j, workflow.Update, nil))
+		if got := err == nil; got != want {
+			t.Errorf("version %s: got %v, want it taken: %v", version, err, want)
+		}
+		if err != nil && !strings.Contains(err.Error(), "1.10.0 or newer") {
+			t.Errorf("version %s: %v does not say which version is needed", version, err)
+		}
+	}
+}
+
+// A run that reads takes no lock and works on a copy, also while another holds the lock.
+func TestRun_ReadersTakeNoLock(t *testing.T) {
+	for _, op := range []workflow.Operation{workflow.Preview, ""} {
+		dir := t.TempDir()
+		fakeEngine(t, filepath.Join(dir, "terraform"), "1.11.4", lines(
+			`init) cp dayfly_backend_override.tf.json "$TF_DATA_DIR/../../override.json" ;;`,
+			`show) echo '{"format_version":"1.2"}' ;;`))
+		j := job(t, api.EngineTerraform, op, nil)
+		j.EnginePath = []string{dir}
+		put(t, j.StateDir, map[string]string{"terraform.tfstate": `{"serial":7}`})
+		h := newHost()
+		if _, err := engine.Run(t.Context(), h, j); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range h.args {
+			if args[1] == "plan" && !slices.Contains(args, "-lock=false") {
+				t.Errorf("%q: plan takes the lock: %v", op, args)
+			}
+		}
+		raw, err := os.ReadFile(filepath.Join(filepath.Dir(j.TempDir), "override.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(raw), j.StateDir) || !strings.Contains(string(raw), j.TempDir) {
+			t.Errorf("%q: the engine was not given a copy: %s", op, raw)
+		}
+	}
+}
+
+// L-lessons 13, R7: who was interrupted says so, and names the lock that is left.
+func TestRun_InterruptedApplyReportsItsLock(t *testing.T) {
+	dir := t.TempDir()
+	fakeEngine(t, filepath.Join(dir, "terraform"), "1.11.4", lines(
+		`plan) exit 2 ;;`,
+		`show) echo '{"format_version":"1.2","resource_changes":[{"address":"a.b","change":{"actions":["create"]}}]}' ;;`,
+		`apply) trap 'exit 1' INT; echo '{"ID":"1234","Operation":"OperationTypeApply","Who":"me@host","Created":"2024-01-01T00:00:00Z","Path":"p"}' >"$STATE/.terraform.tfstate.lock.info"; echo applying; while :; do sleep 0.05; done ;;`))
+	j := job(t, api.EngineTerraform, workflow.Update, nil)
+	j.EnginePath = []string{dir}
+	why := errors.New("cancelled by a person")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	h := newHost()
+	h.env = []string{"STATE=" + j.StateDir}
+	h.onLine = func(text string) {
+		if strings.HasPrefix(text, "applying") {
+			cancel(why)
+		}
+	}
+	_, err := engine.Run(ctx, h, j)
+	f := failure(t, err)
+	if f.Reason != workflow.ReasonInterrupted || !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
+		t.Errorf("got %s %v, want %s of %v", f.Reason, err, workflow.ReasonInterrupted, why)
+	}
+	want := &api.Lock{ID: "1234", Operation: "OperationTypeApply", Who: "me@host", Created: "2024-01-01T00:00:00Z", Path: "p"}
+	if diff := cmp.Diff(want, f.Lock); diff != "" {
+		t.Errorf("lock (-want +got):\n%s", diff)
+	}
+}
+
+// The real engine, interrupted while it waits in a provisioner, ends in order and gives up its lock.
+func TestRun_InterruptedEngineEndsInOrder(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		j := job(t, name, workflow.Update, map[string]string{"main.tf": lines(
+			`resource "terraform_data" "slow" {`,
+			`  provisioner "local-exec" {`,
+			`    command = "echo waiting-now; exec sleep 60"`,
+			`  }`,
+			`}`)})
+		ctx, cancel := context.WithCancel(t.Context())
+		h := newHost()
+		h.onLine = func(text string) {
+			if strings.Contains(text, "(local-exec): waiting-now") {
+				cancel()
+			}
+		}
+		_, err := engine.Run(ctx, h, j)
+		f := failure(t, err)
+		if f.Reason != workflow.ReasonInterrupted || !errors.Is(err, context.Canceled) || !strings.Contains(f.Detail, "apply") {
+			t.Errorf("got %s %q, want %s during apply", f.Reason, f.Detail, workflow.ReasonInterrupted)
+		}
+		if f.Lock != nil {
+			t.Errorf("a lock is left: %+v", f.Lock)
+		}
+	})
+}
+
+func TestRun_LockOfSomebodyElseIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	fakeEngine(t, filepath.Join(dir, "terraform"), "1.11.4", lines(
+		`plan) cat >&2 <<'END'`, lockText, `END`, `exit 1 ;;`))
+	j := job(t, api.EngineTerraform, workflow.Update, nil)
+	j.EnginePath = []string{dir}
+	_, err := engine.Run(t.Context(), newHost(), j)
+	f := failure(t, err)
+	if f.Lock == nil || f.Lock.ID != "9db590f1-b6fe-c5f2-2678-8804f089deba" {
+		t.Fatalf("lock: got %+v, want the one of the text", f.Lock)
+	}
+	for _, want := range []string{"locked by root@host", "terraform force-unlock 9db590f1"} {
+		if !strings.Contains(f.Detail, want) {
+			t.Errorf("detail %q does not say %q", f.Detail, want)
+		}
+	}
+}
+
+func TestRun_EngineThatIsNotThere(t *testing.T) {
+	dir, empty := t.TempDir(), t.TempDir()
+	fakeEngine(t, filepath.Join(dir, "tofu"), "1.8.1", "")
+	for name, tc := range map[string]struct {
+		engine, version string
+		path            []string
+		says            []string
+	}{
+		"nowhere":       {api.EngineTofu, "", []string{empty}, []string{"no tofu", empty, "found none"}},
+		"other version": {api.EngineTofu, "~> 1.10", []string{dir}, []string{"no tofu ~> 1.10", "which is 1.8.1"}},
+		"no constraint": {api.EngineTofu, "latest", []string{dir}, []string{"engine_version", "latest"}},
+		"other engine":  {"pulumi", "", []string{dir}, []string{"terraform, tofu and command", "pulumi"}},
+	} {
+		j := job(t, tc.engine, workflow.Update, nil)
+		j.Spec.EngineVersion, j.EnginePath, j.Path = tc.version, tc.path, empty
+		_, err := engine.Run(t.Context(), newHost(), j)
+		f := failure(t, err)
+		if f.Reason != workflow.ReasonEngineNotFound {
+			t.Errorf("%s: got %s, want %s", name, f.Reason, workflow.ReasonEngineNotFound)
+		}
+		for _, want := range tc.says {
+			if !strings.Contains(f.Detail, want) {
+				t.Errorf("%s: %q does not say %q", name, f.Detail, want)
+			}
+		}
+	}
+}
+
+func TestRun_VersionThatFitsIsTaken(t *testing.T) {
+	dir := t.TempDir()
+	ok := lines(`show) echo '{"format_version":"1.2"}' ;;`)
+	fakeEngine(t, filepath.Join(dir, "tofu"), "1.8.1", ok)
+	fakeEngine(t, filepath.Join(dir, "tofu_1.10.2"), "1.10.2", ok)
+	fakeEngine(t, filepath.Join(dir, "tofu", "..", "tofu_1.11.0"), "1.11.0", ok)
+	for constraint, want := range map[string]string{"": "tofu", "~> 1.10": "tofu_1.11.0", "1.10.2": "tofu_1.10.2", "< 1.9": "tofu"} {
+		j := job(t, api.EngineTofu, workflow.Preview, nil)
+		j.Spec.EngineVersion, j.EnginePath = constraint, []string{dir}
+		h := newHost()
+		if _, err := engine.Run(t.Context(), h, j); err != nil {
+			t.Errorf("%q: %v", constraint, err)
+			continue
+		}
+		if got := filepath.Base(h.args[len(h.args)-1][0]); got != want {
+			t.Errorf("%q: took %s, want %s", constraint, got, want)
+		}
+	}
+}
+
+// A scan reports what drifted, by address alone.
+func TestRun_ScanFindsDrift(t *testing.T) {
+	dir := t.TempDir()
+	raw, err := os.ReadFile("testdata/drift.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, map[string]string{"plan.json": string(raw)})
+	fakeEngine(t, filepath.Join(dir, "terraform"), "1.11.4", lines(`plan) exit 2 ;;`, `show) cat `+dir+`/plan.json ;;`))
+	j := job(t, api.EngineTerraform, "", nil)
+	j.EnginePath = []string{dir}
+	h := newHost()
+	out, err := engine.Run(t.Context(), h, j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &api.Changes{Drift: 2, Resources: []api.ResourceChange{
+		{Address: "local_file.gone", Action: "drift"}, {Address: "local_sensitive_file.edited", Action: "drift"},
+	}}
+	if diff := cmp.Diff(want, out.Changes); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
+	}
+	if !slices.Contains(h.masked, "planted-drift") || strings.Contains(h.text(), "planted-drift") {
+		t.Errorf("the sensitive attribute is not masked: %v\n%s", h.masked, h.text())
+	}
+	if h.steps[2].Text != "2 resources drifted" {
+		t.Errorf("plan says %q", h.steps[2].Text)
+	}
+}
+
+func TestRun_PolicyEvaluationIsRefusedByName(t *testing.T) {
+	for _, name := range []string{api.EngineTerraform, api.EngineCommand} {
+		j := job(t, name, workflow.Update, nil)
+		j.Spec.Type, j.Spec.Operation = workflow.PolicyEvaluation, ""
+		_, err := engine.Run(t.Context(), newHost(), j)
+		if f := failure(t, err); !errors.Is(err, workflow.ErrUnsupported) || !strings.Contains(f.Detail, "policy_evaluation") {
+			t.Errorf("%s: got %v, want a refusal by name", name, err)
+		}
+	}
+}
+
+// The files of a run can be read by the user that the engine runs as, and by nobody else.
+func TestRun_FilesBelongToTheEnginesUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	dir := t.TempDir()
+	fakeEngine(t, filepath.Join(dir, "terraform"), "1.11.4", lines(
+		`init) stat -c '%u %a %n' dayfly_backend_override.tf.json "$STATE" "$STATE"/* "$TF_DATA_DIR" "$TF_DATA_DIR"/../vars-* | sed 's|/.*/||' ;;`,
+		`show) echo '{"format_version":"1.2"}' ;;`, `output) echo '{}' ;;`))
+	j := job(t, api.EngineTerraform, workflow.Update, nil)
+	j.EnginePath = []string{dir}
+	j.Owner = &engine.Owner{UID: 200007, GID: 200007}
+	j.Spec.Variables = map[string]any{"n": 1}
+	put(t, j.StateDir, map[string]string{"terraform.tfstate": "{}"})
+	h := newHost()
+	h.env = []string{"STATE=" + j.StateDir}
+	if _, err := engine.Run(t.Context(), h, j); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"200007 600 dayfly_backend_override.tf.json", "200007 700 state", "200007 600 terraform.tfstate", "200007 700 tf-data-", "200007 600 vars-"} {
+		if !strings.Contains(h.text(), want) {
+			t.Errorf("log has no %q:\n%s", want, h.text())
+		}
+	}
+}
