@@ -283,7 +283,7 @@ func TestCommand_UsageAndRefusalsExitWith2(t *testing.T) {
 		{[]string{"run"}, "dayfly run --help"},
 		{[]string{"run", "one", "--op", "explode"}, "--op"},
 		{[]string{"run", "one", "-o", "xml"}, "--output"},
-		{[]string{"run", "one", "--nmae", "x"}, "unknown flag"},
+		{[]string{"run", "one", "--nmf", "x"}, "unknown flag"},
 		{[]string{"run", "one", "--name", "x"}, "--name"},
 		{[]string{"run", "one", "--priority", "500"}, "priority"},
 		{[]string{"run", "none"}, "there is no workspace none"},
@@ -374,7 +374,7 @@ func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {
 		t.Errorf("got %+v", wf)
 	}
 	ws := value[api.Workspace](w, "workspace", "show", "network")
-	if real, err := filepath.EvalSymlinks(dir); err != nil || ws.Source.Directory != real || ws.Engine != "terraform" && ws.Engine != "tofu" {
+	if full, err := filepath.EvalSymlinks(dir); err != nil || ws.Source.Directory != full || ws.Engine != "terraform" && ws.Engine != "tofu" {
 		t.Errorf("got %+v, %v", ws, err)
 	}
 

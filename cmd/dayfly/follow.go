@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -41,7 +40,7 @@ func outcome(state workflow.State) error {
 // follow shows a workflow's log and steps until it ends, then what came of it. The command's exit
 // tells the outcome.
 func (a *app) follow(cl *client.Client, id string) error {
-	var w io.Writer = a.stdout
+	w := a.stdout
 	if a.json() {
 		w = a.stderr // standard output is for the result
 	}

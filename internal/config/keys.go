@@ -235,8 +235,8 @@ func checkURL(v string) error {
 	return nil
 }
 
-// clear reports whether what is sent to an address could be read on its way.
-func clear(address string) bool {
+// inClear reports whether what is sent to an address could be read on its way.
+func inClear(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" {
 		return false

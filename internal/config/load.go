@@ -349,7 +349,7 @@ func (l *loader) together() {
 		}
 		l.wrong("request_retry_max_wait", where, "is %s, which is less than request_retry_wait (%s)", c.RequestRetryMaxWait, c.RequestRetryWait)
 	}
-	if clear(c.ServiceURL) {
+	if inClear(c.ServiceURL) {
 		l.out.Notices = append(l.out.Notices, fmt.Sprintf("%s is not https: the token can be read on its way", c.ServiceURL))
 	}
 }

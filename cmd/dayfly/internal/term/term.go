@@ -53,7 +53,7 @@ func (s Style) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// Bold, Dim and State colour a text where colours are wanted.
+// Bold makes a text stand out, where colours are wanted.
 func (s Style) Bold(text string) string { return s.paint(bold, text) }
 
 // Dim makes a text less prominent.
