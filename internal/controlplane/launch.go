@@ -100,7 +100,7 @@ func (p *Plane) Launch(ctx context.Context, who Principal, id string, in api.Lau
 	if err := checkLaunch(in); err != nil {
 		return err
 	}
-	return p.changeHot(ctx, func(ctx context.Context, c *change) error {
+	err := p.changeHot(ctx, func(ctx context.Context, c *change) error {
 		w, ok, err := c.claimedBy(ctx, who, id, in.Attempt)
 		if err != nil {
 			return err
@@ -140,6 +140,8 @@ func (p *Plane) Launch(ctx context.Context, who Principal, id string, in api.Lau
 		}
 		return nil
 	})
+	p.bell.ring("start/" + id)
+	return err
 }
 
 func checkLaunch(in api.Launch) error {

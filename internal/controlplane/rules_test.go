@@ -3,10 +3,12 @@ package controlplane_test
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -43,10 +45,8 @@ func TestStart_OnlyOneBootOfOneReportedTask(t *testing.T) {
 		w.submit("net", workflow.Update)
 		job := w.claimOne()
 		first := run(job, "task-1", 'a')
-		_, err := w.plane.Start(w.ctx(), job.Token, first)
-		wantErr(t, err, workflow.ErrNotReported)
 		w.launch(job, "task-1")
-		_, err = w.plane.Spec(w.ctx(), job.Token, first)
+		_, err := w.plane.Spec(w.ctx(), job.Token, first)
 		wantErr(t, err, workflow.ErrNotStarted)
 		one, err := w.plane.Start(w.ctx(), job.Token, first)
 		w.must(err)
@@ -629,5 +629,29 @@ func TestSubmit_SameKeySameWorkflow(t *testing.T) {
 		in.Operation = workflow.Destroy
 		_, err = w.plane.Submit(w.ctx(), w.admin, "key-1", in)
 		wantErr(t, err, workflow.ErrKeyReused)
+	})
+}
+
+func TestStart_WaitsALittleForTheReportOfItsLaunch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, memory.New())
+		w.workspace("net")
+		w.submit("net", workflow.Update)
+		job := w.claimOne()
+		r := run(job, "task-1", 'a')
+		began := time.Now()
+		_, err := w.plane.Start(t.Context(), job.Token, r)
+		wantErr(t, err, workflow.ErrNotReported)
+		if waited := time.Since(began); waited < 2*time.Second || waited > 4*time.Second {
+			t.Errorf("it waited %s for the report", waited)
+		}
+		got := make(chan error, 1)
+		go func() { _, err := w.plane.Start(t.Context(), job.Token, r); got <- err }()
+		synctest.Wait()
+		began = time.Now()
+		w.launch(job, "task-1")
+		if err := <-got; err != nil || time.Since(began) > 100*time.Millisecond {
+			t.Errorf("start after the report: %v after %s", err, time.Since(began))
+		}
 	})
 }

@@ -1,9 +1,11 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -106,8 +108,22 @@ func control(w *wfRec, now time.Time) api.Control {
 }
 
 // Start is the fence: it grants the run of an attempt to one boot of one task that was reported as
-// launched, and to no other, ever. The same boot asking again gets the same answer.
+// launched, and to no other, ever. The same boot asking again gets the same answer. A task whose
+// report is still on its way is let wait for it a little: on a fast machine it is here first.
 func (p *Plane) Start(ctx context.Context, token string, run api.Run) (api.Control, error) {
+	var out api.Control
+	var refusal error
+	err := p.await(ctx, "start/"+run.Workflow, reportWait, func(bool) (bool, error) {
+		out, refusal = p.start(ctx, token, run)
+		return !errors.Is(refusal, workflow.ErrNotReported), nil
+	})
+	return out, cmp.Or(err, refusal)
+}
+
+// reportWait is how long a start waits for the report of its launch.
+const reportWait = 3 * time.Second
+
+func (p *Plane) start(ctx context.Context, token string, run api.Run) (api.Control, error) {
 	var out api.Control
 	err := p.change(ctx, func(ctx context.Context, c *change) error {
 		w, s, err := c.runnerCall(ctx, token, run)
