@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -141,20 +142,23 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 		return exited
 	}
 	if err != nil {
-		return report(stderr, usage(fmt.Errorf("%w; see dayfly%s --help", err, named(parsed, err))))
+		return report(stderr, usage(fmt.Errorf("%w; see dayfly%s --help", err, named(err))))
 	}
 	a := &app{ctx: ctx, getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr, output: g.Output}
 	return report(stderr, parsed.Run(a))
 }
 
+// alias is how kong shows another name of a command.
+var alias = regexp.MustCompile(` \([a-z]+\)`)
+
 // named returns the command that was understood before a mistake, with a space before it.
-func named(_ *kong.Context, err error) string {
+func named(err error) string {
 	parse, ok := errors.AsType[*kong.ParseError](err)
 	if !ok || parse.Context == nil {
 		return ""
 	}
 	if c := parse.Context.Selected(); c != nil {
-		return strings.TrimPrefix(c.FullPath(), "dayfly")
+		return strings.TrimPrefix(alias.ReplaceAllString(c.FullPath(), ""), "dayfly")
 	}
 	return ""
 }
