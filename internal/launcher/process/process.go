@@ -438,8 +438,10 @@ func (l *Launcher) Watch(ctx context.Context, stopped func(context.Context, laun
 			if t.Phase != launcher.Stopped || told[t.Ref] {
 				continue
 			}
-			if ctx.Err() != nil {
+			select {
+			case <-ctx.Done():
 				return nil
+			default:
 			}
 			stopped(ctx, t)
 			told[t.Ref] = true

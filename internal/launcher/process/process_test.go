@@ -35,6 +35,7 @@ var (
 const (
 	hostVariable   = "PROCESS_TEST_HOST"   // this binary is to run a launcher, which will be killed
 	recordVariable = "PROCESS_TEST_RECORD" // the record as it was when the gate opened
+	noWait         = "GORACE=atexit_sleep_ms=0"
 )
 
 func TestMain(m *testing.M) {
@@ -82,7 +83,8 @@ func (c config) open(change ...func(*process.Config)) (*process.Launcher, error)
 	}
 	full := process.Config{
 		Dir: c.Dir, StateRoot: c.StateRoot, EngineUIDs: c.EngineUIDs, NoCgroup: c.NoCgroup,
-		Command: []string{self, "-test.run=^$"}, Grace: time.Hour,
+		// A binary with the race detector waits a second before it exits, unless it is told not to.
+		Command: []string{"/usr/bin/env", noWait, self, "-test.run=^$"}, Grace: time.Hour,
 	}
 	for _, f := range change {
 		f(&full)
@@ -289,7 +291,7 @@ func TestLaunch_EnvironmentIsBuiltFromNothing(t *testing.T) {
 	task := launch(t, l, r)
 	p := s.Next(t)
 	work := filepath.Join(d, "jobs", task.Ref)
-	got := slices.DeleteFunc(slices.Clone(p.Env), func(v string) bool { return strings.HasPrefix(v, recordVariable+"=") })
+	got := slices.DeleteFunc(slices.Clone(p.Env), func(v string) bool { return v == noWait || strings.HasPrefix(v, recordVariable+"=") })
 	want := []string{
 		"DAYFLY_ATTEMPT=1", "DAYFLY_ENGINE_PATH=/opt/engines", "DAYFLY_ENV_FORWARD_ALLOWLIST=FORWARDED,NOT_SET,HOME",
 		"DAYFLY_GATE_FD=3", "DAYFLY_JOB=wf-1", "DAYFLY_RELAY=" + r.Relay, "DAYFLY_SECRETS_STORE=/secrets",

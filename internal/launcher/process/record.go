@@ -214,8 +214,9 @@ func (l *Launcher) end(tasks []*task) {
 func (l *Launcher) endCgroup(path string) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	left, err := 1, error(nil)
+	var err error
 	for range 100 {
+		var left int
 		if left, err = remains.KillCgroup(path); left == 0 {
 			break
 		}

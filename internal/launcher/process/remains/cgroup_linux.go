@@ -45,7 +45,8 @@ func ownCgroup(mountinfo, selfCgroup []byte) (string, error) {
 	found := false
 	for line := range strings.Lines(string(selfCgroup)) {
 		if path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
-			own, found = path, strings.HasPrefix(path, "/")
+			// One outside of this process's namespace begins with /.. and cannot be seen.
+			own, found = path, filepath.IsAbs(path) && filepath.Clean(path) == path
 		}
 	}
 	if !found {

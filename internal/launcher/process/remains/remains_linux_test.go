@@ -1,0 +1,340 @@
+package remains_test
+
+import (
+	"bufio"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/dayfly-dev/dayfly/internal/child"
+	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
+)
+
+const leaderVariable = "REMAINS_TEST_LEADER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(leaderVariable) != "" {
+		os.Exit(lead())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// lead plays the leader of a session: it starts a member in a group of its own, says its number,
+// and lives until it is killed.
+func lead() int {
+	c := exec.Command("/bin/sleep", "1000")
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := c.Start(); err != nil {
+		return 1
+	}
+	_, _ = os.Stdout.WriteString(strconv.Itoa(c.Process.Pid) + "\n")
+	_ = c.Wait()
+	return 0
+}
+
+// tree is a session with a leader and a member that is in a process group of its own.
+type tree struct {
+	leader *child.Process
+	member int
+	trace  remains.Trace
+}
+
+func boot(t *testing.T) string {
+	t.Helper()
+	b, err := remains.Boot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func grow(t *testing.T, change ...func(*child.Spec)) tree {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	spec := child.Spec{
+		Path: os.Args[0], Env: []string{leaderVariable + "=1"}, Stdout: w, NewSession: true, WaitDelay: time.Millisecond,
+	}
+	for _, f := range change {
+		f(&spec)
+	}
+	p, err := child.Start(spec)
+	_ = w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	member, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	start, err := remains.ProcessStart(p.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, err := remains.ProcessStart(member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Kill()
+		_, _ = p.Wait()
+		if now, err := remains.ProcessStart(member); err == nil && now == began {
+			_ = syscall.Kill(member, syscall.SIGKILL)
+		}
+	})
+	return tree{p, member, remains.Trace{
+		Boot: boot(t), Session: p.PID(), Start: start, Users: []uint32{uint32(os.Getuid())},
+	}}
+}
+
+func alive(t *testing.T, pid int) bool {
+	t.Helper()
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	state, _, _, err := remains.ParseStat(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state != 'Z' && state != 'X'
+}
+
+// killAll kills until nothing is left.
+func killAll(t *testing.T, trace remains.Trace) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range 10_000 {
+		left, err := remains.Kill(trace, boot(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left == 0 {
+			return
+		}
+		<-tick.C
+	}
+	t.Fatal("something is always left")
+}
+
+func TestKill_WholeSessionAndNobodyElse(t *testing.T) {
+	ours, stranger := grow(t), grow(t)
+	killAll(t, ours.trace)
+	if alive(t, ours.member) || alive(t, ours.leader.PID()) {
+		t.Error("a process of the session is alive and nothing was left")
+	}
+	if !alive(t, stranger.member) || !alive(t, stranger.leader.PID()) {
+		t.Error("a process of another session was killed")
+	}
+}
+
+func TestKill_MembersThatOutliveTheirLeader(t *testing.T) {
+	ours := grow(t)
+	ours.leader.Kill() // and its group, which the member is not in
+	if _, err := ours.leader.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if !alive(t, ours.member) {
+		t.Fatal("the member did not outlive its leader: the test shows nothing")
+	}
+	killAll(t, ours.trace)
+	if alive(t, ours.member) {
+		t.Error("the member is alive and nothing was left")
+	}
+}
+
+// A number is used again sooner or later; whoever has it then is a stranger.
+func TestKill_StrangersAreSpared(t *testing.T) {
+	tests := map[string]func(*remains.Trace){
+		"the number was used before by a leader that began earlier": func(tr *remains.Trace) { tr.Start-- },
+		"by one that began later":                                   func(tr *remains.Trace) { tr.Start++ },
+		"before the machine was started again":                      func(tr *remains.Trace) { tr.Boot = "another" },
+		"by another user":                                           func(tr *remains.Trace) { tr.Users = []uint32{4_000_000} },
+	}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			stranger := grow(t)
+			change(&stranger.trace)
+			if left, err := remains.Kill(stranger.trace, boot(t)); left != 0 || err != nil {
+				t.Errorf("got %d, %v; want nothing left", left, err)
+			}
+			if !alive(t, stranger.member) || !alive(t, stranger.leader.PID()) {
+				t.Error("a stranger was killed")
+			}
+		})
+	}
+}
+
+// cgroup makes one for a test, with another inside.
+func cgroup(t *testing.T) (base, path string) {
+	t.Helper()
+	base, err := remains.OpenCgroups("dayfly-test-" + strconv.Itoa(os.Getpid()))
+	if err != nil {
+		t.Skipf("no cgroup v2 can be written here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := remains.RemoveCgroup(base); err != nil {
+			t.Errorf("remove cgroup: %v", err)
+		}
+	})
+	return base, filepath.Join(base, "task")
+}
+
+func TestKill_WholeCgroupAlsoWhereASessionWasLeft(t *testing.T) {
+	base, path := cgroup(t)
+	dir, err := remains.MakeCgroup(path, remains.Limits{MilliCPU: 1000, Memory: 1 << 30, PIDs: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	inner, err := remains.MakeCgroup(filepath.Join(path, "inner"), remains.Limits{MilliCPU: 1000, Memory: 1 << 30, PIDs: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inner.Close()
+	outerTree := grow(t, func(s *child.Spec) { s.CgroupFD = dir })
+	innerTree := grow(t, func(s *child.Spec) { s.CgroupFD = inner })
+	stranger := grow(t)
+
+	trace := outerTree.trace
+	trace.Cgroup = path
+	killAll(t, trace)
+	for _, pid := range []int{outerTree.member, outerTree.leader.PID(), innerTree.member, innerTree.leader.PID()} {
+		if alive(t, pid) {
+			t.Errorf("process %d is alive and nothing was left", pid)
+		}
+	}
+	if !alive(t, stranger.member) {
+		t.Error("a process outside was killed")
+	}
+	if err := remains.RemoveCgroup(path); err != nil {
+		t.Errorf("remove: %v", err)
+	}
+	if got := remains.ListCgroups(base); len(got) != 0 {
+		t.Errorf("got cgroups %v left, want none", got)
+	}
+	if _, err := remains.KillCgroup(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("kill of what is gone: got %v, want ErrNotExist", err)
+	}
+}
+
+func TestKill_SessionWhereTheCgroupIsGone(t *testing.T) {
+	ours := grow(t)
+	ours.trace.Cgroup = filepath.Join(t.TempDir(), "gone")
+	killAll(t, ours.trace)
+	if alive(t, ours.member) {
+		t.Error("the member is alive and nothing was left")
+	}
+}
+
+// Kernels before 5.14 cannot kill a cgroup at once.
+func TestKillListed_KillsOneByOne(t *testing.T) {
+	_, path := cgroup(t)
+	dir, err := remains.MakeCgroup(path, remains.Limits{MilliCPU: 1000, Memory: 1 << 30, PIDs: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	ours := grow(t, func(s *child.Spec) { s.CgroupFD = dir })
+	if err := remains.KillListed(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ours.leader.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	trace := ours.trace
+	trace.Cgroup = path
+	killAll(t, trace) // and waits for the member's death
+	if alive(t, ours.member) {
+		t.Error("the member is alive")
+	}
+}
+
+func TestUsers_HasOurs(t *testing.T) {
+	got, err := remains.Users()
+	if err != nil || !got[uint32(os.Getuid())] {
+		t.Errorf("got %v, %v; want user %d among them", got, err, os.Getuid())
+	}
+}
+
+func TestProcessStart_OfAProcessThatIsGone(t *testing.T) {
+	ours := grow(t)
+	ours.leader.Kill()
+	_, _ = ours.leader.Wait()
+	if _, err := remains.ProcessStart(ours.leader.PID()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v, want ErrNotExist", err)
+	}
+}
+
+func TestOwnCgroup(t *testing.T) {
+	const hybrid = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n" +
+		"40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd\n" +
+		"41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"
+	const unified = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
+	tests := map[string]struct{ mounts, self, want string }{
+		"hybrid":               {hybrid, "9:name=systemd:/\n0::/\n", "/sys/fs/cgroup/unified"},
+		"service":              {unified, "0::/system.slice/dayfly.service\n", "/sys/fs/cgroup/system.slice/dayfly.service"},
+		"container":            {strings.Replace(unified, " / /sys", " /docker/abc /sys", 1), "0::/docker/abc/x\n", "/sys/fs/cgroup/x"},
+		"another part":         {strings.Replace(unified, " / /sys", " /docker/abc /sys", 1), "0::/docker/abcd\n", ""},
+		"above the mount":      {strings.Replace(unified, " / /sys", " /docker/abc /sys", 1), "0::/\n", ""},
+		"space in the path":    {strings.Replace(unified, "/sys/fs/cgroup", `/my\040groups`, 1), "0::/a\n", "/my groups/a"},
+		"outside of namespace": {unified, "0::/../x\n", ""},
+		"version 1 only":       {"32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", "2:cpu:/\n", ""},
+		"not mounted":          {"", "0::/\n", ""},
+		"cut off":              {"30 23 0:26 / /sys -", "0::/\n", ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := remains.OwnCgroup([]byte(tt.mounts), []byte(tt.self))
+			if got != tt.want || (err != nil) != (tt.want == "") {
+				t.Errorf("got %q, %v; want %q", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestParseStat_NameMayHoldAnything(t *testing.T) {
+	line := "42 (a) Z 1 (b) S 7 42 40 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 1 2\n"
+	state, session, start, err := remains.ParseStat([]byte(line))
+	if err != nil || state != 'S' || session != 40 || start != 98765 {
+		t.Errorf("got %c, %d, %d, %v; want S, 40, 98765", state, session, start, err)
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add([]byte("42 (sh) S 7 42 40 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 1 2\n"))
+	f.Add([]byte("42 (sh"))
+	f.Add([]byte(") S"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if state, _, _, err := remains.ParseStat(b); err == nil && state == 0 {
+			t.Errorf("took %q without a state", b)
+		}
+	})
+}
+
+func FuzzOwnCgroup(f *testing.F) {
+	f.Add([]byte("41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"), []byte("0::/\n"))
+	f.Add([]byte(`41 31 0:38 /\134 /a\04 rw - cgroup2 x rw`), []byte("0::/../\n"))
+	f.Fuzz(func(t *testing.T, mounts, self []byte) {
+		if got, err := remains.OwnCgroup(mounts, self); err == nil && got == "" {
+			t.Error("got neither a directory nor an error")
+		}
+	})
+}
