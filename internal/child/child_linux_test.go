@@ -1,6 +1,7 @@
 package child_test
 
 import (
+	"bufio"
 	"bytes"
 	"os"
 	"os/exec"
@@ -146,4 +147,54 @@ func ended(fd *os.File, d time.Duration) bool {
 	ts := syscall.NsecToTimespec(int64(d))
 	n, _, _ := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 	return n == 1
+}
+
+// Here too this test's binary is run again: orphans belong to a whole process.
+func TestEndOrphans_WhatLeftItsGroupAndSessionIsEnded(t *testing.T) {
+	if os.Getenv("CHILD_TEST_ORPHANS") != "" {
+		if err := child.AdoptOrphans(); err != nil {
+			t.Fatal(err)
+		}
+		said, say := pipe(t)
+		held, release := pipe(t)
+		p, err := child.Start(child.Spec{
+			Path: "/bin/sh", Env: []string{"PATH=/usr/bin:/bin"}, Stdin: held, Stdout: say,
+			// It begins a session, which begins another one; both say that they are there.
+			Args: []string{"-c", `setsid sh -c 'setsid sh -c "echo orphan \$\$; exec sleep 1000" & echo orphan $$; exec sleep 1000' & read x; true`},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewReader(said)
+		t.Log("\n" + line(t, lines) + "\n" + line(t, lines))
+		release.Close()
+		wait(t, p)
+		if err := child.EndOrphans(t.Context()); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), "CHILD_TEST_ORPHANS=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	found := 0
+	for l := range strings.Lines(string(out)) {
+		if number, ok := strings.CutPrefix(strings.TrimSpace(l), "orphan "); ok {
+			found++
+			pid, err := strconv.Atoi(number)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if alive(pid) {
+				t.Errorf("process %d lives", pid)
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+	if found != 2 {
+		t.Errorf("got %d orphans, want 2: %s", found, out)
+	}
 }

@@ -1,0 +1,67 @@
+package child
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+const prSetChildSubreaper = 36
+
+// AdoptOrphans makes this process the new parent of every descendant whose parent ends, as it is
+// anyway where it is process 1. It must then reap them, with ReapOrphans and EndOrphans.
+func AdoptOrphans() error {
+	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0, 0, 0, 0); errno != 0 {
+		return fmt.Errorf("adopt orphans: %w", errno)
+	}
+	return nil
+}
+
+// ReapOrphans reaps the children of this process that have ended, but for those that mine names:
+// somebody waits for them. No process may be started meanwhile.
+func ReapOrphans(mine func(pid int) bool) {
+	for _, s := range children() {
+		if !s.alive() && !mine(s.pid) {
+			_, _ = syscall.Wait4(s.pid, nil, syscall.WNOHANG, nil)
+		}
+	}
+}
+
+// EndOrphans kills and reaps every child of this process, and what is handed to it by those that die,
+// until there is none. It is for a process whose own children have all been waited for. Its error
+// says that ctx ended while something was still dying.
+func EndOrphans(ctx context.Context) error {
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		left := children()
+		if len(left) == 0 {
+			return nil
+		}
+		for _, s := range left {
+			_ = syscall.Kill(s.pid, syscall.SIGKILL) // it cannot be a stranger: nobody else reaps our child
+			_, _ = syscall.Wait4(s.pid, nil, syscall.WNOHANG, nil)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d processes are still dying, %d the first: %w", len(left), left[0].pid, context.Cause(ctx))
+		case <-time.After(pause):
+		}
+	}
+}
+
+func children() []stat {
+	var out []stat
+	self := os.Getpid()
+	eachProcess(func(s stat) bool {
+		if s.ppid == self {
+			out = append(out, s)
+		}
+		return true
+	})
+	return out
+}
+
+// GroupLives reports whether a member of a process group lives. It is for a group whose leader's Exit
+// says Left.
+func GroupLives(pgid int) bool { return groupLives(pgid) }
