@@ -25,7 +25,7 @@ const (
 var escaper = strings.NewReplacer("\x00", escapedZero)
 
 // Place is where an index keeps a record: one string that orders by the entry's sort key and then by
-// the record's key. Next of a Query is the place of the last record.
+// the record's key.
 func Place(e Entry, k Key) string {
 	return escaper.Replace(e.Sort) + partEnd + escaper.Replace(k.Part) + partEnd + escaper.Replace(k.Sort)
 }

@@ -121,8 +121,8 @@ func Check(k Key, version int64) Op {
 // Key returns the key that the operation is about.
 func (o Op) Key() Key { return o.record.Key }
 
-// IsPut, IsDelete and IsCheck tell an implementation what to do; Record and Expect give it the
-// rest.
+// IsPut reports whether the operation writes its record. It, IsDelete and IsCheck tell an
+// implementation what to do; Record and Expect give it the rest.
 func (o Op) IsPut() bool { return o.kind == opPut }
 
 // IsDelete reports whether the operation removes its record.
@@ -156,7 +156,8 @@ type Scan struct {
 }
 
 // Page is the answer to a Scan. Next is empty when there is no more; a full page may be the last
-// and still carry a Next whose page is empty. A page that is not full is the last.
+// and still carry a Next whose page is empty. A page that is not full is the last. Next is the sort
+// key of the page's last record, in an index its Place.
 type Page struct {
 	Records []Record
 	Next    string
@@ -177,8 +178,9 @@ type Store interface {
 	// ten minutes: the same id with the same operations answers as the first time did if it was
 	// applied. An id is 1 to 36 characters and must be new for each commit that is not a repeat.
 	// No two operations may name the same key. The same id with other operations is a mistake
-	// and refused where it is noticed. A context that has ended before the call writes nothing; one
-	// that ends during it leaves the outcome unknown (ErrUnknown).
+	// and refused where it is noticed. With a context that has ended before the call, the call writes
+	// nothing (which says nothing of an earlier one with the same id); one that ends during it
+	// leaves the outcome unknown (ErrUnknown).
 	Commit(ctx context.Context, id string, ops ...Op) error
 }
 

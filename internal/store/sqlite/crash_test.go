@@ -27,7 +27,7 @@ func pair(name string) []store.Op {
 func writeUntilKilled(path string) {
 	s, err := sqlite.Open(context.Background(), path, sqlite.Config{})
 	if err != nil {
-		fmt.Println("failed:", err)
+		fmt.Fprintln(os.Stdout, "failed:", err)
 		return
 	}
 	var wg sync.WaitGroup
@@ -40,7 +40,7 @@ func writeUntilKilled(path string) {
 					name = "failed: " + err.Error()
 				}
 				out.Lock()
-				fmt.Println(name)
+				fmt.Fprintln(os.Stdout, name)
 				out.Unlock()
 			}
 		})

@@ -96,25 +96,15 @@ func (s *Store) Plans(ctx context.Context) (map[string]string, error) {
 // CommitWhileWriterWaits hands a commit over and calls cancel when the writer is at work on it, which
 // goes on only after the commit was answered.
 func (s *Store) CommitWhileWriterWaits(ctx context.Context, cancel context.CancelFunc, id string, ops ...store.Op) error {
-	answered := make(chan struct{})
-	finished := make(chan struct{})
-	requests := s.writer.requests
-	between := make(chan *request)
-	s.writer.requests = between
-	go func() {
+	answered, finished := make(chan struct{}), make(chan struct{})
+	size, run := toCommit(id, ops)
+	err := s.writer.do(ctx, size, func(ctx context.Context, s *session) (answer, failure error) {
 		defer close(finished)
-		r := <-between
-		run := r.run
-		r.run = func(ctx context.Context, s *session) (answer, failure error) {
-			cancel()
-			<-answered
-			return run(ctx, s)
-		}
-		requests <- r
-	}()
-	err := s.Commit(ctx, id, ops...)
+		cancel()
+		<-answered
+		return run(ctx, s)
+	})
 	close(answered)
 	<-finished
-	s.writer.requests = requests
 	return err
 }

@@ -113,9 +113,15 @@ func (s *Store) Commit(ctx context.Context, id string, ops ...store.Op) error {
 	if err := store.CheckCommit(id, ops); err != nil {
 		return err
 	}
-	// The writer may still read the values after ctx has ended, when they are the caller's again.
+	size, run := toCommit(id, ops)
+	return s.writer.do(ctx, size, run)
+}
+
+// toCommit returns what the writer is to run, and how many bytes of values it writes.
+func toCommit(id string, ops []store.Op) (size int, run func(context.Context, *session) (answer, failure error)) {
+	// The writer may still read the values after the caller's context has ended, when they are the
+	// caller's again.
 	own := make([]store.Op, len(ops))
-	size := 0
 	for i, op := range ops {
 		own[i] = op
 		if op.IsPut() {
@@ -125,9 +131,9 @@ func (s *Store) Commit(ctx context.Context, id string, ops ...store.Op) error {
 		}
 	}
 	fingerprint := store.Fingerprint(own)
-	return s.writer.do(ctx, size, func(ctx context.Context, s *session) (answer, failure error) {
+	return size, func(ctx context.Context, s *session) (answer, failure error) {
 		return s.commit(ctx, id, fingerprint[:], own)
-	})
+	}
 }
 
 // PurgeLimit is the most records that one Purge deletes: it holds up commits while it works.

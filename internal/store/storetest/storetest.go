@@ -54,11 +54,12 @@ type test struct {
 type fixture struct {
 	*testing.T
 	store store.Store
+	bare  store.Store // the same, each call as it is answered
 	own   string
 }
 
 func newFixture(t *testing.T, s store.Store) fixture {
-	return fixture{T: t, store: caller{s}, own: rand.Text()[:12]}
+	return fixture{T: t, store: caller{s}, bare: s, own: rand.Text()[:12]}
 }
 
 // part returns a partition of this test's own.
@@ -281,5 +282,15 @@ func (c caller) Query(ctx context.Context, index store.Index, s store.Scan) (p s
 }
 
 func (c caller) Commit(ctx context.Context, id string, ops ...store.Op) error {
-	return c.again(ctx, func() error { return c.Store.Commit(ctx, id, ops...) })
+	unknown := false
+	err := c.again(ctx, func() error {
+		err := c.Store.Commit(ctx, id, ops...)
+		unknown = unknown || errors.Is(err, store.ErrUnknown)
+		return err
+	})
+	// That a repeat wrote nothing, because it was too late or busy, says nothing of the first.
+	if unknown && (errors.Is(err, store.ErrBusy) || err != nil && ctx.Err() != nil) {
+		return fmt.Errorf("%w: %w", store.ErrUnknown, err)
+	}
+	return err
 }
