@@ -1,0 +1,403 @@
+// Package relay stands between runners and the control plane, so that a runner never holds a
+// credential of the control plane: it opens the ticket that a runner shows, and forwards the call
+// with the job token that was sealed in it. It forwards the calls of runners and nothing else, keeps
+// no state that a restart could lose, and logs neither ticket nor token.
+//
+// # Consistency model
+//
+// A call is forwarded at most once for each time that it is made, and its answer is the control
+// plane's own or says that there is none (503, busy): the runner repeats, and the control plane
+// recognises repetitions. A heartbeat is forwarded first and held afterwards, so that holding it never
+// makes a run look silent; news of a cancellation or an end that is missed while it is held arrives
+// with the next heartbeat.
+package relay
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/ticket"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Opener opens tickets.
+type Opener interface {
+	Open(ticket string, now time.Time) (ticket.Claims, error)
+}
+
+// Upstream says where jobs stand, and waits for news of them.
+type Upstream interface {
+	States(ctx context.Context, in api.StatesQuery) (api.States, error)
+}
+
+// Bounds of a relay.
+const (
+	MaxBody     = 1 << 20         // bytes of a request
+	maxAnswer   = 16 << 20        // bytes of an answer
+	retryAfter  = 5 * time.Second // what a runner is told while the control plane is away
+	forwardTime = 30 * time.Second
+	beatTime    = 8 * time.Second // of forwarding a heartbeat: a runner waits 10 s beyond the hold
+	beatSlack   = 9 * time.Second // all that a heartbeat may take beyond the hold
+	keepHeard   = time.Hour       // for how long a last heartbeat is remembered
+)
+
+// Config says how a relay works.
+type Config struct {
+	URL       string            // base address of the control plane; required
+	Transport http.RoundTripper // nil means http.DefaultTransport
+	Hold      time.Duration     // how long a heartbeat is held, at most 20 s; 0 means 20 s, negative means not at all
+	Now       func() time.Time  // nil means time.Now
+	Log       *slog.Logger      // nil means no log
+}
+
+// Relay is the http.Handler that runners talk to.
+type Relay struct {
+	opener    Opener
+	base      *url.URL
+	transport http.RoundTripper
+	cfg       Config
+	watcher   watcher
+
+	mu     sync.Mutex
+	heard  map[run]time.Time
+	pruned time.Time
+}
+
+// run names what a heartbeat is a sign of.
+type run struct {
+	job     string
+	attempt int
+	task    string
+}
+
+// New returns a relay. Heartbeats are held while Run runs, and not before.
+func New(opener Opener, upstream Upstream, cfg Config) (*Relay, error) {
+	base, err := url.Parse(cfg.URL)
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" || base.RawQuery != "" || base.User != nil {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "url", "the relay needs the address of the control plane, such as https://dayfly.example.com")
+	}
+	base.Path = strings.TrimRight(base.Path, "/")
+	cfg.Hold = min(cmp.Or(cfg.Hold, 20*time.Second), 20*time.Second)
+	if cfg.Transport == nil {
+		cfg.Transport = http.DefaultTransport
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Relay{
+		opener: opener, base: base, transport: cfg.Transport, cfg: cfg,
+		watcher: newWatcher(upstream, cfg.Log), heard: map[run]time.Time{},
+	}, nil
+}
+
+// Run watches the jobs whose heartbeats are held, until ctx ends. Then it answers those that are held,
+// and none is held any more.
+func (r *Relay) Run(ctx context.Context) error { return r.watcher.run(ctx) }
+
+// LastHeard is when the control plane last took a call of this very task.
+func (r *Relay) LastHeard(job string, attempt int, task string) (time.Time, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, ok := r.heard[run{job, attempt, task}]
+	return at, ok
+}
+
+func (r *Relay) hear(who run) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.cfg.Now()
+	if now.Sub(r.pruned) > keepHeard/4 {
+		r.pruned = now
+		for k, at := range r.heard {
+			if now.Sub(at) > keepHeard {
+				delete(r.heard, k)
+			}
+		}
+	}
+	r.heard[who] = now
+}
+
+// route is one of the calls that a runner may make.
+type route struct {
+	method  string
+	control bool // its answer carries an api.Control
+}
+
+var routes = map[string]route{
+	"start":     {http.MethodPost, true},
+	"spec":      {http.MethodGet, false},
+	"heartbeat": {http.MethodPost, true},
+	"steps":     {http.MethodPost, true},
+	"logs":      {http.MethodPost, true},
+	"result":    {http.MethodPost, true},
+}
+
+// ParsePath splits the path of a runner's call, /v1/jobs/ID/CALL. It takes one spelling of each.
+func ParsePath(path string) (job, call string, ok bool) {
+	rest, ok := strings.CutPrefix(path, "/v1/jobs/")
+	if !ok {
+		return "", "", false
+	}
+	job, call, ok = strings.Cut(rest, "/")
+	if _, known := routes[call]; !ok || !known || job == "" || len(job) > 128 {
+		return "", "", false
+	}
+	for _, c := range []byte(job) {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-') {
+			return "", "", false
+		}
+	}
+	return job, call, true
+}
+
+// call is one admitted call of a runner.
+type call struct {
+	name   string
+	route  route
+	job    string
+	claims ticket.Claims
+	header http.Header
+	body   []byte
+}
+
+// answer is what goes back to the runner.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (a answer) ok() bool { return a.status >= 200 && a.status <= 299 }
+
+// ServeHTTP implements http.Handler.
+func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	c, err := r.admit(w, req)
+	if err != nil {
+		r.cfg.Log.Debug("call refused", "method", req.Method, "err", err)
+		write(w, refusal(err))
+		return
+	}
+	begun := r.cfg.Now()
+	var a answer
+	if c.name == "heartbeat" {
+		a = r.beat(req.Context(), c)
+	} else {
+		ctx, cancel := context.WithTimeout(req.Context(), forwardTime)
+		a = r.forward(ctx, c)
+		cancel()
+	}
+	if c.route.control && a.ok() {
+		a = r.announce(a)
+	}
+	r.cfg.Log.Debug("call answered", "job_id", c.job, "attempt", c.claims.Attempt, "call", c.name, "status", a.status,
+		"took", r.cfg.Now().Sub(begun))
+	write(w, a)
+}
+
+// admit checks everything that the relay can check by itself. That the ticket does not fit is one
+// refusal, whatever it is that does not fit: unauthenticated, which tells a runner to end its run.
+func (r *Relay) admit(w http.ResponseWriter, req *http.Request) (c call, err error) {
+	job, name, ok := ParsePath(req.URL.Path)
+	if !ok || req.URL.RawPath != "" || req.URL.RawQuery != "" {
+		return c, workflow.Refuse(workflow.ErrNotFound, "", "the relay serves /v1/jobs/ID/CALL, where CALL is start, spec, heartbeat, steps, logs or result")
+	}
+	c = call{name: name, route: routes[name], job: job}
+	if req.Method != c.route.method {
+		return c, workflow.Refuse(workflow.ErrInvalid, "", "%s is called with %s", name, c.route.method)
+	}
+	scheme, sealed, _ := strings.Cut(req.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || sealed == "" {
+		return c, workflow.Refuse(workflow.ErrUnauthenticated, "", "the call shows no ticket: send Authorization: Bearer TICKET")
+	}
+	if c.claims, err = r.opener.Open(sealed, r.cfg.Now()); err != nil {
+		if !errors.Is(err, workflow.ErrUnauthenticated) {
+			err = fmt.Errorf("open ticket: %w", err)
+		}
+		return c, err
+	}
+	if c.claims.Job != job {
+		return c, workflow.Refuse(workflow.ErrUnauthenticated, "", "the ticket is for another job")
+	}
+	if req.Header.Get(api.HeaderAttempt) != strconv.Itoa(c.claims.Attempt) {
+		return c, workflow.Refuse(workflow.ErrUnauthenticated, api.HeaderAttempt, "the ticket is for attempt %d", c.claims.Attempt)
+	}
+	c.header = req.Header
+	c.body, err = io.ReadAll(http.MaxBytesReader(w, req.Body, MaxBody))
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		return c, workflow.Refuse(workflow.ErrTooLarge, "", "a call has at most %d bytes", MaxBody)
+	}
+	if err != nil {
+		return c, workflow.Refuse(workflow.ErrInvalid, "", "the body could not be read to its end")
+	}
+	return c, nil
+}
+
+// passed lists the headers of a request that reach the control plane. All else stays here: the ticket,
+// what concerns one connection only, and what could make the control plane take the runner for
+// somebody else.
+var passed = []string{"Accept", "Content-Type", "User-Agent", api.HeaderAttempt, api.HeaderTask, api.HeaderBoot}
+
+// forward makes the call with the job token.
+func (r *Relay) forward(ctx context.Context, c call) answer {
+	u := *r.base
+	u.Path += "/v1/jobs/" + c.job + "/" + c.name
+	req, err := http.NewRequestWithContext(ctx, c.route.method, u.String(), bytes.NewReader(c.body))
+	if err != nil {
+		return refusal(fmt.Errorf("make request: %w", err))
+	}
+	for _, name := range passed {
+		if v := c.header.Get(name); v != "" {
+			req.Header.Set(name, v) // one, where a runner sent several
+		}
+	}
+	req.Header.Set("Authorization", "Bearer "+c.claims.Token.Reveal())
+	resp, err := r.transport.RoundTrip(req)
+	if err != nil {
+		r.cfg.Log.Warn("control plane not reached", "job_id", c.job, "attempt", c.claims.Attempt, "call", c.name, "err", err)
+		return away("the control plane could not be reached")
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil || len(body) > maxAnswer {
+		r.cfg.Log.Warn("answer not read", "job_id", c.job, "attempt", c.claims.Attempt, "call", c.name, "bytes", len(body), "err", err)
+		return away("the control plane's answer could not be read")
+	}
+	a := judge(resp, body)
+	if a.ok() {
+		r.hear(run{c.job, c.claims.Attempt, c.header.Get(api.HeaderTask)})
+	}
+	return a
+}
+
+// judge decides whether an answer is the control plane's. What a gateway between says about itself
+// must not reach the runner as if the control plane had said it: it might end a run.
+func judge(resp *http.Response, body []byte) answer {
+	a := answer{status: resp.StatusCode, header: http.Header{}, body: body}
+	for _, name := range []string{"Content-Type", "Retry-After"} {
+		if v := resp.Header.Get(name); v != "" {
+			a.header.Set(name, v)
+		}
+	}
+	if a.ok() {
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal(body, &object); err != nil || object == nil {
+			return away("what answers in the control plane's place is something else")
+		}
+		return a
+	}
+	var p api.Problem
+	if err := json.Unmarshal(body, &p); err == nil && p.Ours() {
+		return a
+	}
+	switch resp.StatusCode {
+	case http.StatusRequestEntityTooLarge:
+		return refusal(workflow.Refuse(workflow.ErrTooLarge, "", "something before the control plane takes no call of this size"))
+	case http.StatusTooManyRequests:
+		out := refusal(workflow.Refuse(workflow.ErrTooMany, "", "something before the control plane asks for patience"))
+		out.header.Set("Retry-After", cmp.Or(a.header.Get("Retry-After"), seconds(retryAfter)))
+		return out
+	}
+	return away(fmt.Sprintf("something before the control plane answered %d", resp.StatusCode))
+}
+
+// away is the answer while the control plane cannot be asked.
+func away(why string) answer {
+	return refusal(&workflow.Error{Kind: workflow.ErrBusy, Message: why + "; try again", RetryAfter: retryAfter})
+}
+
+func refusal(err error) answer {
+	p := api.ProblemFor(err)
+	body, _ := json.Marshal(p) // of strings and numbers: it cannot fail
+	a := answer{status: p.Status, header: http.Header{"Content-Type": {"application/problem+json"}}, body: body}
+	if d := api.RetryAfter(err); d > 0 {
+		a.header.Set("Retry-After", seconds(d))
+	}
+	if p.Status == http.StatusUnauthorized {
+		a.header.Set("WWW-Authenticate", "Bearer")
+	}
+	return a
+}
+
+func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
+
+func write(w http.ResponseWriter, a answer) {
+	for name, values := range a.header {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body) // the runner is gone: it asks again
+}
+
+// announce tells the runner how long its next heartbeat may be held.
+func (r *Relay) announce(a answer) answer {
+	var hold time.Duration
+	if r.watcher.holding() {
+		hold = max(0, r.cfg.Hold)
+	}
+	return a.with("hold_seconds", hold.Seconds())
+}
+
+// with sets one field of a JSON answer and keeps all others, known or not.
+func (a answer) with(field string, value any) answer {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(a.body, &object); err != nil || object == nil {
+		return a // judge has seen an object
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return a
+	}
+	object[field] = text
+	body, err := json.Marshal(object)
+	if err != nil {
+		return a
+	}
+	a.body = body
+	return a
+}
+
+// beat forwards a heartbeat, then holds its answer until there is news of the job.
+func (r *Relay) beat(ctx context.Context, c call) answer {
+	ctx, cancel := context.WithTimeout(ctx, max(0, r.cfg.Hold)+beatSlack)
+	defer cancel()
+	a := r.forwardBeat(ctx, c)
+	var control api.Control
+	if !a.ok() || r.cfg.Hold <= 0 || json.Unmarshal(a.body, &control) != nil || control.Cancel {
+		return a
+	}
+	switch r.watcher.wait(ctx, c.job, c.claims.Attempt, r.cfg.Hold) {
+	case cancelled:
+		return a.with("cancel", true)
+	case over:
+		// What that means for this very boot only the control plane can say.
+		if again := r.forwardBeat(ctx, c); again.status != http.StatusServiceUnavailable {
+			return again
+		}
+	case nothing:
+	}
+	return a
+}
+
+func (r *Relay) forwardBeat(ctx context.Context, c call) answer {
+	ctx, cancel := context.WithTimeout(ctx, beatTime)
+	defer cancel()
+	return r.forward(ctx, c)
+}

@@ -1,0 +1,234 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+)
+
+// news is what there is to tell a held heartbeat.
+type news int
+
+const (
+	nothing news = iota
+	cancelled
+	over
+)
+
+const (
+	perQuery  = 100              // jobs in one question
+	queryWait = 15 * time.Second // how long the control plane may wait with its answer
+	leastGap  = time.Second      // between the beginnings of two rounds of questions
+	mostPause = 15 * time.Second // after a round that failed
+)
+
+// watcher asks, with one goroutine and in batches, where the jobs stand whose heartbeats are held.
+type watcher struct {
+	upstream Upstream
+	log      *slog.Logger
+	joined   chan struct{} // holds one token when somebody joined since the last round began
+
+	mu      sync.Mutex
+	on      bool
+	held    map[*waiter]bool
+	begun   time.Time          // of the round that is under way
+	restart context.CancelFunc // ends its questions, for a new round with those who joined
+}
+
+// waiter is one held heartbeat.
+type waiter struct {
+	job     string
+	attempt int
+	told    chan news // takes one
+}
+
+func newWatcher(upstream Upstream, log *slog.Logger) watcher {
+	return watcher{upstream: upstream, log: log, joined: make(chan struct{}, 1), held: map[*waiter]bool{}}
+}
+
+func (w *watcher) holding() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.on
+}
+
+// wait holds the caller until there is news, d is over, ctx ends or the watcher does.
+func (w *watcher) wait(ctx context.Context, job string, attempt int, d time.Duration) news {
+	me := &waiter{job, attempt, make(chan news, 1)}
+	if !w.join(me) {
+		return nothing
+	}
+	defer w.leave(me)
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case n := <-me.told:
+		return n
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return nothing
+}
+
+func (w *watcher) join(me *waiter) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.on {
+		return false
+	}
+	w.held[me] = true
+	select {
+	case w.joined <- struct{}{}:
+	default:
+	}
+	// A question that is out does not ask for this job: it is asked anew, but not for each of many.
+	if w.restart != nil && time.Since(w.begun) >= leastGap {
+		w.restart()
+	}
+	return true
+}
+
+func (w *watcher) leave(me *waiter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.held, me)
+}
+
+func (w *watcher) run(ctx context.Context) error {
+	w.mu.Lock()
+	w.on = true
+	w.mu.Unlock()
+	defer w.stop()
+	pause := leastGap
+	for ctx.Err() == nil {
+		select {
+		case <-w.joined: // before the jobs are listed: who joins after that is seen by the next round
+		default:
+		}
+		ids := w.jobs()
+		if len(ids) == 0 {
+			select {
+			case <-ctx.Done():
+			case <-w.joined:
+			}
+			continue
+		}
+		begun := time.Now()
+		if err := w.round(ctx, begun, ids); err != nil {
+			w.log.Warn("held jobs not watched", "jobs", len(ids), "err", err)
+			sleep(ctx, pause)
+			pause = min(2*pause, mostPause)
+			continue
+		}
+		pause = leastGap
+		// Also after an answer that came at once: it may be about a job that nobody waits for any more.
+		sleep(ctx, leastGap-time.Since(begun))
+	}
+	return nil
+}
+
+// round asks once for each job. One question may wait for news; several are asked without, in turn.
+func (w *watcher) round(ctx context.Context, begun time.Time, ids []string) error {
+	asking, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w.mu.Lock()
+	w.begun, w.restart = begun, cancel
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.restart = nil
+	}()
+	wait := queryWait
+	if len(ids) > perQuery {
+		wait = 0
+	}
+	// Somebody may have joined in the first second, when a round is not ended for it.
+	late := time.AfterFunc(leastGap, func() {
+		if len(w.joined) > 0 {
+			cancel()
+		}
+	})
+	defer late.Stop()
+	for batch := range slices.Chunk(ids, perQuery) {
+		out, err := w.upstream.States(asking, api.StatesQuery{IDs: batch, WaitSeconds: int(wait / time.Second)})
+		if asking.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		w.tell(out.Jobs)
+	}
+	return nil
+}
+
+// jobs lists the held jobs, once each.
+func (w *watcher) jobs() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var ids []string
+	for h := range w.held {
+		ids = append(ids, h.job)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// tell hands out what the answers mean.
+func (w *watcher) tell(jobs []api.JobState) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	states := make(map[string]api.JobState, len(jobs))
+	for _, s := range jobs {
+		states[s.ID] = s
+	}
+	for h := range w.held {
+		s, ok := states[h.job]
+		if !ok {
+			continue
+		}
+		if n := of(s, h.attempt); n != nothing {
+			h.told <- n
+			delete(w.held, h)
+		}
+	}
+}
+
+// of says what a job's state means for the run of one attempt.
+func of(s api.JobState, attempt int) news {
+	switch {
+	case !s.Known || !s.Active || s.Attempt != attempt:
+		return over
+	case s.Cancel:
+		return cancelled
+	}
+	return nothing
+}
+
+// stop answers everybody, and holds nobody from now on.
+func (w *watcher) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.on = false
+	for h := range w.held {
+		h.told <- nothing
+		delete(w.held, h)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
