@@ -248,6 +248,18 @@ func TestDeclaredBackend(t *testing.T) {
 		"cloud in json":      {file: "main.tf.json", src: `{"terraform":[{"cloud":{"organization":"o"}}]}`, cloud: true},
 		"broken":             {file: "main.tf", src: `terraform {`, unsure: true},
 		"broken json":        {file: "main.tf.json", src: `{"terraform":`, unsure: true},
+		"two on a line":      {file: "main.tf", src: `terraform { backend "s3" {} }`, backend: "s3"},
+		"bare label":         {file: "main.tf", src: lines(`terraform {`, `  backend s3 {}`, `}`), backend: "s3"},
+		"behind a comment":   {file: "main.tf", src: lines(`terraform {`, `  /* here */ cloud /* it is */ {`, `  }`, `}`), cloud: true},
+		"deeper inside":      {file: "main.tf", src: lines(`terraform {`, `  provider_meta "x" {`, `    cloud {}`, `  }`, `}`)},
+		"attribute":          {file: "main.tf", src: lines(`terraform {`, `  cloud = {}`, `}`)},
+		"after a template":   {file: "main.tf", src: lines("locals {", `  x = "a ${foo({ y = "}" })} %{ if true }b%{ endif }"`, "}", "terraform {", `  backend "gcs" {}`, "}"), backend: "gcs"},
+		"in a string":        {file: "main.tf", src: `locals { x = "terraform { backend \"s3\" {} }" }`},
+		"too deep to follow": {file: "main.tf", src: "x = " + strings.Repeat("[", 200_000) + "1", unsure: true},
+		"deep blocks":        {file: "main.tf", src: strings.Repeat("a {\n", 200_000), unsure: true},
+		"deep templates":     {file: "main.tf", src: "x = " + strings.Repeat("\"${", 100_000), unsure: true},
+		"deep json":          {file: "main.tf.json", src: strings.Repeat("[", 200_000), unsure: true},
+		"json lists":         {file: "main.tf.json", src: `[{"terraform":[{"required_version":">= 1"},{"backend":[{"pg":{}}]}]}]`, backend: "pg"},
 		"backend, no labels": {file: "main.tf", src: lines(`terraform {`, `  backend {}`, `}`)},
 	} {
 		backend, cloud, unsure := engine.Declared(tc.src, tc.file)

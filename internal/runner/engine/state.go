@@ -15,7 +15,7 @@ import (
 
 	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclparse"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -98,37 +98,101 @@ func readBackend(path string, d *declared) {
 }
 
 func parseBackend(src []byte, name string, d *declared) {
-	var (
-		parsed *hcl.File
-		diags  hcl.Diagnostics
-	)
 	if strings.HasSuffix(name, ".json") {
-		parsed, diags = hclparse.NewParser().ParseJSON(src, name)
-	} else {
-		parsed, diags = hclparse.NewParser().ParseHCL(src, name)
-	}
-	d.unsure = d.unsure || diags.HasErrors()
-	if parsed == nil || parsed.Body == nil {
+		parseBackendJSON(src, d)
 		return
 	}
-	top, _, _ := parsed.Body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "terraform"}}})
-	if top == nil {
-		return
-	}
-	for _, block := range top.Blocks {
-		content, _, _ := block.Body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
-			{Type: "backend", LabelNames: []string{"type"}}, {Type: "cloud"},
-		}})
-		if content == nil {
-			continue
-		}
-		for _, b := range content.Blocks {
-			if b.Type == "cloud" {
+	parseBackendHCL(src, name, d)
+}
+
+// parseBackendHCL reads tokens, not a syntax tree: the parser of the language follows nested
+// expressions on the stack without a bound, and the code of a workspace must not be able to end the
+// runner.
+func parseBackendHCL(src []byte, name string, d *declared) {
+	tokens, diags := hclsyntax.LexConfig(src, name, hcl.InitialPos)
+	tokens = slices.DeleteFunc(tokens, func(t hclsyntax.Token) bool { return t.Type == hclsyntax.TokenComment })
+	depth := 0
+	inside := false // a terraform block at the top
+	for i, t := range tokens {
+		switch t.Type {
+		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
+			depth++
+		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenTemplateSeqEnd:
+			depth--
+			inside = inside && depth > 0
+		case hclsyntax.TokenIdent:
+			word, label, opens := header(tokens[i:])
+			switch {
+			case !opens || (i > 0 && tokens[i-1].Type != hclsyntax.TokenNewline && tokens[i-1].Type != hclsyntax.TokenOBrace):
+			case depth == 0 && word == "terraform" && label == "":
+				inside = true
+			case depth == 1 && inside && word == "cloud" && label == "":
 				d.cloud, d.backend = true, ""
-			} else if len(b.Labels) == 1 {
-				d.cloud, d.backend = false, b.Labels[0]
+			case depth == 1 && inside && word == "backend" && label != "":
+				d.cloud, d.backend = false, label
 			}
 		}
+	}
+	d.unsure = d.unsure || diags.HasErrors() || depth != 0
+}
+
+// header reads the head of a block: a word, at most one label, and an opening brace.
+func header(tokens hclsyntax.Tokens) (word, label string, opens bool) {
+	at := func(i int) hclsyntax.TokenType {
+		if i < len(tokens) {
+			return tokens[i].Type
+		}
+		return hclsyntax.TokenEOF
+	}
+	word = string(tokens[0].Bytes)
+	switch at(1) {
+	case hclsyntax.TokenOBrace:
+		return word, "", true
+	case hclsyntax.TokenIdent:
+		return word, string(tokens[1].Bytes), at(2) == hclsyntax.TokenOBrace
+	case hclsyntax.TokenOQuote:
+		if at(2) == hclsyntax.TokenQuotedLit && at(3) == hclsyntax.TokenCQuote {
+			return word, string(tokens[2].Bytes), at(4) == hclsyntax.TokenOBrace
+		}
+	}
+	return word, "", false
+}
+
+// parseBackendJSON reads the JSON form, in which each block may also be a list of blocks.
+func parseBackendJSON(src []byte, d *declared) {
+	var doc any
+	if err := json.Unmarshal(src, &doc); err != nil {
+		d.unsure = true
+		return
+	}
+	for _, top := range blocks(doc) {
+		for _, settings := range blocks(top["terraform"]) {
+			if settings["cloud"] != nil {
+				d.cloud, d.backend = true, ""
+			}
+			for _, backend := range blocks(settings["backend"]) {
+				for name := range backend {
+					d.cloud, d.backend = false, name
+				}
+			}
+		}
+	}
+}
+
+func blocks(value any) []map[string]any {
+	switch v := value.(type) {
+	case map[string]any:
+		return []map[string]any{v}
+	case []any:
+		var all []map[string]any
+		for _, item := range v {
+			if m, ok := item.(map[string]any); ok {
+				all = append(all, m)
+			}
+		}
+		return all
+	default:
+		return nil
 	}
 }
 
