@@ -20,7 +20,7 @@ const (
 	commitTries  = 40                     // decisions made before a call gives up as busy
 	firstWait    = time.Millisecond       // first mean wait after a lost race
 	mostWait     = 100 * time.Millisecond // longest mean wait
-	unknownTries = 5                      // repeats of one commit whose answer was lost
+	unknownTries = 10                     // repeats of one commit whose answer was lost
 )
 
 // read fetches keys consistently. Together they are no snapshot: the commit checks them.

@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
@@ -545,9 +547,10 @@ func TestLimits_OfPoolAndOrganizationHoldAndFree(t *testing.T) {
 		two := 2
 		_, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{Concurrency: &two})
 		w.must(err)
+		var last api.Workflow
 		for _, name := range []string{"a", "b", "c", "d"} {
 			w.workspace(name)
-			w.submit(name, workflow.Update)
+			last = w.submit(name, workflow.Update)
 		}
 		jobs := w.claim(10)
 		if len(jobs) != 2 {
@@ -558,9 +561,7 @@ func TestLimits_OfPoolAndOrganizationHoldAndFree(t *testing.T) {
 		if len(out.Jobs) != 0 || !out.Short || !strings.Contains(out.Note, "limit of 2") {
 			t.Errorf("claim = %+v", out)
 		}
-		wf, err := w.plane.Workflows(w.ctx(), w.admin, controlplane.Filter{State: "pending"})
-		w.must(err)
-		why, err := w.plane.Why(w.ctx(), w.admin, wf.Items[0].ID)
+		why, err := w.plane.Why(w.ctx(), w.admin, last.ID)
 		w.must(err)
 		if why.Code != "pool_limit" {
 			t.Errorf("why = %q", why.Code)
@@ -654,4 +655,50 @@ func TestStart_WaitsALittleForTheReportOfItsLaunch(t *testing.T) {
 			t.Errorf("start after the report: %v after %s", err, time.Since(began))
 		}
 	})
+}
+
+func TestWorkflows_ListIsNewestFirstPagedAndFiltered(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	w.workspace("web")
+	var ids []string
+	for i := range 7 {
+		ids = append(ids, w.submit([]string{"net", "web"}[i%2], workflow.Preview).ID)
+	}
+	_, err := w.plane.Cancel(w.ctx(), w.admin, ids[0])
+	w.must(err)
+	list := func(f controlplane.Filter) (got []string) {
+		t.Helper()
+		for {
+			page, err := w.plane.Workflows(w.ctx(), w.admin, f)
+			w.must(err)
+			for _, wf := range page.Items {
+				got = append(got, wf.ID)
+			}
+			if f.Cursor = page.Next; f.Cursor == "" {
+				return got
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		f    controlplane.Filter
+		want []int
+	}{
+		"all":       {controlplane.Filter{Limit: 3}, []int{6, 5, 4, 3, 2, 1, 0}},
+		"workspace": {controlplane.Filter{Workspace: "net", Limit: 2}, []int{6, 4, 2, 0}},
+		"state":     {controlplane.Filter{State: "cancelled"}, []int{0}},
+		"both":      {controlplane.Filter{Workspace: "net", State: "pending", Limit: 1}, []int{6, 4, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var want []string
+			for _, i := range c.want {
+				want = append(want, ids[i])
+			}
+			if diff := cmp.Diff(want, list(c.f)); diff != "" {
+				t.Errorf("list (-want +got):\n%s", diff)
+			}
+		})
+	}
+	_, err = w.plane.Workflows(w.ctx(), w.admin, controlplane.Filter{State: "asleep"})
+	wantErr(t, err, workflow.ErrInvalid)
 }
