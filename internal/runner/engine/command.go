@@ -20,9 +20,9 @@ const varPrefix = "DAYFLY_VAR_"
 
 // runCommand runs the script that the workspace has for the operation. The script finds the
 // variables in DAYFLY_VAR_<name>, text as it is and anything else as JSON; the operation in
-// DAYFLY_OPERATION; its own lasting directory in DAYFLY_STATE_DIR where the workspace's state has
-// kind directory and the operation may change it; and leaves outputs as a JSON object in the file
-// named by DAYFLY_OUTPUTS.
+// DAYFLY_OPERATION; its secret files in DAYFLY_SECRETS_DIR; its own lasting directory in
+// DAYFLY_STATE_DIR, where the workspace's state has kind directory and the operation may change it.
+// It leaves outputs as a JSON object in the file named by DAYFLY_OUTPUTS.
 func runCommand(ctx context.Context, h Host, j Job) (out Outcome, err error) {
 	name := operationName(j.Spec)
 	if _, ok := modeOf(j.Spec.Type, j.Spec.Operation); !ok {
@@ -69,6 +69,7 @@ func command(ctx context.Context, h Host, j Job, name string) (text string, out 
 	if err != nil {
 		return "", out, err
 	}
+	env = append(env, secretsEnv(j.SecretsDir)...)
 	env = append(env, "DAYFLY_OPERATION="+name, "DAYFLY_OUTPUTS="+temp.join(outputsName))
 	if j.Spec.State.Kind == api.StateDirectory && j.StateDir != "" && !j.ReadOnlyState && workflow.ChangesState(j.Spec.Type, j.Spec.Operation) {
 		state, err := openState(j.StateDir, j.Owner)

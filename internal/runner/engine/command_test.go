@@ -32,16 +32,17 @@ func commandJob(t *testing.T, op workflow.Operation, script string) engine.Job {
 func TestCommand_FindsItsInputsAndLeavesOutputs(t *testing.T) {
 	j := commandJob(t, workflow.Update, lines(
 		`cat file.txt`,
-		`echo "$DAYFLY_OPERATION: $DAYFLY_VAR_name, $DAYFLY_VAR_list"`,
+		`echo "$DAYFLY_OPERATION: $DAYFLY_VAR_name, $DAYFLY_VAR_list, secrets in $DAYFLY_SECRETS_DIR"`,
 		`echo kept >"$DAYFLY_STATE_DIR/kept"`,
 		`printf '{"url":"https://x","key":{"value":"planted-key","sensitive":true}}' >"$DAYFLY_OUTPUTS"`))
 	j.Spec.Variables = map[string]any{"name": "it's $HOME", "list": []any{"a", json.Number("2")}}
+	j.SecretsDir = "/secret/files"
 	h := newHost()
 	out, err := engine.Run(t.Context(), h, j)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, h.text())
 	}
-	for _, want := range []string{"from the source", `update: it's $HOME, ["a",2]`} {
+	for _, want := range []string{"from the source", `update: it's $HOME, ["a",2], secrets in /secret/files`} {
 		if !strings.Contains(h.text(), want) {
 			t.Errorf("the log has no %q:\n%s", want, h.text())
 		}

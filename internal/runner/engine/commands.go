@@ -41,6 +41,14 @@ func modeOf(t workflow.Type, op workflow.Operation) (mode, bool) {
 	return mode{}, false
 }
 
+// secretsEnv tells the engine where its secret files lie, where there are any.
+func secretsEnv(dir string) []string {
+	if dir == "" {
+		return nil
+	}
+	return []string{"DAYFLY_SECRETS_DIR=" + dir}
+}
+
 // baseEnv is what every call of the engine gets beside the environment that the runner builds.
 func baseEnv(dataDir string) []string {
 	env := []string{"TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1"}

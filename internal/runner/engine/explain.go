@@ -12,7 +12,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-const maxDetail = 1500
+// maxDetail leaves room, in a step's text and a result's detail, for what masking adds.
+const maxDetail = 900
 
 // tail keeps the beginning and the end of a stream, which is where an engine says what went wrong.
 type tail struct {

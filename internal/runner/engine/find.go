@@ -41,7 +41,7 @@ func candidates(engine string, extra []string, searchPath string, want version.C
 		if !executable(path) || slices.ContainsFunc(found, func(c candidate) bool { return c.path == path }) {
 			return
 		}
-		if v == nil || want == nil || want.Check(v) {
+		if v == nil || fits(want, v) {
 			found = append(found, candidate{path, v})
 		}
 	}
@@ -89,6 +89,12 @@ func versioned(dir, engine string) []candidate {
 	return found
 }
 
+// fits reports whether a version satisfies a constraint. A build from source counts as the
+// version that it is on the way to; other pre-releases have to be asked for, as everywhere.
+func fits(want version.Constraints, v *version.Version) bool {
+	return want == nil || want.Check(v) || (v.Prerelease() == "dev" && want.Check(v.Core()))
+}
+
 func executable(path string) bool {
 	info, err := os.Stat(path) //nolint:gosec // G703: PATH and the extra directories are the runner's own configuration
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
@@ -130,7 +136,7 @@ func find(ctx context.Context, h Host, j Job) (binary, error) {
 			return binary{}, err
 		case err != nil:
 			seen = append(seen, fmt.Sprintf("%s, which says no version (%v)", c.path, err))
-		case want != nil && !want.Check(v):
+		case !fits(want, v):
 			seen = append(seen, fmt.Sprintf("%s, which is %s", c.path, v))
 		default:
 			return binary{c.path, v}, nil

@@ -319,12 +319,16 @@ func (o *Outcome) take(h Host, f found) string {
 	return fmt.Sprintf("%d outputs", len(outputs))
 }
 
+func (t *terraform) env() []string {
+	return append(baseEnv(t.data.path), secretsEnv(t.j.SecretsDir)...)
+}
+
 // run runs the engine with its output in the log. Exit codes beside 0 that are no failure are
 // listed.
 func (t *terraform) run(ctx context.Context, step string, args []string, fine ...int) (int, error) {
 	said := &tail{most: 32 << 10}
 	stream := logStream(t.h)
-	code, err := t.h.Exec(ctx, Command{Args: args, Dir: t.j.Root, Env: baseEnv(t.data.path), Stderr: io.MultiWriter(said, stream)})
+	code, err := t.h.Exec(ctx, Command{Args: args, Dir: t.j.Root, Env: t.env(), Stderr: io.MultiWriter(said, stream)})
 	if closeErr := stream.Close(); closeErr != nil && err == nil {
 		err = closeErr
 	}
@@ -345,7 +349,7 @@ func (t *terraform) run(ctx context.Context, step string, args []string, fine ..
 // quiet runs the engine and returns what it prints, which nobody else sees.
 func (t *terraform) quiet(ctx context.Context, step string, args []string, most int) ([]byte, error) {
 	out, said := &buffer{most: most}, &tail{most: 32 << 10}
-	code, err := t.h.Exec(ctx, Command{Args: args, Dir: t.j.Root, Env: baseEnv(t.data.path), Stdout: out, Stderr: said, Quiet: true})
+	code, err := t.h.Exec(ctx, Command{Args: args, Dir: t.j.Root, Env: t.env(), Stdout: out, Stderr: said, Quiet: true})
 	switch {
 	case err != nil || (code != 0 && context.Cause(ctx) != nil):
 		return nil, t.notRun(ctx, step, err, nil)
