@@ -131,6 +131,7 @@ func parseBackendHCL(src []byte, name string, d *declared) {
 			case depth == 1 && inside && word == "backend" && label != "":
 				d.cloud, d.backend = false, label
 			}
+		default: // the rest neither nests nor begins a block
 		}
 	}
 	d.unsure = d.unsure || diags.HasErrors() || depth != 0
@@ -154,6 +155,7 @@ func header(tokens hclsyntax.Tokens) (word, label string, opens bool) {
 		if at(2) == hclsyntax.TokenQuotedLit && at(3) == hclsyntax.TokenCQuote {
 			return word, string(tokens[2].Bytes), at(4) == hclsyntax.TokenOBrace
 		}
+	default: // an attribute, or part of an expression
 	}
 	return word, "", false
 }
