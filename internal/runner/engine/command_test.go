@@ -147,12 +147,13 @@ func TestCopyState(t *testing.T) {
 		t.Errorf("copy: got %d bytes, %v, want %d", len(got), err, len(whole))
 	}
 
-	// Half written, or emptied to be written: it is not taken, and the copy waits until it is whole.
+	// Half written, or emptied to be written, by an engine that holds the lock: it is not taken,
+	// and the copy waits until it is whole.
 	why := errors.New("cancelled by a person")
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
 	for name, half := range map[string]map[string]string{
-		"half written": {"terraform.tfstate": whole[:500]},
+		"half written": {"terraform.tfstate": whole[:500], ".terraform.tfstate.lock.info": "{}"},
 		"just emptied": {"terraform.tfstate": "", ".terraform.tfstate.lock.info": "{}"},
 	} {
 		put(t, from, half)
