@@ -221,7 +221,14 @@ func (s *Store) hidden() map[store.Key]*store.Record {
 
 // stale answers a Query with some records as they were before.
 func (s *Store) stale(ctx context.Context, index store.Index, scan store.Scan, before map[store.Key]*store.Record) (store.Page, error) {
-	var records []store.Record
+	type placed struct {
+		store.Record
+		at string
+	}
+	var found []placed
+	add := func(r store.Record) {
+		found = append(found, placed{r, store.Place(r.Indexes[index], r.Key)})
+	}
 	// Enough of the index as it is: every record of the page that is not among those before.
 	for rest := scan; ; {
 		page, err := s.inner.Query(ctx, index, rest)
@@ -230,14 +237,13 @@ func (s *Store) stale(ctx context.Context, index store.Index, scan store.Scan, b
 		}
 		for _, r := range page.Records {
 			if _, changed := before[r.Key]; !changed {
-				records = append(records, r)
+				add(r)
 			}
 		}
-		if rest.After = page.Next; page.Next == "" || len(records) >= scan.Limit {
+		if rest.After = page.Next; page.Next == "" || len(found) >= scan.Limit {
 			break
 		}
 	}
-	place := func(r store.Record) string { return store.Place(r.Indexes[index], r.Key) }
 	low, high := scan.IndexBounds()
 	for _, r := range before {
 		if r == nil {
@@ -246,19 +252,22 @@ func (s *Store) stale(ctx context.Context, index store.Index, scan store.Scan, b
 		if e, ok := r.Indexes[index]; !ok || e.Part != scan.Part {
 			continue
 		}
-		if at := place(*r); at >= low && (high == "" || at < high) {
-			records = append(records, r.Clone())
+		if at := store.Place(r.Indexes[index], r.Key); at >= low && (high == "" || at < high) {
+			add(r.Clone())
 		}
 	}
-	slices.SortFunc(records, func(a, b store.Record) int {
+	slices.SortFunc(found, func(a, b placed) int {
 		if scan.Reverse {
 			a, b = b, a
 		}
-		return strings.Compare(place(a), place(b))
+		return strings.Compare(a.at, b.at)
 	})
-	page := store.Page{Records: records[:min(len(records), scan.Limit)]}
+	var page store.Page
+	for _, r := range found[:min(len(found), scan.Limit)] {
+		page.Records = append(page.Records, r.Record)
+	}
 	if n := len(page.Records); n == scan.Limit {
-		page.Next = place(page.Records[n-1])
+		page.Next = found[n-1].at
 	}
 	return page, nil
 }

@@ -163,17 +163,19 @@ func (f fixture) rangeAll(s store.Scan) []store.Record {
 // eventually reads all pages of an index scan until they are as wanted, for an index may be stale.
 func (f fixture) eventually(index store.Index, s store.Scan, want []store.Record) {
 	f.Helper()
-	var diff string
-	f.poll(func() bool {
-		got, err := list(f.Context(), s, func(ctx context.Context, s store.Scan) (store.Page, error) {
+	var got []store.Record
+	f.poll(func() (done bool) {
+		var err error
+		got, err = list(f.Context(), s, func(ctx context.Context, s store.Scan) (store.Page, error) {
 			return f.store.Query(ctx, index, s)
 		})
 		if err != nil {
 			f.Fatalf("query: %v", err)
 		}
-		diff = same(want, got)
-		return diff == ""
-	}, func() string { return fmt.Sprintf("query of %s %+v stays wrong (-want +got):\n%s", index, s, diff) })
+		return slices.EqualFunc(want, got, equal)
+	}, func() string {
+		return fmt.Sprintf("query of %s %+v stays wrong (-want +got):\n%s", index, s, same(want, got))
+	})
 }
 
 // poll asks done until it says yes. It waits on the clock only where the store needs it.
