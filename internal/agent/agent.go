@@ -1,0 +1,379 @@
+// Package agent runs the stages of a pool stack (poller, dispatcher, relay and reaper) as loops of one
+// process, beside a launcher. It adds what loops need and single invocations do not: a limit of what
+// runs at once, adoption of what an earlier process of the same name left behind, and an end that
+// hands everything back.
+//
+// # Consistency model
+//
+// The agent owns nothing but the count of what it has taken on, which it holds in memory and corrects
+// from the launcher's list. The truth about a claim is in the control plane, about a task in the
+// launcher. So it may be killed at any instruction: claims that were not launched are released by
+// the next process of the same instance, or lapse; tasks that live are adopted; tasks that ended
+// meanwhile are reported; and whatever it did not hear of, the reaper finds. Two agents must not use one
+// instance name at the same time.
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/dispatcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/poller"
+	"github.com/dayfly-dev/dayfly/internal/queue"
+	"github.com/dayfly-dev/dayfly/internal/reaper"
+	"github.com/dayfly-dev/dayfly/internal/relay"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Upstream is the control plane, as the stages call it.
+type Upstream interface {
+	poller.Upstream
+	dispatcher.Upstream
+	reaper.Upstream
+}
+
+// Keyring seals tickets for the poller and opens them for the relay.
+type Keyring interface {
+	poller.Sealer
+	relay.Opener
+}
+
+// Config says what an agent is made of and how it works. The first group is required.
+type Config struct {
+	Upstream   Upstream
+	ControlURL string            // where the relay forwards the calls of runners
+	Transport  http.RoundTripper // how; nil means http.DefaultTransport
+	Launcher   launcher.Launcher // a launcher.Watcher, if it can be one
+	Queue      queue.Queue
+	Keyring    Keyring
+	Instance   string // who claims; the same over restarts, and nobody else's
+
+	// CloseLauncher ends every task, each with its grace until ctx ends and then by force. It is called
+	// once, when Run ends, while the relay still takes results. Nil means that tasks are asked to stop,
+	// are waited for, and may outlive the agent.
+	CloseLauncher func(ctx context.Context) error
+
+	Version     string          // ours, shown in the pool's list of runners
+	Types       []workflow.Type // workflow types to claim; none means all
+	Concurrency int             // most jobs at once, from their claim to the end of their task; 0 means 10
+	// RelayListen is the TCP address that the relay listens on; empty means a free port of
+	// 127.0.0.1. Where tasks outlive the agent, it must name a port.
+	RelayListen string
+	RelayURL    string // the relay's address as tasks see it; empty means http:// and where it listens
+
+	PollingInterval    time.Duration // longest pause between two claims; 0 means 1 min
+	StatusLoopInterval time.Duration // between two looks at the tasks; 0 means 30 s
+	Hold               time.Duration // how long a heartbeat is held; 0 means 20 s, negative means not at all
+	ShutdownGrace      time.Duration // for running tasks to end, once Run is told to; 0 means 2 min
+	Policy             reaper.Policy // what the reaper goes by
+	Now                func() time.Time
+	Log                *slog.Logger // nil means no log
+}
+
+// Times of the end.
+const (
+	handBackTime = 15 * time.Second // to release what was not launched
+	lastReports  = 15 * time.Second // to report the ends of the last tasks
+	serverTime   = 5 * time.Second  // for the last answers of the relay
+	stillThere   = 200 * time.Millisecond
+	mostPause    = 30 * time.Second // between two tries to adopt
+)
+
+// Agent is the stages of one pool in one process.
+type Agent struct {
+	cfg     Config
+	log     *slog.Logger
+	slots   *slots
+	aborted chan struct{}
+	abort   sync.Once
+}
+
+// New returns an agent. Run starts it.
+func New(cfg Config) (*Agent, error) {
+	var missing []error
+	require := func(there bool, field, what string) {
+		if !there {
+			missing = append(missing, workflow.Refuse(workflow.ErrInvalid, field, "an agent needs %s", what))
+		}
+	}
+	require(cfg.Upstream != nil, "upstream", "a control plane")
+	require(cfg.ControlURL != "", "control_url", "the control plane's address")
+	require(cfg.Launcher != nil, "launcher", "a launcher")
+	require(cfg.Queue != nil, "queue", "a queue")
+	require(cfg.Keyring != nil, "keyring", "a keyring for tickets")
+	require(cfg.Instance != "", "instance", "the name of its instance")
+	require(cfg.Concurrency >= 0, "concurrency", "a concurrency of 1 or more")
+	if err := errors.Join(missing...); err != nil {
+		return nil, err
+	}
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, 10)
+	cfg.RelayListen = cmp.Or(cfg.RelayListen, "127.0.0.1:0")
+	cfg.StatusLoopInterval = cmp.Or(cfg.StatusLoopInterval, 30*time.Second)
+	cfg.ShutdownGrace = cmp.Or(cfg.ShutdownGrace, 2*time.Minute)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Agent{cfg: cfg, log: cfg.Log, slots: newSlots(cfg.Concurrency, cfg.Now), aborted: make(chan struct{})}, nil
+}
+
+// Abort makes a Run that is ending wait no longer for running tasks. It may be called at any time and
+// more than once.
+func (a *Agent) Abort() { a.abort.Do(func() { close(a.aborted) }) }
+
+// stages are the parts of a Run.
+type stages struct {
+	poller     *poller.Poller
+	dispatcher *dispatcher.Dispatcher
+	relay      *relay.Relay
+	reaper     *reaper.Reaper
+}
+
+func (a *Agent) build(relayURL string) (s stages, err error) {
+	cfg := a.cfg
+	s.relay, err = relay.New(cfg.Keyring, cfg.Upstream, relay.Config{
+		URL: cfg.ControlURL, Transport: cfg.Transport, Hold: cfg.Hold, Now: cfg.Now, Log: a.log.With("stage", "relay"),
+	})
+	if err != nil {
+		return s, err
+	}
+	s.reaper = reaper.New(cfg.Upstream, cfg.Launcher, reaper.Config{
+		Instance: cfg.Instance, Policy: cfg.Policy, LastHeard: s.relay.LastHeard,
+		Interval: cfg.StatusLoopInterval, Now: cfg.Now, Log: a.log.With("stage", "reaper"),
+	})
+	s.dispatcher, err = dispatcher.New(cfg.Queue, cfg.Launcher, cfg.Upstream, dispatcher.Config{
+		Relay:   func(string) string { return relayURL },
+		Workers: min(cfg.Concurrency, 8), Done: a.slots.dispatched,
+		Now: cfg.Now, Log: a.log.With("stage", "dispatcher"),
+	})
+	if err != nil {
+		return s, err
+	}
+	s.poller, err = poller.New(counted{cfg.Upstream, a.slots}, cfg.Queue, cfg.Keyring, poller.Config{
+		Instance: cfg.Instance, Version: cfg.Version, Types: cfg.Types,
+		Batch: min(cfg.Concurrency, 50), Wait: queue.MaxWait, PollingInterval: cfg.PollingInterval,
+		Free: a.slots.free, Hold: s.dispatcher.Hold, Wake: a.slots.freed,
+		Now: cfg.Now, Log: a.log.With("stage", "poller"),
+	})
+	return s, err
+}
+
+// Run works until ctx ends, then hands everything back: it stops claiming, releases what it has not
+// launched, ends the running tasks while the relay still takes their results, and reports how they
+// ended. It returns nil if it was told to end and nothing went wrong. It is called once.
+func (a *Agent) Run(ctx context.Context) error {
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", a.cfg.RelayListen)
+	if err != nil {
+		return fmt.Errorf("listen for runners: %w", err)
+	}
+	relayURL := cmp.Or(a.cfg.RelayURL, "http://"+listener.Addr().String())
+	s, err := a.build(relayURL)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+
+	// What serves running tasks outlives ctx: it ends last, when no task is left.
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+	working, stopWorking := context.WithCancelCause(ctx)
+	defer stopWorking(nil)
+	var background, work sync.WaitGroup
+
+	server := a.server(context.WithoutCancel(ctx), s.relay)
+	background.Go(func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			stopWorking(fmt.Errorf("serve runners: %w", err))
+		}
+	})
+	background.Go(func() { _ = s.relay.Run(serving) })
+	background.Go(func() { a.watch(serving, s.reaper) })
+	background.Go(func() { _ = s.reaper.Loop(serving) })
+	background.Go(func() { a.tend(serving) })
+	a.log.Info("agent started", "instance", a.cfg.Instance, "relay", relayURL, "concurrency", a.cfg.Concurrency)
+
+	dispatching, stopDispatching := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopDispatching()
+	if a.adopt(working) {
+		polled := make(chan struct{})
+		work.Go(func() { _ = s.dispatcher.Loop(dispatching) })
+		work.Go(func() { defer close(polled); _ = s.poller.Loop(working) })
+		<-polled // nothing is claimed from here on
+	}
+	cause := context.Cause(working)
+	a.log.Info("agent stopping", "reason", cause)
+	stopDispatching()
+	work.Wait() // nothing is launched from here on
+
+	err = a.windDown(context.WithoutCancel(ctx), s.reaper)
+	stopServing()
+	err = errors.Join(err, shut(context.WithoutCancel(ctx), server))
+	background.Wait()
+	if ctx.Err() == nil {
+		err = errors.Join(cause, err) // nobody told it to end
+	}
+	a.log.Info("agent stopped", "err", err)
+	return err
+}
+
+// server serves the relay with bounds on everything that a client may be slow at.
+func (a *Agent) server(ctx context.Context, h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      90 * time.Second, // a heartbeat is held up to 20 s, between two calls to the control plane
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          slog.NewLogLogger(a.log.With("stage", "relay").Handler(), slog.LevelWarn),
+	}
+}
+
+func shut(ctx context.Context, server *http.Server) error {
+	ctx, cancel := context.WithTimeout(ctx, serverTime)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		_ = server.Close() // who has not got an answer by now asks somebody else
+	}
+	return nil
+}
+
+// watch takes the launcher's word of ended tasks, if it gives any.
+func (a *Agent) watch(ctx context.Context, r *reaper.Reaper) {
+	w, ok := a.cfg.Launcher.(launcher.Watcher)
+	if !ok {
+		return // the sweeps find them
+	}
+	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, mostPause) {
+		err := w.Watch(ctx, func(ctx context.Context, t launcher.Task) {
+			a.slots.ended(t)
+			r.Stopped(ctx, t)
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		a.log.Warn("launcher no longer watched; trying again", "err", err)
+		sleep(ctx, pause)
+	}
+}
+
+// tend corrects the count of what runs from the launcher's list.
+func (a *Agent) tend(ctx context.Context) {
+	for ctx.Err() == nil {
+		begun := a.cfg.Now()
+		if tasks, err := a.cfg.Launcher.List(ctx); err == nil {
+			a.slots.correct(tasks, begun)
+		} else if ctx.Err() == nil {
+			a.log.Warn("tasks not listed", "err", err)
+		}
+		sleep(ctx, a.cfg.StatusLoopInterval)
+	}
+}
+
+// adopt takes over what an earlier process left, trying until it could. It must be done before
+// anything is claimed: later nobody could tell an old claim from a new one. It returns false when
+// ctx ended before.
+func (a *Agent) adopt(ctx context.Context) bool {
+	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, mostPause) {
+		err := a.takeStock(ctx, "the agent was restarted before it was launched")
+		if err == nil {
+			return true
+		}
+		if ctx.Err() == nil {
+			a.log.Warn("earlier claims not taken over; trying again", "err", err, "pause", pause)
+		}
+		sleep(ctx, pause)
+	}
+	return false
+}
+
+// windDown ends what was begun. Every step is bounded in time.
+func (a *Agent) windDown(ctx context.Context, r *reaper.Reaper) error {
+	back, cancel := context.WithTimeout(ctx, handBackTime)
+	if err := a.takeStock(back, "the agent was told to stop before it was launched"); err != nil {
+		a.log.Warn("claims not released; they lapse", "err", err)
+	}
+	cancel()
+
+	grace, cancel := context.WithTimeout(ctx, a.cfg.ShutdownGrace)
+	defer cancel()
+	ended := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-a.aborted:
+			cancel()
+		case <-ended:
+		}
+	})
+	var err error
+	if a.cfg.CloseLauncher != nil {
+		if err = a.cfg.CloseLauncher(grace); err != nil {
+			err = fmt.Errorf("close launcher: %w", err)
+		}
+	} else {
+		err = a.stopTasks(grace)
+	}
+	close(ended)
+	waiting.Wait()
+
+	last, cancel := context.WithTimeout(ctx, lastReports)
+	defer cancel()
+	if _, failed := r.Pass(last); failed != nil {
+		a.log.Warn("last sweep failed; the next start repeats it", "err", failed)
+	}
+	return err
+}
+
+// stopTasks asks every task to stop and waits until all have.
+func (a *Agent) stopTasks(ctx context.Context) error {
+	asked := map[string]bool{}
+	for {
+		tasks, err := a.cfg.Launcher.List(ctx)
+		live := 0
+		for _, t := range tasks {
+			if t.Phase == launcher.Stopped {
+				continue
+			}
+			live++
+			if asked[t.Ref] {
+				continue
+			}
+			if err := a.cfg.Launcher.Stop(ctx, t.Ref, "the agent was told to stop"); err != nil && !errors.Is(err, launcher.ErrNotFound) {
+				a.log.Warn("task not asked to stop", "job_id", t.Workflow, "attempt", t.Attempt, "task", t.Ref, "err", err)
+				continue
+			}
+			asked[t.Ref] = true
+		}
+		if err == nil && live == 0 {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("stop tasks: %d have not ended: %w", live, context.Cause(ctx))
+		}
+		if err != nil {
+			a.log.Warn("tasks not listed", "err", err)
+		}
+		sleep(ctx, stillThere)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

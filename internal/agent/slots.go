@@ -1,0 +1,254 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/dispatcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/poller"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// attempt names what takes a slot.
+type attempt struct {
+	job string
+	n   int
+}
+
+// slots counts what the agent has taken on: each attempt from its claim until its task has ended or it
+// is known that there will be none. The count may be off for a while, for instance when a task ends
+// before its launch was answered; correct brings it back to the launcher's truth.
+type slots struct {
+	limit int
+	now   func() time.Time
+	freed chan struct{} // holds one token when there may be more room than before
+
+	mu    sync.Mutex
+	taken map[attempt]slot
+	gone  map[string]time.Time // tasks that have ended, and when that was heard
+}
+
+type slot struct {
+	task  string // empty until launched
+	since time.Time
+}
+
+func newSlots(limit int, now func() time.Time) *slots {
+	return &slots{limit: limit, now: now, freed: make(chan struct{}, 1), taken: map[attempt]slot{}, gone: map[string]time.Time{}}
+}
+
+// free is how many more jobs may be claimed. It is negative where more was adopted than is allowed.
+func (s *slots) free() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.limit - len(s.taken)
+}
+
+func (s *slots) claimed(a attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken[a] = slot{since: s.now()}
+}
+
+// dropped gives up a slot whose attempt will not be launched.
+func (s *slots) dropped(a attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if have, ok := s.taken[a]; ok && have.task == "" {
+		s.remove(a)
+	}
+}
+
+func (s *slots) launched(a attempt, task string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ended := s.gone[task]; !ended {
+		s.taken[a] = slot{task: task, since: s.now()}
+	} else if s.taken[a].task == "" {
+		s.remove(a)
+	}
+}
+
+// dispatched hears how the dispatcher dealt with a message.
+func (s *slots) dispatched(d dispatcher.Disposition) {
+	a := attempt{d.Job, d.Attempt}
+	switch {
+	case d.Job == "":
+	case d.Task != "":
+		s.launched(a, d.Task)
+	case d.Delete:
+		s.dropped(a)
+	}
+}
+
+func (s *slots) ended(t launcher.Task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for ref, at := range s.gone {
+		if now.Sub(at) > time.Hour {
+			delete(s.gone, ref)
+		}
+	}
+	s.gone[t.Ref] = now
+	a := attempt{t.Workflow, t.Attempt}
+	if have, ok := s.taken[a]; ok && have.task == t.Ref {
+		s.remove(a)
+	}
+}
+
+// correct compares the count with a list of tasks that was begun at a time.
+func (s *slots) correct(tasks []launcher.Task, begun time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	live := map[string]bool{}
+	for _, t := range tasks {
+		if _, ended := s.gone[t.Ref]; ended || t.Phase == launcher.Stopped {
+			continue
+		}
+		live[t.Ref] = true
+		a := attempt{t.Workflow, t.Attempt}
+		if have, ok := s.taken[a]; !ok || have.task == "" {
+			s.taken[a] = slot{task: t.Ref, since: begun}
+		}
+	}
+	for a, have := range s.taken {
+		switch {
+		case have.task != "" && !live[have.task] && have.since.Before(begun):
+			s.remove(a)
+		case have.task == "" && begun.Sub(have.since) > workflow.LaunchWindow:
+			s.remove(a) // no launch can come any more
+		}
+	}
+}
+
+// remove frees a slot and says so. The lock is held.
+func (s *slots) remove(a attempt) {
+	delete(s.taken, a)
+	select {
+	case s.freed <- struct{}{}:
+	default:
+	}
+}
+
+// counted is the poller's upstream: it counts what is claimed and released.
+type counted struct {
+	poller.Upstream
+	slots *slots
+}
+
+// Claim implements poller.Upstream.
+func (c counted) Claim(ctx context.Context, in api.Claim) (api.Claimed, error) {
+	out, err := c.Upstream.Claim(ctx, in)
+	for _, job := range out.Jobs {
+		c.slots.claimed(attempt{job.ID, job.Attempt})
+	}
+	return out, err
+}
+
+// Release implements poller.Upstream. The slot is free also when the release was not taken: nobody is
+// going to launch the job.
+func (c counted) Release(ctx context.Context, id string, in api.Release) error {
+	c.slots.dropped(attempt{id, in.Attempt})
+	return c.Upstream.Release(ctx, id, in)
+}
+
+// Stock is what is to be done about one job that the control plane says this agent holds.
+type Stock struct {
+	Job     api.JobState
+	Task    string // the living task of it, if there is one
+	Release bool   // it was never launched: give it back
+	Why     string
+}
+
+// TakeStock decides about the jobs that an agent holds, while nothing is being launched. tasks must
+// have been listed after the jobs.
+func TakeStock(jobs []api.JobState, tasks []launcher.Task) []Stock {
+	type fate struct {
+		live, ended string
+	}
+	of := map[attempt]fate{}
+	for _, t := range tasks {
+		a := attempt{t.Workflow, t.Attempt}
+		f := of[a]
+		if t.Phase == launcher.Stopped {
+			f.ended = t.Ref
+		} else {
+			f.live = t.Ref
+		}
+		of[a] = f
+	}
+	var out []Stock
+	for _, job := range jobs {
+		f := of[attempt{job.ID, job.Attempt}]
+		s := Stock{Job: job, Task: f.live}
+		switch {
+		case !job.Known || !job.Active:
+			s.Why, s.Task = "it is over", ""
+		case f.live != "":
+			s.Why = "its task lives"
+		case f.ended != "":
+			s.Why = "its task has ended: the reaper reports that"
+		case job.Started:
+			s.Why = "it runs, and its task is not known here: its silence or its deadline ends it"
+		case job.Task != "":
+			s.Why = "it was launched, and its task is not known here: its lease ends it"
+		default:
+			s.Release, s.Why = true, "it was claimed and never launched"
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// takeStock counts what lives and releases what was never launched.
+func (a *Agent) takeStock(ctx context.Context, text string) error {
+	var jobs []api.JobState
+	cursor := ""
+	for {
+		page, err := a.cfg.Upstream.Held(ctx, a.cfg.Instance, cursor)
+		if err != nil {
+			return fmt.Errorf("list claims of %s: %w", a.cfg.Instance, err)
+		}
+		jobs = append(jobs, page.Items...)
+		if page.Next == "" || page.Next == cursor {
+			break
+		}
+		cursor = page.Next
+	}
+	tasks, err := a.cfg.Launcher.List(ctx)
+	if err != nil {
+		return fmt.Errorf("list tasks: %w", err)
+	}
+	var errs []error
+	for _, s := range TakeStock(jobs, tasks) {
+		log := a.log.With("job_id", s.Job.ID, "attempt", s.Job.Attempt, "reason", s.Why)
+		at := attempt{s.Job.ID, s.Job.Attempt}
+		switch {
+		case s.Task != "":
+			a.slots.launched(at, s.Task)
+			log.Debug("task counted", "task", s.Task)
+		case s.Release:
+			err := a.cfg.Upstream.Release(ctx, s.Job.ID, api.Release{Attempt: s.Job.Attempt, Text: text})
+			if err != nil && !moved(err) {
+				errs = append(errs, fmt.Errorf("release job %s: %w", s.Job.ID, err))
+				continue
+			}
+			a.slots.dropped(at)
+			log.Info("claim released")
+		default:
+			log.Info("job left as it is")
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// moved reports whether a job needs no release any more.
+func moved(err error) bool {
+	return errors.Is(err, workflow.ErrNotFound) || errors.Is(err, workflow.ErrConflict) || errors.Is(err, workflow.ErrInUse)
+}
