@@ -23,7 +23,7 @@ build: ## Build the binaries for this machine into bin/
 
 .PHONY: test
 test: ## Run all tests; names what was skipped and why
-	@go build -o .cache/testsum ./scripts/testsum && .cache/testsum -timeout 10m $(TESTFLAGS) $(PKG)
+	@go build -o .cache/testsum ./scripts/testsum && .cache/testsum -timeout 5m $(TESTFLAGS) $(PKG)
 
 .PHONY: lint
 lint: ## Check format, tidiness, vet and golangci-lint
