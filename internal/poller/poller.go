@@ -170,7 +170,7 @@ func (p *Poller) Pass(ctx context.Context) (s Summary, err error) {
 		if err != nil {
 			return s, ended(ctx, err)
 		}
-		if out.Short || len(out.Jobs) == 0 || s.RetryAfter > 0 || ctx.Err() != nil {
+		if out.Short || len(out.Jobs) == 0 || s.RetryAfter > 0 {
 			return s, nil
 		}
 	}
@@ -181,7 +181,7 @@ func (p *Poller) Pass(ctx context.Context) (s Summary, err error) {
 // stop is no failure.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // that is what this function is for
 	}
 	return err
 }
@@ -288,10 +288,7 @@ func (p *Poller) Loop(ctx context.Context) error {
 	streak := 0
 	var complained string
 	for n := 0; ctx.Err() == nil; n++ {
-		s, err := p.Pass(ctx)
-		if ctx.Err() != nil {
-			break
-		}
+		s, err := p.Pass(ctx) // whose error is logged and waited out
 		d, why := Pause(s, err, streak, jitter(p.cfg.Instance, n), p.cfg)
 		if err == nil && (s.Claimed > 0 || s.Blocked != "" || worked(s, p.cfg)) {
 			streak = 0

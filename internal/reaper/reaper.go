@@ -308,12 +308,9 @@ func (r *Reaper) Stopped(ctx context.Context, t launcher.Task) {
 func (r *Reaper) Loop(ctx context.Context) error {
 	var complained string
 	for ctx.Err() == nil {
-		out, err := r.Pass(ctx)
-		if ctx.Err() != nil {
-			break
-		}
+		out, err := r.Pass(ctx) // whose error is logged; the next pass is the retry
 		level, trouble := slog.LevelDebug, ""
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			trouble = err.Error()
 		}
 		if trouble != "" && trouble != complained {

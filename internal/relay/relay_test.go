@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,10 +39,21 @@ type upstream struct {
 	err     error
 	jobs    map[string]api.JobState
 	queries []api.StatesQuery
-	asked   []time.Time
 	statErr error
 	changed chan struct{}
 	log     safeBuilder
+}
+
+func (u *upstream) questions() []api.StatesQuery {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.queries)
+}
+
+func (u *upstream) made() []seen {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.calls)
 }
 
 type seen struct {
@@ -99,7 +111,6 @@ func (u *upstream) set(s api.JobState) {
 func (u *upstream) States(ctx context.Context, in api.StatesQuery) (api.States, error) {
 	u.mu.Lock()
 	u.queries = append(u.queries, in)
-	u.asked = append(u.asked, time.Now())
 	u.mu.Unlock()
 	end := time.After(time.Duration(in.WaitSeconds) * time.Second)
 	for {
@@ -445,14 +456,14 @@ func TestHold_ForwardsFirstAndAnswersAfterTheHold(t *testing.T) {
 	held(t, u, relay.Config{}, func(t *testing.T, r *relay.Relay, _ func()) {
 		answer := beats(t, r, "wf_1")
 		synctest.Wait()
-		if len(u.calls) != 1 {
+		if len(u.made()) != 1 {
 			t.Errorf("%d calls forwarded before any time passed, want 1", len(u.calls))
 		}
 		got := <-answer
 		if c := control(t, got.answer); got.after != 20*time.Second || c.Cancel || c.HoldSeconds != 20 {
 			t.Errorf("answered after %s with %+v", got.after, c)
 		}
-		if len(u.calls) != 1 {
+		if len(u.made()) != 1 {
 			t.Errorf("%d calls forwarded, want 1", len(u.calls))
 		}
 	})
@@ -542,7 +553,7 @@ func TestHold_ALostHolderIsHeldLikeAnyOther(t *testing.T) {
 		if got := <-beats(t, r, "wf_1"); got.after != 20*time.Second || got.answer.Code != 200 {
 			t.Errorf("answered after %s: %d", got.after, got.answer.Code)
 		}
-		if n := len(u.queries); n > 4 {
+		if n := len(u.questions()); n > 4 {
 			t.Errorf("asked %d times in 20 s", n)
 		}
 	})
@@ -567,7 +578,7 @@ func TestHold_ManyHeartbeatsAreOneQuestion(t *testing.T) {
 				t.Errorf("wf_%d answered after %s, want %s", i, got.after, want)
 			}
 		}
-		if n := len(u.queries); n > 6 {
+		if n := len(u.questions()); n > 6 {
 			t.Errorf("%d questions in 20 s for 100 jobs", n)
 		}
 	})
@@ -585,7 +596,7 @@ func TestHold_MoreThanOneQuestionHoldsAreAskedInTurn(t *testing.T) {
 		if got := <-answers[249]; got.after > 6*time.Second {
 			t.Errorf("the last job was told after %s", got.after-5*time.Second)
 		}
-		for _, q := range u.queries {
+		for _, q := range u.questions() {
 			if len(q.IDs) > 100 {
 				t.Fatalf("asked for %d jobs at once", len(q.IDs))
 			}
@@ -611,7 +622,7 @@ func TestHold_WhoJoinsLaterIsWatchedToo(t *testing.T) {
 		if got := <-answers[49]; got.after > 3*time.Second {
 			t.Errorf("the last to join was told after %s", got.after)
 		}
-		if n := len(u.queries); n > 10 {
+		if n := len(u.questions()); n > 10 {
 			t.Errorf("%d questions in 6 s", n)
 		}
 		for _, a := range answers[:49] {
@@ -627,7 +638,7 @@ func TestHold_GoesOnWhileTheControlPlaneCannotBeAsked(t *testing.T) {
 		if got := <-beats(t, r, "wf_1"); got.after != 20*time.Second || got.answer.Code != 200 {
 			t.Errorf("answered after %s: %d", got.after, got.answer.Code)
 		}
-		if n := len(u.queries); n > 8 {
+		if n := len(u.questions()); n > 8 {
 			t.Errorf("%d questions to a control plane that is away", n)
 		}
 	})
