@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"strings"
 
@@ -40,7 +41,9 @@ Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, or a serve
 type grammar struct {
 	Output string `short:"o" enum:"table,json" default:"table" help:"How results are printed: table or json."`
 
+	Up     upCommand     `cmd:"" group:"serve" help:"Run control plane and agent in one process, on this machine."`
 	Server serverCommand `cmd:"" group:"serve" help:"Run the control plane alone."`
+	Agent  agentCommand  `cmd:"" group:"serve" help:"Claim workflows of a pool and run them on this machine."`
 
 	Run       runCommand        `cmd:"" group:"work" help:"Run a workspace, or a directory as one."`
 	Why       whyCommand        `cmd:"" group:"work" help:"Say what a workflow waits for, since when, and what happens next."`
@@ -62,6 +65,18 @@ type app struct {
 	stdout io.Writer
 	stderr io.Writer
 	output string
+}
+
+// environ lists the environment, for what must see names that nobody asks for.
+func (a *app) environ() []string {
+	var list []string
+	for _, e := range os.Environ() {
+		name, _, _ := strings.Cut(e, "=")
+		if v := a.getenv(name); v != "" {
+			list = append(list, name+"="+v)
+		}
+	}
+	return list
 }
 
 // json reports whether results are wanted as JSON.

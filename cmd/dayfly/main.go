@@ -16,6 +16,9 @@ func main() {
 // run is everything but the exit. The first interrupt ends the context; the second one ends the
 // process, as if nobody listened.
 func run(args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == runnerCommand {
+		return job(getenv, stderr)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)

@@ -118,7 +118,7 @@ func TestLoad_FlagsWinOverEnvironmentOverFile(t *testing.T) {
 	got, err := config.Load(config.Up, config.Sources{
 		File:    file,
 		Environ: []string{"DAYFLY_REQUEST_TIMEOUT=6s", "DAYFLY_REQUEST_RETRY_COUNT=6"},
-		Flags:   map[string]string{"request_retry_count": "7"},
+		Flags:   map[string]config.Flag{"request_retry_count": {Name: "request-retry-count", Value: "7"}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestLoad_EveryMistakeIsReportedAtOnceWithItsPlace(t *testing.T) {
 	_, err := config.Load(config.Agent, config.Sources{
 		File:    file,
 		Environ: []string{"DAYFLY_SYSLOG=true", "DAYFLY_CIRCUIT_BREAKER_FAILURES=0", "DAYFLY_SERVICE_HOST=10.0.0.1", "DAYFLY_SERVICE_URL=ftp://x"},
-		Flags:   map[string]string{"request_retry_max_wait": "1s", "token": "dfp_x"},
+		Flags:   map[string]config.Flag{"request_retry_max_wait": {Name: "request-retry-max-wait", Value: "1s"}, "token": {Name: "token", Value: "dfp_x"}},
 	})
 	wrong, ok := errors.AsType[config.Mistakes](err)
 	if !ok {
@@ -249,7 +249,7 @@ func TestLoad_NoNameOfTheContractIsSwallowed(t *testing.T) {
 				{File: write(t, "dayfly.yaml", name+": x\n")},
 				{Environ: []string{"DAYFLY_" + strings.ToUpper(name) + "=x"}},
 				{Environ: []string{"PULUMI_AGENT_" + strings.ToUpper(name) + "=x"}},
-				{Flags: map[string]string{name: "x"}},
+				{Flags: map[string]config.Flag{name: {Name: "flag", Value: "x"}}},
 			} {
 				_, err := config.Load(use, from)
 				if wrong, ok := errors.AsType[config.Mistakes](err); !ok || !strings.Contains(wrong.Error(), name+": ") {

@@ -22,9 +22,12 @@ type Sources struct {
 	Dirs []string
 	// Environ is the environment, as os.Environ gives it.
 	Environ []string
-	// Flags are the values of flags that were given, by key. They win over everything.
-	Flags map[string]string
+	// Flags are the flags that were given, by key. They win over everything.
+	Flags map[string]Flag
 }
+
+// Flag is a setting on a command line.
+type Flag struct{ Name, Value string }
 
 // SearchPath returns the directories in which the file is looked for.
 func SearchPath(getenv func(string) string) []string {
@@ -287,10 +290,10 @@ func (l *loader) environment(environ []string) {
 // runner finds.
 var otherVariables = []string{
 	"url", "api_token", "config", "ticket", "job", "attempt", "task", "relay", "work_dir", "state_dir",
-	"secrets_store", "secrets_dir", "engine_uid", "engine_path",
+	"gate_fd", "secrets_store", "secrets_dir", "engine_uid", "engine_path", "stop_grace",
 }
 
-func mapKeys(m map[string]string) func(func(string) bool) {
+func mapKeys[V any](m map[string]V) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		for k := range m {
 			if !yield(k) {
@@ -311,9 +314,9 @@ func (l *loader) variable(name, variable, value string) {
 	l.set(k, variable, k.split(value))
 }
 
-func (l *loader) flags(given map[string]string) {
+func (l *loader) flags(given map[string]Flag) {
 	for _, name := range slices.Sorted(mapKeys(given)) {
-		where := "--" + strings.ReplaceAll(name, "_", "-")
+		where := "--" + given[name].Name
 		k := find(name)
 		if k == nil {
 			message, _ := unknown(name)
@@ -325,7 +328,7 @@ func (l *loader) flags(given map[string]string) {
 			l.wrong(name, where, "must not stand on a command line: put it into %s or %sTOKEN", FileName, envPrefix)
 			continue
 		}
-		l.set(k, where, k.split(given[name]))
+		l.set(k, where, k.split(given[name].Value))
 	}
 }
 

@@ -69,15 +69,10 @@ func whoami(t *testing.T, s *embedded.Server) api.Identity {
 	if err != nil || token == "" {
 		t.Fatalf("admin token: got %d bytes, %v", len(token), err)
 	}
-	cl, err := client.New(client.Config{URL: s.URL(), Token: func() redact.String { return redact.New(token) }})
+	who, err := person(t, s).Whoami(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, err := cl.Whoami(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	http.DefaultClient.CloseIdleConnections()
 	return who
 }
 

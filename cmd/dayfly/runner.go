@@ -1,0 +1,27 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/dayfly-dev/dayfly/internal/runner"
+)
+
+// runnerCommand is how the process launcher starts this program again. It is no command for people.
+const runnerCommand = "runner"
+
+// job runs the one job that the environment names. However often it is told to stop, it takes its
+// time: its engine must end well.
+func job(getenv func(string) string, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := runner.Run(ctx, getenv); err != nil {
+		_, _ = fmt.Fprintln(stderr, "dayfly runner: "+err.Error())
+		return exitFailed
+	}
+	return exitOK
+}

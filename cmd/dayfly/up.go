@@ -1,0 +1,202 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+)
+
+// settings are the keys of the settings file as flags. The token has none: everybody on the machine
+// can read the arguments of a process.
+type settings struct {
+	Config                 string   `type:"path" help:"The settings file; default dayfly.yaml in the current directory, home, /etc, or beside the binary (DAYFLY_CONFIG)."`
+	Data                   string   `aliases:"working-directory" type:"path" help:"The data directory; default /var/lib/dayfly for root, else below the user's own."`
+	DeployTarget           string   `help:"Where jobs run: auto or process."`
+	Concurrency            int      `default:"0" help:"Most jobs at once; 0 means 10."`
+	SourceRoot             []string `type:"path" sep:"none" help:"A directory below which sources may lie. May be repeated."`
+	EnabledWorkflowTypes   string   `help:"Types to claim, divided by commas; default all." placeholder:"TYPES"`
+	EnvForwardAllowlist    string   `help:"Names of variables that reach the runners, divided by commas." placeholder:"NAMES"`
+	PollingInterval        string   `help:"Longest pause between two polls; default 1m." placeholder:"DURATION"`
+	JobStatusLoopInterval  string   `help:"Pause between two looks at the running jobs; default 30s." placeholder:"DURATION"`
+	RequestTimeout         string   `help:"Time-out of one request; default 30s." placeholder:"DURATION"`
+	RequestRetryCount      string   `help:"Further tries of a poll that failed; default 2." placeholder:"N"`
+	RequestRetryWait       string   `help:"Wait before the first of them; default 20s." placeholder:"DURATION"`
+	RequestRetryMaxWait    string   `help:"Longest wait between two; default 2m." placeholder:"DURATION"`
+	CircuitBreakerFailures string   `help:"Failed polls in a row after which polling pauses; default 2." placeholder:"N"`
+	CircuitBreakerTimeout  string   `help:"For how long it pauses; default 10m." placeholder:"DURATION"`
+}
+
+// load reads the settings for a use; more are flags beside the shared ones.
+func (s settings) load(a *app, use config.Use, more map[string]config.Flag) (config.Config, error) {
+	given := map[string]config.Flag{}
+	for key, f := range more {
+		given[key] = f
+	}
+	for _, f := range []struct{ key, name, value string }{
+		{"working_directory", "data", s.Data},
+		{"deploy_target", "deploy-target", s.DeployTarget},
+		{"source_roots", "source-root", strings.Join(s.SourceRoot, string(os.PathListSeparator))},
+		{"enabled_workflow_types", "enabled-workflow-types", s.EnabledWorkflowTypes},
+		{"env_forward_allowlist", "env-forward-allowlist", s.EnvForwardAllowlist},
+		{"polling_interval", "polling-interval", s.PollingInterval},
+		{"job_status_loop_interval", "job-status-loop-interval", s.JobStatusLoopInterval},
+		{"request_timeout", "request-timeout", s.RequestTimeout},
+		{"request_retry_count", "request-retry-count", s.RequestRetryCount},
+		{"request_retry_wait", "request-retry-wait", s.RequestRetryWait},
+		{"request_retry_max_wait", "request-retry-max-wait", s.RequestRetryMaxWait},
+		{"circuit_breaker_failures", "circuit-breaker-failures", s.CircuitBreakerFailures},
+		{"circuit_breaker_timeout", "circuit-breaker-timeout", s.CircuitBreakerTimeout},
+	} {
+		if f.value != "" {
+			given[f.key] = config.Flag{Name: f.name, Value: f.value}
+		}
+	}
+	if s.Concurrency < 0 || s.Concurrency > 1000 {
+		return config.Config{}, usage(fmt.Errorf("--concurrency: want a number from 1 to 1000, not %d", s.Concurrency))
+	}
+	loaded, err := config.Load(use, config.Sources{File: cmp.Or(s.Config, a.getenv("DAYFLY_CONFIG")), Dirs: config.SearchPath(a.getenv), Environ: a.environ(), Flags: given})
+	if err != nil {
+		return config.Config{}, usage(err)
+	}
+	if loaded.File != "" {
+		a.say("settings from %s", loaded.File)
+	}
+	for _, n := range loaded.Notices {
+		a.say("%s", n)
+	}
+	if loaded.WorkingDirectory == "" {
+		if loaded.WorkingDirectory, err = embedded.DefaultData(a.getenv); err != nil {
+			return config.Config{}, usage(err)
+		}
+	}
+	return loaded.Config, nil
+}
+
+func (s settings) agent(a *app, c config.Config) embedded.AgentConfig {
+	return embedded.AgentConfig{
+		Settings: c, Concurrency: s.Concurrency, Version: versionText(), Path: a.getenv("PATH"),
+		LookupEnv: func(name string) (string, bool) { v := a.getenv(name); return v, v != "" },
+	}
+}
+
+// abortAt makes a second signal end the wait for running tasks. The first one ended the context; a
+// third one ends the process.
+func (a *app) abortAt(abort func()) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-a.ctx.Done():
+		case <-done:
+			return
+		}
+		a.say("stopping: running workflows get time to end; a second interrupt ends them at once")
+		second := make(chan os.Signal, 1)
+		signal.Notify(second, os.Interrupt, syscall.SIGTERM)
+		defer signal.Stop(second)
+		select {
+		case <-second:
+			abort()
+		case <-done:
+		}
+	}()
+	return func() { close(done) }
+}
+
+type upCommand struct {
+	settings
+	listening
+	serving
+}
+
+// Run serves and works until the command is interrupted.
+func (c *upCommand) Run(a *app) (err error) {
+	s, err := c.load(a, config.Up, nil)
+	if err != nil {
+		return err
+	}
+	if len(s.SourceRoots) == 0 {
+		cwd, err := os.Getwd()
+		if err != nil {
+			return fmt.Errorf("find the current directory: %w", err)
+		}
+		s.SourceRoots = []string{cwd}
+	}
+	server := c.config(a, c.log(a))
+	server.Data = s.WorkingDirectory
+	u, err := embedded.OpenUp(a.ctx, embedded.UpConfig{Server: server, Agent: c.agent(a, s)})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, u.Close()) }()
+	a.announce(u.Server)
+	for _, line := range u.Describe() {
+		a.say("  %s", line)
+	}
+	a.say("  sources below %s", strings.Join(s.SourceRoots, ", "))
+	if err := a.remember(u.Server); err != nil {
+		a.say("  commands need DAYFLY_URL and DAYFLY_API_TOKEN: %s", err)
+	}
+	a.say("  try: dayfly run .%cDIR --op preview --follow", filepath.Separator)
+	defer a.abortAt(u.Abort)()
+	return u.Run(a.ctx)
+}
+
+// remember makes commands of this user talk to a control plane of this machine.
+func (a *app) remember(s *embedded.Server) error {
+	token, err := s.AdminToken()
+	if err != nil {
+		return err
+	}
+	path, err := credentials.Save(a.getenv, credentials.Target{URL: s.URL(), Token: redact.New(token)})
+	if err != nil {
+		return err
+	}
+	a.say("  commands     talk to it now, by %s", path)
+	return nil
+}
+
+type agentCommand struct {
+	ServiceURL string `help:"Address of the control plane."`
+	SingleRun  bool   `help:"Handle one job, then exit."`
+	settings
+	serving
+}
+
+// Run works until the command is interrupted, or its one job is over.
+func (c *agentCommand) Run(a *app) (err error) {
+	more := map[string]config.Flag{}
+	if c.ServiceURL != "" {
+		more["service_url"] = config.Flag{Name: "service-url", Value: c.ServiceURL}
+	}
+	if c.SingleRun {
+		more["single_run"] = config.Flag{Name: "single-run", Value: "true"}
+	}
+	s, err := c.load(a, config.Agent, more)
+	if err != nil {
+		return err
+	}
+	cfg := c.agent(a, s)
+	cfg.Log = c.log(a)
+	agent, err := embedded.OpenAgent(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, agent.Close()) }()
+	a.say("dayfly %s works for %s", versionText(), s.ServiceURL)
+	a.say("  data         %s", s.WorkingDirectory)
+	for _, line := range agent.Describe() {
+		a.say("  %s", line)
+	}
+	defer a.abortAt(agent.Abort)()
+	return agent.Run(a.ctx)
+}

@@ -1,0 +1,258 @@
+package embedded
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/agent"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher/process"
+	"github.com/dayfly-dev/dayfly/internal/queue"
+	"github.com/dayfly-dev/dayfly/internal/queue/memory"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/ticket"
+)
+
+// instanceFile keeps the name under which an agent claims, over restarts.
+const instanceFile = "instance"
+
+// AgentConfig says what an agent takes on and how.
+type AgentConfig struct {
+	Settings    config.Config // working_directory is the data directory; token and service_url are for an agent alone
+	Concurrency int           // most jobs at once; 0 means the agent's default
+	Version     string        // empty means "dev"
+	// Runner is the command of a runner, an absolute path and its arguments; empty means this
+	// program with the argument "runner".
+	Runner    []string
+	Path      string                           // in which engines are looked for; empty means the launcher's default
+	LookupEnv func(name string) (string, bool) // of the variables that are forwarded; nil: os.LookupEnv
+	Log       *slog.Logger                     // nil means none
+
+	// Seams for tests. Zero values mean the real thing. A launcher that is wrapped must still be a
+	// launcher.Watcher if ends are to be heard of at once.
+	Now           func() time.Time // the agent's clock, which is not the control plane's
+	WrapQueue     func(queue.Queue) queue.Queue
+	WrapLauncher  func(launcher.Launcher) launcher.Launcher
+	WrapTransport func(http.RoundTripper) http.RoundTripper // the way to the control plane
+	Hold          time.Duration                             // how long the relay holds a heartbeat; 0 means its default, negative means not at all
+	// ShutdownGrace is what running tasks have to end; 0 means the agent's default.
+	ShutdownGrace time.Duration
+}
+
+// Agent is an agent with its launcher.
+type Agent struct {
+	agent     *agent.Agent
+	launcher  *process.Launcher
+	data      *dataDir        // nil where it is somebody else's
+	transport *http.Transport // nil where it is somebody else's
+	isolation process.Isolation
+	single    *singleRun // nil: it serves until it is told to end
+	why       string     // why tasks are what they are
+}
+
+// OpenAgent takes the data directory and puts together an agent of a control plane elsewhere. Close
+// must be called; Run works.
+func OpenAgent(cfg AgentConfig) (*Agent, error) {
+	data, err := openData(cfg.Settings.WorkingDirectory)
+	if err != nil {
+		return nil, err
+	}
+	instance, err := instanceName(data.file(instanceFile))
+	if err != nil {
+		return nil, errors.Join(err, data.close())
+	}
+	token := cfg.Settings.Token
+	transport, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		transport = &http.Transport{Proxy: http.ProxyFromEnvironment}
+	}
+	transport = transport.Clone()
+	a, err := newAgent(cfg, data, instance, upstream{cfg.Settings.ServiceURL, func() redact.String { return token }, transport})
+	if err != nil {
+		return nil, errors.Join(err, data.close())
+	}
+	a.data, a.transport = data, transport
+	return a, nil
+}
+
+// upstream is the control plane of an agent and the way to it.
+type upstream struct {
+	url       string
+	token     func() redact.String
+	transport http.RoundTripper
+}
+
+// newAgent puts an agent together in a directory that is locked already.
+func newAgent(cfg AgentConfig, data *dataDir, instance string, to upstream) (*Agent, error) {
+	if cfg.WrapTransport != nil {
+		to.transport = cfg.WrapTransport(to.transport)
+	}
+	keys, err := ticket.EnsureFile(data.file(TicketKeysFile))
+	if err != nil {
+		return nil, err
+	}
+	cl, err := client.New(clientConfig(cfg, to))
+	if err != nil {
+		return nil, err
+	}
+	mq, err := memory.New(memory.Config{})
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{why: targetReason(cfg.Settings.DeployTarget)}
+	parts := agent.Config{Upstream: cl, ControlURL: to.url, Transport: to.transport, Queue: mq, Keyring: keys, Instance: instance}
+	if cfg.Settings.SingleRun {
+		a.single = newSingleRun(cl)
+		parts.Upstream = a.single
+	}
+	processes, err := processConfig(cfg, data)
+	if err != nil {
+		return nil, err
+	}
+	if a.launcher, err = process.New(processes); err != nil {
+		return nil, err
+	}
+	a.isolation = a.launcher.Isolation()
+	parts.Launcher, parts.CloseLauncher = a.launcher, a.launcher.Close
+	if cfg.WrapLauncher != nil {
+		parts.Launcher = cfg.WrapLauncher(a.launcher)
+	}
+	if cfg.WrapQueue != nil {
+		parts.Queue = cfg.WrapQueue(mq)
+	}
+	if a.agent, err = agent.New(agentConfig(cfg, parts)); err != nil {
+		return nil, errors.Join(err, a.launcher.Close(context.Background())) // nothing runs yet: it ends at once
+	}
+	return a, nil
+}
+
+// clientConfig, processConfig and agentConfig pass every setting on to the part that it is for. A
+// test sees to it that none is forgotten.
+func clientConfig(cfg AgentConfig, to upstream) client.Config {
+	s := cfg.Settings
+	retries := s.RequestRetryCount
+	if retries == 0 {
+		retries = -1 // the client takes 0 for unsaid
+	}
+	return client.Config{
+		URL: to.url, Token: to.token, HTTPClient: &http.Client{Transport: to.transport}, UserAgent: "dayfly/" + cmp.Or(cfg.Version, "dev"),
+		RequestTimeout: s.RequestTimeout, RetryCount: retries, RetryWait: s.RequestRetryWait, RetryMaxWait: s.RequestRetryMaxWait,
+		BreakerFailures: s.CircuitBreakerFailures, BreakerTimeout: s.CircuitBreakerTimeout,
+	}
+}
+
+func processConfig(cfg AgentConfig, data *dataDir) (process.Config, error) {
+	command := cfg.Runner
+	if len(command) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return process.Config{}, fmt.Errorf("find this program: %w", err)
+		}
+		command = []string{self, "runner"}
+	}
+	lookup := cfg.LookupEnv
+	if lookup == nil {
+		lookup = os.LookupEnv
+	}
+	return process.Config{
+		Dir: data.file(JobsDir), Command: command, StateRoot: data.file(StateDir), SecretsStore: data.file(SecretsDir),
+		SourceRoots: cfg.Settings.SourceRoots, EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: lookup,
+		Path: cfg.Path, Log: cfg.Log,
+	}, nil
+}
+
+func agentConfig(cfg AgentConfig, parts agent.Config) agent.Config {
+	s := cfg.Settings
+	parts.Version, parts.Concurrency, parts.Types = cmp.Or(cfg.Version, "dev"), cfg.Concurrency, s.EnabledWorkflowTypes
+	parts.PollingInterval, parts.StatusLoopInterval = s.PollingInterval, s.JobStatusLoopInterval
+	parts.Hold, parts.ShutdownGrace, parts.Now, parts.Log = cfg.Hold, cfg.ShutdownGrace, cfg.Now, cfg.Log
+	if s.SingleRun {
+		parts.Concurrency = 1
+	}
+	return parts
+}
+
+func targetReason(target string) string {
+	if target == config.TargetProcess {
+		return "as deploy_target says"
+	}
+	return "deploy_target auto: the only one of this version"
+}
+
+var instanceForm = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
+
+// instanceName returns the name of the agent of a data directory: made once and kept, because
+// claims are found again by it.
+func instanceName(path string) (string, error) {
+	kept, err := readPrivate(path)
+	if err != nil || instanceForm.MatchString(kept) {
+		return kept, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "agent"
+	}
+	host = strings.Map(func(r rune) rune {
+		if instanceForm.MatchString(string(r)) {
+			return r
+		}
+		return '-'
+	}, host)
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails: it ends the program instead
+	name := host[:min(len(host), 100)] + "-" + hex.EncodeToString(b[:])
+	return name, writePrivate(path, name)
+}
+
+// Describe says, in sentences, how tasks run here and what that keeps apart.
+func (a *Agent) Describe() []string {
+	lines := []string{"jobs run as processes of this machine (" + a.why + ")"}
+	if a.isolation.EngineUser {
+		lines = append(lines, "workflow code runs as a user of its own")
+	} else {
+		lines = append(lines, "workflow code runs as your own user: it can read what you can, so run only code that you trust")
+	}
+	if !a.isolation.DiesWithParent {
+		lines = append(lines, "this system does not end runners when dayfly is killed: stop it with a signal")
+	}
+	return lines
+}
+
+// Run works until ctx ends, or until its one job is over, then ends what runs and reports it.
+func (a *Agent) Run(ctx context.Context) error {
+	if a.single == nil {
+		return a.agent.Run(ctx)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(a.single.over, cancel)
+	defer stop()
+	return a.agent.Run(ctx)
+}
+
+// Abort makes a Run that is ending wait no longer for running tasks.
+func (a *Agent) Abort() { a.agent.Abort() }
+
+// Close gives back what OpenAgent took.
+func (a *Agent) Close() error {
+	err := a.launcher.Close(context.Background()) // after Run there is nothing left to wait for
+	if a.data != nil {
+		err = errors.Join(err, a.data.close())
+	}
+	if a.transport != nil {
+		a.transport.CloseIdleConnections()
+	}
+	return err
+}

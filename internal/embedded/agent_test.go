@@ -1,0 +1,295 @@
+package embedded_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/runner"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// TestMain plays the runner where the process launcher starts this binary again.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "runner" {
+		if err := runner.Run(context.Background(), os.Getenv); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// A setting that is parsed and never passed on is the lie that users find last: each one must make a
+// difference to a part.
+func TestSettings_EveryOneIsPassedOn(t *testing.T) {
+	describe := func(s config.Config) string {
+		t.Helper()
+		p, err := embedded.PartsOf(embedded.AgentConfig{Settings: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%q %q %+v %v %v %v %v %v %v %+v %+v %v %v %v %v", p.Client.URL, p.Client.Token().Reveal(), p.Rest,
+			p.Client.RequestTimeout, p.Client.RetryCount, p.Client.RetryWait, p.Client.RetryMaxWait, p.Client.BreakerFailures,
+			p.Client.BreakerTimeout, p.Process.SourceRoots, p.Process.EnvAllow, p.Agent.Types, p.Agent.PollingInterval,
+			p.Agent.StatusLoopInterval, p.Agent.Concurrency)
+	}
+	base := describe(config.Default())
+	odd := map[reflect.Type]any{
+		reflect.TypeFor[string](): "odd", reflect.TypeFor[bool](): true, reflect.TypeFor[int](): 17,
+		reflect.TypeFor[time.Duration](): 17 * time.Second, reflect.TypeFor[[]string](): []string{"odd"},
+		reflect.TypeFor[[]workflow.Type](): []workflow.Type{workflow.InsightsScan}, reflect.TypeFor[redact.String](): redact.New("odd"),
+	}
+	for i := range reflect.TypeFor[config.Config]().NumField() {
+		s := config.Default()
+		field := reflect.ValueOf(&s).Elem().Field(i)
+		name := reflect.TypeFor[config.Config]().Field(i).Name
+		v, ok := odd[field.Type()]
+		if !ok {
+			t.Fatalf("%s: no odd value for its type %s", name, field.Type())
+		}
+		if name == "DeployTarget" {
+			v = config.TargetProcess
+		}
+		field.Set(reflect.ValueOf(v))
+		if describe(s) == base {
+			t.Errorf("%s makes no difference to any part", name)
+		}
+	}
+	none := config.Default()
+	none.RequestRetryCount = 0
+	if p, err := embedded.PartsOf(embedded.AgentConfig{Settings: none}); err != nil || p.Client.RetryCount >= 0 {
+		t.Errorf("no retries became %d retries, %v", p.Client.RetryCount, err)
+	}
+}
+
+// upstream hands out one job after the other and keeps what it is told.
+type upstream struct {
+	next  int
+	lost  []string
+	fails error
+}
+
+func (u *upstream) Claim(_ context.Context, in api.Claim) (api.Claimed, error) {
+	u.next++
+	return api.Claimed{Jobs: []api.Job{{ID: fmt.Sprintf("job-%d", u.next), Attempt: in.Max}}}, nil
+}
+func (u *upstream) Queued(context.Context, string, api.Attempt) error  { return nil }
+func (u *upstream) Release(context.Context, string, api.Release) error { return nil }
+func (u *upstream) Launch(context.Context, string, api.Launch) error   { return u.fails }
+func (u *upstream) Lost(_ context.Context, id string, _ api.Lost) error {
+	u.lost = append(u.lost, id)
+	return u.fails
+}
+func (u *upstream) Held(context.Context, string, string) (api.Page[api.JobState], error) {
+	return api.Page[api.JobState]{}, nil
+}
+func (u *upstream) States(context.Context, api.StatesQuery) (api.States, error) {
+	return api.States{}, nil
+}
+
+func ended(over <-chan struct{}) bool {
+	select {
+	case <-over:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestSingleRun_OneJobAndNoMore(t *testing.T) {
+	ctx := t.Context()
+	up := &upstream{}
+	s, over := embedded.NewSingleRun(up)
+	got, err := s.Claim(ctx, api.Claim{Max: 7})
+	if err != nil || len(got.Jobs) != 1 || got.Jobs[0].Attempt != 1 {
+		t.Fatalf("claim: got %+v, %v, want one job, asked for as one", got, err)
+	}
+	short, cancel := context.WithCancelCause(ctx)
+	cancel(errors.New("enough"))
+	if got, err := s.Claim(short, api.Claim{Max: 1}); err == nil || up.next != 1 {
+		t.Errorf("a second claim: got %+v, %v", got, err)
+	}
+
+	// A job that was given back was none.
+	if err := s.Release(ctx, "job-1", api.Release{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = s.Claim(ctx, api.Claim{Max: 1}); err != nil || got.Jobs[0].ID != "job-2" {
+		t.Fatalf("claim after the release: got %+v, %v", got, err)
+	}
+	// The end of another task, an end that could not be reported and a launch that goes well end nothing.
+	up.fails = workflow.ErrBusy
+	_, _ = s.Lost(ctx, "job-9", api.Lost{}), s.Lost(ctx, "job-2", api.Lost{})
+	up.fails = nil
+	_, _ = s.Lost(ctx, "job-9", api.Lost{}), s.Launch(ctx, "job-2", api.Launch{Kind: api.LaunchAccepted})
+	if ended(over) {
+		t.Fatal("it ended before its job")
+	}
+	if err := s.Lost(ctx, "job-2", api.Lost{}); err != nil || !ended(over) {
+		t.Errorf("the end of its job did not end it: %v", err)
+	}
+
+	s, over = embedded.NewSingleRun(&upstream{})
+	_, _ = s.Claim(ctx, api.Claim{Max: 1})
+	if err := s.Launch(ctx, "job-1", api.Launch{Kind: api.LaunchFailed}); err != nil || !ended(over) {
+		t.Errorf("a launch that failed for good did not end it: %v", err)
+	}
+}
+
+// settings are those of a test's agent: nothing waits for long.
+func settings(sources string) config.Config {
+	s := config.Default()
+	s.SourceRoots = []string{sources}
+	s.PollingInterval, s.JobStatusLoopInterval = time.Second, time.Second
+	return s
+}
+
+// person is a client of a server's, as its administrator.
+func person(t *testing.T, s *embedded.Server) *client.Client {
+	t.Helper()
+	token, err := s.AdminToken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl, err := client.New(client.Config{URL: s.URL(), HTTPClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, Token: func() redact.String { return redact.New(token) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cl
+}
+
+// finished waits for the end of a workflow.
+func finished(t *testing.T, cl *client.Client, id string) api.Workflow {
+	t.Helper()
+	offset := int64(0)
+	for {
+		w, err := cl.Workflow(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.State.Terminal() && !w.SlotHeld {
+			return w
+		}
+		page, err := cl.Logs(t.Context(), id, 0, offset, 100, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		offset = page.Next
+	}
+}
+
+func put(t *testing.T, cl *client.Client, w api.Workspace) {
+	t.Helper()
+	if _, _, err := cl.PutWorkspace(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// C8, L9: a workflow goes through all the parts of one process and leaves nothing behind.
+func TestUp_RunsAWorkflowEndToEndAndLeavesNothing(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	sources := dataDir(t)
+	u, err := embedded.OpenUp(t.Context(), embedded.UpConfig{
+		Server: embedded.ServerConfig{Data: dataDir(t), Listen: "127.0.0.1:0"},
+		Agent:  embedded.AgentConfig{Settings: settings(sources)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- u.Run(ctx) }()
+
+	cl := person(t, u.Server)
+	put(t, cl, api.Workspace{
+		Name: "one", Engine: "command", Source: api.Source{Directory: sources},
+		Commands: map[string]string{"update": `echo "hello from $DAYFLY_OPERATION"; echo kept >"$DAYFLY_STATE_DIR/mark"`},
+	})
+	w, err := cl.Submit(t.Context(), api.Submit{Workspace: "one", Operation: workflow.Update})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := finished(t, cl, w.ID)
+	if got.State != workflow.Succeeded {
+		t.Errorf("got %s (%s): %s", got.State, got.Reason, got.Detail)
+	}
+	page, err := cl.Logs(t.Context(), w.ID, 0, 0, 100, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, l := range page.Lines {
+		text.WriteString(l.Text + "\n")
+	}
+	if !strings.Contains(text.String(), "hello from update") {
+		t.Errorf("got the log\n%s", text.String())
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("run: %v", err)
+	}
+	if err := u.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+func TestAgent_SingleRunEndsAfterItsJob(t *testing.T) {
+	s, _ := serve(t, embedded.ServerConfig{Data: dataDir(t), DefaultState: api.StateDirectory})
+	cl := person(t, s)
+	token, err := s.Plane().EnsurePoolToken(t.Context(), "default", "default", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := dataDir(t)
+	put(t, cl, api.Workspace{Name: "one", Engine: "command", Source: api.Source{Directory: sources}, Commands: map[string]string{"update": "exit 3"}})
+	set := settings(sources)
+	set.WorkingDirectory, set.ServiceURL, set.Token, set.SingleRun = dataDir(t), s.URL(), redact.New(token), true
+	a, err := embedded.OpenAgent(embedded.AgentConfig{Settings: set})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := embedded.OpenAgent(embedded.AgentConfig{Settings: set}); !errors.Is(err, workflow.ErrInUse) {
+		t.Errorf("a second agent of the directory: got %v", err)
+	}
+	if text := strings.Join(a.Describe(), "\n"); !strings.Contains(text, "processes of this machine") {
+		t.Errorf("got %q", text)
+	}
+	var ids []string
+	for range 2 {
+		w, err := cl.Submit(t.Context(), api.Submit{Workspace: "one", Operation: workflow.Update})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, w.ID)
+	}
+	if err := a.Run(t.Context()); err != nil {
+		t.Errorf("run: %v", err)
+	}
+	if err := a.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	first, err := cl.Workflow(t.Context(), ids[0])
+	if err != nil || first.State != workflow.Failed || first.Reason != workflow.ReasonStepFailed {
+		t.Errorf("the first: got %s (%s), %v", first.State, first.Reason, err)
+	}
+	second, err := cl.Workflow(t.Context(), ids[1])
+	if err != nil || second.State != workflow.Pending || second.Attempt != 0 {
+		t.Errorf("the second: got %s, attempt %d, %v", second.State, second.Attempt, err)
+	}
+}

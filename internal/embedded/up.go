@@ -1,0 +1,79 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+)
+
+// The names of Up's agent: of its instance and its token.
+const (
+	upInstance = "up"
+	upPool     = "default"
+)
+
+// UpConfig says what Up is made of. The data directory, the version and the log are the server's;
+// those of the agent are ignored. Each has its own clock.
+type UpConfig struct {
+	Server ServerConfig
+	Agent  AgentConfig
+}
+
+// Up is control plane and agent in one process.
+type Up struct {
+	*Server
+	agent *Agent
+}
+
+// OpenUp opens both. Close must be called; Run serves and works.
+func OpenUp(ctx context.Context, cfg UpConfig) (u *Up, err error) {
+	if cfg.Server.DefaultState == "" {
+		cfg.Server.DefaultState = api.StateDirectory
+	}
+	s, err := OpenServer(ctx, cfg.Server)
+	if err != nil {
+		return nil, err
+	}
+	token, err := s.plane.EnsurePoolToken(ctx, organization, upPool, upInstance)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	in := cfg.Agent
+	in.Version, in.Log = cfg.Server.Version, cfg.Server.Log
+	secret := redact.New(token)
+	a, err := newAgent(in, s.data, upInstance, upstream{s.URL(), func() redact.String { return secret }, client.InMemory(s.handler)})
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return &Up{Server: s, agent: a}, nil
+}
+
+// Describe says, in sentences, how tasks run here.
+func (u *Up) Describe() []string { return u.agent.Describe() }
+
+// Abort makes a Run that is ending wait no longer for running tasks.
+func (u *Up) Abort() { u.agent.Abort() }
+
+// Run serves and works until ctx ends. The control plane ends last: the agent reports to it how its
+// tasks ended.
+func (u *Up) Run(ctx context.Context) error {
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+	working, stopWorking := context.WithCancelCause(ctx)
+	defer stopWorking(nil)
+	served := make(chan error, 1)
+	go func() {
+		err := u.Server.Run(serving)
+		stopWorking(errors.New("the control plane has ended"))
+		served <- err
+	}()
+	err := u.agent.Run(working)
+	stopServing()
+	return errors.Join(err, <-served)
+}
+
+// Close gives back what OpenUp took.
+func (u *Up) Close() error { return errors.Join(u.agent.Close(), u.Server.Close()) }
