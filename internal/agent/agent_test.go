@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/dayfly-dev/dayfly/internal/agent"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
@@ -29,8 +27,6 @@ import (
 )
 
 var _ agent.Upstream = (*client.Client)(nil)
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const controlURL = "http://control.internal"
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -142,6 +143,18 @@ func (m LaunchMessage) check() error {
 		return bad("sent_at_ms", "%d is no time", m.SentAtMS)
 	}
 	return nil
+}
+
+// MaxReportText is how many bytes of text a report about a launch or a task takes.
+const MaxReportText = 1000
+
+// ReportText shortens a text to what a report takes, at a character's border.
+func ReportText(s string) string {
+	s = strings.ToValidUTF8(s, "?")
+	if len(s) <= MaxReportText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:MaxReportText], "")
 }
 
 // Seconds turns a number of seconds from the wire into a duration, keeping within what a duration

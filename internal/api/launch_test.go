@@ -166,6 +166,18 @@ func TestSeconds_StaysWithinADuration(t *testing.T) {
 	}
 }
 
+func TestReportText_FitsAndStaysReadable(t *testing.T) {
+	for _, tc := range []struct{ in, want string }{
+		{"", ""}, {"short", "short"}, {"a\xffb", "a?b"},
+		{strings.Repeat("x", 1001), strings.Repeat("x", 1000)},
+		{"x" + strings.Repeat("ä", 500), "x" + strings.Repeat("ä", 499)},
+	} {
+		if got := api.ReportText(tc.in); got != tc.want {
+			t.Errorf("%.20q...: got %d bytes, want %d", tc.in, len(got), len(tc.want))
+		}
+	}
+}
+
 func TestProblem_OursKnowsEveryCodeOfTheTable(t *testing.T) {
 	for _, err := range []error{workflow.ErrOver, workflow.ErrBusy, workflow.ErrNotReported, errors.New("internal")} {
 		if p := api.ProblemFor(err); !p.Ours() {

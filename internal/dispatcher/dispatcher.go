@@ -72,7 +72,6 @@ const (
 	leastHide    = time.Second      // shortest time for which a message goes back
 	mostHide     = 2 * time.Minute  // longest
 	sameAgain    = 3                // times that a launch whose answer was lost is repeated at once
-	mostText     = 1000             // bytes of text that a launch report takes
 	receivePause = 2 * time.Second  // after a Receive that failed; doubled up to a minute
 )
 
@@ -305,7 +304,7 @@ func (d *Dispatcher) reportLaunched(ctx context.Context, log *slog.Logger, m api
 }
 
 func (d *Dispatcher) reportFailed(ctx context.Context, log *slog.Logger, m api.LaunchMessage, r *launcher.Refusal) Disposition {
-	if err := d.report(ctx, m, api.Launch{Kind: api.LaunchFailed, Reason: r.Reason, Text: cut(r.Text)}); err != nil {
+	if err := d.report(ctx, m, api.Launch{Kind: api.LaunchFailed, Reason: r.Reason, Text: api.ReportText(r.Text)}); err != nil {
 		log.Warn("failed launch not reported", "err", err)
 		return back(m, Backoff(m, d.cfg.Now()), "the launch failed for good, but the control plane did not take the report")
 	}
@@ -326,7 +325,7 @@ func (d *Dispatcher) reportRefused(ctx context.Context, log *slog.Logger, m api.
 		hide = 0 // told to stop: somebody else may take it at once
 	}
 	err := d.report(ctx, m, api.Launch{
-		Kind: api.LaunchRefused, Reason: r.Reason, Text: cut(r.Text), RetrySeconds: hide.Seconds(),
+		Kind: api.LaunchRefused, Reason: r.Reason, Text: api.ReportText(r.Text), RetrySeconds: hide.Seconds(),
 	})
 	if err != nil {
 		log.Warn("refused launch not reported", "err", err)

@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"errors"
-	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -27,13 +26,4 @@ func asRefusal(err error) *launcher.Refusal {
 	return &launcher.Refusal{
 		Reason: workflow.ReasonUnavailable, Text: "the launcher did not answer: " + err.Error(), Unknown: true,
 	}
-}
-
-// cut shortens a text to what a report takes, at a character's border.
-func cut(s string) string {
-	s = strings.ToValidUTF8(s, "?")
-	if len(s) <= mostText {
-		return s
-	}
-	return strings.ToValidUTF8(s[:mostText], "")
 }

@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
@@ -67,7 +66,6 @@ const (
 	retryFirst  = time.Second      // before the second try of a report
 	retryMost   = 15 * time.Second // between two tries
 	retryTime   = 2 * time.Minute  // after which a report is left to the next pass
-	mostText    = 1000             // bytes of text that a report takes
 )
 
 // Reaper makes passes.
@@ -252,7 +250,7 @@ func (r *Reaper) Execute(ctx context.Context, actions []Action) error {
 
 // report tells the control plane of an end, once.
 func (r *Reaper) report(ctx context.Context, t launcher.Task) error {
-	err := r.upstream.Lost(ctx, t.Workflow, api.Lost{Attempt: t.Attempt, Task: t.Ref, ExitCode: t.ExitCode, Text: cut(t.Text)})
+	err := r.upstream.Lost(ctx, t.Workflow, api.Lost{Attempt: t.Attempt, Task: t.Ref, ExitCode: t.ExitCode, Text: api.ReportText(t.Text)})
 	if err != nil && !moot(err) {
 		return err
 	}
@@ -329,13 +327,4 @@ func (r *Reaper) Loop(ctx context.Context) error {
 		timer.Stop()
 	}
 	return nil
-}
-
-// cut shortens a text to what a report takes, at a character's border.
-func cut(s string) string {
-	s = strings.ToValidUTF8(s, "?")
-	if len(s) <= mostText {
-		return s
-	}
-	return strings.ToValidUTF8(s[:mostText], "")
 }
