@@ -281,7 +281,7 @@ func nothingLeft(t *testing.T, h Harness) {
 	s, l := NewStage(t, h.Reach), h.New(t, never)
 	task := launch(t, l, s.Request("wf-1", false))
 	p := s.Next(t)
-	child := p.Spawn(t, s, false)
+	child := p.Spawn(t, s, OwnGroup)
 	child.Lives(t)
 	p.Exit(t, 0)
 	AwaitStopped(t, l, task.Ref)
@@ -292,7 +292,7 @@ func nothingLeftOnceKilled(t *testing.T, h Harness) {
 	s, l := NewStage(t, h.Reach), h.New(t, soon)
 	task := launch(t, l, s.Request("wf-1", true))
 	p := s.Next(t)
-	child := p.Spawn(t, s, false)
+	child := p.Spawn(t, s, OwnGroup)
 	stop(t, l, task.Ref)
 	AwaitStopped(t, l, task.Ref)
 	p.Gone(t)
@@ -387,7 +387,7 @@ func restart(t *testing.T, h Harness) {
 	var players []*Player
 	l, task := h.Crash(t, r, func() {
 		p := s.Next(t)
-		players = append(players, p, p.Spawn(t, s, false))
+		players = append(players, p, p.Spawn(t, s, OwnGroup))
 	})
 	if got := launch(t, l, r); got.Ref != task.Ref || !got.CreatedAt.Equal(task.CreatedAt) {
 		t.Errorf("the same request after the restart: got %+v, want task %+v", got, task)

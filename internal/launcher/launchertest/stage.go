@@ -136,7 +136,21 @@ type Player struct {
 	Hello
 	conn  net.Conn
 	lines *bufio.Reader
+	terms int
 }
+
+// Terms is how many signals the player spoke of, as far as the test has listened.
+func (p *Player) Terms() int { return p.terms }
+
+// Where says where a spawned process is.
+type Where string
+
+// A spawned process is in its parent's group, in a group of its own, or in a session of its own.
+const (
+	SameGroup  Where = "same"
+	OwnGroup   Where = "group"
+	OwnSession Where = "session"
+)
 
 // Getenv looks up a variable of the player's environment.
 func (p *Player) Getenv(name string) string {
@@ -161,11 +175,10 @@ func (p *Player) Say(t *testing.T, text string) {
 	p.hear(t, "said")
 }
 
-// Spawn makes the player start a process that ignores signals, in a process group or, with session,
-// in a session of its own.
-func (p *Player) Spawn(t *testing.T, s *Stage, session bool) *Player {
+// Spawn makes the player start a process that ignores signals.
+func (p *Player) Spawn(t *testing.T, s *Stage, where Where) *Player {
 	t.Helper()
-	p.tell(t, "spawn "+strconv.FormatBool(session))
+	p.tell(t, "spawn "+string(where))
 	child := s.Next(t)
 	if !child.Child {
 		t.Fatal("got another runner, want the spawned process")
@@ -224,7 +237,11 @@ func (p *Player) hear(t *testing.T, want string) {
 		if err != nil {
 			t.Fatalf("wait for %q of process %d: %v", want, p.PID, err)
 		}
-		if strings.TrimSpace(line) == want {
+		line = strings.TrimSpace(line)
+		if line == "term" {
+			p.terms++
+		}
+		if line == want {
 			return
 		}
 	}
@@ -286,7 +303,7 @@ func Play() (code int, ok bool) {
 				code, _ := strconv.Atoi(rest)
 				return code, true
 			case "spawn":
-				if spawn(rest == "true") != nil {
+				if spawn(Where(rest)) != nil {
 					return 99, true
 				}
 			}
@@ -294,13 +311,13 @@ func Play() (code int, ok bool) {
 	}
 }
 
-func spawn(session bool) error {
+func spawn(where Where) error {
 	path, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	c := exec.Command(path) //nolint:noctx // nobody waits for it
 	c.Env = append(os.Environ(), childVariable+"=1")
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: !session, Setsid: session}
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: where == OwnGroup, Setsid: where == OwnSession}
 	return c.Start()
 }

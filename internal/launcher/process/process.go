@@ -52,6 +52,7 @@ const (
 const (
 	keep      = 2 * time.Hour   // how long a record outlives its task
 	lastWait  = 5 * time.Second // for what was killed to die, in New and at the end of Close
+	maxText   = 8192            // of a request's text: with all of them a record stays far below maxRecord
 	openFiles = 65_536          // descriptors of one process of a task, where the system allows as many
 )
 
@@ -330,8 +331,8 @@ func (l *Launcher) checkRequest(r launcher.Request) error {
 		return no("the request names no workflow, attempt, ticket or relay")
 	}
 	for _, s := range []string{r.Workflow, r.Placement, r.Ticket, r.Relay} {
-		if strings.ContainsRune(s, 0) {
-			return no("the request holds a zero byte")
+		if strings.ContainsRune(s, 0) || len(s) > maxText {
+			return no("the request holds a zero byte or a text of more than %d characters", maxText)
 		}
 	}
 	if _, err := launcher.SizeOf(r.Size); err != nil {

@@ -329,6 +329,20 @@ func TestLaunch_RecordIsOnDiskBeforeTheRunnerActs(t *testing.T) {
 	}
 }
 
+// A shell is at its gate sooner than a record is on disk, so it sees a gate that opens early.
+func TestLaunch_GateOpensAfterTheRecord(t *testing.T) {
+	s := launchertest.NewStage(t, nil)
+	l := open(t, config{Dir: filepath.Join(dir(t), "jobs")}, func(c *process.Config) {
+		c.Command = []string{"/bin/sh", "-c", `x=$(head -c 1 <&3); [ -n "$x" ] && [ -s "$DAYFLY_WORK_DIR.json" ]`}
+	})
+	for i := range 20 {
+		task := launch(t, l, s.Request("wf-"+strconv.Itoa(i), false))
+		if got := launchertest.AwaitStopped(t, l, task.Ref); got.ExitCode == nil || *got.ExitCode != 0 {
+			t.Fatalf("launch %d: got %+v, want exit code 0: the runner passed its gate without a record", i+1, got)
+		}
+	}
+}
+
 func TestStopped_WorkDirectoryIsGoneAndTheRecordStays(t *testing.T) {
 	s := launchertest.NewStage(t, nil)
 	jobs := filepath.Join(dir(t), "jobs")
@@ -376,7 +390,7 @@ func TestStopped_ProcessThatLeftItsSessionIsDeadToo(t *testing.T) {
 	}
 	task := launch(t, l, s.Request("wf-1", false))
 	p := s.Next(t)
-	child := p.Spawn(t, s, true)
+	child := p.Spawn(t, s, launchertest.OwnSession)
 	child.Lives(t)
 	p.Exit(t, 0)
 	launchertest.AwaitStopped(t, l, task.Ref)
@@ -388,12 +402,15 @@ func TestStop_SignalsTheRunnerAlone(t *testing.T) {
 	l := open(t, config{Dir: filepath.Join(dir(t), "jobs")})
 	task := launch(t, l, s.Request("wf-1", true))
 	p := s.Next(t)
-	child := p.Spawn(t, s, false)
+	child := p.Spawn(t, s, launchertest.SameGroup)
 	if err := l.Stop(t.Context(), task.Ref, "enough"); err != nil {
 		t.Fatal(err)
 	}
 	p.Hear(t)
-	child.Lives(t) // the runner, not the launcher, interrupts its engine
+	child.Lives(t)
+	if child.Terms() > 0 {
+		t.Error("a process beside the runner got the signal: the runner, not the launcher, interrupts its engine")
+	}
 	p.Exit(t, 0)
 	got := launchertest.AwaitStopped(t, l, task.Ref)
 	if want := "the runner ended with exit code 0; it was asked to stop: enough"; got.Text != want {
@@ -448,7 +465,7 @@ func TestClose_LeavesNothing(t *testing.T) {
 		launch(t, l, s.Request("wf-stubborn", true)).Ref,
 	}
 	players := []*launchertest.Player{s.Next(t), s.Next(t)}
-	players = append(players, players[0].Spawn(t, s, false), players[1].Spawn(t, s, false))
+	players = append(players, players[0].Spawn(t, s, launchertest.OwnGroup), players[1].Spawn(t, s, launchertest.OwnGroup))
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if err := l.Close(ctx); err != nil {
@@ -484,7 +501,7 @@ func TestRestart_LauncherDiesAndItsRunnerWithIt(t *testing.T) {
 	var p, child *launchertest.Player
 	task := crash(t, c, s.Request("wf-1", true), func() {
 		p = s.Next(t)
-		child = p.Spawn(t, s, false)
+		child = p.Spawn(t, s, launchertest.OwnGroup)
 	})
 	p.Gone(t) // although nobody has started the launcher again
 	child.Lives(t)
@@ -505,7 +522,7 @@ func TestRestart_OfTheMachineIsAnEndAndNobodyIsKilled(t *testing.T) {
 	s := launchertest.NewStage(t, nil)
 	c := config{Dir: filepath.Join(dir(t), "jobs"), NoCgroup: true}
 	var child *launchertest.Player
-	task := crash(t, c, s.Request("wf-1", true), func() { child = s.Next(t).Spawn(t, s, false) })
+	task := crash(t, c, s.Request("wf-1", true), func() { child = s.Next(t).Spawn(t, s, launchertest.OwnGroup) })
 	path := filepath.Join(c.Dir, task.Ref+".json")
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -589,6 +606,9 @@ func TestKeep_TaskIsForgottenLongAfterItsEnd(t *testing.T) {
 	pass(24 * time.Hour)
 	l = open(t, config{Dir: jobs}, clock)
 	pass(process.Keep - time.Second)
+	if tasks, err := l.List(t.Context()); err != nil || len(tasks) != 1 {
+		t.Errorf("got %v, %v; want the task", tasks, err)
+	}
 	if got := launch(t, l, r); got.Ref != first.Ref {
 		t.Errorf("got task %s, want %s", got.Ref, first.Ref)
 	}
