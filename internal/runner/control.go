@@ -1,0 +1,176 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const (
+	heartbeatTimeout = 10 * time.Second // beside the hold that was announced
+	leastInterval    = 10 * time.Millisecond
+	watchEvery       = time.Second // a timer stands still while the machine sleeps; the clock is looked at this often
+)
+
+// observe acts on an answer to what was sent at that time.
+func (r *run) observe(sent time.Duration, c api.Control) {
+	r.mu.Lock()
+	// An answer that says neither is none of the control plane's.
+	if c.HeartbeatSeconds > 0 || c.RemainingSeconds != 0 {
+		r.deadline = sent + seconds(c.RemainingSeconds)
+	}
+	if c.HeartbeatSeconds > 0 {
+		r.interval = max(seconds(c.HeartbeatSeconds), leastInterval)
+	}
+	r.mu.Unlock()
+	if c.Cancel {
+		r.stop(stopCancelled)
+	}
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// stop ends the engine with the grace that its reason leaves. The first reason counts; a later
+// one may shorten the grace.
+func (r *run) stop(s *stop) {
+	now := r.clock()
+	r.mu.Lock()
+	by := now + r.cfg.Grace
+	// Whatever the reason: when the grace of the deadline ends, nothing of the engine may be left.
+	if last := r.deadline + workflow.DeadlineGrace - killMargin; s == stopDeadline || r.deadline > 0 && last < by {
+		by = last
+	}
+	if r.killBy == 0 || by < r.killBy {
+		r.killBy = by
+	}
+	r.mu.Unlock()
+	if r.life.Err() == nil {
+		r.log.Info("run is stopped", "reason", s.reason)
+	}
+	r.end(s)
+}
+
+// over gives the run up: another boot holds it, or nobody does any more. Once nothing of the engine
+// is left there is nothing to give up but the result, and the answer to that counts alone: the
+// others may only say that it has arrived.
+func (r *run) over(err error) {
+	if !r.reporting.Load() {
+		r.lose(err)
+	}
+}
+
+// killTime returns when a stopped engine is killed; 0 means that none is to be.
+func (r *run) killTime() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.killBy
+}
+
+// heartbeats says at each tick that the runner lives. One that fails is not repeated before the
+// next tick.
+func (r *run) heartbeats(ctx context.Context) {
+	last := r.clock()
+	for {
+		r.mu.Lock()
+		interval, hold := r.interval, r.hold
+		r.mu.Unlock()
+		if !sleep(ctx, last+interval-r.clock()) {
+			return
+		}
+		last = r.clock()
+		bounded, cancel := context.WithTimeout(ctx, heartbeatTimeout+hold)
+		control, err := r.cfg.Relay.Heartbeat(bounded, api.Heartbeat{Step: cut(r.stepName(), 64)})
+		cancel()
+		switch {
+		case err == nil:
+			r.observe(last, control)
+			r.mu.Lock()
+			r.hold = seconds(control.HoldSeconds)
+			r.mu.Unlock()
+		case ctx.Err() != nil:
+			return
+		case client.RunOver(err):
+			r.over(err)
+			return
+		default:
+			r.log.Debug("heartbeat not answered", "err", err)
+		}
+	}
+}
+
+// watch ends the run at its deadline.
+func (r *run) watch(ctx context.Context) {
+	for {
+		r.mu.Lock()
+		deadline := r.deadline
+		r.mu.Unlock()
+		left := deadline - r.clock()
+		if deadline == 0 {
+			left = watchEvery // until the spec tells the most that it can be
+		}
+		if left <= 0 {
+			r.stop(stopDeadline)
+			return
+		}
+		if !sleep(ctx, min(left, watchEvery)) {
+			return
+		}
+	}
+}
+
+// sendLogs and sendSteps also act on what the answer says.
+
+func (r *run) sendLogs(ctx context.Context, in api.Logs) (int64, error) {
+	sent := r.clock()
+	taken, err := r.cfg.Relay.Logs(ctx, in)
+	switch {
+	case err == nil:
+		r.observe(sent, taken.Control)
+	case client.RunOver(err):
+		r.over(err)
+	}
+	return taken.Next, err
+}
+
+func (r *run) sendSteps(ctx context.Context, in api.Steps) error {
+	sent := r.clock()
+	control, err := r.cfg.Relay.Steps(ctx, in)
+	switch {
+	case err == nil:
+		r.observe(sent, control)
+	case client.RunOver(err):
+		r.over(err)
+	case !client.Transient(err) && !errors.Is(err, workflow.ErrConflict) && ctx.Err() == nil:
+		// It will never be taken: what it says is in the log too.
+		r.log.Error("steps refused", "err", err)
+		return nil
+	}
+	return err
+}
+
+func newBackoff() *backoff.ExponentialBackOff {
+	b := &backoff.ExponentialBackOff{InitialInterval: firstRetry, RandomizationFactor: 0.4, Multiplier: 2, MaxInterval: mostRetry}
+	b.Reset()
+	return b
+}
+
+// sleep waits; it reports whether ctx still goes on then.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

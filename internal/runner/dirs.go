@@ -1,0 +1,155 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// dirs are the directories of a run, below its work directory.
+type dirs struct {
+	work    string
+	ours    bool   // the work directory was made here
+	source  string // the code
+	temp    string // TMPDIR of the engine
+	home    string // HOME of the engine
+	secrets string // files of secrets
+	private string // the runner's own: the engine's user cannot enter it
+	broken  error  // why they could not be made
+}
+
+// prepare makes the directories, for the engine's user.
+func (r *run) prepare() (err error) {
+	d := &r.dirs
+	if d.work = r.cfg.WorkDir; d.work == "" {
+		if d.work, err = os.MkdirTemp("", "dayfly-run-*"); err != nil {
+			return err
+		}
+		d.ours = true
+	}
+	mode := fs.FileMode(0o700)
+	if r.cfg.Engine != nil {
+		mode = 0o711 // the engine passes through it and cannot list it
+	}
+	if err := errors.Join(os.MkdirAll(d.work, mode), os.Chmod(d.work, mode)); err != nil {
+		return err
+	}
+	for _, sub := range []struct {
+		path   *string
+		name   string
+		engine bool
+	}{
+		{&d.private, "private", false}, {&d.secrets, "secrets", true}, {&d.temp, "tmp", true},
+		{&d.home, "home", true}, {&d.source, "source", true},
+	} {
+		path := filepath.Join(d.work, sub.name)
+		if err := os.Mkdir(path, 0o700); err != nil {
+			return err
+		}
+		*sub.path = path
+		if sub.engine && r.cfg.Engine != nil {
+			if err := os.Lchown(path, int(r.cfg.Engine.UID), int(r.cfg.Engine.GID)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *run) owner() *engine.Owner {
+	if r.cfg.Engine == nil {
+		return nil
+	}
+	return &engine.Owner{UID: int(r.cfg.Engine.UID), GID: int(r.cfg.Engine.GID)}
+}
+
+// writeSecret writes a value to a file below the secrets directory that only the engine's user can
+// read.
+func (d *dirs) writeSecret(name, value string, owner *engine.Owner) error {
+	if !filepath.IsLocal(name) || filepath.Clean(name) == "." {
+		return workflow.Refuse(workflow.ErrInvalid, "secrets", "it is not below the directory of the secrets")
+	}
+	root, err := os.OpenRoot(d.secrets)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	var parents []string
+	for dir := filepath.Dir(filepath.Clean(name)); dir != "."; dir = filepath.Dir(dir) {
+		parents = append(parents, dir)
+	}
+	for i := len(parents) - 1; i >= 0; i-- {
+		if err := root.Mkdir(parents[i], 0o700); errors.Is(err, fs.ErrExist) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		if owner != nil {
+			if err := root.Lchown(parents[i], owner.UID, owner.GID); err != nil {
+				return err
+			}
+		}
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	if owner != nil && err == nil {
+		err = f.Chown(owner.UID, owner.GID)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// removeSecrets removes the files of the secrets; it may be called again.
+func (d *dirs) removeSecrets(log *slog.Logger) {
+	if d.secrets != "" {
+		logRemoval(log, removeTree(d.secrets))
+	}
+}
+
+// remove removes the rest.
+func (d *dirs) remove(log *slog.Logger) {
+	for _, path := range []string{d.temp, d.home, d.source, d.private} {
+		if path != "" {
+			logRemoval(log, removeTree(path))
+		}
+	}
+	if d.ours {
+		logRemoval(log, removeTree(d.work))
+	}
+}
+
+func logRemoval(log *slog.Logger, err error) {
+	if err != nil {
+		log.Warn("directory not removed", "err", err)
+	}
+}
+
+// removeTree removes a directory, also where something in it was made read-only, as module caches
+// are.
+func removeTree(path string) error {
+	if err := os.RemoveAll(path); err == nil {
+		return nil
+	}
+	root, err := os.OpenRoot(path)
+	if err == nil {
+		_ = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, _ error) error {
+			if e != nil && e.IsDir() {
+				_ = root.Chmod(name, 0o700)
+			}
+			return nil
+		})
+		_ = root.Close()
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return fmt.Errorf("remove directory of the run: %w", err)
+	}
+	return nil
+}

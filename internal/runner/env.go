@@ -1,0 +1,63 @@
+package runner
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// DefaultPath is where programs are looked for after the directories of the engines.
+const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// environment builds the engine's environment from nothing. What stands later counts: the workspace
+// may choose its own HOME or PATH, and its secrets win over its plain variables.
+func (r *run) environment(spec api.Spec, secrets []string) ([]string, error) {
+	path := r.cfg.Path
+	if len(r.cfg.EnginePath) > 0 {
+		path = strings.Join(r.cfg.EnginePath, ":") + ":" + path
+	}
+	env := []string{"PATH=" + path, "HOME=" + r.dirs.home, "TMPDIR=" + r.dirs.temp, "LANG=C.UTF-8"}
+	env = append(env, r.cfg.Forward...)
+	for _, name := range slices.Sorted(maps.Keys(spec.Environment)) {
+		if err := checkVariable(name); err != nil {
+			return nil, err
+		}
+		if strings.ContainsRune(spec.Environment[name], 0) {
+			return nil, fmt.Errorf("the variable %s of the workspace holds a zero byte, which no environment can carry", name)
+		}
+		env = append(env, name+"="+spec.Environment[name])
+	}
+	env = append(env, secrets...)
+	return append(env,
+		"DAYFLY_SECRETS_DIR="+r.dirs.secrets,
+		"DAYFLY_WORKFLOW_ID="+spec.Workflow,
+		"DAYFLY_ATTEMPT="+strconv.Itoa(spec.Attempt),
+		"DAYFLY_ORGANIZATION="+spec.Organization,
+		"DAYFLY_WORKSPACE="+spec.Workspace,
+		"DAYFLY_WORKFLOW_TYPE="+string(spec.Type),
+		"DAYFLY_OPERATION="+cmp.Or(string(spec.Operation), string(spec.Type)),
+	), nil
+}
+
+// checkVariable refuses names that the workspace may not set. The control plane refuses them when
+// the workspace is saved; one that comes here all the same is not dropped in silence.
+func checkVariable(name string) error {
+	if name == "" || strings.ContainsAny(name, "=\x00") {
+		return fmt.Errorf("the workspace sets a variable named %q, which no environment can carry", name)
+	}
+	if strings.HasPrefix(name, "DAYFLY_") || strings.HasPrefix(name, "LD_") {
+		return workflow.Refuse(workflow.ErrInvalid, "environment", "the workspace sets the variable %s; names that start with DAYFLY_ or LD_ are kept", name)
+	}
+	return nil
+}
+
+// secretName matches the names of forwarded variables whose values are masked. Others stay
+// readable: a log in which each region or account name is hidden helps nobody.
+var secretName = regexp.MustCompile(`(?i)secret|token|passw|credential|private|auth|key`)

@@ -1,0 +1,259 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/child"
+	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/runner/mask"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const (
+	reapEvery = 30 * time.Second
+	killCheck = time.Second // how often a stopped engine's time is looked at, see watchEvery
+)
+
+// host is what the engine sees of the run.
+type host struct {
+	r   *run
+	env []string // of every command
+
+	seq  int  // of the step that it is in
+	exit *int // of the last command in that step, if it was not 0
+}
+
+// Step implements engine.Host.
+func (h *host) Step(ctx context.Context, name string, fn func(ctx context.Context) (string, error)) error {
+	seq := h.r.steps.begin(name)
+	if ctx.Err() != nil {
+		h.r.steps.finish(seq, workflow.StepSkipped, h.r.hidden.String(context.Cause(ctx).Error()), nil)
+		return context.Cause(ctx)
+	}
+	before := h.r.enter(name)
+	defer h.r.enter(before)
+	h.exit = nil
+	text, err := fn(ctx)
+	h.r.own.Flush()
+	status := workflow.StepSucceeded
+	if err != nil {
+		status, text = workflow.StepFailed, err.Error()
+	}
+	h.r.steps.finish(seq, status, h.r.hidden.String(text), h.exit)
+	return err
+}
+
+// Skip implements engine.Skipper.
+func (h *host) Skip(_ context.Context, name, text string) error {
+	h.r.steps.finish(h.r.steps.begin(name), workflow.StepSkipped, h.r.hidden.String(text), nil)
+	return nil
+}
+
+// Logf implements engine.Host.
+func (h *host) Logf(format string, args ...any) { h.r.logf(format, args...) }
+
+func (r *run) logf(format string, args ...any) {
+	_, _ = fmt.Fprintf(r.own, "%s\n", fmt.Sprintf(format, args...))
+}
+
+// Mask implements engine.Host.
+func (h *host) Mask(values ...string) {
+	if n := h.r.hidden.Add(values...); n > 0 {
+		h.r.log.Warn("values are too short to be masked", "count", n)
+		h.Logf("[dayfly] %d sensitive values have fewer than %d characters and cannot be masked", n, mask.MinLength)
+	}
+}
+
+// LogWriter implements engine.LogWriter.
+func (h *host) LogWriter() io.WriteCloser { return h.r.stream() }
+
+// stream is a stream into the log.
+type stream struct{ *mask.Writer }
+
+// Close gives away a line without an end.
+func (s stream) Close() error {
+	s.Flush()
+	return nil
+}
+
+func (r *run) stream() stream {
+	step := r.stepName()
+	return stream{mask.NewWriter(&r.hidden, func(text string, more bool) { r.logs.Add(step, text, more) })}
+}
+
+// Exec implements engine.Host. Output that goes to the log on both ways goes through one pipe, so that
+// its order stays as it was.
+func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
+	if len(c.Args) == 0 || !filepath.IsAbs(c.Args[0]) {
+		return -1, fmt.Errorf("run command: %q is no absolute path", slices.Concat(c.Args, []string{""})[0])
+	}
+	if !c.Quiet {
+		h.Logf("$ %s", commandLine(c.Args))
+	}
+	log := h.r.stream()
+	defer log.Flush()
+	spec := child.Spec{
+		Path: c.Args[0], Args: c.Args[1:], Dir: c.Dir, Env: slices.Concat(h.env, c.Env),
+		Stdout: c.Stdout, Stderr: c.Stderr,
+		User: h.r.cfg.Engine, NoNewPrivileges: true,
+	}
+	if spec.Stdout == nil {
+		spec.Stdout = log
+	}
+	if spec.Stderr == nil {
+		spec.Stderr = log
+	}
+	exit, err := h.r.exec(ctx, spec)
+	if err != nil {
+		return -1, err
+	}
+	if exit.Signal != 0 && exit.Code < 0 {
+		exit.Code = 128 + int(exit.Signal) // as a shell says it
+		h.Logf("[dayfly] %s was ended by signal %d (%s)", filepath.Base(c.Args[0]), exit.Signal, exit.Signal)
+	}
+	if exit.Cut {
+		h.Logf("[dayfly] something that %s left behind kept its output open; what it writes is not in this log", filepath.Base(c.Args[0]))
+	}
+	h.exit = nil
+	if exit.Code != 0 {
+		h.exit = &exit.Code
+	}
+	return exit.Code, nil
+}
+
+// exec runs a process to its end: its own, or the one that is made when ctx ends. When it returns,
+// nothing of its group is left.
+func (r *run) exec(ctx context.Context, spec child.Spec) (child.Exit, error) {
+	if ctx.Err() != nil {
+		return child.Exit{}, context.Cause(ctx)
+	}
+	r.processes.Lock()
+	p, err := child.Start(spec)
+	if err == nil {
+		r.pids[p.PID()] = true
+	}
+	r.processes.Unlock()
+	if err != nil {
+		return child.Exit{}, fmt.Errorf("run %s: %w", spec.Path, err)
+	}
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		r.endProcess(p)
+	}
+	exit, err := p.Wait()
+	for pause := time.Millisecond; exit.Left && child.GroupLives(p.PID()); pause = min(2*pause, time.Second) {
+		r.log.Warn("a killed process of the engine is still there", "pgid", p.PID())
+		if !sleep(r.held, pause) {
+			break
+		}
+	}
+	r.processes.Lock()
+	delete(r.pids, p.PID())
+	r.processes.Unlock()
+	if ctx.Err() != nil && exit.Interrupted {
+		return exit, context.Cause(ctx)
+	}
+	if err != nil {
+		return exit, fmt.Errorf("run %s: %w", spec.Path, err)
+	}
+	return exit, nil
+}
+
+// endProcess interrupts a process and kills its group when its time is over: that of the run, or, if
+// only the engine gave this command up, the usual one.
+func (r *run) endProcess(p *child.Process) {
+	given := r.clock() + child.DefaultGrace
+	for r.held.Err() == nil {
+		p.Interrupt()
+		by := r.killTime()
+		if by == 0 {
+			by = given
+		}
+		left := by - r.clock()
+		if left <= 0 {
+			break
+		}
+		t := time.NewTimer(min(left, killCheck))
+		select {
+		case <-p.Done():
+			t.Stop()
+			return
+		case <-r.held.Done():
+		case <-t.C:
+		}
+		t.Stop()
+	}
+	p.Kill()
+}
+
+// reap reaps orphans as long as the run lasts, where this process is their parent.
+func (r *run) reap(ctx context.Context) {
+	for sleep(ctx, reapEvery) {
+		r.processes.Lock()
+		child.ReapOrphans(func(pid int) bool { return r.pids[pid] })
+		r.processes.Unlock()
+	}
+}
+
+// endRest ends what the engine left behind outside its groups.
+func (r *run) endRest() {
+	if !r.cfg.Orphans {
+		return
+	}
+	r.processes.Lock()
+	defer r.processes.Unlock()
+	if err := child.EndOrphans(r.held); err != nil && r.held.Err() == nil {
+		r.log.Error("processes of the engine are left", "err", err)
+	}
+}
+
+func (r *run) stepName() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.step
+}
+
+// enter makes a step the current one and returns the one before it.
+func (r *run) enter(step string) (before string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, r.step = r.step, step
+	return before
+}
+
+// commandLine shows a command as a person would type it.
+func commandLine(args []string) string {
+	words := slices.Clone(args)
+	words[0] = filepath.Base(words[0])
+	for i, w := range words {
+		if w == "" || strings.ContainsAny(w, " \t\n\"'\\$`*?[]{}()<>|&;#~!") {
+			words[i] = strconv.Quote(w)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// failure is a failure of the runner's own steps.
+func failure(reason workflow.Reason, err error) error {
+	if _, ok := errors.AsType[*engine.Failure](err); ok {
+		return err
+	}
+	return &engine.Failure{Reason: reason, Detail: err.Error(), Err: err}
+}
+
+// cut shortens a text to at most n bytes.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n-3], "") + "..."
+}

@@ -1,0 +1,226 @@
+package runner
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/runner/mask"
+	"github.com/dayfly-dev/dayfly/internal/runner/source"
+	"github.com/dayfly-dev/dayfly/internal/secrets"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const (
+	stepSource = "source"
+
+	secretTries = 5 // of a reference whose place cannot be asked now
+)
+
+// do is the order of a run: spec, secrets, source, engine.
+func (r *run) do() (engine.Outcome, error) {
+	spec, err := r.spec()
+	if err != nil {
+		return engine.Outcome{}, err
+	}
+	if r.dirs.broken != nil {
+		return engine.Outcome{}, failure(workflow.ReasonRunnerError, r.dirs.broken)
+	}
+	h := &host{r: r}
+	env, err := r.secrets(spec)
+	if err != nil {
+		return engine.Outcome{}, failure(workflow.ReasonSecretUnavailable, err)
+	}
+	if h.env, err = r.environment(spec, env); err != nil {
+		return engine.Outcome{}, failure(workflow.ReasonRunnerError, err)
+	}
+	var root string
+	err = h.Step(r.life, stepSource, func(ctx context.Context) (string, error) {
+		root, err = source.Fetch(ctx, source.Request{
+			Source: spec.Source, Dest: r.dirs.source, Roots: r.cfg.SourceRoots, Secrets: r.resolver(),
+			Owner: (*source.Owner)(r.owner()), Log: h.Logf, TempDir: r.dirs.private, Mask: h.Mask,
+		})
+		return "", err
+	})
+	if err != nil {
+		reason := workflow.ReasonSourceFailed
+		if errors.Is(err, source.ErrCredential) {
+			reason = workflow.ReasonSecretUnavailable
+		}
+		return engine.Outcome{}, failure(reason, err)
+	}
+	return engine.Run(r.life, h, engine.Job{
+		Spec: spec, Root: root, TempDir: r.dirs.temp, StateDir: r.cfg.StateDir, SecretsDir: r.dirs.secrets,
+		EnginePath: r.cfg.EnginePath, Path: r.cfg.Path, Owner: r.owner(),
+		ReadOnlyState: !workflow.ChangesState(spec.Type, spec.Operation),
+	})
+}
+
+// spec reads what to do.
+func (r *run) spec() (spec api.Spec, err error) {
+	err = r.persist(r.life, "spec", func(ctx context.Context) (c api.Control, err error) {
+		spec, err = r.cfg.Relay.Spec(ctx)
+		return c, err
+	})
+	if err != nil {
+		if client.RunOver(err) {
+			r.over(err)
+		}
+		return spec, failure(workflow.ReasonRunnerError, fmt.Errorf("read spec: %w", err))
+	}
+	if spec.Workflow != r.cfg.Run.Workflow || spec.Attempt != r.cfg.Run.Attempt {
+		return spec, failure(workflow.ReasonRunnerError, fmt.Errorf("the spec is that of attempt %d of workflow %s, not of attempt %d of %s", spec.Attempt, spec.Workflow, r.cfg.Run.Attempt, r.cfg.Run.Workflow))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.deadline == 0 {
+		r.deadline = r.clock() + cmp.Or(seconds(spec.MaxRuntimeSeconds), workflow.DefaultMaxRuntime)
+	}
+	return spec, nil
+}
+
+// secrets resolves the references of a spec: the values are hidden first, then written to their
+// files, or returned for the environment.
+func (r *run) secrets(spec api.Spec) (env []string, err error) {
+	for _, s := range spec.Secrets {
+		name := cmp.Or(s.Env, s.File)
+		value, err := r.resolver().Resolve(r.life, s.Ref)
+		if err != nil {
+			return nil, fmt.Errorf("the secret for %s did not resolve: %w", name, err)
+		}
+		if value.Empty() {
+			return nil, fmt.Errorf("the secret for %s is empty", name)
+		}
+		if r.hidden.Add(value.Reveal()) > 0 {
+			r.logf("[dayfly] the secret for %s has fewer than %d characters and cannot be masked", name, mask.MinLength)
+		}
+		switch {
+		case s.Env == "":
+			if err := r.dirs.writeSecret(s.File, value.Reveal(), r.owner()); err != nil {
+				return nil, fmt.Errorf("the secret for the file %q cannot be written: %w", s.File, err)
+			}
+		case strings.ContainsRune(value.Reveal(), 0):
+			return nil, fmt.Errorf("the secret for %s holds a zero byte, which no environment can carry; use a file", name)
+		default:
+			if err := checkVariable(s.Env); err != nil {
+				return nil, err
+			}
+			env = append(env, s.Env+"="+value.Reveal())
+		}
+	}
+	return env, nil
+}
+
+// resolver resolves references and asks a few times where the place of a secret is away.
+func (r *run) resolver() secrets.Resolver {
+	if r.cfg.Secrets == nil {
+		return secrets.Mux{}
+	}
+	return patient{r.cfg.Secrets}
+}
+
+type patient struct{ secrets.Resolver }
+
+// Resolve implements secrets.Resolver.
+func (p patient) Resolve(ctx context.Context, ref string) (redact.String, error) {
+	wait := newBackoff()
+	for n := 1; ; n++ {
+		value, err := p.Resolver.Resolve(ctx, ref)
+		if !errors.Is(err, secrets.ErrUnavailable) || n == secretTries || !sleep(ctx, wait.NextBackOff()) {
+			return value, err
+		}
+	}
+}
+
+// hide masks every text of a result and keeps it within its bounds.
+func (r *run) hide(in api.Result) api.Result {
+	text := func(s *string, most int) { *s = cut(r.hidden.String(*s), most) }
+	text(&in.Detail, 2000)
+	if in.Changes != nil {
+		changes := *in.Changes
+		changes.Resources = append([]api.ResourceChange(nil), changes.Resources...)
+		for i := range changes.Resources {
+			text(&changes.Resources[i].Address, 1000)
+		}
+		in.Changes = &changes
+	}
+	outputs := append([]api.Output(nil), in.Outputs...)
+	for i := range outputs {
+		text(&outputs[i].Name, 255)
+		if outputs[i].Sensitive {
+			outputs[i].Value = nil
+		}
+		outputs[i].Value = r.hideValue(outputs[i].Value)
+	}
+	in.Outputs = outputs
+	if in.Lock != nil {
+		lock := *in.Lock
+		text(&lock.ID, 255)
+		text(&lock.Who, 255)
+		text(&lock.Operation, 255)
+		text(&lock.Created, 64)
+		text(&lock.Path, 1000)
+		in.Lock = &lock
+	}
+	return in
+}
+
+// hideValue masks every text and number of a JSON value.
+func (r *run) hideValue(v any) any {
+	if v == nil {
+		return nil
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return mask.Marker
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var out any
+	if err := d.Decode(&out); err != nil {
+		return mask.Marker
+	}
+	return r.hideTree(out)
+}
+
+func (r *run) hideTree(v any) any {
+	switch v := v.(type) {
+	case string:
+		return r.hidden.String(v)
+	case json.Number:
+		if s := r.hidden.String(v.String()); s != v.String() {
+			return s
+		}
+		return v
+	case []any:
+		for i := range v {
+			v[i] = r.hideTree(v[i])
+		}
+		return v
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, e := range v {
+			out[r.hidden.String(k)] = r.hideTree(e)
+		}
+		return out
+	default:
+		return v
+	}
+}
+
+// cleanup removes what the run left on disk. Its failure changes no outcome.
+func (r *run) cleanup() {
+	begun := time.Now()
+	r.dirs.removeSecrets(r.log)
+	r.dirs.remove(r.log)
+	r.log.Debug("directories removed", "duration", time.Since(begun))
+}

@@ -1,0 +1,313 @@
+// Package runner is what runs inside a task: it asks for the start of one run, does what its spec
+// says, and hands over one result. It launches nothing, retries no engine and keeps no state.
+//
+// # Consistency model
+//
+// Nothing is done before start is granted to this boot, and nothing is reported after the relay says
+// that the run is over: then the engine's group is killed at once. A relay that is away stops
+// nothing: heartbeats are tried at each tick, steps and log lines are kept, and the result is
+// repeated until it is taken. The result is sent only when nothing of the engine is left. The
+// deadline is kept here alone, on a clock that goes on while the machine sleeps.
+package runner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/child"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/runner/logstream"
+	"github.com/dayfly-dev/dayfly/internal/runner/mask"
+	"github.com/dayfly-dev/dayfly/internal/secrets"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const (
+	// DefaultGrace is what an engine has between its interrupt and its end. ECS gives a task 120 s.
+	DefaultGrace = 90 * time.Second
+
+	// killMargin is how long before the end of the deadline's grace the engine is killed: by the
+	// end, when the workspace's slot is given on, nothing of it may be left.
+	killMargin = 15 * time.Second
+	// flushBefore bounds the sending of logs and steps before the result is tried.
+	flushBefore = 15 * time.Second
+	// flushAfter bounds it after the result was taken.
+	flushAfter = 5 * time.Minute
+	// reportStopped bounds the handing over of the result by a runner that was told to stop.
+	reportStopped = 60 * time.Second
+
+	firstRetry = 200 * time.Millisecond
+	mostRetry  = 15 * time.Second
+)
+
+// Relay takes what a runner reports; *client.Runner is one.
+type Relay interface {
+	Start(ctx context.Context) (api.Control, error)
+	Spec(ctx context.Context) (api.Spec, error)
+	Heartbeat(ctx context.Context, in api.Heartbeat) (api.Control, error)
+	Steps(ctx context.Context, in api.Steps) (api.Control, error)
+	Logs(ctx context.Context, in api.Logs) (api.LogsTaken, error)
+	Result(ctx context.Context, in api.Result) (api.Control, error)
+}
+
+// Config says what to run and with what.
+type Config struct {
+	Run     api.Run          // required
+	Relay   Relay            // required
+	Secrets secrets.Resolver // nil means that no reference resolves
+
+	WorkDir     string   // the run's own directory; empty means a temporary one, removed at the end
+	StateDir    string   // for state kind directory; empty means none
+	SourceRoots []string // below which a directory source may lie; none refuses all
+	EnginePath  []string // directories in which engines are looked for first
+	Path        string   // the engine's PATH after those; empty means DefaultPath
+	Forward     []string // variables for the engine, KEY=VALUE
+	Hide        []string // values to mask beside those of the spec's secrets
+
+	Engine  *child.User   // who the engine runs as; nil means the runner's own user
+	Grace   time.Duration // between the engine's interrupt and its end; 0 means DefaultGrace
+	Orphans bool          // every child that this process has after the engine's end is the engine's, and is ended
+	Log     *slog.Logger  // nil means no log
+}
+
+// stop is why a run ends before its engine did.
+type stop struct {
+	outcome workflow.State
+	reason  workflow.Reason
+	text    string
+}
+
+func (s *stop) Error() string { return s.text }
+
+var (
+	stopCancelled   = &stop{workflow.Cancelled, workflow.ReasonCancelled, "the workflow was cancelled"}
+	stopDeadline    = &stop{workflow.Failed, workflow.ReasonDeadline, "the workflow ran longer than its max_runtime"}
+	stopInterrupted = &stop{workflow.Failed, workflow.ReasonInterrupted, "the task of the workflow was told to stop"}
+)
+
+// run is one run.
+type run struct {
+	cfg   Config
+	log   *slog.Logger
+	clock func() time.Duration // goes on while the machine sleeps
+
+	held context.Context // ends when the run is over: it is not ours, or no longer
+	lose context.CancelCauseFunc
+	life context.Context // ends when the engine must; its cause is a *stop, or that of held
+	end  context.CancelCauseFunc
+
+	hidden mask.Set
+	logs   *logstream.Stream
+	steps  *steps
+	own    *mask.Writer // the runner's own lines
+	dirs   dirs
+
+	mu       sync.Mutex
+	deadline time.Duration // on clock; 0 means not known yet
+	killBy   time.Duration // on clock; 0 means that nothing is to be killed yet
+	interval time.Duration // between heartbeats
+	hold     time.Duration // how long the next one may be held
+	step     string        // the step that the run is in
+
+	reporting atomic.Bool // nothing of the engine is left
+
+	processes sync.Mutex // held while one is started, and while orphans are reaped
+	pids      map[int]bool
+}
+
+// RunJob runs one job. It returns nil when the result was handed over, or the run is not or no longer
+// this boot's; an error means that the end of the task must speak for it. When ctx ends, the engine
+// is interrupted and the run reported as such.
+func RunJob(ctx context.Context, cfg Config) error {
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)).With("job_id", cfg.Run.Workflow, "attempt", cfg.Run.Attempt, "task", cfg.Run.Task)
+	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
+	cfg.Path = cmp.Or(cfg.Path, DefaultPath)
+	r := &run{cfg: cfg, log: cfg.Log, clock: bootClock(), interval: workflow.HeartbeatInterval, pids: map[int]bool{}}
+	r.hidden.Add(cfg.Hide...)
+	// The end of ctx is a request to stop, which takes its time: the run has contexts of its own.
+	r.held, r.lose = context.WithCancelCause(context.WithoutCancel(ctx))
+	defer r.lose(nil)
+	r.life, r.end = context.WithCancelCause(r.held)
+	defer r.end(nil)
+
+	granted, err := r.start(ctx)
+	if !granted {
+		return err
+	}
+	r.log.Info("run started")
+	if err := r.prepare(); err != nil {
+		r.log.Error("no work directory", "err", err)
+		r.dirs.broken = err
+	}
+	defer r.cleanup()
+	r.steps = newSteps(r.sendSteps)
+	r.logs = logstream.New(logstream.Config{Send: r.sendLogs, Over: client.RunOver, Dir: r.dirs.private, Log: r.log})
+	r.own = mask.NewWriter(&r.hidden, func(text string, more bool) { r.logs.Add(r.stepName(), text, more) })
+
+	background, endBackground := context.WithCancel(r.held)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer endBackground()
+	wg.Go(func() { r.heartbeats(background) })
+	wg.Go(func() { r.watch(background) })
+	wg.Go(func() { r.steps.run(background) })
+	wg.Go(func() {
+		if err := r.logs.Run(background); err != nil {
+			r.log.Warn("log not sent to its end", "err", err)
+		}
+	})
+	if cfg.Orphans {
+		wg.Go(func() { r.reap(background) })
+	}
+	defer context.AfterFunc(ctx, func() { r.stop(stopInterrupted) })()
+
+	result := r.work()
+	r.endRest()
+	r.dirs.removeSecrets(r.log)
+	if r.held.Err() != nil {
+		r.log.Info("run is over", "err", context.Cause(r.held))
+		return nil
+	}
+	r.reporting.Store(true)
+	return r.report(ctx, result)
+}
+
+// start asks for the run until it is granted or refused.
+func (r *run) start(ctx context.Context) (granted bool, err error) {
+	bounded, cancel := context.WithTimeoutCause(ctx, workflow.LaunchWindow, errors.New("no answer within the launch window"))
+	defer cancel()
+	err = r.persist(bounded, "start", r.cfg.Relay.Start)
+	switch {
+	case err == nil:
+		return true, nil
+	case client.RunOver(err):
+		r.log.Info("start refused", "err", err)
+		return false, nil
+	default:
+		return false, fmt.Errorf("start: %w", err)
+	}
+}
+
+// persist repeats a call until it is answered for good, and acts on the answer. Lost races are
+// repeated too: nobody else speaks for this run.
+func (r *run) persist(ctx context.Context, what string, call func(context.Context) (api.Control, error)) error {
+	wait := newBackoff()
+	for {
+		sent := r.clock()
+		control, err := call(ctx)
+		switch {
+		case err == nil:
+			r.observe(sent, control)
+			return nil
+		case client.RunOver(err):
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !client.Transient(err) && !errors.Is(err, workflow.ErrConflict):
+			return err
+		}
+		pause := max(wait.NextBackOff(), api.RetryAfter(err))
+		r.log.Debug("call not answered", "call", what, "retry", pause, "err", err)
+		if !sleep(ctx, pause) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// work does what the spec says and returns how that ended. When it returns, no engine is running.
+func (r *run) work() (result api.Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.log.Error("runner failed", "panic", p, "stack", string(debug.Stack()))
+			result = r.conclude(engine.Outcome{}, errors.New("the runner itself failed; the log of its task has the cause"))
+		}
+		r.own.Flush()
+	}()
+	outcome, err := r.do()
+	return r.conclude(outcome, err)
+}
+
+// conclude makes a result of an outcome.
+func (r *run) conclude(out engine.Outcome, err error) api.Result {
+	result := api.Result{Outcome: workflow.Succeeded, Lock: out.Lock, Truncated: out.Truncated}
+	if err == nil {
+		result.Changes, result.Outputs = out.Changes, out.Outputs
+		return r.hide(result)
+	}
+	result.Outcome, result.Reason, result.Detail = workflow.Failed, workflow.ReasonRunnerError, err.Error()
+	if f, ok := errors.AsType[*engine.Failure](err); ok {
+		result.Reason, result.Detail = f.Reason, f.Detail
+		result.Lock = cmp.Or(f.Lock, out.Lock)
+	}
+	if s, ok := errors.AsType[*stop](context.Cause(r.life)); ok {
+		if result.Reason != workflow.ReasonInterrupted && !errors.Is(err, s) {
+			result.Detail = s.text + "; " + result.Detail
+		}
+		result.Outcome, result.Reason = s.outcome, s.reason
+	}
+	return r.hide(result)
+}
+
+// report hands the result over, with the log before it as far as that goes, and the rest after it.
+func (r *run) report(ctx context.Context, result api.Result) error {
+	retained, cancel := context.WithCancelCause(r.held)
+	defer cancel(nil)
+	giveUp := func(after time.Duration, why string) *time.Timer {
+		return time.AfterFunc(after, func() { cancel(errors.New(why)) })
+	}
+	defer giveUp(workflow.ReportRetention, "nobody took it within the time that a result may be on its way").Stop()
+	// Who was told to stop is killed soon.
+	defer context.AfterFunc(ctx, func() { giveUp(reportStopped, "nobody took it, and the task was told to stop") })()
+
+	r.flush(retained, flushBefore)
+	result.LogEnd = r.logs.Next()
+	send := func(ctx context.Context) (api.Control, error) { return r.cfg.Relay.Result(ctx, result) }
+	err := r.persist(retained, "result", send)
+	if err != nil && !client.RunOver(err) && retained.Err() == nil {
+		// It will never be taken as it is. Its outcome is what counts.
+		r.log.Error("result refused; sent again without its details", "err", err)
+		result = slim(result)
+		err = r.persist(retained, "result", send)
+	}
+	switch {
+	case err == nil:
+		r.log.Info("result handed over", "state", result.Outcome, "reason", result.Reason)
+		r.flush(retained, flushAfter)
+		return nil
+	case client.RunOver(err):
+		r.log.Info("run is over", "err", err)
+		return nil
+	default:
+		return fmt.Errorf("result not handed over: %w", err)
+	}
+}
+
+func slim(in api.Result) api.Result {
+	out := api.Result{Outcome: in.Outcome, Reason: in.Reason, Lock: in.Lock, LogEnd: in.LogEnd, Truncated: true}
+	out.Detail = cut(in.Detail, 500)
+	if in.Changes != nil {
+		out.Changes = &api.Changes{Add: in.Changes.Add, Change: in.Changes.Change, Destroy: in.Changes.Destroy, Drift: in.Changes.Drift}
+	}
+	return out
+}
+
+// flush sends what waits of steps and log, for at most so long.
+func (r *run) flush(ctx context.Context, most time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	if err := r.steps.flush(ctx); err != nil {
+		r.log.Warn("steps not sent", "err", err)
+	}
+	if err := r.logs.Flush(ctx); err != nil {
+		r.log.Warn("log not sent", "err", err)
+	}
+}

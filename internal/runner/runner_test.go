@@ -1,0 +1,485 @@
+package runner_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.uber.org/goleak"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/child"
+	"github.com/dayfly-dev/dayfly/internal/runner"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("RUNNER_TEST_CHILD") != "" {
+		os.Exit(asRunner())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// job returns a spec that runs a script, and a config for it.
+func job(t *testing.T, script string) (api.Spec, runner.Config) {
+	t.Helper()
+	dir := t.TempDir()
+	code := filepath.Join(dir, "code")
+	if err := os.MkdirAll(code, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(code, "file"), []byte("content\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	spec := api.Spec{
+		Workflow: "wf-1", Attempt: 2, Organization: "default", WorkspaceID: "ws-1", Workspace: "network",
+		Type: workflow.Deployment, Operation: workflow.Update, Engine: api.EngineCommand,
+		Commands: map[string]string{"update": script}, Source: api.Source{Directory: code},
+		State: api.State{Kind: api.StateSource}, MaxRuntimeSeconds: 3600,
+	}
+	return spec, runner.Config{WorkDir: filepath.Join(dir, "work"), SourceRoots: []string{dir}}
+}
+
+// begin runs a job against a relay until the returned function has waited for its end.
+func begin(t *testing.T, r *relay, cfg runner.Config) (stop context.CancelFunc, end func() error) {
+	t.Helper()
+	cfg.Run, cfg.Relay = r.run(), r.client()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- runner.RunJob(ctx, cfg) }()
+	return cancel, func() error {
+		t.Helper()
+		defer cancel()
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(time.Minute):
+			t.Fatalf("the runner has not ended; log: %s", r.text())
+			return nil
+		}
+	}
+}
+
+func runJob(t *testing.T, r *relay, cfg runner.Config) {
+	t.Helper()
+	if _, end := begin(t, r, cfg); true {
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := os.ReadDir(cfg.WorkDir); err == nil && len(left) > 0 {
+		t.Errorf("left in the work directory: %v", left)
+	}
+}
+
+// alive is a pipe that a script holds open while it lives: READY writes a line to it, and it is at
+// its end when the script has ended.
+type alive struct{ path string }
+
+func newAlive(t *testing.T) alive {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "alive")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return alive{path}
+}
+
+// listens says that it is ready and ends with an interrupt.
+func (a alive) listens() string {
+	return "exec 3>" + a.path + `; trap 'echo interrupted; exit 9' INT; echo ready >&3; sleep 1000 3>&- & wait`
+}
+
+// deaf does not end by an interrupt.
+func (a alive) deaf() string {
+	return "exec 3>" + a.path + `; trap '' INT; echo ready >&3; sleep 1000`
+}
+
+// ready waits until the script is ready; the returned function waits for its end.
+func (a alive) ready(t *testing.T) (end func()) {
+	t.Helper()
+	f, err := os.Open(a.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	r := bufio.NewReader(f)
+	if _, err := r.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	return func() { _, _ = io.Copy(io.Discard, r) }
+}
+
+func TestRunJob_ReportsStepsLogAndResult(t *testing.T) {
+	spec, cfg := job(t, `pwd; cat file; echo "$DAYFLY_VAR_region $GREETING"; echo to stderr >&2; printf '{"url": "https://x"}' > "$DAYFLY_OUTPUTS"`)
+	spec.Variables = map[string]any{"region": "eu"}
+	spec.Environment = map[string]string{"GREETING": "hello"}
+	r := newRelay(t, spec)
+	runJob(t, r, cfg)
+
+	got := r.result()
+	want := api.Result{Outcome: workflow.Succeeded, Outputs: []api.Output{{Name: "url", Value: "https://x"}}, LogEnd: int64(len(r.lines))}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	wantSteps := []api.Step{{Seq: 1, Name: "source", Status: workflow.StepSucceeded}, {Seq: 2, Name: "run", Status: workflow.StepSucceeded}}
+	if diff := cmp.Diff(wantSteps, r.steps, cmpopts.IgnoreFields(api.Step{}, "StartedAt", "Seconds", "Text")); diff != "" {
+		t.Error(diff)
+	}
+	if text := r.text(); !strings.Contains(text, filepath.Join(cfg.WorkDir, "source")+"\ncontent\neu hello\nto stderr\n") {
+		t.Errorf("got the log %s", text)
+	}
+	for _, l := range r.lines[len(r.lines)-3:] {
+		if l.Step != "run" || l.At.IsZero() {
+			t.Errorf("got line %+v, want its step and time", l)
+		}
+	}
+	if diff := cmp.Diff([]string{"start", "spec"}, r.calls[:2]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRunJob_EnvironmentIsBuiltFromNothing(t *testing.T) {
+	t.Setenv("OF_THE_RUNNER", "1")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "1234567890")
+	spec, cfg := job(t, "env | cut -d= -f1 | sort | grep -v '^_$\\|^PWD$\\|^SHLVL$\\|^OLDPWD$'; ls -a $HOME $TMPDIR | head -3; echo $PATH")
+	cfg.EnginePath, cfg.Forward = []string{"/opt/engines"}, []string{"FORWARDED=1"}
+	r := newRelay(t, spec)
+	runJob(t, r, cfg)
+	want := "DAYFLY_ATTEMPT DAYFLY_OPERATION DAYFLY_ORGANIZATION DAYFLY_OUTPUTS DAYFLY_SECRETS_DIR DAYFLY_WORKFLOW_ID DAYFLY_WORKFLOW_TYPE DAYFLY_WORKSPACE FORWARDED HOME LANG PATH TMPDIR "
+	if text := strings.ReplaceAll(r.text(), "\n", " "); !strings.Contains(text, want) || !strings.Contains(text, " /opt/engines:"+runner.DefaultPath) {
+		t.Errorf("got %s", text)
+	}
+}
+
+// R3: what the engine is given is hidden in everything that leaves.
+func TestRunJob_SecretsReachTheEngineAndNothingElse(t *testing.T) {
+	const token, key, short = "hunter2-correct+horse/battery", "-----BEGIN-----\nAAAAB3NzaC1yc2E\n-----END-----\n", "x1"
+	spec, cfg := job(t, `
+test "$SHORT" = x1
+echo "token $TOKEN"; printf "$TOKEN" | base64; printf "user:$TOKEN" | base64 -w0; echo
+cat "$DAYFLY_SECRETS_DIR/ssh/id"; stat -c %a "$DAYFLY_SECRETS_DIR/ssh/id"
+printf '%s' "$TOKEN" | cut -c1-7 | tr -d '\n'; printf '%s\n' "$TOKEN" | cut -c8-
+printf '{"a": {"value": "x-%s", "sensitive": false}, "%s": "y"}' "$TOKEN" "$TOKEN" > "$DAYFLY_OUTPUTS"`)
+	spec.Secrets = []api.Secret{{Env: "TOKEN", Ref: "file:token"}, {File: "ssh/id", Ref: "file:key"}, {Env: "SHORT", Ref: "file:short"}}
+	spec.Source.Directory += "/"
+	cfg.Secrets = known{"file:token": token, "file:key": key, "file:short": short}
+	r := newRelay(t, spec)
+	runJob(t, r, cfg)
+	if got := r.result(); got.Outcome != workflow.Succeeded {
+		t.Fatalf("got %+v; log: %s", got, r.text())
+	}
+	text := r.text()
+	for _, want := range []string{"token ***\n", "\n600\n", "the secret for SHORT has fewer than 4 characters"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in the log %s", want, text)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, hidden := range []string{
+		token, "AAAAB3NzaC1yc2E", base64.StdEncoding.EncodeToString([]byte(token)), base64.StdEncoding.EncodeToString([]byte("user:" + token))[8:40], url.QueryEscape(token),
+	} {
+		if strings.Contains(string(r.bodies), hidden) {
+			t.Errorf("%q left the runner: %s", hidden, text)
+		}
+	}
+}
+
+func TestRunJob_FailuresHaveTheirReason(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*api.Spec, *runner.Config)
+		reason workflow.Reason
+		detail string
+	}{
+		"command": {func(s *api.Spec, _ *runner.Config) { s.Commands["update"] = "exit 3" }, workflow.ReasonStepFailed, "exit code 3"},
+		"secret": {func(s *api.Spec, c *runner.Config) {
+			s.Secrets, c.Secrets = []api.Secret{{Env: "A", Ref: "file:none"}}, known{}
+		}, workflow.ReasonSecretUnavailable, "the secret for A did not resolve"},
+		"secret without a resolver": {func(s *api.Spec, _ *runner.Config) { s.Secrets = []api.Secret{{Env: "A", Ref: "file:none"}} }, workflow.ReasonSecretUnavailable, "the secret for A"},
+		"secret outside its directory": {func(s *api.Spec, c *runner.Config) {
+			s.Secrets, c.Secrets = []api.Secret{{File: "../out", Ref: "file:a"}}, known{"file:a": "value"}
+		}, workflow.ReasonSecretUnavailable, "not below the directory"},
+		"kept variable": {func(s *api.Spec, _ *runner.Config) { s.Environment = map[string]string{"LD_PRELOAD": "x"} }, workflow.ReasonRunnerError, "LD_PRELOAD"},
+		"source":        {func(_ *api.Spec, c *runner.Config) { c.SourceRoots = nil }, workflow.ReasonSourceFailed, "source"},
+		"engine":        {func(s *api.Spec, _ *runner.Config) { s.Engine = "cobol" }, workflow.ReasonEngineNotFound, "cobol"},
+		"another spec":  {func(s *api.Spec, _ *runner.Config) { s.Workflow = "wf-2" }, workflow.ReasonRunnerError, "wf-2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec, cfg := job(t, "true")
+			r := newRelay(t, spec)
+			test.change(&spec, &cfg)
+			run := r.run()
+			r.spec = spec
+			cfg.Run, cfg.Relay = run, r.client()
+			if err := runner.RunJob(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+			got := r.result()
+			if got.Outcome != workflow.Failed || got.Reason != test.reason || !strings.Contains(got.Detail, test.detail) {
+				t.Errorf("got %s, %s, %q, want %s with %q", got.Outcome, got.Reason, got.Detail, test.reason, test.detail)
+			}
+		})
+	}
+}
+
+// C5: a run that is cancelled interrupts its engine and is cancelled.
+func TestRunJob_CancelInterruptsTheEngine(t *testing.T) {
+	pipe := newAlive(t)
+	spec, cfg := job(t, pipe.listens())
+	r := newRelay(t, spec)
+	_, end := begin(t, r, cfg)
+	pipe.ready(t)
+	r.set(func() { r.control.Cancel = true })
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	got := r.result()
+	if got.Outcome != workflow.Cancelled || got.Reason != workflow.ReasonCancelled {
+		t.Errorf("got %+v", got)
+	}
+	if text := r.text(); strings.Count(text, "interrupted\n") != 1 {
+		t.Errorf("want one interrupt: %s", text)
+	}
+	if got := r.steps[len(r.steps)-1].Status; got != workflow.StepFailed {
+		t.Errorf("got step %s", got)
+	}
+}
+
+func TestRunJob_GraceEndsInAKill(t *testing.T) {
+	pipe := newAlive(t)
+	spec, cfg := job(t, pipe.deaf())
+	cfg.Grace = 20 * time.Millisecond
+	r := newRelay(t, spec)
+	_, end := begin(t, r, cfg)
+	pipe.ready(t)
+	r.set(func() { r.control.Cancel = true })
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.result(); got.Outcome != workflow.Cancelled {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// C7: the runner keeps the deadline alone.
+func TestRunJob_DeadlineIsKeptWithoutTheRelay(t *testing.T) {
+	pipe := newAlive(t)
+	spec, cfg := job(t, pipe.listens())
+	r := newRelay(t, spec)
+	_, end := begin(t, r, cfg)
+	ended := pipe.ready(t)
+	r.set(func() { r.control.RemainingSeconds = 0.05 })
+	seen := len(r.beats)
+	r.wait("a heartbeat", func() bool {
+		// From here on the runner is alone, with its deadline known.
+		r.away = len(r.beats) > seen+1
+		return r.away
+	})
+	ended()
+	r.set(func() { r.away = false })
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	got := r.result()
+	if got.Outcome != workflow.Failed || got.Reason != workflow.ReasonDeadline {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestRunJob_ToldToStopInterruptsAndReports(t *testing.T) {
+	pipe := newAlive(t)
+	spec, cfg := job(t, pipe.listens())
+	r := newRelay(t, spec)
+	stop, end := begin(t, r, cfg)
+	pipe.ready(t)
+	stop()
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	got := r.result()
+	if got.Outcome != workflow.Failed || got.Reason != workflow.ReasonInterrupted {
+		t.Errorf("got %+v", got)
+	}
+	if text := r.text(); !strings.Contains(text, "interrupted\n") {
+		t.Errorf("the end of the log is missing: %s", text)
+	}
+}
+
+// C2: who does not hold the run any more kills its engine at once and says nothing.
+func TestRunJob_RunThatIsOverIsKilledAndNotReported(t *testing.T) {
+	for _, over := range []error{workflow.ErrOver, workflow.ErrAlreadyStarted, workflow.ErrRevoked, workflow.ErrUnauthenticated, workflow.ErrNotFound} {
+		t.Run(over.Error(), func(t *testing.T) {
+			pipe := newAlive(t)
+			spec, cfg := job(t, pipe.deaf())
+			cfg.Grace = time.Hour
+			r := newRelay(t, spec)
+			_, end := begin(t, r, cfg)
+			pipe.ready(t)
+			r.set(func() { r.over = over })
+			if err := end(); err != nil {
+				t.Fatal(err)
+			}
+			if len(r.results) > 0 || r.called("result") > 0 {
+				t.Errorf("got results %+v, want none", r.results)
+			}
+		})
+	}
+}
+
+func TestRunJob_StartThatIsRefusedDoesNothing(t *testing.T) {
+	for _, refusal := range []error{workflow.ErrAlreadyStarted, workflow.ErrOver, workflow.ErrRevoked} {
+		spec, cfg := job(t, "touch "+filepath.Join(t.TempDir(), "ran"))
+		r := newRelay(t, spec)
+		r.over = refusal
+		runJob(t, r, cfg)
+		if diff := cmp.Diff([]string{"start"}, r.calls); diff != "" {
+			t.Errorf("%v: %s", refusal, diff)
+		}
+		if _, err := os.Stat(cfg.WorkDir); err == nil {
+			t.Errorf("%v: something was made", refusal)
+		}
+	}
+}
+
+func TestRunJob_StartIsAskedAgainUntilTheTaskIsReported(t *testing.T) {
+	spec, cfg := job(t, "true")
+	r := newRelay(t, spec)
+	starts := 0
+	r.refuse = func(call string, _ []byte) error {
+		if call == "start" {
+			if starts++; starts < 3 {
+				return workflow.ErrNotReported
+			}
+		}
+		return nil
+	}
+	runJob(t, r, cfg)
+	if got := r.result(); got.Outcome != workflow.Succeeded || starts != 3 {
+		t.Errorf("got %+v after %d starts", got, starts)
+	}
+}
+
+func TestRunJob_ToldToStopBeforeStartIsNoSuccess(t *testing.T) {
+	spec, cfg := job(t, "true")
+	r := newRelay(t, spec)
+	r.refuse = func(string, []byte) error { return workflow.ErrNotReported }
+	stop, end := begin(t, r, cfg)
+	r.wait("a start", func() bool { return len(r.calls) > 0 })
+	stop()
+	if err := end(); err == nil {
+		t.Error("got nil: nothing was handed over")
+	}
+}
+
+// C3: an engine is never stopped because the relay is away; its result arrives late.
+func TestRunJob_EngineGoesOnWhileTheRelayIsAway(t *testing.T) {
+	pipe, gate := newAlive(t), newAlive(t)
+	spec, cfg := job(t, "exec 3>"+pipe.path+"; echo ready >&3; read x < "+gate.path+" || true; echo applied")
+	r := newRelay(t, spec)
+	_, end := begin(t, r, cfg)
+	ended := pipe.ready(t)
+	asked := 0
+	r.set(func() { r.away = true; asked = len(r.calls) })
+	if err := os.WriteFile(gate.path, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	ended()
+	r.set(func() {
+		if len(r.calls) != asked {
+			t.Errorf("calls were taken by a relay that is away")
+		}
+		r.away = false
+	})
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.result(); got.Outcome != workflow.Succeeded || got.LogEnd != int64(len(r.lines)) || !strings.HasSuffix(r.text(), "applied\n") {
+		t.Errorf("got %+v; log: %s", got, r.text())
+	}
+}
+
+func TestRunJob_RefusedResultIsSentWithoutItsDetails(t *testing.T) {
+	spec, cfg := job(t, `echo '{"a": "b"}' > "$DAYFLY_OUTPUTS"`)
+	r := newRelay(t, spec)
+	r.refuse = func(call string, body []byte) error {
+		if call == "result" && strings.Contains(string(body), `"outputs"`) {
+			return workflow.Refuse(workflow.ErrInvalid, "outputs", "no")
+		}
+		return nil
+	}
+	runJob(t, r, cfg)
+	want := api.Result{Outcome: workflow.Succeeded, Truncated: true, LogEnd: int64(len(r.lines))}
+	if diff := cmp.Diff(want, r.result()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// An answer that was lost is no second result: the same is sent again.
+func TestRunJob_ResultIsRepeatedUntilItIsTaken(t *testing.T) {
+	spec, cfg := job(t, "exit 4")
+	r := newRelay(t, spec)
+	tries := 0
+	r.refuse = func(call string, _ []byte) error {
+		if call == "result" {
+			if tries++; tries < 4 {
+				return workflow.ErrBusy
+			}
+		}
+		return nil
+	}
+	runJob(t, r, cfg)
+	if got := r.result(); got.Reason != workflow.ReasonStepFailed || tries != 4 {
+		t.Errorf("got %+v after %d tries", got, tries)
+	}
+}
+
+func TestRunJob_HeartbeatsNameTheStep(t *testing.T) {
+	pipe := newAlive(t)
+	spec, cfg := job(t, pipe.listens())
+	r := newRelay(t, spec)
+	_, end := begin(t, r, cfg)
+	pipe.ready(t)
+	r.wait("a heartbeat in the step", func() bool {
+		return len(r.beats) > 0 && r.beats[len(r.beats)-1].Step == "run"
+	})
+	r.set(func() { r.control.Cancel = true })
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRunJob_EngineHasItsOwnUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root may give the engine a user of its own")
+	}
+	spec, cfg := job(t, `id -u; cat "$DAYFLY_SECRETS_DIR/f"; echo; echo x > file; echo y > "$TMPDIR/y"; grep NoNewPrivs /proc/self/status
+if ls "$HOME/../private" 2>/dev/null; then echo entered; fi; if ls "$HOME/.." 2>/dev/null; then echo listed; fi`)
+	spec.Secrets = []api.Secret{{File: "f", Ref: "file:f"}}
+	cfg.Secrets = known{"file:f": "secret-value"}
+	cfg.Engine = &child.User{UID: 200_077, GID: 200_077}
+	for d := cfg.WorkDir; d != "/"; d = filepath.Dir(d) { // as the launcher does for its own
+		if err := os.Chmod(filepath.Dir(d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if filepath.Dir(d) == os.TempDir() {
+			break
+		}
+	}
+	r := newRelay(t, spec)
+	runJob(t, r, cfg)
+	text := r.text()
+	if got := r.result(); got.Outcome != workflow.Succeeded || !strings.Contains(text, "200077\n***\nNoNewPrivs:\t1\n") || strings.Contains(text, "entered") || strings.Contains(text, "listed") {
+		t.Errorf("got %+v; log: %s", got, text)
+	}
+}

@@ -1,0 +1,116 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const mostSteps = 50 // in one report
+
+// steps keeps the steps of a run and reports the latest of each until it is taken.
+type steps struct {
+	send func(ctx context.Context, in api.Steps) error
+	wake chan struct{}
+
+	mu       sync.Mutex
+	all      []api.Step // by sequence number, from 1
+	version  []int      // how often each changed
+	taken    []int      // up to which change it was reported
+	begun    []time.Time
+	progress chan struct{} // closed and replaced when something was taken
+}
+
+func newSteps(send func(context.Context, api.Steps) error) *steps {
+	return &steps{send: send, wake: make(chan struct{}, 1), progress: make(chan struct{})}
+}
+
+// begin adds a step and returns its sequence number.
+func (s *steps) begin(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.all = append(s.all, api.Step{Seq: len(s.all) + 1, Name: cut(name, 64), Status: workflow.StepRunning, StartedAt: now.UTC()})
+	s.version, s.taken, s.begun = append(s.version, 1), append(s.taken, 0), append(s.begun, now)
+	s.signal()
+	return len(s.all)
+}
+
+// finish ends a step.
+func (s *steps) finish(seq int, status workflow.StepStatus, text string, exitCode *int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	step := &s.all[seq-1]
+	step.Status, step.Text, step.ExitCode = status, cut(text, 1000), exitCode
+	step.Seconds = time.Since(s.begun[seq-1]).Seconds()
+	s.version[seq-1]++
+	s.signal()
+}
+
+func (s *steps) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// due returns the steps that changed since they were last taken, and their changes.
+func (s *steps) due() (out []api.Step, versions []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, step := range s.all {
+		if s.version[i] > s.taken[i] && len(out) < mostSteps {
+			out, versions = append(out, step), append(versions, s.version[i])
+		}
+	}
+	return out, versions
+}
+
+// run reports until ctx ends.
+func (s *steps) run(ctx context.Context) {
+	wait := newBackoff()
+	for ctx.Err() == nil {
+		batch, versions := s.due()
+		if len(batch) == 0 {
+			select {
+			case <-s.wake:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if err := s.send(ctx, api.Steps{Steps: batch}); err != nil {
+			sleep(ctx, max(wait.NextBackOff(), api.RetryAfter(err)))
+			continue
+		}
+		wait.Reset()
+		s.mu.Lock()
+		for i, step := range batch {
+			s.taken[step.Seq-1] = versions[i]
+		}
+		close(s.progress)
+		s.progress = make(chan struct{})
+		s.mu.Unlock()
+	}
+}
+
+// flush waits until every step was taken as it is now.
+func (s *steps) flush(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		progress := s.progress
+		s.mu.Unlock()
+		left, _ := s.due()
+		if len(left) == 0 {
+			return nil
+		}
+		select {
+		case <-progress:
+		case <-ctx.Done():
+			return fmt.Errorf("%d steps are not reported: %w", len(left), context.Cause(ctx))
+		}
+	}
+}
