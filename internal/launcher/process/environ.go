@@ -41,6 +41,8 @@ func (l *Launcher) environ(rec record, r launcher.Request) []string {
 	env["DAYFLY_TASK"] = rec.Ref
 	env["DAYFLY_RELAY"] = r.Relay
 	env["DAYFLY_WORK_DIR"] = work
+	// The runner must be able to end its engine and report before all of it is killed.
+	env["DAYFLY_STOP_GRACE"] = (l.config.Grace * 3 / 4).String()
 	env["DAYFLY_SOURCE_ROOTS"] = strings.Join(l.config.SourceRoots, string(os.PathListSeparator))
 	env["DAYFLY_SECRETS_STORE"] = l.config.SecretsStore
 	env["DAYFLY_ENV_FORWARD_ALLOWLIST"] = strings.Join(l.config.EnvAllow, ",")

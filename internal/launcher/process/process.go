@@ -43,7 +43,7 @@ import (
 
 // Defaults of a Config.
 const (
-	DefaultGrace         = time.Minute
+	DefaultGrace         = 2 * time.Minute // what ECS gives at most
 	DefaultPath          = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	DefaultEngineUIDBase = 200_000
 	DefaultEngineUIDs    = 10_000

@@ -296,6 +296,7 @@ func TestLaunch_EnvironmentIsBuiltFromNothing(t *testing.T) {
 		"DAYFLY_ATTEMPT=1", "DAYFLY_ENGINE_PATH=/opt/engines", "DAYFLY_ENV_FORWARD_ALLOWLIST=FORWARDED,NOT_SET,HOME",
 		"DAYFLY_GATE_FD=3", "DAYFLY_JOB=wf-1", "DAYFLY_RELAY=" + r.Relay, "DAYFLY_SECRETS_STORE=/secrets",
 		"DAYFLY_SOURCE_ROOTS=/src/a:/src/b", "DAYFLY_STATE_DIR=" + filepath.Join(d, "state/default/network"),
+		"DAYFLY_STOP_GRACE=45m0s",
 		"DAYFLY_TASK=" + task.Ref, "DAYFLY_TICKET=" + r.Ticket, "DAYFLY_WORK_DIR=" + work,
 		"FORWARDED=yes", "HOME=/home/me", "PATH=/bin", "TMPDIR=" + work,
 	}
