@@ -55,9 +55,15 @@ func (c *change) load(ctx context.Context, keys ...store.Key) error {
 // workflow reads one workflow with what moving it needs: its last sign of life, its lane and its
 // limits.
 func (c *change) workflow(ctx context.Context, org, id string) (*wfRec, error) {
-	if w := c.wfs[id]; w != nil {
-		return w, nil
+	w, err := c.look(ctx, org, id)
+	if err != nil {
+		return nil, err
 	}
+	return w, c.prepare(ctx, w)
+}
+
+// look reads one workflow and its last sign of life, which is enough where it is not moved.
+func (c *change) look(ctx context.Context, org, id string) (*wfRec, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
@@ -72,7 +78,12 @@ func (c *change) workflow(ctx context.Context, org, id string) (*wfRec, error) {
 		return nil, noWorkflow(id)
 	}
 	c.wfs[id] = &w
-	return &w, c.load(ctx, laneKey(w.WorkspaceID), limitOrg(w.Org), limitPool(w.Org, w.PoolID))
+	return &w, nil
+}
+
+// prepare reads what moving a workflow needs.
+func (c *change) prepare(ctx context.Context, w *wfRec) error {
+	return c.load(ctx, laneKey(w.WorkspaceID), limitOrg(w.Org), limitPool(w.Org, w.PoolID))
 }
 
 func noWorkflow(id string) error {

@@ -74,7 +74,7 @@ func (c *change) runnerCall(ctx context.Context, token string, run api.Run) (*wf
 	if !ok || subtle.ConstantTimeCompare([]byte(a.Hash), []byte(hashOf(token))) != 1 {
 		return nil, 0, workflow.Refuse(workflow.ErrUnauthenticated, "", "this is not the token of attempt %d of that job", run.Attempt)
 	}
-	w, err := c.workflow(ctx, "", run.Workflow)
+	w, err := c.look(ctx, "", run.Workflow)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -265,6 +265,9 @@ func (p *Plane) Result(ctx context.Context, token string, run api.Run, in api.Re
 		out = control(w, c.now)
 		k := resultKey(w.ID, run.Attempt)
 		if err := c.load(ctx, k); err != nil {
+			return err
+		}
+		if err := c.prepare(ctx, w); err != nil {
 			return err
 		}
 		if c.read.version(k) != store.Absent {
