@@ -153,11 +153,8 @@ const (
 	MaxStarts = 3
 	// HeartbeatInterval is how often a runner reports.
 	HeartbeatInterval = 30 * time.Second
-	// RunnerGrace is how long after its deadline a runner kills an engine that was interrupted and
-	// does not end. It is shorter than DeadlineGrace, so that the engine is dead before anybody
-	// else takes it for dead.
-	RunnerGrace = 90 * time.Second
-	// DeadlineGrace is how long after its deadline a run is proven over without any report.
+	// DeadlineGrace is how long after its deadline a run is proven over without any report. A
+	// runner kills its engine a margin before that, so that it is dead before anybody takes it for dead.
 	DeadlineGrace = 2 * time.Minute
 	// LateLogs is how long after the end of a run its missing logs are taken.
 	LateLogs = time.Hour
