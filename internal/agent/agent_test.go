@@ -269,6 +269,28 @@ func TestRun_ReportsATaskThatDied(t *testing.T) {
 	}
 }
 
+// The end of a task makes room for the next job, without waiting for a sweep.
+func TestRun_ThePlaceOfAnEndedTaskIsFree(t *testing.T) {
+	s := newSite(t, memory.Config{})
+	s.workspace("net")
+	cfg := s.config()
+	cfg.Concurrency, cfg.StatusLoopInterval = 1, time.Hour
+	var ids []string
+	for range 5 {
+		ids = append(ids, s.submit("net", workflow.Preview))
+	}
+	_, end := s.run(cfg)
+	for _, id := range ids {
+		s.awaitState(id, workflow.Succeeded)
+	}
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	if s.theatre.most != 1 {
+		t.Errorf("%d tasks at once, want 1", s.theatre.most)
+	}
+}
+
 // Told to end, the agent interrupts what runs, and the results still get through.
 func TestRun_ItsEndTakesTheResultsOfWhatRan(t *testing.T) {
 	s := newSite(t, memory.Config{})
