@@ -1,0 +1,454 @@
+// Package e2e_test runs the whole product: `up` in this process, reached through the real client over
+// a socket, with runners that are real processes. The test binary plays the runner: the launcher
+// starts it again.
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/runner"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// runnerArg makes this binary a runner.
+const runnerArg = "play-the-runner"
+
+// patience is how long a test waits for what should come within a second or two: a machine that is
+// busy may take longer, and a test that hangs must end.
+const patience = 45 * time.Second
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == runnerArg {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		err := runner.Run(ctx, os.Getenv)
+		stop()
+		if err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// clock is the control plane's clock: the real one, and ahead of it by what a test says.
+type clock struct{ ahead atomic.Int64 }
+
+func (c *clock) now() time.Time          { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *clock) advance(d time.Duration) { c.ahead.Add(int64(d)) }
+
+// world is an `up` that runs, and its administrator.
+type world struct {
+	t     *testing.T
+	up    *embedded.Up
+	cl    *client.Client
+	clock *clock // of the control plane; passes are made by hand, with pass
+
+	data    string // data directory
+	source  string // an empty source for command workspaces, below the source root
+	effects string // a file that every engine may append to; $EFFECTS for command workspaces
+	shared  string // a directory that every engine may write to; $SHARED for command workspaces
+
+	cancel context.CancelFunc
+	done   chan error
+	ended  bool
+}
+
+// directory makes a directory that users of their own can pass through, as root's engines must.
+func directory(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(d, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// start opens an `up` in directories of its own and runs it until the test ends. Each change is made
+// to what it is made of.
+func start(t *testing.T, changes ...func(*embedded.UpConfig)) *world {
+	t.Helper()
+	root := directory(t)
+	w := &world{
+		t: t, clock: &clock{}, data: filepath.Join(root, "data"), source: filepath.Join(root, "source"),
+		shared: filepath.Join(root, "shared"), effects: filepath.Join(root, "effects"),
+	}
+	for dir, mode := range map[string]os.FileMode{w.source: 0o755, w.shared: 0o777} {
+		if err := errors.Join(os.Mkdir(dir, mode), os.Chmod(dir, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.WriteFile(w.effects, nil, 0o666), os.Chmod(w.effects, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	w.open(changes...)
+	t.Cleanup(w.stop)
+	return w
+}
+
+// open opens `up` on the world's data directory and runs it; also again, after stop.
+func (w *world) open(changes ...func(*embedded.UpConfig)) {
+	t := w.t
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	cfg := embedded.UpConfig{
+		Server: embedded.ServerConfig{Data: w.data, Listen: "127.0.0.1:0", Now: w.clock.now, PassEvery: 24 * time.Hour, Log: log},
+		Agent:  embedded.AgentConfig{Settings: settings(w.source), Runner: []string{self, runnerArg}, Concurrency: 10, ShutdownGrace: 10 * time.Second},
+	}
+	for _, change := range changes {
+		change(&cfg)
+	}
+	if w.up, err = embedded.OpenUp(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	w.cancel, w.done, w.ended = cancel, make(chan error, 1), false
+	go func() { w.done <- w.up.Run(ctx) }()
+	w.cl = person(t, w.up.Server)
+}
+
+// settings are those of an agent that waits for nothing for long.
+func settings(sources ...string) config.Config {
+	s := config.Default()
+	s.SourceRoots = sources
+	s.PollingInterval, s.JobStatusLoopInterval = time.Second, 500*time.Millisecond
+	s.RequestRetryWait, s.RequestRetryMaxWait, s.CircuitBreakerTimeout = 20*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond
+	return s
+}
+
+// person is a client of a server, as its administrator.
+func person(t *testing.T, s *embedded.Server) *client.Client {
+	t.Helper()
+	token, err := s.AdminToken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return personWith(t, s.URL(), token)
+}
+
+// personWith is a client with a token.
+func personWith(t *testing.T, url, token string) *client.Client {
+	t.Helper()
+	transport := &http.Transport{MaxIdleConnsPerHost: 32}
+	t.Cleanup(transport.CloseIdleConnections)
+	cl, err := client.New(client.Config{URL: url, HTTPClient: &http.Client{Transport: transport}, Token: func() redact.String { return redact.New(token) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cl
+}
+
+// stop ends the world as SIGTERM does, once. Nothing may go wrong in that, and no process and no file
+// of a job may be left.
+func (w *world) stop() {
+	w.t.Helper()
+	if w.ended {
+		return
+	}
+	w.ended = true
+	w.cancel()
+	if err := <-w.done; err != nil {
+		w.t.Errorf("run: %v", err)
+	}
+	if err := w.up.Close(); err != nil {
+		w.t.Errorf("close: %v", err)
+	}
+	w.leftNothing()
+}
+
+// leftNothing reports processes and files of jobs.
+func (w *world) leftNothing() {
+	w.t.Helper()
+	if left := processesOf(w.t, w.data); len(left) > 0 {
+		w.t.Errorf("processes are left: %v", left)
+	}
+	for _, name := range jobDirs(w.t, w.data) {
+		w.t.Errorf("the directory of a job is left: %s", name)
+	}
+}
+
+// jobDirs are the directories of jobs.
+func jobDirs(t *testing.T, data string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(data, embedded.JobsDir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// processesOf describes the processes, this one excepted, whose arguments or first environment name a
+// path below dir: the runners and engines of a data directory do. Elsewhere than on Linux it finds
+// none.
+func processesOf(t *testing.T, dir string) (found []string) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return nil
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		for _, name := range []string{"cmdline", "environ"} {
+			b, err := os.ReadFile(filepath.Join("/proc", e.Name(), name)) // gone, or not ours to see
+			if err == nil && bytes.Contains(b, []byte(dir+"/")) {
+				args, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+				found = append(found, fmt.Sprintf("%d %s", pid, bytes.ReplaceAll(args, []byte{0}, []byte{' '})))
+				break
+			}
+		}
+	}
+	return found
+}
+
+// eventually waits until cond holds.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	within(t, patience, what, cond)
+}
+
+func within(t *testing.T, limit time.Duration, what string, cond func() bool) {
+	t.Helper()
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	again := time.NewTicker(15 * time.Millisecond)
+	defer again.Stop()
+	for !cond() {
+		select {
+		case <-again.C:
+		case <-over.C:
+			t.Fatalf("waited %s in vain: %s", limit, what)
+		}
+	}
+}
+
+// put registers a workspace of commands by operation.
+func (w *world) put(name string, commands map[string]string, changes ...func(*api.Workspace)) {
+	w.t.Helper()
+	in := api.Workspace{
+		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: w.source}, Commands: commands,
+		Environment: map[string]string{"EFFECTS": w.effects, "SHARED": w.shared},
+	}
+	for _, change := range changes {
+		change(&in)
+	}
+	if _, _, err := w.cl.PutWorkspace(w.t.Context(), in); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// update submits an update of a workspace and returns its id.
+func (w *world) update(workspace string) string {
+	w.t.Helper()
+	return w.submit(api.Submit{Workspace: workspace, Operation: workflow.Update})
+}
+
+// scan submits an insights scan of a workspace and returns its id.
+func (w *world) scan(workspace string) string {
+	w.t.Helper()
+	return w.submit(api.Submit{Workspace: workspace, Type: workflow.InsightsScan})
+}
+
+func (w *world) submit(in api.Submit) string {
+	w.t.Helper()
+	out, err := w.cl.Submit(w.t.Context(), in)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return out.ID
+}
+
+// workflow shows a workflow.
+func (w *world) workflow(id string) api.Workflow {
+	w.t.Helper()
+	out, err := w.cl.Workflow(w.t.Context(), id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return out
+}
+
+// until waits until a workflow is as cond wants it.
+func (w *world) until(id, what string, cond func(api.Workflow) bool) (got api.Workflow) {
+	w.t.Helper()
+	defer func() {
+		if w.t.Failed() {
+			w.t.Logf("it is %s, %s: %s; timeline:\n%s", got.State, got.Reason, got.Detail, w.timeline(id))
+		}
+	}()
+	eventually(w.t, what, func() bool {
+		got = w.workflow(id)
+		return cond(got)
+	})
+	return got
+}
+
+// over waits until a workflow has ended and holds no slot.
+func (w *world) over(id string) api.Workflow {
+	w.t.Helper()
+	return w.until(id, "the end of workflow "+id, func(wf api.Workflow) bool { return wf.State.Terminal() && !wf.SlotHeld })
+}
+
+// wants reports a workflow that ended otherwise.
+func (w *world) wants(got api.Workflow, state workflow.State, reason workflow.Reason) {
+	w.t.Helper()
+	if got.State != state || got.Reason != reason {
+		w.t.Errorf("%s of %s: got %s (%s): %s; want %s (%s); timeline:\n%s", got.ID, got.Workspace, got.State, got.Reason, got.Detail, state, reason, w.timeline(got.ID))
+	}
+}
+
+// timeline is what happened to a workflow, as text.
+func (w *world) timeline(id string) string {
+	page, err := w.cl.Timeline(context.WithoutCancel(w.t.Context()), id, "", 0)
+	if err != nil {
+		return err.Error()
+	}
+	var b strings.Builder
+	for _, e := range page.Items {
+		_, _ = fmt.Fprintf(&b, "  %s %s: %s\n", e.At.Format("15:04:05.000"), e.Kind, e.Text)
+	}
+	return b.String()
+}
+
+// log is the whole log of an attempt (0: the latest), which has ended.
+func (w *world) log(id string, attempt int) string {
+	w.t.Helper()
+	var b strings.Builder
+	for offset := int64(0); ; {
+		page, err := w.cl.Logs(w.t.Context(), id, attempt, offset, 0, 0)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, l := range page.Lines {
+			b.WriteString(l.Text)
+			if !l.More {
+				b.WriteString("\n")
+			}
+		}
+		if len(page.Lines) == 0 {
+			return b.String()
+		}
+		offset = page.Next
+	}
+}
+
+// pass makes the control plane do what time alone asks for.
+func (w *world) pass() {
+	w.t.Helper()
+	if _, err := w.up.Plane().Pass(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// minutes lets minutes go by on the control plane's clock, with a pass after each.
+func (w *world) minutes(n int) {
+	w.t.Helper()
+	for range n {
+		w.clock.advance(time.Minute)
+		w.pass()
+	}
+}
+
+// lines are those of the file of side effects.
+func (w *world) lines() []string {
+	w.t.Helper()
+	b, err := os.ReadFile(w.effects)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
+}
+
+// has reports whether a side effect is there.
+func (w *world) has(line string) bool {
+	w.t.Helper()
+	return slices.Contains(w.lines(), line)
+}
+
+// runnerPID is the process of a task's runner.
+func (w *world) runnerPID(task string) int {
+	w.t.Helper()
+	b, err := os.ReadFile(filepath.Join(w.data, embedded.JobsDir, task+".json"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var record struct {
+		PID int `json:"pid"`
+	}
+	if err := json.Unmarshal(b, &record); err != nil || record.PID < 2 {
+		w.t.Fatalf("record of %s: pid %d, %v", task, record.PID, err)
+	}
+	return record.PID
+}
+
+// road is a way to the control plane that can be closed, for all calls or for some.
+type road struct {
+	http.RoundTripper
+	closed atomic.Pointer[func(*http.Request) bool] // nil: open
+}
+
+func (r *road) wrap(next http.RoundTripper) http.RoundTripper {
+	r.RoundTripper = next
+	return r
+}
+
+// close fails the calls that which picks, from now on; under way are those that were let through.
+func (r *road) close(which func(*http.Request) bool) { r.closed.Store(&which) }
+func (r *road) open()                                { r.closed.Store(nil) }
+
+func everyCall(*http.Request) bool { return true }
+
+// runnerCall picks what the relay forwards of runners, and its questions about their jobs.
+func runnerCall(r *http.Request) bool {
+	return r.Header.Get(api.HeaderBoot) != "" || r.URL.Path == "/v1/jobs/states"
+}
+
+func (r *road) RoundTrip(req *http.Request) (*http.Response, error) {
+	if which := r.closed.Load(); which != nil && (*which)(req) {
+		if req.Body != nil {
+			_, _ = io.Copy(io.Discard, req.Body)
+			_ = req.Body.Close()
+		}
+		return nil, errors.New("the road is closed")
+	}
+	return r.RoundTripper.RoundTrip(req)
+}
