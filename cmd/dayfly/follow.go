@@ -15,13 +15,14 @@ import (
 
 // How a follower paces itself.
 const (
-	lookEvery  = time.Second            // between looks at the workflow's state
+	lookEvery  = 500 * time.Millisecond // between looks at the workflow's state
 	whyEvery   = 5 * time.Second        // between questions why it waits
 	frameEvery = 120 * time.Millisecond // between drawings of the live line
 	logWait    = 10 * time.Second       // of one long poll for lines
 	logPage    = 1000                   // lines of one answer
 	awayMost   = 2 * time.Minute        // without an answer before the follower gives up
 	drainMost  = 10 * time.Second       // for last lines after the end
+	stepHold   = 6 * time.Second        // that the end of a step waits for the step's last lines, which come in batches
 )
 
 // outcome is the exit of a command that told what came of a workflow.
@@ -46,7 +47,8 @@ func (a *app) follow(cl *client.Client, id string) error {
 	}
 	f := &follower{
 		cl: cl, id: id, live: term.NewLive(w, term.StyleOf(w, a.getenv)),
-		states: make(chan api.Workflow), lines: make(chan api.LogPage), waits: make(chan string), steps: map[int]workflow.StepStatus{},
+		states: make(chan api.Workflow), lines: make(chan api.LogPage), waits: make(chan string),
+		steps: map[int]workflow.StepStatus{}, places: map[string]int{},
 	}
 	last, err := f.run(a.ctx)
 	f.live.Status("")
@@ -97,14 +99,23 @@ type follower struct {
 	lines  chan api.LogPage
 	waits  chan string
 
-	steps   map[int]workflow.StepStatus // shown so far, of the latest attempt
+	steps   map[int]workflow.StepStatus // seen so far, of the latest attempt
+	places  map[string]int              // of the steps, by name
+	ends    []stepEnd                   // of steps, not shown yet
 	attempt int                         // whose log is shown
 	wait    string                      // why it waits
 	open    bool                        // a line of the log has no end yet
 }
 
+// stepEnd is a step that has ended, and when that was seen.
+type stepEnd struct {
+	step api.Step
+	at   time.Time
+}
+
 // run returns the workflow as it ended.
 func (f *follower) run(ctx context.Context) (api.Workflow, error) {
+	defer func() { f.showEnds(func(stepEnd) bool { return true }) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	asking := 0
@@ -140,9 +151,11 @@ func (f *follower) run(ctx context.Context) (api.Workflow, error) {
 			return last, nil
 		case <-frame.C:
 			frames++
-			f.live.Status(f.status(last, frames, time.Now()))
+			now := time.Now()
+			f.showEnds(func(e stepEnd) bool { return now.Sub(e.at) > stepHold })
+			f.live.Status(f.status(last, frames, now))
 		case last = <-f.states:
-			f.showSteps(last)
+			f.noteSteps(last, time.Now())
 			if last.State.Terminal() && drain == nil {
 				drain = time.After(drainMost)
 			}
@@ -279,6 +292,9 @@ func (f *follower) showLines(page api.LogPage) {
 		f.attempt = page.Attempt
 	}
 	for _, l := range page.Lines {
+		if place, ok := f.places[l.Step]; ok {
+			f.showEnds(func(e stepEnd) bool { return e.step.Seq < place })
+		}
 		text := term.Clean(l.Text)
 		if !f.open && l.Step != "" {
 			text = f.live.Style().Dim(fmt.Sprintf("%-8s │ ", term.Clean(l.Step))) + text
@@ -288,16 +304,26 @@ func (f *follower) showLines(page api.LogPage) {
 	}
 }
 
-// showSteps says which steps ended since the last look.
-func (f *follower) showSteps(w api.Workflow) {
+// noteSteps keeps the steps that ended since the last look.
+func (f *follower) noteSteps(w api.Workflow, now time.Time) {
 	for _, s := range w.Steps {
+		f.places[s.Name] = s.Seq
 		if f.steps[s.Seq] == s.Status {
 			continue
 		}
 		f.steps[s.Seq] = s.Status
 		if s.Status != workflow.StepRunning {
-			f.live.Line(f.live.Style().Step(s.Status) + " " + stepLine(s))
+			f.ends = append(f.ends, stepEnd{s, now})
 		}
+	}
+}
+
+// showEnds shows ends of steps, in their order, up to the first that is not due.
+func (f *follower) showEnds(due func(stepEnd) bool) {
+	for len(f.ends) > 0 && due(f.ends[0]) {
+		s := f.ends[0].step
+		f.ends = f.ends[1:]
+		f.live.Line(f.live.Style().Step(s.Status) + " " + stepLine(s))
 	}
 }
 

@@ -11,6 +11,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 )
 
+// TestMain plays the runner where the process launcher starts this binary again.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == runnerCommand {
+		os.Exit(run(os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
 // reachable is a directory that root's engines could pass through.
 func reachable(t *testing.T) string {
 	t.Helper()
@@ -43,14 +51,8 @@ func started(t *testing.T, stderr *lockedBuffer, done <-chan int) string {
 func TestServer_ServesUntilItIsInterruptedAndNeverShowsItsToken(t *testing.T) {
 	w := newWorld(t)
 	data := reachable(t)
-	stdout, stderr := lockedBuffer{}, lockedBuffer{written: make(chan struct{}, 1)}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	done := make(chan int, 1)
-	go func() {
-		done <- command(ctx, []string{"server", "--data", data, "--listen", "127.0.0.1:0"}, func(name string) string { return w.env[name] }, strings.NewReader(""), &stdout, &stderr)
-	}()
-	url := started(t, &stderr, done)
+	stderr, done, stop := w.background("server", "--data", data, "--listen", "127.0.0.1:0")
+	url := started(t, stderr, done)
 	token, err := os.ReadFile(filepath.Join(data, embedded.AdminTokenFile))
 	if err != nil {
 		t.Fatal(err)
@@ -65,10 +67,101 @@ func TestServer_ServesUntilItIsInterruptedAndNeverShowsItsToken(t *testing.T) {
 	if got := w.run("server", "--data", data, "--listen", "127.0.0.1:0"); got.code != exitUsage || !strings.Contains(got.stderr, "uses the data directory") {
 		t.Errorf("a second server: got %+v", got)
 	}
-	cancel()
-	if code := <-done; code != exitOK {
+	if code := stop(); code != exitOK {
 		t.Errorf("got exit %d: %s", code, stderr.String())
 	}
+}
+
+// background runs a serving command until stop, which returns its exit code.
+func (w *world) background(args ...string) (stderr *lockedBuffer, done chan int, stop func() int) {
+	w.t.Helper()
+	stderr, done = &lockedBuffer{written: make(chan struct{}, 1)}, make(chan int, 1)
+	ctx, cancel := context.WithCancel(w.t.Context())
+	ended := make(chan struct{})
+	code := -1
+	go func() {
+		defer close(ended)
+		code = command(ctx, args, func(name string) string { return w.env[name] }, strings.NewReader(""), &lockedBuffer{}, stderr)
+		done <- code
+	}()
+	stop = func() int {
+		cancel()
+		<-ended
+		return code
+	}
+	w.t.Cleanup(func() { stop() })
+	return stderr, done, stop
+}
+
+// The quick start: up in one terminal, run in another, as somebody who has said nothing else.
+func TestUp_RunsTheReadersOwnDirectory(t *testing.T) {
+	w := newWorld(t)
+	delete(w.env, "DAYFLY_URL")
+	delete(w.env, "DAYFLY_API_TOKEN")
+	sources := reachable(t)
+	dir := filepath.Join(sources, "site")
+	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // a source is no secret
+		t.Fatal(err)
+	}
+	file := "engine: command\nsecrets: [{env: TOKEN, ref: 'file:token'}]\ncommands:\n  update: |\n    echo \"working, the token is $TOKEN\"\n    printf '{\"x\": 1}' >\"$DAYFLY_OUTPUTS\"\n"
+	if err := os.WriteFile(filepath.Join(dir, "workspace.yaml"), []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	data := reachable(t)
+	if got := w.in(t.Context(), "planted-secret\n", "secret", "set", "token", "--data", data); got.code != exitOK {
+		t.Fatalf("secret set: %+v", got)
+	}
+	stderr, done, stop := w.background("up", "--data", data, "--source-root", sources, "--listen", "127.0.0.1:0")
+	started(t, stderr, done)
+	for !strings.Contains(stderr.String(), "try:") {
+		<-stderr.written
+	}
+	has(t, "announcement", stderr.String(), "jobs run as processes", "workflow code runs as", "sources below "+sources, "credentials.json")
+
+	got := w.run("run", dir, "--op", "update", "--follow")
+	if got.code != exitOK {
+		t.Errorf("run: got %+v\n%s", got, stderr)
+	}
+	has(t, "run", got.stdout, "run      │ working, the token is ", "succeeded", "x = 1")
+	if all := got.stdout + got.stderr + stderr.String(); strings.Contains(all, "planted-secret") {
+		t.Errorf("the secret shows in\n%s", all)
+	}
+	if code := stop(); code != exitOK {
+		t.Errorf("up: got exit %d\n%s", code, stderr)
+	}
+	if left, err := filepath.Glob(filepath.Join(data, "jobs", "*", "*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestAgent_TakesOneJobOfItsPool(t *testing.T) {
+	w := newWorld(t)
+	sources := reachable(t)
+	if err := os.WriteFile(filepath.Join(sources, "workspace.yaml"), []byte("name: one\nengine: command\npool: second\ncommands: {update: 'echo on the second pool'}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	token := strings.TrimSpace(w.ok("pool", "create", "second"))
+	w.ok("workspace", "apply", "-f", filepath.Join(sources, "workspace.yaml"))
+	id := strings.TrimSpace(w.ok("run", "one", "--op", "update"))
+	t.Setenv("DAYFLY_TOKEN", token)
+	w.env["DAYFLY_TOKEN"] = token
+	stderr, _, stop := w.background("agent", "--service-url", w.url, "--data", reachable(t), "--source-root", sources, "--single-run")
+	has(t, "log", w.ok("workflow", "logs", "-f", id), "on the second pool", "succeeded")
+	if code := stop(); code != exitOK || strings.Contains(stderr.String(), token) {
+		t.Errorf("agent: got exit %d\n%s", code, stderr)
+	}
+	has(t, "pool", w.ok("pool", "show", "second"), "healthy")
+}
+
+func TestUp_WrongSettingsAreUsageAndAllNamed(t *testing.T) {
+	w := newWorld(t)
+	t.Setenv("DAYFLY_PULL_IMAGE", "true")
+	w.env["DAYFLY_PULL_IMAGE"] = "true"
+	got := w.run("up", "--data", reachable(t), "--listen", "127.0.0.1:0", "--deploy-target", "ecs", "--polling-interval", "soon")
+	if got.code != exitUsage {
+		t.Errorf("got %+v", got)
+	}
+	has(t, "mistakes", got.stderr, "3 wrong settings", "DAYFLY_PULL_IMAGE: pull_image: does nothing in this version", "--deploy-target: deploy_target: ecs is not in this version", "--polling-interval")
 }
 
 func TestServer_BadFlagsAreUsage(t *testing.T) {

@@ -187,7 +187,7 @@ func (c *agentCommand) Run(a *app) (err error) {
 	}
 	cfg := c.agent(a, s)
 	cfg.Log = c.log(a)
-	agent, err := embedded.OpenAgent(cfg)
+	agent, err := embedded.OpenAgent(a.ctx, cfg)
 	if err != nil {
 		return err
 	}

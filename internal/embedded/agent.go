@@ -12,6 +12,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/agent"
@@ -64,7 +65,7 @@ type Agent struct {
 
 // OpenAgent takes the data directory and puts together an agent of a control plane elsewhere. Close
 // must be called; Run works.
-func OpenAgent(cfg AgentConfig) (*Agent, error) {
+func OpenAgent(ctx context.Context, cfg AgentConfig) (*Agent, error) {
 	data, err := openData(cfg.Settings.WorkingDirectory)
 	if err != nil {
 		return nil, err
@@ -79,7 +80,7 @@ func OpenAgent(cfg AgentConfig) (*Agent, error) {
 		transport = &http.Transport{Proxy: http.ProxyFromEnvironment}
 	}
 	transport = transport.Clone()
-	a, err := newAgent(cfg, data, instance, upstream{cfg.Settings.ServiceURL, func() redact.String { return token }, transport})
+	a, err := newAgent(ctx, cfg, data, instance, upstream{cfg.Settings.ServiceURL, func() redact.String { return token }, transport})
 	if err != nil {
 		return nil, errors.Join(err, data.close())
 	}
@@ -95,7 +96,7 @@ type upstream struct {
 }
 
 // newAgent puts an agent together in a directory that is locked already.
-func newAgent(cfg AgentConfig, data *dataDir, instance string, to upstream) (*Agent, error) {
+func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance string, to upstream) (*Agent, error) {
 	if cfg.WrapTransport != nil {
 		to.transport = cfg.WrapTransport(to.transport)
 	}
@@ -133,7 +134,7 @@ func newAgent(cfg AgentConfig, data *dataDir, instance string, to upstream) (*Ag
 		parts.Queue = cfg.WrapQueue(mq)
 	}
 	if a.agent, err = agent.New(agentConfig(cfg, parts)); err != nil {
-		return nil, errors.Join(err, a.launcher.Close(context.Background())) // nothing runs yet: it ends at once
+		return nil, errors.Join(err, a.launcher.Close(context.WithoutCancel(ctx))) // nothing runs yet: it ends at once
 	}
 	return a, nil
 }
@@ -236,9 +237,16 @@ func (a *Agent) Run(ctx context.Context) error {
 		return a.agent.Run(ctx)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := context.AfterFunc(a.single.over, cancel)
-	defer stop()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() {
+		select {
+		case <-a.single.over:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	defer cancel() // before the wait
 	return a.agent.Run(ctx)
 }
 

@@ -260,11 +260,11 @@ func TestAgent_SingleRunEndsAfterItsJob(t *testing.T) {
 	put(t, cl, api.Workspace{Name: "one", Engine: "command", Source: api.Source{Directory: sources}, Commands: map[string]string{"update": "exit 3"}})
 	set := settings(sources)
 	set.WorkingDirectory, set.ServiceURL, set.Token, set.SingleRun = dataDir(t), s.URL(), redact.New(token), true
-	a, err := embedded.OpenAgent(embedded.AgentConfig{Settings: set})
+	a, err := embedded.OpenAgent(t.Context(), embedded.AgentConfig{Settings: set})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := embedded.OpenAgent(embedded.AgentConfig{Settings: set}); !errors.Is(err, workflow.ErrInUse) {
+	if _, err := embedded.OpenAgent(t.Context(), embedded.AgentConfig{Settings: set}); !errors.Is(err, workflow.ErrInUse) {
 		t.Errorf("a second agent of the directory: got %v", err)
 	}
 	if text := strings.Join(a.Describe(), "\n"); !strings.Contains(text, "processes of this machine") {

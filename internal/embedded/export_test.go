@@ -34,5 +34,5 @@ type SingleRun = singleRun
 // NewSingleRun returns one, and a channel that is closed when its job is over.
 func NewSingleRun(upstream agent.Upstream) (*SingleRun, <-chan struct{}) {
 	s := newSingleRun(upstream)
-	return s, s.over.Done()
+	return s, s.over
 }

@@ -190,7 +190,7 @@ func TestServer_StopsWithALongPollUnderWayAndLeavesNothing(t *testing.T) {
 		asked <- err
 	}()
 	stop()
-	_ = <-asked // an answer or a refusal: that it came is what counts
+	t.Logf("the long poll ended: %v", <-asked) // that it ended is what counts
 	transport.CloseIdleConnections()
 	if _, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "http://")); err == nil {
 		t.Error("something still listens")

@@ -12,8 +12,8 @@ import (
 // was given back before it was launched does not count. Everything else passes through.
 type singleRun struct {
 	agent.Upstream
-	over context.Context //nolint:containedctx // an event that contexts can be tied to
-	end  context.CancelFunc
+	over chan struct{} // closed when its job is over
+	end  func()
 
 	mu    sync.Mutex
 	job   string        // the one that was handed out; empty: none yet
@@ -21,8 +21,8 @@ type singleRun struct {
 }
 
 func newSingleRun(upstream agent.Upstream) *singleRun {
-	over, end := context.WithCancel(context.Background())
-	return &singleRun{Upstream: upstream, over: over, end: end, freed: make(chan struct{})}
+	over := make(chan struct{})
+	return &singleRun{Upstream: upstream, over: over, end: sync.OnceFunc(func() { close(over) }), freed: make(chan struct{})}
 }
 
 // Claim asks for one job, once.

@@ -44,7 +44,7 @@ func OpenUp(ctx context.Context, cfg UpConfig) (u *Up, err error) {
 	in := cfg.Agent
 	in.Version, in.Log = cfg.Server.Version, cfg.Server.Log
 	secret := redact.New(token)
-	a, err := newAgent(in, s.data, upInstance, upstream{s.URL(), func() redact.String { return secret }, client.InMemory(s.handler)})
+	a, err := newAgent(ctx, in, s.data, upInstance, upstream{s.URL(), func() redact.String { return secret }, client.InMemory(s.handler)})
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

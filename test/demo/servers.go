@@ -107,12 +107,12 @@ func (s *server) stop() error {
 		return nil
 	case <-time.After(90 * time.Second):
 		_ = s.cmd.Process.Kill()
-		_ = <-s.ended
-		return fmt.Errorf("%s did not stop within 90 s:\n%s", s.name, s.output)
+		return fmt.Errorf("%s did not stop within 90 s and was killed: %w\n%s", s.name, <-s.ended, s.output)
 	}
 }
 
-var serves = regexp.MustCompile(`serves at (\S+)`)
+// serves matches what `dayfly up` says when it has said everything.
+var serves = regexp.MustCompile(`(?s)serves at (\S+).*\n  try:`)
 
 // start starts the control plane with its agent, and an agent of a pool of its own.
 func (d *demo) start(ctx context.Context, getenv func(string) string) (err error) {
