@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/redact"
@@ -18,11 +19,14 @@ type secretCommands struct {
 
 // secretStore are the flags that say where the secrets of this machine lie.
 type secretStore struct {
-	Data string `type:"path" help:"The data directory of the agent; default that of dayfly up."`
+	Data string `type:"path" help:"The data directory of the agent; default that of the dayfly up which commands talk to."`
 }
 
 func (s secretStore) open(a *app) (*local.Files, error) {
 	data := s.Data
+	if target, err := credentials.Find(a.getenv); data == "" && err == nil {
+		data = target.Data
+	}
 	if data == "" {
 		var err error
 		if data, err = embedded.DefaultData(a.getenv); err != nil {

@@ -118,6 +118,8 @@ func TestUp_RunsTheReadersOwnDirectory(t *testing.T) {
 	}
 	has(t, "announcement", stderr.String(), "jobs run as processes", "workflow code runs as", "sources below "+sources, "credentials.json")
 
+	has(t, "secrets of the control plane that commands talk to", w.ok("secret", "list"), "file:token")
+
 	got := w.run("run", dir, "--op", "update", "--follow")
 	if got.code != exitOK {
 		t.Errorf("run: got %+v\n%s", got, stderr)

@@ -157,7 +157,7 @@ func (a *app) remember(s *embedded.Server) error {
 	if err != nil {
 		return err
 	}
-	path, err := credentials.Save(a.getenv, credentials.Target{URL: s.URL(), Token: redact.New(token)})
+	path, err := credentials.Save(a.getenv, credentials.Target{URL: s.URL(), Token: redact.New(token), Data: s.Data()})
 	if err != nil {
 		return err
 	}

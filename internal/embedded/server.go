@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -136,6 +137,9 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 		tlsConfig = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, workflow.Refuse(workflow.ErrInUse, "--listen", "something listens on %s already: stop it, or choose another port; 0 takes a free one", s.cfg.Listen)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}

@@ -145,6 +145,11 @@ func TestServer_TokensAreNotShownToANetwork(t *testing.T) {
 		}
 	}
 	s, _ := serve(t, embedded.ServerConfig{Data: dataDir(t), Listen: "0.0.0.0:0", InsecureListen: true})
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(s.URL(), "http://"))
+	_, err := embedded.OpenServer(t.Context(), embedded.ServerConfig{Data: dataDir(t), Listen: "127.0.0.1:" + port})
+	if !errors.Is(err, workflow.ErrInUse) || !strings.Contains(err.Error(), "already") {
+		t.Errorf("a port that is taken: got %v", err)
+	}
 	if !strings.HasPrefix(s.URL(), "http://127.0.0.1:") {
 		t.Errorf("got %s", s.URL())
 	}

@@ -27,6 +27,7 @@ const (
 type Target struct {
 	URL   string
 	Token redact.String
+	Data  string // data directory of a control plane of this machine; empty: unknown, or elsewhere
 }
 
 // ErrNone means that nobody said which control plane to talk to.
@@ -36,6 +37,7 @@ var ErrNone = errors.New("no control plane is known: start one with dayfly up, o
 type document struct {
 	Current string            `json:"current"`
 	Tokens  map[string]string `json:"tokens"`
+	Data    map[string]string `json:"data,omitempty"`
 }
 
 // Path returns where the file lies.
@@ -54,7 +56,7 @@ func Path(getenv func(string) string) (string, error) {
 // Find says whom to talk to: the variables, else the file. A token of the file is used only for
 // the address that it was stored for.
 func Find(getenv func(string) string) (Target, error) {
-	address, token := strings.TrimRight(getenv(EnvURL), "/"), getenv(EnvToken)
+	address, token, data := strings.TrimRight(getenv(EnvURL), "/"), getenv(EnvToken), ""
 	if address == "" || token == "" {
 		doc, err := read(getenv)
 		if err != nil {
@@ -66,6 +68,7 @@ func Find(getenv func(string) string) (Target, error) {
 		if token == "" {
 			token = doc.Tokens[address]
 		}
+		data = doc.Data[address]
 	}
 	switch {
 	case address == "":
@@ -76,7 +79,7 @@ func Find(getenv func(string) string) (Target, error) {
 	if err := CheckURL(address); err != nil {
 		return Target{}, err
 	}
-	return Target{URL: address, Token: redact.New(token)}, nil
+	return Target{URL: address, Token: redact.New(token), Data: data}, nil
 }
 
 // CheckURL refuses an address that no control plane can have.
@@ -138,6 +141,14 @@ func Save(getenv func(string) string, to Target) (string, error) {
 	}
 	doc.Tokens = maps.Clone(doc.Tokens)
 	doc.Tokens[to.URL], doc.Current = to.Token.Reveal(), to.URL
+	doc.Data = maps.Clone(doc.Data)
+	delete(doc.Data, to.URL)
+	if to.Data != "" {
+		if doc.Data == nil {
+			doc.Data = map[string]string{}
+		}
+		doc.Data[to.URL] = to.Data
+	}
 	b, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
 		return "", fmt.Errorf("encode the credentials: %w", err)

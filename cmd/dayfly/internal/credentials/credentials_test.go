@@ -23,7 +23,7 @@ func TestFind_VariablesWinOverTheFile(t *testing.T) {
 	}
 	for _, to := range []credentials.Target{
 		{URL: "https://first.example.com", Token: redact.New("dfu_first")},
-		{URL: "http://127.0.0.1:7331", Token: redact.New("dfu_second")},
+		{URL: "http://127.0.0.1:7331", Token: redact.New("dfu_second"), Data: "/srv/data"},
 	} {
 		path, err := credentials.Save(base, to)
 		if err != nil {
@@ -50,6 +50,19 @@ func TestFind_VariablesWinOverTheFile(t *testing.T) {
 		}
 		if err != nil || got.URL != tc.wantURL || got.Token.Reveal() != tc.wantToken {
 			t.Errorf("%s: got %s %s, %v, want %s %s", name, got.URL, got.Token.Reveal(), err, tc.wantURL, tc.wantToken)
+		}
+	}
+}
+
+func TestFind_KnowsTheDataDirectoryOfThisMachinesControlPlane(t *testing.T) {
+	get := env(map[string]string{"XDG_CONFIG_HOME": t.TempDir()})
+	local := credentials.Target{URL: "http://127.0.0.1:1", Token: redact.New("dfu_x"), Data: "/srv/data"}
+	for _, want := range []credentials.Target{local, {URL: "https://x.example.com", Token: redact.New("dfu_y")}, local, {URL: local.URL, Token: local.Token}} {
+		if _, err := credentials.Save(get, want); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := credentials.Find(get); err != nil || got != want {
+			t.Errorf("got %s with data %q, %v, want %s with %q", got.URL, got.Data, err, want.URL, want.Data)
 		}
 	}
 }
