@@ -506,6 +506,8 @@ func TestWorkspace_MistakesNameTheFieldAndChangeNothing(t *testing.T) {
 		"git file":           {"source.git.url", git(api.GitSource{URL: "file:///etc"})},
 		"git http":           {"source.git.url", git(api.GitSource{URL: "http://example.com/x"})},
 		"git credentials":    {"source.git.url", git(api.GitSource{URL: "https://me:pw@example.com/x"})},
+		"git token in query": {"source.git.url", git(api.GitSource{URL: "https://example.com/x?access_token=pw"})},
+		"git token behind #": {"source.git.url", git(api.GitSource{URL: "https://example.com/x#pw"})},
 		"git path":           {"source.git.path", git(api.GitSource{URL: "https://example.com/x", Path: "../../x"})},
 		"git ref":            {"source.git.ref", git(api.GitSource{URL: "https://example.com/x", Ref: "--upload-pack=x"})},
 		"ssh without key":    {"source.git.ssh_key_ref", git(api.GitSource{URL: "git@example.com:x/y"})},

@@ -392,6 +392,9 @@ func checkGit(g *api.GitSource) error {
 		if _, has := u.User.Password(); has || u.User != nil && u.Scheme != "ssh" {
 			return invalid("url", "the address holds credentials; put them into a secret and name it in token_ref")
 		}
+		if u.RawQuery != "" || u.Fragment != "" {
+			return invalid("url", "the address has a query or a fragment, where tokens are put; name a secret in token_ref instead")
+		}
 		switch u.Scheme {
 		case "https":
 		case "ssh":
