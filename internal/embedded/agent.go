@@ -10,7 +10,9 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,7 +39,7 @@ type AgentConfig struct {
 	// Runner is the command of a runner, an absolute path and its arguments; empty means this
 	// program with the argument "runner".
 	Runner    []string
-	Path      string                           // in which engines are looked for; empty means the launcher's default
+	Path      string                           // PATH in which engines and commands are looked for; empty means the runner's default
 	LookupEnv func(name string) (string, bool) // of the variables that are forwarded; nil: os.LookupEnv
 	Log       *slog.Logger                     // nil means none
 
@@ -170,8 +172,14 @@ func processConfig(cfg AgentConfig, data *dataDir) (process.Config, error) {
 	return process.Config{
 		Dir: data.file(JobsDir), Command: command, StateRoot: data.file(StateDir), SecretsStore: data.file(SecretsDir),
 		SourceRoots: cfg.Settings.SourceRoots, EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: lookup,
-		Path: cfg.Path, Log: cfg.Log,
+		Path: cfg.Path, EnginePath: absolute(cfg.Path), Log: cfg.Log,
 	}, nil
+}
+
+// absolute returns the directories of a PATH that mean the same everywhere. They are given to the
+// runner by name: it takes nothing from its environment that a workflow could be led astray by.
+func absolute(path string) []string {
+	return slices.DeleteFunc(filepath.SplitList(path), func(dir string) bool { return !filepath.IsAbs(dir) })
 }
 
 func agentConfig(cfg AgentConfig, parts agent.Config) agent.Config {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,13 @@ func TestSettings_EveryOneIsPassedOn(t *testing.T) {
 	none.RequestRetryCount = 0
 	if p, err := embedded.PartsOf(embedded.AgentConfig{Settings: none}); err != nil || p.Client.RetryCount >= 0 {
 		t.Errorf("no retries became %d retries, %v", p.Client.RetryCount, err)
+	}
+}
+
+func TestPath_RelativeDirectoriesAreLeftOut(t *testing.T) {
+	p, err := embedded.PartsOf(embedded.AgentConfig{Settings: config.Default(), Path: "/opt/engines:bin::.:/usr/bin"})
+	if got, want := p.Process.EnginePath, []string{"/opt/engines", "/usr/bin"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 }
 

@@ -30,6 +30,9 @@ const (
 	providerPackage = "github.com/terraform-providers/terraform-provider-local"
 	providerModule  = "tools/providers/local"
 	providerVersion = "1.4.0"
+
+	// tofuRelease makes it say the version that it is, and not one on the way to it.
+	tofuRelease = "-X github.com/opentofu/opentofu/version.dev=no"
 )
 
 // findEngine takes the engine of the machine, or builds one. ENGINE says terraform, tofu or none.
@@ -57,7 +60,7 @@ func findEngine(ctx context.Context, getenv func(string) string, repository, cac
 	}
 	if e.name == "" {
 		path := filepath.Join(cache, "engine", "tofu")
-		if err := build(ctx, repository, tofuModule, tofuPackage, path, "OpenTofu", "some minutes (once: it is kept in .cache)"); err != nil {
+		if err := build(ctx, repository, tofuModule, tofuPackage, tofuRelease, path, "OpenTofu", "some minutes (once: it is kept in .cache)"); err != nil {
 			return e, err
 		}
 		e = engine{name: "tofu", dir: filepath.Dir(path)}
@@ -123,7 +126,7 @@ func (e *engine) findProvider(ctx context.Context, repository, cache, temp strin
 	}
 	note("provider local: no registry can be reached; using one built from its Go module")
 	binary := filepath.Join(cache, "providers", "terraform-provider-local_v"+providerVersion+"_x4")
-	if err := build(ctx, repository, providerModule, providerPackage, binary, "the provider local "+providerVersion, "half a minute (once)"); err != nil {
+	if err := build(ctx, repository, providerModule, providerPackage, "", binary, "the provider local "+providerVersion, "half a minute (once)"); err != nil {
 		return err
 	}
 	mirror := filepath.Join(temp, "mirror")
@@ -139,7 +142,7 @@ func (e *engine) findProvider(ctx context.Context, repository, cache, temp strin
 }
 
 // build builds a program from a module file of its own into the cache, once.
-func build(ctx context.Context, repository, module, pkg, to, name, duration string) error {
+func build(ctx context.Context, repository, module, pkg, stamp, to, name, duration string) error {
 	if _, err := os.Stat(to); err == nil {
 		note("%s: built before", name)
 		return nil
@@ -151,7 +154,7 @@ func build(ctx context.Context, repository, module, pkg, to, name, duration stri
 	// Under another name until it is whole: an interrupted build must not be taken for one.
 	part := fmt.Sprintf("%s.part-%d", to, os.Getpid())
 	defer func() { _ = os.Remove(part) }()
-	c := exec.CommandContext(ctx, "go", "build", "-v", "-trimpath", "-o", part, pkg)
+	c := exec.CommandContext(ctx, "go", "build", "-v", "-trimpath", "-ldflags", "-s -w "+stamp, "-o", part, pkg)
 	c.Dir = filepath.Join(repository, module)
 	c.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false")
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
