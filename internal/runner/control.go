@@ -29,7 +29,7 @@ func (r *run) observe(sent time.Duration, c api.Control) {
 		r.interval = max(seconds(c.HeartbeatSeconds), leastInterval)
 	}
 	r.mu.Unlock()
-	if c.Cancel {
+	if c.Cancel && r.cancelled.CompareAndSwap(false, true) {
 		r.stop(stopCancelled)
 	}
 }
@@ -50,9 +50,7 @@ func (r *run) stop(s *stop) {
 		r.killBy = by
 	}
 	r.mu.Unlock()
-	if r.life.Err() == nil {
-		r.log.Info("run is stopped", "reason", s.reason)
-	}
+	r.log.Info("run is stopped", "reason", s.reason)
 	r.end(s)
 }
 
@@ -60,8 +58,9 @@ func (r *run) stop(s *stop) {
 // is left there is nothing to give up but the result, and the answer to that counts alone: the
 // others may only say that it has arrived.
 func (r *run) over(err error) {
-	if !r.reporting.Load() {
+	if !r.reporting.Load() && r.gone.CompareAndSwap(false, true) {
 		r.lose(err)
+		close(r.lost)
 	}
 }
 

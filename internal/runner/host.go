@@ -27,7 +27,6 @@ type host struct {
 	r   *run
 	env []string // of every command
 
-	seq  int  // of the step that it is in
 	exit *int // of the last command in that step, if it was not 0
 }
 
@@ -152,8 +151,12 @@ func (r *run) exec(ctx context.Context, spec child.Spec) (child.Exit, error) {
 	exit, err := p.Wait()
 	for pause := time.Millisecond; exit.Left && child.GroupLives(p.PID()); pause = min(2*pause, time.Second) {
 		r.log.Warn("a killed process of the engine is still there", "pgid", p.PID())
-		if !sleep(r.held, pause) {
-			break
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-r.lost: // nobody waits for the end of this run any more
+			t.Stop()
+			return exit, context.Cause(ctx)
 		}
 	}
 	r.processes.Lock()
@@ -172,7 +175,7 @@ func (r *run) exec(ctx context.Context, spec child.Spec) (child.Exit, error) {
 // only the engine gave this command up, the usual one.
 func (r *run) endProcess(p *child.Process) {
 	given := r.clock() + child.DefaultGrace
-	for r.held.Err() == nil {
+	for !r.gone.Load() {
 		p.Interrupt()
 		by := r.killTime()
 		if by == 0 {
@@ -187,7 +190,7 @@ func (r *run) endProcess(p *child.Process) {
 		case <-p.Done():
 			t.Stop()
 			return
-		case <-r.held.Done():
+		case <-r.lost:
 		case <-t.C:
 		}
 		t.Stop()
@@ -205,13 +208,13 @@ func (r *run) reap(ctx context.Context) {
 }
 
 // endRest ends what the engine left behind outside its groups.
-func (r *run) endRest() {
+func (r *run) endRest(ctx context.Context) {
 	if !r.cfg.Orphans {
 		return
 	}
 	r.processes.Lock()
 	defer r.processes.Unlock()
-	if err := child.EndOrphans(r.held); err != nil && r.held.Err() == nil {
+	if err := child.EndOrphans(ctx); err != nil && ctx.Err() == nil {
 		r.log.Error("processes of the engine are left", "err", err)
 	}
 }

@@ -27,8 +27,8 @@ const (
 )
 
 // do is the order of a run: spec, secrets, source, engine.
-func (r *run) do() (engine.Outcome, error) {
-	spec, err := r.spec()
+func (r *run) do(ctx context.Context) (engine.Outcome, error) {
+	spec, err := r.spec(ctx)
 	if err != nil {
 		return engine.Outcome{}, err
 	}
@@ -36,7 +36,7 @@ func (r *run) do() (engine.Outcome, error) {
 		return engine.Outcome{}, failure(workflow.ReasonRunnerError, r.dirs.broken)
 	}
 	h := &host{r: r}
-	env, err := r.secrets(spec)
+	env, err := r.secrets(ctx, spec)
 	if err != nil {
 		return engine.Outcome{}, failure(workflow.ReasonSecretUnavailable, err)
 	}
@@ -44,7 +44,7 @@ func (r *run) do() (engine.Outcome, error) {
 		return engine.Outcome{}, failure(workflow.ReasonRunnerError, err)
 	}
 	var root string
-	err = h.Step(r.life, stepSource, func(ctx context.Context) (string, error) {
+	err = h.Step(ctx, stepSource, func(ctx context.Context) (string, error) {
 		root, err = source.Fetch(ctx, source.Request{
 			Source: spec.Source, Dest: r.dirs.source, Roots: r.cfg.SourceRoots, Secrets: r.resolver(),
 			Owner: (*source.Owner)(r.owner()), Log: h.Logf, TempDir: r.dirs.private, Mask: h.Mask,
@@ -58,7 +58,7 @@ func (r *run) do() (engine.Outcome, error) {
 		}
 		return engine.Outcome{}, failure(reason, err)
 	}
-	return engine.Run(r.life, h, engine.Job{
+	return engine.Run(ctx, h, engine.Job{
 		Spec: spec, Root: root, TempDir: r.dirs.temp, StateDir: r.cfg.StateDir, SecretsDir: r.dirs.secrets,
 		EnginePath: r.cfg.EnginePath, Path: r.cfg.Path, Owner: r.owner(),
 		ReadOnlyState: !workflow.ChangesState(spec.Type, spec.Operation),
@@ -66,8 +66,8 @@ func (r *run) do() (engine.Outcome, error) {
 }
 
 // spec reads what to do.
-func (r *run) spec() (spec api.Spec, err error) {
-	err = r.persist(r.life, "spec", func(ctx context.Context) (c api.Control, err error) {
+func (r *run) spec(ctx context.Context) (spec api.Spec, err error) {
+	err = r.persist(ctx, "spec", func(ctx context.Context) (c api.Control, err error) {
 		spec, err = r.cfg.Relay.Spec(ctx)
 		return c, err
 	})
@@ -90,10 +90,10 @@ func (r *run) spec() (spec api.Spec, err error) {
 
 // secrets resolves the references of a spec: the values are hidden first, then written to their
 // files, or returned for the environment.
-func (r *run) secrets(spec api.Spec) (env []string, err error) {
+func (r *run) secrets(ctx context.Context, spec api.Spec) (env []string, err error) {
 	for _, s := range spec.Secrets {
 		name := cmp.Or(s.Env, s.File)
-		value, err := r.resolver().Resolve(r.life, s.Ref)
+		value, err := r.resolver().Resolve(ctx, s.Ref)
 		if err != nil {
 			return nil, fmt.Errorf("the secret for %s did not resolve: %w", name, err)
 		}

@@ -100,10 +100,9 @@ type run struct {
 	log   *slog.Logger
 	clock func() time.Duration // goes on while the machine sleeps
 
-	held context.Context // ends when the run is over: it is not ours, or no longer
-	lose context.CancelCauseFunc
-	life context.Context // ends when the engine must; its cause is a *stop, or that of held
-	end  context.CancelCauseFunc
+	end  context.CancelCauseFunc // of the context of the engine, with a *stop
+	lose context.CancelCauseFunc // of the context of the run: it is not ours, or no longer
+	lost chan struct{}           // closed with that
 
 	hidden mask.Set
 	logs   *logstream.Stream
@@ -118,6 +117,8 @@ type run struct {
 	hold     time.Duration // how long the next one may be held
 	step     string        // the step that the run is in
 
+	cancelled atomic.Bool // somebody asked for the cancellation
+	gone      atomic.Bool // lost is closed
 	reporting atomic.Bool // nothing of the engine is left
 
 	processes sync.Mutex // held while one is started, and while orphans are reaped
@@ -131,13 +132,18 @@ func RunJob(ctx context.Context, cfg Config) error {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)).With("job_id", cfg.Run.Workflow, "attempt", cfg.Run.Attempt, "task", cfg.Run.Task)
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
 	cfg.Path = cmp.Or(cfg.Path, DefaultPath)
-	r := &run{cfg: cfg, log: cfg.Log, clock: bootClock(), interval: workflow.HeartbeatInterval, pids: map[int]bool{}}
+	r := &run{
+		cfg: cfg, log: cfg.Log, clock: bootClock(), interval: workflow.HeartbeatInterval,
+		lost: make(chan struct{}), pids: map[int]bool{},
+	}
 	r.hidden.Add(cfg.Hide...)
-	// The end of ctx is a request to stop, which takes its time: the run has contexts of its own.
-	r.held, r.lose = context.WithCancelCause(context.WithoutCancel(ctx))
-	defer r.lose(nil)
-	r.life, r.end = context.WithCancelCause(r.held)
-	defer r.end(nil)
+	// The end of ctx is a request to stop, which takes its time: the run has contexts of its own. held
+	// ends when the run is over; life, in it, when the engine must end.
+	held, lose := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer lose(nil)
+	life, end := context.WithCancelCause(held)
+	defer end(nil)
+	r.lose, r.end = lose, end
 
 	granted, err := r.start(ctx)
 	if !granted {
@@ -153,7 +159,7 @@ func RunJob(ctx context.Context, cfg Config) error {
 	r.logs = logstream.New(logstream.Config{Send: r.sendLogs, Over: client.RunOver, Dir: r.dirs.private, Log: r.log})
 	r.own = mask.NewWriter(&r.hidden, func(text string, more bool) { r.logs.Add(r.stepName(), text, more) })
 
-	background, endBackground := context.WithCancel(r.held)
+	background, endBackground := context.WithCancel(held)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer endBackground()
@@ -170,15 +176,15 @@ func RunJob(ctx context.Context, cfg Config) error {
 	}
 	defer context.AfterFunc(ctx, func() { r.stop(stopInterrupted) })()
 
-	result := r.work()
-	r.endRest()
+	result := r.work(life)
+	r.endRest(held)
 	r.dirs.removeSecrets(r.log)
-	if r.held.Err() != nil {
-		r.log.Info("run is over", "err", context.Cause(r.held))
+	if held.Err() != nil {
+		r.log.Info("run is over", "err", context.Cause(held))
 		return nil
 	}
 	r.reporting.Store(true)
-	return r.report(ctx, result)
+	return r.report(held, ctx, result)
 }
 
 // start asks for the run until it is granted or refused.
@@ -224,20 +230,20 @@ func (r *run) persist(ctx context.Context, what string, call func(context.Contex
 }
 
 // work does what the spec says and returns how that ended. When it returns, no engine is running.
-func (r *run) work() (result api.Result) {
+func (r *run) work(ctx context.Context) (result api.Result) {
 	defer func() {
 		if p := recover(); p != nil {
 			r.log.Error("runner failed", "panic", p, "stack", string(debug.Stack()))
-			result = r.conclude(engine.Outcome{}, errors.New("the runner itself failed; the log of its task has the cause"))
+			result = r.conclude(ctx, engine.Outcome{}, errors.New("the runner itself failed; the log of its task has the cause"))
 		}
 		r.own.Flush()
 	}()
-	outcome, err := r.do()
-	return r.conclude(outcome, err)
+	outcome, err := r.do(ctx)
+	return r.conclude(ctx, outcome, err)
 }
 
-// conclude makes a result of an outcome.
-func (r *run) conclude(out engine.Outcome, err error) api.Result {
+// conclude makes a result of an outcome, and of why ctx ended if it did.
+func (r *run) conclude(ctx context.Context, out engine.Outcome, err error) api.Result {
 	result := api.Result{Outcome: workflow.Succeeded, Lock: out.Lock, Truncated: out.Truncated}
 	if err == nil {
 		result.Changes, result.Outputs = out.Changes, out.Outputs
@@ -248,7 +254,7 @@ func (r *run) conclude(out engine.Outcome, err error) api.Result {
 		result.Reason, result.Detail = f.Reason, f.Detail
 		result.Lock = cmp.Or(f.Lock, out.Lock)
 	}
-	if s, ok := errors.AsType[*stop](context.Cause(r.life)); ok {
+	if s, ok := errors.AsType[*stop](context.Cause(ctx)); ok {
 		if result.Reason != workflow.ReasonInterrupted && !errors.Is(err, s) {
 			result.Detail = s.text + "; " + result.Detail
 		}
@@ -258,15 +264,16 @@ func (r *run) conclude(out engine.Outcome, err error) api.Result {
 }
 
 // report hands the result over, with the log before it as far as that goes, and the rest after it.
-func (r *run) report(ctx context.Context, result api.Result) error {
-	retained, cancel := context.WithCancelCause(r.held)
+// told ends when the task is told to stop.
+func (r *run) report(ctx, told context.Context, result api.Result) error {
+	retained, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	giveUp := func(after time.Duration, why string) *time.Timer {
 		return time.AfterFunc(after, func() { cancel(errors.New(why)) })
 	}
 	defer giveUp(workflow.ReportRetention, "nobody took it within the time that a result may be on its way").Stop()
 	// Who was told to stop is killed soon.
-	defer context.AfterFunc(ctx, func() { giveUp(reportStopped, "nobody took it, and the task was told to stop") })()
+	defer context.AfterFunc(told, func() { giveUp(reportStopped, "nobody took it, and the task was told to stop") })()
 
 	r.flush(retained, flushBefore)
 	result.LogEnd = r.logs.Next()

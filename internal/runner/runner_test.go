@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -72,10 +73,9 @@ func begin(t *testing.T, r *relay, cfg runner.Config) (stop context.CancelFunc, 
 
 func runJob(t *testing.T, r *relay, cfg runner.Config) {
 	t.Helper()
-	if _, end := begin(t, r, cfg); true {
-		if err := end(); err != nil {
-			t.Fatal(err)
-		}
+	_, end := begin(t, r, cfg)
+	if err := end(); err != nil {
+		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(cfg.WorkDir); err == nil && len(left) > 0 {
 		t.Errorf("left in the work directory: %v", left)
@@ -108,16 +108,29 @@ func (a alive) deaf() string {
 // ready waits until the script is ready; the returned function waits for its end.
 func (a alive) ready(t *testing.T) (end func()) {
 	t.Helper()
+	_, rest := a.read(t)
+	return func() { _, _ = io.Copy(io.Discard, rest) }
+}
+
+// says returns the line that the script writes when it is ready.
+func (a alive) says(t *testing.T) string {
+	t.Helper()
+	line, _ := a.read(t)
+	return strings.TrimSpace(line)
+}
+
+func (a alive) read(t *testing.T) (line string, rest io.Reader) {
+	t.Helper()
 	f, err := os.Open(a.path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.Close() })
 	r := bufio.NewReader(f)
-	if _, err := r.ReadString('\n'); err != nil {
+	if line, err = r.ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	return func() { _, _ = io.Copy(io.Discard, r) }
+	return line, r
 }
 
 func TestRunJob_ReportsStepsLogAndResult(t *testing.T) {
@@ -172,7 +185,6 @@ cat "$DAYFLY_SECRETS_DIR/ssh/id"; stat -c %a "$DAYFLY_SECRETS_DIR/ssh/id"
 printf '%s' "$TOKEN" | cut -c1-7 | tr -d '\n'; printf '%s\n' "$TOKEN" | cut -c8-
 printf '{"a": {"value": "x-%s", "sensitive": false}, "%s": "y"}' "$TOKEN" "$TOKEN" > "$DAYFLY_OUTPUTS"`)
 	spec.Secrets = []api.Secret{{Env: "TOKEN", Ref: "file:token"}, {File: "ssh/id", Ref: "file:key"}, {Env: "SHORT", Ref: "file:short"}}
-	spec.Source.Directory += "/"
 	cfg.Secrets = known{"file:token": token, "file:key": key, "file:short": short}
 	r := newRelay(t, spec)
 	runJob(t, r, cfg)
@@ -468,18 +480,66 @@ if ls "$HOME/../private" 2>/dev/null; then echo entered; fi; if ls "$HOME/.." 2>
 	spec.Secrets = []api.Secret{{File: "f", Ref: "file:f"}}
 	cfg.Secrets = known{"file:f": "secret-value"}
 	cfg.Engine = &child.User{UID: 200_077, GID: 200_077}
-	for d := cfg.WorkDir; d != "/"; d = filepath.Dir(d) { // as the launcher does for its own
-		if err := os.Chmod(filepath.Dir(d), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if filepath.Dir(d) == os.TempDir() {
-			break
-		}
-	}
+	publish(t, cfg.WorkDir) // as the launcher does for its own
 	r := newRelay(t, spec)
 	runJob(t, r, cfg)
 	text := r.text()
 	if got := r.result(); got.Outcome != workflow.Succeeded || !strings.Contains(text, "200077\n***\nNoNewPrivs:\t1\n") || strings.Contains(text, "entered") || strings.Contains(text, "listed") {
 		t.Errorf("got %+v; log: %s", got, text)
+	}
+}
+
+func TestRunJob_Terraform(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short")
+	}
+	if _, err := exec.LookPath("terraform"); err != nil {
+		t.Skip("terraform is not on this machine")
+	}
+	spec, cfg := job(t, "")
+	cfg.StateDir = filepath.Join(filepath.Dir(cfg.WorkDir), "state")
+	spec.Engine, spec.State, spec.Commands = api.EngineTerraform, api.State{Kind: api.StateDirectory}, nil
+	spec.Variables = map[string]any{"word": "hello"}
+	spec.Secrets = []api.Secret{{Env: "TF_VAR_password", Ref: "file:password"}}
+	cfg.Secrets = known{"file:password": "correct-horse"}
+	const code = `
+variable "word" {}
+variable "password" {}
+resource "terraform_data" "a" { input = "${var.word} ${var.password}" }
+resource "terraform_data" "b" {
+  input = "${terraform_data.a.id}-made-here"
+  provisioner "local-exec" { command = "echo ${self.input} says $TF_VAR_password" }
+}
+output "word" { value = terraform_data.a.input }
+output "made" {
+  value     = terraform_data.b.output
+  sensitive = true
+}
+`
+	if err := os.WriteFile(filepath.Join(spec.Source.Directory, "main.tf"), []byte(code), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(cfg.StateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := newRelay(t, spec)
+	runJob(t, r, cfg)
+	got := r.result()
+	want := api.Result{
+		Outcome: workflow.Succeeded, Changes: &api.Changes{Add: 2},
+		Outputs: []api.Output{{Name: "made", Sensitive: true}, {Name: "word", Value: "hello ***"}},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(api.Result{}, "LogEnd"), cmpopts.IgnoreFields(api.Changes{}, "Resources"), cmpopts.SortSlices(func(a, b api.Output) bool { return a.Name < b.Name })); diff != "" {
+		t.Errorf("%s; log: %s", diff, r.text())
+	}
+	if strings.Contains(string(r.bodies), "correct-horse") {
+		t.Errorf("the secret left the runner: %s", r.text())
+	}
+	var names []string
+	for _, s := range r.steps {
+		names = append(names, s.Name+" "+string(s.Status))
+	}
+	if diff := cmp.Diff([]string{"source succeeded", "init succeeded", "validate succeeded", "plan succeeded", "apply succeeded", "output succeeded"}, names); diff != "" {
+		t.Error(diff)
 	}
 }

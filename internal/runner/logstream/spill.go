@@ -30,7 +30,7 @@ type spill struct {
 }
 
 func (s *spill) push(l api.LogLine) error {
-	if s.end+int64(len(s.out)) > s.most {
+	if s.end+int64(len(s.in)+len(s.out)) > s.most {
 		return errSpillFull
 	}
 	if s.file == nil {
@@ -136,7 +136,7 @@ func decode(b []byte) (l api.LogLine, n int, ok bool) {
 
 func readString(b []byte) (s string, n int, ok bool) {
 	size, n := binary.Uvarint(b)
-	if n <= 0 || size > uint64(len(b)-n) {
+	if n <= 0 || size > uint64(len(b)-n) { //nolint:gosec // n is at most its length
 		return "", 0, false
 	}
 	end := n + int(size) //nolint:gosec // within b

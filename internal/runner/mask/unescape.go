@@ -90,7 +90,7 @@ func unescape(dst, b []byte, at *[]int32) []byte {
 			}
 			n += width
 			if c == 'x' {
-				put(i, byte(r))
+				put(i, byte(r)) //nolint:gosec // of two digits
 			} else {
 				put(i, utf8.AppendRune(nil, r)...)
 			}
