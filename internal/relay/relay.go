@@ -352,7 +352,13 @@ func (r *Relay) announce(a answer) answer {
 	if r.watcher.holding() {
 		hold = max(0, r.cfg.Hold)
 	}
-	return a.with("hold_seconds", hold.Seconds())
+	a = a.with("hold_seconds", hold.Seconds())
+	// A heartbeat that follows the held one at once leaves no gap in which news would have to wait.
+	var control api.Control
+	if err := json.Unmarshal(a.body, &control); err == nil && hold > 0 && control.HeartbeatSeconds > hold.Seconds() {
+		a = a.with("heartbeat_seconds", hold.Seconds())
+	}
+	return a
 }
 
 // with sets one field of a JSON answer and keeps all others, known or not.

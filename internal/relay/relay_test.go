@@ -473,8 +473,8 @@ func TestHold_IsAnnouncedInEveryAnswerWithAControl(t *testing.T) {
 	u := newUpstream()
 	held(t, u, relay.Config{Hold: 5 * time.Second}, func(t *testing.T, r *relay.Relay, _ func()) {
 		for _, name := range []string{"start", "heartbeat", "steps", "logs", "result"} {
-			if c := control(t, call(t, r, name, "wf_1", "{}")); c.HoldSeconds != 5 {
-				t.Errorf("%s: hold %g, want 5", name, c.HoldSeconds)
+			if c := control(t, call(t, r, name, "wf_1", "{}")); c.HoldSeconds != 5 || c.HeartbeatSeconds != 5 {
+				t.Errorf("%s: hold %g and next heartbeat after %g, want 5 and 5", name, c.HoldSeconds, c.HeartbeatSeconds)
 			}
 		}
 	})
