@@ -74,15 +74,15 @@ func (r *run) killTime() time.Duration {
 // heartbeats says at each tick that the runner lives. One that fails is not repeated before the
 // next tick.
 func (r *run) heartbeats(ctx context.Context) {
-	last := r.clock()
-	for {
-		r.mu.Lock()
-		interval, hold := r.interval, r.hold
-		r.mu.Unlock()
-		if !sleep(ctx, last+interval-r.clock()) {
+	// The first goes at once: where it is held, news of a cancellation then has a way from the beginning.
+	for next := r.clock(); ; {
+		if !sleep(ctx, next-r.clock()) {
 			return
 		}
-		last = r.clock()
+		r.mu.Lock()
+		hold := r.hold
+		r.mu.Unlock()
+		last := r.clock()
 		bounded, cancel := context.WithTimeout(ctx, heartbeatTimeout+hold)
 		control, err := r.cfg.Relay.Heartbeat(bounded, api.Heartbeat{Step: cut(r.stepName(), 64)})
 		cancel()
@@ -100,6 +100,9 @@ func (r *run) heartbeats(ctx context.Context) {
 		default:
 			r.log.Debug("heartbeat not answered", "err", err)
 		}
+		r.mu.Lock()
+		next = last + r.interval
+		r.mu.Unlock()
 	}
 }
 

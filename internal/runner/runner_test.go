@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -157,7 +158,8 @@ func TestRunJob_ReportsStepsLogAndResult(t *testing.T) {
 			t.Errorf("got line %+v, want its step and time", l)
 		}
 	}
-	if diff := cmp.Diff([]string{"start", "spec"}, r.calls[:2]); diff != "" {
+	work := slices.DeleteFunc(slices.Clone(r.calls), func(call string) bool { return call == "heartbeat" })
+	if diff := cmp.Diff([]string{"start", "spec"}, work[:2]); diff != "" {
 		t.Error(diff)
 	}
 }
