@@ -85,13 +85,6 @@ func (s *sorted) remove(at string) {
 	s.chunks[chunk] = items
 	if len(items) == 0 {
 		s.chunks = slices.Delete(s.chunks, chunk, chunk+1)
-		return
-	}
-	// A chunk that fits well into its neighbour joins it, or a partition that shrank would stay
-	// cut into as many chunks as it once had.
-	if next := chunk + 1; next < len(s.chunks) && len(items)+len(s.chunks[next]) <= chunkMax/4 {
-		s.chunks[chunk] = append(items, s.chunks[next]...)
-		s.chunks = slices.Delete(s.chunks, next, next+1)
 	}
 }
 

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	driver "modernc.org/sqlite"
@@ -93,9 +94,9 @@ func (s *Store) Plans(ctx context.Context) (map[string]string, error) {
 	return plans, nil
 }
 
-// CommitWhileWriterWaits hands a commit over and calls cancel when the writer is at work on it, which
-// goes on only after the commit was answered.
-func (s *Store) CommitWhileWriterWaits(ctx context.Context, cancel context.CancelFunc, id string, ops ...store.Op) error {
+// CommitWhileWriterWaits hands a commit over, calls cancel when the writer is at work on it, and meanwhile
+// when the commit was answered, before the writer goes on.
+func (s *Store) CommitWhileWriterWaits(ctx context.Context, cancel, meanwhile func(), id string, ops ...store.Op) error {
 	answered, finished := make(chan struct{}), make(chan struct{})
 	size, run := toCommit(id, ops)
 	err := s.writer.do(ctx, size, func(ctx context.Context, s *session) (answer, failure error) {
@@ -104,7 +105,46 @@ func (s *Store) CommitWhileWriterWaits(ctx context.Context, cancel context.Cance
 		<-answered
 		return run(ctx, s)
 	})
+	meanwhile()
 	close(answered)
 	<-finished
 	return err
 }
+
+// Together runs commits as one group, each under the id of its place, and returns their answers. An
+// empty one stands for a request that fails as the disk does. The transaction fails at its end if
+// failAtEnd is set.
+func (s *Store) Together(ctx context.Context, failAtEnd bool, commits ...[]store.Op) ([]error, error) {
+	own, err := openSession(ctx, s.writer)
+	if err != nil {
+		return nil, err
+	}
+	if failAtEnd {
+		if err := own.conn.Raw(func(c any) error {
+			c.(driver.HookRegisterer).RegisterCommitHook(func() int32 { return 1 })
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	group := make([]*request, len(commits))
+	for i, ops := range commits {
+		size, run := toCommit(fmt.Sprint(i), ops)
+		if len(ops) == 0 {
+			run = func(context.Context, *session) (answer, failure error) { return nil, ErrDisk }
+		}
+		group[i] = &request{run: run, size: size, done: make(chan error, 1)}
+	}
+	own = s.writer.serve(ctx, own, group)
+	answers := make([]error, len(group))
+	for i, r := range group {
+		answers[i] = <-r.done
+	}
+	if own != nil {
+		return answers, own.close()
+	}
+	return answers, nil
+}
+
+// ErrDisk is how the disk fails in Together.
+var ErrDisk = errors.New("disk is gone")

@@ -92,9 +92,6 @@ func (s *Store) page(ctx context.Context, index store.Index, scan store.Scan, lo
 	if err := store.CheckScan(scan); err != nil {
 		return store.Page{}, err
 	}
-	// An empty low is bound as NULL, which nothing compares with. No key is empty, so none is
-	// below this.
-	low = max(low, "\x00")
 	args := []any{[]byte(scan.Part), []byte(low)}
 	if high != "" {
 		args = append(args, []byte(high))

@@ -32,7 +32,7 @@ CREATE TABLE records (
 	place1  BLOB,
 	part2   BLOB,
 	place2  BLOB,
-	value   BLOB  -- NULL: empty
+	value   BLOB  -- NULL is as good as empty
 ) STRICT;
 CREATE UNIQUE INDEX records_key ON records (part, sort);
 CREATE INDEX records_index1 ON records (part1, place1) WHERE part1 IS NOT NULL;

@@ -322,11 +322,7 @@ func (s *session) apply(ctx context.Context, op store.Op) (held bool, err error)
 		r := op.Record()
 		part1, place1 := entry(r, store.Index1)
 		part2, place2 := entry(r, store.Index2)
-		value := r.Value
-		if len(value) == 0 {
-			value = nil
-		}
-		args := []any{r.Version, r.Expires, part1, place1, part2, place2, value, part, sort}
+		args := []any{r.Version, r.Expires, part1, place1, part2, place2, r.Value, part, sort}
 		if op.Expect() == store.Absent {
 			changed, err = s.exec(ctx, s.create, args...)
 		} else {

@@ -112,6 +112,39 @@ func TestCommit_FailedTransactionIsUnknownAndTheStoreGoesOn(t *testing.T) {
 	}
 }
 
+// What shares a transaction with a failure is told what is true of it, and no more.
+func TestCommit_NeighboursOfAFailureAreNotToldThatTheyLost(t *testing.T) {
+	good, loser, known := []store.Op{create("good", "x")}, []store.Op{create("good", "y")}, []store.Op{create("known", "x")}
+	for name, tt := range map[string]struct {
+		commits   [][]store.Op
+		failAtEnd bool
+		want      []error
+		left      []string
+	}{
+		"no failure":         {[][]store.Op{good, loser, known}, false, []error{nil, store.ErrConflict, nil}, []string{"x", "x"}},
+		"one fails":          {[][]store.Op{good, loser, nil, known}, false, []error{store.ErrBusy, store.ErrBusy, sqlite.ErrDisk, store.ErrBusy}, nil},
+		"the commit fails":   {[][]store.Op{good, loser, known}, true, []error{store.ErrUnknown, store.ErrBusy, store.ErrUnknown}, nil},
+		"nothing to lose in": {[][]store.Op{nil}, false, []error{sqlite.ErrDisk}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, dataFile(t), sqlite.Config{})
+			got, err := s.Together(t.Context(), tt.failAtEnd, tt.commits...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range got {
+				if !errors.Is(got[i], tt.want[i]) {
+					t.Errorf("commit %d was answered %v, want %v", i, got[i], tt.want[i])
+				}
+			}
+			if left := values(t, s); !slices.Equal(left, tt.left) {
+				t.Errorf("the store holds %q, want %q", left, tt.left)
+			}
+			put(t, s, "after", "zz", "x") // the store goes on
+		})
+	}
+}
+
 func TestCommit_IsBusyWhileAnotherProcessWrites(t *testing.T) {
 	path := dataFile(t)
 	s := open(t, path, sqlite.Config{BusyTimeout: time.Millisecond})
@@ -205,8 +238,8 @@ func TestCommit_ContextThatEndsOnTheWayLeavesTheOutcomeUnknown(t *testing.T) {
 	// This one's context ends as the writer works on it.
 	value := []byte("mine")
 	ctx, cancel = contextOpen(t)
-	err := s.CommitWhileWriterWaits(ctx, cancel, "slow", store.Put(store.Record{Key: store.Key{Part: "p", Sort: "slow"}, Value: value}, store.Absent))
-	copy(value, "THEY") // it is the caller's again
+	theirs := func() { copy(value, "THEY") } // once answered, it is the caller's again
+	err := s.CommitWhileWriterWaits(ctx, cancel, theirs, "slow", store.Put(store.Record{Key: store.Key{Part: "p", Sort: "slow"}, Value: value}, store.Absent))
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, store.ErrUnknown) {
 		t.Errorf("after it was handed over: got %v, want ErrUnknown and the context's error", err)
 	}
@@ -311,7 +344,7 @@ func TestCommit_KnowsIDsForTenMinutesAndNotForEver(t *testing.T) {
 	path := dataFile(t)
 	cfg := sqlite.Config{Now: func() time.Time { return time.Unix(clock.Load(), 0) }}
 	s := open(t, path, cfg)
-	const n = 400
+	const n = 200
 	for i := range n {
 		put(t, s, fmt.Sprint("id", i), fmt.Sprint(i), "x")
 	}
@@ -322,7 +355,7 @@ func TestCommit_KnowsIDsForTenMinutesAndNotForEver(t *testing.T) {
 	}
 	// Past their time they go, a bounded number with each commit.
 	clock.Add(600)
-	counts := []int{}
+	counts := []int{n + 1}
 	for i := range 20 {
 		put(t, s, fmt.Sprint("new", i), fmt.Sprint("new", i), "x")
 		got, err := s.CountCommitIDs(t.Context())
