@@ -64,7 +64,11 @@ func (p *Plane) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 			return nil
 		}
 		lines := in.Lines[skip:]
-		c.create(logKey(w.ID, run.Attempt, end.Next), lines)
+		chunk := record(logKey(w.ID, run.Attempt, end.Next), lines)
+		if len(chunk.Value) > store.MaxValue {
+			return workflow.Refuse(workflow.ErrTooLarge, "lines", "these lines take %d bytes, the most is %d; send fewer at once", len(chunk.Value), store.MaxValue)
+		}
+		c.ops = append(c.ops, store.Put(chunk, store.Absent))
 		end.Next += int64(len(lines))
 		end.Bytes += int64(size)
 		c.put(k, end)

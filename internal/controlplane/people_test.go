@@ -1,6 +1,8 @@
 package controlplane_test
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -558,4 +560,26 @@ func TestWorkspace_SecretReferencesAreAnAdminsField(t *testing.T) {
 	ws.Secrets[0].Ref = "file:somebody-elses"
 	_, _, err = w.plane.PutWorkspace(w.ctx(), operator, ws)
 	wantErr(t, err, workflow.ErrForbidden)
+}
+
+// What does not fit into a record is a refusal that the runner can act on, and not a failure.
+func TestLogs_ThatDoNotFitAreRefused(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	w.submit("net", workflow.Update)
+	job, r := w.started()
+	for name, lines := range map[string][]api.LogLine{
+		"many":    slices.Repeat([]api.LogLine{{Step: "apply", Text: "x"}}, 5000),
+		"escaped": slices.Repeat([]api.LogLine{{Text: strings.Repeat("\x01", 60<<10)}}, 2),
+		"long":    {{Text: strings.Repeat("x", 65<<10)}},
+	} {
+		_, err := w.plane.AppendLogs(w.ctx(), job.Token, r, api.Logs{Lines: lines})
+		if !errors.Is(err, workflow.ErrTooLarge) {
+			t.Errorf("%s: %v, want too large", name, err)
+		}
+	}
+	out, err := w.plane.AppendLogs(w.ctx(), job.Token, r, api.Logs{Lines: slices.Repeat([]api.LogLine{{Text: "x"}}, 2000)})
+	if err != nil || out.Next != 2000 {
+		t.Errorf("2000 short lines: %+v, %v", out, err)
+	}
 }
