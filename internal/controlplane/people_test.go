@@ -569,7 +569,7 @@ func TestLogs_ThatDoNotFitAreRefused(t *testing.T) {
 	w.submit("net", workflow.Update)
 	job, r := w.started()
 	for name, lines := range map[string][]api.LogLine{
-		"many":    slices.Repeat([]api.LogLine{{Step: "apply", Text: "x"}}, 5000),
+		"many":    slices.Repeat([]api.LogLine{{Step: strings.Repeat("s", 64), Text: "x"}}, 5000),
 		"escaped": slices.Repeat([]api.LogLine{{Text: strings.Repeat("\x01", 60<<10)}}, 2),
 		"long":    {{Text: strings.Repeat("x", 65<<10)}},
 	} {
