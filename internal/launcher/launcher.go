@@ -43,6 +43,11 @@ type Request struct {
 	StateKind    string // "directory": the workspace's state directory is given to the task
 	ReadsState   bool   // it only reads the state: it needs no right to write there
 	Deadline     time.Duration
+
+	// What the run names of its machine, for a launcher that must bring it to the task. One whose
+	// tasks see the machine's files leaves both alone.
+	SourceDir  string   // the directory source, as the workspace names it; empty: none
+	SecretRefs []string // references of the local secret store, such as file:NAME
 }
 
 // Phase is where a task stands.

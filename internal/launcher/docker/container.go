@@ -1,0 +1,169 @@
+package docker
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+)
+
+// Where a task finds what is its own. The image needs none of these.
+const (
+	workTarget   = "/dayfly/work"
+	stateTarget  = "/dayfly/state"
+	sourceTarget = "/dayfly/source"
+	relayTarget  = "/run/dayfly"
+)
+
+// The labels of a container. They are enough to know a task again without its record.
+const (
+	labelPrefix    = "dev.dayfly."
+	labelLauncher  = labelPrefix + "launcher"
+	labelTask      = labelPrefix + "task"
+	labelJob       = labelPrefix + "job"
+	labelAttempt   = labelPrefix + "attempt"
+	labelPlacement = labelPrefix + "placement"
+	labelPool      = labelPrefix + "pool"
+	labelInstance  = labelPrefix + "instance"
+	labelWorkspace = labelPrefix + "workspace"
+)
+
+const (
+	tempSize = "268435456" // bytes of /tmp, which is memory of the task
+	unixForm = "unix://"
+)
+
+// plan is everything that a container is made of.
+type plan struct {
+	ref      string
+	launcher string // its id
+	request  launcher.Request
+	size     launcher.Size
+	work     string // directories of the machine; state and source may be empty
+	state    string
+	source   string
+	cpus     int // of the engine
+}
+
+// containerName is the same for the same request, so that a second create is a conflict.
+func containerName(launcherID string, r launcher.Request) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%s", launcherID, r.Workflow, r.Attempt, r.Placement))
+	return "dayfly-" + hex.EncodeToString(sum[:16])
+}
+
+// spec is the container of a plan: no capability, no new privileges, one user that is not root, a root
+// that cannot be written, nothing of the machine but what the job was given, and no second life.
+func (c *Config) spec(p plan) createRequest {
+	memory := int64(p.size.MemoryMB) << 20
+	milli := p.size.MilliCPU
+	if p.cpus > 0 {
+		milli = min(milli, p.cpus*1000) // an engine refuses more than it has
+	}
+	user := strconv.Itoa(c.UID)
+	bind := func(from, to string, readOnly bool) mount {
+		return mount{Type: "bind", Source: from, Target: to, ReadOnly: readOnly, BindOptions: &bindOptions{NonRecursive: true}}
+	}
+	mounts := []mount{bind(p.work, workTarget, false)}
+	if p.state != "" {
+		mounts = append(mounts, bind(p.state, stateTarget, p.request.ReadsState))
+	}
+	if p.source != "" {
+		mounts = append(mounts, bind(p.source, sourceTarget, true))
+	}
+	if dir := relayDir(p.request.Relay); dir != "" {
+		mounts = append(mounts, bind(dir, relayTarget, true))
+	}
+	host := hostConfig{
+		NetworkMode:    c.Network,
+		ReadonlyRootfs: true,
+		CapDrop:        []string{"ALL"},
+		SecurityOpt:    []string{"no-new-privileges"},
+		Memory:         memory,
+		MemorySwap:     memory, // no swap
+		NanoCPUs:       int64(milli) * 1_000_000,
+		PidsLimit:      int64(p.size.MaxPIDs),
+		RestartPolicy:  restartPolicy{Name: "no"}, // a runner that begins again would find its run started
+		Mounts:         mounts,
+		Tmpfs:          map[string]string{"/tmp": "rw,nosuid,nodev,mode=1777,size=" + tempSize},
+		Ulimits:        []ulimit{{Name: "core"}},
+		LogConfig:      logConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
+	}
+	if c.Network != networkNone && c.HostGateway {
+		host.ExtraHosts = []string{GatewayName + ":host-gateway"}
+	}
+	return createRequest{
+		Image:      c.Image,
+		Entrypoint: c.Command,
+		User:       user + ":" + user,
+		WorkingDir: workTarget,
+		Env:        c.environ(p),
+		Labels:     c.labels(p),
+		OpenStdin:  true, // the gate
+		StdinOnce:  true,
+		StopSignal: "SIGTERM",
+		HostConfig: host,
+	}
+}
+
+func (c *Config) labels(p plan) map[string]string {
+	r := p.request
+	return map[string]string{
+		labelLauncher: p.launcher, labelTask: p.ref, labelJob: r.Workflow, labelAttempt: strconv.Itoa(r.Attempt),
+		labelPlacement: r.Placement, labelPool: r.Pool, labelWorkspace: r.Organization + "/" + r.Workspace,
+		labelInstance: c.Instance,
+	}
+}
+
+// environ is what anybody who may ask the engine can read: the ticket is sealed, and nothing else in
+// it is worth hiding. PATH is the image's.
+func (c *Config) environ(p plan) []string {
+	r := p.request
+	env := map[string]string{
+		"HOME":                         workTarget,
+		"DAYFLY_GATE_FD":               "0",
+		"DAYFLY_GATE_BUNDLE":           "true",
+		"DAYFLY_TICKET":                r.Ticket,
+		"DAYFLY_JOB":                   r.Workflow,
+		"DAYFLY_ATTEMPT":               strconv.Itoa(r.Attempt),
+		"DAYFLY_TASK":                  p.ref,
+		"DAYFLY_RELAY":                 relayInside(r.Relay),
+		"DAYFLY_WORK_DIR":              workTarget,
+		"DAYFLY_STOP_GRACE":            (c.Grace * 3 / 4).String(), // to end the engine and report before all of it is killed
+		"DAYFLY_ENV_FORWARD_ALLOWLIST": strings.Join(c.EnvAllow, ","),
+	}
+	if p.state != "" {
+		env["DAYFLY_STATE_DIR"] = stateTarget
+	}
+	if p.source != "" {
+		env["DAYFLY_SOURCE_DIR"] = sourceTarget
+	}
+	maps.DeleteFunc(env, func(_, v string) bool { return v == "" })
+	out := make([]string, 0, len(env))
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		out = append(out, name+"="+env[name])
+	}
+	return out
+}
+
+// relayDir is the directory of a relay's socket, or empty. It is mounted, never the socket itself: a
+// relay that begins again makes another socket there.
+func relayDir(relay string) string {
+	if path, ok := strings.CutPrefix(relay, unixForm); ok {
+		return filepath.Dir(path)
+	}
+	return ""
+}
+
+// relayInside is the relay's address as the task sees it.
+func relayInside(relay string) string {
+	if path, ok := strings.CutPrefix(relay, unixForm); ok {
+		return unixForm + relayTarget + "/" + filepath.Base(path)
+	}
+	return relay
+}

@@ -1,0 +1,72 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+)
+
+// RemoveAll removes every container of a launcher, for the end of a test.
+func RemoveAll(ctx context.Context, l *Launcher) error {
+	containers, err := l.engine.list(ctx, labelLauncher+"="+l.id)
+	if err != nil {
+		return err
+	}
+	for _, c := range containers {
+		if err := l.engine.remove(ctx, c.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Posture returns the container that a configuration makes of a request, as JSON.
+func Posture(l *Launcher, r launcher.Request) ([]byte, error) {
+	size, err := launcher.SizeOf(r.Size)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(l.config.spec(plan{
+		ref: "task-x", launcher: "me", request: r, size: size, work: "/w", state: "/s", source: "/c", cpus: 1,
+	}))
+}
+
+// Remove removes a task's container behind the launcher's back.
+func Remove(ctx context.Context, l *Launcher, ref string) error {
+	l.mu.Lock()
+	id := l.tasks[ref].record.Container
+	l.mu.Unlock()
+	return l.engine.remove(ctx, id)
+}
+
+// Move makes a task one of another engine, and back.
+func Move(l *Launcher, ref, engine string) (before string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, l.tasks[ref].record.Engine = l.tasks[ref].record.Engine, engine
+	return before
+}
+
+// Create makes a container of a request and does not let it go, as a launcher that dies.
+func Create(ctx context.Context, l *Launcher, r launcher.Request) error {
+	size, err := launcher.SizeOf(r.Size)
+	if err != nil {
+		return err
+	}
+	ref := newRef()
+	if err := l.makeWork(l.workDir(ref)); err != nil {
+		return err
+	}
+	_, err = l.engine.create(ctx, containerName(l.id, r), l.config.spec(plan{ref: ref, launcher: l.id, request: r, size: size, work: l.workDir(ref)}))
+	return err
+}
+
+// Containers counts the containers of a launcher.
+func Containers(ctx context.Context, l *Launcher) (int, error) {
+	all, err := l.engine.list(ctx, labelLauncher+"="+l.id)
+	return len(all), err
+}
+
+// Older compares versions of the API.
+var Older = older

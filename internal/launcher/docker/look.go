@@ -1,0 +1,309 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// look compares what is known with what the engine has: it takes down ends, adopts what has no
+// record, removes what never began and clears away what has ended. It decides nothing while the
+// engine does not answer.
+func (l *Launcher) look(ctx context.Context) error {
+	l.looking.Lock()
+	defer l.looking.Unlock()
+	l.mu.Lock()
+	before := make(map[string]bool, len(l.tasks)) // a task that is launched meanwhile may be missing from the list
+	for ref := range l.tasks {
+		before[ref] = true
+	}
+	l.mu.Unlock()
+	containers, err := l.engine.list(ctx, labelLauncher+"="+l.id)
+	if err != nil {
+		return fmt.Errorf("list containers: %w", err)
+	}
+	seen := map[string]bool{}
+	for _, c := range containers {
+		ref := c.Labels[labelTask]
+		if !refForm.MatchString(ref) {
+			continue
+		}
+		seen[ref] = true
+		if err := l.lookAt(ctx, ref, c); err != nil {
+			return err
+		}
+	}
+	for ref := range before {
+		if !seen[ref] {
+			if err := l.missing(ctx, ref); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lookAtOne looks at a container that is said to have ended. The engine's list may not show it yet.
+func (l *Launcher) lookAtOne(ctx context.Context, c container) error {
+	l.looking.Lock()
+	defer l.looking.Unlock()
+	ref := c.Labels[labelTask]
+	l.mu.Lock()
+	known := l.tasks[ref] != nil
+	l.mu.Unlock()
+	if !known {
+		return nil
+	}
+	return l.lookAt(ctx, ref, c)
+}
+
+// lookAt compares one container with its task.
+func (l *Launcher) lookAt(ctx context.Context, ref string, c container) error {
+	l.mu.Lock()
+	t := l.tasks[ref]
+	pending := l.pending[ref]
+	l.mu.Unlock()
+	if pending || c.State == "removing" {
+		return nil
+	}
+	if c.State == "created" {
+		return l.unbegun(ctx, ref, c.ID)
+	}
+	if t == nil {
+		var err error
+		if t, err = l.adopt(ctx, ref, c.ID); err != nil || t == nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	over, stopping := !t.record.StoppedAt.IsZero(), t.record.StopWhy != ""
+	if !over && stopping && c.State != "exited" && c.State != "dead" {
+		l.arm(ctx, t)
+	}
+	rec := t.record
+	l.mu.Unlock()
+	if c.State != "exited" && c.State != "dead" {
+		return nil
+	}
+	if over {
+		l.clear(ctx, t)
+		return nil
+	}
+	info, err := l.engine.inspect(ctx, c.ID)
+	if hasStatus(err, http.StatusNotFound) {
+		return nil // removed meanwhile: the next look says so
+	}
+	if err != nil {
+		return fmt.Errorf("look at container of task %s: %w", ref, err)
+	}
+	if info.State.Status != "exited" && info.State.Status != "dead" {
+		return nil
+	}
+	rec.ExitCode, rec.Text = ending(rec, info, l.config.Grace.String())
+	if info.State.ExitCode != 0 {
+		if said, err := l.engine.tail(ctx, c.ID); err == nil && said != "" {
+			l.log.Warn("runner said at last", "task", ref, "text", said)
+		}
+	}
+	return l.finish(ctx, t, rec)
+}
+
+// unbegun removes a container that a launcher made and, because it died or failed, did not let go.
+// That it was listed so is no proof, it may have begun since; but its launch is over, so what it is
+// now it stays.
+func (l *Launcher) unbegun(ctx context.Context, ref, id string) error {
+	info, err := l.engine.inspect(ctx, id)
+	if hasStatus(err, http.StatusNotFound) || err == nil && info.State.Status != "created" {
+		return nil
+	}
+	if err == nil {
+		err = l.engine.remove(ctx, id)
+	}
+	if err != nil {
+		return fmt.Errorf("remove container of task %s: %w", ref, err)
+	}
+	return l.forget(ref)
+}
+
+// ending says in a sentence how a container ended. An exit code from 128 on is that of a signal: the
+// runner's own are 0 and 1.
+func ending(rec record, info containerInfo, grace string) (code *int, text string) {
+	n := info.State.ExitCode
+	switch {
+	case info.State.OOMKilled && n != 0:
+		text = "a process of the task needed more memory than its size allows and was ended by the system"
+	case n > 128 && n < 128+65:
+		text = fmt.Sprintf("the runner was ended by signal %d", n-128)
+	default:
+		text = fmt.Sprintf("the runner ended with exit code %d", n)
+	}
+	code = &n
+	if n > 128 && n < 128+65 {
+		code = nil
+	}
+	if info.State.Error != "" {
+		text += "; the engine says: " + info.State.Error
+	}
+	if rec.StopWhy != "" {
+		text += "; it was asked to stop: " + rec.StopWhy
+	}
+	if rec.Killed {
+		text += fmt.Sprintf("; it had not ended within %s and was killed", grace)
+	}
+	return code, text
+}
+
+// missing settles a task whose container was not listed: it is over if the very engine that had it
+// says so.
+func (l *Launcher) missing(ctx context.Context, ref string) error {
+	l.mu.Lock()
+	t := l.tasks[ref]
+	if t == nil {
+		l.mu.Unlock()
+		return nil
+	}
+	rec, left := t.record, t.left
+	l.mu.Unlock()
+	if !rec.StoppedAt.IsZero() {
+		if left {
+			l.clear(ctx, t)
+		}
+		return nil
+	}
+	info, err := l.engine.info(ctx)
+	if err != nil {
+		return fmt.Errorf("ask which engine this is: %w", err)
+	}
+	if info.ID != rec.Engine {
+		l.log.Warn("task belongs to another Docker engine; its end is not known", "task", ref, "engine", rec.Engine)
+		return nil
+	}
+	if _, err := l.engine.inspect(ctx, rec.Container); !hasStatus(err, http.StatusNotFound) {
+		if err != nil {
+			return fmt.Errorf("look at container of task %s: %w", ref, err)
+		}
+		return nil
+	}
+	rec.Text = "the task's container is gone from the Docker engine: somebody removed it"
+	return l.finish(ctx, t, rec)
+}
+
+// adopt makes a record of what a container carries; nil means that it is gone.
+func (l *Launcher) adopt(ctx context.Context, ref, id string) (*task, error) {
+	info, err := l.engine.inspect(ctx, id)
+	if hasStatus(err, http.StatusNotFound) {
+		return nil, nil //nolint:nilnil // gone is an answer
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at container of task %s: %w", ref, err)
+	}
+	_, engineID, err := l.know(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := recordOf(info, engineID)
+	if err != nil {
+		return nil, fmt.Errorf("adopt container %s: %w", id, err)
+	}
+	if err := l.write(rec); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t := l.tasks[ref]; t != nil {
+		return t, nil
+	}
+	t := &task{record: rec}
+	l.tasks[ref] = t
+	if _, taken := l.keys[rec.key()]; !taken {
+		l.keys[rec.key()] = ref
+	}
+	l.log.Info("task adopted", "task", ref, "workflow", rec.Workflow, "attempt", rec.Attempt)
+	return t, nil
+}
+
+// recordOf reads a record from a container's labels.
+func recordOf(info containerInfo, engineID string) (record, error) {
+	labels := info.Config.Labels
+	attempt, err := strconv.Atoi(labels[labelAttempt])
+	if err != nil {
+		return record{}, errors.New("its labels name no attempt")
+	}
+	rec := record{
+		Ref: labels[labelTask], Workflow: labels[labelJob], Attempt: attempt, Placement: labels[labelPlacement],
+		CreatedAt: info.Created.UTC(), Container: info.ID, Engine: engineID,
+	}
+	return rec, rec.check()
+}
+
+// finish takes an end down, then clears away what is left.
+func (l *Launcher) finish(ctx context.Context, t *task, rec record) error {
+	rec.StoppedAt = l.now().UTC()
+	if err := l.write(rec); err != nil {
+		return err // the container is still there, and its end is found again
+	}
+	l.clear(ctx, t)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.record, t.since = rec, rec.StoppedAt
+	close(l.changed)
+	l.changed = make(chan struct{})
+	l.log.Info("task stopped", "task", rec.Ref, "workflow", rec.Workflow, "attempt", rec.Attempt, "reason", rec.Text)
+	return nil
+}
+
+// clear removes container and directory of a task that has ended. What fails is tried again with the
+// next look.
+func (l *Launcher) clear(ctx context.Context, t *task) {
+	l.mu.Lock()
+	rec := t.record
+	l.mu.Unlock()
+	err := errors.Join(l.engine.remove(ctx, rec.Container), removeTree(l.workDir(rec.Ref)))
+	if err != nil {
+		l.log.Warn("leftover of task not removed; trying again", "task", rec.Ref, "err", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.left = err != nil
+}
+
+// forget removes what was made for a task that never began.
+func (l *Launcher) forget(ref string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t := l.tasks[ref]; t != nil {
+		delete(l.tasks, ref)
+		delete(l.keys, t.record.key())
+	}
+	if err := os.Remove(filepath.Join(l.config.Dir, ref+recordSuffix)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("forget task %s: %w", ref, err)
+	}
+	return removeTree(l.workDir(ref))
+}
+
+// know asks the engine once what it is.
+func (l *Launcher) know(ctx context.Context) (cpus int, id string, err error) {
+	l.mu.Lock()
+	cpus, id = l.cpus, l.engineID
+	l.mu.Unlock()
+	if id != "" {
+		return cpus, id, nil
+	}
+	info, err := l.engine.info(ctx)
+	if err != nil {
+		return 0, "", err
+	}
+	if info.ID == "" {
+		return 0, "", errors.New("the Docker engine has no id, without which no end can be proven")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cpus, l.engineID = info.NCPU, info.ID
+	return l.cpus, l.engineID, nil
+}
+
+func (l *Launcher) workDir(ref string) string { return filepath.Join(l.config.Dir, ref) }

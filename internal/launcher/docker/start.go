@@ -1,0 +1,305 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/secrets"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// start makes everything that a task needs and lets its runner go. What it returns has a record. Its
+// error is an end that is known, or one that the same request finds out about.
+func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (rec record, err error) {
+	size, err := launcher.SizeOf(r.Size)
+	if err != nil {
+		return rec, err
+	}
+	cpus, engineID, err := l.know(ctx)
+	if err != nil {
+		return rec, err
+	}
+	if err := l.ensureNetwork(ctx); err != nil {
+		return rec, err
+	}
+	p := plan{ref: ref, launcher: l.id, request: r, size: size, work: l.workDir(ref), cpus: cpus}
+	source, err := l.openSource(r.SourceDir)
+	if err != nil {
+		return rec, err
+	}
+	if source != nil {
+		defer func() { _ = source.Close() }()
+		p.source = source.Name()
+	}
+	if r.StateKind == stateDirectory {
+		if p.state, err = l.giveState(r.Organization, r.Workspace); err != nil {
+			return rec, err
+		}
+	}
+	var undo []func()
+	defer func() {
+		if err != nil {
+			for i := len(undo) - 1; i >= 0; i-- {
+				undo[i]()
+			}
+		}
+	}()
+	if err := l.makeWork(p.work); err != nil {
+		return rec, err
+	}
+	undo = append(undo, func() { _ = removeTree(p.work) })
+
+	name := containerName(l.id, r)
+	id, err := l.engine.create(ctx, name, l.config.spec(p))
+	if hasStatus(err, 409) {
+		return l.found(ctx, name, r, engineID, p.work)
+	}
+	if err != nil {
+		return rec, err
+	}
+	undo = append(undo, func() {
+		if err := l.engine.remove(ctx, id); err != nil {
+			l.log.Warn("container of a failed launch not removed", "container", id, "err", err) // a look does it
+		}
+	})
+	rec = record{Ref: ref, Workflow: r.Workflow, Attempt: r.Attempt, Placement: r.Placement, CreatedAt: l.now().UTC(), Container: id, Engine: engineID}
+	gate, err := l.engine.attach(ctx, id)
+	if err != nil {
+		return rec, err
+	}
+	defer func() { _ = gate.Close() }()
+	if err := l.write(rec); err != nil {
+		return rec, err
+	}
+	undo = append(undo, func() { _ = os.Remove(filepath.Join(l.config.Dir, ref+recordSuffix)) })
+	if err := l.engine.start(ctx, id); err != nil {
+		return rec, err
+	}
+	if source != nil {
+		if err := l.verifySource(ctx, id, source); err != nil {
+			return rec, err
+		}
+	}
+	// From here on the task may act: what goes wrong now is the task's end, which is seen as any other.
+	l.openGate(ctx, gate, r, rec.Ref)
+	return rec, nil
+}
+
+// openGate lets a runner go: one byte, and with it the values that the run names of this machine.
+func (l *Launcher) openGate(ctx context.Context, gate io.Writer, r launcher.Request, ref string) {
+	env := map[string]string{}
+	for _, name := range l.config.EnvAllow {
+		if v, ok := l.config.LookupEnv(name); ok {
+			env[name] = v
+		}
+	}
+	_, err := gate.Write([]byte{1})
+	if err == nil {
+		err = secrets.NewBundle(ctx, l.config.Secrets, r.SecretRefs, env).Write(gate)
+	}
+	if err != nil {
+		l.log.Warn("runner ended at its gate", "task", ref, "err", err)
+	}
+}
+
+// found takes over the container that has a launch's name already: an earlier launcher's, whose answer
+// was lost.
+func (l *Launcher) found(ctx context.Context, name string, r launcher.Request, engineID, unused string) (record, error) {
+	_ = removeTree(unused)
+	info, err := l.engine.inspect(ctx, name)
+	if hasStatus(err, 404) {
+		return record{}, &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "a container of that name went away meanwhile"}
+	}
+	if err != nil {
+		return record{}, err
+	}
+	rec, err := recordOf(info, engineID)
+	if err != nil || info.Config.Labels[labelLauncher] != l.id || rec.key() != (key{r.Workflow, r.Attempt, r.Placement}) {
+		return record{}, never("a container named %s is there already, and it is none of ours: remove it", name)
+	}
+	if info.State.Status == "created" {
+		if err := l.engine.remove(ctx, info.ID); err != nil {
+			return record{}, err
+		}
+		return record{}, &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "an earlier launch had been cut short; what was left of it is removed"}
+	}
+	return rec, l.write(rec)
+}
+
+func (l *Launcher) ensureNetwork(ctx context.Context) error {
+	l.mu.Lock()
+	name, there := l.config.Network, l.network
+	l.mu.Unlock()
+	if there || name != "dayfly-"+l.id {
+		return nil
+	}
+	if err := l.engine.network(ctx, name, map[string]string{labelLauncher: l.id}); err != nil {
+		return fmt.Errorf("make network for tasks: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.network = true
+	return nil
+}
+
+// makeWork makes a task's own directory. Nobody passes through the directory that it lies in but the
+// launcher's own user: the container gets it by a mount.
+func (l *Launcher) makeWork(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("make directory of task: %w", err)
+	}
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	if err := os.Lchown(dir, l.config.UID, l.config.UID); err != nil {
+		return fmt.Errorf("give directory to task: %w", err)
+	}
+	return nil
+}
+
+// giveState makes the directory of a workspace's state and gives it to the tasks' user.
+func (l *Launcher) giveState(organization, workspace string) (string, error) {
+	root, err := os.OpenRoot(l.config.StateRoot)
+	if err != nil {
+		return "", fmt.Errorf("open directory for states: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	dir := filepath.Join(organization, workspace)
+	if err := root.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make directory for state: %w", err)
+	}
+	if os.Geteuid() == 0 {
+		if err := chownTree(root, dir, l.config.UID); err != nil {
+			return "", err
+		}
+	}
+	return filepath.Join(l.config.StateRoot, dir), nil
+}
+
+// chownTree gives a directory and what is in it to a user. It follows no symbolic link, and leaves
+// alone a file that has a second name: that name may be anywhere.
+func chownTree(root *os.Root, dir string, uid int) error {
+	err := fs.WalkDir(root.FS(), filepath.ToSlash(dir), func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && (int(st.Uid) == uid || !d.IsDir() && st.Nlink > 1) {
+			return nil
+		}
+		return root.Lchown(filepath.FromSlash(path), uid, uid)
+	})
+	if err != nil {
+		return fmt.Errorf("give state to user %d: %w", uid, err)
+	}
+	return nil
+}
+
+// openSource opens a directory source where it really lies, which must be below one of the roots. Its
+// name is that place; nil means that there is none.
+func (l *Launcher) openSource(dir string) (*os.Root, error) {
+	if dir == "" {
+		return nil, nil //nolint:nilnil // no source is an answer
+	}
+	if !filepath.IsAbs(dir) {
+		return nil, never("a directory source is an absolute path; %q is not", dir)
+	}
+	where, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, never("there is no directory %q below the source_roots of this runner", dir)
+	}
+	for _, root := range l.config.SourceRoots {
+		resolved, err := filepath.EvalSymlinks(root)
+		if err != nil {
+			continue
+		}
+		if rel, err := filepath.Rel(resolved, where); err != nil || !filepath.IsLocal(rel) {
+			continue
+		}
+		opened, err := os.OpenRoot(where)
+		if err != nil {
+			return nil, never("%q is no directory that this runner can read", dir)
+		}
+		info, err := opened.Stat(".")
+		if err == nil && os.Geteuid() == 0 && info.Mode().Perm()&0o005 != 0o005 && !ownedBy(info, l.config.UID) {
+			_ = opened.Close()
+			return nil, never("the source directory %q is closed to the user of containers (mode %04o): run chmod -R o+rX on it, or use --deploy-target process", dir, info.Mode().Perm())
+		}
+		return opened, err
+	}
+	return nil, never("%q does not lie below the source_roots of this runner", dir)
+}
+
+func ownedBy(info fs.FileInfo, uid int) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == uid
+}
+
+// verifySource makes sure, before the runner may act, that what was mounted is what was checked: the
+// engine went by the name, and a link could have been put in its place meanwhile. Only root can look
+// into a container; anybody else who launches could read as much without one.
+func (l *Launcher) verifySource(ctx context.Context, id string, source *os.Root) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	info, err := l.engine.inspect(ctx, id)
+	if err != nil {
+		return err
+	}
+	want, err := source.Stat(".")
+	if err != nil {
+		return fmt.Errorf("look at source: %w", err)
+	}
+	got, err := os.Stat(fmt.Sprintf("/proc/%d/root%s", info.State.Pid, sourceTarget))
+	if err != nil || info.State.Pid == 0 {
+		return &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "the source of the task could not be compared with what was mounted"}
+	}
+	if !os.SameFile(want, got) {
+		return never("the source directory was replaced while the task was being launched")
+	}
+	return nil
+}
+
+// removeTree removes a directory in which workflow code may have closed directories to us.
+func removeTree(dir string) error {
+	if !strings.HasPrefix(filepath.Base(dir), refPrefix) {
+		return errors.New("remove a directory that is no task's: refused")
+	}
+	err := os.RemoveAll(dir)
+	if err == nil || os.Geteuid() == 0 {
+		return err
+	}
+	root, rerr := os.OpenRoot(dir)
+	if rerr != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	var open func(name string)
+	open = func(name string) {
+		_ = root.Chmod(name, 0o700)
+		d, err := root.Open(name)
+		if err != nil {
+			return
+		}
+		entries, _ := d.ReadDir(-1)
+		_ = d.Close()
+		for _, e := range entries {
+			if e.IsDir() {
+				open(filepath.Join(name, e.Name()))
+			}
+		}
+	}
+	open(".")
+	return os.RemoveAll(dir)
+}

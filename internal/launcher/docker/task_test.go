@@ -1,0 +1,285 @@
+package docker_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
+	"github.com/dayfly-dev/dayfly/internal/launcher/launchertest"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+func launch(t *testing.T, l *docker.Launcher, r launcher.Request) launcher.Task {
+	t.Helper()
+	task, err := l.Launch(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return task
+}
+
+func refused(t *testing.T, l *docker.Launcher, r launcher.Request) *launcher.Refusal {
+	t.Helper()
+	_, err := l.Launch(t.Context(), r)
+	refusal, ok := errors.AsType[*launcher.Refusal](err)
+	if !ok {
+		t.Fatalf("got %v, want a refusal", err)
+	}
+	return refusal
+}
+
+// S4: what a container may do. No engine is asked.
+func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
+	l, err := docker.New(docker.Config{
+		Dir: t.TempDir(), Image: "runner", Network: "none", UID: 4711, Instance: "here",
+		EnvAllow: []string{"REGION"}, LookupEnv: func(string) (string, bool) { return "planted-value", true },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close(t.Context()) }()
+	text, err := docker.Posture(l, launcher.Request{
+		Workflow: "wf-1", Attempt: 2, Placement: "default", Organization: "default", Workspace: "network", Pool: "pool",
+		Ticket: "sealed", Relay: "unix:///data/relay/wf-1-2/relay.sock", Size: "medium", StateKind: "directory", ReadsState: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "planted-value") {
+		t.Error("a forwarded value is in the container's configuration")
+	}
+	var got map[string]any
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	bind := func(from, to string, readOnly bool) any {
+		return map[string]any{"Type": "bind", "Source": from, "Target": to, "ReadOnly": readOnly, "BindOptions": map[string]any{"NonRecursive": true}}
+	}
+	want := map[string]any{
+		"Image": "runner", "User": "4711:4711", "WorkingDir": "/dayfly/work",
+		"OpenStdin": true, "StdinOnce": true, "AttachStdin": false, "StopSignal": "SIGTERM",
+		"Env": []any{
+			"DAYFLY_ATTEMPT=2", "DAYFLY_ENV_FORWARD_ALLOWLIST=REGION", "DAYFLY_GATE_BUNDLE=true", "DAYFLY_GATE_FD=0", "DAYFLY_JOB=wf-1",
+			"DAYFLY_RELAY=unix:///run/dayfly/relay.sock", "DAYFLY_SOURCE_DIR=/dayfly/source", "DAYFLY_STATE_DIR=/dayfly/state",
+			"DAYFLY_STOP_GRACE=1m30s", "DAYFLY_TASK=task-x", "DAYFLY_TICKET=sealed", "DAYFLY_WORK_DIR=/dayfly/work", "HOME=/dayfly/work",
+		},
+		"Labels": map[string]any{
+			"dev.dayfly.launcher": "me", "dev.dayfly.task": "task-x", "dev.dayfly.job": "wf-1", "dev.dayfly.attempt": "2",
+			"dev.dayfly.placement": "default", "dev.dayfly.pool": "pool", "dev.dayfly.workspace": "default/network", "dev.dayfly.instance": "here",
+		},
+		"HostConfig": map[string]any{
+			"NetworkMode": "none", "ReadonlyRootfs": true, "CapDrop": []any{"ALL"}, "SecurityOpt": []any{"no-new-privileges"},
+			"Memory": float64(4 << 30), "MemorySwap": float64(4 << 30), "NanoCpus": 1e9, "PidsLimit": 2048.0,
+			"Init": false, "AutoRemove": false, "Privileged": false, "RestartPolicy": map[string]any{"Name": "no"},
+			"Mounts": []any{
+				bind("/w", "/dayfly/work", false), bind("/s", "/dayfly/state", true), bind("/c", "/dayfly/source", true),
+				bind("/data/relay/wf-1-2", "/run/dayfly", true),
+			},
+			"Tmpfs":     map[string]any{"/tmp": "rw,nosuid,nodev,mode=1777,size=268435456"},
+			"Ulimits":   []any{map[string]any{"Name": "core", "Soft": 0.0, "Hard": 0.0}},
+			"LogConfig": map[string]any{"Type": "json-file", "Config": map[string]any{"max-size": "1m", "max-file": "1"}},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("container differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{{"1.40", "1.41", true}, {"1.41", "1.41", false}, {"1.9", "1.41", true}, {"2.0", "1.41", false}, {"", "1.41", true}} {
+		if got := docker.Older(c.a, c.b); got != c.want {
+			t.Errorf("older(%q, %q): got %v, want %v", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+func TestLaunch_WithoutAnEngineIsTriedAgain(t *testing.T) {
+	l, err := docker.New(docker.Config{Dir: t.TempDir(), Image: "runner", Socket: filepath.Join(t.TempDir(), "none.sock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close(t.Context()) }()
+	r := launcher.Request{Workflow: "wf-1", Attempt: 1, Ticket: "sealed", Relay: "http://127.0.0.1:1"}
+	if got := refused(t, l, r); got.Permanent || got.Reason != workflow.ReasonUnavailable {
+		t.Errorf("got %+v, want a refusal for now", got)
+	}
+	if _, err := l.List(t.Context()); err == nil {
+		t.Error("an engine that does not answer has no tasks: want an error")
+	}
+}
+
+func TestLaunch_WithoutItsImageIsRefusedForGood(t *testing.T) {
+	image(t)
+	l := open(t, config(t.TempDir(), "dayfly-test-no-such-image", time.Hour))
+	s := launchertest.NewStage(t, nil)
+	if got := refused(t, l, s.Request("wf-1", false)); !got.Permanent || !strings.Contains(got.Text, "make image") {
+		t.Errorf("got %+v, want a permanent refusal that says what to do", got)
+	}
+}
+
+// A launcher that died between making a container and letting it go leaves nothing that counts.
+func TestLaunch_AfterOneThatWasCutShort(t *testing.T) {
+	c := config(t.TempDir(), image(t), time.Hour)
+	l := open(t, c)
+	s := launchertest.NewStage(t, nil)
+	r := s.Request("wf-1", false)
+	if err := docker.Create(t.Context(), l, r); err != nil {
+		t.Fatal(err)
+	}
+	// Either the launch finds it and says to try again, or a look has removed it.
+	if got := refused(t, l, r); got.Permanent || got.Unknown {
+		t.Errorf("got %+v, want a refusal for now", got)
+	}
+	task := launch(t, l, r)
+	s.Next(t).Exit(t, 0)
+	launchertest.AwaitStopped(t, l, task.Ref)
+	r.Attempt = 2
+	if err := docker.Create(t.Context(), l, r); err != nil {
+		t.Fatal(err)
+	}
+	if tasks, err := l.List(t.Context()); err != nil || len(tasks) != 1 {
+		t.Errorf("got %v, %v; want the one that ran", tasks, err)
+	}
+	if n, err := docker.Containers(t.Context(), l); err != nil || n != 0 {
+		t.Errorf("got %d containers, %v; want none", n, err)
+	}
+	if s.Runners() != 1 {
+		t.Errorf("got %d runners, want 1", s.Runners())
+	}
+}
+
+// A task is known again by its container alone, and its directory goes with it.
+func TestRestart_WithoutRecords(t *testing.T) {
+	dir := t.TempDir()
+	c := config(dir, image(t), time.Hour)
+	l := open(t, c)
+	s := launchertest.NewStage(t, nil)
+	r := s.Request("wf-1", false)
+	task := launch(t, l, r)
+	p := s.Next(t)
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, task.Ref+".json")); err != nil {
+		t.Fatal(err)
+	}
+	l = open(t, c)
+	if got, err := l.List(t.Context()); err != nil || len(got) != 1 || got[0].Ref != task.Ref || got[0].Phase != launcher.Running {
+		t.Fatalf("got %+v, %v; want the task", got, err)
+	}
+	if got := launch(t, l, r); got.Ref != task.Ref {
+		t.Errorf("got task %s, want %s", got.Ref, task.Ref)
+	}
+	p.Lives(t)
+	p.Exit(t, 0)
+	launchertest.AwaitStopped(t, l, task.Ref)
+	if _, err := os.Stat(filepath.Join(dir, task.Ref)); !os.IsNotExist(err) {
+		t.Errorf("the task's directory: got %v, want that it is gone", err)
+	}
+	if n, err := docker.Containers(t.Context(), l); err != nil || n != 0 {
+		t.Errorf("got %d containers, %v; want none", n, err)
+	}
+}
+
+// C6: that a container is not there proves an end only where the engine is the one that had it.
+func TestEnd_OfARemovedContainer(t *testing.T) {
+	l := open(t, config(t.TempDir(), image(t), time.Hour))
+	s := launchertest.NewStage(t, nil)
+	task := launch(t, l, s.Request("wf-1", false))
+	s.Next(t)
+	ours := docker.Move(l, task.Ref, "another engine")
+	if err := docker.Remove(t.Context(), l, task.Ref); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := l.Describe(t.Context(), task.Ref); err != nil || len(got) != 1 || got[0].Phase == launcher.Stopped {
+		t.Errorf("with another engine: got %+v, %v; want a task whose end is not known", got, err)
+	}
+	docker.Move(l, task.Ref, ours)
+	if got := launchertest.AwaitStopped(t, l, task.Ref); got.ExitCode != nil || !strings.Contains(got.Text, "removed") {
+		t.Errorf("got %+v, want an end without an exit code", got)
+	}
+}
+
+func TestState_IsTheTasksOwn(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, config(dir, image(t), time.Hour))
+	s := launchertest.NewStage(t, nil)
+	state, outside := filepath.Join(dir, "state/default/network"), filepath.Join(dir, "outside")
+	if err := errors.Join(
+		os.MkdirAll(state, 0o700),
+		os.WriteFile(filepath.Join(state, "terraform.tfstate"), nil, 0o600),
+		os.WriteFile(outside, nil, 0o600),
+		os.Symlink(outside, filepath.Join(state, "link")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	r := s.Request("wf-1", false)
+	r.StateKind = "directory"
+	task := launch(t, l, r)
+	if got := s.Next(t).Getenv("DAYFLY_STATE_DIR"); got != "/dayfly/state" {
+		t.Errorf("got state directory %q", got)
+	}
+	if os.Geteuid() == 0 {
+		owner := func(path string) int {
+			info, err := os.Lstat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int(info.Sys().(*syscall.Stat_t).Uid)
+		}
+		got := []int{owner(state), owner(filepath.Join(state, "terraform.tfstate")), owner(outside)}
+		if diff := cmp.Diff([]int{docker.DefaultUID, docker.DefaultUID, 0}, got); diff != "" {
+			t.Errorf("owners differ (-want +got):\n%s", diff)
+		}
+	}
+	if err := l.Stop(t.Context(), task.Ref, "over"); err != nil {
+		t.Fatal(err)
+	}
+	launchertest.AwaitStopped(t, l, task.Ref)
+}
+
+// R3: only what lies below a source root is mounted, wherever links lead.
+func TestSource_LiesBelowARoot(t *testing.T) {
+	base := t.TempDir()
+	root, other := filepath.Join(base, "root"), filepath.Join(base, "other")
+	closed := filepath.Join(root, "closed")
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, "code"), 0o755), os.MkdirAll(other, 0o755), os.Mkdir(closed, 0o700),
+		os.Symlink(other, filepath.Join(root, "out")), os.Symlink(filepath.Join(root, "code"), filepath.Join(root, "in"))); err != nil {
+		t.Fatal(err)
+	}
+	c := config(t.TempDir(), image(t), time.Hour)
+	c.SourceRoots = []string{root}
+	l := open(t, c)
+	s := launchertest.NewStage(t, nil)
+	r := s.Request("wf-1", false)
+	bad := []string{other, filepath.Join(root, "out"), filepath.Join(root, "none"), "root/code", filepath.Join(root, "../other")}
+	if os.Geteuid() == 0 {
+		bad = append(bad, closed)
+	}
+	for _, dir := range bad {
+		r.SourceDir = dir
+		if got := refused(t, l, r); !got.Permanent {
+			t.Errorf("%s: got %+v, want a refusal for good", dir, got)
+		}
+	}
+	r.SourceDir = filepath.Join(root, "in")
+	task := launch(t, l, r)
+	p := s.Next(t)
+	if got := p.Getenv("DAYFLY_SOURCE_DIR"); got != "/dayfly/source" {
+		t.Errorf("got source directory %q", got)
+	}
+	p.Exit(t, 0)
+	launchertest.AwaitStopped(t, l, task.Ref)
+}
