@@ -185,7 +185,7 @@ func TestSilence_DeploymentIsLostAndHoldsItsSlotUntilProvenOver(t *testing.T) {
 		}
 		why, err := w.plane.Why(w.ctx(), w.admin, next.ID)
 		w.must(err)
-		if why.Code != "slot" || !strings.Contains(why.Waiting, wf.ID) {
+		if why.Code != "slot" || !strings.Contains(why.Waiting, wf.ID) || !strings.Contains(why.Waiting, r.Task) {
 			t.Errorf("why = %q %q", why.Code, why.Waiting)
 		}
 		if why, err = w.plane.Why(w.ctx(), w.admin, wf.ID); err != nil || why.Code != "task_end" || !strings.Contains(why.Waiting, r.Task) {

@@ -35,7 +35,8 @@ type whyFacts struct {
 	pool     poolRec
 	lastSeen time.Time // of the pool's instances; zero means never
 	lane     laneRec
-	waiting  bool // it stands in the waiting list of its workspace
+	waiting  bool  // it stands in the waiting list of its workspace
+	changer  wfRec // the run that has the workspace's slot, where it waits for that
 	orgUsed  int
 	orgMost  int
 	poolUsed int
@@ -89,6 +90,15 @@ func (c *change) whyFacts(ctx context.Context, w *wfRec) (whyFacts, error) {
 	}
 	if f.lane, _, err = get[laneRec](c.read, laneKey(w.WorkspaceID)); err != nil {
 		return f, err
+	}
+	if f.waiting && f.lane.Changer != "" {
+		k := wfKey(f.lane.Changer)
+		if err := c.load(ctx, k); err != nil {
+			return f, err
+		}
+		if f.changer, _, err = get[wfRec](c.read, k); err != nil {
+			return f, err
+		}
 	}
 	for _, l := range []struct {
 		key store.Key
@@ -167,7 +177,7 @@ func explain(w *wfRec, f whyFacts) api.Why {
 func waitsPending(w *wfRec, f whyFacts) (code, text string) {
 	switch {
 	case f.waiting && w.changesState() && f.lane.Changer != "":
-		return waitsSlot, fmt.Sprintf("workflow %s, which may change the state of workspace %s before it", f.lane.Changer, w.Workspace)
+		return waitsSlot, waitsChanger(w, f)
 	case f.waiting:
 		return waitsWorkspace, fmt.Sprintf("a place in workspace %s, which allows %d active workflows at once", w.Workspace, f.lane.Max)
 	case f.pool.Disabled:
@@ -186,4 +196,15 @@ func waitsPending(w *wfRec, f whyFacts) (code, text string) {
 		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled since %s; is its agent running?", f.pool.Name, clock(f.lastSeen))
 	}
 	return waitsClaim, fmt.Sprintf("the next claim of pool %s", f.pool.Name)
+}
+
+// waitsChanger names the run that has the workspace's slot, and the task that is waited for.
+func waitsChanger(w *wfRec, f whyFacts) string {
+	switch r := f.changer; {
+	case r.State.Terminal():
+		return fmt.Sprintf("the end of task %s of workflow %s, which is %s but may still change the state of workspace %s", r.Holder.Task, f.lane.Changer, r.State, w.Workspace)
+	case r.State == workflow.Running:
+		return fmt.Sprintf("workflow %s, which runs as task %s and may change the state of workspace %s before it", f.lane.Changer, r.Holder.Task, w.Workspace)
+	}
+	return fmt.Sprintf("workflow %s, which may change the state of workspace %s before it", f.lane.Changer, w.Workspace)
 }
