@@ -51,7 +51,12 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := removeBinary(); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // clock is the control plane's clock: the real one, and ahead of it by what a test says.
