@@ -1,6 +1,6 @@
-// Package bench_test counts what a workflow costs the store and shows how a claim grows with what
+// Package main_test counts what a workflow costs the store and shows how a claim grows with what
 // waits. Ratios and counts are the result; times depend on the machine.
-package bench_test
+package main_test
 
 import (
 	"context"
