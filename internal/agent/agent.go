@@ -68,6 +68,9 @@ type Config struct {
 	// 127.0.0.1. Where tasks outlive the agent, it must name a port.
 	RelayListen string
 	RelayURL    string // the relay's address as tasks see it; empty means http:// and where it listens
+	// RelaySockets is a directory in which each job gets a Unix socket of its own to reach the relay
+	// by; then the relay listens on nothing else. Empty means that it listens on RelayListen.
+	RelaySockets string
 
 	PollingInterval    time.Duration // longest pause between two claims; 0 means 1 min
 	StatusLoopInterval time.Duration // between two looks at the tasks; 0 means 30 s
@@ -92,6 +95,7 @@ type Agent struct {
 	cfg     Config
 	log     *slog.Logger
 	slots   *slots
+	sockets *sockets // nil where the relay listens on an address
 	aborted chan struct{}
 	abort   sync.Once
 }
@@ -139,7 +143,7 @@ type stages struct {
 	reaper     *reaper.Reaper
 }
 
-func (a *Agent) build(relayURL string) (s stages, err error) {
+func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error) {
 	cfg := a.cfg
 	s.relay, err = relay.New(cfg.Keyring, cfg.Upstream, relay.Config{
 		URL: cfg.ControlURL, Transport: cfg.Transport, Hold: cfg.Hold, Now: cfg.Now, Log: a.log.With("stage", "relay"),
@@ -151,7 +155,16 @@ func (a *Agent) build(relayURL string) (s stages, err error) {
 		Instance: cfg.Instance, Policy: cfg.Policy, LastHeard: s.relay.LastHeard,
 		Interval: cfg.StatusLoopInterval, Now: cfg.Now, Log: a.log.With("stage", "reaper"),
 	})
-	s.dispatcher, err = dispatcher.New(cfg.Queue, cfg.Launcher, cfg.Upstream, dispatcher.Config{
+	to := cfg.Launcher
+	if cfg.RelaySockets != "" {
+		if a.sockets, err = newSockets(cfg.RelaySockets, func(job string, attempt int) *http.Server {
+			return a.server(ctx, s.relay.For(job, attempt))
+		}, cfg.Now, a.log.With("stage", "relay")); err != nil {
+			return s, err
+		}
+		to = socketed{cfg.Launcher, a.sockets}
+	}
+	s.dispatcher, err = dispatcher.New(cfg.Queue, to, cfg.Upstream, dispatcher.Config{
 		Relay:   func(string) string { return relayURL },
 		Workers: min(cfg.Concurrency, 8), Done: a.slots.dispatched,
 		Now: cfg.Now, Log: a.log.With("stage", "dispatcher"),
@@ -172,13 +185,11 @@ func (a *Agent) build(relayURL string) (s stages, err error) {
 // launched, ends the running tasks while the relay still takes their results, and reports how they
 // ended. It returns nil if it was told to end and nothing went wrong. It is called once.
 func (a *Agent) Run(ctx context.Context) error {
-	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", a.cfg.RelayListen)
+	listener, relayURL, err := a.listen(ctx)
 	if err != nil {
 		return fmt.Errorf("listen for runners: %w", err)
 	}
-	relayURL := cmp.Or(a.cfg.RelayURL, "http://"+listener.Addr().String())
-	s, err := a.build(relayURL)
+	s, err := a.build(context.WithoutCancel(ctx), relayURL)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -218,6 +229,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	err = a.windDown(context.WithoutCancel(ctx), s.reaper)
 	stopServing()
 	err = errors.Join(err, shut(context.WithoutCancel(ctx), server))
+	if a.sockets != nil {
+		a.sockets.close(context.WithoutCancel(ctx))
+	}
 	background.Wait()
 	if ctx.Err() == nil {
 		err = errors.Join(cause, err) // nobody told it to end
@@ -225,6 +239,40 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.log.Info("agent stopped", "err", err)
 	return err
 }
+
+// listen opens the relay's address. With sockets it is one that nobody can connect to.
+func (a *Agent) listen(ctx context.Context) (net.Listener, string, error) {
+	if a.cfg.RelaySockets != "" {
+		return &closedListener{closed: make(chan struct{})}, "unix://" + a.cfg.RelaySockets, nil
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", a.cfg.RelayListen)
+	if err != nil {
+		return nil, "", err
+	}
+	return listener, cmp.Or(a.cfg.RelayURL, "http://"+listener.Addr().String()), nil
+}
+
+// closedListener is a listener to which nobody comes.
+type closedListener struct {
+	once   sync.Once
+	closed chan struct{}
+}
+
+// Accept implements net.Listener.
+func (l *closedListener) Accept() (net.Conn, error) {
+	<-l.closed
+	return nil, net.ErrClosed
+}
+
+// Close implements net.Listener.
+func (l *closedListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *closedListener) Addr() net.Addr { return &net.UnixAddr{Name: "none", Net: "unix"} }
 
 // server serves the relay with bounds on everything that a client may be slow at.
 func (a *Agent) server(ctx context.Context, h http.Handler) *http.Server {
@@ -258,6 +306,9 @@ func (a *Agent) watch(ctx context.Context, r *reaper.Reaper) {
 	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, mostPause) {
 		err := w.Watch(ctx, func(ctx context.Context, t launcher.Task) {
 			a.slots.ended(t)
+			if a.sockets != nil {
+				a.sockets.ended(t)
+			}
 			r.Stopped(ctx, t)
 		})
 		if ctx.Err() != nil {
@@ -274,6 +325,9 @@ func (a *Agent) tend(ctx context.Context) {
 		begun := a.cfg.Now()
 		if tasks, err := a.cfg.Launcher.List(ctx); err == nil {
 			a.slots.correct(tasks, begun)
+			if a.sockets != nil {
+				a.sockets.correct(ctx, tasks, begun)
+			}
 		} else if ctx.Err() == nil {
 			a.log.Warn("tasks not listed", "err", err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -101,10 +102,15 @@ func (th *theatre) Launch(_ context.Context, r launcher.Request) (launcher.Task,
 
 // play is one boot of a task. It returns the exit code.
 func (th *theatre) play(ctx context.Context, a *actor, boot string) int {
+	relay := a.request.Relay
 	hc, done := newHTTPClient()
+	if socket, ok := strings.CutPrefix(relay, "unix://"); ok {
+		relay = "http://relay"
+		hc, done = newSocketClient(socket)
+	}
 	defer done()
 	r, err := client.NewRunner(client.RunnerConfig{
-		URL: a.request.Relay, Credential: redact.New(a.request.Ticket), HTTPClient: hc,
+		URL: relay, Credential: redact.New(a.request.Ticket), HTTPClient: hc,
 		Run: api.Run{Workflow: a.request.Workflow, Attempt: a.request.Attempt, Task: a.task.Ref, Boot: boot},
 	})
 	if err != nil {

@@ -15,6 +15,13 @@ import (
 // MaxLaunchMessage bounds one launch message in bytes. A real one has less than two thousand.
 const MaxLaunchMessage = 32 << 10
 
+// Bounds of what a launch message names of the runner's machine. A reference beyond them names no
+// secret that there could be.
+const (
+	MostSecretRefs = 64
+	MaxSecretRef   = 160
+)
+
 // LaunchMessage is what the poller puts into the queue and the dispatcher takes out: everything
 // that a launch needs and nothing secret, because the job token is sealed in the ticket.
 type LaunchMessage struct {
@@ -28,7 +35,9 @@ type LaunchMessage struct {
 	Operation         workflow.Operation `json:"operation,omitempty"`
 	Size              string             `json:"size,omitempty"`
 	StateKind         string             `json:"state_kind,omitempty"`
-	ReadsState        bool               `json:"reads_state,omitempty"` // it changes no state
+	ReadsState        bool               `json:"reads_state,omitempty"`      // it changes no state
+	SourceDirectory   string             `json:"source_directory,omitempty"` // of the runner's machine
+	SecretRefs        []string           `json:"secret_refs,omitempty"`      // file:NAME, of the runner's machine
 	MaxRuntimeSeconds float64            `json:"max_runtime_seconds"`
 	SentAtMS          int64              `json:"sent_at_ms"`     // the sender's clock, milliseconds since 1970
 	LaunchSeconds     float64            `json:"launch_seconds"` // left of the launch window at that time
@@ -41,6 +50,8 @@ func NewLaunchMessage(job Job, ticket string, now time.Time) LaunchMessage {
 		Organization: job.Organization, Workspace: job.Workspace, Pool: job.Pool,
 		Type: job.Type, Operation: job.Operation, Size: job.Size, StateKind: job.StateKind,
 		ReadsState:        !workflow.ChangesState(job.Type, job.Operation),
+		SourceDirectory:   job.SourceDirectory,
+		SecretRefs:        job.SecretRefs,
 		MaxRuntimeSeconds: job.MaxRuntimeSeconds,
 		SentAtMS:          now.UnixMilli(), LaunchSeconds: job.LaunchSeconds,
 	}
@@ -129,6 +140,17 @@ func (m LaunchMessage) check() error {
 			if c <= ' ' || c >= 0x7f {
 				return bad(f.name, "holds a byte outside printable ASCII")
 			}
+		}
+	}
+	if len(m.SourceDirectory) > 4<<10 || strings.ContainsRune(m.SourceDirectory, 0) {
+		return bad("source_directory", "is no path")
+	}
+	if len(m.SecretRefs) > MostSecretRefs {
+		return bad("secret_refs", "are %d; at most %d are handed over", len(m.SecretRefs), MostSecretRefs)
+	}
+	for _, ref := range m.SecretRefs {
+		if len(ref) > MaxSecretRef {
+			return bad("secret_refs", "one has %d bytes; at most %d are allowed", len(ref), MaxSecretRef)
 		}
 	}
 	const tenYears = 10 * 365 * 24 * 3600

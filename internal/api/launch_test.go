@@ -21,6 +21,7 @@ func job() api.Job {
 	return api.Job{
 		ID: "wf_1", Attempt: 2, Token: "dfj_secret", Organization: "default", Workspace: "net", Pool: "main",
 		Type: workflow.Deployment, Operation: workflow.Update, Size: "small", StateKind: api.StateDirectory,
+		SourceDirectory: "/src/mit leerzeichen/ä", SecretRefs: []string{"file:a", "file:b"},
 		LaunchSeconds: 3600, MaxRuntimeSeconds: 600,
 	}
 }
@@ -213,4 +214,19 @@ func FuzzDecodeLaunchMessage(f *testing.F) {
 			t.Fatalf("not stable: %+v then %+v, %v", m, back, err)
 		}
 	})
+}
+
+func TestLaunchMessage_NamesBoundedThingsOfTheMachine(t *testing.T) {
+	for name, change := range map[string]func(*api.LaunchMessage){
+		"a long path":      func(m *api.LaunchMessage) { m.SourceDirectory = strings.Repeat("/a", 3000) },
+		"a zero byte":      func(m *api.LaunchMessage) { m.SourceDirectory = "/a\x00b" },
+		"many references":  func(m *api.LaunchMessage) { m.SecretRefs = make([]string, 65) },
+		"a long reference": func(m *api.LaunchMessage) { m.SecretRefs = []string{strings.Repeat("x", 161)} },
+	} {
+		m := api.NewLaunchMessage(job(), "sealed", sent)
+		change(&m)
+		if _, err := m.Encode(); !errors.Is(err, workflow.ErrInvalid) {
+			t.Errorf("%s: got %v, want ErrInvalid", name, err)
+		}
+	}
 }

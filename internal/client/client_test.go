@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -299,4 +301,30 @@ func FuzzProblem(f *testing.F) {
 			t.Errorf("Retry-After %q became %s", after, d)
 		}
 	})
+}
+
+func TestRunner_ReachesItsRelayByASocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "relay.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close") // so that nothing is left of the client
+		_, _ = fmt.Fprintf(w, `{"remaining_seconds": %d}`, len(r.URL.Path))
+	})}}
+	server.Start()
+	defer server.Close()
+	r, err := client.NewRunner(client.RunnerConfig{URL: "unix://" + path, Run: api.Run{Workflow: "wf-1", Attempt: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := r.Start(t.Context()); err != nil || c.RemainingSeconds != float64(len("/v1/jobs/wf-1/start")) {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	for _, bad := range []string{"unix://relay.sock", "unix://"} {
+		if _, err := client.NewRunner(client.RunnerConfig{URL: bad}); !errors.Is(err, workflow.ErrInvalid) {
+			t.Errorf("%s: got %v, want ErrInvalid", bad, err)
+		}
+	}
 }

@@ -2,17 +2,21 @@ package client
 
 import (
 	"context"
+	"net"
 	"net/http"
+	"path"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // RunnerConfig says where a runner reports to and which run it speaks for.
 type RunnerConfig struct {
-	URL            string        // the relay's address, or the control plane's
+	URL            string        // the relay's address, or the control plane's; unix:///PATH is a socket
 	Credential     redact.String // a ticket for the relay, a job token for the control plane
 	Run            api.Run
 	HTTPClient     *http.Client  // nil means one with Go's defaults
@@ -30,7 +34,14 @@ type Runner struct {
 // NewRunner returns a Runner, or an error that says what is wrong with the address. It does not
 // connect.
 func NewRunner(cfg RunnerConfig) (*Runner, error) {
-	e, err := newEndpoint(cfg.URL, cfg.HTTPClient, cfg.UserAgent, func() redact.String { return cfg.Credential }, cfg.RequestTimeout)
+	address := cfg.URL
+	if socket, ok := strings.CutPrefix(address, "unix://"); ok {
+		if !path.IsAbs(socket) || cfg.HTTPClient != nil {
+			return nil, workflow.Refuse(workflow.ErrInvalid, "", "the relay's address %q is no absolute path of a socket, or comes with a client of its own", address)
+		}
+		address, cfg.HTTPClient = "http://relay", overSocket(socket)
+	}
+	e, err := newEndpoint(address, cfg.HTTPClient, cfg.UserAgent, func() redact.String { return cfg.Credential }, cfg.RequestTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -40,6 +51,17 @@ func NewRunner(cfg RunnerConfig) (*Runner, error) {
 		api.HeaderBoot:    {cfg.Run.Boot},
 	}
 	return &Runner{endpoint: *e, id: cfg.Run.Workflow}, nil
+}
+
+// overSocket returns a client that reaches one server, whatever the address.
+func overSocket(socket string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		},
+		IdleConnTimeout: time.Minute,
+	}}
 }
 
 // Start asks for the run. The same boot may ask again and gets the same answer.

@@ -290,7 +290,7 @@ func (l *loader) environment(environ []string) {
 // runner finds.
 var otherVariables = []string{
 	"url", "api_token", "config", "ticket", "job", "attempt", "task", "relay", "work_dir", "state_dir",
-	"gate_fd", "secrets_store", "secrets_dir", "engine_uid", "engine_path", "stop_grace",
+	"gate_fd", "gate_bundle", "source_dir", "secrets_store", "secrets_dir", "engine_uid", "engine_path", "stop_grace",
 }
 
 func mapKeys[V any](m map[string]V) func(func(string) bool) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -279,7 +280,7 @@ func (c *change) heads(ctx context.Context, pool poolRec, types []workflow.Type,
 
 // claimOne adds the claim of one workflow to a change.
 func (c *change) claimOne(ctx context.Context, who Principal, instance string, e entryRec) (api.Job, error) {
-	if err := c.load(ctx, wfKey(e.ID), beatKey(e.ID)); err != nil {
+	if err := c.load(ctx, wfKey(e.ID), beatKey(e.ID), specKey(e.ID)); err != nil {
 		return api.Job{}, err
 	}
 	w, ok, err := get[wfRec](c.read, wfKey(e.ID))
@@ -309,11 +310,39 @@ func (c *change) claimOne(ctx context.Context, who Principal, instance string, e
 	token, hash := newToken(jobPrefix)
 	c.create(attemptKey(w.ID, w.Attempt), attemptRec{Hash: hash})
 	c.event(&w, "claimed", fmt.Sprintf("attempt %d claimed by %s of pool %s", w.Attempt, instance, who.Pool), byActor(instance))
+	spec, ok, err := get[api.Spec](c.read, specKey(e.ID))
+	if err != nil {
+		return api.Job{}, err
+	}
+	if !ok {
+		return api.Job{}, fmt.Errorf("workflow %s has no spec", w.ID)
+	}
 	return api.Job{
+		SourceDirectory: spec.Source.Directory, SecretRefs: machineRefs(spec),
 		ID: w.ID, Attempt: w.Attempt, Token: token, Organization: w.Org, Workspace: w.Workspace, Pool: who.Pool,
 		Type: w.Type, Operation: w.Op, Size: w.Size, StateKind: w.StateKind,
 		LaunchSeconds: workflow.LaunchWindow.Seconds(), MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
 	}, nil
+}
+
+// machineRefs are the references of a spec to secrets that lie on the runner's machine, once each. The
+// settings that name them are bounded; what no launch message takes names no secret that there could
+// be.
+func machineRefs(spec api.Spec) []string {
+	var out []string
+	add := func(ref string) {
+		if strings.HasPrefix(ref, "file:") && len(ref) <= api.MaxSecretRef && len(out) < api.MostSecretRefs && !slices.Contains(out, ref) {
+			out = append(out, ref)
+		}
+	}
+	for _, s := range spec.Secrets {
+		add(s.Ref)
+	}
+	if git := spec.Source.Git; git != nil {
+		add(git.TokenRef)
+		add(git.SSHKeyRef)
+	}
+	return out
 }
 
 // Held lists the pool's active workflows; with an instance, those that it claimed.

@@ -232,6 +232,7 @@ func (d *Dispatcher) try(ctx context.Context, m api.LaunchMessage, name string) 
 		Organization: m.Organization, Workspace: m.Workspace, Pool: m.Pool,
 		Ticket: m.Ticket, Relay: d.cfg.Relay(m.Job), Size: m.Size,
 		StateKind: m.StateKind, ReadsState: m.ReadsState, Deadline: m.MaxRuntime(),
+		SourceDir: m.SourceDirectory, SecretRefs: m.SecretRefs,
 	}
 	var refusal *launcher.Refusal
 	for range sameAgain {

@@ -211,6 +211,19 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	write(w, a)
 }
 
+// For returns the part of the relay that serves one attempt of one job: a call for another is refused
+// whatever ticket it shows.
+func (r *Relay) For(job string, attempt int) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		named, _, ok := ParsePath(req.URL.Path)
+		if ok && (named != job || req.Header.Get(api.HeaderAttempt) != strconv.Itoa(attempt)) {
+			write(w, refusal(workflow.Refuse(workflow.ErrUnauthenticated, "", "this is the relay of another job")))
+			return
+		}
+		r.ServeHTTP(w, req)
+	})
+}
+
 // admit checks everything that the relay can check by itself. That the ticket does not fit is one
 // refusal, whatever it is that does not fit: unauthenticated, which tells a runner to end its run.
 func (r *Relay) admit(w http.ResponseWriter, req *http.Request) (c call, err error) {

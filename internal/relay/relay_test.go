@@ -700,3 +700,27 @@ func FuzzParsePath(f *testing.F) {
 		}
 	})
 }
+
+// C5: a job's own way to the relay serves no other job, whatever ticket is shown.
+func TestFor_ServesItsAttemptOnly(t *testing.T) {
+	u := newUpstream()
+	h := u.relay(t, relay.Config{Hold: -1}).For("wf-1", 1)
+	if w := call(t, h, "start", "wf-1", "{}"); w.Code != http.StatusOK {
+		t.Errorf("its own job: got %d %s", w.Code, w.Body)
+	}
+	for name, w := range map[string]*httptest.ResponseRecorder{
+		"another job with its ticket": call(t, h, "start", "wf-2", "{}"),
+		"another attempt": call(t, h, "start", "wf-1", "{}", func(r *http.Request) {
+			r.Header.Set("Authorization", "Bearer "+seal(t, "wf-1", 2, time.Now().Add(time.Hour)))
+			r.Header.Set(api.HeaderAttempt, "2")
+		}),
+		"no ticket": call(t, h, "start", "wf-1", "{}", func(r *http.Request) { r.Header.Del("Authorization") }),
+	} {
+		if w.Code != http.StatusUnauthorized || code(t, w) != "unauthenticated" {
+			t.Errorf("%s: got %d %s", name, w.Code, w.Body)
+		}
+	}
+	if n := len(u.made()); n != 1 {
+		t.Errorf("%d calls reached the control plane, want 1", n)
+	}
+}

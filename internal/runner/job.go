@@ -43,10 +43,14 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	if h.env, err = r.environment(spec, env); err != nil {
 		return engine.Outcome{}, failure(workflow.ReasonRunnerError, err)
 	}
+	roots := r.cfg.SourceRoots
+	if r.cfg.SourceDir != "" && spec.Source.Directory != "" { // its launcher put it there
+		spec.Source.Directory, roots = r.cfg.SourceDir, []string{r.cfg.SourceDir}
+	}
 	var root string
 	err = h.Step(ctx, stepSource, func(ctx context.Context) (string, error) {
 		root, err = source.Fetch(ctx, source.Request{
-			Source: spec.Source, Dest: r.dirs.source, Roots: r.cfg.SourceRoots, Secrets: r.resolver(),
+			Source: spec.Source, Dest: r.dirs.source, Roots: roots, Secrets: r.resolver(),
 			Owner: (*source.Owner)(r.owner()), Log: h.Logf, TempDir: r.dirs.private, Mask: h.Mask,
 		})
 		return "", err

@@ -67,6 +67,7 @@ type Config struct {
 
 	WorkDir     string   // the run's own directory; empty means a temporary one, removed at the end
 	StateDir    string   // for state kind directory; empty means none
+	SourceDir   string   // where the run's directory source is, whatever its name elsewhere; empty means below SourceRoots
 	SourceRoots []string // below which a directory source may lie; none refuses all
 	EnginePath  []string // directories in which engines are looked for first
 	Path        string   // the engine's PATH after those; empty means DefaultPath

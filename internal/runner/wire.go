@@ -31,12 +31,13 @@ func Run(ctx context.Context, getenv func(string) string) error {
 	if err := harden(); err != nil {
 		return err
 	}
-	if err := passGate(getenv("DAYFLY_GATE_FD")); err != nil {
+	bundle, err := passGate(getenv("DAYFLY_GATE_FD"), getenv("DAYFLY_GATE_BUNDLE") == "true")
+	if err != nil {
 		return err
 	}
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	ticket := redact.New(getenv("DAYFLY_TICKET"))
-	cfg, relay, err := fromEnv(getenv)
+	cfg, relay, err := fromEnv(getenv, bundle)
 	if ticket.Empty() {
 		err = errors.Join(err, errors.New("DAYFLY_TICKET is missing"))
 	}
@@ -70,29 +71,44 @@ func noCore() error {
 }
 
 // passGate waits until the launcher opens the gate: one byte, when it has written down what it
-// started. A launcher that died before opens it never, and nothing may be done.
-func passGate(number string) error {
+// started. A launcher that died before opens it never, and nothing may be done. A launcher whose tasks
+// do not see its machine sends after that byte what the run needs of it; nil means that it does not.
+func passGate(number string, bundled bool) (*secrets.Bundle, error) {
 	if number == "" {
-		return nil
+		return nil, nil //nolint:nilnil // no gate, no bundle
 	}
 	fd, err := strconv.ParseUint(number, 10, 16)
 	if err != nil {
-		return fmt.Errorf("DAYFLY_GATE_FD: %q is no descriptor", number)
+		return nil, fmt.Errorf("DAYFLY_GATE_FD: %q is no descriptor", number)
 	}
-	gate := os.NewFile(uintptr(fd), "gate")
-	if gate == nil {
-		return fmt.Errorf("DAYFLY_GATE_FD: %s is not open", number)
+	gate := os.Stdin
+	if fd != 0 { // what is opened next must not become the standard input
+		if gate = os.NewFile(uintptr(fd), "gate"); gate == nil {
+			return nil, fmt.Errorf("DAYFLY_GATE_FD: %s is not open", number)
+		}
+		defer func() { _ = gate.Close() }()
 	}
-	defer func() { _ = gate.Close() }()
 	if _, err := io.ReadFull(gate, make([]byte, 1)); err != nil {
-		return fmt.Errorf("the launcher went away before the task could begin: %w", err)
+		return nil, fmt.Errorf("the launcher went away before the task could begin: %w", err)
 	}
-	return nil
+	if !bundled {
+		return nil, nil //nolint:nilnil // no bundle
+	}
+	bundle, err := secrets.ReadBundle(gate)
+	if err != nil {
+		return nil, fmt.Errorf("the launcher went away before the task could begin: %w", err)
+	}
+	return &bundle, nil
 }
 
-// fromEnv reads what the launcher set, and reports every mistake in it at once.
-func fromEnv(getenv func(string) string) (cfg Config, relay string, err error) {
+// fromEnv reads what the launcher set, and reports every mistake in it at once. Variables that are
+// forwarded come with the bundle, where there is one.
+func fromEnv(getenv func(string) string, bundle *secrets.Bundle) (cfg Config, relay string, err error) {
 	var mistakes []error
+	forwarded := getenv
+	if bundle != nil {
+		forwarded = func(name string) string { v, _ := bundle.Getenv(name); return v }
+	}
 	need := func(name string) string {
 		v := getenv(name)
 		if v == "" {
@@ -122,7 +138,7 @@ func fromEnv(getenv func(string) string) (cfg Config, relay string, err error) {
 			wrong("DAYFLY_ATTEMPT", v, "a number from 1 on")
 		}
 	}
-	for name, to := range map[string]*string{"DAYFLY_WORK_DIR": &cfg.WorkDir, "DAYFLY_STATE_DIR": &cfg.StateDir} {
+	for name, to := range map[string]*string{"DAYFLY_WORK_DIR": &cfg.WorkDir, "DAYFLY_STATE_DIR": &cfg.StateDir, "DAYFLY_SOURCE_DIR": &cfg.SourceDir} {
 		if *to = getenv(name); *to != "" && !filepath.IsAbs(*to) {
 			wrong(name, *to, "an absolute path")
 		}
@@ -151,14 +167,17 @@ func fromEnv(getenv func(string) string) (cfg Config, relay string, err error) {
 			continue
 		}
 		allowed = append(allowed, name)
-		if v := getenv(name); v != "" {
+		if v := forwarded(name); v != "" {
 			cfg.Forward = append(cfg.Forward, name+"="+v)
 			if secretName.MatchString(name) {
 				cfg.Hide = append(cfg.Hide, v)
 			}
 		}
 	}
-	mux := secrets.Mux{"env": local.Env(getenv, allowed)}
+	mux := secrets.Mux{"env": local.Env(forwarded, allowed)}
+	if bundle != nil {
+		mux["file"] = bundle
+	}
 	if dir := getenv("DAYFLY_SECRETS_STORE"); dir != "" {
 		mux["file"] = local.New(dir)
 	}

@@ -14,7 +14,9 @@ import (
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/runner"
+	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -162,5 +164,49 @@ func publish(t *testing.T, path string) {
 		if err := os.Chmod(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// R6: a launcher whose tasks see nothing of its machine hands over what the run names, and no more.
+func TestRun_WhatComesThroughTheGate(t *testing.T) {
+	spec, cfg := job(t, `echo "$TOKEN/$OTHER/$REGION"; ls`)
+	spec.Secrets = []api.Secret{{Env: "TOKEN", Ref: "file:token"}, {Env: "OTHER", Ref: "env:PLAIN"}}
+	inside := spec.Source.Directory
+	if err := os.WriteFile(filepath.Join(inside, "is-there"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	spec.Source.Directory = "/the/name/outside"
+	r := newRelay(t, spec)
+	k := startTask(t, r, cfg, "DAYFLY_GATE_BUNDLE=true", "DAYFLY_SOURCE_ROOTS=", "DAYFLY_SOURCE_DIR="+inside, "DAYFLY_ENV_FORWARD_ALLOWLIST=REGION,PLAIN", "REGION=not-this-one")
+	k.open(t)
+	bundle := secrets.NewBundle(t.Context(), secrets.Mux{"file": given("value-of-token")}, []string{"file:token"}, map[string]string{"REGION": "eu-west-1", "PLAIN": "plain-value"})
+	if err := bundle.Write(k.gate); err != nil {
+		t.Fatal(err)
+	}
+	k.end(t, 0)
+	if got, want := r.text(), "***/***/eu-west-1\n"; !strings.Contains(got, want) || !strings.Contains(got, "is-there") {
+		t.Errorf("got %s, want %s (%+v)", got, want, r.result())
+	}
+}
+
+type given string
+
+// Resolve implements secrets.Resolver.
+func (g given) Resolve(context.Context, string) (redact.String, error) {
+	return redact.New(string(g)), nil
+}
+
+func TestRun_NothingIsDoneWithHalfABundle(t *testing.T) {
+	spec, cfg := job(t, "true")
+	r := newRelay(t, spec)
+	k := startTask(t, r, cfg, "DAYFLY_GATE_BUNDLE=true")
+	k.open(t)
+	if _, err := k.gate.WriteString(`{"values":{"file:token"`); err != nil {
+		t.Fatal(err)
+	}
+	_ = k.gate.Close() // the launcher died
+	k.end(t, 1)
+	if len(r.calls) > 0 {
+		t.Errorf("got calls %v", r.calls)
 	}
 }
