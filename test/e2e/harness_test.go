@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -77,9 +78,8 @@ type world struct {
 	effects string // a file that every engine may append to; $EFFECTS for command workspaces
 	shared  string // a directory that every engine may write to; $SHARED for command workspaces
 
-	cancel context.CancelFunc
-	done   chan error
-	ended  bool
+	end   func() // stops up, and says what went wrong
+	ended bool
 }
 
 // directory makes a directory that users of their own can pass through, as root's engines must.
@@ -98,10 +98,19 @@ func directory(t *testing.T) string {
 // to what it is made of.
 func start(t *testing.T, changes ...func(*embedded.UpConfig)) *world {
 	t.Helper()
+	w := prepare(t)
+	w.open(changes...)
+	t.Cleanup(w.stop)
+	return w
+}
+
+// prepare makes the directories of a world in which nothing runs yet.
+func prepare(t *testing.T) *world {
+	t.Helper()
 	root := directory(t)
 	w := &world{
 		t: t, clock: &clock{}, data: filepath.Join(root, "data"), source: filepath.Join(root, "source"),
-		shared: filepath.Join(root, "shared"), effects: filepath.Join(root, "effects"),
+		shared: filepath.Join(root, "shared"), effects: filepath.Join(root, "effects"), ended: true,
 	}
 	for dir, mode := range map[string]os.FileMode{w.source: 0o755, w.shared: 0o777} {
 		if err := errors.Join(os.Mkdir(dir, mode), os.Chmod(dir, mode)); err != nil {
@@ -111,34 +120,56 @@ func start(t *testing.T, changes ...func(*embedded.UpConfig)) *world {
 	if err := errors.Join(os.WriteFile(w.effects, nil, 0o666), os.Chmod(w.effects, 0o666)); err != nil {
 		t.Fatal(err)
 	}
-	w.open(changes...)
-	t.Cleanup(w.stop)
 	return w
+}
+
+// config is what the world's `up` is made of.
+func (w *world) config() embedded.UpConfig {
+	w.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return embedded.UpConfig{
+		Server: embedded.ServerConfig{Data: w.data, Listen: "127.0.0.1:0", Now: w.clock.now, PassEvery: 24 * time.Hour, Log: log},
+		Agent:  embedded.AgentConfig{Settings: settings(w.source), Runner: []string{self, runnerArg}, Concurrency: 10, ShutdownGrace: 10 * time.Second, Log: log},
+	}
 }
 
 // open opens `up` on the world's data directory and runs it; also again, after stop.
 func (w *world) open(changes ...func(*embedded.UpConfig)) {
-	t := w.t
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	cfg := embedded.UpConfig{
-		Server: embedded.ServerConfig{Data: w.data, Listen: "127.0.0.1:0", Now: w.clock.now, PassEvery: 24 * time.Hour, Log: log},
-		Agent:  embedded.AgentConfig{Settings: settings(w.source), Runner: []string{self, runnerArg}, Concurrency: 10, ShutdownGrace: 10 * time.Second},
-	}
+	w.t.Helper()
+	cfg := w.config()
 	for _, change := range changes {
 		change(&cfg)
 	}
-	if w.up, err = embedded.OpenUp(t.Context(), cfg); err != nil {
-		t.Fatal(err)
+	up, err := embedded.OpenUp(w.t.Context(), cfg)
+	if err != nil {
+		w.t.Fatal(err)
 	}
+	w.up, w.ended = up, false
+	w.end = running(w.t, "up", up.Run, up.Close)
+	w.cl = person(w.t, up.Server)
+}
+
+// running runs something until stop is called or the test ends, and closes it then.
+func running(t *testing.T, what string, run func(context.Context) error, closing func() error) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	w.cancel, w.done, w.ended = cancel, make(chan error, 1), false
-	go func() { w.done <- w.up.Run(ctx) }()
-	w.cl = person(t, w.up.Server)
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("run %s: %v", what, err)
+		}
+		if err := closing(); err != nil {
+			t.Errorf("close %s: %v", what, err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // settings are those of an agent that waits for nothing for long.
@@ -180,13 +211,7 @@ func (w *world) stop() {
 		return
 	}
 	w.ended = true
-	w.cancel()
-	if err := <-w.done; err != nil {
-		w.t.Errorf("run: %v", err)
-	}
-	if err := w.up.Close(); err != nil {
-		w.t.Errorf("close: %v", err)
-	}
+	w.end()
 	w.leftNothing()
 }
 
