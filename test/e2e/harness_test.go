@@ -34,30 +34,44 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// runnerArg makes this binary a runner.
-const runnerArg = "play-the-runner"
+// What this binary plays when it is started with one of these.
+const (
+	runnerArg = "play-the-runner"
+	upArg     = "play-up"
+)
 
 // patience is how long a test waits for what should come within a second or two: a machine that is
 // busy may take longer, and a test that hangs must end.
 const patience = 45 * time.Second
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == runnerArg {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		err := runner.Run(ctx, os.Getenv)
-		stop()
+	code := 0
+	if played, err := play(os.Args[1:]); played {
 		if err != nil {
 			_, _ = fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			code = 1
 		}
-		os.Exit(0)
+		os.Exit(code)
 	}
-	code := m.Run()
+	code = m.Run()
 	if err := removeBinary(); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// play is another program than a test, if the arguments ask for one.
+func play(args []string) (played bool, err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	switch {
+	case len(args) > 0 && args[0] == runnerArg:
+		return true, runner.Run(ctx, os.Getenv)
+	case len(args) == 3 && args[0] == upArg:
+		return true, playUp(ctx, args[1], args[2], os.Stdout)
+	}
+	return false, nil
 }
 
 // clock is the control plane's clock: the real one, and ahead of it by what a test says.

@@ -1,0 +1,297 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// held is a workspace that upArg's launcher never launches.
+const held = "held"
+
+// refusing is a launcher that has no place for one workspace.
+type refusing struct{ watched }
+
+func (l refusing) Launch(ctx context.Context, r launcher.Request) (launcher.Task, error) {
+	if r.Workspace == held {
+		return launcher.Task{}, &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "not now"}
+	}
+	return l.watched.Launch(ctx, r)
+}
+
+// playUp is what this binary does when it is started with upArg, a data directory and a source root:
+// it is `up` until it is killed, and prints its address.
+func playUp(ctx context.Context, data, sources string, out io.Writer) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	up, err := embedded.OpenUp(ctx, embedded.UpConfig{
+		Server: embedded.ServerConfig{Data: data, Listen: "127.0.0.1:0"},
+		Agent: embedded.AgentConfig{
+			Settings: settings(sources), Runner: []string{self, runnerArg}, Concurrency: 3,
+			WrapLauncher: func(l launcher.Launcher) launcher.Launcher {
+				inner, ok := l.(watched)
+				if !ok {
+					return l
+				}
+				return refusing{inner}
+			},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(out, "serves at %s\n", up.URL())
+	return errors.Join(up.Run(ctx), up.Close())
+}
+
+// upProcess is an `up` that is a process of its own.
+type upProcess struct {
+	cmd  *exec.Cmd
+	url  string
+	done chan error
+
+	mu   sync.Mutex
+	said bytes.Buffer
+}
+
+var servesAt = regexp.MustCompile(`serves at (\S+)`)
+
+// spawn starts an `up` and waits for its address. It is killed at the end of the test, if it lives.
+func spawn(t *testing.T, environ []string, path string, args ...string) *upProcess {
+	t.Helper()
+	p := &upProcess{cmd: exec.CommandContext(context.WithoutCancel(t.Context()), path, args...), done: make(chan error, 1)}
+	p.cmd.Env = environ
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Stdout, p.cmd.Stderr = w, w
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	address := make(chan string, 1)
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for lines := bufio.NewScanner(r); lines.Scan(); {
+			p.mu.Lock()
+			p.said.WriteString(lines.Text() + "\n")
+			p.mu.Unlock()
+			if m := servesAt.FindStringSubmatch(lines.Text()); m != nil {
+				select {
+				case address <- m[1]:
+				default:
+				}
+			}
+		}
+		_ = r.Close()
+	}()
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		p.done <- p.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-exited
+		<-read
+		if t.Failed() {
+			t.Logf("it said:\n%s", p.said.String())
+		}
+	})
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	select {
+	case p.url = <-address:
+	case err := <-p.done:
+		t.Fatalf("it ended at once: %v\n%s", err, p.text())
+	case <-limit.C:
+		t.Fatalf("it serves nowhere:\n%s", p.text())
+	}
+	return p
+}
+
+func (p *upProcess) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.String()
+}
+
+// wait waits for the end of the process.
+func (p *upProcess) wait(t *testing.T) error {
+	t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	select {
+	case err := <-p.done:
+		return err
+	case <-limit.C:
+		t.Fatalf("it does not end:\n%s", p.text())
+		return nil
+	}
+}
+
+// uses makes a process the world's `up`.
+func (w *world) uses(p *upProcess) {
+	w.t.Helper()
+	token, err := os.ReadFile(filepath.Join(w.data, embedded.AdminTokenFile))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.cl = personWith(w.t, p.url, strings.TrimSpace(string(token)))
+}
+
+// L9: the product, told to stop while workflows run, ends them, hears how they ended, and leaves no
+// process and no file.
+func TestStop_TheProgramEndsItsWorkOnSIGTERM(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the product")
+	}
+	t.Parallel()
+	w := prepare(t)
+	home, temp := t.TempDir(), t.TempDir()
+	environ := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + temp}
+	p := spawn(t, environ, binary(t), "up", "--listen", "127.0.0.1:0", "--data", w.data, "--source-root", w.source)
+	w.uses(p)
+	w.put("one", map[string]string{"update": waiting, "insights_scan": waiting})
+	w.put("two", map[string]string{"update": `: >"$SHARED/late"`})
+	ids := []string{w.update("one"), w.scan("one")}
+	eventually(t, "both engines", func() bool { return len(w.lines()) == 2 })
+	if len(processesOf(t, w.data)) == 0 && runtime.GOOS == "linux" {
+		t.Fatal("running engines are not found")
+	}
+
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.wait(t); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	w.leftNothing()
+	entries, err := os.ReadDir(temp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		t.Errorf("a temporary file is left: %s", e.Name())
+	}
+	w.order("start 1", "start 1", "interrupted 1", "interrupted 1")
+
+	w.open()
+	t.Cleanup(w.stop)
+	for _, id := range ids {
+		got := w.workflow(id)
+		w.wants(got, workflow.Failed, workflow.ReasonInterrupted)
+		if got.SlotHeld || got.Attempt != 1 {
+			t.Errorf("%s: attempt %d, slot held: %v", id, got.Attempt, got.SlotHeld)
+		}
+	}
+	w.wants(w.over(w.update("two")), workflow.Succeeded, workflow.ReasonNone)
+}
+
+// L9: the same within a process, where goroutines can be counted.
+func TestStop_LeavesNoGoroutine(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) }) // after everything else is closed
+	w := start(t)
+	w.put("one", map[string]string{"update": waiting, "preview": "true"})
+	w.wants(w.over(w.submit(api.Submit{Workspace: "one", Operation: workflow.Preview})), workflow.Succeeded, workflow.ReasonNone)
+	w.update("one")
+	w.said("start 1")
+	w.stop()
+	w.order("start 1", "interrupted 1")
+	w.open()
+	page, err := w.cl.Workflows(t.Context(), client.Filter{State: string(workflow.Failed)})
+	if err != nil || len(page.Items) != 1 || page.Items[0].Reason != workflow.ReasonInterrupted {
+		t.Errorf("got %+v, %v, want one that was interrupted", page.Items, err)
+	}
+	w.stop()
+}
+
+// L9, C3, C5: whatever `up` was at when it was killed, its runners and engines die with it, and the
+// next one goes on as the rules say. Nothing is done twice that must not be.
+func TestStop_KilledAndStartedAgain(t *testing.T) {
+	t.Parallel()
+	w := prepare(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := spawn(t, os.Environ(), self, upArg, w.data, w.source)
+	w.uses(p)
+	const effect = `echo "$DAYFLY_WORKFLOW_ID $DAYFLY_ATTEMPT" >>"$EFFECTS"
+`
+	const untilLetGo = `until [ -e "$SHARED/go-$DAYFLY_WORKFLOW_ID" ]; do sleep 0.05; done
+`
+	w.put("deployed", map[string]string{"update": effect + untilLetGo})
+	w.put("scanned", map[string]string{"insights_scan": effect + `[ "$DAYFLY_ATTEMPT" -gt 1 ] || ` + untilLetGo})
+	w.put(held, map[string]string{"update": effect})
+	w.put("late", map[string]string{"update": effect})
+
+	running := w.update("deployed")
+	scanned := w.scan("scanned")
+	for _, id := range []string{running, scanned} {
+		w.said(id + " 1")
+	}
+	claimed := w.update(held)
+	w.until(claimed, "a refused launch", func(got api.Workflow) bool {
+		return got.State == workflow.Claimed && strings.Contains(w.timeline(claimed), "not now")
+	})
+	behind, late := w.update("deployed"), w.update("late")
+	for _, id := range []string{behind, late} {
+		if got := w.workflow(id); got.State != workflow.Pending {
+			t.Errorf("%s of %s is %s", id, got.Workspace, got.State)
+		}
+	}
+
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.wait(t)
+	// Nobody has cleaned up yet: they die by themselves.
+	eventually(t, "the end of its processes", func() bool { return len(processesOf(t, w.data)) == 0 })
+
+	w.letGo(behind)
+	w.open()
+	t.Cleanup(w.stop)
+	w.wants(w.over(running), workflow.Failed, workflow.ReasonTaskStopped)
+	for id, attempt := range map[string]int{scanned: 2, claimed: 2, behind: 1, late: 1} {
+		got := w.over(id)
+		w.wants(got, workflow.Succeeded, workflow.ReasonNone)
+		if got.Attempt != attempt {
+			t.Errorf("%s of %s: got attempt %d, want %d; timeline:\n%s", id, got.Workspace, got.Attempt, attempt, w.timeline(id))
+		}
+	}
+	want := []string{running + " 1", scanned + " 1", scanned + " 2", claimed + " 2", behind + " 1", late + " 1"}
+	got := w.lines()
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("got the side effects %q, want %q", got, want)
+	}
+}
