@@ -157,13 +157,17 @@ func (c *change) event(w *wfRec, kind, text string, more ...func(*api.Event)) {
 func byTask(ref string) func(*api.Event)   { return func(e *api.Event) { e.Task = ref } }
 func byActor(name string) func(*api.Event) { return func(e *api.Event) { e.Actor = name } }
 
+// recordDetail is how much of the detail of an end its record keeps; the result beside it has all of
+// it.
+const recordDetail = 200
+
 // move applies a move of the table to a workflow and everything that hangs on it. proven says
 // that nothing of the run is left that could act on the workspace's state.
 func (c *change) move(ctx context.Context, w *wfRec, m workflow.Move, detail string, proven bool) error {
 	if m.From != w.State {
 		return fmt.Errorf("move of %s from %s, which is %s", w.ID, m.From, w.State)
 	}
-	w.State, w.Reason, w.Detail, w.Since = m.To, m.Reason, cut(detail, 200), c.now
+	w.State, w.Reason, w.Detail, w.Since = m.To, m.Reason, cut(detail, recordDetail), c.now
 	if m.Lapse {
 		w.Lapses++
 	}

@@ -456,6 +456,28 @@ func TestLogs_NothingLostNothingDoubled(t *testing.T) {
 	})
 }
 
+// The end of a long detail is what to do about it: who looks at one workflow sees all of it.
+func TestWorkflow_ShowsTheWholeDetailOfItsResult(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net")
+		wf := w.submit("net", workflow.Update)
+		job, r := w.started()
+		want := strings.Repeat("the state is locked; ", 20) + "release it with: force-unlock"
+		_, err := w.plane.Result(w.ctx(), job.Token, r, api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: want})
+		w.must(err)
+		if got := w.show(wf.ID).Detail; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		page, err := w.plane.Workflows(w.ctx(), w.admin, controlplane.Filter{})
+		w.must(err)
+		for _, listed := range page.Items { // a list may lag
+			if len(listed.Detail) > 200 {
+				t.Errorf("in the list: got %q, want its beginning", listed.Detail)
+			}
+		}
+	})
+}
+
 func TestReports_AboutAnotherPoolsOrUnknownJobsChangeNothing(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")

@@ -75,6 +75,9 @@ func (p *Plane) Workflow(ctx context.Context, who Principal, id string) (api.Wor
 		return api.Workflow{}, err
 	} else if ok {
 		out.Result = &result
+		if w.Detail == cut(result.Detail, recordDetail) {
+			out.Detail = result.Detail // the record has no room for a long one, and its end is what to do
+		}
 	}
 	page, err := p.store.Range(ctx, store.Scan{
 		Part: wfKey(id).Part, From: stepKey(id, w.Attempt, 0).Sort, To: stepKey(id, w.Attempt+1, 0).Sort, Limit: 200,
