@@ -1,0 +1,479 @@
+package e2e_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// repositories makes a directory with the bare repository team/app.git, with two branches, a tag and a
+// subdirectory. It skips a test where there is no git, whose own programs serve it.
+func repositories(t *testing.T) (dir, programs string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "git", "--exec-path").Output()
+	if err != nil {
+		t.Skip("no git on this machine: ", err)
+	}
+	dir = t.TempDir()
+	work := t.TempDir()
+	git := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "git", args...)
+		cmd.Dir = work
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+			"GIT_AUTHOR_NAME=Tester", "GIT_AUTHOR_EMAIL=tester@example.com", "GIT_COMMITTER_NAME=Tester", "GIT_COMMITTER_EMAIL=tester@example.com")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	commit := func(text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Join(work, "envs", "prod"), 0o755), os.WriteFile(filepath.Join(work, "envs", "prod", "which.txt"), []byte(text+"\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		git("add", ".")
+		git("commit", "--quiet", "--message", text)
+	}
+	git("init", "--quiet", "--initial-branch=main")
+	commit("tagged")
+	git("tag", "v1.0.0")
+	commit("main")
+	git("checkout", "--quiet", "-b", "dev")
+	commit("dev")
+	git("checkout", "--quiet", "main")
+	git("clone", "--quiet", "--bare", work, filepath.Join(dir, "team", "app.git"))
+	return dir, strings.TrimSpace(string(out))
+}
+
+// gitOverHTTPS serves repositories to who shows the token, as hosts do. It returns its address and its
+// certificate.
+func gitOverHTTPS(t *testing.T, dir, programs, token string) (base string, ca []byte) {
+	t.Helper()
+	backend := &cgi.Handler{
+		Path: filepath.Join(programs, "git-http-backend"), Stderr: io.Discard,
+		Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "HOME=" + dir},
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, got, _ := r.BasicAuth(); user != "x-access-token" || got != token {
+			w.Header().Set("WWW-Authenticate", "Basic")
+			http.Error(w, "wrong token "+got, http.StatusUnauthorized)
+			return
+		}
+		backend.ServeHTTP(w, r)
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+}
+
+// key makes a key pair, the private half as ssh-keygen writes it.
+func key(t *testing.T) (ssh.Signer, string) {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer, string(pem.EncodeToMemory(block))
+}
+
+// gitOverSSH serves repositories to who has the key. It returns its address and what known_hosts says of
+// it.
+func gitOverSSH(t *testing.T, dir string, allowed ssh.PublicKey) (addr, knownHosts string) {
+	t.Helper()
+	host, _ := key(t)
+	config := &ssh.ServerConfig{PublicKeyCallback: func(_ ssh.ConnMetadata, k ssh.PublicKey) (*ssh.Permissions, error) {
+		if !bytes.Equal(k.Marshal(), allowed.Marshal()) {
+			return nil, errors.New("unknown key")
+		}
+		return &ssh.Permissions{}, nil
+	}}
+	config.AddHostKey(host)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	t.Cleanup(func() {
+		_ = l.Close()
+		wg.Wait()
+	})
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { uploadPack(t, conn, config, dir) })
+		}
+	})
+	addr = l.Addr().String()
+	return addr, knownhosts.Line([]string{knownhosts.Normalize(addr)}, host.PublicKey())
+}
+
+// uploadPack answers one connection with git's own program.
+func uploadPack(t *testing.T, conn net.Conn, config *ssh.ServerConfig, dir string) {
+	defer func() { _ = conn.Close() }()
+	server, channels, requests, err := ssh.NewServerConn(conn, config)
+	if err != nil {
+		return
+	}
+	defer func() { _ = server.Close() }()
+	go ssh.DiscardRequests(requests)
+	for c := range channels {
+		channel, requests, err := c.Accept()
+		if err != nil {
+			return
+		}
+		for r := range requests {
+			if r.Type != "exec" {
+				_ = r.Reply(false, nil)
+				continue
+			}
+			_ = r.Reply(true, nil)
+			var command struct{ Value string }
+			_ = ssh.Unmarshal(r.Payload, &command)
+			path, _ := strings.CutPrefix(command.Value, "git-upload-pack ")
+			cmd := exec.CommandContext(t.Context(), "git", "upload-pack", filepath.Join(dir, strings.Trim(path, "'")))
+			cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "HOME="+dir)
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = channel, channel, channel.Stderr()
+			status := uint32(0)
+			if cmd.Run() != nil {
+				status = 128
+			}
+			_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{status}))
+			_ = channel.Close()
+		}
+	}
+}
+
+// R2: private repositories over https with a token and over ssh with a key, each a secret by reference.
+// Runners trust a certificate authority of the house where SSL_CERT_FILE is among the variables that
+// are forwarded to them.
+func TestSources_PrivateGit(t *testing.T) {
+	t.Parallel()
+	dir, programs := repositories(t)
+	token := chance("ghp")
+	base, ca := gitOverHTTPS(t, dir, programs, token)
+	signer, private := key(t)
+	_, wrong := key(t)
+	addr, knownHosts := gitOverSSH(t, dir, signer.PublicKey())
+
+	trusted := filepath.Join(directory(t), "ca.pem")
+	if err := os.WriteFile(trusted, ca, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w := start(t, func(c *embedded.UpConfig) {
+		c.Agent.Settings.EnvForwardAllowlist = []string{"SSL_CERT_FILE", "GIT_TOKEN"}
+		c.Agent.LookupEnv = func(name string) (string, bool) {
+			v, ok := map[string]string{"SSL_CERT_FILE": trusted, "GIT_TOKEN": token}[name]
+			return v, ok
+		}
+	})
+	for name, value := range map[string]string{"token": token + "\n", "wrong-token": "wrong", "key": private, "wrong-key": wrong} {
+		w.keep(name, value)
+	}
+	https, overSSH := base+"/team/app.git", "ssh://git@"+addr+"/team/app.git"
+	for name, tc := range map[string]struct {
+		git  api.GitSource
+		want string // what the code says; empty means that it does not get so far
+		says string
+	}{
+		"https-default-branch": {api.GitSource{URL: https, TokenRef: "file:token"}, "main", ""},
+		"https-branch":         {api.GitSource{URL: https, TokenRef: "env:GIT_TOKEN", Ref: "dev"}, "dev", ""},
+		"https-tag":            {api.GitSource{URL: https, TokenRef: "file:token", Ref: "v1.0.0"}, "tagged", ""},
+		"https-wrong-token":    {api.GitSource{URL: https, TokenRef: "file:wrong-token"}, "", "does not take the credentials"},
+		"https-no-token":       {api.GitSource{URL: https}, "", "name a secret in token_ref"},
+		"https-no-branch":      {api.GitSource{URL: https, TokenRef: "file:token", Ref: "absent"}, "", `no branch, tag or commit "absent"`},
+		"https-no-path":        {api.GitSource{URL: https, TokenRef: "file:token", Path: "envs/absent"}, "", `no directory "envs/absent"`},
+		"ssh-default-branch":   {api.GitSource{URL: overSSH, SSHKeyRef: "file:key", KnownHosts: knownHosts}, "main", ""},
+		"ssh-branch":           {api.GitSource{URL: overSSH, SSHKeyRef: "file:key", KnownHosts: knownHosts, Ref: "dev"}, "dev", ""},
+		"ssh-wrong-key":        {api.GitSource{URL: overSSH, SSHKeyRef: "file:wrong-key", KnownHosts: knownHosts}, "", "does not take the credentials"},
+		"ssh-unknown-host":     {api.GitSource{URL: overSSH, SSHKeyRef: "file:key", KnownHosts: strings.Replace(knownHosts, "127.0.0.1", "127.0.0.2", 1)}, "", "known_hosts has no line for"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.git.Path == "" {
+				tc.git.Path = "envs/prod"
+			}
+			w.put(name, map[string]string{"update": `echo "this is $(cat which.txt)"; test "$(basename "$PWD")" = prod`}, func(ws *api.Workspace) {
+				ws.Source = api.Source{Git: &tc.git}
+			})
+			got := w.over(w.update(name))
+			text := w.log(got.ID, 0)
+			if strings.Contains(text+got.Detail, token) || strings.Contains(text, "PRIVATE KEY") {
+				t.Errorf("a credential is in the log:\n%s", text)
+			}
+			if tc.want == "" {
+				w.wants(got, workflow.Failed, workflow.ReasonSourceFailed)
+				if !strings.Contains(got.Detail, tc.says) {
+					t.Errorf("got the detail %q, want it to say %q", got.Detail, tc.says)
+				}
+				return
+			}
+			w.wants(got, workflow.Succeeded, "")
+			if !strings.Contains(text, "this is "+tc.want+"\n") {
+				t.Errorf("got the log\n%s\nwant it to say: this is %s", text, tc.want)
+			}
+		})
+	}
+}
+
+// keptCode makes one thing, whose id is new each time that it is made.
+const keptCode = `
+resource "terraform_data" "one" {
+  input = "one"
+}
+output "id" {
+  value = terraform_data.one.id
+}
+`
+
+// terraform registers a workspace with a source of its own.
+func (w *world) terraform(name, code string, changes ...func(*api.Workspace)) {
+	w.t.Helper()
+	w.write(filepath.Join(name, "main.tf"), code)
+	in := api.Workspace{Name: name, Engine: api.EngineTerraform, Source: api.Source{Directory: filepath.Join(w.source, name)}}
+	for _, change := range changes {
+		change(&in)
+	}
+	if _, _, err := w.cl.PutWorkspace(w.t.Context(), in); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// runs runs an operation that must succeed and returns its id output and what it changed.
+func (w *world) runs(name string, op workflow.Operation) (id string, changes api.Changes) {
+	w.t.Helper()
+	got := w.over(w.submit(api.Submit{Workspace: name, Operation: op}))
+	w.wants(got, workflow.Succeeded, "")
+	if got.Result == nil {
+		w.t.Fatalf("%s of %s has no result; log:\n%s", op, name, w.log(got.ID, 0))
+	}
+	for _, o := range got.Result.Outputs {
+		if o.Name == "id" {
+			id, _ = o.Value.(string)
+		}
+	}
+	if got.Result.Changes != nil {
+		changes = *got.Result.Changes
+		changes.Resources = nil
+	}
+	return id, changes
+}
+
+// lives takes a workspace from its first update to its end, and holds each run to what the one before
+// left behind.
+func (w *world) lives(name string) {
+	w.t.Helper()
+	first, changes := w.runs(name, workflow.Update)
+	if first == "" || changes.Add != 1 {
+		w.t.Errorf("first update: got id %q and %+v, want one thing made", first, changes)
+	}
+	if again, changes := w.runs(name, workflow.Update); again != first || changes.Add+changes.Change+changes.Destroy != 0 {
+		w.t.Errorf("second update: got id %q and %+v, want id %q and nothing done", again, changes, first)
+	}
+	if _, changes := w.runs(name, workflow.Destroy); changes.Destroy != 1 || changes.Add != 0 {
+		w.t.Errorf("destroy: got %+v, want one thing gone", changes)
+	}
+}
+
+// R3: the state of kind directory is kept across runs, also across a restart of `up`; previews see it
+// and leave it alone.
+func TestState_DirectoryIsKept(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("terraform is run many times: left out of the short tests")
+	}
+	needTerraform(t)
+	w := start(t)
+	w.terraform("kept", keptCode)
+	id, _ := w.runs("kept", workflow.Update)
+	file := filepath.Join(w.data, embedded.StateDir, "default", "kept", "terraform.tfstate")
+	state, err := os.ReadFile(file)
+	if err != nil || !bytes.Contains(state, []byte(id)) {
+		t.Fatalf("the state: got %d bytes, %v, want it to know %q", len(state), err, id)
+	}
+	w.stop()
+	w.open()
+	if _, changes := w.runs("kept", workflow.Preview); changes.Add+changes.Change+changes.Destroy != 0 {
+		t.Errorf("preview: got %+v, want no changes", changes)
+	}
+	if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, state) {
+		t.Errorf("a preview changed the state: %v", err)
+	}
+	w.write("kept/more.tf", `resource "terraform_data" "two" {}`)
+	again, changes := w.runs("kept", workflow.Update)
+	if again != id || changes.Add != 1 || changes.Change+changes.Destroy != 0 {
+		t.Errorf("second update: got id %q and %+v, want id %q and one thing added", again, changes, id)
+	}
+	if _, changes := w.runs("kept", workflow.Destroy); changes.Destroy != 2 {
+		t.Errorf("destroy: got %+v, want two things gone", changes)
+	}
+}
+
+// R3, R4: what would lose a state, and an engine that is not there, are refused before a plan is made.
+func TestState_WhatCannotBeKeptIsRefusedBeforeThePlan(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("terraform is run several times: left out of the short tests")
+	}
+	needTerraform(t)
+	w := start(t)
+	source := func(ws *api.Workspace) { ws.State = &api.State{Kind: api.StateSource} }
+	for name, tc := range map[string]struct {
+		code   string
+		change func(*api.Workspace)
+		reason workflow.Reason
+		says   string
+	}{
+		"no-backend":    {keptCode, source, workflow.ReasonStateNotKept, "set the workspace's state to kind directory or s3"},
+		"local-backend": {keptCode + "terraform {\n  backend \"local\" {}\n}\n", source, workflow.ReasonStateNotKept, "lies on the task's own disk"},
+		"cloud":         {keptCode + "terraform {\n  cloud {\n    organization = \"x\"\n  }\n}\n", func(*api.Workspace) {}, workflow.ReasonStateNotKept, "cloud block"},
+		"too-old":       {keptCode, func(ws *api.Workspace) { ws.EngineVersion = "< 1.0" }, workflow.ReasonEngineNotFound, "change the workspace's engine_version"},
+		"too-new":       {keptCode, func(ws *api.Workspace) { ws.EngineVersion = "~> 99.1" }, workflow.ReasonEngineNotFound, "terraform ~> 99.1"},
+		"no-version":    {keptCode, func(ws *api.Workspace) { ws.EngineVersion = "newest" }, workflow.ReasonEngineNotFound, "1.11.4 or ~> 1.10"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.terraform(name, tc.code, tc.change)
+			got := w.over(w.update(name))
+			w.wants(got, workflow.Failed, tc.reason)
+			if !strings.Contains(got.Detail, tc.says) {
+				t.Errorf("got the detail %q, want it to say %q", got.Detail, tc.says)
+			}
+			var steps []string
+			for _, s := range got.Steps {
+				steps = append(steps, s.Name+" "+string(s.Status))
+			}
+			if want := []string{"source succeeded", "init failed"}; !slices.Equal(steps, want) {
+				t.Errorf("steps: got %q, want %q", steps, want)
+			}
+		})
+	}
+}
+
+// R3: the state of kind s3, against a server that speaks S3, with its lock file and with credentials that
+// are secrets.
+func TestState_S3(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("terraform is run several times: left out of the short tests")
+	}
+	needTerraform(t)
+	endpoint := s3Server(t)
+	bucket := func(method, path, body string) (int, []byte) {
+		// The server wants to see a signature, and does not check it.
+		return callAt(t, endpoint, method, path, "", body, "Authorization", "AWS4-HMAC-SHA256 Credential=AKIATEST/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0")
+	}
+	if status, body := bucket(http.MethodPut, "/states", ""); status != http.StatusOK {
+		t.Fatalf("make bucket: got %d %s", status, body)
+	}
+	w := start(t)
+	id, secret := "AKIA"+rand.Text()[:16], rand.Text()+rand.Text()[:14]
+	w.keep("aws-id", id)
+	w.keep("aws-secret", secret)
+	w.terraform("in-s3", keptCode, func(ws *api.Workspace) {
+		ws.State = &api.State{Kind: api.StateS3, Bucket: "states", Region: "us-east-1", Endpoint: endpoint}
+		ws.Secrets = []api.Secret{{Env: "AWS_ACCESS_KEY_ID", Ref: "file:aws-id"}, {Env: "AWS_SECRET_ACCESS_KEY", Ref: "file:aws-secret"}}
+	})
+	w.lives("in-s3")
+	if status, body := bucket(http.MethodGet, "/states/default/in-s3/terraform.tfstate", ""); status != http.StatusOK || !bytes.Contains(body, []byte(`"terraform_version"`)) {
+		t.Errorf("the state in the bucket: got %d %.200s", status, body)
+	}
+	if _, err := os.Stat(filepath.Join(w.data, embedded.StateDir, "default", "in-s3")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a state directory was made beside the bucket: %v", err)
+	}
+
+	// A lock that somebody else holds: the run fails, says who, and takes nothing away.
+	lock := `{"ID":"11111111-2222-3333-4444-555555555555","Operation":"OperationTypeApply","Info":"","Who":"somebody@elsewhere","Version":"1.11.4","Created":"2026-01-01T00:00:00Z","Path":"states/default/in-s3/terraform.tfstate"}`
+	if status, body := bucket(http.MethodPut, "/states/default/in-s3/terraform.tfstate.tflock", lock); status != http.StatusOK {
+		t.Fatalf("put lock: got %d %s", status, body)
+	}
+	got := w.over(w.update("in-s3"))
+	w.wants(got, workflow.Failed, workflow.ReasonStepFailed)
+	if got.Result == nil || got.Result.Lock == nil || got.Result.Lock.Who != "somebody@elsewhere" || !strings.Contains(got.Detail, "terraform force-unlock 11111111") {
+		t.Errorf("got %q and %+v, want who holds the lock and what to do", got.Detail, got.Result)
+	}
+	if status, body := bucket(http.MethodGet, "/states/default/in-s3/terraform.tfstate.tflock", ""); status != http.StatusOK || string(body) != lock {
+		t.Errorf("the lock: got %d %s, want it as it was", status, body)
+	}
+	if text := w.log(got.ID, 0); strings.Contains(text, secret) || strings.Contains(text, id) {
+		t.Errorf("credentials are in the log:\n%s", text)
+	}
+}
+
+// s3Server runs moto on this machine's loopback and returns its address.
+func s3Server(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("moto_server")
+	if err != nil {
+		t.Skip("no server that speaks S3: moto_server is not on this machine")
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	host, port, _ := net.SplitHostPort(addr)
+	cmd := exec.Command(path, "-H", host, "-p", port) //nolint:noctx // it is ended below, with all that it starts
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var said capture
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		<-ended
+	})
+	eventually(t, "moto_server", func() bool {
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Skipf("moto_server does not run here: %v\n%s", err, said.bytes())
+		default:
+		}
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	return fmt.Sprintf("http://%s", addr)
+}
