@@ -2,12 +2,9 @@ package e2e_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -18,22 +15,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
-
-// buildDayfly builds the program as users have it: without the race detector, under which memory says
-// nothing.
-func buildDayfly(t *testing.T) string {
-	t.Helper()
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("the go command is not on this machine: ", err)
-	}
-	bin := filepath.Join(directory(t), "dayfly")
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	if out, err := exec.CommandContext(ctx, "go", "build", "-race=false", "-o", bin, "../../cmd/dayfly").CombinedOutput(); err != nil {
-		t.Fatalf("build dayfly: %v\n%s", err, out)
-	}
-	return bin
-}
 
 // peakMemory is the most memory that a process ever had, in KiB; 0 means that it is gone.
 func peakMemory(t *testing.T, pid int) int {
@@ -67,7 +48,7 @@ func TestLogs_ArriveCompleteAndInOrderWhileTheRelayIsAway(t *testing.T) {
 	changes := []func(*embedded.UpConfig){func(c *embedded.UpConfig) { c.Agent.WrapTransport = way.wrap }}
 	measured := !testing.Short() && runtime.GOOS == "linux"
 	if measured {
-		bin := buildDayfly(t)
+		bin := binary(t) // without the race detector, under which memory says nothing
 		changes = append(changes, func(c *embedded.UpConfig) { c.Agent.Runner = []string{bin, "runner"} })
 	} else {
 		t.Log("the runner's memory is not measured: that takes the long test, on linux")

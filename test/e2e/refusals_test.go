@@ -279,8 +279,8 @@ func (l overhearing) Launch(ctx context.Context, r launcher.Request) (launcher.T
 	return l.Launcher.Launch(ctx, r)
 }
 
-// held is a run whose engine waits, with what its runner knows.
-type held struct {
+// heldJob is a run whose engine waits, with what its runner knows.
+type heldJob struct {
 	id, task string
 	ticket   string // sealed
 	relay    string
@@ -289,10 +289,10 @@ type held struct {
 }
 
 // heldRun runs an engine of a workspace of its own, which waits until release.
-func heldRun(w *world, o *overheard, name string) held {
+func heldRun(w *world, o *overheard, name string) heldJob {
 	w.t.Helper()
 	w.put(name, map[string]string{"update": `echo held; touch "$SHARED/` + name + `"; until [ -e "$SHARED/release" ]; do sleep 0.05; done`})
-	h := held{id: w.update(name)}
+	h := heldJob{id: w.update(name)}
 	w.shows(name)
 	h.task = w.workflow(h.id).Task
 	request := o.of(w.t, h.id, 1)
@@ -311,7 +311,7 @@ func heldRun(w *world, o *overheard, name string) held {
 }
 
 // run are the headers that name a run.
-func (h held) run(attempt int, task string, boot byte) []string {
+func (h heldJob) run(attempt int, task string, boot byte) []string {
 	return []string{api.HeaderAttempt, strconv.Itoa(attempt), api.HeaderTask, task, api.HeaderBoot, strings.Repeat(string(boot), 32)}
 }
 
