@@ -38,7 +38,7 @@ cover: ## Run all tests and show coverage by package; writes .cache/cover.html
 	@scripts/cover
 
 .PHONY: bench
-bench: ## Run the benchmarks; prints ratios and counts
+bench: ## Measure the product beside its aims, then benchmark the packages (QUICK=1: sooner)
 	@scripts/bench $(PKG)
 
 .PHONY: fuzz
