@@ -155,8 +155,10 @@ func (p *Plane) readLines(ctx context.Context, out *api.LogPage, id string, limi
 		from = first.Records[0].Key.Sort
 	}
 	page := store.Page{}
-	for {
-		page, err = p.store.Range(ctx, store.Scan{Part: wfKey(id).Part, From: from, To: fmt.Sprintf("log/%04d0", out.Attempt), Limit: 20, After: page.Next})
+	// A chunk holds one line or thousands: few are read at first, so that not all of a page's
+	// chunks are read for the lines of one.
+	for chunks := 1; ; chunks = min(2*chunks, 20) {
+		page, err = p.store.Range(ctx, store.Scan{Part: wfKey(id).Part, From: from, To: fmt.Sprintf("log/%04d0", out.Attempt), Limit: chunks, After: page.Next})
 		if err != nil {
 			return outOfStore(fmt.Errorf("read log: %w", err))
 		}
