@@ -78,7 +78,7 @@ touch "$SHARED/said"
 	id := w.update("chatty")
 
 	// follow reads on from where it was until the engine's line before end, and looks at the runner.
-	offset, n, peak := int64(0), 0, 0
+	offset, n, peak, pid := int64(0), 0, 0, 0
 	follow := func(end int) {
 		t.Helper()
 		within(t, 3*time.Minute, fmt.Sprintf("line %d of the log", end), func() bool {
@@ -100,7 +100,10 @@ touch "$SHARED/said"
 				n++
 			}
 			if n > 0 && measured {
-				peak = max(peak, peakMemory(t, w.runnerPID(w.workflow(id).Task)))
+				if pid == 0 {
+					pid = w.runnerPID(w.workflow(id).Task)
+				}
+				peak = max(peak, peakMemory(t, pid))
 			}
 			return n >= end
 		})
