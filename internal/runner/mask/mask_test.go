@@ -65,6 +65,26 @@ func sextets(e *base64.Encoding, before, v, after string) (text, core string) {
 	return text, text[(8*len(before)+5)/6 : 8*(len(before)+len(v))/6]
 }
 
+// A key inside of a JSON document is one line there, and many where a program reads it, or where the
+// echo of a shell does. What only looks like a line end makes no common word a secret.
+func TestString_HidesTheLinesThatAreWrittenInOne(t *testing.T) { // R6
+	const body = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ"
+	doc := `{"user":"robot","private_key":"-----BEGIN PRIVATE KEY-----\n` + body + `\r\nC7VJTUt9Us8cKjMzEfYyjiWA4R4\n-----END PRIVATE KEY-----\n"}`
+	var s mask.Set
+	s.Add(doc, `C:\new\name`)
+	for in, want := range map[string]string{
+		doc:                                "***",
+		body:                               "***",
+		"  " + body + "\r":                 "  ***\r",
+		"C7VJTUt9Us8cKjMzEfYyjiWA4R4":      "***",
+		"log in as robot, the name is new": "log in as robot, the name is new",
+	} {
+		if got := s.String(in); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
 func TestString_HidesEveryForm(t *testing.T) { // R3
 	var s mask.Set
 	if got := s.Add(token); got != 0 {
