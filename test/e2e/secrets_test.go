@@ -359,7 +359,9 @@ func (w *world) processesAreClean(runner int, p planted, forwarded ...string) {
 
 // leakScript tells its secrets in many ways, then waits to be looked at.
 const leakScript = `
-echo "as it is: [$PLAIN] [$ODD] [$ALLOWED] [$FORWARDED_TOKEN]"
+printf 'as it is: [%s] [%s] [%s] [%s]\n' "$PLAIN" "$ODD" "$ALLOWED" "$FORWARDED_TOKEN"
+echo "$DOCUMENT"
+printf '%b\n' "$DOCUMENT"
 printf 'in two writes: %s' "${PLAIN%????????????}"; sleep 0.2; printf '%s end\n' "${PLAIN#${PLAIN%????????????}}"
 cat "$DAYFLY_SECRETS_DIR/tls/key.pem"
 while read -r line; do echo "line: <$line>"; done <"$DAYFLY_SECRETS_DIR/tls/key.pem"
@@ -377,12 +379,15 @@ func TestSecrets_NeverLeaveTheRunner(t *testing.T) {
 	t.Parallel()
 	key := make([]byte, 200)
 	_, _ = rand.Read(key)
+	inDocument := make([]byte, 48*4) // four lines of 64 characters
+	_, _ = rand.Read(inDocument)
 	values := map[string]string{
 		"plain":   chance("plain"),
 		"odd":     odd(),
 		"key":     string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})),
 		"allowed": chance("allowed"), "forwarded": chance("forwarded"),
-		"git": chance("ghp"), "mistake": chance("mistake"),
+		"document": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: inDocument})),
+		"git":      chance("ghp"), "mistake": chance("mistake"),
 	}
 	marked := chance("marked")
 	p := planted{}
@@ -395,17 +400,23 @@ func TestSecrets_NeverLeaveTheRunner(t *testing.T) {
 	for _, name := range []string{"plain", "odd", "key", "git"} {
 		w.keep(name, values[name])
 	}
+	// A key inside of a document, which programs print line by line.
+	document, err := json.Marshal(map[string]string{"type": "service_account", "private_key": values["document"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.keep("document", string(document))
 	w.write("leaks.txt", leaks(values["plain"], values["odd"], values["key"], values["allowed"]))
 	w.write("long.txt", longLines(values["plain"], values["odd"]))
 	w.write("marked.txt", marked)
 	secret := func(ws *api.Workspace) {
 		ws.Secrets = []api.Secret{
-			{Env: "PLAIN", Ref: "file:plain"}, {Env: "ODD", Ref: "file:odd"}, {File: "tls/key.pem", Ref: "file:key"}, {Env: "ALLOWED", Ref: "env:ALLOWED"},
+			{Env: "PLAIN", Ref: "file:plain"}, {Env: "ODD", Ref: "file:odd"}, {File: "tls/key.pem", Ref: "file:key"}, {Env: "ALLOWED", Ref: "env:ALLOWED"}, {Env: "DOCUMENT", Ref: "file:document"},
 		}
 	}
 	w.put("leaky", map[string]string{
 		"update":  leakScript,
-		"destroy": `echo "cannot log in with $PLAIN" >&2; echo "$ODD"; exit 3`,
+		"destroy": `echo "cannot log in with $PLAIN" >&2; printf '%s\n' "$ODD"; exit 3`,
 		"refresh": `printf '{"%s":1,"%s":2}' "$PLAIN" "$PLAIN" >"$DAYFLY_OUTPUTS"`,
 	}, secret)
 
