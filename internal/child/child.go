@@ -183,19 +183,19 @@ func (p *Process) live(started chan<- error) {
 }
 
 // reap waits for the leader's end, kills the rest of its group while the group's number is still
-// taken, and then reaps.
+// taken, then reaps, and waits for that rest: once the leader is reaped, the kernel says at once
+// whether there is any.
 func (p *Process) reap() {
 	pid := p.cmd.Process.Pid
 	awaitExit(pid)
 	_ = syscall.Kill(-pid, syscall.SIGKILL)
-	left := !groupDied(pid, p.spec.WaitDelay)
 	p.mu.Lock()
 	p.reaped = true
 	p.exit.Interrupted = p.interrupted
 	p.mu.Unlock()
 
 	err := p.cmd.Wait()
-	p.exit.Left = left
+	p.exit.Left = !groupDied(pid, p.spec.WaitDelay)
 	if errors.Is(err, exec.ErrWaitDelay) {
 		p.exit.Cut, err = true, nil
 	}

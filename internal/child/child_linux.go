@@ -81,9 +81,14 @@ func awaitExit(pid int) {
 	}
 }
 
-// groupDied waits until no member of the group but its dead leader lives, at most for d. A
-// process that was sent SIGKILL may take a while to die: in the kernel, on a slow disk.
+// groupDied waits until no member of a group whose leader is reaped lives, at most for d. A process
+// that was sent SIGKILL may take a while to die: in the kernel, on a slow disk.
 func groupDied(pgid int, d time.Duration) bool {
+	// Signal 0 reaches nobody; it asks whether there is anybody. The dead that nobody has reaped yet
+	// count for it, so only its no is an answer.
+	if syscall.Kill(-pgid, 0) == syscall.ESRCH {
+		return true
+	}
 	end := time.NewTimer(d)
 	defer end.Stop()
 	for pause := time.Millisecond; groupLives(pgid); pause = min(2*pause, 50*time.Millisecond) {

@@ -23,17 +23,13 @@ type holder struct {
 // takeUser finds a user for a task's engine: the one that has the state already, else one that no
 // live task has and no process runs as.
 func (l *Launcher) takeUser(rec *record) error {
-	busy, err := remains.Users()
-	if err != nil {
-		return fmt.Errorf("look for a free user: %w", err)
-	}
 	l.stateMu.Lock()
 	defer l.stateMu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.holders[rec.StateDir]
 	if h == nil {
-		uid, err := l.freshUser(busy)
+		uid, err := l.freshUser()
 		if err != nil {
 			return err
 		}
@@ -49,11 +45,19 @@ func (l *Launcher) takeUser(rec *record) error {
 }
 
 // freshUser looks at the next ones first: a user rests for as long as it can. The lock is held.
-func (l *Launcher) freshUser(busy map[uint32]bool) (uint32, error) {
+func (l *Launcher) freshUser() (uint32, error) {
 	base, n := uint32(l.config.EngineUIDBase), uint32(l.config.EngineUIDs) //nolint:gosec // checked in New
 	for i := range n {
 		next := (l.lastUID + 1 + i) % n
-		if uid := base + next; l.uids[uid] == 0 && !busy[uid] {
+		uid := base + next
+		if l.uids[uid] > 0 {
+			continue
+		}
+		lives, err := remains.UserLives(uid)
+		if err != nil {
+			return 0, fmt.Errorf("look for a free user: %w", err)
+		}
+		if !lives {
 			l.lastUID = next
 			return uid, nil
 		}

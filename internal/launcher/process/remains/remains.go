@@ -5,6 +5,7 @@ package remains
 import (
 	"errors"
 	"io/fs"
+	"syscall"
 )
 
 // Trace is where the processes of one task are looked for.
@@ -35,6 +36,16 @@ func Kill(t Trace, boot string) (int, error) {
 	}
 	// A process that was born while the list was read can be missed once, not twice.
 	return killSession(t)
+}
+
+// UserLives reports whether any process belongs to a user, also a dead one that nobody has reaped
+// yet. The kernel is asked for that user alone: reading all processes would take longer with each.
+func UserLives(uid uint32) (bool, error) {
+	_, err := syscall.Getpriority(syscall.PRIO_USER, int(uid))
+	if errors.Is(err, syscall.ESRCH) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Limits are what a cgroup may use, where its controllers are there.

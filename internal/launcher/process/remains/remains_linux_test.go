@@ -267,10 +267,32 @@ func TestKillListed_KillsOneByOne(t *testing.T) {
 	}
 }
 
-func TestUsers_HasOurs(t *testing.T) {
-	got, err := remains.Users()
-	if err != nil || !got[uint32(os.Getuid())] {
-		t.Errorf("got %v, %v; want user %d among them", got, err, os.Getuid())
+func TestUserLives_OursAndThatOfNobody(t *testing.T) {
+	for uid, want := range map[uint32]bool{uint32(os.Getuid()): true, 4_000_123_457: false} {
+		if got, err := remains.UserLives(uid); err != nil || got != want {
+			t.Errorf("user %d: got %t, %v; want %t", uid, got, err, want)
+		}
+	}
+}
+
+func TestUserLives_OfAProcessThatRunsAsAnother(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it starts a process as another user")
+	}
+	const uid = 3_000_123_457
+	p, err := child.Start(child.Spec{Path: "/bin/sleep", Args: []string{"60"}, User: &child.User{UID: uid, GID: uid}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := remains.UserLives(uid); err != nil || !got {
+		t.Errorf("while it lives: got %t, %v", got, err)
+	}
+	p.Kill()
+	if _, err := p.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := remains.UserLives(uid); err != nil || got {
+		t.Errorf("after its end: got %t, %v", got, err)
 	}
 }
 

@@ -64,16 +64,3 @@ func killSession(t Trace) (int, error) {
 	}
 	return left, nil
 }
-
-// Users is every user that a process belongs to.
-func Users() (map[uint32]bool, error) {
-	all, err := unix.SysctlKinfoProcSlice("kern.proc.all")
-	if err != nil {
-		return nil, err
-	}
-	out := map[uint32]bool{}
-	for i := range all {
-		out[all[i].Eproc.Pcred.P_ruid] = true
-	}
-	return out, nil
-}

@@ -188,23 +188,3 @@ func realUser(pid int) (uint32, error) {
 	}
 	return 0, fmt.Errorf("process %d shows no user", pid)
 }
-
-// Users is every user that a process belongs to.
-func Users() (map[uint32]bool, error) {
-	pids, err := processes()
-	if err != nil {
-		return nil, err
-	}
-	out := map[uint32]bool{}
-	for _, pid := range pids {
-		uid, err := realUser(pid)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		out[uid] = true
-	}
-	return out, nil
-}
