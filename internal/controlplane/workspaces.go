@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -216,7 +217,7 @@ func maxRuntimeOf(w api.Workspace) (time.Duration, error) {
 	return d, nil
 }
 
-var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+var envName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`) })
 
 // checkWorkspace refuses what could not run, each with its field, and fills in what is implied.
 func checkWorkspace(w *api.Workspace) error {
@@ -264,7 +265,7 @@ func checkWorkspace(w *api.Workspace) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Variables)) {
-		if !envName.MatchString(strings.ReplaceAll(name, "-", "_")) {
+		if !envName().MatchString(strings.ReplaceAll(name, "-", "_")) {
 			return invalid("variables", "%q is no name of a variable", cut(name, 64))
 		}
 	}
@@ -317,7 +318,7 @@ func checkCommands(w *api.Workspace) error {
 // checkEnv refuses names that no shell could set, and those by which code would reach the runner or
 // the loader of every program that it starts.
 func checkEnv(field, name string) error {
-	if !envName.MatchString(name) {
+	if !envName().MatchString(name) {
 		return workflow.Refuse(workflow.ErrInvalid, field, "%q is no name of an environment variable", cut(name, 64))
 	}
 	if strings.HasPrefix(name, "DAYFLY_") || strings.HasPrefix(name, "LD_") {
@@ -377,13 +378,13 @@ func checkSource(s api.Source) error {
 }
 
 // scpLike is the short form of an ssh address.
-var scpLike = regexp.MustCompile(`^[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^\s:]+$`)
+var scpLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^\s:]+$`) })
 
 func checkGit(g *api.GitSource) error {
 	invalid := func(field, format string, args ...any) error {
 		return workflow.Refuse(workflow.ErrInvalid, "source.git."+field, format, args...)
 	}
-	ssh := scpLike.MatchString(g.URL)
+	ssh := scpLike().MatchString(g.URL)
 	if !ssh {
 		u, err := url.Parse(g.URL)
 		if err != nil || u.Host == "" {

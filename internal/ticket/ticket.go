@@ -13,6 +13,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -33,7 +34,7 @@ const (
 	tagSize = 16
 )
 
-var keyID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+var keyID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`) })
 
 // Key is one key of a ring.
 type Key struct {
@@ -64,7 +65,7 @@ func NewKeyring(keys ...Key) (*Keyring, error) {
 	k := &Keyring{keys: make(map[string][]byte, len(keys))}
 	for i, key := range keys {
 		field := fmt.Sprintf("keys[%d]", i)
-		if !keyID.MatchString(key.ID) {
+		if !keyID().MatchString(key.ID) {
 			return nil, workflow.Refuse(workflow.ErrInvalid, field+".id", "a key id has 1 to 64 characters of A-Z, a-z, 0-9, _ and -")
 		}
 		if n := len(key.Secret.Reveal()); n != KeySize {
@@ -212,7 +213,7 @@ func inspect(ticket string) (string, error) {
 	if d.InputOffset() != int64(len(parts[0])) {
 		return "", errors.New("its header has something after it")
 	}
-	if header.Alg != string(jose.DIRECT) || header.Enc != string(jose.A256GCM) || !keyID.MatchString(header.Kid) {
+	if header.Alg != string(jose.DIRECT) || header.Enc != string(jose.A256GCM) || !keyID().MatchString(header.Kid) {
 		return "", errors.New("its header is not of our kind")
 	}
 	return header.Kid, nil

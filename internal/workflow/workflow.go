@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -166,21 +167,23 @@ const (
 	MaxMaxRuntime = 24 * time.Hour
 )
 
-var poolName = regexp.MustCompile(`^[A-Za-z0-9_-]{3,64}$`)
+// Patterns are compiled when they are first used, here and elsewhere: every job starts this program
+// once more, and needs hardly any of them.
+var poolName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]{3,64}$`) })
 
 // CheckPoolName refuses a name that breaks the rule for pools.
 func CheckPoolName(name string) error {
-	if !poolName.MatchString(name) {
+	if !poolName().MatchString(name) {
 		return Refuse(ErrInvalid, "name", "a pool name has 3 to 64 characters of A-Z, a-z, 0-9, _ and -; %s does not", quote(name))
 	}
 	return nil
 }
 
-var workspaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+var workspaceName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`) })
 
 // CheckWorkspaceName refuses a name that could not stand in a path or a state key.
 func CheckWorkspaceName(name string) error {
-	if !workspaceName.MatchString(name) {
+	if !workspaceName().MatchString(name) {
 		return Refuse(ErrInvalid, "name", "a workspace name has 1 to 64 characters of A-Z, a-z, 0-9, _ and -, the first a letter or a digit; %s does not", quote(name))
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/child"
@@ -17,7 +18,7 @@ import (
 // stateDirectory is the state kind for which the launcher gives a directory.
 const stateDirectory = "directory"
 
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,255}$`)
+var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,255}$`) })
 
 // environ builds the runner's environment from nothing. None of it is secret but what the operator
 // chose to forward: the ticket is sealed.

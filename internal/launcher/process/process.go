@@ -207,7 +207,7 @@ func (c *Config) check() error {
 		refuse("state_root", "the directory for states is not an absolute path")
 	}
 	for _, name := range c.EnvAllow {
-		if !variableName.MatchString(name) || strings.HasPrefix(name, "DAYFLY_") {
+		if !variableName().MatchString(name) || strings.HasPrefix(name, "DAYFLY_") {
 			refuse("env_forward_allowlist", "%q cannot be forwarded: a name of letters, digits and _ that does not begin with DAYFLY_ is wanted", name)
 		}
 	}

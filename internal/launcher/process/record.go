@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
@@ -23,7 +24,7 @@ const (
 	maxRecord = 64 << 10
 )
 
-var refForm = regexp.MustCompile(`^` + refPrefix + `[0-9a-f]{32}$`)
+var refForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^` + refPrefix + `[0-9a-f]{32}$`) })
 
 // record is what is on disk about a task before its runner may act, and until well after its end.
 type record struct {
@@ -53,7 +54,7 @@ func parseRecord(b []byte) (record, error) {
 		return record{}, fmt.Errorf("decode record: %w", err)
 	}
 	switch {
-	case !refForm.MatchString(r.Ref):
+	case !refForm().MatchString(r.Ref):
 		return record{}, errors.New("record with a strange reference")
 	case r.Workflow == "" || r.Attempt < 1:
 		return record{}, errors.New("record without workflow or attempt")
@@ -121,7 +122,7 @@ func (l *Launcher) recover() error {
 	var unended []*task
 	for _, e := range entries {
 		ref, ok := strings.CutSuffix(e.Name(), recordSuffix)
-		if !ok || !refForm.MatchString(ref) {
+		if !ok || !refForm().MatchString(ref) {
 			continue
 		}
 		path := filepath.Join(l.config.Dir, e.Name())
@@ -150,7 +151,7 @@ func (l *Launcher) recover() error {
 		switch t := l.tasks[e.Name()]; {
 		case strings.HasSuffix(e.Name(), ".tmp"):
 			err = os.Remove(path)
-		case e.IsDir() && refForm.MatchString(e.Name()) && (t == nil || t.phase == launcher.Stopped):
+		case e.IsDir() && refForm().MatchString(e.Name()) && (t == nil || t.phase == launcher.Stopped):
 			err = removeTree(path)
 		default:
 			continue

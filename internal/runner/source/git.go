@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-git/go-billy/v5/osfs"
 	"github.com/go-git/go-git/v5/plumbing"
@@ -49,7 +50,9 @@ type address struct {
 	path   string
 }
 
-var scpLike = regexp.MustCompile(`^([A-Za-z0-9._-]+)@([A-Za-z0-9][A-Za-z0-9.-]*):([^:].*)$`)
+var scpLike = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([A-Za-z0-9._-]+)@([A-Za-z0-9][A-Za-z0-9.-]*):([^:].*)$`)
+})
 
 // parseURL takes https://, ssh:// and user@host:path, and http:// to this machine itself. What
 // holds a password, or could, is refused without repeating it.
@@ -58,7 +61,7 @@ func parseURL(raw string) (address, error) {
 		return address{}, workflow.Refuse(workflow.ErrInvalid, "source.git.url", format, args...)
 	}
 	if !strings.Contains(raw, "://") {
-		m := scpLike.FindStringSubmatch(raw)
+		m := scpLike().FindStringSubmatch(raw)
 		if m == nil || hasControl(raw) {
 			return refuse("a git URL is written https://host/path, ssh://user@host/path or user@host:path")
 		}
@@ -242,7 +245,7 @@ type want struct {
 	what string        // for the log and errors
 }
 
-var hexRef = regexp.MustCompile(`^[0-9a-f]{7,40}$`)
+var hexRef = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{7,40}$`) })
 
 // choose says what a ref means among what the server has.
 func choose(adv *packp.AdvRefs, ref string) (want, error) {
@@ -267,7 +270,7 @@ func choose(adv *packp.AdvRefs, ref string) (want, error) {
 	}
 	commit := strings.ToLower(ref)
 	switch {
-	case !hexRef.MatchString(commit):
+	case !hexRef().MatchString(commit):
 		return want{}, missing(ref)
 	case len(commit) < 40:
 		return want{what: "commit " + commit}, nil

@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/redact"
@@ -31,7 +32,7 @@ const (
 	tempPrefix = ".new-" // cannot begin the name of a secret
 )
 
-var secretName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+var secretName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`) })
 
 // Files is a directory of secrets, one file each. Its methods may be called concurrently, also
 // from several processes: a value is replaced as a whole or not at all.
@@ -43,7 +44,7 @@ func New(dir string) *Files { return &Files{dir: dir} }
 
 // CheckName refuses a name that no secret can have.
 func CheckName(name string) error {
-	if !secretName.MatchString(name) {
+	if !secretName().MatchString(name) {
 		return workflow.Refuse(workflow.ErrInvalid, "name", "a secret's name has 1 to 128 characters of A-Z, a-z, 0-9, ., _ and -, and begins with a letter, a digit or _; %s does not", quote(name))
 	}
 	return nil
