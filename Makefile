@@ -21,6 +21,10 @@ help: ## List the targets
 build: ## Build the binaries for this machine into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
+.PHONY: image
+image: ## Build the image of container jobs, dayfly-runner:VERSION
+	@VERSION='$(VERSION)' scripts/image
+
 .PHONY: test
 test: ## Run all tests; names what was skipped and why
 	@go build -o .cache/testsum ./scripts/testsum && .cache/testsum -timeout 5m $(TESTFLAGS) $(PKG)

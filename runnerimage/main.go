@@ -1,5 +1,5 @@
 // Command runnerimage is the runner of a container: it runs the one job that its environment names
-// and exits. Exit code 0 says that the result was handed over, or that the run is not this task's;
+// and exits. With the argument probe it only shows whether a task here would reach its relay. Exit code 0 says that the result was handed over, or that the run is not this task's;
 // 1 that the end of the task must speak for it.
 package main
 
@@ -15,7 +15,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	err := run(ctx, os.Getenv)
+	err := run(ctx, os.Args[1:], os.Getenv)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "runner:", err)
@@ -23,4 +23,9 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, getenv func(string) string) error { return runner.Run(ctx, getenv) }
+func run(ctx context.Context, args []string, getenv func(string) string) error {
+	if len(args) == 1 && args[0] == runner.ProbeArg {
+		return runner.Probe(ctx, getenv)
+	}
+	return runner.Run(ctx, getenv)
+}

@@ -21,7 +21,9 @@ import (
 type settings struct {
 	Config                 string   `type:"path" help:"The settings file; default dayfly.yaml in the current directory, home, /etc, or beside the binary (DAYFLY_CONFIG)."`
 	Data                   string   `aliases:"working-directory" type:"path" help:"The data directory; default /var/lib/dayfly for root, else below the user's own."`
-	DeployTarget           string   `help:"Where jobs run: auto or process."`
+	DeployTarget           string   `help:"Where jobs run: auto, docker or process."`
+	RunnerImage            string   `help:"Image of container jobs; default dayfly-runner:VERSION, which make image builds." placeholder:"IMAGE"`
+	RunnerNetwork          string   `help:"Network of container jobs: outbound (the default) or none."`
 	Concurrency            int      `default:"0" help:"Most jobs at once; 0 means 10."`
 	SourceRoot             []string `type:"path" sep:"none" help:"A directory below which sources may lie. May be repeated."`
 	EnabledWorkflowTypes   string   `help:"Types to claim, divided by commas; default all." placeholder:"TYPES"`
@@ -45,6 +47,8 @@ func (s settings) load(a *app, use config.Use, more map[string]config.Flag) (con
 	for _, f := range []struct{ key, name, value string }{
 		{"working_directory", "data", s.Data},
 		{"deploy_target", "deploy-target", s.DeployTarget},
+		{"runner_image", "runner-image", s.RunnerImage},
+		{"runner_network", "runner-network", s.RunnerNetwork},
 		{"source_roots", "source-root", strings.Join(s.SourceRoot, string(os.PathListSeparator))},
 		{"enabled_workflow_types", "enabled-workflow-types", s.EnabledWorkflowTypes},
 		{"env_forward_allowlist", "env-forward-allowlist", s.EnvForwardAllowlist},
@@ -85,7 +89,8 @@ func (s settings) load(a *app, use config.Use, more map[string]config.Flag) (con
 func (s settings) agent(a *app, c config.Config) embedded.AgentConfig {
 	return embedded.AgentConfig{
 		Settings: c, Concurrency: s.Concurrency, Version: versionText(), Path: a.getenv("PATH"),
-		LookupEnv: func(name string) (string, bool) { v := a.getenv(name); return v, v != "" },
+		DockerHost: a.getenv("DOCKER_HOST"),
+		LookupEnv:  func(name string) (string, bool) { v := a.getenv(name); return v, v != "" },
 	}
 }
 

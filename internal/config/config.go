@@ -22,7 +22,14 @@ const (
 // Deploy targets of this version.
 const (
 	TargetAuto    = "auto"    // the best that this machine has
+	TargetDocker  = "docker"  // a container of its own per job
 	TargetProcess = "process" // a process of its own per job
+)
+
+// Networks of containers.
+const (
+	NetworkOutbound = "outbound" // what the machine reaches, and no other job
+	NetworkNone     = "none"     // nothing but the job's own relay
 )
 
 // Use says whose settings are read: a key that does nothing there is refused.
@@ -39,7 +46,9 @@ type Config struct {
 	Token            redact.String // pool token; required for the agent
 	ServiceURL       string        // address of the control plane; required for the agent
 	WorkingDirectory string        // where jobs, state and records lie; empty: the caller's default
-	DeployTarget     string        // TargetAuto or TargetProcess; default TargetAuto
+	DeployTarget     string        // TargetAuto, TargetDocker or TargetProcess; default TargetAuto
+	RunnerImage      string        // image of container jobs; empty: the caller's default
+	RunnerNetwork    string        // NetworkOutbound or NetworkNone; default NetworkOutbound
 	SingleRun        bool          // handle one job, then exit; default false
 
 	EnabledWorkflowTypes []workflow.Type // types that are claimed; none named means all
@@ -62,6 +71,7 @@ type Config struct {
 func Default() Config {
 	return Config{
 		DeployTarget:           TargetAuto,
+		RunnerNetwork:          NetworkOutbound,
 		PollingInterval:        time.Minute,
 		JobStatusLoopInterval:  30 * time.Second,
 		RequestTimeout:         30 * time.Second,

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,8 @@ token: dfp_secret
 service_url: https://dayfly.example.com/
 working_directory: /srv/dayfly
 deploy_target: process
+runner_image: registry.example.com/runner:v2
+runner_network: none
 single_run: true
 enabled_workflow_types: [deployment, insights_scan]
 env_forward_allowlist:
@@ -58,7 +61,7 @@ circuit_breaker_timeout: 3m
 func all() config.Config {
 	return config.Config{
 		Token: redact.New("dfp_secret"), ServiceURL: "https://dayfly.example.com", WorkingDirectory: "/srv/dayfly",
-		DeployTarget: "process", SingleRun: true,
+		DeployTarget: "process", RunnerImage: "registry.example.com/runner:v2", RunnerNetwork: "none", SingleRun: true,
 		EnabledWorkflowTypes: []workflow.Type{workflow.Deployment, workflow.InsightsScan},
 		EnvForwardAllowlist:  []string{"LANG", "AWS_REGION"}, SourceRoots: []string{"/srv/code", "/srv/more"},
 		PollingInterval: 5 * time.Second, JobStatusLoopInterval: 10 * time.Second, RequestTimeout: 15 * time.Second,
@@ -92,7 +95,7 @@ func TestLoad_EveryKeyOfTheFileIsPassedOn(t *testing.T) {
 func TestLoad_EnvironmentSetsEveryKeyToo(t *testing.T) {
 	env := []string{
 		"DAYFLY_TOKEN=dfp_secret", "DAYFLY_SERVICE_URL=https://dayfly.example.com", "DAYFLY_WORKING_DIRECTORY=/srv/dayfly",
-		"DAYFLY_DEPLOY_TARGET=process", "DAYFLY_SINGLE_RUN=true", "DAYFLY_ENABLED_WORKFLOW_TYPES=deployment, insights_scan",
+		"DAYFLY_DEPLOY_TARGET=process", "DAYFLY_RUNNER_IMAGE=registry.example.com/runner:v2", "DAYFLY_RUNNER_NETWORK=none", "DAYFLY_SINGLE_RUN=true", "DAYFLY_ENABLED_WORKFLOW_TYPES=deployment, insights_scan",
 		"DAYFLY_ENV_FORWARD_ALLOWLIST=LANG,AWS_REGION", "DAYFLY_SOURCE_ROOTS=/srv/code:/srv/more", "DAYFLY_POLLING_INTERVAL=5s",
 		"DAYFLY_JOB_STATUS_LOOP_INTERVAL=10s", "DAYFLY_REQUEST_TIMEOUT=15s", "DAYFLY_REQUEST_RETRY_COUNT=4",
 		"DAYFLY_REQUEST_RETRY_WAIT=1s", "DAYFLY_REQUEST_RETRY_MAX_WAIT=9s", "DAYFLY_CIRCUIT_BREAKER_FAILURES=7",
@@ -207,7 +210,7 @@ func TestLoad_EveryMistakeIsReportedAtOnceWithItsPlace(t *testing.T) {
 		"dayfly.yaml:2: pull_image: does nothing in this version: remove it",
 		`dayfly.yaml:3: polling_interval: want a duration such as 30s or 2m, not "30": a unit is missing, such as in 30s`,
 		"dayfly.yaml:4: polling_interval: is there twice, first in line 3",
-		"dayfly.yaml:5: deploy_target: ecs is not in this version: use auto or process",
+		"dayfly.yaml:5: deploy_target: ecs is not in this version: use auto, docker or process",
 		"dayfly.yaml:6: zebra: unknown key: remove it",
 		`dayfly.yaml:7: single_run: want true or false, not "maybe"`,
 		"dayfly.yaml:8: source_roots: want a list",
@@ -327,7 +330,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		// What was accepted keeps every bound.
 		if got.PollingInterval < time.Second || got.RequestRetryCount < 0 || got.CircuitBreakerFailures < 1 ||
-			got.RequestRetryMaxWait < got.RequestRetryWait || got.DeployTarget != "auto" && got.DeployTarget != "process" {
+			got.RequestRetryMaxWait < got.RequestRetryWait || !slices.Contains([]string{"auto", "docker", "process"}, got.DeployTarget) {
 			t.Errorf("accepted %+v from %q", got.Config, data)
 		}
 	})

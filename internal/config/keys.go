@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/redact"
@@ -40,12 +41,26 @@ var keys = []key{
 	{name: "deploy_target", set: text(func(c *Config, v string) error {
 		c.DeployTarget = v
 		switch v {
-		case TargetAuto, TargetProcess:
+		case TargetAuto, TargetDocker, TargetProcess:
 			return nil
-		case "docker", "ecs", "kubernetes":
-			return fmt.Errorf("%s is not in this version: use %s or %s", v, TargetAuto, TargetProcess)
+		case "ecs", "kubernetes":
+			return fmt.Errorf("%s is not in this version: use %s, %s or %s", v, TargetAuto, TargetDocker, TargetProcess)
 		}
-		return fmt.Errorf("want %s or %s, not %q", TargetAuto, TargetProcess, clip(v))
+		return fmt.Errorf("want %s, %s or %s, not %q", TargetAuto, TargetDocker, TargetProcess, clip(v))
+	})},
+	{name: "runner_image", set: text(func(c *Config, v string) error {
+		c.RunnerImage = v
+		if !image.MatchString(v) {
+			return fmt.Errorf("want the name of an image, such as dayfly-runner:v1, not %q", clip(v))
+		}
+		return nil
+	})},
+	{name: "runner_network", set: text(func(c *Config, v string) error {
+		c.RunnerNetwork = v
+		if v != NetworkOutbound && v != NetworkNone {
+			return fmt.Errorf("want %s or %s, not %q", NetworkOutbound, NetworkNone, clip(v))
+		}
+		return nil
 	})},
 	{name: "single_run", set: text(func(c *Config, v string) (err error) {
 		if c.SingleRun, err = strconv.ParseBool(v); err != nil {
@@ -181,13 +196,16 @@ func types(c *Config, values []string) error {
 	return nil
 }
 
-var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+// image is the name of an image in a form that every engine takes.
+var image = regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._:/@-]{0,254}$`)
+
+var variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`) })
 
 func variables(c *Config, values []string) error {
 	c.EnvForwardAllowlist = nil
 	for _, v := range values {
 		switch {
-		case !variable.MatchString(v):
+		case !variable().MatchString(v):
 			return fmt.Errorf("want names of variables, not %q", clip(v))
 		case strings.HasPrefix(v, envPrefix):
 			return fmt.Errorf("%s is a name of ours: it cannot be forwarded", v)

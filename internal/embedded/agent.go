@@ -37,11 +37,12 @@ type AgentConfig struct {
 	Concurrency int           // most jobs at once; 0 means the agent's default
 	Version     string        // empty means "dev"
 	// Runner is the command of a runner, an absolute path and its arguments; empty means this
-	// program with the argument "runner".
-	Runner    []string
-	Path      string                           // PATH in which engines and commands are looked for; empty means the runner's default
-	LookupEnv func(name string) (string, bool) // of the variables that are forwarded; nil: os.LookupEnv
-	Log       *slog.Logger                     // nil means none
+	// program with the argument "runner". It is for jobs that run as processes.
+	Runner     []string
+	DockerHost string                           // where the Docker engine is, as DOCKER_HOST says it; empty means its usual socket
+	Path       string                           // PATH in which engines and commands are looked for; empty means the runner's default
+	LookupEnv  func(name string) (string, bool) // of the variables that are forwarded; nil: os.LookupEnv
+	Log        *slog.Logger                     // nil means none
 
 	// Seams for tests. Zero values mean the real thing. A launcher that is wrapped must still be a
 	// launcher.Watcher if ends are to be heard of at once.
@@ -52,17 +53,17 @@ type AgentConfig struct {
 	Hold          time.Duration                             // how long the relay holds a heartbeat; 0 means its default, negative means not at all
 	// ShutdownGrace is what running tasks have to end; 0 means the agent's default.
 	ShutdownGrace time.Duration
+
+	instance string // who claims; known once the data directory is open
 }
 
 // Agent is an agent with its launcher.
 type Agent struct {
 	agent     *agent.Agent
-	launcher  *process.Launcher
+	target    *target
 	data      *dataDir        // nil where it is somebody else's
 	transport *http.Transport // nil where it is somebody else's
-	isolation process.Isolation
-	single    *singleRun // nil: it serves until it is told to end
-	why       string     // why tasks are what they are
+	single    *singleRun      // nil: it serves until it is told to end
 }
 
 // OpenAgent takes the data directory and puts together an agent of a control plane elsewhere. Close
@@ -114,29 +115,25 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{why: targetReason(cfg.Settings.DeployTarget)}
+	a := &Agent{}
 	parts := agent.Config{Upstream: cl, ControlURL: to.url, Transport: to.transport, Queue: mq, Keyring: keys, Instance: instance}
 	if cfg.Settings.SingleRun {
 		a.single = newSingleRun(cl)
 		parts.Upstream = a.single
 	}
-	processes, err := processConfig(cfg, data)
-	if err != nil {
+	cfg.instance = instance
+	if a.target, err = openTarget(ctx, cfg, data); err != nil {
 		return nil, err
 	}
-	if a.launcher, err = process.New(processes); err != nil {
-		return nil, err
-	}
-	a.isolation = a.launcher.Isolation()
-	parts.Launcher, parts.CloseLauncher = a.launcher, a.launcher.Close
+	a.target.apply(&parts)
 	if cfg.WrapLauncher != nil {
-		parts.Launcher = cfg.WrapLauncher(a.launcher)
+		parts.Launcher = cfg.WrapLauncher(parts.Launcher)
 	}
 	if cfg.WrapQueue != nil {
 		parts.Queue = cfg.WrapQueue(mq)
 	}
 	if a.agent, err = agent.New(agentConfig(cfg, parts)); err != nil {
-		return nil, errors.Join(err, a.launcher.Close(context.WithoutCancel(ctx))) // nothing runs yet: it ends at once
+		return nil, errors.Join(err, a.target.close(context.WithoutCancel(ctx))) // nothing runs yet: it ends at once
 	}
 	return a, nil
 }
@@ -165,13 +162,9 @@ func processConfig(cfg AgentConfig, data *dataDir) (process.Config, error) {
 		}
 		command = []string{self, "runner"}
 	}
-	lookup := cfg.LookupEnv
-	if lookup == nil {
-		lookup = os.LookupEnv
-	}
 	return process.Config{
 		Dir: data.file(JobsDir), Command: command, StateRoot: data.file(StateDir), SecretsStore: data.file(SecretsDir),
-		SourceRoots: cfg.Settings.SourceRoots, EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: lookup,
+		SourceRoots: cfg.Settings.SourceRoots, EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: cfg.lookup(),
 		Path: cfg.Path, EnginePath: absolute(cfg.Path), Log: cfg.Log,
 	}, nil
 }
@@ -193,20 +186,13 @@ func agentConfig(cfg AgentConfig, parts agent.Config) agent.Config {
 	return parts
 }
 
-func targetReason(target string) string {
-	if target == config.TargetProcess {
-		return "as deploy_target says"
-	}
-	return "deploy_target auto: the only one of this version"
-}
-
-var instanceForm = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
+var instanceForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`) })
 
 // instanceName returns the name of the agent of a data directory: made once and kept, because
 // claims are found again by it.
 func instanceName(path string) (string, error) {
 	kept, err := readPrivate(path)
-	if err != nil || instanceForm.MatchString(kept) {
+	if err != nil || instanceForm().MatchString(kept) {
 		return kept, err
 	}
 	host, err := os.Hostname()
@@ -214,7 +200,7 @@ func instanceName(path string) (string, error) {
 		host = "agent"
 	}
 	host = strings.Map(func(r rune) rune {
-		if instanceForm.MatchString(string(r)) {
+		if instanceForm().MatchString(string(r)) {
 			return r
 		}
 		return '-'
@@ -226,18 +212,7 @@ func instanceName(path string) (string, error) {
 }
 
 // Describe says, in sentences, how tasks run here and what that keeps apart.
-func (a *Agent) Describe() []string {
-	lines := []string{"jobs run as processes of this machine (" + a.why + ")"}
-	if a.isolation.EngineUser {
-		lines = append(lines, "workflow code runs as a user of its own")
-	} else {
-		lines = append(lines, "workflow code runs as your own user: it can read what you can, so run only code that you trust")
-	}
-	if !a.isolation.DiesWithParent {
-		lines = append(lines, "this system does not end runners when dayfly is killed: stop it with a signal")
-	}
-	return lines
-}
+func (a *Agent) Describe() []string { return a.target.lines }
 
 // Run works until ctx ends, or until its one job is over, then ends what runs and reports it.
 func (a *Agent) Run(ctx context.Context) error {
@@ -263,7 +238,7 @@ func (a *Agent) Abort() { a.agent.Abort() }
 
 // Close gives back what OpenAgent took.
 func (a *Agent) Close() error {
-	err := a.launcher.Close(context.Background()) // after Run there is nothing left to wait for
+	err := a.target.close(context.Background()) // after Run there is nothing left to wait for
 	if a.data != nil {
 		err = errors.Join(err, a.data.close())
 	}

@@ -44,7 +44,7 @@ func TestSettings_EveryOneIsPassedOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprintf("%q %q %+v %v %v %v %v %v %v %+v %+v %v %v %v %v", p.Client.URL, p.Client.Token().Reveal(), p.Rest,
+		return fmt.Sprint(p.Docker.Image, p.Docker.Network) + fmt.Sprintf("%q %q %+v %v %v %v %v %v %v %+v %+v %v %v %v %v", p.Client.URL, p.Client.Token().Reveal(), p.Rest,
 			p.Client.RequestTimeout, p.Client.RetryCount, p.Client.RetryWait, p.Client.RetryMaxWait, p.Client.BreakerFailures,
 			p.Client.BreakerTimeout, p.Process.SourceRoots, p.Process.EnvAllow, p.Agent.Types, p.Agent.PollingInterval,
 			p.Agent.StatusLoopInterval, p.Agent.Concurrency)
@@ -63,8 +63,11 @@ func TestSettings_EveryOneIsPassedOn(t *testing.T) {
 		if !ok {
 			t.Fatalf("%s: no odd value for its type %s", name, field.Type())
 		}
-		if name == "DeployTarget" {
+		switch name {
+		case "DeployTarget":
 			v = config.TargetProcess
+		case "RunnerNetwork":
+			v = config.NetworkNone
 		}
 		field.Set(reflect.ValueOf(v))
 		if describe(s) == base {

@@ -22,8 +22,11 @@ const (
 	SecretsDir     = "secrets"          // of the agent: file:NAME
 	StateDir       = "state"            // of the agent: ORGANIZATION/WORKSPACE
 	JobsDir        = "jobs"             // of the agent's process launcher
+	ContainersDir  = "containers"       // of the agent's docker launcher
+	RelayDir       = "relay"            // of the agent: a socket for each container job
 
-	lockFile = "lock"
+	lockFile      = "lock"
+	relayPortFile = "relay-port"
 )
 
 // DefaultData returns the data directory of somebody who named none. That of root must be one

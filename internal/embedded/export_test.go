@@ -1,8 +1,11 @@
 package embedded
 
 import (
+	"errors"
+
 	"github.com/dayfly-dev/dayfly/internal/agent"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 )
@@ -11,6 +14,7 @@ import (
 type Parts struct {
 	Client  client.Config
 	Process process.Config
+	Docker  docker.Config
 	Agent   agent.Config
 	Rest    [3]any // what newAgent itself does by settings
 }
@@ -19,12 +23,15 @@ type Parts struct {
 func PartsOf(cfg AgentConfig) (Parts, error) {
 	data := &dataDir{path: "/data"}
 	processes, err := processConfig(cfg, data)
+	containers, failed := dockerConfig(cfg, data)
+	err = errors.Join(err, failed)
 	token := cfg.Settings.Token
 	return Parts{
 		Client:  clientConfig(cfg, upstream{url: cfg.Settings.ServiceURL, token: func() redact.String { return token }}),
 		Process: processes,
+		Docker:  containers,
 		Agent:   agentConfig(cfg, agent.Config{}),
-		Rest:    [3]any{cfg.Settings.WorkingDirectory, targetReason(cfg.Settings.DeployTarget), cfg.Settings.SingleRun},
+		Rest:    [3]any{cfg.Settings.WorkingDirectory, cfg.Settings.DeployTarget, cfg.Settings.SingleRun},
 	}, err
 }
 

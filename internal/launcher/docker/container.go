@@ -94,7 +94,7 @@ func (c *Config) spec(p plan) createRequest {
 		Ulimits:        []ulimit{{Name: "core"}},
 		LogConfig:      logConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
 	}
-	if c.Network != networkNone && c.HostGateway {
+	if c.Network != networkNone && c.hostGateway {
 		host.ExtraHosts = []string{GatewayName + ":host-gateway"}
 	}
 	return createRequest{

@@ -67,9 +67,8 @@ type Config struct {
 
 	// Network is none, or the name of a network; NetworkOwn makes one whose containers reach
 	// what the machine reaches, but not each other. Empty means none.
-	Network     string
-	HostGateway bool   // tasks find the machine under a name, host.docker.internal
-	Instance    string // who launches, for a label
+	Network  string
+	Instance string // who launches, for a label
 
 	StateRoot   string           // below it lies ORGANIZATION/WORKSPACE for state kind directory; empty: such tasks are refused
 	SourceRoots []string         // below which a directory source may lie
@@ -84,9 +83,11 @@ type Config struct {
 	Grace time.Duration    // from asking a runner to end to killing all of it; 0 means DefaultGrace
 	Log   *slog.Logger     // nil means none
 	Now   func() time.Time // nil means time.Now
+
+	hostGateway bool // tasks find the machine as GatewayName; Check finds out
 }
 
-// GatewayName is how tasks find the machine with HostGateway.
+// GatewayName is how tasks find the machine where their network's gateway is another.
 const GatewayName = "host.docker.internal"
 
 // NetworkOwn is the network that a launcher makes for its tasks.
@@ -235,6 +236,19 @@ func (l *Launcher) openDir() error {
 	}
 	l.lock = lock
 	return nil
+}
+
+// Unended is how many tasks are not known to have ended.
+func (l *Launcher) Unended() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, t := range l.tasks {
+		if t.record.StoppedAt.IsZero() {
+			n++
+		}
+	}
+	return n
 }
 
 // Launch implements launcher.Launcher.

@@ -70,3 +70,11 @@ func Containers(ctx context.Context, l *Launcher) (int, error) {
 
 // Older compares versions of the API.
 var Older = older
+
+// CheckWithoutSockets is Check on a machine whose containers reach no socket of it.
+func CheckWithoutSockets(ctx context.Context, l *Launcher) (Reach, error) {
+	if err := l.ensureNetwork(ctx); err != nil {
+		return Reach{}, err
+	}
+	return l.checkGateways(ctx)
+}

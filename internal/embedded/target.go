@@ -1,0 +1,205 @@
+package embedded
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/agent"
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
+	"github.com/dayfly-dev/dayfly/internal/launcher/process"
+	"github.com/dayfly-dev/dayfly/internal/secrets"
+	"github.com/dayfly-dev/dayfly/internal/secrets/local"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// checkTime bounds the look at a Docker engine at the start.
+const checkTime = 90 * time.Second
+
+// target is where jobs run.
+type target struct {
+	launcher launcher.Launcher
+	// end ends every task with its grace; nil means that the agent asks each to stop.
+	end   func(ctx context.Context) error
+	close func(ctx context.Context) error
+	lines []string // what there is to say of it
+
+	sockets, listen, url string // of the relay, as agent.Config wants them
+}
+
+// openTarget takes what the settings say, or what this machine has.
+func openTarget(ctx context.Context, cfg AgentConfig, data *dataDir) (*target, error) {
+	switch wanted := cfg.Settings.DeployTarget; {
+	case wanted == config.TargetProcess:
+		return openProcesses(cfg, data, "as deploy_target says")
+	case wanted == config.TargetDocker:
+		t, _, err := openContainers(ctx, cfg, data, "as deploy_target says")
+		return t, err
+	case len(cfg.Runner) > 0:
+		return openProcesses(cfg, data, "deploy_target auto: the runner is a program of this machine")
+	}
+	t, left, err := openContainers(ctx, cfg, data, "deploy_target auto: the engine answers and has the image")
+	if err == nil {
+		return t, nil
+	}
+	if left > 0 {
+		// As processes, nobody would hear of them again.
+		return nil, fmt.Errorf("%d container jobs of an earlier start may still run, and the Docker engine cannot be used: start it again, or give them up with deploy_target process: %w", left, err)
+	}
+	return openProcesses(cfg, data, "deploy_target auto: no containers, because "+oneLine(err))
+}
+
+func oneLine(err error) string {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	return text[:min(len(text), 300)]
+}
+
+func openProcesses(cfg AgentConfig, data *dataDir, why string) (*target, error) {
+	parts, err := processConfig(cfg, data)
+	if err != nil {
+		return nil, err
+	}
+	l, err := process.New(parts)
+	if err != nil {
+		return nil, err
+	}
+	is := l.Isolation()
+	lines := []string{"jobs run as processes of this machine (" + why + ")"}
+	if is.EngineUser {
+		lines = append(lines, "workflow code runs as a user of its own")
+	} else {
+		lines = append(lines, "workflow code runs as your own user: it can read what you can, so run only code that you trust")
+	}
+	if !is.DiesWithParent {
+		lines = append(lines, "this system does not end runners when dayfly is killed: stop it with a signal")
+	}
+	return &target{launcher: l, end: l.Close, close: l.Close, lines: lines}, nil
+}
+
+// openContainers says also how many tasks of an earlier start are not known to have ended.
+func openContainers(ctx context.Context, cfg AgentConfig, data *dataDir, why string) (_ *target, left int, err error) {
+	parts, err := dockerConfig(cfg, data)
+	if err != nil {
+		return nil, 0, err
+	}
+	l, err := docker.New(parts)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Close(context.WithoutCancel(ctx)))
+		}
+	}()
+	left = l.Unended()
+	checking, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	reach, err := l.Check(checking)
+	if err != nil {
+		return nil, left, err
+	}
+	t := &target{launcher: l, close: l.Close, lines: []string{"jobs run in containers of " + parts.Image + " (" + why + ")"}}
+	if reach.Sockets {
+		t.sockets = data.file(RelayDir)
+	} else {
+		port, err := relayPort(ctx, data.file(relayPortFile), reach.Listen)
+		if err != nil {
+			return nil, left, err
+		}
+		t.listen, t.url = net.JoinHostPort(reach.Listen, port), "http://"+net.JoinHostPort(reach.Host, port)
+	}
+	switch {
+	case cfg.Settings.RunnerNetwork == config.NetworkNone:
+		t.lines = append(t.lines, "they have no network: each reaches its relay by a socket of its own, and nothing else")
+	case reach.Sockets:
+		t.lines = append(t.lines, "they reach what this machine reaches, but not each other; each has its relay by a socket of its own")
+	default:
+		t.lines = append(t.lines, "they reach what this machine reaches, and their relay at "+t.url)
+	}
+	return t, left, nil
+}
+
+func dockerConfig(cfg AgentConfig, data *dataDir) (docker.Config, error) {
+	socket, err := engineSocket(cfg.DockerHost)
+	if err != nil {
+		return docker.Config{}, err
+	}
+	network := docker.NetworkOwn
+	if cfg.Settings.RunnerNetwork == config.NetworkNone {
+		network = "none"
+	}
+	return docker.Config{
+		Dir: data.file(ContainersDir), Socket: socket, Image: cmp.Or(cfg.Settings.RunnerImage, DefaultImage(cfg.Version)),
+		Network: network, Instance: cfg.instance,
+		StateRoot: data.file(StateDir), SourceRoots: cfg.Settings.SourceRoots,
+		Secrets:  secrets.Mux{"file": local.New(data.file(SecretsDir))},
+		EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: cfg.lookup(), Log: cfg.Log,
+	}, nil
+}
+
+// engineSocket is the socket that DOCKER_HOST names. An engine elsewhere has none of this machine's
+// directories.
+func engineSocket(host string) (string, error) {
+	if host == "" {
+		return "", nil
+	}
+	path, ok := strings.CutPrefix(host, "unix://")
+	if !ok {
+		return "", workflow.Refuse(workflow.ErrUnsupported, "DOCKER_HOST", "%q is an engine elsewhere: jobs need one on this machine, by its socket", host)
+	}
+	return path, nil
+}
+
+// DefaultImage is the image of a version's container jobs.
+func DefaultImage(version string) string {
+	tag := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-' {
+			return r
+		}
+		return '-' // such as the + of a version with build metadata
+	}, cmp.Or(version, "dev"))
+	return "dayfly-runner:" + tag[:min(len(tag), 120)]
+}
+
+// relayPort returns the port of a relay that containers reach by an address: found once and kept,
+// because tasks that outlive the agent know only that one.
+func relayPort(ctx context.Context, path, host string) (string, error) {
+	kept, err := readPrivate(path)
+	if err != nil {
+		return "", err
+	}
+	if n, err := strconv.Atoi(kept); err == nil && n > 0 && n < 1<<16 {
+		return kept, nil
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return "", fmt.Errorf("find a port for the relay: %w", err)
+	}
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err := errors.Join(err, l.Close()); err != nil {
+		return "", fmt.Errorf("find a port for the relay: %w", err)
+	}
+	return port, writePrivate(path, port)
+}
+
+func (cfg AgentConfig) lookup() func(name string) (string, bool) {
+	if cfg.LookupEnv != nil {
+		return cfg.LookupEnv
+	}
+	return os.LookupEnv
+}
+
+// apply hands a target to the agent.
+func (t *target) apply(parts *agent.Config) {
+	parts.Launcher, parts.CloseLauncher = t.launcher, t.end
+	parts.RelaySockets, parts.RelayListen, parts.RelayURL = t.sockets, t.listen, t.url
+}

@@ -1,0 +1,215 @@
+package docker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Reach is how tasks reach their relay.
+type Reach struct {
+	Sockets bool   // by a Unix socket in a directory that they mount
+	Listen  string // else: the host that the relay must listen on
+	Host    string // and the name under which they find it
+}
+
+const (
+	probeTime = 30 * time.Second
+	probeFile = "nonce"
+	probePoll = 20 * time.Millisecond
+)
+
+// Check says whether tasks can run here, and how they reach this machine. It asks the engine what it
+// is, and then a container: with the image of the tasks and with all that a task is given. It is called
+// once, before anything is launched.
+func (l *Launcher) Check(ctx context.Context) (Reach, error) {
+	info, err := l.engine.info(ctx)
+	if err != nil {
+		return Reach{}, err
+	}
+	if info.OSType != "linux" {
+		return Reach{}, workflow.Refuse(workflow.ErrInvalid, "deploy_target", "the Docker engine runs containers of %s, not of Linux", info.OSType)
+	}
+	for _, option := range info.SecurityOptions {
+		if strings.Contains(option, "name=rootless") || strings.Contains(option, "name=userns") {
+			return Reach{}, workflow.Refuse(workflow.ErrInvalid, "deploy_target",
+				"the Docker engine gives the users of containers other numbers (%s), under which they would find none of their files: use another engine, or process", option)
+		}
+	}
+	if err := l.engine.call(ctx, http.MethodGet, "/images/"+l.config.Image+"/json", nil, nil, nil); err != nil {
+		if hasStatus(err, http.StatusNotFound) {
+			return Reach{}, workflow.Refuse(workflow.ErrNotFound, "runner_image", "the Docker engine has no image %s: make image builds it", l.config.Image)
+		}
+		return Reach{}, fmt.Errorf("look at image %s: %w", l.config.Image, err)
+	}
+	if err := l.ensureNetwork(ctx); err != nil {
+		return Reach{}, err
+	}
+	bySocket := l.probe(ctx, "", "")
+	if bySocket == nil {
+		return Reach{Sockets: true}, nil
+	}
+	if l.config.Network == networkNone {
+		return Reach{}, fmt.Errorf("a container without a network does not reach this machine: %w", bySocket)
+	}
+	return l.checkGateways(ctx, bySocket)
+}
+
+func (l *Launcher) checkGateways(ctx context.Context, tried ...error) (Reach, error) {
+	for _, reach := range l.gateways(ctx) {
+		err := l.probe(ctx, reach.Listen, reach.Host)
+		if err == nil {
+			l.config.hostGateway = reach.Host == GatewayName
+			return reach, nil
+		}
+		tried = append(tried, err)
+	}
+	return Reach{}, fmt.Errorf("a container does not reach this machine: %w", errors.Join(tried...))
+}
+
+// gateways are the hosts to listen on that a container may reach: its network's gateway, where that
+// is this machine, and loopback, to which some engines lead the name of the machine.
+func (l *Launcher) gateways(ctx context.Context) []Reach {
+	var network struct {
+		IPAM struct{ Config []struct{ Gateway string } }
+	}
+	var out []Reach
+	if err := l.engine.call(ctx, http.MethodGet, "/networks/"+l.config.Network, nil, nil, &network); err == nil {
+		for _, c := range network.IPAM.Config {
+			if net.ParseIP(c.Gateway) != nil {
+				out = append(out, Reach{Listen: c.Gateway, Host: c.Gateway})
+			}
+		}
+	}
+	return append(out, Reach{Listen: "127.0.0.1", Host: GatewayName})
+}
+
+// probe runs a container that carries a word from its directory to a relay: by a socket, or at a host
+// of this machine under a name.
+func (l *Launcher) probe(ctx context.Context, host, name string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	ref := newRef()
+	l.mu.Lock()
+	l.pending[ref] = true // no look takes it for a task
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.pending, ref)
+	}()
+	work := l.workDir(ref)
+	if err := l.makeWork(work); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, removeTree(work)) }()
+	word := rand.Text()
+	if err := os.WriteFile(filepath.Join(work, probeFile), []byte(word), 0o644); err != nil { //nolint:gosec // the container's user reads it
+		return fmt.Errorf("write probe: %w", err)
+	}
+	listener, address, err := l.probeListener(ctx, work, host, name)
+	if err != nil {
+		return err
+	}
+	heard := make(chan struct{}, 1)
+	server := &http.Server{ReadHeaderTimeout: probeTime, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/probe/"+word {
+			http.NotFound(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+		select {
+		case heard <- struct{}{}:
+		default:
+		}
+	})}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(listener) }()
+	defer func() { _ = server.Close(); <-served }()
+
+	config := l.config
+	config.hostGateway = name == GatewayName
+	p := plan{ref: ref, launcher: l.id, work: work}
+	p.request.Workflow, p.request.Relay = "probe", address
+	p.size.MemoryMB, p.size.MilliCPU, p.size.MaxPIDs = 256, 500, 64
+	spec := config.spec(p)
+	spec.Cmd = []string{"probe"}
+	spec.OpenStdin, spec.StdinOnce = false, false // no gate: it does nothing that could be early
+	delete(spec.Labels, labelLauncher)            // it is no task
+	id, err := l.engine.create(ctx, "dayfly-probe-"+ref, spec)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// Also when the time is over: nothing may be left of it.
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+		defer cancel()
+		err = errors.Join(err, l.engine.remove(late, id))
+	}()
+	if err := l.engine.start(ctx, id); err != nil {
+		return err
+	}
+	for {
+		info, err := l.engine.inspect(ctx, id)
+		if err != nil {
+			return err
+		}
+		if info.State.Status == "exited" {
+			select {
+			case <-heard:
+				if info.State.ExitCode == 0 {
+					return nil
+				}
+			default:
+			}
+			said, _ := l.engine.tail(ctx, id)
+			return fmt.Errorf("the probe ended with exit code %d: %s", info.State.ExitCode, said)
+		}
+		if sleep(ctx, probePoll); ctx.Err() != nil {
+			return fmt.Errorf("the probe did not end: %w", ctx.Err())
+		}
+	}
+}
+
+func (l *Launcher) probeListener(ctx context.Context, work, host, name string) (net.Listener, string, error) {
+	var lc net.ListenConfig
+	if host != "" {
+		listener, err := lc.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+		if err != nil {
+			return nil, "", fmt.Errorf("listen for probe: %w", err)
+		}
+		_, port, err := net.SplitHostPort(listener.Addr().String())
+		return listener, "http://" + net.JoinHostPort(name, port), err
+	}
+	// Beside the word: the directory is mounted twice. The way to it may be too long for an address.
+	path := filepath.Join(work, "relay.sock")
+	dir, err := os.Open(work)
+	if err != nil {
+		return nil, "", fmt.Errorf("listen for probe: %w", err)
+	}
+	defer func() { _ = dir.Close() }()
+	address := path
+	if len(path) > 100 {
+		address = fmt.Sprintf("/proc/self/fd/%d/relay.sock", dir.Fd())
+	}
+	listener, err := lc.Listen(ctx, "unix", address)
+	if err != nil {
+		return nil, "", fmt.Errorf("listen for probe: %w", err)
+	}
+	if unix, ok := listener.(*net.UnixListener); ok {
+		unix.SetUnlinkOnClose(false) // it goes with its directory
+	}
+	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // the container's user connects to it
+		return nil, "", errors.Join(fmt.Errorf("listen for probe: %w", err), listener.Close())
+	}
+	return listener, unixForm + path, nil
+}

@@ -1,0 +1,57 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// ProbeArg makes a runner's program probe, instead of run, when it is the last argument.
+const ProbeArg = "probe"
+
+// ProbeFile is the file in the work directory whose content a probe carries to the relay.
+const ProbeFile = "nonce"
+
+// Probe shows whether a task here would see its own directory and reach its relay: it reads a word in
+// the one and says it to the other. It is asked before a first task is, so that where tasks can run is
+// known and not guessed.
+func Probe(ctx context.Context, getenv func(string) string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	word, err := os.ReadFile(filepath.Join(getenv("DAYFLY_WORK_DIR"), ProbeFile))
+	if err != nil {
+		return fmt.Errorf("probe: the task's directory is not that of this machine: %w", err)
+	}
+	address, transport := getenv("DAYFLY_RELAY"), &http.Transport{}
+	if socket, ok := strings.CutPrefix(address, "unix://"); ok {
+		address = "http://relay"
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		}
+	}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/probe/"+strings.TrimSpace(string(word)), http.NoBody)
+	if err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return fmt.Errorf("probe: the relay is not reached: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, 1<<10)); err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	if response.StatusCode != http.StatusNoContent {
+		return errors.New("probe: something else answers in the relay's place")
+	}
+	return nil
+}
