@@ -60,6 +60,7 @@ func (l *twice) stray(ctx context.Context, r launcher.Request) {
 
 // C1, C2: each message comes twice and each task is started twice; what a workflow does is done once.
 func TestExactlyOneStart_WithEveryMessageAndEveryTaskTwice(t *testing.T) {
+	t.Parallel()
 	const workspaces = 50
 	workflows := 1000
 	if testing.Short() {
@@ -71,7 +72,7 @@ func TestExactlyOneStart_WithEveryMessageAndEveryTaskTwice(t *testing.T) {
 	}
 	double := &twice{}
 	w := start(t, func(c *embedded.UpConfig) {
-		c.Agent.Concurrency = 16
+		c.Agent.Concurrency = workspaces
 		if !testing.Short() { // a thousand runs of a binary with the race detector take too long
 			c.Agent.Runner = []string{product, "runner"}
 		}
@@ -107,7 +108,7 @@ func TestExactlyOneStart_WithEveryMessageAndEveryTaskTwice(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	within(t, 5*patience, fmt.Sprintf("%d side effects", workflows), func() bool { return len(w.lines()) >= workflows })
+	within(t, 6*patience, fmt.Sprintf("%d side effects", workflows), func() bool { return len(w.lines()) >= workflows })
 	eventually(t, "every workflow over and every slot free", func() bool {
 		page, err := w.cl.Workflows(t.Context(), client.Filter{State: "active", Limit: 1})
 		if err != nil {
@@ -124,8 +125,21 @@ func TestExactlyOneStart_WithEveryMessageAndEveryTaskTwice(t *testing.T) {
 	for _, line := range w.lines() {
 		times[line]++
 	}
+	ended := map[string]api.Workflow{}
+	for filter := (client.Filter{Limit: 100}); ; {
+		page, err := w.cl.Workflows(t.Context(), filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, wf := range page.Items {
+			ended[wf.ID] = wf
+		}
+		if filter.Cursor = page.Next; page.Next == "" {
+			break
+		}
+	}
 	for _, id := range ids {
-		got := w.workflow(id)
+		got := ended[id]
 		if got.State != workflow.Succeeded || got.SlotHeld || got.Attempt != 1 {
 			w.wants(got, workflow.Succeeded, workflow.ReasonNone)
 		}

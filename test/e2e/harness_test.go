@@ -481,11 +481,6 @@ func (r *road) open()                                { r.closed.Store(nil) }
 
 func everyCall(*http.Request) bool { return true }
 
-// runnerCall picks what the relay forwards of runners, and its questions about their jobs.
-func runnerCall(r *http.Request) bool {
-	return r.Header.Get(api.HeaderBoot) != "" || r.URL.Path == "/v1/jobs/states"
-}
-
 func (r *road) RoundTrip(req *http.Request) (*http.Response, error) {
 	if which := r.closed.Load(); which != nil && (*which)(req) {
 		if req.Body != nil {

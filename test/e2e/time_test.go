@@ -239,7 +239,7 @@ func TestTime_DeadlineInterruptsTheEngine(t *testing.T) {
 	id := w.update("one")
 	got := w.over(id)
 	w.wants(got, workflow.Failed, workflow.ReasonDeadline)
-	if ran := got.EndedAt.Sub(*got.StartedAt); ran < 2*time.Second {
+	if ran := got.EndedAt.Sub(*got.StartedAt); ran < time.Second { // the runner's 2s began when it asked
 		t.Errorf("it was ended after %s of 2s", ran)
 	}
 	w.order("start 1", "interrupted 1")
