@@ -357,8 +357,12 @@ func TestRefusals_OfRunners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flipped := []byte(one.ticket)
-	flipped[len(flipped)-30] ^= 1
+	changed := []byte(one.ticket)
+	if at := len(changed) - 30; changed[at] == 'A' {
+		changed[at] = 'B'
+	} else {
+		changed[at] = 'A'
+	}
 
 	logs, result := `{"first":0,"lines":[{"at":"2026-01-01T00:00:00Z","text":"forged"}]}`, `{"outcome":"succeeded","log_end":0}`
 	plane := func(name, job, call, token, body string, header []string, status int, code, says string) asked {
@@ -389,7 +393,7 @@ func TestRefusals_OfRunners(t *testing.T) {
 		relay("no ticket at all", path+"start", "ticket", "", right, 401, "unauthenticated", "five parts"),
 		relay("job token in its place", path+"start", one.token, "", right, 401, "unauthenticated", "broken"),
 		relay("cut ticket", path+"start", one.ticket[:len(one.ticket)-4], "", right, 401, "unauthenticated", "broken"),
-		relay("changed ticket", path+"start", string(flipped), "", right, 401, "unauthenticated", "seal does not hold"),
+		relay("changed ticket", path+"start", string(changed), "", right, 401, "unauthenticated", "seal does not hold"),
 		relay("long ticket", path+"start", strings.Repeat("a", ticket.MaxLength+1), "", right, 401, "unauthenticated", "characters"),
 		relay("expired ticket", path+"start", seal(one.keys, expired), "", right, 401, "unauthenticated", "expired at"),
 		relay("stranger's ticket", path+"start", seal(strangers, mine), "", right, 401, "unauthenticated", "not known here"),

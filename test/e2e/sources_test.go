@@ -460,7 +460,7 @@ func s3Server(t *testing.T) string {
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		_ = <-ended
+		t.Logf("moto_server was killed: %v", <-ended)
 	})
 	eventually(t, "moto_server", func() bool {
 		select {
