@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
@@ -12,10 +14,17 @@ import (
 // readConnections bounds how many reads run at once; more wait for one of them.
 const readConnections = 4
 
-const (
-	columns = "part, sort, version, expires, part1, place1, part2, place2, value"
-	getSQL  = "SELECT " + columns + " FROM records WHERE part = ? AND sort = ?"
-)
+// getKeys is how many keys one statement looks up. Each statement is a transaction of its own, whose
+// locks cost more than the look-up of another key.
+const getKeys = 8
+
+const columns = "part, sort, version, expires, part1, place1, part2, place2, value"
+
+// getSQL is the text that looks up so many keys, and answers in their order.
+func getSQL(keys int) string {
+	one := "SELECT " + columns + " FROM records INDEXED BY records_key WHERE part = ? AND sort = ?"
+	return one + strings.Repeat(" UNION ALL "+one, keys-1)
+}
 
 // scanKind is what the text of a scan depends on.
 type scanKind struct {
@@ -57,9 +66,13 @@ func (s *Store) Get(ctx context.Context, keys ...store.Key) ([]store.Record, err
 		return nil, err
 	}
 	var found []store.Record
-	for _, k := range keys {
-		if err := s.read(ctx, s.get, func(r store.Record) { found = append(found, r) }, []byte(k.Part), []byte(k.Sort)); err != nil {
-			return nil, fmt.Errorf("get %s: %w", k, err)
+	for some := range slices.Chunk(keys, getKeys) {
+		args := make([]any, 0, 2*len(some))
+		for _, k := range some {
+			args = append(args, []byte(k.Part), []byte(k.Sort))
+		}
+		if err := s.read(ctx, s.gets[len(some)-1], func(r store.Record) { found = append(found, r) }, args...); err != nil {
+			return nil, fmt.Errorf("get %s and %d more: %w", some[0], len(some)-1, err)
 		}
 	}
 	return found, nil

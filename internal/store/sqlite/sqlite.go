@@ -37,7 +37,7 @@ type Config struct {
 // Store is a store in a file. Close it.
 type Store struct {
 	reads  *sql.DB
-	get    *sql.Stmt
+	gets   [getKeys]*sql.Stmt // of 1, 2 ... keys
 	scans  map[scanKind]*sql.Stmt
 	writer *writer
 	close  func() error
@@ -76,8 +76,10 @@ func open(ctx context.Context, path string, cfg Config, migrations []string) (_ 
 	if err != nil {
 		return nil, fmt.Errorf("open %s for reading: %w", path, err)
 	}
-	if s.get, err = s.reads.PrepareContext(ctx, getSQL); err != nil {
-		return nil, fmt.Errorf("open %s for reading: %w", path, err)
+	for i := range s.gets {
+		if s.gets[i], err = s.reads.PrepareContext(ctx, getSQL(i+1)); err != nil {
+			return nil, fmt.Errorf("open %s for reading: %w", path, err)
+		}
 	}
 	for kind, text := range scanSQL() {
 		stmt, err := s.reads.PrepareContext(ctx, text)
@@ -94,8 +96,10 @@ func (s *Store) closeReads() error {
 		return nil
 	}
 	var errs []error
-	if s.get != nil {
-		errs = append(errs, s.get.Close())
+	for _, stmt := range s.gets {
+		if stmt != nil {
+			errs = append(errs, stmt.Close())
+		}
 	}
 	for _, stmt := range s.scans {
 		errs = append(errs, stmt.Close())
