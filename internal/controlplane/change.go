@@ -16,9 +16,10 @@ import (
 // A change collects what one commit does. It holds working copies of the records that were read,
 // and names the version of each in the operations that it ends with.
 type change struct {
-	p    *Plane
-	now  time.Time
-	read read
+	p     *Plane
+	now   time.Time
+	read  read
+	asked map[store.Key]bool // what was read, also where there was nothing
 
 	ops    []store.Op // of records that are written once
 	wfs    map[string]*wfRec
@@ -31,14 +32,14 @@ type change struct {
 
 func (p *Plane) newChange() *change {
 	return &change{
-		p: p, now: p.now(), read: read{},
+		p: p, now: p.now(), read: read{}, asked: map[store.Key]bool{},
 		wfs: map[string]*wfRec{}, lanes: map[string]*laneRec{}, limits: map[store.Key]*limitRec{},
 	}
 }
 
-// load reads keys that were not read yet.
+// load reads keys that were not read yet: what was decided on stays what the commit names.
 func (c *change) load(ctx context.Context, keys ...store.Key) error {
-	keys = slices.DeleteFunc(slices.Clone(keys), func(k store.Key) bool { _, ok := c.read[k]; return ok })
+	keys = slices.DeleteFunc(slices.Clone(keys), func(k store.Key) bool { return c.asked[k] })
 	if len(keys) == 0 {
 		return nil
 	}
@@ -46,24 +47,18 @@ func (c *change) load(ctx context.Context, keys ...store.Key) error {
 	if err != nil {
 		return err
 	}
+	for _, k := range keys {
+		c.asked[k] = true
+	}
 	for k, rec := range r {
 		c.read[k] = rec
 	}
 	return nil
 }
 
-// workflow reads one workflow with what moving it needs: its last sign of life, its lane and its
-// limits.
+// workflow reads one workflow and its last sign of life. What moving it needs besides is read when it
+// is moved.
 func (c *change) workflow(ctx context.Context, org, id string) (*wfRec, error) {
-	w, err := c.look(ctx, org, id)
-	if err != nil {
-		return nil, err
-	}
-	return w, c.prepare(ctx, w)
-}
-
-// look reads one workflow and its last sign of life, which is enough where it is not moved.
-func (c *change) look(ctx context.Context, org, id string) (*wfRec, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
@@ -81,7 +76,7 @@ func (c *change) look(ctx context.Context, org, id string) (*wfRec, error) {
 	return &w, nil
 }
 
-// prepare reads what moving a workflow needs.
+// prepare reads what moving a workflow needs: its lane and its limits.
 func (c *change) prepare(ctx context.Context, w *wfRec) error {
 	return c.load(ctx, laneKey(w.WorkspaceID), limitOrg(w.Org), limitPool(w.Org, w.PoolID))
 }
@@ -171,6 +166,11 @@ func (c *change) move(ctx context.Context, w *wfRec, m workflow.Move, detail str
 	if m.Lapse {
 		w.Lapses++
 	}
+	if m.To == workflow.Pending || m.To.Terminal() {
+		if err := c.prepare(ctx, w); err != nil {
+			return err
+		}
+	}
 	switch m.To {
 	case workflow.Pending:
 		return c.requeue(w)
@@ -223,6 +223,9 @@ func (c *change) unqueue(ctx context.Context, w *wfRec) error {
 
 // retire ends a workflow's being active: the limits, its slot or place, and whoever waits for it.
 func (c *change) retire(ctx context.Context, w *wfRec) error {
+	if err := c.prepare(ctx, w); err != nil {
+		return err
+	}
 	if err := c.deactivate(w); err != nil {
 		return err
 	}
@@ -234,6 +237,9 @@ func (c *change) retire(ctx context.Context, w *wfRec) error {
 
 // freeLane gives a workflow's slot or place to whoever waits for it.
 func (c *change) freeLane(ctx context.Context, w *wfRec) error {
+	if err := c.prepare(ctx, w); err != nil {
+		return err
+	}
 	w.SlotHeld = false
 	lane, err := c.lane(w.WorkspaceID)
 	if err != nil {

@@ -35,7 +35,8 @@ func (p *Plane) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 	}
 	var out api.LogsTaken
 	err := p.change(ctx, func(ctx context.Context, c *change) error {
-		w, s, err := c.runnerCall(ctx, token, run)
+		k := logEndKey(run.Workflow, run.Attempt)
+		w, s, err := c.runnerCall(ctx, token, run, k)
 		if err != nil {
 			return err
 		}
@@ -47,10 +48,6 @@ func (p *Plane) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 		}
 		out.Control = control(w, c.now)
 		delete(c.wfs, w.ID)
-		k := logEndKey(w.ID, run.Attempt)
-		if err := c.load(ctx, k); err != nil {
-			return err
-		}
 		end, _, err := get[logEndRec](c.read, k)
 		if err != nil {
 			return err

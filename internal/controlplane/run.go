@@ -57,13 +57,14 @@ func admit(w *wfRec, run api.Run) (standing, error) {
 	return 0, fmt.Errorf("workflow %s has the unknown state %q", w.ID, w.State)
 }
 
-// runnerCall authenticates a job token and reads the workflow that it is for.
-func (c *change) runnerCall(ctx context.Context, token string, run api.Run) (*wfRec, standing, error) {
+// runnerCall authenticates a job token and reads the workflow that it is for, with more of what the
+// call needs.
+func (c *change) runnerCall(ctx context.Context, token string, run api.Run, more ...store.Key) (*wfRec, standing, error) {
 	if err := checkRun(run); err != nil {
 		return nil, 0, err
 	}
 	k := attemptKey(run.Workflow, run.Attempt)
-	if err := c.load(ctx, k, wfKey(run.Workflow), beatKey(run.Workflow)); err != nil {
+	if err := c.load(ctx, append([]store.Key{k, wfKey(run.Workflow), beatKey(run.Workflow)}, more...)...); err != nil {
 		return nil, 0, err
 	}
 	a, ok, err := get[attemptRec](c.read, k)
@@ -74,7 +75,7 @@ func (c *change) runnerCall(ctx context.Context, token string, run api.Run) (*wf
 	if !ok || subtle.ConstantTimeCompare([]byte(a.Hash), []byte(hashOf(token))) != 1 {
 		return nil, 0, workflow.Refuse(workflow.ErrUnauthenticated, "", "this is not the token of attempt %d of that job", run.Attempt)
 	}
-	w, err := c.look(ctx, "", run.Workflow)
+	w, err := c.workflow(ctx, "", run.Workflow)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -258,18 +259,12 @@ func (p *Plane) Result(ctx context.Context, token string, run api.Run, in api.Re
 	var ran *wfRec
 	err := p.changeHot(ctx, func(ctx context.Context, c *change) error {
 		ran = nil
-		w, s, err := c.runnerCall(ctx, token, run)
+		k := resultKey(run.Workflow, run.Attempt)
+		w, s, err := c.runnerCall(ctx, token, run, k)
 		if err != nil {
 			return err
 		}
 		out = control(w, c.now)
-		k := resultKey(w.ID, run.Attempt)
-		if err := c.load(ctx, k); err != nil {
-			return err
-		}
-		if err := c.prepare(ctx, w); err != nil {
-			return err
-		}
 		if c.read.version(k) != store.Absent {
 			return nil // reported before
 		}

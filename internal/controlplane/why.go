@@ -80,6 +80,9 @@ func (p *Plane) Why(ctx context.Context, who Principal, id string) (api.Why, err
 // whyFacts reads what the answer about a workflow depends on.
 func (c *change) whyFacts(ctx context.Context, w *wfRec) (whyFacts, error) {
 	f := whyFacts{now: c.now, orgMost: c.p.cfg.OrganizationLimit}
+	if err := c.prepare(ctx, w); err != nil {
+		return f, err
+	}
 	if err := c.load(ctx, w.waitKey(), poolKey(w.Org, w.PoolID), passKey()); err != nil {
 		return f, err
 	}
