@@ -79,20 +79,21 @@ func (r record) trace() remains.Trace {
 
 func (l *Launcher) workDir(ref string) string { return filepath.Join(l.config.Dir, ref) }
 
-// write puts a record on disk, whole or not at all.
-func (l *Launcher) write(r record) error {
+// write puts a record on disk, whole or not at all. A lasting one is there even if the power goes off
+// right after; of another that may leave the record that was there before.
+func (l *Launcher) write(r record, lasting bool) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode record of task %s: %w", r.Ref, err)
 	}
 	path := filepath.Join(l.config.Dir, r.Ref+recordSuffix)
-	if err := writeFile(path, append(b, '\n')); err != nil {
+	if err := writeFile(path, append(b, '\n'), lasting); err != nil {
 		return fmt.Errorf("write record of task %s: %w", r.Ref, err)
 	}
 	return nil
 }
 
-func writeFile(path string, b []byte) error {
+func writeFile(path string, b []byte, lasting bool) error {
 	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -101,7 +102,7 @@ func writeFile(path string, b []byte) error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return errors.Join(err, os.Remove(path+".tmp"))
 	}
-	if err := os.Rename(path+".tmp", path); err != nil {
+	if err := os.Rename(path+".tmp", path); err != nil || !lasting {
 		return err
 	}
 	d, err := os.Open(filepath.Dir(path))
