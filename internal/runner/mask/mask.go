@@ -4,9 +4,9 @@
 // # What is hidden
 //
 // Every value that was added, also where it stands in a larger text, as it is and as
-//   - each of its lines, where it has several, also where they are written in one with \n between
-//     them, as a key in a JSON document is, and the reader of the document gives them away;
-//   - what the echo of a POSIX shell makes of the escapes in it;
+//   - each of its lines, where it has several;
+//   - what the echo of a POSIX shell makes of the escapes in it, line by line: so also the key that
+//     is one line in a JSON document, with \n in it, and many where a program reads it;
 //   - base64, standard and URL alphabet, with and without padding, at each of the three positions
 //     that it can have in a larger encoded text, and in the lines of 64 and 76 characters that
 //     encoders write;
@@ -51,9 +51,6 @@ const (
 	// longest is the length of the longest pattern. Longer ones are searched for in pieces of this
 	// length, so that text can be cut with a bounded overlap.
 	longest = 1 << 10
-	// writtenLine is the length in bytes of the shortest line that is hidden of those that are
-	// written in one: that of C:\new\name is a word of its own by chance.
-	writtenLine = 16
 	// prefix is how many bytes of a pattern are looked up at once.
 	prefix = 4
 )
@@ -153,13 +150,6 @@ func forms(value string, add func(string)) {
 		lines++
 		if l = strings.TrimSpace(l); len(l) >= MinLength {
 			escapes(l, put)
-		}
-	}
-	if strings.Contains(value, `\n`) {
-		for l := range strings.SplitSeq(value, `\n`) {
-			if l = strings.TrimSpace(strings.TrimSuffix(l, `\r`)); len(l) >= writtenLine {
-				escapes(l, put)
-			}
 		}
 	}
 	if shown := echoed(value); shown != value {
