@@ -38,6 +38,9 @@ func repeat(ctx context.Context, p policy, try func(n int) error) error {
 		if err == nil || n >= p.repeats || !Transient(err) {
 			return err
 		}
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return context.Cause(ctx) // whatever came in that moment: its caller gave up
+		}
 		wait := waits.NextBackOff()
 		if after := api.RetryAfter(err); after > p.most {
 			return err
