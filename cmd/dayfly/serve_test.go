@@ -31,7 +31,8 @@ func reachable(t *testing.T) string {
 	return dir
 }
 
-var served = regexp.MustCompile(`serves at (http://127\.0\.0\.1:[0-9]+)`)
+// served matches an announcement that is there as a whole.
+var served = regexp.MustCompile(`(?s)serves at (http://127\.0\.0\.1:[0-9]+)\n.*admin token +\S+\n`)
 
 // started waits until a serving command has said where it serves.
 func started(t *testing.T, stderr *lockedBuffer, done <-chan int) string {
