@@ -57,8 +57,8 @@ func EndOrphans(ctx context.Context) error {
 // childless reports that this process has no child, alive or dead: the kernel says so at once, where
 // a look at every process would take as long as there are others.
 func childless() bool {
-	const pAll, wAll = 0, 0x40000000 // of every kind
-	var info [128]byte // siginfo_t
+	const pAll, wAll = 0, 0x40000000                                                                                                                         // of every kind
+	var info [128]byte                                                                                                                                       // siginfo_t
 	_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, pAll, 0, uintptr(unsafe.Pointer(&info)), syscall.WEXITED|syscall.WNOHANG|syscall.WNOWAIT|wAll, 0, 0) //nolint:gosec // the kernel's own interface
 	return errno == syscall.ECHILD
 }
