@@ -44,6 +44,7 @@ type socket struct {
 	path   string
 	since  time.Time
 	tasks  map[string]bool // that were launched with it
+	begun  int             // launches that are under way: their tasks are in no list yet
 }
 
 func newSockets(dir string, serve func(job string, attempt int) *http.Server, now func() time.Time, log *slog.Logger) (*sockets, error) {
@@ -139,9 +140,33 @@ func (s *sockets) ended(t launcher.Task) {
 	if have == nil || !have.tasks[t.Ref] {
 		return
 	}
-	if delete(have.tasks, t.Ref); len(have.tasks) == 0 {
+	if delete(have.tasks, t.Ref); len(have.tasks) == 0 && have.begun == 0 {
 		s.shut(a)
 	}
+}
+
+// begin opens the socket of an attempt for a launch, whose outcome end is told: it is not closed
+// meanwhile, though no task is known to have it.
+func (s *sockets) begin(ctx context.Context, a attempt) (path string, end func(task string), err error) {
+	if path, err = s.ensure(ctx, a, ""); err != nil {
+		return "", nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have := s.open[a]
+	if have == nil { // it was closed in this very moment
+		return "", nil, errors.New("the relay socket of the job was closed")
+	}
+	have.begun++
+	return path, func(task string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		have.begun--
+		have.since = s.now()
+		if task != "" {
+			have.tasks[task] = true
+		}
+	}, nil
 }
 
 // correct opens the sockets of tasks that live, as after a restart, and closes those of none.
@@ -160,7 +185,7 @@ func (s *sockets) correct(ctx context.Context, tasks []launcher.Task, begun time
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for a, have := range s.open {
-		if !live[a] && have.since.Before(begun) {
+		if !live[a] && have.begun == 0 && have.since.Before(begun) {
 			s.shut(a)
 		}
 	}
@@ -224,16 +249,16 @@ type socketed struct {
 // Launch implements launcher.Launcher.
 func (l socketed) Launch(ctx context.Context, r launcher.Request) (launcher.Task, error) {
 	a := attempt{r.Workflow, r.Attempt}
-	path, err := l.sockets.ensure(context.WithoutCancel(ctx), a, "")
+	path, end, err := l.sockets.begin(context.WithoutCancel(ctx), a)
 	if err != nil {
 		return launcher.Task{}, &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: err.Error()}
 	}
 	r.Relay = "unix://" + path
 	task, err := l.Launcher.Launch(ctx, r)
 	if err == nil && task.Phase != launcher.Stopped {
-		if _, lost := l.sockets.ensure(context.WithoutCancel(ctx), a, task.Ref); lost != nil {
-			l.sockets.log.Warn("relay socket not kept; trying again", "job_id", a.job, "attempt", a.n, "err", lost)
-		}
+		end(task.Ref)
+	} else {
+		end("") // the next look at the tasks closes it, unless the answer was lost and one lives
 	}
 	return task, err
 }

@@ -118,6 +118,57 @@ func TestSockets_EachJobHasItsOwn(t *testing.T) {
 	}
 }
 
+// A launch may take longer than the time between two looks at the tasks, in which its own is not yet.
+func TestSockets_StayOpenDuringALaunch(t *testing.T) {
+	s := newSite(t, memory.Config{})
+	s.workspace("net")
+	cfg := s.config()
+	cfg.RelaySockets = filepath.Join(t.TempDir(), "relay")
+	cfg.StatusLoopInterval = time.Millisecond
+	looks := make(chan struct{})
+	cfg.Launcher = slow{s.theatre, looks}
+	s.theatre.refuse = func(launcher.Request) error {
+		for range 20 { // looks at the tasks, all during this launch
+			<-looks
+		}
+		return nil
+	}
+	id := s.submit("net", workflow.Update)
+	_, end := s.run(cfg)
+	if wf := s.awaitState(id, workflow.Succeeded); wf.Attempt != 1 {
+		t.Errorf("it took %d attempts", wf.Attempt)
+	}
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// slow is a launcher in whose lists a task appears only when its launch is over.
+type slow struct {
+	*theatre
+	looks chan struct{}
+}
+
+// Launch implements launcher.Launcher.
+func (l slow) Launch(ctx context.Context, r launcher.Request) (launcher.Task, error) {
+	if err := l.refuse(r); err != nil {
+		return launcher.Task{}, err
+	}
+	l.mu.Lock()
+	l.theatre.refuse = nil
+	l.mu.Unlock()
+	return l.theatre.Launch(ctx, r)
+}
+
+// List implements launcher.Launcher.
+func (l slow) List(ctx context.Context) ([]launcher.Task, error) {
+	select {
+	case l.looks <- struct{}{}:
+	default:
+	}
+	return l.theatre.List(ctx)
+}
+
 // O2: a task that outlives its agent finds the next one by the same directory.
 func TestSockets_OutliveTheAgent(t *testing.T) {
 	s := newSite(t, memory.Config{})

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ func Run(ctx context.Context, getenv func(string) string) error {
 	if err := harden(); err != nil {
 		return err
 	}
+	defer swallowSignals()()
 	bundle, err := passGate(getenv("DAYFLY_GATE_FD"), getenv("DAYFLY_GATE_BUNDLE") == "true")
 	if err != nil {
 		return err
@@ -59,6 +61,17 @@ func Run(ctx context.Context, getenv func(string) string) error {
 	cfg.Hide = append(cfg.Hide, ticket.Reveal())
 	cfg.Log = log
 	return RunJob(ctx, cfg)
+}
+
+// swallowSignals keeps this process from being ended by a signal that is no request to stop: where the
+// engine has the same user, it can send any. (SIGTERM stays a request, whoever sends it; SIGKILL does
+// not reach the first process of a container from inside.)
+func swallowSignals() (stop func()) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,
+		syscall.SIGVTALRM, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGTRAP, syscall.SIGSYS, syscall.SIGIO,
+		syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL) // its own faults end it as before
+	return func() { signal.Stop(c) }
 }
 
 // noCore forbids core files to this process and to the engine, which inherits that: they would hold
