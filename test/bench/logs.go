@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -109,8 +110,8 @@ func streamed(ctx context.Context, set *mask.Set, text []byte, size int) (float6
 	}})
 	sending, cancel := context.WithCancel(ctx)
 	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- s.Run(sending) }()
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Run(sending) }) // what it could not send, Flush tells
 	n := 0
 	w := mask.NewWriter(set, func(line string, more bool) { s.Add("plan", line, more) })
 	began, _ := cpu()
@@ -125,7 +126,7 @@ func streamed(ctx context.Context, set *mask.Set, text []byte, size int) (float6
 	}
 	ended, _ := cpu()
 	cancel()
-	_ = <-done // it was told to end
+	wg.Wait()
 	return float64(n) / 1e6 / (ended - began).Seconds(), nil
 }
 

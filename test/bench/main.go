@@ -57,7 +57,7 @@ var sections = []section{
 
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	quick := flags.Bool("quick", false, "smaller numbers, in a quarter of the time")
+	quick := flags.Bool("quick", false, "smaller numbers, in a third of the time")
 	dayfly := flags.String("dayfly", "", "the binary of cmd/dayfly")
 	only := flags.String("only", "", "the sections to run, divided by commas; empty means all")
 	profile := flags.String("cpuprofile", "", "file for a CPU profile of this process")
