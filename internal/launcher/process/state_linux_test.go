@@ -176,7 +176,9 @@ func TestEngineUsers_LiveTasksHaveDifferentOnesAndTheyRunOut(t *testing.T) {
 		t.Skip("only root may run engines as other users")
 	}
 	s := launchertest.NewStage(t, nil)
-	l := open(t, config{Dir: filepath.Join(dir(t), "jobs")}, func(c *process.Config) { c.EngineUIDs = 2 })
+	l := open(t, config{Dir: filepath.Join(dir(t), "jobs")}, func(c *process.Config) {
+		c.EngineUIDBase, c.EngineUIDs = 730_000, 2 // those of the default are also taken by other tests' launchers
+	})
 	a := launch(t, l, s.Request("wf-a", false))
 	p := s.Next(t)
 	launch(t, l, s.Request("wf-b", false))
