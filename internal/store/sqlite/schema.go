@@ -111,7 +111,9 @@ func openFile(ctx context.Context, path string, cfg Config, migrations []string)
 	if err := f.migrate(ctx, migrations, cfg.Program); err != nil {
 		return file{}, fmt.Errorf("migrate %s from schema %d to %d: %w", path, version, len(migrations), err)
 	}
-	log.Info("data file migrated", "file", path, "from", version, "to", len(migrations))
+	if version > 0 { // a new file was made, not migrated
+		log.Info("data file migrated", "file", path, "from", version, "to", len(migrations))
+	}
 	return f, syncDirectory(f.path)
 }
 
