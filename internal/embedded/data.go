@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -118,7 +119,7 @@ func takeLock(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the data directory: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := lockSoon(f); err != nil {
 		holder := "another process"
 		if b, err := io.ReadAll(io.LimitReader(f, 32)); err == nil && len(b) > 0 {
 			holder = "process " + strings.TrimSpace(string(b))
@@ -137,6 +138,23 @@ func takeLock(path string) (*os.File, error) {
 		return nil, fmt.Errorf("lock the data directory: %w", errors.Join(err, f.Close()))
 	}
 	return f, nil
+}
+
+// lockSoon takes a lock, also where a process that was killed left it for a moment to one that it had
+// just begun.
+func lockSoon(f *os.File) error {
+	const tries, pause = 20, 50 * time.Millisecond
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var err error
+	for range tries {
+		<-timer.C
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		timer.Reset(pause)
+	}
+	return err
 }
 
 // readPrivate reads a small file that only its owner can read; one that is not there is empty.

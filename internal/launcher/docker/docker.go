@@ -105,6 +105,7 @@ type Launcher struct {
 	closing chan struct{}
 	wg      sync.WaitGroup // of launches and graces
 	looking sync.Mutex     // held while the engine's containers are gone through
+	swept   bool           // what an earlier launcher left is removed; under looking
 
 	mu        sync.Mutex
 	engineID  string

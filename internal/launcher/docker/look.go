@@ -44,7 +44,32 @@ func (l *Launcher) look(ctx context.Context) error {
 			}
 		}
 	}
+	if !l.swept {
+		l.swept = true
+		l.sweep(seen)
+	}
 	return nil
+}
+
+// sweep removes directories that a launcher made before it died, and that no task has.
+func (l *Launcher) sweep(seen map[string]bool) {
+	entries, err := os.ReadDir(l.config.Dir)
+	if err != nil {
+		l.log.Warn("leftovers not looked for", "err", err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range entries {
+		ref := e.Name()
+		t := l.tasks[ref]
+		if !e.IsDir() || !refForm.MatchString(ref) || seen[ref] || l.pending[ref] || t != nil && t.record.StoppedAt.IsZero() {
+			continue
+		}
+		if err := removeTree(l.workDir(ref)); err != nil {
+			l.log.Warn("leftover not removed", "task", ref, "err", err)
+		}
+	}
 }
 
 // lookAtOne looks at a container that is said to have ended. The engine's list may not show it yet.

@@ -172,7 +172,9 @@ func TestRestart_WithoutRecords(t *testing.T) {
 	if err := l.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(filepath.Join(dir, task.Ref+".json")); err != nil {
+	// And what a launcher leaves that dies before it has made a container.
+	unused := filepath.Join(dir, "task-"+strings.Repeat("0", 32))
+	if err := errors.Join(os.Remove(filepath.Join(dir, task.Ref+".json")), os.MkdirAll(filepath.Join(unused, "sub"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	l = open(t, c)
@@ -181,6 +183,9 @@ func TestRestart_WithoutRecords(t *testing.T) {
 	}
 	if got := launch(t, l, r); got.Ref != task.Ref {
 		t.Errorf("got task %s, want %s", got.Ref, task.Ref)
+	}
+	if _, err := os.Stat(unused); !os.IsNotExist(err) {
+		t.Errorf("the directory of no task: got %v, want that it is gone", err)
 	}
 	p.Lives(t)
 	p.Exit(t, 0)

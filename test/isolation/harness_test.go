@@ -1,0 +1,288 @@
+// Package isolation_test runs workflow code that attacks: its own runner, the other jobs, and the
+// machine; from inside a container, and as a process of a machine whose dayfly is root. Each way is a
+// test of its own. It also kills dayfly in the middle of jobs and counts what they did.
+package isolation_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/runner"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const (
+	testImage = "dayfly-test-isolation"
+	runnerArg = "play-the-runner"
+	upArg     = "play-dayfly-up"
+	patience  = 60 * time.Second
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == runnerArg {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		err := runner.Run(ctx, os.Getenv)
+		stop()
+		if err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if len(os.Args) > 1 && os.Args[1] == upArg {
+		os.Exit(playUp(os.Args[2:]))
+	}
+	code := m.Run()
+	if dir, err := built(); err == nil {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+// built are the attack and the runner of a container, in a directory that is removed at the end.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "isolation")
+	if err != nil {
+		return "", err
+	}
+	for name, pkg := range map[string]string{"attack": "./testdata/attack", "runner": "../../runnerimage"} {
+		cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, name), pkg)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return dir, fmt.Errorf("build %s: %w: %s", name, err, out)
+		}
+	}
+	return dir, nil
+})
+
+// builtImage has the runner, and the attack in place of a shell.
+var builtImage = sync.OnceValue(func() error {
+	dir, err := built()
+	if err != nil {
+		return err
+	}
+	return docker.Build(context.Background(), "", docker.Image{
+		Tag: testImage, Entrypoint: []string{"/runner"}, Path: "/bin",
+		Files: []docker.File{{From: filepath.Join(dir, "runner"), To: "/runner"}, {From: filepath.Join(dir, "attack"), To: "/bin/sh"}},
+	})
+})
+
+// site is the directories of one dayfly, and a way to it.
+type site struct {
+	t      *testing.T
+	data   string
+	source string // with the attack in it
+	cl     *client.Client
+}
+
+// needs skips a test where its target cannot be.
+func needs(t *testing.T, target string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("this needs built programs, and a Docker engine or root")
+	}
+	if target == config.TargetProcess {
+		if os.Geteuid() != 0 {
+			t.Skip("process isolation is a barrier only where dayfly runs as root")
+		}
+		return
+	}
+	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(t.Context(), "unix", docker.DefaultSocket)
+	if err != nil {
+		t.Skipf("no Docker engine answers here: %v", err)
+	}
+	_ = c.Close()
+	if err := builtImage(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	dir := t.TempDir()
+	s := &site{t: t, data: filepath.Join(dir, "data"), source: filepath.Join(dir, "source")}
+	programs, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(programs, "attack"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(
+		os.Chmod(filepath.Dir(dir), 0o711), os.Chmod(dir, 0o711),
+		os.Mkdir(s.source, 0o755), os.Chmod(s.source, 0o755),
+		os.WriteFile(filepath.Join(s.source, "attack"), b, 0o755),
+	); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// upConfig is what a dayfly of tests is made of.
+func upConfig(target, data, source string, log *slog.Logger) (embedded.UpConfig, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return embedded.UpConfig{}, err
+	}
+	s := config.Default()
+	s.DeployTarget, s.RunnerImage, s.RunnerNetwork = target, testImage, config.NetworkNone
+	s.SourceRoots = []string{source}
+	s.PollingInterval, s.JobStatusLoopInterval = time.Second, time.Second
+	return embedded.UpConfig{
+		Server: embedded.ServerConfig{Data: data, Listen: "127.0.0.1:0", Log: log},
+		Agent:  embedded.AgentConfig{Settings: s, Runner: []string{self, runnerArg}, Concurrency: 10, ShutdownGrace: 20 * time.Second, Log: log},
+	}, nil
+}
+
+// open runs a dayfly in this process until the test ends.
+func (s *site) open(target string) {
+	s.t.Helper()
+	log := slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	cfg, err := upConfig(target, s.data, s.source, log)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	up, err := embedded.OpenUp(s.t.Context(), cfg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- up.Run(ctx) }()
+	s.t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-done, up.Close()); err != nil {
+			s.t.Errorf("end of up: %v", err)
+		}
+		s.leftNothing()
+	})
+	token, err := up.AdminToken()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.connect(up.URL(), token)
+}
+
+func (s *site) connect(url, token string) {
+	s.t.Helper()
+	tr := &http.Transport{}
+	s.t.Cleanup(tr.CloseIdleConnections)
+	cl, err := client.New(client.Config{URL: url, HTTPClient: &http.Client{Transport: tr}, Token: func() redact.String { return redact.New(token) }})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.cl = cl
+}
+
+// leftNothing reports directories of jobs and sockets that are left.
+func (s *site) leftNothing() {
+	s.t.Helper()
+	for _, dir := range []string{embedded.JobsDir, embedded.ContainersDir, embedded.RelayDir} {
+		entries, err := os.ReadDir(filepath.Join(s.data, dir))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			s.t.Error(err)
+		}
+		for _, e := range entries {
+			if e.IsDir() {
+				s.t.Errorf("left: %s", filepath.Join(dir, e.Name()))
+			}
+		}
+	}
+}
+
+// put registers a workspace that runs a command of the attack.
+func (s *site) put(name, command string, change ...func(*api.Workspace)) {
+	s.t.Helper()
+	in := api.Workspace{
+		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: s.source},
+		Commands: map[string]string{"update": "./attack " + command, "preview": "./attack " + command},
+	}
+	for _, c := range change {
+		c(&in)
+	}
+	if _, _, err := s.cl.PutWorkspace(s.t.Context(), in); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *site) submit(workspace string, op workflow.Operation) string {
+	s.t.Helper()
+	wf, err := s.cl.Submit(s.t.Context(), api.Submit{Workspace: workspace, Operation: op})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return wf.ID
+}
+
+func (s *site) show(id string) api.Workflow {
+	s.t.Helper()
+	wf, err := s.cl.Workflow(s.t.Context(), id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return wf
+}
+
+// until waits for something that others bring about.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+// log returns all that a run said.
+func (s *site) log(id string) string {
+	s.t.Helper()
+	var text strings.Builder
+	for offset := int64(0); ; {
+		page, err := s.cl.Logs(s.t.Context(), id, 0, offset, 1000, 0)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, l := range page.Lines {
+			text.WriteString(l.Text + "\n")
+		}
+		if page.Next == offset || len(page.Lines) == 0 {
+			return text.String()
+		}
+		offset = page.Next
+	}
+}
+
+// owner names the user and group of a file.
+func owner(info os.FileInfo) string {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return "?"
+	}
+	return fmt.Sprintf("%d:%d", st.Uid, st.Gid)
+}

@@ -1,0 +1,167 @@
+package isolation_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const secret = "the-victims-secret"
+
+// S1, S4: what workflow code may try, each way against a victim that runs beside it.
+func TestAttack_FromAContainer(t *testing.T) { attacks(t, config.TargetDocker) }
+
+// The same of a job that is a process of a machine on which dayfly runs as root.
+func TestAttack_FromAProcess(t *testing.T) { attacks(t, config.TargetProcess) }
+
+func attacks(t *testing.T, target string) {
+	needs(t, target)
+	s := newSite(t)
+	if err := os.MkdirAll(filepath.Join(s.data, embedded.SecretsDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(s.data, 0o711), os.WriteFile(filepath.Join(s.data, embedded.SecretsDir, "victim"), []byte(secret), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	precious := newPrecious(t, filepath.Dir(s.data))
+	// A file that makes whoever runs it root: one that a job can reach in either place.
+	rooted := filepath.Join(s.source, "rooted")
+	b, err := os.ReadFile(filepath.Join(s.source, "attack"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(rooted, b, 0o755), os.Chmod(rooted, 0o755|os.ModeSetuid)); err != nil {
+		t.Fatal(err)
+	}
+	s.open(target)
+	s.put("victim", "wait", func(w *api.Workspace) {
+		w.Secrets = []api.Secret{{Env: "TOKEN", Ref: "file:victim"}, {File: "token", Ref: "file:victim"}}
+	})
+	victim := s.submit("victim", workflow.Update)
+	until(t, "the victim runs", func() bool { return s.show(victim).State == workflow.Running })
+
+	within := []string{filepath.Join(s.data, embedded.JobsDir), filepath.Join(s.data, embedded.ContainersDir), filepath.Join(s.data, embedded.RelayDir),
+		filepath.Join(s.data, embedded.SecretsDir), filepath.Join(s.data, embedded.StateDir, "default", "victim")}
+	tickets := []string{s.data}
+	source := rooted
+	if target == config.TargetDocker {
+		tickets = []string{"/dayfly", "/run/dayfly", "/tmp"}
+		source = "/dayfly/source/rooted"
+	}
+	ways := map[string]string{
+		"environ": "", "mem": "", "fds": "", "ptrace": "", "userns": "", "ticket": strings.Join(tickets, " "),
+		"relay": victim + " wf_made_up", "others": strings.Join(within, " "), "core": "", "signals": "",
+		"setuid": source + " ./rooted /bin/su /usr/bin/sudo", "symlinks": precious.dir, "mounts": "",
+	}
+	if target == config.TargetDocker {
+		ways["outside"] = s.data + " " + precious.dir + " /work /root /home"
+	}
+	for way, args := range ways {
+		t.Run(way, func(t *testing.T) {
+			s := *s
+			s.t = t
+			s.put(way, way+" "+args)
+			id := s.submit(way, workflow.Update)
+			until(t, "the attack is over", func() bool { return s.show(id).State.Terminal() })
+			log := s.log(id)
+			if strings.Contains(log, "BREACH") {
+				t.Errorf("it succeeded:\n%s", log)
+			}
+			// A swap of what the run itself needs may fail that run, in words.
+			if wf := s.show(id); wf.State != workflow.Succeeded && way != "symlinks" || !strings.Contains(log, "tried "+way) {
+				t.Errorf("got %s (%s: %s), want that the attack ran to its end:\n%s", wf.State, wf.Reason, wf.Detail, log)
+			}
+			precious.check(t)
+			if got := s.show(victim).State; got != workflow.Running {
+				t.Errorf("the victim is %s", got)
+			}
+		})
+	}
+	t.Run("prlimit", func(t *testing.T) {
+		s := *s
+		s.t = t
+		s.put("prlimit", "prlimit")
+		id := s.submit("prlimit", workflow.Update)
+		until(t, "the attack is over", func() bool { return s.show(id).State.Terminal() })
+		wf := s.show(id)
+		if target == config.TargetProcess && wf.State != workflow.Succeeded {
+			t.Errorf("got %s (%s), want that nothing came of it", wf.State, wf.Reason)
+		}
+		if wf.Attempt != 1 || wf.SlotHeld {
+			t.Errorf("got %+v, want one attempt whose slot is free", wf)
+		}
+		if got := s.show(victim).State; got != workflow.Running {
+			t.Errorf("the victim is %s", got)
+		}
+	})
+	if _, err := s.cl.Cancel(t.Context(), victim); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the victim is cancelled", func() bool { return s.show(victim).State == workflow.Cancelled })
+}
+
+// precious is a directory that must stay as it is.
+type precious struct {
+	dir  string
+	want map[string]string
+}
+
+func newPrecious(t *testing.T, base string) precious {
+	t.Helper()
+	p := precious{dir: filepath.Join(base, "precious")}
+	if err := errors.Join(
+		os.Mkdir(p.dir, 0o755), os.Mkdir(filepath.Join(p.dir, "sub"), 0o755),
+		os.WriteFile(filepath.Join(p.dir, "precious"), []byte("as it was"), 0o644),
+		os.WriteFile(filepath.Join(p.dir, "sub", "file"), nil, 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	p.want = p.look(t)
+	return p
+}
+
+// look describes all that is there, with owner and mode.
+func (p precious) look(t *testing.T) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	err := filepath.WalkDir(p.dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		text := ""
+		if info.Mode().IsRegular() {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			text = string(b)
+		}
+		got[path] = info.Mode().String() + " " + owner(info) + " " + info.ModTime().Format(time.RFC3339Nano) + " " + text
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func (p precious) check(t *testing.T) {
+	t.Helper()
+	if diff := cmp.Diff(p.want, p.look(t)); diff != "" {
+		t.Errorf("what lay outside was touched (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,170 @@
+package isolation_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// playUp is this binary as a dayfly that may be killed. It says where it serves, and ends when it is
+// told to, or when the test has gone.
+func playUp(args []string) int {
+	target, data, source := args[0], args[1], args[2]
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	cfg, err := upConfig(target, data, source, log)
+	if err != nil {
+		log.Error("not configured", "err", err)
+		return 2
+	}
+	up, err := embedded.OpenUp(ctx, cfg)
+	if err != nil {
+		log.Error("not opened", "err", err)
+		return 2
+	}
+	token, err := up.AdminToken()
+	if err != nil {
+		log.Error("no token", "err", err)
+		return 2
+	}
+	_, _ = fmt.Fprintln(os.Stdout, up.URL(), token)
+	if err := errors.Join(up.Run(ctx), up.Close()); err != nil {
+		log.Error("ended badly", "err", err)
+		return 1
+	}
+	return 0
+}
+
+// dayfly is a dayfly in a process of its own.
+type dayfly struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	log   *os.File
+}
+
+// spawn starts a dayfly on the site's data.
+func (s *site) spawn(target string) *dayfly {
+	s.t.Helper()
+	log, err := os.OpenFile(filepath.Join(filepath.Dir(s.data), "up.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	d := &dayfly{cmd: exec.CommandContext(s.t.Context(), os.Args[0], upArg, target, s.data, s.source), log: log}
+	d.cmd.Stderr = log
+	if d.stdin, err = d.cmd.StdinPipe(); err != nil {
+		s.t.Fatal(err)
+	}
+	out, err := d.cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := d.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	url, token, ok := strings.Cut(strings.TrimSpace(line), " ")
+	if err != nil || !ok {
+		text, _ := os.ReadFile(log.Name())
+		s.t.Fatalf("it did not begin: %v: %s", err, text)
+	}
+	s.connect(url, token)
+	return d
+}
+
+// kill ends it as a crash does.
+func (d *dayfly) kill() {
+	_ = d.cmd.Process.Kill()
+	_ = d.cmd.Wait()
+	_ = d.log.Close()
+}
+
+// end ends it as an operator does.
+func (d *dayfly) end(t *testing.T) {
+	t.Helper()
+	_ = d.cmd.Process.Signal(syscall.SIGTERM)
+	if err := d.cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	_ = d.log.Close()
+}
+
+// effects is how often the command of a workspace ran.
+func (s *site) effects(workspace string) int {
+	s.t.Helper()
+	b, err := os.ReadFile(filepath.Join(s.data, embedded.StateDir, "default", workspace, "effects"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.t.Fatal(err)
+	}
+	return strings.Count(string(b), "ran\n")
+}
+
+// The moments of a kill: how long after the submission, from before the claim until after the end.
+var moments = []time.Duration{
+	0, 5 * time.Millisecond, 20 * time.Millisecond, 60 * time.Millisecond, 150 * time.Millisecond, 300 * time.Millisecond,
+	500 * time.Millisecond, 800 * time.Millisecond, 1200 * time.Millisecond, 2 * time.Second,
+}
+
+// C3, O2: dayfly is killed and started again at ten moments of a job's life. Container jobs go on and
+// report. Whatever the moment, nothing is done twice, and every workflow ends.
+func TestRestart_ContainerJobsGoOn(t *testing.T) { restarts(t, config.TargetDocker) }
+
+// The same of jobs that are processes: those that had started are failed, and not done again.
+func TestRestart_ProcessJobsAreNotDoneTwice(t *testing.T) { restarts(t, config.TargetProcess) }
+
+func restarts(t *testing.T, target string) {
+	needs(t, target)
+	s := newSite(t)
+	d := s.spawn(target)
+	for i, moment := range moments {
+		name := fmt.Sprintf("ws-%d", i)
+		s.put(name, "once 700ms", func(w *api.Workspace) { w.State = &api.State{Kind: api.StateDirectory} })
+		id := s.submit(name, workflow.Update)
+		timer := time.NewTimer(moment)
+		<-timer.C
+		before := s.effects(name)
+		d.kill()
+		d = s.spawn(target)
+		until(t, name+" is over", func() bool { wf := s.show(id); return wf.State.Terminal() && !wf.SlotHeld })
+		wf, n := s.show(id), s.effects(name)
+		t.Logf("killed after %s, when it had run %d times: %s (%s), attempt %d, ran %d times", moment, before, wf.State, wf.Reason, wf.Attempt, n)
+		switch {
+		case n > 1:
+			t.Errorf("%s ran %d times", name, n)
+		case wf.State == workflow.Succeeded && n != 1:
+			t.Errorf("%s succeeded and ran %d times", name, n)
+		case wf.State != workflow.Succeeded && target == config.TargetDocker:
+			t.Errorf("%s is %s (%s: %s), want that it went on", name, wf.State, wf.Reason, wf.Detail)
+		case wf.State != workflow.Succeeded && wf.Reason != workflow.ReasonTaskStopped:
+			t.Errorf("%s is %s (%s: %s), want success or the stop of its task", name, wf.State, wf.Reason, wf.Detail)
+		}
+	}
+	d.end(t)
+	s.leftNothing()
+	if t.Failed() {
+		text, _ := os.ReadFile(filepath.Join(filepath.Dir(s.data), "up.log"))
+		t.Logf("%s", text)
+	}
+}
