@@ -115,7 +115,9 @@ func (p *Plane) Start(ctx context.Context, token string, run api.Run) (api.Contr
 	var out api.Control
 	var refusal error
 	err := p.await(ctx, "start/"+run.Workflow, reportWait, func(bool) (bool, error) {
-		out, refusal = p.start(ctx, token, run)
+		if out, refusal = p.start(ctx, token, run); refusal == nil {
+			p.bell.ring("start/" + run.Workflow) // whoever else waits for it is refused now
+		}
 		return !errors.Is(refusal, workflow.ErrNotReported), nil
 	})
 	return out, cmp.Or(err, refusal)
