@@ -50,7 +50,7 @@ fuzz: ## Run each fuzz target for FUZZTIME (10s)
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz $(PKG)
 
 .PHONY: demo
-demo: ## Run real workflows end to end on this machine
+demo: ## Run real workflows end to end on this machine (DEPLOY_TARGET=process or docker)
 	@scripts/demo
 
 .PHONY: clean

@@ -48,7 +48,18 @@ func run(ctx context.Context, getenv func(string) string) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("not done after %s", longest))
 	defer cancel()
 
-	d := &demo{dayfly: filepath.Join(cache, "bin", "dayfly"), examples: filepath.Join(repository, "examples"), temp: temp, engine: engine}
+	target := getenv("DEPLOY_TARGET")
+	switch target {
+	case "", "process":
+		target = "process"
+	case "docker":
+		if err := engine.image(ctx, repository, temp); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("DEPLOY_TARGET is %q; it can be process or docker", target)
+	}
+	d := &demo{target: target, dayfly: filepath.Join(cache, "bin", "dayfly"), examples: filepath.Join(repository, "examples"), temp: temp, engine: engine}
 	defer func() { err = errors.Join(err, d.stop()) }()
 	if err := d.start(ctx, getenv); err != nil {
 		return err

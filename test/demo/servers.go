@@ -18,6 +18,7 @@ import (
 
 // demo is one run of it.
 type demo struct {
+	target   string // where jobs run
 	dayfly   string // the binary
 	examples string
 	temp     string
@@ -126,7 +127,8 @@ func (d *demo) start(ctx context.Context, getenv func(string) string) (err error
 		path = d.engine.dir + string(os.PathListSeparator) + path
 	}
 	// From nothing: neither the user's own credentials nor settings are to be touched.
-	d.env = []string{"PATH=" + path, "HOME=" + home, "TMPDIR=" + d.temp, "TERM=" + getenv("TERM"), "NO_COLOR=" + getenv("NO_COLOR")}
+	d.env = []string{"PATH=" + path, "HOME=" + home, "TMPDIR=" + d.temp, "TERM=" + getenv("TERM"), "NO_COLOR=" + getenv("NO_COLOR"),
+		"DAYFLY_DEPLOY_TARGET=" + d.target, "DAYFLY_RUNNER_IMAGE=" + demoImage}
 	if d.up, err = d.serve("dayfly up", d.env, "up", "--listen", "127.0.0.1:0", "--data", filepath.Join(d.temp, "up"), "--source-root", d.examples); err != nil {
 		return err
 	}
