@@ -231,6 +231,14 @@ func (a *Agent) takeStock(ctx context.Context, text string) error {
 		at := attempt{s.Job.ID, s.Job.Attempt}
 		switch {
 		case s.Task != "":
+			// Who launched it may have died before it could say so, and only a reported task starts.
+			if !s.Job.Started {
+				err := a.cfg.Upstream.Launch(ctx, s.Job.ID, api.Launch{Attempt: s.Job.Attempt, Kind: api.LaunchAccepted, Task: s.Task})
+				if err != nil && !moved(err) {
+					errs = append(errs, fmt.Errorf("report task of job %s: %w", s.Job.ID, err))
+					continue
+				}
+			}
 			a.slots.launched(at, s.Task)
 			log.Debug("task counted", "task", s.Task)
 		case s.Release:
