@@ -1,0 +1,21 @@
+// Package mutate names the deliberate mistakes that the simulation must notice. In every ordinary build
+// On is false and the compiler leaves the mistakes out; with the build tag mutate, which only a test
+// sets, Use makes one of them.
+package mutate
+
+// The mistakes. Each stands at one place of the product.
+const (
+	NoStartFence    = "no start fence"                     // any boot of the attempt may start
+	NoBoot          = "no boot in the fence"               // any boot of the task that holds the run is taken for its holder
+	EarlyClaim      = "claims handed out before the lease" // a claim lapses with the next pass
+	EarlySlot       = "slot freed at runner_lost"          // without proof that the run is over
+	NoWantedCheck   = "no still-wanted check"              // every message is launched
+	NoVersion       = "no version condition"               // a commit overwrites what was changed since it was decided
+	OnePhaseReap    = "one-phase reap"                     // what looks wrong once is believed
+	NamelessReports = "reports without the task's name"    // the end of any task of an attempt is taken for that of its run
+)
+
+// All lists them.
+func All() []string {
+	return []string{NoStartFence, NoBoot, EarlyClaim, EarlySlot, NoWantedCheck, NoVersion, OnePhaseReap, NamelessReports}
+}
