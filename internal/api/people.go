@@ -38,6 +38,8 @@ type Pool struct {
 	AssignedWorkspaces     []string        `json:"assigned_workspaces,omitempty" doc:"The workspaces that may use it where not all may"`
 	EnabledTypes           []workflow.Type `json:"enabled_workflow_types,omitempty" doc:"Types that the pool takes; none named means all"`
 	Concurrency            int             `json:"concurrency" doc:"Most active workflows; 0 means no limit of its own"`
+	RolePath               string          `json:"role_path,omitempty" doc:"Path of the roles that its tasks may assume; none leaves that to the account's policies"`
+	WakeTarget             string          `json:"wake_target,omitempty" doc:"Lambda function that is invoked when work becomes claimable for the pool"`
 	Active                 int             `json:"active" doc:"Workflows that are claimed, running, or ended with their slot still held"`
 	LastSeen               *time.Time      `json:"last_seen,omitempty"`
 	CreatedAt              time.Time       `json:"created_at"`
@@ -54,6 +56,8 @@ type PoolSettings struct {
 	AssignedWorkspaces     *[]string        `json:"assigned_workspaces,omitempty" maxItems:"500"`
 	EnabledTypes           *[]workflow.Type `json:"enabled_workflow_types,omitempty" maxItems:"3"`
 	Concurrency            *int             `json:"concurrency,omitempty" minimum:"0" maximum:"100000"`
+	RolePath               *string          `json:"role_path,omitempty" maxLength:"512" doc:"Path of the roles that its tasks may assume, such as /dayfly/POOL/"`
+	WakeTarget             *string          `json:"wake_target,omitempty" maxLength:"256" doc:"ARN or name of a Lambda function named dayfly-wake-...; empty for none"`
 }
 
 // PoolToken is a pool with its token, which is shown this once.

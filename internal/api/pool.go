@@ -74,6 +74,10 @@ type Launch struct {
 	Reason       workflow.Reason `json:"reason,omitempty" doc:"With refused: throttled, quota, capacity or unavailable"`
 	Text         string          `json:"text,omitempty" maxLength:"1000"`
 	RetrySeconds float64         `json:"retry_seconds,omitempty" minimum:"0"`
+	// Placement is the one that must be repeated before any other, because a request with it may have
+	// been taken: with refused, the one whose answer was lost or that is tried next; with failed, the
+	// one that was refused for good. A refusal without it says that none may have been taken.
+	Placement string `json:"placement,omitempty" maxLength:"128" doc:"With refused: the placement that may have been taken, which a repeat tries first"`
 }
 
 // Lost reports the proven end of a task: it exited, was stopped, or is gone.
@@ -92,6 +96,8 @@ type JobState struct {
 	Attempt          int            `json:"attempt,omitempty" doc:"The current attempt"`
 	Task             string         `json:"task,omitempty" doc:"The task that holds the run or its slot"`
 	Instance         string         `json:"instance,omitempty" doc:"Who claimed it"`
+	PendingPlacement string         `json:"pending_placement,omitempty" doc:"Claimed: the placement whose launch may have been taken without an answer"`
+	LaunchText       string         `json:"launch_text,omitempty" doc:"Claimed: why its launch was refused last"`
 	Active           bool           `json:"active" doc:"Claimed, running, or ended with its slot still held"`
 	Started          bool           `json:"started" doc:"A start was granted for the current attempt"`
 	Cancel           bool           `json:"cancel" doc:"Its cancellation was requested"`

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -12,6 +13,10 @@ const (
 	HeaderTask    = "Dayfly-Task"
 	HeaderBoot    = "Dayfly-Boot"
 )
+
+// HeaderTicket carries the ticket of a call to a relay whose gateway needs the Authorization header for
+// itself, as one that checks AWS signatures does. Elsewhere the ticket is the call's bearer token.
+const HeaderTicket = "Dayfly-Ticket"
 
 // Run names a start: which attempt of which workflow, by which boot of which task.
 type Run struct {
@@ -52,6 +57,7 @@ type Spec struct {
 	Variables         map[string]any     `json:"variables,omitempty"`
 	Environment       map[string]string  `json:"environment,omitempty"`
 	Secrets           []Secret           `json:"secrets,omitempty"`
+	Role              *Role              `json:"role,omitempty" doc:"The run's role in the cloud; none means that of its task for secrets, and none for the engine"`
 	Size              string             `json:"size"`
 	MaxRuntimeSeconds float64            `json:"max_runtime_seconds"`
 }
@@ -135,4 +141,18 @@ type Result struct {
 	Lock      *Lock           `json:"lock,omitempty" doc:"A state lock that is still held"`
 	LogEnd    int64           `json:"log_end" minimum:"0" doc:"Number of lines of the whole log"`
 	Truncated bool            `json:"truncated,omitempty" doc:"Outputs or resources were left out to stay within bounds"`
+}
+
+// Slim returns what counts of a result, for a control plane that refuses the whole: the outcome, its
+// reason, the lock and the counts of changes, without outputs and resources.
+func (r Result) Slim() Result {
+	const mostDetail = 500
+	out := Result{Outcome: r.Outcome, Reason: r.Reason, Lock: r.Lock, LogEnd: r.LogEnd, Truncated: true, Detail: r.Detail}
+	if len(out.Detail) > mostDetail {
+		out.Detail = strings.ToValidUTF8(out.Detail[:mostDetail], "")
+	}
+	if r.Changes != nil {
+		out.Changes = &Changes{Add: r.Changes.Add, Change: r.Changes.Change, Destroy: r.Changes.Destroy, Drift: r.Changes.Drift}
+	}
+	return out
 }

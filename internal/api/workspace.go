@@ -17,6 +17,7 @@ const (
 // Workspace is one root of infrastructure code with its settings; it is also the workspace
 // file. It never holds a secret value.
 type Workspace struct {
+	ID              string            `json:"id,omitempty" maxLength:"64" doc:"Made by the control plane; it never changes. The trust policy of a role compares it with sts:ExternalId. Where given on a change, it must be the workspace's own"`
 	Name            string            `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -"`
 	Project         string            `json:"project,omitempty" doc:"Default and only choice in this version: global"`
 	Description     string            `json:"description,omitempty" maxLength:"1000"`
@@ -29,7 +30,8 @@ type Workspace struct {
 	Environment     map[string]string `json:"environment,omitempty" doc:"Environment of the engine"`
 	Secrets         []Secret          `json:"secrets,omitempty" maxItems:"50"`
 	Pool            string            `json:"pool,omitempty" doc:"Name of the pool; none takes the organization's"`
-	Size            string            `json:"size,omitempty" enum:"small,medium,large,xlarge" doc:"Default small"`
+	Role            string            `json:"role,omitempty" maxLength:"700" doc:"ARN of the role that its runs have in the cloud; set by an admin. With deploy_target ecs"`
+	Size            string            `json:"size,omitempty" maxLength:"20" doc:"small (the default), medium, large, xlarge, or CPU/MEMORY in 1/1024 vCPU and MiB, a pair that Fargate has, such as 2048/8192"`
 	MaxRuntime      string            `json:"max_runtime,omitempty" doc:"Go duration, at most 24h; default 1h"`
 	MaxActive       int               `json:"max_active,omitempty" minimum:"0" maximum:"1000" doc:"Most workflows at once; default 10"`
 	Version         int64             `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
@@ -68,5 +70,5 @@ type State struct {
 type Secret struct {
 	Env  string `json:"env,omitempty" maxLength:"128"`
 	File string `json:"file,omitempty" maxLength:"255"`
-	Ref  string `json:"ref" minLength:"1" maxLength:"2048" doc:"file:NAME or env:NAME"`
+	Ref  string `json:"ref" minLength:"1" maxLength:"2048" doc:"file:NAME, env:NAME or the ARN of a secret in Secrets Manager"`
 }

@@ -24,12 +24,20 @@ const (
 	TargetAuto    = "auto"    // the best that this machine has
 	TargetDocker  = "docker"  // a container of its own per job
 	TargetProcess = "process" // a process of its own per job
+	TargetECS     = "ecs"     // a task of Fargate of its own per job
 )
 
 // Networks of containers.
 const (
 	NetworkOutbound = "outbound" // what the machine reaches, and no other job
 	NetworkNone     = "none"     // nothing but the job's own relay
+)
+
+// What may run on capacity that can be taken back.
+const (
+	SpotNever = "never"
+	SpotReads = "reads" // what changes no state
+	SpotAll   = "all"
 )
 
 // Use says whose settings are read: a key that does nothing there is refused.
@@ -46,7 +54,7 @@ type Config struct {
 	Token            redact.String // pool token; required for the agent
 	ServiceURL       string        // address of the control plane; required for the agent
 	WorkingDirectory string        // where jobs, state and records lie; empty: the caller's default
-	DeployTarget     string        // TargetAuto, TargetDocker or TargetProcess; default TargetAuto
+	DeployTarget     string        // one of the deploy targets; default TargetAuto
 	RunnerImage      string        // image of container jobs; empty: the caller's default
 	RunnerNetwork    string        // NetworkOutbound or NetworkNone; default NetworkOutbound
 	SingleRun        bool          // handle one job, then exit; default false
@@ -54,6 +62,18 @@ type Config struct {
 	EnabledWorkflowTypes []workflow.Type // types that are claimed; none named means all
 	EnvForwardAllowlist  []string        // names of variables that reach the runner; default none
 	SourceRoots          []string        // directories below which a directory source may lie; none named means none may
+
+	// For TargetECS alone.
+	RelayURL       string   // the relay's address as tasks see it; required
+	RelayListen    string   // where the relay listens; default any address, at the port of RelayURL
+	Cluster        string   // name or ARN; required
+	TaskDefinition string   // family, family:revision or ARN; required
+	Container      string   // of the runner in it; default "runner"
+	Subnets        []string // at least one
+	SecurityGroups []string // none means the default one of the subnets' network
+	AssignPublicIP bool     // default false
+	Spot           string   // SpotNever, SpotReads or SpotAll; default SpotNever
+	LaunchRate     float64  // launches a second at most; default 20, the account's own limit
 
 	PollingInterval       time.Duration // pause between polls that found nothing; default 1m
 	JobStatusLoopInterval time.Duration // pause between looks at the running jobs; default 30s
@@ -72,6 +92,9 @@ func Default() Config {
 	return Config{
 		DeployTarget:           TargetAuto,
 		RunnerNetwork:          NetworkOutbound,
+		Container:              "runner",
+		Spot:                   SpotNever,
+		LaunchRate:             20,
 		PollingInterval:        time.Minute,
 		JobStatusLoopInterval:  30 * time.Second,
 		RequestTimeout:         30 * time.Second,

@@ -58,8 +58,35 @@ circuit_breaker_failures: 7
 circuit_breaker_timeout: 3m
 `
 
+// onECS are the keys that go with a deploy target of their own, and those that go with any.
+const onECS = `token: dfp_secret
+service_url: https://dayfly.example.com
+deploy_target: ecs
+relay_url: https://relay.example.com/
+relay_listen: 10.0.0.5:8180
+cluster: runners
+task_definition: runner:7
+container: job
+subnets: [subnet-0123456789abcdef0, subnet-0123456789abcdef1]
+security_groups: [sg-0123456789abcdef0]
+assign_public_ip: true
+spot: reads
+launch_rate: 2.5
+`
+
+func allOnECS() config.Config {
+	c := config.Default()
+	c.Token, c.ServiceURL, c.DeployTarget = redact.New("dfp_secret"), "https://dayfly.example.com", "ecs"
+	c.RelayURL, c.RelayListen = "https://relay.example.com", "10.0.0.5:8180"
+	c.Cluster, c.TaskDefinition, c.Container = "runners", "runner:7", "job"
+	c.Subnets, c.SecurityGroups = []string{"subnet-0123456789abcdef0", "subnet-0123456789abcdef1"}, []string{"sg-0123456789abcdef0"}
+	c.AssignPublicIP, c.Spot, c.LaunchRate = true, "reads", 2.5
+	return c
+}
+
 func all() config.Config {
 	return config.Config{
+		Container: "runner", Spot: "never", LaunchRate: 20,
 		Token: redact.New("dfp_secret"), ServiceURL: "https://dayfly.example.com", WorkingDirectory: "/srv/dayfly",
 		DeployTarget: "process", RunnerImage: "registry.example.com/runner:v2", RunnerNetwork: "none", SingleRun: true,
 		EnabledWorkflowTypes: []workflow.Type{workflow.Deployment, workflow.InsightsScan},
@@ -81,9 +108,14 @@ func TestLoad_EveryKeyOfTheFileIsPassedOn(t *testing.T) {
 	if got.File != file || len(got.Notices) != 0 {
 		t.Errorf("got file %q, notices %q, want %q and none", got.File, got.Notices, file)
 	}
-	set, zero := reflect.ValueOf(got.Config), reflect.ValueOf(config.Default())
+	other, err := config.Load(config.Agent, config.Sources{File: write(t, "dayfly.yaml", onECS)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, other.Config, allOnECS())
+	set, more, zero := reflect.ValueOf(got.Config), reflect.ValueOf(other.Config), reflect.ValueOf(config.Default())
 	for i := range set.NumField() {
-		if reflect.DeepEqual(set.Field(i).Interface(), zero.Field(i).Interface()) {
+		if reflect.DeepEqual(set.Field(i).Interface(), zero.Field(i).Interface()) && reflect.DeepEqual(more.Field(i).Interface(), zero.Field(i).Interface()) {
 			t.Errorf("%s is still its default: no key sets it", set.Type().Field(i).Name)
 		}
 	}
@@ -106,6 +138,72 @@ func TestLoad_EnvironmentSetsEveryKeyToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, got.Config, all())
+}
+
+func TestLoad_KeysOfECS(t *testing.T) {
+	env := []string{
+		"DAYFLY_TOKEN=dfp_secret", "DAYFLY_SERVICE_URL=https://dayfly.example.com", "DAYFLY_DEPLOY_TARGET=ecs", "DAYFLY_RELAY_URL=https://relay.example.com",
+		"DAYFLY_RELAY_LISTEN=10.0.0.5:8180", "DAYFLY_CLUSTER=runners", "DAYFLY_TASK_DEFINITION=runner:7", "DAYFLY_CONTAINER=job",
+		"DAYFLY_SUBNETS=subnet-0123456789abcdef0, subnet-0123456789abcdef1", "DAYFLY_SECURITY_GROUPS=sg-0123456789abcdef0",
+		"DAYFLY_ASSIGN_PUBLIC_IP=true", "DAYFLY_SPOT=reads", "DAYFLY_LAUNCH_RATE=2.5",
+	}
+	got, err := config.Load(config.Agent, config.Sources{Environ: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, got.Config, allOnECS())
+
+	for url, want := range map[string]string{"http://10.0.0.5:8180/x": ":8180", "https://relay.example.com": ":443", "http://relay.example.com": ":80"} {
+		without := slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, "DAYFLY_RELAY") })
+		got, err := config.Load(config.Agent, config.Sources{Environ: append(without, "DAYFLY_RELAY_URL="+url)})
+		if err != nil || got.RelayListen != want {
+			t.Errorf("%s: it listens at %q, %v, want %q", url, got.RelayListen, err, want)
+		}
+		if inClear := strings.HasPrefix(url, "http:"); inClear != (len(got.Notices) == 1) {
+			t.Errorf("%s: notices %q", url, got.Notices)
+		}
+	}
+}
+
+func TestLoad_KeysOfAnotherTargetAreRefused(t *testing.T) {
+	agent := "token: dfp_secret\nservice_url: https://dayfly.example.com\n"
+	ecs := onECS
+	for name, test := range map[string]struct {
+		use  config.Use
+		file string
+		says []string
+	}{
+		"of ecs, elsewhere": {config.Agent, agent + "cluster: runners\nspot: all\n", []string{
+			"3: cluster: does nothing with deploy_target auto: it goes with ecs; remove it", "4: spot: does nothing",
+		}},
+		"of machines, on ecs": {config.Agent, ecs + "runner_image: x:1\nenv_forward_allowlist: [LANG]\nsource_roots: [/srv]\nrunner_network: none\n", []string{
+			"runner_image: does nothing with deploy_target ecs, where the task definition says it", "env_forward_allowlist: does", "source_roots: does", "runner_network: does",
+		}},
+		"for up":      {config.Up, "deploy_target: ecs\n", []string{"1: deploy_target: ecs is for dayfly agent"}},
+		"incomplete":  {config.Agent, agent + "deploy_target: ecs\n", []string{"relay_url: is required", "cluster: is required", "task_definition: is required", "subnets: is required"}},
+		"no relay":    {config.Agent, strings.Replace(ecs, "relay_url: https://relay.example.com/", "relay_url: relay", 1), []string{"relay_url: want an address"}},
+		"no address":  {config.Agent, strings.Replace(ecs, "10.0.0.5:8180", "relay.example.com:8180", 1), []string{"relay_listen: want an address of this machine"}},
+		"no subnet":   {config.Agent, strings.Replace(ecs, "subnet-0123456789abcdef1", "vpc-0123456789abcdef1", 1), []string{"subnets: want ids such as subnet-"}},
+		"twice":       {config.Agent, strings.Replace(ecs, "subnet-0123456789abcdef1", "subnet-0123456789abcdef0", 1), []string{"subnets: subnet-0123456789abcdef0 is there twice"}},
+		"no groups":   {config.Agent, strings.Replace(ecs, "[sg-0123456789abcdef0]", "[]", 1), []string{"security_groups: want 1 to 5 ids"}},
+		"no policy":   {config.Agent, strings.Replace(ecs, "spot: reads", "spot: often", 1), []string{"spot: want never, reads or all"}},
+		"no rate":     {config.Agent, strings.Replace(ecs, "launch_rate: 2.5", "launch_rate: 0", 1), []string{"launch_rate: want launches a second"}},
+		"not a rate":  {config.Agent, strings.Replace(ecs, "launch_rate: 2.5", "launch_rate: .nan", 1), []string{"launch_rate: want launches a second"}},
+		"no cluster":  {config.Agent, strings.Replace(ecs, "cluster: runners", "cluster: my runners", 1), []string{"cluster: want the name or ARN"}},
+		"no decision": {config.Agent, strings.Replace(ecs, "assign_public_ip: true", "assign_public_ip: often", 1), []string{"assign_public_ip: want true or false"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := config.Load(test.use, config.Sources{File: write(t, "dayfly.yaml", test.file)})
+			for _, want := range test.says {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, want %q", err, want)
+				}
+			}
+			if wrong, ok := errors.AsType[config.Mistakes](err); ok && len(wrong) != len(test.says) {
+				t.Errorf("got %d mistakes: %v", len(wrong), err)
+			}
+		})
+	}
 }
 
 func TestLoad_NothingSaidGivesTheDefaults(t *testing.T) {
@@ -184,7 +282,7 @@ func TestLoad_EveryMistakeIsReportedAtOnceWithItsPlace(t *testing.T) {
 		"pull_image: true",           // 2: does nothing yet
 		"polling_interval: 30",       // 3: no unit
 		"polling_interval: 40s",      // 4: twice
-		"deploy_target: ecs",         // 5: not in this version
+		"deploy_target: kubernetes",  // 5: not in this version
 		"zebra: 1",                   // 6: unknown
 		"single_run: maybe",          // 7
 		"source_roots: {a: b}",       // 8
@@ -210,7 +308,7 @@ func TestLoad_EveryMistakeIsReportedAtOnceWithItsPlace(t *testing.T) {
 		"dayfly.yaml:2: pull_image: does nothing in this version: remove it",
 		`dayfly.yaml:3: polling_interval: want a duration such as 30s or 2m, not "30": a unit is missing, such as in 30s`,
 		"dayfly.yaml:4: polling_interval: is there twice, first in line 3",
-		"dayfly.yaml:5: deploy_target: ecs is not in this version: use auto, docker or process",
+		"dayfly.yaml:5: deploy_target: kubernetes is not in this version: use auto, docker, process or ecs",
 		"dayfly.yaml:6: zebra: unknown key: remove it",
 		`dayfly.yaml:7: single_run: want true or false, not "maybe"`,
 		"dayfly.yaml:8: source_roots: want a list",

@@ -24,6 +24,8 @@ type key struct {
 	sep    string                                 // separator of a list in the environment and in flags
 	set    func(c *Config, values []string) error // a key that is no list gets exactly one value
 	useful func(Use) string                       // why it does nothing for this use; empty: it acts
+	// only and never name a deploy target: the one with which it acts, the one with which it does not.
+	only, never string
 }
 
 // keys are the settings that act, in the order in which people read them.
@@ -41,21 +43,21 @@ var keys = []key{
 	{name: "deploy_target", set: text(func(c *Config, v string) error {
 		c.DeployTarget = v
 		switch v {
-		case TargetAuto, TargetDocker, TargetProcess:
+		case TargetAuto, TargetDocker, TargetProcess, TargetECS:
 			return nil
-		case "ecs", "kubernetes":
-			return fmt.Errorf("%s is not in this version: use %s, %s or %s", v, TargetAuto, TargetDocker, TargetProcess)
+		case "kubernetes":
+			return fmt.Errorf("%s is not in this version: use %s, %s, %s or %s", v, TargetAuto, TargetDocker, TargetProcess, TargetECS)
 		}
-		return fmt.Errorf("want %s, %s or %s, not %q", TargetAuto, TargetDocker, TargetProcess, clip(v))
+		return fmt.Errorf("want %s, %s, %s or %s, not %q", TargetAuto, TargetDocker, TargetProcess, TargetECS, clip(v))
 	})},
-	{name: "runner_image", set: text(func(c *Config, v string) error {
+	{name: "runner_image", never: TargetECS, set: text(func(c *Config, v string) error {
 		c.RunnerImage = v
-		if !image.MatchString(v) {
+		if !image().MatchString(v) {
 			return fmt.Errorf("want the name of an image, such as dayfly-runner:v1, not %q", clip(v))
 		}
 		return nil
 	})},
-	{name: "runner_network", set: text(func(c *Config, v string) error {
+	{name: "runner_network", never: TargetECS, set: text(func(c *Config, v string) error {
 		c.RunnerNetwork = v
 		if v != NetworkOutbound && v != NetworkNone {
 			return fmt.Errorf("want %s or %s, not %q", NetworkOutbound, NetworkNone, clip(v))
@@ -69,8 +71,8 @@ var keys = []key{
 		return nil
 	}), useful: agentOnly("it serves until it is stopped")},
 	{name: "enabled_workflow_types", list: true, sep: ",", set: types},
-	{name: "env_forward_allowlist", list: true, sep: ",", set: variables},
-	{name: "source_roots", list: true, sep: string(os.PathListSeparator), set: roots},
+	{name: "env_forward_allowlist", never: TargetECS, list: true, sep: ",", set: variables},
+	{name: "source_roots", never: TargetECS, list: true, sep: string(os.PathListSeparator), set: roots},
 	{name: "polling_interval", set: duration(func(c *Config) *time.Duration { return &c.PollingInterval }, time.Second, time.Hour)},
 	{name: "job_status_loop_interval", set: duration(func(c *Config) *time.Duration { return &c.JobStatusLoopInterval }, time.Second, 10*time.Minute)},
 	{name: "request_timeout", set: duration(func(c *Config) *time.Duration { return &c.RequestTimeout }, time.Second, 10*time.Minute)},
@@ -79,12 +81,41 @@ var keys = []key{
 	{name: "request_retry_max_wait", set: duration(func(c *Config) *time.Duration { return &c.RequestRetryMaxWait }, time.Millisecond, time.Hour)},
 	{name: "circuit_breaker_failures", set: number(func(c *Config) *int { return &c.CircuitBreakerFailures }, 1, 1000)},
 	{name: "circuit_breaker_timeout", set: duration(func(c *Config) *time.Duration { return &c.CircuitBreakerTimeout }, time.Second, 24*time.Hour)},
+
+	{name: "relay_url", only: TargetECS, set: text(func(c *Config, v string) error { c.RelayURL = strings.TrimRight(v, "/"); return checkURL(v) })},
+	{name: "relay_listen", only: TargetECS, set: text(listen)},
+	{name: "cluster", only: TargetECS, set: named(func(c *Config) *string { return &c.Cluster }, "the name or ARN of a cluster")},
+	{name: "task_definition", only: TargetECS, set: named(func(c *Config) *string { return &c.TaskDefinition }, "FAMILY, FAMILY:REVISION or the ARN of a task definition")},
+	{name: "container", only: TargetECS, set: named(func(c *Config) *string { return &c.Container }, "the name of the runner's container in the task definition")},
+	{name: "subnets", only: TargetECS, list: true, sep: ",", set: ids(func(c *Config) *[]string { return &c.Subnets }, "subnet-", 16)},
+	{name: "security_groups", only: TargetECS, list: true, sep: ",", set: ids(func(c *Config) *[]string { return &c.SecurityGroups }, "sg-", 5)},
+	{name: "assign_public_ip", only: TargetECS, set: text(func(c *Config, v string) (err error) {
+		if c.AssignPublicIP, err = strconv.ParseBool(v); err != nil {
+			return fmt.Errorf("want true or false, not %q", clip(v))
+		}
+		return nil
+	})},
+	{name: "spot", only: TargetECS, set: text(func(c *Config, v string) error {
+		c.Spot = v
+		if v != SpotNever && v != SpotReads && v != SpotAll {
+			return fmt.Errorf("want %s, %s or %s, not %q", SpotNever, SpotReads, SpotAll, clip(v))
+		}
+		return nil
+	})},
+	{name: "launch_rate", only: TargetECS, set: text(func(c *Config, v string) error {
+		n, err := strconv.ParseFloat(v, 64)
+		if err != nil || !(n > 0 && n <= 100) {
+			return fmt.Errorf("want launches a second, above 0 and at most 100, not %q", clip(v))
+		}
+		c.LaunchRate = n
+		return nil
+	})},
 }
 
 // idle are names that people who run such agents know and that do nothing in this version.
 var idle = []string{
 	"shared_volume_directory", "pull_image", "oidc_token_file", "organization_name", "runner_pool_id",
-	"token_expiration", "polling_interval_override", "http_server_port", "health_threshold", "syslog", "relay_url",
+	"token_expiration", "polling_interval_override", "http_server_port", "health_threshold", "syslog",
 }
 
 func find(name string) *key {
@@ -196,8 +227,52 @@ func types(c *Config, values []string) error {
 	return nil
 }
 
+// awsName is a name or an ARN of AWS, as far as its characters go; the launcher reads what it means.
+var awsName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_:/.-]{1,512}$`) })
+
+func named(field func(*Config) *string, want string) func(*Config, []string) error {
+	return text(func(c *Config, v string) error {
+		if *field(c) = v; !awsName().MatchString(v) {
+			return fmt.Errorf("want %s, not %q", want, clip(v))
+		}
+		return nil
+	})
+}
+
+var resourceID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z]+-[0-9a-f]{8,32}$`) })
+
+// ids reads a list of ids of one kind, each there once.
+func ids(field func(*Config) *[]string, prefix string, most int) func(*Config, []string) error {
+	return func(c *Config, values []string) error {
+		*field(c) = slices.Clone(values)
+		if len(values) == 0 || len(values) > most {
+			return fmt.Errorf("want 1 to %d ids such as %s0123456789abcdef0, not %d", most, prefix, len(values))
+		}
+		for i, v := range values {
+			switch {
+			case !strings.HasPrefix(v, prefix) || !resourceID().MatchString(v):
+				return fmt.Errorf("want ids such as %s0123456789abcdef0, not %q", prefix, clip(v))
+			case slices.Contains(values[:i], v):
+				return fmt.Errorf("%s is there twice", v)
+			}
+		}
+		return nil
+	}
+}
+
+// listen is an address of this machine; no host means all of its addresses.
+func listen(c *Config, v string) error {
+	c.RelayListen = v
+	host, port, err := net.SplitHostPort(v)
+	n, bad := strconv.Atoi(port)
+	if err != nil || bad != nil || n < 1 || n > 65535 || host != "" && host != "localhost" && net.ParseIP(host) == nil {
+		return fmt.Errorf("want an address of this machine such as :8180 or 10.0.0.5:8180, not %q", clip(v))
+	}
+	return nil
+}
+
 // image is the name of an image in a form that every engine takes.
-var image = regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._:/@-]{0,254}$`)
+var image = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._:/@-]{0,254}$`) })
 
 var variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`) })
 

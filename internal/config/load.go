@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -290,7 +291,7 @@ func (l *loader) environment(environ []string) {
 // runner finds.
 var otherVariables = []string{
 	"url", "api_token", "config", "ticket", "job", "attempt", "task", "relay", "work_dir", "state_dir",
-	"gate_fd", "gate_bundle", "source_dir", "secrets_store", "secrets_dir", "engine_uid", "engine_path", "stop_grace",
+	"gate_fd", "gate_bundle", "source_dir", "secrets_store", "secrets_dir", "engine_uid", "engine_path", "stop_grace", "relay_auth",
 }
 
 func mapKeys[V any](m map[string]V) func(func(string) bool) {
@@ -339,12 +340,20 @@ func (l *loader) together() {
 		for _, must := range []struct {
 			key   string
 			empty bool
-		}{{"service_url", c.ServiceURL == ""}, {"token", c.Token.Empty()}} {
+		}{
+			{"service_url", c.ServiceURL == ""},
+			{"token", c.Token.Empty()},
+			{"relay_url", c.DeployTarget == TargetECS && c.RelayURL == ""},
+			{"cluster", c.DeployTarget == TargetECS && c.Cluster == ""},
+			{"task_definition", c.DeployTarget == TargetECS && c.TaskDefinition == ""},
+			{"subnets", c.DeployTarget == TargetECS && len(c.Subnets) == 0},
+		} {
 			if _, given := l.where[must.key]; must.empty && !given {
 				l.wrong(must.key, "settings", "is required: set it in %s or as %s%s", FileName, envPrefix, strings.ToUpper(must.key))
 			}
 		}
 	}
+	l.target()
 	if c.RequestRetryMaxWait < c.RequestRetryWait {
 		where := l.where["request_retry_max_wait"]
 		if where == "" {
@@ -355,4 +364,40 @@ func (l *loader) together() {
 	if inClear(c.ServiceURL) {
 		l.out.Notices = append(l.out.Notices, fmt.Sprintf("%s is not https: the token can be read on its way", c.ServiceURL))
 	}
+	if inClear(c.RelayURL) {
+		l.out.Notices = append(l.out.Notices, fmt.Sprintf("%s is not https: tickets and logs can be read on their way from the tasks", c.RelayURL))
+	}
+}
+
+// target refuses keys that do nothing with the deploy target, and the target where it is not for this use.
+func (l *loader) target() {
+	target := l.out.DeployTarget
+	if target == TargetECS && l.use != Agent {
+		l.wrong("deploy_target", l.where["deploy_target"], "%s is for dayfly %s, beside a control plane that tasks and people reach: dayfly %s uses %s, %s or %s", TargetECS, Agent, l.use, TargetAuto, TargetDocker, TargetProcess)
+	}
+	for _, k := range keys {
+		where, given := l.where[k.name]
+		switch {
+		case !given:
+		case k.only != "" && k.only != target:
+			l.wrong(k.name, where, "does nothing with deploy_target %s: it goes with %s; remove it", target, k.only)
+		case k.never != "" && k.never == target:
+			l.wrong(k.name, where, "does nothing with deploy_target %s, where the task definition says it: remove it", target)
+		}
+	}
+	if target == TargetECS && l.out.RelayListen == "" && l.out.RelayURL != "" {
+		l.out.RelayListen = ":" + portOf(l.out.RelayURL)
+	}
+}
+
+// portOf is the port of an address that was checked.
+func portOf(address string) string {
+	u, err := url.Parse(address)
+	switch {
+	case err == nil && u.Port() != "":
+		return u.Port()
+	case err == nil && u.Scheme == "http":
+		return "80"
+	}
+	return "443"
 }

@@ -39,10 +39,14 @@ type Request struct {
 	Pool         string
 	Ticket       string // sealed; no secret by itself
 	Relay        string // address that the task reports to
-	Size         string // small, medium, large, xlarge
+	Size         string // small, medium, large, xlarge, or CPU/MEMORY as SizeOf reads it
 	StateKind    string // "directory": the workspace's state directory is given to the task
 	ReadsState   bool   // it only reads the state: it needs no right to write there
 	Deadline     time.Duration
+
+	// Unsettled says that this very request may have been taken already: its answer was lost, or may have
+	// been. A refusal that could be given without looking for that task is then Unknown too.
+	Unsettled bool
 
 	// What the run names of its machine, for a launcher that must bring it to the task. One whose
 	// tasks see the machine's files leaves both alone.
@@ -94,26 +98,4 @@ type Watcher interface {
 	// Watch calls stopped for each task whose end is proven, until ctx ends. Calls come one at a
 	// time. A task that stopped before Watch began is reported if it stopped within the last hour.
 	Watch(ctx context.Context, stopped func(context.Context, Task)) error
-}
-
-// Size is what a size name stands for.
-type Size struct {
-	MilliCPU int // thousandths of a processor
-	MemoryMB int // MiB
-	MaxPIDs  int // processes and threads
-}
-
-// SizeOf returns the meaning of a size name; an unknown one is refused.
-func SizeOf(name string) (Size, error) {
-	switch name {
-	case "", "small":
-		return Size{1000, 2048, 1024}, nil
-	case "medium":
-		return Size{2000, 4096, 2048}, nil
-	case "large":
-		return Size{4000, 8192, 4096}, nil
-	case "xlarge":
-		return Size{8000, 16384, 8192}, nil
-	}
-	return Size{}, workflow.Refuse(workflow.ErrInvalid, "size", "size %q is none of small, medium, large, xlarge", name)
 }

@@ -7,18 +7,21 @@ import (
 	"context"
 	"errors"
 	"time"
+	"unicode/utf8"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // Bounds that every implementation keeps, because SQS does.
 const (
-	MaxBatch      = 10             // messages in one Receive
+	MaxBatch      = 10             // messages in one Receive or SendBatch
 	MaxBody       = 256 << 10      // bytes of one body; ours are far below it
 	MaxVisibility = 12 * time.Hour // longest time that a message may be hidden
 	MaxWait       = 20 * time.Second
 )
 
-// ErrStale means that the receipt is no longer the message's latest: it came back and was handed
-// out again, or it is gone. The message is untouched.
+// ErrStale means that the receipt no longer holds the message: it came back (and may have been handed
+// out again), or it is gone. The message is untouched.
 var ErrStale = errors.New("queue: stale receipt")
 
 // Message is one delivery.
@@ -29,11 +32,21 @@ type Message struct {
 	Receives int    // how often it was delivered, this one included
 }
 
+// Outgoing is one message to send.
+type Outgoing struct {
+	Body  []byte
+	Group string // whom it belongs to (a tenant)
+}
+
 // Queue is what every implementation provides. Methods may be called concurrently.
 type Queue interface {
-	// Send adds a message. group names whom it belongs to (a tenant); implementations may use it
+	// Send adds a message, which is text in UTF-8. group names whom it belongs to (a tenant); implementations may use it
 	// to keep one group from starving the others.
 	Send(ctx context.Context, body []byte, group string) error
+	// SendBatch adds up to MaxBatch messages at once. It returns nil if all were taken, else one error
+	// for each message in their order, nil for those that were taken. A message whose error is no
+	// refusal (a time-out, a broken connection) may have been taken all the same.
+	SendBatch(ctx context.Context, messages []Outgoing) []error
 	// Receive hands out up to max messages (1 to MaxBatch), hidden for the queue's visibility
 	// time-out. It waits up to wait (0 to MaxWait) for the first; none is not an error.
 	Receive(ctx context.Context, maxMessages int, wait time.Duration) ([]Message, error)
@@ -43,4 +56,54 @@ type Queue interface {
 	Delete(ctx context.Context, receipt string) error
 	// Depth is the number of messages waiting to be received, which may be approximate.
 	Depth(ctx context.Context) (int, error)
+}
+
+// CheckBody holds a body to the bounds of every queue.
+func CheckBody(body []byte) error {
+	if len(body) == 0 {
+		return workflow.Refuse(workflow.ErrInvalid, "body", "a message has a body")
+	}
+	if len(body) > MaxBody {
+		return workflow.Refuse(workflow.ErrTooLarge, "body", "a message has at most %d bytes; this one has %d", MaxBody, len(body))
+	}
+	if !utf8.Valid(body) {
+		return workflow.Refuse(workflow.ErrInvalid, "body", "a message is text in UTF-8")
+	}
+	return nil
+}
+
+// CheckReceive holds the arguments of Receive to their bounds.
+func CheckReceive(maxMessages int, wait time.Duration) error {
+	if maxMessages < 1 || maxMessages > MaxBatch {
+		return workflow.Refuse(workflow.ErrInvalid, "max", "1 to %d messages are received at once, not %d", MaxBatch, maxMessages)
+	}
+	if wait < 0 || wait > MaxWait {
+		return workflow.Refuse(workflow.ErrInvalid, "wait", "a receive waits 0 to %s, not %s", MaxWait, wait)
+	}
+	return nil
+}
+
+// CheckHide holds the time of Hide to its bounds.
+func CheckHide(d time.Duration) error {
+	if d < 0 || d > MaxVisibility {
+		return workflow.Refuse(workflow.ErrInvalid, "d", "a message is hidden for 0 to %s, not %s", MaxVisibility, d)
+	}
+	return nil
+}
+
+// CheckBatch holds a batch to its bound. Its error is that of each message.
+func CheckBatch(messages []Outgoing) error {
+	if len(messages) > MaxBatch {
+		return workflow.Refuse(workflow.ErrInvalid, "messages", "at most %d messages are sent at once, not %d", MaxBatch, len(messages))
+	}
+	return nil
+}
+
+// AllFailed is the answer of a SendBatch of which n messages failed for the same reason.
+func AllFailed(n int, err error) []error {
+	errs := make([]error, n)
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
 }

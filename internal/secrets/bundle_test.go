@@ -60,3 +60,16 @@ func TestBundle_CarriesWhatWasNamed(t *testing.T) {
 		t.Error("it has a variable that nobody gave it")
 	}
 }
+
+// Whoever writes a reference of a kind that this runner has not is told which ones it has.
+func TestMux_SaysWhatItHas(t *testing.T) {
+	for want, m := range map[string]secrets.Mux{
+		"it has none":                   {},
+		"it has file:NAME and env:NAME": {"file": fixed{}, "env": fixed{}},
+		"it has env:NAME and the ARN of a secret in Secrets Manager": {"env": fixed{}, "arn": fixed{}},
+	} {
+		if _, err := m.Resolve(t.Context(), "vault:a"); !errors.Is(err, workflow.ErrInvalid) || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("got %v, want %q at its end", err, want)
+		}
+	}
+}

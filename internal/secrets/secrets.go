@@ -36,9 +36,11 @@ func (m Mux) Resolve(ctx context.Context, ref string) (redact.String, error) {
 
 func (m Mux) schemes() string {
 	var names []string
-	for _, s := range []string{"file", "env"} {
-		if m[s] != nil {
-			names = append(names, s+":NAME")
+	for _, kind := range []struct{ scheme, form string }{
+		{"file", "file:NAME"}, {"env", "env:NAME"}, {"arn", "the ARN of a secret in Secrets Manager"},
+	} {
+		if m[kind.scheme] != nil {
+			names = append(names, kind.form)
 		}
 	}
 	if len(names) == 0 {

@@ -10,9 +10,21 @@ import (
 	"strings"
 )
 
-// MaxPlace is the most bytes that a place in an index may have; it is the length of a sort key of
+// MaxPlace is the largest SortSize that a place in an index may have; it is the length of a sort key of
 // a DynamoDB index.
 const MaxPlace = 1024
+
+// SortSize is what a sort key, or a place, counts against its limit: two for each byte that is 0, 1 or
+// not ASCII, one for each other. It is the length of the text as which DynamoDB keeps it.
+func SortSize(s string) int {
+	n := len(s)
+	for i := range len(s) {
+		if c := s[i]; c <= 1 || c >= 0x80 {
+			n++
+		}
+	}
+	return n
+}
 
 // A place is built of three parts. A zero byte within a part is written 00 FF, and each of the first
 // two parts ends with 00 01, so that comparing places as bytes compares part after part.

@@ -49,7 +49,8 @@ var ErrBusy = errors.New("store: busy")
 var ErrUnknown = errors.New("store: outcome unknown")
 
 // Key names a record: its partition, and its place in the order of that partition.
-// Both are non-empty, at most 1,024 bytes, and compared as bytes.
+// Both are any bytes, non-empty, and compared as bytes; the partition has at most 1,024 of them, and the
+// sort key at most a SortSize of 1,024.
 type Key struct {
 	Part string
 	Sort string
@@ -67,7 +68,7 @@ const (
 )
 
 // Entry places a record in a secondary index. Sort ties are broken by the record's key: by its
-// partition, then by its sort key. Its Place has at most MaxPlace bytes.
+// partition, then by its sort key. Its Place has at most a SortSize of MaxPlace.
 type Entry struct {
 	Part string
 	Sort string
@@ -221,8 +222,8 @@ func CheckCommit(id string, ops []Op) error {
 			if err := CheckKey(Key(e)); err != nil {
 				return err
 			}
-			if n := len(Place(e, k)); n > MaxPlace {
-				return fmt.Errorf("store: the place of %s in %s has %d bytes, the most is %d", k, index, n, MaxPlace)
+			if n := SortSize(Place(e, k)); n > MaxPlace {
+				return fmt.Errorf("store: the place of %s in %s has the size %d, the most is %d", k, index, n, MaxPlace)
 			}
 		}
 	}
@@ -231,8 +232,8 @@ func CheckCommit(id string, ops []Op) error {
 
 // CheckKey refuses a key that not every implementation could hold.
 func CheckKey(k Key) error {
-	if k.Part == "" || k.Sort == "" || len(k.Part) > maxKey || len(k.Sort) > maxKey {
-		return fmt.Errorf("store: key %q: partition and sort key have 1 to %d bytes each", k, maxKey)
+	if k.Part == "" || k.Sort == "" || len(k.Part) > maxKey || SortSize(k.Sort) > maxKey {
+		return fmt.Errorf("store: key %q: partition and sort key have 1 to %d bytes each, of a sort key those that are 0, 1 or not ASCII counted twice", k, maxKey)
 	}
 	return nil
 }

@@ -90,6 +90,7 @@ const (
 	ReasonStepFailed        Reason = "step_failed"        // a step of the engine or command failed
 	ReasonSourceFailed      Reason = "source_failed"      // the source could not be fetched
 	ReasonSecretUnavailable Reason = "secret_unavailable" // a secret reference did not resolve
+	ReasonRoleUnavailable   Reason = "role_unavailable"   // the workspace's role could not be assumed
 	ReasonEngineNotFound    Reason = "engine_not_found"   // no engine of that name and version
 	ReasonStateNotKept      Reason = "state_not_kept"     // the state would die with the task
 	ReasonInterrupted       Reason = "interrupted"        // its task was told to stop
@@ -107,7 +108,7 @@ func Reasons() []Reason {
 	return []Reason{
 		ReasonCancelled, ReasonExpiredInQueue, ReasonNeverStarted, ReasonLaunchFailed,
 		ReasonLaunchWindow, ReasonRunnerLost, ReasonTaskStopped, ReasonResultMissing, ReasonDeadline,
-		ReasonStepFailed, ReasonSourceFailed, ReasonSecretUnavailable, ReasonEngineNotFound,
+		ReasonStepFailed, ReasonSourceFailed, ReasonSecretUnavailable, ReasonRoleUnavailable, ReasonEngineNotFound,
 		ReasonStateNotKept, ReasonInterrupted, ReasonRunnerError,
 		ReasonThrottled, ReasonQuota, ReasonCapacity, ReasonUnavailable,
 	}

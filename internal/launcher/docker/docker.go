@@ -84,6 +84,9 @@ type Config struct {
 	Log   *slog.Logger     // nil means none
 	Now   func() time.Time // nil means time.Now
 
+	// NoSockets makes Check take a relay by an address even where sockets would do; for tests.
+	NoSockets bool
+
 	hostGateway bool // tasks find the machine as GatewayName; Check finds out
 }
 
@@ -183,7 +186,7 @@ func New(c Config) (*Launcher, error) {
 	return l, nil
 }
 
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,255}$`)
+var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,255}$`) })
 
 // check reports every mistake at once.
 func (c *Config) check() error {
@@ -201,7 +204,7 @@ func (c *Config) check() error {
 		refuse("state_root", "the directory for states is not an absolute path")
 	}
 	for _, name := range c.EnvAllow {
-		if !variableName.MatchString(name) || strings.HasPrefix(name, "DAYFLY_") {
+		if !variableName().MatchString(name) || strings.HasPrefix(name, "DAYFLY_") {
 			refuse("env_forward_allowlist", "%q cannot be forwarded: a name of letters, digits and _ that does not begin with DAYFLY_ is wanted", name)
 		}
 	}

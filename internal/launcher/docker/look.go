@@ -29,7 +29,7 @@ func (l *Launcher) look(ctx context.Context) error {
 	seen := map[string]bool{}
 	for _, c := range containers {
 		ref := c.Labels[labelTask]
-		if !refForm.MatchString(ref) {
+		if !refForm().MatchString(ref) {
 			continue
 		}
 		seen[ref] = true
@@ -63,7 +63,7 @@ func (l *Launcher) sweep(seen map[string]bool) {
 	for _, e := range entries {
 		ref := e.Name()
 		t := l.tasks[ref]
-		if !e.IsDir() || !refForm.MatchString(ref) || seen[ref] || l.pending[ref] || t != nil && t.record.StoppedAt.IsZero() {
+		if !e.IsDir() || !refForm().MatchString(ref) || seen[ref] || l.pending[ref] || t != nil && t.record.StoppedAt.IsZero() {
 			continue
 		}
 		if err := removeTree(l.workDir(ref)); err != nil {

@@ -15,6 +15,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
+// ErrNoImage means that the engine has no image of the name that tasks were to have.
+var ErrNoImage = errors.New("no image")
+
 // Reach is how tasks reach their relay.
 type Reach struct {
 	Sockets bool   // by a Unix socket in a directory that they mount
@@ -47,14 +50,17 @@ func (l *Launcher) Check(ctx context.Context) (Reach, error) {
 	}
 	if err := l.engine.call(ctx, http.MethodGet, "/images/"+l.config.Image+"/json", nil, nil, nil); err != nil {
 		if hasStatus(err, http.StatusNotFound) {
-			return Reach{}, workflow.Refuse(workflow.ErrNotFound, "runner_image", "the Docker engine has no image %s: make image builds it", l.config.Image)
+			return Reach{}, fmt.Errorf("%w: %w", ErrNoImage, workflow.Refuse(workflow.ErrNotFound, "runner_image", "the Docker engine has no image %s: make image builds it", l.config.Image))
 		}
 		return Reach{}, fmt.Errorf("look at image %s: %w", l.config.Image, err)
 	}
 	if err := l.ensureNetwork(ctx); err != nil {
 		return Reach{}, err
 	}
-	bySocket := l.probe(ctx, "", "")
+	bySocket := errors.New("sockets are not to be used")
+	if !l.config.NoSockets {
+		bySocket = l.probe(ctx, "", "")
+	}
 	if bySocket == nil {
 		return Reach{Sockets: true}, nil
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
@@ -25,9 +26,9 @@ const (
 )
 
 var (
-	refForm       = regexp.MustCompile(`^` + refPrefix + `[0-9a-f]{32}$`)
-	containerForm = regexp.MustCompile(`^[0-9a-f]{12,64}$`)
-	idForm        = regexp.MustCompile(`^[0-9a-f]{16}$`)
+	refForm       = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^` + refPrefix + `[0-9a-f]{32}$`) })
+	containerForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{12,64}$`) })
+	idForm        = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{16}$`) })
 )
 
 // record is what is on disk about a task before its runner may act, and until well after its end.
@@ -68,11 +69,11 @@ func (r record) task() launcher.Task {
 
 func (r record) check() error {
 	switch {
-	case !refForm.MatchString(r.Ref):
+	case !refForm().MatchString(r.Ref):
 		return errors.New("record with a strange reference")
 	case r.Workflow == "" || r.Attempt < 1:
 		return errors.New("record without workflow or attempt")
-	case !containerForm.MatchString(r.Container) || r.Engine == "":
+	case !containerForm().MatchString(r.Container) || r.Engine == "":
 		return errors.New("record without its container")
 	}
 	return nil
@@ -119,7 +120,7 @@ func writeFile(path string, b []byte) error {
 func identity(dir string) (string, error) {
 	path := filepath.Join(dir, idFile)
 	b, err := os.ReadFile(path)
-	if id := string(bytes.TrimSpace(b)); err == nil && idForm.MatchString(id) {
+	if id := string(bytes.TrimSpace(b)); err == nil && idForm().MatchString(id) {
 		return id, nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -142,7 +143,7 @@ func (l *Launcher) readRecords() error {
 	}
 	for _, e := range entries {
 		ref, ok := strings.CutSuffix(e.Name(), recordSuffix)
-		if !ok || !refForm.MatchString(ref) {
+		if !ok || !refForm().MatchString(ref) {
 			continue
 		}
 		path := filepath.Join(l.config.Dir, e.Name())

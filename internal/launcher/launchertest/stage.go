@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -268,7 +269,7 @@ func Play() (code int, ok bool) {
 	if err != nil {
 		return 97, true
 	}
-	hello, err := json.Marshal(Hello{Child: isChild, PID: os.Getpid(), Env: os.Environ()})
+	hello, err := json.Marshal(Hello{Child: isChild, PID: os.Getpid(), Env: append(os.Environ(), askWho()...)})
 	if err != nil {
 		return 98, true
 	}
@@ -309,6 +310,24 @@ func Play() (code int, ok bool) {
 			}
 		}
 	}
+}
+
+// askWho is DAYFLY_TASK, of a task of ECS: its name is made after its environment, so it asks for it.
+func askWho() []string {
+	uri := os.Getenv("ECS_CONTAINER_METADATA_URI_V4")
+	if uri == "" || os.Getenv("DAYFLY_TASK") != "" {
+		return nil
+	}
+	resp, err := http.Get(uri + "/task") //nolint:gosec,noctx // the address that its launcher gave it; the process has no other end
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var task struct{ TaskARN string }
+	if json.NewDecoder(resp.Body).Decode(&task) != nil {
+		return nil
+	}
+	return []string{"DAYFLY_TASK=" + task.TaskARN}
 }
 
 func spawn(where Where) error {

@@ -85,30 +85,52 @@ func (q *Queue) Send(ctx context.Context, body []byte, group string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("send message: %w", err)
 	}
-	if len(body) == 0 {
-		return workflow.Refuse(workflow.ErrInvalid, "body", "a message has a body")
-	}
-	if len(body) > queue.MaxBody {
-		return workflow.Refuse(workflow.ErrTooLarge, "body", "a message has at most %d bytes; this one has %d", queue.MaxBody, len(body))
+	if err := queue.CheckBody(body); err != nil {
+		return err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.send(body, group)
+	return nil
+}
+
+// SendBatch implements queue.Queue. Only a message whose body is refused fails.
+func (q *Queue) SendBatch(ctx context.Context, messages []queue.Outgoing) []error {
+	if err := ctx.Err(); err != nil {
+		return queue.AllFailed(len(messages), fmt.Errorf("send messages: %w", err))
+	}
+	if err := queue.CheckBatch(messages); err != nil {
+		return queue.AllFailed(len(messages), err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var errs []error
+	for i, m := range messages {
+		if err := queue.CheckBody(m.Body); err != nil {
+			if errs == nil {
+				errs = make([]error, len(messages))
+			}
+			errs[i] = err
+			continue
+		}
+		q.send(m.Body, m.Group)
+	}
+	return errs
+}
+
+func (q *Queue) send(body []byte, group string) {
 	q.nextID++
 	id, body := strconv.FormatUint(q.nextID, 10), bytes.Clone(body)
 	q.add(id, body, group)
 	if q.config.Duplicate {
 		q.add(id, body, group)
 	}
-	return nil
 }
 
 // Receive implements queue.Queue.
 func (q *Queue) Receive(ctx context.Context, maxMessages int, wait time.Duration) ([]queue.Message, error) {
-	if maxMessages < 1 || maxMessages > queue.MaxBatch {
-		return nil, workflow.Refuse(workflow.ErrInvalid, "max", "1 to %d messages are received at once, not %d", queue.MaxBatch, maxMessages)
-	}
-	if wait < 0 || wait > queue.MaxWait {
-		return nil, workflow.Refuse(workflow.ErrInvalid, "wait", "a receive waits 0 to %s, not %s", queue.MaxWait, wait)
+	if err := queue.CheckReceive(maxMessages, wait); err != nil {
+		return nil, err
 	}
 	end := time.Now().Add(wait)
 	for {
@@ -157,8 +179,8 @@ func (q *Queue) Hide(ctx context.Context, receipt string, d time.Duration) error
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("hide message: %w", err)
 	}
-	if d < 0 || d > queue.MaxVisibility {
-		return workflow.Refuse(workflow.ErrInvalid, "d", "a message is hidden for 0 to %s, not %s", queue.MaxVisibility, d)
+	if err := queue.CheckHide(d); err != nil {
+		return err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

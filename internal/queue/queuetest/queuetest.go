@@ -5,6 +5,7 @@
 package queuetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,13 +27,21 @@ type Harness struct {
 	// OpenDead makes an empty queue and its dead letters; a message goes there once it was
 	// delivered maxReceives times.
 	OpenDead func(t *testing.T, visibility time.Duration, maxReceives int) (main, dead queue.Queue)
+	// Patience is how long a poll of the suite waits before the queue counts as quiet. It is longer than
+	// Visible; 0 means queue.MaxWait.
+	Patience time.Duration
+	// Parallel runs the tests beside each other: most of them wait.
+	Parallel bool
 	// Bubble runs each test with the clock of testing/synctest. It is for queues that touch no
 	// socket.
 	Bubble bool
 }
 
+// Visible is the visibility that tests wait out.
+const Visible = 2 * time.Second
+
 const (
-	short = 2 * time.Second  // a visibility that a test waits out
+	short = Visible
 	long  = 10 * time.Minute // one that none does
 	polls = 12               // receives that a test makes before it gives up
 )
@@ -45,6 +54,10 @@ func Run(t *testing.T, h Harness) {
 		test func(*testing.T, Harness)
 	}{
 		{"EveryMessageArrivesWithItsBodyAndEndsWhenDeleted", everyMessageArrives},
+		{"BatchArrivesWhole", batchArrives},
+		{"BatchIsTakenButForWhatIsRefused", batchPartly},
+		{"BatchOfTooManyIsRefusedWhole", batchTooMany},
+		{"BatchEndsWithItsContext", batchEndsWithContext},
 		{"ReceivedMessageIsHidden", receivedIsHidden},
 		{"MessageThatIsNotDeletedComesBack", comesBack},
 		{"StaleReceiptLeavesTheMessageAlone", staleReceipt},
@@ -59,6 +72,11 @@ func Run(t *testing.T, h Harness) {
 		{"TooManyReceivesMakeADeadLetter", deadLetter},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if h.Parallel {
+				t.Parallel()
+			}
+			h := h
+			h.Patience = cmp.Or(h.Patience, queue.MaxWait)
 			if h.Bubble {
 				synctest.Test(t, func(t *testing.T) { c.test(t, h) })
 				return
@@ -109,11 +127,11 @@ func awaitOther(t *testing.T, q queue.Queue, body, receipt string) queue.Message
 
 // drain receives and deletes until the queue stays quiet for one long poll; it returns how often
 // each body came.
-func drain(t *testing.T, q queue.Queue) map[string]int {
+func drain(t *testing.T, h Harness, q queue.Queue) map[string]int {
 	t.Helper()
 	got := map[string]int{}
 	for range 500 {
-		messages, err := q.Receive(t.Context(), queue.MaxBatch, queue.MaxWait)
+		messages, err := q.Receive(t.Context(), queue.MaxBatch, h.Patience)
 		if err != nil {
 			t.Fatalf("receive: %v", err)
 		}
@@ -145,7 +163,7 @@ func everyMessageArrives(t *testing.T, h Harness) {
 		clear(buffer) // the sender may reuse its buffer
 	}
 	// The long polls of drain outlast the visibility: nothing that was deleted comes back in them.
-	got := drain(t, q)
+	got := drain(t, h, q)
 	for _, body := range want {
 		if got[body] == 0 {
 			t.Errorf("%s did not arrive", body)
@@ -154,6 +172,93 @@ func everyMessageArrives(t *testing.T, h Harness) {
 	}
 	if len(got) > 0 {
 		t.Errorf("arrived but never sent: %v", got)
+	}
+}
+
+func batchArrives(t *testing.T, h Harness) {
+	q := h.Open(t, short)
+	if errs := q.SendBatch(t.Context(), nil); errs != nil {
+		t.Errorf("nothing to send: got %v", errs)
+	}
+	var want []string
+	var batch []queue.Outgoing
+	for i := range queue.MaxBatch {
+		// As long as each may be: together they are more than SQS takes in one call.
+		body := fmt.Sprintf("%0*d", queue.MaxBody, i)
+		want = append(want, body)
+		batch = append(batch, queue.Outgoing{Body: []byte(body), Group: fmt.Sprintf("tenant-%d", i%3)})
+	}
+	if errs := q.SendBatch(t.Context(), batch); errs != nil {
+		t.Fatalf("send: %v", errs)
+	}
+	for _, m := range batch {
+		clear(m.Body) // the sender may reuse its buffers
+	}
+	got := drain(t, h, q)
+	for i, body := range want {
+		if got[body] == 0 {
+			t.Errorf("message %d did not arrive", i)
+		}
+		delete(got, body)
+	}
+	if len(got) > 0 {
+		t.Errorf("%d messages arrived that were never sent", len(got))
+	}
+}
+
+func batchPartly(t *testing.T, h Harness) {
+	q := h.Open(t, long)
+	errs := q.SendBatch(t.Context(), []queue.Outgoing{
+		{Body: []byte("a"), Group: "g"}, {Body: nil, Group: "g"}, {Body: []byte("b"), Group: "g"},
+		{Body: []byte(strings.Repeat("x", queue.MaxBody+1)), Group: "g"}, {Body: []byte("c"), Group: "h"},
+	})
+	want := []error{nil, workflow.ErrInvalid, nil, workflow.ErrTooLarge, nil}
+	if len(errs) != len(want) {
+		t.Fatalf("got %d errors, want one for each message", len(errs))
+	}
+	for i, err := range errs {
+		if !errors.Is(err, want[i]) || want[i] == nil && err != nil {
+			t.Errorf("message %d: got %v, want %v", i, err, want[i])
+		}
+	}
+	got := drain(t, h, q)
+	for _, body := range []string{"a", "b", "c"} {
+		if got[body] == 0 {
+			t.Errorf("%s was taken and did not arrive", body)
+		}
+	}
+	if len(got) != 3 {
+		t.Errorf("%d different messages arrived, want 3", len(got))
+	}
+}
+
+func batchTooMany(t *testing.T, h Harness) {
+	q := h.Open(t, short)
+	batch := make([]queue.Outgoing, queue.MaxBatch+1)
+	for i := range batch {
+		batch[i] = queue.Outgoing{Body: []byte("a"), Group: "g"}
+	}
+	errs := q.SendBatch(t.Context(), batch)
+	if len(errs) != len(batch) {
+		t.Fatalf("got %d errors, want one for each message", len(errs))
+	}
+	for i, err := range errs {
+		if !errors.Is(err, workflow.ErrInvalid) {
+			t.Errorf("message %d: got %v, want ErrInvalid", i, err)
+		}
+	}
+	if messages, err := q.Receive(t.Context(), 1, 0); err != nil || len(messages) != 0 {
+		t.Errorf("got %v, %v; want nothing: the batch was refused", messages, err)
+	}
+}
+
+func batchEndsWithContext(t *testing.T, h Harness) {
+	q := h.Open(t, short)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	errs := q.SendBatch(ctx, []queue.Outgoing{{Body: []byte("a"), Group: "g"}, {Body: []byte("b"), Group: "g"}})
+	if len(errs) != 2 || !errors.Is(errs[0], context.Canceled) || !errors.Is(errs[1], context.Canceled) {
+		t.Errorf("got %v, want Canceled for both", errs)
 	}
 }
 
@@ -301,6 +406,9 @@ func bounds(t *testing.T, h Harness) {
 	if err := q.Send(ctx, nil, "group"); !errors.Is(err, workflow.ErrInvalid) {
 		t.Errorf("empty body: got %v, want ErrInvalid", err)
 	}
+	if err := q.Send(ctx, []byte("not \xff UTF-8"), "group"); !errors.Is(err, workflow.ErrInvalid) {
+		t.Errorf("binary body: got %v, want ErrInvalid", err)
+	}
 	if err := q.Send(ctx, []byte(strings.Repeat("x", queue.MaxBody+1)), "group"); !errors.Is(err, workflow.ErrTooLarge) {
 		t.Errorf("long body: got %v, want ErrTooLarge", err)
 	}
@@ -389,7 +497,7 @@ func deadLetter(t *testing.T, h Harness) {
 	send(t, q, "poison")
 	var counts []int
 	for range 10 * maxReceives {
-		messages, err := q.Receive(t.Context(), 1, queue.MaxWait)
+		messages, err := q.Receive(t.Context(), 1, h.Patience)
 		if err != nil {
 			t.Fatalf("receive: %v", err)
 		}

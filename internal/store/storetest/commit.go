@@ -197,6 +197,9 @@ func comesBackWhole(f fixture) {
 func limitsAreUsable(f fixture) {
 	long := func(s string) string { return s + strings.Repeat("x", 1024-len(s)) }
 	big := bytes.Repeat([]byte{0xA5}, store.MaxValue)
+	if f.modest {
+		big = bytes.Repeat([]byte("x"), store.MaxValue)
+	}
 	k := store.Key{Part: long(f.part("")), Sort: long("s")}
 	r := store.Record{Key: k, Value: big}
 	id := newID()
@@ -206,6 +209,12 @@ func limitsAreUsable(f fixture) {
 	}
 	f.wantSame([]store.Record{at(r, 1)}, f.get(k))
 	f.wantSame([]store.Record{at(r, 1)}, f.rangeAll(store.Scan{Part: k.Part, From: k.Sort, Limit: 1000}))
+
+	part := f.part("")
+	odd := store.Record{Key: store.Key{Part: part + strings.Repeat("\xff", 1024-len(part)), Sort: strings.Repeat("\xff", 512)}}
+	f.commit(store.Put(odd, store.Absent))
+	f.wantSame([]store.Record{at(odd, 1)}, f.get(odd.Key))
+	f.wantSame([]store.Record{at(odd, 1)}, f.rangeAll(store.Scan{Part: odd.Key.Part, From: odd.Key.Sort, Reverse: true, Limit: 1}))
 
 	// A full commit of full values.
 	var ops []store.Op
@@ -229,7 +238,7 @@ func limitsAreUsable(f fixture) {
 	// An entry whose place is as long as it may be.
 	e := store.Entry{Part: f.part("i"), Sort: "e"}
 	k = f.key("p", "long place")
-	e.Sort += strings.Repeat("y", store.MaxPlace-len(store.Place(e, k)))
+	e.Sort += strings.Repeat("y", store.MaxPlace-store.SortSize(store.Place(e, k)))
 	r = store.Record{Key: k, Indexes: map[store.Index]store.Entry{store.Index1: e}}
 	f.commit(store.Put(r, store.Absent))
 	f.eventually(store.Index1, store.Scan{Part: e.Part, Limit: 1}, []store.Record{at(r, 1)})
@@ -272,6 +281,7 @@ func badCommit(f fixture) {
 		"no sort key":         {newID(), put(func(r *store.Record) { r.Key.Sort = "" })},
 		"long partition":      {newID(), put(func(r *store.Record) { r.Key.Part = strings.Repeat("x", 1025) })},
 		"long sort key":       {newID(), put(func(r *store.Record) { r.Key.Sort = strings.Repeat("x", 1025) })},
+		"sort key not ASCII":  {newID(), put(func(r *store.Record) { r.Key.Sort = strings.Repeat("\xff", 513) })},
 		"big value":           {newID(), put(func(r *store.Record) { r.Value = make([]byte, store.MaxValue+1) })},
 		"unknown index":       {newID(), entry("index3", store.Entry{Part: "p", Sort: "s"})},
 		"no entry partition":  {newID(), entry(store.Index1, store.Entry{Sort: "s"})},

@@ -181,7 +181,7 @@ func numbered(n int) []string {
 }
 
 func rangePages(f fixture) {
-	const n = 2500
+	n := f.many(2500)
 	records := f.inPartition("p", numbered(n)...)
 	f.create(shuffled(records)...)
 	forwards, backwards := stored(records), stored(records)
@@ -196,6 +196,7 @@ func rangePages(f fixture) {
 	}
 	// Within bounds, and where the last page is exactly full.
 	for _, span := range [][2]int{{0, 1}, {0, 100}, {1, 101}, {900, 1100}, {1000, 1999}, {2400, 2500}} {
+		span[0], span[1] = f.many(span[0]), f.many(span[1])
 		from, to := fmt.Sprintf("%06d", span[0]), fmt.Sprintf("%06d", span[1])
 		want := forwards[span[0]:span[1]]
 		f.wantSame(want, f.rangeAll(store.Scan{Part: f.part("p"), From: from, To: to, Limit: 50}))

@@ -25,6 +25,18 @@ import (
 // closes what it opened with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Helper()
+	run(t, open, false)
+}
+
+// RunModest is Run for emulators that take minutes for thousands of records, and that count bytes for
+// more than they are: with a tenth of the records where there are thousands, and with text as the largest values.
+func RunModest(t *testing.T, open func(t *testing.T) store.Store) {
+	t.Helper()
+	run(t, open, true)
+}
+
+func run(t *testing.T, open func(t *testing.T) store.Store, modest bool) {
+	t.Helper()
 	groups := []struct {
 		name  string
 		tests []test
@@ -38,7 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {
 			for _, tt := range g.tests {
-				t.Run(tt.name, func(t *testing.T) { tt.run(newFixture(t, open(t))) })
+				t.Run(tt.name, func(t *testing.T) { tt.run(newFixture(t, open(t), modest)) })
 			}
 		})
 	}
@@ -56,10 +68,20 @@ type fixture struct {
 	store store.Store
 	bare  store.Store // the same, each call as it is answered
 	own   string
+	// modest asks for less; see RunModest.
+	modest bool
 }
 
-func newFixture(t *testing.T, s store.Store) fixture {
-	return fixture{T: t, store: caller{s}, bare: s, own: rand.Text()[:12]}
+func newFixture(t *testing.T, s store.Store, modest bool) fixture {
+	return fixture{T: t, store: caller{s}, bare: s, own: rand.Text()[:12], modest: modest}
+}
+
+// many is n, or a tenth of it.
+func (f fixture) many(n int) int {
+	if f.modest && n >= 10 {
+		return n / 10
+	}
+	return n
 }
 
 // part returns a partition of this test's own.

@@ -1,0 +1,15 @@
+package api
+
+// Names of the session tags that tell a role's trust policy, and what its sessions do, whose run it is.
+const (
+	TagOrganization = "organization"
+	TagWorkspace    = "workspace"
+)
+
+// Role is the role of a run's cloud account: the runner assumes it, resolves the run's secrets with it and
+// lends it to the engine. All of it is said by the control plane, none by who runs the code.
+type Role struct {
+	ARN        string            `json:"arn"`
+	ExternalID string            `json:"external_id" doc:"The workspace's id, which a trust policy compares with sts:ExternalId"`
+	Tags       map[string]string `json:"tags" doc:"Session tags: organization and workspace"`
+}

@@ -1,0 +1,109 @@
+package launcher
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Size is what a size name stands for.
+type Size struct {
+	MilliCPU int // thousandths of a processor
+	MemoryMB int // MiB
+	MaxPIDs  int // processes and threads
+}
+
+// CPUUnits is the processor share as ECS counts it: 1024 units are one vCPU.
+func (s Size) CPUUnits() int { return s.MilliCPU * 1024 / 1000 }
+
+// String is the explicit form of the size, such as 1024/2048.
+func (s Size) String() string { return fmt.Sprintf("%d/%d", s.CPUUnits(), s.MemoryMB) }
+
+// SizeOf returns the meaning of a size: small (also meant by an empty name), medium, large, xlarge,
+// or CPU/MEMORY, in units of 1/1024 vCPU and in MiB, such as 2048/8192. An explicit one must be a pair
+// that Fargate has, wherever the task runs, so that a workspace may move to another pool. Any other
+// is refused with workflow.ErrInvalid.
+func SizeOf(name string) (Size, error) {
+	switch name {
+	case "", "small":
+		return Size{1000, 2048, 1024}, nil
+	case "medium":
+		return Size{2000, 4096, 2048}, nil
+	case "large":
+		return Size{4000, 8192, 4096}, nil
+	case "xlarge":
+		return Size{8000, 16384, 8192}, nil
+	}
+	left, right, ok := strings.Cut(name, "/")
+	if !ok {
+		return Size{}, refuseSize("size %q is none of small, medium, large, xlarge, nor CPU/MEMORY such as 2048/8192", cut(name))
+	}
+	cpu, errCPU := number(left)
+	memory, errMemory := number(right)
+	if errCPU != nil || errMemory != nil {
+		return Size{}, refuseSize("size %q is not CPU/MEMORY, two whole numbers such as 2048/8192", cut(name))
+	}
+	if err := checkFargate(cpu, memory); err != nil {
+		return Size{}, err
+	}
+	return Size{MilliCPU: cpu * 1000 / 1024, MemoryMB: memory, MaxPIDs: max(1024, cpu)}, nil
+}
+
+func refuseSize(format string, args ...any) error {
+	return workflow.Refuse(workflow.ErrInvalid, "size", format, args...)
+}
+
+func cut(s string) string { return s[:min(len(s), 40)] }
+
+// number reads what a person writes for a size: digits alone, no sign, and not so many that they overflow.
+func number(s string) (int, error) {
+	if s == "" || len(s) > 7 || strings.Trim(s, "0123456789") != "" || s[0] == '0' {
+		return 0, strconv.ErrSyntax
+	}
+	return strconv.Atoi(s)
+}
+
+// fargate holds the pairs that Fargate has for Linux tasks: per number of CPU units either a list of
+// memory values or a range with its step, in MiB. (ECS developer guide, "Task definition parameters
+// for Fargate: task size"; 32 vCPU came in 2026 with three values.)
+var fargate = []struct {
+	cpu            int
+	from, to, step int
+	list           []int
+}{
+	{cpu: 256, list: []int{512, 1024, 2048}},
+	{cpu: 512, from: 1024, to: 4096, step: 1024},
+	{cpu: 1024, from: 2048, to: 8192, step: 1024},
+	{cpu: 2048, from: 4096, to: 16384, step: 1024},
+	{cpu: 4096, from: 8192, to: 30720, step: 1024},
+	{cpu: 8192, from: 16384, to: 61440, step: 4096},
+	{cpu: 16384, from: 32768, to: 122880, step: 8192},
+	{cpu: 32768, list: []int{61440, 122880, 249856}},
+}
+
+func checkFargate(cpu, memory int) error {
+	var known []string
+	for _, f := range fargate {
+		known = append(known, strconv.Itoa(f.cpu))
+		if f.cpu != cpu {
+			continue
+		}
+		if f.list == nil {
+			if memory >= f.from && memory <= f.to && (memory-f.from)%f.step == 0 {
+				return nil
+			}
+			return refuseSize("size %d/%d does not exist: with %d CPU units, memory is %d to %d MiB in steps of %d", cpu, memory, cpu, f.from, f.to, f.step)
+		}
+		var values []string
+		for _, m := range f.list {
+			if m == memory {
+				return nil
+			}
+			values = append(values, strconv.Itoa(m))
+		}
+		return refuseSize("size %d/%d does not exist: with %d CPU units, memory is one of %s MiB", cpu, memory, cpu, strings.Join(values, ", "))
+	}
+	return refuseSize("size %d/%d does not exist: CPU units are one of %s", cpu, memory, strings.Join(known, ", "))
+}
