@@ -1,0 +1,208 @@
+package ecs
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Spot says which runs may use Fargate's Spot capacity, which AWS takes back with two minutes' notice.
+type Spot string
+
+// The policies. The zero value means SpotNever.
+const (
+	SpotNever Spot = "never"
+	SpotReads Spot = "reads" // previews, scans and evaluations: what changes no state
+	SpotAll   Spot = "all"   // also what changes state; an interruption fails such a run for good
+)
+
+// Config says where tasks run and as what. Validate it, or let New do so.
+type Config struct {
+	Cluster        string   // name or ARN
+	TaskDefinition string   // family, family:revision or ARN, with or without a revision
+	Container      string   // name of the runner's container in it
+	Pool           string   // whose tasks these are; unique among those who start tasks in the cluster
+	Subnets        []string // at least one, in different zones where possible
+	SecurityGroups []string // at most five; none means the VPC's default group
+	AssignPublicIP bool     // what tasks of a public subnet need to reach anything
+	Spot           Spot
+	TaskRole       string            // ARN of a role in place of the task definition's; empty: that one's
+	EphemeralGiB   int               // disk of a task, 21 to 200; 0 means the 20 that Fargate gives
+	Tags           map[string]string // further tags of each task; those of Dayfly win
+
+	// CallTime bounds each call; 0 means 15 s. A RunTask without an answer by then is repeated by who
+	// asked, under the same token.
+	CallTime time.Duration
+	Now      func() time.Time // nil means time.Now
+	Log      *slog.Logger     // nil means none
+}
+
+// Bounds that ECS sets.
+const (
+	maxSubnets        = 16
+	maxSecurityGroups = 5
+	maxTags           = 50
+	maxTagKey         = 128
+	maxTagValue       = 256
+	minEphemeralGiB   = 21
+	maxEphemeralGiB   = 200
+	maxName           = 255
+)
+
+const defaultCallTime = 15 * time.Second
+
+func (c Config) withDefaults() Config {
+	c.Spot = cmp.Or(c.Spot, SpotNever)
+	c.CallTime = cmp.Or(c.CallTime, defaultCallTime)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Validate reports every mistake, each as a workflow.ErrInvalid with the name of its field.
+func (c Config) Validate() error {
+	var errs []error
+	refuse := func(field, format string, args ...any) {
+		errs = append(errs, workflow.Refuse(workflow.ErrInvalid, field, format, args...))
+	}
+	if name := last(c.Cluster); !isName(name) || !isARN(c.Cluster, "ecs", ":cluster/") && strings.ContainsAny(c.Cluster, ":/") {
+		refuse("cluster", "%q is neither the name nor the ARN of an ECS cluster", c.Cluster)
+	}
+	if !c.validTaskDefinition() {
+		refuse("task_definition", "%q is neither FAMILY, FAMILY:REVISION nor the ARN of a task definition", c.TaskDefinition)
+	}
+	if !isName(c.Container) {
+		refuse("container", "%q names no container: give the name that the runner's container has in the task definition", c.Container)
+	}
+	if c.Pool == "" {
+		refuse("pool", "the pool is not named; its tasks are told from others by that")
+	}
+	c.checkNetwork(refuse)
+	if !slices.Contains([]Spot{"", SpotNever, SpotReads, SpotAll}, c.Spot) {
+		refuse("spot", "spot is never, reads or all; %q is none of them", c.Spot)
+	}
+	if c.TaskRole != "" && !isARN(c.TaskRole, "iam", ":role/") {
+		refuse("task_role", "%q is not the ARN of a role", c.TaskRole)
+	}
+	if c.EphemeralGiB != 0 && (c.EphemeralGiB < minEphemeralGiB || c.EphemeralGiB > maxEphemeralGiB) {
+		refuse("ephemeral_gib", "a disk of %d GiB does not exist: it is %d to %d, or 0 for the 20 that Fargate gives", c.EphemeralGiB, minEphemeralGiB, maxEphemeralGiB)
+	}
+	c.checkTags(refuse)
+	if c.CallTime < 0 {
+		refuse("call_time", "the time for a call is negative")
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) checkNetwork(refuse func(field, format string, args ...any)) {
+	if n := len(c.Subnets); n == 0 || n > maxSubnets {
+		refuse("subnets", "there are %d subnets; a task needs one to %d to choose from", n, maxSubnets)
+	}
+	seen := map[string]bool{}
+	for _, s := range c.Subnets {
+		if !isID(s, "subnet-") {
+			refuse("subnets", "%q is not the id of a subnet", s)
+		}
+		if seen[s] {
+			refuse("subnets", "%q is there twice", s)
+		}
+		seen[s] = true
+	}
+	if n := len(c.SecurityGroups); n > maxSecurityGroups {
+		refuse("security_groups", "there are %d security groups; ECS takes %d", n, maxSecurityGroups)
+	}
+	for _, s := range c.SecurityGroups {
+		if !isID(s, "sg-") {
+			refuse("security_groups", "%q is not the id of a security group", s)
+		}
+	}
+}
+
+func (c Config) checkTags(refuse func(field, format string, args ...any)) {
+	if n := len(c.Tags); n > maxTags-len(ownTags) {
+		refuse("tags", "there are %d tags; beside Dayfly's own, ECS takes %d", n, maxTags-len(ownTags))
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Tags)) {
+		value := c.Tags[key]
+		switch {
+		case key == "" || key != tagText(key, maxTagKey):
+			refuse("tags", "the key %q has more than %d characters, or one that is no letter, digit, space or of + - = . _ : / @", key, maxTagKey)
+		case strings.HasPrefix(strings.ToLower(key), "aws:"):
+			refuse("tags", "the key %q begins with aws:, which belongs to AWS", key)
+		case value != tagText(value, maxTagValue):
+			refuse("tags", "the value of %q has more than %d characters, or one that is no letter, digit, space or of + - = . _ : / @", key, maxTagValue)
+		}
+	}
+}
+
+func (c Config) validTaskDefinition() bool {
+	name := c.TaskDefinition
+	if strings.HasPrefix(name, "arn:") {
+		if !isARN(name, "ecs", ":task-definition/") {
+			return false
+		}
+		name = last(name)
+	}
+	family, revision, ok := strings.Cut(name, ":")
+	return isName(family) && (!ok || revision != "" && strings.Trim(revision, "0123456789") == "")
+}
+
+// family is the task definition's, without its revision.
+func (c Config) family() string {
+	family, _, _ := strings.Cut(last(c.TaskDefinition), ":")
+	return family
+}
+
+// last is what follows the last slash.
+func last(s string) string { return s[strings.LastIndexByte(s, '/')+1:] }
+
+// isName reports whether s could be the name of a cluster, family or container: 1 to 255 letters,
+// digits, - and _.
+func isName(s string) bool {
+	return s != "" && len(s) <= maxName && strings.IndexFunc(s, func(r rune) bool { return !isWord(r) }) < 0
+}
+
+func isWord(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_'
+}
+
+func isID(s, prefix string) bool {
+	rest, ok := strings.CutPrefix(s, prefix)
+	return ok && isName(rest) && len(s) <= 64
+}
+
+// isARN reports whether s is an ARN of a service whose resource begins with kind, such as ":role/".
+func isARN(s, service, kind string) bool {
+	parts := strings.SplitN(s, ":", 6)
+	return len(parts) == 6 && parts[0] == "arn" && parts[2] == service &&
+		strings.HasPrefix(":"+parts[5], kind) && !strings.ContainsAny(s, " \t\n\"") && last(s) != ""
+}
+
+// startedBy is the pool in the characters that ECS takes for the name of who started a task: letters,
+// digits, - / and _, at most 128. Names that must be changed for it stay different from each other.
+func startedBy(pool string) string {
+	name := strings.Map(func(r rune) rune {
+		if isWord(r) || r == '/' {
+			return r
+		}
+		return '-'
+	}, pool)
+	if name == pool && len(name) <= maxStartedBy {
+		return name
+	}
+	sum := fmt.Sprintf("-%.12s", digest(pool))
+	return name[:min(len(name), maxStartedBy-len(sum))] + sum
+}
+
+const maxStartedBy = 128

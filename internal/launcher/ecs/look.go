@@ -1,0 +1,206 @@
+package ecs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ecs"
+	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
+
+	"github.com/dayfly-dev/dayfly/internal/awserr"
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+)
+
+const (
+	perPage    = 100  // tasks in one ListTasks and one DescribeTasks
+	maxPages   = 1000 // of one list; a longer one is an error
+	maxStopped = 10   // pages of tasks that were told to stop
+	maxReason  = 255  // characters of a StopTask's reason
+)
+
+// List implements launcher.Launcher: every task of the pool that is to run, and of those that were told
+// to stop or have stopped, whatever told them, 1,000 at most. Where there are more in an hour, those
+// that are left out are found by Describe.
+//
+// ListTasks takes the name of who started a task only without another filter, and then shows only tasks
+// that are to run. The others are listed by the family of their definition, and told apart once
+// they are described.
+func (l *Launcher) List(ctx context.Context) ([]launcher.Task, error) {
+	who := startedBy(l.config.Pool)
+	alive, _, err := l.arns(ctx, &ecs.ListTasksInput{StartedBy: &who}, maxPages)
+	if err != nil {
+		return nil, err
+	}
+	ending, more, err := l.arns(ctx, &ecs.ListTasksInput{Family: aws.String(l.config.family()), DesiredStatus: types.DesiredStatusStopped}, maxStopped)
+	if err != nil {
+		return nil, err
+	}
+	if more {
+		l.config.Log.Warn("stopped tasks not listed in full", "listed", len(ending))
+	}
+	all := slices.Concat(alive, ending)
+	slices.Sort(all)
+	out, err := l.describe(ctx, slices.Compact(all))
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// arns reads a list page by page. more says that it goes on after the most pages; a list of tasks that are
+// to run must not.
+func (l *Launcher) arns(ctx context.Context, in *ecs.ListTasksInput, most int) (arns []string, more bool, err error) {
+	in.Cluster, in.MaxResults = &l.config.Cluster, aws.Int32(perPage)
+	for page := 0; ; page++ {
+		if page == most {
+			if in.StartedBy != nil {
+				return nil, true, fmt.Errorf("list tasks of pool %s: no end after %d pages", l.config.Pool, most)
+			}
+			return arns, true, nil
+		}
+		out, err := bounded(ctx, l.config.CallTime, func(ctx context.Context) (*ecs.ListTasksOutput, error) {
+			return l.client.ListTasks(ctx, in)
+		})
+		if err != nil {
+			return nil, false, fmt.Errorf("list tasks of pool %s: %w", l.config.Pool, err)
+		}
+		arns = append(arns, out.TaskArns...)
+		if aws.ToString(out.NextToken) == "" {
+			return arns, false, nil
+		}
+		in.NextToken = out.NextToken
+	}
+}
+
+// Describe implements launcher.Launcher. What is no task of the cluster is left out without asking: ECS
+// would refuse the whole call for it.
+func (l *Launcher) Describe(ctx context.Context, refs ...string) ([]launcher.Task, error) {
+	ours := slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !l.ours(ref) })
+	return l.describe(ctx, ours)
+}
+
+// describe asks for tasks and returns those of this launcher's kind that ECS knows.
+func (l *Launcher) describe(ctx context.Context, arns []string) ([]launcher.Task, error) {
+	var all []launcher.Task
+	for batch := range slices.Chunk(arns, perPage) {
+		out, err := bounded(ctx, l.config.CallTime, func(ctx context.Context) (*ecs.DescribeTasksOutput, error) {
+			return l.client.DescribeTasks(ctx, &ecs.DescribeTasksInput{
+				Cluster: &l.config.Cluster, Tasks: batch, Include: []types.TaskField{types.TaskFieldTags},
+			})
+		})
+		if err != nil {
+			return nil, fmt.Errorf("describe %d tasks: %w", len(batch), err)
+		}
+		for _, f := range out.Failures {
+			if awserr.OfFailure(aws.ToString(f.Reason), "") != awserr.NotFound {
+				// Not absent, but unseen. To leave it out would say that it is not there.
+				return nil, fmt.Errorf("describe task %s: %s", aws.ToString(f.Arn), failureText(f))
+			}
+		}
+		for _, t := range out.Tasks {
+			if aws.ToString(t.StartedBy) != "" && *t.StartedBy != startedBy(l.config.Pool) {
+				continue // another pool's of the same cluster
+			}
+			if task := l.task(t); task.Workflow != "" {
+				all = append(all, task)
+			}
+		}
+	}
+	return all, nil
+}
+
+// ours reports whether ref is the ARN of a task of this launcher's cluster:
+// arn:aws:ecs:REGION:ACCOUNT:task/CLUSTER/ID.
+func (l *Launcher) ours(ref string) bool {
+	if !isARN(ref, "ecs", ":task/") {
+		return false
+	}
+	parts := strings.Split(ref, "/")
+	return len(parts) == 3 && parts[1] == last(l.config.Cluster) && (len(parts[2]) == 32 || len(parts[2]) == 36) && isName(parts[2])
+}
+
+// Stop implements launcher.Launcher: ECS sends SIGTERM, and SIGKILL after the stopTimeout of the task
+// definition. It is no error to stop a task again.
+func (l *Launcher) Stop(ctx context.Context, ref, why string) error {
+	if !l.ours(ref) {
+		return fmt.Errorf("stop task %s: %w", ref, launcher.ErrNotFound)
+	}
+	_, err := bounded(ctx, l.config.CallTime, func(ctx context.Context) (*ecs.StopTaskOutput, error) {
+		return l.client.StopTask(ctx, &ecs.StopTaskInput{Cluster: &l.config.Cluster, Task: &ref, Reason: aws.String(reasonText(why))})
+	})
+	switch {
+	case err == nil:
+		return nil
+	case awserr.Of(err) == awserr.NotFound:
+		return fmt.Errorf("stop task %s: %w", ref, errors.Join(launcher.ErrNotFound, err))
+	}
+	return fmt.Errorf("stop task %s: %w", ref, err)
+}
+
+// reasonText is why in the length that ECS keeps.
+func reasonText(why string) string {
+	out := []rune(strings.ToValidUTF8(why, "?"))
+	if len(out) == 0 {
+		return "no reason was given"
+	}
+	return string(out[:min(len(out), maxReason)])
+}
+
+// bounded makes one call within the time for it.
+func bounded[T any](ctx context.Context, d time.Duration, call func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return call(ctx)
+}
+
+// task reads a task as ECS describes it.
+func (l *Launcher) task(t types.Task) launcher.Task {
+	v := view{
+		ARN: aws.ToString(t.TaskArn), LastStatus: aws.ToString(t.LastStatus), DesiredStatus: aws.ToString(t.DesiredStatus),
+		CreatedAt: aws.ToTime(t.CreatedAt), StopCode: string(t.StopCode), StoppedReason: aws.ToString(t.StoppedReason),
+		Runner: l.config.Container,
+	}
+	for _, c := range t.Containers {
+		one := containerView{Name: aws.ToString(c.Name), Reason: aws.ToString(c.Reason)}
+		if c.ExitCode != nil {
+			code := int(*c.ExitCode)
+			one.ExitCode = &code
+		}
+		v.Containers = append(v.Containers, one)
+	}
+	if t.Overrides != nil {
+		for _, o := range t.Overrides.ContainerOverrides {
+			env := map[string]string{}
+			for _, e := range o.Environment {
+				env[aws.ToString(e.Name)] = aws.ToString(e.Value)
+			}
+			v.claim(aws.ToString(o.Name), env[envJob], env[envAttempt])
+		}
+	}
+	tags := map[string]string{}
+	for _, tag := range t.Tags {
+		tags[aws.ToString(tag.Key)] = aws.ToString(tag.Value)
+	}
+	if v.Workflow == "" { // a task that was tagged, and whose overrides are not shown
+		v.claim("", tags[tagJob], tags[tagAttempt])
+	}
+	return v.task()
+}
+
+// claim notes whose task it is, where a container's variables (or the tags) say so.
+func (v *view) claim(container, job, attempt string) {
+	n, err := strconv.Atoi(attempt)
+	if v.Workflow != "" || job == "" || err != nil || n < 1 {
+		return
+	}
+	v.Workflow, v.Attempt = job, n
+	if container != "" {
+		v.Runner = container
+	}
+}

@@ -1,0 +1,223 @@
+package ecs
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ecs"
+	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
+
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// maxOverrides is how many characters the overrides of a task may have as JSON. (API_RunTask.)
+const maxOverrides = 8192
+
+// The variables that a task is given. It learns its own name from the metadata endpoint of ECS.
+const (
+	envTicket  = "DAYFLY_TICKET"
+	envJob     = "DAYFLY_JOB"
+	envAttempt = "DAYFLY_ATTEMPT"
+	envRelay   = "DAYFLY_RELAY"
+)
+
+// The tags of a task.
+const (
+	tagJob          = "dayfly:job"
+	tagAttempt      = "dayfly:attempt"
+	tagPool         = "dayfly:pool"
+	tagWorkspace    = "dayfly:workspace"
+	tagOrganization = "dayfly:organization"
+)
+
+var ownTags = [...]string{tagJob, tagAttempt, tagPool, tagWorkspace, tagOrganization}
+
+func digest(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:])
+}
+
+// clientToken is what ECS knows a launch again by: 64 characters from what makes two requests the same.
+func clientToken(r launcher.Request) string {
+	return digest("dayfly", r.Workflow, strconv.Itoa(r.Attempt), r.Placement)
+}
+
+// overrides is what a launch changes of the task definition, in the form that ECS counts.
+type overrides struct {
+	ContainerOverrides []containerOverride `json:"containerOverrides"`
+	CPU                string              `json:"cpu"`
+	Memory             string              `json:"memory"`
+	EphemeralStorage   *ephemeralStorage   `json:"ephemeralStorage,omitempty"`
+	TaskRoleArn        string              `json:"taskRoleArn,omitempty"`
+}
+
+type containerOverride struct {
+	Name        string     `json:"name"`
+	Environment []variable `json:"environment"`
+}
+
+type variable struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+type ephemeralStorage struct {
+	SizeInGiB int `json:"sizeInGiB"`
+}
+
+// overridesOf depends on nothing but the request and the configuration, so that the same request again
+// is the same call to ECS. What is in it can be read by whoever may describe tasks or read events.
+func (c Config) overridesOf(r launcher.Request, size launcher.Size) overrides {
+	out := overrides{
+		ContainerOverrides: []containerOverride{{Name: c.Container, Environment: []variable{
+			{envAttempt, strconv.Itoa(r.Attempt)},
+			{envJob, r.Workflow},
+			{envRelay, r.Relay},
+			{envTicket, r.Ticket},
+		}}},
+		CPU:         strconv.Itoa(size.CPUUnits()),
+		Memory:      strconv.Itoa(size.MemoryMB),
+		TaskRoleArn: c.TaskRole,
+	}
+	if c.EphemeralGiB != 0 {
+		out.EphemeralStorage = &ephemeralStorage{c.EphemeralGiB}
+	}
+	return out
+}
+
+// length counts the characters as ECS does: those of the JSON text, its punctuation included.
+func (o overrides) length() int {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // & and < are one character on the wire
+	if err := e.Encode(o); err != nil {
+		return maxOverrides + 1 // it holds strings and numbers only
+	}
+	return len(bytes.TrimSpace(b.Bytes()))
+}
+
+func (o overrides) sdk() *types.TaskOverride {
+	out := &types.TaskOverride{Cpu: &o.CPU, Memory: &o.Memory}
+	for _, c := range o.ContainerOverrides {
+		one := types.ContainerOverride{Name: &c.Name}
+		for _, v := range c.Environment {
+			one.Environment = append(one.Environment, types.KeyValuePair{Name: &v.Name, Value: &v.Value})
+		}
+		out.ContainerOverrides = append(out.ContainerOverrides, one)
+	}
+	if o.EphemeralStorage != nil {
+		out.EphemeralStorage = &types.EphemeralStorage{SizeInGiB: int32(o.EphemeralStorage.SizeInGiB)} //nolint:gosec // at most 200, see Validate
+	}
+	if o.TaskRoleArn != "" {
+		out.TaskRoleArn = &o.TaskRoleArn
+	}
+	return out
+}
+
+// input is the call that a request becomes. A request that can never be launched is a permanent refusal.
+func (c Config) input(r launcher.Request) (*ecs.RunTaskInput, error) {
+	if why := unfit(r); why != "" {
+		return nil, never("%s", why)
+	}
+	where, err := c.parsePlacement(r.Placement)
+	if err != nil {
+		return nil, never("%v", err)
+	}
+	size, err := launcher.SizeOf(r.Size)
+	if err != nil {
+		return nil, never("%v", err)
+	}
+	over := c.overridesOf(r, size)
+	if n := over.length(); n > maxOverrides {
+		return nil, never("the overrides of the task would have %d characters; ECS takes %d. The ticket has %d and the relay's address %d: shorten relay_url",
+			n, maxOverrides, len(r.Ticket), len(r.Relay))
+	}
+	public := types.AssignPublicIpDisabled
+	if c.AssignPublicIP {
+		public = types.AssignPublicIpEnabled
+	}
+	in := &ecs.RunTaskInput{
+		TaskDefinition:       &c.TaskDefinition,
+		Cluster:              &c.Cluster,
+		ClientToken:          aws.String(clientToken(r)),
+		Count:                aws.Int32(1),
+		EnableECSManagedTags: true,
+		EnableExecuteCommand: false, // nobody gets a shell beside credentials
+		StartedBy:            aws.String(startedBy(c.Pool)),
+		NetworkConfiguration: &types.NetworkConfiguration{AwsvpcConfiguration: &types.AwsVpcConfiguration{
+			Subnets: []string{where.subnet}, SecurityGroups: c.SecurityGroups, AssignPublicIp: public,
+		}},
+		Overrides: over.sdk(),
+		Tags:      c.tags(r),
+	}
+	if where.spot { // which needs a strategy, and a strategy allows no launch type
+		in.CapacityProviderStrategy = []types.CapacityProviderStrategyItem{{CapacityProvider: aws.String("FARGATE_SPOT"), Weight: 1}}
+	} else {
+		in.LaunchType = types.LaunchTypeFargate
+	}
+	return in, nil
+}
+
+// unfit says why a request can never be a task of ECS, or "".
+func unfit(r launcher.Request) string {
+	switch {
+	case r.Workflow == "" || r.Attempt < 1 || r.Ticket == "" || r.Relay == "":
+		return "the request names no workflow, attempt, ticket or relay"
+	case r.StateKind == "directory":
+		return "a state in a directory of the machine would die with a task of ECS: give the workspace the state kind s3, or a pool on a machine"
+	case r.SourceDir != "":
+		return "a directory source is of one machine, and a task of ECS does not see it: give the workspace a git source, or a pool on a machine"
+	case len(r.SecretRefs) > 0:
+		return "the secret " + r.SecretRefs[0] + " is of one machine, and a task of ECS does not see it: keep it in Secrets Manager, or give the workspace a pool on a machine"
+	}
+	for _, s := range []string{r.Workflow, r.Placement, r.Ticket, r.Relay} {
+		if strings.ContainsFunc(s, unicode.IsControl) {
+			return "the request holds a control character"
+		}
+	}
+	return ""
+}
+
+func never(format string, args ...any) error {
+	return &launcher.Refusal{Reason: workflow.ReasonLaunchFailed, Permanent: true, Text: fmt.Sprintf(format, args...)}
+}
+
+// tags are those of the request over those of the configuration, sorted by their keys.
+func (c Config) tags(r launcher.Request) []types.Tag {
+	all := maps.Clone(c.Tags)
+	if all == nil {
+		all = map[string]string{}
+	}
+	for key, value := range map[string]string{
+		tagJob: r.Workflow, tagAttempt: strconv.Itoa(r.Attempt), tagPool: r.Pool, tagWorkspace: r.Workspace, tagOrganization: r.Organization,
+	} {
+		all[key] = tagText(value, maxTagValue)
+	}
+	out := make([]types.Tag, 0, len(all))
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, types.Tag{Key: &key, Value: aws.String(all[key])})
+	}
+	return out
+}
+
+// tagText is s in the characters that every service of AWS takes in a tag; others become "_".
+func tagText(s string, most int) string {
+	out := []rune(strings.ToValidUTF8(s, "_"))
+	out = out[:min(len(out), most)]
+	for i, r := range out {
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != ' ' && !strings.ContainsRune("+-=._:/@", r) {
+			out[i] = '_'
+		}
+	}
+	return string(out)
+}

@@ -1,0 +1,290 @@
+// Package sqs is the queue on Amazon SQS: a standard queue, whose visibility time-out and dead letters
+// are those of its own settings.
+//
+// # Consistency model
+//
+// What SQS promises: every message at least once, in no order, its depth approximate. Groups are sent as
+// message groups, which a standard queue serves fairly. A send whose answer was lost is repeated by the
+// SDK and may then be there twice. A receive that its caller gave up may have been answered on the way:
+// such a message was given to nobody, and comes back when its visibility time-out ends; one whose answer
+// arrived is always handed out, also when the context ended in that moment.
+package sqs
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/dayfly-dev/dayfly/internal/awserr"
+	"github.com/dayfly-dev/dayfly/internal/queue"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// maxCall is what SQS takes in one call: the bytes of all bodies. (SQS API reference, SendMessageBatch.)
+const maxCall = 1 << 20
+
+// DefaultTimeout is how long a call may take where Config says nothing.
+const DefaultTimeout = 15 * time.Second
+
+// Config says which queue it is.
+type Config struct {
+	URL string // required
+	// Timeout bounds one call with its repeats, beyond what a receive waits; 0 means DefaultTimeout.
+	Timeout time.Duration
+}
+
+// Queue is a queue.Queue in SQS.
+type Queue struct {
+	client  *awssqs.Client
+	url     string
+	name    string // the last part of the URL, for messages
+	timeout time.Duration
+}
+
+// New returns the queue of a URL. It calls nobody.
+func New(client *awssqs.Client, c Config) (*Queue, error) {
+	name := c.URL[strings.LastIndexByte(c.URL, '/')+1:]
+	if name == "" || !strings.Contains(c.URL, "://") {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "url", "a queue is named by its URL, such as https://sqs.us-east-1.amazonaws.com/123456789012/jobs, not %q", c.URL)
+	}
+	if c.Timeout < 0 {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "timeout", "a time-out is not negative")
+	}
+	return &Queue{client: client, url: c.URL, name: name, timeout: cmp.Or(c.Timeout, DefaultTimeout)}, nil
+}
+
+// Send implements queue.Queue.
+func (q *Queue) Send(ctx context.Context, body []byte, group string) error {
+	if err := queue.CheckBody(body); err != nil {
+		return err
+	}
+	call, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	_, err := q.client.SendMessage(call, &awssqs.SendMessageInput{QueueUrl: &q.url, MessageBody: aws.String(string(body)), MessageGroupId: groupID(group)})
+	if err != nil {
+		return q.failed(ctx, "send to", "sqs:SendMessage", err)
+	}
+	return nil
+}
+
+// SendBatch implements queue.Queue. Messages that are together too long for one call are sent in several;
+// when one of those calls fails, the rest is not tried.
+func (q *Queue) SendBatch(ctx context.Context, messages []queue.Outgoing) []error {
+	if err := queue.CheckBatch(messages); err != nil {
+		return queue.AllFailed(len(messages), err)
+	}
+	errs := make([]error, len(messages))
+	var lost error
+	for _, part := range split(messages, errs) {
+		if lost == nil {
+			lost = q.sendPart(ctx, messages, part, errs)
+		}
+		if lost != nil {
+			for _, i := range part {
+				errs[i] = lost
+			}
+		}
+	}
+	if errors.Join(errs...) == nil {
+		return nil
+	}
+	return errs
+}
+
+// split arranges the messages that may be sent, by their index, into calls that are not too long. What a
+// queue does not take gets its error.
+func split(messages []queue.Outgoing, errs []error) [][]int {
+	var parts [][]int
+	size := maxCall
+	for i, m := range messages {
+		if errs[i] = queue.CheckBody(m.Body); errs[i] != nil {
+			continue
+		}
+		if size += len(m.Body); size > maxCall {
+			parts, size = append(parts, nil), len(m.Body)
+		}
+		last := len(parts) - 1
+		parts[last] = append(parts[last], i)
+	}
+	return parts
+}
+
+// sendPart sends the messages of one call. It notes which of them were refused, and returns an error
+// where the whole call failed.
+func (q *Queue) sendPart(ctx context.Context, messages []queue.Outgoing, part []int, errs []error) error {
+	in := &awssqs.SendMessageBatchInput{QueueUrl: &q.url}
+	for _, i := range part {
+		in.Entries = append(in.Entries, types.SendMessageBatchRequestEntry{
+			Id: aws.String(strconv.Itoa(i)), MessageBody: aws.String(string(messages[i].Body)), MessageGroupId: groupID(messages[i].Group),
+		})
+		errs[i] = fmt.Errorf("send to queue %s: its answer does not name the message: %w", q.name, workflow.ErrBusy)
+	}
+	call, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	out, err := q.client.SendMessageBatch(call, in)
+	if err != nil {
+		return q.failed(ctx, "send to", "sqs:SendMessage", err)
+	}
+	for _, s := range out.Successful {
+		if i, ok := entry(s.Id, part); ok {
+			errs[i] = nil
+		}
+	}
+	for _, f := range out.Failed {
+		if i, ok := entry(f.Id, part); ok {
+			kind := workflow.ErrBusy
+			if f.SenderFault {
+				kind = workflow.ErrInvalid
+			}
+			errs[i] = fmt.Errorf("send to queue %s: %s (%s): %w", q.name, aws.ToString(f.Message), aws.ToString(f.Code), kind)
+		}
+	}
+	return nil
+}
+
+// entry is the index that an entry's id names, if it is one of part.
+func entry(id *string, part []int) (int, bool) {
+	n, err := strconv.Atoi(aws.ToString(id))
+	if err != nil {
+		return 0, false
+	}
+	for _, i := range part {
+		if i == n {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// groupID makes a message group id: up to 128 letters, digits and punctuation marks. Fairness needs
+// no more than that the same group has the same one.
+func groupID(group string) *string {
+	if group == "" {
+		return nil
+	}
+	plain := len(group) <= 128
+	for i := range len(group) {
+		plain = plain && group[i] > ' ' && group[i] < 0x7f
+	}
+	if plain {
+		return &group
+	}
+	sum := sha256.Sum256([]byte(group))
+	return aws.String(hex.EncodeToString(sum[:]))
+}
+
+// Receive implements queue.Queue.
+func (q *Queue) Receive(ctx context.Context, maxMessages int, wait time.Duration) ([]queue.Message, error) {
+	if err := queue.CheckReceive(maxMessages, wait); err != nil {
+		return nil, err
+	}
+	call, cancel := context.WithTimeout(ctx, wait+q.timeout)
+	defer cancel()
+	out, err := q.client.ReceiveMessage(call, &awssqs.ReceiveMessageInput{
+		QueueUrl: &q.url, MaxNumberOfMessages: int32(maxMessages), WaitTimeSeconds: seconds(wait), //nolint:gosec // both were checked to be small
+		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameApproximateReceiveCount},
+	})
+	if err != nil {
+		return nil, q.failed(ctx, "receive from", "sqs:ReceiveMessage", err)
+	}
+	var messages []queue.Message
+	for _, m := range out.Messages {
+		n, err := strconv.Atoi(m.Attributes[string(types.MessageSystemAttributeNameApproximateReceiveCount)])
+		if err != nil {
+			n = 1 // it was delivered at least now
+		}
+		messages = append(messages, queue.Message{ID: aws.ToString(m.MessageId), Body: []byte(aws.ToString(m.Body)), Receipt: aws.ToString(m.ReceiptHandle), Receives: n})
+	}
+	return messages, nil
+}
+
+// Hide implements queue.Queue. SQS counts whole seconds: a part of one is counted as one. A message that
+// came back cannot be hidden any more, whether it was handed out again or not.
+func (q *Queue) Hide(ctx context.Context, receipt string, d time.Duration) error {
+	if err := queue.CheckHide(d); err != nil {
+		return err
+	}
+	call, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	_, err := q.client.ChangeMessageVisibility(call, &awssqs.ChangeMessageVisibilityInput{QueueUrl: &q.url, ReceiptHandle: &receipt, VisibilityTimeout: seconds(d)})
+	if err != nil {
+		return q.failed(ctx, "hide message of", "sqs:ChangeMessageVisibility", err)
+	}
+	return nil
+}
+
+// Delete implements queue.Queue. SQS takes a receipt of an earlier delivery without an error, and
+// deletes nothing by it.
+func (q *Queue) Delete(ctx context.Context, receipt string) error {
+	call, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	_, err := q.client.DeleteMessage(call, &awssqs.DeleteMessageInput{QueueUrl: &q.url, ReceiptHandle: &receipt})
+	if err != nil {
+		return q.failed(ctx, "delete message of", "sqs:DeleteMessage", err)
+	}
+	return nil
+}
+
+// Depth implements queue.Queue. SQS approximates it, and may be a minute late.
+func (q *Queue) Depth(ctx context.Context) (int, error) {
+	call, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	const name = types.QueueAttributeNameApproximateNumberOfMessages
+	out, err := q.client.GetQueueAttributes(call, &awssqs.GetQueueAttributesInput{QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{name}})
+	if err != nil {
+		return 0, q.failed(ctx, "count messages of", "sqs:GetQueueAttributes", err)
+	}
+	n, err := strconv.Atoi(out.Attributes[string(name)])
+	if err != nil {
+		return 0, fmt.Errorf("count messages of queue %s: the answer has no %s: %w", q.name, name, workflow.ErrBusy)
+	}
+	return n, nil
+}
+
+// seconds rounds up: what is hidden for half a second must not come back at once.
+func seconds(d time.Duration) int32 {
+	return int32((d + time.Second - 1) / time.Second) //nolint:gosec // every duration here was checked to be at most 12 h
+}
+
+// failed says what the error of a call means. ctx is the caller's: when it ended, that is the error.
+func (q *Queue) failed(ctx context.Context, what, permission string, err error) error {
+	if ended := ctx.Err(); ended != nil {
+		return fmt.Errorf("%s queue %s: %w", what, q.name, ended)
+	}
+	if stale(err) {
+		return fmt.Errorf("%s queue %s: %w", what, q.name, queue.ErrStale)
+	}
+	switch class := awserr.Of(err); {
+	case class == awserr.NotFound:
+		return workflow.Refuse(workflow.ErrNotFound, "queue", "there is no queue %s; check its URL, its account and its region", q.url)
+	case class == awserr.Denied:
+		return workflow.Refuse(workflow.ErrForbidden, "queue", "the queue %s may not be used: %s; its user needs the permission %s", q.name, awserr.Message(err), permission)
+	case class.Transient():
+		return fmt.Errorf("%s queue %s: %s (%s): %w", what, q.name, awserr.Message(err), class, workflow.ErrBusy)
+	}
+	return workflow.Refuse(workflow.ErrInvalid, "queue", "%s queue %s: %s", what, q.name, awserr.Message(err))
+}
+
+// stale reports whether an error says that a receipt holds no message any more. SQS has a code of its
+// own only for a message that came back; for one that is gone, and for a receipt of more than twelve
+// hours ago, it says so in the text of a general one.
+func stale(err error) bool {
+	switch awserr.Code(err) {
+	case "MessageNotInflight", "ReceiptHandleIsInvalid":
+		return true
+	case "InvalidParameterValue":
+		said := awserr.Message(err)
+		return strings.Contains(said, "Message does not exist or is not available for visibility timeout change") || strings.Contains(said, "The receipt handle has expired")
+	}
+	return false
+}

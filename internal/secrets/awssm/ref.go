@@ -1,0 +1,86 @@
+package awssm
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Ref is a parsed reference. It is written as the ARN of a secret, which may be followed by what is
+// wanted of it, in one of two forms:
+//
+//	arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME#KEY
+//	arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME:KEY:STAGE:VERSION
+//
+// The second is that of ECS task definitions (ECS developer guide, "Pass Secrets Manager secrets through
+// Amazon ECS environment variables"); its parts may be empty, and empty ones at the end left out.
+type Ref struct {
+	ARN     string // of the secret
+	Region  string
+	Key     string // of the JSON document that the secret holds; "" means the whole secret
+	Stage   string // staging label; "" means AWSCURRENT where Version is empty too
+	Version string // id of a version
+}
+
+// maxRef is what a workspace may hold.
+const maxRef = 2048
+
+// ParseRef reads a reference. An error does not repeat all of it: it may be a value put there by mistake.
+func ParseRef(s string) (Ref, error) {
+	bad := func(why string) (Ref, error) {
+		return Ref{}, workflow.Refuse(workflow.ErrInvalid, "secrets", "a reference to Secrets Manager is written arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME, where need be with #KEY behind it, the key of a JSON document; this one %s", why)
+	}
+	if len(s) > maxRef {
+		return bad(fmt.Sprintf("has %d bytes, and at most %d are allowed", len(s), maxRef))
+	}
+	arn, key, hasKey := strings.Cut(s, "#")
+	parts := strings.SplitN(arn, ":", 8)
+	switch {
+	case len(parts) < 7 || parts[0] != "arn" || !strings.HasPrefix(parts[1], "aws") || parts[2] != "secretsmanager" || parts[5] != "secret":
+		return bad("is no such ARN")
+	case !only(parts[1], "-") || !only(parts[3], "-"):
+		return bad("has a partition or a region that is none")
+	case len(parts[4]) != 12 || strings.Trim(parts[4], "0123456789") != "":
+		return bad("has an account that is no number of 12 digits")
+	case parts[6] == "" || !only(parts[6], "/_+=.@-!"):
+		return bad("has a name that no secret has")
+	case hasKey && key == "":
+		return bad("ends with # and names no key")
+	case hasKey && len(parts) > 7:
+		return bad("names a key in both ways, with # and with a colon")
+	}
+	ref := Ref{ARN: strings.Join(parts[:7], ":"), Region: parts[3], Key: key}
+	if len(parts) > 7 {
+		rest := strings.Split(parts[7], ":")
+		if len(rest) > 3 {
+			return bad("has more parts behind its name than KEY:STAGE:VERSION")
+		}
+		rest = append(rest, "", "")
+		ref.Key, ref.Stage, ref.Version = rest[0], rest[1], rest[2]
+	}
+	return ref, nil
+}
+
+// only reports whether a text has letters and digits only, and those in also.
+func only(s, also string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && strings.IndexByte(also, c) < 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// short names the secret in a sentence.
+func (r Ref) short() string { return quote(r.ARN) }
+
+func quote(s string) string { return fmt.Sprintf("%q", cut(s, 200)) }
+
+func cut(s string, most int) string {
+	if len(s) > most {
+		return s[:most] + "..."
+	}
+	return s
+}

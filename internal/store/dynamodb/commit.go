@@ -1,0 +1,309 @@
+package dynamodb
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/dayfly-dev/dayfly/internal/awserr"
+	"github.com/dayfly-dev/dayfly/internal/store"
+)
+
+// tries is how often a commit is sent whose answer is lost, before its caller is told.
+const tries = 3
+
+// Commit implements store.Store. A commit whose answer was lost is sent again at once, as its caller would
+// under the same id: the sooner, the less has happened to its records.
+func (s *Store) Commit(ctx context.Context, id string, ops ...store.Op) error {
+	if err := store.CheckCommit(id, ops); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	mark := markOf(id, ops)
+	call, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var err error
+	unknown := false
+	for range tries {
+		if alone(ops) {
+			err = s.update(call, id, mark, ops[0])
+		} else {
+			err = s.transact(call, id, mark, ops)
+		}
+		// That a repeat was refused, because the table is busy or the credentials have just expired, says
+		// nothing of the first try. That it lost its race, or was a mistake, says it all.
+		final := err == nil || errors.Is(err, store.ErrConflict) || errors.Is(err, errReused)
+		unknown = errors.Is(err, store.ErrUnknown) || unknown && !final
+		if !unknown || call.Err() != nil {
+			break
+		}
+	}
+	if unknown && !errors.Is(err, store.ErrUnknown) {
+		err = fmt.Errorf("%w: %w", store.ErrUnknown, err)
+	}
+	if ended := ctx.Err(); ended != nil && unknown {
+		return fmt.Errorf("%w: %w", err, ended)
+	}
+	return err
+}
+
+// once is how every write is called: a repeat within the SDK would take the effect of its own first try
+// for somebody else's.
+func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
+
+// update changes one record, for half of what a transaction costs. It has no client token: its repeat is
+// recognised by the mark that it left.
+func (s *Store) update(ctx context.Context, id string, mark string, put store.Op) error {
+	u := updateOf(put, mark)
+	out, err := s.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName: &s.table, Key: keyOf(put.Key()),
+		UpdateExpression: &u.update, ConditionExpression: &u.condition,
+		ExpressionAttributeNames: u.names, ExpressionAttributeValues: u.values,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+		ReturnConsumedCapacity:              s.returnConsumed,
+	}, once)
+	if err == nil {
+		s.unsure.forget(id)
+		s.used("UpdateItem", out.ConsumedCapacity)
+		return nil
+	}
+	failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err)
+	if !ok {
+		err = s.outcome(err)
+		if errors.Is(err, store.ErrUnknown) {
+			s.unsure.remember(id, s.now())
+		}
+		return err
+	}
+	switch judge(failed.Item, put, mark) {
+	case ours:
+		s.unsure.forget(id)
+		return nil
+	case reused:
+		return reusedError(id)
+	case silent:
+		if s.unsure.holds(id) {
+			return fmt.Errorf("%s no longer tells whether it was written: %w", put.Key(), store.ErrUnknown)
+		}
+	case others:
+	}
+	s.unsure.forget(id)
+	return conflict(put)
+}
+
+// transact commits any operations. The client token makes DynamoDB recognise a repeat for ten minutes;
+// the marks tell for as long as the records are there and were not written too often.
+func (s *Store) transact(ctx context.Context, id string, mark string, ops []store.Op) error {
+	in := &dynamodb.TransactWriteItemsInput{
+		ClientRequestToken:     aws.String(token(s.table, id)),
+		TransactItems:          make([]types.TransactWriteItem, len(ops)),
+		ReturnConsumedCapacity: s.returnConsumed,
+	}
+	for i, op := range ops {
+		in.TransactItems[i] = s.write(op, mark)
+	}
+	out, err := s.client.TransactWriteItems(ctx, in, once)
+	if err == nil {
+		for i := range out.ConsumedCapacity {
+			s.used("TransactWriteItems", &out.ConsumedCapacity[i])
+		}
+		return nil
+	}
+	if _, ok := errors.AsType[*types.IdempotentParameterMismatchException](err); ok {
+		return reusedError(id)
+	}
+	if _, ok := errors.AsType[*types.TransactionInProgressException](err); ok {
+		// An earlier try of this very commit is under way, and may yet be applied.
+		return fmt.Errorf("an earlier try is under way: %w", store.ErrUnknown)
+	}
+	cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
+	if !ok {
+		return s.outcome(err)
+	}
+	return s.cancelled(id, mark, ops, cancelled)
+}
+
+// cancelled says why DynamoDB cancelled a transaction; nothing of this try was written.
+func (s *Store) cancelled(id string, mark string, ops []store.Op, e *types.TransactionCanceledException) error {
+	codes := make([]string, len(e.CancellationReasons))
+	var lost []store.Op
+	for i, reason := range e.CancellationReasons {
+		codes[i] = aws.ToString(reason.Code)
+		if codes[i] != "ConditionalCheckFailed" || i >= len(ops) {
+			continue
+		}
+		lost = append(lost, ops[i])
+		if !ops[i].IsPut() {
+			continue
+		}
+		switch judge(reason.Item, ops[i], mark) {
+		case ours:
+			return nil // one record of the commit was written, so all were
+		case reused:
+			return reusedError(id)
+		case others, silent:
+		}
+	}
+	switch class := awserr.OfReasons(codes...); {
+	case len(codes) == 0: // the reasons could not be read; the message has their codes
+		return s.outcome(e)
+	case class == awserr.LostRace && len(lost) > 0:
+		return conflict(lost...)
+	case class.Transient():
+		return fmt.Errorf("%w: transaction cancelled: %s", store.ErrBusy, strings.Join(codes, ", "))
+	}
+	return fmt.Errorf("commit %d operations to table %s: transaction cancelled: %s", len(ops), s.table, reasons(e))
+}
+
+// reasons lists what DynamoDB complains of, each once.
+func reasons(e *types.TransactionCanceledException) string {
+	var all []string
+	for _, r := range e.CancellationReasons {
+		if code := aws.ToString(r.Code); code != "" && code != "None" {
+			if text := code + ": " + aws.ToString(r.Message); !slices.Contains(all, text) {
+				all = append(all, text)
+			}
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+func conflict(lost ...store.Op) error {
+	return fmt.Errorf("%s has not version %d: %w", lost[0].Key(), lost[0].Expect(), store.ErrConflict)
+}
+
+var errReused = errors.New("was used for other operations")
+
+func reusedError(id string) error { return fmt.Errorf("store: commit id %q %w", id, errReused) }
+
+// outcome gives the error of a write its meaning.
+func (s *Store) outcome(err error) error {
+	switch class := awserr.Of(err); class {
+	case awserr.Throttled, awserr.Busy, awserr.Unavailable, awserr.Quota, awserr.Capacity:
+		return fmt.Errorf("%w: %w", store.ErrBusy, err)
+	case awserr.LostRace:
+		return fmt.Errorf("%w: %w", store.ErrConflict, err)
+	case awserr.Lost:
+		return fmt.Errorf("%w: %w", store.ErrUnknown, err)
+	case awserr.None, awserr.Permanent, awserr.Conflict, awserr.NotFound, awserr.Denied:
+		if class == awserr.Permanent && !refused(err) {
+			return fmt.Errorf("%w: %w", store.ErrUnknown, err)
+		}
+	}
+	return fmt.Errorf("write to table %s: %w", s.table, err)
+}
+
+// refused reports whether an error says by itself that the call was not done: the service's own word, or
+// the SDK's before it sent anything.
+func refused(err error) bool {
+	if _, ok := errors.AsType[smithy.APIError](err); ok {
+		return true
+	}
+	_, undone := errors.AsType[*smithy.SerializationError](err)
+	_, invalid := errors.AsType[smithy.InvalidParamsError](err)
+	return undone || invalid
+}
+
+// token is the client token of a commit: 36 characters, DynamoDB's most.
+func token(table, id string) string {
+	sum := sha256.Sum256([]byte(table + "\x00" + id))
+	return base64.RawURLEncoding.EncodeToString(sum[:27])
+}
+
+// write is one operation of a transaction.
+func (s *Store) write(op store.Op, mark string) types.TransactWriteItem {
+	switch {
+	case op.IsPut() && op.Expect() == store.Absent:
+		r := op.Record()
+		it := content(r)
+		for name, v := range keyOf(r.Key) {
+			it[name] = v
+		}
+		it[attrMark(r.Version)] = text(mark)
+		return types.TransactWriteItem{Put: &types.Put{
+			TableName: &s.table, Item: it,
+			ConditionExpression: aws.String(isAbsent), ExpressionAttributeNames: absentNames,
+			ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+		}}
+	case op.IsPut():
+		u := updateOf(op, mark)
+		return types.TransactWriteItem{Update: &types.Update{
+			TableName: &s.table, Key: keyOf(op.Key()),
+			UpdateExpression: &u.update, ConditionExpression: &u.condition,
+			ExpressionAttributeNames: u.names, ExpressionAttributeValues: u.values,
+			ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+		}}
+	case op.IsDelete():
+		return types.TransactWriteItem{Delete: &types.Delete{
+			TableName: &s.table, Key: keyOf(op.Key()),
+			ConditionExpression: aws.String(isVersion), ExpressionAttributeNames: versionNames,
+			ExpressionAttributeValues: item{":was": number(op.Expect())},
+		}}
+	case op.Expect() == store.Absent:
+		return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
+			TableName: &s.table, Key: keyOf(op.Key()),
+			ConditionExpression: aws.String(isAbsent), ExpressionAttributeNames: absentNames,
+		}}
+	}
+	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
+		TableName: &s.table, Key: keyOf(op.Key()),
+		ConditionExpression: aws.String(isVersion), ExpressionAttributeNames: versionNames,
+		ExpressionAttributeValues: item{":was": number(op.Expect())},
+	}}
+}
+
+// Every name goes through a placeholder, so that no reserved word of today or tomorrow is in the way.
+const (
+	isAbsent  = "attribute_not_exists(#pk)"
+	isVersion = "#ver = :was"
+)
+
+var (
+	absentNames  = map[string]string{"#pk": attrPart}
+	versionNames = map[string]string{"#ver": attrVersion}
+)
+
+// expressions are those of an update.
+type expressions struct {
+	update, condition string
+	names             map[string]string
+	values            item
+}
+
+// updateOf replaces all that content sets, and leaves the marks of earlier writes.
+func updateOf(put store.Op, mark string) expressions {
+	r := put.Record()
+	e := expressions{
+		// That the version was not made under the same id is asked for as well: it would be a mistake.
+		condition: isVersion + " AND NOT begins_with(#had, :id)",
+		names:     map[string]string{"#ver": attrVersion, "#had": attrMark(put.Expect()), "#mark": attrMark(r.Version)},
+		values:    item{":was": number(put.Expect()), ":ver": number(r.Version), ":id": text(mark[:markID]), ":mark": text(mark)},
+	}
+	set, remove := []string{"#ver = :ver", "#mark = :mark"}, []string(nil)
+	has := content(r)
+	for _, name := range optional {
+		e.names["#"+name] = name
+		if v, ok := has[name]; ok {
+			set = append(set, "#"+name+" = :"+name)
+			e.values[":"+name] = v
+		} else {
+			remove = append(remove, "#"+name)
+		}
+	}
+	e.update = "SET " + strings.Join(set, ", ")
+	if len(remove) > 0 {
+		e.update += " REMOVE " + strings.Join(remove, ", ")
+	}
+	return e
+}

@@ -1,0 +1,73 @@
+package dynamodb_test
+
+import (
+	"crypto/rand"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+	"github.com/dayfly-dev/dayfly/internal/store/storetest"
+	"github.com/dayfly-dev/dayfly/test/fakeaws"
+	fake "github.com/dayfly-dev/dayfly/test/fakeaws/dynamodb"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
+)
+
+// server is our own fake behind a real client.
+type server struct {
+	*fakeaws.Server
+	config aws.Config
+}
+
+func serve(t testing.TB, service *fake.Service) server {
+	t.Helper()
+	credentials := sigv4.NewTable(nil)
+	s := server{Server: fakeaws.New(fakeaws.Config{Credentials: credentials, Services: map[string]fakeaws.Service{"dynamodb": service}})}
+	http := httptest.NewServer(s)
+	t.Cleanup(http.Close)
+	s.config = fakeaws.ClientConfig(http.URL, credentials.User("test"))
+	return s
+}
+
+// table makes a table of the test's own and returns the store in it.
+func table(t testing.TB, config aws.Config, cfg dynamodb.Config) *dynamodb.Store {
+	t.Helper()
+	return open(t, config, "dayfly-"+rand.Text()[:12], cfg)
+}
+
+// named returns a store in the table of that name, which it makes if there is none.
+func named(t testing.TB, config aws.Config, name string) *dynamodb.Store {
+	t.Helper()
+	return open(t, config, name, dynamodb.Config{})
+}
+
+func open(t testing.TB, config aws.Config, name string, cfg dynamodb.Config) *dynamodb.Store {
+	t.Helper()
+	client := sdk.NewFromConfig(config)
+	if err := dynamodb.Create(t.Context(), client, name, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	s, err := dynamodb.New(client, name, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestStore_Conformance(t *testing.T) {
+	s := serve(t, &fake.Service{IndexLag: 50})
+	storetest.Run(t, func(t *testing.T) store.Store { return table(t, s.config, dynamodb.Config{}) })
+}
+
+// A second opinion of whoever wrote moto. Its client tokens are ours.
+func TestStore_ConformanceOverMoto(t *testing.T) {
+	config := awsConfig(motoURL(t), &tokens{next: http.DefaultTransport})
+	storetest.RunModest(t, func(t *testing.T) store.Store {
+		return table(t, config, dynamodb.Config{Timeout: time.Minute})
+	})
+}

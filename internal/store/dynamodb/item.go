@@ -1,0 +1,225 @@
+package dynamodb
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/dayfly-dev/dayfly/internal/store"
+)
+
+// item is a record as DynamoDB has it.
+type item = map[string]types.AttributeValue
+
+// A record carries the marks of its latest writes, so that a write whose answer was lost recognises
+// itself. The write that makes version n leaves its mark in the attribute of n modulo marks, and there it
+// stays until version n+marks.
+const (
+	marks    = 16
+	markID   = 8 // characters of a mark that stand for the commit's id; the others for its operations
+	markSize = 11
+)
+
+// attrMark names the attribute of the mark of a version.
+func attrMark(version int64) string { return "w" + strconv.FormatInt(version%marks, 16) }
+
+// markOf is the mark that a commit leaves in each record that it writes.
+func markOf(id string, ops []store.Op) string {
+	ofID := sha256.Sum256([]byte(id))
+	ofOps := store.Fingerprint(ops)
+	return base64.RawURLEncoding.EncodeToString(ofID[:])[:markID] + base64.RawURLEncoding.EncodeToString(ofOps[:])[:markSize-markID]
+}
+
+func text(s string) types.AttributeValue   { return &types.AttributeValueMemberS{Value: s} }
+func binary(b []byte) types.AttributeValue { return &types.AttributeValueMemberB{Value: b} }
+func number(n int64) types.AttributeValue {
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
+}
+
+// valueAttr is a value as text, which people can read in a console, where it is such.
+func valueAttr(value []byte) types.AttributeValue {
+	if printable(value) {
+		return text(string(value))
+	}
+	return binary(value)
+}
+
+func printable(value []byte) bool {
+	for _, c := range value {
+		if c < ' ' && c != '\t' && c != '\n' && c != '\r' {
+			return false
+		}
+	}
+	return utf8.Valid(value)
+}
+
+// keyOf is the primary key of a record.
+func keyOf(k store.Key) item {
+	return item{attrPart: text(encode(k.Part)), attrSort: text(encode(k.Sort))}
+}
+
+// content returns all attributes of a record that its own writer sets, but for the key and the marks.
+func content(r store.Record) item {
+	out := item{attrVersion: number(r.Version)}
+	if len(r.Value) > 0 {
+		out[attrValue] = valueAttr(r.Value)
+	}
+	if r.Expires != 0 {
+		out[attrExpires] = number(r.Expires)
+	}
+	for index, e := range r.Indexes {
+		names := indexAttrs[index]
+		out[names[0]], out[names[1]] = text(encode(e.Part)), text(encode(store.Place(e, r.Key)))
+	}
+	return out
+}
+
+// optional are the attributes that content may leave out, in the order in which an update names them.
+var optional = []string{attrValue, attrExpires, attrPart1, attrPlace1, attrPart2, attrPlace2}
+
+// record reads an item. Whoever wrote it, what comes out obeys the rules of a record, or is an error.
+func record(it item) (store.Record, error) {
+	var r store.Record
+	part, okPart := textOf(it, attrPart)
+	sort, okSort := textOf(it, attrSort)
+	if !okPart || !okSort {
+		return store.Record{}, errors.New("an item has no key")
+	}
+	fail := func(attr string, err error) (store.Record, error) {
+		return store.Record{}, fmt.Errorf("the item %q, %q: attribute %s: %w", part, sort, attr, err)
+	}
+	var err error
+	if r.Key.Part, err = decode(part); err != nil {
+		return fail(attrPart, err)
+	}
+	if r.Key.Sort, err = decode(sort); err != nil {
+		return fail(attrSort, err)
+	}
+	if err := store.CheckKey(r.Key); err != nil {
+		return fail(attrSort, err)
+	}
+	if r.Version, err = numberOf(it, attrVersion); err != nil {
+		return fail(attrVersion, err)
+	}
+	if r.Version < 1 {
+		return fail(attrVersion, fmt.Errorf("%d is not a version", r.Version))
+	}
+	if _, ok := it[attrExpires]; ok {
+		if r.Expires, err = numberOf(it, attrExpires); err != nil {
+			return fail(attrExpires, err)
+		}
+	}
+	switch v := it[attrValue].(type) {
+	case nil:
+	case *types.AttributeValueMemberS:
+		r.Value = []byte(v.Value)
+	case *types.AttributeValueMemberB:
+		r.Value = bytes.Clone(v.Value)
+	default:
+		return fail(attrValue, fmt.Errorf("is neither text nor binary but %T", v))
+	}
+	for _, index := range []store.Index{store.Index1, store.Index2} {
+		names := indexAttrs[index]
+		if _, ok := it[names[0]]; !ok {
+			continue
+		}
+		entry, err := entryOf(it, names, r.Key)
+		if err != nil {
+			return fail(names[1], err)
+		}
+		if r.Indexes == nil {
+			r.Indexes = make(map[store.Index]store.Entry, 2)
+		}
+		r.Indexes[index] = entry
+	}
+	return r, nil
+}
+
+// entryOf reads where an item lies in an index, and refuses a place that is not the record's own.
+func entryOf(it item, names [2]string, k store.Key) (store.Entry, error) {
+	part, okPart := textOf(it, names[0])
+	at, okPlace := textOf(it, names[1])
+	if !okPart || !okPlace {
+		return store.Entry{}, errors.New("is not whole")
+	}
+	part, errPart := decode(part)
+	at, errPlace := decode(at)
+	if err := errors.Join(errPart, errPlace); err != nil {
+		return store.Entry{}, err
+	}
+	sort, own, err := store.ParsePlace(at)
+	if err != nil {
+		return store.Entry{}, err
+	}
+	if own != k {
+		return store.Entry{}, errors.New("is the place of another record")
+	}
+	return store.Entry{Part: part, Sort: sort}, store.CheckKey(store.Key{Part: part, Sort: sort})
+}
+
+func textOf(it item, name string) (string, bool) {
+	v, ok := it[name].(*types.AttributeValueMemberS)
+	if !ok {
+		return "", false
+	}
+	return v.Value, true
+}
+
+func numberOf(it item, name string) (int64, error) {
+	v, ok := it[name].(*types.AttributeValueMemberN)
+	if !ok {
+		return 0, errors.New("is not a number")
+	}
+	n, err := strconv.ParseInt(v.Value, 10, 64)
+	if err != nil {
+		return 0, errors.New("is not a whole number of 64 bits")
+	}
+	return n, nil
+}
+
+// verdict is what the record that refused a Put says about an earlier try of the same commit.
+type verdict int
+
+const (
+	others verdict = iota // somebody else wrote the version that this commit was to make
+	ours                  // this commit wrote it: it was applied
+	reused                // the id of this commit wrote something else
+	silent                // it cannot tell: it is gone, or of another life, or was written too often since
+)
+
+// judge reads the verdict off the record as it was when the condition of a Put did not hold, nil where
+// there was none.
+func judge(was item, put store.Op, mark string) verdict {
+	if was == nil {
+		return silent
+	}
+	version, err := numberOf(was, attrVersion)
+	if err != nil {
+		return silent
+	}
+	made := put.Expect() + 1
+	inRecord := func(v int64) string {
+		m, _ := textOf(was, attrMark(v))
+		return m
+	}
+	known := version >= made && version-made < marks
+	if known && inRecord(made) == mark {
+		return ours
+	}
+	for v := max(1, version-marks+1); v <= version; v++ {
+		if strings.HasPrefix(inRecord(v), mark[:markID]) {
+			return reused
+		}
+	}
+	if known {
+		return others
+	}
+	return silent
+}

@@ -1,0 +1,138 @@
+package dynamodb_test
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
+	fake "github.com/dayfly-dev/dayfly/test/fakeaws/dynamodb"
+)
+
+// both is a store and its twin: what it does, both do.
+type both struct {
+	*testing.T
+	real, metered store.Store
+}
+
+func (b both) commit(id string, ops ...store.Op) {
+	b.Helper()
+	must(b.T, b.real.Commit(b.Context(), id, ops...))
+	must(b.T, b.metered.Commit(b.Context(), id, ops...))
+}
+
+func indexed(sort, value, at string) store.Record {
+	r := recordOf(sort, value)
+	r.Indexes = map[store.Index]store.Entry{
+		store.Index1: {Part: "all", Sort: at},
+		store.Index2: {Part: "some", Sort: at},
+	}
+	return r
+}
+
+// What the meter counts over a store in memory is what a table counts, kind of call by kind of call.
+func TestMeter_AgreesWithTheTable(t *testing.T) {
+	var mu sync.Mutex
+	var used dynamodb.Units
+	f := serve(t, &fake.Service{})
+	meter := dynamodb.NewMeter(memory.New())
+	b := both{T: t, metered: meter, real: table(t, f.config, dynamodb.Config{Consumed: func(_ string, u dynamodb.Units) {
+		mu.Lock()
+		defer mu.Unlock()
+		used = used.Plus(u)
+	}})}
+	value := func(n int) string { return string(bytes.Repeat([]byte("x"), n)) }
+	key := func(sort string) store.Key { return recordOf(sort, "").Key }
+	reads := func(do func(s store.Store) error) func() {
+		return func() { must(t, do(b.real)); must(t, do(b.metered)) }
+	}
+	for _, step := range []struct {
+		name string
+		do   func()
+	}{
+		{"create", func() { b.commit("1", store.Put(recordOf("a", value(100)), store.Absent)) }},
+		{"create large", func() { b.commit("2", store.Put(recordOf("b", value(5000)), store.Absent)) }},
+		{"create indexed", func() {
+			b.commit("3", store.Put(indexed("c", value(3000), "1"), store.Absent), store.Put(indexed("d", "", "2"), store.Absent))
+		}},
+		{"lone update", func() { b.commit("4", store.Put(recordOf("a", value(1500)), 1)) }},
+		{"shrink", func() { b.commit("5", store.Put(recordOf("b", ""), 1)) }},
+		{"stay in the index", func() { b.commit("6", store.Put(indexed("c", value(2900), "1"), 1)) }},
+		{"move in the index", func() { b.commit("7", store.Put(indexed("c", value(2900), "9"), 2), store.Check(key("a"), 2)) }},
+		{"leave the index", func() { b.commit("8", store.Put(recordOf("d", "x"), 1), store.Check(key("nobody"), store.Absent)) }},
+		{"delete", func() { b.commit("9", store.Delete(key("a"), 2), store.Delete(key("c"), 3)) }},
+		{"delete alone", func() { b.commit("10", store.Delete(key("b"), 2)) }},
+		{"many", func() {
+			var ops []store.Op
+			for i := range 90 {
+				ops = append(ops, store.Put(indexed(fmt.Sprint("m", i), value(i*20), fmt.Sprint(i)), store.Absent))
+			}
+			b.commit("11", ops...)
+		}},
+		{"write often", func() {
+			for i := range 20 {
+				b.commit(fmt.Sprint("often", i), store.Put(recordOf("m0", value(800)), int64(i+1)))
+			}
+		}},
+		{"get", reads(func(s store.Store) error {
+			_, err := s.Get(t.Context(), key("m1"), key("m80"), key("nobody"), key("m1"))
+			return err
+		})},
+		{"get nothing", reads(func(s store.Store) error { _, err := s.Get(t.Context()); return err })},
+		{"range", reads(func(s store.Store) error {
+			_, err := s.Range(t.Context(), store.Scan{Part: "p", From: "m", Limit: 50})
+			return err
+		})},
+		{"empty range", reads(func(s store.Store) error {
+			_, err := s.Range(t.Context(), store.Scan{Part: "q", Limit: 50})
+			return err
+		})},
+		{"query", reads(func(s store.Store) error {
+			_, err := s.Query(t.Context(), store.Index1, store.Scan{Part: "all", Limit: 70, Reverse: true})
+			return err
+		})},
+		{"empty query", reads(func(s store.Store) error {
+			_, err := s.Query(t.Context(), store.Index2, store.Scan{Part: "none", Limit: 70})
+			return err
+		})},
+	} {
+		used = dynamodb.Units{}
+		meter.Reset()
+		step.do()
+		if got, _ := meter.Used(); got != used {
+			t.Errorf("%s: the meter counted %+v, the table %+v", step.name, got, used)
+		}
+	}
+}
+
+// The rules that AWS gives, on cases that can be worked out by hand.
+func TestUnits_ByTheBook(t *testing.T) {
+	r := recordOf("a", "")
+	bare := dynamodb.ItemSize(r)
+	// pk "p", sk "a", ver 0 (one byte): 2+1, 2+1, 3+1.
+	if want := 10; bare != want {
+		t.Errorf("an empty record of version 0 has %d bytes, want %d", bare, want)
+	}
+	sized := func(n int) store.Record { // with one mark, and a version of one digit
+		return recordOf("a", string(bytes.Repeat([]byte("x"), n-bare-1-len("val")-len("w1")-11)))
+	}
+	for _, tt := range []struct {
+		name string
+		got  dynamodb.Units
+		want dynamodb.Units
+	}{
+		{"create, 1 KB", dynamodb.CommitUnits([]store.Op{store.Put(sized(1024), store.Absent)}, nil), dynamodb.Units{Write: 2}},
+		{"create, one byte more", dynamodb.CommitUnits([]store.Op{store.Put(sized(1025), store.Absent)}, nil), dynamodb.Units{Write: 4}},
+		{"check of nothing", dynamodb.CommitUnits([]store.Op{store.Check(r.Key, store.Absent)}, nil), dynamodb.Units{Write: 2}},
+		{"get of nothing", dynamodb.GetUnits(1, nil), dynamodb.Units{Read: 1}},
+		{"range of nothing", dynamodb.RangeUnits(nil), dynamodb.Units{Read: 1}},
+		{"query of nothing", dynamodb.QueryUnits(store.Index1, nil), dynamodb.Units{Read: 0.5}},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s: got %+v, want %+v", tt.name, tt.got, tt.want)
+		}
+	}
+}
