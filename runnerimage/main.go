@@ -1,5 +1,6 @@
 // Command runnerimage is the runner of a container: it runs the one job that its environment names
-// and exits. With the argument probe it only shows whether a task here would reach its relay. Exit code 0 says that the result was handed over, or that the run is not this task's;
+// and exits. With the argument probe it only shows whether a task here would reach its relay, with version which
+// version it is. Exit code 0 says that the result was handed over, or that the run is not this task's;
 // 1 that the end of the task must speak for it.
 package main
 
@@ -13,6 +14,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner"
 )
 
+var version = "unknown" // set by the build
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	err := run(ctx, os.Args[1:], os.Getenv)
@@ -24,6 +27,10 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, getenv func(string) string) error {
+	if len(args) == 1 && args[0] == "version" {
+		_, err := fmt.Fprintln(os.Stdout, version)
+		return err
+	}
 	if len(args) == 1 && args[0] == runner.ProbeArg {
 		return runner.Probe(ctx, getenv)
 	}

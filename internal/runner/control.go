@@ -15,7 +15,12 @@ import (
 const (
 	heartbeatTimeout = 10 * time.Second // beside the hold that was announced
 	leastInterval    = 10 * time.Millisecond
-	watchEvery       = time.Second // a timer stands still while the machine sleeps; the clock is looked at this often
+
+	// firstHeartbeat is how long after the start the first one goes. It need not go at once, because the
+	// answer to start said the same; soon, because news of a cancellation has a way only where it is held.
+	firstHeartbeat = 250 * time.Millisecond
+
+	watchEvery = time.Second // a timer stands still while the machine sleeps; the clock is looked at this often
 )
 
 // observe acts on an answer to what was sent at that time.
@@ -74,8 +79,7 @@ func (r *run) killTime() time.Duration {
 // heartbeats says at each tick that the runner lives. One that fails is not repeated before the
 // next tick.
 func (r *run) heartbeats(ctx context.Context) {
-	// The first goes at once: where it is held, news of a cancellation then has a way from the beginning.
-	for next := r.clock(); ; {
+	for next := r.clock() + firstHeartbeat; ; {
 		if !sleep(ctx, next-r.clock()) {
 			return
 		}

@@ -37,8 +37,28 @@ func (r *run) prepare() (err error) {
 	if r.cfg.Engine != nil {
 		mode = 0o711 // the engine passes through it and cannot list it
 	}
-	if err := errors.Join(os.MkdirAll(d.work, mode), os.Chmod(d.work, mode)); err != nil {
+	if err := os.MkdirAll(d.work, mode); err != nil {
 		return err
+	}
+	info, err := os.Stat(d.work)
+	if err != nil {
+		return err
+	}
+	shared := !d.ours && info.Mode()&fs.ModeSticky != 0
+	if !shared {
+		if err = os.Chmod(d.work, mode); err != nil && (d.ours || !errors.Is(err, fs.ErrPermission)) {
+			return err
+		}
+		shared = err != nil // the root of a volume may be somebody else's
+	}
+	if shared { // it stays as it is
+		if d.work, err = os.MkdirTemp(d.work, "run-*"); err != nil {
+			return err
+		}
+		d.ours = true
+		if err := os.Chmod(d.work, mode); err != nil {
+			return err
+		}
 	}
 	for _, sub := range []struct {
 		path   *string

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -24,6 +25,9 @@ func (r *run) environment(spec api.Spec, secrets []string) ([]string, error) {
 		path = strings.Join(r.cfg.EnginePath, ":") + ":" + path
 	}
 	env := []string{"PATH=" + path, "HOME=" + r.dirs.home, "TMPDIR=" + r.dirs.temp, "LANG=C.UTF-8"}
+	if r.role != nil {
+		env = append(env, "AWS_REGION="+r.role.region, "AWS_DEFAULT_REGION="+r.role.region)
+	}
 	env = append(env, r.cfg.Forward...)
 	for _, name := range slices.Sorted(maps.Keys(spec.Environment)) {
 		if err := checkVariable(name); err != nil {
@@ -35,6 +39,11 @@ func (r *run) environment(spec api.Spec, secrets []string) ([]string, error) {
 		env = append(env, name+"="+spec.Environment[name])
 	}
 	env = append(env, secrets...)
+	if r.role != nil { // they would lead past the role
+		env = slices.DeleteFunc(env, func(v string) bool {
+			return strings.HasPrefix(v, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=") || strings.HasPrefix(v, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=")
+		})
+	}
 	return append(env,
 		"DAYFLY_SECRETS_DIR="+r.dirs.secrets,
 		"DAYFLY_WORKFLOW_ID="+spec.Workflow,
@@ -60,4 +69,4 @@ func checkVariable(name string) error {
 
 // secretName matches the names of forwarded variables whose values are masked. Others stay
 // readable: a log in which each region or account name is hidden helps nobody.
-var secretName = regexp.MustCompile(`(?i)secret|token|passw|credential|private|auth|key`)
+var secretName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)secret|token|passw|credential|private|auth|key`) })

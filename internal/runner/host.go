@@ -27,6 +27,8 @@ type host struct {
 	r   *run
 	env []string // of every command
 
+	lent []string // of every command of the step: where it finds the role's credentials
+
 	exit *int // of the last command in that step, if it was not 0
 }
 
@@ -40,6 +42,12 @@ func (h *host) Step(ctx context.Context, name string, fn func(ctx context.Contex
 	before := h.r.enter(name)
 	defer h.r.enter(before)
 	h.exit = nil
+	if h.r.role != nil {
+		outer := h.lent
+		lent, end := h.r.role.lender.Step()
+		h.lent = lent
+		defer func() { h.lent = outer; end() }()
+	}
 	text, err := fn(ctx)
 	h.r.own.Flush()
 	status := workflow.StepSucceeded
@@ -100,7 +108,7 @@ func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 	log := h.r.stream()
 	defer log.Flush()
 	spec := child.Spec{
-		Path: c.Args[0], Args: c.Args[1:], Dir: c.Dir, Env: slices.Concat(h.env, c.Env),
+		Path: c.Args[0], Args: c.Args[1:], Dir: c.Dir, Env: slices.Concat(h.env, c.Env, h.lent),
 		Stdout: c.Stdout, Stderr: c.Stderr,
 		User: h.r.cfg.Engine, NoNewPrivileges: true,
 	}

@@ -36,6 +36,11 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 		return engine.Outcome{}, failure(workflow.ReasonRunnerError, r.dirs.broken)
 	}
 	h := &host{r: r}
+	if spec.Role != nil {
+		if err := r.borrow(ctx, spec); err != nil {
+			return engine.Outcome{}, failure(workflow.ReasonRoleUnavailable, err)
+		}
+	}
 	env, err := r.secrets(ctx, spec)
 	if err != nil {
 		return engine.Outcome{}, failure(workflow.ReasonSecretUnavailable, err)
@@ -47,9 +52,15 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	if r.cfg.SourceDir != "" && spec.Source.Directory != "" { // its launcher put it there
 		spec.Source.Directory, roots = r.cfg.SourceDir, []string{r.cfg.SourceDir}
 	}
-	var root string
+	job := engine.Job{
+		Spec: spec, TempDir: r.dirs.temp, StateDir: r.cfg.StateDir, SecretsDir: r.dirs.secrets,
+		EnginePath: r.cfg.EnginePath, Path: r.cfg.Path, Owner: r.owner(),
+		ReadOnlyState: !workflow.ChangesState(spec.Type, spec.Operation),
+	}
+	job.Search = engine.Look(ctx, &host{r: r, env: h.env}, job)
+	defer job.Search.End()
 	err = h.Step(ctx, stepSource, func(ctx context.Context) (string, error) {
-		root, err = source.Fetch(ctx, source.Request{
+		job.Root, err = source.Fetch(ctx, source.Request{
 			Source: spec.Source, Dest: r.dirs.source, Roots: roots, Secrets: r.resolver(),
 			Owner: (*source.Owner)(r.owner()), Log: h.Logf, TempDir: r.dirs.private, Mask: h.Mask,
 		})
@@ -62,11 +73,7 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 		}
 		return engine.Outcome{}, failure(reason, err)
 	}
-	return engine.Run(ctx, h, engine.Job{
-		Spec: spec, Root: root, TempDir: r.dirs.temp, StateDir: r.cfg.StateDir, SecretsDir: r.dirs.secrets,
-		EnginePath: r.cfg.EnginePath, Path: r.cfg.Path, Owner: r.owner(),
-		ReadOnlyState: !workflow.ChangesState(spec.Type, spec.Operation),
-	})
+	return engine.Run(ctx, h, job)
 }
 
 // spec reads what to do.
@@ -124,12 +131,17 @@ func (r *run) secrets(ctx context.Context, spec api.Spec) (env []string, err err
 	return env, nil
 }
 
-// resolver resolves references and asks a few times where the place of a secret is away.
+// resolver resolves references, those of the cloud with the run's role where it has one, and asks a few
+// times where the place of a secret is away.
 func (r *run) resolver() secrets.Resolver {
-	if r.cfg.Secrets == nil {
-		return secrets.Mux{}
+	var all secrets.Resolver = secrets.Mux{}
+	if r.cfg.Secrets != nil {
+		all = r.cfg.Secrets
 	}
-	return patient{r.cfg.Secrets}
+	if r.role != nil {
+		all = withRole{all, r.role.identity}
+	}
+	return patient{all}
 }
 
 type patient struct{ secrets.Resolver }

@@ -64,6 +64,7 @@ type Config struct {
 	Run     api.Run          // required
 	Relay   Relay            // required
 	Secrets secrets.Resolver // nil means that no reference resolves
+	Cloud   Cloud            // the task's identity in a cloud; nil means that it has none
 
 	WorkDir     string   // the run's own directory; empty means a temporary one, removed at the end
 	StateDir    string   // for state kind directory; empty means none
@@ -110,6 +111,7 @@ type run struct {
 	steps  *steps
 	own    *mask.Writer // the runner's own lines
 	dirs   dirs
+	role   *borrowed // the run's role; nil means that it has none
 
 	mu       sync.Mutex
 	deadline time.Duration // on clock; 0 means not known yet
@@ -179,6 +181,7 @@ func RunJob(ctx context.Context, cfg Config) error {
 
 	result := r.work(life)
 	r.endRest(held)
+	r.giveBack()
 	r.dirs.removeSecrets(r.log)
 	if held.Err() != nil {
 		r.log.Info("run is over", "err", context.Cause(held))
@@ -283,7 +286,7 @@ func (r *run) report(ctx, told context.Context, result api.Result) error {
 	if err != nil && !client.RunOver(err) && retained.Err() == nil {
 		// It will never be taken as it is. Its outcome is what counts.
 		r.log.Error("result refused; sent again without its details", "err", err)
-		result = slim(result)
+		result = result.Slim()
 		err = r.persist(retained, "result", send)
 	}
 	switch {
@@ -297,15 +300,6 @@ func (r *run) report(ctx, told context.Context, result api.Result) error {
 	default:
 		return fmt.Errorf("result not handed over: %w", err)
 	}
-}
-
-func slim(in api.Result) api.Result {
-	out := api.Result{Outcome: in.Outcome, Reason: in.Reason, Lock: in.Lock, LogEnd: in.LogEnd, Truncated: true}
-	out.Detail = cut(in.Detail, 500)
-	if in.Changes != nil {
-		out.Changes = &api.Changes{Add: in.Changes.Add, Change: in.Changes.Change, Destroy: in.Changes.Destroy, Drift: in.Changes.Drift}
-	}
-	return out
 }
 
 // flush sends what waits of steps and log, for at most so long.

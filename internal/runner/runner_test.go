@@ -4,12 +4,16 @@ import (
 	"bufio"
 	"context"
 	"encoding/base64"
+	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,7 +30,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv("RUNNER_TEST_CHILD") != "" {
+	switch os.Getenv("RUNNER_TEST_CHILD") {
+	case "":
+	case "engine":
+		os.Exit(asEngine(os.Stdout))
+	default:
 		os.Exit(asRunner())
 	}
 	goleak.VerifyTestMain(m)
@@ -244,6 +252,46 @@ func TestRunJob_FailuresHaveTheirReason(t *testing.T) {
 				t.Errorf("got %s, %s, %q, want %s with %q", got.Outcome, got.Reason, got.Detail, test.reason, test.detail)
 			}
 		})
+	}
+}
+
+// The engine is asked for its version while the source is fetched: a source that begins to fail only when the
+// engine was asked shows it. And a search that nobody needs any more is ended, and with it the engine.
+func TestRunJob_LooksForTheEngineWhileTheSourceIsFetched(t *testing.T) {
+	spec, cfg := job(t, "")
+	cfg.EnginePath = []string{t.TempDir()}
+	asked := filepath.Join(t.TempDir(), "asked")
+	script := "#!/bin/sh\necho $$ > " + asked + ".new; mv " + asked + ".new " + asked + "; exec sleep 1000\n"
+	if err := os.WriteFile(filepath.Join(cfg.EnginePath[0], "terraform"), []byte(script), 0o755); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	git := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+			if _, err := os.Stat(asked); err == nil {
+				break
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer git.Close()
+	spec.Engine, spec.Commands = api.EngineTerraform, nil
+	spec.Source = api.Source{Git: &api.GitSource{URL: git.URL + "/code.git", Ref: "main"}}
+	r := newRelay(t, spec)
+	runJob(t, r, cfg)
+	if got := r.result(); got.Outcome != workflow.Failed || got.Reason != workflow.ReasonSourceFailed {
+		t.Errorf("got %s, %s: %s; want a source that failed", got.Outcome, got.Reason, got.Detail)
+	}
+	number, err := os.ReadFile(asked)
+	if err != nil {
+		t.Fatalf("the engine was not asked while the source was fetched: %v", err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(number)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("the engine is still there when the run is over: %v", err)
 	}
 }
 

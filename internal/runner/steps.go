@@ -10,14 +10,22 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-const mostSteps = 50 // in one report
+const (
+	mostSteps = 50 // in one report
+
+	// gather is how long a report waits for what changes next, unless it is the last: a step often ends in the
+	// moment in which the next one begins, and a short job then makes one report of all.
+	gather = 50 * time.Millisecond
+)
 
 // steps keeps the steps of a run and reports the latest of each until it is taken.
 type steps struct {
 	send func(ctx context.Context, in api.Steps) error
 	wake chan struct{}
+	last chan struct{} // closed when flush is first called: what is due then is sent at once
 
 	mu       sync.Mutex
+	flushed  bool       // last is closed
 	all      []api.Step // by sequence number, from 1
 	version  []int      // how often each changed
 	taken    []int      // up to which change it was reported
@@ -26,7 +34,7 @@ type steps struct {
 }
 
 func newSteps(send func(context.Context, api.Steps) error) *steps {
-	return &steps{send: send, wake: make(chan struct{}, 1), progress: make(chan struct{})}
+	return &steps{send: send, wake: make(chan struct{}, 1), last: make(chan struct{}), progress: make(chan struct{})}
 }
 
 // begin adds a step and returns its sequence number.
@@ -74,14 +82,15 @@ func (s *steps) due() (out []api.Step, versions []int) {
 func (s *steps) run(ctx context.Context) {
 	wait := newBackoff()
 	for ctx.Err() == nil {
-		batch, versions := s.due()
-		if len(batch) == 0 {
+		if batch, _ := s.due(); len(batch) == 0 {
 			select {
 			case <-s.wake:
 			case <-ctx.Done():
 			}
 			continue
 		}
+		s.gather(ctx)
+		batch, versions := s.due()
 		if err := s.send(ctx, api.Steps{Steps: batch}); err != nil {
 			sleep(ctx, max(wait.NextBackOff(), api.RetryAfter(err)))
 			continue
@@ -97,8 +106,25 @@ func (s *steps) run(ctx context.Context) {
 	}
 }
 
+// gather waits a little for what changes next.
+func (s *steps) gather(ctx context.Context) {
+	t := time.NewTimer(gather)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.last:
+	case <-ctx.Done():
+	}
+}
+
 // flush waits until every step was taken as it is now.
 func (s *steps) flush(ctx context.Context) error {
+	s.mu.Lock()
+	if !s.flushed {
+		s.flushed = true
+		close(s.last)
+	}
+	s.mu.Unlock()
 	for {
 		s.mu.Lock()
 		progress := s.progress

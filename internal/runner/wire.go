@@ -39,7 +39,12 @@ func Run(ctx context.Context, getenv func(string) string) error {
 	}
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	ticket := redact.New(getenv("DAYFLY_TICKET"))
-	cfg, relay, err := fromEnv(getenv, bundle)
+	own, err := onECS(ctx, getenv)
+	if err != nil {
+		return err
+	}
+	cfg, relay, err := fromEnv(own.getenv(getenv), bundle)
+	err = errors.Join(err, own.check(getenv))
 	if ticket.Empty() {
 		err = errors.Join(err, errors.New("DAYFLY_TICKET is missing"))
 	}
@@ -49,7 +54,11 @@ func Run(ctx context.Context, getenv func(string) string) error {
 	if err := os.Unsetenv("DAYFLY_TICKET"); err != nil {
 		return fmt.Errorf("forget the ticket: %w", err)
 	}
-	cfg.Relay, err = client.NewRunner(client.RunnerConfig{URL: relay, Credential: ticket, Run: cfg.Run, UserAgent: "dayfly-runner"})
+	way, err := own.way(getenv("DAYFLY_RELAY_AUTH"), relay)
+	if err != nil {
+		return err
+	}
+	cfg.Relay, err = client.NewRunner(client.RunnerConfig{URL: relay, Credential: ticket, Run: cfg.Run, HTTPClient: way, UserAgent: "dayfly-runner"})
 	if err != nil {
 		return fmt.Errorf("DAYFLY_RELAY: %w", err)
 	}
@@ -57,6 +66,7 @@ func Run(ctx context.Context, getenv func(string) string) error {
 	if err := child.AdoptOrphans(); err != nil {
 		return err
 	}
+	own.apply(&cfg)
 	cfg.Orphans = true
 	cfg.Hide = append(cfg.Hide, ticket.Reveal())
 	cfg.Log = log
@@ -182,7 +192,7 @@ func fromEnv(getenv func(string) string, bundle *secrets.Bundle) (cfg Config, re
 		allowed = append(allowed, name)
 		if v := forwarded(name); v != "" {
 			cfg.Forward = append(cfg.Forward, name+"="+v)
-			if secretName.MatchString(name) {
+			if secretName().MatchString(name) {
 				cfg.Hide = append(cfg.Hide, v)
 			}
 		}

@@ -57,6 +57,7 @@ type Job struct {
 	SecretsDir    string   // where the secret files lie; empty means there are none
 	EnginePath    []string // directories in which binaries are looked for before PATH
 	Path          string   // PATH in which they are looked for next; empty means the runner's own
+	Search        *Search  // that was begun with Look for this job; nil: Run looks itself
 	ReadOnlyState bool     // read the state without its lock and change nothing
 	Owner         *Owner   // who must be able to read what is written here; nil means the runner
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"regexp"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -46,15 +47,15 @@ func (t *tail) bytes() []byte {
 }
 
 var (
-	ansi       = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
-	sourceLine = regexp.MustCompile(`^\s*\d+:`)
-	where      = regexp.MustCompile(`^on .* line \d+`)
+	ansi       = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`) })
+	sourceLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*\d+:`) })
+	where      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^on .* line \d+`) })
 )
 
 // plainLines takes the colour and the boxes off what an engine prints. A box within the box lists
 // what names in the source stand for: its lines become empty, for they hold values.
 func plainLines(text string) []string {
-	text = ansi.ReplaceAllString(strings.ToValidUTF8(text, ""), "")
+	text = ansi().ReplaceAllString(strings.ToValidUTF8(text, ""), "")
 	var lines []string
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\r\n\t ")
@@ -93,9 +94,9 @@ func firstError(text string) string {
 		switch {
 		case strings.HasPrefix(line, "Error: "), strings.HasPrefix(line, "Warning: "), strings.HasPrefix(line, "Lock Info:"):
 			return sentence(title, place, explanation)
-		case where.MatchString(line) && place == "":
+		case where().MatchString(line) && place == "":
 			place = strings.TrimSuffix(line, ":")
-		case sourceLine.MatchString(line):
+		case sourceLine().MatchString(line):
 		case line == "" && explanation != "":
 			return sentence(title, place, explanation)
 		case line != "":
@@ -116,7 +117,7 @@ func sentence(title, place, explanation string) string {
 	return bounded(s, maxDetail/2)
 }
 
-var lockField = regexp.MustCompile(`^(ID|Path|Operation|Who|Created):\s*(.*)$`)
+var lockField = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(ID|Path|Operation|Who|Created):\s*(.*)$`) })
 
 // lockFromText reads the block that terraform and tofu print of a lock that somebody else holds.
 func lockFromText(text string) *api.Lock {
@@ -127,7 +128,7 @@ func lockFromText(text string) *api.Lock {
 		}
 		var lock api.Lock
 		for _, line := range lines[i+1:] {
-			m := lockField.FindStringSubmatch(line)
+			m := lockField().FindStringSubmatch(line)
 			if m == nil {
 				if line == "" {
 					break

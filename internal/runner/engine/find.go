@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-version"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -114,6 +115,48 @@ func parseConstraint(s string) (version.Constraints, error) {
 		}
 	}
 	return want, nil
+}
+
+// Search is an engine that is being looked for.
+type Search struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the rest is set, and nothing of the search runs any more
+	bin    binary
+	err    error
+}
+
+// Look begins to look for the engine of a job, of which Root is not needed yet: an engine says its version
+// only when it is started, which takes its time, and meanwhile the source can be fetched. The host is for
+// the search alone. What was found, or why nothing was, Run says in its first step. nil means that there
+// is nothing to look for. End must be called.
+func Look(ctx context.Context, h Host, j Job) *Search {
+	if j.Spec.Engine != api.EngineTerraform && j.Spec.Engine != api.EngineTofu {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s := &Search{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		s.bin, s.err = find(ctx, h, j)
+	}()
+	return s
+}
+
+// End gives the search up if it goes on, and returns when nothing of it runs any more. It may be called of nil.
+func (s *Search) End() {
+	if s != nil {
+		s.cancel()
+		<-s.done
+	}
+}
+
+// located waits for the end of the search that was begun for a job, or looks itself.
+func located(ctx context.Context, h Host, j Job) (binary, error) {
+	if j.Search == nil {
+		return find(ctx, h, j)
+	}
+	<-j.Search.done // it ends with the same ctx
+	return j.Search.bin, j.Search.err
 }
 
 // find returns the first binary whose own word on its version satisfies the workspace.

@@ -141,7 +141,7 @@ func skip(ctx context.Context, h Host, step, why string) error {
 
 // init finds the engine, says where the state lies, and initialises the root module.
 func (t *terraform) init(ctx context.Context) (text string, err error) {
-	if t.bin, err = find(ctx, t.h, t.j); err != nil {
+	if t.bin, err = located(ctx, t.h, t.j); err != nil {
 		return "", err
 	}
 	engine, kind := t.j.Spec.Engine, t.j.Spec.State.Kind

@@ -533,6 +533,27 @@ func TestRun_VersionThatFitsIsTaken(t *testing.T) {
 	}
 }
 
+// What a search that was begun earlier found, or why it found nothing, counts: nobody looks again.
+func TestRun_SearchThatWasBegunIsUsed(t *testing.T) {
+	dir := t.TempDir()
+	fakeEngine(t, filepath.Join(dir, "tofu"), "1.10.2", lines(`show) echo '{"format_version":"1.2"}' ;;`))
+	for constraint, fits := range map[string]bool{"1.10.2": true, "1.11.0": false} {
+		j := job(t, api.EngineTofu, workflow.Preview, nil)
+		j.Spec.EngineVersion, j.EnginePath, j.Path = constraint, []string{dir}, dir
+		h, other := newHost(), newHost()
+		j.Search = engine.Look(t.Context(), other, j)
+		_, err := engine.Run(t.Context(), h, j)
+		j.Search.End()
+		failure, _ := errors.AsType[*engine.Failure](err)
+		if fits && err != nil || !fits && (failure == nil || failure.Reason != workflow.ReasonEngineNotFound) {
+			t.Errorf("%s: %v", constraint, err)
+		}
+		if len(other.args) != 1 || slices.ContainsFunc(h.args, func(args []string) bool { return args[1] == "version" }) {
+			t.Errorf("%s: the search ran %q, the run %q; want one question for the version", constraint, other.args, h.args)
+		}
+	}
+}
+
 // A scan reports what drifted, by address alone.
 func TestRun_ScanFindsDrift(t *testing.T) {
 	dir := t.TempDir()

@@ -26,9 +26,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// How lines are batched: the first at once, then so many, or so much, or after so long. What
-// piled up goes in larger batches, so that catching up is quick.
+// How lines are batched: the first with those of the same moment, then so many, or so much, or after so
+// long. What piled up goes in larger batches, so that catching up is quick.
 const (
+	FirstWait  = 50 * time.Millisecond
 	BatchWait  = 5 * time.Second
 	BatchLines = 50
 	BatchBytes = 256 << 10 // as they cross the wire
@@ -59,13 +60,14 @@ type Stream struct {
 	wake chan struct{} // something changed; holds one
 
 	mu       sync.Mutex
-	base     int64 // number of the first line that is kept
-	next     int64 // number of the next line that is added
-	memory   queue // the lines from base on
-	spill    spill // those after them
-	lost     int   // lines that could not be kept since the last one that could
-	flushes  int   // calls of Flush that wait
-	err      error // why nothing is sent any more
+	base     int64     // number of the first line that is kept
+	next     int64     // number of the next line that is added
+	began    time.Time // when the first line was added
+	memory   queue     // the lines from base on
+	spill    spill     // those after them
+	lost     int       // lines that could not be kept since the last one that could
+	flushes  int       // calls of Flush that wait
+	err      error     // why nothing is sent any more
 	progress chan struct{}
 }
 
@@ -90,6 +92,9 @@ func (s *Stream) Add(step, text string, more bool) {
 	defer s.mu.Unlock()
 	if s.err != nil {
 		return
+	}
+	if s.began.IsZero() {
+		s.began = time.Now()
 	}
 	if !s.settle(l.At, step) || !s.keep(l) {
 		s.lost++
@@ -220,7 +225,11 @@ func (s *Stream) due(last time.Time, limit int) (api.Logs, time.Duration) {
 	if waiting == 0 {
 		return api.Logs{}, 0
 	}
-	if left := BatchWait - time.Since(last); !last.IsZero() && left > 0 && s.flushes == 0 && waiting < BatchLines && s.memory.bytes < BatchBytes {
+	left := FirstWait - time.Since(s.began)
+	if !last.IsZero() {
+		left = BatchWait - time.Since(last)
+	}
+	if left > 0 && s.flushes == 0 && waiting < BatchLines && s.memory.bytes < BatchBytes {
 		return api.Logs{}, left
 	}
 	out := api.Logs{First: s.base}

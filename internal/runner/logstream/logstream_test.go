@@ -105,13 +105,19 @@ func numbered(n int) []string {
 	return out
 }
 
-func TestRun_FirstLineAtOnceThenInBatches(t *testing.T) {
+func TestRun_FirstLinesSoonThenInBatches(t *testing.T) {
 	k := &keeper{}
 	run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
 		s.Add("init", "first", false)
+		pass(logstream.FirstWait - time.Millisecond)
+		synctest.Wait()
+		if got, want := len(k.texts()), 0; got != want {
+			t.Fatalf("got %d lines at once, want %d", got, want)
+		}
+		pass(time.Millisecond)
 		synctest.Wait()
 		if got, want := len(k.texts()), 1; got != want {
-			t.Fatalf("got %d lines at once, want %d", got, want)
+			t.Fatalf("got %d lines soon, want %d", got, want)
 		}
 		s.Add("init", "second", false)
 		pass(logstream.BatchWait - time.Millisecond)
@@ -364,6 +370,27 @@ func TestAdd_TextIsMadeValid(t *testing.T) {
 		}
 		if got, want := k.texts()[0], "a?b"; got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// A run that is over in a moment has one batch, and nobody waits for it.
+func TestFlush_DoesNotWaitForTheFirstBatch(t *testing.T) {
+	k := &keeper{}
+	run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
+		began := time.Now()
+		for _, text := range numbered(3) {
+			s.Add("source", text, false)
+			pass(time.Millisecond)
+		}
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := time.Since(began), 3*time.Millisecond; got != want {
+			t.Errorf("flushed after %s, want %s", got, want)
+		}
+		if d := cmp.Diff([]int{3}, k.batches); d != "" {
+			t.Errorf("batches (-want +got):\n%s", d)
 		}
 	})
 }

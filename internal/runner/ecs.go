@@ -1,0 +1,155 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runner/cloud"
+	"github.com/dayfly-dev/dayfly/internal/runner/lend"
+	"github.com/dayfly-dev/dayfly/internal/secrets"
+	"github.com/dayfly-dev/dayfly/internal/secrets/awssm"
+)
+
+// Variables that ECS makes in each container of a task. Whoever knows the addresses in them gets what they
+// lead to, so the engine never has them.
+const (
+	envMetadata = "ECS_CONTAINER_METADATA_URI_V4"
+	envRelative = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
+	envFull     = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
+	envToken    = "AWS_CONTAINER_AUTHORIZATION_TOKEN" //nolint:gosec // the name of a variable
+)
+
+// ecsTask is this process as a task of ECS; nil means that it is none.
+type ecsTask struct {
+	arn   string
+	cloud *cloud.Cloud
+}
+
+// onECS finds out whether this is a task of ECS, and which.
+func onECS(ctx context.Context, getenv func(string) string) (*ecsTask, error) {
+	address := getenv(envMetadata)
+	if address == "" {
+		return nil, nil //nolint:nilnil // no task of ECS
+	}
+	arn, err := cloud.Task(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	c, err := cloud.New(cloud.Config{
+		TaskARN: arn, Region: getenv("AWS_REGION"),
+		RelativeURI: getenv(envRelative), FullURI: getenv(envFull), Token: getenv(envToken),
+		Endpoint: cloud.FromEnv(getenv),
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{envMetadata, envRelative, envFull, envToken} {
+		if err := os.Unsetenv(name); err != nil {
+			return nil, fmt.Errorf("forget %s: %w", name, err)
+		}
+	}
+	return &ecsTask{arn, c}, nil
+}
+
+// getenv is an environment in which the task knows its name.
+func (t *ecsTask) getenv(getenv func(string) string) func(string) string {
+	if t == nil {
+		return getenv
+	}
+	return func(name string) string {
+		if name == "DAYFLY_TASK" {
+			return t.arn
+		}
+		return getenv(name)
+	}
+}
+
+// check refuses to forward what leads to the task's own credentials.
+func (t *ecsTask) check(getenv func(string) string) error {
+	if t == nil {
+		return nil
+	}
+	var mistakes []error
+	for name := range strings.SplitSeq(getenv("DAYFLY_ENV_FORWARD_ALLOWLIST"), ",") {
+		if name = strings.TrimSpace(name); strings.HasPrefix(name, "AWS_CONTAINER_") || strings.HasPrefix(name, "ECS_CONTAINER_") || strings.HasPrefix(name, "ECS_AGENT_") {
+			mistakes = append(mistakes, fmt.Errorf("DAYFLY_ENV_FORWARD_ALLOWLIST: %s leads to the task's own credentials, which the engine must not have", name))
+		}
+	}
+	return errors.Join(mistakes...)
+}
+
+// Ways in which a relay wants to know who calls, beside the ticket.
+const (
+	authIAM  = "iam"
+	authNone = "none"
+)
+
+// way is the client for calls to the relay; nil means the usual one. Calls to an API Gateway are
+// signed, and to any relay whose stack says so.
+func (t *ecsTask) way(auth, relay string) (*http.Client, error) {
+	region, gateway := cloud.Gateway(relay)
+	switch auth {
+	case "":
+	case authIAM:
+		gateway = true
+	case authNone:
+		gateway = false
+	default:
+		return nil, fmt.Errorf("DAYFLY_RELAY_AUTH: %q is neither %s nor %s", auth, authIAM, authNone)
+	}
+	switch {
+	case !gateway:
+		return nil, nil //nolint:nilnil // the usual one
+	case t == nil:
+		return nil, errors.New("the relay at DAYFLY_RELAY wants signed calls, and this is no task of ECS, which could sign them")
+	}
+	return &http.Client{Transport: t.cloud.Sign(region)}, nil
+}
+
+// apply makes a configuration that of a task of ECS: without a role of its own, a run resolves secrets as
+// the task.
+func (t *ecsTask) apply(cfg *Config) {
+	if t == nil {
+		return
+	}
+	cfg.Cloud = ecsCloud{t.cloud}
+	if mux, ok := cfg.Secrets.(secrets.Mux); ok {
+		mux[awssm.Scheme] = identity(t.cloud.Own())
+	}
+}
+
+// ecsCloud is a Cloud.
+type ecsCloud struct{ *cloud.Cloud }
+
+// Assume implements Cloud.
+func (c ecsCloud) Assume(ctx context.Context, role api.Role, session string) (Identity, error) {
+	who, err := c.Cloud.Assume(ctx, role, session)
+	if refused, ok := errors.AsType[*cloud.RoleError](err); ok && refused.Transient() {
+		return nil, fmt.Errorf("%w: %w", err, secrets.ErrUnavailable)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return identity(who), nil
+}
+
+func identity(who *cloud.Identity) ecsIdentity {
+	return ecsIdentity{awssm.New(who.SecretsManager()), who}
+}
+
+// ecsIdentity is an Identity.
+type ecsIdentity struct {
+	*awssm.Resolver
+	who *cloud.Identity
+}
+
+// Credentials implements Identity.
+func (i ecsIdentity) Credentials(ctx context.Context) (lend.Credentials, error) {
+	got, err := i.who.Credentials(ctx)
+	return lend.Credentials(got), err
+}

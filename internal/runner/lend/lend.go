@@ -1,0 +1,192 @@
+// Package lend lends the credentials of a run's role to the engine: over an address of the task's own
+// loopback interface, to whoever shows the token of the step that is being done. It is the protocol of
+// AWS_CONTAINER_CREDENTIALS_FULL_URI, which the AWS SDKs speak. Nothing is written anywhere; when a step ends its
+// token is worth nothing any more.
+package lend
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Credentials are what is lent.
+type Credentials struct {
+	AccessKeyID, SecretAccessKey, SessionToken string
+	Expires                                    time.Time
+}
+
+// Config says what a Lender lends and tells.
+type Config struct {
+	// Source returns credentials that last for a while yet; it renews them. Required.
+	Source func(context.Context) (Credentials, error)
+	// Hide is told each secret value before it is given away, tokens included. Required.
+	Hide func(values ...string)
+	Log  *slog.Logger // nil means no log
+}
+
+const (
+	path     = "/credentials"
+	mostOpen = 64 // connections at once
+	slow     = 5 * time.Second
+	answerIn = time.Minute // within which the source has answered
+)
+
+// Lender serves the address. Its methods may be called concurrently.
+type Lender struct {
+	cfg    Config
+	server *http.Server
+	done   chan struct{} // closed when the address is
+	host   string        // HOST:PORT, which requests must name
+
+	mu   sync.Mutex
+	live map[[sha256.Size]byte]struct{} // hashes of the tokens of steps that are being done
+}
+
+// Listen opens the address and serves it until Close.
+func Listen(ctx context.Context, cfg Config) (*Lender, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("open the address of the role's credentials: %w", err)
+	}
+	l := &Lender{cfg: cfg, host: listener.Addr().String(), done: make(chan struct{}), live: map[[sha256.Size]byte]struct{}{}}
+	l.server = &http.Server{
+		Handler: l, ReadTimeout: slow, WriteTimeout: answerIn + slow, IdleTimeout: slow, MaxHeaderBytes: 16 << 10,
+		ErrorLog:    slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // a broken request of the engine is nobody's news
+		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+	}
+	go func() {
+		defer close(l.done)
+		if err := l.server.Serve(&bounded{listener, make(chan struct{}, mostOpen)}); !errors.Is(err, http.ErrServerClosed) {
+			cfg.Log.Error("the role's credentials are not lent any more", "err", err)
+		}
+	}()
+	return l, nil
+}
+
+// Close ends all tokens and the address; nothing answers there when it returns.
+func (l *Lender) Close() error {
+	l.mu.Lock()
+	clear(l.live)
+	l.mu.Unlock()
+	err := l.server.Close()
+	<-l.done // a server that is closed before it began to serve closes the listener when it does begin
+	return err
+}
+
+// Step makes a token for a step and returns the variables by which the engine's SDKs find the
+// credentials. end makes the token worthless; it may be called again.
+func (l *Lender) Step() (env []string, end func()) {
+	token := rand.Text() // 130 bits
+	l.cfg.Hide(token)
+	sum := sha256.Sum256([]byte(token))
+	l.mu.Lock()
+	l.live[sum] = struct{}{}
+	l.mu.Unlock()
+	return []string{
+			"AWS_CONTAINER_CREDENTIALS_FULL_URI=http://" + l.host + path,
+			"AWS_CONTAINER_AUTHORIZATION_TOKEN=" + token,
+		}, func() {
+			l.mu.Lock()
+			delete(l.live, sum)
+			l.mu.Unlock()
+		}
+}
+
+// ServeHTTP implements http.Handler. Who shows no token of now learns nothing but that. The name that a
+// browser was led to by a name server that lies is not the address, and is refused.
+func (l *Lender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	switch {
+	case r.Host != l.host:
+		refuse(w, http.StatusForbidden, "WrongHost", "this address is asked by its number only")
+		return
+	case r.Method != http.MethodGet:
+		w.Header().Set("Allow", http.MethodGet)
+		refuse(w, http.StatusMethodNotAllowed, "InvalidMethod", "credentials are only read")
+		return
+	case !l.admits(r.Header.Get("Authorization")):
+		refuse(w, http.StatusForbidden, "InvalidToken", "the token is not that of the step that is being done")
+		return
+	case r.URL.Path != path || r.URL.RawQuery != "":
+		refuse(w, http.StatusNotFound, "InvalidPath", "there is nothing here")
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), answerIn)
+	defer cancel()
+	got, err := l.cfg.Source(ctx)
+	if err != nil {
+		l.cfg.Log.Warn("credentials of the role not renewed", "err", err)
+		refuse(w, http.StatusServiceUnavailable, "Unavailable", "the credentials of the role could not be renewed; ask again")
+		return
+	}
+	l.cfg.Hide(got.SecretAccessKey, got.SessionToken)
+	write(w, http.StatusOK, map[string]string{
+		"AccessKeyId": got.AccessKeyID, "SecretAccessKey": got.SecretAccessKey, "Token": got.SessionToken,
+		"Expiration": got.Expires.UTC().Format(time.RFC3339),
+	})
+}
+
+// admits compares what was shown with every live token, in a time that says nothing of them.
+func (l *Lender) admits(shown string) bool {
+	sum := sha256.Sum256([]byte(shown))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	found := 0
+	for live := range l.live {
+		found |= subtle.ConstantTimeCompare(sum[:], live[:])
+	}
+	return found == 1
+}
+
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	write(w, status, map[string]string{"code": code, "message": message})
+}
+
+func write(w http.ResponseWriter, status int, body map[string]string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // who asked may be gone
+}
+
+// bounded is a listener that has only so many connections open: the engine can use up its own, and not
+// the runner's descriptors.
+type bounded struct {
+	net.Listener
+	free chan struct{}
+}
+
+// Accept implements net.Listener.
+func (b *bounded) Accept() (net.Conn, error) {
+	b.free <- struct{}{}
+	c, err := b.Listener.Accept()
+	if err != nil {
+		<-b.free
+		return nil, err //nolint:wrapcheck // the server knows it
+	}
+	return &held{Conn: c, give: sync.OnceFunc(func() { <-b.free })}, nil
+}
+
+type held struct {
+	net.Conn
+	give func()
+}
+
+// Close implements net.Conn.
+func (h *held) Close() error {
+	defer h.give()
+	return h.Conn.Close() //nolint:wrapcheck // the server knows it
+}

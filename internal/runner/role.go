@@ -1,0 +1,88 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/runner/lend"
+	"github.com/dayfly-dev/dayfly/internal/secrets"
+	"github.com/dayfly-dev/dayfly/internal/secrets/awssm"
+)
+
+// Cloud is a cloud account in which the task is somebody.
+type Cloud interface {
+	// Assume takes on a run's role. The error is a sentence that an admin can act on; one that wraps
+	// secrets.ErrUnavailable may pass.
+	Assume(ctx context.Context, role api.Role, session string) (Identity, error)
+	// Region is where the task is.
+	Region() string
+}
+
+// Identity is a role that was taken on.
+type Identity interface {
+	// Credentials returns credentials that last for a while yet, renewed where that is due.
+	Credentials(ctx context.Context) (lend.Credentials, error)
+	// Resolver resolves references to secrets of the cloud (arn:...) as this identity.
+	secrets.Resolver
+}
+
+// borrowed is the run's role.
+type borrowed struct {
+	identity Identity
+	lender   *lend.Lender
+	region   string
+}
+
+// borrow takes on the role of the run and begins to lend it to the engine.
+func (r *run) borrow(ctx context.Context, spec api.Spec) error {
+	role := *spec.Role
+	if r.cfg.Cloud == nil {
+		return fmt.Errorf("the workspace has the role %s, and this runner is nobody in the cloud who could assume it: roles are for pools with deploy_target ecs; name such a pool, or take the role out of the workspace", role.ARN)
+	}
+	wait := newBackoff()
+	for n := 1; ; n++ {
+		identity, err := r.cfg.Cloud.Assume(ctx, role, spec.Workflow+"-"+strconv.Itoa(spec.Attempt))
+		if err == nil {
+			lender, err := lend.Listen(ctx, lend.Config{Source: identity.Credentials, Hide: func(values ...string) { r.hidden.Add(values...) }, Log: r.log})
+			if err != nil {
+				return err
+			}
+			r.role = &borrowed{identity, lender, r.cfg.Cloud.Region()}
+			r.logf("[dayfly] the engine has the role %s", role.ARN)
+			return nil
+		}
+		if !errors.Is(err, secrets.ErrUnavailable) || n == secretTries || !sleep(ctx, wait.NextBackOff()) {
+			return err
+		}
+		r.log.Warn("role not assumed yet", "err", err)
+	}
+}
+
+// giveBack ends the lending, when nothing of the engine is left.
+func (r *run) giveBack() {
+	if r.role == nil {
+		return
+	}
+	if err := r.role.lender.Close(); err != nil {
+		r.log.Warn("address of the role's credentials not closed", "err", err)
+	}
+}
+
+// withRole resolves references of the cloud as the run's role, and the others as before.
+type withRole struct {
+	others secrets.Resolver
+	role   Identity
+}
+
+// Resolve implements secrets.Resolver.
+func (w withRole) Resolve(ctx context.Context, ref string) (redact.String, error) {
+	if strings.HasPrefix(ref, awssm.Scheme+":") {
+		return w.role.Resolve(ctx, ref)
+	}
+	return w.others.Resolve(ctx, ref)
+}
