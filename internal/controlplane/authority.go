@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -88,10 +90,7 @@ func (p *Plane) Bootstrap(ctx context.Context, organization string) (adminToken 
 		if c.read.version(k) != store.Absent {
 			return nil
 		}
-		c.create(k, orgRec{Name: organization, Created: c.now})
-		pool := poolRec{ID: newID("pool_", c.now), Name: builtInPool, BuiltIn: true, AssignedToAll: true, Created: c.now, Description: "The pool of workspaces that name none"}
-		c.create(poolKey(organization, pool.ID), pool)
-		c.create(poolNameKey(organization, pool.Name), nameRec{ID: pool.ID})
+		c.newOrganization(organization)
 		adminToken, _ = c.newSecret(secretRec{Org: organization, Audience: audienceUser, Name: "admin", Role: api.RoleAdmin}, userPrefix)
 		return nil
 	})
@@ -99,6 +98,74 @@ func (p *Plane) Bootstrap(ctx context.Context, organization string) (adminToken 
 		return "", err
 	}
 	return adminToken, nil
+}
+
+// newOrganization adds an organization and its built-in pool to a change.
+func (c *change) newOrganization(name string) {
+	c.create(orgKey(name), orgRec{Name: name, Created: c.now})
+	pool := poolRec{ID: newID("pool_", c.now), Name: builtInPool, BuiltIn: true, AssignedToAll: true, Created: c.now, Description: "The pool of workspaces that name none"}
+	c.create(poolKey(name, pool.ID), pool)
+	c.create(poolNameKey(name, pool.Name), nameRec{ID: pool.ID})
+}
+
+// Rules of an admin token that is made elsewhere.
+const (
+	deployedAdmin    = "deployment"   // the name of the token, and who made it in the audit trail
+	leastAdminToken  = 32             // bytes, so that nobody guesses it
+	mostAdminToken   = 200            // bytes: what Authenticate looks at
+	deployedOverlaps = time.Hour      // how long the value of before is still good
+	deployedAction   = "token.deploy" // in the audit trail
+)
+
+// EnsureAdmin sees to it that a token that a deployment made (and keeps as a secret) is an admin token
+// of an organization, which it makes where there is none. It may be called again and again, and by
+// several at once. A new value ends that of before after an hour. A value that was revoked is refused and
+// stays revoked: put a new one.
+func (p *Plane) EnsureAdmin(ctx context.Context, organization string, token redact.String) error {
+	if err := workflow.CheckWorkspaceName(organization); err != nil {
+		return workflow.Refuse(workflow.ErrInvalid, "organization", "organization names follow the rule of workspace names")
+	}
+	value := token.Reveal()
+	if len(value) < leastAdminToken || len(value) > mostAdminToken || strings.HasPrefix(value, jobPrefix) ||
+		strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return workflow.Refuse(workflow.ErrInvalid, "", "the deployment's admin token has %d to %d printable characters without spaces, chosen at random, and does not begin with %s", leastAdminToken, mostAdminToken, jobPrefix)
+	}
+	hash := hashOf(value)
+	return p.change(ctx, func(ctx context.Context, c *change) error {
+		if err := c.load(ctx, orgKey(organization), tokenKey(hash)); err != nil {
+			return err
+		}
+		s, known, err := get[secretRec](c.read, tokenKey(hash))
+		switch {
+		case err != nil:
+			return err
+		case known && (s.Org != organization || !s.Deployed):
+			return workflow.Refuse(workflow.ErrExists, "", "the deployment's admin token is another token already: put a new value")
+		case known && !s.valid(c.now):
+			return workflow.Refuse(workflow.ErrRevoked, "", "the deployment's admin token was revoked or replaced: put a new value")
+		case known:
+			return nil
+		}
+		if c.read.version(orgKey(organization)) == store.Absent {
+			c.newOrganization(organization)
+		}
+		olds, err := p.secrets(ctx, organization)
+		if err != nil {
+			return err
+		}
+		until := c.now.Add(deployedOverlaps)
+		for _, old := range olds {
+			if old.rec.Hash == hash {
+				return fmt.Errorf("the token was made between reads: %w", store.ErrConflict)
+			}
+			if old.rec.Deployed && old.rec.valid(c.now) && (old.rec.Expires.IsZero() || old.rec.Expires.After(until)) {
+				c.expire(old, until)
+			}
+		}
+		rec := c.keepSecret(secretRec{Org: organization, Audience: audienceUser, Name: deployedAdmin, Role: api.RoleAdmin, Deployed: true}, hash)
+		c.audit(Principal{Organization: organization, Name: deployedAdmin}, deployedAction, rec.ID, "done", "the admin token of the deployment's secret")
+		return nil
+	})
 }
 
 // EnsurePoolToken gives a pool a new token under a name and ends older ones of that name: how a
@@ -128,10 +195,15 @@ func (p *Plane) EnsurePoolToken(ctx context.Context, organization, pool, name st
 // newSecret adds a token to a change and returns its value and its record.
 func (c *change) newSecret(rec secretRec, prefix string) (string, secretRec) {
 	value, hash := newToken(prefix)
+	return value, c.keepSecret(rec, hash)
+}
+
+// keepSecret adds a token of which the hash is known to a change.
+func (c *change) keepSecret(rec secretRec, hash string) secretRec {
 	rec.ID, rec.Created, rec.Hash = newID("tok_", c.now), c.now, hash
 	c.create(tokenKey(hash), rec)
 	c.create(tokenIDKey(rec.Org, rec.ID), rec)
-	return value, rec
+	return rec
 }
 
 // storedSecret is a token with the version of its record by id. Its record by hash has the same

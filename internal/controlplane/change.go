@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -179,7 +180,7 @@ func (c *change) move(ctx context.Context, w *wfRec, m workflow.Move, detail str
 		if m.From == workflow.Pending {
 			return c.unqueue(ctx, w)
 		}
-		if w.changesState() && w.SlotHeld && !proven {
+		if w.changesState() && w.SlotHeld && !proven && !mutate.On(mutate.EarlySlot) { // see package mutate
 			return nil // it stays active until its end is proven
 		}
 		return c.retire(ctx, w)

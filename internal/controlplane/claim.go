@@ -57,7 +57,7 @@ func (p *Plane) Claim(ctx context.Context, who Principal, in api.Claim) (api.Cla
 		p.clearWakeMark(ctx, who.PoolID)
 		var err error
 		out, err = p.claimOnce(ctx, who, in)
-		return len(out.Jobs) > 0, err
+		return len(out.Jobs) > 0 || out.RetryAfterSeconds > 0, err
 	})
 	if err != nil {
 		return api.Claimed{}, err
@@ -135,11 +135,10 @@ func (p *Plane) claimOnce(ctx context.Context, who Principal, in api.Claim) (api
 	var out api.Claimed
 	for len(out.Jobs) < in.Max {
 		want := min(in.Max-len(out.Jobs), perCommit)
-		var jobs []api.Job
-		var note string
+		var got api.Claimed
 		err := p.changeHot(ctx, func(ctx context.Context, c *change) error {
 			var err error
-			jobs, note, err = c.claim(ctx, who, in, want)
+			got, err = c.claim(ctx, who, in, want)
 			return err
 		})
 		if err != nil {
@@ -148,9 +147,9 @@ func (p *Plane) claimOnce(ctx context.Context, who Principal, in api.Claim) (api
 			}
 			return out, err
 		}
-		out.Jobs = append(out.Jobs, jobs...)
-		out.Note = note
-		if len(jobs) < want {
+		out.Jobs = append(out.Jobs, got.Jobs...)
+		out.Note, out.RetryAfterSeconds = got.Note, got.RetryAfterSeconds
+		if len(got.Jobs) < want {
 			break
 		}
 	}
@@ -158,27 +157,36 @@ func (p *Plane) claimOnce(ctx context.Context, who Principal, in api.Claim) (api
 }
 
 // claim adds the claim of up to want workflows to a change.
-func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want int) ([]api.Job, string, error) {
+func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want int) (out api.Claimed, err error) {
 	pk, lk := poolKey(who.Organization, who.PoolID), limitPool(who.Organization, who.PoolID)
-	if err := c.load(ctx, pk, lk, limitOrg(who.Organization), cursorKey(who.PoolID)); err != nil {
-		return nil, "", err
+	if err := c.load(ctx, pk, lk, limitOrg(who.Organization), cursorKey(who.PoolID), holdKey(who.PoolID)); err != nil {
+		return out, err
 	}
 	pool, found, err := get[poolRec](c.read, pk)
 	if err != nil {
-		return nil, "", err
+		return out, err
 	}
 	if !found {
-		return nil, "", workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
+		return out, workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
 	}
 	if pool.Disabled {
-		return nil, "the pool is disabled", nil
+		out.Note = "the pool is disabled"
+		return out, nil
+	}
+	hold, _, err := get[poolHoldRec](c.read, holdKey(who.PoolID))
+	if err != nil {
+		return out, err
+	}
+	if c.now.Before(hold.Until) {
+		out.Note = fmt.Sprintf("the latest launch of this pool was refused for want of %s", hold.Reason)
+		out.RetryAfterSeconds = hold.Until.Sub(c.now).Seconds()
+		return out, nil
 	}
 	// A pool that changes while its work is claimed (disabled, say) makes the claim decide again.
 	check := store.Check(pk, c.read.version(pk))
 
 	room := want
 	var full *limitRec
-	var note string
 	for _, l := range []struct {
 		key  store.Key
 		most int
@@ -186,38 +194,44 @@ func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want in
 	}{{limitOrg(who.Organization), c.p.cfg.OrganizationLimit, "organization"}, {lk, pool.Concurrency, "pool"}} {
 		rec, err := c.limit(l.key)
 		if err != nil {
-			return nil, "", err
+			return out, err
 		}
 		if l.most > 0 && l.most-rec.Active < room {
 			room = max(0, l.most-rec.Active)
-			full, note = rec, fmt.Sprintf("the %s's limit of %d active workflows is reached", l.name, l.most)
+			full, out.Note = rec, fmt.Sprintf("the %s's limit of %d active workflows is reached", l.name, l.most)
 		}
 	}
 	if full != nil && !slices.Contains(full.Cut, who.PoolID) {
 		full.Cut = append(full.Cut, who.PoolID)
 	}
 	if room == 0 {
-		return nil, note, nil
+		return out, nil
 	}
 	heads, err := c.heads(ctx, pool, in.Types, room)
 	if err != nil {
-		return nil, "", err
+		return out, err
 	}
-	var jobs []api.Job
+	var keys []store.Key // all of them in one request
+	for _, h := range heads {
+		keys = append(keys, h.keys()...)
+	}
+	if err := c.load(ctx, keys...); err != nil {
+		return out, err
+	}
 	for _, h := range heads {
 		job, err := c.claimOne(ctx, who, in.Instance, h)
 		if err != nil {
-			return nil, "", err
+			return out, err
 		}
-		jobs = append(jobs, job)
+		out.Jobs = append(out.Jobs, job)
 	}
-	if len(jobs) > 0 {
+	if len(out.Jobs) > 0 {
 		c.ops = append(c.ops, check)
 	}
-	if len(jobs) < room {
-		note = ""
+	if len(out.Jobs) < room {
+		out.Note = ""
 	}
-	return jobs, note, nil
+	return out, nil
 }
 
 // heads merges the first entries of the keys that a pool covers, best rank first.
@@ -278,9 +292,12 @@ func (c *change) heads(ctx context.Context, pool poolRec, types []workflow.Type,
 	return out, nil
 }
 
+// keys are the records that the claim of an entry's workflow begins with.
+func (e entryRec) keys() []store.Key { return []store.Key{wfKey(e.ID), beatKey(e.ID), specKey(e.ID)} }
+
 // claimOne adds the claim of one workflow to a change.
 func (c *change) claimOne(ctx context.Context, who Principal, instance string, e entryRec) (api.Job, error) {
-	if err := c.load(ctx, wfKey(e.ID), beatKey(e.ID), specKey(e.ID)); err != nil {
+	if err := c.load(ctx, e.keys()...); err != nil {
 		return api.Job{}, err
 	}
 	w, ok, err := get[wfRec](c.read, wfKey(e.ID))
@@ -437,6 +454,9 @@ func jobState(w *wfRec, beat, now time.Time) api.JobState {
 				s.Task = t.Ref
 			}
 		}
+	}
+	if w.State == workflow.Claimed {
+		s.PendingPlacement, s.LaunchText = w.Held.Placement, cmp.Or(w.Held.Text, string(w.Held.Reason))
 	}
 	if !w.Claimed.IsZero() {
 		s.ClaimAge = now.Sub(w.Claimed).Seconds()

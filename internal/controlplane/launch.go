@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/mutate"
+	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -101,6 +103,12 @@ func (p *Plane) Launch(ctx context.Context, who Principal, id string, in api.Lau
 		return err
 	}
 	err := p.changeHot(ctx, func(ctx context.Context, c *change) error {
+		if err := checkID(id); err != nil {
+			return err
+		}
+		if err := c.load(ctx, wfKey(id), beatKey(id), holdKey(who.PoolID)); err != nil {
+			return err
+		}
 		w, ok, err := c.claimedBy(ctx, who, id, in.Attempt)
 		if err != nil {
 			return err
@@ -118,14 +126,11 @@ func (p *Plane) Launch(ctx context.Context, who Principal, id string, in api.Lau
 			}
 		case api.LaunchRefused:
 			if w.State == workflow.Claimed {
-				retry := time.Duration(in.RetrySeconds * float64(time.Second))
-				w.Held = heldRec{Reason: in.Reason, Text: cut(in.Text, 120), Until: c.now.Add(retry)}
-				w.extend(c.now, retry+workflow.QueuedLease)
-				c.event(w, "launch_refused", fmt.Sprintf("launch refused: %s; next try at %s", cmpText(in.Text, string(in.Reason)), clock(w.Held.Until)))
+				return c.refused(w, in)
 			}
 		case api.LaunchFailed:
 			text := cmpText(in.Text, "the launcher refused it for good")
-			if w.State != workflow.Claimed || w.liveTask() != "" {
+			if w.State != workflow.Claimed || w.liveTask() != "" || w.Held.Placement != "" && w.Held.Placement != in.Placement {
 				if w.Active {
 					c.event(w, "launch_failed", "a launch failed, which changes nothing: "+text)
 				}
@@ -142,6 +147,52 @@ func (p *Plane) Launch(ctx context.Context, who Principal, id string, in api.Lau
 	})
 	p.bell.ring("start/" + id)
 	return err
+}
+
+// refused records why a claimed workflow is not launched yet. Where a placement may have been taken it is
+// written down, so that whoever tries next begins with it. One that is tried at once, after another was
+// refused, is no news for the timeline: the report of its answer is.
+func (c *change) refused(w *wfRec, in api.Launch) error {
+	retry := api.Seconds(in.RetrySeconds)
+	w.Held = heldRec{Reason: in.Reason, Text: cut(in.Text, 120), Until: c.now.Add(retry), Placement: in.Placement}
+	w.extend(c.now, retry+workflow.QueuedLease)
+	if retry == 0 && in.Placement != "" {
+		return nil
+	}
+	c.event(w, "launch_refused", fmt.Sprintf("launch refused: %s; next try at %s", cmpText(in.Text, string(in.Reason)), clock(w.Held.Until)))
+	if in.Reason == workflow.ReasonQuota || in.Reason == workflow.ReasonCapacity {
+		return c.hold(w.PoolID, in.Reason, min(retry, maxHold))
+	}
+	return nil
+}
+
+// Bounds of how long a refused launch keeps a pool from claiming.
+const (
+	maxHold  = 2 * time.Minute // the longest that a message is hidden for
+	holdStep = 5 * time.Second // by less than that a hold is not prolonged
+)
+
+// hold keeps a pool from claiming for a while: what it would claim now would only wait in its launch
+// queue, where no other pool can take it.
+func (c *change) hold(poolID string, reason workflow.Reason, d time.Duration) error {
+	old, _, err := get[poolHoldRec](c.read, holdKey(poolID))
+	if err != nil {
+		return err
+	}
+	if until := c.now.Add(d); until.After(old.Until.Add(holdStep)) || until.After(old.Until) && !c.now.Before(old.Until) {
+		r := record(holdKey(poolID), poolHoldRec{reason, until})
+		r.Expires = until.Add(time.Hour).Unix()
+		c.ops = append(c.ops, store.Put(r, c.read.version(r.Key)))
+	}
+	return nil
+}
+
+// letGo ends a pool's hold: its latest launch was taken. What waited for that is claimable now.
+func (c *change) letGo(poolID string) {
+	if k := holdKey(poolID); c.read.version(k) != store.Absent {
+		c.remove(k, c.read.version(k))
+		c.wake = append(c.wake, poolID)
+	}
 }
 
 func checkLaunch(in api.Launch) error {
@@ -175,6 +226,7 @@ func (c *change) launched(ctx context.Context, w *wfRec, in api.Launch) error {
 	if !isNew && !t.Stopped {
 		return nil // reported before
 	}
+	c.letGo(w.PoolID)
 	if isNew {
 		c.event(w, "launched", "launched as task "+in.Task, byTask(in.Task))
 	}
@@ -227,7 +279,7 @@ func (c *change) lost(ctx context.Context, w *wfRec, in api.Lost) error {
 	if in.ExitCode != nil {
 		said = fmt.Sprintf("task stopped with exit code %d%s", *in.ExitCode, because(in.Text))
 	}
-	own := w.Holder.Attempt == in.Attempt && w.Holder.Task == in.Task
+	own := w.Holder.Attempt == in.Attempt && (w.Holder.Task == in.Task || mutate.On(mutate.NamelessReports)) // see package mutate
 	switch {
 	case w.State == workflow.Claimed:
 		t, _ := w.task(in.Task)

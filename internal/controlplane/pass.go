@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -16,6 +17,7 @@ const (
 	passPage   = 200              // timers of one read
 	passMost   = 5000             // workflows that one pass looks at
 	passBudget = 45 * time.Second // and for how long
+	passMargin = 2 * time.Second  // that it leaves before the deadline of who makes it
 )
 
 // nextDue says when time alone may next change something about a workflow; zero means never.
@@ -26,7 +28,7 @@ func (w *wfRec) nextDue(beat, upSince time.Time) time.Time {
 	case workflow.Pending:
 		return w.Submitted.Add(workflow.QueueTimeout)
 	case workflow.Claimed:
-		return w.Lease
+		return w.lapses()
 	case workflow.Running:
 		end := w.Deadline.Add(workflow.DeadlineGrace)
 		quiet := latest(beat, w.Started, upSince).Add(workflow.Silence)
@@ -43,6 +45,14 @@ func (w *wfRec) nextDue(beat, upSince time.Time) time.Time {
 		}
 	}
 	return time.Time{}
+}
+
+// lapses is when a claim ends by itself.
+func (w *wfRec) lapses() time.Time {
+	if mutate.On(mutate.EarlyClaim) { // see package mutate
+		return w.Claimed
+	}
+	return w.Lease
 }
 
 // overdue is what is due now: an event, or the end of a slot that outlived its run. Neither means
@@ -63,7 +73,7 @@ func due(w *wfRec, beat, upSince, now time.Time) overdue {
 	case workflow.Claimed:
 		window := w.Claimed.Add(workflow.LaunchWindow)
 		switch {
-		case now.Before(w.Lease):
+		case now.Before(w.lapses()):
 		case w.Lease.Before(window):
 			// Nobody worked on it up to the end of the window: the claim was simply left.
 			return overdue{event: workflow.OnLeaseLapsed, text: "its claim by " + w.Instance + " lapsed without a start" + because(lastLaunch(w))}
@@ -99,11 +109,14 @@ func lastLaunch(w *wfRec) string {
 }
 
 // Pass moves what time alone moves: lapsed leases, silent runners, passed deadlines and queue
-// time-outs, of every organization. It is bounded in records and in time, and harmless twice or
-// twice at once. Run it once a minute.
+// time-outs, of every organization. It is bounded in records and in time, also by ctx's deadline, and
+// says when it left something to the next one. It is harmless twice or twice at once. Run it once a minute.
 func (p *Plane) Pass(ctx context.Context) (PassSummary, error) {
 	var sum PassSummary
-	began := p.now()
+	began, budget := p.now(), passBudget
+	if deadline, ok := ctx.Deadline(); ok {
+		budget = min(budget, time.Until(deadline)-passMargin)
+	}
 	up, err := p.markPass(ctx)
 	if err != nil {
 		return sum, err
@@ -115,7 +128,7 @@ func (p *Plane) Pass(ctx context.Context) (PassSummary, error) {
 	}
 	var failures []error
 	for _, org := range orgs.Records {
-		if err := p.passOrg(ctx, org.Key.Sort, up, began, &sum); err != nil {
+		if err := p.passOrg(ctx, org.Key.Sort, up, began.Add(budget), &sum); err != nil {
 			failures = append(failures, err)
 		}
 	}
@@ -145,7 +158,7 @@ func (p *Plane) markPass(ctx context.Context) (time.Time, error) {
 	return up, err
 }
 
-func (p *Plane) passOrg(ctx context.Context, org string, up, began time.Time, sum *PassSummary) error {
+func (p *Plane) passOrg(ctx context.Context, org string, up, until time.Time, sum *PassSummary) error {
 	var failures []error
 	to := fmt.Sprintf("%015d0", p.now().UnixMilli()) // behind every entry of this millisecond
 	page := store.Page{}
@@ -156,6 +169,10 @@ func (p *Plane) passOrg(ctx context.Context, org string, up, began time.Time, su
 			return outOfStore(fmt.Errorf("read timers: %w", err))
 		}
 		for _, r := range page.Records {
+			if sum.Looked >= passMost || !p.now().Before(until) {
+				sum.Left = true
+				return errors.Join(failures...)
+			}
 			t, err := decode[nameRec](r)
 			if err != nil {
 				return err
@@ -172,7 +189,7 @@ func (p *Plane) passOrg(ctx context.Context, org string, up, began time.Time, su
 				sum.Moved++
 			}
 		}
-		if page.Next == "" || sum.Looked >= passMost || p.now().Sub(began) > passBudget {
+		if page.Next == "" {
 			return errors.Join(failures...)
 		}
 	}

@@ -338,8 +338,8 @@ func TestClaim_IsWokenByTheMarkOfAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
 		w := &world{t: t, plane: controlplane.New(st, controlplane.Config{}), store: st}
-		var woken []string
-		other := controlplane.New(st, controlplane.Config{Wake: func(pool string) { woken = append(woken, pool) }})
+		woken := &waker{}
+		other := controlplane.New(st, controlplane.Config{Waker: woken})
 		token, err := w.plane.Bootstrap(t.Context(), "default")
 		w.must(err)
 		w.admin, err = w.plane.Authenticate(t.Context(), token)
@@ -348,6 +348,7 @@ func TestClaim_IsWokenByTheMarkOfAnotherProcess(t *testing.T) {
 		w.must(err)
 		w.pool, err = w.plane.Authenticate(t.Context(), poolToken)
 		w.must(err)
+		w.target("dayfly-wake-default")
 		w.workspace("net")
 		w.workspace("web")
 		got := make(chan int, 1)
@@ -368,8 +369,8 @@ func TestClaim_IsWokenByTheMarkOfAnotherProcess(t *testing.T) {
 		if n := <-got; n != 1 || time.Since(began) > 1100*time.Millisecond {
 			t.Errorf("answered %d jobs after %s", n, time.Since(began))
 		}
-		if len(woken) != 1 || woken[0] != w.pool.PoolID {
-			t.Errorf("woken %v, want the pool once: the second submission found the mark set", woken)
+		if got := woken.all(); len(got) != 1 || got[0] != "dayfly-wake-default" {
+			t.Errorf("woken %v, want the pool once: the second submission found the mark set", got)
 		}
 	})
 }
@@ -540,6 +541,7 @@ func TestWorkspace_MistakesNameTheFieldAndChangeNothing(t *testing.T) {
 		"s3":                 {"state", func(ws *api.Workspace) { ws.State = &api.State{Kind: api.StateS3} }},
 		"runtime":            {"max_runtime", func(ws *api.Workspace) { ws.MaxRuntime = "25h" }},
 		"size":               {"size", func(ws *api.Workspace) { ws.Size = "huge" }},
+		"explicit size":      {"size", func(ws *api.Workspace) { ws.Size = "2048/1024" }},
 		"env":                {"environment", func(ws *api.Workspace) { ws.Environment = map[string]string{"A B": "x"} }},
 		"env kept":           {"environment", func(ws *api.Workspace) { ws.Environment = map[string]string{"DAYFLY_TICKET": "x"} }},
 		"secret both":        {"secrets[0]", func(ws *api.Workspace) { ws.Secrets = []api.Secret{{Env: "A", File: "b", Ref: "file:x"}} }},
@@ -582,6 +584,16 @@ func TestWorkspace_SecretReferencesAreAnAdminsField(t *testing.T) {
 	ws.Secrets[0].Ref = "file:somebody-elses"
 	_, _, err = w.plane.PutWorkspace(w.ctx(), operator, ws)
 	wantErr(t, err, workflow.ErrForbidden)
+}
+
+func TestWorkspace_TakesAnExplicitSizeToItsJob(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net", func(ws *api.Workspace) { ws.Size = "2048/8192" })
+	w.submit("net", workflow.Update)
+	job, _ := w.started()
+	if job.Size != "2048/8192" {
+		t.Errorf("the job has size %q", job.Size)
+	}
 }
 
 // What does not fit into a record is a refusal that the runner can act on, and not a failure.

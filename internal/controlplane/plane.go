@@ -1,6 +1,6 @@
 // Package controlplane is the rules: who may do what, which run may start, who holds a slot, what
 // a report changes. It is the only owner of workflow state and works over any store. It does no
-// HTTP, starts no goroutine and keeps nothing in memory that a restart could lose.
+// HTTP, leaves no goroutine behind and keeps nothing in memory that a restart could lose.
 //
 // # Consistency model
 //
@@ -25,9 +25,12 @@ type Config struct {
 	Log               *slog.Logger     // nil means no log
 	OrganizationLimit int              // most active workflows of an organization; 0 means 150
 	DefaultState      string           // api.State* kind of a workspace that names none; empty means api.StateSource
-	// Wake is told, after the commit, that work became claimable for a pool that owes a wake; it
-	// must not block. Nil means that nobody is told.
+	// Wake is told, after the commit, the id of a pool for which work became claimable and that owes a
+	// wake: for who works for a pool in this very process. It must not block; nil means that nobody is.
 	Wake func(pool string)
+	// Waker wakes a pool's wake target after the commit that made work claimable for it. Nil means
+	// that pools find their work by themselves.
+	Waker Waker
 }
 
 // Plane is the control plane's rules over a store. Its methods may be called concurrently, also
@@ -77,5 +80,6 @@ type Filter struct {
 // PassSummary counts what one pass did.
 type PassSummary struct {
 	Looked, Moved, Failed int
+	Left                  bool // something was left to the next pass
 	UpSince               time.Time
 }

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -132,12 +133,17 @@ func (p *Plane) viewPool(ctx context.Context, org string, rec poolRec, version i
 	out := api.Pool{
 		ID: rec.ID, Name: rec.Name, Description: rec.Description, BuiltIn: rec.BuiltIn, IsDisabled: rec.Disabled,
 		AllowMultipleInstances: rec.Multiple, AssignedToAll: rec.AssignedToAll, AssignedWorkspaces: rec.Assigned,
-		EnabledTypes: rec.Types, Concurrency: rec.Concurrency, CreatedAt: rec.Created, Version: version, Status: "inactive",
+		EnabledTypes: rec.Types, Concurrency: rec.Concurrency, RolePath: rec.RolePath, CreatedAt: rec.Created, Version: version, Status: "inactive",
 	}
-	r, err := p.read(ctx, limitPool(org, rec.ID))
+	r, err := p.read(ctx, limitPool(org, rec.ID), wakeTargetKey(rec.ID))
 	if err != nil {
 		return out, outOfStore(err)
 	}
+	target, _, err := get[wakeTargetRec](r, wakeTargetKey(rec.ID))
+	if err != nil {
+		return out, err
+	}
+	out.WakeTarget = target.Target
 	limit, _, err := get[limitRec](r, limitPool(org, rec.ID))
 	if err != nil {
 		return out, err
@@ -175,6 +181,7 @@ func (r *poolRec) settle(in api.PoolSettings) error {
 	set(&r.Multiple, in.AllowMultipleInstances)
 	set(&r.AssignedToAll, in.AssignedToAll)
 	set(&r.Concurrency, in.Concurrency)
+	set(&r.RolePath, in.RolePath)
 	if in.AssignedWorkspaces != nil {
 		r.Assigned = slices.Clone(*in.AssignedWorkspaces)
 		slices.Sort(r.Assigned)
@@ -185,6 +192,9 @@ func (r *poolRec) settle(in api.PoolSettings) error {
 	}
 	if r.Concurrency < 0 || r.Concurrency > 100000 {
 		return workflow.Refuse(workflow.ErrInvalid, "concurrency", "a concurrency limit lies between 0 (none) and 100000")
+	}
+	if err := checkRolePath(r.RolePath); err != nil {
+		return err
 	}
 	if len(r.Description) > 1000 {
 		return workflow.Refuse(workflow.ErrInvalid, "description", "a description has at most 1000 bytes")
@@ -251,6 +261,9 @@ func (p *Plane) CreatePool(ctx context.Context, who Principal, key string, in ap
 			c.ops = append(c.ops, store.Put(r, store.Absent))
 		}
 		rec.Created = c.now
+		if err := c.setWakeTarget(ctx, rec.ID, in.WakeTarget); err != nil {
+			return err
+		}
 		c.create(nk, nameRec{ID: rec.ID})
 		c.create(poolKey(who.Organization, rec.ID), rec)
 		token, _ = c.newSecret(secretRec{Org: who.Organization, Audience: audiencePool, Name: "pool " + rec.Name, PoolID: rec.ID}, poolPrefix)
@@ -318,6 +331,9 @@ func (p *Plane) UpdatePool(ctx context.Context, who Principal, name string, in a
 		if err := rec.settle(in); err != nil {
 			return err
 		}
+		if err := c.setWakeTarget(ctx, rec.ID, in.WakeTarget); err != nil {
+			return err
+		}
 		if rec.Name != before.Name {
 			if before.BuiltIn {
 				return workflow.Refuse(workflow.ErrInvalid, "name", "the built-in pool keeps its name")
@@ -353,12 +369,10 @@ func (p *Plane) UpdatePool(ctx context.Context, who Principal, name string, in a
 // changed names the settings that are given.
 func changed(in api.PoolSettings) []string {
 	var out []string
-	for name, given := range map[string]bool{
-		"name": in.Name != nil, "description": in.Description != nil, "is_disabled": in.IsDisabled != nil,
-		"allow_multiple_instances": in.AllowMultipleInstances != nil, "is_assigned_to_all_workspaces": in.AssignedToAll != nil,
-		"assigned_workspaces": in.AssignedWorkspaces != nil, "enabled_workflow_types": in.EnabledTypes != nil, "concurrency": in.Concurrency != nil,
-	} {
-		if given {
+	v := reflect.ValueOf(in)
+	for i := range v.NumField() { // all of them, so that no new one is left out of the audit
+		if f := v.Field(i); f.Kind() == reflect.Pointer && !f.IsNil() {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 			out = append(out, name)
 		}
 	}
@@ -427,6 +441,10 @@ func (p *Plane) DeletePool(ctx context.Context, who Principal, name string) erro
 			return workflow.Refuse(workflow.ErrInUse, "pool", "%d workflows of pool %s are active; let them end", limit.Active, name)
 		}
 		k, nk := poolKey(who.Organization, rec.ID), poolNameKey(who.Organization, name)
+		none := ""
+		if err := c.setWakeTarget(ctx, rec.ID, &none); err != nil {
+			return err
+		}
 		c.remove(k, c.read.version(k))
 		c.remove(nk, c.read.version(nk))
 		c.audit(who, "pool.delete", name, "done", "")

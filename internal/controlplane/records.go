@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -72,6 +73,14 @@ type heldRec struct {
 	Reason workflow.Reason `json:"reason,omitempty"`
 	Text   string          `json:"text,omitempty"`
 	Until  time.Time       `json:"until,omitzero"`
+	// Placement is the launch whose answer is not known: it is repeated before any other.
+	Placement string `json:"placement,omitempty"`
+}
+
+// poolHoldRec says that the latest launch of a pool was refused for want of quota or capacity.
+type poolHoldRec struct {
+	Reason workflow.Reason `json:"reason"`
+	Until  time.Time       `json:"until"`
 }
 
 type holderRec struct {
@@ -81,7 +90,8 @@ type holderRec struct {
 }
 
 func (h holderRec) is(run api.Run) bool {
-	return h.Boot != "" && h.Attempt == run.Attempt && h.Task == run.Task && h.Boot == run.Boot
+	sameBoot := h.Boot == run.Boot || mutate.On(mutate.NoBoot) // see package mutate
+	return h.Boot != "" && h.Attempt == run.Attempt && h.Task == run.Task && sameBoot
 }
 
 func (w *wfRec) changesState() bool { return workflow.ChangesState(w.Type, w.Op) }
@@ -141,6 +151,7 @@ type poolRec struct {
 	Assigned      []string        `json:"assigned,omitempty"`
 	Types         []workflow.Type `json:"types,omitempty"`
 	Concurrency   int             `json:"concurrency,omitempty"`
+	RolePath      string          `json:"role_path,omitempty"`
 	Created       time.Time       `json:"created"`
 }
 
@@ -162,6 +173,7 @@ type secretRec struct {
 	Name     string    `json:"name"`
 	Role     string    `json:"role,omitempty"`
 	PoolID   string    `json:"pool,omitempty"`
+	Deployed bool      `json:"deployed,omitempty"` // made from the secret of a deployment
 	Created  time.Time `json:"created"`
 	Expires  time.Time `json:"expires,omitzero"`
 	Revoked  bool      `json:"revoked,omitempty"`
@@ -244,6 +256,7 @@ func workspaceKey(org, name string) store.Key {
 func tokenIDKey(org, id string) store.Key { return store.Key{Part: orgPart(org), Sort: "token/" + id} }
 func tokenKey(hash string) store.Key      { return store.Key{Part: "token/" + hash, Sort: "token"} }
 func wakeKey(poolID string) store.Key     { return store.Key{Part: "pool/" + poolID, Sort: "wake"} }
+func holdKey(poolID string) store.Key     { return store.Key{Part: "pool/" + poolID, Sort: "hold"} }
 func cursorKey(poolID string) store.Key   { return store.Key{Part: "pool/" + poolID, Sort: "cursor"} }
 func runnerKey(poolID, name string) store.Key {
 	return store.Key{Part: "pool/" + poolID, Sort: "runner/" + name}

@@ -1,13 +1,21 @@
 package controlplane_test
 
 import (
+	"net/http/httptest"
 	"path/filepath"
 	"testing"
+	"time"
+
+	awsdynamodb "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
 	"github.com/dayfly-dev/dayfly/internal/store/storefault"
+	"github.com/dayfly-dev/dayfly/test/fakeaws"
+	fake "github.com/dayfly-dev/dayfly/test/fakeaws/dynamodb"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
 )
 
 // everyStore runs a test of the rules over each store, so that none of them is taken on trust.
@@ -16,13 +24,38 @@ func everyStore(t *testing.T, test func(t *testing.T, w *world)) {
 	for name, open := range map[string]func(t *testing.T) store.Store{
 		"memory": func(*testing.T) store.Store { return memory.New() },
 		"sqlite": openSQLite,
+		// Behind the real client and the real protocol, with an index that lags and transactions that conflict.
+		"dynamodb": openDynamoDB,
 		// C8: an index that lags, commits that are busy, and answers that are lost.
 		"faulty": func(*testing.T) store.Store {
 			return storefault.New(memory.New(), 7, storefault.Faults{Busy: 0.1, LostRequest: 0.05, LostAnswer: 0.1, Stale: 0.5})
 		},
 	} {
-		t.Run(name, func(t *testing.T) { test(t, newWorld(t, open(t))) })
+		t.Run(name, func(t *testing.T) {
+			if name == "dynamodb" && testing.Short() {
+				t.Skip("the rules run over DynamoDB in the long run only: each call is one over HTTP")
+			}
+			test(t, newWorld(t, open(t)))
+		})
 	}
+}
+
+func openDynamoDB(t *testing.T) store.Store {
+	t.Helper()
+	credentials := sigv4.NewTable(nil)
+	server := httptest.NewServer(fakeaws.New(fakeaws.Config{
+		Credentials: credentials, Services: map[string]fakeaws.Service{"dynamodb": &fake.Service{IndexLag: 10}},
+	}))
+	t.Cleanup(server.Close)
+	client := awsdynamodb.NewFromConfig(fakeaws.ClientConfig(server.URL, credentials.User("test")))
+	if err := dynamodb.Create(t.Context(), client, "table", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	st, err := dynamodb.New(client, "table", dynamodb.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
 }
 
 func openSQLite(t *testing.T) store.Store {

@@ -130,6 +130,9 @@ func (c *change) submit(ctx context.Context, who Principal, in api.Submit, id, r
 	if err := pool.serves(ws.W.Name, in.Type); err != nil {
 		return nil, err
 	}
+	if err := pool.lends(ws.W.Role); err != nil {
+		return nil, err
+	}
 	if err := runnable(ws.W, in); err != nil {
 		return nil, err
 	}
@@ -237,7 +240,7 @@ func (p *Plane) specOf(w *wfRec, ws workspaceRec) api.Spec {
 		Workflow: w.ID, Organization: w.Org, WorkspaceID: ws.ID, Workspace: ws.W.Name,
 		Type: w.Type, Operation: w.Op, Engine: ws.W.Engine, EngineVersion: ws.W.EngineVersion,
 		Commands: ws.W.Commands, Source: ws.W.Source, State: p.stateOf(ws.W),
-		Variables: ws.W.Variables, Environment: ws.W.Environment, Secrets: ws.W.Secrets,
+		Variables: ws.W.Variables, Environment: ws.W.Environment, Secrets: ws.W.Secrets, Role: roleOf(w.Org, ws),
 		Size: w.Size, MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
 	}
 }

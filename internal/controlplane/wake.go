@@ -2,16 +2,29 @@ package controlplane
 
 import (
 	"context"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // wakeEvery is how old a wake mark must be before another wake is sent for it: the one that set it
 // may have been lost.
 const wakeEvery = 2 * time.Second
+
+// wakeTime bounds all that is done about the wakes of one commit. The caller waits for it, because a
+// function is frozen as soon as it has answered.
+const wakeTime = time.Second
+
+// Waker wakes what works for a pool.
+type Waker interface {
+	// Wake starts the pool's target, as it was set by an admin, and does not wait for what that does.
+	// It carries nothing. It may be called concurrently, and a target may be woken twice.
+	Wake(ctx context.Context, target string) error
+}
 
 // owe marks that a wake is owed to pools, and wakes those whose mark it set. It is called after the
 // commit that made work claimable; whatever fails here costs only the wait for the schedule, so
@@ -27,25 +40,94 @@ func (p *Plane) owe(ctx context.Context, pools []string) {
 	}
 	for _, pool := range pools {
 		p.bell.ring(pool)
-		if p.setWakeMark(ctx, pool) && p.cfg.Wake != nil {
+	}
+	// The work is there, whoever asked for it: a client that left does not take the wake along.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTime)
+	defer cancel()
+	var targets []string
+	for _, pool := range pools {
+		target, set := p.setWakeMark(ctx, pool)
+		if set && p.cfg.Wake != nil {
 			p.cfg.Wake(pool)
 		}
+		if set && target != "" && p.cfg.Waker != nil {
+			targets = append(targets, target)
+		}
 	}
+	var all sync.WaitGroup
+	for _, target := range targets {
+		all.Go(func() {
+			if err := p.cfg.Waker.Wake(ctx, target); err != nil {
+				p.log.Warn("pool not woken; its schedule finds the work", "target", target, "err", err)
+			}
+		})
+	}
+	all.Wait()
 }
 
-// setWakeMark sets a pool's mark if it is clear or old, and reports whether it did.
-func (p *Plane) setWakeMark(ctx context.Context, pool string) bool {
-	k := wakeKey(pool)
-	r, err := p.read(ctx, k)
+// setWakeMark sets a pool's mark if it is clear or old, and reports whether it did, and what is to be
+// woken then.
+func (p *Plane) setWakeMark(ctx context.Context, pool string) (target string, set bool) {
+	k, tk := wakeKey(pool), wakeTargetKey(pool)
+	r, err := p.read(ctx, k, tk)
 	if err != nil {
-		return false
+		return "", false
 	}
 	mark, ok, err := get[wakeRec](r, k)
 	now := p.now()
 	if err != nil || ok && now.Sub(mark.At) < wakeEvery {
-		return false
+		return "", false
 	}
-	return p.commit(ctx, []store.Op{store.Put(record(k, wakeRec{At: now}), r.version(k))}) == nil
+	if p.commit(ctx, []store.Op{store.Put(record(k, wakeRec{At: now}), r.version(k))}) != nil {
+		return "", false
+	}
+	to, _, err := get[wakeTargetRec](r, tk)
+	if err != nil {
+		p.log.Error("wake target not readable", "pool_id", pool, "err", err)
+	}
+	return to.Target, true
+}
+
+// wakeTargetRec is what is woken for a pool. It lies beside the mark, not in the pool's settings, so
+// that who sets the mark has read it with the same request.
+type wakeTargetRec struct {
+	Target string `json:"target"`
+}
+
+func wakeTargetKey(poolID string) store.Key {
+	return store.Key{Part: "pool/" + poolID, Sort: "wake-target"}
+}
+
+// wakeTarget is what a wake may start: a Lambda function whose name says that it is for that, by its
+// name or its ARN, which may end in an alias or a version. The control plane's role may invoke no other,
+// but a setting is to be refused where it is made, and not to fail where it is used.
+var wakeTarget = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(arn:aws[a-z-]*:lambda:[a-z0-9-]{1,32}:[0-9]{12}:function:)?dayfly-wake-[A-Za-z0-9_-]{1,52}(:[A-Za-z0-9_$-]{1,128})?$`)
+})
+
+// setWakeTarget adds a pool's new wake target to a change; nil leaves it, and "" takes it away.
+func (c *change) setWakeTarget(ctx context.Context, poolID string, target *string) error {
+	if target == nil {
+		return nil
+	}
+	if *target != "" && !wakeTarget().MatchString(*target) {
+		return workflow.Refuse(workflow.ErrInvalid, "wake_target", "a wake target is the ARN or the name of a Lambda function whose name begins with dayfly-wake-")
+	}
+	k := wakeTargetKey(poolID)
+	if err := c.load(ctx, k); err != nil {
+		return err
+	}
+	before, known, err := get[wakeTargetRec](c.read, k)
+	switch {
+	case err != nil:
+		return err
+	case *target == before.Target:
+	case *target == "" && known:
+		c.remove(k, c.read.version(k))
+	default:
+		c.put(k, wakeTargetRec{Target: *target})
+	}
+	return nil
 }
 
 // clearWakeMark clears a pool's mark, before the claim reads what there is.
@@ -106,8 +188,9 @@ func (b *bells) ring(name string) {
 	}
 }
 
-// lookAgain is how often a waiting call looks by itself, for what other processes changed.
-const lookAgain = time.Second
+// lookAgain is how often a waiting call looks by itself, for what other processes changed. On Lambda that is
+// nearly everything, so it is half of what picking work up by long polls takes; a look is one small read.
+const lookAgain = 500 * time.Millisecond
 
 // await calls look until it reports that there is something, the wait is over or ctx ends. It looks
 // again at each ring of name and each lookAgain. The bell is taken before each look, so that no

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -48,7 +49,7 @@ func (p *Plane) loadWorkspace(ctx context.Context, org, name string) (workspaceR
 
 func (r workspaceRec) view(version int64) api.Workspace {
 	w := r.W
-	w.Version = version
+	w.ID, w.Version = r.ID, version
 	return w
 }
 
@@ -85,17 +86,27 @@ func (p *Plane) PutWorkspace(ctx context.Context, who Principal, in api.Workspac
 		if in.Version != 0 && in.Version != version {
 			return workflow.Refuse(workflow.ErrConflict, "version", "workspace %s is at version %d, not %d: somebody changed it; read it again", in.Name, version, in.Version)
 		}
-		if in.Pool != "" {
-			if _, err := c.poolFor(ctx, who.Organization, in.Pool); err != nil {
+		if in.ID != "" && in.ID != before.ID {
+			return workflow.Refuse(workflow.ErrConflict, "id", "workspace %s has another id: it was deleted and made again, or is another one; read it again, or leave the id out", in.Name)
+		}
+		if in.Pool != "" || in.Role != "" {
+			pool, err := c.poolFor(ctx, who.Organization, in.Pool)
+			if err != nil {
+				return err
+			}
+			if err := pool.lends(in.Role); err != nil {
 				return err
 			}
 		}
 		rec = workspaceRec{ID: before.ID, Created: before.Created, W: in}
-		rec.W.Version = 0
+		rec.W.ID, rec.W.Version = "", 0 // they lie beside it
 		if created {
 			rec.ID, rec.Created = newID("ws_", c.now), c.now
 		} else if reflect.DeepEqual(before.W, rec.W) {
 			return nil // nothing to change, nothing to audit
+		}
+		if who.Role != api.RoleAdmin && before.W.Role != in.Role {
+			return workflow.Refuse(workflow.ErrForbidden, "role", "the role of a workspace is set by an admin; leave it as it is, or ask one")
 		}
 		if who.Role != api.RoleAdmin && !sameRefs(before.W, in) {
 			return workflow.Refuse(workflow.ErrForbidden, "secrets", "references to secrets are set by an admin; leave them as they are, or ask one")
@@ -243,11 +254,14 @@ func checkWorkspace(w *api.Workspace) error {
 	if err := checkState(w.State); err != nil {
 		return err
 	}
+	if err := checkRole(w.Role); err != nil {
+		return err
+	}
 	if _, err := maxRuntimeOf(*w); err != nil {
 		return err
 	}
-	if !slices.Contains([]string{"", "small", "medium", "large", "xlarge"}, w.Size) {
-		return invalid("size", "size is small, medium, large or xlarge; %q is none of them", cut(w.Size, 40))
+	if _, err := launcher.SizeOf(w.Size); err != nil {
+		return err
 	}
 	w.Size = cmp.Or(w.Size, "small")
 	if w.MaxActive < 0 || w.MaxActive > 1000 {
@@ -346,14 +360,20 @@ func checkSecret(field string, s api.Secret) error {
 	return checkRef(field+".ref", s.Ref)
 }
 
+// secretARN is the form of a reference to a secret in Secrets Manager: what follows the name chooses a part
+// or a version of it, which is the runner's to read.
+var secretARN = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^arn:aws(?:-[a-z]+){0,3}:secretsmanager:[a-z0-9-]{1,32}:[0-9]{12}:secret:[!-~]+$`)
+})
+
 // checkRef refuses a reference of a kind that no runner of this version resolves, which is also what
 // a secret's value put there by mistake looks like; so it is never repeated.
 func checkRef(field, ref string) error {
 	scheme, name, ok := strings.Cut(ref, ":")
-	if !ok || name == "" || scheme != "file" && scheme != "env" {
-		return workflow.Refuse(workflow.ErrInvalid, field, "a reference is file:NAME or env:NAME; it names a secret and never holds its value")
+	if secretARN().MatchString(ref) || ok && name != "" && (scheme == "file" || scheme == "env") {
+		return nil
 	}
-	return nil
+	return workflow.Refuse(workflow.ErrInvalid, field, "a reference is file:NAME, env:NAME or the ARN of a secret in Secrets Manager; it names a secret and never holds its value")
 }
 
 // checkInside refuses a path that could leave the directory it is meant for.

@@ -10,24 +10,29 @@
 // (workflow, attempt, placement), so each of them gets the same task; the control plane grants one
 // start, whatever was launched. A message is deleted only when the launch was reported (or refused
 // for good, or is unwanted); if the dispatcher dies before that, it comes back and the launch is
-// repeated into the same task. What is only approximate is which placement is next while the answer
-// of an earlier one is lost: that is remembered in memory, and after a crash in that moment two
-// placements of one attempt may live until the second is refused its start.
+// repeated into the same task.
+//
+// It keeps nothing about a job between two deliveries, because the next may reach another process. The
+// first placement of a message is always the same; before any other is tried, its name is written into
+// the control plane's record of the job, from where the next delivery learns to begin with it. So a
+// launch whose answer was lost, or whose dispatcher died, is repeated before anything else is tried. What
+// is only approximate: two dispatchers that handle one message at the same moment may be at two
+// placements; the task that asks second is refused its start.
 package dispatcher
 
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"hash/fnv"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -57,7 +62,12 @@ type Config struct {
 	// Placements names the tries of a launch in their order, for instance a subnet and a capacity
 	// provider each. It must give the same answer for the same message. Nil means one, "default".
 	Placements func(m api.LaunchMessage) []string
-	Workers    int           // messages handled at once by Loop; 0 means 4
+	Workers    int // messages handled at once by Loop or Batch; 0 means 4
+	// Rate is how many launch calls a second this dispatcher makes at most, all workers together; it is
+	// halved while they are throttled. 0 means that it does not pace itself.
+	Rate float64
+	// Margin is what must be left until a context's deadline when a launch begins; 0 means 10 s.
+	Margin     time.Duration
 	Visibility time.Duration // for how long a message is kept hidden while it is handled, again and again; 0 means 1 min
 	// Done is told how each message ended, before it is settled with the queue; nil means nobody is.
 	Done func(Disposition)
@@ -81,18 +91,13 @@ type Dispatcher struct {
 	launcher Launcher
 	upstream Upstream
 	cfg      Config
+	pace     pacer
 
-	mu      sync.Mutex
-	hold    time.Time            // no launch is likely to be taken before
-	unknown map[string]placement // by job and attempt: the answer to this one was lost
+	mu   sync.Mutex
+	hold time.Time // no launch is likely to be taken before
 }
 
-type placement struct {
-	name  string
-	until time.Time // when the window is over and it may be forgotten
-}
-
-// New returns a dispatcher.
+// New returns a dispatcher. For Handle and Batch alone, which do not touch the queue, it may be nil.
 func New(q Queue, l Launcher, upstream Upstream, cfg Config) (*Dispatcher, error) {
 	if cfg.Relay == nil {
 		return nil, workflow.Refuse(workflow.ErrInvalid, "relay", "a dispatcher needs the address that its tasks report to")
@@ -102,6 +107,10 @@ func New(q Queue, l Launcher, upstream Upstream, cfg Config) (*Dispatcher, error
 	}
 	cfg.Workers = max(1, cmp.Or(cfg.Workers, 4))
 	cfg.Visibility = cmp.Or(cfg.Visibility, time.Minute)
+	cfg.Margin = cmp.Or(cfg.Margin, 10*time.Second)
+	if cfg.Rate < 0 {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "rate", "a dispatcher cannot launch %g times a second", cfg.Rate)
+	}
 	if cfg.Done == nil {
 		cfg.Done = func(Disposition) {}
 	}
@@ -111,7 +120,7 @@ func New(q Queue, l Launcher, upstream Upstream, cfg Config) (*Dispatcher, error
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Dispatcher{queue: q, launcher: l, upstream: upstream, cfg: cfg, unknown: map[string]placement{}}, nil
+	return &Dispatcher{queue: q, launcher: l, upstream: upstream, cfg: cfg, pace: pacer{pace: NewPace(cfg.Rate), now: cfg.Now}}, nil
 }
 
 // Disposition is what is to become of a message, and why.
@@ -144,42 +153,93 @@ func (d *Dispatcher) Hold() time.Time {
 // Handle does what one message asks for and says what is to become of it. It does not touch the
 // queue. When ctx ends, it begins nothing more, but it does report a launch that was made.
 func (d *Dispatcher) Handle(ctx context.Context, msg queue.Message) Disposition {
+	return d.Batch(ctx, []queue.Message{msg})[0]
+}
+
+// Batch is Handle for several messages: one question which of them are still wanted, and a bounded
+// number of launches at once. A message that is broken or refused changes nothing for the others. It
+// returns when all are decided, in their order.
+func (d *Dispatcher) Batch(ctx context.Context, msgs []queue.Message) []Disposition {
+	out := make([]Disposition, len(msgs))
+	read := make([]api.LaunchMessage, len(msgs))
+	var ask []string
+	var ready []int
+	for i, msg := range msgs {
+		var ok bool
+		if read[i], out[i], ok = d.read(ctx, msg); !ok {
+			continue
+		}
+		ready = append(ready, i)
+		if !slices.Contains(ask, read[i].Job) {
+			ask = append(ask, read[i].Job)
+		}
+	}
+	if len(ready) == 0 {
+		return out
+	}
+	states, err := d.upstream.States(ctx, api.StatesQuery{IDs: ask})
+	if err != nil {
+		d.cfg.Log.Warn("jobs not asked after", "jobs", ask, "err", err)
+		for _, i := range ready {
+			out[i] = back(read[i], Backoff(read[i], d.cfg.Now()), "the control plane could not be asked whether it is still wanted")
+		}
+		return out
+	}
+	var group errgroup.Group
+	group.SetLimit(d.cfg.Workers)
+	for _, i := range ready {
+		group.Go(func() error {
+			out[i] = d.dispatch(ctx, read[i], find(states, read[i].Job))
+			return nil
+		})
+	}
+	_ = group.Wait() // no member fails
+	return out
+}
+
+// read decides what needs no question: broken messages and those whose time is over.
+func (d *Dispatcher) read(ctx context.Context, msg queue.Message) (m api.LaunchMessage, out Disposition, ok bool) {
 	m, err := api.DecodeLaunchMessage(msg.Body)
 	if err != nil {
 		// Deleted, not kept: it would be as broken each time. Nothing is lost with it, because the
 		// claim that it may have stood for lapses and the workflow is claimed again.
 		d.cfg.Log.Error("launch message dropped", "message_id", msg.ID, "bytes", len(msg.Body), "receives", msg.Receives, "err", err)
-		return Disposition{Delete: true, Why: "it cannot be read"}
+		return m, Disposition{Delete: true, Why: "it cannot be read"}, false
 	}
-	log := d.cfg.Log.With("job_id", m.Job, "attempt", m.Attempt)
-	now := d.cfg.Now()
 	if ctx.Err() != nil {
-		return back(m, 0, "the dispatcher is stopping")
+		return m, back(m, 0, "the dispatcher is stopping"), false
 	}
-	if m.Window(now) <= 0 {
-		log.Info("launch given up", "reason", "launch window over")
-		return done(m, "the launch window is over")
+	if m.Window(d.cfg.Now()) <= 0 {
+		d.cfg.Log.Info("launch given up", "job_id", m.Job, "attempt", m.Attempt, "reason", "launch window over")
+		return m, done(m, "the launch window is over"), false
 	}
-	states, err := d.upstream.States(ctx, api.StatesQuery{IDs: []string{m.Job}})
-	if err != nil {
-		log.Warn("job not asked after", "err", err)
-		return back(m, Backoff(m, now), "the control plane could not be asked whether it is still wanted")
+	return m, Disposition{}, true
+}
+
+// find returns a job's state; one that the answer does not have is not known.
+func find(s api.States, id string) api.JobState {
+	for _, job := range s.Jobs {
+		if job.ID == id {
+			return job
+		}
 	}
-	if why := Unwanted(states, m); why != "" {
+	return api.JobState{ID: id}
+}
+
+// dispatch launches what is still wanted.
+func (d *Dispatcher) dispatch(ctx context.Context, m api.LaunchMessage, job api.JobState) Disposition {
+	log := d.cfg.Log.With("job_id", m.Job, "attempt", m.Attempt)
+	if why := Unwanted(job, m); why != "" && !mutate.On(mutate.NoWantedCheck) { // see package mutate
 		log.Debug("launch dropped", "reason", why)
-		d.forget(m)
 		return done(m, why)
 	}
-	return d.launch(ctx, log, m)
+	return d.launch(ctx, log, m, job.PendingPlacement)
 }
 
 // Unwanted says why the attempt must not be launched, or "".
-func Unwanted(s api.States, m api.LaunchMessage) string {
-	if len(s.Jobs) != 1 || s.Jobs[0].ID != m.Job {
-		return "the control plane does not know the job"
-	}
-	switch job := s.Jobs[0]; {
-	case !job.Known:
+func Unwanted(job api.JobState, m api.LaunchMessage) string {
+	switch {
+	case job.ID != m.Job || !job.Known:
 		return "the control plane does not know the job"
 	case job.Attempt != m.Attempt:
 		return "the attempt is over"
@@ -193,255 +253,99 @@ func Unwanted(s api.States, m api.LaunchMessage) string {
 	return ""
 }
 
+// Order is the order in which placements are tried: one that may have been taken without an answer comes
+// first. One that is no longer among them is left out, and its task, if there is one, to the start fence.
+func Order(names []string, pending string) []string {
+	i := slices.Index(names, pending)
+	if i <= 0 {
+		return names
+	}
+	out := []string{pending}
+	return append(append(out, names[:i]...), names[i+1:]...)
+}
+
 // launch tries the placements in their order until one takes the task.
-func (d *Dispatcher) launch(ctx context.Context, log *slog.Logger, m api.LaunchMessage) Disposition {
+func (d *Dispatcher) launch(ctx context.Context, log *slog.Logger, m api.LaunchMessage, pending string) Disposition {
 	var last *launcher.Refusal
-	for _, name := range d.order(m) {
-		task, refusal := d.try(ctx, m, name)
-		if refusal == nil {
-			d.forget(m)
+	var said refusals
+	for i, name := range Order(d.cfg.Placements(m), pending) {
+		if i > 0 && (ctx.Err() != nil || !d.writeDown(ctx, log, m, last, name)) {
+			break
+		}
+		if wait, ok := d.pace.turn(ctx, d.cfg.Margin); !ok {
+			if last == nil {
+				return notNow(ctx, m, wait)
+			}
+			break
+		}
+		var task launcher.Task
+		if task, last = d.try(ctx, m, name, name == pending); last == nil {
 			d.setHold(time.Time{})
 			log.Info("job launched", "task", task.Ref, "placement", name)
 			return d.reportLaunched(ctx, log, m, task)
 		}
-		last = refusal
-		log.Info("launch refused", "placement", name, "reason", refusal.Reason, "permanent", refusal.Permanent,
-			"unknown", refusal.Unknown, "text", refusal.Text)
-		if refusal.Unknown {
-			d.remember(m, name) // it may live: no other placement before this one is known
-			break
+		said.add(last.Text)
+		log.Info("launch refused", "placement", name, "reason", last.Reason, "permanent", last.Permanent,
+			"unknown", last.Unknown, "text", last.Text)
+		if last.Unknown { // it may live: no other placement before this one is known
+			return d.reportRefused(ctx, log, m, last, said, name)
 		}
-		d.forget(m)
-		if refusal.Permanent || ctx.Err() != nil {
-			break
+		if last.Permanent {
+			return d.reportFailed(ctx, log, m, last, name)
+		}
+		if last.Reason != workflow.ReasonCapacity && last.Reason != workflow.ReasonQuota {
+			break // the calls are too many, or do not get through, wherever they go
 		}
 	}
 	if last == nil {
 		return back(m, Backoff(m, d.cfg.Now()), "there is no placement to try")
 	}
-	if last.Permanent && !last.Unknown {
-		return d.reportFailed(ctx, log, m, last)
-	}
-	return d.reportRefused(ctx, log, m, last)
+	return d.reportRefused(ctx, log, m, last, said, "")
 }
 
-// try launches with one placement, and does so again while the answer is lost.
-func (d *Dispatcher) try(ctx context.Context, m api.LaunchMessage, name string) (launcher.Task, *launcher.Refusal) {
+// notNow gives back a message whose turn would come too late for this dispatcher.
+func notNow(ctx context.Context, m api.LaunchMessage, wait time.Duration) Disposition {
+	hide := min(wait, mostHide)
+	if ctx.Err() != nil {
+		hide = 0 // somebody else may take it at once
+	}
+	return back(m, hide, "too little time is left to launch it")
+}
+
+// try launches with one placement, and does so again while the answer is lost. The first call has had its
+// turn.
+func (d *Dispatcher) try(ctx context.Context, m api.LaunchMessage, name string, unsettled bool) (launcher.Task, *launcher.Refusal) {
 	r := launcher.Request{
 		Workflow: m.Job, Attempt: m.Attempt, Placement: name,
 		Organization: m.Organization, Workspace: m.Workspace, Pool: m.Pool,
 		Ticket: m.Ticket, Relay: d.cfg.Relay(m.Job), Size: m.Size,
 		StateKind: m.StateKind, ReadsState: m.ReadsState, Deadline: m.MaxRuntime(),
-		SourceDir: m.SourceDirectory, SecretRefs: m.SecretRefs,
+		SourceDir: m.SourceDirectory, SecretRefs: m.SecretRefs, Unsettled: unsettled,
 	}
 	var refusal *launcher.Refusal
-	for range sameAgain {
+	for n := range sameAgain {
+		if n > 0 {
+			if _, ok := d.pace.turn(ctx, d.cfg.Margin); !ok {
+				break
+			}
+		}
 		task, err := d.launcher.Launch(ctx, r)
 		if err == nil {
+			d.pace.answered(false)
 			return task, nil
 		}
 		refusal = asRefusal(err)
-		if !refusal.Unknown || ctx.Err() != nil {
+		d.pace.answered(refusal.Reason == workflow.ReasonThrottled)
+		if !refusal.Unknown || refusal.Reason == workflow.ReasonThrottled || ctx.Err() != nil {
 			break
 		}
+		r.Unsettled = true
 	}
 	return launcher.Task{}, refusal
-}
-
-// order puts the placement whose answer was lost first: it is the only one that may be tried.
-func (d *Dispatcher) order(m api.LaunchMessage) []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	names := d.cfg.Placements(m)
-	if p, ok := d.unknown[key(m)]; ok {
-		order := []string{p.name}
-		for _, n := range names {
-			if n != p.name {
-				order = append(order, n)
-			}
-		}
-		return order
-	}
-	return names
-}
-
-func (d *Dispatcher) remember(m api.LaunchMessage, name string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	now := d.cfg.Now()
-	for k, p := range d.unknown {
-		if now.After(p.until) {
-			delete(d.unknown, k)
-		}
-	}
-	d.unknown[key(m)] = placement{name, now.Add(m.Window(now))}
-}
-
-func (d *Dispatcher) forget(m api.LaunchMessage) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.unknown, key(m))
 }
 
 func (d *Dispatcher) setHold(until time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hold = until
-}
-
-func key(m api.LaunchMessage) string { return fmt.Sprintf("%s/%d", m.Job, m.Attempt) }
-
-// reportLaunched must get through before the message goes: only a reported task is granted a start.
-// If it does not, the message comes back, the same launch gives the same task, and it is reported
-// again; if the job has moved on meanwhile, that is seen before, and the message is dropped then.
-func (d *Dispatcher) reportLaunched(ctx context.Context, log *slog.Logger, m api.LaunchMessage, task launcher.Task) Disposition {
-	out := done(m, "launched")
-	if err := d.report(ctx, m, api.Launch{Kind: api.LaunchAccepted, Task: task.Ref}); err != nil {
-		log.Warn("launch not reported", "task", task.Ref, "err", err)
-		out = back(m, min(Backoff(m, d.cfg.Now()), 10*time.Second), "launched, but the control plane did not take the report")
-	}
-	out.Task = task.Ref
-	return out
-}
-
-func (d *Dispatcher) reportFailed(ctx context.Context, log *slog.Logger, m api.LaunchMessage, r *launcher.Refusal) Disposition {
-	if err := d.report(ctx, m, api.Launch{Kind: api.LaunchFailed, Reason: r.Reason, Text: api.ReportText(r.Text)}); err != nil {
-		log.Warn("failed launch not reported", "err", err)
-		return back(m, Backoff(m, d.cfg.Now()), "the launch failed for good, but the control plane did not take the report")
-	}
-	return done(m, "the launch failed for good")
-}
-
-// reportRefused makes the reason visible; whether that is taken changes nothing.
-func (d *Dispatcher) reportRefused(ctx context.Context, log *slog.Logger, m api.LaunchMessage, r *launcher.Refusal) Disposition {
-	now := d.cfg.Now()
-	hide := Backoff(m, now)
-	if left := m.Window(now); left > 0 {
-		hide = min(hide, left)
-	}
-	if r.Reason == workflow.ReasonQuota || r.Reason == workflow.ReasonCapacity {
-		d.setHold(now.Add(hide))
-	}
-	if ctx.Err() != nil {
-		hide = 0 // told to stop: somebody else may take it at once
-	}
-	err := d.report(ctx, m, api.Launch{
-		Kind: api.LaunchRefused, Reason: r.Reason, Text: api.ReportText(r.Text), RetrySeconds: hide.Seconds(),
-	})
-	if err != nil {
-		log.Warn("refused launch not reported", "err", err)
-	}
-	return back(m, hide, "the launch was refused for now")
-}
-
-// report sends a launch report, also when ctx has ended: it records an outcome.
-func (d *Dispatcher) report(ctx context.Context, m api.LaunchMessage, in api.Launch) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outcomeTime)
-	defer cancel()
-	in.Attempt = m.Attempt
-	if err := d.upstream.Launch(ctx, m.Job, in); err != nil {
-		return fmt.Errorf("report launch of job %s: %w", m.Job, err)
-	}
-	return nil
-}
-
-// Backoff is how long a message goes back for: the longer the older it is, so that it grows without
-// anybody counting; spread by job, so that what failed together does not come back together.
-func Backoff(m api.LaunchMessage, now time.Time) time.Duration {
-	most := min(max(m.Age(now)/2, 2*leastHide), mostHide)
-	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "%s/%d/%d", m.Job, m.Attempt, m.Age(now)/time.Second)
-	full := float64(h.Sum64()>>11) / (1 << 53)
-	return leastHide + time.Duration(full*float64(most-leastHide))
-}
-
-// Settle does with a message what was decided. If the queue does not take it, the message comes back
-// after its visibility time-out, and a duplicate is harmless.
-func (d *Dispatcher) Settle(ctx context.Context, msg queue.Message, out Disposition) error {
-	if out.Delete {
-		if err := d.queue.Delete(ctx, msg.Receipt); err != nil {
-			return fmt.Errorf("delete launch message of job %s: %w", out.Job, err)
-		}
-		return nil
-	}
-	if err := d.queue.Hide(ctx, msg.Receipt, out.Hide); err != nil {
-		return fmt.Errorf("hide launch message of job %s: %w", out.Job, err)
-	}
-	return nil
-}
-
-// Loop handles messages until ctx ends, a bounded number at once, and then waits for those that it
-// is at.
-func (d *Dispatcher) Loop(ctx context.Context) error {
-	workers := semaphore.NewWeighted(int64(d.cfg.Workers))
-	var group sync.WaitGroup
-	defer group.Wait()
-	pause := receivePause
-	for {
-		if err := workers.Acquire(ctx, 1); err != nil {
-			return nil // told to stop
-		}
-		room := 1 // no more is received than can be handled now: it would wait hidden from others
-		for room < queue.MaxBatch && workers.TryAcquire(1) {
-			room++
-		}
-		got, err := d.queue.Receive(ctx, room, receiveWait)
-		workers.Release(int64(room - len(got)))
-		if err != nil && ctx.Err() == nil {
-			d.cfg.Log.Warn("launch messages not received", "err", err)
-			sleep(ctx, pause)
-			pause = min(2*pause, time.Minute)
-			continue
-		}
-		pause = receivePause
-		for _, msg := range got {
-			group.Go(func() {
-				defer workers.Release(1)
-				d.one(ctx, msg)
-			})
-		}
-	}
-}
-
-// one handles one message from end to end, and keeps it hidden meanwhile.
-func (d *Dispatcher) one(ctx context.Context, msg queue.Message) {
-	kept, stop := context.WithCancel(ctx)
-	var keeper sync.WaitGroup
-	keeper.Go(func() { d.keepHidden(kept, msg) })
-	out := d.Handle(ctx, msg)
-	stop()
-	keeper.Wait() // so that it cannot hide again what is given back now
-	d.cfg.Done(out)
-	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), outcomeTime)
-	defer cancel()
-	if err := d.Settle(settling, msg, out); err != nil {
-		d.cfg.Log.Warn("launch message not settled", "job_id", out.Job, "attempt", out.Attempt, "err", err)
-		return
-	}
-	d.cfg.Log.Debug("launch message settled", "job_id", out.Job, "attempt", out.Attempt, "deleted", out.Delete,
-		"hidden_for", out.Hide, "reason", out.Why)
-}
-
-func (d *Dispatcher) keepHidden(ctx context.Context, msg queue.Message) {
-	t := time.NewTicker(d.cfg.Visibility / 2)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		if err := d.queue.Hide(ctx, msg.Receipt, d.cfg.Visibility); err != nil && ctx.Err() == nil {
-			d.cfg.Log.Debug("launch message not kept hidden", "message_id", msg.ID, "err", err)
-		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

@@ -77,8 +77,13 @@ func (w reporter) Launch(ctx context.Context, id string, in api.Launch) error {
 	n := len(w.reports)
 	w.reports, w.reported = append(w.reports, in), append(w.reported, id)
 	if w.reportErr != nil {
-		return w.reportErr(n)
+		if err := w.reportErr(n); err != nil {
+			return err
+		}
 	}
+	job := w.states[id]
+	job.PendingPlacement = in.Placement // of a refusal, what may have been taken; nothing after a launch
+	w.states[id] = job
 	return nil
 }
 
@@ -257,7 +262,7 @@ func TestHandle_AnAnswerThatStaysLostIsFoundByTheNextDelivery(t *testing.T) {
 		t.Errorf("placements (-want +got):\n%s", d)
 	}
 	lost, w.asked = false, nil
-	out = d.Handle(t.Context(), message(t))
+	out = w.dispatcher(t, nil, dispatcher.Config{Placements: three}).Handle(t.Context(), message(t)) // another process
 	if !out.Delete || out.Task != "task-wf_1/2/b" || len(w.tasks) != 1 {
 		t.Errorf("%+v with tasks %v: want the one task at b", out, w.tasks)
 	}
@@ -266,10 +271,53 @@ func TestHandle_AnAnswerThatStaysLostIsFoundByTheNextDelivery(t *testing.T) {
 	}
 }
 
+// A throttle after a lost answer says nothing about it, also in another process: the launcher is told that the
+// request may have been taken, and no other placement is tried until it knows.
+func TestHandle_TellsTheLauncherWhatIsUnsettled(t *testing.T) {
+	w := newWorld()
+	var unsettled []bool
+	answer := "lost"
+	w.launchErr = func(_ int, r launcher.Request) error {
+		if r.Placement != "a" {
+			t.Errorf("placement %s is tried while a task may live at a", r.Placement)
+		}
+		unsettled = append(unsettled, r.Unsettled)
+		switch answer {
+		case "lost":
+			return &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "timed out", Unknown: true}
+		case "throttled":
+			return &launcher.Refusal{Reason: workflow.ReasonThrottled, Text: "slow down", Unknown: r.Unsettled}
+		}
+		return nil
+	}
+	for _, answer = range []string{"lost", "throttled", ""} {
+		w.dispatcher(t, nil, dispatcher.Config{Placements: three}).Handle(t.Context(), message(t)) // another process each time
+	}
+	if d := cmp.Diff([]bool{false, true, true, true, true}, unsettled); d != "" || len(w.tasks) != 1 {
+		t.Errorf("tasks %v; unsettled (-want +got):\n%s", w.tasks, d)
+	}
+}
+
+// What is no matter of the place is not tried at the next one.
+func TestHandle_OnlyCapacityAndQuotaLeadToTheNextPlacement(t *testing.T) {
+	for reason, want := range map[workflow.Reason]int{
+		workflow.ReasonCapacity: 3, workflow.ReasonQuota: 3, workflow.ReasonThrottled: 1, workflow.ReasonUnavailable: 1,
+	} {
+		w := newWorld()
+		w.launchErr = func(int, launcher.Request) error { return refuse(reason) }
+		w.dispatcher(t, nil, dispatcher.Config{Placements: three}).Handle(t.Context(), message(t))
+		if len(w.asked) != want {
+			t.Errorf("%s: %v are tried, want %d", reason, w.asked, want)
+		}
+	}
+}
+
 // L5: every placement is tried in turn; then the reason is visible and the message comes back.
 func TestHandle_ReportsATransientRefusalWithTheTimeOfTheNextTry(t *testing.T) {
 	w := newWorld()
-	w.launchErr = func(int, launcher.Request) error { return refuse(workflow.ReasonCapacity) }
+	w.launchErr = func(_ int, r launcher.Request) error {
+		return &launcher.Refusal{Reason: workflow.ReasonCapacity, Text: "no room in " + r.Placement}
+	}
 	d := w.dispatcher(t, nil, dispatcher.Config{Placements: three})
 	out := d.Handle(t.Context(), message(t))
 	if out.Delete || out.Hide < time.Second || out.Hide > 2*time.Minute {
@@ -278,9 +326,15 @@ func TestHandle_ReportsATransientRefusalWithTheTimeOfTheNextTry(t *testing.T) {
 	if d := cmp.Diff([]string{"a", "b", "c"}, w.asked); d != "" {
 		t.Errorf("placements (-want +got):\n%s", d)
 	}
-	want := []api.Launch{{
-		Attempt: 2, Kind: api.LaunchRefused, Reason: workflow.ReasonCapacity, Text: "not now: capacity", RetrySeconds: out.Hide.Seconds(),
-	}}
+	refused := func(text, next string, retry float64) api.Launch {
+		return api.Launch{
+			Attempt: 2, Kind: api.LaunchRefused, Reason: workflow.ReasonCapacity, Text: text, Placement: next, RetrySeconds: retry,
+		}
+	}
+	want := []api.Launch{ // what is tried next is on record before it is tried
+		refused("no room in a", "b", 0), refused("no room in b", "c", 0),
+		refused("no room in a; no room in b; no room in c", "", out.Hide.Seconds()),
+	}
 	if d := cmp.Diff(want, w.reports); d != "" {
 		t.Errorf("reports (-want +got):\n%s", d)
 	}

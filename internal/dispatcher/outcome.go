@@ -1,8 +1,16 @@
 package dispatcher
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -26,4 +34,92 @@ func asRefusal(err error) *launcher.Refusal {
 	return &launcher.Refusal{
 		Reason: workflow.ReasonUnavailable, Text: "the launcher did not answer: " + err.Error(), Unknown: true,
 	}
+}
+
+// reportLaunched must get through before the message goes: only a reported task is granted a start.
+// If it does not, the message comes back, the same launch gives the same task, and it is reported
+// again; if the job has moved on meanwhile, that is seen before, and the message is dropped then.
+func (d *Dispatcher) reportLaunched(ctx context.Context, log *slog.Logger, m api.LaunchMessage, task launcher.Task) Disposition {
+	out := done(m, "launched")
+	if err := d.report(ctx, m, api.Launch{Kind: api.LaunchAccepted, Task: task.Ref}); err != nil {
+		log.Warn("launch not reported", "task", task.Ref, "err", err)
+		out = back(m, min(Backoff(m, d.cfg.Now()), 10*time.Second), "launched, but the control plane did not take the report")
+	}
+	out.Task = task.Ref
+	return out
+}
+
+func (d *Dispatcher) reportFailed(ctx context.Context, log *slog.Logger, m api.LaunchMessage, r *launcher.Refusal, placement string) Disposition {
+	err := d.report(ctx, m, api.Launch{Kind: api.LaunchFailed, Reason: r.Reason, Text: api.ReportText(r.Text), Placement: placement})
+	if err != nil {
+		log.Warn("failed launch not reported", "err", err)
+		return back(m, Backoff(m, d.cfg.Now()), "the launch failed for good, but the control plane did not take the report")
+	}
+	return done(m, "the launch failed for good")
+}
+
+// writeDown puts the placement that is tried next on record. Where that fails it must not be tried: if its
+// answer were lost, nobody would know to begin with it.
+func (d *Dispatcher) writeDown(ctx context.Context, log *slog.Logger, m api.LaunchMessage, last *launcher.Refusal, next string) bool {
+	err := d.report(ctx, m, api.Launch{
+		Kind: api.LaunchRefused, Reason: last.Reason, Text: api.ReportText(last.Text), Placement: next,
+	})
+	if err != nil {
+		log.Warn("next placement not put on record", "placement", next, "err", err)
+	}
+	return err == nil
+}
+
+// refusals are the different sentences of one round.
+type refusals []string
+
+func (r *refusals) add(text string) {
+	if !slices.Contains(*r, text) {
+		*r = append(*r, text)
+	}
+}
+
+// reportRefused makes the reasons visible, and the placement that may have been taken known, if there is
+// one. If that is not taken nothing is lost: that placement is on record, or it is the first.
+func (d *Dispatcher) reportRefused(ctx context.Context, log *slog.Logger, m api.LaunchMessage, r *launcher.Refusal, said refusals, pending string) Disposition {
+	now := d.cfg.Now()
+	hide := Backoff(m, now)
+	if left := m.Window(now); left > 0 {
+		hide = min(hide, left)
+	}
+	if r.Reason == workflow.ReasonQuota || r.Reason == workflow.ReasonCapacity {
+		d.setHold(now.Add(hide))
+	}
+	if ctx.Err() != nil {
+		hide = 0 // told to stop: somebody else may take it at once
+	}
+	err := d.report(ctx, m, api.Launch{
+		Kind: api.LaunchRefused, Reason: r.Reason, Text: api.ReportText(strings.Join(said, "; ")), RetrySeconds: hide.Seconds(),
+		Placement: pending,
+	})
+	if err != nil {
+		log.Warn("refused launch not reported", "err", err)
+	}
+	return back(m, hide, "the launch was refused for now")
+}
+
+// report sends a launch report, also when ctx has ended: it records an outcome.
+func (d *Dispatcher) report(ctx context.Context, m api.LaunchMessage, in api.Launch) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outcomeTime)
+	defer cancel()
+	in.Attempt = m.Attempt
+	if err := d.upstream.Launch(ctx, m.Job, in); err != nil {
+		return fmt.Errorf("report launch of job %s: %w", m.Job, err)
+	}
+	return nil
+}
+
+// Backoff is how long a message goes back for: the longer the older it is, so that it grows without
+// anybody counting; spread by job, so that what failed together does not come back together.
+func Backoff(m api.LaunchMessage, now time.Time) time.Duration {
+	most := min(max(m.Age(now)/2, 2*leastHide), mostHide)
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%s/%d/%d", m.Job, m.Attempt, m.Age(now)/time.Second)
+	full := float64(h.Sum64()>>11) / (1 << 53)
+	return leastHide + time.Duration(full*float64(most-leastHide))
 }

@@ -6,16 +6,16 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
 // describe returns huma's configuration: our types as they are, without links to schemas, pages
 // of documentation or formats other than JSON.
-func (s *server) describe() huma.Config {
+func describe() huma.Config {
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
@@ -40,7 +40,7 @@ func (s *server) describe() huma.Config {
 				{Name: "pools", Description: "Groups of runners"},
 				{Name: "tokens", Description: "Who may call, and who did what"},
 				{Name: "pool stacks", Description: "Calls of a pool's poller, dispatcher, relay and reaper"},
-				{Name: "runners", Description: "Calls from inside a task"},
+				{Name: "runners", Description: "Calls from inside a task. Fields that this version does not know are passed over in them"},
 				{Name: "service", Description: "The control plane itself"},
 			},
 		},
@@ -52,7 +52,7 @@ func (s *server) describe() huma.Config {
 }
 
 // operation describes rt with every error that it may answer.
-func (s *server) operation(rt route, hasBody bool) huma.Operation {
+func operation(on huma.API, rt route, hasBody bool) huma.Operation {
 	op := huma.Operation{
 		OperationID: rt.id, Method: rt.method, Path: rt.path, Summary: rt.summary, Tags: []string{rt.tag},
 		DefaultStatus: rt.status, Responses: map[string]*huma.Response{},
@@ -65,7 +65,7 @@ func (s *server) operation(rt route, hasBody bool) huma.Operation {
 		statuses = append(statuses, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
 	for _, status := range statuses {
-		op.Responses[strconv.Itoa(status)] = s.problemResponse(status)
+		op.Responses[strconv.Itoa(status)] = problemResponse(on, status)
 	}
 	switch rt.audience {
 	case open:
@@ -78,8 +78,8 @@ func (s *server) operation(rt route, hasBody bool) huma.Operation {
 }
 
 // problemResponse refers to the description of a status, which all operations share.
-func (s *server) problemResponse(status int) *huma.Response {
-	shared := s.api.OpenAPI().Components
+func problemResponse(on huma.API, status int) *huma.Response {
+	shared := on.OpenAPI().Components
 	name := strings.ReplaceAll(http.StatusText(status), " ", "")
 	if shared.Responses[name] == nil {
 		problem := shared.Schemas.Schema(reflect.TypeFor[api.Problem](), true, "Problem")
@@ -91,10 +91,19 @@ func (s *server) problemResponse(status int) *huma.Response {
 	return &huma.Response{Ref: "#/components/responses/" + name}
 }
 
-// finishDocument puts right what huma cannot know. It comes before the first request, because
-// requests read the schemas.
-func (s *server) finishDocument() {
-	doc := s.api.OpenAPI()
+// describeAll writes the document of all routes.
+func (s *server) describeAll() ([]byte, error) {
+	all := humago.New(http.NewServeMux(), describe())
+	for _, register := range s.routes {
+		register(all)
+	}
+	finish(all.OpenAPI())
+	text, err := json.MarshalIndent(all.OpenAPI(), "", "  ")
+	return append(text, '\n'), err
+}
+
+// finish puts right what huma cannot know.
+func finish(doc *huma.OpenAPI) {
 	// A workspace that is made anew is answered with 201.
 	put := doc.Paths["/v1/workspaces/{workspace}"].Put
 	put.Responses["201"] = &huma.Response{Description: "Created", Content: put.Responses["200"].Content}
@@ -107,8 +116,4 @@ func (s *server) finishDocument() {
 	for _, kind := range api.Kinds() {
 		code.Examples = append(code.Examples, kind.Code)
 	}
-	s.document = sync.OnceValues(func() ([]byte, error) {
-		text, err := json.MarshalIndent(doc, "", "  ")
-		return append(text, '\n'), err
-	})
 }

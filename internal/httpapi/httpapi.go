@@ -14,10 +14,10 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
@@ -44,11 +44,12 @@ type server struct {
 	maxBody  int64
 	version  string
 	mux      *http.ServeMux
-	api      huma.API
+	routes   []func(huma.API) // registers each route, for the document
 	document func() ([]byte, error)
 }
 
-// New returns the handler of the whole API over plane.
+// New returns the handler of the whole API over plane. What a route needs is made when the route is
+// first called: a process that answers one call and is gone makes it for that one.
 func New(plane *controlplane.Plane, cfg Config) http.Handler {
 	s := &server{
 		plane:   plane,
@@ -60,7 +61,6 @@ func New(plane *controlplane.Plane, cfg Config) http.Handler {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	s.api = humago.New(s.mux, s.describe())
 	s.openRoutes()
 	s.workflowRoutes()
 	s.workspaceRoutes()
@@ -68,7 +68,7 @@ func New(plane *controlplane.Plane, cfg Config) http.Handler {
 	s.tokenRoutes()
 	s.stackRoutes()
 	s.runnerRoutes()
-	s.finishDocument()
+	s.document = sync.OnceValues(s.describeAll)
 	return s
 }
 

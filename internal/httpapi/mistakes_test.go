@@ -147,3 +147,29 @@ func TestRequests_UnreadableBodyIsNoFailureOfOurs(t *testing.T) {
 		}
 	}
 }
+
+// A runner of a later version may say more than this control plane knows: a result that was refused for that
+// would be lost. Pool stacks and people are told.
+func TestAPI_OnlyOfRunnersUnknownFieldsArePassedOver(t *testing.T) {
+	w := newWorld(t)
+	runner := map[string]string{"Dayfly-Attempt": "1", "Dayfly-Task": "t", "Dayfly-Boot": strings.Repeat("a", 32)}
+	for name, test := range map[string]struct {
+		in   request
+		want int
+	}{
+		// What it says is read, and then its token is not the one.
+		"runner": {request{method: http.MethodPost, path: "/v1/jobs/w1/result?later=1", token: "dfj_" + strings.Repeat("a", 43), header: runner,
+			body: `{"outcome":"failed","reason":"step_failed","log_end":0,"later":1,"changes":{"add":0,"change":0,"destroy":0,"later":{"x":1}}}`}, http.StatusUnauthorized},
+		"runner, a wrong value": {request{method: http.MethodPost, path: "/v1/jobs/w1/result", token: "dfj_" + strings.Repeat("a", 43), header: runner,
+			body: `{"outcome":"unheard of","log_end":0}`}, http.StatusUnprocessableEntity},
+		"pool":         {request{method: http.MethodPost, path: "/v1/claims", token: w.pool, body: `{"instance":"a","max":1,"later":1}`}, http.StatusUnprocessableEntity},
+		"pool's query": {request{method: http.MethodGet, path: "/v1/claims?later=1", token: w.pool}, http.StatusUnprocessableEntity},
+		"person":       {request{method: http.MethodPost, path: "/v1/tokens", token: w.admin, body: `{"name":"a","role":"viewer","later":1}`}, http.StatusUnprocessableEntity},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if p := problemOf(t, w.send(t, test.in)); p.Status != test.want {
+				t.Errorf("got %d %s (%s), want %d", p.Status, p.Code, p.Detail, test.want)
+			}
+		})
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -71,23 +72,50 @@ func done(err error) (*nothing, error) {
 // add registers a route.
 func add[I, O any](s *server, rt route, call func(context.Context, *I) (*O, error)) {
 	_, hasBody := reflect.TypeFor[I]().FieldByName("Body")
-	op := s.operation(rt, hasBody)
 	limit := min(s.maxBody, smallBody)
 	if rt.large {
 		limit = s.maxBody
 	}
-	op.Middlewares = huma.Middlewares{s.admit(rt.audience), s.readBody(limit)}
-	// The body is read, within bounds of time and size, by the middleware; what huma does then is
-	// to lift the connection's read deadline, which would cut a long poll short.
-	op.MaxBodyBytes = -1
-	op.BodyReadTimeout = -1
-	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
-		out, err := call(ctx, in)
-		if err != nil {
-			return nil, s.refuse(ctx, err)
+	register := func(on huma.API) {
+		op := operation(on, rt, hasBody)
+		op.Middlewares = huma.Middlewares{s.admit(rt.audience), s.readBody(limit)}
+		// The body is read, within bounds of time and size, by the middleware; what huma does then is
+		// to lift the connection's read deadline, which would cut a long poll short.
+		op.MaxBodyBytes = -1
+		op.BodyReadTimeout = -1
+		huma.Register(on, op, func(ctx context.Context, in *I) (*O, error) {
+			out, err := call(ctx, in)
+			if err != nil {
+				return nil, s.refuse(ctx, err)
+			}
+			return out, nil
+		})
+	}
+	s.routes = append(s.routes, register)
+	// Its schemas are made when it is first called. A mistake in them is found with the document's test.
+	handler := sync.OnceValue(func() http.Handler {
+		mux, cfg := http.NewServeMux(), describe()
+		cfg.RejectUnknownQueryParameters = rt.audience != runners
+		on := humago.New(mux, cfg)
+		register(on)
+		if rt.audience == runners {
+			passOver(on)
 		}
-		return out, nil
+		return mux
 	})
+	s.mux.HandleFunc(rt.method+" "+rt.path, func(w http.ResponseWriter, r *http.Request) { handler().ServeHTTP(w, r) })
+}
+
+// passOver makes the schemas of an API take fields that they do not name. Runners need that: one of a later
+// version may say more than this control plane knows, and a result that is refused for it would be lost,
+// together with what an apply did. Pool stacks are refused, because of what they say nothing may be passed
+// over and they lose nothing by it; people are, because theirs is likely a slip of the pen.
+func passOver(on huma.API) {
+	for _, schema := range on.OpenAPI().Components.Schemas.Map() {
+		if closed, ok := schema.AdditionalProperties.(bool); ok && !closed {
+			schema.AdditionalProperties = true
+		}
+	}
 }
 
 // known registers a route whose caller is a person or a pool stack.

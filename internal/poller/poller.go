@@ -20,7 +20,10 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -35,7 +38,8 @@ type Upstream interface {
 
 // Queue takes launch messages.
 type Queue interface {
-	Send(ctx context.Context, body []byte, group string) error
+	// SendBatch takes up to queue.MaxBatch messages; see queue.Queue.
+	SendBatch(ctx context.Context, messages []queue.Outgoing) []error
 	Depth(ctx context.Context) (int, error)
 }
 
@@ -65,7 +69,10 @@ type Config struct {
 	Batch    int             // most jobs in one claim, at most 50; 0 means 10
 	// Wait is how long the first claim of a pass may wait for work, at most 20 s. 0 means that it does
 	// not wait.
-	Wait            time.Duration
+	Wait time.Duration
+	// Reports is how many reports of queued jobs are under way at once, so that the calls of a batch do not hold up
+	// the next one. 0 means 1: one after the other.
+	Reports         int
 	PollingInterval time.Duration // longest pause between two passes of Loop, but for Retry-After; 0 means 1 min
 	MaxDepth        int           // the queue's depth from which nothing is claimed; 0 means 300
 	// Free is how many more jobs may be taken on now. Nil means that only Batch limits a claim.
@@ -96,6 +103,10 @@ func New(upstream Upstream, queue Queue, sealer Sealer, cfg Config) (*Poller, er
 		return nil, workflow.Refuse(workflow.ErrInvalid, "batch", "a claim takes 1 to %d jobs, not %d", maxBatch, cfg.Batch)
 	}
 	cfg.Batch = cmp.Or(cfg.Batch, 10)
+	if cfg.Reports < 0 {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "reports", "%d reports cannot be under way at once", cfg.Reports)
+	}
+	cfg.Reports = cmp.Or(cfg.Reports, 1)
 	cfg.Wait = min(max(cfg.Wait, 0), 20*time.Second)
 	cfg.PollingInterval = cmp.Or(cfg.PollingInterval, time.Minute)
 	cfg.MaxDepth = cmp.Or(cfg.MaxDepth, 300)
@@ -133,7 +144,10 @@ type Summary struct {
 // Pass claims and queues until nothing more can start, there is no room for more, or ctx ends. What
 // it claimed and could not send is released. An error is what kept the pass from going on; the
 // summary counts what was done before.
-func (p *Poller) Pass(ctx context.Context) (s Summary, err error) {
+func (p *Poller) Pass(ctx context.Context) (Summary, error) { return p.pass(ctx, p.cfg.Wait) }
+
+// pass is Pass; its first claim may wait for work for so long.
+func (p *Poller) pass(ctx context.Context, first time.Duration) (s Summary, err error) {
 	for round := 0; round < maxRounds; round++ {
 		n, why, again, err := p.room(ctx)
 		if err != nil {
@@ -143,7 +157,7 @@ func (p *Poller) Pass(ctx context.Context) (s Summary, err error) {
 			s.Blocked, s.Recheck = why, again
 			return s, nil
 		}
-		wait := p.cfg.Wait
+		wait := first
 		if round > 0 {
 			wait = 0
 		}
@@ -223,43 +237,90 @@ func within(ctx context.Context, wait time.Duration) (time.Duration, bool) {
 	return min(wait, left), left > 0
 }
 
-// hand sends each job's message. The first failure ends it: what was not sent is released.
+// hand sends the jobs' messages, a batch at a time. What was not taken is released; the first batch of
+// which something was not taken is the last.
 func (p *Poller) hand(ctx context.Context, jobs []api.Job) (sent, released int, err error) {
-	for i, job := range jobs {
-		if err = ctx.Err(); err == nil {
-			err = p.send(ctx, job)
+	for len(jobs) > 0 {
+		var refused, taken []api.Job
+		batch := jobs[:min(len(jobs), queue.MaxBatch)]
+		for i, why := range p.send(ctx, batch) {
+			if job := batch[i]; why == nil {
+				taken = append(taken, job)
+			} else {
+				refused = append(refused, job)
+				err = cmp.Or(err, why)
+			}
 		}
+		p.report(ctx, taken)
+		sent += len(taken)
+		jobs = jobs[len(batch):]
 		if err != nil {
-			return sent, p.giveBack(ctx, jobs[i:], err), err
+			return sent, p.giveBack(ctx, append(refused, jobs...), err), err
 		}
-		sent++
-		// The message is on its way whatever becomes of this report. Unreported, the claim lapses
-		// sooner, and the dispatcher finds out; so it is not tried again here.
-		if err := p.upstream.Queued(ctx, job.ID, api.Attempt{Attempt: job.Attempt}); err != nil {
-			p.cfg.Log.Warn("queued job not reported", "job_id", job.ID, "attempt", job.Attempt, "err", err)
-		}
-		p.cfg.Log.Info("job queued", "job_id", job.ID, "attempt", job.Attempt, "workspace", job.Workspace)
 	}
 	return sent, 0, nil
 }
 
-func (p *Poller) send(ctx context.Context, job api.Job) error {
+// report tells the control plane of messages that are on their way. They are that whatever becomes of this
+// report. Unreported, the claim lapses sooner, and the dispatcher finds out; so it is not tried again
+// here.
+func (p *Poller) report(ctx context.Context, jobs []api.Job) {
+	var group errgroup.Group
+	group.SetLimit(p.cfg.Reports)
+	for _, job := range jobs {
+		group.Go(func() error {
+			if err := p.upstream.Queued(ctx, job.ID, api.Attempt{Attempt: job.Attempt}); err != nil {
+				p.cfg.Log.Warn("queued job not reported", "job_id", job.ID, "attempt", job.Attempt, "err", err)
+			}
+			p.cfg.Log.Info("job queued", "job_id", job.ID, "attempt", job.Attempt, "workspace", job.Workspace)
+			return nil
+		})
+	}
+	_ = group.Wait() // no member fails
+}
+
+// send puts the messages of a batch of jobs into the queue, and says for each why it was not taken.
+func (p *Poller) send(ctx context.Context, jobs []api.Job) []error {
+	errs := make([]error, len(jobs))
+	var messages []queue.Outgoing
+	var of []int // the job of each message
+	for i, job := range jobs {
+		body, err := p.message(job)
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		messages, of = append(messages, queue.Outgoing{Body: body, Group: job.Organization}), append(of, i)
+	}
+	if len(messages) == 0 {
+		return errs
+	}
+	for i, err := range p.queue.SendBatch(ctx, messages) {
+		if err != nil {
+			errs[of[i]] = fmt.Errorf("queue job %s: %w", jobs[of[i]].ID, err)
+		}
+	}
+	return errs
+}
+
+// message is what launches a job, with its token sealed into a ticket.
+func (p *Poller) message(job api.Job) ([]byte, error) {
 	now := p.cfg.Now()
 	life := api.Seconds(job.LaunchSeconds) + api.Seconds(job.MaxRuntimeSeconds) + workflow.ReportRetention
 	sealed, err := p.sealer.Seal(ticket.Claims{
 		Job: job.ID, Attempt: job.Attempt, Token: redact.New(job.Token), Expires: now.Add(life),
 	})
 	if err != nil {
-		return fmt.Errorf("seal ticket of job %s: %w", job.ID, err)
+		return nil, fmt.Errorf("seal ticket of job %s: %w", job.ID, err)
 	}
 	body, err := api.NewLaunchMessage(job, sealed, now).Encode()
 	if err != nil {
-		return fmt.Errorf("write launch message of job %s: %w", job.ID, err)
+		return nil, fmt.Errorf("write launch message of job %s: %w", job.ID, err)
 	}
-	if err := p.queue.Send(ctx, body, job.Organization); err != nil {
-		return fmt.Errorf("queue job %s: %w", job.ID, err)
-	}
-	return nil
+	return body, nil
 }
 
 // giveBack releases jobs, also when ctx has ended: it records an outcome. A send that failed may have

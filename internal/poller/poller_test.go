@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,12 +32,13 @@ type world struct {
 	queued   []string
 	released []string
 	answer   func(api.Claim) (api.Claimed, error) // instead of the pending jobs
-	sendErr  func(n int) error
+	sendErr  func(job string) error
+	batches  []int // messages in each batch that was sent
 	queueErr error // of Queued
 	sent     []api.LaunchMessage
 	groups   []string
 	depth    int
-	sealErr  error
+	sealErr  func(job string) error
 	log      strings.Builder
 }
 
@@ -72,25 +74,45 @@ func (w *world) Release(ctx context.Context, id string, in api.Release) error {
 	return nil
 }
 
-func (w *world) Send(_ context.Context, body []byte, group string) error {
-	if w.sendErr != nil {
-		if err := w.sendErr(len(w.sent)); err != nil {
-			return err
+func (w *world) SendBatch(_ context.Context, messages []queue.Outgoing) []error {
+	w.batches = append(w.batches, len(messages))
+	errs := make([]error, len(messages))
+	failed := false
+	for i, out := range messages {
+		if errs[i] = w.send(out); errs[i] != nil {
+			failed = true
 		}
 	}
-	m, err := api.DecodeLaunchMessage(body)
+	if !failed {
+		return nil
+	}
+	return errs
+}
+
+func (w *world) send(out queue.Outgoing) error {
+	m, err := api.DecodeLaunchMessage(out.Body)
 	if err != nil {
 		return err
 	}
+	if w.sendErr != nil {
+		if err := w.sendErr(m.Job); err != nil {
+			return err
+		}
+	}
 	w.sent = append(w.sent, m)
-	w.groups = append(w.groups, group)
+	w.groups = append(w.groups, out.Group)
 	return nil
 }
 
 func (w *world) Depth(context.Context) (int, error) { return w.depth, nil }
 
 func (w *world) Seal(c ticket.Claims) (string, error) {
-	return fmt.Sprintf("sealed.%s.%d.%d", c.Job, c.Attempt, c.Expires.Unix()), w.sealErr
+	if w.sealErr != nil {
+		if err := w.sealErr(c.Job); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("sealed.%s.%d.%d", c.Job, c.Attempt, c.Expires.Unix()), nil
 }
 
 func jobs(n int) []api.Job {
@@ -180,13 +202,19 @@ func TestPass_LogsNeitherTokenNorTicket(t *testing.T) {
 	}
 }
 
-func TestPass_ReleasesWhatTheQueueDidNotTake(t *testing.T) {
-	w := &world{pending: jobs(4), sendErr: func(n int) error {
-		if n == 2 {
-			return errors.New("queue is down")
+// failing fails for the named jobs.
+func failing(err error, jobs ...string) func(string) error {
+	return func(job string) error {
+		if slices.Contains(jobs, job) {
+			return err
 		}
 		return nil
-	}}
+	}
+}
+
+// The queue takes a batch but for some of it: those are released, and the rest is queued.
+func TestPass_ReleasesWhatTheQueueDidNotTake(t *testing.T) {
+	w := &world{pending: jobs(4), sendErr: failing(errors.New("queue is down"), "wf_1", "wf_2")}
 	s, err := w.poller(t, poller.Config{}).Pass(t.Context())
 	if err == nil {
 		t.Error("a pass whose sends failed is no success: the loop must back off")
@@ -194,18 +222,46 @@ func TestPass_ReleasesWhatTheQueueDidNotTake(t *testing.T) {
 	if s.Sent != 2 || s.Released != 2 {
 		t.Errorf("summary %+v: want 2 sent, 2 released", s)
 	}
-	if d := cmp.Diff([]string{"wf_2/3", "wf_3/3"}, w.released); d != "" {
+	if d := cmp.Diff([]string{"wf_1/3", "wf_2/3"}, w.released); d != "" {
 		t.Errorf("released (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]string{"wf_0", "wf_3"}, w.queued); d != "" {
+		t.Errorf("reported as queued (-want +got):\n%s", d)
+	}
+}
+
+func TestPass_SendsInBatchesAndStopsAtTheFirstThatFails(t *testing.T) {
+	w := &world{}
+	w.answer = func(api.Claim) (api.Claimed, error) { return api.Claimed{Jobs: jobs(25), Short: true}, nil }
+	s, err := w.poller(t, poller.Config{Batch: 25}).Pass(t.Context())
+	if err != nil || s.Sent != 25 {
+		t.Errorf("summary %+v, %v: want 25 sent", s, err)
+	}
+	if d := cmp.Diff([]int{10, 10, 5}, w.batches); d != "" {
+		t.Errorf("batches (-want +got):\n%s", d)
+	}
+
+	w = &world{answer: w.answer, sendErr: failing(errors.New("queue is down"), "wf_11")}
+	s, err = w.poller(t, poller.Config{Batch: 25}).Pass(t.Context())
+	if err == nil || s.Sent != 19 || s.Released != 6 {
+		t.Errorf("summary %+v, %v: want an error, 19 sent and 6 released", s, err)
+	}
+	if d := cmp.Diff([]int{10, 10}, w.batches); d != "" {
+		t.Errorf("batches (-want +got):\n%s", d)
 	}
 }
 
 func TestPass_ReleasesWhatCannotBeSealed(t *testing.T) {
-	w := &world{pending: jobs(1), sealErr: errors.New("no key")}
-	if _, err := w.poller(t, poller.Config{}).Pass(t.Context()); err == nil {
+	w := &world{pending: jobs(3), sealErr: failing(errors.New("no key"), "wf_1")}
+	s, err := w.poller(t, poller.Config{}).Pass(t.Context())
+	if err == nil {
 		t.Error("want an error")
 	}
-	if len(w.sent) != 0 || len(w.released) != 1 {
-		t.Errorf("sent %v, released %v: want only a release", w.sent, w.released)
+	if d := cmp.Diff([]string{"wf_0", "wf_2"}, ids(w.sent)); d != "" || s.Sent != 2 {
+		t.Errorf("sent (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]string{"wf_1/3"}, w.released); d != "" {
+		t.Errorf("released (-want +got):\n%s", d)
 	}
 }
 
@@ -229,6 +285,43 @@ func TestPass_ASendThatIsNotReportedIsStillSent(t *testing.T) {
 	if err != nil || s.Sent != 2 || len(w.released) != 0 {
 		t.Errorf("summary %+v, %v, released %v: want both sent, none released", s, err, w.released)
 	}
+}
+
+// together is a control plane that answers reports only when so many are under way.
+type together struct {
+	*world
+	missing *atomic.Int32
+	enough  chan struct{}
+}
+
+func (u together) Queued(ctx context.Context, _ string, _ api.Attempt) error {
+	if u.missing.Add(-1) == 0 {
+		close(u.enough)
+	}
+	select {
+	case <-u.enough:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func TestPass_ReportsSeveralAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{pending: jobs(4)}
+		up := together{w, &atomic.Int32{}, make(chan struct{})}
+		up.missing.Store(4)
+		p, err := poller.New(up, w, w, poller.Config{Instance: "a", Reports: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		if s, err := p.Pass(ctx); err != nil || s.Sent != 4 || time.Since(began) != 0 {
+			t.Errorf("%+v, %v after %s", s, err, time.Since(began))
+		}
+	})
 }
 
 func TestPass_ClaimsNoMoreThanIsFree(t *testing.T) {

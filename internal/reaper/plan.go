@@ -9,6 +9,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -55,6 +56,9 @@ func (p Policy) withDefaults() Policy {
 // them comparable: a task in Before that Jobs does not want was there before the answer that does not
 // want it; a job in Jobs whose task is not in After was running before the answer without the task.
 type Snapshot struct {
+	// Begun is when the first question was asked; the zero time means just now. A reaper may stand still
+	// between its look and its decision, and what it saw does not grow older with that.
+	Begun  time.Time
 	Before []launcher.Task         // first
 	Jobs   map[string]api.JobState // second: what the control plane holds, and the jobs of Before
 	After  []launcher.Task         // third
@@ -123,6 +127,14 @@ func (pl *plan) spare(t launcher.Task, why string) {
 	pl.out.Spared = append(pl.out.Spared, Action{Task: t, Why: why})
 }
 
+// looked is when what the snapshot says was still so, at the latest.
+func (pl *plan) looked() time.Time {
+	if pl.s.Begun.IsZero() {
+		return pl.now
+	}
+	return pl.s.Begun
+}
+
 // settled remembers a suspicion and reports whether it is old enough to act on: it was there in an
 // earlier pass, and has been for as long as the policy says.
 func (pl *plan) settled(what string) bool {
@@ -131,12 +143,12 @@ func (pl *plan) settled(what string) bool {
 		since = pl.now
 	}
 	pl.out.Suspected[what] = since
-	return before && pl.now.Sub(since) >= pl.p.Settle
+	return before && pl.looked().Sub(since) >= pl.p.Settle || mutate.On(mutate.OnePhaseReap) // see package mutate
 }
 
 func (pl *plan) heard(ref string) bool {
 	at, ok := pl.s.Heard[ref]
-	return ok && pl.now.Sub(at) < pl.p.Heard
+	return ok && pl.looked().Sub(at) < pl.p.Heard
 }
 
 // ended finds tasks whose end the launcher has proven while their job still counts on them.

@@ -222,6 +222,29 @@ func many(n int, job func(i int) api.JobState) reaper.Snapshot {
 	return s
 }
 
+// The reaper stood still between its last question and its decision: a list that lacked the task for half a
+// minute must not look as if it had lacked it for as long as that took, nor the last heartbeat as old.
+func TestPlan_StandingStillMakesASuspicionNoOlder(t *testing.T) {
+	policy := reaper.Policy{AbsenceProves: 10 * time.Minute}
+	suspicion := func(age time.Duration) reaper.Snapshot {
+		s := world(running("t"))
+		s.Begun = now.Add(-5 * time.Minute)
+		s.Suspected = map[string]time.Time{"lost t": s.Begun.Add(-age)}
+		return s
+	}
+	if got := did(reaper.Plan(suspicion(30*time.Second), now, policy)); len(got) != 0 {
+		t.Errorf("after looks half a minute apart: %v, want nothing", got)
+	}
+	if got := did(reaper.Plan(suspicion(time.Minute), now, policy)); len(got) != 1 {
+		t.Errorf("after looks a minute apart: %v, want the report", got)
+	}
+	reports := suspicion(time.Hour)
+	reports.Heard["t"] = reports.Begun.Add(-10 * time.Second)
+	if got := did(reaper.Plan(reports, now, policy)); len(got) != 0 {
+		t.Errorf("of a task that reported just before the look: %v, want nothing", got)
+	}
+}
+
 func TestPlan_DoesNotBelieveThatEveryTaskVanished(t *testing.T) {
 	s := many(6, func(int) api.JobState { return running("") })
 	s.Before, s.After = nil, nil

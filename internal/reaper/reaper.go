@@ -9,7 +9,8 @@
 // Control plane and launcher are asked one after the other, so a snapshot is never of one moment.
 // What may be deleted is listed first: tasks before jobs for unwanted tasks, jobs before tasks for
 // lost ones. What looks wrong is believed only after a second look in a later pass, and never against
-// a fresh heartbeat. The suspicions are kept in memory; a restart costs a pass. Every action names one
+// a fresh heartbeat. The suspicions are kept in memory; a restart costs a pass. Who does not live from one
+// pass to the next makes a Sweep, which takes its second look itself. Every action names one
 // task by a reference that is never reused and may be repeated, be late, or be done by two at once.
 // A run whose task cannot be proven to have ended is left to the control plane's own clock.
 package reaper
@@ -117,6 +118,45 @@ func (r *Reaper) Pass(ctx context.Context) (Outcome, error) {
 	return out, r.Execute(ctx, out.Actions)
 }
 
+// Sweep is a pass for who does not live from one to the next, such as a function: what looked wrong for
+// the first time is looked at again when it may be believed, Policy.Settle later, and not before. A
+// world in which nothing looks wrong costs no wait. Where ctx ends before the second look could, there
+// is none: nothing is done on one look, and the next sweep begins anew. The outcome is that of the last
+// look, with the actions of both.
+func (r *Reaper) Sweep(ctx context.Context) (Outcome, error) {
+	first, err := r.Pass(ctx)
+	wait := unsettled(first.Suspected, r.cfg.Now(), r.cfg.Policy.withDefaults().Settle)
+	if wait <= 0 {
+		return first, err
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait+lookTime {
+		r.cfg.Log.Warn("no time for a second look; the next sweep begins anew", "wait", wait)
+		return first, err
+	}
+	r.cfg.Log.Info("something looks wrong; looking again", "suspicions", len(first.Suspected), "wait", wait)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return first, errors.Join(err, context.Cause(ctx))
+	case <-timer.C:
+	}
+	second, again := r.Pass(ctx)
+	second.Actions = append(first.Actions, second.Actions...)
+	return second, errors.Join(err, again)
+}
+
+// lookTime is what a second look may take; a deadline that leaves less is not worth the wait for it.
+const lookTime = 10 * time.Second
+
+// unsettled says how long it takes until every suspicion is old enough to act on: a pure function.
+func unsettled(suspected map[string]time.Time, now time.Time, settle time.Duration) (wait time.Duration) {
+	for _, since := range suspected {
+		wait = max(wait, since.Add(settle).Sub(now))
+	}
+	return wait
+}
+
 func (r *Reaper) remember(suspected map[string]time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,6 +165,7 @@ func (r *Reaper) remember(suspected map[string]time.Time) {
 
 // look takes a snapshot, in the order that Snapshot asks for.
 func (r *Reaper) look(ctx context.Context) (s Snapshot, err error) {
+	s.Begun = r.cfg.Now()
 	if s.Before, err = r.launcher.List(ctx); err != nil {
 		return s, fmt.Errorf("list tasks: %w", err)
 	}
@@ -159,8 +200,15 @@ func (r *Reaper) look(ctx context.Context) (s Snapshot, err error) {
 	for _, t := range s.Before {
 		hear(t.Workflow, t.Attempt, t.Ref)
 	}
+	now := r.cfg.Now()
 	for _, job := range s.Jobs {
 		hear(job.ID, job.Attempt, job.Task)
+		// What the control plane took itself counts as well, wherever the relay is.
+		if job.Active && job.Started && job.Task != "" && job.SilentSeconds > 0 {
+			if at := now.Add(-api.Seconds(job.SilentSeconds)); at.After(s.Heard[job.Task]) {
+				s.Heard[job.Task] = at
+			}
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -267,24 +315,39 @@ func moot(err error) bool {
 	return errors.Is(err, workflow.ErrNotFound) || errors.Is(err, workflow.ErrConflict) || errors.Is(err, workflow.ErrOver)
 }
 
-// Stopped handles the launcher's word that a task has ended: it reports it, again and again while the
-// control plane cannot take it, for some time; what is not taken then is found by a later pass. Being
-// told twice, late or out of order does no harm.
+// Ended handles the word of a launcher, or of one of its events, that a task has ended: it reports it
+// once. An error means that the control plane could not take it, and that it should be told again; a
+// later pass does it otherwise. Being told twice, late or out of order does no harm, and a task that has
+// not ended, or that is none of a job's, is passed over.
+func (r *Reaper) Ended(ctx context.Context, t launcher.Task) error {
+	log := r.cfg.Log.With("job_id", t.Workflow, "attempt", t.Attempt, "task", t.Ref)
+	if t.Phase != launcher.Stopped || t.Workflow == "" {
+		log.Debug("no end of a job's task", "phase", string(t.Phase))
+		return nil
+	}
+	if r.cfg.DryRun {
+		log.Info("action not taken in a dry run", "action", string(Report))
+		return nil
+	}
+	if err := r.report(ctx, t); err != nil {
+		return fmt.Errorf("report the end of task %s: %w", t.Ref, err)
+	}
+	log.Info("task end reported", "text", t.Text)
+	return nil
+}
+
+// Stopped is Ended for who is told once only: it reports again and again while the control plane cannot
+// take it, for some time; what is not taken then is found by a later pass.
 func (r *Reaper) Stopped(ctx context.Context, t launcher.Task) {
 	log := r.cfg.Log.With("job_id", t.Workflow, "attempt", t.Attempt, "task", t.Ref)
 	if t.Phase != launcher.Stopped || t.Workflow == "" {
 		log.Warn("stop event not understood", "phase", string(t.Phase))
 		return
 	}
-	if r.cfg.DryRun {
-		log.Info("action not taken in a dry run", "action", string(Report))
-		return
-	}
 	giveUp := r.cfg.Now().Add(retryTime)
 	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
-		err := r.report(ctx, t)
+		err := r.Ended(ctx, t)
 		if err == nil {
-			log.Info("task end reported", "text", t.Text)
 			return
 		}
 		pause = max(pause, min(api.RetryAfter(err), retryMost))

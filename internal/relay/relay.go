@@ -1,7 +1,8 @@
 // Package relay stands between runners and the control plane, so that a runner never holds a
 // credential of the control plane: it opens the ticket that a runner shows, and forwards the call
 // with the job token that was sealed in it. It forwards the calls of runners and nothing else, keeps
-// no state that a restart could lose, and logs neither ticket nor token.
+// no state that a restart could lose, and logs neither ticket nor token. Where it is given a queue, it
+// puts there the results that the control plane cannot take now, and delivers them later.
 //
 // # Consistency model
 //
@@ -60,8 +61,20 @@ type Config struct {
 	URL       string            // base address of the control plane; required
 	Transport http.RoundTripper // nil means http.DefaultTransport
 	Hold      time.Duration     // how long a heartbeat is held, at most 20 s; 0 means 20 s, negative means not at all
+	Forward   time.Duration     // most time of one call but a heartbeat; 0 means 30 s
 	Now       func() time.Time  // nil means time.Now
 	Log       *slog.Logger      // nil means no log
+
+	// Caller says who makes a request, where the transport proves it; it must not believe a header.
+	// nil means that nobody is asked: whoever reaches the relay may show a ticket.
+	Caller   func(*http.Request) (Identity, error)
+	TaskRole string // with Caller: name of the role of the pool's tasks; required then
+	// Know is called before a ticket is opened, for keys that are read anew when they change. Its
+	// error means that the ticket cannot be judged now. nil means that the keys are known.
+	Know func(ctx context.Context, ticket string, now time.Time) error
+	// Reports keeps results that the control plane cannot take now; nil means that they stay with their
+	// runners.
+	Reports Reports
 }
 
 // Relay is the http.Handler that runners talk to.
@@ -84,13 +97,18 @@ type run struct {
 	task    string
 }
 
-// New returns a relay. Heartbeats are held while Run runs, and not before.
+// New returns a relay. Heartbeats are held while Run runs, and not before. With a negative Hold,
+// upstream is not used and may be nil.
 func New(opener Opener, upstream Upstream, cfg Config) (*Relay, error) {
 	base, err := url.Parse(cfg.URL)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" || base.RawQuery != "" || base.User != nil {
 		return nil, workflow.Refuse(workflow.ErrInvalid, "url", "the relay needs the address of the control plane, such as https://dayfly.example.com")
 	}
 	base.Path = strings.TrimRight(base.Path, "/")
+	if cfg.Caller != nil && cfg.TaskRole == "" {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "task_role", "a relay that checks its callers needs the name of the role of the pool's tasks")
+	}
+	cfg.Forward = cmp.Or(cfg.Forward, forwardTime)
 	cfg.Hold = min(cmp.Or(cfg.Hold, 20*time.Second), 20*time.Second)
 	if cfg.Transport == nil {
 		cfg.Transport = http.DefaultTransport
@@ -196,10 +214,13 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	begun := r.cfg.Now()
 	var a answer
-	if c.name == "heartbeat" {
+	switch c.name {
+	case "heartbeat":
 		a = r.beat(req.Context(), c)
-	} else {
-		ctx, cancel := context.WithTimeout(req.Context(), forwardTime)
+	case "result":
+		a = r.result(req.Context(), c, shownTicket(req))
+	default:
+		ctx, cancel := context.WithTimeout(req.Context(), r.cfg.Forward)
 		a = r.forward(ctx, c)
 		cancel()
 	}
@@ -235,14 +256,14 @@ func (r *Relay) admit(w http.ResponseWriter, req *http.Request) (c call, err err
 	if req.Method != c.route.method {
 		return c, workflow.Refuse(workflow.ErrInvalid, "", "%s is called with %s", name, c.route.method)
 	}
-	scheme, sealed, _ := strings.Cut(req.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") || sealed == "" {
-		return c, workflow.Refuse(workflow.ErrUnauthenticated, "", "the call shows no ticket: send Authorization: Bearer TICKET")
+	if err := r.checkCaller(req); err != nil {
+		return c, err
 	}
-	if c.claims, err = r.opener.Open(sealed, r.cfg.Now()); err != nil {
-		if !errors.Is(err, workflow.ErrUnauthenticated) {
-			err = fmt.Errorf("open ticket: %w", err)
-		}
+	sealed := shownTicket(req)
+	if sealed == "" {
+		return c, workflow.Refuse(workflow.ErrUnauthenticated, "", "the call shows no ticket: send Authorization: Bearer TICKET, or %s: TICKET", api.HeaderTicket)
+	}
+	if c.claims, err = r.open(req.Context(), sealed, r.cfg.Now()); err != nil {
 		return c, err
 	}
 	if c.claims.Job != job {
@@ -260,6 +281,38 @@ func (r *Relay) admit(w http.ResponseWriter, req *http.Request) (c call, err err
 		return c, workflow.Refuse(workflow.ErrInvalid, "", "the body could not be read to its end")
 	}
 	return c, nil
+}
+
+// shownTicket returns the ticket of a call, or "". Its own header comes first: with that, the other
+// belongs to the gateway.
+func shownTicket(req *http.Request) string {
+	if sealed := req.Header.Get(api.HeaderTicket); sealed != "" {
+		return sealed
+	}
+	scheme, sealed, _ := strings.Cut(req.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return sealed
+}
+
+// open opens a ticket with the keys of now. Only a ticket that is no good with them is refused as
+// unauthenticated, which ends a run; keys that cannot be read are trouble that passes.
+func (r *Relay) open(ctx context.Context, sealed string, now time.Time) (ticket.Claims, error) {
+	if r.cfg.Know != nil {
+		if err := r.cfg.Know(ctx, sealed, now); err != nil {
+			r.cfg.Log.Warn("ticket keys not known", "err", err)
+			return ticket.Claims{}, &workflow.Error{
+				Kind: workflow.ErrBusy, Message: "the ticket cannot be opened now; try again",
+				RetryAfter: cmp.Or(api.RetryAfter(err), retryAfter),
+			}
+		}
+	}
+	claims, err := r.opener.Open(sealed, now)
+	if err != nil && !errors.Is(err, workflow.ErrUnauthenticated) {
+		err = fmt.Errorf("open ticket: %w", err)
+	}
+	return claims, err
 }
 
 // passed lists the headers of a request that reach the control plane. All else stays here: the ticket,
@@ -337,6 +390,9 @@ func away(why string) answer {
 
 func refusal(err error) answer {
 	p := api.ProblemFor(err)
+	if errors.Is(err, errCaller) {
+		p = callerProblem(err)
+	}
 	body, _ := json.Marshal(p) // of strings and numbers: it cannot fail
 	a := answer{status: p.Status, header: http.Header{"Content-Type": {"application/problem+json"}}, body: body}
 	if d := api.RetryAfter(err); d > 0 {

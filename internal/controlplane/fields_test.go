@@ -1,0 +1,56 @@
+package controlplane_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+)
+
+// sinceV0 are the fields that the first version's functions do not know, each with what becomes of it where
+// one of them writes the record again, as can happen for the minutes in which both run, or after the control
+// plane was put back: they drop the field. A new field has its line here, or its test fails; one whose loss
+// would be no matter of a line belongs into a record of its own, which an older function leaves alone.
+var sinceV0 = map[string]string{
+	"wf.held.placement": "the next launch may begin with another placement than the one whose answer was lost: at worst a second task, " +
+		"which the start fence turns away",
+	"pool.role_path": "dropped only by a change of the pool's settings; the pool then leaves its roles to the policies of the account, " +
+		"which allow its tasks no others: name the path again",
+	"secret.deployed": "written again only when the token is revoked or given an end, which stand: a deployment that shows it again is " +
+		"refused and puts a new value, as it would be with the field",
+	"workspace.w.id": "it is never written: the id lies beside the settings",
+	"workspace.w.role": "an older function keeps no workspace but as its caller sends it, and refuses a caller that sends a role; who sends " +
+		"none takes the role away, as with any version, and its runs have no rights in the cloud until an admin names it again",
+	"spec.role.arn":         "a spec is written once, with its workflow, and never again",
+	"spec.role.external_id": "as its ARN",
+	"spec.role.tags":        "as its ARN",
+
+	"hold.reason":        "a record of its own: left alone, and it ends by its time",
+	"hold.until":         "as its reason",
+	"wake-target.target": "a record of its own: left alone; what it names is not woken meanwhile and finds its work by its schedule",
+}
+
+func TestRecords_FieldsSinceV0AreAccountedForAndNoneIsGone(t *testing.T) {
+	text, err := os.ReadFile("testdata/fields-v0.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, now := strings.Fields(string(text)), controlplane.RecordFieldsForTest()
+	for _, f := range now {
+		if !slices.Contains(before, f) && sinceV0[f] == "" {
+			t.Errorf("%s is new: say in sinceV0 what becomes of it where a function of an older version writes its record again", f)
+		}
+	}
+	for _, f := range before {
+		if !slices.Contains(now, f) {
+			t.Errorf("%s is gone: the records of the first version have it, and its functions read it", f)
+		}
+	}
+	for f := range sinceV0 {
+		if !slices.Contains(now, f) || slices.Contains(before, f) {
+			t.Errorf("%s is accounted for and is no new field", f)
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package controlplane_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// waker counts wakes. It may fail, and may hang until its caller gives up.
+type waker struct {
+	mu      sync.Mutex
+	targets []string
+	fail    error
+	hang    bool
+}
+
+func (w *waker) Wake(ctx context.Context, target string) error {
+	w.mu.Lock()
+	w.targets = append(w.targets, target)
+	fail, hang := w.fail, w.hang
+	w.mu.Unlock()
+	if hang {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return fail
+}
+
+func (w *waker) all() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(slices.Values(w.targets))
+}
+
+// target sets what is woken for the default pool.
+func (w *world) target(name string) {
+	w.t.Helper()
+	_, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{WakeTarget: &name})
+	w.must(err)
+}
+
+// waking is a world whose pool has a wake target, and no mark.
+func waking(t *testing.T, wk *waker) *world {
+	t.Helper()
+	w := &world{t: t, store: memory.New(), clock: &clock{t: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)}}
+	w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, Waker: wk})
+	token, err := w.plane.Bootstrap(t.Context(), "default")
+	w.must(err)
+	w.admin, err = w.plane.Authenticate(t.Context(), token)
+	w.must(err)
+	poolToken, err := w.plane.EnsurePoolToken(t.Context(), "default", "default", "agent")
+	w.must(err)
+	w.pool, err = w.plane.Authenticate(t.Context(), poolToken)
+	w.must(err)
+	w.target("dayfly-wake-default")
+	w.claim(1)
+	wk.targets = nil
+	return w
+}
+
+func TestWake_OfABurstIsOne(t *testing.T) {
+	wk := &waker{}
+	w := waking(t, wk)
+	var all sync.WaitGroup
+	for i := range 20 {
+		w.workspace(fmt.Sprintf("net%d", i))
+	}
+	for i := range 20 {
+		all.Go(func() { w.submit(fmt.Sprintf("net%d", i), workflow.Update) })
+	}
+	all.Wait()
+	if d := cmp.Diff([]string{"dayfly-wake-default"}, wk.all()); d != "" {
+		t.Errorf("woken (-want +got):\n%s", d)
+	}
+}
+
+func TestWake_IsOwedAgainOnceAClaimHasBegun(t *testing.T) {
+	wk := &waker{}
+	w := waking(t, wk)
+	w.workspace("net")
+	w.workspace("web")
+	w.submit("net", workflow.Update)
+	w.claim(10)
+	w.submit("web", workflow.Update)
+	if n := len(wk.all()); n != 2 {
+		t.Errorf("%d wakes, want one for each: a claim came between", n)
+	}
+}
+
+func TestWake_ThatWasLostIsRepeatedByTheNextCommit(t *testing.T) {
+	wk := &waker{fail: errors.New("throttled")}
+	w := waking(t, wk)
+	w.workspace("net")
+	w.workspace("web")
+	first := w.submit("net", workflow.Update)
+	w.clock.advance(3 * time.Second)
+	w.submit("web", workflow.Update)
+	if n := len(wk.all()); n != 2 {
+		t.Errorf("%d wakes, want 2: the mark was old", n)
+	}
+	if jobs := w.claim(10); len(jobs) != 2 {
+		t.Errorf("claimed %d jobs; a lost wake loses no work", len(jobs))
+	}
+	w.is(first.ID, workflow.Claimed, workflow.ReasonNone)
+}
+
+func TestWake_OfAFreedSlot(t *testing.T) {
+	wk := &waker{}
+	w := waking(t, wk)
+	w.workspace("net")
+	w.submit("net", workflow.Update)
+	w.submit("net", workflow.Update)
+	job, r := w.started()
+	before := len(wk.all())
+	w.must(w.result(job, r, workflow.Succeeded))
+	if n := len(wk.all()) - before; n != 1 {
+		t.Errorf("%d wakes by the end that let the next run start, want 1", n)
+	}
+	job, r = w.started()
+	before = len(wk.all())
+	w.must(w.result(job, r, workflow.Succeeded))
+	if n := len(wk.all()) - before; n != 0 {
+		t.Errorf("%d wakes by an end that nobody waited for", n)
+	}
+}
+
+// A wake must never slow the request that caused it: one that hangs is left after a second.
+func TestWake_ThatHangsIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wk := &waker{}
+		w := waking(t, wk)
+		w.workspace("net")
+		wk.mu.Lock()
+		wk.hang = true
+		wk.mu.Unlock()
+		began := time.Now()
+		w.submit("net", workflow.Update)
+		if took := time.Since(began); took != time.Second || len(wk.all()) != 1 {
+			t.Errorf("the submission took %s, with %d wakes", took, len(wk.all()))
+		}
+	})
+}
+
+// The work is there although its client is not any more.
+func TestWake_IsSentForAClientThatLeft(t *testing.T) {
+	wk := &waker{}
+	w := waking(t, wk)
+	ctx, cancel := context.WithCancel(t.Context())
+	w.plane.WakeForTest(ctx, cancel, w.pool.PoolID)
+	if n := len(wk.all()); n != 1 {
+		t.Errorf("%d wakes", n)
+	}
+}
+
+// A commit that frees a limit wakes those that it had cut short, ten of them at the most.
+func TestWake_AtMostTenPoolsByOneCommit(t *testing.T) {
+	wk := &waker{}
+	w := waking(t, wk)
+	w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, Waker: wk, OrganizationLimit: 1})
+	w.workspace("net")
+	w.submit("net", workflow.Update)
+	job, r := w.started()
+	for i := range 12 {
+		name, target := fmt.Sprintf("pool%d", i), fmt.Sprintf("dayfly-wake-%d", i)
+		made, err := w.plane.CreatePool(t.Context(), w.admin, "", api.PoolSettings{Name: &name, WakeTarget: &target})
+		w.must(err)
+		w.workspace("ws-"+name, func(ws *api.Workspace) { ws.Pool = name })
+		w.submit("ws-"+name, workflow.Update)
+		who, err := w.plane.Authenticate(t.Context(), made.Token)
+		w.must(err)
+		out, err := w.plane.Claim(t.Context(), who, api.Claim{Instance: name, Max: 1})
+		w.must(err)
+		if len(out.Jobs) != 0 {
+			t.Fatalf("the organization's limit let %s claim", name)
+		}
+	}
+	wk.targets = nil
+	w.must(w.result(job, r, workflow.Succeeded))
+	got := wk.all()
+	if len(got) != 10 || len(slices.Compact(got)) != 10 {
+		t.Errorf("woken: %v", got)
+	}
+}
+
+func TestWakeTarget_IsSetByAnAdminAndShown(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		arn := "arn:aws:lambda:eu-central-1:123456789012:function:dayfly-wake-prod_1:live"
+		for _, target := range []string{"dayfly-wake-a", arn, arn, ""} {
+			pool, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{WakeTarget: &target})
+			w.must(err)
+			if pool.WakeTarget != target {
+				t.Errorf("target %q, want %q", pool.WakeTarget, target)
+			}
+			w.target(target)
+		}
+		set := arn
+		operator := w.admin
+		operator.Role = api.RoleOperator
+		_, err := w.plane.UpdatePool(w.ctx(), operator, "default", api.PoolSettings{WakeTarget: &set})
+		wantErr(t, err, workflow.ErrForbidden)
+		for _, bad := range []string{
+			"poller", "dayfly-wake-", "x-dayfly-wake-a", "dayfly-wake-" + strings.Repeat("a", 60), "dayfly-wake-a/b",
+			"arn:aws:lambda:eu-central-1:123456789012:function:poller", "arn:aws:sqs:eu-central-1:123456789012:dayfly-wake-a",
+			"arn:aws:lambda:eu-central-1:1:function:dayfly-wake-a", "https://example.com/dayfly-wake-a", arn + "\n",
+		} {
+			_, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{WakeTarget: &bad})
+			wantErr(t, err, workflow.ErrInvalid)
+		}
+		page, err := w.plane.Audit(w.ctx(), w.admin, "", 1)
+		w.must(err)
+		if e := page.Items[0]; e.Outcome != "refused" && !strings.Contains(e.Detail, "wake_target") {
+			t.Errorf("audited as %+v", e)
+		}
+		name := "extra"
+		_, err = w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: &name, WakeTarget: &set})
+		w.must(err)
+		pool, err := w.plane.Pool(w.ctx(), w.admin, name)
+		w.must(err)
+		if pool.WakeTarget != set {
+			t.Errorf("target %q", pool.WakeTarget)
+		}
+		w.must(w.plane.DeletePool(w.ctx(), w.admin, name))
+	})
+}

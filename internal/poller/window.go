@@ -1,0 +1,112 @@
+package poller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Stint is what one window of polling did.
+type Stint struct {
+	Passes   int
+	Claims   int
+	Claimed  int
+	Sent     int
+	Released int
+	Note     string // the control plane's, of the last answer
+	Why      string // why the window ended
+}
+
+func (t *Stint) add(s Summary) {
+	t.Passes++
+	t.Claims += s.Claims
+	t.Claimed += s.Claimed
+	t.Sent += s.Sent
+	t.Released += s.Released
+	t.Note = s.Note
+}
+
+// Window polls for d and returns; the pauses between its passes are those of Loop. With d 0 it makes
+// passes whose claims do not wait: it ends when one comes back short, or the queue is too full for longer than
+// ctx has time. The last claim waits
+// until d is over, and what it brought is sent in the few seconds after that; the deadline of ctx ends both sooner. It leaves nothing running. An error is that
+// of the last pass, if that was the reason to stop or time did not allow another.
+func (p *Poller) Window(ctx context.Context, d time.Duration) (t Stint, err error) {
+	wait := p.cfg.Wait
+	if d <= 0 {
+		wait = 0
+	} else {
+		limited, cancel := context.WithTimeout(ctx, d+sendTime)
+		defer cancel()
+		ctx = limited
+	}
+	streak := 0
+	for n := 0; ; n++ {
+		var s Summary
+		s, err = p.pass(ctx, wait)
+		t.add(s)
+		pause, why := Pause(s, err, streak, jitter(p.cfg.Instance, n), p.cfg)
+		left := d
+		if end, ok := ctx.Deadline(); ok {
+			left = time.Until(end)
+		}
+		p.cfg.Log.Debug("poll ended", "claimed", s.Claimed, "sent", s.Sent, "next_in", pause, "reason", why, "err", err)
+		var again bool
+		if again, t.Why = Again(s, err, pause, left, d > 0); !again {
+			return t, err
+		}
+		if ctx.Err() != nil {
+			t.Why = "the poller was told to stop"
+			return t, err
+		}
+		if err == nil && (s.Claimed > 0 || worked(s, p.cfg)) {
+			streak = 0
+		} else {
+			streak++
+		}
+		sleep(ctx, pause, nil)
+	}
+}
+
+// Again decides whether a window goes on with another pass after this one and the pause that it calls
+// for, with so much of the window left, and says why it ends if not. A window without a length has one
+// pass.
+func Again(s Summary, err error, pause, left time.Duration, window bool) (bool, string) {
+	switch {
+	case err != nil && lasting(err):
+		return false, "the control plane refuses this poller"
+	case !window && err != nil:
+		return false, "the pass failed"
+	case s.Blocked != "" && pause < left-sendTime:
+		return true, "" // its claims did not come back short: what is left waits for room, and nobody may come for it
+	case !window && s.Blocked != "":
+		return false, s.Blocked
+	case !window:
+		return false, "nothing more can start now"
+	case pause >= left-sendTime && err != nil:
+		return false, fmt.Sprintf("the pass failed, and the next try in %s would be too late for this window", pause.Round(time.Millisecond))
+	case pause >= left-sendTime && s.Blocked != "":
+		return false, s.Blocked
+	case pause >= left-sendTime && s.RetryAfter > 0:
+		return false, "the control plane asked to wait for longer than the window lasts"
+	case pause >= left-sendTime:
+		return false, "the window is over"
+	}
+	return true, ""
+}
+
+// lasting reports whether an error is a refusal that no repeat in this window changes.
+func lasting(err error) bool {
+	for _, kind := range []error{
+		workflow.ErrUnauthenticated, workflow.ErrRevoked, workflow.ErrForbidden, workflow.ErrInvalid,
+		workflow.ErrUnsupported, workflow.ErrInUse, workflow.ErrNotFound,
+	} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,245 @@
+package relay
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Reports keeps results that the control plane cannot take now, and brings them back at least once.
+type Reports interface {
+	// Send adds a message; group names whom it belongs to, so that no one starves the others.
+	Send(ctx context.Context, body []byte, group string) error
+}
+
+// MaxReport bounds a kept result with what names it, in bytes. A larger one stays with its runner,
+// which repeats it.
+const MaxReport = 256 << 10
+
+// keepTime is how long keeping a result may take.
+const keepTime = 5 * time.Second
+
+// Report is a result on its way, and the run whose it is. It carries the ticket and never the token:
+// a queue is read by more eyes than a secret should have.
+type Report struct {
+	Ticket   string          `json:"ticket"`
+	Job      string          `json:"job"`
+	Attempt  int             `json:"attempt"`
+	Task     string          `json:"task"`
+	Boot     string          `json:"boot"`
+	LogEnd   int64           `json:"log_end"`    // number of lines of the whole log: what is missing is taken for an hour
+	SentAtMS int64           `json:"sent_at_ms"` // the relay's clock, milliseconds since 1970
+	Result   json.RawMessage `json:"result"`     // as the runner sent it
+}
+
+// EncodeReport writes a report as a message.
+func EncodeReport(r Report) ([]byte, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "result", "the result is no JSON: %v", err)
+	}
+	if len(body) > MaxReport {
+		return nil, tooLongReport(len(body))
+	}
+	return body, nil
+}
+
+func tooLongReport(n int) error {
+	return workflow.Refuse(workflow.ErrTooLarge, "result", "the report has %d bytes; the most is %d", n, MaxReport)
+}
+
+// DecodeReport reads one message. It takes nothing that is beyond a bound, incomplete, or followed by
+// something else. A field that it does not know is passed over, so that it can run beside a newer relay.
+func DecodeReport(body []byte) (Report, error) {
+	if len(body) > MaxReport {
+		return Report{}, tooLongReport(len(body))
+	}
+	var r Report
+	d := json.NewDecoder(bytes.NewReader(body))
+	if err := d.Decode(&r); err != nil {
+		return Report{}, workflow.Refuse(workflow.ErrInvalid, "", "the report is not the JSON that was expected: %v", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return Report{}, workflow.Refuse(workflow.ErrInvalid, "", "the report is followed by something else")
+	}
+	return r, r.check()
+}
+
+func (r Report) check() error {
+	bad := func(field, format string, args ...any) error {
+		return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
+	}
+	for _, f := range []struct {
+		name, value string
+		most        int
+	}{{"ticket", r.Ticket, 2 << 10}, {"job", r.Job, 128}, {"task", r.Task, 512}, {"boot", r.Boot, 64}} {
+		if f.value == "" || len(f.value) > f.most {
+			return bad(f.name, "has %d bytes; it needs 1 to %d", len(f.value), f.most)
+		}
+		for _, c := range []byte(f.value) {
+			if c <= ' ' || c >= 0x7f {
+				return bad(f.name, "holds a byte outside printable ASCII")
+			}
+		}
+	}
+	if _, call, ok := ParsePath("/v1/jobs/" + r.Job + "/result"); !ok || call != "result" {
+		return bad("job", "is no id of a job")
+	}
+	if r.Attempt < 1 || r.Attempt > 1<<20 {
+		return bad("attempt", "%d is no attempt", r.Attempt)
+	}
+	if r.LogEnd < 0 || r.SentAtMS < 0 || r.SentAtMS > 1<<53 {
+		return bad("log_end", "the log's end or the time is no number that it can be")
+	}
+	if _, err := decodeResult(r.Result); err != nil {
+		return err
+	}
+	return nil
+}
+
+// decodeResult reads a runner's result so far as a relay must know it: what is no result at all is not
+// kept, because nobody could be told of its refusal later.
+func decodeResult(body []byte) (api.Result, error) {
+	var in api.Result
+	if err := json.Unmarshal(body, &in); err != nil {
+		return in, workflow.Refuse(workflow.ErrInvalid, "result", "is not the JSON that was expected: %v", err)
+	}
+	if !in.Outcome.Terminal() {
+		return in, workflow.Refuse(workflow.ErrInvalid, "result.outcome", "an outcome is succeeded, failed or cancelled")
+	}
+	return in, nil
+}
+
+// away reports whether an answer means that the control plane cannot take a call now, and will later.
+func (a answer) away() bool { return a.status >= http.StatusInternalServerError }
+
+// result forwards a result. One that the control plane cannot take now is kept, and the runner told
+// that it is handed over; one that cannot be kept either stays with the runner.
+func (r *Relay) result(ctx context.Context, c call, sealed string) answer {
+	limited, cancel := context.WithTimeout(ctx, r.cfg.Forward)
+	a := r.forward(limited, c)
+	cancel()
+	if r.cfg.Reports == nil || !a.away() {
+		return a
+	}
+	log := r.cfg.Log.With("job_id", c.job, "attempt", c.claims.Attempt, "task", c.header.Get(api.HeaderTask))
+	in, err := decodeResult(c.body)
+	var body []byte
+	if err == nil {
+		body, err = EncodeReport(Report{
+			Ticket: sealed, Job: c.job, Attempt: c.claims.Attempt,
+			Task: c.header.Get(api.HeaderTask), Boot: c.header.Get(api.HeaderBoot),
+			LogEnd: in.LogEnd, SentAtMS: r.cfg.Now().UnixMilli(), Result: c.body,
+		})
+	}
+	if err != nil {
+		log.Warn("result left with its runner", "err", err)
+		return a
+	}
+	keeping, cancel := context.WithTimeout(ctx, keepTime)
+	defer cancel()
+	if err := r.cfg.Reports.Send(keeping, body, c.job); err != nil {
+		log.Warn("result not kept; its runner repeats it", "err", err)
+		return a
+	}
+	log.Info("result kept for later", "state", in.Outcome, "reason", in.Reason, "log_end", in.LogEnd)
+	text, _ := json.Marshal(api.Control{}) // it says nothing of the run: only the control plane could
+	return answer{status: http.StatusAccepted, header: http.Header{"Content-Type": {"application/json"}}, body: text}
+}
+
+// Deliver takes a kept result to the control plane. It returns nil when there is nothing more to do
+// about it: it was taken, or never will be, which is logged as an error. Any other error means that it
+// is to be delivered again; api.RetryAfter may say when. Delivering twice does no harm.
+func (r *Relay) Deliver(ctx context.Context, body []byte) error {
+	in, err := DecodeReport(body)
+	if err != nil {
+		r.cfg.Log.Error("report dropped: it is none", "err", err)
+		return nil
+	}
+	log := r.cfg.Log.With("job_id", in.Job, "attempt", in.Attempt, "task", in.Task, "log_end", in.LogEnd)
+	now := r.cfg.Now()
+	claims, err := r.open(ctx, in.Ticket, now)
+	if errors.Is(err, workflow.ErrUnauthenticated) {
+		if _, before := r.opener.Open(in.Ticket, time.UnixMilli(in.SentAtMS)); before == nil {
+			log.Error("result dropped: its ticket has expired", "err", err)
+			return nil
+		}
+		// The relay has opened it once, so its key was withdrawn: whoever puts it back gets the result.
+		return fmt.Errorf("open ticket of job %s: %w", in.Job, err)
+	}
+	if err != nil {
+		return fmt.Errorf("open ticket of job %s: %w", in.Job, err)
+	}
+	if claims.Job != in.Job || claims.Attempt != in.Attempt {
+		log.Error("result dropped: its ticket is for another job")
+		return nil
+	}
+	c := call{name: "result", route: routes["result"], job: in.Job, claims: claims, body: in.Result, header: http.Header{}}
+	c.header.Set("Content-Type", "application/json")
+	c.header.Set(api.HeaderAttempt, strconv.Itoa(in.Attempt))
+	c.header.Set(api.HeaderTask, in.Task)
+	c.header.Set(api.HeaderBoot, in.Boot)
+
+	a := r.forwardReport(ctx, c)
+	if a.status == http.StatusUnprocessableEntity || a.status == http.StatusRequestEntityTooLarge {
+		// Its runner is gone and cannot send less. Its outcome is what counts.
+		whole, err := decodeResult(in.Result)
+		if err == nil {
+			c.body, err = json.Marshal(whole.Slim())
+		}
+		if err != nil {
+			log.Error("result dropped: it cannot be shortened", "err", err)
+			return nil
+		}
+		log.Warn("result refused; sent again without its details", "err", a.err())
+		a = r.forwardReport(ctx, c)
+	}
+	waited := now.Sub(time.UnixMilli(in.SentAtMS)).Round(time.Second)
+	switch {
+	case a.ok():
+		log.Info("kept result delivered", "waited", waited)
+		return nil
+	case a.away(), a.status == http.StatusTooManyRequests:
+		return fmt.Errorf("deliver result of job %s: %w", in.Job, a.err())
+	}
+	log.Error("result dropped: the control plane refuses it", "status", a.status, "waited", waited, "err", a.err())
+	return nil
+}
+
+func (r *Relay) forwardReport(ctx context.Context, c call) answer {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Forward)
+	defer cancel()
+	return r.forward(ctx, c)
+}
+
+// err is the error that an answer other than a success stands for.
+func (a answer) err() error {
+	var p api.Problem
+	if json.Unmarshal(a.body, &p) != nil {
+		p = api.Problem{}
+	}
+	p.Status = cmp.Or(p.Status, a.status)
+	after, _ := strconv.Atoi(a.header.Get("Retry-After"))
+	return p.Err(time.Duration(max(0, after)) * time.Second)
+}
+
+// Later is how long after its n-th delivery a report that could not be delivered is tried again: soon
+// at first, for a moment of trouble, and then so that a report's retention of four days has less than
+// a thousand deliveries, which is the most that SQS counts. It is a pure function.
+func Later(receives int) time.Duration {
+	const first, most = 5 * time.Second, 6 * time.Minute
+	return min(first<<min(max(receives-1, 0), 10), most)
+}
