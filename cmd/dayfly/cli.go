@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/alecthomas/kong"
 
@@ -43,7 +44,7 @@ type grammar struct {
 
 	Up     upCommand     `cmd:"" group:"serve" help:"Run control plane and agent in one process, on this machine."`
 	Server serverCommand `cmd:"" group:"serve" help:"Run the control plane alone."`
-	Agent  agentCommand  `cmd:"" group:"serve" help:"Claim workflows of a pool and run them on this machine."`
+	Agent  agentCommand  `cmd:"" group:"serve" help:"Claim workflows of a pool and run them on this machine, or in tasks of Fargate."`
 
 	Run       runCommand        `cmd:"" group:"work" help:"Run a workspace, or a directory as one."`
 	Why       whyCommand        `cmd:"" group:"work" help:"Say what a workflow waits for, since when, and what happens next."`
@@ -164,7 +165,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 }
 
 // alias is how kong shows another name of a command.
-var alias = regexp.MustCompile(` \([a-z]+\)`)
+var alias = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(` \([a-z]+\)`) })
 
 // named returns the command that was understood before a mistake, with a space before it.
 func named(err error) string {
@@ -173,7 +174,7 @@ func named(err error) string {
 		return ""
 	}
 	if c := parse.Context.Selected(); c != nil {
-		return strings.TrimPrefix(alias.ReplaceAllString(c.FullPath(), ""), "dayfly")
+		return strings.TrimPrefix(alias().ReplaceAllString(c.FullPath(), ""), "dayfly")
 	}
 	return ""
 }

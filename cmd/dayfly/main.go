@@ -17,7 +17,7 @@ func main() {
 // process, as if nobody listened.
 func run(args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == runnerCommand {
-		return job(getenv, stderr)
+		return job(args[1:], getenv, stderr)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

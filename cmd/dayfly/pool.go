@@ -27,6 +27,8 @@ type poolSettings struct {
 	Concurrency   *int     `help:"Most active workflows; 0 means no limit of its own."`
 	Type          []string `name:"type" help:"A workflow type that it takes; none named means all. May be repeated."`
 	AllTypes      bool     `help:"Take all types again."`
+	RolePath      *string  `help:"Path of the roles that its tasks may assume, such as /dayfly/POOL/; empty leaves that to the account's policies."`
+	WakeTarget    *string  `help:"Lambda function, named dayfly-wake-..., to invoke when there is work for the pool: its ARN or name; empty for none."`
 	Multiple      *bool    `name:"multiple-instances" negatable:"" help:"Whether several instances of different names may poll."`
 	Workspace     []string `help:"A workspace that may use it, instead of all. May be repeated."`
 	AllWorkspaces bool     `help:"Let every workspace use it again."`
@@ -34,7 +36,7 @@ type poolSettings struct {
 }
 
 func (p poolSettings) settings() (api.PoolSettings, error) {
-	s := api.PoolSettings{Description: p.Description, Concurrency: p.Concurrency, AllowMultipleInstances: p.Multiple, IsDisabled: p.Disabled}
+	s := api.PoolSettings{Description: p.Description, Concurrency: p.Concurrency, RolePath: p.RolePath, WakeTarget: p.WakeTarget, AllowMultipleInstances: p.Multiple, IsDisabled: p.Disabled}
 	if p.AllTypes && len(p.Type) > 0 || p.AllWorkspaces && len(p.Workspace) > 0 {
 		return s, usage(fmt.Errorf("--all-types and --all-workspaces contradict --type and --workspace"))
 	}
@@ -169,6 +171,8 @@ func (c *poolShow) Run(a *app) error {
 	line("pool", p.Name)
 	line("description", dash(p.Description))
 	line("status", poolStatus(p))
+	line("role path", dash(p.RolePath))
+	line("wake target", dash(p.WakeTarget))
 	line("active", strconv.Itoa(p.Active)+" of "+limit(p.Concurrency))
 	line("types", types(p.EnabledTypes))
 	line("multiple instances", strconv.FormatBool(p.AllowMultipleInstances))

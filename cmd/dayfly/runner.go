@@ -15,11 +15,16 @@ import (
 const runnerCommand = "runner"
 
 // job runs the one job that the environment names. However often it is told to stop, it takes its
-// time: its engine must end well.
-func job(getenv func(string) string, stderr io.Writer) int {
+// time: its engine must end well. With the argument probe, it only shows whether a task here would reach its
+// relay: this program is also the runner of an image that was made of it.
+func job(args []string, getenv func(string) string, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := runner.Run(ctx, getenv); err != nil {
+	run := runner.Run
+	if len(args) == 1 && args[0] == runner.ProbeArg {
+		run = runner.Probe
+	}
+	if err := run(ctx, getenv); err != nil {
 		_, _ = fmt.Fprintln(stderr, "dayfly runner: "+err.Error())
 		return exitFailed
 	}

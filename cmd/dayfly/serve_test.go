@@ -164,7 +164,7 @@ func TestUp_WrongSettingsAreUsageAndAllNamed(t *testing.T) {
 	if got.code != exitUsage {
 		t.Errorf("got %+v", got)
 	}
-	has(t, "mistakes", got.stderr, "3 wrong settings", "DAYFLY_PULL_IMAGE: pull_image: does nothing in this version", "--deploy-target: deploy_target: ecs is not in this version", "--polling-interval")
+	has(t, "mistakes", got.stderr, "3 wrong settings", "DAYFLY_PULL_IMAGE: pull_image: does nothing in this version", "--deploy-target: deploy_target: ecs is for dayfly agent", "--polling-interval")
 }
 
 func TestServer_BadFlagsAreUsage(t *testing.T) {

@@ -21,8 +21,8 @@ import (
 type settings struct {
 	Config                 string   `type:"path" help:"The settings file; default dayfly.yaml in the current directory, home, /etc, or beside the binary (DAYFLY_CONFIG)."`
 	Data                   string   `aliases:"working-directory" type:"path" help:"The data directory; default /var/lib/dayfly for root, else below the user's own."`
-	DeployTarget           string   `help:"Where jobs run: auto, docker or process."`
-	RunnerImage            string   `help:"Image of container jobs; default dayfly-runner:VERSION, which make image builds." placeholder:"IMAGE"`
+	DeployTarget           string   `help:"Where jobs run: auto, docker, process or, for an agent, ecs."`
+	RunnerImage            string   `help:"Image of container jobs; default dayfly-runner:VERSION, which make image builds, and auto makes where it can." placeholder:"IMAGE"`
 	RunnerNetwork          string   `help:"Network of container jobs: outbound (the default) or none."`
 	Concurrency            int      `default:"0" help:"Most jobs at once; 0 means 10."`
 	SourceRoot             []string `type:"path" sep:"none" help:"A directory below which sources may lie. May be repeated."`
@@ -173,8 +173,47 @@ func (a *app) remember(s *embedded.Server) error {
 type agentCommand struct {
 	ServiceURL string `help:"Address of the control plane."`
 	SingleRun  bool   `help:"Handle one job, then exit."`
+	fargate
 	settings
 	serving
+}
+
+// fargate are the keys of deploy target ecs as flags.
+type fargate struct {
+	RelayURL       string   `name:"relay-url" help:"With ecs: address by which tasks reach this agent."`
+	RelayListen    string   `help:"With ecs: address to listen on for them; default every one, at the port of --relay-url." placeholder:"ADDRESS"`
+	Cluster        string   `help:"With ecs: name or ARN of the cluster."`
+	TaskDefinition string   `help:"With ecs: the runner's task definition." placeholder:"FAMILY[:REVISION]"`
+	Container      string   `help:"With ecs: name of the runner's container in it; default runner."`
+	Subnet         []string `help:"With ecs: a subnet that tasks may lie in. May be repeated."`
+	SecurityGroup  []string `help:"With ecs: a security group of the tasks. May be repeated."`
+	AssignPublicIP bool     `name:"assign-public-ip" help:"With ecs: give tasks a public address."`
+	Spot           string   `help:"With ecs: what may run on Spot capacity: never (the default), reads or all."`
+	LaunchRate     string   `help:"With ecs: most launches a second; default 20, all that an account has." placeholder:"N"`
+}
+
+// flags adds those that were given.
+func (f fargate) flags(to map[string]config.Flag) {
+	public := ""
+	if f.AssignPublicIP {
+		public = "true"
+	}
+	for _, one := range []struct{ key, name, value string }{
+		{"relay_url", "relay-url", f.RelayURL},
+		{"relay_listen", "relay-listen", f.RelayListen},
+		{"cluster", "cluster", f.Cluster},
+		{"task_definition", "task-definition", f.TaskDefinition},
+		{"container", "container", f.Container},
+		{"subnets", "subnet", strings.Join(f.Subnet, ",")},
+		{"security_groups", "security-group", strings.Join(f.SecurityGroup, ",")},
+		{"assign_public_ip", "assign-public-ip", public},
+		{"spot", "spot", f.Spot},
+		{"launch_rate", "launch-rate", f.LaunchRate},
+	} {
+		if one.value != "" {
+			to[one.key] = config.Flag{Name: one.name, Value: one.value}
+		}
+	}
 }
 
 // Run works until the command is interrupted, or its one job is over.
@@ -186,11 +225,13 @@ func (c *agentCommand) Run(a *app) (err error) {
 	if c.SingleRun {
 		more["single_run"] = config.Flag{Name: "single-run", Value: "true"}
 	}
+	c.flags(more)
 	s, err := c.load(a, config.Agent, more)
 	if err != nil {
 		return err
 	}
 	cfg := c.agent(a, s)
+	cfg.ECS = ecsClient
 	cfg.Log = c.log(a)
 	agent, err := embedded.OpenAgent(a.ctx, cfg)
 	if err != nil {

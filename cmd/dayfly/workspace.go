@@ -106,6 +106,7 @@ func (c *workspaceShow) Run(a *app) error {
 		}
 	}
 	line("workspace", w.Name)
+	line("id", w.ID)
 	line("description", w.Description)
 	line("engine", strings.TrimSpace(w.Engine+" "+w.EngineVersion))
 	line("source", origin(w.Source))
@@ -117,6 +118,7 @@ func (c *workspaceShow) Run(a *app) error {
 		line("state", strings.TrimSpace(w.State.Kind+" "+w.State.Bucket))
 	}
 	line("pool", w.Pool)
+	line("role", w.Role)
 	line("size", w.Size)
 	line("max runtime", w.MaxRuntime)
 	for _, s := range w.Secrets {

@@ -24,6 +24,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/dispatcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/poller"
@@ -71,6 +72,10 @@ type Config struct {
 	// RelaySockets is a directory in which each job gets a Unix socket of its own to reach the relay
 	// by; then the relay listens on nothing else. Empty means that it listens on RelayListen.
 	RelaySockets string
+
+	// Placements names the tries of a launch in their order; nil means one, "default".
+	Placements func(m api.LaunchMessage) []string
+	LaunchRate float64 // most launches a second; 0 means no limit
 
 	PollingInterval    time.Duration // longest pause between two claims; 0 means 1 min
 	StatusLoopInterval time.Duration // between two looks at the tasks; 0 means 30 s
@@ -165,7 +170,8 @@ func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error
 		to = socketed{cfg.Launcher, a.sockets}
 	}
 	s.dispatcher, err = dispatcher.New(cfg.Queue, to, cfg.Upstream, dispatcher.Config{
-		Relay:   func(string) string { return relayURL },
+		Relay:      func(string) string { return relayURL },
+		Placements: cfg.Placements, Rate: cfg.LaunchRate,
 		Workers: min(cfg.Concurrency, 8), Done: a.slots.dispatched,
 		Now: cfg.Now, Log: a.log.With("stage", "dispatcher"),
 	})

@@ -413,6 +413,42 @@ func TestRun_AdoptsTheTasksOfItsPredecessor(t *testing.T) {
 	}
 }
 
+// An agent that died between a launch and the report of it left a task that may not start: only a reported
+// one does. Its successor says so, and does not launch another.
+func TestRun_ReportsTheTaskOfAClaimThatItAdopts(t *testing.T) {
+	s := newSite(t, memory.Config{})
+	s.workspace("net")
+	id := s.submit("net", workflow.Update)
+	cfg := s.config()
+	cfg.RelayListen = freePort(t)
+	out, err := s.client.Claim(t.Context(), api.Claim{Instance: cfg.Instance, Max: 5})
+	if err != nil || len(out.Jobs) != 1 {
+		t.Fatalf("claimed %d, %v", len(out.Jobs), err)
+	}
+	job := out.Jobs[0]
+	sealed, err := s.ring.Seal(ticket.Claims{Job: job.ID, Attempt: job.Attempt, Token: redact.New(job.Token), Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := s.theatre.Launch(t.Context(), launcher.Request{
+		Workflow: job.ID, Attempt: job.Attempt, Placement: "default", Ticket: sealed, Relay: "http://" + cfg.RelayListen,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, end := s.run(cfg)
+	wf := s.awaitState(id, workflow.Succeeded)
+	if wf.Attempt != job.Attempt || wf.Task != task.Ref {
+		t.Errorf("attempt %d ran as task %q, want attempt %d as %q", wf.Attempt, wf.Task, job.Attempt, task.Ref)
+	}
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	if s.theatre.calls != 1 {
+		t.Errorf("%d launches, want the one of before", s.theatre.calls)
+	}
+}
+
 func TestRun_ClosesTheLauncherWhileTheRelayStillServes(t *testing.T) {
 	s := newSite(t, memory.Config{})
 	s.workspace("net")

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -21,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/queue/memory"
@@ -36,13 +36,16 @@ type AgentConfig struct {
 	Settings    config.Config // working_directory is the data directory; token and service_url are for an agent alone
 	Concurrency int           // most jobs at once; 0 means the agent's default
 	Version     string        // empty means "dev"
-	// Runner is the command of a runner, an absolute path and its arguments; empty means this
+	// Runner is the command of a runner, an absolute path and its arguments; empty means RunnerProgram
+	// beside this program, where it is of the same version, else this
 	// program with the argument "runner". It is for jobs that run as processes.
 	Runner     []string
 	DockerHost string                           // where the Docker engine is, as DOCKER_HOST says it; empty means its usual socket
 	Path       string                           // PATH in which engines and commands are looked for; empty means the runner's default
 	LookupEnv  func(name string) (string, bool) // of the variables that are forwarded; nil: os.LookupEnv
-	Log        *slog.Logger                     // nil means none
+	// ECS makes the client of ECS for deploy target ecs; nil means that there is none.
+	ECS func(ctx context.Context) (ecs.Client, error)
+	Log *slog.Logger // nil means none
 
 	// Seams for tests. Zero values mean the real thing. A launcher that is wrapped must still be a
 	// launcher.Watcher if ends are to be heard of at once.
@@ -51,10 +54,13 @@ type AgentConfig struct {
 	WrapLauncher  func(launcher.Launcher) launcher.Launcher
 	WrapTransport func(http.RoundTripper) http.RoundTripper // the way to the control plane
 	Hold          time.Duration                             // how long the relay holds a heartbeat; 0 means its default, negative means not at all
+	// WithoutSockets makes container jobs reach their relay by an address, as where the engine is in another machine.
+	WithoutSockets bool
 	// ShutdownGrace is what running tasks have to end; 0 means the agent's default.
 	ShutdownGrace time.Duration
 
-	instance string // who claims; known once the data directory is open
+	pool     func(ctx context.Context) (string, error) // whose token it is
+	instance string                                    // who claims; known once the data directory is open
 }
 
 // Agent is an agent with its launcher.
@@ -122,6 +128,10 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 		parts.Upstream = a.single
 	}
 	cfg.instance = instance
+	cfg.pool = func(ctx context.Context) (string, error) {
+		who, err := cl.Whoami(ctx)
+		return who.Pool, err
+	}
 	if a.target, err = openTarget(ctx, cfg, data); err != nil {
 		return nil, err
 	}
@@ -153,14 +163,13 @@ func clientConfig(cfg AgentConfig, to upstream) client.Config {
 	}
 }
 
-func processConfig(cfg AgentConfig, data *dataDir) (process.Config, error) {
+func processConfig(ctx context.Context, cfg AgentConfig, data *dataDir) (process.Config, error) {
 	command := cfg.Runner
 	if len(command) == 0 {
-		self, err := os.Executable()
-		if err != nil {
-			return process.Config{}, fmt.Errorf("find this program: %w", err)
+		var err error
+		if command, err = runnerCommand(ctx, cfg.Version); err != nil {
+			return process.Config{}, err
 		}
-		command = []string{self, "runner"}
 	}
 	return process.Config{
 		Dir: data.file(JobsDir), Command: command, StateRoot: data.file(StateDir), SecretsStore: data.file(SecretsDir),

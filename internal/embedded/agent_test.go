@@ -44,14 +44,14 @@ func TestSettings_EveryOneIsPassedOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprint(p.Docker.Image, p.Docker.Network) + fmt.Sprintf("%q %q %+v %v %v %v %v %v %v %+v %+v %v %v %v %v", p.Client.URL, p.Client.Token().Reveal(), p.Rest,
+		return fmt.Sprint(p.Docker.Image, p.Docker.Network) + fmt.Sprintf("%+v", p.Fargate) + fmt.Sprintf("%q %q %+v %v %v %v %v %v %v %+v %+v %v %v %v %v", p.Client.URL, p.Client.Token().Reveal(), p.Rest,
 			p.Client.RequestTimeout, p.Client.RetryCount, p.Client.RetryWait, p.Client.RetryMaxWait, p.Client.BreakerFailures,
 			p.Client.BreakerTimeout, p.Process.SourceRoots, p.Process.EnvAllow, p.Agent.Types, p.Agent.PollingInterval,
 			p.Agent.StatusLoopInterval, p.Agent.Concurrency)
 	}
 	base := describe(config.Default())
 	odd := map[reflect.Type]any{
-		reflect.TypeFor[string](): "odd", reflect.TypeFor[bool](): true, reflect.TypeFor[int](): 17,
+		reflect.TypeFor[string](): "odd", reflect.TypeFor[bool](): true, reflect.TypeFor[int](): 17, reflect.TypeFor[float64](): 1.7,
 		reflect.TypeFor[time.Duration](): 17 * time.Second, reflect.TypeFor[[]string](): []string{"odd"},
 		reflect.TypeFor[[]workflow.Type](): []workflow.Type{workflow.InsightsScan}, reflect.TypeFor[redact.String](): redact.New("odd"),
 	}

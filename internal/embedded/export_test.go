@@ -1,11 +1,13 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 
 	"github.com/dayfly-dev/dayfly/internal/agent"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
+	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 )
@@ -15,14 +17,15 @@ type Parts struct {
 	Client  client.Config
 	Process process.Config
 	Docker  docker.Config
+	Fargate ecs.Config
 	Agent   agent.Config
-	Rest    [3]any // what newAgent itself does by settings
+	Rest    [6]any // what newAgent itself does by settings
 }
 
 // PartsOf passes settings on as newAgent does.
 func PartsOf(cfg AgentConfig) (Parts, error) {
 	data := &dataDir{path: "/data"}
-	processes, err := processConfig(cfg, data)
+	processes, err := processConfig(context.Background(), cfg, data)
 	containers, failed := dockerConfig(cfg, data)
 	err = errors.Join(err, failed)
 	token := cfg.Settings.Token
@@ -30,8 +33,12 @@ func PartsOf(cfg AgentConfig) (Parts, error) {
 		Client:  clientConfig(cfg, upstream{url: cfg.Settings.ServiceURL, token: func() redact.String { return token }}),
 		Process: processes,
 		Docker:  containers,
+		Fargate: fargateConfig(cfg, "pool"),
 		Agent:   agentConfig(cfg, agent.Config{}),
-		Rest:    [3]any{cfg.Settings.WorkingDirectory, cfg.Settings.DeployTarget, cfg.Settings.SingleRun},
+		Rest: [6]any{
+			cfg.Settings.WorkingDirectory, cfg.Settings.DeployTarget, cfg.Settings.SingleRun,
+			cfg.Settings.RelayURL, cfg.Settings.RelayListen, cfg.Settings.LaunchRate,
+		},
 	}, err
 }
 
@@ -43,3 +50,6 @@ func NewSingleRun(upstream agent.Upstream) (*SingleRun, <-chan struct{}) {
 	s := newSingleRun(upstream)
 	return s, s.over
 }
+
+// RunnerCommand is how runners that are processes are started.
+var RunnerCommand = runnerCommand

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/agent"
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
@@ -33,20 +34,26 @@ type target struct {
 	lines []string // what there is to say of it
 
 	sockets, listen, url string // of the relay, as agent.Config wants them
+
+	placements func(api.LaunchMessage) []string // nil means one
+	rate       float64                          // launches a second; 0 means no limit
+	absence    time.Duration                    // see reaper.Policy.AbsenceProves
 }
 
 // openTarget takes what the settings say, or what this machine has.
 func openTarget(ctx context.Context, cfg AgentConfig, data *dataDir) (*target, error) {
 	switch wanted := cfg.Settings.DeployTarget; {
 	case wanted == config.TargetProcess:
-		return openProcesses(cfg, data, "as deploy_target says")
+		return openProcesses(ctx, cfg, data, "as deploy_target says")
 	case wanted == config.TargetDocker:
 		t, _, err := openContainers(ctx, cfg, data, "as deploy_target says")
 		return t, err
+	case wanted == config.TargetECS:
+		return openFargate(ctx, cfg)
 	case len(cfg.Runner) > 0:
-		return openProcesses(cfg, data, "deploy_target auto: the runner is a program of this machine")
+		return openProcesses(ctx, cfg, data, "deploy_target auto: the runner is a program of this machine")
 	}
-	t, left, err := openContainers(ctx, cfg, data, "deploy_target auto: the engine answers and has the image")
+	t, left, err := openContainers(ctx, cfg, data, "deploy_target auto: the engine answers, and the image is there")
 	if err == nil {
 		return t, nil
 	}
@@ -54,7 +61,7 @@ func openTarget(ctx context.Context, cfg AgentConfig, data *dataDir) (*target, e
 		// As processes, nobody would hear of them again.
 		return nil, fmt.Errorf("%d container jobs of an earlier start may still run, and the Docker engine cannot be used: start it again, or give them up with deploy_target process: %w", left, err)
 	}
-	return openProcesses(cfg, data, "deploy_target auto: no containers, because "+oneLine(err))
+	return openProcesses(ctx, cfg, data, "deploy_target auto: no containers, because "+oneLine(err))
 }
 
 func oneLine(err error) string {
@@ -62,8 +69,8 @@ func oneLine(err error) string {
 	return text[:min(len(text), 300)]
 }
 
-func openProcesses(cfg AgentConfig, data *dataDir, why string) (*target, error) {
-	parts, err := processConfig(cfg, data)
+func openProcesses(ctx context.Context, cfg AgentConfig, data *dataDir, why string) (*target, error) {
+	parts, err := processConfig(ctx, cfg, data)
 	if err != nil {
 		return nil, err
 	}
@@ -103,10 +110,22 @@ func openContainers(ctx context.Context, cfg AgentConfig, data *dataDir, why str
 	checking, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	reach, err := l.Check(checking)
+	made := ""
+	// An image that somebody named is theirs to build.
+	if errors.Is(err, docker.ErrNoImage) && cfg.Settings.RunnerImage == "" {
+		if made, err = makeImage(ctx, parts.Socket, parts.Image, cmp.Or(cfg.Path, os.Getenv("PATH"))); err == nil {
+			again, cancel := context.WithTimeout(ctx, checkTime)
+			defer cancel()
+			reach, err = l.Check(again)
+		}
+	}
 	if err != nil {
 		return nil, left, err
 	}
 	t := &target{launcher: l, close: l.Close, lines: []string{"jobs run in containers of " + parts.Image + " (" + why + ")"}}
+	if made != "" {
+		t.lines = append(t.lines, "the image was not there: it was "+made)
+	}
 	if reach.Sockets {
 		t.sockets = data.file(RelayDir)
 	} else {
@@ -138,7 +157,7 @@ func dockerConfig(cfg AgentConfig, data *dataDir) (docker.Config, error) {
 	}
 	return docker.Config{
 		Dir: data.file(ContainersDir), Socket: socket, Image: cmp.Or(cfg.Settings.RunnerImage, DefaultImage(cfg.Version)),
-		Network: network, Instance: cfg.instance,
+		Network: network, Instance: cfg.instance, NoSockets: cfg.WithoutSockets,
 		StateRoot: data.file(StateDir), SourceRoots: cfg.Settings.SourceRoots,
 		Secrets:  secrets.Mux{"file": local.New(data.file(SecretsDir))},
 		EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: cfg.lookup(), Log: cfg.Log,
@@ -202,4 +221,5 @@ func (cfg AgentConfig) lookup() func(name string) (string, bool) {
 func (t *target) apply(parts *agent.Config) {
 	parts.Launcher, parts.CloseLauncher = t.launcher, t.end
 	parts.RelaySockets, parts.RelayListen, parts.RelayURL = t.sockets, t.listen, t.url
+	parts.Placements, parts.LaunchRate, parts.Policy.AbsenceProves = t.placements, t.rate, t.absence
 }

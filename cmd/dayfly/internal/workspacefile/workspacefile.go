@@ -29,7 +29,6 @@ const MaxSize = 1 << 20
 // later are fields of other versions, with what to do instead.
 var later = map[string]string{
 	"hooks":          "hooks are not in this version: remove them",
-	"role":           "role is not in this version: give the runner its credentials by secrets",
 	"labels":         "labels are not in this version: name a pool",
 	"runner":         "pinning a runner is not in this version: name a pool",
 	"stack":          "stack is not in this version: remove it",
@@ -262,7 +261,7 @@ func (p *parser) field(k *yaml.Node, t reflect.Type, parent, path string) (refle
 	var names []string
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		if name == k.Value && path != "version" {
+		if name == k.Value && path != "version" && path != "id" {
 			return t.Field(i).Type, true
 		}
 		names = append(names, name)

@@ -92,7 +92,7 @@ func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 		"name: 5",     // 1
 		"engin: tofu", // 2
 		"hooks: []",   // 3
-		"role: arn:x", // 4
+		"stack: dev",  // 4
 		"source: {archive: a.zip, directory: [x]}", // 5
 		"environment: {PORT: 80}",                  // 6
 		"environment: {}",                          // 7
@@ -114,7 +114,7 @@ func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 		`w.yaml:1: name: want a text: put "5" into quotes`,
 		"w.yaml:2: engin: is no field of a workspace",
 		"w.yaml:3: hooks: hooks are not in this version: remove them",
-		"w.yaml:4: role: role is not in this version: give the runner its credentials by secrets",
+		"w.yaml:4: stack: stack is not in this version: remove it",
 		"w.yaml:5: source.archive: archives are not in this version: use source.git or source.directory",
 		"w.yaml:5: source.directory: want a text",
 		`w.yaml:6: environment.PORT: want a text: put "80" into quotes`,

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	awsecs "github.com/aws/aws-sdk-go-v2/service/ecs"
+
+	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
+)
+
+// ecsClient makes a client of ECS from what every AWS tool reads: its environment, its files, the role of
+// the machine. Credentials are found, and renewed, when they are needed.
+func ecsClient(ctx context.Context) (ecs.Client, error) {
+	cfg, err := awsconfig.LoadDefaultConfig(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the settings of AWS: %w", err)
+	}
+	if cfg.Region == "" {
+		return nil, errors.New("the region of the cluster is not known: set AWS_REGION")
+	}
+	return awsecs.NewFromConfig(cfg), nil
+}

@@ -1,0 +1,138 @@
+package embedded
+
+import (
+	"context"
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Times of making an image.
+const (
+	listTime  = 10 * time.Second // for a shell to name its programs
+	buildTime = 5 * time.Minute  // for the engine to build
+)
+
+// runnerInImage is where an image that is made here has this very program.
+const runnerInImage = "/usr/local/bin/dayfly"
+
+// certificates are where systems keep those that they trust, in one file; an image has the first of them
+// under the first name.
+var certificates = []string{
+	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
+}
+
+// composeImage says what the image of container jobs is made of here: this program as the runner, and
+// what lies on the path: an engine, and a shell with its small programs. All of it must do without
+// libraries, because the image has none. What is missing is an error that names it.
+func composeImage(ctx context.Context, tag, program, searched string) (image docker.Image, said string, err error) {
+	refuse := func(format string, args ...any) (docker.Image, string, error) {
+		return docker.Image{}, "", workflow.Refuse(workflow.ErrNotFound, "runner_image",
+			"the image %s is not there and cannot be made here: "+format, append([]any{tag}, args...)...)
+	}
+	if runtime.GOOS != "linux" {
+		return refuse("this system is not Linux; make image builds it")
+	}
+	if !standsAlone(program) {
+		return refuse("this program is linked with libraries; build it with CGO_ENABLED=0, or use make image")
+	}
+	engine := findAlone(searched, "terraform", "tofu")
+	if engine == "" {
+		return refuse("there is no terraform and no tofu without libraries in PATH; make image builds one")
+	}
+	shell := findAlone(searched, "busybox")
+	if shell == "" {
+		return refuse("there is no busybox without libraries in PATH (Debian and Ubuntu: apt-get install busybox-static); make image fetches one")
+	}
+	listing, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
+	applets, err := exec.CommandContext(listing, shell, "--list").Output()
+	if err != nil {
+		return refuse("%s does not name its programs: %v", shell, err)
+	}
+	image = docker.Image{
+		Tag: tag, Path: "/usr/local/bin:/usr/bin:/bin", Entrypoint: []string{runnerInImage, "runner"}, Links: map[string]string{},
+		Files: []docker.File{
+			{From: program, To: runnerInImage},
+			{From: engine, To: "/usr/local/bin/" + filepath.Base(engine)},
+			{From: shell, To: "/bin/busybox"},
+		},
+		Labels: map[string]string{"dev.dayfly.made-by": "deploy_target auto"},
+	}
+	for _, name := range strings.Fields(string(applets)) {
+		if name != "busybox" && name == path.Base(name) {
+			image.Links["/bin/"+name] = "busybox"
+		}
+	}
+	said = fmt.Sprintf("made of this program, %s and %s", engine, shell)
+	for _, file := range certificates {
+		if _, err := os.Stat(file); err == nil {
+			image.Files = append(image.Files, docker.File{From: file, To: certificates[0]})
+			return image, said, nil
+		}
+	}
+	return image, said + "; without CA certificates, because this machine has none", nil
+}
+
+// makeImage makes the image of container jobs where the engine has none.
+func makeImage(ctx context.Context, socket, tag, searched string) (said string, err error) {
+	program, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	image, said, err := composeImage(ctx, tag, program, searched)
+	if err != nil {
+		return "", err
+	}
+	building, cancel := context.WithTimeout(ctx, buildTime)
+	defer cancel()
+	return said, docker.Build(building, socket, image)
+}
+
+// findAlone returns the first program of these names in a list of directories that stands alone, or "".
+func findAlone(searched string, names ...string) string {
+	for _, name := range names {
+		for _, dir := range filepath.SplitList(searched) {
+			file := filepath.Join(dir, name)
+			if filepath.IsAbs(file) && standsAlone(file) {
+				return file
+			}
+		}
+	}
+	return ""
+}
+
+// standsAlone reports whether a file is a program of this machine that needs no other file to run: it
+// names no loader. (A script that picks a version, as version managers leave them, is none.)
+func standsAlone(file string) bool {
+	f, err := os.Open(file) //nolint:gosec // a name on the PATH of whoever runs this
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+		return false
+	}
+	program, err := elf.NewFile(f)
+	if err != nil || program.Machine != machines[runtime.GOARCH] {
+		return false
+	}
+	for _, p := range program.Progs {
+		if p.Type == elf.PT_INTERP {
+			return false
+		}
+	}
+	return true
+}
+
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
