@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsdynamodb "github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+	"github.com/dayfly-dev/dayfly/test/fakeaws"
+	fakedynamodb "github.com/dayfly-dev/dayfly/test/fakeaws/dynamodb"
+	fakelambda "github.com/dayfly-dev/dayfly/test/fakeaws/lambda"
+	fakesecrets "github.com/dayfly-dev/dayfly/test/fakeaws/secretsmanager"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
+)
+
+// TestBuild_OverAWS holds what build wires together to the services' own protocols: the admin token from
+// Secrets Manager, records in DynamoDB, a wake by Lambda.
+func TestBuild_OverAWS(t *testing.T) {
+	var mu sync.Mutex
+	var woken []fakelambda.Invocation
+	table := sigv4.NewTable(nil)
+	server := fakeaws.New(fakeaws.Config{Credentials: table, Services: map[string]fakeaws.Service{
+		"dynamodb": &fakedynamodb.Service{}, "secretsmanager": &fakesecrets.Service{},
+		"lambda": &fakelambda.Service{Invoke: func(_ context.Context, in fakelambda.Invocation) (fakelambda.Result, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			in.Caller.AccessKeyID = ""
+			woken = append(woken, in)
+			return fakelambda.Result{}, nil
+		}},
+	}})
+	listener := httptest.NewServer(server)
+	defer listener.Close()
+
+	deployer := fakeaws.ClientConfig(listener.URL, table.User("deployer"))
+	if err := dynamodb.Create(t.Context(), awsdynamodb.NewFromConfig(deployer), "dayfly", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	secret, err := secretsmanager.NewFromConfig(deployer).CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{
+		Name: aws.String("dayfly/admin"), SecretString: aws.String(adminToken), ClientRequestToken: aws.String(strings.Repeat("a", 32)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := table.Session("dayfly-controlplane", "function", time.Hour)
+	env := map[string]string{
+		"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": key.AccessKeyID, "AWS_SECRET_ACCESS_KEY": key.SecretAccessKey,
+		"AWS_SESSION_TOKEN": key.SessionToken, "AWS_ENDPOINT_URL": listener.URL,
+		"DAYFLY_TABLE": "dayfly", "DAYFLY_ADMIN_TOKEN_SECRET": *secret.ARN,
+		"DAYFLY_ORGANIZATION_LIMIT": "1",
+	}
+	w := &world{t: t}
+	if w.f, err = build(func(name string) string { return env[name] }, &w.log); err != nil {
+		t.Fatal(err)
+	}
+
+	w.ok("PATCH", "/v1/pools/default", adminToken, `{"wake_target":"arn:aws:lambda:us-east-1:123456789012:function:dayfly-wake-default"}`, nil)
+	var made api.PoolToken
+	w.ok("POST", "/v1/pools/default/token", adminToken, `{}`, &made)
+	claim := func() (out api.Claimed) {
+		w.ok("POST", "/v1/claims", made.Token, `{"instance":"dayfly-default","max":10}`, &out)
+		return out
+	}
+	claim()
+	mu.Lock()
+	woken = nil
+	mu.Unlock()
+	w.workspace("net")
+	wf := w.submit("net")
+	mu.Lock()
+	want := []fakelambda.Invocation{{Name: "dayfly-wake-default", Payload: []byte("{}"), Async: true, Caller: key.Identity}}
+	want[0].Caller.AccessKeyID = ""
+	if d := cmp.Diff(want, woken); d != "" {
+		t.Errorf("woken (-want +got):\n%s", d)
+	}
+	mu.Unlock()
+	if out := claim(); len(out.Jobs) != 1 || out.Jobs[0].ID != wf.ID {
+		t.Errorf("claimed %+v", out)
+	}
+	w.workspace("second")
+	w.submit("second")
+	if out := claim(); len(out.Jobs) != 0 || !strings.Contains(out.Note, "limit of 1 active") {
+		t.Errorf("claimed %+v beyond the organization's limit", out)
+	}
+	if out, err := w.f.Handle(t.Context(), sample(t, "controlplane-pass")); out != nil || err != nil {
+		t.Errorf("pass: %v, %v", out, err)
+	}
+
+	// The sample names a token that nobody has.
+	out, err := w.f.Handle(t.Context(), json.RawMessage(sample(t, "http-api-claim")))
+	if answer, ok := out.(events.APIGatewayV2HTTPResponse); err != nil || !ok || answer.StatusCode != 401 {
+		t.Errorf("%+v, %v", out, err)
+	}
+	for _, shown := range []string{adminToken, made.Token, key.SecretAccessKey} {
+		if strings.Contains(w.log.String(), shown) {
+			t.Error("a secret is in the log")
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/awslabs/aws-lambda-go-api-proxy/httpadapter"
+
+	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// The HTTP API gives up after 30 s; a long poll answers within 20 s.
+const (
+	answerTime = 28 * time.Second
+	margin     = time.Second // before the function's own time-out
+)
+
+// function handles the events.
+type function struct {
+	plane        *controlplane.Plane
+	http         *httpadapter.HandlerAdapterV2
+	admin        *boot.Secret
+	organization string
+	log          *slog.Logger
+
+	// Of the admin token: the value that was last seen to, and when it may be tried again after trouble.
+	// A process has one invocation at a time.
+	ensured redact.String
+	again   time.Time
+}
+
+// How the admin token is seen to, so that trouble with it keeps nobody waiting for long or often.
+const (
+	adminTime  = 5 * time.Second
+	adminAgain = time.Minute
+)
+
+func newFunction(plane *controlplane.Plane, handler http.Handler, admin *boot.Secret, organization string, log *slog.Logger) *function {
+	return &function{plane: plane, http: httpadapter.NewV2(handler), admin: admin, organization: organization, log: log}
+}
+
+// Handle takes one event: a request, or the schedule's call for a pass.
+func (f *function) Handle(ctx context.Context, raw json.RawMessage) (any, error) {
+	request, err := decode(raw)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := boot.Until(ctx, margin)
+	defer cancel()
+	if request != nil {
+		return f.serve(ctx, *request)
+	}
+	return nil, f.pass(ctx)
+}
+
+// decode tells the events of the function apart: a request of an HTTP API in payload format 2.0,
+// or a schedule (EventBridge's own event, or an empty object), which is nil. It is a pure function.
+func decode(raw []byte) (*events.APIGatewayV2HTTPRequest, error) {
+	var shape map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &shape); err != nil || shape == nil {
+		return nil, errors.New("the event is no JSON object: the function's trigger is set up wrongly")
+	}
+	var kind, format string
+	_ = json.Unmarshal(shape["detail-type"], &kind)
+	_ = json.Unmarshal(shape["version"], &format)
+	switch {
+	case len(shape) == 0, kind == "Scheduled Event":
+		return nil, nil //nolint:nilnil // a schedule brings no request
+	case format == "2.0" && shape["requestContext"] != nil:
+		request := &events.APIGatewayV2HTTPRequest{}
+		return request, json.Unmarshal(raw, request)
+	}
+	return nil, fmt.Errorf("the event is neither an HTTP API's of payload format 2.0 nor a schedule (its version is %.20q): the function's trigger is set up wrongly", format)
+}
+
+// adapterHeaders begins the names of the headers in which the adapter may pass on an event's context;
+// none of them may come from outside.
+const adapterHeaders = "x-golambdaproxy-"
+
+// clean makes an event one that the adapter can take: without forged headers, without the stage in its
+// path, with its body decoded. It is a pure function: the event that it is given stays as it is.
+func clean(in events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPRequest, error) {
+	in.Headers = maps.Clone(in.Headers)
+	maps.DeleteFunc(in.Headers, func(name, _ string) bool { return strings.HasPrefix(strings.ToLower(name), adapterHeaders) })
+	if stage := in.RequestContext.Stage; stage != "" && stage != "$default" {
+		if rest, ok := strings.CutPrefix(in.RawPath, "/"+stage); ok && (rest == "" || rest[0] == '/') {
+			in.RawPath = "/" + strings.TrimPrefix(rest, "/")
+		}
+	}
+	if in.IsBase64Encoded {
+		body, err := base64.StdEncoding.DecodeString(in.Body)
+		if err != nil {
+			return in, workflow.Refuse(workflow.ErrInvalid, "", "the body is marked as base64 and is none")
+		}
+		in.Body, in.IsBase64Encoded = string(body), false
+	}
+	return in, nil
+}
+
+// serve answers a request. The admin token is seen to once in each process before the first answer, so
+// that a control plane that was just deployed can be used at once; later changes wait for a pass.
+func (f *function) serve(ctx context.Context, request events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	if f.ensured.Empty() {
+		f.ensureAdmin(ctx)
+	}
+	request, err := clean(request)
+	if err != nil {
+		return problem(err), nil
+	}
+	return f.http.ProxyWithContext(ctx, request)
+}
+
+// pass moves what time alone moves.
+func (f *function) pass(ctx context.Context) error {
+	f.ensureAdmin(ctx)
+	sum, err := f.plane.Pass(ctx)
+	f.log.InfoContext(ctx, "pass done", "looked", sum.Looked, "moved", sum.Moved, "failed", sum.Failed, "left", sum.Left, "err", err)
+	return err
+}
+
+// ensureAdmin sees to the admin token of the deployment's secret. Whatever is wrong with that must not
+// keep anybody else from being served.
+func (f *function) ensureAdmin(ctx context.Context) {
+	if time.Now().Before(f.again) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, adminTime)
+	defer cancel()
+	token, err := f.admin.Get(ctx)
+	if err == nil && token == f.ensured {
+		return
+	}
+	if err == nil {
+		err = f.plane.EnsureAdmin(ctx, f.organization, token)
+	}
+	switch {
+	case err == nil:
+		f.ensured = token
+	case errors.Is(err, workflow.ErrRevoked): // somebody meant it; told once in each process
+		f.ensured = token
+		f.log.WarnContext(ctx, "admin token of the deployment is not valid", "err", err)
+	default:
+		f.again = time.Now().Add(adminAgain)
+		f.log.ErrorContext(ctx, "admin token of the deployment not seen to", "err", err)
+	}
+}
+
+func problem(err error) events.APIGatewayV2HTTPResponse {
+	p := api.ProblemFor(err)
+	body, _ := json.Marshal(p) // of strings and numbers: it cannot fail
+	return events.APIGatewayV2HTTPResponse{
+		StatusCode: p.Status, Body: string(body),
+		Headers: map[string]string{"Content-Type": "application/problem+json", "Cache-Control": "no-store"},
+	}
+}

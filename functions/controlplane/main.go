@@ -1,0 +1,55 @@
+// Command controlplane is the function that owns all state of workflows: the API behind an HTTP API,
+// over DynamoDB, and its own pass once a minute.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/aws/aws-lambda-go/lambda"
+	awsdynamodb "github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/httpapi"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+)
+
+var version = "dev" // set when it is built
+
+func main() {
+	if err := run(context.Background(), os.Getenv); err != nil {
+		fmt.Fprintln(os.Stderr, "controlplane:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, getenv func(string) string) error {
+	f, err := build(getenv, os.Stderr)
+	if err != nil {
+		return err
+	}
+	lambda.StartWithOptions(f.Handle, lambda.WithContext(ctx))
+	return nil
+}
+
+// build reads the environment and makes the clients, once for each process.
+func build(getenv func(string) string, logTo io.Writer) (*function, error) {
+	env := boot.Read(getenv)
+	cfg, log := env.AWS(), env.Log(logTo)
+	table := env.Required("DAYFLY_TABLE", "the name of the control plane's DynamoDB table")
+	admin := boot.SecretsManager(cfg, "the admin token", env.Required("DAYFLY_ADMIN_TOKEN_SECRET", "the ARN of the secret with the first admin's token"))
+	organization := env.Text("DAYFLY_ORGANIZATION", "default")
+	active := env.Int("DAYFLY_ORGANIZATION_LIMIT", 150, 1, 100_000) // most active workflows of an organization
+	if err := env.Err(); err != nil {
+		return nil, err
+	}
+	store, err := dynamodb.New(awsdynamodb.NewFromConfig(cfg), table, dynamodb.Config{})
+	if err != nil {
+		return nil, err
+	}
+	plane := controlplane.New(store, controlplane.Config{OrganizationLimit: active, Log: log, Waker: newWaker(cfg)})
+	return newFunction(plane, httpapi.New(plane, httpapi.Config{Log: log, Version: version}), admin, organization, log), nil
+}

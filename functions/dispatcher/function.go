@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/internal/dispatcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
+	"github.com/dayfly-dev/dayfly/internal/queue"
+)
+
+// The modes of the function. One queue invokes one function: the launches, or their dead letters.
+const (
+	modeLaunches    = "launches"
+	modeDeadLetters = "dead-letters"
+)
+
+// settings are what the environment says.
+type settings struct {
+	mode        string
+	serviceURL  string
+	tokenSecret string
+	queue       string // that invokes the function
+	tasks       ecs.Config
+	launches    dispatcher.Config // of modeLaunches
+}
+
+// The times that are kept of an invocation: to report and to give back when it ends, and for a launch to
+// be answered in when it begins.
+const (
+	endMargin    = 5 * time.Second
+	launchMargin = 10 * time.Second
+)
+
+func read(env *boot.Env) settings {
+	out := settings{
+		mode:        env.OneOf("DAYFLY_MODE", modeLaunches, modeLaunches, modeDeadLetters),
+		serviceURL:  env.URL("DAYFLY_SERVICE_URL", "the address of the control plane"),
+		tokenSecret: env.Required("DAYFLY_POOL_TOKEN_SECRET", "the ARN of the secret with the pool token"),
+		queue:       env.URL("DAYFLY_JOBS_QUEUE_URL", "the URL of the queue that invokes this function"),
+		tasks: ecs.Config{
+			Cluster:        env.Required("DAYFLY_CLUSTER", "the name or the ARN of the ECS cluster"),
+			TaskDefinition: env.Required("DAYFLY_TASK_DEFINITION", "the task definition of the runner"),
+			Container:      env.Required("DAYFLY_CONTAINER", "the name of the runner's container in it"),
+			Pool:           env.Required("DAYFLY_POOL", "the name of the pool, with which its tasks are marked"),
+			Subnets:        env.RequiredList("DAYFLY_SUBNETS", "the subnets of the tasks"),
+			SecurityGroups: env.List("DAYFLY_SECURITY_GROUPS"),
+			AssignPublicIP: env.Bool("DAYFLY_ASSIGN_PUBLIC_IP", false),
+			Spot:           ecs.Spot(env.OneOf("DAYFLY_SPOT", string(ecs.SpotReads), string(ecs.SpotNever), string(ecs.SpotReads), string(ecs.SpotAll))),
+		},
+	}
+	if env.Err() == nil { // else it would say again, in other words, what is missing
+		env.Also(out.tasks.Validate())
+	}
+	if out.mode == modeLaunches {
+		out.launches = readLaunches(env, out.tasks)
+	}
+	return out
+}
+
+func readLaunches(env *boot.Env, tasks ecs.Config) dispatcher.Config {
+	relay := env.URL("DAYFLY_RELAY_URL", "the address that tasks report to")
+	// The pool's share of the account's calls a second, divided among the invocations that there may be at
+	// once: the maximum concurrency of the queue's event source.
+	rate := env.Number("DAYFLY_LAUNCH_RATE", 20, 20)
+	invocations := env.Int("DAYFLY_LAUNCH_CONCURRENCY", 2, 1, 1000)
+	return dispatcher.Config{
+		Relay:      func(string) string { return relay },
+		Placements: tasks.Placements,
+		Workers:    queue.MaxBatch, // a batch is launched at once, as fast as its pace allows
+		Rate:       rate / float64(max(invocations, 1)),
+		Margin:     launchMargin,
+	}
+}
+
+// decider decides about the messages of a batch, in their order.
+type decider func(ctx context.Context, msgs []queue.Message) []dispatcher.Disposition
+
+// each makes a decider of one that decides about one message.
+func each(handle func(ctx context.Context, msg queue.Message) dispatcher.Disposition) decider {
+	return func(ctx context.Context, msgs []queue.Message) []dispatcher.Disposition {
+		out := make([]dispatcher.Disposition, len(msgs))
+		for i, msg := range msgs {
+			out[i] = handle(ctx, msg)
+		}
+		return out
+	}
+}
+
+// decider makes what the mode asks for.
+func (s settings) decider(upstream dispatcher.Upstream, tasks launcher.Launcher) (decider, error) {
+	if s.mode == modeDeadLetters {
+		return each(dispatcher.NewDeadLetters(upstream, tasks, nil, s.tasks.Log).Handle), nil
+	}
+	d, err := dispatcher.New(nil, tasks, upstream, s.launches) // Lambda receives
+	if err != nil {
+		return nil, err
+	}
+	return d.Batch, nil
+}
+
+// function handles batches, one at a time.
+type function struct {
+	mode   string
+	decide decider
+	queue  hider
+	log    *slog.Logger
+}
+
+// hider is a queue that takes messages back for a while.
+type hider interface {
+	Hide(ctx context.Context, receipt string, d time.Duration) error
+}
+
+// handle decides about each message of a batch and answers which of them go back. What goes back is hidden
+// for as long as was decided; the others are deleted by Lambda.
+func (f *function) handle(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
+	began := time.Now()
+	if end, ok := ctx.Deadline(); ok && time.Until(end) < endMargin+launchMargin {
+		f.log.Error("batch given back: the function's timeout leaves no time for a launch", "left", time.Until(end))
+	}
+	ctx, cancel := boot.Until(ctx, endMargin)
+	defer cancel()
+	msgs := messages(event)
+	var back []string
+	count := map[string]int{}
+	for i, out := range f.decide(ctx, msgs) {
+		how := outcome(out)
+		count[how]++
+		f.log.Debug("message decided", "job_id", out.Job, "attempt", out.Attempt, "outcome", how, "hidden_for", out.Hide, "reason", out.Why)
+		if how == returned {
+			f.hide(ctx, msgs[i], out)
+			back = append(back, msgs[i].ID)
+		}
+	}
+	f.log.Info("batch ended", "mode", f.mode, "messages", len(msgs), "launched", count[launched],
+		"deleted", count[deleted], "returned", count[returned], "took_ms", time.Since(began).Milliseconds())
+	return response(back), nil
+}
+
+// How a message ended.
+const (
+	launched = "launched"
+	deleted  = "deleted"
+	returned = "returned"
+)
+
+func outcome(out dispatcher.Disposition) string {
+	switch {
+	case !out.Delete:
+		return returned
+	case out.Task != "":
+		return launched
+	}
+	return deleted
+}
+
+// hide keeps away for a while what goes back. Where that fails it comes back when the time is over for
+// which its queue hides every delivery.
+func (f *function) hide(ctx context.Context, msg queue.Message, out dispatcher.Disposition) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endMargin) // also when the time for launches is over
+	defer cancel()
+	if err := f.queue.Hide(ctx, msg.Receipt, out.Hide); err != nil {
+		f.log.Warn("message not hidden", "job_id", out.Job, "attempt", out.Attempt, "err", err)
+	}
+}

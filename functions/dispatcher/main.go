@@ -1,0 +1,51 @@
+// Command dispatcher is the function that turns launch messages into tasks. With DAYFLY_MODE dead-letters it
+// is the one that ends what nobody could handle.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/aws/aws-lambda-go/lambda"
+	awsecs "github.com/aws/aws-sdk-go-v2/service/ecs"
+
+	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
+)
+
+func main() {
+	if err := run(context.Background(), os.Getenv); err != nil {
+		fmt.Fprintln(os.Stderr, "dispatcher:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, getenv func(string) string) error {
+	f, err := build(getenv)
+	if err != nil {
+		return err
+	}
+	lambda.StartWithOptions(f.handle, lambda.WithContext(ctx))
+	return nil
+}
+
+// build reads the environment and makes everything that lives as long as the process.
+func build(getenv func(string) string) (*function, error) {
+	env := boot.Read(getenv)
+	cfg, aws, log := read(env), env.AWS(), env.Log(os.Stderr)
+	if err := env.Err(); err != nil {
+		return nil, err
+	}
+	cfg.tasks.Log, cfg.launches.Log = log, log
+	upstream, err := boot.ControlPlane(cfg.serviceURL, boot.SecretsManager(aws, "the pool token", cfg.tokenSecret))
+	if err != nil {
+		return nil, err
+	}
+	tasks, err := ecs.New(awsecs.NewFromConfig(aws), cfg.tasks)
+	if err != nil {
+		return nil, err
+	}
+	decide, err := cfg.decider(upstream, tasks)
+	return &function{mode: cfg.mode, decide: decide, queue: boot.NewDeliveries(aws, cfg.queue), log: log}, err
+}

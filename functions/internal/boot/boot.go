@@ -1,0 +1,111 @@
+// Package boot is what every function needs before its first event: its environment read with every
+// mistake at once, an AWS configuration, secrets that are read anew when they change, a log, and a
+// client of the control plane. It knows nothing of what a function does.
+//
+// Nothing of it runs between invocations: a function is frozen then, and whatever waited would wake in
+// another's time. What is cached is looked at by its age when it is next asked for.
+package boot
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Time-outs of connections. The first bounds a control plane or an endpoint that does not answer to a
+// connection at all; the other, an answer that never begins. A long poll answers within 20 s.
+const (
+	dialTime   = 5 * time.Second
+	answerTime = 30 * time.Second
+	// idleTime is below the idle time-out of what our addresses stand behind (a load balancer's is 60 s).
+	idleTime = 50 * time.Second
+)
+
+// AWS returns the configuration of the SDK's clients from what Lambda puts into a function's
+// environment: region and credentials, which live as long as the function's process. AWS_ENDPOINT_URL
+// and AWS_ENDPOINT_URL_SERVICE (such as AWS_ENDPOINT_URL_SECRETS_MANAGER) are obeyed. This is what the
+// SDK's config package does for a function, without its cost at start.
+func (e *Env) AWS() aws.Config {
+	const what = "what the Lambda runtime sets"
+	key := aws.Credentials{
+		AccessKeyID:     e.Required("AWS_ACCESS_KEY_ID", what),
+		SecretAccessKey: e.Required("AWS_SECRET_ACCESS_KEY", what),
+		SessionToken:    e.get("AWS_SESSION_TOKEN"),
+		Source:          "the function's environment",
+	}
+	cfg := aws.Config{
+		Region: e.Required("AWS_REGION", what),
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return key, nil
+		}),
+		HTTPClient: awshttp.NewBuildableClient().
+			WithDialerOptions(func(d *net.Dialer) { d.Timeout = dialTime }).
+			WithTransportOptions(func(t *http.Transport) {
+				t.ResponseHeaderTimeout, t.IdleConnTimeout = answerTime, idleTime
+			}),
+		ConfigSources: []any{endpoints{e.getenv}},
+	}
+	if url := e.get("AWS_ENDPOINT_URL"); url != "" {
+		cfg.BaseEndpoint = &url
+	}
+	return cfg
+}
+
+// AWS is Env.AWS for a program that reads nothing else.
+func AWS(getenv func(string) string) (aws.Config, error) {
+	e := Read(getenv)
+	cfg := e.AWS()
+	return cfg, e.Err()
+}
+
+// endpoints tells a service's client its own endpoint. The SDK finds it by this method.
+type endpoints struct{ getenv func(string) string }
+
+// GetServiceBaseEndpoint implements the SDK's ServiceBaseEndpointProvider.
+func (e endpoints) GetServiceBaseEndpoint(_ context.Context, sdkID string) (string, bool, error) {
+	name := "AWS_ENDPOINT_URL_" + strings.ReplaceAll(strings.ToUpper(sdkID), " ", "_")
+	url := strings.TrimSpace(e.getenv(name))
+	return url, url != "", nil
+}
+
+// Log reads DAYFLY_LOG_LEVEL (debug, info, warn or error; info) and returns a log of JSON lines.
+func (e *Env) Log(to io.Writer) *slog.Logger {
+	var level slog.Level
+	word := e.OneOf("DAYFLY_LOG_LEVEL", "info", "debug", "info", "warn", "error")
+	_ = level.UnmarshalText([]byte(word)) // OneOf has checked it
+	return slog.New(slog.NewJSONHandler(to, &slog.HandlerOptions{Level: level}))
+}
+
+// Types reads DAYFLY_ENABLED_WORKFLOW_TYPES; none named means all.
+func (e *Env) Types() []workflow.Type {
+	const name = "DAYFLY_ENABLED_WORKFLOW_TYPES"
+	var types []workflow.Type
+	for _, word := range e.List(name) {
+		switch t := workflow.Type(word); t {
+		case workflow.Deployment, workflow.InsightsScan, workflow.PolicyEvaluation:
+			types = append(types, t)
+		default:
+			e.Wrong(name, "%q is none of %s, %s, %s", word, workflow.Deployment, workflow.InsightsScan, workflow.PolicyEvaluation)
+		}
+	}
+	return types
+}
+
+// Until returns ctx with its deadline moved forward by margin, so that what is under way then can
+// still be reported before the function is stopped. Without a deadline it is ctx.
+func Until(ctx context.Context, margin time.Duration) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-margin))
+}

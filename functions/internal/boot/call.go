@@ -1,0 +1,164 @@
+package boot
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/smithy-go"
+
+	"github.com/dayfly-dev/dayfly/internal/awserr"
+)
+
+// How often a call is made that may be repeated, and the longest pause before it is made again, doubled
+// each time.
+const (
+	callTries = 3
+	callPause = 200 * time.Millisecond
+)
+
+// maxAnswer bounds an answer, in bytes; a secret has 64 KiB at most.
+const maxAnswer = 1 << 20
+
+// Caller makes single calls of AWS services. Each SDK client makes the cold start of a function a tenth
+// longer or more, and takes 0.7 MB, however few of its calls are used; configuration, credentials, signer
+// and transport are the SDK's all the same. Its methods may be called concurrently.
+type Caller struct {
+	cfg    aws.Config
+	signer *v4.Signer
+}
+
+// NewCaller returns a Caller with the region, credentials, transport and endpoints of a configuration.
+func NewCaller(cfg aws.Config) Caller { return Caller{cfg: cfg, signer: v4.NewSigner()} }
+
+// Call is one call: a POST that is signed.
+type Call struct {
+	Service string            // by its name in signatures: lambda, sqs ...
+	Region  string            // "" means that of the configuration
+	Address string            // where it goes, with its path
+	Header  map[string]string // that is signed too
+	Body    []byte
+}
+
+// Do makes a call once and returns the answer's body. What the service refused is a smithy.APIError with
+// its status, so that awserr knows what any error means.
+func (c Caller) Do(ctx context.Context, call Call) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, call.Address, bytes.NewReader(call.Body))
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range call.Header {
+		request.Header.Set(name, value)
+	}
+	key, err := c.cfg.Credentials.Retrieve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(call.Body)
+	err = c.signer.SignHTTP(ctx, key, request, hex.EncodeToString(sum[:]), call.Service, cmp.Or(call.Region, c.cfg.Region), time.Now())
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.cfg.HTTPClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer)) // to its end, so that the connection can be used again
+	_ = response.Body.Close()
+	if response.StatusCode < http.StatusOK || response.StatusCode >= http.StatusMultipleChoices {
+		return nil, refusalOf(response, answer)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the answer of %s: %w", call.Service, err)
+	}
+	return answer, nil
+}
+
+// Repeat makes a call that changes nothing when it is made twice, and makes it again after what may pass:
+// throttles, errors of the service, broken connections.
+func (c Caller) Repeat(ctx context.Context, call Call) ([]byte, error) {
+	for try := 1; ; try++ {
+		answer, err := c.Do(ctx, call)
+		if err == nil || try == callTries || ctx.Err() != nil || !awserr.Of(err).Transient() {
+			return answer, err
+		}
+		pause := time.NewTimer(rand.N(callPause << try)) //nolint:gosec // not a secret
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return nil, errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
+// Endpoint returns where a service is: AWS_ENDPOINT_URL_SERVICE, AWS_ENDPOINT_URL, else its own endpoint in
+// the region, "" being that of the configuration. sdkID is the SDK's name of the service ("Secrets
+// Manager"), host the one in its addresses ("secretsmanager").
+func (c Caller) Endpoint(ctx context.Context, sdkID, host, region string) (string, error) {
+	for _, source := range c.cfg.ConfigSources {
+		own, ok := source.(interface {
+			GetServiceBaseEndpoint(ctx context.Context, sdkID string) (string, bool, error)
+		})
+		if !ok {
+			continue
+		}
+		if url, found, err := own.GetServiceBaseEndpoint(ctx, sdkID); err != nil || found {
+			return strings.TrimRight(url, "/"), err
+		}
+	}
+	region = cmp.Or(region, c.cfg.Region)
+	suffix := "amazonaws.com"
+	if strings.HasPrefix(region, "cn-") {
+		suffix += ".cn"
+	}
+	url := cmp.Or(aws.ToString(c.cfg.BaseEndpoint), "https://"+host+"."+region+"."+suffix)
+	return strings.TrimRight(url, "/"), nil
+}
+
+// refusal is an error of a service.
+type refusal struct {
+	smithy.GenericAPIError
+	status int
+}
+
+// HTTPStatusCode is the status that it came with.
+func (r *refusal) HTTPStatusCode() int { return r.status }
+
+// refusalOf reads an error of a service, whose code is in a header or in the body.
+func refusalOf(response *http.Response, answer []byte) *refusal {
+	var said struct {
+		Type    string `json:"__type"`
+		Message string
+	}
+	_ = json.Unmarshal(answer, &said) // what is no JSON says nothing
+	code, _, _ := strings.Cut(cmp.Or(queryCode(response), said.Type, response.Header.Get("X-Amzn-Errortype")), ":")
+	if _, local, ok := strings.Cut(code, "#"); ok {
+		code = local
+	}
+	fault := smithy.FaultClient
+	if response.StatusCode >= http.StatusInternalServerError {
+		fault = smithy.FaultServer
+	}
+	code = cmp.Or(code, fmt.Sprintf("HTTP%d", response.StatusCode))
+	return &refusal{smithy.GenericAPIError{Code: code, Message: said.Message, Fault: fault}, response.StatusCode}
+}
+
+// queryCode is the code that a service which once had the query protocol (SQS) has for the error; it is the
+// one that its documentation names. (Smithy, "AWS query compatible".)
+func queryCode(response *http.Response) string {
+	code, _, _ := strings.Cut(response.Header.Get("X-Amzn-Query-Error"), ";")
+	return code
+}

@@ -1,0 +1,56 @@
+package boot
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/dayfly-dev/dayfly/internal/awserr"
+	"github.com/dayfly-dev/dayfly/internal/queue"
+)
+
+// Deliveries are those of a queue that Lambda hands to a function. Lambda receives and deletes; what is left
+// to the function is to say for how long a message that it gives back stays hidden.
+type Deliveries struct {
+	caller Caller
+	url    string
+	name   string // the last part of the URL, for messages
+}
+
+// NewDeliveries returns the deliveries of the queue with this URL. It calls nobody.
+func NewDeliveries(cfg aws.Config, url string) *Deliveries {
+	return &Deliveries{caller: NewCaller(cfg), url: url, name: url[strings.LastIndexByte(url, '/')+1:]}
+}
+
+// Hide sets how long from now a delivery stays hidden, in whole seconds, a part of one counted as one; 0
+// gives it back at once. It needs one call of SQS, ChangeMessageVisibility, which may be repeated: the last
+// one counts, from when it is made. (SQS API reference; Smithy, "AWS JSON 1.0 protocol".)
+func (d *Deliveries) Hide(ctx context.Context, receipt string, length time.Duration) error {
+	if err := queue.CheckHide(length); err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]any{
+		"QueueUrl": d.url, "ReceiptHandle": receipt, "VisibilityTimeout": int((length + time.Second - 1) / time.Second),
+	})
+	if err != nil {
+		return err
+	}
+	endpoint, err := d.caller.Endpoint(ctx, "SQS", "sqs", "")
+	if err != nil {
+		return err
+	}
+	_, err = d.caller.Repeat(ctx, Call{
+		Service: "sqs", Address: endpoint + "/", Body: body,
+		Header: map[string]string{
+			"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": "AmazonSQS.ChangeMessageVisibility", "X-Amzn-Query-Mode": "true",
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("hide message of queue %s: %s (%s): %w", d.name, awserr.Message(err), awserr.Of(err), err)
+	}
+	return nil
+}

@@ -1,0 +1,195 @@
+package boot
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Mistakes are all that is wrong with a function's environment, each with the name of its variable.
+type Mistakes []string
+
+func (m Mistakes) Error() string {
+	if len(m) == 1 {
+		return "wrong environment: " + m[0]
+	}
+	return fmt.Sprintf("%d mistakes in the environment:\n  %s", len(m), strings.Join(m, "\n  "))
+}
+
+// Env reads variables by type and remembers every mistake, so that Err tells all of them at once. A
+// variable that is wrong reads as its zero. It is for one goroutine.
+type Env struct {
+	getenv   func(string) string
+	mistakes Mistakes
+}
+
+// Read returns a reader of the environment.
+func Read(getenv func(string) string) *Env { return &Env{getenv: getenv} }
+
+// Err returns the Mistakes, or nil.
+func (e *Env) Err() error {
+	if len(e.mistakes) == 0 {
+		return nil
+	}
+	return e.mistakes
+}
+
+// Wrong adds a mistake about a variable; the text says what is wrong and what would be right.
+func (e *Env) Wrong(name, format string, args ...any) {
+	e.mistakes = append(e.mistakes, name+": "+fmt.Sprintf(format, args...))
+}
+
+// Also adds what a package refuses of its settings: a refusal of its field cluster is a mistake in
+// DAYFLY_CLUSTER.
+func (e *Env) Also(err error) {
+	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what errors.Join made is taken apart
+		for _, one := range several.Unwrap() {
+			e.Also(one)
+		}
+		return
+	}
+	if refusal, ok := errors.AsType[*workflow.Error](err); ok && refusal.Field != "" {
+		e.Wrong("DAYFLY_"+strings.ToUpper(refusal.Field), "%s", refusal.Message)
+	} else if err != nil {
+		e.mistakes = append(e.mistakes, err.Error())
+	}
+}
+
+// get reads a variable; spaces around a value are nobody's intent.
+func (e *Env) get(name string) string { return strings.TrimSpace(e.getenv(name)) }
+
+// Text is a variable that may be missing.
+func (e *Env) Text(name, otherwise string) string {
+	if v := e.get(name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+// Required is a variable that must be there; what says, for people, what it is.
+func (e *Env) Required(name, what string) string {
+	v := e.get(name)
+	if v == "" {
+		e.Wrong(name, "is missing: it is %s", what)
+	}
+	return v
+}
+
+// URL is a required address.
+func (e *Env) URL(name, what string) string {
+	v := e.Required(name, what)
+	if v == "" {
+		return ""
+	}
+	u, err := url.Parse(v)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+		e.Wrong(name, "is no address: give %s as https://...", what) // without the value: it may hold a password
+		return ""
+	}
+	return v
+}
+
+// Duration is a time in Go's syntax, from least to most.
+func (e *Env) Duration(name string, otherwise, least, most time.Duration) time.Duration {
+	v := e.get(name)
+	if v == "" {
+		return otherwise
+	}
+	d, err := time.ParseDuration(v)
+	if v == "0" {
+		d, err = 0, nil
+	}
+	switch {
+	case err != nil:
+		e.Wrong(name, "%q is no duration: write one such as 30s or 1m30s", v)
+		return 0
+	case d < least || d > most:
+		e.Wrong(name, "%s does not lie between %s and %s", v, least, most)
+		return 0
+	}
+	return d
+}
+
+// Int is a whole number from least to most.
+func (e *Env) Int(name string, otherwise, least, most int) int {
+	v := e.get(name)
+	if v == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < least || n > most {
+		e.Wrong(name, "%q is no whole number between %d and %d", v, least, most)
+		return 0
+	}
+	return n
+}
+
+// Number is a number above 0 and up to most.
+func (e *Env) Number(name string, otherwise, most float64) float64 {
+	v := e.get(name)
+	if v == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseFloat(v, 64)
+	if err != nil || !(n > 0 && n <= most) {
+		e.Wrong(name, "%q is no number above 0 and up to %g", v, most)
+		return 0
+	}
+	return n
+}
+
+// Bool is true or false.
+func (e *Env) Bool(name string, otherwise bool) bool {
+	switch v := e.get(name); v {
+	case "":
+		return otherwise
+	case "true":
+		return true
+	case "false":
+		return false
+	default:
+		e.Wrong(name, "%q is neither true nor false", v)
+		return false
+	}
+}
+
+// List is a list separated by commas; empty elements are passed over, and a repeated one is a mistake.
+func (e *Env) List(name string) []string {
+	var out []string
+	for one := range strings.SplitSeq(e.get(name), ",") {
+		one = strings.TrimSpace(one)
+		switch {
+		case one == "":
+		case slices.Contains(out, one):
+			e.Wrong(name, "%q is in it twice", one)
+		default:
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// RequiredList is a list with at least one element.
+func (e *Env) RequiredList(name, what string) []string {
+	out := e.List(name)
+	if len(out) == 0 {
+		e.Wrong(name, "is missing: it is %s, separated by commas", what)
+	}
+	return out
+}
+
+// OneOf is one of a few words.
+func (e *Env) OneOf(name, otherwise string, words ...string) string {
+	v := e.Text(name, otherwise)
+	if !slices.Contains(words, v) {
+		e.Wrong(name, "%q is none of %s", v, strings.Join(words, ", "))
+		return otherwise
+	}
+	return v
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/internal/poller"
+	"github.com/dayfly-dev/dayfly/internal/queue/sqs"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// settings are what the environment says.
+type settings struct {
+	serviceURL  string
+	instance    string // one for the pool's stack, however many invocations there are
+	tokenSecret string
+	keysSecret  string
+	jobsQueue   string
+	window      time.Duration // 0: one pass without waiting
+	types       []workflow.Type
+}
+
+// mostWindow lasts until the next minute's schedule, so that somebody always waits for work. There may be two
+// invocations at once: claims are exclusive.
+const mostWindow = time.Minute
+
+func read(env *boot.Env) settings {
+	return settings{
+		serviceURL:  env.URL("DAYFLY_SERVICE_URL", "the address of the control plane"),
+		instance:    env.Required("DAYFLY_INSTANCE", "the name under which this pool's stack claims"),
+		tokenSecret: env.Required("DAYFLY_POOL_TOKEN_SECRET", "the ARN of the secret with the pool token"),
+		keysSecret:  env.Required("DAYFLY_TICKET_KEYS_SECRET", "the ARN of the secret with the ticket keys"),
+		jobsQueue:   env.URL("DAYFLY_JOBS_QUEUE_URL", "the URL of the queue of launches"),
+		window:      env.Duration("DAYFLY_POLLING_WINDOW", 0, 0, mostWindow),
+		types:       env.Types(),
+	}
+}
+
+// launches counts what is hidden as well: a launch that was refused for a while is still a launch that
+// waits.
+type launches struct{ *sqs.Queue }
+
+// Depth implements poller.Queue.
+func (l launches) Depth(ctx context.Context) (int, error) { return l.Held(ctx) }
+
+// The triggers of an invocation.
+const (
+	bySchedule = "schedule"
+	byWake     = "wake"
+)
+
+// trigger says what invoked the function. A wake carries nothing; a schedule, whatever it was given. An
+// event that cannot be read is taken for the latter: what it would make the function do is harmless.
+func trigger(event []byte) string {
+	var fields map[string]json.RawMessage
+	event = bytes.TrimSpace(event)
+	if len(event) == 0 || json.Unmarshal(event, &fields) == nil && len(fields) == 0 {
+		return byWake
+	}
+	return bySchedule
+}
+
+// margin is kept of an invocation's time for giving back what could not be queued.
+const margin = 5 * time.Second
+
+// function handles invocations, one at a time.
+type function struct {
+	poller *poller.Poller
+	keys   *boot.Keys
+	window time.Duration // of an invocation by the schedule
+	log    *slog.Logger
+}
+
+// handle polls once: for the window when it is the schedule's turn; on a wake until a claim comes back
+// short, so that wakes do not pile up behind one another.
+func (f *function) handle(ctx context.Context, event []byte) error {
+	began := time.Now()
+	ctx, cancel := boot.Until(ctx, margin)
+	defer cancel()
+	by := trigger(event)
+	window := f.window
+	if by == byWake {
+		window = 0
+	}
+	if err := f.keys.Load(ctx); err != nil { // before a claim that could not be sealed
+		f.log.Error("poll not begun", "trigger", by, "err", err)
+		return err
+	}
+	got, err := f.poller.Window(ctx, window)
+	attrs := []any{
+		"trigger", by, "passes", got.Passes, "claims", got.Claims, "claimed", got.Claimed, "sent", got.Sent,
+		"released", got.Released, "reason", got.Why, "note", got.Note, "took_ms", time.Since(began).Milliseconds(),
+	}
+	if err != nil {
+		f.log.Warn("poll failed", append(attrs, "err", err)...)
+		return err
+	}
+	f.log.Info("poll ended", attrs...)
+	return nil
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
+	"github.com/dayfly-dev/dayfly/internal/reaper"
+)
+
+// margin is what is left of an invocation's time for its last line in the log.
+const margin = 2 * time.Second
+
+// function handles the events. Events of ECS come at least once and in any order. Only ends are acted
+// on, an end is final, and saying it twice changes nothing: so neither order nor duplicates matter, and
+// nothing needs to be remembered between two events.
+type function struct {
+	reaper *reaper.Reaper
+	log    *slog.Logger
+}
+
+// event is what the function was invoked with.
+type event struct {
+	sweep   bool
+	task    launcher.Task // of a change of a task's state
+	version int64         // of that change; the same in duplicates
+}
+
+// decode tells the events of the function apart: an ECS task state change, EventBridge's own schedule event, or
+// an empty object, which asks for a sweep too. It is a pure function.
+func decode(raw []byte) (event, error) {
+	var shape map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &shape); err != nil || shape == nil {
+		return event{}, errors.New("the event is no JSON object: the function's trigger is set up wrongly")
+	}
+	var kind string
+	_ = json.Unmarshal(shape["detail-type"], &kind)
+	switch {
+	case len(shape) == 0, kind == "Scheduled Event":
+		return event{sweep: true}, nil
+	case kind == "ECS Task State Change":
+		task, version, err := ecs.ParseEvent(raw)
+		return event{task: task, version: version}, err
+	}
+	return event{}, fmt.Errorf("the event is %.80q, neither an ECS Task State Change nor a schedule: the function's trigger is set up wrongly", kind)
+}
+
+// Handle takes one event. An error makes Lambda try an event of ECS again; the next sweep repairs what
+// is not taken then.
+func (f *function) Handle(ctx context.Context, raw json.RawMessage) error {
+	e, err := decode(raw)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := boot.Until(ctx, margin)
+	defer cancel()
+	if e.sweep {
+		return f.sweep(ctx)
+	}
+	f.log.DebugContext(ctx, "task changed", "job_id", e.task.Workflow, "attempt", e.task.Attempt, "task", e.task.Ref,
+		"phase", string(e.task.Phase), "version", e.version)
+	return f.reaper.Ended(ctx, e.task)
+}
+
+func (f *function) sweep(ctx context.Context) error {
+	out, err := f.reaper.Sweep(ctx)
+	f.log.InfoContext(ctx, "sweep ended", "actions", len(out.Actions), "spared", len(out.Spared),
+		"deferred", out.Deferred, "refused", len(out.Refused), "err", err)
+	return err
+}

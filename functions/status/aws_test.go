@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/dayfly-dev/dayfly/internal/httpapi"
+	"github.com/dayfly-dev/dayfly/internal/relay"
+	"github.com/dayfly-dev/dayfly/internal/ticket"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/fakeaws"
+	fakesecrets "github.com/dayfly-dev/dayfly/test/fakeaws/secretsmanager"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
+	fakesqs "github.com/dayfly-dev/dayfly/test/fakeaws/sqs"
+)
+
+// TestBuild_OverAWS holds what build wires together to the services' own protocols: the ticket keys from
+// Secrets Manager, the control plane over HTTP, a result that waits in SQS, its delivery put off there.
+func TestBuild_OverAWS(t *testing.T) {
+	w := newWorld(t)
+	var away atomic.Bool
+	rules := httpapi.New(w.plane, httpapi.Config{})
+	upstream := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if away.Load() {
+			rw.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		rules.ServeHTTP(rw, r)
+	}))
+	defer upstream.Close()
+	table := sigv4.NewTable(nil)
+	var passed atomic.Int64 // on the queue's clock
+	began := time.Now()
+	clock := func() time.Time { return began.Add(time.Duration(passed.Load())) }
+	server := fakeaws.New(fakeaws.Config{Credentials: table, Services: map[string]fakeaws.Service{
+		"sqs": &fakesqs.Service{Now: clock}, "secretsmanager": &fakesecrets.Service{},
+	}})
+	listener := httptest.NewServer(server)
+	defer listener.Close()
+
+	deployer := fakeaws.ClientConfig(listener.URL, table.User("deployer"))
+	key := ticket.GenerateKey()
+	text, err := ticket.FormatKeys(key)
+	w.must(err)
+	w.ring, err = ticket.NewKeyring(key)
+	w.must(err)
+	secret, err := secretsmanager.NewFromConfig(deployer).CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{
+		Name: aws.String("dayfly/keys"), SecretString: aws.String(string(text)), ClientRequestToken: aws.String(strings.Repeat("a", 32)),
+	})
+	w.must(err)
+	queues := awssqs.NewFromConfig(deployer)
+	reports, err := queues.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String("reports"), Attributes: map[string]string{"VisibilityTimeout": "360"}})
+	w.must(err)
+
+	session := table.Session("dayfly-status", "function", time.Hour)
+	env := map[string]string{
+		"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": session.AccessKeyID, "AWS_SECRET_ACCESS_KEY": session.SecretAccessKey,
+		"AWS_SESSION_TOKEN": session.SessionToken, "AWS_ENDPOINT_URL": listener.URL,
+		"DAYFLY_SERVICE_URL": upstream.URL, "DAYFLY_TICKET_KEYS_SECRET": *secret.ARN,
+		"DAYFLY_TASK_ROLE_NAME": role, "DAYFLY_REPORTS_QUEUE_URL": *reports.QueueUrl,
+	}
+	w.f, err = build(func(name string) string { return env[name] }, &w.log)
+	w.must(err)
+
+	if got := w.call("start", "{}"); got.StatusCode != 200 {
+		t.Fatalf("%d %s", got.StatusCode, got.Body)
+	}
+	away.Store(true)
+	if got := w.call("result", `{"outcome":"succeeded","log_end":0}`); got.StatusCode != 202 {
+		t.Fatalf("%d %s", got.StatusCode, got.Body)
+	}
+	receive := func() (events.SQSEvent, int) {
+		out, err := queues.ReceiveMessage(context.WithoutCancel(t.Context()), &awssqs.ReceiveMessageInput{
+			QueueUrl: reports.QueueUrl, MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
+		})
+		w.must(err)
+		var e events.SQSEvent
+		for _, m := range out.Messages {
+			e.Records = append(e.Records, events.SQSMessage{
+				MessageId: *m.MessageId, ReceiptHandle: *m.ReceiptHandle, Body: *m.Body, Attributes: m.Attributes, EventSource: "aws:sqs",
+			})
+		}
+		return e, len(out.Messages)
+	}
+	batch, n := receive()
+	if n != 1 {
+		t.Fatalf("%d messages", n)
+	}
+	if out := w.deliver(batch); len(out.BatchItemFailures) != 1 {
+		t.Errorf("while it is away: %+v", out)
+	}
+	if _, n := receive(); n != 0 {
+		t.Error("the message that could not be delivered came again at once")
+	}
+	// Its time is shorter than the queue's own: the function has said so.
+	passed.Add(int64(relay.Later(1)) + int64(time.Second))
+	if batch, n = receive(); n != 1 {
+		t.Fatalf("%d messages when the first one is to be tried again", n)
+	}
+	away.Store(false)
+	if out := w.deliver(batch); len(out.BatchItemFailures) != 0 {
+		t.Errorf("%+v", out)
+	}
+	if wf := w.state(); wf.State != workflow.Succeeded {
+		t.Errorf("workflow is %s (%s)", wf.State, wf.Reason)
+	}
+	for _, c := range server.Calls() {
+		if c.Caller.ARN == session.Identity.ARN && !slices.Contains([]string{"GetSecretValue", "SendMessage", "ChangeMessageVisibility"}, c.Operation) {
+			t.Errorf("the function called %s %s", c.Service, c.Operation)
+		}
+	}
+	for _, shown := range append(w.shown, w.job.Token, session.SecretAccessKey, string(text)) {
+		if strings.Contains(w.log.String(), shown) {
+			t.Error("a secret is in the log")
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/awslabs/aws-lambda-go-api-proxy/core"
+	"github.com/awslabs/aws-lambda-go-api-proxy/httpadapter"
+
+	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/relay"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// The API Gateway gives up after 29 s. A call is forwarded, and where it is a result that the control
+// plane cannot take, then kept: both must be over by then.
+const (
+	answerTime  = 28 * time.Second
+	forwardTime = 15 * time.Second
+	queueTime   = 5 * time.Second
+	margin      = 500 * time.Millisecond // before the function's own time-out
+)
+
+// hider puts a delivery of a message off.
+type hider interface {
+	Hide(ctx context.Context, receipt string, d time.Duration) error
+}
+
+// function handles the events.
+type function struct {
+	relay *relay.Relay
+	queue hider
+	http  *httpadapter.HandlerAdapter
+	log   *slog.Logger
+}
+
+func newFunction(r *relay.Relay, queue hider, log *slog.Logger) *function {
+	return &function{relay: r, queue: queue, http: httpadapter.New(r), log: log}
+}
+
+// Handle takes one event: a call of a runner, or a batch of reports.
+func (f *function) Handle(ctx context.Context, raw json.RawMessage) (any, error) {
+	call, reports, err := decode(raw)
+	switch {
+	case err != nil:
+		return nil, err
+	case call != nil:
+		return f.serve(ctx, *call)
+	}
+	return f.deliver(ctx, reports), nil
+}
+
+// decode tells the events of the function apart by their shape. It is a pure function.
+func decode(raw []byte) (call *events.APIGatewayProxyRequest, reports []events.SQSMessage, err error) {
+	var shape struct {
+		Method  string `json:"httpMethod"`
+		Records []struct {
+			Source string `json:"eventSource"`
+		} `json:"Records"`
+	}
+	unknown := errors.New("this is neither a REST API's proxy event nor a batch of SQS: the function's trigger is set up wrongly")
+	if err := json.Unmarshal(raw, &shape); err != nil {
+		return nil, nil, unknown
+	}
+	switch {
+	case shape.Method != "" && len(shape.Records) == 0:
+		call = &events.APIGatewayProxyRequest{}
+		err = json.Unmarshal(raw, call)
+	case shape.Method == "" && len(shape.Records) > 0 && shape.Records[0].Source == "aws:sqs":
+		var batch events.SQSEvent
+		err = json.Unmarshal(raw, &batch)
+		reports = batch.Records
+	default:
+		err = unknown
+	}
+	return call, reports, err
+}
+
+// adapterHeaders begins the headers in which the adapter can pass on the event's own context. Here it
+// passes that in the request's context, so whatever has such a name came from outside.
+const adapterHeaders = "x-golambdaproxy-"
+
+// clean takes from an event what somebody could have sent to be taken for something else, and checks
+// its body's encoding. It is a pure function: the event that it is given stays as it is.
+func clean(in events.APIGatewayProxyRequest) (events.APIGatewayProxyRequest, error) {
+	in.Headers, in.MultiValueHeaders = maps.Clone(in.Headers), maps.Clone(in.MultiValueHeaders)
+	forged := func(name string) bool { return strings.HasPrefix(strings.ToLower(name), adapterHeaders) }
+	maps.DeleteFunc(in.Headers, func(name, _ string) bool { return forged(name) })
+	maps.DeleteFunc(in.MultiValueHeaders, func(name string, _ []string) bool { return forged(name) })
+	if in.IsBase64Encoded {
+		body, err := base64.StdEncoding.DecodeString(in.Body)
+		if err != nil {
+			return in, workflow.Refuse(workflow.ErrInvalid, "", "the body is marked as base64 and is none")
+		}
+		in.Body, in.IsBase64Encoded = string(body), false
+	}
+	return in, nil
+}
+
+// caller is who made a request, in the word of the event: API Gateway has checked the signature.
+func caller(req *http.Request) (relay.Identity, error) {
+	gateway, ok := core.GetAPIGatewayContextFromContext(req.Context())
+	if !ok {
+		return relay.Identity{}, errors.New("the request did not come through the gateway")
+	}
+	if gateway.Identity.UserArn == "" {
+		return relay.Identity{}, errors.New("the gateway names no caller: the API must have IAM authorization")
+	}
+	return relay.ParseCaller(gateway.Identity.UserArn)
+}
+
+// serve answers a runner's call.
+func (f *function) serve(ctx context.Context, call events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
+	ctx, cancel := boot.Until(ctx, margin)
+	defer cancel()
+	ctx, cancel = context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	call, err := clean(call)
+	if err != nil {
+		return problem(err), nil
+	}
+	return f.http.ProxyWithContext(ctx, call)
+}
+
+func problem(err error) events.APIGatewayProxyResponse {
+	p := api.ProblemFor(err)
+	body, _ := json.Marshal(p) // of strings and numbers: it cannot fail
+	return events.APIGatewayProxyResponse{
+		StatusCode: p.Status, Body: string(body),
+		MultiValueHeaders: map[string][]string{"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}},
+	}
+}
+
+// deliver takes kept results to the control plane, one after the other, and names those that are to come
+// again.
+func (f *function) deliver(ctx context.Context, reports []events.SQSMessage) events.SQSEventResponse {
+	out := events.SQSEventResponse{BatchItemFailures: []events.SQSBatchItemFailure{}}
+	working, cancel := boot.Until(ctx, margin)
+	defer cancel()
+	for _, m := range reports {
+		err := errNoTime
+		if deadline, ok := working.Deadline(); !ok || time.Until(deadline) > forwardTime {
+			err = f.relay.Deliver(working, []byte(m.Body))
+		}
+		if err == nil {
+			continue
+		}
+		out.BatchItemFailures = append(out.BatchItemFailures, events.SQSBatchItemFailure{ItemIdentifier: m.MessageId})
+		receives, _ := strconv.Atoi(m.Attributes["ApproximateReceiveCount"])
+		wait := max(relay.Later(receives), api.RetryAfter(err))
+		f.log.WarnContext(ctx, "report not delivered", "message", m.MessageId, "receives", receives, "retry", wait, "err", err)
+		if err := f.queue.Hide(working, m.ReceiptHandle, wait); err != nil {
+			f.log.WarnContext(ctx, "report comes again when the queue's own time is over", "message", m.MessageId, "err", err)
+		}
+	}
+	f.log.InfoContext(ctx, "reports handled", "reports", len(reports), "again", len(out.BatchItemFailures))
+	return out
+}
+
+// errNoTime keeps a report for the next invocation: half a delivery helps nobody.
+var errNoTime = errors.New("the invocation has no time left for it")
