@@ -1,0 +1,94 @@
+# A pool stack, from the same template that sam and make deploy use: it is transformed and reviewed once, and
+# handed to CloudFormation as it was tested. So there is one definition of what runs, and nothing to drift.
+
+locals {
+  # The functions of the template, and the zip of each.
+  functions = {
+    Poller      = "poller"
+    Dispatcher  = "dispatcher"
+    DeadLetters = "dispatcher"
+    Status      = "status"
+    Reaper      = "reaper"
+  }
+  zips = { for logical, name in local.functions : logical => "${var.functions_directory}/${name}.zip" }
+
+  # Every version has a place of its own, so that going back is the apply of before.
+  prefix = "dayfly/${var.stack_name}/${substr(sha256(join("", concat(
+    [for logical in sort(keys(local.zips)) : filesha256(local.zips[logical])],
+    [filesha256("${path.module}/../transformed/pool.json"), filesha256("${path.module}/../transformed/network.json")],
+  ))), 0, 16)}"
+
+  # The transform left marks where code and templates lie.
+  template = replace(replace(jsonencode(jsondecode(file("${path.module}/../transformed/pool.json"))),
+    "https://s3.amazonaws.com/packaged/", "https://${var.artifacts_bucket}.s3.${data.aws_region.current.region}.${data.aws_partition.current.dns_suffix}/${local.prefix}/"),
+  "\"S3Bucket\":\"packaged\",\"S3Key\":\"", "\"S3Bucket\":\"${var.artifacts_bucket}\",\"S3Key\":\"${local.prefix}/")
+}
+
+data "aws_region" "current" {}
+
+data "aws_partition" "current" {}
+
+resource "aws_s3_object" "function" {
+  for_each = local.zips
+
+  bucket                 = var.artifacts_bucket
+  key                    = "${local.prefix}/${each.key}.zip"
+  source                 = each.value
+  source_hash            = filesha256(each.value)
+  server_side_encryption = "AES256"
+}
+
+resource "aws_s3_object" "network" {
+  bucket                 = var.artifacts_bucket
+  key                    = "${local.prefix}/Network.yaml"
+  content                = jsonencode(jsondecode(file("${path.module}/../transformed/network.json")))
+  content_type           = "application/json"
+  server_side_encryption = "AES256"
+}
+
+resource "aws_s3_object" "pool" {
+  bucket                 = var.artifacts_bucket
+  key                    = "${local.prefix}/Pool.json"
+  content                = local.template
+  content_type           = "application/json"
+  server_side_encryption = "AES256"
+}
+
+resource "aws_cloudformation_stack" "pool" {
+  name         = var.stack_name
+  template_url = "https://${var.artifacts_bucket}.s3.${data.aws_region.current.region}.${data.aws_partition.current.dns_suffix}/${aws_s3_object.pool.key}"
+  capabilities = ["CAPABILITY_IAM"]
+  tags         = var.tags
+
+  parameters = {
+    PoolName             = var.pool_name
+    ServiceUrl           = var.service_url
+    ControlPlaneRoleArn  = var.control_plane_role_arn
+    EnabledWorkflowTypes = var.enabled_workflow_types
+    PollingWindow        = var.polling_window
+    ImageUri             = var.image_uri
+    RepositoryName       = var.repository_name
+    TaskArchitecture     = var.task_architecture
+    TaskCpu              = var.task_cpu
+    TaskMemory           = var.task_memory
+    EphemeralStorageGiB  = tostring(var.ephemeral_storage_gib)
+    SpotPolicy           = var.spot_policy
+    LaunchRate           = tostring(var.launch_rate)
+    NetworkMode          = var.network_mode
+    VpcId                = var.vpc_id
+    SubnetIds            = join(",", var.subnet_ids)
+    RouteTableIds        = join(",", var.route_table_ids)
+    VpcCidr              = var.vpc_cidr
+    S3PrefixListId       = var.s3_prefix_list_id
+    AllowSshEgress       = tostring(var.allow_ssh_egress)
+    HttpsProxy           = var.https_proxy
+    KmsKeyArn            = var.kms_key_arn
+    LogRetentionDays     = tostring(var.log_retention_days)
+    StateVersionDays     = tostring(var.state_version_days)
+    AlarmTopicArn        = var.alarm_topic_arn
+    LogLevel             = var.log_level
+    ReaperDryRun         = tostring(var.reaper_dry_run)
+  }
+
+  depends_on = [aws_s3_object.function, aws_s3_object.network]
+}

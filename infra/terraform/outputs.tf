@@ -1,0 +1,46 @@
+# The outputs of the stack.
+
+output "cluster" {
+  description = "The cluster of tasks."
+  value       = aws_cloudformation_stack.pool.outputs["Cluster"]
+}
+
+output "pool_token_secret" {
+  description = "The secret that takes the pool's token."
+  value       = aws_cloudformation_stack.pool.outputs["PoolTokenSecret"]
+}
+
+output "state_bucket" {
+  description = "Where engines keep their state. It outlives the stack."
+  value       = aws_cloudformation_stack.pool.outputs["StateBucket"]
+}
+
+output "status_url" {
+  description = "Where tasks report, in modes nat and public."
+  value       = aws_cloudformation_stack.pool.outputs["StatusUrl"]
+}
+
+output "task_role_arn" {
+  description = "The role of tasks, which the roles of workspaces trust."
+  value       = aws_cloudformation_stack.pool.outputs["TaskRoleArn"]
+}
+
+output "task_security_group_id" {
+  description = "The security group of tasks."
+  value       = aws_cloudformation_stack.pool.outputs["TaskSecurityGroupId"]
+}
+
+output "ticket_keys_secret" {
+  description = "The secret that takes the keys of tickets."
+  value       = aws_cloudformation_stack.pool.outputs["TicketKeysSecret"]
+}
+
+output "wake_target" {
+  description = "What the control plane wakes (dayfly pool update NAME --wake-target)."
+  value       = aws_cloudformation_stack.pool.outputs["WakeTarget"]
+}
+
+output "jobs_queue" {
+  description = "The queue of launches."
+  value       = aws_cloudformation_stack.pool.outputs["JobsQueue"]
+}

@@ -1,0 +1,279 @@
+# The parameters of the pool's template, under names of Terraform's kind. A test compares them with the template.
+
+variable "pool_name" {
+  description = "The pool's name on the control plane. The roles of its workspaces lie under the path /dayfly/NAME/."
+  type        = string
+  validation {
+    condition     = can(regex("^[A-Za-z0-9_-]{3,64}$", var.pool_name))
+    error_message = "It has 3 to 64 letters, digits, _ or -."
+  }
+}
+
+variable "service_url" {
+  description = "The address of the control plane."
+  type        = string
+  validation {
+    condition     = can(regex("^https://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?$", var.service_url))
+    error_message = "It is an address that begins with https://."
+  }
+}
+
+variable "control_plane_role_arn" {
+  description = "The role of a control plane in another account that may wake the poller; empty if it is in this account, or wakes nobody."
+  type        = string
+  default     = ""
+  validation {
+    condition     = can(regex("^(arn:aws[a-z-]*:iam::[0-9]{12}:role/.+)?$", var.control_plane_role_arn))
+    error_message = "It is the ARN of a role, or empty."
+  }
+}
+
+variable "enabled_workflow_types" {
+  description = "The workflow types that this stack claims; empty means all that the pool allows."
+  type        = string
+  default     = ""
+  validation {
+    condition     = can(regex("^((deployment|insights_scan|policy_evaluation)(,(deployment|insights_scan|policy_evaluation))*)?$", var.enabled_workflow_types))
+    error_message = "It is a list of deployment, insights_scan and policy_evaluation, divided by commas."
+  }
+}
+
+variable "polling_window" {
+  description = "How long each poll waits for work. 0s polls once a minute and is woken by the control plane; 60s never stops waiting, and costs the more."
+  type        = string
+  default     = "0s"
+  validation {
+    condition     = can(regex("^([0-9]|[1-5][0-9]|60)s$", var.polling_window))
+    error_message = "It is a number of seconds from 0s to 60s."
+  }
+}
+
+variable "image_uri" {
+  description = "The runner's image, in ECR, under a tag that is never moved."
+  type        = string
+  validation {
+    condition     = can(regex("^[0-9]{12}\\.dkr\\.ecr\\.[a-z0-9-]+\\.amazonaws\\.com(\\.cn)?/[a-z0-9._/-]+(:[A-Za-z0-9._-]+|@sha256:[0-9a-f]{64})$", var.image_uri))
+    error_message = "It is an image in ECR with its tag or digest."
+  }
+}
+
+variable "repository_name" {
+  description = "The repository of the image, from which tasks may pull."
+  type        = string
+  default     = "dayfly-runner"
+  validation {
+    condition     = can(regex("^[a-z0-9][a-z0-9._/-]{1,255}$", var.repository_name))
+    error_message = "It matches ^[a-z0-9][a-z0-9._/-]{1,255}$."
+  }
+}
+
+variable "task_architecture" {
+  description = "The processors of tasks, as the image was built. The availability zone use1-az3 has none of ARM64."
+  type        = string
+  default     = "ARM64"
+  validation {
+    condition     = contains(["ARM64", "X86_64"], var.task_architecture)
+    error_message = "It is one of ARM64, X86_64."
+  }
+}
+
+variable "task_cpu" {
+  description = "Processor units of a task whose workspace names no size (1024 are one processor)."
+  type        = string
+  default     = "1024"
+  validation {
+    condition     = contains(["256", "512", "1024", "2048", "4096", "8192", "16384"], var.task_cpu)
+    error_message = "It is one of 256, 512, 1024, 2048, 4096, 8192, 16384."
+  }
+}
+
+variable "task_memory" {
+  description = "MiB of memory of a task whose workspace names no size, within what Fargate has for TaskCpu."
+  type        = string
+  default     = "2048"
+  validation {
+    condition     = can(regex("^[0-9]{3,6}$", var.task_memory))
+    error_message = "It matches ^[0-9]{3,6}$."
+  }
+}
+
+variable "ephemeral_storage_gib" {
+  description = "GiB of a task's disk. The first 20 cost nothing."
+  type        = number
+  default     = 21
+  validation {
+    condition     = var.ephemeral_storage_gib >= 21 && var.ephemeral_storage_gib <= 200
+    error_message = "It lies between 21 and 200."
+  }
+}
+
+variable "spot_policy" {
+  description = "What may run on Spot capacity; reads are previews, scans and evaluations. Spot ends a task with two minutes of notice."
+  type        = string
+  default     = "reads"
+  validation {
+    condition     = contains(["never", "reads", "all"], var.spot_policy)
+    error_message = "It is one of never, reads, all."
+  }
+}
+
+variable "launch_rate" {
+  description = "RunTask calls a second that this pool may make. An account has 20 in a Region, for all of its pools."
+  type        = number
+  default     = 20
+  validation {
+    condition     = var.launch_rate >= 1 && var.launch_rate <= 20
+    error_message = "It lies between 1 and 20."
+  }
+}
+
+variable "network_mode" {
+  description = "endpoints-only: private subnets without a way out, AWS through endpoints. nat: private subnets of yours that have a way out. public: public subnets, nothing may come in."
+  type        = string
+  default     = "endpoints-only"
+  validation {
+    condition     = contains(["endpoints-only", "nat", "public"], var.network_mode)
+    error_message = "It is one of endpoints-only, nat, public."
+  }
+}
+
+variable "vpc_id" {
+  description = "The VPC of the tasks. Empty creates one (endpoints-only and public)."
+  type        = string
+  default     = ""
+  validation {
+    condition     = can(regex("^(vpc-[0-9a-f]{8,17})?$", var.vpc_id))
+    error_message = "It is the id of a VPC, or empty."
+  }
+}
+
+variable "subnet_ids" {
+  description = "Its subnets for tasks, in different availability zones. Empty only where a VPC is created."
+  type        = list(string)
+  default     = []
+}
+
+variable "route_table_ids" {
+  description = "Route tables of these subnets, for the S3 gateway of mode endpoints-only."
+  type        = list(string)
+  default     = []
+}
+
+variable "vpc_cidr" {
+  description = "Addresses of a VPC that is created here."
+  type        = string
+  default     = "10.73.0.0/24"
+  validation {
+    condition     = can(regex("^[0-9]{1,3}(\\.[0-9]{1,3}){3}/(1[6-9]|2[0-5])$", var.vpc_cidr))
+    error_message = "It is an address range from /16 to /25."
+  }
+}
+
+variable "s3_prefix_list_id" {
+  description = "The Region's prefix list of S3, for mode endpoints-only; empty allows every address that a route leads to."
+  type        = string
+  default     = ""
+  validation {
+    condition     = can(regex("^(pl-[0-9a-f]{8,17})?$", var.s3_prefix_list_id))
+    error_message = "It is the id of a prefix list, or empty."
+  }
+}
+
+variable "allow_ssh_egress" {
+  description = "Whether tasks may open SSH connections (git over SSH)."
+  type        = bool
+  default     = false
+}
+
+variable "https_proxy" {
+  description = "A proxy through which tasks and engines reach what is outside; empty means none."
+  type        = string
+  default     = ""
+  validation {
+    condition     = can(regex("^(https?://[A-Za-z0-9.-]+:[0-9]{1,5})?$", var.https_proxy))
+    error_message = "It is an address such as http://proxy.example.com:3128, without a password, or empty."
+  }
+}
+
+variable "kms_key_arn" {
+  description = "A key of yours for queues, secrets, logs and state; its policy must let logs and events use it. Empty means keys that AWS manages."
+  type        = string
+  default     = ""
+  validation {
+    condition     = can(regex("^(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+)?$", var.kms_key_arn))
+    error_message = "It is the ARN of a key, or empty."
+  }
+}
+
+variable "log_retention_days" {
+  description = "How long logs are kept, in days."
+  type        = number
+  default     = 30
+  validation {
+    condition     = contains([1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653], var.log_retention_days)
+    error_message = "It is one of 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653."
+  }
+}
+
+variable "state_version_days" {
+  description = "How long earlier versions of an engine's state are kept, in days."
+  type        = number
+  default     = 90
+  validation {
+    condition     = var.state_version_days >= 1 && var.state_version_days <= 3650
+    error_message = "It lies between 1 and 3650."
+  }
+}
+
+variable "alarm_topic_arn" {
+  description = "The topic that alarms are sent to; empty sends them nowhere."
+  type        = string
+  default     = ""
+  validation {
+    condition     = can(regex("^(arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:.+)?$", var.alarm_topic_arn))
+    error_message = "It is the ARN of a topic, or empty."
+  }
+}
+
+variable "log_level" {
+  description = "What the functions log."
+  type        = string
+  default     = "info"
+  validation {
+    condition     = contains(["debug", "info", "warn", "error"], var.log_level)
+    error_message = "It is one of debug, info, warn, error."
+  }
+}
+
+variable "reaper_dry_run" {
+  description = "Whether the reaper only says what it would do."
+  type        = bool
+  default     = false
+}
+
+# What only the module needs.
+
+variable "stack_name" {
+  description = "The name of the stack. The poller is named after it: dayfly-wake-NAME."
+  type        = string
+  validation {
+    condition     = can(regex("^[A-Za-z][A-Za-z0-9-]{0,51}$", var.stack_name))
+    error_message = "It has up to 52 letters, digits and -, and begins with a letter."
+  }
+}
+
+variable "artifacts_bucket" {
+  description = "An S3 bucket of the same Region that takes the functions' code and the templates."
+  type        = string
+}
+
+variable "functions_directory" {
+  description = "Where make functions put the zips: dist/functions of a checkout, or of a release."
+  type        = string
+}
+
+variable "tags" {
+  description = "Tags of everything that the stack makes."
+  type        = map(string)
+  default     = {}
+}

@@ -1,0 +1,234 @@
+// Package deploy_test runs make deploy and make destroy against stand-ins of the AWS CLI, docker and dayfly
+// that keep what they are told to. What AWS makes of the templates is not shown here.
+package deploy_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// site is a checkout with stand-ins, and what they keep.
+type site struct {
+	t     *testing.T
+	root  string
+	state string
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("there is no bash")
+	}
+	s := &site{t: t, root: t.TempDir(), state: t.TempDir()}
+	s.copy("../../scripts/deploy", "scripts/deploy", 0o755)
+	s.copy("../../scripts/destroy", "scripts/destroy", 0o755)
+	s.copy("../../infra/artifacts.yaml", "infra/artifacts.yaml", 0o644)
+	for _, name := range []string{"pool", "controlplane", "network"} {
+		s.copy("../../infra/transformed/"+name+".json", "infra/transformed/"+name+".json", 0o644)
+	}
+	for _, name := range []string{"aws", "docker"} {
+		s.copy("testdata/"+name, "stand-ins/"+name, 0o755)
+	}
+	s.copy("testdata/dayfly", "bin/dayfly", 0o755)
+	s.write("stand-ins/make", "#!/bin/sh\necho \"make $*\" >>\"$STATE/log\"\n", 0o755)
+	s.write("stand-ins/go", "#!/bin/sh\n", 0o755)
+	s.write("scripts/image", "#!/bin/sh\necho \"image $IMAGE $GOARCH\" >>\"$STATE/log\"\n", 0o755)
+	for _, name := range []string{"poller", "dispatcher", "status", "reaper", "controlplane"} {
+		s.write("dist/functions/"+name+".zip", "code of "+name, 0o644)
+	}
+	return s
+}
+
+func (s *site) copy(from, to string, mode os.FileMode) {
+	s.t.Helper()
+	b, err := os.ReadFile(from)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.write(to, string(b), mode)
+}
+
+func (s *site) write(to, text string, mode os.FileMode) {
+	s.t.Helper()
+	to = filepath.Join(s.root, to)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, []byte(text), mode)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// run runs a script; answer is what a person types. It returns what was printed, and what was called.
+func (s *site) run(script, answer string, env ...string) (said string, calls []string, err error) {
+	s.t.Helper()
+	_ = os.Remove(filepath.Join(s.state, "log"))
+	cmd := exec.CommandContext(s.t.Context(), filepath.Join(s.root, "scripts", script))
+	cmd.Env = append([]string{
+		"PATH=" + filepath.Join(s.root, "stand-ins") + ":" + os.Getenv("PATH"), "HOME=" + s.root, "STATE=" + s.state,
+		"AWS_REGION=eu-west-1", "VERSION=v1.0.0", "DRAIN_LOOK=0",
+	}, env...)
+	cmd.Stdin = strings.NewReader(answer)
+	out, err := cmd.CombinedOutput()
+	b, _ := os.ReadFile(filepath.Join(s.state, "log"))
+	return string(out), strings.Split(strings.TrimSpace(string(b)), "\n"), err
+}
+
+func (s *site) secret(name string) string {
+	b, _ := os.ReadFile(filepath.Join(s.state, "secrets", name))
+	return strings.TrimSpace(string(b))
+}
+
+// changing are the calls that change something.
+func changing(calls []string) []string {
+	return slices.DeleteFunc(slices.Clone(calls), func(c string) bool {
+		return !regexp.MustCompile(`cloudformation (deploy|delete)|put-secret|pool (create|rotate|update)|docker push|^image|s3 cp`).MatchString(c)
+	})
+}
+
+func before(t *testing.T, calls []string, patterns ...string) {
+	t.Helper()
+	at := -1
+	for _, p := range patterns {
+		next := slices.IndexFunc(calls, func(c string) bool { return regexp.MustCompile(p).MatchString(c) })
+		if next <= at {
+			t.Errorf("%q comes at %d, after what should come later (%d):\n%s", p, next, at, strings.Join(calls, "\n"))
+		}
+		at = next
+	}
+}
+
+// D8: everything in the right order, said first and asked once, and no secret where it could be read.
+func TestDeploy_FromNothing(t *testing.T) {
+	s := newSite(t)
+	said, calls, err := s.run("deploy", "y\n")
+	if err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	before(t, calls, "deploy --stack-name dayfly-artifacts", "deploy --stack-name dayfly-control", "^image .*:v1.0.0-arm64 arm64", "docker push",
+		"deploy --stack-name dayfly-main", "put-secret-value --secret-id dayfly-main-TicketKeysSecret",
+		"put-secret-value --secret-id dayfly-main-PoolTokenSecret", "pool update main .*--wake-target dayfly-main-WakeTarget")
+	if i := strings.Index(said, "stack dayfly-main: create"); i < 0 || i > strings.Index(said, "Do it?") && strings.Contains(said, "Do it?") {
+		t.Errorf("it does not say first what it will do: %s", said)
+	}
+	if got := s.secret("dayfly-main-PoolTokenSecret"); got != "pool-token-of-main-created" {
+		t.Errorf("the pool's secret holds %q", got)
+	}
+	keys := s.secret("dayfly-main-TicketKeysSecret")
+	if !regexp.MustCompile(`^\{"keys": \[\{"id": "[0-9a-f]{16}", "key": "[A-Za-z0-9_-]{43}"\}\]\}$`).MatchString(keys) {
+		t.Errorf("the ticket keys are in another form: %d bytes", len(keys))
+	}
+	key := regexp.MustCompile(`[A-Za-z0-9_-]{43}`).FindString(keys)
+	for _, secret := range []string{"pool-token-of", "first-admin-token", key, "registry-password"} {
+		if strings.Contains(said, secret) || strings.Contains(strings.Join(calls, "\n"), secret) {
+			t.Errorf("%.12s... was printed, or on a command line", secret)
+		}
+	}
+	template, err := os.ReadFile(filepath.Join(s.state, "stacks", "dayfly-main", "template"))
+	if err != nil || strings.Contains(string(template), "packaged") {
+		t.Errorf("the template still has places that do not exist: %v", err)
+	}
+	for _, place := range regexp.MustCompile(`"S3Key": "([^"]+)"`).FindAllStringSubmatch(string(template), -1) {
+		if !slices.ContainsFunc(calls, func(c string) bool { return strings.HasSuffix(c, "s3://dayfly-artifacts-Bucket/"+place[1]) }) {
+			t.Errorf("%s was not put there", place[1])
+		}
+	}
+
+	// Once more: secrets, pool and image stay as they are.
+	said, calls, err = s.run("deploy", "y\n")
+	if err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	for _, c := range changing(calls) {
+		if regexp.MustCompile("put-secret|pool (create|rotate)|docker push|^image").MatchString(c) {
+			t.Errorf("a second time: %s", c)
+		}
+	}
+}
+
+func TestDeploy_DoesNothingUnasked(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer string
+		env    []string
+		fails  bool
+	}{
+		"no": {"n\n", nil, true}, "no answer": {"", nil, true}, "a plan": {"", []string{"PLAN=1"}, false},
+		"a dirty tree": {"y\n", []string{"VERSION=v1-dirty"}, true}, "a wrong name": {"y\n", []string{"POOL=a b"}, true},
+	} {
+		s := newSite(t)
+		said, calls, err := s.run("deploy", c.answer, c.env...)
+		if (err != nil) != c.fails || len(changing(calls)) > 0 {
+			t.Errorf("%s: %v, %v: %s", name, err, changing(calls), said)
+		}
+	}
+}
+
+// D8: a new version goes to the functions first, and to the tasks when they understand it.
+func TestDeploy_UpgradesThePoolStackBeforeItsImage(t *testing.T) {
+	s := newSite(t)
+	if said, _, err := s.run("deploy", "", "YES=1"); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	said, calls, err := s.run("deploy", "", "YES=1", "VERSION=v2.0.0")
+	if err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	before(t, calls, "deploy --stack-name dayfly-control", "deploy --stack-name dayfly-main .*ImageUri=\\S+:v1.0.0-arm64", "deploy --stack-name dayfly-main .*ImageUri=\\S+:v2.0.0-arm64")
+}
+
+// A pool whose stack was made anew gets a new token; one on somebody's control plane needs theirs.
+func TestDeploy_PoolOnAControlPlaneThatExists(t *testing.T) {
+	s := newSite(t)
+	if said, _, err := s.run("deploy", "", "YES=1", "SERVICE_URL=https://dayfly.example.com"); err == nil || !strings.Contains(said, "DAYFLY_API_TOKEN") {
+		t.Errorf("without a token: %v: %s", err, said)
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Join(s.state, "pools"), 0o755), os.WriteFile(filepath.Join(s.state, "pools", "main"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	said, calls, err := s.run("deploy", "", "YES=1", "SERVICE_URL=https://dayfly.example.com", "DAYFLY_API_TOKEN=first-admin-token-of-the-deployment")
+	if err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	if got := s.secret("dayfly-main-PoolTokenSecret"); got != "pool-token-of-main-rotated" {
+		t.Errorf("the pool's secret holds %q", got)
+	}
+	if slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(c, "deploy --stack-name dayfly-control") }) {
+		t.Error("it deploys a control plane")
+	}
+}
+
+// D8: the pool is drained before its stack goes, and what stays is said.
+func TestDestroy(t *testing.T) {
+	s := newSite(t)
+	if said, _, err := s.run("deploy", "", "YES=1"); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	if said, calls, err := s.run("destroy", "n\n", "CONTROL_PLANE=1"); err == nil || len(changing(calls)) > 0 {
+		t.Errorf("no means no: %v, %v: %s", err, changing(calls), said)
+	}
+	if err := os.WriteFile(filepath.Join(s.state, "tasks"), []byte("2"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	said, calls, err := s.run("destroy", "y\n", "CONTROL_PLANE=1")
+	if err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	before(t, calls, "pool update main --disabled", "ecs list-tasks", "delete-stack --stack-name dayfly-main", "wait stack-delete-complete --stack-name dayfly-main", "delete-stack --stack-name dayfly-control")
+	for _, want := range []string{"s3://dayfly-main-StateBucket", "table dayfly-control-Table", "dayfly-artifacts", "2 tasks run", "1 tasks run"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("it does not say %q: %s", want, said)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(s.state, "tasks"), []byte("1000000"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if said, _, err := s.run("deploy", "", "YES=1"); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	if said, calls, err := s.run("destroy", "", "YES=1", "DRAIN=0"); err == nil || slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(c, "delete-stack") }) {
+		t.Errorf("it deletes what still runs: %v: %s", err, said)
+	}
+}

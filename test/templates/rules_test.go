@@ -1,0 +1,203 @@
+package templates_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+	"github.com/dayfly-dev/dayfly/test/templates"
+)
+
+// What the rules find and we keep, each with the reason.
+var kept = map[string]string{
+	"pool: a function's concurrency is reserved: Status":                        "the stage's throttle bounds it; a reservation that is too small would keep runners from reporting",
+	"pool: a queue that a function reads has dead letters: DeadLettersJobsDead": "it reads dead letters; what it cannot settle stays there, and an alarm tells",
+}
+
+// D1: the templates as they are deployed keep the rules of reviewers, in every mode.
+func TestRules(t *testing.T) {
+	left := maps.Clone(kept)
+	for mode, more := range map[string]map[string]string{
+		"endpoints-only": {}, "public": {"NetworkMode": "public"},
+		"nat": {"NetworkMode": "nat", "VpcId": "vpc-01234567", "SubnetIds": "subnet-1,subnet-2"},
+		"key": {"KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0000", "ControlPlaneRoleArn": "arn:aws:iam::210987654321:role/dayfly-stack/control"},
+	} {
+		for _, name := range []string{"pool", "controlplane", "network", "artifacts"} {
+			s := deploy(t, name, fitting(t, name, mode, more))
+			for _, rule := range templates.Rules {
+				for resource, why := range rule.Check(s) {
+					at := name + ": " + rule.Name + ": " + resource
+					if kept[at] == "" {
+						t.Errorf("%s, mode %s: %s (%s)", at, mode, why, rule.From)
+					}
+					delete(left, at)
+				}
+			}
+		}
+	}
+	for at := range left {
+		t.Errorf("%s is excused and not found", at)
+	}
+}
+
+// fitting are those parameters that a template has.
+func fitting(t *testing.T, name, mode string, more map[string]string) map[string]string {
+	t.Helper()
+	tmpl, err := templates.Load("../../infra/transformed/" + name + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for k, v := range more {
+		if _, ok := tmpl.Parameters[k]; ok {
+			out[k] = v
+		}
+	}
+	if name == "network" && out["NetworkMode"] == "" {
+		out["NetworkMode"] = "endpoints-only"
+	}
+	return out
+}
+
+// Each rule can find something: what it demands is taken away, and it must tell.
+func TestRules_CanFail(t *testing.T) {
+	for _, c := range []struct {
+		template, resource, rule string
+		spoil                    func(p map[string]any)
+	}{
+		{"pool", "Poller", "a function has a log group of its own", func(p map[string]any) { delete(p, "LoggingConfig") }},
+		{"pool", "Poller", "a function's concurrency is reserved", func(p map[string]any) { delete(p, "ReservedConcurrentExecutions") }},
+		{"pool", "Poller", "a function has a role of its own", func(p map[string]any) { p["Role"] = map[string]any{"Fn::GetAtt": []any{"ReaperRole", "Arn"}} }},
+		{"pool", "Poller", "a function is arm64 on provided.al2023", func(p map[string]any) { p["Runtime"] = "provided.al2" }},
+		{"pool", "Poller", "an environment holds no secret and fits", func(p map[string]any) {
+			p["Environment"] = map[string]any{"Variables": map[string]any{"API_TOKEN": "abc"}}
+		}},
+		{"pool", "ReaperTaskChangedPermission", "who may invoke a function is limited", func(p map[string]any) { delete(p, "SourceArn") }},
+		{"pool", "DispatcherJobs", "an event source reports what failed, and hides a message for longer than its function may take", func(p map[string]any) { delete(p, "FunctionResponseTypes") }},
+		{"pool", "TaskLogs", "a log group forgets", func(p map[string]any) { delete(p, "RetentionInDays") }},
+		{"pool", "Jobs", "a queue is encrypted, over the wire too", func(p map[string]any) { delete(p, "SqsManagedSseEnabled") }},
+		{"pool", "State", "a bucket is versioned, encrypted, private, kept, and used over TLS only", func(p map[string]any) { delete(p, "VersioningConfiguration") }},
+		{"pool", "StatePolicy", "a bucket is versioned, encrypted, private, kept, and used over TLS only", func(p map[string]any) { p["PolicyDocument"] = map[string]any{} }},
+		{"controlplane", "Table", "a table is protected, kept, and can be set back", func(p map[string]any) { delete(p, "DeletionProtectionEnabled") }},
+		{"pool", "TaskDefinition", "containers cannot write to their root, have no user 0, no capability and no shell, and log without blocking", func(p map[string]any) {
+			p["ContainerDefinitions"].([]any)[0].(map[string]any)["ReadonlyRootFilesystem"] = false
+		}},
+		{"artifacts", "Repository", "images are scanned, encrypted, and keep their tags", func(p map[string]any) { p["ImageTagMutability"] = "MUTABLE" }},
+		{"pool", "Cluster", "a cluster is watched", func(p map[string]any) { delete(p, "ClusterSettings") }},
+		{"network", "EndpointFromTasks", "security groups say what they are for, and nothing comes in from the world", func(p map[string]any) { p["CidrIp"] = "0.0.0.0/0" }},
+		{"network", "SubnetA", "subnets give nobody a public address unasked", func(p map[string]any) { p["MapPublicIpOnLaunch"] = true }},
+		{"network", "StsEndpoint", "an endpoint serves principals of this account only", func(p map[string]any) { delete(p, "PolicyDocument") }},
+		{"pool", "StatusApi", "every method of a REST API asks for IAM, and the API for its caller; calls are logged", func(p map[string]any) {
+			for _, methods := range p["Body"].(map[string]any)["paths"].(map[string]any) {
+				for _, m := range methods.(map[string]any) {
+					delete(m.(map[string]any), "security")
+				}
+			}
+		}},
+		{"pool", "ReaperSweep", "schedules have no name that a second stack would want", func(p map[string]any) { p["Name"] = "Sweep" }},
+	} {
+		tmpl, err := templates.Load("../../infra/transformed/" + c.template + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.spoil(tmpl.Resources[c.resource].Properties)
+		values := fitting(t, c.template, "", given)
+		s, err := tmpl.Deploy("dayfly-prod", home, values, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, rule := range templates.Rules {
+			found = found || rule.Name == c.rule && len(rule.Check(s)) > 0
+		}
+		if !found {
+			t.Errorf("%s does not break %q", c.resource, c.rule)
+		}
+	}
+}
+
+// The table is the one that the store works with.
+func TestTable_IsThatOfTheStore(t *testing.T) {
+	p := deploy(t, "controlplane", nil).Resources["Table"].Properties
+	want := dynamodb.TableSchema()
+	got := dynamodb.Schema{
+		PartitionKey: str(templates.At(p, "KeySchema", "0", "AttributeName")), SortKey: str(templates.At(p, "KeySchema", "1", "AttributeName")),
+		TTL: str(templates.At(p, "TimeToLiveSpecification", "AttributeName")), BillingMode: str(p["BillingMode"]),
+		PointInTimeRecovery: templates.At(p, "PointInTimeRecoverySpecification", "PointInTimeRecoveryEnabled") == true,
+	}
+	indexes, _ := p["GlobalSecondaryIndexes"].([]any)
+	for _, i := range indexes {
+		got.Indexes = append(got.Indexes, dynamodb.IndexSchema{
+			Name: str(templates.At(i, "IndexName")), Projection: str(templates.At(i, "Projection", "ProjectionType")),
+			PartitionKey: str(templates.At(i, "KeySchema", "0", "AttributeName")), SortKey: str(templates.At(i, "KeySchema", "1", "AttributeName")),
+		})
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What a metric counts is a line that a function writes.
+func TestMetrics_CountLinesThatThereAre(t *testing.T) {
+	for name, function := range map[string]string{"pool": "reaper", "controlplane": "controlplane"} {
+		s := deploy(t, name, nil)
+		sources, _ := filepath.Glob("../../functions/" + function + "/*.go")
+		var all []byte
+		for _, f := range sources {
+			all = append(all, readFile(t, f)...)
+		}
+		filters := s.Of("AWS::Logs::MetricFilter")
+		for _, filter := range filters {
+			pattern := str(s.Resources[filter].Properties["FilterPattern"])
+			_, line, _ := strings.Cut(strings.TrimSuffix(pattern, " }"), "$.msg = ")
+			if line == "" || !strings.Contains(string(all), "InfoContext(ctx, "+line) {
+				t.Errorf("%s counts %s, which functions/%s does not write", filter, pattern, function)
+			}
+		}
+		if len(filters) == 0 {
+			t.Errorf("%s counts nothing", name)
+		}
+	}
+}
+
+// A function of a template is one that sam, make deploy and the Terraform module know how to build.
+func TestFunctions_AreBuiltFromWhatThereIs(t *testing.T) {
+	makefile := string(readFile(t, "../../Makefile"))
+	m := string(readFile(t, moduleDir+"/main.tf"))
+	for _, name := range []string{"pool", "controlplane"} {
+		for _, logical := range deploy(t, name, nil).Of("AWS::Lambda::Function") {
+			_, after, ok := strings.Cut(makefile, "\nSAM_"+logical+" := ")
+			dir, _, _ := strings.Cut(after, "\n")
+			if _, err := os.Stat("../../functions/" + dir + "/main.go"); !ok || err != nil {
+				t.Errorf("make build-%s builds functions/%s: %v", logical, dir, err)
+			}
+			if name == "pool" && !regexp.MustCompile(logical+` += "`+dir+`"`).MatchString(m) {
+				t.Errorf("the Terraform module does not take %s from %s", logical, dir)
+			}
+		}
+	}
+}
+
+// O5: what an operator must hear of has an alarm.
+func TestAlarms(t *testing.T) {
+	for name, want := range map[string][]string{
+		"pool":         {"OldestMessageAlarm", "JobsDeadAlarm", "ReportsDeadAlarm", "EventsDeadAlarm", "DispatcherErrorsAlarm", "StatusErrorsAlarm", "SweepAlarm"},
+		"controlplane": {"ErrorsAlarm", "ServerErrorsAlarm", "PassAlarm"},
+	} {
+		s := deploy(t, name, map[string]string{"AlarmTopicArn": "arn:aws:sns:us-east-1:123456789012:alarms"})
+		for _, alarm := range want {
+			p := s.Resources[alarm].Properties
+			if !strings.HasPrefix(str(templates.At(p, "AlarmActions", "0")), "arn:aws:sns:") || str(p["AlarmDescription"]) == "" {
+				t.Errorf("%s: %s tells nobody, or not what it means", name, alarm)
+			}
+		}
+	}
+}
+
+func str(v any) string { s, _ := v.(string); return s }

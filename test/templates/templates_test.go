@@ -1,0 +1,105 @@
+package templates_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/test/templates"
+)
+
+var home = templates.Account{Partition: "aws", Region: "us-east-1", ID: "123456789012"}
+
+// what has no default.
+var given = map[string]string{
+	"PoolName": "prod", "ServiceUrl": "https://dayfly.example.com",
+	"ImageUri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/dayfly-runner:v1",
+}
+
+func deploy(t *testing.T, name string, more map[string]string) *templates.Stack {
+	t.Helper()
+	tmpl, err := templates.Load("../../infra/transformed/" + name + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]string{}
+	for k, v := range given {
+		if _, ok := tmpl.Parameters[k]; ok {
+			values[k] = v
+		}
+	}
+	for k, v := range more {
+		values[k] = v
+	}
+	s, err := tmpl.Deploy("dayfly-prod", home, values, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// D1: every mode, with and without what is optional, can be decided: nothing names what is not there.
+func TestDeploy_EveryModeIsDecided(t *testing.T) {
+	key := "arn:aws:kms:us-east-1:123456789012:key/0000"
+	for name, more := range map[string]map[string]string{
+		"endpoints": {}, "public": {"NetworkMode": "public"},
+		"nat":     {"NetworkMode": "nat", "VpcId": "vpc-01234567", "SubnetIds": "subnet-1,subnet-2"},
+		"brought": {"VpcId": "vpc-01234567", "SubnetIds": "subnet-1,subnet-2", "RouteTableIds": "rtb-1", "S3PrefixListId": "pl-01234567"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			more["KmsKeyArn"], more["AlarmTopicArn"] = key, "arn:aws:sns:us-east-1:123456789012:alarms"
+			more["ControlPlaneRoleArn"] = "arn:aws:iam::210987654321:role/dayfly-stack/control"
+			s := deploy(t, "pool", more)
+			if len(s.Of("AWS::Lambda::Function")) != 5 {
+				t.Errorf("functions: %v", s.Of("AWS::Lambda::Function"))
+			}
+			// The network is decided by what the pool hands it.
+			handed, _ := s.Resources["Network"].Properties["Parameters"].(map[string]any)
+			network := map[string]string{}
+			for k, v := range handed {
+				network[k], _ = v.(string)
+			}
+			n := deploy(t, "network", network)
+			if created := len(n.Of("AWS::EC2::VPC")) == 1; created != (more["VpcId"] == "") {
+				t.Errorf("a VPC is created: %v", created)
+			}
+			if endpoints := len(n.Of("AWS::EC2::VPCEndpoint")); endpoints != map[bool]int{true: 7}[more["NetworkMode"] == ""] {
+				t.Errorf("%d endpoints", endpoints)
+			}
+		})
+	}
+	deploy(t, "controlplane", map[string]string{"KmsKeyArn": key})
+	deploy(t, "controlplane", map[string]string{"WakeElsewhere": "arn:aws:lambda:*:210987654321:function:dayfly-wake-*"})
+}
+
+func TestDeploy_ResolvesWhatAFunctionIsGiven(t *testing.T) {
+	s := deploy(t, "pool", map[string]string{"NetworkMode": "public"})
+	env, _ := s.Resources["Dispatcher"].Properties["Environment"].(map[string]any)
+	variables, _ := env["Variables"].(map[string]any)
+	for name, want := range map[string]string{
+		"DAYFLY_JOBS_QUEUE_URL":   "https://sqs.us-east-1.amazonaws.com/123456789012/dayfly-prod-Jobs",
+		"DAYFLY_ASSIGN_PUBLIC_IP": "true",
+		"DAYFLY_CLUSTER":          "arn:aws:ecs:us-east-1:123456789012:cluster/dayfly-prod-Cluster",
+		"DAYFLY_RELAY_URL":        "https://restapi001.execute-api.us-east-1.amazonaws.com/status",
+	} {
+		if variables[name] != want {
+			t.Errorf("%s is %v, want %s", name, variables[name], want)
+		}
+	}
+}
+
+func TestDeploy_TellsWhatCannotBeDecided(t *testing.T) {
+	tmpl, err := templates.Load("../../infra/transformed/pool.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tmpl.Deploy("s", home, map[string]string{"Colour": "blue"}, nil); err == nil || !strings.Contains(err.Error(), "Colour") {
+		t.Errorf("an unknown parameter: %v", err)
+	}
+	if _, err := tmpl.Deploy("s", home, nil, nil); err == nil || !strings.Contains(err.Error(), "parameter PoolName has no value") {
+		t.Errorf("a missing parameter: %v", err)
+	}
+	tmpl.Outputs["X"] = struct{ Value any }{map[string]any{"Fn::GetAtt": []any{"Jobs", "Colour"}}}
+	if _, err := tmpl.Deploy("s", home, given, nil); err == nil || !strings.Contains(err.Error(), "Jobs.Colour") {
+		t.Errorf("an unknown attribute: %v", err)
+	}
+}
