@@ -1,0 +1,206 @@
+package poolstack_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
+	"github.com/dayfly-dev/dayfly/test/fakeaws"
+	fakeecs "github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	"github.com/dayfly-dev/dayfly/test/lambdahost"
+	"github.com/dayfly-dev/dayfly/test/poolstack"
+)
+
+// deployed is a stack whose poller and dispatcher are the built files, hosted as Lambda hosts them.
+type deployed struct {
+	*poolstack.Stack
+	ecs  *fakeecs.Service
+	host *lambdahost.Host
+
+	mu    sync.Mutex
+	lines []string
+}
+
+func deploy(t *testing.T) *deployed {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it builds functions, which takes longer than -short allows")
+	}
+	built, err := bootstrap.Build(t.Context(), bootstrap.Config{Root: "../..", Out: t.TempDir(), NoZip: true, Version: "test"},
+		"./functions/poller", "./functions/dispatcher")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &deployed{}
+	d.ecs, err = fakeecs.New(fakeecs.Config{Clusters: []string{"cluster"}, Runner: fakeecs.Func(
+		func(ctx context.Context, _ fakeecs.Spec, terminate <-chan struct{}) int {
+			select {
+			case <-terminate:
+			case <-ctx.Done():
+			}
+			return 1
+		})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.ecs.Close)
+	definition := d.ecs.Define(fakeecs.Definition{Family: "runner", Containers: []fakeecs.Container{{Name: "runner", Image: "runner"}}})
+	d.Stack = poolstack.New(t, map[string]fakeaws.Service{"ecs": d.ecs})
+	d.host = lambdahost.New(lambdahost.Config{Log: func(function, line string) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.lines = append(d.lines, function+": "+line)
+	}})
+	t.Cleanup(d.host.Close)
+	variables := d.Variables("DAYFLY_LOG_LEVEL", "info", "DAYFLY_POLLING_WINDOW", "0",
+		"DAYFLY_CLUSTER", "cluster", "DAYFLY_TASK_DEFINITION", definition, "DAYFLY_CONTAINER", "runner",
+		"DAYFLY_SUBNETS", "subnet-0000000000000000a,subnet-0000000000000000b", "DAYFLY_RELAY_URL", "https://status.example.com/status")
+	for _, one := range built {
+		d.put(t, one.Name, one.Bootstrap, variables)
+	}
+	wrong := d.Variables("DAYFLY_POLLING_WINDOW", "2m")
+	delete(wrong, "DAYFLY_INSTANCE")
+	d.put(t, "wrong", built[0].Bootstrap, wrong)
+	return d
+}
+
+func (d *deployed) put(t *testing.T, name, file string, variables map[string]string) {
+	t.Helper()
+	if err := d.host.Put(lambdahost.Function{
+		Name: name, Bootstrap: file, Timeout: time.Minute, Environment: variables,
+		Credentials: lambdahost.Credentials{
+			AccessKeyID: d.Credentials.AccessKeyID, SecretAccessKey: d.Credentials.SecretAccessKey, SessionToken: d.Credentials.SessionToken,
+		},
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// log is what the functions wrote.
+func (d *deployed) log() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return strings.Join(d.lines, "\n")
+}
+
+// deliver hands up to ten waiting messages to the dispatcher, as an event source does, and reports whether
+// there were any. What the function did not handle comes back at once: its time-out is not waited for.
+func (d *deployed) deliver(t *testing.T) bool {
+	t.Helper()
+	var e events.SQSEvent
+	for _, m := range d.Receive(t.Context(), d.Jobs) {
+		e.Records = append(e.Records, events.SQSMessage{MessageId: *m.MessageId, ReceiptHandle: *m.ReceiptHandle, Body: *m.Body, Attributes: m.Attributes})
+	}
+	if len(e.Records) == 0 {
+		return false
+	}
+	payload, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.host.Invoke(t.Context(), "dispatcher", payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer events.SQSEventResponse
+	if got.FunctionError == "" {
+		if err := json.Unmarshal(got.Payload, &answer); err != nil {
+			t.Fatalf("answer %s: %v", got.Payload, err)
+		}
+	}
+	for _, r := range e.Records {
+		switch {
+		case got.FunctionError != "":
+			_, err = d.SQS.ChangeMessageVisibility(t.Context(), &awssqs.ChangeMessageVisibilityInput{QueueUrl: &d.Jobs, ReceiptHandle: &r.ReceiptHandle})
+		case !slices.ContainsFunc(answer.BatchItemFailures, func(f events.SQSBatchItemFailure) bool { return f.ItemIdentifier == r.MessageId }):
+			_, err = d.SQS.DeleteMessage(t.Context(), &awssqs.DeleteMessageInput{QueueUrl: &d.Jobs, ReceiptHandle: &r.ReceiptHandle})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return true
+}
+
+// The built poller and dispatcher, killed in the middle of their work and at its end: every job has one
+// task, and the control plane knows which.
+func TestBinaries_KilledAtAnyPointEveryJobHasOneTask(t *testing.T) {
+	d := deploy(t)
+	ids := d.Submit(t.Context(), "net", 25)
+	schedule, err := os.ReadFile(filepath.Join("..", "..", "events", "schedule.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first poller dies when all is queued and nobody has heard of it; the second finds nothing to do.
+	if err := d.host.Inject("poller", lambdahost.Fault{Moment: lambdahost.BeforeResponse}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := d.host.Invoke(t.Context(), "poller", schedule); err != nil || got.FunctionError == "" {
+		t.Fatalf("a poller that was killed: %+v, %v", got, err)
+	}
+	if got, err := d.host.Invoke(t.Context(), "poller", []byte("{}")); err != nil || got.FunctionError != "" {
+		t.Fatalf("poller: %s, %v\n%s", got.Payload, err, d.log())
+	}
+	// The first dispatcher dies when its batch is launched and reported, the second somewhere in it: each launch takes
+	// longer than that one lives.
+	defer d.AWS.Inject(wire.Fault{Service: "ecs", Operation: "RunTask", Delay: 400 * time.Millisecond})()
+	for _, f := range []lambdahost.Fault{
+		{Moment: lambdahost.BeforeResponse}, {Moment: lambdahost.After, Delay: 120 * time.Millisecond, Skip: 1},
+	} {
+		if err := d.host.Inject("dispatcher", f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, d.log, "the queue is empty", func() bool { return !d.deliver(t) && d.Held(t.Context(), d.Jobs) == 0 })
+	tasks := d.ecs.Tasks()
+	known := map[string]bool{}
+	for _, id := range ids {
+		st := d.State(t.Context(), id)
+		if st.State != workflow.Claimed || st.Task == "" {
+			t.Errorf("%s is %s with task %q", id, st.State, st.Task)
+		}
+		known[st.Task] = true
+	}
+	if len(tasks) != len(ids) || len(known) != len(ids) {
+		t.Errorf("%s\n%d tasks, of which %d are known, for %d jobs", d.log(), len(tasks), len(known), len(ids))
+	}
+	if stats := d.host.Stats("dispatcher"); stats.Died != 2 {
+		t.Errorf("%+v: want two that died", stats)
+	}
+	// One that cannot work says all that is wrong and does not begin.
+	if got, err := d.host.Invoke(t.Context(), "wrong", []byte("{}")); err != nil || got.FunctionError == "" {
+		t.Errorf("with a wrong environment: %+v, %v", got, err)
+	}
+	for _, want := range []string{
+		`"msg":"poll ended"`, `"msg":"batch ended"`, "DAYFLY_INSTANCE: is missing", "DAYFLY_POLLING_WINDOW: 2m does not lie between",
+	} {
+		until(t, d.log, want+" is in the log", func() bool { return strings.Contains(d.log(), want) })
+	}
+	for _, secret := range []string{"dfp_", "dfj_"} {
+		if log := d.log(); strings.Contains(log, secret) {
+			t.Errorf("%s\nthe log shows a token that begins with %s", log, secret)
+		}
+	}
+}
+
+// until asks again and again until something is so.
+func until(t *testing.T, log func() string, what string, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !so(); <-time.After(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s\ntwo minutes later it is not so that %s", log(), what)
+		}
+	}
+}
