@@ -1,0 +1,115 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// people submit and cancel, and ask again until they are answered.
+type people struct {
+	w          *world
+	admin      controlplane.Principal
+	workspaces []string
+	ids        map[int]string // of workflows, by the entry that submitted them
+	asking     int
+}
+
+func (p *people) idle() bool { return p.asking == 0 }
+
+// again repeats something until it is answered.
+func (p *people) again(what string, f func() error) {
+	p.asking++
+	var try func(n int)
+	try = func(n int) {
+		err := f()
+		if err != nil && transient(err) && n < 300 {
+			p.w.after(5*time.Second, what, func() { try(n + 1) })
+			return
+		}
+		p.asking--
+	}
+	try(0)
+}
+
+// kinds of workflow, the more frequent ones several times.
+var kinds = []struct {
+	t  workflow.Type
+	op workflow.Operation
+}{
+	{workflow.Deployment, workflow.Update}, {workflow.Deployment, workflow.Update}, {workflow.Deployment, workflow.Update},
+	{workflow.Deployment, workflow.Destroy}, {workflow.Deployment, workflow.Refresh}, {workflow.Deployment, workflow.Preview},
+	{workflow.InsightsScan, ""},
+}
+
+func (p *people) submit(index int, r *rand.Rand) string {
+	k := kinds[r.IntN(len(kinds))]
+	in := api.Submit{Workspace: p.workspaces[r.IntN(len(p.workspaces))], Type: k.t, Operation: k.op, Priority: r.IntN(3) - 1}
+	p.again("submit", func() error {
+		out, err := ask(p.w.ctx, p.w, p.w.other(person), plane, "submit", func(ctx context.Context) (out api.Workflow, err error) {
+			lost := p.w.cp.do("submit", func(c *controlplane.Plane) error {
+				out, err = c.Submit(ctx, p.admin, fmt.Sprintf("entry-%d", index), in)
+				return err
+			})
+			return out, lost
+		})
+		if err == nil {
+			p.ids[index] = out.ID
+			p.w.tell("entry %d is workflow %s", index, out.ID)
+		}
+		return err
+	})
+	return fmt.Sprintf("submit %s %s of %s", k.t, k.op, in.Workspace)
+}
+
+func (p *people) cancel(of int) {
+	p.again("cancel", func() error {
+		id := p.ids[of]
+		if id == "" {
+			return nil
+		}
+		return tells(p.w.ctx, p.w, p.w.other(person), plane, "cancel", func(ctx context.Context) error {
+			return p.w.cp.do("cancel", func(c *controlplane.Plane) error {
+				_, err := c.Cancel(ctx, p.admin, id)
+				return err
+			})
+		})
+	})
+}
+
+// set changes a setting.
+func (p *people) set(what string, f func(context.Context, *controlplane.Plane) error) {
+	p.again(what, func() error {
+		return tells(p.w.ctx, p.w, p.w.other(person), plane, "set "+what, func(ctx context.Context) error {
+			return p.w.cp.do("set", func(c *controlplane.Plane) error { return f(ctx, c) })
+		})
+	})
+}
+
+// retry submits a workflow that has ended once more.
+func (p *people) retry(r *rand.Rand) string {
+	var over []string
+	for _, id := range p.w.truth.order {
+		if p.w.truth.records[id].State.Terminal() {
+			over = append(over, id)
+		}
+	}
+	if len(over) == 0 {
+		return "nothing to retry"
+	}
+	id, key := over[r.IntN(len(over))], fmt.Sprintf("retry-%d", p.w.steps)
+	p.again("retry", func() error {
+		return tells(p.w.ctx, p.w, p.w.other(person), plane, "retry", func(ctx context.Context) error {
+			return p.w.cp.do("retry", func(c *controlplane.Plane) error {
+				_, err := c.Retry(ctx, p.admin, key, id)
+				return err
+			})
+		})
+	})
+	return "retry " + id
+}

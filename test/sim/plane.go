@@ -1,0 +1,165 @@
+package sim
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/httpapi"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
+	"github.com/dayfly-dev/dayfly/internal/store/storefault"
+)
+
+// controlPlane is the rules over one store, in as many processes as there are calls at once: one that
+// is stopped in the middle of a call does not keep the others from working.
+type controlPlane struct {
+	w       *world
+	inner   *memory.Store
+	flaky   *storefault.Store
+	servers []*server
+}
+
+// server is one process of the control plane.
+type server struct {
+	cp      *controlPlane
+	rules   *controlplane.Plane
+	handler http.Handler
+	busy    bool
+	crashed bool
+	call    string // that it is at
+}
+
+func newControlPlane(w *world) *controlPlane {
+	inner := memory.New()
+	cp := &controlPlane{w: w, inner: inner}
+	cp.flaky = storefault.New(inner, w.seed, storefault.Faults{Busy: .15, LostRequest: .1, LostAnswer: .15, BusyRead: .05, Stale: .5})
+	cp.flaky.Switch(false)
+	return cp
+}
+
+// server returns a process that has nothing to do.
+func (cp *controlPlane) server() *server {
+	for _, s := range cp.servers {
+		if !s.busy {
+			return s
+		}
+	}
+	s := &server{cp: cp}
+	log := slog.New(cp.w.guard)
+	s.rules = controlplane.New(&simStore{cp, s}, controlplane.Config{
+		Now: cp.w.now, Log: log, OrganizationLimit: cp.w.truth.orgLimit, DefaultState: api.StateDirectory, Wake: cp.w.wake,
+	})
+	s.handler = httpapi.New(s.rules, httpapi.Config{Log: log})
+	cp.servers = append(cp.servers, s)
+	return s
+}
+
+// died is the panic of a process of the control plane that dies in a call.
+type died struct{}
+
+// do makes one call in a process of the control plane.
+func (cp *controlPlane) do(call string, f func(*controlplane.Plane) error) error {
+	return cp.serve(call, func(s *server) error { return f(s.rules) })
+}
+
+func (cp *controlPlane) serve(call string, f func(*server) error) (err error) {
+	s := cp.server()
+	s.busy, s.crashed, s.call = true, false, call
+	defer func() {
+		s.busy = false
+		cause := recover()
+		if _, ok := cause.(died); !ok && cause != nil {
+			panic(cause)
+		}
+		if s.crashed { // also where somebody in between took the panic for an answer
+			cp.w.tell("the control plane died in %s", call)
+			err = errLost
+		}
+	}()
+	return f(s)
+}
+
+// RoundTrip implements http.RoundTripper: a request that reached the control plane.
+func (cp *controlPlane) RoundTrip(r *http.Request) (resp *http.Response, err error) {
+	err = cp.serve(path.Base(r.URL.Path), func(s *server) error {
+		resp, err = exchange(s.handler, r) //nolint:bodyclose // its caller closes it
+		return err
+	})
+	return resp, err
+}
+
+// exchange is a request and its answer without a network.
+func exchange(h http.Handler, r *http.Request) (*http.Response, error) {
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	served := r.Clone(r.Context())
+	served.RequestURI = r.URL.RequestURI()
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, served)
+	if err := context.Cause(r.Context()); err != nil {
+		return nil, err
+	}
+	return rec.Result(), nil
+}
+
+// simStore is the store as one process sees it.
+type simStore struct {
+	cp *controlPlane
+	s  *server
+}
+
+// Get implements store.Store.
+func (st *simStore) Get(ctx context.Context, keys ...store.Key) ([]store.Record, error) {
+	return st.cp.flaky.Get(ctx, keys...)
+}
+
+// Range implements store.Store.
+func (st *simStore) Range(ctx context.Context, s store.Scan) (store.Page, error) {
+	return st.cp.flaky.Range(ctx, s)
+}
+
+// Query implements store.Store.
+func (st *simStore) Query(ctx context.Context, index store.Index, s store.Scan) (store.Page, error) {
+	return st.cp.flaky.Query(ctx, index, s)
+}
+
+// Commit implements store.Store.
+func (st *simStore) Commit(ctx context.Context, id string, ops ...store.Op) error {
+	w := st.cp.w
+	t := w.sprung(w.other(plane), "store", st.s.call, true)
+	if t != nil {
+		w.tell("%s of %s", t.do, st.s.call)
+		switch t.do { //nolint:exhaustive // the others are not the store's
+		case storeBusy:
+			return store.ErrBusy
+		case storeLostRequest:
+			return store.ErrUnknown
+		case storeStop:
+			w.stop(plane+" in "+st.s.call, t.last)
+		case storeCrashBefore:
+			st.die()
+		}
+	}
+	err := st.cp.flaky.Commit(ctx, id, ops...)
+	w.truth.committed(ops, st.s.call)
+	if t != nil {
+		switch t.do { //nolint:exhaustive // the others are not the store's
+		case storeLostAnswer:
+			return store.ErrUnknown
+		case storeCrashAfter:
+			st.die()
+		}
+	}
+	return err
+}
+
+func (st *simStore) die() {
+	st.s.crashed = true
+	panic(died{})
+}

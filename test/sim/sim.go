@@ -1,0 +1,171 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/ticket"
+)
+
+const (
+	troubleFor = 130 * time.Minute // for how long there is work and there are faults
+	restBy     = 40 * time.Hour    // by when everything must have come to rest
+	passEvery  = time.Minute
+)
+
+// Outcome is what became of a run.
+type Outcome struct {
+	Violation *Violation
+	Applied   []string // the entries of the schedule, in words
+	Workflows int
+	Steps     int
+	Lasted    time.Duration // of virtual time
+	States    map[string]int
+	Met       map[string]int // how often what Everything names happened
+}
+
+// Run plays a schedule. It must be called in a bubble of testing/synctest, with the source of
+// cryptographic randomness set from the same seed; trace, which may be nil, takes a line of each event.
+func Run(ctx context.Context, seed uint64, schedule []Entry, trace func(string)) Outcome {
+	w := &world{ctx: ctx, seed: seed, begun: time.Now(), trace: trace, cuts: map[[2]string]time.Duration{}, others: map[string]*process{}, met: map[string]int{}}
+	w.guard = &guard{w: w}
+	w.truth = newTruth(w)
+	w.build()
+	for _, e := range schedule {
+		w.after(e.At, e.Kind, func() { w.apply(e) })
+	}
+	w.after(troubleFor, "heal", w.heal)
+	for w.out == nil && w.clock < restBy && !w.quiet() {
+		w.runUntil(w.clock + 10*time.Minute)
+	}
+	if w.out == nil {
+		w.end()
+	}
+	out := Outcome{
+		Violation: w.out, Applied: w.applied, Workflows: len(w.truth.order), Steps: w.steps, Lasted: w.clock, States: map[string]int{}, Met: w.met,
+	}
+	for _, r := range w.truth.records {
+		out.States[strings.TrimSpace(fmt.Sprintf("%s %s", r.State, r.Reason))]++
+	}
+	return out
+}
+
+// must stops a run that could not even begin: nothing goes wrong before the schedule begins.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// build makes the world of a seed.
+func (w *world) build() {
+	r := w.roll("world")
+	w.truth.orgLimit = []int{3, 6, 150}[r.IntN(3)]
+	w.cp = newControlPlane(w)
+	rules := w.cp.server().rules
+	admin := must(rules.Bootstrap(w.ctx, "default"))
+	w.guard.secret(admin)
+	w.people = &people{w: w, admin: must(rules.Authenticate(w.ctx, admin)), ids: map[int]string{}}
+
+	pools := []string{"default"}
+	if r.IntN(3) == 0 {
+		pools = append(pools, "second")
+	}
+	keys := must(ticket.NewKeyring(ticket.Key{ID: "k1", Secret: redact.New(strings.Repeat("k", ticket.KeySize))}))
+	for i, name := range pools {
+		if i > 0 {
+			settings := api.PoolSettings{Name: &name}
+			_ = must(rules.CreatePool(w.ctx, w.people.admin, "", settings))
+		}
+		if n := r.IntN(3) * 2; n > 0 {
+			_ = must(rules.UpdatePool(w.ctx, w.people.admin, name, api.PoolSettings{Concurrency: &n}))
+		}
+		token := must(rules.EnsurePoolToken(w.ctx, "default", name, "stack"))
+		w.guard.secret(token)
+		s := &stack{
+			w: w, pool: name, lives: map[string]*process{}, who: must(rules.Authenticate(w.ctx, token)), keys: keys,
+			heard: r.IntN(3) == 0, batch: 1 + r.IntN(10), placement: []string{"a", "b", "c"}[:1+r.IntN(3)],
+			skew: between(r, -2*time.Second, 2*time.Second),
+		}
+		s.queue, s.launcher = &simQueue{w: w, s: s}, &simLauncher{w: w, s: s}
+		for _, part := range []string{relays, poll, reap} {
+			s.build(part)
+		}
+		w.stacks = append(w.stacks, s)
+		w.every(pollEvery, between(r, 0, pollEvery), "poll", s.pollOnce)
+		sweepEvery := []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute}[r.IntN(3)]
+		w.every(sweepEvery, between(r, 0, sweepEvery), "sweep", s.sweep)
+	}
+	for i := range 2 + r.IntN(3) {
+		name := fmt.Sprintf("ws%d", i)
+		_, _, err := rules.PutWorkspace(w.ctx, w.people.admin, api.Workspace{
+			Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Pool: pools[r.IntN(len(pools))],
+			MaxRuntime: between(r, 12*time.Minute, 50*time.Minute).Round(time.Second).String(), MaxActive: 1 + r.IntN(3),
+			Commands: map[string]string{"preview": "p", "update": "u", "refresh": "r", "destroy": "d", "insights_scan": "s"},
+		})
+		must(0, err)
+		w.people.workspaces = append(w.people.workspaces, name)
+	}
+	w.every(passEvery, 0, "pass", w.pass)
+}
+
+// every makes something happen again and again.
+func (w *world) every(d, first time.Duration, name string, do func()) {
+	w.after(first, name, func() {
+		w.every(d, d, name, do)
+		do()
+	})
+}
+
+// clocks is who calls the control plane's pass.
+const clocks = "schedule"
+
+func (w *world) pass() {
+	err := tells(w.ctx, w, w.other(clocks), plane, "pass", func(ctx context.Context) error {
+		return w.cp.do("pass", func(p *controlplane.Plane) error {
+			sum, err := p.Pass(ctx)
+			if sum.Moved > 0 {
+				w.tell("pass: %d looked at, %d moved", sum.Looked, sum.Moved)
+			}
+			return err
+		})
+	})
+	if err != nil {
+		w.tell("pass: %v", err)
+	}
+}
+
+// wake is the control plane's word that a pool has work.
+func (w *world) wake(pool string) {
+	for _, s := range w.stacks {
+		if s.who.PoolID != pool {
+			continue
+		}
+		if s.wakeLost > 0 {
+			s.wakeLost--
+			continue
+		}
+		w.after(200*time.Millisecond, "wake", s.pollOnce)
+	}
+}
+
+// heal ends all trouble: from here on everything that is left must come to its end.
+func (w *world) heal() {
+	w.tell("no faults from here on")
+	w.traps, w.cuts, w.healed = nil, map[[2]string]time.Duration{}, true
+	w.cp.flaky.Switch(false)
+	for _, s := range w.stacks {
+		s.wakeLost, s.stopLost, s.stopTwice = 0, 0, 0
+		s.queue.doubles, s.queue.delays, s.queue.poison = 0, 0, 0
+		s.launcher.refuse, s.launcher.slow, s.launcher.double, s.launcher.again = nil, 0, 0, 0
+		for _, t := range s.launcher.tasks {
+			t.hidden, t.cut = 0, 0
+		}
+	}
+}

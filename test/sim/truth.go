@@ -1,0 +1,129 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// record is a workflow as the store has it: what ARCHITECTURE.md says of its fields.
+type record struct {
+	ID          string             `json:"id"`
+	WorkspaceID string             `json:"wsid"`
+	PoolID      string             `json:"pool"`
+	Type        workflow.Type      `json:"type"`
+	Op          workflow.Operation `json:"op"`
+	State       workflow.State     `json:"state"`
+	Reason      workflow.Reason    `json:"reason"`
+	Claimed     time.Time          `json:"claimed"`
+	Attempt     int                `json:"attempt"`
+	Starts      int                `json:"starts"`
+	Lapses      int                `json:"lapses"`
+	Holder      struct {
+		Attempt int    `json:"attempt"`
+		Task    string `json:"task"`
+		Boot    string `json:"boot"`
+	} `json:"holder"`
+	Deadline time.Time `json:"deadline"`
+	CancelAt time.Time `json:"cancel"`
+	Active   bool      `json:"active"`
+	SlotHeld bool      `json:"slot_held"`
+}
+
+func (r *record) changesState() bool { return workflow.ChangesState(r.Type, r.Op) }
+
+// wants reports whether an attempt is to be launched.
+func (r *record) wants(attempt int) bool {
+	return r.State == workflow.Claimed && r.Attempt == attempt && r.CancelAt.IsZero()
+}
+
+// attempt names one.
+type attempt struct {
+	job string
+	n   int
+}
+
+// truth is what is really so, as nobody in the world can see it: what the store holds, and what
+// was promised to whom.
+type truth struct {
+	w        *world
+	orgLimit int
+	records  map[string]*record
+	order    []string              // ids, in the order of their submission
+	leases   map[attempt]time.Time // until when a claim was promised to last, at least
+	reported map[string]bool       // tasks that were reported as launched
+	granted  map[attempt]map[string]bool
+	starts   map[string]int // granted to a workflow, over all attempts
+}
+
+func newTruth(w *world) *truth {
+	return &truth{
+		w: w, records: map[string]*record{}, leases: map[attempt]time.Time{}, reported: map[string]bool{},
+		granted: map[attempt]map[string]bool{}, starts: map[string]int{},
+	}
+}
+
+// committed takes note of what a commit made of workflows.
+func (t *truth) committed(ops []store.Op, call string) {
+	for _, op := range ops {
+		if k := op.Key(); k.Sort == "wf" && strings.HasPrefix(k.Part, "wf/") && !op.IsCheck() {
+			t.look(k, call)
+		}
+	}
+}
+
+func (t *truth) look(k store.Key, call string) {
+	found, err := t.w.cp.inner.Get(context.Background(), k)
+	if err != nil || len(found) != 1 {
+		return
+	}
+	r := &record{}
+	if err := json.Unmarshal(found[0].Value, r); err != nil {
+		t.w.fail("readable", "workflow %s does not decode: %v", k.Part, err)
+		return
+	}
+	old := t.records[r.ID]
+	if old == nil {
+		t.order = append(t.order, r.ID)
+	}
+	t.records[r.ID] = r
+	if old != nil {
+		t.w.moved(old, r, call)
+	}
+}
+
+func (t *truth) of(job string) *record {
+	if r := t.records[job]; r != nil {
+		return r
+	}
+	return &record{}
+}
+
+// promise remembers that a claim was said to last for so long from when the call began.
+func (t *truth) promise(job string, n int, from time.Time, d time.Duration) {
+	r := t.of(job)
+	end := from.Add(d)
+	if window := r.Claimed.Add(workflow.LaunchWindow); window.Before(end) {
+		end = window
+	}
+	if a := (attempt{job, n}); end.After(t.leases[a]) {
+		t.leases[a] = end
+	}
+}
+
+// partition reads a partition of the store as it is.
+func (t *truth) partition(part string) map[string][]byte {
+	out := map[string][]byte{}
+	page, err := t.w.cp.inner.Range(context.Background(), store.Scan{Part: part, Limit: 1000})
+	if err != nil {
+		t.w.fail("readable", "partition %s: %v", part, err)
+	}
+	for _, r := range page.Records {
+		out[r.Key.Sort] = r.Value
+	}
+	return out
+}
