@@ -1,0 +1,479 @@
+// Package cloud is Dayfly deployed to an AWS that is made of fakes: the functions as they are built for
+// Lambda, hosted as Lambda hosts them, with the environment, the roles, the time-outs, the concurrency, the
+// queues, the schedules, the rules and the task definition of the very templates that an installation is made
+// of. A name that is wrong in a template, or a permission that is missing, fails what runs in it.
+package cloud
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsdynamodb "github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	awssecrets "github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+	"github.com/dayfly-dev/dayfly/internal/ticket"
+	"github.com/dayfly-dev/dayfly/test/fakeaws"
+	fakedynamodb "github.com/dayfly-dev/dayfly/test/fakeaws/dynamodb"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
+	fakelambda "github.com/dayfly-dev/dayfly/test/fakeaws/lambda"
+	fakesecrets "github.com/dayfly-dev/dayfly/test/fakeaws/secretsmanager"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
+	fakesqs "github.com/dayfly-dev/dayfly/test/fakeaws/sqs"
+	fakests "github.com/dayfly-dev/dayfly/test/fakeaws/sts"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	"github.com/dayfly-dev/dayfly/test/lambdahost"
+	"github.com/dayfly-dev/dayfly/test/lambdahost/gateway"
+	"github.com/dayfly-dev/dayfly/test/templates"
+)
+
+// Config says what to deploy, and how tasks run.
+type Config struct {
+	Root      string // of the repository
+	Functions string // where the built functions are: NAME/bootstrap
+
+	Runner ecs.Runner // runs tasks; required
+	Image  string     // of the runner, as Runner knows it
+	// TaskHost is the address at which tasks find this machine; empty means 127.0.0.1.
+	TaskHost string
+	// CredentialsEndpoint is where tasks find their credentials: http://169.254.170.2 as in AWS, which TaskHost
+	// then is. Empty: at a port of TaskHost.
+	CredentialsEndpoint string
+	TaskEnv             map[string]string // further variables of the task definition, such as another AWS_ENDPOINT_URL_S3
+	StopTimeout         time.Duration     // of tasks; 0 means the template's
+	Times               ecs.Times
+	Limits              ecs.Limits
+
+	Pool       string            // 0 value means main
+	Parameters map[string]string // of the pool's stack, over what it needs
+	// Environment changes single variables of a function, by its name in the template. It is for what AWS has
+	// and this machine has not; everything else comes from the template.
+	Environment map[string]map[string]string
+	Latency     lambdahost.Latency
+	QueueDelay  time.Duration // between a receive and its invocation
+	// External names services that are somebody else's fake (LocalStack, moto), by signing name with their
+	// address: sqs, secretsmanager and dynamodb can be. Signatures and policies are checked before all the same.
+	External     map[string]string
+	GatewayDelay time.Duration // of the control plane's API, before its function is invoked
+	// CallDelay is how long a call of a service takes, by "service" or "service.Operation".
+	CallDelay map[string]time.Duration
+
+	Log     func(function, line string) // what functions write
+	Observe func(lambdahost.Report)
+}
+
+// Cloud is a deployment that runs.
+type Cloud struct {
+	AWS     *fakeaws.Server
+	ECS     *ecs.Service
+	SQS     *fakesqs.Service
+	STS     *fakests.Service
+	Host    *lambdahost.Host
+	Control *templates.Stack
+	Pool    *templates.Stack
+	// Client is an admin on the control plane; URL is its address.
+	Client *client.Client
+	URL    string
+	// AWSURL is where the fake AWS is, from this machine; StatusURL where the status API is, from tasks.
+	AWSURL, StatusURL string
+	Admin             aws.Config // of a user who may do everything
+	Keyring           *ticket.Keyring
+	PoolToken         string
+
+	cfg       Config
+	functions map[string]lambdahost.Function // as they were deployed
+	table     *sigv4.Table
+	judge     *judge
+	token     string            // of the admin
+	secrets   map[string]string // ARNs, by stack and logical name
+	values    []string          // of secrets
+	entrance  http.Handler      // of the fake AWS, and what else stands in for it
+	running   context.Context   // until Close
+	cancel    context.CancelFunc
+	work      sync.WaitGroup
+	servers   []*http.Server
+	problems  []string
+	mu        sync.Mutex
+}
+
+// Account is where everything lies.
+var Account = templates.Account{Partition: "aws", Region: wire.Region, ID: wire.Account}
+
+// Start deploys and runs. Close must be called.
+func Start(ctx context.Context, cfg Config) (c *Cloud, err error) {
+	c = &Cloud{cfg: cfg, table: sigv4.NewTable(nil), secrets: map[string]string{}, functions: map[string]lambdahost.Function{}}
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
+	if c.cfg.TaskHost == "" {
+		c.cfg.TaskHost = "127.0.0.1"
+	}
+	if c.cfg.Pool == "" {
+		c.cfg.Pool = "main"
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	c.running, c.cancel = running, cancel
+	if err := c.openServices(ctx); err != nil {
+		return c, err
+	}
+	if err := c.deployControl(ctx); err != nil {
+		return c, fmt.Errorf("deploy the control plane: %w", err)
+	}
+	if err := c.deployPool(ctx, running); err != nil {
+		return c, fmt.Errorf("deploy the pool: %w", err)
+	}
+	return c, nil
+}
+
+// openServices starts the fakes. Nothing is deployed in them yet.
+func (c *Cloud) openServices(ctx context.Context) error {
+	c.Host = lambdahost.New(lambdahost.Config{Latency: c.cfg.Latency, Log: c.cfg.Log, Observe: c.cfg.Observe})
+	c.SQS = &fakesqs.Service{}
+	c.STS = &fakests.Service{Credentials: c.table}
+	invoke := func(ctx context.Context, in fakelambda.Invocation) (fakelambda.Result, error) {
+		if in.Async {
+			id, err := c.Host.InvokeAsync(in.Name, in.Payload)
+			return fakelambda.Result{RequestID: id}, refused(err)
+		}
+		out, err := c.Host.Invoke(ctx, in.Name, in.Payload)
+		return fakelambda.Result{RequestID: out.RequestID, Payload: out.Payload, Error: out.FunctionError}, refused(err)
+	}
+	services := map[string]fakeaws.Service{
+		"sqs": c.SQS, "sts": c.STS, "secretsmanager": &fakesecrets.Service{}, "lambda": &fakelambda.Service{Invoke: invoke},
+		"dynamodb": &fakedynamodb.Service{},
+	}
+	c.judge = newJudge()
+	grants := fakeaws.New(fakeaws.Config{Credentials: c.table}).Tasks() // which the service below needs, before there is a server
+	credentials := c.cfg.CredentialsEndpoint
+	listen := func(host string) (net.Listener, error) { return (&net.ListenConfig{}).Listen(ctx, "tcp", host) }
+	tasks, err := listen(c.credentialsAddress())
+	if err != nil {
+		return err
+	}
+	if credentials == "" {
+		credentials = "http://" + tasks.Addr().String()
+	}
+	c.ECS, err = ecs.New(ecs.Config{
+		Runner: c.cfg.Runner, Clusters: []string{c.poolStack() + "-Cluster"}, Credentials: grants, Endpoint: credentials,
+		Events: c.taskChanged, Times: c.cfg.Times, Limits: c.cfg.Limits,
+	})
+	if err != nil {
+		return errors.Join(err, tasks.Close())
+	}
+	services["ecs"] = c.ECS
+	c.AWS = fakeaws.New(fakeaws.Config{Credentials: c.table, Services: services, Allow: c.judge.allow})
+	c.serve(tasks, c.ECS.TaskHandler(grants))
+	local, err := listen("127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	front, err := c.front()
+	if err != nil {
+		return errors.Join(err, local.Close())
+	}
+	c.AWSURL, c.entrance = "http://"+local.Addr().String(), front
+	c.serve(local, front)
+	c.Admin = fakeaws.ClientConfig(c.AWSURL, c.table.User("admin"))
+	for of, d := range c.cfg.CallDelay {
+		service, operation, _ := strings.Cut(of, ".")
+		c.AWS.Inject(wire.Fault{Service: service, Operation: operation, Delay: d})
+	}
+	return nil
+}
+
+func (c *Cloud) credentialsAddress() string {
+	if host, ok := strings.CutPrefix(c.cfg.CredentialsEndpoint, "http://"); ok {
+		return host + ":80"
+	}
+	return c.cfg.TaskHost + ":0"
+}
+
+func (c *Cloud) poolStack() string { return "dayfly-" + c.cfg.Pool }
+
+// refused turns the host's refusals into those of the service.
+func refused(err error) error {
+	if e, ok := errors.AsType[*lambdahost.ServiceError](err); ok {
+		return &wire.Error{Status: e.Status, Code: e.Code, Message: e.Message}
+	}
+	return err
+}
+
+// serve serves on a listener until Close.
+func (c *Cloud) serve(l net.Listener, h http.Handler) {
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	c.servers = append(c.servers, s)
+	c.work.Go(func() { _ = s.Serve(l) })
+}
+
+// expose serves a handler where tasks find it, and returns its address there.
+func (c *Cloud) expose(ctx context.Context, h http.Handler) (string, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.cfg.TaskHost+":0")
+	if err != nil {
+		return "", err
+	}
+	c.serve(l, h)
+	return "http://" + l.Addr().String(), nil
+}
+
+// taskChanged puts an event of ECS on the bus.
+func (c *Cloud) taskChanged(event []byte) {
+	var e struct {
+		ID         string          `json:"id"`
+		Time       time.Time       `json:"time"`
+		Source     string          `json:"source"`
+		DetailType string          `json:"detail-type"`
+		Resources  []string        `json:"resources"`
+		Detail     json.RawMessage `json:"detail"`
+	}
+	err := json.Unmarshal(event, &e)
+	if err == nil {
+		_, err = c.Host.PutEvent(lambdahost.Event{ID: e.ID, Time: e.Time, Source: e.Source, DetailType: e.DetailType, Resources: e.Resources, Detail: e.Detail})
+	}
+	if err != nil {
+		c.problem("an event of ECS was not put: %v", err)
+	}
+}
+
+func (c *Cloud) problem(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.problems = append(c.problems, fmt.Sprintf(format, args...))
+}
+
+// Problems are calls that no policy allows, and whatever else went wrong around what was deployed.
+func (c *Cloud) Problems() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append(append([]string(nil), c.problems...), c.judge.denials()...)
+}
+
+// Unused are the actions that the roles of the stacks are given and that nothing asked for, as ROLE ACTION.
+func (c *Cloud) Unused() []string {
+	return append(c.Pool.Unused(c.judge.askedOf(c.Pool)), c.Control.Unused(c.judge.askedOf(c.Control))...)
+}
+
+func (c *Cloud) deployControl(ctx context.Context) error {
+	stack, err := c.deploy("controlplane", "dayfly-control", nil)
+	if err != nil {
+		return err
+	}
+	c.Control = stack
+	c.judge.add(stack)
+	table := stack.Name + "-Table"
+	if err := dynamodb.Create(ctx, awsdynamodb.NewFromConfig(c.Admin), table, time.Minute); err != nil {
+		return err
+	}
+	c.token = rand.Text() + rand.Text()
+	if err := c.setSecret(ctx, stack, "AdminTokenSecret", c.token); err != nil {
+		return err
+	}
+	if err := c.putFunctions(stack, nil); err != nil {
+		return err
+	}
+	// The HTTP API is in the public Internet; here it is where tasks and functions find it.
+	c.URL, err = c.expose(ctx, delayed(c.cfg.GatewayDelay, &gateway.HTTP{Functions: c.Host, Function: c.functionName(stack, "ControlPlane")}))
+	if err != nil {
+		return err
+	}
+	c.Client, err = client.New(client.Config{URL: c.URL, Token: func() redact.String { return redact.New(c.token) }, HTTPClient: &http.Client{Timeout: time.Minute}})
+	return err
+}
+
+func (c *Cloud) deployPool(ctx, running context.Context) error {
+	made, err := c.Client.CreatePool(ctx, api.PoolSettings{Name: &c.cfg.Pool})
+	if err != nil {
+		return fmt.Errorf("create the pool: %w", err)
+	}
+	c.PoolToken = made.Token
+	parameters := map[string]string{"PoolName": c.cfg.Pool, "ServiceUrl": c.URL, "ImageUri": c.cfg.Image, "NetworkMode": "public"}
+	for k, v := range c.cfg.Parameters {
+		parameters[k] = v
+	}
+	stack, err := c.deploy("pool", c.poolStack(), parameters)
+	if err != nil {
+		return err
+	}
+	c.Pool = stack
+	c.judge.add(stack)
+	key := ticket.GenerateKey()
+	keys, err := ticket.FormatKeys(key)
+	if err != nil {
+		return err
+	}
+	if c.Keyring, err = ticket.NewKeyring(key); err != nil {
+		return err
+	}
+	if err := errors.Join(c.setSecret(ctx, stack, "PoolTokenSecret", made.Token), c.setSecret(ctx, stack, "TicketKeysSecret", string(keys))); err != nil {
+		return err
+	}
+	if err := c.makeQueues(ctx, stack); err != nil {
+		return err
+	}
+	if err := c.exposeStatus(ctx, stack); err != nil {
+		return err
+	}
+	if err := c.defineTasks(ctx, stack); err != nil {
+		return err
+	}
+	// What a template can only say in the terms of AWS, as it is here.
+	rewrite := strings.NewReplacer("https://restapi001.execute-api."+wire.Region+".amazonaws.com/status", c.StatusURL,
+		"https://sqs."+wire.Region+".amazonaws.com", c.AWSURL)
+	if err := c.putFunctions(stack, rewrite); err != nil {
+		return err
+	}
+	if err := c.mapQueues(ctx, running, stack); err != nil {
+		return err
+	}
+	wake := c.Host.ARN(c.functionName(stack, "Poller"))
+	path := "/dayfly/" + c.cfg.Pool + "/"
+	_, err = c.Client.UpdatePool(ctx, c.cfg.Pool, api.PoolSettings{WakeTarget: &wake, RolePath: &path})
+	return err
+}
+
+// deploy decides a template. Secrets are made as they are named, because their ARNs have a random end.
+func (c *Cloud) deploy(template, stack string, parameters map[string]string) (*templates.Stack, error) {
+	t, err := templates.Load(c.cfg.Root + "/infra/transformed/" + template + ".json")
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	s, err := t.Deploy(stack, Account, parameters, func(logical, attribute string) any {
+		if output, ok := strings.CutPrefix(attribute, "Outputs."); ok {
+			v, err := c.networkOutput(output, stack, parameters)
+			failed = errors.Join(failed, err)
+			return v
+		}
+		if t.Resources[logical].Type != "AWS::SecretsManager::Secret" || attribute != "" {
+			return nil
+		}
+		arn, err := c.makeSecret(stack + "-" + logical)
+		failed = errors.Join(failed, err)
+		return arn
+	})
+	return s, errors.Join(err, failed)
+}
+
+// networkOutput is what the network's stack returns, which is made with those of the pool's parameters that it
+// has.
+func (c *Cloud) networkOutput(output, stack string, parameters map[string]string) (string, error) {
+	t, err := templates.Load(c.cfg.Root + "/infra/transformed/network.json")
+	if err != nil {
+		return "", err
+	}
+	given := map[string]string{}
+	for name, v := range parameters {
+		if _, ok := t.Parameters[name]; ok {
+			given[name] = v
+		}
+	}
+	s, err := t.Deploy(stack+"-Network", Account, given, nil)
+	if err != nil {
+		return "", err
+	}
+	v, ok := s.Outputs[output]
+	if !ok {
+		return "", fmt.Errorf("the network's stack has no output %s", output)
+	}
+	return v, nil
+}
+
+func (c *Cloud) makeSecret(name string) (string, error) {
+	if arn, ok := c.secrets[name]; ok {
+		return arn, nil
+	}
+	out, err := awssecrets.NewFromConfig(c.Admin).CreateSecret(context.Background(), &awssecrets.CreateSecretInput{Name: &name})
+	if err != nil {
+		return "", err
+	}
+	c.secrets[name] = aws.ToString(out.ARN)
+	return c.secrets[name], nil
+}
+
+func (c *Cloud) setSecret(ctx context.Context, s *templates.Stack, logical, value string) error {
+	arn := c.secrets[s.Name+"-"+logical]
+	c.values = append(c.values, value)
+	_, err := awssecrets.NewFromConfig(c.Admin).PutSecretValue(ctx, &awssecrets.PutSecretValueInput{SecretId: &arn, SecretString: &value})
+	return err
+}
+
+// SecretValues are the values of all secrets: of the stacks, and of those that Secret made. Nothing but Secrets
+// Manager and who asks it may ever have them.
+func (c *Cloud) SecretValues() []string { return append([]string(nil), c.values...) }
+
+// Secret makes a secret that no stack has, and returns its ARN.
+func (c *Cloud) Secret(ctx context.Context, name, value string) (string, error) {
+	c.values = append(c.values, value)
+	out, err := awssecrets.NewFromConfig(c.Admin).CreateSecret(ctx, &awssecrets.CreateSecretInput{Name: &name, SecretString: &value})
+	if err != nil {
+		return "", err
+	}
+	return aws.ToString(out.ARN), nil
+}
+
+// WorkspaceRole makes a role under the pool's path that its tasks may assume for a workspace, with the workspace's
+// id as external id and its session tags, and returns its ARN. What it may do is not limited.
+func (c *Cloud) WorkspaceRole(name, externalID string) string {
+	arn := "arn:aws:iam::" + wire.Account + ":role/dayfly/" + c.cfg.Pool + "/" + name
+	c.judge.mu.Lock()
+	c.judge.open = append(c.judge.open, name)
+	c.judge.mu.Unlock()
+	c.STS.Trusts(arn, fakests.Trust{
+		Principals: []string{templates.Text(c.Pool.Resources["TaskDefinition"].Properties["TaskRoleArn"])}, ExternalID: externalID, AllowTags: true,
+	})
+	return arn
+}
+
+// QueueURL is the URL of a queue of the pool's stack, by its name in the template.
+func (c *Cloud) QueueURL(logical string) string {
+	return c.AWSURL + "/" + wire.Account + "/" + c.Pool.Name + "-" + logical
+}
+
+// Messages is how many messages a queue holds: waiting, hidden, or delayed.
+func (c *Cloud) Messages(ctx context.Context, logical string) (int, error) {
+	url := c.QueueURL(logical)
+	out, err := awssqs.NewFromConfig(c.Admin).GetQueueAttributes(ctx, &awssqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: allCounts})
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, v := range out.Attributes {
+		var one int
+		if _, err := fmt.Sscan(v, &one); err != nil {
+			return 0, err
+		}
+		n += one
+	}
+	return n, nil
+}
+
+// Close ends everything: tasks, functions, servers.
+func (c *Cloud) Close() {
+	if c.cancel != nil {
+		c.cancel()
+	}
+	if c.ECS != nil {
+		c.ECS.Close()
+	}
+	if c.Host != nil {
+		c.Host.Close()
+	}
+	for _, s := range c.servers {
+		_ = s.Close()
+	}
+	c.work.Wait()
+}

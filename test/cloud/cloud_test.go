@@ -1,0 +1,102 @@
+package cloud_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
+	"github.com/dayfly-dev/dayfly/test/cloud"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs/procrun"
+)
+
+// What TestMain builds: the functions, and the runner.
+var functions, runner string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "cloud")
+	if err == nil {
+		functions, runner = filepath.Join(dir, "functions"), filepath.Join(dir, "runner")
+		err = build()
+	}
+	code := 1
+	if err == nil {
+		code = m.Run()
+	} else {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+func build() error {
+	packages, err := bootstrap.Functions("../..")
+	if err != nil {
+		return err
+	}
+	_, err = bootstrap.Build(context.Background(), bootstrap.Config{Root: "../..", Out: functions, NoZip: true}, packages...)
+	cmd := exec.Command("go", "build", "-trimpath", "-o", runner, "../../runnerimage")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, failed := cmd.CombinedOutput()
+	if failed != nil {
+		failed = fmt.Errorf("build the runner: %w: %s", failed, out)
+	}
+	return errors.Join(err, failed)
+}
+
+// A workflow goes through everything that is deployed, with no permission but those of the templates.
+func TestCloud_TakesAWorkflowToItsTaskAndBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it runs functions and a task")
+	}
+	dir := t.TempDir()
+	c, err := cloud.Start(t.Context(), cloud.Config{
+		Root: "../..", Functions: functions, Image: "runner", TaskEnv: map[string]string{"DAYFLY_WORK_DIR": dir},
+		Runner: &procrun.Runner{Commands: map[string][]string{"runner": {runner}}, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: dir, Output: t.Output()},
+		Log:    func(function, line string) { t.Log(function, line) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	takeToItsTaskAndBack(t, c)
+}
+
+// takeToItsTaskAndBack runs a workflow whose source is nowhere, which only its task can find out.
+func takeToItsTaskAndBack(t *testing.T, c *cloud.Cloud) {
+	t.Helper()
+	if _, _, err := c.Client.PutWorkspace(t.Context(), api.Workspace{
+		Name: "hello", Engine: api.EngineCommand, Pool: "main", Source: api.Source{Git: &api.GitSource{URL: "https://127.0.0.1:1/hello.git"}},
+		Commands: map[string]string{"preview": "echo hello"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	wf, err := c.Client.Submit(t.Context(), api.Submit{Workspace: "hello", Operation: workflow.Preview})
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for end := time.Now().Add(time.Minute); !wf.State.Terminal(); {
+		if time.Now().After(end) {
+			t.Fatalf("it is still %s", wf.State)
+		}
+		<-look.C
+		if wf, err = c.Client.Workflow(t.Context(), wf.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if wf.State != workflow.Failed || wf.Reason != workflow.ReasonSourceFailed || wf.Attempt != 1 {
+		t.Errorf("it ended %s (%s) in attempt %d: %s", wf.State, wf.Reason, wf.Attempt, wf.Detail)
+	}
+	if p := c.Problems(); len(p) > 0 {
+		t.Errorf("problems: %q", p)
+	}
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs/dockerrun"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs/procrun"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/moto"
+)
+
+// machine is what this machine has for the tasks.
+type machine struct {
+	root, temp string
+	authority  *scenario.Authority
+	tap        *scenario.Tap
+	getenv     func(string) string
+	clean      *[]func() error
+
+	address string   // at which tasks find this machine
+	lacks   []string // what it does not have, for the end of the report
+}
+
+// image is that of the tasks.
+const image = "dayfly-runner:e2e"
+
+func (m *machine) later(f func() error) { *m.clean = append(*m.clean, f) }
+
+// tasks decides how tasks run: as containers where a Docker engine answers, else as processes.
+func (m *machine) tasks(ctx context.Context, o *scenario.Options) error {
+	engine := dockerrun.NewEngine("")
+	err := engine.Ping(ctx)
+	if err != nil || m.getenv("TASKS") == "process" {
+		why := "TASKS=process"
+		if err != nil {
+			why = "no Docker engine answers here"
+		}
+		heading("Tasks are processes: %s", why)
+		m.lacks = append(m.lacks, "tasks as containers: "+why)
+		return m.processes(ctx, o)
+	}
+	heading("Image of the tasks")
+	if err := m.build(ctx, o); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("dayfly-e2e-%d", os.Getpid())
+	address, remove, err := engine.MakeNetwork(ctx, name, dockerrun.TaskSubnet, dockerrun.TaskGateway)
+	if err != nil {
+		return fmt.Errorf("%w: the tasks need the network of AWS's own address, %s; another run may have it", err, dockerrun.TaskSubnet)
+	}
+	m.later(func() error {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		defer engine.Close()
+		return remove(limited)
+	})
+	m.address = address
+	o.Cloud.TaskHost, o.Cloud.CredentialsEndpoint, o.Cloud.Image = address, "http://"+address, image
+	o.Cloud.Runner = &dockerrun.Runner{
+		Engine: engine, Network: name, Labels: map[string]string{"dev.dayfly.e2e": name},
+		Ended: func(_ ecs.Spec, out []byte) { m.tap.Add("the output of a task", string(out)) },
+	}
+	note("tasks are containers of %s on a network of their own, with this machine at %s", image, address)
+	return nil
+}
+
+// build builds the image, with the certificates of this machine and that of the git server.
+func (m *machine) build(ctx context.Context, o *scenario.Options) error {
+	const certificates = "/etc/ssl/certs/ca-certificates.crt"
+	known, err := os.ReadFile(certificates)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	extra := filepath.Join(m.temp, "extra")
+	file := filepath.Join(extra, certificates)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // of an image
+		return err
+	}
+	if err := os.WriteFile(file, append(known, m.authority.PEM...), 0o644); err != nil { //nolint:gosec // of an image
+		return err
+	}
+	var said bytes.Buffer
+	c := exec.CommandContext(ctx, filepath.Join(m.root, "scripts", "image"))
+	c.Env = append(os.Environ(), "IMAGE="+image, "VERSION=e2e", "EXTRA="+extra)
+	c.Stdout, c.Stderr, c.WaitDelay = io.MultiWriter(os.Stdout, &said), os.Stderr, 5*time.Second
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("build the image: %w", err)
+	}
+	o.Engine = "terraform"
+	if strings.Contains(said.String(), "engine OpenTofu") || strings.Contains(said.String(), "/tofu,") {
+		o.Engine = "tofu"
+	}
+	return nil
+}
+
+// processes runs tasks as processes of this machine.
+func (m *machine) processes(ctx context.Context, o *scenario.Options) error {
+	runner := filepath.Join(m.root, ".cache", "e2e", "runner")
+	c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", runner, "./runnerimage")
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the runner: %w\n%s", err, out)
+	}
+	bundle := filepath.Join(m.temp, "ca.pem")
+	if err := os.WriteFile(bundle, m.authority.PEM, 0o600); err != nil {
+		return err
+	}
+	for _, name := range []string{"terraform", "tofu"} {
+		if _, err := exec.LookPath(name); err == nil {
+			o.Engine = name
+			break
+		}
+	}
+	if o.Engine == "" {
+		o.NoEngine = "no terraform and no tofu on PATH"
+		m.lacks = append(m.lacks, "engines: "+o.NoEngine)
+	}
+	// As root, engines are users of their own, and pass through.
+	if err := os.Chmod(m.temp, 0o711); err != nil { //nolint:gosec // see above
+		return err
+	}
+	m.address, o.Cloud.Image = "127.0.0.1", "runner"
+	o.Cloud.TaskEnv = map[string]string{"SSL_CERT_FILE": bundle, "DAYFLY_ENGINE_PATH": m.getenv("PATH")}
+	o.Cloud.Runner = &procrun.Runner{
+		Commands: map[string][]string{"runner": {runner}}, Env: []string{"PATH=" + m.getenv("PATH")},
+		Dir: filepath.Join(m.temp, "tasks"), DirEnv: "DAYFLY_WORK_DIR", Output: m.tap.Writer("the output of a task"),
+	}
+	return nil
+}
+
+// state makes an S3 for the engines' states: that of E2E_EXTERNAL, which then has queues, secrets and records too, else
+// moto's, which listens on loopback only.
+func (m *machine) state(ctx context.Context, o *scenario.Options) error {
+	if external := m.getenv("E2E_EXTERNAL"); external != "" {
+		o.Cloud.External = map[string]string{"sqs": external, "secretsmanager": external, "dynamodb": external}
+		o.StateHere = external
+		return m.exposeState(ctx, o)
+	}
+	cfg, stop, err := moto.Run(ctx)
+	if errors.Is(err, moto.ErrMissing) {
+		o.NoState = err.Error()
+		m.lacks = append(m.lacks, "states in S3: "+o.NoState)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	m.later(func() error { stop(); return nil })
+	o.StateHere = *cfg.BaseEndpoint
+	return m.exposeState(ctx, o)
+}
+
+// exposeState makes the S3 of this machine one that tasks reach.
+func (m *machine) exposeState(ctx context.Context, o *scenario.Options) error {
+	to, err := url.Parse(o.StateHere)
+	if err != nil {
+		return err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(m.address, "0"))
+	if err != nil {
+		return err
+	}
+	s := &http.Server{Handler: httputil.NewSingleHostReverseProxy(to), ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = s.Serve(l) }()
+	m.later(s.Close)
+	o.State = "http://" + l.Addr().String()
+	return nil
+}

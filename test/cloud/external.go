@@ -1,0 +1,82 @@
+package cloud
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+)
+
+// externals are the services that somebody else's fake may stand in for. ECS, Lambda and the tasks' credentials
+// are ours always: no free one runs tasks, or keeps client tokens.
+var externals = map[string]bool{"sqs": true, "secretsmanager": true, "dynamodb": true}
+
+// credential is the name of the credentials in a signature, from which LocalStack takes the account.
+var credential = regexp.MustCompile(`Credential=[^/]+/`)
+
+// front is the fake AWS as everybody calls it: what Config.External names goes on to there, once its signature was
+// checked and the policies were asked, because others do neither.
+func (c *Cloud) front() (http.Handler, error) {
+	proxies := map[string]http.Handler{}
+	for service, address := range c.cfg.External {
+		to, err := url.Parse(address)
+		if err != nil || to.Host == "" || !externals[service] {
+			return nil, fmt.Errorf("external service %s at %q: want one of sqs, secretsmanager, dynamodb, at http://HOST:PORT", service, address)
+		}
+		proxies[service] = &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Header.Set("Authorization", credential.ReplaceAllString(r.In.Header.Get("Authorization"), "Credential="+wire.Account+"/"))
+		}}
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		scope, err := sigv4.ScopeOf(r)
+		to, external := proxies[scope.Service]
+		if err != nil || !external {
+			c.AWS.ServeHTTP(w, r)
+			return
+		}
+		if err := c.admit(r, scope.Service); err != nil {
+			refuse(w, err)
+			return
+		}
+		to.ServeHTTP(w, r)
+	}), nil
+}
+
+// admit checks a call of an external service, and leaves its body to be read again.
+func (c *Cloud) admit(r *http.Request, service string) error {
+	who, err := c.AWS.Authenticate(r, service)
+	if err != nil {
+		return err
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	target := r.Header.Get("X-Amz-Target")
+	return c.judge.allow(wire.Call{Service: service, Operation: target[strings.LastIndexByte(target, '.')+1:], Caller: who, Region: wire.Region, Body: body, Request: r})
+}
+
+func refuse(w http.ResponseWriter, err error) {
+	e, ok := errors.AsType[*wire.Error](err)
+	if !ok {
+		e = &wire.Error{Status: http.StatusInternalServerError, Code: "InternalFailure", Message: err.Error()}
+	}
+	if e.Status == 0 {
+		e.Status = http.StatusBadRequest
+	}
+	w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+	w.Header().Set("X-Amzn-Errortype", e.Code)
+	w.WriteHeader(e.Status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"__type": e.Code, "message": e.Message})
+}

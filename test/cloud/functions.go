@@ -1,0 +1,34 @@
+package cloud
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/test/templates"
+)
+
+// FunctionNames are the names of all functions, as the host knows them.
+func (c *Cloud) FunctionNames() (out []string) {
+	for _, s := range []*templates.Stack{c.Control, c.Pool} {
+		for _, logical := range s.Of("AWS::Lambda::Function") {
+			out = append(out, c.functionName(s, logical))
+		}
+	}
+	return out
+}
+
+// delayed serves each request a while after it came.
+func delayed(d time.Duration, h http.Handler) http.Handler {
+	if d <= 0 {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			h.ServeHTTP(w, r)
+		case <-r.Context().Done():
+		}
+	})
+}

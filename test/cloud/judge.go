@@ -1,0 +1,135 @@
+package cloud
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/dayfly-dev/dayfly/test/fakeaws"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	"github.com/dayfly-dev/dayfly/test/templates"
+)
+
+// judge is IAM: it allows what the policies of the deployed stacks allow, and remembers who asked for what.
+type judge struct {
+	mu     sync.Mutex
+	stacks []*templates.Stack
+	open   []string                       // roles of workspaces, which may do what they like
+	asked  map[string][]templates.Request // by the name of the role
+	denied []string
+}
+
+func newJudge() *judge { return &judge{asked: map[string][]templates.Request{}} }
+
+func (j *judge) add(s *templates.Stack) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.stacks = append(j.stacks, s)
+}
+
+// allow judges a call of a service.
+func (j *judge) allow(call wire.Call) error {
+	role := roleOf(call.Caller)
+	if role == "" || j.isOpen(role) {
+		return nil // a user, or the role of a workspace
+	}
+	requests, err := templates.Asks(Account, call.Service, call.Operation, call.Body)
+	if err != nil {
+		j.deny("%s: %v", role, err)
+		return fakeaws.Denied(call, "")
+	}
+	if call.Operation == "RunTask" {
+		for _, s := range j.of(role) {
+			requests = append(requests, s.PassedRoles()...)
+		}
+	}
+	for _, r := range requests {
+		if err := j.may(role, r); err != nil {
+			return fakeaws.Denied(call, r.Resource)
+		}
+	}
+	return nil
+}
+
+// may judges one request of a role, given by its name or ARN.
+func (j *judge) may(role string, r templates.Request) error {
+	role = last(role, "/")
+	j.note(role, r)
+	for _, s := range j.of(role) {
+		if ok, _ := templates.Evaluate(s.Statements(strings.TrimPrefix(role, s.Name+"-")), r); ok {
+			return nil
+		}
+	}
+	j.deny("%s may not %s", role, r)
+	return fmt.Errorf("%s may not %s", role, r)
+}
+
+// of are the stacks that have the role.
+func (j *judge) of(role string) (out []*templates.Stack) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, s := range j.stacks {
+		if logical, ok := strings.CutPrefix(role, s.Name+"-"); ok && s.Resources[logical].Type == "AWS::IAM::Role" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func (j *judge) note(role string, r templates.Request) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !slices.ContainsFunc(j.asked[role], func(e templates.Request) bool { return e.String() == r.String() }) {
+		j.asked[role] = append(j.asked[role], r)
+	}
+}
+
+func (j *judge) deny(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if text := fmt.Sprintf(format, args...); !slices.Contains(j.denied, text) {
+		j.denied = append(j.denied, text)
+	}
+}
+
+func (j *judge) denials() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.denied)
+}
+
+// askedOf is what was asked for, by the roles' names in a stack.
+func (j *judge) askedOf(s *templates.Stack) map[string][]templates.Request {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	out := map[string][]templates.Request{}
+	for role, r := range j.asked {
+		if logical, ok := strings.CutPrefix(role, s.Name+"-"); ok {
+			out[logical] = slices.Clone(r)
+		}
+	}
+	return out
+}
+
+func (j *judge) isOpen(role string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Contains(j.open, role)
+}
+
+// roleOf is the name of the role that a caller is a session of; "" of a user.
+func roleOf(who wire.Identity) string {
+	_, rest, ok := strings.Cut(who.ARN, ":assumed-role/")
+	if !ok {
+		return ""
+	}
+	role, _, _ := strings.Cut(rest, "/")
+	return role
+}
+
+// config is that of a client with these credentials.
+func (c *Cloud) config(of sigv4.Credentials) aws.Config { return fakeaws.ClientConfig(c.AWSURL, of) }

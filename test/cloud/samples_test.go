@@ -1,0 +1,59 @@
+package cloud_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/test/cloud"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs/procrun"
+)
+
+const events = "../../events"
+
+func TestSamples_EachFileIsOfOneFunction(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(events, "*.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no events: %v", err)
+	}
+	var taken []string
+	for _, of := range cloud.Samples {
+		taken = append(taken, of...)
+	}
+	for _, f := range files {
+		if n := len(taken); len(slices.DeleteFunc(slices.Clone(taken), func(s string) bool { return s == filepath.Base(f) })) != n-1 {
+			t.Errorf("%s is not the sample of one function", f)
+		}
+	}
+	if len(taken) != len(files) {
+		t.Errorf("%d samples are named and %d are there", len(taken), len(files))
+	}
+}
+
+// Each sample is understood by its function, as it is built and deployed: a job that nobody knows is no error.
+func TestSamples_AreTakenByTheDeployedFunctions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it runs functions")
+	}
+	c, err := cloud.Start(t.Context(), cloud.Config{
+		Root: "../..", Functions: functions, Image: "none", Runner: &procrun.Runner{},
+		Log: func(function, line string) { t.Log(function, line) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for function, samples := range cloud.Samples {
+		for _, name := range samples {
+			event, err := os.ReadFile(filepath.Join(events, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := c.Invoke(t.Context(), function, event)
+			if err != nil || out.FunctionError != "" {
+				t.Errorf("%s with %s: %v %s %s", function, name, err, out.FunctionError, out.Payload)
+			}
+		}
+	}
+}

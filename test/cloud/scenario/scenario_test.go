@@ -1,0 +1,120 @@
+package scenario_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
+	"github.com/dayfly-dev/dayfly/test/cloud"
+	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs/procrun"
+)
+
+// TestQuickStories tells what needs neither containers, nor an engine, nor long waiting. `make e2e` tells all.
+func TestQuickStories(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped by -short: it builds and runs the functions")
+	}
+	dir := t.TempDir()
+	if err := build(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	authority, err := scenario.OpenAuthority(filepath.Join(dir, "authority"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	git, err := scenario.ServeGit(t.Context(), authority, "127.0.0.1")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer git.Close()
+	bundle := filepath.Join(dir, "ca.pem")
+	if err := os.WriteFile(bundle, authority.PEM, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	options := func(t *testing.T, root string) scenario.Options {
+		tap := scenario.NewTap()
+		return scenario.Options{
+			Tap: tap, Git: git, Quick: true, Say: t.Logf, NoEngine: "none is needed", NoState: "none is needed",
+			Cloud: cloud.Config{
+				Root: root, Functions: filepath.Join(dir, "functions"), Image: "runner", TaskEnv: map[string]string{"SSL_CERT_FILE": bundle},
+				Runner: &procrun.Runner{
+					Commands: map[string][]string{"runner": {filepath.Join(dir, "runner")}}, Env: []string{"PATH=" + os.Getenv("PATH")},
+					Dir: filepath.Join(dir, "tasks"), DirEnv: "DAYFLY_WORK_DIR", Output: tap.Writer("the output of a task"),
+				},
+			},
+		}
+	}
+	t.Run("end as they must", func(t *testing.T) {
+		rows, err := scenario.Run(t.Context(), options(t, root))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := scenario.Failed(rows); err != nil {
+			t.Error(err)
+		}
+		if len(rows) < 9 {
+			t.Errorf("only %d outcomes", len(rows))
+		}
+	})
+	// The templates are what runs: a permission that is missing there is missing here.
+	t.Run("fail without a permission", func(t *testing.T) {
+		o := options(t, without(t, `"ecs:RunTask"`, `"ecs:DescribeClusters"`))
+		o.Only, o.Patience = "command", 5*time.Second // it is tried again and again, and the reason is what counts here
+		rows, err := scenario.Run(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := scenario.Failed(rows); err == nil || !strings.Contains(err.Error(), "dayfly-main-DispatcherRole may not ecs:RunTask") {
+			t.Errorf("without the permission to launch tasks: %v", err)
+		}
+	})
+}
+
+const root = "../../.."
+
+// without copies the templates, with something else in place of a text.
+func without(t *testing.T, text, other string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "root")
+	from := filepath.Join(root, "infra", "transformed")
+	if err := os.CopyFS(filepath.Join(to, "infra", "transformed"), os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(to, "infra", "transformed", "pool.json")
+	old, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.ReplaceAll(string(old), text, other)
+	if changed == string(old) {
+		t.Fatalf("the template has no %s", text)
+	}
+	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// build builds the functions and the runner.
+func build(ctx context.Context, dir string) error {
+	packages, err := bootstrap.Functions(root)
+	if err != nil {
+		return err
+	}
+	if _, err := bootstrap.Build(ctx, bootstrap.Config{Root: root, Out: filepath.Join(dir, "functions"), NoZip: true}, packages...); err != nil {
+		return err
+	}
+	c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", filepath.Join(dir, "runner"), "./runnerimage") //nolint:gosec // of this module
+	c.Dir, c.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the runner: %w\n%s", err, out)
+	}
+	return nil
+}
