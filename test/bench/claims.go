@@ -21,6 +21,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/figures"
 )
 
 // shape is how what waits lies.
@@ -52,7 +53,7 @@ func claims(ctx context.Context, b *bench) error {
 	if b.quick {
 		sizes[1] = 10_000
 	}
-	b.out.heading("Claims: one job each, one after the other, through the rules over SQLite")
+	b.out.Heading("Claims: one job each, one after the other, through the rules over SQLite")
 	for _, s := range []shape{spread, oneBusy, fullPool} {
 		if err := claimsOf(ctx, b, s, sizes); err != nil {
 			return err
@@ -84,7 +85,7 @@ func claimsOf(ctx context.Context, b *bench, s shape, sizes [2]int) (err error) 
 	if b.quick {
 		total = 500
 	}
-	var took [2]sample
+	var took [2]figures.Sample
 	for len(took[0]) < total {
 		for i, w := range worlds {
 			more, err := w.measure(ctx, group, w.claim)
@@ -96,16 +97,16 @@ func claimsOf(ctx context.Context, b *bench, s shape, sizes [2]int) (err error) 
 	}
 	for i, w := range worlds {
 		t := took[i]
-		b.out.line("%7d, %-31s %6.0f claims/s  p50 %s  p99 %s  max %s", sizes[i], s, rate(len(t), t.total()), ms(t.at(0.5)), ms(t.at(0.99)), ms(t.at(1)))
-		b.out.line("        a claim and its release: %s", w.ops.per(total))
+		b.out.Line("%7d, %-31s %6.0f claims/s  p50 %s  p99 %s  max %s", sizes[i], s, rate(len(t), t.Total()), ms(t.At(0.5)), ms(t.At(0.99)), ms(t.At(1)))
+		b.out.Line("        a claim and its release: %s", w.ops.per(total))
 		if err := w.more(ctx, b, s, total/2); err != nil {
 			return err
 		}
 	}
-	ratio := func(p float64) float64 { return float64(took[1].at(p)) / float64(max(took[0].at(p), 1)) }
-	p99 := took[1].at(0.99)
-	b.out.judge(p99 <= 10*time.Millisecond, fmt.Sprintf("claim p99, %d, %s", sizes[1], s), ms(p99), "<= 10 ms")
-	b.out.judge(ratio(0.99) <= 1.5, fmt.Sprintf("claim p99, %d to %d, %s", sizes[1], sizes[0], s), fmt.Sprintf("x%.2f (p50 x%.2f)", ratio(0.99), ratio(0.5)), "flat (<= x1.5)")
+	ratio := func(p float64) float64 { return float64(took[1].At(p)) / float64(max(took[0].At(p), 1)) }
+	p99 := took[1].At(0.99)
+	b.out.Judge(p99 <= 10*time.Millisecond, fmt.Sprintf("claim p99, %d, %s", sizes[1], s), ms(p99), "<= 10 ms")
+	b.out.Judge(ratio(0.99) <= 1.5, fmt.Sprintf("claim p99, %d to %d, %s", sizes[1], sizes[0], s), fmt.Sprintf("x%.2f (p50 x%.2f)", ratio(0.99), ratio(0.5)), "flat (<= x1.5)")
 	return nil
 }
 
@@ -122,12 +123,12 @@ func (w *waiting) more(ctx context.Context, b *bench, s shape, total int) error 
 	if err != nil {
 		return err
 	}
-	b.out.line("        in batches of 50:                  %6.0f jobs/s    p50 %s  p99 %s", rate(jobs, batches.total()), ms(batches.at(0.5)), ms(batches.at(0.99)))
+	b.out.Line("        in batches of 50:                  %6.0f jobs/s    p50 %s  p99 %s", rate(jobs, batches.Total()), ms(batches.At(0.5)), ms(batches.At(0.99)))
 	over, err := w.overHTTP(ctx, total)
 	if err != nil {
 		return err
 	}
-	b.out.line("        over HTTP in memory:               %6.0f claims/s  p50 %s  p99 %s", rate(len(over), over.total()), ms(over.at(0.5)), ms(over.at(0.99)))
+	b.out.Line("        over HTTP in memory:               %6.0f claims/s  p50 %s  p99 %s", rate(len(over), over.Total()), ms(over.At(0.5)), ms(over.At(0.99)))
 	return nil
 }
 
@@ -144,7 +145,7 @@ func (w *waiting) claim(ctx context.Context, most int) ([]api.Job, error) {
 }
 
 // measure claims total jobs one at a time and gives them back in groups, outside of the time taken.
-func (w *waiting) measure(ctx context.Context, total int, claim claimer) (took sample, err error) {
+func (w *waiting) measure(ctx context.Context, total int, claim claimer) (took figures.Sample, err error) {
 	var held []api.Job
 	for len(took) < total {
 		began := time.Now()
@@ -176,7 +177,7 @@ func (w *waiting) release(ctx context.Context, jobs []api.Job) error {
 }
 
 // batches claims about total jobs, as many at once as may be.
-func (w *waiting) batches(ctx context.Context, total int) (jobs int, took sample, err error) {
+func (w *waiting) batches(ctx context.Context, total int) (jobs int, took figures.Sample, err error) {
 	for jobs < total {
 		began := time.Now()
 		got, err := w.claim(ctx, 50)
@@ -196,7 +197,7 @@ func (w *waiting) batches(ctx context.Context, total int) (jobs int, took sample
 }
 
 // overHTTP measures the same through client and handler.
-func (w *waiting) overHTTP(ctx context.Context, total int) (sample, error) {
+func (w *waiting) overHTTP(ctx context.Context, total int) (figures.Sample, error) {
 	cl, err := client.New(client.Config{
 		URL: "http://bench", Token: func() redact.String { return redact.New(w.token) },
 		HTTPClient: &http.Client{Transport: client.InMemory(httpapi.New(w.plane, httpapi.Config{}))},
@@ -212,7 +213,7 @@ func (w *waiting) overHTTP(ctx context.Context, total int) (sample, error) {
 
 // refused measures the claims of the pool that is full.
 func (w *waiting) refused(ctx context.Context, b *bench, total int) error {
-	var took sample
+	var took figures.Sample
 	for range total {
 		began := time.Now()
 		out, err := w.plane.Claim(ctx, w.full, api.Claim{Instance: "bench", Max: 1})
@@ -224,7 +225,7 @@ func (w *waiting) refused(ctx context.Context, b *bench, total int) error {
 			return errors.New("the full pool was given work")
 		}
 	}
-	b.out.line("        claims of the full pool itself:    %6.0f claims/s  p50 %s  p99 %s", rate(total, took.total()), ms(took.at(0.5)), ms(took.at(0.99)))
+	b.out.Line("        claims of the full pool itself:    %6.0f claims/s  p50 %s  p99 %s", rate(total, took.Total()), ms(took.At(0.5)), ms(took.At(0.99)))
 	return nil
 }
 

@@ -23,7 +23,7 @@ func logs(ctx context.Context, b *bench) error {
 	if b.quick {
 		size = 60 << 20
 	}
-	b.out.heading("Masked log, %d secrets, one line in 500 with one of them", secrets)
+	b.out.Heading("Masked log, %d secrets, one line in 500 with one of them", secrets)
 	random := rand.New(rand.NewPCG(1, 2))
 	var set mask.Set
 	values := make([]string, secrets)
@@ -53,15 +53,15 @@ func logs(ctx context.Context, b *bench) error {
 		if hidden == 0 {
 			return fmt.Errorf("nothing was hidden in %d lines", lines)
 		}
-		b.out.line("%-18s %6.0f MB/s per core through the masks", kind.name, speed)
+		b.out.Line("%-18s %6.0f MB/s per core through the masks", kind.name, speed)
 		if kind.aim {
-			b.out.judge(speed >= 200, "masked log", fmt.Sprintf("%.0f MB/s per core", speed), ">= 200 MB/s")
+			b.out.Judge(speed >= 200, "masked log", fmt.Sprintf("%.0f MB/s per core", speed), ">= 200 MB/s")
 		}
 		sent, err := streamed(ctx, &set, kind.text, size/4)
 		if err != nil {
 			return err
 		}
-		b.out.line("%-18s %6.0f MB/s per core through masks and batches, encoded", "", sent)
+		b.out.Line("%-18s %6.0f MB/s per core through masks and batches, encoded", "", sent)
 	}
 	return nil
 }

@@ -12,23 +12,25 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/dayfly-dev/dayfly/test/figures"
 )
 
 // machine names what the figures were measured on.
 func machine(b *bench) error {
-	b.out.heading("Machine")
+	b.out.Heading("Machine")
 	var name syscall.Utsname
 	kernel := runtime.GOOS
 	if syscall.Uname(&name) == nil {
 		kernel = text(name.Sysname[:]) + " " + text(name.Release[:])
 	}
-	b.out.line("%s, %d cores, %s/%s, kernel %s, %s", processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, kernel, runtime.Version())
+	b.out.Line("%s, %d cores, %s/%s, kernel %s, %s", figures.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, kernel, runtime.Version())
 	syncs, err := fsyncs(filepath.Join(b.temp, "fsync"))
 	if err != nil {
 		return err
 	}
-	b.out.line("filesystem of %s: %s; 4 KiB and fsync there: p50 %s, p99 %s", filepath.Dir(b.temp), filesystem(b.temp), ms(syncs.at(0.5)), ms(syncs.at(0.99)))
-	b.out.line("user %d; load average before: %s", os.Geteuid(), loadAverage())
+	b.out.Line("filesystem of %s: %s; 4 KiB and fsync there: p50 %s, p99 %s", filepath.Dir(b.temp), filesystem(b.temp), ms(syncs.At(0.5)), ms(syncs.At(0.99)))
+	b.out.Line("user %d; load average before: %s", os.Geteuid(), figures.LoadAverage())
 	return nil
 }
 
@@ -41,24 +43,6 @@ func text(chars []int8) string {
 		out = append(out, byte(c))
 	}
 	return string(out)
-}
-
-func processor() string {
-	data, _ := os.ReadFile("/proc/cpuinfo")
-	for line := range strings.Lines(string(data)) {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return "unknown processor"
-}
-
-func loadAverage() string {
-	data, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.Join(strings.Fields(string(data))[:1], "")
 }
 
 // filesystem is the type of the mount that a path lies on.
@@ -78,7 +62,7 @@ func filesystem(path string) string {
 }
 
 // fsyncs is what one small durable write costs here: the floor of every commit.
-func fsyncs(path string) (out sample, err error) {
+func fsyncs(path string) (out figures.Sample, err error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return nil, err
@@ -151,7 +135,7 @@ func runners(parent int) (out []int) {
 		if len(f) < 2 || string(f[1]) != strconv.Itoa(parent) {
 			continue
 		}
-		if args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && bytes.Contains(args, []byte("\x00runner\x00")) {
+		if args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && (bytes.Contains(args, []byte("\x00runner\x00")) || bytes.Contains(args, []byte("/dayfly-runner\x00"))) {
 			out = append(out, pid)
 		}
 	}

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/dayfly-dev/dayfly/test/figures"
 )
 
 func main() {
@@ -35,10 +37,19 @@ const longest = 10 * time.Minute
 
 // bench is one run of this program.
 type bench struct {
-	out    report
+	out    figures.Report
 	quick  bool
-	dayfly string // the binary; a runner is this with the argument "runner"
+	dayfly string // the binary
+	runner string // the runner alone; empty: a runner is dayfly with the argument "runner"
 	temp   string // removed at the end; users of their own can pass through it
+}
+
+// runnerCommand starts a runner.
+func (b *bench) runnerCommand() []string {
+	if b.runner != "" {
+		return []string{b.runner}
+	}
+	return []string{b.dayfly, "runner"}
 }
 
 // section is one part of the program.
@@ -53,12 +64,14 @@ var sections = []section{
 	{"overhead", overhead},
 	{"logs", logs},
 	{"memory", memoryOfUp},
+	{"dynamodb", units},
 }
 
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	quick := flags.Bool("quick", false, "smaller numbers, in a third of the time")
 	dayfly := flags.String("dayfly", "", "the binary of cmd/dayfly")
+	runner := flags.String("runner", "", "the binary of runnerimage; empty means that dayfly is its own runner")
 	only := flags.String("only", "", "the sections to run, divided by commas; empty means all")
 	profile := flags.String("cpuprofile", "", "file for a CPU profile of this process")
 	if err := flags.Parse(args); err != nil {
@@ -70,7 +83,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			return fmt.Errorf("there is no section %q", name)
 		}
 	}
-	b := &bench{out: report{w: out}, quick: *quick}
+	b := &bench{out: figures.Report{W: out, AtOnce: true}, quick: *quick}
 	if b.dayfly, err = exec.LookPath(*dayfly); err != nil {
 		return fmt.Errorf("find the binary (build cmd/dayfly and name it with -dayfly): %w", err)
 	}
@@ -85,6 +98,11 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(b.temp)) }()
 	if b.dayfly, err = reachable(b.dayfly, b.temp); err != nil {
 		return err
+	}
+	if *runner != "" {
+		if b.runner, err = reachable(*runner, b.temp); err != nil {
+			return err
+		}
 	}
 	if *profile != "" {
 		f, err := os.Create(*profile)
@@ -110,7 +128,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	b.out.close(time.Since(began))
+	b.out.Close(time.Since(began))
 	return nil
 }
 

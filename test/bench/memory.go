@@ -25,7 +25,7 @@ import (
 // memoryOfUp measures the memory of a real `dayfly up` at rest and with 100 running jobs.
 func memoryOfUp(ctx context.Context, b *bench) (err error) {
 	jobs := 100
-	b.out.heading("Memory of `dayfly up`, at rest and with %d running jobs of `sleep`", jobs)
+	b.out.Heading("Memory of `dayfly up`, at rest and with %d running jobs of `sleep`", jobs)
 	root, err := os.MkdirTemp(b.temp, "memory-")
 	if err != nil {
 		return err
@@ -73,8 +73,8 @@ func memoryOfUp(ctx context.Context, b *bench) (err error) {
 		resident, shared = resident+rss, shared+pss
 	}
 	n := int64(len(running))
-	b.out.line("up at rest %.1f MB; with %d jobs %.1f MB: %.2f MB a job", mb(rest), n, mb(busy), mb(busy-rest)/float64(n))
-	b.out.line("a runner: %.1f MB resident, %.1f MB where what they share is divided among them", mb(resident/n), mb(shared/n))
+	b.out.Line("up at rest %.1f MB; with %d jobs %.1f MB: %.2f MB a job", mb(rest), n, mb(busy), mb(busy-rest)/float64(n))
+	b.out.Line("a runner: %.1f MB resident, %.1f MB where what they share is divided among them", mb(resident/n), mb(shared/n))
 	return nil
 }
 

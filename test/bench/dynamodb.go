@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// units measures what a job costs in a DynamoDB table, with little and with much waiting. The rules
+// run over a store in memory that counts units as the service would; that it does is shown by a test of
+// the store.
+func units(ctx context.Context, b *bench) error {
+	sizes := []int{100, 1000, 10_000, 100_000}
+	if b.quick {
+		sizes = sizes[:3]
+	}
+	b.out.Heading("DynamoDB: capacity units of one job, from its claim to its result")
+	const jobs = 50
+	var per []dynamodb.Units
+	for _, n := range sizes {
+		inner := memory.New()
+		config := controlplane.Config{DefaultState: api.StateDirectory, OrganizationLimit: 1 << 20}
+		token, _, err := submitAll(ctx, controlplane.New(inner, config), spread, n)
+		if err != nil {
+			return fmt.Errorf("fill with %d: %w", n, err)
+		}
+		meter := dynamodb.NewMeter(inner)
+		plane := controlplane.New(meter, config)
+		for i := range jobs {
+			if err := job(ctx, plane, token); err != nil {
+				return fmt.Errorf("job %d of %d with %d waiting: %w", i, jobs, n, err)
+			}
+		}
+		used, calls := meter.Used()
+		one := dynamodb.Units{Read: used.Read / jobs, Write: used.Write / jobs}
+		per = append(per, one)
+		b.out.Line("%7d waiting: %6.1f write units, %6.1f read units, %5.1f calls of the store", n, one.Write, one.Read, float64(calls)/jobs)
+	}
+	first, last := per[0], per[len(per)-1]
+	write, read := last.Write/first.Write, last.Read/first.Read
+	b.out.Judge(max(write, read) <= 1.05, fmt.Sprintf("units of a job, %d to %d", sizes[len(sizes)-1], sizes[0]),
+		fmt.Sprintf("x%.2f written, x%.2f read", write, read), "flat (<= x1.05)")
+	return nil
+}
+
+// job claims one job and takes it to its end as a pool and a runner do: each call of the pool with its token,
+// a heartbeat, four steps as they begin and end, two batches of lines.
+func job(ctx context.Context, plane *controlplane.Plane, token string) error {
+	var j api.Job
+	pool := func(call func(who controlplane.Principal) error) error {
+		who, err := plane.Authenticate(ctx, token)
+		if err != nil {
+			return err
+		}
+		return call(who)
+	}
+	err := pool(func(who controlplane.Principal) error {
+		out, err := plane.Claim(ctx, who, api.Claim{Instance: "bench", Max: 1})
+		if err == nil && len(out.Jobs) != 1 {
+			err = fmt.Errorf("a claim got %d jobs, want 1", len(out.Jobs))
+		}
+		if err == nil {
+			j = out.Jobs[0]
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	run := api.Run{Workflow: j.ID, Attempt: j.Attempt, Task: "arn:aws:ecs:us-east-1:123456789012:task/dayfly/" + strings.Repeat("0", 32), Boot: strings.Repeat("b", 32)}
+	now := time.Now()
+	steps := func(seq int, status workflow.StepStatus) error {
+		_, err := plane.Steps(ctx, j.Token, run, api.Steps{Steps: []api.Step{{Seq: seq, Name: "plan", Status: status, StartedAt: now}}})
+		return err
+	}
+	calls := []func() error{
+		func() error {
+			return pool(func(who controlplane.Principal) error {
+				return plane.Queued(ctx, who, j.ID, api.Attempt{Attempt: j.Attempt})
+			})
+		},
+		func() error {
+			return pool(func(who controlplane.Principal) error {
+				return plane.Launch(ctx, who, j.ID, api.Launch{Attempt: j.Attempt, Kind: api.LaunchAccepted, Task: run.Task})
+			})
+		},
+		func() error { _, err := plane.Start(ctx, j.Token, run); return err },
+		func() error { _, err := plane.Spec(ctx, j.Token, run); return err },
+		func() error { _, err := plane.Heartbeat(ctx, j.Token, run, api.Heartbeat{Step: "plan"}); return err },
+	}
+	for i := range 4 {
+		calls = append(calls,
+			func() error { return steps(i+1, workflow.StepRunning) },
+			func() error { return steps(i+1, workflow.StepSucceeded) })
+	}
+	for i := range 2 {
+		calls = append(calls, func() error {
+			lines := make([]api.LogLine, 50)
+			for n := range lines {
+				lines[n] = api.LogLine{At: now, Text: strings.Repeat("x", 80)}
+			}
+			_, err := plane.AppendLogs(ctx, j.Token, run, api.Logs{First: int64(i) * 50, Lines: lines})
+			return err
+		})
+	}
+	calls = append(calls, func() error {
+		_, err := plane.Result(ctx, j.Token, run, api.Result{Outcome: workflow.Succeeded})
+		return err
+	})
+	for i, call := range calls {
+		if err := call(); err != nil {
+			return fmt.Errorf("call %d: %w", i, err)
+		}
+	}
+	return nil
+}

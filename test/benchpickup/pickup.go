@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/test/figures"
+)
+
+// mode is a way in which a poller learns of work.
+type mode struct {
+	name     string
+	window   string // PollingWindow of the pool's stack
+	trigger  trigger
+	p50, p95 time.Duration // the aims
+}
+
+// trigger is what invokes the poller.
+type trigger int
+
+const (
+	byWake     trigger = iota // the control plane, and the schedule each minute
+	bySchedule                // the schedule each minute
+	byTick                    // the schedule, when this program fires it
+)
+
+var (
+	wake   = mode{name: "wake", window: "0s", trigger: byWake, p50: 500 * time.Millisecond, p95: time.Second}
+	window = mode{name: "window", window: "60s", trigger: bySchedule, p50: time.Second, p95: 2 * time.Second}
+	once   = mode{name: "one-shot", window: "0s", trigger: byTick}
+)
+
+func (m mode) String() string {
+	switch m.trigger {
+	case byWake:
+		return "woken by the control plane (the default)"
+	case bySchedule:
+		return "a window of " + m.window + " each minute, on the machine's clock; nobody wakes"
+	case byTick:
+	}
+	return "one pass each minute, nobody wakes. Measured from the schedule on; the wait for it is any part of a minute, and is not waited for here"
+}
+
+// load is one row: so many workflows at once, so many times.
+type load struct {
+	pending, times int
+	cold           bool          // every function is cold
+	rest           time.Duration // before, at least: the buckets of ECS fill meanwhile
+	judged         bool
+}
+
+func (l load) String() string {
+	if l.cold {
+		return fmt.Sprintf("%3d pending, all cold", l.pending)
+	}
+	return fmt.Sprintf("%3d pending          ", l.pending)
+}
+
+func loads(quick bool, by trigger) []load {
+	out := []load{
+		{pending: 1, times: 40, rest: 500 * time.Millisecond, judged: true},
+		{pending: 1, times: 20, rest: 500 * time.Millisecond, judged: true, cold: true},
+		{pending: 20, times: 8, rest: 2 * time.Second},
+		{pending: 200, times: 2, rest: 12 * time.Second},
+	}
+	if by == bySchedule {
+		// A poller that is killed is not there until the next minute, so none is. The pauses spread the others over
+		// some minutes, with whatever lies between two windows.
+		out = slices.Delete(out, 1, 2)
+		out[0].times, out[0].rest = 60, 2500*time.Millisecond
+	}
+	if quick {
+		for i := range out {
+			out[i].times = (out[i].times + 3) / 4
+		}
+	}
+	return out
+}
+
+// pickup measures one mode.
+func pickup(ctx context.Context, b *bench, m mode) error {
+	b.out.Heading("Submitted to RunTask accepted, %s: %s", m.name, m)
+	for _, l := range []latency{nothing, stated} {
+		if err := pickupWith(ctx, b, m, l); err != nil {
+			return fmt.Errorf("latency %s: %w", l.name, err)
+		}
+	}
+	return nil
+}
+
+func pickupWith(ctx context.Context, b *bench, m mode, l latency) error {
+	w, err := open(ctx, b, l, map[string]string{"PollingWindow": m.window})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	defer w.problems(b)
+	if err := w.begin(ctx, m.trigger); err != nil {
+		return err
+	}
+	for _, one := range loads(b.quick, m.trigger) {
+		took, err := w.measure(ctx, one, m.trigger)
+		if err != nil {
+			return fmt.Errorf("%d pending: %w", one.pending, err)
+		}
+		what := fmt.Sprintf("%s, latency %s", one, l.name)
+		b.out.Line("%-42s p50 %s  p95 %s  p99 %s  max %s  (%d workflows; load average %s)", what,
+			seconds(took.At(0.5)), seconds(took.At(0.95)), seconds(took.At(0.99)), seconds(took.At(1)), len(took), figures.LoadAverage())
+		if m.trigger == byTick {
+			all := spread(took, time.Minute)
+			b.out.Line("%-42s p50 %s  p95 %s  p99 %s  max %s", "    and the wait for the schedule", seconds(all.At(0.5)), seconds(all.At(0.95)), seconds(all.At(0.99)), seconds(all.At(1)))
+		}
+		if one.judged && m.p50 > 0 {
+			b.out.Judge(took.At(0.5) <= m.p50, m.name+", "+what+", p50", seconds(took.At(0.5)), "<= "+seconds(m.p50))
+			b.out.Judge(took.At(0.95) <= m.p95, m.name+", "+what+", p95", seconds(took.At(0.95)), "<= "+seconds(m.p95))
+		}
+	}
+	if b.why {
+		return w.trace(ctx, b, m.trigger)
+	}
+	return nil
+}
+
+// spread adds to each duration a wait, as even over the period as there are durations.
+func spread(s figures.Sample, period time.Duration) figures.Sample {
+	out := slices.Clone(s)
+	for i, at := range rand.Perm(len(s)) { //nolint:gosec // an order
+		out[i] += time.Duration((float64(at) + 0.5) / float64(len(s)) * float64(period))
+	}
+	return out
+}
+
+// measure submits so many at once, so many times, after pauses of different lengths.
+func (w *world) measure(ctx context.Context, l load, by trigger) (all figures.Sample, err error) {
+	if !l.cold {
+		if _, err := w.pick(ctx, 1, by); err != nil {
+			return nil, err
+		}
+	}
+	for range l.times {
+		if err := rest(ctx, l.rest+rand.N(time.Second)); err != nil { //nolint:gosec // a pause
+			return nil, err
+		}
+		if l.cold {
+			w.cool()
+		}
+		took, err := w.pick(ctx, l.pending, by)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, took...)
+	}
+	return all, nil
+}
+
+// most is how long a pick-up may take: a minute for the schedule, and the launches.
+const most = 3 * time.Minute
+
+// pick submits n workflows, each to a workspace of its own, and returns how long each of them took from the answer
+// on, or from the schedule on where that is fired by hand.
+func (w *world) pick(ctx context.Context, n int, by trigger) (figures.Sample, error) {
+	names, err := w.workspaces(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	since, err := w.submit(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	if by == byTick {
+		now := time.Now()
+		for id := range since {
+			since[id] = now
+		}
+		if err := w.Tick(w.Pool, w.schedule); err != nil {
+			return nil, err
+		}
+	}
+	return w.await(ctx, since, most)
+}
