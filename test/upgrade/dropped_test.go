@@ -1,0 +1,130 @@
+package upgrade_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// While a control plane is replaced, a function of the older version may write a workflow's record again and
+// drop what it does not know: here, which placement a launch may have been taken with. The next launch then
+// begins elsewhere, so there are two tasks; one of them is granted the start, and the other never is.
+func TestUpgrade_APlacementThatAnOlderFunctionDropsCostsATaskAtMost(t *testing.T) {
+	eachVersion(t, func(t *testing.T, dir string) {
+		st := stores["memory"](t, dir, lines[stored](t, dir, "records.jsonl"))
+		w := newWorld(t, dir, st)
+		job := w.scene.Jobs["queued"]
+		pool := w.client(t, "pool", client.InMemory(w.handler))
+		pending := func() string {
+			t.Helper()
+			got, err := pool.States(t.Context(), api.StatesQuery{IDs: []string{job.ID}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got.Jobs[0].PendingPlacement
+		}
+		report := func(in api.Launch) {
+			t.Helper()
+			in.Attempt = job.Attempt
+			if err := pool.Launch(t.Context(), job.ID, in); err != nil {
+				t.Fatal(err)
+			}
+		}
+		report(api.Launch{Kind: api.LaunchRefused, Reason: workflow.ReasonUnavailable, Text: "the answer was lost", RetrySeconds: 5, Placement: "subnet-a"})
+		if got := pending(); got != "subnet-a" {
+			t.Fatalf("pending placement %q", got)
+		}
+		rewriteWithout(t, st, store.Key{Part: "wf/" + job.ID, Sort: "wf"}, "held", "placement")
+		if got := pending(); got != "" {
+			t.Fatalf("pending placement %q after it was dropped", got)
+		}
+
+		report(api.Launch{Kind: api.LaunchAccepted, Task: "task-in-b"})
+		report(api.Launch{Kind: api.LaunchAccepted, Task: "task-in-a"})
+		granted := 0
+		for i, task := range []string{"task-in-a", "task-in-b"} {
+			c, err := client.NewRunner(client.RunnerConfig{
+				URL: "http://control.test", HTTPClient: &http.Client{Transport: client.InMemory(w.handler)}, Credential: redact.New(job.Token),
+				Run: api.Run{Workflow: job.ID, Attempt: job.Attempt, Task: task, Boot: strings.Repeat(string(rune('a'+i)), 32)},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch _, err := c.Start(t.Context()); {
+			case err == nil:
+				granted++
+			case !errors.Is(err, workflow.ErrAlreadyStarted):
+				t.Errorf("start of %s: %v", task, err)
+			}
+		}
+		if granted != 1 {
+			t.Errorf("%d starts were granted, want 1", granted)
+		}
+	})
+}
+
+// rewriteWithout does to a record what a function does that does not know the field at path.
+func rewriteWithout(t *testing.T, st store.Store, k store.Key, path ...string) {
+	t.Helper()
+	got, err := st.Get(t.Context(), k)
+	if err != nil || len(got) != 1 {
+		t.Fatalf("record %s: %d, %v", k, len(got), err)
+	}
+	var whole map[string]any
+	if err := json.Unmarshal(got[0].Value, &whole); err != nil {
+		t.Fatal(err)
+	}
+	at := whole
+	for _, name := range path[:len(path)-1] {
+		var ok bool
+		if at, ok = at[name].(map[string]any); !ok {
+			t.Fatalf("record %s has no %v", k, path)
+		}
+	}
+	delete(at, path[len(path)-1])
+	if got[0].Value, err = json.Marshal(whole); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Commit(t.Context(), "an-older-function", store.Put(got[0], got[0].Version)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The data directory of the earlier version is served as it is: its database, the admin's token, and the
+// agent's keys.
+func TestUpgrade_OldDataDirectoryIsServed(t *testing.T) {
+	eachVersion(t, func(t *testing.T, dir string) {
+		data := reachable(t)
+		database(t, dir, filepath.Join(data, embedded.DatabaseFile))
+		for _, name := range []string{embedded.AdminTokenFile, embedded.TicketKeysFile} {
+			if err := os.WriteFile(filepath.Join(data, name), read(t, dir, "data", name), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		now := &clock{}
+		now.set(sceneOf(t, dir).At)
+		for range 2 { // and again, as this version left it
+			s, err := embedded.OpenServer(t.Context(), embedded.ServerConfig{Data: data, Listen: "127.0.0.1:0", Now: now.now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := read(t, data, embedded.AdminTokenFile), read(t, dir, "data", "admin-token"); string(got) != string(want) {
+				t.Error("the admin has a new token")
+			}
+		}
+	})
+}

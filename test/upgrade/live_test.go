@@ -1,0 +1,403 @@
+package upgrade_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// previous is the commit of the version before the one under test; raise it with each release.
+const previous = "a9a8b977e938ce1b41167cc31a93bfc883156438"
+
+// soon is for how long a live test waits for what is to happen at once.
+const soon = 30 * time.Second
+
+// The binaries of two versions work together, in every pair and in place: a control plane is replaced while
+// a job of an older agent runs, an agent is replaced over the records of the older one, and the control plane
+// is put back.
+func TestLive_VersionsWorkTogetherAndAreReplacedInPlace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("two versions are built in the long run only")
+	}
+	before, after := binaries(t)
+	l := newLive(t)
+
+	// The older pair at work: one run is in its middle, another waits behind it for the same workspace.
+	server := l.server(before)
+	agent := l.agent(before)
+	l.workspace("first")
+	running, waiting := l.submit("first"), l.submit("first")
+	l.await(running, workflow.Running)
+
+	// The control plane is replaced, over the same data. The older agent's job goes on and its result arrives;
+	// then the older agent works for the newer control plane.
+	server.stop()
+	server = l.server(after)
+	if wf := l.show(running); wf.State != workflow.Running || wf.Attempt != 1 {
+		t.Fatalf("after the control plane was replaced the run is %s, attempt %d; want it running, attempt 1", wf.State, wf.Attempt)
+	}
+	l.open("first")
+	l.await(running, workflow.Succeeded)
+	l.await(waiting, workflow.Succeeded)
+	if log := l.log(running); !strings.Contains(log, "first ended") || !strings.Contains(log, "first began") {
+		t.Errorf("the log of the run has a hole: %q", log)
+	}
+	t.Log("proven: a newer control plane over an older one's data, a run across its replacement, an older agent with it")
+
+	// The agent is killed in the middle of a job and a newer one takes its place: it finds the older one's
+	// records, proves the end of its task, and the slot is free.
+	l.workspace("second")
+	running, waiting = l.submit("second"), l.submit("second")
+	l.await(running, workflow.Running)
+	agent.kill()
+	agent = l.agent(after)
+	if wf := l.await(running, workflow.Failed); wf.Reason != workflow.ReasonTaskStopped {
+		t.Errorf("the run of the killed agent ended for %q, want task_stopped", wf.Reason)
+	}
+	l.open("second")
+	l.await(waiting, workflow.Succeeded)
+	t.Log("proven: a newer agent over an older one's data")
+
+	// And back: an older control plane over what the newer one has written, with the newer agent.
+	l.workspace("third")
+	running = l.submit("third")
+	l.await(running, workflow.Running)
+	server.stop()
+	server = l.server(before)
+	l.open("third")
+	l.await(running, workflow.Succeeded)
+	l.workspace("fourth")
+	l.open("fourth")
+	l.await(l.submit("fourth"), workflow.Succeeded)
+	t.Log("proven: an older control plane over a newer one's data, a newer agent with it")
+	agent.stop()
+	server.stop()
+}
+
+// binaries builds the previous version and this one, or skips.
+func binaries(t *testing.T) (before, after string) {
+	t.Helper()
+	root := command(t, "git", "rev-parse", "--show-toplevel")
+	if root.err != nil {
+		t.Skipf("the previous version is built from the history, and this is no git clone: %v", root.err)
+	}
+	top := strings.TrimSpace(root.out.String())
+	if has := command(t, "git", "-C", top, "cat-file", "-e", previous+"^{commit}"); has.err != nil {
+		t.Skipf("the commit of the previous version, %s, is not in this clone (a shallow one?)", previous)
+	}
+	tree, dir := t.TempDir(), reachable(t)
+	// An archive, because a work tree would have to be taken out of the repository again.
+	archive := command(t, "git", "-C", top, "archive", "--format=tar", previous)
+	if archive.err != nil {
+		t.Fatalf("git archive: %v", archive.err)
+	}
+	unpack(t, &archive.out, tree)
+	before, after = filepath.Join(dir, "before"), filepath.Join(dir, "after")
+	builds, ctx := errgroup.WithContext(t.Context())
+	for to, from := range map[string]string{before: tree, after: top} {
+		builds.Go(func() error {
+			cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", to, "./cmd/dayfly")
+			cmd.Dir, cmd.Env = from, append(os.Environ(), "CGO_ENABLED=0")
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				return errors.Join(err, errors.New(string(out)))
+			}
+			return nil
+		})
+	}
+	if err := builds.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return before, after
+}
+
+type ran struct {
+	out bytes.Buffer
+	err error
+}
+
+func command(t *testing.T, name string, args ...string) *ran {
+	t.Helper()
+	r := &ran{}
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Stdout, cmd.Stderr = &r.out, &stderr
+	if err := cmd.Run(); err != nil {
+		r.err = errors.Join(err, errors.New(strings.TrimSpace(stderr.String())))
+	}
+	return r
+}
+
+func unpack(t *testing.T, from io.Reader, to string) {
+	t.Helper()
+	root, err := os.OpenRoot(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close() //nolint:errcheck // a directory
+	for archive := tar.NewReader(from); ; {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err == nil && h.Typeflag == tar.TypeReg {
+			var text []byte
+			if text, err = io.ReadAll(archive); err == nil {
+				if err = root.MkdirAll(filepath.Dir(h.Name), 0o755); err == nil {
+					err = root.WriteFile(h.Name, text, 0o644)
+				}
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// reachable is a directory that root's engines, which are other users, can pass through.
+func reachable(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(d, 0o755); err != nil { //nolint:gosec // see above
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// live is one installation: a control plane at one address over one data directory, and an agent over
+// another.
+type live struct {
+	t                *testing.T
+	address          string
+	data, work, srcs string
+	client           *client.Client
+	token            string // of the pool
+}
+
+func newLive(t *testing.T) *live {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &live{t: t, address: listener.Addr().String(), data: reachable(t), work: reachable(t), srcs: reachable(t)}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l.client, err = client.New(client.Config{
+		URL: "http://" + l.address, HTTPClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+		Token: func() redact.String {
+			text, err := os.ReadFile(filepath.Join(l.data, "admin-token"))
+			if err != nil {
+				return redact.String{}
+			}
+			return redact.New(strings.TrimSpace(string(text)))
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// server starts a control plane and waits until it answers.
+func (l *live) server(binary string) *process {
+	l.t.Helper()
+	p := l.run(binary, nil, "server", "--data", l.data, "--listen", l.address)
+	l.until("the control plane answers", func() bool {
+		_, err := l.client.Whoami(l.t.Context())
+		return err == nil
+	})
+	return p
+}
+
+// agent starts an agent; it waits for nothing.
+func (l *live) agent(binary string) *process {
+	l.t.Helper()
+	if l.token == "" {
+		got, err := l.client.RotatePoolToken(l.t.Context(), "default", api.RotateToken{})
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		l.token = got.Token
+	}
+	return l.run(binary, []string{
+		"DAYFLY_TOKEN=" + l.token, "DAYFLY_SERVICE_URL=http://" + l.address, "DAYFLY_DEPLOY_TARGET=process",
+		"DAYFLY_POLLING_INTERVAL=1s", "DAYFLY_JOB_STATUS_LOOP_INTERVAL=1s",
+		// The control plane is away for a moment: an agent that pauses for minutes then is not what is tested.
+		"DAYFLY_REQUEST_RETRY_WAIT=100ms", "DAYFLY_CIRCUIT_BREAKER_FAILURES=1000",
+	}, "agent", "--data", l.work, "--source-root", l.srcs)
+}
+
+// workspace registers a command that runs until its gate is opened.
+func (l *live) workspace(name string) {
+	l.t.Helper()
+	dir := filepath.Join(l.srcs, name)
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a source is no secret
+		l.t.Fatal(err)
+	}
+	_, _, err := l.client.PutWorkspace(l.t.Context(), api.Workspace{
+		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: dir}, State: &api.State{Kind: api.StateDirectory},
+		Commands: map[string]string{"update": "echo " + name + " began; while [ ! -e " + dir + "/gate ]; do sleep 0.1; done; echo " + name + " ended"},
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *live) open(name string) {
+	l.t.Helper()
+	if err := os.WriteFile(filepath.Join(l.srcs, name, "gate"), nil, 0o644); err != nil { //nolint:gosec // as above
+		l.t.Fatal(err)
+	}
+}
+
+func (l *live) submit(name string) string {
+	l.t.Helper()
+	wf, err := l.client.Submit(l.t.Context(), api.Submit{Workspace: name, Operation: workflow.Update})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return wf.ID
+}
+
+func (l *live) show(id string) api.Workflow {
+	l.t.Helper()
+	wf, err := l.client.Workflow(l.t.Context(), id)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return wf
+}
+
+func (l *live) log(id string) string {
+	l.t.Helper()
+	page, err := l.client.Logs(l.t.Context(), id, 0, 0, 0, 0)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, line := range page.Lines {
+		b.WriteString(line.Text + "\n")
+	}
+	return b.String()
+}
+
+// await waits until a workflow is in a state; one that has ended otherwise fails the test.
+func (l *live) await(id string, want workflow.State) (wf api.Workflow) {
+	l.t.Helper()
+	l.until("workflow "+id+" is "+string(want), func() bool {
+		wf = l.show(id)
+		if wf.State.Terminal() && wf.State != want {
+			l.t.Fatalf("workflow of %s is %s (%s: %s), want %s\n%s", wf.Workspace, wf.State, wf.Reason, wf.Detail, want, l.log(id))
+		}
+		return wf.State == want
+	})
+	return wf
+}
+
+func (l *live) until(what string, is func() bool) {
+	l.t.Helper()
+	end, tick := time.NewTimer(soon), time.NewTicker(50*time.Millisecond)
+	defer end.Stop()
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-end.C:
+			l.t.Fatalf("not within %s: %s", soon, what)
+		case <-tick.C:
+		}
+	}
+}
+
+// process is a running dayfly.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	name string
+	log  *output
+	done chan struct{}
+	once sync.Once
+}
+
+func (l *live) run(binary string, env []string, args ...string) *process {
+	l.t.Helper()
+	p := &process{t: l.t, name: filepath.Base(binary) + " " + args[0], log: &output{}, done: make(chan struct{})}
+	p.cmd = exec.CommandContext(context.WithoutCancel(l.t.Context()), binary, args...) //nolint:gosec // what was just built
+	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + l.work}, env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.WaitDelay = 5 * time.Second
+	if err := p.cmd.Start(); err != nil {
+		l.t.Fatal(err)
+	}
+	go func() {
+		defer close(p.done)
+		_ = p.cmd.Wait() // how it ended shows in its log
+	}()
+	l.t.Cleanup(func() {
+		p.end(syscall.SIGTERM)
+		if l.t.Failed() {
+			l.t.Logf("%s:\n%s", p.name, p.log)
+		}
+	})
+	return p
+}
+
+func (p *process) stop() { p.end(syscall.SIGTERM) }
+func (p *process) kill() { p.end(syscall.SIGKILL) }
+
+// end sends a signal and waits for the end.
+func (p *process) end(signal os.Signal) {
+	p.t.Helper()
+	p.once.Do(func() {
+		_ = p.cmd.Process.Signal(signal) // it may have ended
+		late := time.NewTimer(soon)
+		defer late.Stop()
+		select {
+		case <-p.done:
+		case <-late.C:
+			_ = p.cmd.Process.Kill()
+			<-p.done
+			p.t.Errorf("%s did not end within %s of %s", p.name, soon, signal)
+		}
+	})
+}
+
+// output is a log that is read while it is written.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}

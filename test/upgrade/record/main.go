@@ -1,0 +1,230 @@
+// Command record writes what the version that it is built of stores and says: the records of a control
+// plane with work in every state, the calls that go on from there with their answers, and the launch
+// messages and tickets of that work. The tests in the directory above hold later versions to it.
+//
+//	go run ./test/upgrade/record DIR
+//
+// With each release it is run once, in the release's own tree, into a new directory beside testdata/v0.
+// It uses nothing but what every version has had, so that it can also be laid into an older tree.
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
+	"github.com/dayfly-dev/dayfly/internal/ticket"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: record DIR")
+		os.Exit(2) //nolint:forbidigo // this is main
+	}
+	if err := run(context.Background(), os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "record:", err)
+		os.Exit(1) //nolint:forbidigo // as above
+	}
+}
+
+func run(ctx context.Context, dir string) (err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // fixtures are for everybody
+		return err
+	}
+	work, err := os.MkdirTemp("", "dayfly-record-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	database := filepath.Join(work, "dayfly.db")
+	st, err := sqlite.Open(ctx, database, sqlite.Config{Program: "record"})
+	if err != nil {
+		return err
+	}
+	noting := &noting{Store: st, keys: map[store.Key]bool{}}
+	r := newRecorder(ctx, noting)
+	if err := r.record(func() error { return r.save(ctx, noting, dir, database) }); err != nil {
+		return errors.Join(err, st.Close())
+	}
+	if err := lines(filepath.Join(dir, "calls.jsonl"), r.calls[r.middleAt:]); err != nil {
+		return errors.Join(err, st.Close())
+	}
+	return st.Close()
+}
+
+// noting is a store that knows what was ever written to it.
+type noting struct {
+	store.Store
+	mu   sync.Mutex
+	keys map[store.Key]bool
+}
+
+func (n *noting) Commit(ctx context.Context, id string, ops ...store.Op) error {
+	n.mu.Lock()
+	for _, op := range ops {
+		n.keys[op.Key()] = true
+	}
+	n.mu.Unlock()
+	return n.Store.Commit(ctx, id, ops...)
+}
+
+// stored is one record as it is written down.
+type stored struct {
+	Part    string                      `json:"part"`
+	Sort    string                      `json:"sort"`
+	Version int64                       `json:"version"`
+	Indexes map[store.Index]store.Entry `json:"indexes,omitempty"`
+	Expires int64                       `json:"expires,omitempty"`
+	Value   json.RawMessage             `json:"value"`
+}
+
+// save writes the state of the middle: records, database, messages, keys, names.
+func (r *recorder) save(ctx context.Context, n *noting, dir, database string) error {
+	keys := make([]store.Key, 0, len(n.keys))
+	for k := range n.keys {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b store.Key) int { return strings.Compare(a.Part+"\x00"+a.Sort, b.Part+"\x00"+b.Sort) })
+	var records []stored
+	for chunk := range slices.Chunk(keys, store.MaxGet) {
+		got, err := n.Get(ctx, chunk...)
+		if err != nil {
+			return err
+		}
+		for _, rec := range got {
+			records = append(records, stored{rec.Key.Part, rec.Key.Sort, rec.Version, rec.Indexes, rec.Expires, rec.Value})
+		}
+	}
+	if err := lines(filepath.Join(dir, "records.jsonl"), records); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "data"), 0o755); err != nil { //nolint:gosec // as above
+		return err
+	}
+	if err := pack(ctx, database, filepath.Join(dir, "data", "dayfly.db.gz")); err != nil {
+		return err
+	}
+	keyFile, err := ticket.FormatKeys(ticketKey())
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "data", "ticket-keys.json"), keyFile, 0o600); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "data", "admin-token"), []byte(r.scene.Tokens["admin"]+"\n"), 0o600); err != nil {
+		return err
+	}
+	messages, err := r.messages()
+	if err != nil {
+		return err
+	}
+	if err := lines(filepath.Join(dir, "messages.jsonl"), messages); err != nil {
+		return err
+	}
+	r.scene.At = r.clock.last()
+	text, err := json.MarshalIndent(r.scene, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "scene.json"), append(text, '\n'), 0o600)
+}
+
+// ticketKey is no secret: it seals what is written down here and nothing else.
+func ticketKey() ticket.Key {
+	return ticket.Key{ID: "upgrade-test", Secret: redact.New(strings.Repeat("k", ticket.KeySize))}
+}
+
+// message is a launch message as it lies in the queue.
+type message struct {
+	Name string          `json:"name"`
+	Body json.RawMessage `json:"body"`
+}
+
+func (r *recorder) messages() ([]message, error) {
+	ring, err := ticket.NewKeyring(ticketKey())
+	if err != nil {
+		return nil, err
+	}
+	var out []message
+	for _, name := range r.order {
+		job := r.scene.Jobs[name]
+		sealed, err := ring.Seal(ticket.Claims{
+			Job: job.ID, Attempt: job.Attempt, Token: redact.New(job.Token), Expires: r.clock.last().Add(48 * time.Hour),
+		})
+		if err != nil {
+			return nil, err
+		}
+		body, err := api.NewLaunchMessage(job, sealed, r.clock.last()).Encode()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, message{name, body})
+	}
+	return out, nil
+}
+
+// pack writes a copy of the database as of now; the store stays open for what follows.
+func pack(ctx context.Context, from, to string) error {
+	copied := from + ".copy"
+	for _, end := range []string{"", "-wal"} {
+		text, err := os.ReadFile(from + end) //nolint:gosec // our own file
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(copied+end, text, 0o600); err != nil {
+			return err
+		}
+	}
+	// Opened and closed once, it is one file.
+	st, err := sqlite.Open(ctx, copied, sqlite.Config{Program: "record"})
+	if err != nil {
+		return err
+	}
+	if err := st.Close(); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(copied) //nolint:gosec // as above
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	if _, err := z.Write(text); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(to, b.Bytes(), 0o600)
+}
+
+func lines[T any](path string, list []T) error {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	for _, v := range list {
+		if err := e.Encode(v); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(path, []byte(b.String()), 0o600)
+}

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/httpapi"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// clock is the time of the scene.
+type clock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = c.t.Add(time.Microsecond)
+	return c.t
+}
+
+func (c *clock) last() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = c.t.Add(d)
+}
+
+// call is one exchange with the control plane, or one of its passes.
+type call struct {
+	At       time.Time         `json:"at"`
+	Pass     bool              `json:"pass,omitempty"`
+	Method   string            `json:"method,omitempty"`
+	Path     string            `json:"path,omitempty"` // with its query
+	Header   map[string]string `json:"header,omitempty"`
+	Request  json.RawMessage   `json:"request,omitempty"`
+	Status   int               `json:"status,omitempty"`
+	Response json.RawMessage   `json:"response,omitempty"`
+}
+
+// scene names what there is in the middle.
+type scene struct {
+	At        time.Time          `json:"at"`
+	Tokens    map[string]string  `json:"tokens"`
+	Workflows map[string]string  `json:"workflows"` // ids by what they are there for
+	Jobs      map[string]api.Job `json:"jobs"`
+	Runs      map[string]api.Run `json:"runs"`
+}
+
+// recorder is a control plane whose calls are written down.
+type recorder struct {
+	ctx     context.Context //nolint:containedctx // a recording is one call
+	clock   *clock
+	plane   *controlplane.Plane
+	handler http.Handler
+	calls   []call
+	// middleAt is how many calls there were when the records were written down.
+	middleAt int
+	scene    scene
+	order    []string // of the jobs
+	boots    int
+}
+
+func newRecorder(ctx context.Context, st store.Store) *recorder {
+	r := &recorder{
+		ctx: ctx, clock: &clock{t: time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)},
+		scene: scene{Tokens: map[string]string{}, Workflows: map[string]string{}, Jobs: map[string]api.Job{}, Runs: map[string]api.Run{}},
+	}
+	r.plane = controlplane.New(st, controlplane.Config{Now: r.clock.now, DefaultState: api.StateDirectory})
+	r.handler = httpapi.New(r.plane, httpapi.Config{})
+	return r
+}
+
+// RoundTrip implements http.RoundTripper: it calls the control plane and writes the call down.
+func (r *recorder) RoundTrip(in *http.Request) (*http.Response, error) {
+	c := call{At: r.clock.last(), Method: in.Method, Path: in.URL.RequestURI(), Header: map[string]string{}}
+	for name := range in.Header {
+		if name == "Authorization" || name == "Idempotency-Key" || name == "Content-Type" || strings.HasPrefix(name, "Dayfly-") {
+			c.Header[name] = in.Header.Get(name)
+		}
+	}
+	var body []byte
+	if in.Body != nil {
+		var err error
+		if body, err = io.ReadAll(in.Body); err != nil {
+			return nil, err
+		}
+	}
+	c.Request = body
+	served := in.Clone(in.Context())
+	served.RequestURI, served.Body = in.URL.RequestURI(), io.NopCloser(bytes.NewReader(body))
+	answer := httptest.NewRecorder()
+	r.handler.ServeHTTP(answer, served)
+	c.Status = answer.Code
+	if answer.Body.Len() > 0 {
+		c.Response = bytes.Clone(bytes.TrimSpace(answer.Body.Bytes()))
+	}
+	r.calls = append(r.calls, c)
+	return answer.Result(), nil
+}
+
+func (r *recorder) client(who string) *client.Client {
+	c, err := client.New(client.Config{
+		URL: "http://control.test", HTTPClient: &http.Client{Transport: r}, RetryCount: -1,
+		Token: func() redact.String { return redact.New(r.scene.Tokens[who]) },
+	})
+	must(err)
+	return c
+}
+
+func (r *recorder) admin() *client.Client { return r.client("admin") }
+func (r *recorder) pool() *client.Client  { return r.client("pool") }
+
+// failure ends a recording: must panics with it, and record catches it.
+type failure struct{ error }
+
+func must(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// refused is for calls that are to fail.
+func refused(err error) {
+	if err == nil {
+		panic(failure{fmt.Errorf("a call was taken that is to be refused")})
+	}
+}
+
+func (r *recorder) record(save func() error) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			f, ok := cause.(failure)
+			if !ok {
+				panic(cause)
+			}
+			err = fmt.Errorf("after %d calls, the last %+v: %w", len(r.calls), r.calls[len(r.calls)-1], f.error)
+		}
+	}()
+	r.before()
+	if err := save(); err != nil {
+		return err
+	}
+	r.middleAt = len(r.calls)
+	r.after()
+	return nil
+}
+
+func (r *recorder) pass() {
+	r.calls = append(r.calls, call{At: r.clock.last(), Pass: true})
+	_, err := r.plane.Pass(r.ctx)
+	must(err)
+}
+
+// live lets time pass as it does for a control plane that is up.
+func (r *recorder) live(d time.Duration) {
+	for ; d > 0; d -= time.Minute {
+		r.clock.advance(min(d, time.Minute))
+		r.pass()
+	}
+}
+
+func (r *recorder) workspace(name string, change ...func(*api.Workspace)) {
+	ws := api.Workspace{
+		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: "/srv/" + name},
+		Commands: map[string]string{"preview": "true", "update": "true", "refresh": "true", "destroy": "true", "insights_scan": "true"},
+	}
+	for _, c := range change {
+		c(&ws)
+	}
+	_, _, err := r.admin().PutWorkspace(r.ctx, ws)
+	must(err)
+}
+
+// submit asks for a run of the workspace of that name; no operation means a scan.
+func (r *recorder) submit(name string, op workflow.Operation) string {
+	in := api.Submit{Workspace: name, Operation: op, Message: "for " + name}
+	if op == "" {
+		in.Type = workflow.InsightsScan
+	}
+	wf, err := r.admin().Submit(r.ctx, in)
+	must(err)
+	return wf.ID
+}
+
+// fresh makes a workspace of that name and asks for its first run.
+func (r *recorder) fresh(name string, op workflow.Operation) {
+	r.workspace(name)
+	r.scene.Workflows[name] = r.submit(name, op)
+}
+
+// claimed claims the one workflow that can be claimed, under a name.
+func (r *recorder) claimed(name string) api.Job {
+	got, err := r.pool().Claim(r.ctx, api.Claim{Instance: "one", Version: "v0", Max: 10})
+	must(err)
+	if len(got.Jobs) != 1 || r.scene.Workflows[name] != "" && got.Jobs[0].ID != r.scene.Workflows[name] {
+		must(fmt.Errorf("claimed %d jobs (%+v), want the one of %s", len(got.Jobs), got, name))
+	}
+	r.scene.Jobs[name] = got.Jobs[0]
+	return got.Jobs[0]
+}
+
+func (r *recorder) queued(name string) {
+	job := r.scene.Jobs[name]
+	must(r.pool().Queued(r.ctx, job.ID, api.Attempt{Attempt: job.Attempt}))
+}
+
+func (r *recorder) launched(name string) {
+	job := r.scene.Jobs[name]
+	r.boots++
+	run := api.Run{Workflow: job.ID, Attempt: job.Attempt, Task: fmt.Sprintf("task-%s-%d", name, job.Attempt), Boot: fmt.Sprintf("%032x", r.boots)}
+	r.scene.Runs[name] = run
+	must(r.pool().Launch(r.ctx, job.ID, api.Launch{Attempt: job.Attempt, Kind: api.LaunchAccepted, Task: run.Task}))
+	must(r.pool().Launch(r.ctx, job.ID, api.Launch{Attempt: job.Attempt, Kind: api.LaunchProgress, Task: run.Task, Text: "provisioning"}))
+}
+
+func (r *recorder) runner(name string) *client.Runner { return r.runnerAs(name, r.scene.Runs[name]) }
+
+func (r *recorder) runnerAs(name string, run api.Run) *client.Runner {
+	c, err := client.NewRunner(client.RunnerConfig{
+		URL: "http://control.test", HTTPClient: &http.Client{Transport: r}, Run: run,
+		Credential: redact.New(r.scene.Jobs[name].Token),
+	})
+	must(err)
+	return c
+}
+
+func (r *recorder) start(name string) {
+	_, err := r.runner(name).Start(r.ctx)
+	must(err)
+	_, err = r.runner(name).Spec(r.ctx)
+	must(err)
+	_, err = r.runner(name).Heartbeat(r.ctx, api.Heartbeat{Step: "source"})
+	must(err)
+}
+
+// running brings a fresh workflow up to running.
+func (r *recorder) running(name string, op workflow.Operation) {
+	r.fresh(name, op)
+	r.toRunning(name)
+}
+
+func (r *recorder) toRunning(name string) {
+	r.claimed(name)
+	r.queued(name)
+	r.launched(name)
+	r.start(name)
+}
+
+// work reports steps and logs from a line on.
+func (r *recorder) work(name string, seq int, first int64) {
+	_, err := r.runner(name).Steps(r.ctx, api.Steps{Steps: []api.Step{{Seq: seq, Name: fmt.Sprintf("step%d", seq), Status: workflow.StepRunning, StartedAt: r.clock.last()}}})
+	must(err)
+	_, err = r.runner(name).Logs(r.ctx, api.Logs{First: first, Lines: []api.LogLine{
+		{At: r.clock.last(), Step: "apply", Text: fmt.Sprintf("line %d of %s", first, name)},
+		{At: r.clock.last(), Step: "apply", Text: "a piece", More: true},
+	}})
+	must(err)
+}
+
+func (r *recorder) result(name string, in api.Result) {
+	_, err := r.runner(name).Result(r.ctx, in)
+	must(err)
+}
+
+func (r *recorder) lost(name string, exit int, text string) {
+	job := r.scene.Jobs[name]
+	must(r.pool().Lost(r.ctx, job.ID, api.Lost{Attempt: job.Attempt, Task: r.scene.Runs[name].Task, ExitCode: &exit, Text: text}))
+}
+
+// names returns the keys in order.
+func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

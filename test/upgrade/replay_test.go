@@ -1,0 +1,159 @@
+package upgrade_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The records of the earlier version, with a workflow in every state that one can be in when its control
+// plane is replaced, go on under this one: everybody who was at work makes the calls that the earlier
+// version was sent, byte for byte, and hears what that version answered. So an older pool and an older
+// runner cannot tell the control planes apart, and nothing that was on its way is lost.
+func TestUpgrade_OldRecordsGoOnAsUnderTheirOwnVersion(t *testing.T) {
+	eachVersion(t, func(t *testing.T, dir string) {
+		records := lines[stored](t, dir, "records.jsonl")
+		for name, open := range stores {
+			t.Run(name, func(t *testing.T) {
+				if name == "dynamodb" && testing.Short() {
+					t.Skip("over DynamoDB in the long run only: each call is several over HTTP")
+				}
+				list := records
+				if name == "sqlite" {
+					list = nil // the file itself
+				}
+				w := newWorld(t, dir, open(t, dir, list))
+				w.replay(t, lines[call](t, dir, "calls.jsonl"), nil)
+			})
+		}
+	})
+}
+
+// replay makes the calls and holds the answers to those of the earlier version. What this version makes
+// anew, such as the token of a claim, takes the place of what that one made. change, where given, alters
+// the requests first.
+func (w *world) replay(t *testing.T, calls []call, change func(c call, body []byte) []byte) {
+	t.Helper()
+	if len(calls) < 200 {
+		t.Fatalf("only %d calls", len(calls))
+	}
+	anew := map[string]string{}
+	renew := func(s string) string {
+		for before, after := range anew {
+			s = strings.ReplaceAll(s, before, after)
+		}
+		return s
+	}
+	for i, c := range calls {
+		w.clock.set(c.At)
+		if c.Pass {
+			if _, err := w.plane.Pass(t.Context()); err != nil {
+				t.Fatalf("call %d: pass: %v", i, err)
+			}
+			continue
+		}
+		body := []byte(renew(string(c.Request)))
+		if change != nil && len(body) > 0 {
+			body = change(c, body)
+		}
+		request := httptest.NewRequestWithContext(t.Context(), c.Method, renew(c.Path), bytes.NewReader(body))
+		for name, value := range c.Header {
+			request.Header.Set(name, renew(value))
+		}
+		answer := httptest.NewRecorder()
+		w.handler.ServeHTTP(answer, request)
+		what := fmt.Sprintf("call %d, %s %s %s", i, c.Method, c.Path, c.Request)
+		if answer.Code != c.Status {
+			t.Fatalf("%s: got %d %s, want %d %s", what, answer.Code, answer.Body, c.Status, c.Response)
+		}
+		if len(c.Response) == 0 {
+			continue
+		}
+		learn(c.Response, answer.Body.Bytes(), anew)
+		for _, d := range w.differences(decoded(t, []byte(renew(string(c.Response)))), decoded(t, answer.Body.Bytes()), "") {
+			t.Errorf("%s: %s", what, d)
+		}
+	}
+}
+
+func decoded(t *testing.T, text []byte) any {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return v
+}
+
+// learn notes the tokens that a claim made anew.
+func learn(before, after []byte, anew map[string]string) {
+	var b, a struct{ Jobs []struct{ ID, Token string } }
+	if json.Unmarshal(before, &b) != nil || json.Unmarshal(after, &a) != nil {
+		return
+	}
+	for i, job := range b.Jobs {
+		if i < len(a.Jobs) && job.ID == a.Jobs[i].ID && job.Token != "" {
+			anew[job.Token] = a.Jobs[i].Token
+		}
+	}
+}
+
+// differences lists what an older reader would find changed in an answer. What it has not known, an added
+// field, it passes over.
+func (w *world) differences(want, got any, at string) []string {
+	switch want := want.(type) {
+	case map[string]any:
+		g, ok := got.(map[string]any)
+		if !ok {
+			return []string{fmt.Sprintf("%s: got %T, want an object", at, got)}
+		}
+		var out []string
+		for name, v := range want {
+			gv, ok := g[name]
+			switch {
+			case name == "version" && w.rewrites:
+			case !ok:
+				out = append(out, fmt.Sprintf("%s.%s: is gone, it was %v", at, name, v))
+			default:
+				out = append(out, w.differences(v, gv, at+"."+name)...)
+			}
+		}
+		return out
+	case []any:
+		g, ok := got.([]any)
+		if !ok || len(g) != len(want) {
+			return []string{fmt.Sprintf("%s: got %v, want %v", at, got, want)}
+		}
+		var out []string
+		for i := range want {
+			out = append(out, w.differences(want[i], g[i], fmt.Sprintf("%s[%d]", at, i))...)
+		}
+		return out
+	}
+	if !reflect.DeepEqual(want, got) && !sameTime(want, got) {
+		return []string{fmt.Sprintf("%s: got %v, want %v", at, got, want)}
+	}
+	return nil
+}
+
+// sameTime takes two times for one that differ by less than a millisecond: the clock of these tests moves by
+// a microsecond with each look at it, and how often a version looks is its own affair.
+func sameTime(want, got any) bool {
+	var at [2]time.Time
+	for i, v := range []any{want, got} {
+		text, ok := v.(string)
+		if !ok {
+			return false
+		}
+		var err error
+		if at[i], err = time.Parse(time.RFC3339Nano, text); err != nil {
+			return false
+		}
+	}
+	return at[0].Sub(at[1]).Abs() < time.Millisecond
+}
