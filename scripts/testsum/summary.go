@@ -29,6 +29,7 @@ type key struct{ pkg, test string }
 // is counted through them, unless it failed while all of them passed.
 type summary struct {
 	out     io.Writer
+	label   string // told apart by it: the packages of a further run
 	output  map[key]*strings.Builder
 	builds  map[string]*strings.Builder
 	ended   map[key]string // how each test ended
@@ -39,6 +40,9 @@ type summary struct {
 }
 
 type skip struct{ pkg, test, reason string }
+
+// tableLine begins each line of a table that a test prints for everybody to see.
+const tableLine = "| "
 
 func newSummary(out io.Writer) *summary {
 	return &summary{
@@ -69,11 +73,18 @@ func (s *summary) read(r io.Reader) error {
 }
 
 func (s *summary) add(e event) {
+	if e.Package != "" {
+		e.Package += s.label
+	}
 	k := key{e.Package, e.Test}
 	switch e.Action {
 	case "build-output":
 		writer(s.builds, e.ImportPath).WriteString(e.Output)
 	case "output":
+		if strings.HasPrefix(e.Output, tableLine) {
+			fmt.Fprint(s.out, e.Output)
+			return
+		}
 		writer(s.output, k).WriteString(e.Output)
 	case "run":
 		if i := strings.LastIndexByte(e.Test, '/'); i > 0 {

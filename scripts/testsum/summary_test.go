@@ -100,3 +100,41 @@ func TestSummary_GoodRunIsGood(t *testing.T) {
 		t.Errorf("got %q, want the totals last", out.String())
 	}
 }
+
+func TestSummary_ShowsTablesAndTellsRunsApart(t *testing.T) {
+	var out strings.Builder
+	s := newSummary(&out)
+	const one = `
+{"Action":"run","Package":"m/a","Test":"TestGood"}
+{"Action":"output","Package":"m/a","Test":"TestGood","Output":"| mutant | seed\n"}
+{"Action":"output","Package":"m/a","Test":"TestGood","Output":"chatter\n"}
+{"Action":"pass","Package":"m/a","Test":"TestGood"}
+{"Action":"pass","Package":"m/a","Elapsed":0.1}
+`
+	for _, s.label = range []string{"", " (-tags x)"} {
+		if err := s.read(strings.NewReader(one)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.close() {
+		t.Errorf("a good run was reported as failed:\n%s", out.String())
+	}
+	for _, want := range []string{"| mutant | seed\n", "m/a (-tags x)", "\n2 passed, 0 failed, 0 skipped\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("output lacks %q:\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "chatter") {
+		t.Errorf("the output of a good test is shown:\n%s", out.String())
+	}
+}
+
+func TestRuns_AreSplitAtTwoDashes(t *testing.T) {
+	got := runs([]string{"-race", "./...", "--", "-tags", "x", "./y"})
+	if diff := cmp.Diff([][]string{{"-race", "./..."}, {"-tags", "x", "./y"}}, got); diff != "" {
+		t.Errorf("runs (-want +got):\n%s", diff)
+	}
+	if got := runs(nil); len(got) != 1 {
+		t.Errorf("no arguments are %d runs, want one", len(got))
+	}
+}

@@ -38,6 +38,7 @@ var rules = map[string]rule{
 	"internal/redact":   {level: 0, std: true},
 	"internal/child":    {level: 0, std: true},
 	"internal/awserr":   {level: 0},
+	"internal/mutate":   {level: 0, std: true},
 
 	"internal/api":      {level: 10},
 	"internal/ticket":   {level: 10},
@@ -56,7 +57,7 @@ var rules = map[string]rule{
 	"internal/dispatcher": {level: 30},
 	"internal/relay":      {level: 30},
 	"internal/reaper":     {level: 30},
-	"internal/runner":     {level: 30, also: []string{"internal/client", "internal/secrets/local"}},
+	"internal/runner":     {level: 30, also: []string{"internal/client", "internal/secrets/local", "internal/secrets/awssm"}},
 
 	"internal/agent":    {level: 40, any: true},
 	"internal/embedded": {level: 45, any: true},
@@ -72,7 +73,7 @@ var (
 		"internal/store":    {"memory", "sqlite", "dynamodb"},
 	}
 	parts = map[string][]string{
-		"internal/runner":           {"engine", "source", "mask", "logstream", "hooks"},
+		"internal/runner":           {"engine", "source", "mask", "logstream", "hooks", "cloud", "lend"},
 		"internal/launcher/process": {"remains"},
 	}
 	conformance = []string{
@@ -94,7 +95,7 @@ var owners = []struct {
 	{"github.com/awslabs/aws-lambda-go-api-proxy", []string{"functions/"}},
 	{"github.com/aws/", []string{
 		"internal/awserr", "internal/queue/sqs", "internal/launcher/ecs", "internal/secrets/awssm",
-		"internal/store/dynamodb", "functions/", "cmd/", "runnerimage/",
+		"internal/store/dynamodb", "internal/runner/cloud", "functions/", "cmd/", "runnerimage/",
 	}},
 	{"modernc.org/sqlite", []string{"internal/store/sqlite"}},
 	{"github.com/go-git/", []string{"internal/runner/source"}},
@@ -263,8 +264,12 @@ func orAlso(also []string) string {
 	return " and " + strings.Join(also, ", ") + " only"
 }
 
-// sameProgram reports whether both lie in the tree of one program.
+// sameProgram reports whether both lie in the tree of one program. The functions share what lies under
+// functions/internal.
 func sameProgram(a, b string) bool {
+	if strings.HasPrefix(a, "functions/") && strings.HasPrefix(b, "functions/internal/") {
+		return true
+	}
 	root := func(p string) string {
 		s := strings.Split(p, "/")
 		return strings.Join(s[:min(len(s), 2)], "/")

@@ -155,9 +155,11 @@ type heardQueue struct {
 	heard *capture
 }
 
-func (q heardQueue) Send(ctx context.Context, body []byte, group string) error {
-	_, _ = fmt.Fprintf(q.heard, "%s %s\n", group, body)
-	return q.Queue.Send(ctx, body, group)
+func (q heardQueue) SendBatch(ctx context.Context, messages []queue.Outgoing) []error {
+	for _, m := range messages {
+		_, _ = fmt.Fprintf(q.heard, "%s %s\n", m.Group, m.Body)
+	}
+	return q.Queue.SendBatch(ctx, messages)
 }
 
 // heardLauncher keeps the requests.

@@ -91,6 +91,7 @@ type site struct {
 	t      *testing.T
 	data   string
 	source string // with the attack in it
+	said   []string
 	cl     *client.Client
 }
 
@@ -155,17 +156,21 @@ func upConfig(target, data, source string, log *slog.Logger) (embedded.UpConfig,
 }
 
 // open runs a dayfly in this process until the test ends.
-func (s *site) open(target string) {
+func (s *site) open(target string, change ...func(*embedded.AgentConfig)) {
 	s.t.Helper()
 	log := slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	cfg, err := upConfig(target, s.data, s.source, log)
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	for _, c := range change {
+		c(&cfg.Agent)
+	}
 	up, err := embedded.OpenUp(s.t.Context(), cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.said = up.Describe()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- up.Run(ctx) }()

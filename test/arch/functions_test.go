@@ -1,0 +1,89 @@
+package arch_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/test/arch"
+)
+
+// heavy is what no function may link, at whatever distance: each costs more at every cold start than all
+// that the function does.
+var heavy = []struct{ prefix, instead string }{
+	{"github.com/aws/aws-sdk-go-v2/config", "read the environment with functions/internal/boot"},
+	{"modernc.org/sqlite", "a function keeps its records in DynamoDB"},
+	{"github.com/go-git/", "sources are fetched by the runner"},
+	{"github.com/open-policy-agent/", "policies are judged by the runner"},
+	{"github.com/docker/", "tasks are run by ECS"},
+	{arch.Module + "/internal/launcher/docker", "tasks are run by ECS"},
+	{arch.Module + "/internal/launcher/process", "tasks are run by ECS"},
+	{arch.Module + "/internal/store/sqlite", "a function keeps its records in DynamoDB"},
+	{arch.Module + "/internal/runner", "the runner is no function"},
+	{"github.com/alecthomas/kong", "a function has no command line"},
+	{"go.yaml.in/", "a function has no settings file"},
+	{"net/rpc", "build it with the tag lambda.norpc"},
+}
+
+// linked returns what is too heavy among the dependencies of a program.
+func linked(deps []string) (found []string) {
+	for _, dep := range deps {
+		for _, h := range heavy {
+			if dep == strings.TrimSuffix(h.prefix, "/") || strings.HasPrefix(dep, strings.TrimSuffix(h.prefix, "/")+"/") {
+				found = append(found, dep+" ("+h.instead+")")
+			}
+		}
+	}
+	return found
+}
+
+func TestFunctions_LinkNothingHeavy(t *testing.T) {
+	sources(t)
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-tags", "lambda.norpc", "-json=ImportPath,Name,Deps", arch.Module+"/functions/...")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	seen := 0
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p struct {
+			ImportPath, Name string
+			Deps             []string
+		}
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		if p.Name != "main" {
+			continue
+		}
+		seen++
+		name := strings.TrimPrefix(p.ImportPath, arch.Module+"/")
+		if !strings.Contains(strings.Join(p.Deps, "\n"), "github.com/aws/aws-lambda-go/lambda") {
+			t.Errorf("%s is no function: it does not link aws-lambda-go/lambda", name)
+		}
+		for _, dep := range linked(p.Deps) {
+			t.Errorf("%s links %s", name, dep)
+		}
+	}
+	if seen < 2 {
+		t.Errorf("go list found %d functions: that cannot be all", seen)
+	}
+}
+
+// The rule can fail.
+func TestFunctions_HeavyThingsAreFound(t *testing.T) {
+	deps := []string{
+		"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/configured", "modernc.org/sqlite/lib",
+		arch.Module + "/internal/runner/source", arch.Module + "/internal/store", "net/rpc", "net/rpcx",
+	}
+	if got := linked(deps); len(got) != 4 {
+		t.Errorf("found %q, want four", got)
+	}
+}

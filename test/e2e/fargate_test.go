@@ -1,0 +1,347 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	awssecrets "github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/fakeaws"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs/procrun"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/secretsmanager"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/sts"
+)
+
+const appRole = "arn:aws:iam::123456789012:role/dayfly/default/app"
+
+// fargate is a control plane, an account of AWS whose tasks are processes, and the agent's command line
+// between the two.
+type fargate struct {
+	t       *testing.T
+	people  *client.Client
+	ecs     *ecs.Service
+	sts     *sts.Service
+	secrets *awssecrets.Client
+	env     []string
+	args    []string
+	said    said
+}
+
+// said is what processes write.
+type said struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// newFargate takes further variables of the task definition.
+func newFargate(t *testing.T, env map[string]string) *fargate {
+	t.Helper()
+	program := binary(t)
+	f := &fargate{t: t}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("agent and tasks said:\n%s", &f.said)
+		}
+	})
+
+	server, err := embedded.OpenServer(t.Context(), embedded.ServerConfig{Data: passable(t), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		_ = server.Close()
+	})
+	admin, err := server.AdminToken()
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := server.Plane().EnsurePoolToken(t.Context(), "default", "default", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.people, err = client.New(client.Config{URL: server.URL(), Token: func() redact.String { return redact.New(admin) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	keys := sigv4.NewTable(nil)
+	mux := http.NewServeMux()
+	account := httptest.NewServer(mux)
+	f.sts = &sts.Service{Credentials: keys}
+	runs := &procrun.Runner{Commands: map[string][]string{"runner:1": {program, "runner"}}, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: t.TempDir(), Output: &f.said}
+	services := map[string]fakeaws.Service{"secretsmanager": &secretsmanager.Service{}, "sts": f.sts}
+	var aws *fakeaws.Server
+	f.ecs, err = ecs.New(ecs.Config{Runner: runs, Clusters: []string{"runners"}, Credentials: late(func() *fakeaws.TaskCredentials { return aws.Tasks() }), Endpoint: account.URL + "/task"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	services["ecs"] = f.ecs
+	aws = fakeaws.New(fakeaws.Config{Credentials: keys, Services: services})
+	mux.Handle("/task/", http.StripPrefix("/task", f.ecs.TaskHandler(aws.Tasks())))
+	mux.Handle("/", aws)
+	t.Cleanup(account.Close)
+	t.Cleanup(f.ecs.Close)
+
+	all := map[string]string{"AWS_ENDPOINT_URL": account.URL, "AWS_REGION": "us-east-1", "HOME": t.TempDir()}
+	for name, v := range env {
+		all[name] = v
+	}
+	f.ecs.Define(ecs.Definition{Family: "runner", TaskRole: "arn:aws:iam::123456789012:role/dayfly-task", Containers: []ecs.Container{
+		{Name: "runner", Image: "runner:1", Env: all, StopTimeout: 2 * time.Minute},
+	}})
+	me := keys.User("agent")
+	f.secrets = awssecrets.NewFromConfig(fakeaws.ClientConfig(account.URL, me))
+	free, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	relay := free.Addr().String()
+	_ = free.Close()
+	f.env = []string{
+		"HOME=" + t.TempDir(), "DAYFLY_TOKEN=" + token, "AWS_ENDPOINT_URL=" + account.URL, "AWS_REGION=us-east-1", "AWS_EC2_METADATA_DISABLED=true",
+		"AWS_ACCESS_KEY_ID=" + me.AccessKeyID, "AWS_SECRET_ACCESS_KEY=" + me.SecretAccessKey,
+	}
+	f.args = []string{
+		program, "agent", "--data", passable(t), "--service-url", server.URL(), "--deploy-target", "ecs", "--relay-url", "http://" + relay, "--relay-listen", relay,
+		"--cluster", "runners", "--task-definition", "runner", "--subnet", "subnet-0123456789abcdef0", "--subnet", "subnet-0123456789abcdef1",
+		"--spot", "reads", "--polling-interval", "1s", "--job-status-loop-interval", "1s",
+	}
+	return f
+}
+
+// passable is a directory that other users pass through, as a data directory must be.
+func passable(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(d, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// late are credentials that are known only after the service that needs them.
+type late func() *fakeaws.TaskCredentials
+
+func (l late) Grant(role, task string, life time.Duration) string {
+	return l().Grant(role, task, life)
+}
+
+func (l late) End(path string) { l().End(path) }
+
+// agent starts the agent; stop ends it, as a service manager does.
+func (f *fargate) agent(more ...string) (stop func()) {
+	f.t.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(f.t.Context()), f.args[0], append(f.args[1:], more...)...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = f.env, &f.said, &f.said
+	if err := cmd.Start(); err != nil {
+		f.t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			f.t.Errorf("agent: %v", err)
+		}
+	})
+	f.t.Cleanup(stop)
+	return stop
+}
+
+func (f *fargate) put(w api.Workspace) {
+	f.t.Helper()
+	if _, _, err := f.people.PutWorkspace(f.t.Context(), w); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fargate) submit(workspace string, op workflow.Operation) string {
+	f.t.Helper()
+	w, err := f.people.Submit(f.t.Context(), api.Submit{Workspace: workspace, Operation: op})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return w.ID
+}
+
+// until waits until a workflow is as wanted.
+func (f *fargate) until(id, what string, ok func(api.Workflow) bool) api.Workflow {
+	f.t.Helper()
+	for end := time.Now().Add(patience); ; {
+		w, err := f.people.Workflow(f.t.Context(), id)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if ok(w) {
+			return w
+		}
+		if w.State.Terminal() || time.Now().After(end) {
+			f.t.Fatalf("workflow %s is %s (%s: %s), not %s", id, w.State, w.Reason, w.Detail, what)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+func (f *fargate) log(id string) string {
+	f.t.Helper()
+	page, err := f.people.Logs(f.t.Context(), id, 0, 0, 1000, 0)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, l := range page.Lines {
+		b.WriteString(l.Text + "\n")
+	}
+	return b.String()
+}
+
+func ended(w api.Workflow) bool { return w.State.Terminal() && !w.SlotHeld }
+
+// D7, R2, R6, R8: an agent with deploy_target ecs runs a workspace of a private repository, whose token is a
+// secret of the account, in a task of its own and as the workspace's role.
+func TestFargate_PrivateRepositoryAndARole(t *testing.T) {
+	dir, programs := repositories(t)
+	const token = "ghp_0123456789abcdef"
+	address, ca := gitOverHTTPS(t, dir, programs, token)
+	trust := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(trust, ca, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := newFargate(t, map[string]string{"SSL_CERT_FILE": trust})
+	name, value := "git", `{"token":"`+token+`"}`
+	made, err := f.secrets.CreateSecret(t.Context(), &awssecrets.CreateSecretInput{Name: &name, SecretString: &value})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.sts.Trusts(appRole, sts.Trust{Principals: []string{"arn:aws:iam::123456789012:role/dayfly-task"}, AllowTags: true, Tags: map[string]string{"organization": "default", "workspace": "app"}})
+	f.put(api.Workspace{
+		Name: "app", Engine: api.EngineCommand, State: &api.State{Kind: api.StateSource}, Role: appRole,
+		Source:   api.Source{Git: &api.GitSource{URL: address + "/team/app.git", Ref: "v1.0.0", Path: "envs/prod", TokenRef: *made.ARN + "#token"}},
+		Commands: map[string]string{"update": "cat which.txt; env | cut -d= -f1 | grep AWS_CONTAINER"},
+	})
+	f.agent()
+	id := f.submit("app", workflow.Update)
+	w := f.until(id, "succeeded", func(w api.Workflow) bool { return w.State == workflow.Succeeded && ended(w) })
+	tasks := f.ecs.Tasks()
+	if len(tasks) != 1 || w.Task != tasks[0].ARN {
+		t.Errorf("the workflow names %s, and there are tasks %+v", w.Task, tasks)
+	}
+	text := f.log(id)
+	if !strings.Contains(text, "tagged\nAWS_CONTAINER") || strings.Contains(text, token) {
+		t.Errorf("log: %s", text)
+	}
+	if got := f.sts.Sessions(); len(got) != 1 || !strings.HasPrefix(got[0].ExternalID, "ws_") || got[0].Name != id+"-1" {
+		t.Errorf("sessions: %+v", got)
+	}
+}
+
+// R2, R15: what lies on a machine is refused before it costs a task, in a sentence.
+func TestFargate_WhatLiesOnAMachineIsRefused(t *testing.T) {
+	f := newFargate(t, nil)
+	command := map[string]string{"preview": "true"}
+	elsewhere := api.Source{Git: &api.GitSource{URL: "https://git.example.com/app.git"}}
+	f.put(api.Workspace{Name: "source", Engine: api.EngineCommand, Commands: command, Source: api.Source{Directory: t.TempDir()}, State: &api.State{Kind: api.StateSource}})
+	f.put(api.Workspace{Name: "state", Engine: api.EngineCommand, Commands: command, Source: elsewhere, State: &api.State{Kind: api.StateDirectory}})
+	f.put(api.Workspace{
+		Name: "secret", Engine: api.EngineCommand, Commands: command, Source: elsewhere, State: &api.State{Kind: api.StateSource},
+		Secrets: []api.Secret{{Env: "TOKEN", Ref: "file:token"}},
+	})
+	f.agent()
+	for workspace, says := range map[string]string{"source": "directory source", "state": "state kind s3", "secret": "Secrets Manager"} {
+		id := f.submit(workspace, workflow.Preview)
+		w := f.until(id, "failed", func(w api.Workflow) bool { return w.State == workflow.Failed })
+		if w.Reason != workflow.ReasonLaunchFailed || !strings.Contains(w.Detail, says) {
+			t.Errorf("%s: got %s: %s", workspace, w.Reason, w.Detail)
+		}
+	}
+	if tasks := f.ecs.Tasks(); len(tasks) != 0 {
+		t.Errorf("tasks were started: %+v", tasks)
+	}
+}
+
+// L9: tasks go on while the agent is away, and report to the next one.
+func TestFargate_TasksOutliveTheAgent(t *testing.T) {
+	dir, programs := repositories(t)
+	address, ca := gitOverHTTPS(t, dir, programs, "none")
+	trust := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(trust, ca, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := newFargate(t, map[string]string{"SSL_CERT_FILE": trust})
+	name, value := "git", "none"
+	made, err := f.secrets.CreateSecret(t.Context(), &awssecrets.CreateSecretInput{Name: &name, SecretString: &value})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.put(api.Workspace{
+		Name: "app", Engine: api.EngineCommand, State: &api.State{Kind: api.StateSource},
+		Source:   api.Source{Git: &api.GitSource{URL: address + "/team/app.git", TokenRef: *made.ARN}},
+		Commands: map[string]string{"update": "echo waiting; read x <" + gate + "; echo went on"},
+	})
+	stop := f.agent()
+	id := f.submit("app", workflow.Update)
+	f.until(id, "in its command", func(w api.Workflow) bool {
+		return w.State == workflow.Running && strings.Contains(f.log(id), "waiting")
+	})
+	stop()
+	if tasks := f.ecs.Tasks(); len(tasks) != 1 || tasks[0].LastStatus != "RUNNING" {
+		t.Fatalf("after the agent's end: %+v", tasks)
+	}
+	out, err := os.OpenFile(gate, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.WriteString("go\n"); err != nil {
+		t.Fatal(err)
+	}
+	_ = out.Close()
+	f.agent()
+	f.until(id, "succeeded", func(w api.Workflow) bool { return w.State == workflow.Succeeded && ended(w) })
+	if text := f.log(id); !strings.Contains(text, "went on") {
+		t.Errorf("log: %s", text)
+	}
+	if tasks := f.ecs.Tasks(); len(tasks) != 1 {
+		t.Errorf("%d tasks", len(tasks))
+	}
+}

@@ -1,0 +1,89 @@
+package isolation_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+)
+
+// L9: with deploy_target auto, a dayfly that finds an engine without the image of its version makes the
+// image of itself and of what lies on its path, and runs jobs in it.
+func TestAuto_MakesTheImageThatIsNotThere(t *testing.T) {
+	needs(t, config.TargetDocker)
+	dir := t.TempDir()
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version := fmt.Sprintf("made-%d", os.Getpid())
+	image := embedded.DefaultImage(version)
+	t.Cleanup(func() { _ = exec.CommandContext(context.Background(), "docker", "image", "rm", "-f", image).Run() })
+	path := filepath.Join(dir, "bin")
+	build := func(name, pkg, flags string) string {
+		file := filepath.Join(path, name)
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", flags, "-o", file, pkg)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("build %s: %v: %s", name, err, out)
+		}
+		return file
+	}
+	build("busybox", "./testdata/shell", "")
+	build("terraform", "./testdata/shell", "") // no more than a program without libraries
+	program := build("dayfly", "../../cmd/dayfly", "-s -w -X main.version="+version)
+
+	source := filepath.Join(dir, "say")
+	if err := os.MkdirAll(source, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const workspace = "name: say\nengine: command\nsource: {directory: .}\ncommands: {preview: echo hello}\n"
+	if err := os.WriteFile(filepath.Join(source, "workspace.yaml"), []byte(workspace), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	env := append(os.Environ(), "HOME="+dir, "PATH="+path, "XDG_CONFIG_HOME=", "DAYFLY_URL=", "DAYFLY_API_TOKEN=")
+	up := exec.CommandContext(t.Context(), program, "up", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0",
+		"--deploy-target", "auto", "--source-root", dir)
+	var said bytes.Buffer
+	up.Env, up.Stdout, up.Stderr = env, &said, &said
+	up.Cancel, up.WaitDelay = func() error { return up.Process.Signal(syscall.SIGTERM) }, 30*time.Second
+	if err := up.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = up.Wait(); close(ended) }()
+
+	// It writes the credentials when it serves, or ends.
+	until(t, "the beginning of dayfly up", func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+		}
+		_, err := os.Stat(filepath.Join(dir, ".config", "dayfly", "credentials.json"))
+		return err == nil
+	})
+	run := exec.CommandContext(t.Context(), program, "run", source+"/", "--follow")
+	run.Env = env
+	out, err := run.CombinedOutput()
+	_ = up.Process.Signal(syscall.SIGTERM)
+	<-ended
+	if err != nil || !strings.Contains(string(out), "the shell of a made image ran") {
+		t.Errorf("the job of a made image: %v: %s", err, out)
+	}
+	for _, want := range []string{"containers of " + image, "the image was not there: it was made of this program"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("up does not say %q: %s", want, said.String())
+		}
+	}
+}
