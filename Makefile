@@ -7,6 +7,10 @@ SHELL := /bin/bash -o pipefail
 # What is tested: packages, and flags for `go test` (CI passes -race -shuffle=on).
 PKG ?= ./...
 TESTFLAGS ?=
+# The second build of `make test`: the simulation must notice each deliberate mistake.
+MUTANTS := -- -tags mutate -run '^TestMutants$$' ./test/sim
+# How many schedules `make sim` plays.
+SEEDS ?= 1000
 # How long `make fuzz` spends on each fuzz target.
 FUZZTIME ?= 10s
 
@@ -15,23 +19,53 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build the binaries for this machine into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/dayfly-runner ./runnerimage
 
 .PHONY: image
-image: ## Build the image of container jobs, dayfly-runner:VERSION
-	@VERSION='$(VERSION)' scripts/image
+image: ## Build the image of container jobs, dayfly-runner:VERSION (PROVIDERS=.terraform.lock.hcl bakes a mirror)
+	@VERSION='$(VERSION)' PROVIDERS='$(PROVIDERS)' scripts/image
+
+# Which processor the functions are built for: arm64 is what is shipped.
+FUNCTIONS_ARCH ?= arm64
+
+.PHONY: functions
+functions: ## Build the Lambda functions and their zips into dist/functions (FUNCTIONS_ARCH=arm64)
+	@go run ./scripts/functions -arch '$(FUNCTIONS_ARCH)' -version '$(VERSION)'
+
+# What `sam build` calls for each function, by its name in the template.
+SAM_Poller := poller
+SAM_Dispatcher := dispatcher
+SAM_DeadLetters := dispatcher
+SAM_Status := status
+SAM_Reaper := reaper
+SAM_ControlPlane := controlplane
+build-%:
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -buildvcs=false -tags lambda.norpc -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o '$(ARTIFACTS_DIR)/bootstrap' ./functions/$(SAM_$*)
 
 .PHONY: test
 test: ## Run all tests; names what was skipped and why
-	@go build -o .cache/testsum ./scripts/testsum && .cache/testsum -timeout 5m $(TESTFLAGS) $(PKG)
+	@go build -o .cache/testsum ./scripts/testsum && .cache/testsum -timeout 5m $(TESTFLAGS) $(PKG) $(if $(filter ./...,$(PKG)),$(MUTANTS))
+
+.PHONY: sim
+sim: ## Play SEEDS (1000) schedules of work and faults in virtual time
+	go test ./test/sim -run 'TestSim$$' -count=1 -timeout 0 -seeds $(SEEDS) -v
 
 .PHONY: lint
 lint: ## Check format, tidiness, vet and golangci-lint
 	@scripts/lint
+
+.PHONY: lint-templates
+lint-templates: ## Review the templates: cfn-lint, our own rules, their policies
+	@scripts/lint-templates
+
+.PHONY: transform
+transform: ## Transform the templates into what tests read (after a change of them)
+	@scripts/transform
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -45,13 +79,41 @@ cover: ## Run all tests and show coverage by package; writes .cache/cover.html
 bench: ## Measure the product beside its aims, then benchmark the packages (QUICK=1: sooner)
 	@scripts/bench $(PKG)
 
+.PHONY: bench-functions
+bench-functions: ## Measure zip, memory and init of each function beside an empty one (WHY=1: with package inits)
+	@go run ./test/benchfunctions $(if $(WHY),-why)
+
+.PHONY: bench-pickup
+bench-pickup: ## Measure from submit to RunTask, and the drain of 10,000, in half an hour (QUICK=1: 8 min; ONLY=wake,window,once,drain; WHY=1)
+	@go run ./test/benchpickup $(if $(QUICK),-quick) $(if $(ONLY),-only '$(ONLY)') $(if $(WHY),-why)
+
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (10s)
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz $(PKG)
 
+.PHONY: deploy
+deploy: ## Deploy to the AWS account of the CLI's credentials: says what, asks once (POOL=, PARAMETERS=, PLAN=1)
+	@VERSION='$(VERSION)' scripts/deploy
+
+.PHONY: destroy
+destroy: ## Drain and delete a deployment, and list what stays (POOL=, CONTROL_PLANE=1, PLAN=1)
+	@scripts/destroy
+
 .PHONY: demo
 demo: ## Run real workflows end to end on this machine (DEPLOY_TARGET=process or docker)
 	@scripts/demo
+
+.PHONY: e2e
+e2e: ## Run real workflows through the deployed functions, over an AWS of fakes (TASKS=process)
+	@scripts/e2e
+
+.PHONY: e2e-localstack
+e2e-localstack: ## The same with queues, secrets, records and states in LocalStack (LOCALSTACK_IMAGE=, LOCALSTACK_URL=)
+	@scripts/e2e-localstack
+
+.PHONY: invoke
+invoke: ## Run FUNCTION (poller, dead-letters ...) once over an AWS of fakes, with a sample event (EVENT=file)
+	@FUNCTION='$(FUNCTION)' EVENT='$(EVENT)' go run ./test/cloud/invoke
 
 .PHONY: clean
 clean: ## Remove what make built
