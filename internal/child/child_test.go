@@ -17,12 +17,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/dayfly-dev/dayfly/internal/child"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 // script starts a shell script and returns it with a reader of its output.
 func script(t *testing.T, text string, change ...func(*child.Spec)) (*child.Process, *bufio.Reader) {

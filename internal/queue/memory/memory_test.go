@@ -3,23 +3,24 @@ package memory_test
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/queue/memory"
 	"github.com/dayfly-dev/dayfly/internal/queue/queuetest"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
 var _ queue.Queue = (*memory.Queue)(nil)
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 func open(t *testing.T, c memory.Config) *memory.Queue {
 	t.Helper()

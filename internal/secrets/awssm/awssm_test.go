@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/secrets/awssm"
@@ -25,11 +25,12 @@ import (
 	fakesm "github.com/dayfly-dev/dayfly/test/fakeaws/secretsmanager"
 	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
 	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
 var _ secrets.Resolver = (*awssm.Resolver)(nil)
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 const prefix = "arn:aws:secretsmanager:us-east-1:123456789012:secret:"
 

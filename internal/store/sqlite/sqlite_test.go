@@ -5,11 +5,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
 	"github.com/dayfly-dev/dayfly/internal/store/storetest"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
 func TestMain(m *testing.M) {
@@ -17,7 +16,7 @@ func TestMain(m *testing.M) {
 		writeUntilKilled(path)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(leak.Main(m))
 }
 
 func open(t testing.TB, path string, cfg sqlite.Config) *sqlite.Store {
