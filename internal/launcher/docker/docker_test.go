@@ -14,11 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
 	"github.com/dayfly-dev/dayfly/internal/launcher/launchertest"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
 var (
@@ -35,7 +34,7 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(hostVariable); text != "" {
 		os.Exit(host(text))
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(leak.Main(m))
 }
 
 var player = sync.OnceValues(func() (string, error) {
@@ -92,7 +91,7 @@ func open(t *testing.T, c docker.Config) *docker.Launcher {
 // end removes every container of a launcher and closes it.
 func end(t *testing.T, l *docker.Launcher) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	if err := docker.RemoveAll(ctx, l); err != nil {
 		t.Errorf("clean up: %v", err)

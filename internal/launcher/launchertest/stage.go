@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds every wait of the suite. It is long because nothing is proven by its end.
-const patience = 30 * time.Second
+const patience = 4 * time.Minute
 
 // ticket begins the ticket of a task that is to be played.
 const ticket = "launchertest:"

@@ -50,10 +50,10 @@ const (
 )
 
 const (
-	keep      = 2 * time.Hour   // how long a record outlives its task
-	lastWait  = 5 * time.Second // for what was killed to die, in New and at the end of Close
-	maxText   = 8192            // of a request's text: with all of them a record stays far below maxRecord
-	openFiles = 65_536          // descriptors of one process of a task, where the system allows as many
+	keep      = 2 * time.Hour    // how long a record outlives its task
+	lastWait  = 30 * time.Second // for what was killed to die, in New and at the end of Close
+	maxText   = 8192             // of a request's text: with all of them a record stays far below maxRecord
+	openFiles = 65_536           // descriptors of one process of a task, where the system allows as many
 )
 
 // Config says where and how tasks run.

@@ -19,12 +19,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/launchertest"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
 var (
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(hostVariable); text != "" {
 		os.Exit(host(text))
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(leak.Main(m))
 }
 
 // waitAtGate does as the runner does: nothing, before the launcher says so.
@@ -439,6 +439,16 @@ func TestFailure_RunnersLastWordsAreLogged(t *testing.T) {
 	}
 }
 
+// Last words are kept although the other end of the pipe is held, and whether or not their reader had its turn.
+func TestTail_KeepsWhatIsInThePipe(t *testing.T) {
+	for i := range 1000 {
+		said := "word " + strconv.Itoa(i)
+		if got, err := process.Tail(said); err != nil || got != said {
+			t.Fatalf("got %q, %v; want %q", got, err, said)
+		}
+	}
+}
+
 // buffer is written by several goroutines.
 type buffer struct {
 	mu   sync.Mutex
@@ -467,9 +477,20 @@ func TestClose_LeavesNothing(t *testing.T) {
 	}
 	players := []*launchertest.Player{s.Next(t), s.Next(t)}
 	players = append(players, players[0].Spawn(t, s, launchertest.OwnGroup), players[1].Spawn(t, s, launchertest.OwnGroup))
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if err := l.Close(ctx); err != nil {
+	var obedient sync.WaitGroup
+	obedient.Go(func() { // its grace is over when the obedient one has ended by itself
+		defer cancel()
+		_ = l.Watch(ctx, func(_ context.Context, task launcher.Task) {
+			if task.Ref == refs[0] {
+				cancel()
+			}
+		})
+	})
+	err := l.Close(ctx)
+	obedient.Wait()
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range players {

@@ -343,7 +343,10 @@ type tail struct {
 	kept []byte
 }
 
-const tailSize = 4096
+const (
+	tailSize = 4096
+	mostRest = 1 << 20 // more than a pipe holds: who goes on writing is not listened to for ever
+)
 
 // newTail returns a tail and the file that the runner writes to.
 func newTail() (*tail, *os.File, error) {
@@ -372,9 +375,30 @@ func (t *tail) Write(p []byte) (int, error) {
 
 // close ends the tail, although somebody may hold its other end.
 func (t *tail) close() {
-	_ = t.r.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // what is in the pipe is read first
+	_ = t.r.SetReadDeadline(time.Unix(1, 0))
 	<-t.done
+	_ = t.r.SetReadDeadline(time.Time{})
+	t.rest()
 	_ = t.r.Close()
+}
+
+// rest takes what is in the pipe by now and waits for nothing: the copying may have ended before its turn.
+func (t *tail) rest() {
+	conn, err := t.r.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = conn.Read(func(fd uintptr) bool {
+		b := make([]byte, tailSize)
+		for range mostRest / tailSize {
+			n, err := syscall.Read(int(fd), b)
+			if err != nil || n <= 0 {
+				break
+			}
+			_, _ = t.Write(b[:n])
+		}
+		return true
+	})
 }
 
 // text is what was kept.

@@ -13,10 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
 const leaderVariable = "REMAINS_TEST_LEADER"
@@ -25,7 +24,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(leaderVariable) != "" {
 		os.Exit(lead())
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(leak.Main(m))
 }
 
 // lead plays the leader of a session: it starts a member in a group of its own, says its number,
@@ -121,7 +120,7 @@ func killAll(t *testing.T, trace remains.Trace) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for range 10_000 {
+	for range 200_000 { // minutes
 		left, err := remains.Kill(trace, boot(t))
 		if err != nil {
 			t.Fatal(err)
@@ -279,8 +278,8 @@ func TestUserLives_OfAProcessThatRunsAsAnother(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it starts a process as another user")
 	}
-	const uid = 3_000_123_457
-	p, err := child.Start(child.Spec{Path: "/bin/sleep", Args: []string{"60"}, User: &child.User{UID: uid, GID: uid}})
+	uid := 3_000_000_000 + uint32(os.Getpid()) //nolint:gosec // nobody else's, not even that of this test in another checkout
+	p, err := child.Start(child.Spec{Path: "/bin/sleep", Args: []string{"1000"}, User: &child.User{UID: uid, GID: uid}})
 	if err != nil {
 		t.Fatal(err)
 	}
