@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,7 +14,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
-	"go.uber.org/goleak"
 
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/queue/queuetest"
@@ -23,11 +23,12 @@ import (
 	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
 	fakesqs "github.com/dayfly-dev/dayfly/test/fakeaws/sqs"
 	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
 var _ queue.Queue = (*sqs.Queue)(nil)
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 // world is a fake AWS and a client of it.
 type world struct {
@@ -85,7 +86,7 @@ func harness(client func(t *testing.T) *awssqs.Client) queuetest.Harness {
 			})
 			return q, dead
 		},
-		Patience: queuetest.Visible + time.Second,
+		Patience: queuetest.Visible + 5*time.Second,
 		Parallel: true,
 	}
 }

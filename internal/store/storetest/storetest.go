@@ -203,7 +203,7 @@ func (f fixture) eventually(index store.Index, s store.Scan, want []store.Record
 // poll asks done until it says yes. It waits on the clock only where the store needs it.
 func (f fixture) poll(done func() bool, complaint func() string) {
 	f.Helper()
-	const most = 30 * time.Second
+	const most = 4 * time.Minute
 	start := time.Now()
 	for try := 0; ; try++ {
 		if done() {
