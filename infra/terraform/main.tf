@@ -79,6 +79,8 @@ resource "aws_cloudformation_stack" "pool" {
     SubnetIds            = join(",", var.subnet_ids)
     RouteTableIds        = join(",", var.route_table_ids)
     VpcCidr              = var.vpc_cidr
+    AvailabilityZones    = join(",", var.availability_zones)
+    WorkspaceAccounts    = join(",", var.workspace_accounts)
     S3PrefixListId       = var.s3_prefix_list_id
     AllowSshEgress       = tostring(var.allow_ssh_egress)
     HttpsProxy           = var.https_proxy

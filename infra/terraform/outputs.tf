@@ -44,3 +44,8 @@ output "jobs_queue" {
   description = "The queue of launches."
   value       = aws_cloudformation_stack.pool.outputs["JobsQueue"]
 }
+
+output "reports_queue" {
+  description = "The queue of results that the control plane could not take yet."
+  value       = aws_cloudformation_stack.pool.outputs["ReportsQueue"]
+}

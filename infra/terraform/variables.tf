@@ -68,7 +68,7 @@ variable "repository_name" {
 }
 
 variable "task_architecture" {
-  description = "The processors of tasks, as the image was built. The availability zone use1-az3 has none of ARM64."
+  description = "The processors of tasks, as the image was built. The availability zone use1-az3 has none of ARM64 (AvailabilityZones)."
   type        = string
   default     = "ARM64"
   validation {
@@ -160,13 +160,25 @@ variable "route_table_ids" {
 }
 
 variable "vpc_cidr" {
-  description = "Addresses of a VPC that is created here."
+  description = "Addresses of a VPC that is created here; two subnets of 512 are cut from it, one address for each task."
   type        = string
-  default     = "10.73.0.0/24"
+  default     = "10.73.0.0/22"
   validation {
-    condition     = can(regex("^[0-9]{1,3}(\\.[0-9]{1,3}){3}/(1[6-9]|2[0-5])$", var.vpc_cidr))
-    error_message = "It is an address range from /16 to /25."
+    condition     = can(regex("^[0-9]{1,3}(\\.[0-9]{1,3}){3}/(1[6-9]|2[0-2])$", var.vpc_cidr))
+    error_message = "It is an address range from /16 to /22."
   }
+}
+
+variable "availability_zones" {
+  description = "The two zones of a VPC that is created here, such as us-east-1b,us-east-1c; empty takes the first two that the account has."
+  type        = list(string)
+  default     = []
+}
+
+variable "workspace_accounts" {
+  description = "Other accounts in which workspaces have their roles; the endpoints of mode endpoints-only let them through too."
+  type        = list(string)
+  default     = []
 }
 
 variable "s3_prefix_list_id" {
@@ -196,7 +208,7 @@ variable "https_proxy" {
 }
 
 variable "kms_key_arn" {
-  description = "A key of yours for queues, secrets, logs and state; its policy must let logs and events use it. Empty means keys that AWS manages."
+  description = "A key of yours for queues, secrets, logs, state and the disks of tasks; its policy must let logs, events and fargate use it (SECURITY.md). Empty means keys that AWS manages."
   type        = string
   default     = ""
   validation {
@@ -240,8 +252,8 @@ variable "log_level" {
   type        = string
   default     = "info"
   validation {
-    condition     = contains(["debug", "info", "warn", "error"], var.log_level)
-    error_message = "It is one of debug, info, warn, error."
+    condition     = contains(["debug", "info"], var.log_level)
+    error_message = "It is one of debug, info."
   }
 }
 

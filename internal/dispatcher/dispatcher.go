@@ -286,7 +286,7 @@ func (d *Dispatcher) launch(ctx context.Context, log *slog.Logger, m api.LaunchM
 		}
 		said.add(last.Text)
 		log.Info("launch refused", "placement", name, "reason", last.Reason, "permanent", last.Permanent,
-			"unknown", last.Unknown, "text", last.Text)
+			"unknown", last.Unknown, "text", last.Text, "waited_s", int(m.Age(d.cfg.Now())/time.Second)) // an alarm reads this line
 		if last.Unknown { // it may live: no other placement before this one is known
 			return d.reportRefused(ctx, log, m, last, said, name)
 		}

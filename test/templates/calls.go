@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -75,9 +76,9 @@ func ecsAsks(a Account, operation string, in map[string]any) ([]Request, error) 
 	}
 	switch operation {
 	case "RunTask":
-		context := map[string]string{"ecs:cluster": cluster, "ecs:enable-execute-command": "false"}
-		if v, ok := in["enableExecuteCommand"].(bool); ok && v {
-			context["ecs:enable-execute-command"] = "true"
+		context := map[string]string{"ecs:cluster": cluster}
+		if v, ok := in["enableExecuteCommand"].(bool); ok { // the SDK leaves a false out, and nobody documents what IAM is told then
+			context["ecs:enable-execute-command"] = strconv.FormatBool(v)
 		}
 		out := []Request{{Action: "ecs:RunTask", Resource: text(in["taskDefinition"]), Context: context}}
 		if in["tags"] != nil || in["enableECSManagedTags"] == true {

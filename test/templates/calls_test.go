@@ -56,7 +56,7 @@ func TestUnused(t *testing.T) {
 	if !unused() || !unused(launch) {
 		t.Error("an action that nobody asked for is not found")
 	}
-	launch.Context = map[string]string{"ecs:cluster": "arn:aws:ecs:" + region + "cluster/dayfly-prod-Cluster", "ecs:enable-execute-command": "false"}
+	launch.Context = map[string]string{"ecs:cluster": "arn:aws:ecs:" + region + "cluster/dayfly-prod-Cluster"}
 	if unused(launch) {
 		t.Error("an action that was asked for is called unused")
 	}

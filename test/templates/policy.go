@@ -102,8 +102,8 @@ func (s Statement) matches(r Request) bool {
 	for operator, keys := range s.Conditions {
 		for key, values := range keys {
 			got, there := r.Context[key]
-			if !there || !holds(operator, values, got) {
-				return false // a key that a request does not have fulfils no condition of ours
+			if negated := strings.Contains(operator, "Not"); !there && !negated || there && !holds(operator, values, got) {
+				return false // a key that a request does not have fulfils what is negated, and nothing else
 			}
 		}
 	}
@@ -111,6 +111,9 @@ func (s Statement) matches(r Request) bool {
 }
 
 func holds(operator string, values []string, got string) bool {
+	if operator == "StringNotEquals" {
+		return !slices.Contains(values, got)
+	}
 	return slices.ContainsFunc(values, func(want string) bool {
 		switch operator {
 		case "StringEquals":

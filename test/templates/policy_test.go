@@ -15,20 +15,27 @@ func TestEvaluate(t *testing.T) {
 		Conditions: map[string]map[string][]string{"ArnEquals": {"ecs:cluster": {"arn:c"}}},
 	}
 	deny := templates.Statement{Effect: "Deny", Actions: []string{"*"}, Resources: []string{"*a:7"}}
+	not := templates.Statement{
+		Effect: "Allow", Actions: []string{"*"}, Resources: []string{"*"},
+		Conditions: map[string]map[string][]string{"StringNotEquals": {"shell": {"true"}}},
+	}
 	in := map[string]string{"ecs:cluster": "arn:c"}
 	for name, c := range map[string]struct {
 		of   []templates.Statement
 		r    templates.Request
 		want bool
 	}{
-		"nothing allows":      {nil, templates.Request{Action: "ecs:RunTask", Resource: "x"}, false},
-		"allowed":             {[]templates.Statement{allow}, templates.Request{Action: "ecs:runtask", Resource: "arn:aws:ecs:r:1:task-definition/a:1", Context: in}, true},
-		"another resource":    {[]templates.Statement{allow}, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:r:1:task-definition/ab:1", Context: in}, false},
-		"another cluster":     {[]templates.Statement{allow}, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:r:1:task-definition/a:1", Context: map[string]string{"ecs:cluster": "arn:d"}}, false},
-		"no key":              {[]templates.Statement{allow}, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:r:1:task-definition/a:1"}, false},
-		"a denial wins":       {[]templates.Statement{allow, deny}, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:r:1:task-definition/a:7", Context: in}, false},
-		"a denial of another": {[]templates.Statement{deny, allow}, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:r:1:task-definition/a:8", Context: in}, true},
-		"another action":      {[]templates.Statement{allow}, templates.Request{Action: "ecs:StopTask", Resource: "arn:aws:ecs:r:1:task-definition/a:1", Context: in}, false},
+		"nothing allows":               {nil, templates.Request{Action: "ecs:RunTask", Resource: "x"}, false},
+		"allowed":                      {[]templates.Statement{allow}, templates.Request{Action: "ecs:runtask", Resource: "arn:aws:ecs:r:1:task-definition/a:1", Context: in}, true},
+		"another resource":             {[]templates.Statement{allow}, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:r:1:task-definition/ab:1", Context: in}, false},
+		"another cluster":              {[]templates.Statement{allow}, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:r:1:task-definition/a:1", Context: map[string]string{"ecs:cluster": "arn:d"}}, false},
+		"no key":                       {[]templates.Statement{allow}, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:r:1:task-definition/a:1"}, false},
+		"a denial wins":                {[]templates.Statement{allow, deny}, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:r:1:task-definition/a:7", Context: in}, false},
+		"a denial of another":          {[]templates.Statement{deny, allow}, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:r:1:task-definition/a:8", Context: in}, true},
+		"a negated key, not there":     {[]templates.Statement{not}, templates.Request{Action: "ecs:RunTask", Resource: "x"}, true},
+		"a negated key, as negated":    {[]templates.Statement{not}, templates.Request{Action: "ecs:RunTask", Resource: "x", Context: map[string]string{"shell": "true"}}, false},
+		"a negated key, as it must be": {[]templates.Statement{not}, templates.Request{Action: "ecs:RunTask", Resource: "x", Context: map[string]string{"shell": "false"}}, true},
+		"another action":               {[]templates.Statement{allow}, templates.Request{Action: "ecs:StopTask", Resource: "arn:aws:ecs:r:1:task-definition/a:1", Context: in}, false},
 	} {
 		if got, by := templates.Evaluate(c.of, c.r); got != c.want {
 			t.Errorf("%s: %v (%s)", name, got, by)
@@ -47,8 +54,8 @@ const (
 // D1: what must not be allowed is not, to any role that could ask for it.
 func TestPolicies_WhatMustNotBeAllowed(t *testing.T) {
 	s := deploy(t, "pool", nil)
-	cluster := map[string]string{"ecs:cluster": "arn:aws:ecs:" + region + "cluster/dayfly-prod-Cluster", "ecs:enable-execute-command": "false"}
-	other := map[string]string{"ecs:cluster": "arn:aws:ecs:" + region + "cluster/payroll", "ecs:enable-execute-command": "false"}
+	cluster := map[string]string{"ecs:cluster": "arn:aws:ecs:" + region + "cluster/dayfly-prod-Cluster"}
+	other := map[string]string{"ecs:cluster": "arn:aws:ecs:" + region + "cluster/payroll"}
 	shell := map[string]string{"ecs:cluster": cluster["ecs:cluster"], "ecs:enable-execute-command": "true"}
 	toECS := map[string]string{"iam:passedtoservice": "ecs-tasks.amazonaws.com"}
 	definition := "arn:aws:ecs:" + region + "task-definition/dayfly-prod-runner:1"
@@ -95,6 +102,13 @@ func TestPolicies_WhatMustNotBeAllowed(t *testing.T) {
 			if allowed, by := templates.Evaluate(s.Statements(role), c.r); allowed {
 				t.Errorf("%s: %s may %s, because of %s", c.what, role, c.r, by)
 			}
+		}
+	}
+	// A launch that does not speak of a shell may be told to IAM with the key or without it.
+	for _, key := range []map[string]string{{}, {"ecs:enable-execute-command": "false"}} {
+		maps.Copy(key, cluster)
+		if allowed, _ := templates.Evaluate(s.Statements("DispatcherRole"), templates.Request{Action: "ecs:RunTask", Resource: definition, Context: key}); !allowed {
+			t.Errorf("a launch with %v is denied", key)
 		}
 	}
 	control := deploy(t, "controlplane", nil)
@@ -167,8 +181,18 @@ func TestPolicies_TrustIsLimitedByAccountAndSource(t *testing.T) {
 				}
 				conditions, _ := m["Condition"].(map[string]any)
 				equals, _ := conditions["StringEquals"].(map[string]any)
-				if service != "lambda.amazonaws.com" && equals["aws:SourceAccount"] != home.ID {
-					t.Errorf("%s: %s may take it for any account", role, service) // Lambda gives no source
+				if service == "lambda.amazonaws.com" {
+					continue // it gives no source
+				}
+				if equals["aws:SourceAccount"] != home.ID {
+					t.Errorf("%s: %s may take it for any account", role, service)
+				}
+				like, _ := conditions["ArnLike"].(map[string]any)
+				if source, _ := like["aws:SourceArn"].(string); !strings.Contains(source, ":"+home.Region+":"+home.ID+":") {
+					t.Errorf("%s: %s may take it for whatever it does in the account", role, service)
+				}
+				if source, _ := like["aws:SourceArn"].(string); service == "scheduler.amazonaws.com" && !strings.Contains(source, ":schedule-group/") {
+					t.Errorf("%s: %s names the group of a schedule there, never the schedule", role, service)
 				}
 			}
 		}

@@ -115,6 +115,9 @@ var Rules = []Rule{
 			if most := number(At(p, "ScalingConfig", "MaximumConcurrency")); function["ReservedConcurrentExecutions"] != nil && most >= number(function["ReservedConcurrentExecutions"]) {
 				return "its concurrency is not below what the function reserves"
 			}
+			if function["ReservedConcurrentExecutions"] != nil && At(p, "ScalingConfig", "MaximumConcurrency") == nil {
+				return "it invokes its function more often than that reserves, and what is throttled counts as received"
+			}
 			return unless(hidden >= 3*number(function["Timeout"]) && number(function["Timeout"]) > 0, "hidden for %v s, its function may take %v s", hidden, function["Timeout"])
 		}, "AWS::Lambda::EventSourceMapping")
 	}},
@@ -129,6 +132,24 @@ var Rules = []Rule{
 				return "it is not encrypted"
 			}
 			return unless(s.deniesPlain("AWS::SQS::QueuePolicy", "Queues", "sqs:*", "/"+s.Name+"-"+name), "it may be used without TLS")
+		}, "AWS::SQS::Queue")
+	}},
+	{"a statement about a queue is about one", "SQS refuses others", func(s *Stack) map[string]string {
+		return each(s, func(_ string, p map[string]any) string {
+			list, _ := At(p, "PolicyDocument", "Statement").([]any)
+			for _, st := range list {
+				if n := len(texts(At(st, "Resource"))); n != 1 {
+					return fmt.Sprintf("one is about %d", n)
+				}
+			}
+			return ""
+		}, "AWS::SQS::QueuePolicy")
+	}},
+	{"a message that fails each time becomes a dead letter before it expires", "SQS best practice", func(s *Stack) map[string]string {
+		return each(s, func(_ string, p map[string]any) string {
+			receives := number(At(p, "RedrivePolicy", "maxReceiveCount"))
+			takes := receives * number(p["VisibilityTimeout"])
+			return unless(takes < number(p["MessageRetentionPeriod"]), "%v receives take %v s, and it expires after %v s", receives, takes, p["MessageRetentionPeriod"])
 		}, "AWS::SQS::Queue")
 	}},
 	{"a queue that a function reads has dead letters", "SQS best practice", func(s *Stack) map[string]string {
@@ -280,6 +301,11 @@ var Rules = []Rule{
 			out[name] = why
 		}
 		return out
+	}},
+	{"an API has the one stage that is looked at", "SAM's second stage", func(s *Stack) map[string]string {
+		return each(s, func(_ string, p map[string]any) string {
+			return unless(p["StageName"] == nil, "the deployment makes a stage %v besides", p["StageName"])
+		}, "AWS::ApiGateway::Deployment")
 	}},
 	{"schedules have no name that a second stack would want", "deployability", func(s *Stack) map[string]string {
 		return each(s, func(_ string, p map[string]any) string {

@@ -100,13 +100,28 @@ func TestRules_CanFail(t *testing.T) {
 				}
 			}
 		}},
+		{"pool", "JobsPolicy", "a statement about a queue is about one", func(p map[string]any) {
+			st := p["PolicyDocument"].(map[string]any)["Statement"].([]any)[0].(map[string]any)
+			st["Resource"] = []any{st["Resource"], map[string]any{"Fn::GetAtt": []any{"Reports", "Arn"}}}
+		}},
+		{"pool", "Jobs", "a message that fails each time becomes a dead letter before it expires", func(p map[string]any) { p["MessageRetentionPeriod"] = 7200 }},
+		{"pool", "DeadLettersJobsDead", "an event source reports what failed, and hides a message for longer than its function may take", func(p map[string]any) { delete(p, "ScalingConfig") }},
+		{"pool", "StatusApi", "an API has the one stage that is looked at", nil},
 		{"pool", "ReaperSweep", "schedules have no name that a second stack would want", func(p map[string]any) { p["Name"] = "Sweep" }},
 	} {
 		tmpl, err := templates.Load("../../infra/transformed/" + c.template + ".json")
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.spoil(tmpl.Resources[c.resource].Properties)
+		if c.spoil == nil { // the name of a deployment has a hash of what it deploys
+			for _, r := range tmpl.Resources {
+				if r.Type == "AWS::ApiGateway::Deployment" {
+					r.Properties["StageName"] = "Stage"
+				}
+			}
+		} else {
+			c.spoil(tmpl.Resources[c.resource].Properties)
+		}
 		values := fitting(t, c.template, "", given)
 		s, err := tmpl.Deploy("dayfly-prod", home, values, nil)
 		if err != nil {
@@ -145,23 +160,37 @@ func TestTable_IsThatOfTheStore(t *testing.T) {
 
 // What a metric counts is a line that a function writes.
 func TestMetrics_CountLinesThatThereAre(t *testing.T) {
-	for name, function := range map[string]string{"pool": "reaper", "controlplane": "controlplane"} {
+	for name, functions := range map[string][]string{"pool": {"functions/reaper", "internal/dispatcher"}, "controlplane": {"functions/controlplane"}} {
 		s := deploy(t, name, nil)
-		sources, _ := filepath.Glob("../../functions/" + function + "/*.go")
 		var all []byte
-		for _, f := range sources {
-			all = append(all, readFile(t, f)...)
+		for _, function := range functions {
+			sources, _ := filepath.Glob("../../" + function + "/*.go")
+			for _, f := range sources {
+				all = append(all, readFile(t, f)...)
+			}
 		}
 		filters := s.Of("AWS::Logs::MetricFilter")
 		for _, filter := range filters {
 			pattern := str(s.Resources[filter].Properties["FilterPattern"])
 			_, line, _ := strings.Cut(strings.TrimSuffix(pattern, " }"), "$.msg = ")
-			if line == "" || !strings.Contains(string(all), "InfoContext(ctx, "+line) {
-				t.Errorf("%s counts %s, which functions/%s does not write", filter, pattern, function)
+			if line == "" || !strings.Contains(string(all), "InfoContext(ctx, "+line) && !strings.Contains(string(all), "Info("+line) {
+				t.Errorf("%s counts %s, which %s do not write", filter, pattern, functions)
+			}
+			value := str(templates.At(s.Resources[filter].Properties, "MetricTransformations", "0", "MetricValue"))
+			if field, ok := strings.CutPrefix(value, "$."); ok && !strings.Contains(string(all), `"`+field+`"`) {
+				t.Errorf("%s takes %s, which %s do not write", filter, value, functions)
 			}
 		}
 		if len(filters) == 0 {
 			t.Errorf("%s counts nothing", name)
+		}
+		// They are lines of level info: a function that logs less would seem to stand still.
+		tmpl, err := templates.Load("../../infra/transformed/" + name + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]any{"debug", "info"}, tmpl.Parameters["LogLevel"].AllowedValues); diff != "" {
+			t.Errorf("%s: LogLevel %s", name, diff)
 		}
 	}
 }
@@ -187,7 +216,7 @@ func TestFunctions_AreBuiltFromWhatThereIs(t *testing.T) {
 // O5: what an operator must hear of has an alarm.
 func TestAlarms(t *testing.T) {
 	for name, want := range map[string][]string{
-		"pool":         {"OldestMessageAlarm", "JobsDeadAlarm", "ReportsDeadAlarm", "EventsDeadAlarm", "DispatcherErrorsAlarm", "StatusErrorsAlarm", "SweepAlarm"},
+		"pool":         {"OldestMessageAlarm", "LaunchWaitAlarm", "JobsDeadAlarm", "ReportsDeadAlarm", "EventsDeadAlarm", "DispatcherErrorsAlarm", "StatusErrorsAlarm", "SweepAlarm"},
 		"controlplane": {"ErrorsAlarm", "ServerErrorsAlarm", "PassAlarm"},
 	} {
 		s := deploy(t, name, map[string]string{"AlarmTopicArn": "arn:aws:sns:us-east-1:123456789012:alarms"})

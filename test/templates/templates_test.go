@@ -1,6 +1,7 @@
 package templates_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -69,6 +70,61 @@ func TestDeploy_EveryModeIsDecided(t *testing.T) {
 	}
 	deploy(t, "controlplane", map[string]string{"KmsKeyArn": key})
 	deploy(t, "controlplane", map[string]string{"WakeElsewhere": "arn:aws:lambda:*:210987654321:function:dayfly-wake-*"})
+}
+
+// Every ARN is of the partition that is deployed to. SAM writes that in which it runs.
+func TestDeploy_IsOfThePartitionItIsDeployedTo(t *testing.T) {
+	for _, name := range []string{"pool", "controlplane", "network", "artifacts"} {
+		tmpl, err := templates.Load("../../infra/transformed/" + name + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		gov := templates.Account{Partition: "aws-us-gov", Region: "us-gov-west-1", ID: home.ID}
+		values := fitting(t, name, "", given)
+		if name == "artifacts" {
+			values["ApiGatewayLogs"] = "true"
+		}
+		s, err := tmpl.Deploy("dayfly-prod", gov, values, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for logical, r := range s.Resources {
+			b, err := json.Marshal(r.Properties)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(b), "arn:aws:") {
+				t.Errorf("%s: %s names the partition aws: %s", name, logical, b)
+			}
+		}
+	}
+}
+
+// What another account's roles need of the endpoints is let through where it is asked for, and only there.
+func TestDeploy_EndpointsLetWorkspacesOfOtherAccountsThrough(t *testing.T) {
+	for other, want := range map[string]string{"": "123456789012", "210987654321,111111111111": "123456789012,210987654321,111111111111"} {
+		n := deploy(t, "network", map[string]string{"NetworkMode": "endpoints-only", "WorkspaceAccounts": other})
+		for _, name := range n.Of("AWS::EC2::VPCEndpoint") {
+			want := want
+			if name != "StsEndpoint" && name != "SecretsManagerEndpoint" && name != "S3Endpoint" {
+				want = "123456789012" // what only ECS and the runner itself call
+			}
+			got := templates.Text(templates.At(n.Resources[name].Properties, "PolicyDocument", "Statement", "0", "Condition", "StringEquals", "aws:PrincipalAccount"))
+			if got != want {
+				t.Errorf("with %q, %s lets %s through, want %s", other, name, got, want)
+			}
+		}
+	}
+}
+
+func TestDeploy_PutsSubnetsIntoTheZonesThatAreNamed(t *testing.T) {
+	for zones, want := range map[string]string{"": "us-east-1a us-east-1b", "us-east-1c,us-east-1f": "us-east-1c us-east-1f"} {
+		n := deploy(t, "network", map[string]string{"NetworkMode": "public", "AvailabilityZones": zones})
+		got := str(n.Resources["SubnetA"].Properties["AvailabilityZone"]) + " " + str(n.Resources["SubnetB"].Properties["AvailabilityZone"])
+		if got != want {
+			t.Errorf("zones %q: got %s, want %s", zones, got, want)
+		}
+	}
 }
 
 func TestDeploy_ResolvesWhatAFunctionIsGiven(t *testing.T) {
