@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -42,8 +43,8 @@ func (p *Plane) allow(ctx context.Context, who Principal, role, action, target s
 
 // audit adds a line to the audit trail.
 func (c *change) audit(who Principal, action, target, outcome, detail string) {
-	k := store.Key{Part: auditPart(who.Organization), Sort: fmt.Sprintf("%020d/%s", c.now.UnixNano(), randomText(6))}
-	c.create(k, api.AuditEvent{At: c.now, Actor: who.Name, Action: action, Target: cut(target, 200), Outcome: outcome, Detail: cut(detail, 500)})
+	k := store.Key{Part: record.AuditPart(who.Organization), Sort: fmt.Sprintf("%020d/%s", c.now.UnixNano(), record.Random(6))}
+	c.create(k, api.AuditEvent{At: c.now, Actor: who.Name, Action: action, Target: record.Cut(target, 200), Outcome: outcome, Detail: record.Cut(detail, 500)})
 }
 
 // Audit lists the trail, the latest first.
@@ -52,7 +53,7 @@ func (p *Plane) Audit(ctx context.Context, who Principal, cursor string, limit i
 	if err := p.allow(ctx, who, api.RoleAdmin, "audit.list", ""); err != nil {
 		return out, err
 	}
-	page, err := p.store.Range(ctx, store.Scan{Part: auditPart(who.Organization), Limit: pageSize(limit, 200), After: cursor, Reverse: true})
+	page, err := p.store.Range(ctx, store.Scan{Part: record.AuditPart(who.Organization), Limit: pageSize(limit, 200), After: cursor, Reverse: true})
 	if err != nil {
 		return out, outOfStore(fmt.Errorf("read audit trail: %w", err))
 	}
@@ -63,7 +64,7 @@ func (p *Plane) Audit(ctx context.Context, who Principal, cursor string, limit i
 func pageOf[R, V any](page store.Page, view func(R, int64) V) (api.Page[V], error) {
 	out := api.Page[V]{Items: []V{}, Next: page.Next}
 	for _, r := range page.Records {
-		v, err := decode[R](r)
+		v, err := record.Decode[R](r)
 		if err != nil {
 			return out, err
 		}
@@ -83,7 +84,7 @@ func (p *Plane) Bootstrap(ctx context.Context, organization string) (adminToken 
 	}
 	err = p.change(ctx, func(ctx context.Context, c *change) error {
 		adminToken = ""
-		k := orgKey(organization)
+		k := record.OrganizationKey(organization)
 		if err := c.load(ctx, k); err != nil {
 			return err
 		}
@@ -91,7 +92,7 @@ func (p *Plane) Bootstrap(ctx context.Context, organization string) (adminToken 
 			return nil
 		}
 		c.newOrganization(organization)
-		adminToken, _ = c.newSecret(secretRec{Org: organization, Audience: audienceUser, Name: "admin", Role: api.RoleAdmin}, userPrefix)
+		adminToken, _ = c.newSecret(record.Token{Org: organization, Audience: audienceUser, Name: "admin", Role: api.RoleAdmin}, userPrefix)
 		return nil
 	})
 	if err != nil {
@@ -102,10 +103,10 @@ func (p *Plane) Bootstrap(ctx context.Context, organization string) (adminToken 
 
 // newOrganization adds an organization and its built-in pool to a change.
 func (c *change) newOrganization(name string) {
-	c.create(orgKey(name), orgRec{Name: name, Created: c.now})
-	pool := poolRec{ID: newID("pool_", c.now), Name: builtInPool, BuiltIn: true, AssignedToAll: true, Created: c.now, Description: "The pool of workspaces that name none"}
-	c.create(poolKey(name, pool.ID), pool)
-	c.create(poolNameKey(name, pool.Name), nameRec{ID: pool.ID})
+	c.create(record.OrganizationKey(name), record.Organization{Name: name, Created: c.now})
+	pool := record.Pool{ID: record.NewID("pool_", c.now), Name: builtInPool, BuiltIn: true, AssignedToAll: true, Created: c.now, Description: "The pool of workspaces that name none"}
+	c.create(record.PoolKey(name, pool.ID), pool)
+	c.create(record.PoolNameKey(name, pool.Name), record.Name{ID: pool.ID})
 }
 
 // Rules of an admin token that is made elsewhere.
@@ -130,23 +131,23 @@ func (p *Plane) EnsureAdmin(ctx context.Context, organization string, token reda
 		strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return workflow.Refuse(workflow.ErrInvalid, "", "the deployment's admin token has %d to %d printable characters without spaces, chosen at random, and does not begin with %s", leastAdminToken, mostAdminToken, jobPrefix)
 	}
-	hash := hashOf(value)
+	hash := record.Hash(value)
 	return p.change(ctx, func(ctx context.Context, c *change) error {
-		if err := c.load(ctx, orgKey(organization), tokenKey(hash)); err != nil {
+		if err := c.load(ctx, record.OrganizationKey(organization), record.TokenKey(hash)); err != nil {
 			return err
 		}
-		s, known, err := get[secretRec](c.read, tokenKey(hash))
+		s, known, err := get[record.Token](c.read, record.TokenKey(hash))
 		switch {
 		case err != nil:
 			return err
 		case known && (s.Org != organization || !s.Deployed):
 			return workflow.Refuse(workflow.ErrExists, "", "the deployment's admin token is another token already: put a new value")
-		case known && !s.valid(c.now):
+		case known && !s.Valid(c.now):
 			return workflow.Refuse(workflow.ErrRevoked, "", "the deployment's admin token was revoked or replaced: put a new value")
 		case known:
 			return nil
 		}
-		if c.read.version(orgKey(organization)) == store.Absent {
+		if c.read.version(record.OrganizationKey(organization)) == store.Absent {
 			c.newOrganization(organization)
 		}
 		olds, err := p.secrets(ctx, organization)
@@ -158,11 +159,11 @@ func (p *Plane) EnsureAdmin(ctx context.Context, organization string, token reda
 			if old.rec.Hash == hash {
 				return fmt.Errorf("the token was made between reads: %w", store.ErrConflict)
 			}
-			if old.rec.Deployed && old.rec.valid(c.now) && (old.rec.Expires.IsZero() || old.rec.Expires.After(until)) {
+			if old.rec.Deployed && old.rec.Valid(c.now) && (old.rec.Expires.IsZero() || old.rec.Expires.After(until)) {
 				c.expire(old, until)
 			}
 		}
-		rec := c.keepSecret(secretRec{Org: organization, Audience: audienceUser, Name: deployedAdmin, Role: api.RoleAdmin, Deployed: true}, hash)
+		rec := c.keepSecret(record.Token{Org: organization, Audience: audienceUser, Name: deployedAdmin, Role: api.RoleAdmin, Deployed: true}, hash)
 		c.audit(Principal{Organization: organization, Name: deployedAdmin}, deployedAction, rec.ID, "done", "the admin token of the deployment's secret")
 		return nil
 	})
@@ -182,34 +183,34 @@ func (p *Plane) EnsurePoolToken(ctx context.Context, organization, pool, name st
 		}
 		for _, old := range olds {
 			if old.rec.Audience == audiencePool && old.rec.PoolID == rec.ID && old.rec.Name == name {
-				c.remove(tokenKey(old.rec.Hash), old.version)
-				c.remove(tokenIDKey(organization, old.rec.ID), old.version)
+				c.remove(record.TokenKey(old.rec.Hash), old.version)
+				c.remove(record.TokenIDKey(organization, old.rec.ID), old.version)
 			}
 		}
-		token, _ = c.newSecret(secretRec{Org: organization, Audience: audiencePool, Name: name, PoolID: rec.ID}, poolPrefix)
+		token, _ = c.newSecret(record.Token{Org: organization, Audience: audiencePool, Name: name, PoolID: rec.ID}, poolPrefix)
 		return nil
 	})
 	return token, err
 }
 
 // newSecret adds a token to a change and returns its value and its record.
-func (c *change) newSecret(rec secretRec, prefix string) (string, secretRec) {
+func (c *change) newSecret(rec record.Token, prefix string) (string, record.Token) {
 	value, hash := newToken(prefix)
 	return value, c.keepSecret(rec, hash)
 }
 
 // keepSecret adds a token of which the hash is known to a change.
-func (c *change) keepSecret(rec secretRec, hash string) secretRec {
-	rec.ID, rec.Created, rec.Hash = newID("tok_", c.now), c.now, hash
-	c.create(tokenKey(hash), rec)
-	c.create(tokenIDKey(rec.Org, rec.ID), rec)
+func (c *change) keepSecret(rec record.Token, hash string) record.Token {
+	rec.ID, rec.Created, rec.Hash = record.NewID("tok_", c.now), c.now, hash
+	c.create(record.TokenKey(hash), rec)
+	c.create(record.TokenIDKey(rec.Org, rec.ID), rec)
 	return rec
 }
 
 // storedSecret is a token with the version of its record by id. Its record by hash has the same
 // version, because the two are always written together.
 type storedSecret struct {
-	rec     secretRec
+	rec     record.Token
 	version int64
 }
 
@@ -219,13 +220,9 @@ func (c *change) expire(s storedSecret, at time.Time) {
 	if !at.After(c.now) {
 		s.rec.Revoked = true
 	}
-	for _, k := range []store.Key{tokenKey(s.rec.Hash), tokenIDKey(s.rec.Org, s.rec.ID)} {
-		c.ops = append(c.ops, store.Put(record(k, s.rec), s.version))
+	for _, k := range []store.Key{record.TokenKey(s.rec.Hash), record.TokenIDKey(s.rec.Org, s.rec.ID)} {
+		c.ops = append(c.ops, store.Put(record.Encode(k, s.rec), s.version))
 	}
-}
-
-func (s secretRec) valid(now time.Time) bool {
-	return !s.Revoked && (s.Expires.IsZero() || now.Before(s.Expires))
 }
 
 // secrets reads every token of an organization.
@@ -234,12 +231,12 @@ func (p *Plane) secrets(ctx context.Context, org string) ([]storedSecret, error)
 	page := store.Page{}
 	for {
 		var err error
-		page, err = p.store.Range(ctx, store.Scan{Part: orgPart(org), From: "token/", To: after("token/"), Limit: 500, After: page.Next})
+		page, err = p.store.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: "token/", To: record.After("token/"), Limit: 500, After: page.Next})
 		if err != nil {
 			return nil, fmt.Errorf("read tokens: %w", err)
 		}
 		for _, r := range page.Records {
-			rec, err := decode[secretRec](r)
+			rec, err := record.Decode[record.Token](r)
 			if err != nil {
 				return nil, err
 			}
@@ -257,19 +254,19 @@ func (p *Plane) Authenticate(ctx context.Context, token string) (Principal, erro
 	if token == "" || len(token) > 200 {
 		return Principal{}, unknown
 	}
-	hash := hashOf(token)
-	r, err := p.read(ctx, tokenKey(hash))
+	hash := record.Hash(token)
+	r, err := p.read(ctx, record.TokenKey(hash))
 	if err != nil {
 		return Principal{}, outOfStore(err)
 	}
-	s, ok, err := get[secretRec](r, tokenKey(hash))
+	s, ok, err := get[record.Token](r, record.TokenKey(hash))
 	if err != nil {
 		return Principal{}, err
 	}
 	if !ok {
 		return Principal{}, unknown
 	}
-	if !s.valid(p.now()) {
+	if !s.Valid(p.now()) {
 		return Principal{}, workflow.Refuse(workflow.ErrRevoked, "", "the token was revoked or has expired")
 	}
 	who := Principal{Organization: s.Org, Name: s.Name, Audience: s.Audience, Role: s.Role, PoolID: s.PoolID}
@@ -285,7 +282,7 @@ func (p *Plane) Authenticate(ctx context.Context, token string) (Principal, erro
 	return who, nil
 }
 
-func (s secretRec) view() api.Token {
+func viewToken(s record.Token) api.Token {
 	t := api.Token{ID: s.ID, Name: s.Name, Role: s.Role, CreatedAt: s.Created, Revoked: s.Revoked}
 	if !s.Expires.IsZero() {
 		t.ExpiresAt = &s.Expires
@@ -310,12 +307,12 @@ func (p *Plane) CreateToken(ctx context.Context, who Principal, in api.NewToken)
 	}
 	var out api.TokenValue
 	err := p.change(ctx, func(_ context.Context, c *change) error {
-		rec := secretRec{Org: who.Organization, Audience: audienceUser, Name: in.Name, Role: in.Role}
+		rec := record.Token{Org: who.Organization, Audience: audienceUser, Name: in.Name, Role: in.Role}
 		if in.ExpiresSeconds > 0 {
 			rec.Expires = c.now.Add(time.Duration(in.ExpiresSeconds) * time.Second)
 		}
 		out.Value, rec = c.newSecret(rec, userPrefix)
-		out.Token = rec.view()
+		out.Token = viewToken(rec)
 		c.audit(who, "token.create", rec.ID, "done", in.Name+" as "+in.Role)
 		return nil
 	})
@@ -328,15 +325,15 @@ func (p *Plane) Tokens(ctx context.Context, who Principal, cursor string, limit 
 	if err := p.allow(ctx, who, api.RoleAdmin, "token.list", ""); err != nil {
 		return out, err
 	}
-	page, err := p.store.Range(ctx, store.Scan{Part: orgPart(who.Organization), From: "token/", To: after("token/"), Limit: pageSize(limit, 200), After: cursor})
+	page, err := p.store.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "token/", To: record.After("token/"), Limit: pageSize(limit, 200), After: cursor})
 	if err != nil {
 		return out, outOfStore(fmt.Errorf("read tokens: %w", err))
 	}
 	page.Records = slices.DeleteFunc(page.Records, func(r store.Record) bool {
-		s, err := decode[secretRec](r)
+		s, err := record.Decode[record.Token](r)
 		return err == nil && s.Audience != audienceUser
 	})
-	return pageOf(page, func(s secretRec, _ int64) api.Token { return s.view() })
+	return pageOf(page, func(s record.Token, _ int64) api.Token { return viewToken(s) })
 }
 
 // RevokeToken ends a user token at once.
@@ -344,15 +341,15 @@ func (p *Plane) RevokeToken(ctx context.Context, who Principal, id string) error
 	if err := p.allow(ctx, who, api.RoleAdmin, "token.revoke", id); err != nil {
 		return err
 	}
-	if err := checkID(id); err != nil {
+	if err := record.CheckID(id); err != nil {
 		return workflow.Refuse(workflow.ErrNotFound, "id", "there is no such token")
 	}
 	return p.change(ctx, func(ctx context.Context, c *change) error {
-		k := tokenIDKey(who.Organization, id)
+		k := record.TokenIDKey(who.Organization, id)
 		if err := c.load(ctx, k); err != nil {
 			return err
 		}
-		s, ok, err := get[secretRec](c.read, k)
+		s, ok, err := get[record.Token](c.read, k)
 		if err != nil {
 			return err
 		}

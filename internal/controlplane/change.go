@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -23,9 +24,9 @@ type change struct {
 	asked map[store.Key]bool // what was read, also where there was nothing
 
 	ops    []store.Op // of records that are written once
-	wfs    map[string]*wfRec
-	lanes  map[string]*laneRec
-	limits map[store.Key]*limitRec
+	wfs    map[string]*record.Workflow
+	lanes  map[string]*record.Lane
+	limits map[store.Key]*record.Limit
 	wake   []string // ids of the pools for which work became claimable
 
 	rearmed bool // the timer was set by hand: leave it
@@ -34,7 +35,7 @@ type change struct {
 func (p *Plane) newChange() *change {
 	return &change{
 		p: p, now: p.now(), read: read{}, asked: map[store.Key]bool{},
-		wfs: map[string]*wfRec{}, lanes: map[string]*laneRec{}, limits: map[store.Key]*limitRec{},
+		wfs: map[string]*record.Workflow{}, lanes: map[string]*record.Lane{}, limits: map[store.Key]*record.Limit{},
 	}
 }
 
@@ -59,14 +60,14 @@ func (c *change) load(ctx context.Context, keys ...store.Key) error {
 
 // workflow reads one workflow and its last sign of life. What moving it needs besides is read when it
 // is moved.
-func (c *change) workflow(ctx context.Context, org, id string) (*wfRec, error) {
-	if err := checkID(id); err != nil {
+func (c *change) workflow(ctx context.Context, org, id string) (*record.Workflow, error) {
+	if err := record.CheckID(id); err != nil {
 		return nil, err
 	}
-	if err := c.load(ctx, wfKey(id), beatKey(id)); err != nil {
+	if err := c.load(ctx, record.WorkflowKey(id), record.BeatKey(id)); err != nil {
 		return nil, err
 	}
-	w, ok, err := get[wfRec](c.read, wfKey(id))
+	w, ok, err := get[record.Workflow](c.read, record.WorkflowKey(id))
 	if err != nil {
 		return nil, err
 	}
@@ -78,29 +79,19 @@ func (c *change) workflow(ctx context.Context, org, id string) (*wfRec, error) {
 }
 
 // prepare reads what moving a workflow needs: its lane and its limits.
-func (c *change) prepare(ctx context.Context, w *wfRec) error {
-	return c.load(ctx, laneKey(w.WorkspaceID), limitOrg(w.Org), limitPool(w.Org, w.PoolID))
+func (c *change) prepare(ctx context.Context, w *record.Workflow) error {
+	return c.load(ctx, record.LaneKey(w.WorkspaceID), record.OrganizationLimitKey(w.Org), record.PoolLimitKey(w.Org, w.PoolID))
 }
 
 func noWorkflow(id string) error {
 	return workflow.Refuse(workflow.ErrNotFound, "id", "there is no workflow %s", id)
 }
 
-// checkID refuses what could not be an id before it becomes part of a key.
-func checkID(id string) error {
-	if len(id) > 64 || id == "" || strings.ContainsFunc(id, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '-')
-	}) {
-		return workflow.Refuse(workflow.ErrNotFound, "id", "that is no id of a workflow")
-	}
-	return nil
-}
-
-func (c *change) lane(wsid string) (*laneRec, error) {
+func (c *change) lane(wsid string) (*record.Lane, error) {
 	if l := c.lanes[wsid]; l != nil {
 		return l, nil
 	}
-	l, ok, err := get[laneRec](c.read, laneKey(wsid))
+	l, ok, err := get[record.Lane](c.read, record.LaneKey(wsid))
 	if err != nil {
 		return nil, err
 	}
@@ -111,11 +102,11 @@ func (c *change) lane(wsid string) (*laneRec, error) {
 	return &l, nil
 }
 
-func (c *change) limit(k store.Key) (*limitRec, error) {
+func (c *change) limit(k store.Key) (*record.Limit, error) {
 	if l := c.limits[k]; l != nil {
 		return l, nil
 	}
-	l, _, err := get[limitRec](c.read, k)
+	l, _, err := get[record.Limit](c.read, k)
 	if err != nil {
 		return nil, err
 	}
@@ -125,15 +116,15 @@ func (c *change) limit(k store.Key) (*limitRec, error) {
 
 // beat returns the last sign of life of a workflow's run.
 func (c *change) beat(id string) (time.Time, error) {
-	b, _, err := get[beatRec](c.read, beatKey(id))
+	b, _, err := get[record.Beat](c.read, record.BeatKey(id))
 	return b.At, err
 }
 
 func (c *change) put(k store.Key, v any) {
-	c.ops = append(c.ops, store.Put(record(k, v), c.read.version(k)))
+	c.ops = append(c.ops, store.Put(record.Encode(k, v), c.read.version(k)))
 }
 func (c *change) create(k store.Key, v any) {
-	c.ops = append(c.ops, store.Put(record(k, v), store.Absent))
+	c.ops = append(c.ops, store.Put(record.Encode(k, v), store.Absent))
 }
 func (c *change) remove(k store.Key, version int64) { c.ops = append(c.ops, store.Delete(k, version)) }
 
@@ -141,13 +132,13 @@ func (c *change) remove(k store.Key, version int64) { c.ops = append(c.ops, stor
 const once int64 = 1
 
 // event appends to a workflow's timeline.
-func (c *change) event(w *wfRec, kind, text string, more ...func(*api.Event)) {
+func (c *change) event(w *record.Workflow, kind, text string, more ...func(*api.Event)) {
 	w.Seq++
-	e := api.Event{Seq: w.Seq, At: c.now, Kind: kind, Attempt: w.Attempt, Text: cut(text, 1000)}
+	e := api.Event{Seq: w.Seq, At: c.now, Kind: kind, Attempt: w.Attempt, Text: record.Cut(text, 1000)}
 	for _, m := range more {
 		m(&e)
 	}
-	c.create(eventKey(w.ID, w.Seq), e)
+	c.create(record.EventKey(w.ID, w.Seq), e)
 }
 
 func byTask(ref string) func(*api.Event)   { return func(e *api.Event) { e.Task = ref } }
@@ -159,11 +150,11 @@ const recordDetail = 200
 
 // move applies a move of the table to a workflow and everything that hangs on it. proven says
 // that nothing of the run is left that could act on the workspace's state.
-func (c *change) move(ctx context.Context, w *wfRec, m workflow.Move, detail string, proven bool) error {
+func (c *change) move(ctx context.Context, w *record.Workflow, m workflow.Move, detail string, proven bool) error {
 	if m.From != w.State {
 		return fmt.Errorf("move of %s from %s, which is %s", w.ID, m.From, w.State)
 	}
-	w.State, w.Reason, w.Detail, w.Since = m.To, m.Reason, cut(detail, recordDetail), c.now
+	w.State, w.Reason, w.Detail, w.Since = m.To, m.Reason, record.Cut(detail, recordDetail), c.now
 	if m.Lapse {
 		w.Lapses++
 	}
@@ -180,7 +171,7 @@ func (c *change) move(ctx context.Context, w *wfRec, m workflow.Move, detail str
 		if m.From == workflow.Pending {
 			return c.unqueue(ctx, w)
 		}
-		if w.changesState() && w.SlotHeld && !proven && !mutate.On(mutate.EarlySlot) { // see package mutate
+		if w.ChangesState() && w.SlotHeld && !proven && !mutate.On(mutate.EarlySlot) { // see package mutate
 			return nil // it stays active until its end is proven
 		}
 		return c.retire(ctx, w)
@@ -190,17 +181,17 @@ func (c *change) move(ctx context.Context, w *wfRec, m workflow.Move, detail str
 }
 
 // requeue makes a claimed or running workflow claimable again. It keeps its place in its lane.
-func (c *change) requeue(w *wfRec) error {
+func (c *change) requeue(w *record.Workflow) error {
 	w.SlotHeld = false
 	w.Lease, w.Tasks, w.Instance, w.HandedOver = time.Time{}, nil, "", time.Time{}
-	c.create(w.claimKey(), w.entry())
+	c.create(w.ClaimKey(), w.Entry())
 	c.wake = append(c.wake, w.PoolID)
 	return c.deactivate(w)
 }
 
 // unqueue takes a pending workflow out of the claimable index, or out of the waiting list.
-func (c *change) unqueue(ctx context.Context, w *wfRec) error {
-	claimable, waiting := w.claimKey(), w.waitKey()
+func (c *change) unqueue(ctx context.Context, w *record.Workflow) error {
+	claimable, waiting := w.ClaimKey(), w.WaitKey()
 	if err := c.load(ctx, claimable, waiting); err != nil {
 		return err
 	}
@@ -210,11 +201,11 @@ func (c *change) unqueue(ctx context.Context, w *wfRec) error {
 	}
 	if _, ok := c.read[claimable]; ok {
 		c.remove(claimable, once)
-		lane.leave(w)
+		leave(lane, w)
 		return c.promote(ctx, w)
 	}
 	c.remove(waiting, once)
-	if w.changesState() {
+	if w.ChangesState() {
 		lane.WaitC--
 	} else {
 		lane.WaitO--
@@ -223,21 +214,21 @@ func (c *change) unqueue(ctx context.Context, w *wfRec) error {
 }
 
 // retire ends a workflow's being active: the limits, its slot or place, and whoever waits for it.
-func (c *change) retire(ctx context.Context, w *wfRec) error {
+func (c *change) retire(ctx context.Context, w *record.Workflow) error {
 	if err := c.prepare(ctx, w); err != nil {
 		return err
 	}
 	if err := c.deactivate(w); err != nil {
 		return err
 	}
-	if w.changesState() && !w.SlotHeld {
+	if w.ChangesState() && !w.SlotHeld {
 		return nil // its slot was freed before
 	}
 	return c.freeLane(ctx, w)
 }
 
 // freeLane gives a workflow's slot or place to whoever waits for it.
-func (c *change) freeLane(ctx context.Context, w *wfRec) error {
+func (c *change) freeLane(ctx context.Context, w *record.Workflow) error {
 	if err := c.prepare(ctx, w); err != nil {
 		return err
 	}
@@ -246,17 +237,17 @@ func (c *change) freeLane(ctx context.Context, w *wfRec) error {
 	if err != nil {
 		return err
 	}
-	lane.leave(w)
+	leave(lane, w)
 	return c.promote(ctx, w)
 }
 
-func (c *change) deactivate(w *wfRec) error {
+func (c *change) deactivate(w *record.Workflow) error {
 	if !w.Active {
 		return nil
 	}
 	w.Active = false
-	c.remove(activeKey(w.PoolID, w.ID), once)
-	for _, k := range []store.Key{limitOrg(w.Org), limitPool(w.Org, w.PoolID)} {
+	c.remove(record.ActiveKey(w.PoolID, w.ID), once)
+	for _, k := range []store.Key{record.OrganizationLimitKey(w.Org), record.PoolLimitKey(w.Org, w.PoolID)} {
 		l, err := c.limit(k)
 		if err != nil {
 			return err
@@ -272,10 +263,10 @@ func (c *change) deactivate(w *wfRec) error {
 // maxWakes bounds the pools that one commit wakes; the others wait for their schedule.
 const maxWakes = 10
 
-func (c *change) activate(w *wfRec) error {
+func (c *change) activate(w *record.Workflow) error {
 	w.Active = true
-	c.create(activeKey(w.PoolID, w.ID), activeRec{Instance: w.Instance})
-	for _, k := range []store.Key{limitOrg(w.Org), limitPool(w.Org, w.PoolID)} {
+	c.create(record.ActiveKey(w.PoolID, w.ID), record.Active{Instance: w.Instance})
+	for _, k := range []store.Key{record.OrganizationLimitKey(w.Org), record.PoolLimitKey(w.Org, w.PoolID)} {
 		l, err := c.limit(k)
 		if err != nil {
 			return err
@@ -286,8 +277,8 @@ func (c *change) activate(w *wfRec) error {
 }
 
 // leave takes a claimable or active run out of its lane.
-func (l *laneRec) leave(w *wfRec) {
-	if w.changesState() {
+func leave(l *record.Lane, w *record.Workflow) {
+	if w.ChangesState() {
 		l.Changer = ""
 	} else {
 		l.Others--
@@ -295,7 +286,7 @@ func (l *laneRec) leave(w *wfRec) {
 }
 
 // enter puts a run into its lane.
-func (l *laneRec) enter(id string, changes bool) {
+func enter(l *record.Lane, id string, changes bool) {
 	if changes {
 		l.Changer = id
 	} else {
@@ -304,7 +295,7 @@ func (l *laneRec) enter(id string, changes bool) {
 }
 
 // room says whether a run that changes state, and whether another one, could become claimable.
-func (l *laneRec) room() (changer, other bool) {
+func room(l *record.Lane) (changer, other bool) {
 	used := l.Others
 	if l.Changer != "" {
 		used++
@@ -316,11 +307,11 @@ func (l *laneRec) room() (changer, other bool) {
 type waiter struct {
 	key   store.Key
 	rank  string
-	entry entryRec
+	entry record.Entry
 }
 
 // promote makes claimable what now has room in the lane of w, best rank first.
-func (c *change) promote(ctx context.Context, w *wfRec) error {
+func (c *change) promote(ctx context.Context, w *record.Workflow) error {
 	lane, err := c.lane(w.WorkspaceID)
 	if err != nil {
 		return err
@@ -330,13 +321,13 @@ func (c *change) promote(ctx context.Context, w *wfRec) error {
 	const most = 4
 	heads := map[string][]waiter{}
 	for range most {
-		changer, other := lane.room()
+		changer, other := room(lane)
 		var ready []waiter
 		for _, list := range []struct {
 			prefix  string
 			wanted  bool
 			waiting int
-		}{{waitChangers, changer, lane.WaitC}, {waitOthers, other, lane.WaitO}} {
+		}{{record.WaitChangers, changer, lane.WaitC}, {record.WaitOthers, other, lane.WaitO}} {
 			if !list.wanted || list.waiting == 0 {
 				continue
 			}
@@ -353,31 +344,31 @@ func (c *change) promote(ctx context.Context, w *wfRec) error {
 			return nil
 		}
 		next := slices.MinFunc(ready, func(a, b waiter) int { return cmp.Compare(a.rank, b.rank) })
-		prefix := waitOthers
-		changes := strings.HasPrefix(next.key.Sort, waitChangers)
+		prefix := record.WaitOthers
+		changes := strings.HasPrefix(next.key.Sort, record.WaitChangers)
 		if changes {
-			prefix = waitChangers
+			prefix = record.WaitChangers
 			lane.WaitC--
 		} else {
 			lane.WaitO--
 		}
 		heads[prefix] = heads[prefix][1:]
-		lane.enter(next.entry.ID, changes)
+		enter(lane, next.entry.ID, changes)
 		c.remove(next.key, once)
-		c.create(store.Key{Part: claimPart(next.entry.PoolID, next.entry.Type), Sort: next.rank}, next.entry)
+		c.create(store.Key{Part: record.ClaimPart(next.entry.PoolID, next.entry.Type), Sort: next.rank}, next.entry)
 		c.wake = append(c.wake, next.entry.PoolID)
 	}
 	return nil
 }
 
 func (c *change) waiters(ctx context.Context, wsid, prefix string, n int) ([]waiter, error) {
-	page, err := c.p.store.Range(ctx, store.Scan{Part: lanePart(wsid), From: prefix, To: after(prefix), Limit: n})
+	page, err := c.p.store.Range(ctx, store.Scan{Part: record.LanePart(wsid), From: prefix, To: record.After(prefix), Limit: n})
 	if err != nil {
 		return nil, fmt.Errorf("read waiting list: %w", err)
 	}
 	var out []waiter
 	for _, r := range page.Records {
-		e, err := decode[entryRec](r)
+		e, err := record.Decode[record.Entry](r)
 		if err != nil {
 			return nil, err
 		}
@@ -386,27 +377,24 @@ func (c *change) waiters(ctx context.Context, wsid, prefix string, n int) ([]wai
 	return out, nil
 }
 
-// after returns the first key behind all that start with prefix, which ends with '/'.
-func after(prefix string) string { return prefix[:len(prefix)-1] + "0" }
-
 // timer moves the entry of a workflow in the timers to where the next thing is due.
-func (c *change) timer(w *wfRec) error {
+func (c *change) timer(w *record.Workflow) error {
 	beat, err := c.beat(w.ID)
 	if err != nil {
 		return err
 	}
 	at := int64(0)
-	if next := w.nextDue(beat, time.Time{}); !next.IsZero() {
+	if next := nextDue(w, beat, time.Time{}); !next.IsZero() {
 		at = next.UnixMilli() + 1
 	}
 	if at == w.Timer {
 		return nil
 	}
 	if w.Timer != 0 {
-		c.remove(timerKey(w.Org, w.Timer, w.ID), once)
+		c.remove(record.TimerKey(w.Org, w.Timer, w.ID), once)
 	}
 	if at != 0 {
-		c.create(timerKey(w.Org, at, w.ID), nameRec{ID: w.ID})
+		c.create(record.TimerKey(w.Org, at, w.ID), record.Name{ID: w.ID})
 	}
 	w.Timer = at
 	return nil
@@ -429,13 +417,13 @@ func (c *change) build() ([]store.Op, error) {
 				return nil, err
 			}
 		}
-		save(wfRecord(w))
+		save(record.EncodeWorkflow(w))
 	}
 	for wsid, l := range c.lanes {
-		save(record(laneKey(wsid), l))
+		save(record.Encode(record.LaneKey(wsid), l))
 	}
 	for k, l := range c.limits {
-		save(record(k, l))
+		save(record.Encode(k, l))
 	}
 	if len(c.ops) == 0 {
 		return nil, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -77,18 +78,18 @@ func (p *Plane) Claim(ctx context.Context, who Principal, in api.Claim) (api.Cla
 func (p *Plane) seen(ctx context.Context, who Principal, in api.Claim) error {
 	now := p.now()
 	return p.change(ctx, func(ctx context.Context, c *change) error {
-		k := runnerKey(who.PoolID, in.Instance)
-		if err := c.load(ctx, k, poolKey(who.Organization, who.PoolID)); err != nil {
+		k := record.RunnerKey(who.PoolID, in.Instance)
+		if err := c.load(ctx, k, record.PoolKey(who.Organization, who.PoolID)); err != nil {
 			return err
 		}
-		pool, ok, err := get[poolRec](c.read, poolKey(who.Organization, who.PoolID))
+		pool, ok, err := get[record.Pool](c.read, record.PoolKey(who.Organization, who.PoolID))
 		if err != nil {
 			return err
 		}
 		if !ok {
 			return workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
 		}
-		me, known, err := get[runnerRec](c.read, k)
+		me, known, err := get[record.Runner](c.read, k)
 		if err != nil || known && now.Sub(me.Last) < seenEvery && me.Version == in.Version {
 			return err
 		}
@@ -103,25 +104,25 @@ func (p *Plane) seen(ctx context.Context, who Principal, in api.Claim) error {
 				}
 			}
 		}
-		rec := runnerRec{Name: in.Instance, Version: in.Version, First: now, Last: now}
+		rec := record.Runner{Name: in.Instance, Version: in.Version, First: now, Last: now}
 		if known {
 			rec.First = me.First
 		}
-		r := record(k, rec)
+		r := record.Encode(k, rec)
 		r.Expires = now.Add(24 * time.Hour).Unix()
 		c.ops = append(c.ops, store.Put(r, c.read.version(k)))
 		return nil
 	})
 }
 
-func (p *Plane) instances(ctx context.Context, poolID string) ([]runnerRec, error) {
-	page, err := p.store.Range(ctx, store.Scan{Part: runnerKey(poolID, "x").Part, From: "runner/", To: after("runner/"), Limit: 1000})
+func (p *Plane) instances(ctx context.Context, poolID string) ([]record.Runner, error) {
+	page, err := p.store.Range(ctx, store.Scan{Part: record.RunnerKey(poolID, "x").Part, From: "runner/", To: record.After("runner/"), Limit: 1000})
 	if err != nil {
 		return nil, fmt.Errorf("read runners: %w", err)
 	}
-	var out []runnerRec
+	var out []record.Runner
 	for _, r := range page.Records {
-		v, err := decode[runnerRec](r)
+		v, err := record.Decode[record.Runner](r)
 		if err != nil {
 			return nil, err
 		}
@@ -158,11 +159,11 @@ func (p *Plane) claimOnce(ctx context.Context, who Principal, in api.Claim) (api
 
 // claim adds the claim of up to want workflows to a change.
 func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want int) (out api.Claimed, err error) {
-	pk, lk := poolKey(who.Organization, who.PoolID), limitPool(who.Organization, who.PoolID)
-	if err := c.load(ctx, pk, lk, limitOrg(who.Organization), cursorKey(who.PoolID), holdKey(who.PoolID)); err != nil {
+	pk, lk := record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID)
+	if err := c.load(ctx, pk, lk, record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID)); err != nil {
 		return out, err
 	}
-	pool, found, err := get[poolRec](c.read, pk)
+	pool, found, err := get[record.Pool](c.read, pk)
 	if err != nil {
 		return out, err
 	}
@@ -173,7 +174,7 @@ func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want in
 		out.Note = "the pool is disabled"
 		return out, nil
 	}
-	hold, _, err := get[poolHoldRec](c.read, holdKey(who.PoolID))
+	hold, _, err := get[record.Hold](c.read, record.HoldKey(who.PoolID))
 	if err != nil {
 		return out, err
 	}
@@ -186,12 +187,12 @@ func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want in
 	check := store.Check(pk, c.read.version(pk))
 
 	room := want
-	var full *limitRec
+	var full *record.Limit
 	for _, l := range []struct {
 		key  store.Key
 		most int
 		name string
-	}{{limitOrg(who.Organization), c.p.cfg.OrganizationLimit, "organization"}, {lk, pool.Concurrency, "pool"}} {
+	}{{record.OrganizationLimitKey(who.Organization), c.p.cfg.OrganizationLimit, "organization"}, {lk, pool.Concurrency, "pool"}} {
 		rec, err := c.limit(l.key)
 		if err != nil {
 			return out, err
@@ -213,7 +214,7 @@ func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want in
 	}
 	var keys []store.Key // all of them in one request
 	for _, h := range heads {
-		keys = append(keys, h.keys()...)
+		keys = append(keys, firstKeys(h)...)
 	}
 	if err := c.load(ctx, keys...); err != nil {
 		return out, err
@@ -235,14 +236,14 @@ func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want in
 }
 
 // heads merges the first entries of the keys that a pool covers, best rank first.
-func (c *change) heads(ctx context.Context, pool poolRec, types []workflow.Type, n int) ([]entryRec, error) {
-	cursor, _, err := get[cursorRec](c.read, cursorKey(pool.ID))
+func (c *change) heads(ctx context.Context, pool record.Pool, types []workflow.Type, n int) ([]record.Entry, error) {
+	cursor, _, err := get[record.Cursor](c.read, record.CursorKey(pool.ID))
 	if err != nil {
 		return nil, err
 	}
 	type head struct {
 		rank  string
-		entry entryRec
+		entry record.Entry
 	}
 	var all []head
 	refused, last := 0, ""
@@ -253,16 +254,16 @@ func (c *change) heads(ctx context.Context, pool poolRec, types []workflow.Type,
 		took, next := 0, ""
 		from := cursor.After
 		for took < n && refused < maxRefused {
-			page, err := c.p.store.Range(ctx, store.Scan{Part: claimPart(pool.ID, t), From: from, Limit: min(claimPage, max(n, 10)), After: next})
+			page, err := c.p.store.Range(ctx, store.Scan{Part: record.ClaimPart(pool.ID, t), From: from, Limit: min(claimPage, max(n, 10)), After: next})
 			if err != nil {
 				return nil, fmt.Errorf("read claimable: %w", err)
 			}
 			for _, r := range page.Records {
-				e, err := decode[entryRec](r)
+				e, err := record.Decode[record.Entry](r)
 				if err != nil {
 					return nil, err
 				}
-				if !pool.assigned(e.Workspace) {
+				if !pool.AssignedTo(e.Workspace) {
 					refused++
 					last = r.Key.Sort
 					continue
@@ -282,25 +283,27 @@ func (c *change) heads(ctx context.Context, pool poolRec, types []workflow.Type,
 		resume = last
 	}
 	if resume != cursor.After {
-		c.put(cursorKey(pool.ID), cursorRec{After: resume})
+		c.put(record.CursorKey(pool.ID), record.Cursor{After: resume})
 	}
 	slices.SortFunc(all, func(a, b head) int { return cmp.Compare(a.rank, b.rank) })
-	var out []entryRec
+	var out []record.Entry
 	for _, h := range all[:min(n, len(all))] {
 		out = append(out, h.entry)
 	}
 	return out, nil
 }
 
-// keys are the records that the claim of an entry's workflow begins with.
-func (e entryRec) keys() []store.Key { return []store.Key{wfKey(e.ID), beatKey(e.ID), specKey(e.ID)} }
+// firstKeys are the records that the claim of an entry's workflow begins with.
+func firstKeys(e record.Entry) []store.Key {
+	return []store.Key{record.WorkflowKey(e.ID), record.BeatKey(e.ID), record.SpecKey(e.ID)}
+}
 
 // claimOne adds the claim of one workflow to a change.
-func (c *change) claimOne(ctx context.Context, who Principal, instance string, e entryRec) (api.Job, error) {
-	if err := c.load(ctx, e.keys()...); err != nil {
+func (c *change) claimOne(ctx context.Context, who Principal, instance string, e record.Entry) (api.Job, error) {
+	if err := c.load(ctx, firstKeys(e)...); err != nil {
 		return api.Job{}, err
 	}
-	w, ok, err := get[wfRec](c.read, wfKey(e.ID))
+	w, ok, err := get[record.Workflow](c.read, record.WorkflowKey(e.ID))
 	if err != nil {
 		return api.Job{}, err
 	}
@@ -312,22 +315,22 @@ func (c *change) claimOne(ctx context.Context, who Principal, instance string, e
 		return api.Job{}, fmt.Errorf("workflow moved between reads: %w", store.ErrConflict)
 	}
 	c.wfs[w.ID] = &w
-	c.remove(w.claimKey(), once)
+	c.remove(w.ClaimKey(), once)
 	if err := c.move(ctx, &w, m, "", false); err != nil {
 		return api.Job{}, err
 	}
 	w.Attempt++
 	w.Claimed, w.Lease, w.Instance = c.now, c.now.Add(workflow.FirstLease), instance
-	w.Tasks, w.Holder, w.HandedOver = nil, holderRec{}, time.Time{}
-	w.Held = heldRec{}
-	w.SlotHeld = w.changesState()
+	w.Tasks, w.Holder, w.HandedOver = nil, record.Holder{}, time.Time{}
+	w.Held = record.Held{}
+	w.SlotHeld = w.ChangesState()
 	if err := c.activate(&w); err != nil {
 		return api.Job{}, err
 	}
 	token, hash := newToken(jobPrefix)
-	c.create(attemptKey(w.ID, w.Attempt), attemptRec{Hash: hash})
+	c.create(record.AttemptKey(w.ID, w.Attempt), record.Attempt{Hash: hash})
 	c.event(&w, "claimed", fmt.Sprintf("attempt %d claimed by %s of pool %s", w.Attempt, instance, who.Pool), byActor(instance))
-	spec, ok, err := get[api.Spec](c.read, specKey(e.ID))
+	spec, ok, err := get[api.Spec](c.read, record.SpecKey(e.ID))
 	if err != nil {
 		return api.Job{}, err
 	}
@@ -368,13 +371,13 @@ func (p *Plane) Held(ctx context.Context, who Principal, instance, cursor string
 	if who.Audience != audiencePool {
 		return out, workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can list its claims")
 	}
-	page, err := p.store.Range(ctx, store.Scan{Part: activePart(who.PoolID), Limit: 100, After: cursor})
+	page, err := p.store.Range(ctx, store.Scan{Part: record.ActivePart(who.PoolID), Limit: 100, After: cursor})
 	if err != nil {
 		return out, outOfStore(fmt.Errorf("read active workflows: %w", err))
 	}
 	var ids []string
 	for _, r := range page.Records {
-		a, err := decode[activeRec](r)
+		a, err := record.Decode[record.Active](r)
 		if err != nil {
 			return out, err
 		}
@@ -413,8 +416,8 @@ func (p *Plane) States(ctx context.Context, who Principal, in api.StatesQuery) (
 func (p *Plane) states(ctx context.Context, who Principal, ids []string) ([]api.JobState, error) {
 	var keys []store.Key
 	for _, id := range ids {
-		if checkID(id) == nil {
-			keys = append(keys, wfKey(id), beatKey(id))
+		if record.CheckID(id) == nil {
+			keys = append(keys, record.WorkflowKey(id), record.BeatKey(id))
 		}
 	}
 	r, err := p.read(ctx, keys...)
@@ -424,15 +427,15 @@ func (p *Plane) states(ctx context.Context, who Principal, ids []string) ([]api.
 	now := p.now()
 	out := make([]api.JobState, 0, len(ids))
 	for _, id := range ids {
-		w, ok, err := get[wfRec](r, wfKey(id))
+		w, ok, err := get[record.Workflow](r, record.WorkflowKey(id))
 		if err != nil {
 			return nil, err
 		}
 		if !ok || w.PoolID != who.PoolID || w.Org != who.Organization {
-			out = append(out, api.JobState{ID: cut(id, 64)})
+			out = append(out, api.JobState{ID: record.Cut(id, 64)})
 			continue
 		}
-		beat, _, err := get[beatRec](r, beatKey(id))
+		beat, _, err := get[record.Beat](r, record.BeatKey(id))
 		if err != nil {
 			return nil, err
 		}
@@ -441,7 +444,7 @@ func (p *Plane) states(ctx context.Context, who Principal, ids []string) ([]api.
 	return out, nil
 }
 
-func jobState(w *wfRec, beat, now time.Time) api.JobState {
+func jobState(w *record.Workflow, beat, now time.Time) api.JobState {
 	s := api.JobState{
 		ID: w.ID, Known: true, State: w.State, Attempt: w.Attempt, Instance: w.Instance, Active: w.Active,
 		Started: w.Holder.Boot != "", Task: w.Holder.Task,

@@ -2,16 +2,12 @@ package controlplane
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
-	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -78,7 +74,7 @@ func (p *Plane) decide(ctx context.Context, decision func(ctx context.Context) (
 // commit applies operations once, repeating one whose answer was lost under the same id, so that
 // the store recognises it.
 func (p *Plane) commit(ctx context.Context, ops []store.Op) error {
-	id := randomText(18)
+	id := record.Random(18)
 	var err error
 	for try := range unknownTries {
 		if try > 0 {
@@ -114,32 +110,6 @@ func pause(ctx context.Context, try int) error {
 	}
 }
 
-// randomText returns n random bytes as base64url.
-func randomText(n int) string {
-	b := make([]byte, n)
-	_, _ = rand.Read(b) // never fails: it ends the process instead
-	return base64.RawURLEncoding.EncodeToString(b)
-}
-
-const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
-
-// newID makes an id that sorts by time: the prefix, nine characters of milliseconds and eleven
-// of chance (55 bits).
-func newID(prefix string, now time.Time) string {
-	var b strings.Builder
-	b.WriteString(prefix)
-	ms := now.UnixMilli()
-	for shift := 40; shift >= 0; shift -= 5 {
-		b.WriteByte(idAlphabet[ms>>shift&31])
-	}
-	random := make([]byte, 11)
-	_, _ = rand.Read(random)
-	for _, c := range random {
-		b.WriteByte(idAlphabet[c&31])
-	}
-	return b.String()
-}
-
 // Token prefixes make a leaked token recognisable.
 const (
 	userPrefix = "dfu_"
@@ -149,19 +119,6 @@ const (
 
 // newToken makes a token of 256 random bits and returns it with the hash that is stored.
 func newToken(prefix string) (value, hash string) {
-	value = prefix + randomText(32)
-	return value, hashOf(value)
-}
-
-func hashOf(value string) string {
-	sum := sha256.Sum256([]byte(value))
-	return hex.EncodeToString(sum[:])
-}
-
-// cut bounds a text that goes into a record.
-func cut(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most-3], "") + "..."
+	value = prefix + record.Random(32)
+	return value, record.Hash(value)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -14,7 +15,7 @@ import (
 
 // claimed reads a workflow for a report of the pool that claimed it. ok is false where the report
 // is about an attempt that is past: it changes nothing, and is no error.
-func (c *change) claimedBy(ctx context.Context, who Principal, id string, attempt int) (w *wfRec, ok bool, err error) {
+func (c *change) claimedBy(ctx context.Context, who Principal, id string, attempt int) (w *record.Workflow, ok bool, err error) {
 	w, err = c.workflow(ctx, who.Organization, id)
 	if err != nil {
 		return nil, false, err
@@ -29,7 +30,7 @@ func (c *change) claimedBy(ctx context.Context, who Principal, id string, attemp
 }
 
 // extend prolongs a claim's lease, never beyond its launch window.
-func (w *wfRec) extend(now time.Time, d time.Duration) {
+func extend(w *record.Workflow, now time.Time, d time.Duration) {
 	end := w.Claimed.Add(workflow.LaunchWindow)
 	if lease := now.Add(d); lease.Before(end) {
 		w.Lease = latest(w.Lease, lease)
@@ -45,7 +46,7 @@ func (p *Plane) Queued(ctx context.Context, who Principal, id string, in api.Att
 		if err != nil || !ok || w.State != workflow.Claimed {
 			return err
 		}
-		w.extend(c.now, workflow.QueuedLease)
+		extend(w, c.now, workflow.QueuedLease)
 		c.event(w, "queued", "queued for launch")
 		return nil
 	})
@@ -59,7 +60,7 @@ func (p *Plane) Release(ctx context.Context, who Principal, id string, in api.Re
 		if err != nil || !ok || w.State != workflow.Claimed {
 			return err
 		}
-		if t := w.liveTask(); t != "" {
+		if t := w.LiveTask(); t != "" {
 			return workflow.Refuse(workflow.ErrInUse, "attempt", "attempt %d was launched as %s; stop that task instead", in.Attempt, t)
 		}
 		m, err := workflow.Next(w.State, workflow.OnRelease, facts(w))
@@ -71,28 +72,21 @@ func (p *Plane) Release(ctx context.Context, who Principal, id string, in api.Re
 	})
 }
 
-// liveTask returns a task of the attempt that was reported as launched and not as stopped.
-func (w *wfRec) liveTask() string {
-	for _, t := range w.Tasks {
-		if !t.Stopped {
-			return t.Ref
-		}
-	}
-	return ""
-}
+// maxTasks bounds the tasks that are remembered of one attempt.
+const maxTasks = 3
 
-// task returns the record of a task of this attempt, making it where there is none. The oldest
+// taskOf returns the record of a task of this attempt, making it where there is none. The oldest
 // stopped one makes room for it.
-func (w *wfRec) task(ref string) (t *taskRec, isNew bool) {
-	if i := slices.IndexFunc(w.Tasks, func(t taskRec) bool { return t.Ref == ref }); i >= 0 {
+func taskOf(w *record.Workflow, ref string) (t *record.Task, isNew bool) {
+	if i := slices.IndexFunc(w.Tasks, func(t record.Task) bool { return t.Ref == ref }); i >= 0 {
 		return &w.Tasks[i], false
 	}
 	tasks := slices.Clone(w.Tasks)
 	if len(tasks) >= maxTasks {
-		i := max(0, slices.IndexFunc(tasks, func(t taskRec) bool { return t.Stopped }))
+		i := max(0, slices.IndexFunc(tasks, func(t record.Task) bool { return t.Stopped }))
 		tasks = slices.Delete(tasks, i, i+1)
 	}
-	w.Tasks = append(tasks, taskRec{Ref: ref})
+	w.Tasks = append(tasks, record.Task{Ref: ref})
 	return &w.Tasks[len(w.Tasks)-1], true
 }
 
@@ -103,10 +97,10 @@ func (p *Plane) Launch(ctx context.Context, who Principal, id string, in api.Lau
 		return err
 	}
 	err := p.changeHot(ctx, func(ctx context.Context, c *change) error {
-		if err := checkID(id); err != nil {
+		if err := record.CheckID(id); err != nil {
 			return err
 		}
-		if err := c.load(ctx, wfKey(id), beatKey(id), holdKey(who.PoolID)); err != nil {
+		if err := c.load(ctx, record.WorkflowKey(id), record.BeatKey(id), record.HoldKey(who.PoolID)); err != nil {
 			return err
 		}
 		w, ok, err := c.claimedBy(ctx, who, id, in.Attempt)
@@ -121,7 +115,7 @@ func (p *Plane) Launch(ctx context.Context, who Principal, id string, in api.Lau
 			return c.launched(ctx, w, in)
 		case api.LaunchProgress:
 			if w.State == workflow.Claimed {
-				w.extend(c.now, workflow.QueuedLease)
+				extend(w, c.now, workflow.QueuedLease)
 				c.event(w, "progress", cmpText(in.Text, "the task is on its way"), byTask(in.Task))
 			}
 		case api.LaunchRefused:
@@ -130,7 +124,7 @@ func (p *Plane) Launch(ctx context.Context, who Principal, id string, in api.Lau
 			}
 		case api.LaunchFailed:
 			text := cmpText(in.Text, "the launcher refused it for good")
-			if w.State != workflow.Claimed || w.liveTask() != "" || w.Held.Placement != "" && w.Held.Placement != in.Placement {
+			if w.State != workflow.Claimed || w.LiveTask() != "" || w.Held.Placement != "" && w.Held.Placement != in.Placement {
 				if w.Active {
 					c.event(w, "launch_failed", "a launch failed, which changes nothing: "+text)
 				}
@@ -152,10 +146,10 @@ func (p *Plane) Launch(ctx context.Context, who Principal, id string, in api.Lau
 // refused records why a claimed workflow is not launched yet. Where a placement may have been taken it is
 // written down, so that whoever tries next begins with it. One that is tried at once, after another was
 // refused, is no news for the timeline: the report of its answer is.
-func (c *change) refused(w *wfRec, in api.Launch) error {
+func (c *change) refused(w *record.Workflow, in api.Launch) error {
 	retry := api.Seconds(in.RetrySeconds)
-	w.Held = heldRec{Reason: in.Reason, Text: cut(in.Text, 120), Until: c.now.Add(retry), Placement: in.Placement}
-	w.extend(c.now, retry+workflow.QueuedLease)
+	w.Held = record.Held{Reason: in.Reason, Text: record.Cut(in.Text, 120), Until: c.now.Add(retry), Placement: in.Placement}
+	extend(w, c.now, retry+workflow.QueuedLease)
 	if retry == 0 && in.Placement != "" {
 		return nil
 	}
@@ -175,12 +169,12 @@ const (
 // hold keeps a pool from claiming for a while: what it would claim now would only wait in its launch
 // queue, where no other pool can take it.
 func (c *change) hold(poolID string, reason workflow.Reason, d time.Duration) error {
-	old, _, err := get[poolHoldRec](c.read, holdKey(poolID))
+	old, _, err := get[record.Hold](c.read, record.HoldKey(poolID))
 	if err != nil {
 		return err
 	}
 	if until := c.now.Add(d); until.After(old.Until.Add(holdStep)) || until.After(old.Until) && !c.now.Before(old.Until) {
-		r := record(holdKey(poolID), poolHoldRec{reason, until})
+		r := record.Encode(record.HoldKey(poolID), record.Hold{Reason: reason, Until: until})
 		r.Expires = until.Add(time.Hour).Unix()
 		c.ops = append(c.ops, store.Put(r, c.read.version(r.Key)))
 	}
@@ -189,7 +183,7 @@ func (c *change) hold(poolID string, reason workflow.Reason, d time.Duration) er
 
 // letGo ends a pool's hold: its latest launch was taken. What waited for that is claimable now.
 func (c *change) letGo(poolID string) {
-	if k := holdKey(poolID); c.read.version(k) != store.Absent {
+	if k := record.HoldKey(poolID); c.read.version(k) != store.Absent {
 		c.remove(k, c.read.version(k))
 		c.wake = append(c.wake, poolID)
 	}
@@ -212,17 +206,17 @@ func checkLaunch(in api.Launch) error {
 		}
 	case api.LaunchFailed:
 	default:
-		return workflow.Refuse(workflow.ErrInvalid, "kind", "kind %q is none of launched, progress, refused, failed", cut(in.Kind, 40))
+		return workflow.Refuse(workflow.ErrInvalid, "kind", "kind %q is none of launched, progress, refused, failed", record.Cut(in.Kind, 40))
 	}
 	return nil
 }
 
 // launched records a task. The report may come after the runner's start, or after the task's end.
-func (c *change) launched(ctx context.Context, w *wfRec, in api.Launch) error {
+func (c *change) launched(ctx context.Context, w *record.Workflow, in api.Launch) error {
 	if w.State.Terminal() {
 		return nil // the reaper stops what nobody wants
 	}
-	t, isNew := w.task(in.Task)
+	t, isNew := taskOf(w, in.Task)
 	if !isNew && !t.Stopped {
 		return nil // reported before
 	}
@@ -233,14 +227,14 @@ func (c *change) launched(ctx context.Context, w *wfRec, in api.Launch) error {
 	if w.State != workflow.Claimed {
 		return nil
 	}
-	w.Held = heldRec{}
-	w.extend(c.now, workflow.QueuedLease)
+	w.Held = record.Held{}
+	extend(w, c.now, workflow.QueuedLease)
 	return c.allStopped(ctx, w, "")
 }
 
 // allStopped ends a claim whose every launched task has stopped before a start.
-func (c *change) allStopped(ctx context.Context, w *wfRec, text string) error {
-	if w.State != workflow.Claimed || w.liveTask() != "" || len(w.Tasks) == 0 {
+func (c *change) allStopped(ctx context.Context, w *record.Workflow, text string) error {
+	if w.State != workflow.Claimed || w.LiveTask() != "" || len(w.Tasks) == 0 {
 		return nil
 	}
 	m, err := workflow.Next(w.State, workflow.OnTaskStopped, facts(w))
@@ -274,7 +268,7 @@ func (p *Plane) Lost(ctx context.Context, who Principal, id string, in api.Lost)
 	return err
 }
 
-func (c *change) lost(ctx context.Context, w *wfRec, in api.Lost) error {
+func (c *change) lost(ctx context.Context, w *record.Workflow, in api.Lost) error {
 	said := "task stopped" + because(in.Text)
 	if in.ExitCode != nil {
 		said = fmt.Sprintf("task stopped with exit code %d%s", *in.ExitCode, because(in.Text))
@@ -282,7 +276,7 @@ func (c *change) lost(ctx context.Context, w *wfRec, in api.Lost) error {
 	own := w.Holder.Attempt == in.Attempt && (w.Holder.Task == in.Task || mutate.On(mutate.NamelessReports)) // see package mutate
 	switch {
 	case w.State == workflow.Claimed:
-		t, _ := w.task(in.Task)
+		t, _ := taskOf(w, in.Task)
 		if t.Stopped {
 			return nil
 		}
@@ -293,7 +287,7 @@ func (c *change) lost(ctx context.Context, w *wfRec, in api.Lost) error {
 		return c.allStopped(ctx, w, cmpText(in.Text, said))
 	case !own:
 		if w.Active {
-			if t, isNew := w.task(in.Task); isNew || !t.Stopped {
+			if t, isNew := taskOf(w, in.Task); isNew || !t.Stopped {
 				t.Stopped = true
 				c.event(w, "task_stopped", "another task of this workflow stopped, which changes nothing: "+said, byTask(in.Task))
 			}
@@ -307,7 +301,7 @@ func (c *change) lost(ctx context.Context, w *wfRec, in api.Lost) error {
 		}
 		w.HandedOver = c.now
 		c.event(w, "handed_over", "its task ended with exit code 0: the result is on its way", byTask(in.Task))
-		if w.changesState() && w.SlotHeld {
+		if w.ChangesState() && w.SlotHeld {
 			return c.freeLane(ctx, w)
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -35,7 +36,7 @@ func (p *Plane) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 	}
 	var out api.LogsTaken
 	err := p.change(ctx, func(ctx context.Context, c *change) error {
-		k := logEndKey(run.Workflow, run.Attempt)
+		k := record.LogEndKey(run.Workflow, run.Attempt)
 		w, s, err := c.runnerCall(ctx, token, run, k)
 		if err != nil {
 			return err
@@ -48,7 +49,7 @@ func (p *Plane) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 		}
 		out.Control = control(w, c.now)
 		delete(c.wfs, w.ID)
-		end, _, err := get[logEndRec](c.read, k)
+		end, _, err := get[record.LogEnd](c.read, k)
 		if err != nil {
 			return err
 		}
@@ -61,7 +62,7 @@ func (p *Plane) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 			return nil
 		}
 		lines := in.Lines[skip:]
-		chunk := record(logKey(w.ID, run.Attempt, end.Next), lines)
+		chunk := record.Encode(record.LogKey(w.ID, run.Attempt, end.Next), lines)
 		if len(chunk.Value) > store.MaxValue {
 			return workflow.Refuse(workflow.ErrTooLarge, "lines", "these lines take %d bytes, the most is %d; send fewer at once", len(chunk.Value), store.MaxValue)
 		}
@@ -106,11 +107,11 @@ func (p *Plane) logs(ctx context.Context, who Principal, id string, attempt int,
 		attempt = w.Attempt
 	}
 	out := api.LogPage{Attempt: attempt, Lines: []api.LogLine{}, Next: offset}
-	r, err := p.read(ctx, logEndKey(id, attempt), resultKey(id, attempt))
+	r, err := p.read(ctx, record.LogEndKey(id, attempt), record.ResultKey(id, attempt))
 	if err != nil {
 		return out, outOfStore(err)
 	}
-	end, _, err := get[logEndRec](r, logEndKey(id, attempt))
+	end, _, err := get[record.LogEnd](r, record.LogEndKey(id, attempt))
 	if err != nil {
 		return out, err
 	}
@@ -124,14 +125,14 @@ func (p *Plane) logs(ctx context.Context, who Principal, id string, attempt int,
 }
 
 // logClosed says whether no more lines of an attempt will come.
-func logClosed(w *wfRec, r read, attempt int, next int64, now time.Time) bool {
+func logClosed(w *record.Workflow, r read, attempt int, next int64, now time.Time) bool {
 	if attempt < w.Attempt {
 		return true
 	}
 	if !w.State.Terminal() {
 		return false
 	}
-	if result, ok, err := get[api.Result](r, resultKey(w.ID, attempt)); err == nil && ok {
+	if result, ok, err := get[api.Result](r, record.ResultKey(w.ID, attempt)); err == nil && ok {
 		return next >= result.LogEnd || now.Sub(w.Ended) > workflow.LateLogs
 	}
 	// Without a result nobody knows the end: a lost run that holds its slot may still write.
@@ -142,12 +143,12 @@ func logClosed(w *wfRec, r read, attempt int, next int64, now time.Time) bool {
 func (p *Plane) readLines(ctx context.Context, out *api.LogPage, id string, limit int) error {
 	// The chunk that holds the first line begins at or before it.
 	first, err := p.store.Range(ctx, store.Scan{
-		Part: wfKey(id).Part, From: logKey(id, out.Attempt, out.Next).Sort, To: fmt.Sprintf("log/%04d/", out.Attempt), Reverse: true, Limit: 1,
+		Part: record.WorkflowKey(id).Part, From: record.LogKey(id, out.Attempt, out.Next).Sort, To: fmt.Sprintf("log/%04d/", out.Attempt), Reverse: true, Limit: 1,
 	})
 	if err != nil {
 		return outOfStore(fmt.Errorf("read log: %w", err))
 	}
-	from := logKey(id, out.Attempt, out.Next).Sort
+	from := record.LogKey(id, out.Attempt, out.Next).Sort
 	if len(first.Records) > 0 {
 		from = first.Records[0].Key.Sort
 	}
@@ -155,12 +156,12 @@ func (p *Plane) readLines(ctx context.Context, out *api.LogPage, id string, limi
 	// A chunk holds one line or thousands: few are read at first, so that not all of a page's
 	// chunks are read for the lines of one.
 	for chunks := 1; ; chunks = min(2*chunks, 20) {
-		page, err = p.store.Range(ctx, store.Scan{Part: wfKey(id).Part, From: from, To: fmt.Sprintf("log/%04d0", out.Attempt), Limit: chunks, After: page.Next})
+		page, err = p.store.Range(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: from, To: fmt.Sprintf("log/%04d0", out.Attempt), Limit: chunks, After: page.Next})
 		if err != nil {
 			return outOfStore(fmt.Errorf("read log: %w", err))
 		}
 		for _, r := range page.Records {
-			lines, err := decode[[]api.LogLine](r)
+			lines, err := record.Decode[[]api.LogLine](r)
 			if err != nil {
 				return err
 			}

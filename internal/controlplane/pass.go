@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -23,12 +24,12 @@ const (
 // nextDue says when time alone may next change something about a workflow; zero means never.
 // What it needs beyond the record, the last sign of life and since when the control plane is up, can
 // only make that later.
-func (w *wfRec) nextDue(beat, upSince time.Time) time.Time {
+func nextDue(w *record.Workflow, beat, upSince time.Time) time.Time {
 	switch w.State {
 	case workflow.Pending:
 		return w.Submitted.Add(workflow.QueueTimeout)
 	case workflow.Claimed:
-		return w.lapses()
+		return lapses(w)
 	case workflow.Running:
 		end := w.Deadline.Add(workflow.DeadlineGrace)
 		quiet := latest(beat, w.Started, upSince).Add(workflow.Silence)
@@ -48,7 +49,7 @@ func (w *wfRec) nextDue(beat, upSince time.Time) time.Time {
 }
 
 // lapses is when a claim ends by itself.
-func (w *wfRec) lapses() time.Time {
+func lapses(w *record.Workflow) time.Time {
 	if mutate.On(mutate.EarlyClaim) { // see package mutate
 		return w.Claimed
 	}
@@ -64,7 +65,7 @@ type overdue struct {
 }
 
 // due decides what time alone makes of a workflow. It is a pure function.
-func due(w *wfRec, beat, upSince, now time.Time) overdue {
+func due(w *record.Workflow, beat, upSince, now time.Time) overdue {
 	switch w.State {
 	case workflow.Pending:
 		if !now.Before(w.Submitted.Add(workflow.QueueTimeout)) {
@@ -73,7 +74,7 @@ func due(w *wfRec, beat, upSince, now time.Time) overdue {
 	case workflow.Claimed:
 		window := w.Claimed.Add(workflow.LaunchWindow)
 		switch {
-		case now.Before(w.lapses()):
+		case now.Before(lapses(w)):
 		case w.Lease.Before(window):
 			// Nobody worked on it up to the end of the window: the claim was simply left.
 			return overdue{event: workflow.OnLeaseLapsed, text: "its claim by " + w.Instance + " lapsed without a start" + because(lastLaunch(w))}
@@ -101,8 +102,8 @@ func due(w *wfRec, beat, upSince, now time.Time) overdue {
 }
 
 // lastLaunch says what is known of the launch of a claim.
-func lastLaunch(w *wfRec) string {
-	if task := w.liveTask(); task != "" {
+func lastLaunch(w *record.Workflow) string {
+	if task := w.LiveTask(); task != "" {
 		return "task " + task + " was launched and never asked for its start"
 	}
 	return w.Held.Text
@@ -139,11 +140,11 @@ func (p *Plane) Pass(ctx context.Context) (PassSummary, error) {
 func (p *Plane) markPass(ctx context.Context) (time.Time, error) {
 	var up time.Time
 	err := p.decide(ctx, func(ctx context.Context) ([]store.Op, error) {
-		r, err := p.read(ctx, passKey())
+		r, err := p.read(ctx, record.PassKey())
 		if err != nil {
 			return nil, err
 		}
-		rec, ok, err := get[passRec](r, passKey())
+		rec, ok, err := get[record.Pass](r, record.PassKey())
 		if err != nil {
 			return nil, err
 		}
@@ -153,7 +154,7 @@ func (p *Plane) markPass(ctx context.Context) (time.Time, error) {
 		}
 		rec.Last = latest(rec.Last, now)
 		up = rec.UpSince
-		return []store.Op{store.Put(record(passKey(), rec), r.version(passKey()))}, nil
+		return []store.Op{store.Put(record.Encode(record.PassKey(), rec), r.version(record.PassKey()))}, nil
 	})
 	return up, err
 }
@@ -164,7 +165,7 @@ func (p *Plane) passOrg(ctx context.Context, org string, up, until time.Time, su
 	page := store.Page{}
 	for {
 		var err error
-		page, err = p.store.Range(ctx, store.Scan{Part: timerPart(org), To: to, Limit: passPage, After: page.Next})
+		page, err = p.store.Range(ctx, store.Scan{Part: record.TimerPart(org), To: to, Limit: passPage, After: page.Next})
 		if err != nil {
 			return outOfStore(fmt.Errorf("read timers: %w", err))
 		}
@@ -173,7 +174,7 @@ func (p *Plane) passOrg(ctx context.Context, org string, up, until time.Time, su
 				sum.Left = true
 				return errors.Join(failures...)
 			}
-			t, err := decode[nameRec](r)
+			t, err := record.Decode[record.Name](r)
 			if err != nil {
 				return err
 			}
@@ -233,7 +234,7 @@ func (p *Plane) passOne(ctx context.Context, org, id string, up time.Time) (move
 		}
 		moved = true
 		// A heartbeat that came in meanwhile makes this decide again.
-		if k := beatKey(id); c.read.version(k) != store.Absent {
+		if k := record.BeatKey(id); c.read.version(k) != store.Absent {
 			c.ops = append(c.ops, store.Check(k, c.read.version(k)))
 		}
 		detail := ""
@@ -250,8 +251,8 @@ func (p *Plane) passOne(ctx context.Context, org, id string, up time.Time) (move
 }
 
 // rearm moves a timer that ran out early.
-func (c *change) rearm(w *wfRec, beat, up time.Time) error {
-	next := w.nextDue(beat, up)
+func (c *change) rearm(w *record.Workflow, beat, up time.Time) error {
+	next := nextDue(w, beat, up)
 	if next.IsZero() {
 		return nil
 	}
@@ -259,20 +260,20 @@ func (c *change) rearm(w *wfRec, beat, up time.Time) error {
 	if at == w.Timer {
 		return nil
 	}
-	c.remove(timerKey(w.Org, w.Timer, w.ID), once)
-	c.create(timerKey(w.Org, at, w.ID), nameRec{ID: w.ID})
+	c.remove(record.TimerKey(w.Org, w.Timer, w.ID), once)
+	c.create(record.TimerKey(w.Org, at, w.ID), record.Name{ID: w.ID})
 	w.Timer = at
 	c.rearmed = true
 	return nil
 }
 
-func dueNext(w *wfRec, m workflow.Move) string {
+func dueNext(w *record.Workflow, m workflow.Move) string {
 	switch {
 	case m.To == workflow.Pending && m.From == workflow.Running:
 		return "; it is run again"
 	case m.To == workflow.Pending:
 		return "; it waits to be claimed again"
-	case w.changesState() && m.From == workflow.Running && m.Reason == workflow.ReasonRunnerLost:
+	case w.ChangesState() && m.From == workflow.Running && m.Reason == workflow.ReasonRunnerLost:
 		return "; a deployment is never run again by itself, and the workspace stays locked until its task is proven over"
 	}
 	return ""

@@ -9,66 +9,59 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func (r poolRec) assigned(workspace string) bool {
-	return r.AssignedToAll || slices.Contains(r.Assigned, workspace)
-}
-
-func (r poolRec) takes(t workflow.Type) bool {
-	return len(r.Types) == 0 || slices.Contains(r.Types, t)
-}
-
 // serves refuses a workspace or type that the pool is not for, and says why.
-func (r poolRec) serves(workspace string, t workflow.Type) error {
-	if !r.assigned(workspace) {
+func serves(r record.Pool, workspace string, t workflow.Type) error {
+	if !r.AssignedTo(workspace) {
 		return workflow.Refuse(workflow.ErrForbidden, "pool", "pool %s is not assigned to workspace %s; an admin can assign it, or the workspace can name another pool", r.Name, workspace)
 	}
-	if !r.takes(t) {
+	if !r.Takes(t) {
 		return workflow.Refuse(workflow.ErrInvalid, "type", "pool %s does not take workflows of type %s", r.Name, t)
 	}
 	return nil
 }
 
 // poolByName reads a pool into the change.
-func (c *change) poolByName(ctx context.Context, org, name string) (poolRec, error) {
-	gone := workflow.Refuse(workflow.ErrNotFound, "pool", "there is no pool %q", cut(name, 64))
+func (c *change) poolByName(ctx context.Context, org, name string) (record.Pool, error) {
+	gone := workflow.Refuse(workflow.ErrNotFound, "pool", "there is no pool %q", record.Cut(name, 64))
 	if err := workflow.CheckPoolName(name); err != nil {
-		return poolRec{}, gone
+		return record.Pool{}, gone
 	}
-	nk := poolNameKey(org, name)
+	nk := record.PoolNameKey(org, name)
 	if err := c.load(ctx, nk); err != nil {
-		return poolRec{}, err
+		return record.Pool{}, err
 	}
-	n, ok, err := get[nameRec](c.read, nk)
+	n, ok, err := get[record.Name](c.read, nk)
 	if err != nil {
-		return poolRec{}, err
+		return record.Pool{}, err
 	}
 	if !ok {
-		return poolRec{}, gone
+		return record.Pool{}, gone
 	}
-	if err := c.load(ctx, poolKey(org, n.ID)); err != nil {
-		return poolRec{}, err
+	if err := c.load(ctx, record.PoolKey(org, n.ID)); err != nil {
+		return record.Pool{}, err
 	}
-	pool, ok, err := get[poolRec](c.read, poolKey(org, n.ID))
+	pool, ok, err := get[record.Pool](c.read, record.PoolKey(org, n.ID))
 	if err == nil && (!ok || pool.Name != name) {
 		// Renamed or deleted between the two reads.
-		return poolRec{}, fmt.Errorf("pool %s moved between reads: %w", name, store.ErrConflict)
+		return record.Pool{}, fmt.Errorf("pool %s moved between reads: %w", name, store.ErrConflict)
 	}
 	return pool, err
 }
 
 // poolFor resolves which pool runs a workspace: its own, else the organization's. The commit checks
 // that the pool did not change meanwhile.
-func (c *change) poolFor(ctx context.Context, org, named string) (poolRec, error) {
+func (c *change) poolFor(ctx context.Context, org, named string) (record.Pool, error) {
 	name := named
 	if name == "" {
 		name = builtInPool
 		pools, err := c.p.pools(ctx, org)
 		if err != nil {
-			return poolRec{}, err
+			return record.Pool{}, err
 		}
 		for _, r := range pools {
 			if r.BuiltIn {
@@ -78,23 +71,23 @@ func (c *change) poolFor(ctx context.Context, org, named string) (poolRec, error
 	}
 	pool, err := c.poolByName(ctx, org, name)
 	if err != nil {
-		return poolRec{}, err
+		return record.Pool{}, err
 	}
-	c.ops = append(c.ops, store.Check(poolKey(org, pool.ID), c.read.version(poolKey(org, pool.ID))))
+	c.ops = append(c.ops, store.Check(record.PoolKey(org, pool.ID), c.read.version(record.PoolKey(org, pool.ID))))
 	return pool, nil
 }
 
-func (p *Plane) pools(ctx context.Context, org string) ([]poolRec, error) {
-	var out []poolRec
+func (p *Plane) pools(ctx context.Context, org string) ([]record.Pool, error) {
+	var out []record.Pool
 	page := store.Page{}
 	for {
 		var err error
-		page, err = p.store.Range(ctx, store.Scan{Part: orgPart(org), From: "pool/", To: after("pool/"), Limit: 500, After: page.Next})
+		page, err = p.store.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: "pool/", To: record.After("pool/"), Limit: 500, After: page.Next})
 		if err != nil {
 			return nil, fmt.Errorf("read pools: %w", err)
 		}
 		for _, r := range page.Records {
-			rec, err := decode[poolRec](r)
+			rec, err := record.Decode[record.Pool](r)
 			if err != nil {
 				return nil, err
 			}
@@ -111,7 +104,7 @@ func (p *Plane) poolNames(ctx context.Context, org string, ids ...string) (map[s
 	slices.Sort(ids)
 	var keys []store.Key
 	for _, id := range slices.Compact(ids) {
-		keys = append(keys, poolKey(org, id))
+		keys = append(keys, record.PoolKey(org, id))
 	}
 	r, err := p.read(ctx, keys...)
 	if err != nil {
@@ -119,7 +112,7 @@ func (p *Plane) poolNames(ctx context.Context, org string, ids ...string) (map[s
 	}
 	out := map[string]string{}
 	for _, k := range keys {
-		if pool, ok, err := get[poolRec](r, k); err != nil {
+		if pool, ok, err := get[record.Pool](r, k); err != nil {
 			return nil, err
 		} else if ok {
 			out[pool.ID] = pool.Name
@@ -129,22 +122,22 @@ func (p *Plane) poolNames(ctx context.Context, org string, ids ...string) (map[s
 }
 
 // view adds to a pool's record what lies beside it.
-func (p *Plane) viewPool(ctx context.Context, org string, rec poolRec, version int64) (api.Pool, error) {
+func (p *Plane) viewPool(ctx context.Context, org string, rec record.Pool, version int64) (api.Pool, error) {
 	out := api.Pool{
 		ID: rec.ID, Name: rec.Name, Description: rec.Description, BuiltIn: rec.BuiltIn, IsDisabled: rec.Disabled,
 		AllowMultipleInstances: rec.Multiple, AssignedToAll: rec.AssignedToAll, AssignedWorkspaces: rec.Assigned,
 		EnabledTypes: rec.Types, Concurrency: rec.Concurrency, RolePath: rec.RolePath, CreatedAt: rec.Created, Version: version, Status: "inactive",
 	}
-	r, err := p.read(ctx, limitPool(org, rec.ID), wakeTargetKey(rec.ID))
+	r, err := p.read(ctx, record.PoolLimitKey(org, rec.ID), record.WakeTargetKey(rec.ID))
 	if err != nil {
 		return out, outOfStore(err)
 	}
-	target, _, err := get[wakeTargetRec](r, wakeTargetKey(rec.ID))
+	target, _, err := get[record.WakeTarget](r, record.WakeTargetKey(rec.ID))
 	if err != nil {
 		return out, err
 	}
 	out.WakeTarget = target.Target
-	limit, _, err := get[limitRec](r, limitPool(org, rec.ID))
+	limit, _, err := get[record.Limit](r, record.PoolLimitKey(org, rec.ID))
 	if err != nil {
 		return out, err
 	}
@@ -169,7 +162,7 @@ func (p *Plane) viewPool(ctx context.Context, org string, rec poolRec, version i
 }
 
 // settle applies settings to a pool's record and checks the outcome.
-func (r *poolRec) settle(in api.PoolSettings) error {
+func settle(r *record.Pool, in api.PoolSettings) error {
 	if in.Name != nil {
 		if err := workflow.CheckPoolName(*in.Name); err != nil {
 			return err
@@ -201,7 +194,7 @@ func (r *poolRec) settle(in api.PoolSettings) error {
 	}
 	for _, t := range r.Types {
 		if !slices.Contains(workflow.Types(), t) {
-			return workflow.Refuse(workflow.ErrInvalid, "enabled_workflow_types", "%q is no type of workflow; there are deployment, insights_scan and policy_evaluation", cut(string(t), 40))
+			return workflow.Refuse(workflow.ErrInvalid, "enabled_workflow_types", "%q is no type of workflow; there are deployment, insights_scan and policy_evaluation", record.Cut(string(t), 40))
 		}
 	}
 	if len(r.Assigned) > 500 {
@@ -209,7 +202,7 @@ func (r *poolRec) settle(in api.PoolSettings) error {
 	}
 	for _, ws := range r.Assigned {
 		if err := workflow.CheckWorkspaceName(ws); err != nil {
-			return workflow.Refuse(workflow.ErrInvalid, "assigned_workspaces", "%q is no name of a workspace", cut(ws, 64))
+			return workflow.Refuse(workflow.ErrInvalid, "assigned_workspaces", "%q is no name of a workspace", record.Cut(ws, 64))
 		}
 	}
 	return nil
@@ -231,16 +224,16 @@ func (p *Plane) CreatePool(ctx context.Context, who Principal, key string, in ap
 	if in.Name == nil {
 		return api.PoolToken{}, workflow.Refuse(workflow.ErrInvalid, "name", "a pool needs a name")
 	}
-	rec := poolRec{ID: newID("pool_", p.now()), AssignedToAll: in.AssignedWorkspaces == nil}
-	if err := rec.settle(in); err != nil {
+	rec := record.Pool{ID: record.NewID("pool_", p.now()), AssignedToAll: in.AssignedWorkspaces == nil}
+	if err := settle(&rec, in); err != nil {
 		return api.PoolToken{}, err
 	}
 	var token string
 	err := p.change(ctx, func(ctx context.Context, c *change) error {
-		nk := poolNameKey(who.Organization, rec.Name)
+		nk := record.PoolNameKey(who.Organization, rec.Name)
 		keys := []store.Key{nk}
 		if key != "" {
-			keys = append(keys, idemKey(who.Organization, who.Name, key))
+			keys = append(keys, record.IdempotencyKey(who.Organization, who.Name, key))
 		}
 		if err := c.load(ctx, keys...); err != nil {
 			return err
@@ -256,7 +249,7 @@ func (p *Plane) CreatePool(ctx context.Context, who Principal, key string, in ap
 			if c.read.version(keys[1]) != store.Absent {
 				return workflow.Refuse(workflow.ErrKeyReused, "Idempotency-Key", "this idempotency key was used for another request; use a new one")
 			}
-			r := record(keys[1], idemRec{Request: hashOf("pool " + rec.Name), Result: rec.ID})
+			r := record.Encode(keys[1], record.Idempotency{Request: record.Hash("pool " + rec.Name), Result: rec.ID})
 			r.Expires = c.now.Add(idempotencyKept).Unix()
 			c.ops = append(c.ops, store.Put(r, store.Absent))
 		}
@@ -264,9 +257,9 @@ func (p *Plane) CreatePool(ctx context.Context, who Principal, key string, in ap
 		if err := c.setWakeTarget(ctx, rec.ID, in.WakeTarget); err != nil {
 			return err
 		}
-		c.create(nk, nameRec{ID: rec.ID})
-		c.create(poolKey(who.Organization, rec.ID), rec)
-		token, _ = c.newSecret(secretRec{Org: who.Organization, Audience: audiencePool, Name: "pool " + rec.Name, PoolID: rec.ID}, poolPrefix)
+		c.create(nk, record.Name{ID: rec.ID})
+		c.create(record.PoolKey(who.Organization, rec.ID), rec)
+		token, _ = c.newSecret(record.Token{Org: who.Organization, Audience: audiencePool, Name: "pool " + rec.Name, PoolID: rec.ID}, poolPrefix)
 		c.audit(who, "pool.create", rec.Name, "done", "")
 		return nil
 	})
@@ -283,12 +276,12 @@ func (p *Plane) Pools(ctx context.Context, who Principal, cursor string, limit i
 	if err := p.allow(ctx, who, api.RoleViewer, "pool.list", ""); err != nil {
 		return out, err
 	}
-	page, err := p.store.Range(ctx, store.Scan{Part: orgPart(who.Organization), From: "pool/", To: after("pool/"), Limit: pageSize(limit, 100), After: cursor})
+	page, err := p.store.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "pool/", To: record.After("pool/"), Limit: pageSize(limit, 100), After: cursor})
 	if err != nil {
 		return out, outOfStore(fmt.Errorf("read pools: %w", err))
 	}
 	for _, r := range page.Records {
-		rec, err := decode[poolRec](r)
+		rec, err := record.Decode[record.Pool](r)
 		if err != nil {
 			return out, err
 		}
@@ -312,7 +305,7 @@ func (p *Plane) Pool(ctx context.Context, who Principal, name string) (api.Pool,
 	if err != nil {
 		return api.Pool{}, outOfStore(err)
 	}
-	return p.viewPool(ctx, who.Organization, rec, c.read.version(poolKey(who.Organization, rec.ID)))
+	return p.viewPool(ctx, who.Organization, rec, c.read.version(record.PoolKey(who.Organization, rec.ID)))
 }
 
 // UpdatePool changes the settings of a pool that are given.
@@ -320,7 +313,7 @@ func (p *Plane) UpdatePool(ctx context.Context, who Principal, name string, in a
 	if err := p.allow(ctx, who, api.RoleAdmin, "pool.update", name); err != nil {
 		return api.Pool{}, err
 	}
-	var rec poolRec
+	var rec record.Pool
 	var version int64
 	err := p.change(ctx, func(ctx context.Context, c *change) error {
 		before, err := c.poolByName(ctx, who.Organization, name)
@@ -328,7 +321,7 @@ func (p *Plane) UpdatePool(ctx context.Context, who Principal, name string, in a
 			return err
 		}
 		rec = before
-		if err := rec.settle(in); err != nil {
+		if err := settle(&rec, in); err != nil {
 			return err
 		}
 		if err := c.setWakeTarget(ctx, rec.ID, in.WakeTarget); err != nil {
@@ -338,7 +331,7 @@ func (p *Plane) UpdatePool(ctx context.Context, who Principal, name string, in a
 			if before.BuiltIn {
 				return workflow.Refuse(workflow.ErrInvalid, "name", "the built-in pool keeps its name")
 			}
-			nk := poolNameKey(who.Organization, rec.Name)
+			nk := record.PoolNameKey(who.Organization, rec.Name)
 			if err := c.load(ctx, nk); err != nil {
 				return err
 			}
@@ -348,11 +341,11 @@ func (p *Plane) UpdatePool(ctx context.Context, who Principal, name string, in a
 			if err := c.unusedPool(ctx, who.Organization, before, "renamed"); err != nil {
 				return err
 			}
-			old := poolNameKey(who.Organization, before.Name)
+			old := record.PoolNameKey(who.Organization, before.Name)
 			c.remove(old, c.read.version(old))
-			c.create(nk, nameRec{ID: rec.ID})
+			c.create(nk, record.Name{ID: rec.ID})
 		}
-		k := poolKey(who.Organization, rec.ID)
+		k := record.PoolKey(who.Organization, rec.ID)
 		version = c.read.version(k) + 1
 		c.put(k, rec)
 		c.audit(who, "pool.update", name, "done", strings.Join(changed(in), ", "))
@@ -381,16 +374,16 @@ func changed(in api.PoolSettings) []string {
 }
 
 // unusedPool refuses where a workspace names the pool.
-func (c *change) unusedPool(ctx context.Context, org string, pool poolRec, done string) error {
+func (c *change) unusedPool(ctx context.Context, org string, pool record.Pool, done string) error {
 	page := store.Page{}
 	for {
 		var err error
-		page, err = c.p.store.Range(ctx, store.Scan{Part: orgPart(org), From: "workspace/", To: after("workspace/"), Limit: 500, After: page.Next})
+		page, err = c.p.store.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: "workspace/", To: record.After("workspace/"), Limit: 500, After: page.Next})
 		if err != nil {
 			return fmt.Errorf("read workspaces: %w", err)
 		}
 		for _, r := range page.Records {
-			ws, err := decode[workspaceRec](r)
+			ws, err := record.Decode[record.Workspace](r)
 			if err != nil {
 				return err
 			}
@@ -421,7 +414,7 @@ func (p *Plane) DeletePool(ctx context.Context, who Principal, name string) erro
 			return err
 		}
 		for _, t := range workflow.Types() {
-			page, err := p.store.Range(ctx, store.Scan{Part: claimPart(rec.ID, t), Limit: 1})
+			page, err := p.store.Range(ctx, store.Scan{Part: record.ClaimPart(rec.ID, t), Limit: 1})
 			if err != nil {
 				return fmt.Errorf("read claimable: %w", err)
 			}
@@ -429,7 +422,7 @@ func (p *Plane) DeletePool(ctx context.Context, who Principal, name string) erro
 				return workflow.Refuse(workflow.ErrInUse, "pool", "workflows wait for pool %s; cancel them or let them end", name)
 			}
 		}
-		lk := limitPool(who.Organization, rec.ID)
+		lk := record.PoolLimitKey(who.Organization, rec.ID)
 		if err := c.load(ctx, lk); err != nil {
 			return err
 		}
@@ -440,7 +433,7 @@ func (p *Plane) DeletePool(ctx context.Context, who Principal, name string) erro
 		if limit.Active > 0 {
 			return workflow.Refuse(workflow.ErrInUse, "pool", "%d workflows of pool %s are active; let them end", limit.Active, name)
 		}
-		k, nk := poolKey(who.Organization, rec.ID), poolNameKey(who.Organization, name)
+		k, nk := record.PoolKey(who.Organization, rec.ID), record.PoolNameKey(who.Organization, name)
 		none := ""
 		if err := c.setWakeTarget(ctx, rec.ID, &none); err != nil {
 			return err
@@ -461,7 +454,7 @@ func (p *Plane) RotatePoolToken(ctx context.Context, who Principal, name string,
 	if in.OverlapSeconds < 0 || in.OverlapSeconds > mostOverlap {
 		return api.PoolToken{}, workflow.Refuse(workflow.ErrInvalid, "overlap_seconds", "an overlap lasts at most a week")
 	}
-	var rec poolRec
+	var rec record.Pool
 	var token string
 	var version int64
 	err := p.change(ctx, func(ctx context.Context, c *change) error {
@@ -469,18 +462,18 @@ func (p *Plane) RotatePoolToken(ctx context.Context, who Principal, name string,
 		if rec, err = c.poolByName(ctx, who.Organization, name); err != nil {
 			return err
 		}
-		version = c.read.version(poolKey(who.Organization, rec.ID))
+		version = c.read.version(record.PoolKey(who.Organization, rec.ID))
 		olds, err := p.secrets(ctx, who.Organization)
 		if err != nil {
 			return err
 		}
 		until := c.now.Add(time.Duration(in.OverlapSeconds) * time.Second)
 		for _, old := range olds {
-			if old.rec.Audience == audiencePool && old.rec.PoolID == rec.ID && old.rec.valid(c.now) && (old.rec.Expires.IsZero() || old.rec.Expires.After(until)) {
+			if old.rec.Audience == audiencePool && old.rec.PoolID == rec.ID && old.rec.Valid(c.now) && (old.rec.Expires.IsZero() || old.rec.Expires.After(until)) {
 				c.expire(old, until)
 			}
 		}
-		token, _ = c.newSecret(secretRec{Org: who.Organization, Audience: audiencePool, Name: "pool " + rec.Name, PoolID: rec.ID}, poolPrefix)
+		token, _ = c.newSecret(record.Token{Org: who.Organization, Audience: audiencePool, Name: "pool " + rec.Name, PoolID: rec.ID}, poolPrefix)
 		c.audit(who, "pool.rotate_token", name, "done", fmt.Sprintf("overlap %ds", in.OverlapSeconds))
 		return nil
 	})

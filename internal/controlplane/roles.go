@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -25,7 +26,7 @@ func checkRole(arn string) error {
 		return nil
 	}
 	if path := pathOfRole(arn); path == "" || len(path) > maxRolePath {
-		return workflow.Refuse(workflow.ErrInvalid, "role", "%q is no ARN of a role, such as arn:aws:iam::123456789012:role/dayfly/POOL/NAME", cut(arn, 200))
+		return workflow.Refuse(workflow.ErrInvalid, "role", "%q is no ARN of a role, such as arn:aws:iam::123456789012:role/dayfly/POOL/NAME", record.Cut(arn, 200))
 	}
 	return nil
 }
@@ -43,23 +44,23 @@ func pathOfRole(arn string) string {
 // checkRolePath refuses what is no path that roles can lie under.
 func checkRolePath(path string) error {
 	if path != "" && (!rolePath().MatchString(path) || len(path) > maxRolePath || strings.Contains(path, "*")) {
-		return workflow.Refuse(workflow.ErrInvalid, "role_path", "%q is no path of roles, such as /dayfly/POOL/: it begins and ends with a slash", cut(path, 200))
+		return workflow.Refuse(workflow.ErrInvalid, "role_path", "%q is no path of roles, such as /dayfly/POOL/: it begins and ends with a slash", record.Cut(path, 200))
 	}
 	return nil
 }
 
 // lends refuses a role that the pool's tasks may not assume. A pool without a path leaves that to
 // the policies of the account.
-func (r poolRec) lends(arn string) error {
+func lends(r record.Pool, arn string) error {
 	if arn == "" || r.RolePath == "" || strings.HasPrefix(pathOfRole(arn), r.RolePath) {
 		return nil
 	}
-	return workflow.Refuse(workflow.ErrForbidden, "role", "pool %s assumes roles under the path %s only, and %s is not one of them: move the role there, or name another pool", r.Name, r.RolePath, cut(arn, 200))
+	return workflow.Refuse(workflow.ErrForbidden, "role", "pool %s assumes roles under the path %s only, and %s is not one of them: move the role there, or name another pool", r.Name, r.RolePath, record.Cut(arn, 200))
 }
 
 // roleOf is what a spec says of its workspace's role. No setting but the ARN has a part in it: whoever
 // trusts the role can rely on the rest.
-func roleOf(org string, ws workspaceRec) *api.Role {
+func roleOf(org string, ws record.Workspace) *api.Role {
 	if ws.W.Role == "" {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -26,14 +27,14 @@ const (
 )
 
 // admit decides what a call that names run may do: a pure function of the record.
-func admit(w *wfRec, run api.Run) (standing, error) {
+func admit(w *record.Workflow, run api.Run) (standing, error) {
 	over := func(why string) error {
 		return workflow.Refuse(workflow.ErrOver, "", "attempt %d of %s is over: %s; stop the engine and exit", run.Attempt, w.ID, why)
 	}
 	if run.Attempt != w.Attempt {
 		return 0, over(fmt.Sprintf("attempt %d came after it", w.Attempt))
 	}
-	mine := w.Holder.is(run) || mutate.On(mutate.NoStartFence) // see package mutate
+	mine := w.Holder.Is(run) || mutate.On(mutate.NoStartFence) // see package mutate
 	switch w.State {
 	case workflow.Claimed:
 		return mayStart, nil
@@ -60,20 +61,20 @@ func admit(w *wfRec, run api.Run) (standing, error) {
 
 // runnerCall authenticates a job token and reads the workflow that it is for, with more of what the
 // call needs.
-func (c *change) runnerCall(ctx context.Context, token string, run api.Run, more ...store.Key) (*wfRec, standing, error) {
+func (c *change) runnerCall(ctx context.Context, token string, run api.Run, more ...store.Key) (*record.Workflow, standing, error) {
 	if err := checkRun(run); err != nil {
 		return nil, 0, err
 	}
-	k := attemptKey(run.Workflow, run.Attempt)
-	if err := c.load(ctx, append([]store.Key{k, wfKey(run.Workflow), beatKey(run.Workflow)}, more...)...); err != nil {
+	k := record.AttemptKey(run.Workflow, run.Attempt)
+	if err := c.load(ctx, append([]store.Key{k, record.WorkflowKey(run.Workflow), record.BeatKey(run.Workflow)}, more...)...); err != nil {
 		return nil, 0, err
 	}
-	a, ok, err := get[attemptRec](c.read, k)
+	a, ok, err := get[record.Attempt](c.read, k)
 	if err != nil {
 		return nil, 0, err
 	}
 	// A wrong token and a workflow that does not exist are told apart by nobody.
-	if !ok || subtle.ConstantTimeCompare([]byte(a.Hash), []byte(hashOf(token))) != 1 {
+	if !ok || subtle.ConstantTimeCompare([]byte(a.Hash), []byte(record.Hash(token))) != 1 {
 		return nil, 0, workflow.Refuse(workflow.ErrUnauthenticated, "", "this is not the token of attempt %d of that job", run.Attempt)
 	}
 	w, err := c.workflow(ctx, "", run.Workflow)
@@ -85,7 +86,7 @@ func (c *change) runnerCall(ctx context.Context, token string, run api.Run, more
 }
 
 func checkRun(run api.Run) error {
-	if err := checkID(run.Workflow); err != nil {
+	if err := record.CheckID(run.Workflow); err != nil {
 		return err
 	}
 	if run.Attempt < 1 || run.Attempt > 9999 {
@@ -101,7 +102,7 @@ func checkRun(run api.Run) error {
 }
 
 // control is the answer to a runner.
-func control(w *wfRec, now time.Time) api.Control {
+func control(w *record.Workflow, now time.Time) api.Control {
 	return api.Control{
 		Cancel:           !w.CancelAt.IsZero() && w.State == workflow.Running,
 		RemainingSeconds: w.Deadline.Sub(now).Seconds(),
@@ -142,8 +143,8 @@ func (p *Plane) start(ctx context.Context, token string, run api.Run) (api.Contr
 			return workflow.Refuse(workflow.ErrOver, "", "the run has ended")
 		case mayStart:
 		}
-		if !slices.ContainsFunc(w.Tasks, func(t taskRec) bool { return t.Ref == run.Task && !t.Stopped }) {
-			return &workflow.Error{Kind: workflow.ErrNotReported, Message: "task " + cut(run.Task, 100) + " is not reported as launched yet; ask again", RetryAfter: time.Second}
+		if !slices.ContainsFunc(w.Tasks, func(t record.Task) bool { return t.Ref == run.Task && !t.Stopped }) {
+			return &workflow.Error{Kind: workflow.ErrNotReported, Message: "task " + record.Cut(run.Task, 100) + " is not reported as launched yet; ask again", RetryAfter: time.Second}
 		}
 		m, err := workflow.Next(w.State, workflow.OnStart, facts(w))
 		if err != nil {
@@ -154,9 +155,9 @@ func (p *Plane) start(ctx context.Context, token string, run api.Run) (api.Contr
 		}
 		w.Starts++
 		w.Started, w.Deadline = c.now, c.now.Add(w.MaxRuntime)
-		w.Holder = holderRec{Attempt: run.Attempt, Task: run.Task, Boot: run.Boot}
-		w.Lease, w.Held = time.Time{}, heldRec{}
-		c.put(beatKey(w.ID), beatRec{At: c.now})
+		w.Holder = record.Holder{Attempt: run.Attempt, Task: run.Task, Boot: run.Boot}
+		w.Lease, w.Held = time.Time{}, record.Held{}
+		c.put(record.BeatKey(w.ID), record.Beat{At: c.now})
 		c.event(w, "started", "started; at most "+w.MaxRuntime.String(), byTask(run.Task))
 		out = control(w, c.now)
 		return nil
@@ -204,7 +205,7 @@ func (p *Plane) Heartbeat(ctx context.Context, token string, run api.Run, in api
 		out = control(w, c.now)
 		// The workflow's record is not touched: its version changes only when it moves.
 		delete(c.wfs, w.ID)
-		c.put(beatKey(w.ID), beatRec{At: c.now, Step: cut(in.Step, 64)})
+		c.put(record.BeatKey(w.ID), record.Beat{At: c.now, Step: record.Cut(in.Step, 64)})
 		return nil
 	})
 	return out, err
@@ -230,13 +231,13 @@ func (p *Plane) Steps(ctx context.Context, token string, run api.Run, in api.Ste
 				return workflow.Refuse(workflow.ErrInvalid, "steps", "a step's seq lies between 1 and 9999")
 			}
 			latest[step.Seq] = step
-			keys = append(keys, stepKey(w.ID, run.Attempt, step.Seq))
+			keys = append(keys, record.StepKey(w.ID, run.Attempt, step.Seq))
 		}
 		if err := c.load(ctx, keys...); err != nil {
 			return err
 		}
 		for seq, step := range latest {
-			k := stepKey(w.ID, run.Attempt, seq)
+			k := record.StepKey(w.ID, run.Attempt, seq)
 			before, ok, err := get[api.Step](c.read, k)
 			if err != nil {
 				return err
@@ -259,10 +260,10 @@ func (p *Plane) Result(ctx context.Context, token string, run api.Run, in api.Re
 		return api.Control{}, err
 	}
 	var out api.Control
-	var ran *wfRec
+	var ran *record.Workflow
 	err := p.changeHot(ctx, func(ctx context.Context, c *change) error {
 		ran = nil
-		k := resultKey(run.Workflow, run.Attempt)
+		k := record.ResultKey(run.Workflow, run.Attempt)
 		w, s, err := c.runnerCall(ctx, token, run, k)
 		if err != nil {
 			return err
@@ -312,7 +313,7 @@ func checkResult(in api.Result) error {
 		return workflow.Refuse(workflow.ErrInvalid, "outcome", "an outcome is succeeded, failed or cancelled")
 	}
 	if !in.Reason.Known() {
-		return workflow.Refuse(workflow.ErrInvalid, "reason", "reason %q is not in the list of reasons", cut(string(in.Reason), 40))
+		return workflow.Refuse(workflow.ErrInvalid, "reason", "reason %q is not in the list of reasons", record.Cut(string(in.Reason), 40))
 	}
 	if in.Outcome == workflow.Failed && in.Reason == workflow.ReasonNone {
 		return workflow.Refuse(workflow.ErrInvalid, "reason", "a failure has a reason")

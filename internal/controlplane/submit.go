@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -52,18 +53,18 @@ func (p *Plane) submit(ctx context.Context, who Principal, key string, in api.Su
 	if len(key) > 128 {
 		return api.Workflow{}, workflow.Refuse(workflow.ErrInvalid, "Idempotency-Key", "an idempotency key has at most 128 characters")
 	}
-	request := hashOf(fmt.Sprintf("submit %q %q %q %d %q %q", in.Workspace, in.Type, in.Operation, in.Priority, in.Message, retryOf))
+	request := record.Hash(fmt.Sprintf("submit %q %q %q %d %q %q", in.Workspace, in.Type, in.Operation, in.Priority, in.Message, retryOf))
 	now := p.now()
-	id := newID("wf_", now)
-	var made *wfRec
+	id := record.NewID("wf_", now)
+	var made *record.Workflow
 	err := p.change(ctx, func(ctx context.Context, c *change) error {
 		made = nil
 		if key != "" {
-			k := idemKey(who.Organization, who.Name, key)
+			k := record.IdempotencyKey(who.Organization, who.Name, key)
 			if err := c.load(ctx, k); err != nil {
 				return err
 			}
-			before, ok, err := get[idemRec](c.read, k)
+			before, ok, err := get[record.Idempotency](c.read, k)
 			switch {
 			case err != nil:
 				return err
@@ -73,7 +74,7 @@ func (p *Plane) submit(ctx context.Context, who Principal, key string, in api.Su
 				id = before.Result
 				return nil
 			}
-			rec := record(k, idemRec{Request: request, Result: id})
+			rec := record.Encode(k, record.Idempotency{Request: request, Result: id})
 			rec.Expires = now.Add(idempotencyKept).Unix()
 			c.ops = append(c.ops, store.Put(rec, store.Absent))
 		}
@@ -106,7 +107,7 @@ func checkSubmit(in *api.Submit) error {
 			return workflow.Refuse(workflow.ErrInvalid, "operation", "only a deployment has an operation")
 		}
 	default:
-		return workflow.Refuse(workflow.ErrInvalid, "type", "type %q is none of deployment, insights_scan", cut(string(in.Type), 40))
+		return workflow.Refuse(workflow.ErrInvalid, "type", "type %q is none of deployment, insights_scan", record.Cut(string(in.Type), 40))
 	}
 	if in.Priority < -100 || in.Priority > 100 {
 		return workflow.Refuse(workflow.ErrInvalid, "priority", "a priority lies between -100 and 100")
@@ -118,7 +119,7 @@ func checkSubmit(in *api.Submit) error {
 }
 
 // submit adds a new workflow to a change.
-func (c *change) submit(ctx context.Context, who Principal, in api.Submit, id, retryOf string) (*wfRec, error) {
+func (c *change) submit(ctx context.Context, who Principal, in api.Submit, id, retryOf string) (*record.Workflow, error) {
 	ws, err := c.workspace(ctx, who.Organization, in.Workspace)
 	if err != nil {
 		return nil, err
@@ -127,10 +128,10 @@ func (c *change) submit(ctx context.Context, who Principal, in api.Submit, id, r
 	if err != nil {
 		return nil, err
 	}
-	if err := pool.serves(ws.W.Name, in.Type); err != nil {
+	if err := serves(pool, ws.W.Name, in.Type); err != nil {
 		return nil, err
 	}
-	if err := pool.lends(ws.W.Role); err != nil {
+	if err := lends(pool, ws.W.Role); err != nil {
 		return nil, err
 	}
 	if err := runnable(ws.W, in); err != nil {
@@ -144,14 +145,14 @@ func (c *change) submit(ctx context.Context, who Principal, in api.Submit, id, r
 	if err != nil {
 		return nil, err
 	}
-	w := &wfRec{
+	w := &record.Workflow{
 		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
 		Type: in.Type, Op: in.Operation, Size: ws.W.Size, StateKind: c.p.stateOf(ws.W).Kind,
 		Priority: priority, Message: in.Message, By: who.Name, RetryOf: retryOf, MaxRuntime: maxRuntime,
 		State: workflow.Pending, Submitted: c.now, Since: c.now,
 	}
 	c.wfs[id] = w
-	if err := c.load(ctx, laneKey(ws.ID)); err != nil {
+	if err := c.load(ctx, record.LaneKey(ws.ID)); err != nil {
 		return nil, err
 	}
 	lane, err := c.lane(ws.ID)
@@ -160,8 +161,8 @@ func (c *change) submit(ctx context.Context, who Principal, in api.Submit, id, r
 	}
 	lane.Max = cmp.Or(ws.W.MaxActive, defaultMaxActive)
 	// The workspace must not change or vanish while this is decided.
-	c.ops = append(c.ops, store.Check(workspaceKey(w.Org, ws.W.Name), c.read.version(workspaceKey(w.Org, ws.W.Name))))
-	c.create(specKey(id), c.p.specOf(w, ws))
+	c.ops = append(c.ops, store.Check(record.WorkspaceKey(w.Org, ws.W.Name), c.read.version(record.WorkspaceKey(w.Org, ws.W.Name))))
+	c.create(record.SpecKey(id), c.p.specOf(w, ws))
 	text := fmt.Sprintf("submitted by %s for pool %s", who.Name, pool.Name)
 	if retryOf != "" {
 		text += ", as a retry of " + retryOf
@@ -172,22 +173,22 @@ func (c *change) submit(ctx context.Context, who Principal, in api.Submit, id, r
 }
 
 // enqueue makes a new pending workflow claimable, or lets it wait in its workspace.
-func (c *change) enqueue(ctx context.Context, w *wfRec, lane *laneRec) error {
-	changer, other := lane.room()
+func (c *change) enqueue(ctx context.Context, w *record.Workflow, lane *record.Lane) error {
+	changer, other := room(lane)
 	switch {
-	case w.changesState() && changer, !w.changesState() && other && lane.WaitO == 0:
-		lane.enter(w.ID, w.changesState())
-		c.create(w.claimKey(), w.entry())
+	case w.ChangesState() && changer, !w.ChangesState() && other && lane.WaitO == 0:
+		enter(lane, w.ID, w.ChangesState())
+		c.create(w.ClaimKey(), w.Entry())
 		c.wake = append(c.wake, w.PoolID)
 		return nil
-	case w.changesState() && lane.Changer != "":
+	case w.ChangesState() && lane.Changer != "":
 		overtaken, err := c.overtake(ctx, w, lane)
 		if overtaken || err != nil {
 			return err
 		}
 	}
-	c.create(w.waitKey(), w.entry())
-	if w.changesState() {
+	c.create(w.WaitKey(), w.Entry())
+	if w.ChangesState() {
 		lane.WaitC++
 	} else {
 		lane.WaitO++
@@ -197,20 +198,20 @@ func (c *change) enqueue(ctx context.Context, w *wfRec, lane *laneRec) error {
 
 // overtake puts w in the place of the claimable state-changing run of its workspace if that is not
 // claimed yet and ranks behind it.
-func (c *change) overtake(ctx context.Context, w *wfRec, lane *laneRec) (bool, error) {
-	if err := c.load(ctx, wfKey(lane.Changer)); err != nil {
+func (c *change) overtake(ctx context.Context, w *record.Workflow, lane *record.Lane) (bool, error) {
+	if err := c.load(ctx, record.WorkflowKey(lane.Changer)); err != nil {
 		return false, err
 	}
-	first, ok, err := get[wfRec](c.read, wfKey(lane.Changer))
-	if err != nil || !ok || first.State != workflow.Pending || first.rank() <= w.rank() {
+	first, ok, err := get[record.Workflow](c.read, record.WorkflowKey(lane.Changer))
+	if err != nil || !ok || first.State != workflow.Pending || first.Rank() <= w.Rank() {
 		return false, err
 	}
-	c.ops = append(c.ops, store.Check(wfKey(first.ID), c.read.version(wfKey(first.ID))))
-	c.remove(first.claimKey(), once)
-	c.create(first.waitKey(), first.entry())
+	c.ops = append(c.ops, store.Check(record.WorkflowKey(first.ID), c.read.version(record.WorkflowKey(first.ID))))
+	c.remove(first.ClaimKey(), once)
+	c.create(first.WaitKey(), first.Entry())
 	lane.WaitC++
 	lane.Changer = w.ID
-	c.create(w.claimKey(), w.entry())
+	c.create(w.ClaimKey(), w.Entry())
 	c.wake = append(c.wake, w.PoolID)
 	return true, nil
 }
@@ -235,7 +236,7 @@ func commandName(t workflow.Type, op workflow.Operation) string {
 }
 
 // specOf freezes what a workflow does at its submission.
-func (p *Plane) specOf(w *wfRec, ws workspaceRec) api.Spec {
+func (p *Plane) specOf(w *record.Workflow, ws record.Workspace) api.Spec {
 	return api.Spec{
 		Workflow: w.ID, Organization: w.Org, WorkspaceID: ws.ID, Workspace: ws.W.Name,
 		Type: w.Type, Operation: w.Op, Engine: ws.W.Engine, EngineVersion: ws.W.EngineVersion,
@@ -281,7 +282,7 @@ func (p *Plane) Cancel(ctx context.Context, who Principal, id string) (api.Workf
 }
 
 // facts are what the next move of a workflow depends on.
-func facts(w *wfRec) workflow.Facts {
+func facts(w *record.Workflow) workflow.Facts {
 	return workflow.Facts{
 		Type: w.Type, CancelRequested: !w.CancelAt.IsZero(), Lapses: w.Lapses, Starts: w.Starts,
 		Held: w.Held.Reason.Held(),
@@ -289,17 +290,17 @@ func facts(w *wfRec) workflow.Facts {
 }
 
 // loadWorkflow reads one workflow.
-func (p *Plane) loadWorkflow(ctx context.Context, org, id string) (wfRec, error) {
-	if err := checkID(id); err != nil {
-		return wfRec{}, err
+func (p *Plane) loadWorkflow(ctx context.Context, org, id string) (record.Workflow, error) {
+	if err := record.CheckID(id); err != nil {
+		return record.Workflow{}, err
 	}
-	r, err := p.read(ctx, wfKey(id))
+	r, err := p.read(ctx, record.WorkflowKey(id))
 	if err != nil {
-		return wfRec{}, outOfStore(err)
+		return record.Workflow{}, outOfStore(err)
 	}
-	w, ok, err := get[wfRec](r, wfKey(id))
+	w, ok, err := get[record.Workflow](r, record.WorkflowKey(id))
 	if err == nil && (!ok || w.Org != org) {
-		return wfRec{}, noWorkflow(id)
+		return record.Workflow{}, noWorkflow(id)
 	}
 	return w, err
 }
@@ -314,12 +315,12 @@ func outOfStore(err error) error {
 
 // specRead reads a frozen spec.
 func (p *Plane) specRead(ctx context.Context, id string) (api.Spec, error) {
-	r, err := p.read(ctx, specKey(id))
+	r, err := p.read(ctx, record.SpecKey(id))
 	if err != nil {
 		return api.Spec{}, outOfStore(err)
 	}
 	var spec api.Spec
-	rec, ok := r[specKey(id)]
+	rec, ok := r[record.SpecKey(id)]
 	if !ok {
 		return spec, fmt.Errorf("workflow %s has no spec", id)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -19,8 +20,8 @@ func pageSize(asked, most int) int {
 	return asked
 }
 
-// view turns a record into what people see.
-func (w *wfRec) view(pool string, version int64) api.Workflow {
+// viewWorkflow turns a record into what people see.
+func viewWorkflow(w *record.Workflow, pool string, version int64) api.Workflow {
 	out := api.Workflow{
 		ID: w.ID, Organization: w.Org, Workspace: w.Workspace, Pool: pool, Type: w.Type, Operation: w.Op,
 		State: w.State, Reason: w.Reason, Detail: w.Detail, Priority: w.Priority, Message: w.Message,
@@ -36,7 +37,7 @@ func (w *wfRec) view(pool string, version int64) api.Workflow {
 		}
 	}
 	if out.Task == "" {
-		out.Task = w.liveTask()
+		out.Task = w.LiveTask()
 	}
 	return out
 }
@@ -46,14 +47,14 @@ func (p *Plane) Workflow(ctx context.Context, who Principal, id string) (api.Wor
 	if err := p.allow(ctx, who, api.RoleViewer, "workflow.show", id); err != nil {
 		return api.Workflow{}, err
 	}
-	if err := checkID(id); err != nil {
+	if err := record.CheckID(id); err != nil {
 		return api.Workflow{}, err
 	}
-	r, err := p.read(ctx, wfKey(id))
+	r, err := p.read(ctx, record.WorkflowKey(id))
 	if err != nil {
 		return api.Workflow{}, outOfStore(err)
 	}
-	w, ok, err := get[wfRec](r, wfKey(id))
+	w, ok, err := get[record.Workflow](r, record.WorkflowKey(id))
 	if err != nil {
 		return api.Workflow{}, err
 	}
@@ -64,29 +65,29 @@ func (p *Plane) Workflow(ctx context.Context, who Principal, id string) (api.Wor
 	if err != nil {
 		return api.Workflow{}, err
 	}
-	out := w.view(names[w.PoolID], r.version(wfKey(id)))
+	out := viewWorkflow(&w, names[w.PoolID], r.version(record.WorkflowKey(id)))
 	if w.Attempt == 0 {
 		return out, nil
 	}
-	if r, err = p.read(ctx, resultKey(id, w.Attempt)); err != nil {
+	if r, err = p.read(ctx, record.ResultKey(id, w.Attempt)); err != nil {
 		return api.Workflow{}, outOfStore(err)
 	}
-	if result, ok, err := get[api.Result](r, resultKey(id, w.Attempt)); err != nil {
+	if result, ok, err := get[api.Result](r, record.ResultKey(id, w.Attempt)); err != nil {
 		return api.Workflow{}, err
 	} else if ok {
 		out.Result = &result
-		if w.Detail == cut(result.Detail, recordDetail) {
+		if w.Detail == record.Cut(result.Detail, recordDetail) {
 			out.Detail = result.Detail // the record has no room for a long one, and its end is what to do
 		}
 	}
 	page, err := p.store.Range(ctx, store.Scan{
-		Part: wfKey(id).Part, From: stepKey(id, w.Attempt, 0).Sort, To: stepKey(id, w.Attempt+1, 0).Sort, Limit: 200,
+		Part: record.WorkflowKey(id).Part, From: record.StepKey(id, w.Attempt, 0).Sort, To: record.StepKey(id, w.Attempt+1, 0).Sort, Limit: 200,
 	})
 	if err != nil {
 		return api.Workflow{}, outOfStore(fmt.Errorf("read steps: %w", err))
 	}
 	for _, rec := range page.Records {
-		step, err := decode[api.Step](rec)
+		step, err := record.Decode[api.Step](rec)
 		if err != nil {
 			return api.Workflow{}, err
 		}
@@ -102,7 +103,7 @@ func (p *Plane) Workflows(ctx context.Context, who Principal, f Filter) (api.Pag
 		return out, err
 	}
 	if f.State != "" && f.State != "active" && !slices.Contains(workflow.States(), workflow.State(f.State)) {
-		return out, workflow.Refuse(workflow.ErrInvalid, "state", "state %q is none of pending, claimed, running, succeeded, failed, cancelled, active", cut(f.State, 40))
+		return out, workflow.Refuse(workflow.ErrInvalid, "state", "state %q is none of pending, claimed, running, succeeded, failed, cancelled, active", record.Cut(f.State, 40))
 	}
 	index, part := store.Index1, "org/"+who.Organization
 	if f.Workspace != "" {
@@ -117,7 +118,7 @@ func (p *Plane) Workflows(ctx context.Context, who Principal, f Filter) (api.Pag
 		limit = 50
 	}
 	limit = pageSize(limit, 200)
-	var wfs []wfRec
+	var wfs []record.Workflow
 	var versions []int64
 	next := f.Cursor
 	// A filter may pass over many; reading has an end, and the cursor goes on from there.
@@ -127,7 +128,7 @@ func (p *Plane) Workflows(ctx context.Context, who Principal, f Filter) (api.Pag
 			return out, outOfStore(fmt.Errorf("list workflows: %w", err))
 		}
 		for _, r := range page.Records {
-			w, err := decode[wfRec](r)
+			w, err := record.Decode[record.Workflow](r)
 			if err != nil {
 				return out, err
 			}
@@ -149,7 +150,7 @@ func (p *Plane) Workflows(ctx context.Context, who Principal, f Filter) (api.Pag
 		return out, err
 	}
 	for i := range wfs {
-		out.Items = append(out.Items, wfs[i].view(names[wfs[i].PoolID], versions[i]))
+		out.Items = append(out.Items, viewWorkflow(&wfs[i], names[wfs[i].PoolID], versions[i]))
 	}
 	out.Next = next
 	return out, nil
@@ -164,12 +165,12 @@ func (p *Plane) Timeline(ctx context.Context, who Principal, id, cursor string, 
 	if _, err := p.loadWorkflow(ctx, who.Organization, id); err != nil {
 		return out, err
 	}
-	page, err := p.store.Range(ctx, store.Scan{Part: wfKey(id).Part, From: "ev/", To: after("ev/"), Limit: pageSize(limit, 500), After: cursor})
+	page, err := p.store.Range(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: "ev/", To: record.After("ev/"), Limit: pageSize(limit, 500), After: cursor})
 	if err != nil {
 		return out, outOfStore(fmt.Errorf("read timeline: %w", err))
 	}
 	for _, r := range page.Records {
-		e, err := decode[api.Event](r)
+		e, err := record.Decode[api.Event](r)
 		if err != nil {
 			return out, err
 		}

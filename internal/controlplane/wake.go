@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -68,34 +69,24 @@ func (p *Plane) owe(ctx context.Context, pools []string) {
 // setWakeMark sets a pool's mark if it is clear or old, and reports whether it did, and what is to be
 // woken then.
 func (p *Plane) setWakeMark(ctx context.Context, pool string) (target string, set bool) {
-	k, tk := wakeKey(pool), wakeTargetKey(pool)
+	k, tk := record.WakeKey(pool), record.WakeTargetKey(pool)
 	r, err := p.read(ctx, k, tk)
 	if err != nil {
 		return "", false
 	}
-	mark, ok, err := get[wakeRec](r, k)
+	mark, ok, err := get[record.Wake](r, k)
 	now := p.now()
 	if err != nil || ok && now.Sub(mark.At) < wakeEvery {
 		return "", false
 	}
-	if p.commit(ctx, []store.Op{store.Put(record(k, wakeRec{At: now}), r.version(k))}) != nil {
+	if p.commit(ctx, []store.Op{store.Put(record.Encode(k, record.Wake{At: now}), r.version(k))}) != nil {
 		return "", false
 	}
-	to, _, err := get[wakeTargetRec](r, tk)
+	to, _, err := get[record.WakeTarget](r, tk)
 	if err != nil {
 		p.log.Error("wake target not readable", "pool_id", pool, "err", err)
 	}
 	return to.Target, true
-}
-
-// wakeTargetRec is what is woken for a pool. It lies beside the mark, not in the pool's settings, so
-// that who sets the mark has read it with the same request.
-type wakeTargetRec struct {
-	Target string `json:"target"`
-}
-
-func wakeTargetKey(poolID string) store.Key {
-	return store.Key{Part: "pool/" + poolID, Sort: "wake-target"}
 }
 
 // wakeTarget is what a wake may start: a Lambda function whose name says that it is for that, by its
@@ -113,11 +104,11 @@ func (c *change) setWakeTarget(ctx context.Context, poolID string, target *strin
 	if *target != "" && !wakeTarget().MatchString(*target) {
 		return workflow.Refuse(workflow.ErrInvalid, "wake_target", "a wake target is the ARN or the name of a Lambda function whose name begins with dayfly-wake-")
 	}
-	k := wakeTargetKey(poolID)
+	k := record.WakeTargetKey(poolID)
 	if err := c.load(ctx, k); err != nil {
 		return err
 	}
-	before, known, err := get[wakeTargetRec](c.read, k)
+	before, known, err := get[record.WakeTarget](c.read, k)
 	switch {
 	case err != nil:
 		return err
@@ -125,14 +116,14 @@ func (c *change) setWakeTarget(ctx context.Context, poolID string, target *strin
 	case *target == "" && known:
 		c.remove(k, c.read.version(k))
 	default:
-		c.put(k, wakeTargetRec{Target: *target})
+		c.put(k, record.WakeTarget{Target: *target})
 	}
 	return nil
 }
 
 // clearWakeMark clears a pool's mark, before the claim reads what there is.
 func (p *Plane) clearWakeMark(ctx context.Context, pool string) {
-	k := wakeKey(pool)
+	k := record.WakeKey(pool)
 	if r, err := p.read(ctx, k); err == nil && r.version(k) != store.Absent {
 		_ = p.commit(ctx, []store.Op{store.Delete(k, r.version(k))})
 	}
@@ -140,8 +131,8 @@ func (p *Plane) clearWakeMark(ctx context.Context, pool string) {
 
 // wakeMarked reports whether a wake is owed to a pool.
 func (p *Plane) wakeMarked(ctx context.Context, pool string) bool {
-	r, err := p.read(ctx, wakeKey(pool))
-	return err == nil && r.version(wakeKey(pool)) != store.Absent
+	r, err := p.read(ctx, record.WakeKey(pool))
+	return err == nil && r.version(record.WakeKey(pool)) != store.Absent
 }
 
 // bells wake calls of this process that wait for something to change under a name. They are a

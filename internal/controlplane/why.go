@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -32,11 +33,11 @@ const (
 // whyFacts is what the answer depends on beside the record.
 type whyFacts struct {
 	now      time.Time
-	pool     poolRec
+	pool     record.Pool
 	lastSeen time.Time // of the pool's instances; zero means never
-	lane     laneRec
-	waiting  bool  // it stands in the waiting list of its workspace
-	changer  wfRec // the run that has the workspace's slot, where it waits for that
+	lane     record.Lane
+	waiting  bool            // it stands in the waiting list of its workspace
+	changer  record.Workflow // the run that has the workspace's slot, where it waits for that
 	orgUsed  int
 	orgMost  int
 	poolUsed int
@@ -62,13 +63,13 @@ func (p *Plane) Why(ctx context.Context, who Principal, id string) (api.Why, err
 	out := explain(rec, f)
 	out.Workflow = w
 	// The end of the timeline is what matters; all of it has its own address.
-	page, err := p.store.Range(ctx, store.Scan{Part: wfKey(id).Part, From: eventKey(id, rec.Seq).Sort, To: "ev/", Reverse: true, Limit: 200})
+	page, err := p.store.Range(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: record.EventKey(id, rec.Seq).Sort, To: "ev/", Reverse: true, Limit: 200})
 	if err != nil {
 		return api.Why{}, outOfStore(fmt.Errorf("read timeline: %w", err))
 	}
 	out.Timeline = make([]api.Event, len(page.Records))
 	for i, r := range page.Records {
-		e, err := decode[api.Event](r)
+		e, err := record.Decode[api.Event](r)
 		if err != nil {
 			return api.Why{}, err
 		}
@@ -78,36 +79,36 @@ func (p *Plane) Why(ctx context.Context, who Principal, id string) (api.Why, err
 }
 
 // whyFacts reads what the answer about a workflow depends on.
-func (c *change) whyFacts(ctx context.Context, w *wfRec) (whyFacts, error) {
+func (c *change) whyFacts(ctx context.Context, w *record.Workflow) (whyFacts, error) {
 	f := whyFacts{now: c.now, orgMost: c.p.cfg.OrganizationLimit}
 	if err := c.prepare(ctx, w); err != nil {
 		return f, err
 	}
-	if err := c.load(ctx, w.waitKey(), poolKey(w.Org, w.PoolID), passKey()); err != nil {
+	if err := c.load(ctx, w.WaitKey(), record.PoolKey(w.Org, w.PoolID), record.PassKey()); err != nil {
 		return f, err
 	}
-	_, f.waiting = c.read[w.waitKey()]
+	_, f.waiting = c.read[w.WaitKey()]
 	var err error
-	if f.pool, _, err = get[poolRec](c.read, poolKey(w.Org, w.PoolID)); err != nil {
+	if f.pool, _, err = get[record.Pool](c.read, record.PoolKey(w.Org, w.PoolID)); err != nil {
 		return f, err
 	}
-	if f.lane, _, err = get[laneRec](c.read, laneKey(w.WorkspaceID)); err != nil {
+	if f.lane, _, err = get[record.Lane](c.read, record.LaneKey(w.WorkspaceID)); err != nil {
 		return f, err
 	}
 	if f.waiting && f.lane.Changer != "" {
-		k := wfKey(f.lane.Changer)
+		k := record.WorkflowKey(f.lane.Changer)
 		if err := c.load(ctx, k); err != nil {
 			return f, err
 		}
-		if f.changer, _, err = get[wfRec](c.read, k); err != nil {
+		if f.changer, _, err = get[record.Workflow](c.read, k); err != nil {
 			return f, err
 		}
 	}
 	for _, l := range []struct {
 		key store.Key
 		to  *int
-	}{{limitOrg(w.Org), &f.orgUsed}, {limitPool(w.Org, w.PoolID), &f.poolUsed}} {
-		limit, _, err := get[limitRec](c.read, l.key)
+	}{{record.OrganizationLimitKey(w.Org), &f.orgUsed}, {record.PoolLimitKey(w.Org, w.PoolID), &f.poolUsed}} {
+		limit, _, err := get[record.Limit](c.read, l.key)
 		if err != nil {
 			return f, err
 		}
@@ -116,7 +117,7 @@ func (c *change) whyFacts(ctx context.Context, w *wfRec) (whyFacts, error) {
 	if f.beat, err = c.beat(w.ID); err != nil {
 		return f, err
 	}
-	pass, _, err := get[passRec](c.read, passKey())
+	pass, _, err := get[record.Pass](c.read, record.PassKey())
 	if err != nil {
 		return f, err
 	}
@@ -129,7 +130,7 @@ func (c *change) whyFacts(ctx context.Context, w *wfRec) (whyFacts, error) {
 }
 
 // explain is the answer as a pure function.
-func explain(w *wfRec, f whyFacts) api.Why {
+func explain(w *record.Workflow, f whyFacts) api.Why {
 	out := api.Why{Since: w.Since}
 	until := func(t time.Time) string { return fmt.Sprintf("%s (in %s)", clock(t), t.Sub(f.now).Round(time.Second)) }
 	switch w.State {
@@ -139,7 +140,7 @@ func explain(w *wfRec, f whyFacts) api.Why {
 		out.Next = "it is claimed as soon as that is over; it fails as expired_in_queue at " + until(w.Submitted.Add(workflow.QueueTimeout))
 	case workflow.Claimed:
 		out.Summary = fmt.Sprintf("claimed by %s as attempt %d, not started yet", w.Instance, w.Attempt)
-		switch task := w.liveTask(); {
+		switch task := w.LiveTask(); {
 		case task != "":
 			out.Code, out.Waiting = waitsStart, "its task "+task+" to start"
 		case w.Held.Reason != "":
@@ -177,17 +178,17 @@ func explain(w *wfRec, f whyFacts) api.Why {
 }
 
 // waitsPending says what a pending workflow waits for, the nearest cause first.
-func waitsPending(w *wfRec, f whyFacts) (code, text string) {
+func waitsPending(w *record.Workflow, f whyFacts) (code, text string) {
 	switch {
-	case f.waiting && w.changesState() && f.lane.Changer != "":
+	case f.waiting && w.ChangesState() && f.lane.Changer != "":
 		return waitsSlot, waitsChanger(w, f)
 	case f.waiting:
 		return waitsWorkspace, fmt.Sprintf("a place in workspace %s, which allows %d active workflows at once", w.Workspace, f.lane.Max)
 	case f.pool.Disabled:
 		return waitsDisabled, fmt.Sprintf("pool %s, which is disabled", f.pool.Name)
-	case !f.pool.assigned(w.Workspace):
+	case !f.pool.AssignedTo(w.Workspace):
 		return waitsAssigned, fmt.Sprintf("pool %s to be assigned to workspace %s", f.pool.Name, w.Workspace)
-	case !f.pool.takes(w.Type):
+	case !f.pool.Takes(w.Type):
 		return waitsTypes, fmt.Sprintf("pool %s to take workflows of type %s", f.pool.Name, w.Type)
 	case f.pool.Concurrency > 0 && f.poolUsed >= f.pool.Concurrency:
 		return waitsPool, fmt.Sprintf("a place in pool %s: %d of %d are in use", f.pool.Name, f.poolUsed, f.pool.Concurrency)
@@ -202,7 +203,7 @@ func waitsPending(w *wfRec, f whyFacts) (code, text string) {
 }
 
 // waitsChanger names the run that has the workspace's slot, and the task that is waited for.
-func waitsChanger(w *wfRec, f whyFacts) string {
+func waitsChanger(w *record.Workflow, f whyFacts) string {
 	switch r := f.changer; {
 	case r.State.Terminal():
 		return fmt.Sprintf("the end of task %s of workflow %s, which is %s but may still change the state of workspace %s", r.Holder.Task, f.lane.Changer, r.State, w.Workspace)

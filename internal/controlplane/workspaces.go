@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -26,28 +27,28 @@ import (
 const maxWorkspace = 200 << 10
 
 // workspace reads a workspace into the change.
-func (c *change) workspace(ctx context.Context, org, name string) (workspaceRec, error) {
-	gone := workflow.Refuse(workflow.ErrNotFound, "workspace", "there is no workspace %q", cut(name, 64))
+func (c *change) workspace(ctx context.Context, org, name string) (record.Workspace, error) {
+	gone := workflow.Refuse(workflow.ErrNotFound, "workspace", "there is no workspace %q", record.Cut(name, 64))
 	if workflow.CheckWorkspaceName(name) != nil {
-		return workspaceRec{}, gone
+		return record.Workspace{}, gone
 	}
-	k := workspaceKey(org, name)
+	k := record.WorkspaceKey(org, name)
 	if err := c.load(ctx, k); err != nil {
-		return workspaceRec{}, err
+		return record.Workspace{}, err
 	}
-	ws, ok, err := get[workspaceRec](c.read, k)
+	ws, ok, err := get[record.Workspace](c.read, k)
 	if err == nil && !ok {
 		return ws, gone
 	}
 	return ws, err
 }
 
-func (p *Plane) loadWorkspace(ctx context.Context, org, name string) (workspaceRec, error) {
+func (p *Plane) loadWorkspace(ctx context.Context, org, name string) (record.Workspace, error) {
 	ws, err := p.newChange().workspace(ctx, org, name)
 	return ws, outOfStore(err)
 }
 
-func (r workspaceRec) view(version int64) api.Workspace {
+func viewWorkspace(r record.Workspace, version int64) api.Workspace {
 	w := r.W
 	w.ID, w.Version = r.ID, version
 	return w
@@ -70,14 +71,14 @@ func (p *Plane) PutWorkspace(ctx context.Context, who Principal, in api.Workspac
 	if err := checkWorkspace(&in); err != nil {
 		return api.Workspace{}, false, err
 	}
-	var rec workspaceRec
+	var rec record.Workspace
 	var version int64
 	err = p.change(ctx, func(ctx context.Context, c *change) error {
-		k := workspaceKey(who.Organization, in.Name)
+		k := record.WorkspaceKey(who.Organization, in.Name)
 		if err := c.load(ctx, k); err != nil {
 			return err
 		}
-		before, ok, err := get[workspaceRec](c.read, k)
+		before, ok, err := get[record.Workspace](c.read, k)
 		if err != nil {
 			return err
 		}
@@ -94,14 +95,14 @@ func (p *Plane) PutWorkspace(ctx context.Context, who Principal, in api.Workspac
 			if err != nil {
 				return err
 			}
-			if err := pool.lends(in.Role); err != nil {
+			if err := lends(pool, in.Role); err != nil {
 				return err
 			}
 		}
-		rec = workspaceRec{ID: before.ID, Created: before.Created, W: in}
+		rec = record.Workspace{ID: before.ID, Created: before.Created, W: in}
 		rec.W.ID, rec.W.Version = "", 0 // they lie beside it
 		if created {
-			rec.ID, rec.Created = newID("ws_", c.now), c.now
+			rec.ID, rec.Created = record.NewID("ws_", c.now), c.now
 		} else if reflect.DeepEqual(before.W, rec.W) {
 			return nil // nothing to change, nothing to audit
 		}
@@ -121,13 +122,13 @@ func (p *Plane) PutWorkspace(ctx context.Context, who Principal, in api.Workspac
 		c.audit(who, "workspace.apply", in.Name, "done", "")
 		return nil
 	})
-	return rec.view(version), created, err
+	return viewWorkspace(rec, version), created, err
 }
 
 // settleLane applies a new limit to what waits. A new pool is refused while workflows wait for the
 // old one: they were promised to it.
-func (c *change) settleLane(ctx context.Context, ws workspaceRec, newPool bool) error {
-	if err := c.load(ctx, laneKey(ws.ID)); err != nil {
+func (c *change) settleLane(ctx context.Context, ws record.Workspace, newPool bool) error {
+	if err := c.load(ctx, record.LaneKey(ws.ID)); err != nil {
 		return err
 	}
 	lane, err := c.lane(ws.ID)
@@ -138,7 +139,7 @@ func (c *change) settleLane(ctx context.Context, ws workspaceRec, newPool bool) 
 		return workflow.Refuse(workflow.ErrInUse, "pool", "workflows of workspace %s are waiting or active in its present pool; change the pool when they have ended", ws.W.Name)
 	}
 	lane.Max = cmp.Or(ws.W.MaxActive, defaultMaxActive)
-	return c.promote(ctx, &wfRec{WorkspaceID: ws.ID})
+	return c.promote(ctx, &record.Workflow{WorkspaceID: ws.ID})
 }
 
 // sameRefs reports whether two workspaces name the same secrets.
@@ -165,11 +166,11 @@ func (p *Plane) Workspaces(ctx context.Context, who Principal, cursor string, li
 	if err := p.allow(ctx, who, api.RoleViewer, "workspace.list", ""); err != nil {
 		return out, err
 	}
-	page, err := p.store.Range(ctx, store.Scan{Part: orgPart(who.Organization), From: "workspace/", To: after("workspace/"), Limit: pageSize(limit, 100), After: cursor})
+	page, err := p.store.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "workspace/", To: record.After("workspace/"), Limit: pageSize(limit, 100), After: cursor})
 	if err != nil {
 		return out, outOfStore(fmt.Errorf("read workspaces: %w", err))
 	}
-	return pageOf(page, func(r workspaceRec, version int64) api.Workspace { return r.view(version) })
+	return pageOf(page, func(r record.Workspace, version int64) api.Workspace { return viewWorkspace(r, version) })
 }
 
 // Workspace answers about one workspace.
@@ -182,7 +183,7 @@ func (p *Plane) Workspace(ctx context.Context, who Principal, name string) (api.
 	if err != nil {
 		return api.Workspace{}, outOfStore(err)
 	}
-	return rec.view(c.read.version(workspaceKey(who.Organization, name))), nil
+	return viewWorkspace(rec, c.read.version(record.WorkspaceKey(who.Organization, name))), nil
 }
 
 // DeleteWorkspace removes a workspace of which nothing waits or runs. The state of its engine is not
@@ -196,11 +197,11 @@ func (p *Plane) DeleteWorkspace(ctx context.Context, who Principal, name string)
 		if err != nil {
 			return err
 		}
-		lk := laneKey(rec.ID)
+		lk := record.LaneKey(rec.ID)
 		if err := c.load(ctx, lk); err != nil {
 			return err
 		}
-		lane, ok, err := get[laneRec](c.read, lk)
+		lane, ok, err := get[record.Lane](c.read, lk)
 		if err != nil {
 			return err
 		}
@@ -210,7 +211,7 @@ func (p *Plane) DeleteWorkspace(ctx context.Context, who Principal, name string)
 		if ok {
 			c.remove(lk, c.read.version(lk))
 		}
-		k := workspaceKey(who.Organization, name)
+		k := record.WorkspaceKey(who.Organization, name)
 		c.remove(k, c.read.version(k))
 		c.audit(who, "workspace.delete", name, "done", "")
 		return nil
@@ -223,7 +224,7 @@ func maxRuntimeOf(w api.Workspace) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(w.MaxRuntime)
 	if err != nil || d < time.Second || d > workflow.MaxMaxRuntime {
-		return 0, workflow.Refuse(workflow.ErrInvalid, "max_runtime", "max_runtime is a duration such as 90m, from 1s to %s; %q is not", workflow.MaxMaxRuntime, cut(w.MaxRuntime, 40))
+		return 0, workflow.Refuse(workflow.ErrInvalid, "max_runtime", "max_runtime is a duration such as 90m, from 1s to %s; %q is not", workflow.MaxMaxRuntime, record.Cut(w.MaxRuntime, 40))
 	}
 	return d, nil
 }
@@ -243,7 +244,7 @@ func checkWorkspace(w *api.Workspace) error {
 	}
 	w.Project = "global"
 	if !slices.Contains([]string{api.EngineTerraform, api.EngineTofu, api.EngineCommand}, w.Engine) {
-		return invalid("engine", "engine is terraform, tofu or command; %q is none of them", cut(w.Engine, 40))
+		return invalid("engine", "engine is terraform, tofu or command; %q is none of them", record.Cut(w.Engine, 40))
 	}
 	if err := checkCommands(w); err != nil {
 		return err
@@ -280,7 +281,7 @@ func checkWorkspace(w *api.Workspace) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Variables)) {
 		if !envName().MatchString(strings.ReplaceAll(name, "-", "_")) {
-			return invalid("variables", "%q is no name of a variable", cut(name, 64))
+			return invalid("variables", "%q is no name of a variable", record.Cut(name, 64))
 		}
 	}
 	if len(w.Secrets) > 50 {
@@ -320,7 +321,7 @@ func checkCommands(w *api.Workspace) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Commands)) {
 		if !slices.Contains(known, name) {
-			return workflow.Refuse(workflow.ErrInvalid, "commands", "%q is none of %s", cut(name, 40), strings.Join(known, ", "))
+			return workflow.Refuse(workflow.ErrInvalid, "commands", "%q is none of %s", record.Cut(name, 40), strings.Join(known, ", "))
 		}
 		if w.Commands[name] == "" {
 			return workflow.Refuse(workflow.ErrInvalid, "commands."+name, "the command is empty")
@@ -333,7 +334,7 @@ func checkCommands(w *api.Workspace) error {
 // the loader of every program that it starts.
 func checkEnv(field, name string) error {
 	if !envName().MatchString(name) {
-		return workflow.Refuse(workflow.ErrInvalid, field, "%q is no name of an environment variable", cut(name, 64))
+		return workflow.Refuse(workflow.ErrInvalid, field, "%q is no name of an environment variable", record.Cut(name, 64))
 	}
 	if strings.HasPrefix(name, "DAYFLY_") || strings.HasPrefix(name, "LD_") {
 		return workflow.Refuse(workflow.ErrInvalid, field, "%s cannot be set: names that start with DAYFLY_ or LD_ are kept", name)
@@ -379,7 +380,7 @@ func checkRef(field, ref string) error {
 // checkInside refuses a path that could leave the directory it is meant for.
 func checkInside(field, p string) error {
 	if p == "" || len(p) > 1000 || strings.ContainsAny(p, "\\\x00") || path.IsAbs(p) || path.Clean(p) != strings.TrimSuffix(p, "/") || p == "." || p == ".." || strings.HasPrefix(p, "../") {
-		return workflow.Refuse(workflow.ErrInvalid, field, "%q must be a relative path without . and .. in it", cut(p, 80))
+		return workflow.Refuse(workflow.ErrInvalid, field, "%q must be a relative path without . and .. in it", record.Cut(p, 80))
 	}
 	return nil
 }
@@ -390,7 +391,7 @@ func checkSource(s api.Source) error {
 		return workflow.Refuse(workflow.ErrInvalid, "source", "a source is a directory or git, one of the two")
 	case s.Directory != "":
 		if !path.IsAbs(s.Directory) || path.Clean(s.Directory) != s.Directory || strings.ContainsRune(s.Directory, 0) || len(s.Directory) > 4000 {
-			return workflow.Refuse(workflow.ErrInvalid, "source.directory", "%q must be an absolute path without . and .. in it", cut(s.Directory, 80))
+			return workflow.Refuse(workflow.ErrInvalid, "source.directory", "%q must be an absolute path without . and .. in it", record.Cut(s.Directory, 80))
 		}
 		return nil
 	}
@@ -425,11 +426,11 @@ func checkGit(g *api.GitSource) error {
 				return invalid("url", "plain http would show the token and the code to everybody on the way; use https")
 			}
 		default:
-			return invalid("url", "scheme %q is none of https, ssh", cut(u.Scheme, 20))
+			return invalid("url", "scheme %q is none of https, ssh", record.Cut(u.Scheme, 20))
 		}
 	}
 	if strings.ContainsAny(g.Ref, " \t\r\n\x00~^:?*[\\") || strings.HasPrefix(g.Ref, "-") || strings.Contains(g.Ref, "..") {
-		return invalid("ref", "%q is no name of a branch, tag or commit", cut(g.Ref, 80))
+		return invalid("ref", "%q is no name of a branch, tag or commit", record.Cut(g.Ref, 80))
 	}
 	if g.Path != "" {
 		if err := checkInside("source.git.path", g.Path); err != nil {
@@ -477,7 +478,7 @@ func checkState(s *api.State) error {
 			}
 		}
 	default:
-		return workflow.Refuse(workflow.ErrInvalid, "state.kind", "kind is source, directory or s3; %q is none of them", cut(s.Kind, 40))
+		return workflow.Refuse(workflow.ErrInvalid, "state.kind", "kind is source, directory or s3; %q is none of them", record.Cut(s.Kind, 40))
 	}
 	return nil
 }

@@ -73,9 +73,12 @@ var (
 		"internal/store":    {"memory", "sqlite", "dynamodb"},
 	}
 	parts = map[string][]string{
+		"internal/controlplane":     {"record"},
 		"internal/runner":           {"engine", "source", "mask", "logstream", "hooks", "cloud", "lend"},
 		"internal/launcher/process": {"remains"},
 	}
+	// Of these, the parts build on one another: each may import those that stand before it.
+	layered     = []string{"internal/controlplane"}
 	conformance = []string{
 		"internal/queue/queuetest", "internal/launcher/launchertest",
 		"internal/secrets/secretstest", "internal/store/storetest", "internal/store/storefault",
@@ -224,6 +227,8 @@ func mayImport(rel, own string) string {
 		return "which belongs to a program"
 	case from == program || low && from != plain:
 		return ""
+	case from == part && fromParent == toParent && slices.Contains(layered, fromParent):
+		return notBefore(fromParent, own, rel)
 	case to == part && toParent != rel:
 		return "a part is imported by its parent only"
 	case to == part:
@@ -255,6 +260,15 @@ func mayImport(rel, own string) string {
 		return ""
 	}
 	return "of the packages below it, it may use levels 0 and 1" + orAlso(r.also)
+}
+
+// notBefore says why a part of a layered package may not import another of its parts, or "".
+func notBefore(parent, own, rel string) string {
+	of := func(p string) int { return slices.Index(parts[parent], path.Base(p)) }
+	if of(own) < of(rel) {
+		return ""
+	}
+	return "which builds on it: the parts of " + parent + " stand in order"
 }
 
 func orAlso(also []string) string {

@@ -113,6 +113,8 @@ func TestCheck_MadeUpGraphs(t *testing.T) {
 		{"part over its sibling", "internal/runner/engine", []string{own("internal/runner/mask")}, "its parent only"},
 		{"adapter over its part", "internal/launcher/process", []string{own("internal/launcher/process/remains")}, ""},
 		{"adapter over another's part", "internal/launcher/process", []string{own("internal/runner/mask")}, "its parent only"},
+		{"rules over the records", "internal/controlplane", []string{own("internal/controlplane/record")}, ""},
+		{"handler over a part of the rules", "internal/httpapi", []string{own("internal/controlplane/record")}, "its parent only"},
 		{"part over its parent", "internal/runner/engine", []string{own("internal/runner")}, "a part imports levels 0 and 1"},
 		{"conformance over its parent", "internal/store/storetest", []string{own("internal/store"), "testing", "github.com/google/go-cmp/cmp"}, ""},
 		{"conformance over an implementation", "internal/store/storetest", []string{own("internal/store/memory")}, "a child imports its parent"},

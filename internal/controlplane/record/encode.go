@@ -1,0 +1,37 @@
+package record
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/dayfly-dev/dayfly/internal/store"
+)
+
+// Encode makes the record of a value under a key. The types of this package always encode.
+func Encode(k store.Key, v any) store.Record {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("controlplane: encode %s: %v", k, err))
+	}
+	return store.Record{Key: k, Value: data}
+}
+
+// EncodeWorkflow encodes a workflow with its places in the indexes for people's lists.
+func EncodeWorkflow(w *Workflow) store.Record {
+	r := Encode(WorkflowKey(w.ID), w)
+	at := fmt.Sprintf("%020d", w.Submitted.UnixNano())
+	r.Indexes = map[store.Index]store.Entry{
+		store.Index1: {Part: "org/" + w.Org, Sort: at},
+		store.Index2: {Part: "ws/" + w.WorkspaceID, Sort: at},
+	}
+	return r
+}
+
+// Decode reads the value of a record.
+func Decode[T any](r store.Record) (T, error) {
+	var v T
+	if err := json.Unmarshal(r.Value, &v); err != nil {
+		return v, fmt.Errorf("record %s does not decode: %w", r.Key, err)
+	}
+	return v, nil
+}

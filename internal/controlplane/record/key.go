@@ -1,0 +1,173 @@
+package record
+
+import (
+	"fmt"
+
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// WorkflowKey is where a workflow lies; what is long of it lies beside it.
+func WorkflowKey(id string) store.Key { return store.Key{Part: "wf/" + id, Sort: "wf"} }
+
+// BeatKey is where the last sign of life of a run lies.
+func BeatKey(id string) store.Key { return store.Key{Part: "wf/" + id, Sort: "beat"} }
+
+// SpecKey is where the frozen spec of a workflow lies.
+func SpecKey(id string) store.Key { return store.Key{Part: "wf/" + id, Sort: "spec"} }
+
+// EventKey is where one event of a timeline lies.
+func EventKey(id string, seq int64) store.Key {
+	return store.Key{Part: "wf/" + id, Sort: fmt.Sprintf("ev/%010d", seq)}
+}
+
+// AttemptKey is where the hash of a job token lies.
+func AttemptKey(id string, attempt int) store.Key {
+	return store.Key{Part: "wf/" + id, Sort: fmt.Sprintf("attempt/%04d", attempt)}
+}
+
+// ResultKey is where the result of an attempt lies.
+func ResultKey(id string, attempt int) store.Key {
+	return store.Key{Part: "wf/" + id, Sort: fmt.Sprintf("result/%04d", attempt)}
+}
+
+// StepKey is where a step of an attempt lies.
+func StepKey(id string, attempt, seq int) store.Key {
+	return store.Key{Part: "wf/" + id, Sort: fmt.Sprintf("step/%04d/%04d", attempt, seq)}
+}
+
+// LogEndKey is where the end of an attempt's log lies.
+func LogEndKey(id string, attempt int) store.Key {
+	return store.Key{Part: "wf/" + id, Sort: fmt.Sprintf("logend/%04d", attempt)}
+}
+
+// LogKey is where the lines of a log from first on lie.
+func LogKey(id string, attempt int, first int64) store.Key {
+	return store.Key{Part: "wf/" + id, Sort: fmt.Sprintf("log/%04d/%012d", attempt, first)}
+}
+
+// LanePart holds the lane of a workspace and its waiting lists.
+func LanePart(wsid string) string { return "lane/" + wsid }
+
+// LaneKey is where the lane of a workspace lies.
+func LaneKey(wsid string) store.Key { return store.Key{Part: LanePart(wsid), Sort: "lane"} }
+
+// OrganizationLimitKey is where the active workflows of an organization are counted.
+func OrganizationLimitKey(org string) store.Key { return store.Key{Part: "limit/" + org, Sort: "org"} }
+
+// PoolLimitKey is where those of a pool are counted.
+func PoolLimitKey(org, id string) store.Key {
+	return store.Key{Part: "limit/" + org, Sort: "pool/" + id}
+}
+
+// OrganizationKey is where an organization lies.
+func OrganizationKey(org string) store.Key { return store.Key{Part: "orgs", Sort: org} }
+
+// OrganizationPart holds the settings of an organization.
+func OrganizationPart(org string) string { return "org/" + org }
+
+// PoolKey is where a pool lies.
+func PoolKey(org, id string) store.Key {
+	return store.Key{Part: OrganizationPart(org), Sort: "pool/" + id}
+}
+
+// PoolNameKey leads from a pool's name to its id.
+func PoolNameKey(org, name string) store.Key {
+	return store.Key{Part: OrganizationPart(org), Sort: "poolname/" + name}
+}
+
+// WorkspaceKey is where a workspace lies.
+func WorkspaceKey(org, name string) store.Key {
+	return store.Key{Part: OrganizationPart(org), Sort: "workspace/" + name}
+}
+
+// TokenIDKey is where a token lies for those who manage it.
+func TokenIDKey(org, id string) store.Key {
+	return store.Key{Part: OrganizationPart(org), Sort: "token/" + id}
+}
+
+// TokenKey is where a token lies for those who show it.
+func TokenKey(hash string) store.Key { return store.Key{Part: "token/" + hash, Sort: "token"} }
+
+// WakeKey is where the wake mark of a pool lies.
+func WakeKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "wake"} }
+
+// HoldKey is where the hold of a pool lies.
+func HoldKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "hold"} }
+
+// CursorKey is where the cursor of a pool's claims lies.
+func CursorKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "cursor"} }
+
+// RunnerKey is where an instance of a pool lies.
+func RunnerKey(poolID, name string) store.Key {
+	return store.Key{Part: "pool/" + poolID, Sort: "runner/" + name}
+}
+
+// ActivePart holds the active workflows of a pool.
+func ActivePart(poolID string) string { return "active/" + poolID }
+
+// ActiveKey stands for one of them.
+func ActiveKey(poolID, id string) store.Key { return store.Key{Part: ActivePart(poolID), Sort: id} }
+
+// TimerPart holds the timers of an organization.
+func TimerPart(org string) string { return "timer/" + org }
+
+// PassKey is where the last pass is written down.
+func PassKey() store.Key { return store.Key{Part: "pass", Sort: "pass"} }
+
+// IdempotencyKey is where the use of an Idempotency-Key is written down.
+func IdempotencyKey(org, who, key string) store.Key {
+	return store.Key{Part: "idem/" + org, Sort: who + "/" + key}
+}
+
+// AuditPart holds the audit trail of an organization.
+func AuditPart(org string) string { return "audit/" + org }
+
+// TimerKey is where the timer of a workflow lies: what is due first comes first.
+func TimerKey(org string, at int64, id string) store.Key {
+	return store.Key{Part: TimerPart(org), Sort: fmt.Sprintf("%015d/%s", at, id)}
+}
+
+// ClaimPart is one key under which a claim looks: a pool's own work of one type. Label sets and
+// pinned runners are to be further kinds of it.
+func ClaimPart(poolID string, t workflow.Type) string {
+	return "claim/pool:" + poolID + "/" + string(t)
+}
+
+// Rank orders pending workflows as bytes: higher priority first, then the older.
+func (w *Workflow) Rank() string {
+	return fmt.Sprintf("%04d/%020d/%s", 1000-w.Priority, w.Submitted.UnixNano(), w.ID)
+}
+
+// ClaimKey is where the entry of a claimable workflow lies.
+func (w *Workflow) ClaimKey() store.Key {
+	return store.Key{Part: ClaimPart(w.PoolID, w.Type), Sort: w.Rank()}
+}
+
+// The waiting lists of a workspace: runs that change its state, and others.
+const (
+	WaitChangers = "wait/c/"
+	WaitOthers   = "wait/o/"
+)
+
+// WaitKey is where the entry of one that waits in its workspace lies.
+func (w *Workflow) WaitKey() store.Key {
+	list := WaitOthers
+	if w.ChangesState() {
+		list = WaitChangers
+	}
+	return store.Key{Part: LanePart(w.WorkspaceID), Sort: list + w.Rank()}
+}
+
+// Entry is what stands for it there.
+func (w *Workflow) Entry() Entry {
+	return Entry{ID: w.ID, Workspace: w.Workspace, PoolID: w.PoolID, Type: w.Type}
+}
+
+// WakeTargetKey is where the wake target of a pool lies.
+func WakeTargetKey(poolID string) store.Key {
+	return store.Key{Part: "pool/" + poolID, Sort: "wake-target"}
+}
+
+// After returns the first key behind all that start with prefix, which ends with '/'.
+func After(prefix string) string { return prefix[:len(prefix)-1] + "0" }

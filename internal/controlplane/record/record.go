@@ -1,0 +1,254 @@
+// Package record is every record that the control plane keeps: its fields, its key, and how it is
+// written. It is data: it reads and decides nothing.
+//
+// Each record is JSON under a key made by a function of this package; new fields must have a safe
+// zero, because old records stay. Workflow records are kept under 1 KiB: what is long lies beside.
+package record
+
+import (
+	"slices"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/mutate"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Workflow is one workflow.
+type Workflow struct {
+	ID          string             `json:"id"`
+	Org         string             `json:"org"`
+	Workspace   string             `json:"ws"`
+	WorkspaceID string             `json:"wsid"`
+	PoolID      string             `json:"pool"`
+	Type        workflow.Type      `json:"type"`
+	Op          workflow.Operation `json:"op,omitempty"`
+	Size        string             `json:"size,omitempty"`
+	StateKind   string             `json:"sk,omitempty"`
+	Priority    int                `json:"prio,omitempty"`
+	Message     string             `json:"msg,omitempty"`
+	By          string             `json:"by"`
+	RetryOf     string             `json:"retry_of,omitempty"`
+	MaxRuntime  time.Duration      `json:"max"`
+
+	State  workflow.State  `json:"state"`
+	Reason workflow.Reason `json:"reason,omitempty"`
+	Detail string          `json:"detail,omitempty"`
+
+	Submitted time.Time `json:"submitted"`
+	Since     time.Time `json:"since"` // when it came into its state
+	Claimed   time.Time `json:"claimed,omitzero"`
+	Started   time.Time `json:"started,omitzero"`
+	Ended     time.Time `json:"ended,omitzero"`
+
+	Attempt  int       `json:"attempt,omitempty"`
+	Starts   int       `json:"starts,omitempty"`
+	Lapses   int       `json:"lapses,omitempty"`
+	Instance string    `json:"instance,omitempty"`
+	Lease    time.Time `json:"lease,omitzero"`
+	Tasks    []Task    `json:"tasks,omitempty"` // reported for this attempt, the latest maxTasks
+	Held     Held      `json:"held,omitzero"`
+
+	Holder     Holder    `json:"holder,omitzero"` // the boot whose start was granted
+	Deadline   time.Time `json:"deadline,omitzero"`
+	CancelAt   time.Time `json:"cancel,omitzero"`
+	HandedOver time.Time `json:"handed,omitzero"`
+
+	Active   bool  `json:"active,omitempty"`    // it counts against the limits
+	SlotHeld bool  `json:"slot_held,omitempty"` // it holds its workspace's slot
+	Timer    int64 `json:"timer,omitempty"`     // Unix ms of its entry in the timers; 0 means none
+	Seq      int64 `json:"seq"`                 // events in the timeline so far
+}
+
+// Task is a task that was reported for an attempt.
+type Task struct {
+	Ref     string `json:"ref"`
+	Stopped bool   `json:"stopped,omitempty"`
+}
+
+// Held is why a claimed workflow is not launched yet.
+type Held struct {
+	Reason workflow.Reason `json:"reason,omitempty"`
+	Text   string          `json:"text,omitempty"`
+	Until  time.Time       `json:"until,omitzero"`
+	// Placement is the launch whose answer is not known: it is repeated before any other.
+	Placement string `json:"placement,omitempty"`
+}
+
+// Hold says that the latest launch of a pool was refused for want of quota or capacity.
+type Hold struct {
+	Reason workflow.Reason `json:"reason"`
+	Until  time.Time       `json:"until"`
+}
+
+// Holder is the boot whose start was granted.
+type Holder struct {
+	Attempt int    `json:"attempt,omitempty"`
+	Task    string `json:"task,omitempty"`
+	Boot    string `json:"boot,omitempty"`
+}
+
+// Is reports whether a call comes from the holder.
+func (h Holder) Is(run api.Run) bool {
+	sameBoot := h.Boot == run.Boot || mutate.On(mutate.NoBoot) // see package mutate
+	return h.Boot != "" && h.Attempt == run.Attempt && h.Task == run.Task && sameBoot
+}
+
+// ChangesState says whether the run needs the slot of its workspace.
+func (w *Workflow) ChangesState() bool { return workflow.ChangesState(w.Type, w.Op) }
+
+// Beat is the last sign of life of the run that holds a workflow.
+type Beat struct {
+	At   time.Time `json:"at"`
+	Step string    `json:"step,omitempty"`
+}
+
+// Attempt holds the hash of a job token.
+type Attempt struct {
+	Hash string `json:"hash"`
+}
+
+// Entry stands for a pending workflow under a claim key or in its workspace's waiting list.
+type Entry struct {
+	ID        string        `json:"id"`
+	Workspace string        `json:"ws"`
+	PoolID    string        `json:"pool"`
+	Type      workflow.Type `json:"type"`
+}
+
+// Lane is what runs and waits in one workspace. Whoever changes the waiting lists or the
+// promoted ones of a workspace also writes this record, so that its version orders them.
+type Lane struct {
+	Changer string `json:"changer,omitempty"` // the state-changing run that is claimable, or holds the slot
+	Others  int    `json:"others,omitempty"`  // other runs that are claimable or active
+	WaitC   int    `json:"wait_c,omitempty"`  // state-changing runs in the waiting list
+	WaitO   int    `json:"wait_o,omitempty"`  // other runs in the waiting list
+	Max     int    `json:"max"`
+}
+
+// Active stands for an active workflow under its pool.
+type Active struct {
+	Instance string `json:"instance"`
+}
+
+// Limit counts active workflows and remembers who was cut short.
+type Limit struct {
+	Active int      `json:"active"`
+	Cut    []string `json:"cut,omitempty"` // ids of the pools whose last claim the limit cut short
+}
+
+// Organization is a tenant.
+type Organization struct {
+	Name    string    `json:"name"`
+	Created time.Time `json:"created"`
+}
+
+// Pool is a pool and its settings.
+type Pool struct {
+	ID            string          `json:"id"`
+	Name          string          `json:"name"`
+	Description   string          `json:"description,omitempty"`
+	BuiltIn       bool            `json:"built_in,omitempty"`
+	Disabled      bool            `json:"disabled,omitempty"`
+	Multiple      bool            `json:"multiple,omitempty"`
+	AssignedToAll bool            `json:"all"`
+	Assigned      []string        `json:"assigned,omitempty"`
+	Types         []workflow.Type `json:"types,omitempty"`
+	Concurrency   int             `json:"concurrency,omitempty"`
+	RolePath      string          `json:"role_path,omitempty"`
+	Created       time.Time       `json:"created"`
+}
+
+// Name leads from a name or a time to what it stands for.
+type Name struct {
+	ID string `json:"id"`
+}
+
+// Workspace is a workspace and its settings.
+type Workspace struct {
+	ID      string        `json:"id"`
+	Created time.Time     `json:"created"`
+	W       api.Workspace `json:"w"`
+}
+
+// Token is a user or pool token, under the hash of its value.
+type Token struct {
+	ID       string    `json:"id"`
+	Org      string    `json:"org"`
+	Audience string    `json:"aud"`
+	Name     string    `json:"name"`
+	Role     string    `json:"role,omitempty"`
+	PoolID   string    `json:"pool,omitempty"`
+	Deployed bool      `json:"deployed,omitempty"` // made from the secret of a deployment
+	Created  time.Time `json:"created"`
+	Expires  time.Time `json:"expires,omitzero"`
+	Revoked  bool      `json:"revoked,omitempty"`
+	Hash     string    `json:"hash"`
+}
+
+// Runner is an instance that was seen under a pool.
+type Runner struct {
+	Name    string    `json:"name"`
+	Version string    `json:"version,omitempty"`
+	First   time.Time `json:"first"`
+	Last    time.Time `json:"last"`
+}
+
+// Pass is when the last pass ran, and since when the control plane is up.
+type Pass struct {
+	Last    time.Time `json:"last"`
+	UpSince time.Time `json:"up_since"`
+}
+
+// Wake is the mark that a pool is owed a wake.
+type Wake struct {
+	At time.Time `json:"at"`
+}
+
+// WakeTarget is what is woken for a pool. It lies beside the mark, not in the pool's settings, so
+// that who sets the mark has read it with the same request.
+type WakeTarget struct {
+	Target string `json:"target"`
+}
+
+// Cursor is where a claim that was cut short by what it may not claim resumes.
+type Cursor struct {
+	After string `json:"after"`
+}
+
+// Idempotency is what an idempotency key was used for.
+type Idempotency struct {
+	Request string `json:"request"` // hash of what was asked
+	Result  string `json:"result"`  // id of what was made
+}
+
+// LogEnd is the end of the log of an attempt.
+type LogEnd struct {
+	Next  int64 `json:"next"`
+	Bytes int64 `json:"bytes"`
+}
+
+// LiveTask returns a task of the attempt that was reported as launched and not as stopped.
+func (w *Workflow) LiveTask() string {
+	for _, t := range w.Tasks {
+		if !t.Stopped {
+			return t.Ref
+		}
+	}
+	return ""
+}
+
+// Valid says whether a token is good.
+func (s Token) Valid(now time.Time) bool {
+	return !s.Revoked && (s.Expires.IsZero() || now.Before(s.Expires))
+}
+
+// AssignedTo says whether the pool is for a workspace.
+func (r Pool) AssignedTo(workspace string) bool {
+	return r.AssignedToAll || slices.Contains(r.Assigned, workspace)
+}
+
+// Takes says whether the pool is for a type of workflow.
+func (r Pool) Takes(t workflow.Type) bool {
+	return len(r.Types) == 0 || slices.Contains(r.Types, t)
+}
