@@ -224,11 +224,16 @@ func (r *relay) text() string {
 	return r.log()
 }
 
-func (r *relay) called(call string) int {
+// asked returns the calls so far. The last heartbeat may still be under way when a run is over.
+func (r *relay) asked() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return slices.Clone(r.calls)
+}
+
+func (r *relay) called(call string) int {
 	n := 0
-	for _, c := range r.calls {
+	for _, c := range r.asked() {
 		if c == call {
 			n++
 		}
