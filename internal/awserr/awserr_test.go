@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -173,8 +174,14 @@ func TestOf_ReadsWhatTheSDKReallyMakesOfAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			release := make(chan struct{})
+			var calls atomic.Int32
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
+				if tc.answer == nil && calls.Add(1) == 1 {
+					w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+					_, _ = io.WriteString(w, "{}")
+					return
+				}
 				if tc.answer == nil {
 					<-release
 					return
@@ -184,13 +191,17 @@ func TestOf_ReadsWhatTheSDKReallyMakesOfAnswers(t *testing.T) {
 			}))
 			defer server.Close()
 			defer close(release)
-			ctx := t.Context()
+			ctx, asked := t.Context(), client(server.URL)
 			if tc.answer == nil {
+				// The time that is over is to be that of the answer, not that of a connection: one is there.
+				if _, err := asked.ListTasks(ctx, &ecs.ListTasksInput{}); err != nil {
+					t.Fatal(err)
+				}
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
 				defer cancel()
 			}
-			_, err := client(server.URL).ListTasks(ctx, &ecs.ListTasksInput{})
+			_, err := asked.ListTasks(ctx, &ecs.ListTasksInput{})
 			if got := awserr.Of(err); got != tc.want {
 				t.Errorf("got %q, want %q, of: %v", got, tc.want, err)
 			}

@@ -58,7 +58,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-tick.C {
+	for end := time.Now().Add(4 * time.Minute); time.Now().Before(end); <-tick.C {
 		if ok() {
 			return
 		}

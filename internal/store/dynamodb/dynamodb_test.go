@@ -1,6 +1,7 @@
 package dynamodb_test
 
 import (
+	"cmp"
 	"crypto/rand"
 	"net/http"
 	"net/http/httptest"
@@ -34,11 +35,16 @@ func serve(t testing.TB, service *fake.Service) server {
 	return s
 }
 
+// patience is how long a call of a test may take on a busy machine.
+const patience = 4 * time.Minute
+
 // table makes a table of the test's own and returns the store in it.
 func table(t testing.TB, config aws.Config, cfg dynamodb.Config) *dynamodb.Store {
 	t.Helper()
-	return open(t, config, "dayfly-"+rand.Text()[:12], cfg)
+	return open(t, config, newName(), cfg)
 }
+
+func newName() string { return "dayfly-" + rand.Text()[:12] }
 
 // named returns a store in the table of that name, which it makes if there is none.
 func named(t testing.TB, config aws.Config, name string) *dynamodb.Store {
@@ -49,9 +55,10 @@ func named(t testing.TB, config aws.Config, name string) *dynamodb.Store {
 func open(t testing.TB, config aws.Config, name string, cfg dynamodb.Config) *dynamodb.Store {
 	t.Helper()
 	client := sdk.NewFromConfig(config)
-	if err := dynamodb.Create(t.Context(), client, name, time.Minute); err != nil {
+	if err := dynamodb.Create(t.Context(), client, name, patience); err != nil {
 		t.Fatal(err)
 	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, patience)
 	s, err := dynamodb.New(client, name, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -68,6 +75,6 @@ func TestStore_Conformance(t *testing.T) {
 func TestStore_ConformanceOverMoto(t *testing.T) {
 	config := awsConfig(motoURL(t), &tokens{next: http.DefaultTransport})
 	storetest.RunModest(t, func(t *testing.T) store.Store {
-		return table(t, config, dynamodb.Config{Timeout: time.Minute})
+		return table(t, config, dynamodb.Config{})
 	})
 }

@@ -105,13 +105,18 @@ func TestCommit_TellsOutcomesApart(t *testing.T) {
 			t.Run(name+"/"+way, func(t *testing.T) {
 				t.Parallel()
 				f := serve(t, &fake.Service{})
-				s := table(t, f.config, dynamodb.Config{Timeout: time.Second})
+				name := newName()
+				s := named(t, f.config, name)
 				begin(t, s)
+				tried := s
+				if tt.fault.Delay > 0 {
+					tried = open(t, f.config, name, dynamodb.Config{Timeout: time.Second})
+				}
 				f.ForgetCalls()
 				fault := tt.fault
 				fault.Operation = w.operation
 				remove := f.Inject(fault)
-				err := s.Commit(t.Context(), "mine", w.ops("two")...)
+				err := tried.Commit(t.Context(), "mine", w.ops("two")...)
 				switch {
 				case errors.Is(tt.want, plain) && (err == nil || outcomeOf(err) != nil):
 					t.Errorf("got %v, want an error that is no outcome", err)
@@ -358,6 +363,7 @@ func TestStore_ConformanceOverALyingService(t *testing.T) {
 	storetest.RunModest(t, func(t *testing.T) store.Store { return table(t, f.config, dynamodb.Config{}) })
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	t.Logf("faults: %v", l.counts)
 	for _, kind := range append(append([]string{"unprocessed"}, lieBefore...), lieAfter...) {
 		if l.counts[kind] < 10 {
 			t.Errorf("faults were made %v times, want each often", l.counts)
@@ -387,7 +393,7 @@ func TestGet_GivesUpOnKeysThatStayUnprocessed(t *testing.T) {
 // An answer of BatchGetItem ends at 16 MB, whatever was asked for.
 func TestGet_OfMoreThanOneAnswerHolds(t *testing.T) {
 	f := serve(t, &fake.Service{})
-	s := table(t, f.config, dynamodb.Config{Timeout: time.Minute})
+	s := table(t, f.config, dynamodb.Config{})
 	big := bytes.Repeat([]byte("x"), store.MaxValue)
 	var keys []store.Key
 	for i := range 60 {
