@@ -22,6 +22,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/fakeaws"
 	fakeecs "github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
 	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	"github.com/dayfly-dev/dayfly/test/leak"
 	"github.com/dayfly-dev/dayfly/test/poolstack"
 )
 
@@ -390,7 +391,7 @@ func TestHandle_LeavesNothingRunning(t *testing.T) {
 		t.Errorf("%d tasks", n)
 	}
 	w.ecs.Close() // the tasks, which are elsewhere
-	goleak.VerifyNone(t, before,
+	leak.None(t, before,
 		// Connections that are kept open, here and on the other side.
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*conn).serve"),

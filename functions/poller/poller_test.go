@@ -16,6 +16,7 @@ import (
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/leak"
 	"github.com/dayfly-dev/dayfly/test/poolstack"
 )
 
@@ -121,12 +122,12 @@ func TestHandle_AWakeQueuesEverythingThatCanStartAndEnds(t *testing.T) {
 func TestHandle_AScheduledWindowPicksUpWhatComesWhileItPolls(t *testing.T) {
 	s := poolstack.New(t, nil)
 	f := start(t, s.Env("DAYFLY_POLLING_WINDOW", "55s"))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- f.handle(ctx, event(t, "schedule.json")) }()
 	ids := s.Submit(t.Context(), "net", 1)
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	for deadline := time.Now().Add(4 * time.Minute); ; {
 		if got := queued(t, s); len(got) > 0 {
 			if !slices.Equal(got, ids) {
 				t.Errorf("queued %v, want %v", got, ids)
@@ -228,7 +229,7 @@ func TestHandle_LeavesNothingRunning(t *testing.T) {
 	if err := f.handle(ctx, event(t, "schedule.json")); err != nil {
 		t.Fatal(err)
 	}
-	goleak.VerifyNone(t, before,
+	leak.None(t, before,
 		// Connections that are kept open, here and on the other side.
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*conn).serve"),

@@ -21,6 +21,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/runner"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
 // TestMain plays the runner where the process launcher starts this binary again.
@@ -213,7 +214,7 @@ func put(t *testing.T, cl *client.Client, w api.Workspace) {
 
 // C8, L9: a workflow goes through all the parts of one process and leaves nothing behind.
 func TestUp_RunsAWorkflowEndToEndAndLeavesNothing(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leak.None(t, goleak.IgnoreCurrent())
 	sources := dataDir(t)
 	u, err := embedded.OpenUp(t.Context(), embedded.UpConfig{
 		Server: embedded.ServerConfig{Data: dataDir(t), Listen: "127.0.0.1:0"},

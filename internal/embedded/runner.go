@@ -14,7 +14,7 @@ import (
 const RunnerProgram = "dayfly-runner"
 
 // versionTime bounds the question which version a runner is.
-const versionTime = 5 * time.Second
+const versionTime = 30 * time.Second
 
 // runnerCommand is how runners that are processes are started: the runner beside this program, which links nothing
 // of the control plane and so starts in half the time and with less memory, where it is of the same version; else

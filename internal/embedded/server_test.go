@@ -19,6 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
 // dataDir is a directory that users of their own can pass through, as root's engines must.
@@ -178,7 +179,7 @@ func TestServer_DirectoriesThatCannotServeAreRefused(t *testing.T) {
 }
 
 func TestServer_StopsWithALongPollUnderWayAndLeavesNothing(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leak.None(t, goleak.IgnoreCurrent())
 	s, stop := serve(t, embedded.ServerConfig{Data: dataDir(t)})
 	token, err := s.Plane().EnsurePoolToken(t.Context(), "default", "default", "test")
 	if err != nil {
