@@ -77,6 +77,15 @@ func (s *site) run(script, answer string, env ...string) (said string, calls []s
 	return string(out), strings.Split(strings.TrimSpace(string(b)), "\n"), err
 }
 
+// keep puts something into what the stand-ins keep.
+func (s *site) keep(name, content string) {
+	s.t.Helper()
+	path := filepath.Join(s.state, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 func (s *site) secret(name string) string {
 	b, _ := os.ReadFile(filepath.Join(s.state, "secrets", name))
 	return strings.TrimSpace(string(b))
@@ -103,6 +112,7 @@ func before(t *testing.T, calls []string, patterns ...string) {
 
 // D8: everything in the right order, said first and asked once, and no secret where it could be read.
 func TestDeploy_FromNothing(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	said, calls, err := s.run("deploy", "y\n")
 	if err != nil {
@@ -120,6 +130,9 @@ func TestDeploy_FromNothing(t *testing.T) {
 	keys := s.secret("dayfly-main-TicketKeysSecret")
 	if !regexp.MustCompile(`^\{"keys": \[\{"id": "[0-9a-f]{16}", "key": "[A-Za-z0-9_-]{43}"\}\]\}$`).MatchString(keys) {
 		t.Errorf("the ticket keys are in another form: %d bytes", len(keys))
+	}
+	if _, err := os.Stat(filepath.Join(s.state, "registry")); err == nil {
+		t.Error("docker keeps the registry's password")
 	}
 	key := regexp.MustCompile(`[A-Za-z0-9_-]{43}`).FindString(keys)
 	for _, secret := range []string{"pool-token-of", "first-admin-token", key, "registry-password"} {
@@ -150,6 +163,7 @@ func TestDeploy_FromNothing(t *testing.T) {
 }
 
 func TestDeploy_DoesNothingUnasked(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		answer string
 		env    []string
@@ -168,6 +182,7 @@ func TestDeploy_DoesNothingUnasked(t *testing.T) {
 
 // D8: a new version goes to the functions first, and to the tasks when they understand it.
 func TestDeploy_UpgradesThePoolStackBeforeItsImage(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	if said, _, err := s.run("deploy", "", "YES=1"); err != nil {
 		t.Fatalf("%v: %s", err, said)
@@ -181,6 +196,7 @@ func TestDeploy_UpgradesThePoolStackBeforeItsImage(t *testing.T) {
 
 // A pool whose stack was made anew gets a new token; one on somebody's control plane needs theirs.
 func TestDeploy_PoolOnAControlPlaneThatExists(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	if said, _, err := s.run("deploy", "", "YES=1", "SERVICE_URL=https://dayfly.example.com"); err == nil || !strings.Contains(said, "DAYFLY_API_TOKEN") {
 		t.Errorf("without a token: %v: %s", err, said)
@@ -202,6 +218,7 @@ func TestDeploy_PoolOnAControlPlaneThatExists(t *testing.T) {
 
 // D8: the pool is drained before its stack goes, and what stays is said.
 func TestDestroy(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	if said, _, err := s.run("deploy", "", "YES=1"); err != nil {
 		t.Fatalf("%v: %s", err, said)
@@ -217,12 +234,14 @@ func TestDestroy(t *testing.T) {
 		t.Fatalf("%v: %s", err, said)
 	}
 	before(t, calls, "pool update main --disabled", "ecs list-tasks", "delete-stack --stack-name dayfly-main", "wait stack-delete-complete --stack-name dayfly-main", "delete-stack --stack-name dayfly-control")
-	for _, want := range []string{"s3://dayfly-main-StateBucket", "table dayfly-control-Table", "dayfly-artifacts", "2 tasks run", "1 tasks run"} {
+	for _, want := range []string{
+		"s3://dayfly-main-StateBucket", "table dayfly-control-Table", "dayfly-artifacts", "/aws/ecs/containerinsights/", "2 tasks run", "1 tasks run",
+	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q: %s", want, said)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(s.state, "tasks"), []byte("1000000"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(s.state, "tasks"), []byte("1000"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if said, _, err := s.run("deploy", "", "YES=1"); err != nil {
@@ -230,5 +249,211 @@ func TestDestroy(t *testing.T) {
 	}
 	if said, calls, err := s.run("destroy", "", "YES=1", "DRAIN=0"); err == nil || slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(c, "delete-stack") }) {
 		t.Errorf("it deletes what still runs: %v: %s", err, said)
+	}
+}
+
+// What an account that was never used lacks is made, and said first; what it cannot give is refused before anything is made.
+func TestDeploy_InANewAccount(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.keep("new-account", "")
+	said, calls, err := s.run("deploy", "y\n")
+	if err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	before(t, calls, "iam create-service-linked-role --aws-service-name ecs", "deploy --stack-name dayfly-artifacts .*ApiGatewayLogs=true", "deploy --stack-name dayfly-main")
+	for _, want := range []string{"AWSServiceRoleForECS): create", "API Gateway writes logs: create"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("it does not say %q: %s", want, said)
+		}
+	}
+	// Once more: they are there.
+	if _, calls, err = s.run("deploy", "y\n"); err != nil || slices.ContainsFunc(calls, func(c string) bool {
+		return strings.Contains(c, "create-service-linked-role") || strings.Contains(c, "ApiGatewayLogs")
+	}) {
+		t.Errorf("a second time: %v: %s", err, strings.Join(calls, "\n"))
+	}
+}
+
+func TestDeploy_RefusesWhatCannotBe(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		file, content string
+		env           []string
+		want          string
+	}{
+		"functions at once":           {"concurrency", "10", nil, "the account has 10 left"},
+		"a repository of nobody":      {"repositories/dayfly-runner", "", nil, "there is a repository dayfly-runner"},
+		"a VPC without subnets":       {"", "", []string{"PARAMETERS=NetworkMode=public VpcId=vpc-01234567"}, "SubnetIds"},
+		"a VPC without route tables":  {"", "", []string{"PARAMETERS=VpcId=vpc-01234567 SubnetIds=subnet-1"}, "RouteTableIds"},
+		"nat without a VPC":           {"", "", []string{"PARAMETERS=NetworkMode=nat"}, "VpcId"},
+		"somebody's control plane":    {"", "", []string{"SERVICE_URL=https://dayfly.example.com"}, "DAYFLY_API_TOKEN"},
+		"an account that cannot look": {"broken", "cloudformation describe-stacks", nil, "cannot be looked at"},
+	} {
+		s := newSite(t)
+		if c.file != "" {
+			s.keep(c.file, c.content)
+		}
+		said, calls, err := s.run("deploy", "", append(c.env, "YES=1")...)
+		if err == nil || !strings.Contains(said, c.want) || len(changing(calls)) > 0 {
+			t.Errorf("%s: %v, %v: %s", name, err, changing(calls), said)
+		}
+	}
+}
+
+// A change set that could not be made leaves a stack that is none.
+func TestDeploy_AfterAChangeSetThatFailed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.keep("stacks/dayfly-main/status", "REVIEW_IN_PROGRESS")
+	if said, _, err := s.run("deploy", "", "YES=1"); err != nil || !strings.Contains(said, "stack dayfly-main: create") {
+		t.Errorf("%v: %s", err, said)
+	}
+}
+
+// No trace shows a token, whoever asks for one.
+func TestDeploy_IsNotTraced(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	said, _, err := s.run("deploy", "", "YES=1", "SHELLOPTS=xtrace")
+	if err != nil || strings.Contains(said, "first-admin-token") {
+		t.Errorf("%v: %s", err, said)
+	}
+	if said, _, err = s.run("destroy", "", "YES=1", "SHELLOPTS=xtrace"); err != nil || strings.Contains(said, "first-admin-token") {
+		t.Errorf("%v: %s", err, said)
+	}
+}
+
+// The API's deployment has another name in another network, so that it is deployed anew.
+func TestDeploy_DeploysTheAPIAnewInAnotherNetwork(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	name := func(env ...string) string {
+		t.Helper()
+		if said, _, err := s.run("deploy", "", append(env, "YES=1")...); err != nil {
+			t.Fatalf("%v: %s", err, said)
+		}
+		b, err := os.ReadFile(filepath.Join(s.state, "stacks", "dayfly-main", "template"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(`StatusApiDeployment[0-9a-f]+`).FindAllString(string(b), -1)
+		if len(found) != 2 || found[0] != found[1] {
+			t.Fatalf("got %v", found)
+		}
+		return found[0]
+	}
+	first := name()
+	if again := name(); again != first {
+		t.Errorf("it is deployed anew without a reason: %s, %s", first, again)
+	}
+	other := name("PARAMETERS=NetworkMode=public")
+	if other == first {
+		t.Error("another endpoint, and the same deployment")
+	}
+	if again := name(); again != other {
+		t.Errorf("the network that the stack has is forgotten: %s, %s", other, again)
+	}
+}
+
+func TestDeploy_Zones(t *testing.T) {
+	t.Parallel()
+	for region, want := range map[string]bool{"us-east-1": true, "eu-west-1": false} {
+		s := newSite(t)
+		_, calls, err := s.run("deploy", "", "YES=1", "AWS_REGION="+region)
+		got := slices.ContainsFunc(calls, func(c string) bool {
+			return strings.Contains(c, "--stack-name dayfly-main") && strings.Contains(c, "AvailabilityZones=us-east-1b,us-east-1c")
+		})
+		if err != nil || got != want {
+			t.Errorf("%s: %v, zones %v", region, err, got)
+		}
+	}
+}
+
+// What was destroyed and is made again claims again.
+func TestDeploy_AfterDestroyThePoolIsEnabled(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, script := range []string{"deploy", "destroy", "deploy"} {
+		said, calls, err := s.run(script, "", "YES=1")
+		if err != nil {
+			t.Fatalf("%s: %v: %s", script, err, said)
+		}
+		if enabled := slices.ContainsFunc(calls, func(c string) bool {
+			return strings.Contains(c, "pool update main") && strings.Contains(c, "--no-disabled")
+		}); enabled != (script == "deploy") {
+			t.Errorf("%s: enabled %v", script, enabled)
+		}
+	}
+	if _, calls, err := s.run("deploy", "", "YES=1"); err != nil || slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(c, "--no-disabled") }) {
+		t.Errorf("what somebody disabled is enabled: %v", err)
+	}
+}
+
+// Results that wait, and tasks that are told to stop, are waited for too.
+func TestDestroy_WaitsForResultsAndForTasksThatStop(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	if said, _, err := s.run("deploy", "", "YES=1"); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	s.keep("reports", "3")
+	s.keep("stopping", "2")
+	said, calls, err := s.run("destroy", "", "YES=1")
+	if err != nil || !strings.Contains(said, "1 results wait") || !strings.Contains(said, "1 tasks run") {
+		t.Errorf("%v: %s", err, said)
+	}
+	before(t, calls, "sqs get-queue-attributes .*ReportsQueue", "delete-stack --stack-name dayfly-main")
+}
+
+func TestDestroy_DeletesNothingThatItCannotSee(t *testing.T) {
+	t.Parallel()
+	for _, broken := range []string{"ecs list-tasks", "sqs get-queue-attributes", "cloudformation describe-stacks"} {
+		s := newSite(t)
+		if said, _, err := s.run("deploy", "", "YES=1"); err != nil {
+			t.Fatalf("%v: %s", err, said)
+		}
+		s.keep("broken", broken)
+		said, calls, err := s.run("destroy", "", "YES=1")
+		if err == nil || slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(c, "delete-stack") }) {
+			t.Errorf("%s: %v: %s", broken, err, said)
+		}
+	}
+}
+
+// A stack that could not be made has nothing to drain, and goes.
+func TestDestroy_OfAStackThatWasNeverMade(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	if said, _, err := s.run("deploy", "", "YES=1"); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	s.keep("stacks/dayfly-main/status", "ROLLBACK_COMPLETE")
+	said, calls, err := s.run("destroy", "", "YES=1")
+	if err != nil || slices.ContainsFunc(calls, func(c string) bool {
+		return strings.Contains(c, "ecs list-tasks") || strings.Contains(c, "pool update")
+	}) {
+		t.Errorf("%v: %s: %v", err, said, calls)
+	}
+	before(t, calls, "delete-stack --stack-name dayfly-main", "wait stack-delete-complete")
+}
+
+func TestDestroy_KeepsTheControlPlaneOfOtherPools(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, pool := range []string{"main", "prod"} {
+		if said, _, err := s.run("deploy", "", "YES=1", "POOL="+pool); err != nil {
+			t.Fatalf("%v: %s", err, said)
+		}
+	}
+	said, calls, err := s.run("destroy", "", "YES=1", "CONTROL_PLANE=1")
+	if err == nil || !strings.Contains(said, "dayfly-prod") || len(changing(calls)) > 0 {
+		t.Errorf("%v: %s", err, said)
+	}
+	if said, _, err := s.run("destroy", "", "YES=1"); err != nil {
+		t.Errorf("%v: %s", err, said)
+	}
+	if said, _, err := s.run("destroy", "", "YES=1", "CONTROL_PLANE=1", "POOL=prod"); err != nil {
+		t.Errorf("%v: %s", err, said)
 	}
 }
