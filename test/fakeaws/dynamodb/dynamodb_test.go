@@ -15,14 +15,14 @@ import (
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
-	"go.uber.org/goleak"
 
 	"github.com/dayfly-dev/dayfly/test/fakeaws"
 	"github.com/dayfly-dev/dayfly/test/fakeaws/dynamodb"
 	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // The suite of the store holds the fake to what the store needs. Here is what the store never asks for.
 

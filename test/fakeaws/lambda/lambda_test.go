@@ -12,14 +12,14 @@ import (
 	awslambda "github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/dayfly-dev/dayfly/test/fakeaws"
 	"github.com/dayfly-dev/dayfly/test/fakeaws/lambda"
 	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // start serves functions and returns a client and the invocations that were made.
 func start(t *testing.T, invoke func(context.Context, lambda.Invocation) (lambda.Result, error)) *awslambda.Client {

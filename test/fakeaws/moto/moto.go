@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,13 +18,17 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	"github.com/dayfly-dev/dayfly/test/ports"
 )
 
 // patience is how long a start may take on a busy machine.
-const patience = time.Minute
+const patience = 4 * time.Minute
 
-// ErrMissing says that there is no moto_server on this machine.
-var ErrMissing = errors.New("moto_server is not on PATH (pip install 'moto[server]')")
+// ErrMissing says that there is no moto_server on this machine, or none that runs.
+var ErrMissing = errors.New("there is no moto_server that runs (pip install 'moto[server]')")
+
+// errEnded is a server that did not stay: its port is another's, or it is no more than a name on PATH.
+var errEnded = errors.New("moto_server ended at once")
 
 // Start runs a moto_server until the test ends and returns the configuration of a client of it. Where
 // there is none on this machine, the test is skipped.
@@ -44,19 +49,20 @@ func Start(t testing.TB) aws.Config {
 // on this machine, the error is ErrMissing.
 func Run(ctx context.Context) (cfg aws.Config, stop func(), err error) {
 	path, err := exec.LookPath("moto_server")
-	if errors.Is(err, exec.ErrNotFound) {
-		return cfg, nil, ErrMissing
-	}
 	if err != nil {
-		return cfg, nil, err
+		return cfg, nil, fmt.Errorf("%w: %w", ErrMissing, err)
 	}
-	// A port that was free a moment ago: moto cannot be handed a socket.
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	for range 3 { // its port was free a moment ago, and moto cannot be handed a socket
+		if cfg, stop, err = start(ctx, path); !errors.Is(err, errEnded) {
+			return cfg, stop, err
+		}
+	}
+	return cfg, nil, fmt.Errorf("%w: %w", ErrMissing, err)
+}
+
+func start(ctx context.Context, path string) (cfg aws.Config, stop func(), err error) {
+	address, err := ports.Free(ctx)
 	if err != nil {
-		return cfg, nil, err
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
 		return cfg, nil, err
 	}
 	host, port, err := net.SplitHostPort(address)
@@ -75,10 +81,10 @@ func Run(ctx context.Context) (cfg aws.Config, stop func(), err error) {
 		_ = cmd.Wait() // how it ended is in its output
 		close(exited)
 	}()
-	stop = func() {
+	stop = sync.OnceFunc(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		<-exited
-	}
+	})
 	if err := await(ctx, address, exited); err != nil {
 		stop()
 		return cfg, nil, fmt.Errorf("%w\n%s", err, output.String())
@@ -103,7 +109,7 @@ func await(ctx context.Context, address string, exited <-chan struct{}) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-exited:
-			return errors.New("moto_server ended at once")
+			return errEnded
 		case <-end:
 			return fmt.Errorf("moto_server does not answer at %s after %s", address, patience)
 		}

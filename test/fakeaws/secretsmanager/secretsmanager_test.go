@@ -11,15 +11,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awssm "github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/smithy-go"
-	"go.uber.org/goleak"
 
 	"github.com/dayfly-dev/dayfly/test/fakeaws"
 	"github.com/dayfly-dev/dayfly/test/fakeaws/moto"
 	"github.com/dayfly-dev/dayfly/test/fakeaws/secretsmanager"
 	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 func start(t *testing.T) (*awssm.Client, *secretsmanager.Service) {
 	t.Helper()

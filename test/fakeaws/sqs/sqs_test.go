@@ -15,15 +15,15 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/aws/smithy-go"
-	"go.uber.org/goleak"
 
 	"github.com/dayfly-dev/dayfly/test/fakeaws"
 	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
 	"github.com/dayfly-dev/dayfly/test/fakeaws/sqs"
 	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 type fixture struct {
 	*testing.T
@@ -33,17 +33,20 @@ type fixture struct {
 	url     string
 }
 
-// await asks until something is true, for at most ten seconds.
+// patience is how long a test waits for what should come at once: a machine that is busy may take longer.
+const patience = 2 * time.Minute
+
+// await asks until something is true.
 func (f fixture) await(what string, ok func() bool) {
 	f.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	end := time.After(10 * time.Second)
+	end := time.After(patience)
 	for !ok() {
 		select {
 		case <-tick.C:
 		case <-end:
-			f.Fatalf("waited ten seconds for %s", what)
+			f.Fatalf("waited %s for %s", patience, what)
 		}
 	}
 }
