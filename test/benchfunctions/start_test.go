@@ -11,6 +11,9 @@ import (
 	"github.com/dayfly-dev/dayfly/test/lambdahost"
 )
 
+// patience is how long an init may take here: a machine that is busy is not what is tested.
+const patience = 4 * time.Minute
+
 // A function that calls anybody before it asks for its first event pays for that with each cold start, and cannot
 // start while what it calls is away.
 func TestFunctions_StartWithoutTheNetwork(t *testing.T) {
@@ -28,7 +31,7 @@ func TestFunctions_StartWithoutTheNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for _, a := range built {
 		t.Run(a.Name, func(t *testing.T) {
@@ -37,7 +40,7 @@ func TestFunctions_StartWithoutTheNetwork(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer network.close()
-			host := lambdahost.New(lambdahost.Config{Log: func(_, line string) { t.Log(line) }})
+			host := lambdahost.New(lambdahost.Config{InitTimeout: patience, Log: func(_, line string) { t.Log(line) }})
 			defer host.Close()
 			if err := host.Put(deployed(a.Name, a.Bootstrap, network.address())); err != nil {
 				t.Fatal(err)
@@ -68,7 +71,7 @@ func TestFunctions_SayWhatTheyMiss(t *testing.T) {
 	for _, p := range packages {
 		name := filepath.Base(p)
 		said := make(chan string, 100)
-		host := lambdahost.New(lambdahost.Config{Log: func(_, line string) { said <- line }})
+		host := lambdahost.New(lambdahost.Config{InitTimeout: patience, Log: func(_, line string) { said <- line }})
 		if err := host.Put(lambdahost.Function{Name: name, Bootstrap: filepath.Join(dir, name, bootstrap.Name)}); err != nil {
 			t.Fatal(err)
 		}

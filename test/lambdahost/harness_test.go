@@ -1,6 +1,7 @@
 package lambdahost_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,7 @@ func ctxOf(t *testing.T) context.Context { return hosttest.Context(t) }
 // host makes a host with one function, fn.
 func host(t *testing.T, cfg lambdahost.Config, change ...func(*lambdahost.Function)) *lambdahost.Host {
 	t.Helper()
+	cfg.InitTimeout = cmp.Or(cfg.InitTimeout, wait)
 	if cfg.Log == nil {
 		cfg.Log = func(function, line string) { t.Logf("%s: %s", function, line) }
 	}

@@ -51,6 +51,7 @@ type function struct {
 	// settling are those of them whose caller has its answer and whose environment is about to
 	// ask for more. settled is closed and replaced whenever one has.
 	settling   int
+	waiting    int // callers that wait for one of them
 	settled    chan struct{}
 	faults     []*Fault
 	duplicates int

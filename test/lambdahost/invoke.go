@@ -8,8 +8,9 @@ import (
 )
 
 // patience is how long a call waits for an environment that has answered and is about to be free,
-// before it takes a new one or is refused. A function that goes on working after its answer is not waited for.
-const patience = 200 * time.Millisecond
+// before it takes a new one or is refused. A function asks for its next event as soon as it has answered; one that
+// never does is not waited for.
+const patience = time.Minute
 
 // Invoke runs a function and waits for its answer. An error of the function is a Result; an error
 // means that there is none: a *ServiceError that the function was not run, ctx's cause that the caller did not wait:
@@ -34,25 +35,35 @@ func (h *Host) Invoke(ctx context.Context, name string, payload []byte) (Result,
 func (h *Host) begin(ctx context.Context, name, id string, payload []byte) (*invocation, error) {
 	patient := time.NewTimer(patience)
 	defer patient.Stop()
-	waiting := true
+	waiting, waited := true, false
 	for {
-		inv, settled, err := h.admit(name, id, payload, waiting)
+		inv, settled, err := h.admit(name, id, payload, waiting, waited)
 		if inv != nil || err != nil {
 			return inv, err
 		}
+		waited = true
 		select {
 		case <-settled:
 		case <-patient.C:
 			waiting = false
 		case <-ctx.Done():
+			h.leave(name)
 			return nil, fmt.Errorf("invoke %s: %w", name, context.Cause(ctx))
 		}
 	}
 }
 
+// leave ends a wait for an environment.
+func (h *Host) leave(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.functions[resolve(name)].waiting--
+}
+
 // admit takes a place for an event and a warm environment if there is one, and sets it going. While the
-// caller is waiting and a place or a warm environment is about to be free, it answers with what to wait for.
-func (h *Host) admit(name, id string, payload []byte, waiting bool) (*invocation, <-chan struct{}, error) {
+// caller is waiting and a place or a warm environment is about to be free, for which no other waits, it answers with
+// what to wait for. waited says that it did so before.
+func (h *Host) admit(name, id string, payload []byte, waiting, waited bool) (*invocation, <-chan struct{}, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -62,8 +73,12 @@ func (h *Host) admit(name, id string, payload []byte, waiting bool) (*invocation
 	if f == nil {
 		return nil, nil, notFound(h.ARN(name))
 	}
+	if waited {
+		f.waiting--
+	}
 	reason := h.full(f)
-	if waiting && f.settling > 0 && (reason != "" || len(f.idle) == 0) {
+	if waiting && f.settling > f.waiting && (reason != "" || len(f.idle) == 0) {
+		f.waiting++
 		return nil, f.settled, nil
 	}
 	if reason != "" {

@@ -17,7 +17,7 @@ const looks = 240
 func Main(m *testing.M) int {
 	code := m.Run()
 	if code == 0 {
-		if err := find(); err != nil {
+		if err := Find(); err != nil {
 			fmt.Fprintln(os.Stderr, "after the tests:", err)
 			code = 1
 		}
@@ -28,12 +28,13 @@ func Main(m *testing.M) int {
 // None fails the test when a goroutine is left, but for those that options ignore.
 func None(t *testing.T, options ...goleak.Option) {
 	t.Helper()
-	if err := find(options...); err != nil {
+	if err := Find(options...); err != nil {
 		t.Error(err)
 	}
 }
 
-func find(options ...goleak.Option) (err error) {
+// Find returns an error while a goroutine is left, but for those that options ignore.
+func Find(options ...goleak.Option) (err error) {
 	for range looks {
 		if err = goleak.Find(options...); err == nil {
 			return nil

@@ -195,12 +195,15 @@ func TestBinaries_KilledAtAnyPointEveryJobHasOneTask(t *testing.T) {
 	}
 }
 
+// patience is for a machine that is busy.
+const patience = 4 * time.Minute
+
 // until asks again and again until something is so.
 func until(t *testing.T, log func() string, what string, so func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !so(); <-time.After(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !so(); <-time.After(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s\ntwo minutes later it is not so that %s", log(), what)
+			t.Fatalf("%s\n%s later it is not so that %s", log(), patience, what)
 		}
 	}
 }

@@ -13,13 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
 // Wait bounds what a test waits for: reaching it is a failure, and nothing is judged by it.
-const Wait = 20 * time.Second
+const Wait = 4 * time.Minute
 
 // Main builds the test function, runs the tests of a package and looks for goroutines that they left. It
 // returns the exit code; *path is set before the first test.
@@ -38,10 +37,10 @@ func Main(m *testing.M, path *string) int {
 		}
 		*path = all[0].Bootstrap
 		code := m.Run()
-		if err := goleak.Find(); err != nil && code == 0 {
-			return 1, err
+		if code != 0 {
+			return code, nil
 		}
-		return code, nil
+		return 0, leak.Find()
 	}()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
