@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -35,7 +36,7 @@ func (p *Plane) allow(ctx context.Context, who Principal, role, action, target s
 	}
 	c := p.newChange()
 	c.audit(who, action, target, "refused", "needs the role "+role)
-	if err := p.commit(ctx, c.ops); err != nil {
+	if err := p.ledger.Commit(ctx, c.Ops()); err != nil {
 		p.log.Warn("refusal not audited", "action", action, "err", err)
 	}
 	return workflow.Refuse(workflow.ErrForbidden, "", "%s needs the role %s; this is %s", action, role, have)
@@ -43,8 +44,8 @@ func (p *Plane) allow(ctx context.Context, who Principal, role, action, target s
 
 // audit adds a line to the audit trail.
 func (c *change) audit(who Principal, action, target, outcome, detail string) {
-	k := store.Key{Part: record.AuditPart(who.Organization), Sort: fmt.Sprintf("%020d/%s", c.now.UnixNano(), record.Random(6))}
-	c.create(k, api.AuditEvent{At: c.now, Actor: who.Name, Action: action, Target: record.Cut(target, 200), Outcome: outcome, Detail: record.Cut(detail, 500)})
+	k := store.Key{Part: record.AuditPart(who.Organization), Sort: fmt.Sprintf("%020d/%s", c.Now.UnixNano(), record.Random(6))}
+	c.Create(k, api.AuditEvent{At: c.Now, Actor: who.Name, Action: action, Target: record.Cut(target, 200), Outcome: outcome, Detail: record.Cut(detail, 500)})
 }
 
 // Audit lists the trail, the latest first.
@@ -53,24 +54,11 @@ func (p *Plane) Audit(ctx context.Context, who Principal, cursor string, limit i
 	if err := p.allow(ctx, who, api.RoleAdmin, "audit.list", ""); err != nil {
 		return out, err
 	}
-	page, err := p.store.Range(ctx, store.Scan{Part: record.AuditPart(who.Organization), Limit: pageSize(limit, 200), After: cursor, Reverse: true})
+	page, err := p.ledger.Range(ctx, store.Scan{Part: record.AuditPart(who.Organization), Limit: ledger.PageSize(limit, 200), After: cursor, Reverse: true})
 	if err != nil {
-		return out, outOfStore(fmt.Errorf("read audit trail: %w", err))
+		return out, ledger.OutOfStore(fmt.Errorf("read audit trail: %w", err))
 	}
-	return pageOf(page, func(e api.AuditEvent, _ int64) api.AuditEvent { return e })
-}
-
-// pageOf decodes a page of records.
-func pageOf[R, V any](page store.Page, view func(R, int64) V) (api.Page[V], error) {
-	out := api.Page[V]{Items: []V{}, Next: page.Next}
-	for _, r := range page.Records {
-		v, err := record.Decode[R](r)
-		if err != nil {
-			return out, err
-		}
-		out.Items = append(out.Items, view(v, r.Version))
-	}
-	return out, nil
+	return ledger.PageOf(page, func(e api.AuditEvent, _ int64) api.AuditEvent { return e })
 }
 
 // builtInPool is the name of the pool that every organization starts with.
@@ -85,10 +73,10 @@ func (p *Plane) Bootstrap(ctx context.Context, organization string) (adminToken 
 	err = p.change(ctx, func(ctx context.Context, c *change) error {
 		adminToken = ""
 		k := record.OrganizationKey(organization)
-		if err := c.load(ctx, k); err != nil {
+		if err := c.Load(ctx, k); err != nil {
 			return err
 		}
-		if c.read.version(k) != store.Absent {
+		if c.Version(k) != store.Absent {
 			return nil
 		}
 		c.newOrganization(organization)
@@ -103,10 +91,10 @@ func (p *Plane) Bootstrap(ctx context.Context, organization string) (adminToken 
 
 // newOrganization adds an organization and its built-in pool to a change.
 func (c *change) newOrganization(name string) {
-	c.create(record.OrganizationKey(name), record.Organization{Name: name, Created: c.now})
-	pool := record.Pool{ID: record.NewID("pool_", c.now), Name: builtInPool, BuiltIn: true, AssignedToAll: true, Created: c.now, Description: "The pool of workspaces that name none"}
-	c.create(record.PoolKey(name, pool.ID), pool)
-	c.create(record.PoolNameKey(name, pool.Name), record.Name{ID: pool.ID})
+	c.Create(record.OrganizationKey(name), record.Organization{Name: name, Created: c.Now})
+	pool := record.Pool{ID: record.NewID("pool_", c.Now), Name: builtInPool, BuiltIn: true, AssignedToAll: true, Created: c.Now, Description: "The pool of workspaces that name none"}
+	c.Create(record.PoolKey(name, pool.ID), pool)
+	c.Create(record.PoolNameKey(name, pool.Name), record.Name{ID: pool.ID})
 }
 
 // Rules of an admin token that is made elsewhere.
@@ -133,33 +121,33 @@ func (p *Plane) EnsureAdmin(ctx context.Context, organization string, token reda
 	}
 	hash := record.Hash(value)
 	return p.change(ctx, func(ctx context.Context, c *change) error {
-		if err := c.load(ctx, record.OrganizationKey(organization), record.TokenKey(hash)); err != nil {
+		if err := c.Load(ctx, record.OrganizationKey(organization), record.TokenKey(hash)); err != nil {
 			return err
 		}
-		s, known, err := get[record.Token](c.read, record.TokenKey(hash))
+		s, known, err := ledger.Get[record.Token](c.Read, record.TokenKey(hash))
 		switch {
 		case err != nil:
 			return err
 		case known && (s.Org != organization || !s.Deployed):
 			return workflow.Refuse(workflow.ErrExists, "", "the deployment's admin token is another token already: put a new value")
-		case known && !s.Valid(c.now):
+		case known && !s.Valid(c.Now):
 			return workflow.Refuse(workflow.ErrRevoked, "", "the deployment's admin token was revoked or replaced: put a new value")
 		case known:
 			return nil
 		}
-		if c.read.version(record.OrganizationKey(organization)) == store.Absent {
+		if c.Version(record.OrganizationKey(organization)) == store.Absent {
 			c.newOrganization(organization)
 		}
 		olds, err := p.secrets(ctx, organization)
 		if err != nil {
 			return err
 		}
-		until := c.now.Add(deployedOverlaps)
+		until := c.Now.Add(deployedOverlaps)
 		for _, old := range olds {
 			if old.rec.Hash == hash {
 				return fmt.Errorf("the token was made between reads: %w", store.ErrConflict)
 			}
-			if old.rec.Deployed && old.rec.Valid(c.now) && (old.rec.Expires.IsZero() || old.rec.Expires.After(until)) {
+			if old.rec.Deployed && old.rec.Valid(c.Now) && (old.rec.Expires.IsZero() || old.rec.Expires.After(until)) {
 				c.expire(old, until)
 			}
 		}
@@ -183,8 +171,8 @@ func (p *Plane) EnsurePoolToken(ctx context.Context, organization, pool, name st
 		}
 		for _, old := range olds {
 			if old.rec.Audience == audiencePool && old.rec.PoolID == rec.ID && old.rec.Name == name {
-				c.remove(record.TokenKey(old.rec.Hash), old.version)
-				c.remove(record.TokenIDKey(organization, old.rec.ID), old.version)
+				c.Remove(record.TokenKey(old.rec.Hash), old.version)
+				c.Remove(record.TokenIDKey(organization, old.rec.ID), old.version)
 			}
 		}
 		token, _ = c.newSecret(record.Token{Org: organization, Audience: audiencePool, Name: name, PoolID: rec.ID}, poolPrefix)
@@ -201,9 +189,9 @@ func (c *change) newSecret(rec record.Token, prefix string) (string, record.Toke
 
 // keepSecret adds a token of which the hash is known to a change.
 func (c *change) keepSecret(rec record.Token, hash string) record.Token {
-	rec.ID, rec.Created, rec.Hash = record.NewID("tok_", c.now), c.now, hash
-	c.create(record.TokenKey(hash), rec)
-	c.create(record.TokenIDKey(rec.Org, rec.ID), rec)
+	rec.ID, rec.Created, rec.Hash = record.NewID("tok_", c.Now), c.Now, hash
+	c.Create(record.TokenKey(hash), rec)
+	c.Create(record.TokenIDKey(rec.Org, rec.ID), rec)
 	return rec
 }
 
@@ -217,11 +205,11 @@ type storedSecret struct {
 // expire ends a token at a time.
 func (c *change) expire(s storedSecret, at time.Time) {
 	s.rec.Expires = at
-	if !at.After(c.now) {
+	if !at.After(c.Now) {
 		s.rec.Revoked = true
 	}
 	for _, k := range []store.Key{record.TokenKey(s.rec.Hash), record.TokenIDKey(s.rec.Org, s.rec.ID)} {
-		c.ops = append(c.ops, store.Put(record.Encode(k, s.rec), s.version))
+		c.Add(store.Put(record.Encode(k, s.rec), s.version))
 	}
 }
 
@@ -231,7 +219,7 @@ func (p *Plane) secrets(ctx context.Context, org string) ([]storedSecret, error)
 	page := store.Page{}
 	for {
 		var err error
-		page, err = p.store.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: "token/", To: record.After("token/"), Limit: 500, After: page.Next})
+		page, err = p.ledger.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: "token/", To: record.After("token/"), Limit: 500, After: page.Next})
 		if err != nil {
 			return nil, fmt.Errorf("read tokens: %w", err)
 		}
@@ -255,18 +243,18 @@ func (p *Plane) Authenticate(ctx context.Context, token string) (Principal, erro
 		return Principal{}, unknown
 	}
 	hash := record.Hash(token)
-	r, err := p.read(ctx, record.TokenKey(hash))
+	r, err := p.ledger.Read(ctx, record.TokenKey(hash))
 	if err != nil {
-		return Principal{}, outOfStore(err)
+		return Principal{}, ledger.OutOfStore(err)
 	}
-	s, ok, err := get[record.Token](r, record.TokenKey(hash))
+	s, ok, err := ledger.Get[record.Token](r, record.TokenKey(hash))
 	if err != nil {
 		return Principal{}, err
 	}
 	if !ok {
 		return Principal{}, unknown
 	}
-	if !s.Valid(p.now()) {
+	if !s.Valid(p.ledger.Now()) {
 		return Principal{}, workflow.Refuse(workflow.ErrRevoked, "", "the token was revoked or has expired")
 	}
 	who := Principal{Organization: s.Org, Name: s.Name, Audience: s.Audience, Role: s.Role, PoolID: s.PoolID}
@@ -309,7 +297,7 @@ func (p *Plane) CreateToken(ctx context.Context, who Principal, in api.NewToken)
 	err := p.change(ctx, func(_ context.Context, c *change) error {
 		rec := record.Token{Org: who.Organization, Audience: audienceUser, Name: in.Name, Role: in.Role}
 		if in.ExpiresSeconds > 0 {
-			rec.Expires = c.now.Add(time.Duration(in.ExpiresSeconds) * time.Second)
+			rec.Expires = c.Now.Add(time.Duration(in.ExpiresSeconds) * time.Second)
 		}
 		out.Value, rec = c.newSecret(rec, userPrefix)
 		out.Token = viewToken(rec)
@@ -325,15 +313,15 @@ func (p *Plane) Tokens(ctx context.Context, who Principal, cursor string, limit 
 	if err := p.allow(ctx, who, api.RoleAdmin, "token.list", ""); err != nil {
 		return out, err
 	}
-	page, err := p.store.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "token/", To: record.After("token/"), Limit: pageSize(limit, 200), After: cursor})
+	page, err := p.ledger.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "token/", To: record.After("token/"), Limit: ledger.PageSize(limit, 200), After: cursor})
 	if err != nil {
-		return out, outOfStore(fmt.Errorf("read tokens: %w", err))
+		return out, ledger.OutOfStore(fmt.Errorf("read tokens: %w", err))
 	}
 	page.Records = slices.DeleteFunc(page.Records, func(r store.Record) bool {
 		s, err := record.Decode[record.Token](r)
 		return err == nil && s.Audience != audienceUser
 	})
-	return pageOf(page, func(s record.Token, _ int64) api.Token { return viewToken(s) })
+	return ledger.PageOf(page, func(s record.Token, _ int64) api.Token { return viewToken(s) })
 }
 
 // RevokeToken ends a user token at once.
@@ -346,10 +334,10 @@ func (p *Plane) RevokeToken(ctx context.Context, who Principal, id string) error
 	}
 	return p.change(ctx, func(ctx context.Context, c *change) error {
 		k := record.TokenIDKey(who.Organization, id)
-		if err := c.load(ctx, k); err != nil {
+		if err := c.Load(ctx, k); err != nil {
 			return err
 		}
-		s, ok, err := get[record.Token](c.read, k)
+		s, ok, err := ledger.Get[record.Token](c.Read, k)
 		if err != nil {
 			return err
 		}
@@ -359,8 +347,21 @@ func (p *Plane) RevokeToken(ctx context.Context, who Principal, id string) error
 		if s.Revoked {
 			return nil
 		}
-		c.expire(storedSecret{s, c.read.version(k)}, c.now)
+		c.expire(storedSecret{s, c.Version(k)}, c.Now)
 		c.audit(who, "token.revoke", id, "done", s.Name)
 		return nil
 	})
+}
+
+// Token prefixes make a leaked token recognisable.
+const (
+	userPrefix = "dfu_"
+	poolPrefix = "dfp_"
+	jobPrefix  = "dfj_"
+)
+
+// newToken makes a token of 256 random bits and returns it with the hash that is stored.
+func newToken(prefix string) (value, hash string) {
+	value = prefix + record.Random(32)
+	return value, record.Hash(value)
 }

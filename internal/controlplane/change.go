@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -18,12 +19,9 @@ import (
 // A change collects what one commit does. It holds working copies of the records that were read,
 // and names the version of each in the operations that it ends with.
 type change struct {
-	p     *Plane
-	now   time.Time
-	read  read
-	asked map[store.Key]bool // what was read, also where there was nothing
+	*ledger.Change // with the operations of records that are written once
+	p              *Plane
 
-	ops    []store.Op // of records that are written once
 	wfs    map[string]*record.Workflow
 	lanes  map[string]*record.Lane
 	limits map[store.Key]*record.Limit
@@ -34,28 +32,9 @@ type change struct {
 
 func (p *Plane) newChange() *change {
 	return &change{
-		p: p, now: p.now(), read: read{}, asked: map[store.Key]bool{},
+		Change: p.ledger.NewChange(), p: p,
 		wfs: map[string]*record.Workflow{}, lanes: map[string]*record.Lane{}, limits: map[store.Key]*record.Limit{},
 	}
-}
-
-// load reads keys that were not read yet: what was decided on stays what the commit names.
-func (c *change) load(ctx context.Context, keys ...store.Key) error {
-	keys = slices.DeleteFunc(slices.Clone(keys), func(k store.Key) bool { return c.asked[k] })
-	if len(keys) == 0 {
-		return nil
-	}
-	r, err := c.p.read(ctx, keys...)
-	if err != nil {
-		return err
-	}
-	for _, k := range keys {
-		c.asked[k] = true
-	}
-	for k, rec := range r {
-		c.read[k] = rec
-	}
-	return nil
 }
 
 // workflow reads one workflow and its last sign of life. What moving it needs besides is read when it
@@ -64,10 +43,10 @@ func (c *change) workflow(ctx context.Context, org, id string) (*record.Workflow
 	if err := record.CheckID(id); err != nil {
 		return nil, err
 	}
-	if err := c.load(ctx, record.WorkflowKey(id), record.BeatKey(id)); err != nil {
+	if err := c.Load(ctx, record.WorkflowKey(id), record.BeatKey(id)); err != nil {
 		return nil, err
 	}
-	w, ok, err := get[record.Workflow](c.read, record.WorkflowKey(id))
+	w, ok, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(id))
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +59,7 @@ func (c *change) workflow(ctx context.Context, org, id string) (*record.Workflow
 
 // prepare reads what moving a workflow needs: its lane and its limits.
 func (c *change) prepare(ctx context.Context, w *record.Workflow) error {
-	return c.load(ctx, record.LaneKey(w.WorkspaceID), record.OrganizationLimitKey(w.Org), record.PoolLimitKey(w.Org, w.PoolID))
+	return c.Load(ctx, record.LaneKey(w.WorkspaceID), record.OrganizationLimitKey(w.Org), record.PoolLimitKey(w.Org, w.PoolID))
 }
 
 func noWorkflow(id string) error {
@@ -91,7 +70,7 @@ func (c *change) lane(wsid string) (*record.Lane, error) {
 	if l := c.lanes[wsid]; l != nil {
 		return l, nil
 	}
-	l, ok, err := get[record.Lane](c.read, record.LaneKey(wsid))
+	l, ok, err := ledger.Get[record.Lane](c.Read, record.LaneKey(wsid))
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +85,7 @@ func (c *change) limit(k store.Key) (*record.Limit, error) {
 	if l := c.limits[k]; l != nil {
 		return l, nil
 	}
-	l, _, err := get[record.Limit](c.read, k)
+	l, _, err := ledger.Get[record.Limit](c.Read, k)
 	if err != nil {
 		return nil, err
 	}
@@ -116,29 +95,18 @@ func (c *change) limit(k store.Key) (*record.Limit, error) {
 
 // beat returns the last sign of life of a workflow's run.
 func (c *change) beat(id string) (time.Time, error) {
-	b, _, err := get[record.Beat](c.read, record.BeatKey(id))
+	b, _, err := ledger.Get[record.Beat](c.Read, record.BeatKey(id))
 	return b.At, err
 }
-
-func (c *change) put(k store.Key, v any) {
-	c.ops = append(c.ops, store.Put(record.Encode(k, v), c.read.version(k)))
-}
-func (c *change) create(k store.Key, v any) {
-	c.ops = append(c.ops, store.Put(record.Encode(k, v), store.Absent))
-}
-func (c *change) remove(k store.Key, version int64) { c.ops = append(c.ops, store.Delete(k, version)) }
-
-// once is the version of a record that is made, never changed and deleted.
-const once int64 = 1
 
 // event appends to a workflow's timeline.
 func (c *change) event(w *record.Workflow, kind, text string, more ...func(*api.Event)) {
 	w.Seq++
-	e := api.Event{Seq: w.Seq, At: c.now, Kind: kind, Attempt: w.Attempt, Text: record.Cut(text, 1000)}
+	e := api.Event{Seq: w.Seq, At: c.Now, Kind: kind, Attempt: w.Attempt, Text: record.Cut(text, 1000)}
 	for _, m := range more {
 		m(&e)
 	}
-	c.create(record.EventKey(w.ID, w.Seq), e)
+	c.Create(record.EventKey(w.ID, w.Seq), e)
 }
 
 func byTask(ref string) func(*api.Event)   { return func(e *api.Event) { e.Task = ref } }
@@ -154,7 +122,7 @@ func (c *change) move(ctx context.Context, w *record.Workflow, m workflow.Move, 
 	if m.From != w.State {
 		return fmt.Errorf("move of %s from %s, which is %s", w.ID, m.From, w.State)
 	}
-	w.State, w.Reason, w.Detail, w.Since = m.To, m.Reason, record.Cut(detail, recordDetail), c.now
+	w.State, w.Reason, w.Detail, w.Since = m.To, m.Reason, record.Cut(detail, recordDetail), c.Now
 	if m.Lapse {
 		w.Lapses++
 	}
@@ -167,7 +135,7 @@ func (c *change) move(ctx context.Context, w *record.Workflow, m workflow.Move, 
 	case workflow.Pending:
 		return c.requeue(w)
 	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
-		w.Ended = c.now
+		w.Ended = c.Now
 		if m.From == workflow.Pending {
 			return c.unqueue(ctx, w)
 		}
@@ -184,7 +152,7 @@ func (c *change) move(ctx context.Context, w *record.Workflow, m workflow.Move, 
 func (c *change) requeue(w *record.Workflow) error {
 	w.SlotHeld = false
 	w.Lease, w.Tasks, w.Instance, w.HandedOver = time.Time{}, nil, "", time.Time{}
-	c.create(w.ClaimKey(), w.Entry())
+	c.Create(w.ClaimKey(), w.Entry())
 	c.wake = append(c.wake, w.PoolID)
 	return c.deactivate(w)
 }
@@ -192,19 +160,19 @@ func (c *change) requeue(w *record.Workflow) error {
 // unqueue takes a pending workflow out of the claimable index, or out of the waiting list.
 func (c *change) unqueue(ctx context.Context, w *record.Workflow) error {
 	claimable, waiting := w.ClaimKey(), w.WaitKey()
-	if err := c.load(ctx, claimable, waiting); err != nil {
+	if err := c.Load(ctx, claimable, waiting); err != nil {
 		return err
 	}
 	lane, err := c.lane(w.WorkspaceID)
 	if err != nil {
 		return err
 	}
-	if _, ok := c.read[claimable]; ok {
-		c.remove(claimable, once)
+	if _, ok := c.Read[claimable]; ok {
+		c.Remove(claimable, ledger.Once)
 		leave(lane, w)
 		return c.promote(ctx, w)
 	}
-	c.remove(waiting, once)
+	c.Remove(waiting, ledger.Once)
 	if w.ChangesState() {
 		lane.WaitC--
 	} else {
@@ -246,7 +214,7 @@ func (c *change) deactivate(w *record.Workflow) error {
 		return nil
 	}
 	w.Active = false
-	c.remove(record.ActiveKey(w.PoolID, w.ID), once)
+	c.Remove(record.ActiveKey(w.PoolID, w.ID), ledger.Once)
 	for _, k := range []store.Key{record.OrganizationLimitKey(w.Org), record.PoolLimitKey(w.Org, w.PoolID)} {
 		l, err := c.limit(k)
 		if err != nil {
@@ -265,7 +233,7 @@ const maxWakes = 10
 
 func (c *change) activate(w *record.Workflow) error {
 	w.Active = true
-	c.create(record.ActiveKey(w.PoolID, w.ID), record.Active{Instance: w.Instance})
+	c.Create(record.ActiveKey(w.PoolID, w.ID), record.Active{Instance: w.Instance})
 	for _, k := range []store.Key{record.OrganizationLimitKey(w.Org), record.PoolLimitKey(w.Org, w.PoolID)} {
 		l, err := c.limit(k)
 		if err != nil {
@@ -354,15 +322,15 @@ func (c *change) promote(ctx context.Context, w *record.Workflow) error {
 		}
 		heads[prefix] = heads[prefix][1:]
 		enter(lane, next.entry.ID, changes)
-		c.remove(next.key, once)
-		c.create(store.Key{Part: record.ClaimPart(next.entry.PoolID, next.entry.Type), Sort: next.rank}, next.entry)
+		c.Remove(next.key, ledger.Once)
+		c.Create(store.Key{Part: record.ClaimPart(next.entry.PoolID, next.entry.Type), Sort: next.rank}, next.entry)
 		c.wake = append(c.wake, next.entry.PoolID)
 	}
 	return nil
 }
 
 func (c *change) waiters(ctx context.Context, wsid, prefix string, n int) ([]waiter, error) {
-	page, err := c.p.store.Range(ctx, store.Scan{Part: record.LanePart(wsid), From: prefix, To: record.After(prefix), Limit: n})
+	page, err := c.Range(ctx, store.Scan{Part: record.LanePart(wsid), From: prefix, To: record.After(prefix), Limit: n})
 	if err != nil {
 		return nil, fmt.Errorf("read waiting list: %w", err)
 	}
@@ -391,10 +359,10 @@ func (c *change) timer(w *record.Workflow) error {
 		return nil
 	}
 	if w.Timer != 0 {
-		c.remove(record.TimerKey(w.Org, w.Timer, w.ID), once)
+		c.Remove(record.TimerKey(w.Org, w.Timer, w.ID), ledger.Once)
 	}
 	if at != 0 {
-		c.create(record.TimerKey(w.Org, at, w.ID), record.Name{ID: w.ID})
+		c.Create(record.TimerKey(w.Org, at, w.ID), record.Name{ID: w.ID})
 	}
 	w.Timer = at
 	return nil
@@ -404,11 +372,11 @@ func (c *change) timer(w *record.Workflow) error {
 func (c *change) build() ([]store.Op, error) {
 	var checks []store.Op
 	save := func(r store.Record) {
-		if was := c.read[r.Key]; string(was.Value) == string(r.Value) {
+		if was := c.Read[r.Key]; string(was.Value) == string(r.Value) {
 			// It did not change, but the decision was made on it.
 			checks = append(checks, store.Check(r.Key, was.Version))
 		} else {
-			c.ops = append(c.ops, store.Put(r, was.Version))
+			c.Add(store.Put(r, was.Version))
 		}
 	}
 	for _, w := range c.wfs {
@@ -425,17 +393,18 @@ func (c *change) build() ([]store.Op, error) {
 	for k, l := range c.limits {
 		save(record.Encode(k, l))
 	}
-	if len(c.ops) == 0 {
+	ops := c.Ops()
+	if len(ops) == 0 {
 		return nil, nil
 	}
-	return append(c.ops, checks...), nil
+	return append(ops, checks...), nil
 }
 
 // change decides and commits one change and then wakes whom it made work claimable for. A decision
 // that changes nothing writes nothing.
 func (p *Plane) change(ctx context.Context, decision func(ctx context.Context, c *change) error) error {
 	var wake []string
-	err := p.decide(ctx, func(ctx context.Context) ([]store.Op, error) {
+	err := p.ledger.Decide(ctx, func(ctx context.Context) ([]store.Op, error) {
 		c := p.newChange()
 		if err := decision(ctx, c); err != nil {
 			return nil, err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -76,20 +77,20 @@ func (p *Plane) Claim(ctx context.Context, who Principal, in api.Claim) (api.Cla
 // seen records that an instance of a pool polls, and refuses a second one where the pool allows
 // only one.
 func (p *Plane) seen(ctx context.Context, who Principal, in api.Claim) error {
-	now := p.now()
+	now := p.ledger.Now()
 	return p.change(ctx, func(ctx context.Context, c *change) error {
 		k := record.RunnerKey(who.PoolID, in.Instance)
-		if err := c.load(ctx, k, record.PoolKey(who.Organization, who.PoolID)); err != nil {
+		if err := c.Load(ctx, k, record.PoolKey(who.Organization, who.PoolID)); err != nil {
 			return err
 		}
-		pool, ok, err := get[record.Pool](c.read, record.PoolKey(who.Organization, who.PoolID))
+		pool, ok, err := ledger.Get[record.Pool](c.Read, record.PoolKey(who.Organization, who.PoolID))
 		if err != nil {
 			return err
 		}
 		if !ok {
 			return workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
 		}
-		me, known, err := get[record.Runner](c.read, k)
+		me, known, err := ledger.Get[record.Runner](c.Read, k)
 		if err != nil || known && now.Sub(me.Last) < seenEvery && me.Version == in.Version {
 			return err
 		}
@@ -110,13 +111,13 @@ func (p *Plane) seen(ctx context.Context, who Principal, in api.Claim) error {
 		}
 		r := record.Encode(k, rec)
 		r.Expires = now.Add(24 * time.Hour).Unix()
-		c.ops = append(c.ops, store.Put(r, c.read.version(k)))
+		c.Add(store.Put(r, c.Version(k)))
 		return nil
 	})
 }
 
 func (p *Plane) instances(ctx context.Context, poolID string) ([]record.Runner, error) {
-	page, err := p.store.Range(ctx, store.Scan{Part: record.RunnerKey(poolID, "x").Part, From: "runner/", To: record.After("runner/"), Limit: 1000})
+	page, err := p.ledger.Range(ctx, store.Scan{Part: record.RunnerKey(poolID, "x").Part, From: "runner/", To: record.After("runner/"), Limit: 1000})
 	if err != nil {
 		return nil, fmt.Errorf("read runners: %w", err)
 	}
@@ -160,10 +161,10 @@ func (p *Plane) claimOnce(ctx context.Context, who Principal, in api.Claim) (api
 // claim adds the claim of up to want workflows to a change.
 func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want int) (out api.Claimed, err error) {
 	pk, lk := record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID)
-	if err := c.load(ctx, pk, lk, record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID)); err != nil {
+	if err := c.Load(ctx, pk, lk, record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID)); err != nil {
 		return out, err
 	}
-	pool, found, err := get[record.Pool](c.read, pk)
+	pool, found, err := ledger.Get[record.Pool](c.Read, pk)
 	if err != nil {
 		return out, err
 	}
@@ -174,17 +175,17 @@ func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want in
 		out.Note = "the pool is disabled"
 		return out, nil
 	}
-	hold, _, err := get[record.Hold](c.read, record.HoldKey(who.PoolID))
+	hold, _, err := ledger.Get[record.Hold](c.Read, record.HoldKey(who.PoolID))
 	if err != nil {
 		return out, err
 	}
-	if c.now.Before(hold.Until) {
+	if c.Now.Before(hold.Until) {
 		out.Note = fmt.Sprintf("the latest launch of this pool was refused for want of %s", hold.Reason)
-		out.RetryAfterSeconds = hold.Until.Sub(c.now).Seconds()
+		out.RetryAfterSeconds = hold.Until.Sub(c.Now).Seconds()
 		return out, nil
 	}
 	// A pool that changes while its work is claimed (disabled, say) makes the claim decide again.
-	check := store.Check(pk, c.read.version(pk))
+	check := store.Check(pk, c.Version(pk))
 
 	room := want
 	var full *record.Limit
@@ -216,7 +217,7 @@ func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want in
 	for _, h := range heads {
 		keys = append(keys, firstKeys(h)...)
 	}
-	if err := c.load(ctx, keys...); err != nil {
+	if err := c.Load(ctx, keys...); err != nil {
 		return out, err
 	}
 	for _, h := range heads {
@@ -227,7 +228,7 @@ func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want in
 		out.Jobs = append(out.Jobs, job)
 	}
 	if len(out.Jobs) > 0 {
-		c.ops = append(c.ops, check)
+		c.Add(check)
 	}
 	if len(out.Jobs) < room {
 		out.Note = ""
@@ -237,7 +238,7 @@ func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want in
 
 // heads merges the first entries of the keys that a pool covers, best rank first.
 func (c *change) heads(ctx context.Context, pool record.Pool, types []workflow.Type, n int) ([]record.Entry, error) {
-	cursor, _, err := get[record.Cursor](c.read, record.CursorKey(pool.ID))
+	cursor, _, err := ledger.Get[record.Cursor](c.Read, record.CursorKey(pool.ID))
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +255,7 @@ func (c *change) heads(ctx context.Context, pool record.Pool, types []workflow.T
 		took, next := 0, ""
 		from := cursor.After
 		for took < n && refused < maxRefused {
-			page, err := c.p.store.Range(ctx, store.Scan{Part: record.ClaimPart(pool.ID, t), From: from, Limit: min(claimPage, max(n, 10)), After: next})
+			page, err := c.Range(ctx, store.Scan{Part: record.ClaimPart(pool.ID, t), From: from, Limit: min(claimPage, max(n, 10)), After: next})
 			if err != nil {
 				return nil, fmt.Errorf("read claimable: %w", err)
 			}
@@ -283,7 +284,7 @@ func (c *change) heads(ctx context.Context, pool record.Pool, types []workflow.T
 		resume = last
 	}
 	if resume != cursor.After {
-		c.put(record.CursorKey(pool.ID), record.Cursor{After: resume})
+		c.Put(record.CursorKey(pool.ID), record.Cursor{After: resume})
 	}
 	slices.SortFunc(all, func(a, b head) int { return cmp.Compare(a.rank, b.rank) })
 	var out []record.Entry
@@ -300,10 +301,10 @@ func firstKeys(e record.Entry) []store.Key {
 
 // claimOne adds the claim of one workflow to a change.
 func (c *change) claimOne(ctx context.Context, who Principal, instance string, e record.Entry) (api.Job, error) {
-	if err := c.load(ctx, firstKeys(e)...); err != nil {
+	if err := c.Load(ctx, firstKeys(e)...); err != nil {
 		return api.Job{}, err
 	}
-	w, ok, err := get[record.Workflow](c.read, record.WorkflowKey(e.ID))
+	w, ok, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(e.ID))
 	if err != nil {
 		return api.Job{}, err
 	}
@@ -315,12 +316,12 @@ func (c *change) claimOne(ctx context.Context, who Principal, instance string, e
 		return api.Job{}, fmt.Errorf("workflow moved between reads: %w", store.ErrConflict)
 	}
 	c.wfs[w.ID] = &w
-	c.remove(w.ClaimKey(), once)
+	c.Remove(w.ClaimKey(), ledger.Once)
 	if err := c.move(ctx, &w, m, "", false); err != nil {
 		return api.Job{}, err
 	}
 	w.Attempt++
-	w.Claimed, w.Lease, w.Instance = c.now, c.now.Add(workflow.FirstLease), instance
+	w.Claimed, w.Lease, w.Instance = c.Now, c.Now.Add(workflow.FirstLease), instance
 	w.Tasks, w.Holder, w.HandedOver = nil, record.Holder{}, time.Time{}
 	w.Held = record.Held{}
 	w.SlotHeld = w.ChangesState()
@@ -328,9 +329,9 @@ func (c *change) claimOne(ctx context.Context, who Principal, instance string, e
 		return api.Job{}, err
 	}
 	token, hash := newToken(jobPrefix)
-	c.create(record.AttemptKey(w.ID, w.Attempt), record.Attempt{Hash: hash})
+	c.Create(record.AttemptKey(w.ID, w.Attempt), record.Attempt{Hash: hash})
 	c.event(&w, "claimed", fmt.Sprintf("attempt %d claimed by %s of pool %s", w.Attempt, instance, who.Pool), byActor(instance))
-	spec, ok, err := get[api.Spec](c.read, record.SpecKey(e.ID))
+	spec, ok, err := ledger.Get[api.Spec](c.Read, record.SpecKey(e.ID))
 	if err != nil {
 		return api.Job{}, err
 	}
@@ -371,9 +372,9 @@ func (p *Plane) Held(ctx context.Context, who Principal, instance, cursor string
 	if who.Audience != audiencePool {
 		return out, workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can list its claims")
 	}
-	page, err := p.store.Range(ctx, store.Scan{Part: record.ActivePart(who.PoolID), Limit: 100, After: cursor})
+	page, err := p.ledger.Range(ctx, store.Scan{Part: record.ActivePart(who.PoolID), Limit: 100, After: cursor})
 	if err != nil {
-		return out, outOfStore(fmt.Errorf("read active workflows: %w", err))
+		return out, ledger.OutOfStore(fmt.Errorf("read active workflows: %w", err))
 	}
 	var ids []string
 	for _, r := range page.Records {
@@ -420,14 +421,14 @@ func (p *Plane) states(ctx context.Context, who Principal, ids []string) ([]api.
 			keys = append(keys, record.WorkflowKey(id), record.BeatKey(id))
 		}
 	}
-	r, err := p.read(ctx, keys...)
+	r, err := p.ledger.Read(ctx, keys...)
 	if err != nil {
-		return nil, outOfStore(err)
+		return nil, ledger.OutOfStore(err)
 	}
-	now := p.now()
+	now := p.ledger.Now()
 	out := make([]api.JobState, 0, len(ids))
 	for _, id := range ids {
-		w, ok, err := get[record.Workflow](r, record.WorkflowKey(id))
+		w, ok, err := ledger.Get[record.Workflow](r, record.WorkflowKey(id))
 		if err != nil {
 			return nil, err
 		}
@@ -435,7 +436,7 @@ func (p *Plane) states(ctx context.Context, who Principal, ids []string) ([]api.
 			out = append(out, api.JobState{ID: record.Cut(id, 64)})
 			continue
 		}
-		beat, _, err := get[record.Beat](r, record.BeatKey(id))
+		beat, _, err := ledger.Get[record.Beat](r, record.BeatKey(id))
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -46,7 +47,7 @@ func (p *Plane) Queued(ctx context.Context, who Principal, id string, in api.Att
 		if err != nil || !ok || w.State != workflow.Claimed {
 			return err
 		}
-		extend(w, c.now, workflow.QueuedLease)
+		extend(w, c.Now, workflow.QueuedLease)
 		c.event(w, "queued", "queued for launch")
 		return nil
 	})
@@ -100,7 +101,7 @@ func (p *Plane) Launch(ctx context.Context, who Principal, id string, in api.Lau
 		if err := record.CheckID(id); err != nil {
 			return err
 		}
-		if err := c.load(ctx, record.WorkflowKey(id), record.BeatKey(id), record.HoldKey(who.PoolID)); err != nil {
+		if err := c.Load(ctx, record.WorkflowKey(id), record.BeatKey(id), record.HoldKey(who.PoolID)); err != nil {
 			return err
 		}
 		w, ok, err := c.claimedBy(ctx, who, id, in.Attempt)
@@ -115,7 +116,7 @@ func (p *Plane) Launch(ctx context.Context, who Principal, id string, in api.Lau
 			return c.launched(ctx, w, in)
 		case api.LaunchProgress:
 			if w.State == workflow.Claimed {
-				extend(w, c.now, workflow.QueuedLease)
+				extend(w, c.Now, workflow.QueuedLease)
 				c.event(w, "progress", cmpText(in.Text, "the task is on its way"), byTask(in.Task))
 			}
 		case api.LaunchRefused:
@@ -148,8 +149,8 @@ func (p *Plane) Launch(ctx context.Context, who Principal, id string, in api.Lau
 // refused, is no news for the timeline: the report of its answer is.
 func (c *change) refused(w *record.Workflow, in api.Launch) error {
 	retry := api.Seconds(in.RetrySeconds)
-	w.Held = record.Held{Reason: in.Reason, Text: record.Cut(in.Text, 120), Until: c.now.Add(retry), Placement: in.Placement}
-	extend(w, c.now, retry+workflow.QueuedLease)
+	w.Held = record.Held{Reason: in.Reason, Text: record.Cut(in.Text, 120), Until: c.Now.Add(retry), Placement: in.Placement}
+	extend(w, c.Now, retry+workflow.QueuedLease)
 	if retry == 0 && in.Placement != "" {
 		return nil
 	}
@@ -169,22 +170,22 @@ const (
 // hold keeps a pool from claiming for a while: what it would claim now would only wait in its launch
 // queue, where no other pool can take it.
 func (c *change) hold(poolID string, reason workflow.Reason, d time.Duration) error {
-	old, _, err := get[record.Hold](c.read, record.HoldKey(poolID))
+	old, _, err := ledger.Get[record.Hold](c.Read, record.HoldKey(poolID))
 	if err != nil {
 		return err
 	}
-	if until := c.now.Add(d); until.After(old.Until.Add(holdStep)) || until.After(old.Until) && !c.now.Before(old.Until) {
+	if until := c.Now.Add(d); until.After(old.Until.Add(holdStep)) || until.After(old.Until) && !c.Now.Before(old.Until) {
 		r := record.Encode(record.HoldKey(poolID), record.Hold{Reason: reason, Until: until})
 		r.Expires = until.Add(time.Hour).Unix()
-		c.ops = append(c.ops, store.Put(r, c.read.version(r.Key)))
+		c.Add(store.Put(r, c.Version(r.Key)))
 	}
 	return nil
 }
 
 // letGo ends a pool's hold: its latest launch was taken. What waited for that is claimable now.
 func (c *change) letGo(poolID string) {
-	if k := record.HoldKey(poolID); c.read.version(k) != store.Absent {
-		c.remove(k, c.read.version(k))
+	if k := record.HoldKey(poolID); c.Version(k) != store.Absent {
+		c.Remove(k, c.Version(k))
 		c.wake = append(c.wake, poolID)
 	}
 }
@@ -228,7 +229,7 @@ func (c *change) launched(ctx context.Context, w *record.Workflow, in api.Launch
 		return nil
 	}
 	w.Held = record.Held{}
-	extend(w, c.now, workflow.QueuedLease)
+	extend(w, c.Now, workflow.QueuedLease)
 	return c.allStopped(ctx, w, "")
 }
 
@@ -299,7 +300,7 @@ func (c *change) lost(ctx context.Context, w *record.Workflow, in api.Lost) erro
 		if _, err := workflow.Next(w.State, workflow.OnHandedOver, facts(w)); err != nil {
 			return err
 		}
-		w.HandedOver = c.now
+		w.HandedOver = c.Now
 		c.event(w, "handed_over", "its task ended with exit code 0: the result is on its way", byTask(in.Task))
 		if w.ChangesState() && w.SlotHeld {
 			return c.freeLane(ctx, w)

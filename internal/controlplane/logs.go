@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -44,12 +45,12 @@ func (p *Plane) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 		if s == mayStart {
 			return needsHold(s)
 		}
-		if s == ended && c.now.Sub(w.Ended) > workflow.LateLogs {
+		if s == ended && c.Now.Sub(w.Ended) > workflow.LateLogs {
 			return workflow.Refuse(workflow.ErrOver, "", "the run ended more than %s ago; its log is closed", workflow.LateLogs)
 		}
-		out.Control = control(w, c.now)
+		out.Control = control(w, c.Now)
 		delete(c.wfs, w.ID)
-		end, _, err := get[record.LogEnd](c.read, k)
+		end, _, err := ledger.Get[record.LogEnd](c.Read, k)
 		if err != nil {
 			return err
 		}
@@ -66,10 +67,10 @@ func (p *Plane) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 		if len(chunk.Value) > store.MaxValue {
 			return workflow.Refuse(workflow.ErrTooLarge, "lines", "these lines take %d bytes, the most is %d; send fewer at once", len(chunk.Value), store.MaxValue)
 		}
-		c.ops = append(c.ops, store.Put(chunk, store.Absent))
+		c.Add(store.Put(chunk, store.Absent))
 		end.Next += int64(len(lines))
 		end.Bytes += int64(size)
-		c.put(k, end)
+		c.Put(k, end)
 		out.Next = end.Next
 		return nil
 	})
@@ -88,7 +89,7 @@ func (p *Plane) Logs(ctx context.Context, who Principal, id string, attempt int,
 	if offset < 0 || attempt < 0 {
 		return api.LogPage{}, workflow.Refuse(workflow.ErrInvalid, "offset", "attempt and offset are not negative")
 	}
-	limit = pageSize(limit, logPage)
+	limit = ledger.PageSize(limit, logPage)
 	var out api.LogPage
 	err := p.await(ctx, "log/"+id, min(wait, 20*time.Second), func(bool) (bool, error) {
 		var err error
@@ -107,11 +108,11 @@ func (p *Plane) logs(ctx context.Context, who Principal, id string, attempt int,
 		attempt = w.Attempt
 	}
 	out := api.LogPage{Attempt: attempt, Lines: []api.LogLine{}, Next: offset}
-	r, err := p.read(ctx, record.LogEndKey(id, attempt), record.ResultKey(id, attempt))
+	r, err := p.ledger.Read(ctx, record.LogEndKey(id, attempt), record.ResultKey(id, attempt))
 	if err != nil {
-		return out, outOfStore(err)
+		return out, ledger.OutOfStore(err)
 	}
-	end, _, err := get[record.LogEnd](r, record.LogEndKey(id, attempt))
+	end, _, err := ledger.Get[record.LogEnd](r, record.LogEndKey(id, attempt))
 	if err != nil {
 		return out, err
 	}
@@ -120,19 +121,19 @@ func (p *Plane) logs(ctx context.Context, who Principal, id string, attempt int,
 			return out, err
 		}
 	}
-	out.Done = out.Next >= end.Next && logClosed(&w, r, attempt, end.Next, p.now())
+	out.Done = out.Next >= end.Next && logClosed(&w, r, attempt, end.Next, p.ledger.Now())
 	return out, nil
 }
 
 // logClosed says whether no more lines of an attempt will come.
-func logClosed(w *record.Workflow, r read, attempt int, next int64, now time.Time) bool {
+func logClosed(w *record.Workflow, r ledger.Read, attempt int, next int64, now time.Time) bool {
 	if attempt < w.Attempt {
 		return true
 	}
 	if !w.State.Terminal() {
 		return false
 	}
-	if result, ok, err := get[api.Result](r, record.ResultKey(w.ID, attempt)); err == nil && ok {
+	if result, ok, err := ledger.Get[api.Result](r, record.ResultKey(w.ID, attempt)); err == nil && ok {
 		return next >= result.LogEnd || now.Sub(w.Ended) > workflow.LateLogs
 	}
 	// Without a result nobody knows the end: a lost run that holds its slot may still write.
@@ -142,11 +143,11 @@ func logClosed(w *record.Workflow, r read, attempt int, next int64, now time.Tim
 // readLines fills a page from its Next on.
 func (p *Plane) readLines(ctx context.Context, out *api.LogPage, id string, limit int) error {
 	// The chunk that holds the first line begins at or before it.
-	first, err := p.store.Range(ctx, store.Scan{
+	first, err := p.ledger.Range(ctx, store.Scan{
 		Part: record.WorkflowKey(id).Part, From: record.LogKey(id, out.Attempt, out.Next).Sort, To: fmt.Sprintf("log/%04d/", out.Attempt), Reverse: true, Limit: 1,
 	})
 	if err != nil {
-		return outOfStore(fmt.Errorf("read log: %w", err))
+		return ledger.OutOfStore(fmt.Errorf("read log: %w", err))
 	}
 	from := record.LogKey(id, out.Attempt, out.Next).Sort
 	if len(first.Records) > 0 {
@@ -156,9 +157,9 @@ func (p *Plane) readLines(ctx context.Context, out *api.LogPage, id string, limi
 	// A chunk holds one line or thousands: few are read at first, so that not all of a page's
 	// chunks are read for the lines of one.
 	for chunks := 1; ; chunks = min(2*chunks, 20) {
-		page, err = p.store.Range(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: from, To: fmt.Sprintf("log/%04d0", out.Attempt), Limit: chunks, After: page.Next})
+		page, err = p.ledger.Range(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: from, To: fmt.Sprintf("log/%04d0", out.Attempt), Limit: chunks, After: page.Next})
 		if err != nil {
-			return outOfStore(fmt.Errorf("read log: %w", err))
+			return ledger.OutOfStore(fmt.Errorf("read log: %w", err))
 		}
 		for _, r := range page.Records {
 			lines, err := record.Decode[[]api.LogLine](r)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -114,7 +115,7 @@ func lastLaunch(w *record.Workflow) string {
 // says when it left something to the next one. It is harmless twice or twice at once. Run it once a minute.
 func (p *Plane) Pass(ctx context.Context) (PassSummary, error) {
 	var sum PassSummary
-	began, budget := p.now(), passBudget
+	began, budget := p.ledger.Now(), passBudget
 	if deadline, ok := ctx.Deadline(); ok {
 		budget = min(budget, time.Until(deadline)-passMargin)
 	}
@@ -123,9 +124,9 @@ func (p *Plane) Pass(ctx context.Context) (PassSummary, error) {
 		return sum, err
 	}
 	sum.UpSince = up
-	orgs, err := p.store.Range(ctx, store.Scan{Part: "orgs", Limit: 1000})
+	orgs, err := p.ledger.Range(ctx, store.Scan{Part: "orgs", Limit: 1000})
 	if err != nil {
-		return sum, outOfStore(fmt.Errorf("read organizations: %w", err))
+		return sum, ledger.OutOfStore(fmt.Errorf("read organizations: %w", err))
 	}
 	var failures []error
 	for _, org := range orgs.Records {
@@ -139,38 +140,38 @@ func (p *Plane) Pass(ctx context.Context) (PassSummary, error) {
 // markPass records that a pass runs and returns since when the control plane is up.
 func (p *Plane) markPass(ctx context.Context) (time.Time, error) {
 	var up time.Time
-	err := p.decide(ctx, func(ctx context.Context) ([]store.Op, error) {
-		r, err := p.read(ctx, record.PassKey())
+	err := p.ledger.Decide(ctx, func(ctx context.Context) ([]store.Op, error) {
+		r, err := p.ledger.Read(ctx, record.PassKey())
 		if err != nil {
 			return nil, err
 		}
-		rec, ok, err := get[record.Pass](r, record.PassKey())
+		rec, ok, err := ledger.Get[record.Pass](r, record.PassKey())
 		if err != nil {
 			return nil, err
 		}
-		now := p.now()
+		now := p.ledger.Now()
 		if !ok || now.Sub(rec.Last) > passMissed {
 			rec.UpSince = now
 		}
 		rec.Last = latest(rec.Last, now)
 		up = rec.UpSince
-		return []store.Op{store.Put(record.Encode(record.PassKey(), rec), r.version(record.PassKey()))}, nil
+		return []store.Op{store.Put(record.Encode(record.PassKey(), rec), r.Version(record.PassKey()))}, nil
 	})
 	return up, err
 }
 
 func (p *Plane) passOrg(ctx context.Context, org string, up, until time.Time, sum *PassSummary) error {
 	var failures []error
-	to := fmt.Sprintf("%015d0", p.now().UnixMilli()) // behind every entry of this millisecond
+	to := fmt.Sprintf("%015d0", p.ledger.Now().UnixMilli()) // behind every entry of this millisecond
 	page := store.Page{}
 	for {
 		var err error
-		page, err = p.store.Range(ctx, store.Scan{Part: record.TimerPart(org), To: to, Limit: passPage, After: page.Next})
+		page, err = p.ledger.Range(ctx, store.Scan{Part: record.TimerPart(org), To: to, Limit: passPage, After: page.Next})
 		if err != nil {
-			return outOfStore(fmt.Errorf("read timers: %w", err))
+			return ledger.OutOfStore(fmt.Errorf("read timers: %w", err))
 		}
 		for _, r := range page.Records {
-			if sum.Looked >= passMost || !p.now().Before(until) {
+			if sum.Looked >= passMost || !p.ledger.Now().Before(until) {
 				sum.Left = true
 				return errors.Join(failures...)
 			}
@@ -210,7 +211,7 @@ func (p *Plane) passOne(ctx context.Context, org, id string, up time.Time) (move
 		if err != nil {
 			return err
 		}
-		o := due(w, beat, up, c.now)
+		o := due(w, beat, up, c.Now)
 		switch {
 		case o.slot:
 			c.event(w, "slot_freed", o.text)
@@ -234,8 +235,8 @@ func (p *Plane) passOne(ctx context.Context, org, id string, up time.Time) (move
 		}
 		moved = true
 		// A heartbeat that came in meanwhile makes this decide again.
-		if k := record.BeatKey(id); c.read.version(k) != store.Absent {
-			c.ops = append(c.ops, store.Check(k, c.read.version(k)))
+		if k := record.BeatKey(id); c.Version(k) != store.Absent {
+			c.Check(k)
 		}
 		detail := ""
 		if m.To.Terminal() {
@@ -260,8 +261,8 @@ func (c *change) rearm(w *record.Workflow, beat, up time.Time) error {
 	if at == w.Timer {
 		return nil
 	}
-	c.remove(record.TimerKey(w.Org, w.Timer, w.ID), once)
-	c.create(record.TimerKey(w.Org, at, w.ID), record.Name{ID: w.ID})
+	c.Remove(record.TimerKey(w.Org, w.Timer, w.ID), ledger.Once)
+	c.Create(record.TimerKey(w.Org, at, w.ID), record.Name{ID: w.ID})
 	w.Timer = at
 	c.rearmed = true
 	return nil

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
@@ -36,11 +37,11 @@ type Config struct {
 // Plane is the control plane's rules over a store. Its methods may be called concurrently, also
 // by several processes over the same store.
 type Plane struct {
-	store store.Store
-	cfg   Config
-	log   *slog.Logger
-	bell  bells
-	hot   chan struct{} // holds one: see changeHot
+	ledger *ledger.Ledger
+	cfg    Config
+	log    *slog.Logger
+	bell   bells
+	hot    chan struct{} // holds one: see changeHot
 }
 
 // New returns the rules over st.
@@ -53,11 +54,8 @@ func New(st store.Store, cfg Config) *Plane {
 	}
 	cfg.OrganizationLimit = cmp.Or(cfg.OrganizationLimit, 150)
 	cfg.DefaultState = cmp.Or(cfg.DefaultState, api.StateSource)
-	return &Plane{store: st, cfg: cfg, log: cfg.Log, hot: make(chan struct{}, 1)}
+	return &Plane{ledger: ledger.New(st, cfg.Now), cfg: cfg, log: cfg.Log, hot: make(chan struct{}, 1)}
 }
-
-// now is the control plane's clock, as it is stored: without a zone and a monotonic part.
-func (p *Plane) now() time.Time { return p.cfg.Now().UTC().Round(0) }
 
 // Principal is who a user or pool token speaks for.
 type Principal struct {

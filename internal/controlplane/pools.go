@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -32,20 +33,20 @@ func (c *change) poolByName(ctx context.Context, org, name string) (record.Pool,
 		return record.Pool{}, gone
 	}
 	nk := record.PoolNameKey(org, name)
-	if err := c.load(ctx, nk); err != nil {
+	if err := c.Load(ctx, nk); err != nil {
 		return record.Pool{}, err
 	}
-	n, ok, err := get[record.Name](c.read, nk)
+	n, ok, err := ledger.Get[record.Name](c.Read, nk)
 	if err != nil {
 		return record.Pool{}, err
 	}
 	if !ok {
 		return record.Pool{}, gone
 	}
-	if err := c.load(ctx, record.PoolKey(org, n.ID)); err != nil {
+	if err := c.Load(ctx, record.PoolKey(org, n.ID)); err != nil {
 		return record.Pool{}, err
 	}
-	pool, ok, err := get[record.Pool](c.read, record.PoolKey(org, n.ID))
+	pool, ok, err := ledger.Get[record.Pool](c.Read, record.PoolKey(org, n.ID))
 	if err == nil && (!ok || pool.Name != name) {
 		// Renamed or deleted between the two reads.
 		return record.Pool{}, fmt.Errorf("pool %s moved between reads: %w", name, store.ErrConflict)
@@ -73,7 +74,7 @@ func (c *change) poolFor(ctx context.Context, org, named string) (record.Pool, e
 	if err != nil {
 		return record.Pool{}, err
 	}
-	c.ops = append(c.ops, store.Check(record.PoolKey(org, pool.ID), c.read.version(record.PoolKey(org, pool.ID))))
+	c.Check(record.PoolKey(org, pool.ID))
 	return pool, nil
 }
 
@@ -82,7 +83,7 @@ func (p *Plane) pools(ctx context.Context, org string) ([]record.Pool, error) {
 	page := store.Page{}
 	for {
 		var err error
-		page, err = p.store.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: "pool/", To: record.After("pool/"), Limit: 500, After: page.Next})
+		page, err = p.ledger.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: "pool/", To: record.After("pool/"), Limit: 500, After: page.Next})
 		if err != nil {
 			return nil, fmt.Errorf("read pools: %w", err)
 		}
@@ -106,13 +107,13 @@ func (p *Plane) poolNames(ctx context.Context, org string, ids ...string) (map[s
 	for _, id := range slices.Compact(ids) {
 		keys = append(keys, record.PoolKey(org, id))
 	}
-	r, err := p.read(ctx, keys...)
+	r, err := p.ledger.Read(ctx, keys...)
 	if err != nil {
-		return nil, outOfStore(err)
+		return nil, ledger.OutOfStore(err)
 	}
 	out := map[string]string{}
 	for _, k := range keys {
-		if pool, ok, err := get[record.Pool](r, k); err != nil {
+		if pool, ok, err := ledger.Get[record.Pool](r, k); err != nil {
 			return nil, err
 		} else if ok {
 			out[pool.ID] = pool.Name
@@ -128,23 +129,23 @@ func (p *Plane) viewPool(ctx context.Context, org string, rec record.Pool, versi
 		AllowMultipleInstances: rec.Multiple, AssignedToAll: rec.AssignedToAll, AssignedWorkspaces: rec.Assigned,
 		EnabledTypes: rec.Types, Concurrency: rec.Concurrency, RolePath: rec.RolePath, CreatedAt: rec.Created, Version: version, Status: "inactive",
 	}
-	r, err := p.read(ctx, record.PoolLimitKey(org, rec.ID), record.WakeTargetKey(rec.ID))
+	r, err := p.ledger.Read(ctx, record.PoolLimitKey(org, rec.ID), record.WakeTargetKey(rec.ID))
 	if err != nil {
-		return out, outOfStore(err)
+		return out, ledger.OutOfStore(err)
 	}
-	target, _, err := get[record.WakeTarget](r, record.WakeTargetKey(rec.ID))
+	target, _, err := ledger.Get[record.WakeTarget](r, record.WakeTargetKey(rec.ID))
 	if err != nil {
 		return out, err
 	}
 	out.WakeTarget = target.Target
-	limit, _, err := get[record.Limit](r, record.PoolLimitKey(org, rec.ID))
+	limit, _, err := ledger.Get[record.Limit](r, record.PoolLimitKey(org, rec.ID))
 	if err != nil {
 		return out, err
 	}
 	out.Active = limit.Active
 	runners, err := p.instances(ctx, rec.ID)
 	if err != nil {
-		return out, outOfStore(err)
+		return out, ledger.OutOfStore(err)
 	}
 	for _, i := range runners {
 		if out.LastSeen == nil || i.Last.After(*out.LastSeen) {
@@ -153,7 +154,7 @@ func (p *Plane) viewPool(ctx context.Context, org string, rec record.Pool, versi
 	}
 	switch {
 	case out.LastSeen == nil:
-	case p.now().Sub(*out.LastSeen) > poolOffline:
+	case p.ledger.Now().Sub(*out.LastSeen) > poolOffline:
 		out.Status = "offline"
 	default:
 		out.Status = "healthy"
@@ -224,7 +225,7 @@ func (p *Plane) CreatePool(ctx context.Context, who Principal, key string, in ap
 	if in.Name == nil {
 		return api.PoolToken{}, workflow.Refuse(workflow.ErrInvalid, "name", "a pool needs a name")
 	}
-	rec := record.Pool{ID: record.NewID("pool_", p.now()), AssignedToAll: in.AssignedWorkspaces == nil}
+	rec := record.Pool{ID: record.NewID("pool_", p.ledger.Now()), AssignedToAll: in.AssignedWorkspaces == nil}
 	if err := settle(&rec, in); err != nil {
 		return api.PoolToken{}, err
 	}
@@ -235,30 +236,30 @@ func (p *Plane) CreatePool(ctx context.Context, who Principal, key string, in ap
 		if key != "" {
 			keys = append(keys, record.IdempotencyKey(who.Organization, who.Name, key))
 		}
-		if err := c.load(ctx, keys...); err != nil {
+		if err := c.Load(ctx, keys...); err != nil {
 			return err
 		}
-		if c.read.version(nk) != store.Absent {
+		if c.Version(nk) != store.Absent {
 			// A token is shown once, so a repeat cannot be answered as the first time was.
-			if key != "" && c.read.version(keys[1]) != store.Absent {
+			if key != "" && c.Version(keys[1]) != store.Absent {
 				return workflow.Refuse(workflow.ErrExists, "name", "pool %s was made by this very request before, and its token is shown once only; rotate the token to get another", rec.Name)
 			}
 			return workflow.Refuse(workflow.ErrExists, "name", "there is a pool %s already", rec.Name)
 		}
 		if key != "" {
-			if c.read.version(keys[1]) != store.Absent {
+			if c.Version(keys[1]) != store.Absent {
 				return workflow.Refuse(workflow.ErrKeyReused, "Idempotency-Key", "this idempotency key was used for another request; use a new one")
 			}
 			r := record.Encode(keys[1], record.Idempotency{Request: record.Hash("pool " + rec.Name), Result: rec.ID})
-			r.Expires = c.now.Add(idempotencyKept).Unix()
-			c.ops = append(c.ops, store.Put(r, store.Absent))
+			r.Expires = c.Now.Add(idempotencyKept).Unix()
+			c.Add(store.Put(r, store.Absent))
 		}
-		rec.Created = c.now
+		rec.Created = c.Now
 		if err := c.setWakeTarget(ctx, rec.ID, in.WakeTarget); err != nil {
 			return err
 		}
-		c.create(nk, record.Name{ID: rec.ID})
-		c.create(record.PoolKey(who.Organization, rec.ID), rec)
+		c.Create(nk, record.Name{ID: rec.ID})
+		c.Create(record.PoolKey(who.Organization, rec.ID), rec)
 		token, _ = c.newSecret(record.Token{Org: who.Organization, Audience: audiencePool, Name: "pool " + rec.Name, PoolID: rec.ID}, poolPrefix)
 		c.audit(who, "pool.create", rec.Name, "done", "")
 		return nil
@@ -276,9 +277,9 @@ func (p *Plane) Pools(ctx context.Context, who Principal, cursor string, limit i
 	if err := p.allow(ctx, who, api.RoleViewer, "pool.list", ""); err != nil {
 		return out, err
 	}
-	page, err := p.store.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "pool/", To: record.After("pool/"), Limit: pageSize(limit, 100), After: cursor})
+	page, err := p.ledger.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "pool/", To: record.After("pool/"), Limit: ledger.PageSize(limit, 100), After: cursor})
 	if err != nil {
-		return out, outOfStore(fmt.Errorf("read pools: %w", err))
+		return out, ledger.OutOfStore(fmt.Errorf("read pools: %w", err))
 	}
 	for _, r := range page.Records {
 		rec, err := record.Decode[record.Pool](r)
@@ -303,9 +304,9 @@ func (p *Plane) Pool(ctx context.Context, who Principal, name string) (api.Pool,
 	c := p.newChange()
 	rec, err := c.poolByName(ctx, who.Organization, name)
 	if err != nil {
-		return api.Pool{}, outOfStore(err)
+		return api.Pool{}, ledger.OutOfStore(err)
 	}
-	return p.viewPool(ctx, who.Organization, rec, c.read.version(record.PoolKey(who.Organization, rec.ID)))
+	return p.viewPool(ctx, who.Organization, rec, c.Version(record.PoolKey(who.Organization, rec.ID)))
 }
 
 // UpdatePool changes the settings of a pool that are given.
@@ -332,22 +333,22 @@ func (p *Plane) UpdatePool(ctx context.Context, who Principal, name string, in a
 				return workflow.Refuse(workflow.ErrInvalid, "name", "the built-in pool keeps its name")
 			}
 			nk := record.PoolNameKey(who.Organization, rec.Name)
-			if err := c.load(ctx, nk); err != nil {
+			if err := c.Load(ctx, nk); err != nil {
 				return err
 			}
-			if c.read.version(nk) != store.Absent {
+			if c.Version(nk) != store.Absent {
 				return workflow.Refuse(workflow.ErrExists, "name", "there is a pool %s already", rec.Name)
 			}
 			if err := c.unusedPool(ctx, who.Organization, before, "renamed"); err != nil {
 				return err
 			}
 			old := record.PoolNameKey(who.Organization, before.Name)
-			c.remove(old, c.read.version(old))
-			c.create(nk, record.Name{ID: rec.ID})
+			c.Remove(old, c.Version(old))
+			c.Create(nk, record.Name{ID: rec.ID})
 		}
 		k := record.PoolKey(who.Organization, rec.ID)
-		version = c.read.version(k) + 1
-		c.put(k, rec)
+		version = c.Version(k) + 1
+		c.Put(k, rec)
 		c.audit(who, "pool.update", name, "done", strings.Join(changed(in), ", "))
 		// It may be enabled, widened or assigned now.
 		c.wake = append(c.wake, rec.ID)
@@ -378,7 +379,7 @@ func (c *change) unusedPool(ctx context.Context, org string, pool record.Pool, d
 	page := store.Page{}
 	for {
 		var err error
-		page, err = c.p.store.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: "workspace/", To: record.After("workspace/"), Limit: 500, After: page.Next})
+		page, err = c.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: "workspace/", To: record.After("workspace/"), Limit: 500, After: page.Next})
 		if err != nil {
 			return fmt.Errorf("read workspaces: %w", err)
 		}
@@ -414,7 +415,7 @@ func (p *Plane) DeletePool(ctx context.Context, who Principal, name string) erro
 			return err
 		}
 		for _, t := range workflow.Types() {
-			page, err := p.store.Range(ctx, store.Scan{Part: record.ClaimPart(rec.ID, t), Limit: 1})
+			page, err := p.ledger.Range(ctx, store.Scan{Part: record.ClaimPart(rec.ID, t), Limit: 1})
 			if err != nil {
 				return fmt.Errorf("read claimable: %w", err)
 			}
@@ -423,7 +424,7 @@ func (p *Plane) DeletePool(ctx context.Context, who Principal, name string) erro
 			}
 		}
 		lk := record.PoolLimitKey(who.Organization, rec.ID)
-		if err := c.load(ctx, lk); err != nil {
+		if err := c.Load(ctx, lk); err != nil {
 			return err
 		}
 		limit, err := c.limit(lk)
@@ -438,8 +439,8 @@ func (p *Plane) DeletePool(ctx context.Context, who Principal, name string) erro
 		if err := c.setWakeTarget(ctx, rec.ID, &none); err != nil {
 			return err
 		}
-		c.remove(k, c.read.version(k))
-		c.remove(nk, c.read.version(nk))
+		c.Remove(k, c.Version(k))
+		c.Remove(nk, c.Version(nk))
 		c.audit(who, "pool.delete", name, "done", "")
 		return nil
 	})
@@ -462,14 +463,14 @@ func (p *Plane) RotatePoolToken(ctx context.Context, who Principal, name string,
 		if rec, err = c.poolByName(ctx, who.Organization, name); err != nil {
 			return err
 		}
-		version = c.read.version(record.PoolKey(who.Organization, rec.ID))
+		version = c.Version(record.PoolKey(who.Organization, rec.ID))
 		olds, err := p.secrets(ctx, who.Organization)
 		if err != nil {
 			return err
 		}
-		until := c.now.Add(time.Duration(in.OverlapSeconds) * time.Second)
+		until := c.Now.Add(time.Duration(in.OverlapSeconds) * time.Second)
 		for _, old := range olds {
-			if old.rec.Audience == audiencePool && old.rec.PoolID == rec.ID && old.rec.Valid(c.now) && (old.rec.Expires.IsZero() || old.rec.Expires.After(until)) {
+			if old.rec.Audience == audiencePool && old.rec.PoolID == rec.ID && old.rec.Valid(c.Now) && (old.rec.Expires.IsZero() || old.rec.Expires.After(until)) {
 				c.expire(old, until)
 			}
 		}
@@ -493,14 +494,14 @@ func (p *Plane) Runners(ctx context.Context, who Principal, pool string) (api.Pa
 	c := p.newChange()
 	rec, err := c.poolByName(ctx, who.Organization, pool)
 	if err != nil {
-		return out, outOfStore(err)
+		return out, ledger.OutOfStore(err)
 	}
 	runners, err := p.instances(ctx, rec.ID)
 	if err != nil {
-		return out, outOfStore(err)
+		return out, ledger.OutOfStore(err)
 	}
 	for _, r := range runners {
-		if p.now().Sub(r.Last) < runnerGone {
+		if p.ledger.Now().Sub(r.Last) < runnerGone {
 			out.Items = append(out.Items, api.Runner{Name: r.Name, Version: r.Version, FirstSeen: r.First, LastSeen: r.Last})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -66,10 +67,10 @@ func (c *change) runnerCall(ctx context.Context, token string, run api.Run, more
 		return nil, 0, err
 	}
 	k := record.AttemptKey(run.Workflow, run.Attempt)
-	if err := c.load(ctx, append([]store.Key{k, record.WorkflowKey(run.Workflow), record.BeatKey(run.Workflow)}, more...)...); err != nil {
+	if err := c.Load(ctx, append([]store.Key{k, record.WorkflowKey(run.Workflow), record.BeatKey(run.Workflow)}, more...)...); err != nil {
 		return nil, 0, err
 	}
-	a, ok, err := get[record.Attempt](c.read, k)
+	a, ok, err := ledger.Get[record.Attempt](c.Read, k)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -137,7 +138,7 @@ func (p *Plane) start(ctx context.Context, token string, run api.Run) (api.Contr
 		}
 		switch s {
 		case holds:
-			out = control(w, c.now)
+			out = control(w, c.Now)
 			return nil
 		case ended:
 			return workflow.Refuse(workflow.ErrOver, "", "the run has ended")
@@ -154,12 +155,12 @@ func (p *Plane) start(ctx context.Context, token string, run api.Run) (api.Contr
 			return err
 		}
 		w.Starts++
-		w.Started, w.Deadline = c.now, c.now.Add(w.MaxRuntime)
+		w.Started, w.Deadline = c.Now, c.Now.Add(w.MaxRuntime)
 		w.Holder = record.Holder{Attempt: run.Attempt, Task: run.Task, Boot: run.Boot}
 		w.Lease, w.Held = time.Time{}, record.Held{}
-		c.put(record.BeatKey(w.ID), record.Beat{At: c.now})
+		c.Put(record.BeatKey(w.ID), record.Beat{At: c.Now})
 		c.event(w, "started", "started; at most "+w.MaxRuntime.String(), byTask(run.Task))
-		out = control(w, c.now)
+		out = control(w, c.Now)
 		return nil
 	})
 	return out, err
@@ -170,7 +171,7 @@ func (p *Plane) Spec(ctx context.Context, token string, run api.Run) (api.Spec, 
 	c := p.newChange()
 	w, s, err := c.runnerCall(ctx, token, run)
 	if err != nil {
-		return api.Spec{}, outOfStore(err)
+		return api.Spec{}, ledger.OutOfStore(err)
 	}
 	if err := needsHold(s); err != nil {
 		return api.Spec{}, err
@@ -202,10 +203,10 @@ func (p *Plane) Heartbeat(ctx context.Context, token string, run api.Run, in api
 		if err := needsHold(s); err != nil {
 			return err
 		}
-		out = control(w, c.now)
+		out = control(w, c.Now)
 		// The workflow's record is not touched: its version changes only when it moves.
 		delete(c.wfs, w.ID)
-		c.put(record.BeatKey(w.ID), record.Beat{At: c.now, Step: record.Cut(in.Step, 64)})
+		c.Put(record.BeatKey(w.ID), record.Beat{At: c.Now, Step: record.Cut(in.Step, 64)})
 		return nil
 	})
 	return out, err
@@ -222,7 +223,7 @@ func (p *Plane) Steps(ctx context.Context, token string, run api.Run, in api.Ste
 		if err := needsHold(s); err != nil {
 			return err
 		}
-		out = control(w, c.now)
+		out = control(w, c.Now)
 		delete(c.wfs, w.ID)
 		latest := map[int]api.Step{}
 		var keys []store.Key
@@ -233,12 +234,12 @@ func (p *Plane) Steps(ctx context.Context, token string, run api.Run, in api.Ste
 			latest[step.Seq] = step
 			keys = append(keys, record.StepKey(w.ID, run.Attempt, step.Seq))
 		}
-		if err := c.load(ctx, keys...); err != nil {
+		if err := c.Load(ctx, keys...); err != nil {
 			return err
 		}
 		for seq, step := range latest {
 			k := record.StepKey(w.ID, run.Attempt, seq)
-			before, ok, err := get[api.Step](c.read, k)
+			before, ok, err := ledger.Get[api.Step](c.Read, k)
 			if err != nil {
 				return err
 			}
@@ -246,7 +247,7 @@ func (p *Plane) Steps(ctx context.Context, token string, run api.Run, in api.Ste
 			if ok && before.Status != workflow.StepRunning {
 				continue
 			}
-			c.put(k, step)
+			c.Put(k, step)
 		}
 		return nil
 	})
@@ -268,8 +269,8 @@ func (p *Plane) Result(ctx context.Context, token string, run api.Run, in api.Re
 		if err != nil {
 			return err
 		}
-		out = control(w, c.now)
-		if c.read.version(k) != store.Absent {
+		out = control(w, c.Now)
+		if c.Version(k) != store.Absent {
 			return nil // reported before
 		}
 		data, err := json.Marshal(in)
@@ -288,13 +289,13 @@ func (p *Plane) Result(ctx context.Context, token string, run api.Run, in api.Re
 			}
 			ran = w
 			c.event(w, "result", resultText(in), byTask(run.Task))
-			c.create(k, in)
+			c.Create(k, in)
 			return c.move(ctx, w, m, in.Detail, true)
-		case c.now.Sub(w.Ended) > workflow.ReportRetention:
+		case c.Now.Sub(w.Ended) > workflow.ReportRetention:
 			return workflow.Refuse(workflow.ErrOver, "", "the run ended more than %s ago", workflow.ReportRetention)
 		}
 		c.event(w, "late_result", fmt.Sprintf("LATE RESULT: this workflow was already %s (%s), but its runner has finished after all: %s", w.State, w.Reason, resultText(in)), byTask(run.Task))
-		c.create(k, in)
+		c.Create(k, in)
 		if w.SlotHeld {
 			return c.retire(ctx, w)
 		}

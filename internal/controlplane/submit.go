@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -54,17 +54,17 @@ func (p *Plane) submit(ctx context.Context, who Principal, key string, in api.Su
 		return api.Workflow{}, workflow.Refuse(workflow.ErrInvalid, "Idempotency-Key", "an idempotency key has at most 128 characters")
 	}
 	request := record.Hash(fmt.Sprintf("submit %q %q %q %d %q %q", in.Workspace, in.Type, in.Operation, in.Priority, in.Message, retryOf))
-	now := p.now()
+	now := p.ledger.Now()
 	id := record.NewID("wf_", now)
 	var made *record.Workflow
 	err := p.change(ctx, func(ctx context.Context, c *change) error {
 		made = nil
 		if key != "" {
 			k := record.IdempotencyKey(who.Organization, who.Name, key)
-			if err := c.load(ctx, k); err != nil {
+			if err := c.Load(ctx, k); err != nil {
 				return err
 			}
-			before, ok, err := get[record.Idempotency](c.read, k)
+			before, ok, err := ledger.Get[record.Idempotency](c.Read, k)
 			switch {
 			case err != nil:
 				return err
@@ -76,7 +76,7 @@ func (p *Plane) submit(ctx context.Context, who Principal, key string, in api.Su
 			}
 			rec := record.Encode(k, record.Idempotency{Request: request, Result: id})
 			rec.Expires = now.Add(idempotencyKept).Unix()
-			c.ops = append(c.ops, store.Put(rec, store.Absent))
+			c.Add(store.Put(rec, store.Absent))
 		}
 		var err error
 		made, err = c.submit(ctx, who, in, id, retryOf)
@@ -149,10 +149,10 @@ func (c *change) submit(ctx context.Context, who Principal, in api.Submit, id, r
 		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
 		Type: in.Type, Op: in.Operation, Size: ws.W.Size, StateKind: c.p.stateOf(ws.W).Kind,
 		Priority: priority, Message: in.Message, By: who.Name, RetryOf: retryOf, MaxRuntime: maxRuntime,
-		State: workflow.Pending, Submitted: c.now, Since: c.now,
+		State: workflow.Pending, Submitted: c.Now, Since: c.Now,
 	}
 	c.wfs[id] = w
-	if err := c.load(ctx, record.LaneKey(ws.ID)); err != nil {
+	if err := c.Load(ctx, record.LaneKey(ws.ID)); err != nil {
 		return nil, err
 	}
 	lane, err := c.lane(ws.ID)
@@ -161,8 +161,8 @@ func (c *change) submit(ctx context.Context, who Principal, in api.Submit, id, r
 	}
 	lane.Max = cmp.Or(ws.W.MaxActive, defaultMaxActive)
 	// The workspace must not change or vanish while this is decided.
-	c.ops = append(c.ops, store.Check(record.WorkspaceKey(w.Org, ws.W.Name), c.read.version(record.WorkspaceKey(w.Org, ws.W.Name))))
-	c.create(record.SpecKey(id), c.p.specOf(w, ws))
+	c.Check(record.WorkspaceKey(w.Org, ws.W.Name))
+	c.Create(record.SpecKey(id), c.p.specOf(w, ws))
 	text := fmt.Sprintf("submitted by %s for pool %s", who.Name, pool.Name)
 	if retryOf != "" {
 		text += ", as a retry of " + retryOf
@@ -178,7 +178,7 @@ func (c *change) enqueue(ctx context.Context, w *record.Workflow, lane *record.L
 	switch {
 	case w.ChangesState() && changer, !w.ChangesState() && other && lane.WaitO == 0:
 		enter(lane, w.ID, w.ChangesState())
-		c.create(w.ClaimKey(), w.Entry())
+		c.Create(w.ClaimKey(), w.Entry())
 		c.wake = append(c.wake, w.PoolID)
 		return nil
 	case w.ChangesState() && lane.Changer != "":
@@ -187,7 +187,7 @@ func (c *change) enqueue(ctx context.Context, w *record.Workflow, lane *record.L
 			return err
 		}
 	}
-	c.create(w.WaitKey(), w.Entry())
+	c.Create(w.WaitKey(), w.Entry())
 	if w.ChangesState() {
 		lane.WaitC++
 	} else {
@@ -199,19 +199,19 @@ func (c *change) enqueue(ctx context.Context, w *record.Workflow, lane *record.L
 // overtake puts w in the place of the claimable state-changing run of its workspace if that is not
 // claimed yet and ranks behind it.
 func (c *change) overtake(ctx context.Context, w *record.Workflow, lane *record.Lane) (bool, error) {
-	if err := c.load(ctx, record.WorkflowKey(lane.Changer)); err != nil {
+	if err := c.Load(ctx, record.WorkflowKey(lane.Changer)); err != nil {
 		return false, err
 	}
-	first, ok, err := get[record.Workflow](c.read, record.WorkflowKey(lane.Changer))
+	first, ok, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(lane.Changer))
 	if err != nil || !ok || first.State != workflow.Pending || first.Rank() <= w.Rank() {
 		return false, err
 	}
-	c.ops = append(c.ops, store.Check(record.WorkflowKey(first.ID), c.read.version(record.WorkflowKey(first.ID))))
-	c.remove(first.ClaimKey(), once)
-	c.create(first.WaitKey(), first.Entry())
+	c.Check(record.WorkflowKey(first.ID))
+	c.Remove(first.ClaimKey(), ledger.Once)
+	c.Create(first.WaitKey(), first.Entry())
 	lane.WaitC++
 	lane.Changer = w.ID
-	c.create(w.ClaimKey(), w.Entry())
+	c.Create(w.ClaimKey(), w.Entry())
 	c.wake = append(c.wake, w.PoolID)
 	return true, nil
 }
@@ -265,7 +265,7 @@ func (p *Plane) Cancel(ctx context.Context, who Principal, id string) (api.Workf
 		if err != nil {
 			return workflow.Refuse(workflow.ErrConflict, "id", "workflow %s has ended (%s); nothing is left to cancel", id, w.State)
 		}
-		w.CancelAt = c.now
+		w.CancelAt = c.Now
 		c.audit(who, "workflow.cancel", id, "done", "")
 		if m.To == workflow.Running {
 			c.event(w, "cancel_requested", "cancellation requested by "+who.Name+"; the runner interrupts the engine at its next heartbeat", byActor(who.Name), byTask(w.Holder.Task))
@@ -294,30 +294,22 @@ func (p *Plane) loadWorkflow(ctx context.Context, org, id string) (record.Workfl
 	if err := record.CheckID(id); err != nil {
 		return record.Workflow{}, err
 	}
-	r, err := p.read(ctx, record.WorkflowKey(id))
+	r, err := p.ledger.Read(ctx, record.WorkflowKey(id))
 	if err != nil {
-		return record.Workflow{}, outOfStore(err)
+		return record.Workflow{}, ledger.OutOfStore(err)
 	}
-	w, ok, err := get[record.Workflow](r, record.WorkflowKey(id))
+	w, ok, err := ledger.Get[record.Workflow](r, record.WorkflowKey(id))
 	if err == nil && (!ok || w.Org != org) {
 		return record.Workflow{}, noWorkflow(id)
 	}
 	return w, err
 }
 
-// outOfStore turns what a store says of itself into what its caller can act on.
-func outOfStore(err error) error {
-	if errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrUnknown) {
-		return busy("the store is busy; ask again")
-	}
-	return err
-}
-
 // specRead reads a frozen spec.
 func (p *Plane) specRead(ctx context.Context, id string) (api.Spec, error) {
-	r, err := p.read(ctx, record.SpecKey(id))
+	r, err := p.ledger.Read(ctx, record.SpecKey(id))
 	if err != nil {
-		return api.Spec{}, outOfStore(err)
+		return api.Spec{}, ledger.OutOfStore(err)
 	}
 	var spec api.Spec
 	rec, ok := r[record.SpecKey(id)]

@@ -7,18 +7,11 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
-
-// pageSize bounds what a list answers.
-func pageSize(asked, most int) int {
-	if asked <= 0 || asked > most {
-		return most
-	}
-	return asked
-}
 
 // viewWorkflow turns a record into what people see.
 func viewWorkflow(w *record.Workflow, pool string, version int64) api.Workflow {
@@ -50,11 +43,11 @@ func (p *Plane) Workflow(ctx context.Context, who Principal, id string) (api.Wor
 	if err := record.CheckID(id); err != nil {
 		return api.Workflow{}, err
 	}
-	r, err := p.read(ctx, record.WorkflowKey(id))
+	r, err := p.ledger.Read(ctx, record.WorkflowKey(id))
 	if err != nil {
-		return api.Workflow{}, outOfStore(err)
+		return api.Workflow{}, ledger.OutOfStore(err)
 	}
-	w, ok, err := get[record.Workflow](r, record.WorkflowKey(id))
+	w, ok, err := ledger.Get[record.Workflow](r, record.WorkflowKey(id))
 	if err != nil {
 		return api.Workflow{}, err
 	}
@@ -65,14 +58,14 @@ func (p *Plane) Workflow(ctx context.Context, who Principal, id string) (api.Wor
 	if err != nil {
 		return api.Workflow{}, err
 	}
-	out := viewWorkflow(&w, names[w.PoolID], r.version(record.WorkflowKey(id)))
+	out := viewWorkflow(&w, names[w.PoolID], r.Version(record.WorkflowKey(id)))
 	if w.Attempt == 0 {
 		return out, nil
 	}
-	if r, err = p.read(ctx, record.ResultKey(id, w.Attempt)); err != nil {
-		return api.Workflow{}, outOfStore(err)
+	if r, err = p.ledger.Read(ctx, record.ResultKey(id, w.Attempt)); err != nil {
+		return api.Workflow{}, ledger.OutOfStore(err)
 	}
-	if result, ok, err := get[api.Result](r, record.ResultKey(id, w.Attempt)); err != nil {
+	if result, ok, err := ledger.Get[api.Result](r, record.ResultKey(id, w.Attempt)); err != nil {
 		return api.Workflow{}, err
 	} else if ok {
 		out.Result = &result
@@ -80,11 +73,11 @@ func (p *Plane) Workflow(ctx context.Context, who Principal, id string) (api.Wor
 			out.Detail = result.Detail // the record has no room for a long one, and its end is what to do
 		}
 	}
-	page, err := p.store.Range(ctx, store.Scan{
+	page, err := p.ledger.Range(ctx, store.Scan{
 		Part: record.WorkflowKey(id).Part, From: record.StepKey(id, w.Attempt, 0).Sort, To: record.StepKey(id, w.Attempt+1, 0).Sort, Limit: 200,
 	})
 	if err != nil {
-		return api.Workflow{}, outOfStore(fmt.Errorf("read steps: %w", err))
+		return api.Workflow{}, ledger.OutOfStore(fmt.Errorf("read steps: %w", err))
 	}
 	for _, rec := range page.Records {
 		step, err := record.Decode[api.Step](rec)
@@ -117,15 +110,15 @@ func (p *Plane) Workflows(ctx context.Context, who Principal, f Filter) (api.Pag
 	if limit <= 0 {
 		limit = 50
 	}
-	limit = pageSize(limit, 200)
+	limit = ledger.PageSize(limit, 200)
 	var wfs []record.Workflow
 	var versions []int64
 	next := f.Cursor
 	// A filter may pass over many; reading has an end, and the cursor goes on from there.
 	for range 10 {
-		page, err := p.store.Query(ctx, index, store.Scan{Part: part, Limit: limit - len(wfs), After: next, Reverse: true})
+		page, err := p.ledger.Query(ctx, index, store.Scan{Part: part, Limit: limit - len(wfs), After: next, Reverse: true})
 		if err != nil {
-			return out, outOfStore(fmt.Errorf("list workflows: %w", err))
+			return out, ledger.OutOfStore(fmt.Errorf("list workflows: %w", err))
 		}
 		for _, r := range page.Records {
 			w, err := record.Decode[record.Workflow](r)
@@ -165,9 +158,9 @@ func (p *Plane) Timeline(ctx context.Context, who Principal, id, cursor string, 
 	if _, err := p.loadWorkflow(ctx, who.Organization, id); err != nil {
 		return out, err
 	}
-	page, err := p.store.Range(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: "ev/", To: record.After("ev/"), Limit: pageSize(limit, 500), After: cursor})
+	page, err := p.ledger.Range(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: "ev/", To: record.After("ev/"), Limit: ledger.PageSize(limit, 500), After: cursor})
 	if err != nil {
-		return out, outOfStore(fmt.Errorf("read timeline: %w", err))
+		return out, ledger.OutOfStore(fmt.Errorf("read timeline: %w", err))
 	}
 	for _, r := range page.Records {
 		e, err := record.Decode[api.Event](r)

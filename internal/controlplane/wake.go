@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -70,19 +71,19 @@ func (p *Plane) owe(ctx context.Context, pools []string) {
 // woken then.
 func (p *Plane) setWakeMark(ctx context.Context, pool string) (target string, set bool) {
 	k, tk := record.WakeKey(pool), record.WakeTargetKey(pool)
-	r, err := p.read(ctx, k, tk)
+	r, err := p.ledger.Read(ctx, k, tk)
 	if err != nil {
 		return "", false
 	}
-	mark, ok, err := get[record.Wake](r, k)
-	now := p.now()
+	mark, ok, err := ledger.Get[record.Wake](r, k)
+	now := p.ledger.Now()
 	if err != nil || ok && now.Sub(mark.At) < wakeEvery {
 		return "", false
 	}
-	if p.commit(ctx, []store.Op{store.Put(record.Encode(k, record.Wake{At: now}), r.version(k))}) != nil {
+	if p.ledger.Commit(ctx, []store.Op{store.Put(record.Encode(k, record.Wake{At: now}), r.Version(k))}) != nil {
 		return "", false
 	}
-	to, _, err := get[record.WakeTarget](r, tk)
+	to, _, err := ledger.Get[record.WakeTarget](r, tk)
 	if err != nil {
 		p.log.Error("wake target not readable", "pool_id", pool, "err", err)
 	}
@@ -105,18 +106,18 @@ func (c *change) setWakeTarget(ctx context.Context, poolID string, target *strin
 		return workflow.Refuse(workflow.ErrInvalid, "wake_target", "a wake target is the ARN or the name of a Lambda function whose name begins with dayfly-wake-")
 	}
 	k := record.WakeTargetKey(poolID)
-	if err := c.load(ctx, k); err != nil {
+	if err := c.Load(ctx, k); err != nil {
 		return err
 	}
-	before, known, err := get[record.WakeTarget](c.read, k)
+	before, known, err := ledger.Get[record.WakeTarget](c.Read, k)
 	switch {
 	case err != nil:
 		return err
 	case *target == before.Target:
 	case *target == "" && known:
-		c.remove(k, c.read.version(k))
+		c.Remove(k, c.Version(k))
 	default:
-		c.put(k, record.WakeTarget{Target: *target})
+		c.Put(k, record.WakeTarget{Target: *target})
 	}
 	return nil
 }
@@ -124,15 +125,15 @@ func (c *change) setWakeTarget(ctx context.Context, poolID string, target *strin
 // clearWakeMark clears a pool's mark, before the claim reads what there is.
 func (p *Plane) clearWakeMark(ctx context.Context, pool string) {
 	k := record.WakeKey(pool)
-	if r, err := p.read(ctx, k); err == nil && r.version(k) != store.Absent {
-		_ = p.commit(ctx, []store.Op{store.Delete(k, r.version(k))})
+	if r, err := p.ledger.Read(ctx, k); err == nil && r.Version(k) != store.Absent {
+		_ = p.ledger.Commit(ctx, []store.Op{store.Delete(k, r.Version(k))})
 	}
 }
 
 // wakeMarked reports whether a wake is owed to a pool.
 func (p *Plane) wakeMarked(ctx context.Context, pool string) bool {
-	r, err := p.read(ctx, record.WakeKey(pool))
-	return err == nil && r.version(record.WakeKey(pool)) != store.Absent
+	r, err := p.ledger.Read(ctx, record.WakeKey(pool))
+	return err == nil && r.Version(record.WakeKey(pool)) != store.Absent
 }
 
 // bells wake calls of this process that wait for something to change under a name. They are a

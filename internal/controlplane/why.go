@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -54,18 +55,18 @@ func (p *Plane) Why(ctx context.Context, who Principal, id string) (api.Why, err
 	c := p.newChange()
 	rec, err := c.workflow(ctx, who.Organization, id)
 	if err != nil {
-		return api.Why{}, outOfStore(err)
+		return api.Why{}, ledger.OutOfStore(err)
 	}
 	f, err := c.whyFacts(ctx, rec)
 	if err != nil {
-		return api.Why{}, outOfStore(err)
+		return api.Why{}, ledger.OutOfStore(err)
 	}
 	out := explain(rec, f)
 	out.Workflow = w
 	// The end of the timeline is what matters; all of it has its own address.
-	page, err := p.store.Range(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: record.EventKey(id, rec.Seq).Sort, To: "ev/", Reverse: true, Limit: 200})
+	page, err := p.ledger.Range(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: record.EventKey(id, rec.Seq).Sort, To: "ev/", Reverse: true, Limit: 200})
 	if err != nil {
-		return api.Why{}, outOfStore(fmt.Errorf("read timeline: %w", err))
+		return api.Why{}, ledger.OutOfStore(fmt.Errorf("read timeline: %w", err))
 	}
 	out.Timeline = make([]api.Event, len(page.Records))
 	for i, r := range page.Records {
@@ -80,27 +81,27 @@ func (p *Plane) Why(ctx context.Context, who Principal, id string) (api.Why, err
 
 // whyFacts reads what the answer about a workflow depends on.
 func (c *change) whyFacts(ctx context.Context, w *record.Workflow) (whyFacts, error) {
-	f := whyFacts{now: c.now, orgMost: c.p.cfg.OrganizationLimit}
+	f := whyFacts{now: c.Now, orgMost: c.p.cfg.OrganizationLimit}
 	if err := c.prepare(ctx, w); err != nil {
 		return f, err
 	}
-	if err := c.load(ctx, w.WaitKey(), record.PoolKey(w.Org, w.PoolID), record.PassKey()); err != nil {
+	if err := c.Load(ctx, w.WaitKey(), record.PoolKey(w.Org, w.PoolID), record.PassKey()); err != nil {
 		return f, err
 	}
-	_, f.waiting = c.read[w.WaitKey()]
+	_, f.waiting = c.Read[w.WaitKey()]
 	var err error
-	if f.pool, _, err = get[record.Pool](c.read, record.PoolKey(w.Org, w.PoolID)); err != nil {
+	if f.pool, _, err = ledger.Get[record.Pool](c.Read, record.PoolKey(w.Org, w.PoolID)); err != nil {
 		return f, err
 	}
-	if f.lane, _, err = get[record.Lane](c.read, record.LaneKey(w.WorkspaceID)); err != nil {
+	if f.lane, _, err = ledger.Get[record.Lane](c.Read, record.LaneKey(w.WorkspaceID)); err != nil {
 		return f, err
 	}
 	if f.waiting && f.lane.Changer != "" {
 		k := record.WorkflowKey(f.lane.Changer)
-		if err := c.load(ctx, k); err != nil {
+		if err := c.Load(ctx, k); err != nil {
 			return f, err
 		}
-		if f.changer, _, err = get[record.Workflow](c.read, k); err != nil {
+		if f.changer, _, err = ledger.Get[record.Workflow](c.Read, k); err != nil {
 			return f, err
 		}
 	}
@@ -108,7 +109,7 @@ func (c *change) whyFacts(ctx context.Context, w *record.Workflow) (whyFacts, er
 		key store.Key
 		to  *int
 	}{{record.OrganizationLimitKey(w.Org), &f.orgUsed}, {record.PoolLimitKey(w.Org, w.PoolID), &f.poolUsed}} {
-		limit, _, err := get[record.Limit](c.read, l.key)
+		limit, _, err := ledger.Get[record.Limit](c.Read, l.key)
 		if err != nil {
 			return f, err
 		}
@@ -117,7 +118,7 @@ func (c *change) whyFacts(ctx context.Context, w *record.Workflow) (whyFacts, er
 	if f.beat, err = c.beat(w.ID); err != nil {
 		return f, err
 	}
-	pass, _, err := get[record.Pass](c.read, record.PassKey())
+	pass, _, err := ledger.Get[record.Pass](c.Read, record.PassKey())
 	if err != nil {
 		return f, err
 	}

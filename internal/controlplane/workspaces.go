@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -33,10 +34,10 @@ func (c *change) workspace(ctx context.Context, org, name string) (record.Worksp
 		return record.Workspace{}, gone
 	}
 	k := record.WorkspaceKey(org, name)
-	if err := c.load(ctx, k); err != nil {
+	if err := c.Load(ctx, k); err != nil {
 		return record.Workspace{}, err
 	}
-	ws, ok, err := get[record.Workspace](c.read, k)
+	ws, ok, err := ledger.Get[record.Workspace](c.Read, k)
 	if err == nil && !ok {
 		return ws, gone
 	}
@@ -45,7 +46,7 @@ func (c *change) workspace(ctx context.Context, org, name string) (record.Worksp
 
 func (p *Plane) loadWorkspace(ctx context.Context, org, name string) (record.Workspace, error) {
 	ws, err := p.newChange().workspace(ctx, org, name)
-	return ws, outOfStore(err)
+	return ws, ledger.OutOfStore(err)
 }
 
 func viewWorkspace(r record.Workspace, version int64) api.Workspace {
@@ -75,15 +76,15 @@ func (p *Plane) PutWorkspace(ctx context.Context, who Principal, in api.Workspac
 	var version int64
 	err = p.change(ctx, func(ctx context.Context, c *change) error {
 		k := record.WorkspaceKey(who.Organization, in.Name)
-		if err := c.load(ctx, k); err != nil {
+		if err := c.Load(ctx, k); err != nil {
 			return err
 		}
-		before, ok, err := get[record.Workspace](c.read, k)
+		before, ok, err := ledger.Get[record.Workspace](c.Read, k)
 		if err != nil {
 			return err
 		}
 		created = !ok
-		version = c.read.version(k)
+		version = c.Version(k)
 		if in.Version != 0 && in.Version != version {
 			return workflow.Refuse(workflow.ErrConflict, "version", "workspace %s is at version %d, not %d: somebody changed it; read it again", in.Name, version, in.Version)
 		}
@@ -102,7 +103,7 @@ func (p *Plane) PutWorkspace(ctx context.Context, who Principal, in api.Workspac
 		rec = record.Workspace{ID: before.ID, Created: before.Created, W: in}
 		rec.W.ID, rec.W.Version = "", 0 // they lie beside it
 		if created {
-			rec.ID, rec.Created = record.NewID("ws_", c.now), c.now
+			rec.ID, rec.Created = record.NewID("ws_", c.Now), c.Now
 		} else if reflect.DeepEqual(before.W, rec.W) {
 			return nil // nothing to change, nothing to audit
 		}
@@ -117,7 +118,7 @@ func (p *Plane) PutWorkspace(ctx context.Context, who Principal, in api.Workspac
 				return err
 			}
 		}
-		c.put(k, rec)
+		c.Put(k, rec)
 		version++
 		c.audit(who, "workspace.apply", in.Name, "done", "")
 		return nil
@@ -128,7 +129,7 @@ func (p *Plane) PutWorkspace(ctx context.Context, who Principal, in api.Workspac
 // settleLane applies a new limit to what waits. A new pool is refused while workflows wait for the
 // old one: they were promised to it.
 func (c *change) settleLane(ctx context.Context, ws record.Workspace, newPool bool) error {
-	if err := c.load(ctx, record.LaneKey(ws.ID)); err != nil {
+	if err := c.Load(ctx, record.LaneKey(ws.ID)); err != nil {
 		return err
 	}
 	lane, err := c.lane(ws.ID)
@@ -166,11 +167,11 @@ func (p *Plane) Workspaces(ctx context.Context, who Principal, cursor string, li
 	if err := p.allow(ctx, who, api.RoleViewer, "workspace.list", ""); err != nil {
 		return out, err
 	}
-	page, err := p.store.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "workspace/", To: record.After("workspace/"), Limit: pageSize(limit, 100), After: cursor})
+	page, err := p.ledger.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "workspace/", To: record.After("workspace/"), Limit: ledger.PageSize(limit, 100), After: cursor})
 	if err != nil {
-		return out, outOfStore(fmt.Errorf("read workspaces: %w", err))
+		return out, ledger.OutOfStore(fmt.Errorf("read workspaces: %w", err))
 	}
-	return pageOf(page, func(r record.Workspace, version int64) api.Workspace { return viewWorkspace(r, version) })
+	return ledger.PageOf(page, func(r record.Workspace, version int64) api.Workspace { return viewWorkspace(r, version) })
 }
 
 // Workspace answers about one workspace.
@@ -181,9 +182,9 @@ func (p *Plane) Workspace(ctx context.Context, who Principal, name string) (api.
 	c := p.newChange()
 	rec, err := c.workspace(ctx, who.Organization, name)
 	if err != nil {
-		return api.Workspace{}, outOfStore(err)
+		return api.Workspace{}, ledger.OutOfStore(err)
 	}
-	return viewWorkspace(rec, c.read.version(record.WorkspaceKey(who.Organization, name))), nil
+	return viewWorkspace(rec, c.Version(record.WorkspaceKey(who.Organization, name))), nil
 }
 
 // DeleteWorkspace removes a workspace of which nothing waits or runs. The state of its engine is not
@@ -198,10 +199,10 @@ func (p *Plane) DeleteWorkspace(ctx context.Context, who Principal, name string)
 			return err
 		}
 		lk := record.LaneKey(rec.ID)
-		if err := c.load(ctx, lk); err != nil {
+		if err := c.Load(ctx, lk); err != nil {
 			return err
 		}
-		lane, ok, err := get[record.Lane](c.read, lk)
+		lane, ok, err := ledger.Get[record.Lane](c.Read, lk)
 		if err != nil {
 			return err
 		}
@@ -209,10 +210,10 @@ func (p *Plane) DeleteWorkspace(ctx context.Context, who Principal, name string)
 			return workflow.Refuse(workflow.ErrInUse, "workspace", "workflows of workspace %s are waiting or active; cancel them or let them end", name)
 		}
 		if ok {
-			c.remove(lk, c.read.version(lk))
+			c.Remove(lk, c.Version(lk))
 		}
 		k := record.WorkspaceKey(who.Organization, name)
-		c.remove(k, c.read.version(k))
+		c.Remove(k, c.Version(k))
 		c.audit(who, "workspace.delete", name, "done", "")
 		return nil
 	})

@@ -1,4 +1,10 @@
-package controlplane
+// Package ledger reads records, collects what one commit changes, and commits it. It knows nothing of
+// workflows.
+//
+// Every change is one conditional commit that names the version of each record that the decision
+// was made on. A commit that loses the race is decided again from fresh records; one whose answer
+// was lost is repeated with the same id.
+package ledger
 
 import (
 	"context"
@@ -19,12 +25,34 @@ const (
 	unknownTries = 10                     // repeats of one commit whose answer was lost
 )
 
-// read fetches keys consistently. Together they are no snapshot: the commit checks them.
-func (p *Plane) read(ctx context.Context, keys ...store.Key) (read, error) {
-	out := make(read, len(keys))
+// Ledger is a store as the control plane uses it. Its methods may be called concurrently.
+type Ledger struct {
+	store store.Store
+	now   func() time.Time
+}
+
+// New returns a ledger over st, with the control plane's clock.
+func New(st store.Store, now func() time.Time) *Ledger { return &Ledger{store: st, now: now} }
+
+// Now is the control plane's clock, as it is stored: without a zone and a monotonic part.
+func (l *Ledger) Now() time.Time { return l.now().UTC().Round(0) }
+
+// Range reads a partition, consistently: see store.Store.
+func (l *Ledger) Range(ctx context.Context, s store.Scan) (store.Page, error) {
+	return l.store.Range(ctx, s)
+}
+
+// Query reads an index, which may be stale: nothing is decided on it.
+func (l *Ledger) Query(ctx context.Context, index store.Index, s store.Scan) (store.Page, error) {
+	return l.store.Query(ctx, index, s)
+}
+
+// Read fetches keys consistently. Together they are no snapshot: the commit checks them.
+func (l *Ledger) Read(ctx context.Context, keys ...store.Key) (Read, error) {
+	out := make(Read, len(keys))
 	for len(keys) > 0 {
 		n := min(len(keys), store.MaxGet)
-		records, err := p.store.Get(ctx, keys[:n]...)
+		records, err := l.store.Get(ctx, keys[:n]...)
 		if err != nil {
 			return nil, fmt.Errorf("read records: %w", err)
 		}
@@ -36,10 +64,10 @@ func (p *Plane) read(ctx context.Context, keys ...store.Key) (read, error) {
 	return out, nil
 }
 
-// decide makes a decision and commits it, again from fresh records as often as it loses a race.
+// Decide makes a decision and commits it, again from fresh records as often as it loses a race.
 // The decision returns the operations; none means that nothing needs to change. It may be called
 // many times and must have no effect of its own but on variables that it sets anew each time.
-func (p *Plane) decide(ctx context.Context, decision func(ctx context.Context) ([]store.Op, error)) error {
+func (l *Ledger) Decide(ctx context.Context, decision func(ctx context.Context) ([]store.Op, error)) error {
 	for try := range commitTries {
 		if try > 0 {
 			if err := pause(ctx, try); err != nil {
@@ -56,7 +84,7 @@ func (p *Plane) decide(ctx context.Context, decision func(ctx context.Context) (
 		if len(ops) == 0 {
 			return nil
 		}
-		err = p.commit(ctx, ops)
+		err = l.Commit(ctx, ops)
 		switch {
 		case err == nil:
 			return nil
@@ -71,9 +99,9 @@ func (p *Plane) decide(ctx context.Context, decision func(ctx context.Context) (
 	return busy("too many changes at once; ask again")
 }
 
-// commit applies operations once, repeating one whose answer was lost under the same id, so that
+// Commit applies operations once, repeating one whose answer was lost under the same id, so that
 // the store recognises it.
-func (p *Plane) commit(ctx context.Context, ops []store.Op) error {
+func (l *Ledger) Commit(ctx context.Context, ops []store.Op) error {
 	id := record.Random(18)
 	var err error
 	for try := range unknownTries {
@@ -82,7 +110,7 @@ func (p *Plane) commit(ctx context.Context, ops []store.Op) error {
 				return fmt.Errorf("%w: %w", store.ErrUnknown, waitErr)
 			}
 		}
-		if err = p.store.Commit(ctx, id, ops...); !errors.Is(err, store.ErrUnknown) {
+		if err = l.store.Commit(ctx, id, ops...); !errors.Is(err, store.ErrUnknown) {
 			// Busy after a lost answer says nothing of the first try: it stays unknown.
 			if try == 0 || !errors.Is(err, store.ErrBusy) {
 				return err
@@ -110,15 +138,10 @@ func pause(ctx context.Context, try int) error {
 	}
 }
 
-// Token prefixes make a leaked token recognisable.
-const (
-	userPrefix = "dfu_"
-	poolPrefix = "dfp_"
-	jobPrefix  = "dfj_"
-)
-
-// newToken makes a token of 256 random bits and returns it with the hash that is stored.
-func newToken(prefix string) (value, hash string) {
-	value = prefix + record.Random(32)
-	return value, record.Hash(value)
+// OutOfStore turns what a store says of itself into what its caller can act on.
+func OutOfStore(err error) error {
+	if errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrUnknown) {
+		return busy("the store is busy; ask again")
+	}
+	return err
 }
