@@ -34,6 +34,7 @@ type request struct {
 type writer struct {
 	file     file
 	now      func() time.Time
+	known    *known        // nil where nothing is kept in memory
 	requests chan *request // not buffered: what was sent was taken, and will be answered
 	stop     chan struct{}
 	stopped  chan struct{}
@@ -49,6 +50,9 @@ func startWriter(ctx context.Context, f file, cfg Config) (*writer, error) {
 		now = func() time.Time { return start.Add(time.Since(start)) }
 	}
 	w := &writer{file: f, now: now, requests: make(chan *request), stop: make(chan struct{}), stopped: make(chan struct{})}
+	if cfg.Alone {
+		w.known = newKnown()
+	}
 	s, err := openSession(ctx, w)
 	if err != nil {
 		return nil, err
@@ -92,6 +96,7 @@ func (w *writer) loop(ctx context.Context, s *session) {
 			w.failed = s.close()
 		}
 	}()
+	defer w.known.stop()
 	for {
 		select {
 		case <-w.stop:
@@ -149,6 +154,7 @@ func (w *writer) serve(ctx context.Context, s *session, group []*request) *sessi
 		}
 		return s.discard()
 	}
+	s.wrote, s.purged = s.wrote[:0], false
 	for i, r := range group {
 		var failure error
 		if answers[i], failure = r.run(ctx, s); failure != nil {
@@ -162,7 +168,10 @@ func (w *writer) serve(ctx context.Context, s *session, group []*request) *sessi
 		all(store.ErrBusy)
 		return s.discard()
 	}
-	if _, err := s.exec(ctx, s.end); err != nil {
+	w.known.ending(s.wrote, s.purged)
+	_, err := s.exec(ctx, s.end)
+	w.known.end(s.wrote, err)
+	if err != nil {
 		for i := range answers {
 			switch {
 			case isBusy(err), answers[i] != nil: // a conflict may have been with a neighbour that is undone
@@ -189,6 +198,8 @@ type session struct {
 	conn       *sql.Conn
 	now        func() time.Time
 	lastForget time.Time   // when there was last nothing more to forget
+	wrote      []store.Op  // what the transaction changes, in its order
+	purged     bool        // it also deletes what expired
 	statements []*sql.Stmt // all of the following
 
 	begin, end, savepoint, undo, release   *sql.Stmt
@@ -297,6 +308,7 @@ func (s *session) applyAll(ctx context.Context, ops []store.Op) (answer, failure
 			return fmt.Errorf("%s has not version %d: %w", op.Key(), op.Expect(), store.ErrConflict), err
 		}
 	}
+	s.wrote = append(s.wrote, ops...)
 	return nil, nil
 }
 
