@@ -13,9 +13,11 @@ const (
 	NoVersion       = "no version condition"               // a commit overwrites what was changed since it was decided
 	OnePhaseReap    = "one-phase reap"                     // what looks wrong once is believed
 	NamelessReports = "reports without the task's name"    // the end of any task of an attempt is taken for that of its run
+	NoHolder        = "holders taken for unwanted"         // the task that holds a run is stopped like any other
+	NoGrace         = "no grace after the deadline"        // a task is stopped that is about to end by itself
 )
 
 // All lists them.
 func All() []string {
-	return []string{NoStartFence, NoBoot, EarlyClaim, EarlySlot, NoWantedCheck, NoVersion, OnePhaseReap, NamelessReports}
+	return []string{NoStartFence, NoBoot, EarlyClaim, EarlySlot, NoWantedCheck, NoVersion, OnePhaseReap, NamelessReports, NoHolder, NoGrace}
 }

@@ -297,7 +297,7 @@ func orphaned(job api.JobState, t launcher.Task) string {
 	switch {
 	case !job.Known:
 		return "the control plane does not know its job"
-	case job.Active && job.Started && job.Task == t.Ref:
+	case job.Active && job.Started && job.Task == t.Ref && !mutate.On(mutate.NoHolder): // see package mutate
 		return "" // it holds the run, or the slot of a run that was given up: nobody stops it before its deadline
 	case job.Attempt != t.Attempt:
 		return fmt.Sprintf("attempt %d is over; the job is at attempt %d", t.Attempt, job.Attempt)
@@ -316,7 +316,8 @@ func overstayed(job api.JobState, t launcher.Task, p Policy) string {
 	if !job.Known || !job.Active || !job.Started || job.Task != t.Ref {
 		return ""
 	}
-	if over := -api.Seconds(job.RemainingSeconds) - workflow.DeadlineGrace; over > p.Overtime {
+	over := -api.Seconds(job.RemainingSeconds) - workflow.DeadlineGrace
+	if over > p.Overtime || job.RemainingSeconds < 0 && mutate.On(mutate.NoGrace) { // see package mutate
 		return fmt.Sprintf("its deadline and the grace after it passed %s ago", over.Round(time.Second))
 	}
 	if age := api.Seconds(job.CancelAge); job.Cancel && age > p.CancelGrace {
