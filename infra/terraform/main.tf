@@ -18,10 +18,14 @@ locals {
     [filesha256("${path.module}/../transformed/pool.json"), filesha256("${path.module}/../transformed/network.json")],
   ))), 0, 16)}"
 
+  # An API whose endpoint is another one must be deployed anew, which CloudFormation does for another name only.
+  network = substr(sha256("${var.network_mode} ${var.vpc_id}"), 0, 16)
+
   # The transform left marks where code and templates lie.
-  template = replace(replace(jsonencode(jsondecode(file("${path.module}/../transformed/pool.json"))),
+  template = replace(replace(replace(jsonencode(jsondecode(file("${path.module}/../transformed/pool.json"))),
     "https://s3.amazonaws.com/packaged/", "https://${var.artifacts_bucket}.s3.${data.aws_region.current.region}.${data.aws_partition.current.dns_suffix}/${local.prefix}/"),
-  "\"S3Bucket\":\"packaged\",\"S3Key\":\"", "\"S3Bucket\":\"${var.artifacts_bucket}\",\"S3Key\":\"${local.prefix}/")
+    "\"S3Bucket\":\"packaged\",\"S3Key\":\"", "\"S3Bucket\":\"${var.artifacts_bucket}\",\"S3Key\":\"${local.prefix}/"),
+  "\"StatusApiDeployment", "\"StatusApiDeployment${local.network}")
 }
 
 data "aws_region" "current" {}

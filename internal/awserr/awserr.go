@@ -119,7 +119,15 @@ func Of(err error) Class {
 }
 
 func ofCode(code, message string) Class {
-	if class := ofKnown(code); class != None {
+	switch class := ofKnown(code); class {
+	case None:
+	case Throttled:
+		// ECS says so too where vCPUs or capacity are missing: another rate would help nobody then.
+		if said := ofText(message); said == Quota && strings.Contains(strings.ToLower(message), "run concurrently") || said == Capacity {
+			return said
+		}
+		return class
+	default:
 		return class
 	}
 	switch {

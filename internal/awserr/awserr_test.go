@@ -82,6 +82,9 @@ func TestOf(t *testing.T) {
 
 		"vCPUs":                     {answered(400, &ecstypes.ClientException{Message: aws.String(vcpu)}), awserr.Quota},
 		"vCPUs, as a parameter":     {answered(400, &ecstypes.InvalidParameterException{Message: aws.String(vcpu)}), awserr.Quota},
+		"vCPUs, as a throttle":      {answered(400, generic("ThrottlingException", vcpu)), awserr.Quota},
+		"capacity, as a throttle":   {answered(400, generic("ThrottlingException", capacity)), awserr.Capacity},
+		"a limit of the rate":       {answered(400, generic("ThrottlingException", "Rate limit exceeded")), awserr.Throttled},
 		"LimitExceededException":    {answered(400, &ecstypes.LimitExceededException{Message: aws.String("tasks")}), awserr.Quota},
 		"ServiceQuotaExceeded":      {answered(402, generic("ServiceQuotaExceededException", "")), awserr.Quota},
 		"capacity behind the quota": {answered(400, &ecstypes.ClientException{Message: aws.String(vcpu + ". " + capacity)}), awserr.Quota},

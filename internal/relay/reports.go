@@ -237,8 +237,8 @@ func (a answer) err() error {
 }
 
 // Later is how long after its n-th delivery a report that could not be delivered is tried again: soon
-// at first, for a moment of trouble, and then so that a report's retention of four days has less than
-// a thousand deliveries, which is the most that SQS counts. It is a pure function.
+// at first, for a moment of trouble, and then so that the eight hundred deliveries after which its queue
+// sets it aside take more than three of its four days. It is a pure function.
 func Later(receives int) time.Duration {
 	const first, most = 5 * time.Second, 6 * time.Minute
 	return min(first<<min(max(receives-1, 0), 10), most)

@@ -1,10 +1,12 @@
 package templates_test
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -230,3 +232,71 @@ func TestAlarms(t *testing.T) {
 }
 
 func str(v any) string { s, _ := v.(string); return s }
+
+// With a key of one's own, nothing at rest is under another.
+func TestKey_IsThatOfEverything(t *testing.T) {
+	const key = "arn:aws:kms:us-east-1:123456789012:key/0000"
+	at := map[string][][]string{
+		"AWS::Logs::LogGroup": {{"KmsKeyId"}}, "AWS::SQS::Queue": {{"KmsMasterKeyId"}}, "AWS::SecretsManager::Secret": {{"KmsKeyId"}},
+		"AWS::Lambda::Function": {{"KmsKeyArn"}}, "AWS::DynamoDB::Table": {{"SSESpecification", "KMSMasterKeyId"}},
+		"AWS::S3::Bucket":      {{"BucketEncryption", "ServerSideEncryptionConfiguration", "0", "ServerSideEncryptionByDefault", "KMSMasterKeyID"}},
+		"AWS::ECR::Repository": {{"EncryptionConfiguration", "KmsKey"}},
+		"AWS::ECS::Cluster":    {{"Configuration", "ManagedStorageConfiguration", "FargateEphemeralStorageKmsKeyId"}},
+	}
+	pool := deploy(t, "pool", map[string]string{"KmsKeyArn": key})
+	if got := templates.Text(templates.At(pool.Resources["Network"].Properties, "Parameters", "KmsKeyArn")); got != key {
+		t.Errorf("the network is handed the key %q", got)
+	}
+	for _, s := range []*templates.Stack{
+		pool, deploy(t, "controlplane", map[string]string{"KmsKeyArn": key}), deploy(t, "artifacts", map[string]string{"KmsKeyArn": key}),
+		deploy(t, "network", map[string]string{"KmsKeyArn": key, "NetworkMode": "public"}),
+	} {
+		for name, r := range s.Resources {
+			for _, path := range at[r.Type] {
+				if got := templates.Text(templates.At(r.Properties, path...)); got != key {
+					t.Errorf("%s %s is under %q", r.Type, name, got)
+				}
+			}
+		}
+	}
+}
+
+// What make deploy asks the account for is what the stacks reserve.
+func TestConcurrency_IsWhatDeployAsksFor(t *testing.T) {
+	sum := func(name string) (n int) {
+		s := deploy(t, name, nil)
+		for _, f := range s.Of("AWS::Lambda::Function") {
+			more, _ := strconv.Atoi(templates.Text(s.Resources[f].Properties["ReservedConcurrentExecutions"]))
+			n += more
+		}
+		return n
+	}
+	script := string(readFile(t, "../../scripts/deploy"))
+	for _, want := range []string{fmt.Sprintf("reserve=%d\n", sum("pool")), fmt.Sprintf("${own:-%d}", sum("controlplane"))} {
+		if !strings.Contains(script, want) {
+			t.Errorf("scripts/deploy has no %q", want)
+		}
+	}
+}
+
+// What sam deploys is what it built: a template that is named for deploy goes up with the sources in place of functions.
+func TestSamConfig_DeploysWhatWasBuilt(t *testing.T) {
+	section, built := "", map[string]bool{}
+	for line := range strings.Lines(string(readFile(t, "../../samconfig.toml"))) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") {
+			section = strings.Trim(line, "[]")
+			if env, ok := strings.CutSuffix(section, ".build.parameters"); ok {
+				built[env] = true
+			} else if env, ok := strings.CutSuffix(section, ".deploy.parameters"); ok && !built[env] {
+				t.Errorf("%s is deployed and never built", env)
+			}
+		}
+		if strings.HasPrefix(line, "template") && !strings.HasSuffix(section, ".build.parameters") {
+			t.Errorf("%s names a template: %s", section, line)
+		}
+	}
+	if len(built) != 2 {
+		t.Errorf("built: %v", built)
+	}
+}

@@ -143,6 +143,24 @@ func (m *module) attr(t *testing.T, b *hclsyntax.Block, name string, more map[st
 	return v
 }
 
+// An API with another endpoint is deployed anew: its deployment has another name then.
+func TestTerraform_DeploysTheAPIAnewInAnotherNetwork(t *testing.T) {
+	seen := map[string]string{}
+	for _, mode := range []string{"endpoints-only", "public"} {
+		for _, vpc := range []string{"", "vpc-01234567"} {
+			m := readModule(t, map[string]cty.Value{
+				"network_mode": cty.StringVal(mode), "vpc_id": cty.StringVal(vpc),
+				"stack_name": cty.StringVal("dayfly-prod"), "artifacts_bucket": cty.StringVal("artifacts"), "functions_directory": cty.StringVal("dist/functions"),
+			})
+			name := regexp.MustCompile(`StatusApiDeployment[0-9a-f]+`).FindString(m.eval.Variables["local"].GetAttr("template").AsString())
+			if other := seen[name]; name == "" || other != "" {
+				t.Errorf("%s %s has the deployment %q of %q", mode, vpc, name, other)
+			}
+			seen[name] = mode + " " + vpc
+		}
+	}
+}
+
 // D6: the module hands CloudFormation the reviewed template, every parameter of it, and every file that it
 // names.
 func TestTerraform_MakesTheSameStack(t *testing.T) {
@@ -182,8 +200,9 @@ func TestTerraform_MakesTheSameStack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	network := m.eval.Variables["local"].GetAttr("network").AsString()
 	for from, to := range map[string]string{
-		`"S3Bucket": "packaged"`: `"S3Bucket": "artifacts"`, `"S3Key": "`: `"S3Key": "` + prefix + "/",
+		`"StatusApiDeployment`: `"StatusApiDeployment` + network, `"S3Bucket": "packaged"`: `"S3Bucket": "artifacts"`, `"S3Key": "`: `"S3Key": "` + prefix + "/",
 		"https://s3.amazonaws.com/packaged/": "https://artifacts.s3.us-east-1.amazonaws.com/" + prefix + "/",
 	} {
 		if !strings.Contains(string(original), from) {
