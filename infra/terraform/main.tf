@@ -85,6 +85,7 @@ resource "aws_cloudformation_stack" "pool" {
     VpcCidr              = var.vpc_cidr
     AvailabilityZones    = join(",", var.availability_zones)
     WorkspaceAccounts    = join(",", var.workspace_accounts)
+    VpcHasEndpoints      = tostring(var.vpc_has_endpoints)
     S3PrefixListId       = var.s3_prefix_list_id
     AllowSshEgress       = tostring(var.allow_ssh_egress)
     HttpsProxy           = var.https_proxy

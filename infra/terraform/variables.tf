@@ -181,6 +181,12 @@ variable "workspace_accounts" {
   default     = []
 }
 
+variable "vpc_has_endpoints" {
+  description = "Whether the VPC has endpoints already, with private names, for ecr.api, ecr.dkr, logs, secretsmanager and sts, and a gateway to S3, such as those of another pool; a VPC takes each once. Their groups must let the tasks' group in."
+  type        = bool
+  default     = false
+}
+
 variable "s3_prefix_list_id" {
   description = "The Region's prefix list of S3, for mode endpoints-only; empty allows every address that a route leads to."
   type        = string

@@ -2,6 +2,7 @@ package templates_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -114,6 +115,51 @@ func TestDeploy_EndpointsLetWorkspacesOfOtherAccountsThrough(t *testing.T) {
 				t.Errorf("with %q, %s lets %s through, want %s", other, name, got, want)
 			}
 		}
+	}
+}
+
+// A VPC takes an endpoint with a private name once: a second pool uses those of the first.
+func TestDeploy_SharesTheEndpointsOfAVPC(t *testing.T) {
+	n := deploy(t, "network", map[string]string{
+		"NetworkMode": "endpoints-only", "VpcId": "vpc-01234567", "SubnetIds": "subnet-1,subnet-2", "VpcHasEndpoints": "true", "S3PrefixListId": "pl-01234567",
+	})
+	if got := n.Of("AWS::EC2::VPCEndpoint"); len(got) != 1 || got[0] != "ExecuteApiEndpoint" {
+		t.Errorf("it makes %v", got)
+	}
+	if private := n.Resources["ExecuteApiEndpoint"].Properties["PrivateDnsEnabled"]; private != false {
+		t.Error("two pools would want one private name")
+	}
+	if out := n.Resources["TaskToS3"].Properties; out["CidrIp"] != "0.0.0.0/0" {
+		t.Errorf("tasks reach %v, and not the endpoints", out)
+	}
+}
+
+// A proxy is of use where tasks may connect to it, and AWS is asked through the endpoints that there are.
+func TestDeploy_TasksReachTheirProxy(t *testing.T) {
+	for mode, direct := range map[string]bool{"endpoints-only": true, "public": false} {
+		s := deploy(t, "pool", map[string]string{"NetworkMode": mode, "HttpsProxy": "http://proxy.example.com:3128"})
+		handed := map[string]string{}
+		for k, v := range s.Resources["Network"].Properties["Parameters"].(map[string]any) {
+			handed[k] = templates.Text(v)
+		}
+		egress, _ := deploy(t, "network", handed).Resources["TaskSecurityGroup"].Properties["SecurityGroupEgress"].([]any)
+		if !slices.ContainsFunc(egress, func(r any) bool { return templates.Text(templates.At(r, "ToPort")) == "3128" }) {
+			t.Errorf("%s: tasks may connect to %v", mode, egress)
+		}
+		environment, _ := templates.At(s.Resources["TaskDefinition"].Properties, "ContainerDefinitions", "0", "Environment").([]any)
+		without := ""
+		for _, e := range environment {
+			if templates.At(e, "Name") == "NO_PROXY" {
+				without = templates.Text(templates.At(e, "Value"))
+			}
+		}
+		if strings.Contains(without, ",sts.us-east-1.amazonaws.com") != direct || !strings.Contains(without, "169.254.170.2,") {
+			t.Errorf("%s: not through the proxy: %s", mode, without)
+		}
+	}
+	n := deploy(t, "network", map[string]string{"NetworkMode": "public"})
+	if egress, _ := n.Resources["TaskSecurityGroup"].Properties["SecurityGroupEgress"].([]any); len(egress) != 1 {
+		t.Errorf("without a proxy: %v", egress)
 	}
 }
 
