@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -221,15 +222,12 @@ func (c *change) deactivate(w *record.Workflow) error {
 			return err
 		}
 		l.Active--
-		n := min(len(l.Cut), maxWakes)
+		n := min(len(l.Cut), wake.Most)
 		c.wake = append(c.wake, l.Cut[:n]...)
 		l.Cut = slices.Clone(l.Cut[n:])
 	}
 	return nil
 }
-
-// maxWakes bounds the pools that one commit wakes; the others wait for their schedule.
-const maxWakes = 10
 
 func (c *change) activate(w *record.Workflow) error {
 	w.Active = true
@@ -403,19 +401,19 @@ func (c *change) build() ([]store.Op, error) {
 // change decides and commits one change and then wakes whom it made work claimable for. A decision
 // that changes nothing writes nothing.
 func (p *Plane) change(ctx context.Context, decision func(ctx context.Context, c *change) error) error {
-	var wake []string
+	var owed []string
 	err := p.ledger.Decide(ctx, func(ctx context.Context) ([]store.Op, error) {
 		c := p.newChange()
 		if err := decision(ctx, c); err != nil {
 			return nil, err
 		}
-		wake = c.wake
+		owed = c.wake
 		return c.build()
 	})
 	if err != nil {
 		return err
 	}
-	p.owe(ctx, wake)
+	p.wakes.Owe(ctx, owed)
 	return nil
 }
 

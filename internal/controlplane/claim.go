@@ -43,11 +43,11 @@ func (p *Plane) Claim(ctx context.Context, who Principal, in api.Claim) (api.Cla
 	var out api.Claimed
 	wait := time.Duration(in.WaitSeconds) * time.Second
 	first := true
-	err := p.await(ctx, who.PoolID, wait, func(rung bool) (bool, error) {
+	err := p.wakes.Await(ctx, who.PoolID, wait, func(rung bool) (bool, error) {
 		if err := context.Cause(ctx); err != nil {
 			return false, err // nobody is there any more to hear of what would be claimed
 		}
-		if !first && !rung && !p.wakeMarked(ctx, who.PoolID) {
+		if !first && !rung && !p.wakes.Owed(ctx, who.PoolID) {
 			return false, nil
 		}
 		if first {
@@ -56,7 +56,7 @@ func (p *Plane) Claim(ctx context.Context, who Principal, in api.Claim) (api.Cla
 			}
 		}
 		first = false
-		p.clearWakeMark(ctx, who.PoolID)
+		p.wakes.Clear(ctx, who.PoolID)
 		var err error
 		out, err = p.claimOnce(ctx, who, in)
 		return len(out.Jobs) > 0 || out.RetryAfterSeconds > 0, err
@@ -406,7 +406,7 @@ func (p *Plane) States(ctx context.Context, who Principal, in api.StatesQuery) (
 		return api.States{}, workflow.Refuse(workflow.ErrInvalid, "ids", "ask for 1 to 100 jobs at once")
 	}
 	var out api.States
-	err := p.await(ctx, "states/"+who.PoolID, time.Duration(min(max(in.WaitSeconds, 0), 20))*time.Second, func(bool) (bool, error) {
+	err := p.wakes.Await(ctx, "states/"+who.PoolID, time.Duration(min(max(in.WaitSeconds, 0), 20))*time.Second, func(bool) (bool, error) {
 		var err error
 		out.Jobs, err = p.states(ctx, who, in.IDs)
 		return slices.ContainsFunc(out.Jobs, func(s api.JobState) bool { return s.Cancel || !s.Active }), err

@@ -140,7 +140,7 @@ func (p *Plane) Launch(ctx context.Context, who Principal, id string, in api.Lau
 		}
 		return nil
 	})
-	p.bell.ring("start/" + id)
+	p.wakes.Ring("start/" + id)
 	return err
 }
 
@@ -264,7 +264,7 @@ func (p *Plane) Lost(ctx context.Context, who Principal, id string, in api.Lost)
 		return c.lost(ctx, w, in)
 	})
 	if err == nil {
-		p.bell.ring("states/" + who.PoolID)
+		p.wakes.Ring("states/" + who.PoolID)
 	}
 	return err
 }

@@ -75,7 +75,7 @@ func (p *Plane) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 		return nil
 	})
 	if err == nil {
-		p.bell.ring("log/" + run.Workflow)
+		p.wakes.Ring("log/" + run.Workflow)
 	}
 	return out, err
 }
@@ -91,7 +91,7 @@ func (p *Plane) Logs(ctx context.Context, who Principal, id string, attempt int,
 	}
 	limit = ledger.PageSize(limit, logPage)
 	var out api.LogPage
-	err := p.await(ctx, "log/"+id, min(wait, 20*time.Second), func(bool) (bool, error) {
+	err := p.wakes.Await(ctx, "log/"+id, min(wait, 20*time.Second), func(bool) (bool, error) {
 		var err error
 		out, err = p.logs(ctx, who, id, attempt, offset, limit)
 		return len(out.Lines) > 0 || out.Done, err

@@ -246,7 +246,7 @@ func (p *Plane) passOne(ctx context.Context, org, id string, up time.Time) (move
 		return c.move(ctx, w, m, detail, o.event != workflow.OnSilence)
 	})
 	if moved && err == nil {
-		p.bell.ring("states/" + pool)
+		p.wakes.Ring("states/" + pool)
 	}
 	return moved, err
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
@@ -26,13 +27,13 @@ type Config struct {
 	Log               *slog.Logger     // nil means no log
 	OrganizationLimit int              // most active workflows of an organization; 0 means 150
 	DefaultState      string           // api.State* kind of a workspace that names none; empty means api.StateSource
-	// Wake is told, after the commit, the id of a pool for which work became claimable and that owes a
-	// wake: for who works for a pool in this very process. It must not block; nil means that nobody is.
-	Wake func(pool string)
 	// Waker wakes a pool's wake target after the commit that made work claimable for it. Nil means
 	// that pools find their work by themselves.
 	Waker Waker
 }
+
+// Waker wakes what works for a pool.
+type Waker = wake.Waker
 
 // Plane is the control plane's rules over a store. Its methods may be called concurrently, also
 // by several processes over the same store.
@@ -40,7 +41,7 @@ type Plane struct {
 	ledger *ledger.Ledger
 	cfg    Config
 	log    *slog.Logger
-	bell   bells
+	wakes  *wake.Wakes
 	hot    chan struct{} // holds one: see changeHot
 }
 
@@ -54,7 +55,8 @@ func New(st store.Store, cfg Config) *Plane {
 	}
 	cfg.OrganizationLimit = cmp.Or(cfg.OrganizationLimit, 150)
 	cfg.DefaultState = cmp.Or(cfg.DefaultState, api.StateSource)
-	return &Plane{ledger: ledger.New(st, cfg.Now), cfg: cfg, log: cfg.Log, hot: make(chan struct{}, 1)}
+	l := ledger.New(st, cfg.Now)
+	return &Plane{ledger: l, wakes: wake.New(l, cfg.Waker, cfg.Log), cfg: cfg, log: cfg.Log, hot: make(chan struct{}, 1)}
 }
 
 // Principal is who a user or pool token speaks for.

@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -255,7 +256,7 @@ func (p *Plane) CreatePool(ctx context.Context, who Principal, key string, in ap
 			c.Add(store.Put(r, store.Absent))
 		}
 		rec.Created = c.Now
-		if err := c.setWakeTarget(ctx, rec.ID, in.WakeTarget); err != nil {
+		if err := wake.SetTarget(ctx, c.Change, rec.ID, in.WakeTarget); err != nil {
 			return err
 		}
 		c.Create(nk, record.Name{ID: rec.ID})
@@ -325,7 +326,7 @@ func (p *Plane) UpdatePool(ctx context.Context, who Principal, name string, in a
 		if err := settle(&rec, in); err != nil {
 			return err
 		}
-		if err := c.setWakeTarget(ctx, rec.ID, in.WakeTarget); err != nil {
+		if err := wake.SetTarget(ctx, c.Change, rec.ID, in.WakeTarget); err != nil {
 			return err
 		}
 		if rec.Name != before.Name {
@@ -436,7 +437,7 @@ func (p *Plane) DeletePool(ctx context.Context, who Principal, name string) erro
 		}
 		k, nk := record.PoolKey(who.Organization, rec.ID), record.PoolNameKey(who.Organization, name)
 		none := ""
-		if err := c.setWakeTarget(ctx, rec.ID, &none); err != nil {
+		if err := wake.SetTarget(ctx, c.Change, rec.ID, &none); err != nil {
 			return err
 		}
 		c.Remove(k, c.Version(k))

@@ -117,9 +117,9 @@ func control(w *record.Workflow, now time.Time) api.Control {
 func (p *Plane) Start(ctx context.Context, token string, run api.Run) (api.Control, error) {
 	var out api.Control
 	var refusal error
-	err := p.await(ctx, "start/"+run.Workflow, reportWait, func(bool) (bool, error) {
+	err := p.wakes.Await(ctx, "start/"+run.Workflow, reportWait, func(bool) (bool, error) {
 		if out, refusal = p.start(ctx, token, run); refusal == nil {
-			p.bell.ring("start/" + run.Workflow) // whoever else waits for it is refused now
+			p.wakes.Ring("start/" + run.Workflow) // whoever else waits for it is refused now
 		}
 		return !errors.Is(refusal, workflow.ErrNotReported), nil
 	})

@@ -277,7 +277,7 @@ func (p *Plane) Cancel(ctx context.Context, who Principal, id string) (api.Workf
 	if err != nil {
 		return api.Workflow{}, err
 	}
-	p.bell.ring("states/" + poolID)
+	p.wakes.Ring("states/" + poolID)
 	return p.Workflow(ctx, who, id)
 }
 

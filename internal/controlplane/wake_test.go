@@ -154,17 +154,6 @@ func TestWake_ThatHangsIsLeft(t *testing.T) {
 	})
 }
 
-// The work is there although its client is not any more.
-func TestWake_IsSentForAClientThatLeft(t *testing.T) {
-	wk := &waker{}
-	w := waking(t, wk)
-	ctx, cancel := context.WithCancel(t.Context())
-	w.plane.WakeForTest(ctx, cancel, w.pool.PoolID)
-	if n := len(wk.all()); n != 1 {
-		t.Errorf("%d wakes", n)
-	}
-}
-
 // A commit that frees a limit wakes those that it had cut short, ten of them at the most.
 func TestWake_AtMostTenPoolsByOneCommit(t *testing.T) {
 	wk := &waker{}

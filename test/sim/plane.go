@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"sync"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
@@ -30,6 +31,8 @@ type server struct {
 	rules   *controlplane.Plane
 	handler http.Handler
 	busy    bool
+	mu      sync.Mutex // of what follows: targets may be woken at once
+	woken   []string   // targets, by the call that it is at
 	crashed bool
 	call    string // that it is at
 }
@@ -52,11 +55,19 @@ func (cp *controlPlane) server() *server {
 	s := &server{cp: cp}
 	log := slog.New(cp.w.guard)
 	s.rules = controlplane.New(&simStore{cp, s}, controlplane.Config{
-		Now: cp.w.now, Log: log, OrganizationLimit: cp.w.truth.orgLimit, DefaultState: api.StateDirectory, Wake: cp.w.wake,
+		Now: cp.w.now, Log: log, OrganizationLimit: cp.w.truth.orgLimit, DefaultState: api.StateDirectory, Waker: s,
 	})
 	s.handler = httpapi.New(s.rules, httpapi.Config{Log: log})
 	cp.servers = append(cp.servers, s)
 	return s
+}
+
+// Wake implements controlplane.Waker.
+func (s *server) Wake(_ context.Context, target string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.woken = append(s.woken, target)
+	return nil
 }
 
 // died is the panic of a process of the control plane that dies in a call.
@@ -69,10 +80,11 @@ func (cp *controlPlane) do(call string, f func(*controlplane.Plane) error) error
 
 func (cp *controlPlane) serve(call string, f func(*server) error) (err error) {
 	s := cp.server()
-	s.busy, s.crashed, s.call = true, false, call
+	s.busy, s.crashed, s.call, s.woken = true, false, call, nil
 	defer func() {
 		s.busy = false
 		cause := recover()
+		cp.w.wake(s.woken)
 		if _, ok := cause.(died); !ok && cause != nil {
 			panic(cause)
 		}

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,9 +80,13 @@ func (w *world) build() {
 	}
 	keys := must(ticket.NewKeyring(ticket.Key{ID: "k1", Secret: redact.New(strings.Repeat("k", ticket.KeySize))}))
 	for i, name := range pools {
+		target := wakeTarget(name)
+		settings := api.PoolSettings{WakeTarget: &target}
 		if i > 0 {
-			settings := api.PoolSettings{Name: &name}
+			settings.Name = &name
 			_ = must(rules.CreatePool(w.ctx, w.people.admin, "", settings))
+		} else {
+			_ = must(rules.UpdatePool(w.ctx, w.people.admin, name, settings))
 		}
 		if n := r.IntN(3) * 2; n > 0 {
 			_ = must(rules.UpdatePool(w.ctx, w.people.admin, name, api.PoolSettings{Concurrency: &n}))
@@ -141,10 +146,13 @@ func (w *world) pass() {
 	}
 }
 
-// wake is the control plane's word that a pool has work.
-func (w *world) wake(pool string) {
+// wakeTarget is what is woken for a pool.
+func wakeTarget(pool string) string { return "dayfly-wake-" + pool }
+
+// wake is the control plane's word that pools have work.
+func (w *world) wake(targets []string) {
 	for _, s := range w.stacks {
-		if s.who.PoolID != pool {
+		if !slices.Contains(targets, wakeTarget(s.pool)) {
 			continue
 		}
 		if s.wakeLost > 0 {
