@@ -24,6 +24,7 @@ import (
 	store "github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/ports"
 )
 
 var _ agent.Upstream = (*client.Client)(nil)
@@ -142,12 +143,12 @@ func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	limit := time.After(60 * time.Second)
+	limit := time.After(4 * time.Minute)
 	for !ok() {
 		select {
 		case <-tick.C:
 		case <-limit:
-			t.Fatalf("not within a minute: %s", what)
+			t.Fatalf("not within minutes: %s", what)
 		}
 	}
 }
@@ -162,7 +163,7 @@ func (s *site) config() agent.Config {
 	return agent.Config{
 		Upstream: s.client, ControlURL: controlURL, Transport: client.InMemory(s.handler),
 		Launcher: s.theatre, Queue: s.queue, Keyring: s.ring, Instance: "agent-1", Concurrency: 8,
-		StatusLoopInterval: 100 * time.Millisecond, ShutdownGrace: 20 * time.Second,
+		StatusLoopInterval: 100 * time.Millisecond, ShutdownGrace: 4 * time.Minute,
 		Log: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }
@@ -235,13 +236,13 @@ func TestRun_CancelReachesTheRunnerAtOnce(t *testing.T) {
 	id := s.submit("net", workflow.Update)
 	_, end := s.run(s.config())
 	s.awaitState(id, workflow.Running)
-	begun := time.Now()
+	before := s.theatre.quiet(id)
 	if _, err := s.plane.Cancel(t.Context(), s.admin, id); err != nil {
 		t.Fatal(err)
 	}
 	s.awaitState(id, workflow.Cancelled)
-	if took := time.Since(begun); took > 10*time.Second {
-		t.Errorf("the cancellation took %s: it waited for a heartbeat", took)
+	if after := s.theatre.quiet(id); after != before {
+		t.Errorf("the cancellation waited for %d heartbeats to end", after-before)
 	}
 	if err := end(); err != nil {
 		t.Error(err)
@@ -396,8 +397,10 @@ func TestRun_AdoptsTheTasksOfItsPredecessor(t *testing.T) {
 	}
 	second := s.submit("two", workflow.Update)
 	cfg.ShutdownGrace = 0
+	const full = "everything that may run at once"
+	said := strings.Count(s.log.String(), full)
 	_, end = s.run(cfg)
-	until(t, "the successor polls", func() bool { return strings.Count(s.log.String(), "everything that may run at once") > 0 })
+	until(t, "the successor polls", func() bool { return strings.Count(s.log.String(), full) > said })
 	if wf := s.get(second); wf.State != workflow.Pending {
 		t.Errorf("the second is %s although the first holds the only place", wf.State)
 	}
@@ -487,10 +490,15 @@ func TestRun_AbortEndsTheWaitForATaskThatDoesNotEnd(t *testing.T) {
 	cfg.ShutdownGrace = time.Hour
 	a, end := s.run(cfg)
 	s.awaitState(id, workflow.Running)
-	time.AfterFunc(300*time.Millisecond, a.Abort)
-	begun := time.Now()
-	if err := end(); err == nil || time.Since(begun) > 30*time.Second {
-		t.Errorf("ended after %s: %v; want an error that says what is left", time.Since(begun), err)
+	ended := make(chan error, 1)
+	go func() { ended <- end() }()
+	until(t, "the task was asked to stop", func() bool {
+		tasks, _ := s.theatre.List(t.Context())
+		return tasks[0].Phase == launcher.Stopping
+	})
+	a.Abort()
+	if err := <-ended; err == nil { // long before the hour is over
+		t.Error("got nil; want an error that says what is left")
 	}
 }
 
@@ -584,7 +592,9 @@ func TestNew_NamesEverythingThatIsMissing(t *testing.T) {
 // freePort is an address of this machine that nobody listens on.
 func freePort(t *testing.T) string {
 	t.Helper()
-	s := httptest.NewServer(http.NotFoundHandler())
-	defer s.Close()
-	return strings.TrimPrefix(s.URL, "http://")
+	address, err := ports.Free(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
 }

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
@@ -20,13 +18,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue/memory"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv("DAYFLY_TICKET") != "" {
 		os.Exit(smallRunner())
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(leak.Main(m))
 }
 
 // smallRunner is a runner without an engine, in a process of its own: the script says what it does.

@@ -32,6 +32,7 @@ type theatre struct {
 	refuse  func(r launcher.Request) error            // instead of a launch
 	engine  func(ctx context.Context, a *actor) error // what a started run does; nil returns at once
 	effects map[string]int                            // engines that ran, by workflow
+	beaten  map[string]int                            // heartbeats whose answer said nothing of a cancellation, by workflow
 }
 
 // actor is one task.
@@ -44,7 +45,7 @@ type actor struct {
 }
 
 func newTheatre() *theatre {
-	return &theatre{tasks: map[string]*actor{}, keys: map[string]string{}, effects: map[string]int{}, changed: make(chan struct{})}
+	return &theatre{tasks: map[string]*actor{}, keys: map[string]string{}, effects: map[string]int{}, beaten: map[string]int{}, changed: make(chan struct{})}
 }
 
 func (th *theatre) Launch(_ context.Context, r launcher.Request) (launcher.Task, error) {
@@ -140,12 +141,23 @@ func (th *theatre) play(ctx context.Context, a *actor, boot string) int {
 	var beats sync.WaitGroup
 	beats.Go(func() {
 		for beating.Err() == nil {
-			if c, err := r.Heartbeat(beating, api.Heartbeat{Step: "act"}); err == nil && c.Cancel {
+			c, err := r.Heartbeat(beating, api.Heartbeat{Step: "act"})
+			switch {
+			case err != nil:
+				select {
+				case <-beating.Done():
+				case <-time.After(20 * time.Millisecond):
+				}
+			case c.Cancel:
 				select {
 				case a.beats <- c:
 				default:
 				}
 				return
+			default:
+				th.mu.Lock()
+				th.beaten[a.request.Workflow]++
+				th.mu.Unlock()
 			}
 		}
 	})
@@ -180,6 +192,13 @@ var (
 	errCrash     = errors.New("crash")
 	errCancelled = errors.New("cancelled")
 )
+
+// quiet is how many heartbeats of a workflow were answered without a word of a cancellation.
+func (th *theatre) quiet(workflow string) int {
+	th.mu.Lock()
+	defer th.mu.Unlock()
+	return th.beaten[workflow]
+}
 
 func (th *theatre) snapshot() []launcher.Task {
 	var out []launcher.Task
