@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -28,7 +29,7 @@ const (
 // Claim hands out work that can start now. With a wait it waits for the first piece of work; it
 // commits nothing after the wait is over or ctx has ended.
 func (p *Plane) Claim(ctx context.Context, who Principal, in api.Claim) (api.Claimed, error) {
-	if who.Audience != audiencePool {
+	if who.Audience != authority.Pool {
 		return api.Claimed{}, workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can claim")
 	}
 	if in.Max < 1 || in.Max > maxClaim {
@@ -328,7 +329,7 @@ func (c *change) claimOne(ctx context.Context, who Principal, instance string, e
 	if err := c.activate(&w); err != nil {
 		return api.Job{}, err
 	}
-	token, hash := newToken(jobPrefix)
+	token, hash := authority.NewToken(authority.JobPrefix)
 	c.Create(record.AttemptKey(w.ID, w.Attempt), record.Attempt{Hash: hash})
 	c.event(&w, "claimed", fmt.Sprintf("attempt %d claimed by %s of pool %s", w.Attempt, instance, who.Pool), byActor(instance))
 	spec, ok, err := ledger.Get[api.Spec](c.Read, record.SpecKey(e.ID))
@@ -369,7 +370,7 @@ func machineRefs(spec api.Spec) []string {
 // Held lists the pool's active workflows; with an instance, those that it claimed.
 func (p *Plane) Held(ctx context.Context, who Principal, instance, cursor string) (api.Page[api.JobState], error) {
 	out := api.Page[api.JobState]{Items: []api.JobState{}}
-	if who.Audience != audiencePool {
+	if who.Audience != authority.Pool {
 		return out, workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can list its claims")
 	}
 	page, err := p.ledger.Range(ctx, store.Scan{Part: record.ActivePart(who.PoolID), Limit: 100, After: cursor})
@@ -399,7 +400,7 @@ func (p *Plane) Held(ctx context.Context, who Principal, instance, cursor string
 // States says where jobs stand. With a wait it answers when one of them is to be cancelled or is
 // over, or when the wait is.
 func (p *Plane) States(ctx context.Context, who Principal, in api.StatesQuery) (api.States, error) {
-	if who.Audience != audiencePool {
+	if who.Audience != authority.Pool {
 		return api.States{}, workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can ask for its jobs")
 	}
 	if len(in.IDs) == 0 || len(in.IDs) > 100 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
@@ -21,7 +22,7 @@ func (c *change) claimedBy(ctx context.Context, who Principal, id string, attemp
 	if err != nil {
 		return nil, false, err
 	}
-	if who.Audience != audiencePool || w.PoolID != who.PoolID {
+	if who.Audience != authority.Pool || w.PoolID != who.PoolID {
 		return nil, false, noWorkflow(id) // another pool's workflows are not there for it
 	}
 	if attempt < 1 || attempt > w.Attempt {

@@ -83,7 +83,7 @@ func (p *Plane) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 // Logs reads lines of an attempt (0: the latest) from a line on; a following reader names the Next of
 // the page before. It waits up to wait for the first line.
 func (p *Plane) Logs(ctx context.Context, who Principal, id string, attempt int, offset int64, limit int, wait time.Duration) (api.LogPage, error) {
-	if err := p.allow(ctx, who, api.RoleViewer, "workflow.logs", id); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workflow.logs", id); err != nil {
 		return api.LogPage{}, err
 	}
 	if offset < 0 || attempt < 0 {

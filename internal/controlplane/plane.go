@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -32,13 +33,23 @@ type Config struct {
 	Waker Waker
 }
 
+// Principal is who a user or pool token speaks for.
+type Principal = authority.Principal
+
 // Waker wakes what works for a pool.
 type Waker = wake.Waker
+
+// The parts that answer calls.
+type (
+	authorityCalls = authority.Calls
+)
 
 // Plane is the control plane's rules over a store. Its methods may be called concurrently, also
 // by several processes over the same store.
 type Plane struct {
+	*authorityCalls
 	ledger *ledger.Ledger
+	guard  *authority.Guard
 	cfg    Config
 	log    *slog.Logger
 	wakes  *wake.Wakes
@@ -56,17 +67,8 @@ func New(st store.Store, cfg Config) *Plane {
 	cfg.OrganizationLimit = cmp.Or(cfg.OrganizationLimit, 150)
 	cfg.DefaultState = cmp.Or(cfg.DefaultState, api.StateSource)
 	l := ledger.New(st, cfg.Now)
-	return &Plane{ledger: l, wakes: wake.New(l, cfg.Waker, cfg.Log), cfg: cfg, log: cfg.Log, hot: make(chan struct{}, 1)}
-}
-
-// Principal is who a user or pool token speaks for.
-type Principal struct {
-	Organization string
-	Name         string // for the audit trail
-	Audience     string // "user" or "pool"
-	Role         string // of a user: api.Role*
-	PoolID       string // of a pool
-	Pool         string // its name
+	guard := authority.NewGuard(l, cfg.Log)
+	return &Plane{authorityCalls: authority.New(l, guard), ledger: l, guard: guard, wakes: wake.New(l, cfg.Waker, cfg.Log), cfg: cfg, log: cfg.Log, hot: make(chan struct{}, 1)}
 }
 
 // Filter narrows a list of workflows.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
@@ -60,7 +61,7 @@ func (c *change) poolByName(ctx context.Context, org, name string) (record.Pool,
 func (c *change) poolFor(ctx context.Context, org, named string) (record.Pool, error) {
 	name := named
 	if name == "" {
-		name = builtInPool
+		name = authority.BuiltInPool
 		pools, err := c.p.pools(ctx, org)
 		if err != nil {
 			return record.Pool{}, err
@@ -220,7 +221,7 @@ func set[T any](to *T, from *T) {
 func (p *Plane) CreatePool(ctx context.Context, who Principal, key string, in api.PoolSettings) (api.PoolToken, error) {
 	target := ""
 	set(&target, in.Name)
-	if err := p.allow(ctx, who, api.RoleAdmin, "pool.create", target); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleAdmin, "pool.create", target); err != nil {
 		return api.PoolToken{}, err
 	}
 	if in.Name == nil {
@@ -261,8 +262,8 @@ func (p *Plane) CreatePool(ctx context.Context, who Principal, key string, in ap
 		}
 		c.Create(nk, record.Name{ID: rec.ID})
 		c.Create(record.PoolKey(who.Organization, rec.ID), rec)
-		token, _ = c.newSecret(record.Token{Org: who.Organization, Audience: audiencePool, Name: "pool " + rec.Name, PoolID: rec.ID}, poolPrefix)
-		c.audit(who, "pool.create", rec.Name, "done", "")
+		token, _ = authority.Mint(c.Change, record.Token{Org: who.Organization, Audience: authority.Pool, Name: "pool " + rec.Name, PoolID: rec.ID}, authority.PoolPrefix)
+		authority.Audit(c.Change, who, "pool.create", rec.Name, "done", "")
 		return nil
 	})
 	if err != nil {
@@ -275,7 +276,7 @@ func (p *Plane) CreatePool(ctx context.Context, who Principal, key string, in ap
 // Pools lists the pools.
 func (p *Plane) Pools(ctx context.Context, who Principal, cursor string, limit int) (api.Page[api.Pool], error) {
 	out := api.Page[api.Pool]{Items: []api.Pool{}}
-	if err := p.allow(ctx, who, api.RoleViewer, "pool.list", ""); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleViewer, "pool.list", ""); err != nil {
 		return out, err
 	}
 	page, err := p.ledger.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "pool/", To: record.After("pool/"), Limit: ledger.PageSize(limit, 100), After: cursor})
@@ -299,7 +300,7 @@ func (p *Plane) Pools(ctx context.Context, who Principal, cursor string, limit i
 
 // Pool answers about one pool.
 func (p *Plane) Pool(ctx context.Context, who Principal, name string) (api.Pool, error) {
-	if err := p.allow(ctx, who, api.RoleViewer, "pool.show", name); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleViewer, "pool.show", name); err != nil {
 		return api.Pool{}, err
 	}
 	c := p.newChange()
@@ -312,7 +313,7 @@ func (p *Plane) Pool(ctx context.Context, who Principal, name string) (api.Pool,
 
 // UpdatePool changes the settings of a pool that are given.
 func (p *Plane) UpdatePool(ctx context.Context, who Principal, name string, in api.PoolSettings) (api.Pool, error) {
-	if err := p.allow(ctx, who, api.RoleAdmin, "pool.update", name); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleAdmin, "pool.update", name); err != nil {
 		return api.Pool{}, err
 	}
 	var rec record.Pool
@@ -350,7 +351,7 @@ func (p *Plane) UpdatePool(ctx context.Context, who Principal, name string, in a
 		k := record.PoolKey(who.Organization, rec.ID)
 		version = c.Version(k) + 1
 		c.Put(k, rec)
-		c.audit(who, "pool.update", name, "done", strings.Join(changed(in), ", "))
+		authority.Audit(c.Change, who, "pool.update", name, "done", strings.Join(changed(in), ", "))
 		// It may be enabled, widened or assigned now.
 		c.wake = append(c.wake, rec.ID)
 		return nil
@@ -401,7 +402,7 @@ func (c *change) unusedPool(ctx context.Context, org string, pool record.Pool, d
 
 // DeletePool removes a pool that nothing uses. Its tokens end with it.
 func (p *Plane) DeletePool(ctx context.Context, who Principal, name string) error {
-	if err := p.allow(ctx, who, api.RoleAdmin, "pool.delete", name); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleAdmin, "pool.delete", name); err != nil {
 		return err
 	}
 	return p.changeHot(ctx, func(ctx context.Context, c *change) error {
@@ -442,14 +443,14 @@ func (p *Plane) DeletePool(ctx context.Context, who Principal, name string) erro
 		}
 		c.Remove(k, c.Version(k))
 		c.Remove(nk, c.Version(nk))
-		c.audit(who, "pool.delete", name, "done", "")
+		authority.Audit(c.Change, who, "pool.delete", name, "done", "")
 		return nil
 	})
 }
 
 // RotatePoolToken gives a pool a new token; older ones stay valid for the overlap.
 func (p *Plane) RotatePoolToken(ctx context.Context, who Principal, name string, in api.RotateToken) (api.PoolToken, error) {
-	if err := p.allow(ctx, who, api.RoleAdmin, "pool.rotate_token", name); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleAdmin, "pool.rotate_token", name); err != nil {
 		return api.PoolToken{}, err
 	}
 	const mostOverlap = 7 * 24 * 3600
@@ -465,18 +466,18 @@ func (p *Plane) RotatePoolToken(ctx context.Context, who Principal, name string,
 			return err
 		}
 		version = c.Version(record.PoolKey(who.Organization, rec.ID))
-		olds, err := p.secrets(ctx, who.Organization)
+		olds, err := authority.Tokens(ctx, c.Change, who.Organization)
 		if err != nil {
 			return err
 		}
 		until := c.Now.Add(time.Duration(in.OverlapSeconds) * time.Second)
 		for _, old := range olds {
-			if old.rec.Audience == audiencePool && old.rec.PoolID == rec.ID && old.rec.Valid(c.Now) && (old.rec.Expires.IsZero() || old.rec.Expires.After(until)) {
-				c.expire(old, until)
+			if old.Audience == authority.Pool && old.PoolID == rec.ID && old.Valid(c.Now) && (old.Expires.IsZero() || old.Expires.After(until)) {
+				authority.Expire(c.Change, old, until)
 			}
 		}
-		token, _ = c.newSecret(record.Token{Org: who.Organization, Audience: audiencePool, Name: "pool " + rec.Name, PoolID: rec.ID}, poolPrefix)
-		c.audit(who, "pool.rotate_token", name, "done", fmt.Sprintf("overlap %ds", in.OverlapSeconds))
+		token, _ = authority.Mint(c.Change, record.Token{Org: who.Organization, Audience: authority.Pool, Name: "pool " + rec.Name, PoolID: rec.ID}, authority.PoolPrefix)
+		authority.Audit(c.Change, who, "pool.rotate_token", name, "done", fmt.Sprintf("overlap %ds", in.OverlapSeconds))
 		return nil
 	})
 	if err != nil {
@@ -489,7 +490,7 @@ func (p *Plane) RotatePoolToken(ctx context.Context, who Principal, name string,
 // Runners lists the instances that were seen under a pool lately.
 func (p *Plane) Runners(ctx context.Context, who Principal, pool string) (api.Page[api.Runner], error) {
 	out := api.Page[api.Runner]{Items: []api.Runner{}}
-	if err := p.allow(ctx, who, api.RoleViewer, "pool.runners", pool); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleViewer, "pool.runners", pool); err != nil {
 		return out, err
 	}
 	c := p.newChange()
@@ -507,4 +508,28 @@ func (p *Plane) Runners(ctx context.Context, who Principal, pool string) (api.Pa
 		}
 	}
 	return out, nil
+}
+
+// EnsurePoolToken gives a pool a new token under a name and ends older ones of that name: how a
+// process that is control plane and agent in one gets its own at each start.
+func (p *Plane) EnsurePoolToken(ctx context.Context, organization, pool, name string) (token string, err error) {
+	err = p.change(ctx, func(ctx context.Context, c *change) error {
+		rec, err := c.poolByName(ctx, organization, pool)
+		if err != nil {
+			return err
+		}
+		olds, err := authority.Tokens(ctx, c.Change, organization)
+		if err != nil {
+			return err
+		}
+		for _, old := range olds {
+			if old.Audience == authority.Pool && old.PoolID == rec.ID && old.Name == name {
+				c.Remove(record.TokenKey(old.Hash), old.Version)
+				c.Remove(record.TokenIDKey(organization, old.ID), old.Version)
+			}
+		}
+		token, _ = authority.Mint(c.Change, record.Token{Org: organization, Audience: authority.Pool, Name: name, PoolID: rec.ID}, authority.PoolPrefix)
+		return nil
+	})
+	return token, err
 }

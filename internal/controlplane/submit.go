@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -24,7 +25,7 @@ const idempotencyKept = 24 * time.Hour
 // Submit makes a workflow of a workspace. The same key with the same request gives the same
 // workflow again.
 func (p *Plane) Submit(ctx context.Context, who Principal, key string, in api.Submit) (api.Workflow, error) {
-	if err := p.allow(ctx, who, api.RoleOperator, "workflow.submit", in.Workspace); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleOperator, "workflow.submit", in.Workspace); err != nil {
 		return api.Workflow{}, err
 	}
 	return p.submit(ctx, who, key, in, "")
@@ -33,7 +34,7 @@ func (p *Plane) Submit(ctx context.Context, who Principal, key string, in api.Su
 // Retry makes a new workflow like one that has ended, of the workspace as it is now. The ended one
 // is never reopened.
 func (p *Plane) Retry(ctx context.Context, who Principal, key, id string) (api.Workflow, error) {
-	if err := p.allow(ctx, who, api.RoleOperator, "workflow.retry", id); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleOperator, "workflow.retry", id); err != nil {
 		return api.Workflow{}, err
 	}
 	w, err := p.loadWorkflow(ctx, who.Organization, id)
@@ -168,7 +169,7 @@ func (c *change) submit(ctx context.Context, who Principal, in api.Submit, id, r
 		text += ", as a retry of " + retryOf
 	}
 	c.event(w, "submitted", text, byActor(who.Name))
-	c.audit(who, "workflow.submit", id, "done", ws.W.Name)
+	authority.Audit(c.Change, who, "workflow.submit", id, "done", ws.W.Name)
 	return w, c.enqueue(ctx, w, lane)
 }
 
@@ -248,7 +249,7 @@ func (p *Plane) specOf(w *record.Workflow, ws record.Workspace) api.Spec {
 
 // Cancel ends a workflow that waits, and asks a running one to end.
 func (p *Plane) Cancel(ctx context.Context, who Principal, id string) (api.Workflow, error) {
-	if err := p.allow(ctx, who, api.RoleOperator, "workflow.cancel", id); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleOperator, "workflow.cancel", id); err != nil {
 		return api.Workflow{}, err
 	}
 	var poolID string
@@ -266,7 +267,7 @@ func (p *Plane) Cancel(ctx context.Context, who Principal, id string) (api.Workf
 			return workflow.Refuse(workflow.ErrConflict, "id", "workflow %s has ended (%s); nothing is left to cancel", id, w.State)
 		}
 		w.CancelAt = c.Now
-		c.audit(who, "workflow.cancel", id, "done", "")
+		authority.Audit(c.Change, who, "workflow.cancel", id, "done", "")
 		if m.To == workflow.Running {
 			c.event(w, "cancel_requested", "cancellation requested by "+who.Name+"; the runner interrupts the engine at its next heartbeat", byActor(who.Name), byTask(w.Holder.Task))
 			return nil

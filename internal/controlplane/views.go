@@ -37,7 +37,7 @@ func viewWorkflow(w *record.Workflow, pool string, version int64) api.Workflow {
 
 // Workflow answers about one workflow, with its steps and its result.
 func (p *Plane) Workflow(ctx context.Context, who Principal, id string) (api.Workflow, error) {
-	if err := p.allow(ctx, who, api.RoleViewer, "workflow.show", id); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workflow.show", id); err != nil {
 		return api.Workflow{}, err
 	}
 	if err := record.CheckID(id); err != nil {
@@ -92,7 +92,7 @@ func (p *Plane) Workflow(ctx context.Context, who Principal, id string) (api.Wor
 // Workflows lists workflows, the newest first. The list is read from an index and may lag.
 func (p *Plane) Workflows(ctx context.Context, who Principal, f Filter) (api.Page[api.Workflow], error) {
 	out := api.Page[api.Workflow]{Items: []api.Workflow{}}
-	if err := p.allow(ctx, who, api.RoleViewer, "workflow.list", ""); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workflow.list", ""); err != nil {
 		return out, err
 	}
 	if f.State != "" && f.State != "active" && !slices.Contains(workflow.States(), workflow.State(f.State)) {
@@ -152,7 +152,7 @@ func (p *Plane) Workflows(ctx context.Context, who Principal, f Filter) (api.Pag
 // Timeline lists what happened to a workflow, in order.
 func (p *Plane) Timeline(ctx context.Context, who Principal, id, cursor string, limit int) (api.Page[api.Event], error) {
 	out := api.Page[api.Event]{Items: []api.Event{}}
-	if err := p.allow(ctx, who, api.RoleViewer, "workflow.timeline", id); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workflow.timeline", id); err != nil {
 		return out, err
 	}
 	if _, err := p.loadWorkflow(ctx, who.Organization, id); err != nil {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
@@ -66,7 +67,7 @@ func (p *Plane) stateOf(w api.Workspace) api.State {
 // PutWorkspace makes or replaces a workspace. What is submitted already keeps the settings that it
 // was submitted with.
 func (p *Plane) PutWorkspace(ctx context.Context, who Principal, in api.Workspace) (w api.Workspace, created bool, err error) {
-	if err := p.allow(ctx, who, api.RoleOperator, "workspace.apply", in.Name); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleOperator, "workspace.apply", in.Name); err != nil {
 		return api.Workspace{}, false, err
 	}
 	if err := checkWorkspace(&in); err != nil {
@@ -120,7 +121,7 @@ func (p *Plane) PutWorkspace(ctx context.Context, who Principal, in api.Workspac
 		}
 		c.Put(k, rec)
 		version++
-		c.audit(who, "workspace.apply", in.Name, "done", "")
+		authority.Audit(c.Change, who, "workspace.apply", in.Name, "done", "")
 		return nil
 	})
 	return viewWorkspace(rec, version), created, err
@@ -164,7 +165,7 @@ func sameRefs(a, b api.Workspace) bool {
 // Workspaces lists the workspaces by name.
 func (p *Plane) Workspaces(ctx context.Context, who Principal, cursor string, limit int) (api.Page[api.Workspace], error) {
 	out := api.Page[api.Workspace]{Items: []api.Workspace{}}
-	if err := p.allow(ctx, who, api.RoleViewer, "workspace.list", ""); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workspace.list", ""); err != nil {
 		return out, err
 	}
 	page, err := p.ledger.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "workspace/", To: record.After("workspace/"), Limit: ledger.PageSize(limit, 100), After: cursor})
@@ -176,7 +177,7 @@ func (p *Plane) Workspaces(ctx context.Context, who Principal, cursor string, li
 
 // Workspace answers about one workspace.
 func (p *Plane) Workspace(ctx context.Context, who Principal, name string) (api.Workspace, error) {
-	if err := p.allow(ctx, who, api.RoleViewer, "workspace.show", name); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workspace.show", name); err != nil {
 		return api.Workspace{}, err
 	}
 	c := p.newChange()
@@ -190,7 +191,7 @@ func (p *Plane) Workspace(ctx context.Context, who Principal, name string) (api.
 // DeleteWorkspace removes a workspace of which nothing waits or runs. The state of its engine is not
 // touched: whatever it made is still there.
 func (p *Plane) DeleteWorkspace(ctx context.Context, who Principal, name string) error {
-	if err := p.allow(ctx, who, api.RoleAdmin, "workspace.delete", name); err != nil {
+	if err := p.guard.Allow(ctx, who, api.RoleAdmin, "workspace.delete", name); err != nil {
 		return err
 	}
 	return p.change(ctx, func(ctx context.Context, c *change) error {
@@ -214,7 +215,7 @@ func (p *Plane) DeleteWorkspace(ctx context.Context, who Principal, name string)
 		}
 		k := record.WorkspaceKey(who.Organization, name)
 		c.Remove(k, c.Version(k))
-		c.audit(who, "workspace.delete", name, "done", "")
+		authority.Audit(c.Change, who, "workspace.delete", name, "done", "")
 		return nil
 	})
 }
