@@ -197,7 +197,7 @@ func TestSockets_OutliveTheAgent(t *testing.T) {
 	if _, err := net.Dial("unix", path); err == nil {
 		t.Fatal("the socket is served by an agent that has ended")
 	}
-	cfg.Launcher = s.theatre
+	cfg.Launcher, cfg.ShutdownGrace = s.theatre, s.config().ShutdownGrace // its result is taken shortly before it has ended
 	_, end = s.run(cfg)
 	close(hold)
 	if wf := s.awaitState(id, workflow.Succeeded); wf.Attempt != 1 || s.theatre.effects[id] != 1 {
