@@ -1,5 +1,8 @@
 # A pool stack, from the same template that sam and make deploy use: it is transformed and reviewed once, and
 # handed to CloudFormation as it was tested. So there is one definition of what runs, and nothing to drift.
+#
+# The account needs two roles that it has once: that of ECS (aws iam create-service-linked-role --aws-service-name
+# ecs.amazonaws.com), and one with which API Gateway writes logs (infra/artifacts.yaml with ApiGatewayLogs=true).
 
 locals {
   # The functions of the template, and the zip of each.
