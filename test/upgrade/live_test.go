@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -23,13 +22,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/ports"
 )
 
 // previous is the commit of the version before the one under test; raise it with each release.
 const previous = "a9a8b977e938ce1b41167cc31a93bfc883156438"
 
 // soon is for how long a live test waits for what is to happen at once.
-const soon = 30 * time.Second
+const soon = 4 * time.Minute
 
 // The binaries of two versions work together, in every pair and in place: a control plane is replaced while
 // a job of an older agent runs, an agent is replaced over the records of the older one, and the control plane
@@ -197,14 +197,11 @@ type live struct {
 
 func newLive(t *testing.T) *live {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	address, err := ports.Free(t.Context()) // of one control plane after the other
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &live{t: t, address: listener.Addr().String(), data: reachable(t), work: reachable(t), srcs: reachable(t)}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	l := &live{t: t, address: address, data: reachable(t), work: reachable(t), srcs: reachable(t)}
 	l.client, err = client.New(client.Config{
 		URL: "http://" + l.address, HTTPClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
 		Token: func() redact.String {
@@ -347,7 +344,7 @@ func (l *live) run(binary string, env []string, args ...string) *process {
 	p.cmd = exec.CommandContext(context.WithoutCancel(l.t.Context()), binary, args...) //nolint:gosec // what was just built
 	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + l.work}, env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.WaitDelay = 5 * time.Second
+	p.cmd.WaitDelay = soon
 	if err := p.cmd.Start(); err != nil {
 		l.t.Fatal(err)
 	}
