@@ -48,6 +48,10 @@ var ErrBusy = errors.New("store: busy")
 // context ended on the way has an error that is both this one and the context's.
 var ErrUnknown = errors.New("store: outcome unknown")
 
+// ErrFull means that there is no room for what was to be written. It is beside ErrUnknown where the outcome
+// is open; alone it means that nothing was written.
+var ErrFull = errors.New("store: no room left")
+
 // Key names a record: its partition, and its place in the order of that partition.
 // Both are any bytes, non-empty, and compared as bytes; the partition has at most 1,024 of them, and the
 // sort key at most a SortSize of 1,024.

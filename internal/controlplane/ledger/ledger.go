@@ -90,6 +90,8 @@ func (l *Ledger) Decide(ctx context.Context, decision func(ctx context.Context) 
 			return nil
 		case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrBusy):
 			continue
+		case errors.Is(err, store.ErrFull):
+			return full()
 		case errors.Is(err, store.ErrUnknown):
 			return busy("the store did not answer whether the change was made; ask again")
 		default:
@@ -122,6 +124,11 @@ func (l *Ledger) Commit(ctx context.Context, ops []store.Op) error {
 
 func busy(why string) error {
 	return &workflow.Error{Kind: workflow.ErrBusy, Message: why, RetryAfter: time.Second}
+}
+
+// full is for a person: nobody else makes room.
+func full() error {
+	return busy("there is no room left on the disk that holds the control plane's records: nothing can be changed until there is")
 }
 
 // pause waits with full jitter, longer with each try.

@@ -276,3 +276,6 @@ func isBusy(err error) bool {
 	code := codeOf(err)
 	return code == lib.SQLITE_BUSY || code == lib.SQLITE_LOCKED
 }
+
+// isFull reports that the disk has no room.
+func isFull(err error) bool { return codeOf(err) == lib.SQLITE_FULL }

@@ -2,10 +2,12 @@ package sqlite
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"sync"
 	"time"
@@ -39,6 +41,8 @@ type writer struct {
 	stop     chan struct{}
 	stopped  chan struct{}
 	failed   error // of the last connection, once stopped is closed
+	log      *slog.Logger
+	failing  bool // the last that is known of the storage; the writer's alone
 	once     sync.Once
 }
 
@@ -49,7 +53,7 @@ func startWriter(ctx context.Context, f file, cfg Config) (*writer, error) {
 		start := time.Now()
 		now = func() time.Time { return start.Add(time.Since(start)) }
 	}
-	w := &writer{file: f, now: now, requests: make(chan *request), stop: make(chan struct{}), stopped: make(chan struct{})}
+	w := &writer{file: f, now: now, log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)), requests: make(chan *request), stop: make(chan struct{}), stopped: make(chan struct{})}
 	if cfg.Alone {
 		w.known = newKnown()
 	}
@@ -143,12 +147,14 @@ func (w *writer) serve(ctx context.Context, s *session, group []*request) *sessi
 	if s == nil {
 		var err error
 		if s, err = openSession(ctx, w); err != nil {
-			all(busyOr(err))
+			w.note(err)
+			all(classed(err))
 			return nil
 		}
 	}
 	if _, err := s.exec(ctx, s.begin); err != nil {
-		all(busyOr(err))
+		w.note(err)
+		all(classed(err))
 		if isBusy(err) {
 			return s
 		}
@@ -158,26 +164,31 @@ func (w *writer) serve(ctx context.Context, s *session, group []*request) *sessi
 	for i, r := range group {
 		var failure error
 		if answers[i], failure = r.run(ctx, s); failure != nil {
+			w.note(failure)
 			// Nothing of the group was written; the others are not to blame.
 			all(store.ErrBusy)
-			answers[i] = busyOr(failure)
+			answers[i] = classed(failure)
 			return s.discard()
 		}
 	}
 	if err := s.forget(ctx, len(group)); err != nil {
+		w.note(err)
 		all(store.ErrBusy)
 		return s.discard()
 	}
 	w.known.ending(s.wrote, s.purged)
 	_, err := s.exec(ctx, s.end)
 	w.known.end(s.wrote, err)
+	if err != nil || len(s.wrote) > 0 { // nothing is known of the disk where nothing was written
+		w.note(err)
+	}
 	if err != nil {
 		for i := range answers {
 			switch {
 			case isBusy(err), answers[i] != nil: // a conflict may have been with a neighbour that is undone
 				answers[i] = store.ErrBusy
 			default:
-				answers[i] = fmt.Errorf("%w: %w", store.ErrUnknown, err)
+				answers[i] = fmt.Errorf("%w: %w", store.ErrUnknown, classed(err))
 			}
 		}
 		return s.discard()
@@ -185,11 +196,29 @@ func (w *writer) serve(ctx context.Context, s *session, group []*request) *sessi
 	return s
 }
 
-func busyOr(err error) error {
-	if isBusy(err) {
+// classed names what is to be told from other failures of the storage.
+func classed(err error) error {
+	switch {
+	case isBusy(err):
 		return fmt.Errorf("%w: %w", store.ErrBusy, err)
+	case isFull(err):
+		return fmt.Errorf("%w: %w", store.ErrFull, err)
 	}
 	return err
+}
+
+// note logs when the storage begins to fail and when it works again: callers are told one by one, and what
+// they are told does not say what a person must see to.
+func (w *writer) note(err error) {
+	switch {
+	case isBusy(err):
+	case err != nil && !w.failing:
+		w.failing = true
+		w.log.Error("records cannot be written", "file", w.file.path, "err", classed(err))
+	case err == nil && w.failing:
+		w.failing = false
+		w.log.Info("records are written again", "file", w.file.path)
+	}
 }
 
 // session is the connection that writes, with its prepared statements.

@@ -1,10 +1,12 @@
 package sqlite_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -113,6 +115,34 @@ func TestCommit_FailedTransactionIsUnknownAndTheStoreGoesOn(t *testing.T) {
 }
 
 // What shares a transaction with a failure is told what is true of it, and no more.
+func TestCommit_ThatFindsNoRoomSaysSoAndTheLogOnce(t *testing.T) {
+	var said bytes.Buffer
+	s := open(t, dataFile(t), sqlite.Config{Log: slog.New(slog.NewTextHandler(&said, nil))})
+	big := strings.Repeat("x", 100_000)
+	for i := range 2 {
+		if err := s.Fill(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Commit(t.Context(), fmt.Sprint("full ", i), create(fmt.Sprint(i), big)); !errors.Is(err, store.ErrFull) {
+			t.Errorf("commit %d: got %v, want ErrFull", i, err)
+		}
+	}
+	for i := range 2 {
+		if err := s.Commit(t.Context(), fmt.Sprint("room ", i), create(fmt.Sprint(i), big)); err != nil {
+			t.Errorf("commit %d with room again: %v", i, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(said.String(), "records cannot be written"); got != 1 || !strings.Contains(said.String(), "no room left") {
+		t.Errorf("the log says %d times that it fails, want once with the cause:\n%s", got, said.String())
+	}
+	if got := strings.Count(said.String(), "records are written again"); got != 1 {
+		t.Errorf("the log says %d times that it works again, want once:\n%s", got, said.String())
+	}
+}
+
 func TestCommit_NeighboursOfAFailureAreNotToldThatTheyLost(t *testing.T) {
 	good, loser, known := []store.Op{create("good", "x")}, []store.Op{create("good", "y")}, []store.Op{create("known", "x")}
 	for name, tt := range map[string]struct {

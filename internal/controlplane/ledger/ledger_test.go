@@ -1,0 +1,43 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// failing is a store whose commits fail.
+type failing struct {
+	store.Store
+	err error
+}
+
+func (f failing) Commit(context.Context, string, ...store.Op) error { return f.err }
+
+// Somebody has to make room: to be asked to try again would tell them nothing.
+func TestDecide_ThatFindsNoRoomSaysSo(t *testing.T) {
+	for name, err := range map[string]error{
+		"at once":        fmt.Errorf("insert: %w", store.ErrFull),
+		"outcome open":   fmt.Errorf("%w: %w", store.ErrUnknown, store.ErrFull),
+		"another outage": store.ErrUnknown,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := ledger.New(failing{memory.New(), err}, time.Now)
+			got := l.Decide(t.Context(), func(context.Context) ([]store.Op, error) {
+				return []store.Op{store.Put(store.Record{Key: store.Key{Part: "p", Sort: "s"}}, store.Absent)}, nil
+			})
+			if !errors.Is(got, workflow.ErrBusy) || strings.Contains(fmt.Sprint(got), "no room left on the disk") != errors.Is(err, store.ErrFull) {
+				t.Errorf("%s: got %v, want a refusal that may be tried again, and names a full disk", name, got)
+			}
+		})
+	}
+}
