@@ -76,8 +76,6 @@ resource "aws_cloudformation_stack" "pool" {
     ImageUri             = var.image_uri
     RepositoryName       = var.repository_name
     TaskArchitecture     = var.task_architecture
-    TaskCpu              = var.task_cpu
-    TaskMemory           = var.task_memory
     EphemeralStorageGiB  = tostring(var.ephemeral_storage_gib)
     SpotPolicy           = var.spot_policy
     LaunchRate           = tostring(var.launch_rate)

@@ -77,26 +77,6 @@ variable "task_architecture" {
   }
 }
 
-variable "task_cpu" {
-  description = "Processor units of a task whose workspace names no size (1024 are one processor)."
-  type        = string
-  default     = "1024"
-  validation {
-    condition     = contains(["256", "512", "1024", "2048", "4096", "8192", "16384"], var.task_cpu)
-    error_message = "It is one of 256, 512, 1024, 2048, 4096, 8192, 16384."
-  }
-}
-
-variable "task_memory" {
-  description = "MiB of memory of a task whose workspace names no size, within what Fargate has for TaskCpu."
-  type        = string
-  default     = "2048"
-  validation {
-    condition     = can(regex("^[0-9]{3,6}$", var.task_memory))
-    error_message = "It matches ^[0-9]{3,6}$."
-  }
-}
-
 variable "ephemeral_storage_gib" {
   description = "GiB of a task's disk. The first 20 cost nothing."
   type        = number

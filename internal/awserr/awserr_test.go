@@ -119,7 +119,7 @@ func TestOf(t *testing.T) {
 
 		"ConflictException":            {answered(400, &ecstypes.ConflictException{ResourceIds: []string{"arn"}}), awserr.Conflict},
 		"TransactionConflictException": {answered(400, &ddb.TransactionConflictException{}), awserr.Busy},
-		"transaction in progress":      {answered(400, &ddb.TransactionInProgressException{}), awserr.Busy},
+		"transaction in progress":      {answered(400, &ddb.TransactionInProgressException{}), awserr.Lost},
 		"ConditionalCheckFailed":       {answered(400, &ddb.ConditionalCheckFailedException{}), awserr.LostRace},
 		"cancelled: a condition": {answered(400, &ddb.TransactionCanceledException{Message: aws.String(
 			"Transaction cancelled, please refer cancellation reasons for specific reasons [None, ConditionalCheckFailed]")}), awserr.LostRace},

@@ -19,11 +19,12 @@ func ofKnown(code string) Class {
 		return Capacity
 	case "InternalError", "InternalErrorException", "InternalFailure", "InternalServerError", "InternalServerException",
 		"InternalServiceError", "InternalServiceErrorException", "ServerException", "ServiceException",
-		"ServiceUnavailable", "ServiceUnavailableException", "RequestTimeout", "RequestTimeoutException":
+		"ServiceUnavailable", "ServiceUnavailableException", "RequestTimeout", "RequestTimeoutException",
+		"TransactionInProgressException": // an earlier try under the same token may yet be done
 		return Lost
 	case "ConflictException":
 		return Conflict
-	case "TransactionConflictException", "TransactionInProgressException", "ReplicatedWriteConflictException",
+	case "TransactionConflictException", "ReplicatedWriteConflictException",
 		"ResourceInUseException", "PurgeQueueInProgress", "UpdateInProgressException", "ResourceConflictException":
 		return Busy
 	case "ConditionalCheckFailedException":

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
 	"github.com/dayfly-dev/dayfly/test/templates"
 )
@@ -232,6 +233,18 @@ func TestAlarms(t *testing.T) {
 }
 
 func str(v any) string { s, _ := v.(string); return s }
+
+// Every launch names a size, so the task definition's own is none that anybody could choose.
+func TestTaskDefinition_HasTheSizeOfSmall(t *testing.T) {
+	small, err := launcher.SizeOf("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := deploy(t, "pool", nil).Resources["TaskDefinition"].Properties
+	if got := str(p["Cpu"]) + "/" + str(p["Memory"]); got != small.String() {
+		t.Errorf("got %s, want %s", got, small)
+	}
+}
 
 // With a key of one's own, nothing at rest is under another.
 func TestKey_IsThatOfEverything(t *testing.T) {
