@@ -47,6 +47,7 @@ func NewGuard(l *ledger.Ledger, log *slog.Logger) *Guard { return &Guard{ledger:
 type Calls struct {
 	ledger *ledger.Ledger
 	guard  *Guard
+	pools  tokenPools
 }
 
 // New returns the calls over a ledger.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -186,7 +187,11 @@ func (p *Calls) Authenticate(ctx context.Context, token string) (Principal, erro
 		return Principal{}, unknown
 	}
 	hash := record.Hash(token)
-	r, err := p.ledger.Read(ctx, record.TokenKey(hash))
+	keys := []store.Key{record.TokenKey(hash)}
+	if pool, ok := p.pools.get(hash); ok {
+		keys = append(keys, pool)
+	}
+	r, err := p.ledger.Read(ctx, keys...)
 	if err != nil {
 		return Principal{}, ledger.OutOfStore(err)
 	}
@@ -203,9 +208,11 @@ func (p *Calls) Authenticate(ctx context.Context, token string) (Principal, erro
 	who := Principal{Organization: s.Org, Name: s.Name, Audience: s.Audience, Role: s.Role, PoolID: s.PoolID}
 	if s.Audience == Pool {
 		k := record.PoolKey(s.Org, s.PoolID)
-		r, err := p.ledger.Read(ctx, k)
-		if err != nil {
-			return Principal{}, ledger.OutOfStore(err)
+		if !slices.Contains(keys, k) {
+			if r, err = p.ledger.Read(ctx, k); err != nil {
+				return Principal{}, ledger.OutOfStore(err)
+			}
+			p.pools.keep(hash, k)
 		}
 		pool, ok, err := ledger.Get[record.Pool](r, k)
 		if err != nil {
@@ -299,4 +306,30 @@ func (p *Calls) RevokeToken(ctx context.Context, who Principal, id string) error
 		Audit(c, who, "token.revoke", id, "done", s.Name)
 		return nil
 	})
+}
+
+// tokenPools remembers which pools tokens are of, by the tokens' hashes. That never changes, so that token and pool
+// can be read at once; whether either is any good is read each time.
+type tokenPools struct {
+	mu sync.Mutex
+	of map[string]store.Key
+}
+
+// mostTokenPools bounds what is remembered; beyond it, it begins anew.
+const mostTokenPools = 1000
+
+func (t *tokenPools) get(hash string) (store.Key, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k, ok := t.of[hash]
+	return k, ok
+}
+
+func (t *tokenPools) keep(hash string, pool store.Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of == nil || len(t.of) >= mostTokenPools {
+		t.of = map[string]store.Key{}
+	}
+	t.of[hash] = pool
 }

@@ -42,6 +42,11 @@ func (c *Change) Range(ctx context.Context, s store.Scan) (store.Page, error) {
 	return c.ledger.Range(ctx, s)
 }
 
+// Ranges is Range for several partitions.
+func (c *Change) Ranges(ctx context.Context, scans ...store.Scan) ([]store.Page, error) {
+	return c.ledger.Ranges(ctx, scans...)
+}
+
 // Load reads keys that were not read yet: what was decided on stays what the commit names.
 func (c *Change) Load(ctx context.Context, keys ...store.Key) error {
 	keys = slices.DeleteFunc(slices.Clone(keys), func(k store.Key) bool { return c.asked[k] })
@@ -59,6 +64,17 @@ func (c *Change) Load(ctx context.Context, keys ...store.Key) error {
 		c.Read[k] = rec
 	}
 	return nil
+}
+
+// Take adds what was read of keys just before the change was begun, as if Load had read it. It is for the first try
+// of a decision: the one after a lost race must read anew.
+func (c *Change) Take(r Read, keys ...store.Key) {
+	for _, k := range keys {
+		c.asked[k] = true
+		if rec, ok := r[k]; ok {
+			c.Read[k] = rec
+		}
+	}
 }
 
 // Version is what the commit must name for a key: 0 where there was no record.

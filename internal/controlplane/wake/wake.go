@@ -90,9 +90,9 @@ func (w *Wakes) mark(ctx context.Context, pool string) (target string) {
 	if err != nil {
 		return ""
 	}
-	mark, ok, err := ledger.Get[record.Wake](r, k)
+	mark, _, err := ledger.Get[record.Wake](r, k)
 	now := w.ledger.Now()
-	if err != nil || ok && now.Sub(mark.At) < wakeEvery {
+	if err != nil || !mark.At.IsZero() && now.Sub(mark.At) < wakeEvery {
 		return ""
 	}
 	if w.ledger.Commit(ctx, []store.Op{store.Put(record.Encode(k, record.Wake{At: now}), r.Version(k))}) != nil {
@@ -137,16 +137,23 @@ func SetTarget(ctx context.Context, c *ledger.Change, poolID string, target *str
 	return nil
 }
 
-// Clear clears a pool's mark, before the claim reads what there is.
+// Clear clears a pool's mark, before the claim reads what there is. A clear mark stays as a record: to change one costs
+// DynamoDB half of what it costs to delete one and to make it again, and a third of the time.
 func (w *Wakes) Clear(ctx context.Context, pool string) {
 	k := record.WakeKey(pool)
-	if r, err := w.ledger.Read(ctx, k); err == nil && r.Version(k) != store.Absent {
-		_ = w.ledger.Commit(ctx, []store.Op{store.Delete(k, r.Version(k))})
+	if r, err := w.ledger.Read(ctx, k); err == nil && owed(r, k) {
+		_ = w.ledger.Commit(ctx, []store.Op{store.Put(record.Encode(k, record.Wake{}), r.Version(k))})
 	}
 }
 
 // Owed reports whether a wake is owed to a pool.
 func (w *Wakes) Owed(ctx context.Context, pool string) bool {
-	r, err := w.ledger.Read(ctx, record.WakeKey(pool))
-	return err == nil && r.Version(record.WakeKey(pool)) != store.Absent
+	k := record.WakeKey(pool)
+	r, err := w.ledger.Read(ctx, k)
+	return err == nil && owed(r, k)
+}
+
+func owed(r ledger.Read, k store.Key) bool {
+	mark, _, err := ledger.Get[record.Wake](r, k)
+	return err == nil && !mark.At.IsZero()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/dayfly-dev/dayfly/internal/awserr"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -138,6 +139,22 @@ func (s *Store) Range(ctx context.Context, scan store.Scan) (store.Page, error) 
 		}
 		return records, nil
 	})
+}
+
+// Ranges is Range for several scans at once. Each is consistent by itself; together they are no snapshot.
+func (s *Store) Ranges(ctx context.Context, scans ...store.Scan) ([]store.Page, error) {
+	pages := make([]store.Page, len(scans))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, scan := range scans {
+		group.Go(func() (err error) {
+			pages[i], err = s.Range(ctx, scan)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return pages, nil
 }
 
 // Query implements store.Store. It may be stale.
