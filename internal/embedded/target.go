@@ -122,7 +122,7 @@ func openContainers(ctx context.Context, cfg AgentConfig, data *dataDir, why str
 	if err != nil {
 		return nil, left, err
 	}
-	t := &target{launcher: l, close: l.Close, lines: []string{"jobs run in containers of " + parts.Image + " (" + why + ")"}}
+	t := &target{launcher: l, end: l.End, close: l.Close, lines: []string{"jobs run in containers of " + parts.Image + " (" + why + ")"}}
 	if made != "" {
 		t.lines = append(t.lines, "the image was not there: it was "+made)
 	}

@@ -176,8 +176,11 @@ func ending(rec record, info containerInfo, grace string) (code *int, text strin
 	if rec.StopWhy != "" {
 		text += "; it was asked to stop: " + rec.StopWhy
 	}
-	if rec.Killed {
+	switch {
+	case rec.Killed:
 		text += fmt.Sprintf("; it had not ended within %s and was killed", grace)
+	case rec.Hurried:
+		text += fmt.Sprintf("; it was killed before its grace of %s was over, because nobody waited any longer", grace)
 	}
 	return code, text
 }
@@ -288,7 +291,7 @@ func (l *Launcher) clear(ctx context.Context, t *task) {
 	rec := t.record
 	l.mu.Unlock()
 	err := errors.Join(l.engine.remove(ctx, rec.Container), removeTree(l.workDir(rec.Ref)))
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		l.log.Warn("leftover of task not removed; trying again", "task", rec.Ref, "err", err)
 	}
 	l.mu.Lock()

@@ -45,6 +45,7 @@ type record struct {
 	StopWhy string    `json:"stop_why,omitempty"` // it was asked to stop
 	StopAt  time.Time `json:"stop_at,omitzero"`   // when its grace began
 	Killed  bool      `json:"killed,omitempty"`   // the grace was over
+	Hurried bool      `json:"hurried,omitempty"`  // it was killed before that
 
 	StoppedAt time.Time `json:"stopped_at,omitzero"`
 	ExitCode  *int      `json:"exit_code,omitempty"`

@@ -1,11 +1,13 @@
 package docker_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -192,6 +194,42 @@ func TestRestart_WithoutRecords(t *testing.T) {
 	launchertest.AwaitStopped(t, l, task.Ref)
 	if _, err := os.Stat(filepath.Join(dir, task.Ref)); !os.IsNotExist(err) {
 		t.Errorf("the task's directory: got %v, want that it is gone", err)
+	}
+	if n, err := docker.Containers(t.Context(), l); err != nil || n != 0 {
+		t.Errorf("got %d containers, %v; want none", n, err)
+	}
+}
+
+// Nobody waits for ever for a runner that is deaf, and none is left behind.
+func TestEnd_GivesATaskItsTimeAndThenKillsIt(t *testing.T) {
+	l := open(t, config(t.TempDir(), image(t), time.Hour))
+	s := launchertest.NewStage(t, nil)
+	obedient := launch(t, l, s.Request("wf-1", false))
+	s.Next(t)
+	stubborn := launch(t, l, s.Request("wf-2", true))
+	s.Next(t)
+	ctx, hurry := context.WithCancel(t.Context())
+	defer hurry()
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		_ = l.Watch(ctx, func(_ context.Context, task launcher.Task) {
+			if task.Ref == obedient.Ref {
+				hurry() // as a second interrupt does
+			}
+		})
+	})
+	err := l.End(ctx)
+	hurry()
+	watching.Wait()
+	if err != nil {
+		t.Error(err)
+	}
+	got, err := l.Describe(t.Context(), obedient.Ref, stubborn.Ref)
+	if err != nil || len(got) != 2 || got[0].Phase != launcher.Stopped || got[1].Phase != launcher.Stopped {
+		t.Fatalf("got %+v, %v; want both stopped", got, err)
+	}
+	if strings.Contains(got[0].Text, "killed") || !strings.Contains(got[1].Text, "killed before its grace of 1h0m0s was over") {
+		t.Errorf("got %q and %q, want that only the deaf one was killed, and when", got[0].Text, got[1].Text)
 	}
 	if n, err := docker.Containers(t.Context(), l); err != nil || n != 0 {
 		t.Errorf("got %d containers, %v; want none", n, err)

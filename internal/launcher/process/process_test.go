@@ -496,6 +496,12 @@ func TestClose_LeavesNothing(t *testing.T) {
 	for _, p := range players {
 		p.Gone(t)
 	}
+	for i, killed := range []bool{false, true} {
+		text, err := os.ReadFile(filepath.Join(jobs, refs[i]+".json"))
+		if err != nil || strings.Contains(string(text), "killed before its grace of") != killed || strings.Contains(string(text), "had not ended within") {
+			t.Errorf("got record %s, %v; want that only the stubborn one was killed, and before its grace was over", text, err)
+		}
+	}
 	want := []string{"lock", refs[0] + ".json", refs[1] + ".json"}
 	slices.Sort(want)
 	if diff := cmp.Diff(want, names(t, jobs)); diff != "" {

@@ -202,7 +202,7 @@ func (l *Launcher) mind(t *task) {
 		t.phase, t.why = launcher.Stopping, cmp.Or(t.why, "the launcher is shutting down")
 		l.mu.Unlock()
 	}
-	killed := false
+	killed, hurried := false, false
 	select {
 	case <-t.proc.Done():
 	default:
@@ -213,7 +213,7 @@ func (l *Launcher) mind(t *task) {
 		case <-grace.C:
 			killed = true
 		case <-l.hurry:
-			killed = true
+			killed, hurried = true, true
 		}
 		grace.Stop()
 		if killed {
@@ -239,7 +239,10 @@ func (l *Launcher) mind(t *task) {
 	if why != "" {
 		rec.Text += "; it was asked to stop: " + why
 	}
-	if killed {
+	switch {
+	case killed && hurried:
+		rec.Text += fmt.Sprintf("; it was killed before its grace of %s was over, because nobody waited any longer", l.config.Grace)
+	case killed:
 		rec.Text += fmt.Sprintf("; it had not ended within %s and was killed", l.config.Grace)
 	}
 	ended := l.finish(t, rec)

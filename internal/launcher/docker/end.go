@@ -1,0 +1,80 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+)
+
+const (
+	endLooks = 200 * time.Millisecond // between two looks at what is to end
+	killTime = 30 * time.Second       // for the engine to end what is killed
+)
+
+// End ends every task: each is asked to stop and gets its grace until ctx ends; what is left then is
+// killed. Tasks that are only let go of, by Close, go on.
+func (l *Launcher) End(ctx context.Context) error {
+	for ctx.Err() == nil {
+		living, err := l.living(ctx)
+		if err != nil && ctx.Err() == nil {
+			l.log.Warn("tasks not looked at; trying again", "err", err)
+		}
+		if err == nil && len(living) == 0 {
+			return nil
+		}
+		for _, t := range living {
+			if err := l.Stop(ctx, t.Ref, "the launcher is shutting down"); err != nil {
+				l.log.Warn("task not asked to stop", "task", t.Ref, "err", err)
+			}
+		}
+		sleep(ctx, endLooks)
+	}
+	// Whoever waits has waited enough, and the engine is given a moment of its own.
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+	defer cancel()
+	for {
+		living, err := l.living(late)
+		if err == nil && len(living) == 0 {
+			return nil
+		}
+		if late.Err() != nil {
+			return fmt.Errorf("end containers: some may still run: %w", context.Cause(late))
+		}
+		for _, t := range living {
+			l.kill(late, t.Ref)
+		}
+		sleep(late, endLooks)
+	}
+}
+
+// living lists the tasks that have not ended.
+func (l *Launcher) living(ctx context.Context) (living []launcher.Task, err error) {
+	tasks, err := l.List(ctx)
+	for _, t := range tasks {
+		if t.Phase != launcher.Stopped {
+			living = append(living, t)
+		}
+	}
+	return living, err
+}
+
+// kill ends a task before its grace is over.
+func (l *Launcher) kill(ctx context.Context, ref string) {
+	l.mu.Lock()
+	t := l.tasks[ref]
+	if t == nil {
+		l.mu.Unlock()
+		return
+	}
+	if t.record.StopWhy == "" {
+		t.record.StopWhy, t.record.StopAt = "the launcher is shutting down", l.now().UTC()
+	}
+	t.record.Hurried = t.record.Hurried || !t.record.Killed
+	container := t.record.Container
+	l.mu.Unlock()
+	if err := l.engine.kill(ctx, container, "SIGKILL"); err != nil && !gone(err) {
+		l.log.Warn("task not killed; trying again", "task", ref, "err", err)
+	}
+}
