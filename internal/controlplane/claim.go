@@ -11,7 +11,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -79,7 +81,7 @@ func (p *Plane) Claim(ctx context.Context, who Principal, in api.Claim) (api.Cla
 // only one.
 func (p *Plane) seen(ctx context.Context, who Principal, in api.Claim) error {
 	now := p.ledger.Now()
-	return p.change(ctx, func(ctx context.Context, c *change) error {
+	return p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
 		k := record.RunnerKey(who.PoolID, in.Instance)
 		if err := c.Load(ctx, k, record.PoolKey(who.Organization, who.PoolID)); err != nil {
 			return err
@@ -139,9 +141,9 @@ func (p *Plane) claimOnce(ctx context.Context, who Principal, in api.Claim) (api
 	for len(out.Jobs) < in.Max {
 		want := min(in.Max-len(out.Jobs), perCommit)
 		var got api.Claimed
-		err := p.changeHot(ctx, func(ctx context.Context, c *change) error {
+		err := p.board.ChangeHot(ctx, func(ctx context.Context, c *moves.Change) error {
 			var err error
-			got, err = c.claim(ctx, who, in, want)
+			got, err = p.claim(ctx, c, who, in, want)
 			return err
 		})
 		if err != nil {
@@ -160,7 +162,7 @@ func (p *Plane) claimOnce(ctx context.Context, who Principal, in api.Claim) (api
 }
 
 // claim adds the claim of up to want workflows to a change.
-func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want int) (out api.Claimed, err error) {
+func (p *Plane) claim(ctx context.Context, c *moves.Change, who Principal, in api.Claim, want int) (out api.Claimed, err error) {
 	pk, lk := record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID)
 	if err := c.Load(ctx, pk, lk, record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID)); err != nil {
 		return out, err
@@ -194,8 +196,8 @@ func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want in
 		key  store.Key
 		most int
 		name string
-	}{{record.OrganizationLimitKey(who.Organization), c.p.cfg.OrganizationLimit, "organization"}, {lk, pool.Concurrency, "pool"}} {
-		rec, err := c.limit(l.key)
+	}{{record.OrganizationLimitKey(who.Organization), p.cfg.OrganizationLimit, "organization"}, {lk, pool.Concurrency, "pool"}} {
+		rec, err := c.Limit(l.key)
 		if err != nil {
 			return out, err
 		}
@@ -210,19 +212,19 @@ func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want in
 	if room == 0 {
 		return out, nil
 	}
-	heads, err := c.heads(ctx, pool, in.Types, room)
+	first, err := heads(ctx, c, pool, in.Types, room)
 	if err != nil {
 		return out, err
 	}
 	var keys []store.Key // all of them in one request
-	for _, h := range heads {
+	for _, h := range first {
 		keys = append(keys, firstKeys(h)...)
 	}
 	if err := c.Load(ctx, keys...); err != nil {
 		return out, err
 	}
-	for _, h := range heads {
-		job, err := c.claimOne(ctx, who, in.Instance, h)
+	for _, h := range first {
+		job, err := claimOne(ctx, c, who, in.Instance, h)
 		if err != nil {
 			return out, err
 		}
@@ -238,7 +240,7 @@ func (c *change) claim(ctx context.Context, who Principal, in api.Claim, want in
 }
 
 // heads merges the first entries of the keys that a pool covers, best rank first.
-func (c *change) heads(ctx context.Context, pool record.Pool, types []workflow.Type, n int) ([]record.Entry, error) {
+func heads(ctx context.Context, c *moves.Change, pool record.Pool, types []workflow.Type, n int) ([]record.Entry, error) {
 	cursor, _, err := ledger.Get[record.Cursor](c.Read, record.CursorKey(pool.ID))
 	if err != nil {
 		return nil, err
@@ -301,7 +303,7 @@ func firstKeys(e record.Entry) []store.Key {
 }
 
 // claimOne adds the claim of one workflow to a change.
-func (c *change) claimOne(ctx context.Context, who Principal, instance string, e record.Entry) (api.Job, error) {
+func claimOne(ctx context.Context, c *moves.Change, who Principal, instance string, e record.Entry) (api.Job, error) {
 	if err := c.Load(ctx, firstKeys(e)...); err != nil {
 		return api.Job{}, err
 	}
@@ -312,26 +314,20 @@ func (c *change) claimOne(ctx context.Context, who Principal, instance string, e
 	if !ok {
 		return api.Job{}, fmt.Errorf("claimable workflow %s does not exist", e.ID)
 	}
-	m, err := workflow.Next(w.State, workflow.OnClaim, facts(&w))
+	out, err := rules.Claim(&w, instance, who.Pool, c.Now)
 	if err != nil {
 		return api.Job{}, fmt.Errorf("workflow moved between reads: %w", store.ErrConflict)
 	}
-	c.wfs[w.ID] = &w
+	c.Keep(&w)
 	c.Remove(w.ClaimKey(), ledger.Once)
-	if err := c.move(ctx, &w, m, "", false); err != nil {
+	if err := c.Apply(ctx, &w, out); err != nil {
 		return api.Job{}, err
 	}
-	w.Attempt++
-	w.Claimed, w.Lease, w.Instance = c.Now, c.Now.Add(workflow.FirstLease), instance
-	w.Tasks, w.Holder, w.HandedOver = nil, record.Holder{}, time.Time{}
-	w.Held = record.Held{}
-	w.SlotHeld = w.ChangesState()
-	if err := c.activate(&w); err != nil {
+	if err := c.Activate(&w); err != nil {
 		return api.Job{}, err
 	}
 	token, hash := authority.NewToken(authority.JobPrefix)
 	c.Create(record.AttemptKey(w.ID, w.Attempt), record.Attempt{Hash: hash})
-	c.event(&w, "claimed", fmt.Sprintf("attempt %d claimed by %s of pool %s", w.Attempt, instance, who.Pool), byActor(instance))
 	spec, ok, err := ledger.Get[api.Spec](c.Read, record.SpecKey(e.ID))
 	if err != nil {
 		return api.Job{}, err
@@ -441,41 +437,7 @@ func (p *Plane) states(ctx context.Context, who Principal, ids []string) ([]api.
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, jobState(&w, beat.At, now))
+		out = append(out, rules.JobState(&w, beat.At, now))
 	}
 	return out, nil
-}
-
-func jobState(w *record.Workflow, beat, now time.Time) api.JobState {
-	s := api.JobState{
-		ID: w.ID, Known: true, State: w.State, Attempt: w.Attempt, Instance: w.Instance, Active: w.Active,
-		Started: w.Holder.Boot != "", Task: w.Holder.Task,
-		// A run that was given up for lost is answered as if running: nobody asks it to stop.
-		Cancel: !w.CancelAt.IsZero() && !w.State.Terminal(),
-	}
-	if s.Task == "" {
-		for _, t := range w.Tasks {
-			if !t.Stopped {
-				s.Task = t.Ref
-			}
-		}
-	}
-	if w.State == workflow.Claimed {
-		s.PendingPlacement, s.LaunchText = w.Held.Placement, cmp.Or(w.Held.Text, string(w.Held.Reason))
-	}
-	if !w.Claimed.IsZero() {
-		s.ClaimAge = now.Sub(w.Claimed).Seconds()
-	}
-	if s.Started {
-		s.SilentSeconds = now.Sub(latest(beat, w.Started)).Seconds()
-		s.RemainingSeconds = w.Deadline.Sub(now).Seconds()
-	}
-	if s.Cancel {
-		s.CancelAge = now.Sub(w.CancelAt).Seconds()
-	}
-	return s
-}
-
-func latest(times ...time.Time) time.Time {
-	return slices.MaxFunc(times, time.Time.Compare)
 }

@@ -7,7 +7,9 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -36,20 +38,20 @@ func (p *Plane) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 		return api.LogsTaken{}, workflow.Refuse(workflow.ErrInvalid, "lines", "send at least one line, counted from 0")
 	}
 	var out api.LogsTaken
-	err := p.change(ctx, func(ctx context.Context, c *change) error {
+	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
 		k := record.LogEndKey(run.Workflow, run.Attempt)
-		w, s, err := c.runnerCall(ctx, token, run, k)
+		w, s, err := runnerCall(ctx, c, token, run, k)
 		if err != nil {
 			return err
 		}
-		if s == mayStart {
-			return needsHold(s)
+		if s == rules.MayStart {
+			return rules.NeedsHold(s)
 		}
-		if s == ended && c.Now.Sub(w.Ended) > workflow.LateLogs {
+		if s == rules.Ended && c.Now.Sub(w.Ended) > workflow.LateLogs {
 			return workflow.Refuse(workflow.ErrOver, "", "the run ended more than %s ago; its log is closed", workflow.LateLogs)
 		}
-		out.Control = control(w, c.Now)
-		delete(c.wfs, w.ID)
+		out.Control = rules.Control(w, c.Now)
+		c.Drop(w)
 		end, _, err := ledger.Get[record.LogEnd](c.Read, k)
 		if err != nil {
 			return err
@@ -100,7 +102,7 @@ func (p *Plane) Logs(ctx context.Context, who Principal, id string, attempt int,
 }
 
 func (p *Plane) logs(ctx context.Context, who Principal, id string, attempt int, offset int64, limit int) (api.LogPage, error) {
-	w, err := p.loadWorkflow(ctx, who.Organization, id)
+	w, err := p.board.Workflow(ctx, who.Organization, id)
 	if err != nil {
 		return api.LogPage{}, err
 	}

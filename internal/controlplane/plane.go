@@ -18,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
@@ -53,7 +54,7 @@ type Plane struct {
 	cfg    Config
 	log    *slog.Logger
 	wakes  *wake.Wakes
-	hot    chan struct{} // holds one: see changeHot
+	board  *moves.Board
 }
 
 // New returns the rules over st.
@@ -68,7 +69,10 @@ func New(st store.Store, cfg Config) *Plane {
 	cfg.DefaultState = cmp.Or(cfg.DefaultState, api.StateSource)
 	l := ledger.New(st, cfg.Now)
 	guard := authority.NewGuard(l, cfg.Log)
-	return &Plane{authorityCalls: authority.New(l, guard), ledger: l, guard: guard, wakes: wake.New(l, cfg.Waker, cfg.Log), cfg: cfg, log: cfg.Log, hot: make(chan struct{}, 1)}
+	wakes := wake.New(l, cfg.Waker, cfg.Log)
+	return &Plane{
+		authorityCalls: authority.New(l, guard), ledger: l, guard: guard, wakes: wakes, board: moves.New(l, wakes), cfg: cfg, log: cfg.Log,
+	}
 }
 
 // Filter narrows a list of workflows.

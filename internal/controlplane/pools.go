@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -29,7 +30,7 @@ func serves(r record.Pool, workspace string, t workflow.Type) error {
 }
 
 // poolByName reads a pool into the change.
-func (c *change) poolByName(ctx context.Context, org, name string) (record.Pool, error) {
+func poolByName(ctx context.Context, c *ledger.Change, org, name string) (record.Pool, error) {
 	gone := workflow.Refuse(workflow.ErrNotFound, "pool", "there is no pool %q", record.Cut(name, 64))
 	if err := workflow.CheckPoolName(name); err != nil {
 		return record.Pool{}, gone
@@ -58,11 +59,11 @@ func (c *change) poolByName(ctx context.Context, org, name string) (record.Pool,
 
 // poolFor resolves which pool runs a workspace: its own, else the organization's. The commit checks
 // that the pool did not change meanwhile.
-func (c *change) poolFor(ctx context.Context, org, named string) (record.Pool, error) {
+func (p *Plane) poolFor(ctx context.Context, c *ledger.Change, org, named string) (record.Pool, error) {
 	name := named
 	if name == "" {
 		name = authority.BuiltInPool
-		pools, err := c.p.pools(ctx, org)
+		pools, err := p.pools(ctx, org)
 		if err != nil {
 			return record.Pool{}, err
 		}
@@ -72,7 +73,7 @@ func (c *change) poolFor(ctx context.Context, org, named string) (record.Pool, e
 			}
 		}
 	}
-	pool, err := c.poolByName(ctx, org, name)
+	pool, err := poolByName(ctx, c, org, name)
 	if err != nil {
 		return record.Pool{}, err
 	}
@@ -232,7 +233,7 @@ func (p *Plane) CreatePool(ctx context.Context, who Principal, key string, in ap
 		return api.PoolToken{}, err
 	}
 	var token string
-	err := p.change(ctx, func(ctx context.Context, c *change) error {
+	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
 		nk := record.PoolNameKey(who.Organization, rec.Name)
 		keys := []store.Key{nk}
 		if key != "" {
@@ -303,8 +304,8 @@ func (p *Plane) Pool(ctx context.Context, who Principal, name string) (api.Pool,
 	if err := p.guard.Allow(ctx, who, api.RoleViewer, "pool.show", name); err != nil {
 		return api.Pool{}, err
 	}
-	c := p.newChange()
-	rec, err := c.poolByName(ctx, who.Organization, name)
+	c := p.board.NewChange()
+	rec, err := poolByName(ctx, c.Change, who.Organization, name)
 	if err != nil {
 		return api.Pool{}, ledger.OutOfStore(err)
 	}
@@ -318,8 +319,8 @@ func (p *Plane) UpdatePool(ctx context.Context, who Principal, name string, in a
 	}
 	var rec record.Pool
 	var version int64
-	err := p.change(ctx, func(ctx context.Context, c *change) error {
-		before, err := c.poolByName(ctx, who.Organization, name)
+	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
+		before, err := poolByName(ctx, c.Change, who.Organization, name)
 		if err != nil {
 			return err
 		}
@@ -341,7 +342,7 @@ func (p *Plane) UpdatePool(ctx context.Context, who Principal, name string, in a
 			if c.Version(nk) != store.Absent {
 				return workflow.Refuse(workflow.ErrExists, "name", "there is a pool %s already", rec.Name)
 			}
-			if err := c.unusedPool(ctx, who.Organization, before, "renamed"); err != nil {
+			if err := unusedPool(ctx, c.Change, who.Organization, before, "renamed"); err != nil {
 				return err
 			}
 			old := record.PoolNameKey(who.Organization, before.Name)
@@ -353,7 +354,7 @@ func (p *Plane) UpdatePool(ctx context.Context, who Principal, name string, in a
 		c.Put(k, rec)
 		authority.Audit(c.Change, who, "pool.update", name, "done", strings.Join(changed(in), ", "))
 		// It may be enabled, widened or assigned now.
-		c.wake = append(c.wake, rec.ID)
+		c.Wake(rec.ID)
 		return nil
 	})
 	if err != nil {
@@ -377,7 +378,7 @@ func changed(in api.PoolSettings) []string {
 }
 
 // unusedPool refuses where a workspace names the pool.
-func (c *change) unusedPool(ctx context.Context, org string, pool record.Pool, done string) error {
+func unusedPool(ctx context.Context, c *ledger.Change, org string, pool record.Pool, done string) error {
 	page := store.Page{}
 	for {
 		var err error
@@ -405,15 +406,15 @@ func (p *Plane) DeletePool(ctx context.Context, who Principal, name string) erro
 	if err := p.guard.Allow(ctx, who, api.RoleAdmin, "pool.delete", name); err != nil {
 		return err
 	}
-	return p.changeHot(ctx, func(ctx context.Context, c *change) error {
-		rec, err := c.poolByName(ctx, who.Organization, name)
+	return p.board.ChangeHot(ctx, func(ctx context.Context, c *moves.Change) error {
+		rec, err := poolByName(ctx, c.Change, who.Organization, name)
 		if err != nil {
 			return err
 		}
 		if rec.BuiltIn {
 			return workflow.Refuse(workflow.ErrInvalid, "pool", "the built-in pool stays; it can be disabled")
 		}
-		if err := c.unusedPool(ctx, who.Organization, rec, "deleted"); err != nil {
+		if err := unusedPool(ctx, c.Change, who.Organization, rec, "deleted"); err != nil {
 			return err
 		}
 		for _, t := range workflow.Types() {
@@ -429,7 +430,7 @@ func (p *Plane) DeletePool(ctx context.Context, who Principal, name string) erro
 		if err := c.Load(ctx, lk); err != nil {
 			return err
 		}
-		limit, err := c.limit(lk)
+		limit, err := c.Limit(lk)
 		if err != nil {
 			return err
 		}
@@ -460,9 +461,9 @@ func (p *Plane) RotatePoolToken(ctx context.Context, who Principal, name string,
 	var rec record.Pool
 	var token string
 	var version int64
-	err := p.change(ctx, func(ctx context.Context, c *change) error {
+	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
 		var err error
-		if rec, err = c.poolByName(ctx, who.Organization, name); err != nil {
+		if rec, err = poolByName(ctx, c.Change, who.Organization, name); err != nil {
 			return err
 		}
 		version = c.Version(record.PoolKey(who.Organization, rec.ID))
@@ -493,8 +494,8 @@ func (p *Plane) Runners(ctx context.Context, who Principal, pool string) (api.Pa
 	if err := p.guard.Allow(ctx, who, api.RoleViewer, "pool.runners", pool); err != nil {
 		return out, err
 	}
-	c := p.newChange()
-	rec, err := c.poolByName(ctx, who.Organization, pool)
+	c := p.board.NewChange()
+	rec, err := poolByName(ctx, c.Change, who.Organization, pool)
 	if err != nil {
 		return out, ledger.OutOfStore(err)
 	}
@@ -513,8 +514,8 @@ func (p *Plane) Runners(ctx context.Context, who Principal, pool string) (api.Pa
 // EnsurePoolToken gives a pool a new token under a name and ends older ones of that name: how a
 // process that is control plane and agent in one gets its own at each start.
 func (p *Plane) EnsurePoolToken(ctx context.Context, organization, pool, name string) (token string, err error) {
-	err = p.change(ctx, func(ctx context.Context, c *change) error {
-		rec, err := c.poolByName(ctx, organization, pool)
+	err = p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
+		rec, err := poolByName(ctx, c.Change, organization, pool)
 		if err != nil {
 			return err
 		}

@@ -11,13 +11,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
-
-// defaultMaxActive is how many runs of a workspace that says nothing may be active at once.
-const defaultMaxActive = 10
 
 // idempotencyKept is how long a key is remembered.
 const idempotencyKept = 24 * time.Hour
@@ -37,7 +36,7 @@ func (p *Plane) Retry(ctx context.Context, who Principal, key, id string) (api.W
 	if err := p.guard.Allow(ctx, who, api.RoleOperator, "workflow.retry", id); err != nil {
 		return api.Workflow{}, err
 	}
-	w, err := p.loadWorkflow(ctx, who.Organization, id)
+	w, err := p.board.Workflow(ctx, who.Organization, id)
 	if err != nil {
 		return api.Workflow{}, err
 	}
@@ -58,7 +57,7 @@ func (p *Plane) submit(ctx context.Context, who Principal, key string, in api.Su
 	now := p.ledger.Now()
 	id := record.NewID("wf_", now)
 	var made *record.Workflow
-	err := p.change(ctx, func(ctx context.Context, c *change) error {
+	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
 		made = nil
 		if key != "" {
 			k := record.IdempotencyKey(who.Organization, who.Name, key)
@@ -80,7 +79,7 @@ func (p *Plane) submit(ctx context.Context, who Principal, key string, in api.Su
 			c.Add(store.Put(rec, store.Absent))
 		}
 		var err error
-		made, err = c.submit(ctx, who, in, id, retryOf)
+		made, err = p.addWorkflow(ctx, c, who, in, id, retryOf)
 		return err
 	})
 	if err != nil {
@@ -119,13 +118,13 @@ func checkSubmit(in *api.Submit) error {
 	return nil
 }
 
-// submit adds a new workflow to a change.
-func (c *change) submit(ctx context.Context, who Principal, in api.Submit, id, retryOf string) (*record.Workflow, error) {
-	ws, err := c.workspace(ctx, who.Organization, in.Workspace)
+// addWorkflow adds a new workflow to a change.
+func (p *Plane) addWorkflow(ctx context.Context, c *moves.Change, who Principal, in api.Submit, id, retryOf string) (*record.Workflow, error) {
+	ws, err := workspace(ctx, c.Change, who.Organization, in.Workspace)
 	if err != nil {
 		return nil, err
 	}
-	pool, err := c.poolFor(ctx, who.Organization, ws.W.Pool)
+	pool, err := p.poolFor(ctx, c.Change, who.Organization, ws.W.Pool)
 	if err != nil {
 		return nil, err
 	}
@@ -148,73 +147,29 @@ func (c *change) submit(ctx context.Context, who Principal, in api.Submit, id, r
 	}
 	w := &record.Workflow{
 		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
-		Type: in.Type, Op: in.Operation, Size: ws.W.Size, StateKind: c.p.stateOf(ws.W).Kind,
+		Type: in.Type, Op: in.Operation, Size: ws.W.Size, StateKind: p.stateOf(ws.W).Kind,
 		Priority: priority, Message: in.Message, By: who.Name, RetryOf: retryOf, MaxRuntime: maxRuntime,
 		State: workflow.Pending, Submitted: c.Now, Since: c.Now,
 	}
-	c.wfs[id] = w
+	c.Keep(w)
 	if err := c.Load(ctx, record.LaneKey(ws.ID)); err != nil {
 		return nil, err
 	}
-	lane, err := c.lane(ws.ID)
+	lane, err := c.Lane(ws.ID)
 	if err != nil {
 		return nil, err
 	}
-	lane.Max = cmp.Or(ws.W.MaxActive, defaultMaxActive)
+	lane.Max = cmp.Or(ws.W.MaxActive, moves.DefaultMaxActive)
 	// The workspace must not change or vanish while this is decided.
 	c.Check(record.WorkspaceKey(w.Org, ws.W.Name))
-	c.Create(record.SpecKey(id), c.p.specOf(w, ws))
+	c.Create(record.SpecKey(id), p.specOf(w, ws))
 	text := fmt.Sprintf("submitted by %s for pool %s", who.Name, pool.Name)
 	if retryOf != "" {
 		text += ", as a retry of " + retryOf
 	}
-	c.event(w, "submitted", text, byActor(who.Name))
+	c.Note(w, rules.Note{Kind: "submitted", Text: text, Actor: who.Name})
 	authority.Audit(c.Change, who, "workflow.submit", id, "done", ws.W.Name)
-	return w, c.enqueue(ctx, w, lane)
-}
-
-// enqueue makes a new pending workflow claimable, or lets it wait in its workspace.
-func (c *change) enqueue(ctx context.Context, w *record.Workflow, lane *record.Lane) error {
-	changer, other := room(lane)
-	switch {
-	case w.ChangesState() && changer, !w.ChangesState() && other && lane.WaitO == 0:
-		enter(lane, w.ID, w.ChangesState())
-		c.Create(w.ClaimKey(), w.Entry())
-		c.wake = append(c.wake, w.PoolID)
-		return nil
-	case w.ChangesState() && lane.Changer != "":
-		overtaken, err := c.overtake(ctx, w, lane)
-		if overtaken || err != nil {
-			return err
-		}
-	}
-	c.Create(w.WaitKey(), w.Entry())
-	if w.ChangesState() {
-		lane.WaitC++
-	} else {
-		lane.WaitO++
-	}
-	return nil
-}
-
-// overtake puts w in the place of the claimable state-changing run of its workspace if that is not
-// claimed yet and ranks behind it.
-func (c *change) overtake(ctx context.Context, w *record.Workflow, lane *record.Lane) (bool, error) {
-	if err := c.Load(ctx, record.WorkflowKey(lane.Changer)); err != nil {
-		return false, err
-	}
-	first, ok, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(lane.Changer))
-	if err != nil || !ok || first.State != workflow.Pending || first.Rank() <= w.Rank() {
-		return false, err
-	}
-	c.Check(record.WorkflowKey(first.ID))
-	c.Remove(first.ClaimKey(), ledger.Once)
-	c.Create(first.WaitKey(), first.Entry())
-	lane.WaitC++
-	lane.Changer = w.ID
-	c.Create(w.ClaimKey(), w.Entry())
-	c.wake = append(c.wake, w.PoolID)
-	return true, nil
+	return w, c.Enqueue(ctx, w, lane)
 }
 
 // runnable refuses a run that its workspace says nothing about how to do.
@@ -253,57 +208,24 @@ func (p *Plane) Cancel(ctx context.Context, who Principal, id string) (api.Workf
 		return api.Workflow{}, err
 	}
 	var poolID string
-	err := p.changeHot(ctx, func(ctx context.Context, c *change) error {
-		w, err := c.workflow(ctx, who.Organization, id)
+	err := p.board.ChangeHot(ctx, func(ctx context.Context, c *moves.Change) error {
+		w, err := c.Workflow(ctx, who.Organization, id)
 		if err != nil {
 			return err
 		}
 		poolID = w.PoolID
-		if w.State == workflow.Cancelled || !w.CancelAt.IsZero() {
-			return nil // asked for before
+		out, err := rules.Cancel(w, who.Name, c.Now)
+		if err != nil || len(out.Notes) == 0 {
+			return err
 		}
-		m, err := workflow.Next(w.State, workflow.OnCancel, facts(w))
-		if err != nil {
-			return workflow.Refuse(workflow.ErrConflict, "id", "workflow %s has ended (%s); nothing is left to cancel", id, w.State)
-		}
-		w.CancelAt = c.Now
 		authority.Audit(c.Change, who, "workflow.cancel", id, "done", "")
-		if m.To == workflow.Running {
-			c.event(w, "cancel_requested", "cancellation requested by "+who.Name+"; the runner interrupts the engine at its next heartbeat", byActor(who.Name), byTask(w.Holder.Task))
-			return nil
-		}
-		c.event(w, "cancelled", "cancelled by "+who.Name+" before it started", byActor(who.Name))
-		return c.move(ctx, w, m, "cancelled by "+who.Name, true)
+		return c.Apply(ctx, w, out)
 	})
 	if err != nil {
 		return api.Workflow{}, err
 	}
 	p.wakes.Ring("states/" + poolID)
 	return p.Workflow(ctx, who, id)
-}
-
-// facts are what the next move of a workflow depends on.
-func facts(w *record.Workflow) workflow.Facts {
-	return workflow.Facts{
-		Type: w.Type, CancelRequested: !w.CancelAt.IsZero(), Lapses: w.Lapses, Starts: w.Starts,
-		Held: w.Held.Reason.Held(),
-	}
-}
-
-// loadWorkflow reads one workflow.
-func (p *Plane) loadWorkflow(ctx context.Context, org, id string) (record.Workflow, error) {
-	if err := record.CheckID(id); err != nil {
-		return record.Workflow{}, err
-	}
-	r, err := p.ledger.Read(ctx, record.WorkflowKey(id))
-	if err != nil {
-		return record.Workflow{}, ledger.OutOfStore(err)
-	}
-	w, ok, err := ledger.Get[record.Workflow](r, record.WorkflowKey(id))
-	if err == nil && (!ok || w.Org != org) {
-		return record.Workflow{}, noWorkflow(id)
-	}
-	return w, err
 }
 
 // specRead reads a frozen spec.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -52,7 +53,7 @@ func (p *Plane) Workflow(ctx context.Context, who Principal, id string) (api.Wor
 		return api.Workflow{}, err
 	}
 	if !ok || w.Org != who.Organization {
-		return api.Workflow{}, noWorkflow(id)
+		return api.Workflow{}, moves.NoWorkflow(id)
 	}
 	names, err := p.poolNames(ctx, w.Org, w.PoolID)
 	if err != nil {
@@ -69,7 +70,7 @@ func (p *Plane) Workflow(ctx context.Context, who Principal, id string) (api.Wor
 		return api.Workflow{}, err
 	} else if ok {
 		out.Result = &result
-		if w.Detail == record.Cut(result.Detail, recordDetail) {
+		if w.Detail == record.Cut(result.Detail, record.MaxDetail) {
 			out.Detail = result.Detail // the record has no room for a long one, and its end is what to do
 		}
 	}
@@ -155,7 +156,7 @@ func (p *Plane) Timeline(ctx context.Context, who Principal, id, cursor string, 
 	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workflow.timeline", id); err != nil {
 		return out, err
 	}
-	if _, err := p.loadWorkflow(ctx, who.Organization, id); err != nil {
+	if _, err := p.board.Workflow(ctx, who.Organization, id); err != nil {
 		return out, err
 	}
 	page, err := p.ledger.Range(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: "ev/", To: record.After("ev/"), Limit: ledger.PageSize(limit, 500), After: cursor})

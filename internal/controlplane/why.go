@@ -7,7 +7,9 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -52,12 +54,12 @@ func (p *Plane) Why(ctx context.Context, who Principal, id string) (api.Why, err
 	if err != nil {
 		return api.Why{}, err
 	}
-	c := p.newChange()
-	rec, err := c.workflow(ctx, who.Organization, id)
+	c := p.board.NewChange()
+	rec, err := c.Workflow(ctx, who.Organization, id)
 	if err != nil {
 		return api.Why{}, ledger.OutOfStore(err)
 	}
-	f, err := c.whyFacts(ctx, rec)
+	f, err := p.whyFacts(ctx, c, rec)
 	if err != nil {
 		return api.Why{}, ledger.OutOfStore(err)
 	}
@@ -80,9 +82,9 @@ func (p *Plane) Why(ctx context.Context, who Principal, id string) (api.Why, err
 }
 
 // whyFacts reads what the answer about a workflow depends on.
-func (c *change) whyFacts(ctx context.Context, w *record.Workflow) (whyFacts, error) {
-	f := whyFacts{now: c.Now, orgMost: c.p.cfg.OrganizationLimit}
-	if err := c.prepare(ctx, w); err != nil {
+func (p *Plane) whyFacts(ctx context.Context, c *moves.Change, w *record.Workflow) (whyFacts, error) {
+	f := whyFacts{now: c.Now, orgMost: p.cfg.OrganizationLimit}
+	if err := c.Prepare(ctx, w); err != nil {
 		return f, err
 	}
 	if err := c.Load(ctx, w.WaitKey(), record.PoolKey(w.Org, w.PoolID), record.PassKey()); err != nil {
@@ -115,7 +117,7 @@ func (c *change) whyFacts(ctx context.Context, w *record.Workflow) (whyFacts, er
 		}
 		*l.to = limit.Active
 	}
-	if f.beat, err = c.beat(w.ID); err != nil {
+	if f.beat, err = c.Beat(w.ID); err != nil {
 		return f, err
 	}
 	pass, _, err := ledger.Get[record.Pass](c.Read, record.PassKey())
@@ -123,9 +125,9 @@ func (c *change) whyFacts(ctx context.Context, w *record.Workflow) (whyFacts, er
 		return f, err
 	}
 	f.upSince = pass.UpSince
-	runners, err := c.p.instances(ctx, w.PoolID)
+	runners, err := p.instances(ctx, w.PoolID)
 	for _, r := range runners {
-		f.lastSeen = latest(f.lastSeen, r.Last)
+		f.lastSeen = rules.Latest(f.lastSeen, r.Last)
 	}
 	return f, err
 }
@@ -133,7 +135,9 @@ func (c *change) whyFacts(ctx context.Context, w *record.Workflow) (whyFacts, er
 // explain is the answer as a pure function.
 func explain(w *record.Workflow, f whyFacts) api.Why {
 	out := api.Why{Since: w.Since}
-	until := func(t time.Time) string { return fmt.Sprintf("%s (in %s)", clock(t), t.Sub(f.now).Round(time.Second)) }
+	until := func(t time.Time) string {
+		return fmt.Sprintf("%s (in %s)", rules.Clock(t), t.Sub(f.now).Round(time.Second))
+	}
 	switch w.State {
 	case workflow.Pending:
 		out.Summary = "pending: not claimed yet"
@@ -145,7 +149,7 @@ func explain(w *record.Workflow, f whyFacts) api.Why {
 		case task != "":
 			out.Code, out.Waiting = waitsStart, "its task "+task+" to start"
 		case w.Held.Reason != "":
-			out.Code, out.Waiting = waitsLaunch, fmt.Sprintf("a launch that was refused (%s)%s; next try at %s", w.Held.Reason, because(w.Held.Text), until(w.Held.Until))
+			out.Code, out.Waiting = waitsLaunch, fmt.Sprintf("a launch that was refused (%s)%s; next try at %s", w.Held.Reason, rules.Because(w.Held.Text), until(w.Held.Until))
 		default:
 			out.Code, out.Waiting = waitsQueue, "the dispatcher to launch it"
 		}
@@ -154,13 +158,13 @@ func explain(w *record.Workflow, f whyFacts) api.Why {
 		out.Summary = fmt.Sprintf("running as task %s, attempt %d", w.Holder.Task, w.Attempt)
 		switch {
 		case !w.HandedOver.IsZero():
-			out.Code, out.Waiting = waitsResult, "its result, which its task handed over at "+clock(w.HandedOver)
-			out.Next = "without it the workflow ends as result_missing at " + until(latest(w.HandedOver, f.upSince).Add(workflow.ResultGrace))
+			out.Code, out.Waiting = waitsResult, "its result, which its task handed over at "+rules.Clock(w.HandedOver)
+			out.Next = "without it the workflow ends as result_missing at " + until(rules.Latest(w.HandedOver, f.upSince).Add(workflow.ResultGrace))
 		case !w.CancelAt.IsZero():
-			out.Code, out.Waiting = waitsEnd, "the engine to end after the cancellation at "+clock(w.CancelAt)
+			out.Code, out.Waiting = waitsEnd, "the engine to end after the cancellation at "+rules.Clock(w.CancelAt)
 			out.Next = "the runner interrupts the engine, waits, kills it, and reports"
 		default:
-			out.Code, out.Waiting = waitsEnd, "the run to end; last sign of life at "+clock(latest(f.beat, w.Started))
+			out.Code, out.Waiting = waitsEnd, "the run to end; last sign of life at "+rules.Clock(rules.Latest(f.beat, w.Started))
 			out.Next = "its deadline is " + until(w.Deadline)
 		}
 	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
@@ -168,7 +172,7 @@ func explain(w *record.Workflow, f whyFacts) api.Why {
 		if w.Reason != "" && string(w.Reason) != string(w.State) {
 			out.Summary += " (" + string(w.Reason) + ")"
 		}
-		out.Summary += because(w.Detail)
+		out.Summary += rules.Because(w.Detail)
 		out.Next = "nothing: a workflow that has ended stays as it is; retry makes a new one"
 		if w.SlotHeld {
 			out.Code, out.Waiting = waitsProof, fmt.Sprintf("the end of task %s, which may still change the workspace's state", w.Holder.Task)
@@ -198,7 +202,7 @@ func waitsPending(w *record.Workflow, f whyFacts) (code, text string) {
 	case f.lastSeen.IsZero():
 		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled yet; start its agent", f.pool.Name)
 	case f.now.Sub(f.lastSeen) > poolOffline:
-		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled since %s; is its agent running?", f.pool.Name, clock(f.lastSeen))
+		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled since %s; is its agent running?", f.pool.Name, rules.Clock(f.lastSeen))
 	}
 	return waitsClaim, fmt.Sprintf("the next claim of pool %s", f.pool.Name)
 }

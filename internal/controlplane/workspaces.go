@@ -19,6 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -29,7 +30,7 @@ import (
 const maxWorkspace = 200 << 10
 
 // workspace reads a workspace into the change.
-func (c *change) workspace(ctx context.Context, org, name string) (record.Workspace, error) {
+func workspace(ctx context.Context, c *ledger.Change, org, name string) (record.Workspace, error) {
 	gone := workflow.Refuse(workflow.ErrNotFound, "workspace", "there is no workspace %q", record.Cut(name, 64))
 	if workflow.CheckWorkspaceName(name) != nil {
 		return record.Workspace{}, gone
@@ -46,7 +47,7 @@ func (c *change) workspace(ctx context.Context, org, name string) (record.Worksp
 }
 
 func (p *Plane) loadWorkspace(ctx context.Context, org, name string) (record.Workspace, error) {
-	ws, err := p.newChange().workspace(ctx, org, name)
+	ws, err := workspace(ctx, p.ledger.NewChange(), org, name)
 	return ws, ledger.OutOfStore(err)
 }
 
@@ -75,7 +76,7 @@ func (p *Plane) PutWorkspace(ctx context.Context, who Principal, in api.Workspac
 	}
 	var rec record.Workspace
 	var version int64
-	err = p.change(ctx, func(ctx context.Context, c *change) error {
+	err = p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
 		k := record.WorkspaceKey(who.Organization, in.Name)
 		if err := c.Load(ctx, k); err != nil {
 			return err
@@ -93,7 +94,7 @@ func (p *Plane) PutWorkspace(ctx context.Context, who Principal, in api.Workspac
 			return workflow.Refuse(workflow.ErrConflict, "id", "workspace %s has another id: it was deleted and made again, or is another one; read it again, or leave the id out", in.Name)
 		}
 		if in.Pool != "" || in.Role != "" {
-			pool, err := c.poolFor(ctx, who.Organization, in.Pool)
+			pool, err := p.poolFor(ctx, c.Change, who.Organization, in.Pool)
 			if err != nil {
 				return err
 			}
@@ -115,7 +116,7 @@ func (p *Plane) PutWorkspace(ctx context.Context, who Principal, in api.Workspac
 			return workflow.Refuse(workflow.ErrForbidden, "secrets", "references to secrets are set by an admin; leave them as they are, or ask one")
 		}
 		if !created && (before.W.Pool != in.Pool || before.W.MaxActive != in.MaxActive) {
-			if err := c.settleLane(ctx, rec, before.W.Pool != in.Pool); err != nil {
+			if err := settleLane(ctx, c, rec, before.W.Pool != in.Pool); err != nil {
 				return err
 			}
 		}
@@ -129,19 +130,19 @@ func (p *Plane) PutWorkspace(ctx context.Context, who Principal, in api.Workspac
 
 // settleLane applies a new limit to what waits. A new pool is refused while workflows wait for the
 // old one: they were promised to it.
-func (c *change) settleLane(ctx context.Context, ws record.Workspace, newPool bool) error {
+func settleLane(ctx context.Context, c *moves.Change, ws record.Workspace, newPool bool) error {
 	if err := c.Load(ctx, record.LaneKey(ws.ID)); err != nil {
 		return err
 	}
-	lane, err := c.lane(ws.ID)
+	lane, err := c.Lane(ws.ID)
 	if err != nil {
 		return err
 	}
 	if newPool && (lane.Changer != "" || lane.Others > 0 || lane.WaitC > 0 || lane.WaitO > 0) {
 		return workflow.Refuse(workflow.ErrInUse, "pool", "workflows of workspace %s are waiting or active in its present pool; change the pool when they have ended", ws.W.Name)
 	}
-	lane.Max = cmp.Or(ws.W.MaxActive, defaultMaxActive)
-	return c.promote(ctx, &record.Workflow{WorkspaceID: ws.ID})
+	lane.Max = cmp.Or(ws.W.MaxActive, moves.DefaultMaxActive)
+	return c.Promote(ctx, ws.ID)
 }
 
 // sameRefs reports whether two workspaces name the same secrets.
@@ -180,8 +181,8 @@ func (p *Plane) Workspace(ctx context.Context, who Principal, name string) (api.
 	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workspace.show", name); err != nil {
 		return api.Workspace{}, err
 	}
-	c := p.newChange()
-	rec, err := c.workspace(ctx, who.Organization, name)
+	c := p.board.NewChange()
+	rec, err := workspace(ctx, c.Change, who.Organization, name)
 	if err != nil {
 		return api.Workspace{}, ledger.OutOfStore(err)
 	}
@@ -194,8 +195,8 @@ func (p *Plane) DeleteWorkspace(ctx context.Context, who Principal, name string)
 	if err := p.guard.Allow(ctx, who, api.RoleAdmin, "workspace.delete", name); err != nil {
 		return err
 	}
-	return p.change(ctx, func(ctx context.Context, c *change) error {
-		rec, err := c.workspace(ctx, who.Organization, name)
+	return p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
+		rec, err := workspace(ctx, c.Change, who.Organization, name)
 		if err != nil {
 			return err
 		}

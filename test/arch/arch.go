@@ -73,7 +73,7 @@ var (
 		"internal/store":    {"memory", "sqlite", "dynamodb"},
 	}
 	parts = map[string][]string{
-		"internal/controlplane":     {"record", "ledger", "wake", "authority"},
+		"internal/controlplane":     {"record", "ledger", "wake", "authority", "rules", "moves"},
 		"internal/runner":           {"engine", "source", "mask", "logstream", "hooks", "cloud", "lend"},
 		"internal/launcher/process": {"remains"},
 	}

@@ -60,6 +60,9 @@ type Workflow struct {
 	Seq      int64 `json:"seq"`                 // events in the timeline so far
 }
 
+// MaxDetail is how much of the detail of an end its record keeps; the result beside it has all of it.
+const MaxDetail = 200
+
 // Task is a task that was reported for an attempt.
 type Task struct {
 	Ref     string `json:"ref"`

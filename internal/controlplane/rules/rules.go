@@ -1,0 +1,150 @@
+// Package rules decides what a report, a call or the passing of time makes of one workflow, and says
+// why. It reads and writes nothing: its functions are given a working copy of the record and the time,
+// set the fields of the copy that are about the run itself, and return all else as an Outcome, which
+// package moves applies.
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Outcome is what a decision means beyond the fields of the record. The zero value means nothing.
+type Outcome struct {
+	Notes []Note // for the timeline
+
+	Move   workflow.Move // none where it is from nowhere
+	Detail string        // of the move: what people read beside its reason
+	Proven bool          // of the move: nothing of the run is left that could act on the workspace's state
+
+	// Without a move, what else the decision proves: that the run of an ended workflow is over, or that the
+	// workspace of a running one is free while its result is on its way.
+	Over, Free bool
+
+	Hold  *Hold // the pool is to claim nothing for a while
+	LetGo bool  // the pool may claim again
+}
+
+// Note is an event for the timeline.
+type Note struct {
+	Kind, Text  string
+	Task, Actor string // whom it is about, and who did it; empty where nobody is named
+}
+
+// Hold is why a pool is to claim nothing, and for how long.
+type Hold struct {
+	Reason workflow.Reason
+	For    time.Duration
+}
+
+// Moves reports whether the workflow moves.
+func (o *Outcome) Moves() bool { return o.Move.From != "" }
+
+func (o *Outcome) note(kind, text string) { o.Notes = append(o.Notes, Note{Kind: kind, Text: text}) }
+
+func (o *Outcome) noteTask(kind, text, task string) {
+	o.Notes = append(o.Notes, Note{Kind: kind, Text: text, Task: task})
+}
+
+// next asks the table for a move.
+func (o *Outcome) next(w *record.Workflow, on workflow.Event) error {
+	var err error
+	o.Move, err = workflow.Next(w.State, on, facts(w))
+	return err
+}
+
+// facts are what the next move of a workflow depends on.
+func facts(w *record.Workflow) workflow.Facts {
+	return workflow.Facts{
+		Type: w.Type, CancelRequested: !w.CancelAt.IsZero(), Lapses: w.Lapses, Starts: w.Starts,
+		Held: w.Held.Reason.Held(),
+	}
+}
+
+// Claim gives a pending workflow to an instance of a pool: it raises the attempt.
+func Claim(w *record.Workflow, instance, pool string, now time.Time) (Outcome, error) {
+	var out Outcome
+	if err := out.next(w, workflow.OnClaim); err != nil {
+		return out, err
+	}
+	w.Attempt++
+	w.Claimed, w.Lease, w.Instance = now, now.Add(workflow.FirstLease), instance
+	w.Tasks, w.Holder, w.HandedOver = nil, record.Holder{}, time.Time{}
+	w.Held = record.Held{}
+	w.SlotHeld = w.ChangesState()
+	out.Notes = []Note{{Kind: "claimed", Text: fmt.Sprintf("attempt %d claimed by %s of pool %s", w.Attempt, instance, pool), Actor: instance}}
+	return out, nil
+}
+
+// Cancel ends a workflow that waits, and asks a running one to end. Asking again changes nothing.
+func Cancel(w *record.Workflow, by string, now time.Time) (Outcome, error) {
+	var out Outcome
+	if w.State == workflow.Cancelled || !w.CancelAt.IsZero() {
+		return out, nil // asked for before
+	}
+	if err := out.next(w, workflow.OnCancel); err != nil {
+		return out, workflow.Refuse(workflow.ErrConflict, "id", "workflow %s has ended (%s); nothing is left to cancel", w.ID, w.State)
+	}
+	w.CancelAt = now
+	if out.Move.To == workflow.Running {
+		out.Notes = []Note{{Kind: "cancel_requested", Text: "cancellation requested by " + by + "; the runner interrupts the engine at its next heartbeat", Actor: by, Task: w.Holder.Task}}
+		out.Move = workflow.Move{}
+		return out, nil
+	}
+	out.Notes = []Note{{Kind: "cancelled", Text: "cancelled by " + by + " before it started", Actor: by}}
+	out.Detail, out.Proven = "cancelled by "+by, true
+	return out, nil
+}
+
+// JobState says where a workflow stands, for the pool that has it.
+func JobState(w *record.Workflow, beat, now time.Time) api.JobState {
+	s := api.JobState{
+		ID: w.ID, Known: true, State: w.State, Attempt: w.Attempt, Instance: w.Instance, Active: w.Active,
+		Started: w.Holder.Boot != "", Task: w.Holder.Task,
+		// A run that was given up for lost is answered as if running: nobody asks it to stop.
+		Cancel: !w.CancelAt.IsZero() && !w.State.Terminal(),
+	}
+	if s.Task == "" {
+		for _, t := range w.Tasks {
+			if !t.Stopped {
+				s.Task = t.Ref
+			}
+		}
+	}
+	if w.State == workflow.Claimed {
+		s.PendingPlacement, s.LaunchText = w.Held.Placement, cmp.Or(w.Held.Text, string(w.Held.Reason))
+	}
+	if !w.Claimed.IsZero() {
+		s.ClaimAge = now.Sub(w.Claimed).Seconds()
+	}
+	if s.Started {
+		s.SilentSeconds = now.Sub(Latest(beat, w.Started)).Seconds()
+		s.RemainingSeconds = w.Deadline.Sub(now).Seconds()
+	}
+	if s.Cancel {
+		s.CancelAge = now.Sub(w.CancelAt).Seconds()
+	}
+	return s
+}
+
+// Latest returns the latest of some times.
+func Latest(times ...time.Time) time.Time {
+	return slices.MaxFunc(times, time.Time.Compare)
+}
+
+// Because joins a reason to what it is the reason of.
+func Because(text string) string {
+	if text == "" {
+		return ""
+	}
+	return ": " + text
+}
+
+// Clock prints a time in sentences for people.
+func Clock(t time.Time) string { return t.UTC().Format("15:04:05 MST") }

@@ -1,0 +1,239 @@
+package rules_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+var now = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+
+func boot(b string) string { return strings.Repeat(b, 32) }
+
+// deployment is one in a state, as its attempt 2 of task t2 would have made it.
+func deployment(state workflow.State) *record.Workflow {
+	w := &record.Workflow{
+		ID: "wf_1", Org: "default", Workspace: "net", PoolID: "pool_1", Type: workflow.Deployment, Op: workflow.Update,
+		State: state, Submitted: now.Add(-time.Hour), MaxRuntime: time.Hour,
+	}
+	if state == workflow.Pending {
+		return w
+	}
+	w.Attempt, w.Active, w.SlotHeld, w.Instance = 2, true, true, "one"
+	w.Claimed, w.Lease = now.Add(-time.Minute), now.Add(time.Minute)
+	w.Tasks = []record.Task{{Ref: "t2"}}
+	if state == workflow.Claimed {
+		return w
+	}
+	w.Lease = time.Time{}
+	w.Starts, w.Started, w.Deadline = 1, now.Add(-time.Minute), now.Add(time.Hour)
+	w.Holder = record.Holder{Attempt: 2, Task: "t2", Boot: boot("a")}
+	if state.Terminal() {
+		w.Ended = now.Add(-time.Second)
+	}
+	return w
+}
+
+func own(w *record.Workflow) api.Run {
+	return api.Run{Workflow: w.ID, Attempt: w.Attempt, Task: "t2", Boot: boot("a")}
+}
+
+// reports is every report about an attempt, by a name.
+func reports() map[string]func(w *record.Workflow) (rules.Outcome, error) {
+	code := func(n int) *int { return &n }
+	out := map[string]func(w *record.Workflow) (rules.Outcome, error){
+		"queued":  func(w *record.Workflow) (rules.Outcome, error) { return rules.Queued(w, now), nil },
+		"release": func(w *record.Workflow) (rules.Outcome, error) { return rules.Release(w, api.Release{Attempt: 2}) },
+		"cancel":  func(w *record.Workflow) (rules.Outcome, error) { return rules.Cancel(w, "ann", now) },
+		"claim":   func(w *record.Workflow) (rules.Outcome, error) { return rules.Claim(w, "one", "default", now) },
+	}
+	for _, kind := range []string{api.LaunchAccepted, api.LaunchProgress, api.LaunchRefused, api.LaunchFailed} {
+		for _, task := range []string{"t2", "t3"} {
+			out["launch "+kind+" "+task] = func(w *record.Workflow) (rules.Outcome, error) {
+				return rules.Launch(w, api.Launch{Attempt: 2, Kind: kind, Task: task, Reason: workflow.ReasonCapacity}, now)
+			}
+		}
+	}
+	for _, task := range []string{"t2", "t3"} {
+		for name, exit := range map[string]*int{"unknown": nil, "0": code(0), "1": code(1)} {
+			out["lost "+task+" "+name] = func(w *record.Workflow) (rules.Outcome, error) {
+				return rules.Lost(w, api.Lost{Attempt: 2, Task: task, ExitCode: exit}, now)
+			}
+		}
+	}
+	for _, o := range []workflow.State{workflow.Succeeded, workflow.Failed, workflow.Cancelled} {
+		out["result "+string(o)] = func(w *record.Workflow) (rules.Outcome, error) {
+			s, err := rules.Admit(w, own(w))
+			if err != nil {
+				return rules.Outcome{}, err
+			}
+			return rules.Result(w, s, own(w), api.Result{Outcome: o}, now)
+		}
+	}
+	out["start"] = func(w *record.Workflow) (rules.Outcome, error) {
+		s, err := rules.Admit(w, own(w))
+		if err != nil {
+			return rules.Outcome{}, err
+		}
+		return rules.Start(w, s, own(w), now)
+	}
+	return out
+}
+
+// Whatever is reported in whatever state: a move begins where the workflow is, one that has ended never
+// moves, and what is refused says so to whom it concerns.
+func TestReports_InEveryState(t *testing.T) {
+	for _, state := range workflow.States() {
+		for name, report := range reports() {
+			w := deployment(state)
+			out, err := report(w)
+			switch {
+			case err != nil:
+				var refusal *workflow.Error
+				if !errors.As(err, &refusal) {
+					t.Errorf("%s of one that is %s: %v, which no caller can act on", name, state, err)
+				}
+			case w.State != state:
+				t.Errorf("%s of one that is %s: the decision moved it to %s itself", name, state, w.State)
+			case out.Moves() && out.Move.From != state:
+				t.Errorf("%s of one that is %s moves it from %s", name, state, out.Move.From)
+			case out.Moves() && state.Terminal():
+				t.Errorf("%s moves one that is %s", name, state)
+			case out.Moves() && len(out.Notes) == 0:
+				t.Errorf("%s moves one that is %s and the timeline does not tell it", name, state)
+			}
+		}
+	}
+}
+
+func TestLost_OnlyTheOwnTaskCountsOnceItRuns(t *testing.T) {
+	zero, one := 0, 1
+	for name, tt := range map[string]struct {
+		state      workflow.State
+		in         api.Lost
+		to         workflow.State
+		over, free bool
+	}{
+		"its task before a start":      {workflow.Claimed, api.Lost{Attempt: 2, Task: "t2"}, workflow.Pending, false, false},
+		"one of two before a start":    {workflow.Claimed, api.Lost{Attempt: 2, Task: "t3"}, "", false, false},
+		"its task":                     {workflow.Running, api.Lost{Attempt: 2, Task: "t2", ExitCode: &one}, workflow.Failed, false, false},
+		"its task, result handed over": {workflow.Running, api.Lost{Attempt: 2, Task: "t2", ExitCode: &zero}, "", false, true},
+		"another task":                 {workflow.Running, api.Lost{Attempt: 2, Task: "t3", ExitCode: &one}, "", false, false},
+		"its task, given up before":    {workflow.Failed, api.Lost{Attempt: 2, Task: "t2", ExitCode: &one}, "", true, false},
+		"another task of one given up": {workflow.Failed, api.Lost{Attempt: 2, Task: "t3", ExitCode: &zero}, "", false, false},
+		"the attempt before":           {workflow.Running, api.Lost{Attempt: 1, Task: "t2", ExitCode: &one}, "", false, false},
+	} {
+		out, err := rules.Lost(deployment(tt.state), tt.in, now)
+		if err != nil || out.Move.To != tt.to || out.Over != tt.over || out.Free != tt.free {
+			t.Errorf("%s: %+v, %v", name, out, err)
+		}
+		if out.Moves() && !out.Proven {
+			t.Errorf("%s: a stop that was seen proves the end", name)
+		}
+	}
+}
+
+func TestAdmit_OneBootHoldsTheRun(t *testing.T) {
+	other := func(w *record.Workflow) api.Run { r := own(w); r.Boot = boot("b"); return r }
+	older := func(w *record.Workflow) api.Run { r := own(w); r.Attempt = 1; return r }
+	freed := func(w *record.Workflow) *record.Workflow { w.SlotHeld = false; return w }
+	unstarted := func(w *record.Workflow) *record.Workflow { w.Holder = record.Holder{}; return w }
+	for name, tt := range map[string]struct {
+		w    *record.Workflow
+		run  func(*record.Workflow) api.Run
+		want rules.Standing
+		err  error
+	}{
+		"claimed":                 {deployment(workflow.Claimed), own, rules.MayStart, nil},
+		"running":                 {deployment(workflow.Running), own, rules.Holds, nil},
+		"running, another boot":   {deployment(workflow.Running), other, 0, workflow.ErrAlreadyStarted},
+		"running, attempt before": {deployment(workflow.Running), older, 0, workflow.ErrOver},
+		"pending again":           {&record.Workflow{State: workflow.Pending, Attempt: 2}, own, 0, workflow.ErrOver},
+		"given up, slot held":     {deployment(workflow.Failed), own, rules.Holds, nil},
+		"ended":                   {freed(deployment(workflow.Succeeded)), own, rules.Ended, nil},
+		"ended, another boot":     {deployment(workflow.Succeeded), other, 0, workflow.ErrAlreadyStarted},
+		"cancelled before":        {unstarted(deployment(workflow.Cancelled)), own, 0, workflow.ErrOver},
+	} {
+		got, err := rules.Admit(tt.w, tt.run(tt.w))
+		if got != tt.want || !errors.Is(err, tt.err) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+// What is due is due at its time and not before, and the timer stands where it is due at the latest.
+func TestDue_AtItsTime(t *testing.T) {
+	beat, up := now.Add(-time.Minute), now.Add(-time.Hour)
+	handed := deployment(workflow.Running)
+	handed.HandedOver = now
+	beyond := deployment(workflow.Running)
+	beyond.Deadline = now
+	window := deployment(workflow.Claimed)
+	window.Lease = window.Claimed.Add(workflow.LaunchWindow)
+	for name, tt := range map[string]struct {
+		w    *record.Workflow
+		at   time.Time
+		want workflow.Event
+		slot bool
+	}{
+		"queue time-out": {deployment(workflow.Pending), now.Add(-time.Hour).Add(workflow.QueueTimeout), workflow.OnQueueTimeout, false},
+		"lease":          {deployment(workflow.Claimed), now.Add(time.Minute), workflow.OnLeaseLapsed, false},
+		"launch window":  {window, window.Lease, workflow.OnLaunchWindow, false},
+		"silence":        {deployment(workflow.Running), beat.Add(workflow.Silence), workflow.OnSilence, false},
+		"missing result": {handed, now.Add(workflow.ResultGrace), workflow.OnResultMissing, false},
+		"deadline":       {beyond, now.Add(workflow.DeadlineGrace), workflow.OnDeadline, false},
+		"slot of a lost": {deployment(workflow.Failed), now.Add(time.Hour).Add(workflow.DeadlineGrace), "", true},
+	} {
+		if o := rules.Due(tt.w, beat, up, tt.at.Add(-time.Nanosecond)); o != (rules.Overdue{}) {
+			t.Errorf("%s: due before its time: %+v", name, o)
+		}
+		o := rules.Due(tt.w, beat, up, tt.at)
+		if o.Event != tt.want || o.Slot != tt.slot {
+			t.Errorf("%s: %+v", name, o)
+		}
+		if next := rules.NextDue(tt.w, beat, up); !next.Equal(tt.at) {
+			t.Errorf("%s: the timer stands at %s, want %s", name, next, tt.at)
+		}
+		if out, err := rules.Elapsed(tt.w, o); err != nil || out.Moves() == tt.slot || out.Over != tt.slot {
+			t.Errorf("%s: %+v, %v", name, out, err)
+		}
+	}
+}
+
+// Silence proves nothing of the engine; all else that time ends is over.
+func TestElapsed_SilenceProvesNothing(t *testing.T) {
+	out, err := rules.Elapsed(deployment(workflow.Running), rules.Overdue{Event: workflow.OnSilence, Text: "silent"})
+	if err != nil || out.Proven || out.Move.Reason != workflow.ReasonRunnerLost || out.Detail != "silent" {
+		t.Errorf("%+v, %v", out, err)
+	}
+	out, err = rules.Elapsed(deployment(workflow.Running), rules.Overdue{Event: workflow.OnDeadline, Text: "long"})
+	if err != nil || !out.Proven || out.Move.Reason != workflow.ReasonDeadline {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+func TestHold_IsProlongedOnlyByWhatMatters(t *testing.T) {
+	for name, tt := range map[string]struct {
+		old  time.Duration // what is left of the hold before
+		next time.Duration
+		want bool
+	}{
+		"none before": {0, time.Second, true},
+		"longer":      {10 * time.Second, time.Minute, true},
+		"hardly":      {10 * time.Second, 12 * time.Second, false},
+		"shorter":     {time.Minute, 10 * time.Second, false},
+		"of the past": {-time.Minute, time.Second, true},
+	} {
+		old := record.Hold{Until: now.Add(tt.old)}
+		until, keep := rules.Hold{Reason: workflow.ReasonQuota, For: tt.next}.Keep(old, now)
+		if keep != tt.want || !until.Equal(now.Add(tt.next)) {
+			t.Errorf("%s: %v until %s", name, keep, until)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/mutate"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Standing is what a runner's call finds.
+type Standing int
+
+// What it can find.
+const (
+	MayStart Standing = iota + 1 // claimed, and no boot holds it
+	Holds                        // this boot holds the run, or its slot
+	Ended                        // this boot held it; the end was recorded
+)
+
+// Admit decides what a call that names run may do: a pure function of the record.
+func Admit(w *record.Workflow, run api.Run) (Standing, error) {
+	over := func(why string) error {
+		return workflow.Refuse(workflow.ErrOver, "", "attempt %d of %s is over: %s; stop the engine and exit", run.Attempt, w.ID, why)
+	}
+	if run.Attempt != w.Attempt {
+		return 0, over(fmt.Sprintf("attempt %d came after it", w.Attempt))
+	}
+	mine := w.Holder.Is(run) || mutate.On(mutate.NoStartFence) // see package mutate
+	switch w.State {
+	case workflow.Claimed:
+		return MayStart, nil
+	case workflow.Running:
+		if mine {
+			return Holds, nil
+		}
+		return 0, workflow.Refuse(workflow.ErrAlreadyStarted, "", "attempt %d of %s was started by another boot; exit and do nothing", run.Attempt, w.ID)
+	case workflow.Pending:
+		return 0, over("its claim has lapsed")
+	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
+		switch {
+		case mine && w.SlotHeld:
+			return Holds, nil // given up for lost, but nobody stops it
+		case mine:
+			return Ended, nil
+		case w.Holder.Boot != "":
+			return 0, workflow.Refuse(workflow.ErrAlreadyStarted, "", "attempt %d of %s was started by another boot; exit and do nothing", run.Attempt, w.ID)
+		}
+		return 0, over("the workflow is " + string(w.State))
+	}
+	return 0, fmt.Errorf("workflow %s has the unknown state %q", w.ID, w.State)
+}
+
+// CheckRun refuses what names no run.
+func CheckRun(run api.Run) error {
+	if err := record.CheckID(run.Workflow); err != nil {
+		return err
+	}
+	if run.Attempt < 1 || run.Attempt > 9999 {
+		return workflow.Refuse(workflow.ErrInvalid, api.HeaderAttempt, "the attempt is a number from 1")
+	}
+	if run.Task == "" || len(run.Task) > 512 {
+		return workflow.Refuse(workflow.ErrInvalid, api.HeaderTask, "the task is named in 1 to 512 bytes")
+	}
+	if len(run.Boot) != 32 {
+		return workflow.Refuse(workflow.ErrInvalid, api.HeaderBoot, "the boot is 32 hexadecimal digits")
+	}
+	return nil
+}
+
+// Control is the answer to a runner.
+func Control(w *record.Workflow, now time.Time) api.Control {
+	return api.Control{
+		Cancel:           !w.CancelAt.IsZero() && w.State == workflow.Running,
+		RemainingSeconds: w.Deadline.Sub(now).Seconds(),
+		HeartbeatSeconds: workflow.HeartbeatInterval.Seconds(),
+	}
+}
+
+// NeedsHold refuses a call of a run that has not started, or has ended.
+func NeedsHold(s Standing) error {
+	switch s {
+	case MayStart:
+		return workflow.Refuse(workflow.ErrNotStarted, "", "ask for the start first")
+	case Ended:
+		return workflow.Refuse(workflow.ErrOver, "", "the run has ended")
+	case Holds:
+	}
+	return nil
+}
+
+// Start grants the run of an attempt to one boot of one task that was reported as launched. The same
+// boot asking again is granted nothing new.
+func Start(w *record.Workflow, s Standing, run api.Run, now time.Time) (out Outcome, err error) {
+	switch s {
+	case Holds:
+		return out, nil
+	case Ended:
+		return out, workflow.Refuse(workflow.ErrOver, "", "the run has ended")
+	case MayStart:
+	}
+	if !slices.ContainsFunc(w.Tasks, func(t record.Task) bool { return t.Ref == run.Task && !t.Stopped }) {
+		return out, &workflow.Error{Kind: workflow.ErrNotReported, Message: "task " + record.Cut(run.Task, 100) + " is not reported as launched yet; ask again", RetryAfter: time.Second}
+	}
+	if err := out.next(w, workflow.OnStart); err != nil {
+		return out, err
+	}
+	w.Starts++
+	w.Started, w.Deadline = now, now.Add(w.MaxRuntime)
+	w.Holder = record.Holder{Attempt: run.Attempt, Task: run.Task, Boot: run.Boot}
+	w.Lease, w.Held = time.Time{}, record.Held{}
+	out.noteTask("started", "started; at most "+w.MaxRuntime.String(), run.Task)
+	return out, nil
+}
+
+// Result says what the result of a run means that was not reported before. A result of the boot that holds
+// the run is final; one that comes late never changes a terminal state, but is told in the timeline, and
+// proves the end.
+func Result(w *record.Workflow, s Standing, run api.Run, in api.Result, now time.Time) (out Outcome, err error) {
+	switch {
+	case s == MayStart:
+		return out, NeedsHold(s)
+	case w.State == workflow.Running:
+		f := facts(w)
+		f.Outcome, f.Reason = in.Outcome, in.Reason
+		if out.Move, err = workflow.Next(w.State, workflow.OnResult, f); err != nil {
+			return out, err
+		}
+		out.noteTask("result", resultText(in), run.Task)
+		out.Detail, out.Proven = in.Detail, true
+		return out, nil
+	case now.Sub(w.Ended) > workflow.ReportRetention:
+		return out, workflow.Refuse(workflow.ErrOver, "", "the run ended more than %s ago", workflow.ReportRetention)
+	}
+	out.noteTask("late_result", fmt.Sprintf("LATE RESULT: this workflow was already %s (%s), but its runner has finished after all: %s", w.State, w.Reason, resultText(in)), run.Task)
+	out.Over = w.SlotHeld
+	return out, nil
+}
+
+// CheckResult refuses a result that contradicts itself.
+func CheckResult(in api.Result) error {
+	switch in.Outcome {
+	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
+	default:
+		return workflow.Refuse(workflow.ErrInvalid, "outcome", "an outcome is succeeded, failed or cancelled")
+	}
+	if !in.Reason.Known() {
+		return workflow.Refuse(workflow.ErrInvalid, "reason", "reason %q is not in the list of reasons", record.Cut(string(in.Reason), 40))
+	}
+	if in.Outcome == workflow.Failed && in.Reason == workflow.ReasonNone {
+		return workflow.Refuse(workflow.ErrInvalid, "reason", "a failure has a reason")
+	}
+	if in.Outcome == workflow.Succeeded && in.Reason != workflow.ReasonNone {
+		return workflow.Refuse(workflow.ErrInvalid, "reason", "a success has no reason")
+	}
+	return nil
+}
+
+func resultText(in api.Result) string {
+	text := string(in.Outcome)
+	if in.Reason != workflow.ReasonNone && string(in.Reason) != text {
+		text += " (" + string(in.Reason) + ")"
+	}
+	text += Because(in.Detail)
+	if ch := in.Changes; ch != nil {
+		text += fmt.Sprintf("; %d to add, %d to change, %d to destroy", ch.Add, ch.Change, ch.Destroy)
+		if ch.Drift > 0 {
+			text += fmt.Sprintf(", %d drifted", ch.Drift)
+		}
+	}
+	if in.Lock != nil {
+		text += fmt.Sprintf("; STATE LOCK STILL HELD: %s by %s", in.Lock.ID, cmp.Or(in.Lock.Who, "unknown"))
+	}
+	return text
+}
