@@ -107,9 +107,21 @@ func (e *Engine) HasImage(ctx context.Context, name string) bool {
 }
 
 // MakeNetwork makes a bridge and returns the machine's address on it, and what removes it again. subnet
-// and gateway may be empty, and the engine chooses.
+// and gateway may be empty, and the engine chooses. What processes have left that were killed is removed first: a
+// subnet can be there only once.
 func (e *Engine) MakeNetwork(ctx context.Context, name, subnet, gateway string) (address string, remove func(context.Context) error, err error) {
-	in := map[string]any{"Name": name, "Driver": "bridge", "Labels": map[string]string{"dev.dayfly.test": "fakeaws"}}
+	owner, err := self()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := e.RemoveLeft(ctx); err != nil {
+		return "", nil, err
+	}
+	return e.makeNetwork(ctx, name, subnet, gateway, owner)
+}
+
+func (e *Engine) makeNetwork(ctx context.Context, name, subnet, gateway, owner string) (address string, remove func(context.Context) error, err error) {
+	in := map[string]any{"Name": name, "Driver": "bridge", "Labels": map[string]string{labelTest: "fakeaws", labelOwner: owner}}
 	if subnet != "" {
 		in["IPAM"] = map[string]any{"Driver": "default", "Config": []any{map[string]string{"Subnet": subnet, "Gateway": gateway}}}
 	}
@@ -146,7 +158,11 @@ type Runner struct {
 
 // Start implements ecs.Runner.
 func (r *Runner) Start(ctx context.Context, s ecs.Spec) (ecs.Process, error) {
-	labels := map[string]string{"dev.dayfly.test": "fakeaws", "dev.dayfly.test.task": s.Task}
+	owner, err := self()
+	if err != nil {
+		return nil, fmt.Errorf("CannotCreateContainerError: %w", err)
+	}
+	labels := map[string]string{labelTest: "fakeaws", labelOwner: owner, "dev.dayfly.test.task": s.Task}
 	for k, v := range r.Labels {
 		labels[k] = v
 	}
@@ -173,7 +189,7 @@ func (r *Runner) Start(ctx context.Context, s ecs.Spec) (ecs.Process, error) {
 		in["Entrypoint"] = s.EntryPoint
 	}
 	var made struct{ ID string }
-	err := r.Engine.call(ctx, http.MethodPost, "/containers/create", in, &made)
+	err = r.Engine.call(ctx, http.MethodPost, "/containers/create", in, &made)
 	if status(err) == http.StatusNotFound {
 		return nil, fmt.Errorf("CannotPullContainerError: pull image manifest has been retried 5 time(s): %s: not found", s.Image)
 	}

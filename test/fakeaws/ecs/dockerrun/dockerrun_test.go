@@ -165,6 +165,35 @@ func TestNetwork_GivesTasksTheAddressesOfAWS(t *testing.T) {
 	}
 }
 
+// A run that was killed has left its network, and the next one wants the same addresses.
+func TestMakeNetwork_RemovesWhatAKilledProcessLeft(t *testing.T) {
+	e := engine(t)
+	self, err := dockerrun.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := strings.Split(self, "/")
+	live, dead := "dayfly-test-live-"+part[2], "dayfly-test-dead-"+part[2]
+	part[2] = "2147483646" // no process has this number
+	for name, owner := range map[string]string{live: self, dead: strings.Join(part, "/")} {
+		remove, err := e.MakeNetworkOf(t.Context(), name, owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := remove(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := e.RemoveLeft(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !e.HasNetwork(t.Context(), live) || e.HasNetwork(t.Context(), dead) {
+		t.Errorf("the network of this process is there: %t, that of the dead one: %t; want only the first", e.HasNetwork(t.Context(), live), e.HasNetwork(t.Context(), dead))
+	}
+}
+
 func TestRunner_SaysWhyItCannotStart(t *testing.T) {
 	e := engine(t)
 	listener, err := listen(t, "127.0.0.1:0")
