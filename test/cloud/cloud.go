@@ -142,7 +142,8 @@ func Start(ctx context.Context, cfg Config) (c *Cloud, err error) {
 
 // openServices starts the fakes. Nothing is deployed in them yet.
 func (c *Cloud) openServices(ctx context.Context) error {
-	c.Host = lambdahost.New(lambdahost.Config{Latency: c.cfg.Latency, Log: c.cfg.Log, Observe: c.cfg.Observe})
+	// A start that is slow because this machine is busy is none that failed.
+	c.Host = lambdahost.New(lambdahost.Config{InitTimeout: 4 * time.Minute, Latency: c.cfg.Latency, Log: c.cfg.Log, Observe: c.cfg.Observe})
 	c.SQS = &fakesqs.Service{}
 	c.STS = &fakests.Service{Credentials: c.table}
 	invoke := func(ctx context.Context, in fakelambda.Invocation) (fakelambda.Result, error) {

@@ -84,7 +84,7 @@ func takeToItsTaskAndBack(t *testing.T, c *cloud.Cloud) {
 	}
 	look := time.NewTicker(50 * time.Millisecond)
 	defer look.Stop()
-	for end := time.Now().Add(time.Minute); !wf.State.Terminal(); {
+	for end := time.Now().Add(4 * time.Minute); !wf.State.Terminal(); {
 		if time.Now().After(end) {
 			t.Fatalf("it is still %s", wf.State)
 		}

@@ -63,7 +63,7 @@ func (m *machine) tasks(ctx context.Context, o *scenario.Options) error {
 		return fmt.Errorf("%w: the tasks need the network of AWS's own address, %s; another run may have it", err, dockerrun.TaskSubnet)
 	}
 	m.later(func() error {
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*time.Minute)
 		defer cancel()
 		defer engine.Close()
 		return remove(limited)
@@ -96,7 +96,7 @@ func (m *machine) build(ctx context.Context, o *scenario.Options) error {
 	var said bytes.Buffer
 	c := exec.CommandContext(ctx, filepath.Join(m.root, "scripts", "image"))
 	c.Env = append(os.Environ(), "IMAGE="+image, "VERSION=e2e", "EXTRA="+extra)
-	c.Stdout, c.Stderr, c.WaitDelay = io.MultiWriter(os.Stdout, &said), os.Stderr, 5*time.Second
+	c.Stdout, c.Stderr, c.WaitDelay = io.MultiWriter(os.Stdout, &said), os.Stderr, time.Minute
 	if err := c.Run(); err != nil {
 		return fmt.Errorf("build the image: %w", err)
 	}

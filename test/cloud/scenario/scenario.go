@@ -36,9 +36,11 @@ type Options struct {
 	Quick bool
 	// Only, where it is not empty, is in the names of the stories that are run.
 	Only string
-	// Patience is how long anything may take; 0 means 90 s.
+	// Patience is how long anything may take; 0 means 4 minutes.
 	Patience time.Duration
-	Say      func(format string, args ...any) // told of what goes on; nil: nobody is
+	// Hasty ends a story as soon as there is a problem.
+	Hasty bool
+	Say   func(format string, args ...any) // told of what goes on; nil: nobody is
 }
 
 // Row is one workflow, and what became of it.
@@ -82,7 +84,7 @@ type secret struct{ name, arn, value string }
 type excuse struct{ text, why string }
 
 // defaultPatience is Options.Patience of who names none.
-const defaultPatience = 90 * time.Second
+const defaultPatience = 4 * time.Minute
 
 // Run deploys and runs all stories. The error is that of the machinery; what went wrong in a story is in the rows.
 func Run(ctx context.Context, o Options) (rows []Row, err error) {

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
 	"github.com/dayfly-dev/dayfly/test/cloud"
@@ -66,7 +65,7 @@ func TestQuickStories(t *testing.T) {
 	// The templates are what runs: a permission that is missing there is missing here.
 	t.Run("fail without a permission", func(t *testing.T) {
 		o := options(t, without(t, `"ecs:RunTask"`, `"ecs:DescribeClusters"`))
-		o.Only, o.Patience = "command", 5*time.Second // it is tried again and again, and the reason is what counts here
+		o.Only, o.Hasty = "command", true // it is tried again and again, and the reason is what counts here
 		rows, err := scenario.Run(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)

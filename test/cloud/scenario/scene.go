@@ -136,6 +136,9 @@ func (s *scene) await(ctx context.Context, ask func() (bool, string)) {
 		if time.Now().After(end) {
 			s.must(fmt.Errorf("after %s: %s", s.Patience, why))
 		}
+		if s.Hasty && len(s.c.Problems()) > 0 {
+			s.must(fmt.Errorf("there is a problem: %s", why))
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
