@@ -26,7 +26,7 @@ func main() {
 }
 
 // longest is how long the workflows may take together; building an engine is not counted.
-const longest = 10 * time.Minute
+const longest = 40 * time.Minute
 
 // run is the demo. The repository is the current directory; DAYFLY names the binary.
 func run(ctx context.Context, getenv func(string) string) (err error) {

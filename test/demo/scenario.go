@@ -217,7 +217,7 @@ func (d *demo) follow(ctx context.Context, title, workspace, op, cancelAt string
 	c.Env, c.Dir, c.Stdin = d.env, d.temp, nil
 	c.Stdout, c.Stderr = os.Stdout, os.Stderr // the terminal itself, where there is one: for the live line
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
-	c.WaitDelay = 5 * time.Second
+	c.WaitDelay = time.Minute
 	if cancelAt != "" {
 		c.Stdout = &trigger{to: os.Stdout, at: []byte(cancelAt), then: func() {
 			_, err := d.read(ctx, "workflow", "cancel", w.ID)

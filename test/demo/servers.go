@@ -39,6 +39,9 @@ type server struct {
 	ended  chan error
 }
 
+// patience is how long a server may take to begin or to end on a machine that is busy.
+const patience = 4 * time.Minute
+
 // watched keeps what a process says.
 type watched struct {
 	mu   sync.Mutex
@@ -77,7 +80,7 @@ func (d *demo) serve(name string, env []string, args ...string) (*server, error)
 
 // says waits until the server said something of a form and returns its first group.
 func (s *server) says(ctx context.Context, form *regexp.Regexp) (string, error) {
-	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
+	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		if m := form.FindStringSubmatch(s.output.String()); m != nil {
@@ -106,9 +109,9 @@ func (s *server) stop() error {
 			return fmt.Errorf("%s did not stop cleanly: %w\n%s", s.name, err, s.output)
 		}
 		return nil
-	case <-time.After(90 * time.Second):
+	case <-time.After(patience):
 		_ = s.cmd.Process.Kill()
-		return fmt.Errorf("%s did not stop within 90 s and was killed: %w\n%s", s.name, <-s.ended, s.output)
+		return fmt.Errorf("%s did not stop within %s and was killed: %w\n%s", s.name, patience, <-s.ended, s.output)
 	}
 }
 
