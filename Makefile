@@ -49,7 +49,7 @@ build-%:
 
 .PHONY: test
 test: ## Run all tests; names what was skipped and why
-	@go build -o .cache/testsum ./scripts/testsum && .cache/testsum -timeout 5m $(TESTFLAGS) $(PKG) $(if $(filter ./...,$(PKG)),$(MUTANTS))
+	@go build -o .cache/testsum ./scripts/testsum && .cache/testsum -timeout 60m $(TESTFLAGS) $(PKG) $(if $(filter ./...,$(PKG)),$(MUTANTS))
 
 .PHONY: sim
 sim: ## Play SEEDS (1000) schedules of work and faults in virtual time
