@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
@@ -20,6 +21,7 @@ const (
 	frameEvery = 120 * time.Millisecond // between drawings of the live line
 	logWait    = 10 * time.Second       // of one long poll for lines
 	logPage    = 1000                   // lines of one answer
+	awayTold   = 5 * time.Second        // without an answer before the follower says so
 	awayMost   = 2 * time.Minute        // without an answer before the follower gives up
 	drainMost  = 10 * time.Second       // for last lines after the end
 	stepHold   = 6 * time.Second        // that the end of a step waits for the step's last lines, which come in batches
@@ -98,6 +100,7 @@ type follower struct {
 	states chan api.Workflow
 	lines  chan api.LogPage
 	waits  chan string
+	away   atomic.Pointer[time.Time] // since when nobody answers; nil: somebody does
 
 	steps   map[int]workflow.StepStatus // seen so far, of the latest attempt
 	places  map[string]int              // of the steps, by name
@@ -105,6 +108,7 @@ type follower struct {
 	attempt int                         // whose log is shown
 	wait    string                      // why it waits
 	open    bool                        // a line of the log has no end yet
+	told    bool                        // that nobody answers
 }
 
 // stepEnd is a step that has ended, and when that was seen.
@@ -153,6 +157,7 @@ func (f *follower) run(ctx context.Context) (api.Workflow, error) {
 			frames++
 			now := time.Now()
 			f.showEnds(func(e stepEnd) bool { return now.Sub(e.at) > stepHold })
+			f.noteAway(now)
 			f.live.Status(f.status(last, frames, now))
 		case last = <-f.states:
 			f.noteSteps(last, time.Now())
@@ -250,10 +255,13 @@ func (f *follower) poll(ctx context.Context, ask func() (bool, error), every tim
 			return context.Cause(ctx)
 		case err == nil:
 			away = time.Time{}
+			f.away.Store(nil)
 		case !errors.Is(err, client.ErrUnreachable) && !errors.Is(err, workflow.ErrBusy) && !errors.Is(err, workflow.ErrTooMany):
 			return err
 		case away.IsZero():
-			away = time.Now()
+			since := time.Now()
+			away = since
+			f.away.CompareAndSwap(nil, &since)
 		case time.Since(away) > awayMost:
 			return err
 		}
@@ -304,6 +312,28 @@ func (f *follower) showLines(page api.LogPage) {
 	}
 }
 
+// silent is for how long nobody has answered; 0 where somebody does.
+func (f *follower) silent(now time.Time) time.Duration {
+	if since := f.away.Load(); since != nil {
+		return now.Sub(*since)
+	}
+	return 0
+}
+
+// noteAway says, where no line lives at the bottom, that nobody answers, and that somebody does again.
+func (f *follower) noteAway(now time.Time) {
+	silent := f.silent(now)
+	switch {
+	case f.live.Style().Live:
+	case silent > awayTold && !f.told:
+		f.told = true
+		f.live.Line(fmt.Sprintf("waiting: the control plane does not answer; trying for %s", awayMost))
+	case silent == 0 && f.told:
+		f.told = false
+		f.live.Line("the control plane answers again")
+	}
+}
+
 // noteSteps keeps the steps that ended since the last look.
 func (f *follower) noteSteps(w api.Workflow, now time.Time) {
 	for _, s := range w.Steps {
@@ -332,6 +362,9 @@ var frames = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 // status is the line that lives at the bottom of a terminal.
 func (f *follower) status(w api.Workflow, frame int, now time.Time) string {
 	sign := string(frames[frame%len(frames)])
+	if silent := f.silent(now); silent > awayTold {
+		return fmt.Sprintf("%s %s: the control plane does not answer (%s); trying again", sign, f.id, term.Duration(silent))
+	}
 	if w.ID == "" {
 		return sign + " " + f.id
 	}

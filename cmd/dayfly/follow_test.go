@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -93,6 +97,40 @@ func TestFollow_JSONIsTheResultAlone(t *testing.T) {
 	}
 	if text := w.ok("workflow", "logs", id, "-o", "json"); !strings.Contains(text, `"text":"a line"`) {
 		t.Errorf("got %q", text)
+	}
+}
+
+// Who follows a workflow hears of a control plane that went away before the follower gives up.
+func TestFollow_SaysThatNobodyAnswers(t *testing.T) {
+	var out bytes.Buffer
+	f := &follower{id: "wf_x", live: term.NewLive(&out, term.Style{})}
+	began := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+	asked := 0
+	err := f.poll(t.Context(), func() (bool, error) {
+		switch asked++; asked {
+		case 1:
+			return false, fmt.Errorf("ask: %w", client.ErrUnreachable)
+		case 2:
+			if f.away.Load() == nil {
+				t.Error("an answer that did not come is not noted")
+			}
+			f.away.Store(&began)
+			f.noteAway(began.Add(awayTold))
+			f.noteAway(began.Add(awayTold + time.Second))
+			f.noteAway(began.Add(awayTold + 2*time.Second))
+			has(t, "status", f.status(api.Workflow{ID: "wf_x"}, 0, began.Add(12*time.Second)), "wf_x", "does not answer (12s)")
+			return false, nil
+		default:
+			f.noteAway(began.Add(time.Minute))
+			f.noteAway(began.Add(2 * time.Minute))
+			return true, nil
+		}
+	}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "waiting: the control plane does not answer; trying for 2m0s\nthe control plane answers again\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }
 
