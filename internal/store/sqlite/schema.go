@@ -159,7 +159,7 @@ func (f file) inspect(ctx context.Context, known int) (version int, err error) {
 	case codeOf(err) == lib.SQLITE_NOTADB:
 		return 0, foreign("it is no database")
 	case err != nil:
-		return 0, fmt.Errorf("read %s: %w", f.path, err)
+		return 0, fmt.Errorf("read %s: %w", f.path, classed(err))
 	case application == 0 && version == 0 && tables == 0:
 		return 0, nil
 	case application != applicationID || version < 1:
@@ -277,5 +277,8 @@ func isBusy(err error) bool {
 	return code == lib.SQLITE_BUSY || code == lib.SQLITE_LOCKED
 }
 
-// isFull reports that the disk has no room.
-func isFull(err error) bool { return codeOf(err) == lib.SQLITE_FULL }
+// isFull reports that the disk has no room, also for the file that connections share.
+func isFull(err error) bool {
+	var e *driver.Error
+	return errors.As(err, &e) && (e.Code() == lib.SQLITE_FULL || e.Code() == lib.SQLITE_IOERR_SHMSIZE)
+}
