@@ -14,13 +14,12 @@ import (
 
 // dirs are the directories of a run, below its work directory.
 type dirs struct {
-	work    string
+	work    string // what is made here is the runner's own: the engine's user passes through, and can neither list nor write it
 	ours    bool   // the work directory was made here
 	source  string // the code
 	temp    string // TMPDIR of the engine
 	home    string // HOME of the engine
 	secrets string // files of secrets
-	private string // the runner's own: the engine's user cannot enter it
 	broken  error  // why they could not be made
 }
 
@@ -61,19 +60,15 @@ func (r *run) prepare() (err error) {
 		}
 	}
 	for _, sub := range []struct {
-		path   *string
-		name   string
-		engine bool
-	}{
-		{&d.private, "private", false}, {&d.secrets, "secrets", true}, {&d.temp, "tmp", true},
-		{&d.home, "home", true}, {&d.source, "source", true},
-	} {
+		path *string
+		name string
+	}{{&d.secrets, "secrets"}, {&d.temp, "tmp"}, {&d.home, "home"}, {&d.source, "source"}} {
 		path := filepath.Join(d.work, sub.name)
 		if err := os.Mkdir(path, 0o700); err != nil {
 			return err
 		}
 		*sub.path = path
-		if sub.engine && r.cfg.Engine != nil {
+		if r.cfg.Engine != nil {
 			if err := os.Lchown(path, int(r.cfg.Engine.UID), int(r.cfg.Engine.GID)); err != nil {
 				return err
 			}
@@ -136,7 +131,7 @@ func (d *dirs) removeSecrets(log *slog.Logger) {
 
 // remove removes the rest.
 func (d *dirs) remove(log *slog.Logger) {
-	for _, path := range []string{d.temp, d.home, d.source, d.private} {
+	for _, path := range []string{d.temp, d.home, d.source} {
 		if path != "" {
 			logRemoval(log, removeTree(path))
 		}

@@ -62,7 +62,7 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	err = h.Step(ctx, stepSource, func(ctx context.Context) (string, error) {
 		job.Root, err = source.Fetch(ctx, source.Request{
 			Source: spec.Source, Dest: r.dirs.source, Roots: roots, Secrets: r.resolver(),
-			Owner: (*source.Owner)(r.owner()), Log: h.Logf, TempDir: r.dirs.private, Mask: h.Mask,
+			Owner: (*source.Owner)(r.owner()), Log: h.Logf, TempDir: r.dirs.work, Mask: h.Mask,
 		})
 		return "", err
 	})

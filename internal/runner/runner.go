@@ -159,7 +159,7 @@ func RunJob(ctx context.Context, cfg Config) error {
 	}
 	defer r.cleanup()
 	r.steps = newSteps(r.sendSteps)
-	r.logs = logstream.New(logstream.Config{Send: r.sendLogs, Over: client.RunOver, Dir: r.dirs.private, Log: r.log})
+	r.logs = logstream.New(logstream.Config{Send: r.sendLogs, Over: client.RunOver, Dir: r.dirs.work, Log: r.log})
 	r.own = mask.NewWriter(&r.hidden, func(text string, more bool) { r.logs.Add(r.stepName(), text, more) })
 
 	background, endBackground := context.WithCancel(held)

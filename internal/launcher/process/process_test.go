@@ -1,6 +1,7 @@
 package process_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -575,6 +576,41 @@ func TestRestart_OfTheMachineIsAnEndAndNobodyIsKilled(t *testing.T) {
 	child.Lives(t) // a process of this start of the machine is a stranger
 }
 
+// The end of a task is added to its record without waiting for the disk.
+func TestRestart_AnEndThatIsCutOffIsProvenAgain(t *testing.T) {
+	s := launchertest.NewStage(t, nil)
+	c := config{Dir: filepath.Join(dir(t), "jobs")}
+	l := open(t, c)
+	task := launch(t, l, s.Request("wf-1", false))
+	s.Next(t).Exit(t, 0)
+	first := launchertest.AwaitStopped(t, l, task.Ref)
+	end(t, l)
+	path := filepath.Join(c.Dir, task.Ref+".json")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	beginning := bytes.IndexByte(whole, '\n') + 1
+	for name, cut := range map[string]int{"whole": len(whole), "without its line end": len(whole) - 1, "half": (beginning + len(whole)) / 2, "none": beginning, "one byte": beginning + 1} {
+		t.Run(name, func(t *testing.T) {
+			if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			l := open(t, c)
+			got := launchertest.AwaitStopped(t, l, task.Ref)
+			end(t, l)
+			if known := cut >= len(whole)-1; known != (got.ExitCode != nil) || known && got.Text != first.Text || !known && !strings.Contains(got.Text, "started again") {
+				t.Errorf("got %+v", got)
+			}
+			l = open(t, c)
+			if again := launchertest.AwaitStopped(t, l, task.Ref); !cmp.Equal(again, got) {
+				t.Errorf("after another start: got %+v, want %+v", again, got)
+			}
+			end(t, l)
+		})
+	}
+}
+
 func TestRestart_LeftoversWithoutARecordAreRemovedAndBadRecordsPutAside(t *testing.T) {
 	jobs := filepath.Join(dir(t), "jobs")
 	end(t, open(t, config{Dir: jobs}))
@@ -711,6 +747,7 @@ func FuzzParseRecord(f *testing.F) {
 	f.Add([]byte(`{"ref":"` + ref + `","workflow":"w","attempt":1,"pid":2,"boot":"b","cgroup":"/sys/fs/cgroup/x/` + ref + `","state_dir":"a/b"}`))
 	f.Add([]byte(`{"ref":"` + ref + `","workflow":"w","attempt":1,"pid":2,"boot":"b","cgroup":"/x/../` + ref + `"}`))
 	f.Add([]byte(`{"ref":"../x"}`))
+	f.Add([]byte(`{"ref":"` + ref + `","workflow":"w","attempt":1,"pid":2,"boot":"b"}` + "\n" + `{"ref":"` + ref + `","stopped_at":"2026-01-02T03:04:05Z","exit_code":0}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		ref, cgroup, state, err := process.ParseRecord(b)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -47,11 +48,19 @@ type record struct {
 	Text      string    `json:"text,omitempty"`
 }
 
-// parseRecord reads a record and refuses one that could send a kill or a removal astray.
+// parseRecord reads a record, the end of its task included where a line of its own says it, and refuses one
+// that could send a kill or a removal astray. A line that was cut off while it was written says nothing.
 func parseRecord(b []byte) (record, error) {
+	first, rest, _ := bytes.Cut(b, []byte("\n"))
 	var r record
-	if err := json.Unmarshal(b, &r); err != nil {
+	if err := json.Unmarshal(first, &r); err != nil {
 		return record{}, fmt.Errorf("decode record: %w", err)
+	}
+	for line := range bytes.Lines(rest) {
+		var end record
+		if json.Unmarshal(line, &end) == nil && end.Ref == r.Ref && !end.StoppedAt.IsZero() {
+			r.StoppedAt, r.ExitCode, r.Text = end.StoppedAt, end.ExitCode, end.Text
+		}
 	}
 	switch {
 	case !refForm().MatchString(r.Ref):
@@ -79,21 +88,43 @@ func (r record) trace() remains.Trace {
 
 func (l *Launcher) workDir(ref string) string { return filepath.Join(l.config.Dir, ref) }
 
-// write puts a record on disk, whole or not at all. A lasting one is there even if the power goes off
-// right after; of another that may leave the record that was there before.
-func (l *Launcher) write(r record, lasting bool) error {
+// write puts the record of a task on disk, whole or not at all, before the task may act: it is there even
+// if the power goes off right after.
+func (l *Launcher) write(r record) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode record of task %s: %w", r.Ref, err)
 	}
-	path := filepath.Join(l.config.Dir, r.Ref+recordSuffix)
-	if err := writeFile(path, append(b, '\n'), lasting); err != nil {
+	if err := writeFile(l.recordFile(r.Ref), append(b, '\n')); err != nil {
 		return fmt.Errorf("write record of task %s: %w", r.Ref, err)
 	}
 	return nil
 }
 
-func writeFile(path string, b []byte, lasting bool) error {
+// writeEnd adds the end of a task to its record. It may be lost or cut off with the power: then the end is
+// proven again.
+func (l *Launcher) writeEnd(r record) (err error) {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode end of task %s: %w", r.Ref, err)
+	}
+	f, err := os.OpenFile(l.recordFile(r.Ref), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return fmt.Errorf("write end of task %s: %w", r.Ref, err)
+	}
+	// A line of its own, whatever was cut off before it.
+	_, err = f.Write(slices.Concat([]byte("\n"), b, []byte("\n")))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write end of task %s: %w", r.Ref, err)
+	}
+	return nil
+}
+
+func (l *Launcher) recordFile(ref string) string {
+	return filepath.Join(l.config.Dir, ref+recordSuffix)
+}
+
+func writeFile(path string, b []byte) error {
 	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -102,7 +133,7 @@ func writeFile(path string, b []byte, lasting bool) error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return errors.Join(err, os.Remove(path+".tmp"))
 	}
-	if err := os.Rename(path+".tmp", path); err != nil || !lasting {
+	if err := os.Rename(path+".tmp", path); err != nil {
 		return err
 	}
 	d, err := os.Open(filepath.Dir(path))
@@ -237,7 +268,7 @@ func (l *Launcher) prune() {
 		if t.phase != launcher.Stopped || now.Sub(t.since) < keep {
 			continue
 		}
-		if err := os.Remove(filepath.Join(l.config.Dir, ref+recordSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(l.recordFile(ref)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			l.log.Warn("old record not removed", "task", ref, "err", err)
 		}
 		delete(l.tasks, ref)

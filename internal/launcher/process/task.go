@@ -113,7 +113,7 @@ func (l *Launcher) start(r launcher.Request) (_ *task, err error) {
 	if rec.PIDStart, err = remains.ProcessStart(rec.PID); err != nil {
 		return nil, fmt.Errorf("look at runner: %w", err)
 	}
-	if err := l.write(*rec, true); err != nil {
+	if err := l.write(*rec); err != nil {
 		return nil, err
 	}
 	// From here on the task may act. A runner that is gone already is a task that has ended.
@@ -271,7 +271,7 @@ func (l *Launcher) finish(t *task, rec record) bool {
 	// Only now may another task get its user and its state.
 	l.freeUser(rec)
 	// Where the end is lost, the task is found once more after a restart, and its end proven again.
-	if err := l.write(rec, false); err != nil {
+	if err := l.writeEnd(rec); err != nil {
 		l.log.Error("end of task not recorded", "task", rec.Ref, "err", err)
 	}
 	l.mu.Lock()
