@@ -53,7 +53,9 @@ func scanSQL() map[scanKind]string {
 				if reverse {
 					text += " DESC"
 				}
-				all[scanKind{index, bounded, reverse}] = text + " LIMIT ?"
+				// SQLite plans a statement anew for each value of a bare "LIMIT ?", which takes longer
+				// than to run it. Of a sum it knows no value.
+				all[scanKind{index, bounded, reverse}] = text + " LIMIT ? + 0"
 			}
 		}
 	}
