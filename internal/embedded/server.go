@@ -140,6 +140,10 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, workflow.Refuse(workflow.ErrInUse, "--listen", "something listens on %s already: stop it, or choose another port; 0 takes a free one", s.cfg.Listen)
 	}
+	_, badAddress := errors.AsType[*net.AddrError](err)
+	if _, unknown := errors.AsType[*net.DNSError](err); badAddress || unknown {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "--listen", "%s is no address of this machine with a port from 0 to 65535: %v", s.cfg.Listen, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}

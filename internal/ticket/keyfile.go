@@ -114,10 +114,14 @@ func LoadFile(path string) (*Keyring, error) {
 		return nil, workflow.Refuse(workflow.ErrTooLarge, "", "the key file %s is larger than %d bytes", path, maxKeyFile)
 	}
 	keys, err := ParseKeys(b)
-	if err != nil {
-		return nil, fmt.Errorf("key file %s: %w", path, err)
+	var ring *Keyring
+	if err == nil {
+		ring, err = NewKeyring(keys...)
 	}
-	return NewKeyring(keys...)
+	if err != nil { // a refusal of its own: what is shown of a refusal is its message alone
+		return nil, workflow.Refuse(workflow.ErrInvalid, "", "the key file %s cannot be used: %v", path, err)
+	}
+	return ring, nil
 }
 
 // EnsureFile is LoadFile, after making a file with one new key (mode 0600) where there is none. Of

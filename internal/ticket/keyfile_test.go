@@ -67,6 +67,21 @@ func TestEnsureFile_AtOnceAllGetTheSameKey(t *testing.T) {
 	}
 }
 
+// Whoever is to mend a key file must hear which one.
+func TestLoadFile_NamesTheFileThatItRefuses(t *testing.T) {
+	for _, text := range []string{"", "no JSON", `{"keys": []}`, `{"keys": [{"id": "one", "key": "planted"}]}`} {
+		path := filepath.Join(t.TempDir(), "keys.json")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ticket.LoadFile(path)
+		refusal, ok := errors.AsType[*workflow.Error](err)
+		if !ok || !strings.Contains(refusal.Error(), path) || strings.Contains(err.Error(), "planted") {
+			t.Errorf("%q: got %v, want a refusal that names %s and no key", text, err, path)
+		}
+	}
+}
+
 func TestLoadFile_RefusesWhatOthersCouldRead(t *testing.T) {
 	dir := t.TempDir()
 	document, err := ticket.FormatKeys(ticket.GenerateKey())
