@@ -34,7 +34,7 @@ const (
 	testImage = "dayfly-test-isolation"
 	runnerArg = "play-the-runner"
 	upArg     = "play-dayfly-up"
-	patience  = 60 * time.Second
+	patience  = 4 * time.Minute // for a machine that is busy
 )
 
 func TestMain(m *testing.M) {
@@ -52,18 +52,22 @@ func TestMain(m *testing.M) {
 		os.Exit(playUp(os.Args[2:]))
 	}
 	code := m.Run()
-	if dir, err := built(); err == nil {
-		_ = os.RemoveAll(dir)
+	if builtIn != "" {
+		_ = os.RemoveAll(builtIn)
 	}
 	os.Exit(code)
 }
 
-// built are the attack and the runner of a container, in a directory that is removed at the end.
+// builtIn is the directory of what was built, if anything was; TestMain removes it.
+var builtIn string
+
+// built are the attack and the runner of a container.
 var built = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "isolation")
 	if err != nil {
 		return "", err
 	}
+	builtIn = dir
 	for name, pkg := range map[string]string{"attack": "./testdata/attack", "runner": "../../runnerimage"} {
 		cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, name), pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -107,7 +111,7 @@ func needs(t *testing.T, target string) {
 		}
 		return
 	}
-	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(t.Context(), "unix", docker.DefaultSocket)
+	c, err := (&net.Dialer{Timeout: time.Minute}).DialContext(t.Context(), "unix", docker.DefaultSocket)
 	if err != nil {
 		t.Skipf("no Docker engine answers here: %v", err)
 	}

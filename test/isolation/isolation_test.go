@@ -2,8 +2,10 @@ package isolation_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,13 +56,15 @@ func attacks(t *testing.T, target string) {
 		filepath.Join(s.data, embedded.SecretsDir), filepath.Join(s.data, embedded.StateDir, "default", "victim")}
 	tickets := []string{s.data}
 	source := rooted
+	ports := listening(t)
 	if target == config.TargetDocker {
+		ports = "" // there are no others in its network
 		tickets = []string{"/dayfly", "/run/dayfly", "/tmp"}
 		source = "/dayfly/source/rooted"
 	}
 	ways := map[string]string{
 		"environ": "", "mem": "", "fds": "", "ptrace": "", "userns": "", "ticket": strings.Join(tickets, " "),
-		"relay": victim + " wf_made_up", "others": strings.Join(within, " "), "core": "", "signals": "",
+		"relay": victim + " wf_made_up" + ports, "others": strings.Join(within, " "), "core": "", "signals": "",
 		"setuid": source + " ./rooted /bin/su /usr/bin/sudo", "symlinks": precious.dir, "mounts": "",
 	}
 	if target == config.TargetDocker {
@@ -108,6 +112,42 @@ func attacks(t *testing.T, target string) {
 		t.Fatal(err)
 	}
 	until(t, "the victim is cancelled", func() bool { return s.show(victim).State == workflow.Cancelled })
+}
+
+// listening are the TCP ports at which this process, which is the dayfly, listens: each as " port:NUMBER".
+func listening(t *testing.T) string {
+	t.Helper()
+	ours := map[string]bool{}
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		name, _ := os.Readlink(filepath.Join("/proc/self/fd", fd.Name()))
+		if inode, ok := strings.CutPrefix(name, "socket:["); ok {
+			ours[strings.TrimSuffix(inode, "]")] = true
+		}
+	}
+	var ports strings.Builder
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, _ := os.ReadFile(table) // there may be no IPv6
+		for line := range strings.Lines(string(text)) {
+			const address, state, listens, inode = 1, 3, "0A", 9
+			f := strings.Fields(line)
+			if len(f) <= inode || f[state] != listens || !ours[f[inode]] {
+				continue
+			}
+			port, err := strconv.ParseUint(f[address][strings.LastIndex(f[address], ":")+1:], 16, 16)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = fmt.Fprintf(&ports, " port:%d", port)
+		}
+	}
+	if ports.Len() == 0 {
+		t.Fatal("it listens at no port")
+	}
+	return ports.String()
 }
 
 // precious is a directory that must stay as it is.

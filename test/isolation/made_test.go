@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
@@ -56,12 +55,13 @@ func TestAuto_MakesTheImageThatIsNotThere(t *testing.T) {
 		"--deploy-target", "auto", "--source-root", dir)
 	var said bytes.Buffer
 	up.Env, up.Stdout, up.Stderr = env, &said, &said
-	up.Cancel, up.WaitDelay = func() error { return up.Process.Signal(syscall.SIGTERM) }, 30*time.Second
+	up.Cancel, up.WaitDelay = func() error { return up.Process.Signal(syscall.SIGTERM) }, patience
 	if err := up.Start(); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	go func() { _ = up.Wait(); close(ended) }()
+	t.Cleanup(func() { <-ended }) // its directories are removed after it
 
 	// It writes the credentials when it serves, or ends.
 	until(t, "the beginning of dayfly up", func() bool {

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -234,12 +235,21 @@ func ticket(_ int, args []string) {
 	}
 }
 
-// relay calls whatever relay it finds: with no ticket, with made-up ones, for itself and for others.
+// relay calls whatever relay it finds: with no ticket, with made-up ones, for itself and for others. Arguments are
+// jobs, and as port:NUMBER the ports to which it keeps: others on the machine are none of its business.
 func relay(_ int, args []string) {
+	only := map[string]bool{}
+	args = slices.DeleteFunc(args, func(arg string) bool {
+		port, ok := strings.CutPrefix(arg, "port:")
+		if ok {
+			only[port] = true
+		}
+		return ok
+	})
 	var dials []func(ctx context.Context) (net.Conn, error)
 	dial := func(network, address string) {
 		dials = append(dials, func(ctx context.Context) (net.Conn, error) {
-			return (&net.Dialer{Timeout: time.Second}).DialContext(ctx, network, address)
+			return (&net.Dialer{Timeout: time.Minute}).DialContext(ctx, network, address)
 		})
 	}
 	dial("unix", "/run/dayfly/relay.sock")
@@ -249,13 +259,16 @@ func relay(_ int, args []string) {
 			f := strings.Fields(line)
 			if len(f) > 3 && f[3] == "0A" { // listens
 				port, _ := strconv.ParseUint(f[1][strings.LastIndex(f[1], ":")+1:], 16, 16)
+				if len(only) > 0 && !only[strconv.FormatUint(port, 10)] {
+					continue
+				}
 				dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 			}
 		}
 	}
 	answers := 0
 	for _, d := range dials {
-		hc := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return d(ctx) }}}
+		hc := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return d(ctx) }}}
 		for _, job := range args {
 			for _, call := range []string{"start", "spec", "heartbeat", "steps", "logs", "result"} {
 				for _, auth := range []string{"", "Bearer ", "Bearer made-up", "Bearer eyJhbGciOiJkaXIiLCJlbmMiOiJBMjU2R0NNIn0..AAAAAAAAAAAAAAAA.AAAA.AAAAAAAAAAAAAAAAAAAAAA"} {
