@@ -81,7 +81,7 @@ touch "$SHARED/said"
 	offset, n, peak, pid := int64(0), 0, 0, 0
 	follow := func(end int) {
 		t.Helper()
-		within(t, 3*time.Minute, fmt.Sprintf("line %d of the log", end), func() bool {
+		grows(t, "lines of the log", end, func() int {
 			page, err := w.cl.Logs(t.Context(), id, 0, offset, 1000, time.Second)
 			if err != nil {
 				t.Fatal(err)
@@ -105,7 +105,7 @@ touch "$SHARED/said"
 				}
 				peak = max(peak, peakMemory(t, pid))
 			}
-			return n >= end
+			return n
 		})
 	}
 	follow(early - 100) // what has not filled a batch yet may wait for more

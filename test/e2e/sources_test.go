@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
 	"log"
 	"net"
@@ -19,15 +18,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/fakeaws/moto"
 )
 
 // repositories makes a directory with the bare repository team/app.git, with two branches, a tag and a
@@ -391,7 +391,7 @@ func TestState_S3(t *testing.T) {
 		t.Skip("terraform is run several times: left out of the short tests")
 	}
 	needTerraform(t)
-	endpoint := s3Server(t)
+	endpoint := aws.ToString(moto.Start(t).BaseEndpoint)
 	bucket := func(method, path, body string) (int, []byte) {
 		// The server wants to see a signature, and does not check it.
 		return callAt(t, endpoint, method, path, "", body, "Authorization", "AWS4-HMAC-SHA256 Credential=AKIATEST/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0")
@@ -431,49 +431,4 @@ func TestState_S3(t *testing.T) {
 	if text := w.log(got.ID, 0); strings.Contains(text, secret) || strings.Contains(text, id) {
 		t.Errorf("credentials are in the log:\n%s", text)
 	}
-}
-
-// s3Server runs moto on this machine's loopback and returns its address.
-func s3Server(t *testing.T) string {
-	t.Helper()
-	path, err := exec.LookPath("moto_server")
-	if err != nil {
-		t.Skip("no server that speaks S3: moto_server is not on this machine")
-	}
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	host, port, _ := net.SplitHostPort(addr)
-	cmd := exec.Command(path, "-H", host, "-p", port) //nolint:noctx // it is ended below, with all that it starts
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var said capture
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		t.Logf("moto_server was killed: %v", <-ended)
-	})
-	eventually(t, "moto_server", func() bool {
-		select {
-		case err := <-ended:
-			ended <- err
-			t.Skipf("moto_server does not run here: %v\n%s", err, said.bytes())
-		default:
-		}
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
-	})
-	return fmt.Sprintf("http://%s", addr)
 }

@@ -76,7 +76,7 @@ func TestExactlyOneStart_OverSQSAtItsWorst(t *testing.T) {
 	for i := range ids {
 		ids[i] = w.submit(api.Submit{Workspace: fmt.Sprintf("ws-%d", i%workspaces), Operation: workflow.Update})
 	}
-	within(t, 6*patience, fmt.Sprintf("%d side effects", workflows), func() bool { return len(w.lines()) >= workflows })
+	grows(t, "side effects", workflows, func() int { return len(w.lines()) })
 	for _, id := range ids {
 		w.wants(w.over(id), workflow.Succeeded, workflow.ReasonNone)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/leak"
 )
 
 // held is a workspace that upArg's launcher never launches.
@@ -217,7 +218,7 @@ func TestStop_TheProgramEndsItsWorkOnSIGTERM(t *testing.T) {
 // L9: the same within a process, where goroutines can be counted.
 func TestStop_LeavesNoGoroutine(t *testing.T) {
 	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, before) }) // after everything else is closed
+	t.Cleanup(func() { leak.None(t, before) }) // after everything else is closed
 	w := start(t)
 	w.put("one", map[string]string{"update": waiting, "preview": "true"})
 	w.wants(w.over(w.submit(api.Submit{Workspace: "one", Operation: workflow.Preview})), workflow.Succeeded, workflow.ReasonNone)
