@@ -48,10 +48,10 @@ func openDynamoDB(t *testing.T) store.Store {
 	}))
 	t.Cleanup(server.Close)
 	client := awsdynamodb.NewFromConfig(fakeaws.ClientConfig(server.URL, credentials.User("test")))
-	if err := dynamodb.Create(t.Context(), client, "table", time.Minute); err != nil {
+	if err := dynamodb.Create(t.Context(), client, "table", 4*time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	st, err := dynamodb.New(client, "table", dynamodb.Config{})
+	st, err := dynamodb.New(client, "table", dynamodb.Config{Timeout: 4 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,7 +107,7 @@ func (s *Stack) RotateToken() {
 func (s *Stack) Queue(name string) (url string) {
 	s.t.Helper()
 	out, err := s.SQS.CreateQueue(s.t.Context(), &awssqs.CreateQueueInput{
-		QueueName: &name, Attributes: map[string]string{"VisibilityTimeout": "20"},
+		QueueName: &name, Attributes: map[string]string{"VisibilityTimeout": "900"},
 	})
 	s.must(err)
 	return *out.QueueUrl
