@@ -2,6 +2,12 @@
 // a report changes. It is the only owner of workflow state and works over any store. It does no
 // HTTP, leaves no goroutine behind and keeps nothing in memory that a restart could lose.
 //
+// Most of it lies in its parts, and a part builds on those before it: the records (record) and how they are
+// committed (ledger), who is woken (wake) and who may do what (authority), what is decided about a workflow
+// (rules) and all that hangs on its moves (moves). On these stand those that answer calls, by who calls:
+// people (pools, workspaces, views, why, submit), a pool's stack (claims, launches), runners (jobs, logs)
+// and the clock (pass). A Plane is all of them over one store.
+//
 // # Consistency model
 //
 // Every change is one conditional commit that names the version of each record that the decision
@@ -17,9 +23,19 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/claims"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/jobs"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/launches"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/logs"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/pass"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/pools"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/submit"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/views"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/why"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/workspaces"
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
@@ -40,21 +56,41 @@ type Principal = authority.Principal
 // Waker wakes what works for a pool.
 type Waker = wake.Waker
 
-// The parts that answer calls.
+// Filter narrows a list of workflows.
+type Filter = views.Filter
+
+// PassSummary counts what one pass did.
+type PassSummary = pass.Summary
+
+// The parts that answer calls, each a package of its own.
 type (
-	authorityCalls = authority.Calls
+	authorityCalls = authority.Calls  // who is who, tokens, the audit trail
+	poolCalls      = pools.Calls      // pools
+	workspaceCalls = workspaces.Calls // workspaces
+	submitCalls    = submit.Calls     // submit, retry, cancel
+	viewCalls      = views.Calls      // workflows and timelines
+	whyCalls       = why.Calls        // why a workflow waits
+	claimCalls     = claims.Calls     // claim, held, states
+	launchCalls    = launches.Calls   // a pool's reports
+	jobCalls       = jobs.Calls       // a runner's calls
+	logCalls       = logs.Calls       // logs
+	passCalls      = pass.Calls       // the clock
 )
 
-// Plane is the control plane's rules over a store. Its methods may be called concurrently, also
-// by several processes over the same store.
+// Plane is the control plane's rules over a store: its methods are those of its parts. They may be called
+// concurrently, also by several processes over the same store.
 type Plane struct {
 	*authorityCalls
-	ledger *ledger.Ledger
-	guard  *authority.Guard
-	cfg    Config
-	log    *slog.Logger
-	wakes  *wake.Wakes
-	board  *moves.Board
+	*poolCalls
+	*workspaceCalls
+	*submitCalls
+	*viewCalls
+	*whyCalls
+	*claimCalls
+	*launchCalls
+	*jobCalls
+	*logCalls
+	*passCalls
 }
 
 // New returns the rules over st.
@@ -68,24 +104,20 @@ func New(st store.Store, cfg Config) *Plane {
 	cfg.OrganizationLimit = cmp.Or(cfg.OrganizationLimit, 150)
 	cfg.DefaultState = cmp.Or(cfg.DefaultState, api.StateSource)
 	l := ledger.New(st, cfg.Now)
-	guard := authority.NewGuard(l, cfg.Log)
-	wakes := wake.New(l, cfg.Waker, cfg.Log)
+	guard, wakes := authority.NewGuard(l, cfg.Log), wake.New(l, cfg.Waker, cfg.Log)
+	board, reader := moves.New(l, wakes), why.NewReader(l, cfg.OrganizationLimit)
+	shown := views.New(l, board, guard)
 	return &Plane{
-		authorityCalls: authority.New(l, guard), ledger: l, guard: guard, wakes: wakes, board: moves.New(l, wakes), cfg: cfg, log: cfg.Log,
+		authorityCalls: authority.New(l, guard),
+		poolCalls:      pools.New(l, board, guard),
+		workspaceCalls: workspaces.New(l, board, guard),
+		submitCalls:    submit.New(l, board, guard, wakes, shown, cfg.Log, cfg.DefaultState),
+		viewCalls:      shown,
+		whyCalls:       why.New(l, board, reader, shown),
+		claimCalls:     claims.New(l, board, wakes, cfg.Log, cfg.OrganizationLimit),
+		launchCalls:    launches.New(board, wakes),
+		jobCalls:       jobs.New(l, board, wakes, cfg.Log),
+		logCalls:       logs.New(l, board, wakes, guard),
+		passCalls:      pass.New(l, board, wakes, reader),
 	}
-}
-
-// Filter narrows a list of workflows.
-type Filter struct {
-	Workspace string
-	State     string // a state, or "active"; empty means any
-	Cursor    string
-	Limit     int // 0 means 50, at most 200
-}
-
-// PassSummary counts what one pass did.
-type PassSummary struct {
-	Looked, Moved, Failed int
-	Left                  bool // something was left to the next pass
-	UpSince               time.Time
 }

@@ -73,7 +73,10 @@ var (
 		"internal/store":    {"memory", "sqlite", "dynamodb"},
 	}
 	parts = map[string][]string{
-		"internal/controlplane":     {"record", "ledger", "wake", "authority", "rules", "moves"},
+		"internal/controlplane": {
+			"record", "ledger", "wake", "authority", "rules", "moves", "pools", "workspaces", "views", "why", "submit", "claims",
+			"launches", "jobs", "logs", "pass",
+		},
 		"internal/runner":           {"engine", "source", "mask", "logstream", "hooks", "cloud", "lend"},
 		"internal/launcher/process": {"remains"},
 	}

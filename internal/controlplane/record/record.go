@@ -225,6 +225,9 @@ type Idempotency struct {
 	Result  string `json:"result"`  // id of what was made
 }
 
+// IdempotencyKept is how long a key is remembered.
+const IdempotencyKept = 24 * time.Hour
+
 // LogEnd is the end of the log of an attempt.
 type LogEnd struct {
 	Next  int64 `json:"next"`

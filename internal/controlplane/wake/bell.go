@@ -50,6 +50,15 @@ func (b *bells) ring(name string) {
 	}
 }
 
+// StartOf is the name under which the start of a workflow waits for the report of its launch.
+func StartOf(id string) string { return "start/" + id }
+
+// StatesOf is the name under which a pool waits for one of its jobs to end.
+func StatesOf(poolID string) string { return "states/" + poolID }
+
+// LogOf is the name under which readers of a log wait for lines.
+func LogOf(id string) string { return "log/" + id }
+
 // Ring wakes the calls of this process that wait under a name.
 func (w *Wakes) Ring(name string) { w.bell.ring(name) }
 

@@ -1,4 +1,6 @@
-package controlplane
+// Package launches takes a pool's reports about its claims: queued, given back, launched or not, and the end
+// of a task.
+package launches
 
 import (
 	"context"
@@ -8,12 +10,24 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// claimed reads a workflow for a report of the pool that claimed it. ok is false where the report
+// Calls answers what a pool reports.
+type Calls struct {
+	board *moves.Board
+	wakes *wake.Wakes
+}
+
+// New returns the calls.
+func New(board *moves.Board, wakes *wake.Wakes) *Calls {
+	return &Calls{board: board, wakes: wakes}
+}
+
+// claimedBy reads a workflow for a report of the pool that claimed it. ok is false where the report
 // is about an attempt that is past: it changes nothing, and is no error.
-func claimedBy(ctx context.Context, c *moves.Change, who Principal, id string, attempt int) (w *record.Workflow, ok bool, err error) {
+func claimedBy(ctx context.Context, c *moves.Change, who authority.Principal, id string, attempt int) (w *record.Workflow, ok bool, err error) {
 	w, err = c.Workflow(ctx, who.Organization, id)
 	if err != nil {
 		return nil, false, err
@@ -28,7 +42,7 @@ func claimedBy(ctx context.Context, c *moves.Change, who Principal, id string, a
 }
 
 // Queued says that a claimed job lies in the launch queue: its lease becomes the longer one.
-func (p *Plane) Queued(ctx context.Context, who Principal, id string, in api.Attempt) error {
+func (p *Calls) Queued(ctx context.Context, who authority.Principal, id string, in api.Attempt) error {
 	return p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
 		w, ok, err := claimedBy(ctx, c, who, id, in.Attempt)
 		if err != nil || !ok {
@@ -40,7 +54,7 @@ func (p *Plane) Queued(ctx context.Context, who Principal, id string, in api.Att
 
 // Release gives a claim back before anything of it was launched: the workflow is claimable again at
 // once, and the claim does not count as lapsed.
-func (p *Plane) Release(ctx context.Context, who Principal, id string, in api.Release) error {
+func (p *Calls) Release(ctx context.Context, who authority.Principal, id string, in api.Release) error {
 	return p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
 		w, ok, err := claimedBy(ctx, c, who, id, in.Attempt)
 		if err != nil || !ok {
@@ -56,7 +70,7 @@ func (p *Plane) Release(ctx context.Context, who Principal, id string, in api.Re
 
 // Launch records what became of a launch. Only a claimed workflow is moved by it, and only when no
 // other task of the attempt may be alive.
-func (p *Plane) Launch(ctx context.Context, who Principal, id string, in api.Launch) error {
+func (p *Calls) Launch(ctx context.Context, who authority.Principal, id string, in api.Launch) error {
 	if err := rules.CheckLaunch(in); err != nil {
 		return err
 	}
@@ -78,13 +92,13 @@ func (p *Plane) Launch(ctx context.Context, who Principal, id string, in api.Lau
 		}
 		return c.Apply(ctx, w, out)
 	})
-	p.wakes.Ring("start/" + id)
+	p.wakes.Ring(wake.StartOf(id))
 	return err
 }
 
 // Lost records the proven end of a task. Once a run has started, only the end of its own task
 // counts; all else goes to the timeline.
-func (p *Plane) Lost(ctx context.Context, who Principal, id string, in api.Lost) error {
+func (p *Calls) Lost(ctx context.Context, who authority.Principal, id string, in api.Lost) error {
 	if in.Task == "" {
 		return workflow.Refuse(workflow.ErrInvalid, "task", "the report of an end names the task")
 	}
@@ -100,7 +114,7 @@ func (p *Plane) Lost(ctx context.Context, who Principal, id string, in api.Lost)
 		return c.Apply(ctx, w, out)
 	})
 	if err == nil {
-		p.wakes.Ring("states/" + who.PoolID)
+		p.wakes.Ring(wake.StatesOf(who.PoolID))
 	}
 	return err
 }

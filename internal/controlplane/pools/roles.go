@@ -1,11 +1,10 @@
-package controlplane
+package pools
 
 import (
 	"regexp"
 	"strings"
 	"sync"
 
-	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -20,8 +19,8 @@ var (
 
 const maxRolePath = 512
 
-// checkRole refuses what is no role's ARN.
-func checkRole(arn string) error {
+// CheckRole refuses what is no role's ARN.
+func CheckRole(arn string) error {
 	if arn == "" {
 		return nil
 	}
@@ -49,23 +48,11 @@ func checkRolePath(path string) error {
 	return nil
 }
 
-// lends refuses a role that the pool's tasks may not assume. A pool without a path leaves that to
+// Lends refuses a role that the pool's tasks may not assume. A pool without a path leaves that to
 // the policies of the account.
-func lends(r record.Pool, arn string) error {
+func Lends(r record.Pool, arn string) error {
 	if arn == "" || r.RolePath == "" || strings.HasPrefix(pathOfRole(arn), r.RolePath) {
 		return nil
 	}
 	return workflow.Refuse(workflow.ErrForbidden, "role", "pool %s assumes roles under the path %s only, and %s is not one of them: move the role there, or name another pool", r.Name, r.RolePath, record.Cut(arn, 200))
-}
-
-// roleOf is what a spec says of its workspace's role. No setting but the ARN has a part in it: whoever
-// trusts the role can rely on the rest.
-func roleOf(org string, ws record.Workspace) *api.Role {
-	if ws.W.Role == "" {
-		return nil
-	}
-	return &api.Role{
-		ARN: ws.W.Role, ExternalID: ws.ID,
-		Tags: map[string]string{api.TagOrganization: org, api.TagWorkspace: ws.W.Name},
-	}
 }

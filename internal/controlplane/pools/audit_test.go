@@ -1,11 +1,11 @@
-package controlplane_test
+package pools_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/pools"
 )
 
 // C15: the audit trail names every setting of a pool that was given, and no other.
@@ -14,7 +14,7 @@ func TestAudit_NamesTheSettingsThatAPoolWasGiven(t *testing.T) {
 	for want, in := range map[string]api.PoolSettings{
 		"role_path": {RolePath: &path}, "is_disabled, wake_target": {IsDisabled: &off, WakeTarget: &target}, "": {},
 	} {
-		if got := strings.Join(controlplane.Changed(in), ", "); got != want {
+		if got := strings.Join(pools.Changed(in), ", "); got != want {
 			t.Errorf("of %q, the audit names %q", want, got)
 		}
 	}

@@ -1,9 +1,11 @@
-package controlplane
+// Package claims hands out work to pools, and tells them where what they hold stands.
+package claims
 
 import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -12,25 +14,39 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/pools"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
+// Calls answers who works for a pool.
+type Calls struct {
+	ledger            *ledger.Ledger
+	board             *moves.Board
+	wakes             *wake.Wakes
+	log               *slog.Logger
+	organizationLimit int
+}
+
+// New returns the calls.
+func New(ledger *ledger.Ledger, board *moves.Board, wakes *wake.Wakes, log *slog.Logger, organizationLimit int) *Calls {
+	return &Calls{ledger: ledger, board: board, wakes: wakes, log: log, organizationLimit: organizationLimit}
+}
+
 const (
-	maxClaim    = 50               // jobs that one claim hands out
-	perCommit   = 12               // jobs that one commit claims: 7 operations each, and the limits
-	maxRefused  = 1000             // entries refused by assignment that one claim reads over
-	poolOffline = 3 * time.Minute  // without a claim a pool is offline
-	runnerGone  = time.Hour        // after that a runner leaves the list
-	seenEvery   = 20 * time.Second // how often a runner's record is written
-	claimPage   = 200              // entries of one read of the claimable index
+	maxClaim   = 50               // jobs that one claim hands out
+	perCommit  = 12               // jobs that one commit claims: 7 operations each, and the limits
+	maxRefused = 1000             // entries refused by assignment that one claim reads over
+	seenEvery  = 20 * time.Second // how often a runner's record is written
+	claimPage  = 200              // entries of one read of the claimable index
 )
 
 // Claim hands out work that can start now. With a wait it waits for the first piece of work; it
 // commits nothing after the wait is over or ctx has ended.
-func (p *Plane) Claim(ctx context.Context, who Principal, in api.Claim) (api.Claimed, error) {
+func (p *Calls) Claim(ctx context.Context, who authority.Principal, in api.Claim) (api.Claimed, error) {
 	if who.Audience != authority.Pool {
 		return api.Claimed{}, workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can claim")
 	}
@@ -79,7 +95,7 @@ func (p *Plane) Claim(ctx context.Context, who Principal, in api.Claim) (api.Cla
 
 // seen records that an instance of a pool polls, and refuses a second one where the pool allows
 // only one.
-func (p *Plane) seen(ctx context.Context, who Principal, in api.Claim) error {
+func (p *Calls) seen(ctx context.Context, who authority.Principal, in api.Claim) error {
 	now := p.ledger.Now()
 	return p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
 		k := record.RunnerKey(who.PoolID, in.Instance)
@@ -98,13 +114,13 @@ func (p *Plane) seen(ctx context.Context, who Principal, in api.Claim) error {
 			return err
 		}
 		if !pool.Multiple {
-			others, err := p.instances(ctx, who.PoolID)
+			others, err := pools.Instances(ctx, p.ledger, who.PoolID)
 			if err != nil {
 				return err
 			}
 			for _, o := range others {
-				if o.Name != in.Instance && now.Sub(o.Last) < poolOffline {
-					return workflow.Refuse(workflow.ErrInUse, "instance", "instance %q polls pool %s already, and the pool does not allow several; stop it, wait %s, or set allow_multiple_instances", o.Name, pool.Name, poolOffline)
+				if o.Name != in.Instance && now.Sub(o.Last) < pools.Offline {
+					return workflow.Refuse(workflow.ErrInUse, "instance", "instance %q polls pool %s already, and the pool does not allow several; stop it, wait %s, or set allow_multiple_instances", o.Name, pool.Name, pools.Offline)
 				}
 			}
 		}
@@ -119,24 +135,8 @@ func (p *Plane) seen(ctx context.Context, who Principal, in api.Claim) error {
 	})
 }
 
-func (p *Plane) instances(ctx context.Context, poolID string) ([]record.Runner, error) {
-	page, err := p.ledger.Range(ctx, store.Scan{Part: record.RunnerKey(poolID, "x").Part, From: "runner/", To: record.After("runner/"), Limit: 1000})
-	if err != nil {
-		return nil, fmt.Errorf("read runners: %w", err)
-	}
-	var out []record.Runner
-	for _, r := range page.Records {
-		v, err := record.Decode[record.Runner](r)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, v)
-	}
-	return out, nil
-}
-
 // claimOnce claims what can start now, in commits of a few workflows each.
-func (p *Plane) claimOnce(ctx context.Context, who Principal, in api.Claim) (api.Claimed, error) {
+func (p *Calls) claimOnce(ctx context.Context, who authority.Principal, in api.Claim) (api.Claimed, error) {
 	var out api.Claimed
 	for len(out.Jobs) < in.Max {
 		want := min(in.Max-len(out.Jobs), perCommit)
@@ -162,7 +162,7 @@ func (p *Plane) claimOnce(ctx context.Context, who Principal, in api.Claim) (api
 }
 
 // claim adds the claim of up to want workflows to a change.
-func (p *Plane) claim(ctx context.Context, c *moves.Change, who Principal, in api.Claim, want int) (out api.Claimed, err error) {
+func (p *Calls) claim(ctx context.Context, c *moves.Change, who authority.Principal, in api.Claim, want int) (out api.Claimed, err error) {
 	pk, lk := record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID)
 	if err := c.Load(ctx, pk, lk, record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID)); err != nil {
 		return out, err
@@ -196,7 +196,7 @@ func (p *Plane) claim(ctx context.Context, c *moves.Change, who Principal, in ap
 		key  store.Key
 		most int
 		name string
-	}{{record.OrganizationLimitKey(who.Organization), p.cfg.OrganizationLimit, "organization"}, {lk, pool.Concurrency, "pool"}} {
+	}{{record.OrganizationLimitKey(who.Organization), p.organizationLimit, "organization"}, {lk, pool.Concurrency, "pool"}} {
 		rec, err := c.Limit(l.key)
 		if err != nil {
 			return out, err
@@ -303,7 +303,7 @@ func firstKeys(e record.Entry) []store.Key {
 }
 
 // claimOne adds the claim of one workflow to a change.
-func claimOne(ctx context.Context, c *moves.Change, who Principal, instance string, e record.Entry) (api.Job, error) {
+func claimOne(ctx context.Context, c *moves.Change, who authority.Principal, instance string, e record.Entry) (api.Job, error) {
 	if err := c.Load(ctx, firstKeys(e)...); err != nil {
 		return api.Job{}, err
 	}
@@ -361,83 +361,4 @@ func machineRefs(spec api.Spec) []string {
 		add(git.SSHKeyRef)
 	}
 	return out
-}
-
-// Held lists the pool's active workflows; with an instance, those that it claimed.
-func (p *Plane) Held(ctx context.Context, who Principal, instance, cursor string) (api.Page[api.JobState], error) {
-	out := api.Page[api.JobState]{Items: []api.JobState{}}
-	if who.Audience != authority.Pool {
-		return out, workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can list its claims")
-	}
-	page, err := p.ledger.Range(ctx, store.Scan{Part: record.ActivePart(who.PoolID), Limit: 100, After: cursor})
-	if err != nil {
-		return out, ledger.OutOfStore(fmt.Errorf("read active workflows: %w", err))
-	}
-	var ids []string
-	for _, r := range page.Records {
-		a, err := record.Decode[record.Active](r)
-		if err != nil {
-			return out, err
-		}
-		if instance == "" || a.Instance == instance {
-			ids = append(ids, r.Key.Sort)
-		}
-	}
-	states, err := p.states(ctx, who, ids)
-	if err != nil {
-		return out, err
-	}
-	// One that ended between the two reads is not active any more.
-	out.Items = append(out.Items, slices.DeleteFunc(states, func(s api.JobState) bool { return !s.Active })...)
-	out.Next = page.Next
-	return out, nil
-}
-
-// States says where jobs stand. With a wait it answers when one of them is to be cancelled or is
-// over, or when the wait is.
-func (p *Plane) States(ctx context.Context, who Principal, in api.StatesQuery) (api.States, error) {
-	if who.Audience != authority.Pool {
-		return api.States{}, workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can ask for its jobs")
-	}
-	if len(in.IDs) == 0 || len(in.IDs) > 100 {
-		return api.States{}, workflow.Refuse(workflow.ErrInvalid, "ids", "ask for 1 to 100 jobs at once")
-	}
-	var out api.States
-	err := p.wakes.Await(ctx, "states/"+who.PoolID, time.Duration(min(max(in.WaitSeconds, 0), 20))*time.Second, func(bool) (bool, error) {
-		var err error
-		out.Jobs, err = p.states(ctx, who, in.IDs)
-		return slices.ContainsFunc(out.Jobs, func(s api.JobState) bool { return s.Cancel || !s.Active }), err
-	})
-	return out, err
-}
-
-func (p *Plane) states(ctx context.Context, who Principal, ids []string) ([]api.JobState, error) {
-	var keys []store.Key
-	for _, id := range ids {
-		if record.CheckID(id) == nil {
-			keys = append(keys, record.WorkflowKey(id), record.BeatKey(id))
-		}
-	}
-	r, err := p.ledger.Read(ctx, keys...)
-	if err != nil {
-		return nil, ledger.OutOfStore(err)
-	}
-	now := p.ledger.Now()
-	out := make([]api.JobState, 0, len(ids))
-	for _, id := range ids {
-		w, ok, err := ledger.Get[record.Workflow](r, record.WorkflowKey(id))
-		if err != nil {
-			return nil, err
-		}
-		if !ok || w.PoolID != who.PoolID || w.Org != who.Organization {
-			out = append(out, api.JobState{ID: record.Cut(id, 64)})
-			continue
-		}
-		beat, _, err := ledger.Get[record.Beat](r, record.BeatKey(id))
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, rules.JobState(&w, beat.At, now))
-	}
-	return out, nil
 }

@@ -1,4 +1,5 @@
-package controlplane
+// Package why says what a workflow waits for, since when, and what happens next.
+package why
 
 import (
 	"context"
@@ -6,10 +7,13 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/pools"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/views"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -33,8 +37,8 @@ const (
 	waitsProof     = "task_end" // it has ended, but its task is not proven over
 )
 
-// whyFacts is what the answer depends on beside the record.
-type whyFacts struct {
+// facts is what the answer depends on beside the record.
+type facts struct {
 	now      time.Time
 	pool     record.Pool
 	lastSeen time.Time // of the pool's instances; zero means never
@@ -48,9 +52,41 @@ type whyFacts struct {
 	upSince  time.Time
 }
 
+// Reader reads what an answer depends on.
+type Reader struct {
+	ledger            *ledger.Ledger
+	organizationLimit int
+}
+
+// NewReader returns the reader of a ledger.
+func NewReader(l *ledger.Ledger, organizationLimit int) *Reader { return &Reader{l, organizationLimit} }
+
+// Pending says what a pending workflow waits for.
+func (r *Reader) Pending(ctx context.Context, c *moves.Change, w *record.Workflow) (string, error) {
+	f, err := r.facts(ctx, c, w)
+	if err != nil {
+		return "", err
+	}
+	_, text := waitsPending(w, f)
+	return text, nil
+}
+
+// Calls answers why a workflow stands where it stands.
+type Calls struct {
+	ledger *ledger.Ledger
+	board  *moves.Board
+	reader *Reader
+	views  *views.Calls
+}
+
+// New returns the calls.
+func New(ledger *ledger.Ledger, board *moves.Board, reader *Reader, views *views.Calls) *Calls {
+	return &Calls{ledger: ledger, board: board, reader: reader, views: views}
+}
+
 // Why says what a workflow waits for, since when, and what happens next.
-func (p *Plane) Why(ctx context.Context, who Principal, id string) (api.Why, error) {
-	w, err := p.Workflow(ctx, who, id)
+func (p *Calls) Why(ctx context.Context, who authority.Principal, id string) (api.Why, error) {
+	w, err := p.views.Workflow(ctx, who, id)
 	if err != nil {
 		return api.Why{}, err
 	}
@@ -59,7 +95,7 @@ func (p *Plane) Why(ctx context.Context, who Principal, id string) (api.Why, err
 	if err != nil {
 		return api.Why{}, ledger.OutOfStore(err)
 	}
-	f, err := p.whyFacts(ctx, c, rec)
+	f, err := p.reader.facts(ctx, c, rec)
 	if err != nil {
 		return api.Why{}, ledger.OutOfStore(err)
 	}
@@ -81,9 +117,9 @@ func (p *Plane) Why(ctx context.Context, who Principal, id string) (api.Why, err
 	return out, nil
 }
 
-// whyFacts reads what the answer about a workflow depends on.
-func (p *Plane) whyFacts(ctx context.Context, c *moves.Change, w *record.Workflow) (whyFacts, error) {
-	f := whyFacts{now: c.Now, orgMost: p.cfg.OrganizationLimit}
+// facts reads what the answer about a workflow depends on.
+func (r *Reader) facts(ctx context.Context, c *moves.Change, w *record.Workflow) (facts, error) {
+	f := facts{now: c.Now, orgMost: r.organizationLimit}
 	if err := c.Prepare(ctx, w); err != nil {
 		return f, err
 	}
@@ -125,15 +161,15 @@ func (p *Plane) whyFacts(ctx context.Context, c *moves.Change, w *record.Workflo
 		return f, err
 	}
 	f.upSince = pass.UpSince
-	runners, err := p.instances(ctx, w.PoolID)
-	for _, r := range runners {
-		f.lastSeen = rules.Latest(f.lastSeen, r.Last)
+	runners, err := pools.Instances(ctx, r.ledger, w.PoolID)
+	for _, one := range runners {
+		f.lastSeen = rules.Latest(f.lastSeen, one.Last)
 	}
 	return f, err
 }
 
 // explain is the answer as a pure function.
-func explain(w *record.Workflow, f whyFacts) api.Why {
+func explain(w *record.Workflow, f facts) api.Why {
 	out := api.Why{Since: w.Since}
 	until := func(t time.Time) string {
 		return fmt.Sprintf("%s (in %s)", rules.Clock(t), t.Sub(f.now).Round(time.Second))
@@ -183,7 +219,7 @@ func explain(w *record.Workflow, f whyFacts) api.Why {
 }
 
 // waitsPending says what a pending workflow waits for, the nearest cause first.
-func waitsPending(w *record.Workflow, f whyFacts) (code, text string) {
+func waitsPending(w *record.Workflow, f facts) (code, text string) {
 	switch {
 	case f.waiting && w.ChangesState() && f.lane.Changer != "":
 		return waitsSlot, waitsChanger(w, f)
@@ -201,14 +237,14 @@ func waitsPending(w *record.Workflow, f whyFacts) (code, text string) {
 		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.orgUsed, f.orgMost)
 	case f.lastSeen.IsZero():
 		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled yet; start its agent", f.pool.Name)
-	case f.now.Sub(f.lastSeen) > poolOffline:
+	case f.now.Sub(f.lastSeen) > pools.Offline:
 		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled since %s; is its agent running?", f.pool.Name, rules.Clock(f.lastSeen))
 	}
 	return waitsClaim, fmt.Sprintf("the next claim of pool %s", f.pool.Name)
 }
 
 // waitsChanger names the run that has the workspace's slot, and the task that is waited for.
-func waitsChanger(w *record.Workflow, f whyFacts) string {
+func waitsChanger(w *record.Workflow, f facts) string {
 	switch r := f.changer; {
 	case r.State.Terminal():
 		return fmt.Sprintf("the end of task %s of workflow %s, which is %s but may still change the state of workspace %s", r.Holder.Task, f.lane.Changer, r.State, w.Workspace)

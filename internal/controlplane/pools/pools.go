@@ -1,4 +1,6 @@
-package controlplane
+// Package pools is the pools of runners: their settings and tokens, which workspaces and roles they are for,
+// and who polls for them.
+package pools
 
 import (
 	"context"
@@ -18,115 +20,20 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// serves refuses a workspace or type that the pool is not for, and says why.
-func serves(r record.Pool, workspace string, t workflow.Type) error {
-	if !r.AssignedTo(workspace) {
-		return workflow.Refuse(workflow.ErrForbidden, "pool", "pool %s is not assigned to workspace %s; an admin can assign it, or the workspace can name another pool", r.Name, workspace)
-	}
-	if !r.Takes(t) {
-		return workflow.Refuse(workflow.ErrInvalid, "type", "pool %s does not take workflows of type %s", r.Name, t)
-	}
-	return nil
+// Calls answers what is asked about pools.
+type Calls struct {
+	ledger *ledger.Ledger
+	board  *moves.Board
+	guard  *authority.Guard
 }
 
-// poolByName reads a pool into the change.
-func poolByName(ctx context.Context, c *ledger.Change, org, name string) (record.Pool, error) {
-	gone := workflow.Refuse(workflow.ErrNotFound, "pool", "there is no pool %q", record.Cut(name, 64))
-	if err := workflow.CheckPoolName(name); err != nil {
-		return record.Pool{}, gone
-	}
-	nk := record.PoolNameKey(org, name)
-	if err := c.Load(ctx, nk); err != nil {
-		return record.Pool{}, err
-	}
-	n, ok, err := ledger.Get[record.Name](c.Read, nk)
-	if err != nil {
-		return record.Pool{}, err
-	}
-	if !ok {
-		return record.Pool{}, gone
-	}
-	if err := c.Load(ctx, record.PoolKey(org, n.ID)); err != nil {
-		return record.Pool{}, err
-	}
-	pool, ok, err := ledger.Get[record.Pool](c.Read, record.PoolKey(org, n.ID))
-	if err == nil && (!ok || pool.Name != name) {
-		// Renamed or deleted between the two reads.
-		return record.Pool{}, fmt.Errorf("pool %s moved between reads: %w", name, store.ErrConflict)
-	}
-	return pool, err
+// New returns the calls.
+func New(ledger *ledger.Ledger, board *moves.Board, guard *authority.Guard) *Calls {
+	return &Calls{ledger: ledger, board: board, guard: guard}
 }
 
-// poolFor resolves which pool runs a workspace: its own, else the organization's. The commit checks
-// that the pool did not change meanwhile.
-func (p *Plane) poolFor(ctx context.Context, c *ledger.Change, org, named string) (record.Pool, error) {
-	name := named
-	if name == "" {
-		name = authority.BuiltInPool
-		pools, err := p.pools(ctx, org)
-		if err != nil {
-			return record.Pool{}, err
-		}
-		for _, r := range pools {
-			if r.BuiltIn {
-				name = r.Name
-			}
-		}
-	}
-	pool, err := poolByName(ctx, c, org, name)
-	if err != nil {
-		return record.Pool{}, err
-	}
-	c.Check(record.PoolKey(org, pool.ID))
-	return pool, nil
-}
-
-func (p *Plane) pools(ctx context.Context, org string) ([]record.Pool, error) {
-	var out []record.Pool
-	page := store.Page{}
-	for {
-		var err error
-		page, err = p.ledger.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: "pool/", To: record.After("pool/"), Limit: 500, After: page.Next})
-		if err != nil {
-			return nil, fmt.Errorf("read pools: %w", err)
-		}
-		for _, r := range page.Records {
-			rec, err := record.Decode[record.Pool](r)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, rec)
-		}
-		if page.Next == "" {
-			return out, nil
-		}
-	}
-}
-
-// poolNames reads the names of pools by their ids.
-func (p *Plane) poolNames(ctx context.Context, org string, ids ...string) (map[string]string, error) {
-	slices.Sort(ids)
-	var keys []store.Key
-	for _, id := range slices.Compact(ids) {
-		keys = append(keys, record.PoolKey(org, id))
-	}
-	r, err := p.ledger.Read(ctx, keys...)
-	if err != nil {
-		return nil, ledger.OutOfStore(err)
-	}
-	out := map[string]string{}
-	for _, k := range keys {
-		if pool, ok, err := ledger.Get[record.Pool](r, k); err != nil {
-			return nil, err
-		} else if ok {
-			out[pool.ID] = pool.Name
-		}
-	}
-	return out, nil
-}
-
-// view adds to a pool's record what lies beside it.
-func (p *Plane) viewPool(ctx context.Context, org string, rec record.Pool, version int64) (api.Pool, error) {
+// viewPool adds to a pool's record what lies beside it.
+func (p *Calls) viewPool(ctx context.Context, org string, rec record.Pool, version int64) (api.Pool, error) {
 	out := api.Pool{
 		ID: rec.ID, Name: rec.Name, Description: rec.Description, BuiltIn: rec.BuiltIn, IsDisabled: rec.Disabled,
 		AllowMultipleInstances: rec.Multiple, AssignedToAll: rec.AssignedToAll, AssignedWorkspaces: rec.Assigned,
@@ -146,7 +53,7 @@ func (p *Plane) viewPool(ctx context.Context, org string, rec record.Pool, versi
 		return out, err
 	}
 	out.Active = limit.Active
-	runners, err := p.instances(ctx, rec.ID)
+	runners, err := Instances(ctx, p.ledger, rec.ID)
 	if err != nil {
 		return out, ledger.OutOfStore(err)
 	}
@@ -157,7 +64,7 @@ func (p *Plane) viewPool(ctx context.Context, org string, rec record.Pool, versi
 	}
 	switch {
 	case out.LastSeen == nil:
-	case p.ledger.Now().Sub(*out.LastSeen) > poolOffline:
+	case p.ledger.Now().Sub(*out.LastSeen) > Offline:
 		out.Status = "offline"
 	default:
 		out.Status = "healthy"
@@ -219,7 +126,7 @@ func set[T any](to *T, from *T) {
 }
 
 // CreatePool makes a pool and its first token.
-func (p *Plane) CreatePool(ctx context.Context, who Principal, key string, in api.PoolSettings) (api.PoolToken, error) {
+func (p *Calls) CreatePool(ctx context.Context, who authority.Principal, key string, in api.PoolSettings) (api.PoolToken, error) {
 	target := ""
 	set(&target, in.Name)
 	if err := p.guard.Allow(ctx, who, api.RoleAdmin, "pool.create", target); err != nil {
@@ -254,7 +161,7 @@ func (p *Plane) CreatePool(ctx context.Context, who Principal, key string, in ap
 				return workflow.Refuse(workflow.ErrKeyReused, "Idempotency-Key", "this idempotency key was used for another request; use a new one")
 			}
 			r := record.Encode(keys[1], record.Idempotency{Request: record.Hash("pool " + rec.Name), Result: rec.ID})
-			r.Expires = c.Now.Add(idempotencyKept).Unix()
+			r.Expires = c.Now.Add(record.IdempotencyKept).Unix()
 			c.Add(store.Put(r, store.Absent))
 		}
 		rec.Created = c.Now
@@ -275,7 +182,7 @@ func (p *Plane) CreatePool(ctx context.Context, who Principal, key string, in ap
 }
 
 // Pools lists the pools.
-func (p *Plane) Pools(ctx context.Context, who Principal, cursor string, limit int) (api.Page[api.Pool], error) {
+func (p *Calls) Pools(ctx context.Context, who authority.Principal, cursor string, limit int) (api.Page[api.Pool], error) {
 	out := api.Page[api.Pool]{Items: []api.Pool{}}
 	if err := p.guard.Allow(ctx, who, api.RoleViewer, "pool.list", ""); err != nil {
 		return out, err
@@ -300,12 +207,12 @@ func (p *Plane) Pools(ctx context.Context, who Principal, cursor string, limit i
 }
 
 // Pool answers about one pool.
-func (p *Plane) Pool(ctx context.Context, who Principal, name string) (api.Pool, error) {
+func (p *Calls) Pool(ctx context.Context, who authority.Principal, name string) (api.Pool, error) {
 	if err := p.guard.Allow(ctx, who, api.RoleViewer, "pool.show", name); err != nil {
 		return api.Pool{}, err
 	}
 	c := p.board.NewChange()
-	rec, err := poolByName(ctx, c.Change, who.Organization, name)
+	rec, err := ByName(ctx, c.Change, who.Organization, name)
 	if err != nil {
 		return api.Pool{}, ledger.OutOfStore(err)
 	}
@@ -313,14 +220,14 @@ func (p *Plane) Pool(ctx context.Context, who Principal, name string) (api.Pool,
 }
 
 // UpdatePool changes the settings of a pool that are given.
-func (p *Plane) UpdatePool(ctx context.Context, who Principal, name string, in api.PoolSettings) (api.Pool, error) {
+func (p *Calls) UpdatePool(ctx context.Context, who authority.Principal, name string, in api.PoolSettings) (api.Pool, error) {
 	if err := p.guard.Allow(ctx, who, api.RoleAdmin, "pool.update", name); err != nil {
 		return api.Pool{}, err
 	}
 	var rec record.Pool
 	var version int64
 	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
-		before, err := poolByName(ctx, c.Change, who.Organization, name)
+		before, err := ByName(ctx, c.Change, who.Organization, name)
 		if err != nil {
 			return err
 		}
@@ -402,12 +309,12 @@ func unusedPool(ctx context.Context, c *ledger.Change, org string, pool record.P
 }
 
 // DeletePool removes a pool that nothing uses. Its tokens end with it.
-func (p *Plane) DeletePool(ctx context.Context, who Principal, name string) error {
+func (p *Calls) DeletePool(ctx context.Context, who authority.Principal, name string) error {
 	if err := p.guard.Allow(ctx, who, api.RoleAdmin, "pool.delete", name); err != nil {
 		return err
 	}
 	return p.board.ChangeHot(ctx, func(ctx context.Context, c *moves.Change) error {
-		rec, err := poolByName(ctx, c.Change, who.Organization, name)
+		rec, err := ByName(ctx, c.Change, who.Organization, name)
 		if err != nil {
 			return err
 		}
@@ -450,7 +357,7 @@ func (p *Plane) DeletePool(ctx context.Context, who Principal, name string) erro
 }
 
 // RotatePoolToken gives a pool a new token; older ones stay valid for the overlap.
-func (p *Plane) RotatePoolToken(ctx context.Context, who Principal, name string, in api.RotateToken) (api.PoolToken, error) {
+func (p *Calls) RotatePoolToken(ctx context.Context, who authority.Principal, name string, in api.RotateToken) (api.PoolToken, error) {
 	if err := p.guard.Allow(ctx, who, api.RoleAdmin, "pool.rotate_token", name); err != nil {
 		return api.PoolToken{}, err
 	}
@@ -463,7 +370,7 @@ func (p *Plane) RotatePoolToken(ctx context.Context, who Principal, name string,
 	var version int64
 	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
 		var err error
-		if rec, err = poolByName(ctx, c.Change, who.Organization, name); err != nil {
+		if rec, err = ByName(ctx, c.Change, who.Organization, name); err != nil {
 			return err
 		}
 		version = c.Version(record.PoolKey(who.Organization, rec.ID))
@@ -489,17 +396,17 @@ func (p *Plane) RotatePoolToken(ctx context.Context, who Principal, name string,
 }
 
 // Runners lists the instances that were seen under a pool lately.
-func (p *Plane) Runners(ctx context.Context, who Principal, pool string) (api.Page[api.Runner], error) {
+func (p *Calls) Runners(ctx context.Context, who authority.Principal, pool string) (api.Page[api.Runner], error) {
 	out := api.Page[api.Runner]{Items: []api.Runner{}}
 	if err := p.guard.Allow(ctx, who, api.RoleViewer, "pool.runners", pool); err != nil {
 		return out, err
 	}
 	c := p.board.NewChange()
-	rec, err := poolByName(ctx, c.Change, who.Organization, pool)
+	rec, err := ByName(ctx, c.Change, who.Organization, pool)
 	if err != nil {
 		return out, ledger.OutOfStore(err)
 	}
-	runners, err := p.instances(ctx, rec.ID)
+	runners, err := Instances(ctx, p.ledger, rec.ID)
 	if err != nil {
 		return out, ledger.OutOfStore(err)
 	}
@@ -513,9 +420,9 @@ func (p *Plane) Runners(ctx context.Context, who Principal, pool string) (api.Pa
 
 // EnsurePoolToken gives a pool a new token under a name and ends older ones of that name: how a
 // process that is control plane and agent in one gets its own at each start.
-func (p *Plane) EnsurePoolToken(ctx context.Context, organization, pool, name string) (token string, err error) {
+func (p *Calls) EnsurePoolToken(ctx context.Context, organization, pool, name string) (token string, err error) {
 	err = p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
-		rec, err := poolByName(ctx, c.Change, organization, pool)
+		rec, err := ByName(ctx, c.Change, organization, pool)
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,5 @@
-package controlplane
+// Package views shows workflows to people: one with its steps and its result, lists, timelines.
+package views
 
 import (
 	"context"
@@ -7,15 +8,38 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/pools"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/workspaces"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// viewWorkflow turns a record into what people see.
-func viewWorkflow(w *record.Workflow, pool string, version int64) api.Workflow {
+// Filter narrows a list of workflows.
+type Filter struct {
+	Workspace string
+	State     string // a state, or "active"; empty means any
+	Cursor    string
+	Limit     int // 0 means 50, at most 200
+}
+
+// Calls answers who looks at workflows.
+type Calls struct {
+	ledger *ledger.Ledger
+	board  *moves.Board
+	guard  *authority.Guard
+}
+
+// New returns the calls.
+func New(ledger *ledger.Ledger, board *moves.Board, guard *authority.Guard) *Calls {
+	return &Calls{ledger: ledger, board: board, guard: guard}
+}
+
+// view turns a record into what people see.
+func view(w *record.Workflow, pool string, version int64) api.Workflow {
 	out := api.Workflow{
 		ID: w.ID, Organization: w.Org, Workspace: w.Workspace, Pool: pool, Type: w.Type, Operation: w.Op,
 		State: w.State, Reason: w.Reason, Detail: w.Detail, Priority: w.Priority, Message: w.Message,
@@ -37,7 +61,7 @@ func viewWorkflow(w *record.Workflow, pool string, version int64) api.Workflow {
 }
 
 // Workflow answers about one workflow, with its steps and its result.
-func (p *Plane) Workflow(ctx context.Context, who Principal, id string) (api.Workflow, error) {
+func (p *Calls) Workflow(ctx context.Context, who authority.Principal, id string) (api.Workflow, error) {
 	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workflow.show", id); err != nil {
 		return api.Workflow{}, err
 	}
@@ -55,11 +79,11 @@ func (p *Plane) Workflow(ctx context.Context, who Principal, id string) (api.Wor
 	if !ok || w.Org != who.Organization {
 		return api.Workflow{}, moves.NoWorkflow(id)
 	}
-	names, err := p.poolNames(ctx, w.Org, w.PoolID)
+	names, err := pools.Names(ctx, p.ledger, w.Org, w.PoolID)
 	if err != nil {
 		return api.Workflow{}, err
 	}
-	out := viewWorkflow(&w, names[w.PoolID], r.Version(record.WorkflowKey(id)))
+	out := view(&w, names[w.PoolID], r.Version(record.WorkflowKey(id)))
 	if w.Attempt == 0 {
 		return out, nil
 	}
@@ -91,7 +115,7 @@ func (p *Plane) Workflow(ctx context.Context, who Principal, id string) (api.Wor
 }
 
 // Workflows lists workflows, the newest first. The list is read from an index and may lag.
-func (p *Plane) Workflows(ctx context.Context, who Principal, f Filter) (api.Page[api.Workflow], error) {
+func (p *Calls) Workflows(ctx context.Context, who authority.Principal, f Filter) (api.Page[api.Workflow], error) {
 	out := api.Page[api.Workflow]{Items: []api.Workflow{}}
 	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workflow.list", ""); err != nil {
 		return out, err
@@ -101,9 +125,9 @@ func (p *Plane) Workflows(ctx context.Context, who Principal, f Filter) (api.Pag
 	}
 	index, part := store.Index1, "org/"+who.Organization
 	if f.Workspace != "" {
-		ws, err := p.loadWorkspace(ctx, who.Organization, f.Workspace)
+		ws, err := workspaces.Load(ctx, p.ledger.NewChange(), who.Organization, f.Workspace)
 		if err != nil {
-			return out, err
+			return out, ledger.OutOfStore(err)
 		}
 		index, part = store.Index2, "ws/"+ws.ID
 	}
@@ -135,23 +159,23 @@ func (p *Plane) Workflows(ctx context.Context, who Principal, f Filter) (api.Pag
 			break
 		}
 	}
-	var pools []string
+	var ids []string
 	for _, w := range wfs {
-		pools = append(pools, w.PoolID)
+		ids = append(ids, w.PoolID)
 	}
-	names, err := p.poolNames(ctx, who.Organization, pools...)
+	names, err := pools.Names(ctx, p.ledger, who.Organization, ids...)
 	if err != nil {
 		return out, err
 	}
 	for i := range wfs {
-		out.Items = append(out.Items, viewWorkflow(&wfs[i], names[wfs[i].PoolID], versions[i]))
+		out.Items = append(out.Items, view(&wfs[i], names[wfs[i].PoolID], versions[i]))
 	}
 	out.Next = next
 	return out, nil
 }
 
 // Timeline lists what happened to a workflow, in order.
-func (p *Plane) Timeline(ctx context.Context, who Principal, id, cursor string, limit int) (api.Page[api.Event], error) {
+func (p *Calls) Timeline(ctx context.Context, who authority.Principal, id, cursor string, limit int) (api.Page[api.Event], error) {
 	out := api.Page[api.Event]{Items: []api.Event{}}
 	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workflow.timeline", id); err != nil {
 		return out, err

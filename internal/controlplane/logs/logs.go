@@ -1,4 +1,5 @@
-package controlplane
+// Package logs keeps the logs of runs: complete and in order up to their end, whatever was sent twice.
+package logs
 
 import (
 	"context"
@@ -6,13 +7,29 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/jobs"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
+
+// Calls answers who writes and reads logs.
+type Calls struct {
+	ledger *ledger.Ledger
+	board  *moves.Board
+	wakes  *wake.Wakes
+	guard  *authority.Guard
+}
+
+// New returns the calls.
+func New(ledger *ledger.Ledger, board *moves.Board, wakes *wake.Wakes, guard *authority.Guard) *Calls {
+	return &Calls{ledger: ledger, board: board, wakes: wakes, guard: guard}
+}
 
 const (
 	maxLogBatch = 300 << 10 // bytes of text in one call
@@ -23,7 +40,7 @@ const (
 // AppendLogs adds lines to the log of a run. Lines that are there already are passed over; lines
 // behind a gap are refused with the number of the first that is missing. So a log is complete and
 // in order up to its end, whatever was sent twice or out of order.
-func (p *Plane) AppendLogs(ctx context.Context, token string, run api.Run, in api.Logs) (api.LogsTaken, error) {
+func (p *Calls) AppendLogs(ctx context.Context, token string, run api.Run, in api.Logs) (api.LogsTaken, error) {
 	size := 0
 	for _, l := range in.Lines {
 		if len(l.Text) > maxLogLine {
@@ -40,7 +57,7 @@ func (p *Plane) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 	var out api.LogsTaken
 	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
 		k := record.LogEndKey(run.Workflow, run.Attempt)
-		w, s, err := runnerCall(ctx, c, token, run, k)
+		w, s, err := jobs.Admit(ctx, c, token, run, k)
 		if err != nil {
 			return err
 		}
@@ -77,14 +94,14 @@ func (p *Plane) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 		return nil
 	})
 	if err == nil {
-		p.wakes.Ring("log/" + run.Workflow)
+		p.wakes.Ring(wake.LogOf(run.Workflow))
 	}
 	return out, err
 }
 
 // Logs reads lines of an attempt (0: the latest) from a line on; a following reader names the Next of
 // the page before. It waits up to wait for the first line.
-func (p *Plane) Logs(ctx context.Context, who Principal, id string, attempt int, offset int64, limit int, wait time.Duration) (api.LogPage, error) {
+func (p *Calls) Logs(ctx context.Context, who authority.Principal, id string, attempt int, offset int64, limit int, wait time.Duration) (api.LogPage, error) {
 	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workflow.logs", id); err != nil {
 		return api.LogPage{}, err
 	}
@@ -93,7 +110,7 @@ func (p *Plane) Logs(ctx context.Context, who Principal, id string, attempt int,
 	}
 	limit = ledger.PageSize(limit, logPage)
 	var out api.LogPage
-	err := p.wakes.Await(ctx, "log/"+id, min(wait, 20*time.Second), func(bool) (bool, error) {
+	err := p.wakes.Await(ctx, wake.LogOf(id), min(wait, 20*time.Second), func(bool) (bool, error) {
 		var err error
 		out, err = p.logs(ctx, who, id, attempt, offset, limit)
 		return len(out.Lines) > 0 || out.Done, err
@@ -101,7 +118,7 @@ func (p *Plane) Logs(ctx context.Context, who Principal, id string, attempt int,
 	return out, err
 }
 
-func (p *Plane) logs(ctx context.Context, who Principal, id string, attempt int, offset int64, limit int) (api.LogPage, error) {
+func (p *Calls) logs(ctx context.Context, who authority.Principal, id string, attempt int, offset int64, limit int) (api.LogPage, error) {
 	w, err := p.board.Workflow(ctx, who.Organization, id)
 	if err != nil {
 		return api.LogPage{}, err
@@ -143,7 +160,7 @@ func logClosed(w *record.Workflow, r ledger.Read, attempt int, next int64, now t
 }
 
 // readLines fills a page from its Next on.
-func (p *Plane) readLines(ctx context.Context, out *api.LogPage, id string, limit int) error {
+func (p *Calls) readLines(ctx context.Context, out *api.LogPage, id string, limit int) error {
 	// The chunk that holds the first line begins at or before it.
 	first, err := p.ledger.Range(ctx, store.Scan{
 		Part: record.WorkflowKey(id).Part, From: record.LogKey(id, out.Attempt, out.Next).Sort, To: fmt.Sprintf("log/%04d/", out.Attempt), Reverse: true, Limit: 1,

@@ -1,4 +1,6 @@
-package controlplane
+// Package jobs takes the calls of runners: the start, which is the fence, the spec, signs of life, steps and
+// the result.
+package jobs
 
 import (
 	"cmp"
@@ -6,6 +8,8 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -13,13 +17,27 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// runnerCall authenticates a job token and reads the workflow that it is for, with more of what the
+// Calls answers runners.
+type Calls struct {
+	ledger *ledger.Ledger
+	board  *moves.Board
+	wakes  *wake.Wakes
+	log    *slog.Logger
+}
+
+// New returns the calls.
+func New(ledger *ledger.Ledger, board *moves.Board, wakes *wake.Wakes, log *slog.Logger) *Calls {
+	return &Calls{ledger: ledger, board: board, wakes: wakes, log: log}
+}
+
+// Admit authenticates a job token and reads the workflow that it is for, with more of what the
 // call needs.
-func runnerCall(ctx context.Context, c *moves.Change, token string, run api.Run, more ...store.Key) (*record.Workflow, rules.Standing, error) {
+func Admit(ctx context.Context, c *moves.Change, token string, run api.Run, more ...store.Key) (*record.Workflow, rules.Standing, error) {
 	if err := rules.CheckRun(run); err != nil {
 		return nil, 0, err
 	}
@@ -46,12 +64,12 @@ func runnerCall(ctx context.Context, c *moves.Change, token string, run api.Run,
 // Start is the fence: it grants the run of an attempt to one boot of one task that was reported as
 // launched, and to no other, ever. The same boot asking again gets the same answer. A task whose
 // report is still on its way is let wait for it a little: on a fast machine it is here first.
-func (p *Plane) Start(ctx context.Context, token string, run api.Run) (api.Control, error) {
+func (p *Calls) Start(ctx context.Context, token string, run api.Run) (api.Control, error) {
 	var out api.Control
 	var refusal error
-	err := p.wakes.Await(ctx, "start/"+run.Workflow, reportWait, func(bool) (bool, error) {
+	err := p.wakes.Await(ctx, wake.StartOf(run.Workflow), reportWait, func(bool) (bool, error) {
 		if out, refusal = p.start(ctx, token, run); refusal == nil {
-			p.wakes.Ring("start/" + run.Workflow) // whoever else waits for it is refused now
+			p.wakes.Ring(wake.StartOf(run.Workflow)) // whoever else waits for it is refused now
 		}
 		return !errors.Is(refusal, workflow.ErrNotReported), nil
 	})
@@ -61,10 +79,10 @@ func (p *Plane) Start(ctx context.Context, token string, run api.Run) (api.Contr
 // reportWait is how long a start waits for the report of its launch.
 const reportWait = 3 * time.Second
 
-func (p *Plane) start(ctx context.Context, token string, run api.Run) (api.Control, error) {
+func (p *Calls) start(ctx context.Context, token string, run api.Run) (api.Control, error) {
 	var out api.Control
 	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
-		w, s, err := runnerCall(ctx, c, token, run)
+		w, s, err := Admit(ctx, c, token, run)
 		if err != nil {
 			return err
 		}
@@ -85,25 +103,25 @@ func (p *Plane) start(ctx context.Context, token string, run api.Run) (api.Contr
 }
 
 // Spec gives a started run what it is to do.
-func (p *Plane) Spec(ctx context.Context, token string, run api.Run) (api.Spec, error) {
+func (p *Calls) Spec(ctx context.Context, token string, run api.Run) (api.Spec, error) {
 	c := p.board.NewChange()
-	w, s, err := runnerCall(ctx, c, token, run)
+	w, s, err := Admit(ctx, c, token, run)
 	if err != nil {
 		return api.Spec{}, ledger.OutOfStore(err)
 	}
 	if err := rules.NeedsHold(s); err != nil {
 		return api.Spec{}, err
 	}
-	spec, err := p.specRead(ctx, w.ID)
+	spec, err := p.spec(ctx, w.ID)
 	spec.Attempt = w.Attempt
 	return spec, err
 }
 
 // Heartbeat records a sign of life.
-func (p *Plane) Heartbeat(ctx context.Context, token string, run api.Run, in api.Heartbeat) (api.Control, error) {
+func (p *Calls) Heartbeat(ctx context.Context, token string, run api.Run, in api.Heartbeat) (api.Control, error) {
 	var out api.Control
 	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
-		w, s, err := runnerCall(ctx, c, token, run)
+		w, s, err := Admit(ctx, c, token, run)
 		if err != nil {
 			return err
 		}
@@ -120,10 +138,10 @@ func (p *Plane) Heartbeat(ctx context.Context, token string, run api.Run, in api
 }
 
 // Steps records where the steps of a run stand.
-func (p *Plane) Steps(ctx context.Context, token string, run api.Run, in api.Steps) (api.Control, error) {
+func (p *Calls) Steps(ctx context.Context, token string, run api.Run, in api.Steps) (api.Control, error) {
 	var out api.Control
 	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
-		w, s, err := runnerCall(ctx, c, token, run)
+		w, s, err := Admit(ctx, c, token, run)
 		if err != nil {
 			return err
 		}
@@ -163,7 +181,7 @@ func (p *Plane) Steps(ctx context.Context, token string, run api.Run, in api.Ste
 
 // Result records how a run ended. A result of the boot that holds the run is final; one that comes
 // late never changes a terminal state, but is told in the timeline, and proves the end.
-func (p *Plane) Result(ctx context.Context, token string, run api.Run, in api.Result) (api.Control, error) {
+func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Result) (api.Control, error) {
 	if err := rules.CheckResult(in); err != nil {
 		return api.Control{}, err
 	}
@@ -172,7 +190,7 @@ func (p *Plane) Result(ctx context.Context, token string, run api.Run, in api.Re
 	err := p.board.ChangeHot(ctx, func(ctx context.Context, c *moves.Change) error {
 		ran = nil
 		k := record.ResultKey(run.Workflow, run.Attempt)
-		w, s, err := runnerCall(ctx, c, token, run, k)
+		w, s, err := Admit(ctx, c, token, run, k)
 		if err != nil {
 			return err
 		}
@@ -198,4 +216,21 @@ func (p *Plane) Result(ctx context.Context, token string, run api.Run, in api.Re
 		p.log.Info("workflow ended", "job_id", ran.ID, "attempt", ran.Attempt, "state", ran.State, "reason", ran.Reason)
 	}
 	return out, err
+}
+
+// spec reads a frozen spec.
+func (p *Calls) spec(ctx context.Context, id string) (api.Spec, error) {
+	r, err := p.ledger.Read(ctx, record.SpecKey(id))
+	if err != nil {
+		return api.Spec{}, ledger.OutOfStore(err)
+	}
+	var spec api.Spec
+	rec, ok := r[record.SpecKey(id)]
+	if !ok {
+		return spec, fmt.Errorf("workflow %s has no spec", id)
+	}
+	if err := json.Unmarshal(rec.Value, &spec); err != nil {
+		return spec, fmt.Errorf("spec of %s does not decode: %w", id, err)
+	}
+	return spec, nil
 }

@@ -1,4 +1,5 @@
-package controlplane
+// Package pass is the control plane's own clock: it moves what time alone moves.
+package pass
 
 import (
 	"context"
@@ -10,27 +11,49 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/why"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
+// Summary counts what one pass did.
+type Summary struct {
+	Looked, Moved, Failed int
+	Left                  bool // something was left to the next pass
+	UpSince               time.Time
+}
+
+// Calls answers the schedule.
+type Calls struct {
+	ledger *ledger.Ledger
+	board  *moves.Board
+	wakes  *wake.Wakes
+	why    *why.Reader
+}
+
+// New returns the calls.
+func New(ledger *ledger.Ledger, board *moves.Board, wakes *wake.Wakes, why *why.Reader) *Calls {
+	return &Calls{ledger: ledger, board: board, wakes: wakes, why: why}
+}
+
 const (
-	passEvery  = time.Minute
-	passMissed = 2 * passEvery    // a last pass older than this means that the control plane was away
-	passPage   = 200              // timers of one read
-	passMost   = 5000             // workflows that one pass looks at
-	passBudget = 45 * time.Second // and for how long
-	passMargin = 2 * time.Second  // that it leaves before the deadline of who makes it
+	every   = time.Minute
+	missed  = 2 * every        // a last pass older than this means that the control plane was away
+	onePage = 200              // timers of one read
+	most    = 5000             // workflows that one pass looks at
+	longest = 45 * time.Second // and for how long
+	margin  = 2 * time.Second  // that it leaves before the deadline of who makes it
 )
 
 // Pass moves what time alone moves: lapsed leases, silent runners, passed deadlines and queue
 // time-outs, of every organization. It is bounded in records and in time, also by ctx's deadline, and
 // says when it left something to the next one. It is harmless twice or twice at once. Run it once a minute.
-func (p *Plane) Pass(ctx context.Context) (PassSummary, error) {
-	var sum PassSummary
-	began, budget := p.ledger.Now(), passBudget
+func (p *Calls) Pass(ctx context.Context) (Summary, error) {
+	var sum Summary
+	began, budget := p.ledger.Now(), longest
 	if deadline, ok := ctx.Deadline(); ok {
-		budget = min(budget, time.Until(deadline)-passMargin)
+		budget = min(budget, time.Until(deadline)-margin)
 	}
 	up, err := p.markPass(ctx)
 	if err != nil {
@@ -51,7 +74,7 @@ func (p *Plane) Pass(ctx context.Context) (PassSummary, error) {
 }
 
 // markPass records that a pass runs and returns since when the control plane is up.
-func (p *Plane) markPass(ctx context.Context) (time.Time, error) {
+func (p *Calls) markPass(ctx context.Context) (time.Time, error) {
 	var up time.Time
 	err := p.ledger.Decide(ctx, func(ctx context.Context) ([]store.Op, error) {
 		r, err := p.ledger.Read(ctx, record.PassKey())
@@ -63,7 +86,7 @@ func (p *Plane) markPass(ctx context.Context) (time.Time, error) {
 			return nil, err
 		}
 		now := p.ledger.Now()
-		if !ok || now.Sub(rec.Last) > passMissed {
+		if !ok || now.Sub(rec.Last) > missed {
 			rec.UpSince = now
 		}
 		rec.Last = rules.Latest(rec.Last, now)
@@ -73,18 +96,18 @@ func (p *Plane) markPass(ctx context.Context) (time.Time, error) {
 	return up, err
 }
 
-func (p *Plane) passOrg(ctx context.Context, org string, up, until time.Time, sum *PassSummary) error {
+func (p *Calls) passOrg(ctx context.Context, org string, up, until time.Time, sum *Summary) error {
 	var failures []error
 	to := fmt.Sprintf("%015d0", p.ledger.Now().UnixMilli()) // behind every entry of this millisecond
 	page := store.Page{}
 	for {
 		var err error
-		page, err = p.ledger.Range(ctx, store.Scan{Part: record.TimerPart(org), To: to, Limit: passPage, After: page.Next})
+		page, err = p.ledger.Range(ctx, store.Scan{Part: record.TimerPart(org), To: to, Limit: onePage, After: page.Next})
 		if err != nil {
 			return ledger.OutOfStore(fmt.Errorf("read timers: %w", err))
 		}
 		for _, r := range page.Records {
-			if sum.Looked >= passMost || !p.ledger.Now().Before(until) {
+			if sum.Looked >= most || !p.ledger.Now().Before(until) {
 				sum.Left = true
 				return errors.Join(failures...)
 			}
@@ -111,7 +134,7 @@ func (p *Plane) passOrg(ctx context.Context, org string, up, until time.Time, su
 }
 
 // passOne looks at one workflow whose timer ran out.
-func (p *Plane) passOne(ctx context.Context, org, id string, up time.Time) (moved bool, err error) {
+func (p *Calls) passOne(ctx context.Context, org, id string, up time.Time) (moved bool, err error) {
 	var pool string
 	err = p.board.ChangeHot(ctx, func(ctx context.Context, c *moves.Change) error {
 		moved = false
@@ -130,11 +153,10 @@ func (p *Plane) passOne(ctx context.Context, org, id string, up time.Time) (move
 			return c.Rearm(w, beat, up)
 		}
 		if o.Event == workflow.OnQueueTimeout {
-			f, err := p.whyFacts(ctx, c, w)
+			waited, err := p.why.Pending(ctx, c, w)
 			if err != nil {
 				return err
 			}
-			_, waited := waitsPending(w, f)
 			o.Text += "; the last thing that it waited for was " + waited
 		}
 		out, err := rules.Elapsed(w, o)
@@ -149,7 +171,7 @@ func (p *Plane) passOne(ctx context.Context, org, id string, up time.Time) (move
 		return c.Apply(ctx, w, out)
 	})
 	if moved && err == nil {
-		p.wakes.Ring("states/" + pool)
+		p.wakes.Ring(wake.StatesOf(pool))
 	}
 	return moved, err
 }

@@ -1,29 +1,47 @@
-package controlplane
+// Package submit takes requests for runs: it makes a workflow of a workspace, again or anew, and takes the
+// request back.
+package submit
 
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
-	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/pools"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/views"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/workspaces"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// idempotencyKept is how long a key is remembered.
-const idempotencyKept = 24 * time.Hour
+// Calls answers who asks for runs.
+type Calls struct {
+	ledger       *ledger.Ledger
+	board        *moves.Board
+	guard        *authority.Guard
+	wakes        *wake.Wakes
+	views        *views.Calls
+	log          *slog.Logger
+	defaultState string
+}
+
+// New returns the calls.
+func New(ledger *ledger.Ledger, board *moves.Board, guard *authority.Guard, wakes *wake.Wakes, views *views.Calls, log *slog.Logger, defaultState string) *Calls {
+	return &Calls{ledger: ledger, board: board, guard: guard, wakes: wakes, views: views, log: log, defaultState: defaultState}
+}
 
 // Submit makes a workflow of a workspace. The same key with the same request gives the same
 // workflow again.
-func (p *Plane) Submit(ctx context.Context, who Principal, key string, in api.Submit) (api.Workflow, error) {
+func (p *Calls) Submit(ctx context.Context, who authority.Principal, key string, in api.Submit) (api.Workflow, error) {
 	if err := p.guard.Allow(ctx, who, api.RoleOperator, "workflow.submit", in.Workspace); err != nil {
 		return api.Workflow{}, err
 	}
@@ -32,7 +50,7 @@ func (p *Plane) Submit(ctx context.Context, who Principal, key string, in api.Su
 
 // Retry makes a new workflow like one that has ended, of the workspace as it is now. The ended one
 // is never reopened.
-func (p *Plane) Retry(ctx context.Context, who Principal, key, id string) (api.Workflow, error) {
+func (p *Calls) Retry(ctx context.Context, who authority.Principal, key, id string) (api.Workflow, error) {
 	if err := p.guard.Allow(ctx, who, api.RoleOperator, "workflow.retry", id); err != nil {
 		return api.Workflow{}, err
 	}
@@ -46,7 +64,7 @@ func (p *Plane) Retry(ctx context.Context, who Principal, key, id string) (api.W
 	return p.submit(ctx, who, key, api.Submit{Workspace: w.Workspace, Type: w.Type, Operation: w.Op, Priority: w.Priority, Message: w.Message}, id)
 }
 
-func (p *Plane) submit(ctx context.Context, who Principal, key string, in api.Submit, retryOf string) (api.Workflow, error) {
+func (p *Calls) submit(ctx context.Context, who authority.Principal, key string, in api.Submit, retryOf string) (api.Workflow, error) {
 	if err := checkSubmit(&in); err != nil {
 		return api.Workflow{}, err
 	}
@@ -75,11 +93,11 @@ func (p *Plane) submit(ctx context.Context, who Principal, key string, in api.Su
 				return nil
 			}
 			rec := record.Encode(k, record.Idempotency{Request: request, Result: id})
-			rec.Expires = now.Add(idempotencyKept).Unix()
+			rec.Expires = now.Add(record.IdempotencyKept).Unix()
 			c.Add(store.Put(rec, store.Absent))
 		}
 		var err error
-		made, err = p.addWorkflow(ctx, c, who, in, id, retryOf)
+		made, err = p.add(ctx, c, who, in, id, retryOf)
 		return err
 	})
 	if err != nil {
@@ -88,7 +106,7 @@ func (p *Plane) submit(ctx context.Context, who Principal, key string, in api.Su
 	if made != nil {
 		p.log.Info("workflow submitted", "job_id", id, "workspace", in.Workspace, "type", in.Type, "operation", in.Operation)
 	}
-	return p.Workflow(ctx, who, id)
+	return p.views.Workflow(ctx, who, id)
 }
 
 func checkSubmit(in *api.Submit) error {
@@ -118,20 +136,20 @@ func checkSubmit(in *api.Submit) error {
 	return nil
 }
 
-// addWorkflow adds a new workflow to a change.
-func (p *Plane) addWorkflow(ctx context.Context, c *moves.Change, who Principal, in api.Submit, id, retryOf string) (*record.Workflow, error) {
-	ws, err := workspace(ctx, c.Change, who.Organization, in.Workspace)
+// add adds a new workflow to a change.
+func (p *Calls) add(ctx context.Context, c *moves.Change, who authority.Principal, in api.Submit, id, retryOf string) (*record.Workflow, error) {
+	ws, err := workspaces.Load(ctx, c.Change, who.Organization, in.Workspace)
 	if err != nil {
 		return nil, err
 	}
-	pool, err := p.poolFor(ctx, c.Change, who.Organization, ws.W.Pool)
+	pool, err := pools.For(ctx, c.Change, who.Organization, ws.W.Pool)
 	if err != nil {
 		return nil, err
 	}
-	if err := serves(pool, ws.W.Name, in.Type); err != nil {
+	if err := pools.Serves(pool, ws.W.Name, in.Type); err != nil {
 		return nil, err
 	}
-	if err := lends(pool, ws.W.Role); err != nil {
+	if err := pools.Lends(pool, ws.W.Role); err != nil {
 		return nil, err
 	}
 	if err := runnable(ws.W, in); err != nil {
@@ -141,7 +159,7 @@ func (p *Plane) addWorkflow(ctx context.Context, c *moves.Change, who Principal,
 	if priority == 0 {
 		priority = ws.W.DefaultPriority
 	}
-	maxRuntime, err := maxRuntimeOf(ws.W)
+	maxRuntime, err := workspaces.MaxRuntime(ws.W)
 	if err != nil {
 		return nil, err
 	}
@@ -191,19 +209,8 @@ func commandName(t workflow.Type, op workflow.Operation) string {
 	return string(t)
 }
 
-// specOf freezes what a workflow does at its submission.
-func (p *Plane) specOf(w *record.Workflow, ws record.Workspace) api.Spec {
-	return api.Spec{
-		Workflow: w.ID, Organization: w.Org, WorkspaceID: ws.ID, Workspace: ws.W.Name,
-		Type: w.Type, Operation: w.Op, Engine: ws.W.Engine, EngineVersion: ws.W.EngineVersion,
-		Commands: ws.W.Commands, Source: ws.W.Source, State: p.stateOf(ws.W),
-		Variables: ws.W.Variables, Environment: ws.W.Environment, Secrets: ws.W.Secrets, Role: roleOf(w.Org, ws),
-		Size: w.Size, MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
-	}
-}
-
 // Cancel ends a workflow that waits, and asks a running one to end.
-func (p *Plane) Cancel(ctx context.Context, who Principal, id string) (api.Workflow, error) {
+func (p *Calls) Cancel(ctx context.Context, who authority.Principal, id string) (api.Workflow, error) {
 	if err := p.guard.Allow(ctx, who, api.RoleOperator, "workflow.cancel", id); err != nil {
 		return api.Workflow{}, err
 	}
@@ -224,23 +231,6 @@ func (p *Plane) Cancel(ctx context.Context, who Principal, id string) (api.Workf
 	if err != nil {
 		return api.Workflow{}, err
 	}
-	p.wakes.Ring("states/" + poolID)
-	return p.Workflow(ctx, who, id)
-}
-
-// specRead reads a frozen spec.
-func (p *Plane) specRead(ctx context.Context, id string) (api.Spec, error) {
-	r, err := p.ledger.Read(ctx, record.SpecKey(id))
-	if err != nil {
-		return api.Spec{}, ledger.OutOfStore(err)
-	}
-	var spec api.Spec
-	rec, ok := r[record.SpecKey(id)]
-	if !ok {
-		return spec, fmt.Errorf("workflow %s has no spec", id)
-	}
-	if err := json.Unmarshal(rec.Value, &spec); err != nil {
-		return spec, fmt.Errorf("spec of %s does not decode: %w", id, err)
-	}
-	return spec, nil
+	p.wakes.Ring(wake.StatesOf(poolID))
+	return p.views.Workflow(ctx, who, id)
 }

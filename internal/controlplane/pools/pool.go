@@ -1,0 +1,144 @@
+package pools
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const (
+	// Offline is how long a pool may be without a claim before it is taken for offline.
+	Offline    = 3 * time.Minute
+	runnerGone = time.Hour // after that a runner leaves the list
+)
+
+// Serves refuses a workspace or type that the pool is not for, and says why.
+func Serves(r record.Pool, workspace string, t workflow.Type) error {
+	if !r.AssignedTo(workspace) {
+		return workflow.Refuse(workflow.ErrForbidden, "pool", "pool %s is not assigned to workspace %s; an admin can assign it, or the workspace can name another pool", r.Name, workspace)
+	}
+	if !r.Takes(t) {
+		return workflow.Refuse(workflow.ErrInvalid, "type", "pool %s does not take workflows of type %s", r.Name, t)
+	}
+	return nil
+}
+
+// ByName reads a pool into the change.
+func ByName(ctx context.Context, c *ledger.Change, org, name string) (record.Pool, error) {
+	gone := workflow.Refuse(workflow.ErrNotFound, "pool", "there is no pool %q", record.Cut(name, 64))
+	if err := workflow.CheckPoolName(name); err != nil {
+		return record.Pool{}, gone
+	}
+	nk := record.PoolNameKey(org, name)
+	if err := c.Load(ctx, nk); err != nil {
+		return record.Pool{}, err
+	}
+	n, ok, err := ledger.Get[record.Name](c.Read, nk)
+	if err != nil {
+		return record.Pool{}, err
+	}
+	if !ok {
+		return record.Pool{}, gone
+	}
+	if err := c.Load(ctx, record.PoolKey(org, n.ID)); err != nil {
+		return record.Pool{}, err
+	}
+	pool, ok, err := ledger.Get[record.Pool](c.Read, record.PoolKey(org, n.ID))
+	if err == nil && (!ok || pool.Name != name) {
+		// Renamed or deleted between the two reads.
+		return record.Pool{}, fmt.Errorf("pool %s moved between reads: %w", name, store.ErrConflict)
+	}
+	return pool, err
+}
+
+// For resolves which pool runs a workspace: its own, else the organization's. The commit checks
+// that the pool did not change meanwhile.
+func For(ctx context.Context, c *ledger.Change, org, named string) (record.Pool, error) {
+	name := named
+	if name == "" {
+		name = authority.BuiltInPool
+		pools, err := all(ctx, c, org)
+		if err != nil {
+			return record.Pool{}, err
+		}
+		for _, r := range pools {
+			if r.BuiltIn {
+				name = r.Name
+			}
+		}
+	}
+	pool, err := ByName(ctx, c, org, name)
+	if err != nil {
+		return record.Pool{}, err
+	}
+	c.Check(record.PoolKey(org, pool.ID))
+	return pool, nil
+}
+
+func all(ctx context.Context, c *ledger.Change, org string) ([]record.Pool, error) {
+	var out []record.Pool
+	page := store.Page{}
+	for {
+		var err error
+		page, err = c.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: "pool/", To: record.After("pool/"), Limit: 500, After: page.Next})
+		if err != nil {
+			return nil, fmt.Errorf("read pools: %w", err)
+		}
+		for _, r := range page.Records {
+			rec, err := record.Decode[record.Pool](r)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, rec)
+		}
+		if page.Next == "" {
+			return out, nil
+		}
+	}
+}
+
+// Names reads the names of pools by their ids.
+func Names(ctx context.Context, l *ledger.Ledger, org string, ids ...string) (map[string]string, error) {
+	slices.Sort(ids)
+	var keys []store.Key
+	for _, id := range slices.Compact(ids) {
+		keys = append(keys, record.PoolKey(org, id))
+	}
+	r, err := l.Read(ctx, keys...)
+	if err != nil {
+		return nil, ledger.OutOfStore(err)
+	}
+	out := map[string]string{}
+	for _, k := range keys {
+		if pool, ok, err := ledger.Get[record.Pool](r, k); err != nil {
+			return nil, err
+		} else if ok {
+			out[pool.ID] = pool.Name
+		}
+	}
+	return out, nil
+}
+
+// Instances reads the instances that were seen under a pool.
+func Instances(ctx context.Context, l *ledger.Ledger, poolID string) ([]record.Runner, error) {
+	page, err := l.Range(ctx, store.Scan{Part: record.RunnerKey(poolID, "x").Part, From: "runner/", To: record.After("runner/"), Limit: 1000})
+	if err != nil {
+		return nil, fmt.Errorf("read runners: %w", err)
+	}
+	var out []record.Runner
+	for _, r := range page.Records {
+		v, err := record.Decode[record.Runner](r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}

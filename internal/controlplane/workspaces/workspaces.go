@@ -1,0 +1,210 @@
+// Package workspaces is the workspaces: their settings, and what of them could not run.
+package workspaces
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/pools"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Calls answers what is asked about workspaces.
+type Calls struct {
+	ledger *ledger.Ledger
+	board  *moves.Board
+	guard  *authority.Guard
+}
+
+// New returns the calls.
+func New(ledger *ledger.Ledger, board *moves.Board, guard *authority.Guard) *Calls {
+	return &Calls{ledger: ledger, board: board, guard: guard}
+}
+
+// Load reads a workspace into the change.
+func Load(ctx context.Context, c *ledger.Change, org, name string) (record.Workspace, error) {
+	gone := workflow.Refuse(workflow.ErrNotFound, "workspace", "there is no workspace %q", record.Cut(name, 64))
+	if workflow.CheckWorkspaceName(name) != nil {
+		return record.Workspace{}, gone
+	}
+	k := record.WorkspaceKey(org, name)
+	if err := c.Load(ctx, k); err != nil {
+		return record.Workspace{}, err
+	}
+	ws, ok, err := ledger.Get[record.Workspace](c.Read, k)
+	if err == nil && !ok {
+		return ws, gone
+	}
+	return ws, err
+}
+
+func view(r record.Workspace, version int64) api.Workspace {
+	w := r.W
+	w.ID, w.Version = r.ID, version
+	return w
+}
+
+// PutWorkspace makes or replaces a workspace. What is submitted already keeps the settings that it
+// was submitted with.
+func (p *Calls) PutWorkspace(ctx context.Context, who authority.Principal, in api.Workspace) (w api.Workspace, created bool, err error) {
+	if err := p.guard.Allow(ctx, who, api.RoleOperator, "workspace.apply", in.Name); err != nil {
+		return api.Workspace{}, false, err
+	}
+	if err := checkWorkspace(&in); err != nil {
+		return api.Workspace{}, false, err
+	}
+	var rec record.Workspace
+	var version int64
+	err = p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
+		k := record.WorkspaceKey(who.Organization, in.Name)
+		if err := c.Load(ctx, k); err != nil {
+			return err
+		}
+		before, ok, err := ledger.Get[record.Workspace](c.Read, k)
+		if err != nil {
+			return err
+		}
+		created = !ok
+		version = c.Version(k)
+		if in.Version != 0 && in.Version != version {
+			return workflow.Refuse(workflow.ErrConflict, "version", "workspace %s is at version %d, not %d: somebody changed it; read it again", in.Name, version, in.Version)
+		}
+		if in.ID != "" && in.ID != before.ID {
+			return workflow.Refuse(workflow.ErrConflict, "id", "workspace %s has another id: it was deleted and made again, or is another one; read it again, or leave the id out", in.Name)
+		}
+		if in.Pool != "" || in.Role != "" {
+			pool, err := pools.For(ctx, c.Change, who.Organization, in.Pool)
+			if err != nil {
+				return err
+			}
+			if err := pools.Lends(pool, in.Role); err != nil {
+				return err
+			}
+		}
+		rec = record.Workspace{ID: before.ID, Created: before.Created, W: in}
+		rec.W.ID, rec.W.Version = "", 0 // they lie beside it
+		if created {
+			rec.ID, rec.Created = record.NewID("ws_", c.Now), c.Now
+		} else if reflect.DeepEqual(before.W, rec.W) {
+			return nil // nothing to change, nothing to audit
+		}
+		if who.Role != api.RoleAdmin && before.W.Role != in.Role {
+			return workflow.Refuse(workflow.ErrForbidden, "role", "the role of a workspace is set by an admin; leave it as it is, or ask one")
+		}
+		if who.Role != api.RoleAdmin && !sameRefs(before.W, in) {
+			return workflow.Refuse(workflow.ErrForbidden, "secrets", "references to secrets are set by an admin; leave them as they are, or ask one")
+		}
+		if !created && (before.W.Pool != in.Pool || before.W.MaxActive != in.MaxActive) {
+			if err := settleLane(ctx, c, rec, before.W.Pool != in.Pool); err != nil {
+				return err
+			}
+		}
+		c.Put(k, rec)
+		version++
+		authority.Audit(c.Change, who, "workspace.apply", in.Name, "done", "")
+		return nil
+	})
+	return view(rec, version), created, err
+}
+
+// settleLane applies a new limit to what waits. A new pool is refused while workflows wait for the
+// old one: they were promised to it.
+func settleLane(ctx context.Context, c *moves.Change, ws record.Workspace, newPool bool) error {
+	if err := c.Load(ctx, record.LaneKey(ws.ID)); err != nil {
+		return err
+	}
+	lane, err := c.Lane(ws.ID)
+	if err != nil {
+		return err
+	}
+	if newPool && (lane.Changer != "" || lane.Others > 0 || lane.WaitC > 0 || lane.WaitO > 0) {
+		return workflow.Refuse(workflow.ErrInUse, "pool", "workflows of workspace %s are waiting or active in its present pool; change the pool when they have ended", ws.W.Name)
+	}
+	lane.Max = cmp.Or(ws.W.MaxActive, moves.DefaultMaxActive)
+	return c.Promote(ctx, ws.ID)
+}
+
+// sameRefs reports whether two workspaces name the same secrets.
+func sameRefs(a, b api.Workspace) bool {
+	refs := func(w api.Workspace) []string {
+		var out []string
+		for _, s := range w.Secrets {
+			out = append(out, s.Env+"|"+s.File+"|"+s.Ref)
+		}
+		if g := w.Source.Git; g != nil {
+			// A token goes to the address that stands beside it.
+			if g.TokenRef != "" || g.SSHKeyRef != "" {
+				out = append(out, g.URL+"|"+g.TokenRef+"|"+g.SSHKeyRef)
+			}
+		}
+		return out
+	}
+	return slices.Equal(refs(a), refs(b))
+}
+
+// Workspaces lists the workspaces by name.
+func (p *Calls) Workspaces(ctx context.Context, who authority.Principal, cursor string, limit int) (api.Page[api.Workspace], error) {
+	out := api.Page[api.Workspace]{Items: []api.Workspace{}}
+	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workspace.list", ""); err != nil {
+		return out, err
+	}
+	page, err := p.ledger.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "workspace/", To: record.After("workspace/"), Limit: ledger.PageSize(limit, 100), After: cursor})
+	if err != nil {
+		return out, ledger.OutOfStore(fmt.Errorf("read workspaces: %w", err))
+	}
+	return ledger.PageOf(page, func(r record.Workspace, version int64) api.Workspace { return view(r, version) })
+}
+
+// Workspace answers about one workspace.
+func (p *Calls) Workspace(ctx context.Context, who authority.Principal, name string) (api.Workspace, error) {
+	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workspace.show", name); err != nil {
+		return api.Workspace{}, err
+	}
+	c := p.board.NewChange()
+	rec, err := Load(ctx, c.Change, who.Organization, name)
+	if err != nil {
+		return api.Workspace{}, ledger.OutOfStore(err)
+	}
+	return view(rec, c.Version(record.WorkspaceKey(who.Organization, name))), nil
+}
+
+// DeleteWorkspace removes a workspace of which nothing waits or runs. The state of its engine is not
+// touched: whatever it made is still there.
+func (p *Calls) DeleteWorkspace(ctx context.Context, who authority.Principal, name string) error {
+	if err := p.guard.Allow(ctx, who, api.RoleAdmin, "workspace.delete", name); err != nil {
+		return err
+	}
+	return p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
+		rec, err := Load(ctx, c.Change, who.Organization, name)
+		if err != nil {
+			return err
+		}
+		lk := record.LaneKey(rec.ID)
+		if err := c.Load(ctx, lk); err != nil {
+			return err
+		}
+		lane, ok, err := ledger.Get[record.Lane](c.Read, lk)
+		if err != nil {
+			return err
+		}
+		if lane.Changer != "" || lane.Others > 0 || lane.WaitC > 0 || lane.WaitO > 0 {
+			return workflow.Refuse(workflow.ErrInUse, "workspace", "workflows of workspace %s are waiting or active; cancel them or let them end", name)
+		}
+		if ok {
+			c.Remove(lk, c.Version(lk))
+		}
+		k := record.WorkspaceKey(who.Organization, name)
+		c.Remove(k, c.Version(k))
+		authority.Audit(c.Change, who, "workspace.delete", name, "done", "")
+		return nil
+	})
+}
