@@ -363,7 +363,7 @@ var frames = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 func (f *follower) status(w api.Workflow, frame int, now time.Time) string {
 	sign := string(frames[frame%len(frames)])
 	if silent := f.silent(now); silent > awayTold {
-		return fmt.Sprintf("%s %s: the control plane does not answer (%s); trying again", sign, f.id, term.Duration(silent))
+		return fmt.Sprintf("%s the control plane does not answer (%s); trying again for %s", sign, term.Duration(silent), f.id) // the news first: a terminal may be narrow
 	}
 	if w.ID == "" {
 		return sign + " " + f.id
