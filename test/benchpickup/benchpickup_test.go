@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/test/cloud"
+	"github.com/dayfly-dev/dayfly/test/fakeaws"
 	"github.com/dayfly-dev/dayfly/test/figures"
+	"github.com/dayfly-dev/dayfly/test/lambdahost"
 )
 
 func TestSlowest_IsTheLeastRateOfAnySpan(t *testing.T) {
@@ -40,12 +43,12 @@ func TestSpread_AddsEachPartOfThePeriodOnce(t *testing.T) {
 func TestLoads_NeverCoolAPollerThatOnlyItsScheduleBringsBack(t *testing.T) {
 	for _, quick := range []bool{false, true} {
 		for _, l := range loads(quick, bySchedule) {
-			if l.cold {
+			if l.cold == everything {
 				t.Errorf("%+v", l)
 			}
 		}
 	}
-	if !slices.ContainsFunc(loads(true, byWake), func(l load) bool { return l.cold && l.judged }) {
+	if !slices.ContainsFunc(loads(true, byWake), func(l load) bool { return l.cold == everything && l.judged }) {
 		t.Error("a wake is not measured with cold functions")
 	}
 }
@@ -72,5 +75,52 @@ func TestLatency_NamesEveryFigure(t *testing.T) {
 	}
 	if !strings.Contains(nothing.String(), "no claim") {
 		t.Errorf("the floor says: %s", nothing)
+	}
+}
+
+func TestStages_FollowOneAnotherWithoutAGap(t *testing.T) {
+	zero := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	at := func(ms int) time.Time { return zero.Add(time.Duration(ms) * time.Millisecond) }
+	call := func(service, operation string, began, ended int) fakeaws.Record {
+		return fakeaws.Record{Service: service, Operation: operation, Began: at(began), Time: at(ended)}
+	}
+	request := func(path string, began, ended int) cloud.Request {
+		return cloud.Request{Method: "POST", Path: path, Began: at(began), Ended: at(ended)}
+	}
+	run := func(function string, began, started int) lambdahost.Report {
+		return lambdahost.Report{Function: function, Began: at(began), Started: at(started)}
+	}
+	woken := seen{
+		control: "control", poller: "poller", dispatcher: "dispatcher",
+		calls: []fakeaws.Record{
+			call("lambda", "Invoke", 80, 95), call("sqs", "SendMessageBatch", 250, 260), call("sqs", "GetQueueAttributes", 290, 300),
+			call("ecs", "RunTask", 340, 640),
+		},
+		requests: []cloud.Request{
+			request("/v1/workflows", 0, 110), request("/v1/claims", 160, 249), request("/v1/jobs/wf_1/queued", 260, 330), request("/v1/jobs/states", 295, 338),
+			request("/v1/claims", 262, 350),
+		},
+		invocations: []lambdahost.Report{
+			run("control", 10, 20), run("poller", 145, 155), run("control", 170, 180), run("control", 270, 280), run("dispatcher", 280, 290), run("control", 305, 315),
+		},
+	}
+	stages := woken.stages()
+	if len(stages) != 14 || !stages[0].from.Equal(zero) || !stages[len(stages)-1].to.Equal(at(640)) {
+		t.Errorf("%d stages from %v: %v", len(stages), zero, stages)
+	}
+	for i := range len(stages) - 1 {
+		if !stages[i].to.Equal(stages[i+1].from) {
+			t.Errorf("%q ends at %s, %q begins at %s", stages[i].name, stages[i].to.Sub(zero), stages[i+1].name, stages[i+1].from.Sub(zero))
+		}
+	}
+	waited := woken
+	waited.calls = woken.calls[1:]
+	waited.requests = append([]cloud.Request{request("/v1/claims", -5000, 249)}, woken.requests[0], woken.requests[3])
+	if stages := waited.stages(); len(stages) != 9 || !stages[0].from.Equal(at(110)) || !stages[0].to.Equal(at(249)) {
+		t.Errorf("of a claim that waited: %v", stages)
+	}
+	woken.calls = nil
+	if stages := woken.stages(); stages != nil {
+		t.Errorf("of nothing: %v", stages)
 	}
 }

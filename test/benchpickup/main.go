@@ -43,7 +43,8 @@ type bench struct {
 	functions string // where the built functions are
 	quick     bool
 	pending   int       // workflows that wait for the drain
-	why       bool      // show one pick-up call by call
+	single    bool      // leave out the floor, and many workflows at once
+	why       bool      // show where the time of a pick-up goes
 	log       io.Writer // of the functions; nil drops it
 }
 
@@ -66,7 +67,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	quick := flags.Bool("quick", false, "fewer samples")
 	pending := flags.Int("drain", 0, "how many workflows wait for the drain, of which 20 a second can be launched; 0 means 10000, or 400 with -quick")
 	only := flags.String("only", "", "the sections to run, divided by commas; empty means all")
-	why := flags.Bool("why", false, "show one pick-up of each mode call by call")
+	single := flags.Bool("single", false, "one workflow at a time only, with the stated latencies only")
+	why := flags.Bool("why", false, "show where the time of a pick-up goes, and one of each mode call by call")
 	log := flags.String("log", "", "file for what the functions log")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -83,7 +85,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			return fmt.Errorf("there is no section %q", name)
 		}
 	}
-	b := &bench{out: figures.Report{W: out}, root: *root, quick: *quick, why: *why, pending: *pending}
+	b := &bench{out: figures.Report{W: out}, root: *root, quick: *quick, single: *single, why: *why, pending: *pending}
 	if *log != "" {
 		f, err := os.Create(*log)
 		if err != nil {

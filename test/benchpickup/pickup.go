@@ -47,29 +47,36 @@ func (m mode) String() string {
 // load is one row: so many workflows at once, so many times.
 type load struct {
 	pending, times int
-	cold           bool          // every function is cold
+	cold           cold
 	rest           time.Duration // before, at least: the buckets of ECS fill meanwhile
 	judged         bool
 }
 
-func (l load) String() string {
-	if l.cold {
-		return fmt.Sprintf("%3d pending, all cold", l.pending)
-	}
-	return fmt.Sprintf("%3d pending          ", l.pending)
-}
+// cold is which functions have no environment.
+type cold int
+
+const (
+	warm       cold = iota
+	quiet           // no job for a while: poller and control plane run each minute, and the dispatcher was not needed
+	everything      // as after a deployment
+)
+
+func (c cold) String() string { return [...]string{"", ", dispatcher cold", ", all cold"}[c] }
+
+func (l load) String() string { return fmt.Sprintf("%3d pending%-17s", l.pending, l.cold) }
 
 func loads(quick bool, by trigger) []load {
 	out := []load{
 		{pending: 1, times: 40, rest: 500 * time.Millisecond, judged: true},
-		{pending: 1, times: 20, rest: 500 * time.Millisecond, judged: true, cold: true},
+		{pending: 1, times: 20, rest: 500 * time.Millisecond, judged: true, cold: quiet},
+		{pending: 1, times: 20, rest: 500 * time.Millisecond, judged: true, cold: everything},
 		{pending: 20, times: 8, rest: 2 * time.Second},
 		{pending: 200, times: 2, rest: 12 * time.Second},
 	}
 	if by == bySchedule {
 		// A poller that is killed is not there until the next minute, so none is. The pauses spread the others over
 		// some minutes, with whatever lies between two windows.
-		out = slices.Delete(out, 1, 2)
+		out = slices.DeleteFunc(out, func(l load) bool { return l.cold == everything })
 		out[0].times, out[0].rest = 60, 2500*time.Millisecond
 	}
 	if quick {
@@ -84,6 +91,9 @@ func loads(quick bool, by trigger) []load {
 func pickup(ctx context.Context, b *bench, m mode) error {
 	b.out.Heading("Submitted to RunTask accepted, %s: %s", m.name, m)
 	for _, l := range []latency{nothing, stated} {
+		if b.single && l.name == nothing.name {
+			continue
+		}
 		if err := pickupWith(ctx, b, m, l); err != nil {
 			return fmt.Errorf("latency %s: %w", l.name, err)
 		}
@@ -102,26 +112,34 @@ func pickupWith(ctx context.Context, b *bench, m mode, l latency) error {
 		return err
 	}
 	for _, one := range loads(b.quick, m.trigger) {
+		if b.single && one.pending > 1 {
+			continue
+		}
 		took, err := w.measure(ctx, one, m.trigger)
 		if err != nil {
 			return fmt.Errorf("%d pending: %w", one.pending, err)
 		}
 		what := fmt.Sprintf("%s, latency %s", one, l.name)
-		b.out.Line("%-42s p50 %s  p95 %s  p99 %s  max %s  (%d workflows; load average %s)", what,
-			seconds(took.At(0.5)), seconds(took.At(0.95)), seconds(took.At(0.99)), seconds(took.At(1)), len(took), figures.LoadAverage())
+		b.row(what, took.answered, fmt.Sprintf("  (%d workflows; load average %s)", len(took.answered), figures.LoadAverage()))
 		if m.trigger == byTick {
-			all := spread(took, time.Minute)
-			b.out.Line("%-42s p50 %s  p95 %s  p99 %s  max %s", "    and the wait for the schedule", seconds(all.At(0.5)), seconds(all.At(0.95)), seconds(all.At(0.99)), seconds(all.At(1)))
+			b.row("    and the wait for the schedule", spread(took.answered, time.Minute), "")
+		} else if one.pending == 1 {
+			b.row("    from the sending of the submit on", took.sent, "")
 		}
-		if one.judged && m.p50 > 0 {
-			b.out.Judge(took.At(0.5) <= m.p50, m.name+", "+what+", p50", seconds(took.At(0.5)), "<= "+seconds(m.p50))
-			b.out.Judge(took.At(0.95) <= m.p95, m.name+", "+what+", p95", seconds(took.At(0.95)), "<= "+seconds(m.p95))
+		if at := took.answered; one.judged && m.p50 > 0 {
+			b.out.Judge(at.At(0.5) <= m.p50, m.name+", "+what+", p50", seconds(at.At(0.5)), "<= "+seconds(m.p50))
+			b.out.Judge(at.At(0.95) <= m.p95, m.name+", "+what+", p95", seconds(at.At(0.95)), "<= "+seconds(m.p95))
 		}
 	}
 	if b.why {
 		return w.trace(ctx, b, m.trigger)
 	}
 	return nil
+}
+
+// row prints one sample.
+func (b *bench) row(what string, s figures.Sample, more string) {
+	b.out.Line("%-49s p50 %s  p95 %s  p99 %s  max %s%s", what, seconds(s.At(0.5)), seconds(s.At(0.95)), seconds(s.At(0.99)), seconds(s.At(1)), more)
 }
 
 // spread adds to each duration a wait, as even over the period as there are durations.
@@ -134,24 +152,22 @@ func spread(s figures.Sample, period time.Duration) figures.Sample {
 }
 
 // measure submits so many at once, so many times, after pauses of different lengths.
-func (w *world) measure(ctx context.Context, l load, by trigger) (all figures.Sample, err error) {
-	if !l.cold {
+func (w *world) measure(ctx context.Context, l load, by trigger) (all taken, err error) {
+	if l.cold != everything {
 		if _, err := w.pick(ctx, 1, by); err != nil {
-			return nil, err
+			return taken{}, err
 		}
 	}
 	for range l.times {
 		if err := rest(ctx, l.rest+rand.N(time.Second)); err != nil { //nolint:gosec // a pause
-			return nil, err
+			return taken{}, err
 		}
-		if l.cold {
-			w.cool()
-		}
+		w.cool(l.cold)
 		took, err := w.pick(ctx, l.pending, by)
 		if err != nil {
-			return nil, err
+			return taken{}, err
 		}
-		all = append(all, took...)
+		all.answered, all.sent = append(all.answered, took.answered...), append(all.sent, took.sent...)
 	}
 	return all, nil
 }
@@ -159,24 +175,24 @@ func (w *world) measure(ctx context.Context, l load, by trigger) (all figures.Sa
 // most is how long a pick-up may take: a minute for the schedule, and the launches.
 const most = 3 * time.Minute
 
-// pick submits n workflows, each to a workspace of its own, and returns how long each of them took from the answer
-// on, or from the schedule on where that is fired by hand.
-func (w *world) pick(ctx context.Context, n int, by trigger) (figures.Sample, error) {
+// pick submits n workflows, each to a workspace of its own, and returns how long each of them took; where the
+// schedule is fired by hand, from that on.
+func (w *world) pick(ctx context.Context, n int, by trigger) (taken, error) {
 	names, err := w.workspaces(ctx, n)
 	if err != nil {
-		return nil, err
+		return taken{}, err
 	}
 	since, err := w.submit(ctx, names)
 	if err != nil {
-		return nil, err
+		return taken{}, err
 	}
 	if by == byTick {
 		now := time.Now()
 		for id := range since {
-			since[id] = now
+			since[id] = asked{now, now}
 		}
 		if err := w.Tick(w.Pool, w.schedule); err != nil {
-			return nil, err
+			return taken{}, err
 		}
 	}
 	return w.await(ctx, since, most)

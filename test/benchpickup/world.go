@@ -18,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
 	"github.com/dayfly-dev/dayfly/test/figures"
+	"github.com/dayfly-dev/dayfly/test/lambdahost"
 	"github.com/dayfly-dev/dayfly/test/templates"
 )
 
@@ -39,7 +40,8 @@ type world struct {
 	tasks       int                  // that ECS took
 	last        time.Time            // when it took the latest
 	taken       chan struct{}        // closed and made anew with each of them
-	invocations []moment
+	invocations []lambdahost.Report
+	requests    []cloud.Request
 }
 
 // admin is who prepares things.
@@ -52,7 +54,7 @@ func open(ctx context.Context, b *bench, l latency, parameters map[string]string
 		Root: b.root, Functions: b.functions, Image: "runner", Pool: pool, Parameters: parameters,
 		Environment: map[string]map[string]string{"ControlPlane": {"DAYFLY_ORGANIZATION_LIMIT": "100000"}},
 		Runner:      ecs.Func(func(context.Context, ecs.Spec, <-chan struct{}) int { return 0 }), // no task gets so far
-		Latency:     l.lambda, QueueDelay: l.queue, GatewayDelay: l.gateway, CallDelay: l.calls, Observe: w.observe,
+		Latency:     l.lambda, QueueDelay: l.queue, GatewayDelay: l.gateway, CallDelay: l.calls, Observe: w.observe, Answered: w.answered,
 	}
 	if b.log != nil {
 		var mu sync.Mutex
@@ -114,55 +116,71 @@ func (w *world) workspaces(ctx context.Context, n int) ([]string, error) {
 // submitters is how many clients submit at once where much is to be pending at once.
 const submitters = 20
 
-// submit submits a workflow to each workspace, as a client of the API, and returns when each of them was answered.
-func (w *world) submit(ctx context.Context, names []string) (map[string]time.Time, error) {
+// asked is when the submit of a workflow was sent, and when it was answered.
+type asked struct{ sent, answered time.Time }
+
+// submit submits a workflow to each workspace, as a client of the API.
+func (w *world) submit(ctx context.Context, names []string) (map[string]asked, error) {
 	var mu sync.Mutex
-	answered := map[string]time.Time{}
+	all := map[string]asked{}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(submitters)
 	for _, name := range names {
 		g.Go(func() error {
+			one := asked{sent: time.Now()}
 			wf, err := w.Client.Submit(ctx, api.Submit{Workspace: name, Operation: workflow.Preview})
-			now := time.Now()
+			one.answered = time.Now()
 			mu.Lock()
 			defer mu.Unlock()
-			answered[wf.ID] = now
+			all[wf.ID] = one
 			return err
 		})
 	}
-	return answered, g.Wait()
+	return all, g.Wait()
 }
 
-// await waits until ECS took a task for each of the workflows, and returns how long each of them took from its
-// time on.
-func (w *world) await(ctx context.Context, since map[string]time.Time, most time.Duration) (figures.Sample, error) {
+// taken is how long workflows took until ECS had their tasks.
+type taken struct {
+	answered figures.Sample // since their submits were answered
+	sent     figures.Sample // since these were sent
+}
+
+// await waits until ECS took a task for each of the workflows.
+func (w *world) await(ctx context.Context, since map[string]asked, most time.Duration) (taken, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	for {
-		var took figures.Sample
+		var took taken
 		w.mu.Lock()
 		for id, from := range since {
 			if at, ok := w.accepted[id]; ok {
-				took = append(took, max(0, at.Sub(from)))
+				took.answered = append(took.answered, max(0, at.Sub(from.answered)))
+				took.sent = append(took.sent, at.Sub(from.sent))
 			}
 		}
-		taken := w.taken
+		another := w.taken
 		w.mu.Unlock()
-		if len(took) == len(since) {
+		if len(took.sent) == len(since) {
 			return took, nil
 		}
 		select {
-		case <-taken:
+		case <-another:
 		case <-ctx.Done():
-			return took, fmt.Errorf("of %d workflows %d were launched in %s", len(since), len(took), most)
+			return took, fmt.Errorf("of %d workflows %d were launched in %s", len(since), len(took.sent), most)
 		}
 	}
 }
 
-// cool ends every environment of every function, as a long idle time does.
-func (w *world) cool() {
-	for _, name := range w.FunctionNames() {
-		w.Host.Kill(name)
+// cool ends environments as a long idle time does.
+func (w *world) cool(how cold) {
+	switch how {
+	case everything:
+		for _, name := range w.FunctionNames() {
+			w.Host.Kill(name)
+		}
+	case quiet:
+		w.Host.Kill(w.FunctionName(w.Pool, "Dispatcher"))
+	case warm:
 	}
 }
 

@@ -73,6 +73,9 @@ type Config struct {
 
 	Log     func(function, line string) // what functions write
 	Observe func(lambdahost.Report)
+	// Answered is told of each request to the control plane's API, when it was answered. It may be called
+	// concurrently; nil is not called.
+	Answered func(Request)
 }
 
 // Cloud is a deployment that runs.
@@ -287,7 +290,7 @@ func (c *Cloud) deployControl(ctx context.Context) error {
 		return err
 	}
 	// The HTTP API is in the public Internet; here it is where tasks and functions find it.
-	c.URL, err = c.expose(ctx, delayed(c.cfg.GatewayDelay, &gateway.HTTP{Functions: c.Host, Function: c.functionName(stack, "ControlPlane")}))
+	c.URL, err = c.expose(ctx, observed(c.cfg.Answered, delayed(c.cfg.GatewayDelay, &gateway.HTTP{Functions: c.Host, Function: c.functionName(stack, "ControlPlane")})))
 	if err != nil {
 		return err
 	}

@@ -32,3 +32,22 @@ func delayed(d time.Duration, h http.Handler) http.Handler {
 		}
 	})
 }
+
+// Request is one request to an API, as its gateway saw it.
+type Request struct {
+	Method, Path string
+	Began, Ended time.Time
+}
+
+// observed tells of the requests that a handler has answered.
+func observed(tell func(Request), h http.Handler) http.Handler {
+	if tell == nil {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out := Request{Method: r.Method, Path: r.URL.Path, Began: time.Now()}
+		h.ServeHTTP(w, r)
+		out.Ended = time.Now()
+		tell(out)
+	})
+}

@@ -55,8 +55,9 @@ type Record struct {
 	Operation string
 	Caller    wire.Identity
 	Resource  string // what the input names: a queue URL, a secret, a cluster, a function, a role
-	Time      time.Time
-	Outcome   string // "ok", "dropped" (the connection was broken) or the error's code
+	Began     time.Time
+	Time      time.Time // when it ended
+	Outcome   string    // "ok", "dropped" (the connection was broken) or the error's code
 }
 
 // Server is an http.Handler. Its methods may be called concurrently.
@@ -149,6 +150,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.tasks.ServeHTTP(w, r)
 		return
 	}
+	began := s.config.Now()
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		http.Error(w, "the body is too large or did not come whole", http.StatusRequestEntityTooLarge)
@@ -170,17 +172,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	outcome := "ok"
 	if err == nil {
 		if err = one.protocol.Write(w, r, call.Operation, out); err == nil {
-			s.record(call, outcome)
+			s.record(call, began, outcome)
 			return
 		}
 	}
 	failure := failed(err)
 	if failure == nil {
-		s.record(call, "dropped")
+		s.record(call, began, "dropped")
 		panic(http.ErrAbortHandler) // the way to break a connection
 	}
 	// Recorded first: who has the answer may look at once.
-	s.record(call, failure.Code)
+	s.record(call, began, failure.Code)
 	one.protocol.Fail(w, r, failure)
 }
 
@@ -277,8 +279,8 @@ func failed(err error) *wire.Error {
 	return &wire.Error{Status: http.StatusInternalServerError, Code: "InternalFailure", Message: err.Error()}
 }
 
-func (s *Server) record(c wire.Call, outcome string) {
-	one := Record{Service: c.Service, Operation: c.Operation, Caller: c.Caller, Resource: resource(c), Time: s.config.Now(), Outcome: outcome}
+func (s *Server) record(c wire.Call, began time.Time, outcome string) {
+	one := Record{Service: c.Service, Operation: c.Operation, Caller: c.Caller, Resource: resource(c), Began: began, Time: s.config.Now(), Outcome: outcome}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, one)

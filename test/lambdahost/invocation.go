@@ -21,6 +21,7 @@ type Report struct {
 	Began               time.Time     // on the machine's clock
 	Cold                bool          // it began with the start of a process
 	Init                time.Duration // from the start of the process to its first request for an event; 0 if warm
+	Started             time.Time     // when the process was given the event; zero if it never was
 	Duration            time.Duration // from the event to the next request for one, or to the end
 	PeakMemory          int64         // of the process so far, in bytes; 0 where it cannot be known
 	FunctionError       string        // as in Result

@@ -184,9 +184,9 @@ func (h *Host) serve(f *function, e *environment, inv *invocation) {
 		limit = time.NewTimer(e.spec.Timeout)
 	}
 	defer limit.Stop()
-	began := time.Now()
+	report.Started = time.Now()
 	how = e.run(inv, limit.C)
-	report.Duration = time.Since(began)
+	report.Duration = time.Since(report.Started)
 }
 
 // initialise starts an environment for an event. An init that fails or takes longer than
