@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
 	"github.com/dayfly-dev/dayfly/internal/poller"
 	"github.com/dayfly-dev/dayfly/internal/queue/sqs"
@@ -64,6 +66,9 @@ func trigger(event []byte) string {
 	return bySchedule
 }
 
+// depthFor is longer than the time between two schedules, each of which looks at the queue: so a wake need not.
+const depthFor = 2 * time.Minute
+
 // margin is kept of an invocation's time for giving back what could not be queued.
 const margin = 5 * time.Second
 
@@ -71,6 +76,7 @@ const margin = 5 * time.Second
 type function struct {
 	poller *poller.Poller
 	keys   *boot.Keys
+	token  *boot.Secret
 	window time.Duration // of an invocation by the schedule
 	log    *slog.Logger
 }
@@ -86,11 +92,13 @@ func (f *function) handle(ctx context.Context, event []byte) error {
 	if by == byWake {
 		window = 0
 	}
-	if err := f.keys.Load(ctx); err != nil { // before a claim that could not be sealed
+	if err := f.prepare(ctx); err != nil {
 		f.log.Error("poll not begun", "trigger", by, "err", err)
 		return err
 	}
 	got, err := f.poller.Window(ctx, window)
+	// Now, when nobody waits for it, and not when a wake comes.
+	f.poller.Look(ctx, depthFor/4)
 	attrs := []any{
 		"trigger", by, "passes", got.Passes, "claims", got.Claims, "claimed", got.Claimed, "sent", got.Sent,
 		"released", got.Released, "reason", got.Why, "note", got.Note, "took_ms", time.Since(began).Milliseconds(),
@@ -101,4 +109,21 @@ func (f *function) handle(ctx context.Context, event []byte) error {
 	}
 	f.log.Info("poll ended", attrs...)
 	return nil
+}
+
+// prepare reads, all at once, what a new process does not know, and an older one not any more. It fails where the
+// ticket keys cannot be read, before a claim that could not be sealed; the others are asked for again where they
+// are needed, and say there what is wrong.
+func (f *function) prepare(ctx context.Context) error {
+	var group errgroup.Group
+	group.Go(func() error { return f.keys.Load(ctx) })
+	group.Go(func() error {
+		_, _ = f.token.Get(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		f.poller.Look(ctx, depthFor)
+		return nil
+	})
+	return group.Wait()
 }

@@ -55,7 +55,7 @@ func build(getenv func(string) string) (*function, error) {
 	}
 	p, err := poller.New(upstream, launches{jobs}, keys, poller.Config{
 		Instance: cfg.instance, Version: version, Types: cfg.types, Wait: 20 * time.Second,
-		Reports: queue.MaxBatch, Log: log,
+		Reports: queue.MaxBatch, DepthFor: depthFor, Log: log,
 	})
-	return &function{poller: p, keys: keys, window: cfg.window, log: log}, err
+	return &function{poller: p, keys: keys, token: token, window: cfg.window, log: log}, err
 }

@@ -195,6 +195,7 @@ func TestHandle_ClaimsNothingWhileLaunchesAreRefusedOrWait(t *testing.T) {
 		s.Send(t.Context(), s.Jobs, "another launch")
 	}
 	s.Receive(t.Context(), s.Jobs) // hidden, and still waiting
+	f = start(t, s.Env())          // one that has not looked at the queue yet
 	if err := f.handle(t.Context(), event(t, "schedule.json")); err != nil {
 		t.Fatal(err)
 	}

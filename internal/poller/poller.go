@@ -18,6 +18,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"math"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -75,6 +77,10 @@ type Config struct {
 	Reports         int
 	PollingInterval time.Duration // longest pause between two passes of Loop, but for Retry-After; 0 means 1 min
 	MaxDepth        int           // the queue's depth from which nothing is claimed; 0 means 300
+	// DepthFor is for how long a look at the queue's depth is good while the queue is less than half full, what
+	// this poller has sent since counted: then a claim does not wait for another look. So two pollers of one queue
+	// do not fill it beyond MaxDepth. 0 means that each claim looks.
+	DepthFor time.Duration
 	// Free is how many more jobs may be taken on now. Nil means that only Batch limits a claim.
 	Free func() int
 	// Hold is the time until which nothing is to be claimed, because the latest launch was refused for
@@ -92,6 +98,12 @@ type Poller struct {
 	queue    Queue
 	sealer   Sealer
 	cfg      Config
+
+	mu     sync.Mutex
+	sent   int       // messages, ever
+	depth  int       // of the queue when it was last looked at
+	before int       // sent then
+	looked time.Time // when that was; zero is never
 }
 
 // New returns a poller.
@@ -122,7 +134,7 @@ func New(upstream Upstream, queue Queue, sealer Sealer, cfg Config) (*Poller, er
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Poller{upstream, queue, sealer, cfg}, nil
+	return &Poller{upstream: upstream, queue: queue, sealer: sealer, cfg: cfg}, nil
 }
 
 // Summary counts what one pass did.
@@ -206,12 +218,51 @@ func (p *Poller) room(ctx context.Context) (n int, why string, again time.Durati
 	if n, why, again = Room(free, 0, hold, now, p.cfg); n == 0 {
 		return n, why, again, nil // without a question to the queue
 	}
-	depth, err := p.queue.Depth(ctx)
-	if err != nil {
-		return 0, "", 0, fmt.Errorf("depth of the launch queue: %w", err)
+	depth, age := p.known(now)
+	if age >= p.cfg.DepthFor || depth >= p.cfg.MaxDepth/2 {
+		if depth, err = p.look(ctx); err != nil {
+			return 0, "", 0, err
+		}
 	}
 	n, why, again = Room(free, depth, hold, now, p.cfg)
 	return n, why, again, nil
+}
+
+// known is what is known of the queue's depth, and how old that is.
+func (p *Poller) known(now time.Time) (depth int, age time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.looked.IsZero() {
+		return 0, math.MaxInt64
+	}
+	// Without the monotonic reading, which may stand still while a function is frozen.
+	return p.depth + p.sent - p.before, now.Round(0).Sub(p.looked)
+}
+
+// look asks the queue for its depth.
+func (p *Poller) look(ctx context.Context) (int, error) {
+	p.mu.Lock()
+	before := p.sent // what is sent from now on may not be in the answer
+	p.mu.Unlock()
+	depth, err := p.queue.Depth(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("depth of the launch queue: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.depth, p.before, p.looked = depth, before, p.cfg.Now().Round(0)
+	return depth, nil
+}
+
+// Look looks at the queue's depth where the last look is older than so long, so that the next claim need not. Nothing
+// depends on it.
+func (p *Poller) Look(ctx context.Context, older time.Duration) {
+	if _, age := p.known(p.cfg.Now()); age < older || ctx.Err() != nil {
+		return
+	}
+	if _, err := p.look(ctx); err != nil {
+		p.cfg.Log.Debug("queue not looked at", "err", err)
+	}
 }
 
 // Room decides how many jobs may be claimed, and if none, why not and when to look again.
@@ -251,6 +302,9 @@ func (p *Poller) hand(ctx context.Context, jobs []api.Job) (sent, released int, 
 				err = cmp.Or(err, why)
 			}
 		}
+		p.mu.Lock()
+		p.sent += len(taken)
+		p.mu.Unlock()
 		p.report(ctx, taken)
 		sent += len(taken)
 		jobs = jobs[len(batch):]

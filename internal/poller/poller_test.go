@@ -38,6 +38,7 @@ type world struct {
 	sent     []api.LaunchMessage
 	groups   []string
 	depth    int
+	looks    int // at the depth
 	sealErr  func(job string) error
 	log      strings.Builder
 }
@@ -104,7 +105,10 @@ func (w *world) send(out queue.Outgoing) error {
 	return nil
 }
 
-func (w *world) Depth(context.Context) (int, error) { return w.depth, nil }
+func (w *world) Depth(context.Context) (int, error) {
+	w.looks++
+	return w.depth, nil
+}
 
 func (w *world) Seal(c ticket.Claims) (string, error) {
 	if w.sealErr != nil {
@@ -590,4 +594,41 @@ func TestNew_RefusesWhatCannotWork(t *testing.T) {
 			t.Errorf("%+v: %v, want it refused", cfg, err)
 		}
 	}
+}
+
+func TestPass_TrustsALookAtTheQueueOnlyWhileItIsYoungAndTheQueueLessThanHalfFull(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	w := &world{depth: 18}
+	p := w.poller(t, poller.Config{Batch: 10, MaxDepth: 60, DepthFor: time.Minute, Now: func() time.Time { return now }})
+	pass := func(n, sent, looks int, when string) {
+		t.Helper()
+		w.pending, w.looks = jobs(n), 0
+		s, err := p.Pass(t.Context())
+		if err != nil || s.Sent != sent || w.looks != looks {
+			t.Errorf("%s: %d sent, %d looks, %v; want %d and %d", when, s.Sent, w.looks, err, sent, looks)
+		}
+	}
+	pass(3, 3, 1, "first")
+	now = now.Add(59 * time.Second)
+	pass(8, 8, 0, "a minute later")
+	pass(5, 5, 0, "with 29 that may be there")
+	pass(1, 1, 1, "with 34 that may be there")
+	now = now.Add(time.Minute)
+	pass(1, 1, 1, "when the look is too old")
+	w.depth = 30
+	now = now.Add(time.Minute)
+	pass(1, 1, 1, "when it is half full")
+	pass(1, 1, 1, "as long as it is half full")
+	w.depth, now = 60, now.Add(time.Minute)
+	pass(1, 0, 1, "when it is full")
+	w.depth = 0
+	p.Look(t.Context(), time.Minute)
+	pass(1, 1, 1, "when it was full at a young look")
+	w.looks = 0
+	if p.Look(t.Context(), time.Minute); w.looks != 0 {
+		t.Error("a young look was repeated")
+	}
+	now = now.Add(time.Minute)
+	p.Look(t.Context(), time.Minute)
+	pass(1, 1, 0, "when it was looked at before")
 }
