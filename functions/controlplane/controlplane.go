@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/awslabs/aws-lambda-go-api-proxy/httpadapter"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/functions/internal/gateway"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/redact"
@@ -86,28 +85,19 @@ func decode(raw []byte) (*events.APIGatewayV2HTTPRequest, error) {
 	return nil, fmt.Errorf("the event is neither an HTTP API's of payload format 2.0 nor a schedule (its version is %.20q): the function's trigger is set up wrongly", format)
 }
 
-// adapterHeaders begins the names of the headers in which the adapter may pass on an event's context;
-// none of them may come from outside.
-const adapterHeaders = "x-golambdaproxy-"
-
 // clean makes an event one that the adapter can take: without forged headers, without the stage in its
 // path, with its body decoded. It is a pure function: the event that it is given stays as it is.
 func clean(in events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPRequest, error) {
-	in.Headers = maps.Clone(in.Headers)
-	maps.DeleteFunc(in.Headers, func(name, _ string) bool { return strings.HasPrefix(strings.ToLower(name), adapterHeaders) })
+	in.Headers = gateway.Headers(in.Headers)
 	if stage := in.RequestContext.Stage; stage != "" && stage != "$default" {
 		if rest, ok := strings.CutPrefix(in.RawPath, "/"+stage); ok && (rest == "" || rest[0] == '/') {
 			in.RawPath = "/" + strings.TrimPrefix(rest, "/")
 		}
 	}
-	if in.IsBase64Encoded {
-		body, err := base64.StdEncoding.DecodeString(in.Body)
-		if err != nil {
-			return in, workflow.Refuse(workflow.ErrInvalid, "", "the body is marked as base64 and is none")
-		}
-		in.Body, in.IsBase64Encoded = string(body), false
-	}
-	return in, nil
+	var err error
+	in.Body, err = gateway.Body(in.Body, in.IsBase64Encoded)
+	in.IsBase64Encoded = false
+	return in, err
 }
 
 // serve answers a request. The admin token is seen to once in each process before the first answer, so

@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"maps"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -17,9 +14,9 @@ import (
 	"github.com/awslabs/aws-lambda-go-api-proxy/httpadapter"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/functions/internal/gateway"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/relay"
-	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // The API Gateway gives up after 29 s. A call is forwarded, and where it is a result that the control
@@ -86,25 +83,14 @@ func decode(raw []byte) (call *events.APIGatewayProxyRequest, reports []events.S
 	return call, reports, err
 }
 
-// adapterHeaders begins the headers in which the adapter can pass on the event's own context. Here it
-// passes that in the request's context, so whatever has such a name came from outside.
-const adapterHeaders = "x-golambdaproxy-"
-
 // clean takes from an event what somebody could have sent to be taken for something else, and checks
 // its body's encoding. It is a pure function: the event that it is given stays as it is.
 func clean(in events.APIGatewayProxyRequest) (events.APIGatewayProxyRequest, error) {
-	in.Headers, in.MultiValueHeaders = maps.Clone(in.Headers), maps.Clone(in.MultiValueHeaders)
-	forged := func(name string) bool { return strings.HasPrefix(strings.ToLower(name), adapterHeaders) }
-	maps.DeleteFunc(in.Headers, func(name, _ string) bool { return forged(name) })
-	maps.DeleteFunc(in.MultiValueHeaders, func(name string, _ []string) bool { return forged(name) })
-	if in.IsBase64Encoded {
-		body, err := base64.StdEncoding.DecodeString(in.Body)
-		if err != nil {
-			return in, workflow.Refuse(workflow.ErrInvalid, "", "the body is marked as base64 and is none")
-		}
-		in.Body, in.IsBase64Encoded = string(body), false
-	}
-	return in, nil
+	in.Headers, in.MultiValueHeaders = gateway.Headers(in.Headers), gateway.Headers(in.MultiValueHeaders)
+	var err error
+	in.Body, err = gateway.Body(in.Body, in.IsBase64Encoded)
+	in.IsBase64Encoded = false
+	return in, err
 }
 
 // caller is who made a request, in the word of the event: API Gateway has checked the signature.

@@ -1,0 +1,34 @@
+// Package gateway makes what API Gateway passes on fit for the adapter that turns it into a request. It is pure.
+package gateway
+
+import (
+	"encoding/base64"
+	"maps"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// adapterHeaders begins the names of the headers in which the adapter can pass on an event's own context. Here it
+// passes that in the request's context, so whatever has such a name came from outside.
+const adapterHeaders = "x-golambdaproxy-"
+
+// Headers returns an event's headers without those that somebody could have sent to be taken for something else.
+// The ones that it is given stay as they are.
+func Headers[V any](in map[string]V) map[string]V {
+	out := maps.Clone(in)
+	maps.DeleteFunc(out, func(name string, _ V) bool { return strings.HasPrefix(strings.ToLower(name), adapterHeaders) })
+	return out
+}
+
+// Body returns an event's body as it was sent.
+func Body(body string, encoded bool) (string, error) {
+	if !encoded {
+		return body, nil
+	}
+	sent, err := base64.StdEncoding.DecodeString(body)
+	if err != nil {
+		return "", workflow.Refuse(workflow.ErrInvalid, "", "the body is marked as base64 and is none")
+	}
+	return string(sent), nil
+}
