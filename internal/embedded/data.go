@@ -65,7 +65,7 @@ func openData(path string) (*dataDir, error) {
 	if os.Geteuid() == 0 {
 		mode = 0o711
 	}
-	if err := os.MkdirAll(path, mode); err != nil {
+	if err := makeDir(path, mode); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
 	if path, err = filepath.EvalSymlinks(path); err != nil {
@@ -88,6 +88,23 @@ func openData(path string) (*dataDir, error) {
 		return nil, err
 	}
 	return &dataDir{path: path, lock: lock}, nil
+}
+
+// makeDir makes a directory and those on the way to it, from whose mode the umask takes nothing.
+func makeDir(path string, mode fs.FileMode) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return os.MkdirAll(path, mode) // it is there, or something else is
+	}
+	if err := makeDir(filepath.Dir(path), mode); err != nil {
+		return err
+	}
+	switch err := os.Mkdir(path, mode); {
+	case errors.Is(err, fs.ErrExist):
+		return nil // somebody else was faster
+	case err != nil:
+		return err
+	}
+	return os.Chmod(path, mode)
 }
 
 func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }

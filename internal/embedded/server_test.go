@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -178,6 +179,13 @@ func TestServer_DirectoriesThatCannotServeAreRefused(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", dir, err, says)
 		}
 	}
+}
+
+// Root's umask is often such that nobody else gets anywhere.
+func TestServer_MakesItsDirectoryWhateverTheUmask(t *testing.T) {
+	dir := filepath.Join(dataDir(t), "on", "the", "way")
+	defer syscall.Umask(syscall.Umask(0o077))
+	serve(t, embedded.ServerConfig{Data: dir})
 }
 
 func TestServer_StopsWithALongPollUnderWayAndLeavesNothing(t *testing.T) {
