@@ -315,7 +315,7 @@ func TestFargate_TasksOutliveTheAgent(t *testing.T) {
 	f.put(api.Workspace{
 		Name: "app", Engine: api.EngineCommand, State: &api.State{Kind: api.StateSource},
 		Source:   api.Source{Git: &api.GitSource{URL: address + "/team/app.git", TokenRef: *made.ARN}},
-		Commands: map[string]string{"update": "echo waiting; read x <" + gate + "; echo went on"},
+		Commands: map[string]string{"update": "echo waiting; read x <'" + gate + "'; echo went on"},
 	})
 	stop := f.agent()
 	id := f.submit("app", workflow.Update)

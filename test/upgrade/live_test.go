@@ -256,7 +256,7 @@ func (l *live) workspace(name string) {
 	}
 	_, _, err := l.client.PutWorkspace(l.t.Context(), api.Workspace{
 		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: dir}, State: &api.State{Kind: api.StateDirectory},
-		Commands: map[string]string{"update": "echo " + name + " began; while [ ! -e " + dir + "/gate ]; do sleep 0.1; done; echo " + name + " ended"},
+		Commands: map[string]string{"update": "echo " + name + " began; while [ ! -e '" + dir + "/gate' ]; do sleep 0.1; done; echo " + name + " ended"},
 	})
 	if err != nil {
 		l.t.Fatal(err)
