@@ -24,7 +24,7 @@ help: ## List the targets
 .PHONY: build
 build: ## Build the binaries for this machine into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/dayfly-runner ./runnerimage
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -tags machine -o bin/dayfly-runner ./runnerimage
 
 .PHONY: image
 image: ## Build the image of container jobs, dayfly-runner:VERSION (PROVIDERS=.terraform.lock.hcl bakes a mirror)

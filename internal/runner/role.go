@@ -11,8 +11,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/runner/lend"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
-	"github.com/dayfly-dev/dayfly/internal/secrets/awssm"
 )
+
+// cloudScheme begins references to secrets of the cloud: that of package awssm, which not every build links.
+const cloudScheme = "arn"
 
 // Cloud is a cloud account in which the task is somebody.
 type Cloud interface {
@@ -81,7 +83,7 @@ type withRole struct {
 
 // Resolve implements secrets.Resolver.
 func (w withRole) Resolve(ctx context.Context, ref string) (redact.String, error) {
-	if strings.HasPrefix(ref, awssm.Scheme+":") {
+	if strings.HasPrefix(ref, cloudScheme+":") {
 		return w.role.Resolve(ctx, ref)
 	}
 	return w.others.Resolve(ctx, ref)
