@@ -69,15 +69,19 @@ func (p *Calls) Claim(ctx context.Context, who authority.Principal, in api.Claim
 		if !first && !rung && !p.wakes.Owed(ctx, who.PoolID) {
 			return false, nil
 		}
+		// All that the look begins with is one read. A mark is cleared before the read of what can be claimed.
+		before := p.board.ReadAhead(ctx, record.RunnerKey(who.PoolID, in.Instance), record.WakeKey(who.PoolID),
+			record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID),
+			record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID))
 		if first {
-			if err := p.seen(ctx, who, in); err != nil {
+			if err := p.seen(ctx, who, in, before); err != nil {
 				return false, err
 			}
 		}
 		first = false
-		p.wakes.Clear(ctx, who.PoolID)
+		p.wakes.Clear(ctx, who.PoolID, before.Read)
 		var err error
-		out, err = p.claimOnce(ctx, who, in)
+		out, err = p.claimOnce(ctx, who, in, before)
 		return len(out.Jobs) > 0 || out.RetryAfterSeconds > 0, err
 	})
 	if err != nil {
@@ -95,9 +99,9 @@ func (p *Calls) Claim(ctx context.Context, who authority.Principal, in api.Claim
 
 // seen records that an instance of a pool polls, and refuses a second one where the pool allows
 // only one.
-func (p *Calls) seen(ctx context.Context, who authority.Principal, in api.Claim) error {
+func (p *Calls) seen(ctx context.Context, who authority.Principal, in api.Claim, before moves.Ahead) error {
 	now := p.ledger.Now()
-	return p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
+	return p.board.ChangeAfter(ctx, before, func(ctx context.Context, c *moves.Change) error {
 		k := record.RunnerKey(who.PoolID, in.Instance)
 		if err := c.Load(ctx, k, record.PoolKey(who.Organization, who.PoolID)); err != nil {
 			return err
@@ -136,16 +140,17 @@ func (p *Calls) seen(ctx context.Context, who authority.Principal, in api.Claim)
 }
 
 // claimOnce claims what can start now, in commits of a few workflows each.
-func (p *Calls) claimOnce(ctx context.Context, who authority.Principal, in api.Claim) (api.Claimed, error) {
+func (p *Calls) claimOnce(ctx context.Context, who authority.Principal, in api.Claim, before moves.Ahead) (api.Claimed, error) {
 	var out api.Claimed
 	for len(out.Jobs) < in.Max {
 		want := min(in.Max-len(out.Jobs), perCommit)
 		var got api.Claimed
-		err := p.board.ChangeHot(ctx, func(ctx context.Context, c *moves.Change) error {
+		err := p.board.ChangeHotAfter(ctx, before, func(ctx context.Context, c *moves.Change) error {
 			var err error
 			got, err = p.claim(ctx, c, who, in, want)
 			return err
 		})
+		before = moves.Ahead{}
 		if err != nil {
 			if len(out.Jobs) > 0 {
 				break // what is claimed must be handed out
@@ -251,17 +256,20 @@ func heads(ctx context.Context, c *moves.Change, pool record.Pool, types []workf
 	}
 	var all []head
 	refused, last := 0, ""
+	var scans []store.Scan
 	for _, t := range workflow.Types() {
 		if len(types) > 0 && !slices.Contains(types, t) || len(pool.Types) > 0 && !slices.Contains(pool.Types, t) {
 			continue
 		}
-		took, next := 0, ""
-		from := cursor.After
+		scans = append(scans, store.Scan{Part: record.ClaimPart(pool.ID, t), From: cursor.After, Limit: min(claimPage, max(n, 10))})
+	}
+	pages, err := c.Ranges(ctx, scans...)
+	if err != nil {
+		return nil, fmt.Errorf("read claimable: %w", err)
+	}
+	for i, scan := range scans {
+		took, page := 0, pages[i]
 		for took < n && refused < maxRefused {
-			page, err := c.Range(ctx, store.Scan{Part: record.ClaimPart(pool.ID, t), From: from, Limit: min(claimPage, max(n, 10)), After: next})
-			if err != nil {
-				return nil, fmt.Errorf("read claimable: %w", err)
-			}
 			for _, r := range page.Records {
 				e, err := record.Decode[record.Entry](r)
 				if err != nil {
@@ -275,8 +283,11 @@ func heads(ctx context.Context, c *moves.Change, pool record.Pool, types []workf
 				all = append(all, head{r.Key.Sort, e})
 				took++
 			}
-			if next = page.Next; next == "" {
+			if scan.After = page.Next; scan.After == "" || took >= n || refused >= maxRefused {
 				break
+			}
+			if page, err = c.Range(ctx, scan); err != nil {
+				return nil, fmt.Errorf("read claimable: %w", err)
 			}
 		}
 	}

@@ -137,11 +137,10 @@ func SetTarget(ctx context.Context, c *ledger.Change, poolID string, target *str
 	return nil
 }
 
-// Clear clears a pool's mark, before the claim reads what there is. A clear mark stays as a record: to change one costs
+// Clear clears a pool's mark, of which r was just read, before the claim reads what there is. A clear mark stays as a record: to change one costs
 // DynamoDB half of what it costs to delete one and to make it again, and a third of the time.
-func (w *Wakes) Clear(ctx context.Context, pool string) {
-	k := record.WakeKey(pool)
-	if r, err := w.ledger.Read(ctx, k); err == nil && owed(r, k) {
+func (w *Wakes) Clear(ctx context.Context, pool string, r ledger.Read) {
+	if k := record.WakeKey(pool); owed(r, k) {
 		_ = w.ledger.Commit(ctx, []store.Op{store.Put(record.Encode(k, record.Wake{}), r.Version(k))})
 	}
 }
