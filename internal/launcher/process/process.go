@@ -50,7 +50,8 @@ const (
 )
 
 const (
-	keep      = 2 * time.Hour    // how long a record outlives its task
+	keep      = 2 * time.Hour    // how long a record outlives its task, at least
+	pruneWait = time.Second      // between two looks for records that are older
 	lastWait  = 30 * time.Second // for what was killed to die, in New and at the end of Close
 	maxText   = 8192             // of a request's text: with all of them a record stays far below maxRecord
 	openFiles = 65_536           // descriptors of one process of a task, where the system allows as many
@@ -113,6 +114,7 @@ type Launcher struct {
 	launching map[key]*launch
 	uids      map[uint32]int // how many live tasks have it
 	lastUID   uint32         // counted from the base
+	pruned    time.Time      // when old tasks were last forgotten
 	changed   chan struct{}  // closed, and replaced, when a task has stopped
 	closed    bool
 
@@ -376,14 +378,16 @@ func (l *Launcher) List(context.Context) ([]launcher.Task, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.prune()
-	return l.list(), nil
+	return l.list(func(*task) bool { return true }), nil
 }
 
-// list returns all tasks, the oldest first. The lock is held.
-func (l *Launcher) list() []launcher.Task {
-	out := make([]launcher.Task, 0, len(l.tasks))
+// list returns the tasks that are wanted, the oldest first. The lock is held.
+func (l *Launcher) list(wanted func(*task) bool) []launcher.Task {
+	var out []launcher.Task
 	for _, t := range l.tasks {
-		out = append(out, t.public())
+		if wanted(t) {
+			out = append(out, t.public())
+		}
 	}
 	slices.SortFunc(out, func(a, b launcher.Task) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.Ref, b.Ref))
@@ -432,13 +436,12 @@ func (l *Launcher) Watch(ctx context.Context, stopped func(context.Context, laun
 	for {
 		l.mu.Lock()
 		changed := l.changed
-		all := l.list()
-		maps.DeleteFunc(told, func(ref string, _ bool) bool { return l.tasks[ref] == nil })
+		news := l.list(func(t *task) bool { return t.phase == launcher.Stopped && !told[t.record.Ref] })
+		if len(told) > len(l.tasks) {
+			maps.DeleteFunc(told, func(ref string, _ bool) bool { return l.tasks[ref] == nil })
+		}
 		l.mu.Unlock()
-		for _, t := range all {
-			if t.Phase != launcher.Stopped || told[t.Ref] {
-				continue
-			}
+		for _, t := range news {
 			select {
 			case <-ctx.Done():
 				return nil

@@ -264,6 +264,10 @@ func (l *Launcher) endCgroup(path string) {
 // prune forgets tasks that ended long ago. The lock is held.
 func (l *Launcher) prune() {
 	now := l.now()
+	if now.Sub(l.pruned).Abs() < pruneWait {
+		return
+	}
+	l.pruned = now
 	for ref, t := range l.tasks {
 		if t.phase != launcher.Stopped || now.Sub(t.since) < keep {
 			continue
