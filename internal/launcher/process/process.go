@@ -54,7 +54,8 @@ const (
 	pruneWait = time.Second      // between two looks for records that are older
 	lastWait  = 30 * time.Second // for what was killed to die, in New and at the end of Close
 	maxText   = 8192             // of a request's text: with all of them a record stays far below maxRecord
-	openFiles = 65_536           // descriptors of one process of a task, where the system allows as many
+	userLocks = "/var/run/dayfly/engine-users"
+	openFiles = 65_536 // descriptors of one process of a task, where the system allows as many
 )
 
 // Config says where and how tasks run.
@@ -112,10 +113,11 @@ type Launcher struct {
 	tasks     map[string]*task
 	keys      map[key]string // to ref
 	launching map[key]*launch
-	uids      map[uint32]int // how many live tasks have it
-	lastUID   uint32         // counted from the base
-	pruned    time.Time      // when old tasks were last forgotten
-	changed   chan struct{}  // closed, and replaced, when a task has stopped
+	users     map[uint32]*user // that live tasks have
+	userLocks string           // a directory; empty: this launcher knows of no other one
+	lastUID   uint32           // counted from the base
+	pruned    time.Time        // when old tasks were last forgotten
+	changed   chan struct{}    // closed, and replaced, when a task has stopped
 	closed    bool
 
 	// Held while the files of a state are given to a user or taken back; taken before mu.
@@ -163,7 +165,7 @@ func New(c Config) (*Launcher, error) {
 		tasks:     map[string]*task{},
 		keys:      map[key]string{},
 		launching: map[key]*launch{},
-		uids:      map[uint32]int{},
+		users:     map[uint32]*user{},
 		holders:   map[string]*holder{},
 		changed:   make(chan struct{}),
 	}
@@ -179,6 +181,13 @@ func New(c Config) (*Launcher, error) {
 	}
 	if err := l.openDir(); err != nil {
 		return nil, err
+	}
+	if c.EngineUIDs > 0 {
+		if err := os.MkdirAll(userLocks, 0o700); err != nil {
+			l.log.Warn("engines may get the same users as those of another dayfly of this machine", "err", err)
+		} else {
+			l.userLocks = userLocks
+		}
 	}
 	if !c.NoCgroup {
 		sum := sha256.Sum256([]byte(l.config.Dir))

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
@@ -29,14 +30,15 @@ func (l *Launcher) takeUser(rec *record) error {
 	defer l.mu.Unlock()
 	h := l.holders[rec.StateDir]
 	if h == nil {
-		uid, err := l.freshUser()
+		uid, lock, err := l.freshUser()
 		if err != nil {
 			return err
 		}
 		h = &holder{uid: uid}
+		l.users[uid] = &user{lock: lock}
 	}
 	rec.EngineUID = h.uid
-	l.uids[h.uid]++
+	l.users[h.uid].tasks++
 	if rec.StateDir != "" {
 		h.tasks++
 		l.holders[rec.StateDir] = h
@@ -44,25 +46,56 @@ func (l *Launcher) takeUser(rec *record) error {
 	return nil
 }
 
+// user is one that engines of live tasks have.
+type user struct {
+	tasks int      // how many
+	lock  *os.File // keeps other launchers of this machine from it; nil where there are no locks
+}
+
 // freshUser looks at the next ones first: a user rests for as long as it can. The lock is held.
-func (l *Launcher) freshUser() (uint32, error) {
+func (l *Launcher) freshUser() (uint32, *os.File, error) {
 	base, n := uint32(l.config.EngineUIDBase), uint32(l.config.EngineUIDs) //nolint:gosec // checked in New
 	for i := range n {
 		next := (l.lastUID + 1 + i) % n
 		uid := base + next
-		if l.uids[uid] > 0 {
+		if l.users[uid] != nil {
 			continue
 		}
-		lives, err := remains.UserLives(uid)
-		if err != nil {
-			return 0, fmt.Errorf("look for a free user: %w", err)
+		lock, err := l.lockUser(uid)
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			continue
 		}
-		if !lives {
+		if err != nil {
+			return 0, nil, err
+		}
+		lives, err := remains.UserLives(uid)
+		if err == nil && !lives {
 			l.lastUID = next
-			return uid, nil
+			return uid, lock, nil
+		}
+		_ = lock.Close()
+		if err != nil {
+			return 0, nil, fmt.Errorf("look for a free user: %w", err)
 		}
 	}
-	return 0, &launcher.Refusal{Reason: workflow.ReasonCapacity, Text: fmt.Sprintf("all of the %d users for engines are taken by live tasks", n)}
+	return 0, nil, &launcher.Refusal{Reason: workflow.ReasonCapacity, Text: fmt.Sprintf("all of the %d users for engines are taken by live tasks", n)}
+}
+
+// lockUser keeps a user from the other launchers of this machine, which have the same range, until the file is
+// closed. What a launcher that died left alive is found by looking for processes of the user.
+func (l *Launcher) lockUser(uid uint32) (*os.File, error) {
+	if l.userLocks == "" {
+		return nil, nil //nolint:nilnil // closing no file is no fault
+	}
+	f, err := os.OpenFile(filepath.Join(l.userLocks, strconv.FormatUint(uint64(uid), 10)), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock of user for engines: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("lock user %d for engines: %w", uid, err)
+	}
+	return f, nil
 }
 
 // holdAgain notes the user of a task that an earlier launcher began.
@@ -70,7 +103,13 @@ func (l *Launcher) holdAgain(rec record) {
 	if rec.EngineUID == 0 {
 		return
 	}
-	l.uids[rec.EngineUID]++
+	u := l.users[rec.EngineUID]
+	if u == nil {
+		u = &user{}
+		u.lock, _ = l.lockUser(rec.EngineUID) // who has it by now found nothing alive of the task
+		l.users[rec.EngineUID] = u
+	}
+	u.tasks++
 	if rec.StateDir == "" {
 		return
 	}
@@ -100,8 +139,11 @@ func (l *Launcher) freeUser(rec record) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.uids[rec.EngineUID]--; l.uids[rec.EngineUID] <= 0 {
-		delete(l.uids, rec.EngineUID)
+	if u := l.users[rec.EngineUID]; u != nil {
+		if u.tasks--; u.tasks <= 0 {
+			_ = u.lock.Close()
+			delete(l.users, rec.EngineUID)
+		}
 	}
 }
 

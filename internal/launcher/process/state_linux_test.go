@@ -197,6 +197,33 @@ func TestEngineUsers_LiveTasksHaveDifferentOnesAndTheyRunOut(t *testing.T) {
 	}
 }
 
+// Two launchers of one machine have the same range.
+func TestEngineUsers_AreNotThoseOfAnotherLauncher(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may run engines as other users")
+	}
+	s := launchertest.NewStage(t, nil)
+	two := func(c *process.Config) { c.EngineUIDBase, c.EngineUIDs = 730_010, 2 }
+	one := open(t, config{Dir: filepath.Join(dir(t), "jobs")}, two)
+	other := open(t, config{Dir: filepath.Join(dir(t), "jobs")}, two)
+	a := launch(t, one, s.Request("wf-a", false))
+	p := s.Next(t)
+	launch(t, other, s.Request("wf-b", false))
+	if got := s.Next(t).Getenv("DAYFLY_ENGINE_UID"); got == p.Getenv("DAYFLY_ENGINE_UID") {
+		t.Errorf("engines of both launchers got user %s", got)
+	}
+	_, err := other.Launch(t.Context(), s.Request("wf-c", false))
+	if r, ok := errors.AsType[*launcher.Refusal](err); !ok || r.Permanent || r.Reason != workflow.ReasonCapacity {
+		t.Errorf("got %v, want a refusal for capacity", err)
+	}
+	p.Exit(t, 0)
+	launchertest.AwaitStopped(t, one, a.Ref)
+	launch(t, other, s.Request("wf-c", false))
+	if got, want := s.Next(t).Getenv("DAYFLY_ENGINE_UID"), p.Getenv("DAYFLY_ENGINE_UID"); got != want {
+		t.Errorf("got user %s, want the one that the other launcher gave back, %s", got, want)
+	}
+}
+
 func TestNew_DirectoryThatEnginesCannotPassIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root runs engines as other users")
