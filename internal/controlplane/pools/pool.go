@@ -30,8 +30,8 @@ func Serves(r record.Pool, workspace string, t workflow.Type) error {
 	return nil
 }
 
-// ByName reads a pool into the change.
-func ByName(ctx context.Context, c *ledger.Change, org, name string) (record.Pool, error) {
+// byName reads a pool into the change.
+func byName(ctx context.Context, c *ledger.Change, org, name string) (record.Pool, error) {
 	gone := workflow.Refuse(workflow.ErrNotFound, "pool", "there is no pool %q", record.Cut(name, 64))
 	if err := workflow.CheckPoolName(name); err != nil {
 		return record.Pool{}, gone
@@ -74,7 +74,7 @@ func For(ctx context.Context, c *ledger.Change, org, named string) (record.Pool,
 			}
 		}
 	}
-	pool, err := ByName(ctx, c, org, name)
+	pool, err := byName(ctx, c, org, name)
 	if err != nil {
 		return record.Pool{}, err
 	}

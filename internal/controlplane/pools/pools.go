@@ -212,7 +212,7 @@ func (p *Calls) Pool(ctx context.Context, who authority.Principal, name string) 
 		return api.Pool{}, err
 	}
 	c := p.board.NewChange()
-	rec, err := ByName(ctx, c.Change, who.Organization, name)
+	rec, err := byName(ctx, c.Change, who.Organization, name)
 	if err != nil {
 		return api.Pool{}, ledger.OutOfStore(err)
 	}
@@ -227,7 +227,7 @@ func (p *Calls) UpdatePool(ctx context.Context, who authority.Principal, name st
 	var rec record.Pool
 	var version int64
 	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
-		before, err := ByName(ctx, c.Change, who.Organization, name)
+		before, err := byName(ctx, c.Change, who.Organization, name)
 		if err != nil {
 			return err
 		}
@@ -314,7 +314,7 @@ func (p *Calls) DeletePool(ctx context.Context, who authority.Principal, name st
 		return err
 	}
 	return p.board.ChangeHot(ctx, func(ctx context.Context, c *moves.Change) error {
-		rec, err := ByName(ctx, c.Change, who.Organization, name)
+		rec, err := byName(ctx, c.Change, who.Organization, name)
 		if err != nil {
 			return err
 		}
@@ -370,7 +370,7 @@ func (p *Calls) RotatePoolToken(ctx context.Context, who authority.Principal, na
 	var version int64
 	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
 		var err error
-		if rec, err = ByName(ctx, c.Change, who.Organization, name); err != nil {
+		if rec, err = byName(ctx, c.Change, who.Organization, name); err != nil {
 			return err
 		}
 		version = c.Version(record.PoolKey(who.Organization, rec.ID))
@@ -402,7 +402,7 @@ func (p *Calls) Runners(ctx context.Context, who authority.Principal, pool strin
 		return out, err
 	}
 	c := p.board.NewChange()
-	rec, err := ByName(ctx, c.Change, who.Organization, pool)
+	rec, err := byName(ctx, c.Change, who.Organization, pool)
 	if err != nil {
 		return out, ledger.OutOfStore(err)
 	}
@@ -422,7 +422,7 @@ func (p *Calls) Runners(ctx context.Context, who authority.Principal, pool strin
 // process that is control plane and agent in one gets its own at each start.
 func (p *Calls) EnsurePoolToken(ctx context.Context, organization, pool, name string) (token string, err error) {
 	err = p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
-		rec, err := ByName(ctx, c.Change, organization, pool)
+		rec, err := byName(ctx, c.Change, organization, pool)
 		if err != nil {
 			return err
 		}
