@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -209,6 +210,23 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
+// refusals are the texts of all that was refused, in the order in which it was.
+func refusals(err error) []string {
+	switch e := err.(type) { //nolint:errorlint // each layer is looked at
+	case *workflow.Error:
+		return []string{e.Error()}
+	case interface{ Unwrap() []error }:
+		var all []string
+		for _, one := range e.Unwrap() {
+			all = append(all, refusals(one)...)
+		}
+		return all
+	case interface{ Unwrap() error }:
+		return refusals(e.Unwrap())
+	}
+	return nil
+}
+
 // sentence is what a person gets to read of an error.
 func sentence(err error) string {
 	switch {
@@ -218,9 +236,8 @@ func sentence(err error) string {
 		return err.Error() + "; is it running? dayfly up starts one here"
 	}
 	text := err.Error()
-	refusal, refused := errors.AsType[*workflow.Error](err)
-	if _, ours := errors.AsType[*exitError](err); refused && !ours {
-		text = refusal.Error() // without the call that it answered
+	if _, ours := errors.AsType[*exitError](err); !ours {
+		text = cmp.Or(strings.Join(refusals(err), "\n"), text) // without the call that they answered
 	}
 	lines := strings.Split(text, "\n")
 	for i := range lines {

@@ -23,6 +23,14 @@ type secretStore struct {
 }
 
 func (s secretStore) open(a *app) (*local.Files, error) {
+	data, err := s.directory(a)
+	if err != nil {
+		return nil, err
+	}
+	return local.New(filepath.Join(data, embedded.SecretsDir)), nil
+}
+
+func (s secretStore) directory(a *app) (string, error) {
 	data := s.Data
 	if target, err := credentials.Find(a.getenv); data == "" && err == nil {
 		data = target.Data
@@ -30,10 +38,10 @@ func (s secretStore) open(a *app) (*local.Files, error) {
 	if data == "" {
 		var err error
 		if data, err = embedded.DefaultData(a.getenv); err != nil {
-			return nil, usage(err)
+			return "", usage(err)
 		}
 	}
-	return local.New(filepath.Join(data, embedded.SecretsDir)), nil
+	return data, nil
 }
 
 type secretSet struct {
@@ -50,6 +58,10 @@ func (c *secretSet) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	data, err := c.directory(a)
+	if err != nil {
+		return err
+	}
 	value, err := term.ReadSecret(a.stdin, a.stderr, "value of "+c.Name, local.MaxValue)
 	if err != nil {
 		return usage(err)
@@ -57,7 +69,7 @@ func (c *secretSet) Run(a *app) error {
 	if err := store.Set(a.ctx, c.Name, redact.New(value)); err != nil {
 		return err
 	}
-	return a.done(map[string]string{"name": c.Name, "ref": "file:" + c.Name}, "secret %s is kept; workspaces refer to it as file:%s", c.Name, c.Name)
+	return a.done(map[string]string{"name": c.Name, "ref": "file:" + c.Name}, "secret %s is kept below %s; workspaces refer to it as file:%s", c.Name, data, c.Name)
 }
 
 type secretList struct {

@@ -109,9 +109,11 @@ func TestUp_RunsTheReadersOwnDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := reachable(t)
-	if got := w.in(t.Context(), "planted-secret\n", "secret", "set", "token", "--data", data); got.code != exitOK {
-		t.Fatalf("secret set: %+v", got)
+	set := w.in(t.Context(), "planted-secret\n", "secret", "set", "token", "--data", data)
+	if set.code != exitOK {
+		t.Fatalf("secret set: %+v", set)
 	}
+	has(t, "where it is kept", set.stdout+set.stderr, "below "+data)
 	stderr, done, stop := w.background("up", "--data", data, "--source-root", sources, "--listen", "127.0.0.1:0")
 	started(t, stderr, done)
 	for !strings.Contains(stderr.String(), "try:") {
@@ -165,6 +167,19 @@ func TestUp_WrongSettingsAreUsageAndAllNamed(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	has(t, "mistakes", got.stderr, "3 wrong settings", "DAYFLY_PULL_IMAGE: pull_image: does nothing in this version", "--deploy-target: deploy_target: ecs is for dayfly agent", "--polling-interval")
+}
+
+func TestUp_RootsBelowWhichNothingCanLieAreAllNamed(t *testing.T) {
+	w := newWorld(t)
+	missing, file := filepath.Join(reachable(t), "missing"), filepath.Join(reachable(t), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := w.run("up", "--data", reachable(t), "--listen", "127.0.0.1:0", "--deploy-target", "process", "--source-root", missing, "--source-root", file)
+	if got.code != exitUsage {
+		t.Errorf("got %+v", got)
+	}
+	has(t, "mistakes", got.stderr, "source_roots: stat "+missing, "source_roots: "+file+" is no directory")
 }
 
 func TestServer_BadFlagsAreUsage(t *testing.T) {

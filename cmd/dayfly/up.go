@@ -147,7 +147,6 @@ func (c *upCommand) Run(a *app) (err error) {
 	for _, line := range u.Describe() {
 		a.say("  %s", line)
 	}
-	a.say("  sources below %s", strings.Join(s.SourceRoots, ", "))
 	if err := a.remember(u.Server); err != nil {
 		a.say("  commands need DAYFLY_URL and DAYFLY_API_TOKEN: %s", err)
 	}

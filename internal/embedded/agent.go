@@ -26,6 +26,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue/memory"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // instanceFile keeps the name under which an agent claims, over restarts.
@@ -104,10 +105,28 @@ type upstream struct {
 	transport http.RoundTripper
 }
 
+// checkRoots refuses a root that no source can lie below, before a run does.
+func checkRoots(roots []string) error {
+	var errs []error
+	for _, root := range roots {
+		info, err := os.Stat(root)
+		switch {
+		case err != nil:
+			errs = append(errs, workflow.Refuse(workflow.ErrInvalid, "source_roots", "%v: name a directory that is there", err))
+		case !info.IsDir():
+			errs = append(errs, workflow.Refuse(workflow.ErrInvalid, "source_roots", "%s is no directory", root))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // newAgent puts an agent together in a directory that is locked already.
 func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance string, to upstream) (*Agent, error) {
 	if cfg.WrapTransport != nil {
 		to.transport = cfg.WrapTransport(to.transport)
+	}
+	if err := checkRoots(cfg.Settings.SourceRoots); err != nil {
+		return nil, err
 	}
 	keys, err := ticket.EnsureFile(data.file(TicketKeysFile))
 	if err != nil {
@@ -134,6 +153,9 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 	}
 	if a.target, err = openTarget(ctx, cfg, data); err != nil {
 		return nil, err
+	}
+	if cfg.Settings.DeployTarget != config.TargetECS {
+		a.target.lines = append(a.target.lines, "sources below "+cmp.Or(strings.Join(cfg.Settings.SourceRoots, ", "), "no directory of this machine: source_roots names none"))
 	}
 	a.target.apply(&parts)
 	if cfg.WrapLauncher != nil {
@@ -220,7 +242,7 @@ func instanceName(path string) (string, error) {
 	return name, writePrivate(path, name)
 }
 
-// Describe says, in sentences, how tasks run here and what that keeps apart.
+// Describe says, in sentences, how tasks run here, what that keeps apart and where sources may lie.
 func (a *Agent) Describe() []string { return a.target.lines }
 
 // Run works until ctx ends, or until its one job is over, then ends what runs and reports it.
