@@ -8,6 +8,7 @@ import (
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	awsecs "github.com/aws/aws-sdk-go-v2/service/ecs"
 
+	"github.com/dayfly-dev/dayfly/internal/awssend"
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 )
 
@@ -21,5 +22,6 @@ func ecsClient(ctx context.Context) (ecs.Client, error) {
 	if cfg.Region == "" {
 		return nil, errors.New("the region of the cluster is not known: set AWS_REGION")
 	}
+	cfg.HTTPClient = awssend.Whole(cfg.HTTPClient)
 	return awsecs.NewFromConfig(cfg), nil
 }

@@ -38,6 +38,7 @@ var rules = map[string]rule{
 	"internal/redact":   {level: 0, std: true},
 	"internal/child":    {level: 0, std: true},
 	"internal/awserr":   {level: 0},
+	"internal/awssend":  {level: 0, std: true},
 	"internal/mutate":   {level: 0, std: true},
 
 	"internal/api":      {level: 10},

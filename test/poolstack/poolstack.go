@@ -102,8 +102,7 @@ func (s *Stack) RotateToken() {
 	s.Secrets.Set(TokenSecret, token)
 }
 
-// Queue makes a queue whose deliveries are hidden for 20 s: longer than any batch of a test takes, and short
-// enough for a delivery whose answer was lost, after which SQS hides it all the same, to come back.
+// Queue makes a queue whose deliveries are hidden for longer than any test takes.
 func (s *Stack) Queue(name string) (url string) {
 	s.t.Helper()
 	out, err := s.SQS.CreateQueue(s.t.Context(), &awssqs.CreateQueueInput{

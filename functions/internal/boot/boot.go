@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 
+	"github.com/dayfly-dev/dayfly/internal/awssend"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -47,11 +48,11 @@ func (e *Env) AWS() aws.Config {
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return key, nil
 		}),
-		HTTPClient: awshttp.NewBuildableClient().
+		HTTPClient: awssend.Whole(awshttp.NewBuildableClient().
 			WithDialerOptions(func(d *net.Dialer) { d.Timeout = dialTime }).
 			WithTransportOptions(func(t *http.Transport) {
 				t.ResponseHeaderTimeout, t.IdleConnTimeout = answerTime, idleTime
-			}),
+			})),
 		ConfigSources: []any{endpoints{e.getenv}},
 	}
 	if url := e.get("AWS_ENDPOINT_URL"); url != "" {

@@ -53,8 +53,6 @@ func newWorld(t *testing.T, c fake.Config, grace time.Duration) *world {
 	t.Cleanup(front.Close)
 	cfg := fakeaws.ClientConfig(front.URL, table.Session("arn:aws:iam::123456789012:role/dispatcher", "test", time.Hour))
 	client := awsecs.NewFromConfig(cfg, func(o *awsecs.Options) {
-		// Not one try alone, which reads do not need and cannot rely on: the SDK closes the request's body while
-		// net/http may still be at it, and a service as near as this one answers in that moment.
 		o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) { o.MaxBackoff = time.Millisecond })
 	})
 	return &world{service, server, client}

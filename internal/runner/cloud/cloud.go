@@ -25,6 +25,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/awserr"
+	"github.com/dayfly-dev/dayfly/internal/awssend"
 )
 
 // RoleTime is how long the credentials of a run's role last: a role that is assumed by a role has no
@@ -75,7 +76,7 @@ type Cloud struct {
 	region   string
 	endpoint Endpoint
 	now      func() time.Time
-	http     *awshttp.BuildableClient
+	http     awssend.Client
 }
 
 // New returns the identity that a configuration describes. It does not connect.
@@ -99,7 +100,7 @@ func New(cfg Config) (*Cloud, error) {
 	}
 	return &Cloud{
 		task: newCache(cfg.Now, within(credsTime, "the credentials of the task's role", ask)), region: region, endpoint: cfg.Endpoint, now: cfg.Now,
-		http: awshttp.NewBuildableClient().WithDialerOptions(func(d *net.Dialer) { d.Timeout = 5 * time.Second }).WithTimeout(15 * time.Second),
+		http: awssend.Whole(awshttp.NewBuildableClient().WithDialerOptions(func(d *net.Dialer) { d.Timeout = 5 * time.Second }).WithTimeout(15 * time.Second)),
 	}, nil
 }
 

@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
+	"github.com/dayfly-dev/dayfly/internal/awssend"
 	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
 	"github.com/dayfly-dev/dayfly/test/ports"
 )
@@ -92,6 +94,7 @@ func start(ctx context.Context, path string) (cfg aws.Config, stop func(), err e
 	return aws.Config{
 		Region: wire.Region, BaseEndpoint: aws.String("http://" + address),
 		Credentials: credentials.NewStaticCredentialsProvider("AKIDEXAMPLE", "secret", ""),
+		HTTPClient:  awssend.Whole(awshttp.NewBuildableClient()),
 	}, stop, nil
 }
 
