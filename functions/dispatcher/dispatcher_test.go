@@ -342,9 +342,8 @@ func TestHandle_DeadLettersEndTheirWorkflowsUnlessATaskMayLive(t *testing.T) {
 	jobs, bodies := w.claimed(t, 2, aged)
 	// The first was launched by a dispatcher that died before it could say so.
 	e := w.take(t, bodies[0])
-	stop := w.AWS.Inject(wire.Fault{Service: "ecs", Operation: "RunTask", After: wire.Fail(wire.Drop)})
 	launching, cancel := context.WithCancel(t.Context())
-	w.AWS.Inject(wire.Fault{Service: "ecs", Operation: "RunTask", Times: 1, Before: func(wire.Call) error { cancel(); return nil }})
+	stop := w.AWS.Inject(wire.Fault{Service: "ecs", Operation: "RunTask", After: func(wire.Call) error { cancel(); return wire.Drop }})
 	if _, err := w.process(t).handle(launching, e); err != nil {
 		t.Fatal(err)
 	}
