@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	awsecs "github.com/aws/aws-sdk-go-v2/service/ecs"
 
@@ -21,6 +22,9 @@ func ecsClient(ctx context.Context) (ecs.Client, error) {
 	}
 	if cfg.Region == "" {
 		return nil, errors.New("the region of the cluster is not known: set AWS_REGION")
+	}
+	if cfg.HTTPClient == nil { // no setting says anything of it
+		cfg.HTTPClient = awshttp.NewBuildableClient()
 	}
 	cfg.HTTPClient = awssend.Whole(cfg.HTTPClient)
 	return awsecs.NewFromConfig(cfg), nil
