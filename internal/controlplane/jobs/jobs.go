@@ -117,20 +117,29 @@ func (p *Calls) Spec(ctx context.Context, token string, run api.Run) (api.Spec, 
 	return spec, err
 }
 
+// lives admits a run that holds its workflow and tells of itself alone. The workflow's record is not touched: its
+// version changes only when it moves.
+func lives(ctx context.Context, c *moves.Change, token string, run api.Run) (*record.Workflow, error) {
+	w, s, err := Admit(ctx, c, token, run)
+	if err != nil {
+		return nil, err
+	}
+	if err := rules.NeedsHold(s); err != nil {
+		return nil, err
+	}
+	c.Drop(w)
+	return w, nil
+}
+
 // Heartbeat records a sign of life.
 func (p *Calls) Heartbeat(ctx context.Context, token string, run api.Run, in api.Heartbeat) (api.Control, error) {
 	var out api.Control
 	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
-		w, s, err := Admit(ctx, c, token, run)
+		w, err := lives(ctx, c, token, run)
 		if err != nil {
 			return err
 		}
-		if err := rules.NeedsHold(s); err != nil {
-			return err
-		}
 		out = rules.Control(w, c.Now)
-		// The workflow's record is not touched: its version changes only when it moves.
-		c.Drop(w)
 		c.Put(record.BeatKey(w.ID), record.Beat{At: c.Now, Step: record.Cut(in.Step, 64)})
 		return nil
 	})
@@ -141,15 +150,11 @@ func (p *Calls) Heartbeat(ctx context.Context, token string, run api.Run, in api
 func (p *Calls) Steps(ctx context.Context, token string, run api.Run, in api.Steps) (api.Control, error) {
 	var out api.Control
 	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
-		w, s, err := Admit(ctx, c, token, run)
+		w, err := lives(ctx, c, token, run)
 		if err != nil {
 			return err
 		}
-		if err := rules.NeedsHold(s); err != nil {
-			return err
-		}
 		out = rules.Control(w, c.Now)
-		c.Drop(w)
 		latest := map[int]api.Step{}
 		var keys []store.Key
 		for _, step := range in.Steps {
