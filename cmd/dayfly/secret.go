@@ -22,26 +22,18 @@ type secretStore struct {
 	Data string `type:"path" help:"The data directory of the agent; default that of the dayfly up which commands talk to."`
 }
 
-func (s secretStore) open(a *app) (*local.Files, error) {
-	data, err := s.directory(a)
-	if err != nil {
-		return nil, err
-	}
-	return local.New(filepath.Join(data, embedded.SecretsDir)), nil
-}
-
-func (s secretStore) directory(a *app) (string, error) {
-	data := s.Data
+// open returns the secrets and the data directory that they lie in.
+func (s secretStore) open(a *app) (files *local.Files, data string, err error) {
+	data = s.Data
 	if target, err := credentials.Find(a.getenv); data == "" && err == nil {
 		data = target.Data
 	}
 	if data == "" {
-		var err error
 		if data, err = embedded.DefaultData(a.getenv); err != nil {
-			return "", usage(err)
+			return nil, "", usage(err)
 		}
 	}
-	return data, nil
+	return local.New(filepath.Join(data, embedded.SecretsDir)), data, nil
 }
 
 type secretSet struct {
@@ -54,11 +46,7 @@ func (c *secretSet) Run(a *app) error {
 	if err := local.CheckName(c.Name); err != nil {
 		return usage(err)
 	}
-	store, err := c.open(a)
-	if err != nil {
-		return err
-	}
-	data, err := c.directory(a)
+	store, data, err := c.open(a)
 	if err != nil {
 		return err
 	}
@@ -78,7 +66,7 @@ type secretList struct {
 
 // Run prints the names.
 func (c *secretList) Run(a *app) error {
-	store, err := c.open(a)
+	store, _, err := c.open(a)
 	if err != nil {
 		return err
 	}
@@ -107,7 +95,7 @@ type secretDelete struct {
 
 // Run deletes the secret.
 func (c *secretDelete) Run(a *app) error {
-	store, err := c.open(a)
+	store, _, err := c.open(a)
 	if err != nil {
 		return err
 	}
