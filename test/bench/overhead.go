@@ -144,7 +144,7 @@ func watchRunner(ctx context.Context) (end func() (peak, own int64)) {
 	var peak, own int64
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for pause(ctx, 20*time.Millisecond) == nil {
+		for figures.Pause(ctx, 20*time.Millisecond) == nil {
 			for _, pid := range runners(os.Getpid()) {
 				if n, err := status(pid, "VmHWM"); err == nil {
 					peak = max(peak, n)

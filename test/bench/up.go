@@ -101,20 +101,9 @@ func (w *world) finished(ctx context.Context, id string, look time.Duration) (ap
 		case wf.State.Terminal():
 			return wf, fmt.Errorf("workflow %s of %s is %s: %s %s", id, wf.Workspace, wf.State, wf.Reason, wf.Detail)
 		}
-		if err := pause(ctx, look); err != nil {
+		if err := figures.Pause(ctx, look); err != nil {
 			return wf, err
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

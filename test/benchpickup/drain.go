@@ -34,7 +34,7 @@ func drain(ctx context.Context, b *bench) error {
 	b.out.Line("submitted in %s, by the rules in this process", time.Since(began).Round(time.Second))
 	w.AWS.ForgetCalls()
 	// What was submitted last has marked the pool as one that is being woken; that holds for two seconds.
-	if err := rest(ctx, 3*time.Second); err != nil {
+	if err := figures.Pause(ctx, 3*time.Second); err != nil {
 		return err
 	}
 	if err := w.begin(ctx, byWake); err != nil {

@@ -159,7 +159,7 @@ func (w *world) measure(ctx context.Context, l load, by trigger) (all taken, err
 		}
 	}
 	for range l.times {
-		if err := rest(ctx, l.rest+rand.N(time.Second)); err != nil { //nolint:gosec // a pause
+		if err := figures.Pause(ctx, l.rest+rand.N(time.Second)); err != nil { //nolint:gosec // a pause
 			return taken{}, err
 		}
 		w.cool(l.cold)

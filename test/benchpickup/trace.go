@@ -37,7 +37,7 @@ func (w *world) trace(ctx context.Context, b *bench, by trigger) error {
 	var last seen
 	var from time.Time
 	for range traces {
-		if err := rest(ctx, 3*time.Second); err != nil {
+		if err := figures.Pause(ctx, 3*time.Second); err != nil {
 			return err
 		}
 		w.AWS.ForgetCalls()
@@ -51,7 +51,7 @@ func (w *world) trace(ctx context.Context, b *bench, by trigger) error {
 		w.mu.Lock()
 		from = w.last.Add(-took.answered[0])
 		w.mu.Unlock()
-		if err := rest(ctx, 1500*time.Millisecond); err != nil { // for what comes after the launch
+		if err := figures.Pause(ctx, 1500*time.Millisecond); err != nil { // for what comes after the launch
 			return err
 		}
 		last = w.seen()

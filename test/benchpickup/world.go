@@ -184,18 +184,6 @@ func (w *world) cool(how cold) {
 	}
 }
 
-// rest waits between two samples.
-func rest(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // begin lets happen what invokes the poller.
 func (w *world) begin(ctx context.Context, by trigger) error {
 	for _, logical := range w.Pool.Of("AWS::Scheduler::Schedule") {
