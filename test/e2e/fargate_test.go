@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bytes"
 	"context"
 	"net/http"
 	"net/http/httptest"
@@ -42,25 +41,7 @@ type fargate struct {
 	secrets *awssecrets.Client
 	env     []string
 	args    []string
-	said    said
-}
-
-// said is what processes write.
-type said struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *said) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *said) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
+	said    capture // what processes write
 }
 
 // newFargate takes further variables of the task definition.
@@ -70,7 +51,7 @@ func newFargate(t *testing.T, env map[string]string) *fargate {
 	f := &fargate{t: t}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("agent and tasks said:\n%s", &f.said)
+			t.Logf("agent and tasks said:\n%s", f.said.bytes())
 		}
 	})
 
