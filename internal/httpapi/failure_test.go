@@ -1,8 +1,11 @@
 package httpapi_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -123,5 +126,25 @@ func TestErrors_LeavingClientIsNoFailure(t *testing.T) {
 	}
 	if strings.Contains(w.log.String(), `"level":"ERROR"`) {
 		t.Errorf("it was logged as a failure: %s", w.log)
+	}
+}
+
+// Who sends far too much hears why: an answer to somebody who still sends would be lost with the connection.
+func TestErrors_TooLargeABodyIsAnsweredAfterItWasRead(t *testing.T) {
+	w := newWorld(t)
+	address := serve(t, w.handler, func(l net.Listener) net.Listener { return l })
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(address, "http://"))
+	must(t, err)
+	defer conn.Close() //nolint:errcheck // it was only used
+	const size = 7 << 20
+	_, err = fmt.Fprintf(conn, "POST /v1/workflows HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", w.admin, size, strings.Repeat(" ", size))
+	if err != nil {
+		t.Fatalf("it was not let finish: %v", err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	must(t, err)
+	defer resp.Body.Close() //nolint:errcheck // its status is enough
+	if resp.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("got %d", resp.StatusCode)
 	}
 }

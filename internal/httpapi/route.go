@@ -191,6 +191,9 @@ func bearer(r *http.Request) (string, error) {
 	return token, nil
 }
 
+// mostPassedOver is how much of a body that is too large is read all the same, so that its sender hears why.
+const mostPassedOver = 8 << 20
+
 // readBody reads the body whole before huma looks at it, so that every way in which that can fail
 // has the right status.
 func (s *server) readBody(limit int64) func(huma.Context, func(huma.Context)) {
@@ -205,6 +208,8 @@ func (s *server) readBody(limit int64) func(huma.Context, func(huma.Context)) {
 		text, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
 		switch {
 		case int64(len(text)) > limit:
+			// An answer to somebody who still sends is lost with the connection.
+			_, _ = io.CopyN(io.Discard, r.Body, mostPassedOver)
 			s.writeProblem(w, r, errTooLarge(limit))
 			return
 		case err != nil:
