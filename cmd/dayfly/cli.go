@@ -51,6 +51,7 @@ type grammar struct {
 	Why       whyCommand        `cmd:"" group:"work" help:"Say what a workflow waits for, since when, and what happens next."`
 	Workflow  workflowCommands  `cmd:"" group:"work" aliases:"wf" help:"List, show, follow, cancel and retry workflows."`
 	Workspace workspaceCommands `cmd:"" group:"work" aliases:"ws" help:"Register, list, show and delete workspaces."`
+	State     stateCommands     `cmd:"" group:"work" help:"Look at the state of a workspace's engine, and release its lock."`
 	Secret    secretCommands    `cmd:"" group:"work" help:"Keep secrets of this machine for its runners."`
 
 	Pool    poolCommands   `cmd:"" group:"admin" help:"Create, list, show, change and delete pools of runners."`

@@ -25,6 +25,10 @@ type runCommand struct {
 	Name     string `help:"Name of the workspace that a directory becomes; default the directory's."`
 	Message  string `short:"m" help:"A remark that stays with the workflow."`
 	Priority int    `help:"Higher goes first, from -100 to 100."`
+
+	TakeOver     bool   `help:"Make the state that exists elsewhere (beside the code, in the backend that it declares, of a deleted workspace of this name) that of the workspace, where that has none."`
+	TakeOverFrom string `placeholder:"NAME" help:"Which of several, such as the engine's workspace below terraform.tfstate.d; says --take-over too."`
+	BeginAnew    bool   `help:"Go on with what is in the workspace's own place, whatever state exists elsewhere."`
 }
 
 // Run submits the workflow.
@@ -41,7 +45,10 @@ func (c *runCommand) Run(a *app) error {
 	} else if c.Name != "" {
 		return usage(errors.New("--name: is for directories; a workspace has its name already"))
 	}
-	in := api.Submit{Workspace: name, Priority: c.Priority, Message: c.Message}
+	in := api.Submit{
+		Workspace: name, Priority: c.Priority, Message: c.Message,
+		TakeOver: c.TakeOver || c.TakeOverFrom != "", TakeOverFrom: c.TakeOverFrom, BeginAnew: c.BeginAnew,
+	}
 	if c.Op == "scan" {
 		in.Type = workflow.InsightsScan
 	} else {

@@ -58,10 +58,15 @@ func (c *workspaceApply) Run(a *app) error {
 	return nil
 }
 
-type workspaceList struct{}
+type workspaceList struct {
+	Deleted bool `help:"Those that were deleted, and where the states of their engines are."`
+}
 
 // Run prints the list.
 func (c *workspaceList) Run(a *app) error {
+	if c.Deleted {
+		return a.deletedWorkspaces()
+	}
 	cl, err := a.connect()
 	if err != nil {
 		return err

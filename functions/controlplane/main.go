@@ -12,6 +12,7 @@ import (
 	awsdynamodb "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
@@ -50,6 +51,6 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	if err != nil {
 		return nil, err
 	}
-	plane := controlplane.New(store, controlplane.Config{OrganizationLimit: active, Log: log, Waker: newWaker(cfg)})
+	plane := controlplane.New(store, controlplane.Config{OrganizationLimit: active, DefaultState: api.StateS3, Log: log, Waker: newWaker(cfg)})
 	return newFunction(plane, httpapi.New(plane, httpapi.Config{Log: log, Version: version}), admin, organization, log), nil
 }

@@ -85,7 +85,7 @@ func overAWS(t *testing.T, byEvent bool) {
 	})
 	w.must(err)
 	w.must(w.plane.Launch(t.Context(), w.pool, job.ID, api.Launch{Attempt: 1, Kind: api.LaunchAccepted, Task: launched.Ref}))
-	_, err = w.plane.Start(t.Context(), job.Token, api.Run{Workflow: job.ID, Attempt: 1, Task: launched.Ref, Boot: strings.Repeat("b", 32)})
+	_, err = w.plane.Start(t.Context(), job.Token, api.Run{Workflow: job.ID, Attempt: 1, Task: launched.Ref, Boot: strings.Repeat("b", 32)}, api.Start{Knows: api.RunnerKnows()})
 	w.must(err)
 	close(end)
 	for stopped := false; !stopped; {

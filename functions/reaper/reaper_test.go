@@ -124,7 +124,7 @@ func newWorld(t *testing.T, cfg reaper.Config) *world {
 
 func (w *world) start() {
 	w.t.Helper()
-	_, err := w.plane.Start(w.t.Context(), w.job.Token, api.Run{Workflow: w.job.ID, Attempt: 1, Task: task, Boot: strings.Repeat("a", 32)})
+	_, err := w.plane.Start(w.t.Context(), w.job.Token, api.Run{Workflow: w.job.ID, Attempt: 1, Task: task, Boot: strings.Repeat("a", 32)}, api.Start{Knows: api.RunnerKnows()})
 	w.must(err)
 }
 

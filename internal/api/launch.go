@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"path"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ const MaxLaunchMessage = 32 << 10
 const (
 	MostSecretRefs = 64
 	MaxSecretRef   = 160
+	MostStateOlds  = 8
 )
 
 // LaunchMessage is what the poller puts into the queue and the dispatcher takes out: everything
@@ -35,6 +37,8 @@ type LaunchMessage struct {
 	Operation         workflow.Operation `json:"operation,omitempty"`
 	Size              string             `json:"size,omitempty"`
 	StateKind         string             `json:"state_kind,omitempty"`
+	StateKey          string             `json:"state_key,omitempty"`        // the directory of a state that has a name of its own
+	StateOlds         []string           `json:"state_olds,omitempty"`       // other directories of states, which are only looked at
 	ReadsState        bool               `json:"reads_state,omitempty"`      // it changes no state
 	SourceDirectory   string             `json:"source_directory,omitempty"` // of the runner's machine
 	SecretRefs        []string           `json:"secret_refs,omitempty"`      // file:NAME, of the runner's machine
@@ -48,7 +52,8 @@ func NewLaunchMessage(job Job, ticket string, now time.Time) LaunchMessage {
 	return LaunchMessage{
 		Ticket: ticket, Job: job.ID, Attempt: job.Attempt,
 		Organization: job.Organization, Workspace: job.Workspace, Pool: job.Pool,
-		Type: job.Type, Operation: job.Operation, Size: job.Size, StateKind: job.StateKind,
+		Type: job.Type, Operation: job.Operation, Size: job.Size,
+		StateKind: job.StateKind, StateKey: job.StateKey, StateOlds: job.StateOlds,
 		ReadsState:        !workflow.ChangesState(job.Type, job.Operation),
 		SourceDirectory:   job.SourceDirectory,
 		SecretRefs:        job.SecretRefs,
@@ -70,6 +75,35 @@ func (m LaunchMessage) Age(now time.Time) time.Duration {
 // Window is what is left of the launch window; it is negative once that has passed.
 func (m LaunchMessage) Window(now time.Time) time.Duration {
 	return Seconds(m.LaunchSeconds) - m.Age(now)
+}
+
+// StateDirs are the directories of states that a task is given, each as a path below the root of all: the one that it
+// may need, empty where there is none, and those that it only looks at. required says that the state is kept nowhere
+// else. A message that cannot say where the state is, because its sender is older than the workspace, is an
+// ErrUnsupported.
+func (m LaunchMessage) StateDirs() (own string, olds []string, required bool, err error) {
+	key := m.StateKey
+	if m.StateKind == StateDirectory {
+		key = m.Workspace
+	}
+	required = m.StateKind == StateDirectory || m.StateKind == StateOwnDirectory
+	if required && key == "" {
+		return "", nil, true, workflow.Refuse(workflow.ErrUnsupported, "state_key", "whoever claimed this run is older than its workspace and does not say where the state is; upgrade the control plane and the pool's stack first")
+	}
+	for _, k := range append([]string{key}, m.StateOlds...) {
+		if k != "" && (workflow.CheckWorkspaceName(m.Organization) != nil || workflow.CheckWorkspaceName(k) != nil) {
+			return "", nil, required, workflow.Refuse(workflow.ErrInvalid, "state_key", "organization %q and place %q do not name a directory for the state", m.Organization, k)
+		}
+	}
+	if key != "" {
+		own = path.Join(m.Organization, key)
+	}
+	for _, old := range m.StateOlds {
+		if old != key {
+			olds = append(olds, path.Join(m.Organization, old))
+		}
+	}
+	return own, olds, required, nil
 }
 
 // MaxRuntime is how long the run may take.
@@ -130,6 +164,7 @@ func (m LaunchMessage) check() error {
 		{"pool", m.Pool, 1, 128},
 		{"size", m.Size, 0, 64},
 		{"state_kind", m.StateKind, 0, 32},
+		{"state_key", m.StateKey, 0, 64},
 		{"operation", string(m.Operation), 0, 32},
 		{"type", string(m.Type), 1, 32},
 	} {
@@ -144,6 +179,9 @@ func (m LaunchMessage) check() error {
 	}
 	if len(m.SourceDirectory) > 4<<10 || strings.ContainsRune(m.SourceDirectory, 0) {
 		return bad("source_directory", "is no path")
+	}
+	if len(m.StateOlds) > MostStateOlds {
+		return bad("state_olds", "are %d; at most %d are looked at", len(m.StateOlds), MostStateOlds)
 	}
 	if len(m.SecretRefs) > MostSecretRefs {
 		return bad("secret_refs", "are %d; at most %d are handed over", len(m.SecretRefs), MostSecretRefs)

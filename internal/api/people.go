@@ -135,6 +135,13 @@ type Submit struct {
 	Operation workflow.Operation `json:"operation,omitempty" doc:"Required for a deployment"`
 	Priority  int                `json:"priority,omitempty" minimum:"-100" maximum:"100" doc:"Higher first; default 0"`
 	Message   string             `json:"message,omitempty" maxLength:"200"`
+
+	// What to do about a state that exists elsewhere than where the workspace keeps it; at most one of both.
+	TakeOver     bool   `json:"take_over,omitempty" doc:"Copy the state that exists elsewhere into the workspace's place, where that is empty"`
+	TakeOverFrom string `json:"take_over_from,omitempty" maxLength:"90" doc:"With take_over: which of several, such as the engine's workspace below terraform.tfstate.d"`
+	BeginAnew    bool   `json:"begin_anew,omitempty" doc:"Go on with what is in the workspace's place, whatever exists elsewhere"`
+
+	LockID string `json:"lock_id,omitempty" maxLength:"255" doc:"With operation state_unlock: the id of the lock"`
 }
 
 // Workflow is one requested run, as people see it.

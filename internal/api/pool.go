@@ -36,6 +36,8 @@ type Job struct {
 	Operation         workflow.Operation `json:"operation,omitempty"`
 	Size              string             `json:"size"`
 	StateKind         string             `json:"state_kind,omitempty" doc:"Where the engine's state is kept"`
+	StateKey          string             `json:"state_key,omitempty" doc:"The directory of a state that has a name of its own, where the run may need it"`
+	StateOlds         []string           `json:"state_olds,omitempty" doc:"Other directories of states that the run looks at, by their names"`
 	SourceDirectory   string             `json:"source_directory,omitempty" doc:"The directory source, for a launcher that must mount it"`
 	SecretRefs        []string           `json:"secret_refs,omitempty" doc:"References to secrets of the runner's machine, for a launcher that must hand their values over"`
 	LaunchSeconds     float64            `json:"launch_seconds" doc:"Seconds left of the launch window"`

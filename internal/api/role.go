@@ -3,7 +3,9 @@ package api
 // Names of the session tags that tell a role's trust policy, and what its sessions do, whose run it is.
 const (
 	TagOrganization = "organization"
-	TagWorkspace    = "workspace"
+	TagWorkspace    = "workspace"    // its name
+	TagWorkspaceID  = "workspace_id" // its id, which no other workspace ever has
+	TagStateKey     = "state_key"    // names the place of its state: State.Key, else its name
 )
 
 // Role is the role of a run's cloud account: the runner assumes it, resolves the run's secrets with it and
@@ -11,5 +13,5 @@ const (
 type Role struct {
 	ARN        string            `json:"arn"`
 	ExternalID string            `json:"external_id" doc:"The workspace's id, which a trust policy compares with sts:ExternalId"`
-	Tags       map[string]string `json:"tags" doc:"Session tags: organization and workspace"`
+	Tags       map[string]string `json:"tags" doc:"Session tags: organization, workspace, workspace_id and state_key"`
 }

@@ -26,6 +26,41 @@ type Run struct {
 	Boot     string // 32 hexadecimal digits, made in memory when the runner begins
 }
 
+// Start asks for a run. It names what of this list the runner knows, because an older one would not notice that
+// it does not: a kind of state, an operation, an instruction.
+type Start struct {
+	Knows []string `json:"knows,omitempty" maxItems:"50" doc:"What the runner knows beyond what every version does"`
+}
+
+// Instructions of a spec that an older runner would pass over.
+const (
+	KnowsTakeOver  = "take_over"
+	KnowsBeginAnew = "begin_anew"
+)
+
+// RunnerKnows is what a runner of this version names at its start.
+func RunnerKnows() []string {
+	return []string{
+		StateDeclared, StateOwnDirectory, StateOwnS3, string(workflow.StateList), string(workflow.StateUnlock), KnowsTakeOver, KnowsBeginAnew,
+	}
+}
+
+// Needs is what a run of the spec needs its runner to know.
+func (s Spec) Needs() []string {
+	var out []string
+	kind := s.State.Kind
+	if s.Engine == EngineCommand && s.State.Directory() == "" {
+		kind = "" // its commands are told of nothing else
+	}
+	for _, what := range RunnerKnows() {
+		switch {
+		case what == kind, what == string(s.Operation), what == KnowsTakeOver && s.TakeOver, what == KnowsBeginAnew && s.BeginAnew:
+			out = append(out, what)
+		}
+	}
+	return out
+}
+
 // Control is what every answer to a runner carries. Seconds count from when the request was
 // sent.
 type Control struct {
@@ -53,7 +88,15 @@ type Spec struct {
 	EngineVersion     string             `json:"engine_version,omitempty"`
 	Commands          map[string]string  `json:"commands,omitempty"`
 	Source            Source             `json:"source"`
+	SourceDigest      string             `json:"source_digest,omitempty" doc:"Of a directory source: what its files were when the run was submitted; none where nobody looked"`
 	State             State              `json:"state"`
+	Known             *StateFound        `json:"known,omitempty" doc:"What the last run of the workspace found of its state; none: nothing is known"`
+	RanBefore         bool               `json:"ran_before,omitempty" doc:"The state was changed by a run of which nothing is known any more"`
+	Namesakes         []Namesake         `json:"namesakes,omitempty" doc:"Deleted workspaces of this name, the latest first; only while nothing is known"`
+	TakeOver          bool               `json:"take_over,omitempty"`
+	TakeOverFrom      string             `json:"take_over_from,omitempty"`
+	BeginAnew         bool               `json:"begin_anew,omitempty"`
+	LockID            string             `json:"lock_id,omitempty"`
 	Variables         map[string]any     `json:"variables,omitempty"`
 	Environment       map[string]string  `json:"environment,omitempty"`
 	Secrets           []Secret           `json:"secrets,omitempty"`
@@ -139,6 +182,7 @@ type Result struct {
 	Changes   *Changes        `json:"changes,omitempty"`
 	Outputs   []Output        `json:"outputs,omitempty" maxItems:"500"`
 	Lock      *Lock           `json:"lock,omitempty" doc:"A state lock that is still held"`
+	State     *StateFound     `json:"state,omitempty" doc:"Where the run found its engine's state, and which; none where it did not come to that"`
 	LogEnd    int64           `json:"log_end" minimum:"0" doc:"Number of lines of the whole log"`
 	Truncated bool            `json:"truncated,omitempty" doc:"Outputs or resources were left out to stay within bounds"`
 }
@@ -147,7 +191,7 @@ type Result struct {
 // reason, the lock and the counts of changes, without outputs and resources.
 func (r Result) Slim() Result {
 	const mostDetail = 500
-	out := Result{Outcome: r.Outcome, Reason: r.Reason, Lock: r.Lock, LogEnd: r.LogEnd, Truncated: true, Detail: r.Detail}
+	out := Result{Outcome: r.Outcome, Reason: r.Reason, Lock: r.Lock, State: r.State, LogEnd: r.LogEnd, Truncated: true, Detail: r.Detail}
 	if len(out.Detail) > mostDetail {
 		out.Detail = strings.ToValidUTF8(out.Detail[:mostDetail], "")
 	}

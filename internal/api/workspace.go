@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // Engines that this version runs.
 const (
 	EngineTerraform = "terraform"
@@ -7,11 +9,22 @@ const (
 	EngineCommand   = "command"
 )
 
-// Kinds of place for the engine's state.
+// Kinds of place for the engine's state, as people name them. A workspace that names none uses the backend
+// that its code declares, else what the control plane's default is. Where a workspace keeps one of these words
+// itself, it was registered before places had names of their own, and its place has the workspace's name.
 const (
 	StateSource    = "source"    // the backend that the code declares
 	StateDirectory = "directory" // the workspace's own directory under the runner's data directory
 	StateS3        = "s3"        // a bucket, with a lock file
+)
+
+// Kinds as workspaces keep them since places have names of their own, which are given once and never again.
+// These words are new on purpose: an older control plane passes them on, and an older runner knows none of
+// them and refuses the run, instead of planning on an empty place.
+const (
+	StateDeclared     = "declared"      // the backend that the code declares, else that of State.Default
+	StateOwnDirectory = "own-directory" // as StateDirectory
+	StateOwnS3        = "own-s3"        // as StateS3
 )
 
 // Workspace is one root of infrastructure code with its settings; it is also the workspace
@@ -57,11 +70,55 @@ type GitSource struct {
 
 // State says where the engine keeps its state.
 type State struct {
-	Kind      string `json:"kind" enum:"source,directory,s3"`
+	Kind      string `json:"kind,omitempty" enum:"source,directory,s3" doc:"source: the backend that the code declares; directory; s3. None: source, and where the code declares no backend, the control plane's default"`
 	Bucket    string `json:"bucket,omitempty" doc:"With s3"`
 	Region    string `json:"region,omitempty" doc:"With s3"`
 	Endpoint  string `json:"endpoint,omitempty" doc:"With s3: another address of the service; uses path-style names"`
 	KMSKeyARN string `json:"kms_key_arn,omitempty" doc:"With s3: key that encrypts the state"`
+
+	BackendConfig map[string]any `json:"backend_config,omitempty" doc:"With source: settings that complete the backend that the code declares, as terraform's -backend-config; never a secret"`
+	Workspace     string         `json:"workspace,omitempty" maxLength:"90" doc:"The engine's own workspace, as in terraform workspace select; default TF_WORKSPACE, else the one that is selected in a directory source, else default"`
+
+	Key     string `json:"key,omitempty" maxLength:"64" doc:"Names the place among those of the organization; said by the control plane"`
+	Default string `json:"default,omitempty" doc:"Said by the control plane: the kind of place where the code declares none"`
+	Implied bool   `json:"implied,omitempty" doc:"Said by the control plane: nobody named the kind"`
+}
+
+// Directory is the key of the directory that a run with this state may need; empty where it needs none, or that of
+// its workspace's name.
+func (s State) Directory() string {
+	if s.Kind == StateOwnDirectory || s.Kind == StateDeclared && s.Default == StateDirectory {
+		return s.Key
+	}
+	return ""
+}
+
+// StateFound is where a run found the state of its engine, and which. It holds no setting's value.
+type StateFound struct {
+	Backend   string `json:"backend" maxLength:"64" doc:"Type of the backend, such as s3; local for a directory"`
+	Settings  string `json:"settings" maxLength:"64" doc:"SHA-256 of the settings that name the place"`
+	Workspace string `json:"workspace" maxLength:"90" doc:"The engine's own workspace"`
+	Store     string `json:"store,omitempty" maxLength:"64" doc:"Of a directory: the id of its data directory"`
+	Declared  string `json:"declared,omitempty" maxLength:"64" doc:"Type of the backend that the code declares, where it is not the one that is used"`
+	Lineage   string `json:"lineage,omitempty" maxLength:"255" doc:"Of the state; empty where there is none yet"`
+	Serial    int64  `json:"serial,omitempty" doc:"Of the state"`
+	Taken     string `json:"taken,omitempty" maxLength:"255" doc:"Whence it was taken over in this run"`
+}
+
+// Namesake is a deleted workspace of a name, and where its state is.
+type Namesake struct {
+	ID    string `json:"id"`
+	State State  `json:"state"`
+}
+
+// DeletedWorkspace says where the state of a deleted workspace is. Nothing of it was moved or removed.
+type DeletedWorkspace struct {
+	ID        string      `json:"id"`
+	Name      string      `json:"name"`
+	State     State       `json:"state"`
+	Found     *StateFound `json:"found,omitempty" doc:"What its last run found"`
+	DeletedAt time.Time   `json:"deleted_at"`
+	DeletedBy string      `json:"deleted_by"`
 }
 
 // Secret names a secret value and where the engine finds it. Exactly one of Env and File is

@@ -156,6 +156,11 @@ func (c *Client) Workspace(ctx context.Context, name string) (api.Workspace, err
 	return get[api.Workspace](ctx, c, "show workspace "+name, nil, "v1", "workspaces", name)
 }
 
+// DeletedWorkspaces lists deleted workspaces.
+func (c *Client) DeletedWorkspaces(ctx context.Context, cursor string, limit int) (api.Page[api.DeletedWorkspace], error) {
+	return get[api.Page[api.DeletedWorkspace]](ctx, c, "list deleted workspaces", listing(cursor, limit), "v1", "deleted-workspaces")
+}
+
 // DeleteWorkspace deletes a workspace.
 func (c *Client) DeleteWorkspace(ctx context.Context, name string) error {
 	return c.remove(ctx, call{what: "delete workspace " + name, path: []string{"v1", "workspaces", name}})

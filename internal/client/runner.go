@@ -19,6 +19,7 @@ type RunnerConfig struct {
 	URL            string        // the relay's address, or the control plane's; unix:///PATH is a socket
 	Credential     redact.String // a ticket for the relay, a job token for the control plane
 	Run            api.Run
+	Knows          []string      // what it names at its start; nil means all that this version does
 	HTTPClient     *http.Client  // nil means one with Go's defaults
 	UserAgent      string        // empty means "dayfly"
 	RequestTimeout time.Duration // of one request, heartbeats excepted; 0 means 30s
@@ -28,7 +29,8 @@ type RunnerConfig struct {
 // runner's loops decide what to do about an error, with Transient and RunOver.
 type Runner struct {
 	endpoint
-	id string
+	id    string
+	knows []string
 }
 
 // NewRunner returns a Runner, or an error that says what is wrong with the address. It does not
@@ -50,7 +52,10 @@ func NewRunner(cfg RunnerConfig) (*Runner, error) {
 		api.HeaderTask:    {cfg.Run.Task},
 		api.HeaderBoot:    {cfg.Run.Boot},
 	}
-	return &Runner{endpoint: *e, id: cfg.Run.Workflow}, nil
+	if cfg.Knows == nil {
+		cfg.Knows = api.RunnerKnows()
+	}
+	return &Runner{endpoint: *e, id: cfg.Run.Workflow, knows: cfg.Knows}, nil
 }
 
 // overSocket returns a client that reaches one server, whatever the address.
@@ -66,7 +71,7 @@ func overSocket(socket string) *http.Client {
 
 // Start asks for the run. The same boot may ask again and gets the same answer.
 func (r *Runner) Start(ctx context.Context) (api.Control, error) {
-	return send[api.Control](ctx, r, "start", nil, false)
+	return send[api.Control](ctx, r, "start", api.Start{Knows: r.knows}, false)
 }
 
 // Spec reads what to run.

@@ -54,7 +54,7 @@ func (w *benchWorld) lifecycle(b *testing.B, n int) error {
 	if err := w.plane.Launch(b.Context(), w.pool, j.ID, api.Launch{Attempt: 1, Kind: api.LaunchAccepted, Task: r.Task}); err != nil {
 		return err
 	}
-	if _, err := w.plane.Start(b.Context(), j.Token, r); err != nil {
+	if _, err := w.plane.Start(b.Context(), j.Token, r, api.Start{Knows: api.RunnerKnows()}); err != nil {
 		return err
 	}
 	_, err = w.plane.Result(b.Context(), j.Token, r, api.Result{Outcome: workflow.Succeeded})

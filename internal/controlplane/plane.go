@@ -18,10 +18,10 @@ package controlplane
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"time"
 
-	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/claims"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/jobs"
@@ -44,7 +44,12 @@ type Config struct {
 	Now               func() time.Time // the control plane's clock; nil means time.Now
 	Log               *slog.Logger     // nil means no log
 	OrganizationLimit int              // most active workflows of an organization; 0 means 150
-	DefaultState      string           // api.State* kind of a workspace that names none; empty means api.StateSource
+	// DefaultState is where the engine's state is kept of a workspace that names no place and whose code declares
+	// none: api.StateDirectory or api.StateS3. Empty means nowhere: such runs are refused.
+	DefaultState string
+	// Digest says what the files of a directory source are, for runs of the built-in pool: it may look only below
+	// the source roots of that pool's machine. Nil means that nobody looks.
+	Digest func(ctx context.Context, directory string) (string, error)
 	// Waker wakes a pool's wake target after the commit that made work claimable for it. Nil means
 	// that pools find their work by themselves.
 	Waker Waker
@@ -102,7 +107,6 @@ func New(st store.Store, cfg Config) *Plane {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.OrganizationLimit = cmp.Or(cfg.OrganizationLimit, 150)
-	cfg.DefaultState = cmp.Or(cfg.DefaultState, api.StateSource)
 	l := ledger.New(st, cfg.Now)
 	guard, wakes := authority.NewGuard(l, cfg.Log), wake.New(l, cfg.Waker, cfg.Log)
 	board, reader := moves.New(l, wakes), why.NewReader(l, cfg.OrganizationLimit)
@@ -110,8 +114,8 @@ func New(st store.Store, cfg Config) *Plane {
 	return &Plane{
 		authorityCalls: authority.New(l, guard),
 		poolCalls:      pools.New(l, board, guard),
-		workspaceCalls: workspaces.New(l, board, guard),
-		submitCalls:    submit.New(l, board, guard, wakes, shown, cfg.Log, cfg.DefaultState),
+		workspaceCalls: workspaces.New(l, board, guard, cfg.DefaultState),
+		submitCalls:    submit.New(l, board, guard, wakes, shown, cfg.Log, cfg.DefaultState, cfg.Digest),
 		viewCalls:      shown,
 		whyCalls:       why.New(l, board, reader, shown),
 		claimCalls:     claims.New(l, board, wakes, cfg.Log, cfg.OrganizationLimit),

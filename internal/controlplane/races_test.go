@@ -77,7 +77,10 @@ func TestRace_TwoTasksAndTwoBootsStart(t *testing.T) {
 			var starts []func() error
 			runs := []api.Run{run(job, "task-1"+job.ID, 'a'), run(job, "task-1"+job.ID, 'b'), run(job, "task-2"+job.ID, 'c'), run(job, "task-2"+job.ID, 'd')}
 			for _, r := range runs {
-				starts = append(starts, func() error { _, err := w.plane.Start(w.ctx(), job.Token, r); return err })
+				starts = append(starts, func() error {
+					_, err := w.plane.Start(w.ctx(), job.Token, r, api.Start{Knows: api.RunnerKnows()})
+					return err
+				})
 			}
 			won := -1
 			for i, err := range race(starts...) {
@@ -107,7 +110,10 @@ func TestRace_StartAgainstCancel(t *testing.T) {
 			w.launch(job, "task-"+job.ID)
 			r := run(job, "task-"+job.ID, 'a')
 			errs := race(
-				func() error { _, err := w.plane.Start(w.ctx(), job.Token, r); return err },
+				func() error {
+					_, err := w.plane.Start(w.ctx(), job.Token, r, api.Start{Knows: api.RunnerKnows()})
+					return err
+				},
 				func() error { _, err := w.plane.Cancel(w.ctx(), w.admin, wf.ID); return err },
 			)
 			w.must(errs[1])
@@ -133,7 +139,10 @@ func TestRace_StartAgainstLapsedLease(t *testing.T) {
 			w.clock.advance(2 * time.Minute)
 			r := run(job, "task-"+job.ID, 'a')
 			errs := race(
-				func() error { _, err := w.plane.Start(w.ctx(), job.Token, r); return err },
+				func() error {
+					_, err := w.plane.Start(w.ctx(), job.Token, r, api.Start{Knows: api.RunnerKnows()})
+					return err
+				},
 				func() error { _, err := w.plane.Pass(w.ctx()); return err },
 			)
 			w.must(errs[1])
@@ -276,7 +285,7 @@ func TestRace_SubmitsCancelsAndEndsLeaveEveryLaneFree(t *testing.T) {
 					if err := w.plane.Launch(w.ctx(), w.pool, j.ID, api.Launch{Attempt: j.Attempt, Kind: api.LaunchAccepted, Task: r.Task}); err != nil {
 						return err
 					}
-					if _, err := w.plane.Start(w.ctx(), j.Token, r); err != nil {
+					if _, err := w.plane.Start(w.ctx(), j.Token, r, api.Start{Knows: api.RunnerKnows()}); err != nil {
 						if errors.Is(err, workflow.ErrOver) {
 							continue // cancelled meanwhile
 						}

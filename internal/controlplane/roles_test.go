@@ -29,7 +29,9 @@ func TestRole_IsToldToTheRunWithItsOwner(t *testing.T) {
 	if !strings.HasPrefix(spec.WorkspaceID, "ws_") {
 		t.Fatalf("the workspace's id is %q", spec.WorkspaceID)
 	}
-	want := &api.Role{ARN: netRole, ExternalID: spec.WorkspaceID, Tags: map[string]string{"organization": "default", "workspace": "net"}}
+	want := &api.Role{ARN: netRole, ExternalID: spec.WorkspaceID, Tags: map[string]string{
+		"organization": "default", "workspace": "net", "workspace_id": spec.WorkspaceID, "state_key": spec.WorkspaceID,
+	}}
 	if d := cmp.Diff(want, spec.Role); d != "" {
 		t.Error(d)
 	}

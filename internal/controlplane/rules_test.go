@@ -22,7 +22,7 @@ func TestRun_GoesFromSubmissionToResult(t *testing.T) {
 		job, r := w.started()
 		spec, err := w.plane.Spec(w.ctx(), job.Token, r)
 		w.must(err)
-		if spec.Workflow != wf.ID || spec.Attempt != 1 || spec.Commands["update"] != "true" || spec.State.Kind != api.StateDirectory {
+		if spec.Workflow != wf.ID || spec.Attempt != 1 || spec.Commands["update"] != "true" || spec.State.Directory() != spec.WorkspaceID {
 			t.Errorf("spec = %+v", spec)
 		}
 		_, err = w.plane.Steps(w.ctx(), job.Token, r, api.Steps{Steps: []api.Step{{Seq: 1, Name: "run", Status: workflow.StepSucceeded}}})
@@ -50,21 +50,21 @@ func TestStart_OnlyOneBootOfOneReportedTask(t *testing.T) {
 		w.launch(job, "task-1")
 		_, err := w.plane.Spec(w.ctx(), job.Token, first)
 		wantErr(t, err, workflow.ErrNotStarted)
-		one, err := w.plane.Start(w.ctx(), job.Token, first)
+		one, err := w.plane.Start(w.ctx(), job.Token, first, api.Start{Knows: api.RunnerKnows()})
 		w.must(err)
-		again, err := w.plane.Start(w.ctx(), job.Token, first)
+		again, err := w.plane.Start(w.ctx(), job.Token, first, api.Start{Knows: api.RunnerKnows()})
 		w.must(err)
 		if one.Cancel || again.RemainingSeconds > one.RemainingSeconds {
 			t.Errorf("answers %+v and %+v", one, again)
 		}
-		_, err = w.plane.Start(w.ctx(), job.Token, run(job, "task-1", 'b'))
+		_, err = w.plane.Start(w.ctx(), job.Token, run(job, "task-1", 'b'), api.Start{Knows: api.RunnerKnows()})
 		wantErr(t, err, workflow.ErrAlreadyStarted)
 		w.launch(job, "task-2")
-		_, err = w.plane.Start(w.ctx(), job.Token, run(job, "task-2", 'c'))
+		_, err = w.plane.Start(w.ctx(), job.Token, run(job, "task-2", 'c'), api.Start{Knows: api.RunnerKnows()})
 		wantErr(t, err, workflow.ErrAlreadyStarted)
 		_, err = w.plane.Heartbeat(w.ctx(), job.Token, run(job, "task-2", 'c'), api.Heartbeat{})
 		wantErr(t, err, workflow.ErrAlreadyStarted)
-		_, err = w.plane.Start(w.ctx(), "dfj_wrong", first)
+		_, err = w.plane.Start(w.ctx(), "dfj_wrong", first, api.Start{Knows: api.RunnerKnows()})
 		wantErr(t, err, workflow.ErrUnauthenticated)
 	})
 }
@@ -76,16 +76,16 @@ func TestRunnerCalls_StaleAttemptIsOver(t *testing.T) {
 		old := w.claimOne()
 		w.launch(old, "task-1")
 		w.live(16 * time.Minute)
-		_, err := w.plane.Start(w.ctx(), old.Token, run(old, "task-1", 'a'))
+		_, err := w.plane.Start(w.ctx(), old.Token, run(old, "task-1", 'a'), api.Start{Knows: api.RunnerKnows()})
 		wantErr(t, err, workflow.ErrOver) // lapsed, claimable again
 		job := w.claimOne()
 		if job.Attempt != 2 {
 			t.Fatalf("attempt %d, want 2", job.Attempt)
 		}
-		_, err = w.plane.Start(w.ctx(), old.Token, run(old, "task-1", 'a'))
+		_, err = w.plane.Start(w.ctx(), old.Token, run(old, "task-1", 'a'), api.Start{Knows: api.RunnerKnows()})
 		wantErr(t, err, workflow.ErrOver)
 		// The new attempt's number with the old attempt's token is nobody's.
-		_, err = w.plane.Start(w.ctx(), old.Token, run(job, "task-1", 'a'))
+		_, err = w.plane.Start(w.ctx(), old.Token, run(job, "task-1", 'a'), api.Start{Knows: api.RunnerKnows()})
 		wantErr(t, err, workflow.ErrUnauthenticated)
 	})
 }
@@ -441,7 +441,7 @@ func TestCancel_EveryWindow(t *testing.T) {
 		job = w.claimOne()
 		w.launch(job, "task-d")
 		cancel(d.ID)
-		_, err := w.plane.Start(w.ctx(), job.Token, run(job, "task-d", 'a'))
+		_, err := w.plane.Start(w.ctx(), job.Token, run(job, "task-d", 'a'), api.Start{Knows: api.RunnerKnows()})
 		wantErr(t, err, workflow.ErrOver)
 		// Running: a flag, and the slot stays held until the end is known.
 		e := w.submit("net", workflow.Update)
@@ -529,7 +529,7 @@ func TestLane_PreviewsOverlapUpToTheWorkspaceLimit(t *testing.T) {
 		}
 		for _, j := range jobs {
 			w.launch(j, "t"+j.ID)
-			_, err := w.plane.Start(w.ctx(), j.Token, run(j, "t"+j.ID, 'a'))
+			_, err := w.plane.Start(w.ctx(), j.Token, run(j, "t"+j.ID, 'a'), api.Start{Knows: api.RunnerKnows()})
 			w.must(err)
 		}
 		if more := w.claim(10); len(more) != 0 {
@@ -641,13 +641,16 @@ func TestStart_WaitsALittleForTheReportOfItsLaunch(t *testing.T) {
 		job := w.claimOne()
 		r := run(job, "task-1", 'a')
 		began := time.Now()
-		_, err := w.plane.Start(t.Context(), job.Token, r)
+		_, err := w.plane.Start(t.Context(), job.Token, r, api.Start{Knows: api.RunnerKnows()})
 		wantErr(t, err, workflow.ErrNotReported)
 		if waited := time.Since(began); waited < 2*time.Second || waited > 4*time.Second {
 			t.Errorf("it waited %s for the report", waited)
 		}
 		got := make(chan error, 1)
-		go func() { _, err := w.plane.Start(t.Context(), job.Token, r); got <- err }()
+		go func() {
+			_, err := w.plane.Start(t.Context(), job.Token, r, api.Start{Knows: api.RunnerKnows()})
+			got <- err
+		}()
 		synctest.Wait()
 		began = time.Now()
 		w.launch(job, "task-1")

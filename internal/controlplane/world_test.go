@@ -127,7 +127,7 @@ func (w *world) started() (api.Job, api.Run) {
 	task := "task-" + job.ID + fmt.Sprint(job.Attempt)
 	w.launch(job, task)
 	r := run(job, task, 'a')
-	_, err := w.plane.Start(w.ctx(), job.Token, r)
+	_, err := w.plane.Start(w.ctx(), job.Token, r, api.Start{Knows: api.RunnerKnows()})
 	w.must(err)
 	return job, r
 }

@@ -315,11 +315,15 @@ func notNow(ctx context.Context, m api.LaunchMessage, wait time.Duration) Dispos
 // try launches with one placement, and does so again while the answer is lost. The first call has had its
 // turn.
 func (d *Dispatcher) try(ctx context.Context, m api.LaunchMessage, name string, unsettled bool) (launcher.Task, *launcher.Refusal) {
+	stateDir, olds, needed, err := m.StateDirs()
+	if err != nil {
+		return launcher.Task{}, &launcher.Refusal{Reason: workflow.ReasonLaunchFailed, Permanent: true, Text: err.Error()}
+	}
 	r := launcher.Request{
 		Workflow: m.Job, Attempt: m.Attempt, Placement: name,
 		Organization: m.Organization, Workspace: m.Workspace, Pool: m.Pool,
 		Ticket: m.Ticket, Relay: d.cfg.Relay(m.Job), Size: m.Size,
-		StateKind: m.StateKind, ReadsState: m.ReadsState, Deadline: m.MaxRuntime(),
+		StateDir: stateDir, NeedsDir: needed, StateOlds: olds, ReadsState: m.ReadsState, Deadline: m.MaxRuntime(),
 		SourceDir: m.SourceDirectory, SecretRefs: m.SecretRefs, Unsettled: unsettled,
 	}
 	var refusal *launcher.Refusal

@@ -166,7 +166,7 @@ func TestHandle_LaunchesReportsAndDeletes(t *testing.T) {
 	}
 	if d := cmp.Diff(launcher.Request{
 		Workflow: "wf_1", Attempt: 2, Placement: "default", Organization: "default", Workspace: "net", Pool: "main",
-		Ticket: "sealed", Relay: "http://127.0.0.1:7", Size: "medium", StateKind: api.StateDirectory, Deadline: 30 * time.Minute,
+		Ticket: "sealed", Relay: "http://127.0.0.1:7", Size: "medium", StateDir: "default/net", NeedsDir: true, Deadline: 30 * time.Minute,
 	}, got); d != "" {
 		t.Errorf("request (-want +got):\n%s", d)
 	}

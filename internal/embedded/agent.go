@@ -62,6 +62,7 @@ type AgentConfig struct {
 
 	pool     func(ctx context.Context) (string, error) // whose token it is
 	instance string                                    // who claims; known once the data directory is open
+	stateID  string                                    // of the data directory
 }
 
 // Agent is an agent with its launcher.
@@ -147,6 +148,9 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 		parts.Upstream = a.single
 	}
 	cfg.instance = instance
+	if cfg.stateID, err = data.stateID(); err != nil {
+		return nil, err
+	}
 	cfg.pool = func(ctx context.Context) (string, error) {
 		who, err := cl.Whoami(ctx)
 		return who.Pool, err
@@ -194,7 +198,7 @@ func processConfig(ctx context.Context, cfg AgentConfig, data *dataDir) (process
 		}
 	}
 	return process.Config{
-		Dir: data.file(JobsDir), Command: command, StateRoot: data.file(StateDir), SecretsStore: data.file(SecretsDir),
+		Dir: data.file(JobsDir), Command: command, StateRoot: data.file(StateDir), StateStore: cfg.stateID, SecretsStore: data.file(SecretsDir),
 		SourceRoots: cfg.Settings.SourceRoots, EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: cfg.lookup(),
 		Path: cfg.Path, EnginePath: absolute(cfg.Path), Log: cfg.Log,
 	}, nil

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +28,7 @@ const (
 	RelayDir       = "relay"            // of the agent: a socket for each container job
 
 	lockFile      = "lock"
+	stateIDFile   = "state-id" // of the agent: which directory of states this is, wherever it lies
 	relayPortFile = "relay-port"
 )
 
@@ -105,6 +107,17 @@ func makeDir(path string, mode fs.FileMode) error {
 		return err
 	}
 	return os.Chmod(path, mode)
+}
+
+// stateID returns the id of the directory's states: made once and kept, so that a run can tell them from those of
+// another machine.
+func (d *dataDir) stateID() (string, error) {
+	kept, err := readPrivate(d.file(stateIDFile))
+	if err != nil || kept != "" {
+		return kept, err
+	}
+	id := rand.Text()
+	return id, writePrivate(d.file(stateIDFile), id)
 }
 
 func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }

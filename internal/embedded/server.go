@@ -43,13 +43,15 @@ type ServerConfig struct {
 	TLSCert, TLSKey string // files; both or none
 	InsecureListen  bool   // listen beyond this machine without TLS
 
-	DefaultState string       // state kind of a workspace that names none; empty means the control plane's default
+	DefaultState string       // see controlplane.Config; empty means nowhere
 	Log          *slog.Logger // nil means none
 
 	// Seams for tests. Zero values mean the real thing.
 	Now       func() time.Time
 	PassEvery time.Duration // between passes; 0 means one minute
 	WrapStore func(store.Store) store.Store
+
+	digest func(ctx context.Context, dir string) (string, error) // see controlplane.Config
 }
 
 // Server is a control plane with its listener.
@@ -94,7 +96,7 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 	if cfg.WrapStore != nil {
 		st = cfg.WrapStore(st)
 	}
-	s.plane = controlplane.New(st, controlplane.Config{Now: cfg.Now, Log: s.log, DefaultState: cfg.DefaultState})
+	s.plane = controlplane.New(st, controlplane.Config{Now: cfg.Now, Log: s.log, DefaultState: cfg.DefaultState, Digest: cfg.digest})
 	s.handler = httpapi.New(s.plane, httpapi.Config{Log: s.log, Version: cfg.Version})
 	s.tokenFile = s.data.file(AdminTokenFile)
 	if err := s.ensureAdminToken(ctx); err != nil {

@@ -158,7 +158,7 @@ func dockerConfig(cfg AgentConfig, data *dataDir) (docker.Config, error) {
 	return docker.Config{
 		Dir: data.file(ContainersDir), Socket: socket, Image: cmp.Or(cfg.Settings.RunnerImage, DefaultImage(cfg.Version)),
 		Network: network, Instance: cfg.instance, NoSockets: cfg.WithoutSockets,
-		StateRoot: data.file(StateDir), SourceRoots: cfg.Settings.SourceRoots,
+		StateRoot: data.file(StateDir), StateStore: cfg.stateID, SourceRoots: cfg.Settings.SourceRoots,
 		Secrets:  secrets.Mux{"file": local.New(data.file(SecretsDir))},
 		EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: cfg.lookup(), Log: cfg.Log,
 	}, nil

@@ -62,8 +62,15 @@ func (s *server) runnerRoutes() {
 	const tag = "runners"
 	ends := []int{404, 409, 410}
 	add(s, route{id: "start-run", method: http.MethodPost, path: "/v1/jobs/{id}/start", summary: "Ask for the run: granted to one boot of one task", tag: tag, audience: runners, errors: ends},
-		func(ctx context.Context, in *ByRun) (*answer[api.Control], error) {
-			return reply(s.plane.Start(ctx, jobToken(ctx), in.run()))
+		func(ctx context.Context, in *struct {
+			ByRun
+			Body *api.Start // an older runner sends none
+		}) (*answer[api.Control], error) {
+			var start api.Start
+			if in.Body != nil {
+				start = *in.Body
+			}
+			return reply(s.plane.Start(ctx, jobToken(ctx), in.run(), start))
 		})
 	add(s, route{id: "get-spec", method: http.MethodGet, path: "/v1/jobs/{id}/spec", summary: "Read what to run, once started", tag: tag, audience: runners, errors: ends},
 		func(ctx context.Context, in *ByRun) (*answer[api.Spec], error) {

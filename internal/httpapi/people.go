@@ -96,6 +96,10 @@ func (s *server) workspaceRoutes() {
 		func(ctx context.Context, who controlplane.Principal, in *ByWorkspace) (*answer[api.Workspace], error) {
 			return reply(s.plane.Workspace(ctx, who, in.Workspace))
 		})
+	known(s, route{id: "list-deleted-workspaces", method: http.MethodGet, path: "/v1/deleted-workspaces", summary: "List deleted workspaces, and where their states are", tag: tag, audience: people},
+		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.DeletedWorkspace]], error) {
+			return reply(s.plane.DeletedWorkspaces(ctx, who, in.Cursor, in.Limit))
+		})
 	known(s, route{id: "delete-workspace", method: http.MethodDelete, path: "/v1/workspaces/{workspace}", summary: "Delete a workspace", tag: tag, audience: people, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *ByWorkspace) (*nothing, error) {
 			return done(s.plane.DeleteWorkspace(ctx, who, in.Workspace))

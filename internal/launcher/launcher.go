@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -37,11 +40,13 @@ type Request struct {
 	Organization string
 	Workspace    string // its name
 	Pool         string
-	Ticket       string // sealed; no secret by itself
-	Relay        string // address that the task reports to
-	Size         string // small, medium, large, xlarge, or CPU/MEMORY as SizeOf reads it
-	StateKind    string // "directory": the workspace's state directory is given to the task
-	ReadsState   bool   // it only reads the state: it needs no right to write there
+	Ticket       string   // sealed; no secret by itself
+	Relay        string   // address that the task reports to
+	Size         string   // small, medium, large, xlarge, or CPU/MEMORY as SizeOf reads it
+	StateDir     string   // of the workspace's state, a path below the root of all states; empty: none
+	NeedsDir     bool     // the state is kept nowhere else: where there is no root, the task is refused
+	StateOlds    []string // other such directories, given to be looked at where they are there
+	ReadsState   bool     // it only reads the state: it needs no right to write there
 	Deadline     time.Duration
 
 	// Unsettled says that this very request may have been taken already: its answer was lost, or may have
@@ -52,6 +57,35 @@ type Request struct {
 	// tasks see the machine's files leaves both alone.
 	SourceDir  string   // the directory source, as the workspace names it; empty: none
 	SecretRefs []string // references of the local secret store, such as file:NAME
+}
+
+// OldDirs are the directories of a request's StateOlds that are there, below the root of all states.
+func (r Request) OldDirs(root string) []string {
+	var out []string
+	for _, old := range r.StateOlds {
+		dir := filepath.Join(root, old)
+		if info, err := os.Lstat(dir); root != "" && err == nil && info.IsDir() {
+			out = append(out, dir)
+		}
+	}
+	return out
+}
+
+// CheckState refuses for good what names no directory below a root, or needs one where there is no root.
+func (r Request) CheckState(root string) error {
+	no := func(format string, args ...any) error {
+		return &Refusal{Reason: workflow.ReasonLaunchFailed, Permanent: true, Text: fmt.Sprintf(format, args...)}
+	}
+	if root == "" && r.NeedsDir {
+		return no("this launcher keeps no states: state kind directory cannot be used here")
+	}
+	for _, dir := range append([]string{r.StateDir}, r.StateOlds...) {
+		organization, key, _ := strings.Cut(dir, "/")
+		if dir != "" && (workflow.CheckWorkspaceName(organization) != nil || workflow.CheckWorkspaceName(key) != nil) {
+			return no("%q does not name a directory for a state", dir)
+		}
+	}
+	return nil
 }
 
 // Phase is where a task stands.

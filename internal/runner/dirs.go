@@ -17,6 +17,7 @@ type dirs struct {
 	work    string // what is made here is the runner's own: the engine's user passes through, and can neither list nor write it
 	ours    bool   // the work directory was made here
 	source  string // the code
+	aside   string // what of the source is not code, for the runner alone
 	temp    string // TMPDIR of the engine
 	home    string // HOME of the engine
 	secrets string // files of secrets
@@ -58,6 +59,10 @@ func (r *run) prepare() (err error) {
 		if err := os.Chmod(d.work, mode); err != nil {
 			return err
 		}
+	}
+	d.aside = filepath.Join(d.work, "aside")
+	if err := os.Mkdir(d.aside, 0o700); err != nil {
+		return err
 	}
 	for _, sub := range []struct {
 		path *string
@@ -131,7 +136,7 @@ func (d *dirs) removeSecrets(log *slog.Logger) {
 
 // remove removes the rest.
 func (d *dirs) remove(log *slog.Logger) {
-	for _, path := range []string{d.temp, d.home, d.source} {
+	for _, path := range []string{d.aside, d.temp, d.home, d.source} {
 		if path != "" {
 			logRemoval(log, removeTree(path))
 		}

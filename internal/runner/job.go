@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,27 +54,50 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 		spec.Source.Directory, roots = r.cfg.SourceDir, []string{r.cfg.SourceDir}
 	}
 	job := engine.Job{
-		Spec: spec, TempDir: r.dirs.temp, StateDir: r.cfg.StateDir, SecretsDir: r.dirs.secrets,
+		Spec: spec, TempDir: r.dirs.temp, SecretsDir: r.dirs.secrets,
+		StateDir: r.cfg.StateDir, StateOlds: r.cfg.StateOlds, StateStore: r.cfg.StateStore, Bucket: r.cfg.Bucket, Getenv: lookIn(h.env),
 		EnginePath: r.cfg.EnginePath, Path: r.cfg.Path, Owner: r.owner(),
 		ReadOnlyState: !workflow.ChangesState(spec.Type, spec.Operation),
 	}
 	job.Search = engine.Look(ctx, &host{r: r, env: h.env}, job)
 	defer job.Search.End()
 	err = h.Step(ctx, stepSource, func(ctx context.Context) (string, error) {
-		job.Root, err = source.Fetch(ctx, source.Request{
+		fetched, err := source.Fetch(ctx, source.Request{
 			Source: spec.Source, Dest: r.dirs.source, Roots: roots, Secrets: r.resolver(),
-			Owner: (*source.Owner)(r.owner()), Log: h.Logf, TempDir: r.dirs.work, Mask: h.Mask,
+			Owner: (*source.Owner)(r.owner()), Log: h.Logf, TempDir: r.dirs.work, Aside: r.dirs.aside, Mask: h.Mask,
 		})
+		job.Root, job.Aside = fetched.Root, fetched.Aside
+		if err == nil && spec.SourceDigest != "" && spec.SourceDigest != fetched.Digest {
+			err = errMoved
+		}
 		return "", err
 	})
 	if err != nil {
 		reason := workflow.ReasonSourceFailed
-		if errors.Is(err, source.ErrCredential) {
+		switch {
+		case errors.Is(err, source.ErrCredential):
 			reason = workflow.ReasonSecretUnavailable
+		case errors.Is(err, errMoved):
+			reason = workflow.ReasonSourceMoved
 		}
 		return engine.Outcome{}, failure(reason, err)
 	}
 	return engine.Run(ctx, h, job)
+}
+
+// errMoved is about a directory source.
+var errMoved = errors.New("files of the source were changed after the run was submitted: submit it again, to run what is there now")
+
+// lookIn looks up variables in an environment, in which what stands later counts.
+func lookIn(env []string) func(name string) string {
+	return func(name string) string {
+		for _, v := range slices.Backward(env) {
+			if value, ok := strings.CutPrefix(v, name+"="); ok {
+				return value
+			}
+		}
+		return ""
+	}
 }
 
 // spec reads what to do.

@@ -66,14 +66,17 @@ type Config struct {
 	Secrets secrets.Resolver // nil means that no reference resolves
 	Cloud   Cloud            // the task's identity in a cloud; nil means that it has none
 
-	WorkDir     string   // the run's own directory; empty means a temporary one, removed at the end
-	StateDir    string   // for state kind directory; empty means none
-	SourceDir   string   // where the run's directory source is, whatever its name elsewhere; empty means below SourceRoots
-	SourceRoots []string // below which a directory source may lie; none refuses all
-	EnginePath  []string // directories in which engines are looked for first
-	Path        string   // the engine's PATH after those; empty means DefaultPath
-	Forward     []string // variables for the engine, KEY=VALUE
-	Hide        []string // values to mask beside those of the spec's secrets
+	WorkDir     string    // the run's own directory; empty means a temporary one, removed at the end
+	StateDir    string    // the workspace's own directory for its engine's state; empty means none
+	StateOlds   []string  // other such directories, named as their states, which are only looked at
+	StateStore  string    // id of the root that these lie below
+	Bucket      api.State // bucket, region and key where the state of a workspace is kept that names no place; none means nowhere
+	SourceDir   string    // where the run's directory source is, whatever its name elsewhere; empty means below SourceRoots
+	SourceRoots []string  // below which a directory source may lie; none refuses all
+	EnginePath  []string  // directories in which engines are looked for first
+	Path        string    // the engine's PATH after those; empty means DefaultPath
+	Forward     []string  // variables for the engine, KEY=VALUE
+	Hide        []string  // values to mask beside those of the spec's secrets
 
 	Engine  *child.User   // who the engine runs as; nil means the runner's own user
 	Grace   time.Duration // between the engine's interrupt and its end; 0 means DefaultGrace
@@ -248,7 +251,7 @@ func (r *run) work(ctx context.Context) (result api.Result) {
 
 // conclude makes a result of an outcome, and of why ctx ended if it did.
 func (r *run) conclude(ctx context.Context, out engine.Outcome, err error) api.Result {
-	result := api.Result{Outcome: workflow.Succeeded, Lock: out.Lock, Truncated: out.Truncated}
+	result := api.Result{Outcome: workflow.Succeeded, Lock: out.Lock, State: out.State, Truncated: out.Truncated}
 	if err == nil {
 		result.Changes, result.Outputs = out.Changes, out.Outputs
 		return r.hide(result)

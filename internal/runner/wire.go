@@ -166,7 +166,9 @@ func fromEnv(getenv func(string) string, bundle *secrets.Bundle) (cfg Config, re
 			wrong(name, *to, "an absolute path")
 		}
 	}
-	cfg.SourceRoots, cfg.EnginePath = list("DAYFLY_SOURCE_ROOTS"), list("DAYFLY_ENGINE_PATH")
+	cfg.SourceRoots, cfg.EnginePath, cfg.StateOlds = list("DAYFLY_SOURCE_ROOTS"), list("DAYFLY_ENGINE_PATH"), list("DAYFLY_STATE_OLDS")
+	cfg.StateStore = getenv("DAYFLY_STATE_STORE")
+	cfg.Bucket = api.State{Bucket: getenv("DAYFLY_STATE_BUCKET"), Region: getenv("AWS_REGION"), KMSKeyARN: getenv("DAYFLY_STATE_KMS_KEY_ARN")}
 	if v := getenv("DAYFLY_ENGINE_UID"); v != "" {
 		uid, err := strconv.ParseUint(v, 10, 32)
 		if err != nil || uid == 0 {

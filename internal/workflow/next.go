@@ -18,6 +18,7 @@ const (
 	OnLaunchFailed  Event = "launch_failed"  // the launcher refused for good
 	OnLaunchWindow  Event = "launch_window"  // the launch window passed
 	OnStart         Event = "start"          // a runner's start is granted
+	OnRunnerTooOld  Event = "runner_too_old" // a runner asks for its start and does not know what the run needs
 	OnResult        Event = "result"         // the runner reports the end
 	OnCancel        Event = "cancel"         // somebody asks for its end
 	OnQueueTimeout  Event = "queue_timeout"  // pending for too long
@@ -30,7 +31,7 @@ const (
 func Events() []Event {
 	return []Event{
 		OnClaim, OnRelease, OnLeaseLapsed, OnTaskStopped, OnHandedOver, OnLaunchFailed, OnLaunchWindow,
-		OnStart, OnResult, OnCancel, OnQueueTimeout, OnSilence, OnResultMissing, OnDeadline,
+		OnStart, OnRunnerTooOld, OnResult, OnCancel, OnQueueTimeout, OnSilence, OnResultMissing, OnDeadline,
 	}
 }
 
@@ -91,6 +92,7 @@ var rules = []rule{
 	{Claimed, OnLaunchFailed, "", always, Failed, ReasonLaunchFailed, false},
 	{Claimed, OnLaunchWindow, "held by throttle, quota or capacity", func(f Facts) bool { return f.Held }, Pending, ReasonNone, false},
 	{Claimed, OnLaunchWindow, "else", always, Failed, ReasonLaunchWindow, false},
+	{Claimed, OnRunnerTooOld, "", always, Failed, ReasonRunnerTooOld, false},
 	{Claimed, OnCancel, "", always, Cancelled, ReasonCancelled, false},
 
 	{Running, OnResult, "succeeded", outcome(Succeeded), Succeeded, ReasonNone, false},

@@ -62,6 +62,8 @@ func want(from workflow.State, on workflow.Event, f workflow.Facts) (to workflow
 		switch on { //nolint:exhaustive // every other event is refused
 		case workflow.OnStart:
 			return workflow.Running, "", true
+		case workflow.OnRunnerTooOld:
+			return workflow.Failed, workflow.ReasonRunnerTooOld, true
 		case workflow.OnRelease:
 			return workflow.Pending, "", true
 		case workflow.OnLeaseLapsed, workflow.OnTaskStopped:

@@ -35,10 +35,23 @@ const (
 	Update  Operation = "update"
 	Refresh Operation = "refresh"
 	Destroy Operation = "destroy"
+
+	// Operations on the engine's state itself, which run as jobs because state never passes through the
+	// control plane. Neither needs the slot: one reads, and a lock is released by its id, which is that of one
+	// holder alone.
+	StateList   Operation = "state_list"
+	StateUnlock Operation = "state_unlock"
 )
 
 // Operations lists every operation.
-func Operations() []Operation { return []Operation{Preview, Update, Refresh, Destroy} }
+func Operations() []Operation {
+	return []Operation{Preview, Update, Refresh, Destroy, StateList, StateUnlock}
+}
+
+// Plans says whether a run of this type and operation makes a plan.
+func Plans(t Type, op Operation) bool {
+	return t == InsightsScan || t == Deployment && op != StateList && op != StateUnlock
+}
 
 // ChangesState says whether a run of this type and operation writes the
 // workspace's state, and therefore needs its slot.
@@ -85,6 +98,7 @@ const (
 	ReasonTaskStopped    Reason = "task_stopped"     // its task ended without a result
 	ReasonResultMissing  Reason = "result_missing"   // its task said the result was handed over; it never came
 	ReasonDeadline       Reason = "deadline"         // longer than its max runtime
+	ReasonRunnerTooOld   Reason = "runner_too_old"   // the runner does not know what the run needs
 
 	// Ends reported by the runner.
 	ReasonStepFailed        Reason = "step_failed"        // a step of the engine or command failed
@@ -93,6 +107,8 @@ const (
 	ReasonRoleUnavailable   Reason = "role_unavailable"   // the workspace's role could not be assumed
 	ReasonEngineNotFound    Reason = "engine_not_found"   // no engine of that name and version
 	ReasonStateNotKept      Reason = "state_not_kept"     // the state would die with the task
+	ReasonStateElsewhere    Reason = "state_elsewhere"    // another state exists than the one that would be used
+	ReasonSourceMoved       Reason = "source_moved"       // the directory's files changed after the submission
 	ReasonInterrupted       Reason = "interrupted"        // its task was told to stop
 	ReasonRunnerError       Reason = "runner_error"       // the runner itself failed
 
@@ -107,9 +123,9 @@ const (
 func Reasons() []Reason {
 	return []Reason{
 		ReasonCancelled, ReasonExpiredInQueue, ReasonNeverStarted, ReasonLaunchFailed,
-		ReasonLaunchWindow, ReasonRunnerLost, ReasonTaskStopped, ReasonResultMissing, ReasonDeadline,
+		ReasonLaunchWindow, ReasonRunnerLost, ReasonTaskStopped, ReasonResultMissing, ReasonDeadline, ReasonRunnerTooOld,
 		ReasonStepFailed, ReasonSourceFailed, ReasonSecretUnavailable, ReasonRoleUnavailable, ReasonEngineNotFound,
-		ReasonStateNotKept, ReasonInterrupted, ReasonRunnerError,
+		ReasonStateNotKept, ReasonStateElsewhere, ReasonSourceMoved, ReasonInterrupted, ReasonRunnerError,
 		ReasonThrottled, ReasonQuota, ReasonCapacity, ReasonUnavailable,
 	}
 }

@@ -116,7 +116,7 @@ func (w *world) life(job api.Job) {
 	w.must(w.plane.Queued(ctx, w.pool, job.ID, api.Attempt{Attempt: job.Attempt}))
 	run := api.Run{Workflow: job.ID, Attempt: job.Attempt, Task: "task-" + job.ID, Boot: strings.Repeat("a", 32)}
 	w.must(w.plane.Launch(ctx, w.pool, job.ID, api.Launch{Attempt: job.Attempt, Kind: api.LaunchAccepted, Task: run.Task}))
-	_, err := w.plane.Start(ctx, job.Token, run)
+	_, err := w.plane.Start(ctx, job.Token, run, api.Start{Knows: api.RunnerKnows()})
 	w.must(err)
 	_, err = w.plane.Spec(ctx, job.Token, run)
 	w.must(err)

@@ -91,7 +91,10 @@ func job(ctx context.Context, plane *controlplane.Plane, token string) error {
 				return plane.Launch(ctx, who, j.ID, api.Launch{Attempt: j.Attempt, Kind: api.LaunchAccepted, Task: run.Task})
 			})
 		},
-		func() error { _, err := plane.Start(ctx, j.Token, run); return err },
+		func() error {
+			_, err := plane.Start(ctx, j.Token, run, api.Start{Knows: api.RunnerKnows()})
+			return err
+		},
 		func() error { _, err := plane.Spec(ctx, j.Token, run); return err },
 		func() error { _, err := plane.Heartbeat(ctx, j.Token, run, api.Heartbeat{Step: "plan"}); return err },
 	}

@@ -105,7 +105,7 @@ func engineAlone(ctx context.Context, engine, dir string, n int) (time.Duration,
 		return 0, err
 	}
 	for _, args := range [][]string{
-		{"init", "-input=false", "-no-color", "-reconfigure"}, {"validate", "-no-color"},
+		{"init", "-input=false", "-no-color"}, {"validate", "-no-color"},
 		{"plan", "-input=false", "-no-color", "-out=plan", fmt.Sprintf("-var=n=%d", n)},
 		{"show", "-json", "-no-color", "plan"}, {"apply", "-input=false", "-no-color", "plan"}, {"output", "-json", "-no-color"},
 	} {

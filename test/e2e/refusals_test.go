@@ -465,14 +465,14 @@ func TestRefusals_OfSourcesAndSecrets(t *testing.T) {
 		reason    workflow.Reason
 		says      string
 	}{
-		"beside-the-root":      {outside, refs(), workflow.ReasonSourceFailed, "source_roots"},
-		"above-the-root":       {filepath.Dir(w.source), refs(), workflow.ReasonSourceFailed, "source_roots"},
-		"system":               {"/etc", refs(), workflow.ReasonSourceFailed, "source_roots"},
-		"name-like-the-root":   {w.source + "-not", refs(), workflow.ReasonSourceFailed, "source_roots"},
-		"not-there":            {filepath.Join(w.source, "absent"), refs(), workflow.ReasonSourceFailed, "there is no directory"},
-		"linked-directory":     {filepath.Join(w.source, "way-out"), refs(), workflow.ReasonSourceFailed, "source_roots"},
-		"linked-file-absolute": {filepath.Join(w.source, "linked"), refs(), workflow.ReasonSourceFailed, "replace it"},
-		"linked-file-upwards":  {filepath.Join(w.source, "upwards"), refs(), workflow.ReasonSourceFailed, "replace it"},
+		"beside-the-root":      {outside, refs(), workflow.ReasonNone, "source_roots"},
+		"above-the-root":       {filepath.Dir(w.source), refs(), workflow.ReasonNone, "source_roots"},
+		"system":               {"/etc", refs(), workflow.ReasonNone, "source_roots"},
+		"name-like-the-root":   {w.source + "-not", refs(), workflow.ReasonNone, "source_roots"},
+		"not-there":            {filepath.Join(w.source, "absent"), refs(), workflow.ReasonNone, "there is no directory"},
+		"linked-directory":     {filepath.Join(w.source, "way-out"), refs(), workflow.ReasonNone, "source_roots"},
+		"linked-file-absolute": {filepath.Join(w.source, "linked"), refs(), workflow.ReasonNone, "replace it"},
+		"linked-file-upwards":  {filepath.Join(w.source, "upwards"), refs(), workflow.ReasonNone, "replace it"},
 		"secret-upwards":       {filepath.Join(w.source, "clean"), refs("file:../admin-token"), workflow.ReasonSecretUnavailable, "SECRET0"},
 		"secret-absolute":      {filepath.Join(w.source, "clean"), refs("file:/etc/hostname"), workflow.ReasonSecretUnavailable, "SECRET0"},
 		"secret-absent":        {filepath.Join(w.source, "clean"), refs("env:ALLOWED", "file:absent"), workflow.ReasonSecretUnavailable, "dayfly secret set"},
@@ -483,6 +483,13 @@ func TestRefusals_OfSourcesAndSecrets(t *testing.T) {
 				ws.Source.Directory = tc.directory
 				tc.change(ws)
 			})
+			if tc.reason == workflow.ReasonNone { // it is refused when it is submitted: the control plane is of this machine
+				_, err := w.cl.Submit(t.Context(), api.Submit{Workspace: name, Operation: workflow.Update})
+				if err == nil || !strings.Contains(err.Error(), tc.says) {
+					t.Errorf("got %v, want it refused with %q", err, tc.says)
+				}
+				return
+			}
 			got := w.over(w.update(name))
 			w.wants(got, workflow.Failed, tc.reason)
 			if !strings.Contains(got.Detail, tc.says) {

@@ -260,6 +260,15 @@ output "id" {
 }
 `
 
+func (w *world) workspaceID(name string) string {
+	w.t.Helper()
+	ws, err := w.cl.Workspace(w.t.Context(), name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return ws.ID
+}
+
 // terraform registers a workspace with a source of its own.
 func (w *world) terraform(name, code string, changes ...func(*api.Workspace)) {
 	w.t.Helper()
@@ -320,7 +329,7 @@ func TestState_DirectoryIsKept(t *testing.T) {
 	w := start(t)
 	w.terraform("kept", keptCode)
 	id, _ := w.runs("kept", workflow.Update)
-	file := filepath.Join(w.data, embedded.StateDir, "default", "kept", "terraform.tfstate")
+	file := filepath.Join(w.data, embedded.StateDir, "default", w.workspaceID("kept"), "terraform.tfstate")
 	state, err := os.ReadFile(file)
 	if err != nil || !bytes.Contains(state, []byte(id)) {
 		t.Fatalf("the state: got %d bytes, %v, want it to know %q", len(state), err, id)
@@ -352,6 +361,7 @@ func TestState_WhatCannotBeKeptIsRefusedBeforeThePlan(t *testing.T) {
 	needTerraform(t)
 	w := start(t)
 	source := func(ws *api.Workspace) { ws.State = &api.State{Kind: api.StateSource} }
+	directory := func(ws *api.Workspace) { ws.State = &api.State{Kind: api.StateDirectory} }
 	for name, tc := range map[string]struct {
 		code   string
 		change func(*api.Workspace)
@@ -360,7 +370,8 @@ func TestState_WhatCannotBeKeptIsRefusedBeforeThePlan(t *testing.T) {
 	}{
 		"no-backend":    {keptCode, source, workflow.ReasonStateNotKept, "set the workspace's state to kind directory or s3"},
 		"local-backend": {keptCode + "terraform {\n  backend \"local\" {}\n}\n", source, workflow.ReasonStateNotKept, "lies on the task's own disk"},
-		"cloud":         {keptCode + "terraform {\n  cloud {\n    organization = \"x\"\n  }\n}\n", func(*api.Workspace) {}, workflow.ReasonStateNotKept, "cloud block"},
+		"cloud":         {keptCode + "terraform {\n  cloud {\n    organization = \"x\"\n  }\n}\n", directory, workflow.ReasonStateElsewhere, "a cloud block"},
+		"remote":        {keptCode + "terraform {\n  backend \"s3\" {}\n}\n", directory, workflow.ReasonStateElsewhere, "--take-over"},
 		"too-old":       {keptCode, func(ws *api.Workspace) { ws.EngineVersion = "< 1.0" }, workflow.ReasonEngineNotFound, "change the workspace's engine_version"},
 		"too-new":       {keptCode, func(ws *api.Workspace) { ws.EngineVersion = "~> 99.1" }, workflow.ReasonEngineNotFound, "terraform ~> 99.1"},
 		"no-version":    {keptCode, func(ws *api.Workspace) { ws.EngineVersion = "newest" }, workflow.ReasonEngineNotFound, "1.11.4 or ~> 1.10"},
@@ -408,24 +419,25 @@ func TestState_S3(t *testing.T) {
 		ws.Secrets = []api.Secret{{Env: "AWS_ACCESS_KEY_ID", Ref: "file:aws-id"}, {Env: "AWS_SECRET_ACCESS_KEY", Ref: "file:aws-secret"}}
 	})
 	w.lives("in-s3")
-	if status, body := bucket(http.MethodGet, "/states/default/in-s3/terraform.tfstate", ""); status != http.StatusOK || !bytes.Contains(body, []byte(`"terraform_version"`)) {
+	key := "default/" + w.workspaceID("in-s3") + "/terraform.tfstate"
+	if status, body := bucket(http.MethodGet, "/states/"+key, ""); status != http.StatusOK || !bytes.Contains(body, []byte(`"terraform_version"`)) {
 		t.Errorf("the state in the bucket: got %d %.200s", status, body)
 	}
-	if _, err := os.Stat(filepath.Join(w.data, embedded.StateDir, "default", "in-s3")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(w.data, embedded.StateDir, "default", w.workspaceID("in-s3"))); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a state directory was made beside the bucket: %v", err)
 	}
 
 	// A lock that somebody else holds: the run fails, says who, and takes nothing away.
-	lock := `{"ID":"11111111-2222-3333-4444-555555555555","Operation":"OperationTypeApply","Info":"","Who":"somebody@elsewhere","Version":"1.11.4","Created":"2026-01-01T00:00:00Z","Path":"states/default/in-s3/terraform.tfstate"}`
-	if status, body := bucket(http.MethodPut, "/states/default/in-s3/terraform.tfstate.tflock", lock); status != http.StatusOK {
+	lock := `{"ID":"11111111-2222-3333-4444-555555555555","Operation":"OperationTypeApply","Info":"","Who":"somebody@elsewhere","Version":"1.11.4","Created":"2026-01-01T00:00:00Z","Path":"states/` + key + `"}`
+	if status, body := bucket(http.MethodPut, "/states/"+key+".tflock", lock); status != http.StatusOK {
 		t.Fatalf("put lock: got %d %s", status, body)
 	}
 	got := w.over(w.update("in-s3"))
 	w.wants(got, workflow.Failed, workflow.ReasonStepFailed)
-	if got.Result == nil || got.Result.Lock == nil || got.Result.Lock.Who != "somebody@elsewhere" || !strings.Contains(got.Detail, "terraform force-unlock 11111111") {
+	if got.Result == nil || got.Result.Lock == nil || got.Result.Lock.Who != "somebody@elsewhere" || !strings.Contains(got.Detail, "dayfly state unlock in-s3 11111111") {
 		t.Errorf("got %q and %+v, want who holds the lock and what to do", got.Detail, got.Result)
 	}
-	if status, body := bucket(http.MethodGet, "/states/default/in-s3/terraform.tfstate.tflock", ""); status != http.StatusOK || string(body) != lock {
+	if status, body := bucket(http.MethodGet, "/states/"+key+".tflock", ""); status != http.StatusOK || string(body) != lock {
 		t.Errorf("the lock: got %d %s, want it as it was", status, body)
 	}
 	if text := w.log(got.ID, 0); strings.Contains(text, secret) || strings.Contains(text, id) {

@@ -53,7 +53,7 @@ func attacks(t *testing.T, target string) {
 	until(t, "the victim runs", func() bool { return s.show(victim).State == workflow.Running })
 
 	within := []string{filepath.Join(s.data, embedded.JobsDir), filepath.Join(s.data, embedded.ContainersDir), filepath.Join(s.data, embedded.RelayDir),
-		filepath.Join(s.data, embedded.SecretsDir), filepath.Join(s.data, embedded.StateDir, "default", "victim")}
+		filepath.Join(s.data, embedded.SecretsDir), s.stateDir("victim")}
 	tickets := []string{s.data}
 	source := rooted
 	ports := listening(t)

@@ -111,10 +111,20 @@ func (d *dayfly) end(t *testing.T) {
 	_ = d.log.Close()
 }
 
+// stateDir is the directory that the commands of a workspace keep.
+func (s *site) stateDir(workspace string) string {
+	s.t.Helper()
+	ws, err := s.cl.Workspace(s.t.Context(), workspace)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return filepath.Join(s.data, embedded.StateDir, "default", ws.ID)
+}
+
 // effects is how often the command of a workspace ran.
 func (s *site) effects(workspace string) int {
 	s.t.Helper()
-	b, err := os.ReadFile(filepath.Join(s.data, embedded.StateDir, "default", workspace, "effects"))
+	b, err := os.ReadFile(filepath.Join(s.stateDir(workspace), "effects"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		s.t.Fatal(err)
 	}

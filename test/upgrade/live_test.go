@@ -45,6 +45,7 @@ func TestLive_VersionsWorkTogetherAndAreReplacedInPlace(t *testing.T) {
 	server := l.server(before)
 	agent := l.agent(before)
 	l.workspace("first")
+	l.workspace("second")
 	running, waiting := l.submit("first"), l.submit("first")
 	l.await(running, workflow.Running)
 
@@ -63,9 +64,16 @@ func TestLive_VersionsWorkTogetherAndAreReplacedInPlace(t *testing.T) {
 	}
 	t.Log("proven: a newer control plane over an older one's data, a run across its replacement, an older agent with it")
 
+	// A workspace that is registered by now has a place for its state that an older runner does not know: it refuses
+	// the run, whose state would be another one, and a newer one runs it.
+	l.workspace("new")
+	l.open("new")
+	if wf := l.await(l.submit("new"), workflow.Failed); wf.Reason != workflow.ReasonRunnerTooOld {
+		t.Errorf("a new workspace on the older agent ended for %q, want runner_too_old", wf.Reason)
+	}
+
 	// The agent is killed in the middle of a job and a newer one takes its place: it finds the older one's
 	// records, proves the end of its task, and the slot is free.
-	l.workspace("second")
 	running, waiting = l.submit("second"), l.submit("second")
 	l.await(running, workflow.Running)
 	agent.kill()
@@ -75,6 +83,7 @@ func TestLive_VersionsWorkTogetherAndAreReplacedInPlace(t *testing.T) {
 	}
 	l.open("second")
 	l.await(waiting, workflow.Succeeded)
+	l.await(l.submit("new"), workflow.Succeeded)
 	t.Log("proven: a newer agent over an older one's data")
 
 	// And back: an older control plane over what the newer one has written, with the newer agent.
@@ -91,6 +100,95 @@ func TestLive_VersionsWorkTogetherAndAreReplacedInPlace(t *testing.T) {
 	t.Log("proven: an older control plane over a newer one's data, a newer agent with it")
 	agent.stop()
 	server.stop()
+}
+
+// R15, R16: the state of a workspace that the previous version has run is found again where it is, also where it
+// named no place; nothing is planned on an empty one, and what a deleted workspace left is not adopted.
+func TestLive_StateOfThePreviousVersionIsFoundAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("two versions are built in the long run only")
+	}
+	if _, err := exec.LookPath("terraform"); err != nil {
+		t.Skip("terraform is not on this machine")
+	}
+	before, after := binaries(t)
+	l := newLive(t)
+	up := func(binary string) *process {
+		p := l.run(binary, nil, "up", "--data", l.data, "--listen", l.address, "--deploy-target", "process", "--source-root", l.srcs)
+		l.until("the control plane answers", func() bool {
+			_, err := l.client.Whoami(t.Context())
+			return err == nil
+		})
+		return p
+	}
+	register := func(name string, state *api.State, backend string) {
+		t.Helper()
+		dir := filepath.Join(l.srcs, name)
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a source is no secret
+			t.Fatal(err)
+		}
+		code := "resource \"terraform_data\" \"one\" {}\n" + backend
+		if err := os.WriteFile(filepath.Join(dir, "main.tf"), []byte(code), 0o644); err != nil { //nolint:gosec // as above
+			t.Fatal(err)
+		}
+		_, _, err := l.client.PutWorkspace(t.Context(), api.Workspace{Name: name, Engine: api.EngineTerraform, Source: api.Source{Directory: dir}, State: state})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(name string, op workflow.Operation, want workflow.State) api.Workflow {
+		t.Helper()
+		wf, err := l.client.Submit(t.Context(), api.Submit{Workspace: name, Operation: op})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.await(wf.ID, want)
+	}
+	const declared = "terraform {\n  backend \"http\" {\n    address = \"http://127.0.0.1:1/state\"\n  }\n}\n"
+	workspaces := map[string]*api.State{"unsaid": nil, "said": {Kind: api.StateDirectory}}
+	old := up(before)
+	for name, state := range workspaces {
+		register(name, state, "")
+		run(name, workflow.Update, workflow.Succeeded)
+	}
+	register("declares", nil, declared) // whose state that version kept in its directory all the same
+	run("declares", workflow.Update, workflow.Succeeded)
+	register("gone", nil, "")
+	run("gone", workflow.Update, workflow.Succeeded)
+	if err := l.client.DeleteWorkspace(t.Context(), "gone"); err != nil {
+		t.Fatal(err)
+	}
+	old.stop()
+
+	now := up(after)
+	for name, state := range workspaces {
+		for range 2 { // as it is, and with its file applied once more
+			wf := run(name, workflow.Update, workflow.Succeeded)
+			if c := wf.Result.Changes; c.Add+c.Change+c.Destroy != 0 {
+				t.Errorf("%s: %+v, want no changes: the state was not found\n%s", name, c, l.log(wf.ID))
+			}
+			register(name, state, "")
+		}
+	}
+	for _, name := range []string{"declares", "gone"} {
+		backend := ""
+		if name == "declares" {
+			backend = declared
+		}
+		register(name, nil, backend)
+		wf := run(name, workflow.Preview, workflow.Failed)
+		if wf.Reason != workflow.ReasonStateElsewhere {
+			t.Errorf("%s: %s %q, want state_elsewhere", name, wf.Reason, wf.Detail)
+		}
+	}
+	// A place that was emptied meanwhile is not taken for a new one.
+	if err := os.RemoveAll(filepath.Join(l.data, "state", "default", "unsaid")); err != nil {
+		t.Fatal(err)
+	}
+	if wf := run("unsaid", workflow.Update, workflow.Failed); wf.Reason != workflow.ReasonStateElsewhere {
+		t.Errorf("with its state gone: %s %q, want state_elsewhere", wf.Reason, wf.Detail)
+	}
+	now.stop()
 }
 
 // binaries builds the previous version and this one, or skips.

@@ -349,9 +349,25 @@ func claimOne(ctx context.Context, c *moves.Change, who authority.Principal, ins
 	return api.Job{
 		SourceDirectory: spec.Source.Directory, SecretRefs: machineRefs(spec),
 		ID: w.ID, Attempt: w.Attempt, Token: token, Organization: w.Org, Workspace: w.Workspace, Pool: who.Pool,
-		Type: w.Type, Operation: w.Op, Size: w.Size, StateKind: w.StateKind,
+		Type: w.Type, Operation: w.Op, Size: w.Size, StateKind: spec.State.Kind, StateKey: spec.State.Directory(), StateOlds: olds(spec),
 		LaunchSeconds: workflow.LaunchWindow.Seconds(), MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
 	}, nil
+}
+
+// olds names the directories, beside the workspace's own, in which a state of its name may be: those of deleted
+// namesakes, the one that its name had, and its own from when it was kept in a directory.
+func olds(spec api.Spec) []string {
+	if spec.State.Key == "" || spec.Engine == api.EngineCommand {
+		return nil
+	}
+	out := []string{spec.Workspace}
+	if spec.State.Directory() == "" {
+		out = append(out, spec.State.Key)
+	}
+	for _, n := range spec.Namesakes {
+		out = append(out, n.ID)
+	}
+	return out
 }
 
 // machineRefs are the references of a spec to secrets that lie on the runner's machine, once each. The

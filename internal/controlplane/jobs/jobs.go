@@ -64,11 +64,11 @@ func Admit(ctx context.Context, c *moves.Change, token string, run api.Run, more
 // Start is the fence: it grants the run of an attempt to one boot of one task that was reported as
 // launched, and to no other, ever. The same boot asking again gets the same answer. A task whose
 // report is still on its way is let wait for it a little: on a fast machine it is here first.
-func (p *Calls) Start(ctx context.Context, token string, run api.Run) (api.Control, error) {
+func (p *Calls) Start(ctx context.Context, token string, run api.Run, in api.Start) (api.Control, error) {
 	var out api.Control
 	var refusal error
 	err := p.wakes.Await(ctx, wake.StartOf(run.Workflow), reportWait, func(bool) (bool, error) {
-		if out, refusal = p.start(ctx, token, run); refusal == nil {
+		if out, refusal = p.start(ctx, token, run, in); refusal == nil {
 			p.wakes.Ring(wake.StartOf(run.Workflow)) // whoever else waits for it is refused now
 		}
 		return !errors.Is(refusal, workflow.ErrNotReported), nil
@@ -79,19 +79,24 @@ func (p *Calls) Start(ctx context.Context, token string, run api.Run) (api.Contr
 // reportWait is how long a start waits for the report of its launch.
 const reportWait = 3 * time.Second
 
-func (p *Calls) start(ctx context.Context, token string, run api.Run) (api.Control, error) {
+func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Start) (api.Control, error) {
 	var out api.Control
+	var ended error
 	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
 		w, s, err := Admit(ctx, c, token, run)
 		if err != nil {
 			return err
 		}
-		granted, err := rules.Start(w, s, run, c.Now)
+		granted, err := rules.Start(w, s, run, in.Knows, c.Now)
 		if err != nil {
 			return err
 		}
-		if granted.Moves() {
+		ended = nil
+		switch granted.Move.To { //nolint:exhaustive // a start leads to no other state
+		case workflow.Running:
 			c.Put(record.BeatKey(w.ID), record.Beat{At: c.Now})
+		case workflow.Failed:
+			ended = workflow.Refuse(workflow.ErrOver, "", "%s", granted.Detail)
 		}
 		if err := c.Apply(ctx, w, granted); err != nil {
 			return err
@@ -99,7 +104,7 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run) (api.Contr
 		out = rules.Control(w, c.Now)
 		return nil
 	})
-	return out, err
+	return out, cmp.Or(err, ended)
 }
 
 // Spec gives a started run what it is to do.
@@ -112,9 +117,7 @@ func (p *Calls) Spec(ctx context.Context, token string, run api.Run) (api.Spec, 
 	if err := rules.NeedsHold(s); err != nil {
 		return api.Spec{}, err
 	}
-	spec, err := p.spec(ctx, w.ID)
-	spec.Attempt = w.Attempt
-	return spec, err
+	return p.spec(ctx, w)
 }
 
 // lives admits a run that holds its workflow and tells of itself alone. The workflow's record is not touched: its
@@ -215,6 +218,11 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Re
 			ran = w
 		}
 		c.Create(k, in)
+		if in.State != nil {
+			if err := remember(ctx, c, w, *in.State); err != nil {
+				return err
+			}
+		}
 		return c.Apply(ctx, w, ended)
 	})
 	if err == nil && ran != nil {
@@ -223,19 +231,39 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Re
 	return out, err
 }
 
-// spec reads a frozen spec.
-func (p *Calls) spec(ctx context.Context, id string) (api.Spec, error) {
-	r, err := p.ledger.Read(ctx, record.SpecKey(id))
+// remember keeps what a run found of its workspace's state.
+func remember(ctx context.Context, c *moves.Change, w *record.Workflow, found api.StateFound) error {
+	k := record.StateKey(w.Org, w.WorkspaceID)
+	if err := c.Load(ctx, k); err != nil {
+		return err
+	}
+	known, _, err := ledger.Get[api.StateFound](c.Read, k)
+	if err != nil {
+		return err
+	}
+	c.Put(k, rules.Remember(known, found))
+	return nil
+}
+
+// spec reads a frozen spec, and what is known of the state by now.
+func (p *Calls) spec(ctx context.Context, w *record.Workflow) (api.Spec, error) {
+	k, state := record.SpecKey(w.ID), record.StateKey(w.Org, w.WorkspaceID)
+	r, err := p.ledger.Read(ctx, k, state)
 	if err != nil {
 		return api.Spec{}, ledger.OutOfStore(err)
 	}
-	var spec api.Spec
-	rec, ok := r[record.SpecKey(id)]
-	if !ok {
-		return spec, fmt.Errorf("workflow %s has no spec", id)
+	spec, ok, err := ledger.Get[api.Spec](r, k)
+	if err == nil && !ok {
+		err = fmt.Errorf("workflow %s has no spec", w.ID)
 	}
-	if err := json.Unmarshal(rec.Value, &spec); err != nil {
-		return spec, fmt.Errorf("spec of %s does not decode: %w", id, err)
+	if err != nil {
+		return api.Spec{}, err
+	}
+	spec.Attempt = w.Attempt
+	if known, ok, err := ledger.Get[api.StateFound](r, state); err != nil {
+		return api.Spec{}, err
+	} else if ok {
+		spec.Known, spec.Namesakes, spec.RanBefore = &known, nil, false
 	}
 	return spec, nil
 }

@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -80,6 +81,19 @@ func PoolNameKey(org, name string) store.Key {
 func WorkspaceKey(org, name string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "workspace/" + name}
 }
+
+// StateKey is where lies what the last run of a workspace found of its engine's state.
+func StateKey(org, wsid string) store.Key {
+	return store.Key{Part: OrganizationPart(org), Sort: "state/" + wsid}
+}
+
+// DeletedKey is where a deleted workspace is remembered.
+func DeletedKey(org, name string, at time.Time, wsid string) store.Key {
+	return store.Key{Part: OrganizationPart(org), Sort: fmt.Sprintf("%s%020d/%s", DeletedPrefix(name), at.UnixNano(), wsid)}
+}
+
+// DeletedPrefix is how the keys of deleted workspaces of a name begin.
+func DeletedPrefix(name string) string { return "deleted/" + name + "/" }
 
 // TokenIDKey is where a token lies for those who manage it.
 func TokenIDKey(org, id string) store.Key {

@@ -29,6 +29,7 @@ type Workflow struct {
 	Message     string             `json:"msg,omitempty"`
 	By          string             `json:"by"`
 	RetryOf     string             `json:"retry_of,omitempty"`
+	Needs       []string           `json:"needs,omitempty"` // what its runner must know: api.Spec.Needs
 	MaxRuntime  time.Duration      `json:"max"`
 
 	State  workflow.State  `json:"state"`
@@ -172,6 +173,16 @@ type Workspace struct {
 	ID      string        `json:"id"`
 	Created time.Time     `json:"created"`
 	W       api.Workspace `json:"w"`
+}
+
+// Deleted is a workspace that was deleted. Where its engine's state is stays on record: nobody moves it, and
+// nobody else is given its place.
+type Deleted struct {
+	ID    string    `json:"id"`
+	Name  string    `json:"name"`
+	State api.State `json:"state"`
+	At    time.Time `json:"at"`
+	By    string    `json:"by"`
 }
 
 // Token is a user or pool token, under the hash of its value.

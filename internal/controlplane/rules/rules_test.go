@@ -81,7 +81,7 @@ func reports() map[string]func(w *record.Workflow) (rules.Outcome, error) {
 		if err != nil {
 			return rules.Outcome{}, err
 		}
-		return rules.Start(w, s, own(w), now)
+		return rules.Start(w, s, own(w), nil, now)
 	}
 	return out
 }

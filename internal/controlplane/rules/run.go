@@ -94,8 +94,9 @@ func NeedsHold(s Standing) error {
 }
 
 // Start grants the run of an attempt to one boot of one task that was reported as launched. The same
-// boot asking again is granted nothing new.
-func Start(w *record.Workflow, s Standing, run api.Run, now time.Time) (out Outcome, err error) {
+// boot asking again is granted nothing new. A runner that does not know what the run needs ends it: what it would
+// pass over may be where the state is.
+func Start(w *record.Workflow, s Standing, run api.Run, knows []string, now time.Time) (out Outcome, err error) {
 	switch s {
 	case Holds:
 		return out, nil
@@ -105,6 +106,12 @@ func Start(w *record.Workflow, s Standing, run api.Run, now time.Time) (out Outc
 	}
 	if !slices.ContainsFunc(w.Tasks, func(t record.Task) bool { return t.Ref == run.Task && !t.Stopped }) {
 		return out, &workflow.Error{Kind: workflow.ErrNotReported, Message: "task " + record.Cut(run.Task, 100) + " is not reported as launched yet; ask again", RetryAfter: time.Second}
+	}
+	if i := slices.IndexFunc(w.Needs, func(what string) bool { return !slices.Contains(knows, what) }); i >= 0 {
+		out.Detail = fmt.Sprintf("the runner is of an older version and does not know %q, which this run needs; upgrade the program or the image that runs jobs", w.Needs[i])
+		out.noteTask("runner_too_old", out.Detail, run.Task)
+		out.Proven = true
+		return out, out.next(w, workflow.OnRunnerTooOld)
 	}
 	if err := out.next(w, workflow.OnStart); err != nil {
 		return out, err
@@ -141,6 +148,16 @@ func Result(w *record.Workflow, s Standing, run api.Run, in api.Result, now time
 	return out, nil
 }
 
+// Remember is what is to be known of a workspace's state after a run found something. What a slow reader saw before
+// a later change is older than what is known. It is a pure function.
+func Remember(known, found api.StateFound) api.StateFound {
+	found.Taken = ""
+	if known.Lineage == found.Lineage {
+		found.Serial = max(known.Serial, found.Serial)
+	}
+	return found
+}
+
 // CheckResult refuses a result that contradicts itself.
 func CheckResult(in api.Result) error {
 	switch in.Outcome {
@@ -171,6 +188,9 @@ func resultText(in api.Result) string {
 		if ch.Drift > 0 {
 			text += fmt.Sprintf(", %d drifted", ch.Drift)
 		}
+	}
+	if f := in.State; f != nil && f.Taken != "" {
+		text += fmt.Sprintf("; the state was taken over from %s (lineage %s, serial %d)", f.Taken, f.Lineage, f.Serial)
 	}
 	if in.Lock != nil {
 		text += fmt.Sprintf("; STATE LOCK STILL HELD: %s by %s", in.Lock.ID, cmp.Or(in.Lock.Who, "unknown"))

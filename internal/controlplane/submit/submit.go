@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
@@ -32,11 +33,16 @@ type Calls struct {
 	views        *views.Calls
 	log          *slog.Logger
 	defaultState string
+	digest       Digest
 }
 
-// New returns the calls.
-func New(ledger *ledger.Ledger, board *moves.Board, guard *authority.Guard, wakes *wake.Wakes, views *views.Calls, log *slog.Logger, defaultState string) *Calls {
-	return &Calls{ledger: ledger, board: board, guard: guard, wakes: wakes, views: views, log: log, defaultState: defaultState}
+// Digest says what the files of a directory source are now.
+type Digest func(ctx context.Context, directory string) (string, error)
+
+// New returns the calls. defaultState is as for workspaces.New. A nil digest means that directory sources lie
+// where nobody here can look.
+func New(ledger *ledger.Ledger, board *moves.Board, guard *authority.Guard, wakes *wake.Wakes, views *views.Calls, log *slog.Logger, defaultState string, digest Digest) *Calls {
+	return &Calls{ledger: ledger, board: board, guard: guard, wakes: wakes, views: views, log: log, defaultState: defaultState, digest: digest}
 }
 
 // Submit makes a workflow of a workspace. The same key with the same request gives the same
@@ -61,7 +67,18 @@ func (p *Calls) Retry(ctx context.Context, who authority.Principal, key, id stri
 	if !w.State.Terminal() {
 		return api.Workflow{}, workflow.Refuse(workflow.ErrConflict, "id", "workflow %s is %s; only one that has ended can be retried", id, w.State)
 	}
-	return p.submit(ctx, who, key, api.Submit{Workspace: w.Workspace, Type: w.Type, Operation: w.Op, Priority: w.Priority, Message: w.Message}, id)
+	r, err := p.ledger.Read(ctx, record.SpecKey(id))
+	if err != nil {
+		return api.Workflow{}, ledger.OutOfStore(err)
+	}
+	spec, _, err := ledger.Get[api.Spec](r, record.SpecKey(id))
+	if err != nil {
+		return api.Workflow{}, err
+	}
+	return p.submit(ctx, who, key, api.Submit{
+		Workspace: w.Workspace, Type: w.Type, Operation: w.Op, Priority: w.Priority, Message: w.Message,
+		TakeOver: spec.TakeOver, TakeOverFrom: spec.TakeOverFrom, BeginAnew: spec.BeginAnew, LockID: spec.LockID,
+	}, id)
 }
 
 func (p *Calls) submit(ctx context.Context, who authority.Principal, key string, in api.Submit, retryOf string) (api.Workflow, error) {
@@ -71,7 +88,16 @@ func (p *Calls) submit(ctx context.Context, who authority.Principal, key string,
 	if len(key) > 128 {
 		return api.Workflow{}, workflow.Refuse(workflow.ErrInvalid, "Idempotency-Key", "an idempotency key has at most 128 characters")
 	}
-	request := record.Hash(fmt.Sprintf("submit %q %q %q %d %q %q", in.Workspace, in.Type, in.Operation, in.Priority, in.Message, retryOf))
+	if in.Operation == workflow.StateUnlock {
+		if err := p.guard.Allow(ctx, who, api.RoleAdmin, "state.unlock", in.Workspace); err != nil {
+			return api.Workflow{}, err
+		}
+	}
+	asked := fmt.Sprintf("submit %q %q %q %d %q %q", in.Workspace, in.Type, in.Operation, in.Priority, in.Message, retryOf)
+	if in.TakeOver || in.BeginAnew || in.LockID != "" { // else it is as the version before remembers it
+		asked += fmt.Sprintf(" %t %q %t %q", in.TakeOver, in.TakeOverFrom, in.BeginAnew, in.LockID)
+	}
+	request := record.Hash(asked)
 	now := p.ledger.Now()
 	id := record.NewID("wf_", now)
 	var made *record.Workflow
@@ -118,7 +144,7 @@ func checkSubmit(in *api.Submit) error {
 		return workflow.Refuse(workflow.ErrUnsupported, "type", "this version does not run policy evaluations yet")
 	case workflow.Deployment:
 		if !slices.Contains(workflow.Operations(), in.Operation) {
-			return workflow.Refuse(workflow.ErrInvalid, "operation", "a deployment needs an operation: preview, update, refresh or destroy")
+			return workflow.Refuse(workflow.ErrInvalid, "operation", "a deployment needs an operation: preview, update, refresh, destroy, state_list or state_unlock")
 		}
 	case workflow.InsightsScan:
 		if in.Operation != "" {
@@ -132,6 +158,24 @@ func checkSubmit(in *api.Submit) error {
 	}
 	if len(in.Message) > 200 {
 		return workflow.Refuse(workflow.ErrInvalid, "message", "a message has at most 200 bytes")
+	}
+	return checkInstructions(in)
+}
+
+// checkInstructions refuses instructions about the state that contradict themselves, or that go with no such run.
+func checkInstructions(in *api.Submit) error {
+	invalid := func(field, text string) error { return workflow.Refuse(workflow.ErrInvalid, field, "%s", text) }
+	switch {
+	case in.TakeOver && in.BeginAnew:
+		return invalid("take_over", "take_over and begin_anew contradict each other; say one of them")
+	case in.TakeOverFrom != "" && !in.TakeOver:
+		return invalid("take_over_from", "take_over_from goes with take_over")
+	case (in.TakeOver || in.BeginAnew) && !workflow.Plans(in.Type, in.Operation):
+		return invalid("take_over", "take_over and begin_anew go with a run that plans")
+	case (in.LockID == "") == (in.Operation == workflow.StateUnlock):
+		return invalid("lock_id", "operation state_unlock, and no other, names the id of the lock")
+	case len(in.LockID) > 255 || strings.HasPrefix(in.LockID, "-") || strings.ContainsFunc(in.LockID, func(r rune) bool { return r < ' ' || r > '~' }):
+		return invalid("lock_id", "the id of a lock has at most 255 printable characters and does not begin with -")
 	}
 	return nil
 }
@@ -163,12 +207,26 @@ func (p *Calls) add(ctx context.Context, c *moves.Change, who authority.Principa
 	if err != nil {
 		return nil, err
 	}
+	k := record.WorkspaceKey(who.Organization, ws.W.Name)
+	if ws.W.State == nil { // from now on its record holds the place in full
+		state := workspaces.StateOf(ws.W, p.defaultState)
+		ws.W.State = &state
+		c.Put(k, ws)
+	} else {
+		// The workspace must not change or vanish while this is decided.
+		c.Check(k)
+	}
 	w := &record.Workflow{
 		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
-		Type: in.Type, Op: in.Operation, Size: ws.W.Size, StateKind: p.stateOf(ws.W).Kind,
+		Type: in.Type, Op: in.Operation, Size: ws.W.Size, StateKind: ws.W.State.Kind,
 		Priority: priority, Message: in.Message, By: who.Name, RetryOf: retryOf, MaxRuntime: maxRuntime,
 		State: workflow.Pending, Submitted: c.Now, Since: c.Now,
 	}
+	spec := specOf(w, ws, in)
+	if err := p.lookAround(ctx, c, &spec, ws, pool); err != nil {
+		return nil, err
+	}
+	w.Needs = spec.Needs()
 	c.Keep(w)
 	if err := c.Load(ctx, record.LaneKey(ws.ID)); err != nil {
 		return nil, err
@@ -178,9 +236,12 @@ func (p *Calls) add(ctx context.Context, c *moves.Change, who authority.Principa
 		return nil, err
 	}
 	lane.Max = cmp.Or(ws.W.MaxActive, moves.DefaultMaxActive)
-	// The workspace must not change or vanish while this is decided.
-	c.Check(record.WorkspaceKey(w.Org, ws.W.Name))
-	c.Create(record.SpecKey(id), p.specOf(w, ws))
+	if in.Operation == workflow.StateUnlock {
+		if err := lockIsLeft(ctx, c, lane); err != nil {
+			return nil, err
+		}
+	}
+	c.Create(record.SpecKey(id), spec)
 	text := fmt.Sprintf("submitted by %s for pool %s", who.Name, pool.Name)
 	if retryOf != "" {
 		text += ", as a retry of " + retryOf
@@ -190,10 +251,76 @@ func (p *Calls) add(ctx context.Context, c *moves.Change, who authority.Principa
 	return w, c.Enqueue(ctx, w, lane)
 }
 
+// lookAround adds to a spec what is known at its submission beside the workspace's settings: its source's files,
+// and which state the run must not pass by.
+func (p *Calls) lookAround(ctx context.Context, c *moves.Change, spec *api.Spec, ws record.Workspace, pool record.Pool) error {
+	var err error
+	// The sources of other pools lie on machines of theirs.
+	if dir := ws.W.Source.Directory; dir != "" && p.digest != nil && pool.BuiltIn {
+		if spec.SourceDigest, err = p.digest(ctx, dir); err != nil {
+			return err
+		}
+	}
+	if spec.Engine == api.EngineCommand {
+		return nil // it keeps no state of which anything is known
+	}
+	// What is known is read when the run has started: until then it may change.
+	known, namesakes, err := workspaces.Known(ctx, c.Change, spec.Organization, ws)
+	spec.Namesakes = namesakes
+	if err != nil || known || ws.W.State.Key != "" {
+		return err
+	}
+	spec.RanBefore, err = p.ranBefore(ctx, ws.ID)
+	return err
+}
+
+// ranBefore reports whether the state of a workspace of before was ever changed, as far as the list of its runs
+// tells. The list may lag behind by moments, and those runs were before this version.
+func (p *Calls) ranBefore(ctx context.Context, wsid string) (bool, error) {
+	page := store.Page{}
+	for range 20 {
+		var err error
+		page, err = p.ledger.Query(ctx, store.Index2, store.Scan{Part: "ws/" + wsid, Limit: 200, Reverse: true, After: page.Next})
+		if err != nil {
+			return false, ledger.OutOfStore(fmt.Errorf("list workflows of the workspace: %w", err))
+		}
+		for _, r := range page.Records {
+			w, err := record.Decode[record.Workflow](r)
+			if err == nil && w.State == workflow.Succeeded && w.ChangesState() {
+				return true, nil
+			}
+		}
+		if page.Next == "" {
+			break
+		}
+	}
+	return false, nil
+}
+
+// lockIsLeft refuses to release the lock of a run that goes on. One that was lost holds its slot, and its lock may
+// be all that is left of it.
+func lockIsLeft(ctx context.Context, c *moves.Change, lane *record.Lane) error {
+	if lane.Changer == "" {
+		return nil
+	}
+	k := record.WorkflowKey(lane.Changer)
+	if err := c.Load(ctx, k); err != nil {
+		return err
+	}
+	holder, ok, err := ledger.Get[record.Workflow](c.Read, k)
+	if err == nil && ok && (holder.State == workflow.Claimed || holder.State == workflow.Running) {
+		err = workflow.Refuse(workflow.ErrInUse, "workspace", "workflow %s of the workspace is %s, and the lock may be its own; cancel it or let it end", holder.ID, holder.State)
+	}
+	return err
+}
+
 // runnable refuses a run that its workspace says nothing about how to do.
 func runnable(ws api.Workspace, in api.Submit) error {
 	if ws.Engine != api.EngineCommand {
 		return nil
+	}
+	if in.TakeOver || in.BeginAnew || !workflow.Plans(in.Type, in.Operation) {
+		return workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s has the engine command, whose state nobody but its commands knows", ws.Name)
 	}
 	name := commandName(in.Type, in.Operation)
 	if ws.Commands[name] == "" {

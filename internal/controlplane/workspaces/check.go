@@ -59,9 +59,6 @@ func checkWorkspace(w *api.Workspace) error {
 	if err := checkSource(w.Source); err != nil {
 		return err
 	}
-	if err := checkState(w.State); err != nil {
-		return err
-	}
 	if err := pools.CheckRole(w.Role); err != nil {
 		return err
 	}
@@ -124,7 +121,9 @@ func checkCommands(w *api.Workspace) error {
 	}
 	known := []string{string(workflow.InsightsScan)}
 	for _, op := range workflow.Operations() {
-		known = append(known, string(op))
+		if workflow.Plans(workflow.Deployment, op) {
+			known = append(known, string(op))
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Commands)) {
 		if !slices.Contains(known, name) {
@@ -262,30 +261,6 @@ func checkGit(g *api.GitSource) error {
 		return invalid("ssh_key_ref", "ssh_key_ref and known_hosts go with an ssh address")
 	case g.Username != "" && g.TokenRef == "":
 		return invalid("username", "a user name goes with token_ref")
-	}
-	return nil
-}
-
-func checkState(s *api.State) error {
-	if s == nil {
-		return nil
-	}
-	switch s.Kind {
-	case api.StateSource, api.StateDirectory:
-		if s.Bucket != "" || s.Region != "" || s.Endpoint != "" || s.KMSKeyARN != "" {
-			return workflow.Refuse(workflow.ErrInvalid, "state", "bucket, region, endpoint and kms_key_arn go with kind s3")
-		}
-	case api.StateS3:
-		if s.Bucket == "" || s.Region == "" {
-			return workflow.Refuse(workflow.ErrInvalid, "state", "kind s3 needs a bucket and a region")
-		}
-		if s.Endpoint != "" {
-			if u, err := url.Parse(s.Endpoint); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
-				return workflow.Refuse(workflow.ErrInvalid, "state.endpoint", "the endpoint is an http or https address without credentials")
-			}
-		}
-	default:
-		return workflow.Refuse(workflow.ErrInvalid, "state.kind", "kind is source, directory or s3; %q is none of them", record.Cut(s.Kind, 40))
 	}
 	return nil
 }

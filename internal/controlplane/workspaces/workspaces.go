@@ -20,14 +20,16 @@ import (
 
 // Calls answers what is asked about workspaces.
 type Calls struct {
-	ledger *ledger.Ledger
-	board  *moves.Board
-	guard  *authority.Guard
+	ledger       *ledger.Ledger
+	board        *moves.Board
+	guard        *authority.Guard
+	defaultState string
 }
 
-// New returns the calls.
-func New(ledger *ledger.Ledger, board *moves.Board, guard *authority.Guard) *Calls {
-	return &Calls{ledger: ledger, board: board, guard: guard}
+// New returns the calls. defaultState is where the engine's state is kept of a workspace that names no place
+// and whose code declares none; empty means nowhere.
+func New(ledger *ledger.Ledger, board *moves.Board, guard *authority.Guard, defaultState string) *Calls {
+	return &Calls{ledger: ledger, board: board, guard: guard, defaultState: defaultState}
 }
 
 // Load reads a workspace into the change.
@@ -47,9 +49,11 @@ func Load(ctx context.Context, c *ledger.Change, org, name string) (record.Works
 	return ws, err
 }
 
-func view(r record.Workspace, version int64) api.Workspace {
+func (p *Calls) view(r record.Workspace, version int64) api.Workspace {
 	w := r.W
 	w.ID, w.Version = r.ID, version
+	state := showState(StateOf(w, p.defaultState))
+	w.State = &state
 	return w
 }
 
@@ -92,9 +96,18 @@ func (p *Calls) PutWorkspace(ctx context.Context, who authority.Principal, in ap
 		}
 		rec = record.Workspace{ID: before.ID, Created: before.Created, W: in}
 		rec.W.ID, rec.W.Version = "", 0 // they lie beside it
+		var kept *api.State
 		if created {
 			rec.ID, rec.Created = record.NewID("ws_", c.Now), c.Now
-		} else if reflect.DeepEqual(before.W, rec.W) {
+		} else {
+			state := StateOf(before.W, p.defaultState)
+			kept, before.W.State = &state, &state
+		}
+		if err := checkState(&in, kept); err != nil {
+			return err
+		}
+		rec.W.State = keepState(kept, in.State, rec.ID, p.defaultState)
+		if !created && reflect.DeepEqual(before.W, rec.W) {
 			return nil // nothing to change, nothing to audit
 		}
 		if who.Role != api.RoleAdmin && before.W.Role != in.Role {
@@ -113,7 +126,7 @@ func (p *Calls) PutWorkspace(ctx context.Context, who authority.Principal, in ap
 		authority.Audit(c.Change, who, "workspace.apply", in.Name, "done", "")
 		return nil
 	})
-	return view(rec, version), created, err
+	return p.view(rec, version), created, err
 }
 
 // settleLane applies a new limit to what waits. A new pool is refused while workflows wait for the
@@ -161,7 +174,7 @@ func (p *Calls) Workspaces(ctx context.Context, who authority.Principal, cursor 
 	if err != nil {
 		return out, ledger.OutOfStore(fmt.Errorf("read workspaces: %w", err))
 	}
-	return ledger.PageOf(page, func(r record.Workspace, version int64) api.Workspace { return view(r, version) })
+	return ledger.PageOf(page, p.view)
 }
 
 // Workspace answers about one workspace.
@@ -174,7 +187,7 @@ func (p *Calls) Workspace(ctx context.Context, who authority.Principal, name str
 	if err != nil {
 		return api.Workspace{}, ledger.OutOfStore(err)
 	}
-	return view(rec, c.Version(record.WorkspaceKey(who.Organization, name))), nil
+	return p.view(rec, c.Version(record.WorkspaceKey(who.Organization, name))), nil
 }
 
 // DeleteWorkspace removes a workspace of which nothing waits or runs. The state of its engine is not
@@ -204,7 +217,64 @@ func (p *Calls) DeleteWorkspace(ctx context.Context, who authority.Principal, na
 		}
 		k := record.WorkspaceKey(who.Organization, name)
 		c.Remove(k, c.Version(k))
+		c.Create(record.DeletedKey(who.Organization, name, c.Now, rec.ID), record.Deleted{
+			ID: rec.ID, Name: name, State: StateOf(rec.W, p.defaultState), At: c.Now, By: who.Name,
+		})
 		authority.Audit(c.Change, who, "workspace.delete", name, "done", "")
 		return nil
 	})
+}
+
+// DeletedWorkspaces lists deleted workspaces by name, and where the states of their engines are.
+func (p *Calls) DeletedWorkspaces(ctx context.Context, who authority.Principal, cursor string, limit int) (api.Page[api.DeletedWorkspace], error) {
+	out := api.Page[api.DeletedWorkspace]{Items: []api.DeletedWorkspace{}}
+	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workspace.list_deleted", ""); err != nil {
+		return out, err
+	}
+	page, err := p.ledger.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "deleted/", To: record.After("deleted/"), Limit: ledger.PageSize(limit, 100), After: cursor})
+	if err != nil {
+		return out, ledger.OutOfStore(fmt.Errorf("read deleted workspaces: %w", err))
+	}
+	gone, err := ledger.PageOf(page, func(d record.Deleted, _ int64) record.Deleted { return d })
+	if err != nil {
+		return out, err
+	}
+	var keys []store.Key
+	for _, d := range gone.Items {
+		keys = append(keys, record.StateKey(who.Organization, d.ID))
+	}
+	found, err := p.ledger.Read(ctx, keys...)
+	if err != nil {
+		return out, ledger.OutOfStore(err)
+	}
+	for i, d := range gone.Items {
+		one := api.DeletedWorkspace{ID: d.ID, Name: d.Name, State: showState(d.State), DeletedAt: d.At, DeletedBy: d.By}
+		if f, ok, err := ledger.Get[api.StateFound](found, keys[i]); err != nil {
+			return out, err
+		} else if ok {
+			one.Found = &f
+		}
+		out.Items = append(out.Items, one)
+	}
+	out.Next = gone.Next
+	return out, nil
+}
+
+// mostNamesakes is how many deleted workspaces of a name a run is told of.
+const mostNamesakes = 3
+
+// Known says whether anything is known of a workspace's state, and if not, which deleted workspaces had its name,
+// the latest first.
+func Known(ctx context.Context, c *ledger.Change, org string, ws record.Workspace) (known bool, namesakes []api.Namesake, err error) {
+	k := record.StateKey(org, ws.ID)
+	if err := c.Load(ctx, k); err != nil || c.Version(k) != store.Absent {
+		return true, nil, err
+	}
+	prefix := record.DeletedPrefix(ws.W.Name)
+	page, err := c.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: record.After(prefix), To: prefix, Reverse: true, Limit: mostNamesakes})
+	if err != nil {
+		return false, nil, fmt.Errorf("read deleted workspaces: %w", err)
+	}
+	gone, err := ledger.PageOf(page, func(d record.Deleted, _ int64) api.Namesake { return api.Namesake{ID: d.ID, State: d.State} })
+	return false, gone.Items, err
 }

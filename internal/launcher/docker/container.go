@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,6 +21,9 @@ const (
 	sourceTarget = "/dayfly/source"
 	relayTarget  = "/run/dayfly"
 )
+
+// oldTarget is where a task finds the directory of another state. Its last name is the state's.
+func oldTarget(dir string) string { return "/dayfly/olds/" + path.Base(dir) }
 
 // The labels of a container. They are enough to know a task again without its record.
 const (
@@ -47,6 +51,7 @@ type plan struct {
 	size     launcher.Size
 	work     string // directories of the machine; state and source may be empty
 	state    string
+	olds     []string // directories of other states, which are only looked at
 	source   string
 	cpus     int // of the engine
 }
@@ -72,6 +77,9 @@ func (c *Config) spec(p plan) createRequest {
 	mounts := []mount{bind(p.work, workTarget, false)}
 	if p.state != "" {
 		mounts = append(mounts, bind(p.state, stateTarget, p.request.ReadsState))
+	}
+	for _, old := range p.olds {
+		mounts = append(mounts, bind(old, oldTarget(old), true))
 	}
 	if p.source != "" {
 		mounts = append(mounts, bind(p.source, sourceTarget, true))
@@ -140,6 +148,12 @@ func (c *Config) environ(p plan) []string {
 	if p.state != "" {
 		env["DAYFLY_STATE_DIR"] = stateTarget
 	}
+	env["DAYFLY_STATE_STORE"] = c.StateStore
+	var olds []string
+	for _, old := range p.olds {
+		olds = append(olds, oldTarget(old))
+	}
+	env["DAYFLY_STATE_OLDS"] = strings.Join(olds, ":")
 	if p.source != "" {
 		env["DAYFLY_SOURCE_DIR"] = sourceTarget
 	}

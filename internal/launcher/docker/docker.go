@@ -53,8 +53,6 @@ const (
 	mostPause   = 10 * time.Second
 	maxText     = 8192
 	networkNone = "none"
-
-	stateDirectory = "directory"
 )
 
 // Config says where and how tasks run.
@@ -70,7 +68,8 @@ type Config struct {
 	Network  string
 	Instance string // who launches, for a label
 
-	StateRoot   string           // below it lies ORGANIZATION/WORKSPACE for state kind directory; empty: such tasks are refused
+	StateRoot   string           // below it lie the states that are kept in directories; empty: tasks that need one are refused
+	StateStore  string           // id of that root, for runs to tell it from that of another machine
 	SourceRoots []string         // below which a directory source may lie
 	Secrets     secrets.Resolver // of this machine's references; nil: none resolves
 
@@ -326,16 +325,7 @@ func (l *Launcher) checkRequest(r launcher.Request) error {
 	if _, err := launcher.SizeOf(r.Size); err != nil {
 		return never("%v", err)
 	}
-	if r.StateKind != stateDirectory {
-		return nil
-	}
-	if l.config.StateRoot == "" {
-		return never("this launcher keeps no states: state kind directory cannot be used here")
-	}
-	if workflow.CheckWorkspaceName(r.Organization) != nil || workflow.CheckWorkspaceName(r.Workspace) != nil {
-		return never("organization %q and workspace %q do not name a directory for the state", r.Organization, r.Workspace)
-	}
-	return nil
+	return r.CheckState(l.config.StateRoot)
 }
 
 func never(format string, args ...any) error {

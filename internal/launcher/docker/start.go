@@ -39,10 +39,16 @@ func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (r
 		defer func() { _ = source.Close() }()
 		p.source = source.Name()
 	}
-	if r.StateKind == stateDirectory {
-		if p.state, err = l.giveState(r.Organization, r.Workspace); err != nil {
+	if r.StateDir != "" && l.config.StateRoot != "" {
+		if p.state, err = l.giveState(r.StateDir); err != nil {
 			return rec, err
 		}
+	}
+	for _, old := range r.OldDirs(l.config.StateRoot) {
+		if _, err := l.giveState(strings.TrimPrefix(old, l.config.StateRoot+"/")); err != nil {
+			return rec, err
+		}
+		p.olds = append(p.olds, old)
 	}
 	var undo []func()
 	defer func() {
@@ -166,13 +172,12 @@ func (l *Launcher) makeWork(dir string) error {
 }
 
 // giveState makes the directory of a workspace's state and gives it to the tasks' user.
-func (l *Launcher) giveState(organization, workspace string) (string, error) {
+func (l *Launcher) giveState(dir string) (string, error) {
 	root, err := os.OpenRoot(l.config.StateRoot)
 	if err != nil {
 		return "", fmt.Errorf("open directory for states: %w", err)
 	}
 	defer func() { _ = root.Close() }()
-	dir := filepath.Join(organization, workspace)
 	if err := root.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("make directory for state: %w", err)
 	}

@@ -51,7 +51,7 @@ func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
 	defer func() { _ = l.Close(t.Context()) }()
 	text, err := docker.Posture(l, launcher.Request{
 		Workflow: "wf-1", Attempt: 2, Placement: "default", Organization: "default", Workspace: "network", Pool: "pool",
-		Ticket: "sealed", Relay: "unix:///data/relay/wf-1-2/relay.sock", Size: "medium", StateKind: "directory", ReadsState: true,
+		Ticket: "sealed", Relay: "unix:///data/relay/wf-1-2/relay.sock", Size: "medium", StateDir: "default/network", ReadsState: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +269,7 @@ func TestState_IsTheTasksOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := s.Request("wf-1", false)
-	r.StateKind = "directory"
+	r.StateDir = "default/network"
 	task := launch(t, l, r)
 	if got := s.Next(t).Getenv("DAYFLY_STATE_DIR"); got != "/dayfly/state" {
 		t.Errorf("got state directory %q", got)

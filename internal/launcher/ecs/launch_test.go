@@ -89,14 +89,14 @@ func request() launcher.Request {
 	return launcher.Request{
 		Workflow: "wf-1", Attempt: 2, Placement: "on-demand/subnet-b", Organization: "acme", Workspace: "network <prod>", Pool: "prod",
 		Ticket: "eyJhbGciOiJkaXIifQ..x.y.z", Relay: "https://abc.execute-api.us-east-1.amazonaws.com/prod", Size: "medium",
-		StateKind: "s3", Deadline: time.Hour,
+		Deadline: time.Hour,
 	}
 }
 
 // TestLaunch_SendsExactlyThis holds the call to ECS, byte for byte but for its layout.
 func TestLaunch_SendsExactlyThis(t *testing.T) {
 	spot := request()
-	spot.Placement, spot.Size, spot.StateKind, spot.ReadsState = "spot/subnet-c", "8192/20480", "source", true
+	spot.Placement, spot.Size, spot.ReadsState = "spot/subnet-c", "8192/20480", true
 	rich := config()
 	rich.Cluster = "arn:aws:ecs:us-east-1:123456789012:cluster/dayfly"
 	rich.AssignPublicIP, rich.EphemeralGiB, rich.SecurityGroups = true, 100, nil
@@ -186,7 +186,7 @@ func TestLaunch_RefusesForGoodBeforeItCalls(t *testing.T) {
 		"unknown placement": {func(r *launcher.Request) { r.Placement = "on-demand/subnet-z" }, "is none of this pool's"},
 		"no placement":      {func(r *launcher.Request) { r.Placement = "" }, "is none of this pool's"},
 		"too long":          {func(r *launcher.Request) { r.Ticket = strings.Repeat("x", 8192) }, "ECS takes 8192"},
-		"state on disk":     {func(r *launcher.Request) { r.StateKind = "directory" }, "would die with a task"},
+		"state on disk":     {func(r *launcher.Request) { r.StateDir, r.NeedsDir = "acme/network", true }, "would die with a task"},
 		"directory source":  {func(r *launcher.Request) { r.SourceDir = "/srv/code" }, "a directory source is of one machine"},
 		"local secrets":     {func(r *launcher.Request) { r.SecretRefs = []string{"file:db"} }, "keep it in Secrets Manager"},
 		"control character": {func(r *launcher.Request) { r.Relay = "https://x\n" }, "control character"},

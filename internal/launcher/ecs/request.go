@@ -173,7 +173,7 @@ func unfit(r launcher.Request) string {
 	switch {
 	case r.Workflow == "" || r.Attempt < 1 || r.Ticket == "" || r.Relay == "":
 		return "the request names no workflow, attempt, ticket or relay"
-	case r.StateKind == "directory":
+	case r.NeedsDir:
 		return "a state in a directory of the machine would die with a task of ECS: give the workspace the state kind s3, or a pool on a machine"
 	case r.SourceDir != "":
 		return "a directory source is of one machine, and a task of ECS does not see it: give the workspace a git source, or a pool on a machine"

@@ -15,9 +15,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 )
 
-// stateDirectory is the state kind for which the launcher gives a directory.
-const stateDirectory = "directory"
-
 var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,255}$`) })
 
 // environ builds the runner's environment from nothing. None of it is secret but what the operator
@@ -48,9 +45,11 @@ func (l *Launcher) environ(rec record, r launcher.Request) []string {
 	env["DAYFLY_SECRETS_STORE"] = l.config.SecretsStore
 	env["DAYFLY_ENV_FORWARD_ALLOWLIST"] = strings.Join(l.config.EnvAllow, ",")
 	env["DAYFLY_ENGINE_PATH"] = strings.Join(l.config.EnginePath, string(os.PathListSeparator))
-	if r.StateKind == stateDirectory {
-		env["DAYFLY_STATE_DIR"] = filepath.Join(l.config.StateRoot, r.Organization, r.Workspace)
+	if r.StateDir != "" {
+		env["DAYFLY_STATE_DIR"] = filepath.Join(l.config.StateRoot, r.StateDir)
 	}
+	env["DAYFLY_STATE_STORE"] = l.config.StateStore
+	env["DAYFLY_STATE_OLDS"] = strings.Join(r.OldDirs(l.config.StateRoot), string(os.PathListSeparator))
 	if rec.EngineUID != 0 {
 		env["DAYFLY_ENGINE_UID"] = strconv.FormatUint(uint64(rec.EngineUID), 10)
 	}

@@ -65,7 +65,8 @@ type Config struct {
 	// Command is the runner: an absolute path and its arguments.
 	Command []string
 
-	StateRoot    string   // below it lies ORGANIZATION/WORKSPACE for state kind directory; empty: such tasks are refused
+	StateRoot    string   // below it lie the states that are kept in directories; empty: tasks that need one are refused
+	StateStore   string   // id of that root, for runs to tell it from that of another machine
 	SourceRoots  []string // below which a directory source may lie
 	SecretsStore string   // directory of the local secret store; empty: none
 	Path         string   // PATH of the runner; empty means DefaultPath
@@ -349,16 +350,7 @@ func (l *Launcher) checkRequest(r launcher.Request) error {
 	if _, err := launcher.SizeOf(r.Size); err != nil {
 		return no("%v", err)
 	}
-	if r.StateKind != stateDirectory {
-		return nil
-	}
-	if l.config.StateRoot == "" {
-		return no("this launcher keeps no states: state kind directory cannot be used here")
-	}
-	if workflow.CheckWorkspaceName(r.Organization) != nil || workflow.CheckWorkspaceName(r.Workspace) != nil {
-		return no("organization %q and workspace %q do not name a directory for the state", r.Organization, r.Workspace)
-	}
-	return nil
+	return r.CheckState(l.config.StateRoot)
 }
 
 // refusal classifies the errors of the system.

@@ -288,7 +288,7 @@ func TestLaunch_EnvironmentIsBuiltFromNothing(t *testing.T) {
 		}
 	})
 	r := s.Request("wf-1", false)
-	r.StateKind = "directory"
+	r.StateDir = "default/network"
 	task := launch(t, l, r)
 	p := s.Next(t)
 	work := filepath.Join(d, "jobs", task.Ref)
@@ -703,13 +703,13 @@ func TestRefusal_TransientAndPermanent(t *testing.T) {
 		t.Errorf("got files %v, want the lock alone", got)
 	}
 	for _, bad := range []func(*launcher.Request){
-		func(r *launcher.Request) { r.Organization = ".." },
-		func(r *launcher.Request) { r.Workspace = "a/../../b" },
-		func(r *launcher.Request) { r.Workspace = "" },
-		func(*launcher.Request) {}, // this launcher has no state root
+		func(r *launcher.Request) { r.StateDir = "../network" },
+		func(r *launcher.Request) { r.StateDir = "default/a/../../b" },
+		func(r *launcher.Request) { r.StateDir = "default" },
+		func(r *launcher.Request) { r.StateOlds = []string{"default/.."} },
+		func(r *launcher.Request) { r.NeedsDir = true }, // this launcher has no state root
 	} {
 		r := s.Request("wf-1", false)
-		r.StateKind = "directory"
 		bad(&r)
 		_, err := l.Launch(t.Context(), r)
 		if r, ok := errors.AsType[*launcher.Refusal](err); !ok || !r.Permanent {

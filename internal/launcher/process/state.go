@@ -149,7 +149,7 @@ func (l *Launcher) freeUser(rec record) {
 
 // giveState makes the directory of a workspace's state and, for a task that writes, gives it to the
 // engine's user. Who only reads gets nothing: its runner, as root, makes a copy.
-func (l *Launcher) giveState(organization, workspace string, rec record) error {
+func (l *Launcher) giveState(dir string, rec record) error {
 	l.stateMu.Lock()
 	defer l.stateMu.Unlock()
 	root, err := os.OpenRoot(l.config.StateRoot)
@@ -164,7 +164,7 @@ func (l *Launcher) giveState(organization, workspace string, rec record) error {
 	for _, d := range []struct {
 		name string
 		mode os.FileMode
-	}{{organization, outer}, {filepath.Join(organization, workspace), 0o700}} {
+	}{{filepath.Dir(dir), outer}, {dir, 0o700}} {
 		err := root.Mkdir(d.name, d.mode)
 		if err == nil {
 			err = root.Chmod(d.name, d.mode) // whatever the umask took away

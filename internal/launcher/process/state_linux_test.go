@@ -77,7 +77,7 @@ func owner(t *testing.T, path string) int {
 
 func stateful(s *launchertest.Stage, workflow string, reads bool) launcher.Request {
 	r := s.Request(workflow, false)
-	r.StateKind, r.ReadsState = "directory", reads
+	r.StateDir, r.ReadsState = "default/network", reads
 	return r
 }
 

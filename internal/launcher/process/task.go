@@ -73,8 +73,11 @@ func (l *Launcher) start(r launcher.Request) (_ *task, err error) {
 		return nil, fmt.Errorf("make directory of task: %w", err)
 	}
 	undo = append(undo, func() { _ = removeTree(l.workDir(rec.Ref)) })
-	if r.StateKind == stateDirectory && !r.ReadsState {
-		rec.StateDir = filepath.Join(r.Organization, r.Workspace)
+	if l.config.StateRoot == "" {
+		r.StateDir = ""
+	}
+	if !r.ReadsState {
+		rec.StateDir = r.StateDir
 	}
 	if l.config.EngineUIDs > 0 {
 		if err := l.takeUser(rec); err != nil {
@@ -86,8 +89,8 @@ func (l *Launcher) start(r launcher.Request) (_ *task, err error) {
 			return nil, fmt.Errorf("open directory of task: %w", err)
 		}
 	}
-	if r.StateKind == stateDirectory {
-		if err := l.giveState(r.Organization, r.Workspace, *rec); err != nil {
+	if r.StateDir != "" {
+		if err := l.giveState(r.StateDir, *rec); err != nil {
 			return nil, err
 		}
 	}

@@ -25,7 +25,7 @@ const varPrefix = "DAYFLY_VAR_"
 // It leaves outputs as a JSON object in the file named by DAYFLY_OUTPUTS.
 func runCommand(ctx context.Context, h Host, j Job) (out Outcome, err error) {
 	name := operationName(j.Spec)
-	if _, ok := modeOf(j.Spec.Type, j.Spec.Operation); !ok {
+	if _, ok := modeOf(j.Spec.Type, j.Spec.Operation); !ok || !workflow.Plans(j.Spec.Type, j.Spec.Operation) {
 		return Outcome{}, unsupported(j.Spec)
 	}
 	err = h.Step(ctx, stepRun, func(ctx context.Context) (text string, err error) {
@@ -71,7 +71,7 @@ func command(ctx context.Context, h Host, j Job, name string) (text string, out 
 	}
 	env = append(env, secretsEnv(j.SecretsDir)...)
 	env = append(env, "DAYFLY_OPERATION="+name, "DAYFLY_OUTPUTS="+temp.join(outputsName))
-	if j.Spec.State.Kind == api.StateDirectory && j.StateDir != "" && !j.ReadOnlyState && workflow.ChangesState(j.Spec.Type, j.Spec.Operation) {
+	if j.StateDir != "" && !j.ReadOnlyState && workflow.ChangesState(j.Spec.Type, j.Spec.Operation) {
 		state, err := openState(j.StateDir, j.Owner)
 		if err != nil {
 			return "", out, fmt.Errorf("open state directory: %w", err)

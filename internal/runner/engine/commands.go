@@ -12,6 +12,7 @@ const (
 	stepApply    = "apply"
 	stepOutput   = "output"
 	stepRun      = "run"
+	stepState    = "state"
 )
 
 // mode is what an operation asks of the engine.
@@ -35,6 +36,8 @@ func modeOf(t workflow.Type, op workflow.Operation) (mode, bool) {
 			return mode{refreshOnly: true, apply: true}, true
 		case workflow.Destroy:
 			return mode{destroy: true, apply: true}, true
+		case workflow.StateList, workflow.StateUnlock:
+			return mode{}, true
 		}
 	case workflow.PolicyEvaluation:
 	}
@@ -58,8 +61,12 @@ func baseEnv(dataDir string) []string {
 	return env
 }
 
-func initArgs(bin string) []string {
-	return []string{bin, "init", "-input=false", "-no-color", "-reconfigure"}
+func initArgs(bin, backendFile string) []string {
+	args := []string{bin, "init", "-input=false", "-no-color"}
+	if backendFile != "" {
+		args = append(args, "-backend-config="+backendFile)
+	}
+	return args
 }
 
 func validateArgs(bin string) []string { return []string{bin, "validate", "-no-color"} }

@@ -51,23 +51,29 @@ type Owner struct{ UID, GID int }
 // them; only StateDir may be missing.
 type Job struct {
 	Spec          api.Spec
-	Root          string   // the root module, or where the commands run
-	TempDir       string   // for files of this run: plans, variables; gone after it
-	StateDir      string   // the workspace's own directory, for state kind directory
-	SecretsDir    string   // where the secret files lie; empty means there are none
-	EnginePath    []string // directories in which binaries are looked for before PATH
-	Path          string   // PATH in which they are looked for next; empty means the runner's own
-	Search        *Search  // that was begun with Look for this job; nil: Run looks itself
-	ReadOnlyState bool     // read the state without its lock and change nothing
-	Owner         *Owner   // who must be able to read what is written here; nil means the runner
+	Root          string                   // the root module, or where the commands run
+	TempDir       string                   // for files of this run: plans, variables; gone after it
+	Aside         string                   // where what lay beside the root module was put; empty: nothing was
+	StateDir      string                   // the workspace's own directory, for state kind directory
+	StateOlds     []string                 // other such directories, named as their states, which are only looked at
+	StateStore    string                   // id of the root that these lie below
+	Bucket        api.State                // where the state of a workspace is kept that names no place; none means nowhere
+	Getenv        func(name string) string // of the environment that the runner builds; nil: it is empty
+	SecretsDir    string                   // where the secret files lie; empty means there are none
+	EnginePath    []string                 // directories in which binaries are looked for before PATH
+	Path          string                   // PATH in which they are looked for next; empty means the runner's own
+	Search        *Search                  // that was begun with Look for this job; nil: Run looks itself
+	ReadOnlyState bool                     // read the state without its lock and change nothing
+	Owner         *Owner                   // who must be able to read what is written here; nil means the runner
 }
 
 // Outcome is what a run that succeeded has found or done.
 type Outcome struct {
 	Changes   *api.Changes
 	Outputs   []api.Output
-	Lock      *api.Lock // a state lock that is still held
-	Truncated bool      // outputs or resources were left out
+	Lock      *api.Lock       // a state lock that is still held
+	State     *api.StateFound // where the state is, and which; also of a run that failed
+	Truncated bool            // outputs or resources were left out
 }
 
 // Failure is why an engine's run did not succeed, in the closed list of reasons and in a sentence.

@@ -160,8 +160,8 @@ func setLock(lock *api.Lock, field, value string) {
 }
 
 // lockFromFile reads the file that the engine leaves beside a state on disk while it holds it.
-func lockFromFile(state *folder) *api.Lock {
-	raw, err := state.read(lockInfoName, 64<<10)
+func lockFromFile(state *folder, name string) *api.Lock {
+	raw, err := state.read(name, 64<<10)
 	if errors.Is(err, fs.ErrNotExist) || err != nil {
 		return nil
 	}
@@ -181,9 +181,9 @@ func parseLockFile(raw []byte) *api.Lock {
 }
 
 // lockSentence says who holds a lock and what to do about it.
-func lockSentence(l *api.Lock, engine string) string {
-	return fmt.Sprintf("the state is locked by %s since %s (%s, lock %s); if nobody runs there any more, release it with: %s force-unlock %s",
-		orUnknown(l.Who), orUnknown(l.Created), orUnknown(l.Operation), l.ID, engine, l.ID)
+func lockSentence(l *api.Lock, workspace string) string {
+	return fmt.Sprintf("the state is locked by %s since %s (%s, lock %s); if nobody runs there any more, release it with: dayfly state unlock %s %s",
+		orUnknown(l.Who), orUnknown(l.Created), orUnknown(l.Operation), l.ID, workspace, l.ID)
 }
 
 func orUnknown(s string) string {

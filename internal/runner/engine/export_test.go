@@ -12,7 +12,7 @@ import (
 // Args returns the command lines of an operation, in order.
 func Args(t workflow.Type, op workflow.Operation) [][]string {
 	m, _ := modeOf(t, op)
-	lines := [][]string{initArgs("TF"), validateArgs("TF"), planArgs("TF", m, "PLAN", "VARS", m.apply), showArgs("TF", "PLAN")}
+	lines := [][]string{initArgs("TF", ""), validateArgs("TF"), planArgs("TF", m, "PLAN", "VARS", m.apply), showArgs("TF", "PLAN")}
 	if m.apply {
 		lines = append(lines, applyArgs("TF", "PLAN"), outputArgs("TF"))
 	}
@@ -72,7 +72,7 @@ func CopyState(ctx context.Context, from, to string) error {
 		return err
 	}
 	defer f.close()
-	return copyState(ctx, from, f)
+	return copyState(ctx, from, stateName, f)
 }
 
 // ReadIn reads a file that an engine left.
@@ -90,8 +90,6 @@ var (
 	FirstError    = firstError
 	LockFromText  = lockFromText
 	ParseLockFile = parseLockFile
-	S3Settings    = s3Settings
 	VariableEnv   = variableEnv
-	Override      = override
 	ParseVersion  = func(raw []byte) (*version.Version, error) { return parseVersion(raw) }
 )

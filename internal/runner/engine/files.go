@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"syscall"
 
@@ -74,6 +75,57 @@ func (f *folder) mkdir(name string) error {
 		return f.root.Lchown(name, f.owner.UID, f.owner.GID)
 	}
 	return nil
+}
+
+// fill puts a file in place of what has the name, whole or not at all.
+func (f *folder) fill(name string, content io.Reader) error {
+	part := name + ".part"
+	file, err := f.create(part)
+	if err != nil {
+		return err
+	}
+	if _, err = io.Copy(file, content); err == nil {
+		err = file.Sync()
+	}
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	return f.root.Rename(part, name)
+}
+
+// linkTo makes a name lead to a directory elsewhere, for the engine's user.
+func (f *folder) linkTo(name, target string) error {
+	if err := f.mkdirs(path.Dir(name)); err != nil {
+		return err
+	}
+	if err := f.root.RemoveAll(name); err != nil {
+		return err
+	}
+	if err := f.root.Symlink(target, name); err != nil {
+		return err
+	}
+	if f.owner != nil {
+		return f.root.Lchown(name, f.owner.UID, f.owner.GID)
+	}
+	return nil
+}
+
+// mkdirs makes a directory and those on the way to it, where they are not there yet.
+func (f *folder) mkdirs(name string) error {
+	if name == "." || name == "" {
+		return nil
+	}
+	if err := f.mkdirs(path.Dir(name)); err != nil {
+		return err
+	}
+	err := f.mkdir(name)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
 }
 
 var errTooLong = errors.New("longer than it may be")

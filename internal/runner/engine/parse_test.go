@@ -19,7 +19,7 @@ import (
 )
 
 func TestCommands(t *testing.T) {
-	head := []string{"TF init -input=false -no-color -reconfigure", "TF validate -no-color"}
+	head := []string{"TF init -input=false -no-color", "TF validate -no-color"}
 	const plan = "TF plan -input=false -no-color -detailed-exitcode -out=PLAN"
 	const show, apply, output = "TF show -json -no-color PLAN", "TF apply -input=false -no-color PLAN", "TF output -json -no-color"
 	for name, tc := range map[string]struct {
@@ -298,23 +298,6 @@ func TestDeclaredBackend_OverrideHasTheLastWord(t *testing.T) {
 	put(t, dir, map[string]string{"zzz.tofu": lines(`terraform {`, `  cloud {}`, `}`)})
 	if _, cloud, _ := engine.DeclaredIn(dir, api.EngineTofu); !cloud {
 		t.Error("tofu: a .tofu file was not read")
-	}
-}
-
-func TestS3Settings(t *testing.T) {
-	spec := api.Spec{Organization: "acme", Workspace: "net", State: api.State{Kind: api.StateS3, Bucket: "b", Region: "eu-west-1", KMSKeyARN: "arn"}}
-	want := map[string]any{"bucket": "b", "region": "eu-west-1", "key": "acme/net/terraform.tfstate", "encrypt": true, "use_lockfile": true, "kms_key_id": "arn"}
-	if diff := cmp.Diff(want, engine.S3Settings(spec)); diff != "" {
-		t.Errorf("AWS (-want +got):\n%s", diff)
-	}
-	spec.State = api.State{Kind: api.StateS3, Bucket: "b", Endpoint: "http://127.0.0.1:9000"}
-	want = map[string]any{
-		"bucket": "b", "region": "us-east-1", "key": "acme/net/terraform.tfstate", "encrypt": true, "use_lockfile": true,
-		"endpoints": map[string]any{"s3": "http://127.0.0.1:9000"}, "use_path_style": true, "skip_credentials_validation": true,
-		"skip_requesting_account_id": true, "skip_metadata_api_check": true, "skip_region_validation": true,
-	}
-	if diff := cmp.Diff(want, engine.S3Settings(spec)); diff != "" {
-		t.Errorf("another service (-want +got):\n%s", diff)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,16 +25,49 @@ import (
 const (
 	// overrideName ends in _override.tf.json, so that the engine takes its backend in place of the
 	// one that the code declares.
-	overrideName = "dayfly_backend_override.tf.json"
-	stateName    = "terraform.tfstate"
-	lockInfoName = ".terraform.tfstate.lock.info"
+	overrideName   = "dayfly_backend_override.tf.json"
+	stateName      = "terraform.tfstate"
+	workspacesName = "terraform.tfstate.d"
+	lockInfoName   = ".terraform.tfstate.lock.info"
+
+	// Where the local backend finds the state of a run, below the root module. It is the same in every job, because
+	// a plan file carries its backend: an absolute path would be that of another task, long gone.
+	localDir = ".dayfly/state"
 )
 
 // declared is where the code itself says that its state is kept.
 type declared struct {
 	backend string // type of the backend block; empty means none
+	path    string // of the backend local, where the code says it in so many words
 	cloud   bool   // a cloud block says it instead
 	unsure  bool   // something could not be read
+}
+
+// elsewhere says whether the code keeps its state where the end of a task does not reach.
+func (d declared) elsewhere() bool { return d.cloud || d.backend != "" && d.backend != "local" }
+
+// name is the type of what is declared; empty where that is nothing, or a file on the task's own disk.
+func (d declared) name() string {
+	switch {
+	case d.cloud:
+		return "cloud"
+	case d.backend == "local":
+		return ""
+	}
+	return d.backend
+}
+
+// words says what is declared.
+func (d declared) words() string {
+	switch {
+	case d.cloud:
+		return "the code has a cloud block"
+	case d.backend == "":
+		return "the code declares no backend"
+	case d.backend == "local":
+		return "the code declares the backend local, whose file lies on the task's own disk"
+	}
+	return "the code declares the backend " + d.backend
 }
 
 // readDeclared reads the backend or cloud block of a root module. A file that does not parse is
@@ -113,6 +147,7 @@ func parseBackendHCL(src []byte, name string, d *declared) {
 	tokens = slices.DeleteFunc(tokens, func(t hclsyntax.Token) bool { return t.Type == hclsyntax.TokenComment })
 	depth := 0
 	inside := false // a terraform block at the top
+	local := false  // a block of the backend local in it
 	for i, t := range tokens {
 		switch t.Type {
 		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
@@ -120,21 +155,39 @@ func parseBackendHCL(src []byte, name string, d *declared) {
 		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenTemplateSeqEnd:
 			depth--
 			inside = inside && depth > 0
+			local = local && depth > 1
 		case hclsyntax.TokenIdent:
 			word, label, opens := header(tokens[i:])
 			switch {
+			case depth == 2 && local && word == "path" && !opens:
+				d.path = literal(tokens[i:])
 			case !opens || (i > 0 && tokens[i-1].Type != hclsyntax.TokenNewline && tokens[i-1].Type != hclsyntax.TokenOBrace):
 			case depth == 0 && word == "terraform" && label == "":
 				inside = true
 			case depth == 1 && inside && word == "cloud" && label == "":
-				d.cloud, d.backend = true, ""
+				*d = declared{cloud: true, unsure: d.unsure}
 			case depth == 1 && inside && word == "backend" && label != "":
-				d.cloud, d.backend = false, label
+				*d = declared{backend: label, unsure: d.unsure}
+				local = label == "local"
 			}
 		default: // the rest neither nests nor begins a block
 		}
 	}
 	d.unsure = d.unsure || diags.HasErrors() || depth != 0
+}
+
+// literal reads the value of an attribute that is a plain string; any other is empty.
+func literal(tokens hclsyntax.Tokens) string {
+	form := []hclsyntax.TokenType{hclsyntax.TokenIdent, hclsyntax.TokenEqual, hclsyntax.TokenOQuote, hclsyntax.TokenQuotedLit, hclsyntax.TokenCQuote}
+	if len(tokens) < len(form) {
+		return ""
+	}
+	for i, want := range form {
+		if tokens[i].Type != want {
+			return ""
+		}
+	}
+	return string(tokens[3].Bytes)
 }
 
 // header reads the head of a block: a word, at most one label, and an opening brace.
@@ -170,11 +223,14 @@ func parseBackendJSON(src []byte, d *declared) {
 	for _, top := range blocks(doc) {
 		for _, settings := range blocks(top["terraform"]) {
 			if settings["cloud"] != nil {
-				d.cloud, d.backend = true, ""
+				*d = declared{cloud: true, unsure: d.unsure}
 			}
 			for _, backend := range blocks(settings["backend"]) {
 				for name := range backend {
-					d.cloud, d.backend = false, name
+					*d = declared{backend: name, unsure: d.unsure}
+					for _, inner := range blocks(backend[name]) {
+						d.path, _ = inner["path"].(string)
+					}
 				}
 			}
 		}
@@ -198,79 +254,41 @@ func blocks(value any) []map[string]any {
 	}
 }
 
-// checkDeclared refuses what cannot work, before the engine is asked.
-func checkDeclared(d declared, kind string) error {
-	switch {
-	case kind == api.StateSource && !d.unsure && !d.cloud && (d.backend == "" || d.backend == "local"):
-		return notKept(d.backend)
-	case kind != api.StateSource && d.cloud:
-		return &Failure{
-			Reason: workflow.ReasonStateNotKept,
-			Detail: fmt.Sprintf("the code has a cloud block, which says itself where the state is kept, and the workspace's state has kind %s; set it to kind source, or take the block out of the code", kind),
-		}
-	default:
-		return nil
-	}
-}
-
 func notKept(backend string) error {
-	has := "the code declares no backend"
-	if backend == "local" {
-		has = "the code declares the backend local, whose file lies on the task's own disk"
-	}
 	return &Failure{
 		Reason: workflow.ReasonStateNotKept,
-		Detail: has + ", so the state would be lost when the task ends; set the workspace's state to kind directory or s3, or declare a remote backend in the code",
+		Detail: declared{backend: backend}.words() + ", so the state would be lost when the task ends; set the workspace's state to kind directory or s3, or declare a remote backend in the code",
 	}
 }
 
-// actual returns the type of backend that init has set up, from the engine's own record of it.
-func actual(data *folder) (string, error) {
-	raw, err := data.read(stateName, 1<<20)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil // the engine writes no record of the default
-	}
-	if err != nil {
-		return "", fmt.Errorf("read what init set up: %w", err)
-	}
-	var record struct {
-		Backend *struct {
-			Type string `json:"type"`
-		} `json:"backend"`
-	}
-	if err := json.Unmarshal(raw, &record); err != nil {
-		return "", fmt.Errorf("read what init set up: it is no JSON")
-	}
-	if record.Backend == nil {
-		return "", nil
-	}
-	return record.Backend.Type, nil
-}
-
-// override is the document that tells the engine where the state is kept.
-func override(backend string, settings map[string]any) ([]byte, error) {
+// overrideDocument tells the engine where the state is kept.
+func overrideDocument(backend string, settings map[string]any) ([]byte, error) {
 	return json.MarshalIndent(map[string]any{
 		"terraform": map[string]any{"backend": map[string]any{backend: settings}},
 	}, "", "  ")
 }
 
-func localSettings(dir string) map[string]any {
-	return map[string]any{"path": filepath.Join(dir, stateName)}
+// settings are those of a place that is not the code's, as the type of a backend and what it is told.
+func (p place) settings() (backend string, settings map[string]any) {
+	if p.kind == api.StateS3 {
+		return "s3", s3Settings(p.bucket, p.key)
+	}
+	return "local", map[string]any{"path": localDir + "/" + stateName, "workspace_dir": localDir + "/" + workspacesName}
 }
 
-func s3Settings(s api.Spec) map[string]any {
+func s3Settings(s api.State, key string) map[string]any {
 	settings := map[string]any{
-		"bucket":       s.State.Bucket,
-		"key":          s.Organization + "/" + s.Workspace + "/" + stateName,
+		"bucket":       s.Bucket,
+		"key":          key,
 		"encrypt":      true,
 		"use_lockfile": true,
 	}
-	region := s.State.Region
-	if s.State.Endpoint != "" {
+	region := s.Region
+	if s.Endpoint != "" {
 		if region == "" {
 			region = "us-east-1" // signs requests; a service that is not AWS's takes any
 		}
-		settings["endpoints"] = map[string]any{"s3": s.State.Endpoint}
+		settings["endpoints"] = map[string]any{"s3": s.Endpoint}
 		settings["use_path_style"] = true
 		// What only AWS's own services answer.
 		settings["skip_credentials_validation"] = true
@@ -281,8 +299,8 @@ func s3Settings(s api.Spec) map[string]any {
 	if region != "" {
 		settings["region"] = region
 	}
-	if s.State.KMSKeyARN != "" {
-		settings["kms_key_id"] = s.State.KMSKeyARN
+	if s.KMSKeyARN != "" {
+		settings["kms_key_id"] = s.KMSKeyARN
 	}
 	return settings
 }
@@ -290,30 +308,11 @@ func s3Settings(s api.Spec) map[string]any {
 // s3Lockfile is the version from which both engines lock with a file in the bucket.
 const s3Lockfile = "1.10.0"
 
-func checkS3(s api.Spec, engine string, v *version.Version) error {
-	if s.State.Bucket == "" {
-		return &Failure{Reason: workflow.ReasonStateNotKept, Detail: "the workspace's state has kind s3 and names no bucket"}
-	}
+func checkS3(engine string, v *version.Version) error {
 	if !atLeast(v, s3Lockfile) {
 		return &Failure{
 			Reason: workflow.ReasonEngineNotFound,
 			Detail: fmt.Sprintf("state kind s3 needs %s %s or newer, which locks with a file in the bucket; this runner has %s", engine, s3Lockfile, v),
-		}
-	}
-	return nil
-}
-
-// checkWorkspaceEnv refuses a setting that would put the state beside the place that the
-// workspace names.
-func checkWorkspaceEnv(s api.Spec) error {
-	set := s.Environment["TF_WORKSPACE"] != ""
-	for _, secret := range s.Secrets {
-		set = set || secret.Env == "TF_WORKSPACE"
-	}
-	if set && s.State.Kind == api.StateDirectory {
-		return &Failure{
-			Reason: workflow.ReasonStateNotKept,
-			Detail: "TF_WORKSPACE is set, and with state kind directory each workspace has exactly one state; take it out of the environment, or use state kind s3 or source",
 		}
 	}
 	return nil
@@ -325,10 +324,10 @@ const (
 	copyEvery = 100 * time.Millisecond
 )
 
-// copyState copies the state of a directory for who only reads it. No state yet is an empty one.
+// copyState copies one state of a directory for who only reads it. No state yet is an empty one.
 // The engine of another run may be writing it at this moment, in place: then what is there is
 // no whole document, or an empty file beside a lock, and the copy is made again.
-func copyState(ctx context.Context, stateDir string, to *folder) error {
+func copyState(ctx context.Context, stateDir, name string, to *folder) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, copyWait, fmt.Errorf("the state is no whole document after %s", copyWait))
 	defer cancel()
 	from, err := openFolder(stateDir, nil)
@@ -342,7 +341,7 @@ func copyState(ctx context.Context, stateDir string, to *folder) error {
 	tick := time.NewTicker(copyEvery)
 	defer tick.Stop()
 	for {
-		whole, err := tryCopy(from, to)
+		whole, err := tryCopy(from, name, to)
 		if err != nil || whole {
 			return err
 		}
@@ -354,8 +353,8 @@ func copyState(ctx context.Context, stateDir string, to *folder) error {
 	}
 }
 
-func tryCopy(from, to *folder) (whole bool, err error) {
-	in, err := from.root.OpenFile(stateName, os.O_RDONLY, 0)
+func tryCopy(from *folder, name string, to *folder) (whole bool, err error) {
+	in, err := from.root.OpenFile(name, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
@@ -370,13 +369,16 @@ func tryCopy(from, to *folder) (whole bool, err error) {
 	if !before.Mode().IsRegular() {
 		return false, fmt.Errorf("read state: it is no plain file")
 	}
-	out, err := to.create(stateName)
+	if err := to.mkdirs(path.Dir(name)); err != nil {
+		return false, fmt.Errorf("copy state: %w", err)
+	}
+	out, err := to.create(name)
 	if err != nil {
 		return false, fmt.Errorf("copy state: %w", err)
 	}
 	defer func() { _ = out.Close() }()
 	if before.Size() == 0 {
-		_, err := from.root.Lstat(lockInfoName)
+		_, err := from.root.Lstat(path.Join(path.Dir(name), lockInfoName))
 		return errors.Is(err, fs.ErrNotExist), nil
 	}
 	whole = wholeJSON(io.TeeReader(in, out))

@@ -7,7 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"io/fs"
+	"path"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -27,15 +28,31 @@ type terraform struct {
 	j        Job
 	mode     mode
 	readOnly bool
+	silent   bool // what it runs is not shown
 	bin      binary
-	temp     *folder // of this run
-	root     *folder // the root module
-	data     *folder // TF_DATA_DIR
-	state    *folder // with kind directory, where the state lies or was copied to
-	planFile string
-	varFile  string
-	locking  bool // a call that takes the state's lock has begun and did not end well
-	out      Outcome
+
+	temp   *folder // of this run
+	root   *folder // the root module
+	data   *folder // TF_DATA_DIR
+	aside  *folder // what the source had beside the root module; nil: nothing
+	state  *folder // with a directory of states, that or a copy
+	opened []*folder
+
+	planFile    string
+	varFile     string
+	backendFile string // what completes the backend of the code
+
+	code      declared
+	place     place
+	workspace string         // the engine's
+	settings  backendRecord  // of the backend that init has set up
+	is        api.StateFound // the place, as it is known again
+	doc       *document      // the state as it was last seen
+	taken     string         // whence it was taken over
+	keeps     bool           // what was found is to be known to the next run
+
+	locking bool // a call that takes the state's lock has begun and did not end well
+	out     Outcome
 }
 
 func runTerraform(ctx context.Context, h Host, j Job) (Outcome, error) {
@@ -50,8 +67,10 @@ func runTerraform(ctx context.Context, h Host, j Job) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, runnerError(err)
 	}
-	if err := t.steps(ctx); err != nil {
-		return Outcome{}, t.failure(ctx, err)
+	err = t.steps(ctx)
+	t.out.State = t.found()
+	if err != nil {
+		return Outcome{State: t.out.State}, t.failure(ctx, err)
 	}
 	return t.out, nil
 }
@@ -82,6 +101,13 @@ func (t *terraform) prepare() (err error) {
 	if t.data, err = openFolder(t.temp.join(data), t.j.Owner); err != nil {
 		return err
 	}
+	if t.j.Aside != "" {
+		if t.aside, err = openFolder(t.j.Aside, nil); errors.Is(err, fs.ErrNotExist) {
+			t.aside = nil // a module of a repository that has nothing of the kind
+		} else if err != nil {
+			return err
+		}
+	}
 	t.planFile = t.temp.join(newName("plan-", ".tfplan"))
 	if len(t.j.Spec.Variables) > 0 {
 		raw, err := json.Marshal(t.j.Spec.Variables)
@@ -98,7 +124,7 @@ func (t *terraform) prepare() (err error) {
 }
 
 func (t *terraform) close() {
-	for _, f := range []*folder{t.temp, t.root, t.data, t.state} {
+	for _, f := range append(t.opened, t.temp, t.root, t.data, t.state, t.aside) {
 		if f != nil {
 			f.close()
 		}
@@ -108,6 +134,12 @@ func (t *terraform) close() {
 func (t *terraform) steps(ctx context.Context) error {
 	if err := t.h.Step(ctx, stepInit, t.init); err != nil {
 		return err
+	}
+	switch t.j.Spec.Operation { //nolint:exhaustive // all others plan
+	case workflow.StateList:
+		return t.h.Step(ctx, stepState, t.list)
+	case workflow.StateUnlock:
+		return t.h.Step(ctx, stepState, t.unlock)
 	}
 	if err := t.h.Step(ctx, stepValidate, t.validate); err != nil {
 		return err
@@ -144,103 +176,34 @@ func (t *terraform) init(ctx context.Context) (text string, err error) {
 	if t.bin, err = located(ctx, t.h, t.j); err != nil {
 		return "", err
 	}
-	engine, kind := t.j.Spec.Engine, t.j.Spec.State.Kind
+	engine := t.j.Spec.Engine
 	t.h.Logf("%s %s at %s", engine, t.bin.version, t.bin.path)
-	code := readDeclared(t.j.Root, engine)
-	if err := checkDeclared(code, kind); err != nil {
+	if err := t.settle(ctx); err != nil {
 		return "", err
 	}
-	if err := checkWorkspaceEnv(t.j.Spec); err != nil {
-		return "", err
+	text = fmt.Sprintf("%s %s, backend %s", engine, t.bin.version, t.settings.Type)
+	if t.taken != "" && !t.readOnly {
+		text += fmt.Sprintf("; took over %s as %s", t.taken, t.doc)
 	}
-	if err := t.placeState(ctx, code); err != nil {
-		return "", err
-	}
-	if _, err := t.run(ctx, stepInit, initArgs(t.bin.path)); err != nil {
-		return "", err
-	}
-	backend, err := actual(t.data)
-	if err != nil {
-		return "", runnerError(err)
-	}
-	// The engine has the last word on what the code says.
-	if kind == api.StateSource && (backend == "" || backend == "local") {
-		return "", notKept(backend)
-	}
-	return fmt.Sprintf("%s %s, backend %s", engine, t.bin.version, backend), nil
+	return text, nil
 }
 
-// placeState tells the engine where the state is kept, where the workspace says so.
-func (t *terraform) placeState(ctx context.Context, code declared) error {
-	var (
-		doc []byte
-		err error
-	)
-	switch t.j.Spec.State.Kind {
-	case api.StateSource:
-		return nil
-	case api.StateS3:
-		if err := checkS3(t.j.Spec, t.j.Spec.Engine, t.bin.version); err != nil {
-			return err
-		}
-		doc, err = override("s3", s3Settings(t.j.Spec))
-	case api.StateDirectory:
-		if err := t.openState(ctx); err != nil {
-			return err
-		}
-		doc, err = override("local", localSettings(t.state.path))
-	default:
-		return &Failure{Reason: workflow.ReasonStateNotKept, Err: workflow.ErrUnsupported, Detail: fmt.Sprintf("this version keeps no state of kind %s", quote(t.j.Spec.State.Kind))}
+// list shows the addresses of what is in the state.
+func (t *terraform) list(ctx context.Context) (string, error) {
+	if t.doc == nil {
+		return "there is no state in " + t.place.String(), nil
 	}
-	if err == nil {
-		err = t.root.write(overrideName, doc)
-	}
-	if err != nil {
-		return runnerError(fmt.Errorf("write %s: %w", overrideName, err))
-	}
-	if code.backend != "" {
-		t.h.Logf("the state is kept as the workspace says (%s); the backend %s of the code is not used", t.j.Spec.State.Kind, code.backend)
-	}
-	return nil
+	_, err := t.run(ctx, stepState, []string{t.bin.path, "state", "list"})
+	return t.doc.String(), err
 }
 
-// openState opens the workspace's own directory, or makes a private copy for who only reads.
-func (t *terraform) openState(ctx context.Context) error {
-	if t.j.StateDir == "" {
-		return &Failure{Reason: workflow.ReasonStateNotKept, Detail: "the workspace's state has kind directory, and this runner was given no directory for it"}
+// unlock releases the state's lock that the run names.
+func (t *terraform) unlock(ctx context.Context) (string, error) {
+	if t.place.kind == api.StateDirectory {
+		return "a state in a directory is locked only while the engine lives that locked it: there is nothing to release", nil
 	}
-	var err error
-	if t.readOnly {
-		name := newName("state-", "")
-		if err = t.temp.mkdir(name); err == nil {
-			t.state, err = openFolder(t.temp.join(name), t.j.Owner)
-		}
-		if err == nil {
-			err = copyState(ctx, t.j.StateDir, t.state)
-		}
-	} else {
-		t.state, err = openState(t.j.StateDir, t.j.Owner)
-	}
-	if err != nil {
-		return runnerError(fmt.Errorf("open state directory: %w", err))
-	}
-	return nil
-}
-
-// openState opens a state directory for writing; the first run makes it.
-func openState(dir string, owner *Owner) (*folder, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	f, err := openFolder(dir, owner)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.give(); err != nil {
-		f.close()
-		return nil, err
-	}
-	return f, nil
+	_, err := t.run(ctx, stepState, []string{t.bin.path, "force-unlock", "-force", t.j.Spec.LockID})
+	return "lock " + t.j.Spec.LockID + " is released", err
 }
 
 func (t *terraform) validate(ctx context.Context) (string, error) {
@@ -285,6 +248,9 @@ func (t *terraform) apply(ctx context.Context) (string, error) {
 		return "", err
 	}
 	t.locking = false
+	if err := t.arrived(ctx); err != nil {
+		return "", err
+	}
 	if c := t.out.Changes; c != nil && !t.mode.refreshOnly {
 		return fmt.Sprintf("%d added, %d changed, %d destroyed", c.Add, c.Change, c.Destroy), nil
 	}
@@ -320,15 +286,28 @@ func (o *Outcome) take(h Host, f found) string {
 }
 
 func (t *terraform) env() []string {
-	return append(baseEnv(t.data.path), secretsEnv(t.j.SecretsDir)...)
+	env := append(baseEnv(t.data.path), secretsEnv(t.j.SecretsDir)...)
+	if t.workspace == defaultWorkspace {
+		return append(env, "TF_WORKSPACE=") // whatever else is set: it was looked at
+	}
+	return append(env, "TF_WORKSPACE="+t.workspace)
 }
 
 // run runs the engine with its output in the log. Exit codes beside 0 that are no failure are
 // listed.
 func (t *terraform) run(ctx context.Context, step string, args []string, fine ...int) (int, error) {
+	return t.runWith(ctx, step, args, nil, fine...)
+}
+
+// runWith is run with more in the environment.
+func (t *terraform) runWith(ctx context.Context, step string, args, env []string, fine ...int) (int, error) {
 	said := &tail{most: 32 << 10}
 	stream := logStream(t.h)
-	code, err := t.h.Exec(ctx, Command{Args: args, Dir: t.j.Root, Env: t.env(), Stderr: io.MultiWriter(said, stream)})
+	c := Command{Args: args, Dir: t.j.Root, Env: append(t.env(), env...), Stderr: io.MultiWriter(said, stream)}
+	if t.silent {
+		c.Quiet, c.Stdout = true, io.Discard
+	}
+	code, err := t.h.Exec(ctx, c)
 	if closeErr := stream.Close(); closeErr != nil && err == nil {
 		err = closeErr
 	}
@@ -382,7 +361,7 @@ func (t *terraform) exited(step string, code int, said string) error {
 	detail := fmt.Sprintf("%s failed with exit code %d", step, code)
 	lock := lockFromText(said)
 	if lock != nil {
-		detail += ": " + lockSentence(lock, t.j.Spec.Engine)
+		detail += ": " + lockSentence(lock, t.j.Spec.Workspace)
 	} else if first := firstError(said); first != "" {
 		detail += ": " + first
 	} else {
@@ -418,7 +397,7 @@ func (t *terraform) failure(ctx context.Context, err error) error {
 		f = &Failure{Reason: workflow.ReasonRunnerError, Detail: bounded(err.Error(), maxDetail), Err: err}
 	}
 	if f.Lock == nil && t.locking && t.state != nil {
-		f.Lock = lockFromFile(t.state)
+		f.Lock = lockFromFile(t.state, path.Join(path.Dir(statePath(t.workspace)), lockInfoName))
 	}
 	return f
 }

@@ -261,7 +261,6 @@ func TestRun_StateThatWouldBeLostIsRefused(t *testing.T) {
 		}{
 			"no backend":      {api.StateSource, `output "o" { value = 1 }`, "declares no backend", []string{"version"}},
 			"local backend":   {api.StateSource, lines(`terraform {`, `  backend "local" { path = "/tmp/kept.tfstate" }`, `}`), "backend local", []string{"version"}},
-			"cloud and place": {api.StateDirectory, lines(`terraform {`, `  cloud {`, `    organization = "x"`, `    workspaces { name = "y" }`, `  }`, `}`), "cloud block", []string{"version"}},
 			"s3, no bucket":   {api.StateS3, `output "o" { value = 1 }`, "names no bucket", []string{"version"}},
 			"unheard-of kind": {"elsewhere", `output "o" { value = 1 }`, "elsewhere", []string{"version"}},
 		} {
@@ -309,42 +308,6 @@ func TestRun_EngineHasTheLastWordOnTheBackend(t *testing.T) {
 	}
 }
 
-func TestRun_WorkspaceVariableOfTheEngineIsRefused(t *testing.T) {
-	dir := t.TempDir()
-	fakeEngine(t, filepath.Join(dir, "tofu"), "1.10.0", "")
-	for name, change := range map[string]func(*api.Spec){
-		"environment": func(s *api.Spec) { s.Environment = map[string]string{"TF_WORKSPACE": "dev"} },
-		"secret":      func(s *api.Spec) { s.Secrets = []api.Secret{{Env: "TF_WORKSPACE", Ref: "file:x"}} },
-	} {
-		j := job(t, api.EngineTofu, workflow.Update, nil)
-		j.EnginePath = []string{dir}
-		change(&j.Spec)
-		_, err := engine.Run(t.Context(), newHost(), j)
-		if f := failure(t, err); f.Reason != workflow.ReasonStateNotKept || !strings.Contains(f.Detail, "TF_WORKSPACE") {
-			t.Errorf("%s: got %s %q, want a refusal of TF_WORKSPACE", name, f.Reason, f.Detail)
-		}
-	}
-}
-
-// The backend of the code is replaced by what the workspace says.
-func TestRun_WorkspaceSaysWhereTheStateIs(t *testing.T) {
-	eachEngine(t, func(t *testing.T, name string) {
-		j := job(t, name, workflow.Update, map[string]string{
-			"main.tf": lines(`terraform {`, `  backend "s3" {`, `    bucket = "nobody"`, `    key = "x"`, `    region = "eu-west-1"`, `  }`, `}`, `resource "terraform_data" "x" {}`),
-		})
-		h := newHost()
-		if _, err := engine.Run(t.Context(), h, j); err != nil {
-			t.Fatalf("%v\n%s", err, h.text())
-		}
-		if !strings.Contains(h.text(), "the backend s3 of the code is not used") {
-			t.Errorf("the log does not say which backend is not used:\n%s", h.text())
-		}
-		if _, err := os.Stat(filepath.Join(j.StateDir, "terraform.tfstate")); err != nil {
-			t.Errorf("the state is not where the workspace says: %v", err)
-		}
-	})
-}
-
 func TestRun_S3State(t *testing.T) {
 	dir := t.TempDir()
 	cases := lines(
@@ -381,11 +344,12 @@ func TestRun_ReadersTakeNoLock(t *testing.T) {
 	for _, op := range []workflow.Operation{workflow.Preview, ""} {
 		dir := t.TempDir()
 		fakeEngine(t, filepath.Join(dir, "terraform"), "1.11.4", lines(
-			`init) cp dayfly_backend_override.tf.json "$TF_DATA_DIR/../../override.json" ;;`,
+			`init) readlink .dayfly/state >"$TF_DATA_DIR/../../behind"; cat .dayfly/state/terraform.tfstate >"$TF_DATA_DIR/../../copy" ;;`,
 			`show) echo '{"format_version":"1.2"}' ;;`))
 		j := job(t, api.EngineTerraform, op, nil)
 		j.EnginePath = []string{dir}
-		put(t, j.StateDir, map[string]string{"terraform.tfstate": `{"serial":7}`})
+		const kept = `{"serial":7,"lineage":"x"}`
+		put(t, j.StateDir, map[string]string{"terraform.tfstate": kept})
 		h := newHost()
 		if _, err := engine.Run(t.Context(), h, j); err != nil {
 			t.Fatal(err)
@@ -395,12 +359,13 @@ func TestRun_ReadersTakeNoLock(t *testing.T) {
 				t.Errorf("%q: plan takes the lock: %v", op, args)
 			}
 		}
-		raw, err := os.ReadFile(filepath.Join(filepath.Dir(j.TempDir), "override.json"))
+		behind, err := os.ReadFile(filepath.Join(filepath.Dir(j.TempDir), "behind"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(raw), j.StateDir) || !strings.Contains(string(raw), j.TempDir) {
-			t.Errorf("%q: the engine was not given a copy: %s", op, raw)
+		copied, err := os.ReadFile(filepath.Join(filepath.Dir(j.TempDir), "copy"))
+		if err != nil || string(copied) != kept || !strings.HasPrefix(string(behind), j.TempDir) {
+			t.Errorf("%q: the engine was not given a copy, but %s with %q (%v)", op, behind, copied, err)
 		}
 	}
 }
@@ -472,7 +437,7 @@ func TestRun_LockOfSomebodyElseIsNamed(t *testing.T) {
 	if f.Lock == nil || f.Lock.ID != "9db590f1-b6fe-c5f2-2678-8804f089deba" {
 		t.Fatalf("lock: got %+v, want the one of the text", f.Lock)
 	}
-	for _, want := range []string{"locked by root@host", "terraform force-unlock 9db590f1"} {
+	for _, want := range []string{"locked by root@host", "dayfly state unlock app 9db590f1"} {
 		if !strings.Contains(f.Detail, want) {
 			t.Errorf("detail %q does not say %q", f.Detail, want)
 		}

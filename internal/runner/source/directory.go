@@ -2,41 +2,41 @@ package source
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func fetchDirectory(ctx context.Context, r Request) (string, error) {
+func fetchDirectory(ctx context.Context, r Request) (Fetched, error) {
 	from, where, err := openDirectory(r.Source.Directory, r.Roots)
 	if err != nil {
-		return "", err
+		return Fetched{}, err
 	}
 	defer func() { _ = from.Close() }()
 	to, err := newTree(r)
 	if err != nil {
-		return "", err
+		return Fetched{}, err
 	}
 	defer to.close()
-	c := copier{from: from, to: to}
-	if err := c.dir(ctx, "."); err != nil {
-		return "", err
+	to.fate, to.digest = ofDirectory, sha256.New()
+	if err := (&copier{from: from, to: to}).dir(ctx, "."); err != nil {
+		return Fetched{}, err
 	}
 	if err := to.finish(); err != nil {
-		return "", err
+		return Fetched{}, err
 	}
 	r.Log("copied %d files (%d bytes) from %s", to.files, to.bytes, where)
-	if c.states > 0 {
-		r.Log("left out %d files of engine state (*.tfstate): the workspace's state setting says where a run keeps its state", c.states)
+	if to.states > 0 {
+		r.Log("left out %d files of engine state (*.tfstate): the workspace's state setting says where a run keeps its state", to.states)
 	}
-	return r.Dest, nil
+	return Fetched{Root: r.Dest, Aside: r.Aside, Digest: to.sum()}, nil
 }
 
 // openDirectory opens a directory that lies below one of the roots once all links are resolved.
@@ -94,9 +94,8 @@ func outside(dir string) error {
 
 // copier copies one tree into another.
 type copier struct {
-	from   *os.Root
-	to     *tree
-	states int
+	from *os.Root
+	to   *tree
 }
 
 func (c *copier) dir(ctx context.Context, name string) error {
@@ -108,11 +107,13 @@ func (c *copier) dir(ctx context.Context, name string) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		if e.Name() == ".terraform" || e.Name() == ".git" {
+		if e.Name() == ".git" {
 			continue
 		}
-		if isState(e) {
-			c.states++
+		if e.Name() == ".terraform" {
+			if err := c.leftBehind(name); err != nil {
+				return err
+			}
 			continue
 		}
 		if err := c.entry(ctx, path.Join(name, e.Name())); err != nil {
@@ -163,10 +164,24 @@ func (c *copier) file(name string, seen fs.FileInfo) error {
 	return c.to.file(name, info.Mode(), f)
 }
 
-// isState tells the files in which terraform keeps state on disk.
-func isState(e fs.DirEntry) bool {
-	name := e.Name()
-	return !e.IsDir() && (strings.HasSuffix(name, ".tfstate") || strings.HasSuffix(name, ".tfstate.backup") || strings.HasSuffix(name, ".tfstate.lock.info"))
+// leftBehind takes from an engine's own directory in the root module what says where its state is.
+func (c *copier) leftBehind(dir string) error {
+	if dir != "." {
+		return nil
+	}
+	for _, name := range []string{BackendFile, EnvironmentFile} {
+		info, err := c.from.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil && info.Mode().IsRegular() {
+			err = c.file(name, info)
+		}
+		if err != nil {
+			return reading(name, err)
+		}
+	}
+	return nil
 }
 
 func reading(name string, err error) error {

@@ -82,48 +82,60 @@ func tempDir(t *testing.T) string {
 func TestFetch_DirectoryIsCopiedWithoutStateAndCaches(t *testing.T) {
 	top := tempDir(t)
 	write(t, top, map[string]string{
-		"app/main.tf":                             "resource {}",
-		"app/modules/net/main.tf":                 "module",
-		"app/empty/":                              "",
-		"app/.terraform.lock.hcl":                 "locks",
-		"app/.terraform/providers/x":              "->/usr/lib/x",
-		"app/.git/config":                         "token",
-		"app/terraform.tfstate":                   "state",
-		"app/terraform.tfstate.backup":            "state",
-		"app/.terraform.tfstate.lock.info":        "lock",
-		"app/terraform.tfstate.d/dev/dev.tfstate": "state",
-		"app/link.tf":                             "->modules/net/main.tf",
-		"app/modules/up":                          "->../main.tf",
-		"app/dangling":                            "->nowhere",
+		"app/main.tf":                                   "resource {}",
+		"app/modules/net/main.tf":                       "module",
+		"app/empty/":                                    "",
+		"app/.terraform.lock.hcl":                       "locks",
+		"app/.terraform/providers/x":                    "->/usr/lib/x",
+		"app/.terraform/terraform.tfstate":              "backend",
+		"app/.terraform/environment":                    "dev",
+		"app/modules/net/.terraform/environment":        "not of the root module",
+		"app/.git/config":                               "token",
+		"app/terraform.tfstate":                         "state",
+		"app/terraform.tfstate.backup":                  "state",
+		"app/.terraform.tfstate.lock.info":              "lock",
+		"app/terraform.tfstate.d/dev/terraform.tfstate": "of dev",
+		"app/other/my.tfstate":                          "of another name",
+		"app/linked.tfstate":                            "->main.tf",
+		"app/link.tf":                                   "->modules/net/main.tf",
+		"app/modules/up":                                "->../main.tf",
+		"app/dangling":                                  "->nowhere",
 	})
 	if err := os.Chmod(filepath.Join(top, "app/main.tf"), 0o755|fs.ModeSetuid); err != nil {
 		t.Fatal(err)
 	}
-	dest := filepath.Join(t.TempDir(), "work")
+	dest, aside := filepath.Join(t.TempDir(), "work"), t.TempDir()
 	var log []string
-	root, err := source.Fetch(t.Context(), source.Request{
-		Source: api.Source{Directory: filepath.Join(top, "app")}, Dest: dest, Roots: []string{top},
+	fetched, err := source.Fetch(t.Context(), source.Request{
+		Source: api.Source{Directory: filepath.Join(top, "app")}, Dest: dest, Roots: []string{top}, Aside: aside,
 		Log: func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if root != dest {
-		t.Errorf("root module: got %s, want %s", root, dest)
+	if fetched.Root != dest || fetched.Aside != aside {
+		t.Errorf("got %+v, want the root module in %s, and what was set aside in %s", fetched, dest, aside)
 	}
 	want := map[string]string{
 		"main.tf": "resource {}", "modules/": "", "modules/net/": "", "modules/net/main.tf": "module", "empty/": "",
-		".terraform.lock.hcl": "locks", "terraform.tfstate.d/": "", "terraform.tfstate.d/dev/": "",
+		".terraform.lock.hcl": "locks", "other/": "",
 		"link.tf": "->modules/net/main.tf", "modules/up": "->../main.tf", "dangling": "->nowhere",
 	}
 	if diff := cmp.Diff(want, read(t, dest)); diff != "" {
 		t.Errorf("copy (-want +got):\n%s", diff)
 	}
+	want = map[string]string{
+		"terraform.tfstate": "state", "terraform.tfstate.d/": "", "terraform.tfstate.d/dev/": "", "terraform.tfstate.d/dev/terraform.tfstate": "of dev",
+		"other/": "", "other/my.tfstate": "of another name", ".terraform/": "", ".terraform/terraform.tfstate": "backend", ".terraform/environment": "dev",
+	}
+	if diff := cmp.Diff(want, read(t, aside)); diff != "" {
+		t.Errorf("set aside (-want +got):\n%s", diff)
+	}
 	info, err := os.Stat(filepath.Join(dest, "main.tf"))
 	if err != nil || info.Mode() != 0o755 {
 		t.Errorf("mode: got %v, %v, want 0755 without setuid", info.Mode(), err)
 	}
-	if got := strings.Join(log, "\n"); !strings.Contains(got, "left out 4 files of engine state") {
+	if got := strings.Join(log, "\n"); !strings.Contains(got, "left out 8 files of engine state") {
 		t.Errorf("log: got %q, want a line about the state that was left out", got)
 	}
 }
@@ -286,5 +298,52 @@ func TestFetch_SourceIsOneOfTwo(t *testing.T) {
 		if _, err := source.Fetch(t.Context(), source.Request{Source: s, Dest: t.TempDir()}); !errors.Is(err, workflow.ErrInvalid) {
 			t.Errorf("%s: got %v, want %v", name, err, workflow.ErrInvalid)
 		}
+	}
+}
+
+// A run that waits is told whether it still gets what was submitted.
+func TestDigest_ChangesWithWhatARunWouldGet(t *testing.T) {
+	top := tempDir(t)
+	write(t, top, map[string]string{
+		"app/main.tf": "resource {}", "app/sub/x.tf": "x", "app/link": "->main.tf", "app/terraform.tfstate": "1", "app/.terraform/environment": "dev",
+	})
+	app := filepath.Join(top, "app")
+	digest := func() string {
+		t.Helper()
+		sum, err := source.Digest(t.Context(), app, []string{top})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum
+	}
+	first := digest()
+	fetched, err := source.Fetch(t.Context(), source.Request{Source: api.Source{Directory: app}, Dest: filepath.Join(t.TempDir(), "work"), Roots: []string{top}, Aside: t.TempDir()})
+	if err != nil || fetched.Digest != first || first == "" {
+		t.Fatalf("a copy has the digest %q (%v), and the directory %q", fetched.Digest, err, first)
+	}
+	write(t, top, map[string]string{"app/terraform.tfstate": "2", "app/.terraform/providers/x": "y", "app/.git/HEAD": "z"})
+	if digest() != first {
+		t.Error("what no run gets has changed the digest")
+	}
+	for name, change := range map[string]func() error{
+		"content": func() error { return os.WriteFile(filepath.Join(app, "main.tf"), []byte("resource  {}"), 0o600) },
+		"name":    func() error { return os.Rename(filepath.Join(app, "sub/x.tf"), filepath.Join(app, "sub/y.tf")) },
+		"mode":    func() error { return os.Chmod(filepath.Join(app, "main.tf"), 0o700) }, //nolint:gosec // a script
+		"link": func() error {
+			return errors.Join(os.Remove(filepath.Join(app, "link")), os.Symlink("sub", filepath.Join(app, "link")))
+		},
+		"directory": func() error { return os.Mkdir(filepath.Join(app, "new"), 0o700) },
+		"workspace": func() error { return os.WriteFile(filepath.Join(app, source.EnvironmentFile), []byte("prod"), 0o600) },
+	} {
+		before := digest()
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		if digest() == before {
+			t.Errorf("%s: the digest is as before", name)
+		}
+	}
+	if _, err := source.Digest(t.Context(), app, []string{t.TempDir()}); !errors.Is(err, workflow.ErrForbidden) {
+		t.Errorf("outside of the roots: got %v, want it refused", err)
 	}
 }

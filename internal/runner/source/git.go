@@ -147,19 +147,19 @@ func hostOnly(host string) string {
 	return host
 }
 
-func fetchGit(ctx context.Context, r Request) (_ string, err error) {
+func fetchGit(ctx context.Context, r Request) (_ Fetched, err error) {
 	g := *r.Source.Git
 	a, err := checkGit(g)
 	if err != nil {
-		return "", err
+		return Fetched{}, err
 	}
 	credential, err := resolveCredential(ctx, r, g)
 	if err != nil {
-		return "", err
+		return Fetched{}, err
 	}
 	temp, err := os.MkdirTemp(r.TempDir, "git-")
 	if err != nil {
-		return "", fmt.Errorf("make temporary directory: %w", err)
+		return Fetched{}, fmt.Errorf("make temporary directory: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(temp) }()
 
@@ -170,7 +170,7 @@ func fetchGit(ctx context.Context, r Request) (_ string, err error) {
 		open, err = httpRemote(a, g, credential, r.caPEM)
 	}
 	if err != nil {
-		return "", err
+		return Fetched{}, err
 	}
 	f := fetcher{url: a, open: open, objects: filesystem.NewStorageWithOptions(
 		osfs.New(filepath.Join(temp, "objects")), cache.NewObjectLRU(8<<20), filesystem.Options{LargeObjectThreshold: 1 << 20},
@@ -178,26 +178,35 @@ func fetchGit(ctx context.Context, r Request) (_ string, err error) {
 	defer func() { _ = f.objects.Close() }()
 	commit, err := f.fetch(ctx, g.Ref)
 	if err != nil {
-		return "", f.explain(ctx, err, credential)
+		return Fetched{}, f.explain(ctx, err, credential)
 	}
 	r.Log("commit %s of %s", commit.Hash, a)
 
 	to, err := newTree(r)
 	if err != nil {
-		return "", err
+		return Fetched{}, err
 	}
 	defer to.close()
+	to.fate = ofRepository(filepath.ToSlash(g.Path))
 	if err := checkout(ctx, commit, to, r.Log); err != nil {
-		return "", f.explain(ctx, err, credential)
+		return Fetched{}, f.explain(ctx, err, credential)
 	}
 	if err := to.finish(); err != nil {
-		return "", err
+		return Fetched{}, err
 	}
 	r.Log("checked out %d files (%d bytes)", to.files, to.bytes)
-	if g.Path == "" {
-		return r.Dest, nil
+	if to.states > 0 {
+		r.Log("left out %d files of engine state beside the root module: the workspace's state setting says where a run keeps its state", to.states)
 	}
-	return to.module(r.Dest, filepath.ToSlash(g.Path))
+	out := Fetched{Root: r.Dest, Aside: r.Aside}
+	if g.Path == "" {
+		return out, nil
+	}
+	if out.Aside != "" {
+		out.Aside = filepath.Join(r.Aside, filepath.FromSlash(g.Path))
+	}
+	out.Root, err = to.module(r.Dest, filepath.ToSlash(g.Path))
+	return out, err
 }
 
 // resolveCredential returns the token or key, and masks it before anything can print it.

@@ -96,7 +96,7 @@ func TestFetch_GitOverHTTPSWithToken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			temp, dest := t.TempDir(), filepath.Join(t.TempDir(), "work")
 			var log, masked []string
-			root, err := source.Fetch(t.Context(), source.WithCA(source.Request{
+			fetched, err := source.Fetch(t.Context(), source.WithCA(source.Request{
 				Source:  api.Source{Git: &api.GitSource{URL: server.URL + "/team/app.git", Ref: tc.ref, TokenRef: "file:token"}},
 				Dest:    dest,
 				Secrets: vault{"file:token": token + "\n"},
@@ -107,7 +107,7 @@ func TestFetch_GitOverHTTPSWithToken(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := read(t, root)
+			got := read(t, fetched.Root)
 			if got["main.tf"] != tc.want {
 				t.Errorf("main.tf: got %q, want %q", got["main.tf"], tc.want)
 			}
@@ -115,7 +115,7 @@ func TestFetch_GitOverHTTPSWithToken(t *testing.T) {
 				if diff := cmp.Diff(atSecond, got); diff != "" {
 					t.Errorf("checkout (-want +got):\n%s", diff)
 				}
-				if info, err := os.Stat(filepath.Join(root, "run.sh")); err != nil || info.Mode().Perm() != 0o755 {
+				if info, err := os.Stat(filepath.Join(fetched.Root, "run.sh")); err != nil || info.Mode().Perm() != 0o755 {
 					t.Errorf("run.sh: got %v, %v, want mode 0755", info, err)
 				}
 			}
@@ -164,7 +164,7 @@ func TestFetch_GitOverSSHWithKey(t *testing.T) {
 	for name, ref := range map[string]string{"branch": "main", "tag": "v1.0.0", "commit": h.first.String(), "short": h.first.String()[:8]} {
 		t.Run(name, func(t *testing.T) {
 			dest := filepath.Join(t.TempDir(), "work")
-			root, err := source.Fetch(t.Context(), source.Request{
+			fetched, err := source.Fetch(t.Context(), source.Request{
 				Source: api.Source{Git: &api.GitSource{
 					URL: "ssh://git@" + server.addr + "/team/app.git", Ref: ref, SSHKeyRef: "file:key", KnownHosts: server.knownHosts,
 				}},
@@ -174,7 +174,7 @@ func TestFetch_GitOverSSHWithKey(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := map[string]string{"branch": "second", "tag": "tagged", "commit": "first", "short": "first"}[name]
-			if got := read(t, root)["main.tf"]; got != want {
+			if got := read(t, fetched.Root)["main.tf"]; got != want {
 				t.Errorf("main.tf: got %q, want %q", got, want)
 			}
 		})
@@ -235,7 +235,7 @@ func TestFetch_SubdirectoryIsTheRootModule(t *testing.T) {
 		"/etc":          workflow.ErrInvalid,
 	} {
 		dest := filepath.Join(t.TempDir(), "work")
-		root, err := source.Fetch(t.Context(), source.Request{
+		fetched, err := source.Fetch(t.Context(), source.Request{
 			Source: api.Source{Git: &api.GitSource{URL: server.URL + "/app.git", Path: path}}, Dest: dest, TempDir: t.TempDir(),
 		})
 		if !errors.Is(err, want) {
@@ -245,7 +245,7 @@ func TestFetch_SubdirectoryIsTheRootModule(t *testing.T) {
 		if want != nil {
 			continue
 		}
-		if got, want := root, filepath.Join(dest, path); got != want {
+		if got, want := fetched.Root, filepath.Join(dest, path); got != want {
 			t.Errorf("%s: root module is %s, want %s", path, got, want)
 		}
 		// The modules beside it are there too.
@@ -480,4 +480,38 @@ func FuzzGitURL(f *testing.F) {
 			t.Errorf("%q was taken with a user: %q", raw, shown)
 		}
 	})
+}
+
+// State that was committed beside the root module is no part of a run; elsewhere in the repository it may be data.
+func TestFetch_GitSetsStateBesideTheRootModuleAside(t *testing.T) {
+	top := t.TempDir()
+	r := newRepository(t, filepath.Join(top, "app.git"))
+	r.commit("main",
+		dir("live",
+			dir(".terraform", file("environment", "prod")),
+			file("main.tf", "live"), file("terraform.tfstate", "of default"),
+			dir("terraform.tfstate.d", dir("prod", file("terraform.tfstate", "of prod"))),
+		),
+		dir("other", file("terraform.tfstate", "data")),
+	)
+	r.set(plumbing.NewSymbolicReference(plumbing.HEAD, "refs/heads/main"))
+	server := newHTTPServer(t, top, "", "", false)
+	dest, aside := filepath.Join(t.TempDir(), "work"), t.TempDir()
+	fetched, err := source.Fetch(t.Context(), source.Request{
+		Source: api.Source{Git: &api.GitSource{URL: server.URL + "/app.git", Path: "live"}}, Dest: dest, TempDir: t.TempDir(), Aside: aside,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"live/": "", "live/main.tf": "live", "live/.terraform/": "", "live/.terraform/environment": "prod", "other/": "", "other/terraform.tfstate": "data"}
+	if diff := cmp.Diff(want, read(t, dest)); diff != "" {
+		t.Errorf("checkout (-want +got):\n%s", diff)
+	}
+	want = map[string]string{"terraform.tfstate": "of default", "terraform.tfstate.d/": "", "terraform.tfstate.d/prod/": "", "terraform.tfstate.d/prod/terraform.tfstate": "of prod"}
+	if diff := cmp.Diff(want, read(t, fetched.Aside)); diff != "" {
+		t.Errorf("set aside (-want +got):\n%s", diff)
+	}
+	if fetched.Root != filepath.Join(dest, "live") || fetched.Digest != "" {
+		t.Errorf("got %+v", fetched)
+	}
 }

@@ -4,7 +4,7 @@
 //
 // A directory is copied alone: what its modules name outside of it, such as ../modules, is not
 // there. State files and .terraform are left out, so that the state of a run is only ever where
-// its workspace says. Submodules and large files of git (LFS) are left as they are in the tree: an
+// its workspace says; what of them says that there is a state is set aside, for the runner to look at. Submodules and large files of git (LFS) are left as they are in the tree: an
 // empty directory, a pointer file.
 package source
 
@@ -39,6 +39,7 @@ type Request struct {
 	Owner   *Owner                           // nil leaves the files with the runner's user
 	Log     func(format string, args ...any) // a line for the log; nil drops it
 	TempDir string                           // for files that are needed only while fetching
+	Aside   string                           // an empty directory for state that lies beside the code; empty leaves it out
 	Mask    func(values ...string)           // hides values in the log; called before they are used; nil drops them
 
 	limits limits // zero fields mean the bounds above
@@ -50,11 +51,18 @@ type limits struct {
 	bytes   int64
 }
 
-// Fetch brings the source to Dest and returns the directory of the root module in it. Its error is
+// Fetched is a source that is in place.
+type Fetched struct {
+	Root   string // the directory of the root module
+	Aside  string // where what the engine left beside the root module was put, under the names that it had there
+	Digest string // of a directory: see Digest
+}
+
+// Fetch brings the source to Dest. Its error is
 // a sentence without any secret: a workflow.ErrInvalid or ErrForbidden where the source may not be
 // fetched, workflow.ErrNotFound where it is not there, workflow.ErrTooLarge beyond the bounds,
 // ErrCredential where a secret reference did not resolve.
-func Fetch(ctx context.Context, r Request) (root string, err error) {
+func Fetch(ctx context.Context, r Request) (Fetched, error) {
 	if r.Log == nil {
 		r.Log = func(string, ...any) {}
 	}
@@ -67,6 +75,6 @@ func Fetch(ctx context.Context, r Request) (root string, err error) {
 	case r.Source.Git != nil && r.Source.Directory == "":
 		return fetchGit(ctx, r)
 	default:
-		return "", workflow.Refuse(workflow.ErrInvalid, "source", "a source has either a directory or a git repository")
+		return Fetched{}, workflow.Refuse(workflow.ErrInvalid, "source", "a source has either a directory or a git repository")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -20,12 +21,16 @@ const maxDepth = 64
 // all else is in place, so that nothing is ever written through one. All names are slash-separated
 // and relative to the top.
 type tree struct {
-	root    *os.Root
+	root    *os.Root // nil: nothing is written, only looked at
 	owner   *Owner
+	fate    func(name string) fate
+	aside   string    // where files are put that are kept apart; empty: nowhere
+	digest  hash.Hash // of what is written; nil: none is made
 	limits  limits
 	entries int
 	files   int
 	bytes   int64
+	states  int // files that are not part of the code, because they hold state
 	links   []link
 }
 
@@ -39,7 +44,7 @@ func newTree(r Request) (*tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open work directory: %w", err)
 	}
-	t := &tree{root: root, owner: r.Owner, limits: limits{
+	t := &tree{root: root, owner: r.Owner, aside: r.Aside, limits: limits{
 		entries: cmp.Or(r.limits.entries, MaxEntries),
 		bytes:   cmp.Or(r.limits.bytes, MaxBytes),
 	}}
@@ -64,6 +69,13 @@ func (t *tree) dir(name string, perm fs.FileMode) error {
 	if err := t.count(name); err != nil {
 		return err
 	}
+	if t.fate(name+"/") != kept { // an engine takes even an empty one for a workspace's
+		return nil
+	}
+	t.note('d', name, 0, "")
+	if t.root == nil {
+		return nil
+	}
 	if err := t.root.Mkdir(name, 0o700); err != nil {
 		return writing(name, err)
 	}
@@ -74,16 +86,36 @@ func (t *tree) dir(name string, perm fs.FileMode) error {
 	return t.own(name)
 }
 
-// file writes one file that is not there yet.
+// file writes one file that is not there yet, or what else becomes of it.
 func (t *tree) file(name string, perm fs.FileMode, content io.Reader) error {
 	if err := t.count(name); err != nil {
 		return err
+	}
+	fate := t.fate(name)
+	if t.digest != nil && (fate == kept || name == EnvironmentFile) {
+		t.note('f', name, perm, "")
+		before := t.bytes
+		content = io.TeeReader(content, t.digest)
+		defer func() { fmt.Fprintf(t.digest, "\x00%d\x00", t.bytes-before) }()
+	}
+	switch fate {
+	case aside:
+		t.states++
+		return t.setAside(name, content)
+	case dropped:
+		t.states++
+		return nil
+	case kept:
+	}
+	t.files++
+	if t.root == nil {
+		return t.copy(io.Discard, content)
 	}
 	f, err := t.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return writing(name, err)
 	}
-	n, err := io.Copy(f, io.LimitReader(content, t.limits.bytes-t.bytes+1))
+	err = t.copy(f, content)
 	if err == nil {
 		err = f.Chmod(perm.Perm() | 0o600)
 	}
@@ -93,12 +125,16 @@ func (t *tree) file(name string, perm fs.FileMode, content io.Reader) error {
 	if err != nil {
 		return writing(name, err)
 	}
-	t.files++
-	t.bytes += n
-	if t.bytes > t.limits.bytes {
-		return workflow.Refuse(workflow.ErrTooLarge, "source", "the source has more than %d MiB; leave out what the run does not need", t.limits.bytes>>20)
-	}
 	return t.own(name)
+}
+
+// copy copies a file within the bounds of the source.
+func (t *tree) copy(to io.Writer, content io.Reader) error {
+	n, err := io.Copy(to, io.LimitReader(content, t.limits.bytes-t.bytes+1))
+	if t.bytes += n; err == nil && t.bytes > t.limits.bytes {
+		err = workflow.Refuse(workflow.ErrTooLarge, "source", "the source has more than %d MiB; leave out what the run does not need", t.limits.bytes>>20)
+	}
+	return err
 }
 
 // link notes a symbolic link, and refuses one that leaves the tree by its own text.
@@ -106,9 +142,14 @@ func (t *tree) link(name, target string) error {
 	if err := t.count(name); err != nil {
 		return err
 	}
+	if t.fate(name) != kept {
+		t.states++
+		return nil
+	}
 	if target == "" || path.IsAbs(target) || !filepath.IsLocal(path.Join(path.Dir(name), target)) {
 		return leaves(name, target)
 	}
+	t.note('l', name, 0, target)
 	t.links = append(t.links, link{name, target})
 	return nil
 }
@@ -172,6 +213,9 @@ func writing(name string, err error) error {
 	// The path in an error of os is the work directory's, which tells nobody anything.
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		err = p.Err
+	}
+	if _, refused := errors.AsType[*workflow.Error](err); refused {
+		return err
 	}
 	return fmt.Errorf("write %s: %w", quote(name), err)
 }

@@ -255,7 +255,9 @@ func (w *world) s3(ctx context.Context, method, path string) (int, string, error
 
 // object is what the S3 keeps of a workspace's state; "" is nothing.
 func (s *scene) object(ctx context.Context, workspace, suffix string) string {
-	status, body, err := s.s3(ctx, http.MethodGet, "/"+bucket+"/default/"+workspace+"/terraform.tfstate"+suffix)
+	ws, err := s.c.Client.Workspace(ctx, workspace)
+	s.must(err)
+	status, body, err := s.s3(ctx, http.MethodGet, "/"+bucket+"/default/"+ws.ID+"/terraform.tfstate"+suffix)
 	s.must(err)
 	if status != http.StatusOK {
 		return ""

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// stateCommands work on the state of a workspace's engine. Each is a job, because state never passes through the
+// control plane.
+type stateCommands struct {
+	List   stateList   `cmd:"" help:"Show the addresses of what is in a workspace's state."`
+	Unlock stateUnlock `cmd:"" help:"Release the lock of a workspace's state that a lost run has left."`
+}
+
+type stateList struct {
+	Workspace string `arg:"" help:"The workspace."`
+}
+
+// Run submits the job and follows it.
+func (c *stateList) Run(a *app) error {
+	return a.onState(api.Submit{Workspace: c.Workspace, Operation: workflow.StateList})
+}
+
+type stateUnlock struct {
+	Workspace string `arg:"" help:"The workspace."`
+	ID        string `arg:"" help:"The id of the lock, as the engine and the run that left it tell it."`
+	Yes       bool   `short:"y" help:"Do it: without this no lock is released."`
+}
+
+// Run submits the job and follows it.
+func (c *stateUnlock) Run(a *app) error {
+	if !c.Yes {
+		return usage(fmt.Errorf("lock %s keeps two engines from writing the state of workspace %s at once; make sure that nobody holds it any more, and say --yes", c.ID, c.Workspace))
+	}
+	return a.onState(api.Submit{Workspace: c.Workspace, Operation: workflow.StateUnlock, LockID: c.ID})
+}
+
+func (a *app) onState(in api.Submit) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	in.Type = workflow.Deployment
+	w, err := cl.Submit(a.ctx, in)
+	if err != nil {
+		return err
+	}
+	return a.follow(cl, w.ID)
+}
+
+// deletedWorkspaces lists where the states of deleted workspaces are.
+func (a *app) deletedWorkspaces() error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	list, _, err := all(everything, func(cursor string, limit int) (api.Page[api.DeletedWorkspace], error) {
+		return cl.DeletedWorkspaces(a.ctx, cursor, limit)
+	})
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.encode(list)
+	}
+	t := term.NewTable("WORKSPACE", "ID", "STATE", "SERIAL", "LINEAGE", "DELETED")
+	for _, d := range list {
+		serial, lineage := "-", "-"
+		if d.Found != nil && d.Found.Lineage != "" {
+			serial, lineage = fmt.Sprint(d.Found.Serial), term.Clean(d.Found.Lineage)
+		}
+		t.Row(d.Name, d.ID, placeOf(d.State, d.ID), serial, lineage, ago(&d.DeletedAt)+" by "+term.Clean(d.DeletedBy))
+	}
+	return t.Write(a.stdout, a.style(), "no deleted workspaces")
+}
+
+// placeOf says in a few words where a state is.
+func placeOf(s api.State, id string) string {
+	switch s.Kind {
+	case api.StateS3:
+		return "s3 " + term.Clean(s.Bucket)
+	case api.StateSource:
+		return "as the code declares"
+	case api.StateDirectory:
+		if s.Key == "" {
+			return "directory"
+		}
+		return "directory " + id
+	}
+	return "as the code declares, else " + id
+}

@@ -1,0 +1,394 @@
+package controlplane_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// tofu makes a command workspace one of an engine that keeps state.
+func tofu(state *api.State) func(*api.Workspace) {
+	return func(ws *api.Workspace) { ws.Engine, ws.Commands, ws.State = api.EngineTofu, nil, state }
+}
+
+// specOf runs a workspace up to its spec.
+func (w *world) specOf(name string, op workflow.Operation) (api.Job, api.Run, api.Spec) {
+	w.t.Helper()
+	w.submit(name, op)
+	job, r := w.started()
+	spec, err := w.plane.Spec(w.ctx(), job.Token, r)
+	w.must(err)
+	return job, r, spec
+}
+
+func (w *world) ended(job api.Job, r api.Run, found *api.StateFound) {
+	w.t.Helper()
+	_, err := w.plane.Result(w.ctx(), job.Token, r, api.Result{Outcome: workflow.Succeeded, State: found})
+	w.must(err)
+}
+
+// asOfBefore writes a workspace's record as the version before did: without the place of its state where it named
+// none, and in the old form where it named one.
+func (w *world) asOfBefore(name string, state *api.State) {
+	w.t.Helper()
+	k := record.WorkspaceKey("default", name)
+	got, err := w.store.Get(w.ctx(), k)
+	w.must(err)
+	rec, err := record.Decode[record.Workspace](got[0])
+	w.must(err)
+	rec.W.State = state
+	for {
+		err = w.store.Commit(w.ctx(), "as of before "+name, store.Put(record.Encode(k, rec), got[0].Version))
+		if !errors.Is(err, store.ErrUnknown) && !errors.Is(err, store.ErrBusy) {
+			break
+		}
+	}
+	w.must(err)
+}
+
+// R15: a workspace's record holds its state's place in full, whatever the defaults become.
+func TestState_PlaceOfAWorkspaceIsItsOwnAndIsKept(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		for name, tc := range map[string]struct {
+			said *api.State
+			want api.State
+		}{
+			"unsaid":    {nil, api.State{Kind: api.StateDeclared, Default: api.StateDirectory}},
+			"source":    {&api.State{Kind: api.StateSource, Workspace: "prod"}, api.State{Kind: api.StateDeclared, Workspace: "prod"}},
+			"directory": {&api.State{Kind: api.StateDirectory}, api.State{Kind: api.StateOwnDirectory}},
+			"bucket":    {&api.State{Kind: api.StateS3, Bucket: "b", Region: "r"}, api.State{Kind: api.StateOwnS3, Bucket: "b", Region: "r"}},
+			"config":    {&api.State{BackendConfig: map[string]any{"bucket": "b"}}, api.State{Kind: api.StateDeclared, Default: api.StateDirectory, BackendConfig: map[string]any{"bucket": "b"}}},
+		} {
+			w.workspace(name, tofu(tc.said))
+			job, r, spec := w.specOf(name, workflow.Preview)
+			tc.want.Key = spec.WorkspaceID
+			if d := cmp.Diff(tc.want, spec.State); d != "" {
+				t.Errorf("%s (-want +got):\n%s", name, d)
+			}
+			wantDir := ""
+			if tc.want.Kind == api.StateOwnDirectory || tc.want.Default == api.StateDirectory {
+				wantDir = spec.WorkspaceID
+			}
+			if job.StateKey != wantDir || job.StateKind != tc.want.Kind {
+				t.Errorf("%s: the launcher is told %s %q, want %s %q", name, job.StateKind, job.StateKey, tc.want.Kind, wantDir)
+			}
+			w.ended(job, r, nil)
+
+			// What is shown can be applied, and so can the file of before: neither changes anything.
+			shown, err := w.plane.Workspace(w.ctx(), w.admin, name)
+			w.must(err)
+			for _, again := range []*api.State{shown.State, tc.said} {
+				in := shown
+				in.State, in.Version = again, 0
+				now, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, in)
+				w.must(err)
+				if now.Version != shown.Version {
+					t.Errorf("%s: applied unchanged as %+v, it is version %d instead of %d", name, again, now.Version, shown.Version)
+				}
+			}
+		}
+		// Another place is another setting, under the same key.
+		w.workspace("directory", tofu(&api.State{Kind: api.StateS3, Bucket: "b", Region: "r"}))
+		job, r, spec := w.specOf("directory", workflow.Preview)
+		if spec.State.Kind != api.StateOwnS3 || spec.State.Key != spec.WorkspaceID || !cmp.Equal(job.StateOlds, []string{"directory", spec.WorkspaceID}) {
+			t.Errorf("after a change: %+v, looks at %v", spec.State, job.StateOlds)
+		}
+		w.ended(job, r, nil)
+	})
+}
+
+// Workspaces that were registered before places had names keep theirs, and are sent in the form that a runner of
+// before knows.
+func TestState_WorkspacesOfBeforeKeepTheirPlace(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		for name, was := range map[string]*api.State{"unsaid": nil, "directory": {Kind: api.StateDirectory}, "bucket": {Kind: api.StateS3, Bucket: "b", Region: "r"}} {
+			w.workspace(name, tofu(was))
+			w.asOfBefore(name, was)
+			want := api.State{Kind: api.StateDirectory, Implied: true} // the default of then
+			if was != nil {
+				want = *was
+			}
+			for range 2 {
+				w.submit(name, workflow.Update)
+				job := w.claimOne()
+				w.launch(job, "task")
+				r := run(job, "task", 'a')
+				if _, err := w.plane.Start(w.ctx(), job.Token, r, api.Start{}); err != nil { // a runner of before
+					t.Fatalf("%s: %v", name, err)
+				}
+				spec, err := w.plane.Spec(w.ctx(), job.Token, r)
+				w.must(err)
+				if d := cmp.Diff(want, spec.State); d != "" || job.StateKey != "" || job.StateKind != want.Kind {
+					t.Errorf("%s: job %s %q (-want +got):\n%s", name, job.StateKind, job.StateKey, d)
+				}
+				w.ended(job, r, nil)
+				w.workspace(name, tofu(was)) // its file is applied again
+			}
+		}
+		// One that changed its state before anything was kept of that says so.
+		_, _, spec := w.specOf("unsaid", workflow.Update)
+		if !spec.RanBefore {
+			t.Error("a workspace of before whose update succeeded does not say so")
+		}
+	})
+}
+
+// R16: what the last run found is told to the next one when it starts, not as it was when that was submitted.
+func TestState_WhatARunFoundIsKnownToTheNext(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net", tofu(nil))
+		w.submit("net", workflow.Update)
+		waiting := w.submit("net", workflow.Update)
+		job, r := w.started()
+		spec, err := w.plane.Spec(w.ctx(), job.Token, r)
+		w.must(err)
+		if spec.Known != nil {
+			t.Fatalf("the first run knows %+v", spec.Known)
+		}
+		found := api.StateFound{Backend: "local", Settings: "a", Workspace: "default", Lineage: "x", Serial: 7, Taken: "terraform.tfstate beside the code"}
+		w.ended(job, r, &found)
+		if got := w.story(job.ID); !strings.Contains(got, "taken over from terraform.tfstate beside the code (lineage x, serial 7)") {
+			t.Errorf("the timeline does not tell the takeover:\n%s", got)
+		}
+		job, r = w.started()
+		if spec, err = w.plane.Spec(w.ctx(), job.Token, r); err != nil || job.ID != waiting.ID {
+			t.Fatal(err)
+		}
+		found.Taken = ""
+		if d := cmp.Diff(&found, spec.Known); d != "" {
+			t.Errorf("known (-want +got):\n%s", d)
+		}
+		// A slow reader saw an older state of the same lineage; a run that was refused tells nothing.
+		slow := found
+		slow.Serial = 3
+		w.ended(job, r, &slow)
+		job, r, spec = w.specOf("net", workflow.Preview)
+		if spec.Known == nil || spec.Known.Serial != 7 {
+			t.Errorf("known is %+v, want serial 7", spec.Known)
+		}
+		w.ended(job, r, nil)
+		if _, _, spec = w.specOf("net", workflow.Preview); spec.Known == nil || spec.Known.Lineage != "x" {
+			t.Errorf("known is %+v after a run that tells nothing", spec.Known)
+		}
+	})
+}
+
+// R16: the state of a deleted workspace is listed, and no namesake gets its place.
+func TestState_OfADeletedWorkspaceIsListedAndNobodyElses(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		var ids []string
+		for range 2 {
+			w.workspace("net", tofu(nil))
+			job, r, spec := w.specOf("net", workflow.Update)
+			w.ended(job, r, &api.StateFound{Backend: "local", Lineage: "of " + spec.WorkspaceID, Serial: 2})
+			ids = append([]string{spec.WorkspaceID}, ids...)
+			w.must(w.plane.DeleteWorkspace(w.ctx(), w.admin, "net"))
+		}
+		w.workspace("other", tofu(nil))
+		w.must(w.plane.DeleteWorkspace(w.ctx(), w.admin, "other"))
+		w.workspace("net", tofu(nil))
+		job, r, spec := w.specOf("net", workflow.Update)
+		var told []string
+		for _, n := range spec.Namesakes {
+			told = append(told, n.ID)
+		}
+		if d := cmp.Diff(ids, told); d != "" || spec.State.Key != spec.WorkspaceID || spec.Known != nil {
+			t.Errorf("key %s of %s, known %+v, namesakes (-want +got):\n%s", spec.State.Key, spec.WorkspaceID, spec.Known, d)
+		}
+		if d := cmp.Diff(append([]string{"net"}, ids...), job.StateOlds); d != "" {
+			t.Errorf("directories that are looked at (-want +got):\n%s", d)
+		}
+		w.ended(job, r, &api.StateFound{Backend: "local"})
+		if _, _, spec = w.specOf("net", workflow.Preview); len(spec.Namesakes) > 0 {
+			t.Errorf("a workspace whose state is known still looks at %v", spec.Namesakes)
+		}
+
+		page, err := w.plane.DeletedWorkspaces(w.ctx(), w.admin, "", 2)
+		w.must(err)
+		rest, err := w.plane.DeletedWorkspaces(w.ctx(), w.admin, page.Next, 2)
+		w.must(err)
+		var listed []string
+		for _, d := range append(page.Items, rest.Items...) {
+			line := d.Name + " " + d.State.Kind
+			if d.Found != nil {
+				line += " " + d.Found.Lineage
+			}
+			listed = append(listed, line)
+		}
+		if d := cmp.Diff([]string{"net  of " + ids[1], "net  of " + ids[0], "other "}, listed); d != "" {
+			t.Errorf("listed (-want +got):\n%s", d)
+		}
+	})
+}
+
+// R15: a runner that would pass over what it does not know gets no spec, and the run says why it ended.
+func TestStart_OfARunnerThatIsTooOldEndsTheRun(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net", tofu(nil))
+		wf := w.submit("net", workflow.Update)
+		waiting := w.submit("net", workflow.Update)
+		job := w.claimOne()
+		r := run(job, "task", 'a')
+		_, err := w.plane.Start(w.ctx(), job.Token, r, api.Start{})
+		wantErr(t, err, workflow.ErrNotReported)
+		w.launch(job, "task")
+		for range 2 {
+			_, err = w.plane.Start(w.ctx(), job.Token, r, api.Start{Knows: []string{api.StateOwnS3}})
+			wantErr(t, err, workflow.ErrOver)
+		}
+		if got := w.is(wf.ID, workflow.Failed, workflow.ReasonRunnerTooOld); !strings.Contains(got.Detail, "older version") {
+			t.Errorf("detail %q", got.Detail)
+		}
+		_, err = w.plane.Spec(w.ctx(), job.Token, r)
+		wantErr(t, err, workflow.ErrOver)
+		if next := w.claimOne(); next.ID != waiting.ID {
+			t.Errorf("claimed %s, want the one that waited for the slot", next.ID)
+		}
+	})
+}
+
+// R16: what a user may say about a state, and with what.
+func TestSubmit_InstructionsAboutTheState(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net", tofu(nil))
+	w.workspace("script")
+	for name, in := range map[string]api.Submit{
+		"both":                     {Operation: workflow.Update, TakeOver: true, BeginAnew: true},
+		"from without taking over": {Operation: workflow.Update, TakeOverFrom: "prod"},
+		"with a list":              {Operation: workflow.StateList, TakeOver: true},
+		"unlock of nothing":        {Operation: workflow.StateUnlock},
+		"a lock elsewhere":         {Operation: workflow.Update, LockID: "x"},
+		"a lock that is a flag":    {Operation: workflow.StateUnlock, LockID: "-force"},
+		"of a script":              {Workspace: "script", Operation: workflow.Update, BeginAnew: true},
+		"list of a script":         {Workspace: "script", Operation: workflow.StateList},
+	} {
+		if in.Workspace == "" {
+			in.Workspace = "net"
+		}
+		if _, err := w.plane.Submit(w.ctx(), w.admin, "", in); !errors.Is(err, workflow.ErrInvalid) {
+			t.Errorf("%s: got %v, want it refused", name, err)
+		}
+	}
+	wf, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "net", Operation: workflow.Update, TakeOver: true, TakeOverFrom: "prod"})
+	w.must(err)
+	job, r := w.started()
+	w.must(w.result(job, r, workflow.Failed))
+	again, err := w.plane.Retry(w.ctx(), w.admin, "", wf.ID)
+	w.must(err)
+	job, r = w.started()
+	spec, err := w.plane.Spec(w.ctx(), job.Token, r)
+	w.must(err)
+	if job.ID != again.ID || !spec.TakeOver || spec.TakeOverFrom != "prod" || spec.BeginAnew {
+		t.Errorf("a retry says %+v", spec)
+	}
+}
+
+// R16, R7: a lock that a lost run left is released by an admin, without waiting for that run's slot; that of a run
+// that goes on is not.
+func TestUnlock_OfALostRunDoesNotWaitForItsSlot(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net", tofu(nil))
+		lost := w.submit("net", workflow.Update)
+		w.started()
+		unlock := api.Submit{Workspace: "net", Operation: workflow.StateUnlock, LockID: "0a1b"}
+		_, err := w.plane.Submit(w.ctx(), w.admin, "", unlock)
+		wantErr(t, err, workflow.ErrInUse)
+		w.live(12 * time.Minute)
+		if got := w.is(lost.ID, workflow.Failed, workflow.ReasonRunnerLost); !got.SlotHeld {
+			t.Fatal("the lost run holds no slot")
+		}
+		operator := w.admin
+		operator.Role = api.RoleOperator
+		_, err = w.plane.Submit(w.ctx(), operator, "", unlock)
+		wantErr(t, err, workflow.ErrForbidden)
+		wf, err := w.plane.Submit(w.ctx(), w.admin, "", unlock)
+		w.must(err)
+		job, r := w.started()
+		spec, err := w.plane.Spec(w.ctx(), job.Token, r)
+		w.must(err)
+		if job.ID != wf.ID || spec.LockID != "0a1b" || spec.Operation != workflow.StateUnlock {
+			t.Errorf("got %+v of %s", spec, job.ID)
+		}
+		w.ended(job, r, nil)
+		w.is(wf.ID, workflow.Succeeded, "")
+	})
+}
+
+// R16: where the control plane can look at a directory source, a run gets what was there when it was submitted.
+func TestSubmit_NotesWhatADirectorySourceIs(t *testing.T) {
+	st := memory.New()
+	w := newWorld(t, st)
+	asked := ""
+	var refusal error
+	w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now, Digest: func(_ context.Context, dir string) (string, error) {
+		asked = dir
+		return "digest of " + dir, refusal
+	}})
+	w.workspace("net")
+	if _, _, spec := w.specOf("net", workflow.Update); spec.SourceDigest != "digest of /src" || asked != "/src" {
+		t.Errorf("digest %q", spec.SourceDigest)
+	}
+	refusal = workflow.Refuse(workflow.ErrForbidden, "source.directory", "it does not lie below the source_roots")
+	_, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "net", Operation: workflow.Update})
+	wantErr(t, err, workflow.ErrForbidden)
+
+	// The sources of another pool lie elsewhere.
+	made, err := w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: ptr("second")})
+	w.must(err)
+	w.workspace("far", func(ws *api.Workspace) { ws.Pool = "second" })
+	wf := w.submit("far", workflow.Update)
+	w.pool, err = w.plane.Authenticate(w.ctx(), made.Token)
+	w.must(err)
+	job, r := w.started()
+	spec, err := w.plane.Spec(w.ctx(), job.Token, r)
+	w.must(err)
+	if job.ID != wf.ID || spec.SourceDigest != "" {
+		t.Errorf("digest %q of a source on another machine", spec.SourceDigest)
+	}
+}
+
+func TestWorkspace_RefusesStatesThatContradictThemselves(t *testing.T) {
+	w := newWorld(t, memory.New())
+	for text, says := range map[string]string{
+		`{"kind":"elsewhere"}`:                                            "source, directory or s3",
+		`{"kind":"own-directory"}`:                                        "source, directory or s3",
+		`{"kind":"s3","bucket":"b"}`:                                      "a bucket and a region",
+		`{"kind":"directory","bucket":"b"}`:                               "go with kind s3",
+		`{"kind":"directory","backend_config":{"path":"x"}}`:              "goes with kind source",
+		`{"workspace":"../prod"}`:                                         "workspace",
+		`{"workspace":".."}`:                                              "workspace",
+		`{"key":"ws_of_another"}`:                                         "said by the control plane",
+		`{"default":"s3"}`:                                                "said by the control plane",
+		`{"backend_config":{"a b":1}}`:                                    "not the name of a setting",
+		`{"backend_config":{"secret_key":"x"}}`:                           "holds no secret value",
+		`{"kind":"s3","bucket":"b","region":"r","endpoint":"ftp://host"}`: "http or https",
+	} {
+		var state api.State
+		w.must(json.Unmarshal([]byte(text), &state))
+		ws := api.Workspace{Name: "net", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, State: &state}
+		_, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, ws)
+		if !errors.Is(err, workflow.ErrInvalid) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: got %v, want it refused with %q", text, err, says)
+		}
+	}
+	for _, text := range []string{`{"backend_config":{"skip_credentials_validation":true}}`, `{"kind":"source","workspace":"prod-1.2"}`, `{}`} {
+		var state api.State
+		w.must(json.Unmarshal([]byte(text), &state))
+		ws := api.Workspace{Name: "net", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, State: &state}
+		if _, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, ws); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// document is what can be said of a state without its values.
+type document struct {
+	lineage   string
+	serial    int64
+	resources int
+	sealed    bool // it is encrypted: how much is in it is not known
+}
+
+// holds says whether there is anything in it that an engine manages.
+func (d *document) holds() bool { return d != nil && (d.resources > 0 || d.sealed) }
+
+func (d *document) String() string {
+	if d == nil {
+		return "none"
+	}
+	return fmt.Sprintf("lineage %s, serial %d, %s", d.lineage, d.serial, count(d.resources, "resource"))
+}
+
+var errNotState = errors.New("it is not the state of an engine")
+
+// readDocument reads a state token by token, because it may be large; nil means that there is none: nothing at all,
+// or what an engine shows of a place that is still empty.
+func readDocument(r io.Reader) (*document, error) {
+	dec := json.NewDecoder(r)
+	first, err := dec.Token()
+	if errors.Is(err, io.EOF) {
+		return nil, nil //nolint:nilnil // no state
+	}
+	if err != nil || first != json.Delim('{') {
+		return nil, errNotState
+	}
+	var d document
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return nil, errNotState
+		}
+		switch name {
+		case "lineage":
+			err = dec.Decode(&d.lineage)
+		case "serial":
+			err = dec.Decode(&d.serial)
+		case "resources":
+			d.resources, err = skipValue(dec)
+		case "modules": // before version 4
+			var n int
+			n, err = skipValue(dec)
+			d.sealed = d.sealed || n > 0
+		case "encrypted_data":
+			d.sealed = true
+			_, err = skipValue(dec)
+		default:
+			_, err = skipValue(dec)
+		}
+		if err != nil {
+			return nil, errNotState
+		}
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, errNotState
+	}
+	if d.lineage == "" && !d.holds() {
+		return nil, nil //nolint:nilnil // no state
+	}
+	return &d, nil
+}
+
+// skipValue reads over one value, and counts its direct members if it is a list.
+func skipValue(dec *json.Decoder) (members int, err error) {
+	depth := 0
+	list := false
+	for first := true; first || depth > 0; first = false {
+		if depth == 1 && list && dec.More() {
+			members++
+		}
+		token, err := dec.Token()
+		if err != nil {
+			return 0, err
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			list = list || first && token == json.Delim('[')
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+	}
+	return members, nil
+}
+
+// documentOf reads the state in a file; nil means that there is none.
+func documentOf(f *folder, name string) (*document, error) {
+	file, err := f.open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil //nolint:nilnil // no state
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	d, err := readDocument(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %w", name, err)
+	}
+	return d, nil
+}
+
+// count says how many there are of something.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,196 @@
+package engine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// R15, R16: nothing goes on with an empty or another state while one exists elsewhere, until the user says which of
+// the two is meant.
+func TestJudge(t *testing.T) {
+	here := api.StateFound{Backend: "local", Settings: "a", Workspace: "default", Store: "machine"}
+	known := func(lineage string, serial int64) *api.StateFound {
+		f := here
+		f.Lineage, f.Serial = lineage, serial
+		return &f
+	}
+	moved := func(change func(*api.StateFound)) api.StateFound {
+		f := here
+		change(&f)
+		return f
+	}
+	doc := func(lineage string, serial int64) *document {
+		return &document{lineage: lineage, serial: serial, resources: 2}
+	}
+	beside := &folder{}
+	main := otherState{name: "default", what: "terraform.tfstate beside the code", doc: doc("old", 5), from: beside, main: true}
+	prod := otherState{name: "prod", what: "terraform.tfstate.d/prod", doc: doc("prod", 9), from: beside}
+	namesake := otherState{name: "ws_1", what: "the directory ws_1", doc: doc("dead", 3), from: &folder{}}
+	declared := moved(func(f *api.StateFound) { f.Declared = "s3" })
+
+	for name, tc := range map[string]struct {
+		sight sight
+		take  string // name of what is taken over
+		says  string // of the log, or of the refusal
+		fine  bool
+	}{
+		"first run, nothing anywhere":     {sight{is: here}, "", "begins empty", true},
+		"first run, a state in the place": {sight{is: here, doc: doc("x", 1)}, "", "", true},
+		"as the last run left it":         {sight{is: here, doc: doc("x", 4), known: known("x", 4)}, "", "", true},
+		"changed elsewhere since":         {sight{is: here, doc: doc("x", 7), known: known("x", 4)}, "", "its serial is 7, and was 4", true},
+		"an older state":                  {sight{is: here, doc: doc("x", 3), known: known("x", 4)}, "", "serial 3 instead of 4", false},
+		"another lineage":                 {sight{is: here, doc: doc("y", 9), known: known("x", 4)}, "", "instead of lineage x", false},
+		"no state any more":               {sight{is: here, known: known("x", 4)}, "", "left lineage x, serial 4", false},
+		"known, and never had a state":    {sight{is: here, known: known("", 0)}, "", "begins empty", true},
+		"other settings":                  {sight{is: moved(func(f *api.StateFound) { f.Settings = "b" }), doc: doc("x", 4), known: known("x", 4)}, "", "other settings of", false},
+		"another machine":                 {sight{is: moved(func(f *api.StateFound) { f.Store = "other" }), known: known("x", 4)}, "", "another machine", false},
+		"another backend":                 {sight{is: moved(func(f *api.StateFound) { f.Backend = "s3" }), known: known("x", 4)}, "", "backend local instead of s3", false},
+		"another engine's workspace":      {sight{is: moved(func(f *api.StateFound) { f.Workspace = "prod" }), known: known("x", 4)}, "", "default instead of prod", false},
+		"moved before there was a state":  {sight{is: moved(func(f *api.StateFound) { f.Settings = "b" }), known: known("", 0)}, "", "begins empty", true},
+		"moved along, said so":            {sight{is: moved(func(f *api.StateFound) { f.Settings = "b" }), doc: doc("x", 4), known: known("x", 4), takeOver: true}, "", "already", true},
+		"moved to an empty place, and the old one is there": {
+			sight{is: moved(func(f *api.StateFound) { f.Backend = "s3" }), known: known("dead", 3), found: []otherState{namesake}, takeOver: true}, "ws_1", "", true,
+		},
+		"the code declares another place":             {sight{is: declared}, "", "declares the backend s3", false},
+		"the code declares another place, state here": {sight{is: declared, doc: doc("x", 1)}, "", "declares the backend s3", false},
+		"it declared that before, and was told":       {sight{is: declared, doc: doc("x", 4), known: func() *api.StateFound { f := declared; f.Lineage, f.Serial = "x", 4; return &f }()}, "", "", true},
+		"it declares that since":                      {sight{is: declared, doc: doc("x", 4), known: known("x", 4)}, "", "declared none instead of s3", false},
+		"declared, begin anew":                        {sight{is: declared, beginAnew: true}, "", "begin_anew", true},
+		"declared, taken over":                        {sight{is: declared, found: []otherState{main}, takeOver: true}, "default", "", true},
+		"declared, taken over onto a state":           {sight{is: declared, doc: doc("x", 1), found: []otherState{main}, takeOver: true}, "", "is not overwritten", false},
+		"beside the code":                             {sight{is: here, found: []otherState{main}}, "", "terraform.tfstate beside the code (lineage old, serial 5, 2 resources)", false},
+		"beside the code, also once known as empty":   {sight{is: here, found: []otherState{main}, known: known("", 0)}, "", "beside the code", false},
+		"beside the code, and a state here":           {sight{is: here, doc: doc("x", 1), found: []otherState{main}}, "", "", true},
+		"beside the code, taken over":                 {sight{is: here, found: []otherState{main, prod}, takeOver: true}, "default", "", true},
+		"beside the code, another by its name":        {sight{is: here, found: []otherState{main, prod}, takeOver: true, from: "prod"}, "prod", "", true},
+		"beside the code, one that is not there":      {sight{is: here, found: []otherState{main, prod}, takeOver: true, from: "dev"}, "", "--take-over-from", false},
+		"beside the code, begin anew":                 {sight{is: here, found: []otherState{main}, beginAnew: true}, "", "begin_anew", true},
+		"only other workspaces of the engine beside":  {sight{is: here, found: []otherState{prod, {name: "dev", what: "dev", doc: doc("d", 1), from: beside}}, takeOver: true}, "", "prod for", false},
+		"a deleted namesake's":                        {sight{is: here, found: []otherState{namesake}}, "", "the directory ws_1", false},
+		"a deleted namesake's, taken over":            {sight{is: here, found: []otherState{namesake}, takeOver: true}, "ws_1", "", true},
+		"two that could be meant":                     {sight{is: here, found: []otherState{main, namesake}, takeOver: true}, "", "default for", false},
+		"taken over before":                           {sight{is: here, doc: doc("old", 6), known: known("old", 6), found: []otherState{main}, takeOver: true}, "", "already", true},
+		"another is here by now":                      {sight{is: here, doc: doc("x", 6), known: known("x", 6), found: []otherState{main}, takeOver: true}, "", "already", true},
+		"nothing to take over":                        {sight{is: here, takeOver: true}, "", "nothing to take over", true},
+		"nothing to take over, and a state is lost":   {sight{is: here, known: known("x", 4), takeOver: true}, "", "none beside the code", false},
+		"others in the same backend":                  {sight{is: here, others: []string{"prod", "dev"}}, "", "prod, dev", false},
+		"it ran before anything was kept":             {sight{is: here, ranBefore: true}, "", "an earlier run", false},
+		"it ran before, and the state is there":       {sight{is: here, doc: doc("x", 1), ranBefore: true}, "", "", true},
+		"another backend was set up in the source":    {sight{is: here, doc: doc("x", 1), differs: []string{"bucket"}}, "", "in bucket", false},
+		"that is known by now":                        {sight{is: here, doc: doc("x", 1), differs: []string{"bucket"}, known: known("x", 1)}, "", "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.sight.place = "the place"
+			v, err := judge(tc.sight)
+			said := v.say
+			if err != nil {
+				f, ok := errors.AsType[*Failure](err)
+				if !ok || f.Reason != workflow.ReasonStateElsewhere || !strings.Contains(f.Detail, " --") || len(f.Detail) > maxDetail {
+					t.Fatalf("got %v, want a refusal that says what can be done", err)
+				}
+				said = f.Detail
+			}
+			if got := err == nil; got != tc.fine {
+				t.Fatalf("goes on: %v (%s), want %v", got, said, tc.fine)
+			}
+			if !strings.Contains(said, tc.says) {
+				t.Errorf("it says %q, want %q in it", said, tc.says)
+			}
+			taken := ""
+			if v.take != nil {
+				taken = v.take.name
+			}
+			if taken != tc.take {
+				t.Errorf("takes over %q, want %q", taken, tc.take)
+			}
+		})
+	}
+}
+
+func TestReadDocument(t *testing.T) {
+	for name, tc := range map[string]struct {
+		text  string
+		want  *document
+		wrong bool
+	}{
+		"nothing":             {"", nil, false},
+		"blank":               {" \n", nil, false},
+		"an empty place":      {`{"version":4,"serial":0,"lineage":"","outputs":{},"resources":[]}`, nil, false},
+		"without resources":   {`{"lineage":"a","serial":3,"resources":[]}`, &document{lineage: "a", serial: 3}, false},
+		"with resources":      {`{"resources":[{"a":[1,[2]]},{"b":{}},3],"serial":3,"lineage":"a"}`, &document{lineage: "a", serial: 3, resources: 3}, false},
+		"encrypted":           {`{"serial":1,"lineage":"a","encrypted_data":"x"}`, &document{lineage: "a", serial: 1, sealed: true}, false},
+		"before version 4":    {`{"version":3,"serial":1,"lineage":"a","modules":[{"resources":{"x":{}}}]}`, &document{lineage: "a", serial: 1, sealed: true}, false},
+		"not JSON":            {`state`, nil, true},
+		"a list":              {`[]`, nil, true},
+		"cut short":           {`{"lineage":"a","resources":[{`, nil, true},
+		"of another form":     {`{"serial":"x"}`, nil, true},
+		"resources of a form": {`{"lineage":"a","resources":{"x":[]}}`, &document{lineage: "a"}, false},
+	} {
+		got, err := readDocument(strings.NewReader(tc.text))
+		if (err != nil) != tc.wrong {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if err == nil && (got == nil) != (tc.want == nil) || got != nil && tc.want != nil && *got != *tc.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, tc.want)
+		}
+	}
+}
+
+func FuzzReadDocument(f *testing.F) {
+	f.Add(`{"version":4,"serial":2,"lineage":"a","resources":[{"x":1}]}`)
+	f.Add(`{"lineage":"a","resources":[[[{`)
+	f.Fuzz(func(t *testing.T, text string) {
+		d, err := readDocument(strings.NewReader(text))
+		if err == nil && d != nil && (d.resources < 0 || d.resources > len(text)) {
+			t.Errorf("%d resources in %d bytes", d.resources, len(text))
+		}
+	})
+}
+
+// Only settings that say where a state is make a place another one: credentials come and go.
+func TestDigest_IsOfWhereTheStateIs(t *testing.T) {
+	s3 := func(change map[string]any) map[string]any {
+		out := map[string]any{"bucket": "b", "key": "k", "region": "r", "access_key": "AKIA", "profile": nil}
+		for name, v := range change {
+			out[name] = v
+		}
+		return out
+	}
+	base := digest("s3", s3(nil))
+	for _, same := range []map[string]any{{"access_key": "other"}, {"profile": "p"}, {"region": "elsewhere"}, {"skip_region_validation": true}} {
+		if digest("s3", s3(same)) != base {
+			t.Errorf("%v makes it another place", same)
+		}
+	}
+	for _, other := range []map[string]any{{"bucket": "x"}, {"key": "x"}, {"endpoints": map[string]any{"s3": "http://x"}}} {
+		if digest("s3", s3(other)) == base {
+			t.Errorf("%v leaves it the same place", other)
+		}
+	}
+	if digest("unheard-of", map[string]any{"place": "a", "auth_token": "1"}) != digest("unheard-of", map[string]any{"place": "a", "auth_token": "2"}) {
+		t.Error("a token of a backend that is not listed makes it another place")
+	}
+	got := differing("s3", s3(map[string]any{"key": "x", "profile": "p"}), s3(map[string]any{"bucket": nil}))
+	if want := "bucket key"; strings.Join(got, " ") != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+}
+
+func TestEngineWorkspace(t *testing.T) {
+	for _, tc := range []struct {
+		said, environment, selected, want string
+		wrong                             bool
+	}{
+		{"", "", "", "default", false}, {"a", "b", "c", "a", false}, {"", "b", "c", "b", false}, {"", "", "c\n", "c", false},
+		{"", "", "../x", "", true}, {"..", "", "", "", true}, {"", "a/b", "", "", true},
+	} {
+		got, err := engineWorkspace(tc.said, tc.environment, tc.selected)
+		if got != tc.want || (err != nil) != tc.wrong {
+			t.Errorf("%+v: got %q, %v", tc, got, err)
+		}
+	}
+}

@@ -1,0 +1,699 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// What the source leaves beside the root module, which was set aside.
+const (
+	asideBackend     = ".terraform/terraform.tfstate"
+	asideEnvironment = ".terraform/environment"
+)
+
+// settle decides where the state of the run is kept, initialises the root module for that, and refuses to go on
+// where another state exists. After it, t.doc is the state as it is.
+func (t *terraform) settle(ctx context.Context) error {
+	if err := t.choose(); err != nil {
+		return err
+	}
+	t.h.Logf("the state is kept in %s%s", t.place, t.inWorkspace())
+	if known := t.j.Spec.Known; t.overrides() && !t.j.Spec.TakeOver && !t.j.Spec.BeginAnew && (known == nil || known.Declared != t.code.name()) {
+		return elsewhere(either, "%s", overriding(t.code.name(), t.place.String())) // no engine need be asked
+	}
+	overridden, err := t.overridden(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.placeState(ctx); err != nil {
+		return err
+	}
+	if err := t.initialise(ctx); err != nil {
+		return err
+	}
+	if err := t.identify(); err != nil {
+		return err
+	}
+	if t.doc, err = t.document(ctx); err != nil {
+		return err
+	}
+	if !workflow.Plans(t.j.Spec.Type, t.j.Spec.Operation) {
+		return nil // whoever looks at a state, or releases its lock, changes nothing
+	}
+	s, err := t.look(ctx, overridden)
+	if err != nil {
+		return err
+	}
+	v, err := judge(s)
+	if err != nil {
+		return err
+	}
+	if v.say != "" {
+		t.h.Logf("%s", v.say)
+	}
+	if v.take != nil {
+		if err := t.takeOver(ctx, *v.take); err != nil {
+			return err
+		}
+	}
+	// What a run that only reads was told to do about another state holds for that run alone.
+	t.keeps = !t.readOnly || !s.takeOver && !s.beginAnew
+	return nil
+}
+
+// choose decides what needs no engine: the place and the engine's workspace.
+func (t *terraform) choose() (err error) {
+	spec := t.j.Spec
+	// The name is ours: what a source has under it says nothing of the code.
+	if err := t.root.root.Remove(overrideName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return runnerError(fmt.Errorf("remove %s: %w", overrideName, err))
+	}
+	t.code = readDeclared(t.j.Root, spec.Engine)
+	if t.place, err = placeOf(spec, t.code, t.j.Bucket); err != nil {
+		return err
+	}
+	selected, err := t.asideFile(asideEnvironment)
+	if err != nil {
+		return err
+	}
+	environment := ""
+	if t.j.Getenv != nil {
+		environment = t.j.Getenv("TF_WORKSPACE")
+	}
+	if t.workspace, err = engineWorkspace(spec.State.Workspace, environment, string(selected)); err != nil {
+		return err
+	}
+	if t.place.kind == api.StateS3 {
+		return checkS3(spec.Engine, t.bin.version)
+	}
+	return nil
+}
+
+func (t *terraform) inWorkspace() string {
+	if t.workspace == defaultWorkspace {
+		return ""
+	}
+	return ", in the engine's workspace " + t.workspace
+}
+
+// asideFile reads a small file that was set aside; nil where there is none.
+func (t *terraform) asideFile(name string) ([]byte, error) {
+	if t.aside == nil {
+		return nil, nil
+	}
+	raw, err := t.aside.read(name, 1<<20)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, runnerError(fmt.Errorf("read %s of the source: %w", name, err))
+	}
+	return raw, nil
+}
+
+// overridden reads the state in the backend that the code declares, where the workspace keeps its own elsewhere
+// and the user wants that one. Nil means that there is none, or that nobody wants it.
+func (t *terraform) overridden(ctx context.Context) (*otherState, error) {
+	if !t.overrides() || !t.j.Spec.TakeOver {
+		return nil, nil //nolint:nilnil // no such state
+	}
+	if err := t.initialise(ctx); err != nil {
+		return nil, err
+	}
+	doc, file, err := t.pull(ctx)
+	if err != nil || !doc.holds() {
+		return nil, err
+	}
+	return &otherState{name: "backend", what: "the state in the backend " + t.code.name() + " that the code declares", doc: doc, from: t.temp, file: file}, nil
+}
+
+// overrides says whether the state is kept elsewhere than the code declares.
+func (t *terraform) overrides() bool { return t.place.kind != api.StateSource && t.code.elsewhere() }
+
+// placeState tells the engine where the state is kept, where that is not what the code declares.
+func (t *terraform) placeState(ctx context.Context) error {
+	switch t.place.kind {
+	case api.StateSource:
+		return t.completeBackend()
+	case api.StateDirectory:
+		if err := t.openState(ctx); err != nil {
+			return err
+		}
+	}
+	return t.override(t.place)
+}
+
+// completeBackend writes down what the workspace adds to the backend that the code declares.
+func (t *terraform) completeBackend() error {
+	if len(t.j.Spec.State.BackendConfig) == 0 {
+		return nil
+	}
+	raw, err := json.Marshal(t.j.Spec.State.BackendConfig)
+	if err == nil {
+		name := newName("backend-", ".json")
+		t.backendFile = t.temp.join(name)
+		err = t.temp.write(name, raw)
+	}
+	if err != nil {
+		return runnerError(fmt.Errorf("write backend_config: %w", err))
+	}
+	return nil
+}
+
+// override makes a place the backend of the root module. Behind a directory's lies t.state, at a path that is the same
+// in every job.
+func (t *terraform) override(p place) error {
+	doc, err := overrideDocument(p.settings())
+	if err == nil {
+		err = t.root.write(overrideName, doc)
+	}
+	if err == nil && p.kind == api.StateDirectory {
+		err = t.root.linkTo(localDir, t.state.path)
+	}
+	if err != nil {
+		return runnerError(fmt.Errorf("write %s: %w", overrideName, err))
+	}
+	return nil
+}
+
+// openState opens the workspace's own directory, or makes a private copy for who only reads.
+func (t *terraform) openState(ctx context.Context) error {
+	if t.j.StateDir == "" {
+		return &Failure{Reason: workflow.ReasonStateNotKept, Detail: "the workspace's state has kind directory, and this runner was given no directory for it"}
+	}
+	var err error
+	if t.readOnly {
+		if err = t.privateState(); err == nil {
+			err = copyState(ctx, t.j.StateDir, statePath(t.workspace), t.state)
+		}
+	} else {
+		t.state, err = openState(t.j.StateDir, t.j.Owner)
+	}
+	if err != nil {
+		return runnerError(fmt.Errorf("open state directory: %w", err))
+	}
+	return nil
+}
+
+// privateState makes an empty directory of states that ends with the run.
+func (t *terraform) privateState() (err error) {
+	name := newName("state-", "")
+	if err = t.temp.mkdir(name); err == nil {
+		t.state, err = openFolder(t.temp.join(name), t.j.Owner)
+	}
+	return err
+}
+
+// openState opens a state directory for writing; the first run makes it.
+func openState(dir string, owner *Owner) (*folder, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := openFolder(dir, owner)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.give(); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// initialise runs the engine's init. Its workspace is selected afterwards: init refuses one that has no state yet.
+// What an earlier init of the run has set up is forgotten first, or the engine would want to move the state.
+func (t *terraform) initialise(ctx context.Context) error {
+	if err := t.data.root.Remove(stateName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return runnerError(fmt.Errorf("set up the backend anew: %w", err))
+	}
+	env := []string{"TF_WORKSPACE="}
+	if t.code.cloud && t.place.kind == api.StateSource && t.workspace != defaultWorkspace {
+		env = nil // there, init chooses among several
+	}
+	_, err := t.runWith(ctx, stepInit, initArgs(t.bin.path, t.backendFile), env)
+	if f, ok := errors.AsType[*Failure](err); ok && f.Reason == workflow.ReasonStepFailed {
+		if hint := credentialHint(t.code.name(), t.j.Getenv); hint != "" && t.place.kind == api.StateSource {
+			f.Detail = bounded(f.Detail, maxDetail-len(hint)) + hint
+		}
+	}
+	return err
+}
+
+// identify says which place the run has, now that the engine has set it up.
+func (t *terraform) identify() error {
+	backend, err := recorded(t.data, stateName)
+	if err != nil {
+		return runnerError(err)
+	}
+	t.is = api.StateFound{Backend: backend.Type, Settings: digest(backend.Type, backend.Config), Workspace: t.workspace}
+	switch t.place.kind {
+	case api.StateSource:
+		// The engine has the last word on what the code says.
+		if backend.Type == "" || backend.Type == "local" {
+			return notKept(backend.Type)
+		}
+	case api.StateDirectory:
+		t.is.Settings, t.is.Store = digest("directory", map[string]any{"key": t.place.key}), t.j.StateStore
+	}
+	if t.overrides() {
+		t.is.Declared = t.code.name()
+	}
+	t.settings = backend
+	return nil
+}
+
+// document reads what can be said of the state of the run as it is now; nil means that there is none.
+func (t *terraform) document(ctx context.Context) (*document, error) {
+	if t.place.kind == api.StateDirectory {
+		doc, err := documentOf(t.state, statePath(t.workspace))
+		if err != nil {
+			return nil, runnerError(fmt.Errorf("read the state: %w", err))
+		}
+		return doc, nil
+	}
+	if t.workspace != defaultWorkspace {
+		// To ask for the state of one that is not there would make it.
+		if all, err := t.workspaces(ctx); err != nil || !slices.Contains(all, t.workspace) {
+			return nil, err
+		}
+	}
+	doc, file, err := t.pull(ctx)
+	if file != "" {
+		_ = t.temp.root.Remove(file) // it goes with the run at the latest
+	}
+	return doc, err
+}
+
+// workspaces lists the engine's workspaces of a remote place. Not every backend has them.
+func (t *terraform) workspaces(ctx context.Context) ([]string, error) {
+	if t.place.kind == api.StateDirectory {
+		entries, err := fs.ReadDir(t.state.root.FS(), workspacesName)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, runnerError(fmt.Errorf("read the state: %w", err))
+		}
+		all := []string{defaultWorkspace}
+		for _, e := range entries {
+			all = append(all, e.Name())
+		}
+		return all, nil
+	}
+	out := &buffer{most: 1 << 20}
+	code, err := t.h.Exec(ctx, Command{Args: []string{t.bin.path, "workspace", "list"}, Dir: t.j.Root, Env: append(t.env(), "TF_WORKSPACE="), Stdout: out, Stderr: &tail{most: 1 << 10}, Quiet: true})
+	if err != nil {
+		return nil, t.notRun(ctx, stepInit, err, nil)
+	}
+	var all []string
+	if code == 0 {
+		for line := range strings.Lines(ansi().ReplaceAllString(out.String(), "")) {
+			if name := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "*")); name != "" {
+				all = append(all, name)
+			}
+		}
+	}
+	return all, nil
+}
+
+// maxState bounds a state that is looked at.
+const maxState = 512 << 20
+
+// pull asks the engine for the state, into a file that ends with the run, and returns what it is.
+func (t *terraform) pull(ctx context.Context) (doc *document, file string, err error) {
+	file = newName("pulled-", ".tfstate")
+	out, err := t.temp.create(file)
+	if err != nil {
+		return nil, "", runnerError(fmt.Errorf("keep the state: %w", err))
+	}
+	said := &tail{most: 32 << 10}
+	code, err := t.h.Exec(ctx, Command{
+		Args: []string{t.bin.path, "state", "pull"}, Dir: t.j.Root, Env: t.env(), Stdout: &limited{out, maxState}, Stderr: said, Quiet: true,
+	})
+	if closeErr := out.Close(); err == nil && closeErr != nil {
+		err = closeErr
+	}
+	switch {
+	case err != nil || code != 0 && context.Cause(ctx) != nil:
+		return nil, file, t.notRun(ctx, stepInit, err, nil)
+	case code != 0:
+		return nil, file, t.exited("state pull", code, string(said.bytes()))
+	}
+	doc, err = documentOf(t.temp, file)
+	if err != nil {
+		return nil, file, runnerError(fmt.Errorf("read the state: %w", err))
+	}
+	return doc, file, nil
+}
+
+// limited is a file that takes so much and no more.
+type limited struct {
+	f    *os.File
+	most int64
+}
+
+// Write implements io.Writer.
+func (l *limited) Write(p []byte) (int, error) {
+	if l.most -= int64(len(p)); l.most < 0 {
+		return 0, errTooLong
+	}
+	return l.f.Write(p)
+}
+
+// look gathers what is to be judged.
+func (t *terraform) look(ctx context.Context, overridden *otherState) (sight, error) {
+	spec := t.j.Spec
+	s := sight{
+		place: t.place.String(), is: t.is, doc: t.doc, known: spec.Known, ranBefore: spec.RanBefore,
+		takeOver: spec.TakeOver, beginAnew: spec.BeginAnew, from: spec.TakeOverFrom,
+	}
+	if spec.BeginAnew {
+		return s, nil // nothing else counts
+	}
+	var err error
+	if t.doc == nil || spec.TakeOver {
+		if s.found, err = t.beside(); err != nil {
+			return s, err
+		}
+	}
+	if overridden != nil {
+		s.found = append(s.found, *overridden)
+	}
+	own, err := t.asideBackend()
+	if err != nil {
+		return s, err
+	}
+	// What the source's own init has set up is only of interest where the run uses what the code declares: any other
+	// place is the workspace's own to name.
+	if own.Type == t.settings.Type && t.place.kind == api.StateSource {
+		s.differs = differing(own.Type, own.Config, t.settings.Config)
+	} else if own.Type != "" && own.Type != "local" && !t.overrides() {
+		s.differs = []string{"its type, " + own.Type}
+	}
+	if t.doc != nil {
+		return s, nil
+	}
+	olds, err := t.olds(ctx)
+	s.found = append(s.found, olds...)
+	if err != nil {
+		return s, err
+	}
+	all, err := t.workspaces(ctx)
+	s.others = slices.DeleteFunc(all, func(name string) bool {
+		return name == t.workspace || name == defaultWorkspace && t.workspace != defaultWorkspace && !t.defaultHolds(ctx)
+	})
+	return s, err
+}
+
+// defaultHolds says whether the engine's default workspace, which every backend lists, has a state.
+func (t *terraform) defaultHolds(ctx context.Context) bool {
+	workspace := t.workspace
+	t.workspace = defaultWorkspace
+	defer func() { t.workspace = workspace }()
+	doc, err := t.document(ctx)
+	return err == nil && doc.holds()
+}
+
+// asideBackend is the backend that was set up in the source itself.
+func (t *terraform) asideBackend() (backendRecord, error) {
+	if t.aside == nil {
+		return backendRecord{}, nil
+	}
+	own, err := recorded(t.aside, asideBackend)
+	if err != nil {
+		return own, runnerError(fmt.Errorf(".terraform of the source: %w", err))
+	}
+	return own, nil
+}
+
+// beside lists the states that lie beside the code.
+func (t *terraform) beside() ([]otherState, error) {
+	if t.aside == nil {
+		return nil, nil
+	}
+	file := stateName
+	if p := t.code.path; p != "" {
+		if !filepath.IsLocal(filepath.FromSlash(p)) {
+			return nil, elsewhere("Move the state beside the code, or run it again with --begin-anew to go on without it",
+				"the code declares the backend local with the path %s, which is not part of the source", quote(p))
+		}
+		file = path.Clean(p)
+	}
+	var out []otherState
+	add := func(f *folder, name, file string) error {
+		doc, err := documentOf(f, file)
+		if err != nil {
+			return runnerError(fmt.Errorf("state beside the code: %w", err))
+		}
+		if doc.holds() {
+			out = append(out, otherState{name: name, what: file + " beside the code", doc: doc, from: f, file: file, main: name == t.workspace})
+		}
+		return nil
+	}
+	for _, f := range []*folder{t.aside, t.root} { // one with another ending is still where it was
+		if err := add(f, defaultWorkspace, file); err != nil {
+			return nil, err
+		}
+	}
+	entries, err := fs.ReadDir(t.aside.root.FS(), workspacesName)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, runnerError(fmt.Errorf("state beside the code: %w", err))
+	}
+	for _, e := range entries {
+		if err := add(t.aside, e.Name(), statePath(e.Name())); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// olds lists the states in other places that the workspace's name has had, or the workspace itself.
+func (t *terraform) olds(ctx context.Context) ([]otherState, error) {
+	var out []otherState
+	for _, dir := range t.j.StateOlds {
+		f, err := openFolder(dir, nil)
+		if err != nil {
+			return out, runnerError(err)
+		}
+		t.opened = append(t.opened, f)
+		doc, err := documentOf(f, statePath(t.workspace))
+		if err != nil {
+			return out, runnerError(fmt.Errorf("state in the directory %s: %w", filepath.Base(dir), err))
+		}
+		if doc.holds() {
+			key := filepath.Base(dir)
+			out = append(out, otherState{name: key, what: t.whose(key), doc: doc, from: f, file: statePath(t.workspace)})
+		}
+	}
+	for _, p := range t.oldBuckets() {
+		doc, file, err := t.probe(ctx, p)
+		if err != nil {
+			return out, err
+		}
+		if doc.holds() {
+			out = append(out, otherState{name: path.Base(path.Dir(p.key)), what: "the state " + p.String(), doc: doc, from: t.temp, file: file})
+		}
+	}
+	return out, nil
+}
+
+// whose says whose directory of states that is.
+func (t *terraform) whose(key string) string {
+	where := place{kind: api.StateDirectory, key: t.j.Spec.Organization + "/" + key}.String()
+	if key == t.j.Spec.State.Key {
+		return where
+	}
+	return where + ", of an earlier workspace of this name"
+}
+
+// oldBuckets are the places in buckets where a state of the workspace's name may be.
+func (t *terraform) oldBuckets() []place {
+	spec := t.j.Spec
+	var out []place
+	add := func(s api.State, key string) {
+		p := place{kind: api.StateS3, bucket: s, key: spec.Organization + "/" + key + "/" + stateName}
+		there := t.place.kind == api.StateS3 && t.place.key == p.key && t.place.bucket.Bucket == s.Bucket
+		if !there && s.Bucket != "" && !slices.ContainsFunc(out, func(o place) bool { return o.key == p.key }) {
+			out = append(out, p)
+		}
+	}
+	if t.place.kind == api.StateS3 && spec.Known == nil {
+		add(t.place.bucket, spec.Workspace)
+	}
+	for _, n := range spec.Namesakes {
+		switch {
+		case n.State.Kind == api.StateS3:
+			add(n.State, spec.Workspace)
+		case n.State.Kind == api.StateOwnS3:
+			add(n.State, n.ID)
+		case n.State.Kind == api.StateDeclared && n.State.Default == api.StateS3:
+			add(t.j.Bucket, n.ID)
+		}
+	}
+	return out
+}
+
+// probe looks at the state in another place, from a root module that has nothing but a backend.
+func (t *terraform) probe(ctx context.Context, p place) (*document, string, error) {
+	name := newName("probe-", "")
+	if err := t.temp.mkdir(name); err != nil {
+		return nil, "", runnerError(err)
+	}
+	root, err := openFolder(t.temp.join(name), t.j.Owner)
+	if err != nil {
+		return nil, "", runnerError(err)
+	}
+	t.opened = append(t.opened, root)
+	other := *t
+	other.place, other.root, other.backendFile, other.code = p, root, "", declared{}
+	other.j.Root = root.path
+	other.h, other.silent = muted{t.h}, true
+	if err = root.mkdir("data"); err == nil {
+		other.data, err = openFolder(root.join("data"), t.j.Owner)
+	}
+	if err != nil {
+		return nil, "", runnerError(err)
+	}
+	t.opened = append(t.opened, other.data)
+	if err := other.override(p); err != nil {
+		return nil, "", err
+	}
+	if err := other.initialise(ctx); err != nil {
+		return nil, "", err
+	}
+	if t.workspace != defaultWorkspace {
+		if all, err := other.workspaces(ctx); err != nil || !slices.Contains(all, t.workspace) {
+			return nil, "", err
+		}
+	}
+	return other.pull(ctx)
+}
+
+// muted is a host without a log.
+type muted struct{ Host }
+
+// Logf implements Host.
+func (muted) Logf(string, ...any) {}
+
+// takeOver makes another state that of the run. Who only reads gets a private copy, and nothing else is touched.
+func (t *terraform) takeOver(ctx context.Context, c otherState) error {
+	t.taken = bounded(c.what, 250)
+	if t.readOnly || t.place.kind == api.StateDirectory {
+		if t.place.kind != api.StateDirectory {
+			if err := t.privateState(); err != nil {
+				return runnerError(err)
+			}
+			t.place = place{kind: api.StateDirectory}
+			if err := t.override(t.place); err != nil {
+				return err
+			}
+			t.backendFile = ""
+			if err := t.initialise(ctx); err != nil {
+				return err
+			}
+		}
+		if err := copyDocument(c, t.state, statePath(t.workspace)); err != nil {
+			return runnerError(fmt.Errorf("take over the state: %w", err))
+		}
+	} else if err := t.push(ctx, c); err != nil {
+		return err
+	}
+	var err error
+	if t.doc, err = t.document(ctx); err != nil {
+		return err
+	}
+	if !t.doc.holds() || t.doc.resources < c.doc.resources {
+		return &Failure{Reason: workflow.ReasonStateElsewhere, Detail: fmt.Sprintf("the state was not taken over as it is: %s, and in %s is now %s", c, t.place, t.doc)}
+	}
+	if t.readOnly {
+		t.h.Logf("this run only reads: it plans on a copy, and the state is taken over by a run that changes it")
+	}
+	return nil
+}
+
+// copyDocument copies a state into a place where none is.
+func copyDocument(c otherState, to *folder, name string) error {
+	in, err := c.from.open(c.file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	if err := to.mkdirs(path.Dir(name)); err != nil {
+		return err
+	}
+	return to.fill(name, in)
+}
+
+// push gives a state to the engine, which writes it into a place that is not a directory, under the state's lock and
+// only where none is. Its lineage may be a new one there.
+func (t *terraform) push(ctx context.Context, c otherState) error {
+	file := c.file
+	if c.from != t.temp { // the engine's user must be able to read it
+		file = newName("taken-", ".tfstate")
+		if err := copyDocument(c, t.temp, file); err != nil {
+			return runnerError(fmt.Errorf("take over the state: %w", err))
+		}
+	}
+	defer func() { _ = t.temp.root.Remove(file) }() // it goes with the run at the latest
+	t.locking = true
+	_, err := t.run(ctx, "state push", []string{t.bin.path, "state", "push", t.temp.join(file)})
+	t.locking = err != nil
+	return err
+}
+
+// arrived checks that an apply has changed the state in the place where it belongs.
+func (t *terraform) arrived(ctx context.Context) error {
+	before := t.doc
+	var err error
+	if t.doc, err = t.document(ctx); err != nil {
+		return err
+	}
+	if t.doc == nil || before != nil && t.doc.lineage == before.lineage && t.doc.serial <= before.serial {
+		return &Failure{
+			Reason: workflow.ReasonStepFailed,
+			Detail: fmt.Sprintf("the engine says that it has applied the plan, and the state in %s is as before (%s): look for where it was written before anything else is run", t.place, before),
+		}
+	}
+	return nil
+}
+
+// found is what is to be known of the state after the run; nil where the run was to look only.
+func (t *terraform) found() *api.StateFound {
+	if !t.keeps {
+		return nil
+	}
+	f := t.is
+	f.Taken = t.taken
+	if t.doc != nil {
+		f.Lineage, f.Serial = t.doc.lineage, t.doc.serial
+	}
+	return &f
+}
+
+// credentials are the variables by which a backend gets at its state; one of each row is enough.
+var credentials = map[string][]string{
+	"s3":      {"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"},
+	"gcs":     {"GOOGLE_CREDENTIALS", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_OAUTH_ACCESS_TOKEN", "GOOGLE_BACKEND_CREDENTIALS"},
+	"azurerm": {"ARM_ACCESS_KEY", "ARM_SAS_TOKEN", "ARM_CLIENT_SECRET", "ARM_CLIENT_CERTIFICATE", "ARM_OIDC_TOKEN", "ARM_USE_MSI"},
+	"http":    {"TF_HTTP_PASSWORD"},
+	"pg":      {"PG_CONN_STR", "PGPASSWORD"},
+	"consul":  {"CONSUL_HTTP_TOKEN"},
+	"remote":  {"TF_TOKEN_app_terraform_io"},
+	"cloud":   {"TF_TOKEN_app_terraform_io"},
+}
+
+// credentialHint says, where init has failed, which credentials the run does not have and how to pass them. Some
+// backends need none where they are.
+func credentialHint(backend string, getenv func(string) string) string {
+	names := credentials[backend]
+	if getenv == nil || len(names) == 0 || slices.ContainsFunc(names, func(n string) bool { return getenv(n) != "" }) {
+		return ""
+	}
+	return fmt.Sprintf("; the backend %s reads its credentials from %s, and this run has none of these: pass them as secrets of the workspace (env and ref), as its role, or by env_forward_allowlist of the runner",
+		backend, strings.Join(names, ", "))
+}

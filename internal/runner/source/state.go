@@ -1,0 +1,114 @@
+package source
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+)
+
+// What an engine leaves beside code in which it ran, below the root module. Fetch sets it aside.
+const (
+	// StateFile is the state of the default workspace; StateFolder has those of the others, a directory each.
+	StateFile   = "terraform.tfstate"
+	StateFolder = "terraform.tfstate.d"
+	// BackendFile says which backend was set up, EnvironmentFile which workspace was selected. Only a directory
+	// source has them.
+	BackendFile     = ".terraform/terraform.tfstate"
+	EnvironmentFile = ".terraform/environment"
+)
+
+// fate is what becomes of a file of a source.
+type fate int
+
+const (
+	kept    fate = iota // it is part of the code
+	aside               // it is kept apart, where the engine does not find it
+	dropped             // it is left out
+)
+
+// ofDirectory says what becomes of a file of a directory: state never gets into a run by itself.
+func ofDirectory(name string) fate {
+	switch {
+	case name == BackendFile, name == EnvironmentFile, strings.HasSuffix(name, ".tfstate"):
+		return aside
+	case strings.HasPrefix(name, StateFolder+"/"), strings.HasSuffix(name, ".tfstate.backup"), strings.HasSuffix(name, ".tfstate.lock.info"):
+		return dropped
+	}
+	return kept
+}
+
+// ofRepository says the same of a repository whose root module is the directory top. Only what an engine would
+// take for its own state on sight is taken out; the rest may be data.
+func ofRepository(top string) func(name string) fate {
+	prefix := path.Clean(top) + "/"
+	if prefix == "./" {
+		prefix = ""
+	}
+	return func(name string) fate {
+		name, below := strings.CutPrefix(name, prefix)
+		if below && (name == StateFile || strings.HasPrefix(name, StateFolder+"/")) {
+			return aside
+		}
+		return kept
+	}
+}
+
+// setAside writes a file apart from the code, for the runner alone.
+func (t *tree) setAside(name string, content io.Reader) error {
+	if t.aside == "" {
+		return t.copy(io.Discard, content)
+	}
+	root, err := os.OpenRoot(t.aside)
+	if err != nil {
+		return fmt.Errorf("open directory for states: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return writing(name, err)
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return writing(name, err)
+	}
+	err = t.copy(f, content)
+	if closeErr := f.Close(); err == nil && closeErr != nil {
+		err = writing(name, closeErr)
+	}
+	return err
+}
+
+// Digest says what the files of a directory source are now, as a run would copy them: a SHA-256 over their names,
+// kinds and contents. Its errors are those of Fetch.
+func Digest(ctx context.Context, directory string, roots []string) (string, error) {
+	from, _, err := openDirectory(directory, roots)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = from.Close() }()
+	t := &tree{fate: ofDirectory, digest: sha256.New(), limits: limits{entries: MaxEntries, bytes: MaxBytes}}
+	if err := (&copier{from: from, to: t}).dir(ctx, "."); err != nil {
+		return "", err
+	}
+	return t.sum(), nil
+}
+
+// note adds an entry to the digest. What stands between its parts is in no name.
+func (t *tree) note(kind byte, name string, perm fs.FileMode, more string) {
+	if t.digest != nil {
+		fmt.Fprintf(t.digest, "%c%03o%s\x00%s\x00", kind, perm&0o111, name, more)
+	}
+}
+
+// sum is the digest in hexadecimal digits; empty where none was made.
+func (t *tree) sum() string {
+	if t.digest == nil {
+		return ""
+	}
+	return hex.EncodeToString(t.digest.Sum(nil))
+}
