@@ -122,6 +122,48 @@ func TestRun_MistakesAreReportedTogether(t *testing.T) {
 	}
 }
 
+// R15: a workspace that names no place, with code that declares none, has its state in the bucket of its pool's stack;
+// without one it is refused before anything of the engine runs.
+func TestRun_StateOfAPlacelessWorkspaceGoesToThePoolsBucket(t *testing.T) {
+	engines := t.TempDir()
+	const script = "#!/bin/sh\ncase \"$1\" in\nversion) echo '{\"terraform_version\":\"1.11.4\"}' ;;\n" +
+		"init) cat dayfly_backend_override.tf.json; exit 1 ;;\nesac\n"
+	if err := os.WriteFile(filepath.Join(engines, "terraform"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		env    []string
+		reason workflow.Reason
+		says   []string
+	}{
+		"with a bucket": {
+			[]string{"DAYFLY_STATE_BUCKET=states", "AWS_REGION=eu-west-1", "DAYFLY_STATE_KMS_KEY_ARN=arn:aws:kms:eu-west-1:1:key/k"},
+			workflow.ReasonStepFailed,
+			[]string{"the state is kept in s3://states/default/ws-1/terraform.tfstate", `"bucket": "states"`, `"region": "eu-west-1"`, `"kms_key_id": "arn:aws:kms:eu-west-1:1:key/k"`, `"key": "default/ws-1/terraform.tfstate"`},
+		},
+		"without": {nil, workflow.ReasonStateNotKept, []string{"the pool has no bucket for states"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec, cfg := job(t, "")
+			spec.Engine, spec.Commands = api.EngineTerraform, nil
+			spec.State = api.State{Kind: api.StateDeclared, Default: api.StateS3, Key: "ws-1"}
+			r := newRelay(t, spec)
+			k := startTask(t, r, cfg, append(tc.env, "DAYFLY_ENGINE_PATH="+engines)...)
+			k.open(t)
+			k.end(t, 0)
+			got := r.result()
+			if got.Reason != tc.reason {
+				t.Errorf("got %s %q, want %s\n%s", got.Reason, got.Detail, tc.reason, r.text())
+			}
+			for _, want := range tc.says {
+				if !strings.Contains(r.text()+got.Detail, want) {
+					t.Errorf("nothing says %s: %s\n%s", want, got.Detail, r.text())
+				}
+			}
+		})
+	}
+}
+
 func TestRun_ForwardedVariablesAndStoredSecrets(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "secrets")
 	if err := os.Mkdir(store, 0o700); err != nil {

@@ -318,6 +318,74 @@ func (w *world) lives(name string) {
 	}
 }
 
+// R16: code that ran before Dayfly is never planned on an empty state. Its state is taken over on the user's word,
+// known from then on, and not adopted by a later workspace of the same name.
+func TestState_OfCodeThatRanBeforeIsTakenOver(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("terraform is run many times: left out of the short tests")
+	}
+	needTerraform(t)
+	w := start(t)
+	w.terraform("ran", keptCode)
+	for _, args := range [][]string{{"init"}, {"apply", "-auto-approve"}} {
+		cmd := exec.CommandContext(t.Context(), "terraform", args...)
+		cmd.Dir = filepath.Join(w.source, "ran")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("terraform %v: %v\n%s", args, err, out)
+		}
+	}
+	refused := func(name, says string) {
+		t.Helper()
+		for _, in := range []api.Submit{{Operation: workflow.Preview}, {Operation: workflow.Update}, {Type: workflow.InsightsScan}} {
+			in.Workspace = name
+			got := w.over(w.submit(in))
+			w.wants(got, workflow.Failed, workflow.ReasonStateElsewhere)
+			if !strings.Contains(got.Detail, says) {
+				t.Errorf("it says %q, not %q", got.Detail, says)
+			}
+		}
+	}
+	changes := func(in api.Submit) api.Changes {
+		t.Helper()
+		got := w.over(w.submit(in))
+		w.wants(got, workflow.Succeeded, "")
+		if got.Result == nil || got.Result.Changes == nil {
+			t.Fatalf("no changes; log:\n%s", w.log(got.ID, 0))
+		}
+		return *got.Result.Changes
+	}
+
+	refused("ran", "terraform.tfstate beside the code")
+	taken := changes(api.Submit{Workspace: "ran", Operation: workflow.Update, TakeOver: true})
+	if taken.Add+taken.Change+taken.Destroy != 0 {
+		t.Errorf("the takeover changed %+v", taken)
+	}
+	first, again := w.runs("ran", workflow.Update)
+	if first == "" || again.Add+again.Change+again.Destroy != 0 {
+		t.Errorf("the update after it: id %q, changes %+v", first, again)
+	}
+
+	old := w.workspaceID("ran")
+	if err := w.cl.DeleteWorkspace(t.Context(), "ran"); err != nil {
+		t.Fatal(err)
+	}
+	page, err := w.cl.DeletedWorkspaces(t.Context(), "", 0)
+	if err != nil || len(page.Items) != 1 || page.Items[0].ID != old || page.Items[0].Found == nil || page.Items[0].Found.Lineage == "" {
+		t.Fatalf("deleted workspaces: %+v, %v", page.Items, err)
+	}
+	w.write("elsewhere/main.tf", keptCode)
+	w.terraform("ran", keptCode, func(ws *api.Workspace) { ws.Source.Directory = filepath.Join(w.source, "elsewhere") })
+	refused("ran", "of an earlier workspace of this name")
+	adopted := changes(api.Submit{Workspace: "ran", Operation: workflow.Update, TakeOver: true})
+	if adopted.Add+adopted.Change+adopted.Destroy != 0 {
+		t.Errorf("the takeover of the deleted one's state changed %+v", adopted)
+	}
+	if id, _ := w.runs("ran", workflow.Update); id != first {
+		t.Errorf("got id %q, want %q", id, first)
+	}
+}
+
 // R3: the state of kind directory is kept across runs, also across a restart of `up`; previews see it
 // and leave it alone.
 func TestState_DirectoryIsKept(t *testing.T) {
@@ -443,4 +511,23 @@ func TestState_S3(t *testing.T) {
 	if text := w.log(got.ID, 0); strings.Contains(text, secret) || strings.Contains(text, id) {
 		t.Errorf("credentials are in the log:\n%s", text)
 	}
+}
+
+// R2: what waits is run on the files that it was submitted with, or not at all.
+func TestSources_FilesThatMoveBehindAWaitingRunAreRefused(t *testing.T) {
+	t.Parallel()
+	w := start(t)
+	w.write("moving/main.txt", "as submitted")
+	w.put("moving", map[string]string{"update": engine}, func(ws *api.Workspace) { ws.Source.Directory = filepath.Join(w.source, "moving") })
+	first := w.update("moving")
+	w.said("start " + first)
+	second := w.update("moving") // waits for the slot
+	w.write("moving/main.txt", "as edited since")
+	w.letGo(first)
+	w.wants(w.over(first), workflow.Succeeded, "")
+	w.wants(w.over(second), workflow.Failed, workflow.ReasonSourceMoved)
+	third := w.update("moving")
+	w.letGo(third)
+	w.wants(w.over(third), workflow.Succeeded, "")
+	w.order("start "+first, "end "+first, "start "+third, "end "+third)
 }

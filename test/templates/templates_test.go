@@ -134,6 +134,26 @@ func TestDeploy_SharesTheEndpointsOfAVPC(t *testing.T) {
 	}
 }
 
+func taskEnvironment(s *templates.Stack) map[string]string {
+	list, _ := templates.At(s.Resources["TaskDefinition"].Properties, "ContainerDefinitions", "0", "Environment").([]any)
+	out := map[string]string{}
+	for _, e := range list {
+		out[templates.Text(templates.At(e, "Name"))] = templates.Text(templates.At(e, "Value"))
+	}
+	return out
+}
+
+// R15: tasks know the stack's bucket, its Region and its key, for workspaces that name no place for their state.
+func TestDeploy_TasksKnowTheBucketOfStates(t *testing.T) {
+	const key = "arn:aws:kms:us-east-1:123456789012:key/0000"
+	for _, of := range []string{"", key} {
+		env := taskEnvironment(deploy(t, "pool", map[string]string{"KmsKeyArn": of}))
+		if env["DAYFLY_STATE_BUCKET"] != "dayfly-prod-state" || env["AWS_REGION"] != "us-east-1" || env["DAYFLY_STATE_KMS_KEY_ARN"] != of {
+			t.Errorf("with the key %q: got %v", of, env)
+		}
+	}
+}
+
 // A proxy is of use where tasks may connect to it, and AWS is asked through the endpoints that there are.
 func TestDeploy_TasksReachTheirProxy(t *testing.T) {
 	for mode, direct := range map[string]bool{"endpoints-only": true, "public": false} {
@@ -146,13 +166,7 @@ func TestDeploy_TasksReachTheirProxy(t *testing.T) {
 		if !slices.ContainsFunc(egress, func(r any) bool { return templates.Text(templates.At(r, "ToPort")) == "3128" }) {
 			t.Errorf("%s: tasks may connect to %v", mode, egress)
 		}
-		environment, _ := templates.At(s.Resources["TaskDefinition"].Properties, "ContainerDefinitions", "0", "Environment").([]any)
-		without := ""
-		for _, e := range environment {
-			if templates.At(e, "Name") == "NO_PROXY" {
-				without = templates.Text(templates.At(e, "Value"))
-			}
-		}
+		without := taskEnvironment(s)["NO_PROXY"]
 		if strings.Contains(without, ",sts.us-east-1.amazonaws.com") != direct || !strings.Contains(without, "169.254.170.2,") {
 			t.Errorf("%s: not through the proxy: %s", mode, without)
 		}
