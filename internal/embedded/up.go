@@ -7,7 +7,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/redact"
-	"github.com/dayfly-dev/dayfly/internal/runner/source"
+	"github.com/dayfly-dev/dayfly/internal/runner"
 )
 
 // The names of Up's agent: of its instance and its token.
@@ -35,7 +35,7 @@ func OpenUp(ctx context.Context, cfg UpConfig) (u *Up, err error) {
 		cfg.Server.DefaultState = api.StateDirectory
 	}
 	roots := cfg.Agent.Settings.SourceRoots
-	cfg.Server.digest = func(ctx context.Context, dir string) (string, error) { return source.Digest(ctx, dir, roots) }
+	cfg.Server.digest = func(ctx context.Context, dir string) (string, error) { return runner.SourceDigest(ctx, dir, roots) }
 	s, err := OpenServer(ctx, cfg.Server)
 	if err != nil {
 		return nil, err

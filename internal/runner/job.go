@@ -85,6 +85,12 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	return engine.Run(ctx, h, job)
 }
 
+// SourceDigest says what the files of a directory source are now, as a run would copy them. roots are those of the
+// runner's Config.
+func SourceDigest(ctx context.Context, directory string, roots []string) (string, error) {
+	return source.Digest(ctx, directory, roots)
+}
+
 // errMoved is about a directory source.
 var errMoved = errors.New("files of the source were changed after the run was submitted: submit it again, to run what is there now")
 
