@@ -8,17 +8,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
-	"sync"
-
-	"github.com/alecthomas/kong"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/config"
-	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -27,9 +22,10 @@ import (
 const (
 	exitOK          = 0
 	exitFailed      = 1
-	exitUsage       = 2
+	exitRefused     = 2
 	exitUnreachable = 3
 	exitCancelled   = 4
+	exitUsage       = 64
 	exitInterrupted = 130
 )
 
@@ -37,7 +33,7 @@ const description = `Runs infrastructure-as-code workflows on runners that live 
 
 Start with "dayfly up" in one terminal and "dayfly run ./DIR --op preview --follow" in another. Commands talk to the control plane that DAYFLY_URL and DAYFLY_API_TOKEN name, else to the one of the last "dayfly up" or "dayfly login".
 
-Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, or a server stopped on an error; 2 wrong usage, or the control plane refused; 3 the control plane cannot be reached; 4 the workflow was cancelled; 130 interrupted while following a workflow, which goes on.`
+Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, or a server stopped on an error; 2 the control plane refused; 3 the control plane cannot be reached; 4 the workflow was cancelled; 64 wrong usage; 130 interrupted.`
 
 // grammar is the command line.
 type grammar struct {
@@ -135,51 +131,11 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// usage marks an error as one of those who asked.
+// usage marks an error as one of those who asked: it was found without asking a control plane.
 func usage(err error) error { return &exitError{code: exitUsage, err: err} }
 
-// command parses the arguments, runs what they name and returns the exit code.
-func command(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
-	var g grammar
-	exited := -1
-	parser, err := kong.New(&g,
-		kong.Name("dayfly"), kong.Description(description), kong.Writers(stdout, stderr),
-		kong.Vars{"listen": embedded.DefaultListen},
-		kong.Exit(func(code int) { exited = code }),
-		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 100}),
-		kong.ExplicitGroups([]kong.Group{{Key: "serve", Title: "Serve"}, {Key: "work", Title: "Work"}, {Key: "admin", Title: "Administer"}}),
-	)
-	if err != nil {
-		return report(stderr, fmt.Errorf("build the command line: %w", err))
-	}
-	if len(args) == 0 {
-		args = []string{"--help"}
-	}
-	parsed, err := parser.Parse(args)
-	if exited >= 0 { // help was asked for and printed
-		return exited
-	}
-	if err != nil {
-		return report(stderr, usage(fmt.Errorf("%w; see dayfly%s --help", err, named(err))))
-	}
-	a := &app{ctx: ctx, getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr, output: g.Output}
-	return report(stderr, parsed.Run(a))
-}
-
-// alias is how kong shows another name of a command.
-var alias = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(` \([a-z]+\)`) })
-
-// named returns the command that was understood before a mistake, with a space before it.
-func named(err error) string {
-	parse, ok := errors.AsType[*kong.ParseError](err)
-	if !ok || parse.Context == nil {
-		return ""
-	}
-	if c := parse.Context.Selected(); c != nil {
-		return strings.TrimPrefix(alias().ReplaceAllString(c.FullPath(), ""), "dayfly")
-	}
-	return ""
-}
+// refused marks an error as the control plane's answer, in words that fit the command.
+func refused(err error) error { return &exitError{code: exitRefused, err: err} }
 
 // report says what went wrong, in one sentence, and returns the exit code.
 func report(stderr io.Writer, err error) int {
@@ -206,7 +162,7 @@ func exitCode(err error) int {
 		if errors.Is(refusal, workflow.ErrBusy) {
 			return exitUnreachable
 		}
-		return exitUsage
+		return exitRefused
 	}
 	return exitFailed
 }

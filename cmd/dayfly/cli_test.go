@@ -187,6 +187,45 @@ func TestCommand_WorkspacesAreAppliedListedShownAndDeleted(t *testing.T) {
 	}
 }
 
+func TestCommand_ApplyTakesSeveralFilesAndStandardInput(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	const doc = "\nengine: command\ncommands: {update: 'true'}\n"
+	one, two, odd := write("one.yaml", "name: one"+doc), write("two.yaml", "name: two"+doc), write("odd.yaml", "name: odd\nengine: 5\n")
+	t.Chdir(dir)
+
+	got := w.in(t.Context(), "name: three"+doc, "workspace", "apply", "-f", one, "-f", "-", "-f", two)
+	if got.code != exitOK {
+		t.Fatalf("got %+v", got)
+	}
+	has(t, "apply", got.stdout, "workspace one is created\nworkspace three is created\nworkspace two is created\n")
+	if got := value[api.Workspace](w, "workspace", "show", "three"); got.Source.Directory != dir {
+		t.Errorf("a description on standard input means the current directory: got %+v", got.Source)
+	}
+
+	for says, args := range map[string][]string{
+		"want a text":                        {"-f", write("four.yaml", "name: four"+doc), "-f", odd},
+		"one is described in":                {"-f", one, "-f", write("again.yaml", "name: one"+doc)},
+		"can be read once":                   {"-f", "-", "-f", "-"},
+		"standard input: holds no workspace": {"-f", "-"},
+	} {
+		if got := w.in(t.Context(), "", append([]string{"workspace", "apply"}, args...)...); got.code != exitUsage || !strings.Contains(got.stderr, says) || got.stdout != "" {
+			t.Errorf("%v: got %+v, want exit 64 and %q", args, got, says)
+		}
+	}
+	if got := w.run("workspace", "show", "four"); got.code != exitRefused {
+		t.Errorf("what stood before a mistake was registered: got %+v", got)
+	}
+}
+
 // C1: the token is shown once, alone on standard output; rename, disable, rotate, delete.
 func TestCommand_PoolsAreManaged(t *testing.T) {
 	w := newWorld(t)
@@ -220,7 +259,7 @@ func TestCommand_PoolsAreManaged(t *testing.T) {
 		t.Errorf("an update of nothing: got %+v", got)
 	}
 	w.ok("pool", "delete", "inner", "-y")
-	if got := w.run("pool", "show", "inner"); got.code != exitUsage {
+	if got := w.run("pool", "show", "inner"); got.code != exitRefused {
 		t.Errorf("after the deletion: got %+v", got)
 	}
 }
@@ -238,7 +277,7 @@ func TestCommand_TokensAreMadeListedAndRevoked(t *testing.T) {
 	}
 	admin := w.env["DAYFLY_API_TOKEN"]
 	w.env["DAYFLY_API_TOKEN"] = value
-	if got := w.run("token", "create", "more", "--role", "admin"); got.code != exitUsage || !strings.Contains(got.stderr, "admin") {
+	if got := w.run("token", "create", "more", "--role", "admin"); got.code != exitRefused || !strings.Contains(got.stderr, "admin") {
 		t.Errorf("an operator made a token: %+v", got)
 	}
 	w.env["DAYFLY_API_TOKEN"] = admin
@@ -248,7 +287,7 @@ func TestCommand_TokensAreMadeListedAndRevoked(t *testing.T) {
 		}
 	}
 	w.env["DAYFLY_API_TOKEN"] = value
-	if got := w.run("workflow", "list"); got.code != exitUsage || !strings.Contains(got.stderr, "dayfly login") {
+	if got := w.run("workflow", "list"); got.code != exitRefused || !strings.Contains(got.stderr, "dayfly login") {
 		t.Errorf("a revoked token: got %+v", got)
 	}
 }
@@ -261,14 +300,14 @@ func TestCommand_LoginChecksTheTokenAndRemembersIt(t *testing.T) {
 	if got := w.run("workflow", "list"); got.code != exitUsage || !strings.Contains(got.stderr, "dayfly up") {
 		t.Errorf("before login: got %+v", got)
 	}
-	if got := w.in(t.Context(), "dfu_wrong\n", "login", w.url); got.code != exitUsage || strings.Contains(got.stderr, "dfu_wrong") {
+	if got := w.in(t.Context(), "dfu_wrong\n", "login", w.url); got.code != exitRefused || strings.Contains(got.stderr, "dfu_wrong") {
 		t.Errorf("a wrong token: got %+v", got)
 	}
 	pool, err := w.plane.EnsurePoolToken(t.Context(), "default", "default", "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := w.in(t.Context(), pool, "login", w.url); got.code != exitUsage || !strings.Contains(got.stderr, "token of a pool") {
+	if got := w.in(t.Context(), pool, "login", w.url); got.code != exitRefused || !strings.Contains(got.stderr, "token of a pool") {
 		t.Errorf("a pool's token: got %+v", got)
 	}
 	if got := w.in(t.Context(), token+"\n", "login", w.url+"/"); got.code != exitOK || strings.Contains(got.stdout+got.stderr, token) {
@@ -277,37 +316,41 @@ func TestCommand_LoginChecksTheTokenAndRemembersIt(t *testing.T) {
 	has(t, "list after login", w.ok("workflow", "list"), "no workflows")
 }
 
-func TestCommand_UsageAndRefusalsExitWith2(t *testing.T) {
+func TestCommand_WrongUsageExitsWith64AndARefusalWith2(t *testing.T) {
 	w := newWorld(t)
 	w.workspace("one")
 	for _, tc := range []struct {
+		code int
 		args []string
 		says string
 	}{
-		{[]string{"nonsense"}, "nonsense"},
-		{[]string{"run"}, "dayfly run --help"},
-		{[]string{"run", "one", "--op", "explode"}, "--op"},
-		{[]string{"run", "one", "-o", "xml"}, "--output"},
-		{[]string{"run", "one", "--nmf", "x"}, "unknown flag"},
-		{[]string{"run", "one", "--name", "x"}, "--name"},
-		{[]string{"run", "one", "--priority", "500"}, "priority"},
-		{[]string{"run", "none"}, "there is no workspace none"},
-		{[]string{"run", "./none"}, "no such file"},
-		{[]string{"workflow", "show", "wf-none"}, "wf-none"},
-		{[]string{"workflow", "list", "-n", "0"}, "--limit"},
-		{[]string{"workflow", "list", "--state", "odd"}, "state"},
-		{[]string{"workspace", "apply", "-f", "/none.yaml"}, "/none.yaml"},
-		{[]string{"workspace", "show", ".."}, "cannot be a name"},
-		{[]string{"pool", "create", "x"}, "3 to 64"},
-		{[]string{"pool", "create", "xyz", "--type", "a", "--all-types"}, "contradict"},
-		{[]string{"pool", "rotate-token", "default", "--overlap", "-1s"}, "--overlap"},
-		{[]string{"token", "create", "x", "--expires", "1ms"}, "--expires"},
-		{[]string{"secret", "set", "../x"}, "../x"},
-		{[]string{"login", "ftp://x"}, "https://"},
+		{exitUsage, []string{"nonsense"}, "nonsense"},
+		{exitUsage, []string{"run"}, "dayfly run --help"},
+		{exitUsage, []string{"run", "one", "--op", "explode"}, "--op"},
+		{exitUsage, []string{"run", "one", "-o", "xml"}, "--output"},
+		{exitUsage, []string{"run", "one", "--nmf", "x"}, "unknown flag"},
+		{exitUsage, []string{"run", "one", "--name", "x"}, "--name"},
+		{exitRefused, []string{"run", "one", "--priority", "500"}, "priority"},
+		{exitRefused, []string{"run", "none"}, "there is no workspace none"},
+		{exitUsage, []string{"run", "./none"}, "no such file"},
+		{exitRefused, []string{"workflow", "show", "wf-none"}, "wf-none"},
+		{exitUsage, []string{"workflow", "list", "-n", "0"}, "--limit"},
+		{exitRefused, []string{"workflow", "list", "--state", "odd"}, "state"},
+		{exitUsage, []string{"workspace", "apply", "-f", "/none.yaml"}, "/none.yaml"},
+		{exitRefused, []string{"workspace", "show", ".."}, "cannot be a name"},
+		{exitRefused, []string{"pool", "create", "x"}, "3 to 64"},
+		{exitUsage, []string{"pool", "create", "xyz", "--type", "a", "--all-types"}, "contradict"},
+		{exitUsage, []string{"pool", "rotate-token", "default", "--overlap", "-1s"}, "--overlap"},
+		{exitUsage, []string{"token", "create", "x", "--expires", "1ms"}, "--expires"},
+		{exitUsage, []string{"secret", "set", "../x"}, "../x"},
+		{exitUsage, []string{"login", "ftp://x"}, "https://"},
+		{exitUsage, []string{"run", "one", "--op", "preview", "--op", "destroy"}, "--op: is given twice; give it once; see dayfly run --help"},
+		{exitUsage, []string{"run", "one", "--priority"}, "--priority"},
+		{exitUsage, []string{"run", "one", "two"}, "two"},
 	} {
 		got := w.run(tc.args...)
-		if got.code != exitUsage || !strings.Contains(got.stderr, tc.says) || got.stdout != "" {
-			t.Errorf("%v: got %+v, want exit 2 and %q", tc.args, got, tc.says)
+		if got.code != tc.code || !strings.Contains(got.stderr, tc.says) || got.stdout != "" {
+			t.Errorf("%v: got %+v, want exit %d and %q", tc.args, got, tc.code, tc.says)
 		}
 		if !strings.HasPrefix(got.stderr, "dayfly: ") || strings.Count(got.stderr, "\n") != 1 {
 			t.Errorf("%v: got %q, want one sentence", tc.args, got.stderr)
@@ -396,7 +439,7 @@ func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {
 
 	// The same name for another directory would be another's state.
 	write("other/network/main.tf", "")
-	if got := w.run("run", filepath.Join(parent, "other", "network")); got.code != exitUsage || !strings.Contains(got.stderr, "--name") {
+	if got := w.run("run", filepath.Join(parent, "other", "network")); got.code != exitRefused || !strings.Contains(got.stderr, "--name") {
 		t.Errorf("another directory of the same name: got %+v", got)
 	}
 	w.ok("run", filepath.Join(parent, "other", "network"), "--name", "network2")
@@ -422,7 +465,7 @@ func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {
 		}
 	}
 	t.Chdir(parent)
-	if got := w.run("run", "bad.name"); got.code != exitUsage || !strings.Contains(got.stderr, "write ./bad.name") {
+	if got := w.run("run", "bad.name"); got.code != exitRefused || !strings.Contains(got.stderr, "write ./bad.name") {
 		t.Errorf("a directory without a slash: got %+v", got)
 	}
 }

@@ -57,9 +57,9 @@ func (c *runCommand) Run(a *app) error {
 	w, err := cl.Submit(a.ctx, in)
 	if errors.Is(err, workflow.ErrNotFound) && !isPath(c.Target) {
 		if info, err := os.Stat(c.Target); err == nil && info.IsDir() {
-			return usage(fmt.Errorf("there is no workspace %s; for the directory of that name write ./%s", name, name))
+			return refused(fmt.Errorf("there is no workspace %s; for the directory of that name write ./%s", name, name))
 		}
-		return usage(fmt.Errorf("there is no workspace %s; dayfly workspace list shows those that there are", name))
+		return refused(fmt.Errorf("there is no workspace %s; dayfly workspace list shows those that there are", name))
 	}
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (a *app) registerDirectory(cl *client.Client, dir, name string) (string, er
 		return "", err
 	case old.Source.Directory != w.Source.Directory:
 		// The same name for another directory would run this code over that one's state.
-		return "", usage(fmt.Errorf("workspace %s stands for %s already: give this directory another name with --name", w.Name, origin(old.Source)))
+		return "", refused(fmt.Errorf("workspace %s stands for %s already: give this directory another name with --name", w.Name, origin(old.Source)))
 	case !described:
 		return old.Name, nil // its settings were made elsewhere: leave them
 	}

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"strings"
 
 	xterm "golang.org/x/term"
 
 	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // serving are the flags of everything that serves until it is stopped.
@@ -41,6 +43,14 @@ func (l listening) config(a *app, log *slog.Logger) embedded.ServerConfig {
 	}
 }
 
+// wrongSettings makes what a server refuses of its flags and settings wrong usage.
+func wrongSettings(err error) error {
+	if texts := refusals(err); len(texts) > 0 && (errors.Is(err, workflow.ErrInvalid) || errors.Is(err, workflow.ErrUnsupported)) {
+		return usage(errors.New(strings.Join(texts, "\n")))
+	}
+	return err
+}
+
 type serverCommand struct {
 	Data string `type:"path" help:"The data directory; default /var/lib/dayfly for root, else below the user's own."`
 	listening
@@ -57,7 +67,7 @@ func (c *serverCommand) Run(a *app) (err error) {
 	}
 	s, err := embedded.OpenServer(a.ctx, cfg)
 	if err != nil {
-		return err
+		return wrongSettings(err)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	a.announce(s)

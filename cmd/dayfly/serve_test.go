@@ -65,7 +65,7 @@ func TestServer_ServesUntilItIsInterruptedAndNeverShowsItsToken(t *testing.T) {
 	w.env["DAYFLY_URL"], w.env["DAYFLY_API_TOKEN"] = url, strings.TrimSpace(string(token))
 	has(t, "pools", w.ok("pool", "list"), "default")
 
-	if got := w.run("server", "--data", data, "--listen", "127.0.0.1:0"); got.code != exitUsage || !strings.Contains(got.stderr, "uses the data directory") {
+	if got := w.run("server", "--data", data, "--listen", "127.0.0.1:0"); got.code != exitRefused || !strings.Contains(got.stderr, "uses the data directory") {
 		t.Errorf("a second server: got %+v", got)
 	}
 	if code := stop(); code != exitOK {

@@ -116,7 +116,7 @@ func (c *loginCommand) Run(a *app) error {
 		return err
 	}
 	if who.Audience != "user" {
-		return usage(fmt.Errorf("this is the token of a pool (%s): it is for an agent, and people log in with a user token", who.Pool))
+		return refused(fmt.Errorf("this is the token of a pool (%s): it is for an agent, and people log in with a user token", who.Pool))
 	}
 	path, err := credentials.Save(a.getenv, to)
 	if err != nil {

@@ -140,7 +140,7 @@ func (c *upCommand) Run(a *app) (err error) {
 	server.Data = s.WorkingDirectory
 	u, err := embedded.OpenUp(a.ctx, embedded.UpConfig{Server: server, Agent: c.agent(a, s)})
 	if err != nil {
-		return err
+		return wrongSettings(err)
 	}
 	defer func() { err = errors.Join(err, u.Close()) }()
 	a.announce(u.Server)
@@ -234,7 +234,7 @@ func (c *agentCommand) Run(a *app) (err error) {
 	cfg.Log = c.log(a)
 	agent, err := embedded.OpenAgent(a.ctx, cfg)
 	if err != nil {
-		return err
+		return wrongSettings(err)
 	}
 	defer func() { err = errors.Join(err, agent.Close()) }()
 	a.say("dayfly %s works for %s", versionText(), s.ServiceURL)

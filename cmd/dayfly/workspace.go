@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
@@ -19,27 +20,53 @@ type workspaceCommands struct {
 }
 
 type workspaceApply struct {
-	File string `short:"f" required:"" help:"The workspace file; several documents are divided by ---."`
+	File []string `short:"f" required:"" sep:"none" help:"A workspace file, or - for standard input; several documents are divided by ---. May be repeated."`
 }
 
-// Run registers what the file describes, in its order, up to the first that is refused.
+// read reads all that the files describe, before anything is registered.
+func (c *workspaceApply) read(a *app) (list []api.Workspace, err error) {
+	var errs []error
+	from := map[string]string{}
+	for i, file := range c.File {
+		var more []api.Workspace
+		var err error
+		switch {
+		case file != "-":
+			more, err = workspacefile.Read(file)
+		case slices.Contains(c.File[:i], "-"):
+			err = errors.New("-f -: standard input can be read once; name it once")
+		default:
+			more, err = workspacefile.ReadFrom(a.stdin, "standard input", ".")
+		}
+		for _, w := range more {
+			if bad := workflow.CheckWorkspaceName(w.Name); bad != nil {
+				err = errors.Join(err, fmt.Errorf("%s: %w", file, bad))
+			}
+			if first, twice := from[w.Name]; twice {
+				err = errors.Join(err, fmt.Errorf("%s: workspace %s is described in %s too; describe it once", file, w.Name, first))
+			}
+			from[w.Name] = file
+		}
+		list, errs = append(list, more...), append(errs, err)
+	}
+	return list, errors.Join(errs...)
+}
+
+// Run registers what the files describe, in their order, up to the first that is refused.
 func (c *workspaceApply) Run(a *app) error {
 	cl, err := a.connect()
 	if err != nil {
 		return err
 	}
-	list, err := workspacefile.Read(c.File)
+	list, err := c.read(a)
 	if err != nil {
 		return usage(err)
 	}
 	stored := make([]api.Workspace, 0, len(list))
 	for _, w := range list {
-		if err := workflow.CheckWorkspaceName(w.Name); err != nil {
-			return usage(fmt.Errorf("%s: %w", c.File, err))
-		}
 		now, created, err := cl.PutWorkspace(a.ctx, w)
 		if err != nil {
-			return &exitError{code: exitCode(err), err: fmt.Errorf("%s: workspace %s: %s", c.File, w.Name, sentence(err))}
+			return &exitError{code: exitCode(err), err: fmt.Errorf("workspace %s: %s", w.Name, sentence(err))}
 		}
 		stored = append(stored, now)
 		if !a.json() {

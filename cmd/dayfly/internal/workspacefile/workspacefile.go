@@ -53,15 +53,19 @@ func Read(path string) ([]api.Workspace, error) {
 		return nil, fmt.Errorf("read the workspace file: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	return ReadFrom(f, path, filepath.Dir(path))
+}
+
+// ReadFrom reads what a reader holds. name stands in mistakes; dir is what relative directories are relative to.
+func ReadFrom(r io.Reader, name, dir string) ([]api.Workspace, error) {
+	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
 	if err != nil {
-		return nil, fmt.Errorf("read the workspace file %s: %w", path, err)
+		return nil, fmt.Errorf("read the workspace file %s: %w", name, err)
 	}
-	dir, err := filepath.Abs(filepath.Dir(path))
-	if err != nil {
-		return nil, fmt.Errorf("read the workspace file %s: %w", path, err)
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, fmt.Errorf("read the workspace file %s: %w", name, err)
 	}
-	return Parse(path, dir, data)
+	return Parse(name, dir, data)
 }
 
 // Parse reads documents. name stands in mistakes; dir is what relative directories are relative to.

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+)
+
+// command parses the arguments, runs what they name and returns the exit code.
+func command(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
+	var g grammar
+	exited := -1
+	parser, err := newParser(&g, stdout, stderr, func(code int) { exited = code })
+	if err != nil {
+		return report(stderr, fmt.Errorf("build the command line: %w", err))
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	parsed, err := parse(parser, args)
+	if exited >= 0 { // help was asked for and printed
+		return exited
+	}
+	if err != nil {
+		return report(stderr, usage(fmt.Errorf("%w; see dayfly%s --help", err, named(parsed))))
+	}
+	a := &app{ctx: ctx, getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr, output: g.Output}
+	return report(stderr, parsed.Run(a))
+}
+
+func newParser(g *grammar, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
+	return kong.New(g,
+		kong.Name("dayfly"), kong.Description(description), kong.Writers(stdout, stderr),
+		kong.Vars{"listen": embedded.DefaultListen},
+		kong.Exit(exit),
+		kong.KindMapper(reflect.Int, kong.MapperFunc(whole)),
+		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 100}),
+		kong.ExplicitGroups([]kong.Group{{Key: "serve", Title: "Serve"}, {Key: "work", Title: "Work"}, {Key: "admin", Title: "Administer"}}),
+	)
+}
+
+// parse reads arguments. A flag that takes one value is refused when it is given twice: whoever wrote the
+// first of them meant it. The context says how far a mistake was understood; it may be nil.
+func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
+	parsed, err := parser.Parse(args)
+	if mistake, ok := errors.AsType[*kong.ParseError](err); ok {
+		return mistake.Context, err
+	}
+	if err != nil {
+		return parsed, err
+	}
+	given := map[*kong.Flag]bool{}
+	for _, p := range parsed.Path {
+		if p.Flag != nil && given[p.Flag] && !p.Flag.IsCumulative() {
+			return parsed, fmt.Errorf("--%s: is given twice; give it once", p.Flag.Name)
+		}
+		given[p.Flag] = true
+	}
+	return parsed, nil
+}
+
+// whole reads a whole number, which may begin with a minus: that is no flag.
+func whole(ctx *kong.DecodeContext, target reflect.Value) error {
+	token := ctx.Scan.Pop()
+	n, err := strconv.Atoi(token.String())
+	if err != nil || token.IsEOL() {
+		return fmt.Errorf("want a whole number, not %q", token)
+	}
+	target.SetInt(int64(n))
+	return nil
+}
+
+// alias is how kong shows another name of a command.
+var alias = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(` \([a-z]+\)`) })
+
+// named returns the command that was understood, with a space before it.
+func named(parsed *kong.Context) string {
+	if parsed == nil || parsed.Selected() == nil {
+		return ""
+	}
+	return strings.TrimPrefix(alias().ReplaceAllString(parsed.Selected().FullPath(), ""), "dayfly")
+}
