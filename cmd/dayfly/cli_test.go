@@ -416,7 +416,7 @@ func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {
 		}
 	}
 	write("network/main.tf", "")
-	id := strings.TrimSpace(w.ok("run", dir, "--op", "update", "-m", "first"))
+	id := strings.TrimSpace(w.ok("run", dir, "--op", "update", "--yes", "-m", "first"))
 	wf := value[api.Workflow](w, "workflow", "show", id)
 	if wf.Workspace != "network" || wf.Type != workflow.Deployment || wf.Operation != workflow.Update || wf.Message != "first" {
 		t.Errorf("got %+v", wf)

@@ -70,7 +70,7 @@ func TestFollow_ShowsLogStepsAndOutcome(t *testing.T) {
 		},
 	} {
 		done := make(chan answer)
-		go func() { done <- w.in(t.Context(), "", "run", "one", "--op", "update", "--follow") }()
+		go func() { done <- w.in(t.Context(), "", "run", "one", "--op", "update", "--yes", "--follow") }()
 		w.finish(tc.result, "first line", "\x1b[31msecond\x1b[0m line")
 		got := <-done
 		if got.code != tc.code {
@@ -86,7 +86,7 @@ func TestFollow_ShowsLogStepsAndOutcome(t *testing.T) {
 func TestFollow_JSONIsTheResultAlone(t *testing.T) {
 	w := newWorld(t)
 	w.workspace("one")
-	id := strings.TrimSpace(w.ok("run", "one", "--op", "update"))
+	id := strings.TrimSpace(w.ok("run", "one", "--op", "update", "--yes"))
 	w.finish(api.Result{Outcome: workflow.Succeeded}, "a line")
 	got := value[api.Workflow](w, "workflow", "logs", "-f", id)
 	if got.ID != id || got.State != workflow.Succeeded || len(got.Steps) != 1 {
@@ -137,7 +137,7 @@ func TestFollow_SaysThatNobodyAnswers(t *testing.T) {
 func TestFollow_AnInterruptSaysWhatBecomesOfTheWorkflow(t *testing.T) {
 	w := newWorld(t)
 	w.workspace("one")
-	id := strings.TrimSpace(w.ok("run", "one", "--op", "update"))
+	id := strings.TrimSpace(w.ok("run", "one", "--op", "update", "--yes"))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan answer)
 	go func() { done <- w.in(ctx, "", "workflow", "logs", "-f", id) }()
@@ -158,8 +158,8 @@ func TestFollow_AnInterruptSaysWhatBecomesOfTheWorkflow(t *testing.T) {
 func TestWhy_ReadsTheTimelineOut(t *testing.T) {
 	w := newWorld(t)
 	w.workspace("one")
-	first := strings.TrimSpace(w.ok("run", "one", "--op", "update"))
-	second := strings.TrimSpace(w.ok("run", "one", "--op", "destroy"))
+	first := strings.TrimSpace(w.ok("run", "one", "--op", "update", "--yes"))
+	second := strings.TrimSpace(w.ok("run", "one", "--op", "destroy", "--yes"))
 	text := w.ok("why", second)
 	has(t, "why of the second", text, "deployment destroy of one: pending", "now ", "next ", "submitted", first)
 	w.finish(api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "no"})
@@ -171,7 +171,7 @@ func TestWhy_ReadsTheTimelineOut(t *testing.T) {
 	has(t, "filtered list", w.ok("workflow", "list", "--state", "failed"), first)
 	has(t, "show", w.ok("workflow", "show", first), "step_failed", "✗ update")
 
-	retried := value[api.Workflow](w, "workflow", "retry", first)
+	retried := value[api.Workflow](w, "workflow", "retry", first, "--yes")
 	if retried.RetryOf != first || retried.Operation != workflow.Update {
 		t.Errorf("got %+v", retried)
 	}

@@ -242,7 +242,7 @@ func (c *poolRotate) Run(a *app) error {
 
 type poolDelete struct {
 	Name string `arg:"" help:"The pool."`
-	Yes  bool   `short:"y" help:"Do it: without this nothing is deleted."`
+	confirmed
 }
 
 // Run deletes the pool.
@@ -251,8 +251,8 @@ func (c *poolDelete) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if !c.Yes {
-		return usage(fmt.Errorf("deleting pool %s ends its token, and its agents claim nothing any more: say --yes", c.Name))
+	if err := c.confirm(a, "deleting pool %s ends its token, and its agents claim nothing any more", c.Name); err != nil {
+		return err
 	}
 	if err := cl.DeletePool(a.ctx, c.Name); err != nil {
 		return err

@@ -24,7 +24,8 @@ type runCommand struct {
 	Follow   bool   `short:"f" help:"Follow the log until the workflow ends, and exit by its outcome."`
 	Name     string `help:"Name of the workspace that a directory becomes; default the directory's."`
 	Message  string `short:"m" help:"A remark that stays with the workflow."`
-	Priority int    `help:"Higher goes first, from -100 to 100."`
+	Priority int    `help:"Higher goes first, from -100 to 100; 0 is the workspace's default_priority."`
+	confirmed
 
 	TakeOver     bool   `help:"Make the state that exists elsewhere (beside the code, in the backend that it declares, of a deleted workspace of this name) that of the workspace, where that has none."`
 	TakeOverFrom string `placeholder:"NAME" help:"Which of several, such as the engine's workspace below terraform.tfstate.d; says --take-over too."`
@@ -37,29 +38,39 @@ func (c *runCommand) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	name := c.Target
+	in := api.Submit{
+		Workspace: c.Target, Priority: c.Priority, Message: c.Message,
+		TakeOver: c.TakeOver || c.TakeOverFrom != "", TakeOverFrom: c.TakeOverFrom, BeginAnew: c.BeginAnew,
+	}
+	var register *api.Workspace
 	if isPath(c.Target) {
-		if name, err = a.registerDirectory(cl, c.Target, c.Name); err != nil {
+		if in.Workspace, register, err = a.directory(cl, c.Target, c.Name); err != nil {
 			return err
 		}
 	} else if c.Name != "" {
 		return usage(errors.New("--name: is for directories; a workspace has its name already"))
-	}
-	in := api.Submit{
-		Workspace: name, Priority: c.Priority, Message: c.Message,
-		TakeOver: c.TakeOver || c.TakeOverFrom != "", TakeOverFrom: c.TakeOverFrom, BeginAnew: c.BeginAnew,
 	}
 	if c.Op == "scan" {
 		in.Type = workflow.InsightsScan
 	} else {
 		in.Type, in.Operation = workflow.Deployment, workflow.Operation(c.Op)
 	}
-	w, err := cl.Submit(a.ctx, in)
-	if errors.Is(err, workflow.ErrNotFound) && !isPath(c.Target) {
-		if info, err := os.Stat(c.Target); err == nil && info.IsDir() {
-			return refused(fmt.Errorf("there is no workspace %s; for the directory of that name write ./%s", name, name))
+	if err := c.confirmRun(a, in.Operation, in.Workspace); err != nil {
+		return err
+	}
+	if register != nil {
+		stored, _, err := cl.PutWorkspace(a.ctx, *register)
+		if err != nil {
+			return err
 		}
-		return refused(fmt.Errorf("there is no workspace %s; dayfly workspace list shows those that there are", name))
+		a.say("%s is workspace %s (%s)", c.Target, stored.Name, stored.Engine)
+	}
+	w, err := cl.Submit(a.ctx, in)
+	if refusal, ok := errors.AsType[*workflow.Error](err); ok && errors.Is(err, workflow.ErrNotFound) && refusal.Field == "workspace" {
+		if _, err := os.Stat(c.Target); err == nil {
+			return refused(fmt.Errorf("there is no workspace %s; for what lies here under that name write ./%s", c.Target, c.Target))
+		}
+		return refused(fmt.Errorf("there is no workspace %s; dayfly workspace list shows those that there are", in.Workspace))
 	}
 	if err != nil {
 		return err
@@ -86,36 +97,25 @@ func isPath(target string) bool {
 	return target == "." || target == ".." || strings.ContainsRune(target, filepath.Separator)
 }
 
-// registerDirectory makes a directory a workspace, or finds the one that it is already.
-func (a *app) registerDirectory(cl *client.Client, dir, name string) (string, error) {
-	full, err := filepath.Abs(dir)
-	if err == nil {
-		full, err = filepath.EvalSymlinks(full)
-	}
+// directory says which workspace a directory is, by its name, and what is to be registered for it, if
+// anything.
+func (a *app) directory(cl *client.Client, path, name string) (workspace string, register *api.Workspace, err error) {
+	w, described, err := describe(path, name, a.getenv)
 	if err != nil {
-		return "", usage(err)
-	}
-	w, described, err := describe(full, name, a.getenv)
-	if err != nil {
-		return "", usage(err)
+		return "", nil, usage(err)
 	}
 	old, err := cl.Workspace(a.ctx, w.Name)
 	switch {
 	case errors.Is(err, workflow.ErrNotFound):
 	case err != nil:
-		return "", err
+		return "", nil, err
 	case old.Source.Directory != w.Source.Directory:
 		// The same name for another directory would run this code over that one's state.
-		return "", refused(fmt.Errorf("workspace %s stands for %s already: give this directory another name with --name", w.Name, origin(old.Source)))
+		return "", nil, refused(fmt.Errorf("workspace %s stands for %s already: give this directory another name with --name", w.Name, origin(old.Source)))
 	case !described:
-		return old.Name, nil // its settings were made elsewhere: leave them
+		return old.Name, nil, nil // its settings were made elsewhere: leave them
 	}
-	stored, _, err := cl.PutWorkspace(a.ctx, w)
-	if err != nil {
-		return "", err
-	}
-	a.say("%s is workspace %s (%s)", dir, stored.Name, stored.Engine)
-	return stored.Name, nil
+	return w.Name, &w, nil
 }
 
 func origin(s api.Source) string {
@@ -126,9 +126,25 @@ func origin(s api.Source) string {
 }
 
 // describe says what workspace a directory is: what its workspace file says, else what lies in
-// it. described reports whether it was a file.
-func describe(dir, name string, getenv func(string) string) (w api.Workspace, described bool, err error) {
+// it. A path of a workspace file means the directory that it lies in. described reports whether it was a file.
+func describe(path, name string, getenv func(string) string) (w api.Workspace, described bool, err error) {
+	dir, err := filepath.Abs(path)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return w, false, err
+	}
 	file := filepath.Join(dir, workspacefile.Name)
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return w, false, err
+	case !info.IsDir() && !slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(dir)):
+		return w, false, fmt.Errorf("%s is neither a directory nor a workspace file: run the directory that it lies in", path)
+	case !info.IsDir():
+		dir, file = filepath.Dir(dir), dir
+	}
 	list, err := workspacefile.Read(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

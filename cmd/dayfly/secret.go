@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"path/filepath"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
@@ -50,9 +49,9 @@ func (c *secretSet) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	value, err := term.ReadSecret(a.stdin, a.stderr, "value of "+c.Name, local.MaxValue)
+	value, err := term.ReadSecret(a.ctx, a.stdin, a.stderr, "value of "+c.Name, local.MaxValue)
 	if err != nil {
-		return usage(err)
+		return unanswered(err)
 	}
 	if err := store.Set(a.ctx, c.Name, redact.New(value)); err != nil {
 		return err
@@ -89,18 +88,18 @@ func (c *secretList) Run(a *app) error {
 
 type secretDelete struct {
 	Name string `arg:"" help:"Name of the secret."`
-	Yes  bool   `short:"y" help:"Do it: without this nothing is deleted."`
+	confirmed
 	secretStore
 }
 
 // Run deletes the secret.
 func (c *secretDelete) Run(a *app) error {
-	store, _, err := c.open(a)
+	store, data, err := c.open(a)
 	if err != nil {
 		return err
 	}
-	if !c.Yes {
-		return usage(fmt.Errorf("a deleted secret cannot be had back: say --yes"))
+	if err := c.confirm(a, "deleting secret %s of %s loses its value", c.Name, data); err != nil {
+		return err
 	}
 	if err := store.Delete(a.ctx, c.Name); err != nil {
 		return err

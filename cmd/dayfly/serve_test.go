@@ -11,9 +11,15 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 )
 
+// asProgram is the variable that makes this binary the program: for what needs a terminal or signals.
+const asProgram = "PLAY_DAYFLY"
+
 // TestMain plays the runner where the process launcher starts this binary again.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == runnerCommand {
+		os.Exit(run(os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
+	}
+	if os.Getenv(asProgram) != "" {
 		os.Exit(run(os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
@@ -123,7 +129,7 @@ func TestUp_RunsTheReadersOwnDirectory(t *testing.T) {
 
 	has(t, "secrets of the control plane that commands talk to", w.ok("secret", "list"), "file:token")
 
-	got := w.run("run", dir, "--op", "update", "--follow")
+	got := w.run("run", dir, "--op", "update", "--yes", "--follow")
 	if got.code != exitOK {
 		t.Errorf("run: got %+v\n%s", got, stderr)
 	}
@@ -147,7 +153,7 @@ func TestAgent_TakesOneJobOfItsPool(t *testing.T) {
 	}
 	token := strings.TrimSpace(w.ok("pool", "create", "second"))
 	w.ok("workspace", "apply", "-f", filepath.Join(sources, "workspace.yaml"))
-	id := strings.TrimSpace(w.ok("run", "one", "--op", "update"))
+	id := strings.TrimSpace(w.ok("run", "one", "--op", "update", "--yes"))
 	t.Setenv("DAYFLY_TOKEN", token)
 	w.env["DAYFLY_TOKEN"] = token
 	stderr, _, stop := w.background("agent", "--service-url", w.url, "--data", reachable(t), "--source-root", sources, "--single-run")

@@ -102,9 +102,9 @@ func (c *loginCommand) Run(a *app) error {
 	if err := credentials.CheckURL(c.URL); err != nil {
 		return usage(err)
 	}
-	value, err := term.ReadSecret(a.stdin, a.stderr, "token for "+c.URL, 1024)
+	value, err := term.ReadSecret(a.ctx, a.stdin, a.stderr, "token for "+c.URL, 1024)
 	if err != nil {
-		return usage(err)
+		return unanswered(err)
 	}
 	to := credentials.Target{URL: trimSlash(c.URL), Token: redact.New(value)}
 	cl, err := dial(to)

@@ -257,12 +257,20 @@ func (c *workflowCancel) Run(a *app) error {
 type workflowRetry struct {
 	ID     string `arg:"" help:"The workflow."`
 	Follow bool   `short:"f" help:"Follow the new workflow until it ends, and exit by its outcome."`
+	confirmed
 }
 
 // Run submits the workflow again.
 func (c *workflowRetry) Run(a *app) error {
 	cl, err := a.connect()
 	if err != nil {
+		return err
+	}
+	was, err := cl.Workflow(a.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if err := c.confirmRun(a, was.Operation, was.Workspace); err != nil {
 		return err
 	}
 	w, err := cl.Retry(a.ctx, c.ID)

@@ -162,7 +162,7 @@ func (c *workspaceShow) Run(a *app) error {
 
 type workspaceDelete struct {
 	Name string `arg:"" help:"The workspace."`
-	Yes  bool   `short:"y" help:"Do it: without this nothing is deleted."`
+	confirmed
 }
 
 // Run deletes the workspace.
@@ -171,8 +171,8 @@ func (c *workspaceDelete) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if !c.Yes {
-		return usage(errors.New("deleting workspace " + c.Name + " forgets its settings, and not what its engine made: say --yes"))
+	if err := c.confirm(a, "deleting workspace %s forgets its settings, and leaves what its engine made", c.Name); err != nil {
+		return err
 	}
 	if err := cl.DeleteWorkspace(a.ctx, c.Name); err != nil {
 		return err

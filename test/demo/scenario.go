@@ -207,9 +207,13 @@ func (d *demo) withEngine(ctx context.Context) error {
 // follow submits a workflow and shows its log until it ends. With a text in cancelAt, the workflow
 // is cancelled when its log has that text.
 func (d *demo) follow(ctx context.Context, title, workspace, op, cancelAt string) (outcome, error) {
-	heading("%s: dayfly run %s --op %s --follow", title, workspace, op)
+	args := []string{"run", workspace, "--op", op}
+	if op == "update" || op == "destroy" {
+		args = append(args, "--yes") // nobody can be asked
+	}
+	heading("%s: dayfly %s --follow", title, strings.Join(args, " "))
 	out := outcome{title: title}
-	w, err := ask[answer](ctx, d, "run", workspace, "--op", op)
+	w, err := ask[answer](ctx, d, args...)
 	if err != nil {
 		return out, err
 	}

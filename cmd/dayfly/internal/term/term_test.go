@@ -108,13 +108,13 @@ func TestDuration(t *testing.T) {
 
 func TestReadSecret_TakesAllOfAPipeLessOneLineEnd(t *testing.T) {
 	for in, want := range map[string]string{"a\n": "a", "a\r\n": "a", "a": "a", "a\nb\n\n": "a\nb\n", " a ": " a "} {
-		got, err := term.ReadSecret(strings.NewReader(in), &bytes.Buffer{}, "value", 100)
+		got, err := term.ReadSecret(t.Context(), strings.NewReader(in), &bytes.Buffer{}, "value", 100)
 		if err != nil || got != want {
 			t.Errorf("%q: got %q, %v, want %q", in, got, err, want)
 		}
 	}
 	for _, in := range []string{"", "\n", strings.Repeat("x", 101), strings.Repeat("x", 5000)} {
-		if got, err := term.ReadSecret(strings.NewReader(in), &bytes.Buffer{}, "value", 100); err == nil {
+		if got, err := term.ReadSecret(t.Context(), strings.NewReader(in), &bytes.Buffer{}, "value", 100); err == nil {
 			t.Errorf("%d bytes: got %d bytes, want a refusal", len(in), len(got))
 		}
 	}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// confirmed is the flag of a command that cannot be taken back.
+type confirmed struct {
+	Yes bool `short:"y" help:"Do it without asking; needed where nobody can be asked."`
+}
+
+// confirm lets the command go on if its flag says so, or whoever sits at the terminal. The text says what
+// the command does.
+func (c confirmed) confirm(a *app, format string, args ...any) error {
+	if c.Yes {
+		return nil
+	}
+	what := fmt.Sprintf(format, args...)
+	if !term.IsTerminal(a.stdin) || !term.IsTerminal(a.stderr) {
+		return usage(fmt.Errorf("%s: say --yes", what))
+	}
+	answer, err := term.Ask(a.ctx, a.stdin, a.stderr, strings.ToUpper(what[:1])+what[1:]+". Type yes to go on: ")
+	if err != nil {
+		return unanswered(err)
+	}
+	if answer != "yes" {
+		return &exitError{code: exitFailed, err: errors.New("not confirmed: nothing was done")}
+	}
+	return nil
+}
+
+// confirmRun is confirm for a run that changes what its workspace manages.
+func (c confirmed) confirmRun(a *app, op workflow.Operation, workspace string) error {
+	switch op {
+	case workflow.Destroy:
+		return c.confirm(a, "this run destroys everything that workspace %s manages", workspace)
+	case workflow.Update:
+		return c.confirm(a, "this run changes what workspace %s manages", workspace)
+	case workflow.Preview, workflow.Refresh, workflow.StateList, workflow.StateUnlock: // they change nothing that the code describes
+	}
+	return nil
+}
+
+// unanswered is the end of a command whose prompt got no answer that it can use.
+func unanswered(err error) error {
+	if errors.Is(err, term.ErrLeft) {
+		return &exitError{code: exitInterrupted, err: errors.New("interrupted: nothing was done")}
+	}
+	return usage(err)
+}

@@ -1,0 +1,131 @@
+package term
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	xterm "golang.org/x/term"
+)
+
+// ErrLeft means that somebody left a prompt without an answer, by Ctrl-C or Ctrl-D.
+var ErrLeft = errors.New("left at the prompt")
+
+// IsTerminal reports whether a reader or writer is a terminal.
+func IsTerminal(v any) bool {
+	f, ok := v.(*os.File)
+	return ok && xterm.IsTerminal(int(f.Fd()))
+}
+
+// ReadSecret reads a secret value from standard input: from a terminal one line, after a prompt
+// and without echo; from anything else all of it, less one line end. It never holds more than
+// most bytes.
+func ReadSecret(ctx context.Context, stdin io.Reader, prompts io.Writer, prompt string, most int) (string, error) {
+	if f, ok := stdin.(*os.File); ok && IsTerminal(f) {
+		before, err := xterm.MakeRaw(int(f.Fd()))
+		if err != nil {
+			return "", fmt.Errorf("prompt: %w", err)
+		}
+		text, err := answer(ctx, prompts, prompt+": ", func() (string, error) { return hidden(f, most) })
+		// However it ends, the terminal is as it was before: a shell whose input is not shown looks dead.
+		err = errors.Join(err, xterm.Restore(int(f.Fd()), before))
+		_, _ = fmt.Fprintln(prompts) // the line's end was not shown either
+		if err != nil {
+			return "", err
+		}
+		return checked(text, most)
+	}
+	b, err := io.ReadAll(bufio.NewReader(io.LimitReader(stdin, int64(most)+3)))
+	if err != nil {
+		return "", fmt.Errorf("read standard input: %w", err)
+	}
+	text := string(b)
+	if n := len(text); n > 0 && text[n-1] == '\n' {
+		text = text[:n-1]
+		if n > 1 && text[n-2] == '\r' {
+			text = text[:n-2]
+		}
+	}
+	return checked(text, most)
+}
+
+// hidden reads a line of a terminal that shows nothing and makes no signals of keys. It keeps one byte more
+// than the most.
+func hidden(terminal io.Reader, most int) (string, error) {
+	const interrupt, end, backspace, erase, del = 3, 4, 8, 21, 127
+	var line []byte
+	for key := make([]byte, 1); ; {
+		if _, err := terminal.Read(key); err != nil {
+			return "", err
+		}
+		switch key[0] {
+		case '\r', '\n':
+			return string(line), nil
+		case interrupt, end:
+			return "", ErrLeft
+		case backspace, del:
+			_, size := utf8.DecodeLastRune(line)
+			line = line[:len(line)-size]
+		case erase:
+			line = line[:0]
+		default:
+			if len(line) <= most {
+				line = append(line, key[0])
+			}
+		}
+	}
+}
+
+// Ask shows a question on a terminal and returns the line that is the answer.
+func Ask(ctx context.Context, terminal io.Reader, prompts io.Writer, question string) (string, error) {
+	text, err := answer(ctx, prompts, question, func() (string, error) {
+		return bufio.NewReader(io.LimitReader(terminal, 1000)).ReadString('\n')
+	})
+	if err != nil {
+		_, _ = fmt.Fprintln(prompts)
+	}
+	return strings.TrimSpace(text), err
+}
+
+// answer shows a prompt and reads until there is an answer, or whoever was asked has left.
+func answer(ctx context.Context, prompts io.Writer, prompt string, read func() (string, error)) (string, error) {
+	if _, err := fmt.Fprint(prompts, prompt); err != nil {
+		return "", fmt.Errorf("prompt: %w", err)
+	}
+	type result struct {
+		text string
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() { // it stays behind where the prompt is left: the program ends then
+		text, err := read()
+		done <- result{text, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return "", ErrLeft
+	case r := <-done:
+		switch {
+		case errors.Is(r.err, io.EOF):
+			return "", ErrLeft
+		case r.err != nil && !errors.Is(r.err, ErrLeft):
+			return "", fmt.Errorf("read the answer: %w", r.err)
+		}
+		return r.text, r.err
+	}
+}
+
+func checked(text string, most int) (string, error) {
+	switch {
+	case text == "":
+		return "", errors.New("the value on standard input is empty")
+	case len(text) > most:
+		return "", fmt.Errorf("the value has more than %d bytes", most)
+	}
+	return text, nil
+}
