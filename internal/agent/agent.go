@@ -62,6 +62,10 @@ type Config struct {
 	// are waited for, and may outlive the agent.
 	CloseLauncher func(ctx context.Context) error
 
+	// Waiting hears what a drain waits for, when it begins to and whenever one of these has ended. Nil means
+	// that nobody wants to know.
+	Waiting func(runs []Run)
+
 	Version     string          // ours, shown in the pool's list of runners
 	Types       []workflow.Type // workflow types to claim; none means all
 	Concurrency int             // most jobs at once, from their claim to the end of their task; 0 means 10
@@ -92,17 +96,20 @@ const (
 	lastReports  = 15 * time.Second // to report the ends of the last tasks
 	serverTime   = 5 * time.Second  // for the last answers of the relay
 	stillThere   = 200 * time.Millisecond
+	lookAgain    = time.Second      // between two looks at what a drain waits for, where the launcher tells nothing
 	mostPause    = 30 * time.Second // between two tries to adopt
 )
 
 // Agent is the stages of one pool in one process.
 type Agent struct {
-	cfg     Config
-	log     *slog.Logger
-	slots   *slots
-	sockets *sockets // nil where the relay listens on an address
-	aborted chan struct{}
-	abort   sync.Once
+	cfg      Config
+	log      *slog.Logger
+	slots    *slots
+	sockets  *sockets // nil where the relay listens on an address
+	draining chan struct{}
+	drain    sync.Once
+	aborted  chan struct{}
+	abort    sync.Once
 }
 
 // New returns an agent. Run starts it.
@@ -133,8 +140,12 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Agent{cfg: cfg, log: cfg.Log, slots: newSlots(cfg.Concurrency, cfg.Now), aborted: make(chan struct{})}, nil
+	return &Agent{cfg: cfg, log: cfg.Log, slots: newSlots(cfg.Concurrency, cfg.Now), draining: make(chan struct{}), aborted: make(chan struct{})}, nil
 }
+
+// Drain makes Run take no more work, wait for what runs as long as it takes, and end. It may be called at
+// any time and more than once.
+func (a *Agent) Drain() { a.drain.Do(func() { close(a.draining) }) }
 
 // Abort makes a Run that is ending wait no longer for running tasks. It may be called at any time and
 // more than once.
@@ -189,7 +200,8 @@ func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error
 
 // Run works until ctx ends, then hands everything back: it stops claiming, releases what it has not
 // launched, ends the running tasks while the relay still takes their results, and reports how they
-// ended. It returns nil if it was told to end and nothing went wrong. It is called once.
+// ended. After Drain it lets them end by themselves first, until ctx ends. It returns nil if it was told
+// to end and nothing went wrong. It is called once.
 func (a *Agent) Run(ctx context.Context) error {
 	listener, relayURL, err := a.listen(ctx)
 	if err != nil {
@@ -217,6 +229,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	background.Go(func() { a.watch(serving, s.reaper) })
 	background.Go(func() { _ = s.reaper.Loop(serving) })
 	background.Go(func() { a.tend(serving) })
+	background.Go(func() {
+		select {
+		case <-a.draining:
+			stopWorking(errDrained)
+		case <-working.Done():
+		}
+	})
 	a.log.Info("agent started", "instance", a.cfg.Instance, "relay", relayURL, "concurrency", a.cfg.Concurrency)
 
 	dispatching, stopDispatching := context.WithCancel(context.WithoutCancel(ctx))
@@ -232,6 +251,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	stopDispatching()
 	work.Wait() // nothing is launched from here on
 
+	a.handBack(context.WithoutCancel(ctx))
+	if errors.Is(cause, errDrained) {
+		a.await(ctx)
+	}
 	err = a.windDown(context.WithoutCancel(ctx), s.reaper)
 	stopServing()
 	err = errors.Join(err, shut(context.WithoutCancel(ctx), server))
@@ -239,7 +262,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.sockets.close(context.WithoutCancel(ctx))
 	}
 	background.Wait()
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && !errors.Is(cause, errDrained) {
 		err = errors.Join(cause, err) // nobody told it to end
 	}
 	a.log.Info("agent stopped", "err", err)
@@ -358,14 +381,46 @@ func (a *Agent) adopt(ctx context.Context) bool {
 	return false
 }
 
-// windDown ends what was begun. Every step is bounded in time.
-func (a *Agent) windDown(ctx context.Context, r *reaper.Reaper) error {
-	back, cancel := context.WithTimeout(ctx, handBackTime)
-	if err := a.takeStock(back, "the agent was told to stop before it was launched"); err != nil {
+// errDrained is why an agent that drains takes no more work.
+var errDrained = errors.New("the agent drains")
+
+// handBack releases what was claimed and not launched.
+func (a *Agent) handBack(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, handBackTime)
+	defer cancel()
+	if err := a.takeStock(ctx, "the agent was told to stop before it was launched"); err != nil {
 		a.log.Warn("claims not released; they lapse", "err", err)
 	}
-	cancel()
+}
 
+// await waits until no task is left, or ctx ends.
+func (a *Agent) await(ctx context.Context) {
+	for told := 0; ctx.Err() == nil; {
+		tasks, err := a.cfg.Launcher.List(ctx)
+		runs := a.slots.runs(tasks)
+		switch {
+		case err != nil:
+			a.log.Warn("tasks not listed", "err", err)
+		case len(runs) == 0:
+			return
+		case len(runs) != told:
+			told = len(runs)
+			a.log.Info("agent draining", "tasks", told)
+			if a.cfg.Waiting != nil {
+				a.cfg.Waiting(runs)
+			}
+		}
+		soon, cancel := context.WithTimeout(ctx, lookAgain)
+		select {
+		case <-a.slots.freed: // a task has ended
+		case <-soon.Done():
+		}
+		cancel()
+	}
+}
+
+// windDown ends what was begun. Every step is bounded in time.
+func (a *Agent) windDown(ctx context.Context, r *reaper.Reaper) error {
 	grace, cancel := context.WithTimeout(ctx, a.cfg.ShutdownGrace)
 	defer cancel()
 	ended := make(chan struct{})

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -499,6 +500,105 @@ func TestRun_AbortEndsTheWaitForATaskThatDoesNotEnd(t *testing.T) {
 	a.Abort()
 	if err := <-ended; err == nil { // long before the hour is over
 		t.Error("got nil; want an error that says what is left")
+	}
+}
+
+// A drain lets end what runs, takes nothing more, and says for what it waits. What was claimed and not launched is given back
+// at once.
+func TestRun_ADrainWaitsForWhatRunsAndTakesNothingMore(t *testing.T) {
+	for name, watched := range map[string]bool{"a launcher that tells of ends": true, "one that is asked": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, memory.Config{})
+			release := map[string]chan struct{}{}
+			var ids []string
+			for _, workspace := range []string{"one", "two"} {
+				s.workspace(workspace)
+				id := s.submit(workspace, workflow.Update)
+				release[id], ids = make(chan struct{}), append(ids, id)
+			}
+			s.theatre.engine = func(ctx context.Context, a *actor) error {
+				select {
+				case <-release[a.task.Workflow]:
+				case <-a.stop:
+					return errors.New("told to stop")
+				case <-ctx.Done():
+					return errCrash
+				}
+				return nil
+			}
+			s.theatre.refuse = func(r launcher.Request) error {
+				if r.Workspace != "held" {
+					return nil
+				}
+				return &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "not now"}
+			}
+			cfg := s.config()
+			if !watched {
+				cfg.Launcher = struct{ launcher.Launcher }{s.theatre}
+			}
+			waiting := make(chan []agent.Run, 10)
+			cfg.Waiting = func(runs []agent.Run) { waiting <- runs }
+			a, err := agent.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- a.Run(context.WithoutCancel(t.Context())) }()
+			for _, id := range ids {
+				s.awaitState(id, workflow.Running)
+			}
+			s.workspace("held")
+			held := s.submit("held", workflow.Update)
+			s.awaitState(held, workflow.Claimed)
+
+			a.Drain()
+			a.Drain()
+			for i, left := range [][]string{ids, ids[1:]} {
+				runs := <-waiting
+				var got []string
+				for _, r := range runs {
+					got = append(got, r.Workflow)
+					if r.Workspace != s.get(r.Workflow).Workspace || r.Operation != workflow.Update || r.Since.IsZero() {
+						t.Errorf("it waits for %+v", r)
+					}
+				}
+				if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(left))) {
+					t.Errorf("it waits for %v, want %v", got, left)
+				}
+				if wf := s.get(held); wf.State != workflow.Pending {
+					t.Errorf("what was not launched is %s, want it given back", wf.State)
+				}
+				late := s.submit("held", workflow.Preview)
+				close(release[ids[i]])
+				s.awaitState(ids[i], workflow.Succeeded)
+				if wf := s.get(late); wf.State != workflow.Pending {
+					t.Errorf("what was submitted during the drain is %s", wf.State)
+				}
+			}
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestRun_TheEndOfItsContextCutsADrainShort(t *testing.T) {
+	s := newSite(t, memory.Config{})
+	s.workspace("net")
+	s.theatre.engine = func(_ context.Context, a *actor) error { <-a.stop; return errors.New("told to stop") }
+	id := s.submit("net", workflow.Update)
+	cfg := s.config()
+	waiting := make(chan []agent.Run, 10)
+	cfg.Waiting = func(runs []agent.Run) { waiting <- runs }
+	a, end := s.run(cfg)
+	s.awaitState(id, workflow.Running)
+	a.Drain()
+	<-waiting
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	if wf := s.get(id); wf.Reason != workflow.ReasonInterrupted {
+		t.Errorf("reason %s, want what was interrupted to say so itself", wf.Reason)
 	}
 }
 

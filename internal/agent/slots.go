@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +38,32 @@ type slots struct {
 type slot struct {
 	task  string // empty until launched
 	since time.Time
+	job   api.Job // as it was claimed, without its token; empty where the slot was adopted
+}
+
+// Run is a task that lives, and what it runs.
+type Run struct {
+	Workflow  string
+	Workspace string             // empty where the task is an earlier process's
+	Type      workflow.Type      // the same
+	Operation workflow.Operation // of a deployment
+	Since     time.Time          // when the task was made
+}
+
+// runs are the living ones among tasks, the oldest first.
+func (s *slots) runs(tasks []launcher.Task) []Run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Run
+	for _, t := range tasks {
+		if t.Phase == launcher.Stopped {
+			continue
+		}
+		job := s.taken[attempt{t.Workflow, t.Attempt}].job
+		out = append(out, Run{Workflow: t.Workflow, Workspace: job.Workspace, Type: job.Type, Operation: job.Operation, Since: t.CreatedAt})
+	}
+	slices.SortFunc(out, func(a, b Run) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Workflow, b.Workflow)) })
+	return out
 }
 
 func newSlots(limit int, now func() time.Time) *slots {
@@ -49,10 +77,11 @@ func (s *slots) free() int {
 	return s.limit - len(s.taken)
 }
 
-func (s *slots) claimed(a attempt) {
+func (s *slots) claimed(job api.Job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.taken[a] = slot{since: s.now()}
+	job.Token = ""
+	s.taken[attempt{job.ID, job.Attempt}] = slot{since: s.now(), job: job}
 }
 
 // dropped gives up a slot whose attempt will not be launched.
@@ -68,7 +97,7 @@ func (s *slots) launched(a attempt, task string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ended := s.gone[task]; !ended {
-		s.taken[a] = slot{task: task, since: s.now()}
+		s.taken[a] = slot{task: task, since: s.now(), job: s.taken[a].job}
 	} else if s.taken[a].task == "" {
 		s.remove(a)
 	}
@@ -114,7 +143,7 @@ func (s *slots) correct(tasks []launcher.Task, begun time.Time) {
 		live[t.Ref] = true
 		a := attempt{t.Workflow, t.Attempt}
 		if have, ok := s.taken[a]; !ok || have.task == "" {
-			s.taken[a] = slot{task: t.Ref, since: begun}
+			s.taken[a] = slot{task: t.Ref, since: begun, job: have.job}
 		}
 	}
 	for a, have := range s.taken {
@@ -146,7 +175,7 @@ type counted struct {
 func (c counted) Claim(ctx context.Context, in api.Claim) (api.Claimed, error) {
 	out, err := c.Upstream.Claim(ctx, in)
 	for _, job := range out.Jobs {
-		c.slots.claimed(attempt{job.ID, job.Attempt})
+		c.slots.claimed(job)
 	}
 	return out, err
 }
