@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -33,6 +36,13 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	}
 	if err != nil {
 		return report(stderr, usage(fmt.Errorf("%w; see dayfly%s --help", err, named(parsed))))
+	}
+	if _, ok := parsed.Selected().Target.Addr().Interface().(interface{ drains() }); !ok {
+		// The first signal ends the context; the second one ends the process, as if nobody listened.
+		var stop func()
+		ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		context.AfterFunc(ctx, stop)
 	}
 	a := &app{ctx: ctx, getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr, output: g.Output}
 	return report(stderr, parsed.Run(a))

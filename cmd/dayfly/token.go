@@ -64,7 +64,7 @@ func (c *tokenList) Run(a *app) error {
 	for _, k := range list {
 		state, expires := "valid", "-"
 		if k.ExpiresAt != nil {
-			expires = k.ExpiresAt.Local().Format(time.DateTime)
+			expires = term.Time(*k.ExpiresAt)
 			if k.ExpiresAt.Before(now) {
 				state = "expired"
 			}
@@ -72,7 +72,7 @@ func (c *tokenList) Run(a *app) error {
 		if k.Revoked {
 			state = "revoked"
 		}
-		t.Row(k.ID, dash(k.Name), k.Role, state, k.CreatedAt.Local().Format(time.DateTime), expires)
+		t.Row(k.ID, dash(k.Name), k.Role, state, term.Time(k.CreatedAt), expires)
 	}
 	return t.Write(a.stdout, a.style(), "no tokens")
 }

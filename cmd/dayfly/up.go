@@ -2,13 +2,11 @@ package main
 
 import (
 	"cmp"
-	"errors"
+	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
 	"github.com/dayfly-dev/dayfly/internal/config"
@@ -89,32 +87,9 @@ func (s settings) load(a *app, use config.Use, more map[string]config.Flag) (con
 func (s settings) agent(a *app, c config.Config) embedded.AgentConfig {
 	return embedded.AgentConfig{
 		Settings: c, Concurrency: s.Concurrency, Version: versionText(), Path: a.getenv("PATH"),
-		DockerHost: a.getenv("DOCKER_HOST"),
-		LookupEnv:  func(name string) (string, bool) { v := a.getenv(name); return v, v != "" },
+		DockerHost: a.getenv("DOCKER_HOST"), Waiting: a.waiting,
+		LookupEnv: func(name string) (string, bool) { v := a.getenv(name); return v, v != "" },
 	}
-}
-
-// abortAt makes a second signal end the wait for running tasks. The first one ended the context; a
-// third one ends the process.
-func (a *app) abortAt(abort func()) (stop func()) {
-	done := make(chan struct{})
-	go func() {
-		select {
-		case <-a.ctx.Done():
-		case <-done:
-			return
-		}
-		a.say("stopping: running workflows get time to end; a second interrupt ends them at once")
-		second := make(chan os.Signal, 1)
-		signal.Notify(second, os.Interrupt, syscall.SIGTERM)
-		defer signal.Stop(second)
-		select {
-		case <-second:
-			abort()
-		case <-done:
-		}
-	}()
-	return func() { close(done) }
 }
 
 type upCommand struct {
@@ -123,8 +98,8 @@ type upCommand struct {
 	serving
 }
 
-// Run serves and works until the command is interrupted.
-func (c *upCommand) Run(a *app) (err error) {
+// Run serves and works until the command is told to end.
+func (c *upCommand) Run(a *app) error {
 	s, err := c.load(a, config.Up, nil)
 	if err != nil {
 		return err
@@ -138,21 +113,21 @@ func (c *upCommand) Run(a *app) (err error) {
 	}
 	server := c.config(a, c.log(a))
 	server.Data = s.WorkingDirectory
-	u, err := embedded.OpenUp(a.ctx, embedded.UpConfig{Server: server, Agent: c.agent(a, s)})
-	if err != nil {
-		return wrongSettings(err)
-	}
-	defer func() { err = errors.Join(err, u.Close()) }()
-	a.announce(u.Server)
-	for _, line := range u.Describe() {
-		a.say("  %s", line)
-	}
-	if err := a.remember(u.Server); err != nil {
-		a.say("  commands need DAYFLY_URL and DAYFLY_API_TOKEN: %s", err)
-	}
-	a.say("  try: dayfly run .%cDIR --op preview --follow", filepath.Separator)
-	defer a.abortAt(u.Abort)()
-	return u.Run(a.ctx)
+	return a.work("workflows that are submitted now wait for the next start", func(ctx context.Context) (worker, error) {
+		u, err := embedded.OpenUp(ctx, embedded.UpConfig{Server: server, Agent: c.agent(a, s)})
+		if err != nil {
+			return nil, wrongSettings(err)
+		}
+		a.announce(u.Server)
+		for _, line := range u.Describe() {
+			a.say("  %s", line)
+		}
+		if err := a.remember(u.Server); err != nil {
+			a.say("  commands need DAYFLY_URL and DAYFLY_API_TOKEN: %s", err)
+		}
+		a.say("  try: dayfly run .%cDIR --op preview --follow", filepath.Separator)
+		return u, nil
+	})
 }
 
 // remember makes commands of this user talk to a control plane of this machine.
@@ -215,8 +190,8 @@ func (f fargate) flags(to map[string]config.Flag) {
 	}
 }
 
-// Run works until the command is interrupted, or its one job is over.
-func (c *agentCommand) Run(a *app) (err error) {
+// Run works until the command is told to end, or its one job is over.
+func (c *agentCommand) Run(a *app) error {
 	more := map[string]config.Flag{}
 	if c.ServiceURL != "" {
 		more["service_url"] = config.Flag{Name: "service-url", Value: c.ServiceURL}
@@ -232,16 +207,16 @@ func (c *agentCommand) Run(a *app) (err error) {
 	cfg := c.agent(a, s)
 	cfg.ECS = ecsClient
 	cfg.Log = c.log(a)
-	agent, err := embedded.OpenAgent(a.ctx, cfg)
-	if err != nil {
-		return wrongSettings(err)
-	}
-	defer func() { err = errors.Join(err, agent.Close()) }()
-	a.say("dayfly %s works for %s", versionText(), s.ServiceURL)
-	a.say("  data         %s", s.WorkingDirectory)
-	for _, line := range agent.Describe() {
-		a.say("  %s", line)
-	}
-	defer a.abortAt(agent.Abort)()
-	return agent.Run(a.ctx)
+	return a.work("workflows of the pool wait for another agent, or the next start of this one", func(ctx context.Context) (worker, error) {
+		agent, err := embedded.OpenAgent(ctx, cfg)
+		if err != nil {
+			return nil, wrongSettings(err)
+		}
+		a.say("dayfly %s works for %s", versionText(), s.ServiceURL)
+		a.say("  data         %s", s.WorkingDirectory)
+		for _, line := range agent.Describe() {
+			a.say("  %s", line)
+		}
+		return agent, nil
+	})
 }

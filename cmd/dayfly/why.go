@@ -43,7 +43,7 @@ func explain(style term.Style, why api.Why, now time.Time) string {
 	line("now", why.Summary)
 	line("waits for", why.Waiting)
 	if !why.Since.IsZero() {
-		line("since", fmt.Sprintf("%s (%s)", why.Since.Local().Format(time.DateTime), term.Duration(now.Sub(why.Since))))
+		line("since", fmt.Sprintf("%s (%s)", term.Time(why.Since), term.Duration(now.Sub(why.Since))))
 	}
 	line("next", why.Next)
 	if len(why.Timeline) > 0 {
@@ -63,7 +63,7 @@ func timeline(style term.Style, events []api.Event) string {
 	for _, e := range events {
 		kind := term.Clean(e.Kind)
 		after := "+" + term.Duration(e.At.Sub(events[0].At))
-		fmt.Fprintf(&b, "%s  %8s  %s%s  %s\n", style.Dim(e.At.Local().Format(time.TimeOnly)), after,
+		fmt.Fprintf(&b, "%s  %8s  %s%s  %s\n", style.Dim(term.Time(e.At)), after,
 			kind, strings.Repeat(" ", wide-term.Width(kind)), term.Clean(e.Text))
 	}
 	return b.String()

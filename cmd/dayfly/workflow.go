@@ -135,7 +135,7 @@ func (a *app) show(w api.Workflow) error {
 	line("reason", string(w.Reason))
 	line("detail", term.Clean(w.Detail))
 	line("pool", w.Pool)
-	line("submitted", w.SubmittedAt.Local().Format(time.DateTime)+" by "+term.Clean(w.SubmittedBy))
+	line("submitted", term.Time(w.SubmittedAt)+" by "+term.Clean(w.SubmittedBy))
 	line("message", term.Clean(w.Message))
 	line("retry of", w.RetryOf)
 	if w.Attempt > 0 {
@@ -171,11 +171,13 @@ func (a *app) show(w api.Workflow) error {
 	return err
 }
 
-func what(w api.Workflow) string {
-	if w.Operation != "" {
-		return string(w.Type) + " " + string(w.Operation)
+func what(w api.Workflow) string { return kind(w.Type, w.Operation) }
+
+func kind(t workflow.Type, op workflow.Operation) string {
+	if op != "" {
+		return string(t) + " " + string(op)
 	}
-	return string(w.Type)
+	return string(t)
 }
 
 func stepLine(s api.Step) string {

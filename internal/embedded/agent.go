@@ -47,6 +47,8 @@ type AgentConfig struct {
 	// ECS makes the client of ECS for deploy target ecs; nil means that there is none.
 	ECS func(ctx context.Context) (ecs.Client, error)
 	Log *slog.Logger // nil means none
+	// Waiting hears what a drain waits for; see agent.Config.
+	Waiting func(runs []agent.Run)
 
 	// Seams for tests. Zero values mean the real thing. A launcher that is wrapped must still be a
 	// launcher.Watcher if ends are to be heard of at once.
@@ -215,6 +217,7 @@ func agentConfig(cfg AgentConfig, parts agent.Config) agent.Config {
 	parts.Version, parts.Concurrency, parts.Types = cmp.Or(cfg.Version, "dev"), cfg.Concurrency, s.EnabledWorkflowTypes
 	parts.PollingInterval, parts.StatusLoopInterval = s.PollingInterval, s.JobStatusLoopInterval
 	parts.Hold, parts.ShutdownGrace, parts.Now, parts.Log = cfg.Hold, cfg.ShutdownGrace, cfg.Now, cfg.Log
+	parts.Waiting = cfg.Waiting
 	if s.SingleRun {
 		parts.Concurrency = 1
 	}
@@ -267,6 +270,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer cancel() // before the wait
 	return a.agent.Run(ctx)
 }
+
+// Drain makes Run take no more work, wait for what runs as long as it takes, and end.
+func (a *Agent) Drain() { a.agent.Drain() }
 
 // Abort makes a Run that is ending wait no longer for running tasks.
 func (a *Agent) Abort() { a.agent.Abort() }

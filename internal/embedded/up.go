@@ -3,7 +3,10 @@ package embedded
 import (
 	"context"
 	"errors"
+	"sync/atomic"
+	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/agent"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/redact"
@@ -16,6 +19,10 @@ const (
 	upPool     = "default"
 )
 
+// lastLooks is for how long Up serves on after a drain: a follower looks each half second, and wants to
+// see the end that was waited for.
+const lastLooks = 2 * time.Second
+
 // UpConfig says what Up is made of. The data directory, the version and the log are the server's;
 // those of the agent are ignored. Each has its own clock.
 type UpConfig struct {
@@ -26,7 +33,8 @@ type UpConfig struct {
 // Up is control plane and agent in one process.
 type Up struct {
 	*Server
-	agent *Agent
+	agent  *Agent
+	waited atomic.Bool // a drain waited for a run
 }
 
 // OpenUp opens both. Close must be called; Run serves and works.
@@ -46,16 +54,27 @@ func OpenUp(ctx context.Context, cfg UpConfig) (u *Up, err error) {
 	}
 	in := cfg.Agent
 	in.Version, in.Log = cfg.Server.Version, cfg.Server.Log
+	u = &Up{Server: s}
+	in.Waiting = func(runs []agent.Run) {
+		u.waited.Store(true)
+		if cfg.Agent.Waiting != nil {
+			cfg.Agent.Waiting(runs)
+		}
+	}
 	secret := redact.New(token)
-	a, err := newAgent(ctx, in, s.data, upInstance, upstream{s.URL(), func() redact.String { return secret }, client.InMemory(s.handler)})
+	u.agent, err = newAgent(ctx, in, s.data, upInstance, upstream{s.URL(), func() redact.String { return secret }, client.InMemory(s.handler)})
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	return &Up{Server: s, agent: a}, nil
+	return u, nil
 }
 
 // Describe says, in sentences, how tasks run here.
 func (u *Up) Describe() []string { return u.agent.Describe() }
+
+// Drain makes Run take no more work, wait for what runs as long as it takes, and end. The control plane
+// serves until then: what is submitted waits for the next start.
+func (u *Up) Drain() { u.agent.Drain() }
 
 // Abort makes a Run that is ending wait no longer for running tasks.
 func (u *Up) Abort() { u.agent.Abort() }
@@ -74,6 +93,11 @@ func (u *Up) Run(ctx context.Context) error {
 		served <- err
 	}()
 	err := u.agent.Run(working)
+	if u.waited.Load() {
+		last, cancel := context.WithTimeout(working, lastLooks)
+		<-last.Done()
+		cancel()
+	}
 	stopServing()
 	return errors.Join(err, <-served)
 }

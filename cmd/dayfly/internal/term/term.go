@@ -149,6 +149,9 @@ func escape(s string) int {
 // Width returns the number of columns of a text: its characters, escape sequences not counted.
 func Width(text string) int { return utf8.RuneCountInString(Clean(text)) }
 
+// Time writes a moment in the zone of this machine, which it names.
+func Time(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05Z07:00") }
+
 // Duration writes a duration as people read it.
 func Duration(d time.Duration) string {
 	switch {

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+func TestStage_AnInterruptGoesOneFurtherAndSIGTERMWaitsForNobody(t *testing.T) {
+	for from, want := range map[stage][2]stage{
+		working: {draining, interrupting}, draining: {interrupting, interrupting}, interrupting: {killing, killing}, killing: {killing, killing},
+	} {
+		if got := [2]stage{from.after(os.Interrupt), from.after(syscall.SIGTERM)}; got != want {
+			t.Errorf("from %d: got %v, want %v", from, got, want)
+		}
+	}
+}
+
+// upProcess is `dayfly up` as a process of its own, with a run that goes on until the file letGo is there.
+type upProcess struct {
+	w      *world
+	cmd    *exec.Cmd
+	stderr *lockedBuffer
+	id     string
+	letGo  string
+	ended  chan struct{} // closed when it has ended, as err says
+	err    error
+}
+
+func upWithARun(t *testing.T, script string) *upProcess {
+	t.Helper()
+	w := newWorld(t)
+	delete(w.env, "DAYFLY_URL")
+	delete(w.env, "DAYFLY_API_TOKEN")
+	sources, data := reachable(t), reachable(t)
+	s := &upProcess{w: w, stderr: &lockedBuffer{written: make(chan struct{}, 1)}, letGo: filepath.Join(sources, "go"), ended: make(chan struct{})}
+	file := "name: one\nengine: command\ncommands:\n  preview: |\n    " + strings.ReplaceAll(script, "GO", s.letGo) + "\n"
+	if err := os.WriteFile(filepath.Join(sources, "workspace.yaml"), []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.cmd = exec.CommandContext(t.Context(), os.Args[0], "up", "--data", data, "--source-root", sources, "--listen", "127.0.0.1:0", "--deploy-target", "process")
+	s.cmd.Env = []string{asProgram + "=1", "PATH=" + w.env["PATH"], "HOME=" + w.env["HOME"]}
+	s.cmd.Stderr = s.stderr
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { s.err = s.cmd.Wait(); close(s.ended) }()
+	s.says("try:")
+	s.id = strings.TrimSpace(w.ok("run", sources))
+	for !strings.Contains(w.ok("workflow", "logs", s.id), "it runs") {
+	}
+	return s
+}
+
+// says waits until it has said a text.
+func (s *upProcess) says(text string) {
+	s.w.t.Helper()
+	for !strings.Contains(s.stderr.String(), text) {
+		select {
+		case <-s.stderr.written:
+		case <-s.ended:
+			if strings.Contains(s.stderr.String(), text) {
+				return
+			}
+			s.w.t.Fatalf("it said\n%s\nand not %q", s.stderr, text)
+		}
+	}
+}
+
+func (s *upProcess) gets(sig os.Signal) {
+	s.w.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.w.t.Fatal(err)
+	}
+}
+
+func (s *upProcess) ends() {
+	s.w.t.Helper()
+	<-s.ended
+	if s.err != nil {
+		s.w.t.Errorf("it ended with %v and said\n%s", s.err, s.stderr)
+	}
+}
+
+const untilLetGo = "trap 'echo interrupted; exit 3' INT; echo it runs; until [ -e GO ]; do sleep 0.05; done"
+
+func TestUp_AnInterruptWaitsForWhatRunsAndServesUntilItEnds(t *testing.T) {
+	s := upWithARun(t, untilLetGo)
+	s.gets(os.Interrupt)
+	s.says("waiting for 1 run to end:")
+	has(t, "what it waits for", s.stderr.String(), "draining: nothing more is taken", s.id+"  deployment preview of one, since 20")
+	late := strings.TrimSpace(s.w.ok("run", "one"))
+	if got := value[api.Workflow](s.w, "workflow", "show", late); got.State != workflow.Pending {
+		t.Errorf("what is submitted during a drain is %s", got.State)
+	}
+	if err := os.WriteFile(s.letGo, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	has(t, "a follower", s.w.ok("workflow", "logs", "-f", s.id), "succeeded")
+	s.ends()
+}
+
+func TestUp_ASecondInterruptOrSIGTERMInterruptsWhatRuns(t *testing.T) {
+	for name, signals := range map[string][]os.Signal{"twice": {os.Interrupt, os.Interrupt}, "SIGTERM": {syscall.SIGTERM}} {
+		t.Run(name, func(t *testing.T) {
+			s := upWithARun(t, untilLetGo)
+			for i, sig := range signals {
+				s.gets(sig)
+				s.says([]string{"waiting for 1 run", "stopping: what runs is interrupted"}[min(i+2-len(signals), 1)])
+			}
+			s.says(`"reason":"interrupted"`)
+			s.ends()
+		})
+	}
+}
+
+func TestUp_AThirdInterruptKillsWhatRuns(t *testing.T) {
+	s := upWithARun(t, "trap '' INT TERM; echo it runs; while :; do sleep 0.05; done")
+	for _, says := range []string{"waiting for 1 run", "stopping: what runs", "killing what runs"} {
+		s.gets(os.Interrupt)
+		s.says(says)
+	}
+	s.ends() // long before the engine's grace is over
+}
