@@ -344,6 +344,7 @@ func TestCommand_WrongUsageExitsWith64AndARefusalWith2(t *testing.T) {
 		{exitUsage, []string{"token", "create", "x", "--expires", "1ms"}, "--expires"},
 		{exitUsage, []string{"secret", "set", "../x"}, "../x"},
 		{exitUsage, []string{"login", "ftp://x"}, "https://"},
+		{exitUsage, []string{"login", "http://dayfly.example.com"}, "URL: plain http would show the token"},
 		{exitUsage, []string{"run", "one", "--op", "preview", "--op", "destroy"}, "--op: is given twice; give it once; see dayfly run --help"},
 		{exitUsage, []string{"run", "one", "--priority"}, "--priority"},
 		{exitUsage, []string{"run", "one", "two"}, "two"},
@@ -365,6 +366,14 @@ func TestCommand_NoAnswerExitsWith3(t *testing.T) {
 	w.env["DAYFLY_URL"] = server.URL
 	if got := w.run("workflow", "cancel", "wf"); got.code != exitUnreachable || !strings.Contains(got.stderr, "dayfly up starts one") {
 		t.Errorf("got %+v, want exit 3", got)
+	}
+}
+
+func TestCommand_ATokenIsNotSentInClear(t *testing.T) {
+	w := newWorld(t)
+	w.env["DAYFLY_URL"] = "http://dayfly.example.com"
+	if got := w.run("workflow", "list"); got.code != exitUsage || !strings.Contains(got.stderr, "DAYFLY_URL: plain http would show the token") {
+		t.Errorf("got %+v, want a refusal that names the variable and the fix", got)
 	}
 }
 

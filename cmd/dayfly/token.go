@@ -99,7 +99,7 @@ type loginCommand struct {
 
 // Run reads a token from standard input, asks the control plane whose it is, and remembers it.
 func (c *loginCommand) Run(a *app) error {
-	if err := credentials.CheckURL(c.URL); err != nil {
+	if err := credentials.CheckURL("URL", c.URL); err != nil {
 		return usage(err)
 	}
 	value, err := term.ReadSecret(a.ctx, a.stdin, a.stderr, "token for "+c.URL, 1024)

@@ -366,15 +366,24 @@ func TestLoad_ATokenNeverShows(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), "secret value") {
 		t.Errorf("got %v, want a refusal without the token", err)
 	}
-	loaded, err := config.Load(config.Agent, config.Sources{Environ: []string{"DAYFLY_TOKEN=dfp_planted", "DAYFLY_SERVICE_URL=http://10.0.0.1"}})
+	loaded, err := config.Load(config.Agent, config.Sources{Environ: []string{"DAYFLY_TOKEN=dfp_planted", "DAYFLY_SERVICE_URL=https://10.0.0.1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text := fmt.Sprintf("%v %+v %#v", loaded, loaded.Config, loaded); strings.Contains(text, "planted") {
 		t.Errorf("the token shows in %s", text)
 	}
-	if len(loaded.Notices) != 1 || !strings.Contains(loaded.Notices[0], "not https") {
-		t.Errorf("got notices %q, want one about plain http", loaded.Notices)
+}
+
+func TestLoad_ATokenGoesOverTLSOrToThisMachine(t *testing.T) {
+	for url, ok := range map[string]bool{
+		"https://dayfly.example.com": true, "http://127.0.0.1:7331": true, "http://127.9.9.9:7331": true, "http://localhost:7331/x": true, "http://[::1]:7331": true,
+		"http://dayfly.example.com": false, "http://10.0.0.5:7331": false, "http://0.0.0.0:7331": false, "http://127.0.0.1.example.com": false, "http://[fe80::1]": false,
+	} {
+		_, err := config.Load(config.Agent, config.Sources{Environ: []string{"DAYFLY_TOKEN=dfp_planted", "DAYFLY_SERVICE_URL=" + url}})
+		if ok && err != nil || !ok && (err == nil || !strings.Contains(err.Error(), "DAYFLY_SERVICE_URL: service_url: plain http would show the token")) {
+			t.Errorf("%s: got %v, taken must be %v", url, err, ok)
+		}
 	}
 }
 

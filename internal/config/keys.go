@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -37,7 +38,12 @@ var keys = []key{
 		c.Token = redact.New(v)
 		return nil
 	}), useful: agentOnly("it makes a token of its own")},
-	{name: "service_url", set: text(func(c *Config, v string) error { c.ServiceURL = strings.TrimRight(v, "/"); return checkURL(v) }),
+	{name: "service_url", set: text(func(c *Config, v string) error {
+		if c.ServiceURL = strings.TrimRight(v, "/"); InClear(v) {
+			return errors.New(NotInClear)
+		}
+		return checkURL(v)
+	}),
 		useful: agentOnly("it is its own control plane")},
 	{name: "working_directory", set: text(func(c *Config, v string) error { return path(&c.WorkingDirectory, v) })},
 	{name: "deploy_target", set: text(func(c *Config, v string) error {
@@ -328,8 +334,11 @@ func checkURL(v string) error {
 	return nil
 }
 
-// inClear reports whether what is sent to an address could be read on its way.
-func inClear(address string) bool {
+// NotInClear is what to do about an address that tokens would be sent to InClear.
+const NotInClear = "plain http would show the token to everybody on the way: want an https address, or one of this machine such as http://127.0.0.1:7331"
+
+// InClear reports whether what is sent to an address could be read on its way.
+func InClear(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" {
 		return false

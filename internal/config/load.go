@@ -361,10 +361,7 @@ func (l *loader) together() {
 		}
 		l.wrong("request_retry_max_wait", where, "is %s, which is less than request_retry_wait (%s)", c.RequestRetryMaxWait, c.RequestRetryWait)
 	}
-	if inClear(c.ServiceURL) {
-		l.out.Notices = append(l.out.Notices, fmt.Sprintf("%s is not https: the token can be read on its way", c.ServiceURL))
-	}
-	if inClear(c.RelayURL) {
+	if InClear(c.RelayURL) {
 		l.out.Notices = append(l.out.Notices, fmt.Sprintf("%s is not https: tickets and logs can be read on their way from the tasks", c.RelayURL))
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 )
 
@@ -76,17 +77,25 @@ func Find(getenv func(string) string) (Target, error) {
 	case token == "":
 		return Target{}, fmt.Errorf("no token is known for %s: set %s or run dayfly login %s", address, EnvToken, address)
 	}
-	if err := CheckURL(address); err != nil {
+	from := EnvURL
+	if getenv(EnvURL) == "" {
+		from = "the address of the last login"
+	}
+	if err := CheckURL(from, address); err != nil {
 		return Target{}, err
 	}
 	return Target{URL: address, Token: redact.New(token), Data: data}, nil
 }
 
-// CheckURL refuses an address that no control plane can have.
-func CheckURL(address string) error {
+// CheckURL refuses an address that no control plane can have, or where a token would be read on its way. name
+// says where the address was written.
+func CheckURL(name, address string) error {
+	if config.InClear(address) {
+		return fmt.Errorf("%s: %s", name, config.NotInClear)
+	}
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return errors.New("the address of a control plane looks like https://dayfly.example.com, without credentials, ? or #")
+		return fmt.Errorf("%s: the address of a control plane looks like https://dayfly.example.com, without credentials, ? or #", name)
 	}
 	return nil
 }
@@ -128,7 +137,7 @@ func read(getenv func(string) string) (document, error) {
 // Save stores the token for an address and makes it the one that commands talk to. It returns the
 // file's path. A file that is there is replaced as a whole.
 func Save(getenv func(string) string, to Target) (string, error) {
-	if err := CheckURL(to.URL); err != nil {
+	if err := CheckURL("address", to.URL); err != nil {
 		return "", err
 	}
 	path, err := Path(getenv)

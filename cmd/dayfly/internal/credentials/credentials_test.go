@@ -102,9 +102,14 @@ func TestFind_ADamagedFileIsNotQuoted(t *testing.T) {
 }
 
 func TestCheckURL(t *testing.T) {
-	for _, bad := range []string{"", "x", "ftp://x", "https://", "https://u:p@x", "https://x?a=b", "https://x#f", "http://[::1"} {
-		if err := credentials.CheckURL(bad); err == nil {
-			t.Errorf("%q was taken", bad)
+	for _, bad := range []string{"", "x", "ftp://x", "https://", "https://u:p@x", "https://x?a=b", "https://x#f", "http://[::1", "http://10.0.0.1", "http://x.example.com"} {
+		if err := credentials.CheckURL("URL", bad); err == nil || !strings.HasPrefix(err.Error(), "URL: ") {
+			t.Errorf("%q: got %v, want a refusal that names the field", bad, err)
+		}
+	}
+	for _, good := range []string{"https://x.example.com", "http://127.0.0.1:7331", "http://localhost:1"} {
+		if err := credentials.CheckURL("URL", good); err != nil {
+			t.Error(err)
 		}
 	}
 }
