@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -75,6 +76,12 @@ func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 			return parsed, fmt.Errorf("--%s: is given twice; give it once", p.Flag.Name)
 		}
 		given[p.Flag] = true
+	}
+	command := parsed.Command()
+	for f := range given {
+		if f != nil && f.Name == "output" && slices.Contains([]string{"up", "server", "agent"}, command) {
+			return parsed, fmt.Errorf("-o: does nothing for dayfly %s, which prints no result; leave it out", command)
+		}
 	}
 	return parsed, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"os"
@@ -31,7 +32,7 @@ func (s serving) log(a *app) *slog.Logger {
 
 // listening are the flags of a control plane.
 type listening struct {
-	Listen         string `default:"${listen}" help:"Address to listen on; beyond this machine only with TLS or --insecure-listen."`
+	Listen         string `help:"Address to listen on; beyond this machine only with TLS or --insecure-listen; default ${listen} (DAYFLY_LISTEN)." placeholder:"HOST:PORT"`
 	TLSCert        string `name:"tls-cert" type:"path" help:"File with the certificate."`
 	TLSKey         string `name:"tls-key" type:"path" help:"File with the certificate's key."`
 	InsecureListen bool   `help:"Listen beyond this machine without TLS: for a proxy in front that has it."`
@@ -60,6 +61,7 @@ type serverCommand struct {
 // Run serves until the command is interrupted.
 func (c *serverCommand) Run(a *app) (err error) {
 	cfg := c.config(a, c.log(a))
+	cfg.Listen = cmp.Or(c.Listen, a.getenv("DAYFLY_LISTEN"))
 	if cfg.Data = c.Data; cfg.Data == "" {
 		if cfg.Data, err = embedded.DefaultData(a.getenv); err != nil {
 			return usage(err)

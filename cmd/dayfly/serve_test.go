@@ -175,6 +175,39 @@ func TestUp_WrongSettingsAreUsageAndAllNamed(t *testing.T) {
 	has(t, "mistakes", got.stderr, "3 wrong settings", "DAYFLY_PULL_IMAGE: pull_image: does nothing in this version", "--deploy-target: deploy_target: ecs is for dayfly agent", "--polling-interval")
 }
 
+func TestServe_ListensAndTakesOnWhatTheEnvironmentSays(t *testing.T) {
+	w := newWorld(t)
+	set := func(name, value string) {
+		t.Setenv(name, value)
+		w.env[name] = value
+	}
+	set("DAYFLY_LISTEN", "127.0.0.1:0")
+	set("DAYFLY_CONCURRENCY", "3")
+	stderr, done, stop := w.background("up", "--data", reachable(t), "--deploy-target", "process")
+	started(t, stderr, done)
+	for !strings.Contains(stderr.String(), "agent started") {
+		<-stderr.written
+	}
+	has(t, "log", stderr.String(), `"concurrency":3`)
+	stop()
+	stderr, done, stop = w.background("server", "--data", reachable(t))
+	started(t, stderr, done) // and not at the default, which another may have
+	stop()
+
+	set("DAYFLY_LISTEN", "nowhere")
+	for _, command := range []string{"up", "server"} {
+		got := w.run(command, "--data", reachable(t))
+		if got.code != exitUsage || !strings.Contains(got.stderr, "HOST:PORT") {
+			t.Errorf("%s: got %+v", command, got)
+		}
+	}
+	for _, command := range []string{"up", "server", "agent"} {
+		if got := w.run(command, "-o", "json"); got.code != exitUsage || !strings.Contains(got.stderr, "-o: does nothing for dayfly "+command) {
+			t.Errorf("%s -o json: got %+v", command, got)
+		}
+	}
+}
+
 func TestUp_RootsBelowWhichNothingCanLieAreAllNamed(t *testing.T) {
 	w := newWorld(t)
 	missing, file := filepath.Join(reachable(t), "missing"), filepath.Join(reachable(t), "file")

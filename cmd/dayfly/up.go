@@ -22,7 +22,7 @@ type settings struct {
 	DeployTarget           string   `help:"Where jobs run: auto, docker, process or, for an agent, ecs."`
 	RunnerImage            string   `help:"Image of container jobs; default dayfly-runner:VERSION, which make image builds, and auto makes where it can." placeholder:"IMAGE"`
 	RunnerNetwork          string   `help:"Network of container jobs: outbound (the default) or none."`
-	Concurrency            int      `default:"0" help:"Most jobs at once; 0 means 10."`
+	Concurrency            string   `help:"Most jobs at once; default 10." placeholder:"N"`
 	SourceRoot             []string `type:"path" sep:"none" help:"A directory below which sources may lie. May be repeated."`
 	EnabledWorkflowTypes   string   `help:"Types to claim, divided by commas; default all." placeholder:"TYPES"`
 	EnvForwardAllowlist    string   `help:"Names of variables that reach the runners, divided by commas." placeholder:"NAMES"`
@@ -47,6 +47,7 @@ func (s settings) load(a *app, use config.Use, more map[string]config.Flag) (con
 		{"deploy_target", "deploy-target", s.DeployTarget},
 		{"runner_image", "runner-image", s.RunnerImage},
 		{"runner_network", "runner-network", s.RunnerNetwork},
+		{"concurrency", "concurrency", s.Concurrency},
 		{"source_roots", "source-root", strings.Join(s.SourceRoot, string(os.PathListSeparator))},
 		{"enabled_workflow_types", "enabled-workflow-types", s.EnabledWorkflowTypes},
 		{"env_forward_allowlist", "env-forward-allowlist", s.EnvForwardAllowlist},
@@ -62,9 +63,6 @@ func (s settings) load(a *app, use config.Use, more map[string]config.Flag) (con
 		if f.value != "" {
 			given[f.key] = config.Flag{Name: f.name, Value: f.value}
 		}
-	}
-	if s.Concurrency < 0 || s.Concurrency > 1000 {
-		return config.Config{}, usage(fmt.Errorf("--concurrency: want a number from 1 to 1000, not %d", s.Concurrency))
 	}
 	loaded, err := config.Load(use, config.Sources{File: cmp.Or(s.Config, a.getenv("DAYFLY_CONFIG")), Dirs: config.SearchPath(a.getenv), Environ: a.environ(), Flags: given})
 	if err != nil {
@@ -86,7 +84,7 @@ func (s settings) load(a *app, use config.Use, more map[string]config.Flag) (con
 
 func (s settings) agent(a *app, c config.Config) embedded.AgentConfig {
 	return embedded.AgentConfig{
-		Settings: c, Concurrency: s.Concurrency, Version: versionText(), Path: a.getenv("PATH"),
+		Settings: c, Version: versionText(), Path: a.getenv("PATH"),
 		DockerHost: a.getenv("DOCKER_HOST"), Waiting: a.waiting,
 		LookupEnv: func(name string) (string, bool) { v := a.getenv(name); return v, v != "" },
 	}
@@ -100,7 +98,11 @@ type upCommand struct {
 
 // Run serves and works until the command is told to end.
 func (c *upCommand) Run(a *app) error {
-	s, err := c.load(a, config.Up, nil)
+	more := map[string]config.Flag{}
+	if c.Listen != "" {
+		more["listen"] = config.Flag{Name: "listen", Value: c.Listen}
+	}
+	s, err := c.load(a, config.Up, more)
 	if err != nil {
 		return err
 	}
@@ -112,7 +114,7 @@ func (c *upCommand) Run(a *app) error {
 		s.SourceRoots = []string{cwd}
 	}
 	server := c.config(a, c.log(a))
-	server.Data = s.WorkingDirectory
+	server.Data, server.Listen = s.WorkingDirectory, s.Listen
 	return a.work("workflows that are submitted now wait for the next start", func(ctx context.Context) (worker, error) {
 		u, err := embedded.OpenUp(ctx, embedded.UpConfig{Server: server, Agent: c.agent(a, s)})
 		if err != nil {

@@ -58,6 +58,8 @@ type Config struct {
 	RunnerImage      string        // image of container jobs; empty: the caller's default
 	RunnerNetwork    string        // NetworkOutbound or NetworkNone; default NetworkOutbound
 	SingleRun        bool          // handle one job, then exit; default false
+	Concurrency      int           // most jobs at once; 0: the caller's default
+	Listen           string        // where the control plane of up listens; empty: the caller's default
 
 	EnabledWorkflowTypes []workflow.Type // types that are claimed; none named means all
 	EnvForwardAllowlist  []string        // names of variables that reach the runner; default none

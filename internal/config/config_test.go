@@ -43,6 +43,7 @@ deploy_target: process
 runner_image: registry.example.com/runner:v2
 runner_network: none
 single_run: true
+concurrency: 4
 enabled_workflow_types: [deployment, insights_scan]
 env_forward_allowlist:
   - LANG
@@ -88,7 +89,7 @@ func all() config.Config {
 	return config.Config{
 		Container: "runner", Spot: "never", LaunchRate: 20,
 		Token: redact.New("dfp_secret"), ServiceURL: "https://dayfly.example.com", WorkingDirectory: "/srv/dayfly",
-		DeployTarget: "process", RunnerImage: "registry.example.com/runner:v2", RunnerNetwork: "none", SingleRun: true,
+		DeployTarget: "process", RunnerImage: "registry.example.com/runner:v2", RunnerNetwork: "none", SingleRun: true, Concurrency: 4,
 		EnabledWorkflowTypes: []workflow.Type{workflow.Deployment, workflow.InsightsScan},
 		EnvForwardAllowlist:  []string{"LANG", "AWS_REGION"}, SourceRoots: []string{"/srv/code", "/srv/more"},
 		PollingInterval: 5 * time.Second, JobStatusLoopInterval: 10 * time.Second, RequestTimeout: 15 * time.Second,
@@ -113,21 +114,26 @@ func TestLoad_EveryKeyOfTheFileIsPassedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, other.Config, allOnECS())
+	ours, err := config.Load(config.Up, config.Sources{File: write(t, "dayfly.yaml", "listen: 127.0.0.1:9000\n")})
+	if err != nil || ours.Listen != "127.0.0.1:9000" {
+		t.Errorf("up listens at %q, %v", ours.Listen, err)
+	}
+	got.Listen = ours.Listen // of up alone
 	set, more, zero := reflect.ValueOf(got.Config), reflect.ValueOf(other.Config), reflect.ValueOf(config.Default())
 	for i := range set.NumField() {
 		if reflect.DeepEqual(set.Field(i).Interface(), zero.Field(i).Interface()) && reflect.DeepEqual(more.Field(i).Interface(), zero.Field(i).Interface()) {
 			t.Errorf("%s is still its default: no key sets it", set.Type().Field(i).Name)
 		}
 	}
-	if n := len(config.Keys(config.Agent)); n != set.NumField() {
-		t.Errorf("got %d keys for %d fields", n, set.NumField())
+	if n := len(config.Keys(config.Agent)); n != set.NumField()-1 {
+		t.Errorf("got %d keys for %d fields of which one is up's", n, set.NumField())
 	}
 }
 
 func TestLoad_EnvironmentSetsEveryKeyToo(t *testing.T) {
 	env := []string{
 		"DAYFLY_TOKEN=dfp_secret", "DAYFLY_SERVICE_URL=https://dayfly.example.com", "DAYFLY_WORKING_DIRECTORY=/srv/dayfly",
-		"DAYFLY_DEPLOY_TARGET=process", "DAYFLY_RUNNER_IMAGE=registry.example.com/runner:v2", "DAYFLY_RUNNER_NETWORK=none", "DAYFLY_SINGLE_RUN=true", "DAYFLY_ENABLED_WORKFLOW_TYPES=deployment, insights_scan",
+		"DAYFLY_DEPLOY_TARGET=process", "DAYFLY_RUNNER_IMAGE=registry.example.com/runner:v2", "DAYFLY_RUNNER_NETWORK=none", "DAYFLY_SINGLE_RUN=true", "DAYFLY_CONCURRENCY=4", "DAYFLY_ENABLED_WORKFLOW_TYPES=deployment, insights_scan",
 		"DAYFLY_ENV_FORWARD_ALLOWLIST=LANG,AWS_REGION", "DAYFLY_SOURCE_ROOTS=/srv/code:/srv/more", "DAYFLY_POLLING_INTERVAL=5s",
 		"DAYFLY_JOB_STATUS_LOOP_INTERVAL=10s", "DAYFLY_REQUEST_TIMEOUT=15s", "DAYFLY_REQUEST_RETRY_COUNT=4",
 		"DAYFLY_REQUEST_RETRY_WAIT=1s", "DAYFLY_REQUEST_RETRY_MAX_WAIT=9s", "DAYFLY_CIRCUIT_BREAKER_FAILURES=7",
@@ -179,6 +185,9 @@ func TestLoad_KeysOfAnotherTargetAreRefused(t *testing.T) {
 		"of machines, on ecs": {config.Agent, ecs + "runner_image: x:1\nenv_forward_allowlist: [LANG]\nsource_roots: [/srv]\nrunner_network: none\n", []string{
 			"runner_image: does nothing with deploy_target ecs, where the task definition says it", "env_forward_allowlist: does", "source_roots: does", "runner_network: does",
 		}},
+		"of up":       {config.Agent, agent + "listen: 127.0.0.1:9000\n", []string{"3: listen: does nothing for dayfly agent (it is no control plane): remove it"}},
+		"no port":     {config.Up, "listen: localhost\n", []string{"1: listen: want HOST:PORT"}},
+		"too many":    {config.Up, "concurrency: 1001\n", []string{"1: concurrency: want a number from 0 to 1000"}},
 		"for up":      {config.Up, "deploy_target: ecs\n", []string{"1: deploy_target: ecs is for dayfly agent"}},
 		"incomplete":  {config.Agent, agent + "deploy_target: ecs\n", []string{"relay_url: is required", "cluster: is required", "task_definition: is required", "subnets: is required"}},
 		"no relay":    {config.Agent, strings.Replace(ecs, "relay_url: https://relay.example.com/", "relay_url: relay", 1), []string{"relay_url: want an address"}},
@@ -272,6 +281,91 @@ func TestLoad_FallbackNamesAreReadWithANotice(t *testing.T) {
 	for _, n := range got.Notices {
 		if strings.Contains(n, "\n") {
 			t.Errorf("notice %q has more than one line", n)
+		}
+	}
+}
+
+// D3: a file with every setting that such agents come with, each at the value that it comes with.
+func TestLoad_ASampleOfAnotherAgentIsTaken(t *testing.T) {
+	const sample = `token: pul-xxx
+version: v0.0.5
+service_url: "https://api.example.com/"
+working_directory: "~/agent"
+shared_volume_directory: ""
+deploy_target: "docker"
+single_run: false
+pull_image: true
+enabled_workflow_types:
+    - deployment
+    - insights_scan
+    - policy_evaluation
+env_forward_allowlist: "KEY_ONE KEY_TWO  KEY_THREE"
+oidc_token_file: ""
+organization_name: ""
+runner_pool_id: ""
+token_expiration: ""
+polling_interval: "1m"
+polling_interval_override: false
+job_status_loop_interval: "30s"
+request_timeout: "30s"
+request_retry_count: 2
+request_retry_wait: "20s"
+request_retry_max_wait: "2m"
+circuit_breaker_failures: 2
+circuit_breaker_timeout: "10m"
+http_server_port: 8080
+health_threshold: ""
+syslog: false
+`
+	t.Setenv("HOME", "/home/somebody")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "pulumi-workflow-agent.yaml")
+	if err := os.WriteFile(file, []byte(sample), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := config.Load(config.Agent, config.Sources{Dirs: []string{dir}, Environ: []string{"PULUMI_AGENT_SYSLOG=false"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Default()
+	want.Token, want.ServiceURL, want.DeployTarget = redact.New("pul-xxx"), "https://api.example.com", config.TargetDocker
+	want.WorkingDirectory, want.EnabledWorkflowTypes = "/home/somebody/agent", workflow.Types()
+	want.EnvForwardAllowlist = []string{"KEY_ONE", "KEY_TWO", "KEY_THREE"}
+	same(t, got.Config, want)
+	if len(got.Notices) != 2 || !strings.Contains(got.Notices[1], "passed over, because they do nothing here: version, shared_volume_directory, pull_image, ") || !strings.HasSuffix(got.Notices[1], "syslog, PULUMI_AGENT_SYSLOG") {
+		t.Errorf("got notices %q", got.Notices)
+	}
+
+	listed := strings.Replace(sample, `"KEY_ONE KEY_TWO  KEY_THREE"`, "\n    - KEY_ONE\n    - KEY_TWO", 1)
+	if err := os.WriteFile(file, []byte(listed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err = config.Load(config.Agent, config.Sources{Dirs: []string{dir}, Environ: []string{"PULUMI_AGENT_ENV_FORWARD_ALLOWLIST=VAR1 VAR2"}})
+	if err != nil || !slices.Equal(got.EnvForwardAllowlist, []string{"VAR1", "VAR2"}) {
+		t.Errorf("got %q, %v", got.EnvForwardAllowlist, err)
+	}
+
+	// What asks for something that is not done is refused there too, and ours has no such names.
+	for name, from := range map[string]config.Sources{
+		"syslog: does nothing":           {File: write(t, "pulumi-workflow-agent.yaml", strings.Replace(sample, "syslog: false", "syslog: true", 1))},
+		"oidc_token_file: does nothing":  {File: write(t, "pulumi-workflow-agent.yaml", strings.Replace(sample, `oidc_token_file: ""`, "oidc_token_file: /token", 1))},
+		"PULUMI_AGENT_HTTP_SERVER_PORT":  {File: write(t, "pulumi-workflow-agent.yaml", sample), Environ: []string{"PULUMI_AGENT_HTTP_SERVER_PORT=9090"}},
+		"version: unknown key: remove":   {File: write(t, "dayfly.yaml", "token: x\nservice_url: https://x.example.com\nversion: v1\n")},
+		"pull_image: does nothing in th": {File: write(t, "dayfly.yaml", "token: x\nservice_url: https://x.example.com\npull_image: true\n")},
+	} {
+		_, err := config.Load(config.Agent, from)
+		if wrong, ok := errors.AsType[config.Mistakes](err); !ok || len(wrong) != 1 || !strings.Contains(err.Error(), name) {
+			t.Errorf("got %v, want one mistake with %q", err, name)
+		}
+	}
+}
+
+func TestLoad_AHomeDirectoryIsPutIntoPaths(t *testing.T) {
+	t.Setenv("HOME", "/home/somebody")
+	for in, want := range map[string]string{"~": "/home/somebody", "~/x": "/home/somebody/x", "/~/x": "/~/x"} {
+		got, err := config.Load(config.Up, config.Sources{File: write(t, "dayfly.yaml", "working_directory: \""+in+"\"\nsource_roots: [\""+in+"\"]\n")})
+		if err != nil || got.WorkingDirectory != want || !slices.Equal(got.SourceRoots, []string{want}) {
+			t.Errorf("%s: got %q and %q, %v, want %q", in, got.WorkingDirectory, got.SourceRoots, err, want)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 type key struct {
 	name   string
 	list   bool                                   // written as a YAML list, or as separated values in a string
-	sep    string                                 // separator of a list in the environment and in flags
+	sep    string                                 // separators of a list in the environment and in flags, each of them
 	set    func(c *Config, values []string) error // a key that is no list gets exactly one value
 	useful func(Use) string                       // why it does nothing for this use; empty: it acts
 	// only and never name a deploy target: the one with which it acts, the one with which it does not.
@@ -76,8 +76,9 @@ var keys = []key{
 		}
 		return nil
 	}), useful: agentOnly("it serves until it is stopped")},
+	{name: "concurrency", set: number(func(c *Config) *int { return &c.Concurrency }, 0, 1000)},
 	{name: "enabled_workflow_types", list: true, sep: ",", set: types},
-	{name: "env_forward_allowlist", never: TargetECS, list: true, sep: ",", set: variables},
+	{name: "env_forward_allowlist", never: TargetECS, list: true, sep: ", \t\n", set: variables},
 	{name: "source_roots", never: TargetECS, list: true, sep: string(os.PathListSeparator), set: roots},
 	{name: "polling_interval", set: duration(func(c *Config) *time.Duration { return &c.PollingInterval }, time.Second, time.Hour)},
 	{name: "job_status_loop_interval", set: duration(func(c *Config) *time.Duration { return &c.JobStatusLoopInterval }, time.Second, 10*time.Minute)},
@@ -116,12 +117,48 @@ var keys = []key{
 		c.LaunchRate = n
 		return nil
 	})},
+
+	{name: "listen", set: text(func(c *Config, v string) error {
+		c.Listen = v
+		if _, _, err := net.SplitHostPort(v); err != nil {
+			return fmt.Errorf("want HOST:PORT, such as 127.0.0.1:7331, not %q", clip(v))
+		}
+		return nil
+	}), useful: func(use Use) string {
+		if use == Up {
+			return ""
+		}
+		return "does nothing for dayfly " + string(use) + " (it is no control plane): remove it"
+	}},
 }
 
-// idle are names that people who run such agents know and that do nothing in this version.
-var idle = []string{
-	"shared_volume_directory", "pull_image", "oidc_token_file", "organization_name", "runner_pool_id",
-	"token_expiration", "polling_interval_override", "http_server_port", "health_threshold", "syslog",
+// idle are names that people who run such agents know and that do nothing in this version, each with the
+// values that ask for nothing: those of the samples that such agents come with.
+var idle = []struct {
+	name     string
+	harmless []string
+}{
+	{"shared_volume_directory", []string{""}},
+	{"pull_image", []string{"true", "false"}}, // nothing is pulled here, and nothing needs to be
+	{"oidc_token_file", []string{""}},
+	{"organization_name", []string{""}},
+	{"runner_pool_id", []string{""}},
+	{"token_expiration", []string{""}},
+	{"polling_interval_override", []string{"false"}},
+	{"http_server_port", []string{"8080"}},
+	{"health_threshold", []string{""}},
+	{"syslog", []string{"false"}},
+}
+
+// askNothing reports whether a name and value of a file or variable of a fallback name can be passed over:
+// an installation moves over by changing the binary.
+func askNothing(name, value string) bool {
+	for _, n := range idle {
+		if n.name == name {
+			return slices.Contains(n.harmless, value)
+		}
+	}
+	return name == "version" // of the agent that it was written for
 }
 
 func find(name string) *key {
@@ -163,9 +200,6 @@ func agentOnly(why string) func(Use) string {
 
 // unknown says what is wrong with a name that is no key, and whether it is close to one that is.
 func unknown(name string) (message string, near bool) {
-	if slices.Contains(idle, name) {
-		return "does nothing in this version: remove it", true
-	}
 	best, least := "", 3
 	for _, k := range keys {
 		if d := distance(name, k.name); d < least {
@@ -173,8 +207,11 @@ func unknown(name string) (message string, near bool) {
 		}
 	}
 	for _, n := range idle {
-		if d := distance(name, n); d < least {
-			best, least = n, d
+		if d := distance(name, n.name); d < least {
+			best, least = n.name, d
+		}
+		if name == n.name {
+			return "does nothing in this version: remove it", true
 		}
 	}
 	if best != "" {
@@ -308,10 +345,18 @@ func roots(c *Config, values []string) error {
 	return nil
 }
 
-// path makes a path absolute, so that it means the same after a change of directory.
+// path makes a path absolute, so that it means the same after a change of directory. ~ is the home directory,
+// which no shell has put in its place.
 func path(to *string, v string) error {
 	if v == "" || strings.ContainsRune(v, 0) {
 		return fmt.Errorf("want a path")
+	}
+	if rest, ok := strings.CutPrefix(v, "~"); ok && (rest == "" || rest[0] == '/') {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return fmt.Errorf("%s means the home directory, which is not known: set HOME, or write the path out", v)
+		}
+		v = filepath.Join(home, rest)
 	}
 	abs, err := filepath.Abs(v)
 	if err != nil {

@@ -90,6 +90,9 @@ func Load(use Use, from Sources) (Loaded, error) {
 		return Loaded{}, err
 	}
 	l.environment(from.Environ)
+	if len(l.passed) > 0 {
+		l.out.Notices = append(l.out.Notices, "passed over, because they do nothing here: "+strings.Join(l.passed, ", "))
+	}
 	l.flags(from.Flags)
 	l.together()
 	if len(l.mistakes) > 0 {
@@ -103,6 +106,7 @@ type loader struct {
 	out      Loaded
 	where    map[string]string // key: where its value came from
 	mistakes Mistakes
+	passed   []string // names of a fallback that ask for nothing
 }
 
 func (l *loader) wrong(name, where, format string, args ...any) {
@@ -127,7 +131,7 @@ func (k key) split(v string) []string {
 		return []string{v}
 	}
 	var values []string
-	for one := range strings.SplitSeq(v, k.sep) {
+	for one := range strings.FieldsFuncSeq(v, func(r rune) bool { return strings.ContainsRune(k.sep, r) }) {
 		if one = strings.TrimSpace(one); one != "" {
 			values = append(values, one)
 		}
@@ -163,7 +167,7 @@ func (l *loader) file(from Sources) error {
 		return nil
 	}
 	l.out.File = name
-	l.yaml(name, data)
+	l.yaml(name, data, filepath.Base(name) == FallbackFileName)
 	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o044 != 0 && strings.HasPrefix(l.where["token"], name) {
 		l.out.Notices = append(l.out.Notices, fmt.Sprintf("%s holds a token and others can read it: chmod 600 %s", name, name))
 	}
@@ -182,8 +186,8 @@ func first(dirs []string, name string) string {
 	return ""
 }
 
-// yaml reads one document: a mapping of keys to values, each key once.
-func (l *loader) yaml(name string, data []byte) {
+// yaml reads one document: a mapping of keys to values, each key once. A foreign one is that of a fallback name.
+func (l *loader) yaml(name string, data []byte, foreign bool) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
 	if err := dec.Decode(&doc); err != nil {
@@ -214,6 +218,10 @@ func (l *loader) yaml(name string, data []byte) {
 			continue
 		}
 		seen[kn.Value] = kn.Line
+		if k == nil && foreign && vn.Kind == yaml.ScalarNode && askNothing(kn.Value, vn.Value) {
+			l.passed = append(l.passed, kn.Value)
+			continue
+		}
 		if k == nil {
 			message, _ := unknown(kn.Value)
 			l.wrong(clip(kn.Value), where, "%s", message)
@@ -274,6 +282,10 @@ func (l *loader) environment(environ []string) {
 			continue
 		}
 		variable := fallbackEnvPrefix + strings.ToUpper(name)
+		if find(name) == nil && askNothing(name, fallback[name]) {
+			l.passed = append(l.passed, variable)
+			continue
+		}
 		old = append(old, variable)
 		l.variable(name, variable, fallback[name])
 	}

@@ -34,9 +34,8 @@ const instanceFile = "instance"
 
 // AgentConfig says what an agent takes on and how.
 type AgentConfig struct {
-	Settings    config.Config // working_directory is the data directory; token and service_url are for an agent alone
-	Concurrency int           // most jobs at once; 0 means the agent's default
-	Version     string        // empty means "dev"
+	Settings config.Config // working_directory is the data directory; token and service_url are for an agent alone
+	Version  string        // empty means "dev"
 	// Runner is the command of a runner, an absolute path and its arguments; empty means RunnerProgram
 	// beside this program, where it is of the same version, else this
 	// program with the argument "runner". It is for jobs that run as processes.
@@ -214,7 +213,7 @@ func absolute(path string) []string {
 
 func agentConfig(cfg AgentConfig, parts agent.Config) agent.Config {
 	s := cfg.Settings
-	parts.Version, parts.Concurrency, parts.Types = cmp.Or(cfg.Version, "dev"), cfg.Concurrency, s.EnabledWorkflowTypes
+	parts.Version, parts.Concurrency, parts.Types = cmp.Or(cfg.Version, "dev"), s.Concurrency, s.EnabledWorkflowTypes
 	parts.PollingInterval, parts.StatusLoopInterval = s.PollingInterval, s.JobStatusLoopInterval
 	parts.Hold, parts.ShutdownGrace, parts.Now, parts.Log = cfg.Hold, cfg.ShutdownGrace, cfg.Now, cfg.Log
 	parts.Waiting = cfg.Waiting

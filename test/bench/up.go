@@ -47,14 +47,14 @@ func open(ctx context.Context, b *bench, concurrency int) (w *world, err error) 
 		}
 	}
 	settings := config.Default()
-	settings.SourceRoots = []string{w.source}
+	settings.SourceRoots, settings.Concurrency = []string{w.source}, concurrency
 	w.up, err = embedded.OpenUp(ctx, embedded.UpConfig{
 		Server: embedded.ServerConfig{
 			Data: filepath.Join(root, "data"), Listen: "127.0.0.1:0", Version: "bench",
 			WrapStore: func(st store.Store) store.Store { w.ops.Store = st; return w.ops },
 		},
 		Agent: embedded.AgentConfig{
-			Settings: settings, Concurrency: concurrency, Runner: b.runnerCommand(),
+			Settings: settings, Runner: b.runnerCommand(),
 			Path: os.Getenv("PATH"), ShutdownGrace: 5 * time.Second,
 		},
 	})

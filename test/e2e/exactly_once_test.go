@@ -78,7 +78,7 @@ func TestExactlyOneStart_WithEveryMessageAndEveryTaskTwice(t *testing.T) {
 	}
 	double := &twice{}
 	w := start(t, func(c *embedded.UpConfig) {
-		c.Agent.Concurrency = workspaces
+		c.Agent.Settings.Concurrency = workspaces
 		if !testing.Short() { // a thousand runs of a binary with the race detector take too long
 			c.Agent.Runner = []string{product, "runner"}
 		}

@@ -147,7 +147,7 @@ func (w *world) config() embedded.UpConfig {
 	log := slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return embedded.UpConfig{
 		Server: embedded.ServerConfig{Data: w.data, Listen: "127.0.0.1:0", Now: w.clock.now, PassEvery: 24 * time.Hour, Log: log},
-		Agent:  embedded.AgentConfig{Settings: settings(w.source), Runner: []string{self, runnerArg}, Concurrency: 10, ShutdownGrace: 10 * time.Second, Log: log},
+		Agent:  embedded.AgentConfig{Settings: settings(w.source), Runner: []string{self, runnerArg}, ShutdownGrace: 10 * time.Second, Log: log},
 	}
 }
 

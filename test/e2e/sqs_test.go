@@ -55,7 +55,7 @@ func TestExactlyOneStart_OverSQSAtItsWorst(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := start(t, func(c *embedded.UpConfig) {
-		c.Agent.Concurrency = workspaces
+		c.Agent.Settings.Concurrency = workspaces
 		c.Agent.WrapQueue = func(queue.Queue) queue.Queue { return q }
 	})
 	// Only now: the agent asks its queue when it begins.

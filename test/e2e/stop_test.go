@@ -49,10 +49,12 @@ func playUp(ctx context.Context, data, sources string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	three := settings(sources)
+	three.Concurrency = 3
 	up, err := embedded.OpenUp(ctx, embedded.UpConfig{
 		Server: embedded.ServerConfig{Data: data, Listen: "127.0.0.1:0"},
 		Agent: embedded.AgentConfig{
-			Settings: settings(sources), Runner: []string{self, runnerArg}, Concurrency: 3,
+			Settings: three, Runner: []string{self, runnerArg},
 			WrapLauncher: func(l launcher.Launcher) launcher.Launcher {
 				inner, ok := l.(watched)
 				if !ok {

@@ -155,7 +155,7 @@ func upConfig(target, data, source string, log *slog.Logger) (embedded.UpConfig,
 	s.PollingInterval, s.JobStatusLoopInterval = time.Second, time.Second
 	return embedded.UpConfig{
 		Server: embedded.ServerConfig{Data: data, Listen: "127.0.0.1:0", Log: log},
-		Agent:  embedded.AgentConfig{Settings: s, Runner: []string{self, runnerArg}, Concurrency: 10, ShutdownGrace: 20 * time.Second, Log: log},
+		Agent:  embedded.AgentConfig{Settings: s, Runner: []string{self, runnerArg}, ShutdownGrace: 20 * time.Second, Log: log},
 	}, nil
 }
 
