@@ -83,7 +83,7 @@ func (p *Calls) Audit(ctx context.Context, who Principal, cursor string, limit i
 	if err := p.guard.Allow(ctx, who, api.RoleAdmin, "audit.list", ""); err != nil {
 		return out, err
 	}
-	page, err := p.ledger.Range(ctx, store.Scan{Part: record.AuditPart(who.Organization), Limit: ledger.PageSize(limit, 200), After: cursor, Reverse: true})
+	page, err := p.ledger.List(ctx, store.Scan{Part: record.AuditPart(who.Organization), Limit: ledger.PageSize(limit, 200), Reverse: true}, cursor)
 	if err != nil {
 		return out, ledger.OutOfStore(fmt.Errorf("read audit trail: %w", err))
 	}

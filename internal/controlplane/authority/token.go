@@ -268,7 +268,7 @@ func (p *Calls) Tokens(ctx context.Context, who Principal, cursor string, limit 
 	if err := p.guard.Allow(ctx, who, api.RoleAdmin, "token.list", ""); err != nil {
 		return out, err
 	}
-	page, err := p.ledger.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "token/", To: record.After("token/"), Limit: ledger.PageSize(limit, 200), After: cursor})
+	page, err := p.ledger.List(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "token/", To: record.After("token/"), Limit: ledger.PageSize(limit, 200)}, cursor)
 	if err != nil {
 		return out, ledger.OutOfStore(fmt.Errorf("read tokens: %w", err))
 	}

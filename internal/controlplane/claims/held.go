@@ -22,7 +22,7 @@ func (p *Calls) Held(ctx context.Context, who authority.Principal, instance, cur
 	if who.Audience != authority.Pool {
 		return out, workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can list its claims")
 	}
-	page, err := p.ledger.Range(ctx, store.Scan{Part: record.ActivePart(who.PoolID), Limit: 100, After: cursor})
+	page, err := p.ledger.List(ctx, store.Scan{Part: record.ActivePart(who.PoolID), Limit: 100}, cursor)
 	if err != nil {
 		return out, ledger.OutOfStore(fmt.Errorf("read active workflows: %w", err))
 	}

@@ -187,7 +187,7 @@ func (p *Calls) Pools(ctx context.Context, who authority.Principal, cursor strin
 	if err := p.guard.Allow(ctx, who, api.RoleViewer, "pool.list", ""); err != nil {
 		return out, err
 	}
-	page, err := p.ledger.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "pool/", To: record.After("pool/"), Limit: ledger.PageSize(limit, 100), After: cursor})
+	page, err := p.ledger.List(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "pool/", To: record.After("pool/"), Limit: ledger.PageSize(limit, 100)}, cursor)
 	if err != nil {
 		return out, ledger.OutOfStore(fmt.Errorf("read pools: %w", err))
 	}

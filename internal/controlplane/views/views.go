@@ -138,7 +138,11 @@ func (p *Calls) Workflows(ctx context.Context, who authority.Principal, f Filter
 	limit = ledger.PageSize(limit, 200)
 	var wfs []record.Workflow
 	var versions []int64
-	next := f.Cursor
+	list := string(index) + " " + part
+	next, err := ledger.OpenCursor(list, f.Cursor)
+	if err != nil {
+		return out, err
+	}
 	// A filter may pass over many; reading has an end, and the cursor goes on from there.
 	for range 10 {
 		page, err := p.ledger.Query(ctx, index, store.Scan{Part: part, Limit: limit - len(wfs), After: next, Reverse: true})
@@ -170,7 +174,7 @@ func (p *Calls) Workflows(ctx context.Context, who authority.Principal, f Filter
 	for i := range wfs {
 		out.Items = append(out.Items, view(&wfs[i], names[wfs[i].PoolID], versions[i]))
 	}
-	out.Next = next
+	out.Next = ledger.SealCursor(list, next)
 	return out, nil
 }
 
@@ -183,7 +187,7 @@ func (p *Calls) Timeline(ctx context.Context, who authority.Principal, id, curso
 	if _, err := p.board.Workflow(ctx, who.Organization, id); err != nil {
 		return out, err
 	}
-	page, err := p.ledger.Range(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: "ev/", To: record.After("ev/"), Limit: ledger.PageSize(limit, 500), After: cursor})
+	page, err := p.ledger.List(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: "ev/", To: record.After("ev/"), Limit: ledger.PageSize(limit, 500)}, cursor)
 	if err != nil {
 		return out, ledger.OutOfStore(fmt.Errorf("read timeline: %w", err))
 	}

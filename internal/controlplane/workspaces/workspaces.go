@@ -170,7 +170,7 @@ func (p *Calls) Workspaces(ctx context.Context, who authority.Principal, cursor 
 	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workspace.list", ""); err != nil {
 		return out, err
 	}
-	page, err := p.ledger.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "workspace/", To: record.After("workspace/"), Limit: ledger.PageSize(limit, 100), After: cursor})
+	page, err := p.ledger.List(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "workspace/", To: record.After("workspace/"), Limit: ledger.PageSize(limit, 100)}, cursor)
 	if err != nil {
 		return out, ledger.OutOfStore(fmt.Errorf("read workspaces: %w", err))
 	}
