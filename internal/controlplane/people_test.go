@@ -190,8 +190,15 @@ func TestPool_NamesAreUniqueAndFollowTheRule(t *testing.T) {
 // C4 and C6.
 func TestPool_ServesOnlyAssignedWorkspacesAndSaysWhy(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
+		_, err := w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: ptr("blue"), AssignedWorkspaces: &[]string{"nte"}})
+		if e, ok := errors.AsType[*workflow.Error](err); !ok || e.Field != "assigned_workspaces" || !strings.Contains(e.Message, `"nte"`) {
+			t.Errorf("a slip of the pen: got %v, want a refusal that repeats it", err)
+		}
+		w.workspace("net")
 		blue, err := w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: ptr("blue"), AssignedWorkspaces: &[]string{"net"}})
 		w.must(err)
+		_, err = w.plane.UpdatePool(w.ctx(), w.admin, "blue", api.PoolSettings{AssignedWorkspaces: &[]string{"net", "nte"}})
+		wantErr(t, err, workflow.ErrInvalid)
 		for _, name := range []string{"net", "web"} {
 			w.workspace(name, func(ws *api.Workspace) { ws.Pool = "blue" })
 		}
@@ -348,7 +355,9 @@ func TestClaim_IsWokenByTheMarkOfAnotherProcess(t *testing.T) {
 		w.must(err)
 		w.pool, err = w.plane.Authenticate(t.Context(), poolToken)
 		w.must(err)
-		w.target("dayfly-wake-default")
+		target := "dayfly-wake-default"
+		_, err = controlplane.New(st, controlplane.Config{Waker: &waker{}}).UpdatePool(t.Context(), w.admin, "default", api.PoolSettings{WakeTarget: &target})
+		w.must(err)
 		w.workspace("net")
 		w.workspace("web")
 		got := make(chan int, 1)
@@ -548,6 +557,8 @@ func TestWorkspace_MistakesNameTheFieldAndChangeNothing(t *testing.T) {
 		"secret path":        {"secrets[0].file", func(ws *api.Workspace) { ws.Secrets = []api.Secret{{File: "../b", Ref: "file:x"}} }},
 		"secret value":       {"secrets[0].ref", func(ws *api.Workspace) { ws.Secrets = []api.Secret{{Env: "A", Ref: "hunter2-hunter2"}} }},
 		"pool":               {"pool", func(ws *api.Workspace) { ws.Pool = "nosuch" }},
+		"no version":         {"engine_version", func(ws *api.Workspace) { ws.Engine, ws.Commands, ws.EngineVersion = api.EngineTofu, nil, "abc" }},
+		"half a constraint":  {"engine_version", func(ws *api.Workspace) { ws.Engine, ws.Commands, ws.EngineVersion = api.EngineTofu, nil, ">= 1.10," }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ws := good()

@@ -51,8 +51,10 @@ type Config struct {
 	// the source roots of that pool's machine. Nil means that nobody looks.
 	Digest func(ctx context.Context, directory string) (string, error)
 	// Waker wakes a pool's wake target after the commit that made work claimable for it. Nil means
-	// that pools find their work by themselves.
+	// that pools find their work by themselves, and a wake target is refused.
 	Waker Waker
+	// NoRoles refuses roles of workspaces, because no runner could assume one. False means that runners may.
+	NoRoles bool
 }
 
 // Principal is who a user or pool token speaks for.
@@ -113,8 +115,8 @@ func New(st store.Store, cfg Config) *Plane {
 	shown := views.New(l, board, guard)
 	return &Plane{
 		authorityCalls: authority.New(l, guard),
-		poolCalls:      pools.New(l, board, guard),
-		workspaceCalls: workspaces.New(l, board, guard, cfg.DefaultState),
+		poolCalls:      pools.New(l, board, guard, wakes),
+		workspaceCalls: workspaces.New(l, board, guard, cfg.DefaultState, cfg.NoRoles),
 		submitCalls:    submit.New(l, board, guard, wakes, shown, cfg.Log, cfg.DefaultState, cfg.Digest),
 		viewCalls:      shown,
 		whyCalls:       why.New(l, board, reader, shown),

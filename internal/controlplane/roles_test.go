@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -87,6 +88,20 @@ func TestRole_IsAnAdminsField(t *testing.T) {
 	w.must(err)
 	ws.MaxRuntime = "2h" // what is not the role stays the operator's
 	_, _, err = w.plane.PutWorkspace(w.ctx(), operator, ws)
+	w.must(err)
+}
+
+// Where no runner could assume a role, it is refused when it is written and not when it is needed.
+func TestRole_IsRefusedWhereNobodyCouldAssumeIt(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, NoRoles: true})
+	ws := api.Workspace{Name: "net", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Role: netRole}
+	_, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, ws)
+	if e, ok := errors.AsType[*workflow.Error](err); !ok || e.Field != "role" || !strings.Contains(e.Message, "secrets") {
+		t.Errorf("got %v, want a refusal that says what to use instead", err)
+	}
+	ws.Role = ""
+	_, _, err = w.plane.PutWorkspace(w.ctx(), w.admin, ws)
 	w.must(err)
 }
 

@@ -187,6 +187,14 @@ func TestWake_AtMostTenPoolsByOneCommit(t *testing.T) {
 func TestWakeTarget_IsSetByAnAdminAndShown(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		arn := "arn:aws:lambda:eu-central-1:123456789012:function:dayfly-wake-prod_1:live"
+		_, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{WakeTarget: &arn})
+		if e, ok := errors.AsType[*workflow.Error](err); !ok || !errors.Is(err, workflow.ErrUnsupported) || e.Field != "wake_target" {
+			t.Errorf("where nothing wakes: got %v, want a refusal that names wake_target", err)
+		}
+		none := ""
+		_, err = w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{WakeTarget: &none})
+		w.must(err)
+		w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, Waker: &waker{}})
 		for _, target := range []string{"dayfly-wake-a", arn, arn, ""} {
 			pool, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{WakeTarget: &target})
 			w.must(err)
@@ -198,7 +206,7 @@ func TestWakeTarget_IsSetByAnAdminAndShown(t *testing.T) {
 		set := arn
 		operator := w.admin
 		operator.Role = api.RoleOperator
-		_, err := w.plane.UpdatePool(w.ctx(), operator, "default", api.PoolSettings{WakeTarget: &set})
+		_, err = w.plane.UpdatePool(w.ctx(), operator, "default", api.PoolSettings{WakeTarget: &set})
 		wantErr(t, err, workflow.ErrForbidden)
 		for _, bad := range []string{
 			"poller", "dayfly-wake-", "x-dayfly-wake-a", "dayfly-wake-" + strings.Repeat("a", 60), "dayfly-wake-a/b",

@@ -44,6 +44,7 @@ type ServerConfig struct {
 	InsecureListen  bool   // listen beyond this machine without TLS
 
 	DefaultState string       // see controlplane.Config; empty means nowhere
+	NoRoles      bool         // refuse workspaces with a role; see controlplane.Config
 	Log          *slog.Logger // nil means none
 
 	// Seams for tests. Zero values mean the real thing.
@@ -96,7 +97,7 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 	if cfg.WrapStore != nil {
 		st = cfg.WrapStore(st)
 	}
-	s.plane = controlplane.New(st, controlplane.Config{Now: cfg.Now, Log: s.log, DefaultState: cfg.DefaultState, Digest: cfg.digest})
+	s.plane = controlplane.New(st, controlplane.Config{Now: cfg.Now, Log: s.log, DefaultState: cfg.DefaultState, Digest: cfg.digest, NoRoles: cfg.NoRoles})
 	s.handler = httpapi.New(s.plane, httpapi.Config{Log: s.log, Version: cfg.Version})
 	s.tokenFile = s.data.file(AdminTokenFile)
 	if err := s.ensureAdminToken(ctx); err != nil {

@@ -108,6 +108,8 @@ var owners = []struct {
 	{"github.com/go-git/", []string{"internal/runner/source"}},
 	{"github.com/go-jose/", []string{"internal/ticket"}},
 	{"github.com/danielgtaylor/huma/", []string{"internal/httpapi"}},
+	// What an engine_version may be is said when it is written, in the words of who reads it later.
+	{"github.com/hashicorp/go-version", []string{"internal/runner/engine", "internal/controlplane/workspaces"}},
 	{"github.com/hashicorp/", []string{"internal/runner/engine"}},
 	{"github.com/sony/gobreaker/", []string{"internal/client"}},
 	{"github.com/alecthomas/kong", []string{"cmd/", "internal/config"}},

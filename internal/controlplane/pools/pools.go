@@ -25,11 +25,12 @@ type Calls struct {
 	ledger *ledger.Ledger
 	board  *moves.Board
 	guard  *authority.Guard
+	wakes  *wake.Wakes
 }
 
 // New returns the calls.
-func New(ledger *ledger.Ledger, board *moves.Board, guard *authority.Guard) *Calls {
-	return &Calls{ledger: ledger, board: board, guard: guard}
+func New(ledger *ledger.Ledger, board *moves.Board, guard *authority.Guard, wakes *wake.Wakes) *Calls {
+	return &Calls{ledger: ledger, board: board, guard: guard, wakes: wakes}
 }
 
 // viewPool adds to a pool's record what lies beside it.
@@ -119,6 +120,26 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 	return nil
 }
 
+// knowsWorkspaces refuses names of workspaces that there are not: a slip of the pen would leave the one that
+// was meant without a pool. Those that were named before may have been deleted since.
+func knowsWorkspaces(ctx context.Context, c *ledger.Change, org string, names, before []string) error {
+	var keys []store.Key
+	for _, name := range names {
+		if !slices.Contains(before, name) {
+			keys = append(keys, record.WorkspaceKey(org, name))
+		}
+	}
+	if err := c.Load(ctx, keys...); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if k := record.WorkspaceKey(org, name); slices.Contains(keys, k) && c.Version(k) == store.Absent {
+			return workflow.Refuse(workflow.ErrInvalid, "assigned_workspaces", "there is no workspace %q: register it first, or correct the name", name)
+		}
+	}
+	return nil
+}
+
 func set[T any](to *T, from *T) {
 	if from != nil {
 		*to = *from
@@ -165,7 +186,10 @@ func (p *Calls) CreatePool(ctx context.Context, who authority.Principal, key str
 			c.Add(store.Put(r, store.Absent))
 		}
 		rec.Created = c.Now
-		if err := wake.SetTarget(ctx, c.Change, rec.ID, in.WakeTarget); err != nil {
+		if err := knowsWorkspaces(ctx, c.Change, who.Organization, rec.Assigned, nil); err != nil {
+			return err
+		}
+		if err := p.wakes.SetTarget(ctx, c.Change, rec.ID, in.WakeTarget); err != nil {
 			return err
 		}
 		c.Create(nk, record.Name{ID: rec.ID})
@@ -235,7 +259,10 @@ func (p *Calls) UpdatePool(ctx context.Context, who authority.Principal, name st
 		if err := settle(&rec, in); err != nil {
 			return err
 		}
-		if err := wake.SetTarget(ctx, c.Change, rec.ID, in.WakeTarget); err != nil {
+		if err := knowsWorkspaces(ctx, c.Change, who.Organization, rec.Assigned, before.Assigned); err != nil {
+			return err
+		}
+		if err := p.wakes.SetTarget(ctx, c.Change, rec.ID, in.WakeTarget); err != nil {
 			return err
 		}
 		if rec.Name != before.Name {
@@ -346,7 +373,7 @@ func (p *Calls) DeletePool(ctx context.Context, who authority.Principal, name st
 		}
 		k, nk := record.PoolKey(who.Organization, rec.ID), record.PoolNameKey(who.Organization, name)
 		none := ""
-		if err := wake.SetTarget(ctx, c.Change, rec.ID, &none); err != nil {
+		if err := p.wakes.SetTarget(ctx, c.Change, rec.ID, &none); err != nil {
 			return err
 		}
 		c.Remove(k, c.Version(k))

@@ -113,9 +113,12 @@ var wakeTarget = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // SetTarget adds a pool's new wake target to a change; nil leaves it, and "" takes it away.
-func SetTarget(ctx context.Context, c *ledger.Change, poolID string, target *string) error {
+func (w *Wakes) SetTarget(ctx context.Context, c *ledger.Change, poolID string, target *string) error {
 	if target == nil {
 		return nil
+	}
+	if *target != "" && w.waker == nil {
+		return workflow.Refuse(workflow.ErrUnsupported, "wake_target", "this control plane wakes nothing, so nothing would use a wake target: leave it out; agents of the pool find their work by polling")
 	}
 	if *target != "" && !wakeTarget().MatchString(*target) {
 		return workflow.Refuse(workflow.ErrInvalid, "wake_target", "a wake target is the ARN or the name of a Lambda function whose name begins with dayfly-wake-")

@@ -23,16 +23,17 @@ func (w *waker) Wake(ctx context.Context, target string) error {
 // The work is there although its client is not any more.
 func TestOwe_WakesForAClientThatLeft(t *testing.T) {
 	l, wk := ledger.New(memory.New(), time.Now), &waker{}
+	wakes := wake.New(l, wk, slog.New(slog.DiscardHandler))
 	target := "dayfly-wake-default"
 	err := l.Change(t.Context(), func(ctx context.Context, c *ledger.Change) error {
-		return wake.SetTarget(ctx, c, "pool_1", &target)
+		return wakes.SetTarget(ctx, c, "pool_1", &target)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
-	wake.New(l, wk, slog.New(slog.DiscardHandler)).Owe(ctx, []string{"pool_1"})
+	wakes.Owe(ctx, []string{"pool_1"})
 	if !slices.Equal(wk.targets, []string{target}) {
 		t.Errorf("woken: %v", wk.targets)
 	}

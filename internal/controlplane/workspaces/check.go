@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/go-version"
+
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/pools"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
@@ -55,6 +57,9 @@ func checkWorkspace(w *api.Workspace) error {
 	}
 	if err := checkCommands(w); err != nil {
 		return err
+	}
+	if _, err := version.NewConstraint(w.EngineVersion); err != nil && strings.TrimSpace(w.EngineVersion) != "" {
+		return invalid("engine_version", "engine_version is a version or constraint, such as 1.11.4 or ~> 1.10; %q is neither", record.Cut(w.EngineVersion, 40))
 	}
 	if err := checkSource(w.Source); err != nil {
 		return err

@@ -24,12 +24,13 @@ type Calls struct {
 	board        *moves.Board
 	guard        *authority.Guard
 	defaultState string
+	noRoles      bool
 }
 
 // New returns the calls. defaultState is where the engine's state is kept of a workspace that names no place
-// and whose code declares none; empty means nowhere.
-func New(ledger *ledger.Ledger, board *moves.Board, guard *authority.Guard, defaultState string) *Calls {
-	return &Calls{ledger: ledger, board: board, guard: guard, defaultState: defaultState}
+// and whose code declares none; empty means nowhere. noRoles says that no runner could assume a workspace's role.
+func New(ledger *ledger.Ledger, board *moves.Board, guard *authority.Guard, defaultState string, noRoles bool) *Calls {
+	return &Calls{ledger: ledger, board: board, guard: guard, defaultState: defaultState, noRoles: noRoles}
 }
 
 // Load reads a workspace into the change.
@@ -65,6 +66,10 @@ func (p *Calls) PutWorkspace(ctx context.Context, who authority.Principal, in ap
 	}
 	if err := checkWorkspace(&in); err != nil {
 		return api.Workspace{}, false, err
+	}
+	if p.noRoles && in.Role != "" {
+		return api.Workspace{}, false, workflow.Refuse(workflow.ErrUnsupported, "role",
+			"dayfly up has no identity in a cloud that could assume a role: leave role out, and name credentials under secrets, or run the workspace in a pool on AWS")
 	}
 	var rec record.Workspace
 	var version int64

@@ -34,7 +34,9 @@ func (r *recorder) people() {
 	r.scene.Tokens["revoked"] = got.Value
 	must(r.admin().RevokeToken(r.ctx, got.Token.ID))
 
-	// A pool of one place, for one workspace, whose token was replaced and is still good for a while.
+	// A pool of one place, for two workspaces, whose token was replaced and is still good for a while.
+	r.workspace("tight")
+	r.workspace("tighter")
 	name, text, one, no := "narrow", "one at a time", 1, false
 	made, err := r.admin().CreatePool(r.ctx, api.PoolSettings{
 		Name: &name, Description: &text, Concurrency: &one, AssignedToAll: &no, AssignedWorkspaces: &[]string{"tight", "tighter"},
