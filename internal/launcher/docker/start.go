@@ -222,7 +222,7 @@ func (l *Launcher) openSource(dir string) (*os.Root, error) {
 	}
 	where, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return nil, never("there is no directory %q below the source_roots of this runner", dir)
+		return nil, l.outside(dir, "there is no directory %q")
 	}
 	for _, root := range l.config.SourceRoots {
 		resolved, err := filepath.EvalSymlinks(root)
@@ -243,7 +243,16 @@ func (l *Launcher) openSource(dir string) (*os.Root, error) {
 		}
 		return opened, err
 	}
-	return nil, never("%q does not lie below the source_roots of this runner", dir)
+	return nil, l.outside(dir, "%q does not lie")
+}
+
+// outside refuses a directory, of which what is said, and says which ones are taken.
+func (l *Launcher) outside(dir, what string) error {
+	if len(l.config.SourceRoots) == 0 {
+		return never(what+" below the source_roots of this runner, which name no directory; start dayfly up or its agent with --source-root DIR", dir)
+	}
+	return never(what+" below the source_roots of this runner, which are %s: start dayfly up or its agent with --source-root DIR, a directory above it",
+		dir, strings.Join(l.config.SourceRoots, ", "))
 }
 
 func ownedBy(info fs.FileInfo, uid int) bool {

@@ -315,6 +315,8 @@ func TestSource_LiesBelowARoot(t *testing.T) {
 		r.SourceDir = dir
 		if got := refused(t, l, r); !got.Permanent {
 			t.Errorf("%s: got %+v, want a refusal for good", dir, got)
+		} else if dir == other && (!strings.Contains(got.Text, root) || !strings.Contains(got.Text, "--source-root DIR")) {
+			t.Errorf("%s: got %q, want it to name the roots and the flag", dir, got.Text)
 		}
 	}
 	r.SourceDir = filepath.Join(root, "in")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -46,7 +47,7 @@ func openDirectory(dir string, roots []string) (*os.Root, string, error) {
 		return nil, "", workflow.Refuse(workflow.ErrInvalid, "source.directory", "a directory source is an absolute path; %s is not", quote(dir))
 	}
 	if len(roots) == 0 {
-		return nil, "", workflow.Refuse(workflow.ErrForbidden, "source.directory", "this runner takes no directory sources: its source_roots names no directory")
+		return nil, "", workflow.Refuse(workflow.ErrForbidden, "source.directory", "this runner takes no directory sources: its source_roots names no directory; start dayfly up or its agent with --source-root DIR")
 	}
 	where, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -54,7 +55,7 @@ func openDirectory(dir string, roots []string) (*os.Root, string, error) {
 		if below(filepath.Clean(dir), roots) {
 			return nil, "", workflow.Refuse(workflow.ErrNotFound, "source.directory", "there is no directory %s on the machine of this runner", quote(dir))
 		}
-		return nil, "", outside(dir)
+		return nil, "", outside(dir, roots)
 	}
 	for _, root := range roots {
 		resolved, err := filepath.EvalSymlinks(root)
@@ -76,7 +77,7 @@ func openDirectory(dir string, roots []string) (*os.Root, string, error) {
 		}
 		return opened, where, nil
 	}
-	return nil, "", outside(dir)
+	return nil, "", outside(dir, roots)
 }
 
 func below(dir string, roots []string) bool {
@@ -88,8 +89,9 @@ func below(dir string, roots []string) bool {
 	return false
 }
 
-func outside(dir string) error {
-	return workflow.Refuse(workflow.ErrForbidden, "source.directory", "%s does not lie below the source_roots of this runner", quote(dir))
+func outside(dir string, roots []string) error {
+	return workflow.Refuse(workflow.ErrForbidden, "source.directory", "%s does not lie below the source_roots of this runner, which are %s: start dayfly up or its agent with --source-root DIR, a directory above it",
+		quote(dir), strings.Join(roots, ", "))
 }
 
 // copier copies one tree into another.

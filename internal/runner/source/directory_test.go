@@ -165,6 +165,9 @@ func TestFetch_DirectoryOutsideTheRootsIsRefused(t *testing.T) {
 		if !errors.Is(err, tc.want) {
 			t.Errorf("%s: got %v, want %v", name, err, tc.want)
 		}
+		if says := strings.Join(tc.roots, ", "); errors.Is(err, workflow.ErrForbidden) && (!strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "--source-root DIR")) {
+			t.Errorf("%s: got %v, want it to name the roots and the flag", name, err)
+		}
 		if _, err := os.Stat(dest); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: the refused source left something", name)
 		}
