@@ -172,7 +172,15 @@ func TestCommand_WorkspacesAreAppliedListedShownAndDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	has(t, "first apply", w.ok("workspace", "apply", "-f", file), "workspace one is created", "workspace two is created")
-	has(t, "second apply", w.ok("workspace", "apply", "-f", file), "workspace one is changed")
+	has(t, "second apply", w.ok("workspace", "apply", "-f", file), "workspace one is unchanged", "workspace two is unchanged")
+	if err := os.WriteFile(file, []byte("name: one\nengine: tofu\nsource: {directory: code}\nvariables: {n: 1.0, list: [1, two], nothing: null}\nenvironment: {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, outcome := range []api.Outcome{api.OutcomeChanged, api.OutcomeUnchanged} {
+		if got := value[[]applied](w, "workspace", "apply", "-f", file); len(got) != 1 || got[0].Outcome != outcome {
+			t.Errorf("got %+v, want it %s", got, outcome)
+		}
+	}
 	has(t, "list", w.ok("ws", "list"), "WORKSPACE", "one", "tofu", filepath.Join(dir, "code"))
 	has(t, "show", w.ok("workspace", "show", "one"), "engine", "tofu", filepath.Join(dir, "code"))
 	if got := value[api.Workspace](w, "workspace", "show", "two"); got.Engine != "command" || got.Source.Directory != dir {

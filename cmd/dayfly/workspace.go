@@ -52,6 +52,12 @@ func (c *workspaceApply) read(a *app) (list []api.Workspace, err error) {
 	return list, errors.Join(errs...)
 }
 
+// applied is a workspace with what came of it.
+type applied struct {
+	api.Workspace
+	Outcome api.Outcome `json:"outcome"`
+}
+
 // Run registers what the files describe, in their order, up to the first that is refused.
 func (c *workspaceApply) Run(a *app) error {
 	cl, err := a.connect()
@@ -62,19 +68,15 @@ func (c *workspaceApply) Run(a *app) error {
 	if err != nil {
 		return usage(err)
 	}
-	stored := make([]api.Workspace, 0, len(list))
+	stored := make([]applied, 0, len(list))
 	for _, w := range list {
-		now, created, err := cl.PutWorkspace(a.ctx, w)
+		now, outcome, err := cl.PutWorkspace(a.ctx, w)
 		if err != nil {
 			return &exitError{code: exitCode(err), err: fmt.Errorf("workspace %s: %s", w.Name, sentence(err))}
 		}
-		stored = append(stored, now)
+		stored = append(stored, applied{now, outcome})
 		if !a.json() {
-			verb := "changed"
-			if created {
-				verb = "created"
-			}
-			if err := a.print("workspace %s is %s", now.Name, verb); err != nil {
+			if err := a.print("workspace %s is %s", now.Name, outcome); err != nil {
 				return err
 			}
 		}

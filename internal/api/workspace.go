@@ -51,6 +51,20 @@ type Workspace struct {
 	DefaultPriority int               `json:"default_priority,omitempty" minimum:"-100" maximum:"100"`
 }
 
+// Outcome is what came of a workspace that was put. It crosses the wire in a header, so that the answer's body
+// can be put again as it is.
+type Outcome string
+
+// OutcomeHeader carries it.
+const OutcomeHeader = "Dayfly-Outcome"
+
+// The outcomes.
+const (
+	OutcomeCreated   Outcome = "created"
+	OutcomeChanged   Outcome = "changed"
+	OutcomeUnchanged Outcome = "unchanged" // it was like that before
+)
+
 // Source says where the code comes from; exactly one field is set.
 type Source struct {
 	Directory string     `json:"directory,omitempty" doc:"A directory on the runner's machine, below one of its source_roots"`

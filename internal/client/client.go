@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -126,8 +127,9 @@ type call struct {
 	method string
 	path   []string // segments, unescaped
 	query  url.Values
-	key    string // idempotency key
-	in     any    // body; nil for none
+	key    string      // idempotency key
+	in     any         // body; nil for none
+	header http.Header // takes the headers of the answer; nil for nobody
 	wait   time.Duration
 	bare   bool // bounded by the caller's context alone
 }
@@ -157,6 +159,9 @@ func (e *endpoint) exchange(ctx context.Context, c call, out any) (int, error) {
 		return 0, e.unreached(ctx, err)
 	}
 	defer func() { _ = response.Body.Close() }()
+	if c.header != nil {
+		maps.Copy(c.header, response.Header)
+	}
 	text, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer+1))
 	switch {
 	case err != nil:

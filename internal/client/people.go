@@ -131,19 +131,30 @@ func (c *Client) Logs(ctx context.Context, id string, attempt int, offset int64,
 	return ask[api.LogPage](ctx, c, brief, call{what: "read log of workflow " + id, method: http.MethodGet, path: []string{"v1", "workflows", id, "logs"}, query: q, wait: wait})
 }
 
-// PutWorkspace creates or changes a workspace and says which.
-func (c *Client) PutWorkspace(ctx context.Context, in api.Workspace) (stored api.Workspace, created bool, err error) {
+// PutWorkspace creates or changes a workspace and says which. A control plane of the version before does not
+// tell what it left as it was.
+func (c *Client) PutWorkspace(ctx context.Context, in api.Workspace) (api.Workspace, api.Outcome, error) {
+	var (
+		stored  api.Workspace
+		outcome api.Outcome
+	)
 	p := brief
 	if in.Version != 0 {
 		p = once // a repeat of what was done would find a newer version: its own
 	}
-	what := call{what: "put workspace " + in.Name, method: http.MethodPut, path: []string{"v1", "workspaces", in.Name}, in: in}
-	err = repeat(ctx, p, func(int) error {
+	what := call{what: "put workspace " + in.Name, method: http.MethodPut, path: []string{"v1", "workspaces", in.Name}, in: in, header: http.Header{}}
+	err := repeat(ctx, p, func(n int) error {
 		status, err := c.do(ctx, what, &stored)
-		created = status == http.StatusCreated
+		outcome = api.Outcome(what.header.Get(api.OutcomeHeader))
+		switch {
+		case status == http.StatusCreated:
+			outcome = api.OutcomeCreated
+		case outcome == "", n > 0: // an earlier try may have changed it
+			outcome = api.OutcomeChanged
+		}
 		return err
 	})
-	return stored, created, err
+	return stored, outcome, err
 }
 
 // Workspaces lists workspaces.

@@ -68,8 +68,9 @@ func (s *server) workflowRoutes() {
 func (s *server) workspaceRoutes() {
 	const tag = "workspaces"
 	type put struct {
-		Status int
-		Body   api.Workspace
+		Status  int
+		Outcome api.Outcome `header:"Dayfly-Outcome" enum:"created,changed,unchanged" doc:"What came of it"`
+		Body    api.Workspace
 	}
 	known(s, route{id: "put-workspace", method: http.MethodPut, path: "/v1/workspaces/{workspace}", summary: "Create or change a workspace", tag: tag, audience: people, large: true, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
@@ -79,14 +80,15 @@ func (s *server) workspaceRoutes() {
 			if in.Body.Name != in.Workspace {
 				return nil, nameDiffers(in.Body.Name, in.Workspace)
 			}
-			stored, created, err := s.plane.PutWorkspace(ctx, who, in.Body)
+			stored, outcome, err := s.plane.PutWorkspace(ctx, who, in.Body)
 			if err != nil {
 				return nil, err
 			}
-			if created {
-				return &put{Status: http.StatusCreated, Body: stored}, nil
+			out := &put{Status: http.StatusOK, Outcome: outcome, Body: stored}
+			if outcome == api.OutcomeCreated {
+				out.Status = http.StatusCreated
 			}
-			return &put{Status: http.StatusOK, Body: stored}, nil
+			return out, nil
 		})
 	known(s, route{id: "list-workspaces", method: http.MethodGet, path: "/v1/workspaces", summary: "List workspaces", tag: tag, audience: people},
 		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.Workspace]], error) {

@@ -60,13 +60,18 @@ func story(t *testing.T, w *world, url string, hc *http.Client) {
 		Name: "net", Engine: api.EngineCommand, Pool: "prod",
 		Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"},
 	}
-	stored, created, err := person.PutWorkspace(ctx, in)
+	stored, outcome, err := person.PutWorkspace(ctx, in)
 	must(t, err)
-	equal(t, "created", created, true)
+	equal(t, "outcome of the first", outcome, api.OutcomeCreated)
 	stored.Description = "the network"
-	_, created, err = person.PutWorkspace(ctx, stored)
+	stored, outcome, err = person.PutWorkspace(ctx, stored)
 	must(t, err)
-	equal(t, "created again", created, false)
+	equal(t, "outcome of the second", outcome, api.OutcomeChanged)
+	stored.Environment = map[string]string{} // as a file may say it
+	stored, outcome, err = person.PutWorkspace(ctx, stored)
+	must(t, err)
+	equal(t, "outcome of the third", outcome, api.OutcomeUnchanged)
+	equal(t, "version after the third", stored.Version, 2)
 	in.Version = 1
 	_, _, err = person.PutWorkspace(ctx, in)
 	is(t, "put over a newer version", err, workflow.ErrConflict)

@@ -2,10 +2,11 @@
 package workspaces
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -60,78 +61,101 @@ func (p *Calls) view(r record.Workspace, version int64) api.Workspace {
 
 // PutWorkspace makes or replaces a workspace. What is submitted already keeps the settings that it
 // was submitted with.
-func (p *Calls) PutWorkspace(ctx context.Context, who authority.Principal, in api.Workspace) (w api.Workspace, created bool, err error) {
+func (p *Calls) PutWorkspace(ctx context.Context, who authority.Principal, in api.Workspace) (w api.Workspace, outcome api.Outcome, err error) {
 	if err := p.guard.Allow(ctx, who, api.RoleOperator, "workspace.apply", in.Name); err != nil {
-		return api.Workspace{}, false, err
+		return api.Workspace{}, "", err
 	}
-	if err := checkWorkspace(&in); err != nil {
-		return api.Workspace{}, false, err
+	if err := p.Check(&in); err != nil {
+		return api.Workspace{}, "", err
+	}
+	var put Put
+	err = p.board.Change(ctx, func(ctx context.Context, c *moves.Change) (err error) {
+		put, err = p.Apply(ctx, c, who, in)
+		return err
+	})
+	return p.view(put.Record, put.Version), put.Outcome, err
+}
+
+// Check refuses settings that could not run, and fills in what is implied.
+func (p *Calls) Check(in *api.Workspace) error {
+	if err := checkWorkspace(in); err != nil {
+		return err
 	}
 	if p.noRoles && in.Role != "" {
-		return api.Workspace{}, false, workflow.Refuse(workflow.ErrUnsupported, "role",
+		return workflow.Refuse(workflow.ErrUnsupported, "role",
 			"dayfly up has no identity in a cloud that could assume a role: leave role out, and name credentials under secrets, or run the workspace in a pool on AWS")
 	}
-	var rec record.Workspace
-	var version int64
-	err = p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
-		k := record.WorkspaceKey(who.Organization, in.Name)
-		if err := c.Load(ctx, k); err != nil {
-			return err
-		}
-		before, ok, err := ledger.Get[record.Workspace](c.Read, k)
+	return nil
+}
+
+// Put is a workspace as a change leaves it.
+type Put struct {
+	Record  record.Workspace
+	Version int64
+	Outcome api.Outcome
+}
+
+// Apply adds to a change what makes a workspace, which was checked, as it is to be.
+func (p *Calls) Apply(ctx context.Context, c *moves.Change, who authority.Principal, in api.Workspace) (Put, error) {
+	k := record.WorkspaceKey(who.Organization, in.Name)
+	if err := c.Load(ctx, k); err != nil {
+		return Put{}, err
+	}
+	before, ok, err := ledger.Get[record.Workspace](c.Read, k)
+	if err != nil {
+		return Put{}, err
+	}
+	created := !ok
+	version := c.Version(k)
+	if in.Version != 0 && in.Version != version {
+		return Put{}, workflow.Refuse(workflow.ErrConflict, "version", "workspace %s is at version %d, not %d: somebody changed it; read it again", in.Name, version, in.Version)
+	}
+	if in.ID != "" && in.ID != before.ID {
+		return Put{}, workflow.Refuse(workflow.ErrConflict, "id", "workspace %s has another id: it was deleted and made again, or is another one; read it again, or leave the id out", in.Name)
+	}
+	if in.Pool != "" || in.Role != "" {
+		pool, err := pools.For(ctx, c.Change, who.Organization, in.Pool)
 		if err != nil {
-			return err
+			return Put{}, err
 		}
-		created = !ok
-		version = c.Version(k)
-		if in.Version != 0 && in.Version != version {
-			return workflow.Refuse(workflow.ErrConflict, "version", "workspace %s is at version %d, not %d: somebody changed it; read it again", in.Name, version, in.Version)
+		if err := pools.Lends(pool, in.Role); err != nil {
+			return Put{}, err
 		}
-		if in.ID != "" && in.ID != before.ID {
-			return workflow.Refuse(workflow.ErrConflict, "id", "workspace %s has another id: it was deleted and made again, or is another one; read it again, or leave the id out", in.Name)
+	}
+	rec := record.Workspace{ID: before.ID, Created: before.Created, W: in}
+	rec.W.ID, rec.W.Version = "", 0 // they lie beside it
+	put := Put{Version: version, Outcome: api.OutcomeChanged}
+	var kept *api.State
+	if created {
+		rec.ID, rec.Created = record.NewID("ws_", c.Now), c.Now
+		put.Outcome = api.OutcomeCreated
+	} else {
+		state := StateOf(before.W, p.defaultState)
+		kept, before.W.State = &state, &state
+	}
+	if err := checkState(&in, kept); err != nil {
+		return Put{}, err
+	}
+	rec.W.State = keepState(kept, in.State, rec.ID, p.defaultState)
+	if !created && same(before.W, rec.W) {
+		put.Record, put.Outcome = rec, api.OutcomeUnchanged
+		return put, nil // nothing to change, nothing to audit
+	}
+	if who.Role != api.RoleAdmin && before.W.Role != in.Role {
+		return Put{}, workflow.Refuse(workflow.ErrForbidden, "role", "the role of a workspace is set by an admin; leave it as it is, or ask one")
+	}
+	if who.Role != api.RoleAdmin && !sameRefs(before.W, in) {
+		return Put{}, workflow.Refuse(workflow.ErrForbidden, "secrets", "references to secrets are set by an admin; leave them as they are, or ask one")
+	}
+	if !created && (before.W.Pool != in.Pool || before.W.MaxActive != in.MaxActive) {
+		if err := settleLane(ctx, c, rec, before.W.Pool != in.Pool); err != nil {
+			return Put{}, err
 		}
-		if in.Pool != "" || in.Role != "" {
-			pool, err := pools.For(ctx, c.Change, who.Organization, in.Pool)
-			if err != nil {
-				return err
-			}
-			if err := pools.Lends(pool, in.Role); err != nil {
-				return err
-			}
-		}
-		rec = record.Workspace{ID: before.ID, Created: before.Created, W: in}
-		rec.W.ID, rec.W.Version = "", 0 // they lie beside it
-		var kept *api.State
-		if created {
-			rec.ID, rec.Created = record.NewID("ws_", c.Now), c.Now
-		} else {
-			state := StateOf(before.W, p.defaultState)
-			kept, before.W.State = &state, &state
-		}
-		if err := checkState(&in, kept); err != nil {
-			return err
-		}
-		rec.W.State = keepState(kept, in.State, rec.ID, p.defaultState)
-		if !created && reflect.DeepEqual(before.W, rec.W) {
-			return nil // nothing to change, nothing to audit
-		}
-		if who.Role != api.RoleAdmin && before.W.Role != in.Role {
-			return workflow.Refuse(workflow.ErrForbidden, "role", "the role of a workspace is set by an admin; leave it as it is, or ask one")
-		}
-		if who.Role != api.RoleAdmin && !sameRefs(before.W, in) {
-			return workflow.Refuse(workflow.ErrForbidden, "secrets", "references to secrets are set by an admin; leave them as they are, or ask one")
-		}
-		if !created && (before.W.Pool != in.Pool || before.W.MaxActive != in.MaxActive) {
-			if err := settleLane(ctx, c, rec, before.W.Pool != in.Pool); err != nil {
-				return err
-			}
-		}
-		c.Put(k, rec)
-		version++
-		authority.Audit(c.Change, who, "workspace.apply", in.Name, "done", "")
-		return nil
-	})
-	return p.view(rec, version), created, err
+	}
+	c.Put(k, rec)
+	put.Record, put.Version = rec, version+1
+	authority.Audit(c.Change, who, "workspace.apply", in.Name, "done", "")
+	return put, nil
 }
 
 // settleLane applies a new limit to what waits. A new pool is refused while workflows wait for the
@@ -149,6 +173,14 @@ func settleLane(ctx context.Context, c *moves.Change, ws record.Workspace, newPo
 	}
 	lane.Max = cmp.Or(ws.W.MaxActive, moves.DefaultMaxActive)
 	return c.Promote(ctx, ws.ID)
+}
+
+// same reports whether two workspaces say the same, however they came to be in memory: a map without
+// entries is none.
+func same(a, b api.Workspace) bool {
+	one, err := json.Marshal(a)
+	two, err2 := json.Marshal(b)
+	return err == nil && err2 == nil && bytes.Equal(one, two)
 }
 
 // sameRefs reports whether two workspaces name the same secrets.
