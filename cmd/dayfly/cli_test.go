@@ -481,6 +481,30 @@ func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {
 			t.Errorf("%s: got %+v, want %q", dir, got, says)
 		}
 	}
+	// What is refused leaves nothing behind.
+	write("refused/workspace.yaml", "engine: command\ncommands: {preview: 'true'}\n")
+	for _, args := range [][]string{{"--op", "refresh"}, {"--priority", "500"}} {
+		if got := w.run(append([]string{"run", filepath.Join(parent, "refused")}, args...)...); got.code != exitRefused {
+			t.Errorf("%v: got %+v, want a refusal", args, got)
+		}
+		if got := w.run("workspace", "show", "refused"); got.code != exitRefused {
+			t.Errorf("%v: a run that was refused registered its directory: %+v", args, got)
+		}
+	}
+	// The file that describes a directory stands for it.
+	id = strings.TrimSpace(w.ok("run", filepath.Join(parent, "refused", "workspace.yaml"), "--priority", "-5"))
+	if got := value[api.Workflow](w, "workflow", "show", id); got.Workspace != "refused" || got.Priority != -5 {
+		t.Errorf("got %+v", got)
+	}
+	write("refused/other.yml", "name: other\nengine: command\ncommands: {preview: 'true'}\n")
+	w.ok("run", filepath.Join(parent, "refused", "other.yml"))
+	if got := value[api.Workspace](w, "workspace", "show", "other"); filepath.Base(got.Source.Directory) != "refused" {
+		t.Errorf("got %+v", got)
+	}
+	if got := w.run("run", filepath.Join(dir, "main.tf")); got.code != exitUsage || !strings.Contains(got.stderr, "neither a directory nor a workspace file") {
+		t.Errorf("a file of code: got %+v", got)
+	}
+
 	t.Chdir(parent)
 	if got := w.run("run", "bad.name"); got.code != exitRefused || !strings.Contains(got.stderr, "write ./bad.name") {
 		t.Errorf("a directory without a slash: got %+v", got)

@@ -42,9 +42,8 @@ func (c *runCommand) Run(a *app) error {
 		Workspace: c.Target, Priority: c.Priority, Message: c.Message,
 		TakeOver: c.TakeOver || c.TakeOverFrom != "", TakeOverFrom: c.TakeOverFrom, BeginAnew: c.BeginAnew,
 	}
-	var register *api.Workspace
 	if isPath(c.Target) {
-		if in.Workspace, register, err = a.directory(cl, c.Target, c.Name); err != nil {
+		if in.Workspace, in.Register, err = a.directory(cl, c.Target, c.Name); err != nil {
 			return err
 		}
 	} else if c.Name != "" {
@@ -58,13 +57,6 @@ func (c *runCommand) Run(a *app) error {
 	if err := c.confirmRun(a, in.Operation, in.Workspace); err != nil {
 		return err
 	}
-	if register != nil {
-		stored, _, err := cl.PutWorkspace(a.ctx, *register)
-		if err != nil {
-			return err
-		}
-		a.say("%s is workspace %s (%s)", c.Target, stored.Name, stored.Engine)
-	}
 	w, err := cl.Submit(a.ctx, in)
 	if refusal, ok := errors.AsType[*workflow.Error](err); ok && errors.Is(err, workflow.ErrNotFound) && refusal.Field == "workspace" {
 		if _, err := os.Stat(c.Target); err == nil {
@@ -74,6 +66,9 @@ func (c *runCommand) Run(a *app) error {
 	}
 	if err != nil {
 		return err
+	}
+	if r := in.Register; r != nil {
+		a.say("%s is workspace %s (%s)", c.Target, r.Name, r.Engine)
 	}
 	return a.submitted(cl, w, c.Follow)
 }

@@ -142,6 +142,10 @@ type Submit struct {
 	BeginAnew    bool   `json:"begin_anew,omitempty" doc:"Go on with what is in the workspace's place, whatever exists elsewhere"`
 
 	LockID string `json:"lock_id,omitempty" maxLength:"255" doc:"With operation state_unlock: the id of the lock"`
+
+	// Register makes the workspace, or changes it, in the commit that makes the run: what is refused leaves
+	// nothing behind. Its name is the workspace's, and its directory stays what it was.
+	Register *Workspace `json:"register,omitempty" doc:"Makes or changes the workspace together with the run"`
 }
 
 // Workflow is one requested run, as people see it.

@@ -112,12 +112,12 @@ func New(st store.Store, cfg Config) *Plane {
 	l := ledger.New(st, cfg.Now)
 	guard, wakes := authority.NewGuard(l, cfg.Log), wake.New(l, cfg.Waker, cfg.Log)
 	board, reader := moves.New(l, wakes), why.NewReader(l, cfg.OrganizationLimit)
-	shown := views.New(l, board, guard)
+	shown, spaces := views.New(l, board, guard), workspaces.New(l, board, guard, cfg.DefaultState, cfg.NoRoles)
 	return &Plane{
 		authorityCalls: authority.New(l, guard),
 		poolCalls:      pools.New(l, board, guard, wakes),
-		workspaceCalls: workspaces.New(l, board, guard, cfg.DefaultState, cfg.NoRoles),
-		submitCalls:    submit.New(l, board, guard, wakes, shown, cfg.Log, cfg.DefaultState, cfg.Digest),
+		workspaceCalls: spaces,
+		submitCalls:    submit.New(l, board, guard, wakes, shown, spaces, cfg.Log, cfg.Digest),
 		viewCalls:      shown,
 		whyCalls:       why.New(l, board, reader, shown),
 		claimCalls:     claims.New(l, board, wakes, cfg.Log, cfg.OrganizationLimit),

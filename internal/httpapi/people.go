@@ -12,7 +12,7 @@ import (
 
 func (s *server) workflowRoutes() {
 	const tag = "workflows"
-	known(s, route{id: "submit-workflow", method: http.MethodPost, path: "/v1/workflows", summary: "Submit a workflow", tag: tag, audience: people, status: http.StatusCreated, errors: []int{404, 409}},
+	known(s, route{id: "submit-workflow", method: http.MethodPost, path: "/v1/workflows", summary: "Submit a workflow", tag: tag, audience: people, status: http.StatusCreated, large: true, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			Keyed
 			Body api.Submit

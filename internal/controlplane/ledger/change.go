@@ -93,8 +93,13 @@ func (c *Change) Create(k store.Key, v any) {
 // Remove deletes a record.
 func (c *Change) Remove(k store.Key, version int64) { c.Add(store.Delete(k, version)) }
 
-// Check makes the commit fail where a record that was read has changed.
-func (c *Change) Check(k store.Key) { c.Add(store.Check(k, c.Version(k))) }
+// Check makes the commit fail where a record that was read has changed. An operation on it that is there already
+// does so.
+func (c *Change) Check(k store.Key) {
+	if !slices.ContainsFunc(c.ops, func(op store.Op) bool { return op.Key() == k }) {
+		c.Add(store.Check(k, c.Version(k)))
+	}
+}
 
 // Add adds an operation.
 func (c *Change) Add(op store.Op) { c.ops = append(c.ops, op) }

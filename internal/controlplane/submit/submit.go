@@ -5,6 +5,7 @@ package submit
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -26,23 +27,22 @@ import (
 
 // Calls answers who asks for runs.
 type Calls struct {
-	ledger       *ledger.Ledger
-	board        *moves.Board
-	guard        *authority.Guard
-	wakes        *wake.Wakes
-	views        *views.Calls
-	log          *slog.Logger
-	defaultState string
-	digest       Digest
+	ledger     *ledger.Ledger
+	board      *moves.Board
+	guard      *authority.Guard
+	wakes      *wake.Wakes
+	views      *views.Calls
+	log        *slog.Logger
+	workspaces *workspaces.Calls
+	digest     Digest
 }
 
 // Digest says what the files of a directory source are now.
 type Digest func(ctx context.Context, directory string) (string, error)
 
-// New returns the calls. defaultState is as for workspaces.New. A nil digest means that directory sources lie
-// where nobody here can look.
-func New(ledger *ledger.Ledger, board *moves.Board, guard *authority.Guard, wakes *wake.Wakes, views *views.Calls, log *slog.Logger, defaultState string, digest Digest) *Calls {
-	return &Calls{ledger: ledger, board: board, guard: guard, wakes: wakes, views: views, log: log, defaultState: defaultState, digest: digest}
+// New returns the calls. A nil digest means that directory sources lie where nobody here can look.
+func New(ledger *ledger.Ledger, board *moves.Board, guard *authority.Guard, wakes *wake.Wakes, views *views.Calls, workspaces *workspaces.Calls, log *slog.Logger, digest Digest) *Calls {
+	return &Calls{ledger: ledger, board: board, guard: guard, wakes: wakes, views: views, workspaces: workspaces, log: log, digest: digest}
 }
 
 // Submit makes a workflow of a workspace. The same key with the same request gives the same
@@ -85,6 +85,11 @@ func (p *Calls) submit(ctx context.Context, who authority.Principal, key string,
 	if err := checkSubmit(&in); err != nil {
 		return api.Workflow{}, err
 	}
+	if in.Register != nil {
+		if err := p.checkRegister(ctx, who, in); err != nil {
+			return api.Workflow{}, err
+		}
+	}
 	if len(key) > 128 {
 		return api.Workflow{}, workflow.Refuse(workflow.ErrInvalid, "Idempotency-Key", "an idempotency key has at most 128 characters")
 	}
@@ -96,6 +101,13 @@ func (p *Calls) submit(ctx context.Context, who authority.Principal, key string,
 	asked := fmt.Sprintf("submit %q %q %q %d %q %q", in.Workspace, in.Type, in.Operation, in.Priority, in.Message, retryOf)
 	if in.TakeOver || in.BeginAnew || in.LockID != "" { // else it is as the version before remembers it
 		asked += fmt.Sprintf(" %t %q %t %q", in.TakeOver, in.TakeOverFrom, in.BeginAnew, in.LockID)
+	}
+	if in.Register != nil {
+		settings, err := json.Marshal(in.Register)
+		if err != nil {
+			return api.Workflow{}, fmt.Errorf("encode workspace %s: %w", in.Workspace, err)
+		}
+		asked += " " + string(settings)
 	}
 	request := record.Hash(asked)
 	now := p.ledger.Now()
@@ -182,7 +194,7 @@ func checkInstructions(in *api.Submit) error {
 
 // add adds a new workflow to a change.
 func (p *Calls) add(ctx context.Context, c *moves.Change, who authority.Principal, in api.Submit, id, retryOf string) (*record.Workflow, error) {
-	ws, err := workspaces.Load(ctx, c.Change, who.Organization, in.Workspace)
+	ws, err := p.workspace(ctx, c, who, in)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +221,7 @@ func (p *Calls) add(ctx context.Context, c *moves.Change, who authority.Principa
 	}
 	k := record.WorkspaceKey(who.Organization, ws.W.Name)
 	if ws.W.State == nil { // from now on its record holds the place in full
-		state := workspaces.StateOf(ws.W, p.defaultState)
+		state := p.workspaces.StateOf(ws.W)
 		ws.W.State = &state
 		c.Put(k, ws)
 	} else {
@@ -312,6 +324,34 @@ func lockIsLeft(ctx context.Context, c *moves.Change, lane *record.Lane) error {
 		err = workflow.Refuse(workflow.ErrInUse, "workspace", "workflow %s of the workspace is %s, and the lock may be its own; cancel it or let it end", holder.ID, holder.State)
 	}
 	return err
+}
+
+// checkRegister refuses a workspace that could not be registered.
+func (p *Calls) checkRegister(ctx context.Context, who authority.Principal, in api.Submit) error {
+	if err := p.guard.Allow(ctx, who, api.RoleOperator, "workspace.apply", in.Register.Name); err != nil {
+		return err
+	}
+	if in.Register.Name != in.Workspace {
+		return workflow.Refuse(workflow.ErrInvalid, "register.name", "the workspace that is registered has the name of the one that is run, %q, and not %q", record.Cut(in.Workspace, 64), record.Cut(in.Register.Name, 64))
+	}
+	return p.workspaces.Check(in.Register)
+}
+
+// workspace is what a run is of, registered in the same change where that is asked for. Which directory a
+// workspace stands for is not changed on the way: that would run new code over an old state.
+func (p *Calls) workspace(ctx context.Context, c *moves.Change, who authority.Principal, in api.Submit) (record.Workspace, error) {
+	if in.Register == nil {
+		return workspaces.Load(ctx, c.Change, who.Organization, in.Workspace)
+	}
+	put, err := p.workspaces.Apply(ctx, c, who, *in.Register)
+	if err != nil {
+		return record.Workspace{}, err
+	}
+	before, known, err := ledger.Get[record.Workspace](c.Read, record.WorkspaceKey(who.Organization, in.Workspace))
+	if err == nil && known && before.W.Source.Directory != in.Register.Source.Directory {
+		err = workflow.Refuse(workflow.ErrExists, "register", "there is a workspace %s already, with another source; give this one another name", in.Workspace)
+	}
+	return put.Record, err
 }
 
 // runnable refuses a run that its workspace says nothing about how to do.

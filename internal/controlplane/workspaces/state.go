@@ -17,12 +17,12 @@ import (
 
 // StateOf says where a workspace's state is kept: what its record holds, in full. One that was registered
 // before records held it named nothing, and what was the default then is its place.
-func StateOf(w api.Workspace, defaultKind string) api.State {
+func (p *Calls) StateOf(w api.Workspace) api.State {
 	if w.State != nil {
 		return *w.State
 	}
 	kind := api.StateSource
-	if defaultKind == api.StateDirectory { // it was the default of the same programs as today
+	if p.defaultState == api.StateDirectory { // it was the default of the same programs as today
 		kind = api.StateDirectory
 	}
 	return api.State{Kind: kind, Implied: true}

@@ -54,7 +54,7 @@ func Load(ctx context.Context, c *ledger.Change, org, name string) (record.Works
 func (p *Calls) view(r record.Workspace, version int64) api.Workspace {
 	w := r.W
 	w.ID, w.Version = r.ID, version
-	state := showState(StateOf(w, p.defaultState))
+	state := showState(p.StateOf(w))
 	w.State = &state
 	return w
 }
@@ -130,7 +130,7 @@ func (p *Calls) Apply(ctx context.Context, c *moves.Change, who authority.Princi
 		rec.ID, rec.Created = record.NewID("ws_", c.Now), c.Now
 		put.Outcome = api.OutcomeCreated
 	} else {
-		state := StateOf(before.W, p.defaultState)
+		state := p.StateOf(before.W)
 		kept, before.W.State = &state, &state
 	}
 	if err := checkState(&in, kept); err != nil {
@@ -255,7 +255,7 @@ func (p *Calls) DeleteWorkspace(ctx context.Context, who authority.Principal, na
 		k := record.WorkspaceKey(who.Organization, name)
 		c.Remove(k, c.Version(k))
 		c.Create(record.DeletedKey(who.Organization, name, c.Now, rec.ID), record.Deleted{
-			ID: rec.ID, Name: name, State: StateOf(rec.W, p.defaultState), At: c.Now, By: who.Name,
+			ID: rec.ID, Name: name, State: p.StateOf(rec.W), At: c.Now, By: who.Name,
 		})
 		authority.Audit(c.Change, who, "workspace.delete", name, "done", "")
 		return nil

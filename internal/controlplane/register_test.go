@@ -1,0 +1,79 @@
+package controlplane_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// A run that registers its workspace does both or neither.
+func TestSubmit_RegistersTheWorkspaceWithTheRunOrNotAtAll(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		operator := w.as(api.RoleOperator)
+		in := func(change ...func(*api.Submit)) api.Submit {
+			out := api.Submit{Workspace: "net", Operation: workflow.Update, Register: &api.Workspace{
+				Name: "net", Engine: api.EngineCommand, Source: api.Source{Directory: "/src/net"}, Commands: map[string]string{"update": "true"}, Pool: "default",
+			}}
+			for _, c := range change {
+				c(&out)
+			}
+			return out
+		}
+		for name, tc := range map[string]struct {
+			change func(*api.Submit)
+			want   error
+		}{
+			"no command":       {func(s *api.Submit) { s.Operation = workflow.Refresh }, workflow.ErrInvalid},
+			"no priority":      {func(s *api.Submit) { s.Priority = 500 }, workflow.ErrInvalid},
+			"no engine":        {func(s *api.Submit) { s.Register.Engine = "ftp" }, workflow.ErrInvalid},
+			"another name":     {func(s *api.Submit) { s.Register.Name = "web" }, workflow.ErrInvalid},
+			"no pool":          {func(s *api.Submit) { s.Register.Pool = "none" }, workflow.ErrNotFound},
+			"an admin's field": {func(s *api.Submit) { s.Register.Secrets = []api.Secret{{Env: "A", Ref: "file:a"}} }, workflow.ErrForbidden},
+		} {
+			_, err := w.plane.Submit(w.ctx(), operator, "", in(tc.change))
+			if !errors.Is(err, tc.want) {
+				t.Errorf("%s: got %v, want %v", name, err, tc.want)
+			}
+			for _, workspace := range []string{"net", "web"} {
+				if _, err := w.plane.Workspace(w.ctx(), w.admin, workspace); !errors.Is(err, workflow.ErrNotFound) {
+					t.Errorf("%s: workspace %s: %v, want none", name, workspace, err)
+				}
+			}
+		}
+		_, err := w.plane.Submit(w.ctx(), w.as(api.RoleViewer), "", in())
+		wantErr(t, err, workflow.ErrForbidden)
+
+		first, err := w.plane.Submit(w.ctx(), operator, "key", in())
+		w.must(err)
+		again, err := w.plane.Submit(w.ctx(), operator, "key", in())
+		w.must(err)
+		if again.ID != first.ID {
+			t.Errorf("a repeat made %s beside %s", again.ID, first.ID)
+		}
+		_, err = w.plane.Submit(w.ctx(), operator, "key", in(func(s *api.Submit) { s.Register.Description = "else" }))
+		wantErr(t, err, workflow.ErrKeyReused)
+
+		// The same again changes nothing, other settings are for this run already, and another directory is refused.
+		_, err = w.plane.Submit(w.ctx(), operator, "", in())
+		w.must(err)
+		changed, err := w.plane.Submit(w.ctx(), operator, "", in(func(s *api.Submit) { s.Register.Size, s.Priority = "large", 50 }))
+		w.must(err)
+		_, err = w.plane.Submit(w.ctx(), operator, "", in(func(s *api.Submit) { s.Register.Source.Directory = "/src/other" }))
+		wantErr(t, err, workflow.ErrExists)
+		ws, err := w.plane.Workspace(w.ctx(), w.admin, "net")
+		w.must(err)
+		if ws.Version != 2 || ws.Size != "large" || ws.Source.Directory != "/src/net" {
+			t.Errorf("got %+v, want what the third run registered", ws)
+		}
+		job, r := w.started()
+		if job.ID != changed.ID || job.Size != "large" {
+			t.Errorf("got %s of size %s, want the third run, which has priority", job.ID, job.Size)
+		}
+		w.must(w.result(job, r, workflow.Succeeded))
+		if job, _ = w.started(); job.ID != first.ID || job.Size != "small" {
+			t.Errorf("got %s of size %s, want the first run with what was registered for it", job.ID, job.Size)
+		}
+	})
+}
