@@ -148,7 +148,7 @@ func (w *world) claim() (api.Job, *client.Runner) {
 func (w *world) workspace(name string) {
 	w.t.Helper()
 	file := filepath.Join(w.t.TempDir(), "workspace.yaml")
-	text := "name: " + name + "\nengine: command\ncommands: {update: 'true', destroy: 'true'}\n"
+	text := "name: " + name + "\nengine: command\ncommands: {preview: 'true', update: 'true', destroy: 'true'}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		w.t.Fatal(err)
 	}

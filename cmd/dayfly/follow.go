@@ -418,8 +418,8 @@ func summary(style term.Style, w api.Workflow) []string {
 	return lines
 }
 
-// logs prints the log of one attempt as far as it goes.
-func (a *app) logs(cl *client.Client, id string, attempt int) error {
+// logs prints the log of one attempt as far as it goes, and returns how many lines that were.
+func (a *app) logs(cl *client.Client, id string, attempt int) (lines int, err error) {
 	style := a.style()
 	live := term.NewLive(a.stdout, style)
 	f := &follower{live: live}
@@ -427,19 +427,20 @@ func (a *app) logs(cl *client.Client, id string, attempt int) error {
 	for {
 		page, err := cl.Logs(a.ctx, id, attempt, offset, logPage, 0)
 		if err != nil {
-			return err
+			return lines, err
 		}
+		lines += len(page.Lines)
 		if a.json() {
 			for _, l := range page.Lines {
 				if err := a.print("%s", compact(l)); err != nil {
-					return err
+					return lines, err
 				}
 			}
 		} else {
 			f.showLines(page)
 		}
 		if len(page.Lines) == 0 || live.Err() != nil {
-			return live.Err()
+			return lines, live.Err()
 		}
 		attempt, offset = page.Attempt, page.Next
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -152,6 +153,51 @@ func TestFollow_AnInterruptSaysWhatBecomesOfTheWorkflow(t *testing.T) {
 	ctx, cancel = context.WithCancelCause(t.Context())
 	cancel(errors.New("interrupted"))
 	has(t, "interrupt after the end", w.in(ctx, "", "workflow", "logs", "-f", id).stderr, "is over: cancelled")
+}
+
+func TestLogs_SayWhyThereAreNone(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("one")
+	id := strings.TrimSpace(w.ok("run", "one"))
+	logs := func(code int, says string, args ...string) {
+		t.Helper()
+		got := w.run(append([]string{"workflow", "logs", id}, args...)...)
+		if got.code != code || got.stdout != "" || !strings.Contains(got.stderr, says) {
+			t.Errorf("logs %v: got %+v, want exit %d and %q", args, got, code, says)
+		}
+	}
+	logs(exitOK, "it is pending; dayfly why "+id)
+	logs(exitRefused, "no attempt 1: it was not claimed yet", "--attempt", "1")
+	logs(exitUsage, "--attempt: want a number above 0", "--attempt", "0")
+	job, _ := w.claim()
+	logs(exitOK, "it is running; -f waits for it")
+	logs(exitRefused, "no attempt 7: its latest is 1", "--attempt", "7")
+	if job.ID != id {
+		t.Fatalf("claimed %s", job.ID)
+	}
+	id = strings.TrimSpace(w.ok("run", "one"))
+	w.ok("workflow", "cancel", id)
+	logs(exitOK, "it never started (cancelled")
+}
+
+func TestTimes_CarryTheirZone(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("one")
+	id := strings.TrimSpace(w.ok("run", "one"))
+	w.ok("token", "create", "ci", "--expires", "24h")
+	clock := regexp.MustCompile(`[0-9]{1,2}:[0-9]{2}:[0-9]{2}( ?[A-Z+-])?`)
+	for _, args := range [][]string{{"why", id}, {"workflow", "show", id}, {"token", "list"}, {"workflow", "list"}, {"pool", "show", "default"}, {"pool", "list"}} {
+		for _, m := range clock.FindAllStringSubmatch(w.ok(args...), -1) {
+			if m[1] == "" {
+				t.Errorf("%v: %s has no zone", args, m[0])
+			}
+		}
+	}
+	for _, args := range [][]string{{"why", id}, {"workflow", "show", id}, {"token", "list"}} {
+		if text := w.ok(args...); !clock.MatchString(text) {
+			t.Errorf("%v: shows no time:\n%s", args, text)
+		}
+	}
 }
 
 // O1: what it waits for, since when, what happens next.

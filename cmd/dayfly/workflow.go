@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -212,7 +213,7 @@ func output(o api.Output) string {
 type workflowLogs struct {
 	ID      string `arg:"" help:"The workflow."`
 	Follow  bool   `short:"f" help:"Go on until the workflow ends, and exit by its outcome."`
-	Attempt int    `help:"The attempt whose log is wanted; default the latest."`
+	Attempt *int   `help:"The attempt whose log is wanted; default the latest."`
 }
 
 // Run prints the log.
@@ -221,13 +222,40 @@ func (c *workflowLogs) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if c.Attempt < 0 || c.Follow && c.Attempt > 0 {
+	if c.Attempt != nil && (*c.Attempt < 1 || c.Follow) {
 		return usage(fmt.Errorf("--attempt: want a number above 0, and not together with --follow"))
 	}
 	if c.Follow {
 		return a.follow(cl, c.ID)
 	}
-	return a.logs(cl, c.ID, c.Attempt)
+	attempt := 0
+	if c.Attempt != nil {
+		attempt = *c.Attempt
+	}
+	if lines, err := a.logs(cl, c.ID, attempt); err != nil || lines > 0 {
+		return err
+	}
+	w, err := cl.Workflow(a.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	a.say("%s", noLog(w, attempt))
+	return nil
+}
+
+// noLog says why there is no log: a run that prints nothing looks like a command that does nothing.
+func noLog(w api.Workflow, attempt int) string {
+	switch {
+	case attempt != 0 && attempt < w.Attempt:
+		return fmt.Sprintf("attempt %d of %s left no log; dayfly why %s tells its story", attempt, w.ID, w.ID)
+	case w.State == workflow.Pending || w.State == workflow.Claimed:
+		return fmt.Sprintf("%s has no log yet: it is %s; dayfly why %s says what it waits for", w.ID, w.State, w.ID)
+	case !w.State.Terminal():
+		return fmt.Sprintf("%s has no log yet: it is %s; -f waits for it", w.ID, w.State)
+	case w.StartedAt == nil:
+		return term.Clean(fmt.Sprintf("%s has no log: it never started (%s)", w.ID, cmp.Or(w.Detail, string(w.Reason))))
+	}
+	return fmt.Sprintf("the log of %s is empty", w.ID)
 }
 
 type workflowCancel struct {

@@ -59,7 +59,7 @@ func openTarget(ctx context.Context, cfg AgentConfig, data *dataDir) (*target, e
 	}
 	if left > 0 {
 		// As processes, nobody would hear of them again.
-		return nil, fmt.Errorf("%d container jobs of an earlier start may still run, and the Docker engine cannot be used: start it again, or give them up with deploy_target process: %w", left, err)
+		return nil, fmt.Errorf("container jobs of an earlier start may still run (%d), and the Docker engine cannot be used: start it again, or give them up with deploy_target process: %w", left, err)
 	}
 	return openProcesses(ctx, cfg, data, "deploy_target auto: no containers, because "+oneLine(err))
 }

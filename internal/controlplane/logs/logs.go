@@ -123,6 +123,9 @@ func (p *Calls) logs(ctx context.Context, who authority.Principal, id string, at
 	if err != nil {
 		return api.LogPage{}, err
 	}
+	if attempt > w.Attempt {
+		return api.LogPage{}, workflow.Refuse(workflow.ErrNotFound, "attempt", "workflow %s has no attempt %d: %s", id, attempt, attempts(w.Attempt))
+	}
 	if attempt == 0 {
 		attempt = w.Attempt
 	}
@@ -142,6 +145,13 @@ func (p *Calls) logs(ctx context.Context, who authority.Principal, id string, at
 	}
 	out.Done = out.Next >= end.Next && logClosed(&w, r, attempt, end.Next, p.ledger.Now())
 	return out, nil
+}
+
+func attempts(n int) string {
+	if n == 0 {
+		return "it was not claimed yet"
+	}
+	return fmt.Sprintf("its latest is %d", n)
 }
 
 // logClosed says whether no more lines of an attempt will come.

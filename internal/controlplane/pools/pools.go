@@ -369,7 +369,7 @@ func (p *Calls) DeletePool(ctx context.Context, who authority.Principal, name st
 			return err
 		}
 		if limit.Active > 0 {
-			return workflow.Refuse(workflow.ErrInUse, "pool", "%d workflows of pool %s are active; let them end", limit.Active, name)
+			return workflow.Refuse(workflow.ErrInUse, "pool", "workflows of pool %s are active (%d); let them end", name, limit.Active)
 		}
 		k, nk := record.PoolKey(who.Organization, rec.ID), record.PoolNameKey(who.Organization, name)
 		none := ""
