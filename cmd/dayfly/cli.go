@@ -33,7 +33,7 @@ const description = `Runs infrastructure-as-code workflows on runners that live 
 
 Start with "dayfly up" in one terminal and "dayfly run ./DIR --op preview --follow" in another. Commands talk to the control plane that DAYFLY_URL and DAYFLY_API_TOKEN name, else to the one of the last "dayfly up" or "dayfly login".
 
-Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, or a server stopped on an error; 2 the control plane refused; 3 the control plane cannot be reached; 4 the workflow was cancelled; 64 wrong usage; 130 interrupted.`
+Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, a question was not answered with yes, or a server stopped on an error; 2 the control plane refused; 3 the control plane cannot be reached; 4 the workflow was cancelled; 64 wrong usage; 130 interrupted, at a prompt or while following a workflow, which goes on.`
 
 // grammar is the command line.
 type grammar struct {

@@ -19,7 +19,7 @@ import (
 )
 
 type runCommand struct {
-	Target   string `arg:"" name:"workspace|dir" help:"Name of a workspace, or a directory: a path with a slash in it, or a dot."`
+	Target   string `arg:"" name:"workspace|dir" help:"Name of a workspace, or the path of a directory or of a workspace file, with a slash in it, or a dot."`
 	Op       string `enum:"preview,update,refresh,destroy,scan" default:"preview" help:"What to do: preview, update, refresh, destroy or scan."`
 	Follow   bool   `short:"f" help:"Follow the log until the workflow ends, and exit by its outcome."`
 	Name     string `help:"Name of the workspace that a directory becomes; default the directory's."`

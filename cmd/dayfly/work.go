@@ -46,78 +46,63 @@ func (s stage) after(sig os.Signal) stage {
 // work opens a worker and lets it work until it ends, by itself or in stages. later says what becomes
 // of workflows that nobody takes any more.
 func (a *app) work(later string, open func(context.Context) (worker, error)) error {
+	opening, stop := signal.NotifyContext(a.ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(opening, stop) // a second signal ends the process, as if nobody listened
+	w, err := open(opening)
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
+	switch {
+	case err == nil && opening.Err() != nil: // nothing has begun yet
+		return w.Close()
+	case opening.Err() != nil:
+		return &exitError{code: exitInterrupted, err: errors.New("interrupted before it served")}
+	case err != nil:
+		return err
+	}
+	stop()
+
 	ctx, interrupt := context.WithCancel(a.ctx)
 	defer interrupt()
-	opened, ended := make(chan worker, 1), make(chan error, 1)
-	go func() {
-		w, err := open(ctx)
-		switch {
-		case err == nil && ctx.Err() == nil:
-			opened <- w
-			err = errors.Join(w.Run(ctx), w.Close())
-		case err == nil:
-			err = w.Close()
-		case ctx.Err() != nil:
-			err = &exitError{code: exitInterrupted, err: errors.New("interrupted before it served")}
-		}
-		ended <- err
-	}()
-	var w worker
+	ended := make(chan error, 1)
+	go func() { ended <- errors.Join(w.Run(ctx), w.Close()) }()
 	for now := working; ; {
 		select {
 		case err := <-ended:
 			return err
-		case w = <-opened:
 		case sig := <-signals:
-			if w == nil {
-				select {
-				case w = <-opened:
-				default: // nothing has begun yet: this ends it, and the next one the process
-					now = interrupting
-				}
-			}
 			now = now.after(sig)
-			a.enter(now, w, later, interrupt)
-			if now == killing {
-				signal.Stop(signals) // the next one ends the process
-			}
+		}
+		switch now {
+		case working:
+		case draining:
+			a.say("draining: nothing more is taken; %s. A second interrupt interrupts what runs, a third kills it", later)
+			w.Drain()
+		case interrupting:
+			a.say("stopping: what runs is interrupted and gets time to end; once more kills it")
+			interrupt()
+		case killing:
+			a.say("killing what runs")
+			signal.Stop(signals) // the next one ends the process
+			interrupt()
+			w.Abort()
 		}
 	}
 }
 
-// enter begins a stage of a worker's end.
-func (a *app) enter(now stage, w worker, later string, interrupt func()) {
-	switch {
-	case w == nil:
-		interrupt()
-	case now == draining:
-		a.say("draining: nothing more is taken; %s. A second interrupt interrupts what runs, a third kills it", later)
-		w.Drain()
-	case now == interrupting:
-		a.say("stopping: what runs is interrupted and gets time to end; once more kills it")
-		interrupt()
-	case now == killing:
-		a.say("killing what runs")
-		interrupt()
-		w.Abort()
-	}
-}
-
-// waiting says what a drain waits for.
+// waiting says what a drain waits for, in one piece: others write there too.
 func (a *app) waiting(runs []agent.Run) {
-	word := "runs"
-	if len(runs) == 1 {
-		word = "run"
+	text := "waiting for 1 run to end:"
+	if len(runs) > 1 {
+		text = fmt.Sprintf("waiting for %d runs to end:", len(runs))
 	}
-	a.say("waiting for %d %s to end:", len(runs), word)
 	for _, r := range runs {
 		what := "a run of before the start"
 		if r.Workspace != "" {
 			what = fmt.Sprintf("%s of %s", kind(r.Type, r.Operation), r.Workspace)
 		}
-		a.say("  %s  %s, since %s (%s)", r.Workflow, what, term.Time(r.Since), term.Duration(time.Since(r.Since)))
+		text += fmt.Sprintf("\n  %s  %s, since %s (%s)", r.Workflow, what, term.Time(r.Since), term.Duration(time.Since(r.Since)))
 	}
+	a.say("%s", text)
 }

@@ -86,7 +86,7 @@ func (p *Calls) submit(ctx context.Context, who authority.Principal, key string,
 		return api.Workflow{}, err
 	}
 	if in.Register != nil {
-		if err := p.checkRegister(ctx, who, in); err != nil {
+		if err := p.checkRegister(in); err != nil {
 			return api.Workflow{}, err
 		}
 	}
@@ -326,11 +326,8 @@ func lockIsLeft(ctx context.Context, c *moves.Change, lane *record.Lane) error {
 	return err
 }
 
-// checkRegister refuses a workspace that could not be registered.
-func (p *Calls) checkRegister(ctx context.Context, who authority.Principal, in api.Submit) error {
-	if err := p.guard.Allow(ctx, who, api.RoleOperator, "workspace.apply", in.Register.Name); err != nil {
-		return err
-	}
+// checkRegister refuses a workspace that could not be registered. Who may submit may register, too.
+func (p *Calls) checkRegister(in api.Submit) error {
 	if in.Register.Name != in.Workspace {
 		return workflow.Refuse(workflow.ErrInvalid, "register.name", "the workspace that is registered has the name of the one that is run, %q, and not %q", record.Cut(in.Workspace, 64), record.Cut(in.Register.Name, 64))
 	}
