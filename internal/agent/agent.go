@@ -96,7 +96,7 @@ const (
 	lastReports  = 15 * time.Second // to report the ends of the last tasks
 	serverTime   = 5 * time.Second  // for the last answers of the relay
 	stillThere   = 200 * time.Millisecond
-	lookAgain    = time.Second      // between two looks at what a drain waits for, where the launcher tells nothing
+	lookAgain    = 5 * time.Second  // between two looks at what a drain waits for, where the launcher tells of no end
 	mostPause    = 30 * time.Second // between two tries to adopt
 )
 

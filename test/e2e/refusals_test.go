@@ -171,7 +171,7 @@ func TestRefusals_OfPeople(t *testing.T) {
 		submit("no such workspace", `{"workspace":"absent","operation":"update"}`, 404, "not_found", `there is no workspace "absent"`),
 		submit("name outside the rule", `{"workspace":"../good","operation":"update"}`, 404, "not_found", "there is no workspace"),
 		submit("no command", `{"workspace":"good","operation":"destroy"}`, 422, "invalid", "destroy"),
-		submit("oversize", `{"workspace":"good","operation":"update","message":"`+strings.Repeat("m", 70<<10)+`"}`, 413, "too_large", "most"),
+		submit("oversize", `{"workspace":"good","operation":"update","message":"`+strings.Repeat("m", 1<<20)+`"}`, 413, "too_large", "most"),
 		{name: "submit: key used for something else", method: http.MethodPost, path: "/v1/workflows", token: admin, body: `{"workspace":"good","operation":"update","priority":3}`, header: []string{"Idempotency-Key", "used"}, status: 422, code: "idempotency_key_reused", says: "key"},
 		{name: "submit: as text", method: http.MethodPost, path: "/v1/workflows", token: admin, body: `workspace: good`, header: []string{"Content-Type", "text/yaml"}, status: 415, code: "invalid_media_type", says: "application/json"},
 

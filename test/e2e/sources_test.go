@@ -442,7 +442,6 @@ func TestState_WhatCannotBeKeptIsRefusedBeforeThePlan(t *testing.T) {
 		"remote":        {keptCode + "terraform {\n  backend \"s3\" {}\n}\n", directory, workflow.ReasonStateElsewhere, "--take-over"},
 		"too-old":       {keptCode, func(ws *api.Workspace) { ws.EngineVersion = "< 1.0" }, workflow.ReasonEngineNotFound, "change the workspace's engine_version"},
 		"too-new":       {keptCode, func(ws *api.Workspace) { ws.EngineVersion = "~> 99.1" }, workflow.ReasonEngineNotFound, "terraform ~> 99.1"},
-		"no-version":    {keptCode, func(ws *api.Workspace) { ws.EngineVersion = "newest" }, workflow.ReasonEngineNotFound, "1.11.4 or ~> 1.10"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.terraform(name, tc.code, tc.change)
