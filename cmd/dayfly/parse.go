@@ -86,7 +86,7 @@ func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 	return parsed, nil
 }
 
-// whole reads a whole number, which may begin with a minus: that is no flag.
+// whole reads a whole number, which may begin with a minus and is then not taken for a flag.
 func whole(ctx *kong.DecodeContext, target reflect.Value) error {
 	token := ctx.Scan.Pop()
 	n, err := strconv.Atoi(token.String())

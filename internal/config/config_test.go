@@ -185,7 +185,7 @@ func TestLoad_KeysOfAnotherTargetAreRefused(t *testing.T) {
 		"of machines, on ecs": {config.Agent, ecs + "runner_image: x:1\nenv_forward_allowlist: [LANG]\nsource_roots: [/srv]\nrunner_network: none\n", []string{
 			"runner_image: does nothing with deploy_target ecs, where the task definition says it", "env_forward_allowlist: does", "source_roots: does", "runner_network: does",
 		}},
-		"of up":       {config.Agent, agent + "listen: 127.0.0.1:9000\n", []string{"3: listen: does nothing for dayfly agent (it is no control plane): remove it"}},
+		"of up":       {config.Agent, agent + "listen: 127.0.0.1:9000\n", []string{"3: listen: does nothing for dayfly agent (it is not a control plane): remove it"}},
 		"no port":     {config.Up, "listen: localhost\n", []string{"1: listen: want HOST:PORT"}},
 		"too many":    {config.Up, "concurrency: 1001\n", []string{"1: concurrency: want a number from 0 to 1000"}},
 		"for up":      {config.Up, "deploy_target: ecs\n", []string{"1: deploy_target: ecs is for dayfly agent"}},

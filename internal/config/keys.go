@@ -128,7 +128,7 @@ var keys = []key{
 		if use == Up {
 			return ""
 		}
-		return "does nothing for dayfly " + string(use) + " (it is no control plane): remove it"
+		return "does nothing for dayfly " + string(use) + " (it is not a control plane): remove it"
 	}},
 }
 

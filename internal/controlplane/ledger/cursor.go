@@ -43,7 +43,7 @@ func OpenCursor(list, cursor string) (after string, err error) {
 	}
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || len(b) <= cursorSum || !bytes.Equal(b[:cursorSum], sumOf(list, string(b[cursorSum:]))) {
-		return "", workflow.Refuse(workflow.ErrInvalid, "cursor", "%q is no cursor of this list: take the next of the page before it as it is, or begin without one", record.Cut(cursor, 60))
+		return "", workflow.Refuse(workflow.ErrInvalid, "cursor", "%q is not a cursor of this list: take the next of the page before it as it is, or begin without one", record.Cut(cursor, 60))
 	}
 	return string(b[cursorSum:]), nil
 }
