@@ -119,7 +119,7 @@ func (t *ecsTask) apply(cfg *Config) {
 	if t == nil {
 		return
 	}
-	cfg.Cloud = ecsCloud{t.cloud}
+	cfg.Cloud, cfg.Spool = ecsCloud{t.cloud}, "" // its disk ends with it
 	if mux, ok := cfg.Secrets.(secrets.Mux); ok {
 		mux[awssm.Scheme] = identity(t.cloud.Own())
 	}

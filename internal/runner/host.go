@@ -13,6 +13,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/runner/logstream"
 	"github.com/dayfly-dev/dayfly/internal/runner/mask"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -82,10 +83,25 @@ func (h *host) Mask(values ...string) {
 // LogWriter implements engine.LogWriter.
 func (h *host) LogWriter() io.WriteCloser { return h.r.stream() }
 
-// stream is a stream into the log.
-type stream struct{ *mask.Writer }
+// stream is a way into the log. What was written is in the log's file when the call returns.
+type stream struct {
+	*mask.Writer
+	logs *logstream.Stream
+}
 
-// Close gives away a line without an end.
+// Write implements io.Writer.
+func (s stream) Write(p []byte) (int, error) {
+	defer s.logs.Sync()
+	return s.Writer.Write(p)
+}
+
+// Flush gives away a line without an end.
+func (s stream) Flush() {
+	s.Writer.Flush()
+	s.logs.Sync()
+}
+
+// Close is Flush.
 func (s stream) Close() error {
 	s.Flush()
 	return nil
@@ -93,7 +109,7 @@ func (s stream) Close() error {
 
 func (r *run) stream() stream {
 	step := r.stepName()
-	return stream{mask.NewWriter(&r.hidden, func(text string, more bool) { r.logs.Add(step, text, more) })}
+	return stream{mask.NewWriter(&r.hidden, func(text string, more bool) { r.logs.Add(step, text, more) }), r.logs}
 }
 
 // Exec implements engine.Host. Output that goes to the log on both ways goes through one pipe, so that

@@ -67,6 +67,7 @@ type Config struct {
 	Cloud   Cloud            // the task's identity in a cloud; nil means that it has none
 
 	WorkDir     string    // the run's own directory; empty means a temporary one, removed at the end
+	Spool       string    // name of a file of WorkDir that is left where not all of the log was taken; empty means none
 	StateDir    string    // the workspace's own directory for its engine's state; empty means none
 	StateOlds   []string  // other such directories, named as their states, which are only looked at
 	StateStore  string    // id of the root that these lie below
@@ -112,7 +113,7 @@ type run struct {
 	hidden mask.Set
 	logs   *logstream.Stream
 	steps  *steps
-	own    *mask.Writer // the runner's own lines
+	own    stream // the runner's own lines
 	dirs   dirs
 	role   *borrowed // the run's role; nil means that it has none
 
@@ -162,8 +163,8 @@ func RunJob(ctx context.Context, cfg Config) error {
 	}
 	defer r.cleanup()
 	r.steps = newSteps(r.sendSteps)
-	r.logs = logstream.New(logstream.Config{Send: r.sendLogs, Over: client.RunOver, Dir: r.dirs.work, Log: r.log})
-	r.own = mask.NewWriter(&r.hidden, func(text string, more bool) { r.logs.Add(r.stepName(), text, more) })
+	r.logs = logstream.New(logstream.Config{Send: r.sendLogs, Over: client.RunOver, Dir: r.dirs.work, Name: cfg.Spool, Log: r.log})
+	r.own = stream{mask.NewWriter(&r.hidden, func(text string, more bool) { r.logs.Say(r.stepName(), text, more) }), r.logs}
 
 	background, endBackground := context.WithCancel(held)
 	var wg sync.WaitGroup

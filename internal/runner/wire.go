@@ -19,6 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/secrets/local"
@@ -182,6 +183,7 @@ func fromEnv(getenv func(string) string, bundle *secrets.Bundle) (cfg Config, re
 		}
 	}
 
+	cfg.Spool = launcher.SpoolName
 	var allowed []string
 	for name := range strings.SplitSeq(getenv("DAYFLY_ENV_FORWARD_ALLOWLIST"), ",") {
 		if name = strings.TrimSpace(name); name == "" {

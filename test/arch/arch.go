@@ -37,6 +37,7 @@ var rules = map[string]rule{
 	"internal/workflow": {level: 0, std: true},
 	"internal/redact":   {level: 0, std: true},
 	"internal/child":    {level: 0, std: true},
+	"internal/text":     {level: 0, std: true},
 	"internal/awserr":   {level: 0},
 	"internal/awssend":  {level: 0, std: true},
 	"internal/mutate":   {level: 0, std: true},

@@ -3,11 +3,10 @@
 //
 // # Consistency model
 //
-// Lines are numbered from 0 over the whole run. A line is dropped only when the other end says that
-// it has it, so none is lost while the other end is away, and none is there twice, because
-// the other end knows the numbers. What waits is kept in memory up to a bound and beyond it in a file that has
-// no name, and ends with the process. Only a disk that fails or is full loses lines; then a line
-// says so at the place.
+// Lines are numbered from 0 over the whole run, by their place in a file that each is written to before it is sent.
+// The other end says which number it wants next, so none is lost while it is away, and none is there twice. The file
+// outlives a process that is killed: what was not taken then, somebody else may send under the same numbers. Only a
+// disk that fails or is full loses lines, and a log that is full ends; then a line says so at the place.
 package logstream
 
 import (
@@ -23,6 +22,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -32,8 +32,11 @@ const (
 	FirstWait  = 50 * time.Millisecond
 	BatchWait  = 5 * time.Second
 	BatchLines = 50
-	BatchBytes = 256 << 10 // as they cross the wire
-	MostLines  = 5000      // in one batch, when behind
+
+	// reserve is the part of the quota that is for the runner's own lines: why a run failed.
+	reserve = 1 << 20
+
+	mostPending = 64 << 10 // bytes that are not in the file yet
 
 	firstRetry = 500 * time.Millisecond
 	mostRetry  = 15 * time.Second
@@ -46,12 +49,13 @@ type Config struct {
 	Send func(ctx context.Context, in api.Logs) (next int64, err error)
 	// Over reports whether an error of Send means that no line will ever be taken again; nil means that
 	// none does.
-	Over   func(error) bool
-	Memory int              // bytes of lines kept in memory; 0 means 4 MiB
-	Disk   int64            // bytes of lines kept in the file; 0 means 1 GiB
-	Dir    string           // where the file is made; empty means the system's temporary directory
-	Now    func() time.Time // time of a line; nil means time.Now
-	Log    *slog.Logger     // nil means no log
+	Over func(error) bool
+	Dir  string // where the file is made; empty means the system's temporary directory
+	// Name is the file's, for who may send what this process could not; empty means that it has none and is
+	// gone with the process, as where the directory is.
+	Name string
+	Now  func() time.Time // time of a line; nil means time.Now
+	Log  *slog.Logger     // nil means no log
 }
 
 // Stream is the log of one run. Its methods may be called concurrently.
@@ -60,34 +64,58 @@ type Stream struct {
 	wake chan struct{} // something changed; holds one
 
 	mu       sync.Mutex
-	base     int64     // number of the first line that is kept
-	next     int64     // number of the next line that is added
-	began    time.Time // when the first line was added
-	memory   queue     // the lines from base on
-	spill    spill     // those after them
-	lost     int       // lines that could not be kept since the last one that could
-	flushes  int       // calls of Flush that wait
-	err      error     // why nothing is sent any more
+	spool    spool
+	out      pending       // lines that are not in the file yet
+	base     int64         // number of the first line that is not taken
+	next     int64         // number of the next line of the file
+	wire     int           // of the lines between them
+	began    time.Time     // when the first line was added
+	wait     time.Duration // between two batches
+	quota    int64         // what the log may hold
+	used     int64         // of the quota
+	full     bool          // a line says that it is used up
+	lost     int           // lines that the disk had no room for since the last one that it had
+	tooLarge int64         // a line that the other end refuses, or -1
+	flushes  int           // calls of Flush that wait
+	err      error         // why nothing is sent any more
 	progress chan struct{}
 }
 
 // New returns a stream. Run sends its lines.
 func New(cfg Config) *Stream {
-	cfg.Memory = cmp.Or(cfg.Memory, 4<<20)
-	cfg.Disk = cmp.Or(cfg.Disk, 1<<30)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Stream{
 		cfg: cfg, wake: make(chan struct{}, 1), progress: make(chan struct{}),
-		spill: spill{dir: cfg.Dir, most: cfg.Disk},
+		spool: spool{dir: cfg.Dir, name: cfg.Name}, wait: BatchWait, quota: api.DefaultLogQuota, tooLarge: -1,
 	}
 }
 
-// Add adds a line, or a piece of one that goes on in the next call. It never waits for the other end.
-func (s *Stream) Add(step, text string, more bool) {
-	l := api.LogLine{At: s.cfg.Now().UTC(), Step: step, Text: strings.ToValidUTF8(text, "?"), More: more}
+// SetQuota says how much the log may hold; 0 means api.DefaultLogQuota.
+func (s *Stream) SetQuota(quota int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.quota = cmp.Or(quota, api.DefaultLogQuota)
+}
+
+// SetWait says how long lines are gathered for a batch; 0 means BatchWait.
+func (s *Stream) SetWait(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wait = cmp.Or(min(d, BatchWait), BatchWait)
+}
+
+// Add adds a line of what runs, or a piece of one that goes on in the next call. It never waits for the other end. Lines
+// that come together are written together, by Sync or before they are sent.
+func (s *Stream) Add(step, line string, more bool) { s.add(step, line, more, reserve) }
+
+// Say is Add for the runner's own lines, which may use all of the quota.
+func (s *Stream) Say(step, line string, more bool) { s.add(step, line, more, 0) }
+
+func (s *Stream) add(step, line string, more bool, spare int64) {
+	l := api.LogLine{At: s.cfg.Now().UTC(), Step: valid(step, api.MaxLogStep), Text: valid(line, api.MaxLogText), More: more}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
@@ -96,43 +124,77 @@ func (s *Stream) Add(step, text string, more bool) {
 	if s.began.IsZero() {
 		s.began = time.Now()
 	}
-	if !s.settle(l.At, step) || !s.keep(l) {
-		s.lost++
+	if s.used+s.out.weight+l.Weight() > s.quota-min(spare, s.quota/4) {
+		if s.full {
+			return
+		}
+		s.full, l.More = true, false
+		l.Text = fmt.Sprintf("[dayfly] log_full: a log holds at most %d MiB; what the run prints from here on is not kept", s.quota>>20)
+	}
+	if s.out.add(l); len(s.out.short) >= mostPending {
+		s.write()
 	}
 	s.signal()
 }
 
-// settle puts a line in the place of those that were lost, once there is room again.
-func (s *Stream) settle(at time.Time, step string) bool {
-	if s.lost == 0 {
-		return true
-	}
-	text := fmt.Sprintf("[dayfly] %d lines are missing here: they could not be kept until they were sent", s.lost)
-	if !s.keep(api.LogLine{At: at, Step: step, Text: text}) {
-		return false
-	}
-	s.lost = 0
-	return true
+func valid(s string, most int) string {
+	return strings.ToValidUTF8(s[:min(len(s), most)], "?")
 }
 
-// keep takes a line to the end of what waits.
-func (s *Stream) keep(l api.LogLine) bool {
-	if s.spill.lines == 0 && s.memory.bytes+cost(l) <= s.cfg.Memory {
-		s.memory.push(l)
-	} else if err := s.spill.push(l); err != nil {
+// Full reports whether lines of what runs were left out, because the log holds all that it may.
+func (s *Stream) Full() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.full
+}
+
+// pending is what is to be written to the file next.
+type pending struct {
+	short  []byte // the lines in their short form
+	lines  int
+	wire   int
+	weight int64
+}
+
+func (p *pending) add(l api.LogLine) {
+	p.short = l.Append(p.short)
+	p.lines, p.wire, p.weight = p.lines+1, p.wire+l.Wire(), p.weight+l.Weight()
+}
+
+// Sync writes what was added to the file: from then on it is sent although this process is killed.
+func (s *Stream) Sync() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write()
+}
+
+// write is Sync. In the place of lines that the disk had no room for goes one that says so, once it has room again.
+func (s *Stream) write() {
+	p := s.out
+	if s.lost > 0 {
+		var all pending
+		all.add(api.LogLine{At: s.cfg.Now().UTC(), Text: fmt.Sprintf("[dayfly] %s missing here: the disk had no room", text.Are(s.lost, "line"))})
+		p = pending{append(all.short, p.short...), p.lines + 1, p.wire + all.wire, p.weight + all.weight}
+	}
+	if p.lines == 0 {
+		return
+	}
+	if err := s.spool.write(p.short); err != nil {
 		if s.lost == 0 {
 			s.cfg.Log.Error("log lines could not be kept", "err", err)
 		}
-		return false
+		s.lost += s.out.lines
+	} else {
+		s.next, s.wire, s.used, s.lost = s.next+int64(p.lines), s.wire+p.wire, s.used+p.weight, 0
 	}
-	s.next++
-	return true
+	s.out = pending{short: s.out.short[:0]}
 }
 
 // Next returns the number of the next line, which is the number of lines so far.
 func (s *Stream) Next() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.write()
 	return s.next
 }
 
@@ -143,8 +205,8 @@ func (s *Stream) Flush(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.flushes++
 	defer func() { s.flushes-- }()
-	for (s.base < s.next || s.lost > 0) && s.err == nil {
-		if s.settle(s.cfg.Now().UTC(), ""); s.base == s.next {
+	for s.write(); (s.base < s.next || s.lost > 0) && s.err == nil; s.write() {
+		if s.base == s.next {
 			return errors.New("log lines could not be kept") // and neither can the line that says so
 		}
 		s.signal()
@@ -171,13 +233,13 @@ func (s *Stream) Run(ctx context.Context) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.err = cmp.Or[error](s.err, errStopped)
-		s.spill.close()
+		s.spool.close(s.base == s.next)
 		s.advance()
 	}()
 	retry := backoff.ExponentialBackOff{InitialInterval: firstRetry, RandomizationFactor: 0.3, Multiplier: 2, MaxInterval: mostRetry}
 	retry.Reset()
 	var last time.Time // of the last batch
-	limit := MostLines
+	limit := api.MaxLogLines
 	for ctx.Err() == nil {
 		batch, wait := s.due(last, limit)
 		if len(batch.Lines) == 0 {
@@ -194,15 +256,16 @@ func (s *Stream) Run(ctx context.Context) error {
 			return s.end(fmt.Errorf("send log: the other end asks for line %d again, which it took before", next))
 		case err == nil && next > batch.First:
 			s.taken(next)
-			limit = MostLines
+			limit = api.MaxLogLines
 			retry.Reset()
 			continue
 		case err != nil && s.cfg.Over != nil && s.cfg.Over(err):
 			return s.end(err)
 		case errors.Is(err, workflow.ErrTooLarge):
 			if limit = min(limit, len(batch.Lines)) / 2; limit == 0 {
-				s.replaceFirst(batch.First)
-				limit = 1
+				s.mu.Lock()
+				s.tooLarge, limit = batch.First, 1
+				s.mu.Unlock()
 			}
 			continue
 		}
@@ -220,33 +283,46 @@ var errStopped = errors.New("the log is closed")
 func (s *Stream) due(last time.Time, limit int) (api.Logs, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refill()
+	s.write()
 	waiting := s.next - s.base
 	if waiting == 0 {
 		return api.Logs{}, 0
 	}
 	left := FirstWait - time.Since(s.began)
 	if !last.IsZero() {
-		left = BatchWait - time.Since(last)
+		left = s.wait - time.Since(last)
 	}
-	if left > 0 && s.flushes == 0 && waiting < BatchLines && s.memory.bytes < BatchBytes {
+	if left > 0 && s.flushes == 0 && waiting < BatchLines && s.wire < api.MaxLogBatch {
 		return api.Logs{}, left
 	}
 	out := api.Logs{First: s.base}
 	size := 0
-	for _, l := range s.memory.lines() {
-		if size += cost(l); len(out.Lines) == limit || size > BatchBytes && len(out.Lines) > 0 {
-			break
+	s.each(func(l api.LogLine, _ int64) bool {
+		if size += l.Wire(); len(out.Lines) == limit || size > api.MaxLogBatch && len(out.Lines) > 0 {
+			return false
+		}
+		if s.base == s.tooLarge {
+			l.Text = fmt.Sprintf("[dayfly] a line of %d bytes is missing here: it was refused as too large", len(l.Text))
 		}
 		out.Lines = append(out.Lines, l)
-	}
+		return len(out.Lines) < limit
+	})
 	return out, 0
 }
 
-// refill brings lines back from the file for the next batch.
-func (s *Stream) refill() {
-	for s.spill.lines > 0 && (s.memory.len() == 0 || s.memory.bytes < min(BatchBytes, s.cfg.Memory)) {
-		s.memory.push(s.spill.pop())
+// each calls f with the lines that are not taken, and with where each of them ends.
+func (s *Stream) each(f func(l api.LogLine, end int64) (more bool)) {
+	n, more := s.base, true
+	if s.spool.broken == nil {
+		err := s.spool.read(s.spool.at, func(l api.LogLine, end int64) bool { n++; more = f(l, end); return more })
+		if err == nil {
+			return
+		}
+		s.cfg.Log.Error("log lines could not be read back", "err", err)
+		s.spool.broken = err
+	}
+	for ; n < s.next && more; n++ {
+		more = f(s.spool.missing(), s.spool.end)
 	}
 }
 
@@ -254,23 +330,15 @@ func (s *Stream) refill() {
 func (s *Stream) taken(next int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for next = min(next, s.next); s.base < next; s.base++ {
-		if s.memory.len() > 0 {
-			s.memory.pop()
-		} else {
-			s.spill.pop()
-		}
+	if next = min(next, s.next); next == s.next {
+		s.base, s.spool.at, s.wire = next, s.spool.end, 0
+	} else {
+		s.each(func(l api.LogLine, end int64) bool {
+			s.base, s.spool.at, s.wire = s.base+1, end, s.wire-l.Wire()
+			return s.base < next
+		})
 	}
 	s.advance()
-}
-
-// replaceFirst makes a line that is too large for the other end one that is not.
-func (s *Stream) replaceFirst(number int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.base == number && s.memory.len() > 0 {
-		s.memory.replace(fmt.Sprintf("[dayfly] a line of %d bytes is missing here: it was refused as too large", len(s.memory.lines()[0].Text)))
-	}
 }
 
 func (s *Stream) end(err error) error {
@@ -320,48 +388,4 @@ func (s *Stream) sleep(ctx context.Context, d time.Duration, pause bool) {
 			return
 		}
 	}
-}
-
-// cost is about what a line takes on the wire, and no less than in memory.
-func cost(l api.LogLine) int {
-	n := 96 + len(l.Step) + len(l.Text)
-	for i := range len(l.Text) {
-		switch c := l.Text[i]; {
-		case c < ' ', c == '<', c == '>', c == '&', c == 0x7f:
-			n += 5
-		case c == '"', c == '\\':
-			n++
-		}
-	}
-	return n
-}
-
-// queue holds lines in memory.
-type queue struct {
-	all   []api.LogLine
-	head  int // the lines before it are gone
-	bytes int
-}
-
-func (q *queue) len() int             { return len(q.all) - q.head }
-func (q *queue) lines() []api.LogLine { return q.all[q.head:] }
-func (q *queue) push(l api.LogLine)   { q.all = append(q.all, l); q.bytes += cost(l) }
-func (q *queue) pop() (l api.LogLine) {
-	l, q.all[q.head] = q.all[q.head], api.LogLine{}
-	q.head++
-	q.bytes -= cost(l)
-	if q.head == len(q.all) || q.head > 1024 && q.head > len(q.all)/2 {
-		n := copy(q.all, q.all[q.head:])
-		clear(q.all[n:])
-		q.all, q.head = q.all[:n], 0
-	}
-	return l
-}
-
-// replace changes the text of the first line.
-func (q *queue) replace(text string) {
-	l := &q.all[q.head]
-	q.bytes -= cost(*l)
-	l.Text = text
-	q.bytes += cost(*l)
 }

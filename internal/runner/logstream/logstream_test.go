@@ -1,14 +1,18 @@
 package logstream_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,7 +91,7 @@ func run(t *testing.T, cfg logstream.Config, f func(t *testing.T, s *logstream.S
 		}()
 		f(t, s)
 		cancel()
-		<-done
+		_ = <-done
 		if left, err := os.ReadDir(cfg.Dir); err != nil || len(left) > 0 {
 			t.Errorf("files left: %v, %v", left, err)
 		}
@@ -197,7 +201,7 @@ func TestRun_KeepsLinesWhileTheOtherEndIsAway(t *testing.T) {
 		}
 		return true, nil
 	}
-	run(t, logstream.Config{Send: k.Send, Memory: 1 << 20}, func(t *testing.T, s *logstream.Stream) {
+	run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
 		want := numbered(count)
 		for i, text := range want {
 			s.Add("apply", text, false)
@@ -224,7 +228,6 @@ func TestRun_KeepsLinesWhileTheOtherEndIsAway(t *testing.T) {
 		if got := k.called(); got > 150 {
 			t.Errorf("catching up took %d calls, want larger batches", got)
 		}
-		// What was in the file is read out, and what comes now is kept in memory again.
 		s.Add("apply", "after", false)
 		if err := s.Flush(t.Context()); err != nil {
 			t.Fatal(err)
@@ -255,8 +258,8 @@ func TestRun_NeverLosesAndNeverDoubles(t *testing.T) {
 				return true, nil
 			}
 		}
-		run(t, logstream.Config{Send: k.Send, Memory: 2000}, func(t *testing.T, s *logstream.Stream) {
-			want := numbered(3000)
+		run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
+			want := numbered(1500)
 			for i, text := range want {
 				s.Add("", text, false)
 				if i%100 == 0 {
@@ -322,22 +325,44 @@ func TestRun_WaitsAsLongAsItIsTold(t *testing.T) {
 	})
 }
 
-func TestAdd_LinesThatCannotBeKeptAreNamed(t *testing.T) {
-	away := true
-	k := &keeper{}
-	k.answer = func(int, api.Logs) (bool, error) {
-		if away {
-			return false, errAway
-		}
-		return true, nil
+// fillDisk makes writes beyond so many bytes of a file fail, until the disk is emptied again.
+func fillDisk(t *testing.T, most uint64) (empty func()) {
+	t.Helper()
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
 	}
-	run(t, logstream.Config{Send: k.Send, Memory: 500, Disk: 500}, func(t *testing.T, s *logstream.Stream) {
-		for _, text := range numbered(200) {
-			s.Add("", text, false)
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: most, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	empty = sync.OnceFunc(func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
+			t.Error(err)
 		}
-		k.mu.Lock()
-		away = false
-		k.mu.Unlock()
+	})
+	t.Cleanup(empty)
+	return empty
+}
+
+func TestAdd_LinesThatCannotBeKeptAreNamed(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGXFSZ) // whose default is the end of the process
+	defer signal.Stop(signals)
+	k := &keeper{}
+	run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
+		empty := fillDisk(t, 1000)
+		add := func(from, to int) {
+			for n := from; n < to; n++ {
+				s.Add("", fmt.Sprintf("line %d", n), false)
+				s.Sync()
+			}
+		}
+		add(0, 150)
+		if err := s.Flush(t.Context()); err == nil {
+			t.Error("a log whose lines could not be kept counts as sent")
+		}
+		empty()
+		add(150, 200)
 		if err := s.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -355,10 +380,249 @@ func TestAdd_LinesThatCannotBeKeptAreNamed(t *testing.T) {
 			}
 			next++
 		}
-		if next != 200 || notices == 0 {
-			t.Errorf("got %d lines in %d notices, want 200 in all", next, notices)
+		if next != 200 || notices != 1 {
+			t.Errorf("got %d lines with %d notices, want 200 with 1", next, notices)
 		}
 	})
+}
+
+// read returns the lines of a spool.
+func read(t *testing.T, path string) (out []string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(b) > 0 {
+		l, n, err := api.ParseLogLine(b)
+		if err != nil || n == 0 {
+			t.Fatalf("after %d lines: %v", len(out), err)
+		}
+		out, b = append(out, l.Text), b[n:]
+	}
+	return out
+}
+
+// R5: who is killed leaves every line, also those that were taken: they are counted by it.
+func TestSync_TheFileOutlivesTheProcess(t *testing.T) {
+	away := false
+	k := &keeper{}
+	k.answer = func(int, api.Logs) (bool, error) { return !away, map[bool]error{true: errAway}[away] }
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		s := logstream.New(logstream.Config{Send: k.Send, Dir: dir, Name: "spool"})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- s.Run(ctx) }()
+		s.Add("", "line 0", false)
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		k.mu.Lock()
+		away = true
+		k.mu.Unlock()
+		for _, text := range numbered(10)[1:] {
+			s.Add("", text, false)
+		}
+		s.Sync()
+		path := filepath.Join(dir, "spool")
+		if d := cmp.Diff(numbered(10), read(t, path)); d != "" {
+			t.Errorf("the file at once (-want +got):\n%s", d)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("mode %v, %v", info.Mode(), err)
+		}
+		cancel()
+		_ = <-done
+		if d := cmp.Diff(numbered(10), read(t, path)); d != "" {
+			t.Errorf("the file at the end (-want +got):\n%s", d)
+		}
+	})
+}
+
+// The file goes when nobody needs it any more; run sees to it that none is left.
+func TestRun_RemovesTheFileOfALogThatIsTaken(t *testing.T) {
+	k := &keeper{}
+	run(t, logstream.Config{Send: k.Send, Name: "spool"}, func(t *testing.T, s *logstream.Stream) {
+		s.Add("", "line", false)
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// In a container the engine has the runner's user: what it does to the file costs lines of its own log alone.
+func TestRun_AFileThatWasChangedCostsItsLines(t *testing.T) {
+	for name, change := range map[string]func(path string) error{
+		"cut":         func(path string) error { return os.Truncate(path, 20) },
+		"overwritten": func(path string) error { return os.WriteFile(path, bytes.Repeat([]byte{0xff}, 1<<10), 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			away := true
+			k := &keeper{}
+			k.answer = func(int, api.Logs) (bool, error) { return !away, map[bool]error{true: errAway}[away] }
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				s := logstream.New(logstream.Config{Send: k.Send, Dir: dir, Name: "spool"})
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error)
+				go func() { done <- s.Run(ctx) }()
+				for _, text := range numbered(50) {
+					s.Add("", text, false)
+				}
+				s.Sync()
+				if err := change(filepath.Join(dir, "spool")); err != nil {
+					t.Fatal(err)
+				}
+				k.mu.Lock()
+				away = false
+				k.mu.Unlock()
+				if err := s.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				got := k.texts()
+				if len(got) != 50 || !strings.Contains(got[49], "could not be read back") {
+					t.Errorf("got %d lines, the last %q", len(got), got[len(got)-1])
+				}
+				cancel()
+				_ = <-done
+			})
+		})
+	}
+}
+
+// O15: what runs leaves room for the line that says so, and for why the run failed.
+func TestAdd_ALogThatIsFullSaysSoAndKeepsRoomForTheRunner(t *testing.T) {
+	k := &keeper{}
+	run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
+		s.SetQuota(4 << 20)
+		long := strings.Repeat("x", 1000)
+		for range 5 << 10 {
+			s.Add("apply", long, false)
+		}
+		if !s.Full() {
+			t.Error("it is not full")
+		}
+		for range 100 {
+			s.Say("apply", "why it failed", false)
+		}
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		weight, notices, own := int64(0), 0, 0
+		for _, l := range k.lines {
+			weight += l.Weight()
+			if strings.HasPrefix(l.Text, "[dayfly] log_full: a log holds at most 4 MiB") {
+				notices++
+			}
+			if l.Text == "why it failed" {
+				own++
+			}
+		}
+		if weight > 4<<20 || weight < 3<<20-2000 || notices != 1 || own != 100 {
+			t.Errorf("got %d bytes, %d notices, %d lines of its own", weight, notices, own)
+		}
+		for range 2 << 20 / 32 {
+			s.Say("apply", "", false) // the runner's own has an end too
+		}
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		weight = 0
+		for _, l := range k.lines {
+			weight += l.Weight()
+		}
+		if weight > 4<<20 {
+			t.Errorf("got %d bytes beyond the quota", weight-4<<20)
+		}
+	})
+}
+
+// R5: while somebody reads, lines are not gathered for long.
+func TestSetWait_SendsSoonerWhileSomebodyReads(t *testing.T) {
+	k := &keeper{}
+	run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
+		s.Add("", "first", false)
+		pass(logstream.FirstWait)
+		synctest.Wait()
+		s.SetWait(500 * time.Millisecond)
+		s.Add("", "second", false)
+		pass(499 * time.Millisecond)
+		synctest.Wait()
+		if got := len(k.texts()); got != 1 {
+			t.Errorf("got %d lines before the wait is over, want 1", got)
+		}
+		pass(time.Millisecond)
+		synctest.Wait()
+		if got := len(k.texts()); got != 2 {
+			t.Errorf("got %d lines after it, want 2", got)
+		}
+		s.SetWait(0)
+		s.Add("", "third", false)
+		pass(logstream.BatchWait - time.Millisecond)
+		synctest.Wait()
+		if got := len(k.texts()); got != 2 {
+			t.Errorf("got %d lines although nobody reads, want 2", got)
+		}
+	})
+}
+
+// R5: what goes with a result is the end of what was not taken, and all of it where it fits.
+func TestTail_HoldsTheEndOfWhatIsNotTaken(t *testing.T) {
+	noise := func(n int) string {
+		rnd := rand.New(rand.NewPCG(uint64(n), 1))
+		out := make([]byte, 4000)
+		for i := range out {
+			out[i] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+/"[rnd.IntN(64)]
+		}
+		return string(out)
+	}
+	for name, c := range map[string]struct {
+		lines int
+		text  func(n int) string
+		whole bool
+	}{
+		"short":            {10, func(n int) string { return fmt.Sprintf("line %d", n) }, true},
+		"long":             {30_000, func(n int) string { return fmt.Sprintf("line %d %s", n, strings.Repeat("which compresses well ", 15)) }, false},
+		"not compressible": {300, noise, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := &keeper{answer: func(call int, _ api.Logs) (bool, error) { return call == 1, map[bool]error{true: errAway}[call > 1] }}
+			run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
+				if s.Tail() != nil {
+					t.Error("a log without lines has a tail")
+				}
+				s.Add("", "line 0", false)
+				pass(time.Minute)
+				for n := 1; n < c.lines; n++ {
+					s.Add("apply", c.text(n), n%7 == 0)
+				}
+				s.Sync()
+				tail := s.Tail()
+				if tail == nil {
+					t.Fatal("no tail")
+				}
+				lines, err := tail.Unpack()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if int(tail.First)+len(lines) != c.lines || c.whole != (tail.First == 1) || len(lines) < c.lines/20 {
+					t.Errorf("%d lines from %d on, of %d", len(lines), tail.First, c.lines)
+				}
+				for i, l := range lines {
+					if n := int(tail.First) + i; l.Text != c.text(n) || l.More != (n%7 == 0) || l.Step != "apply" {
+						t.Fatalf("line %d is %+v", n, l)
+					}
+				}
+				k.mu.Lock()
+				k.answer = nil
+				k.mu.Unlock()
+				if err := s.Flush(t.Context()); err != nil { // so that no file is left
+					t.Fatal(err)
+				}
+			})
+		})
+	}
 }
 
 func TestAdd_TextIsMadeValid(t *testing.T) {

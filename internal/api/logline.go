@@ -1,0 +1,143 @@
+package api
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Bounds of a log.
+const (
+	MaxLogText      = 64 << 10  // bytes of one line, or piece of one
+	MaxLogStep      = 64        // bytes of the name of its step
+	MaxLogBatch     = 256 << 10 // bytes of the lines of one call, as Wire counts them
+	MaxLogLines     = 5000      // lines of one call
+	DefaultLogQuota = 64 << 20  // of one attempt's log, as Weight counts
+
+	// MaxLogTail is the most that a LogTail has, compressed; MaxLogTailText, before that.
+	MaxLogTail     = 512 << 10
+	MaxLogTailText = 8 << 20
+
+	leastWeight = 32 // of a line: many short ones take room too
+)
+
+// Weight is what a line takes of its log's quota: its text, but no less than 32 bytes.
+func (l LogLine) Weight() int64 { return int64(max(len(l.Text), leastWeight)) }
+
+// Wire is about what a line takes on the wire, and no less than its short form.
+func (l LogLine) Wire() int {
+	n := 96 + len(l.Step) + len(l.Text)
+	for i := range len(l.Text) {
+		switch c := l.Text[i]; {
+		case c < ' ', c == '<', c == '>', c == '&', c == 0x7f:
+			n += 5
+		case c == '"', c == '\\':
+			n++
+		}
+	}
+	return n
+}
+
+// LogBatch is how many of some lines, at least one, fit into one call.
+func LogBatch(lines []LogLine) (n int) {
+	size := 0
+	for ; n < len(lines) && n < MaxLogLines; n++ {
+		if size += lines[n].Wire(); size > MaxLogBatch && n > 0 {
+			break
+		}
+	}
+	return n
+}
+
+// Append adds the short form of a line, in which spools and tails hold it, to b.
+func (l LogLine) Append(b []byte) []byte {
+	more := byte(0)
+	if l.More {
+		more = 1
+	}
+	b = append(binary.AppendVarint(b, l.At.UnixNano()), more)
+	for _, s := range []string{l.Step, l.Text} {
+		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
+	}
+	return b
+}
+
+var errLogLine = errors.New("this is no line of a log")
+
+// ParseLogLine reads the short form that b begins with, of n bytes; n is 0 where b holds only a part of it. What b
+// holds may be anybody's: a line has valid text within its bounds, or is none.
+func ParseLogLine(b []byte) (l LogLine, n int, err error) {
+	at, n := binary.Varint(b)
+	if n < 0 {
+		return l, 0, errLogLine
+	}
+	if n == 0 || n == len(b) {
+		return l, 0, nil
+	}
+	l.At, l.More = time.Unix(0, at).UTC(), b[n] == 1
+	n++
+	for _, f := range []struct {
+		to   *string
+		most uint64
+	}{{&l.Step, MaxLogStep}, {&l.Text, MaxLogText}} {
+		size, used := binary.Uvarint(b[n:])
+		switch {
+		case used < 0, size > f.most:
+			return l, 0, errLogLine
+		case used == 0, size > uint64(len(b)-n-used): //nolint:gosec // used is at most what is left
+			return l, 0, nil
+		}
+		n += used
+		end := n + int(size) //nolint:gosec // below most
+		*f.to, n = strings.ToValidUTF8(string(b[n:end]), "?"), end
+	}
+	return l, n, nil
+}
+
+// LogTail is the end of a log that the control plane could not be sent while its run lasted.
+type LogTail struct {
+	First int64  `json:"first"` // number of the first of its lines
+	Lines []byte `json:"lines"` // their short forms, compressed by gzip
+}
+
+// Handover is what a runner hands its relay at its end: the result, and what the control plane has not taken of
+// the log, for a relay that keeps both where the control plane is away. The control plane is told the result alone.
+type Handover struct {
+	Result
+	Tail *LogTail `json:"tail,omitempty"`
+}
+
+// Unpack returns the lines of a tail. It reads no more than the bounds allow, whatever it was given.
+func (t LogTail) Unpack() ([]LogLine, error) {
+	bad := func(what string) ([]LogLine, error) {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "tail", "%s", what)
+	}
+	if t.First < 0 || len(t.Lines) > MaxLogTail {
+		return bad(fmt.Sprintf("the tail begins at line %d and has %d bytes; the most is %d", t.First, len(t.Lines), MaxLogTail))
+	}
+	z, err := gzip.NewReader(bytes.NewReader(t.Lines))
+	if err != nil {
+		return bad("the tail is not compressed by gzip")
+	}
+	text, err := io.ReadAll(io.LimitReader(z, MaxLogTailText+1))
+	if err != nil || len(text) > MaxLogTailText {
+		return bad("the tail is cut off, or longer than it may be")
+	}
+	var lines []LogLine
+	weight := int64(0)
+	for len(text) > 0 {
+		l, n, err := ParseLogLine(text)
+		if weight += l.Weight(); err != nil || n == 0 || weight > MaxLogTailText {
+			return bad("the tail holds something else than lines, or too many")
+		}
+		lines, text = append(lines, l), text[n:]
+	}
+	return lines, nil
+}
