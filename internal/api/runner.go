@@ -68,6 +68,7 @@ type Control struct {
 	RemainingSeconds float64 `json:"remaining_seconds" doc:"Until the deadline"`
 	HeartbeatSeconds float64 `json:"heartbeat_seconds" doc:"Until the next heartbeat"`
 	HoldSeconds      float64 `json:"hold_seconds,omitempty" doc:"How long the next heartbeat may be held before it is answered"`
+	LogSeconds       float64 `json:"log_seconds,omitempty" doc:"How long lines of the log are gathered; none means 5"`
 }
 
 // Heartbeat says that a runner lives.
@@ -103,6 +104,7 @@ type Spec struct {
 	Role              *Role              `json:"role,omitempty" doc:"The run's role in the cloud; none means that of its task for secrets, and none for the engine"`
 	Size              string             `json:"size"`
 	MaxRuntimeSeconds float64            `json:"max_runtime_seconds"`
+	LogQuota          int64              `json:"log_quota,omitempty" doc:"Bytes that the log may hold; none means 64 MiB"`
 }
 
 // Step is a named piece of a run.
@@ -132,14 +134,29 @@ type LogLine struct {
 
 // Logs sends lines; First is the number of the first of them, counted from 0 over the run.
 type Logs struct {
-	First int64     `json:"first" minimum:"0"`
+	First int64     `json:"first" minimum:"0" maximum:"100000000000"`
 	Lines []LogLine `json:"lines" minItems:"1" maxItems:"5000"`
+	Lost  bool      `json:"lost,omitempty" doc:"Lines before these that are not there yet never will be"`
 }
 
 // LogsTaken says how far the log is now.
 type LogsTaken struct {
 	Control
 	Next int64 `json:"next" doc:"Number of the next line that is wanted"`
+}
+
+// Tail sends what the runner of an ended task left of its log; without lines it asks which line is wanted next.
+type Tail struct {
+	Attempt int       `json:"attempt" minimum:"1"`
+	Task    string    `json:"task" minLength:"1" maxLength:"512"`
+	First   int64     `json:"first" minimum:"0" maximum:"100000000000"`
+	Lines   []LogLine `json:"lines,omitempty" maxItems:"5000"`
+}
+
+// TailTaken says how far the log is now.
+type TailTaken struct {
+	Next int64 `json:"next" doc:"Number of the next line that is wanted"`
+	Full bool  `json:"full,omitempty" doc:"The log holds all that it may: no line is wanted any more"`
 }
 
 // Changes counts what a plan would do, or what drifted.

@@ -58,6 +58,11 @@ func (c *Client) Lost(ctx context.Context, id string, in api.Lost) error {
 	return c.report(ctx, "report lost", id, "lost", in)
 }
 
+// Tail sends what an ended task left of its log, or asks which line is wanted next. A *api.LogGapError names that too.
+func (c *Client) Tail(ctx context.Context, id string, in api.Tail) (api.TailTaken, error) {
+	return ask[api.TailTaken](ctx, c, brief, call{what: "send tail of job " + id, method: http.MethodPost, path: []string{"v1", "jobs", id, "tail"}, in: in})
+}
+
 // report makes a call about a job's attempt. Each says what was seen, so that saying it twice
 // changes nothing.
 func (c *Client) report(ctx context.Context, what, id, kind string, in any) error {

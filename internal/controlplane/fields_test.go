@@ -39,6 +39,13 @@ var sinceV0 = map[string]string{
 	"found":  "a record of its own: left alone",
 	"gone":   "a record of its own: left alone; what an older function deletes has none, and its state is found under its name",
 
+	"spec.log_quota": "it is never written: it is added to a spec that is given out",
+
+	"attempt.task": "a record is written by a claim and by its start, once each: whoever wrote the start is asked no more",
+	"attempt.boot": "as its task",
+	"logend.full":  "lines are taken again, and the next call that goes beyond the quota says so once more",
+	"reader.until": "a record of its own: left alone, and it ends by its time",
+
 	"hold.reason":        "a record of its own: left alone, and it ends by its time",
 	"hold.until":         "as its reason",
 	"wake-target.target": "a record of its own: left alone; what it names is not woken meanwhile and finds its work by its schedule",
@@ -83,7 +90,7 @@ func accounted(field string) bool {
 func recordFields() []string {
 	var out []string
 	for name, v := range map[string]any{
-		"wf": record.Workflow{}, "beat": record.Beat{}, "attempt": record.Attempt{}, "entry": record.Entry{}, "lane": record.Lane{}, "active": record.Active{},
+		"wf": record.Workflow{}, "beat": record.Beat{}, "attempt": record.Attempt{}, "reader": record.Reader{}, "entry": record.Entry{}, "lane": record.Lane{}, "active": record.Active{},
 		"limit": record.Limit{}, "org": record.Organization{}, "pool": record.Pool{}, "name": record.Name{}, "workspace": record.Workspace{}, "secret": record.Token{},
 		"runner": record.Runner{}, "pass": record.Pass{}, "wake": record.Wake{}, "wake-target": record.WakeTarget{}, "hold": record.Hold{}, "cursor": record.Cursor{}, "idem": record.Idempotency{}, "logend": record.LogEnd{},
 		"spec": api.Spec{}, "step": api.Step{}, "line": api.LogLine{}, "result": api.Result{}, "found": api.StateFound{}, "gone": record.Deleted{}, "event": api.Event{}, "audit": api.AuditEvent{},

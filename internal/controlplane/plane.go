@@ -22,6 +22,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/claims"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/jobs"
@@ -44,6 +45,8 @@ type Config struct {
 	Now               func() time.Time // the control plane's clock; nil means time.Now
 	Log               *slog.Logger     // nil means no log
 	OrganizationLimit int              // most active workflows of an organization; 0 means 150
+	LogQuota          int64            // bytes that the log of one attempt may hold, as api.LogLine.Weight counts; 0 means 64 MiB
+	LogWait           time.Duration    // how long a runner gathers lines while somebody reads them; 0 means 500 ms
 	// DefaultState is where the engine's state is kept of a workspace that names no place and whose code declares
 	// none: api.StateDirectory or api.StateS3. Empty means nowhere: such runs are refused.
 	DefaultState string
@@ -109,6 +112,8 @@ func New(st store.Store, cfg Config) *Plane {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.OrganizationLimit = cmp.Or(cfg.OrganizationLimit, 150)
+	cfg.LogQuota = cmp.Or(cfg.LogQuota, api.DefaultLogQuota)
+	cfg.LogWait = cmp.Or(cfg.LogWait, 500*time.Millisecond)
 	l := ledger.New(st, cfg.Now)
 	guard, wakes := authority.NewGuard(l, cfg.Log), wake.New(l, cfg.Waker, cfg.Log)
 	board, reader := moves.New(l, wakes), why.NewReader(l, cfg.OrganizationLimit)
@@ -122,8 +127,8 @@ func New(st store.Store, cfg Config) *Plane {
 		whyCalls:       why.New(l, board, reader, shown),
 		claimCalls:     claims.New(l, board, wakes, cfg.Log, cfg.OrganizationLimit),
 		launchCalls:    launches.New(board, wakes),
-		jobCalls:       jobs.New(l, board, wakes, cfg.Log),
-		logCalls:       logs.New(l, board, wakes, guard),
+		jobCalls:       jobs.New(l, board, wakes, cfg.Log, cfg.LogQuota, cfg.LogWait),
+		logCalls:       logs.New(l, board, wakes, guard, cfg.LogQuota, cfg.LogWait),
 		passCalls:      pass.New(l, board, wakes, reader),
 	}
 }

@@ -195,6 +195,7 @@ var wellFormed = map[string]string{
 	"release-job":       `{"attempt":1,"text":"no room"}`,
 	"report-launch":     `{"attempt":1,"kind":"launched","task":"task-1"}`,
 	"report-lost":       `{"attempt":1,"task":"task-1","exit_code":0}`,
+	"report-tail":       `{"attempt":1,"task":"task-1","first":0,"lines":[{"at":"2026-01-01T00:00:00Z","text":"hello"}]}`,
 	"start-run":         `{"knows":["declared"]}`,
 	"send-heartbeat":    `{"step":"plan"}`,
 	"send-steps":        `{"steps":[{"seq":1,"name":"plan","status":"running","started_at":"2026-01-01T00:00:00Z"}]}`,

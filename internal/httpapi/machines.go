@@ -54,6 +54,13 @@ func (s *server) stackRoutes() {
 		}) (*nothing, error) {
 			return done(s.plane.Lost(ctx, who, in.ID, in.Body))
 		})
+	known(s, route{id: "report-tail", method: http.MethodPost, path: "/v1/jobs/{id}/tail", summary: "Send what an ended task left of its log, or ask which line is wanted next", tag: tag, audience: stacks, large: true, errors: []int{404, 409, 410, 416}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByID
+			Body api.Tail
+		}) (*answer[api.TailTaken], error) {
+			return reply(s.plane.AppendTail(ctx, who, in.ID, in.Body))
+		})
 }
 
 // runnerRoutes are for the process that runs one attempt. Their 401, 409 and 410 mean that the

@@ -28,11 +28,23 @@ type Calls struct {
 	board  *moves.Board
 	wakes  *wake.Wakes
 	log    *slog.Logger
+	quota  int64
+	wait   time.Duration
 }
 
-// New returns the calls.
-func New(ledger *ledger.Ledger, board *moves.Board, wakes *wake.Wakes, log *slog.Logger) *Calls {
-	return &Calls{ledger: ledger, board: board, wakes: wakes, log: log}
+// New returns the calls. quota is what the log of an attempt may hold; wait, how long a runner gathers lines while
+// somebody reads them.
+func New(ledger *ledger.Ledger, board *moves.Board, wakes *wake.Wakes, log *slog.Logger, quota int64, wait time.Duration) *Calls {
+	return &Calls{ledger: ledger, board: board, wakes: wakes, log: log, quota: quota, wait: wait}
+}
+
+// Control is the answer to a runner. It says how long to gather lines of the log where the reader's record was loaded.
+func Control(c *moves.Change, w *record.Workflow, wait time.Duration) api.Control {
+	out := rules.Control(w, c.Now)
+	if r, _, err := ledger.Get[record.Reader](c.Read, record.ReaderKey(w.ID)); err == nil && c.Now.Before(r.Until) {
+		out.LogSeconds = wait.Seconds()
+	}
+	return out
 }
 
 // Admit authenticates a job token and reads the workflow that it is for, with more of what the
@@ -83,7 +95,7 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 	var out api.Control
 	var ended error
 	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
-		w, s, err := Admit(ctx, c, token, run)
+		w, s, err := Admit(ctx, c, token, run, record.ReaderKey(run.Workflow))
 		if err != nil {
 			return err
 		}
@@ -95,13 +107,14 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 		switch granted.Move.To { //nolint:exhaustive // a start leads to no other state
 		case workflow.Running:
 			c.Put(record.BeatKey(w.ID), record.Beat{At: c.Now})
+			c.Put(record.AttemptKey(w.ID, run.Attempt), record.Attempt{Hash: record.Hash(token), Task: run.Task, Boot: run.Boot})
 		case workflow.Failed:
 			ended = workflow.Refuse(workflow.ErrOver, "", "%s", granted.Detail)
 		}
 		if err := c.Apply(ctx, w, granted); err != nil {
 			return err
 		}
-		out = rules.Control(w, c.Now)
+		out = Control(c, w, p.wait)
 		return nil
 	})
 	return out, cmp.Or(err, ended)
@@ -123,7 +136,7 @@ func (p *Calls) Spec(ctx context.Context, token string, run api.Run) (api.Spec, 
 // lives admits a run that holds its workflow and tells of itself alone. The workflow's record is not touched: its
 // version changes only when it moves.
 func lives(ctx context.Context, c *moves.Change, token string, run api.Run) (*record.Workflow, error) {
-	w, s, err := Admit(ctx, c, token, run)
+	w, s, err := Admit(ctx, c, token, run, record.ReaderKey(run.Workflow))
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +155,7 @@ func (p *Calls) Heartbeat(ctx context.Context, token string, run api.Run, in api
 		if err != nil {
 			return err
 		}
-		out = rules.Control(w, c.Now)
+		out = Control(c, w, p.wait)
 		c.Put(record.BeatKey(w.ID), record.Beat{At: c.Now, Step: record.Cut(in.Step, 64)})
 		return nil
 	})
@@ -157,7 +170,7 @@ func (p *Calls) Steps(ctx context.Context, token string, run api.Run, in api.Ste
 		if err != nil {
 			return err
 		}
-		out = rules.Control(w, c.Now)
+		out = Control(c, w, p.wait)
 		latest := map[int]api.Step{}
 		var keys []store.Key
 		for _, step := range in.Steps {
@@ -259,7 +272,7 @@ func (p *Calls) spec(ctx context.Context, w *record.Workflow) (api.Spec, error) 
 	if err != nil {
 		return api.Spec{}, err
 	}
-	spec.Attempt = w.Attempt
+	spec.Attempt, spec.LogQuota = w.Attempt, p.quota
 	if known, ok, err := ledger.Get[api.StateFound](r, state); err != nil {
 		return api.Spec{}, err
 	} else if ok {

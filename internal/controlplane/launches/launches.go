@@ -25,9 +25,9 @@ func New(board *moves.Board, wakes *wake.Wakes) *Calls {
 	return &Calls{board: board, wakes: wakes}
 }
 
-// claimedBy reads a workflow for a report of the pool that claimed it. ok is false where the report
+// ClaimedBy reads a workflow for a report of the pool that claimed it. ok is false where the report
 // is about an attempt that is past: it changes nothing, and is no error.
-func claimedBy(ctx context.Context, c *moves.Change, who authority.Principal, id string, attempt int) (w *record.Workflow, ok bool, err error) {
+func ClaimedBy(ctx context.Context, c *moves.Change, who authority.Principal, id string, attempt int) (w *record.Workflow, ok bool, err error) {
 	w, err = c.Workflow(ctx, who.Organization, id)
 	if err != nil {
 		return nil, false, err
@@ -44,7 +44,7 @@ func claimedBy(ctx context.Context, c *moves.Change, who authority.Principal, id
 // Queued says that a claimed job lies in the launch queue: its lease becomes the longer one.
 func (p *Calls) Queued(ctx context.Context, who authority.Principal, id string, in api.Attempt) error {
 	return p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
-		w, ok, err := claimedBy(ctx, c, who, id, in.Attempt)
+		w, ok, err := ClaimedBy(ctx, c, who, id, in.Attempt)
 		if err != nil || !ok {
 			return err
 		}
@@ -56,7 +56,7 @@ func (p *Calls) Queued(ctx context.Context, who authority.Principal, id string, 
 // once, and the claim does not count as lapsed.
 func (p *Calls) Release(ctx context.Context, who authority.Principal, id string, in api.Release) error {
 	return p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
-		w, ok, err := claimedBy(ctx, c, who, id, in.Attempt)
+		w, ok, err := ClaimedBy(ctx, c, who, id, in.Attempt)
 		if err != nil || !ok {
 			return err
 		}
@@ -82,7 +82,7 @@ func (p *Calls) Launch(ctx context.Context, who authority.Principal, id string, 
 		if err := c.Load(ctx, record.WorkflowKey(id), record.BeatKey(id), record.HoldKey(who.PoolID)); err != nil {
 			return err
 		}
-		w, ok, err := claimedBy(ctx, c, who, id, in.Attempt)
+		w, ok, err := ClaimedBy(ctx, c, who, id, in.Attempt)
 		if err != nil || !ok {
 			return err
 		}
@@ -103,7 +103,7 @@ func (p *Calls) Lost(ctx context.Context, who authority.Principal, id string, in
 		return workflow.Refuse(workflow.ErrInvalid, "task", "the report of an end names the task")
 	}
 	err := p.board.ChangeHot(ctx, func(ctx context.Context, c *moves.Change) error {
-		w, ok, err := claimedBy(ctx, c, who, id, in.Attempt)
+		w, ok, err := ClaimedBy(ctx, c, who, id, in.Attempt)
 		if err != nil || !ok {
 			return err
 		}

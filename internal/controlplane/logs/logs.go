@@ -3,12 +3,14 @@ package logs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/jobs"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/launches"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
@@ -24,79 +26,154 @@ type Calls struct {
 	board  *moves.Board
 	wakes  *wake.Wakes
 	guard  *authority.Guard
+	quota  int64
+	wait   time.Duration
 }
 
-// New returns the calls.
-func New(ledger *ledger.Ledger, board *moves.Board, wakes *wake.Wakes, guard *authority.Guard) *Calls {
-	return &Calls{ledger: ledger, board: board, wakes: wakes, guard: guard}
+// New returns the calls. quota is what the log of an attempt may hold; wait, how long a runner gathers lines while
+// somebody reads them.
+func New(ledger *ledger.Ledger, board *moves.Board, wakes *wake.Wakes, guard *authority.Guard, quota int64, wait time.Duration) *Calls {
+	return &Calls{ledger: ledger, board: board, wakes: wakes, guard: guard, quota: quota, wait: wait}
 }
 
 const (
 	maxLogBatch = 300 << 10 // bytes of text in one call
-	maxLogLine  = 64 << 10  // bytes of one line
 	logPage     = 1000      // lines of one answer, and the default
+	readFor     = 30 * time.Second
 )
 
 // AppendLogs adds lines to the log of a run. Lines that are there already are passed over; lines
-// behind a gap are refused with the number of the first that is missing. So a log is complete and
-// in order up to its end, whatever was sent twice or out of order.
-func (p *Calls) AppendLogs(ctx context.Context, token string, run api.Run, in api.Logs) (api.LogsTaken, error) {
+// behind a gap are refused with the number of the first that is missing, unless that is lost. So a log is complete and
+// in order up to its end, whatever was sent twice or out of order. What a full log is sent counts as taken.
+func (p *Calls) AppendLogs(ctx context.Context, token string, run api.Run, in api.Logs) (out api.LogsTaken, err error) {
+	if len(in.Lines) == 0 {
+		return out, workflow.Refuse(workflow.ErrInvalid, "lines", "send at least one line, counted from 0")
+	}
+	err = p.append(ctx, run.Workflow, in, func(ctx context.Context, c *moves.Change) (*record.Workflow, int, error) {
+		w, s, err := jobs.Admit(ctx, c, token, run, record.LogEndKey(run.Workflow, run.Attempt), record.ReaderKey(run.Workflow))
+		if errors.Is(err, workflow.ErrOver) && w != nil && startedBy(c, w, run) {
+			s, err = rules.Ended, nil // a later attempt is about
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		if s == rules.MayStart {
+			return nil, 0, rules.NeedsHold(s)
+		}
+		out.Control = jobs.Control(c, w, p.wait)
+		return w, run.Attempt, nil
+	}, func(t api.TailTaken) { out.Next = t.Next })
+	return out, err
+}
+
+// AppendTail adds what the runner of an ended task left of its log, as AppendLogs does. It is taken of the pool that has
+// the workflow, for the task that started the attempt.
+func (p *Calls) AppendTail(ctx context.Context, who authority.Principal, id string, in api.Tail) (out api.TailTaken, err error) {
+	err = p.append(ctx, id, api.Logs{First: in.First, Lines: in.Lines}, func(ctx context.Context, c *moves.Change) (*record.Workflow, int, error) {
+		w, _, err := launches.ClaimedBy(ctx, c, who, id, in.Attempt)
+		if err == nil {
+			err = c.Load(ctx, record.AttemptKey(id, in.Attempt), record.LogEndKey(id, in.Attempt))
+		}
+		if err == nil && !startedBy(c, w, api.Run{Attempt: in.Attempt, Task: in.Task}) {
+			err = workflow.Refuse(workflow.ErrConflict, "task", "attempt %d of %s was started by another task, or by none", in.Attempt, id)
+		}
+		return w, in.Attempt, err
+	}, func(t api.TailTaken) { out = t })
+	return out, err
+}
+
+// startedBy reports whether an attempt was started by a task; where a boot is named too, by that one.
+func startedBy(c *moves.Change, w *record.Workflow, run api.Run) bool {
+	a, _, err := ledger.Get[record.Attempt](c.Read, record.AttemptKey(w.ID, run.Attempt))
+	h := record.Holder{Attempt: run.Attempt, Task: a.Task, Boot: a.Boot}
+	if w.Holder.Attempt == run.Attempt {
+		h = w.Holder
+	}
+	return err == nil && h.Task != "" && h.Task == run.Task && (run.Boot == "" || run.Boot == h.Boot)
+}
+
+// append adds lines to the log of the attempt that admit names, in a commit that names what that was decided on.
+func (p *Calls) append(ctx context.Context, id string, in api.Logs, admit func(context.Context, *moves.Change) (*record.Workflow, int, error), answer func(api.TailTaken)) error {
 	size := 0
 	for _, l := range in.Lines {
-		if len(l.Text) > maxLogLine {
-			return api.LogsTaken{}, workflow.Refuse(workflow.ErrTooLarge, "lines", "a line has at most %d bytes; send it in pieces", maxLogLine)
+		if len(l.Text) > api.MaxLogText {
+			return workflow.Refuse(workflow.ErrTooLarge, "lines", "a line has at most %d bytes; send it in pieces", api.MaxLogText)
 		}
 		size += len(l.Text)
 	}
 	if size > maxLogBatch {
-		return api.LogsTaken{}, workflow.Refuse(workflow.ErrTooLarge, "lines", "one call takes at most %d bytes of text", maxLogBatch)
+		return workflow.Refuse(workflow.ErrTooLarge, "lines", "one call takes at most %d bytes of text", maxLogBatch)
 	}
-	if in.First < 0 || len(in.Lines) == 0 {
-		return api.LogsTaken{}, workflow.Refuse(workflow.ErrInvalid, "lines", "send at least one line, counted from 0")
+	if in.First < 0 || in.First > 1e11 {
+		return workflow.Refuse(workflow.ErrInvalid, "first", "lines are counted from 0")
 	}
-	var out api.LogsTaken
 	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
-		k := record.LogEndKey(run.Workflow, run.Attempt)
-		w, s, err := jobs.Admit(ctx, c, token, run, k)
+		w, attempt, err := admit(ctx, c)
 		if err != nil {
 			return err
 		}
-		if s == rules.MayStart {
-			return rules.NeedsHold(s)
+		if w.State.Terminal() && !w.SlotHeld && c.Now.Sub(w.Ended) > workflow.ReportRetention {
+			return workflow.Refuse(workflow.ErrOver, "", "the run ended more than %s ago; its log is closed", workflow.ReportRetention)
 		}
-		if s == rules.Ended && c.Now.Sub(w.Ended) > workflow.LateLogs {
-			return workflow.Refuse(workflow.ErrOver, "", "the run ended more than %s ago; its log is closed", workflow.LateLogs)
-		}
-		out.Control = rules.Control(w, c.Now)
 		c.Drop(w)
+		k := record.LogEndKey(id, attempt)
 		end, _, err := ledger.Get[record.LogEnd](c.Read, k)
 		if err != nil {
 			return err
 		}
-		if in.First > end.Next {
-			return &api.LogGapError{Next: end.Next}
+		added, chunks, err := add(end, in, p.quota)
+		if err != nil {
+			return err
 		}
-		out.Next = end.Next
-		skip := end.Next - in.First
-		if skip >= int64(len(in.Lines)) {
-			return nil
+		answer(api.TailTaken{Next: max(added.Next, in.First+int64(len(in.Lines))), Full: added.Full})
+		for _, chunk := range chunks {
+			r := record.Encode(record.LogKey(id, attempt, chunk.First), chunk.Lines)
+			if len(r.Value) > store.MaxValue {
+				return workflow.Refuse(workflow.ErrTooLarge, "lines", "these lines take %d bytes, the most is %d; send fewer at once", len(r.Value), store.MaxValue)
+			}
+			c.Add(store.Put(r, store.Absent))
 		}
-		lines := in.Lines[skip:]
-		chunk := record.Encode(record.LogKey(w.ID, run.Attempt, end.Next), lines)
-		if len(chunk.Value) > store.MaxValue {
-			return workflow.Refuse(workflow.ErrTooLarge, "lines", "these lines take %d bytes, the most is %d; send fewer at once", len(chunk.Value), store.MaxValue)
+		if added != end {
+			c.Put(k, added)
 		}
-		c.Add(store.Put(chunk, store.Absent))
-		end.Next += int64(len(lines))
-		end.Bytes += int64(size)
-		c.Put(k, end)
-		out.Next = end.Next
 		return nil
 	})
 	if err == nil {
-		p.wakes.Ring(wake.LogOf(run.Workflow))
+		p.wakes.Ring(wake.LogOf(id))
 	}
-	return out, err
+	return err
+}
+
+// add decides what becomes of lines at the end of a log: its new end, and what is written. It is a pure function.
+func add(end record.LogEnd, in api.Logs, quota int64) (record.LogEnd, []api.Logs, error) {
+	skip := max(end.Next-in.First, 0)
+	if end.Full || skip >= int64(len(in.Lines)) {
+		return end, nil, nil
+	}
+	var chunks []api.Logs
+	say := func(format string, args ...any) {
+		chunks = append(chunks, api.Logs{First: end.Next, Lines: []api.LogLine{{At: in.Lines[0].At, Text: fmt.Sprintf(format, args...)}}})
+	}
+	switch {
+	case in.First > end.Next && !in.Lost:
+		return end, nil, &api.LogGapError{Next: end.Next}
+	case in.First == end.Next+1 && in.Lost:
+		say("[dayfly] line %d is missing here: it could not be sent before its task was gone", end.Next)
+	case in.First > end.Next:
+		say("[dayfly] lines %d to %d are missing here: they could not be sent before their task was gone", end.Next, in.First-1)
+	}
+	end.Next = in.First + skip
+	lines, weight := in.Lines[skip:], int64(0)
+	for _, l := range lines {
+		weight += l.Weight()
+	}
+	if end.Bytes+weight > quota {
+		say("[dayfly] log_full: a log holds at most %d MiB; what the run printed from here on is not kept", quota>>20)
+		end.Next, end.Full = end.Next+1, true
+		return end, chunks, nil
+	}
+	end.Next, end.Bytes = end.Next+int64(len(lines)), end.Bytes+weight
+	return end, append(chunks, api.Logs{First: in.First + skip, Lines: lines}), nil
 }
 
 // Logs reads lines of an attempt (0: the latest) from a line on; a following reader names the Next of
@@ -112,13 +189,13 @@ func (p *Calls) Logs(ctx context.Context, who authority.Principal, id string, at
 	var out api.LogPage
 	err := p.wakes.Await(ctx, wake.LogOf(id), min(wait, 20*time.Second), func(bool) (bool, error) {
 		var err error
-		out, err = p.logs(ctx, who, id, attempt, offset, limit)
+		out, err = p.logs(ctx, who, id, attempt, offset, limit, wait > 0)
 		return len(out.Lines) > 0 || out.Done, err
 	})
 	return out, err
 }
 
-func (p *Calls) logs(ctx context.Context, who authority.Principal, id string, attempt int, offset int64, limit int) (api.LogPage, error) {
+func (p *Calls) logs(ctx context.Context, who authority.Principal, id string, attempt int, offset int64, limit int, waits bool) (api.LogPage, error) {
 	w, err := p.board.Workflow(ctx, who.Organization, id)
 	if err != nil {
 		return api.LogPage{}, err
@@ -130,7 +207,7 @@ func (p *Calls) logs(ctx context.Context, who authority.Principal, id string, at
 		attempt = w.Attempt
 	}
 	out := api.LogPage{Attempt: attempt, Lines: []api.LogLine{}, Next: offset}
-	r, err := p.ledger.Read(ctx, record.LogEndKey(id, attempt), record.ResultKey(id, attempt))
+	r, err := p.ledger.Read(ctx, record.LogEndKey(id, attempt), record.ResultKey(id, attempt), record.ReaderKey(id))
 	if err != nil {
 		return out, ledger.OutOfStore(err)
 	}
@@ -143,8 +220,22 @@ func (p *Calls) logs(ctx context.Context, who authority.Principal, id string, at
 			return out, err
 		}
 	}
-	out.Done = out.Next >= end.Next && logClosed(&w, r, attempt, end.Next, p.ledger.Now())
+	out.Done = out.Next >= end.Next && logClosed(&w, r, attempt, end, p.ledger.Now())
+	if waits && !out.Done {
+		p.noteReader(ctx, r, id)
+	}
 	return out, nil
+}
+
+// noteReader notes that somebody waits for lines, for the runner to gather them less long. What fails here costs only that.
+func (p *Calls) noteReader(ctx context.Context, r ledger.Read, id string) {
+	k, now := record.ReaderKey(id), p.ledger.Now()
+	if noted, _, err := ledger.Get[record.Reader](r, k); err != nil || noted.Until.Sub(now) > readFor/2 {
+		return
+	}
+	rec := record.Encode(k, record.Reader{Until: now.Add(readFor)})
+	rec.Expires = now.Add(24 * time.Hour).Unix()
+	_ = p.ledger.Commit(ctx, []store.Op{store.Put(rec, r.Version(k))})
 }
 
 func attempts(n int) string {
@@ -155,15 +246,15 @@ func attempts(n int) string {
 }
 
 // logClosed says whether no more lines of an attempt will come.
-func logClosed(w *record.Workflow, r ledger.Read, attempt int, next int64, now time.Time) bool {
-	if attempt < w.Attempt {
+func logClosed(w *record.Workflow, r ledger.Read, attempt int, end record.LogEnd, now time.Time) bool {
+	if attempt < w.Attempt || end.Full {
 		return true
 	}
 	if !w.State.Terminal() {
 		return false
 	}
 	if result, ok, err := ledger.Get[api.Result](r, record.ResultKey(w.ID, attempt)); err == nil && ok {
-		return next >= result.LogEnd || now.Sub(w.Ended) > workflow.LateLogs
+		return end.Next >= result.LogEnd || now.Sub(w.Ended) > workflow.LateLogs
 	}
 	// Without a result nobody knows the end: a lost run that holds its slot may still write.
 	return !w.SlotHeld
@@ -200,12 +291,12 @@ func (p *Calls) readLines(ctx context.Context, out *api.LogPage, id string, limi
 				return fmt.Errorf("log record %s: %w", r.Key, err)
 			}
 			for _, l := range lines {
-				if at == out.Next {
+				if at >= out.Next { // beyond it where lines are lost
 					if len(out.Lines) == limit {
 						return nil
 					}
 					out.Lines = append(out.Lines, l)
-					out.Next++
+					out.Next = at + 1
 				}
 				at++
 			}

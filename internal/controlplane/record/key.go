@@ -14,6 +14,9 @@ func WorkflowKey(id string) store.Key { return store.Key{Part: "wf/" + id, Sort:
 // BeatKey is where the last sign of life of a run lies.
 func BeatKey(id string) store.Key { return store.Key{Part: "wf/" + id, Sort: "beat"} }
 
+// ReaderKey is where the reader of a log is noted.
+func ReaderKey(id string) store.Key { return store.Key{Part: "wf/" + id, Sort: "reader"} }
+
 // SpecKey is where the frozen spec of a workflow lies.
 func SpecKey(id string) store.Key { return store.Key{Part: "wf/" + id, Sort: "spec"} }
 

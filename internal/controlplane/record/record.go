@@ -107,9 +107,16 @@ type Beat struct {
 	Step string    `json:"step,omitempty"`
 }
 
-// Attempt holds the hash of a job token.
+// Attempt holds the hash of a job token, and which boot of which task started the attempt.
 type Attempt struct {
 	Hash string `json:"hash"`
+	Task string `json:"task,omitempty"`
+	Boot string `json:"boot,omitempty"`
+}
+
+// Reader says until when somebody is taken to read the log of a workflow.
+type Reader struct {
+	Until time.Time `json:"until"`
 }
 
 // Entry stands for a pending workflow under a claim key or in its workspace's waiting list.
@@ -242,7 +249,8 @@ const IdempotencyKept = 24 * time.Hour
 // LogEnd is the end of the log of an attempt.
 type LogEnd struct {
 	Next  int64 `json:"next"`
-	Bytes int64 `json:"bytes"`
+	Bytes int64 `json:"bytes"`          // of the quota
+	Full  bool  `json:"full,omitempty"` // the last line says that no more is kept
 }
 
 // LiveTask returns a task of the attempt that was reported as launched and not as stopped.
