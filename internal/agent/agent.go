@@ -39,6 +39,7 @@ type Upstream interface {
 	poller.Upstream
 	dispatcher.Upstream
 	reaper.Upstream
+	Tail(ctx context.Context, id string, in api.Tail) (api.TailTaken, error)
 }
 
 // Keyring seals tickets for the poller and opens them for the relay.
@@ -52,7 +53,7 @@ type Config struct {
 	Upstream   Upstream
 	ControlURL string            // where the relay forwards the calls of runners
 	Transport  http.RoundTripper // how; nil means http.DefaultTransport
-	Launcher   launcher.Launcher // a launcher.Watcher, if it can be one
+	Launcher   launcher.Launcher // a launcher.Watcher and a launcher.Spooler, if it can be one
 	Queue      queue.Queue
 	Keyring    Keyring
 	Instance   string // who claims; the same over restarts, and nobody else's
@@ -65,6 +66,10 @@ type Config struct {
 	// Waiting hears what a drain waits for, when it begins to and whenever one of these has ended. Nil means
 	// that nobody wants to know.
 	Waiting func(runs []Run)
+
+	// Mask returns what hides secrets in what runners left of their logs, which is asked for anew for each of them. Nil
+	// hides nothing.
+	Mask func(ctx context.Context) (func(line string) string, error)
 
 	Version     string          // ours, shown in the pool's list of runners
 	Types       []workflow.Type // workflow types to claim; none means all
@@ -105,6 +110,7 @@ type Agent struct {
 	cfg      Config
 	log      *slog.Logger
 	slots    *slots
+	tails    *tails
 	sockets  *sockets // nil where the relay listens on an address
 	draining chan struct{}
 	drain    sync.Once
@@ -140,7 +146,10 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Agent{cfg: cfg, log: cfg.Log, slots: newSlots(cfg.Concurrency, cfg.Now), draining: make(chan struct{}), aborted: make(chan struct{})}, nil
+	return &Agent{
+		cfg: cfg, log: cfg.Log, slots: newSlots(cfg.Concurrency, cfg.Now), tails: newTails(cfg),
+		draining: make(chan struct{}), aborted: make(chan struct{}),
+	}, nil
 }
 
 // Drain makes Run take no more work, wait for what runs as long as it takes, and end. It may be called at
@@ -167,7 +176,7 @@ func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error
 	if err != nil {
 		return s, err
 	}
-	s.reaper = reaper.New(cfg.Upstream, cfg.Launcher, reaper.Config{
+	s.reaper = reaper.New(a.tails, cfg.Launcher, reaper.Config{
 		Instance: cfg.Instance, Policy: cfg.Policy, LastHeard: s.relay.LastHeard,
 		Interval: cfg.StatusLoopInterval, Now: cfg.Now, Log: a.log.With("stage", "reaper"),
 	})
@@ -354,6 +363,7 @@ func (a *Agent) tend(ctx context.Context) {
 		begun := a.cfg.Now()
 		if tasks, err := a.cfg.Launcher.List(ctx); err == nil {
 			a.slots.correct(tasks, begun)
+			a.tails.deliverAll(ctx, tasks)
 			if a.sockets != nil {
 				a.sockets.correct(ctx, tasks, begun)
 			}

@@ -25,6 +25,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/queue/memory"
 	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/runner"
+	"github.com/dayfly-dev/dayfly/internal/secrets/local"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -163,6 +165,7 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 		a.target.lines = append(a.target.lines, "sources below "+cmp.Or(strings.Join(cfg.Settings.SourceRoots, ", "), "no directory of this machine: source_roots names none"))
 	}
 	a.target.apply(&parts)
+	parts.Mask = func(ctx context.Context) (func(string) string, error) { return maskOf(ctx, cfg, data) }
 	if cfg.WrapLauncher != nil {
 		parts.Launcher = cfg.WrapLauncher(parts.Launcher)
 	}
@@ -173,6 +176,29 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 		return nil, errors.Join(err, a.target.close(context.WithoutCancel(ctx))) // nothing runs yet: it ends at once
 	}
 	return a, nil
+}
+
+// maskOf hides what a job of this machine could have had: every value of its store, and what is forwarded under a
+// secret name.
+func maskOf(ctx context.Context, cfg AgentConfig, data *dataDir) (func(string) string, error) {
+	store := local.New(data.file(SecretsDir))
+	names, err := store.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var values, variables []string
+	for _, name := range names {
+		value, err := store.Resolve(ctx, "file:"+name)
+		if err != nil && !errors.Is(err, workflow.ErrNotFound) {
+			return nil, err
+		}
+		values = append(values, value.Reveal())
+	}
+	for _, name := range cfg.Settings.EnvForwardAllowlist {
+		value, _ := cfg.lookup()(name)
+		variables = append(variables, name+"="+value)
+	}
+	return runner.Mask(values, variables), nil
 }
 
 // clientConfig, processConfig and agentConfig pass every setting on to the part that it is for. A

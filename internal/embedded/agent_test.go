@@ -112,6 +112,9 @@ func (u *upstream) Lost(_ context.Context, id string, _ api.Lost) error {
 func (u *upstream) Held(context.Context, string, string) (api.Page[api.JobState], error) {
 	return api.Page[api.JobState]{}, nil
 }
+func (u *upstream) Tail(context.Context, string, api.Tail) (api.TailTaken, error) {
+	return api.TailTaken{}, u.fails
+}
 func (u *upstream) States(context.Context, api.StatesQuery) (api.States, error) {
 	return api.States{}, nil
 }

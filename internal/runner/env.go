@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runner/mask"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -65,6 +66,18 @@ func checkVariable(name string) error {
 		return workflow.Refuse(workflow.ErrInvalid, "environment", "the workspace sets the variable %s; names that start with DAYFLY_ or LD_ are kept", name)
 	}
 	return nil
+}
+
+// Mask returns what hides values, and those of variables with secret names, in the lines that a runner left behind.
+func Mask(values, variables []string) func(line string) string {
+	var hidden mask.Set
+	for _, v := range variables {
+		if name, value, _ := strings.Cut(v, "="); secretName().MatchString(name) {
+			values = append(values, value)
+		}
+	}
+	hidden.Add(values...)
+	return hidden.String
 }
 
 // secretName matches the names of forwarded variables whose values are masked. Others stay

@@ -298,3 +298,47 @@ func TestStop_KilledAndStartedAgain(t *testing.T) {
 		t.Errorf("got the side effects %q, want %q", got, want)
 	}
 }
+
+// O15, R5: whatever an engine printed until its runner died with `up` is in the log after the next start, once and in
+// order.
+func TestStop_KilledInAnApplyLosesNoLineOfItsLog(t *testing.T) {
+	t.Parallel()
+	w := prepare(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := spawn(t, os.Environ(), self, upArg, w.data, w.source)
+	w.uses(p)
+	const lines = 777
+	w.put("one", map[string]string{"update": fmt.Sprintf(`for n in $(seq %d); do echo "line $n"; done
+until [ -e "$SHARED/never" ]; do sleep 0.05; done
+`, lines)})
+	id := w.update("one")
+	w.until(id, "its start", func(wf api.Workflow) bool { return wf.State == workflow.Running })
+	spool := filepath.Join(w.data, embedded.JobsDir, w.workflow(id).Task, launcher.SpoolName)
+	eventually(t, "the last line in the runner's file", func() bool {
+		b, err := os.ReadFile(spool)
+		return err == nil && bytes.Contains(b, fmt.Appendf(nil, "line %d", lines))
+	})
+	if before := strings.Count(w.log(id, 1), "line "); before == lines {
+		t.Log("all of it was sent before the kill") // which then shows nothing
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.wait(t)
+
+	w.open()
+	t.Cleanup(w.stop)
+	w.wants(w.over(id), workflow.Failed, workflow.ReasonTaskStopped)
+	var want strings.Builder
+	for n := range lines {
+		_, _ = fmt.Fprintf(&want, "line %d\n", n+1)
+	}
+	if got := w.log(id, 1); !strings.HasSuffix(got, want.String()) || strings.Count(got, "line ") != lines {
+		t.Errorf("got %d lines, want %d; the log ends with %q", strings.Count(got, "line "), lines, got[max(0, len(got)-200):])
+	}
+	w.stop()
+	w.leftNothing()
+}

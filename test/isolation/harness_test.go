@@ -212,9 +212,13 @@ func (s *site) leftNothing() {
 			s.t.Error(err)
 		}
 		for _, e := range entries {
-			if e.IsDir() {
+			if e.IsDir() && e.Name() != "spools" {
 				s.t.Errorf("left: %s", filepath.Join(dir, e.Name()))
 			}
+		}
+		spools, err := filepath.Glob(filepath.Join(s.data, dir, "spools", "*"))
+		if err != nil || len(spools) > 0 {
+			s.t.Errorf("left: %v, %v", spools, err)
 		}
 	}
 }

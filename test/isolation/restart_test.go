@@ -2,6 +2,7 @@ package isolation_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -176,5 +178,39 @@ func restarts(t *testing.T, target string) {
 	if t.Failed() {
 		text, _ := os.ReadFile(filepath.Join(filepath.Dir(s.data), "up.log"))
 		t.Logf("%s", text)
+	}
+}
+
+// O15: the log of a container that was killed is whole up to then.
+func TestRestart_LogOfAKilledContainerIsWhole(t *testing.T) {
+	needs(t, config.TargetDocker)
+	if _, err := exec.LookPath("docker"); err != nil {
+		t.Skip("the docker command, which kills the container, is not on this machine")
+	}
+	s := newSite(t)
+	s.open(config.TargetDocker)
+	const lines = 777
+	s.put("net", fmt.Sprintf("count %d", lines))
+	id := s.submit("net", workflow.Update)
+	until(t, "its start", func() bool { return s.show(id).State == workflow.Running })
+	spool := filepath.Join(s.data, embedded.ContainersDir, s.show(id).Task, launcher.SpoolName)
+	until(t, "the last line in the runner's file", func() bool {
+		b, err := os.ReadFile(spool)
+		return err == nil && bytes.Contains(b, fmt.Appendf(nil, "line %d", lines))
+	})
+	container, err := exec.CommandContext(t.Context(), "docker", "ps", "-q", "--filter", "label=dev.dayfly.job="+id).Output()
+	if err == nil {
+		err = exec.CommandContext(t.Context(), "docker", "kill", strings.TrimSpace(string(container))).Run()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "its end", func() bool { wf := s.show(id); return wf.State.Terminal() && !wf.SlotHeld })
+	var want strings.Builder
+	for n := range lines {
+		_, _ = fmt.Fprintf(&want, "line %d\n", n+1)
+	}
+	if got := s.log(id); !strings.HasSuffix(got, want.String()) || strings.Count(got, "line ") != lines {
+		t.Errorf("got %d lines, want %d", strings.Count(got, "line "), lines)
 	}
 }

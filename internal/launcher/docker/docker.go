@@ -95,8 +95,9 @@ const GatewayName = "host.docker.internal"
 // NetworkOwn is the network that a launcher makes for its tasks.
 const NetworkOwn = "own"
 
-// Launcher is a launcher.Launcher and a launcher.Watcher.
+// Launcher is a launcher.Launcher, a launcher.Watcher and a launcher.Spooler.
 type Launcher struct {
+	*launcher.SpoolDir
 	config Config
 	log    *slog.Logger
 	now    func() time.Time
@@ -169,6 +170,7 @@ func New(c Config) (*Launcher, error) {
 	if l.now == nil {
 		l.now = time.Now
 	}
+	l.SpoolDir = &launcher.SpoolDir{Dir: filepath.Join(c.Dir, "spools"), Owner: c.UID, Now: l.now}
 	if err := l.openDir(); err != nil {
 		return nil, err
 	}

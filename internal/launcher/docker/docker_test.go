@@ -23,6 +23,7 @@ import (
 var (
 	_ launcher.Launcher = (*docker.Launcher)(nil)
 	_ launcher.Watcher  = (*docker.Launcher)(nil)
+	_ launcher.Spooler  = (*docker.Launcher)(nil)
 )
 
 const (

@@ -270,6 +270,9 @@ func recordOf(info containerInfo, engineID string) (record, error) {
 
 // finish takes an end down, then clears away what is left.
 func (l *Launcher) finish(ctx context.Context, t *task, rec record) error {
+	if err := l.Keep(rec.Ref, l.workDir(rec.Ref)); err != nil {
+		l.log.Error("log of task not kept", "task", rec.Ref, "err", err)
+	}
 	rec.StoppedAt = l.now().UTC()
 	if err := l.write(rec); err != nil {
 		return err // the container is still there, and its end is found again

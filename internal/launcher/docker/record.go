@@ -189,7 +189,7 @@ func readRecord(path string) (record, error) {
 func (l *Launcher) prune() {
 	now := l.now()
 	for ref, t := range l.tasks {
-		if t.record.StoppedAt.IsZero() || t.left || now.Sub(t.since) < keep {
+		if t.record.StoppedAt.IsZero() || t.left || now.Sub(t.since) < keep || l.Has(ref) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(l.config.Dir, ref+recordSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {

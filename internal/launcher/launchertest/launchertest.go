@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"slices"
 	"strconv"
 	"sync"
@@ -57,6 +59,7 @@ func Run(t *testing.T, h Harness) {
 		{"NothingIsLeftOnceKilled", nothingLeftOnceKilled},
 		{"WatchReportsEveryStop", watch},
 		{"RequestThatCanNeverRunIsRefusedForGood", badRequests},
+		{"WhatARunnerLeftOfItsLogIsKept", spools},
 		{"RestartKnowsTheTask", restart},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, h) })
@@ -378,6 +381,64 @@ func badRequests(t *testing.T, h Harness) {
 	}
 }
 
+// left is what a runner left of its log; empty means nothing.
+func left(t *testing.T, l launcher.Spooler, ref string) string {
+	t.Helper()
+	f, err := l.Spool(ref)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	if err != nil {
+		t.Fatalf("spool: %v", err)
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(f)
+	if err != nil {
+		t.Fatalf("spool: %v", err)
+	}
+	return string(b)
+}
+
+func spools(t *testing.T, h Harness) {
+	s, l := NewStage(t, h.Reach), h.New(t, never)
+	kept, ok := l.(launcher.Spooler)
+	if !ok {
+		t.Skip("the disks of this launcher's tasks end with them")
+	}
+	tasks := map[string]string{}
+	for _, what := range []string{"", "a log", "->/etc/passwd"} {
+		task := launch(t, l, s.Request("wf-"+strconv.Itoa(len(tasks)), false))
+		p := s.Next(t)
+		if what != "" {
+			p.Leave(t, launcher.SpoolName, what)
+		}
+		p.Exit(t, 1)
+		AwaitStopped(t, l, task.Ref)
+		tasks[what] = task.Ref
+	}
+	refs, err := kept.Spools()
+	if err != nil || !slices.Equal(refs, []string{tasks["a log"]}) {
+		t.Errorf("got what %v left, %v; want that of %s", refs, err, tasks["a log"])
+	}
+	for what, ref := range tasks {
+		want := what
+		if what != "a log" {
+			want = ""
+		}
+		if got := left(t, kept, ref); got != want {
+			t.Errorf("left %q: got %q, want %q", what, got, want)
+		}
+		for range 2 {
+			if err := kept.DropSpool(ref); err != nil {
+				t.Errorf("drop: %v", err)
+			}
+		}
+		if got := left(t, kept, ref); got != "" {
+			t.Errorf("dropped and still there: %q", got)
+		}
+	}
+}
+
 func restart(t *testing.T, h Harness) {
 	if h.Crash == nil {
 		t.Skip("this launcher is tested without a restart: its harness has no Crash")
@@ -387,6 +448,9 @@ func restart(t *testing.T, h Harness) {
 	var players []*Player
 	l, task := h.Crash(t, r, func() {
 		p := s.Next(t)
+		if p.Getenv("DAYFLY_WORK_DIR") != "" {
+			p.Leave(t, launcher.SpoolName, "kept")
+		}
 		players = append(players, p, p.Spawn(t, s, OwnGroup))
 	})
 	if got := launch(t, l, r); got.Ref != task.Ref || !got.CreatedAt.Equal(task.CreatedAt) {
@@ -399,6 +463,9 @@ func restart(t *testing.T, h Harness) {
 	AwaitStopped(t, l, task.Ref)
 	for _, p := range players {
 		p.Gone(t)
+	}
+	if kept, ok := l.(launcher.Spooler); ok && left(t, kept, task.Ref) != "kept" {
+		t.Errorf("what the runner had left is gone")
 	}
 	if got := s.Runners(); got != 1 {
 		t.Errorf("got %d runners, want 1", got)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -176,6 +177,14 @@ func (p *Player) Say(t *testing.T, text string) {
 	p.hear(t, "said")
 }
 
+// Leave makes the player leave a file in its work directory, and waits until it did; what begins with -> is where a
+// symbolic link leads.
+func (p *Player) Leave(t *testing.T, name, text string) {
+	t.Helper()
+	p.tell(t, "leave "+name+" "+text)
+	p.hear(t, "left")
+}
+
 // Spawn makes the player start a process that ignores signals.
 func (p *Player) Spawn(t *testing.T, s *Stage, where Where) *Player {
 	t.Helper()
@@ -300,6 +309,11 @@ func Play() (code int, ok bool) {
 			case "say":
 				_, _ = os.Stderr.WriteString(rest + "\n")
 				say("said")
+			case "leave":
+				name, text, _ := strings.Cut(rest, " ")
+				if leave(filepath.Join(os.Getenv("DAYFLY_WORK_DIR"), name), text) == nil {
+					say("left")
+				}
 			case "exit":
 				code, _ := strconv.Atoi(rest)
 				return code, true
@@ -328,6 +342,13 @@ func askWho() []string {
 		return nil
 	}
 	return []string{"DAYFLY_TASK=" + task.TaskARN}
+}
+
+func leave(path, text string) error {
+	if target, ok := strings.CutPrefix(text, "->"); ok {
+		return os.Symlink(target, path)
+	}
+	return os.WriteFile(path, []byte(text), 0o600)
 }
 
 func spawn(where Where) error {

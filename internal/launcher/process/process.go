@@ -96,8 +96,9 @@ type Isolation struct {
 	DiesWithParent bool // a runner ends when the launcher is killed
 }
 
-// Launcher is a launcher.Launcher and a launcher.Watcher.
+// Launcher is a launcher.Launcher, a launcher.Watcher and a launcher.Spooler.
 type Launcher struct {
+	*launcher.SpoolDir
 	config Config
 	log    *slog.Logger
 	now    func() time.Time
@@ -176,6 +177,7 @@ func New(c Config) (*Launcher, error) {
 	if l.now == nil {
 		l.now = time.Now
 	}
+	l.SpoolDir = &launcher.SpoolDir{Dir: filepath.Join(c.Dir, "spools"), Owner: os.Geteuid(), Now: l.now}
 	var err error
 	if l.boot, err = remains.Boot(); err != nil {
 		return nil, fmt.Errorf("identify this machine's start: %w", err)

@@ -31,6 +31,7 @@ import (
 var (
 	_ launcher.Launcher = (*process.Launcher)(nil)
 	_ launcher.Watcher  = (*process.Launcher)(nil)
+	_ launcher.Spooler  = (*process.Launcher)(nil)
 )
 
 const (

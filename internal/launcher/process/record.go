@@ -269,7 +269,7 @@ func (l *Launcher) prune() {
 	}
 	l.pruned = now
 	for ref, t := range l.tasks {
-		if t.phase != launcher.Stopped || now.Sub(t.since) < keep {
+		if t.phase != launcher.Stopped || now.Sub(t.since) < keep || l.Has(ref) {
 			continue
 		}
 		if err := os.Remove(l.recordFile(ref)); err != nil && !errors.Is(err, fs.ErrNotExist) {

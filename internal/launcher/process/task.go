@@ -266,6 +266,9 @@ func (l *Launcher) finish(t *task, rec record) bool {
 			l.log.Warn("cgroup not removed", "task", rec.Ref, "err", err)
 		}
 	}
+	if err := l.Keep(rec.Ref, l.workDir(rec.Ref)); err != nil {
+		l.log.Error("log of task not kept", "task", rec.Ref, "err", err)
+	}
 	if err := removeTree(l.workDir(rec.Ref)); err != nil {
 		// The next start of the launcher tries again.
 		l.log.Error("directory of task not removed", "task", rec.Ref, "err", err)

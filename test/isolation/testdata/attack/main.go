@@ -30,7 +30,7 @@ func main() {
 	ways := map[string]func(runner int, args []string){
 		"environ": environ, "mem": mem, "fds": fds, "ptrace": ptrace, "userns": userns, "ticket": ticket, "relay": relay,
 		"others": others, "core": core, "prlimit": prlimit, "signals": signals, "setuid": setuid, "symlinks": symlinks, "mounts": mounts,
-		"outside": outside, "wait": wait, "whoami": whoami, "once": once,
+		"outside": outside, "wait": wait, "whoami": whoami, "once": once, "count": count,
 	}
 	way, ok := ways[os.Args[1]]
 	if !ok {
@@ -453,6 +453,15 @@ func outside(_ int, args []string) {
 	if n, _ := os.ReadDir("/proc"); len(n) == 0 {
 		breach("no processes are seen: the attack is not one")
 	}
+}
+
+// count prints numbered lines, then waits.
+func count(_ int, args []string) {
+	most, _ := strconv.Atoi(args[0])
+	for n := range most {
+		fmt.Println("line", n+1)
+	}
+	wait(0, nil)
 }
 
 func wait(int, []string) {

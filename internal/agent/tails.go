@@ -1,0 +1,156 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/reaper"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// mostSpool is how much of a spool is read at most: one that workflow code wrote may never end.
+const mostSpool = 1 << 30
+
+// tails is an upstream that is told what the runner of a task left of its log before it is told of the task's end.
+type tails struct {
+	Upstream
+	spools launcher.Spooler // nil: nothing is left
+	mask   func(ctx context.Context) (func(line string) string, error)
+	log    *slog.Logger
+
+	mu sync.Mutex // held while something is delivered: once is enough
+}
+
+var _ reaper.Upstream = (*tails)(nil)
+
+func newTails(cfg Config) *tails {
+	t := &tails{Upstream: cfg.Upstream, mask: cfg.Mask, log: cfg.Log}
+	t.spools, _ = cfg.Launcher.(launcher.Spooler)
+	if t.mask == nil {
+		t.mask = func(context.Context) (func(string) string, error) { return func(s string) string { return s }, nil }
+	}
+	return t
+}
+
+// Lost implements reaper.Upstream.
+func (t *tails) Lost(ctx context.Context, id string, in api.Lost) error {
+	if err := t.deliver(ctx, id, in.Attempt, in.Task); err != nil {
+		return err
+	}
+	return t.Upstream.Lost(ctx, id, in)
+}
+
+// deliverAll delivers what could not be when its task ended.
+func (t *tails) deliverAll(ctx context.Context, tasks []launcher.Task) {
+	if t.spools == nil {
+		return
+	}
+	refs, err := t.spools.Spools()
+	for _, task := range tasks {
+		if task.Phase == launcher.Stopped && slices.Contains(refs, task.Ref) {
+			err = errors.Join(err, t.deliver(ctx, task.Workflow, task.Attempt, task.Ref))
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		t.log.Warn("logs that runners left not delivered; trying again", "err", err)
+	}
+}
+
+// deliver sends what a task's runner left, and drops it. Its error means that it is to be tried again: what the control
+// plane will never take is dropped too.
+func (t *tails) deliver(ctx context.Context, id string, attempt int, task string) error {
+	if t.spools == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	file, err := t.spools.Spool(task)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	log := t.log.With("job_id", id, "attempt", attempt, "task", task)
+	if err == nil {
+		var sent int64
+		sent, err = t.send(ctx, id, api.Tail{Attempt: attempt, Task: task}, file)
+		_ = file.Close() // it was only read
+		if err != nil && !refused(err) {
+			return fmt.Errorf("deliver the log that task %s left: %w", task, err)
+		}
+		log = log.With("lines", sent)
+	}
+	if err != nil {
+		log.Warn("rest of a log dropped", "err", err)
+	} else {
+		log.Info("rest of a log delivered")
+	}
+	return t.spools.DropSpool(task)
+}
+
+// refused reports whether the control plane will never take a log.
+func refused(err error) bool {
+	return slices.ContainsFunc([]error{
+		workflow.ErrNotFound, workflow.ErrConflict, workflow.ErrOver, workflow.ErrInvalid, workflow.ErrTooLarge, workflow.ErrLogGap,
+	}, func(kind error) bool { return errors.Is(err, kind) })
+}
+
+// peek reads a line and leaves it where it is; n is 0 where there is none any more.
+func peek(lines *bufio.Reader) (l api.LogLine, n int) {
+	for _, size := range []int{lines.Buffered(), lines.Size()} {
+		window, _ := lines.Peek(size)
+		var err error
+		if l, n, err = api.ParseLogLine(window); err != nil || n > 0 {
+			break
+		}
+	}
+	return l, n
+}
+
+// send sends the lines of a spool from the first on that is wanted, up to what is no line any more.
+func (t *tails) send(ctx context.Context, id string, in api.Tail, spool io.Reader) (sent int64, err error) {
+	hide, err := t.mask(ctx)
+	if err != nil {
+		return 0, err
+	}
+	taken, err := t.Tail(ctx, id, in)
+	if err != nil {
+		return 0, err
+	}
+	lines := bufio.NewReaderSize(io.LimitReader(spool, mostSpool), 2*(api.MaxLogText+api.MaxLogStep))
+	for number, more := int64(0), true; more && !taken.Full; {
+		in.First, in.Lines = taken.Next, in.Lines[:0]
+		for size := 0; len(in.Lines) < api.MaxLogLines; number++ {
+			l, n := peek(lines)
+			if more = n > 0; !more {
+				break
+			}
+			if number >= taken.Next {
+				l.Step, l.Text = hide(l.Step), hide(l.Text)
+				if l.Wire() > api.MaxLogBatch {
+					l.Text = fmt.Sprintf("[dayfly] a line of %d bytes is missing here: it is too large to be sent", len(l.Text))
+				}
+				if size += l.Wire(); size > api.MaxLogBatch && len(in.Lines) > 0 {
+					break
+				}
+				in.Lines = append(in.Lines, l)
+			}
+			_, _ = lines.Discard(n) // of what was peeked at
+		}
+		if len(in.Lines) == 0 {
+			break
+		}
+		if taken, err = t.Tail(ctx, id, in); err != nil {
+			return sent, err
+		}
+		sent += int64(len(in.Lines))
+	}
+	return sent, nil
+}
