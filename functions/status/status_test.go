@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -9,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -290,7 +293,18 @@ func TestReports_AResultThatCouldNotBeTakenIsDeliveredLater(t *testing.T) {
 	if got := w.call("heartbeat", "{}"); got.StatusCode != 503 {
 		t.Errorf("a heartbeat while it is away: %d %s", got.StatusCode, got.Body)
 	}
-	if got := w.call("result", `{"outcome":"succeeded","log_end":1}`); got.StatusCode != 202 {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	for _, text := range []string{"the last but one", "the last"} {
+		_, err := z.Write(api.LogLine{At: time.Unix(1, 0), Text: text}.Append(nil))
+		w.must(err)
+	}
+	w.must(z.Close())
+	handover, err := json.Marshal(api.Handover{
+		Result: api.Result{Outcome: workflow.Succeeded, LogEnd: 7}, Tail: &api.LogTail{First: 5, Lines: packed.Bytes()},
+	})
+	w.must(err)
+	if got := w.call("result", string(handover)); got.StatusCode != 202 {
 		t.Fatalf("%d %s", got.StatusCode, got.Body)
 	}
 	// The task ends well, and its state waits for the result.
@@ -316,8 +330,16 @@ func TestReports_AResultThatCouldNotBeTakenIsDeliveredLater(t *testing.T) {
 	if wf := w.state(); wf.State != workflow.Succeeded {
 		t.Errorf("workflow is %s (%s)", wf.State, wf.Reason)
 	}
-	// What is missing of its log is taken for an hour.
-	if got := w.call("logs", `{"first":0,"lines":[{"at":"2026-05-04T12:00:00Z","text":"late"}]}`); got.StatusCode != 200 {
+	page, err := w.plane.Logs(t.Context(), w.admin, w.job.ID, 0, 0, 0, 0)
+	w.must(err)
+	var texts []string
+	for _, l := range page.Lines {
+		texts = append(texts, l.Text)
+	}
+	if want := []string{"[dayfly] lines 0 to 4 are missing here: they could not be sent before their task was gone", "the last but one", "the last"}; !page.Done || !slices.Equal(texts, want) {
+		t.Errorf("its log is %q, done %v", texts, page.Done)
+	}
+	if got := w.call("logs", `{"first":7,"lines":[{"at":"2026-05-04T12:00:00Z","text":"late"}]}`); got.StatusCode != 200 {
 		t.Errorf("late lines: %d %s", got.StatusCode, got.Body)
 	}
 	if strings.Contains(w.log.String(), w.job.Token) || strings.Contains(batch.Records[0].Body, w.job.Token) {

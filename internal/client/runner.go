@@ -101,6 +101,11 @@ func (r *Runner) Result(ctx context.Context, in api.Result) (api.Control, error)
 	return send[api.Control](ctx, r, "result", in, false)
 }
 
+// HandOver hands the result over together with what was not taken of the log.
+func (r *Runner) HandOver(ctx context.Context, in api.Handover) (api.Control, error) {
+	return send[api.Control](ctx, r, "result", in, false)
+}
+
 func send[T any](ctx context.Context, r *Runner, kind string, in any, bare bool) (out T, err error) {
 	_, err = r.do(ctx, call{
 		what: "send " + kind + " of job " + r.id, method: http.MethodPost,

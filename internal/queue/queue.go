@@ -15,7 +15,7 @@ import (
 // Bounds that every implementation keeps, because SQS does.
 const (
 	MaxBatch      = 10             // messages in one Receive or SendBatch
-	MaxBody       = 256 << 10      // bytes of one body; ours are far below it
+	MaxBody       = 1 << 20        // bytes of one body (Amazon SQS Developer Guide, Amazon SQS message quotas)
 	MaxVisibility = 12 * time.Hour // longest time that a message may be hidden
 	MaxWait       = 20 * time.Second
 )

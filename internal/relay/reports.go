@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
@@ -22,9 +23,9 @@ type Reports interface {
 	Send(ctx context.Context, body []byte, group string) error
 }
 
-// MaxReport bounds a kept result with what names it, in bytes. A larger one stays with its runner,
-// which repeats it.
-const MaxReport = 256 << 10
+// MaxReport bounds a kept result with what names it and the rest of its log, in bytes: what SQS takes. A larger one is
+// kept without that rest, or stays with its runner, which repeats it.
+const MaxReport = 1 << 20
 
 // keepTime is how long keeping a result may take.
 const keepTime = 5 * time.Second
@@ -37,9 +38,10 @@ type Report struct {
 	Attempt  int             `json:"attempt"`
 	Task     string          `json:"task"`
 	Boot     string          `json:"boot"`
-	LogEnd   int64           `json:"log_end"`    // number of lines of the whole log: what is missing is taken for an hour
-	SentAtMS int64           `json:"sent_at_ms"` // the relay's clock, milliseconds since 1970
-	Result   json.RawMessage `json:"result"`     // as the runner sent it
+	LogEnd   int64           `json:"log_end"`        // number of lines of the whole log
+	SentAtMS int64           `json:"sent_at_ms"`     // the relay's clock, milliseconds since 1970
+	Result   json.RawMessage `json:"result"`         // as the runner sent it, but for the rest of the log
+	Tail     *api.LogTail    `json:"tail,omitempty"` // what the control plane has not taken of the log
 }
 
 // EncodeReport writes a report as a message.
@@ -126,9 +128,28 @@ func decodeResult(body []byte) (api.Result, error) {
 // away reports whether an answer means that the control plane cannot take a call now, and will later.
 func (a answer) away() bool { return a.status >= http.StatusInternalServerError }
 
-// result forwards a result. One that the control plane cannot take now is kept, and the runner told
-// that it is handed over; one that cannot be kept either stays with the runner.
+// split takes the rest of the log out of what a runner hands over. What is no handover is a result, right or wrong.
+func split(body []byte) (result []byte, tail *api.LogTail) {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(body, &object) != nil || object["tail"] == nil {
+		return body, nil
+	}
+	tail = &api.LogTail{}
+	if json.Unmarshal(object["tail"], tail) != nil {
+		tail = nil
+	}
+	delete(object, "tail")
+	if result, err := json.Marshal(object); err == nil {
+		return result, tail
+	}
+	return body, nil
+}
+
+// result forwards a result. One that the control plane cannot take now is kept with the rest of its log, and the runner
+// told that it is handed over; one that cannot be kept either stays with the runner.
 func (r *Relay) result(ctx context.Context, c call, sealed string) answer {
+	var tail *api.LogTail
+	c.body, tail = split(c.body)
 	limited, cancel := context.WithTimeout(ctx, r.cfg.Forward)
 	a := r.forward(limited, c)
 	cancel()
@@ -137,30 +158,39 @@ func (r *Relay) result(ctx context.Context, c call, sealed string) answer {
 	}
 	log := r.cfg.Log.With("job_id", c.job, "attempt", c.claims.Attempt, "task", c.header.Get(api.HeaderTask))
 	in, err := decodeResult(c.body)
-	var body []byte
-	if err == nil {
-		body, err = EncodeReport(Report{
-			Ticket: sealed, Job: c.job, Attempt: c.claims.Attempt,
-			Task: c.header.Get(api.HeaderTask), Boot: c.header.Get(api.HeaderBoot),
-			LogEnd: in.LogEnd, SentAtMS: r.cfg.Now().UnixMilli(), Result: c.body,
-		})
-	}
 	if err != nil {
 		log.Warn("result left with its runner", "err", err)
 		return a
 	}
-	keeping, cancel := context.WithTimeout(ctx, keepTime)
-	defer cancel()
-	if err := r.cfg.Reports.Send(keeping, body, c.job); err != nil {
-		log.Warn("result not kept; its runner repeats it", "err", err)
-		return a
+	report := Report{
+		Ticket: sealed, Job: c.job, Attempt: c.claims.Attempt,
+		Task: c.header.Get(api.HeaderTask), Boot: c.header.Get(api.HeaderBoot),
+		LogEnd: in.LogEnd, SentAtMS: r.cfg.Now().UnixMilli(), Result: c.body, Tail: tail,
 	}
-	log.Info("result kept for later", "state", in.Outcome, "reason", in.Reason, "log_end", in.LogEnd)
+	for err = r.keep(ctx, report); err != nil; err = r.keep(ctx, report) {
+		log.Warn("result not kept; its runner repeats it", "with_log", report.Tail != nil, "err", err)
+		if report.Tail == nil {
+			return a
+		}
+		report.Tail = nil // what counts is the result
+	}
+	log.Info("result kept for later", "state", in.Outcome, "reason", in.Reason, "log_end", in.LogEnd, "with_log", report.Tail != nil)
 	text, _ := json.Marshal(api.Control{}) // it says nothing of the run: only the control plane could
 	return answer{status: http.StatusAccepted, header: http.Header{"Content-Type": {"application/json"}}, body: text}
 }
 
-// Deliver takes a kept result to the control plane. It returns nil when there is nothing more to do
+// keep puts a report into the queue.
+func (r *Relay) keep(ctx context.Context, report Report) error {
+	body, err := EncodeReport(report)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, keepTime)
+	defer cancel()
+	return r.cfg.Reports.Send(ctx, body, report.Job)
+}
+
+// Deliver takes a kept result to the control plane, the rest of its log first. It returns nil when there is nothing more to do
 // about it: it was taken, or never will be, which is logged as an error. Any other error means that it
 // is to be delivered again; api.RetryAfter may say when. Delivering twice does no harm.
 func (r *Relay) Deliver(ctx context.Context, body []byte) error {
@@ -187,12 +217,18 @@ func (r *Relay) Deliver(ctx context.Context, body []byte) error {
 		log.Error("result dropped: its ticket is for another job")
 		return nil
 	}
-	c := call{name: "result", route: routes["result"], job: in.Job, claims: claims, body: in.Result, header: http.Header{}}
+	c := call{job: in.Job, claims: claims, header: http.Header{}}
 	c.header.Set("Content-Type", "application/json")
 	c.header.Set(api.HeaderAttempt, strconv.Itoa(in.Attempt))
 	c.header.Set(api.HeaderTask, in.Task)
 	c.header.Set(api.HeaderBoot, in.Boot)
 
+	if in.Tail != nil {
+		if err := r.deliverTail(ctx, c, *in.Tail, log); err != nil {
+			return fmt.Errorf("deliver log of job %s: %w", in.Job, err)
+		}
+	}
+	c.name, c.route, c.body = "result", routes["result"], in.Result
 	a := r.forwardReport(ctx, c)
 	if a.status == http.StatusUnprocessableEntity || a.status == http.StatusRequestEntityTooLarge {
 		// Its runner is gone and cannot send less. Its outcome is what counts.
@@ -216,6 +252,31 @@ func (r *Relay) Deliver(ctx context.Context, body []byte) error {
 		return fmt.Errorf("deliver result of job %s: %w", in.Job, a.err())
 	}
 	log.Error("result dropped: the control plane refuses it", "status", a.status, "waited", waited, "err", a.err())
+	return nil
+}
+
+// deliverTail sends the rest of a log as its runner would have. Its error means that it is to be delivered again; what the
+// control plane refuses for good is given up, and its result with it is not.
+func (r *Relay) deliverTail(ctx context.Context, c call, tail api.LogTail, log *slog.Logger) error {
+	lines, err := tail.Unpack()
+	c.name, c.route = "logs", routes["logs"]
+	for first := tail.First; err == nil && len(lines) > 0; {
+		n := api.LogBatch(lines)
+		if c.body, err = json.Marshal(api.Logs{First: first, Lines: lines[:n], Lost: true}); err != nil {
+			break
+		}
+		a := r.forwardReport(ctx, c)
+		if a.away() || a.status == http.StatusTooManyRequests {
+			return a.err()
+		}
+		if !a.ok() {
+			err = a.err()
+		}
+		first, lines = first+int64(n), lines[n:]
+	}
+	if err != nil {
+		log.Error("rest of a log dropped", "err", err)
+	}
 	return nil
 }
 

@@ -1,9 +1,13 @@
 package relay_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -75,7 +79,7 @@ func TestReports_OnlyAResultThatCannotBeTakenNowIsKept(t *testing.T) {
 		"too many":               {"result", goodResult, 429, problemText(t, workflow.Refuse(workflow.ErrTooMany, "", "no")), nil, false, 429},
 		"no result":              {"result", `{"outcome":"running"}`, 503, busy, nil, false, 503},
 		"no JSON":                {"result", `{`, 503, busy, nil, false, 503},
-		"too long for the queue": {"result", `{"outcome":"failed","detail":"` + strings.Repeat("x", relay.MaxReport) + `"}`, 503, busy, nil, false, 503},
+		"too long for the queue": {"result", `{"outcome":"failed","detail":"` + strings.Repeat("x", relay.MaxReport-100) + `"}`, 503, busy, nil, false, 503},
 		"a start is never kept":  {"start", "{}", 503, busy, nil, false, 503},
 		"a heartbeat is never":   {"heartbeat", "{}", 503, busy, nil, false, 503},
 		"logs are never":         {"logs", "{}", 503, busy, nil, false, 503},
@@ -117,6 +121,68 @@ func TestReports_OnlyAResultThatCannotBeTakenNowIsKept(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// tailOf is the rest of a log, from a line on.
+func tailOf(t *testing.T, first int64, texts ...string) *api.LogTail {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	for _, text := range texts {
+		if _, err := z.Write(api.LogLine{At: time.Unix(1, 0).UTC(), Step: "apply", Text: text}.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &api.LogTail{First: first, Lines: b.Bytes()}
+}
+
+// R5: the rest of a log waits with its result, and goes to no control plane that takes the result at once.
+func TestReports_KeepTheRestOfTheLog(t *testing.T) {
+	texts := make([]string, 100)
+	for i := range texts {
+		texts[i] = rand.Text() // which does not compress
+	}
+	tail := tailOf(t, 40, texts...)
+	tailText, err := json.Marshal(tail)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := strings.TrimSuffix(goodResult, "}") + `,"new":{"a":1.50},"tail":` + string(tailText) + `}`
+	same := func(text string) bool {
+		var got, want map[string]json.RawMessage
+		if json.Unmarshal([]byte(text), &got) != nil || json.Unmarshal([]byte(body), &want) != nil {
+			return false
+		}
+		delete(want, "tail")
+		return cmp.Equal(want, got)
+	}
+	u, k := newUpstream(), &kept{}
+	r := u.relay(t, relay.Config{Reports: k})
+	if w := call(t, r, "result", "wf_1", body); w.Code != 200 || len(u.made()) != 1 || !same(u.made()[0].Body) {
+		t.Errorf("%d %s, forwarded %+v", w.Code, w.Body, u.made())
+	}
+	u.err = errors.New("connection refused")
+	if w := call(t, r, "result", "wf_1", body); w.Code != 202 || len(k.bodies) != 1 {
+		t.Fatalf("%d %s, %d kept", w.Code, w.Body, len(k.bodies))
+	}
+	in, err := relay.DecodeReport(k.bodies[0])
+	if err != nil || !same(string(in.Result)) || !cmp.Equal(tail, in.Tail) {
+		t.Errorf("kept %+v, %v", in, err)
+	}
+
+	long := strings.Repeat("x", relay.MaxReport-len(tailText)-100)
+	if w := call(t, r, "result", "wf_1", `{"outcome":"failed","detail":"`+long+`","tail":`+string(tailText)+`}`); w.Code != 202 || len(k.bodies) != 2 {
+		t.Fatalf("%d %s, %d kept", w.Code, w.Body, len(k.bodies))
+	}
+	if in, err := relay.DecodeReport(k.bodies[1]); err != nil || in.Tail != nil || !strings.Contains(string(in.Result), long) {
+		t.Errorf("what does not fit beside its result is kept: %v", err)
+	}
+	if w := call(t, r, "result", "wf_1", strings.TrimSuffix(goodResult, "}")+`,"tail":"none"}`); w.Code != 202 || len(k.bodies) != 3 {
+		t.Errorf("%d %s, %d kept", w.Code, w.Body, len(k.bodies))
 	}
 }
 
@@ -188,6 +254,70 @@ func TestDeliver_ForwardsAsTheRunnerWouldHave(t *testing.T) {
 	}}}
 	if d := cmp.Diff(want, u.made()); d != "" {
 		t.Errorf("forwarded (-want +got):\n%s", d)
+	}
+}
+
+// R5: the lines come before the result, so that nobody takes the log for whole without them.
+func TestDeliver_BringsTheRestOfTheLogFirst(t *testing.T) {
+	var many []string
+	for n := range 3000 {
+		many = append(many, fmt.Sprintf("line %d %s", n, strings.Repeat("x", 100)))
+	}
+	for name, c := range map[string]struct {
+		tail    *api.LogTail
+		refuse  int // what logs are answered with
+		again   bool
+		batches int
+		result  bool
+	}{
+		"one batch":     {tailOf(t, 40, "line 40", "line 41"), 0, false, 1, true},
+		"many":          {tailOf(t, 40, many...), 0, false, 3, true},
+		"away":          {tailOf(t, 40, "line 40"), 503, true, 1, false},
+		"too many":      {tailOf(t, 40, "line 40"), 429, true, 1, false},
+		"over":          {tailOf(t, 40, "line 40"), 410, false, 1, true},
+		"older":         {tailOf(t, 40, "line 40"), 416, false, 1, true},
+		"too large":     {tailOf(t, 40, "line 40"), 413, false, 1, true},
+		"no tail":       {&api.LogTail{First: 40, Lines: []byte("junk")}, 0, false, 0, true},
+		"of old relays": {nil, 0, false, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUpstream()
+			u.answer = func(s seen) (int, string) {
+				if c.refuse == 0 || !strings.HasSuffix(s.URL, "/logs") {
+					return 200, "{}"
+				}
+				for _, k := range api.Kinds() {
+					if k.Status == c.refuse {
+						return c.refuse, problemText(t, workflow.Refuse(k.Err, "", "no"))
+					}
+				}
+				return 500, ""
+			}
+			body := keep(t, time.Now().Add(time.Hour), func(r *relay.Report) { r.Tail = c.tail })
+			if err := u.relay(t, relay.Config{}).Deliver(t.Context(), body); (err != nil) != c.again {
+				t.Fatalf("error %v", err)
+			}
+			calls, next := u.made(), int64(40)
+			for i, call := range calls {
+				if strings.HasSuffix(call.URL, "/result") {
+					if call.Body != goodResult || i != len(calls)-1 {
+						t.Errorf("call %d is %+v", i, call)
+					}
+					continue
+				}
+				var in api.Logs
+				if err := json.Unmarshal([]byte(call.Body), &in); err != nil || in.First != next || !in.Lost || call.Header.Get("Dayfly-Boot") != "0123" {
+					t.Errorf("call %d: from %d on, want %d; %v", i, in.First, next, err)
+				}
+				next += int64(len(in.Lines))
+			}
+			if c.result {
+				c.batches++
+			}
+			if len(calls) != c.batches {
+				t.Errorf("%d calls, want %d", len(calls), c.batches)
+			}
+		})
 	}
 }
 

@@ -56,7 +56,7 @@ type Relay interface {
 	Heartbeat(ctx context.Context, in api.Heartbeat) (api.Control, error)
 	Steps(ctx context.Context, in api.Steps) (api.Control, error)
 	Logs(ctx context.Context, in api.Logs) (api.LogsTaken, error)
-	Result(ctx context.Context, in api.Result) (api.Control, error)
+	HandOver(ctx context.Context, in api.Handover) (api.Control, error)
 }
 
 // Config says what to run and with what.
@@ -167,14 +167,16 @@ func RunJob(ctx context.Context, cfg Config) error {
 	r.own = stream{mask.NewWriter(&r.hidden, func(text string, more bool) { r.logs.Say(r.stepName(), text, more) }), r.logs}
 
 	background, endBackground := context.WithCancel(held)
+	logging, endLogging := context.WithCancel(context.WithoutCancel(ctx)) // a run that is over may yet send its log
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer endBackground()
+	defer endLogging()
 	wg.Go(func() { r.heartbeats(background) })
 	wg.Go(func() { r.watch(background) })
 	wg.Go(func() { r.steps.run(background) })
 	wg.Go(func() {
-		if err := r.logs.Run(background); err != nil {
+		if err := r.logs.Run(logging); err != nil {
 			r.log.Warn("log not sent to its end", "err", err)
 		}
 	})
@@ -189,6 +191,11 @@ func RunJob(ctx context.Context, cfg Config) error {
 	r.dirs.removeSecrets(r.log)
 	if held.Err() != nil {
 		r.log.Info("run is over", "err", context.Cause(held))
+		last, cancel := context.WithTimeout(logging, flushBefore)
+		defer cancel()
+		if err := r.logs.Flush(last); err != nil {
+			r.log.Warn("log not sent", "err", err)
+		}
 		return nil
 	}
 	r.reporting.Store(true)
@@ -244,6 +251,10 @@ func (r *run) work(ctx context.Context) (result api.Result) {
 			r.log.Error("runner failed", "panic", p, "stack", string(debug.Stack()))
 			result = r.conclude(ctx, engine.Outcome{}, errors.New("the runner itself failed; the log of its task has the cause"))
 		}
+		// Else what failed has said so in the log, where there was room.
+		if result.Outcome != workflow.Succeeded && (!r.steps.any() || r.logs.Full()) {
+			r.logf("[dayfly] %s (%s): %s", result.Outcome, result.Reason, result.Detail)
+		}
 		r.own.Flush()
 	}()
 	outcome, err := r.do(ctx)
@@ -285,12 +296,23 @@ func (r *run) report(ctx, told context.Context, result api.Result) error {
 
 	r.flush(retained, flushBefore)
 	result.LogEnd = r.logs.Next()
-	send := func(ctx context.Context) (api.Control, error) { return r.cfg.Relay.Result(ctx, result) }
+	// Where the disk ends with the task, the relay keeps the rest of the log beside a result that it must keep.
+	withTail := r.cfg.Spool == ""
+	send := func(ctx context.Context) (api.Control, error) {
+		in := api.Handover{Result: result}
+		if withTail {
+			in.Tail = r.logs.Tail()
+		}
+		return r.cfg.Relay.HandOver(ctx, in)
+	}
 	err := r.persist(retained, "result", send)
-	if err != nil && !client.RunOver(err) && retained.Err() == nil {
+	for _, less := range []func(){func() { withTail = false }, func() { result = result.Slim() }} {
+		if err == nil || client.RunOver(err) || retained.Err() != nil {
+			break
+		}
 		// It will never be taken as it is. Its outcome is what counts.
-		r.log.Error("result refused; sent again without its details", "err", err)
-		result = result.Slim()
+		r.log.Error("result refused; sent again with less", "err", err)
+		less()
 		err = r.persist(retained, "result", send)
 	}
 	switch {

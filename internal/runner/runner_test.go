@@ -471,6 +471,33 @@ func TestRunJob_EngineGoesOnWhileTheRelayIsAway(t *testing.T) {
 	}
 }
 
+// R5: another attempt has come, which ends the engine at once; what it printed is still in its own log.
+func TestRunJob_ARunThatIsOverStillSendsItsLog(t *testing.T) {
+	pipe := newAlive(t)
+	spec, cfg := job(t, "echo printed; exec 3>"+pipe.path+"; echo ready >&3; sleep 1000")
+	r := newRelay(t, spec)
+	over := false
+	r.refuse = func(call string, _ []byte) error {
+		switch {
+		case call == "logs" && !over:
+			return workflow.ErrBusy
+		case call != "logs" && over:
+			return workflow.ErrOver
+		}
+		return nil
+	}
+	_, end := begin(t, r, cfg)
+	ended := pipe.ready(t)
+	r.set(func() { over = true })
+	ended()
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.text(); !strings.HasSuffix(got, "printed\n") || r.called("result") != 0 {
+		t.Errorf("got the log %q, and %d results", got, r.called("result"))
+	}
+}
+
 func TestRunJob_RefusedResultIsSentWithoutItsDetails(t *testing.T) {
 	spec, cfg := job(t, `echo '{"a": "b"}' > "$DAYFLY_OUTPUTS"`)
 	r := newRelay(t, spec)

@@ -48,6 +48,13 @@ func (s *steps) begin(name string) int {
 	return len(s.all)
 }
 
+// any reports whether a step has begun.
+func (s *steps) any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.all) > 0
+}
+
 // finish ends a step.
 func (s *steps) finish(seq int, status workflow.StepStatus, text string, exitCode *int) {
 	s.mu.Lock()

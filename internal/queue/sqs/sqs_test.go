@@ -166,7 +166,7 @@ func TestSendBatch_LostAnswer(t *testing.T) {
 	}})
 	var batch []queue.Outgoing
 	for range 6 {
-		batch = append(batch, queue.Outgoing{Body: []byte(strings.Repeat("x", queue.MaxBody)), Group: "g"})
+		batch = append(batch, queue.Outgoing{Body: []byte(strings.Repeat("x", 256<<10)), Group: "g"}) // four fit into a call
 	}
 	errs := q.SendBatch(t.Context(), batch)
 	for i, err := range errs {
