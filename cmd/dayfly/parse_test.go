@@ -38,6 +38,8 @@ func written(f *kong.Flag, n int) []string {
 		return []string{name, "1s"}
 	case kind.Kind() == reflect.Int:
 		return []string{name, "1"}
+	case kind == reflect.TypeFor[logQuota]():
+		return []string{name, "1MiB"}
 	}
 	return []string{name, []string{"first", "second"}[n]}
 }

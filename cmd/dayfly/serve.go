@@ -9,6 +9,7 @@ import (
 
 	xterm "golang.org/x/term"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -36,11 +37,23 @@ type listening struct {
 	TLSCert        string `name:"tls-cert" type:"path" help:"File with the certificate."`
 	TLSKey         string `name:"tls-key" type:"path" help:"File with the certificate's key."`
 	InsecureListen bool   `help:"Listen beyond this machine without TLS: for a proxy in front that has it."`
+
+	LogQuota logQuota `placeholder:"SIZE" help:"Most that the log of a run holds, from 1MiB to 1024MiB; default 64MiB."`
+}
+
+// logQuota is a size such as 64MiB.
+type logQuota int64
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (q *logQuota) UnmarshalText(text []byte) error {
+	n, err := api.ParseLogQuota(string(text))
+	*q = logQuota(n)
+	return err
 }
 
 func (l listening) config(a *app, log *slog.Logger) embedded.ServerConfig {
 	return embedded.ServerConfig{
-		Listen: l.Listen, TLSCert: l.TLSCert, TLSKey: l.TLSKey, InsecureListen: l.InsecureListen, Version: versionText(), Log: log,
+		Listen: l.Listen, TLSCert: l.TLSCert, TLSKey: l.TLSKey, InsecureListen: l.InsecureListen, LogQuota: int64(l.LogQuota), Version: versionText(), Log: log,
 	}
 }
 

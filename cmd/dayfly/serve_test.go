@@ -232,4 +232,10 @@ func TestServer_BadFlagsAreUsage(t *testing.T) {
 			t.Errorf("%s: got %+v", listen, got)
 		}
 	}
+	for _, size := range []string{"lots", "64", "64MB", "0MiB", "2000MiB", "-1MiB"} {
+		got := w.run("server", "--data", reachable(t), "--listen", "127.0.0.1:0", "--log-quota="+size)
+		if got.code != exitUsage || !strings.Contains(got.stderr, "--log-quota") || !strings.Contains(got.stderr, "from 1MiB to 1024MiB, such as 64MiB") {
+			t.Errorf("%s: got %+v", size, got)
+		}
+	}
 }

@@ -384,6 +384,10 @@ func TestBuild(t *testing.T) {
 	if _, err := build(func(name string) string { return env[name] }, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "DAYFLY_ORGANIZATION_LIMIT") {
 		t.Errorf("a limit of nothing: %v", err)
 	}
+	env["DAYFLY_LOG_QUOTA"] = "much"
+	if _, err := build(func(name string) string { return env[name] }, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), `DAYFLY_LOG_QUOTA: "much" is no size of a log`) {
+		t.Errorf("a quota of much: %v", err)
+	}
 }
 
 var _ controlplane.Waker = waker{}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
 	awsdynamodb "github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -19,6 +20,9 @@ import (
 )
 
 var version = "dev" // set when it is built
+
+// logWait is how long runners gather lines while somebody reads: each batch is an invocation, which is paid for.
+const logWait = 2 * time.Second
 
 func main() {
 	if err := run(context.Background(), os.Getenv); err != nil {
@@ -44,6 +48,10 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	admin := boot.SecretsManager(cfg, "the admin token", env.Required("DAYFLY_ADMIN_TOKEN_SECRET", "the ARN of the secret with the first admin's token"))
 	organization := env.Text("DAYFLY_ORGANIZATION", "default")
 	active := env.Int("DAYFLY_ORGANIZATION_LIMIT", 150, 1, 100_000) // most active workflows of an organization
+	quota, err := api.ParseLogQuota(env.Text("DAYFLY_LOG_QUOTA", ""))
+	if err != nil {
+		env.Wrong("DAYFLY_LOG_QUOTA", "%v", err)
+	}
 	if err := env.Err(); err != nil {
 		return nil, err
 	}
@@ -51,6 +59,8 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	if err != nil {
 		return nil, err
 	}
-	plane := controlplane.New(store, controlplane.Config{OrganizationLimit: active, DefaultState: api.StateS3, Log: log, Waker: newWaker(cfg)})
+	plane := controlplane.New(store, controlplane.Config{
+		OrganizationLimit: active, LogQuota: quota, LogWait: logWait, DefaultState: api.StateS3, Log: log, Waker: newWaker(cfg),
+	})
 	return newFunction(plane, httpapi.New(plane, httpapi.Config{Log: log, Version: version}), admin, organization, log), nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +28,19 @@ const (
 
 	leastWeight = 32 // of a line: many short ones take room too
 )
+
+// ParseLogQuota reads how much the log of an attempt may hold, such as 64MiB; empty means DefaultLogQuota.
+func ParseLogQuota(s string) (int64, error) {
+	if s == "" {
+		return DefaultLogQuota, nil
+	}
+	digits, ok := strings.CutSuffix(s, "MiB")
+	n, err := strconv.ParseUint(digits, 10, 16)
+	if !ok || err != nil || n < 1 || n > 1024 {
+		return 0, workflow.Refuse(workflow.ErrInvalid, "", "%.20q is no size of a log: write one from 1MiB to 1024MiB, such as 64MiB", s)
+	}
+	return int64(n) << 20, nil //nolint:gosec // at most 1024
+}
 
 // Weight is what a line takes of its log's quota: its text, but no less than 32 bytes.
 func (l LogLine) Weight() int64 { return int64(max(len(l.Text), leastWeight)) }

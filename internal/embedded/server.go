@@ -43,6 +43,7 @@ type ServerConfig struct {
 	TLSCert, TLSKey string // files; both or none
 	InsecureListen  bool   // listen beyond this machine without TLS
 
+	LogQuota     int64        // see controlplane.Config; 0 means its default
 	DefaultState string       // see controlplane.Config; empty means nowhere
 	NoRoles      bool         // refuse workspaces with a role; see controlplane.Config
 	Log          *slog.Logger // nil means none
@@ -97,7 +98,9 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 	if cfg.WrapStore != nil {
 		st = cfg.WrapStore(st)
 	}
-	s.plane = controlplane.New(st, controlplane.Config{Now: cfg.Now, Log: s.log, DefaultState: cfg.DefaultState, Digest: cfg.digest, NoRoles: cfg.NoRoles})
+	s.plane = controlplane.New(st, controlplane.Config{
+		Now: cfg.Now, Log: s.log, LogQuota: cfg.LogQuota, DefaultState: cfg.DefaultState, Digest: cfg.digest, NoRoles: cfg.NoRoles,
+	})
 	s.handler = httpapi.New(s.plane, httpapi.Config{Log: s.log, Version: cfg.Version})
 	s.tokenFile = s.data.file(AdminTokenFile)
 	if err := s.ensureAdminToken(ctx); err != nil {

@@ -32,6 +32,10 @@ func (r *run) observe(sent time.Duration, c api.Control) {
 	}
 	if c.HeartbeatSeconds > 0 {
 		r.interval = max(seconds(c.HeartbeatSeconds), leastInterval)
+		r.gather = seconds(c.LogSeconds)
+		if r.logs != nil {
+			r.logs.SetWait(r.gather)
+		}
 	}
 	r.mu.Unlock()
 	if c.Cancel && r.cancelled.CompareAndSwap(false, true) {

@@ -121,6 +121,7 @@ func (r *run) spec(ctx context.Context) (spec api.Spec, err error) {
 	if spec.Workflow != r.cfg.Run.Workflow || spec.Attempt != r.cfg.Run.Attempt {
 		return spec, failure(workflow.ReasonRunnerError, fmt.Errorf("the spec is that of attempt %d of workflow %s, not of attempt %d of %s", spec.Attempt, spec.Workflow, r.cfg.Run.Attempt, r.cfg.Run.Workflow))
 	}
+	r.logs.SetQuota(spec.LogQuota)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.deadline == 0 {

@@ -122,6 +122,7 @@ type run struct {
 	killBy   time.Duration // on clock; 0 means that nothing is to be killed yet
 	interval time.Duration // between heartbeats
 	hold     time.Duration // how long the next one may be held
+	gather   time.Duration // how long lines of the log are gathered; 0 means as long as is usual
 	step     string        // the step that the run is in
 
 	cancelled atomic.Bool // somebody asked for the cancellation
@@ -164,6 +165,7 @@ func RunJob(ctx context.Context, cfg Config) error {
 	defer r.cleanup()
 	r.steps = newSteps(r.sendSteps)
 	r.logs = logstream.New(logstream.Config{Send: r.sendLogs, Over: client.RunOver, Dir: r.dirs.work, Name: cfg.Spool, Log: r.log})
+	r.logs.SetWait(r.gather)
 	r.own = stream{mask.NewWriter(&r.hidden, func(text string, more bool) { r.logs.Say(r.stepName(), text, more) }), r.logs}
 
 	background, endBackground := context.WithCancel(held)

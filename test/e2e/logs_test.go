@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -138,5 +139,27 @@ touch "$SHARED/said"
 	page, err := w.cl.Logs(t.Context(), id, 0, offset, 1000, 0)
 	if err != nil || !page.Done || len(page.Lines) > 0 || got.Result == nil || got.Result.LogEnd != offset {
 		t.Errorf("at the end: got %d more lines, done %v, %v, and the result %+v; want done at line %d", len(page.Lines), page.Done, err, got.Result, offset)
+	}
+}
+
+// O15: a log that is full says so, keeps room for why the run failed, and is done.
+func TestLogs_EndAtTheirQuotaAndSayWhyTheRunFailed(t *testing.T) {
+	t.Parallel()
+	w := start(t, func(c *embedded.UpConfig) { c.Server.LogQuota = 1 << 20 })
+	w.put("chatty", map[string]string{"update": `
+line=$(printf '%01000d' 0)
+for n in $(seq 3000); do echo "$n $line"; done
+exit 3
+`})
+	id := w.update("chatty")
+	w.wants(w.over(id), workflow.Failed, workflow.ReasonStepFailed)
+	got := w.log(id, 0)
+	lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
+	full := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "[dayfly] log_full: a log holds at most 1 MiB") })
+	if len(got) > 1<<20 || full < 700 || full > len(lines)-2 || !strings.HasPrefix(lines[len(lines)-1], "[dayfly] failed (step_failed): ") {
+		t.Errorf("%d bytes, full at line %d of %d, which ends with %.200q", len(got), full, len(lines), lines[len(lines)-1])
+	}
+	if page, err := w.cl.Logs(t.Context(), id, 0, 1<<20, 10, 0); err != nil || !page.Done {
+		t.Errorf("at its end: done %v, %v", page.Done, err)
 	}
 }
