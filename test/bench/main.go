@@ -63,6 +63,7 @@ var sections = []section{
 	{"lifecycles", lifecycles},
 	{"overhead", overhead},
 	{"logs", logs},
+	{"follow", follow},
 	{"memory", memoryOfUp},
 	{"dynamodb", units},
 }
