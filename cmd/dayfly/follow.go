@@ -24,7 +24,7 @@ const (
 	awayTold   = 5 * time.Second        // without an answer before the follower says so
 	awayMost   = 2 * time.Minute        // without an answer before the follower gives up
 	drainMost  = 10 * time.Second       // for last lines after the end
-	stepHold   = 6 * time.Second        // that the end of a step waits for the step's last lines, which come in batches
+	stepHold   = 6 * time.Second        // that the end of a step waits for its last lines, where its runner does not say how many there are
 )
 
 // outcome is the exit of a command that told what came of a workflow.
@@ -106,6 +106,8 @@ type follower struct {
 	places  map[string]int              // of the steps, by name
 	ends    []stepEnd                   // of steps, not shown yet
 	attempt int                         // whose log is shown
+	next    int64                       // number of the next line of it
+	drained bool                        // it has no more lines
 	wait    string                      // why it waits
 	open    bool                        // a line of the log has no end yet
 	told    bool                        // that nobody answers
@@ -119,7 +121,7 @@ type stepEnd struct {
 
 // run returns the workflow as it ended.
 func (f *follower) run(ctx context.Context) (api.Workflow, error) {
-	defer func() { f.showEnds(func(stepEnd) bool { return true }) }()
+	defer f.showEnds(func(stepEnd) bool { return true })
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	asking := 0
@@ -142,10 +144,9 @@ func (f *follower) run(ctx context.Context) (api.Workflow, error) {
 	frame := time.NewTicker(frameEvery)
 	defer frame.Stop()
 	var (
-		last    api.Workflow
-		drained bool             // the log has no more lines
-		drain   <-chan time.Time // fires when no more lines are waited for
-		frames  int
+		last   api.Workflow
+		drain  <-chan time.Time // fires when no more lines are waited for
+		frames int
 	)
 	for {
 		select {
@@ -156,7 +157,7 @@ func (f *follower) run(ctx context.Context) (api.Workflow, error) {
 		case <-frame.C:
 			frames++
 			now := time.Now()
-			f.showEnds(func(e stepEnd) bool { return now.Sub(e.at) > stepHold })
+			f.showDue(now)
 			f.noteAway(now)
 			f.live.Status(f.status(last, frames, now))
 		case last = <-f.states:
@@ -165,8 +166,8 @@ func (f *follower) run(ctx context.Context) (api.Workflow, error) {
 				drain = time.After(drainMost)
 			}
 		case page := <-f.lines:
-			drained = page.Done
 			f.showLines(page)
+			f.drained = page.Done
 		case f.wait = <-f.waits:
 			if f.wait != "" && !f.live.Style().Live {
 				f.live.Line("waiting: " + f.wait)
@@ -174,7 +175,7 @@ func (f *follower) run(ctx context.Context) (api.Workflow, error) {
 		case <-done:
 			asking--
 		}
-		if last.State.Terminal() && (drained || last.StartedAt == nil) {
+		if last.State.Terminal() && (f.drained || last.StartedAt == nil) {
 			return last, nil
 		}
 	}
@@ -299,10 +300,11 @@ func (f *follower) showLines(page api.LogPage) {
 		}
 		f.attempt = page.Attempt
 	}
+	f.next = page.Next - int64(len(page.Lines))
 	for _, l := range page.Lines {
-		if place, ok := f.places[l.Step]; ok {
-			f.showEnds(func(e stepEnd) bool { return e.step.Seq < place })
-		}
+		place := f.places[l.Step]
+		f.showEnds(func(e stepEnd) bool { return f.complete(e) || e.step.LogEnd == 0 && e.step.Seq < place })
+		f.next++
 		text := term.Clean(l.Text)
 		if !f.open && l.Step != "" {
 			text = f.live.Style().Dim(fmt.Sprintf("%-8s │ ", term.Clean(l.Step))) + text
@@ -310,6 +312,11 @@ func (f *follower) showLines(page api.LogPage) {
 		f.live.Text(text, !l.More)
 		f.open = l.More
 	}
+}
+
+// complete reports whether all lines of a step were shown, as far as its runner said how many there are.
+func (f *follower) complete(e stepEnd) bool {
+	return e.step.LogEnd > 0 && (e.step.LogEnd <= f.next || f.drained)
 }
 
 // silent is for how long nobody has answered; 0 where somebody does.
@@ -346,6 +353,11 @@ func (f *follower) noteSteps(w api.Workflow, now time.Time) {
 			f.ends = append(f.ends, stepEnd{s, now})
 		}
 	}
+}
+
+// showDue shows the ends of steps whose lines were all shown, as far as that is known.
+func (f *follower) showDue(now time.Time) {
+	f.showEnds(func(e stepEnd) bool { return f.complete(e) || e.step.LogEnd == 0 && now.Sub(e.at) > stepHold })
 }
 
 // showEnds shows ends of steps, in their order, up to the first that is not due.
@@ -404,7 +416,7 @@ func summary(style term.Style, w api.Workflow) []string {
 	}
 	add(term.Clean(strings.ReplaceAll(w.Detail, "\n", " ")))
 	if r := w.Result; r != nil {
-		add(changes(r.Changes))
+		add(changes(w))
 		for _, o := range r.Outputs {
 			add(term.Clean(o.Name) + " = " + output(o))
 		}
@@ -412,6 +424,7 @@ func summary(style term.Style, w api.Workflow) []string {
 			add(term.Clean(fmt.Sprintf("the state lock %s is still held by %s", r.Lock.ID, r.Lock.Who)))
 		}
 	}
+	add(w.Aftermath())
 	if w.State != workflow.Succeeded {
 		add("dayfly why " + w.ID + " tells its story")
 	}

@@ -59,7 +59,7 @@ func TestFollow_ShowsLogStepsAndOutcome(t *testing.T) {
 			api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Add: 2, Destroy: 1}, Outputs: []api.Output{
 				{Name: "address", Value: "10.0.0.1"}, {Name: "password", Sensitive: true},
 			}},
-			exitOK, []string{"succeeded", "2 to add, 0 to change, 1 to destroy", "address = 10.0.0.1", "password = (sensitive)", "✓ update 1.5s"},
+			exitOK, []string{"succeeded", "2 added, 0 changed, 1 destroyed", "address = 10.0.0.1", "password = (sensitive)", "✓ update 1.5s"},
 		},
 		{
 			api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "update exited with 3"},
@@ -98,6 +98,41 @@ func TestFollow_JSONIsTheResultAlone(t *testing.T) {
 	}
 	if text := w.ok("workflow", "logs", id, "-o", "json"); !strings.Contains(text, `"text":"a line"`) {
 		t.Errorf("got %q", text)
+	}
+}
+
+// A step's end stands behind its last line, whatever comes first from the control plane.
+func TestFollow_TheEndOfAStepComesAfterItsLines(t *testing.T) {
+	lines := func(step string, from, to int) (out []api.LogLine) {
+		for n := from; n < to; n++ {
+			out = append(out, api.LogLine{Step: step, Text: fmt.Sprintf("line %d", n)})
+		}
+		return out
+	}
+	step := func(seq int, name string, end int64) api.Step {
+		return api.Step{Seq: seq, Name: name, Status: workflow.StepSucceeded, Seconds: 1, LogEnd: end}
+	}
+	began := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+	var out bytes.Buffer
+	f := &follower{live: term.NewLive(&out, term.Style{}), steps: map[int]workflow.StepStatus{}, places: map[string]int{}}
+	late := func() { f.showDue(began.Add(time.Hour)) }
+	f.noteSteps(api.Workflow{Steps: []api.Step{step(1, "init", 2), step(2, "plan", 4)}}, began)
+	late()
+	f.showLines(api.LogPage{Attempt: 1, Next: 3, Lines: append(lines("init", 0, 2), lines("plan", 2, 3)...)})
+	late()
+	f.showLines(api.LogPage{Attempt: 1, Next: 4, Lines: lines("plan", 3, 4)})
+	late()
+	f.noteSteps(api.Workflow{Steps: []api.Step{step(3, "apply", 900)}}, began)
+	late()
+	f.drained = true // the log ended before it, at its quota
+	late()
+	f.noteSteps(api.Workflow{Steps: []api.Step{step(4, "output", 0)}}, began) // of a runner that does not say
+	f.showDue(began.Add(time.Second))
+	got := out.String()
+	late()
+	want := "init     │ line 0\ninit     │ line 1\n✓ init 1.0s\nplan     │ line 2\nplan     │ line 3\n✓ plan 1.0s\n✓ apply 1.0s\n"
+	if got != want || out.String() != want+"✓ output 1.0s\n" {
+		t.Errorf("got %q and at last %q, want %q", got, out.String(), want)
 	}
 }
 

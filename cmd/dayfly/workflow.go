@@ -135,6 +135,7 @@ func (a *app) show(w api.Workflow) error {
 	line("state", style.State(w.State))
 	line("reason", string(w.Reason))
 	line("detail", term.Clean(w.Detail))
+	line("to do", term.Clean(w.Aftermath()))
 	line("pool", w.Pool)
 	line("submitted", term.Time(w.SubmittedAt)+" by "+term.Clean(w.SubmittedBy))
 	line("message", term.Clean(w.Message))
@@ -150,7 +151,7 @@ func (a *app) show(w api.Workflow) error {
 		line("slot", "still held: the end of its task is not proven yet")
 	}
 	if r := w.Result; r != nil {
-		line("changes", changes(r.Changes))
+		line("changes", changes(w))
 		if l := r.Lock; l != nil {
 			line("state lock", term.Clean(fmt.Sprintf("still held: %s by %s, %s", l.ID, l.Who, l.Operation)))
 		}
@@ -192,15 +193,12 @@ func stepLine(s api.Step) string {
 	return text
 }
 
-func changes(c *api.Changes) string {
-	if c == nil {
+// changes counts what a workflow planned or, once it has succeeded, did.
+func changes(w api.Workflow) string {
+	if w.Result == nil || w.Result.Changes == nil {
 		return ""
 	}
-	text := fmt.Sprintf("%d to add, %d to change, %d to destroy", c.Add, c.Change, c.Destroy)
-	if c.Drift > 0 {
-		text += fmt.Sprintf(", %d drifted", c.Drift)
-	}
-	return text
+	return w.Result.Changes.Text(w.State == workflow.Succeeded && workflow.ChangesState(w.Type, w.Operation))
 }
 
 func output(o api.Output) string {

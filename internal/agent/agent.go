@@ -31,6 +31,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/reaper"
 	"github.com/dayfly-dev/dayfly/internal/relay"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -485,7 +486,7 @@ func (a *Agent) stopTasks(ctx context.Context) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("stop tasks: %d have not ended: %w", live, context.Cause(ctx))
+			return fmt.Errorf("stop tasks: %s not ended: %w", text.Count(live, "task"), context.Cause(ctx))
 		}
 		if err != nil {
 			a.log.Warn("tasks not listed", "err", err)

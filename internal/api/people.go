@@ -5,7 +5,9 @@
 package api
 
 import (
+	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -174,6 +176,16 @@ type Workflow struct {
 	Result          *Result            `json:"result,omitempty"`
 	Steps           []Step             `json:"steps,omitempty" doc:"Of the latest attempt; only in the answer about one workflow"`
 	Version         int64              `json:"version"`
+}
+
+// Aftermath says what to do after a run that was cut off while it could change the state; empty after any other.
+func (w Workflow) Aftermath() string {
+	cutOff := []workflow.Reason{workflow.ReasonTaskStopped, workflow.ReasonRunnerLost, workflow.ReasonResultMissing, workflow.ReasonDeadline}
+	if w.StartedAt == nil || !workflow.ChangesState(w.Type, w.Operation) || !slices.Contains(cutOff, w.Reason) {
+		return ""
+	}
+	return fmt.Sprintf("the state of %s may be half changed: a preview (dayfly run %s) shows what is left to do; "+
+		"if the state is still locked, the next update says by whom and how to release the lock", w.Workspace, w.Workspace)
 }
 
 // Event is one line of a workflow's timeline.

@@ -1,9 +1,10 @@
 package api
 
 import (
-	"strings"
+	"fmt"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -116,6 +117,7 @@ type Step struct {
 	Seconds   float64             `json:"seconds,omitempty" doc:"How long it took"`
 	ExitCode  *int                `json:"exit_code,omitempty"`
 	Text      string              `json:"text,omitempty" maxLength:"1000" doc:"What it found, or why it failed"`
+	LogEnd    int64               `json:"log_end,omitempty" minimum:"0" doc:"Number of lines of the log at its end"`
 }
 
 // Steps reports steps; a later report of the same sequence number replaces the earlier.
@@ -169,6 +171,19 @@ type Changes struct {
 	Resources []ResourceChange `json:"resources,omitempty" maxItems:"200"`
 }
 
+// Text counts changes: those of a plan, or what was done.
+func (c Changes) Text(done bool) string {
+	words := [3]string{"to add", "to change", "to destroy"}
+	if done {
+		words = [3]string{"added", "changed", "destroyed"}
+	}
+	out := fmt.Sprintf("%d %s, %d %s, %d %s", c.Add, words[0], c.Change, words[1], c.Destroy, words[2])
+	if c.Drift > 0 {
+		out += fmt.Sprintf(", %d drifted", c.Drift)
+	}
+	return out
+}
+
 // ResourceChange is one line of a plan, without any value.
 type ResourceChange struct {
 	Address string `json:"address" maxLength:"1000"`
@@ -208,9 +223,9 @@ type Result struct {
 // reason, the lock and the counts of changes, without outputs and resources.
 func (r Result) Slim() Result {
 	const mostDetail = 500
-	out := Result{Outcome: r.Outcome, Reason: r.Reason, Lock: r.Lock, State: r.State, LogEnd: r.LogEnd, Truncated: true, Detail: r.Detail}
-	if len(out.Detail) > mostDetail {
-		out.Detail = strings.ToValidUTF8(out.Detail[:mostDetail], "")
+	out := Result{
+		Outcome: r.Outcome, Reason: r.Reason, Lock: r.Lock, State: r.State, LogEnd: r.LogEnd, Truncated: true,
+		Detail: text.Middle(r.Detail, mostDetail),
 	}
 	if r.Changes != nil {
 		out.Changes = &Changes{Add: r.Changes.Add, Change: r.Changes.Change, Destroy: r.Changes.Destroy, Drift: r.Changes.Drift}

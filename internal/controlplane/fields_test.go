@@ -41,6 +41,7 @@ var sinceV0 = map[string]string{
 
 	"spec.log_quota": "it is never written: it is added to a spec that is given out",
 
+	"step.log_end": "a step's end is written once; who follows the run shows it some seconds later",
 	"attempt.task": "a record is written by a claim and by its start, once each: whoever wrote the start is asked no more",
 	"attempt.boot": "as its task",
 	"logend.full":  "lines are taken again, and the next call that goes beyond the quota says so once more",

@@ -19,6 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/secrets/local"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -59,7 +60,7 @@ func openTarget(ctx context.Context, cfg AgentConfig, data *dataDir) (*target, e
 	}
 	if left > 0 {
 		// As processes, nobody would hear of them again.
-		return nil, fmt.Errorf("container jobs of an earlier start may still run (%d), and the Docker engine cannot be used: start it again, or give them up with deploy_target process: %w", left, err)
+		return nil, fmt.Errorf("%s of an earlier start may still run, and the Docker engine cannot be used: start it again, or give up what runs with deploy_target process: %w", text.Count(left, "container job"), err)
 	}
 	return openProcesses(ctx, cfg, data, "deploy_target auto: no containers, because "+oneLine(err))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
 	"github.com/dayfly-dev/dayfly/internal/runner/logstream"
 	"github.com/dayfly-dev/dayfly/internal/runner/mask"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -76,7 +77,7 @@ func (r *run) logf(format string, args ...any) {
 func (h *host) Mask(values ...string) {
 	if n := h.r.hidden.Add(values...); n > 0 {
 		h.r.log.Warn("values are too short to be masked", "count", n)
-		h.Logf("[dayfly] %d sensitive values have fewer than %d characters and cannot be masked", n, mask.MinLength)
+		h.Logf("[dayfly] %s not masked, for want of %d characters", text.Are(n, "sensitive value"), mask.MinLength)
 	}
 }
 

@@ -163,7 +163,7 @@ func RunJob(ctx context.Context, cfg Config) error {
 		r.dirs.broken = err
 	}
 	defer r.cleanup()
-	r.steps = newSteps(r.sendSteps)
+	r.steps = newSteps(r.sendSteps, func() int64 { return r.logs.Next() })
 	r.logs = logstream.New(logstream.Config{Send: r.sendLogs, Over: client.RunOver, Dir: r.dirs.work, Name: cfg.Spool, Log: r.log})
 	r.logs.SetWait(r.gather)
 	r.own = stream{mask.NewWriter(&r.hidden, func(text string, more bool) { r.logs.Say(r.stepName(), text, more) }), r.logs}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -21,6 +22,7 @@ const (
 // steps keeps the steps of a run and reports the latest of each until it is taken.
 type steps struct {
 	send func(ctx context.Context, in api.Steps) error
+	log  func() int64 // how many lines it has
 	wake chan struct{}
 	last chan struct{} // closed when flush is first called: what is due then is sent at once
 
@@ -33,8 +35,8 @@ type steps struct {
 	progress chan struct{} // closed and replaced when something was taken
 }
 
-func newSteps(send func(context.Context, api.Steps) error) *steps {
-	return &steps{send: send, wake: make(chan struct{}, 1), last: make(chan struct{}), progress: make(chan struct{})}
+func newSteps(send func(context.Context, api.Steps) error, log func() int64) *steps {
+	return &steps{send: send, log: log, wake: make(chan struct{}, 1), last: make(chan struct{}), progress: make(chan struct{})}
 }
 
 // begin adds a step and returns its sequence number.
@@ -56,11 +58,12 @@ func (s *steps) any() bool {
 }
 
 // finish ends a step.
-func (s *steps) finish(seq int, status workflow.StepStatus, text string, exitCode *int) {
+func (s *steps) finish(seq int, status workflow.StepStatus, found string, exitCode *int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	step := &s.all[seq-1]
-	step.Status, step.Text, step.ExitCode = status, cut(text, 1000), exitCode
+	step.Status, step.Text, step.ExitCode = status, text.Middle(found, 1000), exitCode
+	step.LogEnd = s.log()
 	step.Seconds = time.Since(s.begun[seq-1]).Seconds()
 	s.version[seq-1]++
 	s.signal()
@@ -143,7 +146,7 @@ func (s *steps) flush(ctx context.Context) error {
 		select {
 		case <-progress:
 		case <-ctx.Done():
-			return fmt.Errorf("%d steps are not reported: %w", len(left), context.Cause(ctx))
+			return fmt.Errorf("%s not reported: %w", text.Are(len(left), "step"), context.Cause(ctx))
 		}
 	}
 }

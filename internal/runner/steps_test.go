@@ -23,7 +23,7 @@ func TestSteps_GatherWhatChangesTogether(t *testing.T) {
 			}
 			reports = append(reports, all)
 			return nil
-		})
+		}, func() int64 { return 0 })
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); s.run(ctx) }()

@@ -1,7 +1,10 @@
-// Package text puts numbers and their nouns into sentences.
+// Package text counts and shortens what people read.
 package text
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Count says how many of something there are: 1 line, 2 lines.
 func Count(n int, noun string) string {
@@ -17,4 +20,16 @@ func Are(n int, noun string) string {
 		return Count(n, noun) + " is"
 	}
 	return Count(n, noun) + " are"
+}
+
+// Middle shortens a sentence to at most so many bytes. It leaves out the middle: what happened stands at the beginning,
+// and why it did often at the end.
+func Middle(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	const mark = " ... "
+	head := max(most-len(mark), 0) * 2 / 3
+	end := max(most-len(mark)-head, 0)
+	return strings.ToValidUTF8(s[:head], "") + mark + strings.ToValidUTF8(s[len(s)-end:], "")
 }

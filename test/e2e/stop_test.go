@@ -331,13 +331,18 @@ until [ -e "$SHARED/never" ]; do sleep 0.05; done
 
 	w.open()
 	t.Cleanup(w.stop)
-	w.wants(w.over(id), workflow.Failed, workflow.ReasonTaskStopped)
+	got := w.over(id)
+	w.wants(got, workflow.Failed, workflow.ReasonTaskStopped)
+	why, err := w.cl.Why(t.Context(), id)
+	if err != nil || got.Detail != "dayfly was stopped or killed while the run was in progress, and the run ended with it" || !strings.Contains(why.Next, "half changed: a preview (dayfly run one)") {
+		t.Errorf("it failed with %q, and next is %q, %v", got.Detail, why.Next, err)
+	}
 	var want strings.Builder
 	for n := range lines {
 		_, _ = fmt.Fprintf(&want, "line %d\n", n+1)
 	}
-	if got := w.log(id, 1); !strings.HasSuffix(got, want.String()) || strings.Count(got, "line ") != lines {
-		t.Errorf("got %d lines, want %d; the log ends with %q", strings.Count(got, "line "), lines, got[max(0, len(got)-200):])
+	if log := w.log(id, 1); !strings.HasSuffix(log, want.String()) || strings.Count(log, "line ") != lines {
+		t.Errorf("got %d lines, want %d; the log ends with %q", strings.Count(log, "line "), lines, log[max(0, len(log)-200):])
 	}
 	w.stop()
 	w.leftNothing()

@@ -19,6 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -208,7 +209,7 @@ func (p *Calls) claim(ctx context.Context, c *moves.Change, who authority.Princi
 		}
 		if l.most > 0 && l.most-rec.Active < room {
 			room = max(0, l.most-rec.Active)
-			full, out.Note = rec, fmt.Sprintf("the %s's limit of %d active workflows is reached", l.name, l.most)
+			full, out.Note = rec, fmt.Sprintf("the %s's limit of %s is reached", l.name, text.Count(l.most, "active workflow"))
 		}
 	}
 	if full != nil && !slices.Contains(full.Cut, who.PoolID) {

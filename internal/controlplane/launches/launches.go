@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -36,7 +37,7 @@ func ClaimedBy(ctx context.Context, c *moves.Change, who authority.Principal, id
 		return nil, false, moves.NoWorkflow(id) // another pool's workflows are not there for it
 	}
 	if attempt < 1 || attempt > w.Attempt {
-		return nil, false, workflow.Refuse(workflow.ErrInvalid, "attempt", "workflow %s has had %d attempts; %d is none of them", id, w.Attempt, attempt)
+		return nil, false, workflow.Refuse(workflow.ErrInvalid, "attempt", "workflow %s has had %s; %d is none of them", id, text.Count(w.Attempt, "attempt"), attempt)
 	}
 	return w, attempt == w.Attempt, nil
 }

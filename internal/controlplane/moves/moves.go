@@ -13,6 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -20,7 +21,7 @@ import (
 func (c *Change) Note(w *record.Workflow, n rules.Note) {
 	w.Seq++
 	c.Create(record.EventKey(w.ID, w.Seq), api.Event{
-		Seq: w.Seq, At: c.Now, Kind: n.Kind, Attempt: w.Attempt, Text: record.Cut(n.Text, 1000), Task: n.Task, Actor: n.Actor,
+		Seq: w.Seq, At: c.Now, Kind: n.Kind, Attempt: w.Attempt, Text: text.Middle(n.Text, 1000), Task: n.Task, Actor: n.Actor,
 	})
 }
 
@@ -78,7 +79,7 @@ func (c *Change) move(ctx context.Context, w *record.Workflow, m workflow.Move, 
 	if m.From != w.State {
 		return fmt.Errorf("move of %s from %s, which is %s", w.ID, m.From, w.State)
 	}
-	w.State, w.Reason, w.Detail, w.Since = m.To, m.Reason, record.Cut(detail, record.MaxDetail), c.Now
+	w.State, w.Reason, w.Detail, w.Since = m.To, m.Reason, text.Middle(detail, record.MaxDetail), c.Now
 	if m.Lapse {
 		w.Lapses++
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -369,7 +370,7 @@ func (p *Calls) DeletePool(ctx context.Context, who authority.Principal, name st
 			return err
 		}
 		if limit.Active > 0 {
-			return workflow.Refuse(workflow.ErrInUse, "pool", "workflows of pool %s are active (%d); let them end", name, limit.Active)
+			return workflow.Refuse(workflow.ErrInUse, "pool", "pool %s has %s; let them end", name, text.Count(limit.Active, "active workflow"))
 		}
 		k, nk := record.PoolKey(who.Organization, rec.ID), record.PoolNameKey(who.Organization, name)
 		none := ""

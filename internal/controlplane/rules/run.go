@@ -137,13 +137,13 @@ func Result(w *record.Workflow, s Standing, run api.Run, in api.Result, now time
 		if out.Move, err = workflow.Next(w.State, workflow.OnResult, f); err != nil {
 			return out, err
 		}
-		out.noteTask("result", resultText(in), run.Task)
+		out.noteTask("result", resultText(w, in), run.Task)
 		out.Detail, out.Proven = in.Detail, true
 		return out, nil
 	case now.Sub(w.Ended) > workflow.ReportRetention:
 		return out, workflow.Refuse(workflow.ErrOver, "", "the run ended more than %s ago", workflow.ReportRetention)
 	}
-	out.noteTask("late_result", fmt.Sprintf("LATE RESULT: this workflow was already %s (%s), but its runner has finished after all: %s", w.State, w.Reason, resultText(in)), run.Task)
+	out.noteTask("late_result", fmt.Sprintf("LATE RESULT: this workflow was already %s (%s), but its runner has finished after all: %s", w.State, w.Reason, resultText(w, in)), run.Task)
 	out.Over = w.SlotHeld
 	return out, nil
 }
@@ -177,17 +177,14 @@ func CheckResult(in api.Result) error {
 	return nil
 }
 
-func resultText(in api.Result) string {
+func resultText(w *record.Workflow, in api.Result) string {
 	text := string(in.Outcome)
 	if in.Reason != workflow.ReasonNone && string(in.Reason) != text {
 		text += " (" + string(in.Reason) + ")"
 	}
 	text += Because(in.Detail)
 	if ch := in.Changes; ch != nil {
-		text += fmt.Sprintf("; %d to add, %d to change, %d to destroy", ch.Add, ch.Change, ch.Destroy)
-		if ch.Drift > 0 {
-			text += fmt.Sprintf(", %d drifted", ch.Drift)
-		}
+		text += "; " + ch.Text(w.ChangesState() && in.Outcome == workflow.Succeeded)
 	}
 	if f := in.State; f != nil && f.Taken != "" {
 		text += fmt.Sprintf("; the state was taken over from %s (lineage %s, serial %d)", f.Taken, f.Lineage, f.Serial)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -94,8 +95,9 @@ func (p *Calls) Workflow(ctx context.Context, who authority.Principal, id string
 		return api.Workflow{}, err
 	} else if ok {
 		out.Result = &result
-		if w.Detail == record.Cut(result.Detail, record.MaxDetail) {
-			out.Detail = result.Detail // the record has no room for a long one, and its end is what to do
+		// The record has no room for a long one. What it has begins alike, wherever it was cut.
+		if n := min(len(w.Detail), record.MaxDetail/2); n > 0 && strings.HasPrefix(result.Detail, w.Detail[:n]) {
+			out.Detail = result.Detail
 		}
 	}
 	page, err := p.ledger.Range(ctx, store.Scan{

@@ -15,6 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/views"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -101,6 +102,11 @@ func (p *Calls) Why(ctx context.Context, who authority.Principal, id string) (ap
 	}
 	out := explain(rec, f)
 	out.Workflow = w
+	if todo := w.Aftermath(); todo != "" {
+		if out.Next = todo; w.SlotHeld {
+			out.Next = "first it must be certain that nothing of it runs any more, at the latest at " + rules.Clock(rec.Deadline.Add(workflow.DeadlineGrace)) + "; then: " + todo
+		}
+	}
 	// The end of the timeline is what matters; all of it has its own address.
 	page, err := p.ledger.Range(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: record.EventKey(id, rec.Seq).Sort, To: "ev/", Reverse: true, Limit: 200})
 	if err != nil {
@@ -219,12 +225,12 @@ func explain(w *record.Workflow, f facts) api.Why {
 }
 
 // waitsPending says what a pending workflow waits for, the nearest cause first.
-func waitsPending(w *record.Workflow, f facts) (code, text string) {
+func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 	switch {
 	case f.waiting && w.ChangesState() && f.lane.Changer != "":
 		return waitsSlot, waitsChanger(w, f)
 	case f.waiting:
-		return waitsWorkspace, fmt.Sprintf("a place in workspace %s, which allows %d active workflows at once", w.Workspace, f.lane.Max)
+		return waitsWorkspace, fmt.Sprintf("a place in workspace %s, which allows %s at once", w.Workspace, text.Count(f.lane.Max, "active workflow"))
 	case f.pool.Disabled:
 		return waitsDisabled, fmt.Sprintf("pool %s, which is disabled", f.pool.Name)
 	case !f.pool.AssignedTo(w.Workspace):

@@ -25,7 +25,7 @@ func (l *Launcher) End(ctx context.Context) error {
 			return nil
 		}
 		for _, t := range living {
-			if err := l.Stop(ctx, t.Ref, "the launcher is shutting down"); err != nil {
+			if err := l.Stop(ctx, t.Ref, "dayfly is shutting down"); err != nil {
 				l.log.Warn("task not asked to stop", "task", t.Ref, "err", err)
 			}
 		}
@@ -69,7 +69,7 @@ func (l *Launcher) kill(ctx context.Context, ref string) {
 		return
 	}
 	if t.record.StopWhy == "" {
-		t.record.StopWhy, t.record.StopAt = "the launcher is shutting down", l.now().UTC()
+		t.record.StopWhy, t.record.StopAt = "dayfly is shutting down", l.now().UTC()
 	}
 	t.record.Hurried = t.record.Hurried || !t.record.Killed
 	container := t.record.Container

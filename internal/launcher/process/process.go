@@ -309,7 +309,7 @@ func (l *Launcher) Launch(ctx context.Context, r launcher.Request) (launcher.Tas
 	}
 	if l.closed {
 		l.mu.Unlock()
-		return launcher.Task{}, &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "the launcher is shutting down"}
+		return launcher.Task{}, &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "dayfly is shutting down"}
 	}
 	l.prune()
 	under := &launch{done: make(chan struct{})}

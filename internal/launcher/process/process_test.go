@@ -539,7 +539,7 @@ func TestRestart_LauncherDiesAndItsRunnerWithIt(t *testing.T) {
 	// New waited for it, so what is told first is the end.
 	tasks, err := l.Describe(t.Context(), task.Ref)
 	if err != nil || len(tasks) != 1 || tasks[0].Phase != launcher.Stopped || tasks[0].ExitCode != nil ||
-		!strings.Contains(tasks[0].Text, "started again") {
+		!strings.Contains(tasks[0].Text, "while the run was in progress") {
 		t.Errorf("got %+v, %v; want a stopped task without exit code", tasks, err)
 	}
 	child.Gone(t)
@@ -600,7 +600,7 @@ func TestRestart_AnEndThatIsCutOffIsProvenAgain(t *testing.T) {
 			l := open(t, c)
 			got := launchertest.AwaitStopped(t, l, task.Ref)
 			end(t, l)
-			if known := cut >= len(whole)-1; known != (got.ExitCode != nil) || known && got.Text != first.Text || !known && !strings.Contains(got.Text, "started again") {
+			if known := cut >= len(whole)-1; known != (got.ExitCode != nil) || known && got.Text != first.Text || !known && !strings.Contains(got.Text, "while the run was in progress") {
 				t.Errorf("got %+v", got)
 			}
 			l = open(t, c)

@@ -223,9 +223,9 @@ func (l *Launcher) end(tasks []*task) {
 	done := make(chan struct{}, len(tasks))
 	for _, t := range tasks {
 		r := t.record
-		r.Text = "the launcher was started again while the task was alive, and ended what was left of it"
+		r.Text = "dayfly was stopped or killed while the run was in progress, and the run ended with it"
 		if r.Boot != l.boot {
-			r.Text = "the machine was started again while the task was alive"
+			r.Text = "the machine was restarted while the run was in progress"
 		}
 		l.wg.Go(func() {
 			l.finish(t, r)

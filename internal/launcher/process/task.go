@@ -202,7 +202,7 @@ func (l *Launcher) mind(t *task) {
 	case <-t.stop:
 	case <-l.ending:
 		l.mu.Lock()
-		t.phase, t.why = launcher.Stopping, cmp.Or(t.why, "the launcher is shutting down")
+		t.phase, t.why = launcher.Stopping, cmp.Or(t.why, "dayfly is shutting down")
 		l.mu.Unlock()
 	}
 	killed, hurried := false, false

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
 // maxDetail leaves room, in a step's text and a result's detail, for what masking adds.
@@ -49,15 +50,16 @@ func (t *tail) bytes() []byte {
 var (
 	ansi       = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`) })
 	sourceLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*\d+:`) })
+	about      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^with (.+),$`) })
 	where      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^on .* line \d+`) })
 )
 
 // plainLines takes the colour and the boxes off what an engine prints. A box within the box lists
 // what names in the source stand for: its lines become empty, for they hold values.
-func plainLines(text string) []string {
-	text = ansi().ReplaceAllString(strings.ToValidUTF8(text, ""), "")
+func plainLines(printed string) []string {
+	printed = ansi().ReplaceAllString(strings.ToValidUTF8(printed, ""), "")
 	var lines []string
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(printed) {
 		line = strings.TrimRight(line, "\r\n\t ")
 		for _, edge := range []string{"╷", "│", "╵"} {
 			if rest, ok := strings.CutPrefix(line, edge); ok {
@@ -74,54 +76,58 @@ func plainLines(text string) []string {
 	return lines
 }
 
-// firstError picks the first error out of what an engine printed: its title, where it is, and the
-// first paragraph of the explanation. Lines of source are left out, for they may hold values.
-func firstError(text string) string {
-	lines := plainLines(text)
-	start := -1
-	for i, line := range lines {
+// firstError picks the first error out of what an engine printed: its title, where it is, the first paragraph of
+// the explanation, and how many more there are. Lines of source are left out, for they may hold values.
+func firstError(printed string) string {
+	lines := plainLines(printed)
+	var title, address, place, explanation string
+	errs, done := 0, false // done: the first error has been read
+	for _, line := range lines {
 		if strings.HasPrefix(line, "Error: ") {
-			start = i
-			break
+			if errs++; errs == 1 {
+				title = line
+			}
 		}
-	}
-	if start < 0 {
-		return ""
-	}
-	title := lines[start]
-	var place, explanation string
-	for _, line := range lines[start+1:] {
+		with := about().FindStringSubmatch(line)
 		switch {
-		case strings.HasPrefix(line, "Error: "), strings.HasPrefix(line, "Warning: "), strings.HasPrefix(line, "Lock Info:"):
-			return sentence(title, place, explanation)
+		case done || errs == 0 || line == title:
+		case errs > 1, strings.HasPrefix(line, "Warning: "), strings.HasPrefix(line, "Lock Info:"):
+			done = true
+		case with != nil && place == "" && explanation == "":
+			address = with[1] + ", "
 		case where().MatchString(line) && place == "":
 			place = strings.TrimSuffix(line, ":")
 		case sourceLine().MatchString(line):
-		case line == "" && explanation != "":
-			return sentence(title, place, explanation)
-		case line != "":
+		case line == "":
+			done = explanation != ""
+		default:
 			explanation = strings.TrimSpace(explanation + " " + line)
 		}
 	}
-	return sentence(title, place, explanation)
-}
-
-func sentence(title, place, explanation string) string {
-	s := title
-	if place != "" {
-		s += " (" + place + ")"
+	if errs == 0 {
+		return ""
+	}
+	if address != "" { // which says more than the block that the place names
+		place, _, _ = strings.Cut(place, ", in ")
+	}
+	if place = strings.TrimSuffix(address+place, ", "); place != "" {
+		title += " (" + place + ")"
 	}
 	if explanation != "" {
-		s += ": " + explanation
+		title += ": " + strings.TrimSuffix(explanation, " Output:") // of which there was none
 	}
-	return bounded(s, maxDetail/2)
+	title = text.Middle(title, maxDetail/2)
+	if errs > 1 {
+		title += " (" + text.Count(errs-1, "more error") + " in the log)"
+	}
+	return title
 }
 
 var lockField = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(ID|Path|Operation|Who|Created):\s*(.*)$`) })
 
 // lockFromText reads the block that terraform and tofu print of a lock that somebody else holds.
-func lockFromText(text string) *api.Lock {
-	lines := plainLines(text)
+func lockFromText(printed string) *api.Lock {
+	lines := plainLines(printed)
 	for i, line := range lines {
 		if line != "Lock Info:" {
 			continue

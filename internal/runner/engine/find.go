@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-version"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -203,7 +204,7 @@ func notFound(engine, want string, extra, seen []string) error {
 	}
 	return &Failure{
 		Reason: workflow.ReasonEngineNotFound, Err: workflow.ErrNotFound,
-		Detail: bounded(fmt.Sprintf("this runner has no %s: looked %s, %s; install it there or change the workspace's engine_version", what, where, found), maxDetail),
+		Detail: text.Middle(fmt.Sprintf("this runner has no %s: looked %s, %s; install it there or change the workspace's engine_version", what, where, found), maxDetail),
 	}
 }
 

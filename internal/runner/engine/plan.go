@@ -10,6 +10,7 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
 const (
@@ -117,16 +118,13 @@ func actionNames(a tfjson.Actions) []string {
 func (s summary) text(m mode) string {
 	c := s.changes
 	if m.refreshOnly {
-		switch c.Drift {
-		case 0:
+		if c.Drift == 0 {
 			return "no drift"
-		case 1:
-			return "1 resource drifted"
-		default:
-			return fmt.Sprintf("%d resources drifted", c.Drift)
 		}
+		return text.Count(c.Drift, "resource") + " drifted"
 	}
-	return fmt.Sprintf("%d to add, %d to change, %d to destroy", c.Add, c.Change, c.Destroy)
+	c.Drift = 0 // of a plan that changes it back
+	return c.Text(false)
 }
 
 // sensitiveValues collects the values that the plan marks as sensitive.

@@ -11,6 +11,7 @@ import (
 	"path"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -251,8 +252,10 @@ func (t *terraform) apply(ctx context.Context) (string, error) {
 	if err := t.arrived(ctx); err != nil {
 		return "", err
 	}
-	if c := t.out.Changes; c != nil && !t.mode.refreshOnly {
-		return fmt.Sprintf("%d added, %d changed, %d destroyed", c.Add, c.Change, c.Destroy), nil
+	if t.out.Changes != nil && !t.mode.refreshOnly {
+		c := *t.out.Changes
+		c.Drift = 0 // it is the plan's
+		return c.Text(true), nil
 	}
 	return "", nil
 }
@@ -280,9 +283,9 @@ func (o *Outcome) take(h Host, f found) string {
 	o.Outputs = outputs
 	if truncated {
 		o.Truncated = true
-		return fmt.Sprintf("%d outputs, of which %d fit", len(f.outputs), len(outputs))
+		return fmt.Sprintf("%s, of which %d fit", text.Count(len(f.outputs), "output"), len(outputs))
 	}
-	return fmt.Sprintf("%d outputs", len(outputs))
+	return text.Count(len(outputs), "output")
 }
 
 func (t *terraform) env() []string {
@@ -367,19 +370,19 @@ func (t *terraform) exited(step string, code int, said string) error {
 	} else {
 		detail += "; its log has the cause"
 	}
-	return &Failure{Reason: workflow.ReasonStepFailed, Detail: bounded(detail, maxDetail), Lock: lock}
+	return &Failure{Reason: workflow.ReasonStepFailed, Detail: text.Middle(detail, maxDetail), Lock: lock}
 }
 
 func (t *terraform) notRun(ctx context.Context, step string, err error, lock *api.Lock) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return &Failure{
 			Reason: workflow.ReasonInterrupted, Lock: lock, Err: errors.Join(ctx.Err(), cause),
-			Detail: bounded(fmt.Sprintf("interrupted during %s: %v", step, cause), maxDetail),
+			Detail: text.Middle(fmt.Sprintf("interrupted during %s: %v", step, cause), maxDetail),
 		}
 	}
 	return &Failure{
 		Reason: workflow.ReasonRunnerError, Err: err,
-		Detail: bounded(fmt.Sprintf("%s could not run %s: %v", step, t.j.Spec.Engine, err), maxDetail),
+		Detail: text.Middle(fmt.Sprintf("%s could not run %s: %v", step, t.j.Spec.Engine, err), maxDetail),
 	}
 }
 
@@ -391,10 +394,10 @@ func (t *terraform) failure(ctx context.Context, err error) error {
 	case cause != nil && (!ok || f.Reason == workflow.ReasonRunnerError):
 		f = &Failure{
 			Reason: workflow.ReasonInterrupted, Err: errors.Join(ctx.Err(), cause),
-			Detail: bounded(fmt.Sprintf("interrupted: %v", cause), maxDetail),
+			Detail: text.Middle(fmt.Sprintf("interrupted: %v", cause), maxDetail),
 		}
 	case !ok:
-		f = &Failure{Reason: workflow.ReasonRunnerError, Detail: bounded(err.Error(), maxDetail), Err: err}
+		f = &Failure{Reason: workflow.ReasonRunnerError, Detail: text.Middle(err.Error(), maxDetail), Err: err}
 	}
 	if f.Lock == nil && t.locking && t.state != nil {
 		f.Lock = lockFromFile(t.state, path.Join(path.Dir(statePath(t.workspace)), lockInfoName))
@@ -403,14 +406,14 @@ func (t *terraform) failure(ctx context.Context, err error) error {
 }
 
 func stepFailed(step string, err error) error {
-	return &Failure{Reason: workflow.ReasonStepFailed, Detail: bounded(fmt.Sprintf("%s: %v", step, err), maxDetail), Err: err}
+	return &Failure{Reason: workflow.ReasonStepFailed, Detail: text.Middle(fmt.Sprintf("%s: %v", step, err), maxDetail), Err: err}
 }
 
 func runnerError(err error) error {
 	if _, ok := errors.AsType[*Failure](err); ok {
 		return err
 	}
-	return &Failure{Reason: workflow.ReasonRunnerError, Detail: bounded(err.Error(), maxDetail), Err: err}
+	return &Failure{Reason: workflow.ReasonRunnerError, Detail: text.Middle(err.Error(), maxDetail), Err: err}
 }
 
 // logStream returns a stream into the log.

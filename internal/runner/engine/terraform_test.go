@@ -229,6 +229,26 @@ func TestRun_FailedPlanSaysWhy(t *testing.T) {
 	})
 }
 
+// Of what the engine prints about a resource the reader needs the end.
+func TestRun_FailedApplySaysWhy(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		j := job(t, name, workflow.Update, map[string]string{"main.tf": lines(
+			`resource "terraform_data" "boom" {`,
+			`  for_each = toset(["a b", "c"])`,
+			`  provisioner "local-exec" {`,
+			`    command = "exit 7"`,
+			`  }`,
+			`}`)})
+		_, err := engine.Run(t.Context(), newHost(), j)
+		f := failure(t, err)
+		for _, want := range []string{"apply failed with exit code 1", `(terraform_data.boom["`, `"], on main.tf line 3): Error running`, "command 'exit 7': exit status 7.", "(1 more error in the log)"} {
+			if !strings.Contains(f.Detail, want) {
+				t.Errorf("detail %q does not say %q", f.Detail, want)
+			}
+		}
+	})
+}
+
 // A host that can do only the least still gets every line and each reason.
 func TestRun_PlainHostHasTheLogToo(t *testing.T) {
 	eachEngine(t, func(t *testing.T, name string) {

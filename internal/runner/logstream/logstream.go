@@ -218,7 +218,7 @@ func (s *Stream) Flush(ctx context.Context) error {
 		}
 		s.mu.Lock()
 		if ctx.Err() != nil && s.base < s.next {
-			return fmt.Errorf("%d log lines are not sent: %w", s.next-s.base, context.Cause(ctx))
+			return fmt.Errorf("%s not sent: %w", text.Are(int(s.next-s.base), "log line"), context.Cause(ctx))
 		}
 	}
 	if s.base < s.next {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -33,9 +34,9 @@ func fetchDirectory(ctx context.Context, r Request) (Fetched, error) {
 	if err := to.finish(); err != nil {
 		return Fetched{}, err
 	}
-	r.Log("copied %d files (%d bytes) from %s", to.files, to.bytes, where)
+	r.Log("copied %s (%d bytes) from %s", text.Count(to.files, "file"), to.bytes, where)
 	if to.states > 0 {
-		r.Log("left out %d files of engine state (*.tfstate): the workspace's state setting says where a run keeps its state", to.states)
+		r.Log("left out %s of engine state (*.tfstate): the workspace's state setting says where a run keeps its state", text.Count(to.states, "file"))
 	}
 	return Fetched{Root: r.Dest, Aside: r.Aside, Digest: to.sum()}, nil
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -194,9 +195,9 @@ func fetchGit(ctx context.Context, r Request) (_ Fetched, err error) {
 	if err := to.finish(); err != nil {
 		return Fetched{}, err
 	}
-	r.Log("checked out %d files (%d bytes)", to.files, to.bytes)
+	r.Log("checked out %s (%d bytes)", text.Count(to.files, "file"), to.bytes)
 	if to.states > 0 {
-		r.Log("left out %d files of engine state beside the root module: the workspace's state setting says where a run keeps its state", to.states)
+		r.Log("left out %s of engine state beside the root module: the workspace's state setting says where a run keeps its state", text.Count(to.states, "file"))
 	}
 	out := Fetched{Root: r.Dest, Aside: r.Aside}
 	if g.Path == "" {
