@@ -196,6 +196,7 @@ func (f *follower) askStates(ctx context.Context) error {
 // more lines may be followed by that of another attempt.
 func (f *follower) askLines(ctx context.Context) error {
 	attempt, offset := 0, int64(0)
+	begun := map[string]bool{} // steps
 	return f.poll(ctx, func() (bool, error) {
 		page, err := f.cl.Logs(ctx, f.id, attempt, offset, logPage, logWait)
 		if err != nil {
@@ -206,6 +207,20 @@ func (f *follower) askLines(ctx context.Context) error {
 			attempt, offset = page.Attempt, 0
 			if attempt != 0 {
 				return false, nil
+			}
+		}
+		// Where a step begins another has ended, which is to stand between their lines.
+		before := len(begun)
+		for _, l := range page.Lines {
+			begun[l.Step] = true
+		}
+		if len(begun) > before {
+			w, err := f.cl.Workflow(ctx, f.id)
+			if err == nil {
+				err = send(ctx, f.states, w)
+			}
+			if err != nil {
+				return false, err
 			}
 		}
 		if len(page.Lines) > 0 || page.Done {
