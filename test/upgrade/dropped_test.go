@@ -74,6 +74,32 @@ func TestUpgrade_APlacementThatAnOlderFunctionDropsCostsATaskAtMost(t *testing.T
 	})
 }
 
+// Which task started an attempt was not written down by the earlier version: what the runner of one that still runs
+// leaves of its log is taken by the workflow's own record.
+func TestUpgrade_TheLogOfARunThatAnOlderVersionStartedIsMadeWhole(t *testing.T) {
+	eachVersion(t, func(t *testing.T, dir string) {
+		w := newWorld(t, dir, stores["memory"](t, dir, lines[stored](t, dir, "records.jsonl")))
+		job, pool := w.scene.Jobs["running"], w.client(t, "pool", client.InMemory(w.handler))
+		states, err := pool.States(t.Context(), api.StatesQuery{IDs: []string{job.ID}})
+		if err != nil || states.Jobs[0].Task == "" {
+			t.Fatalf("%+v, %v", states, err)
+		}
+		before, err := pool.Tail(t.Context(), job.ID, api.Tail{Attempt: job.Attempt, Task: states.Jobs[0].Task})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := pool.Tail(t.Context(), job.ID, api.Tail{
+			Attempt: job.Attempt, Task: states.Jobs[0].Task, First: before.Next, Lines: []api.LogLine{{Text: "the last"}},
+		})
+		if err != nil || got.Next != before.Next+1 {
+			t.Errorf("next %d after %d, %v", got.Next, before.Next, err)
+		}
+		if _, err := pool.Tail(t.Context(), job.ID, api.Tail{Attempt: job.Attempt, Task: "another"}); !errors.Is(err, workflow.ErrConflict) {
+			t.Errorf("of another task: %v", err)
+		}
+	})
+}
+
 // rewriteWithout does to a record what a function does that does not know the field at path.
 func rewriteWithout(t *testing.T, st store.Store, k store.Key, path ...string) {
 	t.Helper()
