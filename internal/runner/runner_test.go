@@ -154,7 +154,7 @@ func TestRunJob_ReportsStepsLogAndResult(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	wantSteps := []api.Step{{Seq: 1, Name: "source", Status: workflow.StepSucceeded}, {Seq: 2, Name: "run", Status: workflow.StepSucceeded}}
+	wantSteps := []api.Step{{Seq: 1, Name: "source", Status: workflow.StepSucceeded, LogEnd: 1}, {Seq: 2, Name: "run", Status: workflow.StepSucceeded, LogEnd: 6}}
 	if diff := cmp.Diff(wantSteps, r.steps, cmpopts.IgnoreFields(api.Step{}, "StartedAt", "Seconds", "Text")); diff != "" {
 		t.Error(diff)
 	}
