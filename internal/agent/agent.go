@@ -459,6 +459,9 @@ func (a *Agent) windDown(ctx context.Context, r *reaper.Reaper) error {
 	if _, failed := r.Pass(last); failed != nil {
 		a.log.Warn("last sweep failed; the next start repeats it", "err", failed)
 	}
+	if tasks, listed := a.cfg.Launcher.List(last); listed == nil {
+		a.tails.deliverAll(last, tasks)
+	}
 	return err
 }
 

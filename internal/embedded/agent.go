@@ -52,7 +52,7 @@ type AgentConfig struct {
 	Waiting func(runs []agent.Run)
 
 	// Seams for tests. Zero values mean the real thing. A launcher that is wrapped must still be a
-	// launcher.Watcher if ends are to be heard of at once.
+	// launcher.Watcher if ends are to be heard of at once, and a launcher.Spooler if logs are to be whole.
 	Now           func() time.Time // the agent's clock, which is not the control plane's
 	WrapQueue     func(queue.Queue) queue.Queue
 	WrapLauncher  func(launcher.Launcher) launcher.Launcher

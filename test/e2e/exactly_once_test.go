@@ -23,6 +23,7 @@ import (
 type watched interface {
 	launcher.Launcher
 	launcher.Watcher
+	launcher.Spooler
 }
 
 // twice starts every task two times, and tells of one of them only: in turn the first and the second.
