@@ -249,8 +249,8 @@ type overheard struct {
 
 func (o *overheard) listen(c *embedded.UpConfig) {
 	c.Agent.WrapLauncher = func(l launcher.Launcher) launcher.Launcher {
-		watcher, _ := l.(launcher.Watcher)
-		return overhearing{l, watcher, o}
+		inner, _ := l.(watched)
+		return overhearing{inner, o}
 	}
 }
 
@@ -267,8 +267,7 @@ func (o *overheard) of(t *testing.T, id string, attempt int) launcher.Request {
 }
 
 type overhearing struct {
-	launcher.Launcher
-	launcher.Watcher
+	watched
 	to *overheard
 }
 
@@ -276,7 +275,7 @@ func (l overhearing) Launch(ctx context.Context, r launcher.Request) (launcher.T
 	l.to.mu.Lock()
 	l.to.requests = append(l.to.requests, r)
 	l.to.mu.Unlock()
-	return l.Launcher.Launch(ctx, r)
+	return l.watched.Launch(ctx, r)
 }
 
 // heldJob is a run whose engine waits, with what its runner knows.

@@ -164,14 +164,13 @@ func (q heardQueue) SendBatch(ctx context.Context, messages []queue.Outgoing) []
 
 // heardLauncher keeps the requests.
 type heardLauncher struct {
-	launcher.Launcher
-	launcher.Watcher
+	watched
 	heard *capture
 }
 
 func (l heardLauncher) Launch(ctx context.Context, r launcher.Request) (launcher.Task, error) {
 	_, _ = fmt.Fprintf(l.heard, "%+v\n", r)
-	return l.Launcher.Launch(ctx, r)
+	return l.watched.Launch(ctx, r)
 }
 
 // ears hear everything that a world sends and writes down.
@@ -188,11 +187,11 @@ func listening(t *testing.T, vars map[string]string, allow ...string) (*world, *
 		c.Agent.LookupEnv = func(name string) (string, bool) { v, ok := vars[name]; return v, ok }
 		c.Agent.WrapQueue = func(q queue.Queue) queue.Queue { return heardQueue{q, &e.queue} }
 		c.Agent.WrapLauncher = func(l launcher.Launcher) launcher.Launcher {
-			watcher, ok := l.(launcher.Watcher)
+			inner, ok := l.(watched)
 			if !ok {
-				t.Error("the launcher does not watch")
+				t.Error("the launcher does not watch, or keeps no logs")
 			}
-			return heardLauncher{l, watcher, &e.launches}
+			return heardLauncher{inner, &e.launches}
 		}
 	}), e
 }
