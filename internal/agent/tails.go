@@ -65,8 +65,8 @@ func (t *tails) deliverAll(ctx context.Context, tasks []launcher.Task) {
 	}
 }
 
-// deliver sends what a task's runner left, and drops it. Its error means that it is to be tried again: what the control
-// plane will never take is dropped too.
+// deliver sends what a task's runner left, and drops it. Its error means that the control plane is to be asked again: what
+// it will never take is dropped too. Trouble of this machine keeps no run from its end; a later look tries again.
 func (t *tails) deliver(ctx context.Context, id string, attempt int, task string) error {
 	if t.spools == nil {
 		return nil
@@ -78,21 +78,28 @@ func (t *tails) deliver(ctx context.Context, id string, attempt int, task string
 		return nil
 	}
 	log := t.log.With("job_id", id, "attempt", attempt, "task", task)
+	var sent int64
 	if err == nil {
-		var sent int64
-		sent, err = t.send(ctx, id, api.Tail{Attempt: attempt, Task: task}, file)
-		_ = file.Close() // it was only read
+		defer func() { _ = file.Close() }() // it is only read
+		hide, unmasked := t.mask(ctx)
+		if unmasked != nil {
+			log.Warn("rest of a log not delivered: what is to be hidden in it cannot be read", "err", unmasked)
+			return nil
+		}
+		sent, err = t.send(ctx, id, api.Tail{Attempt: attempt, Task: task}, file, hide)
 		if err != nil && !refused(err) {
 			return fmt.Errorf("deliver the log that task %s left: %w", task, err)
 		}
-		log = log.With("lines", sent)
 	}
 	if err != nil {
-		log.Warn("rest of a log dropped", "err", err)
+		log.Warn("rest of a log dropped", "lines", sent, "err", err)
 	} else {
-		log.Info("rest of a log delivered")
+		log.Info("rest of a log delivered", "lines", sent)
 	}
-	return t.spools.DropSpool(task)
+	if err := t.spools.DropSpool(task); err != nil {
+		log.Warn("rest of a log not removed", "err", err)
+	}
+	return nil
 }
 
 // refused reports whether the control plane will never take a log.
@@ -115,11 +122,7 @@ func peek(lines *bufio.Reader) (l api.LogLine, n int) {
 }
 
 // send sends the lines of a spool from the first on that is wanted, up to what is no line any more.
-func (t *tails) send(ctx context.Context, id string, in api.Tail, spool io.Reader) (sent int64, err error) {
-	hide, err := t.mask(ctx)
-	if err != nil {
-		return 0, err
-	}
+func (t *tails) send(ctx context.Context, id string, in api.Tail, spool io.Reader, hide func(string) string) (sent int64, err error) {
 	taken, err := t.Tail(ctx, id, in)
 	if err != nil {
 		return 0, err

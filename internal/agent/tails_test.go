@@ -3,12 +3,14 @@ package agent_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -188,6 +190,35 @@ func TestTails_AreMaskedAndBounded(t *testing.T) {
 	page, err := s.plane.Logs(t.Context(), s.admin, id, 1, 0, 0, 0)
 	if err != nil || page.Lines[0].Step != "***" {
 		t.Errorf("got step %q, %v", page.Lines[0].Step, err)
+	}
+}
+
+// A store of secrets that cannot be read keeps lines here, and no run from its end.
+func TestTails_ThatCannotBeMaskedWait(t *testing.T) {
+	s := newSite(t, memory.Config{})
+	s.workspace("net")
+	k := keeps(t, s)
+	spool, want := spoolOf(10)
+	s.theatre.engine = k.leave(t, spool)
+	id := s.submit("net", workflow.Update)
+	cfg := s.config()
+	cfg.Launcher = k
+	var readable atomic.Bool
+	cfg.Mask = func(context.Context) (func(string) string, error) {
+		if !readable.Load() {
+			return nil, errors.New("others can read it")
+		}
+		return func(line string) string { return line }, nil
+	}
+	_, end := s.run(cfg)
+	s.awaitState(id, workflow.Failed)
+	if got := s.log1(id); len(got) > 0 {
+		t.Errorf("got %q unmasked", got)
+	}
+	readable.Store(true)
+	until(t, "the rest of the log", func() bool { return slices.Equal(s.log1(id), want) })
+	if err := end(); err != nil {
+		t.Error(err)
 	}
 }
 
