@@ -174,9 +174,9 @@ const (
 	// DeadlineGrace is how long after its deadline a run is proven over without any report. A
 	// runner kills its engine a margin before that, so that it is dead before anybody takes it for dead.
 	DeadlineGrace = 2 * time.Minute
-	// LateLogs is how long after the end of a run its missing logs are taken.
+	// LateLogs is how long after the end of a run its readers are told that what is missing of its log may yet come.
 	LateLogs = time.Hour
-	// ReportRetention is how long a result may be on its way at all.
+	// ReportRetention is how long a result, or the rest of a log, may be on its way at all.
 	ReportRetention = 4 * 24 * time.Hour
 	// DefaultMaxRuntime is the deadline of a workspace that sets none.
 	DefaultMaxRuntime = time.Hour
