@@ -65,8 +65,9 @@ func (t *tails) deliverAll(ctx context.Context, tasks []launcher.Task) {
 	}
 }
 
-// deliver sends what a task's runner left, and drops it. Its error means that the control plane is to be asked again: what
-// it will never take is dropped too. Trouble of this machine keeps no run from its end; a later look tries again.
+// deliver sends what a task's runner left, and drops it. Its error means that the control plane is to be asked
+// again: what it will never take is dropped too. Trouble of this machine keeps no run from its end; a later look
+// tries again.
 func (t *tails) deliver(ctx context.Context, id string, attempt int, task string) error {
 	if t.spools == nil {
 		return nil

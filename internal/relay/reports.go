@@ -190,8 +190,8 @@ func (r *Relay) keep(ctx context.Context, report Report) error {
 	return r.cfg.Reports.Send(ctx, body, report.Job)
 }
 
-// Deliver takes a kept result to the control plane, the rest of its log first. It returns nil when there is nothing more to do
-// about it: it was taken, or never will be, which is logged as an error. Any other error means that it
+// Deliver takes a kept result to the control plane, the rest of its log first. It returns nil when there is nothing
+// more to do about it: it was taken, or never will be, which is logged as an error. Any other error means that it
 // is to be delivered again; api.RetryAfter may say when. Delivering twice does no harm.
 func (r *Relay) Deliver(ctx context.Context, body []byte) error {
 	in, err := DecodeReport(body)
@@ -255,8 +255,8 @@ func (r *Relay) Deliver(ctx context.Context, body []byte) error {
 	return nil
 }
 
-// deliverTail sends the rest of a log as its runner would have. Its error means that it is to be delivered again; what the
-// control plane refuses for good is given up, and its result with it is not.
+// deliverTail sends the rest of a log as its runner would have. Its error means that it is to be delivered again;
+// what the control plane refuses for good is given up, and its result with it is not.
 func (r *Relay) deliverTail(ctx context.Context, c call, tail api.LogTail, log *slog.Logger) error {
 	lines, err := tail.Unpack()
 	c.name, c.route = "logs", routes["logs"]

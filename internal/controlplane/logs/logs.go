@@ -227,7 +227,8 @@ func (p *Calls) logs(ctx context.Context, who authority.Principal, id string, at
 	return out, nil
 }
 
-// noteReader notes that somebody waits for lines, for the runner to gather them less long. What fails here costs only that.
+// noteReader notes that somebody waits for lines, for the runner to gather them less long. What fails here costs
+// only that.
 func (p *Calls) noteReader(ctx context.Context, r ledger.Read, id string) {
 	k, now := record.ReaderKey(id), p.ledger.Now()
 	if noted, _, err := ledger.Get[record.Reader](r, k); err != nil || noted.Until.Sub(now) > readFor/2 {
