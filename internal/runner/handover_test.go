@@ -18,7 +18,8 @@ type noLogs struct {
 
 	mu    sync.Mutex
 	taken []api.Handover
-	limit int // bytes of a tail
+	limit int             // bytes of a tail
+	knows workflow.Reason // all others are refused; none: it knows every reason
 }
 
 var errAway = workflow.Refuse(workflow.ErrBusy, "", "not now")
@@ -40,7 +41,25 @@ func (n *noLogs) HandOver(_ context.Context, in api.Handover) (api.Control, erro
 	if in.Tail != nil && len(in.Tail.Lines) > n.limit {
 		return api.Control{}, workflow.Refuse(workflow.ErrTooLarge, "", "too large")
 	}
+	if n.knows != "" && in.Reason != n.knows {
+		return api.Control{}, workflow.Refuse(workflow.ErrInvalid, "reason", "not in the list")
+	}
 	return api.Control{}, nil
+}
+
+// An outcome counts more than a reason that an older control plane does not know.
+func TestRunJob_AResultWhoseReasonIsRefusedIsHandedOverWithAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &noLogs{knows: workflow.ReasonRunnerError, spec: api.Spec{
+			Workflow: "wf-1", Attempt: 1, Engine: api.EngineCommand, Secrets: []api.Secret{{Env: "A", Ref: "file:none"}},
+		}}
+		err := runner.RunJob(t.Context(), runner.Config{
+			Run: api.Run{Workflow: "wf-1", Attempt: 1, Task: "task-1", Boot: strings.Repeat("ab", 16)}, Relay: r, WorkDir: t.TempDir(), Spool: "log-spool",
+		})
+		if got := r.taken[len(r.taken)-1]; err != nil || got.Outcome != workflow.Failed || got.Reason != workflow.ReasonRunnerError || !strings.Contains(got.Detail, "did not resolve") {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
 }
 
 // R5: where the disk ends with the task, what was not taken of the log goes with the result, which counts more.

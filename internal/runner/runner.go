@@ -308,7 +308,15 @@ func (r *run) report(ctx, told context.Context, result api.Result) error {
 		return r.cfg.Relay.HandOver(ctx, in)
 	}
 	err := r.persist(retained, "result", send)
-	for _, less := range []func(){func() { withTail = false }, func() { result = result.Slim() }} {
+	for _, less := range []func(){
+		func() { withTail = false },
+		func() { result = result.Slim() },
+		func() {
+			if result.Outcome == workflow.Failed { // for a reason that an older control plane does not know
+				result.Reason = workflow.ReasonRunnerError
+			}
+		},
+	} {
 		if err == nil || client.RunOver(err) || retained.Err() != nil {
 			break
 		}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
 // document is what can be said of a state without its values.
@@ -23,7 +25,7 @@ func (d *document) String() string {
 	if d == nil {
 		return "none"
 	}
-	return fmt.Sprintf("lineage %s, serial %d, %s", d.lineage, d.serial, count(d.resources, "resource"))
+	return fmt.Sprintf("lineage %s, serial %d, %s", d.lineage, d.serial, text.Count(d.resources, "resource"))
 }
 
 var errNotState = errors.New("it is not the state of an engine")
@@ -113,12 +115,4 @@ func documentOf(f *folder, name string) (*document, error) {
 		return nil, fmt.Errorf("%s cannot be read: %w", name, err)
 	}
 	return d, nil
-}
-
-// count says how many there are of something.
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -184,7 +185,7 @@ func elsewhere(todo, format string, args ...any) error {
 	todo = "; nothing was planned. " + todo
 	return &Failure{
 		Reason: workflow.ReasonStateElsewhere, Err: workflow.ErrConflict,
-		Detail: bounded(fmt.Sprintf(format, args...), maxDetail-len(todo)) + todo,
+		Detail: text.Middle(fmt.Sprintf(format, args...), maxDetail-len(todo)) + todo,
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -241,7 +242,7 @@ func (t *terraform) initialise(ctx context.Context) error {
 	_, err := t.runWith(ctx, stepInit, initArgs(t.bin.path, t.backendFile), env)
 	if f, ok := errors.AsType[*Failure](err); ok && f.Reason == workflow.ReasonStepFailed {
 		if hint := credentialHint(t.code.name(), t.j.Getenv); hint != "" && t.place.kind == api.StateSource {
-			f.Detail = bounded(f.Detail, maxDetail-len(hint)) + hint
+			f.Detail = text.Middle(f.Detail, maxDetail-len(hint)) + hint
 		}
 	}
 	return err

@@ -34,9 +34,9 @@ func fetchDirectory(ctx context.Context, r Request) (Fetched, error) {
 	if err := to.finish(); err != nil {
 		return Fetched{}, err
 	}
-	r.Log("copied %s (%d bytes) from %s", text.Count(to.files, "file"), to.bytes, where)
+	r.Log("copied %s (%d bytes) from %s", text.Count(to.files, "file"), to.bytes-to.apart, where)
 	if to.states > 0 {
-		r.Log("left out %s of engine state (*.tfstate): the workspace's state setting says where a run keeps its state", text.Count(to.states, "file"))
+		r.Log("set aside %s of engine state (*.tfstate): not part of the code", text.Count(to.states, "file"))
 	}
 	return Fetched{Root: r.Dest, Aside: r.Aside, Digest: to.sum()}, nil
 }

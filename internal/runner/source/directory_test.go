@@ -135,8 +135,8 @@ func TestFetch_DirectoryIsCopiedWithoutStateAndCaches(t *testing.T) {
 	if err != nil || info.Mode() != 0o755 {
 		t.Errorf("mode: got %v, %v, want 0755 without setuid", info.Mode(), err)
 	}
-	if got := strings.Join(log, "\n"); !strings.Contains(got, "left out 8 files of engine state") {
-		t.Errorf("log: got %q, want a line about the state that was left out", got)
+	if got := strings.Join(log, "\n"); !strings.Contains(got, "set aside 8 files of engine state") {
+		t.Errorf("log: got %q, want a line about the state that was set aside", got)
 	}
 }
 

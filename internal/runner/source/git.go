@@ -195,9 +195,9 @@ func fetchGit(ctx context.Context, r Request) (_ Fetched, err error) {
 	if err := to.finish(); err != nil {
 		return Fetched{}, err
 	}
-	r.Log("checked out %s (%d bytes)", text.Count(to.files, "file"), to.bytes)
+	r.Log("checked out %s (%d bytes)", text.Count(to.files, "file"), to.bytes-to.apart)
 	if to.states > 0 {
-		r.Log("left out %s of engine state beside the root module: the workspace's state setting says where a run keeps its state", text.Count(to.states, "file"))
+		r.Log("set aside %s of engine state: not part of the code", text.Count(to.states, "file"))
 	}
 	out := Fetched{Root: r.Dest, Aside: r.Aside}
 	if g.Path == "" {

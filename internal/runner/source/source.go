@@ -2,10 +2,9 @@
 // checkout of a git repository. Nothing that it leaves there points outside the tree, and no
 // directory .git is part of it. It runs no program and keeps no cache.
 //
-// A directory is copied alone: what its modules name outside of it, such as ../modules, is not
-// there. State files and .terraform are left out, so that the state of a run is only ever where
-// its workspace says; what of them says that there is a state is set aside, for the runner to look at. Submodules and large files of git (LFS) are left as they are in the tree: an
-// empty directory, a pointer file.
+// A directory is copied alone: what its modules name outside of it, such as ../modules, is not there, and .terraform is
+// left out. State files are set aside, for the runner to look at: the state of a run is only ever where its workspace
+// says. Submodules and large files of git (LFS) are left as they are in the tree: an empty directory, a pointer file.
 package source
 
 import (

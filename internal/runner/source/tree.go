@@ -30,7 +30,8 @@ type tree struct {
 	entries int
 	files   int
 	bytes   int64
-	states  int // files that are not part of the code, because they hold state
+	apart   int64 // of the bytes, those that were set aside
+	states  int   // files that are not part of the code, because they hold state
 	links   []link
 }
 
@@ -101,6 +102,8 @@ func (t *tree) file(name string, perm fs.FileMode, content io.Reader) error {
 	switch fate {
 	case aside:
 		t.states++
+		before := t.bytes
+		defer func() { t.apart += t.bytes - before }()
 		return t.setAside(name, content)
 	case dropped:
 		t.states++
