@@ -16,6 +16,21 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
+// says plays a runner whose step prints lines, the first of its log.
+func (w *world) says(runner *client.Runner, step string, lines []string) {
+	w.t.Helper()
+	if len(lines) == 0 {
+		return
+	}
+	in := api.Logs{}
+	for _, l := range lines {
+		in.Lines = append(in.Lines, api.LogLine{At: time.Now(), Step: step, Text: l})
+	}
+	if _, err := runner.Logs(w.t.Context(), in); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // finish plays a runner that does one step and ends as told.
 func (w *world) finish(result api.Result, lines ...string) {
 	w.t.Helper()
@@ -24,15 +39,7 @@ func (w *world) finish(result api.Result, lines ...string) {
 	if _, err := runner.Steps(ctx, api.Steps{Steps: []api.Step{{Seq: 1, Name: "update", Status: workflow.StepRunning, StartedAt: time.Now()}}}); err != nil {
 		w.t.Fatal(err)
 	}
-	if len(lines) > 0 {
-		in := api.Logs{}
-		for _, l := range lines {
-			in.Lines = append(in.Lines, api.LogLine{At: time.Now(), Step: "update", Text: l})
-		}
-		if _, err := runner.Logs(ctx, in); err != nil {
-			w.t.Fatal(err)
-		}
-	}
+	w.says(runner, "update", lines)
 	status := workflow.StepSucceeded
 	if result.Outcome == workflow.Failed {
 		status = workflow.StepFailed

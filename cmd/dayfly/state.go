@@ -27,13 +27,13 @@ func (c *stateList) Run(a *app) error {
 type stateUnlock struct {
 	Workspace string `arg:"" help:"The workspace."`
 	ID        string `arg:"" help:"The id of the lock, as the engine and the run that left it tell it."`
-	Yes       bool   `short:"y" help:"Do it: without this no lock is released."`
+	confirmed
 }
 
 // Run submits the job and follows it.
 func (c *stateUnlock) Run(a *app) error {
-	if !c.Yes {
-		return usage(fmt.Errorf("lock %s keeps two engines from writing the state of workspace %s at once; make sure that nobody holds it any more, and say --yes", c.ID, c.Workspace))
+	if err := c.confirm(a, "this releases lock %s, which keeps two engines from writing the state of workspace %s at once: nobody may hold it any more", c.ID, c.Workspace); err != nil {
+		return err
 	}
 	return a.onState(api.Submit{Workspace: c.Workspace, Operation: workflow.StateUnlock, LockID: c.ID})
 }

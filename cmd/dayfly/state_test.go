@@ -1,0 +1,79 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// spec plays the runner of the next run up to its end, and returns what it was told to do.
+func (w *world) spec(found *api.StateFound, lines ...string) api.Spec {
+	w.t.Helper()
+	ctx := w.t.Context()
+	_, runner := w.claim()
+	spec, err := runner.Spec(ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.says(runner, "state list", lines)
+	if _, err := runner.Result(ctx, api.Result{Outcome: workflow.Succeeded, State: found, LogEnd: int64(len(lines))}); err != nil {
+		w.t.Fatal(err)
+	}
+	return spec
+}
+
+// R16: what a person says about a state reaches the run, and what it found is listed when the workspace is gone.
+func TestState_IsChosenLookedAtAndListed(t *testing.T) {
+	w := newWorld(t)
+	file := filepath.Join(t.TempDir(), "workspace.yaml")
+	text := "name: net\nengine: terraform\nsource: {git: {url: 'https://git.example.com/net.git'}}\nstate: {workspace: prod, backend_config: {bucket: states}}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.ok("workspace", "apply", "-f", file)
+	if got := value[api.Workspace](w, "workspace", "show", "net"); got.State == nil || got.State.Workspace != "prod" || got.State.BackendConfig["bucket"] != "states" {
+		t.Errorf("the state of the workspace is %+v", got.State)
+	}
+
+	w.ok("run", "net", "--take-over-from", "dev")
+	if got := w.spec(nil); !got.TakeOver || got.TakeOverFrom != "dev" || got.BeginAnew {
+		t.Errorf("take over from dev: got %+v", got)
+	}
+	w.ok("run", "net", "--op", "update", "--yes", "--begin-anew")
+	if got := w.spec(&api.StateFound{Backend: "s3", Lineage: "0815", Serial: 7}); got.TakeOver || !got.BeginAnew {
+		t.Errorf("begin anew: got %+v", got)
+	}
+	if got := w.run("run", "net", "--begin-anew", "--take-over"); got.code != exitRefused {
+		t.Errorf("both: got %+v", got)
+	}
+
+	for _, tc := range []struct {
+		args []string
+		op   workflow.Operation
+		lock string
+	}{
+		{[]string{"state", "list", "net"}, workflow.StateList, ""},
+		{[]string{"state", "unlock", "net", "0a1b", "--yes"}, workflow.StateUnlock, "0a1b"},
+	} {
+		done := make(chan answer)
+		go func() { done <- w.in(t.Context(), "", tc.args...) }()
+		spec := w.spec(nil, "terraform_data.thing")
+		got := <-done
+		if spec.Operation != tc.op || spec.LockID != tc.lock || got.code != exitOK {
+			t.Errorf("%v: got %+v for %+v", tc.args, got, spec)
+		}
+		has(t, string(tc.op), got.stdout, "terraform_data.thing")
+	}
+	if got := w.run("state", "unlock", "net", "0a1b"); got.code != exitUsage {
+		t.Errorf("nobody was asked: got %+v", got)
+	}
+
+	w.ok("workspace", "delete", "net", "--yes")
+	has(t, "deleted", w.ok("workspace", "list", "--deleted"), "net", "0815", "7", "as the code declares")
+	if got := value[[]api.DeletedWorkspace](w, "workspace", "list", "--deleted"); len(got) != 1 || got[0].Found == nil || got[0].Found.Serial != 7 {
+		t.Errorf("got %+v", got)
+	}
+}
