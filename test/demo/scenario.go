@@ -102,16 +102,7 @@ func (d *demo) register(ctx context.Context, name string) error {
 	if name == "drift" {
 		w["variables"] = map[string]any{"path": d.driftFile()}
 	}
-	changed, err := yaml.Marshal(w)
-	if err != nil {
-		return err
-	}
-	file := filepath.Join(d.temp, name+".yaml")
-	if err := os.WriteFile(file, changed, 0o600); err != nil {
-		return err
-	}
-	_, err = d.read(ctx, "workspace", "apply", "-f", file)
-	return err
+	return d.apply(ctx, w)
 }
 
 // workflows runs the scenario. An error ends the demo; a workflow that ended otherwise than it must
@@ -119,6 +110,9 @@ func (d *demo) register(ctx context.Context, name string) error {
 func (d *demo) workflows(ctx context.Context) error {
 	if d.engine.name != "" {
 		if err := d.withEngine(ctx); err != nil {
+			return err
+		}
+		if err := d.ranBefore(ctx); err != nil {
 			return err
 		}
 	}
@@ -206,8 +200,8 @@ func (d *demo) withEngine(ctx context.Context) error {
 
 // follow submits a workflow and shows its log until it ends. With a text in cancelAt, the workflow
 // is cancelled when its log has that text.
-func (d *demo) follow(ctx context.Context, title, workspace, op, cancelAt string) (outcome, error) {
-	args := []string{"run", workspace, "--op", op}
+func (d *demo) follow(ctx context.Context, title, workspace, op, cancelAt string, more ...string) (outcome, error) {
+	args := append([]string{"run", workspace, "--op", op}, more...)
 	if op == "update" || op == "destroy" {
 		args = append(args, "--yes") // nobody can be asked
 	}
@@ -359,7 +353,7 @@ func (d *demo) report(ctx context.Context) error {
 		note("%-62s %-10s %s", o.title, o.answer.State, sign)
 	}
 	if d.engine.name == "" {
-		note("left out, because ENGINE=none: preview, update, second update, destroy, failing plan, drift scan")
+		note("left out, because ENGINE=none: preview, update, second update, destroy, failing plan, drift scan, takeovers")
 	}
 	if bad > 0 {
 		return fmt.Errorf("%d of %d workflows did not end as they must", bad, len(d.results))

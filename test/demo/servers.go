@@ -125,6 +125,9 @@ func (d *demo) start(ctx context.Context, getenv func(string) string) (err error
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return err
 	}
+	if err := os.Mkdir(d.codeDir(), 0o755); err != nil { //nolint:gosec // code, for every user
+		return err
+	}
 	path := getenv("PATH")
 	if d.engine.dir != "" {
 		path = d.engine.dir + string(os.PathListSeparator) + path
@@ -132,7 +135,7 @@ func (d *demo) start(ctx context.Context, getenv func(string) string) (err error
 	// From nothing: neither the user's own credentials nor settings are to be touched.
 	d.env = []string{"PATH=" + path, "HOME=" + home, "TMPDIR=" + d.temp, "TERM=" + getenv("TERM"), "NO_COLOR=" + getenv("NO_COLOR"),
 		"DAYFLY_DEPLOY_TARGET=" + d.target, "DAYFLY_RUNNER_IMAGE=" + demoImage}
-	if d.up, err = d.serve("dayfly up", d.env, "up", "--listen", "127.0.0.1:0", "--data", filepath.Join(d.temp, "up"), "--source-root", d.examples); err != nil {
+	if d.up, err = d.serve("dayfly up", d.env, "up", "--listen", "127.0.0.1:0", "--data", filepath.Join(d.temp, "up"), "--source-root", d.examples, "--source-root", d.codeDir()); err != nil {
 		return err
 	}
 	url, err := d.up.says(ctx, serves)
