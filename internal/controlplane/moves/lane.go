@@ -15,26 +15,12 @@ import (
 
 // Enqueue makes a new pending workflow claimable, or lets it wait in its workspace.
 func (c *Change) Enqueue(ctx context.Context, w *record.Workflow, lane *record.Lane) error {
-	changer, other := room(lane)
-	switch {
-	case w.ChangesState() && changer, !w.ChangesState() && other && lane.WaitO == 0:
-		enter(lane, w.ID, w.ChangesState())
-		c.Create(w.ClaimKey(), w.Entry())
-		c.Wake(w.PoolID)
-		return nil
-	case w.ChangesState() && lane.Changer != "":
-		overtaken, err := c.overtake(ctx, w, lane)
-		if overtaken || err != nil {
+	if w.ChangesState() && lane.Changer != "" {
+		if overtaken, err := c.overtake(ctx, w, lane); overtaken || err != nil {
 			return err
 		}
 	}
-	c.Create(w.WaitKey(), w.Entry())
-	if w.ChangesState() {
-		lane.WaitC++
-	} else {
-		lane.WaitO++
-	}
-	return nil
+	return c.Promote(ctx, w.WorkspaceID, w)
 }
 
 // overtake puts w in the place of the claimable state-changing run of its workspace if that is not
@@ -77,73 +63,99 @@ func enter(l *record.Lane, id string, changes bool) {
 
 // room says whether a run that changes state, and whether another one, could become claimable.
 func room(l *record.Lane) (changer, other bool) {
-	used := l.Others
-	if l.Changer != "" {
-		used++
-	}
+	used := l.Used()
 	return l.Changer == "" && used < l.Max, used < l.Max
 }
 
-// waiter is the first of a waiting list.
+// waiter is one that waits for a place in its lane.
 type waiter struct {
-	key   store.Key
-	rank  string
-	entry record.Entry
+	rank     string
+	entry    record.Entry
+	arriving bool // in no list yet
 }
 
-// Promote makes claimable what now has room in the lane of a workspace, best rank first.
-func (c *Change) Promote(ctx context.Context, wsid string) error {
+// mostPromoted bounds what one commit makes claimable: two operations each. One commit frees one place; many become
+// free at once only when a limit was raised, and then the following commits of the lane take the rest.
+const mostPromoted = 30
+
+// line is the waiting runs of one kind, and those that have just come to them.
+type line struct {
+	prefix  string
+	changes bool
+	count   *int // of the lane
+	heads   []waiter
+	read    bool
+}
+
+// Promote makes claimable what has room in the lane of a workspace, best rank first: of those that wait there and of
+// those that arrive, new ones and ones whose claim has ended. What arrives without being promoted waits.
+func (c *Change) Promote(ctx context.Context, wsid string, arriving ...*record.Workflow) error {
 	lane, err := c.Lane(wsid)
 	if err != nil {
 		return err
 	}
-	// One commit frees one place; more than a few become free only when a limit was raised, and
-	// then the following commits take the rest.
-	const most = 4
-	heads := map[string][]waiter{}
-	for range most {
-		changer, other := room(lane)
-		var ready []waiter
-		for _, list := range []struct {
-			prefix  string
-			wanted  bool
-			waiting int
-		}{{record.WaitChangers, changer, lane.WaitC}, {record.WaitOthers, other, lane.WaitO}} {
-			if !list.wanted || list.waiting == 0 {
-				continue
-			}
-			if _, ok := heads[list.prefix]; !ok {
-				if heads[list.prefix], err = c.waiters(ctx, wsid, list.prefix, most); err != nil {
-					return err
-				}
-			}
-			if h := heads[list.prefix]; len(h) > 0 {
-				ready = append(ready, h[0])
+	lines := [...]*line{{prefix: record.WaitChangers, changes: true, count: &lane.WaitC}, {prefix: record.WaitOthers, count: &lane.WaitO}}
+	for _, w := range arriving {
+		for _, l := range lines {
+			if l.changes == w.ChangesState() {
+				l.heads = append(l.heads, waiter{w.Rank(), w.Entry(), true})
 			}
 		}
-		if len(ready) == 0 {
-			return nil
+	}
+	for range mostPromoted {
+		next, err := c.next(ctx, wsid, lane, lines[:])
+		if err != nil {
+			return err
 		}
-		next := slices.MinFunc(ready, func(a, b waiter) int { return cmp.Compare(a.rank, b.rank) })
-		prefix := record.WaitOthers
-		changes := strings.HasPrefix(next.key.Sort, record.WaitChangers)
-		if changes {
-			prefix = record.WaitChangers
-			lane.WaitC--
-		} else {
-			lane.WaitO--
+		if next == nil {
+			break
 		}
-		heads[prefix] = heads[prefix][1:]
-		enter(lane, next.entry.ID, changes)
-		c.Remove(next.key, ledger.Once)
-		c.Create(store.Key{Part: record.ClaimPart(next.entry.PoolID, next.entry.Type), Sort: next.rank}, next.entry)
-		c.Wake(next.entry.PoolID)
+		one := next.heads[0]
+		next.heads = next.heads[1:]
+		enter(lane, one.entry.ID, next.changes)
+		if !one.arriving {
+			*next.count--
+			c.Remove(store.Key{Part: record.LanePart(wsid), Sort: next.prefix + one.rank}, ledger.Once)
+		}
+		c.Create(store.Key{Part: record.ClaimPart(one.entry.PoolID, one.entry.Type), Sort: one.rank}, one.entry)
+		c.Wake(one.entry.PoolID)
+	}
+	for _, l := range lines {
+		for _, one := range l.heads {
+			if one.arriving {
+				*l.count++
+				c.Create(store.Key{Part: record.LanePart(wsid), Sort: l.prefix + one.rank}, one.entry)
+			}
+		}
 	}
 	return nil
 }
 
-func (c *Change) waiters(ctx context.Context, wsid, prefix string, n int) ([]waiter, error) {
-	page, err := c.Range(ctx, store.Scan{Part: record.LanePart(wsid), From: prefix, To: record.After(prefix), Limit: n})
+// next is the line whose first has the best rank of those that there is room for; nil where there is none.
+func (c *Change) next(ctx context.Context, wsid string, lane *record.Lane, lines []*line) (best *line, err error) {
+	changer, other := room(lane)
+	for _, l := range lines {
+		if l.changes && !changer || !l.changes && !other {
+			continue
+		}
+		if *l.count > 0 && !l.read {
+			waiting, err := c.waiters(ctx, wsid, l.prefix)
+			if err != nil {
+				return nil, err
+			}
+			l.read, l.heads = true, append(l.heads, waiting...)
+			slices.SortFunc(l.heads, func(a, b waiter) int { return cmp.Compare(a.rank, b.rank) })
+		}
+		if len(l.heads) > 0 && (best == nil || l.heads[0].rank < best.heads[0].rank) {
+			best = l
+		}
+	}
+	return best, nil
+}
+
+// waiters reads the first of a waiting list.
+func (c *Change) waiters(ctx context.Context, wsid, prefix string) ([]waiter, error) {
+	page, err := c.Range(ctx, store.Scan{Part: record.LanePart(wsid), From: prefix, To: record.After(prefix), Limit: mostPromoted})
 	if err != nil {
 		return nil, fmt.Errorf("read waiting list: %w", err)
 	}
@@ -153,7 +165,7 @@ func (c *Change) waiters(ctx context.Context, wsid, prefix string, n int) ([]wai
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, waiter{key: r.Key, rank: strings.TrimPrefix(r.Key.Sort, prefix), entry: e})
+		out = append(out, waiter{rank: strings.TrimPrefix(r.Key.Sort, prefix), entry: e})
 	}
 	return out, nil
 }

@@ -90,7 +90,7 @@ func (c *Change) move(ctx context.Context, w *record.Workflow, m workflow.Move, 
 	}
 	switch m.To {
 	case workflow.Pending:
-		return c.requeue(w)
+		return c.requeue(ctx, w)
 	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
 		w.Ended = c.Now
 		if m.From == workflow.Pending {
@@ -105,13 +105,20 @@ func (c *Change) move(ctx context.Context, w *record.Workflow, m workflow.Move, 
 	return nil
 }
 
-// requeue makes a claimed or running workflow claimable again. It keeps its place in its lane.
-func (c *Change) requeue(w *record.Workflow) error {
+// requeue makes a claimed or running workflow pending again. It gives up its place in its lane: one that ranks before
+// it may have come meanwhile.
+func (c *Change) requeue(ctx context.Context, w *record.Workflow) error {
 	w.SlotHeld = false
 	w.Lease, w.Tasks, w.Instance, w.HandedOver = time.Time{}, nil, "", time.Time{}
-	c.Create(w.ClaimKey(), w.Entry())
-	c.Wake(w.PoolID)
-	return c.deactivate(w)
+	lane, err := c.Lane(w.WorkspaceID)
+	if err != nil {
+		return err
+	}
+	leave(lane, w)
+	if err := c.deactivate(w); err != nil {
+		return err
+	}
+	return c.Promote(ctx, w.WorkspaceID, w)
 }
 
 // unqueue takes a pending workflow out of the claimable index, or out of the waiting list.

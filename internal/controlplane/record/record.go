@@ -137,6 +137,14 @@ type Lane struct {
 	Max     int    `json:"max"`
 }
 
+// Used is how many runs of the workspace are claimable or active.
+func (l *Lane) Used() int {
+	if l.Changer != "" {
+		return l.Others + 1
+	}
+	return l.Others
+}
+
 // Active stands for an active workflow under its pool.
 type Active struct {
 	Instance string `json:"instance"`

@@ -229,6 +229,8 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 	switch {
 	case f.waiting && w.ChangesState() && f.lane.Changer != "":
 		return waitsSlot, waitsChanger(w, f)
+	case f.waiting && f.lane.Used() < f.lane.Max:
+		return waitsWorkspace, fmt.Sprintf("its turn among the workflows that wait in workspace %s, which has room", w.Workspace)
 	case f.waiting:
 		return waitsWorkspace, fmt.Sprintf("a place in workspace %s, which allows %s at once", w.Workspace, text.Count(f.lane.Max, "active workflow"))
 	case f.pool.Disabled:

@@ -73,6 +73,9 @@ func (p *Calls) PutWorkspace(ctx context.Context, who authority.Principal, in ap
 		put, err = p.Apply(ctx, c, who, in)
 		return err
 	})
+	if err == nil && put.Outcome == api.OutcomeChanged {
+		err = p.promoteRest(ctx, put.Record.ID)
+	}
 	return p.view(put.Record, put.Version), put.Outcome, err
 }
 
@@ -173,6 +176,26 @@ func settleLane(ctx context.Context, c *moves.Change, ws record.Workspace, newPo
 	}
 	lane.Max = cmp.Or(ws.W.MaxActive, moves.DefaultMaxActive)
 	return c.Promote(ctx, ws.ID)
+}
+
+// promoteRest makes claimable what one commit had no room for. Where that is cut short, the lane's next commit goes on.
+func (p *Calls) promoteRest(ctx context.Context, wsid string) error {
+	for more := true; more; {
+		err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) (err error) {
+			if err := c.Load(ctx, record.LaneKey(wsid)); err != nil {
+				return err
+			}
+			if err := c.Promote(ctx, wsid); err != nil {
+				return err
+			}
+			more = len(c.Ops()) > 0
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // same reports whether two workspaces say the same, however they came to be in memory: a map without
