@@ -121,7 +121,8 @@ type StatesQuery struct {
 	WaitSeconds int      `json:"wait_seconds,omitempty" minimum:"0" maximum:"20"`
 }
 
-// States is the answer, in the order of the query.
+// States is the answer, in the order of the query. A job whose records cannot be read is left out: nothing is known
+// of it, also not that nobody wants it.
 type States struct {
 	Jobs []JobState `json:"jobs" nullable:"false"`
 }

@@ -47,6 +47,9 @@ var sinceV0 = map[string]string{
 	"logend.full":  "lines are taken again, and the next call that goes beyond the quota says so once more",
 	"reader.until": "a record of its own: left alone, and it ends by its time",
 
+	"cursor.types": "an older function begins at the start again, as it does when it has seen all",
+	"sole":         "a record of its own: left alone; an older function looks at the list of instances instead",
+
 	"hold.reason":        "a record of its own: left alone, and it ends by its time",
 	"hold.until":         "as its reason",
 	"wake-target.target": "a record of its own: left alone; what it names is not woken meanwhile and finds its work by its schedule",
@@ -93,7 +96,7 @@ func recordFields() []string {
 	for name, v := range map[string]any{
 		"wf": record.Workflow{}, "beat": record.Beat{}, "attempt": record.Attempt{}, "reader": record.Reader{}, "entry": record.Entry{}, "lane": record.Lane{}, "active": record.Active{},
 		"limit": record.Limit{}, "org": record.Organization{}, "pool": record.Pool{}, "name": record.Name{}, "workspace": record.Workspace{}, "secret": record.Token{},
-		"runner": record.Runner{}, "pass": record.Pass{}, "wake": record.Wake{}, "wake-target": record.WakeTarget{}, "hold": record.Hold{}, "cursor": record.Cursor{}, "idem": record.Idempotency{}, "logend": record.LogEnd{},
+		"runner": record.Runner{}, "pass": record.Pass{}, "wake": record.Wake{}, "wake-target": record.WakeTarget{}, "hold": record.Hold{}, "cursor": record.Cursor{}, "sole": record.Sole{}, "idem": record.Idempotency{}, "logend": record.LogEnd{},
 		"spec": api.Spec{}, "step": api.Step{}, "line": api.LogLine{}, "result": api.Result{}, "found": api.StateFound{}, "gone": record.Deleted{}, "event": api.Event{}, "audit": api.AuditEvent{},
 	} {
 		out = append(out, fieldsOf(name, reflect.TypeOf(v))...)

@@ -1,9 +1,18 @@
 package controlplane_test
 
 import (
+	"log/slog"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/pools"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -66,4 +75,159 @@ func TestLane_ARaisedLimitLetsInAllThatItHasRoomFor(t *testing.T) {
 			t.Errorf("claimed %d, want all 71, and the update last", len(got))
 		}
 	})
+}
+
+// What one type refuses hides nothing of another, however much of it there is.
+func TestClaim_FindsOlderWorkBehindAThousandRefusedEntriesOfAnotherType(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	mine := w.submit("net", "")
+	for _, name := range []string{"a", "b"} {
+		w.workspace(name, func(ws *api.Workspace) { ws.MaxActive = 1000 })
+		for range 600 {
+			w.submit(name, workflow.Preview)
+		}
+	}
+	last := w.submit("net", workflow.Preview)
+	_, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{AssignedToAll: ptr(false), AssignedWorkspaces: &[]string{"net"}})
+	w.must(err)
+	for _, want := range []string{mine.ID, last.ID} {
+		if job := w.claimOne(); job.ID != want {
+			t.Fatalf("claimed %s, want %s", job.ID, want)
+		}
+	}
+}
+
+// C6: of two that begin in the same moment one is let in, and stays so.
+func TestClaim_OneInstanceOfAPoolIsAdmittedHoweverManyBegin(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		names := []string{"one", "two", "three", "four"}
+		admitted := ""
+		for range rounds {
+			var polls []func() error
+			for _, name := range names {
+				polls = append(polls, func() error {
+					_, err := w.plane.Claim(w.ctx(), w.pool, api.Claim{Instance: name, Max: 1})
+					return err
+				})
+			}
+			in := 0
+			for i, err := range race(polls...) {
+				switch {
+				case err != nil:
+					wantErr(t, err, workflow.ErrInUse)
+				case admitted == "" || admitted == names[i]:
+					admitted = names[i]
+					in++
+				default:
+					t.Errorf("%s was let in beside %s", names[i], admitted)
+				}
+			}
+			if in != 1 {
+				t.Fatalf("%d of %d were let in, want 1", in, len(names))
+			}
+			w.clock.advance(30 * time.Second) // longer than a poll is remembered without being written down
+		}
+		w.clock.advance(pools.Offline)
+		_, err := w.plane.Claim(w.ctx(), w.pool, api.Claim{Instance: "five", Max: 1})
+		w.must(err) // the other is gone
+		_, err = w.plane.Claim(w.ctx(), w.pool, api.Claim{Instance: admitted, Max: 1})
+		wantErr(t, err, workflow.ErrInUse)
+	})
+}
+
+// One record that nobody can read is skipped and named, and holds nobody else up.
+func TestBrokenRecords_AreSkippedAndNamed(t *testing.T) {
+	for name, of := range map[string]struct {
+		key     func(w *world, wf api.Workflow) store.Key
+		claimed bool // before it breaks
+	}{
+		"entry": {func(w *world, wf api.Workflow) store.Key {
+			return w.keyIn(record.ClaimPart(w.poolID(), wf.Type), wf.ID)
+		}, false},
+		"workflow":        {func(_ *world, wf api.Workflow) store.Key { return record.WorkflowKey(wf.ID) }, false},
+		"spec":            {func(_ *world, wf api.Workflow) store.Key { return record.SpecKey(wf.ID) }, false},
+		"claimed":         {func(_ *world, wf api.Workflow) store.Key { return record.WorkflowKey(wf.ID) }, true},
+		"active":          {func(w *world, wf api.Workflow) store.Key { return record.ActiveKey(w.poolID(), wf.ID) }, true},
+		"timer":           {func(w *world, wf api.Workflow) store.Key { return w.keyIn(record.TimerPart("default"), wf.ID) }, true},
+		"cursor of reads": {func(w *world, _ api.Workflow) store.Key { return record.CursorKey(w.poolID()) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var said strings.Builder
+			st := memory.New()
+			w := newWorld(t, st)
+			w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now, Log: slog.New(slog.NewTextHandler(&said, nil))})
+			w.workspace("bad")
+			w.workspace("good")
+			bad := w.submit("bad", workflow.Update)
+			if of.claimed {
+				w.claimOne()
+			}
+			key := of.key(w, bad)
+			w.overwrite(key, "{")
+			good := w.submit("good", workflow.Update)
+			jobs := w.claim(1)
+			if name == "cursor of reads" {
+				jobs = append(jobs, w.claim(1)...)
+			}
+			if len(jobs) == 0 || jobs[len(jobs)-1].ID != good.ID {
+				t.Fatalf("claimed %v, want %s", jobs, good.ID)
+			}
+			held, err := w.plane.Held(w.ctx(), w.pool, "", "")
+			w.must(err)
+			if !slices.ContainsFunc(held.Items, func(s api.JobState) bool { return s.ID == good.ID }) {
+				t.Errorf("held are %+v, want %s among them", held.Items, good.ID)
+			}
+			states, err := w.plane.States(w.ctx(), w.pool, api.StatesQuery{IDs: []string{bad.ID, good.ID}})
+			w.must(err)
+			for _, s := range states.Jobs {
+				if !s.Known {
+					t.Errorf("job %s is called unknown, which stops its task", s.ID)
+				}
+			}
+			w.clock.advance(workflow.FirstLease + time.Second)
+			sum, err := w.plane.Pass(w.ctx())
+			if err != nil {
+				said.WriteString(err.Error())
+			}
+			if w.is(good.ID, workflow.Pending, ""); (sum.Failed > 0) != (err != nil) {
+				t.Errorf("the pass counts %d that failed, and says %v", sum.Failed, err)
+			}
+			if !strings.Contains(said.String(), key.Sort) {
+				t.Errorf("nobody named the record %s: %s", key, said.String())
+			}
+		})
+	}
+}
+
+func (w *world) poolID() string {
+	w.t.Helper()
+	pool, err := w.plane.Pool(w.ctx(), w.admin, "default")
+	w.must(err)
+	return pool.ID
+}
+
+// keyIn finds the record of a workflow in a partition.
+func (w *world) keyIn(part, id string) store.Key {
+	w.t.Helper()
+	page, err := w.store.Range(w.ctx(), store.Scan{Part: part, Limit: 100})
+	w.must(err)
+	for _, r := range page.Records {
+		if strings.Contains(r.Key.Sort, id) {
+			return r.Key
+		}
+	}
+	w.t.Fatalf("%s has no record of %s", part, id)
+	return store.Key{}
+}
+
+func (w *world) overwrite(k store.Key, value string) {
+	w.t.Helper()
+	old, err := w.store.Get(w.ctx(), k)
+	w.must(err)
+	version := store.Absent
+	if len(old) > 0 {
+		version = old[0].Version
+	}
+	w.must(w.store.Commit(w.ctx(), "broken", store.Put(store.Record{Key: k, Value: []byte(value)}, version)))
 }

@@ -251,9 +251,7 @@ func (r *Reaper) jobs(ctx context.Context, tasks []launcher.Task) (map[string]ap
 		if err != nil {
 			return nil, fmt.Errorf("ask for the jobs of tasks: %w", err)
 		}
-		if len(states.Jobs) != n {
-			return nil, fmt.Errorf("ask for the jobs of tasks: %d answers to %d questions", len(states.Jobs), n)
-		}
+		// One that is not in the answer cannot be read: its task is let be.
 		for _, job := range states.Jobs {
 			jobs[job.ID] = job
 		}

@@ -2,7 +2,6 @@
 package claims
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -38,11 +37,9 @@ func New(ledger *ledger.Ledger, board *moves.Board, wakes *wake.Wakes, log *slog
 }
 
 const (
-	maxClaim   = 50               // jobs that one claim hands out
-	perCommit  = 12               // jobs that one commit claims: 7 operations each, and the limits
-	maxRefused = 1000             // entries refused by assignment that one claim reads over
-	seenEvery  = 20 * time.Second // how often a runner's record is written
-	claimPage  = 200              // entries of one read of the claimable index
+	maxClaim  = 50               // jobs that one claim hands out
+	perCommit = 12               // jobs that one commit claims: 7 operations each, and the limits
+	seenEvery = 20 * time.Second // how often a runner's record is written
 )
 
 // Claim hands out work that can start now. With a wait it waits for the first piece of work; it
@@ -62,12 +59,12 @@ func (p *Calls) Claim(ctx context.Context, who authority.Principal, in api.Claim
 	}
 	var out api.Claimed
 	wait := time.Duration(in.WaitSeconds) * time.Second
-	first := true
+	first, more := true, false
 	err := p.wakes.Await(ctx, who.PoolID, wait, func(rung bool) (bool, error) {
 		if err := context.Cause(ctx); err != nil {
 			return false, err // nobody is there any more to hear of what would be claimed
 		}
-		if !first && !rung && !p.wakes.Owed(ctx, who.PoolID) {
+		if !first && !rung && !more && !p.wakes.Owed(ctx, who.PoolID) {
 			return false, nil
 		}
 		// All that the look begins with is one read. A mark is cleared before the read of what can be claimed.
@@ -82,7 +79,7 @@ func (p *Calls) Claim(ctx context.Context, who authority.Principal, in api.Claim
 		first = false
 		p.wakes.Clear(ctx, who.PoolID, before.Read)
 		var err error
-		out, err = p.claimOnce(ctx, who, in, before)
+		out, more, err = p.claimOnce(ctx, who, in, before)
 		return len(out.Jobs) > 0 || out.RetryAfterSeconds > 0, err
 	})
 	if err != nil {
@@ -119,14 +116,8 @@ func (p *Calls) seen(ctx context.Context, who authority.Principal, in api.Claim,
 			return err
 		}
 		if !pool.Multiple {
-			others, err := pools.Instances(ctx, p.ledger, who.PoolID)
-			if err != nil {
+			if err := admit(ctx, c, pool, in.Instance); err != nil {
 				return err
-			}
-			for _, o := range others {
-				if o.Name != in.Instance && now.Sub(o.Last) < pools.Offline {
-					return workflow.Refuse(workflow.ErrInUse, "instance", "instance %q polls pool %s already, and the pool does not allow several; stop it, wait %s, or set allow_multiple_instances", o.Name, pool.Name, pools.Offline)
-				}
 			}
 		}
 		rec := record.Runner{Name: in.Instance, Version: in.Version, First: now, Last: now}
@@ -140,15 +131,33 @@ func (p *Calls) seen(ctx context.Context, who authority.Principal, in api.Claim,
 	})
 }
 
-// claimOnce claims what can start now, in commits of a few workflows each.
-func (p *Calls) claimOnce(ctx context.Context, who authority.Principal, in api.Claim, before moves.Ahead) (api.Claimed, error) {
-	var out api.Claimed
+// admit lets one instance of a pool poll and no other. All of them write one record, so that of two that begin in the
+// same moment one is let in.
+func admit(ctx context.Context, c *moves.Change, pool record.Pool, instance string) error {
+	k := record.SoleKey(pool.ID)
+	if err := c.Load(ctx, k); err != nil {
+		return err
+	}
+	sole, _, err := ledger.Get[record.Sole](c.Read, k)
+	if err != nil {
+		return err
+	}
+	if sole.Instance != instance && c.Now.Sub(sole.Last) < pools.Offline {
+		return workflow.Refuse(workflow.ErrInUse, "instance", "instance %q polls pool %s already, and the pool does not allow several; stop it, wait %s, or set allow_multiple_instances", sole.Instance, pool.Name, pools.Offline)
+	}
+	c.Put(k, record.Sole{Instance: instance, Last: c.Now})
+	return nil
+}
+
+// claimOnce claims what can start now, in commits of a few workflows each. more says that it has not read all that
+// there is.
+func (p *Calls) claimOnce(ctx context.Context, who authority.Principal, in api.Claim, before moves.Ahead) (out api.Claimed, more bool, err error) {
 	for len(out.Jobs) < in.Max {
 		want := min(in.Max-len(out.Jobs), perCommit)
 		var got api.Claimed
 		err := p.board.ChangeHotAfter(ctx, before, func(ctx context.Context, c *moves.Change) error {
 			var err error
-			got, err = p.claim(ctx, c, who, in, want)
+			got, more, err = p.claim(ctx, c, who, in, want)
 			return err
 		})
 		before = moves.Ahead{}
@@ -156,7 +165,7 @@ func (p *Calls) claimOnce(ctx context.Context, who authority.Principal, in api.C
 			if len(out.Jobs) > 0 {
 				break // what is claimed must be handed out
 			}
-			return out, err
+			return out, false, err
 		}
 		out.Jobs = append(out.Jobs, got.Jobs...)
 		out.Note, out.RetryAfterSeconds = got.Note, got.RetryAfterSeconds
@@ -164,34 +173,34 @@ func (p *Calls) claimOnce(ctx context.Context, who authority.Principal, in api.C
 			break
 		}
 	}
-	return out, nil
+	return out, more, nil
 }
 
 // claim adds the claim of up to want workflows to a change.
-func (p *Calls) claim(ctx context.Context, c *moves.Change, who authority.Principal, in api.Claim, want int) (out api.Claimed, err error) {
+func (p *Calls) claim(ctx context.Context, c *moves.Change, who authority.Principal, in api.Claim, want int) (out api.Claimed, more bool, err error) {
 	pk, lk := record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID)
 	if err := c.Load(ctx, pk, lk, record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID)); err != nil {
-		return out, err
+		return out, false, err
 	}
 	pool, found, err := ledger.Get[record.Pool](c.Read, pk)
 	if err != nil {
-		return out, err
+		return out, false, err
 	}
 	if !found {
-		return out, workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
+		return out, false, workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
 	}
 	if pool.Disabled {
 		out.Note = "the pool is disabled"
-		return out, nil
+		return out, more, nil
 	}
 	hold, _, err := ledger.Get[record.Hold](c.Read, record.HoldKey(who.PoolID))
 	if err != nil {
-		return out, err
+		return out, false, err
 	}
 	if c.Now.Before(hold.Until) {
 		out.Note = fmt.Sprintf("the latest launch of this pool was refused for want of %s", hold.Reason)
 		out.RetryAfterSeconds = hold.Until.Sub(c.Now).Seconds()
-		return out, nil
+		return out, more, nil
 	}
 	// A pool that changes while its work is claimed (disabled, say) makes the claim decide again.
 	check := store.Check(pk, c.Version(pk))
@@ -205,7 +214,7 @@ func (p *Calls) claim(ctx context.Context, c *moves.Change, who authority.Princi
 	}{{record.OrganizationLimitKey(who.Organization), p.organizationLimit, "organization"}, {lk, pool.Concurrency, "pool"}} {
 		rec, err := c.Limit(l.key)
 		if err != nil {
-			return out, err
+			return out, false, err
 		}
 		if l.most > 0 && l.most-rec.Active < room {
 			room = max(0, l.most-rec.Active)
@@ -216,23 +225,16 @@ func (p *Calls) claim(ctx context.Context, c *moves.Change, who authority.Princi
 		full.Cut = append(full.Cut, who.PoolID)
 	}
 	if room == 0 {
-		return out, nil
+		return out, more, nil
 	}
-	first, err := heads(ctx, c, pool, in.Types, room)
+	first, more, err := p.pick(ctx, c, pool, in.Types, room)
 	if err != nil {
-		return out, err
-	}
-	var keys []store.Key // all of them in one request
-	for _, h := range first {
-		keys = append(keys, firstKeys(h)...)
-	}
-	if err := c.Load(ctx, keys...); err != nil {
-		return out, err
+		return out, false, err
 	}
 	for _, h := range first {
 		job, err := claimOne(ctx, c, who, in.Instance, h)
 		if err != nil {
-			return out, err
+			return out, false, err
 		}
 		out.Jobs = append(out.Jobs, job)
 	}
@@ -242,89 +244,18 @@ func (p *Calls) claim(ctx context.Context, c *moves.Change, who authority.Princi
 	if len(out.Jobs) < room {
 		out.Note = ""
 	}
-	return out, nil
+	return out, more, nil
 }
 
-// heads merges the first entries of the keys that a pool covers, best rank first.
-func heads(ctx context.Context, c *moves.Change, pool record.Pool, types []workflow.Type, n int) ([]record.Entry, error) {
-	cursor, _, err := ledger.Get[record.Cursor](c.Read, record.CursorKey(pool.ID))
-	if err != nil {
-		return nil, err
-	}
-	type head struct {
-		rank  string
-		entry record.Entry
-	}
-	var all []head
-	refused, last := 0, ""
-	var scans []store.Scan
-	for _, t := range workflow.Types() {
-		if len(types) > 0 && !slices.Contains(types, t) || len(pool.Types) > 0 && !slices.Contains(pool.Types, t) {
-			continue
-		}
-		scans = append(scans, store.Scan{Part: record.ClaimPart(pool.ID, t), From: cursor.After, Limit: min(claimPage, max(n, 10))})
-	}
-	pages, err := c.Ranges(ctx, scans...)
-	if err != nil {
-		return nil, fmt.Errorf("read claimable: %w", err)
-	}
-	for i, scan := range scans {
-		took, page := 0, pages[i]
-		for took < n && refused < maxRefused {
-			for _, r := range page.Records {
-				e, err := record.Decode[record.Entry](r)
-				if err != nil {
-					return nil, err
-				}
-				if !pool.AssignedTo(e.Workspace) {
-					refused++
-					last = r.Key.Sort
-					continue
-				}
-				all = append(all, head{r.Key.Sort, e})
-				took++
-			}
-			if scan.After = page.Next; scan.After == "" || took >= n || refused >= maxRefused {
-				break
-			}
-			if page, err = c.Range(ctx, scan); err != nil {
-				return nil, fmt.Errorf("read claimable: %w", err)
-			}
-		}
-	}
-	// What may not be claimed does not count, but reading has an end: the next claim goes on behind
-	// it, and from the start again when it has seen all.
-	resume := ""
-	if refused >= maxRefused {
-		resume = last
-	}
-	if resume != cursor.After {
-		c.Put(record.CursorKey(pool.ID), record.Cursor{After: resume})
-	}
-	slices.SortFunc(all, func(a, b head) int { return cmp.Compare(a.rank, b.rank) })
-	var out []record.Entry
-	for _, h := range all[:min(n, len(all))] {
-		out = append(out, h.entry)
-	}
-	return out, nil
-}
-
-// firstKeys are the records that the claim of an entry's workflow begins with.
-func firstKeys(e record.Entry) []store.Key {
-	return []store.Key{record.WorkflowKey(e.ID), record.BeatKey(e.ID), record.SpecKey(e.ID)}
-}
-
-// claimOne adds the claim of one workflow to a change.
+// claimOne adds the claim of one workflow to a change, whose records were read and are readable.
 func claimOne(ctx context.Context, c *moves.Change, who authority.Principal, instance string, e record.Entry) (api.Job, error) {
-	if err := c.Load(ctx, firstKeys(e)...); err != nil {
-		return api.Job{}, err
-	}
-	w, ok, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(e.ID))
+	w, _, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(e.ID))
 	if err != nil {
 		return api.Job{}, err
 	}
-	if !ok {
-		return api.Job{}, fmt.Errorf("claimable workflow %s does not exist", e.ID)
+	spec, _, err := ledger.Get[api.Spec](c.Read, record.SpecKey(e.ID))
+	if err != nil {
+		return api.Job{}, err
 	}
 	out, err := rules.Claim(&w, instance, who.Pool, c.Now)
 	if err != nil {
@@ -340,13 +271,6 @@ func claimOne(ctx context.Context, c *moves.Change, who authority.Principal, ins
 	}
 	token, hash := authority.NewToken(authority.JobPrefix)
 	c.Create(record.AttemptKey(w.ID, w.Attempt), record.Attempt{Hash: hash})
-	spec, ok, err := ledger.Get[api.Spec](c.Read, record.SpecKey(e.ID))
-	if err != nil {
-		return api.Job{}, err
-	}
-	if !ok {
-		return api.Job{}, fmt.Errorf("workflow %s has no spec", w.ID)
-	}
 	return api.Job{
 		SourceDirectory: spec.Source.Directory, SecretRefs: machineRefs(spec),
 		ID: w.ID, Attempt: w.Attempt, Token: token, Organization: w.Org, Workspace: w.Workspace, Pool: who.Pool,

@@ -30,7 +30,8 @@ func (p *Calls) Held(ctx context.Context, who authority.Principal, instance, cur
 	for _, r := range page.Records {
 		a, err := record.Decode[record.Active](r)
 		if err != nil {
-			return out, err
+			p.skipped(err)
+			continue
 		}
 		if instance == "" || a.Instance == instance {
 			ids = append(ids, r.Key.Sort)
@@ -64,6 +65,7 @@ func (p *Calls) States(ctx context.Context, who authority.Principal, in api.Stat
 	return out, err
 }
 
+// states answers about each job but those whose records cannot be read: to call such a job unknown would stop its task.
 func (p *Calls) states(ctx context.Context, who authority.Principal, ids []string) ([]api.JobState, error) {
 	var keys []store.Key
 	for _, id := range ids {
@@ -80,7 +82,8 @@ func (p *Calls) states(ctx context.Context, who authority.Principal, ids []strin
 	for _, id := range ids {
 		w, ok, err := ledger.Get[record.Workflow](r, record.WorkflowKey(id))
 		if err != nil {
-			return nil, err
+			p.skipped(err)
+			continue
 		}
 		if !ok || w.PoolID != who.PoolID || w.Org != who.Organization {
 			out = append(out, api.JobState{ID: record.Cut(id, 64)})
@@ -88,7 +91,8 @@ func (p *Calls) states(ctx context.Context, who authority.Principal, ids []strin
 		}
 		beat, _, err := ledger.Get[record.Beat](r, record.BeatKey(id))
 		if err != nil {
-			return nil, err
+			p.skipped(err)
+			continue
 		}
 		out = append(out, rules.JobState(&w, beat.At, now))
 	}

@@ -93,6 +93,11 @@ func (c *Change) Create(k store.Key, v any) {
 // Remove deletes a record.
 func (c *Change) Remove(k store.Key, version int64) { c.Add(store.Delete(k, version)) }
 
+// Forget takes back what was to be done with a record.
+func (c *Change) Forget(k store.Key) {
+	c.ops = slices.DeleteFunc(c.ops, func(op store.Op) bool { return op.Key() == k })
+}
+
 // Check makes the commit fail where a record that was read has changed. An operation on it that is there already
 // does so.
 func (c *Change) Check(k store.Key) {

@@ -111,18 +111,18 @@ func (p *Calls) passOrg(ctx context.Context, org string, up, until time.Time, su
 				sum.Left = true
 				return errors.Join(failures...)
 			}
-			t, err := record.Decode[record.Name](r)
-			if err != nil {
-				return err
-			}
 			sum.Looked++
-			moved, err := p.passOne(ctx, org, t.ID, up)
+			t, err := record.Decode[record.Name](r)
+			moved := false
+			if err == nil {
+				moved, err = p.passOne(ctx, org, t.ID, up)
+			}
 			switch {
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
 			case err != nil:
 				sum.Failed++
-				failures = append(failures, fmt.Errorf("pass over %s: %w", t.ID, err))
+				failures = append(failures, fmt.Errorf("pass over %s: %w", r.Key.Sort, err))
 			case moved:
 				sum.Moved++
 			}

@@ -115,6 +115,9 @@ func HoldKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID,
 // CursorKey is where the cursor of a pool's claims lies.
 func CursorKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "cursor"} }
 
+// SoleKey is where the one instance of a pool is written down.
+func SoleKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "sole"} }
+
 // RunnerKey is where an instance of a pool lies.
 func RunnerKey(poolID, name string) store.Key {
 	return store.Key{Part: "pool/" + poolID, Sort: "runner/" + name}

@@ -242,7 +242,14 @@ type WakeTarget struct {
 
 // Cursor is where a claim that was cut short by what it may not claim resumes.
 type Cursor struct {
-	After string `json:"after"`
+	After string                   `json:"after"` // of all types at once: what the first version wrote; not read
+	Types map[workflow.Type]string `json:"types,omitempty"`
+}
+
+// Sole is the instance that polls a pool which allows only one.
+type Sole struct {
+	Instance string    `json:"instance"`
+	Last     time.Time `json:"last"`
 }
 
 // Idempotency is what an idempotency key was used for.
