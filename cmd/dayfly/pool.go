@@ -257,5 +257,8 @@ func (c *poolDelete) Run(a *app) error {
 	if err := cl.DeletePool(a.ctx, c.Name); err != nil {
 		return err
 	}
+	if left, err := cl.Pool(a.ctx, c.Name); err == nil && left.Status == "closed" {
+		return a.done(map[string]string{"closed": c.Name}, "pool %s is closed: it takes nothing new, and goes when what was submitted meanwhile has ended", c.Name)
+	}
 	return a.done(map[string]string{"deleted": c.Name}, "pool %s is deleted", c.Name)
 }

@@ -33,7 +33,7 @@ type Pool struct {
 	Name                   string          `json:"name"`
 	Description            string          `json:"description,omitempty"`
 	BuiltIn                bool            `json:"built_in" doc:"The pool that every organization starts with"`
-	Status                 string          `json:"status" enum:"inactive,healthy,offline" doc:"inactive until its first poll, then healthy, then offline"`
+	Status                 string          `json:"status" enum:"inactive,healthy,offline,closed" doc:"inactive until its first poll, then healthy or offline; closed when it was deleted and serves what was submitted meanwhile"`
 	IsDisabled             bool            `json:"is_disabled" doc:"A disabled pool claims nothing"`
 	AllowMultipleInstances bool            `json:"allow_multiple_instances" doc:"Whether several instances of different names may poll"`
 	AssignedToAll          bool            `json:"is_assigned_to_all_workspaces" doc:"Whether every workspace may use the pool"`

@@ -47,6 +47,7 @@ var sinceV0 = map[string]string{
 	"logend.full":  "lines are taken again, and the next call that goes beyond the quota says so once more",
 	"reader.until": "a record of its own: left alone, and it ends by its time",
 
+	"pool.closed":  "dropped only by a change of the pool's settings: the pool is open again; delete it again",
 	"cursor.types": "an older function begins at the start again, as it does when it has seen all",
 	"sole":         "a record of its own: left alone; an older function looks at the list of instances instead",
 

@@ -117,10 +117,11 @@ func New(st store.Store, cfg Config) *Plane {
 	l := ledger.New(st, cfg.Now)
 	guard, wakes := authority.NewGuard(l, cfg.Log), wake.New(l, cfg.Waker, cfg.Log)
 	board, reader := moves.New(l, wakes), why.NewReader(l, cfg.OrganizationLimit)
+	poolsOf := pools.New(l, board, guard, wakes)
 	shown, spaces := views.New(l, board, guard), workspaces.New(l, board, guard, cfg.DefaultState, cfg.NoRoles)
 	return &Plane{
 		authorityCalls: authority.New(l, guard),
-		poolCalls:      pools.New(l, board, guard, wakes),
+		poolCalls:      poolsOf,
 		workspaceCalls: spaces,
 		submitCalls:    submit.New(l, board, guard, wakes, shown, spaces, cfg.Log, cfg.Digest),
 		viewCalls:      shown,
@@ -129,6 +130,6 @@ func New(st store.Store, cfg Config) *Plane {
 		launchCalls:    launches.New(board, wakes),
 		jobCalls:       jobs.New(l, board, wakes, cfg.Log, cfg.LogQuota, cfg.LogWait),
 		logCalls:       logs.New(l, board, wakes, guard, cfg.LogQuota, cfg.LogWait),
-		passCalls:      pass.New(l, board, wakes, reader),
+		passCalls:      pass.New(l, board, wakes, reader, poolsOf),
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/pools"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
@@ -30,11 +31,12 @@ type Calls struct {
 	board  *moves.Board
 	wakes  *wake.Wakes
 	why    *why.Reader
+	pools  *pools.Calls
 }
 
 // New returns the calls.
-func New(ledger *ledger.Ledger, board *moves.Board, wakes *wake.Wakes, why *why.Reader) *Calls {
-	return &Calls{ledger: ledger, board: board, wakes: wakes, why: why}
+func New(ledger *ledger.Ledger, board *moves.Board, wakes *wake.Wakes, why *why.Reader, pools *pools.Calls) *Calls {
+	return &Calls{ledger: ledger, board: board, wakes: wakes, why: why, pools: pools}
 }
 
 const (
@@ -67,6 +69,9 @@ func (p *Calls) Pass(ctx context.Context) (Summary, error) {
 	var failures []error
 	for _, org := range orgs.Records {
 		if err := p.passOrg(ctx, org.Key.Sort, up, began.Add(budget), &sum); err != nil {
+			failures = append(failures, err)
+		}
+		if err := p.pools.RemoveClosed(ctx, org.Key.Sort); err != nil {
 			failures = append(failures, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package pools
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -58,50 +59,18 @@ func byName(ctx context.Context, c *ledger.Change, org, name string) (record.Poo
 	return pool, err
 }
 
-// For resolves which pool runs a workspace: its own, else the organization's. The commit checks
-// that the pool did not change meanwhile.
+// For resolves which pool runs a workspace: its own, else the built-in one. The commit checks that the pool did not
+// change meanwhile.
 func For(ctx context.Context, c *ledger.Change, org, named string) (record.Pool, error) {
-	name := named
-	if name == "" {
-		name = authority.BuiltInPool
-		pools, err := all(ctx, c, org)
-		if err != nil {
-			return record.Pool{}, err
-		}
-		for _, r := range pools {
-			if r.BuiltIn {
-				name = r.Name
-			}
-		}
-	}
-	pool, err := byName(ctx, c, org, name)
+	pool, err := byName(ctx, c, org, cmp.Or(named, authority.BuiltInPool))
 	if err != nil {
 		return record.Pool{}, err
 	}
+	if pool.Closed {
+		return record.Pool{}, workflow.Refuse(workflow.ErrInUse, "pool", "pool %s is closed: it was deleted, and takes nothing new; let the workspace name another pool", pool.Name)
+	}
 	c.Check(record.PoolKey(org, pool.ID))
 	return pool, nil
-}
-
-func all(ctx context.Context, c *ledger.Change, org string) ([]record.Pool, error) {
-	var out []record.Pool
-	page := store.Page{}
-	for {
-		var err error
-		page, err = c.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: "pool/", To: record.After("pool/"), Limit: 500, After: page.Next})
-		if err != nil {
-			return nil, fmt.Errorf("read pools: %w", err)
-		}
-		for _, r := range page.Records {
-			rec, err := record.Decode[record.Pool](r)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, rec)
-		}
-		if page.Next == "" {
-			return out, nil
-		}
-	}
 }
 
 // Names reads the names of pools by their ids.

@@ -17,7 +17,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
 	"github.com/dayfly-dev/dayfly/internal/store"
-	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -65,6 +64,8 @@ func (p *Calls) viewPool(ctx context.Context, org string, rec record.Pool, versi
 		}
 	}
 	switch {
+	case rec.Closed:
+		out.Status = "closed"
 	case out.LastSeen == nil:
 	case p.ledger.Now().Sub(*out.LastSeen) > Offline:
 		out.Status = "offline"
@@ -277,7 +278,7 @@ func (p *Calls) UpdatePool(ctx context.Context, who authority.Principal, name st
 			if c.Version(nk) != store.Absent {
 				return workflow.Refuse(workflow.ErrExists, "name", "there is a pool %s already", rec.Name)
 			}
-			if err := unusedPool(ctx, c.Change, who.Organization, before, "renamed"); err != nil {
+			if err := unnamed(ctx, c.Change, who.Organization, before, "renamed"); err != nil {
 				return err
 			}
 			old := record.PoolNameKey(who.Organization, before.Name)
@@ -292,6 +293,9 @@ func (p *Calls) UpdatePool(ctx context.Context, who authority.Principal, name st
 		c.Wake(rec.ID)
 		return nil
 	})
+	if err == nil && rec.Name != name {
+		err = p.carryAlong(ctx, who, name, rec.Name)
+	}
 	if err != nil {
 		return api.Pool{}, err
 	}
@@ -310,78 +314,6 @@ func changed(in api.PoolSettings) []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// unusedPool refuses where a workspace names the pool.
-func unusedPool(ctx context.Context, c *ledger.Change, org string, pool record.Pool, done string) error {
-	page := store.Page{}
-	for {
-		var err error
-		page, err = c.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: "workspace/", To: record.After("workspace/"), Limit: 500, After: page.Next})
-		if err != nil {
-			return fmt.Errorf("read workspaces: %w", err)
-		}
-		for _, r := range page.Records {
-			ws, err := record.Decode[record.Workspace](r)
-			if err != nil {
-				return err
-			}
-			if ws.W.Pool == pool.Name {
-				return workflow.Refuse(workflow.ErrInUse, "pool", "workspace %s names pool %s; change it before the pool is %s", ws.W.Name, pool.Name, done)
-			}
-		}
-		if page.Next == "" {
-			return nil
-		}
-	}
-}
-
-// DeletePool removes a pool that nothing uses. Its tokens end with it.
-func (p *Calls) DeletePool(ctx context.Context, who authority.Principal, name string) error {
-	if err := p.guard.Allow(ctx, who, api.RoleAdmin, "pool.delete", name); err != nil {
-		return err
-	}
-	return p.board.ChangeHot(ctx, func(ctx context.Context, c *moves.Change) error {
-		rec, err := byName(ctx, c.Change, who.Organization, name)
-		if err != nil {
-			return err
-		}
-		if rec.BuiltIn {
-			return workflow.Refuse(workflow.ErrInvalid, "pool", "the built-in pool stays; it can be disabled")
-		}
-		if err := unusedPool(ctx, c.Change, who.Organization, rec, "deleted"); err != nil {
-			return err
-		}
-		for _, t := range workflow.Types() {
-			page, err := p.ledger.Range(ctx, store.Scan{Part: record.ClaimPart(rec.ID, t), Limit: 1})
-			if err != nil {
-				return fmt.Errorf("read claimable: %w", err)
-			}
-			if len(page.Records) > 0 {
-				return workflow.Refuse(workflow.ErrInUse, "pool", "workflows wait for pool %s; cancel them or let them end", name)
-			}
-		}
-		lk := record.PoolLimitKey(who.Organization, rec.ID)
-		if err := c.Load(ctx, lk); err != nil {
-			return err
-		}
-		limit, err := c.Limit(lk)
-		if err != nil {
-			return err
-		}
-		if limit.Active > 0 {
-			return workflow.Refuse(workflow.ErrInUse, "pool", "pool %s has %s; let them end", name, text.Count(limit.Active, "active workflow"))
-		}
-		k, nk := record.PoolKey(who.Organization, rec.ID), record.PoolNameKey(who.Organization, name)
-		none := ""
-		if err := p.wakes.SetTarget(ctx, c.Change, rec.ID, &none); err != nil {
-			return err
-		}
-		c.Remove(k, c.Version(k))
-		c.Remove(nk, c.Version(nk))
-		authority.Audit(c.Change, who, "pool.delete", name, "done", "")
-		return nil
-	})
 }
 
 // RotatePoolToken gives a pool a new token; older ones stay valid for the overlap.

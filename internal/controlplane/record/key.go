@@ -75,6 +75,12 @@ func PoolKey(org, id string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "pool/" + id}
 }
 
+// ClosedPart holds the closed pools of an organization, which go when their work has ended.
+func ClosedPart(org string) string { return "closed/" + org }
+
+// ClosedKey stands for one of them.
+func ClosedKey(org, id string) store.Key { return store.Key{Part: ClosedPart(org), Sort: id} }
+
 // PoolNameKey leads from a pool's name to its id.
 func PoolNameKey(org, name string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "poolname/" + name}

@@ -176,6 +176,7 @@ type Pool struct {
 	Concurrency   int             `json:"concurrency,omitempty"`
 	RolePath      string          `json:"role_path,omitempty"`
 	Created       time.Time       `json:"created"`
+	Closed        bool            `json:"closed,omitempty"` // deleted; it goes when its work has ended
 }
 
 // Name leads from a name or a time to what it stands for.
