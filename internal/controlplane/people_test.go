@@ -482,6 +482,11 @@ func TestWorkflow_ShowsTheWholeDetailOfItsResult(t *testing.T) {
 		if got := w.show(wf.ID).Detail; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+		why, err := w.plane.Why(w.ctx(), w.admin, wf.ID)
+		w.must(err)
+		if !strings.HasSuffix(why.Summary, want) {
+			t.Errorf("why says %q, want all of %q", why.Summary, want)
+		}
 		page, err := w.plane.Workflows(w.ctx(), w.admin, controlplane.Filter{})
 		w.must(err)
 		for _, listed := range page.Items { // a list may lag

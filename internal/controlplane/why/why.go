@@ -100,6 +100,7 @@ func (p *Calls) Why(ctx context.Context, who authority.Principal, id string) (ap
 	if err != nil {
 		return api.Why{}, ledger.OutOfStore(err)
 	}
+	rec.Detail = w.Detail // all of it: the record has no room for a long one
 	out := explain(rec, f)
 	out.Workflow = w
 	if todo := w.Aftermath(); todo != "" {
