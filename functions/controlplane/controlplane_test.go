@@ -385,7 +385,7 @@ func TestBuild(t *testing.T) {
 		t.Errorf("a limit of nothing: %v", err)
 	}
 	env["DAYFLY_LOG_QUOTA"] = "much"
-	if _, err := build(func(name string) string { return env[name] }, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), `DAYFLY_LOG_QUOTA: "much" is no size of a log`) {
+	if _, err := build(func(name string) string { return env[name] }, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), `DAYFLY_LOG_QUOTA: "much" is not a size of a log`) {
 		t.Errorf("a quota of much: %v", err)
 	}
 }

@@ -122,7 +122,7 @@ func peek(lines *bufio.Reader) (l api.LogLine, n int) {
 	return l, n
 }
 
-// send sends the lines of a spool from the first on that is wanted, up to what is no line any more.
+// send sends the lines of a spool from the first on that is wanted, up to the first that is not a line.
 func (t *tails) send(ctx context.Context, id string, in api.Tail, spool io.Reader, hide func(string) string) (sent int64, err error) {
 	taken, err := t.Tail(ctx, id, in)
 	if err != nil {

@@ -37,7 +37,7 @@ func ParseLogQuota(s string) (int64, error) {
 	digits, ok := strings.CutSuffix(s, "MiB")
 	n, err := strconv.ParseUint(digits, 10, 16)
 	if !ok || err != nil || n < 1 || n > 1024 {
-		return 0, workflow.Refuse(workflow.ErrInvalid, "", "%.20q is no size of a log: write one from 1MiB to 1024MiB, such as 64MiB", s)
+		return 0, workflow.Refuse(workflow.ErrInvalid, "", "%.20q is not a size of a log: write one from 1MiB to 1024MiB, such as 64MiB", s)
 	}
 	return int64(n) << 20, nil //nolint:gosec // at most 1024
 }
@@ -83,7 +83,7 @@ func (l LogLine) Append(b []byte) []byte {
 	return b
 }
 
-var errLogLine = errors.New("this is no line of a log")
+var errLogLine = errors.New("this is not a line of a log")
 
 // ParseLogLine reads the short form that b begins with, of n bytes; n is 0 where b holds only a part of it. What b
 // holds may be anybody's: a line has valid text within its bounds, or is none.

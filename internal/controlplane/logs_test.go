@@ -239,7 +239,7 @@ func TestLogs_AReaderMakesRunnersSendSooner(t *testing.T) {
 		w.clock.advance(31 * time.Second)
 		wait("when nobody has asked for long", 0)
 		look(w.plane, 0)
-		wait("who does not wait is no reader", 0)
+		wait("whoever does not wait is not a reader", 0)
 		look(controlplane.New(w.store, controlplane.Config{Now: w.clock.now}), time.Nanosecond)
 		wait("a reader of another process", 0.5)
 		w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, LogWait: 2 * time.Second})

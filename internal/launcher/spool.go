@@ -92,7 +92,7 @@ func (s *SpoolDir) Spool(ref string) (*os.File, error) {
 	if err == nil {
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if !info.Mode().IsRegular() || !ok || st.Nlink != 1 || int(st.Uid) != s.Owner {
-			err = errors.New("it is no file that a runner made")
+			err = errors.New("no runner made this file")
 		}
 	}
 	if err != nil {

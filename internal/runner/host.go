@@ -77,7 +77,7 @@ func (r *run) logf(format string, args ...any) {
 func (h *host) Mask(values ...string) {
 	if n := h.r.hidden.Add(values...); n > 0 {
 		h.r.log.Warn("values are too short to be masked", "count", n)
-		h.Logf("[dayfly] %s not masked, for want of %d characters", text.Are(n, "sensitive value"), mask.MinLength)
+		h.Logf("[dayfly] %s not masked: shorter than %d characters", text.Are(n, "sensitive value"), mask.MinLength)
 	}
 }
 

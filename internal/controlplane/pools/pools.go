@@ -108,7 +108,7 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 	}
 	for _, t := range r.Types {
 		if !slices.Contains(workflow.Types(), t) {
-			return workflow.Refuse(workflow.ErrInvalid, "enabled_workflow_types", "%q is no type of workflow; there are deployment, insights_scan and policy_evaluation", record.Cut(string(t), 40))
+			return workflow.Refuse(workflow.ErrInvalid, "enabled_workflow_types", "%q is not a type of workflow; there are deployment, insights_scan and policy_evaluation", record.Cut(string(t), 40))
 		}
 	}
 	if len(r.Assigned) > 500 {
@@ -116,7 +116,7 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 	}
 	for _, ws := range r.Assigned {
 		if err := workflow.CheckWorkspaceName(ws); err != nil {
-			return workflow.Refuse(workflow.ErrInvalid, "assigned_workspaces", "%q is no name of a workspace", record.Cut(ws, 64))
+			return workflow.Refuse(workflow.ErrInvalid, "assigned_workspaces", "%q is not the name of a workspace", record.Cut(ws, 64))
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ func CheckID(id string) error {
 	if len(id) > 64 || id == "" || strings.ContainsFunc(id, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '-')
 	}) {
-		return workflow.Refuse(workflow.ErrNotFound, "id", "that is no id of a workflow")
+		return workflow.Refuse(workflow.ErrNotFound, "id", "that is not the id of a workflow")
 	}
 	return nil
 }

@@ -482,7 +482,7 @@ func FuzzGitURL(f *testing.F) {
 	})
 }
 
-// State that was committed beside the root module is no part of a run; elsewhere in the repository it may be data.
+// State that was committed beside the root module does not belong to a run; elsewhere in the repository it may be data.
 func TestFetch_GitSetsStateBesideTheRootModuleAside(t *testing.T) {
 	top := t.TempDir()
 	r := newRepository(t, filepath.Join(top, "app.git"))
