@@ -51,6 +51,7 @@ type grammar struct {
 	Secret    secretCommands    `cmd:"" group:"work" help:"Keep secrets of this machine for its runners."`
 
 	Pool    poolCommands   `cmd:"" group:"admin" help:"Create, list, show, change and delete pools of runners."`
+	Repair  repairCommands `cmd:"" group:"admin" help:"Put right by hand what nothing else can decide."`
 	Token   tokenCommands  `cmd:"" group:"admin" help:"Create, list and revoke user tokens."`
 	Login   loginCommand   `cmd:"" group:"admin" help:"Remember a control plane and a token for it."`
 	Version versionCommand `cmd:"" group:"admin" help:"Print the version."`

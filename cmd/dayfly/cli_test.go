@@ -12,7 +12,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
@@ -29,20 +31,23 @@ type world struct {
 	plane *controlplane.Plane
 	url   string
 	env   map[string]string
+	shift atomic.Int64 // of the control plane's clock, in nanoseconds
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	plane := controlplane.New(memory.New(), controlplane.Config{DefaultState: api.StateDirectory})
+	w := &world{t: t}
+	now := func() time.Time { return time.Now().Add(time.Duration(w.shift.Load())) }
+	plane := controlplane.New(memory.New(), controlplane.Config{DefaultState: api.StateDirectory, Now: now})
 	token, err := plane.Bootstrap(t.Context(), "default")
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(httpapi.New(plane, httpapi.Config{}))
 	t.Cleanup(server.Close)
-	return &world{t: t, plane: plane, url: server.URL, env: map[string]string{
-		"HOME": t.TempDir(), "PATH": os.Getenv("PATH"), "DAYFLY_URL": server.URL, "DAYFLY_API_TOKEN": token,
-	}}
+	w.plane, w.url = plane, server.URL
+	w.env = map[string]string{"HOME": t.TempDir(), "PATH": os.Getenv("PATH"), "DAYFLY_URL": server.URL, "DAYFLY_API_TOKEN": token}
+	return w
 }
 
 // answer is what a command left behind.

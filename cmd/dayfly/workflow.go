@@ -148,7 +148,7 @@ func (a *app) show(w api.Workflow) error {
 		line("duration", took(w, now))
 	}
 	if w.SlotHeld && w.State.Terminal() {
-		line("slot", "still held: the end of its task is not proven yet")
+		line("slot", "still held: the end of its task is not proven yet; see dayfly repair unlock "+w.Workspace)
 	}
 	if r := w.Result; r != nil {
 		line("changes", changes(w))

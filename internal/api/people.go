@@ -188,6 +188,20 @@ func (w Workflow) Aftermath() string {
 		"if the state is still locked, the next update says by whom and how to release the lock", w.Workspace, w.Workspace)
 }
 
+// Slot is the right to change a workspace's state, and who holds it.
+type Slot struct {
+	Workspace string     `json:"workspace"`
+	Holder    *Workflow  `json:"holder,omitempty" doc:"The workflow that holds it; none where the workspace is free"`
+	LastSign  *time.Time `json:"last_sign_of_life,omitempty" doc:"Of the holder's run"`
+	FreeAt    *time.Time `json:"free_at,omitempty" doc:"When the slot of a run that has ended is free at the latest"`
+	Refusal   string     `json:"refusal,omitempty" doc:"Why it cannot be unlocked; none where it can"`
+}
+
+// Unlock asks for the slot of a workspace to be freed, whose holder has ended and is not proven over.
+type Unlock struct {
+	Workflow string `json:"workflow" minLength:"1" maxLength:"64" doc:"Id of the workflow that holds it: another one is not touched"`
+}
+
 // Event is one line of a workflow's timeline.
 type Event struct {
 	Seq     int64     `json:"seq"`

@@ -177,6 +177,16 @@ func (c *Client) DeleteWorkspace(ctx context.Context, name string) error {
 	return c.remove(ctx, call{what: "delete workspace " + name, path: []string{"v1", "workspaces", name}})
 }
 
+// Slot says who holds a workspace.
+func (c *Client) Slot(ctx context.Context, workspace string) (api.Slot, error) {
+	return get[api.Slot](ctx, c, "show slot of workspace "+workspace, nil, "v1", "workspaces", workspace, "slot")
+}
+
+// Unlock frees a workspace that an ended workflow still holds. A repeat would find it free, so there is none.
+func (c *Client) Unlock(ctx context.Context, workspace string, in api.Unlock) (api.Workflow, error) {
+	return ask[api.Workflow](ctx, c, once, call{what: "unlock workspace " + workspace, method: http.MethodPost, path: []string{"v1", "workspaces", workspace, "unlock"}, in: in})
+}
+
 // CreatePool creates a pool and returns its token.
 func (c *Client) CreatePool(ctx context.Context, in api.PoolSettings) (api.PoolToken, error) {
 	return ask[api.PoolToken](ctx, c, brief, call{what: "create pool", method: http.MethodPost, path: []string{"v1", "pools"}, in: in, key: rand.Text()})

@@ -67,7 +67,12 @@ func TestRoles_EachCallNeedsItsRole(t *testing.T) {
 		"revoke":    {api.RoleAdmin, func(who controlplane.Principal) error { return w.plane.RevokeToken(w.ctx(), who, "tok_x") }},
 		"audit":     {api.RoleAdmin, func(who controlplane.Principal) error { _, err := w.plane.Audit(w.ctx(), who, "", 0); return err }},
 		"delete ws": {api.RoleAdmin, func(who controlplane.Principal) error { return w.plane.DeleteWorkspace(w.ctx(), who, "net") }},
-		"show":      {api.RoleViewer, func(who controlplane.Principal) error { _, err := w.plane.Workflow(w.ctx(), who, wf.ID); return err }},
+		"unlock": {api.RoleAdmin, func(who controlplane.Principal) error {
+			_, err := w.plane.Unlock(w.ctx(), who, "net", api.Unlock{Workflow: wf.ID})
+			return err
+		}},
+		"slot": {api.RoleViewer, func(who controlplane.Principal) error { _, err := w.plane.Slot(w.ctx(), who, "net"); return err }},
+		"show": {api.RoleViewer, func(who controlplane.Principal) error { _, err := w.plane.Workflow(w.ctx(), who, wf.ID); return err }},
 		"logs": {api.RoleViewer, func(who controlplane.Principal) error {
 			_, err := w.plane.Logs(w.ctx(), who, wf.ID, 0, 0, 0, 0)
 			return err

@@ -77,7 +77,7 @@ type (
 	authorityCalls = authority.Calls  // who is who, tokens, the audit trail
 	poolCalls      = pools.Calls      // pools
 	workspaceCalls = workspaces.Calls // workspaces
-	submitCalls    = submit.Calls     // submit, retry, cancel
+	submitCalls    = submit.Calls     // submit, retry, cancel, unlock
 	viewCalls      = views.Calls      // workflows and timelines
 	whyCalls       = why.Calls        // why a workflow waits
 	claimCalls     = claims.Calls     // claim, held, states

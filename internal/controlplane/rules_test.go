@@ -241,6 +241,94 @@ func TestSilence_SlotIsFreedAfterDeadlineAndGrace(t *testing.T) {
 	})
 }
 
+// L6: an admin lets go what nothing proves to be over. Its runner is told to stop, what it still reports is told and
+// frees nothing, and nobody frees what another run holds.
+func TestUnlock_FreesTheSlotOfTheLostRunAlone(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net")
+		slot := func() api.Slot {
+			t.Helper()
+			s, err := w.plane.Slot(w.ctx(), w.admin, "net")
+			w.must(err)
+			return s
+		}
+		unlock := func(id string) error {
+			_, err := w.plane.Unlock(w.ctx(), w.admin, "net", api.Unlock{Workflow: id})
+			return err
+		}
+		first, second, third := w.submit("net", workflow.Update), w.submit("net", workflow.Update), w.submit("net", workflow.Update)
+		if s := slot(); s.Holder != nil || !strings.Contains(s.Refusal, "is free") {
+			t.Errorf("before a claim: %+v", s)
+		}
+		wantErr(t, unlock(first.ID), workflow.ErrConflict)
+		job, r := w.started()
+		if s := slot(); s.Holder == nil || s.Holder.ID != first.ID || s.FreeAt != nil || !strings.Contains(s.Refusal, "workflow cancel "+first.ID) {
+			t.Errorf("while it runs: %+v", s)
+		}
+		wantErr(t, unlock(first.ID), workflow.ErrInUse)
+
+		w.live(workflow.Silence + time.Minute)
+		s := slot()
+		if s.Refusal != "" || s.Holder == nil || s.Holder.Task != r.Task || s.LastSign == nil || s.FreeAt == nil {
+			t.Fatalf("when it is lost: %+v", s)
+		}
+		for _, id := range []string{first.ID, second.ID} {
+			why, err := w.plane.Why(w.ctx(), w.admin, id)
+			w.must(err)
+			if n := strings.Count(why.Next, "dayfly repair unlock net"); n != 1 {
+				t.Errorf("why of %s names the way out %d times: %s", id, n, why.Next)
+			}
+		}
+		operator := w.admin
+		operator.Role = api.RoleOperator
+		_, err := w.plane.Unlock(w.ctx(), operator, "net", api.Unlock{Workflow: first.ID})
+		wantErr(t, err, workflow.ErrForbidden)
+		wantErr(t, unlock(second.ID), workflow.ErrConflict)
+		w.must(unlock(first.ID))
+
+		if got := w.is(first.ID, workflow.Failed, workflow.ReasonRunnerLost); got.SlotHeld || !strings.Contains(w.story(first.ID), "UNLOCKED by admin") {
+			t.Errorf("after it was unlocked: %+v\n%s", got, w.story(first.ID))
+		}
+		page, err := w.plane.Audit(w.ctx(), w.admin, "", 2)
+		w.must(err)
+		for i, outcome := range []string{"done", "refused"} {
+			if e := page.Items[i]; e.Action != "workspace.unlock" || e.Target != "net" || e.Outcome != outcome {
+				t.Errorf("the audit trail says %+v, want workspace.unlock %s", e, outcome)
+			}
+		}
+		_, err = w.plane.Heartbeat(w.ctx(), job.Token, r, api.Heartbeat{})
+		wantErr(t, err, workflow.ErrOver) // for which a runner kills its engine
+		states, err := w.plane.States(w.ctx(), w.pool, api.StatesQuery{IDs: []string{first.ID}})
+		w.must(err)
+		if len(states.Jobs) != 1 || states.Jobs[0].Active {
+			t.Errorf("the pool is told %+v; it stops the task of what is not active", states.Jobs)
+		}
+
+		next, nextRun := w.started()
+		if next.ID != second.ID {
+			t.Fatalf("claimed %s, want %s", next.ID, second.ID)
+		}
+		w.must(w.result(job, r, workflow.Succeeded))
+		w.lost(job, r, 137)
+		if s := slot(); s.Holder == nil || s.Holder.ID != second.ID || !strings.Contains(w.story(first.ID), "LATE RESULT") {
+			t.Errorf("after the late result: %+v\n%s", s, w.story(first.ID))
+		}
+		if jobs := w.claim(10); len(jobs) != 0 {
+			t.Errorf("claimed %v while %s holds the workspace", jobs, second.ID)
+		}
+		wantErr(t, unlock(first.ID), workflow.ErrConflict)
+		w.must(w.result(next, nextRun, workflow.Succeeded))
+		if got := w.claimOne(); got.ID != third.ID {
+			t.Errorf("claimed %s, want %s", got.ID, third.ID)
+		}
+		pool, err := w.plane.Pool(w.ctx(), w.admin, "default")
+		w.must(err)
+		if pool.Active != 1 {
+			t.Errorf("%d workflows count as active, want 1", pool.Active)
+		}
+	})
+}
+
 // C8: scans are run again, three times at most.
 func TestSilence_ScanIsRunAgainUpToThreeStarts(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {

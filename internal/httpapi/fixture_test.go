@@ -188,6 +188,7 @@ var wellFormed = map[string]string{
 	"create-pool":       `{"name":"prod"}`,
 	"update-pool":       `{"description":"new"}`,
 	"rotate-pool-token": `{"overlap_seconds":60}`,
+	"unlock-workspace":  `{"workflow":"w1"}`,
 	"create-token":      `{"name":"ci","role":"viewer"}`,
 	"claim-jobs":        `{"instance":"i1","max":1}`,
 	"get-job-states":    `{"ids":["w1"]}`,

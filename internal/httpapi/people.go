@@ -102,6 +102,17 @@ func (s *server) workspaceRoutes() {
 		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.DeletedWorkspace]], error) {
 			return reply(s.plane.DeletedWorkspaces(ctx, who, in.Cursor, in.Limit))
 		})
+	known(s, route{id: "get-workspace-slot", method: http.MethodGet, path: "/v1/workspaces/{workspace}/slot", summary: "Say who holds the right to change a workspace's state", tag: tag, audience: people, errors: []int{404}},
+		func(ctx context.Context, who controlplane.Principal, in *ByWorkspace) (*answer[api.Slot], error) {
+			return reply(s.plane.Slot(ctx, who, in.Workspace))
+		})
+	known(s, route{id: "unlock-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/unlock", summary: "Free a workspace that a run holds which has ended and is not proven over", tag: tag, audience: people, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByWorkspace
+			Body api.Unlock
+		}) (*answer[api.Workflow], error) {
+			return reply(s.plane.Unlock(ctx, who, in.Workspace, in.Body))
+		})
 	known(s, route{id: "delete-workspace", method: http.MethodDelete, path: "/v1/workspaces/{workspace}", summary: "Delete a workspace", tag: tag, audience: people, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *ByWorkspace) (*nothing, error) {
 			return done(s.plane.DeleteWorkspace(ctx, who, in.Workspace))

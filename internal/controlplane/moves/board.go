@@ -154,6 +154,22 @@ func (c *Change) Lane(wsid string) (*record.Lane, error) {
 	return &l, nil
 }
 
+// Holder is the run that holds the slot of a workspace, with its last sign of life; nil where none does.
+func (c *Change) Holder(ctx context.Context, org, wsid string) (*record.Workflow, error) {
+	if err := c.Load(ctx, record.LaneKey(wsid)); err != nil {
+		return nil, err
+	}
+	lane, err := c.Lane(wsid)
+	if err != nil || lane.Changer == "" {
+		return nil, err
+	}
+	w, err := c.Workflow(ctx, org, lane.Changer)
+	if err != nil || !w.SlotHeld {
+		return nil, err // it is claimable, and holds nothing yet
+	}
+	return w, nil
+}
+
 // Limit is a count of active workflows, which must have been loaded.
 func (c *Change) Limit(k store.Key) (*record.Limit, error) {
 	if l := c.limits[k]; l != nil {

@@ -102,6 +102,24 @@ func Cancel(w *record.Workflow, by string, now time.Time) (Outcome, error) {
 	return out, nil
 }
 
+// Unlock frees a workspace whose slot is held by a run that has ended, though nothing proves that its engine is over:
+// only a person can know. holder is who holds the slot, nil where nobody does; id is whom that person was shown.
+func Unlock(workspace string, holder *record.Workflow, id, by string) (out Outcome, err error) {
+	switch {
+	case holder == nil:
+		return out, workflow.Refuse(workflow.ErrConflict, "", "workspace %s is free: no run holds it", workspace)
+	case holder.ID != id:
+		return out, workflow.Refuse(workflow.ErrConflict, "", "workspace %s is held by workflow %s now, and not by %s: look again", workspace, holder.ID, record.Cut(id, 64))
+	case !holder.State.Terminal():
+		return out, workflow.Refuse(workflow.ErrInUse, "", "workspace %s is held by workflow %s, which is %s; cancel that (dayfly workflow cancel %s), or let it end", workspace, id, holder.State, id)
+	}
+	out.Notes = []Note{{Kind: "unlocked", Actor: by, Task: holder.Holder.Task, Text: fmt.Sprintf(
+		"UNLOCKED by %s: workspace %s is free, though nothing proves that task %s is over; an engine that still runs there may change the state together with the next run",
+		by, workspace, holder.Holder.Task)}}
+	out.Over = true
+	return out, nil
+}
+
 // JobState says where a workflow stands, for the pool that has it.
 func JobState(w *record.Workflow, beat, now time.Time) api.JobState {
 	s := api.JobState{

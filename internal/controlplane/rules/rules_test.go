@@ -167,6 +167,31 @@ func TestAdmit_OneBootHoldsTheRun(t *testing.T) {
 	}
 }
 
+// Only a person may let go what nothing proves to be over, and only what has ended: a run that goes on is cancelled.
+func TestUnlock_FreesWhatHasEndedAndIsNotProvenOver(t *testing.T) {
+	for name, tt := range map[string]struct {
+		holder *record.Workflow
+		id     string
+		err    error
+		says   string
+	}{
+		"lost":       {deployment(workflow.Failed), "wf_1", nil, ""},
+		"cancelled":  {deployment(workflow.Cancelled), "wf_1", nil, ""},
+		"claimed":    {deployment(workflow.Claimed), "wf_1", workflow.ErrInUse, "dayfly workflow cancel wf_1"},
+		"running":    {deployment(workflow.Running), "wf_1", workflow.ErrInUse, "dayfly workflow cancel wf_1"},
+		"free":       {nil, "wf_1", workflow.ErrConflict, "workspace net is free"},
+		"other than": {deployment(workflow.Failed), "wf_0", workflow.ErrConflict, "held by workflow wf_1 now, and not by wf_0"},
+	} {
+		out, err := rules.Unlock("net", tt.holder, tt.id, "ann")
+		if !errors.Is(err, tt.err) || out.Over != (tt.err == nil) || out.Moves() || err != nil && !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %+v, %v", name, out, err)
+		}
+		if err == nil && (len(out.Notes) != 1 || out.Notes[0].Actor != "ann" || out.Notes[0].Task != "t2" || !strings.HasPrefix(out.Notes[0].Text, "UNLOCKED by ann")) {
+			t.Errorf("%s: the timeline is told %+v", name, out.Notes)
+		}
+	}
+}
+
 // What is due is due at its time and not before, and the timer stands where it is due at the latest.
 func TestDue_AtItsTime(t *testing.T) {
 	beat, up := now.Add(-time.Minute), now.Add(-time.Hour)

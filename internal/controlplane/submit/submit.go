@@ -398,3 +398,35 @@ func (p *Calls) Cancel(ctx context.Context, who authority.Principal, id string) 
 	p.wakes.Ring(wake.StatesOf(poolID))
 	return p.views.Workflow(ctx, who, id)
 }
+
+// Unlock frees a workspace that a run holds which has ended and is not proven over. It frees it of the workflow that
+// is named, and of no other.
+func (p *Calls) Unlock(ctx context.Context, who authority.Principal, name string, in api.Unlock) (api.Workflow, error) {
+	if err := p.guard.Allow(ctx, who, api.RoleAdmin, "workspace.unlock", name); err != nil {
+		return api.Workflow{}, err
+	}
+	var poolID string
+	err := p.board.ChangeHot(ctx, func(ctx context.Context, c *moves.Change) error {
+		ws, err := workspaces.Load(ctx, c.Change, who.Organization, name)
+		if err != nil {
+			return err
+		}
+		holder, err := c.Holder(ctx, who.Organization, ws.ID)
+		if err != nil {
+			return err
+		}
+		out, err := rules.Unlock(name, holder, in.Workflow, who.Name)
+		if err != nil {
+			return err
+		}
+		poolID = holder.PoolID
+		authority.Audit(c.Change, who, "workspace.unlock", name, "done", "held by workflow "+holder.ID+", task "+holder.Holder.Task)
+		return c.Apply(ctx, holder, out)
+	})
+	if err != nil {
+		return api.Workflow{}, err
+	}
+	p.log.Warn("workspace unlocked", "workspace", name, "job_id", in.Workflow, "by", who.Name)
+	p.wakes.Ring(wake.StatesOf(poolID))
+	return p.views.Workflow(ctx, who, in.Workflow)
+}

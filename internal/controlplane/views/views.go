@@ -14,6 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/pools"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/workspaces"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -112,6 +113,47 @@ func (p *Calls) Workflow(ctx context.Context, who authority.Principal, id string
 			return api.Workflow{}, err
 		}
 		out.Steps = append(out.Steps, step)
+	}
+	return out, nil
+}
+
+// Slot says who holds a workspace, and whether the caller may unlock it.
+func (p *Calls) Slot(ctx context.Context, who authority.Principal, name string) (api.Slot, error) {
+	out := api.Slot{Workspace: name}
+	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workspace.slot", name); err != nil {
+		return out, err
+	}
+	c := p.board.NewChange()
+	ws, err := workspaces.Load(ctx, c.Change, who.Organization, name)
+	if err != nil {
+		return out, ledger.OutOfStore(err)
+	}
+	w, err := c.Holder(ctx, who.Organization, ws.ID)
+	if err != nil {
+		return out, ledger.OutOfStore(err)
+	}
+	id := ""
+	if w != nil {
+		id = w.ID
+		names, err := pools.Names(ctx, p.ledger, w.Org, w.PoolID)
+		if err != nil {
+			return out, err
+		}
+		held := view(w, names[w.PoolID], c.Version(record.WorkflowKey(id)))
+		out.Holder = &held
+		beat, err := c.Beat(id)
+		if err != nil {
+			return out, err
+		}
+		if beat = rules.Latest(beat, w.Started); !beat.IsZero() {
+			out.LastSign = &beat
+		}
+		if free := w.Deadline.Add(workflow.DeadlineGrace); w.State.Terminal() {
+			out.FreeAt = &free
+		}
+	}
+	if _, err := rules.Unlock(name, w, id, who.Name); err != nil {
+		out.Refusal = err.Error()
 	}
 	return out, nil
 }

@@ -104,9 +104,10 @@ func (p *Calls) Why(ctx context.Context, who authority.Principal, id string) (ap
 	out := explain(rec, f)
 	out.Workflow = w
 	if todo := w.Aftermath(); todo != "" {
-		if out.Next = todo; w.SlotHeld {
-			out.Next = "first it must be certain that nothing of it runs any more, at the latest at " + rules.Clock(rec.Deadline.Add(workflow.DeadlineGrace)) + "; then: " + todo
+		if w.SlotHeld {
+			todo = out.Next + "; then: " + todo
 		}
+		out.Next = todo
 	}
 	// The end of the timeline is what matters; all of it has its own address.
 	page, err := p.ledger.Range(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: record.EventKey(id, rec.Seq).Sort, To: "ev/", Reverse: true, Limit: 200})
@@ -186,6 +187,9 @@ func explain(w *record.Workflow, f facts) api.Why {
 		out.Summary = "pending: not claimed yet"
 		out.Code, out.Waiting = waitsPending(w, f)
 		out.Next = "it is claimed as soon as that is over; it fails as expired_in_queue at " + until(w.Submitted.Add(workflow.QueueTimeout))
+		if out.Code == waitsSlot && f.changer.State.Terminal() {
+			out.Next += unlock(w.Workspace)
+		}
 	case workflow.Claimed:
 		out.Summary = fmt.Sprintf("claimed by %s as attempt %d, not started yet", w.Instance, w.Attempt)
 		switch task := w.LiveTask(); {
@@ -219,10 +223,15 @@ func explain(w *record.Workflow, f facts) api.Why {
 		out.Next = "nothing: a workflow that has ended stays as it is; retry makes a new one"
 		if w.SlotHeld {
 			out.Code, out.Waiting = waitsProof, fmt.Sprintf("the end of task %s, which may still change the workspace's state", w.Holder.Task)
-			out.Next = "the workspace is free when that task is proven over, at the latest at " + until(w.Deadline.Add(workflow.DeadlineGrace))
+			out.Next = "the workspace is free when that task is proven over, at the latest at " + until(w.Deadline.Add(workflow.DeadlineGrace)) + unlock(w.Workspace)
 		}
 	}
 	return out
+}
+
+// unlock names the way out for who knows more than the control plane does.
+func unlock(workspace string) string {
+	return "; if you are certain that the task is gone, dayfly repair unlock " + workspace + " frees the workspace now"
 }
 
 // waitsPending says what a pending workflow waits for, the nearest cause first.

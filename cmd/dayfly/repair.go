@@ -1,0 +1,76 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+type repairCommands struct {
+	Unlock repairUnlock `cmd:"" help:"Free a workspace that a lost run still holds, because you know that its task is gone."`
+}
+
+type repairUnlock struct {
+	Workspace string `arg:"" help:"The workspace."`
+	confirmed
+}
+
+// Run shows who holds the workspace, asks, and frees it of that workflow alone.
+func (c *repairUnlock) Run(a *app) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	slot, err := cl.Slot(a.ctx, c.Workspace)
+	if err != nil {
+		return err
+	}
+	if slot.Refusal != "" || slot.Holder == nil {
+		return refused(errors.New(slot.Refusal))
+	}
+	a.say("%s", heldBy(slot, time.Now()))
+	h := slot.Holder
+	if err := c.confirm(a, "this unlocks workspace %s, though nothing proves that task %s of workflow %s is over", slot.Workspace, term.Clean(h.Task), h.ID); err != nil {
+		return err
+	}
+	w, err := cl.Unlock(a.ctx, c.Workspace, api.Unlock{Workflow: h.ID})
+	if err != nil {
+		return err
+	}
+	return a.done(w, "workspace %s is free; %s", w.Workspace, cmp.Or(w.Aftermath(), "dayfly why "+w.ID+" tells its story"))
+}
+
+// heldBy says who holds a workspace, and what it means to unlock it.
+func heldBy(slot api.Slot, now time.Time) string {
+	var b strings.Builder
+	line := func(name, value string) { fmt.Fprintf(&b, "  %-19s%s\n", name, term.Clean(value)) }
+	at := func(t *time.Time) string {
+		if t == nil {
+			return "never"
+		}
+		return fmt.Sprintf("%s (%s)", term.Time(*t), ago(t))
+	}
+	h := slot.Holder
+	fmt.Fprintf(&b, "workspace %s is held by workflow %s\n", slot.Workspace, h.ID)
+	line("run", what(*h)+", "+string(h.State)+" ("+string(h.Reason)+")")
+	line("since", at(h.StartedAt))
+	line("ended", at(h.EndedAt))
+	line("task", dash(h.Task)+" of pool "+h.Pool)
+	line("last sign of life", at(slot.LastSign))
+	if slot.FreeAt != nil {
+		line("free by itself", term.Time(*slot.FreeAt)+", or as soon as its task is seen to end")
+	}
+	if slot.LastSign != nil && now.Sub(*slot.LastSign) < workflow.Silence {
+		b.WriteString("ITS RUNNER STILL LIVES. Unlocked, it is told to kill its engine in the middle of what that does.\n")
+	}
+	fmt.Fprintf(&b, "Unlocking gives the workspace to the next run now. If an engine still runs in that task, both change the state at the\n"+
+		"same time, and one may undo or lose what the other did. First make sure that the task is gone: look for it by its name\n"+
+		"where pool %s runs its jobs.", term.Clean(h.Pool))
+	return b.String()
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// L6: a workspace that a lost run holds is freed by who knows that its task is gone, and after a look at it.
+func TestRepairUnlock_ShowsWhoHoldsTheWorkspaceAndAsks(t *testing.T) {
+	w := newWorld(t)
+	w.shift.Store(int64(-12 * time.Minute))
+	w.workspace("net")
+	refused := func(says string) {
+		t.Helper()
+		got := w.run("repair", "unlock", "net", "--yes")
+		if got.code != exitRefused || got.stdout != "" || !strings.Contains(got.stderr, says) {
+			t.Errorf("got %+v, want a refusal with %q", got, says)
+		}
+	}
+	refused("workspace net is free: no run holds it")
+	id := strings.TrimSpace(w.ok("run", "net", "--op", "update", "--yes"))
+	w.claim()
+	refused("cancel that (dayfly workflow cancel " + id + ")")
+
+	for range 12 { // the control plane was up all the while
+		if _, err := w.plane.Pass(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.shift.Add(int64(time.Minute))
+	}
+	if _, err := w.plane.Pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	has(t, "show", w.ok("workflow", "show", id), "dayfly repair unlock net")
+	has(t, "why", w.ok("why", id), "at the latest at", "dayfly repair unlock net", "half changed")
+	got := w.run("repair", "unlock", "net")
+	if got.code != exitUsage || strings.Contains(got.stderr, "STILL LIVES") {
+		t.Errorf("nobody was asked: got %+v", got)
+	}
+	has(t, "what it would do", got.stderr, id, "deployment update, failed (runner_lost)", "task-1 of pool default", "last sign of life  20", "(12m", "say --yes")
+	if w := value[api.Workflow](w, "workflow", "show", id); !w.SlotHeld {
+		t.Error("it is unlocked")
+	}
+	has(t, "unlock", w.ok("repair", "unlock", "net", "--yes"), "workspace net is free", "half changed")
+	if w := value[api.Workflow](w, "workflow", "show", id); w.SlotHeld || w.State != workflow.Failed {
+		t.Errorf("after it: %+v", w)
+	}
+	has(t, "timeline", w.ok("why", id), "UNLOCKED by admin")
+}
