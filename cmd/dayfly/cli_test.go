@@ -267,7 +267,23 @@ func TestCommand_PoolsAreManaged(t *testing.T) {
 	if next := strings.TrimSpace(w.ok("pool", "rotate-token", "inner", "--overlap", "1h")); next == token || !strings.HasPrefix(next, "dfp_") {
 		t.Errorf("rotate: got %q", next)
 	}
-	has(t, "list", w.ok("pool", "list"), "inner", "default", "inactive")
+	has(t, "list", w.ok("pool", "list"), "inner", "default", "inactive", "never")
+	has(t, "show", w.ok("pool", "show", "inner"), "last seen            never")
+	if got := value[map[string]any](w, "pool", "show", "inner"); got["last_seen"] != nil {
+		t.Errorf("never is %v as JSON, want none", got["last_seen"])
+	}
+	pool, err := w.plane.EnsurePoolToken(t.Context(), "default", "default", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := w.plane.Authenticate(t.Context(), pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.plane.Claim(t.Context(), who, api.Claim{Instance: "test", Max: 1}); err != nil {
+		t.Fatal(err)
+	}
+	has(t, "list after a poll", w.ok("pool", "list"), "healthy", "s ago")
 	if got := w.run("pool", "update", "inner"); got.code != exitUsage || !strings.Contains(got.stderr, "nothing to change") {
 		t.Errorf("an update of nothing: got %+v", got)
 	}
@@ -513,5 +529,19 @@ func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {
 	t.Chdir(parent)
 	if got := w.run("run", "bad.name"); got.code != exitRefused || !strings.Contains(got.stderr, "write ./bad.name") {
 		t.Errorf("a directory without a slash: got %+v", got)
+	}
+}
+
+// The control plane forgets after a day when a pool was seen: that is not never.
+func TestSeen_OfAPoolOfBeforeIsNotNever(t *testing.T) {
+	lately := time.Now().Add(-2 * time.Hour)
+	for want, p := range map[string]api.Pool{
+		"2h00m ago":      {LastSeen: &lately},
+		"never":          {CreatedAt: lately},
+		"over a day ago": {CreatedAt: lately.Add(-api.RunnerKept)},
+	} {
+		if got := seen(p); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

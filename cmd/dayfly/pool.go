@@ -105,7 +105,7 @@ func (c *poolList) Run(a *app) error {
 	}
 	t := term.NewTable("POOL", "STATUS", "ACTIVE", "LIMIT", "TYPES", "LAST SEEN", "DESCRIPTION")
 	for _, p := range list {
-		t.Row(p.Name, poolStatus(p), strconv.Itoa(p.Active), limit(p.Concurrency), types(p.EnabledTypes), ago(p.LastSeen), dash(p.Description))
+		t.Row(p.Name, poolStatus(p), strconv.Itoa(p.Active), limit(p.Concurrency), types(p.EnabledTypes), seen(p), dash(p.Description))
 	}
 	return t.Write(a.stdout, a.style(), "no pools")
 }
@@ -140,6 +140,17 @@ func ago(at *time.Time) string {
 		return "-"
 	}
 	return term.Duration(time.Since(*at)) + " ago"
+}
+
+// seen says when an agent of a pool was last seen.
+func seen(p api.Pool) string {
+	switch {
+	case p.LastSeen != nil:
+		return ago(p.LastSeen)
+	case time.Since(p.CreatedAt) > api.RunnerKept:
+		return "over a day ago" // the control plane remembers no more
+	}
+	return "never"
 }
 
 type poolShow struct {
@@ -181,7 +192,7 @@ func (c *poolShow) Run(a *app) error {
 	} else {
 		line("workspaces", dash(strings.Join(p.AssignedWorkspaces, ", ")))
 	}
-	line("last seen", ago(p.LastSeen))
+	line("last seen", seen(p))
 	if _, err := fmt.Fprint(a.stdout, b.String()+"\n"); err != nil {
 		return err
 	}

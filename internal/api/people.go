@@ -48,6 +48,9 @@ type Pool struct {
 	Version                int64           `json:"version"`
 }
 
+// RunnerKept is how long it is remembered when an instance was seen under a pool.
+const RunnerKept = 24 * time.Hour
+
 // PoolSettings creates or changes a pool. On change, a nil field stays as it is.
 type PoolSettings struct {
 	Name                   *string          `json:"name,omitempty" doc:"3 to 64 characters of A-Z, a-z, 0-9, _ and -"`

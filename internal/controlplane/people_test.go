@@ -300,6 +300,28 @@ func TestPool_StatusAndRunners(t *testing.T) {
 		if got := count(); got != 1 {
 			t.Errorf("%d runners, want 1", got)
 		}
+		w.workspace("net")
+		waiting := w.submit("net", workflow.Update)
+		says := func(what, id, want string) {
+			t.Helper()
+			why, err := w.plane.Why(w.ctx(), w.admin, id)
+			w.must(err)
+			if strings.Contains(why.Waiting, "nobody has polled since 12:00:00 UTC") != (want != "") || !strings.Contains(why.Waiting, want) {
+				t.Errorf("why of %s: %q, want it to say %q", what, why.Waiting, want)
+			}
+		}
+		says("one that waits", waiting.ID, "(10m0s ago)")
+		job, r := w.started() // its claim is a sign of the pool
+		says("one that runs", job.ID, "")
+		w.live(7 * time.Minute)
+		why, err := w.plane.Why(w.ctx(), w.admin, job.ID)
+		w.must(err)
+		if !strings.Contains(why.Waiting, "last sign of life at 12:10:00 UTC; for pool default nobody has polled since 12:10:00 UTC (7m0s ago)") {
+			t.Errorf("why of one that is silent, as its pool: %q", why.Waiting)
+		}
+		_, err = w.plane.Heartbeat(w.ctx(), job.Token, r, api.Heartbeat{})
+		w.must(err)
+		says("one whose pool is full", job.ID, "")
 		w.clock.advance(2 * time.Hour)
 		if got := count(); got != 0 {
 			t.Errorf("%d runners after two hours, want 0", got)

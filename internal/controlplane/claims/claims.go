@@ -125,7 +125,7 @@ func (p *Calls) seen(ctx context.Context, who authority.Principal, in api.Claim,
 			rec.First = me.First
 		}
 		r := record.Encode(k, rec)
-		r.Expires = now.Add(24 * time.Hour).Unix()
+		r.Expires = now.Add(api.RunnerKept).Unix()
 		c.Add(store.Put(r, c.Version(k)))
 		return nil
 	})

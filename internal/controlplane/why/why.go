@@ -226,7 +226,29 @@ func explain(w *record.Workflow, f facts) api.Why {
 			out.Next = "the workspace is free when that task is proven over, at the latest at " + until(w.Deadline.Add(workflow.DeadlineGrace)) + unlock(w.Workspace)
 		}
 	}
+	if out.Waiting != "" && w.State != workflow.Pending {
+		out.Waiting += silentPool(f, rules.Latest(f.beat, w.Started))
+	}
 	return out
+}
+
+// silentPool says when the pool of a claimed workflow was last seen, where neither it nor the run was seen lately.
+func silentPool(f facts, sign time.Time) string {
+	if f.now.Sub(rules.Latest(f.lastSeen, sign)) <= pools.Offline {
+		return ""
+	}
+	return fmt.Sprintf("; for pool %s nobody has polled %s", f.pool.Name, sinceSeen(f))
+}
+
+// sinceSeen says since when nobody has polled for the pool.
+func sinceSeen(f facts) string {
+	switch {
+	case !f.lastSeen.IsZero():
+		return fmt.Sprintf("since %s (%s ago)", rules.Clock(f.lastSeen), f.now.Sub(f.lastSeen).Round(time.Second))
+	case f.now.Sub(f.pool.Created) > api.RunnerKept:
+		return "for more than a day" // nobody remembers more
+	}
+	return "yet"
 }
 
 // unlock names the way out for who knows more than the control plane does.
@@ -253,10 +275,8 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 		return waitsPool, fmt.Sprintf("a place in pool %s: %d of %d are in use", f.pool.Name, f.poolUsed, f.pool.Concurrency)
 	case f.orgUsed >= f.orgMost:
 		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.orgUsed, f.orgMost)
-	case f.lastSeen.IsZero():
-		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled yet; start its agent", f.pool.Name)
 	case f.now.Sub(f.lastSeen) > pools.Offline:
-		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled since %s; is its agent running?", f.pool.Name, rules.Clock(f.lastSeen))
+		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled %s; is its agent running?", f.pool.Name, sinceSeen(f))
 	}
 	return waitsClaim, fmt.Sprintf("the next claim of pool %s", f.pool.Name)
 }
