@@ -1,14 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/dayfly-dev/dayfly/internal/agent"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // asProgram is the variable that makes this binary the program: for what needs a terminal or signals.
@@ -166,6 +171,31 @@ func TestAgent_TakesOneJobOfItsPool(t *testing.T) {
 		t.Errorf("agent: got exit %d\n%s", code, stderr)
 	}
 	has(t, "pool", w.ok("pool", "show", "second"), "healthy")
+}
+
+// An agent's token is not a person's: nobody logs in with it.
+func TestAgent_SaysThatItsTokenIsRefused(t *testing.T) {
+	w := newWorld(t)
+	t.Setenv("DAYFLY_TOKEN", "dfp_wrong")
+	w.env["DAYFLY_TOKEN"] = "dfp_wrong"
+	stderr, done, stop := w.background("agent", "--service-url", w.url, "--data", reachable(t), "--deploy-target", "process")
+	words := "the control plane at " + w.url + " does not accept the pool token: it is not known there; make one with dayfly pool create or dayfly pool rotate-token"
+	for !strings.Contains(stderr.String(), words) {
+		select {
+		case code := <-done:
+			t.Fatalf("it ended with exit %d: %s", code, stderr)
+		case <-stderr.written:
+		}
+	}
+	if code := stop(); code != exitOK || strings.Contains(stderr.String(), "log in") || strings.Contains(stderr.String(), "dfp_wrong") {
+		t.Errorf("told to end before it gave up: exit %d\n%s", code, stderr)
+	}
+
+	var end bytes.Buffer
+	gaveUp := agent.TokenRefused(fmt.Errorf("claim: %w", workflow.Refuse(workflow.ErrUnauthenticated, "", "log in again")), w.url, "")
+	if code := report(&end, errors.Join(gaveUp)); code != exitRefused || !strings.HasPrefix(end.String(), "dayfly: "+words) {
+		t.Errorf("when it gives up: exit %d, %s", code, &end)
+	}
 }
 
 func TestUp_WrongSettingsAreUsageAndAllNamed(t *testing.T) {

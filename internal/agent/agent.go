@@ -59,6 +59,7 @@ type Config struct {
 	Keyring    Keyring
 	Instance   string // who claims; the same over restarts, and nobody else's
 
+	TokenAdvice string // what to do about a pool token that is refused; empty means to give the agent another one
 	// CloseLauncher ends every task, each with its grace until ctx ends and then by force. It is called
 	// once, when Run ends, while the relay still takes results. Nil means that tasks are asked to stop,
 	// are waited for, and may outlive the agent.
@@ -113,6 +114,7 @@ type Agent struct {
 	slots    *slots
 	tails    *tails
 	sockets  *sockets // nil where the relay listens on an address
+	token    *tokenWatch
 	draining chan struct{}
 	drain    sync.Once
 	aborted  chan struct{}
@@ -147,10 +149,11 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Agent{
-		cfg: cfg, log: cfg.Log, slots: newSlots(cfg.Concurrency, cfg.Now), tails: newTails(cfg),
-		draining: make(chan struct{}), aborted: make(chan struct{}),
-	}, nil
+	a := &Agent{log: cfg.Log, slots: newSlots(cfg.Concurrency, cfg.Now), draining: make(chan struct{}), aborted: make(chan struct{})}
+	a.token = &tokenWatch{Upstream: cfg.Upstream, url: cfg.ControlURL, advice: cfg.TokenAdvice, now: cfg.Now, log: cfg.Log, giveUp: a.Drain}
+	cfg.Upstream = a.token
+	a.cfg, a.tails = cfg, newTails(cfg)
+	return a, nil
 }
 
 // Drain makes Run take no more work, wait for what runs as long as it takes, and end. It may be called at
@@ -275,6 +278,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if ctx.Err() == nil && !errors.Is(cause, errDrained) {
 		err = errors.Join(cause, err) // nobody told it to end
 	}
+	err = errors.Join(a.token.ended(), err)
 	a.log.Info("agent stopped", "err", err)
 	return err
 }
@@ -291,27 +295,6 @@ func (a *Agent) listen(ctx context.Context) (net.Listener, string, error) {
 	}
 	return listener, cmp.Or(a.cfg.RelayURL, "http://"+listener.Addr().String()), nil
 }
-
-// closedListener is a listener to which nobody comes.
-type closedListener struct {
-	once   sync.Once
-	closed chan struct{}
-}
-
-// Accept implements net.Listener.
-func (l *closedListener) Accept() (net.Conn, error) {
-	<-l.closed
-	return nil, net.ErrClosed
-}
-
-// Close implements net.Listener.
-func (l *closedListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-// Addr implements net.Listener.
-func (l *closedListener) Addr() net.Addr { return &net.UnixAddr{Name: "none", Net: "unix"} }
 
 // server serves the relay with bounds on everything that a client may be slow at.
 func (a *Agent) server(ctx context.Context, h http.Handler) *http.Server {
@@ -384,7 +367,7 @@ func (a *Agent) adopt(ctx context.Context) bool {
 		if err == nil {
 			return true
 		}
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && !errors.Is(err, workflow.ErrForbidden) { // the token: that was said
 			a.log.Warn("earlier claims not taken over; trying again", "err", err, "pause", pause)
 		}
 		sleep(ctx, pause)
@@ -399,7 +382,7 @@ var errDrained = errors.New("the agent drains")
 func (a *Agent) handBack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, handBackTime)
 	defer cancel()
-	if err := a.takeStock(ctx, "the agent was told to stop before it was launched"); err != nil {
+	if err := a.takeStock(ctx, "the agent was told to stop before it was launched"); err != nil && !errors.Is(err, workflow.ErrForbidden) {
 		a.log.Warn("claims not released; they lapse", "err", err)
 	}
 }

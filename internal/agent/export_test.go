@@ -27,3 +27,6 @@ func (s Slots) Freed() bool {
 		return false
 	}
 }
+
+// TokenStands opens the decision about a refused token to its test.
+var TokenStands = tokenStands

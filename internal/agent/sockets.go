@@ -262,3 +262,24 @@ func (l socketed) Launch(ctx context.Context, r launcher.Request) (launcher.Task
 	}
 	return task, err
 }
+
+// closedListener is a listener to which nobody comes.
+type closedListener struct {
+	once   sync.Once
+	closed chan struct{}
+}
+
+// Accept implements net.Listener.
+func (l *closedListener) Accept() (net.Conn, error) {
+	<-l.closed
+	return nil, net.ErrClosed
+}
+
+// Close implements net.Listener.
+func (l *closedListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *closedListener) Addr() net.Addr { return &net.UnixAddr{Name: "none", Net: "unix"} }

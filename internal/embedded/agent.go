@@ -94,7 +94,7 @@ func OpenAgent(ctx context.Context, cfg AgentConfig) (*Agent, error) {
 		transport = &http.Transport{Proxy: http.ProxyFromEnvironment}
 	}
 	transport = transport.Clone()
-	a, err := newAgent(ctx, cfg, data, instance, upstream{cfg.Settings.ServiceURL, func() redact.String { return token }, transport})
+	a, err := newAgent(ctx, cfg, data, instance, upstream{url: cfg.Settings.ServiceURL, token: func() redact.String { return token }, transport: transport})
 	if err != nil {
 		return nil, errors.Join(err, data.close())
 	}
@@ -107,6 +107,7 @@ type upstream struct {
 	url       string
 	token     func() redact.String
 	transport http.RoundTripper
+	advice    string // what to do where it refuses the token; empty means to give the agent another
 }
 
 // checkRoots refuses a root that no source can lie below, before a run does.
@@ -145,7 +146,7 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 		return nil, err
 	}
 	a := &Agent{}
-	parts := agent.Config{Upstream: cl, ControlURL: to.url, Transport: to.transport, Queue: mq, Keyring: keys, Instance: instance}
+	parts := agent.Config{Upstream: cl, ControlURL: to.url, Transport: to.transport, Queue: mq, Keyring: keys, Instance: instance, TokenAdvice: to.advice}
 	if cfg.Settings.SingleRun {
 		a.single = newSingleRun(cl)
 		parts.Upstream = a.single
@@ -156,7 +157,7 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 	}
 	cfg.pool = func(ctx context.Context) (string, error) {
 		who, err := cl.Whoami(ctx)
-		return who.Pool, err
+		return who.Pool, cmp.Or(agent.TokenRefused(err, to.url, to.advice), err)
 	}
 	if a.target, err = openTarget(ctx, cfg, data); err != nil {
 		return nil, err

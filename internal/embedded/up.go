@@ -63,7 +63,10 @@ func OpenUp(ctx context.Context, cfg UpConfig) (u *Up, err error) {
 		}
 	}
 	secret := redact.New(token)
-	u.agent, err = newAgent(ctx, in, s.data, upInstance, upstream{s.URL(), func() redact.String { return secret }, client.InMemory(s.handler)})
+	u.agent, err = newAgent(ctx, in, s.data, upInstance, upstream{
+		url: s.URL(), token: func() redact.String { return secret }, transport: client.InMemory(s.handler),
+		advice: "start dayfly up again, which makes itself a new one",
+	})
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
