@@ -59,7 +59,7 @@ func heldBy(slot api.Slot, now time.Time) string {
 	h := slot.Holder
 	fmt.Fprintf(&b, "workspace %s is held by workflow %s\n", slot.Workspace, h.ID)
 	line("run", what(*h)+", "+string(h.State)+" ("+string(h.Reason)+")")
-	line("since", at(h.StartedAt))
+	line("started", at(h.StartedAt))
 	line("ended", at(h.EndedAt))
 	line("task", dash(h.Task)+" of pool "+h.Pool)
 	line("last sign of life", at(slot.LastSign))

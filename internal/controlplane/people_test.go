@@ -310,13 +310,13 @@ func TestPool_StatusAndRunners(t *testing.T) {
 				t.Errorf("why of %s: %q, want it to say %q", what, why.Waiting, want)
 			}
 		}
-		says("one that waits", waiting.ID, "(10m0s ago)")
+		says("one that waits", waiting.ID, "is its agent running?")
 		job, r := w.started() // its claim is a sign of the pool
 		says("one that runs", job.ID, "")
 		w.live(7 * time.Minute)
 		why, err := w.plane.Why(w.ctx(), w.admin, job.ID)
 		w.must(err)
-		if !strings.Contains(why.Waiting, "last sign of life at 12:10:00 UTC; for pool default nobody has polled since 12:10:00 UTC (7m0s ago)") {
+		if !strings.Contains(why.Waiting, "last sign of life at 12:10:00 UTC; for pool default nobody has polled since 12:10:00 UTC") {
 			t.Errorf("why of one that is silent, as its pool: %q", why.Waiting)
 		}
 		_, err = w.plane.Heartbeat(w.ctx(), job.Token, r, api.Heartbeat{})

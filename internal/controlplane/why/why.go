@@ -244,7 +244,7 @@ func silentPool(f facts, sign time.Time) string {
 func sinceSeen(f facts) string {
 	switch {
 	case !f.lastSeen.IsZero():
-		return fmt.Sprintf("since %s (%s ago)", rules.Clock(f.lastSeen), f.now.Sub(f.lastSeen).Round(time.Second))
+		return "since " + rules.Clock(f.lastSeen) // it lies within the last day
 	case f.now.Sub(f.pool.Created) > api.RunnerKept:
 		return "for more than a day" // nobody remembers more
 	}
