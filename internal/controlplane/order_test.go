@@ -128,6 +128,18 @@ func TestClaim_OneInstanceOfAPoolIsAdmittedHoweverManyBegin(t *testing.T) {
 			}
 			w.clock.advance(30 * time.Second) // longer than a poll is remembered without being written down
 		}
+		for range 3 { // it has no room for more, and asks what it holds alone
+			w.clock.advance(pools.Offline - time.Minute)
+			_, err := w.plane.Held(w.ctx(), w.pool, admitted, "")
+			w.must(err)
+			_, err = w.plane.Claim(w.ctx(), w.pool, api.Claim{Instance: "five", Max: 1})
+			wantErr(t, err, workflow.ErrInUse)
+			_, err = w.plane.Held(w.ctx(), w.pool, "five", "")
+			w.must(err)
+			if pool, err := w.plane.Pool(w.ctx(), w.admin, "default"); err != nil || pool.Status != "healthy" {
+				t.Errorf("pool is %s (%v), want healthy", pool.Status, err)
+			}
+		}
 		w.clock.advance(pools.Offline)
 		_, err := w.plane.Claim(w.ctx(), w.pool, api.Claim{Instance: "five", Max: 1})
 		w.must(err) // the other is gone

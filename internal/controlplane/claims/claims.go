@@ -2,6 +2,7 @@
 package claims
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -95,8 +96,8 @@ func (p *Calls) Claim(ctx context.Context, who authority.Principal, in api.Claim
 	return out, nil
 }
 
-// seen records that an instance of a pool polls, and refuses a second one where the pool allows
-// only one.
+// seen records that an instance of a pool lives, and refuses a second one where the pool allows only one. A call
+// without a version says nothing of it.
 func (p *Calls) seen(ctx context.Context, who authority.Principal, in api.Claim, before moves.Ahead) error {
 	now := p.ledger.Now()
 	return p.board.ChangeAfter(ctx, before, func(ctx context.Context, c *moves.Change) error {
@@ -112,7 +113,7 @@ func (p *Calls) seen(ctx context.Context, who authority.Principal, in api.Claim,
 			return workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
 		}
 		me, known, err := ledger.Get[record.Runner](c.Read, k)
-		if err != nil || known && now.Sub(me.Last) < seenEvery && me.Version == in.Version {
+		if err != nil || known && now.Sub(me.Last) < seenEvery && cmp.Or(in.Version, me.Version) == me.Version {
 			return err
 		}
 		if !pool.Multiple {
@@ -120,7 +121,7 @@ func (p *Calls) seen(ctx context.Context, who authority.Principal, in api.Claim,
 				return err
 			}
 		}
-		rec := record.Runner{Name: in.Instance, Version: in.Version, First: now, Last: now}
+		rec := record.Runner{Name: in.Instance, Version: cmp.Or(in.Version, me.Version), First: now, Last: now}
 		if known {
 			rec.First = me.First
 		}

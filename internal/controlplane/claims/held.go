@@ -2,6 +2,7 @@ package claims
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
@@ -21,6 +23,12 @@ func (p *Calls) Held(ctx context.Context, who authority.Principal, instance, cur
 	out := api.Page[api.JobState]{Items: []api.JobState{}}
 	if who.Audience != authority.Pool {
 		return out, workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can list its claims")
+	}
+	if instance != "" && cursor == "" {
+		// An agent that has no room for more polls by this alone. What is refused is its claims, not this.
+		if err := p.seen(ctx, who, api.Claim{Instance: record.Cut(instance, 128)}, moves.Ahead{}); err != nil && !errors.Is(err, workflow.ErrInUse) {
+			return out, err
+		}
 	}
 	page, err := p.ledger.List(ctx, store.Scan{Part: record.ActivePart(who.PoolID), Limit: 100}, cursor)
 	if err != nil {
