@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -28,7 +29,9 @@ func (r *run) observe(sent time.Duration, c api.Control) {
 	r.mu.Lock()
 	// An answer that says neither is none of the control plane's.
 	if c.HeartbeatSeconds > 0 || c.RemainingSeconds != 0 {
-		r.deadline = sent + seconds(c.RemainingSeconds)
+		told := sent + seconds(c.RemainingSeconds)
+		r.most = cmp.Or(r.most, told)
+		r.deadline = min(r.most, told)
 	}
 	if c.HeartbeatSeconds > 0 {
 		r.interval = max(seconds(c.HeartbeatSeconds), leastInterval)

@@ -126,6 +126,7 @@ func (r *run) spec(ctx context.Context) (spec api.Spec, err error) {
 	defer r.mu.Unlock()
 	if r.deadline == 0 {
 		r.deadline = r.clock() + cmp.Or(seconds(spec.MaxRuntimeSeconds), workflow.DefaultMaxRuntime)
+		r.most = r.deadline
 	}
 	return spec, nil
 }

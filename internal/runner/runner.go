@@ -119,6 +119,7 @@ type run struct {
 
 	mu       sync.Mutex
 	deadline time.Duration // on clock; 0 means not known yet
+	most     time.Duration // the deadline that was told first: an outage of the control plane stops its clock, and not this one
 	killBy   time.Duration // on clock; 0 means that nothing is to be killed yet
 	interval time.Duration // between heartbeats
 	hold     time.Duration // how long the next one may be held

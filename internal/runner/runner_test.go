@@ -359,6 +359,26 @@ func TestRunJob_DeadlineIsKeptWithoutTheRelay(t *testing.T) {
 	}
 }
 
+// The clock of the control plane stands still in an outage: what it says remains after that is more than there is.
+func TestRunJob_ItsOwnDeadlineIsNotPutOff(t *testing.T) {
+	spec, cfg := job(t, newAlive(t).listens())
+	r := newRelay(t, spec)
+	r.refuse = func(call string, _ []byte) error {
+		r.control.RemainingSeconds = 3600
+		if call == "start" {
+			r.control.RemainingSeconds = 2
+		}
+		return nil
+	}
+	_, end := begin(t, r, cfg)
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.result(); got.Reason != workflow.ReasonDeadline || r.called("heartbeat") == 0 {
+		t.Errorf("got %+v after %d heartbeats", got, r.called("heartbeat"))
+	}
+}
+
 func TestRunJob_ToldToStopInterruptsAndReports(t *testing.T) {
 	pipe := newAlive(t)
 	spec, cfg := job(t, pipe.listens())
