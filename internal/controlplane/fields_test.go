@@ -50,11 +50,21 @@ var sinceV0 = map[string]string{
 	"pool.closed":  "dropped only by a change of the pool's settings: the pool is open again; delete it again",
 	"cursor.types": "an older function begins at the start again, as it does when it has seen all",
 	"sole":         "a record of its own: left alone; an older function looks at the list of instances instead",
+	"wf.svc": "its times of the wall clock serve, and the next pass that looks at it gives it stamps again; until then what an older function wrote " +
+		"is found late, never early. Its timer is left over, and that pass deletes it",
+	"beat.svc": "as of its workflow",
+	"beat.lag": "as its svc",
+	"clock":    "a record of its own: left alone, and it stands still meanwhile; what only it times is found when this version is back",
+	"heard":    "a record of its own: left alone",
 
 	"hold.reason":        "a record of its own: left alone, and it ends by its time",
 	"hold.until":         "as its reason",
 	"wake-target.target": "a record of its own: left alone; what it names is not woken meanwhile and finds its work by its schedule",
 }
+
+// leftAlone are fields of the first version in a record that this one does not write: an older function that finds its
+// last pass long ago sets them anew.
+var leftAlone = map[string]bool{"pass.up_since": true}
 
 func TestRecords_FieldsSinceV0AreAccountedForAndNoneIsGone(t *testing.T) {
 	text, err := os.ReadFile("testdata/fields-v0.txt")
@@ -68,7 +78,7 @@ func TestRecords_FieldsSinceV0AreAccountedForAndNoneIsGone(t *testing.T) {
 		}
 	}
 	for _, f := range before {
-		if !slices.Contains(now, f) {
+		if !slices.Contains(now, f) && !leftAlone[f] {
 			t.Errorf("%s is gone: the records of the first version have it, and its functions read it", f)
 		}
 	}
@@ -97,7 +107,7 @@ func recordFields() []string {
 	for name, v := range map[string]any{
 		"wf": record.Workflow{}, "beat": record.Beat{}, "attempt": record.Attempt{}, "reader": record.Reader{}, "entry": record.Entry{}, "lane": record.Lane{}, "active": record.Active{},
 		"limit": record.Limit{}, "org": record.Organization{}, "pool": record.Pool{}, "name": record.Name{}, "workspace": record.Workspace{}, "secret": record.Token{},
-		"runner": record.Runner{}, "pass": record.Pass{}, "wake": record.Wake{}, "wake-target": record.WakeTarget{}, "hold": record.Hold{}, "cursor": record.Cursor{}, "sole": record.Sole{}, "idem": record.Idempotency{}, "logend": record.LogEnd{},
+		"runner": record.Runner{}, "pass": record.Pass{}, "clock": record.Clock{}, "heard": record.Heard{}, "wake": record.Wake{}, "wake-target": record.WakeTarget{}, "hold": record.Hold{}, "cursor": record.Cursor{}, "sole": record.Sole{}, "idem": record.Idempotency{}, "logend": record.LogEnd{},
 		"spec": api.Spec{}, "step": api.Step{}, "line": api.LogLine{}, "result": api.Result{}, "found": api.StateFound{}, "gone": record.Deleted{}, "event": api.Event{}, "audit": api.AuditEvent{},
 	} {
 		out = append(out, fieldsOf(name, reflect.TypeOf(v))...)

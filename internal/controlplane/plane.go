@@ -47,6 +47,9 @@ type Config struct {
 	OrganizationLimit int              // most active workflows of an organization; 0 means 150
 	LogQuota          int64            // bytes that the log of one attempt may hold, as api.LogLine.Weight counts; 0 means 64 MiB
 	LogWait           time.Duration    // how long a runner gathers lines while somebody reads them; 0 means 500 ms
+	// Alone says that this process makes all passes, as `up` and `server` do: its first pass adds nothing to the service
+	// clock. False means that another process may make any of them, as a function does.
+	Alone bool
 	// DefaultState is where the engine's state is kept of a workspace that names no place and whose code declares
 	// none: api.StateDirectory or api.StateS3. Empty means nowhere: such runs are refused.
 	DefaultState string
@@ -116,7 +119,7 @@ func New(st store.Store, cfg Config) *Plane {
 	cfg.LogWait = cmp.Or(cfg.LogWait, 500*time.Millisecond)
 	l := ledger.New(st, cfg.Now)
 	guard, wakes := authority.NewGuard(l, cfg.Log), wake.New(l, cfg.Waker, cfg.Log)
-	board, reader := moves.New(l, wakes), why.NewReader(l, cfg.OrganizationLimit)
+	board, reader := moves.New(l, wakes, cfg.Alone), why.NewReader(l, cfg.OrganizationLimit)
 	poolsOf := pools.New(l, board, guard, wakes)
 	shown, spaces := views.New(l, board, guard), workspaces.New(l, board, guard, cfg.DefaultState, cfg.NoRoles)
 	return &Plane{

@@ -152,12 +152,20 @@ func (w *world) pass() {
 	w.must(err)
 }
 
-// live lets time pass with a pass each minute, as a control plane that is up does.
+// polls makes a call of the pool, as its stack does all the time.
+func (w *world) polls() {
+	w.t.Helper()
+	_, err := w.plane.Held(w.ctx(), w.pool, "", "")
+	w.must(err)
+}
+
+// live lets time pass with a call of the pool and a pass each minute, as a control plane that is up does.
 func (w *world) live(d time.Duration) {
 	w.t.Helper()
 	for d > 0 {
 		step := min(d, time.Minute)
 		w.clock.advance(step)
+		w.polls()
 		w.pass()
 		d -= step
 	}

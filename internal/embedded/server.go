@@ -99,7 +99,7 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 		st = cfg.WrapStore(st)
 	}
 	s.plane = controlplane.New(st, controlplane.Config{
-		Now: cfg.Now, Log: s.log, LogQuota: cfg.LogQuota, DefaultState: cfg.DefaultState, Digest: cfg.digest, NoRoles: cfg.NoRoles,
+		Now: cfg.Now, Log: s.log, Alone: true, LogQuota: cfg.LogQuota, DefaultState: cfg.DefaultState, Digest: cfg.digest, NoRoles: cfg.NoRoles,
 	})
 	s.handler = httpapi.New(s.plane, httpapi.Config{Log: s.log, Version: cfg.Version})
 	s.tokenFile = s.data.file(AdminTokenFile)

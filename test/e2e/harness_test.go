@@ -431,11 +431,23 @@ func (w *world) pass() {
 	}
 }
 
-// minutes lets minutes go by on the control plane's clock, with a pass after each.
+// minutes lets minutes go by on the control plane's clock, with a call of the pool and a pass after each.
 func (w *world) minutes(n int) {
 	w.t.Helper()
+	plane, ctx := w.up.Plane(), w.t.Context()
+	token, err := plane.EnsurePoolToken(ctx, "default", "default", "minutes")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	pool, err := plane.Authenticate(ctx, token)
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	for range n {
 		w.clock.advance(time.Minute)
+		if _, err := plane.Held(ctx, pool, "", ""); err != nil {
+			w.t.Fatal(err)
+		}
 		w.pass()
 	}
 }

@@ -100,6 +100,7 @@ func (p *Calls) Claim(ctx context.Context, who authority.Principal, in api.Claim
 // without a version says nothing of it.
 func (p *Calls) seen(ctx context.Context, who authority.Principal, in api.Claim, before moves.Ahead) error {
 	now := p.ledger.Now()
+	p.board.Hear(ctx, now, who.PoolID)
 	return p.board.ChangeAfter(ctx, before, func(ctx context.Context, c *moves.Change) error {
 		k := record.RunnerKey(who.PoolID, in.Instance)
 		if err := c.Load(ctx, k, record.PoolKey(who.Organization, who.PoolID)); err != nil {

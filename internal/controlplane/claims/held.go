@@ -85,7 +85,12 @@ func (p *Calls) states(ctx context.Context, who authority.Principal, ids []strin
 	if err != nil {
 		return nil, ledger.OutOfStore(err)
 	}
-	now := p.ledger.Now()
+	at := p.ledger.Now()
+	p.board.Hear(ctx, at, who.PoolID)
+	now, err := p.board.Time(ctx, at, who.PoolID)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]api.JobState, 0, len(ids))
 	for _, id := range ids {
 		w, ok, err := ledger.Get[record.Workflow](r, record.WorkflowKey(id))
@@ -102,7 +107,7 @@ func (p *Calls) states(ctx context.Context, who authority.Principal, ids []strin
 			p.skipped(err)
 			continue
 		}
-		out = append(out, rules.JobState(&w, beat.At, now))
+		out = append(out, rules.JobState(&w, beat, now))
 	}
 	return out, nil
 }

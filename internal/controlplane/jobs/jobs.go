@@ -39,8 +39,8 @@ func New(ledger *ledger.Ledger, board *moves.Board, wakes *wake.Wakes, log *slog
 }
 
 // Control is the answer to a runner. It says how long to gather lines of the log where the reader's record was loaded.
-func Control(c *moves.Change, w *record.Workflow, wait time.Duration) api.Control {
-	out := rules.Control(w, c.Now)
+func Control(c *moves.Change, w *record.Workflow, now rules.Time, wait time.Duration) api.Control {
+	out := rules.Control(w, now)
 	if r, _, err := ledger.Get[record.Reader](c.Read, record.ReaderKey(w.ID)); err == nil && c.Now.Before(r.Until) {
 		out.LogSeconds = wait.Seconds()
 	}
@@ -73,6 +73,24 @@ func Admit(ctx context.Context, c *moves.Change, token string, run api.Run, more
 	return w, s, err
 }
 
+// Alive takes a call of a run for one of its pool and, where the run holds its workflow, for a sign of life. A
+// heartbeat also says which step the run is in.
+func Alive(ctx context.Context, c *moves.Change, w *record.Workflow, s rules.Standing, step ...string) (rules.Time, error) {
+	now, err := c.Called(ctx, w.PoolID)
+	if err != nil || s != rules.Holds {
+		return now, err
+	}
+	last, err := c.Beat(w.ID)
+	if err != nil {
+		return now, err
+	}
+	sign := rules.Sign(now, append(step, last.Step)[0])
+	if rules.IsNews(sign, last) {
+		c.Put(record.BeatKey(w.ID), sign)
+	}
+	return now, nil
+}
+
 // Start is the fence: it grants the run of an attempt to one boot of one task that was reported as
 // launched, and to no other, ever. The same boot asking again gets the same answer. A task whose
 // report is still on its way is let wait for it a little: on a fast machine it is here first.
@@ -99,14 +117,21 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 		if err != nil {
 			return err
 		}
-		granted, err := rules.Start(w, s, run, in.Knows, c.Now)
+		now, err := Alive(ctx, c, w, s)
 		if err != nil {
 			return err
+		}
+		granted, err := rules.Start(w, s, run, in.Knows, now)
+		if err != nil {
+			return err
+		}
+		if s == rules.Holds {
+			c.Drop(w) // as in lives
 		}
 		ended = nil
 		switch granted.Move.To { //nolint:exhaustive // a start leads to no other state
 		case workflow.Running:
-			c.Put(record.BeatKey(w.ID), record.Beat{At: c.Now})
+			c.Put(record.BeatKey(w.ID), rules.Sign(now, ""))
 			c.Put(record.AttemptKey(w.ID, run.Attempt), record.Attempt{Hash: record.Hash(token), Task: run.Task, Boot: run.Boot})
 		case workflow.Failed:
 			ended = workflow.Refuse(workflow.ErrOver, "", "%s", granted.Detail)
@@ -114,7 +139,7 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 		if err := c.Apply(ctx, w, granted); err != nil {
 			return err
 		}
-		out = Control(c, w, p.wait)
+		out = Control(c, w, now, p.wait)
 		return nil
 	})
 	return out, cmp.Or(err, ended)
@@ -122,12 +147,12 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 
 // Spec gives a started run what it is to do.
 func (p *Calls) Spec(ctx context.Context, token string, run api.Run) (api.Spec, error) {
-	c := p.board.NewChange()
-	w, s, err := Admit(ctx, c, token, run)
+	var w *record.Workflow
+	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) (err error) {
+		w, _, err = lives(ctx, c, token, run)
+		return err
+	})
 	if err != nil {
-		return api.Spec{}, ledger.OutOfStore(err)
-	}
-	if err := rules.NeedsHold(s); err != nil {
 		return api.Spec{}, err
 	}
 	return p.spec(ctx, w)
@@ -135,28 +160,28 @@ func (p *Calls) Spec(ctx context.Context, token string, run api.Run) (api.Spec, 
 
 // lives admits a run that holds its workflow and tells of itself alone. The workflow's record is not touched: its
 // version changes only when it moves.
-func lives(ctx context.Context, c *moves.Change, token string, run api.Run) (*record.Workflow, error) {
+func lives(ctx context.Context, c *moves.Change, token string, run api.Run, step ...string) (*record.Workflow, rules.Time, error) {
 	w, s, err := Admit(ctx, c, token, run, record.ReaderKey(run.Workflow))
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = rules.NeedsHold(s)
 	}
-	if err := rules.NeedsHold(s); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, rules.Time{}, err
 	}
 	c.Drop(w)
-	return w, nil
+	now, err := Alive(ctx, c, w, s, step...)
+	return w, now, err
 }
 
 // Heartbeat records a sign of life.
 func (p *Calls) Heartbeat(ctx context.Context, token string, run api.Run, in api.Heartbeat) (api.Control, error) {
 	var out api.Control
 	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
-		w, err := lives(ctx, c, token, run)
+		w, now, err := lives(ctx, c, token, run, record.Cut(in.Step, 64))
 		if err != nil {
 			return err
 		}
-		out = Control(c, w, p.wait)
-		c.Put(record.BeatKey(w.ID), record.Beat{At: c.Now, Step: record.Cut(in.Step, 64)})
+		out = Control(c, w, now, p.wait)
 		return nil
 	})
 	return out, err
@@ -166,11 +191,11 @@ func (p *Calls) Heartbeat(ctx context.Context, token string, run api.Run, in api
 func (p *Calls) Steps(ctx context.Context, token string, run api.Run, in api.Steps) (api.Control, error) {
 	var out api.Control
 	err := p.board.Change(ctx, func(ctx context.Context, c *moves.Change) error {
-		w, err := lives(ctx, c, token, run)
+		w, now, err := lives(ctx, c, token, run)
 		if err != nil {
 			return err
 		}
-		out = Control(c, w, p.wait)
+		out = Control(c, w, now, p.wait)
 		latest := map[int]api.Step{}
 		var keys []store.Key
 		for _, step := range in.Steps {
@@ -215,7 +240,11 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Re
 		if err != nil {
 			return err
 		}
-		out = rules.Control(w, c.Now)
+		now, err := c.Called(ctx, w.PoolID)
+		if err != nil {
+			return err
+		}
+		out = rules.Control(w, now)
 		if c.Version(k) != store.Absent {
 			return nil // reported before
 		}

@@ -108,7 +108,11 @@ func (p *Calls) Lost(ctx context.Context, who authority.Principal, id string, in
 		if err != nil || !ok {
 			return err
 		}
-		out, err := rules.Lost(w, in, c.Now)
+		now, err := c.Time(ctx, w.PoolID)
+		if err != nil {
+			return err
+		}
+		out, err := rules.Lost(w, in, now)
 		if err != nil {
 			return err
 		}

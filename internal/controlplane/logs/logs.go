@@ -60,7 +60,11 @@ func (p *Calls) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 		if s == rules.MayStart {
 			return nil, 0, rules.NeedsHold(s)
 		}
-		out.Control = jobs.Control(c, w, p.wait)
+		now, err := jobs.Alive(ctx, c, w, s)
+		if err != nil {
+			return nil, 0, err
+		}
+		out.Control = jobs.Control(c, w, now, p.wait)
 		return w, run.Attempt, nil
 	}, func(t api.TailTaken) { out.Next = t.Next })
 	return out, err

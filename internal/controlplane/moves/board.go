@@ -5,7 +5,6 @@ package moves
 
 import (
 	"context"
-	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
@@ -19,11 +18,12 @@ type Board struct {
 	ledger *ledger.Ledger
 	wakes  *wake.Wakes
 	hot    chan struct{} // holds one: see ChangeHot
+	clock  clock
 }
 
-// New returns the board of a ledger.
-func New(l *ledger.Ledger, wakes *wake.Wakes) *Board {
-	return &Board{ledger: l, wakes: wakes, hot: make(chan struct{}, 1)}
+// New returns the board of a ledger. Alone says that this process makes all passes.
+func New(l *ledger.Ledger, wakes *wake.Wakes, alone bool) *Board {
+	return &Board{ledger: l, wakes: wakes, hot: make(chan struct{}, 1), clock: clock{first: alone, known: map[store.Key]known{}}}
 }
 
 // Change decides and commits one change and then wakes whom it made work claimable for. A decision
@@ -83,6 +83,7 @@ type Change struct {
 	lanes  map[string]*record.Lane
 	limits map[store.Key]*record.Limit
 	wake   []string // ids of the pools for which work became claimable
+	board  *Board
 
 	rearmed bool // the timer was set by hand: leave it
 }
@@ -90,8 +91,8 @@ type Change struct {
 // NewChange returns a change of nothing, which is also a way to read.
 func (b *Board) NewChange() *Change {
 	return &Change{
-		Change: b.ledger.NewChange(),
-		wfs:    map[string]*record.Workflow{}, lanes: map[string]*record.Lane{}, limits: map[store.Key]*record.Limit{},
+		Change: b.ledger.NewChange(), board: b,
+		wfs: map[string]*record.Workflow{}, lanes: map[string]*record.Lane{}, limits: map[store.Key]*record.Limit{},
 	}
 }
 
@@ -184,9 +185,9 @@ func (c *Change) Limit(k store.Key) (*record.Limit, error) {
 }
 
 // Beat returns the last sign of life of a workflow's run.
-func (c *Change) Beat(id string) (time.Time, error) {
+func (c *Change) Beat(id string) (record.Beat, error) {
 	b, _, err := ledger.Get[record.Beat](c.Read, record.BeatKey(id))
-	return b.At, err
+	return b, err
 }
 
 // build returns the operations of the whole change; none where nothing changes.

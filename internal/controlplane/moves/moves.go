@@ -212,36 +212,48 @@ func (c *Change) timer(w *record.Workflow) error {
 	if err != nil {
 		return err
 	}
-	at := int64(0)
-	if next := rules.NextDue(w, beat, time.Time{}); !next.IsZero() {
-		at = next.UnixMilli() + 1
-	}
-	if at == w.Timer {
-		return nil
-	}
-	if w.Timer != 0 {
-		c.Remove(record.TimerKey(w.Org, w.Timer, w.ID), ledger.Once)
-	}
-	if at != 0 {
-		c.Create(record.TimerKey(w.Org, at, w.ID), record.Name{ID: w.ID})
-	}
-	w.Timer = at
+	c.arm(w, rules.NextDue(w, beat))
 	return nil
 }
 
 // Rearm moves a timer that ran out early.
-func (c *Change) Rearm(w *record.Workflow, beat, up time.Time) error {
-	next := rules.NextDue(w, beat, up)
-	if next.IsZero() {
-		return nil
-	}
-	at := next.UnixMilli() + 1
-	if at == w.Timer {
-		return nil
-	}
-	c.Remove(record.TimerKey(w.Org, w.Timer, w.ID), ledger.Once)
-	c.Create(record.TimerKey(w.Org, at, w.ID), record.Name{ID: w.ID})
-	w.Timer = at
+func (c *Change) Rearm(w *record.Workflow, next rules.Timer) {
+	c.arm(w, next)
 	c.rearmed = true
+}
+
+// Disarm deletes a timer that its workflow's record does not name: the record was written since by a version that does
+// not know timers of that kind.
+func (c *Change) Disarm(ctx context.Context, timer store.Key) error {
+	c.rearmed = true
+	if err := c.Load(ctx, timer); err != nil {
+		return err
+	}
+	if v := c.Version(timer); v != store.Absent {
+		c.Remove(timer, v)
+	}
 	return nil
+}
+
+func (c *Change) arm(w *record.Workflow, next rules.Timer) {
+	for _, t := range []struct {
+		key  func(org string, at int64, id string) store.Key
+		was  *int64
+		next time.Time
+	}{{record.TimerKey, &w.Timer, next.Wall}, {record.ServiceTimerKey, &w.Service.Timer, next.Service}} {
+		at := int64(0)
+		if !t.next.IsZero() {
+			at = t.next.UnixMilli() + 1
+		}
+		if at == *t.was {
+			continue
+		}
+		if *t.was != 0 {
+			c.Remove(t.key(w.Org, *t.was, w.ID), ledger.Once)
+		}
+		if at != 0 {
+			c.Create(t.key(w.Org, at, w.ID), record.Name{ID: w.ID})
+		}
+		*t.was = at
+	}
 }

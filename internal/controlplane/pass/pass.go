@@ -22,7 +22,6 @@ import (
 type Summary struct {
 	Looked, Moved, Failed int
 	Left                  bool // something was left to the next pass
-	UpSince               time.Time
 }
 
 // Calls answers the schedule.
@@ -40,8 +39,6 @@ func New(ledger *ledger.Ledger, board *moves.Board, wakes *wake.Wakes, why *why.
 }
 
 const (
-	every   = time.Minute
-	missed  = 2 * every        // a last pass older than this means that the control plane was away
 	onePage = 200              // timers of one read
 	most    = 5000             // workflows that one pass looks at
 	longest = 45 * time.Second // and for how long
@@ -57,19 +54,23 @@ func (p *Calls) Pass(ctx context.Context) (Summary, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		budget = min(budget, time.Until(deadline)-margin)
 	}
-	up, err := p.markPass(ctx)
+	service, err := p.board.Tick(ctx)
 	if err != nil {
 		return sum, err
 	}
-	sum.UpSince = up
 	orgs, err := p.ledger.Range(ctx, store.Scan{Part: "orgs", Limit: 1000})
 	if err != nil {
 		return sum, ledger.OutOfStore(fmt.Errorf("read organizations: %w", err))
 	}
 	var failures []error
 	for _, org := range orgs.Records {
-		if err := p.passOrg(ctx, org.Key.Sort, up, began.Add(budget), &sum); err != nil {
-			failures = append(failures, err)
+		for _, due := range []store.Scan{
+			{To: ranOut(p.ledger.Now())},
+			{From: record.ServiceTimers, To: record.ServiceTimers + ranOut(service)},
+		} {
+			if err := p.passOrg(ctx, org.Key.Sort, due, service, began.Add(budget), &sum); err != nil {
+				failures = append(failures, err)
+			}
 		}
 		if err := p.pools.RemoveClosed(ctx, org.Key.Sort); err != nil {
 			failures = append(failures, err)
@@ -78,36 +79,17 @@ func (p *Calls) Pass(ctx context.Context) (Summary, error) {
 	return sum, errors.Join(failures...)
 }
 
-// markPass records that a pass runs and returns since when the control plane is up.
-func (p *Calls) markPass(ctx context.Context) (time.Time, error) {
-	var up time.Time
-	err := p.ledger.Decide(ctx, func(ctx context.Context) ([]store.Op, error) {
-		r, err := p.ledger.Read(ctx, record.PassKey())
-		if err != nil {
-			return nil, err
-		}
-		rec, ok, err := ledger.Get[record.Pass](r, record.PassKey())
-		if err != nil {
-			return nil, err
-		}
-		now := p.ledger.Now()
-		if !ok || now.Sub(rec.Last) > missed {
-			rec.UpSince = now
-		}
-		rec.Last = rules.Latest(rec.Last, now)
-		up = rec.UpSince
-		return []store.Op{store.Put(record.Encode(record.PassKey(), rec), r.Version(record.PassKey()))}, nil
-	})
-	return up, err
-}
+// ranOut is behind every timer of the millisecond of a time.
+func ranOut(at time.Time) string { return fmt.Sprintf("%015d0", at.UnixMilli()) }
 
-func (p *Calls) passOrg(ctx context.Context, org string, up, until time.Time, sum *Summary) error {
+func (p *Calls) passOrg(ctx context.Context, org string, due store.Scan, service, until time.Time, sum *Summary) error {
 	var failures []error
-	to := fmt.Sprintf("%015d0", p.ledger.Now().UnixMilli()) // behind every entry of this millisecond
+	due.Part, due.Limit = record.TimerPart(org), onePage
 	page := store.Page{}
 	for {
 		var err error
-		page, err = p.ledger.Range(ctx, store.Scan{Part: record.TimerPart(org), To: to, Limit: onePage, After: page.Next})
+		due.After = page.Next
+		page, err = p.ledger.Range(ctx, due)
 		if err != nil {
 			return ledger.OutOfStore(fmt.Errorf("read timers: %w", err))
 		}
@@ -120,7 +102,7 @@ func (p *Calls) passOrg(ctx context.Context, org string, up, until time.Time, su
 			t, err := record.Decode[record.Name](r)
 			moved := false
 			if err == nil {
-				moved, err = p.passOne(ctx, org, t.ID, up)
+				moved, err = p.passOne(ctx, org, t.ID, r.Key, service)
 			}
 			switch {
 			case ctx.Err() != nil:
@@ -139,7 +121,7 @@ func (p *Calls) passOrg(ctx context.Context, org string, up, until time.Time, su
 }
 
 // passOne looks at one workflow whose timer ran out.
-func (p *Calls) passOne(ctx context.Context, org, id string, up time.Time) (moved bool, err error) {
+func (p *Calls) passOne(ctx context.Context, org, id string, timer store.Key, service time.Time) (moved bool, err error) {
 	var pool string
 	err = p.board.ChangeHot(ctx, func(ctx context.Context, c *moves.Change) error {
 		moved = false
@@ -148,14 +130,31 @@ func (p *Calls) passOne(ctx context.Context, org, id string, up time.Time) (move
 			return err
 		}
 		pool = w.PoolID
+		if timer != record.TimerKey(org, w.Timer, id) && timer != record.ServiceTimerKey(org, w.Service.Timer, id) {
+			return c.Disarm(ctx, timer)
+		}
 		beat, err := c.Beat(id)
 		if err != nil {
 			return err
 		}
-		o := rules.Due(w, beat, up, c.Now)
+		if err := c.Load(ctx, record.HeardKey(pool)); err != nil {
+			return err
+		}
+		heard, _, err := ledger.Get[record.Heard](c.Read, record.HeardKey(pool))
+		if err != nil {
+			return err
+		}
+		now := rules.Time{Now: c.Now, Service: service, Lag: rules.Lag(heard, service)}
+		was := beat
+		beat = rules.Stamp(w, beat, now)
+		o := rules.Due(w, beat, now)
 		if !o.Slot && o.Event == "" {
 			// Nothing is due; the timer moves to where something will be.
-			return c.Rearm(w, beat, up)
+			if beat != was {
+				c.Put(record.BeatKey(id), beat)
+			}
+			c.Rearm(w, rules.Again(w, beat, now))
+			return nil
 		}
 		if o.Event == workflow.OnQueueTimeout {
 			waited, err := p.why.Pending(ctx, c, w)

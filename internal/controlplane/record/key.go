@@ -138,7 +138,14 @@ func ActiveKey(poolID, id string) store.Key { return store.Key{Part: ActivePart(
 // TimerPart holds the timers of an organization.
 func TimerPart(org string) string { return "timer/" + org }
 
-// PassKey is where the last pass is written down.
+// ClockKey is where the service clock lies. It is a record of its own, because a version that does not know it
+// would drop it.
+func ClockKey() store.Key { return store.Key{Part: "pass", Sort: "clock"} }
+
+// HeardKey is where the last call of a pool is written down.
+func HeardKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "heard"} }
+
+// PassKey is where versions without the service clock wrote down their last pass.
 func PassKey() store.Key { return store.Key{Part: "pass", Sort: "pass"} }
 
 // IdempotencyKey is where the use of an Idempotency-Key is written down.
@@ -152,6 +159,14 @@ func AuditPart(org string) string { return "audit/" + org }
 // TimerKey is where the timer of a workflow lies: what is due first comes first.
 func TimerKey(org string, at int64, id string) store.Key {
 	return store.Key{Part: TimerPart(org), Sort: fmt.Sprintf("%015d/%s", at, id)}
+}
+
+// ServiceTimers is how the keys of timers of the service clock begin.
+const ServiceTimers = "s/"
+
+// ServiceTimerKey is where a timer of the service clock lies.
+func ServiceTimerKey(org string, at int64, id string) store.Key {
+	return store.Key{Part: TimerPart(org), Sort: fmt.Sprintf("%s%015d/%s", ServiceTimers, at, id)}
 }
 
 // ClaimPart is one key under which a claim looks: a pool's own work of one type. Label sets and

@@ -54,11 +54,20 @@ type Workflow struct {
 	Deadline   time.Time `json:"deadline,omitzero"`
 	CancelAt   time.Time `json:"cancel,omitzero"`
 	HandedOver time.Time `json:"handed,omitzero"`
+	Service    Service   `json:"svc,omitzero"`
 
 	Active   bool  `json:"active,omitempty"`    // it counts against the limits
 	SlotHeld bool  `json:"slot_held,omitempty"` // it holds its workspace's slot
-	Timer    int64 `json:"timer,omitempty"`     // Unix ms of its entry in the timers; 0 means none
+	Timer    int64 `json:"timer,omitempty"`     // Unix ms of its entry in the timers of the wall clock; 0 means none
 	Seq      int64 `json:"seq"`                 // events in the timeline so far
+}
+
+// Service is what of a workflow is measured on the service clock. Its Timer is the entry in the timers of that clock;
+// a workflow has one there or in those of the wall clock.
+type Service struct {
+	Deadline   time.Time `json:"deadline,omitzero"`
+	HandedOver time.Time `json:"handed,omitzero"`
+	Timer      int64     `json:"timer,omitempty"`
 }
 
 // MaxDetail is how much of the detail of an end its record keeps; the result beside it has all of it.
@@ -101,10 +110,13 @@ func (h Holder) Is(run api.Run) bool {
 // ChangesState says whether the run needs the slot of its workspace.
 func (w *Workflow) ChangesState() bool { return workflow.ChangesState(w.Type, w.Op) }
 
-// Beat is the last sign of life of the run that holds a workflow.
+// Beat is the last sign of life of the run that holds a workflow: when it came on the wall clock and on the service
+// clock, and by how much its pool's clock was behind that.
 type Beat struct {
-	At   time.Time `json:"at"`
-	Step string    `json:"step,omitempty"`
+	At      time.Time     `json:"at"`
+	Step    string        `json:"step,omitempty"`
+	Service time.Time     `json:"svc,omitzero"`
+	Lag     time.Duration `json:"lag,omitempty"`
 }
 
 // Attempt holds the hash of a job token, and which boot of which task started the attempt.
@@ -224,10 +236,23 @@ type Runner struct {
 	Last    time.Time `json:"last"`
 }
 
-// Pass is when the last pass ran, and since when the control plane is up.
-type Pass struct {
+// Clock is the service clock: what it showed at the last pass, and when that was on the wall clock. It began as the
+// wall clock and lags behind that by all that was not counted.
+type Clock struct {
 	Last    time.Time `json:"last"`
-	UpSince time.Time `json:"up_since"`
+	Service time.Time `json:"svc"`
+}
+
+// Heard is when a call of a pool was last taken, on the service clock, and by how much the pool's clock was behind
+// that then.
+type Heard struct {
+	At  time.Time     `json:"at"`
+	Lag time.Duration `json:"lag,omitempty"`
+}
+
+// Pass is when the last pass of a version without the service clock was. It is only read.
+type Pass struct {
+	Last time.Time `json:"last"`
 }
 
 // Wake is the mark that a pool is owed a wake.

@@ -9,31 +9,39 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// NextDue says when time alone may next change something about a workflow; zero means never.
-// What it needs beyond the record, the last sign of life and since when the control plane is up, can
+// Timer is when time alone may next change something about a workflow, on the clock that counts for it. Both zero
+// mean never.
+type Timer struct{ Wall, Service time.Time }
+
+// NextDue says when a workflow is to be looked at next. What it needs beyond the record and the last sign of life can
 // only make that later.
-func NextDue(w *record.Workflow, beat, upSince time.Time) time.Time {
+func NextDue(w *record.Workflow, b record.Beat) Timer { return nextDue(w, b, 0) }
+
+// Again is NextDue for what was found not to be due at a time.
+func Again(w *record.Workflow, b record.Beat, t Time) Timer { return nextDue(w, b, excused(b, t)) }
+
+func nextDue(w *record.Workflow, b record.Beat, excused time.Duration) Timer {
+	end := SlotEnds(w)
 	switch w.State {
 	case workflow.Pending:
-		return w.Submitted.Add(workflow.QueueTimeout)
+		return Timer{Wall: w.Submitted.Add(workflow.QueueTimeout)}
 	case workflow.Claimed:
-		return lapses(w)
+		return Timer{Wall: lapses(w)}
 	case workflow.Running:
-		end := w.Deadline.Add(workflow.DeadlineGrace)
-		quiet := Latest(beat, w.Started, upSince).Add(workflow.Silence)
+		quiet := silentAt(w, b, excused)
 		if !w.HandedOver.IsZero() {
-			quiet = Latest(w.HandedOver, upSince).Add(workflow.ResultGrace)
+			quiet = ResultDue(w)
 		}
 		if quiet.Before(end) {
-			return quiet
+			return Timer{Service: quiet}
 		}
-		return end
+		return Timer{Service: end}
 	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
 		if w.SlotHeld {
-			return w.Deadline.Add(workflow.DeadlineGrace)
+			return Timer{Service: end}
 		}
 	}
-	return time.Time{}
+	return Timer{}
 }
 
 // lapses is when a claim ends by itself.
@@ -53,16 +61,16 @@ type Overdue struct {
 }
 
 // Due decides what time alone makes of a workflow. It is a pure function.
-func Due(w *record.Workflow, beat, upSince, now time.Time) Overdue {
+func Due(w *record.Workflow, b record.Beat, t Time) Overdue {
 	switch w.State {
 	case workflow.Pending:
-		if !now.Before(w.Submitted.Add(workflow.QueueTimeout)) {
+		if !t.Now.Before(w.Submitted.Add(workflow.QueueTimeout)) {
 			return Overdue{Event: workflow.OnQueueTimeout, Text: fmt.Sprintf("it waited %s without being started", workflow.QueueTimeout)}
 		}
 	case workflow.Claimed:
 		window := w.Claimed.Add(workflow.LaunchWindow)
 		switch {
-		case now.Before(lapses(w)):
+		case t.Now.Before(lapses(w)):
 		case w.Lease.Before(window):
 			// Nobody worked on it up to the end of the window: the claim was simply left.
 			return Overdue{Event: workflow.OnLeaseLapsed, Text: "its claim by " + w.Instance + " lapsed without a start" + Because(lastLaunch(w))}
@@ -70,19 +78,18 @@ func Due(w *record.Workflow, beat, upSince, now time.Time) Overdue {
 			return Overdue{Event: workflow.OnLaunchWindow, Text: fmt.Sprintf("it could not be launched within %s%s", workflow.LaunchWindow, Because(lastLaunch(w)))}
 		}
 	case workflow.Running:
-		quietFrom := Latest(beat, w.Started, upSince)
 		switch {
-		case !now.Before(w.Deadline.Add(workflow.DeadlineGrace)):
+		case !t.Service.Before(SlotEnds(w)):
 			return Overdue{Event: workflow.OnDeadline, Text: fmt.Sprintf("it ran longer than its max runtime of %s", w.MaxRuntime)}
 		case !w.HandedOver.IsZero():
-			if !now.Before(Latest(w.HandedOver, upSince).Add(workflow.ResultGrace)) {
+			if !t.Service.Before(ResultDue(w)) {
 				return Overdue{Event: workflow.OnResultMissing, Text: fmt.Sprintf("its task ended well, but no result came within %s", workflow.ResultGrace)}
 			}
-		case !now.Before(quietFrom.Add(workflow.Silence)):
+		case !t.Service.Before(silentAt(w, b, excused(b, t))):
 			return Overdue{Event: workflow.OnSilence, Text: fmt.Sprintf("no sign of life from its runner for %s", workflow.Silence)}
 		}
 	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
-		if w.SlotHeld && !now.Before(w.Deadline.Add(workflow.DeadlineGrace)) {
+		if w.SlotHeld && !t.Service.Before(SlotEnds(w)) {
 			return Overdue{Slot: true, Text: "its deadline and grace have passed: its runner has killed the engine by now; the workspace is free again"}
 		}
 	}

@@ -188,7 +188,7 @@ func (o *Outcome) allStopped(w *record.Workflow, text string) error {
 
 // Lost says what the proven end of a task means. Once a run has started, only the end of its own task
 // counts; all else goes to the timeline.
-func Lost(w *record.Workflow, in api.Lost, now time.Time) (out Outcome, err error) {
+func Lost(w *record.Workflow, in api.Lost, at Time) (out Outcome, err error) {
 	said := "task stopped" + Because(in.Text)
 	if in.ExitCode != nil {
 		said = fmt.Sprintf("task stopped with exit code %d%s", *in.ExitCode, Because(in.Text))
@@ -218,7 +218,7 @@ func Lost(w *record.Workflow, in api.Lost, now time.Time) (out Outcome, err erro
 		if _, err := workflow.Next(w.State, workflow.OnHandedOver, facts(w)); err != nil {
 			return out, err
 		}
-		w.HandedOver = now
+		w.HandedOver, w.Service.HandedOver = at.Now, at.Service
 		out.noteTask("handed_over", "its task ended with exit code 0: the result is on its way", in.Task)
 		out.Free = w.ChangesState() && w.SlotHeld
 	case w.State == workflow.Running:

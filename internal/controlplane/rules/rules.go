@@ -76,6 +76,7 @@ func Claim(w *record.Workflow, instance, pool string, now time.Time) (Outcome, e
 	w.Attempt++
 	w.Claimed, w.Lease, w.Instance = now, now.Add(workflow.FirstLease), instance
 	w.Tasks, w.Holder, w.HandedOver = nil, record.Holder{}, time.Time{}
+	w.Service.Deadline, w.Service.HandedOver = time.Time{}, time.Time{}
 	w.Held = record.Held{}
 	w.SlotHeld = w.ChangesState()
 	out.Notes = []Note{{Kind: "claimed", Text: fmt.Sprintf("attempt %d claimed by %s of pool %s", w.Attempt, instance, pool), Actor: instance}}
@@ -121,7 +122,7 @@ func Unlock(workspace string, holder *record.Workflow, id, by string) (out Outco
 }
 
 // JobState says where a workflow stands, for the pool that has it.
-func JobState(w *record.Workflow, beat, now time.Time) api.JobState {
+func JobState(w *record.Workflow, b record.Beat, t Time) api.JobState {
 	s := api.JobState{
 		ID: w.ID, Known: true, State: w.State, Attempt: w.Attempt, Instance: w.Instance, Active: w.Active,
 		Started: w.Holder.Boot != "", Task: w.Holder.Task,
@@ -139,14 +140,14 @@ func JobState(w *record.Workflow, beat, now time.Time) api.JobState {
 		s.PendingPlacement, s.LaunchText = w.Held.Placement, cmp.Or(w.Held.Text, string(w.Held.Reason))
 	}
 	if !w.Claimed.IsZero() {
-		s.ClaimAge = now.Sub(w.Claimed).Seconds()
+		s.ClaimAge = t.Now.Sub(w.Claimed).Seconds()
 	}
 	if s.Started {
-		s.SilentSeconds = now.Sub(Latest(beat, w.Started)).Seconds()
-		s.RemainingSeconds = w.Deadline.Sub(now).Seconds()
+		s.SilentSeconds = max(t.Service.Sub(heard(w, b)), time.Microsecond).Seconds() // none would say that nothing is known
+		s.RemainingSeconds = Deadline(w).Sub(t.Service).Seconds()
 	}
 	if s.Cancel {
-		s.CancelAge = now.Sub(w.CancelAt).Seconds()
+		s.CancelAge = t.Now.Sub(w.CancelAt).Seconds()
 	}
 	return s
 }

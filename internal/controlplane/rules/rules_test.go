@@ -14,6 +14,9 @@ import (
 
 var now = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
+// at is a time at which the service clock shows the same as the wall clock.
+func at(t time.Time) rules.Time { return rules.Time{Now: t, Service: t} }
+
 func boot(b string) string { return strings.Repeat(b, 32) }
 
 // deployment is one in a state, as its attempt 2 of task t2 would have made it.
@@ -63,7 +66,7 @@ func reports() map[string]func(w *record.Workflow) (rules.Outcome, error) {
 	for _, task := range []string{"t2", "t3"} {
 		for name, exit := range map[string]*int{"unknown": nil, "0": code(0), "1": code(1)} {
 			out["lost "+task+" "+name] = func(w *record.Workflow) (rules.Outcome, error) {
-				return rules.Lost(w, api.Lost{Attempt: 2, Task: task, ExitCode: exit}, now)
+				return rules.Lost(w, api.Lost{Attempt: 2, Task: task, ExitCode: exit}, at(now))
 			}
 		}
 	}
@@ -81,7 +84,7 @@ func reports() map[string]func(w *record.Workflow) (rules.Outcome, error) {
 		if err != nil {
 			return rules.Outcome{}, err
 		}
-		return rules.Start(w, s, own(w), nil, now)
+		return rules.Start(w, s, own(w), nil, at(now))
 	}
 	return out
 }
@@ -129,7 +132,7 @@ func TestLost_OnlyTheOwnTaskCountsOnceItRuns(t *testing.T) {
 		"another task of one given up": {workflow.Failed, api.Lost{Attempt: 2, Task: "t3", ExitCode: &zero}, "", false, false},
 		"the attempt before":           {workflow.Running, api.Lost{Attempt: 1, Task: "t2", ExitCode: &one}, "", false, false},
 	} {
-		out, err := rules.Lost(deployment(tt.state), tt.in, now)
+		out, err := rules.Lost(deployment(tt.state), tt.in, at(now))
 		if err != nil || out.Move.To != tt.to || out.Over != tt.over || out.Free != tt.free {
 			t.Errorf("%s: %+v, %v", name, out, err)
 		}
@@ -192,42 +195,65 @@ func TestUnlock_FreesWhatHasEndedAndIsNotProvenOver(t *testing.T) {
 	}
 }
 
-// What is due is due at its time and not before, and the timer stands where it is due at the latest.
+// What is due is due at its time and not before, and the timer stands where it is due at the latest: on the wall clock
+// for what waits, on the service clock for what has started. Where an older version wrote a record, that is the same.
 func TestDue_AtItsTime(t *testing.T) {
-	beat, up := now.Add(-time.Minute), now.Add(-time.Hour)
-	handed := deployment(workflow.Running)
-	handed.HandedOver = now
-	beyond := deployment(workflow.Running)
-	beyond.Deadline = now
-	window := deployment(workflow.Claimed)
-	window.Lease = window.Claimed.Add(workflow.LaunchWindow)
-	for name, tt := range map[string]struct {
-		w    *record.Workflow
-		at   time.Time
-		want workflow.Event
-		slot bool
-	}{
-		"queue time-out": {deployment(workflow.Pending), now.Add(-time.Hour).Add(workflow.QueueTimeout), workflow.OnQueueTimeout, false},
-		"lease":          {deployment(workflow.Claimed), now.Add(time.Minute), workflow.OnLeaseLapsed, false},
-		"launch window":  {window, window.Lease, workflow.OnLaunchWindow, false},
-		"silence":        {deployment(workflow.Running), beat.Add(workflow.Silence), workflow.OnSilence, false},
-		"missing result": {handed, now.Add(workflow.ResultGrace), workflow.OnResultMissing, false},
-		"deadline":       {beyond, now.Add(workflow.DeadlineGrace), workflow.OnDeadline, false},
-		"slot of a lost": {deployment(workflow.Failed), now.Add(time.Hour).Add(workflow.DeadlineGrace), "", true},
-	} {
-		if o := rules.Due(tt.w, beat, up, tt.at.Add(-time.Nanosecond)); o != (rules.Overdue{}) {
-			t.Errorf("%s: due before its time: %+v", name, o)
-		}
-		o := rules.Due(tt.w, beat, up, tt.at)
-		if o.Event != tt.want || o.Slot != tt.slot {
-			t.Errorf("%s: %+v", name, o)
-		}
-		if next := rules.NextDue(tt.w, beat, up); !next.Equal(tt.at) {
-			t.Errorf("%s: the timer stands at %s, want %s", name, next, tt.at)
-		}
-		if out, err := rules.Elapsed(tt.w, o); err != nil || out.Moves() == tt.slot || out.Over != tt.slot {
-			t.Errorf("%s: %+v, %v", name, out, err)
-		}
+	const behind = 3 * time.Hour
+	for name, stamped := range map[string]bool{"stamped": true, "of an older version": false} {
+		t.Run(name, func(t *testing.T) {
+			beat := record.Beat{At: now.Add(-time.Minute)}
+			service := func(at time.Time) time.Time { return at }
+			if stamped {
+				service = func(at time.Time) time.Time { return at.Add(-behind) }
+				beat.Service = service(beat.At)
+			}
+			run := func(state workflow.State, deadline, handed time.Time) *record.Workflow {
+				w := deployment(state)
+				w.Deadline, w.MaxRuntime, w.HandedOver = deadline, deadline.Sub(w.Started), handed
+				if stamped {
+					w.Service.Deadline = service(deadline)
+				}
+				if stamped && !handed.IsZero() {
+					w.Service.HandedOver = service(handed)
+				}
+				return w
+			}
+			hour, window := now.Add(time.Hour), deployment(workflow.Claimed)
+			window.Lease = window.Claimed.Add(workflow.LaunchWindow)
+			for name, tt := range map[string]struct {
+				w    *record.Workflow
+				at   time.Time
+				want workflow.Event
+				slot bool
+			}{
+				"queue time-out": {deployment(workflow.Pending), now.Add(-time.Hour).Add(workflow.QueueTimeout), workflow.OnQueueTimeout, false},
+				"lease":          {deployment(workflow.Claimed), now.Add(time.Minute), workflow.OnLeaseLapsed, false},
+				"launch window":  {window, window.Lease, workflow.OnLaunchWindow, false},
+				"silence":        {run(workflow.Running, hour, time.Time{}), beat.At.Add(workflow.Silence), workflow.OnSilence, false},
+				"missing result": {run(workflow.Running, hour, now), now.Add(workflow.ResultGrace), workflow.OnResultMissing, false},
+				"deadline":       {run(workflow.Running, now, time.Time{}), now.Add(workflow.DeadlineGrace), workflow.OnDeadline, false},
+				"slot of a lost": {run(workflow.Failed, hour, time.Time{}), hour.Add(workflow.DeadlineGrace), "", true},
+			} {
+				early := tt.at.Add(-time.Nanosecond)
+				if o := rules.Due(tt.w, beat, rules.Time{Now: early, Service: service(early)}); o != (rules.Overdue{}) {
+					t.Errorf("%s: due before its time: %+v", name, o)
+				}
+				o := rules.Due(tt.w, beat, rules.Time{Now: tt.at, Service: service(tt.at)})
+				if o.Event != tt.want || o.Slot != tt.slot {
+					t.Errorf("%s: %+v", name, o)
+				}
+				want := rules.Timer{Service: service(tt.at)}
+				if tt.w.State == workflow.Pending || tt.w.State == workflow.Claimed {
+					want = rules.Timer{Wall: tt.at}
+				}
+				if got := rules.NextDue(tt.w, beat); got != want {
+					t.Errorf("%s: the timer stands at %+v, want %+v", name, got, want)
+				}
+				if out, err := rules.Elapsed(tt.w, o); err != nil || out.Moves() == tt.slot || out.Over != tt.slot {
+					t.Errorf("%s: %+v, %v", name, out, err)
+				}
+			}
+		})
 	}
 }
 

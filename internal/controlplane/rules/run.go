@@ -73,10 +73,10 @@ func CheckRun(run api.Run) error {
 }
 
 // Control is the answer to a runner.
-func Control(w *record.Workflow, now time.Time) api.Control {
+func Control(w *record.Workflow, t Time) api.Control {
 	return api.Control{
 		Cancel:           !w.CancelAt.IsZero() && w.State == workflow.Running,
-		RemainingSeconds: w.Deadline.Sub(now).Seconds(),
+		RemainingSeconds: Deadline(w).Sub(t.Service).Seconds(),
 		HeartbeatSeconds: workflow.HeartbeatInterval.Seconds(),
 	}
 }
@@ -96,7 +96,7 @@ func NeedsHold(s Standing) error {
 // Start grants the run of an attempt to one boot of one task that was reported as launched. The same
 // boot asking again is granted nothing new. A runner that does not know what the run needs ends it: what it would
 // pass over may be where the state is.
-func Start(w *record.Workflow, s Standing, run api.Run, knows []string, now time.Time) (out Outcome, err error) {
+func Start(w *record.Workflow, s Standing, run api.Run, knows []string, t Time) (out Outcome, err error) {
 	switch s {
 	case Holds:
 		return out, nil
@@ -117,7 +117,7 @@ func Start(w *record.Workflow, s Standing, run api.Run, knows []string, now time
 		return out, err
 	}
 	w.Starts++
-	w.Started, w.Deadline = now, now.Add(w.MaxRuntime)
+	w.Started, w.Deadline, w.Service.Deadline = t.Now, t.Now.Add(w.MaxRuntime), t.Service.Add(w.MaxRuntime)
 	w.Holder = record.Holder{Attempt: run.Attempt, Task: run.Task, Boot: run.Boot}
 	w.Lease, w.Held = time.Time{}, record.Held{}
 	out.noteTask("started", "started; at most "+w.MaxRuntime.String(), run.Task)

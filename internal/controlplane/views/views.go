@@ -145,10 +145,15 @@ func (p *Calls) Slot(ctx context.Context, who authority.Principal, name string) 
 		if err != nil {
 			return out, err
 		}
-		if beat = rules.Latest(beat, w.Started); !beat.IsZero() {
-			out.LastSign = &beat
+		if sign := rules.Latest(beat.At, w.Started); !sign.IsZero() {
+			out.LastSign = &sign
 		}
-		if free := w.Deadline.Add(workflow.DeadlineGrace); w.State.Terminal() {
+		if w.State.Terminal() {
+			now, err := c.Time(ctx, w.PoolID)
+			if err != nil {
+				return out, ledger.OutOfStore(err)
+			}
+			free := now.Wall(rules.SlotEnds(w))
 			out.FreeAt = &free
 		}
 	}

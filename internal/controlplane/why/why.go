@@ -40,7 +40,7 @@ const (
 
 // facts is what the answer depends on beside the record.
 type facts struct {
-	now      time.Time
+	now      rules.Time
 	pool     record.Pool
 	lastSeen time.Time // of the pool's instances; zero means never
 	lane     record.Lane
@@ -49,8 +49,7 @@ type facts struct {
 	orgUsed  int
 	orgMost  int
 	poolUsed int
-	beat     time.Time
-	upSince  time.Time
+	beat     record.Beat
 }
 
 // Reader reads what an answer depends on.
@@ -127,15 +126,18 @@ func (p *Calls) Why(ctx context.Context, who authority.Principal, id string) (ap
 
 // facts reads what the answer about a workflow depends on.
 func (r *Reader) facts(ctx context.Context, c *moves.Change, w *record.Workflow) (facts, error) {
-	f := facts{now: c.Now, orgMost: r.organizationLimit}
+	f := facts{orgMost: r.organizationLimit}
+	var err error
+	if f.now, err = c.Time(ctx, w.PoolID); err != nil {
+		return f, err
+	}
 	if err := c.Prepare(ctx, w); err != nil {
 		return f, err
 	}
-	if err := c.Load(ctx, w.WaitKey(), record.PoolKey(w.Org, w.PoolID), record.PassKey()); err != nil {
+	if err := c.Load(ctx, w.WaitKey(), record.PoolKey(w.Org, w.PoolID)); err != nil {
 		return f, err
 	}
 	_, f.waiting = c.Read[w.WaitKey()]
-	var err error
 	if f.pool, _, err = ledger.Get[record.Pool](c.Read, record.PoolKey(w.Org, w.PoolID)); err != nil {
 		return f, err
 	}
@@ -164,11 +166,6 @@ func (r *Reader) facts(ctx context.Context, c *moves.Change, w *record.Workflow)
 	if f.beat, err = c.Beat(w.ID); err != nil {
 		return f, err
 	}
-	pass, _, err := ledger.Get[record.Pass](c.Read, record.PassKey())
-	if err != nil {
-		return f, err
-	}
-	f.upSince = pass.UpSince
 	runners, err := pools.Instances(ctx, r.ledger, w.PoolID)
 	for _, one := range runners {
 		f.lastSeen = rules.Latest(f.lastSeen, one.Last)
@@ -180,7 +177,7 @@ func (r *Reader) facts(ctx context.Context, c *moves.Change, w *record.Workflow)
 func explain(w *record.Workflow, f facts) api.Why {
 	out := api.Why{Since: w.Since}
 	until := func(t time.Time) string {
-		return fmt.Sprintf("%s (in %s)", rules.Clock(t), t.Sub(f.now).Round(time.Second))
+		return fmt.Sprintf("%s (in %s)", rules.Clock(t), t.Sub(f.now.Now).Round(time.Second))
 	}
 	switch w.State {
 	case workflow.Pending:
@@ -206,13 +203,13 @@ func explain(w *record.Workflow, f facts) api.Why {
 		switch {
 		case !w.HandedOver.IsZero():
 			out.Code, out.Waiting = waitsResult, "its result, which its task handed over at "+rules.Clock(w.HandedOver)
-			out.Next = "without it the workflow ends as result_missing at " + until(rules.Latest(w.HandedOver, f.upSince).Add(workflow.ResultGrace))
+			out.Next = "without it the workflow ends as result_missing at " + until(f.now.Wall(rules.ResultDue(w)))
 		case !w.CancelAt.IsZero():
 			out.Code, out.Waiting = waitsEnd, "the engine to end after the cancellation at "+rules.Clock(w.CancelAt)
 			out.Next = "the runner interrupts the engine, waits, kills it, and reports"
 		default:
-			out.Code, out.Waiting = waitsEnd, "the run to end; last sign of life at "+rules.Clock(rules.Latest(f.beat, w.Started))
-			out.Next = "its deadline is " + until(w.Deadline)
+			out.Code, out.Waiting = waitsEnd, "the run to end; last sign of life at "+rules.Clock(rules.Latest(f.beat.At, w.Started))
+			out.Next = "its deadline is " + until(f.now.Wall(rules.Deadline(w)))
 		}
 	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
 		out.Summary = string(w.State)
@@ -223,18 +220,18 @@ func explain(w *record.Workflow, f facts) api.Why {
 		out.Next = "nothing: a workflow that has ended stays as it is; retry makes a new one"
 		if w.SlotHeld {
 			out.Code, out.Waiting = waitsProof, fmt.Sprintf("the end of task %s, which may still change the workspace's state", w.Holder.Task)
-			out.Next = "the workspace is free when that task is proven over, at the latest at " + until(w.Deadline.Add(workflow.DeadlineGrace)) + unlock(w.Workspace)
+			out.Next = "the workspace is free when that task is proven over, at the latest at " + until(f.now.Wall(rules.SlotEnds(w))) + unlock(w.Workspace)
 		}
 	}
 	if out.Waiting != "" && w.State != workflow.Pending {
-		out.Waiting += silentPool(f, rules.Latest(f.beat, w.Started))
+		out.Waiting += silentPool(f, rules.Latest(f.beat.At, w.Started))
 	}
 	return out
 }
 
 // silentPool says when the pool of a claimed workflow was last seen, where neither it nor the run was seen lately.
 func silentPool(f facts, sign time.Time) string {
-	if f.now.Sub(rules.Latest(f.lastSeen, sign)) <= pools.Offline {
+	if f.now.Now.Sub(rules.Latest(f.lastSeen, sign)) <= pools.Offline {
 		return ""
 	}
 	return fmt.Sprintf("; for pool %s nobody has polled %s", f.pool.Name, sinceSeen(f))
@@ -245,7 +242,7 @@ func sinceSeen(f facts) string {
 	switch {
 	case !f.lastSeen.IsZero():
 		return "since " + rules.Clock(f.lastSeen) // it lies within the last day
-	case f.now.Sub(f.pool.Created) > api.RunnerKept:
+	case f.now.Now.Sub(f.pool.Created) > api.RunnerKept:
 		return "for more than a day" // nobody remembers more
 	}
 	return "yet"
@@ -275,7 +272,7 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 		return waitsPool, fmt.Sprintf("a place in pool %s: %d of %d are in use", f.pool.Name, f.poolUsed, f.pool.Concurrency)
 	case f.orgUsed >= f.orgMost:
 		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.orgUsed, f.orgMost)
-	case f.now.Sub(f.lastSeen) > pools.Offline:
+	case f.now.Now.Sub(f.lastSeen) > pools.Offline:
 		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled %s; is its agent running?", f.pool.Name, sinceSeen(f))
 	}
 	return waitsClaim, fmt.Sprintf("the next claim of pool %s", f.pool.Name)

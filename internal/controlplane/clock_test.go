@@ -1,0 +1,433 @@
+package controlplane_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// restart puts another process in place of the control plane, one that makes all passes.
+func (w *world) restart() {
+	w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory, Alone: true})
+}
+
+// beats makes a run give a sign of life each minute, for some minutes with a pass each.
+func (w *world) beats(job api.Job, r api.Run, minutes int) {
+	w.t.Helper()
+	for range minutes {
+		_, err := w.plane.Heartbeat(w.ctx(), job.Token, r, api.Heartbeat{Step: "run"})
+		w.must(err)
+		w.live(time.Minute)
+	}
+}
+
+// ends makes a run give a sign of life each minute until a workflow has ended, and counts the minutes.
+func (w *world) ends(id string, job api.Job, r api.Run) int {
+	w.t.Helper()
+	for n := range 100 {
+		if w.show(id).State != workflow.Running {
+			return n
+		}
+		w.beats(job, r, 1)
+	}
+	w.t.Errorf("it runs on\n%s", w.story(id))
+	return 100
+}
+
+// Incident: each process of a control plane in a crash loop passes once and dies, so that there is a pass every few
+// seconds and never anybody who takes a heartbeat. Nothing of what goes by so counts.
+func TestClock_ACrashLoopOfHoursFailsNobody(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net")
+		w.workspace("other")
+		w.submit("net", workflow.Update)
+		silent, _ := w.started()
+		w.submit("other", workflow.Update)
+		handed, r := w.started()
+		w.lost(handed, r, 0)
+		for range 3 * 60 / 5 {
+			w.clock.advance(5 * time.Minute)
+			w.restart()
+			w.pass()
+		}
+		w.is(silent.ID, workflow.Running, "")
+		w.is(handed.ID, workflow.Running, "")
+		w.live(workflow.Silence - 2*time.Minute)
+		w.is(silent.ID, workflow.Running, "")
+		w.is(handed.ID, workflow.Running, "")
+		w.live(3 * time.Minute)
+		w.is(silent.ID, workflow.Failed, workflow.ReasonRunnerLost)
+		w.is(handed.ID, workflow.Failed, workflow.ReasonResultMissing)
+	})
+}
+
+// What a process says before its first pass does not count what was before it either.
+func TestClock_AProcessCountsFromItsFirstPass(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	w.submit("net", workflow.Update)
+	job, r := w.started()
+	remains := func() float64 {
+		t.Helper()
+		c, err := w.plane.Heartbeat(w.ctx(), job.Token, r, api.Heartbeat{})
+		w.must(err)
+		return c.RemainingSeconds
+	}
+	before := remains()
+	for range 100 {
+		w.clock.advance(time.Minute)
+		w.restart()
+		if got := remains(); math.Abs(got-before) > 1 {
+			t.Fatalf("%.0f s remain before the first pass, were %.0f", got, before)
+		}
+		w.pass()
+	}
+	w.clock.advance(30 * time.Second)
+	if got := remains(); math.Abs(got-before+30) > 1 {
+		t.Errorf("%.0f s remain half a minute after a pass, were %.0f", got, before)
+	}
+}
+
+// A step of the wall clock passes no deadline and makes nobody silent, nor does it hide who is.
+func TestClock_AStepOfTheWallClockChangesNothing(t *testing.T) {
+	for name, step := range map[string]time.Duration{
+		"forward by a day": 24 * time.Hour, "back by an hour": -time.Hour, "back by what another machine's clock may be off": -4 * time.Minute,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, memory.New())
+			w.workspace("alive")
+			w.workspace("silent")
+			w.submit("alive", workflow.Update)
+			alive, r := w.started()
+			w.beats(alive, r, 10)
+			w.submit("silent", workflow.Update)
+			silent, _ := w.started()
+			w.beats(alive, r, 5)
+			w.clock.advance(step)
+			w.beats(alive, r, 4)
+			w.is(alive.ID, workflow.Running, "")
+			w.is(silent.ID, workflow.Running, "")
+			states, err := w.plane.States(w.ctx(), w.pool, api.StatesQuery{IDs: []string{alive.ID}})
+			w.must(err)
+			if left := states.Jobs[0].RemainingSeconds / 60; left < 39 || left > 46 {
+				t.Errorf("%.0f minutes of an hour remain after 19", left)
+			}
+			// Minutes around the step may not count.
+			if n := w.ends(silent.ID, alive, r); n > 6 {
+				t.Errorf("it is silent %d minutes too late", n-1)
+			}
+			w.is(silent.ID, workflow.Failed, workflow.ReasonRunnerLost)
+			n := w.ends(alive.ID, alive, r)
+			if w.is(alive.ID, workflow.Failed, workflow.ReasonDeadline); n < 35 || n > 47 {
+				t.Errorf("its deadline passed %d minutes later", n)
+			}
+		})
+	}
+}
+
+// What counts is what the control plane was there for, however many processes make its passes.
+func TestClock_TwoWhoPassAtOnceCountOnce(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		other := controlplane.New(w.store, controlplane.Config{Now: w.clock.now})
+		w.workspace("net")
+		wf := w.submit("net", workflow.Update)
+		w.started()
+		for range 9 {
+			w.live(time.Minute)
+			_, err := other.Pass(w.ctx())
+			w.must(err)
+		}
+		w.is(wf.ID, workflow.Running, "")
+		w.live(2 * time.Minute)
+		w.is(wf.ID, workflow.Failed, workflow.ReasonRunnerLost)
+	})
+}
+
+// A pool that is cut off from the control plane is not silent runs, for half an hour; another pool's run is.
+func TestSilence_OfAPoolThatWasCutOff(t *testing.T) {
+	for name, tt := range map[string]struct {
+		gone int // minutes
+		lost bool
+	}{"25 minutes": {25, false}, "50 minutes": {50, true}} {
+		t.Run(name, func(t *testing.T) {
+			everyStore(t, func(t *testing.T, w *world) {
+				created, err := w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: ptr("other")})
+				w.must(err)
+				far := &world{t: t, plane: w.plane, store: w.store, clock: w.clock, admin: w.admin}
+				far.pool, err = w.plane.Authenticate(w.ctx(), created.Token)
+				w.must(err)
+				long := func(ws *api.Workspace) { ws.MaxRuntime = "5h" }
+				w.workspace("near", long)
+				w.workspace("far", long, func(ws *api.Workspace) { ws.Pool = "other" })
+				w.submit("near", workflow.Update)
+				near, _ := w.started()
+				w.submit("far", workflow.Update)
+				cut, r := far.started()
+				w.live(time.Duration(tt.gone) * time.Minute) // the near pool polls
+				w.is(near.ID, workflow.Failed, workflow.ReasonRunnerLost)
+				if tt.lost {
+					w.is(cut.ID, workflow.Failed, workflow.ReasonRunnerLost)
+					return
+				}
+				w.is(cut.ID, workflow.Running, "")
+				far.polls()
+				w.live(time.Minute)
+				far.beats(cut, r, 3)
+				w.is(cut.ID, workflow.Running, "")
+				far.live(workflow.Silence - 2*time.Minute)
+				w.is(cut.ID, workflow.Running, "")
+				far.live(3 * time.Minute)
+				w.is(cut.ID, workflow.Failed, workflow.ReasonRunnerLost)
+			})
+		})
+	}
+}
+
+// A pool whose calls come through now and then keeps its runs for the minutes in which none did.
+func TestSilence_OfAPoolThatComesAndGoes(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net", func(ws *api.Workspace) { ws.MaxRuntime = "10h" })
+	wf := w.submit("net", workflow.Update)
+	w.started()
+	for range 7 { // one minute of each half hour is silence
+		w.polls()
+		for range 30 {
+			w.clock.advance(time.Minute)
+			w.pass()
+		}
+	}
+	w.is(wf.ID, workflow.Running, "")
+	w.live(5 * time.Minute)
+	w.is(wf.ID, workflow.Failed, workflow.ReasonRunnerLost)
+}
+
+// Any call of the run's holder is a sign of life.
+func TestSilence_AnyCallOfTheRunEndsIt(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net")
+		wf := w.submit("net", workflow.Update)
+		job, r := w.started()
+		calls := []func(n int) error{
+			func(int) error { _, err := w.plane.Spec(w.ctx(), job.Token, r); return err },
+			func(n int) error {
+				_, err := w.plane.AppendLogs(w.ctx(), job.Token, r, api.Logs{First: int64(n), Lines: []api.LogLine{{Text: "Still creating..."}}, Lost: true})
+				return err
+			},
+			func(n int) error {
+				_, err := w.plane.Steps(w.ctx(), job.Token, r, api.Steps{Steps: []api.Step{{Seq: n + 1, Name: "a", Status: workflow.StepRunning}}})
+				return err
+			},
+			func(int) error {
+				_, err := w.plane.Start(w.ctx(), job.Token, r, api.Start{Knows: api.RunnerKnows()})
+				return err
+			},
+			func(int) error { _, err := w.plane.Heartbeat(w.ctx(), job.Token, r, api.Heartbeat{}); return err },
+		}
+		for n, call := range calls {
+			w.live(8 * time.Minute)
+			w.must(call(n))
+			w.is(wf.ID, workflow.Running, "")
+		}
+		// One that comes soon after another is not written down again, unless it says more.
+		version := func() int64 {
+			got, err := w.store.Get(w.ctx(), record.BeatKey(wf.ID))
+			w.must(err)
+			return got[0].Version
+		}
+		before := version()
+		w.must(calls[0](0))
+		w.must(calls[3](0))
+		if got := version(); got != before {
+			t.Errorf("the sign of life was written %d times more", got-before)
+		}
+		_, err := w.plane.Heartbeat(w.ctx(), job.Token, r, api.Heartbeat{Step: "apply"})
+		w.must(err)
+		if got := version(); got != before+1 {
+			t.Errorf("a heartbeat of another step was written %d times", got-before)
+		}
+	})
+}
+
+// After an outage everybody is told the time of the service clock: who runs has as long as before it.
+func TestClock_WhatPeopleAndRunnersAreTold(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	wf := w.submit("net", workflow.Update)
+	job, r := w.started()
+	w.beats(job, r, 15)
+	w.clock.advance(3 * time.Hour)
+	w.pass()
+	states, err := w.plane.States(w.ctx(), w.pool, api.StatesQuery{IDs: []string{wf.ID}})
+	w.must(err)
+	if s := states.Jobs[0]; s.SilentSeconds > 200 || s.RemainingSeconds < 42*60 || s.RemainingSeconds > 45*60 {
+		t.Errorf("the pool is told %.0f s of silence, %.0f s remain", s.SilentSeconds, s.RemainingSeconds)
+	}
+	c, err := w.plane.Heartbeat(w.ctx(), job.Token, r, api.Heartbeat{})
+	w.must(err)
+	if c.RemainingSeconds < 42*60 || c.RemainingSeconds > 45*60 {
+		t.Errorf("the runner is told that %.0f s remain", c.RemainingSeconds)
+	}
+	why, err := w.plane.Why(w.ctx(), w.admin, wf.ID)
+	w.must(err)
+	// 12:00, a quarter and three hours, and what is left of the hour; the outage counts as 90 s.
+	if !strings.Contains(why.Next, "15:58:30 UTC (in 43m30s)") {
+		t.Errorf("why = %q", why.Next)
+	}
+}
+
+// The service clock is behind the wall clock for good after an outage. A pass looks at a run when it may be silent, and
+// not each time.
+func TestPass_LooksAtARunWhenSomethingMayBeDue(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net", func(ws *api.Workspace) { ws.MaxRuntime = "10h" })
+	w.submit("net", workflow.Update)
+	job, r := w.started()
+	w.clock.advance(5 * time.Hour)
+	looked := 0
+	for range 60 {
+		_, err := w.plane.Heartbeat(w.ctx(), job.Token, r, api.Heartbeat{})
+		w.must(err)
+		w.clock.advance(time.Minute)
+		sum, err := w.plane.Pass(w.ctx())
+		w.must(err)
+		looked += sum.Looked
+	}
+	if looked > 8 {
+		t.Errorf("looked %d times in an hour at a run that reports", looked)
+	}
+}
+
+// old makes of the records of a run those of a version that did not know the service clock.
+func (w *world) old(id string) {
+	w.t.Helper()
+	clock, err := w.store.Get(w.ctx(), record.ClockKey())
+	w.must(err)
+	c, err := record.Decode[record.Clock](clock[0])
+	w.must(err)
+	ops := []store.Op{
+		store.Delete(record.ClockKey(), clock[0].Version), store.Put(record.Encode(record.PassKey(), record.Pass{Last: c.Last}), store.Absent),
+	}
+	got, err := w.store.Get(w.ctx(), record.WorkflowKey(id), record.BeatKey(id))
+	w.must(err)
+	rec, err := record.Decode[record.Workflow](got[0])
+	w.must(err)
+	beat, err := record.Decode[record.Beat](got[1])
+	w.must(err)
+	next := record.TimerKey("default", beat.At.Add(workflow.Silence).UnixMilli()+1, id)
+	ops = append(ops, store.Put(record.Encode(next, record.Name{ID: id}), store.Absent))
+	if rec.Service.Timer != 0 {
+		ops = append(ops, store.Delete(record.ServiceTimerKey("default", rec.Service.Timer, id), 1))
+	}
+	for _, r := range got {
+		var fields map[string]any
+		w.must(json.Unmarshal(r.Value, &fields))
+		delete(fields, "svc")
+		delete(fields, "lag")
+		if r.Key == record.WorkflowKey(id) {
+			fields["timer"] = beat.At.Add(workflow.Silence).UnixMilli() + 1
+		}
+		version := r.Version
+		r.Value, err = json.Marshal(fields)
+		w.must(err)
+		ops = append(ops, store.Put(r, version))
+	}
+	w.must(w.store.Commit(w.ctx(), "an-older-version", ops...))
+	w.restart()
+}
+
+// Runs of a version that knew no service clock go on, however long the control plane was away for the change; who is
+// silent is found, and so is the end of who reports.
+func TestClock_RunsOfAnOlderVersionGoOn(t *testing.T) {
+	for name, away := range map[string]time.Duration{"at once": time.Second, "two hours away": 2 * time.Hour} {
+		for _, silent := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, silent %t", name, silent), func(t *testing.T) {
+				w := newWorld(t, memory.New())
+				w.workspace("net")
+				wf := w.submit("net", workflow.Update)
+				job, r := w.started()
+				w.beats(job, r, 5)
+				w.old(wf.ID)
+				w.clock.advance(away)
+				w.pass()
+				w.is(wf.ID, workflow.Running, "")
+				if silent {
+					w.live(workflow.Silence - 2*time.Minute)
+					w.is(wf.ID, workflow.Running, "")
+					w.live(4 * time.Minute)
+					w.is(wf.ID, workflow.Failed, workflow.ReasonRunnerLost)
+					return
+				}
+				n := w.ends(wf.ID, job, r)
+				if w.is(wf.ID, workflow.Failed, workflow.ReasonDeadline); n < 55 || n > 59 {
+					t.Errorf("its deadline passed after %d minutes, want 57", n)
+				}
+			})
+		}
+	}
+}
+
+// The timer of the wall clock that an older version set becomes one of the service clock.
+func TestPass_MovesATimerOfAnOlderVersion(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	wf := w.submit("net", workflow.Update)
+	job, r := w.started()
+	w.old(wf.ID)
+	w.beats(job, r, 12)
+	keys := w.timers()
+	if len(keys) != 1 || !strings.HasPrefix(keys[0], record.ServiceTimers) {
+		t.Errorf("timers %q", keys)
+	}
+	w.must(w.result(job, r, workflow.Succeeded))
+	if keys := w.timers(); len(keys) != 0 {
+		t.Errorf("timers %q are left of a run that has ended", keys)
+	}
+}
+
+func (w *world) timers() []string {
+	w.t.Helper()
+	page, err := w.store.Range(w.ctx(), store.Scan{Part: record.TimerPart("default"), Limit: 100})
+	w.must(err)
+	var out []string
+	for _, r := range page.Records {
+		out = append(out, r.Key.Sort)
+	}
+	return out
+}
+
+// An older function that writes a run's record again drops its timer of the service clock and sets one of its own.
+func TestPass_DeletesATimerThatNobodyKnows(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	wf := w.submit("net", workflow.Update)
+	job, r := w.started()
+	w.must(w.store.Commit(w.ctx(), "left-over", store.Put(
+		record.Encode(record.ServiceTimerKey("default", w.clock.t.Add(time.Minute).UnixMilli(), wf.ID), record.Name{ID: wf.ID}), store.Absent)))
+	w.beats(job, r, 3)
+	if keys := w.timers(); len(keys) != 1 {
+		t.Errorf("timers %q", keys)
+	}
+	w.is(wf.ID, workflow.Running, "")
+	w.live(workflow.Silence)
+	w.is(wf.ID, workflow.Failed, workflow.ReasonRunnerLost)
+}
+
+// The largest record of a running workflow has room for what the service clock adds.
+func TestClock_ItsStampsAreSmall(t *testing.T) {
+	at := time.Date(2026, 5, 4, 12, 0, 0, 123456789, time.UTC)
+	without := len(record.Encode(record.WorkflowKey("wf"), record.Workflow{}).Value)
+	with := len(record.Encode(record.WorkflowKey("wf"), record.Workflow{Service: record.Service{Deadline: at, HandedOver: at, Timer: at.UnixMilli()}}).Value)
+	if with-without > 130 {
+		t.Errorf("%d bytes", with-without)
+	}
+}

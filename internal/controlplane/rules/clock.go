@@ -1,0 +1,153 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Bounds of the service clock, and of the clocks of the pools.
+const (
+	mostTick = 90 * time.Second // that one pass adds
+	setBack  = 5 * time.Minute  // by more than that the wall clock was set back; by less, another machine's is ahead
+	oneCall  = time.Minute      // in which a pool need not be heard more than once
+	mostGap  = 30 * time.Minute // of not hearing a pool that excuses its runs
+)
+
+// Time is a moment on all clocks that something is decided by.
+type Time struct {
+	Now     time.Time     // on the wall: for people, the lapses of claims and queue time-outs
+	Service time.Time     // see Advance
+	Lag     time.Duration // by how much the clock of the workflow's pool is behind the service clock: see Lag
+}
+
+// Wall is when the service clock is expected to reach a time.
+func (t Time) Wall(at time.Time) time.Time { return t.Now.Add(at.Sub(t.Service)) }
+
+// Advance moves the service clock on to now. It counts only time in which the control plane was there, as far as
+// its passes tell: a gap between two passes adds at most mostTick, and the first pass of a process that makes all
+// passes adds nothing, because nobody knows what was before it. So neither an outage, nor a crash loop, nor a step
+// of the wall clock makes a run silent or overdue. Between two passes it says what the clock shows.
+func Advance(c record.Clock, now time.Time, first bool) record.Clock {
+	gone := now.Sub(c.Last)
+	switch {
+	case c.Service.IsZero():
+		return record.Clock{Last: now, Service: now}
+	case gone < 0 && gone >= -setBack:
+		return c
+	case gone > 0 && !first:
+		c.Service = c.Service.Add(min(gone, mostTick))
+	}
+	c.Last = now
+	return c
+}
+
+// Begin is the service clock as it is stored; where no pass of this version has been yet, it begins where the last
+// pass of the version before was.
+func Begin(c record.Clock, before record.Pass) record.Clock {
+	if c.Service.IsZero() {
+		return record.Clock{Last: before.Last, Service: before.Last}
+	}
+	return c
+}
+
+// Lag is by how much a pool's clock is behind the service clock: it stands still in minutes in which no call of
+// the pool was taken, for at most mostGap. It never shrinks, so that a pool that comes and goes keeps its runs.
+func Lag(h record.Heard, service time.Time) time.Duration {
+	if h.At.IsZero() {
+		return 0
+	}
+	return h.Lag + min(max(service.Sub(h.At)-oneCall, 0), mostGap)
+}
+
+// Hear notes a call of a pool.
+func Hear(h record.Heard, service time.Time) record.Heard {
+	return record.Heard{At: Latest(h.At, service), Lag: Lag(h, service)}
+}
+
+// A record without stamps of the service clock was written by a version that did not know it. Its times of the wall
+// clock serve then, because the service clock began as that.
+
+// Deadline is when a run is to end, on the service clock.
+func Deadline(w *record.Workflow) time.Time {
+	if w.Service.Deadline.IsZero() {
+		return w.Deadline
+	}
+	return w.Service.Deadline
+}
+
+// SlotEnds is when a run is over whatever its runner does, on the service clock.
+func SlotEnds(w *record.Workflow) time.Time { return Deadline(w).Add(workflow.DeadlineGrace) }
+
+// ResultDue is until when the result of a run that was handed over is waited for, on the service clock.
+func ResultDue(w *record.Workflow) time.Time {
+	if w.Service.HandedOver.IsZero() {
+		return w.HandedOver.Add(workflow.ResultGrace)
+	}
+	return w.Service.HandedOver.Add(workflow.ResultGrace)
+}
+
+// heard is when a run last gave a sign of life, on the service clock. The start was one.
+func heard(w *record.Workflow, b record.Beat) time.Time {
+	start, last := w.Started, b.Service
+	if !w.Service.Deadline.IsZero() {
+		start = w.Service.Deadline.Add(-w.MaxRuntime)
+	}
+	if last.IsZero() {
+		last = b.At
+	}
+	return Latest(start, last)
+}
+
+// silentAt is when the silence of a run is long enough, on the service clock. Excused is how much of what has gone
+// by since the last sign of life does not count.
+func silentAt(w *record.Workflow, b record.Beat, excused time.Duration) time.Time {
+	return heard(w, b).Add(workflow.Silence + excused)
+}
+
+// excused is how long the clock of a run's pool has stood still since the last sign of life.
+func excused(b record.Beat, t Time) time.Duration {
+	if b.Service.IsZero() {
+		return 0
+	}
+	return max(t.Lag-b.Lag, 0)
+}
+
+// Sign is the sign of life of a run at a time.
+func Sign(t Time, step string) record.Beat {
+	return record.Beat{At: t.Now, Step: step, Service: t.Service, Lag: t.Lag}
+}
+
+// signEvery is how often signs of life are written down that say nothing else.
+const signEvery = 20 * time.Second
+
+// IsNews says whether a sign of life is to be written down beside the last one.
+func IsNews(sign, last record.Beat) bool {
+	age := sign.At.Sub(last.At)
+	return sign.Step != last.Step || last.Service.IsZero() || age < 0 || age >= signEvery
+}
+
+// Stamp gives a run whose records an older version wrote its times on the service clock. That may lag behind by
+// now, so none of them is later than it can be: a run that is dead is found in due time.
+func Stamp(w *record.Workflow, b record.Beat, t Time) record.Beat {
+	if w.State != workflow.Running && (!w.State.Terminal() || !w.SlotHeld) {
+		return b
+	}
+	earlier := func(a, b time.Time) time.Time {
+		if a.Before(b) {
+			return a
+		}
+		return b
+	}
+	if w.Service.Deadline.IsZero() {
+		w.Service.Deadline = earlier(w.Deadline, t.Service.Add(w.MaxRuntime))
+	}
+	if w.Service.HandedOver.IsZero() && !w.HandedOver.IsZero() {
+		w.Service.HandedOver = earlier(w.HandedOver, t.Service)
+	}
+	if b.Service.IsZero() {
+		b.Service, b.Lag = earlier(heard(w, b), t.Service), t.Lag
+	}
+	return b
+}
