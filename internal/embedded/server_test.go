@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -210,5 +211,59 @@ func TestServer_StopsWithALongPollUnderWayAndLeavesNothing(t *testing.T) {
 	transport.CloseIdleConnections()
 	if _, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "http://")); err == nil {
 		t.Error("something still listens")
+	}
+}
+
+// A server makes all passes itself: what was before its first one is not counted, or a crash loop would run down the
+// time of who cannot report in it.
+func TestServer_FirstPassCountsNothing(t *testing.T) {
+	now := time.Now()
+	cfg := embedded.ServerConfig{Data: dataDir(t), Listen: "127.0.0.1:0", Now: func() time.Time { return now }}
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var job api.Job
+	run := api.Run{Attempt: 1, Task: "task", Boot: strings.Repeat("a", 32)}
+	for n := range 5 {
+		s, err := embedded.OpenServer(ctx, cfg)
+		must(err)
+		p := s.Plane()
+		_, err = p.Pass(ctx)
+		must(err)
+		if n == 0 {
+			token, err := s.AdminToken()
+			must(err)
+			admin, err := p.Authenticate(ctx, token)
+			must(err)
+			_, _, err = p.PutWorkspace(ctx, admin, api.Workspace{
+				Name: "one", Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, State: &api.State{Kind: api.StateDirectory},
+				Commands: map[string]string{"preview": "true"},
+			})
+			must(err)
+			_, err = p.Submit(ctx, admin, "", api.Submit{Workspace: "one", Operation: workflow.Preview})
+			must(err)
+			token, err = p.EnsurePoolToken(ctx, "default", "default", "test")
+			must(err)
+			pool, err := p.Authenticate(ctx, token)
+			must(err)
+			claimed, err := p.Claim(ctx, pool, api.Claim{Instance: "one", Max: 1})
+			must(err)
+			job = claimed.Jobs[0]
+			run.Workflow = job.ID
+			must(p.Launch(ctx, pool, job.ID, api.Launch{Attempt: 1, Kind: api.LaunchAccepted, Task: run.Task}))
+			_, err = p.Start(ctx, job.Token, run, api.Start{Knows: api.RunnerKnows()})
+			must(err)
+		}
+		control, err := p.Heartbeat(ctx, job.Token, run, api.Heartbeat{})
+		must(err)
+		if most := workflow.DefaultMaxRuntime.Seconds(); control.RemainingSeconds < most-1 {
+			t.Errorf("after %d starts of the server %.0f of %.0f s remain", n, control.RemainingSeconds, most)
+		}
+		must(s.Close())
+		now = now.Add(time.Minute)
 	}
 }

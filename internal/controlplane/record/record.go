@@ -62,12 +62,12 @@ type Workflow struct {
 	Seq      int64 `json:"seq"`                 // events in the timeline so far
 }
 
-// Service is what of a workflow is measured on the service clock. Its Timer is the entry in the timers of that clock;
-// a workflow has one there or in those of the wall clock.
+// Service is what of a workflow is measured on the service clock, in Unix ms to be short; 0 means none. Its Timer is
+// the entry in the timers of that clock; a workflow has one there or in those of the wall clock.
 type Service struct {
-	Deadline   time.Time `json:"deadline,omitzero"`
-	HandedOver time.Time `json:"handed,omitzero"`
-	Timer      int64     `json:"timer,omitempty"`
+	Deadline   int64 `json:"deadline,omitempty"`
+	HandedOver int64 `json:"handed,omitempty"`
+	Timer      int64 `json:"timer,omitempty"`
 }
 
 // MaxDetail is how much of the detail of an end its record keeps; the result beside it has all of it.

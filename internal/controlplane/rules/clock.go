@@ -69,30 +69,29 @@ func Hear(h record.Heard, service time.Time) record.Heard {
 // A record without stamps of the service clock was written by a version that did not know it. Its times of the wall
 // clock serve then, because the service clock began as that.
 
-// Deadline is when a run is to end, on the service clock.
-func Deadline(w *record.Workflow) time.Time {
-	if w.Service.Deadline.IsZero() {
-		return w.Deadline
+func stamped(stamp int64, wall time.Time) time.Time {
+	if stamp == 0 {
+		return wall
 	}
-	return w.Service.Deadline
+	return time.UnixMilli(stamp).UTC()
 }
+
+// Deadline is when a run is to end, on the service clock.
+func Deadline(w *record.Workflow) time.Time { return stamped(w.Service.Deadline, w.Deadline) }
 
 // SlotEnds is when a run is over whatever its runner does, on the service clock.
 func SlotEnds(w *record.Workflow) time.Time { return Deadline(w).Add(workflow.DeadlineGrace) }
 
 // ResultDue is until when the result of a run that was handed over is waited for, on the service clock.
 func ResultDue(w *record.Workflow) time.Time {
-	if w.Service.HandedOver.IsZero() {
-		return w.HandedOver.Add(workflow.ResultGrace)
-	}
-	return w.Service.HandedOver.Add(workflow.ResultGrace)
+	return stamped(w.Service.HandedOver, w.HandedOver).Add(workflow.ResultGrace)
 }
 
 // heard is when a run last gave a sign of life, on the service clock. The start was one.
 func heard(w *record.Workflow, b record.Beat) time.Time {
 	start, last := w.Started, b.Service
-	if !w.Service.Deadline.IsZero() {
-		start = w.Service.Deadline.Add(-w.MaxRuntime)
+	if w.Service.Deadline != 0 {
+		start = Deadline(w).Add(-w.MaxRuntime)
 	}
 	if last.IsZero() {
 		last = b.At
@@ -140,11 +139,11 @@ func Stamp(w *record.Workflow, b record.Beat, t Time) record.Beat {
 		}
 		return b
 	}
-	if w.Service.Deadline.IsZero() {
-		w.Service.Deadline = earlier(w.Deadline, t.Service.Add(w.MaxRuntime))
+	if w.Service.Deadline == 0 {
+		w.Service.Deadline = earlier(w.Deadline, t.Service.Add(w.MaxRuntime)).UnixMilli()
 	}
-	if w.Service.HandedOver.IsZero() && !w.HandedOver.IsZero() {
-		w.Service.HandedOver = earlier(w.HandedOver, t.Service)
+	if w.Service.HandedOver == 0 && !w.HandedOver.IsZero() {
+		w.Service.HandedOver = earlier(w.HandedOver, t.Service).UnixMilli()
 	}
 	if b.Service.IsZero() {
 		b.Service, b.Lag = earlier(heard(w, b), t.Service), t.Lag

@@ -83,7 +83,7 @@ func TestLag_IsTheMinutesWithoutACall(t *testing.T) {
 // What was excused since the last sign of life counts, and nothing from before it.
 func TestDue_SilenceOfAPoolThatWasCutOff(t *testing.T) {
 	w := deployment(workflow.Running)
-	w.Service.Deadline = w.Deadline
+	w.Service.Deadline = w.Deadline.UnixMilli()
 	beat := rules.Sign(rules.Time{Now: now, Service: now, Lag: time.Hour}, "apply")
 	after := func(d, lag time.Duration) rules.Overdue {
 		return rules.Due(w, beat, rules.Time{Now: now.Add(d), Service: now.Add(d), Lag: lag})
@@ -114,7 +114,7 @@ func TestStamp_NothingIsLaterThanItCanBe(t *testing.T) {
 	if beat != (record.Beat{At: now.Add(-time.Minute), Step: "apply", Service: at.Service, Lag: at.Lag}) {
 		t.Errorf("sign of life %+v", beat)
 	}
-	if w.Service != (record.Service{Deadline: at.Service.Add(w.MaxRuntime), HandedOver: at.Service}) {
+	if w.Service != (record.Service{Deadline: at.Service.Add(w.MaxRuntime).UnixMilli(), HandedOver: at.Service.UnixMilli()}) {
 		t.Errorf("stamps %+v", w.Service)
 	}
 	for _, state := range []workflow.State{workflow.Pending, workflow.Claimed} {

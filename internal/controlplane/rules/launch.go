@@ -218,7 +218,7 @@ func Lost(w *record.Workflow, in api.Lost, at Time) (out Outcome, err error) {
 		if _, err := workflow.Next(w.State, workflow.OnHandedOver, facts(w)); err != nil {
 			return out, err
 		}
-		w.HandedOver, w.Service.HandedOver = at.Now, at.Service
+		w.HandedOver, w.Service.HandedOver = at.Now, at.Service.UnixMilli()
 		out.noteTask("handed_over", "its task ended with exit code 0: the result is on its way", in.Task)
 		out.Free = w.ChangesState() && w.SlotHeld
 	case w.State == workflow.Running:

@@ -76,7 +76,7 @@ func Claim(w *record.Workflow, instance, pool string, now time.Time) (Outcome, e
 	w.Attempt++
 	w.Claimed, w.Lease, w.Instance = now, now.Add(workflow.FirstLease), instance
 	w.Tasks, w.Holder, w.HandedOver = nil, record.Holder{}, time.Time{}
-	w.Service.Deadline, w.Service.HandedOver = time.Time{}, time.Time{}
+	w.Service.Deadline, w.Service.HandedOver = 0, 0
 	w.Held = record.Held{}
 	w.SlotHeld = w.ChangesState()
 	out.Notes = []Note{{Kind: "claimed", Text: fmt.Sprintf("attempt %d claimed by %s of pool %s", w.Attempt, instance, pool), Actor: instance}}

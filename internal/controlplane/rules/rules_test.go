@@ -211,10 +211,10 @@ func TestDue_AtItsTime(t *testing.T) {
 				w := deployment(state)
 				w.Deadline, w.MaxRuntime, w.HandedOver = deadline, deadline.Sub(w.Started), handed
 				if stamped {
-					w.Service.Deadline = service(deadline)
+					w.Service.Deadline = service(deadline).UnixMilli()
 				}
 				if stamped && !handed.IsZero() {
-					w.Service.HandedOver = service(handed)
+					w.Service.HandedOver = service(handed).UnixMilli()
 				}
 				return w
 			}

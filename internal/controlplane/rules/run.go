@@ -117,7 +117,7 @@ func Start(w *record.Workflow, s Standing, run api.Run, knows []string, t Time) 
 		return out, err
 	}
 	w.Starts++
-	w.Started, w.Deadline, w.Service.Deadline = t.Now, t.Now.Add(w.MaxRuntime), t.Service.Add(w.MaxRuntime)
+	w.Started, w.Deadline, w.Service.Deadline = t.Now, t.Now.Add(w.MaxRuntime), t.Service.Add(w.MaxRuntime).UnixMilli()
 	w.Holder = record.Holder{Attempt: run.Attempt, Task: run.Task, Boot: run.Boot}
 	w.Lease, w.Held = time.Time{}, record.Held{}
 	out.noteTask("started", "started; at most "+w.MaxRuntime.String(), run.Task)
