@@ -240,7 +240,11 @@ func (p *Calls) noteReader(ctx context.Context, r ledger.Read, id string) {
 	}
 	rec := record.Encode(k, record.Reader{Until: now.Add(readFor)})
 	rec.Expires = now.Add(24 * time.Hour).Unix()
-	_ = p.ledger.Commit(ctx, []store.Op{store.Put(rec, r.Version(k))})
+	for range 3 {
+		if err := p.ledger.Commit(ctx, []store.Op{store.Put(rec, r.Version(k))}); !errors.Is(err, store.ErrBusy) {
+			return // noted, by this call or another; or the next look notes it
+		}
+	}
 }
 
 func attempts(n int) string {
