@@ -12,7 +12,7 @@ import (
 // L6: a workspace that a lost run holds is freed by who knows that its task is gone, and after a look at it.
 func TestRepairUnlock_ShowsWhoHoldsTheWorkspaceAndAsks(t *testing.T) {
 	w := newWorld(t)
-	w.shift.Store(int64(-12 * time.Minute))
+	w.shift.Store(int64(-45 * time.Minute))
 	w.workspace("net")
 	refused := func(says string) {
 		t.Helper()
@@ -26,7 +26,7 @@ func TestRepairUnlock_ShowsWhoHoldsTheWorkspaceAndAsks(t *testing.T) {
 	w.claim()
 	refused("cancel that (dayfly workflow cancel " + id + ")")
 
-	for range 12 { // the control plane was up all the while
+	for range 45 { // the control plane was up all the while, and nobody called for the pool
 		if _, err := w.plane.Pass(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func TestRepairUnlock_ShowsWhoHoldsTheWorkspaceAndAsks(t *testing.T) {
 	if got.code != exitUsage || strings.Contains(got.stderr, "STILL LIVES") {
 		t.Errorf("nobody was asked: got %+v", got)
 	}
-	has(t, "what it would do", got.stderr, id, "deployment update, failed (runner_lost)", "task-1 of pool default", "last sign of life  20", "(12m", "say --yes")
+	has(t, "what it would do", got.stderr, id, "deployment update, failed (runner_lost)", "task-1 of pool default", "last sign of life  20", "(45m", "say --yes")
 	if w := value[api.Workflow](w, "workflow", "show", id); !w.SlotHeld {
 		t.Error("it is unlocked")
 	}
