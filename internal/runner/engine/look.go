@@ -1,0 +1,228 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+)
+
+// look gathers what is to be judged.
+func (t *terraform) look(ctx context.Context, overridden *otherState) (sight, error) {
+	spec := t.j.Spec
+	s := sight{
+		place: t.place.String(), is: t.is, doc: t.doc, known: spec.Known, ranBefore: spec.RanBefore,
+		takeOver: spec.TakeOver, beginAnew: spec.BeginAnew, from: spec.TakeOverFrom,
+	}
+	if spec.BeginAnew {
+		return s, nil // nothing else counts
+	}
+	var err error
+	if t.doc == nil || spec.TakeOver {
+		if s.found, err = t.beside(); err != nil {
+			return s, err
+		}
+	}
+	if overridden != nil {
+		s.found = append(s.found, *overridden)
+	}
+	own, err := t.asideBackend()
+	if err != nil {
+		return s, err
+	}
+	// What the source's own init has set up is only of interest where the run uses what the code declares: any other
+	// place is the workspace's own to name.
+	if own.Type == t.settings.Type && t.place.kind == api.StateSource {
+		s.differs = differing(own.Type, own.Config, t.settings.Config)
+	} else if own.Type != "" && own.Type != "local" && !t.overrides() {
+		s.differs = []string{"its type, " + own.Type}
+	}
+	if t.doc != nil {
+		return s, nil
+	}
+	olds, err := t.olds(ctx)
+	s.found = append(s.found, olds...)
+	if err != nil {
+		return s, err
+	}
+	all, err := t.workspaces(ctx)
+	s.others = slices.DeleteFunc(all, func(name string) bool {
+		return name == t.workspace || name == defaultWorkspace && t.workspace != defaultWorkspace && !t.defaultHolds(ctx)
+	})
+	return s, err
+}
+
+// defaultHolds says whether the engine's default workspace, which every backend lists, has a state.
+func (t *terraform) defaultHolds(ctx context.Context) bool {
+	workspace := t.workspace
+	t.workspace = defaultWorkspace
+	defer func() { t.workspace = workspace }()
+	doc, err := t.document(ctx)
+	return err == nil && doc.holds()
+}
+
+// asideBackend is the backend that was set up in the source itself.
+func (t *terraform) asideBackend() (backendRecord, error) {
+	if t.aside == nil {
+		return backendRecord{}, nil
+	}
+	own, err := recorded(t.aside, asideBackend)
+	if err != nil {
+		return own, runnerError(fmt.Errorf(".terraform of the source: %w", err))
+	}
+	return own, nil
+}
+
+// beside lists the states that lie beside the code.
+func (t *terraform) beside() ([]otherState, error) {
+	if t.aside == nil {
+		return nil, nil
+	}
+	file := stateName
+	if p := t.code.path; p != "" {
+		if !filepath.IsLocal(filepath.FromSlash(p)) {
+			return nil, elsewhere("Move the state beside the code, or run it again with --begin-anew to go on without it",
+				"the code declares the backend local with the path %s, which is not part of the source", quote(p))
+		}
+		file = path.Clean(p)
+	}
+	var out []otherState
+	add := func(f *folder, name, file string) error {
+		doc, err := documentOf(f, file)
+		if err != nil {
+			return runnerError(fmt.Errorf("state beside the code: %w", err))
+		}
+		if doc.holds() {
+			out = append(out, otherState{name: name, what: file + " beside the code", doc: doc, from: f, file: file, main: name == t.workspace})
+		}
+		return nil
+	}
+	for _, f := range []*folder{t.aside, t.root} { // one with another ending is still where it was
+		if err := add(f, defaultWorkspace, file); err != nil {
+			return nil, err
+		}
+	}
+	entries, err := fs.ReadDir(t.aside.root.FS(), workspacesName)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, runnerError(fmt.Errorf("state beside the code: %w", err))
+	}
+	for _, e := range entries {
+		if err := add(t.aside, e.Name(), statePath(e.Name())); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// olds lists the states in other places that the workspace's name has had, or the workspace itself.
+func (t *terraform) olds(ctx context.Context) ([]otherState, error) {
+	var out []otherState
+	for _, dir := range t.j.StateOlds {
+		f, err := openFolder(dir, nil)
+		if err != nil {
+			return out, runnerError(err)
+		}
+		t.opened = append(t.opened, f)
+		doc, err := documentOf(f, statePath(t.workspace))
+		if err != nil {
+			return out, runnerError(fmt.Errorf("state in the directory %s: %w", filepath.Base(dir), err))
+		}
+		if doc.holds() {
+			key := filepath.Base(dir)
+			out = append(out, otherState{name: key, what: t.whose(key), doc: doc, from: f, file: statePath(t.workspace)})
+		}
+	}
+	for _, p := range t.oldBuckets() {
+		doc, file, err := t.probe(ctx, p)
+		if err != nil {
+			return out, err
+		}
+		if doc.holds() {
+			out = append(out, otherState{name: path.Base(path.Dir(p.key)), what: "the state " + p.String(), doc: doc, from: t.temp, file: file})
+		}
+	}
+	return out, nil
+}
+
+// whose says whose directory of states that is.
+func (t *terraform) whose(key string) string {
+	where := place{kind: api.StateDirectory, key: t.j.Spec.Organization + "/" + key}.String()
+	if key == t.j.Spec.State.Key {
+		return where
+	}
+	return where + ", of an earlier workspace of this name"
+}
+
+// oldBuckets are the places in buckets where a state of the workspace's name may be.
+func (t *terraform) oldBuckets() []place {
+	spec := t.j.Spec
+	var out []place
+	add := func(s api.State, key string) {
+		p := place{kind: api.StateS3, bucket: s, key: spec.Organization + "/" + key + "/" + stateName}
+		there := t.place.kind == api.StateS3 && t.place.key == p.key && t.place.bucket.Bucket == s.Bucket
+		if !there && s.Bucket != "" && !slices.ContainsFunc(out, func(o place) bool { return o.key == p.key }) {
+			out = append(out, p)
+		}
+	}
+	if t.place.kind == api.StateS3 && spec.Known == nil {
+		add(t.place.bucket, spec.Workspace)
+	}
+	for _, n := range spec.Namesakes {
+		switch {
+		case n.State.Kind == api.StateS3:
+			add(n.State, spec.Workspace)
+		case n.State.Kind == api.StateOwnS3:
+			add(n.State, n.ID)
+		case n.State.Kind == api.StateDeclared && n.State.Default == api.StateS3:
+			add(t.j.Bucket, n.ID)
+		}
+	}
+	return out
+}
+
+// probe looks at the state in another place, from a root module that has nothing but a backend.
+func (t *terraform) probe(ctx context.Context, p place) (*document, string, error) {
+	name := newName("probe-", "")
+	if err := t.temp.mkdir(name); err != nil {
+		return nil, "", runnerError(err)
+	}
+	root, err := openFolder(t.temp.join(name), t.j.Owner)
+	if err != nil {
+		return nil, "", runnerError(err)
+	}
+	t.opened = append(t.opened, root)
+	other := *t
+	other.place, other.root, other.backendFile, other.code = p, root, "", declared{}
+	other.j.Root = root.path
+	other.h, other.silent = muted{t.h}, true
+	if err = root.mkdir("data"); err == nil {
+		other.data, err = openFolder(root.join("data"), t.j.Owner)
+	}
+	if err != nil {
+		return nil, "", runnerError(err)
+	}
+	t.opened = append(t.opened, other.data)
+	if err := other.override(p); err != nil {
+		return nil, "", err
+	}
+	if err := other.initialise(ctx); err != nil {
+		return nil, "", err
+	}
+	if t.workspace != defaultWorkspace {
+		if all, err := other.workspaces(ctx); err != nil || !slices.Contains(all, t.workspace) {
+			return nil, "", err
+		}
+	}
+	return other.pull(ctx)
+}
+
+// muted is a host without a log.
+type muted struct{ Host }
+
+// Logf implements Host.
+func (muted) Logf(string, ...any) {}

@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"path"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// takeOver makes another state that of the run. Who only reads gets a private copy, and nothing else is touched.
+func (t *terraform) takeOver(ctx context.Context, c otherState) error {
+	t.taken = bounded(c.what, 250)
+	if t.readOnly || t.place.kind == api.StateDirectory {
+		if t.place.kind != api.StateDirectory {
+			if err := t.privateState(); err != nil {
+				return runnerError(err)
+			}
+			t.place = place{kind: api.StateDirectory}
+			if err := t.override(t.place); err != nil {
+				return err
+			}
+			t.backendFile = ""
+			if err := t.initialise(ctx); err != nil {
+				return err
+			}
+		}
+		if err := copyDocument(c, t.state, statePath(t.workspace)); err != nil {
+			return runnerError(fmt.Errorf("take over the state: %w", err))
+		}
+	} else if err := t.push(ctx, c); err != nil {
+		return err
+	}
+	var err error
+	if t.doc, err = t.document(ctx); err != nil {
+		return err
+	}
+	if !t.doc.holds() || t.doc.resources < c.doc.resources {
+		return &Failure{Reason: workflow.ReasonStateElsewhere, Detail: fmt.Sprintf("the state was not taken over as it is: %s, and in %s is now %s", c, t.place, t.doc)}
+	}
+	if t.readOnly {
+		t.h.Logf("this run only reads: it plans on a copy, and the state is taken over by a run that changes it")
+	}
+	return nil
+}
+
+// copyDocument copies a state into a place where none is.
+func copyDocument(c otherState, to *folder, name string) error {
+	in, err := c.from.open(c.file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	if err := to.mkdirs(path.Dir(name)); err != nil {
+		return err
+	}
+	return to.fill(name, in)
+}
+
+// push gives a state to the engine, which writes it into a place that is not a directory, under the state's lock and
+// only where none is. Its lineage may be a new one there.
+func (t *terraform) push(ctx context.Context, c otherState) error {
+	file := c.file
+	if c.from != t.temp { // the engine's user must be able to read it
+		file = newName("taken-", ".tfstate")
+		if err := copyDocument(c, t.temp, file); err != nil {
+			return runnerError(fmt.Errorf("take over the state: %w", err))
+		}
+	}
+	defer func() { _ = t.temp.root.Remove(file) }() // it goes with the run at the latest
+	t.locking = true
+	_, err := t.run(ctx, "state push", []string{t.bin.path, "state", "push", t.temp.join(file)})
+	t.locking = err != nil
+	return err
+}
