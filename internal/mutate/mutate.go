@@ -1,6 +1,6 @@
-// Package mutate names the deliberate mistakes that the simulation must notice. In every ordinary build
-// On is false and the compiler leaves the mistakes out; with the build tag mutate, which only a test
-// sets, Use makes one of them.
+// Package mutate names the deliberate mistakes that the simulation, or a test of the promise, must notice. In every
+// ordinary build On is false and the compiler leaves the mistakes out; with the build tag mutate, which only a test
+// sets, Use makes one of them, or the environment variable DAYFLY_MUTANT.
 package mutate
 
 // The mistakes. Each stands at one place of the product.
@@ -15,9 +15,18 @@ const (
 	NamelessReports = "reports without the task's name"    // the end of any task of an attempt is taken for that of its run
 	NoHolder        = "holders taken for unwanted"         // the task that holds a run is stopped like any other
 	NoGrace         = "no grace after the deadline"        // a task is stopped that is about to end by itself
+	NoBeatCheck     = "heartbeat not read again"           // a run ends for a silence that was over when that was committed
+	LateClear       = "wake mark cleared after the look"   // a wake is forgotten whose work the look has not seen
+	NoPoolCheck     = "claim without the pool's record"    // a pool claims that was disabled or narrowed meanwhile
+	OneTimerPage    = "one page of timers"                 // a pass passes over what is due beyond it
+	OneHeldPage     = "one page of held claims"            // a reaper does not ask for those beyond it
+	HeldCut         = "held claims cut short"              // the control plane names a page and says that it is all
 )
 
 // All lists them.
 func All() []string {
-	return []string{NoStartFence, NoBoot, EarlyClaim, EarlySlot, NoWantedCheck, NoVersion, OnePhaseReap, NamelessReports, NoHolder, NoGrace}
+	return []string{
+		NoStartFence, NoBoot, EarlyClaim, EarlySlot, NoWantedCheck, NoVersion, OnePhaseReap, NamelessReports, NoHolder, NoGrace,
+		NoBeatCheck, LateClear, NoPoolCheck, OneTimerPage, OneHeldPage, HeldCut,
+	}
 }

@@ -2,9 +2,14 @@
 
 package mutate
 
-import "sync/atomic"
+import (
+	"os"
+	"sync/atomic"
+)
 
 var current atomic.Pointer[string]
+
+func init() { Use(os.Getenv("DAYFLY_MUTANT")) }
 
 // Use makes one mistake, and no other; none with "".
 func Use(name string) { current.Store(&name) }

@@ -27,6 +27,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -232,7 +233,7 @@ func (r *Reaper) jobs(ctx context.Context, tasks []launcher.Task) (map[string]ap
 		for _, job := range held.Items {
 			jobs[job.ID] = job
 		}
-		if cursor = held.Next; cursor == "" {
+		if cursor = held.Next; cursor == "" || mutate.On(mutate.OneHeldPage) { // see package mutate
 			break
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/mutate"
@@ -24,10 +26,25 @@ func TestMain(m *testing.M) {
 // mutantSeeds is how many seeds a mistake may hide from.
 const mutantSeeds = 200
 
-// A simulation that could not fail would prove nothing: each of these mistakes must be noticed.
+// ordinary are the mistakes that a test of the promise notices, sooner than chance would: its package and its name.
+var ordinary = map[string][2]string{
+	mutate.NoBeatCheck:  {"controlplane", "TestPass_AHeartbeatThatComesBeforeTheCommitCounts"},
+	mutate.LateClear:    {"controlplane", "TestClaim_AWakeThatComesDuringTheLookIsNotForgotten"},
+	mutate.NoPoolCheck:  {"controlplane", "TestClaim_GoesByThePoolAsItIsAtTheCommit"},
+	mutate.OneTimerPage: {"controlplane", "TestPass_MovesMoreThanAPage"},
+	mutate.OneHeldPage:  {"reaper", "TestPass_ReadsEveryPage"},
+	mutate.HeldCut:      {"controlplane", "TestHeld_ListsMoreThanAPage"},
+}
+
+// Tests that could not fail would prove nothing: each of these mistakes must be noticed.
 func TestMutants(t *testing.T) {
 	table := fmt.Sprintf("| %-34s | %5s | %6s | %s\n", "mutant", "seed", "step", "noticed as")
 	for _, name := range mutate.All() {
+		if by, ok := ordinary[name]; ok {
+			fails(t, name, by[0], by[1])
+			table += fmt.Sprintf("| %-34s | %5s | %6s | %s\n", name, "-", "-", by[0]+": "+by[1])
+			continue
+		}
 		mutate.Use(name)
 		var found *sim.Violation
 		seed := uint64(0)
@@ -43,4 +60,22 @@ func TestMutants(t *testing.T) {
 	}
 	mutate.Use("")
 	fmt.Fprint(os.Stdout, table)
+}
+
+// fails runs a test twice: it must pass, and fail where the mistake is made.
+func fails(t *testing.T, name, pkg, test string) {
+	t.Helper()
+	for _, made := range []string{"", name} {
+		cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-tags", "mutate", //nolint:gosec // names of this file
+			"-run", "^"+test+"$", "-v", "../../internal/"+pkg)
+		cmd.Env = append(os.Environ(), "DAYFLY_MUTANT="+made)
+		out, err := cmd.CombinedOutput()
+		want := "--- PASS: " + test
+		if made != "" {
+			want = "--- FAIL: " + test
+		}
+		if (err != nil) != (made != "") || !strings.Contains(string(out), want) {
+			t.Errorf("with %q: want %q, got %v:\n%s", made, want, err, out)
+		}
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
+	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -78,7 +79,11 @@ func (p *Calls) Claim(ctx context.Context, who authority.Principal, in api.Claim
 			}
 		}
 		first = false
-		p.wakes.Clear(ctx, who.PoolID, before.Read)
+		if mutate.On(mutate.LateClear) { // see package mutate
+			defer p.wakes.Clear(ctx, who.PoolID, before.Read)
+		} else {
+			p.wakes.Clear(ctx, who.PoolID, before.Read)
+		}
 		var err error
 		out, more, err = p.claimOnce(ctx, who, in, before)
 		return len(out.Jobs) > 0 || out.RetryAfterSeconds > 0, err
@@ -240,7 +245,7 @@ func (p *Calls) claim(ctx context.Context, c *moves.Change, who authority.Princi
 		}
 		out.Jobs = append(out.Jobs, job)
 	}
-	if len(out.Jobs) > 0 {
+	if len(out.Jobs) > 0 && !mutate.On(mutate.NoPoolCheck) { // see package mutate
 		c.Add(check)
 	}
 	if len(out.Jobs) < room {
