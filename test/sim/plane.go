@@ -3,9 +3,11 @@ package sim
 import (
 	"context"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"strings"
 	"sync"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -35,6 +37,7 @@ type server struct {
 	woken   []string   // targets, by the call that it is at
 	crashed bool
 	call    string // that it is at
+	looked  int    // the last commit of all before it read what can be claimed
 }
 
 func newControlPlane(w *world) *controlPlane {
@@ -80,7 +83,7 @@ func (cp *controlPlane) do(call string, f func(*controlplane.Plane) error) error
 
 func (cp *controlPlane) serve(call string, f func(*server) error) (err error) {
 	s := cp.server()
-	s.busy, s.crashed, s.call, s.woken = true, false, call, nil
+	s.busy, s.crashed, s.call, s.woken, s.looked = true, false, call, nil, math.MaxInt
 	defer func() {
 		s.busy = false
 		cause := recover()
@@ -133,6 +136,9 @@ func (st *simStore) Get(ctx context.Context, keys ...store.Key) ([]store.Record,
 
 // Range implements store.Store.
 func (st *simStore) Range(ctx context.Context, s store.Scan) (store.Page, error) {
+	if books := st.cp.w.truth.books; strings.HasPrefix(s.Part, claimable) && s.After == "" {
+		st.s.looked = min(st.s.looked, books.commits)
+	}
 	return st.cp.flaky.Range(ctx, s)
 }
 
@@ -159,7 +165,8 @@ func (st *simStore) Commit(ctx context.Context, id string, ops ...store.Op) erro
 		}
 	}
 	err := st.cp.flaky.Commit(ctx, id, ops...)
-	w.truth.committed(ops, st.s.call)
+	w.truth.committed(ops, st.s.call, st.s.looked)
+	st.s.looked = math.MaxInt
 	if t != nil {
 		switch t.do { //nolint:exhaustive // the others are not the store's
 		case storeLostAnswer:

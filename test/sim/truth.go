@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 // record is a workflow as the store has it: what ARCHITECTURE.md says of its fields.
 type record struct {
 	ID          string             `json:"id"`
+	Workspace   string             `json:"ws"`
 	WorkspaceID string             `json:"wsid"`
 	PoolID      string             `json:"pool"`
 	Type        workflow.Type      `json:"type"`
@@ -32,6 +32,8 @@ type record struct {
 	CancelAt time.Time `json:"cancel"`
 	Active   bool      `json:"active"`
 	SlotHeld bool      `json:"slot_held"`
+	Message  string    `json:"msg"`
+	RetryOf  string    `json:"retry_of"`
 }
 
 func (r *record) changesState() bool { return workflow.ChangesState(r.Type, r.Op) }
@@ -58,42 +60,53 @@ type truth struct {
 	reported map[string]bool       // tasks that were reported as launched
 	granted  map[attempt]map[string]bool
 	starts   map[string]int // granted to a workflow, over all attempts
+	active   map[string]int // by pool, as the workflows' records say
+	books    *books
 }
 
 func newTruth(w *world) *truth {
 	return &truth{
 		w: w, records: map[string]*record{}, leases: map[attempt]time.Time{}, reported: map[string]bool{},
-		granted: map[attempt]map[string]bool{}, starts: map[string]int{},
+		granted: map[attempt]map[string]bool{}, starts: map[string]int{}, active: map[string]int{}, books: newBooks(w),
 	}
 }
 
 // committed takes note of what a commit made of workflows.
-func (t *truth) committed(ops []store.Op, call string) {
+func (t *truth) committed(ops []store.Op, call string, seen int) {
+	var claimed []*record
 	for _, op := range ops {
 		if k := op.Key(); k.Sort == "wf" && strings.HasPrefix(k.Part, "wf/") && !op.IsCheck() {
-			t.look(k, call)
+			if r := t.look(k, call); r != nil {
+				claimed = append(claimed, r)
+			}
 		}
 	}
+	t.books.follow(ops, claimed, seen)
 }
 
-func (t *truth) look(k store.Key, call string) {
-	found, err := t.w.cp.inner.Get(context.Background(), k)
-	if err != nil || len(found) != 1 {
-		return
+// look reads a workflow anew, and returns it if it was claimed.
+func (t *truth) look(k store.Key, call string) (claimed *record) {
+	found, ok := stored[record](t.w, k)
+	if !ok {
+		return nil
 	}
-	r := &record{}
-	if err := json.Unmarshal(found[0].Value, r); err != nil {
-		t.w.fail("readable", "workflow %s does not decode: %v", k.Part, err)
-		return
-	}
-	old := t.records[r.ID]
+	r, old := &found, t.records[found.ID]
+	t.records[r.ID] = r
 	if old == nil {
 		t.order = append(t.order, r.ID)
+		return nil
 	}
-	t.records[r.ID] = r
-	if old != nil {
-		t.w.moved(old, r, call)
+	if old.Active {
+		t.active[old.PoolID]--
 	}
+	if r.Active {
+		t.active[r.PoolID]++
+	}
+	t.w.moved(old, r, call)
+	if old.State == workflow.Pending && r.State == workflow.Claimed {
+		return r
+	}
+	return nil
 }
 
 func (t *truth) of(job string) *record {

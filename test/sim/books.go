@@ -1,0 +1,237 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// requeueKeepsSlot: a claim that goes back keeps its workspace's slot, ahead of waiting runs of higher priority. Once
+// the product lets those go first, this is false.
+const requeueKeepsSlot = true
+
+// books are what the store holds beside the workflows' records: who may be claimed, who waits, and who counts. They
+// follow each commit, so that what a commit did is judged by what was there just before.
+type books struct {
+	w       *world
+	commits int
+	queued  map[store.Key]queued       // entries that can be claimed, and those that wait in a lane
+	cursors map[string]string          // of pools: where the next claim reads on
+	active  map[string]map[string]bool // ids of active workflows, by pool
+	lanes   map[string]map[string]bool // ids of those that can be claimed or are active, by workspace
+}
+
+// queued is an entry. Its key ends with its rank.
+type queued struct {
+	ID        string `json:"id"`
+	Workspace string `json:"ws"`
+	since     int    // the commit that made it
+}
+
+const (
+	claimable   = "claim/pool:"
+	waitChanger = "wait/c/"
+	waitOther   = "wait/o/"
+)
+
+// lane is what the store says of a workspace's lane.
+type lane struct {
+	Changer string `json:"changer"`
+	Others  int    `json:"others"`
+	WaitC   int    `json:"wait_c"`
+	WaitO   int    `json:"wait_o"`
+	Max     int    `json:"max"`
+}
+
+// poolRecord is what the store says of a pool.
+type poolRecord struct {
+	Disabled    bool            `json:"disabled"`
+	All         bool            `json:"all"`
+	Assigned    []string        `json:"assigned"`
+	Types       []workflow.Type `json:"types"`
+	Concurrency int             `json:"concurrency"`
+}
+
+func (p *poolRecord) serves(workspace string, t workflow.Type) bool {
+	return (p.All || slices.Contains(p.Assigned, workspace)) && (len(p.Types) == 0 || slices.Contains(p.Types, t))
+}
+
+func newBooks(w *world) *books {
+	return &books{w: w, queued: map[store.Key]queued{}, cursors: map[string]string{}, active: map[string]map[string]bool{}, lanes: map[string]map[string]bool{}}
+}
+
+// stored reads a record of the store as it is.
+func stored[T any](w *world, k store.Key) (out T, ok bool) {
+	found, err := w.cp.inner.Get(context.Background(), k)
+	if err != nil || len(found) != 1 {
+		return out, false
+	}
+	if err := json.Unmarshal(found[0].Value, &out); err != nil {
+		w.fail("readable", "%s does not decode: %v", k, err)
+	}
+	return out, true
+}
+
+// follow takes note of a commit, in which claimed were claimed, and checks what it did. seen is the last commit before
+// the claimable entries were read.
+func (b *books) follow(ops []store.Op, claimed []*record, seen int) {
+	b.commits++
+	ranks := map[string]string{} // of what was claimed
+	for k, q := range b.queued {
+		if len(claimed) > 0 && strings.HasPrefix(k.Part, claimable) && slices.ContainsFunc(claimed, func(r *record) bool { return r.ID == q.ID }) {
+			ranks[q.ID] = k.Sort
+		}
+	}
+	pools, lanes := map[string]bool{}, map[string]bool{}
+	cursors := map[string]string{}
+	for _, op := range ops {
+		k := op.Key()
+		part, rest, _ := strings.Cut(k.Part, "/")
+		switch {
+		case op.IsCheck():
+		case part == "active":
+			pools[rest] = true
+			if b.active[rest] == nil {
+				b.active[rest] = map[string]bool{}
+			}
+			delete(b.active[rest], k.Sort)
+			if _, ok := stored[struct{}](b.w, k); ok {
+				b.active[rest][k.Sort] = true
+			}
+		case part == "limit" && k.Sort != "org":
+			pools[strings.TrimPrefix(k.Sort, "pool/")] = true
+		case part == "pool" && k.Sort == "cursor":
+			c, _ := stored[struct{ After string }](b.w, k)
+			cursors[rest] = c.After
+		case part == "wf" && k.Sort == "wf":
+			lanes[b.w.truth.of(rest).WorkspaceID] = true
+		case strings.HasPrefix(k.Part, claimable), part == "lane" && k.Sort != "lane":
+			q, ok := stored[queued](b.w, k)
+			if q.since = b.commits; !ok {
+				delete(b.queued, k)
+			} else if _, before := b.queued[k]; !before {
+				b.queued[k] = q
+			}
+			if part == "lane" {
+				lanes[rest] = true
+			}
+		case part == "lane":
+			lanes[rest] = true
+		}
+	}
+	b.limits(pools, len(claimed) > 0)
+	b.order(claimed, ranks, seen, cursors)
+	for _, ws := range slices.Sorted(maps.Keys(lanes)) {
+		b.lane(ws)
+	}
+	for pool, after := range cursors {
+		b.cursors[pool] = after
+	}
+}
+
+// limits: the counts are what is active, and a claim keeps what its pool and its organization allowed then.
+func (b *books) limits(pools map[string]bool, claim bool) {
+	all, w := 0, b.w
+	for _, of := range b.active {
+		all += len(of)
+	}
+	type limit struct{ Active int }
+	for _, id := range slices.Sorted(maps.Keys(pools)) {
+		l, _ := stored[limit](w, store.Key{Part: "limit/default", Sort: "pool/" + id})
+		o, _ := stored[limit](w, store.Key{Part: "limit/default", Sort: "org"})
+		if l.Active != len(b.active[id]) || o.Active != all || w.truth.active[id] != len(b.active[id]) {
+			w.fail("limits count what is active", "pool %s: %d of %d counted, %d by the workflows' records, %d listed; organization: %d counted, %d listed",
+				id, l.Active, o.Active, w.truth.active[id], len(b.active[id]), o.Active, all)
+		}
+		if p := b.pool(id); claim && p != nil && (p.Concurrency > 0 && l.Active > p.Concurrency || all > w.truth.orgLimit) {
+			w.fail("a claim keeps the limits", "pool %s has %d active workflows of %d, the organization %d of %d", id, l.Active, p.Concurrency, all, w.truth.orgLimit)
+		}
+	}
+}
+
+func (b *books) pool(id string) *poolRecord {
+	p, ok := stored[poolRecord](b.w, store.Key{Part: "org/default", Sort: "pool/" + id})
+	if !ok {
+		return nil
+	}
+	return &p
+}
+
+// order: a claim takes only what its pool may take at its commit, the best rank first of all that it could see; and
+// nothing that changes a workspace starts before what waits there with a better rank.
+func (b *books) order(claimed []*record, ranks map[string]string, seen int, cursors map[string]string) {
+	worst := ""
+	for _, r := range claimed {
+		worst = max(worst, ranks[r.ID])
+		if p := b.pool(r.PoolID); p == nil || p.Disabled || !p.serves(r.Workspace, r.Type) {
+			b.w.fail("a pool claims what it is for", "%s of %s was claimed for pool %s, which is %+v", r.ID, r.Workspace, r.PoolID, p)
+		}
+	}
+	for k, q := range b.queued {
+		for _, r := range claimed {
+			waits := r.changesState() && k.Part == "lane/"+r.WorkspaceID && strings.HasPrefix(k.Sort, waitChanger)
+			if waits && strings.TrimPrefix(k.Sort, waitChanger) < ranks[r.ID] && (r.Attempt == 1 || !requeueKeepsSlot) {
+				b.w.fail("a lane keeps its order", "attempt %d of %s is claimed, and %s of higher rank waits in its workspace", r.Attempt, r.ID, q.ID)
+			}
+		}
+		if len(claimed) == 0 || q.since > seen || k.Sort >= worst || !strings.HasPrefix(k.Part, claimable+claimed[0].PoolID+"/") {
+			continue
+		}
+		pool := claimed[0].PoolID
+		p, typ := b.pool(pool), workflow.Type(k.Part[strings.LastIndexByte(k.Part, '/')+1:])
+		// Where a thousand entries are not the pool's, a claim reads on with the next one.
+		reads := b.cursors[pool] == "" && cursors[pool] == ""
+		if p != nil && p.serves(q.Workspace, typ) && reads {
+			b.w.fail("a claim takes the best first", "%s was left behind, and %d of lower rank were claimed", q.ID, len(claimed))
+		}
+	}
+}
+
+// lane: the lane's record counts what there is, and nobody enters a lane that is full.
+func (b *books) lane(ws string) {
+	l, _ := stored[lane](b.w, store.Key{Part: "lane/" + ws, Sort: "lane"})
+	in, changers := map[string]bool{}, []string(nil)
+	waitC, waitO := 0, 0
+	for k, q := range b.queued {
+		switch {
+		case b.w.truth.of(q.ID).WorkspaceID != ws:
+		case strings.HasPrefix(k.Sort, waitChanger):
+			waitC++
+		case strings.HasPrefix(k.Sort, waitOther):
+			waitO++
+		default:
+			in[q.ID] = true
+		}
+	}
+	for pool := range b.active {
+		for id := range b.active[pool] {
+			if r := b.w.truth.of(id); r.WorkspaceID == ws && (r.SlotHeld || !r.changesState()) {
+				in[id] = true
+			}
+		}
+	}
+	entered := ""
+	for id := range in {
+		if b.w.truth.of(id).changesState() {
+			changers = append(changers, id)
+		}
+		if !b.lanes[ws][id] {
+			entered = id
+		}
+	}
+	others := len(in) - len(changers)
+	switch {
+	case len(changers) > 1:
+		b.w.fail("one run at a time changes a workspace", "workspace %s: %v", ws, changers)
+	case l.Others != others, l.WaitC != waitC, l.WaitO != waitO, l.Changer != strings.Join(changers, ""):
+		b.w.fail("a lane counts what is in it", "workspace %s: %+v; in it %v and %d others, waiting %d and %d", ws, l, changers, others, waitC, waitO)
+	case entered != "" && len(in) > l.Max:
+		b.w.fail("nobody enters a full lane", "%s entered the lane of workspace %s, with %d of %d in it", entered, ws, len(in), l.Max)
+	}
+	b.lanes[ws] = in
+}
