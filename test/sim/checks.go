@@ -21,6 +21,7 @@ const (
 
 // moved is called with every change of a workflow's record.
 func (w *world) moved(old, r *record, call string) {
+	w.heardIsNotLost(old, r, call)
 	w.terminalIsFinal(old, r)
 	w.noClaimLapsesEarly(old, r, call)
 	w.startsAreFew(r)
@@ -39,6 +40,18 @@ func (w *world) noClaimLapsesEarly(old, r *record, call string) {
 	if lease := w.truth.leases[attempt{old.ID, old.Attempt}]; w.now().Before(lease) {
 		w.fail("no claim lapses before its lease", "attempt %d of %s lapsed %s before it", old.Attempt, old.ID, lease.Sub(w.now()))
 	}
+}
+
+// heardIsNotLost: no run is given up for its silence while its heartbeats are taken.
+func (w *world) heardIsNotLost(old, r *record, call string) {
+	if call != "pass" || old.State != workflow.Running || r.State != workflow.Pending && r.Reason != workflow.ReasonRunnerLost {
+		return
+	}
+	w.engines(func(b *boot, _ *record) {
+		if b.id == old.Holder.Boot && w.clock-b.heard < workflow.Silence {
+			w.fail("no run that is heard is given up", "attempt %d of %s is %s, and its heartbeat was taken %s ago", old.Attempt, r.ID, r.State, w.clock-b.heard)
+		}
+	})
 }
 
 func (w *world) startsAreFew(r *record) {
@@ -275,6 +288,14 @@ func (w *world) end() {
 		}
 		if err := json.Unmarshal(v, &l); err != nil || l.Active != 0 {
 			w.fail("every limit is back at zero", "%s counts %d active workflows (%v)", k, l.Active, err)
+		}
+	}
+	for _, s := range w.stacks {
+		for _, t := range s.launcher.tasks {
+			for _, b := range t.boots {
+				w.logIsWhole(b)
+				w.resultIsKnown(b)
+			}
 		}
 	}
 	lanes := map[string]bool{}

@@ -234,6 +234,8 @@ var faults = []fault{
 	{"somebody retries what has ended", 3, func(w *world, r *rand.Rand) string {
 		return w.people.retry(r)
 	}},
+	{"somebody submits again", 3, func(w *world, r *rand.Rand) string { return w.people.repeat(r.IntN(100), false) }},
+	{"somebody uses a key twice", 2, func(w *world, r *rand.Rand) string { return w.people.repeat(r.IntN(100), true) }},
 	{"a task dies", 4, func(w *world, r *rand.Rand) string {
 		return aTask(w, r, func(t *task) string {
 			t.kill("it died")

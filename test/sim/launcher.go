@@ -8,6 +8,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/relay"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -245,6 +246,23 @@ func (l *simLauncher) find(ref string) *task {
 		}
 	}
 	return nil
+}
+
+// kept remembers what lies in the queue of reports.
+func (l *simLauncher) kept(r relay.Report) {
+	t := l.find(r.Task)
+	if t == nil {
+		return
+	}
+	for _, b := range t.boots {
+		if b.id != r.Boot {
+			continue
+		}
+		b.accepted = true
+		if r.Tail != nil {
+			b.kept = max(b.kept, r.Tail.First+int64(len(must(r.Tail.Unpack()))))
+		}
+	}
 }
 
 // checkEnd holds a report of an end against what is so.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -17,7 +18,15 @@ type people struct {
 	admin      controlplane.Principal
 	workspaces []string
 	ids        map[int]string // of workflows, by the entry that submitted them
+	asked      []asked
+	retried    map[string]int // keys under which a retry of a workflow was asked for
 	asking     int
+}
+
+// asked is what an entry of the schedule asked for.
+type asked struct {
+	index int
+	in    api.Submit
 }
 
 func (p *people) idle() bool { return p.asking == 0 }
@@ -49,22 +58,33 @@ var kinds = []struct {
 
 func (p *people) submit(index int, r *rand.Rand) string {
 	k := kinds[r.IntN(len(kinds))]
-	in := api.Submit{Workspace: p.workspaces[r.IntN(len(p.workspaces))], Type: k.t, Operation: k.op, Priority: r.IntN(3) - 1}
-	p.again("submit", func() error {
-		out, err := ask(p.w.ctx, p.w, p.w.other(person), plane, "submit", func(ctx context.Context) (out api.Workflow, err error) {
-			lost := p.w.cp.do("submit", func(c *controlplane.Plane) error {
-				out, err = c.Submit(ctx, p.admin, fmt.Sprintf("entry-%d", index), in)
-				return err
-			})
-			return out, lost
-		})
-		if err == nil {
-			p.ids[index] = out.ID
-			p.w.tell("entry %d is workflow %s", index, out.ID)
-		}
-		return err
-	})
+	in := api.Submit{Workspace: p.workspaces[r.IntN(len(p.workspaces))], Type: k.t, Operation: k.op, Priority: r.IntN(3) - 1, Message: strconv.Itoa(index)}
+	p.asked = append(p.asked, asked{index, in})
+	p.again("submit", func() error { return p.ask(index, in) })
 	return fmt.Sprintf("submit %s %s of %s", k.t, k.op, in.Workspace)
+}
+
+// ask submits what an entry of the schedule asks for, under the key of that entry.
+func (p *people) ask(index int, in api.Submit) error {
+	out, err := p.send(index, in)
+	if err == nil {
+		if before := p.ids[index]; before != "" && before != out.ID {
+			p.w.fail("a key makes one workflow", "entry %d was answered with %s, and with %s", index, before, out.ID)
+		}
+		p.ids[index] = out.ID
+		p.w.tell("entry %d is workflow %s", index, out.ID)
+	}
+	return err
+}
+
+func (p *people) send(index int, in api.Submit) (api.Workflow, error) {
+	return ask(p.w.ctx, p.w, p.w.other(person), plane, "submit", func(ctx context.Context) (out api.Workflow, err error) {
+		lost := p.w.cp.do("submit", func(c *controlplane.Plane) error {
+			out, err = c.Submit(ctx, p.admin, fmt.Sprintf("entry-%d", index), in)
+			return err
+		})
+		return out, lost
+	})
 }
 
 func (p *people) cancel(of int) {
@@ -103,6 +123,7 @@ func (p *people) retry(r *rand.Rand) string {
 		return "nothing to retry"
 	}
 	id, key := over[r.IntN(len(over))], fmt.Sprintf("retry-%d", p.w.steps)
+	p.retried[id]++
 	p.again("retry", func() error {
 		return tells(p.w.ctx, p.w, p.w.other(person), plane, "retry", func(ctx context.Context) error {
 			return p.w.cp.do("retry", func(c *controlplane.Plane) error {

@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
 	"path"
 	"time"
@@ -48,7 +51,9 @@ type boot struct {
 	reporting bool
 	result    api.Result
 	lines     int64 // of the log, so far
-	taken     int64
+	taken     int64 // those that were acknowledged
+	kept      int64 // those that lie in the queue of reports
+	accepted  bool  // its result was
 	gone      bool
 	code      int
 }
@@ -257,16 +262,31 @@ func (b *boot) begin(spec api.Spec) {
 	})
 }
 
-// log sends a line now and then.
+// log writes lines now and then, and sends them.
 func (b *boot) log() {
 	if b.reporting {
 		return
 	}
 	b.soon(90*time.Second, "log", b.log)
-	b.lines++
-	var lines []api.LogLine
-	for range b.lines - b.taken {
-		lines = append(lines, api.LogLine{At: b.w.now(), Step: "apply", Text: "aws_instance.a: Still creating..."})
+	b.lines += 1 + b.lines%3
+	b.sendLog()
+}
+
+// unsent are the lines that nobody has acknowledged.
+func (b *boot) unsent() (lines []api.LogLine) {
+	for n := b.taken; n < b.lines; n++ {
+		lines = append(lines, api.LogLine{At: b.w.now().UTC(), Step: "apply", Text: fmt.Sprintf(logText, n, b.id)})
+	}
+	return lines
+}
+
+// logText is what a line says: its number and its runner.
+const logText = "line %d of %s"
+
+func (b *boot) sendLog() {
+	lines := b.unsent()
+	if len(lines) == 0 {
+		return
 	}
 	sent := b.w.clock
 	taken, err := b.relay.Logs(b.w.ctx, api.Logs{First: b.taken, Lines: lines})
@@ -281,6 +301,20 @@ func (b *boot) log() {
 	case client.RunOver(err):
 		b.over()
 	}
+}
+
+// tail is the rest of the log, for a relay that keeps results; an agent finds it on its disk.
+func (b *boot) tail() *api.LogTail {
+	if b.t.l.s.heard || b.taken == b.lines {
+		return nil
+	}
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	for _, l := range b.unsent() {
+		_ = must(z.Write(l.Append(nil)))
+	}
+	must(0, z.Close())
+	return &api.LogTail{First: b.taken, Lines: out.Bytes()}
 }
 
 func (b *boot) steps(s api.Step) {
@@ -369,6 +403,9 @@ func (b *boot) conclude(outcome workflow.State, reason workflow.Reason) {
 	if b.engined {
 		code := 0
 		b.steps(api.Step{Seq: 1, Name: "apply", Status: workflow.StepSucceeded, StartedAt: b.w.now(), ExitCode: &code})
+		if !b.gone {
+			b.sendLog()
+		}
 	}
 	if !b.gone {
 		b.tryResult(firstRetry)
@@ -377,11 +414,13 @@ func (b *boot) conclude(outcome workflow.State, reason workflow.Reason) {
 
 func (b *boot) tryResult(wait time.Duration) {
 	sent := b.w.clock
-	control, err := b.relay.Result(b.w.ctx, b.result)
+	control, err := b.relay.HandOver(b.w.ctx, api.Handover{Result: b.result, Tail: b.tail()})
+	b.accepted = b.accepted || err == nil
 	switch {
 	case b.gone:
 	case err == nil:
 		b.observe(sent, control)
+		b.sendLog() // what is left of it
 		b.exit(0, "result handed over")
 	case client.RunOver(err):
 		b.exit(0, "the run is over")

@@ -72,7 +72,7 @@ func (w *world) build() {
 	rules := w.cp.server().rules
 	admin := must(rules.Bootstrap(w.ctx, "default"))
 	w.guard.secret(admin)
-	w.people = &people{w: w, admin: must(rules.Authenticate(w.ctx, admin)), ids: map[int]string{}}
+	w.people = &people{w: w, admin: must(rules.Authenticate(w.ctx, admin)), ids: map[int]string{}, retried: map[string]int{}}
 
 	pools := []string{"default"}
 	if r.IntN(3) == 0 {

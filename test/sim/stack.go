@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/dispatcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
@@ -179,6 +180,7 @@ type reports struct {
 func (q reports) Send(ctx context.Context, body []byte, _ string) error {
 	return tells(ctx, q.s.w, q.p, queues, "keep", func(context.Context) error {
 		q.s.w.guard.scan("a kept result", string(body))
+		q.s.launcher.kept(must(relay.DecodeReport(body)))
 		q.s.reports++
 		q.s.report(slices.Clone(body), 1)
 		return nil
@@ -380,10 +382,35 @@ func (u upstream) Held(ctx context.Context, instance, cursor string) (api.Page[a
 	})
 }
 
+// tail delivers what the runner of an ended task left of its log on the disk of an agent, before its end is reported.
+func (u upstream) tail(ctx context.Context, id string, in api.Lost) error {
+	t := u.s.launcher.find(in.Task)
+	if !u.s.heard || t == nil {
+		return nil
+	}
+	for _, b := range t.boots {
+		lines := b.unsent()
+		if !b.granted || len(lines) == 0 {
+			continue
+		}
+		taken, err := call(ctx, u, "tail", func(ctx context.Context, p *controlplane.Plane) (api.TailTaken, error) {
+			return p.AppendTail(ctx, u.s.who, id, api.Tail{Attempt: in.Attempt, Task: in.Task, First: b.taken, Lines: lines})
+		})
+		if client.Transient(err) {
+			return err
+		}
+		b.taken = max(b.taken, taken.Next)
+	}
+	return nil
+}
+
 // Lost implements reaper.Upstream.
 func (u upstream) Lost(ctx context.Context, id string, in api.Lost) error {
 	if !u.p.dead {
 		u.s.launcher.checkEnd(in)
+	}
+	if err := u.tail(ctx, id, in); err != nil {
+		return err
 	}
 	return report(ctx, u, "lost", func(ctx context.Context, p *controlplane.Plane) error { return p.Lost(ctx, u.s.who, id, in) })
 }

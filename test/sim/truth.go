@@ -61,13 +61,14 @@ type truth struct {
 	granted  map[attempt]map[string]bool
 	starts   map[string]int // granted to a workflow, over all attempts
 	active   map[string]int // by pool, as the workflows' records say
+	made     map[string]int // workflows, by what asked for them
 	books    *books
 }
 
 func newTruth(w *world) *truth {
 	return &truth{
 		w: w, records: map[string]*record{}, leases: map[attempt]time.Time{}, reported: map[string]bool{},
-		granted: map[attempt]map[string]bool{}, starts: map[string]int{}, active: map[string]int{}, books: newBooks(w),
+		granted: map[attempt]map[string]bool{}, starts: map[string]int{}, active: map[string]int{}, made: map[string]int{}, books: newBooks(w),
 	}
 }
 
@@ -94,6 +95,7 @@ func (t *truth) look(k store.Key, call string) (claimed *record) {
 	t.records[r.ID] = r
 	if old == nil {
 		t.order = append(t.order, r.ID)
+		t.submitted(r)
 		return nil
 	}
 	if old.Active {
