@@ -11,17 +11,13 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// requeueKeepsSlot: a claim that goes back keeps its workspace's slot, ahead of waiting runs of higher priority. Once
-// the product lets those go first, this is false.
-const requeueKeepsSlot = true
-
 // books are what the store holds beside the workflows' records: who may be claimed, who waits, and who counts. They
 // follow each commit, so that what a commit did is judged by what was there just before.
 type books struct {
 	w       *world
 	commits int
 	queued  map[store.Key]queued       // entries that can be claimed, and those that wait in a lane
-	cursors map[string]string          // of pools: where the next claim reads on
+	cursors map[string]cursor          // of pools
 	active  map[string]map[string]bool // ids of active workflows, by pool
 	lanes   map[string]map[string]bool // ids of those that can be claimed or are active, by workspace
 }
@@ -38,6 +34,11 @@ const (
 	waitChanger = "wait/c/"
 	waitOther   = "wait/o/"
 )
+
+// cursor is where the next claim of a pool reads on, by type.
+type cursor struct {
+	Types map[workflow.Type]string `json:"types"`
+}
 
 // lane is what the store says of a workspace's lane.
 type lane struct {
@@ -62,7 +63,7 @@ func (p *poolRecord) serves(workspace string, t workflow.Type) bool {
 }
 
 func newBooks(w *world) *books {
-	return &books{w: w, queued: map[store.Key]queued{}, cursors: map[string]string{}, active: map[string]map[string]bool{}, lanes: map[string]map[string]bool{}}
+	return &books{w: w, queued: map[store.Key]queued{}, cursors: map[string]cursor{}, active: map[string]map[string]bool{}, lanes: map[string]map[string]bool{}}
 }
 
 // stored reads a record of the store as it is.
@@ -88,7 +89,7 @@ func (b *books) follow(ops []store.Op, claimed []*record, seen int) {
 		}
 	}
 	pools, lanes := map[string]bool{}, map[string]bool{}
-	cursors := map[string]string{}
+	cursors := map[string]cursor{}
 	for _, op := range ops {
 		k := op.Key()
 		part, rest, _ := strings.Cut(k.Part, "/")
@@ -106,8 +107,7 @@ func (b *books) follow(ops []store.Op, claimed []*record, seen int) {
 		case part == "limit" && k.Sort != "org":
 			pools[strings.TrimPrefix(k.Sort, "pool/")] = true
 		case part == "pool" && k.Sort == "cursor":
-			c, _ := stored[struct{ After string }](b.w, k)
-			cursors[rest] = c.After
+			cursors[rest], _ = stored[cursor](b.w, k)
 		case part == "wf" && k.Sort == "wf":
 			lanes[b.w.truth.of(rest).WorkspaceID] = true
 		case strings.HasPrefix(k.Part, claimable), part == "lane" && k.Sort != "lane":
@@ -129,9 +129,7 @@ func (b *books) follow(ops []store.Op, claimed []*record, seen int) {
 	for _, ws := range slices.Sorted(maps.Keys(lanes)) {
 		b.lane(ws)
 	}
-	for pool, after := range cursors {
-		b.cursors[pool] = after
-	}
+	maps.Copy(b.cursors, cursors)
 }
 
 // limits: the counts are what is active, and a claim keeps what its pool and its organization allowed then.
@@ -164,7 +162,7 @@ func (b *books) pool(id string) *poolRecord {
 
 // order: a claim takes only what its pool may take at its commit, the best rank first of all that it could see; and
 // nothing that changes a workspace starts before what waits there with a better rank.
-func (b *books) order(claimed []*record, ranks map[string]string, seen int, cursors map[string]string) {
+func (b *books) order(claimed []*record, ranks map[string]string, seen int, cursors map[string]cursor) {
 	worst := ""
 	for _, r := range claimed {
 		worst = max(worst, ranks[r.ID])
@@ -175,7 +173,7 @@ func (b *books) order(claimed []*record, ranks map[string]string, seen int, curs
 	for k, q := range b.queued {
 		for _, r := range claimed {
 			waits := r.changesState() && k.Part == "lane/"+r.WorkspaceID && strings.HasPrefix(k.Sort, waitChanger)
-			if waits && strings.TrimPrefix(k.Sort, waitChanger) < ranks[r.ID] && (r.Attempt == 1 || !requeueKeepsSlot) {
+			if waits && strings.TrimPrefix(k.Sort, waitChanger) < ranks[r.ID] {
 				b.w.fail("a lane keeps its order", "attempt %d of %s is claimed, and %s of higher rank waits in its workspace", r.Attempt, r.ID, q.ID)
 			}
 		}
@@ -185,8 +183,8 @@ func (b *books) order(claimed []*record, ranks map[string]string, seen int, curs
 		pool := claimed[0].PoolID
 		p, typ := b.pool(pool), workflow.Type(k.Part[strings.LastIndexByte(k.Part, '/')+1:])
 		// Where a thousand entries are not the pool's, a claim reads on with the next one.
-		reads := b.cursors[pool] == "" && cursors[pool] == ""
-		if p != nil && p.serves(q.Workspace, typ) && reads {
+		all := b.cursors[pool].Types[typ] == "" && cursors[pool].Types[typ] == ""
+		if p != nil && p.serves(q.Workspace, typ) && all {
 			b.w.fail("a claim takes the best first", "%s was left behind, and %d of lower rank were claimed", q.ID, len(claimed))
 		}
 	}
