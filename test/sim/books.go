@@ -104,10 +104,16 @@ func (b *books) follow(ops []store.Op, claimed []*record, seen int) {
 			if _, ok := stored[struct{}](b.w, k); ok {
 				b.active[rest][k.Sort] = true
 			}
+			if len(b.active[rest]) > 100 {
+				b.w.met[metHeld]++
+			}
 		case part == "limit" && k.Sort != "org":
 			pools[strings.TrimPrefix(k.Sort, "pool/")] = true
 		case part == "pool" && k.Sort == "cursor":
 			cursors[rest], _ = stored[cursor](b.w, k)
+			b.w.met[metRefused]++
+		case part == "org" && op.IsDelete():
+			b.gone(k)
 		case part == "wf" && k.Sort == "wf":
 			lanes[b.w.truth.of(rest).WorkspaceID] = true
 		case strings.HasPrefix(k.Part, claimable), part == "lane" && k.Sort != "lane":
@@ -130,6 +136,22 @@ func (b *books) follow(ops []store.Op, claimed []*record, seen int) {
 		b.lane(ws)
 	}
 	maps.Copy(b.cursors, cursors)
+}
+
+// gone: no pool and no workspace goes before what waits or runs there; but a run whose task has handed its result over,
+// and which waits for that, has left its workspace.
+func (b *books) gone(k store.Key) {
+	if _, still := stored[struct{}](b.w, k); still {
+		return
+	}
+	kind, name, _ := strings.Cut(k.Sort, "/")
+	for _, id := range b.w.truth.order {
+		r := b.w.truth.of(id)
+		mine := kind == "pool" && r.PoolID == name || kind == "workspace" && r.Workspace == name && (r.State != workflow.Running || r.SlotHeld || !r.changesState())
+		if mine && (!r.State.Terminal() || r.Active) {
+			b.w.fail("nothing goes before its work", "%s was deleted, and %s is %s there", k.Sort, id, r.State)
+		}
+	}
 }
 
 // limits: the counts are what is active, and a claim keeps what its pool and its organization allowed then.

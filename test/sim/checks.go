@@ -37,8 +37,8 @@ func (w *world) noClaimLapsesEarly(old, r *record, call string) {
 	if call != "pass" || old.State != workflow.Claimed || r.Lapses == old.Lapses {
 		return
 	}
-	if lease := w.truth.leases[attempt{old.ID, old.Attempt}]; w.now().Before(lease) {
-		w.fail("no claim lapses before its lease", "attempt %d of %s lapsed %s before it", old.Attempt, old.ID, lease.Sub(w.now()))
+	if lease := w.truth.leases[attempt{old.ID, old.Attempt}]; w.cp.now().Before(lease) {
+		w.fail("no claim lapses before its lease", "attempt %d of %s lapsed %s before it", old.Attempt, old.ID, lease.Sub(w.cp.now()))
 	}
 }
 

@@ -1,14 +1,11 @@
 package sim
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
 
-	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -112,7 +109,7 @@ func refuseLaunches(reason workflow.Reason, onlyOne bool) func(w *world, r *rand
 			f.placement = s.placement[0]
 		}
 		s.launcher.refuse = append(s.launcher.refuse, f)
-		return fmt.Sprintf("launches of %s at %q refused (%s) for %s", s.pool, f.placement, reason, f.until-w.clock)
+		return fmt.Sprintf("launches of %s at %q refused (%s) for %s", s.name, f.placement, reason, f.until-w.clock)
 	}
 }
 
@@ -120,12 +117,12 @@ func count(what string, n func(s *stack) *int) func(w *world, r *rand.Rand) stri
 	return func(w *world, r *rand.Rand) string {
 		s := anyStack(w, r)
 		*n(s) += 1 + r.IntN(3)
-		return fmt.Sprintf("%s of %s", what, s.pool)
+		return fmt.Sprintf("%s of %s", what, s.name)
 	}
 }
 
 // faults is the table.
-var faults = []fault{
+var faults = append(settings, []fault{
 	{"crash before a call", 4, atBorder("crash before", crashBefore, 0, 0)},
 	{"crash after a call", 4, atBorder("crash after", crashAfter, 0, 0)},
 	{"stop before a call", 4, atBorder("stop before", stopBefore, 5*time.Second, 15*time.Minute)},
@@ -167,7 +164,7 @@ var faults = []fault{
 	{"message late", 3, func(w *world, r *rand.Rand) string {
 		s := anyStack(w, r)
 		s.queue.delays, s.queue.delay = s.queue.delays+1+r.IntN(2), between(r, time.Second, 20*time.Minute)
-		return fmt.Sprintf("messages of %s come %s late", s.pool, s.queue.delay)
+		return fmt.Sprintf("messages of %s come %s late", s.name, s.queue.delay)
 	}},
 	{"dead letters", 2, count("dead letters", func(s *stack) *int { return &s.queue.poison })},
 	{"wake lost", 2, count("lost wakes", func(s *stack) *int { return &s.wakeLost })},
@@ -193,44 +190,11 @@ var faults = []fault{
 		s := anyStack(w, r)
 		w.set(trap{from: dispatch, to: launchers, call: "launch", do: loseAnswer, left: 1})
 		w.set(trap{from: dispatch, to: launchers, call: "launch", do: crashBefore, left: 1})
-		return "launch answers of " + s.pool + " lost and the dispatcher dies"
+		return "launch answers of " + s.name + " lost and the dispatcher dies"
 	}},
 	{"slow provisioning", 2, count("slow tasks", func(s *stack) *int { return &s.launcher.slow })},
 	{"two runners in a task", 3, count("tasks with two runners", func(s *stack) *int { return &s.launcher.double })},
 	{"a runner is started again", 2, count("restarts", func(s *stack) *int { return &s.launcher.again })},
-	{"the limit of a pool changes", 2, func(w *world, r *rand.Rand) string {
-		name, n := anyStack(w, r).pool, r.IntN(4)
-		w.people.set("pool "+name, func(ctx context.Context, c *controlplane.Plane) error {
-			_, err := c.UpdatePool(ctx, w.people.admin, name, api.PoolSettings{Concurrency: &n})
-			return err
-		})
-		return fmt.Sprintf("limit of pool %s becomes %d", name, n)
-	}},
-	{"a pool is disabled for a while", 1, func(w *world, r *rand.Rand) string {
-		s, d := anyStack(w, r), between(r, time.Minute, 30*time.Minute)
-		disable := func(yes bool) func(context.Context, *controlplane.Plane) error {
-			return func(ctx context.Context, c *controlplane.Plane) error {
-				_, err := c.UpdatePool(ctx, w.people.admin, s.pool, api.PoolSettings{IsDisabled: &yes})
-				return err
-			}
-		}
-		w.people.set("pool "+s.pool, disable(true))
-		w.after(d, "enable pool", func() { w.people.set("pool "+s.pool, disable(false)) })
-		return fmt.Sprintf("pool %s is disabled for %s", s.pool, d)
-	}},
-	{"the limit of a workspace changes", 2, func(w *world, r *rand.Rand) string {
-		name, n := w.people.workspaces[r.IntN(len(w.people.workspaces))], 1+r.IntN(4)
-		w.people.set("workspace "+name, func(ctx context.Context, c *controlplane.Plane) error {
-			ws, err := c.Workspace(ctx, w.people.admin, name)
-			if err != nil {
-				return err
-			}
-			ws.MaxActive = n
-			_, _, err = c.PutWorkspace(ctx, w.people.admin, ws)
-			return err
-		})
-		return fmt.Sprintf("limit of workspace %s becomes %d", name, n)
-	}},
 	{"somebody retries what has ended", 3, func(w *world, r *rand.Rand) string {
 		return w.people.retry(r)
 	}},
@@ -259,13 +223,15 @@ var faults = []fault{
 			return fmt.Sprintf("%s cut off from the relay for %s, and for a part of that not listed", t.ref, d)
 		})
 	}},
-}
+}...)
 
 // Everything names all that a schedule may bring, as Outcome.Met does: entries, and what traps did.
 func Everything() []string {
-	out := []string{"submit", "cancel"}
+	out := []string{"submit", "cancel", metHeld, metTimers, metRefused}
 	for _, f := range faults {
-		out = append(out, f.name)
+		if f.weight > 0 {
+			out = append(out, f.name)
+		}
 	}
 	for m := crashBefore; m <= storeCrashAfter; m++ {
 		out = append(out, m.String())

@@ -88,7 +88,7 @@ func (l *simLauncher) launch(r launcher.Request) (launcher.Task, error) {
 	}
 	t := &task{
 		l: l, n: len(l.tasks) + 1, request: r, phase: launcher.Starting, created: l.s.now(), since: l.w.clock,
-		ref: fmt.Sprintf("task-%s-%03d", l.s.pool, len(l.tasks)+1),
+		ref: fmt.Sprintf("task-%s-%03d", l.s.name, len(l.tasks)+1),
 	}
 	l.tasks = append(l.tasks, t)
 	provision := between(l.w.roll("provision", r.Workflow, r.Attempt, r.Placement), time.Second, 50*time.Second)

@@ -17,7 +17,8 @@ type people struct {
 	w          *world
 	admin      controlplane.Principal
 	workspaces []string
-	ids        map[int]string // of workflows, by the entry that submitted them
+	settings   map[string]api.Workspace // as they were registered
+	ids        map[int]string           // of workflows, by the entry that submitted them
 	asked      []asked
 	retried    map[string]int // keys under which a retry of a workflow was asked for
 	asking     int
@@ -88,11 +89,13 @@ func (p *people) send(index int, in api.Submit) (api.Workflow, error) {
 }
 
 func (p *people) cancel(of int) {
+	if id := p.ids[of]; id != "" {
+		p.cancelID(id)
+	}
+}
+
+func (p *people) cancelID(id string) {
 	p.again("cancel", func() error {
-		id := p.ids[of]
-		if id == "" {
-			return nil
-		}
 		return tells(p.w.ctx, p.w, p.w.other(person), plane, "cancel", func(ctx context.Context) error {
 			return p.w.cp.do("cancel", func(c *controlplane.Plane) error {
 				_, err := c.Cancel(ctx, p.admin, id)
@@ -109,6 +112,21 @@ func (p *people) set(what string, f func(context.Context, *controlplane.Plane) e
 			return p.w.cp.do("set", func(c *controlplane.Plane) error { return f(ctx, c) })
 		})
 	})
+}
+
+// put changes a workspace.
+func (p *people) put(r *rand.Rand, what string, change func(*api.Workspace)) string {
+	name := p.workspaces[r.IntN(len(p.workspaces))]
+	p.set("workspace "+name, func(ctx context.Context, c *controlplane.Plane) error {
+		ws, err := c.Workspace(ctx, p.admin, name)
+		if err != nil {
+			return err
+		}
+		change(&ws)
+		_, _, err = c.PutWorkspace(ctx, p.admin, ws)
+		return err
+	})
+	return fmt.Sprintf("workspace %s: %s", name, what)
 }
 
 // retry submits a workflow that has ended once more.

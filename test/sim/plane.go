@@ -9,6 +9,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
@@ -25,6 +26,19 @@ type controlPlane struct {
 	inner   *memory.Store
 	flaky   *storefault.Store
 	servers []*server
+	down    time.Duration // until when it is away
+	step    time.Duration // by which its clock is wrong
+}
+
+// now is the time as the control plane sees it.
+func (cp *controlPlane) now() time.Time { return cp.w.now().Add(cp.step) }
+
+// crash ends every process of the control plane: what they are at is not committed any more.
+func (cp *controlPlane) crash(down time.Duration) {
+	for _, s := range cp.servers {
+		s.crashed = s.busy
+	}
+	cp.servers, cp.down = nil, max(cp.down, down)
 }
 
 // server is one process of the control plane.
@@ -58,7 +72,7 @@ func (cp *controlPlane) server() *server {
 	s := &server{cp: cp}
 	log := slog.New(cp.w.guard)
 	s.rules = controlplane.New(&simStore{cp, s}, controlplane.Config{
-		Now: cp.w.now, Log: log, OrganizationLimit: cp.w.truth.orgLimit, DefaultState: api.StateDirectory, Waker: s,
+		Now: cp.now, Log: log, OrganizationLimit: cp.w.truth.orgLimit, DefaultState: api.StateDirectory, Waker: s,
 	})
 	s.handler = httpapi.New(s.rules, httpapi.Config{Log: log})
 	cp.servers = append(cp.servers, s)
@@ -82,6 +96,9 @@ func (cp *controlPlane) do(call string, f func(*controlplane.Plane) error) error
 }
 
 func (cp *controlPlane) serve(call string, f func(*server) error) (err error) {
+	if cp.w.clock < cp.down {
+		return errLost
+	}
 	s := cp.server()
 	s.busy, s.crashed, s.call, s.woken, s.looked = true, false, call, nil, math.MaxInt
 	defer func() {
@@ -150,6 +167,9 @@ func (st *simStore) Query(ctx context.Context, index store.Index, s store.Scan) 
 // Commit implements store.Store.
 func (st *simStore) Commit(ctx context.Context, id string, ops ...store.Op) error {
 	w := st.cp.w
+	if st.s.crashed {
+		st.die()
+	}
 	t := w.sprung(w.other(plane), "store", st.s.call, true)
 	if t != nil {
 		w.tell("%s of %s", t.do, st.s.call)
@@ -159,7 +179,9 @@ func (st *simStore) Commit(ctx context.Context, id string, ops ...store.Op) erro
 		case storeLostRequest:
 			return store.ErrUnknown
 		case storeStop:
-			w.stop(plane+" in "+st.s.call, t.last)
+			if w.stop(plane+" in "+st.s.call, t.last); st.s.crashed {
+				st.die()
+			}
 		case storeCrashBefore:
 			st.die()
 		}

@@ -68,20 +68,25 @@ func must[T any](v T, err error) T {
 func (w *world) build() {
 	r := w.roll("world")
 	w.truth.orgLimit = []int{3, 6, 150}[r.IntN(3)]
+	big := w.seed%bigEvery == bigEvery/2
+	if big {
+		w.truth.orgLimit = crowd + 10
+	}
 	w.cp = newControlPlane(w)
 	rules := w.cp.server().rules
 	admin := must(rules.Bootstrap(w.ctx, "default"))
 	w.guard.secret(admin)
-	w.people = &people{w: w, admin: must(rules.Authenticate(w.ctx, admin)), ids: map[int]string{}, retried: map[string]int{}}
+	w.people = &people{w: w, admin: must(rules.Authenticate(w.ctx, admin)), ids: map[int]string{}, retried: map[string]int{}, settings: map[string]api.Workspace{}}
 
 	pools := []string{"default"}
 	if r.IntN(3) == 0 {
 		pools = append(pools, "second")
 	}
-	keys := must(ticket.NewKeyring(ticket.Key{ID: "k1", Secret: redact.New(strings.Repeat("k", ticket.KeySize))}))
+	w.pools = pools
+	w.keys = must(ticket.NewKeyring(ticket.Key{ID: "k1", Secret: redact.New(strings.Repeat("k", ticket.KeySize))}))
 	for i, name := range pools {
-		target := wakeTarget(name)
-		settings := api.PoolSettings{WakeTarget: &target}
+		target, several := wakeTarget(name), r.IntN(2) == 0
+		settings := api.PoolSettings{WakeTarget: &target, AllowMultipleInstances: &several}
 		if i > 0 {
 			settings.Name = &name
 			_ = must(rules.CreatePool(w.ctx, w.people.admin, "", settings))
@@ -91,31 +96,18 @@ func (w *world) build() {
 		if n := r.IntN(3) * 2; n > 0 {
 			_ = must(rules.UpdatePool(w.ctx, w.people.admin, name, api.PoolSettings{Concurrency: &n}))
 		}
-		token := must(rules.EnsurePoolToken(w.ctx, "default", name, "stack"))
-		w.guard.secret(token)
-		s := &stack{
-			w: w, pool: name, lives: map[string]*process{}, who: must(rules.Authenticate(w.ctx, token)), keys: keys,
-			heard: r.IntN(3) == 0, batch: 1 + r.IntN(10), placement: []string{"a", "b", "c"}[:1+r.IntN(3)],
-			skew: between(r, -2*time.Second, 2*time.Second),
+		w.addStack(r, name, name)
+		if r.IntN(3) == 0 { // another instance, which the pool allows or does not
+			w.addStack(r, name, name+"-b")
 		}
-		s.queue, s.launcher = &simQueue{w: w, s: s}, &simLauncher{w: w, s: s}
-		for _, part := range []string{relays, poll, reap} {
-			s.build(part)
-		}
-		w.stacks = append(w.stacks, s)
-		w.every(pollEvery, between(r, 0, pollEvery), "poll", s.pollOnce)
-		sweepEvery := []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute}[r.IntN(3)]
-		w.every(sweepEvery, between(r, 0, sweepEvery), "sweep", s.sweep)
 	}
 	for i := range 2 + r.IntN(3) {
 		name := fmt.Sprintf("ws%d", i)
-		_, _, err := rules.PutWorkspace(w.ctx, w.people.admin, api.Workspace{
-			Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Pool: pools[r.IntN(len(pools))],
-			MaxRuntime: between(r, 12*time.Minute, 50*time.Minute).Round(time.Second).String(), MaxActive: 1 + r.IntN(3),
-			Commands: map[string]string{"preview": "p", "update": "u", "refresh": "r", "destroy": "d", "insights_scan": "s"},
-		})
-		must(0, err)
+		w.addWorkspace(name, pools[r.IntN(len(pools))], between(r, 12*time.Minute, 50*time.Minute), 1+r.IntN(3))
 		w.people.workspaces = append(w.people.workspaces, name)
+	}
+	if big {
+		w.grow(r)
 	}
 	w.every(passEvery, 0, "pass", w.pass)
 }
@@ -135,6 +127,9 @@ func (w *world) pass() {
 	err := tells(w.ctx, w, w.other(clocks), plane, "pass", func(ctx context.Context) error {
 		return w.cp.do("pass", func(p *controlplane.Plane) error {
 			sum, err := p.Pass(ctx)
+			if sum.Looked > 200 {
+				w.met[metTimers]++
+			}
 			if sum.Moved > 0 {
 				w.tell("pass: %d looked at, %d moved", sum.Looked, sum.Moved)
 			}
@@ -168,6 +163,7 @@ func (w *world) heal() {
 	w.tell("no faults from here on")
 	w.traps, w.cuts, w.healed = nil, map[[2]string]time.Duration{}, true
 	w.cp.flaky.Switch(false)
+	w.cp.down = 0
 	for _, s := range w.stacks {
 		s.wakeLost, s.stopLost, s.stopTwice = 0, 0, 0
 		s.queue.doubles, s.queue.delays, s.queue.poison = 0, 0, 0

@@ -28,6 +28,7 @@ const (
 type stack struct {
 	w         *world
 	pool      string
+	name      string // of the instance
 	who       controlplane.Principal
 	queue     *simQueue
 	launcher  *simLauncher
@@ -63,10 +64,10 @@ func (s *stack) build(part string) {
 	switch part {
 	case poll:
 		s.poller, err = poller.New(upstream{s, p, nil}, sender{s.queue, p}, s.keys, poller.Config{
-			Instance: "stack-" + s.pool, Batch: s.batch, Now: s.now, Log: s.log(), Hold: s.hold,
+			Instance: "stack-" + s.name, Batch: s.batch, Now: s.now, Log: s.log(), Hold: s.hold,
 		})
 	case reap:
-		cfg := reaper.Config{Instance: "stack-" + s.pool, Now: s.now, Log: s.log()}
+		cfg := reaper.Config{Instance: "stack-" + s.name, Now: s.now, Log: s.log()}
 		if s.heard {
 			cfg.LastHeard = func(job string, n int, task string) (time.Time, bool) { return s.relay.LastHeard(job, n, task) }
 		} else {
@@ -96,7 +97,7 @@ func (s *stack) revive(part string) bool {
 	if !s.lives[part].dead {
 		return false
 	}
-	s.w.tell("the %s of %s begins again", part, s.pool)
+	s.w.tell("the %s of %s begins again", part, s.name)
 	s.build(part)
 	return true
 }
@@ -112,9 +113,9 @@ func (s *stack) pollOnce() {
 	switch {
 	case s.revive(poll):
 	case err != nil:
-		s.w.tell("poll of %s: %v", s.pool, err)
+		s.w.tell("poll of %s: %v", s.name, err)
 	case sum.Claimed > 0:
-		s.w.tell("poll of %s: %d claimed, %d sent", s.pool, sum.Claimed, sum.Sent)
+		s.w.tell("poll of %s: %d claimed, %d sent", s.name, sum.Claimed, sum.Sent)
 	}
 }
 
@@ -127,13 +128,13 @@ func (s *stack) sweep() {
 	defer func() { s.sweeping = false }()
 	out, err := s.sweeper.Pass(s.w.ctx)
 	if s.revive(reap) || err != nil || len(out.Refused) > 0 {
-		s.w.tell("sweep of %s: %v %v", s.pool, err, out.Refused)
+		s.w.tell("sweep of %s: %v %v", s.name, err, out.Refused)
 		s.sweeps = 0
 		return
 	}
 	s.sweeps++
 	for _, a := range out.Actions {
-		s.w.tell("sweep of %s: %s %s: %s", s.pool, a.Kind, a.Task.Ref, a.Why)
+		s.w.tell("sweep of %s: %s %s: %s", s.name, a.Kind, a.Task.Ref, a.Why)
 	}
 	s.w.checkOrphans(s)
 }
@@ -337,7 +338,7 @@ func (u upstream) Queued(ctx context.Context, id string, in api.Attempt) error {
 
 // promised remembers the lease that an accepted report gives.
 func (u upstream) promised(id string, n int, f func() error) error {
-	t, begun := u.s.w.truth, u.s.w.now()
+	t, begun := u.s.w.truth, u.s.w.cp.now()
 	wanted := t.of(id).wants(n)
 	err := f()
 	if err == nil && wanted {

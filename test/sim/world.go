@@ -21,6 +21,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/ticket"
 )
 
 // The parts, as faults and traces name them.
@@ -74,6 +76,8 @@ type world struct {
 
 	cp     *controlPlane
 	stacks []*stack
+	pools  []string // whose settings change
+	keys   *ticket.Keyring
 	people *people
 	truth  *truth
 	guard  *guard

@@ -1,0 +1,198 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// addStack adds an instance of a pool: its parts, and the ticking of their clocks.
+func (w *world) addStack(r *rand.Rand, pool, name string) *stack {
+	rules := w.cp.server().rules
+	token := must(rules.EnsurePoolToken(w.ctx, "default", pool, "stack "+name))
+	w.guard.secret(token)
+	s := &stack{
+		w: w, pool: pool, name: name, lives: map[string]*process{}, who: must(rules.Authenticate(w.ctx, token)), keys: w.keys,
+		heard: r.IntN(3) == 0, batch: 1 + r.IntN(10), placement: []string{"a", "b", "c"}[:1+r.IntN(3)],
+		skew: between(r, -2*time.Second, 2*time.Second),
+	}
+	s.queue, s.launcher = &simQueue{w: w, s: s}, &simLauncher{w: w, s: s}
+	for _, part := range []string{relays, poll, reap} {
+		s.build(part)
+	}
+	w.stacks = append(w.stacks, s)
+	w.every(pollEvery, between(r, 0, pollEvery), "poll", s.pollOnce)
+	sweepEvery := []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute}[r.IntN(3)]
+	w.every(sweepEvery, between(r, 0, sweepEvery), "sweep", s.sweep)
+	return s
+}
+
+// addWorkspace registers a workspace, and remembers how, for when somebody deletes it.
+func (w *world) addWorkspace(name, pool string, maxRuntime time.Duration, maxActive int) {
+	ws := api.Workspace{
+		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Pool: pool,
+		MaxRuntime: maxRuntime.Round(time.Second).String(), MaxActive: maxActive,
+		Commands: map[string]string{"preview": "p", "update": "u", "refresh": "r", "destroy": "d", "insights_scan": "s"},
+	}
+	_, _, err := w.cp.server().rules.PutWorkspace(w.ctx, w.people.admin, ws)
+	must(0, err)
+	w.people.settings[name] = ws
+}
+
+// How much of everything a big world holds: more than one read returns, wherever the product reads by pages.
+const (
+	bigEvery  = 25  // one seed in so many is a big world
+	crowd     = 140 // runs at once in one pool
+	shutOut   = 505 // waiting runs, in each of two workspaces that no pool is assigned to any more
+	shutStay  = 105 // of those, how many nobody cancels: they expire in one minute
+	bigPools  = 510
+	bigSpaces = 510
+)
+
+// What a big world must have met.
+const (
+	metHeld    = "more claims than a page"
+	metTimers  = "more timers due than a page"
+	metRefused = "more refused entries than one claim reads over"
+)
+
+// grow makes a big world.
+func (w *world) grow(r *rand.Rand) {
+	rules, admin := w.cp.server().rules, w.people.admin
+	name, everybody, n := "crowd", false, 0
+	_ = must(rules.CreatePool(w.ctx, admin, "", api.PoolSettings{Name: &name}))
+	s := w.addStack(r, name, name)
+	s.batch = 50
+	s.build(poll)
+	submit := func(workspace string, priority int) string {
+		n++
+		out := must(rules.Submit(w.ctx, admin, "", api.Submit{
+			Workspace: workspace, Type: workflow.Deployment, Operation: workflow.Preview, Priority: priority, Message: fmt.Sprint("big ", n),
+		}))
+		return out.ID
+	}
+	for _, ws := range []string{"shut0", "shut1"} {
+		w.addWorkspace(ws, name, 20*time.Minute, 1000)
+		for i := range shutOut {
+			id := submit(ws, 1)
+			if i >= shutStay {
+				w.after(between(r, time.Hour, troubleFor), "cancel", func() { w.people.cancelID(id) })
+			}
+		}
+	}
+	w.addWorkspace("crowd", name, 20*time.Minute, 1000)
+	for range crowd {
+		submit("crowd", 0)
+	}
+	_ = must(rules.UpdatePool(w.ctx, admin, name, api.PoolSettings{AssignedToAll: &everybody, AssignedWorkspaces: &[]string{"crowd"}}))
+	for i := range bigPools {
+		name := fmt.Sprint("extra", i)
+		_ = must(rules.CreatePool(w.ctx, admin, "", api.PoolSettings{Name: &name}))
+		if i < 2 {
+			w.pools = append(w.pools, name)
+		}
+	}
+	for i := range bigSpaces {
+		w.addWorkspace(fmt.Sprint("extra", i), "", time.Hour, 1)
+	}
+}
+
+// aPool picks one of the pools that settings of change.
+func aPool(w *world, r *rand.Rand) string { return w.pools[r.IntN(len(w.pools))] }
+
+// update changes settings of a pool.
+func (w *world) update(pool string, in api.PoolSettings) {
+	w.people.set("pool "+pool, func(ctx context.Context, c *controlplane.Plane) error {
+		_, err := c.UpdatePool(ctx, w.people.admin, pool, in)
+		return err
+	})
+}
+
+// settings are faults of people: they change what others work with, or take it away. Refusals are as they come.
+var settings = []fault{
+	{"the limit of a pool changes", 2, func(w *world, r *rand.Rand) string {
+		name, n := aPool(w, r), r.IntN(4)
+		w.update(name, api.PoolSettings{Concurrency: &n})
+		return fmt.Sprintf("limit of pool %s becomes %d", name, n)
+	}},
+	{"a pool is disabled for a while", 1, func(w *world, r *rand.Rand) string {
+		name, d, yes, no := aPool(w, r), between(r, time.Minute, 30*time.Minute), true, false
+		w.update(name, api.PoolSettings{IsDisabled: &yes})
+		w.after(d, "enable pool", func() { w.update(name, api.PoolSettings{IsDisabled: &no}) })
+		return fmt.Sprintf("pool %s is disabled for %s", name, d)
+	}},
+	{"the assignment of a pool changes for a while", 2, func(w *world, r *rand.Rand) string {
+		name, d, yes, no := aPool(w, r), between(r, time.Minute, 30*time.Minute), true, false
+		some := []string{}
+		for _, ws := range w.people.workspaces {
+			if r.IntN(2) == 0 {
+				some = append(some, ws)
+			}
+		}
+		w.update(name, api.PoolSettings{AssignedToAll: &no, AssignedWorkspaces: &some})
+		w.after(d, "assign pool", func() { w.update(name, api.PoolSettings{AssignedToAll: &yes}) })
+		return fmt.Sprintf("pool %s is assigned to %v for %s", name, some, d)
+	}},
+	{"a pool takes one type for a while", 1, func(w *world, r *rand.Rand) string {
+		name, d := aPool(w, r), between(r, time.Minute, 30*time.Minute)
+		w.update(name, api.PoolSettings{EnabledTypes: &[]workflow.Type{workflow.InsightsScan}})
+		w.after(d, "every type", func() { w.update(name, api.PoolSettings{EnabledTypes: &[]workflow.Type{}}) })
+		return fmt.Sprintf("pool %s takes scans alone for %s", name, d)
+	}},
+	{"the limit of a workspace changes", 2, func(w *world, r *rand.Rand) string {
+		n := 1 + r.IntN(4)
+		return w.people.put(r, fmt.Sprint("limit ", n), func(ws *api.Workspace) { ws.MaxActive = n })
+	}},
+	{"a workspace goes to another pool", 2, func(w *world, r *rand.Rand) string {
+		pool := aPool(w, r)
+		return w.people.put(r, "pool "+pool, func(ws *api.Workspace) { ws.Pool = pool })
+	}},
+	{"somebody deletes a workspace", 2, func(w *world, r *rand.Rand) string {
+		name := w.people.workspaces[r.IntN(len(w.people.workspaces))]
+		w.people.set("workspace "+name, func(ctx context.Context, c *controlplane.Plane) error {
+			return c.DeleteWorkspace(ctx, w.people.admin, name)
+		})
+		w.after(between(r, time.Second, 5*time.Minute), "workspace again", func() {
+			w.people.set("workspace "+name, func(ctx context.Context, c *controlplane.Plane) error {
+				_, _, err := c.PutWorkspace(ctx, w.people.admin, w.people.settings[name])
+				return err
+			})
+		})
+		return "workspace " + name + " is deleted"
+	}},
+	{"somebody deletes a pool", 2, func(w *world, r *rand.Rand) string {
+		name := aPool(w, r)
+		w.people.set("pool "+name, func(ctx context.Context, c *controlplane.Plane) error {
+			return c.DeletePool(ctx, w.people.admin, name)
+		})
+		return "pool " + name + " is deleted"
+	}},
+	{"the control plane crashes again and again", 3, func(w *world, r *rand.Rand) string {
+		end, each := w.clock+between(r, 3*time.Minute, 25*time.Minute), between(r, 15*time.Second, 110*time.Second)
+		down := between(r, 0, each/2)
+		var crash func()
+		crash = func() {
+			if w.clock >= end || w.healed {
+				return
+			}
+			w.cp.crash(w.clock + down)
+			w.after(down, "begins again", w.pass)
+			w.after(each, "crash", crash)
+		}
+		crash()
+		return fmt.Sprintf("the control plane crashes every %s until %s, and is away for %s then", each, clockText(end), down)
+	}},
+	{"the control plane's clock steps", clockSteps, func(w *world, r *rand.Rand) string {
+		d := between(r, -20*time.Minute, 20*time.Minute)
+		w.cp.step += d
+		return fmt.Sprintf("the control plane's clock steps by %s", d)
+	}},
+}
+
+// clockSteps is how often the control plane's clock steps, as the weight of a fault; 0 is never.
+const clockSteps = 0
