@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -18,6 +19,7 @@ type books struct {
 	commits int
 	queued  map[store.Key]queued       // entries that can be claimed, and those that wait in a lane
 	cursors map[string]cursor          // of pools
+	polled  map[store.Key]time.Time    // when an instance of a pool did so last
 	active  map[string]map[string]bool // ids of active workflows, by pool
 	lanes   map[string]map[string]bool // ids of those that can be claimed or are active, by workspace
 }
@@ -52,6 +54,7 @@ type lane struct {
 // poolRecord is what the store says of a pool.
 type poolRecord struct {
 	Disabled    bool            `json:"disabled"`
+	Multiple    bool            `json:"multiple"`
 	All         bool            `json:"all"`
 	Assigned    []string        `json:"assigned"`
 	Types       []workflow.Type `json:"types"`
@@ -63,7 +66,7 @@ func (p *poolRecord) serves(workspace string, t workflow.Type) bool {
 }
 
 func newBooks(w *world) *books {
-	return &books{w: w, queued: map[store.Key]queued{}, cursors: map[string]cursor{}, active: map[string]map[string]bool{}, lanes: map[string]map[string]bool{}}
+	return &books{w: w, queued: map[store.Key]queued{}, cursors: map[string]cursor{}, polled: map[store.Key]time.Time{}, active: map[string]map[string]bool{}, lanes: map[string]map[string]bool{}}
 }
 
 // stored reads a record of the store as it is.
@@ -109,6 +112,8 @@ func (b *books) follow(ops []store.Op, claimed []*record, seen int) {
 			}
 		case part == "limit" && k.Sort != "org":
 			pools[strings.TrimPrefix(k.Sort, "pool/")] = true
+		case part == "pool" && strings.HasPrefix(k.Sort, "runner/"):
+			b.alone(k)
 		case part == "pool" && k.Sort == "cursor":
 			cursors[rest], _ = stored[cursor](b.w, k)
 			b.w.met[metRefused]++
@@ -145,12 +150,32 @@ func (b *books) gone(k store.Key) {
 		return
 	}
 	kind, name, _ := strings.Cut(k.Sort, "/")
+	b.w.met[kind+" is gone"]++
 	for _, id := range b.w.truth.order {
 		r := b.w.truth.of(id)
 		mine := kind == "pool" && r.PoolID == name || kind == "workspace" && r.Workspace == name && (r.State != workflow.Running || r.SlotHeld || !r.changesState())
 		if mine && (!r.State.Terminal() || r.Active) {
 			b.w.fail("nothing goes before its work", "%s was deleted, and %s is %s there", k.Sort, id, r.State)
 		}
+	}
+}
+
+// alone: where a pool allows one instance, no other polls until three minutes after its last poll.
+func (b *books) alone(k store.Key) {
+	r, _ := stored[struct{ Last time.Time }](b.w, k)
+	if r.Last.Equal(b.polled[k]) {
+		return
+	}
+	b.polled[k] = r.Last
+	p := b.pool(strings.TrimPrefix(k.Part, "pool/"))
+	for other, last := range b.polled {
+		if other.Part != k.Part || other == k || p == nil || p.Multiple {
+			continue
+		}
+		if ago := b.w.cp.now().Sub(last); ago < 3*time.Minute {
+			b.w.fail("one instance of a pool polls", "%s polls %s after %s did", k, ago, other)
+		}
+		b.w.met[metTakeover]++
 	}
 }
 

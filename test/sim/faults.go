@@ -227,7 +227,7 @@ var faults = append(settings, []fault{
 
 // Everything names all that a schedule may bring, as Outcome.Met does: entries, and what traps did.
 func Everything() []string {
-	out := []string{"submit", "cancel", metHeld, metTimers, metRefused}
+	out := []string{"submit", "cancel", metHeld, metTimers, metRefused, metTakeover, "pool is gone", "workspace is gone"}
 	for _, f := range faults {
 		if f.weight > 0 {
 			out = append(out, f.name)

@@ -54,11 +54,13 @@ const (
 	bigSpaces = 510
 )
 
-// What a big world must have met.
+// What some world must have met.
 const (
 	metHeld    = "more claims than a page"
 	metTimers  = "more timers due than a page"
 	metRefused = "more refused entries than one claim reads over"
+
+	metTakeover = "another instance takes a pool over"
 )
 
 // grow makes a big world.

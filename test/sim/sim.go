@@ -82,7 +82,9 @@ func (w *world) build() {
 	if r.IntN(3) == 0 {
 		pools = append(pools, "second")
 	}
-	w.pools = pools
+	spare := "spare" // nobody works for it
+	_ = must(rules.CreatePool(w.ctx, w.people.admin, "", api.PoolSettings{Name: &spare}))
+	w.pools = append(slices.Clone(pools), spare)
 	w.keys = must(ticket.NewKeyring(ticket.Key{ID: "k1", Secret: redact.New(strings.Repeat("k", ticket.KeySize))}))
 	for i, name := range pools {
 		target, several := wakeTarget(name), r.IntN(2) == 0
