@@ -17,6 +17,8 @@ const (
 	orphanTime   = 6 * time.Minute // how long a task that nobody wants may live, of whole sweeps
 	orphanSweeps = 5
 	aliveFor     = 90 * time.Second // a heartbeat that was taken since proves a task's life
+	stampError   = 30 * time.Second // by which a sign of life may be stamped too early: 20 s unwritten, 10 s of a clock that was read
+	mostTick     = 90 * time.Second // that one step of the wall clock may add to the service clock
 )
 
 // moved is called with every change of a workflow's record.
@@ -47,8 +49,9 @@ func (w *world) heardIsNotLost(old, r *record, call string) {
 	if call != "pass" || old.State != workflow.Running || r.State != workflow.Pending && r.Reason != workflow.ReasonRunnerLost {
 		return
 	}
+	least := workflow.Silence - stampError - time.Duration(w.cp.steps)*mostTick
 	w.engines(func(b *boot, _ *record) {
-		if b.id == old.Holder.Boot && w.clock-b.heard < workflow.Silence {
+		if b.id == old.Holder.Boot && w.clock-b.heard < least {
 			w.fail("no run that is heard is given up", "attempt %d of %s is %s, and its heartbeat was taken %s ago", old.Attempt, r.ID, r.State, w.clock-b.heard)
 		}
 	})
@@ -167,7 +170,7 @@ func (w *world) checkOrphans(s *stack) {
 // checkStop is called when a task is to be stopped.
 func (l *simLauncher) checkStop(t *task, why string) {
 	w, r := l.w, l.w.truth.of(t.request.Workflow)
-	wanted := r.Active && r.Holder.Task == t.ref && r.CancelAt.IsZero() && w.now().Before(r.Deadline.Add(workflow.DeadlineGrace))
+	wanted := r.Active && r.Holder.Task == t.ref && r.CancelAt.IsZero() && w.now().Before(w.truth.ends[r.ID])
 	for _, b := range t.boots {
 		if wanted && b.granted && !b.gone && w.clock-b.heard < aliveFor {
 			w.fail("no wanted task that reports is stopped", "%s of %s is stopped (%s), and its heartbeat was taken %s ago",

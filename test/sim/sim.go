@@ -72,6 +72,7 @@ func (w *world) build() {
 	if big {
 		w.truth.orgLimit = crowd + 10
 	}
+	w.alone = r.IntN(2) == 0
 	w.cp = newControlPlane(w)
 	rules := w.cp.server().rules
 	admin := must(rules.Bootstrap(w.ctx, "default"))

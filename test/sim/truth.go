@@ -28,6 +28,7 @@ type record struct {
 		Task    string `json:"task"`
 		Boot    string `json:"boot"`
 	} `json:"holder"`
+	Started  time.Time `json:"started"`
 	Deadline time.Time `json:"deadline"`
 	CancelAt time.Time `json:"cancel"`
 	Active   bool      `json:"active"`
@@ -59,16 +60,17 @@ type truth struct {
 	leases   map[attempt]time.Time // until when a claim was promised to last, at least
 	reported map[string]bool       // tasks that were reported as launched
 	granted  map[attempt]map[string]bool
-	starts   map[string]int // granted to a workflow, over all attempts
-	active   map[string]int // by pool, as the workflows' records say
-	made     map[string]int // workflows, by what asked for them
+	starts   map[string]int       // granted to a workflow, over all attempts
+	active   map[string]int       // by pool, as the workflows' records say
+	made     map[string]int       // workflows, by what asked for them
+	ends     map[string]time.Time // of runs: when their runners have killed their engines, by a clock that never steps
 	books    *books
 }
 
 func newTruth(w *world) *truth {
 	return &truth{
 		w: w, records: map[string]*record{}, leases: map[attempt]time.Time{}, reported: map[string]bool{},
-		granted: map[attempt]map[string]bool{}, starts: map[string]int{}, active: map[string]int{}, made: map[string]int{}, books: newBooks(w),
+		granted: map[attempt]map[string]bool{}, starts: map[string]int{}, active: map[string]int{}, made: map[string]int{}, ends: map[string]time.Time{}, books: newBooks(w),
 	}
 }
 
@@ -103,6 +105,9 @@ func (t *truth) look(k store.Key, call string) (claimed *record) {
 	}
 	if r.Active {
 		t.active[r.PoolID]++
+	}
+	if old.State != workflow.Running && r.State == workflow.Running {
+		t.ends[r.ID] = r.Deadline.Add(workflow.DeadlineGrace - t.w.cp.step)
 	}
 	t.w.moved(old, r, call)
 	if old.State == workflow.Pending && r.State == workflow.Claimed {

@@ -76,6 +76,7 @@ type world struct {
 
 	cp     *controlPlane
 	stacks []*stack
+	alone  bool     // the control plane is a server, which makes all passes itself
 	pools  []string // whose settings change
 	keys   *ticket.Keyring
 	people *people
