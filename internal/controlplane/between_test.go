@@ -41,11 +41,12 @@ func (b *between) Commit(ctx context.Context, id string, ops ...store.Op) error 
 	return b.Store.Commit(ctx, id, ops...)
 }
 
-// moves picks the commit that writes the record of a workflow.
-func moves(id string, do func()) func([]store.Op) func() {
+// moves picks the commit that moves a workflow to a state.
+func moves(id string, to workflow.State, do func()) func([]store.Op) func() {
 	return func(ops []store.Op) func() {
 		for _, op := range ops {
-			if op.IsPut() && op.Key().Part == "wf/"+id && op.Key().Sort == "wf" {
+			record := op.Key().Part == "wf/"+id && op.Key().Sort == "wf" && op.IsPut()
+			if record && strings.Contains(string(op.Record().Value), `"state":"`+string(to)+`"`) {
 				return do
 			}
 		}
@@ -60,15 +61,16 @@ func TestPass_AHeartbeatThatComesBeforeTheCommitCounts(t *testing.T) {
 	w.workspace("net")
 	w.submit("net", workflow.Update)
 	job, r := w.started()
-	w.live(workflow.Silence - time.Minute)
-	w.clock.advance(time.Minute + time.Second)
 	came := false
-	st.beforeCommit = moves(job.ID, func() {
+	st.beforeCommit = moves(job.ID, workflow.Failed, func() {
 		came = true
 		_, err := w.plane.Heartbeat(w.ctx(), job.Token, r, api.Heartbeat{})
 		w.must(err)
 	})
-	w.pass()
+	for range 12 { // minutes without a sign of life, in which the pool is heard
+		w.live(time.Minute)
+		w.polls()
+	}
 	if !came {
 		t.Fatal("the pass did not find the run silent")
 	}
@@ -115,7 +117,7 @@ func TestClaim_GoesByThePoolAsItIsAtTheCommit(t *testing.T) {
 			w := newWorld(t, st)
 			w.workspace("net")
 			wf := w.submit("net", workflow.Update)
-			st.beforeCommit = moves(wf.ID, func() {
+			st.beforeCommit = moves(wf.ID, workflow.Claimed, func() {
 				_, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", to)
 				w.must(err)
 			})

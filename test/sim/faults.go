@@ -141,8 +141,8 @@ var faults = append(settings, []fault{
 	{"control plane dies after a commit", 3, inStore("death after commit", storeCrashAfter, 0, 0)},
 	{"store is flaky for a while", 2, func(w *world, r *rand.Rand) string {
 		d := between(r, 10*time.Second, 10*time.Minute)
-		w.cp.flaky.Switch(true)
-		w.after(d, "store is well", func() { w.cp.flaky.Switch(false) })
+		w.cp.flaky = true
+		w.after(d, "store is well", func() { w.cp.flaky = false })
 		return fmt.Sprintf("the store is flaky for %s", d)
 	}},
 
@@ -191,6 +191,11 @@ var faults = append(settings, []fault{
 		w.set(trap{from: dispatch, to: launchers, call: "launch", do: loseAnswer, left: 1})
 		w.set(trap{from: dispatch, to: launchers, call: "launch", do: crashBefore, left: 1})
 		return "launch answers of " + s.name + " lost and the dispatcher dies"
+	}},
+	{"a poller stands still", 3, func(w *world, r *rand.Rand) string {
+		d := between(r, 2*time.Minute, 10*time.Minute)
+		w.set(trap{from: poll, to: plane, call: "claim", do: stopBefore, skip: r.IntN(3), last: d})
+		return fmt.Sprintf("a poller stands still before a claim for %s", d)
 	}},
 	{"slow provisioning", 2, count("slow tasks", func(s *stack) *int { return &s.launcher.slow })},
 	{"two runners in a task", 3, count("tasks with two runners", func(s *stack) *int { return &s.launcher.double })},

@@ -25,7 +25,8 @@ import (
 type controlPlane struct {
 	w       *world
 	inner   *memory.Store
-	flaky   *storefault.Store
+	flaky   bool // the store is
+	calls   int
 	servers []*server
 	down    time.Duration // until when it is away
 	step    time.Duration // by which its clock is wrong
@@ -59,16 +60,13 @@ type server struct {
 	mu      sync.Mutex // of what follows: targets may be woken at once
 	woken   []string   // targets, by the call that it is at
 	crashed bool
-	call    string // that it is at
-	looked  int    // the last commit of all before it read what can be claimed
+	call    string      // that it is at
+	faulty  store.Store // as that call has it, while it is flaky
+	looked  int         // the last commit of all before it read what can be claimed
 }
 
 func newControlPlane(w *world) *controlPlane {
-	inner := memory.New()
-	cp := &controlPlane{w: w, inner: inner}
-	cp.flaky = storefault.New(inner, w.seed, storefault.Faults{Busy: .15, LostRequest: .1, LostAnswer: .15, BusyRead: .05, Stale: .5})
-	cp.flaky.Switch(false)
-	return cp
+	return &controlPlane{w: w, inner: memory.New()}
 }
 
 // server returns a process that has nothing to do.
@@ -109,7 +107,8 @@ func (cp *controlPlane) serve(call string, f func(*server) error) (err error) {
 		return errLost
 	}
 	s := cp.server()
-	s.busy, s.crashed, s.call, s.woken, s.looked = true, false, call, nil, math.MaxInt
+	cp.calls++
+	s.busy, s.crashed, s.call, s.woken, s.looked, s.faulty = true, false, call, nil, math.MaxInt, nil
 	defer func() {
 		s.busy = false
 		cause := recover()
@@ -155,9 +154,22 @@ type simStore struct {
 	s  *server
 }
 
+// store is the store as this call has it. Each call of a flaky one has faults of its own: how often a call tries again
+// depends on chance that no seed sets, and must not change what becomes of the others.
+func (st *simStore) store() store.Store {
+	if !st.cp.flaky {
+		return st.cp.inner
+	}
+	if st.s.faulty == nil {
+		seed := st.cp.w.roll("flaky", st.cp.calls).Uint64()
+		st.s.faulty = storefault.New(st.cp.inner, seed, storefault.Faults{Busy: .15, LostRequest: .1, LostAnswer: .15, BusyRead: .05, Stale: .5})
+	}
+	return st.s.faulty
+}
+
 // Get implements store.Store.
 func (st *simStore) Get(ctx context.Context, keys ...store.Key) ([]store.Record, error) {
-	return st.cp.flaky.Get(ctx, keys...)
+	return st.store().Get(ctx, keys...)
 }
 
 // Range implements store.Store.
@@ -165,12 +177,12 @@ func (st *simStore) Range(ctx context.Context, s store.Scan) (store.Page, error)
 	if books := st.cp.w.truth.books; strings.HasPrefix(s.Part, claimable) && s.After == "" {
 		st.s.looked = min(st.s.looked, books.commits)
 	}
-	return st.cp.flaky.Range(ctx, s)
+	return st.store().Range(ctx, s)
 }
 
 // Query implements store.Store.
 func (st *simStore) Query(ctx context.Context, index store.Index, s store.Scan) (store.Page, error) {
-	return st.cp.flaky.Query(ctx, index, s)
+	return st.store().Query(ctx, index, s)
 }
 
 // Commit implements store.Store.
@@ -195,7 +207,7 @@ func (st *simStore) Commit(ctx context.Context, id string, ops ...store.Op) erro
 			st.die()
 		}
 	}
-	err := st.cp.flaky.Commit(ctx, id, ops...)
+	err := st.store().Commit(ctx, id, ops...)
 	w.truth.committed(ops, st.s.call, st.s.looked)
 	st.s.looked = math.MaxInt
 	if t != nil {

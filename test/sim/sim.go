@@ -165,8 +165,7 @@ func (w *world) wake(targets []string) {
 func (w *world) heal() {
 	w.tell("no faults from here on")
 	w.traps, w.cuts, w.healed = nil, map[[2]string]time.Duration{}, true
-	w.cp.flaky.Switch(false)
-	w.cp.down = 0
+	w.cp.flaky, w.cp.down = false, 0
 	for _, s := range w.stacks {
 		s.wakeLost, s.stopLost, s.stopTwice = 0, 0, 0
 		s.queue.doubles, s.queue.delays, s.queue.poison = 0, 0, 0
