@@ -279,8 +279,8 @@ func TestClock_WhatPeopleAndRunnersAreTold(t *testing.T) {
 	}
 	why, err := w.plane.Why(w.ctx(), w.admin, wf.ID)
 	w.must(err)
-	// 12:00, a quarter and three hours, and what is left of the hour; the outage counts as 90 s.
-	if !strings.Contains(why.Next, "15:58:30 UTC (in 43m30s)") {
+	// 12:00, a quarter and three hours, and what is left of the hour; the outage counts as a minute.
+	if !strings.Contains(why.Next, "15:59:00 UTC (in 44m0s)") {
 		t.Errorf("why = %q", why.Next)
 	}
 }

@@ -18,7 +18,7 @@ const (
 	orphanSweeps = 5
 	aliveFor     = 90 * time.Second // a heartbeat that was taken since proves a task's life
 	stampError   = 30 * time.Second // by which a sign of life may be stamped too early: 20 s unwritten, 10 s of a clock that was read
-	mostTick     = 90 * time.Second // that one step of the wall clock may add to the service clock
+	mostTick     = time.Minute      // that one step of the wall clock may add to the service clock
 )
 
 // moved is called with every change of a workflow's record.

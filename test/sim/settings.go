@@ -189,10 +189,10 @@ var settings = []fault{
 		crash()
 		return fmt.Sprintf("the control plane crashes every %s until %s, and is away for %s then", each, clockText(end), down)
 	}},
-	{"the control plane's clock steps", clockSteps, func(w *world, r *rand.Rand) string {
+	{"the control plane's clock steps", 3, func(w *world, r *rand.Rand) string {
 		return w.cp.stepBy(between(r, -20*time.Minute, 20*time.Minute))
 	}},
-	{"the control plane's clock steps while a task is cut off", stepsUnheard, func(w *world, r *rand.Rand) string {
+	{"the control plane's clock steps while a task is cut off", 3, func(w *world, r *rand.Rand) string {
 		in, d := between(r, time.Minute, 50*time.Minute), between(r, time.Minute, 20*time.Minute)
 		return aTask(w, r, func(t *task) string {
 			t.cut = max(t.cut, w.clock+90*time.Minute)
@@ -201,11 +201,3 @@ var settings = []fault{
 		})
 	}},
 }
-
-// Weights of the faults of the clock; 0 is never.
-const (
-	clockSteps = 3
-	// Off: a step forward puts the service clock up to 30 s ahead, and a runner that does not hear of it kills its engine
-	// only 15 s before the end of its grace. So the slot is freed while the engine lives.
-	stepsUnheard = 0
-)

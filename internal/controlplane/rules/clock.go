@@ -9,7 +9,7 @@ import (
 
 // Bounds of the service clock, and of the clocks of the pools.
 const (
-	mostTick = 90 * time.Second // that one pass adds
+	mostTick = time.Minute      // that one pass adds: what lies between two passes, so that no step of the wall clock puts it ahead
 	setBack  = 5 * time.Minute  // by more than that the wall clock was set back; by less, another machine's is ahead
 	oneCall  = time.Minute      // in which a pool need not be heard more than once
 	mostGap  = 30 * time.Minute // of not hearing a pool that excuses its runs
