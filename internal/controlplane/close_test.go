@@ -1,7 +1,6 @@
 package controlplane_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -10,31 +9,29 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// meanwhile is a store in which something happens between what the next call reads and its commit.
-type meanwhile struct {
-	store.Store
-	happens func()
-}
-
-func (m *meanwhile) Commit(ctx context.Context, id string, ops ...store.Op) error {
-	if f := m.happens; f != nil {
-		m.happens = nil
-		f()
+// writes picks the commit that writes the record of a pool.
+func writes(poolID string, do func()) func([]store.Op) func() {
+	return func(ops []store.Op) func() {
+		for _, op := range ops {
+			if op.IsPut() && op.Key().Sort == "pool/"+poolID {
+				return do
+			}
+		}
+		return nil
 	}
-	return m.Store.Commit(ctx, id, ops...)
 }
 
 func TestPool_ThatIsDeletedServesWhatCameInBetweenAndGoes(t *testing.T) {
-	st := &meanwhile{Store: memory.New()}
+	st := &between{Store: memory.New()}
 	w := newWorld(t, st)
 	blue, err := w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: ptr("blue")})
 	w.must(err)
 	in := func(ws *api.Workspace) { ws.Pool = "blue" }
 	var wf api.Workflow
-	st.happens = func() {
+	st.beforeCommit = writes(blue.Pool.ID, func() {
 		w.workspace("net", in)
 		wf = w.submit("net", workflow.Update)
-	}
+	})
 	w.must(w.plane.DeletePool(w.ctx(), w.admin, "blue"))
 	status := func() string {
 		t.Helper()
@@ -73,14 +70,14 @@ func TestPool_ThatIsDeletedServesWhatCameInBetweenAndGoes(t *testing.T) {
 }
 
 func TestPool_ThatIsRenamedTakesAlongWhoNamedItMeanwhile(t *testing.T) {
-	st := &meanwhile{Store: memory.New()}
+	st := &between{Store: memory.New()}
 	w := newWorld(t, st)
 	blue, err := w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: ptr("blue")})
 	w.must(err)
-	st.happens = func() {
+	st.beforeCommit = writes(blue.Pool.ID, func() {
 		w.workspace("net", func(ws *api.Workspace) { ws.Pool = "blue" })
 		w.submit("net", workflow.Update)
-	}
+	})
 	_, err = w.plane.UpdatePool(w.ctx(), w.admin, "blue", api.PoolSettings{Name: ptr("green")})
 	w.must(err)
 	w.submit("net", workflow.Update)
