@@ -148,8 +148,8 @@ var faults = append(settings, []fault{
 
 	{"runners cut off from the relay", 2, cutOff(14*time.Minute, [2]string{runners, relays})},
 	{"relay cut off from the control plane", 2, cutOff(14*time.Minute, [2]string{relays, plane})},
-	{"stack cut off from the control plane", 1, cutOff(14*time.Minute, [2]string{poll, plane}, [2]string{dispatch, plane}, [2]string{reap, plane})},
-	{"reaper cut off from the launcher", 1, cutOff(14*time.Minute, [2]string{reap, launchers})},
+	{"stack cut off from the control plane", 2, cutOff(14*time.Minute, [2]string{poll, plane}, [2]string{dispatch, plane}, [2]string{reap, plane})},
+	{"reaper cut off from the launcher", 2, cutOff(14*time.Minute, [2]string{reap, launchers})},
 	{"control plane away", 2, cutOff(14*time.Minute, [2]string{poll, plane}, [2]string{dispatch, plane}, [2]string{reap, plane},
 		[2]string{relays, plane}, [2]string{person, plane}, [2]string{clocks, plane})},
 	{"a task cut off from the relay", 8, func(w *world, r *rand.Rand) string {
@@ -192,10 +192,16 @@ var faults = append(settings, []fault{
 		w.set(trap{from: dispatch, to: launchers, call: "launch", do: crashBefore, left: 1})
 		return "launch answers of " + s.name + " lost and the dispatcher dies"
 	}},
-	{"a poller stands still", 3, func(w *world, r *rand.Rand) string {
-		d := between(r, 2*time.Minute, 10*time.Minute)
-		w.set(trap{from: poll, to: plane, call: "claim", do: stopBefore, skip: r.IntN(3), last: d})
-		return fmt.Sprintf("a poller stands still before a claim for %s", d)
+	{"a poller is not called for a while", 4, func(w *world, r *rand.Rand) string {
+		s, d := anyStack(w, r), between(r, 2*time.Minute, 10*time.Minute)
+		for range 5 { // rather one that polls
+			if s.polled > w.clock-2*pollEvery {
+				break
+			}
+			s = anyStack(w, r)
+		}
+		s.uncalled = w.clock + d
+		return fmt.Sprintf("the poller of %s is not called for %s", s.name, d)
 	}},
 	{"slow provisioning", 2, count("slow tasks", func(s *stack) *int { return &s.launcher.slow })},
 	{"two runners in a task", 3, count("tasks with two runners", func(s *stack) *int { return &s.launcher.double })},

@@ -100,7 +100,7 @@ func (w *world) build() {
 			_ = must(rules.UpdatePool(w.ctx, w.people.admin, name, api.PoolSettings{Concurrency: &n}))
 		}
 		w.addStack(r, name, name)
-		if r.IntN(3) == 0 { // another instance, which the pool allows or does not
+		if r.IntN(2) == 0 { // another instance, which the pool allows or does not
 			w.addStack(r, name, name+"-b")
 		}
 	}

@@ -43,6 +43,8 @@ type stack struct {
 	lives       map[string]*process
 	dispatchers []*dispatching
 	polling     bool
+	polled      time.Duration // when it last did so, and was not refused
+	uncalled    time.Duration // until when nobody calls it
 	sweeping    bool
 	wakeLost    int           // wakes that do not arrive
 	skew        time.Duration // of the clocks of this stack
@@ -104,7 +106,7 @@ func (s *stack) revive(part string) bool {
 
 // pollOnce is one invocation of the poller.
 func (s *stack) pollOnce() {
-	if s.polling {
+	if s.polling || s.w.clock < s.uncalled {
 		return
 	}
 	s.polling = true
@@ -114,9 +116,11 @@ func (s *stack) pollOnce() {
 	case s.revive(poll):
 	case err != nil:
 		s.w.tell("poll of %s: %v", s.name, err)
+		return
 	case sum.Claimed > 0:
 		s.w.tell("poll of %s: %d claimed, %d sent", s.name, sum.Claimed, sum.Sent)
 	}
+	s.polled = s.w.clock
 }
 
 // sweep is one invocation of the reaper.
