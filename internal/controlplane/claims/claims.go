@@ -104,8 +104,7 @@ func (p *Calls) Claim(ctx context.Context, who authority.Principal, in api.Claim
 // seen records that an instance of a pool lives, and refuses a second one where the pool allows only one. A call
 // without a version says nothing of it.
 func (p *Calls) seen(ctx context.Context, who authority.Principal, in api.Claim, before moves.Ahead) error {
-	now := p.ledger.Now()
-	p.board.Hear(ctx, now, who.PoolID)
+	p.board.Hear(ctx, p.ledger.Now(), who.PoolID)
 	return p.board.ChangeAfter(ctx, before, func(ctx context.Context, c *moves.Change) error {
 		k := record.RunnerKey(who.PoolID, in.Instance)
 		if err := c.Load(ctx, k, record.PoolKey(who.Organization, who.PoolID)); err != nil {
@@ -119,7 +118,7 @@ func (p *Calls) seen(ctx context.Context, who authority.Principal, in api.Claim,
 			return workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
 		}
 		me, known, err := ledger.Get[record.Runner](c.Read, k)
-		if err != nil || known && now.Sub(me.Last) < seenEvery && cmp.Or(in.Version, me.Version) == me.Version {
+		if err != nil || known && c.Now.Sub(me.Last) < seenEvery && cmp.Or(in.Version, me.Version) == me.Version {
 			return err
 		}
 		if !pool.Multiple {
@@ -127,12 +126,12 @@ func (p *Calls) seen(ctx context.Context, who authority.Principal, in api.Claim,
 				return err
 			}
 		}
-		rec := record.Runner{Name: in.Instance, Version: cmp.Or(in.Version, me.Version), First: now, Last: now}
+		rec := record.Runner{Name: in.Instance, Version: cmp.Or(in.Version, me.Version), First: c.Now, Last: c.Now}
 		if known {
 			rec.First = me.First
 		}
 		r := record.Encode(k, rec)
-		r.Expires = now.Add(api.RunnerKept).Unix()
+		r.Expires = c.Now.Add(api.RunnerKept).Unix()
 		c.Add(store.Put(r, c.Version(k)))
 		return nil
 	})
