@@ -28,6 +28,7 @@ const mutantSeeds = 200
 
 // ordinary are the mistakes that a test of the promise notices, sooner than chance would: its package and its name.
 var ordinary = map[string][2]string{
+	mutate.NoHolder:     {"reaper", "TestPlan_NeverStopsAHolderThatIsOnTime"},
 	mutate.NoBeatCheck:  {"controlplane", "TestPass_AHeartbeatThatComesBeforeTheCommitCounts"},
 	mutate.LateClear:    {"controlplane", "TestClaim_AWakeThatComesDuringTheLookIsNotForgotten"},
 	mutate.NoPoolCheck:  {"controlplane", "TestClaim_GoesByThePoolAsItIsAtTheCommit"},
