@@ -34,7 +34,7 @@ func follow(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, b.dayfly, "run", "follow", "--op", "update", "--follow")
+	cmd := exec.CommandContext(ctx, b.dayfly, "run", "follow", "--op", "update", "--yes", "--follow")
 	cmd.Env = []string{"DAYFLY_URL=" + w.up.URL(), "DAYFLY_API_TOKEN=" + token, "HOME=" + b.temp}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
