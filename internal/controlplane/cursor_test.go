@@ -18,6 +18,8 @@ func TestLists_ACursorIsOpaqueAndGoodForItsListAlone(t *testing.T) {
 	var id string
 	for i := range 3 {
 		name := fmt.Sprintf("ws-%d", i)
+		w.workspace("gone")
+		w.must(w.plane.DeleteWorkspace(w.ctx(), w.admin, "gone"))
 		w.workspace(name)
 		for range 3 {
 			id = w.submit(name, workflow.Preview).ID
@@ -49,6 +51,10 @@ func TestLists_ACursorIsOpaqueAndGoodForItsListAlone(t *testing.T) {
 		},
 		"workspaces": func(c string) (page, error) {
 			p, err := w.plane.Workspaces(w.ctx(), w.admin, c, 1)
+			return page{p.Next, len(p.Items)}, err
+		},
+		"deleted workspaces": func(c string) (page, error) {
+			p, err := w.plane.DeletedWorkspaces(w.ctx(), w.admin, c, 1)
 			return page{p.Next, len(p.Items)}, err
 		},
 		"pools": func(c string) (page, error) {

@@ -291,7 +291,7 @@ func (p *Calls) DeletedWorkspaces(ctx context.Context, who authority.Principal, 
 	if err := p.guard.Allow(ctx, who, api.RoleViewer, "workspace.list_deleted", ""); err != nil {
 		return out, err
 	}
-	page, err := p.ledger.Range(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "deleted/", To: record.After("deleted/"), Limit: ledger.PageSize(limit, 100), After: cursor})
+	page, err := p.ledger.List(ctx, store.Scan{Part: record.OrganizationPart(who.Organization), From: "deleted/", To: record.After("deleted/"), Limit: ledger.PageSize(limit, 100)}, cursor)
 	if err != nil {
 		return out, ledger.OutOfStore(fmt.Errorf("read deleted workspaces: %w", err))
 	}
