@@ -8,6 +8,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -41,17 +42,21 @@ func (b *between) Commit(ctx context.Context, id string, ops ...store.Op) error 
 	return b.Store.Commit(ctx, id, ops...)
 }
 
-// moves picks the commit that moves a workflow to a state.
-func moves(id string, to workflow.State, do func()) func([]store.Op) func() {
+// writing picks the commit that writes a record, with a text in it.
+func writing(k store.Key, holding string, do func()) func([]store.Op) func() {
 	return func(ops []store.Op) func() {
 		for _, op := range ops {
-			record := op.Key().Part == "wf/"+id && op.Key().Sort == "wf" && op.IsPut()
-			if record && strings.Contains(string(op.Record().Value), `"state":"`+string(to)+`"`) {
+			if op.IsPut() && op.Key() == k && strings.Contains(string(op.Record().Value), holding) {
 				return do
 			}
 		}
 		return nil
 	}
+}
+
+// moves picks the commit that moves a workflow to a state.
+func moves(id string, to workflow.State, do func()) func([]store.Op) func() {
+	return writing(record.WorkflowKey(id), `"state":"`+string(to)+`"`, do)
 }
 
 // A pass found a run silent for ten minutes, and its heartbeat came in before that was committed.

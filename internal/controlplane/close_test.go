@@ -4,22 +4,10 @@ import (
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
-
-// writes picks the commit that writes the record of a pool.
-func writes(poolID string, do func()) func([]store.Op) func() {
-	return func(ops []store.Op) func() {
-		for _, op := range ops {
-			if op.IsPut() && op.Key().Sort == "pool/"+poolID {
-				return do
-			}
-		}
-		return nil
-	}
-}
 
 func TestPool_ThatIsDeletedServesWhatCameInBetweenAndGoes(t *testing.T) {
 	st := &between{Store: memory.New()}
@@ -28,7 +16,7 @@ func TestPool_ThatIsDeletedServesWhatCameInBetweenAndGoes(t *testing.T) {
 	w.must(err)
 	in := func(ws *api.Workspace) { ws.Pool = "blue" }
 	var wf api.Workflow
-	st.beforeCommit = writes(blue.Pool.ID, func() {
+	st.beforeCommit = writing(record.PoolKey("default", blue.Pool.ID), "", func() {
 		w.workspace("net", in)
 		wf = w.submit("net", workflow.Update)
 	})
@@ -74,7 +62,7 @@ func TestPool_ThatIsRenamedTakesAlongWhoNamedItMeanwhile(t *testing.T) {
 	w := newWorld(t, st)
 	blue, err := w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: ptr("blue")})
 	w.must(err)
-	st.beforeCommit = writes(blue.Pool.ID, func() {
+	st.beforeCommit = writing(record.PoolKey("default", blue.Pool.ID), "", func() {
 		w.workspace("net", func(ws *api.Workspace) { ws.Pool = "blue" })
 		w.submit("net", workflow.Update)
 	})

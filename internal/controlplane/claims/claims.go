@@ -197,7 +197,7 @@ func (p *Calls) claim(ctx context.Context, c *moves.Change, who authority.Princi
 	}
 	if pool.Disabled {
 		out.Note = "the pool is disabled"
-		return out, more, nil
+		return out, false, nil
 	}
 	hold, _, err := ledger.Get[record.Hold](c.Read, record.HoldKey(who.PoolID))
 	if err != nil {
@@ -206,7 +206,7 @@ func (p *Calls) claim(ctx context.Context, c *moves.Change, who authority.Princi
 	if c.Now.Before(hold.Until) {
 		out.Note = fmt.Sprintf("the latest launch of this pool was refused for want of %s", hold.Reason)
 		out.RetryAfterSeconds = hold.Until.Sub(c.Now).Seconds()
-		return out, more, nil
+		return out, false, nil
 	}
 	// A pool that changes while its work is claimed (disabled, say) makes the claim decide again.
 	check := store.Check(pk, c.Version(pk))
@@ -231,7 +231,7 @@ func (p *Calls) claim(ctx context.Context, c *moves.Change, who authority.Princi
 		full.Cut = append(full.Cut, who.PoolID)
 	}
 	if room == 0 {
-		return out, more, nil
+		return out, false, nil
 	}
 	first, more, err := p.pick(ctx, c, pool, in.Types, room)
 	if err != nil {

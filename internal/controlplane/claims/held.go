@@ -88,9 +88,7 @@ func (p *Calls) states(ctx context.Context, who authority.Principal, ids []strin
 	if err != nil {
 		return nil, ledger.OutOfStore(err)
 	}
-	at := p.ledger.Now()
-	p.board.Hear(ctx, at, who.PoolID)
-	now, err := p.board.Time(ctx, at, who.PoolID)
+	now, err := p.board.NewChange().Called(ctx, who.PoolID)
 	if err != nil {
 		return nil, err
 	}

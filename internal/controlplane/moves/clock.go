@@ -66,12 +66,6 @@ func (b *Board) read(ctx context.Context, now time.Time, keys ...store.Key) (led
 	return out, first, nil
 }
 
-// Time returns a moment on all clocks, for the runs of a pool.
-func (b *Board) Time(ctx context.Context, now time.Time, poolID string) (rules.Time, error) {
-	t, _, err := b.time(ctx, now, poolID)
-	return t, err
-}
-
 func (b *Board) time(ctx context.Context, now time.Time, poolID string) (t rules.Time, h record.Heard, err error) {
 	k := record.HeardKey(poolID)
 	r, first, err := b.read(ctx, now, record.ClockKey(), record.PassKey(), k)
@@ -98,9 +92,10 @@ func shown(r ledger.Read) (record.Clock, error) {
 	return rules.Begin(c, before), err
 }
 
-// Time is Board.Time at the moment of the change.
+// Time returns the moment of the change on all clocks, for the runs of a pool.
 func (c *Change) Time(ctx context.Context, poolID string) (rules.Time, error) {
-	return c.board.Time(ctx, c.Now, poolID)
+	t, _, err := c.board.time(ctx, c.Now, poolID)
+	return t, err
 }
 
 // Called is Time for a call of the pool, of which it takes note.
