@@ -17,11 +17,11 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	fakedynamodb "github.com/dayfly-dev/dayfly/test/fakeaws/dynamodb"
-	fakelambda "github.com/dayfly-dev/dayfly/test/fakeaws/lambda"
-	fakesecrets "github.com/dayfly-dev/dayfly/test/fakeaws/secretsmanager"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	fakedynamodb "github.com/dayfly-dev/dayfly/test/awsim/dynamodb"
+	fakelambda "github.com/dayfly-dev/dayfly/test/awsim/lambda"
+	fakesecrets "github.com/dayfly-dev/dayfly/test/awsim/secretsmanager"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 )
 
 // TestBuild_OverAWS holds what build wires together to the services' own protocols: the admin token from
@@ -30,7 +30,7 @@ func TestBuild_OverAWS(t *testing.T) {
 	var mu sync.Mutex
 	var woken []fakelambda.Invocation
 	table := sigv4.NewTable(nil)
-	server := fakeaws.New(fakeaws.Config{Credentials: table, Services: map[string]fakeaws.Service{
+	server := awsim.New(awsim.Config{Credentials: table, Services: map[string]awsim.Service{
 		"dynamodb": &fakedynamodb.Service{}, "secretsmanager": &fakesecrets.Service{},
 		"lambda": &fakelambda.Service{Invoke: func(_ context.Context, in fakelambda.Invocation) (fakelambda.Result, error) {
 			mu.Lock()
@@ -43,7 +43,7 @@ func TestBuild_OverAWS(t *testing.T) {
 	listener := httptest.NewServer(server)
 	defer listener.Close()
 
-	deployer := fakeaws.ClientConfig(listener.URL, table.User("deployer"))
+	deployer := awsim.ClientConfig(listener.URL, table.User("deployer"))
 	if err := dynamodb.Create(t.Context(), awsdynamodb.NewFromConfig(deployer), "dayfly", time.Minute); err != nil {
 		t.Fatal(err)
 	}

@@ -19,10 +19,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	fakeecs "github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
-	"github.com/dayfly-dev/dayfly/test/leak"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	fakeecs "github.com/dayfly-dev/dayfly/test/awsim/ecs"
+	"github.com/dayfly-dev/dayfly/test/awsim/leak"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 	"github.com/dayfly-dev/dayfly/test/poolstack"
 )
 
@@ -56,7 +56,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(tasks.Close)
 	w := &world{ecs: tasks}
 	w.definition = tasks.Define(fakeecs.Definition{Family: "runner", Containers: []fakeecs.Container{{Name: "runner", Image: "runner"}}})
-	w.Stack = poolstack.New(t, map[string]fakeaws.Service{"ecs": tasks})
+	w.Stack = poolstack.New(t, map[string]awsim.Service{"ecs": tasks})
 	return w
 }
 

@@ -18,10 +18,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 	"github.com/dayfly-dev/dayfly/internal/reaper"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	fakeecs "github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
-	fakesecrets "github.com/dayfly-dev/dayfly/test/fakeaws/secretsmanager"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	fakeecs "github.com/dayfly-dev/dayfly/test/awsim/ecs"
+	fakesecrets "github.com/dayfly-dev/dayfly/test/awsim/secretsmanager"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 )
 
 // TestBuild_OverAWS holds what build wires together to the services' own protocols: a task that ECS runs
@@ -48,11 +48,11 @@ func overAWS(t *testing.T, byEvent bool) {
 	t.Cleanup(service.Close)
 	definition := service.Define(fakeecs.Definition{Family: "dayfly-default-runner", Containers: []fakeecs.Container{{Name: "runner", Image: "runner"}}})
 	table := sigv4.NewTable(nil)
-	server := fakeaws.New(fakeaws.Config{Credentials: table, Services: map[string]fakeaws.Service{"ecs": service, "secretsmanager": &fakesecrets.Service{}}})
+	server := awsim.New(awsim.Config{Credentials: table, Services: map[string]awsim.Service{"ecs": service, "secretsmanager": &fakesecrets.Service{}}})
 	listener := httptest.NewServer(server)
 	defer listener.Close()
 
-	deployer := fakeaws.ClientConfig(listener.URL, table.User("deployer"))
+	deployer := awsim.ClientConfig(listener.URL, table.User("deployer"))
 	token, err := w.plane.RotatePoolToken(t.Context(), w.admin, "default", api.RotateToken{OverlapSeconds: 60})
 	w.must(err)
 	secret, err := secretsmanager.NewFromConfig(deployer).CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{

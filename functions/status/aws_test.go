@@ -20,10 +20,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/relay"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	fakesecrets "github.com/dayfly-dev/dayfly/test/fakeaws/secretsmanager"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
-	fakesqs "github.com/dayfly-dev/dayfly/test/fakeaws/sqs"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	fakesecrets "github.com/dayfly-dev/dayfly/test/awsim/secretsmanager"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	fakesqs "github.com/dayfly-dev/dayfly/test/awsim/sqs"
 )
 
 // TestBuild_OverAWS holds what build wires together to the services' own protocols: the ticket keys from
@@ -44,13 +44,13 @@ func TestBuild_OverAWS(t *testing.T) {
 	var passed atomic.Int64 // on the queue's clock
 	began := time.Now()
 	clock := func() time.Time { return began.Add(time.Duration(passed.Load())) }
-	server := fakeaws.New(fakeaws.Config{Credentials: table, Services: map[string]fakeaws.Service{
+	server := awsim.New(awsim.Config{Credentials: table, Services: map[string]awsim.Service{
 		"sqs": &fakesqs.Service{Now: clock}, "secretsmanager": &fakesecrets.Service{},
 	}})
 	listener := httptest.NewServer(server)
 	defer listener.Close()
 
-	deployer := fakeaws.ClientConfig(listener.URL, table.User("deployer"))
+	deployer := awsim.ClientConfig(listener.URL, table.User("deployer"))
 	key := ticket.GenerateKey()
 	text, err := ticket.FormatKeys(key)
 	w.must(err)

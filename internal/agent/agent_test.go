@@ -25,7 +25,7 @@ import (
 	store "github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/ports"
+	"github.com/dayfly-dev/dayfly/test/awsim/ports"
 )
 
 var _ agent.Upstream = (*client.Client)(nil)

@@ -18,7 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue/memory"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/leak"
+	"github.com/dayfly-dev/dayfly/test/awsim/leak"
 )
 
 func TestMain(m *testing.M) {

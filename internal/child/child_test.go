@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/internal/child"
-	"github.com/dayfly-dev/dayfly/test/leak"
+	"github.com/dayfly-dev/dayfly/test/awsim/leak"
 )
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

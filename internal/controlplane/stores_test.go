@@ -13,9 +13,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
 	"github.com/dayfly-dev/dayfly/internal/store/storefault"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	fake "github.com/dayfly-dev/dayfly/test/fakeaws/dynamodb"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	fake "github.com/dayfly-dev/dayfly/test/awsim/dynamodb"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 )
 
 // everyStore runs a test of the rules over each store, so that none of them is taken on trust.
@@ -43,11 +43,11 @@ func everyStore(t *testing.T, test func(t *testing.T, w *world)) {
 func openDynamoDB(t *testing.T) store.Store {
 	t.Helper()
 	credentials := sigv4.NewTable(nil)
-	server := httptest.NewServer(fakeaws.New(fakeaws.Config{
-		Credentials: credentials, Services: map[string]fakeaws.Service{"dynamodb": &fake.Service{IndexLag: 10}},
+	server := httptest.NewServer(awsim.New(awsim.Config{
+		Credentials: credentials, Services: map[string]awsim.Service{"dynamodb": &fake.Service{IndexLag: 10}},
 	}))
 	t.Cleanup(server.Close)
-	client := awsdynamodb.NewFromConfig(fakeaws.ClientConfig(server.URL, credentials.User("test")))
+	client := awsdynamodb.NewFromConfig(awsim.ClientConfig(server.URL, credentials.User("test")))
 	if err := dynamodb.Create(t.Context(), client, "table", 4*time.Minute); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/moto"
+	"github.com/dayfly-dev/dayfly/test/awsim/moto"
 )
 
 // R15, R8: terraform's own S3 backend finds the run's role at the loopback endpoint, keeps the state in the

@@ -23,10 +23,10 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/secretsmanager"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sts"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	"github.com/dayfly-dev/dayfly/test/awsim/secretsmanager"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim/sts"
 )
 
 const (
@@ -41,7 +41,7 @@ const (
 type account struct {
 	*relay
 	sts     *sts.Service
-	aws     *fakeaws.Server
+	aws     *awsim.Server
 	admin   sigv4.Credentials
 	env     []string // of the task
 	gateway string
@@ -55,7 +55,7 @@ func newAccount(t *testing.T, spec api.Spec) *account {
 	t.Helper()
 	keys := sigv4.NewTable(nil)
 	a := &account{relay: newRelay(t, spec), sts: &sts.Service{Credentials: keys}, admin: keys.User("admin")}
-	aws := fakeaws.New(fakeaws.Config{Credentials: keys, Services: map[string]fakeaws.Service{"sts": a.sts, "secretsmanager": &secretsmanager.Service{}}})
+	aws := awsim.New(awsim.Config{Credentials: keys, Services: map[string]awsim.Service{"sts": a.sts, "secretsmanager": &secretsmanager.Service{}}})
 	a.aws = aws
 	mux := http.NewServeMux()
 	mux.Handle("/", aws)
@@ -312,7 +312,7 @@ func workInVolume(t *testing.T, mode fs.FileMode) {
 // keep keeps a secret in the account and returns its ARN.
 func (a *account) keep(t *testing.T, name, value string) string {
 	t.Helper()
-	made, err := awssecrets.NewFromConfig(fakeaws.ClientConfig(strings.TrimSuffix(a.gateway, "/gateway"), a.admin)).
+	made, err := awssecrets.NewFromConfig(awsim.ClientConfig(strings.TrimSuffix(a.gateway, "/gateway"), a.admin)).
 		CreateSecret(t.Context(), &awssecrets.CreateSecretInput{Name: &name, SecretString: &value})
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,9 @@ type Package struct {
 	Doc        string   // first sentence of the package comment
 	GoFiles    []string // files that are not tests
 	Imports    []string // of those files
+
+	TestImports  []string // of the test files in the package
+	XTestImports []string // of those beside it
 }
 
 // A rule says where a package stands and what it may import besides the packages of levels 0
@@ -116,6 +119,10 @@ var owners = []struct {
 	{"github.com/alecthomas/kong", []string{"cmd/", "internal/config"}},
 }
 
+// sealed is a tree that imports nothing of this module but itself, in its tests neither: it could be a module of
+// its own.
+const sealed = "test/awsim"
+
 // testOnly are libraries that no product code imports.
 var testOnly = []string{
 	"testing", "net/http/httptest", "github.com/google/go-cmp", "go.uber.org/goleak",
@@ -183,6 +190,13 @@ func Check(pkgs []Package) []Violation {
 		}
 		if len(p.GoFiles) > 0 {
 			checkDoc(p, k, say)
+		}
+		if matches(rel, sealed) {
+			for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+				if own, ok := strings.CutPrefix(imp, Module+"/"); ok && !matches(own, sealed) {
+					say("imports %s: what lies below %s, tests included, imports nothing of ours", own, sealed)
+				}
+			}
 		}
 		for _, imp := range p.Imports {
 			if own, ok := strings.CutPrefix(imp, Module+"/"); ok {

@@ -59,7 +59,7 @@ func sources(t *testing.T) []string {
 func list(t *testing.T) []arch.Package {
 	t.Helper()
 	sources(t)
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Name,Doc,GoFiles,Imports", arch.Module+"/...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Name,Doc,GoFiles,Imports,TestImports,XTestImports", arch.Module+"/...")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -128,6 +128,11 @@ func TestCheck_MadeUpGraphs(t *testing.T) {
 		{"product over testing/synctest", "internal/agent", []string{"testing/synctest"}, "for tests only"},
 		{"product over go-cmp", "internal/agent", []string{"github.com/google/go-cmp/cmp"}, "for tests only"},
 		{"test tree over anything", "test/sim", []string{own("internal/agent"), own("internal/store/storetest"), "testing"}, ""},
+		{"AWS for tests over itself", "test/awsim/sqs", []string{own("test/awsim/wire"), "testing"}, ""},
+		{"AWS for tests over the product", "test/awsim/sqs", []string{own("internal/queue")}, "nothing of ours"},
+		{"AWS for tests over a program", "test/awsim", []string{own("scripts/functions/bootstrap")}, "nothing of ours"},
+		{"AWS for tests over another test tree", "test/awsim/ecs", []string{own("test/awsimilar")}, "nothing of ours"},
+		{"test tree over the AWS for tests", "test/cloud", []string{own("test/awsim/sqs")}, ""},
 		{"program over anything", "cmd/dayfly", []string{own("internal/agent"), own("internal/store/sqlite"), "github.com/alecthomas/kong"}, ""},
 		{"program over another", "cmd/dayfly", []string{own("functions/poller")}, "belongs to a program"},
 		{"function over what functions share", "functions/poller", []string{own("functions/internal/boot")}, ""},
@@ -165,6 +170,17 @@ func TestCheck_MadeUpGraphs(t *testing.T) {
 				t.Errorf("got %v, want one violation that says %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// The tests of the AWS for tests keep its rule too.
+func TestCheck_TestsBelowAWSSimImportNothingOfOurs(t *testing.T) {
+	got := arch.Check([]arch.Package{
+		{ImportPath: own("test/awsim/sqs"), TestImports: []string{own("internal/api")}, XTestImports: []string{own("test/cloud"), own("test/awsim/wire"), "testing"}},
+		{ImportPath: own("test/cloud"), TestImports: []string{own("internal/api")}, XTestImports: []string{own("test/awsim")}},
+	})
+	if len(got) != 2 || got[0].Package != "test/awsim/sqs" || got[1].Package != "test/awsim/sqs" {
+		t.Errorf("got %v, want two violations by test/awsim/sqs", got)
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
 	"github.com/dayfly-dev/dayfly/test/figures"
-	"github.com/dayfly-dev/dayfly/test/lambdahost"
 )
 
 func main() {
@@ -35,7 +35,7 @@ func main() {
 const shipped = "arm64"
 
 // empty is the package of the function that all others are compared with.
-const empty = "./test/lambdahost/testdata/empty"
+const empty = "./test/awsim/lambdahost/testdata/empty"
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("benchfunctions", flag.ContinueOnError)

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/dayfly-dev/dayfly/test/lambdahost"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
 )
 
 // aims are the most that a function's zip, peak memory at init and init time should be.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
-	"github.com/dayfly-dev/dayfly/test/lambdahost"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
 )
 
 // patience is how long an init may take here: a machine that is busy is not what is tested.

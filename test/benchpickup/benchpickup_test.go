@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
 	"github.com/dayfly-dev/dayfly/test/cloud"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
 	"github.com/dayfly-dev/dayfly/test/figures"
-	"github.com/dayfly-dev/dayfly/test/lambdahost"
 )
 
 func TestSlowest_IsTheLeastRateOfAnySpan(t *testing.T) {
@@ -81,8 +81,8 @@ func TestLatency_NamesEveryFigure(t *testing.T) {
 func TestStages_FollowOneAnotherWithoutAGap(t *testing.T) {
 	zero := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	at := func(ms int) time.Time { return zero.Add(time.Duration(ms) * time.Millisecond) }
-	call := func(service, operation string, began, ended int) fakeaws.Record {
-		return fakeaws.Record{Service: service, Operation: operation, Began: at(began), Time: at(ended)}
+	call := func(service, operation string, began, ended int) awsim.Record {
+		return awsim.Record{Service: service, Operation: operation, Began: at(began), Time: at(ended)}
 	}
 	request := func(path string, began, ended int) cloud.Request {
 		return cloud.Request{Method: "POST", Path: path, Began: at(began), Ended: at(ended)}
@@ -92,7 +92,7 @@ func TestStages_FollowOneAnotherWithoutAGap(t *testing.T) {
 	}
 	woken := seen{
 		control: "control", poller: "poller", dispatcher: "dispatcher",
-		calls: []fakeaws.Record{
+		calls: []awsim.Record{
 			call("lambda", "Invoke", 80, 95), call("sqs", "SendMessageBatch", 250, 260), call("sqs", "GetQueueAttributes", 290, 300),
 			call("ecs", "RunTask", 340, 640),
 		},

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dayfly-dev/dayfly/test/lambdahost"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
 )
 
 // latency is what AWS takes and this machine does not.

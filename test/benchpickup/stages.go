@@ -5,14 +5,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
 	"github.com/dayfly-dev/dayfly/test/cloud"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	"github.com/dayfly-dev/dayfly/test/lambdahost"
 )
 
 // seen is what was seen of one pick-up from outside: calls of AWS, invocations, requests to the control plane.
 type seen struct {
-	calls       []fakeaws.Record
+	calls       []awsim.Record
 	invocations []lambdahost.Report
 	requests    []cloud.Request
 	control     string // the names of the functions
@@ -70,7 +70,7 @@ func (s seen) stages() []stage {
 }
 
 // call is the latest of an operation that ended before a time; zero means the first of all.
-func (s seen) call(name string, before time.Time) (out fakeaws.Record, ok bool) {
+func (s seen) call(name string, before time.Time) (out awsim.Record, ok bool) {
 	for _, c := range s.calls {
 		if c.Service+"."+c.Operation != name || !before.IsZero() && c.Time.After(before) {
 			continue

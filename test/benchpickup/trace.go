@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/figures"
-	"github.com/dayfly-dev/dayfly/test/lambdahost"
 )
 
 // traces is how many pick-ups are looked into.

@@ -15,11 +15,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
 	"github.com/dayfly-dev/dayfly/test/cloud"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
 	"github.com/dayfly-dev/dayfly/test/figures"
-	"github.com/dayfly-dev/dayfly/test/lambdahost"
-	"github.com/dayfly-dev/dayfly/test/templates"
 )
 
 // pool is the pool that everything runs in.

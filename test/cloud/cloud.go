@@ -26,18 +26,18 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	fakedynamodb "github.com/dayfly-dev/dayfly/test/fakeaws/dynamodb"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
-	fakelambda "github.com/dayfly-dev/dayfly/test/fakeaws/lambda"
-	fakesecrets "github.com/dayfly-dev/dayfly/test/fakeaws/secretsmanager"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
-	fakesqs "github.com/dayfly-dev/dayfly/test/fakeaws/sqs"
-	fakests "github.com/dayfly-dev/dayfly/test/fakeaws/sts"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
-	"github.com/dayfly-dev/dayfly/test/lambdahost"
-	"github.com/dayfly-dev/dayfly/test/lambdahost/gateway"
-	"github.com/dayfly-dev/dayfly/test/templates"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	fakedynamodb "github.com/dayfly-dev/dayfly/test/awsim/dynamodb"
+	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
+	fakelambda "github.com/dayfly-dev/dayfly/test/awsim/lambda"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost/gateway"
+	fakesecrets "github.com/dayfly-dev/dayfly/test/awsim/secretsmanager"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	fakesqs "github.com/dayfly-dev/dayfly/test/awsim/sqs"
+	fakests "github.com/dayfly-dev/dayfly/test/awsim/sts"
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 // Config says what to deploy, and how tasks run.
@@ -80,7 +80,7 @@ type Config struct {
 
 // Cloud is a deployment that runs.
 type Cloud struct {
-	AWS     *fakeaws.Server
+	AWS     *awsim.Server
 	ECS     *ecs.Service
 	SQS     *fakesqs.Service
 	STS     *fakests.Service
@@ -157,12 +157,12 @@ func (c *Cloud) openServices(ctx context.Context) error {
 		out, err := c.Host.Invoke(ctx, in.Name, in.Payload)
 		return fakelambda.Result{RequestID: out.RequestID, Payload: out.Payload, Error: out.FunctionError}, refused(err)
 	}
-	services := map[string]fakeaws.Service{
+	services := map[string]awsim.Service{
 		"sqs": c.SQS, "sts": c.STS, "secretsmanager": &fakesecrets.Service{}, "lambda": &fakelambda.Service{Invoke: invoke},
 		"dynamodb": &fakedynamodb.Service{},
 	}
 	c.judge = newJudge()
-	grants := fakeaws.New(fakeaws.Config{Credentials: c.table}).Tasks() // which the service below needs, before there is a server
+	grants := awsim.New(awsim.Config{Credentials: c.table}).Tasks() // which the service below needs, before there is a server
 	credentials := c.cfg.CredentialsEndpoint
 	listen := func(host string) (net.Listener, error) { return (&net.ListenConfig{}).Listen(ctx, "tcp", host) }
 	tasks, err := listen(c.credentialsAddress())
@@ -180,7 +180,7 @@ func (c *Cloud) openServices(ctx context.Context) error {
 		return errors.Join(err, tasks.Close())
 	}
 	services["ecs"] = c.ECS
-	c.AWS = fakeaws.New(fakeaws.Config{Credentials: c.table, Services: services, Allow: c.judge.allow})
+	c.AWS = awsim.New(awsim.Config{Credentials: c.table, Services: services, Allow: c.judge.allow})
 	c.serve(tasks, c.ECS.TaskHandler(grants))
 	local, err := listen("127.0.0.1:0")
 	if err != nil {
@@ -192,7 +192,7 @@ func (c *Cloud) openServices(ctx context.Context) error {
 	}
 	c.AWSURL, c.entrance = "http://"+local.Addr().String(), front
 	c.serve(local, front)
-	c.Admin = fakeaws.ClientConfig(c.AWSURL, c.table.User("admin"))
+	c.Admin = awsim.ClientConfig(c.AWSURL, c.table.User("admin"))
 	for of, d := range c.cfg.CallDelay {
 		service, operation, _ := strings.Cut(of, ".")
 		c.AWS.Inject(wire.Fault{Service: service, Operation: operation, Delay: d})

@@ -14,7 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
 	"github.com/dayfly-dev/dayfly/test/cloud"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs/procrun"
+	"github.com/dayfly-dev/dayfly/test/procrun"
 )
 
 // What TestMain builds: the functions, and the runner.

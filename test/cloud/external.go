@@ -12,8 +12,8 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 // externals are the services that somebody else's fake may stand in for. ECS, Lambda and the tasks' credentials

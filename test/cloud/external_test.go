@@ -6,9 +6,9 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
+	"github.com/dayfly-dev/dayfly/test/awsim/moto"
 	"github.com/dayfly-dev/dayfly/test/cloud"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs/procrun"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/moto"
+	"github.com/dayfly-dev/dayfly/test/procrun"
 )
 
 // D5: another fake of AWS can stand in for ours, here moto for secrets and records, as LocalStack does in make

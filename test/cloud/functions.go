@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/dayfly-dev/dayfly/test/templates"
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
 )
 
 // FunctionNames are the names of all functions, as the host knows them.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
-	"github.com/dayfly-dev/dayfly/test/templates"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 // judge is IAM: it allows what the policies of the deployed stacks allow, and remembers who asked for what.
@@ -40,7 +40,7 @@ func (j *judge) allow(call wire.Call) error {
 	requests, err := templates.Asks(Account, call.Service, call.Operation, call.Body)
 	if err != nil {
 		j.deny("%s: %v", role, err)
-		return fakeaws.Denied(call, "")
+		return awsim.Denied(call, "")
 	}
 	if call.Operation == "RunTask" {
 		for _, s := range j.of(role) {
@@ -49,7 +49,7 @@ func (j *judge) allow(call wire.Call) error {
 	}
 	for _, r := range requests {
 		if err := j.may(role, r); err != nil {
-			return fakeaws.Denied(call, r.Resource)
+			return awsim.Denied(call, r.Resource)
 		}
 	}
 	return nil
@@ -132,4 +132,4 @@ func roleOf(who wire.Identity) string {
 }
 
 // config is that of a client with these credentials.
-func (c *Cloud) config(of sigv4.Credentials) aws.Config { return fakeaws.ClientConfig(c.AWSURL, of) }
+func (c *Cloud) config(of sigv4.Credentials) aws.Config { return awsim.ClientConfig(c.AWSURL, of) }

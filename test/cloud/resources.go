@@ -14,12 +14,12 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
-	"github.com/dayfly-dev/dayfly/test/lambdahost"
-	"github.com/dayfly-dev/dayfly/test/lambdahost/gateway"
-	"github.com/dayfly-dev/dayfly/test/lambdahost/sqssource"
-	"github.com/dayfly-dev/dayfly/test/templates"
+	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost/gateway"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost/sqssource"
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 var allCounts = []types.QueueAttributeName{

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dayfly-dev/dayfly/test/lambdahost"
-	"github.com/dayfly-dev/dayfly/test/templates"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
 )
 
 // Samples are the files of events/ that each function takes, by its name in the templates, the usual one first.

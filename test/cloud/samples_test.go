@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/test/cloud"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs/procrun"
+	"github.com/dayfly-dev/dayfly/test/procrun"
 )
 
 const events = "../../events"

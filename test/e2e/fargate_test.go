@@ -20,13 +20,13 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs/procrun"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/secretsmanager"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sts"
-	"github.com/dayfly-dev/dayfly/test/ports"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
+	"github.com/dayfly-dev/dayfly/test/awsim/ports"
+	"github.com/dayfly-dev/dayfly/test/awsim/secretsmanager"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim/sts"
+	"github.com/dayfly-dev/dayfly/test/procrun"
 )
 
 const appRole = "arn:aws:iam::123456789012:role/dayfly/default/app"
@@ -87,14 +87,14 @@ func newFargate(t *testing.T, env map[string]string) *fargate {
 	account := httptest.NewServer(mux)
 	f.sts = &sts.Service{Credentials: keys}
 	runs := &procrun.Runner{Commands: map[string][]string{"runner:1": {program, "runner"}}, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: t.TempDir(), Output: &f.said}
-	services := map[string]fakeaws.Service{"secretsmanager": &secretsmanager.Service{}, "sts": f.sts}
-	var aws *fakeaws.Server
-	f.ecs, err = ecs.New(ecs.Config{Runner: runs, Clusters: []string{"runners"}, Credentials: late(func() *fakeaws.TaskCredentials { return aws.Tasks() }), Endpoint: account.URL + "/task"})
+	services := map[string]awsim.Service{"secretsmanager": &secretsmanager.Service{}, "sts": f.sts}
+	var aws *awsim.Server
+	f.ecs, err = ecs.New(ecs.Config{Runner: runs, Clusters: []string{"runners"}, Credentials: late(func() *awsim.TaskCredentials { return aws.Tasks() }), Endpoint: account.URL + "/task"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	services["ecs"] = f.ecs
-	aws = fakeaws.New(fakeaws.Config{Credentials: keys, Services: services})
+	aws = awsim.New(awsim.Config{Credentials: keys, Services: services})
 	mux.Handle("/task/", http.StripPrefix("/task", f.ecs.TaskHandler(aws.Tasks())))
 	mux.Handle("/", aws)
 	t.Cleanup(account.Close)
@@ -108,7 +108,7 @@ func newFargate(t *testing.T, env map[string]string) *fargate {
 		{Name: "runner", Image: "runner:1", Env: all, StopTimeout: 2 * time.Minute},
 	}})
 	me := keys.User("agent")
-	f.secrets = awssecrets.NewFromConfig(fakeaws.ClientConfig(account.URL, me))
+	f.secrets = awssecrets.NewFromConfig(awsim.ClientConfig(account.URL, me))
 	relay, err := ports.Free(t.Context()) // of one agent after the other
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func passable(t *testing.T) string {
 }
 
 // late are credentials that are known only after the service that needs them.
-type late func() *fakeaws.TaskCredentials
+type late func() *awsim.TaskCredentials
 
 func (l late) Grant(role, task string, life time.Duration) string {
 	return l().Grant(role, task, life)

@@ -27,7 +27,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/moto"
+	"github.com/dayfly-dev/dayfly/test/awsim/moto"
 )
 
 // repositories makes a directory with the bare repository team/app.git, with two branches, a tag and a

@@ -16,10 +16,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/queue/sqs"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
-	fakesqs "github.com/dayfly-dev/dayfly/test/fakeaws/sqs"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	fakesqs "github.com/dayfly-dev/dayfly/test/awsim/sqs"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 // C1, L1: the launch queue is SQS at its worst: each message comes twice, some of a batch are refused,
@@ -32,10 +32,10 @@ func TestExactlyOneStart_OverSQSAtItsWorst(t *testing.T) {
 		workflows = 24
 	}
 	table, service := sigv4.NewTable(nil), &fakesqs.Service{}
-	server := fakeaws.New(fakeaws.Config{Credentials: table, Services: map[string]fakeaws.Service{"sqs": service}})
+	server := awsim.New(awsim.Config{Credentials: table, Services: map[string]awsim.Service{"sqs": service}})
 	listener := httptest.NewServer(server)
 	t.Cleanup(listener.Close)
-	cl := awssqs.NewFromConfig(fakeaws.ClientConfig(listener.URL, table.Session("agent", "agent", time.Hour)), func(o *awssqs.Options) { o.Retryer = aws.NopRetryer{} })
+	cl := awssqs.NewFromConfig(awsim.ClientConfig(listener.URL, table.Session("agent", "agent", time.Hour)), func(o *awssqs.Options) { o.Retryer = aws.NopRetryer{} })
 	made, err := cl.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String("jobs"), Attributes: map[string]string{"VisibilityTimeout": "5"}})
 	if err != nil {
 		t.Fatal(err)

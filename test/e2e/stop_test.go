@@ -26,7 +26,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/leak"
+	"github.com/dayfly-dev/dayfly/test/awsim/leak"
 )
 
 // held is a workspace that upArg's launcher never launches.

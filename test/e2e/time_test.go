@@ -13,7 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/ports"
+	"github.com/dayfly-dev/dayfly/test/awsim/ports"
 )
 
 // deaf is a launcher that does not notice how tasks end, while it is deaf: what has stopped seems to

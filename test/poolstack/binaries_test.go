@@ -16,10 +16,10 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	fakeecs "github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
-	"github.com/dayfly-dev/dayfly/test/lambdahost"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	fakeecs "github.com/dayfly-dev/dayfly/test/awsim/ecs"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 	"github.com/dayfly-dev/dayfly/test/poolstack"
 )
 
@@ -57,7 +57,7 @@ func deploy(t *testing.T) *deployed {
 	}
 	t.Cleanup(d.ecs.Close)
 	definition := d.ecs.Define(fakeecs.Definition{Family: "runner", Containers: []fakeecs.Container{{Name: "runner", Image: "runner"}}})
-	d.Stack = poolstack.New(t, map[string]fakeaws.Service{"ecs": d.ecs})
+	d.Stack = poolstack.New(t, map[string]awsim.Service{"ecs": d.ecs})
 	d.host = lambdahost.New(lambdahost.Config{Log: func(function, line string) {
 		d.mu.Lock()
 		defer d.mu.Unlock()

@@ -21,9 +21,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
-	fakesqs "github.com/dayfly-dev/dayfly/test/fakeaws/sqs"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	fakesqs "github.com/dayfly-dev/dayfly/test/awsim/sqs"
 )
 
 // Stack is one pool's surroundings. Its fields are there to be looked at and called.
@@ -32,7 +32,7 @@ type Stack struct {
 	Plane *controlplane.Plane
 	Admin controlplane.Principal
 	Pool  controlplane.Principal
-	AWS   *fakeaws.Server
+	AWS   *awsim.Server
 	SQS   *awssqs.Client
 	Jobs  string // URL of the queue of launches
 
@@ -51,7 +51,7 @@ const (
 )
 
 // New starts the surroundings; services are further ones of the fake AWS, by signing name.
-func New(t testing.TB, services map[string]fakeaws.Service) *Stack {
+func New(t testing.TB, services map[string]awsim.Service) *Stack {
 	t.Helper()
 	s := &Stack{t: t, Secrets: &Secrets{values: map[string]string{}}}
 	s.Plane = controlplane.New(memory.New(), controlplane.Config{})
@@ -74,13 +74,13 @@ func New(t testing.TB, services map[string]fakeaws.Service) *Stack {
 	s.Secrets.Set(KeysSecret, string(keys))
 
 	table := sigv4.NewTable(nil)
-	all := map[string]fakeaws.Service{"sqs": &fakesqs.Service{}, "secretsmanager": s.Secrets}
+	all := map[string]awsim.Service{"sqs": &fakesqs.Service{}, "secretsmanager": s.Secrets}
 	maps.Copy(all, services)
-	s.AWS = fakeaws.New(fakeaws.Config{Credentials: table, Services: all})
+	s.AWS = awsim.New(awsim.Config{Credentials: table, Services: all})
 	server := httptest.NewServer(s.AWS)
 	t.Cleanup(server.Close)
 	s.url, s.Credentials = server.URL, table.Session("function", "function", time.Hour)
-	s.SQS = awssqs.NewFromConfig(fakeaws.ClientConfig(server.URL, s.Credentials))
+	s.SQS = awssqs.NewFromConfig(awsim.ClientConfig(server.URL, s.Credentials))
 	s.Jobs = s.Queue("jobs")
 	return s
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 // Secrets is as much of Secrets Manager as a function asks for: the text of a secret by its name.
@@ -28,7 +28,7 @@ func (s *Secrets) Reads() int {
 	return s.reads
 }
 
-// Operations implements fakeaws.Service.
+// Operations implements awsim.Service.
 func (s *Secrets) Operations() map[string]wire.Handler {
 	return map[string]wire.Handler{"GetSecretValue": s.get}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/ports"
+	"github.com/dayfly-dev/dayfly/test/awsim/ports"
 )
 
 // previous is the commit of the version before the one under test; raise it with each release.

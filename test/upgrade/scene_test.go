@@ -25,9 +25,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	fake "github.com/dayfly-dev/dayfly/test/fakeaws/dynamodb"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	fake "github.com/dayfly-dev/dayfly/test/awsim/dynamodb"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 )
 
 // versions are the directories below testdata that hold what earlier versions wrote: one for each version
@@ -192,11 +192,11 @@ var stores = map[string]opened{
 	},
 	"dynamodb": func(t *testing.T, _ string, records []stored) store.Store {
 		credentials := sigv4.NewTable(nil)
-		server := httptest.NewServer(fakeaws.New(fakeaws.Config{
-			Credentials: credentials, Services: map[string]fakeaws.Service{"dynamodb": &fake.Service{}},
+		server := httptest.NewServer(awsim.New(awsim.Config{
+			Credentials: credentials, Services: map[string]awsim.Service{"dynamodb": &fake.Service{}},
 		}))
 		t.Cleanup(server.Close)
-		client := awsdynamodb.NewFromConfig(fakeaws.ClientConfig(server.URL, credentials.User("test")))
+		client := awsdynamodb.NewFromConfig(awsim.ClientConfig(server.URL, credentials.User("test")))
 		if err := dynamodb.Create(t.Context(), client, "table", time.Minute); err != nil {
 			t.Fatal(err)
 		}

@@ -13,15 +13,15 @@ import (
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
 	"github.com/dayfly-dev/dayfly/internal/awserr"
 	"github.com/dayfly-dev/dayfly/internal/queue"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
-	fakesqs "github.com/dayfly-dev/dayfly/test/fakeaws/sqs"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	fakesqs "github.com/dayfly-dev/dayfly/test/awsim/sqs"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 // delivered is a queue of an SQS that checks signatures, on a clock that stands still until it is moved.
 type delivered struct {
-	server *fakeaws.Server
+	server *awsim.Server
 	client *awssqs.Client // of somebody else
 	url    string
 	cfg    aws.Config // of the function
@@ -32,12 +32,12 @@ func deliver(t *testing.T) *delivered {
 	t.Helper()
 	d := &delivered{now: time.Now()}
 	table := sigv4.NewTable(nil)
-	d.server = fakeaws.New(fakeaws.Config{Credentials: table, Services: map[string]fakeaws.Service{
+	d.server = awsim.New(awsim.Config{Credentials: table, Services: map[string]awsim.Service{
 		"sqs": &fakesqs.Service{Now: func() time.Time { return d.now }},
 	}})
 	listener := httptest.NewServer(d.server)
 	t.Cleanup(listener.Close)
-	d.client = awssqs.NewFromConfig(fakeaws.ClientConfig(listener.URL, table.User("deployer")))
+	d.client = awssqs.NewFromConfig(awsim.ClientConfig(listener.URL, table.User("deployer")))
 	made, err := d.client.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String("jobs"), Attributes: map[string]string{"VisibilityTimeout": "3600"}})
 	if err != nil {
 		t.Fatal(err)

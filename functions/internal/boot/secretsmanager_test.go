@@ -12,21 +12,21 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	fakesecrets "github.com/dayfly-dev/dayfly/test/fakeaws/secretsmanager"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	fakesecrets "github.com/dayfly-dev/dayfly/test/awsim/secretsmanager"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 // secrets is a Secrets Manager that checks signatures, with one secret, and the configuration of a
 // function that may read it.
-func secrets(t *testing.T) (server *fakeaws.Server, cfg aws.Config, arn string) {
+func secrets(t *testing.T) (server *awsim.Server, cfg aws.Config, arn string) {
 	t.Helper()
 	table := sigv4.NewTable(nil)
-	server = fakeaws.New(fakeaws.Config{Credentials: table, Services: map[string]fakeaws.Service{"secretsmanager": &fakesecrets.Service{}}})
+	server = awsim.New(awsim.Config{Credentials: table, Services: map[string]awsim.Service{"secretsmanager": &fakesecrets.Service{}}})
 	listener := httptest.NewServer(server)
 	t.Cleanup(listener.Close)
-	made, err := secretsmanager.NewFromConfig(fakeaws.ClientConfig(listener.URL, table.User("deployer"))).CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{
+	made, err := secretsmanager.NewFromConfig(awsim.ClientConfig(listener.URL, table.User("deployer"))).CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{
 		Name: aws.String("dayfly/pool"), SecretString: aws.String("a \"quoted\" <value>"), ClientRequestToken: aws.String(strings.Repeat("a", 32)),
 	})
 	if err != nil {

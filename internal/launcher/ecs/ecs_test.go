@@ -13,10 +13,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 	"github.com/dayfly-dev/dayfly/internal/launcher/launchertest"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	fake "github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs/procrun"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	fake "github.com/dayfly-dev/dayfly/test/awsim/ecs"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	"github.com/dayfly-dev/dayfly/test/procrun"
 )
 
 func TestMain(m *testing.M) {
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // world is an ECS with one cluster and the client of a launcher.
 type world struct {
 	service *fake.Service
-	server  *fakeaws.Server
+	server  *awsim.Server
 	client  *awsecs.Client
 }
 
@@ -48,10 +48,10 @@ func newWorld(t *testing.T, c fake.Config, grace time.Duration) *world {
 	t.Cleanup(service.Close)
 	service.Define(fake.Definition{Family: "dayfly-runner", Containers: []fake.Container{{Name: "runner", Image: "runner", StopTimeout: grace}}})
 	table := sigv4.NewTable(nil)
-	server := fakeaws.New(fakeaws.Config{Credentials: table, Services: map[string]fakeaws.Service{"ecs": service}})
+	server := awsim.New(awsim.Config{Credentials: table, Services: map[string]awsim.Service{"ecs": service}})
 	front := httptest.NewServer(server)
 	t.Cleanup(front.Close)
-	cfg := fakeaws.ClientConfig(front.URL, table.Session("arn:aws:iam::123456789012:role/dispatcher", "test", time.Hour))
+	cfg := awsim.ClientConfig(front.URL, table.Session("arn:aws:iam::123456789012:role/dispatcher", "test", time.Hour))
 	client := awsecs.NewFromConfig(cfg, func(o *awsecs.Options) {
 		o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) { o.MaxBackoff = time.Millisecond })
 	})

@@ -21,8 +21,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/queue/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	fake "github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	fake "github.com/dayfly-dev/dayfly/test/awsim/ecs"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 // obedient is a container that ends when it is asked to.

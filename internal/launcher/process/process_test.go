@@ -25,7 +25,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/launchertest"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/leak"
+	"github.com/dayfly-dev/dayfly/test/awsim/leak"
 )
 
 var (

@@ -11,7 +11,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/queue/queuetest"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/moto"
+	"github.com/dayfly-dev/dayfly/test/awsim/moto"
 )
 
 // A second opinion on what goes over the wire. The whole suite is not for moto: there a stale receipt

@@ -19,11 +19,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue/queuetest"
 	"github.com/dayfly-dev/dayfly/internal/queue/sqs"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
-	fakesqs "github.com/dayfly-dev/dayfly/test/fakeaws/sqs"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
-	"github.com/dayfly-dev/dayfly/test/leak"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	"github.com/dayfly-dev/dayfly/test/awsim/leak"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	fakesqs "github.com/dayfly-dev/dayfly/test/awsim/sqs"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 var _ queue.Queue = (*sqs.Queue)(nil)
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 // world is a fake AWS and a client of it.
 type world struct {
-	server  *fakeaws.Server
+	server  *awsim.Server
 	service *fakesqs.Service
 	client  *awssqs.Client
 }
@@ -41,10 +41,10 @@ func start(t *testing.T) *world {
 	t.Helper()
 	table := sigv4.NewTable(nil)
 	w := &world{service: &fakesqs.Service{}}
-	w.server = fakeaws.New(fakeaws.Config{Credentials: table, Services: map[string]fakeaws.Service{"sqs": w.service}})
+	w.server = awsim.New(awsim.Config{Credentials: table, Services: map[string]awsim.Service{"sqs": w.service}})
 	http := httptest.NewServer(w.server)
 	t.Cleanup(http.Close)
-	w.client = awssqs.NewFromConfig(fakeaws.ClientConfig(http.URL, table.Session("dispatcher", "dispatcher", time.Hour)),
+	w.client = awssqs.NewFromConfig(awsim.ClientConfig(http.URL, table.Session("dispatcher", "dispatcher", time.Hour)),
 		func(o *awssqs.Options) { o.Retryer = aws.NopRetryer{} })
 	return w
 }

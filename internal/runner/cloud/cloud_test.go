@@ -20,9 +20,9 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/runner/cloud"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 const (
@@ -58,7 +58,7 @@ type account struct {
 	keys  *sigv4.Table // by the clock
 	real  *sigv4.Table // by the machine's, which the SDK signs with
 	url   string
-	tasks *fakeaws.TaskCredentials
+	tasks *awsim.TaskCredentials
 
 	mu      sync.Mutex
 	assumed []url.Values  // each request for a role
@@ -72,7 +72,7 @@ func newAccount(t *testing.T) *account {
 	t.Helper()
 	a := &account{clock: &clock{now: time.Now().Truncate(time.Second)}, fail: func() string { return "" }}
 	a.keys, a.real = sigv4.NewTable(a.Now), sigv4.NewTable(time.Now)
-	tasks := fakeaws.New(fakeaws.Config{Credentials: a.keys, Now: a.Now}).Tasks()
+	tasks := awsim.New(awsim.Config{Credentials: a.keys, Now: a.Now}).Tasks()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/v2/credentials/", func(w http.ResponseWriter, r *http.Request) {
 		to := httptest.NewRecorder()

@@ -20,12 +20,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/secrets/awssm"
 	"github.com/dayfly-dev/dayfly/internal/secrets/secretstest"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/moto"
-	fakesm "github.com/dayfly-dev/dayfly/test/fakeaws/secretsmanager"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
-	"github.com/dayfly-dev/dayfly/test/leak"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	"github.com/dayfly-dev/dayfly/test/awsim/leak"
+	"github.com/dayfly-dev/dayfly/test/awsim/moto"
+	fakesm "github.com/dayfly-dev/dayfly/test/awsim/secretsmanager"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 var _ secrets.Resolver = (*awssm.Resolver)(nil)
@@ -37,7 +37,7 @@ const prefix = "arn:aws:secretsmanager:us-east-1:123456789012:secret:"
 // world is a fake AWS in which the role "runner" reads secrets, but for those below "other/".
 type world struct {
 	*testing.T
-	server   *fakeaws.Server
+	server   *awsim.Server
 	service  *fakesm.Service
 	admin    *secretsmanager.Client
 	resolver *awssm.Resolver
@@ -48,19 +48,19 @@ func start(t *testing.T) *world {
 	table := sigv4.NewTable(nil)
 	w := &world{T: t, service: &fakesm.Service{}}
 	runner := table.Session("runner", "task", time.Hour)
-	w.server = fakeaws.New(fakeaws.Config{
-		Credentials: table, Services: map[string]fakeaws.Service{"secretsmanager": w.service},
+	w.server = awsim.New(awsim.Config{
+		Credentials: table, Services: map[string]awsim.Service{"secretsmanager": w.service},
 		Allow: func(c wire.Call) error {
 			if c.Caller == runner.Identity && (c.Operation != "GetSecretValue" || strings.Contains(string(c.Body), "secret:other/")) {
-				return fakeaws.Denied(c, prefix+"other/x")
+				return awsim.Denied(c, prefix+"other/x")
 			}
 			return nil
 		},
 	})
 	server := httptest.NewServer(w.server)
 	t.Cleanup(server.Close)
-	w.admin = secretsmanager.NewFromConfig(fakeaws.ClientConfig(server.URL, table.User("admin")))
-	w.resolver = awssm.New(secretsmanager.NewFromConfig(fakeaws.ClientConfig(server.URL, runner), func(o *secretsmanager.Options) { o.Retryer = aws.NopRetryer{} }))
+	w.admin = secretsmanager.NewFromConfig(awsim.ClientConfig(server.URL, table.User("admin")))
+	w.resolver = awssm.New(secretsmanager.NewFromConfig(awsim.ClientConfig(server.URL, runner), func(o *secretsmanager.Options) { o.Retryer = aws.NopRetryer{} }))
 	return w
 }
 

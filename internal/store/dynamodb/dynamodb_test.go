@@ -14,24 +14,24 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
 	"github.com/dayfly-dev/dayfly/internal/store/storetest"
-	"github.com/dayfly-dev/dayfly/test/fakeaws"
-	fake "github.com/dayfly-dev/dayfly/test/fakeaws/dynamodb"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	fake "github.com/dayfly-dev/dayfly/test/awsim/dynamodb"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 )
 
 // server is our own fake behind a real client.
 type server struct {
-	*fakeaws.Server
+	*awsim.Server
 	config aws.Config
 }
 
 func serve(t testing.TB, service *fake.Service) server {
 	t.Helper()
 	credentials := sigv4.NewTable(nil)
-	s := server{Server: fakeaws.New(fakeaws.Config{Credentials: credentials, Services: map[string]fakeaws.Service{"dynamodb": service}})}
+	s := server{Server: awsim.New(awsim.Config{Credentials: credentials, Services: map[string]awsim.Service{"dynamodb": service}})}
 	http := httptest.NewServer(s)
 	t.Cleanup(http.Close)
-	s.config = fakeaws.ClientConfig(http.URL, credentials.User("test"))
+	s.config = awsim.ClientConfig(http.URL, credentials.User("test"))
 	return s
 }
 

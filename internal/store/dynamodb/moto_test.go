@@ -11,7 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
-	"github.com/dayfly-dev/dayfly/test/fakeaws/moto"
+	"github.com/dayfly-dev/dayfly/test/awsim/moto"
 )
 
 // second is one moto_server for all tests of this package, started by the first that asks for it.

@@ -19,8 +19,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
 	"github.com/dayfly-dev/dayfly/internal/store/storetest"
-	fake "github.com/dayfly-dev/dayfly/test/fakeaws/dynamodb"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	fake "github.com/dayfly-dev/dayfly/test/awsim/dynamodb"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 func failure(status int, code string) *wire.Error {

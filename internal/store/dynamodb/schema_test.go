@@ -12,7 +12,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
-	fake "github.com/dayfly-dev/dayfly/test/fakeaws/dynamodb"
+	fake "github.com/dayfly-dev/dayfly/test/awsim/dynamodb"
 )
 
 // The table that is made is the one that the schema describes, as the service tells it.

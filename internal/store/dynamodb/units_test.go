@@ -9,7 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
-	fake "github.com/dayfly-dev/dayfly/test/fakeaws/dynamodb"
+	fake "github.com/dayfly-dev/dayfly/test/awsim/dynamodb"
 )
 
 // both is a store and its twin: what it does, both do.

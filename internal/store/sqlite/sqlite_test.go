@@ -8,7 +8,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
 	"github.com/dayfly-dev/dayfly/internal/store/storetest"
-	"github.com/dayfly-dev/dayfly/test/leak"
+	"github.com/dayfly-dev/dayfly/test/awsim/leak"
 )
 
 func TestMain(m *testing.M) {

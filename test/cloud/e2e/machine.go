@@ -16,11 +16,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
+	"github.com/dayfly-dev/dayfly/test/awsim/moto"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs/dockerrun"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs/procrun"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/moto"
+	"github.com/dayfly-dev/dayfly/test/dockerrun"
+	"github.com/dayfly-dev/dayfly/test/procrun"
 )
 
 // machine is what this machine has for the tasks.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
 	"github.com/dayfly-dev/dayfly/test/cloud"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs/procrun"
+	"github.com/dayfly-dev/dayfly/test/procrun"
 )
 
 func main() {

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 	"github.com/dayfly-dev/dayfly/test/cloud"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
 )
 
 // Options say what there is to run with.

@@ -12,7 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs/procrun"
+	"github.com/dayfly-dev/dayfly/test/procrun"
 )
 
 // TestQuickStories tells what needs neither containers, nor an engine, nor long waiting. `make e2e` tells all.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 // Tap keeps what others can read: what functions and tasks write, what is sent to queues and to ECS.

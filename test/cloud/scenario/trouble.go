@@ -18,10 +18,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	launcherecs "github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/ecs"
-	"github.com/dayfly-dev/dayfly/test/fakeaws/wire"
-	"github.com/dayfly-dev/dayfly/test/lambdahost"
-	"github.com/dayfly-dev/dayfly/test/templates"
+	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 // onLaunch strikes the first launches of a workspace: 0 times means all of them, until it is removed.

@@ -1,0 +1,193 @@
+package sigv4
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
+)
+
+// Skew is how far a request's time may be from the verifier's.
+const Skew = 5 * time.Minute
+
+const timeFormat = "20060102T150405Z"
+
+// ScopeOf reads the scope that a request was signed for, without judging the signature: by its
+// service a server finds whom the request is for.
+func ScopeOf(r *http.Request) (Scope, error) {
+	a, err := authorization(r)
+	return a.Scope, err
+}
+
+func authorization(r *http.Request) (Authorization, error) {
+	header := r.Header.Get("Authorization")
+	if header == "" {
+		return Authorization{}, &wire.Error{Status: http.StatusForbidden, Code: "MissingAuthenticationTokenException", QueryCode: "MissingAuthenticationToken", Message: "Missing Authentication Token"}
+	}
+	return ParseAuthorization(header)
+}
+
+// Verify judges the signature of a request whose body was read, for a service (a signing name) in a
+// region, and says who made it. Every error is a *wire.Error with the codes that AWS has for it.
+func (t *Table) Verify(r *http.Request, body []byte, region, service string) (wire.Identity, error) {
+	a, err := authorization(r)
+	if err != nil {
+		return wire.Identity{}, err
+	}
+	now := t.now()
+	stamp := r.Header.Get("X-Amz-Date")
+	at, err := time.Parse(timeFormat, stamp)
+	if err != nil {
+		return wire.Identity{}, incomplete("Date must be in ISO-8601 'basic format' in the header X-Amz-Date.")
+	}
+	c, err := t.find(a.AccessKeyID, r.Header.Get("X-Amz-Security-Token"), now)
+	if err != nil {
+		return wire.Identity{}, err
+	}
+	switch {
+	case at.Before(now.Add(-Skew)):
+		return wire.Identity{}, mismatch("Signature expired: %s is now earlier than %s (%s - 5 min.)", stamp, now.Add(-Skew).UTC().Format(timeFormat), now.UTC().Format(timeFormat))
+	case at.After(now.Add(Skew)):
+		return wire.Identity{}, mismatch("Signature not yet current: %s is still later than %s (%s + 5 min.)", stamp, now.Add(Skew).UTC().Format(timeFormat), now.UTC().Format(timeFormat))
+	case a.Scope.Date != stamp[:8]:
+		return wire.Identity{}, mismatch("Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP: '%s' != '%s'", a.Scope.Date, stamp[:8])
+	case a.Scope.Region != region:
+		return wire.Identity{}, mismatch("Credential should be scoped to a valid region, not '%s'.", a.Scope.Region)
+	case a.Scope.Service != service:
+		return wire.Identity{}, mismatch("Credential should be scoped to correct service: '%s'.", service)
+	}
+	if name := unsigned(r, a.SignedHeaders); name != "" {
+		return wire.Identity{}, mismatch("'%s' must be a 'SignedHeader' in the AWS Authorization.", name)
+	}
+	sum := sha256.Sum256(body)
+	payload := hex.EncodeToString(sum[:])
+	if said := r.Header.Get("X-Amz-Content-Sha256"); said != "" && said != payload {
+		return wire.Identity{}, mismatch("The provided X-Amz-Content-Sha256 header does not match what was computed.")
+	}
+	canonical, err := canonicalRequest(r, a.SignedHeaders, payload)
+	if err != nil {
+		return wire.Identity{}, err
+	}
+	sum = sha256.Sum256([]byte(canonical))
+	toSign := strings.Join([]string{Algorithm, stamp, a.Scope.String(), hex.EncodeToString(sum[:])}, "\n")
+	if !hmac.Equal(a.Signature, sign(c.SecretAccessKey, a.Scope, toSign)) {
+		return wire.Identity{}, mismatch("The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. Consult the service documentation for details.")
+	}
+	return c.Identity, nil
+}
+
+func mismatch(format string, args ...any) error {
+	return &wire.Error{Status: http.StatusForbidden, Code: "InvalidSignatureException", QueryCode: "SignatureDoesNotMatch", Message: fmt.Sprintf(format, args...)}
+}
+
+// unsigned names a header that must be signed and is not: the host and every X-Amz one.
+func unsigned(r *http.Request, signed []string) string {
+	if !slices.Contains(signed, "host") {
+		return "Host"
+	}
+	for name := range r.Header {
+		lower := strings.ToLower(name)
+		if strings.HasPrefix(lower, "x-amz-") && !slices.Contains(signed, lower) {
+			return name
+		}
+	}
+	return ""
+}
+
+// canonicalRequest is what both sides hash. (IAM user guide, "Create a signed AWS API request".)
+func canonicalRequest(r *http.Request, signed []string, payload string) (string, error) {
+	path, query, _ := strings.Cut(r.RequestURI, "?")
+	if !strings.HasPrefix(r.RequestURI, "/") { // none, or one that is meant for a proxy
+		path, query = r.URL.EscapedPath(), r.URL.RawQuery
+	}
+	canonicalQuery, err := sortedQuery(query)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString(r.Method + "\n" + escape(path, "/") + "\n" + canonicalQuery + "\n")
+	for _, name := range signed {
+		b.WriteString(name + ":" + headerValue(r, name) + "\n")
+	}
+	b.WriteString("\n" + strings.Join(signed, ";") + "\n" + payload)
+	return b.String(), nil
+}
+
+func headerValue(r *http.Request, name string) string {
+	switch name {
+	case "host":
+		return r.Host
+	case "content-length":
+		return strconv.FormatInt(r.ContentLength, 10)
+	}
+	var values []string
+	for _, v := range r.Header.Values(name) {
+		values = append(values, strings.Join(strings.Fields(v), " "))
+	}
+	return strings.Join(values, ",")
+}
+
+func sortedQuery(raw string) (string, error) {
+	if raw == "" {
+		return "", nil
+	}
+	var pairs []string
+	for part := range strings.SplitSeq(raw, "&") {
+		if part == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(part, "=")
+		name, err := url.QueryUnescape(name)
+		if err != nil {
+			return "", incomplete("the query string is malformed")
+		}
+		value, err = url.QueryUnescape(value)
+		if err != nil {
+			return "", incomplete("the query string is malformed")
+		}
+		pairs = append(pairs, escape(name, "")+"="+escape(value, ""))
+	}
+	// By name, then value: "=" sorts before none of the unreserved characters but "-" and ".", so
+	// the pairs are compared by their parts.
+	slices.SortFunc(pairs, func(a, b string) int {
+		an, av, _ := strings.Cut(a, "=")
+		bn, bv, _ := strings.Cut(b, "=")
+		if c := strings.Compare(an, bn); c != 0 {
+			return c
+		}
+		return strings.Compare(av, bv)
+	})
+	return strings.Join(pairs, "&"), nil
+}
+
+// escape encodes everything but the unreserved characters of RFC 3986 and those in keep.
+func escape(s, keep string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-_.~"+keep, c) >= 0 {
+			b.WriteByte(c)
+			continue
+		}
+		fmt.Fprintf(&b, "%%%02X", c)
+	}
+	return b.String()
+}
+
+func sign(secret string, s Scope, toSign string) []byte {
+	key := []byte("AWS4" + secret)
+	for _, part := range []string{s.Date, s.Region, s.Service, "aws4_request", toSign} {
+		h := hmac.New(sha256.New, key)
+		h.Write([]byte(part))
+		key = h.Sum(nil)
+	}
+	return key
+}

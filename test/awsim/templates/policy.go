@@ -1,0 +1,157 @@
+package templates
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Request is what a call asks of IAM: one action on one resource, with the condition keys that the service
+// gives. Names of keys are in lower case.
+type Request struct {
+	Action, Resource string
+	Context          map[string]string
+}
+
+func (r Request) String() string { return r.Action + " on " + r.Resource }
+
+// Statement is one statement of a policy, decided.
+type Statement struct {
+	Where      string // role, policy and Sid, for people
+	Effect     string
+	Actions    []string
+	Resources  []string
+	Conditions map[string]map[string][]string // operator, key, values
+}
+
+// Statements returns those of a role of the stack, of its own policies and of those that are attached to it.
+func (s *Stack) Statements(role string) []Statement {
+	var out []Statement
+	r := s.Resources[role]
+	policies, _ := r.Properties["Policies"].([]any)
+	for _, p := range policies {
+		out = append(out, statements(role, p)...)
+	}
+	for _, name := range s.Of("AWS::IAM::Policy") {
+		p := s.Resources[name].Properties
+		if slices.Contains(Texts(p["Roles"]), s.Name+"-"+role) {
+			out = append(out, statements(role, p)...)
+		}
+	}
+	return out
+}
+
+func statements(role string, policy any) []Statement {
+	p, _ := policy.(map[string]any)
+	doc, _ := p["PolicyDocument"].(map[string]any)
+	list, ok := doc["Statement"].([]any)
+	if !ok {
+		list = []any{doc["Statement"]}
+	}
+	var out []Statement
+	for i, e := range list {
+		m, _ := e.(map[string]any)
+		st := Statement{
+			Where:  fmt.Sprintf("%s/%s/%s", role, text(p["PolicyName"]), text(m["Sid"])),
+			Effect: text(m["Effect"]), Actions: Texts(m["Action"]), Resources: Texts(m["Resource"]),
+			Conditions: map[string]map[string][]string{},
+		}
+		if text(m["Sid"]) == "" {
+			st.Where += fmt.Sprint(i)
+		}
+		conditions, _ := m["Condition"].(map[string]any)
+		for operator, keys := range conditions {
+			st.Conditions[operator] = map[string][]string{}
+			of, _ := keys.(map[string]any)
+			for key, values := range of {
+				st.Conditions[operator][strings.ToLower(key)] = Texts(values)
+			}
+		}
+		out = append(out, st)
+	}
+	return out
+}
+
+// Evaluate decides a request by statements, as IAM does within one account: an explicit denial wins, and what
+// nothing allows is denied. by is the statement that decided, if any.
+func Evaluate(of []Statement, r Request) (allowed bool, by string) {
+	for _, s := range of {
+		if !s.matches(r) {
+			continue
+		}
+		if s.Effect == "Deny" {
+			return false, s.Where
+		}
+		allowed, by = true, s.Where
+	}
+	return allowed, by
+}
+
+func (s Statement) matches(r Request) bool {
+	like := func(patterns []string, what string, fold bool) bool {
+		return slices.ContainsFunc(patterns, func(p string) bool {
+			if fold {
+				return Like(strings.ToLower(p), strings.ToLower(what))
+			}
+			return Like(p, what)
+		})
+	}
+	if !like(s.Actions, r.Action, true) || !like(s.Resources, r.Resource, false) {
+		return false
+	}
+	for operator, keys := range s.Conditions {
+		for key, values := range keys {
+			got, there := r.Context[key]
+			if negated := strings.Contains(operator, "Not"); !there && !negated || there && !holds(operator, values, got) {
+				return false // a key that a request does not have fulfils what is negated, and nothing else
+			}
+		}
+	}
+	return true
+}
+
+func holds(operator string, values []string, got string) bool {
+	if operator == "StringNotEquals" {
+		return !slices.Contains(values, got)
+	}
+	return slices.ContainsFunc(values, func(want string) bool {
+		switch operator {
+		case "StringEquals":
+			return want == got
+		case "Bool":
+			return strings.EqualFold(want, got)
+		case "StringLike", "ArnEquals", "ArnLike": // both of ARNs are the same in IAM
+			return Like(want, got)
+		}
+		return false
+	})
+}
+
+// Like compares with * for any characters and ? for one.
+func Like(pattern, s string) bool {
+	for pattern != "" {
+		switch pattern[0] {
+		case '*':
+			pattern = strings.TrimLeft(pattern, "*")
+			if pattern == "" {
+				return true
+			}
+			for i := range len(s) + 1 {
+				if Like(pattern, s[i:]) {
+					return true
+				}
+			}
+			return false
+		case '?':
+			if s == "" {
+				return false
+			}
+		default:
+			if s == "" || s[0] != pattern[0] {
+				return false
+			}
+		}
+		pattern, s = pattern[1:], s[1:]
+	}
+	return s == ""
+}

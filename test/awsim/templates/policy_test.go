@@ -1,0 +1,41 @@
+package templates_test
+
+import (
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
+)
+
+func TestEvaluate(t *testing.T) {
+	allow := templates.Statement{
+		Effect: "Allow", Actions: []string{"ecs:Run*"}, Resources: []string{"arn:aws:ecs:*:1:task-definition/a:*"},
+		Conditions: map[string]map[string][]string{"ArnEquals": {"ecs:cluster": {"arn:c"}}},
+	}
+	deny := templates.Statement{Effect: "Deny", Actions: []string{"*"}, Resources: []string{"*a:7"}}
+	not := templates.Statement{
+		Effect: "Allow", Actions: []string{"*"}, Resources: []string{"*"},
+		Conditions: map[string]map[string][]string{"StringNotEquals": {"shell": {"true"}}},
+	}
+	in := map[string]string{"ecs:cluster": "arn:c"}
+	for name, c := range map[string]struct {
+		of   []templates.Statement
+		r    templates.Request
+		want bool
+	}{
+		"nothing allows":               {nil, templates.Request{Action: "ecs:RunTask", Resource: "x"}, false},
+		"allowed":                      {[]templates.Statement{allow}, templates.Request{Action: "ecs:runtask", Resource: "arn:aws:ecs:r:1:task-definition/a:1", Context: in}, true},
+		"another resource":             {[]templates.Statement{allow}, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:r:1:task-definition/ab:1", Context: in}, false},
+		"another cluster":              {[]templates.Statement{allow}, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:r:1:task-definition/a:1", Context: map[string]string{"ecs:cluster": "arn:d"}}, false},
+		"no key":                       {[]templates.Statement{allow}, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:r:1:task-definition/a:1"}, false},
+		"a denial wins":                {[]templates.Statement{allow, deny}, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:r:1:task-definition/a:7", Context: in}, false},
+		"a denial of another":          {[]templates.Statement{deny, allow}, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:r:1:task-definition/a:8", Context: in}, true},
+		"a negated key, not there":     {[]templates.Statement{not}, templates.Request{Action: "ecs:RunTask", Resource: "x"}, true},
+		"a negated key, as negated":    {[]templates.Statement{not}, templates.Request{Action: "ecs:RunTask", Resource: "x", Context: map[string]string{"shell": "true"}}, false},
+		"a negated key, as it must be": {[]templates.Statement{not}, templates.Request{Action: "ecs:RunTask", Resource: "x", Context: map[string]string{"shell": "false"}}, true},
+		"another action":               {[]templates.Statement{allow}, templates.Request{Action: "ecs:StopTask", Resource: "arn:aws:ecs:r:1:task-definition/a:1", Context: in}, false},
+	} {
+		if got, by := templates.Evaluate(c.of, c.r); got != c.want {
+			t.Errorf("%s: %v (%s)", name, got, by)
+		}
+	}
+}

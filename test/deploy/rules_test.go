@@ -1,0 +1,315 @@
+package deploy_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
+)
+
+// What the rules find and we keep, each with the reason.
+var kept = map[string]string{
+	"pool: a function's concurrency is reserved: Status":                        "the stage's throttle bounds it; a reservation that is too small would keep runners from reporting",
+	"pool: a queue that a function reads has dead letters: DeadLettersJobsDead": "it reads dead letters; what it cannot settle stays there, and an alarm tells",
+}
+
+// D1: the templates as they are deployed keep the rules of reviewers, in every mode.
+func TestRules(t *testing.T) {
+	left := maps.Clone(kept)
+	for mode, more := range map[string]map[string]string{
+		"endpoints-only": {}, "public": {"NetworkMode": "public"},
+		"nat": {"NetworkMode": "nat", "VpcId": "vpc-01234567", "SubnetIds": "subnet-1,subnet-2"},
+		"key": {"KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0000", "ControlPlaneRoleArn": "arn:aws:iam::210987654321:role/dayfly-stack/control"},
+	} {
+		for _, name := range []string{"pool", "controlplane", "network", "artifacts"} {
+			s := deploy(t, name, fitting(t, name, mode, more))
+			for _, rule := range rules {
+				for resource, why := range rule.Check(s) {
+					at := name + ": " + rule.Name + ": " + resource
+					if kept[at] == "" {
+						t.Errorf("%s, mode %s: %s (%s)", at, mode, why, rule.From)
+					}
+					delete(left, at)
+				}
+			}
+		}
+	}
+	for at := range left {
+		t.Errorf("%s is excused and not found", at)
+	}
+}
+
+// fitting are those parameters that a template has.
+func fitting(t *testing.T, name, mode string, more map[string]string) map[string]string {
+	t.Helper()
+	tmpl, err := templates.Load("../../infra/transformed/" + name + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for k, v := range more {
+		if _, ok := tmpl.Parameters[k]; ok {
+			out[k] = v
+		}
+	}
+	if name == "network" && out["NetworkMode"] == "" {
+		out["NetworkMode"] = "endpoints-only"
+	}
+	return out
+}
+
+// Each rule can find something: what it demands is taken away, and it must tell.
+func TestRules_CanFail(t *testing.T) {
+	for _, c := range []struct {
+		template, resource, rule string
+		spoil                    func(p map[string]any)
+	}{
+		{"pool", "Poller", "a function has a log group of its own", func(p map[string]any) { delete(p, "LoggingConfig") }},
+		{"pool", "Poller", "a function's concurrency is reserved", func(p map[string]any) { delete(p, "ReservedConcurrentExecutions") }},
+		{"pool", "Poller", "a function has a role of its own", func(p map[string]any) { p["Role"] = map[string]any{"Fn::GetAtt": []any{"ReaperRole", "Arn"}} }},
+		{"pool", "Poller", "a function is arm64 on provided.al2023", func(p map[string]any) { p["Runtime"] = "provided.al2" }},
+		{"pool", "Poller", "an environment holds no secret and fits", func(p map[string]any) {
+			p["Environment"] = map[string]any{"Variables": map[string]any{"API_TOKEN": "abc"}}
+		}},
+		{"pool", "ReaperTaskChangedPermission", "who may invoke a function is limited", func(p map[string]any) { delete(p, "SourceArn") }},
+		{"pool", "DispatcherJobs", "an event source reports what failed, and hides a message for longer than its function may take", func(p map[string]any) { delete(p, "FunctionResponseTypes") }},
+		{"pool", "TaskLogs", "a log group forgets", func(p map[string]any) { delete(p, "RetentionInDays") }},
+		{"pool", "Jobs", "a queue is encrypted, over the wire too", func(p map[string]any) { delete(p, "SqsManagedSseEnabled") }},
+		{"pool", "State", "a bucket is versioned, encrypted, private, kept, and used over TLS only", func(p map[string]any) { delete(p, "VersioningConfiguration") }},
+		{"pool", "StatePolicy", "a bucket is versioned, encrypted, private, kept, and used over TLS only", func(p map[string]any) { p["PolicyDocument"] = map[string]any{} }},
+		{"controlplane", "Table", "a table is protected, kept, and can be set back", func(p map[string]any) { delete(p, "DeletionProtectionEnabled") }},
+		{"pool", "TaskDefinition", "containers cannot write to their root, have no user 0, no capability and no shell, and log without blocking", func(p map[string]any) {
+			p["ContainerDefinitions"].([]any)[0].(map[string]any)["ReadonlyRootFilesystem"] = false
+		}},
+		{"artifacts", "Repository", "images are scanned, encrypted, and keep their tags", func(p map[string]any) { p["ImageTagMutability"] = "MUTABLE" }},
+		{"pool", "Cluster", "a cluster is watched", func(p map[string]any) { delete(p, "ClusterSettings") }},
+		{"network", "EndpointFromTasks", "security groups say what they are for, and nothing comes in from the world", func(p map[string]any) { p["CidrIp"] = "0.0.0.0/0" }},
+		{"network", "SubnetA", "subnets give nobody a public address unasked", func(p map[string]any) { p["MapPublicIpOnLaunch"] = true }},
+		{"network", "StsEndpoint", "an endpoint serves principals of this account only", func(p map[string]any) { delete(p, "PolicyDocument") }},
+		{"pool", "StatusApi", "every method of a REST API asks for IAM, and the API for its caller; calls are logged", func(p map[string]any) {
+			for _, methods := range p["Body"].(map[string]any)["paths"].(map[string]any) {
+				for _, m := range methods.(map[string]any) {
+					delete(m.(map[string]any), "security")
+				}
+			}
+		}},
+		{"pool", "JobsPolicy", "a statement about a queue is about one", func(p map[string]any) {
+			st := p["PolicyDocument"].(map[string]any)["Statement"].([]any)[0].(map[string]any)
+			st["Resource"] = []any{st["Resource"], map[string]any{"Fn::GetAtt": []any{"Reports", "Arn"}}}
+		}},
+		{"pool", "Jobs", "a message that fails each time becomes a dead letter before it expires", func(p map[string]any) { p["MessageRetentionPeriod"] = 7200 }},
+		{"pool", "DeadLettersJobsDead", "an event source reports what failed, and hides a message for longer than its function may take", func(p map[string]any) { delete(p, "ScalingConfig") }},
+		{"pool", "StatusApi", "an API has the one stage that is looked at", nil},
+		{"pool", "ReaperSweep", "schedules have no name that a second stack would want", func(p map[string]any) { p["Name"] = "Sweep" }},
+	} {
+		tmpl, err := templates.Load("../../infra/transformed/" + c.template + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.spoil == nil { // the name of a deployment has a hash of what it deploys
+			for _, r := range tmpl.Resources {
+				if r.Type == "AWS::ApiGateway::Deployment" {
+					r.Properties["StageName"] = "Stage"
+				}
+			}
+		} else {
+			c.spoil(tmpl.Resources[c.resource].Properties)
+		}
+		values := fitting(t, c.template, "", given)
+		s, err := tmpl.Deploy("dayfly-prod", home, values, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, rule := range rules {
+			found = found || rule.Name == c.rule && len(rule.Check(s)) > 0
+		}
+		if !found {
+			t.Errorf("%s does not break %q", c.resource, c.rule)
+		}
+	}
+}
+
+// The table is the one that the store works with.
+func TestTable_IsThatOfTheStore(t *testing.T) {
+	p := deploy(t, "controlplane", nil).Resources["Table"].Properties
+	want := dynamodb.TableSchema()
+	got := dynamodb.Schema{
+		PartitionKey: str(templates.At(p, "KeySchema", "0", "AttributeName")), SortKey: str(templates.At(p, "KeySchema", "1", "AttributeName")),
+		TTL: str(templates.At(p, "TimeToLiveSpecification", "AttributeName")), BillingMode: str(p["BillingMode"]),
+		PointInTimeRecovery: templates.At(p, "PointInTimeRecoverySpecification", "PointInTimeRecoveryEnabled") == true,
+	}
+	indexes, _ := p["GlobalSecondaryIndexes"].([]any)
+	for _, i := range indexes {
+		got.Indexes = append(got.Indexes, dynamodb.IndexSchema{
+			Name: str(templates.At(i, "IndexName")), Projection: str(templates.At(i, "Projection", "ProjectionType")),
+			PartitionKey: str(templates.At(i, "KeySchema", "0", "AttributeName")), SortKey: str(templates.At(i, "KeySchema", "1", "AttributeName")),
+		})
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What a metric counts is a line that a function writes.
+func TestMetrics_CountLinesThatThereAre(t *testing.T) {
+	for name, functions := range map[string][]string{"pool": {"functions/reaper", "internal/dispatcher"}, "controlplane": {"functions/controlplane"}} {
+		s := deploy(t, name, nil)
+		var all []byte
+		for _, function := range functions {
+			sources, _ := filepath.Glob("../../" + function + "/*.go")
+			for _, f := range sources {
+				all = append(all, readFile(t, f)...)
+			}
+		}
+		filters := s.Of("AWS::Logs::MetricFilter")
+		for _, filter := range filters {
+			pattern := str(s.Resources[filter].Properties["FilterPattern"])
+			_, line, _ := strings.Cut(strings.TrimSuffix(pattern, " }"), "$.msg = ")
+			if line == "" || !strings.Contains(string(all), "InfoContext(ctx, "+line) && !strings.Contains(string(all), "Info("+line) {
+				t.Errorf("%s counts %s, which %s do not write", filter, pattern, functions)
+			}
+			value := str(templates.At(s.Resources[filter].Properties, "MetricTransformations", "0", "MetricValue"))
+			if field, ok := strings.CutPrefix(value, "$."); ok && !strings.Contains(string(all), `"`+field+`"`) {
+				t.Errorf("%s takes %s, which %s do not write", filter, value, functions)
+			}
+		}
+		if len(filters) == 0 {
+			t.Errorf("%s counts nothing", name)
+		}
+		// They are lines of level info: a function that logs less would seem to stand still.
+		tmpl, err := templates.Load("../../infra/transformed/" + name + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]any{"debug", "info"}, tmpl.Parameters["LogLevel"].AllowedValues); diff != "" {
+			t.Errorf("%s: LogLevel %s", name, diff)
+		}
+	}
+}
+
+// A function of a template is one that sam, make deploy and the Terraform module know how to build.
+func TestFunctions_AreBuiltFromWhatThereIs(t *testing.T) {
+	makefile := string(readFile(t, "../../Makefile"))
+	m := string(readFile(t, moduleDir+"/main.tf"))
+	for _, name := range []string{"pool", "controlplane"} {
+		for _, logical := range deploy(t, name, nil).Of("AWS::Lambda::Function") {
+			_, after, ok := strings.Cut(makefile, "\nSAM_"+logical+" := ")
+			dir, _, _ := strings.Cut(after, "\n")
+			if _, err := os.Stat("../../functions/" + dir + "/main.go"); !ok || err != nil {
+				t.Errorf("make build-%s builds functions/%s: %v", logical, dir, err)
+			}
+			if name == "pool" && !regexp.MustCompile(logical+` += "`+dir+`"`).MatchString(m) {
+				t.Errorf("the Terraform module does not take %s from %s", logical, dir)
+			}
+		}
+	}
+}
+
+// O5: what an operator must hear of has an alarm.
+func TestAlarms(t *testing.T) {
+	for name, want := range map[string][]string{
+		"pool":         {"OldestMessageAlarm", "LaunchWaitAlarm", "JobsDeadAlarm", "ReportsDeadAlarm", "EventsDeadAlarm", "DispatcherErrorsAlarm", "StatusErrorsAlarm", "SweepAlarm"},
+		"controlplane": {"ErrorsAlarm", "ServerErrorsAlarm", "PassAlarm"},
+	} {
+		s := deploy(t, name, map[string]string{"AlarmTopicArn": "arn:aws:sns:us-east-1:123456789012:alarms"})
+		for _, alarm := range want {
+			p := s.Resources[alarm].Properties
+			if !strings.HasPrefix(str(templates.At(p, "AlarmActions", "0")), "arn:aws:sns:") || str(p["AlarmDescription"]) == "" {
+				t.Errorf("%s: %s tells nobody, or not what it means", name, alarm)
+			}
+		}
+	}
+}
+
+func str(v any) string { s, _ := v.(string); return s }
+
+// Every launch names a size, so the task definition's own is none that anybody could choose.
+func TestTaskDefinition_HasTheSizeOfSmall(t *testing.T) {
+	small, err := launcher.SizeOf("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := deploy(t, "pool", nil).Resources["TaskDefinition"].Properties
+	if got := str(p["Cpu"]) + "/" + str(p["Memory"]); got != small.String() {
+		t.Errorf("got %s, want %s", got, small)
+	}
+}
+
+// With a key of one's own, nothing at rest is under another.
+func TestKey_IsThatOfEverything(t *testing.T) {
+	const key = "arn:aws:kms:us-east-1:123456789012:key/0000"
+	at := map[string][][]string{
+		"AWS::Logs::LogGroup": {{"KmsKeyId"}}, "AWS::SQS::Queue": {{"KmsMasterKeyId"}}, "AWS::SecretsManager::Secret": {{"KmsKeyId"}},
+		"AWS::Lambda::Function": {{"KmsKeyArn"}}, "AWS::DynamoDB::Table": {{"SSESpecification", "KMSMasterKeyId"}},
+		"AWS::S3::Bucket":      {{"BucketEncryption", "ServerSideEncryptionConfiguration", "0", "ServerSideEncryptionByDefault", "KMSMasterKeyID"}},
+		"AWS::ECR::Repository": {{"EncryptionConfiguration", "KmsKey"}},
+		"AWS::ECS::Cluster":    {{"Configuration", "ManagedStorageConfiguration", "FargateEphemeralStorageKmsKeyId"}},
+	}
+	pool := deploy(t, "pool", map[string]string{"KmsKeyArn": key})
+	if got := templates.Text(templates.At(pool.Resources["Network"].Properties, "Parameters", "KmsKeyArn")); got != key {
+		t.Errorf("the network is handed the key %q", got)
+	}
+	for _, s := range []*templates.Stack{
+		pool, deploy(t, "controlplane", map[string]string{"KmsKeyArn": key}), deploy(t, "artifacts", map[string]string{"KmsKeyArn": key}),
+		deploy(t, "network", map[string]string{"KmsKeyArn": key, "NetworkMode": "public"}),
+	} {
+		for name, r := range s.Resources {
+			for _, path := range at[r.Type] {
+				if got := templates.Text(templates.At(r.Properties, path...)); got != key {
+					t.Errorf("%s %s is under %q", r.Type, name, got)
+				}
+			}
+		}
+	}
+}
+
+// What make deploy asks the account for is what the stacks reserve.
+func TestConcurrency_IsWhatDeployAsksFor(t *testing.T) {
+	sum := func(name string) (n int) {
+		s := deploy(t, name, nil)
+		for _, f := range s.Of("AWS::Lambda::Function") {
+			more, _ := strconv.Atoi(templates.Text(s.Resources[f].Properties["ReservedConcurrentExecutions"]))
+			n += more
+		}
+		return n
+	}
+	script := string(readFile(t, "../../scripts/deploy"))
+	for _, want := range []string{fmt.Sprintf("reserve=%d\n", sum("pool")), fmt.Sprintf("${own:-%d}", sum("controlplane"))} {
+		if !strings.Contains(script, want) {
+			t.Errorf("scripts/deploy has no %q", want)
+		}
+	}
+}
+
+// What sam deploys is what it built: a template that is named for deploy goes up with the sources in place of functions.
+func TestSamConfig_DeploysWhatWasBuilt(t *testing.T) {
+	section, built := "", map[string]bool{}
+	for line := range strings.Lines(string(readFile(t, "../../samconfig.toml"))) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") {
+			section = strings.Trim(line, "[]")
+			if env, ok := strings.CutSuffix(section, ".build.parameters"); ok {
+				built[env] = true
+			} else if env, ok := strings.CutSuffix(section, ".deploy.parameters"); ok && !built[env] {
+				t.Errorf("%s is deployed and never built", env)
+			}
+		}
+		if strings.HasPrefix(line, "template") && !strings.HasSuffix(section, ".build.parameters") {
+			t.Errorf("%s names a template: %s", section, line)
+		}
+	}
+	if len(built) != 2 {
+		t.Errorf("built: %v", built)
+	}
+}
