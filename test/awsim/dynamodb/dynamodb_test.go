@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +23,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 // The suite of the store holds the fake to what the store needs. Here is what the store never asks for.
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -19,7 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 // start serves functions and returns a client and the invocations that were made.
 func start(t *testing.T, invoke func(context.Context, lambda.Invocation) (lambda.Result, error)) *awslambda.Client {

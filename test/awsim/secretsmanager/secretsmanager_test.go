@@ -3,6 +3,7 @@ package secretsmanager_test
 import (
 	"errors"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 func start(t *testing.T) (*awssm.Client, *secretsmanager.Service) {
 	t.Helper()

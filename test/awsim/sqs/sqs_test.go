@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
 type fixture struct {
 	*testing.T
