@@ -4,8 +4,10 @@
 SHELL := /bin/bash -o pipefail
 .DEFAULT_GOAL := help
 
-# What is tested: packages, and flags for `go test` (CI passes -race -shuffle=on).
+# What is tested: packages, but for those that match WITHOUT, and flags for `go test` (CI passes -race -shuffle=on).
 PKG ?= ./...
+WITHOUT ?=
+TESTED = $(if $(WITHOUT),$(shell go list $(PKG) | grep -v '$(WITHOUT)'),$(PKG))
 TESTFLAGS ?=
 # The second build of `make test`: the simulation must notice each deliberate mistake.
 MUTANTS := -- -tags mutate -run '^TestMutants$$' ./test/sim
@@ -49,7 +51,7 @@ build-%:
 
 .PHONY: test
 test: ## Run all tests; names what was skipped and why
-	@go build -o .cache/testsum ./scripts/testsum && .cache/testsum -timeout 60m $(TESTFLAGS) $(PKG) $(if $(filter ./...,$(PKG)),$(MUTANTS))
+	@go build -o .cache/testsum ./scripts/testsum && .cache/testsum -timeout 60m $(TESTFLAGS) $(TESTED) $(if $(filter ./...,$(PKG)),$(MUTANTS))
 
 .PHONY: sim
 sim: ## Play SEEDS (1000) schedules of work and faults in virtual time
