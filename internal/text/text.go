@@ -3,6 +3,7 @@ package text
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -22,14 +23,36 @@ func Are(n int, noun string) string {
 	return Count(n, noun) + " are"
 }
 
+// mark stands in place of what was left out.
+const mark = "..."
+
+// Cut shortens a text to at most so many bytes, by its end, and marks that. No character is split.
+func Cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:max(most-len(mark), 0)], "") + mark
+}
+
+// Head is Cut without a mark, for what a program reads. Bytes that are no text become "?".
+func Head(s string, most int) string {
+	if s = strings.ToValidUTF8(s, "?"); len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "")
+	}
+	return s
+}
+
+// Quote shows foreign text in a sentence: quoted, and Cut.
+func Quote(s string, most int) string { return strconv.Quote(Cut(s, most)) }
+
 // Middle shortens a sentence to at most so many bytes. It leaves out the middle: what happened stands at the beginning,
 // and why it did often at the end.
 func Middle(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	const mark = " ... "
-	head := max(most-len(mark), 0) * 2 / 3
-	end := max(most-len(mark)-head, 0)
-	return strings.ToValidUTF8(s[:head], "") + mark + strings.ToValidUTF8(s[len(s)-end:], "")
+	const gap = " " + mark + " "
+	head := max(most-len(gap), 0) * 2 / 3
+	end := max(most-len(gap)-head, 0)
+	return strings.ToValidUTF8(s[:head], "") + gap + strings.ToValidUTF8(s[len(s)-end:], "")
 }

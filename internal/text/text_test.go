@@ -28,3 +28,27 @@ func TestMiddle_KeepsBothEnds(t *testing.T) {
 		}
 	}
 }
+
+func TestCut_NeverSplitsACharacter(t *testing.T) {
+	for most, want := range map[int]string{8: "a€b€", 7: "a€...", 6: "a...", 5: "a...", 4: "a...", 3: "...", 0: "..."} {
+		if got := text.Cut("a€b€", most); got != want {
+			t.Errorf("%d bytes: got %q, want %q", most, got, want)
+		}
+	}
+}
+
+func TestHead_HasNoMark(t *testing.T) {
+	for most, want := range map[int]string{9: "a€b?€", 8: "a€b?", 4: "a€", 3: "a", 0: ""} {
+		if got := text.Head("a€b\xff€", most); got != want {
+			t.Errorf("%d bytes: got %q, want %q", most, got, want)
+		}
+	}
+}
+
+func TestQuote_ShowsWhatIsNoText(t *testing.T) {
+	for s, want := range map[string]string{"a\nb\xff": `"a\nb\xff"`, "ab€defghi": `"ab€..."`} {
+		if got := text.Quote(s, 8); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}

@@ -1,0 +1,34 @@
+// Package wait lets time pass: until it is over, or until its context ends.
+package wait
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// For waits for d. Where ctx ends first, or has ended, it returns the cause.
+func For(ctx context.Context, d time.Duration) error { return Until(ctx, d, nil) }
+
+// Until is For that a value in wake, or its closing, ends early and without an error. It may be nil.
+func Until(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
+	if d <= 0 {
+		return context.Cause(ctx)
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+	case <-wake:
+	}
+	return nil
+}
+
+// Backoff is how long to wait before the n-th repeat: a random time, so that callers that failed together do not come
+// again together. Its mean is first for n = 0, doubles with n, and never exceeds most.
+func Backoff(first, most time.Duration, n int) time.Duration {
+	mean := min(first<<min(n, 20), most)
+	return rand.N(2 * mean) //nolint:gosec // not a secret
+}
