@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -212,17 +213,4 @@ func readPrivate(path string) (string, error) {
 }
 
 // writePrivate replaces a file as a whole, readable by its owner only.
-func writePrivate(path, text string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // made with 0600
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = f.WriteString(text + "\n")
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
-	}
-	return nil
-}
+func writePrivate(path, text string) error { return disk.Replace(path, []byte(text+"\n")) }

@@ -11,9 +11,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 
+	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -128,32 +128,13 @@ func LoadFile(path string) (*Keyring, error) {
 // several that make it at once one wins, and all load that one.
 func EnsureFile(path string) (*Keyring, error) {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		if err := createFile(path, GenerateKey()); err != nil {
+		b, err := FormatKeys(GenerateKey())
+		if err == nil {
+			err = disk.Create(path, b)
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, fmt.Errorf("create key file: %w", err)
 		}
 	}
 	return LoadFile(path)
-}
-
-// createFile puts a complete file in place or leaves the one that is there.
-func createFile(path string, keys ...Key) (err error) {
-	b, err := FormatKeys(keys...)
-	if err != nil {
-		return err
-	}
-	dir, name := filepath.Split(path)
-	f, err := os.CreateTemp(filepath.Clean(dir), "."+name+".*") // 0600
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
-	_, werr := f.Write(b)
-	if err := errors.Join(werr, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	// A link, unlike a rename, does not replace a file that another made meanwhile.
-	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
 }

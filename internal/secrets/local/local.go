@@ -6,7 +6,6 @@ package local
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -29,7 +29,6 @@ const MaxValue = 64 << 10
 const (
 	fileScheme = "file:"
 	maxName    = 128
-	tempPrefix = ".new-" // cannot begin the name of a secret
 )
 
 var secretName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`) })
@@ -95,7 +94,7 @@ func (f *Files) Set(ctx context.Context, name string, value redact.String) error
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	if err := write(root, name, value); err != nil {
+	if err := disk.ReplaceIn(root, name, []byte(value.Reveal())); err != nil {
 		return fmt.Errorf("set secret %s: %w", name, err)
 	}
 	return nil
@@ -144,7 +143,7 @@ func (f *Files) Delete(ctx context.Context, name string) error {
 	if err := root.Remove(name); err != nil {
 		return refuseMissing(err, name)
 	}
-	return syncDir(root)
+	return disk.Sync(root)
 }
 
 // open opens the directory after checking that nobody else can look into it.
@@ -210,43 +209,6 @@ func read(root *os.Root, name string) ([]byte, error) {
 		return nil, workflow.Refuse(workflow.ErrNotFound, "secrets", "secret %s is empty; set it with: dayfly secret set %s", name, name)
 	}
 	return value, nil
-}
-
-// write puts the value under a name of its own first, so that a crash leaves the old value whole.
-func write(root *os.Root, name string, value redact.String) (err error) {
-	temp := tempPrefix + rand.Text()
-	file, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = root.Remove(temp)
-		}
-	}()
-	_, err = file.WriteString(value.Reveal())
-	if err == nil {
-		err = file.Sync()
-	}
-	if closeErr := file.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		return err
-	}
-	if err := root.Rename(temp, name); err != nil {
-		return err
-	}
-	return syncDir(root)
-}
-
-func syncDir(root *os.Root) error {
-	dir, err := root.Open(".")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = dir.Close() }()
-	return dir.Sync()
 }
 
 // private refuses what others than this process's user can read or own.

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 )
 
@@ -165,16 +166,8 @@ func Save(getenv func(string) string, to Target) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", fmt.Errorf("write the credentials: %w", err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".credentials-*") // made with 0600
-	if err != nil {
-		return "", fmt.Errorf("write the credentials: %w", err)
-	}
-	_, err = f.Write(append(b, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return "", fmt.Errorf("write the credentials: %w", errors.Join(err, os.Remove(f.Name())))
+	if err := disk.Replace(path, append(b, '\n')); err != nil {
+		return "", fmt.Errorf("keep the credentials: %w", err)
 	}
 	return path, nil
 }
