@@ -15,7 +15,6 @@ const (
 	FileName         = "dayfly.yaml"
 	FallbackFileName = "pulumi-workflow-agent.yaml"
 
-	envPrefix         = "DAYFLY_"
 	fallbackEnvPrefix = "PULUMI_AGENT_"
 )
 

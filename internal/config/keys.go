@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/env"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -317,15 +318,13 @@ func listen(c *Config, v string) error {
 // image is the name of an image in a form that every engine takes.
 var image = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._:/@-]{0,254}$`) })
 
-var variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`) })
-
 func variables(c *Config, values []string) error {
 	c.EnvForwardAllowlist = nil
 	for _, v := range values {
 		switch {
-		case !variable().MatchString(v):
+		case !env.Valid(v):
 			return fmt.Errorf("want names of variables, not %q", clip(v))
-		case strings.HasPrefix(v, envPrefix):
+		case env.Ours(v):
 			return fmt.Errorf("%s is a name of ours: it cannot be forwarded", v)
 		}
 		c.EnvForwardAllowlist = append(c.EnvForwardAllowlist, v)

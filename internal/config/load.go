@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/dayfly-dev/dayfly/internal/env"
 )
 
 // Sources say where settings are looked for.
@@ -270,7 +272,7 @@ func (l *loader) environment(environ []string) {
 	own, fallback := map[string]string{}, map[string]string{}
 	for _, e := range environ {
 		name, value, _ := strings.Cut(e, "=")
-		if n, ok := strings.CutPrefix(name, envPrefix); ok {
+		if n, ok := strings.CutPrefix(name, env.Prefix); ok {
 			own[strings.ToLower(n)] = value
 		} else if n, ok := strings.CutPrefix(name, fallbackEnvPrefix); ok {
 			fallback[strings.ToLower(n)] = value
@@ -290,11 +292,11 @@ func (l *loader) environment(environ []string) {
 		l.variable(name, variable, fallback[name])
 	}
 	if len(old) > 0 {
-		l.out.Notices = append(l.out.Notices, fmt.Sprintf("reading %s; the names that begin with %s win over these", strings.Join(old, ", "), envPrefix))
+		l.out.Notices = append(l.out.Notices, fmt.Sprintf("reading %s; the names that begin with %s win over these", strings.Join(old, ", "), env.Prefix))
 	}
 	for _, name := range slices.Sorted(mapKeys(own)) {
 		if !slices.Contains(otherVariables, name) {
-			l.variable(name, envPrefix+strings.ToUpper(name), own[name])
+			l.variable(name, env.Prefix+strings.ToUpper(name), own[name])
 		}
 	}
 }
@@ -338,7 +340,7 @@ func (l *loader) flags(given map[string]Flag) {
 		}
 		if name == "token" {
 			// Every user of the machine can read the arguments of a process.
-			l.wrong(name, where, "must not stand on a command line: put it into %s or %sTOKEN", FileName, envPrefix)
+			l.wrong(name, where, "must not stand on a command line: put it into %s or %sTOKEN", FileName, env.Prefix)
 			continue
 		}
 		l.set(k, where, k.split(given[name].Value))
@@ -361,7 +363,7 @@ func (l *loader) together() {
 			{"subnets", c.DeployTarget == TargetECS && len(c.Subnets) == 0},
 		} {
 			if _, given := l.where[must.key]; must.empty && !given {
-				l.wrong(must.key, "settings", "is required: set it in %s or as %s%s", FileName, envPrefix, strings.ToUpper(must.key))
+				l.wrong(must.key, "settings", "is required: set it in %s or as %s%s", FileName, env.Prefix, strings.ToUpper(must.key))
 			}
 		}
 	}

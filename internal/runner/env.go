@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/env"
 	"github.com/dayfly-dev/dayfly/internal/runner/mask"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -62,7 +63,7 @@ func checkVariable(name string) error {
 	if name == "" || strings.ContainsAny(name, "=\x00") {
 		return fmt.Errorf("the workspace sets a variable named %q, which no environment can carry", name)
 	}
-	if strings.HasPrefix(name, "DAYFLY_") || strings.HasPrefix(name, "LD_") {
+	if env.Reserved(name) {
 		return workflow.Refuse(workflow.ErrInvalid, "environment", "the workspace sets the variable %s; names that start with DAYFLY_ or LD_ are kept", name)
 	}
 	return nil

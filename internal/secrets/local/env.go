@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dayfly-dev/dayfly/internal/env"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -30,7 +31,7 @@ func (e *Environment) Resolve(ctx context.Context, ref string) (redact.String, e
 		return redact.String{}, err
 	}
 	name, ok := strings.CutPrefix(ref, envScheme)
-	if !ok || !envName(name) {
+	if !ok || !env.Valid(name) {
 		return redact.String{}, workflow.Refuse(workflow.ErrInvalid, "secrets", "a reference to a variable of the runner's environment is written env:NAME, with A-Z, a-z, 0-9 and _ in its name; %s is not", quote(ref))
 	}
 	if !slices.Contains(e.allow, name) {
@@ -41,16 +42,4 @@ func (e *Environment) Resolve(ctx context.Context, ref string) (redact.String, e
 		return redact.String{}, workflow.Refuse(workflow.ErrNotFound, "secrets", "%s is not set in the environment of this runner", quote(ref))
 	}
 	return redact.New(value), nil
-}
-
-func envName(name string) bool {
-	if name == "" || len(name) > maxName || (name[0] >= '0' && name[0] <= '9') {
-		return false
-	}
-	for _, c := range []byte(name) {
-		if c != '_' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
-			return false
-		}
-	}
-	return true
 }

@@ -28,7 +28,6 @@ const MaxValue = 64 << 10
 
 const (
 	fileScheme = "file:"
-	maxName    = 128
 )
 
 var secretName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`) })
