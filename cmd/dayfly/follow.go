@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -231,7 +232,7 @@ func (f *follower) askLines(ctx context.Context) error {
 		offset = page.Next
 		if page.Done {
 			attempt, offset = 0, 0
-			return false, pause(ctx, lookEvery)
+			return false, wait.For(ctx, lookEvery)
 		}
 		return false, nil
 	}, 50*time.Millisecond)
@@ -239,7 +240,7 @@ func (f *follower) askLines(ctx context.Context) error {
 
 // askWaits asks why the workflow waits, until it runs.
 func (f *follower) askWaits(ctx context.Context) error {
-	if err := pause(ctx, whyEvery/2); err != nil {
+	if err := wait.For(ctx, whyEvery/2); err != nil {
 		return err
 	}
 	told := ""
@@ -284,18 +285,9 @@ func (f *follower) poll(ctx context.Context, ask func() (bool, error), every tim
 		if done {
 			return nil
 		}
-		if err := pause(ctx, every); err != nil {
+		if err := wait.For(ctx, every); err != nil {
 			return err
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
 	}
 }
 

@@ -32,6 +32,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/reaper"
 	"github.com/dayfly-dev/dayfly/internal/relay"
 	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -337,7 +338,7 @@ func (a *Agent) watch(ctx context.Context, r *reaper.Reaper) {
 			return
 		}
 		a.log.Warn("launcher no longer watched; trying again", "err", err)
-		sleep(ctx, pause)
+		_ = wait.For(ctx, pause)
 	}
 }
 
@@ -354,7 +355,7 @@ func (a *Agent) tend(ctx context.Context) {
 		} else if ctx.Err() == nil {
 			a.log.Warn("tasks not listed", "err", err)
 		}
-		sleep(ctx, a.cfg.StatusLoopInterval)
+		_ = wait.For(ctx, a.cfg.StatusLoopInterval)
 	}
 }
 
@@ -370,7 +371,7 @@ func (a *Agent) adopt(ctx context.Context) bool {
 		if ctx.Err() == nil && !errors.Is(err, workflow.ErrForbidden) { // the token: that was said
 			a.log.Warn("earlier claims not taken over; trying again", "err", err, "pause", pause)
 		}
-		sleep(ctx, pause)
+		_ = wait.For(ctx, pause)
 	}
 	return false
 }
@@ -477,15 +478,6 @@ func (a *Agent) stopTasks(ctx context.Context) error {
 		if err != nil {
 			a.log.Warn("tasks not listed", "err", err)
 		}
-		sleep(ctx, stillThere)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
+		_ = wait.For(ctx, stillThere)
 	}
 }

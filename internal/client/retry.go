@@ -12,6 +12,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -41,21 +42,17 @@ func repeat(ctx context.Context, p policy, try func(n int) error) error {
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return context.Cause(ctx) // whatever came in that moment: its caller gave up
 		}
-		wait := waits.NextBackOff()
+		pause := waits.NextBackOff()
 		if after := api.RetryAfter(err); after > p.most {
 			return err
 		} else if after > 0 {
-			wait = max(wait, after)
+			pause = max(pause, after)
 		}
-		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait {
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
 			return err
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%w; not tried again: %w", err, context.Cause(ctx))
+		if ended := wait.For(ctx, pause); ended != nil {
+			return fmt.Errorf("%w; not tried again: %w", err, ended)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/dayfly-dev/dayfly/internal/queue"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
 // Settle does with a message what was decided. If the queue does not take it, the message comes back
@@ -45,7 +46,7 @@ func (d *Dispatcher) Loop(ctx context.Context) error {
 		workers.Release(int64(room - len(got)))
 		if err != nil && ctx.Err() == nil {
 			d.cfg.Log.Warn("launch messages not received", "err", err)
-			sleep(ctx, pause)
+			_ = wait.For(ctx, pause)
 			pause = min(2*pause, time.Minute)
 			continue
 		}

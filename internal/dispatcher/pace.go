@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
 // Pace decides when the next launch call may begin: a token bucket of one second's worth, whose rate is
@@ -106,27 +108,15 @@ func (p *pacer) answered(throttled bool) {
 }
 
 // turn waits for the next call's turn. ok is false where it would come with less than margin left until
-// the deadline of ctx, or ctx ends first; wait says how long it would have been.
-func (p *pacer) turn(ctx context.Context, margin time.Duration) (wait time.Duration, ok bool) {
+// the deadline of ctx, or ctx ends first; after says how long it would have been.
+func (p *pacer) turn(ctx context.Context, margin time.Duration) (after time.Duration, ok bool) {
 	most := time.Duration(1<<63 - 1)
 	if end, bounded := ctx.Deadline(); bounded {
 		most = time.Until(end) - margin
 	}
-	if wait, ok = p.take(most); !ok {
-		return wait, false
+	if after, ok = p.take(most); !ok {
+		return after, false
 	}
-	sleep(ctx, wait)
-	return wait, ctx.Err() == nil
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
+	_ = wait.For(ctx, after)
+	return after, ctx.Err() == nil
 }

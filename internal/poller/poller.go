@@ -28,6 +28,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -415,7 +416,7 @@ func (p *Poller) Loop(ctx context.Context) error {
 		if s.Blocked == "" {
 			wake = nil // room is not what was missing: a failing control plane is given its pause
 		}
-		sleep(ctx, d, wake)
+		_ = wait.Until(ctx, d, wake)
 	}
 	return nil
 }
@@ -472,20 +473,6 @@ func Pause(s Summary, err error, streak int, jitter float64, cfg Config) (time.D
 		return 0, "the wait for work ended without any"
 	}
 	return spread, "nothing to do"
-}
-
-// sleep waits for d, less if woken or when ctx ends.
-func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	case <-wake:
-	}
 }
 
 // jitter is a number from 0 to 1 that differs between instances and passes, and is the same each time.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -35,9 +36,9 @@ func (t *Stint) add(s Summary) {
 // until d is over, and what it brought is sent in the few seconds after that; the deadline of ctx ends both sooner. It leaves nothing running. An error is that
 // of the last pass, if that was the reason to stop or time did not allow another.
 func (p *Poller) Window(ctx context.Context, d time.Duration) (t Stint, err error) {
-	wait := p.cfg.Wait
+	hold := p.cfg.Wait
 	if d <= 0 {
-		wait = 0
+		hold = 0
 	} else {
 		limited, cancel := context.WithTimeout(ctx, d+sendTime)
 		defer cancel()
@@ -46,7 +47,7 @@ func (p *Poller) Window(ctx context.Context, d time.Duration) (t Stint, err erro
 	streak := 0
 	for n := 0; ; n++ {
 		var s Summary
-		s, err = p.pass(ctx, wait)
+		s, err = p.pass(ctx, hold)
 		t.add(s)
 		pause, why := Pause(s, err, streak, jitter(p.cfg.Instance, n), p.cfg)
 		left := d
@@ -67,7 +68,7 @@ func (p *Poller) Window(ctx context.Context, d time.Duration) (t Stint, err erro
 		} else {
 			streak++
 		}
-		sleep(ctx, pause, nil)
+		_ = wait.For(ctx, pause)
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -126,21 +127,17 @@ func (r *Reaper) Pass(ctx context.Context) (Outcome, error) {
 // look, with the actions of both.
 func (r *Reaper) Sweep(ctx context.Context) (Outcome, error) {
 	first, err := r.Pass(ctx)
-	wait := unsettled(first.Suspected, r.cfg.Now(), r.cfg.Policy.withDefaults().Settle)
-	if wait <= 0 {
+	left := unsettled(first.Suspected, r.cfg.Now(), r.cfg.Policy.withDefaults().Settle)
+	if left <= 0 {
 		return first, err
 	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait+lookTime {
-		r.cfg.Log.Warn("no time for a second look; the next sweep begins anew", "wait", wait)
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < left+lookTime {
+		r.cfg.Log.Warn("no time for a second look; the next sweep begins anew", "wait", left)
 		return first, err
 	}
-	r.cfg.Log.Info("something looks wrong; looking again", "suspicions", len(first.Suspected), "wait", wait)
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return first, errors.Join(err, context.Cause(ctx))
-	case <-timer.C:
+	r.cfg.Log.Info("something looks wrong; looking again", "suspicions", len(first.Suspected), "wait", left)
+	if ended := wait.For(ctx, left); ended != nil {
+		return first, errors.Join(err, ended)
 	}
 	second, again := r.Pass(ctx)
 	second.Actions = append(first.Actions, second.Actions...)
@@ -355,12 +352,7 @@ func (r *Reaper) Stopped(ctx context.Context, t launcher.Task) {
 			return
 		}
 		log.Debug("task end not taken yet", "err", err)
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
+		_ = wait.For(ctx, pause)
 	}
 }
 
@@ -381,12 +373,7 @@ func (r *Reaper) Loop(ctx context.Context) error {
 		complained = trouble
 		r.cfg.Log.Log(ctx, level, "sweep ended", "actions", len(out.Actions), "spared", len(out.Spared),
 			"deferred", out.Deferred, "refused", len(out.Refused), "err", err)
-		timer := time.NewTimer(r.cfg.Interval)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
+		_ = wait.For(ctx, r.cfg.Interval)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
 // news is what there is to tell a held heartbeat.
@@ -120,13 +121,13 @@ func (w *watcher) run(ctx context.Context) error {
 		begun := time.Now()
 		if err := w.round(ctx, begun, ids); err != nil {
 			w.log.Warn("held jobs not watched", "jobs", len(ids), "err", err)
-			sleep(ctx, pause)
+			_ = wait.For(ctx, pause)
 			pause = min(2*pause, mostPause)
 			continue
 		}
 		pause = leastGap
 		// Also after an answer that came at once: it may be about a job that nobody waits for any more.
-		sleep(ctx, leastGap-time.Since(begun))
+		_ = wait.For(ctx, leastGap-time.Since(begun))
 	}
 	return nil
 }
@@ -218,17 +219,5 @@ func (w *watcher) stop() {
 	for h := range w.held {
 		h.told <- nothing
 		delete(w.held, h)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -87,7 +88,7 @@ func (r *run) killTime() time.Duration {
 // next tick.
 func (r *run) heartbeats(ctx context.Context) {
 	for next := r.clock() + firstHeartbeat; ; {
-		if !sleep(ctx, next-r.clock()) {
+		if wait.For(ctx, next-r.clock()) != nil {
 			return
 		}
 		r.mu.Lock()
@@ -131,7 +132,7 @@ func (r *run) watch(ctx context.Context) {
 			r.stop(stopDeadline)
 			return
 		}
-		if !sleep(ctx, min(left, watchEvery)) {
+		if wait.For(ctx, min(left, watchEvery)) != nil {
 			return
 		}
 	}
@@ -171,19 +172,4 @@ func newBackoff() *backoff.ExponentialBackOff {
 	b := &backoff.ExponentialBackOff{InitialInterval: firstRetry, RandomizationFactor: 0.4, Multiplier: 2, MaxInterval: mostRetry}
 	b.Reset()
 	return b
-}
-
-// sleep waits; it reports whether ctx still goes on then.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner/logstream"
 	"github.com/dayfly-dev/dayfly/internal/runner/mask"
 	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -225,7 +226,7 @@ func (r *run) endProcess(p *child.Process) {
 
 // reap reaps orphans as long as the run lasts, where this process is their parent.
 func (r *run) reap(ctx context.Context) {
-	for sleep(ctx, reapEvery) {
+	for wait.For(ctx, reapEvery) == nil {
 		r.processes.Lock()
 		child.ReapOrphans(func(pid int) bool { return r.pids[pid] })
 		r.processes.Unlock()

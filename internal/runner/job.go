@@ -18,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner/mask"
 	"github.com/dayfly-dev/dayfly/internal/runner/source"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -180,10 +181,10 @@ type patient struct{ secrets.Resolver }
 
 // Resolve implements secrets.Resolver.
 func (p patient) Resolve(ctx context.Context, ref string) (redact.String, error) {
-	wait := newBackoff()
+	retry := newBackoff()
 	for n := 1; ; n++ {
 		value, err := p.Resolver.Resolve(ctx, ref)
-		if !errors.Is(err, secrets.ErrUnavailable) || n == secretTries || !sleep(ctx, wait.NextBackOff()) {
+		if !errors.Is(err, secrets.ErrUnavailable) || n == secretTries || wait.For(ctx, retry.NextBackOff()) != nil {
 			return value, err
 		}
 	}

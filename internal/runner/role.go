@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/runner/lend"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
 // cloudScheme begins references to secrets of the cloud: that of package awssm, which not every build links.
@@ -46,7 +47,7 @@ func (r *run) borrow(ctx context.Context, spec api.Spec) error {
 	if r.cfg.Cloud == nil {
 		return fmt.Errorf("the workspace has the role %s, and this runner is nobody in the cloud who could assume it: roles are for pools with deploy_target ecs; name such a pool, or take the role out of the workspace", role.ARN)
 	}
-	wait := newBackoff()
+	retry := newBackoff()
 	for n := 1; ; n++ {
 		identity, err := r.cfg.Cloud.Assume(ctx, role, spec.Workflow+"-"+strconv.Itoa(spec.Attempt))
 		if err == nil {
@@ -58,7 +59,7 @@ func (r *run) borrow(ctx context.Context, spec api.Spec) error {
 			r.logf("[dayfly] the engine has the role %s", role.ARN)
 			return nil
 		}
-		if !errors.Is(err, secrets.ErrUnavailable) || n == secretTries || !sleep(ctx, wait.NextBackOff()) {
+		if !errors.Is(err, secrets.ErrUnavailable) || n == secretTries || wait.For(ctx, retry.NextBackOff()) != nil {
 			return err
 		}
 		r.log.Warn("role not assumed yet", "err", err)

@@ -28,6 +28,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner/logstream"
 	"github.com/dayfly-dev/dayfly/internal/runner/mask"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -224,7 +225,7 @@ func (r *run) start(ctx context.Context) (granted bool, err error) {
 // persist repeats a call until it is answered for good, and acts on the answer. Lost races are
 // repeated too: nobody else speaks for this run.
 func (r *run) persist(ctx context.Context, what string, call func(context.Context) (api.Control, error)) error {
-	wait := newBackoff()
+	retry := newBackoff()
 	for {
 		sent := r.clock()
 		control, err := call(ctx)
@@ -239,10 +240,10 @@ func (r *run) persist(ctx context.Context, what string, call func(context.Contex
 		case !client.Transient(err) && !errors.Is(err, workflow.ErrConflict):
 			return err
 		}
-		pause := max(wait.NextBackOff(), api.RetryAfter(err))
+		pause := max(retry.NextBackOff(), api.RetryAfter(err))
 		r.log.Debug("call not answered", "call", what, "retry", pause, "err", err)
-		if !sleep(ctx, pause) {
-			return context.Cause(ctx)
+		if err := wait.For(ctx, pause); err != nil {
+			return err
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -90,7 +91,7 @@ func (s *steps) due() (out []api.Step, versions []int) {
 
 // run reports until ctx ends.
 func (s *steps) run(ctx context.Context) {
-	wait := newBackoff()
+	retry := newBackoff()
 	for ctx.Err() == nil {
 		if batch, _ := s.due(); len(batch) == 0 {
 			select {
@@ -102,10 +103,10 @@ func (s *steps) run(ctx context.Context) {
 		s.gather(ctx)
 		batch, versions := s.due()
 		if err := s.send(ctx, api.Steps{Steps: batch}); err != nil {
-			sleep(ctx, max(wait.NextBackOff(), api.RetryAfter(err)))
+			_ = wait.For(ctx, max(retry.NextBackOff(), api.RetryAfter(err)))
 			continue
 		}
-		wait.Reset()
+		retry.Reset()
 		s.mu.Lock()
 		for i, step := range batch {
 			s.taken[step.Seq-1] = versions[i]
@@ -118,13 +119,7 @@ func (s *steps) run(ctx context.Context) {
 
 // gather waits a little for what changes next.
 func (s *steps) gather(ctx context.Context) {
-	t := time.NewTimer(gather)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-s.last:
-	case <-ctx.Done():
-	}
+	_ = wait.Until(ctx, gather, s.last)
 }
 
 // flush waits until every step was taken as it is now.

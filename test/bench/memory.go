@@ -19,8 +19,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/figures"
 )
 
 // memoryOfUp measures the memory of a real `dayfly up` at rest and with 100 running jobs.
@@ -40,7 +40,7 @@ func memoryOfUp(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, u.stop()) }()
-	if err := figures.Pause(ctx, 2*time.Second); err != nil {
+	if err := wait.For(ctx, 2*time.Second); err != nil {
 		return err
 	}
 	rest, err := status(u.pid(), "VmRSS")
@@ -54,7 +54,7 @@ func memoryOfUp(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := figures.Pause(ctx, 2*time.Second); err != nil {
+	if err := wait.For(ctx, 2*time.Second); err != nil {
 		return err
 	}
 	busy, err := status(u.pid(), "VmRSS")
@@ -112,7 +112,7 @@ func startUp(ctx context.Context, b *bench, root, source string, jobs int) (*upP
 				return u, nil
 			}
 		}
-		if err := figures.Pause(ctx, 50*time.Millisecond); err != nil {
+		if err := wait.For(ctx, 50*time.Millisecond); err != nil {
 			return nil, errors.Join(err, u.stop())
 		}
 	}
@@ -149,7 +149,7 @@ func (u *upProcess) await(ctx context.Context, jobs int) ([]int, error) {
 		if all := runners(u.pid()); len(page.Items) == jobs && len(all) == jobs {
 			return all, nil
 		}
-		if err := figures.Pause(ctx, 100*time.Millisecond); err != nil {
+		if err := wait.For(ctx, 100*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
@@ -162,7 +162,7 @@ func (u *upProcess) stop() error {
 		if err := u.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			break // it has ended
 		}
-		_ = figures.Pause(context.Background(), 300*time.Millisecond)
+		_ = wait.For(context.Background(), 300*time.Millisecond)
 	}
 	err := u.cmd.Wait()
 	if _, ok := errors.AsType[*exec.ExitError](err); ok {

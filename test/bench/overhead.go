@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/figures"
 )
@@ -144,7 +145,7 @@ func watchRunner(ctx context.Context) (end func() (peak, own int64)) {
 	var peak, own int64
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for figures.Pause(ctx, 20*time.Millisecond) == nil {
+		for wait.For(ctx, 20*time.Millisecond) == nil {
 			for _, pid := range runners(os.Getpid()) {
 				if n, err := status(pid, "VmHWM"); err == nil {
 					peak = max(peak, n)

@@ -20,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/figures"
 )
@@ -101,7 +102,7 @@ func (w *world) finished(ctx context.Context, id string, look time.Duration) (ap
 		case wf.State.Terminal():
 			return wf, fmt.Errorf("workflow %s of %s is %s: %s %s", id, wf.Workspace, wf.State, wf.Reason, wf.Detail)
 		}
-		if err := figures.Pause(ctx, look); err != nil {
+		if err := wait.For(ctx, look); err != nil {
 			return wf, err
 		}
 	}

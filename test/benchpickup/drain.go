@@ -11,6 +11,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/figures"
 )
@@ -34,7 +35,7 @@ func drain(ctx context.Context, b *bench) error {
 	b.out.Line("submitted in %s, by the rules in this process", time.Since(began).Round(time.Second))
 	w.AWS.ForgetCalls()
 	// What was submitted last has marked the pool as one that is being woken; that holds for two seconds.
-	if err := figures.Pause(ctx, 3*time.Second); err != nil {
+	if err := wait.For(ctx, 3*time.Second); err != nil {
 		return err
 	}
 	if err := w.begin(ctx, byWake); err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/test/figures"
 )
 
@@ -159,7 +160,7 @@ func (w *world) measure(ctx context.Context, l load, by trigger) (all taken, err
 		}
 	}
 	for range l.times {
-		if err := figures.Pause(ctx, l.rest+rand.N(time.Second)); err != nil { //nolint:gosec // a pause
+		if err := wait.For(ctx, l.rest+rand.N(time.Second)); err != nil { //nolint:gosec // a pause
 			return taken{}, err
 		}
 		w.cool(l.cold)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/figures"
@@ -37,7 +38,7 @@ func (w *world) trace(ctx context.Context, b *bench, by trigger) error {
 	var last seen
 	var from time.Time
 	for range traces {
-		if err := figures.Pause(ctx, 3*time.Second); err != nil {
+		if err := wait.For(ctx, 3*time.Second); err != nil {
 			return err
 		}
 		w.AWS.ForgetCalls()
@@ -51,7 +52,7 @@ func (w *world) trace(ctx context.Context, b *bench, by trigger) error {
 		w.mu.Lock()
 		from = w.last.Add(-took.answered[0])
 		w.mu.Unlock()
-		if err := figures.Pause(ctx, 1500*time.Millisecond); err != nil { // for what comes after the launch
+		if err := wait.For(ctx, 1500*time.Millisecond); err != nil { // for what comes after the launch
 			return err
 		}
 		last = w.seen()

@@ -3,7 +3,6 @@
 package figures
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -99,16 +98,4 @@ func LoadAverage() string {
 		return "unknown"
 	}
 	return strings.Join(strings.Fields(string(data))[:1], "")
-}
-
-// Pause waits between two samples, less if ctx ends; then it returns why.
-func Pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

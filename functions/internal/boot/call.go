@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"time"
@@ -20,13 +19,15 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/dayfly-dev/dayfly/internal/awserr"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
-// How often a call is made that may be repeated, and the longest pause before it is made again, doubled
-// each time.
+// How often a call is made that may be repeated, and the pauses before it is made again: the mean of the first, which
+// doubles each time, and the most that it becomes.
 const (
 	callTries = 3
 	callPause = 200 * time.Millisecond
+	callMost  = time.Second
 )
 
 // maxAnswer bounds an answer, in bytes; a secret has 64 KiB at most.
@@ -94,12 +95,8 @@ func (c Caller) Repeat(ctx context.Context, call Call) ([]byte, error) {
 		if err == nil || try == callTries || ctx.Err() != nil || !awserr.Of(err).Transient() {
 			return answer, err
 		}
-		pause := time.NewTimer(rand.N(callPause << try)) //nolint:gosec // not a secret
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return nil, errors.Join(context.Cause(ctx), err)
+		if ended := wait.For(ctx, wait.Backoff(callPause, callMost, try-1)); ended != nil {
+			return nil, errors.Join(ended, err)
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
 // How the metadata of a task is asked for. It is there before the container's first instruction as a rule,
@@ -61,7 +63,7 @@ func Task(ctx context.Context, address string) (arn string, err error) {
 		if arn, err = askTask(ctx, hc, strings.TrimRight(address, "/")+"/task"); err == nil {
 			return arn, nil
 		}
-		if n == metadataTries || !pause(ctx, metadataWait<<(n-1)) {
+		if n == metadataTries || wait.For(ctx, metadataWait<<(n-1)) != nil {
 			return "", fmt.Errorf("ask ECS which task this is: %w", err)
 		}
 	}
@@ -104,15 +106,4 @@ func bare(err error) error {
 		return outer.Err
 	}
 	return err
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

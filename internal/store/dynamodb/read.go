@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/awserr"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
 const (
@@ -21,6 +21,7 @@ const (
 	// gives up as busy.
 	emptyAnswers = 5
 	firstWait    = 10 * time.Millisecond // mean wait before such keys are asked for again; it doubles
+	mostWait     = firstWait << emptyAnswers
 )
 
 // Get implements store.Store.
@@ -68,8 +69,8 @@ func (s *Store) get(ctx context.Context, keys []store.Key) ([]store.Record, erro
 			return nil, fmt.Errorf("get from table %s: %w: %d keys stayed unprocessed", s.table, store.ErrBusy, len(want))
 		}
 		if empty > 0 {
-			if err := pause(ctx, firstWait<<empty); err != nil {
-				return nil, fmt.Errorf("get: %w", err)
+			if wait.For(ctx, wait.Backoff(firstWait, mostWait, empty)) != nil {
+				return nil, fmt.Errorf("get: %w", ctx.Err())
 			}
 		}
 	}
@@ -104,18 +105,6 @@ func (s *Store) batch(ctx context.Context, keys []item) (items, rest []item, err
 		s.used("BatchGetItem", &out.ConsumedCapacity[i])
 	}
 	return out.Responses[s.table], out.UnprocessedKeys[s.table].Keys, nil
-}
-
-// pause waits with full jitter around a mean.
-func pause(ctx context.Context, mean time.Duration) error {
-	t := time.NewTimer(rand.N(2 * mean)) //nolint:gosec // jitter, no secret
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Range implements store.Store.
