@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -209,13 +210,7 @@ func (m LaunchMessage) check() error {
 const MaxReportText = 1000
 
 // ReportText shortens a text to what a report takes, at a character's border.
-func ReportText(s string) string {
-	s = strings.ToValidUTF8(s, "?")
-	if len(s) <= MaxReportText {
-		return s
-	}
-	return strings.ToValidUTF8(s[:MaxReportText], "")
-}
+func ReportText(s string) string { return text.Head(s, MaxReportText) }
 
 // Seconds turns a number of seconds from the wire into a duration, keeping within what a duration
 // can hold.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/env"
 	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -32,22 +33,22 @@ type key struct {
 
 // keys are the settings that act, in the order in which people read them.
 var keys = []key{
-	{name: "token", set: text(func(c *Config, v string) error {
+	{name: "token", set: single(func(c *Config, v string) error {
 		if v == "" || strings.ContainsAny(v, " \t\r\n") {
 			return fmt.Errorf("want a pool token without spaces")
 		}
 		c.Token = redact.New(v)
 		return nil
 	}), useful: agentOnly("it makes a token of its own")},
-	{name: "service_url", set: text(func(c *Config, v string) error {
+	{name: "service_url", set: single(func(c *Config, v string) error {
 		if c.ServiceURL = strings.TrimRight(v, "/"); InClear(v) {
 			return errors.New(NotInClear)
 		}
 		return checkURL(v)
 	}),
 		useful: agentOnly("it is its own control plane")},
-	{name: "working_directory", set: text(func(c *Config, v string) error { return path(&c.WorkingDirectory, v) })},
-	{name: "deploy_target", set: text(func(c *Config, v string) error {
+	{name: "working_directory", set: single(func(c *Config, v string) error { return path(&c.WorkingDirectory, v) })},
+	{name: "deploy_target", set: single(func(c *Config, v string) error {
 		c.DeployTarget = v
 		switch v {
 		case TargetAuto, TargetDocker, TargetProcess, TargetECS:
@@ -57,21 +58,21 @@ var keys = []key{
 		}
 		return fmt.Errorf("want %s, %s, %s or %s, not %q", TargetAuto, TargetDocker, TargetProcess, TargetECS, clip(v))
 	})},
-	{name: "runner_image", never: TargetECS, set: text(func(c *Config, v string) error {
+	{name: "runner_image", never: TargetECS, set: single(func(c *Config, v string) error {
 		c.RunnerImage = v
 		if !image().MatchString(v) {
 			return fmt.Errorf("want the name of an image, such as dayfly-runner:v1, not %q", clip(v))
 		}
 		return nil
 	})},
-	{name: "runner_network", never: TargetECS, set: text(func(c *Config, v string) error {
+	{name: "runner_network", never: TargetECS, set: single(func(c *Config, v string) error {
 		c.RunnerNetwork = v
 		if v != NetworkOutbound && v != NetworkNone {
 			return fmt.Errorf("want %s or %s, not %q", NetworkOutbound, NetworkNone, clip(v))
 		}
 		return nil
 	})},
-	{name: "single_run", set: text(func(c *Config, v string) (err error) {
+	{name: "single_run", set: single(func(c *Config, v string) (err error) {
 		if c.SingleRun, err = strconv.ParseBool(v); err != nil {
 			return fmt.Errorf("want true or false, not %q", clip(v))
 		}
@@ -90,27 +91,27 @@ var keys = []key{
 	{name: "circuit_breaker_failures", set: number(func(c *Config) *int { return &c.CircuitBreakerFailures }, 1, 1000)},
 	{name: "circuit_breaker_timeout", set: duration(func(c *Config) *time.Duration { return &c.CircuitBreakerTimeout }, time.Second, 24*time.Hour)},
 
-	{name: "relay_url", only: TargetECS, set: text(func(c *Config, v string) error { c.RelayURL = strings.TrimRight(v, "/"); return checkURL(v) })},
-	{name: "relay_listen", only: TargetECS, set: text(listen)},
+	{name: "relay_url", only: TargetECS, set: single(func(c *Config, v string) error { c.RelayURL = strings.TrimRight(v, "/"); return checkURL(v) })},
+	{name: "relay_listen", only: TargetECS, set: single(listen)},
 	{name: "cluster", only: TargetECS, set: named(func(c *Config) *string { return &c.Cluster }, "the name or ARN of a cluster")},
 	{name: "task_definition", only: TargetECS, set: named(func(c *Config) *string { return &c.TaskDefinition }, "FAMILY, FAMILY:REVISION or the ARN of a task definition")},
 	{name: "container", only: TargetECS, set: named(func(c *Config) *string { return &c.Container }, "the name of the runner's container in the task definition")},
 	{name: "subnets", only: TargetECS, list: true, sep: ",", set: ids(func(c *Config) *[]string { return &c.Subnets }, "subnet-", 16)},
 	{name: "security_groups", only: TargetECS, list: true, sep: ",", set: ids(func(c *Config) *[]string { return &c.SecurityGroups }, "sg-", 5)},
-	{name: "assign_public_ip", only: TargetECS, set: text(func(c *Config, v string) (err error) {
+	{name: "assign_public_ip", only: TargetECS, set: single(func(c *Config, v string) (err error) {
 		if c.AssignPublicIP, err = strconv.ParseBool(v); err != nil {
 			return fmt.Errorf("want true or false, not %q", clip(v))
 		}
 		return nil
 	})},
-	{name: "spot", only: TargetECS, set: text(func(c *Config, v string) error {
+	{name: "spot", only: TargetECS, set: single(func(c *Config, v string) error {
 		c.Spot = v
 		if v != SpotNever && v != SpotReads && v != SpotAll {
 			return fmt.Errorf("want %s, %s or %s, not %q", SpotNever, SpotReads, SpotAll, clip(v))
 		}
 		return nil
 	})},
-	{name: "launch_rate", only: TargetECS, set: text(func(c *Config, v string) error {
+	{name: "launch_rate", only: TargetECS, set: single(func(c *Config, v string) error {
 		n, err := strconv.ParseFloat(v, 64)
 		if err != nil || !(n > 0 && n <= 100) {
 			return fmt.Errorf("want launches a second, above 0 and at most 100, not %q", clip(v))
@@ -119,7 +120,7 @@ var keys = []key{
 		return nil
 	})},
 
-	{name: "listen", set: text(func(c *Config, v string) error {
+	{name: "listen", set: single(func(c *Config, v string) error {
 		c.Listen = v
 		if _, _, err := net.SplitHostPort(v); err != nil {
 			return fmt.Errorf("want HOST:PORT, such as 127.0.0.1:7331, not %q", clip(v))
@@ -221,7 +222,7 @@ func unknown(name string) (message string, near bool) {
 	return "unknown key: remove it", false
 }
 
-func text(set func(*Config, string) error) func(*Config, []string) error {
+func single(set func(*Config, string) error) func(*Config, []string) error {
 	return func(c *Config, values []string) error { return set(c, values[0]) }
 }
 
@@ -275,7 +276,7 @@ func types(c *Config, values []string) error {
 var awsName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_:/.-]{1,512}$`) })
 
 func named(field func(*Config) *string, want string) func(*Config, []string) error {
-	return text(func(c *Config, v string) error {
+	return single(func(c *Config, v string) error {
 		if *field(c) = v; !awsName().MatchString(v) {
 			return fmt.Errorf("want %s, not %q", want, clip(v))
 		}
@@ -391,12 +392,7 @@ func InClear(address string) bool {
 	return u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback())
 }
 
-func clip(s string) string {
-	if r := []rune(s); len(r) > 60 {
-		return string(r[:60]) + "..."
-	}
-	return s
-}
+func clip(s string) string { return text.Cut(s, 60) }
 
 // distance is the number of single-letter changes between two names (Levenshtein).
 func distance(a, b string) int {

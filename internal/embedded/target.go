@@ -62,12 +62,7 @@ func openTarget(ctx context.Context, cfg AgentConfig, data *dataDir) (*target, e
 		// As processes, nobody would hear of them again.
 		return nil, fmt.Errorf("%s of an earlier start may still run, and the Docker engine cannot be used: start it again, or give up what runs with deploy_target process: %w", text.Count(left, "container job"), err)
 	}
-	return openProcesses(ctx, cfg, data, "deploy_target auto: no containers, because "+oneLine(err))
-}
-
-func oneLine(err error) string {
-	text := strings.Join(strings.Fields(err.Error()), " ")
-	return text[:min(len(text), 300)]
+	return openProcesses(ctx, cfg, data, "deploy_target auto: no containers, because "+text.Cut(strings.Join(strings.Fields(err.Error()), " "), 300))
 }
 
 func openProcesses(ctx context.Context, cfg AgentConfig, data *dataDir, why string) (*target, error) {

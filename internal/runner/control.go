@@ -10,6 +10,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -96,7 +97,7 @@ func (r *run) heartbeats(ctx context.Context) {
 		r.mu.Unlock()
 		last := r.clock()
 		bounded, cancel := context.WithTimeout(ctx, heartbeatTimeout+hold)
-		control, err := r.cfg.Relay.Heartbeat(bounded, api.Heartbeat{Step: cut(r.stepName(), 64)})
+		control, err := r.cfg.Relay.Heartbeat(bounded, api.Heartbeat{Step: text.Cut(r.stepName(), 64)})
 		cancel()
 		switch {
 		case err == nil:

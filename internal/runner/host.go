@@ -278,11 +278,3 @@ func failure(reason workflow.Reason, err error) error {
 	}
 	return &engine.Failure{Reason: reason, Detail: err.Error(), Err: err}
 }
-
-// cut shortens a text to at most n bytes.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n-3], "") + "..."
-}

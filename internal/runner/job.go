@@ -18,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner/mask"
 	"github.com/dayfly-dev/dayfly/internal/runner/source"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -192,19 +193,19 @@ func (p patient) Resolve(ctx context.Context, ref string) (redact.String, error)
 
 // hide masks every text of a result and keeps it within its bounds.
 func (r *run) hide(in api.Result) api.Result {
-	text := func(s *string, most int) { *s = cut(r.hidden.String(*s), most) }
-	text(&in.Detail, 2000)
+	hide := func(s *string, most int) { *s = text.Cut(r.hidden.String(*s), most) }
+	hide(&in.Detail, 2000)
 	if in.Changes != nil {
 		changes := *in.Changes
 		changes.Resources = append([]api.ResourceChange(nil), changes.Resources...)
 		for i := range changes.Resources {
-			text(&changes.Resources[i].Address, 1000)
+			hide(&changes.Resources[i].Address, 1000)
 		}
 		in.Changes = &changes
 	}
 	outputs := append([]api.Output(nil), in.Outputs...)
 	for i := range outputs {
-		text(&outputs[i].Name, 255)
+		hide(&outputs[i].Name, 255)
 		if outputs[i].Sensitive {
 			outputs[i].Value = nil
 		}
@@ -213,11 +214,11 @@ func (r *run) hide(in api.Result) api.Result {
 	in.Outputs = outputs
 	if in.Lock != nil {
 		lock := *in.Lock
-		text(&lock.ID, 255)
-		text(&lock.Who, 255)
-		text(&lock.Operation, 255)
-		text(&lock.Created, 64)
-		text(&lock.Path, 1000)
+		hide(&lock.ID, 255)
+		hide(&lock.Who, 255)
+		hide(&lock.Operation, 255)
+		hide(&lock.Created, 64)
+		hide(&lock.Path, 1000)
 		in.Lock = &lock
 	}
 	return in

@@ -45,7 +45,7 @@ func (s *steps) begin(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.all = append(s.all, api.Step{Seq: len(s.all) + 1, Name: cut(name, 64), Status: workflow.StepRunning, StartedAt: now.UTC()})
+	s.all = append(s.all, api.Step{Seq: len(s.all) + 1, Name: text.Cut(name, 64), Status: workflow.StepRunning, StartedAt: now.UTC()})
 	s.version, s.taken, s.begun = append(s.version, 1), append(s.taken, 0), append(s.begun, now)
 	s.signal()
 	return len(s.all)

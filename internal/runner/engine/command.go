@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -28,9 +29,9 @@ func runCommand(ctx context.Context, h Host, j Job) (out Outcome, err error) {
 	if _, ok := modeOf(j.Spec.Type, j.Spec.Operation); !ok || !workflow.Plans(j.Spec.Type, j.Spec.Operation) {
 		return Outcome{}, unsupported(j.Spec)
 	}
-	err = h.Step(ctx, stepRun, func(ctx context.Context) (text string, err error) {
-		text, out, err = command(ctx, h, j, name)
-		return text, err
+	err = h.Step(ctx, stepRun, func(ctx context.Context) (said string, err error) {
+		said, out, err = command(ctx, h, j, name)
+		return said, err
 	})
 	if err == nil {
 		return out, nil
@@ -38,7 +39,7 @@ func runCommand(ctx context.Context, h Host, j Job) (out Outcome, err error) {
 	if cause := context.Cause(ctx); cause != nil {
 		return Outcome{}, &Failure{
 			Reason: workflow.ReasonInterrupted, Err: errors.Join(ctx.Err(), cause),
-			Detail: bounded(fmt.Sprintf("interrupted during %s: %v", stepRun, cause), maxDetail),
+			Detail: text.Cut(fmt.Sprintf("interrupted during %s: %v", stepRun, cause), maxDetail),
 		}
 	}
 	return Outcome{}, runnerError(err)
@@ -49,7 +50,7 @@ func operationName(s api.Spec) string {
 	return cmp.Or(string(s.Operation), string(s.Type))
 }
 
-func command(ctx context.Context, h Host, j Job, name string) (text string, out Outcome, err error) {
+func command(ctx context.Context, h Host, j Job, name string) (said string, out Outcome, err error) {
 	script, ok := j.Spec.Commands[name]
 	if !ok || strings.TrimSpace(script) == "" {
 		return "", out, &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrNotFound, Detail: noCommand(j.Spec, name)}
@@ -98,11 +99,11 @@ func command(ctx context.Context, h Host, j Job, name string) (text string, out 
 	if parseErr != nil {
 		return "", out, &Failure{
 			Reason: workflow.ReasonStepFailed, Err: workflow.ErrInvalid,
-			Detail: bounded(fmt.Sprintf("the command of %s succeeded, but the file that it left in DAYFLY_OUTPUTS cannot be used: %v", name, parseErr), maxDetail),
+			Detail: text.Cut(fmt.Sprintf("the command of %s succeeded, but the file that it left in DAYFLY_OUTPUTS cannot be used: %v", name, parseErr), maxDetail),
 		}
 	}
-	text = out.take(h, f)
-	return text, out, nil
+	said = out.take(h, f)
+	return said, out, nil
 }
 
 func noCommand(s api.Spec, name string) string {

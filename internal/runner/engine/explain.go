@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -153,15 +152,15 @@ func lockFromText(printed string) *api.Lock {
 func setLock(lock *api.Lock, field, value string) {
 	switch field {
 	case "ID":
-		lock.ID = bounded(value, 255)
+		lock.ID = text.Cut(value, 255)
 	case "Path":
-		lock.Path = bounded(value, 1000)
+		lock.Path = text.Cut(value, 1000)
 	case "Operation":
-		lock.Operation = bounded(value, 255)
+		lock.Operation = text.Cut(value, 255)
 	case "Who":
-		lock.Who = bounded(value, 255)
+		lock.Who = text.Cut(value, 255)
 	case "Created":
-		lock.Created = bounded(value, 64)
+		lock.Created = text.Cut(value, 64)
 	}
 }
 
@@ -199,18 +198,5 @@ func orUnknown(s string) string {
 	return s
 }
 
-// bounded cuts a text to at most n bytes, at the edge of a character.
-func bounded(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	const mark = "..."
-	cut := max(n-len(mark), 0)
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + mark
-}
-
 // quote shows foreign text in an error: quoted, and cut where it is long.
-func quote(s string) string { return fmt.Sprintf("%q", bounded(s, 200)) }
+func quote(s string) string { return text.Quote(s, 200) }

@@ -80,7 +80,7 @@ func readPlan(raw []byte, m mode) (summary, error) {
 
 func (s *summary) list(address, action string) {
 	if len(address) > maxAddress {
-		address = bounded(address, maxAddress)
+		address = text.Cut(address, maxAddress)
 		s.truncated = true
 	}
 	s.changes.Resources = append(s.changes.Resources, api.ResourceChange{Address: address, Action: action})
@@ -109,7 +109,7 @@ func actionOf(a tfjson.Actions) string {
 func actionNames(a tfjson.Actions) []string {
 	names := make([]string, 0, len(a))
 	for _, action := range a {
-		names = append(names, bounded(string(action), 10))
+		names = append(names, text.Cut(string(action), 10))
 	}
 	return names[:min(len(names), 2)]
 }

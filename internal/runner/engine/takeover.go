@@ -6,12 +6,13 @@ import (
 	"path"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // takeOver makes another state that of the run. Who only reads gets a private copy, and nothing else is touched.
 func (t *terraform) takeOver(ctx context.Context, c otherState) error {
-	t.taken = bounded(c.what, 250)
+	t.taken = text.Cut(c.what, 250)
 	if t.readOnly || t.place.kind == api.StateDirectory {
 		if t.place.kind != api.StateDirectory {
 			if err := t.privateState(); err != nil {

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -115,7 +114,7 @@ func (s *Stream) Add(step, line string, more bool) { s.add(step, line, more, res
 func (s *Stream) Say(step, line string, more bool) { s.add(step, line, more, 0) }
 
 func (s *Stream) add(step, line string, more bool, spare int64) {
-	l := api.LogLine{At: s.cfg.Now().UTC(), Step: valid(step, api.MaxLogStep), Text: valid(line, api.MaxLogText), More: more}
+	l := api.LogLine{At: s.cfg.Now().UTC(), Step: text.Head(step, api.MaxLogStep), Text: text.Head(line, api.MaxLogText), More: more}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
@@ -135,10 +134,6 @@ func (s *Stream) add(step, line string, more bool, spare int64) {
 		s.write()
 	}
 	s.signal()
-}
-
-func valid(s string, most int) string {
-	return strings.ToValidUTF8(s[:min(len(s), most)], "?")
 }
 
 // Full reports whether lines of what runs were left out, because the log holds all that it may.

@@ -536,13 +536,9 @@ func (f *fetcher) explain(ctx context.Context, err error, credential string) err
 	case errors.Is(err, errTooMuch):
 		return workflow.Refuse(workflow.ErrTooLarge, "source.git.url", "%s sent more than %d MiB", f.url, MaxBytes>>20)
 	}
-	text := err.Error()
+	why := err.Error()
 	if credential != "" {
-		text = strings.ReplaceAll(text, credential, "[redacted]")
+		why = strings.ReplaceAll(why, credential, "[redacted]")
 	}
-	const most = 500
-	if len(text) > most {
-		text = text[:most] + "..."
-	}
-	return fmt.Errorf("fetch %s: %s", f.url, text)
+	return fmt.Errorf("fetch %s: %s", f.url, text.Cut(why, 500))
 }

@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -228,10 +229,4 @@ func leaves(name, target string) error {
 }
 
 // quote shows foreign text in an error: quoted, and cut where it is long.
-func quote(s string) string {
-	const most = 200
-	if len(s) > most {
-		s = s[:most] + "..."
-	}
-	return fmt.Sprintf("%q", s)
-}
+func quote(s string) string { return text.Quote(s, 200) }

@@ -15,6 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/awserr"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -99,7 +100,7 @@ func failed(ctx context.Context, ref Ref, err error) error {
 	if ended := ctx.Err(); ended != nil {
 		return fmt.Errorf("read secret %s: %w", ref.short(), ended)
 	}
-	said := cut(awserr.Message(err), 400)
+	said := text.Cut(awserr.Message(err), 400)
 	switch code := awserr.Code(err); {
 	case code == "InvalidRequestException" && strings.Contains(said, "marked for deletion"):
 		return workflow.Refuse(workflow.ErrNotFound, "secrets", "the secret %s is marked for deletion; restore it, or name another", ref.short())

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -76,11 +77,4 @@ func only(s, also string) bool {
 // short names the secret in a sentence.
 func (r Ref) short() string { return quote(r.ARN) }
 
-func quote(s string) string { return fmt.Sprintf("%q", cut(s, 200)) }
-
-func cut(s string, most int) string {
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
-}
+func quote(s string) string { return text.Quote(s, 200) }

@@ -20,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -234,10 +235,4 @@ func refuseMissing(err error, name string) error {
 }
 
 // quote shows foreign text in an error: quoted, and cut where it is long.
-func quote(s string) string {
-	const most = 80
-	if len(s) > most {
-		s = s[:most] + "..."
-	}
-	return fmt.Sprintf("%q", s)
-}
+func quote(s string) string { return text.Quote(s, 80) }

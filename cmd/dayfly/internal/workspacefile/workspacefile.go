@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -282,9 +283,4 @@ func (p *parser) field(k *yaml.Node, t reflect.Type, parent, path string) (refle
 	return nil, false
 }
 
-func clip(s string) string {
-	if r := []rune(s); len(r) > 60 {
-		s = string(r[:60]) + "..."
-	}
-	return fmt.Sprintf("%q", s)
-}
+func clip(s string) string { return text.Quote(s, 60) }
