@@ -194,7 +194,7 @@ variable "https_proxy" {
 }
 
 variable "kms_key_arn" {
-  description = "A key of yours for queues, secrets, logs, state and the disks of tasks; its policy must let logs, events and fargate use it (SECURITY.md). Empty means keys that AWS manages."
+  description = "A key of yours for queues, secrets, logs, state and the disks of tasks; its policy must let logs, events and fargate use it (docs/aws.md). Empty means keys that AWS manages."
   type        = string
   default     = ""
   validation {

@@ -40,7 +40,6 @@ func Table(doc, heading string) []Row {
 var (
 	testName = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9_]+)`")
 	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9_]+)\(`)
-	link     = regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)]*)?\)`)
 	code     = regexp.MustCompile("`([^`]+)`")
 )
 
@@ -49,17 +48,6 @@ func NamedTests(text string) []string { return first(testName, text) }
 
 // DeclaredTests returns the tests that a Go file declares.
 func DeclaredTests(source string) []string { return first(testFunc, source) }
-
-// Links returns the targets in the repository that a document links to.
-func Links(doc string) []string {
-	var out []string
-	for _, target := range first(link, doc) {
-		if !strings.Contains(target, "://") {
-			out = append(out, target)
-		}
-	}
-	return out
-}
 
 // Code returns what a text sets as code.
 func Code(text string) []string { return first(code, text) }

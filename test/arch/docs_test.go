@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/test/arch"
 )
 
@@ -24,12 +23,15 @@ func document(t *testing.T, name string) string {
 
 func documents(t *testing.T) []string {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(root, "*.md"))
-	if err != nil || len(names) < 4 {
-		t.Fatalf("got %d documents, %v", len(names), err)
-	}
-	for i := range names {
-		names[i] = filepath.Base(names[i])
+	var names []string
+	for _, dir := range []string{".", "docs", "examples"} {
+		pages, err := filepath.Glob(filepath.Join(root, dir, "*.md"))
+		if err != nil || len(pages) == 0 {
+			t.Fatalf("got %d documents in %s, %v", len(pages), dir, err)
+		}
+		for _, page := range pages {
+			names = append(names, filepath.Join(dir, filepath.Base(page)))
+		}
 	}
 	return names
 }
@@ -69,16 +71,6 @@ func TestDocuments_EveryTestThatTheyNameExists(t *testing.T) {
 	}
 }
 
-func TestDocuments_LinksLeadSomewhere(t *testing.T) {
-	for _, doc := range documents(t) {
-		for _, target := range arch.Links(document(t, doc)) {
-			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
-				t.Errorf("%s links to %s: %v", doc, target, err)
-			}
-		}
-	}
-}
-
 // The package table of ARCHITECTURE.md names every package of the tree, or its parent and its last element.
 func TestArchitecture_NamesEveryPackage(t *testing.T) {
 	var table strings.Builder
@@ -94,23 +86,6 @@ func TestArchitecture_NamesEveryPackage(t *testing.T) {
 		if !slices.Contains(words, rel) && !slices.Contains(words, filepath.Base(rel)) {
 			t.Errorf("the package table does not name %s", rel)
 		}
-	}
-}
-
-// README describes the settings that act, and no others.
-func TestReadme_ListsTheSettingsThatAct(t *testing.T) {
-	var got []string
-	for _, row := range arch.Table(document(t, "README.md"), "Configuration") {
-		got = append(got, arch.Code(row[0])...)
-	}
-	want := config.Keys(config.Agent)
-	for _, key := range config.Keys(config.Up) {
-		if !slices.Contains(want, key) {
-			want = append(want, key)
-		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the settings of README (-want +got):\n%s", diff)
 	}
 }
 
@@ -151,7 +126,6 @@ text
 | not | this |
 |---|---|
 | z | z |
-[here](ARCHITECTURE.md#states) [there](https://example.com/x) [gone](docs/none.md)
 `
 
 func TestTable_FindsTheRowsBelowAHeading(t *testing.T) {
@@ -171,8 +145,5 @@ func TestNames_AreFoundInTextAndSource(t *testing.T) {
 	source := "package x\n\nfunc TestA_Holds(t *testing.T) {}\nfunc helper() {}\n// func TestNot(\nfunc FuzzB(f *testing.F) {}\n"
 	if diff := cmp.Diff([]string{"TestA_Holds", "FuzzB"}, arch.DeclaredTests(source)); diff != "" {
 		t.Errorf("declared (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"ARCHITECTURE.md", "docs/none.md"}, arch.Links(made)); diff != "" {
-		t.Errorf("links (-want +got):\n%s", diff)
 	}
 }

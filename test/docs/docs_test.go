@@ -1,0 +1,321 @@
+package docs_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/mutate"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/arch"
+	"github.com/dayfly-dev/dayfly/test/docs"
+)
+
+const root = "../.."
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// pages are all documents of the repository.
+func pages(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{".git", ".cache", "bin", "dist", "testdata", "node_modules"}, d.Name()):
+			return fs.SkipDir
+		case filepath.Ext(path) == ".md":
+			name, err := filepath.Rel(root, path)
+			names = append(names, name)
+			return err
+		}
+		return nil
+	})
+	if err != nil || len(names) < 10 {
+		t.Fatalf("got %d documents, %v", len(names), err)
+	}
+	return names
+}
+
+func TestPages_LinksAndAnchorsLeadSomewhere(t *testing.T) {
+	for _, page := range pages(t) {
+		for _, target := range docs.Links(read(t, page)) {
+			path, anchor, _ := strings.Cut(target, "#")
+			name := page
+			if path != "" {
+				name = filepath.Join(filepath.Dir(page), path)
+			}
+			if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+				t.Errorf("%s links to %s: %v", page, target, err)
+			} else if anchor != "" && !slices.Contains(docs.Anchors(read(t, name)), anchor) {
+				t.Errorf("%s links to %s, and %s has no such heading", page, target, name)
+			}
+		}
+	}
+}
+
+func TestPages_ProseEndsBeforeTheLimit(t *testing.T) {
+	for _, page := range pages(t) {
+		for _, n := range docs.LongLines(read(t, page)) {
+			t.Errorf("%s:%d does not end before column %d", page, n, docs.LineLimit)
+		}
+	}
+}
+
+// README is for the first ten minutes, and leads to every other page.
+func TestReadme_IsShortAndLeadsToEveryPage(t *testing.T) {
+	text := read(t, "README.md")
+	if most := 8 << 10; len(text) > most {
+		t.Errorf("README.md has %d bytes, and the most is %d", len(text), most)
+	}
+	links := docs.Links(text)
+	for _, page := range pages(t) {
+		if filepath.Dir(page) == "docs" && !slices.Contains(links, page) {
+			t.Errorf("README.md does not link to %s", page)
+		}
+	}
+}
+
+// described returns what the first cells below some headings set as code, in order.
+func described(t *testing.T, page string, headings ...string) []string {
+	t.Helper()
+	var names []string
+	for _, heading := range headings {
+		rows := arch.Table(read(t, page), heading)
+		if len(rows) == 0 {
+			t.Fatalf("%s has no table below %q", page, heading)
+		}
+		for _, row := range rows {
+			names = append(names, arch.Code(row[0])...)
+		}
+	}
+	return names
+}
+
+func same(t *testing.T, what string, want, got []string) {
+	t.Helper()
+	want, got = slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(got))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// fields are the fields of the workspace file, by their paths: those of api.Workspace that people write.
+func fields(t reflect.Type, parent string) []string {
+	said := []string{"id", "version", "state.key", "state.default", "state.implied"} // by the control plane alone
+	var names []string
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		name = parent + name
+		if slices.Contains(said, name) {
+			continue
+		}
+		names = append(names, name)
+		inner, dot := t.Field(i).Type, "."
+		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {
+			if inner.Kind() == reflect.Slice {
+				dot = "[]."
+			}
+			inner = inner.Elem()
+		}
+		if inner.Kind() == reflect.Struct {
+			names = append(names, fields(inner, name+dot)...)
+		}
+	}
+	return names
+}
+
+func TestWorkspaces_DescribesEveryField(t *testing.T) {
+	got := described(t, "docs/workspaces.md", "Source", "State", "Secrets")
+	for _, row := range arch.Table(read(t, "docs/workspaces.md"), "Fields") {
+		got = append(got, arch.Code(row[0])...)
+	}
+	same(t, "the fields of docs/workspaces.md", fields(reflect.TypeFor[api.Workspace](), ""), got)
+}
+
+func TestConfiguration_DescribesTheSettingsThatAct(t *testing.T) {
+	want := config.Keys(config.Agent)
+	for _, key := range config.Keys(config.Up) {
+		if !slices.Contains(want, key) {
+			want = append(want, key)
+		}
+	}
+	got := described(t, "docs/configuration.md", "Settings of up and agent")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the settings of docs/configuration.md (-want +got):\n%s", diff)
+	}
+}
+
+func TestConfiguration_TellsTheDefaults(t *testing.T) {
+	d := config.Default()
+	want := map[string]any{
+		"deploy_target": d.DeployTarget, "runner_network": d.RunnerNetwork, "single_run": d.SingleRun, "container": d.Container,
+		"spot": d.Spot, "launch_rate": d.LaunchRate, "assign_public_ip": d.AssignPublicIP, "request_retry_count": d.RequestRetryCount,
+		"circuit_breaker_failures": d.CircuitBreakerFailures, "polling_interval": d.PollingInterval,
+		"job_status_loop_interval": d.JobStatusLoopInterval, "request_timeout": d.RequestTimeout, "request_retry_wait": d.RequestRetryWait,
+		"request_retry_max_wait": d.RequestRetryMaxWait, "circuit_breaker_timeout": d.CircuitBreakerTimeout,
+	}
+	for _, row := range arch.Table(read(t, "docs/configuration.md"), "Settings of up and agent") {
+		key := arch.Code(row[0])[0]
+		value, ok := want[key]
+		if !ok {
+			continue
+		}
+		delete(want, key)
+		text := strings.TrimSuffix(fmt.Sprint(value), "0s") // 1m0s is written 1m
+		if got := strings.Trim(row[1], "`"); got != fmt.Sprint(value) && got != text {
+			t.Errorf("docs/configuration.md says that %s is %s by default, and it is %v", key, got, value)
+		}
+	}
+	for key := range want {
+		t.Errorf("docs/configuration.md says no default of %s", key)
+	}
+}
+
+// template is what the tests need of a transformed template.
+type template struct {
+	Parameters map[string]struct{ Default any }
+	Resources  map[string]struct{ Type string }
+}
+
+func transformed(t *testing.T, name string) (out template) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(read(t, "infra/transformed/"+name+".json")), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// tablesBelow returns the tables of a section, one after the other.
+func tablesBelow(doc, heading string) [][]arch.Row {
+	var out [][]arch.Row
+	_, section, _ := strings.Cut(doc, "\n## "+heading+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for {
+		rows := arch.Table("# here\n"+section, "here")
+		if len(rows) == 0 {
+			return out
+		}
+		out = append(out, rows)
+		last := "| " + strings.Join(rows[len(rows)-1], " | ") + " |\n"
+		_, section, _ = strings.Cut(section, last)
+	}
+}
+
+func TestAWS_DescribesEveryParameterWithItsDefault(t *testing.T) {
+	tables := tablesBelow(read(t, "docs/aws.md"), "Parameters")
+	stacks := []string{"pool", "controlplane", "artifacts"}
+	if len(tables) != len(stacks) {
+		t.Fatalf("docs/aws.md has %d tables of parameters, want one for each of %v", len(tables), stacks)
+	}
+	for i, stack := range stacks {
+		want, got := []string{}, []string{}
+		for name, p := range transformed(t, stack).Parameters {
+			text := "required"
+			switch {
+			case p.Default == "":
+				text = "none"
+			case p.Default != nil:
+				text = fmt.Sprint(p.Default)
+			}
+			want = append(want, name+" "+text)
+		}
+		for _, row := range tables[i] {
+			got = append(got, arch.Code(row[0])[0]+" "+strings.Trim(row[1], "`"))
+		}
+		same(t, "the parameters of stack "+stack+" in docs/aws.md", want, got)
+	}
+}
+
+func TestOperations_ExplainsEveryAlarm(t *testing.T) {
+	var want, got []string
+	for _, stack := range []string{"pool", "controlplane", "network", "artifacts"} {
+		for name, r := range transformed(t, stack).Resources {
+			if r.Type == "AWS::CloudWatch::Alarm" {
+				want = append(want, name)
+			}
+		}
+	}
+	for text := range strings.Lines(read(t, "docs/operations.md")) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(text), "### "); ok && strings.HasSuffix(name, "Alarm") {
+			got = append(got, name)
+		}
+	}
+	same(t, "the alarms of docs/operations.md", want, got)
+}
+
+func TestOperations_ExplainsEveryReason(t *testing.T) {
+	var want []string
+	for _, r := range workflow.Reasons() {
+		want = append(want, string(r))
+	}
+	same(t, "the reasons of docs/operations.md", want, described(t, "docs/operations.md", "Why a run failed"))
+}
+
+func TestAPI_ListsEveryCodeWithItsStatus(t *testing.T) {
+	want := []string{api.CodeInternal + " 500"}
+	for _, k := range api.Kinds() {
+		want = append(want, fmt.Sprint(k.Code, " ", k.Status))
+	}
+	var got []string
+	for _, row := range arch.Table(read(t, "docs/api.md"), "Errors") {
+		got = append(got, arch.Code(row[0])[0]+" "+row[1])
+	}
+	same(t, "the codes of docs/api.md", want, got)
+}
+
+func TestFigures_ListEveryDeliberateMistake(t *testing.T) {
+	var got []string
+	for _, row := range arch.Table(read(t, "docs/figures.md"), "Faults that are played") {
+		got = append(got, row[0])
+	}
+	same(t, "the deliberate mistakes of docs/figures.md", mutate.All(), got)
+}
+
+func TestGlossary_HasEachWordOnceInOrder(t *testing.T) {
+	var words []string
+	for _, row := range arch.Table(read(t, "docs/glossary.md"), "Glossary") {
+		words = append(words, row[0])
+	}
+	if want := slices.Compact(slices.Sorted(slices.Values(words))); !slices.Equal(want, words) {
+		t.Errorf("the words of the glossary (-want +got):\n%s", cmp.Diff(want, words))
+	}
+}
+
+const made = "# A page\n[one](x.md#a-b) [two](https://example.com)\n## A `b`: c_d\n## Twice\n## Twice\n" +
+	"```sh\n# no heading\n[no](link.md)\n```\ntext\n```console\n$ x\n```\n"
+
+func TestRead_BlocksLinksAndAnchors(t *testing.T) {
+	wantBlocks := []docs.Block{{Line: 7, Lang: "sh", Text: "# no heading\n[no](link.md)\n"}, {Line: 12, Lang: "console", Text: "$ x\n"}}
+	if diff := cmp.Diff(wantBlocks, docs.Blocks(made)); diff != "" {
+		t.Errorf("blocks (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"x.md#a-b"}, docs.Links(made)); diff != "" {
+		t.Errorf("links (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"a-page", "a-b-c_d", "twice", "twice-1"}, docs.Anchors(made)); diff != "" {
+		t.Errorf("anchors (-want +got):\n%s", diff)
+	}
+	long := strings.Repeat("x", docs.LineLimit)
+	if got := docs.LongLines("short\n" + long + "\n| " + long + " |\n```\n" + long + "\n```\n" + long[1:] + "\n"); !slices.Equal(got, []int{2}) {
+		t.Errorf("got long lines %v, want the second alone", got)
+	}
+}
