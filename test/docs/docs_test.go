@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -90,6 +91,22 @@ func TestReadme_IsShortAndLeadsToEveryPage(t *testing.T) {
 	for _, page := range pages(t) {
 		if filepath.Dir(page) == "docs" && !slices.Contains(links, page) {
 			t.Errorf("README.md does not link to %s", page)
+		}
+	}
+}
+
+var target = regexp.MustCompile("(?:`|\\$ )make ([a-z][a-z0-9-]*)")
+
+func TestPages_TargetsOfMakeExist(t *testing.T) {
+	makefile := read(t, "Makefile")
+	for _, page := range pages(t) {
+		if page == "CHANGELOG.md" { // of other versions too
+			continue
+		}
+		for _, m := range target.FindAllStringSubmatch(read(t, page), -1) {
+			if !strings.Contains(makefile, "\n"+m[1]+":") {
+				t.Errorf("%s names make %s, and the Makefile has no such target", page, m[1])
+			}
 		}
 	}
 }

@@ -368,6 +368,70 @@ func TestWorkspaces_ListsTheVariablesThatACommandSees(t *testing.T) {
 	same(t, "the variables of docs/workspaces.md", want, got)
 }
 
+// shown returns the command lines of dayfly that a page shows: in its blocks, and as code in its text.
+func shown(doc string) []string {
+	var found, texts []string
+	for _, b := range docs.Blocks(doc) {
+		doc = strings.Replace(doc, "```"+b.Lang+"\n"+b.Text+"```\n", "", 1)
+		if b.Lang == "sh" || b.Lang == "console" {
+			texts = append(texts, strings.Split(b.Text, "\n")...)
+		}
+	}
+	texts = append(texts, arch.Code(doc)...)
+	for _, text := range texts {
+		_, line, ok := strings.Cut(" "+strings.Join(strings.Fields(text), " "), " dayfly ")
+		if ok && !strings.HasPrefix(strings.TrimSpace(text), "#") {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// Each command and flag that a page shows is one of the program.
+func TestPages_CommandsAndFlagsExist(t *testing.T) {
+	if testing.Short() {
+		t.Skip("this builds the program")
+	}
+	if err := built(); err != nil {
+		t.Fatal(err)
+	}
+	help := map[string]string{}
+	groups := []string{"workflow", "workspace", "state", "secret", "pool", "token", "repair"}
+	for _, page := range pages(t) {
+		if page == "CHANGELOG.md" { // of other versions too
+			continue
+		}
+		for _, line := range shown(read(t, page)) {
+			line, _, _ = strings.Cut(strings.NewReplacer("$(", "| ", ")", " |", ";", " | ", " #", " | ").Replace(line), "|")
+			words := strings.Fields(line)
+			if len(words) == 0 || strings.Trim(words[0], "abcdefghijklmnopqrstuvwxyz") != "" || words[0] == "runner" {
+				continue // a name that stands for one, or the program that launchers start
+			}
+			command := words[0]
+			if slices.Contains(groups, command) && len(words) > 1 && !strings.HasPrefix(words[1], "-") {
+				command += " " + words[1]
+			}
+			if help[command] == "" {
+				out, err := exec.CommandContext(t.Context(), filepath.Join(programs, "dayfly"), append(strings.Fields(command), "--help")...).CombinedOutput()
+				if err != nil {
+					t.Errorf("%s shows dayfly %s: %s", page, command, out)
+				}
+				help[command] = strings.ReplaceAll(string(out), "--[no-]", "--no-") + string(out)
+			}
+			for _, word := range words {
+				flag, _, _ := strings.Cut(word, "=")
+				negated := "--[no-]" + strings.TrimPrefix(flag, "--")
+				if strings.HasPrefix(flag, "--") && !strings.Contains(help[command], flag) && !strings.Contains(help[command], negated) {
+					t.Errorf("%s shows dayfly %s with the flag %s, which it does not have", page, command, flag)
+				}
+			}
+		}
+	}
+	if len(help) < 20 {
+		t.Errorf("got %d commands in all pages, want most of the program's", len(help))
+	}
+}
+
 // A page that shows a command which no test runs marks its block as console.
 func TestPages_OnlyThePagesThatAreRunHaveShellBlocks(t *testing.T) {
 	for _, page := range pages(t) {
