@@ -24,6 +24,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim"
+	"github.com/dayfly-dev/dayfly/test/awsim/s3"
 	"github.com/dayfly-dev/dayfly/test/awsim/secretsmanager"
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 	"github.com/dayfly-dev/dayfly/test/awsim/sts"
@@ -55,7 +56,7 @@ func newAccount(t *testing.T, spec api.Spec) *account {
 	t.Helper()
 	keys := sigv4.NewTable(nil)
 	a := &account{relay: newRelay(t, spec), sts: &sts.Service{Credentials: keys}, admin: keys.User("admin")}
-	aws := awsim.New(awsim.Config{Credentials: keys, Services: map[string]awsim.Service{"sts": a.sts, "secretsmanager": &secretsmanager.Service{}}})
+	aws := awsim.New(awsim.Config{Credentials: keys, Services: map[string]awsim.Service{"sts": a.sts, "secretsmanager": &secretsmanager.Service{}, "s3": &s3.Service{}}})
 	a.aws = aws
 	mux := http.NewServeMux()
 	mux.Handle("/", aws)

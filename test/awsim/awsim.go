@@ -54,7 +54,7 @@ type Record struct {
 	Service   string
 	Operation string
 	Caller    wire.Identity
-	Resource  string // what the input names: a queue URL, a secret, a cluster, a function, a role
+	Resource  string // what the input names: a queue URL, a secret, a cluster, a function, a role, BUCKET/KEY
 	Began     time.Time
 	Time      time.Time // when it ended
 	Outcome   string    // "ok", "dropped" (the connection was broken) or the error's code
@@ -290,10 +290,13 @@ func (s *Server) record(c wire.Call, began time.Time, outcome string) {
 func resource(c wire.Call) string {
 	var in struct {
 		QueueURL, QueueName, SecretID, Name, RoleArn, FunctionName string
-		Cluster                                                    string
+		Cluster, Bucket, Key                                       string
 	}
 	if json.Unmarshal(c.Body, &in) != nil { // members' names are matched without regard to case
 		return ""
+	}
+	if in.Bucket != "" {
+		return strings.TrimSuffix(in.Bucket+"/"+in.Key, "/")
 	}
 	return cmp.Or(in.QueueURL, in.QueueName, in.SecretID, in.RoleArn, in.FunctionName, in.Cluster, in.Name)
 }

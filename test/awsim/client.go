@@ -2,11 +2,14 @@ package awsim
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
@@ -22,6 +25,47 @@ func ClientConfig(url string, c sigv4.Credentials) aws.Config {
 		HTTPClient:   whole{awshttp.NewBuildableClient()},
 		Credentials:  credentials.NewStaticCredentialsProvider(c.AccessKeyID, c.SecretAccessKey, c.SessionToken),
 	}
+}
+
+// SignedClient is an HTTP client whose requests the SDK signs for a service, as the client of that service would, for
+// services whose client this module does not link (S3).
+func SignedClient(c aws.Config, service string) *http.Client {
+	return &http.Client{Transport: signer{c, service}}
+}
+
+type signer struct {
+	config  aws.Config
+	service string
+}
+
+func (s signer) RoundTrip(r *http.Request) (*http.Response, error) {
+	var body []byte
+	if r.Body != nil {
+		defer r.Body.Close() //nolint:errcheck // it was read to its end
+		var err error
+		if body, err = io.ReadAll(r.Body); err != nil {
+			return nil, err
+		}
+	}
+	c, err := s.config.Credentials.Retrieve(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	r = r.Clone(r.Context())
+	r.Body, r.ContentLength = http.NoBody, int64(len(body))
+	if len(body) > 0 {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	hash := r.Header.Get("X-Amz-Content-Sha256")
+	if hash == "" {
+		hash = fmt.Sprintf("%x", sha256.Sum256(body))
+		r.Header.Set("X-Amz-Content-Sha256", hash)
+	}
+	escaping := func(o *v4.SignerOptions) { o.DisableURIPathEscaping = s.service == "s3" }
+	if err := v4.NewSigner().SignHTTP(r.Context(), c, r, hash, s.service, s.config.Region, time.Now(), escaping); err != nil {
+		return nil, err
+	}
+	return s.config.HTTPClient.Do(r)
 }
 
 // whole sends the SDK's requests with bodies that net/http knows to lie in memory. The SDK closes its own body as

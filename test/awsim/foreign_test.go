@@ -12,6 +12,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/test/awsim"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambda"
+	"github.com/dayfly-dev/dayfly/test/awsim/s3"
 	"github.com/dayfly-dev/dayfly/test/awsim/secretsmanager"
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 	"github.com/dayfly-dev/dayfly/test/awsim/sqs"
@@ -30,7 +31,7 @@ func foreign(t *testing.T) (server *awsim.Server, url string, env []string) {
 	tokens := &sts.Service{Credentials: table}
 	tokens.Trusts("arn:aws:iam::123456789012:role/dayfly/py", sts.Trust{Principals: []string{"arn:aws:iam::123456789012:root"}, ExternalID: "ws_1", AllowTags: true})
 	server = awsim.New(awsim.Config{Credentials: table, Services: map[string]awsim.Service{
-		"sqs": &sqs.Service{}, "secretsmanager": &secretsmanager.Service{}, "sts": tokens,
+		"s3": &s3.Service{}, "sqs": &sqs.Service{}, "secretsmanager": &secretsmanager.Service{}, "sts": tokens,
 		"lambda": &lambda.Service{Invoke: func(_ context.Context, in lambda.Invocation) (lambda.Result, error) {
 			switch in.Name {
 			case "echo":
@@ -56,7 +57,9 @@ func TestForeignClient_boto3(t *testing.T) {
 	if err := exec.CommandContext(t.Context(), "python3", "-c", "import boto3").Run(); err != nil {
 		t.Skip("no foreign client to try: python3 has no boto3 here")
 	}
-	cmd := exec.CommandContext(t.Context(), "python3", "testdata/clients.py", url)
+	secure := httptest.NewTLSServer(server) // over which bodies come in chunks
+	defer secure.Close()
+	cmd := exec.CommandContext(t.Context(), "python3", "-W", "ignore", "testdata/clients.py", url, secure.URL)
 	cmd.Env = env
 	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "ok\n" {
 		t.Errorf("%v\n%s", err, out)
@@ -66,7 +69,7 @@ func TestForeignClient_boto3(t *testing.T) {
 	for _, c := range server.Calls() {
 		services[c.Service]++
 	}
-	for _, name := range []string{"sqs", "secretsmanager", "sts", "lambda"} {
+	for _, name := range []string{"s3", "sqs", "secretsmanager", "sts", "lambda"} {
 		if services[name] == 0 {
 			t.Errorf("no call of %s arrived: %v", name, services)
 		}
@@ -100,6 +103,14 @@ func TestForeignClient_CLI(t *testing.T) {
 	arn := cli("secretsmanager", "create-secret", "--name", "cli", "--secret-string", "one", "--query", "ARN")
 	if got := cli("secretsmanager", "get-secret-value", "--secret-id", arn, "--query", "SecretString"); got != "one" {
 		t.Errorf("secret: got %q", got)
+	}
+	cli("s3", "mb", "s3://cli")
+	cli("s3", "cp", "foreign_test.go", "s3://cli/a/b.go", "--no-guess-mime-type")
+	if got := cli("s3", "ls", "s3://cli/a"); got != "PRE a/" {
+		t.Errorf("bucket: got %q", got)
+	}
+	if got := cli("s3", "cp", "s3://cli/a/b.go", "-"); !strings.HasPrefix(got, "package awsim_test\n") {
+		t.Errorf("object: got %q", got)
 	}
 	if got := cli("sts", "get-caller-identity", "--query", "Arn"); got != "arn:aws:iam::123456789012:user/foreign" {
 		t.Errorf("identity: got %q", got)

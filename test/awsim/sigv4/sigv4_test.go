@@ -39,6 +39,30 @@ func TestVerify_PublishedVectors(t *testing.T) {
 	}
 }
 
+// That of S3, whose paths are encoded once. (S3 API reference, "Signature calculations: Examples", PUT Object.)
+func TestVerify_PublishedVectorOfS3(t *testing.T) {
+	at := time.Date(2013, 5, 24, 0, 0, 0, 0, time.UTC)
+	for name, ahead := range map[string]time.Duration{"": 0, "RequestTimeTooSkewed": sigv4.S3Skew + time.Second} {
+		table := sigv4.NewTable(func() time.Time { return at.Add(ahead) })
+		table.Add(sigv4.Credentials{AccessKeyID: "AKIAIOSFODNN7EXAMPLE", SecretAccessKey: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"})
+		r := httptest.NewRequest(http.MethodPut, "/test%24file.text", nil)
+		r.Host = "examplebucket.s3.amazonaws.com"
+		for header, value := range map[string]string{
+			"Date": "Fri, 24 May 2013 00:00:00 GMT", "X-Amz-Date": "20130524T000000Z", "X-Amz-Storage-Class": "REDUCED_REDUNDANCY",
+			"X-Amz-Content-Sha256": "44ce7dd67c959e0d3524ffac1771dfbba87d2b6b4b4e99e42034a8b803f8b072",
+			"Authorization": "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request," +
+				"SignedHeaders=date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class," +
+				"Signature=98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd",
+		} {
+			r.Header.Set(header, value)
+		}
+		_, err := table.Verify(r, []byte("Welcome to Amazon S3."), "us-east-1", "s3")
+		if got, ok := errors.AsType[*wire.Error](err); ok && got.Code != name || !ok && name != "" {
+			t.Errorf("%s after it was signed: got %v, want %q", ahead, err, name)
+		}
+	}
+}
+
 type attempt struct {
 	method, target, body string
 	header               map[string]string

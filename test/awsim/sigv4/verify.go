@@ -15,8 +15,17 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
-// Skew is how far a request's time may be from the verifier's.
-const Skew = 5 * time.Minute
+// Skew is how far a request's time may be from the verifier's; of S3 it is S3Skew.
+const (
+	Skew   = 5 * time.Minute
+	S3Skew = 15 * time.Minute
+)
+
+// What a request of S3 may say of its body instead of a hash: that it is not signed.
+const (
+	UnsignedPayload = "UNSIGNED-PAYLOAD"
+	UnsignedTrailer = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+)
 
 const timeFormat = "20060102T150405Z"
 
@@ -53,10 +62,15 @@ func (t *Table) Verify(r *http.Request, body []byte, region, service string) (wi
 		return wire.Identity{}, err
 	}
 	switch {
+	case service == "s3" && now.Sub(at).Abs() > S3Skew:
+		return wire.Identity{}, refuseS3(http.StatusForbidden, "RequestTimeTooSkewed", "The difference between the request time and the current time is too large.")
+	case service == "s3":
 	case at.Before(now.Add(-Skew)):
 		return wire.Identity{}, mismatch("Signature expired: %s is now earlier than %s (%s - 5 min.)", stamp, now.Add(-Skew).UTC().Format(timeFormat), now.UTC().Format(timeFormat))
 	case at.After(now.Add(Skew)):
 		return wire.Identity{}, mismatch("Signature not yet current: %s is still later than %s (%s + 5 min.)", stamp, now.Add(Skew).UTC().Format(timeFormat), now.UTC().Format(timeFormat))
+	}
+	switch {
 	case a.Scope.Date != stamp[:8]:
 		return wire.Identity{}, mismatch("Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP: '%s' != '%s'", a.Scope.Date, stamp[:8])
 	case a.Scope.Region != region:
@@ -67,16 +81,15 @@ func (t *Table) Verify(r *http.Request, body []byte, region, service string) (wi
 	if name := unsigned(r, a.SignedHeaders); name != "" {
 		return wire.Identity{}, mismatch("'%s' must be a 'SignedHeader' in the AWS Authorization.", name)
 	}
-	sum := sha256.Sum256(body)
-	payload := hex.EncodeToString(sum[:])
-	if said := r.Header.Get("X-Amz-Content-Sha256"); said != "" && said != payload {
-		return wire.Identity{}, mismatch("The provided X-Amz-Content-Sha256 header does not match what was computed.")
-	}
-	canonical, err := canonicalRequest(r, a.SignedHeaders, payload)
+	payload, err := payloadOf(r, body, service)
 	if err != nil {
 		return wire.Identity{}, err
 	}
-	sum = sha256.Sum256([]byte(canonical))
+	canonical, err := canonicalRequest(r, a.SignedHeaders, payload, service)
+	if err != nil {
+		return wire.Identity{}, err
+	}
+	sum := sha256.Sum256([]byte(canonical))
 	toSign := strings.Join([]string{Algorithm, stamp, a.Scope.String(), hex.EncodeToString(sum[:])}, "\n")
 	if !hmac.Equal(a.Signature, sign(c.SecretAccessKey, a.Scope, toSign)) {
 		return wire.Identity{}, mismatch("The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. Consult the service documentation for details.")
@@ -86,6 +99,30 @@ func (t *Table) Verify(r *http.Request, body []byte, region, service string) (wi
 
 func mismatch(format string, args ...any) error {
 	return &wire.Error{Status: http.StatusForbidden, Code: "InvalidSignatureException", QueryCode: "SignatureDoesNotMatch", Message: fmt.Sprintf(format, args...)}
+}
+
+// refuseS3 is an error that only S3 has.
+func refuseS3(status int, code, message string) error {
+	return &wire.Error{Status: status, Code: code, Message: message}
+}
+
+// payloadOf is what stands for the body in the signature: its hash, and in S3 also what says that it has none there.
+// (S3 API reference, "Authenticating Requests: Using the Authorization Header".)
+func payloadOf(r *http.Request, body []byte, service string) (string, error) {
+	sum := sha256.Sum256(body)
+	computed := hex.EncodeToString(sum[:])
+	said := r.Header.Get("X-Amz-Content-Sha256")
+	switch {
+	case said == computed, said == "" && service != "s3":
+		return computed, nil
+	case service != "s3":
+		return "", mismatch("The provided X-Amz-Content-Sha256 header does not match what was computed.")
+	case said == UnsignedPayload, said == UnsignedTrailer:
+		return said, nil
+	case strings.HasPrefix(said, "STREAMING-"):
+		return "", refuseS3(http.StatusNotImplemented, "NotImplemented", "x-amz-content-sha256: "+said+" is not known here.")
+	}
+	return "", refuseS3(http.StatusBadRequest, "XAmzContentSHA256Mismatch", "The provided 'x-amz-content-sha256' header does not match what was computed.")
 }
 
 // unsigned names a header that must be signed and is not: the host and every X-Amz one.
@@ -103,10 +140,16 @@ func unsigned(r *http.Request, signed []string) string {
 }
 
 // canonicalRequest is what both sides hash. (IAM user guide, "Create a signed AWS API request".)
-func canonicalRequest(r *http.Request, signed []string, payload string) (string, error) {
+func canonicalRequest(r *http.Request, signed []string, payload, service string) (string, error) {
 	path, query, _ := strings.Cut(r.RequestURI, "?")
 	if !strings.HasPrefix(r.RequestURI, "/") { // none, or one that is meant for a proxy
 		path, query = r.URL.EscapedPath(), r.URL.RawQuery
+	}
+	if service == "s3" { // its paths are encoded once, those of all others twice
+		var err error
+		if path, err = url.PathUnescape(path); err != nil {
+			return "", incomplete("the path is malformed")
+		}
 	}
 	canonicalQuery, err := sortedQuery(query)
 	if err != nil {

@@ -1,5 +1,6 @@
-"""Drives the fake AWS at sys.argv[1] with boto3 and fails where an answer is not AWS's."""
+"""Drives the fake AWS at sys.argv[1], and by https at sys.argv[2], with boto3 and fails where an answer is not AWS's."""
 import hashlib
+import io
 import json
 import sys
 import time
@@ -9,8 +10,8 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 
-def client(service, **more):
-    return boto3.client(service, endpoint_url=sys.argv[1], region_name="us-east-1",
+def client(service, url=sys.argv[1], **more):
+    return boto3.client(service, endpoint_url=url, region_name="us-east-1",
                         config=Config(retries={"total_max_attempts": 1}), **more)
 
 
@@ -96,6 +97,22 @@ def sts():
     same("token", code(stranger.list_queues), "InvalidClientTokenId")
 
 
+def s3():
+    for c in client("s3"), client("s3", url=sys.argv[2], verify=False):
+        c.create_bucket(Bucket="py-states")
+        c.head_bucket(Bucket="py-states")
+        for body in b"\x00one", io.BytesIO(b"\x00one"):
+            c.put_object(Bucket="py-states", Key="a/ä b+c", Body=body)
+            same("body", c.get_object(Bucket="py-states", Key="a/ä b+c")["Body"].read(), b"\x00one")
+        held = dict(Bucket="py-states", Key="a/ä b+c", Body=b"", IfNoneMatch="*")
+        same("exists", code(c.put_object, **held), "PreconditionFailed")
+        same("encryption", c.head_object(Bucket="py-states", Key="a/ä b+c")["ServerSideEncryption"], "AES256")
+        same("keys", [o["Key"] for o in c.list_objects_v2(Bucket="py-states", Prefix="a/")["Contents"]], ["a/ä b+c"])
+        c.delete_object(Bucket="py-states", Key="a/ä b+c")
+        same("nothing", code(c.get_object, Bucket="py-states", Key="a/ä b+c"), "NoSuchKey")
+        same("by name", code(c.get_bucket_versioning, Bucket="py-states"), "NotImplemented")
+
+
 def lambda_():
     c = client("lambda")
     sync = c.invoke(FunctionName="echo", Payload=b'{"a":1}')
@@ -106,6 +123,6 @@ def lambda_():
     same("busy", code(c.invoke, FunctionName="busy"), "TooManyRequestsException")
 
 
-for test in (sqs, secretsmanager, sts, lambda_):
+for test in (s3, sqs, secretsmanager, sts, lambda_):
     test()
 print("ok")
