@@ -32,6 +32,7 @@ import (
 	fakelambda "github.com/dayfly-dev/dayfly/test/awsim/lambda"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost/gateway"
+	fakes3 "github.com/dayfly-dev/dayfly/test/awsim/s3"
 	fakesecrets "github.com/dayfly-dev/dayfly/test/awsim/secretsmanager"
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 	fakesqs "github.com/dayfly-dev/dayfly/test/awsim/sqs"
@@ -65,7 +66,7 @@ type Config struct {
 	Latency     lambdahost.Latency
 	QueueDelay  time.Duration // between a receive and its invocation
 	// External names services that are somebody else's fake (LocalStack, moto), by signing name with their
-	// address: sqs, secretsmanager and dynamodb can be. Signatures and policies are checked before all the same.
+	// address: sqs, secretsmanager, dynamodb and s3 can be. Signatures and policies are checked before all the same.
 	External     map[string]string
 	GatewayDelay time.Duration // of the control plane's API, before its function is invoked
 	// CallDelay is how long a call of a service takes, by "service" or "service.Operation".
@@ -90,11 +91,12 @@ type Cloud struct {
 	// Client is an admin on the control plane; URL is its address.
 	Client *client.Client
 	URL    string
-	// AWSURL is where the fake AWS is, from this machine; StatusURL where the status API is, from tasks.
-	AWSURL, StatusURL string
-	Admin             aws.Config // of a user who may do everything
-	Keyring           *ticket.Keyring
-	PoolToken         string
+	// AWSURL is where the fake AWS is, from this machine; TaskAWSURL where it is, and StatusURL where the status API
+	// is, from tasks.
+	AWSURL, TaskAWSURL, StatusURL string
+	Admin                         aws.Config // of a user who may do everything
+	Keyring                       *ticket.Keyring
+	PoolToken                     string
 
 	cfg       Config
 	functions map[string]lambdahost.Function // as they were deployed
@@ -159,7 +161,7 @@ func (c *Cloud) openServices(ctx context.Context) error {
 	}
 	services := map[string]awsim.Service{
 		"sqs": c.SQS, "sts": c.STS, "secretsmanager": &fakesecrets.Service{}, "lambda": &fakelambda.Service{Invoke: invoke},
-		"dynamodb": &fakedynamodb.Service{},
+		"dynamodb": &fakedynamodb.Service{}, "s3": &fakes3.Service{},
 	}
 	c.judge = newJudge()
 	grants := awsim.New(awsim.Config{Credentials: c.table}).Tasks() // which the service below needs, before there is a server

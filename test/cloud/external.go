@@ -18,7 +18,7 @@ import (
 
 // externals are the services that somebody else's fake may stand in for. ECS, Lambda and the tasks' credentials
 // are ours always: no free one runs tasks, or keeps client tokens.
-var externals = map[string]bool{"sqs": true, "secretsmanager": true, "dynamodb": true}
+var externals = map[string]bool{"sqs": true, "secretsmanager": true, "dynamodb": true, "s3": true}
 
 // credential is the name of the credentials in a signature, from which LocalStack takes the account.
 var credential = regexp.MustCompile(`Credential=[^/]+/`)
@@ -30,7 +30,7 @@ func (c *Cloud) front() (http.Handler, error) {
 	for service, address := range c.cfg.External {
 		to, err := url.Parse(address)
 		if err != nil || to.Host == "" || !externals[service] {
-			return nil, fmt.Errorf("external service %s at %q: want one of sqs, secretsmanager, dynamodb, at http://HOST:PORT", service, address)
+			return nil, fmt.Errorf("external service %s at %q: want one of sqs, secretsmanager, dynamodb, s3, at http://HOST:PORT", service, address)
 		}
 		proxies[service] = &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)

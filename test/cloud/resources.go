@@ -284,8 +284,8 @@ func (c *Cloud) exposeStatus(ctx context.Context, s *templates.Stack) error {
 
 // defineTasks registers the task definition of a stack.
 func (c *Cloud) defineTasks(ctx context.Context, s *templates.Stack) error {
-	endpoint, err := c.expose(ctx, c.entrance)
-	if err != nil {
+	var err error
+	if c.TaskAWSURL, err = c.expose(ctx, c.entrance); err != nil {
 		return err
 	}
 	var mistakes []error
@@ -298,7 +298,7 @@ func (c *Cloud) defineTasks(ctx context.Context, s *templates.Stack) error {
 			one := ecs.Container{
 				Name: str(at("Name")), Image: str(at("Image")), User: str(at("User")), ReadOnly: str(at("ReadonlyRootFilesystem")) == "true",
 				DropAll: slices.Contains(list(at("LinuxParameters", "Capabilities", "Drop")), "ALL"), StopTimeout: seconds(at("StopTimeout")),
-				Env: map[string]string{"AWS_ENDPOINT_URL": endpoint},
+				Env: map[string]string{"AWS_ENDPOINT_URL": c.TaskAWSURL},
 			}
 			if c.cfg.StopTimeout > 0 {
 				one.StopTimeout = c.cfg.StopTimeout

@@ -749,6 +749,12 @@ func (w *world) call(method, path, token, body string, header ...string) (status
 
 func callAt(t *testing.T, base, method, path, token, body string, header ...string) (status int, answer []byte) {
 	t.Helper()
+	return callWith(t, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, base, method, path, token, body, header...)
+}
+
+// callWith is callAt with a client of its own.
+func callWith(t *testing.T, c *http.Client, base, method, path, token, body string, header ...string) (status int, answer []byte) {
+	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
@@ -762,8 +768,7 @@ func callAt(t *testing.T, base, method, path, token, body string, header ...stri
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	transport := &http.Transport{DisableKeepAlives: true}
-	res, err := (&http.Client{Transport: transport}).Do(r)
+	res, err := c.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,14 +20,15 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/awsim/moto"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	"github.com/dayfly-dev/dayfly/test/awsim/s3"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 )
 
 // repositories makes a directory with the bare repository team/app.git, with two branches, a tag and a
@@ -461,28 +462,31 @@ func TestState_WhatCannotBeKeptIsRefusedBeforeThePlan(t *testing.T) {
 	}
 }
 
-// R3: the state of kind s3, against a server that speaks S3, with its lock file and with credentials that
-// are secrets.
+// R3: the state of kind s3, against a server that speaks S3 and checks signatures, with its lock file and with
+// credentials that are secrets.
 func TestState_S3(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("terraform is run several times: left out of the short tests")
 	}
 	needTerraform(t)
-	endpoint := aws.ToString(moto.Start(t).BaseEndpoint)
+	keys := sigv4.NewTable(nil)
+	server := httptest.NewServer(awsim.New(awsim.Config{Credentials: keys, Services: map[string]awsim.Service{"s3": &s3.Service{}}}))
+	t.Cleanup(server.Close)
+	admin := awsim.SignedClient(awsim.ClientConfig(server.URL, keys.User("admin")), "s3")
 	bucket := func(method, path, body string) (int, []byte) {
-		// The server wants to see a signature, and does not check it.
-		return callAt(t, endpoint, method, path, "", body, "Authorization", "AWS4-HMAC-SHA256 Credential=AKIATEST/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0")
+		t.Helper()
+		return callWith(t, admin, server.URL, method, path, "", body)
 	}
 	if status, body := bucket(http.MethodPut, "/states", ""); status != http.StatusOK {
 		t.Fatalf("make bucket: got %d %s", status, body)
 	}
 	w := start(t)
-	id, secret := "AKIA"+rand.Text()[:16], rand.Text()+rand.Text()[:14]
-	w.keep("aws-id", id)
-	w.keep("aws-secret", secret)
+	user := keys.User("engine")
+	w.keep("aws-id", user.AccessKeyID)
+	w.keep("aws-secret", user.SecretAccessKey)
 	w.terraform("in-s3", keptCode, func(ws *api.Workspace) {
-		ws.State = &api.State{Kind: api.StateS3, Bucket: "states", Region: "us-east-1", Endpoint: endpoint}
+		ws.State = &api.State{Kind: api.StateS3, Bucket: "states", Region: "us-east-1", Endpoint: server.URL}
 		ws.Secrets = []api.Secret{{Env: "AWS_ACCESS_KEY_ID", Ref: "file:aws-id"}, {Env: "AWS_SECRET_ACCESS_KEY", Ref: "file:aws-secret"}}
 	})
 	w.lives("in-s3")
@@ -507,7 +511,7 @@ func TestState_S3(t *testing.T) {
 	if status, body := bucket(http.MethodGet, "/states/"+key+".tflock", ""); status != http.StatusOK || string(body) != lock {
 		t.Errorf("the lock: got %d %s, want it as it was", status, body)
 	}
-	if text := w.log(got.ID, 0); strings.Contains(text, secret) || strings.Contains(text, id) {
+	if text := w.log(got.ID, 0); strings.Contains(text, user.SecretAccessKey) || strings.Contains(text, user.AccessKeyID) {
 		t.Errorf("credentials are in the log:\n%s", text)
 	}
 }

@@ -6,10 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +13,6 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
-	"github.com/dayfly-dev/dayfly/test/awsim/moto"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
 	"github.com/dayfly-dev/dayfly/test/dockerrun"
 	"github.com/dayfly-dev/dayfly/test/procrun"
@@ -139,44 +134,5 @@ func (m *machine) processes(ctx context.Context, o *scenario.Options) error {
 		Commands: map[string][]string{"runner": {runner}}, Env: []string{"PATH=" + m.getenv("PATH")},
 		Dir: filepath.Join(m.temp, "tasks"), DirEnv: "DAYFLY_WORK_DIR", Output: m.tap.Writer("the output of a task"),
 	}
-	return nil
-}
-
-// state makes an S3 for the engines' states: that of E2E_EXTERNAL, which then has queues, secrets and records too, else
-// moto's, which listens on loopback only.
-func (m *machine) state(ctx context.Context, o *scenario.Options) error {
-	if external := m.getenv("E2E_EXTERNAL"); external != "" {
-		o.Cloud.External = map[string]string{"sqs": external, "secretsmanager": external, "dynamodb": external}
-		o.StateHere = external
-		return m.exposeState(ctx, o)
-	}
-	cfg, stop, err := moto.Run(ctx)
-	if errors.Is(err, moto.ErrMissing) {
-		o.NoState = err.Error()
-		m.lacks = append(m.lacks, "states in S3: "+o.NoState)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	m.later(func() error { stop(); return nil })
-	o.StateHere = *cfg.BaseEndpoint
-	return m.exposeState(ctx, o)
-}
-
-// exposeState makes the S3 of this machine one that tasks reach.
-func (m *machine) exposeState(ctx context.Context, o *scenario.Options) error {
-	to, err := url.Parse(o.StateHere)
-	if err != nil {
-		return err
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(m.address, "0"))
-	if err != nil {
-		return err
-	}
-	s := &http.Server{Handler: httputil.NewSingleHostReverseProxy(to), ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = s.Serve(l) }()
-	m.later(s.Close)
-	o.State = "http://" + l.Addr().String()
 	return nil
 }

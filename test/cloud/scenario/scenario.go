@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -29,9 +30,6 @@ type Options struct {
 	Engine, NoEngine string
 	// Git is where the code is. Required.
 	Git *Git
-	// State is an S3 for the engines' state, as tasks and as this machine find it; empty means none, and NoState says
-	// why.
-	State, StateHere, NoState string
 	// Quick runs only the stories that wait for nothing and need no engine.
 	Quick bool
 	// Only, where it is not empty, is in the names of the stories that are run.
@@ -58,11 +56,11 @@ type Row struct {
 // story is something that happens to workflows. A story alone has the deployment for itself, because it breaks what
 // others need.
 type story struct {
-	name                      string
-	engine, state, alone, now bool // what it needs; now: it is quick
-	last                      bool // alone, and after what sweeps see to: they need what it breaks
-	ours                      bool // it needs our own queues, which deliver twice on demand
-	tell                      func(ctx context.Context, s *scene)
+	name               string
+	engine, alone, now bool // what it needs; now: it is quick
+	last               bool // alone, and after what sweeps see to: they need what it breaks
+	ours               bool // it needs our own queues, which deliver twice on demand
+	tell               func(ctx context.Context, s *scene)
 }
 
 // world is what all stories share.
@@ -133,12 +131,11 @@ func (w *world) prepare(ctx context.Context) error {
 		s.arn = arn
 		w.secrets = append(w.secrets, s)
 	}
-	if w.StateHere != "" {
-		if _, _, err := w.s3(ctx, "PUT", "/"+bucket); err != nil {
-			return err
-		}
+	status, body, err := w.s3(ctx, http.MethodPut, "/"+bucket)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("make the bucket of the states: %d %s", status, body)
 	}
-	return nil
+	return err
 }
 
 // together is how many stories run at once.
@@ -208,8 +205,6 @@ func (w *world) missing(s story) string {
 	switch {
 	case s.engine && w.Engine == "":
 		return w.NoEngine
-	case s.state && w.State == "":
-		return w.NoState
 	case s.ours && w.Cloud.External["sqs"] != "":
 		return "other queues than ours do not deliver twice on demand"
 	}

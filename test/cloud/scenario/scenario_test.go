@@ -40,7 +40,7 @@ func TestQuickStories(t *testing.T) {
 	options := func(t *testing.T, root string) scenario.Options {
 		tap := scenario.NewTap()
 		return scenario.Options{
-			Tap: tap, Git: git, Quick: true, Say: t.Logf, NoEngine: "none is needed", NoState: "none is needed",
+			Tap: tap, Git: git, Quick: true, Say: t.Logf, NoEngine: "none is needed",
 			Cloud: cloud.Config{
 				Root: root, Functions: filepath.Join(dir, "functions"), Image: "runner", TaskEnv: map[string]string{"SSL_CERT_FILE": bundle},
 				Runner: &procrun.Runner{

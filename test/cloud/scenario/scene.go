@@ -12,6 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/awsim"
 	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
@@ -69,9 +70,7 @@ func (s *scene) workspace(ctx context.Context, name, path string, change ...func
 	if w.Pool == "" {
 		w.Pool = "main"
 	}
-	if s.State != "" {
-		w.State = &api.State{Kind: api.StateS3, Bucket: bucket, Region: wire.Region, Endpoint: s.State}
-	}
+	w.State = &api.State{Kind: api.StateS3, Bucket: bucket, Region: wire.Region, Endpoint: s.c.TaskAWSURL}
 	for _, f := range change {
 		f(&w)
 	}
@@ -237,14 +236,13 @@ func (s *scene) fated(workspace string, f ecs.Fate) {
 	s.fates[workspace] = f
 }
 
-// s3 asks the S3 of the engines' states, which looks at no signature.
+// s3 asks the S3 of the engines' states.
 func (w *world) s3(ctx context.Context, method, path string) (int, string, error) {
-	req, err := http.NewRequestWithContext(ctx, method, w.StateHere+path, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, method, w.c.AWSURL+path, http.NoBody)
 	if err != nil {
 		return 0, "", err
 	}
-	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=test/20300101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=x")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := awsim.SignedClient(w.c.Admin, "s3").Do(req)
 	if err != nil {
 		return 0, "", err
 	}

@@ -12,10 +12,10 @@ import (
 // stories are all that can happen, in the order of the table.
 func stories() []story {
 	return []story{
-		{name: "network: its life", engine: true, state: true, tell: life},
-		{name: "failing plan", engine: true, state: true, tell: failingPlan},
-		{name: "failing apply", engine: true, state: true, tell: failingApply},
-		{name: "cancelled apply", engine: true, state: true, tell: cancelledApply},
+		{name: "network: its life", engine: true, tell: life},
+		{name: "failing plan", engine: true, tell: failingPlan},
+		{name: "failing apply", engine: true, tell: failingApply},
+		{name: "cancelled apply", engine: true, tell: cancelledApply},
 		{name: "command", now: true, tell: command},
 		{name: "orphan", tell: orphan},
 		{name: "cancelled while provisioning", tell: cancelledProvisioning},
