@@ -1,6 +1,6 @@
 // Package dynamodb is a fake Amazon DynamoDB with on-demand tables, global secondary indexes that may lag,
 // conditional writes, and transactions that conflict where they overlap and recognise their client token.
-// It counts capacity units as the service does. What it does not know (documents and sets, scans, filters,
+// It counts capacity units as the service does, and with a Load refuses what is too much. What it does not know (documents and sets, scans, filters,
 // reads in transactions) it refuses by name.
 //
 // Sources: the DynamoDB API reference and developer guide.
@@ -21,15 +21,18 @@ import (
 
 // Service is DynamoDB. Its fields are set before it is used.
 type Service struct {
-	// Now is the clock by which client tokens are forgotten; nil means time.Now.
+	// Now is the clock by which client tokens are forgotten and partitions recover; nil means time.Now.
 	Now func() time.Time
 	// IndexLag is how many changes an index may be behind the table. Each query of it brings it closer.
 	IndexLag int
 	// Unprocessed is asked how many of so many keys a BatchGetItem leaves unprocessed. Nil: none, but for
 	// an answer that is full.
 	Unprocessed func(keys int) int
+	// Load is a model of time and throughput. Nil: transactions take no time, and no partition is too busy.
+	Load *Load
 
 	mu     sync.Mutex
+	spent  map[partition]spent
 	tables map[string]*table
 	tokens map[string]*token
 }
@@ -157,6 +160,10 @@ func (s *Service) createTable(in createTable) (any, error) {
 	return map[string]any{"TableDescription": t.describe()}, nil
 }
 
+func tableARN(name string) string {
+	return "arn:aws:dynamodb:" + wire.Region + ":" + wire.Account + ":table/" + name
+}
+
 func (t *table) describe() any {
 	count := 0
 	for _, r := range t.rows {
@@ -170,7 +177,7 @@ func (t *table) describe() any {
 	}
 	return map[string]any{
 		"TableName": t.name, "TableStatus": "ACTIVE", "ItemCount": count,
-		"TableArn":  "arn:aws:dynamodb:" + wire.Region + ":" + wire.Account + ":table/" + t.name,
+		"TableArn":  tableARN(t.name),
 		"KeySchema": t.spec.KeySchema, "AttributeDefinitions": t.spec.AttributeDefinitions,
 		"GlobalSecondaryIndexes": indexes, "BillingModeSummary": map[string]string{"BillingMode": t.spec.BillingMode},
 	}

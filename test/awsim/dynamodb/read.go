@@ -41,7 +41,11 @@ func (s *Service) getItem(in getItem) (any, error) {
 		return nil, err
 	}
 	it := t.get(in.Key)
-	used, err := capacity(in.ReturnConsumedCapacity, t.name, readUnits(it.size(), in.ConsistentRead), 0)
+	units := readUnits(it.size(), in.ConsistentRead)
+	if err := s.charge(partition{table: t.name, key: in.Key[t.primary.part].text}, units); err != nil {
+		return nil, err
+	}
+	used, err := capacity(in.ReturnConsumedCapacity, t.name, units, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +70,7 @@ func (s *Service) batchGetItem(in batchGetItem) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	responses, unprocessed, consumed := map[string][]item{}, map[string]keysAndAttributes{}, []any{}
-	total, size := 0, 0
+	total, size, all, throttled := 0, 0, 0, error(nil)
 	for name, ask := range in.RequestItems {
 		t, err := s.table(name)
 		if err != nil {
@@ -93,12 +97,17 @@ func (s *Service) batchGetItem(in batchGetItem) (any, error) {
 		read, done := 0.0, 0
 		for _, key := range process {
 			it := t.get(key)
+			units := readUnits(it.size(), ask.ConsistentRead)
 			if size+it.size() > maxBatch {
+				break
+			}
+			if throttled = s.charge(partition{table: name, key: key[t.primary.part].text}, units); throttled != nil {
 				break
 			}
 			size += it.size()
 			done++
-			read += readUnits(it.size(), ask.ConsistentRead)
+			all++
+			read += units
 			if it != nil {
 				responses[name] = append(responses[name], it)
 			}
@@ -117,6 +126,9 @@ func (s *Service) batchGetItem(in batchGetItem) (any, error) {
 	}
 	if total == 0 {
 		return nil, invalid("The batch get request list cannot be empty")
+	}
+	if throttled != nil && all == 0 {
+		return nil, throttled // some of a batch is left unprocessed, but not all of it
 	}
 	return map[string]any{"Responses": responses, "UnprocessedKeys": unprocessed, "ConsumedCapacity": consumed}, nil
 }
@@ -190,7 +202,11 @@ func (s *Service) query(in query) (any, error) {
 	if last == nil && in.Limit != nil && len(items) == *in.Limit {
 		last = items[len(items)-1].project(key...) // it has not looked whether there is more
 	}
-	used, err := capacity(in.ReturnConsumedCapacity, t.name, readUnits(size, in.ConsistentRead), 0)
+	units := readUnits(size, in.ConsistentRead)
+	if err := s.charge(partition{table: t.name, index: in.IndexName, key: part}, units); err != nil {
+		return nil, err
+	}
+	used, err := capacity(in.ReturnConsumedCapacity, t.name, units, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"maps"
-	"runtime"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
@@ -34,6 +33,10 @@ type prepared struct {
 }
 
 func (p prepared) units() float64 { return writeUnits(max(p.was.size(), p.now.size())) }
+
+func (p prepared) partition() partition {
+	return partition{table: p.table.name, key: p.key[p.table.primary.part].text, write: true}
+}
 
 // apply writes, and returns what it cost.
 func (p prepared) apply(lag int) float64 {
@@ -108,6 +111,9 @@ func (s *Service) one(kind string, in write) (any, error) {
 	defer s.mu.Unlock()
 	p, err := s.prepare(kind, in)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.charge(p.partition(), p.units()); err != nil {
 		return nil, err
 	}
 	if p.table.locks[p.table.lockName(p.key)] {
@@ -188,7 +194,7 @@ func (s *Service) transactWriteItems(in transactWriteItems) (any, error) {
 		s.tokens[in.ClientRequestToken] = mine
 	}
 	s.mu.Unlock()
-	runtime.Gosched()
+	s.Load.linger()
 	s.mu.Lock()
 	used := map[string]float64{}
 	for _, p := range all {
@@ -265,7 +271,10 @@ func (s *Service) prepareAll(items []transactItem) ([]prepared, error) {
 			return nil, invalid("Collection size of items in the transaction exceeded 4 MB")
 		}
 		reason := map[string]any{"Code": "None"}
+		throttled := s.charge(p.partition(), 2*p.units())
 		switch {
+		case throttled != nil:
+			reason = map[string]any{"Code": "ThrottlingError", "Message": overloaded}
 		case p.table.locks[p.table.lockName(p.key)]:
 			reason = map[string]any{"Code": "TransactionConflict", "Message": "Transaction is ongoing for the item"}
 		case !p.holds:
