@@ -77,6 +77,10 @@ fmt: ## Format the code
 cover: ## Run all tests and show coverage by package; writes .cache/cover.html
 	@scripts/cover
 
+.PHONY: size
+size: ## Count the lines of product, tests and harness
+	@scripts/size
+
 .PHONY: bench
 bench: ## Measure the product beside its aims, then benchmark the packages (QUICK=1: sooner)
 	@scripts/bench $(PKG)
