@@ -9,8 +9,6 @@ PKG ?= ./...
 WITHOUT ?=
 TESTED = $(if $(WITHOUT),$(shell go list $(PKG) | grep -v '$(WITHOUT)'),$(PKG))
 TESTFLAGS ?=
-# The second build of `make test`: the simulation must notice each deliberate mistake.
-MUTANTS := -- -tags mutate -run '^TestMutants$$' ./test/sim
 # How many schedules `make sim` plays.
 SEEDS ?= 1000
 # How long `make fuzz` spends on each fuzz target.
@@ -51,7 +49,7 @@ build-%:
 
 .PHONY: test
 test: ## Run all tests; names what was skipped and why
-	@go build -o .cache/testsum ./scripts/testsum && .cache/testsum -timeout 60m $(TESTFLAGS) $(TESTED) $(if $(filter ./...,$(PKG)),$(MUTANTS))
+	@MUTANTS='$(filter ./...,$(PKG))' scripts/test $(TESTFLAGS) $(TESTED)
 
 .PHONY: sim
 sim: ## Play SEEDS (1000) schedules of work and faults in virtual time
