@@ -113,7 +113,7 @@ e2e: ## Run real workflows through the deployed functions, over an AWS of fakes 
 
 .PHONY: e2e-localstack
 e2e-localstack: ## The same with queues, secrets, records and states in LocalStack (LOCALSTACK_IMAGE=, LOCALSTACK_URL=)
-	@scripts/e2e-localstack
+	@go test -C test/localstack -count=1 -timeout 60m -v .
 
 .PHONY: invoke
 invoke: ## Run FUNCTION (poller, dead-letters ...) once over an AWS of fakes, with a sample event (EVENT=file)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
+	"github.com/dayfly-dev/dayfly/test/awsim/moto"
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
 )
@@ -72,7 +73,18 @@ func run(ctx context.Context, getenv func(string) string) (err error) {
 	if err := m.tasks(ctx, &o); err != nil {
 		return err
 	}
-	if external := getenv("E2E_EXTERNAL"); external != "" {
+	// The address of somebody else's fake of AWS, or moto, which is started here.
+	external := getenv("E2E_EXTERNAL")
+	if external == "moto" {
+		cfg, stop, err := moto.Run(ctx)
+		if err != nil {
+			return err
+		}
+		cleanup = append(cleanup, func() error { stop(); return nil })
+		external = *cfg.BaseEndpoint
+	}
+	if external != "" {
+		note("queues, secrets, records and states are in %s", external)
 		o.Cloud.External = map[string]string{"sqs": external, "secretsmanager": external, "dynamodb": external, "s3": external}
 	}
 	if o.Git, err = scenario.ServeGit(ctx, authority, m.address); err != nil {

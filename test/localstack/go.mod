@@ -1,4 +1,4 @@
-module github.com/dayfly-dev/dayfly/tools/localstack
+module github.com/dayfly-dev/dayfly/test/localstack
 
 go 1.26.0
 
