@@ -13,16 +13,9 @@ import (
 
 // Report prints what is measured and remembers the aims.
 type Report struct {
-	W      io.Writer
-	AtOnce bool // aims are printed where they are judged, too, and not at the end only
+	W io.Writer
 
-	aims []aim
-}
-
-// aim is one figure beside what it should be.
-type aim struct {
-	what, got, want string
-	met             bool
+	aims []string
 }
 
 // Heading begins a part.
@@ -37,19 +30,16 @@ func (r *Report) Line(format string, args ...any) {
 
 // Judge remembers whether an aim was met, for the end.
 func (r *Report) Judge(met bool, what, got, want string) {
-	a := aim{what: what, got: got, want: want, met: met}
-	r.aims = append(r.aims, a)
-	if r.AtOnce {
-		r.Line("%s", a)
-	}
+	r.aims = append(r.aims, Aim(met, what, got, want))
 }
 
-func (a aim) String() string {
+// Aim is one figure beside what it should be, as a line.
+func Aim(met bool, what, got, want string) string {
 	word := "missed"
-	if a.met {
+	if met {
 		word = "met"
 	}
-	return fmt.Sprintf("aim %s: %s %s, is %s", word, a.what, a.want, a.got)
+	return fmt.Sprintf("aim %s: %s %s, is %s", word, what, want, got)
 }
 
 // Close prints all aims together.

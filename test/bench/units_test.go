@@ -1,9 +1,10 @@
-package main
+package bench_test
 
 import (
 	"context"
 	"fmt"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -13,41 +14,34 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// units measures what a job costs in a DynamoDB table, with little and with much waiting. The rules
-// run over a store in memory that counts units as the service would; that it does is shown by a test of
-// the store.
-func units(ctx context.Context, b *bench) error {
-	sizes := []int{100, 1000, 10_000, 100_000}
-	if b.quick {
-		sizes = sizes[:3]
-	}
-	b.out.Heading("DynamoDB: capacity units of one job, from its claim to its result")
+// BenchmarkUnits measures what a job costs in a DynamoDB table, from its claim to its result, with little and with much
+// waiting. The rules run over a store in memory that counts units as the service would; that it does is shown by a test
+// of the store.
+func BenchmarkUnits(b *testing.B) {
 	const jobs = 50
+	sizes := []int{100, 1000, 10_000, 100_000}
+	sizes = sizes[:quick(4, 3)]
 	var per []dynamodb.Units
 	for _, n := range sizes {
 		inner := memory.New()
 		config := controlplane.Config{DefaultState: api.StateDirectory, OrganizationLimit: 1 << 20}
-		token, _, err := submitAll(ctx, controlplane.New(inner, config), spread, n)
-		if err != nil {
-			return fmt.Errorf("fill with %d: %w", n, err)
-		}
+		token, _ := submitAll(b, controlplane.New(inner, config), spread, n)
 		meter := dynamodb.NewMeter(inner)
 		plane := controlplane.New(meter, config)
-		for i := range jobs {
-			if err := job(ctx, plane, token); err != nil {
-				return fmt.Errorf("job %d of %d with %d waiting: %w", i, jobs, n, err)
-			}
+		for range jobs {
+			check(b, job(b.Context(), plane, token))
 		}
 		used, calls := meter.Used()
 		one := dynamodb.Units{Read: used.Read / jobs, Write: used.Write / jobs}
 		per = append(per, one)
-		b.out.Line("%7d waiting: %6.1f write units, %6.1f read units, %5.1f calls of the store", n, one.Write, one.Read, float64(calls)/jobs)
+		b.Logf("%7d waiting: %6.1f write units, %6.1f read units, %5.1f calls of the store", n, one.Write, one.Read, float64(calls)/jobs)
 	}
 	first, last := per[0], per[len(per)-1]
 	write, read := last.Write/first.Write, last.Read/first.Read
-	b.out.Judge(max(write, read) <= 1.05, fmt.Sprintf("units of a job, %d to %d", sizes[len(sizes)-1], sizes[0]),
+	judge(b, max(write, read) <= 1.05, fmt.Sprintf("units of a job, %d to %d", sizes[len(sizes)-1], sizes[0]),
 		fmt.Sprintf("x%.2f written, x%.2f read", write, read), "flat (<= x1.05)")
-	return nil
+	metric(b, last.Write, "write-units")
+	metric(b, last.Read, "read-units")
 }
 
 // job claims one job and takes it to its end as a pool and a runner do: each call of the pool with its token,

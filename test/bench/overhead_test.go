@@ -1,4 +1,4 @@
-package main
+package bench_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -31,46 +32,29 @@ output "n" {
 }
 `
 
-// overhead runs the same code through Dayfly and with the engine alone, in turns.
-func overhead(ctx context.Context, b *bench) (err error) {
-	rounds := 25
-	if b.quick {
-		rounds = 5
-	}
-	b.out.Heading("Overhead over the engine alone: init, validate, plan, show, apply, output of 20 resources; %d rounds in turns", rounds)
+// BenchmarkOverhead runs the same code (init, validate, plan, show, apply, output of 20 resources) through Dayfly and
+// with the engine alone, in turns.
+func BenchmarkOverhead(b *testing.B) {
 	engine, name := "", ""
 	for _, name = range []string{api.EngineTerraform, api.EngineTofu} {
-		if engine, err = exec.LookPath(name); err == nil {
+		if path, err := exec.LookPath(name); err == nil {
+			engine = path
 			break
 		}
 	}
 	if engine == "" {
-		b.out.Line("not measured: there is neither terraform nor tofu on PATH")
-		return nil
+		b.Skip("there is neither terraform nor tofu on PATH")
 	}
-	w, err := open(ctx, b, 1)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.close()) }()
-	dir := filepath.Join(w.source, "code")
-	if err := writeCode(dir); err != nil {
-		return err
-	}
-	direct := filepath.Join(b.temp, "direct")
+	w := open(b, 1)
+	dir, direct := filepath.Join(w.source, "code"), b.TempDir()
+	check(b, writeCode(dir))
 	var alone, through, more figures.Sample
 	var peak, own int64
-	for i := range rounds + 1 {
-		d, err := engineAlone(ctx, engine, direct, i)
-		if err != nil {
-			return err
-		}
-		watch := watchRunner(ctx)
-		t, err := engineThrough(ctx, w, name, dir, i)
+	for i := range quick(25, 5) + 1 {
+		d := engineAlone(b, engine, direct, i)
+		watch := watchRunner(b.Context())
+		t := engineThrough(b, w, name, dir, i)
 		memory, private := watch()
-		if err != nil {
-			return err
-		}
 		if i == 0 {
 			continue // the first ones fill caches
 		}
@@ -78,12 +62,12 @@ func overhead(ctx context.Context, b *bench) (err error) {
 		peak, own = max(peak, memory), max(own, private)
 	}
 	a, t, m := alone.At(0.5), through.At(0.5), more.At(0.5)
-	b.out.Line("%s alone p50 %s; as a workflow, submit to seen end, p50 %s: x%.3f", name, ms(a), ms(t), float64(t)/float64(a))
-	b.out.Line("difference within a round: p50 %s, from %s to %s; between the two p50: %s", ms(m), ms(more.At(0)), ms(more.At(1)), ms(t-a))
-	b.out.Judge(m <= 150*time.Millisecond, "overhead", ms(m), "<= 150 ms")
-	b.out.Line("memory of the runner: at most %.1f MB its own; the rest are pages of the program's file, which all runners share", mb(own))
-	b.out.Judge(peak > 0 && peak <= 30e6, "peak memory of the runner", fmt.Sprintf("%.1f MB", mb(peak)), "<= 30 MB")
-	return nil
+	b.Logf("%s alone p50 %s; as a workflow, submit to seen end, p50 %s: x%.3f; %d rounds", name, ms(a), ms(t), float64(t)/float64(a), len(more))
+	b.Logf("difference within a round: p50 %s, from %s to %s; between the two p50: %s", ms(m), ms(more.At(0)), ms(more.At(1)), ms(t-a))
+	judge(b, m <= 150*time.Millisecond, "overhead", ms(m), "<= 150 ms")
+	b.Logf("memory of the runner: at most %.1f MB its own; the rest are pages of the program's file, which all runners share", mb(own))
+	judge(b, peak > 0 && peak <= 30e6, "peak memory of the runner", fmt.Sprintf("%.1f MB", mb(peak)), "<= 30 MB")
+	metric(b, milliseconds(m), "overhead-ms")
 }
 
 func writeCode(dir string) error {
@@ -94,48 +78,40 @@ func writeCode(dir string) error {
 }
 
 // engineAlone does by hand what a workflow of an update does.
-func engineAlone(ctx context.Context, engine, dir string, n int) (time.Duration, error) {
+func engineAlone(b *testing.B, engine, dir string, n int) time.Duration {
+	b.Helper()
 	began := time.Now()
 	work := filepath.Join(dir, "work")
-	if err := errors.Join(os.RemoveAll(work), writeCode(work)); err != nil {
-		return 0, err
-	}
-	state := filepath.Join(dir, "terraform.tfstate")
-	override := fmt.Sprintf("terraform {\n  backend \"local\" {\n    path = %q\n  }\n}\n", state)
-	if err := os.WriteFile(filepath.Join(work, "backend_override.tf"), []byte(override), 0o600); err != nil {
-		return 0, err
-	}
+	override := fmt.Sprintf("terraform {\n  backend \"local\" {\n    path = %q\n  }\n}\n", filepath.Join(dir, "terraform.tfstate"))
+	check(b, errors.Join(os.RemoveAll(work), writeCode(work), os.WriteFile(filepath.Join(work, "backend_override.tf"), []byte(override), 0o600)))
 	for _, args := range [][]string{
 		{"init", "-input=false", "-no-color"}, {"validate", "-no-color"},
 		{"plan", "-input=false", "-no-color", "-out=plan", fmt.Sprintf("-var=n=%d", n)},
 		{"show", "-json", "-no-color", "plan"}, {"apply", "-input=false", "-no-color", "plan"}, {"output", "-json", "-no-color"},
 	} {
-		c := exec.CommandContext(ctx, engine, args...)
+		c := exec.CommandContext(b.Context(), engine, args...)
 		c.Dir = work
 		c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + work, "TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1"}
 		if out, err := c.CombinedOutput(); err != nil {
-			return 0, fmt.Errorf("%s: %w\n%s", args[0], err, out)
+			b.Fatalf("%s: %v\n%s", args[0], err, out)
 		}
 	}
-	return time.Since(began), nil
+	return time.Since(began)
 }
 
 // engineThrough runs an update of the same code as a workflow.
-func engineThrough(ctx context.Context, w *world, engine, dir string, n int) (time.Duration, error) {
-	_, _, err := w.cl.PutWorkspace(ctx, api.Workspace{
+func engineThrough(b *testing.B, w *world, engine, dir string, n int) time.Duration {
+	b.Helper()
+	_, _, err := w.cl.PutWorkspace(b.Context(), api.Workspace{
 		Name: "code", Engine: engine, Source: api.Source{Directory: dir}, Variables: map[string]any{"n": n},
 		Environment: map[string]string{"CHECKPOINT_DISABLE": "1"},
 	})
-	if err != nil {
-		return 0, err
-	}
+	check(b, err)
 	began := time.Now()
-	wf, err := w.cl.Submit(ctx, api.Submit{Workspace: "code", Operation: workflow.Update})
-	if err != nil {
-		return 0, err
-	}
-	_, err = w.finished(ctx, wf.ID, 5*time.Millisecond)
-	return time.Since(began), err
+	wf, err := w.cl.Submit(b.Context(), api.Submit{Workspace: "code", Operation: workflow.Update})
+	check(b, err)
+	w.finished(b, wf.ID, 5*time.Millisecond)
+	return time.Since(began)
 }
 
 // watchRunner looks at the memory of the runners of this process until it is told to end, and returns
@@ -147,10 +123,10 @@ func watchRunner(ctx context.Context) (end func() (peak, own int64)) {
 	wg.Go(func() {
 		for wait.For(ctx, 20*time.Millisecond) == nil {
 			for _, pid := range runners(os.Getpid()) {
-				if n, err := status(pid, "VmHWM"); err == nil {
+				if n, err := proc(pid, "status", "VmHWM"); err == nil {
 					peak = max(peak, n)
 				}
-				if n, err := status(pid, "RssAnon"); err == nil {
+				if n, err := proc(pid, "status", "RssAnon"); err == nil {
 					own = max(own, n)
 				}
 			}

@@ -1,4 +1,4 @@
-package main
+package bench_test
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -16,118 +17,83 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner/mask"
 )
 
-// logs measures how much log passes the masks with 50 secrets, by the processor time that it takes.
-func logs(ctx context.Context, b *bench) error {
-	const secrets = 50
-	size := 200 << 20
-	if b.quick {
-		size = 60 << 20
-	}
-	b.out.Heading("Masked log, %d secrets, one line in 500 with one of them", secrets)
+// BenchmarkLogs measures how much log passes the masks with 50 secrets, of which one line in 500 has one, by the
+// processor time that it takes.
+func BenchmarkLogs(b *testing.B) {
+	size := quick(200, 60) << 20
 	random := rand.New(rand.NewPCG(1, 2))
 	var set mask.Set
-	values := make([]string, secrets)
+	values := make([]string, 50)
 	for i := range values {
 		values[i] = secret(random, i)
 	}
 	set.Add(values...)
 	for _, kind := range []struct {
 		name string
-		text []byte
+		line func(*rand.Rand, string) string
 		aim  bool
-	}{
-		{"plan output", sampleLog(random, values, planLine), true},
-		{"JSON with escapes", sampleLog(random, values, jsonLine), false},
-	} {
-		var lines, hidden int
-		each := func(text string, _ bool) {
-			lines++
-			if strings.Contains(text, mask.Marker) {
-				hidden++
+	}{{"plan output", planLine, true}, {"JSON with escapes", jsonLine, false}} {
+		text := sampleLog(random, values, kind.line)
+		b.Run(kind.name, func(b *testing.B) {
+			hidden := 0
+			w := mask.NewWriter(&set, func(text string, _ bool) {
+				if strings.Contains(text, mask.Marker) {
+					hidden++
+				}
+			})
+			_, _ = w.Write(text) // the first time warms up
+			runtime.GC()
+			speed := throughput(text, 32<<10, size, func(p []byte) { _, _ = w.Write(p) }) // in pieces as a pipe gives them
+			w.Flush()
+			if hidden == 0 {
+				b.Fatal("nothing was hidden")
 			}
-		}
-		speed, err := throughput(ctx, kind.text, size, func() *mask.Writer { return mask.NewWriter(&set, each) })
-		if err != nil {
-			return err
-		}
-		if hidden == 0 {
-			return fmt.Errorf("nothing was hidden in %d lines", lines)
-		}
-		b.out.Line("%-18s %6.0f MB/s per core through the masks", kind.name, speed)
-		if kind.aim {
-			b.out.Judge(speed >= 200, "masked log", fmt.Sprintf("%.0f MB/s per core", speed), ">= 200 MB/s")
-		}
-		sent, err := streamed(ctx, &set, kind.text, size/4)
-		if err != nil {
-			return err
-		}
-		b.out.Line("%-18s %6.0f MB/s per core through masks and batches, encoded", "", sent)
+			b.Logf("%.0f MB/s per core through the masks", speed)
+			sent := streamed(b, &set, text, size/4)
+			b.Logf("%.0f MB/s per core through masks and batches, encoded", sent)
+			if kind.aim {
+				judge(b, speed >= 200, "masked log", fmt.Sprintf("%.0f MB/s per core", speed), ">= 200 MB/s")
+			}
+			metric(b, speed, "masked-MB/s")
+			metric(b, sent, "sent-MB/s")
+		})
 	}
-	return nil
 }
 
-// throughput writes text again and again until size is reached, in pieces as a pipe gives them.
-func throughput(ctx context.Context, text []byte, size int, writer func() *mask.Writer) (float64, error) {
-	const piece = 32 << 10
-	w := writer()
-	_, _ = w.Write(text) // the first time warms up
-	runtime.GC()
+// throughput writes text again and again until size is reached, and returns the megabytes in a second of one core.
+func throughput(text []byte, piece, size int, write func([]byte)) float64 {
 	began, _ := cpu()
 	n := 0
 	for n < size {
-		for p := range bytesOf(text, piece) {
-			_, _ = w.Write(p)
-			n += len(p)
-		}
-		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
+		for rest := text; len(rest) > 0; {
+			p := rest[:min(piece, len(rest))]
+			write(p)
+			rest, n = rest[len(p):], n+len(p)
 		}
 	}
-	w.Flush()
 	ended, _ := cpu()
-	return float64(n) / 1e6 / (ended - began).Seconds(), nil
-}
-
-func bytesOf(text []byte, piece int) func(func([]byte) bool) {
-	return func(yield func([]byte) bool) {
-		for len(text) > 0 {
-			n := min(piece, len(text))
-			if !yield(text[:n]) {
-				return
-			}
-			text = text[n:]
-		}
-	}
+	return float64(n) / 1e6 / (ended - began).Seconds()
 }
 
 // streamed measures the way from the engine's pipe to the body of a request.
-func streamed(ctx context.Context, set *mask.Set, text []byte, size int) (float64, error) {
+func streamed(b *testing.B, set *mask.Set, text []byte, size int) float64 {
+	b.Helper()
 	var body bytes.Buffer
 	s := logstream.New(logstream.Config{Send: func(_ context.Context, in api.Logs) (int64, error) {
 		body.Reset()
 		err := json.NewEncoder(&body).Encode(in)
 		return in.First + int64(len(in.Lines)), err
 	}})
-	sending, cancel := context.WithCancel(ctx)
-	defer cancel()
+	sending, cancel := context.WithCancel(b.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.Run(sending) }) // what it could not send, Flush tells
-	n := 0
+	defer wg.Wait()
+	defer cancel()
 	w := mask.NewWriter(set, func(line string, more bool) { s.Add("plan", line, more) })
-	began, _ := cpu()
-	for n < size {
-		for p := range bytesOf(text, 1<<20) {
-			_, _ = w.Write(p)
-			n += len(p)
-			if err := s.Flush(ctx); err != nil { // or most of it would wait on disk
-				return 0, err
-			}
-		}
-	}
-	ended, _ := cpu()
-	cancel()
-	wg.Wait()
-	return float64(n) / 1e6 / (ended - began).Seconds(), nil
+	return throughput(text, 1<<20, size, func(p []byte) {
+		_, _ = w.Write(p)
+		check(b, s.Flush(b.Context())) // or most of it would wait on disk
+	})
 }
 
 // secret makes values of the kinds that there are: passwords, keys, tokens with structure.
