@@ -85,7 +85,7 @@ bench: ## Measure the product beside its aims, then benchmark the packages (QUIC
 
 .PHONY: bench-functions
 bench-functions: ## Measure zip, memory and init of each function beside an empty one (WHY=1: with package inits)
-	@go run ./test/benchfunctions $(if $(WHY),-why)
+	@WHY='$(WHY)' go test -run '^$$' -bench . -benchtime 1x -count 1 -timeout 30m -v ./test/benchfunctions
 
 .PHONY: bench-pickup
 bench-pickup: ## Measure from submit to RunTask, and the drain of 10,000, in half an hour (QUICK=1: 8 min; ONLY=wake,window,once,drain; WHY=1)

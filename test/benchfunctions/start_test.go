@@ -1,4 +1,4 @@
-package main
+package benchfunctions_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package main
+package benchfunctions_test
 
 import (
 	"cmp"
@@ -63,7 +63,7 @@ func table(out io.Writer, functions []*measurement, connections int) {
 	}
 	fmt.Fprintf(out, "\nconnections made before the first event: %d (aim 0)\n", connections)
 	if missed > 0 {
-		fmt.Fprintf(out, "%d functions miss an aim; -why shows which packages take long to initialise\n", missed)
+		fmt.Fprintf(out, "%d functions miss an aim; WHY=1 shows which packages take long to initialise\n", missed)
 	}
 }
 

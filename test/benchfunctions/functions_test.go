@@ -1,19 +1,15 @@
-// Command benchfunctions measures what the cold start of each Lambda function costs, as ratios to an empty function
-// built and started in the same way, and prints it beside its aims. It judges no change: it
-// fails only where something did not work.
-package main
+// Package benchfunctions_test measures what the cold start of each Lambda function costs, as ratios to an empty function
+// built and started in the same way, and prints it beside its aims. It judges no change: it fails only where something
+// did not work, or where a function needs the network, or does not say what it misses, before its first event.
+package benchfunctions_test
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
-	"syscall"
+	"testing"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
@@ -21,59 +17,49 @@ import (
 	"github.com/dayfly-dev/dayfly/test/figures"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "benchfunctions:", err)
-		os.Exit(1)
-	}
-}
-
 // shipped is what the functions are built for in the end; the zips of the aims are those.
 const shipped = "arm64"
 
 // empty is the package of the function that all others are compared with.
 const empty = "./test/awsim/lambdahost/testdata/empty"
 
-func run(ctx context.Context, args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("benchfunctions", flag.ContinueOnError)
-	root := flags.String("root", ".", "the root of the module")
-	rounds := flags.Int("rounds", 15, "how often each function is started")
-	why := flags.Bool("why", false, "show the package inits of each function that take longest")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if *rounds < 1 {
-		return errors.New("-rounds: one at least")
-	}
-	functions, err := measured(ctx, *root)
+// BenchmarkFunctions prints the table. It takes its own samples, once: `make bench-functions` runs it with -benchtime 1x.
+// With WHY in the environment it shows the package inits of each function that take longest.
+func BenchmarkFunctions(b *testing.B) {
+	const rounds = 15
+	functions, err := measured(b.Context(), "../..")
 	if err != nil {
-		return err
+		b.Fatal(err)
 	}
-	network, err := newNetwork(ctx)
+	network, err := newNetwork(b.Context())
 	if err != nil {
-		return err
+		b.Fatal(err)
 	}
 	defer network.close()
 	host := lambdahost.New(lambdahost.Config{})
 	defer host.Close()
 	for _, f := range functions {
 		if err := host.Put(deployed(f.name, f.bootstrap, network.address())); err != nil {
-			return err
+			b.Fatal(err)
 		}
 	}
-	fmt.Fprintf(out, "%s, %d cores, %s/%s, %s; load average %s; %d rounds, medians\n\n",
-		figures.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), figures.LoadAverage(), *rounds)
-	if err := startInTurn(ctx, host, functions, *rounds); err != nil {
-		return err
+	if err := startInTurn(b.Context(), host, functions, rounds); err != nil {
+		b.Fatal(err)
 	}
-	table(out, functions, network.connections())
-	if *why {
-		return trace(ctx, out, functions, network.address())
+	fmt.Fprintf(b.Output(), "%s, %d cores, %s/%s, %s; load average %s; %d rounds, medians\n\n",
+		figures.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), figures.LoadAverage(), rounds)
+	table(b.Output(), functions, network.connections())
+	base := median(functions[0].inits)
+	b.ReportMetric(0, "ns/op")
+	for _, f := range functions[1:] {
+		b.ReportMetric(median(f.inits)/base, f.name+"-init-ratio")
 	}
-	return nil
+	if os.Getenv("WHY") == "" {
+		return
+	}
+	if err := trace(b.Context(), b.Output(), functions, network.address()); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // measurement is what is known of one function.
