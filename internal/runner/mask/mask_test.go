@@ -332,26 +332,3 @@ func FuzzWriter(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkWriter(b *testing.B) { // 50 secrets in a log of terraform's kind
-	var s mask.Set
-	rnd := rand.New(rand.NewPCG(1, 2))
-	for range 50 {
-		v := make([]byte, 16+rnd.IntN(48))
-		for i := range v {
-			v[i] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/\"%"[rnd.IntN(66)]
-		}
-		s.Add(string(v))
-	}
-	var text strings.Builder
-	for i := range 10_000 {
-		fmt.Fprintf(&text, "aws_instance.web[%d]: Still creating... [id=i-0abc%x, 00m%02ds elapsed]\n", i, rnd.Uint64(), i%60)
-		fmt.Fprintf(&text, "  + resource \"terraform_data\" \"thing_%d\" {\n      + input = (known after apply)\n", i)
-	}
-	data := []byte(text.String())
-	w := mask.NewWriter(&s, func(string, bool) {})
-	b.SetBytes(int64(len(data)))
-	for b.Loop() {
-		_, _ = w.Write(data)
-	}
-}
