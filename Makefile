@@ -80,7 +80,7 @@ size: ## Count the lines of product, tests and harness
 	@scripts/size
 
 .PHONY: bench
-bench: ## Measure the product beside its aims, then benchmark the packages (QUICK=1: sooner)
+bench: ## Measure the product beside its aims, then benchmark the packages (QUICK=1: sooner; ONLY=Claims, Logs ...)
 	@scripts/bench $(PKG)
 
 .PHONY: bench-functions

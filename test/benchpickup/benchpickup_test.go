@@ -55,10 +55,10 @@ func TestLoads_NeverCoolAPollerThatOnlyItsScheduleBringsBack(t *testing.T) {
 
 func TestReport_NamesEveryAim(t *testing.T) {
 	var out bytes.Buffer
-	r := figures.Report{W: &out}
-	r.Judge(true, "a", "1", "<= 2")
-	r.Judge(false, "b", "3", "<= 2")
-	r.Close(time.Minute)
+	r := report{w: &out}
+	r.judge(true, "a", "1", "<= 2")
+	r.judge(false, "b", "3", "<= 2")
+	r.close(time.Minute)
 	for _, want := range []string{"aim met: a <= 2, is 1", "aim missed: b <= 2, is 3"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, &out)

@@ -21,7 +21,7 @@ const fargate = 20.0
 
 // drain measures how fast what piled up is launched.
 func drain(ctx context.Context, b *bench) error {
-	b.out.Heading("Drain: %d workflows, each in a workspace of its own, are pending when the pool is enabled; woken by the control plane, latency %s", b.pending, stated.name)
+	b.out.heading("Drain: %d workflows, each in a workspace of its own, are pending when the pool is enabled; woken by the control plane, latency %s", b.pending, stated.name)
 	w, err := open(ctx, b, stated, map[string]string{"PollingWindow": "0s"})
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func drain(ctx context.Context, b *bench) error {
 	if err := w.pile(ctx, b.pending); err != nil {
 		return fmt.Errorf("submit %d workflows: %w", b.pending, err)
 	}
-	b.out.Line("submitted in %s, by the rules in this process", time.Since(began).Round(time.Second))
+	b.out.line("submitted in %s, by the rules in this process", time.Since(began).Round(time.Second))
 	w.AWS.ForgetCalls()
 	// What was submitted last has marked the pool as one that is being woken; that holds for two seconds.
 	if err := wait.For(ctx, 3*time.Second); err != nil {
@@ -55,7 +55,7 @@ func drain(ctx context.Context, b *bench) error {
 	}
 	limit := time.Duration(float64(b.pending)/fargate*3)*time.Second + 2*time.Minute
 	if err := w.awaitTasks(ctx, b.pending+1, limit); err != nil {
-		b.out.Line("%v", err) // and what became of them is told below
+		b.out.line("%v", err) // and what became of them is told below
 	}
 	return w.judgeDrain(ctx, b, enabled)
 }
@@ -112,8 +112,8 @@ func (w *world) judgeDrain(ctx context.Context, b *bench, enabled time.Time) err
 	// Without the burst that the buckets hold at the beginning, and the last batches.
 	steady := times[len(times)/10 : len(times)-len(times)/20]
 	perSecond := float64(len(steady)-1) / steady[len(steady)-1].Sub(steady[0]).Seconds()
-	b.out.Line("first launch %s after the pool was enabled, the last %s; load average %s", seconds(times[0].Sub(enabled)), seconds(times[len(times)-1].Sub(enabled)), figures.LoadAverage())
-	b.out.Line("steady part (launches %d to %d): %.2f a second; slowest ten seconds %.1f a second, longest pause %s",
+	b.out.line("first launch %s after the pool was enabled, the last %s; load average %s", seconds(times[0].Sub(enabled)), seconds(times[len(times)-1].Sub(enabled)), figures.LoadAverage())
+	b.out.line("steady part (launches %d to %d): %.2f a second; slowest ten seconds %.1f a second, longest pause %s",
 		len(times)/10, len(times)-len(times)/20, perSecond, slowest(steady, 10*time.Second), seconds(longestPause(steady)))
 	outcomes := map[string]int{}
 	for _, c := range w.AWS.Calls() {
@@ -121,15 +121,15 @@ func (w *world) judgeDrain(ctx context.Context, b *bench, enabled time.Time) err
 			outcomes[c.Outcome]++
 		}
 	}
-	b.out.Line("RunTask calls: %v", outcomes)
+	b.out.line("RunTask calls: %v", outcomes)
 	states, retried, err := w.states(ctx)
 	if err != nil {
 		return err
 	}
-	b.out.Line("workflows: %v; claimed more than once: %d; tasks beyond one for each: %d", states, retried, tasks-len(times))
-	b.out.Judge(perSecond >= 0.95*fargate, fmt.Sprintf("drain of %d, launches a second", b.pending), fmt.Sprintf("%.2f", perSecond), fmt.Sprintf(">= %.1f", 0.95*fargate))
-	b.out.Judge(states[workflow.Claimed] == b.pending+1 && len(times) == b.pending+1, "drain, workflows that are not launched or have ended", fmt.Sprint(b.pending+1-min(states[workflow.Claimed], len(times))), "= 0")
-	b.out.Judge(tasks == len(times), "drain, tasks beyond one for each workflow", fmt.Sprint(tasks-len(times)), "= 0")
+	b.out.line("workflows: %v; claimed more than once: %d; tasks beyond one for each: %d", states, retried, tasks-len(times))
+	b.out.judge(perSecond >= 0.95*fargate, fmt.Sprintf("drain of %d, launches a second", b.pending), fmt.Sprintf("%.2f", perSecond), fmt.Sprintf(">= %.1f", 0.95*fargate))
+	b.out.judge(states[workflow.Claimed] == b.pending+1 && len(times) == b.pending+1, "drain, workflows that are not launched or have ended", fmt.Sprint(b.pending+1-min(states[workflow.Claimed], len(times))), "= 0")
+	b.out.judge(tasks == len(times), "drain, tasks beyond one for each workflow", fmt.Sprint(tasks-len(times)), "= 0")
 	return nil
 }
 

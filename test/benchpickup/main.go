@@ -39,7 +39,7 @@ const longest = time.Hour
 
 // bench is one run of this program.
 type bench struct {
-	out       figures.Report
+	out       report
 	root      string
 	functions string // where the built functions are
 	quick     bool
@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			return fmt.Errorf("there is no section %q", name)
 		}
 	}
-	b := &bench{out: figures.Report{W: out}, root: *root, quick: *quick, single: *single, why: *why, pending: *pending}
+	b := &bench{out: report{w: out}, root: *root, quick: *quick, single: *single, why: *why, pending: *pending}
 	if *log != "" {
 		f, err := os.Create(*log)
 		if err != nil {
@@ -105,11 +105,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := b.build(ctx); err != nil {
 		return err
 	}
-	b.out.Heading("Machine")
-	b.out.Line("%s, %d cores, %s/%s, %s; load average before: %s", figures.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), figures.LoadAverage())
-	b.out.Line("functions, fakes and this program share these cores; Lambda's own, and what 128 MB get of one, are not modelled")
-	b.out.Line("latency %s", nothing)
-	b.out.Line("latency %s", stated)
+	b.out.heading("Machine")
+	b.out.line("%s, %d cores, %s/%s, %s; load average before: %s", figures.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), figures.LoadAverage())
+	b.out.line("functions, fakes and this program share these cores; Lambda's own, and what 128 MB get of one, are not modelled")
+	b.out.line("latency %s", nothing)
+	b.out.line("latency %s", stated)
 	began := time.Now()
 	var failed error
 	for _, s := range sections {
@@ -121,7 +121,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			break
 		}
 	}
-	b.out.Close(time.Since(began))
+	b.out.close(time.Since(began))
 	return errors.Join(failed, context.Cause(ctx))
 }
 

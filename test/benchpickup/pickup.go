@@ -90,7 +90,7 @@ func loads(quick bool, by trigger) []load {
 
 // pickup measures one mode.
 func pickup(ctx context.Context, b *bench, m mode) error {
-	b.out.Heading("Submitted to RunTask accepted, %s: %s", m.name, m)
+	b.out.heading("Submitted to RunTask accepted, %s: %s", m.name, m)
 	for _, l := range []latency{nothing, stated} {
 		if b.single && l.name == nothing.name {
 			continue
@@ -128,8 +128,8 @@ func pickupWith(ctx context.Context, b *bench, m mode, l latency) error {
 			b.row("    from the sending of the submit on", took.sent, "")
 		}
 		if at := took.answered; one.judged && m.p50 > 0 {
-			b.out.Judge(at.At(0.5) <= m.p50, m.name+", "+what+", p50", seconds(at.At(0.5)), "<= "+seconds(m.p50))
-			b.out.Judge(at.At(0.95) <= m.p95, m.name+", "+what+", p95", seconds(at.At(0.95)), "<= "+seconds(m.p95))
+			b.out.judge(at.At(0.5) <= m.p50, m.name+", "+what+", p50", seconds(at.At(0.5)), "<= "+seconds(m.p50))
+			b.out.judge(at.At(0.95) <= m.p95, m.name+", "+what+", p95", seconds(at.At(0.95)), "<= "+seconds(m.p95))
 		}
 	}
 	if b.why {
@@ -140,7 +140,7 @@ func pickupWith(ctx context.Context, b *bench, m mode, l latency) error {
 
 // row prints one sample.
 func (b *bench) row(what string, s figures.Sample, more string) {
-	b.out.Line("%-49s p50 %s  p95 %s  p99 %s  max %s%s", what, seconds(s.At(0.5)), seconds(s.At(0.95)), seconds(s.At(0.99)), seconds(s.At(1)), more)
+	b.out.line("%-49s p50 %s  p95 %s  p99 %s  max %s%s", what, seconds(s.At(0.5)), seconds(s.At(0.95)), seconds(s.At(0.99)), seconds(s.At(1)), more)
 }
 
 // spread adds to each duration a wait, as even over the period as there are durations.

@@ -63,13 +63,13 @@ func (w *world) trace(ctx context.Context, b *bench, by trigger) error {
 			of[s.name] = append(of[s.name], s.to.Sub(s.from))
 		}
 	}
-	b.out.Line("where the time goes: medians of %d pick-ups, in ms; each stage begins where the one before it ends", traces)
+	b.out.line("where the time goes: medians of %d pick-ups, in ms; each stage begins where the one before it ends", traces)
 	for _, name := range names {
-		b.out.Line("%8.1f  %s", milliseconds(of[name].At(0.5)), name)
+		b.out.line("%8.1f  %s", milliseconds(of[name].At(0.5)), name)
 	}
-	b.out.Line("the last of them: begin, end and length, in ms from the answer of the submit on (one-shot: from the schedule on)")
+	b.out.line("the last of them: begin, end and length, in ms from the answer of the submit on (one-shot: from the schedule on)")
 	for _, s := range last.timeline() {
-		b.out.Line("%8.1f %8.1f %7.1f  %s", milliseconds(s.from.Sub(from)), milliseconds(s.to.Sub(from)), milliseconds(s.to.Sub(s.from)), s.name)
+		b.out.line("%8.1f %8.1f %7.1f  %s", milliseconds(s.from.Sub(from)), milliseconds(s.to.Sub(from)), milliseconds(s.to.Sub(s.from)), s.name)
 	}
 	return nil
 }

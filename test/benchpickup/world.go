@@ -226,6 +226,6 @@ func (w *world) Close() {
 // problems says what went wrong around the measurement.
 func (w *world) problems(b *bench) {
 	for _, p := range w.Problems() {
-		b.out.Line("problem: %s", p)
+		b.out.line("problem: %s", p)
 	}
 }

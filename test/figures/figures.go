@@ -1,37 +1,14 @@
-// Package figures is what programs that measure have in common: a report that keeps its aims, samples of
-// durations, and the name of the machine. It measures nothing itself.
+// Package figures is what measurements have in common: how an aim is told, samples of durations, and the name of the
+// machine. It measures nothing itself.
 package figures
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
 	"time"
 )
-
-// Report prints what is measured and remembers the aims.
-type Report struct {
-	W io.Writer
-
-	aims []string
-}
-
-// Heading begins a part.
-func (r *Report) Heading(format string, args ...any) {
-	_, _ = fmt.Fprintf(r.W, "\n== "+format+"\n", args...)
-}
-
-// Line prints one line of a part.
-func (r *Report) Line(format string, args ...any) {
-	_, _ = fmt.Fprintf(r.W, "   "+format+"\n", args...)
-}
-
-// Judge remembers whether an aim was met, for the end.
-func (r *Report) Judge(met bool, what, got, want string) {
-	r.aims = append(r.aims, Aim(met, what, got, want))
-}
 
 // Aim is one figure beside what it should be, as a line.
 func Aim(met bool, what, got, want string) string {
@@ -40,14 +17,6 @@ func Aim(met bool, what, got, want string) string {
 		word = "met"
 	}
 	return fmt.Sprintf("aim %s: %s %s, is %s", word, what, want, got)
-}
-
-// Close prints all aims together.
-func (r *Report) Close(took time.Duration) {
-	r.Heading("Aims (all of it took %s; load average now %s)", took.Round(time.Second), LoadAverage())
-	for _, a := range r.aims {
-		r.Line("%s", a)
-	}
 }
 
 // Sample is a list of durations.
