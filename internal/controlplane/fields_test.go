@@ -105,7 +105,7 @@ func accounted(field string) bool {
 func recordFields() []string {
 	var out []string
 	for name, v := range map[string]any{
-		"wf": record.Workflow{}, "beat": record.Beat{}, "attempt": record.Attempt{}, "reader": record.Reader{}, "entry": record.Entry{}, "lane": record.Lane{}, "active": record.Active{},
+		"wf": record.Workflow{}, "beat": record.Beat{}, "attempt": record.Attempt{}, "reader": record.Reader{}, "entry": record.Entry{}, "lane": record.Queue{}, "active": record.Active{},
 		"limit": record.Limit{}, "org": record.Organization{}, "pool": record.Pool{}, "name": record.Name{}, "workspace": record.Workspace{}, "secret": record.Token{},
 		"runner": record.Runner{}, "pass": record.Pass{}, "clock": record.Clock{}, "heard": record.Heard{}, "wake": record.Wake{}, "wake-target": record.WakeTarget{}, "hold": record.Hold{}, "cursor": record.Cursor{}, "sole": record.Sole{}, "idem": record.Idempotency{}, "logend": record.LogEnd{},
 		"spec": api.Spec{}, "step": api.Step{}, "line": api.LogLine{}, "result": api.Result{}, "found": api.StateFound{}, "gone": record.Deleted{}, "event": api.Event{}, "audit": api.AuditEvent{},

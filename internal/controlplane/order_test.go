@@ -9,7 +9,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/pools"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
@@ -129,7 +129,7 @@ func TestClaim_OneInstanceOfAPoolIsAdmittedHoweverManyBegin(t *testing.T) {
 			w.clock.advance(30 * time.Second) // longer than a poll is remembered without being written down
 		}
 		for range 3 { // it has no room for more, and asks what it holds alone
-			w.clock.advance(pools.Offline - time.Minute)
+			w.clock.advance(catalog.Offline - time.Minute)
 			_, err := w.plane.Held(w.ctx(), w.pool, admitted, "")
 			w.must(err)
 			_, err = w.plane.Claim(w.ctx(), w.pool, api.Claim{Instance: "five", Max: 1})
@@ -140,7 +140,7 @@ func TestClaim_OneInstanceOfAPoolIsAdmittedHoweverManyBegin(t *testing.T) {
 				t.Errorf("pool is %s (%v), want healthy", pool.Status, err)
 			}
 		}
-		w.clock.advance(pools.Offline)
+		w.clock.advance(catalog.Offline)
 		_, err := w.plane.Claim(w.ctx(), w.pool, api.Claim{Instance: "five", Max: 1})
 		w.must(err) // the other is gone
 		_, err = w.plane.Claim(w.ctx(), w.pool, api.Claim{Instance: admitted, Max: 1})

@@ -2,11 +2,10 @@
 // a report changes. It is the only owner of workflow state and works over any store. It does no
 // HTTP, leaves no goroutine behind and keeps nothing in memory that a restart could lose.
 //
-// Most of it lies in its parts, and a part builds on those before it: the records (record) and how they are
-// committed (ledger), who is woken (wake) and who may do what (authority), what is decided about a workflow
-// (rules) and all that hangs on its moves (moves). On these stand those that answer calls, by who calls:
-// people (pools, workspaces, views, why, submit), a pool's stack (claims, launches), runners (jobs, logs)
-// and the clock (pass). A Plane is all of them over one store.
+// It lies in rooms, by domain, and each builds on those before it: what is stored and under which keys (record), what is
+// decided about a workflow (rules, pure functions), how it is committed with all that hangs on it (ledger), who is who
+// and who may do what (identity), what an organization has (catalog), the life of a workflow from its submission to its
+// result (runs), and what time alone moves (clock). A Plane is all of them over one store.
 //
 // # Consistency model
 //
@@ -23,20 +22,11 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/authority"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/claims"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/jobs"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/launches"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/clock"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/logs"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/moves"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/pass"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/pools"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/submit"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/views"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/wake"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/why"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/workspaces"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
@@ -64,46 +54,32 @@ type Config struct {
 }
 
 // Principal is who a user or pool token speaks for.
-type Principal = authority.Principal
+type Principal = identity.Principal
 
 // Waker wakes what works for a pool.
-type Waker = wake.Waker
+type Waker = ledger.Waker
 
 // Filter narrows a list of workflows.
-type Filter = views.Filter
+type Filter = runs.Filter
 
 // PassSummary counts what one pass did.
-type PassSummary = pass.Summary
+type PassSummary = clock.Summary
 
-// The parts that answer calls, each a package of its own.
+// The rooms that answer calls, under names that a struct can hold together.
 type (
-	authorityCalls = authority.Calls  // who is who, tokens, the audit trail
-	poolCalls      = pools.Calls      // pools
-	workspaceCalls = workspaces.Calls // workspaces
-	submitCalls    = submit.Calls     // submit, retry, cancel, unlock
-	viewCalls      = views.Calls      // workflows and timelines
-	whyCalls       = why.Calls        // why a workflow waits
-	claimCalls     = claims.Calls     // claim, held, states
-	launchCalls    = launches.Calls   // a pool's reports
-	jobCalls       = jobs.Calls       // a runner's calls
-	logCalls       = logs.Calls       // logs
-	passCalls      = pass.Calls       // the clock
+	identityCalls = identity.Calls
+	catalogCalls  = catalog.Calls
+	runCalls      = runs.Calls
+	clockCalls    = clock.Calls
 )
 
-// Plane is the control plane's rules over a store: its methods are those of its parts. They may be called
+// Plane is the control plane's rules over a store: its methods are those of its rooms. They may be called
 // concurrently, also by several processes over the same store.
 type Plane struct {
-	*authorityCalls
-	*poolCalls
-	*workspaceCalls
-	*submitCalls
-	*viewCalls
-	*whyCalls
-	*claimCalls
-	*launchCalls
-	*jobCalls
-	*logCalls
-	*passCalls
+	*identityCalls
+	*catalogCalls
+	*runCalls
+	*clockCalls
 }
 
 // New returns the rules over st.
@@ -117,22 +93,8 @@ func New(st store.Store, cfg Config) *Plane {
 	cfg.OrganizationLimit = cmp.Or(cfg.OrganizationLimit, 150)
 	cfg.LogQuota = cmp.Or(cfg.LogQuota, api.DefaultLogQuota)
 	cfg.LogWait = cmp.Or(cfg.LogWait, 500*time.Millisecond)
-	l := ledger.New(st, cfg.Now)
-	guard, wakes := authority.NewGuard(l, cfg.Log), wake.New(l, cfg.Waker, cfg.Log)
-	board, reader := moves.New(l, wakes, cfg.Alone), why.NewReader(l, cfg.OrganizationLimit)
-	poolsOf := pools.New(l, board, guard, wakes)
-	shown, spaces := views.New(l, board, guard), workspaces.New(l, board, guard, cfg.DefaultState, cfg.NoRoles)
-	return &Plane{
-		authorityCalls: authority.New(l, guard),
-		poolCalls:      poolsOf,
-		workspaceCalls: spaces,
-		submitCalls:    submit.New(l, board, guard, wakes, shown, spaces, cfg.Log, cfg.Digest),
-		viewCalls:      shown,
-		whyCalls:       why.New(l, board, reader, shown),
-		claimCalls:     claims.New(l, board, wakes, cfg.Log, cfg.OrganizationLimit),
-		launchCalls:    launches.New(board, wakes),
-		jobCalls:       jobs.New(l, board, wakes, cfg.Log, cfg.LogQuota, cfg.LogWait),
-		logCalls:       logs.New(l, board, wakes, guard, cfg.LogQuota, cfg.LogWait),
-		passCalls:      pass.New(l, board, wakes, reader, poolsOf),
-	}
+	l := ledger.New(st, ledger.Config{Now: cfg.Now, Log: cfg.Log, Waker: cfg.Waker, Alone: cfg.Alone})
+	c := catalog.New(l, catalog.Config{DefaultState: cfg.DefaultState, NoRoles: cfg.NoRoles, NoWakes: cfg.Waker == nil})
+	r := runs.New(l, c, runs.Config{OrganizationLimit: cfg.OrganizationLimit, LogQuota: cfg.LogQuota, LogWait: cfg.LogWait, Digest: cfg.Digest})
+	return &Plane{identity.New(l), c, r, clock.New(l, c, r)}
 }

@@ -60,7 +60,6 @@ var rules = map[string]rule{
 	"internal/client":       {level: 20},
 
 	"internal/httpapi":    {level: 30, also: []string{"internal/controlplane"}},
-	"internal/console":    {level: 30, also: []string{"internal/controlplane"}},
 	"internal/poller":     {level: 30},
 	"internal/dispatcher": {level: 30},
 	"internal/relay":      {level: 30},
@@ -81,11 +80,8 @@ var (
 		"internal/store":    {"memory", "sqlite", "dynamodb"},
 	}
 	parts = map[string][]string{
-		"internal/controlplane": {
-			"record", "ledger", "wake", "authority", "rules", "moves", "pools", "workspaces", "views", "why", "submit", "claims",
-			"launches", "jobs", "logs", "pass",
-		},
-		"internal/runner":           {"engine", "source", "mask", "logstream", "hooks", "cloud", "lend"},
+		"internal/controlplane":     {"record", "rules", "ledger", "identity", "catalog", "runs", "clock"},
+		"internal/runner":           {"engine", "source", "mask", "logstream", "cloud", "lend"},
 		"internal/launcher/process": {"remains"},
 	}
 	// Of these, the parts build on one another: each may import those that stand before it.
@@ -116,7 +112,7 @@ var owners = []struct {
 	{"github.com/go-jose/", []string{"internal/ticket"}},
 	{"github.com/danielgtaylor/huma/", []string{"internal/httpapi"}},
 	// What an engine_version may be is said when it is written, in the words of who reads it later.
-	{"github.com/hashicorp/go-version", []string{"internal/runner/engine", "internal/controlplane/workspaces"}},
+	{"github.com/hashicorp/go-version", []string{"internal/runner/engine", "internal/controlplane/catalog"}},
 	{"github.com/hashicorp/", []string{"internal/runner/engine"}},
 	{"github.com/sony/gobreaker/", []string{"internal/client"}},
 	{"github.com/alecthomas/kong", []string{"cmd/", "internal/config"}},
@@ -130,6 +126,12 @@ const sealed = "test/awsim"
 var testOnly = []string{
 	"testing", "net/http/httptest", "github.com/google/go-cmp", "go.uber.org/goleak",
 	"github.com/testcontainers/",
+}
+
+// banned are packages that nobody imports, and what stands for them.
+var banned = map[string]string{
+	"io/ioutil":        "use io and os",
+	"gopkg.in/yaml.v3": "use go.yaml.in/yaml/v3",
 }
 
 // Violation is one breach of the map, with what to do about it.
@@ -176,6 +178,44 @@ func classify(rel string) (k kind, parent string) {
 		return program, ""
 	}
 	return unknown, ""
+}
+
+// Level is the level of a package of the map as people write it, 4½ for 45, and says whether it is in the map by itself.
+func Level(rel string) (level string, ok bool) {
+	r, ok := rules[rel]
+	level = fmt.Sprint(r.level / 10)
+	if r.level%10 != 0 {
+		level += "½"
+	}
+	return level, ok
+}
+
+// Children names, in the order of the map, the packages that stand in it below a parent.
+func Children(parent string) []string {
+	out := slices.Concat(parts[parent], adapters[parent])
+	for _, p := range conformance {
+		if path.Dir(p) == parent {
+			out = append(out, path.Base(p))
+		}
+	}
+	return out
+}
+
+// Names lists every package that the map names.
+func Names() []string {
+	out := slices.Clone(conformance)
+	for p := range rules {
+		out = append(out, p)
+	}
+	for _, under := range []map[string][]string{adapters, parts} {
+		for parent, children := range under {
+			for _, c := range children {
+				out = append(out, parent+"/"+c)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // Check judges the graph and returns every breach, in the order of the packages.
@@ -317,6 +357,9 @@ func sameProgram(a, b string) bool {
 
 // mayLink says why rel may not import a package from outside this module, or "".
 func mayLink(rel string, k kind, imp string) string {
+	if instead := banned[imp]; instead != "" {
+		return instead
+	}
 	if k == suite || k == testTree {
 		return ""
 	}

@@ -27,6 +27,19 @@ func TestTree_KeepsThePackageMap(t *testing.T) {
 	}
 }
 
+// What is gone from the tree is gone from the map.
+func TestTree_HasEveryPackageOfTheMap(t *testing.T) {
+	there := map[string]bool{}
+	for _, p := range list(t) {
+		there[strings.TrimPrefix(p.ImportPath, arch.Module+"/")] = true
+	}
+	for _, name := range arch.Names() {
+		if !there[name] {
+			t.Errorf("the package map names %s, which is not there", name)
+		}
+	}
+}
+
 // root is the root of the module, seen from this directory.
 const root = "../.."
 
@@ -115,8 +128,9 @@ func TestCheck_MadeUpGraphs(t *testing.T) {
 		{"adapter over another's part", "internal/launcher/process", []string{own("internal/runner/mask")}, "its parent only"},
 		{"rules over the records", "internal/controlplane", []string{own("internal/controlplane/record")}, ""},
 		{"part of the rules over one before it", "internal/controlplane/ledger", []string{own("internal/controlplane/record")}, ""},
-		{"part of the rules over one behind it", "internal/controlplane/ledger", []string{own("internal/controlplane/moves")}, "stand in order"},
-		{"part of the rules over the whole", "internal/controlplane/moves", []string{own("internal/controlplane")}, "a part imports levels 0 and 1"},
+		{"part of the rules over one behind it", "internal/controlplane/ledger", []string{own("internal/controlplane/catalog")}, "stand in order"},
+		{"identity over the catalog", "internal/controlplane/identity", []string{own("internal/controlplane/catalog")}, "stand in order"},
+		{"part of the rules over the whole", "internal/controlplane/runs", []string{own("internal/controlplane")}, "a part imports levels 0 and 1"},
 		{"handler over a part of the rules", "internal/httpapi", []string{own("internal/controlplane/record")}, "its parent only"},
 		{"part over its parent", "internal/runner/engine", []string{own("internal/runner")}, "a part imports levels 0 and 1"},
 		{"conformance over its parent", "internal/store/storetest", []string{own("internal/store"), "testing", "github.com/google/go-cmp/cmp"}, ""},
@@ -147,6 +161,7 @@ func TestCheck_MadeUpGraphs(t *testing.T) {
 		{"SDK in another adapter", "internal/store/sqlite", []string{"github.com/aws/smithy-go"}, "may link"},
 		{"git outside its part", "internal/controlplane", []string{"github.com/go-git/go-git/v5"}, "may link"},
 		{"sqlite outside its adapter", "internal/embedded", []string{"modernc.org/sqlite"}, "may link"},
+		{"product over what is banned", "internal/agent", []string{"io/ioutil"}, "use io and os"},
 		{"package outside the map", "internal/util", nil, "not in the package map"},
 		{"import of a package outside the map", "internal/agent", []string{own("internal/util")}, "not in the package map"},
 	}

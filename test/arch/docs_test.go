@@ -2,6 +2,7 @@ package arch_test
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -71,21 +72,42 @@ func TestDocuments_EveryTestThatTheyNameExists(t *testing.T) {
 	}
 }
 
-// The package table of ARCHITECTURE.md names every package of the tree, or its parent and its last element.
+// The package table of ARCHITECTURE.md says what the map says, no less and no more: each package in a row of its level,
+// its children behind it.
 func TestArchitecture_NamesEveryPackage(t *testing.T) {
-	var table strings.Builder
+	var got, rooms []string
 	for _, row := range arch.Table(document(t, "ARCHITECTURE.md"), "Packages") {
-		table.WriteString(row[1] + "\n")
+		parents := []string{"internal"}
+		for _, name := range arch.Code(row[1]) {
+			for i, parent := range slices.Backward(parents) {
+				full := strings.TrimPrefix(name, "internal/")
+				if full = parent + "/" + full; slices.Contains(arch.Names(), full) {
+					parents = append(parents[:i+1], full)
+					got = append(got, row[0]+" "+full)
+					if parent == "internal/controlplane" {
+						rooms = append(rooms, name)
+					}
+					break
+				}
+			}
+		}
 	}
-	for _, p := range list(t) {
-		rel := strings.TrimPrefix(p.ImportPath, arch.Module+"/")
-		if !strings.HasPrefix(rel, "internal/") {
-			continue
+	if diff := cmp.Diff(arch.Children("internal/controlplane"), rooms); diff != "" {
+		t.Errorf("the rooms of the control plane (-map +table):\n%s", diff)
+	}
+	var want []string
+	for _, name := range arch.Names() {
+		level, ok := arch.Level(name)
+		for parent := name; !ok; {
+			parent = path.Dir(parent)
+			level, ok = arch.Level(parent)
 		}
-		words := strings.FieldsFunc(table.String(), func(r rune) bool { return strings.ContainsRune("` ,\n", r) })
-		if !slices.Contains(words, rel) && !slices.Contains(words, filepath.Base(rel)) {
-			t.Errorf("the package table does not name %s", rel)
-		}
+		want = append(want, level+" "+name)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the package table (-map +table):\n%s", diff)
 	}
 }
 

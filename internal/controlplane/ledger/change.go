@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"time"
 
@@ -9,42 +10,116 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// Change collects what one commit does: what was read, and the operations that name the versions of
-// that.
+// Change collects what one commit does. It holds what was read and working copies of it, and names the version of
+// each record in the operations that it ends with.
 type Change struct {
 	Now  time.Time
 	Read Read
 
 	ledger *Ledger
+	view   bool               // it is never committed: see View
 	asked  map[store.Key]bool // what was read, also where there was nothing
 	ops    []store.Op
+
+	// The working copies: what they are at the end is committed.
+	workflows map[string]*record.Workflow
+	queues    map[string]*record.Queue // by the ids of their workspaces
+	limits    map[store.Key]*record.Limit
+
+	timerSet bool     // by hand: leave it
+	wake     []string // ids of the pools for which work became claimable
 }
 
-// NewChange returns a change without operations, which is also a way to read.
-func (l *Ledger) NewChange() *Change {
-	return &Change{Now: l.Now(), Read: Read{}, ledger: l, asked: map[store.Key]bool{}}
+// Decision makes up what a change does. It may be called many times and must have no effect of its own but on
+// variables that it sets anew each time.
+type Decision = func(ctx context.Context, c *Change) error
+
+func (l *Ledger) newChange() *Change {
+	return &Change{
+		Now: l.Now(), Read: Read{}, ledger: l, asked: map[store.Key]bool{},
+		workflows: map[string]*record.Workflow{}, queues: map[string]*record.Queue{}, limits: map[store.Key]*record.Limit{},
+	}
 }
 
-// Change decides and commits one change. A decision that changes nothing writes nothing.
-func (l *Ledger) Change(ctx context.Context, decision func(ctx context.Context, c *Change) error) error {
-	return l.Decide(ctx, func(ctx context.Context) ([]store.Op, error) {
-		c := l.NewChange()
-		err := decision(ctx, c)
-		return c.ops, err
+// View returns a change that is only read from. Nobody tries it again, so its errors are such as a caller can act on.
+func (l *Ledger) View() *Change {
+	c := l.newChange()
+	c.view = true
+	return c
+}
+
+// Change decides and commits one change and then wakes whom it made work claimable for. A decision
+// that changes nothing writes nothing.
+func (l *Ledger) Change(ctx context.Context, decision Decision) error {
+	return l.ChangeAfter(ctx, Ahead{}, decision)
+}
+
+// ChangeAfter is Change for a decision that some of what it needs was read for.
+func (l *Ledger) ChangeAfter(ctx context.Context, before Ahead, decision Decision) error {
+	var owed []string
+	err := l.decide(ctx, func(ctx context.Context) ([]store.Op, error) {
+		c := l.newChange()
+		c.take(before)
+		before = Ahead{} // after a lost race it reads anew
+		if err := decision(ctx, c); err != nil {
+			return nil, err
+		}
+		owed = c.wake
+		return c.build()
 	})
+	if err != nil {
+		return err
+	}
+	l.owe(ctx, owed)
+	return nil
 }
 
-// Ops returns the operations so far.
-func (c *Change) Ops() []store.Op { return c.ops }
-
-// Range reads a partition. What it returns is not what the commit names: see store.Store.
-func (c *Change) Range(ctx context.Context, s store.Scan) (store.Page, error) {
-	return c.ledger.Range(ctx, s)
+// ChangeHot is Change for decisions that write an organization's limits, which every claim and
+// every end does. Within a process they queue up instead of losing races against one another;
+// between processes the versions decide.
+func (l *Ledger) ChangeHot(ctx context.Context, decision Decision) error {
+	return l.ChangeHotAfter(ctx, Ahead{}, decision)
 }
 
-// Ranges is Range for several partitions.
-func (c *Change) Ranges(ctx context.Context, scans ...store.Scan) ([]store.Page, error) {
-	return c.ledger.Ranges(ctx, scans...)
+// ChangeHotAfter is ChangeHot for a decision that some of what it needs was read for.
+func (l *Ledger) ChangeHotAfter(ctx context.Context, before Ahead, decision Decision) error {
+	select {
+	case l.hot <- struct{}{}:
+	default:
+		before = Ahead{} // those who are before it change the limits
+		select {
+		case l.hot <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	defer func() { <-l.hot }()
+	return l.ChangeAfter(ctx, before, decision)
+}
+
+// Ahead is what was read for several decisions at once. The zero value is nothing.
+type Ahead struct {
+	Read Read
+	keys []store.Key
+}
+
+// ReadAhead reads keys for the decisions that follow. Where that fails they read for themselves, and say what is wrong.
+func (l *Ledger) ReadAhead(ctx context.Context, keys ...store.Key) Ahead {
+	r, err := l.read(ctx, keys)
+	if err != nil {
+		return Ahead{}
+	}
+	return Ahead{r, keys}
+}
+
+// take adds what was read just before the change was begun, as if Load had read it.
+func (c *Change) take(before Ahead) {
+	for _, k := range before.keys {
+		c.asked[k] = true
+		if rec, ok := before.Read[k]; ok {
+			c.Read[k] = rec
+		}
+	}
 }
 
 // Load reads keys that were not read yet: what was decided on stays what the commit names.
@@ -53,26 +128,61 @@ func (c *Change) Load(ctx context.Context, keys ...store.Key) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	r, err := c.ledger.Read(ctx, keys...)
+	r, err := c.ledger.read(ctx, keys)
 	if err != nil {
-		return err
+		return c.told(err)
 	}
-	for _, k := range keys {
-		c.asked[k] = true
-	}
-	for k, rec := range r {
-		c.Read[k] = rec
-	}
+	c.take(Ahead{r, keys})
 	return nil
 }
 
-// Take adds what was read of keys just before the change was begun, as if Load had read it. It is for the first try
-// of a decision: the one after a lost race must read anew.
-func (c *Change) Take(r Read, keys ...store.Key) {
-	for _, k := range keys {
-		c.asked[k] = true
-		if rec, ok := r[k]; ok {
-			c.Read[k] = rec
+// told is an error of a read as who reads can act on it: a decision that is tried again by the store's own words.
+func (c *Change) told(err error) error {
+	if c.view {
+		return outOfStore(err)
+	}
+	return err
+}
+
+// Range reads a partition. What it returns is not what the commit names: see store.Store.
+func (c *Change) Range(ctx context.Context, s store.Scan) (store.Page, error) {
+	page, err := c.ledger.pageOf(ctx, s)
+	return page, c.told(err)
+}
+
+// Ranges is Range for several scans; together they are no snapshot.
+func (c *Change) Ranges(ctx context.Context, scans ...store.Scan) ([]store.Page, error) {
+	if several, ok := c.ledger.store.(ranger); ok {
+		pages, err := several.Ranges(ctx, scans...)
+		return pages, c.told(err)
+	}
+	pages := make([]store.Page, len(scans))
+	for i, s := range scans {
+		var err error
+		if pages[i], err = c.Range(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	return pages, nil
+}
+
+// All goes through the records of a scan, page by page. It ends with the first error.
+func (c *Change) All(ctx context.Context, s store.Scan) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
+		for {
+			page, err := c.Range(ctx, s)
+			if err != nil {
+				yield(store.Record{}, err)
+				return
+			}
+			for _, r := range page.Records {
+				if !yield(r, nil) {
+					return
+				}
+			}
+			if s.After = page.Next; s.After == "" {
+				return
+			}
 		}
 	}
 }
@@ -81,8 +191,15 @@ func (c *Change) Take(r Read, keys ...store.Key) {
 func (c *Change) Version(k store.Key) int64 { return c.Read.Version(k) }
 
 // Put writes a record in place of what was read.
-func (c *Change) Put(k store.Key, v any) {
-	c.Add(store.Put(record.Encode(k, v), c.Version(k)))
+func (c *Change) Put(k store.Key, v any) { c.PutUntil(k, v, time.Time{}) }
+
+// PutUntil is Put for a record that the store may drop after a time; the zero time means never.
+func (c *Change) PutUntil(k store.Key, v any, expires time.Time) {
+	r := record.Encode(k, v)
+	if !expires.IsZero() {
+		r.Expires = expires.Unix()
+	}
+	c.Add(store.Put(r, c.Version(k)))
 }
 
 // Create writes a record that must not be there.
@@ -90,8 +207,15 @@ func (c *Change) Create(k store.Key, v any) {
 	c.Add(store.Put(record.Encode(k, v), store.Absent))
 }
 
-// Remove deletes a record.
-func (c *Change) Remove(k store.Key, version int64) { c.Add(store.Delete(k, version)) }
+// Remove deletes a record that was read, if there was one.
+func (c *Change) Remove(k store.Key) {
+	if v := c.Version(k); v != store.Absent {
+		c.Add(store.Delete(k, v))
+	}
+}
+
+// removeOnce deletes a record that is made, never changed and deleted: it need not be read for that.
+func (c *Change) removeOnce(k store.Key) { c.Add(store.Delete(k, 1)) }
 
 // Forget takes back what was to be done with a record.
 func (c *Change) Forget(k store.Key) {
@@ -109,5 +233,74 @@ func (c *Change) Check(k store.Key) {
 // Add adds an operation.
 func (c *Change) Add(op store.Op) { c.ops = append(c.ops, op) }
 
-// Once is the version of a record that is made, never changed and deleted.
-const Once int64 = 1
+// Ops returns the operations so far.
+func (c *Change) Ops() []store.Op { return c.ops }
+
+// Workflow reads one workflow and its last sign of life, with more of what the call needs, and makes it part of the
+// change: what it is at the end is committed. What moving it needs besides is read when it is moved. An empty org means
+// any.
+func (c *Change) Workflow(ctx context.Context, org, id string, more ...store.Key) (*record.Workflow, error) {
+	if err := record.CheckID(id); err != nil {
+		return nil, err
+	}
+	k := record.WorkflowKey(id)
+	if err := c.Load(ctx, append(more, k, record.BeatKey(id))...); err != nil {
+		return nil, err
+	}
+	w, ok, err := Get[record.Workflow](c.Read, k)
+	if err != nil {
+		return nil, err
+	}
+	if !ok || org != "" && w.Org != org {
+		return nil, NoWorkflow(id)
+	}
+	c.Keep(&w)
+	return &w, nil
+}
+
+// Keep makes a workflow part of the change.
+func (c *Change) Keep(w *record.Workflow) { c.workflows[w.ID] = w }
+
+// Drop takes a workflow out of the change: its record is not touched, whose version changes only when
+// it moves.
+func (c *Change) Drop(w *record.Workflow) { delete(c.workflows, w.ID) }
+
+// Beat returns the last sign of life of a workflow's run.
+func (c *Change) Beat(id string) (record.Beat, error) {
+	b, _, err := Get[record.Beat](c.Read, record.BeatKey(id))
+	return b, err
+}
+
+// Wake wakes a pool after the commit.
+func (c *Change) Wake(poolID string) { c.wake = append(c.wake, poolID) }
+
+// build returns the operations of the whole change; none where nothing changes.
+func (c *Change) build() ([]store.Op, error) {
+	var checks []store.Op
+	save := func(r store.Record) {
+		if was := c.Read[r.Key]; string(was.Value) == string(r.Value) {
+			// It did not change, but the decision was made on it.
+			checks = append(checks, store.Check(r.Key, was.Version))
+		} else {
+			c.Add(store.Put(r, was.Version))
+		}
+	}
+	for _, w := range c.workflows {
+		if !c.timerSet {
+			if err := c.timer(w); err != nil {
+				return nil, err
+			}
+		}
+		save(record.EncodeWorkflow(w))
+	}
+	for wsid, q := range c.queues {
+		save(record.Encode(record.QueueKey(wsid), q))
+	}
+	for k, limit := range c.limits {
+		save(record.Encode(k, limit))
+	}
+	if len(c.ops) == 0 {
+		return nil, nil
+	}
+	return append(c.ops, checks...), nil
+}

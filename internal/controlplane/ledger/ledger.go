@@ -1,5 +1,6 @@
-// Package ledger reads records, collects what one commit changes, and commits it. It knows nothing of
-// workflows.
+// Package ledger is how anything is changed: it reads records, collects what one commit changes, keeps with each move
+// of a workflow what hangs on it, commits, and wakes those for whom work became claimable. What is to be done with a
+// workflow package rules decides.
 //
 // Every change is one conditional commit that names the version of each record that the decision
 // was made on. A commit that loses the race is decided again from fresh records; one whose answer
@@ -10,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	mathrand "math/rand/v2"
 	"time"
 
@@ -25,30 +27,67 @@ const (
 	unknownTries = 10                     // repeats of one commit whose answer was lost
 )
 
-// Ledger is a store as the control plane uses it. Its methods may be called concurrently.
-type Ledger struct {
-	store store.Store
-	now   func() time.Time
+// Config is what a Ledger works with. All of it is required but Waker.
+type Config struct {
+	Now   func() time.Time // the control plane's clock
+	Log   *slog.Logger
+	Waker Waker // nil means that pools find their work by themselves
+	Alone bool  // this process makes all passes
 }
 
-// New returns a ledger over st, with the control plane's clock.
-func New(st store.Store, now func() time.Time) *Ledger { return &Ledger{store: st, now: now} }
+// Ledger is a store as the control plane uses it. Its methods may be called concurrently.
+type Ledger struct {
+	Log *slog.Logger
+
+	store   store.Store
+	now     func() time.Time
+	waker   Waker
+	hot     chan struct{} // holds one: see ChangeHot
+	clock   clock
+	waiting waiting
+}
+
+// New returns a ledger over st.
+func New(st store.Store, cfg Config) *Ledger {
+	return &Ledger{
+		Log: cfg.Log, store: st, now: cfg.Now, waker: cfg.Waker, hot: make(chan struct{}, 1),
+		clock: clock{first: cfg.Alone, known: map[store.Key]known{}},
+	}
+}
 
 // Now is the control plane's clock, as it is stored: without a zone and a monotonic part.
 func (l *Ledger) Now() time.Time { return l.now().UTC().Round(0) }
 
 // Range reads a partition, consistently: see store.Store.
 func (l *Ledger) Range(ctx context.Context, s store.Scan) (store.Page, error) {
-	return l.store.Range(ctx, s)
+	page, err := l.pageOf(ctx, s)
+	return page, outOfStore(err)
+}
+
+func (l *Ledger) pageOf(ctx context.Context, s store.Scan) (store.Page, error) {
+	page, err := l.store.Range(ctx, s)
+	if err != nil {
+		err = fmt.Errorf("read %s from %q: %w", s.Part, s.From, err)
+	}
+	return page, err
 }
 
 // Query reads an index, which may be stale: nothing is decided on it.
 func (l *Ledger) Query(ctx context.Context, index store.Index, s store.Scan) (store.Page, error) {
-	return l.store.Query(ctx, index, s)
+	page, err := l.store.Query(ctx, index, s)
+	if err != nil {
+		err = outOfStore(fmt.Errorf("read the index of %s: %w", s.Part, err))
+	}
+	return page, err
 }
 
 // Read fetches keys consistently. Together they are no snapshot: the commit checks them.
 func (l *Ledger) Read(ctx context.Context, keys ...store.Key) (Read, error) {
+	r, err := l.read(ctx, keys)
+	return r, outOfStore(err)
+}
+
+func (l *Ledger) read(ctx context.Context, keys []store.Key) (Read, error) {
 	out := make(Read, len(keys))
 	for len(keys) > 0 {
 		n := min(len(keys), store.MaxGet)
@@ -64,10 +103,37 @@ func (l *Ledger) Read(ctx context.Context, keys ...store.Key) (Read, error) {
 	return out, nil
 }
 
-// Decide makes a decision and commits it, again from fresh records as often as it loses a race.
+// ranger is a store that reads several ranges at once, because each of them takes a while.
+type ranger interface {
+	Ranges(ctx context.Context, scans ...store.Scan) ([]store.Page, error)
+}
+
+// Workflow reads one workflow, with the version of its record.
+func (l *Ledger) Workflow(ctx context.Context, org, id string) (w record.Workflow, version int64, err error) {
+	if err := record.CheckID(id); err != nil {
+		return w, 0, err
+	}
+	k := record.WorkflowKey(id)
+	r, err := l.Read(ctx, k)
+	if err != nil {
+		return w, 0, err
+	}
+	w, ok, err := Get[record.Workflow](r, k)
+	if err == nil && (!ok || w.Org != org) {
+		return record.Workflow{}, 0, NoWorkflow(id)
+	}
+	return w, r.Version(k), err
+}
+
+// NoWorkflow refuses an id that names none.
+func NoWorkflow(id string) error {
+	return workflow.Refuse(workflow.ErrNotFound, "id", "there is no workflow %s", id)
+}
+
+// decide makes a decision and commits it, again from fresh records as often as it loses a race.
 // The decision returns the operations; none means that nothing needs to change. It may be called
 // many times and must have no effect of its own but on variables that it sets anew each time.
-func (l *Ledger) Decide(ctx context.Context, decision func(ctx context.Context) ([]store.Op, error)) error {
+func (l *Ledger) decide(ctx context.Context, decision func(ctx context.Context) ([]store.Op, error)) error {
 	for try := range commitTries {
 		if try > 0 {
 			if err := pause(ctx, try); err != nil {
@@ -91,7 +157,8 @@ func (l *Ledger) Decide(ctx context.Context, decision func(ctx context.Context) 
 		case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrBusy):
 			continue
 		case errors.Is(err, store.ErrFull):
-			return full()
+			// For a person: nobody else makes room.
+			return busy("there is no room left on the disk that holds the control plane's records: nothing can be changed until there is")
 		case errors.Is(err, store.ErrUnknown):
 			return busy("the store did not answer whether the change was made; ask again")
 		default:
@@ -126,11 +193,6 @@ func busy(why string) error {
 	return &workflow.Error{Kind: workflow.ErrBusy, Message: why, RetryAfter: time.Second}
 }
 
-// full is for a person: nobody else makes room.
-func full() error {
-	return busy("there is no room left on the disk that holds the control plane's records: nothing can be changed until there is")
-}
-
 // pause waits with full jitter, longer with each try.
 func pause(ctx context.Context, try int) error {
 	mean := min(firstWait<<min(try, 10), mostWait)
@@ -145,8 +207,9 @@ func pause(ctx context.Context, try int) error {
 	}
 }
 
-// OutOfStore turns what a store says of itself into what its caller can act on.
-func OutOfStore(err error) error {
+// outOfStore turns what a store says of itself into what a caller can act on. What is read for a decision keeps the
+// store's own words: a decision is tried again.
+func outOfStore(err error) error {
 	if errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrUnknown) {
 		return busy("the store is busy; ask again")
 	}

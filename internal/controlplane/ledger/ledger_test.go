@@ -31,9 +31,10 @@ func TestDecide_ThatFindsNoRoomSaysSo(t *testing.T) {
 		"another outage": store.ErrUnknown,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l := ledger.New(failing{memory.New(), err}, time.Now)
-			got := l.Decide(t.Context(), func(context.Context) ([]store.Op, error) {
-				return []store.Op{store.Put(store.Record{Key: store.Key{Part: "p", Sort: "s"}}, store.Absent)}, nil
+			l := ledger.New(failing{memory.New(), err}, ledger.Config{Now: time.Now})
+			got := l.Change(t.Context(), func(_ context.Context, c *ledger.Change) error {
+				c.Create(store.Key{Part: "p", Sort: "s"}, "")
+				return nil
 			})
 			if !errors.Is(got, workflow.ErrBusy) || strings.Contains(fmt.Sprint(got), "no room left on the disk") != errors.Is(err, store.ErrFull) {
 				t.Errorf("%s: got %v, want a refusal that may be tried again, and names a full disk", name, got)

@@ -35,3 +35,15 @@ func Decode[T any](r store.Record) (T, error) {
 	}
 	return v, nil
 }
+
+// DecodeAll reads the values of records.
+func DecodeAll[T any](records []store.Record) ([]T, error) {
+	out := make([]T, len(records))
+	for i, r := range records {
+		var err error
+		if out[i], err = Decode[T](r); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

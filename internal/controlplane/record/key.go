@@ -50,11 +50,11 @@ func LogKey(id string, attempt int, first int64) store.Key {
 	return store.Key{Part: "wf/" + id, Sort: fmt.Sprintf("log/%04d/%012d", attempt, first)}
 }
 
-// LanePart holds the lane of a workspace and its waiting lists.
-func LanePart(wsid string) string { return "lane/" + wsid }
+// QueuePart holds the queue of a workspace: its record and its waiting lists.
+func QueuePart(wsid string) string { return "lane/" + wsid }
 
-// LaneKey is where the lane of a workspace lies.
-func LaneKey(wsid string) store.Key { return store.Key{Part: LanePart(wsid), Sort: "lane"} }
+// QueueKey is where the record of a workspace's queue lies.
+func QueueKey(wsid string) store.Key { return store.Key{Part: QueuePart(wsid), Sort: "lane"} }
 
 // OrganizationLimitKey is where the active workflows of an organization are counted.
 func OrganizationLimitKey(org string) store.Key { return store.Key{Part: "limit/" + org, Sort: "org"} }
@@ -197,7 +197,7 @@ func (w *Workflow) WaitKey() store.Key {
 	if w.ChangesState() {
 		list = WaitChangers
 	}
-	return store.Key{Part: LanePart(w.WorkspaceID), Sort: list + w.Rank()}
+	return store.Key{Part: QueuePart(w.WorkspaceID), Sort: list + w.Rank()}
 }
 
 // Entry is what stands for it there.
@@ -208,6 +208,11 @@ func (w *Workflow) Entry() Entry {
 // WakeTargetKey is where the wake target of a pool lies.
 func WakeTargetKey(poolID string) store.Key {
 	return store.Key{Part: "pool/" + poolID, Sort: "wake-target"}
+}
+
+// Under scans the keys of a partition that start with prefix, which ends with '/'.
+func Under(part, prefix string, limit int) store.Scan {
+	return store.Scan{Part: part, From: prefix, To: After(prefix), Limit: limit}
 }
 
 // After returns the first key behind all that start with prefix, which ends with '/'.

@@ -139,9 +139,9 @@ type Entry struct {
 	Type      workflow.Type `json:"type"`
 }
 
-// Lane is what runs and waits in one workspace. Whoever changes the waiting lists or the
-// promoted ones of a workspace also writes this record, so that its version orders them.
-type Lane struct {
+// Queue is what runs and waits in one workspace. Whoever changes the waiting lists or the
+// claimable ones of a workspace also writes this record, so that its version orders them.
+type Queue struct {
 	Changer string `json:"changer,omitempty"` // the state-changing run that is claimable, or holds the slot
 	Others  int    `json:"others,omitempty"`  // other runs that are claimable or active
 	WaitC   int    `json:"wait_c,omitempty"`  // state-changing runs in the waiting list
@@ -150,12 +150,15 @@ type Lane struct {
 }
 
 // Used is how many runs of the workspace are claimable or active.
-func (l *Lane) Used() int {
-	if l.Changer != "" {
-		return l.Others + 1
+func (q *Queue) Used() int {
+	if q.Changer != "" {
+		return q.Others + 1
 	}
-	return l.Others
+	return q.Others
 }
+
+// Empty says that nothing of the workspace runs or waits.
+func (q *Queue) Empty() bool { return q.Used()+q.WaitC+q.WaitO == 0 }
 
 // Active stands for an active workflow under its pool.
 type Active struct {

@@ -1,0 +1,116 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// builtInPool is the name of the pool that every organization starts with.
+const builtInPool = "default"
+
+// Bootstrap makes the organization, its built-in pool and, where there is none yet, a first admin
+// token, whose value it returns this once (empty when it was made before).
+func (p *Calls) Bootstrap(ctx context.Context, organization string) (adminToken string, err error) {
+	if err := checkOrganization(organization); err != nil {
+		return "", err
+	}
+	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		adminToken = ""
+		k := record.OrganizationKey(organization)
+		if err := c.Load(ctx, k); err != nil || c.Version(k) != store.Absent {
+			return err
+		}
+		newOrganization(c, organization)
+		adminToken, _ = identity.Mint(c, record.Token{Org: organization, Audience: identity.User, Name: "admin", Role: api.RoleAdmin})
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return adminToken, nil
+}
+
+func checkOrganization(name string) error {
+	if workflow.CheckWorkspaceName(name) != nil {
+		return workflow.Refuse(workflow.ErrInvalid, "organization", "organization names follow the rule of workspace names")
+	}
+	return nil
+}
+
+// newOrganization adds an organization and its built-in pool to a change.
+func newOrganization(c *ledger.Change, name string) {
+	c.Create(record.OrganizationKey(name), record.Organization{Name: name, Created: c.Now})
+	pool := record.Pool{ID: record.NewID("pool_", c.Now), Name: builtInPool, BuiltIn: true, AssignedToAll: true, Created: c.Now, Description: "The pool of workspaces that name none"}
+	c.Create(record.PoolKey(name, pool.ID), pool)
+	c.Create(record.PoolNameKey(name, pool.Name), record.Name{ID: pool.ID})
+}
+
+// Rules of an admin token that is made elsewhere.
+const (
+	deployedAdmin    = "deployment"   // the name of the token, and who made it in the audit trail
+	leastAdminToken  = 32             // bytes, so that nobody guesses it
+	mostAdminToken   = 200            // bytes: what Authenticate looks at
+	deployedOverlaps = time.Hour      // how long the value of before is still good
+	deployedAction   = "token.deploy" // in the audit trail
+)
+
+// EnsureAdmin sees to it that a token that a deployment made (and keeps as a secret) is an admin token
+// of an organization, which it makes where there is none. It may be called again and again, and by
+// several at once. A new value ends that of before after an hour. A value that was revoked is refused and
+// stays revoked: put a new one.
+func (p *Calls) EnsureAdmin(ctx context.Context, organization string, token redact.String) error {
+	if err := checkOrganization(organization); err != nil {
+		return err
+	}
+	value := token.Reveal()
+	if len(value) < leastAdminToken || len(value) > mostAdminToken || strings.HasPrefix(value, identity.JobPrefix) ||
+		strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return workflow.Refuse(workflow.ErrInvalid, "", "the deployment's admin token has %d to %d printable characters without spaces, chosen at random, and does not begin with %s", leastAdminToken, mostAdminToken, identity.JobPrefix)
+	}
+	hash := record.Hash(value)
+	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		if err := c.Load(ctx, record.OrganizationKey(organization), record.TokenKey(hash)); err != nil {
+			return err
+		}
+		s, known, err := ledger.Get[record.Token](c.Read, record.TokenKey(hash))
+		switch {
+		case err != nil:
+			return err
+		case known && (s.Org != organization || !s.Deployed):
+			return workflow.Refuse(workflow.ErrExists, "", "the deployment's admin token is another token already: put a new value")
+		case known && !s.Valid(c.Now):
+			return workflow.Refuse(workflow.ErrRevoked, "", "the deployment's admin token was revoked or replaced: put a new value")
+		case known:
+			return nil
+		}
+		if c.Version(record.OrganizationKey(organization)) == store.Absent {
+			newOrganization(c, organization)
+		}
+		olds, err := identity.Tokens(ctx, c, organization)
+		if err != nil {
+			return err
+		}
+		until := c.Now.Add(deployedOverlaps)
+		for _, old := range olds {
+			if old.Hash == hash {
+				return fmt.Errorf("the token was made between reads: %w", store.ErrConflict)
+			}
+			if old.Deployed {
+				identity.Shorten(c, old, until)
+			}
+		}
+		rec := identity.Keep(c, record.Token{Org: organization, Audience: identity.User, Name: deployedAdmin, Role: api.RoleAdmin, Deployed: true}, hash)
+		identity.Audit(c, identity.Principal{Organization: organization, Name: deployedAdmin}, deployedAction, rec.ID, "done", "the admin token of the deployment's secret")
+		return nil
+	})
+}

@@ -1,0 +1,94 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Offline is how long a pool may be without a claim before it is taken for offline.
+const Offline = 3 * time.Minute
+
+// Serves refuses a workspace or type that the pool is not for, and says why.
+func Serves(r record.Pool, workspace string, t workflow.Type) error {
+	if !r.AssignedTo(workspace) {
+		return workflow.Refuse(workflow.ErrForbidden, "pool", "pool %s is not assigned to workspace %s; an admin can assign it, or the workspace can name another pool", r.Name, workspace)
+	}
+	if !r.Takes(t) {
+		return workflow.Refuse(workflow.ErrInvalid, "type", "pool %s does not take workflows of type %s", r.Name, t)
+	}
+	return nil
+}
+
+// byName reads a pool into the change.
+func byName(ctx context.Context, c *ledger.Change, org, name string) (record.Pool, error) {
+	gone := workflow.Refuse(workflow.ErrNotFound, "pool", "there is no pool %q", record.Cut(name, 64))
+	if err := workflow.CheckPoolName(name); err != nil {
+		return record.Pool{}, gone
+	}
+	n, ok, err := ledger.Load[record.Name](ctx, c, record.PoolNameKey(org, name))
+	if err != nil {
+		return record.Pool{}, err
+	}
+	if !ok {
+		return record.Pool{}, gone
+	}
+	pool, ok, err := ledger.Load[record.Pool](ctx, c, record.PoolKey(org, n.ID))
+	if err == nil && (!ok || pool.Name != name) {
+		// Renamed or deleted between the two reads.
+		return record.Pool{}, fmt.Errorf("pool %s moved between reads: %w", name, store.ErrConflict)
+	}
+	return pool, err
+}
+
+// For resolves which pool runs a workspace: its own, else the built-in one. The commit checks that the pool did not
+// change meanwhile.
+func For(ctx context.Context, c *ledger.Change, org, named string) (record.Pool, error) {
+	pool, err := byName(ctx, c, org, cmp.Or(named, builtInPool))
+	if err != nil {
+		return record.Pool{}, err
+	}
+	if pool.Closed {
+		return record.Pool{}, workflow.Refuse(workflow.ErrInUse, "pool", "pool %s is closed: it was deleted, and takes nothing new; let the workspace name another pool", pool.Name)
+	}
+	c.Check(record.PoolKey(org, pool.ID))
+	return pool, nil
+}
+
+// Names reads the names of pools by their ids.
+func Names(ctx context.Context, l *ledger.Ledger, org string, ids ...string) (map[string]string, error) {
+	slices.Sort(ids)
+	var keys []store.Key
+	for _, id := range slices.Compact(ids) {
+		keys = append(keys, record.PoolKey(org, id))
+	}
+	r, err := l.Read(ctx, keys...)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, k := range keys {
+		if pool, ok, err := ledger.Get[record.Pool](r, k); err != nil {
+			return nil, err
+		} else if ok {
+			out[pool.ID] = pool.Name
+		}
+	}
+	return out, nil
+}
+
+// Instances reads the instances that were seen under a pool.
+func Instances(ctx context.Context, c *ledger.Change, poolID string) ([]record.Runner, error) {
+	page, err := c.Range(ctx, record.Under(record.RunnerKey(poolID, "").Part, "runner/", 1000))
+	if err != nil {
+		return nil, err
+	}
+	return record.DecodeAll[record.Runner](page.Records)
+}

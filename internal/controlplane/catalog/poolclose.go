@@ -1,0 +1,185 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// namedBy reads the workspaces that name a pool. It is no snapshot: one may begin to name it meanwhile, unless the
+// pool is closed.
+func namedBy(ctx context.Context, c *ledger.Change, org, name string) (out []record.Workspace, err error) {
+	for r, err := range c.All(ctx, record.Under(record.OrganizationPart(org), "workspace/", 500)) {
+		if err != nil {
+			return nil, err
+		}
+		ws, err := record.Decode[record.Workspace](r)
+		if err != nil {
+			return nil, err
+		}
+		if ws.W.Pool == name {
+			out = append(out, ws)
+		}
+	}
+	return out, nil
+}
+
+// unnamed refuses where a workspace names the pool.
+func unnamed(ctx context.Context, c *ledger.Change, org string, pool record.Pool, done string) error {
+	by, err := namedBy(ctx, c, org, pool.Name)
+	if err == nil && len(by) > 0 {
+		err = workflow.Refuse(workflow.ErrInUse, "pool", "workspace %s names pool %s; change it before the pool is %s", by[0].W.Name, pool.Name, done)
+	}
+	return err
+}
+
+// carryAlong gives a pool's new name to the workspaces that began to name it while it was renamed. Work that was
+// submitted meanwhile names the pool by its id and needs nothing.
+func (p *Calls) carryAlong(ctx context.Context, who identity.Principal, old, name string) error {
+	by, err := namedBy(ctx, p.ledger.View(), who.Organization, old)
+	if err != nil {
+		return err
+	}
+	for _, ws := range by {
+		err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+			k, nk := record.WorkspaceKey(who.Organization, ws.W.Name), record.PoolNameKey(who.Organization, old)
+			if err := c.Load(ctx, k, nk); err != nil {
+				return err
+			}
+			now, _, err := ledger.Get[record.Workspace](c.Read, k)
+			if err != nil || now.ID != ws.ID || now.W.Pool != old || c.Version(nk) != store.Absent {
+				return err // changed again, or the name is another pool's by now
+			}
+			now.W.Pool = name
+			c.Put(k, now)
+			identity.Audit(c, who, "workspace.apply", now.W.Name, "done", "its pool is "+name+" now, which was "+old)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// work says what waits or runs in a pool, or "".
+func work(ctx context.Context, c *ledger.Change, org string, pool record.Pool) (string, error) {
+	by, err := namedBy(ctx, c, org, pool.Name)
+	if err != nil {
+		return "", err
+	}
+	for _, ws := range by {
+		queue, _, err := ledger.Load[record.Queue](ctx, c, record.QueueKey(ws.ID))
+		if err != nil {
+			return "", err
+		}
+		if !queue.Empty() {
+			return fmt.Sprintf("workflows of workspace %s wait or run in pool %s", ws.W.Name, pool.Name), nil
+		}
+	}
+	for _, t := range workflow.Types() {
+		page, err := c.Range(ctx, store.Scan{Part: record.ClaimPart(pool.ID, t), Limit: 1})
+		if err != nil {
+			return "", err
+		}
+		if len(page.Records) > 0 {
+			return fmt.Sprintf("workflows wait for pool %s", pool.Name), nil
+		}
+	}
+	limit, err := c.Limit(ctx, record.PoolLimitKey(org, pool.ID)) // the commit names it
+	if err != nil || limit.Active == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("pool %s has %s", pool.Name, text.Count(limit.Active, "active workflow")), nil
+}
+
+// DeletePool closes a pool that nothing uses, and takes it away with its tokens. What was submitted while it looked is
+// served: the closed pool takes nothing new, and goes when all of that has ended.
+func (p *Calls) DeletePool(ctx context.Context, who identity.Principal, name string) error {
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "pool.delete", name); err != nil {
+		return err
+	}
+	var pool record.Pool
+	err := p.ledger.ChangeHot(ctx, func(ctx context.Context, c *ledger.Change) (err error) {
+		if pool, err = byName(ctx, c, who.Organization, name); err != nil || pool.Closed {
+			return err
+		}
+		if pool.BuiltIn {
+			return workflow.Refuse(workflow.ErrInvalid, "pool", "the built-in pool stays; it can be disabled")
+		}
+		if err := unnamed(ctx, c, who.Organization, pool, "deleted"); err != nil {
+			return err
+		}
+		if what, err := work(ctx, c, who.Organization, pool); what != "" || err != nil {
+			if err == nil {
+				err = workflow.Refuse(workflow.ErrInUse, "pool", "%s; cancel them or let them end", what)
+			}
+			return err
+		}
+		// Whoever has read the pool open loses its race now, and whoever reads it from now on is refused.
+		pool.Closed = true
+		c.Put(record.PoolKey(who.Organization, pool.ID), pool)
+		c.Create(record.ClosedKey(who.Organization, pool.ID), record.Name{ID: pool.ID})
+		identity.Audit(c, who, "pool.delete", name, "done", "")
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return p.remove(ctx, who.Organization, pool.ID)
+}
+
+// remove takes a closed pool away if nothing of it waits or runs.
+func (p *Calls) remove(ctx context.Context, org, id string) error {
+	return p.ledger.ChangeHot(ctx, func(ctx context.Context, c *ledger.Change) error {
+		k, closed := record.PoolKey(org, id), record.ClosedKey(org, id)
+		if err := c.Load(ctx, k, closed); err != nil {
+			return err
+		}
+		pool, _, err := ledger.Get[record.Pool](c.Read, k)
+		if err != nil {
+			return err
+		}
+		if !pool.Closed { // gone, or opened by a function of an older version, which drops what it does not know
+			c.Remove(closed)
+			return nil
+		}
+		if what, err := work(ctx, c, org, pool); what != "" || err != nil {
+			return err
+		}
+		nk, none := record.PoolNameKey(org, pool.Name), ""
+		if err := c.Load(ctx, nk); err != nil {
+			return err
+		}
+		if err := p.setTarget(ctx, c, id, &none); err != nil {
+			return err
+		}
+		c.Remove(k)
+		c.Remove(nk)
+		c.Remove(closed)
+		return nil
+	})
+}
+
+// RemoveClosed takes away the closed pools of an organization whose work has ended. The clock calls it.
+func (p *Calls) RemoveClosed(ctx context.Context, org string) error {
+	page, err := p.ledger.Range(ctx, store.Scan{Part: record.ClosedPart(org), Limit: 100})
+	if err != nil {
+		return err
+	}
+	var failures []error
+	for _, r := range page.Records {
+		if err := p.remove(ctx, org, r.Key.Sort); err != nil {
+			failures = append(failures, fmt.Errorf("remove pool %s: %w", r.Key.Sort, err))
+		}
+	}
+	return errors.Join(failures...)
+}

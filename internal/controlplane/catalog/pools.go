@@ -1,0 +1,392 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// runnerGone is how long after its last call a runner leaves the list.
+const runnerGone = time.Hour
+
+// viewPool adds to a pool's record what lies beside it.
+func (p *Calls) viewPool(ctx context.Context, org string, rec record.Pool, version int64) (api.Pool, error) {
+	out := api.Pool{
+		ID: rec.ID, Name: rec.Name, Description: rec.Description, BuiltIn: rec.BuiltIn, IsDisabled: rec.Disabled,
+		AllowMultipleInstances: rec.Multiple, AssignedToAll: rec.AssignedToAll, AssignedWorkspaces: rec.Assigned,
+		EnabledTypes: rec.Types, Concurrency: rec.Concurrency, RolePath: rec.RolePath, CreatedAt: rec.Created, Version: version, Status: "inactive",
+	}
+	r, err := p.ledger.Read(ctx, record.PoolLimitKey(org, rec.ID), record.WakeTargetKey(rec.ID))
+	if err != nil {
+		return out, err
+	}
+	target, _, err := ledger.Get[record.WakeTarget](r, record.WakeTargetKey(rec.ID))
+	if err != nil {
+		return out, err
+	}
+	out.WakeTarget = target.Target
+	limit, _, err := ledger.Get[record.Limit](r, record.PoolLimitKey(org, rec.ID))
+	if err != nil {
+		return out, err
+	}
+	out.Active = limit.Active
+	runners, err := Instances(ctx, p.ledger.View(), rec.ID)
+	if err != nil {
+		return out, err
+	}
+	for _, i := range runners {
+		if out.LastSeen == nil || i.Last.After(*out.LastSeen) {
+			out.LastSeen = &i.Last
+		}
+	}
+	switch {
+	case rec.Closed:
+		out.Status = "closed"
+	case out.LastSeen == nil:
+	case p.ledger.Now().Sub(*out.LastSeen) > Offline:
+		out.Status = "offline"
+	default:
+		out.Status = "healthy"
+	}
+	return out, nil
+}
+
+// settle applies settings to a pool's record and checks the outcome.
+func settle(r *record.Pool, in api.PoolSettings) error {
+	if in.Name != nil {
+		if err := workflow.CheckPoolName(*in.Name); err != nil {
+			return err
+		}
+		r.Name = *in.Name
+	}
+	set(&r.Description, in.Description)
+	set(&r.Disabled, in.IsDisabled)
+	set(&r.Multiple, in.AllowMultipleInstances)
+	set(&r.AssignedToAll, in.AssignedToAll)
+	set(&r.Concurrency, in.Concurrency)
+	set(&r.RolePath, in.RolePath)
+	if in.AssignedWorkspaces != nil {
+		r.Assigned = slices.Clone(*in.AssignedWorkspaces)
+		slices.Sort(r.Assigned)
+		r.Assigned = slices.Compact(r.Assigned)
+	}
+	if in.EnabledTypes != nil {
+		r.Types = slices.Clone(*in.EnabledTypes)
+	}
+	if r.Concurrency < 0 || r.Concurrency > 100000 {
+		return workflow.Refuse(workflow.ErrInvalid, "concurrency", "a concurrency limit lies between 0 (none) and 100000")
+	}
+	if err := checkRolePath(r.RolePath); err != nil {
+		return err
+	}
+	if len(r.Description) > 1000 {
+		return workflow.Refuse(workflow.ErrInvalid, "description", "a description has at most 1000 bytes")
+	}
+	for _, t := range r.Types {
+		if !slices.Contains(workflow.Types(), t) {
+			return workflow.Refuse(workflow.ErrInvalid, "enabled_workflow_types", "%q is not a type of workflow; there are deployment, insights_scan and policy_evaluation", record.Cut(string(t), 40))
+		}
+	}
+	if len(r.Assigned) > 500 {
+		return workflow.Refuse(workflow.ErrInvalid, "assigned_workspaces", "a pool names at most 500 workspaces")
+	}
+	for _, ws := range r.Assigned {
+		if err := workflow.CheckWorkspaceName(ws); err != nil {
+			return workflow.Refuse(workflow.ErrInvalid, "assigned_workspaces", "%q is not the name of a workspace", record.Cut(ws, 64))
+		}
+	}
+	return nil
+}
+
+// knowsWorkspaces refuses names of workspaces that there are not: a slip of the pen would leave the one that
+// was meant without a pool. Those that were named before may have been deleted since.
+func knowsWorkspaces(ctx context.Context, c *ledger.Change, org string, names, before []string) error {
+	var keys []store.Key
+	for _, name := range names {
+		if !slices.Contains(before, name) {
+			keys = append(keys, record.WorkspaceKey(org, name))
+		}
+	}
+	if err := c.Load(ctx, keys...); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if k := record.WorkspaceKey(org, name); slices.Contains(keys, k) && c.Version(k) == store.Absent {
+			return workflow.Refuse(workflow.ErrInvalid, "assigned_workspaces", "there is no workspace %q: register it first, or correct the name", name)
+		}
+	}
+	return nil
+}
+
+func set[T any](to *T, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+// mintToken gives a pool a token.
+func mintToken(c *ledger.Change, org, poolID, name string) (value string) {
+	value, _ = identity.Mint(c, record.Token{Org: org, Audience: identity.Pool, Name: name, PoolID: poolID})
+	return value
+}
+
+// CreatePool makes a pool and its first token.
+func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key string, in api.PoolSettings) (api.PoolToken, error) {
+	target := ""
+	set(&target, in.Name)
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "pool.create", target); err != nil {
+		return api.PoolToken{}, err
+	}
+	if in.Name == nil {
+		return api.PoolToken{}, workflow.Refuse(workflow.ErrInvalid, "name", "a pool needs a name")
+	}
+	rec := record.Pool{ID: record.NewID("pool_", p.ledger.Now()), AssignedToAll: in.AssignedWorkspaces == nil}
+	if err := settle(&rec, in); err != nil {
+		return api.PoolToken{}, err
+	}
+	var token string
+	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		nk := record.PoolNameKey(who.Organization, rec.Name)
+		keys := []store.Key{nk}
+		if key != "" {
+			keys = append(keys, record.IdempotencyKey(who.Organization, who.Name, key))
+		}
+		if err := c.Load(ctx, keys...); err != nil {
+			return err
+		}
+		if c.Version(nk) != store.Absent {
+			// A token is shown once, so a repeat cannot be answered as the first time was.
+			if key != "" && c.Version(keys[1]) != store.Absent {
+				return workflow.Refuse(workflow.ErrExists, "name", "pool %s was made by this very request before, and its token is shown once only; rotate the token to get another", rec.Name)
+			}
+			return workflow.Refuse(workflow.ErrExists, "name", "there is a pool %s already", rec.Name)
+		}
+		if key != "" {
+			if c.Version(keys[1]) != store.Absent {
+				return workflow.Refuse(workflow.ErrKeyReused, "Idempotency-Key", "this idempotency key was used for another request; use a new one")
+			}
+			c.PutUntil(keys[1], record.Idempotency{Request: record.Hash("pool " + rec.Name), Result: rec.ID}, c.Now.Add(record.IdempotencyKept))
+		}
+		rec.Created = c.Now
+		if err := knowsWorkspaces(ctx, c, who.Organization, rec.Assigned, nil); err != nil {
+			return err
+		}
+		if err := p.setTarget(ctx, c, rec.ID, in.WakeTarget); err != nil {
+			return err
+		}
+		c.Create(nk, record.Name{ID: rec.ID})
+		c.Create(record.PoolKey(who.Organization, rec.ID), rec)
+		token = mintToken(c, who.Organization, rec.ID, "pool "+rec.Name)
+		identity.Audit(c, who, "pool.create", rec.Name, "done", "")
+		return nil
+	})
+	if err != nil {
+		return api.PoolToken{}, err
+	}
+	pool, err := p.viewPool(ctx, who.Organization, rec, 1)
+	return api.PoolToken{Pool: pool, Token: token}, err
+}
+
+// Pools lists the
+func (p *Calls) Pools(ctx context.Context, who identity.Principal, cursor string, limit int) (api.Page[api.Pool], error) {
+	out := api.Page[api.Pool]{Items: []api.Pool{}}
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "pool.list", ""); err != nil {
+		return out, err
+	}
+	page, err := p.ledger.List(ctx, record.Under(record.OrganizationPart(who.Organization), "pool/", ledger.PageSize(limit, 100)), cursor)
+	if err != nil {
+		return out, err
+	}
+	for _, r := range page.Records {
+		rec, err := record.Decode[record.Pool](r)
+		if err != nil {
+			return out, err
+		}
+		v, err := p.viewPool(ctx, who.Organization, rec, r.Version)
+		if err != nil {
+			return out, err
+		}
+		out.Items = append(out.Items, v)
+	}
+	out.Next = page.Next
+	return out, nil
+}
+
+// Pool answers about one pool.
+func (p *Calls) Pool(ctx context.Context, who identity.Principal, name string) (api.Pool, error) {
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "pool.show", name); err != nil {
+		return api.Pool{}, err
+	}
+	c := p.ledger.View()
+	rec, err := byName(ctx, c, who.Organization, name)
+	if err != nil {
+		return api.Pool{}, err
+	}
+	return p.viewPool(ctx, who.Organization, rec, c.Version(record.PoolKey(who.Organization, rec.ID)))
+}
+
+// UpdatePool changes the settings of a pool that are given.
+func (p *Calls) UpdatePool(ctx context.Context, who identity.Principal, name string, in api.PoolSettings) (api.Pool, error) {
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "pool.update", name); err != nil {
+		return api.Pool{}, err
+	}
+	var rec record.Pool
+	var version int64
+	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		before, err := byName(ctx, c, who.Organization, name)
+		if err != nil {
+			return err
+		}
+		rec = before
+		if err := settle(&rec, in); err != nil {
+			return err
+		}
+		if err := knowsWorkspaces(ctx, c, who.Organization, rec.Assigned, before.Assigned); err != nil {
+			return err
+		}
+		if err := p.setTarget(ctx, c, rec.ID, in.WakeTarget); err != nil {
+			return err
+		}
+		if rec.Name != before.Name {
+			if before.BuiltIn {
+				return workflow.Refuse(workflow.ErrInvalid, "name", "the built-in pool keeps its name")
+			}
+			nk := record.PoolNameKey(who.Organization, rec.Name)
+			if err := c.Load(ctx, nk); err != nil {
+				return err
+			}
+			if c.Version(nk) != store.Absent {
+				return workflow.Refuse(workflow.ErrExists, "name", "there is a pool %s already", rec.Name)
+			}
+			if err := unnamed(ctx, c, who.Organization, before, "renamed"); err != nil {
+				return err
+			}
+			c.Remove(record.PoolNameKey(who.Organization, before.Name))
+			c.Create(nk, record.Name{ID: rec.ID})
+		}
+		k := record.PoolKey(who.Organization, rec.ID)
+		version = c.Version(k) + 1
+		c.Put(k, rec)
+		identity.Audit(c, who, "pool.update", name, "done", strings.Join(changed(in), ", "))
+		// It may be enabled, widened or assigned now.
+		c.Wake(rec.ID)
+		return nil
+	})
+	if err == nil && rec.Name != name {
+		err = p.carryAlong(ctx, who, name, rec.Name)
+	}
+	if err != nil {
+		return api.Pool{}, err
+	}
+	return p.viewPool(ctx, who.Organization, rec, version)
+}
+
+// changed names the settings that are given.
+func changed(in api.PoolSettings) []string {
+	var out []string
+	v := reflect.ValueOf(in)
+	for i := range v.NumField() { // all of them, so that no new one is left out of the audit
+		if f := v.Field(i); f.Kind() == reflect.Pointer && !f.IsNil() {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// RotatePoolToken gives a pool a new token; older ones stay valid for the overlap.
+func (p *Calls) RotatePoolToken(ctx context.Context, who identity.Principal, name string, in api.RotateToken) (api.PoolToken, error) {
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "pool.rotate_token", name); err != nil {
+		return api.PoolToken{}, err
+	}
+	const mostOverlap = 7 * 24 * 3600
+	if in.OverlapSeconds < 0 || in.OverlapSeconds > mostOverlap {
+		return api.PoolToken{}, workflow.Refuse(workflow.ErrInvalid, "overlap_seconds", "an overlap lasts at most a week")
+	}
+	var rec record.Pool
+	var token string
+	var version int64
+	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		var err error
+		if rec, err = byName(ctx, c, who.Organization, name); err != nil {
+			return err
+		}
+		version = c.Version(record.PoolKey(who.Organization, rec.ID))
+		olds, err := identity.Tokens(ctx, c, who.Organization)
+		if err != nil {
+			return err
+		}
+		until := c.Now.Add(time.Duration(in.OverlapSeconds) * time.Second)
+		for _, old := range olds {
+			if old.Audience == identity.Pool && old.PoolID == rec.ID {
+				identity.Shorten(c, old, until)
+			}
+		}
+		token = mintToken(c, who.Organization, rec.ID, "pool "+rec.Name)
+		identity.Audit(c, who, "pool.rotate_token", name, "done", fmt.Sprintf("overlap %ds", in.OverlapSeconds))
+		return nil
+	})
+	if err != nil {
+		return api.PoolToken{}, err
+	}
+	pool, err := p.viewPool(ctx, who.Organization, rec, version)
+	return api.PoolToken{Pool: pool, Token: token}, err
+}
+
+// Runners lists the instances that were seen under a pool lately.
+func (p *Calls) Runners(ctx context.Context, who identity.Principal, pool string) (api.Page[api.Runner], error) {
+	out := api.Page[api.Runner]{Items: []api.Runner{}}
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "pool.runners", pool); err != nil {
+		return out, err
+	}
+	c := p.ledger.View()
+	rec, err := byName(ctx, c, who.Organization, pool)
+	if err != nil {
+		return out, err
+	}
+	runners, err := Instances(ctx, c, rec.ID)
+	if err != nil {
+		return out, err
+	}
+	for _, r := range runners {
+		if p.ledger.Now().Sub(r.Last) < runnerGone {
+			out.Items = append(out.Items, api.Runner{Name: r.Name, Version: r.Version, FirstSeen: r.First, LastSeen: r.Last})
+		}
+	}
+	return out, nil
+}
+
+// EnsurePoolToken gives a pool a new token under a name and ends older ones of that name: how a
+// process that is control plane and agent in one gets its own at each start.
+func (p *Calls) EnsurePoolToken(ctx context.Context, organization, pool, name string) (token string, err error) {
+	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		rec, err := byName(ctx, c, organization, pool)
+		if err != nil {
+			return err
+		}
+		olds, err := identity.Tokens(ctx, c, organization)
+		if err != nil {
+			return err
+		}
+		for _, old := range olds {
+			if old.Audience == identity.Pool && old.PoolID == rec.ID && old.Name == name {
+				c.Add(store.Delete(record.TokenKey(old.Hash), old.Version))
+				c.Add(store.Delete(record.TokenIDKey(organization, old.ID), old.Version))
+			}
+		}
+		token = mintToken(c, organization, rec.ID, name)
+		return nil
+	})
+	return token, err
+}

@@ -1,0 +1,58 @@
+package catalog
+
+import (
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// The forms of a role's ARN and of a path of roles, as IAM has them.
+var (
+	roleARN = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^arn:aws(?:-[a-z]+){0,3}:iam::[0-9]{12}:role(/(?:[!-.0-~]+/)*)[A-Za-z0-9+=,.@_-]{1,64}$`)
+	})
+	rolePath = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^/(?:[!-.0-~]+/)+$`) })
+)
+
+const maxRolePath = 512
+
+// checkRole refuses what is no role's ARN.
+func checkRole(arn string) error {
+	if arn == "" {
+		return nil
+	}
+	if path := pathOfRole(arn); path == "" || len(path) > maxRolePath {
+		return workflow.Refuse(workflow.ErrInvalid, "role", "%q is not the ARN of a role, such as arn:aws:iam::123456789012:role/dayfly/POOL/NAME", record.Cut(arn, 200))
+	}
+	return nil
+}
+
+// pathOfRole is the path of a role's ARN, "/" where it has none of its own; an ARN that is none of a role
+// has no path.
+func pathOfRole(arn string) string {
+	m := roleARN().FindStringSubmatch(arn)
+	if m == nil {
+		return ""
+	}
+	return m[1]
+}
+
+// checkRolePath refuses what is no path that roles can lie under.
+func checkRolePath(path string) error {
+	if path != "" && (!rolePath().MatchString(path) || len(path) > maxRolePath || strings.Contains(path, "*")) {
+		return workflow.Refuse(workflow.ErrInvalid, "role_path", "%q is not a path of roles, such as /dayfly/POOL/: it begins and ends with a slash", record.Cut(path, 200))
+	}
+	return nil
+}
+
+// Lends refuses a role that the pool's tasks may not assume. A pool without a path leaves that to
+// the policies of the account.
+func Lends(r record.Pool, arn string) error {
+	if arn == "" || r.RolePath == "" || strings.HasPrefix(pathOfRole(arn), r.RolePath) {
+		return nil
+	}
+	return workflow.Refuse(workflow.ErrForbidden, "role", "pool %s assumes roles under the path %s only, and %s is not one of them: move the role there, or name another pool", r.Name, r.RolePath, record.Cut(arn, 200))
+}

@@ -1,0 +1,139 @@
+package catalog
+
+import (
+	"maps"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// StateOf says where a workspace's state is kept: what its record holds, in full. One that was registered
+// before records held it named nothing, and what was the default then is its place.
+func (p *Calls) StateOf(w api.Workspace) api.State {
+	if w.State != nil {
+		return *w.State
+	}
+	kind := api.StateSource
+	if p.cfg.DefaultState == api.StateDirectory { // it was the default of the same programs as today
+		kind = api.StateDirectory
+	}
+	return api.State{Kind: kind, Implied: true}
+}
+
+// keepState is the state setting to store: what the caller asks for, with its place in full. A workspace whose
+// setting stays the same keeps kind and place as they are, also in the old form. before is the stored one; nil
+// means that the workspace is new. It is a pure function.
+func keepState(before, asked *api.State, id, defaultKind string) *api.State {
+	want := api.State{}
+	if asked != nil {
+		want = *asked
+	}
+	if before != nil {
+		same := want
+		same.Key = before.Key
+		if was := showState(*before); reflect.DeepEqual(same, was) || before.Implied && same.Kind == before.Kind && reflect.DeepEqual(withKind(same, ""), was) {
+			return before
+		}
+	}
+	want.Key = id
+	switch want.Kind {
+	case "":
+		want.Kind, want.Default = api.StateDeclared, defaultKind
+	case api.StateSource:
+		want.Kind = api.StateDeclared
+	case api.StateDirectory:
+		want.Kind = api.StateOwnDirectory
+	case api.StateS3:
+		want.Kind = api.StateOwnS3
+	}
+	return &want
+}
+
+// showState is a stored setting in the words that people use.
+func showState(s api.State) api.State {
+	switch s.Kind {
+	case api.StateDeclared:
+		s.Kind = api.StateSource
+		if s.Default != "" {
+			s.Kind = ""
+		}
+	case api.StateOwnDirectory:
+		s.Kind = api.StateDirectory
+	case api.StateOwnS3:
+		s.Kind = api.StateS3
+	}
+	if s.Implied {
+		s.Kind = ""
+	}
+	s.Default, s.Implied = "", false
+	return s
+}
+
+func withKind(s api.State, kind string) api.State {
+	s.Kind = kind
+	return s
+}
+
+var (
+	engineWorkspace = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,89}$`) })
+	settingName     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`) })
+	secretSetting   = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)secret|passw|token|credential|access_key|private_key|conn_str`)
+	})
+)
+
+// checkState refuses a state setting that contradicts itself, or that holds what only the control plane says.
+func checkState(w *api.Workspace, before *api.State) error {
+	s := w.State
+	if s == nil {
+		return nil
+	}
+	invalid := func(field, format string, args ...any) error {
+		return workflow.Refuse(workflow.ErrInvalid, strings.TrimSuffix("state."+field, "."), format, args...)
+	}
+	switch s.Kind {
+	case "", api.StateSource, api.StateDirectory:
+		if s.Bucket != "" || s.Region != "" || s.Endpoint != "" || s.KMSKeyARN != "" {
+			return invalid("", "bucket, region, endpoint and kms_key_arn go with kind s3")
+		}
+	case api.StateS3:
+		if s.Bucket == "" || s.Region == "" {
+			return invalid("", "kind s3 needs a bucket and a region")
+		}
+		if s.Endpoint != "" {
+			if u, err := url.Parse(s.Endpoint); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
+				return invalid("endpoint", "the endpoint is an http or https address without credentials")
+			}
+		}
+	default:
+		return invalid("kind", "kind is source, directory or s3; %q is none of them", record.Cut(s.Kind, 40))
+	}
+	if s.Default != "" || s.Implied || s.Key != "" && (before == nil || s.Key != before.Key) {
+		return invalid("key", "key, default and implied are said by the control plane; leave them out")
+	}
+	if w.Engine == api.EngineCommand && (s.Workspace != "" || len(s.BackendConfig) > 0) {
+		return invalid("", "workspace and backend_config go with the engines terraform and tofu")
+	}
+	if s.Workspace != "" && !engineWorkspace().MatchString(s.Workspace) {
+		return invalid("workspace", "an engine's workspace has 1 to 90 characters of A-Z, a-z, 0-9, ., _ and -; %q does not", record.Cut(s.Workspace, 100))
+	}
+	if len(s.BackendConfig) > 0 && s.Kind != "" && s.Kind != api.StateSource {
+		return invalid("backend_config", "backend_config completes the backend that the code declares, and goes with kind source, or with none")
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.BackendConfig)) {
+		if !settingName().MatchString(name) {
+			return invalid("backend_config", "%q is not the name of a setting", record.Cut(name, 64))
+		}
+		if _, text := s.BackendConfig[name].(string); text && secretSetting().MatchString(name) {
+			return invalid("backend_config."+name, "a workspace holds no secret value; name a secret that becomes an environment variable which the backend reads")
+		}
+	}
+	return nil
+}

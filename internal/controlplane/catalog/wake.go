@@ -1,0 +1,43 @@
+package catalog
+
+import (
+	"context"
+	"regexp"
+	"sync"
+
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// wakeTarget is what a wake may start: a Lambda function whose name says that it is for that, by its
+// name or its ARN, which may end in an alias or a version. The control plane's role may invoke no other,
+// but a setting is to be refused where it is made, and not to fail where it is used.
+var wakeTarget = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(arn:aws[a-z-]*:lambda:[a-z0-9-]{1,32}:[0-9]{12}:function:)?dayfly-wake-[A-Za-z0-9_-]{1,52}(:[A-Za-z0-9_$-]{1,128})?$`)
+})
+
+// setTarget adds a pool's new wake target to a change; nil leaves it, and "" takes it away.
+func (p *Calls) setTarget(ctx context.Context, c *ledger.Change, poolID string, target *string) error {
+	if target == nil {
+		return nil
+	}
+	if *target != "" && p.cfg.NoWakes {
+		return workflow.Refuse(workflow.ErrUnsupported, "wake_target", "this control plane wakes nothing, so nothing would use a wake target: leave it out; agents of the pool find their work by polling")
+	}
+	if *target != "" && !wakeTarget().MatchString(*target) {
+		return workflow.Refuse(workflow.ErrInvalid, "wake_target", "a wake target is the ARN or the name of a Lambda function whose name begins with dayfly-wake-")
+	}
+	k := record.WakeTargetKey(poolID)
+	before, _, err := ledger.Load[record.WakeTarget](ctx, c, k)
+	switch {
+	case err != nil:
+		return err
+	case *target == before.Target:
+	case *target == "":
+		c.Remove(k)
+	default:
+		c.Put(k, record.WakeTarget{Target: *target})
+	}
+	return nil
+}

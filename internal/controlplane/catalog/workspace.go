@@ -1,0 +1,304 @@
+package catalog
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Workspace reads a workspace into the change.
+func Workspace(ctx context.Context, c *ledger.Change, org, name string) (record.Workspace, error) {
+	gone := workflow.Refuse(workflow.ErrNotFound, "workspace", "there is no workspace %q", record.Cut(name, 64))
+	if workflow.CheckWorkspaceName(name) != nil {
+		return record.Workspace{}, gone
+	}
+	ws, ok, err := ledger.Load[record.Workspace](ctx, c, record.WorkspaceKey(org, name))
+	if err == nil && !ok {
+		return ws, gone
+	}
+	return ws, err
+}
+
+func (p *Calls) view(r record.Workspace, version int64) api.Workspace {
+	w := r.W
+	w.ID, w.Version = r.ID, version
+	state := showState(p.StateOf(w))
+	w.State = &state
+	return w
+}
+
+// PutWorkspace makes or replaces a workspace. What is submitted already keeps the settings that it
+// was submitted with.
+func (p *Calls) PutWorkspace(ctx context.Context, who identity.Principal, in api.Workspace) (w api.Workspace, outcome api.Outcome, err error) {
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleOperator, "workspace.apply", in.Name); err != nil {
+		return api.Workspace{}, "", err
+	}
+	if err := p.Check(&in); err != nil {
+		return api.Workspace{}, "", err
+	}
+	var put Put
+	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) (err error) {
+		put, err = p.Apply(ctx, c, who, in)
+		return err
+	})
+	if err == nil && put.Outcome == api.OutcomeChanged {
+		err = p.promoteRest(ctx, put.Record.ID)
+	}
+	return p.view(put.Record, put.Version), put.Outcome, err
+}
+
+// Check refuses settings that could not run, and fills in what is implied.
+func (p *Calls) Check(in *api.Workspace) error {
+	if err := checkWorkspace(in); err != nil {
+		return err
+	}
+	if p.cfg.NoRoles && in.Role != "" {
+		return workflow.Refuse(workflow.ErrUnsupported, "role",
+			"dayfly up has no identity in a cloud that could assume a role: leave role out, and name credentials under secrets, or run the workspace in a pool on AWS")
+	}
+	return nil
+}
+
+// Put is a workspace as a change leaves it.
+type Put struct {
+	Record  record.Workspace
+	Version int64
+	Outcome api.Outcome
+}
+
+// Apply adds to a change what makes a workspace, which was checked, as it is to be.
+func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Workspace) (Put, error) {
+	k := record.WorkspaceKey(who.Organization, in.Name)
+	before, ok, err := ledger.Load[record.Workspace](ctx, c, k)
+	if err != nil {
+		return Put{}, err
+	}
+	created := !ok
+	version := c.Version(k)
+	if in.Version != 0 && in.Version != version {
+		return Put{}, workflow.Refuse(workflow.ErrConflict, "version", "workspace %s is at version %d, not %d: somebody changed it; read it again", in.Name, version, in.Version)
+	}
+	if in.ID != "" && in.ID != before.ID {
+		return Put{}, workflow.Refuse(workflow.ErrConflict, "id", "workspace %s has another id: it was deleted and made again, or is another one; read it again, or leave the id out", in.Name)
+	}
+	if in.Pool != "" || in.Role != "" {
+		pool, err := For(ctx, c, who.Organization, in.Pool)
+		if err != nil {
+			return Put{}, err
+		}
+		if err := Lends(pool, in.Role); err != nil {
+			return Put{}, err
+		}
+	}
+	rec := record.Workspace{ID: before.ID, Created: before.Created, W: in}
+	rec.W.ID, rec.W.Version = "", 0 // they lie beside it
+	put := Put{Version: version, Outcome: api.OutcomeChanged}
+	var kept *api.State
+	if created {
+		rec.ID, rec.Created = record.NewID("ws_", c.Now), c.Now
+		put.Outcome = api.OutcomeCreated
+	} else {
+		state := p.StateOf(before.W)
+		kept, before.W.State = &state, &state
+	}
+	if err := checkState(&in, kept); err != nil {
+		return Put{}, err
+	}
+	rec.W.State = keepState(kept, in.State, rec.ID, p.cfg.DefaultState)
+	if !created && same(before.W, rec.W) {
+		put.Record, put.Outcome = rec, api.OutcomeUnchanged
+		return put, nil // nothing to change, nothing to audit
+	}
+	if who.Role != api.RoleAdmin && before.W.Role != in.Role {
+		return Put{}, workflow.Refuse(workflow.ErrForbidden, "role", "the role of a workspace is set by an admin; leave it as it is, or ask one")
+	}
+	if who.Role != api.RoleAdmin && !sameRefs(before.W, in) {
+		return Put{}, workflow.Refuse(workflow.ErrForbidden, "secrets", "references to secrets are set by an admin; leave them as they are, or ask one")
+	}
+	if !created && (before.W.Pool != in.Pool || before.W.MaxActive != in.MaxActive) {
+		if err := settleQueue(ctx, c, rec, before.W.Pool != in.Pool); err != nil {
+			return Put{}, err
+		}
+	}
+	c.Put(k, rec)
+	put.Record, put.Version = rec, version+1
+	identity.Audit(c, who, "workspace.apply", in.Name, "done", "")
+	return put, nil
+}
+
+// settleQueue applies a new limit to what waits. A new pool is refused while workflows wait for the
+// old one: they were promised to it.
+func settleQueue(ctx context.Context, c *ledger.Change, ws record.Workspace, newPool bool) error {
+	queue, err := c.Queue(ctx, ws.ID)
+	if err != nil {
+		return err
+	}
+	if newPool && !queue.Empty() {
+		return workflow.Refuse(workflow.ErrInUse, "pool", "workflows of workspace %s are waiting or active in its present pool; change the pool when they have ended", ws.W.Name)
+	}
+	queue.Max = MaxActive(ws.W)
+	return c.Promote(ctx, ws.ID)
+}
+
+// MaxActive is how many runs of a workspace may be active at once.
+func MaxActive(w api.Workspace) int { return cmp.Or(w.MaxActive, ledger.DefaultMaxActive) }
+
+// promoteRest makes claimable what one commit had no room for. Where that is cut short, the next commit of the workspace goes on.
+func (p *Calls) promoteRest(ctx context.Context, wsid string) error {
+	for more := true; more; {
+		err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) (err error) {
+			if err := c.Promote(ctx, wsid); err != nil {
+				return err
+			}
+			more = len(c.Ops()) > 0
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// same reports whether two workspaces say the same, however they came to be in memory: a map without
+// entries is none.
+func same(a, b api.Workspace) bool {
+	one, err := json.Marshal(a)
+	two, err2 := json.Marshal(b)
+	return err == nil && err2 == nil && bytes.Equal(one, two)
+}
+
+// sameRefs reports whether two workspaces name the same secrets.
+func sameRefs(a, b api.Workspace) bool {
+	refs := func(w api.Workspace) []string {
+		var out []string
+		for _, s := range w.Secrets {
+			out = append(out, s.Env+"|"+s.File+"|"+s.Ref)
+		}
+		if g := w.Source.Git; g != nil {
+			// A token goes to the address that stands beside it.
+			if g.TokenRef != "" || g.SSHKeyRef != "" {
+				out = append(out, g.URL+"|"+g.TokenRef+"|"+g.SSHKeyRef)
+			}
+		}
+		return out
+	}
+	return slices.Equal(refs(a), refs(b))
+}
+
+// Workspaces lists the workspaces by name.
+func (p *Calls) Workspaces(ctx context.Context, who identity.Principal, cursor string, limit int) (api.Page[api.Workspace], error) {
+	out := api.Page[api.Workspace]{Items: []api.Workspace{}}
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workspace.list", ""); err != nil {
+		return out, err
+	}
+	page, err := p.ledger.List(ctx, record.Under(record.OrganizationPart(who.Organization), "workspace/", ledger.PageSize(limit, 100)), cursor)
+	if err != nil {
+		return out, err
+	}
+	return ledger.PageOf(page, p.view)
+}
+
+// Workspace answers about one workspace.
+func (p *Calls) Workspace(ctx context.Context, who identity.Principal, name string) (api.Workspace, error) {
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workspace.show", name); err != nil {
+		return api.Workspace{}, err
+	}
+	c := p.ledger.View()
+	rec, err := Workspace(ctx, c, who.Organization, name)
+	if err != nil {
+		return api.Workspace{}, err
+	}
+	return p.view(rec, c.Version(record.WorkspaceKey(who.Organization, name))), nil
+}
+
+// DeleteWorkspace removes a workspace of which nothing waits or runs. The state of its engine is not
+// touched: whatever it made is still there.
+func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, name string) error {
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "workspace.delete", name); err != nil {
+		return err
+	}
+	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		rec, err := Workspace(ctx, c, who.Organization, name)
+		if err != nil {
+			return err
+		}
+		queue, _, err := ledger.Load[record.Queue](ctx, c, record.QueueKey(rec.ID))
+		if err != nil {
+			return err
+		}
+		if !queue.Empty() {
+			return workflow.Refuse(workflow.ErrInUse, "workspace", "workflows of workspace %s are waiting or active; cancel them or let them end", name)
+		}
+		c.Remove(record.QueueKey(rec.ID))
+		c.Remove(record.WorkspaceKey(who.Organization, name))
+		c.Create(record.DeletedKey(who.Organization, name, c.Now, rec.ID), record.Deleted{
+			ID: rec.ID, Name: name, State: p.StateOf(rec.W), At: c.Now, By: who.Name,
+		})
+		identity.Audit(c, who, "workspace.delete", name, "done", "")
+		return nil
+	})
+}
+
+// DeletedWorkspaces lists deleted workspaces by name, and where the states of their engines are.
+func (p *Calls) DeletedWorkspaces(ctx context.Context, who identity.Principal, cursor string, limit int) (api.Page[api.DeletedWorkspace], error) {
+	out := api.Page[api.DeletedWorkspace]{Items: []api.DeletedWorkspace{}}
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workspace.list_deleted", ""); err != nil {
+		return out, err
+	}
+	page, err := p.ledger.List(ctx, record.Under(record.OrganizationPart(who.Organization), "deleted/", ledger.PageSize(limit, 100)), cursor)
+	if err != nil {
+		return out, err
+	}
+	gone, err := ledger.PageOf(page, ledger.AsStored[record.Deleted])
+	if err != nil {
+		return out, err
+	}
+	var keys []store.Key
+	for _, d := range gone.Items {
+		keys = append(keys, record.StateKey(who.Organization, d.ID))
+	}
+	found, err := p.ledger.Read(ctx, keys...)
+	if err != nil {
+		return out, err
+	}
+	for i, d := range gone.Items {
+		one := api.DeletedWorkspace{ID: d.ID, Name: d.Name, State: showState(d.State), DeletedAt: d.At, DeletedBy: d.By}
+		if f, ok, err := ledger.Get[api.StateFound](found, keys[i]); err != nil {
+			return out, err
+		} else if ok {
+			one.Found = &f
+		}
+		out.Items = append(out.Items, one)
+	}
+	out.Next = gone.Next
+	return out, nil
+}
+
+// mostNamesakes is how many deleted workspaces of a name a run is told of.
+const mostNamesakes = 3
+
+// Known says whether anything is known of a workspace's state, and if not, which deleted workspaces had its name,
+// the latest first.
+func Known(ctx context.Context, c *ledger.Change, org string, ws record.Workspace) (known bool, namesakes []api.Namesake, err error) {
+	k := record.StateKey(org, ws.ID)
+	if err := c.Load(ctx, k); err != nil || c.Version(k) != store.Absent {
+		return true, nil, err
+	}
+	prefix := record.DeletedPrefix(ws.W.Name)
+	page, err := c.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: record.After(prefix), To: prefix, Reverse: true, Limit: mostNamesakes})
+	if err != nil {
+		return false, nil, err
+	}
+	gone, err := ledger.PageOf(page, func(d record.Deleted, _ int64) api.Namesake { return api.Namesake{ID: d.ID, State: d.State} })
+	return false, gone.Items, err
+}

@@ -1,0 +1,270 @@
+package catalog
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-version"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// maxWorkspace bounds a workspace's settings, which a spec repeats.
+const maxWorkspace = 200 << 10
+
+// MaxRuntime is how long a run of a workspace may take.
+func MaxRuntime(w api.Workspace) (time.Duration, error) {
+	if w.MaxRuntime == "" {
+		return workflow.DefaultMaxRuntime, nil
+	}
+	d, err := time.ParseDuration(w.MaxRuntime)
+	if err != nil || d < time.Second || d > workflow.MaxMaxRuntime {
+		return 0, workflow.Refuse(workflow.ErrInvalid, "max_runtime", "max_runtime is a duration such as 90m, from 1s to %s; %q is not", workflow.MaxMaxRuntime, record.Cut(w.MaxRuntime, 40))
+	}
+	return d, nil
+}
+
+var envName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`) })
+
+// checkWorkspace refuses what could not run, each with its field, and fills in what is implied.
+func checkWorkspace(w *api.Workspace) error {
+	invalid := func(field, format string, args ...any) error {
+		return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
+	}
+	if err := workflow.CheckWorkspaceName(w.Name); err != nil {
+		return err
+	}
+	if w.Project != "" && w.Project != "global" {
+		return workflow.Refuse(workflow.ErrUnsupported, "project", "this version has one project, global; leave project out")
+	}
+	w.Project = "global"
+	if !slices.Contains([]string{api.EngineTerraform, api.EngineTofu, api.EngineCommand}, w.Engine) {
+		return invalid("engine", "engine is terraform, tofu or command; %q is none of them", record.Cut(w.Engine, 40))
+	}
+	if err := checkCommands(w); err != nil {
+		return err
+	}
+	if _, err := version.NewConstraint(w.EngineVersion); err != nil && strings.TrimSpace(w.EngineVersion) != "" {
+		return invalid("engine_version", "engine_version is a version or constraint, such as 1.11.4 or ~> 1.10; %q is neither", record.Cut(w.EngineVersion, 40))
+	}
+	if err := checkSource(w.Source); err != nil {
+		return err
+	}
+	if err := checkRole(w.Role); err != nil {
+		return err
+	}
+	if _, err := MaxRuntime(*w); err != nil {
+		return err
+	}
+	if _, err := launcher.SizeOf(w.Size); err != nil {
+		return err
+	}
+	w.Size = cmp.Or(w.Size, "small")
+	if w.MaxActive < 0 || w.MaxActive > 1000 {
+		return invalid("max_active", "max_active lies between 0 (the default) and 1000")
+	}
+	if w.DefaultPriority < -100 || w.DefaultPriority > 100 {
+		return invalid("default_priority", "a priority lies between -100 and 100")
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.Environment)) {
+		if err := checkEnv("environment", name); err != nil {
+			return err
+		}
+		if strings.ContainsRune(w.Environment[name], 0) {
+			return invalid("environment."+name, "a value has no NUL")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.Variables)) {
+		if !envName().MatchString(strings.ReplaceAll(name, "-", "_")) {
+			return invalid("variables", "%q is no name of a variable", record.Cut(name, 64))
+		}
+	}
+	if len(w.Secrets) > 50 {
+		return invalid("secrets", "a workspace has at most 50 secrets")
+	}
+	for i, s := range w.Secrets {
+		if err := checkSecret(fmt.Sprintf("secrets[%d]", i), s); err != nil {
+			return err
+		}
+	}
+	data, err := json.Marshal(w)
+	if err != nil {
+		return invalid("", "the workspace does not encode: %v", err)
+	}
+	if len(data) > maxWorkspace {
+		return workflow.Refuse(workflow.ErrTooLarge, "", "the workspace has %d bytes, the most is %d", len(data), maxWorkspace)
+	}
+	return nil
+}
+
+func checkCommands(w *api.Workspace) error {
+	if w.Engine != api.EngineCommand {
+		if len(w.Commands) > 0 {
+			return workflow.Refuse(workflow.ErrInvalid, "commands", "commands go with engine command only")
+		}
+		return nil
+	}
+	if len(w.Commands) == 0 {
+		return workflow.Refuse(workflow.ErrInvalid, "commands", "engine command needs at least one command, such as commands.update")
+	}
+	if w.EngineVersion != "" {
+		return workflow.Refuse(workflow.ErrInvalid, "engine_version", "engine command has no version")
+	}
+	known := []string{string(workflow.InsightsScan)}
+	for _, op := range workflow.Operations() {
+		if workflow.Plans(workflow.Deployment, op) {
+			known = append(known, string(op))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.Commands)) {
+		if !slices.Contains(known, name) {
+			return workflow.Refuse(workflow.ErrInvalid, "commands", "%q is none of %s", record.Cut(name, 40), strings.Join(known, ", "))
+		}
+		if w.Commands[name] == "" {
+			return workflow.Refuse(workflow.ErrInvalid, "commands."+name, "the command is empty")
+		}
+	}
+	return nil
+}
+
+// checkEnv refuses names that no shell could set, and those by which code would reach the runner or
+// the loader of every program that it starts.
+func checkEnv(field, name string) error {
+	if !envName().MatchString(name) {
+		return workflow.Refuse(workflow.ErrInvalid, field, "%q is no name of an environment variable", record.Cut(name, 64))
+	}
+	if strings.HasPrefix(name, "DAYFLY_") || strings.HasPrefix(name, "LD_") {
+		return workflow.Refuse(workflow.ErrInvalid, field, "%s cannot be set: names that start with DAYFLY_ or LD_ are kept", name)
+	}
+	return nil
+}
+
+func checkSecret(field string, s api.Secret) error {
+	switch {
+	case (s.Env == "") == (s.File == ""):
+		return workflow.Refuse(workflow.ErrInvalid, field, "a secret goes to env or to file, one of the two")
+	case s.Env != "":
+		if err := checkEnv(field+".env", s.Env); err != nil {
+			return err
+		}
+	default:
+		if err := checkInside(field+".file", s.File); err != nil {
+			return err
+		}
+	}
+	if s.Ref == "" || len(s.Ref) > 2048 {
+		return workflow.Refuse(workflow.ErrInvalid, field+".ref", "a secret has a reference, such as file:NAME")
+	}
+	return checkRef(field+".ref", s.Ref)
+}
+
+// secretARN is the form of a reference to a secret in Secrets Manager: what follows the name chooses a part
+// or a version of it, which is the runner's to read.
+var secretARN = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^arn:aws(?:-[a-z]+){0,3}:secretsmanager:[a-z0-9-]{1,32}:[0-9]{12}:secret:[!-~]+$`)
+})
+
+// checkRef refuses a reference of a kind that no runner of this version resolves, which is also what
+// a secret's value put there by mistake looks like; so it is never repeated.
+func checkRef(field, ref string) error {
+	scheme, name, ok := strings.Cut(ref, ":")
+	if secretARN().MatchString(ref) || ok && name != "" && (scheme == "file" || scheme == "env") {
+		return nil
+	}
+	return workflow.Refuse(workflow.ErrInvalid, field, "a reference is file:NAME, env:NAME or the ARN of a secret in Secrets Manager; it names a secret and never holds its value")
+}
+
+// checkInside refuses a path that could leave the directory it is meant for.
+func checkInside(field, p string) error {
+	if p == "" || len(p) > 1000 || strings.ContainsAny(p, "\\\x00") || path.IsAbs(p) || path.Clean(p) != strings.TrimSuffix(p, "/") || p == "." || p == ".." || strings.HasPrefix(p, "../") {
+		return workflow.Refuse(workflow.ErrInvalid, field, "%q must be a relative path without . and .. in it", record.Cut(p, 80))
+	}
+	return nil
+}
+
+func checkSource(s api.Source) error {
+	switch {
+	case (s.Directory == "") == (s.Git == nil):
+		return workflow.Refuse(workflow.ErrInvalid, "source", "a source is a directory or git, one of the two")
+	case s.Directory != "":
+		if !path.IsAbs(s.Directory) || path.Clean(s.Directory) != s.Directory || strings.ContainsRune(s.Directory, 0) || len(s.Directory) > 4000 {
+			return workflow.Refuse(workflow.ErrInvalid, "source.directory", "%q must be an absolute path without . and .. in it", record.Cut(s.Directory, 80))
+		}
+		return nil
+	}
+	return checkGit(s.Git)
+}
+
+// scpLike is the short form of an ssh address.
+var scpLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^\s:]+$`) })
+
+func checkGit(g *api.GitSource) error {
+	invalid := func(field, format string, args ...any) error {
+		return workflow.Refuse(workflow.ErrInvalid, "source.git."+field, format, args...)
+	}
+	ssh := scpLike().MatchString(g.URL)
+	if !ssh {
+		u, err := url.Parse(g.URL)
+		if err != nil || u.Host == "" {
+			return invalid("url", "the address must be https://HOST/PATH, ssh://USER@HOST/PATH or USER@HOST:PATH")
+		}
+		if _, has := u.User.Password(); has || u.User != nil && u.Scheme != "ssh" {
+			return invalid("url", "the address holds credentials; put them into a secret and name it in token_ref")
+		}
+		if u.RawQuery != "" || u.Fragment != "" {
+			return invalid("url", "the address has a query or a fragment, where tokens are put; name a secret in token_ref instead")
+		}
+		switch u.Scheme {
+		case "https":
+		case "ssh":
+			ssh = true
+		case "http":
+			if ip := net.ParseIP(u.Hostname()); u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+				return invalid("url", "plain http would show the token and the code to everybody on the way; use https")
+			}
+		default:
+			return invalid("url", "scheme %q is none of https, ssh", record.Cut(u.Scheme, 20))
+		}
+	}
+	if strings.ContainsAny(g.Ref, " \t\r\n\x00~^:?*[\\") || strings.HasPrefix(g.Ref, "-") || strings.Contains(g.Ref, "..") {
+		return invalid("ref", "%q is no name of a branch, tag or commit", record.Cut(g.Ref, 80))
+	}
+	if g.Path != "" {
+		if err := checkInside("source.git.path", g.Path); err != nil {
+			return err
+		}
+	}
+	for field, ref := range map[string]string{"token_ref": g.TokenRef, "ssh_key_ref": g.SSHKeyRef} {
+		if ref != "" {
+			if err := checkRef("source.git."+field, ref); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case ssh && g.TokenRef != "":
+		return invalid("token_ref", "a token goes with https; ssh takes ssh_key_ref")
+	case ssh && g.SSHKeyRef == "":
+		return invalid("ssh_key_ref", "ssh needs a key: name its secret")
+	case ssh && strings.TrimSpace(g.KnownHosts) == "":
+		return invalid("known_hosts", "ssh needs the host's line of a known_hosts file, so that nobody can stand in for it")
+	case !ssh && (g.SSHKeyRef != "" || g.KnownHosts != ""):
+		return invalid("ssh_key_ref", "ssh_key_ref and known_hosts go with an ssh address")
+	case g.Username != "" && g.TokenRef == "":
+		return invalid("username", "a user name goes with token_ref")
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+// Package identity says who somebody is, by the token that is shown, and who may do what, and keeps the
+// audit trail. It stands below every route, so that no route can forget it.
+package identity
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Audiences of tokens that a Principal can have.
+const (
+	User = "user"
+	Pool = "pool"
+)
+
+// Principal is who a user or pool token speaks for.
+type Principal struct {
+	Organization string
+	Name         string // for the audit trail
+	Audience     string // "user" or "pool"
+	Role         string // of a user: api.Role*
+	PoolID       string // of a pool
+	Pool         string // its name
+}
+
+// ranks orders the roles: each may do what those before it may.
+var ranks = []string{api.RoleViewer, api.RoleOperator, api.RoleAdmin}
+
+// Calls answers what is asked about tokens and the audit trail.
+type Calls struct {
+	ledger *ledger.Ledger
+	pools  tokenPools
+}
+
+// New returns the calls over a ledger.
+func New(l *ledger.Ledger) *Calls { return &Calls{ledger: l} }
+
+// Allow checks that who may do an action. A refusal is audited.
+func Allow(ctx context.Context, l *ledger.Ledger, who Principal, role, action, target string) error {
+	if who.Audience == User && slices.Index(ranks, who.Role) >= slices.Index(ranks, role) {
+		return nil
+	}
+	have := "a pool's token"
+	if who.Audience == User {
+		have = "the role " + who.Role
+	}
+	c := l.View()
+	Audit(c, who, action, target, "refused", "needs the role "+role)
+	if err := l.Commit(ctx, c.Ops()); err != nil {
+		l.Log.Warn("refusal not audited", "action", action, "err", err)
+	}
+	return workflow.Refuse(workflow.ErrForbidden, "", "%s needs the role %s; this is %s", action, role, have)
+}
+
+// Audit adds a line to the audit trail.
+func Audit(c *ledger.Change, who Principal, action, target, outcome, detail string) {
+	k := store.Key{Part: record.AuditPart(who.Organization), Sort: fmt.Sprintf("%020d/%s", c.Now.UnixNano(), record.Random(6))}
+	c.Create(k, api.AuditEvent{At: c.Now, Actor: who.Name, Action: action, Target: record.Cut(target, 200), Outcome: outcome, Detail: record.Cut(detail, 500)})
+}
+
+// Audit lists the trail, the latest first.
+func (p *Calls) Audit(ctx context.Context, who Principal, cursor string, limit int) (out api.Page[api.AuditEvent], err error) {
+	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "audit.list", ""); err != nil {
+		return out, err
+	}
+	page, err := p.ledger.List(ctx, store.Scan{Part: record.AuditPart(who.Organization), Limit: ledger.PageSize(limit, 200), Reverse: true}, cursor)
+	if err != nil {
+		return out, err
+	}
+	return ledger.PageOf(page, ledger.AsStored[api.AuditEvent])
+}

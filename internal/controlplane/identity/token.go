@@ -1,0 +1,238 @@
+package identity
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Token prefixes make a leaked token recognisable.
+const (
+	userPrefix = "dfu_"
+	poolPrefix = "dfp_"
+	JobPrefix  = "dfj_"
+)
+
+// NewJobToken makes the token of a job and returns it with the hash that is stored.
+func NewJobToken() (value, hash string) { return newToken(JobPrefix) }
+
+// newToken makes a token of 256 random bits.
+func newToken(prefix string) (value, hash string) {
+	value = prefix + record.Random(32)
+	return value, record.Hash(value)
+}
+
+// Mint adds a new token of a user or of a pool to a change and returns its value and its record.
+func Mint(c *ledger.Change, rec record.Token) (string, record.Token) {
+	prefix := userPrefix
+	if rec.Audience == Pool {
+		prefix = poolPrefix
+	}
+	value, hash := newToken(prefix)
+	return value, Keep(c, rec, hash)
+}
+
+// Keep adds a token of which the hash is known to a change.
+func Keep(c *ledger.Change, rec record.Token, hash string) record.Token {
+	rec.ID, rec.Created, rec.Hash = record.NewID("tok_", c.Now), c.Now, hash
+	c.Create(record.TokenKey(hash), rec)
+	c.Create(record.TokenIDKey(rec.Org, rec.ID), rec)
+	return rec
+}
+
+// Stored is a token with the version of its record by id. Its record by hash has the same
+// version, because the two are always written together.
+type Stored struct {
+	record.Token
+	Version int64
+}
+
+// Shorten ends a token at a time, unless it has ended or ends sooner by itself.
+func Shorten(c *ledger.Change, s Stored, at time.Time) {
+	if s.Valid(c.Now) && (s.Expires.IsZero() || s.Expires.After(at)) {
+		expire(c, s, at)
+	}
+}
+
+// expire ends a token at a time.
+func expire(c *ledger.Change, s Stored, at time.Time) {
+	s.Expires = at
+	if !at.After(c.Now) {
+		s.Revoked = true
+	}
+	for _, k := range []store.Key{record.TokenKey(s.Hash), record.TokenIDKey(s.Org, s.ID)} {
+		c.Add(store.Put(record.Encode(k, s.Token), s.Version))
+	}
+}
+
+// Tokens reads every token of an organization.
+func Tokens(ctx context.Context, c *ledger.Change, org string) (out []Stored, err error) {
+	for r, err := range c.All(ctx, record.Under(record.OrganizationPart(org), "token/", 500)) {
+		if err != nil {
+			return nil, err
+		}
+		rec, err := record.Decode[record.Token](r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Stored{rec, r.Version})
+	}
+	return out, nil
+}
+
+// Authenticate turns a user or pool token into who it speaks for.
+func (p *Calls) Authenticate(ctx context.Context, token string) (Principal, error) {
+	unknown := workflow.Refuse(workflow.ErrUnauthenticated, "", "the token is not known here; log in again, or ask for a new one")
+	if token == "" || len(token) > 200 {
+		return Principal{}, unknown
+	}
+	hash := record.Hash(token)
+	keys := []store.Key{record.TokenKey(hash)}
+	if pool, ok := p.pools.get(hash); ok {
+		keys = append(keys, pool)
+	}
+	r, err := p.ledger.Read(ctx, keys...)
+	if err != nil {
+		return Principal{}, err
+	}
+	s, ok, err := ledger.Get[record.Token](r, record.TokenKey(hash))
+	if err != nil {
+		return Principal{}, err
+	}
+	if !ok {
+		return Principal{}, unknown
+	}
+	if !s.Valid(p.ledger.Now()) {
+		return Principal{}, workflow.Refuse(workflow.ErrRevoked, "", "the token was revoked or has expired")
+	}
+	who := Principal{Organization: s.Org, Name: s.Name, Audience: s.Audience, Role: s.Role, PoolID: s.PoolID}
+	if s.Audience == Pool {
+		k := record.PoolKey(s.Org, s.PoolID)
+		if !slices.Contains(keys, k) {
+			if r, err = p.ledger.Read(ctx, k); err != nil {
+				return Principal{}, err
+			}
+			p.pools.keep(hash, k)
+		}
+		pool, ok, err := ledger.Get[record.Pool](r, k)
+		if err != nil {
+			return Principal{}, err
+		}
+		if who.Pool = pool.Name; !ok {
+			return Principal{}, workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
+		}
+	}
+	return who, nil
+}
+
+func viewToken(s record.Token) api.Token {
+	t := api.Token{ID: s.ID, Name: s.Name, Role: s.Role, CreatedAt: s.Created, Revoked: s.Revoked}
+	if !s.Expires.IsZero() {
+		t.ExpiresAt = &s.Expires
+	}
+	return t
+}
+
+// CreateToken makes a user token.
+func (p *Calls) CreateToken(ctx context.Context, who Principal, in api.NewToken) (api.TokenValue, error) {
+	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "token.create", in.Name); err != nil {
+		return api.TokenValue{}, err
+	}
+	if !slices.Contains(ranks, in.Role) {
+		return api.TokenValue{}, workflow.Refuse(workflow.ErrInvalid, "role", "a role is viewer, operator or admin")
+	}
+	if in.Name == "" || len(in.Name) > 64 {
+		return api.TokenValue{}, workflow.Refuse(workflow.ErrInvalid, "name", "a token's name has 1 to 64 bytes")
+	}
+	const mostSeconds = 365 * 24 * 3600
+	if in.ExpiresSeconds < 0 || in.ExpiresSeconds > mostSeconds {
+		return api.TokenValue{}, workflow.Refuse(workflow.ErrInvalid, "expires_seconds", "a token lives at most a year; 0 means until it is revoked")
+	}
+	var out api.TokenValue
+	err := p.ledger.Change(ctx, func(_ context.Context, c *ledger.Change) error {
+		rec := record.Token{Org: who.Organization, Audience: User, Name: in.Name, Role: in.Role}
+		if in.ExpiresSeconds > 0 {
+			rec.Expires = c.Now.Add(time.Duration(in.ExpiresSeconds) * time.Second)
+		}
+		out.Value, rec = Mint(c, rec)
+		out.Token = viewToken(rec)
+		Audit(c, who, "token.create", rec.ID, "done", in.Name+" as "+in.Role)
+		return nil
+	})
+	return out, err
+}
+
+// Tokens lists user tokens, without their values.
+func (p *Calls) Tokens(ctx context.Context, who Principal, cursor string, limit int) (out api.Page[api.Token], err error) {
+	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "token.list", ""); err != nil {
+		return out, err
+	}
+	page, err := p.ledger.List(ctx, record.Under(record.OrganizationPart(who.Organization), "token/", ledger.PageSize(limit, 200)), cursor)
+	if err != nil {
+		return out, err
+	}
+	page.Records = slices.DeleteFunc(page.Records, func(r store.Record) bool {
+		s, err := record.Decode[record.Token](r)
+		return err == nil && s.Audience != User
+	})
+	return ledger.PageOf(page, func(s record.Token, _ int64) api.Token { return viewToken(s) })
+}
+
+// RevokeToken ends a user token at once.
+func (p *Calls) RevokeToken(ctx context.Context, who Principal, id string) error {
+	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "token.revoke", id); err != nil {
+		return err
+	}
+	if err := record.CheckID(id); err != nil {
+		return workflow.Refuse(workflow.ErrNotFound, "id", "there is no such token")
+	}
+	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		k := record.TokenIDKey(who.Organization, id)
+		s, ok, err := ledger.Load[record.Token](ctx, c, k)
+		if err != nil {
+			return err
+		}
+		if !ok || s.Audience != User {
+			return workflow.Refuse(workflow.ErrNotFound, "id", "there is no token %s", id)
+		}
+		if s.Revoked {
+			return nil
+		}
+		expire(c, Stored{s, c.Version(k)}, c.Now)
+		Audit(c, who, "token.revoke", id, "done", s.Name)
+		return nil
+	})
+}
+
+// tokenPools remembers which pools tokens are of, by the tokens' hashes. That never changes, so that token and pool
+// can be read at once; whether either is any good is read each time.
+type tokenPools struct {
+	mu sync.Mutex
+	of map[string]store.Key
+}
+
+// mostTokenPools bounds what is remembered; beyond it, it begins anew.
+const mostTokenPools = 1000
+
+func (t *tokenPools) get(hash string) (store.Key, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k, ok := t.of[hash]
+	return k, ok
+}
+
+func (t *tokenPools) keep(hash string, pool store.Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of == nil || len(t.of) >= mostTokenPools {
+		t.of = map[string]store.Key{}
+	}
+	t.of[hash] = pool
+}

@@ -1,0 +1,286 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/mutate"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// What hangs on a workflow's state changes in the same commit as the state: its place in the queue of its workspace
+// and in the claimable index, the limits that it counts against, its timer and its timeline. So no reader ever sees one
+// without the other, and a commit that fails leaves nothing to repair.
+
+// Note appends to a workflow's timeline.
+func (c *Change) Note(w *record.Workflow, n rules.Note) {
+	w.Seq++
+	c.Create(record.EventKey(w.ID, w.Seq), api.Event{
+		Seq: w.Seq, At: c.Now, Kind: n.Kind, Attempt: w.Attempt, Text: text.Middle(n.Text, 1000), Task: n.Task, Actor: n.Actor,
+	})
+}
+
+// Apply does what was decided about a workflow.
+func (c *Change) Apply(ctx context.Context, w *record.Workflow, out rules.Outcome) error {
+	for _, n := range out.Notes {
+		c.Note(w, n)
+	}
+	if err := c.hold(ctx, w, out); err != nil {
+		return err
+	}
+	switch {
+	case out.Moves():
+		return c.move(ctx, w, out)
+	case out.Over:
+		return c.retire(ctx, w)
+	case out.Free:
+		return c.freeSlot(ctx, w)
+	}
+	return nil
+}
+
+// hold keeps the pool of a workflow from claiming for a while, or ends that: what waited for it is claimable
+// then.
+func (c *Change) hold(ctx context.Context, w *record.Workflow, out rules.Outcome) error {
+	if out.Hold == nil && !out.LetGo {
+		return nil
+	}
+	k := record.HoldKey(w.PoolID)
+	if err := c.Load(ctx, k); err != nil {
+		return err
+	}
+	if out.LetGo {
+		if c.Version(k) != store.Absent {
+			c.Remove(k)
+			c.Wake(w.PoolID)
+		}
+		return nil
+	}
+	old, _, err := Get[record.Hold](c.Read, k)
+	if err != nil {
+		return err
+	}
+	if until, keep := out.Hold.Keep(old, c.Now); keep {
+		c.PutUntil(k, record.Hold{Reason: out.Hold.Reason, Until: until}, until.Add(time.Hour))
+	}
+	return nil
+}
+
+// move applies a move of the table to a workflow and everything that hangs on it.
+func (c *Change) move(ctx context.Context, w *record.Workflow, out rules.Outcome) error {
+	m := out.Move
+	if m.From != w.State {
+		return fmt.Errorf("move of %s from %s, which is %s", w.ID, m.From, w.State)
+	}
+	w.State, w.Reason, w.Detail, w.Since = m.To, m.Reason, text.Middle(out.Detail, record.MaxDetail), c.Now
+	if m.Lapse {
+		w.Lapses++
+	}
+	if m.To == workflow.Pending || m.To.Terminal() {
+		if err := c.Prepare(ctx, w); err != nil {
+			return err
+		}
+	}
+	switch m.To {
+	case workflow.Pending:
+		return c.requeue(ctx, w)
+	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
+		w.Ended = c.Now
+		if m.From == workflow.Pending {
+			return c.unqueue(ctx, w)
+		}
+		if w.ChangesState() && w.SlotHeld && !out.Proven && !mutate.On(mutate.EarlySlot) { // see package mutate
+			return nil // it stays active until its end is proven
+		}
+		return c.retire(ctx, w)
+	case workflow.Claimed, workflow.Running:
+	}
+	return nil
+}
+
+// Prepare reads in one request what moving a workflow needs: the queue of its workspace and its limits.
+func (c *Change) Prepare(ctx context.Context, w *record.Workflow) error {
+	return c.Load(ctx, record.QueueKey(w.WorkspaceID), record.OrganizationLimitKey(w.Org), record.PoolLimitKey(w.Org, w.PoolID))
+}
+
+// Claim does what was decided when a pending workflow is claimed: it leaves the claimable index and counts against
+// the limits. Its place in the queue of its workspace it keeps.
+func (c *Change) Claim(ctx context.Context, w *record.Workflow, out rules.Outcome) error {
+	c.Keep(w)
+	c.removeOnce(w.ClaimKey())
+	if err := c.Apply(ctx, w, out); err != nil {
+		return err
+	}
+	w.Active = true
+	c.Create(record.ActiveKey(w.PoolID, w.ID), record.Active{Instance: w.Instance})
+	return c.count(ctx, w, func(l *record.Limit) { l.Active++ })
+}
+
+// requeue makes a claimed or running workflow pending again. It gives up its place in the queue of its workspace: one
+// that ranks before it may have come meanwhile.
+func (c *Change) requeue(ctx context.Context, w *record.Workflow) error {
+	w.SlotHeld = false
+	w.Lease, w.Tasks, w.Instance, w.HandedOver = time.Time{}, nil, "", time.Time{}
+	q, err := c.Queue(ctx, w.WorkspaceID)
+	if err != nil {
+		return err
+	}
+	leave(q, w)
+	if err := c.deactivate(ctx, w); err != nil {
+		return err
+	}
+	return c.Promote(ctx, w.WorkspaceID, w)
+}
+
+// unqueue takes a pending workflow out of the claimable index, or out of the waiting list.
+func (c *Change) unqueue(ctx context.Context, w *record.Workflow) error {
+	claimable, waiting := w.ClaimKey(), w.WaitKey()
+	if err := c.Load(ctx, claimable, waiting); err != nil {
+		return err
+	}
+	q, err := c.Queue(ctx, w.WorkspaceID)
+	if err != nil {
+		return err
+	}
+	if _, ok := c.Read[claimable]; ok {
+		c.removeOnce(claimable)
+		leave(q, w)
+		return c.Promote(ctx, w.WorkspaceID)
+	}
+	// It stands in one of the two places. Where this read it in neither, it moves just now, and the commit fails.
+	c.removeOnce(waiting)
+	if w.ChangesState() {
+		q.WaitC--
+	} else {
+		q.WaitO--
+	}
+	return nil
+}
+
+// retire ends a workflow's being active: the limits, its slot or place, and whoever waits for it.
+func (c *Change) retire(ctx context.Context, w *record.Workflow) error {
+	if err := c.Prepare(ctx, w); err != nil {
+		return err
+	}
+	if err := c.deactivate(ctx, w); err != nil {
+		return err
+	}
+	if w.ChangesState() && !w.SlotHeld {
+		return nil // its slot was freed before
+	}
+	return c.freeSlot(ctx, w)
+}
+
+// freeSlot gives a workflow's slot or place to whoever waits for it.
+func (c *Change) freeSlot(ctx context.Context, w *record.Workflow) error {
+	if err := c.Prepare(ctx, w); err != nil {
+		return err
+	}
+	w.SlotHeld = false
+	q, err := c.Queue(ctx, w.WorkspaceID)
+	if err != nil {
+		return err
+	}
+	leave(q, w)
+	return c.Promote(ctx, w.WorkspaceID)
+}
+
+// deactivate takes a workflow out of the limits, once, and wakes pools whose last claim a limit cut short. Of many it
+// wakes the first mostWoken: each of them frees a place again one day, and then the next are woken.
+func (c *Change) deactivate(ctx context.Context, w *record.Workflow) error {
+	if !w.Active {
+		return nil
+	}
+	w.Active = false
+	c.removeOnce(record.ActiveKey(w.PoolID, w.ID))
+	return c.count(ctx, w, func(l *record.Limit) {
+		l.Active--
+		n := min(len(l.Cut), mostWoken)
+		c.wake = append(c.wake, l.Cut[:n]...)
+		l.Cut = slices.Clone(l.Cut[n:])
+	})
+}
+
+// count changes the two limits that a workflow counts against.
+func (c *Change) count(ctx context.Context, w *record.Workflow, change func(*record.Limit)) error {
+	for _, k := range []store.Key{record.OrganizationLimitKey(w.Org), record.PoolLimitKey(w.Org, w.PoolID)} {
+		limit, err := c.Limit(ctx, k)
+		if err != nil {
+			return err
+		}
+		change(limit)
+	}
+	return nil
+}
+
+// Limit reads a count of active workflows and makes it part of the change.
+func (c *Change) Limit(ctx context.Context, k store.Key) (*record.Limit, error) {
+	if limit := c.limits[k]; limit != nil {
+		return limit, nil
+	}
+	limit, _, err := Load[record.Limit](ctx, c, k)
+	if err != nil {
+		return nil, err
+	}
+	c.limits[k] = &limit
+	return &limit, nil
+}
+
+// timer moves the entry of a workflow in the timers to where the next thing is due.
+func (c *Change) timer(w *record.Workflow) error {
+	beat, err := c.Beat(w.ID)
+	if err != nil {
+		return err
+	}
+	c.arm(w, rules.NextDue(w, beat))
+	return nil
+}
+
+// Rearm moves a timer that ran out early.
+func (c *Change) Rearm(w *record.Workflow, next rules.Timer) {
+	c.arm(w, next)
+	c.timerSet = true
+}
+
+// Disarm deletes a timer that its workflow's record does not name: the record was written since by a version that does
+// not know timers of that kind.
+func (c *Change) Disarm(ctx context.Context, timer store.Key) error {
+	c.timerSet = true
+	if err := c.Load(ctx, timer); err != nil {
+		return err
+	}
+	c.Remove(timer)
+	return nil
+}
+
+// arm writes the timer of a workflow on the clock that counts for it, and takes away the one on the other. Its record
+// names the entry, so that whoever moves the workflow can delete it without a search.
+func (c *Change) arm(w *record.Workflow, next rules.Timer) {
+	for _, t := range []struct {
+		key  func(org string, at int64, id string) store.Key
+		was  *int64
+		next time.Time
+	}{{record.TimerKey, &w.Timer, next.Wall}, {record.ServiceTimerKey, &w.Service.Timer, next.Service}} {
+		at := int64(0)
+		if !t.next.IsZero() {
+			at = t.next.UnixMilli() + 1 // never before it is due
+		}
+		if at == *t.was {
+			continue
+		}
+		if *t.was != 0 {
+			c.removeOnce(t.key(w.Org, *t.was, w.ID))
+		}
+		if at != 0 {
+			c.Create(t.key(w.Org, at, w.ID), record.Name{ID: w.ID})
+		}
+		*t.was = at
+	}
+}

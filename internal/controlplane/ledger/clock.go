@@ -1,0 +1,157 @@
+package ledger
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/store"
+)
+
+const (
+	clockKept = 10 * time.Second // how long what was read of the clocks serves
+	noteEvery = 20 * time.Second // how often a call of a pool is written down
+)
+
+// clock is what a process knows of the service clock and of those of the pools. It moves on only by passes; between
+// them each process extrapolates, and what it has read may be clockKept old: a stamp is that much too early at most.
+type clock struct {
+	mu    sync.Mutex
+	first bool // the first pass of a process that makes all of them is still to come
+	known map[store.Key]known
+
+	noting sync.Map // ids of the pools whose calls are being written down
+}
+
+// keep notes what records are now.
+func (c *clock) keep(now time.Time, records ...store.Record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range records {
+		c.known[r.Key] = known{r, now}
+	}
+}
+
+type known struct {
+	rec store.Record // without a value where there is none
+	at  time.Time
+}
+
+// recent returns the records of keys as they were at most clockKept ago.
+func (l *Ledger) recent(ctx context.Context, now time.Time, keys ...store.Key) (Read, bool, error) {
+	l.clock.mu.Lock()
+	out, fresh, first := Read{}, true, l.clock.first
+	for _, k := range keys {
+		kept, ok := l.clock.known[k]
+		age := now.Sub(kept.at)
+		fresh = fresh && ok && age >= 0 && age < clockKept
+		if kept.rec.Value != nil {
+			out[k] = kept.rec
+		}
+	}
+	l.clock.mu.Unlock()
+	if fresh {
+		return out, first, nil
+	}
+	out, err := l.Read(ctx, keys...)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, k := range keys {
+		l.clock.keep(now, store.Record{Key: k, Value: out[k].Value})
+	}
+	return out, first, nil
+}
+
+// time is the moment of now on all clocks, for the runs of a pool, and what is known of the calls of that.
+func (l *Ledger) time(ctx context.Context, now time.Time, poolID string) (t rules.Time, h record.Heard, err error) {
+	k := record.HeardKey(poolID)
+	r, first, err := l.recent(ctx, now, record.ClockKey(), record.PassKey(), k)
+	if err != nil {
+		return t, h, err
+	}
+	c, err := shown(r)
+	if err != nil {
+		return t, h, err
+	}
+	t.Now, t.Service = now, rules.Advance(c, now, first).Service
+	h, _, err = Get[record.Heard](r, k)
+	t.Lag = rules.Lag(h, t.Service)
+	return t, h, err
+}
+
+// shown is the service clock as it was read.
+func shown(r Read) (record.Clock, error) {
+	before, _, err := Get[record.Pass](r, record.PassKey())
+	if err != nil {
+		return record.Clock{}, err
+	}
+	c, _, err := Get[record.Clock](r, record.ClockKey())
+	return rules.Begin(c, before), err
+}
+
+// Time returns the moment of the change on all clocks, for the runs of a pool.
+func (c *Change) Time(ctx context.Context, poolID string) (rules.Time, error) {
+	t, _, err := c.ledger.time(ctx, c.Now, poolID)
+	return t, err
+}
+
+// Called is Time for a call of the pool, of which it takes note.
+func (c *Change) Called(ctx context.Context, poolID string) (rules.Time, error) {
+	c.ledger.Hear(ctx, c.Now, poolID)
+	return c.Time(ctx, poolID)
+}
+
+// Tick moves the service clock on, which passes do, and returns what it shows.
+func (l *Ledger) Tick(ctx context.Context) (time.Time, error) {
+	l.clock.mu.Lock()
+	first := l.clock.first
+	l.clock.mu.Unlock()
+	var c record.Clock
+	k, now := record.ClockKey(), time.Time{}
+	err := l.Change(ctx, func(ctx context.Context, ch *Change) error {
+		err := ch.Load(ctx, k, record.PassKey())
+		if err == nil {
+			c, err = shown(ch.Read)
+		}
+		now = ch.Now
+		c = rules.Advance(c, now, first)
+		ch.Put(k, c)
+		return err
+	})
+	if err != nil {
+		return c.Service, err
+	}
+	l.clock.keep(now, record.Encode(k, c))
+	l.clock.mu.Lock()
+	defer l.clock.mu.Unlock()
+	l.clock.first = false
+	return c.Service, nil
+}
+
+// Hear notes that a call of a pool was taken. Where that fails, some silence of its runs is excused that need not be.
+func (l *Ledger) Hear(ctx context.Context, now time.Time, poolID string) {
+	t, h, err := l.time(ctx, now, poolID)
+	if err != nil || !h.At.IsZero() && t.Service.Sub(h.At) < noteEvery {
+		return
+	}
+	if _, busy := l.clock.noting.LoadOrStore(poolID, true); busy {
+		return // another call of this process is about it
+	}
+	defer l.clock.noting.Delete(poolID)
+	k, noted := record.HeardKey(poolID), store.Record{}
+	err = l.Change(ctx, func(ctx context.Context, c *Change) error {
+		h, ok, err := Load[record.Heard](ctx, c, k)
+		if noted = c.Read[k]; err != nil || ok && t.Service.Sub(h.At) < noteEvery {
+			return err
+		}
+		noted = record.Encode(k, rules.Hear(h, t.Service))
+		c.Add(store.Put(noted, c.Version(k)))
+		return nil
+	})
+	if err == nil {
+		l.clock.keep(now, noted)
+	}
+}

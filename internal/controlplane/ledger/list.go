@@ -1,0 +1,103 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Read is a set of records that a decision was made on.
+type Read map[store.Key]store.Record
+
+// Version is what the commit must name: 0 where there was no record.
+func (r Read) Version(k store.Key) int64 { return r[k].Version }
+
+// Get decodes the record of a key; ok is false where there is none.
+func Get[T any](r Read, k store.Key) (v T, ok bool, err error) {
+	rec, ok := r[k]
+	if !ok {
+		return v, false, nil
+	}
+	v, err = record.Decode[T](rec)
+	return v, true, err
+}
+
+// Load reads a key into a change and decodes its record; ok is false where there is none.
+func Load[T any](ctx context.Context, c *Change, k store.Key) (v T, ok bool, err error) {
+	if err := c.Load(ctx, k); err != nil {
+		return v, false, err
+	}
+	return Get[T](c.Read, k)
+}
+
+// PageOf decodes a page of records.
+func PageOf[R, V any](page store.Page, view func(R, int64) V) (api.Page[V], error) {
+	out := api.Page[V]{Items: []V{}, Next: page.Next}
+	for _, r := range page.Records {
+		v, err := record.Decode[R](r)
+		if err != nil {
+			return out, err
+		}
+		out.Items = append(out.Items, view(v, r.Version))
+	}
+	return out, nil
+}
+
+// AsStored is the view of a page whose records are shown as they are.
+func AsStored[R any](r R, _ int64) R { return r }
+
+// PageSize bounds what a list answers.
+func PageSize(asked, most int) int {
+	if asked <= 0 || asked > most {
+		return most
+	}
+	return asked
+}
+
+// cursorSum is how many bytes of its checksum a cursor carries. It guards against mistakes; a cursor is no
+// secret, and one that is made up reads nothing outside of its list.
+const cursorSum = 6
+
+// List is Range for a list whose pages are asked for from outside, by the cursor of the page before.
+func (l *Ledger) List(ctx context.Context, s store.Scan, cursor string) (store.Page, error) {
+	after, err := OpenCursor(s.Part+" "+s.From, cursor)
+	if err != nil {
+		return store.Page{}, err
+	}
+	s.After = after
+	page, err := l.Range(ctx, s)
+	page.Next = SealCursor(s.Part+" "+s.From, page.Next)
+	return page, err
+}
+
+// SealCursor makes the place in a list where its next page begins a cursor: it holds nothing that an address
+// cannot, and is good for that list alone. The end of the list has none.
+func SealCursor(list, after string) string {
+	if after == "" {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(append(sumOf(list, after), after...))
+}
+
+// OpenCursor returns the place that a cursor was made of.
+func OpenCursor(list, cursor string) (after string, err error) {
+	if cursor == "" {
+		return "", nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || len(b) <= cursorSum || !bytes.Equal(b[:cursorSum], sumOf(list, string(b[cursorSum:]))) {
+		return "", workflow.Refuse(workflow.ErrInvalid, "cursor", "%q is not a cursor of this list: take the next of the page before it as it is, or begin without one", record.Cut(cursor, 60))
+	}
+	return string(b[cursorSum:]), nil
+}
+
+func sumOf(list, after string) []byte {
+	sum := sha256.Sum256([]byte(list + "\x00" + after))
+	return sum[:cursorSum]
+}

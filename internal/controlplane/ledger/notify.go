@@ -1,0 +1,91 @@
+package ledger
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// waiting is the calls of this process that wait for something to change under a name: a pool's id for work, or one
+// of the names below. That they are notified is a shortcut only: every waiting call also looks again by itself.
+type waiting struct {
+	mu     sync.Mutex
+	byName map[string]*callers
+}
+
+type callers struct {
+	changed chan struct{} // closed at the next change
+	n       int
+}
+
+// wait returns a channel that is closed at the next change under a name, and a function that ends the waiting.
+func (b *waiting) wait(name string) (<-chan struct{}, func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.byName == nil {
+		b.byName = map[string]*callers{}
+	}
+	g := b.byName[name]
+	if g == nil {
+		g = &callers{changed: make(chan struct{})}
+		b.byName[name] = g
+	}
+	g.n++
+	return g.changed, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if g.n--; g.n == 0 && b.byName[name] == g {
+			delete(b.byName, name)
+		}
+	}
+}
+
+// StatesOf is the name under which a pool waits for one of its jobs to end.
+func StatesOf(poolID string) string { return "states/" + poolID }
+
+// Notify wakes the calls of this process that wait under a name.
+func (l *Ledger) Notify(name string) {
+	l.waiting.mu.Lock()
+	defer l.waiting.mu.Unlock()
+	if g := l.waiting.byName[name]; g != nil {
+		close(g.changed)
+		delete(l.waiting.byName, name)
+	}
+}
+
+// lookAgain is how often a waiting call looks by itself, for what other processes changed. On Lambda that is
+// nearly everything, so it is half of what picking work up by long polls takes; a look is one small read.
+const lookAgain = 500 * time.Millisecond
+
+// Await calls look until it reports that there is something, the wait is over or ctx ends. It looks
+// again when it is notified under the name, and each lookAgain. It begins to wait before each look, so that no
+// change between look and wait is missed.
+func (l *Ledger) Await(ctx context.Context, name string, wait time.Duration, look func(notified bool) (bool, error)) error {
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	notified := true
+	for {
+		changed, stop := l.waiting.wait(name)
+		found, err := look(notified)
+		if found || err != nil || wait <= 0 {
+			stop()
+			return err
+		}
+		again := time.NewTimer(lookAgain)
+		notified = false
+		select {
+		case <-changed:
+			notified = true
+		case <-again.C:
+		case <-over.C:
+			wait = 0
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		again.Stop()
+		stop()
+		if wait <= 0 || err != nil {
+			return err
+		}
+	}
+}

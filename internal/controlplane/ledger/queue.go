@@ -1,0 +1,204 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// The queue of a workspace decides which of its runs stand in the claimable index, where claims look. The index holds
+// only what could start now but for a limit of the pool or of the organization: of the runs that change state the first
+// one, and only while no other holds the slot; of the others as many as the workspace's limit leaves. The rest stand
+// in the waiting lists of the workspace. So a claim need not look at any workspace, and never passes over one that
+// waits for its neighbour.
+//
+// Whoever changes a waiting list or what is claimable of a workspace also writes its queue record. Its version is what
+// puts them in order: of two that free or fill a place at once, one loses the race and decides again.
+
+// DefaultMaxActive is how many runs of a workspace that says nothing may be active at once.
+const DefaultMaxActive = 10
+
+// Queue reads the queue of a workspace and makes it part of the change.
+func (c *Change) Queue(ctx context.Context, wsid string) (*record.Queue, error) {
+	if q := c.queues[wsid]; q != nil {
+		return q, nil
+	}
+	q, ok, err := Load[record.Queue](ctx, c, record.QueueKey(wsid))
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		q.Max = DefaultMaxActive
+	}
+	c.queues[wsid] = &q
+	return &q, nil
+}
+
+// Holder is the run that holds the slot of a workspace, with its last sign of life; nil where none does.
+func (c *Change) Holder(ctx context.Context, org, wsid string) (*record.Workflow, error) {
+	q, err := c.Queue(ctx, wsid)
+	if err != nil || q.Changer == "" {
+		return nil, err
+	}
+	w, err := c.Workflow(ctx, org, q.Changer)
+	if err != nil || !w.SlotHeld {
+		return nil, err // it is claimable, and holds nothing yet
+	}
+	return w, nil
+}
+
+// Enqueue makes a new pending workflow claimable, or lets it wait in its workspace.
+func (c *Change) Enqueue(ctx context.Context, w *record.Workflow) error {
+	q, err := c.Queue(ctx, w.WorkspaceID)
+	if err != nil {
+		return err
+	}
+	if w.ChangesState() && q.Changer != "" {
+		if overtaken, err := c.overtake(ctx, w, q); overtaken || err != nil {
+			return err
+		}
+	}
+	return c.Promote(ctx, w.WorkspaceID, w)
+}
+
+// overtake puts w in the place of the claimable state-changing run of its workspace if that is not
+// claimed yet and ranks behind it.
+func (c *Change) overtake(ctx context.Context, w *record.Workflow, q *record.Queue) (bool, error) {
+	first, ok, err := Load[record.Workflow](ctx, c, record.WorkflowKey(q.Changer))
+	if err != nil || !ok || first.State != workflow.Pending || first.Rank() <= w.Rank() {
+		return false, err
+	}
+	// A claim of the first one meanwhile makes this decide again.
+	c.Check(record.WorkflowKey(first.ID))
+	c.removeOnce(first.ClaimKey())
+	c.Create(first.WaitKey(), first.Entry())
+	q.WaitC++
+	q.Changer = w.ID
+	c.Create(w.ClaimKey(), w.Entry())
+	c.Wake(w.PoolID)
+	return true, nil
+}
+
+// leave takes a claimable or active run out of the queue of its workspace.
+func leave(q *record.Queue, w *record.Workflow) {
+	if w.ChangesState() {
+		q.Changer = ""
+	} else {
+		q.Others--
+	}
+}
+
+// waiter is one that waits for a place.
+type waiter struct {
+	rank     string
+	entry    record.Entry
+	arriving bool // in no list yet
+}
+
+// mostPromoted bounds what one commit makes claimable: two operations each. One commit frees one place; many become
+// free at once only when a limit was raised, and then the following commits of the workspace take the rest.
+const mostPromoted = 30
+
+// line is the waiting runs of one kind, and those that have just come to them.
+type line struct {
+	prefix  string
+	changes bool
+	count   *int // of the queue's record
+	heads   []waiter
+	read    bool
+}
+
+// Promote makes claimable what has room in the queue of a workspace, best rank first: of those that wait there and of
+// those that arrive, new ones and ones whose claim has ended. What arrives without being promoted waits.
+func (c *Change) Promote(ctx context.Context, wsid string, arriving ...*record.Workflow) error {
+	q, err := c.Queue(ctx, wsid)
+	if err != nil {
+		return err
+	}
+	lines := [...]*line{{prefix: record.WaitChangers, changes: true, count: &q.WaitC}, {prefix: record.WaitOthers, count: &q.WaitO}}
+	for _, w := range arriving {
+		for _, l := range lines {
+			if l.changes == w.ChangesState() {
+				l.heads = append(l.heads, waiter{w.Rank(), w.Entry(), true})
+			}
+		}
+	}
+	for range mostPromoted {
+		next, err := c.next(ctx, wsid, q, lines[:])
+		if err != nil {
+			return err
+		}
+		if next == nil {
+			break
+		}
+		one := next.heads[0]
+		next.heads = next.heads[1:]
+		if next.changes {
+			q.Changer = one.entry.ID
+		} else {
+			q.Others++
+		}
+		if !one.arriving {
+			*next.count--
+			c.removeOnce(store.Key{Part: record.QueuePart(wsid), Sort: next.prefix + one.rank})
+		}
+		c.Create(store.Key{Part: record.ClaimPart(one.entry.PoolID, one.entry.Type), Sort: one.rank}, one.entry)
+		c.Wake(one.entry.PoolID)
+	}
+	for _, l := range lines {
+		for _, one := range l.heads {
+			if one.arriving {
+				*l.count++
+				c.Create(store.Key{Part: record.QueuePart(wsid), Sort: l.prefix + one.rank}, one.entry)
+			}
+		}
+	}
+	return nil
+}
+
+// next is the line whose first has the best rank of those that there is room for; nil where there is none. A list is
+// read only when there is room for one of it: most commits read none.
+func (c *Change) next(ctx context.Context, wsid string, q *record.Queue, lines []*line) (best *line, err error) {
+	if q.Used() >= q.Max {
+		return nil, nil
+	}
+	for _, l := range lines {
+		if l.changes && q.Changer != "" {
+			continue // the slot is taken
+		}
+		if *l.count > 0 && !l.read {
+			waiting, err := c.waiters(ctx, wsid, l.prefix)
+			if err != nil {
+				return nil, err
+			}
+			l.read, l.heads = true, append(l.heads, waiting...)
+			slices.SortFunc(l.heads, func(a, b waiter) int { return cmp.Compare(a.rank, b.rank) })
+		}
+		if len(l.heads) > 0 && (best == nil || l.heads[0].rank < best.heads[0].rank) {
+			best = l
+		}
+	}
+	return best, nil
+}
+
+// waiters reads the first of a waiting list.
+func (c *Change) waiters(ctx context.Context, wsid, prefix string) ([]waiter, error) {
+	page, err := c.Range(ctx, record.Under(record.QueuePart(wsid), prefix, mostPromoted))
+	if err != nil {
+		return nil, err
+	}
+	var out []waiter
+	for _, r := range page.Records {
+		e, err := record.Decode[record.Entry](r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, waiter{rank: strings.TrimPrefix(r.Key.Sort, prefix), entry: e})
+	}
+	return out, nil
+}

@@ -1,4 +1,0 @@
-package pools
-
-// Changed is what the audit trail says of a change of a pool.
-var Changed = changed

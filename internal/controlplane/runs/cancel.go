@@ -1,0 +1,116 @@
+package runs
+
+import (
+	"context"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+)
+
+// Cancel ends a workflow that waits, and asks a running one to end.
+func (p *Calls) Cancel(ctx context.Context, who identity.Principal, id string) (api.Workflow, error) {
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleOperator, "workflow.cancel", id); err != nil {
+		return api.Workflow{}, err
+	}
+	var poolID string
+	err := p.ledger.ChangeHot(ctx, func(ctx context.Context, c *ledger.Change) error {
+		w, err := c.Workflow(ctx, who.Organization, id)
+		if err != nil {
+			return err
+		}
+		poolID = w.PoolID
+		out, err := rules.Cancel(w, who.Name, c.Now)
+		if err != nil || len(out.Notes) == 0 {
+			return err
+		}
+		identity.Audit(c, who, "workflow.cancel", id, "done", "")
+		return c.Apply(ctx, w, out)
+	})
+	if err != nil {
+		return api.Workflow{}, err
+	}
+	p.ledger.Notify(ledger.StatesOf(poolID))
+	return p.Workflow(ctx, who, id)
+}
+
+// Unlock frees a workspace that a run holds which has ended and is not proven over. It frees it of the workflow that
+// is named, and of no other.
+func (p *Calls) Unlock(ctx context.Context, who identity.Principal, name string, in api.Unlock) (api.Workflow, error) {
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "workspace.unlock", name); err != nil {
+		return api.Workflow{}, err
+	}
+	var poolID string
+	err := p.ledger.ChangeHot(ctx, func(ctx context.Context, c *ledger.Change) error {
+		ws, err := catalog.Workspace(ctx, c, who.Organization, name)
+		if err != nil {
+			return err
+		}
+		holder, err := c.Holder(ctx, who.Organization, ws.ID)
+		if err != nil {
+			return err
+		}
+		out, err := rules.Unlock(name, holder, in.Workflow, who.Name)
+		if err != nil {
+			return err
+		}
+		poolID = holder.PoolID
+		identity.Audit(c, who, "workspace.unlock", name, "done", "held by workflow "+holder.ID+", task "+holder.Holder.Task)
+		return c.Apply(ctx, holder, out)
+	})
+	if err != nil {
+		return api.Workflow{}, err
+	}
+	p.ledger.Log.Warn("workspace unlocked", "workspace", name, "job_id", in.Workflow, "by", who.Name)
+	p.ledger.Notify(ledger.StatesOf(poolID))
+	return p.Workflow(ctx, who, in.Workflow)
+}
+
+// Slot says who holds a workspace, and whether the caller may unlock it.
+func (p *Calls) Slot(ctx context.Context, who identity.Principal, name string) (api.Slot, error) {
+	out := api.Slot{Workspace: name}
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workspace.slot", name); err != nil {
+		return out, err
+	}
+	c := p.ledger.View()
+	ws, err := catalog.Workspace(ctx, c, who.Organization, name)
+	if err != nil {
+		return out, err
+	}
+	w, err := c.Holder(ctx, who.Organization, ws.ID)
+	if err != nil {
+		return out, err
+	}
+	id := ""
+	if w != nil {
+		id = w.ID
+		names, err := catalog.Names(ctx, p.ledger, w.Org, w.PoolID)
+		if err != nil {
+			return out, err
+		}
+		held := view(w, names[w.PoolID], c.Version(record.WorkflowKey(id)))
+		out.Holder = &held
+		beat, err := c.Beat(id)
+		if err != nil {
+			return out, err
+		}
+		if sign := rules.Latest(beat.At, w.Started); !sign.IsZero() {
+			out.LastSign = &sign
+		}
+		if w.State.Terminal() {
+			now, err := c.Time(ctx, w.PoolID)
+			if err != nil {
+				return out, err
+			}
+			free := now.Wall(rules.SlotEnds(w))
+			out.FreeAt = &free
+		}
+	}
+	if _, err := rules.Unlock(name, w, id, who.Name); err != nil {
+		out.Refusal = err.Error()
+	}
+	return out, nil
+}

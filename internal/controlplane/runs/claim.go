@@ -1,0 +1,265 @@
+package runs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/mutate"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const (
+	maxClaim  = 50               // jobs that one claim hands out
+	perCommit = 12               // jobs that one commit claims: 7 operations each, and the limits
+	seenEvery = 20 * time.Second // how often a runner's record is written
+)
+
+// Claim hands out work that can start now. With a wait it waits for the first piece of work; it
+// commits nothing after the wait is over or ctx has ended.
+func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim) (api.Claimed, error) {
+	if err := needsPool(who, "claim"); err != nil {
+		return api.Claimed{}, err
+	}
+	if in.Max < 1 || in.Max > maxClaim {
+		return api.Claimed{}, workflow.Refuse(workflow.ErrInvalid, "max", "max lies between 1 and %d", maxClaim)
+	}
+	if in.Instance == "" || len(in.Instance) > 128 {
+		return api.Claimed{}, workflow.Refuse(workflow.ErrInvalid, "instance", "a claim names its instance, in at most 128 bytes")
+	}
+	if in.WaitSeconds < 0 || in.WaitSeconds > 20 {
+		return api.Claimed{}, workflow.Refuse(workflow.ErrInvalid, "wait_seconds", "wait_seconds lies between 0 and 20")
+	}
+	var out api.Claimed
+	wait := time.Duration(in.WaitSeconds) * time.Second
+	first, more := true, false
+	err := p.ledger.Await(ctx, who.PoolID, wait, func(notified bool) (bool, error) {
+		if err := context.Cause(ctx); err != nil {
+			return false, err // nobody is there any more to hear of what would be claimed
+		}
+		if !first && !notified && !more && !p.ledger.Owed(ctx, who.PoolID) {
+			return false, nil
+		}
+		// All that the look begins with is one read. A mark is cleared before the read of what can be claimed.
+		before := p.ledger.ReadAhead(ctx, record.RunnerKey(who.PoolID, in.Instance), record.WakeKey(who.PoolID),
+			record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID),
+			record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID))
+		if first {
+			if err := p.seen(ctx, who, in, before); err != nil {
+				return false, err
+			}
+		}
+		first = false
+		if mutate.On(mutate.LateClear) { // see package mutate
+			defer p.ledger.ClearOwed(ctx, who.PoolID, before.Read)
+		} else {
+			p.ledger.ClearOwed(ctx, who.PoolID, before.Read)
+		}
+		var err error
+		out, more, err = p.claimOnce(ctx, who, in, before)
+		return len(out.Jobs) > 0 || out.RetryAfterSeconds > 0, err
+	})
+	if err != nil {
+		return api.Claimed{}, err
+	}
+	if out.Jobs == nil {
+		out.Jobs = []api.Job{}
+	}
+	out.Short = len(out.Jobs) < in.Max
+	if len(out.Jobs) > 0 {
+		p.ledger.Log.Info("jobs claimed", "pool", who.Pool, "instance", in.Instance, "jobs", len(out.Jobs))
+	}
+	return out, nil
+}
+
+// needsPool refuses who is not a pool.
+func needsPool(who identity.Principal, what string) error {
+	if who.Audience != identity.Pool {
+		return workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can %s", what)
+	}
+	return nil
+}
+
+// seen records that an instance of a pool lives, and refuses a second one where the pool allows only one. A call
+// without a version says nothing of it.
+func (p *Calls) seen(ctx context.Context, who identity.Principal, in api.Claim, before ledger.Ahead) error {
+	p.ledger.Hear(ctx, p.ledger.Now(), who.PoolID)
+	return p.ledger.ChangeAfter(ctx, before, func(ctx context.Context, c *ledger.Change) error {
+		k := record.RunnerKey(who.PoolID, in.Instance)
+		if err := c.Load(ctx, k, record.PoolKey(who.Organization, who.PoolID)); err != nil {
+			return err
+		}
+		pool, ok, err := ledger.Get[record.Pool](c.Read, record.PoolKey(who.Organization, who.PoolID))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
+		}
+		me, known, err := ledger.Get[record.Runner](c.Read, k)
+		if err != nil || known && c.Now.Sub(me.Last) < seenEvery && cmp.Or(in.Version, me.Version) == me.Version {
+			return err
+		}
+		if !pool.Multiple {
+			if err := onlyOne(ctx, c, pool, in.Instance); err != nil {
+				return err
+			}
+		}
+		rec := record.Runner{Name: in.Instance, Version: cmp.Or(in.Version, me.Version), First: c.Now, Last: c.Now}
+		if known {
+			rec.First = me.First
+		}
+		c.PutUntil(k, rec, c.Now.Add(api.RunnerKept))
+		return nil
+	})
+}
+
+// onlyOne lets one instance of a pool poll and no other. All of them write one record, so that of two that begin in the
+// same moment one is let in.
+func onlyOne(ctx context.Context, c *ledger.Change, pool record.Pool, instance string) error {
+	k := record.SoleKey(pool.ID)
+	sole, _, err := ledger.Load[record.Sole](ctx, c, k)
+	if err != nil {
+		return err
+	}
+	if sole.Instance != instance && c.Now.Sub(sole.Last) < catalog.Offline {
+		return workflow.Refuse(workflow.ErrInUse, "instance", "instance %q polls pool %s already, and the pool does not allow several; stop it, wait %s, or set allow_multiple_instances", sole.Instance, pool.Name, catalog.Offline)
+	}
+	c.Put(k, record.Sole{Instance: instance, Last: c.Now})
+	return nil
+}
+
+// claimOnce claims what can start now, in commits of a few workflows each. more says that it has not read all that
+// there is.
+func (p *Calls) claimOnce(ctx context.Context, who identity.Principal, in api.Claim, before ledger.Ahead) (out api.Claimed, more bool, err error) {
+	for len(out.Jobs) < in.Max {
+		want := min(in.Max-len(out.Jobs), perCommit)
+		var got api.Claimed
+		err := p.ledger.ChangeHotAfter(ctx, before, func(ctx context.Context, c *ledger.Change) error {
+			var err error
+			got, more, err = p.claim(ctx, c, who, in, want)
+			return err
+		})
+		before = ledger.Ahead{}
+		if err != nil {
+			if len(out.Jobs) > 0 {
+				break // what is claimed must be handed out
+			}
+			return out, false, err
+		}
+		out.Jobs = append(out.Jobs, got.Jobs...)
+		out.Note, out.RetryAfterSeconds = got.Note, got.RetryAfterSeconds
+		if len(got.Jobs) < want {
+			break
+		}
+	}
+	return out, more, nil
+}
+
+// claim adds the claim of up to want workflows to a change.
+func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Claim, want int) (out api.Claimed, more bool, err error) {
+	pk, lk := record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID)
+	if err := c.Load(ctx, pk, lk, record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID)); err != nil {
+		return out, false, err
+	}
+	pool, found, err := ledger.Get[record.Pool](c.Read, pk)
+	if err != nil {
+		return out, false, err
+	}
+	if !found {
+		return out, false, workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
+	}
+	if pool.Disabled {
+		out.Note = "the pool is disabled"
+		return out, false, nil
+	}
+	hold, _, err := ledger.Get[record.Hold](c.Read, record.HoldKey(who.PoolID))
+	if err != nil {
+		return out, false, err
+	}
+	if c.Now.Before(hold.Until) {
+		out.Note = fmt.Sprintf("the latest launch of this pool was refused for want of %s", hold.Reason)
+		out.RetryAfterSeconds = hold.Until.Sub(c.Now).Seconds()
+		return out, false, nil
+	}
+	// A pool that changes while its work is claimed (disabled, say) makes the claim decide again.
+	check := store.Check(pk, c.Version(pk))
+
+	room := want
+	var full *record.Limit
+	for _, l := range []struct {
+		key  store.Key
+		most int
+		name string
+	}{{record.OrganizationLimitKey(who.Organization), p.cfg.OrganizationLimit, "organization"}, {lk, pool.Concurrency, "pool"}} {
+		rec, err := c.Limit(ctx, l.key)
+		if err != nil {
+			return out, false, err
+		}
+		if l.most > 0 && l.most-rec.Active < room {
+			room = max(0, l.most-rec.Active)
+			full, out.Note = rec, fmt.Sprintf("the %s's limit of %s is reached", l.name, text.Count(l.most, "active workflow"))
+		}
+	}
+	if full != nil && !slices.Contains(full.Cut, who.PoolID) {
+		full.Cut = append(full.Cut, who.PoolID)
+	}
+	if room == 0 {
+		return out, false, nil
+	}
+	first, more, err := p.pick(ctx, c, pool, in.Types, room)
+	if err != nil {
+		return out, false, err
+	}
+	for _, h := range first {
+		job, err := claimOne(ctx, c, who, in.Instance, h)
+		if err != nil {
+			return out, false, err
+		}
+		out.Jobs = append(out.Jobs, job)
+	}
+	if len(out.Jobs) > 0 && !mutate.On(mutate.NoPoolCheck) { // see package mutate
+		c.Add(check)
+	}
+	if len(out.Jobs) < room {
+		out.Note = ""
+	}
+	return out, more, nil
+}
+
+// claimOne adds the claim of one workflow to a change, whose records were read and are readable.
+func claimOne(ctx context.Context, c *ledger.Change, who identity.Principal, instance string, e record.Entry) (api.Job, error) {
+	w, _, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(e.ID))
+	if err != nil {
+		return api.Job{}, err
+	}
+	spec, _, err := ledger.Get[api.Spec](c.Read, record.SpecKey(e.ID))
+	if err != nil {
+		return api.Job{}, err
+	}
+	out, err := rules.Claim(&w, instance, who.Pool, c.Now)
+	if err != nil {
+		return api.Job{}, fmt.Errorf("workflow moved between reads: %w", store.ErrConflict)
+	}
+	if err := c.Claim(ctx, &w, out); err != nil {
+		return api.Job{}, err
+	}
+	token, hash := identity.NewJobToken()
+	c.Create(record.AttemptKey(w.ID, w.Attempt), record.Attempt{Hash: hash})
+	return api.Job{
+		SourceDirectory: spec.Source.Directory, SecretRefs: machineRefs(spec),
+		ID: w.ID, Attempt: w.Attempt, Token: token, Organization: w.Org, Workspace: w.Workspace, Pool: who.Pool,
+		Type: w.Type, Operation: w.Op, Size: w.Size, StateKind: spec.State.Kind, StateKey: spec.State.Directory(), StateOlds: olds(spec),
+		LaunchSeconds: workflow.LaunchWindow.Seconds(), MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
+	}, nil
+}

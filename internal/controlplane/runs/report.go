@@ -1,0 +1,161 @@
+package runs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Spec gives a started run what it is to do.
+func (p *Calls) Spec(ctx context.Context, token string, run api.Run) (api.Spec, error) {
+	var w *record.Workflow
+	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) (err error) {
+		w, _, err = lives(ctx, c, token, run)
+		return err
+	})
+	if err != nil {
+		return api.Spec{}, err
+	}
+	return p.spec(ctx, w)
+}
+
+// Heartbeat records a sign of life.
+func (p *Calls) Heartbeat(ctx context.Context, token string, run api.Run, in api.Heartbeat) (api.Control, error) {
+	var out api.Control
+	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		w, now, err := lives(ctx, c, token, run, record.Cut(in.Step, 64))
+		if err != nil {
+			return err
+		}
+		out = p.control(c, w, now)
+		return nil
+	})
+	return out, err
+}
+
+// Steps records where the steps of a run stand.
+func (p *Calls) Steps(ctx context.Context, token string, run api.Run, in api.Steps) (api.Control, error) {
+	var out api.Control
+	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		w, now, err := lives(ctx, c, token, run)
+		if err != nil {
+			return err
+		}
+		out = p.control(c, w, now)
+		latest := map[int]api.Step{}
+		var keys []store.Key
+		for _, step := range in.Steps {
+			if step.Seq < 1 || step.Seq > 9999 {
+				return workflow.Refuse(workflow.ErrInvalid, "steps", "a step's seq lies between 1 and 9999")
+			}
+			latest[step.Seq] = step
+			keys = append(keys, record.StepKey(w.ID, run.Attempt, step.Seq))
+		}
+		if err := c.Load(ctx, keys...); err != nil {
+			return err
+		}
+		for seq, step := range latest {
+			k := record.StepKey(w.ID, run.Attempt, seq)
+			before, ok, err := ledger.Get[api.Step](c.Read, k)
+			if err != nil {
+				return err
+			}
+			// A late report of the beginning does not undo the end.
+			if ok && before.Status != workflow.StepRunning {
+				continue
+			}
+			c.Put(k, step)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Result records how a run ended. A result of the boot that holds the run is final; one that comes
+// late never changes a terminal state, but is told in the timeline, and proves the end.
+func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Result) (api.Control, error) {
+	if err := rules.CheckResult(in); err != nil {
+		return api.Control{}, err
+	}
+	var out api.Control
+	var ran *record.Workflow
+	err := p.ledger.ChangeHot(ctx, func(ctx context.Context, c *ledger.Change) error {
+		ran = nil
+		k := record.ResultKey(run.Workflow, run.Attempt)
+		w, s, err := admit(ctx, c, token, run, k)
+		if err != nil {
+			return err
+		}
+		now, err := c.Called(ctx, w.PoolID)
+		if err != nil {
+			return err
+		}
+		out = rules.Control(w, now)
+		if c.Version(k) != store.Absent {
+			return nil // reported before
+		}
+		data, err := json.Marshal(in)
+		if err != nil || len(data) > store.MaxValue {
+			return workflow.Refuse(workflow.ErrTooLarge, "", "the result has %d bytes, the most is %d", len(data), store.MaxValue)
+		}
+		ended, err := rules.Result(w, s, run, in, c.Now)
+		if err != nil {
+			return err
+		}
+		if ended.Moves() {
+			ran = w
+		}
+		c.Create(k, in)
+		if in.State != nil {
+			if err := remember(ctx, c, w, *in.State); err != nil {
+				return err
+			}
+		}
+		return c.Apply(ctx, w, ended)
+	})
+	if err == nil && ran != nil {
+		p.ledger.Log.Info("workflow ended", "job_id", ran.ID, "attempt", ran.Attempt, "state", ran.State, "reason", ran.Reason)
+	}
+	return out, err
+}
+
+// remember keeps what a run found of its workspace's state.
+func remember(ctx context.Context, c *ledger.Change, w *record.Workflow, found api.StateFound) error {
+	k := record.StateKey(w.Org, w.WorkspaceID)
+	known, _, err := ledger.Load[api.StateFound](ctx, c, k)
+	if err != nil {
+		return err
+	}
+	c.Put(k, rules.Remember(known, found))
+	return nil
+}
+
+// spec reads a frozen spec, and what is known of the state by now.
+func (p *Calls) spec(ctx context.Context, w *record.Workflow) (api.Spec, error) {
+	k, state := record.SpecKey(w.ID), record.StateKey(w.Org, w.WorkspaceID)
+	r, err := p.ledger.Read(ctx, k, state)
+	if err != nil {
+		return api.Spec{}, err
+	}
+	spec, ok, err := ledger.Get[api.Spec](r, k)
+	if err == nil && !ok {
+		err = fmt.Errorf("workflow %s has no spec", w.ID)
+	}
+	if err != nil {
+		return api.Spec{}, err
+	}
+	spec.Attempt, spec.LogQuota = w.Attempt, p.cfg.LogQuota
+	if known, ok, err := ledger.Get[api.StateFound](r, state); err != nil {
+		return api.Spec{}, err
+	} else if ok {
+		spec.Known, spec.Namesakes, spec.RanBefore = &known, nil, false
+	}
+	return spec, nil
+}

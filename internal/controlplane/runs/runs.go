@@ -1,0 +1,39 @@
+// Package runs is the life of a workflow: people submit it, look at it and take it back, a pool claims and launches it,
+// its runner starts, reports and ends it. Each call reads, lets package rules decide, and commits through the ledger.
+package runs
+
+import (
+	"context"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+)
+
+// Config is what runs are held to. Everything is required but Digest.
+type Config struct {
+	OrganizationLimit int           // most active workflows of an organization
+	LogQuota          int64         // bytes that the log of one attempt may hold, as api.LogLine.Weight counts
+	LogWait           time.Duration // how long a runner gathers lines while somebody reads them
+	// Digest says what the files of a directory source are now. Nil means that directory sources lie where nobody
+	// here can look.
+	Digest func(ctx context.Context, directory string) (string, error)
+}
+
+// Calls answers people, pools and runners about workflows.
+type Calls struct {
+	ledger  *ledger.Ledger
+	catalog *catalog.Calls
+	cfg     Config
+}
+
+// New returns the calls over a ledger.
+func New(l *ledger.Ledger, c *catalog.Calls, cfg Config) *Calls {
+	return &Calls{ledger: l, catalog: c, cfg: cfg}
+}
+
+// startOf is the name under which the start of a workflow waits for the report of its launch.
+func startOf(id string) string { return "start/" + id }
+
+// logOf is the name under which readers of a log wait for lines.
+func logOf(id string) string { return "log/" + id }

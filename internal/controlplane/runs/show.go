@@ -1,0 +1,165 @@
+package runs
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Filter narrows a list of workflows.
+type Filter struct {
+	Workspace string
+	State     string // a state, or "active"; empty means any
+	Cursor    string
+	Limit     int // 0 means 50, at most 200
+}
+
+// view turns a record into what people see.
+func view(w *record.Workflow, pool string, version int64) api.Workflow {
+	out := api.Workflow{
+		ID: w.ID, Organization: w.Org, Workspace: w.Workspace, Pool: pool, Type: w.Type, Operation: w.Op,
+		State: w.State, Reason: w.Reason, Detail: w.Detail, Priority: w.Priority, Message: w.Message,
+		Attempt: w.Attempt, Task: w.Holder.Task, CancelRequested: !w.CancelAt.IsZero(), SlotHeld: w.SlotHeld,
+		RetryOf: w.RetryOf, SubmittedBy: w.By, SubmittedAt: w.Submitted, Version: version,
+	}
+	for _, t := range []struct {
+		at time.Time
+		to **time.Time
+	}{{w.Claimed, &out.ClaimedAt}, {w.Started, &out.StartedAt}, {w.Ended, &out.EndedAt}} {
+		if !t.at.IsZero() {
+			*t.to = &t.at
+		}
+	}
+	if out.Task == "" {
+		out.Task = w.LiveTask()
+	}
+	return out
+}
+
+// Workflow answers about one workflow, with its steps and its result.
+func (p *Calls) Workflow(ctx context.Context, who identity.Principal, id string) (api.Workflow, error) {
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workflow.show", id); err != nil {
+		return api.Workflow{}, err
+	}
+	w, version, err := p.ledger.Workflow(ctx, who.Organization, id)
+	if err != nil {
+		return api.Workflow{}, err
+	}
+	names, err := catalog.Names(ctx, p.ledger, w.Org, w.PoolID)
+	if err != nil {
+		return api.Workflow{}, err
+	}
+	out := view(&w, names[w.PoolID], version)
+	if w.Attempt == 0 {
+		return out, nil
+	}
+	c := p.ledger.View()
+	if result, ok, err := ledger.Load[api.Result](ctx, c, record.ResultKey(id, w.Attempt)); err != nil {
+		return api.Workflow{}, err
+	} else if ok {
+		out.Result = &result
+		// The record has no room for a long one. What it has begins alike, wherever it was cut.
+		if n := min(len(w.Detail), record.MaxDetail/2); n > 0 && strings.HasPrefix(result.Detail, w.Detail[:n]) {
+			out.Detail = result.Detail
+		}
+	}
+	page, err := c.Range(ctx, store.Scan{
+		Part: record.WorkflowKey(id).Part, From: record.StepKey(id, w.Attempt, 0).Sort, To: record.StepKey(id, w.Attempt+1, 0).Sort, Limit: 200,
+	})
+	if err != nil {
+		return api.Workflow{}, err
+	}
+	if len(page.Records) > 0 {
+		out.Steps, err = record.DecodeAll[api.Step](page.Records)
+	}
+	return out, err
+}
+
+// Workflows lists workflows, the newest first. The list is read from an index and may lag.
+func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter) (api.Page[api.Workflow], error) {
+	out := api.Page[api.Workflow]{Items: []api.Workflow{}}
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workflow.list", ""); err != nil {
+		return out, err
+	}
+	if f.State != "" && f.State != "active" && !slices.Contains(workflow.States(), workflow.State(f.State)) {
+		return out, workflow.Refuse(workflow.ErrInvalid, "state", "state %q is none of pending, claimed, running, succeeded, failed, cancelled, active", record.Cut(f.State, 40))
+	}
+	index, part := store.Index1, "org/"+who.Organization
+	if f.Workspace != "" {
+		ws, err := catalog.Workspace(ctx, p.ledger.View(), who.Organization, f.Workspace)
+		if err != nil {
+			return out, err
+		}
+		index, part = store.Index2, "ws/"+ws.ID
+	}
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 50
+	}
+	limit = ledger.PageSize(limit, 200)
+	var wfs []record.Workflow
+	var versions []int64
+	list := string(index) + " " + part
+	next, err := ledger.OpenCursor(list, f.Cursor)
+	if err != nil {
+		return out, err
+	}
+	// A filter may pass over many; reading has an end, and the cursor goes on from there.
+	for range 10 {
+		page, err := p.ledger.Query(ctx, index, store.Scan{Part: part, Limit: limit - len(wfs), After: next, Reverse: true})
+		if err != nil {
+			return out, err
+		}
+		for _, r := range page.Records {
+			w, err := record.Decode[record.Workflow](r)
+			if err != nil {
+				return out, err
+			}
+			if f.State == "" || f.State == "active" && w.Active || string(w.State) == f.State {
+				wfs = append(wfs, w)
+				versions = append(versions, r.Version)
+			}
+		}
+		if next = page.Next; next == "" || len(wfs) >= limit {
+			break
+		}
+	}
+	var ids []string
+	for _, w := range wfs {
+		ids = append(ids, w.PoolID)
+	}
+	names, err := catalog.Names(ctx, p.ledger, who.Organization, ids...)
+	if err != nil {
+		return out, err
+	}
+	for i := range wfs {
+		out.Items = append(out.Items, view(&wfs[i], names[wfs[i].PoolID], versions[i]))
+	}
+	out.Next = ledger.SealCursor(list, next)
+	return out, nil
+}
+
+// Timeline lists what happened to a workflow, in order.
+func (p *Calls) Timeline(ctx context.Context, who identity.Principal, id, cursor string, limit int) (api.Page[api.Event], error) {
+	out := api.Page[api.Event]{Items: []api.Event{}}
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workflow.timeline", id); err != nil {
+		return out, err
+	}
+	if _, _, err := p.ledger.Workflow(ctx, who.Organization, id); err != nil {
+		return out, err
+	}
+	page, err := p.ledger.List(ctx, record.Under(record.WorkflowKey(id).Part, "ev/", ledger.PageSize(limit, 500)), cursor)
+	if err != nil {
+		return out, err
+	}
+	return ledger.PageOf(page, ledger.AsStored[api.Event])
+}

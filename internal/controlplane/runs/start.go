@@ -1,0 +1,138 @@
+package runs
+
+import (
+	"cmp"
+	"context"
+	"crypto/subtle"
+	"errors"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// control is the answer to a runner. It says how long to gather lines of the log where the reader's record was loaded.
+func (p *Calls) control(c *ledger.Change, w *record.Workflow, now rules.Time) api.Control {
+	out := rules.Control(w, now)
+	if r, _, err := ledger.Get[record.Reader](c.Read, record.ReaderKey(w.ID)); err == nil && c.Now.Before(r.Until) {
+		out.LogSeconds = p.cfg.LogWait.Seconds()
+	}
+	return out
+}
+
+// admit authenticates a job token and reads the workflow that it is for, with more of what the
+// call needs.
+func admit(ctx context.Context, c *ledger.Change, token string, run api.Run, more ...store.Key) (*record.Workflow, rules.Standing, error) {
+	if err := rules.CheckRun(run); err != nil {
+		return nil, 0, err
+	}
+	k := record.AttemptKey(run.Workflow, run.Attempt)
+	if err := c.Load(ctx, append([]store.Key{k, record.WorkflowKey(run.Workflow), record.BeatKey(run.Workflow)}, more...)...); err != nil {
+		return nil, 0, err
+	}
+	a, ok, err := ledger.Get[record.Attempt](c.Read, k)
+	if err != nil {
+		return nil, 0, err
+	}
+	// A wrong token and a workflow that does not exist are told apart by nobody.
+	if !ok || subtle.ConstantTimeCompare([]byte(a.Hash), []byte(record.Hash(token))) != 1 {
+		return nil, 0, workflow.Refuse(workflow.ErrUnauthenticated, "", "this is not the token of attempt %d of that job", run.Attempt)
+	}
+	w, err := c.Workflow(ctx, "", run.Workflow)
+	if err != nil {
+		return nil, 0, err
+	}
+	s, err := rules.Admit(w, run)
+	return w, s, err
+}
+
+// alive takes a call of a run for one of its pool and, where the run holds its workflow, for a sign of life. A
+// heartbeat also says which step the run is in.
+func alive(ctx context.Context, c *ledger.Change, w *record.Workflow, s rules.Standing, step ...string) (rules.Time, error) {
+	now, err := c.Called(ctx, w.PoolID)
+	if err != nil || s != rules.Holds {
+		return now, err
+	}
+	last, err := c.Beat(w.ID)
+	if err != nil {
+		return now, err
+	}
+	sign := rules.Sign(now, append(step, last.Step)[0])
+	if rules.IsNews(sign, last) {
+		c.Put(record.BeatKey(w.ID), sign)
+	}
+	return now, nil
+}
+
+// Start is the fence: it grants the run of an attempt to one boot of one task that was reported as
+// launched, and to no other, ever. The same boot asking again gets the same answer. A task whose
+// report is still on its way is let wait for it a little: on a fast machine it is here first.
+func (p *Calls) Start(ctx context.Context, token string, run api.Run, in api.Start) (api.Control, error) {
+	var out api.Control
+	var refusal error
+	err := p.ledger.Await(ctx, startOf(run.Workflow), reportWait, func(bool) (bool, error) {
+		if out, refusal = p.start(ctx, token, run, in); refusal == nil {
+			p.ledger.Notify(startOf(run.Workflow)) // whoever else waits for it is refused now
+		}
+		return !errors.Is(refusal, workflow.ErrNotReported), nil
+	})
+	return out, cmp.Or(err, refusal)
+}
+
+// reportWait is how long a start waits for the report of its launch.
+const reportWait = 3 * time.Second
+
+func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Start) (api.Control, error) {
+	var out api.Control
+	var ended error
+	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		w, s, err := admit(ctx, c, token, run, record.ReaderKey(run.Workflow))
+		if err != nil {
+			return err
+		}
+		now, err := alive(ctx, c, w, s)
+		if err != nil {
+			return err
+		}
+		granted, err := rules.Start(w, s, run, in.Knows, now)
+		if err != nil {
+			return err
+		}
+		if s == rules.Holds {
+			c.Drop(w) // as in lives
+		}
+		ended = nil
+		switch granted.Move.To { //nolint:exhaustive // a start leads to no other state
+		case workflow.Running:
+			c.Put(record.BeatKey(w.ID), rules.Sign(now, ""))
+			c.Put(record.AttemptKey(w.ID, run.Attempt), record.Attempt{Hash: record.Hash(token), Task: run.Task, Boot: run.Boot})
+		case workflow.Failed:
+			ended = workflow.Refuse(workflow.ErrOver, "", "%s", granted.Detail)
+		}
+		if err := c.Apply(ctx, w, granted); err != nil {
+			return err
+		}
+		out = p.control(c, w, now)
+		return nil
+	})
+	return out, cmp.Or(err, ended)
+}
+
+// lives admits a run that holds its workflow and tells of itself alone. The workflow's record is not touched: its
+// version changes only when it ledger.
+func lives(ctx context.Context, c *ledger.Change, token string, run api.Run, step ...string) (*record.Workflow, rules.Time, error) {
+	w, s, err := admit(ctx, c, token, run, record.ReaderKey(run.Workflow))
+	if err == nil {
+		err = rules.NeedsHold(s)
+	}
+	if err != nil {
+		return nil, rules.Time{}, err
+	}
+	c.Drop(w)
+	now, err := alive(ctx, c, w, s, step...)
+	return w, now, err
+}

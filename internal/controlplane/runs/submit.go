@@ -1,0 +1,330 @@
+package runs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Submit makes a workflow of a workspace. The same key with the same request gives the same
+// workflow again.
+func (p *Calls) Submit(ctx context.Context, who identity.Principal, key string, in api.Submit) (api.Workflow, error) {
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleOperator, "workflow.submit", in.Workspace); err != nil {
+		return api.Workflow{}, err
+	}
+	return p.submit(ctx, who, key, in, "")
+}
+
+// Retry makes a new workflow like one that has ended, of the workspace as it is now. The ended one
+// is never reopened.
+func (p *Calls) Retry(ctx context.Context, who identity.Principal, key, id string) (api.Workflow, error) {
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleOperator, "workflow.retry", id); err != nil {
+		return api.Workflow{}, err
+	}
+	w, _, err := p.ledger.Workflow(ctx, who.Organization, id)
+	if err != nil {
+		return api.Workflow{}, err
+	}
+	if !w.State.Terminal() {
+		return api.Workflow{}, workflow.Refuse(workflow.ErrConflict, "id", "workflow %s is %s; only one that has ended can be retried", id, w.State)
+	}
+	spec, _, err := ledger.Load[api.Spec](ctx, p.ledger.View(), record.SpecKey(id))
+	if err != nil {
+		return api.Workflow{}, err
+	}
+	return p.submit(ctx, who, key, api.Submit{
+		Workspace: w.Workspace, Type: w.Type, Operation: w.Op, Priority: w.Priority, Message: w.Message,
+		TakeOver: spec.TakeOver, TakeOverFrom: spec.TakeOverFrom, BeginAnew: spec.BeginAnew, LockID: spec.LockID,
+	}, id)
+}
+
+func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, in api.Submit, retryOf string) (api.Workflow, error) {
+	if err := checkSubmit(&in); err != nil {
+		return api.Workflow{}, err
+	}
+	if in.Register != nil {
+		if err := p.checkRegister(in); err != nil {
+			return api.Workflow{}, err
+		}
+	}
+	if len(key) > 128 {
+		return api.Workflow{}, workflow.Refuse(workflow.ErrInvalid, "Idempotency-Key", "an idempotency key has at most 128 characters")
+	}
+	if in.Operation == workflow.StateUnlock {
+		if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "state.unlock", in.Workspace); err != nil {
+			return api.Workflow{}, err
+		}
+	}
+	asked := fmt.Sprintf("submit %q %q %q %d %q %q", in.Workspace, in.Type, in.Operation, in.Priority, in.Message, retryOf)
+	if in.TakeOver || in.BeginAnew || in.LockID != "" { // else it is as the version before remembers it
+		asked += fmt.Sprintf(" %t %q %t %q", in.TakeOver, in.TakeOverFrom, in.BeginAnew, in.LockID)
+	}
+	if in.Register != nil {
+		settings, err := json.Marshal(in.Register)
+		if err != nil {
+			return api.Workflow{}, fmt.Errorf("encode workspace %s: %w", in.Workspace, err)
+		}
+		asked += " " + string(settings)
+	}
+	request := record.Hash(asked)
+	now := p.ledger.Now()
+	id := record.NewID("wf_", now)
+	var made *record.Workflow
+	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		made = nil
+		if key != "" {
+			k := record.IdempotencyKey(who.Organization, who.Name, key)
+			before, ok, err := ledger.Load[record.Idempotency](ctx, c, k)
+			switch {
+			case err != nil:
+				return err
+			case ok && before.Request != request:
+				return workflow.Refuse(workflow.ErrKeyReused, "Idempotency-Key", "this idempotency key was used for another request; use a new one")
+			case ok:
+				id = before.Result
+				return nil
+			}
+			c.PutUntil(k, record.Idempotency{Request: request, Result: id}, now.Add(record.IdempotencyKept))
+		}
+		var err error
+		made, err = p.add(ctx, c, who, in, id, retryOf)
+		return err
+	})
+	if err != nil {
+		return api.Workflow{}, err
+	}
+	if made != nil {
+		p.ledger.Log.Info("workflow submitted", "job_id", id, "workspace", in.Workspace, "type", in.Type, "operation", in.Operation)
+	}
+	return p.Workflow(ctx, who, id)
+}
+
+func checkSubmit(in *api.Submit) error {
+	if in.Type == "" {
+		in.Type = workflow.Deployment
+	}
+	switch in.Type {
+	case workflow.PolicyEvaluation:
+		return workflow.Refuse(workflow.ErrUnsupported, "type", "this version does not run policy evaluations yet")
+	case workflow.Deployment:
+		if !slices.Contains(workflow.Operations(), in.Operation) {
+			return workflow.Refuse(workflow.ErrInvalid, "operation", "a deployment needs an operation: preview, update, refresh, destroy, state_list or state_unlock")
+		}
+	case workflow.InsightsScan:
+		if in.Operation != "" {
+			return workflow.Refuse(workflow.ErrInvalid, "operation", "only a deployment has an operation")
+		}
+	default:
+		return workflow.Refuse(workflow.ErrInvalid, "type", "type %q is none of deployment, insights_scan", record.Cut(string(in.Type), 40))
+	}
+	if in.Priority < -100 || in.Priority > 100 {
+		return workflow.Refuse(workflow.ErrInvalid, "priority", "a priority lies between -100 and 100")
+	}
+	if len(in.Message) > 200 {
+		return workflow.Refuse(workflow.ErrInvalid, "message", "a message has at most 200 bytes")
+	}
+	return checkInstructions(in)
+}
+
+// checkInstructions refuses instructions about the state that contradict themselves, or that go with no such run.
+func checkInstructions(in *api.Submit) error {
+	invalid := func(field, text string) error { return workflow.Refuse(workflow.ErrInvalid, field, "%s", text) }
+	switch {
+	case in.TakeOver && in.BeginAnew:
+		return invalid("take_over", "take_over and begin_anew contradict each other; say one of them")
+	case in.TakeOverFrom != "" && !in.TakeOver:
+		return invalid("take_over_from", "take_over_from goes with take_over")
+	case (in.TakeOver || in.BeginAnew) && !workflow.Plans(in.Type, in.Operation):
+		return invalid("take_over", "take_over and begin_anew go with a run that plans")
+	case (in.LockID == "") == (in.Operation == workflow.StateUnlock):
+		return invalid("lock_id", "operation state_unlock, and no other, names the id of the lock")
+	case len(in.LockID) > 255 || strings.HasPrefix(in.LockID, "-") || strings.ContainsFunc(in.LockID, func(r rune) bool { return r < ' ' || r > '~' }):
+		return invalid("lock_id", "the id of a lock has at most 255 printable characters and does not begin with -")
+	}
+	return nil
+}
+
+// add adds a new workflow to a change.
+func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Submit, id, retryOf string) (*record.Workflow, error) {
+	ws, err := p.workspace(ctx, c, who, in)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := catalog.For(ctx, c, who.Organization, ws.W.Pool)
+	if err != nil {
+		return nil, err
+	}
+	if err := catalog.Serves(pool, ws.W.Name, in.Type); err != nil {
+		return nil, err
+	}
+	if err := catalog.Lends(pool, ws.W.Role); err != nil {
+		return nil, err
+	}
+	if err := runnable(ws.W, in); err != nil {
+		return nil, err
+	}
+	priority := in.Priority
+	if priority == 0 {
+		priority = ws.W.DefaultPriority
+	}
+	maxRuntime, err := catalog.MaxRuntime(ws.W)
+	if err != nil {
+		return nil, err
+	}
+	k := record.WorkspaceKey(who.Organization, ws.W.Name)
+	if ws.W.State == nil { // from now on its record holds the place in full
+		state := p.catalog.StateOf(ws.W)
+		ws.W.State = &state
+		c.Put(k, ws)
+	} else {
+		// The workspace must not change or vanish while this is decided.
+		c.Check(k)
+	}
+	w := &record.Workflow{
+		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
+		Type: in.Type, Op: in.Operation, Size: ws.W.Size, StateKind: ws.W.State.Kind,
+		Priority: priority, Message: in.Message, By: who.Name, RetryOf: retryOf, MaxRuntime: maxRuntime,
+		State: workflow.Pending, Submitted: c.Now, Since: c.Now,
+	}
+	spec := specOf(w, ws, in)
+	if err := p.lookAround(ctx, c, &spec, ws, pool); err != nil {
+		return nil, err
+	}
+	w.Needs = spec.Needs()
+	c.Keep(w)
+	queue, err := c.Queue(ctx, ws.ID)
+	if err != nil {
+		return nil, err
+	}
+	queue.Max = catalog.MaxActive(ws.W)
+	if in.Operation == workflow.StateUnlock {
+		if err := lockIsLeft(ctx, c, queue); err != nil {
+			return nil, err
+		}
+	}
+	c.Create(record.SpecKey(id), spec)
+	text := fmt.Sprintf("submitted by %s for pool %s", who.Name, pool.Name)
+	if retryOf != "" {
+		text += ", as a retry of " + retryOf
+	}
+	c.Note(w, rules.Note{Kind: "submitted", Text: text, Actor: who.Name})
+	identity.Audit(c, who, "workflow.submit", id, "done", ws.W.Name)
+	return w, c.Enqueue(ctx, w)
+}
+
+// lookAround adds to a spec what is known at its submission beside the workspace's settings: its source's files,
+// and which state the run must not pass by.
+func (p *Calls) lookAround(ctx context.Context, c *ledger.Change, spec *api.Spec, ws record.Workspace, pool record.Pool) error {
+	var err error
+	// The sources of other pools lie on machines of theirs.
+	if dir := ws.W.Source.Directory; dir != "" && p.cfg.Digest != nil && pool.BuiltIn {
+		if spec.SourceDigest, err = p.cfg.Digest(ctx, dir); err != nil {
+			return err
+		}
+	}
+	if spec.Engine == api.EngineCommand {
+		return nil // it keeps no state of which anything is known
+	}
+	// What is known is read when the run has started: until then it may change.
+	known, namesakes, err := catalog.Known(ctx, c, spec.Organization, ws)
+	spec.Namesakes = namesakes
+	if err != nil || known || ws.W.State.Key != "" {
+		return err
+	}
+	spec.RanBefore, err = p.ranBefore(ctx, ws.ID)
+	return err
+}
+
+// ranBefore reports whether the state of a workspace of before was ever changed, as far as the list of its runs
+// tells. The list may lag behind by moments, and those runs were before this version.
+func (p *Calls) ranBefore(ctx context.Context, wsid string) (bool, error) {
+	page := store.Page{}
+	for range 20 {
+		var err error
+		page, err = p.ledger.Query(ctx, store.Index2, store.Scan{Part: "ws/" + wsid, Limit: 200, Reverse: true, After: page.Next})
+		if err != nil {
+			return false, err
+		}
+		for _, r := range page.Records {
+			w, err := record.Decode[record.Workflow](r)
+			if err == nil && w.State == workflow.Succeeded && w.ChangesState() {
+				return true, nil
+			}
+		}
+		if page.Next == "" {
+			break
+		}
+	}
+	return false, nil
+}
+
+// lockIsLeft refuses to release the lock of a run that goes on. One that was lost holds its slot, and its lock may
+// be all that is left of it.
+func lockIsLeft(ctx context.Context, c *ledger.Change, queue *record.Queue) error {
+	if queue.Changer == "" {
+		return nil
+	}
+	holder, ok, err := ledger.Load[record.Workflow](ctx, c, record.WorkflowKey(queue.Changer))
+	if err == nil && ok && (holder.State == workflow.Claimed || holder.State == workflow.Running) {
+		err = workflow.Refuse(workflow.ErrInUse, "workspace", "workflow %s of the workspace is %s, and the lock may be its own; cancel it or let it end", holder.ID, holder.State)
+	}
+	return err
+}
+
+// checkRegister refuses a workspace that could not be registered. Who may submit may register, too.
+func (p *Calls) checkRegister(in api.Submit) error {
+	if in.Register.Name != in.Workspace {
+		return workflow.Refuse(workflow.ErrInvalid, "register.name", "the workspace that is registered has the name of the one that is run, %q, and not %q", record.Cut(in.Workspace, 64), record.Cut(in.Register.Name, 64))
+	}
+	return p.catalog.Check(in.Register)
+}
+
+// workspace is what a run is of, registered in the same change where that is asked for. Which directory a
+// workspace stands for is not changed on the way: that would run new code over an old state.
+func (p *Calls) workspace(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Submit) (record.Workspace, error) {
+	if in.Register == nil {
+		return catalog.Workspace(ctx, c, who.Organization, in.Workspace)
+	}
+	put, err := p.catalog.Apply(ctx, c, who, *in.Register)
+	if err != nil {
+		return record.Workspace{}, err
+	}
+	before, known, err := ledger.Get[record.Workspace](c.Read, record.WorkspaceKey(who.Organization, in.Workspace))
+	if err == nil && known && before.W.Source.Directory != in.Register.Source.Directory {
+		err = workflow.Refuse(workflow.ErrExists, "register", "there is a workspace %s already, with another source; give this one another name", in.Workspace)
+	}
+	return put.Record, err
+}
+
+// runnable refuses a run that its workspace says nothing about how to do.
+func runnable(ws api.Workspace, in api.Submit) error {
+	if ws.Engine != api.EngineCommand {
+		return nil
+	}
+	if in.TakeOver || in.BeginAnew || !workflow.Plans(in.Type, in.Operation) {
+		return workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s has the engine command, whose state nobody but its commands knows", ws.Name)
+	}
+	name := commandName(in.Type, in.Operation)
+	if ws.Commands[name] == "" {
+		return workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s has no command for %s; add commands.%s to it", ws.Name, name, name)
+	}
+	return nil
+}
+
+func commandName(t workflow.Type, op workflow.Operation) string {
+	if t == workflow.Deployment {
+		return string(op)
+	}
+	return string(t)
+}

@@ -1,0 +1,258 @@
+package runs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Codes of what a workflow waits for.
+const (
+	waitsSlot      = "slot"               // another run may change the workspace's state
+	waitsWorkspace = "workspace_limit"    // as many runs of the workspace as it allows
+	waitsOrg       = "organization_limit" // as many of the organization
+	waitsPool      = "pool_limit"         // as many of the pool
+	waitsDisabled  = "pool_disabled"
+	waitsAssigned  = "pool_not_assigned"
+	waitsTypes     = "pool_type"
+	waitsRunner    = "pool_inactive" // nobody polls for the pool
+	waitsClaim     = "claim"         // for the next claim
+	waitsQueue     = "launch_queue"
+	waitsLaunch    = "launch" // a launch was refused and is tried again
+	waitsStart     = "start"  // its task is on its way
+	waitsEnd       = "end"
+	waitsResult    = "result"
+	waitsProof     = "task_end" // it has ended, but its task is not proven over
+)
+
+// facts is what the answer depends on beside the record.
+type facts struct {
+	now      rules.Time
+	pool     record.Pool
+	lastSeen time.Time // of the pool's instances; zero means never
+	queue    record.Queue
+	waiting  bool            // it stands in the waiting list of its workspace
+	changer  record.Workflow // the run that has the workspace's slot, where it waits for that
+	orgUsed  int
+	orgMost  int
+	poolUsed int
+	beat     record.Beat
+}
+
+// WaitsFor says what a pending workflow waits for.
+func (p *Calls) WaitsFor(ctx context.Context, c *ledger.Change, w *record.Workflow) (string, error) {
+	f, err := p.facts(ctx, c, w)
+	if err != nil {
+		return "", err
+	}
+	_, text := waitsPending(w, f)
+	return text, nil
+}
+
+// Why says what a workflow waits for, since when, and what happens next.
+func (p *Calls) Why(ctx context.Context, who identity.Principal, id string) (api.Why, error) {
+	w, err := p.Workflow(ctx, who, id)
+	if err != nil {
+		return api.Why{}, err
+	}
+	c := p.ledger.View()
+	rec, err := c.Workflow(ctx, who.Organization, id)
+	if err != nil {
+		return api.Why{}, err
+	}
+	f, err := p.facts(ctx, c, rec)
+	if err != nil {
+		return api.Why{}, err
+	}
+	rec.Detail = w.Detail // all of it: the record has no room for a long one
+	out := explain(rec, f)
+	out.Workflow = w
+	if todo := w.Aftermath(); todo != "" {
+		if w.SlotHeld {
+			todo = out.Next + "; then: " + todo
+		}
+		out.Next = todo
+	}
+	// The end of the timeline is what matters; all of it has its own address.
+	page, err := p.ledger.Range(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: record.EventKey(id, rec.Seq).Sort, To: "ev/", Reverse: true, Limit: 200})
+	if err != nil {
+		return api.Why{}, err
+	}
+	if out.Timeline, err = record.DecodeAll[api.Event](page.Records); err != nil {
+		return api.Why{}, err
+	}
+	slices.Reverse(out.Timeline)
+	return out, nil
+}
+
+// facts reads what the answer about a workflow depends on.
+func (p *Calls) facts(ctx context.Context, c *ledger.Change, w *record.Workflow) (facts, error) {
+	f := facts{orgMost: p.cfg.OrganizationLimit}
+	var err error
+	if f.now, err = c.Time(ctx, w.PoolID); err != nil {
+		return f, err
+	}
+	if err := c.Prepare(ctx, w); err != nil {
+		return f, err
+	}
+	if err := c.Load(ctx, w.WaitKey(), record.PoolKey(w.Org, w.PoolID)); err != nil {
+		return f, err
+	}
+	_, f.waiting = c.Read[w.WaitKey()]
+	if f.pool, _, err = ledger.Get[record.Pool](c.Read, record.PoolKey(w.Org, w.PoolID)); err != nil {
+		return f, err
+	}
+	if f.queue, _, err = ledger.Get[record.Queue](c.Read, record.QueueKey(w.WorkspaceID)); err != nil {
+		return f, err
+	}
+	if f.waiting && f.queue.Changer != "" {
+		if f.changer, _, err = ledger.Load[record.Workflow](ctx, c, record.WorkflowKey(f.queue.Changer)); err != nil {
+			return f, err
+		}
+	}
+	for _, l := range []struct {
+		key store.Key
+		to  *int
+	}{{record.OrganizationLimitKey(w.Org), &f.orgUsed}, {record.PoolLimitKey(w.Org, w.PoolID), &f.poolUsed}} {
+		limit, _, err := ledger.Get[record.Limit](c.Read, l.key)
+		if err != nil {
+			return f, err
+		}
+		*l.to = limit.Active
+	}
+	if f.beat, err = c.Beat(w.ID); err != nil {
+		return f, err
+	}
+	runners, err := catalog.Instances(ctx, c, w.PoolID)
+	for _, one := range runners {
+		f.lastSeen = rules.Latest(f.lastSeen, one.Last)
+	}
+	return f, err
+}
+
+// explain is the answer as a pure function.
+func explain(w *record.Workflow, f facts) api.Why {
+	out := api.Why{Since: w.Since}
+	until := func(t time.Time) string {
+		return fmt.Sprintf("%s (in %s)", rules.Clock(t), t.Sub(f.now.Now).Round(time.Second))
+	}
+	switch w.State {
+	case workflow.Pending:
+		out.Summary = "pending: not claimed yet"
+		out.Code, out.Waiting = waitsPending(w, f)
+		out.Next = "it is claimed as soon as that is over; it fails as expired_in_queue at " + until(w.Submitted.Add(workflow.QueueTimeout))
+		if out.Code == waitsSlot && f.changer.State.Terminal() {
+			out.Next += unlock(w.Workspace)
+		}
+	case workflow.Claimed:
+		out.Summary = fmt.Sprintf("claimed by %s as attempt %d, not started yet", w.Instance, w.Attempt)
+		switch task := w.LiveTask(); {
+		case task != "":
+			out.Code, out.Waiting = waitsStart, "its task "+task+" to start"
+		case w.Held.Reason != "":
+			out.Code, out.Waiting = waitsLaunch, fmt.Sprintf("a launch that was refused (%s)%s; next try at %s", w.Held.Reason, rules.Because(w.Held.Text), until(w.Held.Until))
+		default:
+			out.Code, out.Waiting = waitsQueue, "the dispatcher to launch it"
+		}
+		out.Next = "if nothing happens, the claim lapses at " + until(w.Lease) + " and it is claimed again"
+	case workflow.Running:
+		out.Summary = fmt.Sprintf("running as task %s, attempt %d", w.Holder.Task, w.Attempt)
+		switch {
+		case !w.HandedOver.IsZero():
+			out.Code, out.Waiting = waitsResult, "its result, which its task handed over at "+rules.Clock(w.HandedOver)
+			out.Next = "without it the workflow ends as result_missing at " + until(f.now.Wall(rules.ResultDue(w)))
+		case !w.CancelAt.IsZero():
+			out.Code, out.Waiting = waitsEnd, "the engine to end after the cancellation at "+rules.Clock(w.CancelAt)
+			out.Next = "the runner interrupts the engine, waits, kills it, and reports"
+		default:
+			out.Code, out.Waiting = waitsEnd, "the run to end; last sign of life at "+rules.Clock(rules.Latest(f.beat.At, w.Started))
+			out.Next = "its deadline is " + until(f.now.Wall(rules.Deadline(w)))
+		}
+	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
+		out.Summary = string(w.State)
+		if w.Reason != "" && string(w.Reason) != string(w.State) {
+			out.Summary += " (" + string(w.Reason) + ")"
+		}
+		out.Summary += rules.Because(w.Detail)
+		out.Next = "nothing: a workflow that has ended stays as it is; retry makes a new one"
+		if w.SlotHeld {
+			out.Code, out.Waiting = waitsProof, fmt.Sprintf("the end of task %s, which may still change the workspace's state", w.Holder.Task)
+			out.Next = "the workspace is free when that task is proven over, at the latest at " + until(f.now.Wall(rules.SlotEnds(w))) + unlock(w.Workspace)
+		}
+	}
+	if out.Waiting != "" && w.State != workflow.Pending {
+		out.Waiting += silentPool(f, rules.Latest(f.beat.At, w.Started))
+	}
+	return out
+}
+
+// silentPool says when the pool of a claimed workflow was last seen, where neither it nor the run was seen lately.
+func silentPool(f facts, sign time.Time) string {
+	if f.now.Now.Sub(rules.Latest(f.lastSeen, sign)) <= catalog.Offline {
+		return ""
+	}
+	return fmt.Sprintf("; for pool %s nobody has polled %s", f.pool.Name, sinceSeen(f))
+}
+
+// sinceSeen says since when nobody has polled for the pool.
+func sinceSeen(f facts) string {
+	switch {
+	case !f.lastSeen.IsZero():
+		return "since " + rules.Clock(f.lastSeen) // it lies within the last day
+	case f.now.Now.Sub(f.pool.Created) > api.RunnerKept:
+		return "for more than a day" // nobody remembers more
+	}
+	return "yet"
+}
+
+// unlock names the way out for who knows more than the control plane does.
+func unlock(workspace string) string {
+	return "; if you are certain that the task is gone, dayfly repair unlock " + workspace + " frees the workspace now"
+}
+
+// waitsPending says what a pending workflow waits for, the nearest cause first.
+func waitsPending(w *record.Workflow, f facts) (code, waits string) {
+	switch {
+	case f.waiting && w.ChangesState() && f.queue.Changer != "":
+		return waitsSlot, waitsChanger(w, f)
+	case f.waiting && f.queue.Used() < f.queue.Max:
+		return waitsWorkspace, fmt.Sprintf("its turn among the workflows that wait in workspace %s, which has room", w.Workspace)
+	case f.waiting:
+		return waitsWorkspace, fmt.Sprintf("a place in workspace %s, which allows %s at once", w.Workspace, text.Count(f.queue.Max, "active workflow"))
+	case f.pool.Disabled:
+		return waitsDisabled, fmt.Sprintf("pool %s, which is disabled", f.pool.Name)
+	case !f.pool.AssignedTo(w.Workspace):
+		return waitsAssigned, fmt.Sprintf("pool %s to be assigned to workspace %s", f.pool.Name, w.Workspace)
+	case !f.pool.Takes(w.Type):
+		return waitsTypes, fmt.Sprintf("pool %s to take workflows of type %s", f.pool.Name, w.Type)
+	case f.pool.Concurrency > 0 && f.poolUsed >= f.pool.Concurrency:
+		return waitsPool, fmt.Sprintf("a place in pool %s: %d of %d are in use", f.pool.Name, f.poolUsed, f.pool.Concurrency)
+	case f.orgUsed >= f.orgMost:
+		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.orgUsed, f.orgMost)
+	case f.now.Now.Sub(f.lastSeen) > catalog.Offline:
+		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled %s; is its agent running?", f.pool.Name, sinceSeen(f))
+	}
+	return waitsClaim, fmt.Sprintf("the next claim of pool %s", f.pool.Name)
+}
+
+// waitsChanger names the run that has the workspace's slot, and the task that is waited for.
+func waitsChanger(w *record.Workflow, f facts) string {
+	switch r := f.changer; {
+	case r.State.Terminal():
+		return fmt.Sprintf("the end of task %s of workflow %s, which is %s but may still change the state of workspace %s", r.Holder.Task, f.queue.Changer, r.State, w.Workspace)
+	case r.State == workflow.Running:
+		return fmt.Sprintf("workflow %s, which runs as task %s and may change the state of workspace %s before it", f.queue.Changer, r.Holder.Task, w.Workspace)
+	}
+	return fmt.Sprintf("workflow %s, which may change the state of workspace %s before it", f.queue.Changer, w.Workspace)
+}
