@@ -42,7 +42,7 @@ func (p *Calls) Bootstrap(ctx context.Context, organization string) (adminToken 
 
 func checkOrganization(name string) error {
 	if workflow.CheckWorkspaceName(name) != nil {
-		return workflow.Refuse(workflow.ErrInvalid, "organization", "organization names follow the rule of workspace names")
+		return invalid("organization", "organization names follow the rule of workspace names")
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func (p *Calls) EnsureAdmin(ctx context.Context, organization string, token reda
 	value := token.Reveal()
 	if len(value) < leastAdminToken || len(value) > mostAdminToken || strings.HasPrefix(value, identity.JobPrefix) ||
 		strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return workflow.Refuse(workflow.ErrInvalid, "", "the deployment's admin token has %d to %d printable characters without spaces, chosen at random, and does not begin with %s", leastAdminToken, mostAdminToken, identity.JobPrefix)
+		return invalid("", "the deployment's admin token has %d to %d printable characters without spaces, chosen at random, and does not begin with %s", leastAdminToken, mostAdminToken, identity.JobPrefix)
 	}
 	hash := record.Hash(value)
 	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {

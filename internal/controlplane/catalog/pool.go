@@ -22,7 +22,7 @@ func Serves(r record.Pool, workspace string, t workflow.Type) error {
 		return workflow.Refuse(workflow.ErrForbidden, "pool", "pool %s is not assigned to workspace %s; an admin can assign it, or the workspace can name another pool", r.Name, workspace)
 	}
 	if !r.Takes(t) {
-		return workflow.Refuse(workflow.ErrInvalid, "type", "pool %s does not take workflows of type %s", r.Name, t)
+		return invalid("type", "pool %s does not take workflows of type %s", r.Name, t)
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func (p *Calls) DeletePool(ctx context.Context, who identity.Principal, name str
 			return err
 		}
 		if pool.BuiltIn {
-			return workflow.Refuse(workflow.ErrInvalid, "pool", "the built-in pool stays; it can be disabled")
+			return invalid("pool", "the built-in pool stays; it can be disabled")
 		}
 		if err := unnamed(ctx, c, who.Organization, pool, "deleted"); err != nil {
 			return err

@@ -84,25 +84,25 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 		r.Types = slices.Clone(*in.EnabledTypes)
 	}
 	if r.Concurrency < 0 || r.Concurrency > 100000 {
-		return workflow.Refuse(workflow.ErrInvalid, "concurrency", "a concurrency limit lies between 0 (none) and 100000")
+		return invalid("concurrency", "a concurrency limit lies between 0 (none) and 100000")
 	}
 	if err := checkRolePath(r.RolePath); err != nil {
 		return err
 	}
 	if len(r.Description) > 1000 {
-		return workflow.Refuse(workflow.ErrInvalid, "description", "a description has at most 1000 bytes")
+		return invalid("description", "a description has at most 1000 bytes")
 	}
 	for _, t := range r.Types {
 		if !slices.Contains(workflow.Types(), t) {
-			return workflow.Refuse(workflow.ErrInvalid, "enabled_workflow_types", "%q is not a type of workflow; there are deployment, insights_scan and policy_evaluation", record.Cut(string(t), 40))
+			return invalid("enabled_workflow_types", "%q is not a type of workflow; there are deployment, insights_scan and policy_evaluation", record.Cut(string(t), 40))
 		}
 	}
 	if len(r.Assigned) > 500 {
-		return workflow.Refuse(workflow.ErrInvalid, "assigned_workspaces", "a pool names at most 500 workspaces")
+		return invalid("assigned_workspaces", "a pool names at most 500 workspaces")
 	}
 	for _, ws := range r.Assigned {
 		if err := workflow.CheckWorkspaceName(ws); err != nil {
-			return workflow.Refuse(workflow.ErrInvalid, "assigned_workspaces", "%q is not the name of a workspace", record.Cut(ws, 64))
+			return invalid("assigned_workspaces", "%q is not the name of a workspace", record.Cut(ws, 64))
 		}
 	}
 	return nil
@@ -122,7 +122,7 @@ func knowsWorkspaces(ctx context.Context, c *ledger.Change, org string, names, b
 	}
 	for _, name := range names {
 		if k := record.WorkspaceKey(org, name); slices.Contains(keys, k) && c.Version(k) == store.Absent {
-			return workflow.Refuse(workflow.ErrInvalid, "assigned_workspaces", "there is no workspace %q: register it first, or correct the name", name)
+			return invalid("assigned_workspaces", "there is no workspace %q: register it first, or correct the name", name)
 		}
 	}
 	return nil
@@ -148,7 +148,7 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 		return api.PoolToken{}, err
 	}
 	if in.Name == nil {
-		return api.PoolToken{}, workflow.Refuse(workflow.ErrInvalid, "name", "a pool needs a name")
+		return api.PoolToken{}, invalid("name", "a pool needs a name")
 	}
 	rec := record.Pool{ID: record.NewID("pool_", p.ledger.Now()), AssignedToAll: in.AssignedWorkspaces == nil}
 	if err := settle(&rec, in); err != nil {
@@ -197,7 +197,7 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 	return api.PoolToken{Pool: pool, Token: token}, err
 }
 
-// Pools lists the
+// Pools lists the pools.
 func (p *Calls) Pools(ctx context.Context, who identity.Principal, cursor string, limit int) (api.Page[api.Pool], error) {
 	out := api.Page[api.Pool]{Items: []api.Pool{}}
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "pool.list", ""); err != nil {
@@ -259,7 +259,7 @@ func (p *Calls) UpdatePool(ctx context.Context, who identity.Principal, name str
 		}
 		if rec.Name != before.Name {
 			if before.BuiltIn {
-				return workflow.Refuse(workflow.ErrInvalid, "name", "the built-in pool keeps its name")
+				return invalid("name", "the built-in pool keeps its name")
 			}
 			nk := record.PoolNameKey(who.Organization, rec.Name)
 			if err := c.Load(ctx, nk); err != nil {
@@ -312,7 +312,7 @@ func (p *Calls) RotatePoolToken(ctx context.Context, who identity.Principal, nam
 	}
 	const mostOverlap = 7 * 24 * 3600
 	if in.OverlapSeconds < 0 || in.OverlapSeconds > mostOverlap {
-		return api.PoolToken{}, workflow.Refuse(workflow.ErrInvalid, "overlap_seconds", "an overlap lasts at most a week")
+		return api.PoolToken{}, invalid("overlap_seconds", "an overlap lasts at most a week")
 	}
 	var rec record.Pool
 	var token string

@@ -25,7 +25,7 @@ func checkRole(arn string) error {
 		return nil
 	}
 	if path := pathOfRole(arn); path == "" || len(path) > maxRolePath {
-		return workflow.Refuse(workflow.ErrInvalid, "role", "%q is not the ARN of a role, such as arn:aws:iam::123456789012:role/dayfly/POOL/NAME", record.Cut(arn, 200))
+		return invalid("role", "%q is not the ARN of a role, such as arn:aws:iam::123456789012:role/dayfly/POOL/NAME", record.Cut(arn, 200))
 	}
 	return nil
 }
@@ -43,7 +43,7 @@ func pathOfRole(arn string) string {
 // checkRolePath refuses what is no path that roles can lie under.
 func checkRolePath(path string) error {
 	if path != "" && (!rolePath().MatchString(path) || len(path) > maxRolePath || strings.Contains(path, "*")) {
-		return workflow.Refuse(workflow.ErrInvalid, "role_path", "%q is not a path of roles, such as /dayfly/POOL/: it begins and ends with a slash", record.Cut(path, 200))
+		return invalid("role_path", "%q is not a path of roles, such as /dayfly/POOL/: it begins and ends with a slash", record.Cut(path, 200))
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
-	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // StateOf says where a workspace's state is kept: what its record holds, in full. One that was registered
@@ -95,44 +94,44 @@ func checkState(w *api.Workspace, before *api.State) error {
 	if s == nil {
 		return nil
 	}
-	invalid := func(field, format string, args ...any) error {
-		return workflow.Refuse(workflow.ErrInvalid, strings.TrimSuffix("state."+field, "."), format, args...)
+	refuse := func(field, format string, args ...any) error {
+		return invalid(strings.TrimSuffix("state."+field, "."), format, args...)
 	}
 	switch s.Kind {
 	case "", api.StateSource, api.StateDirectory:
 		if s.Bucket != "" || s.Region != "" || s.Endpoint != "" || s.KMSKeyARN != "" {
-			return invalid("", "bucket, region, endpoint and kms_key_arn go with kind s3")
+			return refuse("", "bucket, region, endpoint and kms_key_arn go with kind s3")
 		}
 	case api.StateS3:
 		if s.Bucket == "" || s.Region == "" {
-			return invalid("", "kind s3 needs a bucket and a region")
+			return refuse("", "kind s3 needs a bucket and a region")
 		}
 		if s.Endpoint != "" {
 			if u, err := url.Parse(s.Endpoint); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
-				return invalid("endpoint", "the endpoint is an http or https address without credentials")
+				return refuse("endpoint", "the endpoint is an http or https address without credentials")
 			}
 		}
 	default:
-		return invalid("kind", "kind is source, directory or s3; %q is none of them", record.Cut(s.Kind, 40))
+		return refuse("kind", "kind is source, directory or s3; %q is none of them", record.Cut(s.Kind, 40))
 	}
 	if s.Default != "" || s.Implied || s.Key != "" && (before == nil || s.Key != before.Key) {
-		return invalid("key", "key, default and implied are said by the control plane; leave them out")
+		return refuse("key", "key, default and implied are said by the control plane; leave them out")
 	}
 	if w.Engine == api.EngineCommand && (s.Workspace != "" || len(s.BackendConfig) > 0) {
-		return invalid("", "workspace and backend_config go with the engines terraform and tofu")
+		return refuse("", "workspace and backend_config go with the engines terraform and tofu")
 	}
 	if s.Workspace != "" && !engineWorkspace().MatchString(s.Workspace) {
-		return invalid("workspace", "an engine's workspace has 1 to 90 characters of A-Z, a-z, 0-9, ., _ and -; %q does not", record.Cut(s.Workspace, 100))
+		return refuse("workspace", "an engine's workspace has 1 to 90 characters of A-Z, a-z, 0-9, ., _ and -; %q does not", record.Cut(s.Workspace, 100))
 	}
 	if len(s.BackendConfig) > 0 && s.Kind != "" && s.Kind != api.StateSource {
-		return invalid("backend_config", "backend_config completes the backend that the code declares, and goes with kind source, or with none")
+		return refuse("backend_config", "backend_config completes the backend that the code declares, and goes with kind source, or with none")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.BackendConfig)) {
 		if !settingName().MatchString(name) {
-			return invalid("backend_config", "%q is not the name of a setting", record.Cut(name, 64))
+			return refuse("backend_config", "%q is not the name of a setting", record.Cut(name, 64))
 		}
 		if _, text := s.BackendConfig[name].(string); text && secretSetting().MatchString(name) {
-			return invalid("backend_config."+name, "a workspace holds no secret value; name a secret that becomes an environment variable which the backend reads")
+			return refuse("backend_config."+name, "a workspace holds no secret value; name a secret that becomes an environment variable which the backend reads")
 		}
 	}
 	return nil

@@ -196,16 +196,12 @@ func sameRefs(a, b api.Workspace) bool {
 }
 
 // Workspaces lists the workspaces by name.
-func (p *Calls) Workspaces(ctx context.Context, who identity.Principal, cursor string, limit int) (api.Page[api.Workspace], error) {
-	out := api.Page[api.Workspace]{Items: []api.Workspace{}}
+func (p *Calls) Workspaces(ctx context.Context, who identity.Principal, cursor string, limit int) (out api.Page[api.Workspace], err error) {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workspace.list", ""); err != nil {
 		return out, err
 	}
-	page, err := p.ledger.List(ctx, record.Under(record.OrganizationPart(who.Organization), "workspace/", ledger.PageSize(limit, 100)), cursor)
-	if err != nil {
-		return out, err
-	}
-	return ledger.PageOf(page, p.view)
+	all := record.Under(record.OrganizationPart(who.Organization), "workspace/", ledger.PageSize(limit, 100))
+	return ledger.ListOf(ctx, p.ledger, all, cursor, p.view)
 }
 
 // Workspace answers about one workspace.
@@ -255,11 +251,8 @@ func (p *Calls) DeletedWorkspaces(ctx context.Context, who identity.Principal, c
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workspace.list_deleted", ""); err != nil {
 		return out, err
 	}
-	page, err := p.ledger.List(ctx, record.Under(record.OrganizationPart(who.Organization), "deleted/", ledger.PageSize(limit, 100)), cursor)
-	if err != nil {
-		return out, err
-	}
-	gone, err := ledger.PageOf(page, ledger.AsStored[record.Deleted])
+	all := record.Under(record.OrganizationPart(who.Organization), "deleted/", ledger.PageSize(limit, 100))
+	gone, err := ledger.ListOf(ctx, p.ledger, all, cursor, ledger.AsStored[record.Deleted])
 	if err != nil {
 		return out, err
 	}

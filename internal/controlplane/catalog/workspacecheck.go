@@ -25,6 +25,10 @@ import (
 // maxWorkspace bounds a workspace's settings, which a spec repeats.
 const maxWorkspace = 200 << 10
 
+func invalid(field, format string, args ...any) error {
+	return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
+}
+
 // MaxRuntime is how long a run of a workspace may take.
 func MaxRuntime(w api.Workspace) (time.Duration, error) {
 	if w.MaxRuntime == "" {
@@ -32,7 +36,7 @@ func MaxRuntime(w api.Workspace) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(w.MaxRuntime)
 	if err != nil || d < time.Second || d > workflow.MaxMaxRuntime {
-		return 0, workflow.Refuse(workflow.ErrInvalid, "max_runtime", "max_runtime is a duration such as 90m, from 1s to %s; %q is not", workflow.MaxMaxRuntime, record.Cut(w.MaxRuntime, 40))
+		return 0, invalid("max_runtime", "max_runtime is a duration such as 90m, from 1s to %s; %q is not", workflow.MaxMaxRuntime, record.Cut(w.MaxRuntime, 40))
 	}
 	return d, nil
 }
@@ -41,9 +45,6 @@ var envName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`
 
 // checkWorkspace refuses what could not run, each with its field, and fills in what is implied.
 func checkWorkspace(w *api.Workspace) error {
-	invalid := func(field, format string, args ...any) error {
-		return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
-	}
 	if err := workflow.CheckWorkspaceName(w.Name); err != nil {
 		return err
 	}
@@ -113,15 +114,15 @@ func checkWorkspace(w *api.Workspace) error {
 func checkCommands(w *api.Workspace) error {
 	if w.Engine != api.EngineCommand {
 		if len(w.Commands) > 0 {
-			return workflow.Refuse(workflow.ErrInvalid, "commands", "commands go with engine command only")
+			return invalid("commands", "commands go with engine command only")
 		}
 		return nil
 	}
 	if len(w.Commands) == 0 {
-		return workflow.Refuse(workflow.ErrInvalid, "commands", "engine command needs at least one command, such as commands.update")
+		return invalid("commands", "engine command needs at least one command, such as commands.update")
 	}
 	if w.EngineVersion != "" {
-		return workflow.Refuse(workflow.ErrInvalid, "engine_version", "engine command has no version")
+		return invalid("engine_version", "engine command has no version")
 	}
 	known := []string{string(workflow.InsightsScan)}
 	for _, op := range workflow.Operations() {
@@ -131,10 +132,10 @@ func checkCommands(w *api.Workspace) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Commands)) {
 		if !slices.Contains(known, name) {
-			return workflow.Refuse(workflow.ErrInvalid, "commands", "%q is none of %s", record.Cut(name, 40), strings.Join(known, ", "))
+			return invalid("commands", "%q is none of %s", record.Cut(name, 40), strings.Join(known, ", "))
 		}
 		if w.Commands[name] == "" {
-			return workflow.Refuse(workflow.ErrInvalid, "commands."+name, "the command is empty")
+			return invalid("commands."+name, "the command is empty")
 		}
 	}
 	return nil
@@ -144,10 +145,10 @@ func checkCommands(w *api.Workspace) error {
 // the loader of every program that it starts.
 func checkEnv(field, name string) error {
 	if !envName().MatchString(name) {
-		return workflow.Refuse(workflow.ErrInvalid, field, "%q is no name of an environment variable", record.Cut(name, 64))
+		return invalid(field, "%q is no name of an environment variable", record.Cut(name, 64))
 	}
 	if strings.HasPrefix(name, "DAYFLY_") || strings.HasPrefix(name, "LD_") {
-		return workflow.Refuse(workflow.ErrInvalid, field, "%s cannot be set: names that start with DAYFLY_ or LD_ are kept", name)
+		return invalid(field, "%s cannot be set: names that start with DAYFLY_ or LD_ are kept", name)
 	}
 	return nil
 }
@@ -155,7 +156,7 @@ func checkEnv(field, name string) error {
 func checkSecret(field string, s api.Secret) error {
 	switch {
 	case (s.Env == "") == (s.File == ""):
-		return workflow.Refuse(workflow.ErrInvalid, field, "a secret goes to env or to file, one of the two")
+		return invalid(field, "a secret goes to env or to file, one of the two")
 	case s.Env != "":
 		if err := checkEnv(field+".env", s.Env); err != nil {
 			return err
@@ -166,7 +167,7 @@ func checkSecret(field string, s api.Secret) error {
 		}
 	}
 	if s.Ref == "" || len(s.Ref) > 2048 {
-		return workflow.Refuse(workflow.ErrInvalid, field+".ref", "a secret has a reference, such as file:NAME")
+		return invalid(field+".ref", "a secret has a reference, such as file:NAME")
 	}
 	return checkRef(field+".ref", s.Ref)
 }
@@ -184,13 +185,13 @@ func checkRef(field, ref string) error {
 	if secretARN().MatchString(ref) || ok && name != "" && (scheme == "file" || scheme == "env") {
 		return nil
 	}
-	return workflow.Refuse(workflow.ErrInvalid, field, "a reference is file:NAME, env:NAME or the ARN of a secret in Secrets Manager; it names a secret and never holds its value")
+	return invalid(field, "a reference is file:NAME, env:NAME or the ARN of a secret in Secrets Manager; it names a secret and never holds its value")
 }
 
 // checkInside refuses a path that could leave the directory it is meant for.
 func checkInside(field, p string) error {
 	if p == "" || len(p) > 1000 || strings.ContainsAny(p, "\\\x00") || path.IsAbs(p) || path.Clean(p) != strings.TrimSuffix(p, "/") || p == "." || p == ".." || strings.HasPrefix(p, "../") {
-		return workflow.Refuse(workflow.ErrInvalid, field, "%q must be a relative path without . and .. in it", record.Cut(p, 80))
+		return invalid(field, "%q must be a relative path without . and .. in it", record.Cut(p, 80))
 	}
 	return nil
 }
@@ -198,10 +199,10 @@ func checkInside(field, p string) error {
 func checkSource(s api.Source) error {
 	switch {
 	case (s.Directory == "") == (s.Git == nil):
-		return workflow.Refuse(workflow.ErrInvalid, "source", "a source is a directory or git, one of the two")
+		return invalid("source", "a source is a directory or git, one of the two")
 	case s.Directory != "":
 		if !path.IsAbs(s.Directory) || path.Clean(s.Directory) != s.Directory || strings.ContainsRune(s.Directory, 0) || len(s.Directory) > 4000 {
-			return workflow.Refuse(workflow.ErrInvalid, "source.directory", "%q must be an absolute path without . and .. in it", record.Cut(s.Directory, 80))
+			return invalid("source.directory", "%q must be an absolute path without . and .. in it", record.Cut(s.Directory, 80))
 		}
 		return nil
 	}
@@ -212,20 +213,20 @@ func checkSource(s api.Source) error {
 var scpLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^\s:]+$`) })
 
 func checkGit(g *api.GitSource) error {
-	invalid := func(field, format string, args ...any) error {
-		return workflow.Refuse(workflow.ErrInvalid, "source.git."+field, format, args...)
+	refuse := func(field, format string, args ...any) error {
+		return invalid("source.git."+field, format, args...)
 	}
 	ssh := scpLike().MatchString(g.URL)
 	if !ssh {
 		u, err := url.Parse(g.URL)
 		if err != nil || u.Host == "" {
-			return invalid("url", "the address must be https://HOST/PATH, ssh://USER@HOST/PATH or USER@HOST:PATH")
+			return refuse("url", "the address must be https://HOST/PATH, ssh://USER@HOST/PATH or USER@HOST:PATH")
 		}
 		if _, has := u.User.Password(); has || u.User != nil && u.Scheme != "ssh" {
-			return invalid("url", "the address holds credentials; put them into a secret and name it in token_ref")
+			return refuse("url", "the address holds credentials; put them into a secret and name it in token_ref")
 		}
 		if u.RawQuery != "" || u.Fragment != "" {
-			return invalid("url", "the address has a query or a fragment, where tokens are put; name a secret in token_ref instead")
+			return refuse("url", "the address has a query or a fragment, where tokens are put; name a secret in token_ref instead")
 		}
 		switch u.Scheme {
 		case "https":
@@ -233,14 +234,14 @@ func checkGit(g *api.GitSource) error {
 			ssh = true
 		case "http":
 			if ip := net.ParseIP(u.Hostname()); u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
-				return invalid("url", "plain http would show the token and the code to everybody on the way; use https")
+				return refuse("url", "plain http would show the token and the code to everybody on the way; use https")
 			}
 		default:
-			return invalid("url", "scheme %q is none of https, ssh", record.Cut(u.Scheme, 20))
+			return refuse("url", "scheme %q is none of https, ssh", record.Cut(u.Scheme, 20))
 		}
 	}
 	if strings.ContainsAny(g.Ref, " \t\r\n\x00~^:?*[\\") || strings.HasPrefix(g.Ref, "-") || strings.Contains(g.Ref, "..") {
-		return invalid("ref", "%q is no name of a branch, tag or commit", record.Cut(g.Ref, 80))
+		return refuse("ref", "%q is no name of a branch, tag or commit", record.Cut(g.Ref, 80))
 	}
 	if g.Path != "" {
 		if err := checkInside("source.git.path", g.Path); err != nil {
@@ -256,15 +257,15 @@ func checkGit(g *api.GitSource) error {
 	}
 	switch {
 	case ssh && g.TokenRef != "":
-		return invalid("token_ref", "a token goes with https; ssh takes ssh_key_ref")
+		return refuse("token_ref", "a token goes with https; ssh takes ssh_key_ref")
 	case ssh && g.SSHKeyRef == "":
-		return invalid("ssh_key_ref", "ssh needs a key: name its secret")
+		return refuse("ssh_key_ref", "ssh needs a key: name its secret")
 	case ssh && strings.TrimSpace(g.KnownHosts) == "":
-		return invalid("known_hosts", "ssh needs the host's line of a known_hosts file, so that nobody can stand in for it")
+		return refuse("known_hosts", "ssh needs the host's line of a known_hosts file, so that nobody can stand in for it")
 	case !ssh && (g.SSHKeyRef != "" || g.KnownHosts != ""):
-		return invalid("ssh_key_ref", "ssh_key_ref and known_hosts go with an ssh address")
+		return refuse("ssh_key_ref", "ssh_key_ref and known_hosts go with an ssh address")
 	case g.Username != "" && g.TokenRef == "":
-		return invalid("username", "a user name goes with token_ref")
+		return refuse("username", "a user name goes with token_ref")
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package clock is the control plane's own clock: it moves what time alone ledger.
+// Package clock is the control plane's own clock: it moves what time alone moves.
 package clock
 
 import (
@@ -134,10 +134,7 @@ func (p *Calls) passOne(ctx context.Context, org, id string, timer store.Key, se
 		if err != nil {
 			return err
 		}
-		if err := c.Load(ctx, record.HeardKey(pool)); err != nil {
-			return err
-		}
-		heard, _, err := ledger.Get[record.Heard](c.Read, record.HeardKey(pool))
+		heard, _, err := ledger.Load[record.Heard](ctx, c, record.HeardKey(pool))
 		if err != nil {
 			return err
 		}

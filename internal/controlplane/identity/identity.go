@@ -70,9 +70,6 @@ func (p *Calls) Audit(ctx context.Context, who Principal, cursor string, limit i
 	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "audit.list", ""); err != nil {
 		return out, err
 	}
-	page, err := p.ledger.List(ctx, store.Scan{Part: record.AuditPart(who.Organization), Limit: ledger.PageSize(limit, 200), Reverse: true}, cursor)
-	if err != nil {
-		return out, err
-	}
-	return ledger.PageOf(page, ledger.AsStored[api.AuditEvent])
+	trail := store.Scan{Part: record.AuditPart(who.Organization), Limit: ledger.PageSize(limit, 200), Reverse: true}
+	return ledger.ListOf(ctx, p.ledger, trail, cursor, ledger.AsStored[api.AuditEvent])
 }

@@ -25,13 +25,11 @@ type clock struct {
 	noting sync.Map // ids of the pools whose calls are being written down
 }
 
-// keep notes what records are now.
-func (c *clock) keep(now time.Time, records ...store.Record) {
+// keep notes what a record is now.
+func (c *clock) keep(now time.Time, r store.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, r := range records {
-		c.known[r.Key] = known{r, now}
-	}
+	c.known[r.Key] = known{r, now}
 }
 
 type known struct {

@@ -64,6 +64,15 @@ func PageSize(asked, most int) int {
 // secret, and one that is made up reads nothing outside of its list.
 const cursorSum = 6
 
+// ListOf is List for a list that shows its records one by one.
+func ListOf[R, V any](ctx context.Context, l *Ledger, s store.Scan, cursor string, view func(R, int64) V) (api.Page[V], error) {
+	page, err := l.List(ctx, s, cursor)
+	if err != nil {
+		return api.Page[V]{}, err
+	}
+	return PageOf(page, view)
+}
+
 // List is Range for a list whose pages are asked for from outside, by the cursor of the page before.
 func (l *Ledger) List(ctx context.Context, s store.Scan, cursor string) (store.Page, error) {
 	after, err := OpenCursor(s.Part+" "+s.From, cursor)

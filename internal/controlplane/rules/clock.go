@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
@@ -133,12 +134,7 @@ func Stamp(w *record.Workflow, b record.Beat, t Time) record.Beat {
 	if w.State != workflow.Running && (!w.State.Terminal() || !w.SlotHeld) {
 		return b
 	}
-	earlier := func(a, b time.Time) time.Time {
-		if a.Before(b) {
-			return a
-		}
-		return b
-	}
+	earlier := func(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 	if w.Service.Deadline == 0 {
 		w.Service.Deadline = earlier(w.Deadline, t.Service.Add(w.MaxRuntime)).UnixMilli()
 	}

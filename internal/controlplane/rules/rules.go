@@ -1,7 +1,7 @@
 // Package rules decides what a report, a call or the passing of time makes of one workflow, and says
 // why. It reads and writes nothing: its functions are given a working copy of the record and the time,
 // set the fields of the copy that are about the run itself, and return all else as an Outcome, which
-// package moves applies.
+// package ledger applies.
 package rules
 
 import (
@@ -130,7 +130,7 @@ func JobState(w *record.Workflow, b record.Beat, t Time) api.JobState {
 		Cancel: !w.CancelAt.IsZero() && !w.State.Terminal(),
 	}
 	if s.Task == "" {
-		for _, t := range w.Tasks {
+		for _, t := range w.Tasks { // of several placements the latest
 			if !t.Stopped {
 				s.Task = t.Ref
 			}

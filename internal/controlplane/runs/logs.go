@@ -39,7 +39,7 @@ func (p *Calls) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 		if s == rules.MayStart {
 			return nil, 0, rules.NeedsHold(s)
 		}
-		now, err := alive(ctx, c, w, s)
+		now, err := alive(ctx, c, w, s, nil)
 		if err != nil {
 			return nil, 0, err
 		}

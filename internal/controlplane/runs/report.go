@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
@@ -15,11 +17,7 @@ import (
 
 // Spec gives a started run what it is to do.
 func (p *Calls) Spec(ctx context.Context, token string, run api.Run) (api.Spec, error) {
-	var w *record.Workflow
-	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) (err error) {
-		w, _, err = lives(ctx, c, token, run)
-		return err
-	})
+	w, _, err := p.tells(ctx, token, run, nil)
 	if err != nil {
 		return api.Spec{}, err
 	}
@@ -28,50 +26,33 @@ func (p *Calls) Spec(ctx context.Context, token string, run api.Run) (api.Spec, 
 
 // Heartbeat records a sign of life.
 func (p *Calls) Heartbeat(ctx context.Context, token string, run api.Run, in api.Heartbeat) (api.Control, error) {
-	var out api.Control
-	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		w, now, err := lives(ctx, c, token, run, record.Cut(in.Step, 64))
-		if err != nil {
-			return err
-		}
-		out = p.control(c, w, now)
-		return nil
-	})
+	step := record.Cut(in.Step, 64)
+	_, out, err := p.tells(ctx, token, run, &step)
 	return out, err
 }
 
 // Steps records where the steps of a run stand.
 func (p *Calls) Steps(ctx context.Context, token string, run api.Run, in api.Steps) (api.Control, error) {
-	var out api.Control
-	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		w, now, err := lives(ctx, c, token, run)
-		if err != nil {
-			return err
-		}
-		out = p.control(c, w, now)
-		latest := map[int]api.Step{}
-		var keys []store.Key
+	_, out, err := p.tells(ctx, token, run, nil, func(ctx context.Context, c *ledger.Change) error {
+		latest := map[store.Key]api.Step{}
 		for _, step := range in.Steps {
 			if step.Seq < 1 || step.Seq > 9999 {
 				return workflow.Refuse(workflow.ErrInvalid, "steps", "a step's seq lies between 1 and 9999")
 			}
-			latest[step.Seq] = step
-			keys = append(keys, record.StepKey(w.ID, run.Attempt, step.Seq))
+			latest[record.StepKey(run.Workflow, run.Attempt, step.Seq)] = step
 		}
-		if err := c.Load(ctx, keys...); err != nil {
+		if err := c.Load(ctx, slices.Collect(maps.Keys(latest))...); err != nil {
 			return err
 		}
-		for seq, step := range latest {
-			k := record.StepKey(w.ID, run.Attempt, seq)
+		for k, step := range latest {
 			before, ok, err := ledger.Get[api.Step](c.Read, k)
 			if err != nil {
 				return err
 			}
 			// A late report of the beginning does not undo the end.
-			if ok && before.Status != workflow.StepRunning {
-				continue
+			if !ok || before.Status == workflow.StepRunning {
+				c.Put(k, step)
 			}
-			c.Put(k, step)
 		}
 		return nil
 	})

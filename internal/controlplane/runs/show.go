@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -28,7 +29,7 @@ func view(w *record.Workflow, pool string, version int64) api.Workflow {
 	out := api.Workflow{
 		ID: w.ID, Organization: w.Org, Workspace: w.Workspace, Pool: pool, Type: w.Type, Operation: w.Op,
 		State: w.State, Reason: w.Reason, Detail: w.Detail, Priority: w.Priority, Message: w.Message,
-		Attempt: w.Attempt, Task: w.Holder.Task, CancelRequested: !w.CancelAt.IsZero(), SlotHeld: w.SlotHeld,
+		Attempt: w.Attempt, Task: cmp.Or(w.Holder.Task, w.LiveTask()), CancelRequested: !w.CancelAt.IsZero(), SlotHeld: w.SlotHeld,
 		RetryOf: w.RetryOf, SubmittedBy: w.By, SubmittedAt: w.Submitted, Version: version,
 	}
 	for _, t := range []struct {
@@ -38,9 +39,6 @@ func view(w *record.Workflow, pool string, version int64) api.Workflow {
 		if !t.at.IsZero() {
 			*t.to = &t.at
 		}
-	}
-	if out.Task == "" {
-		out.Task = w.LiveTask()
 	}
 	return out
 }
@@ -149,17 +147,13 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 }
 
 // Timeline lists what happened to a workflow, in order.
-func (p *Calls) Timeline(ctx context.Context, who identity.Principal, id, cursor string, limit int) (api.Page[api.Event], error) {
-	out := api.Page[api.Event]{Items: []api.Event{}}
+func (p *Calls) Timeline(ctx context.Context, who identity.Principal, id, cursor string, limit int) (out api.Page[api.Event], err error) {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workflow.timeline", id); err != nil {
 		return out, err
 	}
 	if _, _, err := p.ledger.Workflow(ctx, who.Organization, id); err != nil {
 		return out, err
 	}
-	page, err := p.ledger.List(ctx, record.Under(record.WorkflowKey(id).Part, "ev/", ledger.PageSize(limit, 500)), cursor)
-	if err != nil {
-		return out, err
-	}
-	return ledger.PageOf(page, ledger.AsStored[api.Event])
+	events := record.Under(record.WorkflowKey(id).Part, "ev/", ledger.PageSize(limit, 500))
+	return ledger.ListOf(ctx, p.ledger, events, cursor, ledger.AsStored[api.Event])
 }

@@ -51,8 +51,8 @@ func admit(ctx context.Context, c *ledger.Change, token string, run api.Run, mor
 }
 
 // alive takes a call of a run for one of its pool and, where the run holds its workflow, for a sign of life. A
-// heartbeat also says which step the run is in.
-func alive(ctx context.Context, c *ledger.Change, w *record.Workflow, s rules.Standing, step ...string) (rules.Time, error) {
+// heartbeat also says which step the run is in; nil says nothing of it.
+func alive(ctx context.Context, c *ledger.Change, w *record.Workflow, s rules.Standing, step *string) (rules.Time, error) {
 	now, err := c.Called(ctx, w.PoolID)
 	if err != nil || s != rules.Holds {
 		return now, err
@@ -61,8 +61,10 @@ func alive(ctx context.Context, c *ledger.Change, w *record.Workflow, s rules.St
 	if err != nil {
 		return now, err
 	}
-	sign := rules.Sign(now, append(step, last.Step)[0])
-	if rules.IsNews(sign, last) {
+	if step == nil {
+		step = &last.Step
+	}
+	if sign := rules.Sign(now, *step); rules.IsNews(sign, last) {
 		c.Put(record.BeatKey(w.ID), sign)
 	}
 	return now, nil
@@ -94,7 +96,7 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 		if err != nil {
 			return err
 		}
-		now, err := alive(ctx, c, w, s)
+		now, err := alive(ctx, c, w, s, nil)
 		if err != nil {
 			return err
 		}
@@ -103,7 +105,7 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 			return err
 		}
 		if s == rules.Holds {
-			c.Drop(w) // as in lives
+			c.Drop(w) // as in tells
 		}
 		ended = nil
 		switch granted.Move.To { //nolint:exhaustive // a start leads to no other state
@@ -122,17 +124,30 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 	return out, cmp.Or(err, ended)
 }
 
-// lives admits a run that holds its workflow and tells of itself alone. The workflow's record is not touched: its
-// version changes only when it ledger.
-func lives(ctx context.Context, c *ledger.Change, token string, run api.Run, step ...string) (*record.Workflow, rules.Time, error) {
-	w, s, err := admit(ctx, c, token, run, record.ReaderKey(run.Workflow))
-	if err == nil {
-		err = rules.NeedsHold(s)
-	}
-	if err != nil {
-		return nil, rules.Time{}, err
-	}
-	c.Drop(w)
-	now, err := alive(ctx, c, w, s, step...)
-	return w, now, err
+// tells takes a call of a run that holds its workflow and tells of itself alone; step is the one that it says it
+// is in, nil where it says nothing, and also adds to the change what else it tells. The workflow's record is not
+// touched: its version changes only when it moves.
+func (p *Calls) tells(ctx context.Context, token string, run api.Run, step *string, also ...ledger.Decision) (w *record.Workflow, out api.Control, err error) {
+	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		var s rules.Standing
+		if w, s, err = admit(ctx, c, token, run, record.ReaderKey(run.Workflow)); err != nil {
+			return err
+		}
+		if err := rules.NeedsHold(s); err != nil {
+			return err
+		}
+		c.Drop(w)
+		now, err := alive(ctx, c, w, s, step)
+		if err != nil {
+			return err
+		}
+		out = p.control(c, w, now)
+		for _, more := range also {
+			if err := more(ctx, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return w, out, err
 }
