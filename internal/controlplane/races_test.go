@@ -255,7 +255,7 @@ func TestRace_SubmitsOfOneKeyAreOneWorkflow(t *testing.T) {
 	})
 }
 
-func TestRace_SubmitsCancelsAndEndsLeaveEveryLaneFree(t *testing.T) {
+func TestRace_SubmitsCancelsAndEndsLeaveEveryQueueFree(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net", func(ws *api.Workspace) { ws.MaxActive = 4 })
 		worker := func() error {
@@ -311,7 +311,7 @@ func TestRace_SubmitsCancelsAndEndsLeaveEveryLaneFree(t *testing.T) {
 		if len(held.Items) != 0 {
 			t.Errorf("still active: %+v", held.Items)
 		}
-		// Nothing waits or runs, so the workspace can go: the lane's counts came out even.
+		// Nothing waits or runs, so the workspace can go: the counts of its queue came out even.
 		w.must(w.plane.DeleteWorkspace(w.ctx(), w.admin, "net"))
 		pool, err := w.plane.Pool(w.ctx(), w.admin, "default")
 		w.must(err)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -16,65 +17,26 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func (w *world) submitWith(workspace string, op workflow.Operation, priority int) api.Workflow {
-	w.t.Helper()
-	wf, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: workspace, Operation: op, Priority: priority})
-	w.must(err)
-	return wf
-}
-
-// C9: what comes back from a claim lines up again.
-func TestLane_AClaimThatEndsWithoutAStartGivesWayToAHigherPriority(t *testing.T) {
-	for name, test := range map[string]struct {
-		max int
-		op  workflow.Operation
-	}{"changes state": {10, workflow.Update}, "the only place": {1, workflow.Preview}} {
-		t.Run(name, func(t *testing.T) {
-			everyStore(t, func(t *testing.T, w *world) {
-				w.workspace("net", func(ws *api.Workspace) { ws.MaxActive = test.max })
-				low := w.submit("net", test.op)
-				job := w.claimOne()
-				high := w.submitWith("net", test.op, 5)
-				w.must(w.plane.Release(w.ctx(), w.pool, job.ID, api.Release{Attempt: job.Attempt, Text: "no room"}))
-				for _, want := range []string{high.ID, low.ID} {
-					got, r := w.started()
-					if got.ID != want {
-						t.Fatalf("claimed %s, want %s", got.ID, want)
-					}
-					w.must(w.result(got, r, workflow.Succeeded))
-				}
-			})
-		})
-	}
-}
-
-func TestLane_ARaisedLimitLetsInAllThatItHasRoomFor(t *testing.T) {
-	everyStore(t, func(t *testing.T, w *world) {
-		limit := func(n int) func(*api.Workspace) { return func(ws *api.Workspace) { ws.MaxActive = n } }
-		w.workspace("net", limit(1))
-		for range 70 {
-			w.submit("net", workflow.Preview)
-		}
-		update := w.submit("net", workflow.Update)
-		why, err := w.plane.Why(w.ctx(), w.admin, update.ID)
-		w.must(err)
-		if why.Code != "workspace_limit" || why.Waiting != "a place in workspace net, which allows 1 active workflow at once" {
-			t.Errorf("why = %q: %q", why.Code, why.Waiting)
-		}
-		w.workspace("net", limit(80))
-		why, err = w.plane.Why(w.ctx(), w.admin, update.ID)
-		w.must(err)
-		if why.Code != "pool_inactive" { // nobody has polled yet; the workspace holds nothing back
-			t.Errorf("with room for all, why = %q: %q", why.Code, why.Waiting)
-		}
-		var got []api.Job
-		for range 2 {
-			got = append(got, w.claim(50)...)
-		}
-		if len(got) != 71 || got[70].ID != update.ID {
-			t.Errorf("claimed %d, want all 71, and the update last", len(got))
-		}
+// R6: a launch is told which secrets of its machine the run names, and its directory; never a value.
+func TestClaim_NamesWhatTheRunNeedsOfItsMachine(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("dir", func(ws *api.Workspace) {
+		ws.Source.Directory = "/src/dir"
+		ws.Secrets = []api.Secret{{Env: "A", Ref: "file:a"}, {File: "b", Ref: "file:a"}, {Env: "C", Ref: "env:C"}, {Env: "D", Ref: "file:" + strings.Repeat("x", 500)}}
 	})
+	w.submit("dir", workflow.Update)
+	job := w.claimOne()
+	if job.SourceDirectory != "/src/dir" || !slices.Equal(job.SecretRefs, []string{"file:a"}) {
+		t.Errorf("got %q and %q", job.SourceDirectory, job.SecretRefs)
+	}
+	w.workspace("git", func(ws *api.Workspace) {
+		ws.Source = api.Source{Git: &api.GitSource{URL: "https://git.example.com/a.git", TokenRef: "file:git"}}
+	})
+	w.submit("git", workflow.Preview)
+	job = w.claimOne()
+	if job.SourceDirectory != "" || !slices.Equal(job.SecretRefs, []string{"file:git"}) {
+		t.Errorf("got %q and %q", job.SourceDirectory, job.SecretRefs)
+	}
 }
 
 // What one type refuses hides nothing of another, however much of it there is.
@@ -242,4 +204,86 @@ func (w *world) overwrite(k store.Key, value string) {
 		version = old[0].Version
 	}
 	w.must(w.store.Commit(w.ctx(), "broken", store.Put(store.Record{Key: k, Value: []byte(value)}, version)))
+}
+
+// L11: a waiting claim is woken by the submission.
+func TestClaim_WaitsAndIsWokenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memory.New()
+		plane := controlplane.New(st, controlplane.Config{})
+		w := &world{t: t, plane: plane, store: st}
+		token, err := plane.Bootstrap(t.Context(), "default")
+		w.must(err)
+		w.admin, err = plane.Authenticate(t.Context(), token)
+		w.must(err)
+		poolToken, err := plane.EnsurePoolToken(t.Context(), "default", "default", "agent")
+		w.must(err)
+		w.pool, err = plane.Authenticate(t.Context(), poolToken)
+		w.must(err)
+		w.workspace("net")
+		began := time.Now()
+		got := make(chan int, 1)
+		wait := func() {
+			out, err := plane.Claim(t.Context(), w.pool, api.Claim{Instance: "one", Max: 1, WaitSeconds: 20})
+			if err != nil {
+				t.Error(err)
+			}
+			got <- len(out.Jobs)
+		}
+		go wait()
+		if n := <-got; n != 0 || time.Since(began) < 20*time.Second {
+			t.Errorf("an idle claim answered %d jobs after %s", n, time.Since(began))
+		}
+		go wait()
+		synctest.Wait()
+		began = time.Now()
+		w.submit("net", workflow.Update)
+		if n := <-got; n != 1 || time.Since(began) > 200*time.Millisecond {
+			t.Errorf("a woken claim answered %d jobs after %s", n, time.Since(began))
+		}
+	})
+}
+
+// L11: where memory is not shared, the wake mark does it within a second.
+func TestClaim_IsWokenByTheMarkOfAnotherProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := memory.New()
+		w := &world{t: t, plane: controlplane.New(st, controlplane.Config{}), store: st}
+		woken := &waker{}
+		other := controlplane.New(st, controlplane.Config{Waker: woken})
+		token, err := w.plane.Bootstrap(t.Context(), "default")
+		w.must(err)
+		w.admin, err = w.plane.Authenticate(t.Context(), token)
+		w.must(err)
+		poolToken, err := w.plane.EnsurePoolToken(t.Context(), "default", "default", "agent")
+		w.must(err)
+		w.pool, err = w.plane.Authenticate(t.Context(), poolToken)
+		w.must(err)
+		target := "dayfly-wake-default"
+		_, err = controlplane.New(st, controlplane.Config{Waker: &waker{}}).UpdatePool(t.Context(), w.admin, "default", api.PoolSettings{WakeTarget: &target})
+		w.must(err)
+		w.workspace("net")
+		w.workspace("web")
+		got := make(chan int, 1)
+		go func() {
+			out, err := w.plane.Claim(t.Context(), w.pool, api.Claim{Instance: "one", Max: 1, WaitSeconds: 20})
+			if err != nil {
+				t.Error(err)
+			}
+			got <- len(out.Jobs)
+		}()
+		synctest.Wait()
+		began := time.Now()
+		for _, ws := range []string{"net", "web"} {
+			if _, err := other.Submit(t.Context(), w.admin, "", api.Submit{Workspace: ws, Operation: workflow.Update}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := <-got; n != 1 || time.Since(began) > 1100*time.Millisecond {
+			t.Errorf("answered %d jobs after %s", n, time.Since(began))
+		}
+		if got := woken.all(); len(got) != 1 || got[0] != "dayfly-wake-default" {
+			t.Errorf("woken %v, want the pool once: the second submission found the mark set", got)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -246,4 +247,87 @@ func TestLogs_AReaderMakesRunnersSendSooner(t *testing.T) {
 		wait("a slower control plane", 2)
 		w.must(w.result(job, r, workflow.Succeeded))
 	})
+}
+
+// R5: a log is complete and in order whatever was sent twice or too early.
+func TestLogs_NothingLostNothingDoubled(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net")
+		wf := w.submit("net", workflow.Update)
+		job, r := w.started()
+		lines := func(from, n int) api.Logs {
+			in := api.Logs{First: int64(from)}
+			for i := range n {
+				in.Lines = append(in.Lines, api.LogLine{Text: "line " + string(rune('a'+from+i))})
+			}
+			return in
+		}
+		send := func(from, n int) (int64, error) {
+			out, err := w.plane.AppendLogs(w.ctx(), job.Token, r, lines(from, n))
+			return out.Next, err
+		}
+		for _, step := range []struct{ from, n, next int }{{0, 3, 3}, {0, 3, 3}, {2, 4, 6}, {1, 2, 6}, {6, 1, 7}} {
+			if next, err := send(step.from, step.n); err != nil || next != int64(step.next) {
+				t.Fatalf("send %+v = %d, %v", step, next, err)
+			}
+		}
+		_, err := send(9, 1)
+		wantErr(t, err, workflow.ErrLogGap)
+		var text strings.Builder
+		var offset int64
+		for range 4 {
+			page, err := w.plane.Logs(w.ctx(), w.admin, wf.ID, 0, offset, 2, 0)
+			w.must(err)
+			for _, l := range page.Lines {
+				text.WriteString(strings.TrimPrefix(l.Text, "line "))
+			}
+			offset = page.Next
+			if page.Done {
+				t.Error("the log of a running workflow is done")
+			}
+		}
+		if text.String() != "abcdefg" {
+			t.Errorf("read %q", text.String())
+		}
+		_, err = w.plane.Result(w.ctx(), job.Token, r, api.Result{Outcome: workflow.Succeeded, LogEnd: 8})
+		w.must(err)
+		if page, err := w.plane.Logs(w.ctx(), w.admin, wf.ID, 0, 7, 10, 0); err != nil || page.Done {
+			t.Errorf("page = %+v, %v: a line is still to come", page, err)
+		}
+		if _, err := send(7, 1); err != nil { // late lines are taken
+			t.Error(err)
+		}
+		if page, err := w.plane.Logs(w.ctx(), w.admin, wf.ID, 0, 0, 0, 0); err != nil || !page.Done || len(page.Lines) != 8 {
+			t.Errorf("page = %+v, %v", page, err)
+		}
+		w.clock.advance(workflow.ReportRetention - time.Minute)
+		if _, err := send(8, 1); err != nil {
+			t.Errorf("as long as its result might have been on its way: %v", err)
+		}
+		w.clock.advance(time.Minute)
+		_, err = send(9, 1)
+		wantErr(t, err, workflow.ErrOver)
+	})
+}
+
+// What does not fit into a record is a refusal that the runner can act on, and not a failure.
+func TestLogs_ThatDoNotFitAreRefused(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	w.submit("net", workflow.Update)
+	job, r := w.started()
+	for name, lines := range map[string][]api.LogLine{
+		"many":    slices.Repeat([]api.LogLine{{Step: strings.Repeat("s", 64), Text: "x"}}, 5000),
+		"escaped": slices.Repeat([]api.LogLine{{Text: strings.Repeat("\x01", 60<<10)}}, 2),
+		"long":    {{Text: strings.Repeat("x", 65<<10)}},
+	} {
+		_, err := w.plane.AppendLogs(w.ctx(), job.Token, r, api.Logs{Lines: lines})
+		if !errors.Is(err, workflow.ErrTooLarge) {
+			t.Errorf("%s: %v, want too large", name, err)
+		}
+	}
+	out, err := w.plane.AppendLogs(w.ctx(), job.Token, r, api.Logs{Lines: slices.Repeat([]api.LogLine{{Text: "x"}}, 2000)})
+	if err != nil || out.Next != 2000 {
+		t.Errorf("2000 short lines: %+v, %v", out, err)
+	}
 }

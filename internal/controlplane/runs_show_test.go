@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
@@ -110,4 +112,77 @@ func TestLists_ACursorIsOpaqueAndGoodForItsListAlone(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The end of a long detail is what to do about it: who looks at one workflow sees all of it.
+func TestWorkflow_ShowsTheWholeDetailOfItsResult(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net")
+		wf := w.submit("net", workflow.Update)
+		job, r := w.started()
+		want := strings.Repeat("the state is locked; ", 20) + "release it with: force-unlock"
+		_, err := w.plane.Result(w.ctx(), job.Token, r, api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: want})
+		w.must(err)
+		if got := w.show(wf.ID).Detail; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		why, err := w.plane.Why(w.ctx(), w.admin, wf.ID)
+		w.must(err)
+		if !strings.HasSuffix(why.Summary, want) {
+			t.Errorf("why says %q, want all of %q", why.Summary, want)
+		}
+		page, err := w.plane.Workflows(w.ctx(), w.admin, controlplane.Filter{})
+		w.must(err)
+		for _, listed := range page.Items { // a list may lag
+			if len(listed.Detail) > 200 {
+				t.Errorf("in the list: got %q, want its beginning", listed.Detail)
+			}
+		}
+	})
+}
+
+func TestWorkflows_ListIsNewestFirstPagedAndFiltered(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	w.workspace("web")
+	var ids []string
+	for i := range 7 {
+		ids = append(ids, w.submit([]string{"net", "web"}[i%2], workflow.Preview).ID)
+	}
+	_, err := w.plane.Cancel(w.ctx(), w.admin, ids[0])
+	w.must(err)
+	list := func(f controlplane.Filter) (got []string) {
+		t.Helper()
+		for {
+			page, err := w.plane.Workflows(w.ctx(), w.admin, f)
+			w.must(err)
+			for _, wf := range page.Items {
+				got = append(got, wf.ID)
+			}
+			if f.Cursor = page.Next; f.Cursor == "" {
+				return got
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		f    controlplane.Filter
+		want []int
+	}{
+		"all":       {controlplane.Filter{Limit: 3}, []int{6, 5, 4, 3, 2, 1, 0}},
+		"workspace": {controlplane.Filter{Workspace: "net", Limit: 2}, []int{6, 4, 2, 0}},
+		"state":     {controlplane.Filter{State: "cancelled"}, []int{0}},
+		"both":      {controlplane.Filter{Workspace: "net", State: "pending", Limit: 1}, []int{6, 4, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var want []string
+			for _, i := range c.want {
+				want = append(want, ids[i])
+			}
+			if diff := cmp.Diff(want, list(c.f)); diff != "" {
+				t.Errorf("list (-want +got):\n%s", diff)
+			}
+		})
+	}
+	_, err = w.plane.Workflows(w.ctx(), w.admin, controlplane.Filter{State: "asleep"})
+	wantErr(t, err, workflow.ErrInvalid)
 }

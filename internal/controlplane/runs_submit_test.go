@@ -77,3 +77,20 @@ func TestSubmit_RegistersTheWorkspaceWithTheRunOrNotAtAll(t *testing.T) {
 		}
 	})
 }
+
+func TestSubmit_SameKeySameWorkflow(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net")
+		in := api.Submit{Workspace: "net", Operation: workflow.Update}
+		one, err := w.plane.Submit(w.ctx(), w.admin, "key-1", in)
+		w.must(err)
+		two, err := w.plane.Submit(w.ctx(), w.admin, "key-1", in)
+		w.must(err)
+		if one.ID != two.ID {
+			t.Errorf("two workflows, %s and %s, of one key", one.ID, two.ID)
+		}
+		in.Operation = workflow.Destroy
+		_, err = w.plane.Submit(w.ctx(), w.admin, "key-1", in)
+		wantErr(t, err, workflow.ErrKeyReused)
+	})
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -182,53 +181,4 @@ func TestWake_AtMostTenPoolsByOneCommit(t *testing.T) {
 	if len(got) != 10 || len(slices.Compact(got)) != 10 {
 		t.Errorf("woken: %v", got)
 	}
-}
-
-func TestWakeTarget_IsSetByAnAdminAndShown(t *testing.T) {
-	everyStore(t, func(t *testing.T, w *world) {
-		arn := "arn:aws:lambda:eu-central-1:123456789012:function:dayfly-wake-prod_1:live"
-		_, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{WakeTarget: &arn})
-		if e, ok := errors.AsType[*workflow.Error](err); !ok || !errors.Is(err, workflow.ErrUnsupported) || e.Field != "wake_target" {
-			t.Errorf("where nothing wakes: got %v, want a refusal that names wake_target", err)
-		}
-		none := ""
-		_, err = w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{WakeTarget: &none})
-		w.must(err)
-		w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, Waker: &waker{}})
-		for _, target := range []string{"dayfly-wake-a", arn, arn, ""} {
-			pool, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{WakeTarget: &target})
-			w.must(err)
-			if pool.WakeTarget != target {
-				t.Errorf("target %q, want %q", pool.WakeTarget, target)
-			}
-			w.target(target)
-		}
-		set := arn
-		operator := w.admin
-		operator.Role = api.RoleOperator
-		_, err = w.plane.UpdatePool(w.ctx(), operator, "default", api.PoolSettings{WakeTarget: &set})
-		wantErr(t, err, workflow.ErrForbidden)
-		for _, bad := range []string{
-			"poller", "dayfly-wake-", "x-dayfly-wake-a", "dayfly-wake-" + strings.Repeat("a", 60), "dayfly-wake-a/b",
-			"arn:aws:lambda:eu-central-1:123456789012:function:poller", "arn:aws:sqs:eu-central-1:123456789012:dayfly-wake-a",
-			"arn:aws:lambda:eu-central-1:1:function:dayfly-wake-a", "https://example.com/dayfly-wake-a", arn + "\n",
-		} {
-			_, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{WakeTarget: &bad})
-			wantErr(t, err, workflow.ErrInvalid)
-		}
-		page, err := w.plane.Audit(w.ctx(), w.admin, "", 1)
-		w.must(err)
-		if e := page.Items[0]; e.Outcome != "refused" && !strings.Contains(e.Detail, "wake_target") {
-			t.Errorf("audited as %+v", e)
-		}
-		name := "extra"
-		_, err = w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: &name, WakeTarget: &set})
-		w.must(err)
-		pool, err := w.plane.Pool(w.ctx(), w.admin, name)
-		w.must(err)
-		if pool.WakeTarget != set {
-			t.Errorf("target %q", pool.WakeTarget)
-		}
-		w.must(w.plane.DeletePool(w.ctx(), w.admin, name))
-	})
 }

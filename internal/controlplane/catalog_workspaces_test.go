@@ -1,0 +1,100 @@
+package controlplane_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+func TestWorkspace_MistakesNameTheFieldAndChangeNothing(t *testing.T) {
+	w := newWorld(t, memory.New())
+	good := func() api.Workspace {
+		return api.Workspace{Name: "net", Engine: api.EngineTerraform, Source: api.Source{Directory: "/src"}}
+	}
+	git := func(g api.GitSource) func(*api.Workspace) {
+		return func(ws *api.Workspace) { ws.Source = api.Source{Git: &g} }
+	}
+	for name, c := range map[string]struct {
+		field  string
+		change func(*api.Workspace)
+	}{
+		"name":               {"name", func(ws *api.Workspace) { ws.Name = "../x" }},
+		"project":            {"project", func(ws *api.Workspace) { ws.Project = "team" }},
+		"engine":             {"engine", func(ws *api.Workspace) { ws.Engine = "pulumi" }},
+		"commands":           {"commands", func(ws *api.Workspace) { ws.Commands = map[string]string{"update": "x"} }},
+		"no command":         {"commands", func(ws *api.Workspace) { ws.Engine = api.EngineCommand }},
+		"no source":          {"source", func(ws *api.Workspace) { ws.Source = api.Source{} }},
+		"relative directory": {"source.directory", func(ws *api.Workspace) { ws.Source.Directory = "src" }},
+		"traversal":          {"source.directory", func(ws *api.Workspace) { ws.Source.Directory = "/src/../etc" }},
+		"git file":           {"source.git.url", git(api.GitSource{URL: "file:///etc"})},
+		"git http":           {"source.git.url", git(api.GitSource{URL: "http://example.com/x"})},
+		"git credentials":    {"source.git.url", git(api.GitSource{URL: "https://me:pw@example.com/x"})},
+		"git token in query": {"source.git.url", git(api.GitSource{URL: "https://example.com/x?access_token=pw"})},
+		"git token behind #": {"source.git.url", git(api.GitSource{URL: "https://example.com/x#pw"})},
+		"git path":           {"source.git.path", git(api.GitSource{URL: "https://example.com/x", Path: "../../x"})},
+		"git ref":            {"source.git.ref", git(api.GitSource{URL: "https://example.com/x", Ref: "--upload-pack=x"})},
+		"ssh without key":    {"source.git.ssh_key_ref", git(api.GitSource{URL: "git@example.com:x/y"})},
+		"ssh without host":   {"source.git.known_hosts", git(api.GitSource{URL: "git@example.com:x/y", SSHKeyRef: "file:key"})},
+		"state":              {"state.kind", func(ws *api.Workspace) { ws.State = &api.State{Kind: "ftp"} }},
+		"s3":                 {"state", func(ws *api.Workspace) { ws.State = &api.State{Kind: api.StateS3} }},
+		"runtime":            {"max_runtime", func(ws *api.Workspace) { ws.MaxRuntime = "25h" }},
+		"size":               {"size", func(ws *api.Workspace) { ws.Size = "huge" }},
+		"explicit size":      {"size", func(ws *api.Workspace) { ws.Size = "2048/1024" }},
+		"env":                {"environment", func(ws *api.Workspace) { ws.Environment = map[string]string{"A B": "x"} }},
+		"env kept":           {"environment", func(ws *api.Workspace) { ws.Environment = map[string]string{"DAYFLY_TICKET": "x"} }},
+		"secret both":        {"secrets[0]", func(ws *api.Workspace) { ws.Secrets = []api.Secret{{Env: "A", File: "b", Ref: "file:x"}} }},
+		"secret path":        {"secrets[0].file", func(ws *api.Workspace) { ws.Secrets = []api.Secret{{File: "../b", Ref: "file:x"}} }},
+		"secret value":       {"secrets[0].ref", func(ws *api.Workspace) { ws.Secrets = []api.Secret{{Env: "A", Ref: "hunter2-hunter2"}} }},
+		"pool":               {"pool", func(ws *api.Workspace) { ws.Pool = "nosuch" }},
+		"no version":         {"engine_version", func(ws *api.Workspace) { ws.Engine, ws.Commands, ws.EngineVersion = api.EngineTofu, nil, "abc" }},
+		"half a constraint":  {"engine_version", func(ws *api.Workspace) { ws.Engine, ws.Commands, ws.EngineVersion = api.EngineTofu, nil, ">= 1.10," }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ws := good()
+			c.change(&ws)
+			_, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, ws)
+			e, ok := err.(*workflow.Error) //nolint:errorlint // a refusal is not wrapped
+			if !ok || e.Field != c.field {
+				t.Errorf("error = %v, want one about %s", err, c.field)
+			}
+			if err != nil && strings.Contains(err.Error(), "hunter2") {
+				t.Error("the error repeats what may be a secret")
+			}
+		})
+	}
+	page, err := w.plane.Workspaces(w.ctx(), w.admin, "", 0)
+	w.must(err)
+	if len(page.Items) != 0 {
+		t.Errorf("mistakes left %d workspaces", len(page.Items))
+	}
+}
+
+func TestWorkspace_SecretReferencesAreAnAdminsField(t *testing.T) {
+	w := newWorld(t, memory.New())
+	operator := w.as(api.RoleOperator)
+	w.workspace("net", func(ws *api.Workspace) { ws.Secrets = []api.Secret{{Env: "TOKEN", Ref: "file:token"}} })
+	ws, err := w.plane.Workspace(w.ctx(), operator, "net")
+	w.must(err)
+	ws.MaxRuntime = "2h"
+	_, _, err = w.plane.PutWorkspace(w.ctx(), operator, ws)
+	w.must(err)
+	_, _, err = w.plane.PutWorkspace(w.ctx(), operator, ws) // that version is gone
+	wantErr(t, err, workflow.ErrConflict)
+	ws.Version = 0
+	ws.Secrets[0].Ref = "file:somebody-elses"
+	_, _, err = w.plane.PutWorkspace(w.ctx(), operator, ws)
+	wantErr(t, err, workflow.ErrForbidden)
+}
+
+func TestWorkspace_TakesAnExplicitSizeToItsJob(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net", func(ws *api.Workspace) { ws.Size = "2048/8192" })
+	w.submit("net", workflow.Update)
+	job, _ := w.started()
+	if job.Size != "2048/8192" {
+		t.Errorf("the job has size %q", job.Size)
+	}
+}
