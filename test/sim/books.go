@@ -17,11 +17,11 @@ import (
 type books struct {
 	w       *world
 	commits int
-	queued  map[store.Key]queued       // entries that can be claimed, and those that wait in a lane
+	queued  map[store.Key]queued       // entries that can be claimed, and those that wait in a workspace
 	cursors map[string]cursor          // of pools
 	polled  map[store.Key]time.Time    // when an instance of a pool did so last
 	active  map[string]map[string]bool // ids of active workflows, by pool
-	lanes   map[string]map[string]bool // ids of those that can be claimed or are active, by workspace
+	inQueue map[string]map[string]bool // ids of those that can be claimed or are active, by workspace
 }
 
 // queued is an entry. Its key ends with its rank.
@@ -42,8 +42,8 @@ type cursor struct {
 	Types map[workflow.Type]string `json:"types"`
 }
 
-// lane is what the store says of a workspace's lane.
-type lane struct {
+// workspaceQueue is what the store says of a workspace's queue.
+type workspaceQueue struct {
 	Changer string `json:"changer"`
 	Others  int    `json:"others"`
 	WaitC   int    `json:"wait_c"`
@@ -66,7 +66,7 @@ func (p *poolRecord) serves(workspace string, t workflow.Type) bool {
 }
 
 func newBooks(w *world) *books {
-	return &books{w: w, queued: map[store.Key]queued{}, cursors: map[string]cursor{}, polled: map[store.Key]time.Time{}, active: map[string]map[string]bool{}, lanes: map[string]map[string]bool{}}
+	return &books{w: w, queued: map[store.Key]queued{}, cursors: map[string]cursor{}, polled: map[store.Key]time.Time{}, active: map[string]map[string]bool{}, inQueue: map[string]map[string]bool{}}
 }
 
 // stored reads a record of the store as it is.
@@ -91,7 +91,7 @@ func (b *books) follow(ops []store.Op, claimed []*record, seen int) {
 			ranks[q.ID] = k.Sort
 		}
 	}
-	pools, lanes := map[string]bool{}, map[string]bool{}
+	pools, workspaces := map[string]bool{}, map[string]bool{}
 	cursors := map[string]cursor{}
 	for _, op := range ops {
 		k := op.Key()
@@ -120,7 +120,7 @@ func (b *books) follow(ops []store.Op, claimed []*record, seen int) {
 		case part == "org" && op.IsDelete():
 			b.gone(k)
 		case part == "wf" && k.Sort == "wf":
-			lanes[b.w.truth.of(rest).WorkspaceID] = true
+			workspaces[b.w.truth.of(rest).WorkspaceID] = true
 		case strings.HasPrefix(k.Part, claimable), part == "lane" && k.Sort != "lane":
 			q, ok := stored[queued](b.w, k)
 			if q.since = b.commits; !ok {
@@ -129,16 +129,16 @@ func (b *books) follow(ops []store.Op, claimed []*record, seen int) {
 				b.queued[k] = q
 			}
 			if part == "lane" {
-				lanes[rest] = true
+				workspaces[rest] = true
 			}
 		case part == "lane":
-			lanes[rest] = true
+			workspaces[rest] = true
 		}
 	}
 	b.limits(pools, len(claimed) > 0)
 	b.order(claimed, ranks, seen, cursors)
-	for _, ws := range slices.Sorted(maps.Keys(lanes)) {
-		b.lane(ws)
+	for _, ws := range slices.Sorted(maps.Keys(workspaces)) {
+		b.queue(ws)
 	}
 	maps.Copy(b.cursors, cursors)
 }
@@ -221,7 +221,7 @@ func (b *books) order(claimed []*record, ranks map[string]string, seen int, curs
 		for _, r := range claimed {
 			waits := r.changesState() && k.Part == "lane/"+r.WorkspaceID && strings.HasPrefix(k.Sort, waitChanger)
 			if waits && strings.TrimPrefix(k.Sort, waitChanger) < ranks[r.ID] {
-				b.w.fail("a lane keeps its order", "attempt %d of %s is claimed, and %s of higher rank waits in its workspace", r.Attempt, r.ID, q.ID)
+				b.w.fail("a queue keeps its order", "attempt %d of %s is claimed, and %s of higher rank waits in its workspace", r.Attempt, r.ID, q.ID)
 			}
 		}
 		if len(claimed) == 0 || q.since > seen || k.Sort >= worst || !strings.HasPrefix(k.Part, claimable+claimed[0].PoolID+"/") {
@@ -237,13 +237,13 @@ func (b *books) order(claimed []*record, ranks map[string]string, seen int, curs
 	}
 }
 
-// lane: the lane's record counts what there is, and nobody enters a lane that is full.
-func (b *books) lane(ws string) {
-	l, _ := stored[lane](b.w, store.Key{Part: "lane/" + ws, Sort: "lane"})
+// queue: the record of a workspace's queue counts what there is, and nobody enters a queue that is full.
+func (b *books) queue(ws string) {
+	l, _ := stored[workspaceQueue](b.w, store.Key{Part: "lane/" + ws, Sort: "lane"})
 	in, changers := map[string]bool{}, []string(nil)
 	waitC, waitO, more := 0, 0, 0
 	for k, q := range b.queued {
-		if b.lanes[ws][q.ID] && strings.HasPrefix(k.Sort, waitChanger) {
+		if b.inQueue[ws][q.ID] && strings.HasPrefix(k.Sort, waitChanger) {
 			more-- // it was overtaken by another one, in whose place it waits
 		}
 		switch {
@@ -267,7 +267,7 @@ func (b *books) lane(ws string) {
 		if b.w.truth.of(id).changesState() {
 			changers = append(changers, id)
 		}
-		if !b.lanes[ws][id] {
+		if !b.inQueue[ws][id] {
 			more++
 		}
 	}
@@ -276,9 +276,9 @@ func (b *books) lane(ws string) {
 	case len(changers) > 1:
 		b.w.fail("one run at a time changes a workspace", "workspace %s: %v", ws, changers)
 	case l.Others != others, l.WaitC != waitC, l.WaitO != waitO, l.Changer != strings.Join(changers, ""):
-		b.w.fail("a lane counts what is in it", "workspace %s: %+v; in it %v and %d others, waiting %d and %d", ws, l, changers, others, waitC, waitO)
+		b.w.fail("a queue counts what is in it", "workspace %s: %+v; in it %v and %d others, waiting %d and %d", ws, l, changers, others, waitC, waitO)
 	case more > 0 && len(in) > l.Max:
-		b.w.fail("nobody enters a full lane", "workspace %s has %d of %d in its lane, %d of them new", ws, len(in), l.Max, more)
+		b.w.fail("nobody enters a full queue", "workspace %s has %d of %d in its queue, %d of them new", ws, len(in), l.Max, more)
 	}
-	b.lanes[ws] = in
+	b.inQueue[ws] = in
 }

@@ -301,12 +301,12 @@ func (w *world) end() {
 			}
 		}
 	}
-	lanes := map[string]bool{}
+	workspaces := map[string]bool{}
 	for _, r := range w.truth.records {
-		lanes[r.WorkspaceID] = true
+		workspaces[r.WorkspaceID] = true
 	}
-	for ws := range lanes {
-		w.lane(ws)
+	for ws := range workspaces {
+		w.workspaceIsFree(ws)
 	}
 }
 
@@ -317,7 +317,7 @@ func (w *world) empty(part string) {
 	}
 }
 
-func (w *world) lane(ws string) {
+func (w *world) workspaceIsFree(ws string) {
 	for k, v := range w.truth.partition("lane/" + ws) {
 		var l struct {
 			Changer string `json:"changer"`

@@ -109,7 +109,7 @@ func silentAt(w *record.Workflow, b record.Beat, excused time.Duration) time.Tim
 // excused is how long the clock of a run's pool has stood still since the last sign of life.
 func excused(b record.Beat, t Time) time.Duration {
 	if b.Service.IsZero() {
-		return 0
+		return 0 // an older version noted no lag to compare with
 	}
 	return max(t.Lag-b.Lag, 0)
 }

@@ -28,6 +28,7 @@ func nextDue(w *record.Workflow, b record.Beat, excused time.Duration) Timer {
 	case workflow.Claimed:
 		return Timer{Wall: lapses(w)}
 	case workflow.Running:
+		// A run that was handed over is not silent but over: it is waited for its result alone.
 		quiet := silentAt(w, b, excused)
 		if !w.HandedOver.IsZero() {
 			quiet = ResultDue(w)
@@ -118,6 +119,8 @@ func Elapsed(w *record.Workflow, o Overdue) (out Outcome, err error) {
 		out.Detail = o.Text
 	}
 	out.note(string(o.Event), o.Text+dueNext(w, out.Move))
+	// Silence proves nothing: a runner that cannot be heard may be at work. Everything else that time ends is over by
+	// then, by its own clock or because it never began.
 	out.Proven = o.Event != workflow.OnSilence
 	return out, nil
 }

@@ -82,6 +82,8 @@ func Launch(w *record.Workflow, in api.Launch, now time.Time) (Outcome, error) {
 			return refused(w, in, now), nil
 		}
 	case api.LaunchFailed:
+		// A launch whose answer was lost may have made a task. Until its own answer is known, the refusal of another
+		// placement ends nothing.
 		text := cmp.Or(in.Text, "the launcher refused it for good")
 		if w.State != workflow.Claimed || w.LiveTask() != "" || w.Held.Placement != "" && w.Held.Placement != in.Placement {
 			if w.Active {
@@ -158,7 +160,7 @@ func launched(w *record.Workflow, in api.Launch, now time.Time) (out Outcome, er
 	if !isNew && !t.Stopped {
 		return out, nil // reported before
 	}
-	out.LetGo = true
+	out.LetGo = true // what was refused for want of quota or capacity is to be had again
 	if isNew {
 		out.noteTask("launched", "launched as task "+in.Task, in.Task)
 	}
@@ -193,6 +195,8 @@ func Lost(w *record.Workflow, in api.Lost, at Time) (out Outcome, err error) {
 	if in.ExitCode != nil {
 		said = fmt.Sprintf("task stopped with exit code %d%s", *in.ExitCode, Because(in.Text))
 	}
+	// Which task it is decides everything below: a message delivered twice makes two tasks of one attempt, and the end
+	// of the one that was refused its start says nothing of the one that runs.
 	own := w.Holder.Attempt == in.Attempt && (w.Holder.Task == in.Task || mutate.On(mutate.NamelessReports)) // see package mutate
 	switch {
 	case w.State == workflow.Claimed:
@@ -220,6 +224,7 @@ func Lost(w *record.Workflow, in api.Lost, at Time) (out Outcome, err error) {
 		}
 		w.HandedOver, w.Service.HandedOver = at.Now, at.Service.UnixMilli()
 		out.noteTask("handed_over", "its task ended with exit code 0: the result is on its way", in.Task)
+		// The engine is over, so the next run may begin; only the word of how it ended is still to come.
 		out.Free = w.ChangesState() && w.SlotHeld
 	case w.State == workflow.Running:
 		out.noteTask("task_stopped", said, in.Task)

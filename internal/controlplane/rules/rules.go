@@ -24,7 +24,8 @@ type Outcome struct {
 	Proven bool          // of the move: nothing of the run is left that could act on the workspace's state
 
 	// Without a move, what else the decision proves: that the run of an ended workflow is over, or that the
-	// workspace of a running one is free while its result is on its way.
+	// workspace of a running one is free while its result is on its way. These are apart from the move because the slot
+	// outlives the state: what ends the one need not end the other.
 	Over, Free bool
 
 	Hold  *Hold // the pool is to claim nothing for a while
@@ -52,7 +53,7 @@ func (o *Outcome) noteTask(kind, text, task string) {
 	o.Notes = append(o.Notes, Note{Kind: kind, Text: text, Task: task})
 }
 
-// next asks the table for a move.
+// next asks the table for a move. Nothing else sets a state, so what the table does not allow cannot happen.
 func (o *Outcome) next(w *record.Workflow, on workflow.Event) error {
 	var err error
 	o.Move, err = workflow.Next(w.State, on, facts(w))
@@ -67,7 +68,9 @@ func facts(w *record.Workflow) workflow.Facts {
 	}
 }
 
-// Claim gives a pending workflow to an instance of a pool: it raises the attempt.
+// Claim gives a pending workflow to an instance of a pool: it raises the attempt. What the attempt before left (its
+// tasks, its holder, its times) is dropped, so that no report about that one is taken for one about this. A run
+// that changes state has the slot from here on: its task may start at any moment after this.
 func Claim(w *record.Workflow, instance, pool string, now time.Time) (Outcome, error) {
 	var out Outcome
 	if err := out.next(w, workflow.OnClaim); err != nil {

@@ -33,7 +33,7 @@ func Admit(w *record.Workflow, run api.Run) (Standing, error) {
 	mine := w.Holder.Is(run) || mutate.On(mutate.NoStartFence) // see package mutate
 	switch w.State {
 	case workflow.Claimed:
-		return MayStart, nil
+		return MayStart, nil // to which task and boot, Start decides
 	case workflow.Running:
 		if mine {
 			return Holds, nil
@@ -116,6 +116,7 @@ func Start(w *record.Workflow, s Standing, run api.Run, knows []string, t Time) 
 	if err := out.next(w, workflow.OnStart); err != nil {
 		return out, err
 	}
+	// From here on the holder is fixed: every later call has to name this task and this boot.
 	w.Starts++
 	w.Started, w.Deadline, w.Service.Deadline = t.Now, t.Now.Add(w.MaxRuntime), t.Service.Add(w.MaxRuntime).UnixMilli()
 	w.Holder = record.Holder{Attempt: run.Attempt, Task: run.Task, Boot: run.Boot}
@@ -143,6 +144,7 @@ func Result(w *record.Workflow, s Standing, run api.Run, in api.Result, now time
 	case now.Sub(w.Ended) > workflow.ReportRetention:
 		return out, workflow.Refuse(workflow.ErrOver, "", "the run ended more than %s ago", workflow.ReportRetention)
 	}
+	// It says what its engine did to the state, which is more than the state of the workflow does: nobody must miss it.
 	out.noteTask("late_result", fmt.Sprintf("LATE RESULT: this workflow was already %s (%s), but its runner has finished after all: %s", w.State, w.Reason, resultText(w, in)), run.Task)
 	out.Over = w.SlotHeld
 	return out, nil
