@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -16,8 +17,8 @@ import (
 // Offline is how long a pool may be without a claim before it is taken for offline.
 const Offline = 3 * time.Minute
 
-// Serves refuses a workspace or type that the pool is not for, and says why.
-func Serves(r record.Pool, workspace string, t workflow.Type) error {
+// serves refuses a workspace or type that the pool is not for, and says why.
+func serves(r record.Pool, workspace string, t workflow.Type) error {
 	if !r.AssignedTo(workspace) {
 		return workflow.Refuse(workflow.ErrForbidden, "pool", "pool %s is not assigned to workspace %s; an admin can assign it, or the workspace can name another pool", r.Name, workspace)
 	}
@@ -48,9 +49,21 @@ func byName(ctx context.Context, c *ledger.Change, org, name string) (record.Poo
 	return pool, err
 }
 
-// For resolves which pool runs a workspace: its own, else the built-in one. The commit checks that the pool did not
+// PoolFor is the pool that runs a type of workflow of a workspace, and refuses where that pool is not for it.
+func PoolFor(ctx context.Context, c *ledger.Change, org string, w api.Workspace, t workflow.Type) (record.Pool, error) {
+	pool, err := poolOf(ctx, c, org, w.Pool)
+	if err == nil {
+		err = serves(pool, w.Name, t)
+	}
+	if err == nil {
+		err = lends(pool, w.Role)
+	}
+	return pool, err
+}
+
+// poolOf resolves which pool runs a workspace: its own, else the built-in one. The commit checks that the pool did not
 // change meanwhile.
-func For(ctx context.Context, c *ledger.Change, org, named string) (record.Pool, error) {
+func poolOf(ctx context.Context, c *ledger.Change, org, named string) (record.Pool, error) {
 	pool, err := byName(ctx, c, org, cmp.Or(named, builtInPool))
 	if err != nil {
 		return record.Pool{}, err

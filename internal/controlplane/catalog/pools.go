@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -30,16 +31,12 @@ func (p *Calls) viewPool(ctx context.Context, org string, rec record.Pool, versi
 	if err != nil {
 		return out, err
 	}
-	target, _, err := ledger.Get[record.WakeTarget](r, record.WakeTargetKey(rec.ID))
-	if err != nil {
+	var target record.WakeTarget
+	var limit record.Limit
+	if err := errors.Join(r.Into(record.WakeTargetKey(rec.ID), &target), r.Into(record.PoolLimitKey(org, rec.ID), &limit)); err != nil {
 		return out, err
 	}
-	out.WakeTarget = target.Target
-	limit, _, err := ledger.Get[record.Limit](r, record.PoolLimitKey(org, rec.ID))
-	if err != nil {
-		return out, err
-	}
-	out.Active = limit.Active
+	out.WakeTarget, out.Active = target.Target, limit.Active
 	runners, err := Instances(ctx, p.ledger.View(), rec.ID)
 	if err != nil {
 		return out, err

@@ -48,9 +48,9 @@ func checkRolePath(path string) error {
 	return nil
 }
 
-// Lends refuses a role that the pool's tasks may not assume. A pool without a path leaves that to
+// lends refuses a role that the pool's tasks may not assume. A pool without a path leaves that to
 // the policies of the account.
-func Lends(r record.Pool, arn string) error {
+func lends(r record.Pool, arn string) error {
 	if arn == "" || r.RolePath == "" || strings.HasPrefix(pathOfRole(arn), r.RolePath) {
 		return nil
 	}

@@ -91,11 +91,11 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 		return Put{}, workflow.Refuse(workflow.ErrConflict, "id", "workspace %s has another id: it was deleted and made again, or is another one; read it again, or leave the id out", in.Name)
 	}
 	if in.Pool != "" || in.Role != "" {
-		pool, err := For(ctx, c, who.Organization, in.Pool)
+		pool, err := poolOf(ctx, c, who.Organization, in.Pool)
 		if err != nil {
 			return Put{}, err
 		}
-		if err := Lends(pool, in.Role); err != nil {
+		if err := lends(pool, in.Role); err != nil {
 			return Put{}, err
 		}
 	}
@@ -152,7 +152,8 @@ func settleQueue(ctx context.Context, c *ledger.Change, ws record.Workspace, new
 // MaxActive is how many runs of a workspace may be active at once.
 func MaxActive(w api.Workspace) int { return cmp.Or(w.MaxActive, ledger.DefaultMaxActive) }
 
-// promoteRest makes claimable what one commit had no room for. Where that is cut short, the next commit of the workspace goes on.
+// promoteRest makes claimable what one commit had no room for. Where that is cut short, the next commit of the
+// workspace goes on.
 func (p *Calls) promoteRest(ctx context.Context, wsid string) error {
 	for more := true; more; {
 		err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) (err error) {

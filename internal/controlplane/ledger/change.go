@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -105,7 +106,7 @@ type Ahead struct {
 
 // ReadAhead reads keys for the decisions that follow. Where that fails they read for themselves, and say what is wrong.
 func (l *Ledger) ReadAhead(ctx context.Context, keys ...store.Key) Ahead {
-	r, err := l.read(ctx, keys)
+	r, err := l.Read(ctx, keys...)
 	if err != nil {
 		return Ahead{}
 	}
@@ -125,14 +126,18 @@ func (c *Change) take(before Ahead) {
 // Load reads keys that were not read yet: what was decided on stays what the commit names.
 func (c *Change) Load(ctx context.Context, keys ...store.Key) error {
 	keys = slices.DeleteFunc(slices.Clone(keys), func(k store.Key) bool { return c.asked[k] })
-	if len(keys) == 0 {
-		return nil
+	for part := range slices.Chunk(keys, store.MaxGet) {
+		records, err := c.ledger.store.Get(ctx, part...)
+		if err != nil {
+			return c.told(fmt.Errorf("read records: %w", err))
+		}
+		for _, r := range records {
+			c.Read[r.Key] = r
+		}
 	}
-	r, err := c.ledger.read(ctx, keys)
-	if err != nil {
-		return c.told(err)
+	for _, k := range keys {
+		c.asked[k] = true
 	}
-	c.take(Ahead{r, keys})
 	return nil
 }
 
@@ -146,8 +151,11 @@ func (c *Change) told(err error) error {
 
 // Range reads a partition. What it returns is not what the commit names: see store.Store.
 func (c *Change) Range(ctx context.Context, s store.Scan) (store.Page, error) {
-	page, err := c.ledger.pageOf(ctx, s)
-	return page, c.told(err)
+	page, err := c.ledger.store.Range(ctx, s)
+	if err != nil {
+		err = c.told(fmt.Errorf("read %s from %q: %w", s.Part, s.From, err))
+	}
+	return page, err
 }
 
 // Ranges is Range for several scans; together they are no snapshot.

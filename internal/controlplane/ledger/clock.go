@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -81,12 +82,9 @@ func (l *Ledger) time(ctx context.Context, now time.Time, poolID string) (t rule
 }
 
 // shown is the service clock as it was read.
-func shown(r Read) (record.Clock, error) {
-	before, _, err := Get[record.Pass](r, record.PassKey())
-	if err != nil {
-		return record.Clock{}, err
-	}
-	c, _, err := Get[record.Clock](r, record.ClockKey())
+func shown(r Read) (c record.Clock, err error) {
+	var before record.Pass
+	err = errors.Join(r.Into(record.PassKey(), &before), r.Into(record.ClockKey(), &c))
 	return rules.Begin(c, before), err
 }
 

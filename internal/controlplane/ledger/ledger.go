@@ -60,16 +60,7 @@ func (l *Ledger) Now() time.Time { return l.now().UTC().Round(0) }
 
 // Range reads a partition, consistently: see store.Store.
 func (l *Ledger) Range(ctx context.Context, s store.Scan) (store.Page, error) {
-	page, err := l.pageOf(ctx, s)
-	return page, outOfStore(err)
-}
-
-func (l *Ledger) pageOf(ctx context.Context, s store.Scan) (store.Page, error) {
-	page, err := l.store.Range(ctx, s)
-	if err != nil {
-		err = fmt.Errorf("read %s from %q: %w", s.Part, s.From, err)
-	}
-	return page, err
+	return l.View().Range(ctx, s)
 }
 
 // Query reads an index, which may be stale: nothing is decided on it.
@@ -83,24 +74,9 @@ func (l *Ledger) Query(ctx context.Context, index store.Index, s store.Scan) (st
 
 // Read fetches keys consistently. Together they are no snapshot: the commit checks them.
 func (l *Ledger) Read(ctx context.Context, keys ...store.Key) (Read, error) {
-	r, err := l.read(ctx, keys)
-	return r, outOfStore(err)
-}
-
-func (l *Ledger) read(ctx context.Context, keys []store.Key) (Read, error) {
-	out := make(Read, len(keys))
-	for len(keys) > 0 {
-		n := min(len(keys), store.MaxGet)
-		records, err := l.store.Get(ctx, keys[:n]...)
-		if err != nil {
-			return nil, fmt.Errorf("read records: %w", err)
-		}
-		for _, r := range records {
-			out[r.Key] = r
-		}
-		keys = keys[n:]
-	}
-	return out, nil
+	c := l.View()
+	err := c.Load(ctx, keys...)
+	return c.Read, err
 }
 
 // ranger is a store that reads several ranges at once, because each of them takes a while.

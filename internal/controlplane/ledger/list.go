@@ -18,6 +18,15 @@ type Read map[store.Key]store.Record
 // Version is what the commit must name: 0 where there was no record.
 func (r Read) Version(k store.Key) int64 { return r[k].Version }
 
+// Into decodes the record of a key into what v points at, which stays as it is where there is none.
+func (r Read) Into(k store.Key, v any) error {
+	rec, ok := r[k]
+	if !ok {
+		return nil
+	}
+	return record.DecodeInto(rec, v)
+}
+
 // Get decodes the record of a key; ok is false where there is none.
 func Get[T any](r Read, k store.Key) (v T, ok bool, err error) {
 	rec, ok := r[k]

@@ -28,12 +28,17 @@ func EncodeWorkflow(w *Workflow) store.Record {
 }
 
 // Decode reads the value of a record.
-func Decode[T any](r store.Record) (T, error) {
-	var v T
-	if err := json.Unmarshal(r.Value, &v); err != nil {
-		return v, fmt.Errorf("record %s does not decode: %w", r.Key, err)
+func Decode[T any](r store.Record) (v T, err error) {
+	err = DecodeInto(r, &v)
+	return v, err
+}
+
+// DecodeInto reads the value of a record into what v points at.
+func DecodeInto(r store.Record, v any) error {
+	if err := json.Unmarshal(r.Value, v); err != nil {
+		return fmt.Errorf("record %s does not decode: %w", r.Key, err)
 	}
-	return v, nil
+	return nil
 }
 
 // DecodeAll reads the values of records.

@@ -65,8 +65,7 @@ func readable(c *ledger.Change, e record.Entry) error {
 	if err2 == nil && !ok {
 		err2 = fmt.Errorf("claimable workflow %s has no spec", e.ID)
 	}
-	_, _, err3 := ledger.Get[record.Beat](c.Read, record.BeatKey(e.ID))
-	return errors.Join(err, err2, err3)
+	return errors.Join(err, err2, c.Read.Into(record.BeatKey(e.ID), &record.Beat{}))
 }
 
 // heads merges the first entries of the keys that a pool covers, best rank first, without broken ones.

@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -161,22 +162,12 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	if err != nil {
 		return nil, err
 	}
-	pool, err := catalog.For(ctx, c, who.Organization, ws.W.Pool)
+	pool, err := catalog.PoolFor(ctx, c, who.Organization, ws.W, in.Type)
 	if err != nil {
-		return nil, err
-	}
-	if err := catalog.Serves(pool, ws.W.Name, in.Type); err != nil {
-		return nil, err
-	}
-	if err := catalog.Lends(pool, ws.W.Role); err != nil {
 		return nil, err
 	}
 	if err := runnable(ws.W, in); err != nil {
 		return nil, err
-	}
-	priority := in.Priority
-	if priority == 0 {
-		priority = ws.W.DefaultPriority
 	}
 	maxRuntime, err := catalog.MaxRuntime(ws.W)
 	if err != nil {
@@ -194,7 +185,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	w := &record.Workflow{
 		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
 		Type: in.Type, Op: in.Operation, Size: ws.W.Size, StateKind: ws.W.State.Kind,
-		Priority: priority, Message: in.Message, By: who.Name, RetryOf: retryOf, MaxRuntime: maxRuntime,
+		Priority: cmp.Or(in.Priority, ws.W.DefaultPriority), Message: in.Message, By: who.Name, RetryOf: retryOf, MaxRuntime: maxRuntime,
 		State: workflow.Pending, Submitted: c.Now, Since: c.Now,
 	}
 	spec := specOf(w, ws, in)

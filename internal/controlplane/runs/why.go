@@ -2,6 +2,7 @@ package runs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -44,9 +45,9 @@ type facts struct {
 	queue    record.Queue
 	waiting  bool            // it stands in the waiting list of its workspace
 	changer  record.Workflow // the run that has the workspace's slot, where it waits for that
-	orgUsed  int
+	ofOrg    record.Limit
+	ofPool   record.Limit
 	orgMost  int
-	poolUsed int
 	beat     record.Beat
 }
 
@@ -110,29 +111,17 @@ func (p *Calls) facts(ctx context.Context, c *ledger.Change, w *record.Workflow)
 		return f, err
 	}
 	_, f.waiting = c.Read[w.WaitKey()]
-	if f.pool, _, err = ledger.Get[record.Pool](c.Read, record.PoolKey(w.Org, w.PoolID)); err != nil {
-		return f, err
-	}
-	if f.queue, _, err = ledger.Get[record.Queue](c.Read, record.QueueKey(w.WorkspaceID)); err != nil {
+	err = errors.Join(
+		c.Read.Into(record.PoolKey(w.Org, w.PoolID), &f.pool), c.Read.Into(record.PoolLimitKey(w.Org, w.PoolID), &f.ofPool),
+		c.Read.Into(record.QueueKey(w.WorkspaceID), &f.queue), c.Read.Into(record.OrganizationLimitKey(w.Org), &f.ofOrg),
+		c.Read.Into(record.BeatKey(w.ID), &f.beat))
+	if err != nil {
 		return f, err
 	}
 	if f.waiting && f.queue.Changer != "" {
 		if f.changer, _, err = ledger.Load[record.Workflow](ctx, c, record.WorkflowKey(f.queue.Changer)); err != nil {
 			return f, err
 		}
-	}
-	for _, l := range []struct {
-		key store.Key
-		to  *int
-	}{{record.OrganizationLimitKey(w.Org), &f.orgUsed}, {record.PoolLimitKey(w.Org, w.PoolID), &f.poolUsed}} {
-		limit, _, err := ledger.Get[record.Limit](c.Read, l.key)
-		if err != nil {
-			return f, err
-		}
-		*l.to = limit.Active
-	}
-	if f.beat, err = c.Beat(w.ID); err != nil {
-		return f, err
 	}
 	runners, err := catalog.Instances(ctx, c, w.PoolID)
 	for _, one := range runners {
@@ -236,10 +225,10 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 		return waitsAssigned, fmt.Sprintf("pool %s to be assigned to workspace %s", f.pool.Name, w.Workspace)
 	case !f.pool.Takes(w.Type):
 		return waitsTypes, fmt.Sprintf("pool %s to take workflows of type %s", f.pool.Name, w.Type)
-	case f.pool.Concurrency > 0 && f.poolUsed >= f.pool.Concurrency:
-		return waitsPool, fmt.Sprintf("a place in pool %s: %d of %d are in use", f.pool.Name, f.poolUsed, f.pool.Concurrency)
-	case f.orgUsed >= f.orgMost:
-		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.orgUsed, f.orgMost)
+	case f.pool.Concurrency > 0 && f.ofPool.Active >= f.pool.Concurrency:
+		return waitsPool, fmt.Sprintf("a place in pool %s: %d of %d are in use", f.pool.Name, f.ofPool.Active, f.pool.Concurrency)
+	case f.ofOrg.Active >= f.orgMost:
+		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg.Active, f.orgMost)
 	case f.now.Now.Sub(f.lastSeen) > catalog.Offline:
 		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled %s; is its agent running?", f.pool.Name, sinceSeen(f))
 	}
