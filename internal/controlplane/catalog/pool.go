@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -30,7 +31,7 @@ func serves(r record.Pool, workspace string, t workflow.Type) error {
 
 // byName reads a pool into the change.
 func byName(ctx context.Context, c *ledger.Change, org, name string) (record.Pool, error) {
-	gone := workflow.Refuse(workflow.ErrNotFound, "pool", "there is no pool %q", record.Cut(name, 64))
+	gone := workflow.Refuse(workflow.ErrNotFound, "pool", "there is no pool %q", text.Cut(name, 64))
 	if err := workflow.CheckPoolName(name); err != nil {
 		return record.Pool{}, gone
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -91,7 +92,7 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 	}
 	for _, t := range r.Types {
 		if !slices.Contains(workflow.Types(), t) {
-			return invalid("enabled_workflow_types", "%q is not a type of workflow; there are deployment, insights_scan and policy_evaluation", record.Cut(string(t), 40))
+			return invalid("enabled_workflow_types", "%q is not a type of workflow; there are deployment, insights_scan and policy_evaluation", text.Cut(string(t), 40))
 		}
 	}
 	if len(r.Assigned) > 500 {
@@ -99,7 +100,7 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 	}
 	for _, ws := range r.Assigned {
 		if err := workflow.CheckWorkspaceName(ws); err != nil {
-			return invalid("assigned_workspaces", "%q is not the name of a workspace", record.Cut(ws, 64))
+			return invalid("assigned_workspaces", "%q is not the name of a workspace", text.Cut(ws, 64))
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -25,7 +26,7 @@ func checkRole(arn string) error {
 		return nil
 	}
 	if path := pathOfRole(arn); path == "" || len(path) > maxRolePath {
-		return invalid("role", "%q is not the ARN of a role, such as arn:aws:iam::123456789012:role/dayfly/POOL/NAME", record.Cut(arn, 200))
+		return invalid("role", "%q is not the ARN of a role, such as arn:aws:iam::123456789012:role/dayfly/POOL/NAME", text.Cut(arn, 200))
 	}
 	return nil
 }
@@ -43,7 +44,7 @@ func pathOfRole(arn string) string {
 // checkRolePath refuses what is no path that roles can lie under.
 func checkRolePath(path string) error {
 	if path != "" && (!rolePath().MatchString(path) || len(path) > maxRolePath || strings.Contains(path, "*")) {
-		return invalid("role_path", "%q is not a path of roles, such as /dayfly/POOL/: it begins and ends with a slash", record.Cut(path, 200))
+		return invalid("role_path", "%q is not a path of roles, such as /dayfly/POOL/: it begins and ends with a slash", text.Cut(path, 200))
 	}
 	return nil
 }
@@ -54,5 +55,5 @@ func lends(r record.Pool, arn string) error {
 	if arn == "" || r.RolePath == "" || strings.HasPrefix(pathOfRole(arn), r.RolePath) {
 		return nil
 	}
-	return workflow.Refuse(workflow.ErrForbidden, "role", "pool %s assumes roles under the path %s only, and %s is not one of them: move the role there, or name another pool", r.Name, r.RolePath, record.Cut(arn, 200))
+	return workflow.Refuse(workflow.ErrForbidden, "role", "pool %s assumes roles under the path %s only, and %s is not one of them: move the role there, or name another pool", r.Name, r.RolePath, text.Cut(arn, 200))
 }

@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
 // StateOf says where a workspace's state is kept: what its record holds, in full. One that was registered
@@ -112,7 +112,7 @@ func checkState(w *api.Workspace, before *api.State) error {
 			}
 		}
 	default:
-		return refuse("kind", "kind is source, directory or s3; %q is none of them", record.Cut(s.Kind, 40))
+		return refuse("kind", "kind is source, directory or s3; %q is none of them", text.Cut(s.Kind, 40))
 	}
 	if s.Default != "" || s.Implied || s.Key != "" && (before == nil || s.Key != before.Key) {
 		return refuse("key", "key, default and implied are said by the control plane; leave them out")
@@ -121,14 +121,14 @@ func checkState(w *api.Workspace, before *api.State) error {
 		return refuse("", "workspace and backend_config go with the engines terraform and tofu")
 	}
 	if s.Workspace != "" && !engineWorkspace().MatchString(s.Workspace) {
-		return refuse("workspace", "an engine's workspace has 1 to 90 characters of A-Z, a-z, 0-9, ., _ and -; %q does not", record.Cut(s.Workspace, 100))
+		return refuse("workspace", "an engine's workspace has 1 to 90 characters of A-Z, a-z, 0-9, ., _ and -; %q does not", text.Cut(s.Workspace, 100))
 	}
 	if len(s.BackendConfig) > 0 && s.Kind != "" && s.Kind != api.StateSource {
 		return refuse("backend_config", "backend_config completes the backend that the code declares, and goes with kind source, or with none")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.BackendConfig)) {
 		if !settingName().MatchString(name) {
-			return refuse("backend_config", "%q is not the name of a setting", record.Cut(name, 64))
+			return refuse("backend_config", "%q is not the name of a setting", text.Cut(name, 64))
 		}
 		if _, text := s.BackendConfig[name].(string); text && secretSetting().MatchString(name) {
 			return refuse("backend_config."+name, "a workspace holds no secret value; name a secret that becomes an environment variable which the backend reads")

@@ -12,12 +12,13 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // Workspace reads a workspace into the change.
 func Workspace(ctx context.Context, c *ledger.Change, org, name string) (record.Workspace, error) {
-	gone := workflow.Refuse(workflow.ErrNotFound, "workspace", "there is no workspace %q", record.Cut(name, 64))
+	gone := workflow.Refuse(workflow.ErrNotFound, "workspace", "there is no workspace %q", text.Cut(name, 64))
 	if workflow.CheckWorkspaceName(name) != nil {
 		return record.Workspace{}, gone
 	}

@@ -17,8 +17,9 @@ import (
 	"github.com/hashicorp/go-version"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/env"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -36,12 +37,10 @@ func MaxRuntime(w api.Workspace) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(w.MaxRuntime)
 	if err != nil || d < time.Second || d > workflow.MaxMaxRuntime {
-		return 0, invalid("max_runtime", "max_runtime is a duration such as 90m, from 1s to %s; %q is not", workflow.MaxMaxRuntime, record.Cut(w.MaxRuntime, 40))
+		return 0, invalid("max_runtime", "max_runtime is a duration such as 90m, from 1s to %s; %q is not", workflow.MaxMaxRuntime, text.Cut(w.MaxRuntime, 40))
 	}
 	return d, nil
 }
-
-var envName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`) })
 
 // checkWorkspace refuses what could not run, each with its field, and fills in what is implied.
 func checkWorkspace(w *api.Workspace) error {
@@ -53,13 +52,13 @@ func checkWorkspace(w *api.Workspace) error {
 	}
 	w.Project = "global"
 	if !slices.Contains([]string{api.EngineTerraform, api.EngineTofu, api.EngineCommand}, w.Engine) {
-		return invalid("engine", "engine is terraform, tofu or command; %q is none of them", record.Cut(w.Engine, 40))
+		return invalid("engine", "engine is terraform, tofu or command; %q is none of them", text.Cut(w.Engine, 40))
 	}
 	if err := checkCommands(w); err != nil {
 		return err
 	}
 	if _, err := version.NewConstraint(w.EngineVersion); err != nil && strings.TrimSpace(w.EngineVersion) != "" {
-		return invalid("engine_version", "engine_version is a version or constraint, such as 1.11.4 or ~> 1.10; %q is neither", record.Cut(w.EngineVersion, 40))
+		return invalid("engine_version", "engine_version is a version or constraint, such as 1.11.4 or ~> 1.10; %q is neither", text.Cut(w.EngineVersion, 40))
 	}
 	if err := checkSource(w.Source); err != nil {
 		return err
@@ -89,8 +88,8 @@ func checkWorkspace(w *api.Workspace) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Variables)) {
-		if !envName().MatchString(strings.ReplaceAll(name, "-", "_")) {
-			return invalid("variables", "%q is no name of a variable", record.Cut(name, 64))
+		if !env.Valid(strings.ReplaceAll(name, "-", "_")) {
+			return invalid("variables", "%q is no name of a variable", text.Cut(name, 64))
 		}
 	}
 	if len(w.Secrets) > 50 {
@@ -132,7 +131,7 @@ func checkCommands(w *api.Workspace) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Commands)) {
 		if !slices.Contains(known, name) {
-			return invalid("commands", "%q is none of %s", record.Cut(name, 40), strings.Join(known, ", "))
+			return invalid("commands", "%q is none of %s", text.Cut(name, 40), strings.Join(known, ", "))
 		}
 		if w.Commands[name] == "" {
 			return invalid("commands."+name, "the command is empty")
@@ -144,10 +143,10 @@ func checkCommands(w *api.Workspace) error {
 // checkEnv refuses names that no shell could set, and those by which code would reach the runner or
 // the loader of every program that it starts.
 func checkEnv(field, name string) error {
-	if !envName().MatchString(name) {
-		return invalid(field, "%q is no name of an environment variable", record.Cut(name, 64))
+	if !env.Valid(name) {
+		return invalid(field, "%q is no name of an environment variable", text.Cut(name, 64))
 	}
-	if strings.HasPrefix(name, "DAYFLY_") || strings.HasPrefix(name, "LD_") {
+	if env.Reserved(name) {
 		return invalid(field, "%s cannot be set: names that start with DAYFLY_ or LD_ are kept", name)
 	}
 	return nil
@@ -191,7 +190,7 @@ func checkRef(field, ref string) error {
 // checkInside refuses a path that could leave the directory it is meant for.
 func checkInside(field, p string) error {
 	if p == "" || len(p) > 1000 || strings.ContainsAny(p, "\\\x00") || path.IsAbs(p) || path.Clean(p) != strings.TrimSuffix(p, "/") || p == "." || p == ".." || strings.HasPrefix(p, "../") {
-		return invalid(field, "%q must be a relative path without . and .. in it", record.Cut(p, 80))
+		return invalid(field, "%q must be a relative path without . and .. in it", text.Cut(p, 80))
 	}
 	return nil
 }
@@ -202,7 +201,7 @@ func checkSource(s api.Source) error {
 		return invalid("source", "a source is a directory or git, one of the two")
 	case s.Directory != "":
 		if !path.IsAbs(s.Directory) || path.Clean(s.Directory) != s.Directory || strings.ContainsRune(s.Directory, 0) || len(s.Directory) > 4000 {
-			return invalid("source.directory", "%q must be an absolute path without . and .. in it", record.Cut(s.Directory, 80))
+			return invalid("source.directory", "%q must be an absolute path without . and .. in it", text.Cut(s.Directory, 80))
 		}
 		return nil
 	}
@@ -237,11 +236,11 @@ func checkGit(g *api.GitSource) error {
 				return refuse("url", "plain http would show the token and the code to everybody on the way; use https")
 			}
 		default:
-			return refuse("url", "scheme %q is none of https, ssh", record.Cut(u.Scheme, 20))
+			return refuse("url", "scheme %q is none of https, ssh", text.Cut(u.Scheme, 20))
 		}
 	}
 	if strings.ContainsAny(g.Ref, " \t\r\n\x00~^:?*[\\") || strings.HasPrefix(g.Ref, "-") || strings.Contains(g.Ref, "..") {
-		return refuse("ref", "%q is no name of a branch, tag or commit", record.Cut(g.Ref, 80))
+		return refuse("ref", "%q is no name of a branch, tag or commit", text.Cut(g.Ref, 80))
 	}
 	if g.Path != "" {
 		if err := checkInside("source.git.path", g.Path); err != nil {

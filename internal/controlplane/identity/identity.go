@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -62,7 +63,7 @@ func Allow(ctx context.Context, l *ledger.Ledger, who Principal, role, action, t
 // Audit adds a line to the audit trail.
 func Audit(c *ledger.Change, who Principal, action, target, outcome, detail string) {
 	k := store.Key{Part: record.AuditPart(who.Organization), Sort: fmt.Sprintf("%020d/%s", c.Now.UnixNano(), record.Random(6))}
-	c.Create(k, api.AuditEvent{At: c.Now, Actor: who.Name, Action: action, Target: record.Cut(target, 200), Outcome: outcome, Detail: record.Cut(detail, 500)})
+	c.Create(k, api.AuditEvent{At: c.Now, Actor: who.Name, Action: action, Target: text.Cut(target, 200), Outcome: outcome, Detail: text.Cut(detail, 500)})
 }
 
 // Audit lists the trail, the latest first.

@@ -12,11 +12,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -169,18 +169,9 @@ func busy(why string) error {
 	return &workflow.Error{Kind: workflow.ErrBusy, Message: why, RetryAfter: time.Second}
 }
 
-// pause waits with full jitter, longer with each try.
+// pause keeps racers apart, longer with each try.
 func pause(ctx context.Context, try int) error {
-	mean := min(firstWait<<min(try, 10), mostWait)
-	// Jitter keeps racers apart; it needs no secrecy.
-	t := time.NewTimer(time.Duration(mathrand.Int64N(int64(2 * mean)))) //nolint:gosec // jitter
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return wait.For(ctx, wait.Backoff(firstWait, mostWait, try))
 }
 
 // outOfStore turns what a store says of itself into what a caller can act on. What is read for a decision keeps the

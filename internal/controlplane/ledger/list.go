@@ -9,6 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -110,7 +111,7 @@ func OpenCursor(list, cursor string) (after string, err error) {
 	}
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || len(b) <= cursorSum || !bytes.Equal(b[:cursorSum], sumOf(list, string(b[cursorSum:]))) {
-		return "", workflow.Refuse(workflow.ErrInvalid, "cursor", "%q is not a cursor of this list: take the next of the page before it as it is, or begin without one", record.Cut(cursor, 60))
+		return "", workflow.Refuse(workflow.ErrInvalid, "cursor", "%q is not a cursor of this list: take the next of the page before it as it is, or begin without one", text.Cut(cursor, 60))
 	}
 	return string(b[cursorSum:]), nil
 }

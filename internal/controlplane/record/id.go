@@ -52,11 +52,3 @@ func CheckID(id string) error {
 	}
 	return nil
 }
-
-// Cut bounds a text that goes into a record.
-func Cut(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most-3], "") + "..."
-}

@@ -9,6 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -103,7 +104,7 @@ func Launch(w *record.Workflow, in api.Launch, now time.Time) (Outcome, error) {
 // refused, is no news for the timeline: the report of its answer is.
 func refused(w *record.Workflow, in api.Launch, now time.Time) (out Outcome) {
 	retry := api.Seconds(in.RetrySeconds)
-	w.Held = record.Held{Reason: in.Reason, Text: record.Cut(in.Text, 120), Until: now.Add(retry), Placement: in.Placement}
+	w.Held = record.Held{Reason: in.Reason, Text: text.Cut(in.Text, 120), Until: now.Add(retry), Placement: in.Placement}
 	extend(w, now, retry+workflow.QueuedLease)
 	if retry == 0 && in.Placement != "" {
 		return out
@@ -146,7 +147,7 @@ func CheckLaunch(in api.Launch) error {
 		}
 	case api.LaunchFailed:
 	default:
-		return workflow.Refuse(workflow.ErrInvalid, "kind", "kind %q is none of launched, progress, refused, failed", record.Cut(in.Kind, 40))
+		return workflow.Refuse(workflow.ErrInvalid, "kind", "kind %q is none of launched, progress, refused, failed", text.Cut(in.Kind, 40))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -113,7 +114,7 @@ func Unlock(workspace string, holder *record.Workflow, id, by string) (out Outco
 	case holder == nil:
 		return out, workflow.Refuse(workflow.ErrConflict, "", "workspace %s is free: no run holds it", workspace)
 	case holder.ID != id:
-		return out, workflow.Refuse(workflow.ErrConflict, "", "workspace %s is held by workflow %s now, and not by %s: look again", workspace, holder.ID, record.Cut(id, 64))
+		return out, workflow.Refuse(workflow.ErrConflict, "", "workspace %s is held by workflow %s now, and not by %s: look again", workspace, holder.ID, text.Cut(id, 64))
 	case !holder.State.Terminal():
 		return out, workflow.Refuse(workflow.ErrInUse, "", "workspace %s is held by workflow %s, which is %s; cancel that (dayfly workflow cancel %s), or let it end", workspace, id, holder.State, id)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -105,7 +106,7 @@ func Start(w *record.Workflow, s Standing, run api.Run, knows []string, t Time) 
 	case MayStart:
 	}
 	if !slices.ContainsFunc(w.Tasks, func(t record.Task) bool { return t.Ref == run.Task && !t.Stopped }) {
-		return out, &workflow.Error{Kind: workflow.ErrNotReported, Message: "task " + record.Cut(run.Task, 100) + " is not reported as launched yet; ask again", RetryAfter: time.Second}
+		return out, &workflow.Error{Kind: workflow.ErrNotReported, Message: "task " + text.Cut(run.Task, 100) + " is not reported as launched yet; ask again", RetryAfter: time.Second}
 	}
 	if i := slices.IndexFunc(w.Needs, func(what string) bool { return !slices.Contains(knows, what) }); i >= 0 {
 		out.Detail = fmt.Sprintf("the runner is of an older version and does not know %q, which this run needs; upgrade the program or the image that runs jobs", w.Needs[i])
@@ -168,7 +169,7 @@ func CheckResult(in api.Result) error {
 		return workflow.Refuse(workflow.ErrInvalid, "outcome", "an outcome is succeeded, failed or cancelled")
 	}
 	if !in.Reason.Known() {
-		return workflow.Refuse(workflow.ErrInvalid, "reason", "reason %q is not in the list of reasons", record.Cut(string(in.Reason), 40))
+		return workflow.Refuse(workflow.ErrInvalid, "reason", "reason %q is not in the list of reasons", text.Cut(string(in.Reason), 40))
 	}
 	if in.Outcome == workflow.Failed && in.Reason == workflow.ReasonNone {
 		return workflow.Refuse(workflow.ErrInvalid, "reason", "a failure has a reason")

@@ -13,6 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -24,7 +25,7 @@ func (p *Calls) Held(ctx context.Context, who identity.Principal, instance, curs
 	}
 	if instance != "" && cursor == "" {
 		// An agent that has no room for more polls by this alone. What is refused is its claims, not this.
-		if err := p.seen(ctx, who, api.Claim{Instance: record.Cut(instance, 128)}, ledger.Ahead{}); err != nil && !errors.Is(err, workflow.ErrInUse) {
+		if err := p.seen(ctx, who, api.Claim{Instance: text.Cut(instance, 128)}, ledger.Ahead{}); err != nil && !errors.Is(err, workflow.ErrInUse) {
 			return out, err
 		}
 	}
@@ -97,7 +98,7 @@ func (p *Calls) states(ctx context.Context, who identity.Principal, ids []string
 			continue
 		}
 		if !ok || w.PoolID != who.PoolID || w.Org != who.Organization {
-			out = append(out, api.JobState{ID: record.Cut(id, 64)})
+			out = append(out, api.JobState{ID: text.Cut(id, 64)})
 			continue
 		}
 		beat, _, err := ledger.Get[record.Beat](r, record.BeatKey(id))

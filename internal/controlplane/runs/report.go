@@ -12,6 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -26,7 +27,7 @@ func (p *Calls) Spec(ctx context.Context, token string, run api.Run) (api.Spec, 
 
 // Heartbeat records a sign of life.
 func (p *Calls) Heartbeat(ctx context.Context, token string, run api.Run, in api.Heartbeat) (api.Control, error) {
-	step := record.Cut(in.Step, 64)
+	step := text.Cut(in.Step, 64)
 	_, out, err := p.tells(ctx, token, run, &step)
 	return out, err
 }

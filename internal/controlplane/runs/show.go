@@ -13,6 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -89,7 +90,7 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 		return out, err
 	}
 	if f.State != "" && f.State != "active" && !slices.Contains(workflow.States(), workflow.State(f.State)) {
-		return out, workflow.Refuse(workflow.ErrInvalid, "state", "state %q is none of pending, claimed, running, succeeded, failed, cancelled, active", record.Cut(f.State, 40))
+		return out, workflow.Refuse(workflow.ErrInvalid, "state", "state %q is none of pending, claimed, running, succeeded, failed, cancelled, active", text.Cut(f.State, 40))
 	}
 	index, part := store.Index1, "org/"+who.Organization
 	if f.Workspace != "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -127,7 +128,7 @@ func checkSubmit(in *api.Submit) error {
 			return workflow.Refuse(workflow.ErrInvalid, "operation", "only a deployment has an operation")
 		}
 	default:
-		return workflow.Refuse(workflow.ErrInvalid, "type", "type %q is none of deployment, insights_scan", record.Cut(string(in.Type), 40))
+		return workflow.Refuse(workflow.ErrInvalid, "type", "type %q is none of deployment, insights_scan", text.Cut(string(in.Type), 40))
 	}
 	if in.Priority < -100 || in.Priority > 100 {
 		return workflow.Refuse(workflow.ErrInvalid, "priority", "a priority lies between -100 and 100")
@@ -276,7 +277,7 @@ func lockIsLeft(ctx context.Context, c *ledger.Change, queue *record.Queue) erro
 // checkRegister refuses a workspace that could not be registered. Who may submit may register, too.
 func (p *Calls) checkRegister(in api.Submit) error {
 	if in.Register.Name != in.Workspace {
-		return workflow.Refuse(workflow.ErrInvalid, "register.name", "the workspace that is registered has the name of the one that is run, %q, and not %q", record.Cut(in.Workspace, 64), record.Cut(in.Register.Name, 64))
+		return workflow.Refuse(workflow.ErrInvalid, "register.name", "the workspace that is registered has the name of the one that is run, %q, and not %q", text.Cut(in.Workspace, 64), text.Cut(in.Register.Name, 64))
 	}
 	return p.catalog.Check(in.Register)
 }
