@@ -37,7 +37,7 @@ type Config struct {
 
 // Ledger is a store as the control plane uses it. Its methods may be called concurrently.
 type Ledger struct {
-	Log *slog.Logger
+	Log *slog.Logger // where calls over this ledger log, too
 
 	store   store.Store
 	now     func() time.Time
