@@ -2,10 +2,10 @@
 // a report changes. It is the only owner of workflow state and works over any store. It does no
 // HTTP, leaves no goroutine behind and keeps nothing in memory that a restart could lose.
 //
-// It lies in rooms, by domain, and each builds on those before it: what is stored and under which keys (record), what is
-// decided about a workflow (rules, pure functions), how it is committed with all that hangs on it (ledger), who is who
-// and who may do what (identity), what an organization has (catalog), the life of a workflow from its submission to its
-// result (runs), and what time alone moves (clock). A Plane is all of them over one store.
+// It lies in rooms, by domain, and each builds on those before it: what is stored and under which keys (record), what
+// is decided about a workflow (rules, pure functions), how it is committed with all that hangs on it (ledger), who is
+// who and who may do what (identity), what an organization has (catalog), the life of a workflow from its submission to
+// its result (runs), and what time alone moves (clock). A Plane is all of them over one store.
 //
 // # Consistency model
 //

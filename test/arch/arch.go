@@ -180,7 +180,8 @@ func classify(rel string) (k kind, parent string) {
 	return unknown, ""
 }
 
-// Level is the level of a package of the map as people write it, 4½ for 45, and says whether it is in the map by itself.
+// Level is the level of a package of the map as people write it, 4½ for 45; ok is false where it stands there as a child
+// only, or not at all.
 func Level(rel string) (level string, ok bool) {
 	r, ok := rules[rel]
 	level = fmt.Sprint(r.level / 10)
