@@ -85,10 +85,13 @@ func decode(raw []byte) (*events.APIGatewayV2HTTPRequest, error) {
 	return nil, fmt.Errorf("the event is neither an HTTP API's of payload format 2.0 nor a schedule (its version is %.20q): the function's trigger is set up wrongly", format)
 }
 
-// clean makes an event one that the adapter can take: without forged headers, without the stage in its
-// path, with its body decoded. It is a pure function: the event that it is given stays as it is.
+// clean makes an event one that the adapter can take: without forged headers, with the id of the request,
+// without the stage in its path, with its body decoded. It is a pure function: the event that it is given stays as it is.
 func clean(in events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPRequest, error) {
 	in.Headers = gateway.Headers(in.Headers)
+	if id := strings.ToLower(api.HeaderRequestID); in.Headers[id] == "" && in.RequestContext.RequestID != "" {
+		in.Headers[id] = in.RequestContext.RequestID // by which the gateway's own log names it
+	}
 	if stage := in.RequestContext.Stage; stage != "" && stage != "$default" {
 		if rest, ok := strings.CutPrefix(in.RawPath, "/"+stage); ok && (rest == "" || rest[0] == '/') {
 			in.RawPath = "/" + strings.TrimPrefix(rest, "/")

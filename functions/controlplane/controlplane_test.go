@@ -295,6 +295,9 @@ func TestHandle_Requests(t *testing.T) {
 	if got.StatusCode != 200 || len(pools.Items) != 1 || pools.Next == "" {
 		t.Errorf("with a stage and a query: %d %s", got.StatusCode, got.Body)
 	}
+	if got.Headers["X-Request-Id"] == "" {
+		t.Errorf("the answer names no request: %v", got.Headers)
+	}
 	if got.Headers["Content-Type"] != "application/json" || got.Headers["Cache-Control"] != "no-store" {
 		t.Errorf("headers %v", got.Headers)
 	}
@@ -312,6 +315,14 @@ func TestClean(t *testing.T) {
 	if err != nil || got.RawPath != "/v1/pools" || len(got.Headers) != 1 || len(in.Headers) != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
+	in.RequestContext.RequestID = "JKJaXmPLvHcESHA="
+	for given, want := range map[string]string{"": "JKJaXmPLvHcESHA=", "run-7": "run-7"} {
+		in.Headers = map[string]string{"x-request-id": given}
+		if got, _ := clean(in); got.Headers["x-request-id"] != want {
+			t.Errorf("request id %q became %q, want %q", given, got.Headers["x-request-id"], want)
+		}
+	}
+	in.Headers = nil
 	for path, want := range map[string]string{"/livefoo": "/livefoo", "/live": "/", "/v1/live": "/v1/live"} {
 		in.RawPath = path
 		if got, _ := clean(in); got.RawPath != want {

@@ -1,9 +1,11 @@
 package api
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -56,6 +58,18 @@ func Kinds() []Kind {
 // CodeInternal is the code of an error that the caller can do nothing about.
 const CodeInternal = "internal"
 
+// HeaderRequestID names a request, in its answer and in the log of whoever served it.
+const HeaderRequestID = "X-Request-Id"
+
+// RequestID is the id that a caller gave its request, where that is short and plain, else a new one.
+func RequestID(given string) string {
+	const most, plain = 64, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._=+/-"
+	if given == "" || len(given) > most || strings.Trim(given, plain) != "" {
+		return rand.Text()[:12]
+	}
+	return given
+}
+
 // Problem is an error answer, RFC 9457, with a stable code of ours. Its media type is
 // application/problem+json.
 type Problem struct {
@@ -70,8 +84,8 @@ type Problem struct {
 
 // FieldError is one mistake in a request.
 type FieldError struct {
-	Field   string `json:"field" doc:"Dotted path of the field"`
-	Message string `json:"message" doc:"What is wrong with it"`
+	Field   string `json:"field" doc:"Dotted path of the field" example:"source.git.url"`
+	Message string `json:"message" doc:"What is wrong with it" example:"this field is required"`
 }
 
 // ProblemFor turns an error of the rules into its answer. An error that is no refusal becomes

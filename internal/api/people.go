@@ -20,32 +20,31 @@ const (
 	RoleAdmin    = "admin"
 )
 
-// Page is what every long list carries. Next is empty at the end; else it is the cursor of the
-// following page.
+// Page is what every long list carries.
 type Page[T any] struct {
-	Items []T    `json:"items" nullable:"false"`
-	Next  string `json:"next,omitempty"`
+	Items []T    `json:"items" nullable:"false" doc:"The items of the page"`
+	Next  string `json:"next,omitempty" doc:"Cursor of the following page; empty at the end"`
 }
 
 // Pool is a named group of runners.
 type Pool struct {
-	ID                     string          `json:"id"`
-	Name                   string          `json:"name"`
-	Description            string          `json:"description,omitempty"`
-	BuiltIn                bool            `json:"built_in" doc:"The pool that every organization starts with"`
-	Status                 string          `json:"status" enum:"inactive,healthy,offline,closed" doc:"inactive until its first poll, then healthy or offline; closed when it was deleted and serves what was submitted meanwhile"`
-	IsDisabled             bool            `json:"is_disabled" doc:"A disabled pool claims nothing"`
+	ID                     string          `json:"id" doc:"Id of the pool" example:"pool_01k1xz4m2p7q9r3s5t8v"`
+	Name                   string          `json:"name" doc:"Name of the pool" example:"default"`
+	Description            string          `json:"description,omitempty" doc:"What the pool is for"`
+	BuiltIn                bool            `json:"built_in" doc:"Whether it is the pool that every organization starts with" example:"true"`
+	Status                 string          `json:"status" enum:"inactive,healthy,offline,closed" doc:"inactive until its first poll, then healthy or offline; closed when it was deleted but still serves what was submitted before" example:"healthy"`
+	IsDisabled             bool            `json:"is_disabled" doc:"Whether the pool is disabled: then it claims nothing"`
 	AllowMultipleInstances bool            `json:"allow_multiple_instances" doc:"Whether several instances of different names may poll"`
-	AssignedToAll          bool            `json:"is_assigned_to_all_workspaces" doc:"Whether every workspace may use the pool"`
+	AssignedToAll          bool            `json:"is_assigned_to_all_workspaces" doc:"Whether every workspace may use the pool" example:"true"`
 	AssignedWorkspaces     []string        `json:"assigned_workspaces,omitempty" doc:"The workspaces that may use it where not all may"`
-	EnabledTypes           []workflow.Type `json:"enabled_workflow_types,omitempty" doc:"Types that the pool takes; none named means all"`
-	Concurrency            int             `json:"concurrency" doc:"Most active workflows; 0 means no limit of its own"`
-	RolePath               string          `json:"role_path,omitempty" doc:"Path of the roles that its tasks may assume; none leaves that to the account's policies"`
-	WakeTarget             string          `json:"wake_target,omitempty" doc:"Lambda function that is invoked when work becomes claimable for the pool"`
-	Active                 int             `json:"active" doc:"Workflows that are claimed, running, or ended with their slot still held"`
-	LastSeen               *time.Time      `json:"last_seen,omitempty"`
-	CreatedAt              time.Time       `json:"created_at"`
-	Version                int64           `json:"version"`
+	EnabledTypes           []workflow.Type `json:"enabled_workflow_types,omitempty" doc:"Types that the pool takes; an empty list means all"`
+	Concurrency            int             `json:"concurrency" doc:"Most active workflows; 0 means no limit of its own" example:"50"`
+	RolePath               string          `json:"role_path,omitempty" doc:"Path of the roles that its tasks may assume; empty leaves that to the account's policies" example:"/dayfly/default/"`
+	WakeTarget             string          `json:"wake_target,omitempty" doc:"Lambda function that is invoked when work becomes claimable for the pool" example:"dayfly-wake-default"`
+	Active                 int             `json:"active" doc:"Workflows that are claimed, running, or ended with their slot still held" example:"3"`
+	LastSeen               *time.Time      `json:"last_seen,omitempty" doc:"When its stack last polled"`
+	CreatedAt              time.Time       `json:"created_at" doc:"When the pool was created"`
+	Version                int64           `json:"version" doc:"Version of the stored record" example:"7"`
 }
 
 // RunnerKept is how long it is remembered when an instance was seen under a pool.
@@ -53,22 +52,22 @@ const RunnerKept = 24 * time.Hour
 
 // PoolSettings creates or changes a pool. On change, a nil field stays as it is.
 type PoolSettings struct {
-	Name                   *string          `json:"name,omitempty" doc:"3 to 64 characters of A-Z, a-z, 0-9, _ and -"`
-	Description            *string          `json:"description,omitempty" maxLength:"1000"`
-	IsDisabled             *bool            `json:"is_disabled,omitempty"`
-	AllowMultipleInstances *bool            `json:"allow_multiple_instances,omitempty"`
-	AssignedToAll          *bool            `json:"is_assigned_to_all_workspaces,omitempty" doc:"Default true"`
-	AssignedWorkspaces     *[]string        `json:"assigned_workspaces,omitempty" maxItems:"500"`
-	EnabledTypes           *[]workflow.Type `json:"enabled_workflow_types,omitempty" maxItems:"3"`
-	Concurrency            *int             `json:"concurrency,omitempty" minimum:"0" maximum:"100000"`
-	RolePath               *string          `json:"role_path,omitempty" maxLength:"512" doc:"Path of the roles that its tasks may assume, such as /dayfly/POOL/"`
+	Name                   *string          `json:"name,omitempty" doc:"3 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"production"`
+	Description            *string          `json:"description,omitempty" maxLength:"1000" doc:"What the pool is for" example:"Runners of the production account"`
+	IsDisabled             *bool            `json:"is_disabled,omitempty" doc:"Whether the pool is disabled: then it claims nothing"`
+	AllowMultipleInstances *bool            `json:"allow_multiple_instances,omitempty" doc:"Whether several instances of different names may poll; default false"`
+	AssignedToAll          *bool            `json:"is_assigned_to_all_workspaces,omitempty" doc:"Whether every workspace may use the pool; default true"`
+	AssignedWorkspaces     *[]string        `json:"assigned_workspaces,omitempty" maxItems:"500" doc:"Names of the workspaces that may use the pool where not all may"`
+	EnabledTypes           *[]workflow.Type `json:"enabled_workflow_types,omitempty" maxItems:"3" doc:"Types that the pool takes; an empty list means all"`
+	Concurrency            *int             `json:"concurrency,omitempty" minimum:"0" maximum:"100000" doc:"Most active workflows; 0 means no limit of its own" example:"50"`
+	RolePath               *string          `json:"role_path,omitempty" maxLength:"512" doc:"Path of the roles that its tasks may assume, such as /dayfly/POOL/" example:"/dayfly/production/"`
 	WakeTarget             *string          `json:"wake_target,omitempty" maxLength:"256" doc:"ARN or name of a Lambda function named dayfly-wake-...; empty for none"`
 }
 
 // PoolToken is a pool with its token, which is shown this once.
 type PoolToken struct {
-	Pool  Pool   `json:"pool"`
-	Token string `json:"token" doc:"Shown once: keep it now"`
+	Pool  Pool   `json:"pool" doc:"The pool"`
+	Token string `json:"token" doc:"Shown once: keep it now" example:"dfp_..."`
 }
 
 // LogValue keeps the token out of logs.
@@ -76,39 +75,39 @@ func (t PoolToken) LogValue() slog.Value { return slog.StringValue("pool token o
 
 // RotateToken asks for a new pool token. Older ones stay valid for the overlap.
 type RotateToken struct {
-	OverlapSeconds int `json:"overlap_seconds,omitempty" minimum:"0" maximum:"604800" doc:"How long the previous token stays valid; 0 ends it at once"`
+	OverlapSeconds int `json:"overlap_seconds,omitempty" minimum:"0" maximum:"604800" doc:"Seconds for which the previous token stays valid; 0 ends it at once" example:"3600"`
 }
 
 // Runner is one runner instance seen under a pool.
 type Runner struct {
-	Name      string    `json:"name"`
-	Version   string    `json:"version,omitempty"`
-	Task      string    `json:"task,omitempty"`
-	FirstSeen time.Time `json:"first_seen"`
-	LastSeen  time.Time `json:"last_seen"`
+	Name      string    `json:"name" doc:"Name of the instance" example:"dayfly-default"`
+	Version   string    `json:"version,omitempty" doc:"Version of its program" example:"1.0.0"`
+	Task      string    `json:"task,omitempty" doc:"Task of its latest start" example:"arn:aws:ecs:eu-central-1:123456789012:task/dayfly/0f8a1c2d3e4b5a697887766554433221"`
+	FirstSeen time.Time `json:"first_seen" doc:"When it was first seen"`
+	LastSeen  time.Time `json:"last_seen" doc:"When it was last seen"`
 }
 
 // NewToken asks for a user token.
 type NewToken struct {
-	Name           string `json:"name" minLength:"1" maxLength:"64"`
-	Role           string `json:"role" enum:"viewer,operator,admin"`
-	ExpiresSeconds int64  `json:"expires_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"Lifetime; 0 means until revoked"`
+	Name           string `json:"name" minLength:"1" maxLength:"64" doc:"Name of the token, which the audit shows" example:"ci"`
+	Role           string `json:"role" enum:"viewer,operator,admin" doc:"What its holder may do; each role may do what those before it may" example:"operator"`
+	ExpiresSeconds int64  `json:"expires_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"Lifetime in seconds; 0 means until revoked" example:"2592000"`
 }
 
 // Token is a user token without its value.
 type Token struct {
-	ID        string     `json:"id"`
-	Name      string     `json:"name"`
-	Role      string     `json:"role"`
-	CreatedAt time.Time  `json:"created_at"`
-	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	Revoked   bool       `json:"revoked"`
+	ID        string     `json:"id" doc:"Id of the token" example:"tok_01k1xz4m2p7q9r3s5t8v"`
+	Name      string     `json:"name" doc:"Name of the token" example:"ci"`
+	Role      string     `json:"role" enum:"viewer,operator,admin" doc:"What its holder may do" example:"operator"`
+	CreatedAt time.Time  `json:"created_at" doc:"When it was made"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"When it expires; none means never"`
+	Revoked   bool       `json:"revoked" doc:"Whether it was revoked"`
 }
 
 // TokenValue is a new token with its value, which is shown this once.
 type TokenValue struct {
-	Token Token  `json:"token"`
-	Value string `json:"value" doc:"Shown once: keep it now"`
+	Token Token  `json:"token" doc:"The token"`
+	Value string `json:"value" doc:"Shown once: keep it now" example:"dfu_..."`
 }
 
 // LogValue keeps the value out of logs.
@@ -116,69 +115,66 @@ func (t TokenValue) LogValue() slog.Value { return slog.StringValue("token " + t
 
 // Identity is who a token speaks for.
 type Identity struct {
-	Organization string `json:"organization"`
-	Name         string `json:"name"`
-	Audience     string `json:"audience" enum:"user,pool"`
-	Role         string `json:"role,omitempty"`
-	Pool         string `json:"pool,omitempty"`
+	Organization string `json:"organization" doc:"Organization of the token" example:"default"`
+	Name         string `json:"name" doc:"Name of the token" example:"ci"`
+	Audience     string `json:"audience" enum:"user,pool" doc:"What kind of token it is"`
+	Role         string `json:"role,omitempty" enum:"viewer,operator,admin" doc:"Role of a user token" example:"operator"`
+	Pool         string `json:"pool,omitempty" doc:"Pool of a pool token"`
 }
 
 // AuditEvent is one change or refusal, and who made it.
 type AuditEvent struct {
-	At      time.Time `json:"at"`
-	Actor   string    `json:"actor"`
-	Action  string    `json:"action"`
-	Target  string    `json:"target"`
-	Outcome string    `json:"outcome" enum:"done,refused"`
-	Detail  string    `json:"detail,omitempty"`
+	At      time.Time `json:"at" doc:"When it happened"`
+	Actor   string    `json:"actor" doc:"Name of the token that asked" example:"ci"`
+	Action  string    `json:"action" doc:"What was asked for, such as workflow.submit" example:"workflow.submit"`
+	Target  string    `json:"target" doc:"What it was asked for: a name or an id" example:"network"`
+	Outcome string    `json:"outcome" enum:"done,refused" doc:"Whether it was done or refused"`
+	Detail  string    `json:"detail,omitempty" doc:"What was changed, or why it was refused"`
 }
 
 // Submit asks for a run of a workspace.
 type Submit struct {
-	Workspace string             `json:"workspace" minLength:"1" maxLength:"64"`
-	Type      workflow.Type      `json:"type,omitempty" doc:"Default deployment"`
-	Operation workflow.Operation `json:"operation,omitempty" doc:"Required for a deployment"`
-	Priority  int                `json:"priority,omitempty" minimum:"-100" maximum:"100" doc:"Higher first; default 0"`
-	Message   string             `json:"message,omitempty" maxLength:"200"`
+	Workspace string             `json:"workspace" minLength:"1" maxLength:"64" doc:"Name of the workspace" example:"network"`
+	Type      workflow.Type      `json:"type,omitempty" doc:"Type of the run; default deployment" example:"deployment"`
+	Operation workflow.Operation `json:"operation,omitempty" doc:"What a deployment does; required for one" example:"preview"`
+	Priority  int                `json:"priority,omitempty" minimum:"-100" maximum:"100" doc:"Higher first; default 0" example:"10"`
+	Message   string             `json:"message,omitempty" maxLength:"200" doc:"Why it is submitted, for people" example:"add a subnet"`
 
-	// What to do about a state that exists elsewhere than where the workspace keeps it; at most one of both.
+	// At most one of TakeOver and BeginAnew.
 	TakeOver     bool   `json:"take_over,omitempty" doc:"Copy the state that exists elsewhere into the workspace's place, where that is empty"`
 	TakeOverFrom string `json:"take_over_from,omitempty" maxLength:"90" doc:"With take_over: which of several, such as the engine's workspace below terraform.tfstate.d"`
 	BeginAnew    bool   `json:"begin_anew,omitempty" doc:"Go on with what is in the workspace's place, whatever exists elsewhere"`
 
-	LockID string `json:"lock_id,omitempty" maxLength:"255" doc:"With operation state_unlock: the id of the lock"`
-
-	// Register makes the workspace, or changes it, in the commit that makes the run: what is refused leaves
-	// nothing behind. Its name is the workspace's, and its directory stays what it was.
-	Register *Workspace `json:"register,omitempty" doc:"Makes or changes the workspace together with the run"`
+	LockID   string     `json:"lock_id,omitempty" maxLength:"255" doc:"With operation state_unlock: id of the lock"`
+	Register *Workspace `json:"register,omitempty" doc:"Makes or changes the workspace in the commit that makes the run: if the run is refused, nothing is left behind. A directory source of an existing workspace stays as it is"`
 }
 
 // Workflow is one requested run, as people see it.
 type Workflow struct {
-	ID              string             `json:"id"`
-	Organization    string             `json:"organization"`
-	Workspace       string             `json:"workspace"`
-	Pool            string             `json:"pool" doc:"Name of the pool that may claim it"`
-	Type            workflow.Type      `json:"type"`
-	Operation       workflow.Operation `json:"operation,omitempty"`
-	State           workflow.State     `json:"state"`
-	Reason          workflow.Reason    `json:"reason,omitempty"`
+	ID              string             `json:"id" doc:"Id of the workflow" example:"wf_01k1xz4m2p7q9r3s5t8v"`
+	Organization    string             `json:"organization" doc:"Name of the organization" example:"default"`
+	Workspace       string             `json:"workspace" doc:"Name of the workspace" example:"network"`
+	Pool            string             `json:"pool" doc:"Name of the pool that may claim it" example:"default"`
+	Type            workflow.Type      `json:"type" doc:"What kind of run it is" example:"deployment"`
+	Operation       workflow.Operation `json:"operation,omitempty" doc:"What a deployment does" example:"preview"`
+	State           workflow.State     `json:"state" doc:"Where it stands" example:"running"`
+	Reason          workflow.Reason    `json:"reason,omitempty" doc:"Why it is in its state"`
 	Detail          string             `json:"detail,omitempty" doc:"The reason in a sentence"`
-	Priority        int                `json:"priority,omitempty"`
-	Message         string             `json:"message,omitempty"`
-	Attempt         int                `json:"attempt"`
-	Task            string             `json:"task,omitempty" doc:"The task of the latest start"`
-	CancelRequested bool               `json:"cancel_requested,omitempty"`
-	SlotHeld        bool               `json:"slot_held,omitempty" doc:"It holds the right to change its workspace's state"`
-	RetryOf         string             `json:"retry_of,omitempty"`
-	SubmittedBy     string             `json:"submitted_by"`
-	SubmittedAt     time.Time          `json:"submitted_at"`
-	ClaimedAt       *time.Time         `json:"claimed_at,omitempty"`
-	StartedAt       *time.Time         `json:"started_at,omitempty"`
-	EndedAt         *time.Time         `json:"ended_at,omitempty"`
-	Result          *Result            `json:"result,omitempty"`
-	Steps           []Step             `json:"steps,omitempty" doc:"Of the latest attempt; only in the answer about one workflow"`
-	Version         int64              `json:"version"`
+	Priority        int                `json:"priority,omitempty" doc:"Higher first"`
+	Message         string             `json:"message,omitempty" doc:"Why it was submitted" example:"add a subnet"`
+	Attempt         int                `json:"attempt" doc:"Number of the latest attempt; 0 before the first claim" example:"1"`
+	Task            string             `json:"task,omitempty" doc:"The task of the latest start" example:"arn:aws:ecs:eu-central-1:123456789012:task/dayfly/0f8a1c2d3e4b5a697887766554433221"`
+	CancelRequested bool               `json:"cancel_requested,omitempty" doc:"Whether its cancellation was requested"`
+	SlotHeld        bool               `json:"slot_held,omitempty" doc:"Whether it holds the right to change its workspace's state"`
+	RetryOf         string             `json:"retry_of,omitempty" doc:"Id of the workflow that it repeats"`
+	SubmittedBy     string             `json:"submitted_by" doc:"Name of the token that submitted it" example:"ci"`
+	SubmittedAt     time.Time          `json:"submitted_at" doc:"When it was submitted"`
+	ClaimedAt       *time.Time         `json:"claimed_at,omitempty" doc:"When its latest attempt was claimed"`
+	StartedAt       *time.Time         `json:"started_at,omitempty" doc:"When its latest attempt started"`
+	EndedAt         *time.Time         `json:"ended_at,omitempty" doc:"When it ended"`
+	Result          *Result            `json:"result,omitempty" doc:"What its runner reported at the end"`
+	Steps           []Step             `json:"steps,omitempty" doc:"Steps of the latest attempt; only in the answer about one workflow"`
+	Version         int64              `json:"version" doc:"Version of the stored record" example:"3"`
 }
 
 // Aftermath says what to do after a run that was cut off while it could change the state; empty after any other.
@@ -193,50 +189,50 @@ func (w Workflow) Aftermath() string {
 
 // Slot is the right to change a workspace's state, and who holds it.
 type Slot struct {
-	Workspace string     `json:"workspace"`
+	Workspace string     `json:"workspace" doc:"Name of the workspace" example:"network"`
 	Holder    *Workflow  `json:"holder,omitempty" doc:"The workflow that holds it; none where the workspace is free"`
-	LastSign  *time.Time `json:"last_sign_of_life,omitempty" doc:"Of the holder's run"`
+	LastSign  *time.Time `json:"last_sign_of_life,omitempty" doc:"When the holder's runner last called"`
 	FreeAt    *time.Time `json:"free_at,omitempty" doc:"When the slot of a run that has ended is free at the latest"`
-	Refusal   string     `json:"refusal,omitempty" doc:"Why it cannot be unlocked; none where it can"`
+	Refusal   string     `json:"refusal,omitempty" doc:"Why it cannot be unlocked; none where it can" example:"the workspace is free"`
 }
 
 // Unlock asks for the slot of a workspace to be freed, whose holder has ended and is not proven over.
 type Unlock struct {
-	Workflow string `json:"workflow" minLength:"1" maxLength:"64" doc:"Id of the workflow that holds it: another one is not touched"`
+	Workflow string `json:"workflow" minLength:"1" maxLength:"64" doc:"Id of the workflow that holds it; refused if another one does" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 }
 
 // Event is one line of a workflow's timeline.
 type Event struct {
-	Seq     int64     `json:"seq"`
-	At      time.Time `json:"at"`
-	Kind    string    `json:"kind" doc:"Such as submitted, claimed, queued, launched, started, result"`
-	Attempt int       `json:"attempt,omitempty"`
-	Task    string    `json:"task,omitempty"`
-	Actor   string    `json:"actor,omitempty"`
-	Text    string    `json:"text" doc:"What happened, in a sentence"`
+	Seq     int64     `json:"seq" doc:"Its place in the timeline, counted from 1" example:"1"`
+	At      time.Time `json:"at" doc:"When it happened"`
+	Kind    string    `json:"kind" doc:"Such as submitted, claimed, queued, launched, started, result" example:"submitted"`
+	Attempt int       `json:"attempt,omitempty" doc:"Number of the attempt that it is about"`
+	Task    string    `json:"task,omitempty" doc:"The launcher's reference to the task"`
+	Actor   string    `json:"actor,omitempty" doc:"Who did it: name of a token, or of an instance" example:"ci"`
+	Text    string    `json:"text" doc:"What happened, in a sentence" example:"submitted by ci"`
 }
 
 // Why says what a workflow waits for.
 type Why struct {
-	Workflow Workflow  `json:"workflow"`
-	Summary  string    `json:"summary" doc:"Where it stands, in a sentence"`
-	Waiting  string    `json:"waiting_for,omitempty" doc:"What it waits for"`
-	Code     string    `json:"code,omitempty" doc:"Stable kind of what it waits for"`
-	Since    time.Time `json:"since"`
-	Next     string    `json:"next" doc:"What happens next, and when"`
-	Timeline []Event   `json:"timeline"`
+	Workflow Workflow  `json:"workflow" doc:"The workflow"`
+	Summary  string    `json:"summary" doc:"Where it stands, in a sentence" example:"running since 09:30:00Z"`
+	Waiting  string    `json:"waiting_for,omitempty" doc:"What it waits for" example:"the run to end; last sign of life at 09:31:00Z"`
+	Code     string    `json:"code,omitempty" doc:"Stable kind of what it waits for" example:"end"`
+	Since    time.Time `json:"since" doc:"Since when"`
+	Next     string    `json:"next" doc:"What happens next, and when" example:"it ends when its engine ends, at the latest at its deadline"`
+	Timeline []Event   `json:"timeline" doc:"What happened to it, the oldest first"`
 }
 
 // LogPage is a piece of a workflow's log.
 type LogPage struct {
-	Attempt int       `json:"attempt" doc:"The attempt whose log this is"`
-	Lines   []LogLine `json:"lines" nullable:"false"`
-	Next    int64     `json:"next" doc:"Offset of the following line"`
+	Attempt int       `json:"attempt" doc:"Number of the attempt whose log this is" example:"1"`
+	Lines   []LogLine `json:"lines" nullable:"false" doc:"The lines"`
+	Next    int64     `json:"next" doc:"Number of the line after these" example:"120"`
 	Done    bool      `json:"done" doc:"Whether no more lines will come"`
 }
 
 // Health is the answer of the health address.
 type Health struct {
-	Status  string `json:"status"`
-	Version string `json:"version"`
+	Status  string `json:"status" enum:"ok" doc:"Always ok"`
+	Version string `json:"version" doc:"Version of the control plane" example:"1.0.0"`
 }

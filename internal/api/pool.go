@@ -8,40 +8,39 @@ import (
 
 // Claim asks for jobs. Instance names who asks; it is the name that Held is asked by.
 type Claim struct {
-	Instance    string          `json:"instance" minLength:"1" maxLength:"128" doc:"Name of the claiming instance, stable over its restarts"`
-	Version     string          `json:"version,omitempty" maxLength:"64"`
-	Max         int             `json:"max" minimum:"1" maximum:"50"`
-	Types       []workflow.Type `json:"types,omitempty" maxItems:"3" doc:"None means all"`
-	WaitSeconds int             `json:"wait_seconds,omitempty" minimum:"0" maximum:"20" doc:"How long to wait for the first job"`
+	Instance    string          `json:"instance" minLength:"1" maxLength:"128" doc:"Name of the claiming instance, stable over its restarts" example:"dayfly-default"`
+	Version     string          `json:"version,omitempty" maxLength:"64" doc:"Version of the claiming program" example:"1.0.0"`
+	Max         int             `json:"max" minimum:"1" maximum:"50" doc:"Most jobs to hand out" example:"10"`
+	Types       []workflow.Type `json:"types,omitempty" maxItems:"3" doc:"Types that are claimed; an empty list means all"`
+	WaitSeconds int             `json:"wait_seconds,omitempty" minimum:"0" maximum:"20" doc:"Seconds to wait for the first job" example:"20"`
 }
 
-// Claimed is the answer to a claim. Short says that fewer jobs than asked for can start now, so
-// that asking again at once is of no use.
+// Claimed is the answer to a claim.
 type Claimed struct {
-	Jobs              []Job   `json:"jobs" nullable:"false"`
-	Short             bool    `json:"short"`
-	RetryAfterSeconds float64 `json:"retry_after_seconds,omitempty"`
+	Jobs              []Job   `json:"jobs" nullable:"false" doc:"The jobs that are handed out, with their tokens"`
+	Short             bool    `json:"short" doc:"Whether fewer jobs than asked for can start now, so that asking again at once is of no use"`
+	RetryAfterSeconds float64 `json:"retry_after_seconds,omitempty" doc:"Seconds to wait before the next claim"`
 	Note              string  `json:"note,omitempty" doc:"Why nothing is handed out, where that is not obvious"`
 }
 
 // Job is what one claim hands out.
 type Job struct {
-	ID                string             `json:"id" doc:"The workflow's id"`
-	Attempt           int                `json:"attempt"`
-	Token             string             `json:"token" doc:"Job token, valid for this attempt only"`
-	Organization      string             `json:"organization"`
-	Workspace         string             `json:"workspace"`
-	Pool              string             `json:"pool"`
-	Type              workflow.Type      `json:"type"`
-	Operation         workflow.Operation `json:"operation,omitempty"`
-	Size              string             `json:"size"`
-	StateKind         string             `json:"state_kind,omitempty" doc:"Where the engine's state is kept"`
+	ID                string             `json:"id" doc:"Id of the workflow" example:"wf_01k1xz4m2p7q9r3s5t8v"`
+	Attempt           int                `json:"attempt" doc:"Number of the attempt, counted from 1" example:"1"`
+	Token             string             `json:"token" doc:"Job token, valid for this attempt only" example:"dfj_..."`
+	Organization      string             `json:"organization" doc:"Name of the organization" example:"default"`
+	Workspace         string             `json:"workspace" doc:"Name of the workspace" example:"network"`
+	Pool              string             `json:"pool" doc:"Name of the pool" example:"default"`
+	Type              workflow.Type      `json:"type" doc:"What kind of run it is"`
+	Operation         workflow.Operation `json:"operation,omitempty" doc:"What a deployment does" example:"preview"`
+	Size              string             `json:"size" doc:"CPU and memory: small, medium, large, xlarge, or CPU/MEMORY" example:"small"`
+	StateKind         string             `json:"state_kind,omitempty" doc:"Where the engine's state is kept" example:"own-s3"`
 	StateKey          string             `json:"state_key,omitempty" doc:"The directory of a state that has a name of its own, where the run may need it"`
-	StateOlds         []string           `json:"state_olds,omitempty" doc:"Other directories of states that the run looks at, by their names"`
+	StateOlds         []string           `json:"state_olds,omitempty" doc:"Names of other directories of states, which the run only looks at"`
 	SourceDirectory   string             `json:"source_directory,omitempty" doc:"The directory source, for a launcher that must mount it"`
 	SecretRefs        []string           `json:"secret_refs,omitempty" doc:"References to secrets of the runner's machine, for a launcher that must hand their values over"`
-	LaunchSeconds     float64            `json:"launch_seconds" doc:"Seconds left of the launch window"`
-	MaxRuntimeSeconds float64            `json:"max_runtime_seconds"`
+	LaunchSeconds     float64            `json:"launch_seconds" doc:"Seconds left of the launch window" example:"3600"`
+	MaxRuntimeSeconds float64            `json:"max_runtime_seconds" doc:"Most seconds that the run may take" example:"3600"`
 }
 
 // LogValue keeps the token out of logs.
@@ -51,13 +50,13 @@ func (j Job) LogValue() slog.Value {
 
 // Attempt names one attempt of a workflow in a pool's report.
 type Attempt struct {
-	Attempt int `json:"attempt" minimum:"1"`
+	Attempt int `json:"attempt" minimum:"1" doc:"Number of the attempt, counted from 1" example:"1"`
 }
 
 // Release gives a claim back.
 type Release struct {
-	Attempt int    `json:"attempt" minimum:"1"`
-	Text    string `json:"text,omitempty" maxLength:"500" doc:"Why, for the timeline"`
+	Attempt int    `json:"attempt" minimum:"1" doc:"Number of the attempt, counted from 1" example:"1"`
+	Text    string `json:"text,omitempty" maxLength:"500" doc:"Why, for the timeline" example:"the queue is full"`
 }
 
 // Kinds of launch report.
@@ -70,43 +69,40 @@ const (
 
 // Launch reports what became of a launch.
 type Launch struct {
-	Attempt      int             `json:"attempt" minimum:"1"`
-	Kind         string          `json:"kind" enum:"launched,progress,refused,failed"`
-	Task         string          `json:"task,omitempty" maxLength:"512" doc:"The launcher's reference; required for launched and progress"`
+	Attempt      int             `json:"attempt" minimum:"1" doc:"Number of the attempt, counted from 1" example:"1"`
+	Kind         string          `json:"kind" enum:"launched,progress,refused,failed" doc:"What became of it: launched, the launcher took it; progress, it moves towards running; refused, it is tried again; failed, no retry can help"`
+	Task         string          `json:"task,omitempty" maxLength:"512" doc:"The launcher's reference; required for launched and progress" example:"arn:aws:ecs:eu-central-1:123456789012:task/dayfly/0f8a1c2d3e4b5a697887766554433221"`
 	Reason       workflow.Reason `json:"reason,omitempty" doc:"With refused: throttled, quota, capacity or unavailable"`
-	Text         string          `json:"text,omitempty" maxLength:"1000"`
-	RetrySeconds float64         `json:"retry_seconds,omitempty" minimum:"0"`
-	// Placement is the one that must be repeated before any other, because a request with it may have
-	// been taken: with refused, the one whose answer was lost or that is tried next; with failed, the
-	// one that was refused for good. A refusal without it says that none may have been taken.
-	Placement string `json:"placement,omitempty" maxLength:"128" doc:"With refused: the placement that may have been taken, which a repeat tries first"`
+	Text         string          `json:"text,omitempty" maxLength:"1000" doc:"What the launcher said"`
+	RetrySeconds float64         `json:"retry_seconds,omitempty" minimum:"0" doc:"With refused: seconds until the next try"`
+	Placement    string          `json:"placement,omitempty" maxLength:"128" doc:"With refused: the placement that a repeat must try first, because a request with it may have been taken; without one, none was taken. With failed: the one that was refused for good"`
 }
 
 // Lost reports the proven end of a task: it exited, was stopped, or is gone.
 type Lost struct {
-	Attempt  int    `json:"attempt" minimum:"1"`
-	Task     string `json:"task" minLength:"1" maxLength:"512"`
-	ExitCode *int   `json:"exit_code,omitempty" doc:"Where known; 0 means that the result was handed over"`
-	Text     string `json:"text,omitempty" maxLength:"1000" doc:"The stop reason in a sentence"`
+	Attempt  int    `json:"attempt" minimum:"1" doc:"Number of the attempt, counted from 1" example:"1"`
+	Task     string `json:"task" minLength:"1" maxLength:"512" doc:"The launcher's reference to the task" example:"arn:aws:ecs:eu-central-1:123456789012:task/dayfly/0f8a1c2d3e4b5a697887766554433221"`
+	ExitCode *int   `json:"exit_code,omitempty" doc:"Where known; 0 means that the result was handed over" example:"137"`
+	Text     string `json:"text,omitempty" maxLength:"1000" doc:"The stop reason in a sentence" example:"OutOfMemoryError: container killed due to memory usage"`
 }
 
 // JobState is what a pool may know of a job, and whether it still wants it.
 type JobState struct {
-	ID               string         `json:"id"`
-	Known            bool           `json:"known" doc:"False: no such workflow in this pool"`
-	State            workflow.State `json:"state,omitempty"`
-	Attempt          int            `json:"attempt,omitempty" doc:"The current attempt"`
-	Task             string         `json:"task,omitempty" doc:"The task that holds the run or its slot"`
-	Instance         string         `json:"instance,omitempty" doc:"Who claimed it"`
+	ID               string         `json:"id" doc:"Id of the workflow" example:"wf_01k1xz4m2p7q9r3s5t8v"`
+	Known            bool           `json:"known" doc:"Whether there is such a workflow in this pool" example:"true"`
+	State            workflow.State `json:"state,omitempty" doc:"Where it stands" example:"running"`
+	Attempt          int            `json:"attempt,omitempty" doc:"Number of the current attempt" example:"1"`
+	Task             string         `json:"task,omitempty" doc:"The task that holds the run or its slot" example:"arn:aws:ecs:eu-central-1:123456789012:task/dayfly/0f8a1c2d3e4b5a697887766554433221"`
+	Instance         string         `json:"instance,omitempty" doc:"Who claimed it" example:"dayfly-default"`
 	PendingPlacement string         `json:"pending_placement,omitempty" doc:"Claimed: the placement whose launch may have been taken without an answer"`
 	LaunchText       string         `json:"launch_text,omitempty" doc:"Claimed: why its launch was refused last"`
-	Active           bool           `json:"active" doc:"Claimed, running, or ended with its slot still held"`
-	Started          bool           `json:"started" doc:"A start was granted for the current attempt"`
-	Cancel           bool           `json:"cancel" doc:"Its cancellation was requested"`
-	ClaimAge         float64        `json:"claim_age_seconds,omitempty"`
-	SilentSeconds    float64        `json:"silent_seconds,omitempty" doc:"Since the last sign of life of a started run"`
-	RemainingSeconds float64        `json:"remaining_seconds,omitempty" doc:"Until the deadline; negative after it"`
-	CancelAge        float64        `json:"cancel_age_seconds,omitempty"`
+	Active           bool           `json:"active" doc:"Whether it is claimed, running, or ended with its slot still held" example:"true"`
+	Started          bool           `json:"started" doc:"Whether a start was granted for the current attempt" example:"true"`
+	Cancel           bool           `json:"cancel" doc:"Whether its cancellation was requested"`
+	ClaimAge         float64        `json:"claim_age_seconds,omitempty" doc:"Seconds since the claim" example:"95"`
+	SilentSeconds    float64        `json:"silent_seconds,omitempty" doc:"Seconds since the last sign of life of a started run" example:"12"`
+	RemainingSeconds float64        `json:"remaining_seconds,omitempty" doc:"Seconds until the deadline; negative after it" example:"3480"`
+	CancelAge        float64        `json:"cancel_age_seconds,omitempty" doc:"Seconds since the cancellation was requested"`
 }
 
 // Wanted reports whether attempt n of this job should be launched, or still run.
@@ -114,15 +110,13 @@ func (s JobState) Wanted(attempt int) bool {
 	return s.Known && s.Active && s.Attempt == attempt && !(s.Cancel && !s.Started)
 }
 
-// StatesQuery asks for the states of up to 100 jobs. With WaitSeconds it waits until one of them
-// is to be cancelled or is over.
+// StatesQuery asks for the states of jobs.
 type StatesQuery struct {
-	IDs         []string `json:"ids" minItems:"1" maxItems:"100"`
-	WaitSeconds int      `json:"wait_seconds,omitempty" minimum:"0" maximum:"20"`
+	IDs         []string `json:"ids" minItems:"1" maxItems:"100" doc:"Ids of the workflows" example:"wf_01k1xz4m2p7q9r3s5t8v"`
+	WaitSeconds int      `json:"wait_seconds,omitempty" minimum:"0" maximum:"20" doc:"Seconds to wait until one of them is to be cancelled or is over" example:"0"`
 }
 
-// States is the answer, in the order of the query. A job whose records cannot be read is left out: nothing is known
-// of it, also not that nobody wants it.
+// States is the answer. Of a job that is left out nothing is known, and so not that nobody wants it.
 type States struct {
-	Jobs []JobState `json:"jobs" nullable:"false"`
+	Jobs []JobState `json:"jobs" nullable:"false" doc:"The states, in the order of the query. A job whose records cannot be read is left out"`
 }

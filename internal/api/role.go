@@ -11,7 +11,7 @@ const (
 // Role is the role of a run's cloud account: the runner assumes it, resolves the run's secrets with it and
 // lends it to the engine. All of it is said by the control plane, none by who runs the code.
 type Role struct {
-	ARN        string            `json:"arn"`
-	ExternalID string            `json:"external_id" doc:"The workspace's id, which a trust policy compares with sts:ExternalId"`
-	Tags       map[string]string `json:"tags" doc:"Session tags: organization, workspace, workspace_id and state_key"`
+	ARN        string            `json:"arn" doc:"ARN of the role" example:"arn:aws:iam::123456789012:role/dayfly/default/network"`
+	ExternalID string            `json:"external_id" doc:"The workspace's id, which a trust policy compares with sts:ExternalId" example:"ws_01k1xz4m2p7q9r3s5t8v"`
+	Tags       map[string]string `json:"tags" doc:"Session tags: organization, workspace, workspace_id and state_key" example:"{\"organization\":\"default\",\"workspace\":\"network\"}"`
 }

@@ -30,7 +30,7 @@ type Run struct {
 // Start asks for a run. It names what of this list the runner knows, because an older one would not notice that
 // it does not: a kind of state, an operation, an instruction.
 type Start struct {
-	Knows []string `json:"knows,omitempty" maxItems:"50" doc:"What the runner knows beyond what every version does"`
+	Knows []string `json:"knows,omitempty" maxItems:"50" doc:"Words for what this runner can do and older ones cannot" example:"take_over"`
 }
 
 // Instructions of a spec that an older runner would pass over.
@@ -65,110 +65,108 @@ func (s Spec) Needs() []string {
 // Control is what every answer to a runner carries. Seconds count from when the request was
 // sent.
 type Control struct {
-	Cancel           bool    `json:"cancel"`
-	RemainingSeconds float64 `json:"remaining_seconds" doc:"Until the deadline"`
-	HeartbeatSeconds float64 `json:"heartbeat_seconds" doc:"Until the next heartbeat"`
-	HoldSeconds      float64 `json:"hold_seconds,omitempty" doc:"How long the next heartbeat may be held before it is answered"`
-	LogSeconds       float64 `json:"log_seconds,omitempty" doc:"How long lines of the log are gathered; none means 5"`
+	Cancel           bool    `json:"cancel" doc:"Whether the runner is to interrupt its engine and end"`
+	RemainingSeconds float64 `json:"remaining_seconds" doc:"Seconds until the deadline" example:"3480"`
+	HeartbeatSeconds float64 `json:"heartbeat_seconds" doc:"Seconds until the next heartbeat" example:"30"`
+	HoldSeconds      float64 `json:"hold_seconds,omitempty" doc:"Seconds for which the next heartbeat may be held before it is answered" example:"20"`
+	LogSeconds       float64 `json:"log_seconds,omitempty" doc:"Seconds for which lines of the log are gathered; 0 means 5"`
 }
 
 // Heartbeat says that a runner lives.
 type Heartbeat struct {
-	Step string `json:"step,omitempty" maxLength:"64" doc:"The step it is in"`
+	Step string `json:"step,omitempty" maxLength:"64" doc:"Name of the step that it is in" example:"plan"`
 }
 
 // Spec is what a run does. It holds references to secrets, never values.
 type Spec struct {
-	Workflow          string             `json:"workflow"`
-	Attempt           int                `json:"attempt"`
-	Organization      string             `json:"organization"`
-	WorkspaceID       string             `json:"workspace_id"`
-	Workspace         string             `json:"workspace"`
-	Type              workflow.Type      `json:"type"`
-	Operation         workflow.Operation `json:"operation,omitempty"`
-	Engine            string             `json:"engine"`
-	EngineVersion     string             `json:"engine_version,omitempty"`
-	Commands          map[string]string  `json:"commands,omitempty"`
-	Source            Source             `json:"source"`
-	SourceDigest      string             `json:"source_digest,omitempty" doc:"Of a directory source: what its files were when the run was submitted; none where nobody looked"`
-	State             State              `json:"state"`
-	Known             *StateFound        `json:"known,omitempty" doc:"What the last run of the workspace found of its state; none: nothing is known"`
-	RanBefore         bool               `json:"ran_before,omitempty" doc:"The state was changed by a run of which nothing is known any more"`
+	Workflow          string             `json:"workflow" doc:"Id of the workflow" example:"wf_01k1xz4m2p7q9r3s5t8v"`
+	Attempt           int                `json:"attempt" doc:"Number of the attempt, counted from 1" example:"1"`
+	Organization      string             `json:"organization" doc:"Name of the organization" example:"default"`
+	WorkspaceID       string             `json:"workspace_id" doc:"Id of the workspace" example:"ws_01k1xz4m2p7q9r3s5t8v"`
+	Workspace         string             `json:"workspace" doc:"Name of the workspace" example:"network"`
+	Type              workflow.Type      `json:"type" doc:"What kind of run it is"`
+	Operation         workflow.Operation `json:"operation,omitempty" doc:"What a deployment does" example:"preview"`
+	Engine            string             `json:"engine" enum:"terraform,tofu,command" doc:"Program that runs the code"`
+	EngineVersion     string             `json:"engine_version,omitempty" doc:"A version or constraint; empty takes what the runner has" example:"~> 1.10"`
+	Commands          map[string]string  `json:"commands,omitempty" doc:"With engine command: the shell script of each operation"`
+	Source            Source             `json:"source" doc:"Where the code comes from"`
+	SourceDigest      string             `json:"source_digest,omitempty" doc:"With a directory source: digest of its files when the run was submitted; empty where nobody looked"`
+	State             State              `json:"state" doc:"Where the engine's state is kept"`
+	Known             *StateFound        `json:"known,omitempty" doc:"What the last run of the workspace found of its state; absent where nothing is known"`
+	RanBefore         bool               `json:"ran_before,omitempty" doc:"Whether a run of which nothing is known any more has changed the state"`
 	Namesakes         []Namesake         `json:"namesakes,omitempty" doc:"Deleted workspaces of this name, the latest first; only while nothing is known"`
-	TakeOver          bool               `json:"take_over,omitempty"`
-	TakeOverFrom      string             `json:"take_over_from,omitempty"`
-	BeginAnew         bool               `json:"begin_anew,omitempty"`
-	LockID            string             `json:"lock_id,omitempty"`
-	Variables         map[string]any     `json:"variables,omitempty"`
-	Environment       map[string]string  `json:"environment,omitempty"`
-	Secrets           []Secret           `json:"secrets,omitempty"`
-	Role              *Role              `json:"role,omitempty" doc:"The run's role in the cloud; none means that of its task for secrets, and none for the engine"`
-	Size              string             `json:"size"`
-	MaxRuntimeSeconds float64            `json:"max_runtime_seconds"`
-	LogQuota          int64              `json:"log_quota,omitempty" doc:"Bytes that the log may hold; none means 64 MiB"`
+	TakeOver          bool               `json:"take_over,omitempty" doc:"Whether to copy the state that exists elsewhere into the workspace's place"`
+	TakeOverFrom      string             `json:"take_over_from,omitempty" doc:"With take_over: which of several states"`
+	BeginAnew         bool               `json:"begin_anew,omitempty" doc:"Whether to go on with what is in the workspace's place, whatever exists elsewhere"`
+	LockID            string             `json:"lock_id,omitempty" doc:"With operation state_unlock: id of the lock"`
+	Variables         map[string]any     `json:"variables,omitempty" doc:"Inputs of the code"`
+	Environment       map[string]string  `json:"environment,omitempty" doc:"Environment variables of the engine"`
+	Secrets           []Secret           `json:"secrets,omitempty" doc:"References of secret values, and where the engine finds them"`
+	Role              *Role              `json:"role,omitempty" doc:"The run's role in the cloud. Without it, secrets are read with the role of the task, and the engine has none"`
+	Size              string             `json:"size" doc:"CPU and memory of the task" example:"small"`
+	MaxRuntimeSeconds float64            `json:"max_runtime_seconds" doc:"Most seconds that the run may take" example:"3600"`
+	LogQuota          int64              `json:"log_quota,omitempty" doc:"Bytes that the log may hold; 0 means 64 MiB" example:"67108864"`
 }
 
 // Step is a named piece of a run.
 type Step struct {
-	Seq       int                 `json:"seq" minimum:"1" doc:"Its place in the run"`
-	Name      string              `json:"name" minLength:"1" maxLength:"64"`
-	Status    workflow.StepStatus `json:"status" enum:"running,succeeded,failed,skipped"`
-	StartedAt time.Time           `json:"started_at"`
-	Seconds   float64             `json:"seconds,omitempty" doc:"How long it took"`
-	ExitCode  *int                `json:"exit_code,omitempty"`
-	Text      string              `json:"text,omitempty" maxLength:"1000" doc:"What it found, or why it failed"`
-	LogEnd    int64               `json:"log_end,omitempty" minimum:"0" doc:"Number of lines of the log at its end"`
+	Seq       int                 `json:"seq" minimum:"1" doc:"Its place in the run" example:"1"`
+	Name      string              `json:"name" minLength:"1" maxLength:"64" doc:"Name of the step" example:"plan"`
+	Status    workflow.StepStatus `json:"status" enum:"running,succeeded,failed,skipped" doc:"Where it stands" example:"succeeded"`
+	StartedAt time.Time           `json:"started_at" doc:"When it started"`
+	Seconds   float64             `json:"seconds,omitempty" doc:"Seconds that it took" example:"4.2"`
+	ExitCode  *int                `json:"exit_code,omitempty" doc:"Exit code of its process, where there was one"`
+	Text      string              `json:"text,omitempty" maxLength:"1000" doc:"What it found, or why it failed" example:"1 to add, 0 to change, 0 to destroy"`
+	LogEnd    int64               `json:"log_end,omitempty" minimum:"0" doc:"Number of lines of the log at its end" example:"120"`
 }
 
-// Steps reports steps; a later report of the same sequence number replaces the earlier.
+// Steps reports steps.
 type Steps struct {
-	Steps []Step `json:"steps" minItems:"1" maxItems:"50"`
+	Steps []Step `json:"steps" minItems:"1" maxItems:"50" doc:"The steps; a later report of the same seq replaces the earlier"`
 }
 
-// LogLine is one line of a log. Text has no line end. A line longer than the bound is sent in
-// pieces, all but the last with More set.
+// LogLine is one line of a log, or a piece of one that is longer than MaxLogText.
 type LogLine struct {
-	At   time.Time `json:"at"`
-	Step string    `json:"step,omitempty" maxLength:"64"`
-	Text string    `json:"text"`
-	More bool      `json:"more,omitempty"`
+	At   time.Time `json:"at" doc:"When it was written"`
+	Step string    `json:"step,omitempty" maxLength:"64" doc:"Name of the step that wrote it" example:"plan"`
+	Text string    `json:"text" doc:"The line, without its end" example:"Plan: 1 to add, 0 to change, 0 to destroy."`
+	More bool      `json:"more,omitempty" doc:"Whether the line goes on in the next one: a line that is too long is sent in pieces"`
 }
 
-// Logs sends lines; First is the number of the first of them, counted from 0 over the run.
+// Logs sends lines.
 type Logs struct {
-	First int64     `json:"first" minimum:"0" maximum:"100000000000"`
-	Lines []LogLine `json:"lines" minItems:"1" maxItems:"5000"`
-	Lost  bool      `json:"lost,omitempty" doc:"Lines before these that are not there yet never will be"`
+	First int64     `json:"first" minimum:"0" maximum:"100000000000" doc:"Number of the first of the lines, counted from 0 over the run" example:"0"`
+	Lines []LogLine `json:"lines" minItems:"1" maxItems:"5000" doc:"The lines"`
+	Lost  bool      `json:"lost,omitempty" doc:"Whether lines before these that are missing will never be sent"`
 }
 
 // LogsTaken says how far the log is now.
 type LogsTaken struct {
 	Control
-	Next int64 `json:"next" doc:"Number of the next line that is wanted"`
+	Next int64 `json:"next" doc:"Number of the next line that is wanted" example:"120"`
 }
 
 // Tail sends what the runner of an ended task left of its log; without lines it asks which line is wanted next.
 type Tail struct {
-	Attempt int       `json:"attempt" minimum:"1"`
-	Task    string    `json:"task" minLength:"1" maxLength:"512"`
-	First   int64     `json:"first" minimum:"0" maximum:"100000000000"`
-	Lines   []LogLine `json:"lines,omitempty" maxItems:"5000"`
+	Attempt int       `json:"attempt" minimum:"1" doc:"Number of the attempt, counted from 1" example:"1"`
+	Task    string    `json:"task" minLength:"1" maxLength:"512" doc:"The launcher's reference to the task" example:"arn:aws:ecs:eu-central-1:123456789012:task/dayfly/0f8a1c2d3e4b5a697887766554433221"`
+	First   int64     `json:"first" minimum:"0" maximum:"100000000000" doc:"Number of the first of the lines, counted from 0 over the run" example:"0"`
+	Lines   []LogLine `json:"lines,omitempty" maxItems:"5000" doc:"The lines; without any, the answer says which is wanted next"`
 }
 
 // TailTaken says how far the log is now.
 type TailTaken struct {
-	Next int64 `json:"next" doc:"Number of the next line that is wanted"`
-	Full bool  `json:"full,omitempty" doc:"The log holds all that it may: no line is wanted any more"`
+	Next int64 `json:"next" doc:"Number of the next line that is wanted" example:"120"`
+	Full bool  `json:"full,omitempty" doc:"Whether the log holds all that it may, so that no line is wanted any more"`
 }
 
 // Changes counts what a plan would do, or what drifted.
 type Changes struct {
-	Add     int `json:"add"`
-	Change  int `json:"change"`
-	Destroy int `json:"destroy"`
-	Drift   int `json:"drift,omitempty"`
-	// Resources are the addresses and actions, at most 200 of them; no values.
-	Resources []ResourceChange `json:"resources,omitempty" maxItems:"200"`
+	Add       int              `json:"add" doc:"Resources to add, or that were added" example:"1"`
+	Change    int              `json:"change" doc:"Resources to change, or that were changed" example:"0"`
+	Destroy   int              `json:"destroy" doc:"Resources to destroy, or that were destroyed" example:"0"`
+	Drift     int              `json:"drift,omitempty" doc:"Resources that differ from the state"`
+	Resources []ResourceChange `json:"resources,omitempty" maxItems:"200" doc:"Address and action of each resource, without values"`
 }
 
 // Text counts changes: those of a plan, or what was done.
@@ -186,37 +184,37 @@ func (c Changes) Text(done bool) string {
 
 // ResourceChange is one line of a plan, without any value.
 type ResourceChange struct {
-	Address string `json:"address" maxLength:"1000"`
-	Action  string `json:"action" maxLength:"32" doc:"create, update, delete, replace, read, drift"`
+	Address string `json:"address" maxLength:"1000" doc:"Address of the resource" example:"aws_subnet.a"`
+	Action  string `json:"action" maxLength:"32" doc:"Such as create, update, delete, replace, read, drift" example:"create"`
 }
 
 // Output is one output of the engine; a sensitive one has no value.
 type Output struct {
-	Name      string `json:"name" maxLength:"255"`
-	Sensitive bool   `json:"sensitive,omitempty"`
-	Value     any    `json:"value,omitempty"`
+	Name      string `json:"name" maxLength:"255" doc:"Name of the output" example:"subnet_id"`
+	Sensitive bool   `json:"sensitive,omitempty" doc:"Whether the code marks it as sensitive"`
+	Value     any    `json:"value,omitempty" doc:"Its value; none where it is sensitive" example:"\"subnet-0abc\""`
 }
 
 // Lock is a state lock that was found held.
 type Lock struct {
-	ID        string `json:"id" maxLength:"255"`
-	Who       string `json:"who,omitempty" maxLength:"255"`
-	Operation string `json:"operation,omitempty" maxLength:"255"`
-	Created   string `json:"created,omitempty" maxLength:"64"`
-	Path      string `json:"path,omitempty" maxLength:"1000"`
+	ID        string `json:"id" maxLength:"255" doc:"Id of the lock" example:"5e1f3c1a-0d7e-4c3b-9b2f-1f6f0a3a8b11"`
+	Who       string `json:"who,omitempty" maxLength:"255" doc:"Who holds it"`
+	Operation string `json:"operation,omitempty" maxLength:"255" doc:"What it was taken for"`
+	Created   string `json:"created,omitempty" maxLength:"64" doc:"When it was taken, as the engine says it"`
+	Path      string `json:"path,omitempty" maxLength:"1000" doc:"Where the locked state is"`
 }
 
 // Result is how a run ended. It is sent once, after the engine's process group is dead.
 type Result struct {
-	Outcome   workflow.State  `json:"outcome" enum:"succeeded,failed,cancelled"`
-	Reason    workflow.Reason `json:"reason,omitempty"`
+	Outcome   workflow.State  `json:"outcome" enum:"succeeded,failed,cancelled" doc:"How it ended"`
+	Reason    workflow.Reason `json:"reason,omitempty" doc:"Why it failed"`
 	Detail    string          `json:"detail,omitempty" maxLength:"2000" doc:"The reason in a sentence"`
-	Changes   *Changes        `json:"changes,omitempty"`
-	Outputs   []Output        `json:"outputs,omitempty" maxItems:"500"`
+	Changes   *Changes        `json:"changes,omitempty" doc:"What a plan would do, or what was done" example:"{\"add\":1,\"change\":0,\"destroy\":0}"`
+	Outputs   []Output        `json:"outputs,omitempty" maxItems:"500" doc:"Outputs of the engine"`
 	Lock      *Lock           `json:"lock,omitempty" doc:"A state lock that is still held"`
-	State     *StateFound     `json:"state,omitempty" doc:"Where the run found its engine's state, and which; none where it did not come to that"`
-	LogEnd    int64           `json:"log_end" minimum:"0" doc:"Number of lines of the whole log"`
-	Truncated bool            `json:"truncated,omitempty" doc:"Outputs or resources were left out to stay within bounds"`
+	State     *StateFound     `json:"state,omitempty" doc:"Where the run found its engine's state; absent where it did not come to that"`
+	LogEnd    int64           `json:"log_end" minimum:"0" doc:"Number of lines of the whole log" example:"120"`
+	Truncated bool            `json:"truncated,omitempty" doc:"Whether outputs or resources were left out to stay within bounds"`
 }
 
 // Slim returns what counts of a result, for a control plane that refuses the whole: the outcome, its

@@ -31,24 +31,24 @@ const (
 // file. It never holds a secret value.
 type Workspace struct {
 	ID              string            `json:"id,omitempty" maxLength:"64" doc:"Made by the control plane; it never changes. The trust policy of a role compares it with sts:ExternalId. Where given on a change, it must be the workspace's own"`
-	Name            string            `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -"`
+	Name            string            `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"network"`
 	Project         string            `json:"project,omitempty" doc:"Default and only choice in this version: global"`
-	Description     string            `json:"description,omitempty" maxLength:"1000"`
-	Engine          string            `json:"engine" enum:"terraform,tofu,command"`
-	EngineVersion   string            `json:"engine_version,omitempty" maxLength:"100" doc:"A version or constraint, such as 1.11.4 or ~> 1.10; none takes what the runner has"`
+	Description     string            `json:"description,omitempty" maxLength:"1000" doc:"What the workspace is"`
+	Engine          string            `json:"engine" enum:"terraform,tofu,command" doc:"Program that runs the code"`
+	EngineVersion   string            `json:"engine_version,omitempty" maxLength:"100" doc:"A version or constraint, such as 1.11.4 or ~> 1.10; empty takes what the runner has" example:"~> 1.10"`
 	Commands        map[string]string `json:"commands,omitempty" doc:"With engine command: the shell script of each operation (preview, update, refresh, destroy, insights_scan)"`
-	Source          Source            `json:"source"`
+	Source          Source            `json:"source" doc:"Where the code comes from"`
 	State           *State            `json:"state,omitempty" doc:"Where the engine's state is kept; default: the control plane's"`
-	Variables       map[string]any    `json:"variables,omitempty" doc:"Inputs of the code"`
-	Environment     map[string]string `json:"environment,omitempty" doc:"Environment of the engine"`
-	Secrets         []Secret          `json:"secrets,omitempty" maxItems:"50"`
-	Pool            string            `json:"pool,omitempty" doc:"Name of the pool; none takes the organization's"`
-	Role            string            `json:"role,omitempty" maxLength:"700" doc:"ARN of the role that its runs have in the cloud; set by an admin. With deploy_target ecs"`
-	Size            string            `json:"size,omitempty" maxLength:"20" doc:"small (the default), medium, large, xlarge, or CPU/MEMORY in 1/1024 vCPU and MiB, a pair that Fargate has, such as 2048/8192"`
-	MaxRuntime      string            `json:"max_runtime,omitempty" doc:"Go duration, at most 24h; default 1h"`
-	MaxActive       int               `json:"max_active,omitempty" minimum:"0" maximum:"1000" doc:"Most workflows at once; default 10"`
+	Variables       map[string]any    `json:"variables,omitempty" doc:"Inputs of the code" example:"{\"region\":\"eu-central-1\"}"`
+	Environment     map[string]string `json:"environment,omitempty" doc:"Environment variables of the engine"`
+	Secrets         []Secret          `json:"secrets,omitempty" maxItems:"50" doc:"Secret values that the engine is given"`
+	Pool            string            `json:"pool,omitempty" doc:"Name of the pool; empty takes the one that every organization starts with" example:"default"`
+	Role            string            `json:"role,omitempty" maxLength:"700" doc:"ARN of the role that its runs have in the cloud, with deploy_target ecs; only an admin may set it"`
+	Size            string            `json:"size,omitempty" maxLength:"20" doc:"small (the default), medium, large, xlarge, or CPU/MEMORY in 1/1024 vCPU and MiB, a pair that Fargate has, such as 2048/8192" example:"small"`
+	MaxRuntime      string            `json:"max_runtime,omitempty" doc:"Go duration, at most 24h; default 1h" example:"1h"`
+	MaxActive       int               `json:"max_active,omitempty" minimum:"0" maximum:"1000" doc:"Most workflows at once; default 10" example:"10"`
 	Version         int64             `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
-	DefaultPriority int               `json:"default_priority,omitempty" minimum:"-100" maximum:"100"`
+	DefaultPriority int               `json:"default_priority,omitempty" minimum:"-100" maximum:"100" doc:"Priority of runs that name none; higher first"`
 }
 
 // Outcome is what came of a workspace that was put. It crosses the wire in a header, so that the answer's body
@@ -67,15 +67,15 @@ const (
 
 // Source says where the code comes from; exactly one field is set.
 type Source struct {
-	Directory string     `json:"directory,omitempty" doc:"A directory on the runner's machine, below one of its source_roots"`
-	Git       *GitSource `json:"git,omitempty"`
+	Directory string     `json:"directory,omitempty" doc:"A directory on the runner's machine, below one of its source_roots" example:"/srv/infra/network"`
+	Git       *GitSource `json:"git,omitempty" doc:"A git repository"`
 }
 
 // GitSource is a git repository.
 type GitSource struct {
-	URL        string `json:"url" minLength:"1" maxLength:"2000" doc:"https://, ssh:// or user@host:path; no credentials inside"`
-	Ref        string `json:"ref,omitempty" maxLength:"255" doc:"Branch, tag or commit; default: the remote's HEAD"`
-	Path       string `json:"path,omitempty" maxLength:"1000" doc:"Subdirectory of the root module"`
+	URL        string `json:"url" minLength:"1" maxLength:"2000" doc:"https://, ssh:// or user@host:path; no credentials inside" example:"https://github.com/example/infra.git"`
+	Ref        string `json:"ref,omitempty" maxLength:"255" doc:"Branch, tag or commit; default: the remote's HEAD" example:"main"`
+	Path       string `json:"path,omitempty" maxLength:"1000" doc:"Subdirectory of the root module" example:"network"`
 	TokenRef   string `json:"token_ref,omitempty" doc:"Reference of the secret that holds an https token"`
 	Username   string `json:"username,omitempty" doc:"User name that goes with the token; default x-access-token"`
 	SSHKeyRef  string `json:"ssh_key_ref,omitempty" doc:"Reference of the secret that holds a private key"`
@@ -84,9 +84,9 @@ type GitSource struct {
 
 // State says where the engine keeps its state.
 type State struct {
-	Kind      string `json:"kind,omitempty" enum:"source,directory,s3" doc:"source: the backend that the code declares; directory; s3. None: source, and where the code declares no backend, the control plane's default"`
-	Bucket    string `json:"bucket,omitempty" doc:"With s3"`
-	Region    string `json:"region,omitempty" doc:"With s3"`
+	Kind      string `json:"kind,omitempty" enum:"source,directory,s3" doc:"source: the backend that the code declares; directory; s3. None: source, and where the code declares no backend, the control plane's default. The spec of a run has the words of later versions instead: declared, own-directory, own-s3"`
+	Bucket    string `json:"bucket,omitempty" doc:"With s3: name of the bucket"`
+	Region    string `json:"region,omitempty" doc:"With s3: region of the bucket"`
 	Endpoint  string `json:"endpoint,omitempty" doc:"With s3: another address of the service; uses path-style names"`
 	KMSKeyARN string `json:"kms_key_arn,omitempty" doc:"With s3: key that encrypts the state"`
 
@@ -109,37 +109,37 @@ func (s State) Directory() string {
 
 // StateFound is where a run found the state of its engine, and which. It holds no setting's value.
 type StateFound struct {
-	Backend   string `json:"backend" maxLength:"64" doc:"Type of the backend, such as s3; local for a directory"`
-	Settings  string `json:"settings" maxLength:"64" doc:"SHA-256 of the settings that name the place"`
-	Workspace string `json:"workspace" maxLength:"90" doc:"The engine's own workspace"`
-	Store     string `json:"store,omitempty" maxLength:"64" doc:"Of a directory: the id of its data directory"`
+	Backend   string `json:"backend" maxLength:"64" doc:"Type of the backend, such as s3; local for a directory" example:"s3"`
+	Settings  string `json:"settings" maxLength:"64" doc:"SHA-256 of the settings that name the place" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
+	Workspace string `json:"workspace" maxLength:"90" doc:"The engine's own workspace" example:"default"`
+	Store     string `json:"store,omitempty" maxLength:"64" doc:"With a directory: id of its data directory"`
 	Declared  string `json:"declared,omitempty" maxLength:"64" doc:"Type of the backend that the code declares, where it is not the one that is used"`
-	Lineage   string `json:"lineage,omitempty" maxLength:"255" doc:"Of the state; empty where there is none yet"`
-	Serial    int64  `json:"serial,omitempty" doc:"Of the state"`
-	Taken     string `json:"taken,omitempty" maxLength:"255" doc:"Whence it was taken over in this run"`
+	Lineage   string `json:"lineage,omitempty" maxLength:"255" doc:"Lineage of the state; empty where there is none yet"`
+	Serial    int64  `json:"serial,omitempty" doc:"Serial number of the state"`
+	Taken     string `json:"taken,omitempty" maxLength:"255" doc:"From where it was taken over in this run"`
 }
 
 // Namesake is a deleted workspace of a name, and where its state is.
 type Namesake struct {
-	ID    string `json:"id"`
-	State State  `json:"state"`
+	ID    string `json:"id" doc:"Id of the deleted workspace" example:"ws_01k1xz4m2p7q9r3s5t8v"`
+	State State  `json:"state" doc:"Where its state is"`
 }
 
 // DeletedWorkspace says where the state of a deleted workspace is. Nothing of it was moved or removed.
 type DeletedWorkspace struct {
-	ID        string      `json:"id"`
-	Name      string      `json:"name"`
-	State     State       `json:"state"`
+	ID        string      `json:"id" doc:"Id of the deleted workspace" example:"ws_01k1xz4m2p7q9r3s5t8v"`
+	Name      string      `json:"name" doc:"Name that it had" example:"network"`
+	State     State       `json:"state" doc:"Where its state is"`
 	Found     *StateFound `json:"found,omitempty" doc:"What its last run found"`
-	DeletedAt time.Time   `json:"deleted_at"`
-	DeletedBy string      `json:"deleted_by"`
+	DeletedAt time.Time   `json:"deleted_at" doc:"When it was deleted"`
+	DeletedBy string      `json:"deleted_by" doc:"Name of the token that deleted it" example:"ci"`
 }
 
 // Secret names a secret value and where the engine finds it. Exactly one of Env and File is
 // set. File is a path below the run's secrets directory, whose place the engine finds in
 // DAYFLY_SECRETS_DIR.
 type Secret struct {
-	Env  string `json:"env,omitempty" maxLength:"128"`
-	File string `json:"file,omitempty" maxLength:"255"`
-	Ref  string `json:"ref" minLength:"1" maxLength:"2048" doc:"file:NAME, env:NAME or the ARN of a secret in Secrets Manager"`
+	Env  string `json:"env,omitempty" maxLength:"128" doc:"Environment variable that the engine finds the value in" example:"DB_PASSWORD"`
+	File string `json:"file,omitempty" maxLength:"255" doc:"Or the path of a file with the value, below the directory that DAYFLY_SECRETS_DIR names"`
+	Ref  string `json:"ref" minLength:"1" maxLength:"2048" doc:"file:NAME, env:NAME or the ARN of a secret in Secrets Manager" example:"file:db-password"`
 }

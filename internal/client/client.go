@@ -243,7 +243,12 @@ func (e *endpoint) unreached(ctx context.Context, err error) error {
 func (e *endpoint) refused(response *http.Response, text []byte) error {
 	after := retryAfter(response.Header.Get("Retry-After"), time.Now())
 	if p, ours := problem(response, text); ours {
-		return p.Err(after)
+		err := p.Err(after)
+		// What nobody but the control plane's operators can explain is named as their log names it.
+		if id := response.Header.Get(api.HeaderRequestID); id != "" && p.Status >= http.StatusInternalServerError && !strings.Contains(p.Detail, id) {
+			err = fmt.Errorf("%w (request %s)", err, id)
+		}
+		return err
 	}
 	p := api.Problem{
 		Status: response.StatusCode, Title: http.StatusText(response.StatusCode),

@@ -2,8 +2,13 @@ package httpapi
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
+	"os"
+	"path"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,6 +16,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // describe returns huma's configuration: our types as they are, without links to schemas, pages
@@ -23,11 +29,17 @@ func describe() huma.Config {
 				Title:   "Dayfly control plane",
 				Version: "1",
 				Description: "Runs infrastructure-as-code workflows on runners that live for one job. " +
-					"Every error is a problem (RFC 9457) with a stable code. Calls that answer 503 or 429 may be repeated after Retry-After.",
+					"Every error is a problem (RFC 9457) with a stable code. Calls that answer 503 or 429 may be repeated after Retry-After. " +
+					"A request may name itself in X-Request-Id, with at most 64 of the characters A-Z, a-z, 0-9, ., _, =, +, / and -.",
 			},
 			Components: &huma.Components{
 				Responses: map[string]*huma.Response{},
-				Schemas:   huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+				Headers: map[string]*huma.Header{
+					api.HeaderRequestID: {Description: "Id of the request, by which the control plane's log names it", Schema: &huma.Schema{Type: "string"}, Example: "3KQ7ZB5XNDTM"},
+					retryAfterHeader:    {Description: "Seconds to wait before the call is repeated", Schema: &huma.Schema{Type: "integer"}, Example: 1},
+				},
+				Examples: map[string]*huma.Example{},
+				Schemas:  huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
 				SecuritySchemes: map[string]*huma.SecurityScheme{
 					string(people):  {Type: "http", Scheme: "bearer", BearerFormat: "dfu_...", Description: "Token of a person or of CI, with a role"},
 					string(stacks):  {Type: "http", Scheme: "bearer", BearerFormat: "dfp_...", Description: "Token of a pool"},
@@ -54,7 +66,7 @@ func describe() huma.Config {
 // operation describes rt with every error that it may answer.
 func operation(on huma.API, rt route, hasBody bool) huma.Operation {
 	op := huma.Operation{
-		OperationID: rt.id, Method: rt.method, Path: rt.path, Summary: rt.summary, Tags: []string{rt.tag},
+		OperationID: rt.id, Method: rt.method, Path: rt.path, Summary: rt.summary, Description: rt.takes(), Tags: []string{rt.tag},
 		DefaultStatus: rt.status, Responses: map[string]*huma.Response{},
 	}
 	statuses := append([]int{http.StatusUnprocessableEntity, http.StatusInternalServerError, http.StatusServiceUnavailable}, rt.errors...)
@@ -85,15 +97,81 @@ func problemResponse(on huma.API, status int) *huma.Response {
 		problem := shared.Schemas.Schema(reflect.TypeFor[api.Problem](), true, "Problem")
 		shared.Responses[name] = &huma.Response{
 			Description: http.StatusText(status),
-			Content:     map[string]*huma.MediaType{problemType: {Schema: problem}},
+			Headers:     map[string]*huma.Header{api.HeaderRequestID: sharedHeader(api.HeaderRequestID)},
+			Content:     map[string]*huma.MediaType{problemType: {Schema: problem, Example: sample(status)}},
+		}
+		if mayRetry(status) {
+			shared.Responses[name].Headers[retryAfterHeader] = sharedHeader(retryAfterHeader)
 		}
 	}
 	return &huma.Response{Ref: "#/components/responses/" + name}
 }
 
+func sharedHeader(name string) *huma.Header { return &huma.Header{Ref: "#/components/headers/" + name} }
+
+// sample is an answer of a status as it is really given.
+func sample(status int) api.Problem {
+	switch status {
+	case http.StatusBadRequest:
+		return unread(io.ErrUnexpectedEOF)
+	case http.StatusRequestTimeout:
+		return unread(os.ErrDeadlineExceeded)
+	case http.StatusUnsupportedMediaType:
+		return mistakes(&huma.ErrorModel{Status: status})
+	}
+	for _, kind := range api.Kinds() {
+		if kind.Status == status {
+			return api.ProblemFor(kind.Err)
+		}
+	}
+	return api.ProblemFor(errors.ErrUnsupported)
+}
+
+// takes says whose token a route takes.
+func (rt route) takes() string {
+	switch rt.audience {
+	case open:
+		return "Takes no token."
+	case people:
+		return "Takes a user token with the role " + rt.role + " or a higher one."
+	case runners:
+		return "Takes the job token of the run that the headers name."
+	default:
+		return "Takes a " + string(rt.audience) + " token."
+	}
+}
+
+// The words that a property of such a type may hold. They are listed in the document only: what a newer runner or
+// stack says is taken all the same.
+type (
+	typeWord      string
+	operationWord string
+	stateWord     string
+	reasonWord    string
+)
+
+func (typeWord) Schema(huma.Registry) *huma.Schema      { return oneOf(workflow.Types()) }
+func (operationWord) Schema(huma.Registry) *huma.Schema { return oneOf(workflow.Operations()) }
+func (stateWord) Schema(huma.Registry) *huma.Schema     { return oneOf(workflow.States()) }
+func (reasonWord) Schema(huma.Registry) *huma.Schema    { return oneOf(workflow.Reasons()) }
+
+func oneOf[T ~string](words []T) *huma.Schema {
+	s := &huma.Schema{Type: "string"}
+	for _, word := range words {
+		s.Enum = append(s.Enum, string(word))
+	}
+	return s
+}
+
 // describeAll writes the document of all routes.
 func (s *server) describeAll() ([]byte, error) {
-	all := humago.New(http.NewServeMux(), describe())
+	cfg := describe()
+	schemas := cfg.Components.Schemas
+	schemas.RegisterTypeAlias(reflect.TypeFor[workflow.Type](), reflect.TypeFor[typeWord]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[workflow.Operation](), reflect.TypeFor[operationWord]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[workflow.State](), reflect.TypeFor[stateWord]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[workflow.Reason](), reflect.TypeFor[reasonWord]())
+	all := humago.New(http.NewServeMux(), cfg)
 	for _, register := range s.routes {
 		register(all)
 	}
@@ -104,16 +182,76 @@ func (s *server) describeAll() ([]byte, error) {
 
 // finish puts right what huma cannot know.
 func finish(doc *huma.OpenAPI) {
-	// A workspace that is made anew is answered with 201.
-	put := doc.Paths["/v1/workspaces/{workspace}"].Put
-	put.Responses["201"] = &huma.Response{Description: "Created", Content: put.Responses["200"].Content}
 	schemas := doc.Components.Schemas.Map()
 	// huma registers its own error type with every operation; no answer of ours has it.
 	delete(schemas, "ErrorModel")
 	delete(schemas, "ErrorDetail")
 	code := schemas["Problem"].Properties["code"]
-	code.Examples = []any{codeNoRoute, codeMethod, codeMediaType, codeTimeout, api.CodeInternal}
+	code.Enum = []any{codeNoRoute, codeMethod, codeMediaType, codeTimeout, api.CodeInternal}
 	for _, kind := range api.Kinds() {
-		code.Examples = append(code.Examples, kind.Code)
+		code.Enum = append(code.Enum, kind.Code)
 	}
+	for _, item := range doc.Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Put, item.Post, item.Patch, item.Delete} {
+			if op == nil {
+				continue
+			}
+			if op.RequestBody != nil {
+				exemplify(doc, op.RequestBody.Content)
+			}
+			for _, answer := range op.Responses {
+				if answer.Ref != "" {
+					continue
+				}
+				if answer.Headers == nil {
+					answer.Headers = map[string]*huma.Header{}
+				}
+				answer.Headers[api.HeaderRequestID] = sharedHeader(api.HeaderRequestID)
+				exemplify(doc, answer.Content)
+			}
+		}
+	}
+	// A workspace that is made anew is answered with 201.
+	put := doc.Paths["/v1/workspaces/{workspace}"].Put
+	created := *put.Responses["200"]
+	created.Description = "Created"
+	put.Responses["201"] = &created
+}
+
+// exemplify gives a body the example of its type.
+func exemplify(doc *huma.OpenAPI, content map[string]*huma.MediaType) {
+	for _, body := range content {
+		name := path.Base(body.Schema.Ref)
+		doc.Components.Examples[name] = &huma.Example{Value: example(doc.Components.Schemas, body.Schema)}
+		body.Examples = map[string]*huma.Example{name: {Ref: "#/components/examples/" + name}}
+	}
+}
+
+// example makes a value of a schema out of the examples of its properties: of those that are required, and of
+// those that have one.
+func example(all huma.Registry, s *huma.Schema) any {
+	if s.Ref != "" {
+		s = all.SchemaFromRef(s.Ref)
+	}
+	switch {
+	case len(s.Examples) > 0:
+		return s.Examples[0]
+	case len(s.Enum) > 0:
+		return s.Enum[0]
+	case s.Format == "date-time":
+		return "2026-07-01T09:30:00Z"
+	case s.Type == "boolean":
+		return false
+	case s.Type == "array":
+		return []any{example(all, s.Items)}
+	case s.Type != "object":
+		return nil
+	}
+	out := map[string]any{}
+	for name, p := range s.Properties {
+		if slices.Contains(s.Required, name) || len(p.Examples) > 0 {
+			out[name] = example(all, p)
+		}
+	}
+	return out
 }

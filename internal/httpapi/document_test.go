@@ -2,12 +2,18 @@ package httpapi_test
 
 import (
 	"bytes"
+	"context"
 	"flag"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -35,15 +41,28 @@ func TestDocument_IsTheOneInTheRepository(t *testing.T) {
 }
 
 func TestDocument_DescribesEveryOperation(t *testing.T) {
-	w := newWorld(t)
+	all, doc := readDocument(t, newWorld(t))
 	seen := map[string]bool{}
-	for _, o := range operations(t, w) {
+	for _, o := range all {
 		if o.ID == "" || seen[o.ID] {
 			t.Errorf("%s %s: id %q is empty or not the only one", o.method, o.path, o.ID)
 		}
 		seen[o.ID] = true
-		if o.Summary == "" || len(o.Tags) != 1 {
-			t.Errorf("%s: summary %q, tags %v", o.ID, o.Summary, o.Tags)
+		if o.Summary == "" || o.Description == "" || len(o.Tags) != 1 {
+			t.Errorf("%s: summary %q, description %q, tags %v", o.ID, o.Summary, o.Description, o.Tags)
+		}
+		if o.RequestBody != nil && !hasExample(o.body) {
+			t.Errorf("%s: the request has no whole example: %s", o.ID, o.body)
+		}
+		for status, answer := range o.Responses {
+			if answer.Ref == "" && answer.Headers["X-Request-Id"] == nil {
+				t.Errorf("%s: answer %s names no X-Request-Id", o.ID, status)
+			}
+			for media, c := range answer.Content {
+				if got := string(doc.exampleOf(c)); !hasExample(got) {
+					t.Errorf("%s: answer %s has no whole example of %s: %s", o.ID, status, media, got)
+				}
+			}
 		}
 		want := []string{"422", "500", "503"}
 		if o.audience() != "" {
@@ -56,7 +75,7 @@ func TestDocument_DescribesEveryOperation(t *testing.T) {
 			want = append(want, "404")
 		}
 		for _, status := range want {
-			if !bytes.Contains(o.Responses[status], []byte("#/components/responses/")) {
+			if !strings.HasPrefix(o.Responses[status].Ref, "#/components/responses/") {
 				t.Errorf("%s: answer %s is not described as a problem", o.ID, status)
 			}
 		}
@@ -68,6 +87,86 @@ func TestDocument_DescribesEveryOperation(t *testing.T) {
 				t.Errorf("%s: parameter %s is not described", o.ID, p.Name)
 			}
 		}
+	}
+}
+
+// hasExample reports whether an example is there and no value of it is missing.
+func hasExample(text string) bool { return text != "" && !strings.Contains(text, "null") }
+
+// otherwiseNamed are properties that share their name with an enum and are none: free text, an ARN, and lists that
+// later versions may make longer.
+var otherwiseNamed = []string{"Event.kind", "Why.code", "Lock.operation", "Workspace.role", "Problem.type", "Problem.status"}
+
+func TestDocument_DescribesEveryProperty(t *testing.T) {
+	_, doc := readDocument(t, newWorld(t))
+	enums := map[string]bool{}
+	for _, s := range doc.Components.Schemas {
+		for name, p := range s.Properties {
+			enums[name] = enums[name] || len(p.Enum) > 0
+		}
+	}
+	for schema, s := range doc.Components.Schemas {
+		for name, p := range s.Properties {
+			name, is := schema+"."+name, enums[name]
+			if p.Description == "" {
+				t.Errorf("%s has no description", name)
+			}
+			if is && p.Ref == "" && len(p.Enum) == 0 && !slices.Contains(otherwiseNamed, name) {
+				t.Errorf("%s has no enum", name)
+			}
+		}
+	}
+}
+
+func TestDocument_DescribesEveryRefusal(t *testing.T) {
+	_, doc := readDocument(t, newWorld(t))
+	for name, answer := range doc.Components.Responses {
+		waits := name == "ServiceUnavailable" || name == "TooManyRequests"
+		if answer.Headers["X-Request-Id"] == nil || (answer.Headers["Retry-After"] != nil) != waits {
+			t.Errorf("%s has the headers %s", name, slices.Sorted(maps.Keys(answer.Headers)))
+		}
+		if got := string(answer.Content["application/problem+json"].Example); !hasExample(got) || !strings.Contains(got, `"code"`) {
+			t.Errorf("%s has the example %s", name, got)
+		}
+	}
+}
+
+// Each example is taken by the operation that it is for, and the role that the document names is the one that is
+// needed.
+func TestDocument_ExamplesAreTaken(t *testing.T) {
+	for _, o := range operations(t, newWorld(t)) {
+		w := newWorld(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // long polls included
+		in := o.request()
+		in.ctx = ctx
+		try := func(token string) int {
+			in.token = token
+			answer := w.send(t, in)
+			switch answer.Code {
+			case http.StatusBadRequest, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity, http.StatusInternalServerError:
+				t.Errorf("%s refuses its example %s: %s", o.ID, in.body, answer.Body)
+			}
+			return answer.Code
+		}
+		switch o.audience() {
+		case "user":
+			enough := false
+			for _, role := range []string{"viewer", "operator", "admin"} {
+				token, err := w.client(t, w.admin).CreateToken(t.Context(), api.NewToken{Name: role, Role: role})
+				if err != nil {
+					t.Fatal(err)
+				}
+				enough = enough || strings.Contains(o.Description, role)
+				if got := try(token.Value) != http.StatusForbidden; got != enough {
+					t.Errorf("%s: a token of role %s is let in: %t; the document says: %s", o.ID, role, got, o.Description)
+				}
+			}
+		case "job":
+			try("dfj_" + strings.Repeat("a", 43))
+		default:
+			try(w.pool)
+		}
+		cancel()
 	}
 }
 

@@ -98,6 +98,29 @@ func TestErrors_CauseStaysInTheLog(t *testing.T) {
 	}
 }
 
+// Every answer names its request, as does the log: by the caller's own id where that is plain, else by a new one.
+func TestAnswers_NameTheirRequest(t *testing.T) {
+	w := newWorld(t)
+	for _, given := range []string{"", "run-7/a", strings.Repeat("x", 64), strings.Repeat("x", 65), "a b", "a\"b", "a\nb", "é"} {
+		for path, status := range map[string]int{"/healthz": 200, "/v1/whoami": 401, "/nothing": 404, "/v1/pools?limit=x": 401} {
+			answer := w.send(t, request{method: http.MethodGet, path: path, header: map[string]string{"X-Request-Id": given}})
+			got := answer.Header().Get("X-Request-Id")
+			if kept := given == "run-7/a" || len(given) == 64; answer.Code != status || got == "" || (got == given) != kept {
+				t.Errorf("%s with %q: answered %d as %q", path, given, answer.Code, got)
+			}
+			if !strings.Contains(w.log.String(), `"request_id":"`+got+`"`) {
+				t.Errorf("%s with %q: %q is not in the log:\n%s", path, given, got, w.log)
+			}
+			w.log.Reset()
+		}
+	}
+	w.store.panics = true
+	_, err := w.client(t, w.admin).Pools(t.Context(), "", 0)
+	if err == nil || strings.Count(err.Error(), "request ") != 1 {
+		t.Errorf("the client does not say once which request failed: %v", err)
+	}
+}
+
 // A handler that is told to abort does so: net/http has to see it.
 func TestPanic_AbortIsPassedOn(t *testing.T) {
 	w := newWorld(t)

@@ -141,19 +141,60 @@ func problemOf(t testing.TB, answer *httptest.ResponseRecorder) api.Problem {
 	return p
 }
 
+// document is what the tests look at of the API's document.
+type document struct {
+	Paths      map[string]map[string]operation `json:"paths"`
+	Components struct {
+		Schemas   map[string]schema   `json:"schemas"`
+		Responses map[string]response `json:"responses"`
+		Examples  map[string]struct {
+			Value json.RawMessage `json:"value"`
+		} `json:"examples"`
+	} `json:"components"`
+}
+
+// schema is one schema of the document.
+type schema struct {
+	Ref         string            `json:"$ref"`
+	Description string            `json:"description"`
+	Type        any               `json:"type"`
+	Enum        []string          `json:"enum"`
+	Examples    []any             `json:"examples"`
+	Properties  map[string]schema `json:"properties"`
+}
+
+// response is one response of the document.
+type response struct {
+	Ref     string                     `json:"$ref"`
+	Headers map[string]json.RawMessage `json:"headers"`
+	Content map[string]content         `json:"content"`
+}
+
+// content is a body of the document.
+type content struct {
+	Example  json.RawMessage `json:"example"`
+	Examples map[string]struct {
+		Ref string `json:"$ref"`
+	} `json:"examples"`
+}
+
 // operation is one operation of the document.
 type operation struct {
 	method, path string
-	ID           string                     `json:"operationId"`
-	Summary      string                     `json:"summary"`
-	Tags         []string                   `json:"tags"`
-	Security     []map[string][]string      `json:"security"`
-	Responses    map[string]json.RawMessage `json:"responses"`
-	RequestBody  *json.RawMessage           `json:"requestBody"`
+	body         string                // the example of its body
+	ID           string                `json:"operationId"`
+	Summary      string                `json:"summary"`
+	Description  string                `json:"description"`
+	Tags         []string              `json:"tags"`
+	Security     []map[string][]string `json:"security"`
+	Responses    map[string]response   `json:"responses"`
+	RequestBody  *response             `json:"requestBody"`
 	Parameters   []struct {
 		Name        string `json:"name"`
 		In          string `json:"in"`
 		Description string `json:"description"`
+		Required    bool   `json:"required"`
+		Schema      schema `json:"schema"`
 	} `json:"parameters"`
 }
 
@@ -166,54 +207,38 @@ func (o operation) audience() string {
 	return strings.Join(all, " ")
 }
 
-// request returns a request that is well-formed but for its token.
+// request returns a request that is well-formed but for its token, made of the document's examples.
 func (o operation) request() request {
-	r := request{method: o.method, path: o.path}
-	for _, name := range []string{"id", "pool", "workspace"} {
-		r.path = strings.ReplaceAll(r.path, "{"+name+"}", "abc")
-	}
-	if o.RequestBody != nil {
-		r.body = wellFormed[o.ID]
-	}
-	if o.audience() == "job" {
-		r.header = map[string]string{api.HeaderAttempt: "1", api.HeaderTask: "task-1", api.HeaderBoot: strings.Repeat("0a", 16)}
+	r := request{method: o.method, path: o.path, body: o.body, header: map[string]string{}}
+	for _, p := range o.Parameters {
+		if !p.Required {
+			continue
+		}
+		value := fmt.Sprint(append(p.Schema.Examples, "no example")[0])
+		if p.In == "path" {
+			r.path = strings.ReplaceAll(r.path, "{"+p.Name+"}", value)
+		} else {
+			r.header[p.Name] = value
+		}
 	}
 	return r
 }
 
-// wellFormed holds a body for each operation that takes one.
-var wellFormed = map[string]string{
-	"submit-workflow":   `{"workspace":"net","operation":"preview"}`,
-	"put-workspace":     `{"name":"abc","engine":"command","source":{"directory":"/src"},"commands":{"preview":"true"}}`,
-	"create-pool":       `{"name":"prod"}`,
-	"update-pool":       `{"description":"new"}`,
-	"rotate-pool-token": `{"overlap_seconds":60}`,
-	"unlock-workspace":  `{"workflow":"w1"}`,
-	"create-token":      `{"name":"ci","role":"viewer"}`,
-	"claim-jobs":        `{"instance":"i1","max":1}`,
-	"get-job-states":    `{"ids":["w1"]}`,
-	"report-queued":     `{"attempt":1}`,
-	"release-job":       `{"attempt":1,"text":"no room"}`,
-	"report-launch":     `{"attempt":1,"kind":"launched","task":"task-1"}`,
-	"report-lost":       `{"attempt":1,"task":"task-1","exit_code":0}`,
-	"report-tail":       `{"attempt":1,"task":"task-1","first":0,"lines":[{"at":"2026-01-01T00:00:00Z","text":"hello"}]}`,
-	"start-run":         `{"knows":["declared"]}`,
-	"send-heartbeat":    `{"step":"plan"}`,
-	"send-steps":        `{"steps":[{"seq":1,"name":"plan","status":"running","started_at":"2026-01-01T00:00:00Z"}]}`,
-	"send-logs":         `{"first":0,"lines":[{"at":"2026-01-01T00:00:00Z","text":"hello"}]}`,
-	"send-result":       `{"outcome":"succeeded","log_end":1}`,
+// operations reads the operations of the served document.
+func operations(t testing.TB, w *world) []operation {
+	t.Helper()
+	all, _ := readDocument(t, w)
+	return all
 }
 
-// operations reads the served document.
-func operations(t testing.TB, w *world) []operation {
+// readDocument reads the served document; its operations come with the examples of their bodies.
+func readDocument(t testing.TB, w *world) ([]operation, document) {
 	t.Helper()
 	answer := w.send(t, request{method: http.MethodGet, path: "/openapi.json"})
 	if answer.Code != http.StatusOK {
 		t.Fatalf("document answered %d: %s", answer.Code, answer.Body)
 	}
-	var doc struct {
-		Paths map[string]map[string]operation `json:"paths"`
-	}
+	var doc document
 	if err := json.Unmarshal(answer.Body.Bytes(), &doc); err != nil {
 		t.Fatalf("document: %v", err)
 	}
@@ -222,8 +247,8 @@ func operations(t testing.TB, w *world) []operation {
 		for _, method := range slices.Sorted(maps.Keys(doc.Paths[path])) {
 			o := doc.Paths[path][method]
 			o.method, o.path = strings.ToUpper(method), path
-			if o.RequestBody != nil && wellFormed[o.ID] == "" {
-				t.Fatalf("operation %s takes a body: add a well-formed one to this test", o.ID)
+			if o.RequestBody != nil {
+				o.body = string(doc.exampleOf(o.RequestBody.Content["application/json"]))
 			}
 			all = append(all, o)
 		}
@@ -231,5 +256,13 @@ func operations(t testing.TB, w *world) []operation {
 	if len(all) == 0 {
 		t.Fatal("the document has no operation")
 	}
-	return all
+	return all, doc
+}
+
+// exampleOf returns the example of a body; nil if there is none.
+func (d document) exampleOf(c content) json.RawMessage {
+	for _, named := range c.Examples {
+		return d.Components.Examples[strings.TrimPrefix(named.Ref, "#/components/examples/")].Value
+	}
+	return c.Example
 }

@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -105,7 +104,7 @@ func (s *server) openRoutes() {
 // ServeHTTP implements http.Handler.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	id := rand.Text()[:12]
+	id := api.RequestID(r.Header.Get(api.HeaderRequestID))
 	ctx := context.WithValue(r.Context(), requestKey{}, id)
 	r = r.WithContext(ctx)
 	b := &buffered{under: w, header: http.Header{}}
@@ -116,6 +115,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	b.header.Set("Cache-Control", "no-store")
 	b.header.Set("X-Content-Type-Options", "nosniff")
+	b.header.Set(api.HeaderRequestID, id)
 	if err := b.flush(); err != nil {
 		s.log.DebugContext(ctx, "answer not sent", "request_id", id, "err", err)
 	}

@@ -18,25 +18,25 @@ type Keyed struct {
 
 // ByPool names a pool in the address.
 type ByPool struct {
-	Pool string `path:"pool" maxLength:"64" doc:"Name of the pool"`
+	Pool string `path:"pool" maxLength:"64" doc:"Name of the pool" example:"production"`
 }
 
 // ByWorkspace names a workspace in the address.
 type ByWorkspace struct {
-	Workspace string `path:"workspace" maxLength:"64" doc:"Name of the workspace"`
+	Workspace string `path:"workspace" maxLength:"64" doc:"Name of the workspace" example:"network"`
 }
 
 // ByID names a workflow in the address.
 type ByID struct {
-	ID string `path:"id" maxLength:"64" doc:"Id of the workflow"`
+	ID string `path:"id" maxLength:"64" doc:"Id of the workflow" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 }
 
 // ByRun names a runner's run: the workflow in the address, the rest in headers.
 type ByRun struct {
 	ByID
-	Attempt int    `header:"Dayfly-Attempt" required:"true" minimum:"1" doc:"Attempt that the runner runs"`
-	Task    string `header:"Dayfly-Task" required:"true" maxLength:"512" doc:"The launcher's reference to the runner's task"`
-	Boot    string `header:"Dayfly-Boot" required:"true" maxLength:"64" doc:"32 hexadecimal digits that the runner made when it began"`
+	Attempt int    `header:"Dayfly-Attempt" required:"true" minimum:"1" doc:"Attempt that the runner runs" example:"1"`
+	Task    string `header:"Dayfly-Task" required:"true" maxLength:"512" doc:"The launcher's reference to the runner's task" example:"arn:aws:ecs:eu-central-1:123456789012:task/dayfly/0f8a1c2d3e4b5a697887766554433221"`
+	Boot    string `header:"Dayfly-Boot" required:"true" maxLength:"64" doc:"32 hexadecimal digits that the runner made when it began" example:"0f8a1c2d3e4b5a697887766554433221"`
 }
 
 func (r *ByRun) run() api.Run {

@@ -12,14 +12,14 @@ import (
 
 func (s *server) workflowRoutes() {
 	const tag = "workflows"
-	known(s, route{id: "submit-workflow", method: http.MethodPost, path: "/v1/workflows", summary: "Submit a workflow", tag: tag, audience: people, status: http.StatusCreated, large: true, errors: []int{404, 409}},
+	known(s, route{id: "submit-workflow", method: http.MethodPost, path: "/v1/workflows", summary: "Submit a workflow", tag: tag, audience: people, role: api.RoleOperator, status: http.StatusCreated, large: true, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			Keyed
 			Body api.Submit
 		}) (*answer[api.Workflow], error) {
 			return reply(s.plane.Submit(ctx, who, in.Key, in.Body))
 		})
-	known(s, route{id: "list-workflows", method: http.MethodGet, path: "/v1/workflows", summary: "List workflows, the newest first", tag: tag, audience: people},
+	known(s, route{id: "list-workflows", method: http.MethodGet, path: "/v1/workflows", summary: "List workflows, the newest first", tag: tag, audience: people, role: api.RoleViewer},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			Paged
 			Workspace string `query:"workspace" maxLength:"64" doc:"Only those of this workspace"`
@@ -27,29 +27,29 @@ func (s *server) workflowRoutes() {
 		}) (*answer[api.Page[api.Workflow]], error) {
 			return reply(s.plane.Workflows(ctx, who, controlplane.Filter{Workspace: in.Workspace, State: in.State, Cursor: in.Cursor, Limit: in.Limit}))
 		})
-	known(s, route{id: "get-workflow", method: http.MethodGet, path: "/v1/workflows/{id}", summary: "Show a workflow with its steps", tag: tag, audience: people, errors: []int{404}},
+	known(s, route{id: "get-workflow", method: http.MethodGet, path: "/v1/workflows/{id}", summary: "Show a workflow with its steps", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
 		func(ctx context.Context, who controlplane.Principal, in *ByID) (*answer[api.Workflow], error) {
 			return reply(s.plane.Workflow(ctx, who, in.ID))
 		})
-	known(s, route{id: "cancel-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/cancel", summary: "Cancel a workflow", tag: tag, audience: people, errors: []int{404, 409}},
+	known(s, route{id: "cancel-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/cancel", summary: "Cancel a workflow", tag: tag, audience: people, role: api.RoleOperator, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *ByID) (*answer[api.Workflow], error) {
 			return reply(s.plane.Cancel(ctx, who, in.ID))
 		})
-	known(s, route{id: "retry-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/retry", summary: "Submit an ended workflow again, as a new one", tag: tag, audience: people, status: http.StatusCreated, errors: []int{404, 409}},
+	known(s, route{id: "retry-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/retry", summary: "Submit an ended workflow again, as a new one", tag: tag, audience: people, role: api.RoleOperator, status: http.StatusCreated, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			Keyed
 			ByID
 		}) (*answer[api.Workflow], error) {
 			return reply(s.plane.Retry(ctx, who, in.Key, in.ID))
 		})
-	known(s, route{id: "get-workflow-timeline", method: http.MethodGet, path: "/v1/workflows/{id}/timeline", summary: "List what happened to a workflow, the oldest first", tag: tag, audience: people, errors: []int{404}},
+	known(s, route{id: "get-workflow-timeline", method: http.MethodGet, path: "/v1/workflows/{id}/timeline", summary: "List what happened to a workflow, the oldest first", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByID
 			Paged
 		}) (*answer[api.Page[api.Event]], error) {
 			return reply(s.plane.Timeline(ctx, who, in.ID, in.Cursor, in.Limit))
 		})
-	known(s, route{id: "get-workflow-logs", method: http.MethodGet, path: "/v1/workflows/{id}/logs", summary: "Read a workflow's log, also while it runs", tag: tag, audience: people, errors: []int{404}},
+	known(s, route{id: "get-workflow-logs", method: http.MethodGet, path: "/v1/workflows/{id}/logs", summary: "Read a workflow's log, also while it runs", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByID
 			Attempt int   `query:"attempt" minimum:"1" doc:"Attempt whose log is asked for; default the latest that started"`
@@ -59,7 +59,7 @@ func (s *server) workflowRoutes() {
 		}) (*answer[api.LogPage], error) {
 			return reply(s.plane.Logs(ctx, who, in.ID, in.Attempt, in.Offset, in.Limit, time.Duration(in.Wait)*time.Second))
 		})
-	known(s, route{id: "explain-workflow", method: http.MethodGet, path: "/v1/workflows/{id}/why", summary: "Say what a workflow waits for, since when, and what happens next", tag: tag, audience: people, errors: []int{404}},
+	known(s, route{id: "explain-workflow", method: http.MethodGet, path: "/v1/workflows/{id}/why", summary: "Say what a workflow waits for, since when, and what happens next", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
 		func(ctx context.Context, who controlplane.Principal, in *ByID) (*answer[api.Why], error) {
 			return reply(s.plane.Why(ctx, who, in.ID))
 		})
@@ -69,10 +69,10 @@ func (s *server) workspaceRoutes() {
 	const tag = "workspaces"
 	type put struct {
 		Status  int
-		Outcome api.Outcome `header:"Dayfly-Outcome" enum:"created,changed,unchanged" doc:"What came of it"`
+		Outcome api.Outcome `header:"Dayfly-Outcome" enum:"created,changed,unchanged" doc:"Whether the workspace was created or changed, or was like that before"`
 		Body    api.Workspace
 	}
-	known(s, route{id: "put-workspace", method: http.MethodPut, path: "/v1/workspaces/{workspace}", summary: "Create or change a workspace", tag: tag, audience: people, large: true, errors: []int{404, 409}},
+	known(s, route{id: "put-workspace", method: http.MethodPut, path: "/v1/workspaces/{workspace}", summary: "Create or change a workspace", tag: tag, audience: people, role: api.RoleOperator, large: true, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByWorkspace
 			Body api.Workspace
@@ -90,30 +90,30 @@ func (s *server) workspaceRoutes() {
 			}
 			return out, nil
 		})
-	known(s, route{id: "list-workspaces", method: http.MethodGet, path: "/v1/workspaces", summary: "List workspaces", tag: tag, audience: people},
+	known(s, route{id: "list-workspaces", method: http.MethodGet, path: "/v1/workspaces", summary: "List workspaces", tag: tag, audience: people, role: api.RoleViewer},
 		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.Workspace]], error) {
 			return reply(s.plane.Workspaces(ctx, who, in.Cursor, in.Limit))
 		})
-	known(s, route{id: "get-workspace", method: http.MethodGet, path: "/v1/workspaces/{workspace}", summary: "Show a workspace", tag: tag, audience: people, errors: []int{404}},
+	known(s, route{id: "get-workspace", method: http.MethodGet, path: "/v1/workspaces/{workspace}", summary: "Show a workspace", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
 		func(ctx context.Context, who controlplane.Principal, in *ByWorkspace) (*answer[api.Workspace], error) {
 			return reply(s.plane.Workspace(ctx, who, in.Workspace))
 		})
-	known(s, route{id: "list-deleted-workspaces", method: http.MethodGet, path: "/v1/deleted-workspaces", summary: "List deleted workspaces, and where their states are", tag: tag, audience: people},
+	known(s, route{id: "list-deleted-workspaces", method: http.MethodGet, path: "/v1/deleted-workspaces", summary: "List deleted workspaces, and where their states are", tag: tag, audience: people, role: api.RoleViewer},
 		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.DeletedWorkspace]], error) {
 			return reply(s.plane.DeletedWorkspaces(ctx, who, in.Cursor, in.Limit))
 		})
-	known(s, route{id: "get-workspace-slot", method: http.MethodGet, path: "/v1/workspaces/{workspace}/slot", summary: "Say who holds the right to change a workspace's state", tag: tag, audience: people, errors: []int{404}},
+	known(s, route{id: "get-workspace-slot", method: http.MethodGet, path: "/v1/workspaces/{workspace}/slot", summary: "Say who holds the right to change a workspace's state", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
 		func(ctx context.Context, who controlplane.Principal, in *ByWorkspace) (*answer[api.Slot], error) {
 			return reply(s.plane.Slot(ctx, who, in.Workspace))
 		})
-	known(s, route{id: "unlock-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/unlock", summary: "Free a workspace that a run holds which has ended and is not proven over", tag: tag, audience: people, errors: []int{404, 409}},
+	known(s, route{id: "unlock-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/unlock", summary: "Free a workspace that a run holds which has ended and is not proven over", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByWorkspace
 			Body api.Unlock
 		}) (*answer[api.Workflow], error) {
 			return reply(s.plane.Unlock(ctx, who, in.Workspace, in.Body))
 		})
-	known(s, route{id: "delete-workspace", method: http.MethodDelete, path: "/v1/workspaces/{workspace}", summary: "Delete a workspace", tag: tag, audience: people, errors: []int{404, 409}},
+	known(s, route{id: "delete-workspace", method: http.MethodDelete, path: "/v1/workspaces/{workspace}", summary: "Delete a workspace", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *ByWorkspace) (*nothing, error) {
 			return done(s.plane.DeleteWorkspace(ctx, who, in.Workspace))
 		})
@@ -125,40 +125,40 @@ func nameDiffers(inBody, inPath string) error {
 
 func (s *server) poolRoutes() {
 	const tag = "pools"
-	known(s, route{id: "create-pool", method: http.MethodPost, path: "/v1/pools", summary: "Create a pool; the answer has its token, this once", tag: tag, audience: people, status: http.StatusCreated, errors: []int{409}},
+	known(s, route{id: "create-pool", method: http.MethodPost, path: "/v1/pools", summary: "Create a pool; the answer has its token, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			Keyed
 			Body api.PoolSettings
 		}) (*answer[api.PoolToken], error) {
 			return reply(s.plane.CreatePool(ctx, who, in.Key, in.Body))
 		})
-	known(s, route{id: "list-pools", method: http.MethodGet, path: "/v1/pools", summary: "List pools", tag: tag, audience: people},
+	known(s, route{id: "list-pools", method: http.MethodGet, path: "/v1/pools", summary: "List pools", tag: tag, audience: people, role: api.RoleViewer},
 		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.Pool]], error) {
 			return reply(s.plane.Pools(ctx, who, in.Cursor, in.Limit))
 		})
-	known(s, route{id: "get-pool", method: http.MethodGet, path: "/v1/pools/{pool}", summary: "Show a pool", tag: tag, audience: people, errors: []int{404}},
+	known(s, route{id: "get-pool", method: http.MethodGet, path: "/v1/pools/{pool}", summary: "Show a pool", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
 		func(ctx context.Context, who controlplane.Principal, in *ByPool) (*answer[api.Pool], error) {
 			return reply(s.plane.Pool(ctx, who, in.Pool))
 		})
-	known(s, route{id: "update-pool", method: http.MethodPatch, path: "/v1/pools/{pool}", summary: "Change the settings of a pool that are named", tag: tag, audience: people, errors: []int{404, 409}},
+	known(s, route{id: "update-pool", method: http.MethodPatch, path: "/v1/pools/{pool}", summary: "Change the settings of a pool that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByPool
 			Body api.PoolSettings
 		}) (*answer[api.Pool], error) {
 			return reply(s.plane.UpdatePool(ctx, who, in.Pool, in.Body))
 		})
-	known(s, route{id: "delete-pool", method: http.MethodDelete, path: "/v1/pools/{pool}", summary: "Delete a pool", tag: tag, audience: people, errors: []int{404, 409}},
+	known(s, route{id: "delete-pool", method: http.MethodDelete, path: "/v1/pools/{pool}", summary: "Delete a pool", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *ByPool) (*nothing, error) {
 			return done(s.plane.DeletePool(ctx, who, in.Pool))
 		})
-	known(s, route{id: "rotate-pool-token", method: http.MethodPost, path: "/v1/pools/{pool}/token", summary: "Make a new token of a pool; the answer has it, this once", tag: tag, audience: people, status: http.StatusCreated, errors: []int{404, 409}},
+	known(s, route{id: "rotate-pool-token", method: http.MethodPost, path: "/v1/pools/{pool}/token", summary: "Make a new token of a pool; the answer has it, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByPool
 			Body api.RotateToken
 		}) (*answer[api.PoolToken], error) {
 			return reply(s.plane.RotatePoolToken(ctx, who, in.Pool, in.Body))
 		})
-	known(s, route{id: "list-pool-runners", method: http.MethodGet, path: "/v1/pools/{pool}/runners", summary: "List the runners seen under a pool", tag: tag, audience: people, errors: []int{404}},
+	known(s, route{id: "list-pool-runners", method: http.MethodGet, path: "/v1/pools/{pool}/runners", summary: "List the runners seen under a pool", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
 		func(ctx context.Context, who controlplane.Principal, in *ByPool) (*answer[api.Page[api.Runner]], error) {
 			return reply(s.plane.Runners(ctx, who, in.Pool))
 		})
@@ -166,21 +166,21 @@ func (s *server) poolRoutes() {
 
 func (s *server) tokenRoutes() {
 	const tag = "tokens"
-	known(s, route{id: "create-token", method: http.MethodPost, path: "/v1/tokens", summary: "Make a user token; the answer has its value, this once", tag: tag, audience: people, status: http.StatusCreated, errors: []int{409}},
+	known(s, route{id: "create-token", method: http.MethodPost, path: "/v1/tokens", summary: "Make a user token; the answer has its value, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct{ Body api.NewToken }) (*answer[api.TokenValue], error) {
 			return reply(s.plane.CreateToken(ctx, who, in.Body))
 		})
-	known(s, route{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", summary: "List user tokens, without their values", tag: tag, audience: people},
+	known(s, route{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", summary: "List user tokens, without their values", tag: tag, audience: people, role: api.RoleAdmin},
 		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.Token]], error) {
 			return reply(s.plane.Tokens(ctx, who, in.Cursor, in.Limit))
 		})
-	known(s, route{id: "revoke-token", method: http.MethodDelete, path: "/v1/tokens/{id}", summary: "Revoke a user token", tag: tag, audience: people, errors: []int{404, 409}},
+	known(s, route{id: "revoke-token", method: http.MethodDelete, path: "/v1/tokens/{id}", summary: "Revoke a user token", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
-			ID string `path:"id" maxLength:"64" doc:"Id of the token"`
+			ID string `path:"id" maxLength:"64" doc:"Id of the token" example:"tok_01k1xz4m2p7q9r3s5t8v"`
 		}) (*nothing, error) {
 			return done(s.plane.RevokeToken(ctx, who, in.ID))
 		})
-	known(s, route{id: "list-audit-events", method: http.MethodGet, path: "/v1/audit", summary: "List changes and refusals, the newest first", tag: tag, audience: people},
+	known(s, route{id: "list-audit-events", method: http.MethodGet, path: "/v1/audit", summary: "List changes and refusals, the newest first", tag: tag, audience: people, role: api.RoleAdmin},
 		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.AuditEvent]], error) {
 			return reply(s.plane.Audit(ctx, who, in.Cursor, in.Limit))
 		})

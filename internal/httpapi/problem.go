@@ -31,7 +31,10 @@ const (
 	codeTimeout   = "request_timeout"
 )
 
-const problemType = "application/problem+json"
+const (
+	problemType      = "application/problem+json"
+	retryAfterHeader = "Retry-After"
+)
 
 // refusal is an error answer on its way through huma. Its body is the problem alone.
 type refusal struct {
@@ -53,16 +56,21 @@ func (s *server) refuse(ctx context.Context, err error) *refusal {
 		p = s.unforeseen(ctx, err, p)
 	}
 	header := http.Header{}
-	if after == 0 && (p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests) {
+	if after == 0 && mayRetry(p.Status) {
 		after = time.Second
 	}
 	if after > 0 {
-		header.Set("Retry-After", strconv.FormatInt(int64(math.Ceil(after.Seconds())), 10))
+		header.Set(retryAfterHeader, strconv.FormatInt(int64(math.Ceil(after.Seconds())), 10))
 	}
 	if p.Status == http.StatusUnauthorized {
 		header.Set("WWW-Authenticate", "Bearer")
 	}
 	return &refusal{Problem: p, header: header}
+}
+
+// mayRetry reports whether an answer of a status says when to repeat the call.
+func mayRetry(status int) bool {
+	return status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests
 }
 
 // unforeseen answers an error that is no refusal. A store that is busy, an outcome that it does

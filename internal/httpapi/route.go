@@ -41,9 +41,10 @@ type route struct {
 	summary  string
 	tag      string
 	audience audience
-	status   int   // of success; 0 means 200, or 204 without a body
-	large    bool  // takes a body up to Config.MaxBody
-	errors   []int // statuses beyond those that every route of its kind may answer
+	role     string // least role of people
+	status   int    // of success; 0 means 200, or 204 without a body
+	large    bool   // takes a body up to Config.MaxBody
+	errors   []int  // statuses beyond those that every route of its kind may answer
 }
 
 // answer is a successful answer with a body.

@@ -206,12 +206,15 @@ func (a answer) ok() bool { return a.status >= 200 && a.status <= 299 }
 
 // ServeHTTP implements http.Handler.
 func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	id := api.RequestID(req.Header.Get(api.HeaderRequestID))
+	w.Header().Set(api.HeaderRequestID, id)
 	c, err := r.admit(w, req)
 	if err != nil {
-		r.cfg.Log.Debug("call refused", "method", req.Method, "err", err)
+		r.cfg.Log.Debug("call refused", "request_id", id, "method", req.Method, "err", err)
 		write(w, refusal(err))
 		return
 	}
+	c.header.Set(api.HeaderRequestID, id)
 	begun := r.cfg.Now()
 	var a answer
 	switch c.name {
@@ -227,7 +230,7 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if c.route.control && a.ok() {
 		a = r.announce(a)
 	}
-	r.cfg.Log.Debug("call answered", "job_id", c.job, "attempt", c.claims.Attempt, "call", c.name, "status", a.status,
+	r.cfg.Log.Debug("call answered", "request_id", id, "job_id", c.job, "attempt", c.claims.Attempt, "call", c.name, "status", a.status,
 		"took", r.cfg.Now().Sub(begun))
 	write(w, a)
 }
@@ -272,7 +275,7 @@ func (r *Relay) admit(w http.ResponseWriter, req *http.Request) (c call, err err
 	if req.Header.Get(api.HeaderAttempt) != strconv.Itoa(c.claims.Attempt) {
 		return c, workflow.Refuse(workflow.ErrUnauthenticated, api.HeaderAttempt, "the ticket is for attempt %d", c.claims.Attempt)
 	}
-	c.header = req.Header
+	c.header = req.Header.Clone()
 	c.body, err = io.ReadAll(http.MaxBytesReader(w, req.Body, MaxBody))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return c, workflow.Refuse(workflow.ErrTooLarge, "", "a call has at most %d bytes", MaxBody)
@@ -318,7 +321,7 @@ func (r *Relay) open(ctx context.Context, sealed string, now time.Time) (ticket.
 // passed lists the headers of a request that reach the control plane. All else stays here: the ticket,
 // what concerns one connection only, and what could make the control plane take the runner for
 // somebody else.
-var passed = []string{"Accept", "Content-Type", "User-Agent", api.HeaderAttempt, api.HeaderTask, api.HeaderBoot}
+var passed = []string{"Accept", "Content-Type", "User-Agent", api.HeaderAttempt, api.HeaderTask, api.HeaderBoot, api.HeaderRequestID}
 
 // forward makes the call with the job token.
 func (r *Relay) forward(ctx context.Context, c call) answer {
@@ -336,13 +339,13 @@ func (r *Relay) forward(ctx context.Context, c call) answer {
 	req.Header.Set("Authorization", "Bearer "+c.claims.Token.Reveal())
 	resp, err := r.transport.RoundTrip(req)
 	if err != nil {
-		r.cfg.Log.Warn("control plane not reached", "job_id", c.job, "attempt", c.claims.Attempt, "call", c.name, "err", err)
+		r.cfg.Log.Warn("control plane not reached", "request_id", c.header.Get(api.HeaderRequestID), "job_id", c.job, "attempt", c.claims.Attempt, "call", c.name, "err", err)
 		return away("the control plane could not be reached")
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil || len(body) > maxAnswer {
-		r.cfg.Log.Warn("answer not read", "job_id", c.job, "attempt", c.claims.Attempt, "call", c.name, "bytes", len(body), "err", err)
+		r.cfg.Log.Warn("answer not read", "request_id", c.header.Get(api.HeaderRequestID), "job_id", c.job, "attempt", c.claims.Attempt, "call", c.name, "bytes", len(body), "err", err)
 		return away("the control plane's answer could not be read")
 	}
 	a := judge(resp, body)

@@ -218,6 +218,7 @@ func TestForward_WithTheJobTokenAndNothingElseOfTheRunner(t *testing.T) {
 		r.Header.Set("X-Hop", "1")
 		r.Header.Set("X-Forwarded-For", "10.0.0.1")
 		r.Header.Set("Cookie", "a=b")
+		r.Header.Set(api.HeaderRequestID, "request-7")
 		r.Header.Add(api.HeaderTask, "task-of-another")
 	})
 	if w.Code != 200 || len(u.calls) != 1 {
@@ -226,8 +227,11 @@ func TestForward_WithTheJobTokenAndNothingElseOfTheRunner(t *testing.T) {
 	got := u.calls[0]
 	want := seen{Method: "POST", URL: "https://cp.example.com/base/v1/jobs/wf_1/steps", Auth: "Bearer " + token, Body: `{"steps":[]}`, Header: http.Header{
 		"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"},
-		"Dayfly-Attempt": {"1"}, "Dayfly-Task": {"task-1"}, "Dayfly-Boot": {"0123"},
+		"Dayfly-Attempt": {"1"}, "Dayfly-Task": {"task-1"}, "Dayfly-Boot": {"0123"}, "X-Request-Id": {"request-7"},
 	}}
+	if id := w.Header().Get(api.HeaderRequestID); id != "request-7" {
+		t.Errorf("the answer names the request %q", id)
+	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("forwarded (-want +got):\n%s", d)
 	}

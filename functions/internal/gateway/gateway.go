@@ -14,9 +14,10 @@ import (
 const adapterHeaders = "x-golambdaproxy-"
 
 // Headers returns an event's headers without those that somebody could have sent to be taken for something else.
-// The ones that it is given stay as they are.
+// The ones that it is given stay as they are, and what it returns is never nil.
 func Headers[V any](in map[string]V) map[string]V {
-	out := maps.Clone(in)
+	out := map[string]V{}
+	maps.Copy(out, in)
 	maps.DeleteFunc(out, func(name string, _ V) bool { return strings.HasPrefix(strings.ToLower(name), adapterHeaders) })
 	return out
 }
