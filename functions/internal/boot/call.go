@@ -33,9 +33,10 @@ const (
 // maxAnswer bounds an answer, in bytes; a secret has 64 KiB at most.
 const maxAnswer = 1 << 20
 
-// Caller makes single calls of AWS services. Each SDK client makes the cold start of a function a tenth
-// longer or more, and takes 0.7 MB, however few of its calls are used; configuration, credentials, signer
-// and transport are the SDK's all the same. Its methods may be called concurrently.
+// Caller makes single calls of AWS services. Configuration, credentials, signer and transport are the SDK's, its
+// clients are not: with that of Secrets Manager the dispatcher takes 10.1 MB at its start (9.8 without, the aim is 10)
+// and the poller takes 1.5 times as long as an empty function (1.2 without, the aim is 1.5); with that of SQS the
+// dispatcher takes 10.2 MB. Its methods may be called concurrently.
 type Caller struct {
 	cfg    aws.Config
 	signer *v4.Signer
@@ -87,9 +88,22 @@ func (c Caller) Do(ctx context.Context, call Call) ([]byte, error) {
 	return answer, nil
 }
 
-// Repeat makes a call that changes nothing when it is made twice, and makes it again after what may pass:
+// ask makes a call of a service's JSON protocol that may be repeated. The names of the service are those of Endpoint.
+func (c Caller) ask(ctx context.Context, sdkID, host string, header map[string]string, in any) ([]byte, error) {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	endpoint, err := c.Endpoint(ctx, sdkID, host, "")
+	if err != nil {
+		return nil, err
+	}
+	return c.repeat(ctx, Call{Service: host, Address: endpoint + "/", Body: body, Header: header})
+}
+
+// repeat makes a call that changes nothing when it is made twice. It makes it again after trouble that may pass:
 // throttles, errors of the service, broken connections.
-func (c Caller) Repeat(ctx context.Context, call Call) ([]byte, error) {
+func (c Caller) repeat(ctx context.Context, call Call) ([]byte, error) {
 	for try := 1; ; try++ {
 		answer, err := c.Do(ctx, call)
 		if err == nil || try == callTries || ctx.Err() != nil || !awserr.Of(err).Transient() {

@@ -2,7 +2,6 @@ package boot
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -33,21 +32,10 @@ func (d *Deliveries) Hide(ctx context.Context, receipt string, length time.Durat
 	if err := queue.CheckHide(length); err != nil {
 		return err
 	}
-	body, err := json.Marshal(map[string]any{
+	_, err := d.caller.ask(ctx, "SQS", "sqs", map[string]string{
+		"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": "AmazonSQS.ChangeMessageVisibility", "X-Amzn-Query-Mode": "true",
+	}, map[string]any{
 		"QueueUrl": d.url, "ReceiptHandle": receipt, "VisibilityTimeout": int((length + time.Second - 1) / time.Second),
-	})
-	if err != nil {
-		return err
-	}
-	endpoint, err := d.caller.Endpoint(ctx, "SQS", "sqs", "")
-	if err != nil {
-		return err
-	}
-	_, err = d.caller.Repeat(ctx, Call{
-		Service: "sqs", Address: endpoint + "/", Body: body,
-		Header: map[string]string{
-			"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": "AmazonSQS.ChangeMessageVisibility", "X-Amzn-Query-Mode": "true",
-		},
 	})
 	if err != nil {
 		return fmt.Errorf("hide message of queue %s: %s (%s): %w", d.name, awserr.Message(err), awserr.Of(err), err)

@@ -12,34 +12,18 @@ import (
 // one call of Secrets Manager, GetSecretValue. (Secrets Manager API reference; Smithy, "AWS JSON 1.1
 // protocol".)
 func SecretsManager(cfg aws.Config, name, arn string) *Secret {
-	r := secretReader{caller: NewCaller(cfg), arn: arn}
-	return NewSecret(name, nil, r.read)
-}
-
-type secretReader struct {
-	caller Caller
-	arn    string
-}
-
-func (r secretReader) read(ctx context.Context) (string, error) {
-	body, err := json.Marshal(map[string]string{"SecretId": r.arn})
-	if err != nil {
-		return "", err
-	}
-	endpoint, err := r.caller.Endpoint(ctx, "Secrets Manager", "secretsmanager", "")
-	if err != nil {
-		return "", err
-	}
-	answer, err := r.caller.Repeat(ctx, Call{
-		Service: "secretsmanager", Address: endpoint + "/", Body: body,
-		Header: map[string]string{"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "secretsmanager.GetSecretValue"},
+	caller := NewCaller(cfg)
+	return NewSecret(name, nil, func(ctx context.Context) (string, error) {
+		answer, err := caller.ask(ctx, "Secrets Manager", "secretsmanager", map[string]string{
+			"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "secretsmanager.GetSecretValue",
+		}, map[string]string{"SecretId": arn})
+		if err != nil {
+			return "", err
+		}
+		var value struct{ SecretString string }
+		if err := json.Unmarshal(answer, &value); err != nil {
+			return "", errors.New("the answer of Secrets Manager is not understood") // without it: it holds the secret
+		}
+		return value.SecretString, nil
 	})
-	if err != nil {
-		return "", err
-	}
-	var value struct{ SecretString string }
-	if err := json.Unmarshal(answer, &value); err != nil {
-		return "", errors.New("the answer of Secrets Manager is not understood") // without it: it holds the secret
-	}
-	return value.SecretString, nil
 }
