@@ -50,8 +50,9 @@ func (l *lambdaService) waker(t *testing.T) waker {
 		"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "ASIAEXAMPLE", "AWS_SECRET_ACCESS_KEY": "secret",
 		"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ENDPOINT_URL_LAMBDA": server.URL,
 	}
-	cfg, err := boot.AWS(func(name string) string { return env[name] })
-	if err != nil {
+	e := boot.Read(func(name string) string { return env[name] })
+	cfg := e.AWS()
+	if err := e.Err(); err != nil {
 		t.Fatal(err)
 	}
 	return newWaker(cfg)

@@ -35,14 +35,14 @@ type Start struct {
 
 // Instructions of a spec that an older runner would pass over.
 const (
-	KnowsTakeOver  = "take_over"
-	KnowsBeginAnew = "begin_anew"
+	knowsTakeOver  = "take_over"
+	knowsBeginAnew = "begin_anew"
 )
 
 // RunnerKnows is what a runner of this version names at its start.
 func RunnerKnows() []string {
 	return []string{
-		StateDeclared, StateOwnDirectory, StateOwnS3, string(workflow.StateList), string(workflow.StateUnlock), KnowsTakeOver, KnowsBeginAnew,
+		StateDeclared, StateOwnDirectory, StateOwnS3, string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew,
 	}
 }
 
@@ -55,7 +55,7 @@ func (s Spec) Needs() []string {
 	}
 	for _, what := range RunnerKnows() {
 		switch {
-		case what == kind, what == string(s.Operation), what == KnowsTakeOver && s.TakeOver, what == KnowsBeginAnew && s.BeginAnew:
+		case what == kind, what == string(s.Operation), what == knowsTakeOver && s.TakeOver, what == knowsBeginAnew && s.BeginAnew:
 			out = append(out, what)
 		}
 	}

@@ -61,13 +61,6 @@ func (e *Env) AWS() aws.Config {
 	return cfg
 }
 
-// AWS is Env.AWS for a program that reads nothing else.
-func AWS(getenv func(string) string) (aws.Config, error) {
-	e := Read(getenv)
-	cfg := e.AWS()
-	return cfg, e.Err()
-}
-
 // endpoints tells a service's client its own endpoint. The SDK finds it by this method.
 type endpoints struct{ getenv func(string) string }
 

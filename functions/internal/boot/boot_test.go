@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/google/go-cmp/cmp"
@@ -29,6 +30,13 @@ func env(pairs ...string) func(string) string {
 		m[pairs[i]] = pairs[i+1]
 	}
 	return func(name string) string { return m[name] }
+}
+
+// config is the SDK's configuration in an environment.
+func config(getenv func(string) string) (aws.Config, error) {
+	e := boot.Read(getenv)
+	cfg := e.AWS()
+	return cfg, e.Err()
 }
 
 func TestEnv_TellsEveryMistakeAtOnceAndRepeatsNoPassword(t *testing.T) {
@@ -90,7 +98,7 @@ func TestEnv_ReadsByTypeAndFillsInDefaults(t *testing.T) {
 }
 
 func TestAWS_ObeysTheEndpointOfAServiceThenThatOfAll(t *testing.T) {
-	cfg, err := boot.AWS(env("AWS_REGION", "us-east-1", "AWS_ACCESS_KEY_ID", "AKIA", "AWS_SECRET_ACCESS_KEY", "s", "AWS_SESSION_TOKEN", "t",
+	cfg, err := config(env("AWS_REGION", "us-east-1", "AWS_ACCESS_KEY_ID", "AKIA", "AWS_SECRET_ACCESS_KEY", "s", "AWS_SESSION_TOKEN", "t",
 		"AWS_ENDPOINT_URL", "http://127.0.0.1:1", "AWS_ENDPOINT_URL_SECRETS_MANAGER", "http://127.0.0.1:2"))
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +113,7 @@ func TestAWS_ObeysTheEndpointOfAServiceThenThatOfAll(t *testing.T) {
 	if err != nil || key.AccessKeyID != "AKIA" || key.SessionToken != "t" || cfg.Region != "us-east-1" {
 		t.Errorf("credentials %s, region %s, %v", key.AccessKeyID, cfg.Region, err)
 	}
-	cfg, err = boot.AWS(env("AWS_REGION", "us-east-1", "AWS_ACCESS_KEY_ID", "AKIA", "AWS_SECRET_ACCESS_KEY", "s"))
+	cfg, err = config(env("AWS_REGION", "us-east-1", "AWS_ACCESS_KEY_ID", "AKIA", "AWS_SECRET_ACCESS_KEY", "s"))
 	if err != nil || sqs.NewFromConfig(cfg).Options().BaseEndpoint != nil {
 		t.Errorf("an endpoint without a variable: %v", err)
 	}

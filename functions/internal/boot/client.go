@@ -15,7 +15,7 @@ import (
 func ControlPlane(address string, token *Secret) (*client.Client, error) {
 	return client.New(client.Config{
 		URL: address, UserAgent: "dayfly-function",
-		HTTPClient:     &http.Client{Transport: Bearer(token, Transport())},
+		HTTPClient:     &http.Client{Transport: &bearer{token, Transport()}},
 		RequestTimeout: 10 * time.Second,
 		RetryCount:     2, RetryWait: 500 * time.Millisecond, RetryMaxWait: 5 * time.Second,
 		BreakerFailures: 2, BreakerTimeout: time.Minute,
@@ -35,11 +35,8 @@ func Transport() *http.Transport {
 	}
 }
 
-// Bearer returns a transport that presents a secret as each request's token. A request that is answered
-// 401 is repeated once if the secret has changed meanwhile: a rotated token costs one answer and no
-// failed call.
-func Bearer(token *Secret, next http.RoundTripper) http.RoundTripper { return &bearer{token, next} }
-
+// bearer presents a secret as each request's token. A request that is answered 401 is repeated once if the
+// secret has changed meanwhile: a rotated token costs one answer and no failed call.
 type bearer struct {
 	token *Secret
 	next  http.RoundTripper

@@ -47,7 +47,7 @@ func deliver(t *testing.T) *delivered {
 		t.Fatal(err)
 	}
 	session := table.Session("dispatcher", "function", time.Hour)
-	d.cfg, err = boot.AWS(env(
+	d.cfg, err = config(env(
 		"AWS_REGION", "us-east-1", "AWS_ACCESS_KEY_ID", session.AccessKeyID, "AWS_SECRET_ACCESS_KEY", session.SecretAccessKey,
 		"AWS_SESSION_TOKEN", session.SessionToken, "AWS_ENDPOINT_URL", "http://127.0.0.1:1", "AWS_ENDPOINT_URL_SQS", listener.URL+"/",
 	))
@@ -188,7 +188,7 @@ func TestCaller_FindsTheEndpointOfAService(t *testing.T) {
 		{name: "of this one", pairs: []string{"AWS_ENDPOINT_URL", "http://all", "AWS_ENDPOINT_URL_LAMBDA", "http://one/"}, want: "http://one"},
 		{name: "of another one", pairs: []string{"AWS_ENDPOINT_URL_SQS", "http://one"}, want: "https://lambda.us-east-1.amazonaws.com"},
 	} {
-		cfg, err := boot.AWS(env(append([]string{"AWS_REGION", "us-east-1", "AWS_ACCESS_KEY_ID", "a", "AWS_SECRET_ACCESS_KEY", "b"}, c.pairs...)...))
+		cfg, err := config(env(append([]string{"AWS_REGION", "us-east-1", "AWS_ACCESS_KEY_ID", "a", "AWS_SECRET_ACCESS_KEY", "b"}, c.pairs...)...))
 		if err != nil {
 			t.Fatal(err)
 		}

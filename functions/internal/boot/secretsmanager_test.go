@@ -33,7 +33,7 @@ func secrets(t *testing.T) (server *awsim.Server, cfg aws.Config, arn string) {
 		t.Fatal(err)
 	}
 	session := table.Session("poller", "function", time.Hour)
-	cfg, err = boot.AWS(env(
+	cfg, err = config(env(
 		"AWS_REGION", "us-east-1", "AWS_ACCESS_KEY_ID", session.AccessKeyID, "AWS_SECRET_ACCESS_KEY", session.SecretAccessKey,
 		"AWS_SESSION_TOKEN", session.SessionToken, "AWS_ENDPOINT_URL", "http://127.0.0.1:1", "AWS_ENDPOINT_URL_SECRETS_MANAGER", listener.URL+"/",
 	))

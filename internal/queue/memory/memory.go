@@ -23,12 +23,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// DefaultVisibility is how long a received message is hidden where Config says nothing.
-const DefaultVisibility = 30 * time.Second
+// defaultVisibility is how long a received message is hidden where Config says nothing.
+const defaultVisibility = 30 * time.Second
 
 // Config says how a queue behaves.
 type Config struct {
-	Visibility  time.Duration // how long a received message is hidden; 0 means DefaultVisibility
+	Visibility  time.Duration // how long a received message is hidden; 0 means 30 s
 	MaxReceives int           // deliveries after which a message is a dead letter; 0 means never
 	DeadLetter  *Queue        // where dead letters go, at once receivable; nil drops them
 	// Duplicate delivers each message twice, even when the first delivery was deleted: what
@@ -65,7 +65,7 @@ type entry struct {
 
 // New makes an empty queue.
 func New(c Config) (*Queue, error) {
-	c.Visibility = cmp.Or(c.Visibility, DefaultVisibility)
+	c.Visibility = cmp.Or(c.Visibility, defaultVisibility)
 	if c.Visibility < 0 || c.Visibility > queue.MaxVisibility {
 		return nil, workflow.Refuse(workflow.ErrInvalid, "visibility", "a visibility time-out is between 0 and %s, not %s", queue.MaxVisibility, c.Visibility)
 	}

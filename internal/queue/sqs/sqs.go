@@ -33,13 +33,13 @@ import (
 // maxCall is what SQS takes in one call: the bytes of all bodies. (SQS API reference, SendMessageBatch.)
 const maxCall = 1 << 20
 
-// DefaultTimeout is how long a call may take where Config says nothing.
-const DefaultTimeout = 15 * time.Second
+// defaultTimeout is how long a call may take where Config says nothing.
+const defaultTimeout = 15 * time.Second
 
 // Config says which queue it is.
 type Config struct {
 	URL string // required
-	// Timeout bounds one call with its repeats, beyond what a receive waits; 0 means DefaultTimeout.
+	// Timeout bounds one call with its repeats, beyond what a receive waits; 0 means 15 s.
 	Timeout time.Duration
 }
 
@@ -60,7 +60,7 @@ func New(client *awssqs.Client, c Config) (*Queue, error) {
 	if c.Timeout < 0 {
 		return nil, workflow.Refuse(workflow.ErrInvalid, "timeout", "a time-out is not negative")
 	}
-	return &Queue{client: client, url: c.URL, name: name, timeout: cmp.Or(c.Timeout, DefaultTimeout)}, nil
+	return &Queue{client: client, url: c.URL, name: name, timeout: cmp.Or(c.Timeout, defaultTimeout)}, nil
 }
 
 // Send implements queue.Queue.
