@@ -35,13 +35,13 @@ type function struct {
 	organization string
 	log          *slog.Logger
 
-	// Of the admin token: the value that was last seen to, and when it may be tried again after trouble.
-	// A process has one invocation at a time.
+	// Of the admin token: the value that was last ensured, and when to try again after a failure. A process has one
+	// invocation at a time.
 	ensured redact.String
 	again   time.Time
 }
 
-// How the admin token is seen to, so that trouble with it keeps nobody waiting for long or often.
+// Bounds of ensuring the admin token, so that a failure delays no answer for long or often.
 const (
 	adminTime  = 5 * time.Second
 	adminAgain = time.Minute
@@ -70,7 +70,7 @@ func (f *function) Handle(ctx context.Context, raw json.RawMessage) (any, error)
 func decode(raw []byte) (*events.APIGatewayV2HTTPRequest, error) {
 	var shape map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &shape); err != nil || shape == nil {
-		return nil, errors.New("the event is no JSON object: the function's trigger is set up wrongly")
+		return nil, errors.New("the event is not a JSON object: the function's trigger is set up wrongly")
 	}
 	var kind, format string
 	_ = json.Unmarshal(shape["detail-type"], &kind)
@@ -103,8 +103,8 @@ func clean(in events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPRequest, e
 	return in, err
 }
 
-// serve answers a request. The admin token is seen to once in each process before the first answer, so
-// that a control plane that was just deployed can be used at once; later changes wait for a pass.
+// serve answers a request. The admin token is ensured once in each process before the first answer, so that a control
+// plane that was just deployed can be used at once; later changes wait for a pass.
 func (f *function) serve(ctx context.Context, request events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -118,7 +118,7 @@ func (f *function) serve(ctx context.Context, request events.APIGatewayV2HTTPReq
 	return f.http.ProxyWithContext(ctx, request)
 }
 
-// pass moves what time alone moves.
+// pass makes the moves that are due to time.
 func (f *function) pass(ctx context.Context) error {
 	f.ensureAdmin(ctx)
 	sum, err := f.plane.Pass(ctx)
@@ -126,8 +126,8 @@ func (f *function) pass(ctx context.Context) error {
 	return err
 }
 
-// ensureAdmin sees to the admin token of the deployment's secret. Whatever is wrong with that must not
-// keep anybody else from being served.
+// ensureAdmin makes the token in the deployment's secret the admin token. If that fails, requests are answered all
+// the same.
 func (f *function) ensureAdmin(ctx context.Context) {
 	if time.Now().Before(f.again) {
 		return
@@ -144,12 +144,12 @@ func (f *function) ensureAdmin(ctx context.Context) {
 	switch {
 	case err == nil:
 		f.ensured = token
-	case errors.Is(err, workflow.ErrRevoked): // somebody meant it; told once in each process
+	case errors.Is(err, workflow.ErrRevoked): // on purpose; logged once in each process
 		f.ensured = token
 		f.log.WarnContext(ctx, "admin token of the deployment is not valid", "err", err)
 	default:
 		f.again = time.Now().Add(adminAgain)
-		f.log.ErrorContext(ctx, "admin token of the deployment not seen to", "err", err)
+		f.log.ErrorContext(ctx, "admin token of the deployment not ensured", "err", err)
 	}
 }
 

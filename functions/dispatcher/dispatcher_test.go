@@ -360,7 +360,7 @@ func TestHandle_DeadLettersEndTheirWorkflowsUnlessATaskMayLive(t *testing.T) {
 	if st := w.State(t.Context(), jobs[0].ID); st.State != workflow.Claimed {
 		t.Errorf("the one whose task lives is %s", st.State)
 	}
-	if got := end(t, w, jobs[1].ID); got.State != workflow.Failed || got.Reason != workflow.ReasonLaunchFailed || !strings.Contains(got.Detail, "died with it") {
+	if got := end(t, w, jobs[1].ID); got.State != workflow.Failed || got.Reason != workflow.ReasonLaunchFailed || !strings.Contains(got.Detail, "the dispatcher died while it handled the launch message") {
 		t.Errorf("the other: %s, %s: %s", got.State, got.Reason, got.Detail)
 	}
 	if w.calls("RunTask") != 1 {

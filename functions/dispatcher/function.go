@@ -30,8 +30,8 @@ type settings struct {
 	launches    dispatcher.Config // of modeLaunches
 }
 
-// The times that are kept of an invocation: to report and to give back when it ends, and for a launch to
-// be answered in when it begins.
+// What is kept of an invocation's time: at its end, to report and to give back; and for the answer of a launch that
+// begins.
 const (
 	endMargin    = 5 * time.Second
 	launchMargin = 10 * time.Second
@@ -54,7 +54,7 @@ func read(env *boot.Env) settings {
 			Spot:           ecs.Spot(env.OneOf("DAYFLY_SPOT", string(ecs.SpotReads), string(ecs.SpotNever), string(ecs.SpotReads), string(ecs.SpotAll))),
 		},
 	}
-	if env.Err() == nil { // else it would say again, in other words, what is missing
+	if env.Err() == nil { // else it would repeat, in other words, what is missing
 		env.Also(out.tasks.Validate())
 	}
 	if out.mode == modeLaunches {
@@ -65,8 +65,8 @@ func read(env *boot.Env) settings {
 
 func readLaunches(env *boot.Env, tasks ecs.Config) dispatcher.Config {
 	relay := env.URL("DAYFLY_RELAY_URL", "the address that tasks report to")
-	// The pool's share of the account's calls a second, divided among the invocations that there may be at
-	// once: the maximum concurrency of the queue's event source.
+	// The pool's share of the account's calls per second, divided by the invocations that may run at once: the
+	// maximum concurrency of the queue's event source.
 	rate := env.Number("DAYFLY_LAUNCH_RATE", 20, 20)
 	invocations := env.Int("DAYFLY_LAUNCH_CONCURRENCY", 2, 1, 1000)
 	return dispatcher.Config{
@@ -112,13 +112,13 @@ type function struct {
 	log    *slog.Logger
 }
 
-// hider is a queue that takes messages back for a while.
+// hider hides a delivery for a while.
 type hider interface {
 	Hide(ctx context.Context, receipt string, d time.Duration) error
 }
 
-// handle decides about each message of a batch and answers which of them go back. What goes back is hidden
-// for as long as was decided; the others are deleted by Lambda.
+// handle decides about each message of a batch and answers which of them go back. Those are hidden for as long as
+// was decided; Lambda deletes the others.
 func (f *function) handle(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
 	began := time.Now()
 	if end, ok := ctx.Deadline(); ok && time.Until(end) < endMargin+launchMargin {
@@ -160,8 +160,7 @@ func outcome(out dispatcher.Disposition) string {
 	return deleted
 }
 
-// hide keeps away for a while what goes back. Where that fails it comes back when the time is over for
-// which its queue hides every delivery.
+// hide hides a message that goes back. If that fails, it comes back after the queue's visibility time-out.
 func (f *function) hide(ctx context.Context, msg queue.Message, out dispatcher.Disposition) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endMargin) // also when the time for launches is over
 	defer cancel()

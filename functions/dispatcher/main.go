@@ -1,5 +1,5 @@
-// Command dispatcher is the function that turns launch messages into tasks. With DAYFLY_MODE dead-letters it
-// is the one that ends what nobody could handle.
+// Command dispatcher is the function that turns launch messages into tasks. With DAYFLY_MODE dead-letters it ends the
+// workflows whose launch messages could not be handled.
 package main
 
 import (

@@ -26,8 +26,8 @@ type settings struct {
 	types       []workflow.Type
 }
 
-// mostWindow lasts until the next minute's schedule, so that somebody always waits for work. There may be two
-// invocations at once: claims are exclusive.
+// mostWindow lasts until the next minute's schedule, so that one invocation always waits for work. There may be two
+// at once: claims are exclusive.
 const mostWindow = time.Minute
 
 func read(env *boot.Env) settings {
@@ -42,8 +42,7 @@ func read(env *boot.Env) settings {
 	}
 }
 
-// launches counts what is hidden as well: a launch that was refused for a while is still a launch that
-// waits.
+// launches counts the hidden messages too: a launch that was refused for a while still waits.
 type launches struct{ *sqs.Queue }
 
 // Depth implements poller.Queue.
@@ -55,8 +54,8 @@ const (
 	byWake     = "wake"
 )
 
-// trigger says what invoked the function. A wake carries nothing; a schedule, whatever it was given. An
-// event that cannot be read is taken for the latter: what it would make the function do is harmless.
+// trigger says what invoked the function. A wake carries nothing, a schedule carries what it was given. An event that
+// cannot be read is taken for a schedule, which does no harm.
 func trigger(event []byte) string {
 	var fields map[string]json.RawMessage
 	event = bytes.TrimSpace(event)
@@ -97,7 +96,7 @@ func (f *function) handle(ctx context.Context, event []byte) error {
 		return err
 	}
 	got, err := f.poller.Window(ctx, window)
-	// Now, when nobody waits for it, and not when a wake comes.
+	// Now, while nothing waits for it, rather than when a wake comes.
 	f.poller.Look(ctx, depthFor/4)
 	attrs := []any{
 		"trigger", by, "passes", got.Passes, "claims", got.Claims, "claimed", got.Claimed, "sent", got.Sent,
@@ -111,9 +110,9 @@ func (f *function) handle(ctx context.Context, event []byte) error {
 	return nil
 }
 
-// prepare reads, all at once, what a new process does not know, and an older one not any more. It fails where the
-// ticket keys cannot be read, before a claim that could not be sealed; the others are asked for again where they
-// are needed, and say there what is wrong.
+// prepare reads, all at once, what a new process does not know yet and an older one knows no longer. It fails if the
+// ticket keys cannot be read, because nothing could be sealed then. The others are read again when they are needed,
+// and that call says what is wrong.
 func (f *function) prepare(ctx context.Context) error {
 	var group errgroup.Group
 	group.Go(func() error { return f.keys.Load(ctx) })

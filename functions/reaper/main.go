@@ -1,5 +1,5 @@
-// Command reaper is the function that repairs: it hears of the ends of tasks from ECS, and sweeps every
-// few minutes for what no event told.
+// Command reaper is the function that repairs: it gets the ends of tasks from ECS, and sweeps every few minutes for
+// what no event reported.
 package main
 
 import (
@@ -38,8 +38,7 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	cfg, log := env.AWS(), env.Log(logTo)
 	token := boot.SecretsManager(cfg, "the pool's token", env.Required("DAYFLY_POOL_TOKEN_SECRET", "the ARN of the secret with the pool's token"))
 	address := env.URL("DAYFLY_SERVICE_URL", "the address of the control plane")
-	// Without it the jobs of other instances of the pool, whose tasks are not in this cluster, would be
-	// taken for lost.
+	// Without it, jobs of the pool's other instances, whose tasks are not in this cluster, would be taken for lost.
 	instance := env.Required("DAYFLY_INSTANCE", "the name under which the stack's poller claims")
 	dry := env.Bool("DAYFLY_REAPER_DRY_RUN", false)
 	tasks := ecs.Config{

@@ -14,7 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/reaper"
 )
 
-// margin is what is left of an invocation's time for its last line in the log.
+// margin is kept of an invocation's time for its last log line.
 const margin = 2 * time.Second
 
 // function handles the events. Events of ECS come at least once and in any order. Only ends are acted
@@ -37,7 +37,7 @@ type event struct {
 func decode(raw []byte) (event, error) {
 	var shape map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &shape); err != nil || shape == nil {
-		return event{}, errors.New("the event is no JSON object: the function's trigger is set up wrongly")
+		return event{}, errors.New("the event is not a JSON object: the function's trigger is set up wrongly")
 	}
 	var kind string
 	_ = json.Unmarshal(shape["detail-type"], &kind)

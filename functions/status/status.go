@@ -28,7 +28,7 @@ const (
 	margin      = 500 * time.Millisecond // before the function's own time-out
 )
 
-// hider puts a delivery of a message off.
+// hider hides a delivery for a while.
 type hider interface {
 	Hide(ctx context.Context, receipt string, d time.Duration) error
 }
@@ -83,8 +83,8 @@ func decode(raw []byte) (call *events.APIGatewayProxyRequest, reports []events.S
 	return call, reports, err
 }
 
-// clean takes from an event what somebody could have sent to be taken for something else, and checks
-// its body's encoding. It is a pure function: the event that it is given stays as it is.
+// clean removes forged headers from an event and decodes its body. It is a pure function: the event that it is given
+// stays as it is.
 func clean(in events.APIGatewayProxyRequest) (events.APIGatewayProxyRequest, error) {
 	in.Headers, in.MultiValueHeaders = gateway.Headers(in.Headers), gateway.Headers(in.MultiValueHeaders)
 	var err error
@@ -93,14 +93,14 @@ func clean(in events.APIGatewayProxyRequest) (events.APIGatewayProxyRequest, err
 	return in, err
 }
 
-// caller is who made a request, in the word of the event: API Gateway has checked the signature.
+// caller is who made a request, as the event says: API Gateway has checked the signature.
 func caller(req *http.Request) (relay.Identity, error) {
 	gateway, ok := core.GetAPIGatewayContextFromContext(req.Context())
 	if !ok {
 		return relay.Identity{}, errors.New("the request did not come through the gateway")
 	}
 	if gateway.Identity.UserArn == "" {
-		return relay.Identity{}, errors.New("the gateway names no caller: the API must have IAM authorization")
+		return relay.Identity{}, errors.New("the gateway does not name the caller: the API must have IAM authorization")
 	}
 	return relay.ParseCaller(gateway.Identity.UserArn)
 }
@@ -127,8 +127,7 @@ func problem(err error) events.APIGatewayProxyResponse {
 	}
 }
 
-// deliver takes kept results to the control plane, one after the other, and names those that are to come
-// again.
+// deliver takes kept results to the control plane, one after the other, and names those that must come again.
 func (f *function) deliver(ctx context.Context, reports []events.SQSMessage) events.SQSEventResponse {
 	out := events.SQSEventResponse{BatchItemFailures: []events.SQSBatchItemFailure{}}
 	working, cancel := boot.Until(ctx, margin)
@@ -153,5 +152,5 @@ func (f *function) deliver(ctx context.Context, reports []events.SQSMessage) eve
 	return out
 }
 
-// errNoTime keeps a report for the next invocation: half a delivery helps nobody.
+// errNoTime leaves a report to the next invocation: it must not be cut off half-way.
 var errNoTime = errors.New("the invocation has no time left for it")

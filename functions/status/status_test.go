@@ -365,7 +365,7 @@ func TestReports_OneThatIsNoneDoesNotSpoilTheOthers(t *testing.T) {
 	if wf := w.state(); wf.State != workflow.Succeeded {
 		t.Errorf("workflow is %s", wf.State)
 	}
-	if !strings.Contains(w.log.String(), "report dropped: it is none") {
+	if !strings.Contains(w.log.String(), "report dropped: it cannot be read") {
 		t.Error("nobody is told of the message that was dropped")
 	}
 }

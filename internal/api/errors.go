@@ -12,8 +12,7 @@ import (
 )
 
 // kinds is the one table between sentinels, stable codes and statuses. Both ends use it, so
-// that errors.Is answers the same on either side of the network. The first row of a status is
-// what a client takes an answer without a known code for.
+// that errors.Is answers the same on either side of the network.
 var kinds = []struct {
 	kind   error
 	code   string
@@ -88,8 +87,8 @@ type FieldError struct {
 	Message string `json:"message" doc:"What is wrong with it" example:"this field is required"`
 }
 
-// ProblemFor turns an error of the rules into its answer. An error that is no refusal becomes
-// an internal one that says nothing of its cause: log it before.
+// ProblemFor turns an error of the rules into its answer. An error that is not a refusal becomes an internal one that
+// does not tell its cause: log it before.
 func ProblemFor(err error) Problem {
 	for _, row := range kinds {
 		if !errors.Is(err, row.kind) {
@@ -122,9 +121,16 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// Err turns an answer back into the error that the rules gave. An unknown code is taken by its
-// status; what is left is permanent (4xx) or transient (anything else) and has no sentinel
-// but ErrBusy for the latter.
+// Said is what an error says, without the request that it was said to: the same trouble says the same again.
+func Said(err error) string {
+	if e, ok := errors.AsType[*workflow.Error](err); ok {
+		return e.Message
+	}
+	return err.Error()
+}
+
+// Err turns an answer back into the error that the rules gave. With an unknown code the status decides: some 4xx are
+// permanent, anything else is transient, ErrBusy.
 func (p Problem) Err(retryAfter time.Duration) error {
 	var field string
 	if len(p.Errors) > 0 {
@@ -141,9 +147,8 @@ func (p Problem) Err(retryAfter time.Duration) error {
 			return wrap(row.kind)
 		}
 	}
-	// No code of ours: a gateway answered. A 403 or 401 of a gateway is transient and must never
-	// be taken for our refusal, which would end a run; so is whatever is not plainly about the
-	// request.
+	// The code is not ours: a gateway answered. Its 401 or 403 is transient and must never be taken for our refusal,
+	// which would end a run. So is everything else that is not plainly about the request.
 	switch p.Status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed,
 		http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:

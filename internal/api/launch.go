@@ -17,8 +17,7 @@ import (
 // MaxLaunchMessage bounds one launch message in bytes. A real one has less than two thousand.
 const MaxLaunchMessage = 32 << 10
 
-// Bounds of what a launch message names of the runner's machine. A reference beyond them names no
-// secret that there could be.
+// Bounds of what a launch message names of the runner's machine. No secret has a longer reference.
 const (
 	MostSecretRefs = 64
 	MaxSecretRef   = 160
@@ -179,7 +178,7 @@ func (m LaunchMessage) check() error {
 		}
 	}
 	if len(m.SourceDirectory) > 4<<10 || strings.ContainsRune(m.SourceDirectory, 0) {
-		return bad("source_directory", "is no path")
+		return bad("source_directory", "is not a path")
 	}
 	if len(m.StateOlds) > MostStateOlds {
 		return bad("state_olds", "are %d; at most %d are looked at", len(m.StateOlds), MostStateOlds)
@@ -195,13 +194,13 @@ func (m LaunchMessage) check() error {
 	const tenYears = 10 * 365 * 24 * 3600
 	switch {
 	case m.Attempt < 1 || m.Attempt > 1<<20:
-		return bad("attempt", "%d is no attempt", m.Attempt)
+		return bad("attempt", "%d is not the number of an attempt", m.Attempt)
 	case !(m.MaxRuntimeSeconds > 0 && m.MaxRuntimeSeconds <= tenYears):
-		return bad("max_runtime_seconds", "%g is no run time", m.MaxRuntimeSeconds)
+		return bad("max_runtime_seconds", "%g is not a run time", m.MaxRuntimeSeconds)
 	case !(m.LaunchSeconds >= -tenYears && m.LaunchSeconds <= tenYears):
-		return bad("launch_seconds", "%g is no launch window", m.LaunchSeconds)
+		return bad("launch_seconds", "%g is not a launch window", m.LaunchSeconds)
 	case m.SentAtMS < 0 || m.SentAtMS > 1<<53:
-		return bad("sent_at_ms", "%d is no time", m.SentAtMS)
+		return bad("sent_at_ms", "%d is not a time", m.SentAtMS)
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func (l LogLine) Append(b []byte) []byte {
 var errLogLine = errors.New("this is not a line of a log")
 
 // ParseLogLine reads the short form that b begins with, of n bytes; n is 0 where b holds only a part of it. What b
-// holds may be anybody's: a line has valid text within its bounds, or is none.
+// holds may come from anybody: bytes that are not valid text within the bounds are refused.
 func ParseLogLine(b []byte) (l LogLine, n int, err error) {
 	at, n := binary.Varint(b)
 	if n < 0 {
@@ -115,7 +115,7 @@ func ParseLogLine(b []byte) (l LogLine, n int, err error) {
 	return l, n, nil
 }
 
-// LogTail is the end of a log that the control plane could not be sent while its run lasted.
+// LogTail is the end of a log that the control plane did not get while its run lasted.
 type LogTail struct {
 	First int64  `json:"first"` // number of the first of its lines
 	Lines []byte `json:"lines"` // their short forms, compressed by gzip
@@ -149,7 +149,7 @@ func (t LogTail) Unpack() ([]LogLine, error) {
 	for len(text) > 0 {
 		l, n, err := ParseLogLine(text)
 		if weight += l.Weight(); err != nil || n == 0 || weight > MaxLogTailText {
-			return bad("the tail holds something else than lines, or too many")
+			return bad("the tail holds something other than lines, or too many")
 		}
 		lines, text = append(lines, l), text[n:]
 	}

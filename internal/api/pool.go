@@ -6,7 +6,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Claim asks for jobs. Instance names who asks; it is the name that Held is asked by.
+// Claim asks for jobs.
 type Claim struct {
 	Instance    string          `json:"instance" minLength:"1" maxLength:"128" doc:"Name of the claiming instance, stable over its restarts" example:"dayfly-default"`
 	Version     string          `json:"version,omitempty" maxLength:"64" doc:"Version of the claiming program" example:"1.0.0"`

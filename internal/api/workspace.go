@@ -9,9 +9,9 @@ const (
 	EngineCommand   = "command"
 )
 
-// Kinds of place for the engine's state, as people name them. A workspace that names none uses the backend
-// that its code declares, else what the control plane's default is. Where a workspace keeps one of these words
-// itself, it was registered before places had names of their own, and its place has the workspace's name.
+// Kinds of place for the engine's state, as people name them. A workspace without one uses the backend that its code
+// declares, else the control plane's default. A stored workspace with one of these words was registered before places
+// had names of their own, and its place has the workspace's name.
 const (
 	StateSource    = "source"    // the backend that the code declares
 	StateDirectory = "directory" // the workspace's own directory under the runner's data directory
@@ -19,8 +19,8 @@ const (
 )
 
 // Kinds as workspaces keep them since places have names of their own, which are given once and never again.
-// These words are new on purpose: an older control plane passes them on, and an older runner knows none of
-// them and refuses the run, instead of planning on an empty place.
+// These words are new on purpose: an older control plane passes them on, and an older runner does not know them and
+// refuses the run, instead of planning on an empty place.
 const (
 	StateDeclared     = "declared"      // the backend that the code declares, else that of State.Default
 	StateOwnDirectory = "own-directory" // as StateDirectory

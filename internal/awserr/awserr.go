@@ -1,7 +1,7 @@
-// Package awserr says what an error of an AWS call means for whoever called: whether it may succeed
-// later, whether the call may have been done all the same, whether somebody else was first. It reads
-// codes, statuses and the few texts that carry what a code does not, once, so that nobody else does.
-// It links no service: adapters pass what only their service's types tell.
+// Package awserr says what an error of an AWS call means for its caller: whether it may succeed later, whether the call
+// may have been done all the same, whether somebody else was first. It reads codes, statuses and the few texts that tell
+// more than a code, so that no other package does. It links no service: adapters pass what only the types of their
+// service tell.
 package awserr
 
 import (
@@ -34,14 +34,13 @@ const (
 	Quota Class = "quota"
 	// Unavailable was not done for a while: it never reached the service, or ECS asks for patience.
 	Unavailable Class = "unavailable"
-	// Lost says nothing about what became of the call: a time-out, a broken connection, a status 5xx,
-	// an answer that cannot be read. Who only reads may take it for Unavailable; who changes something
-	// repeats it under the same key.
+	// Lost means that the call may or may not have been done: a time-out, a broken connection, a status 5xx,
+	// an answer that cannot be read. A read may treat it as Unavailable; a change is repeated under the same key.
 	Lost Class = "lost"
 	// Conflict means that the key of the call was used for another call: adopt what that one made.
 	Conflict Class = "conflict"
-	// Busy means that somebody else was at the same thing in that moment; it was not done, and it says
-	// nothing about who was first.
+	// Busy means that somebody else was changing the same thing at that moment; it was not done, and who was first
+	// is not known.
 	Busy Class = "busy"
 	// LostRace means that a condition of the call did not hold: somebody else was first.
 	LostRace Class = "lost_race"
@@ -70,7 +69,7 @@ func Code(err error) string {
 	return ""
 }
 
-// Message is what the service said of the error; of an error that no service sent, its own text.
+// Message is what the service said about the error, else the error's own text.
 func Message(err error) string {
 	if err == nil {
 		return ""
@@ -97,8 +96,8 @@ func bare(code string) string {
 	return strings.TrimSpace(code)
 }
 
-// Of classifies the error of one AWS call. An error that repeats of the call within the SDK have hidden
-// is not seen: where it matters that no earlier try was done, call without such repeats.
+// Of classifies the error of one AWS call. It does not see the errors of earlier tries within the SDK: where it matters
+// that none of them was done, call without retries.
 func Of(err error) Class {
 	if err == nil {
 		return None
@@ -122,7 +121,7 @@ func ofCode(code, message string) Class {
 	switch class := ofKnown(code); class {
 	case None:
 	case Throttled:
-		// ECS says so too where vCPUs or capacity are missing: another rate would help nobody then.
+		// ECS says so too where vCPUs or capacity are missing: another rate would not help then.
 		if said := ofText(message); said == Quota && strings.Contains(strings.ToLower(message), "run concurrently") || said == Capacity {
 			return said
 		}
@@ -166,7 +165,7 @@ func status(err error) int {
 	return 0
 }
 
-// ofTransport classifies what no service said.
+// ofTransport classifies an error that does not come from a service.
 func ofTransport(err error) Class {
 	if notSent(err) {
 		return Unavailable
@@ -225,9 +224,9 @@ func answered(err error) bool {
 	return ok
 }
 
-// OfReasons classifies a cancelled DynamoDB transaction by the codes of its cancellation reasons, one
-// per item in their order, "None" or "" where the item was not the cause. A condition that did not hold
-// is a lost race whatever else was said; a conflict alone never is.
+// OfReasons classifies a cancelled DynamoDB transaction by the codes of its cancellation reasons, one per item in their
+// order, "None" or "" where the item was not the cause. A condition that did not hold is a lost race, whatever the other
+// reasons are; a conflict alone never is.
 func OfReasons(reasons ...string) Class {
 	worst := None
 	for _, code := range reasons {
@@ -249,7 +248,7 @@ func OfReasons(reasons ...string) Class {
 		}
 	}
 	if worst == None {
-		return Busy // cancelled for no reason that it names; it was not done
+		return Busy // cancelled without a reason; it was not done
 	}
 	return worst
 }
@@ -288,8 +287,8 @@ func OfFailure(reason, detail string) Class {
 	return Unavailable
 }
 
-// Credentials reports whether a denial is about the credentials of who called (wrong, expired, signed with a
-// wrong clock, or none) and not about what it asked for.
+// Credentials reports whether a denial is about the caller's credentials (wrong, expired, signed with a wrong clock, or
+// none) and not about what it asked for.
 func Credentials(err error) bool {
 	if Of(err) != Denied {
 		return false

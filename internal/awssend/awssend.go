@@ -1,11 +1,10 @@
 // Package awssend sends the requests of the AWS SDK in one piece. It changes nothing else of them.
 //
-// The SDK gives net/http a body of which net/http cannot see that it lies in memory. So net/http sends the
-// header on its own and, after the body, looks once more whether there is more of it; the SDK closes the
-// body as soon as the header of the answer has come. Where the answer is sooner than that look, with a
-// service that is near or a processor that is shared with many, the closed body passes for a failure to
-// write, and net/http breaks the connection in the middle of the answer: what was done looks like an answer
-// that was lost. A body that net/http knows goes out with its header and is not looked at again.
+// net/http cannot see that the SDK's bodies are in memory. So it sends the header on its own and, after the body, reads
+// once more whether there is more of it. The SDK closes the body as soon as the header of the answer has come. If that
+// comes before the last read, from a near service or on a busy processor, net/http takes the closed body for a failure to
+// write and breaks the connection in the middle of the answer: a call that was done looks like one whose answer was lost.
+// A body that net/http knows goes out with its header and is not read again.
 package awssend
 
 import (

@@ -1,7 +1,7 @@
 // Package client is the typed client of the control plane's API. An error comes back as the same
 // workflow.Error, with the same sentinel, that the rules gave on the other side; only a control
-// plane that could not be reached is an error of the client's own. It keeps nothing and decides
-// nothing: loops, and what to do about an error, are its caller's.
+// plane that cannot be reached is an error of the client itself. It keeps nothing and decides
+// nothing: loops, and what to do about an error, are up to its caller.
 //
 // # How hard it tries
 //
@@ -88,8 +88,7 @@ func newEndpoint(address string, hc *http.Client, agent string, token func() red
 		own = *hc
 	}
 	if own.CheckRedirect == nil {
-		// The API never redirects. What does is something before it, and it must not be given the
-		// token.
+		// The API never redirects. Something in between does, and it must not get the token.
 		own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	}
 	return &endpoint{
@@ -107,13 +106,13 @@ func parseURL(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
-		return nil, refuse("is no URL: give one such as https://dayfly.example.com") // without the cause: it repeats a password
+		return nil, refuse("is not a URL: give one such as https://dayfly.example.com") // without the cause: it repeats a password
 	case u.User != nil:
 		return nil, refuse("holds a user name or password: leave it out, the token says who you are")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, refuse("%q starts neither with https:// nor with http://", address)
 	case u.Hostname() == "":
-		return nil, refuse("%q names no host", address)
+		return nil, refuse("%q has no host", address)
 	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
 		return nil, refuse("%q holds a query or a fragment: leave it out", address)
 	}
@@ -175,7 +174,7 @@ func (e *endpoint) exchange(ctx context.Context, c call, out any) (int, error) {
 	}
 	if err := json.Unmarshal(text, out); err != nil {
 		return response.StatusCode, fmt.Errorf("%w: %w", ErrUnreachable, &workflow.Error{
-			Kind: workflow.ErrBusy, Message: fmt.Sprintf("what answers at %s is no control plane: %v", e.base, err),
+			Kind: workflow.ErrBusy, Message: fmt.Sprintf("what answers at %s is not a control plane: %v", e.base, err),
 		})
 	}
 	return response.StatusCode, nil
@@ -227,8 +226,8 @@ func (e *endpoint) request(ctx context.Context, c call) (*http.Request, error) {
 	return request, nil
 }
 
-// unreached classifies a failed exchange. ctx is the caller's: who gave up is not told that the
-// control plane is away.
+// unreached classifies a failed exchange. ctx is the caller's: a caller that gave up is not told that the control plane
+// cannot be reached.
 func (e *endpoint) unreached(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return context.Cause(ctx)
@@ -239,20 +238,20 @@ func (e *endpoint) unreached(ctx context.Context, err error) error {
 	return fmt.Errorf("%w at %s: %w", ErrUnreachable, e.base, err)
 }
 
-// refused turns an answer that is no success into its error.
+// refused turns an answer that is not a success into its error.
 func (e *endpoint) refused(response *http.Response, text []byte) error {
 	after := retryAfter(response.Header.Get("Retry-After"), time.Now())
 	if p, ours := problem(response, text); ours {
 		err := p.Err(after)
 		// What nobody but the control plane's operators can explain is named as their log names it.
-		if id := response.Header.Get(api.HeaderRequestID); id != "" && p.Status >= http.StatusInternalServerError && !strings.Contains(p.Detail, id) {
+		if id := response.Header.Get(api.HeaderRequestID); id != "" && p.Status >= http.StatusInternalServerError {
 			err = fmt.Errorf("%w (request %s)", err, id)
 		}
 		return err
 	}
 	p := api.Problem{
 		Status: response.StatusCode, Title: http.StatusText(response.StatusCode),
-		Detail: fmt.Sprintf("%s answered %d %s, which is no answer of the control plane", e.base, response.StatusCode, http.StatusText(response.StatusCode)),
+		Detail: fmt.Sprintf("%s answered %d %s, which does not come from the control plane", e.base, response.StatusCode, http.StatusText(response.StatusCode)),
 	}
 	if to := response.Header.Get("Location"); to != "" && response.StatusCode < 400 {
 		p.Detail = fmt.Sprintf("%s redirects to %.200q: give the address that the control plane itself has", e.base, to)

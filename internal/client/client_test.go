@@ -26,9 +26,9 @@ func TestNew_AddressIsChecked(t *testing.T) {
 		"":                              "is missing",
 		"control.example.com":           "starts neither with",
 		"ftp://control.example.com":     "starts neither with",
-		"https://":                      "names no host",
+		"https://":                      "has no host",
 		"https://me:hunter2@control":    "holds a user name",
-		"https://me:hunter2@control:%%": "is no URL",
+		"https://me:hunter2@control:%%": "is not a URL",
 		"https://control?x=1":           "holds a query",
 		"https://control/#top":          "holds a query or a fragment",
 	} {

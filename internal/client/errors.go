@@ -13,8 +13,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// ErrUnreachable means that no answer of the control plane came: there was no connection, time
-// ran out, or something in between answered for it. What was asked for may have been done.
+// ErrUnreachable means that the control plane did not answer: there was no connection, time ran out, or something in
+// between answered instead. What was asked for may have been done.
 var ErrUnreachable = errors.New("cannot reach the control plane")
 
 // Transient reports whether the same request may succeed later without anybody changing it.
@@ -26,8 +26,8 @@ func Transient(err error) bool {
 		errors.Is(err, workflow.ErrTooMany) || errors.Is(err, workflow.ErrNotReported)
 }
 
-// RunOver reports whether an answer to a runner means that it does not hold its run, or no
-// longer: it kills its engine and exits. A gateway's refusal never means that.
+// RunOver reports whether an answer to a runner means that it does not hold its run, or no longer does: it kills its
+// engine and exits. A gateway's refusal never means that.
 func RunOver(err error) bool {
 	for _, end := range []error{
 		workflow.ErrAlreadyStarted, workflow.ErrOver, workflow.ErrUnauthenticated,
@@ -40,8 +40,8 @@ func RunOver(err error) bool {
 	return false
 }
 
-// problem decodes an error answer. Only one of the problems' own media type with a code is ours:
-// a gateway's error page must not be taken for a refusal, which could end a run.
+// problem decodes an error answer. It is ours only with the media type of problems and a code: a gateway's error page
+// must not be taken for a refusal, which could end a run.
 func problem(response *http.Response, text []byte) (api.Problem, bool) {
 	media, _, err := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	if err != nil || media != "application/problem+json" {

@@ -37,7 +37,7 @@ func (c *Client) tell(ctx context.Context, p policy, what call) error {
 	})
 }
 
-// remove deletes something. That it is gone after a first try without an answer is no error.
+// remove deletes something. It is not an error if it is gone after a first try without an answer.
 func (c *Client) remove(ctx context.Context, what call) error {
 	what.method = http.MethodDelete
 	return repeat(ctx, brief, func(n int) error {
@@ -131,8 +131,8 @@ func (c *Client) Logs(ctx context.Context, id string, attempt int, offset int64,
 	return ask[api.LogPage](ctx, c, brief, call{what: "read log of workflow " + id, method: http.MethodGet, path: []string{"v1", "workflows", id, "logs"}, query: q, wait: wait})
 }
 
-// PutWorkspace creates or changes a workspace and says which. A control plane of the version before does not
-// tell what it left as it was.
+// PutWorkspace creates or changes a workspace and says which. A control plane of the
+// previous version does not say that it changed nothing.
 func (c *Client) PutWorkspace(ctx context.Context, in api.Workspace) (api.Workspace, api.Outcome, error) {
 	var (
 		stored  api.Workspace
@@ -182,7 +182,7 @@ func (c *Client) Slot(ctx context.Context, workspace string) (api.Slot, error) {
 	return get[api.Slot](ctx, c, "show slot of workspace "+workspace, nil, "v1", "workspaces", workspace, "slot")
 }
 
-// Unlock frees a workspace that an ended workflow still holds. A repeat would find it free, so there is none.
+// Unlock frees a workspace that an ended workflow still holds. It is not repeated: a repeat would find it free.
 func (c *Client) Unlock(ctx context.Context, workspace string, in api.Unlock) (api.Workflow, error) {
 	return ask[api.Workflow](ctx, c, once, call{what: "unlock workspace " + workspace, method: http.MethodPost, path: []string{"v1", "workspaces", workspace, "unlock"}, in: in})
 }

@@ -40,7 +40,7 @@ func repeat(ctx context.Context, p policy, try func(n int) error) error {
 			return err
 		}
 		if errors.Is(ctx.Err(), context.Canceled) {
-			return context.Cause(ctx) // whatever came in that moment: its caller gave up
+			return context.Cause(ctx) // its caller gave up, whatever the answer was
 		}
 		pause := waits.NextBackOff()
 		if after := api.RetryAfter(err); after > p.most {
@@ -86,7 +86,7 @@ func newBreaker(cfg Config) *breaker {
 		},
 		// A refusal proves that the control plane is there.
 		IsSuccessful: func(err error) bool { return err == nil || !Transient(err) },
-		// A caller that gave up proves nothing, and who is told to slow down is told for how long.
+		// A caller that gave up proves nothing, and one that is told to slow down is told for how long.
 		IsExcluded: func(err error) bool {
 			return errors.Is(err, context.Canceled) || errors.Is(err, workflow.ErrTooMany)
 		},

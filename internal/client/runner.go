@@ -39,7 +39,7 @@ func NewRunner(cfg RunnerConfig) (*Runner, error) {
 	address := cfg.URL
 	if socket, ok := strings.CutPrefix(address, "unix://"); ok {
 		if !path.IsAbs(socket) || cfg.HTTPClient != nil {
-			return nil, workflow.Refuse(workflow.ErrInvalid, "", "the relay's address %q is no absolute path of a socket, or comes with a client of its own", address)
+			return nil, workflow.Refuse(workflow.ErrInvalid, "", "the relay's address %q is not the absolute path of a socket, or comes with a client of its own", address)
 		}
 		address, cfg.HTTPClient = "http://relay", overSocket(socket)
 	}

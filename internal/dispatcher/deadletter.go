@@ -13,15 +13,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Tasks is what a second witness sees: every task that lives, and those that stopped of late.
+// Tasks is what a second witness sees: every task that lives, and those that stopped recently.
 type Tasks interface {
 	List(ctx context.Context) ([]launcher.Task, error)
 }
 
-// DeadLetters ends the workflows whose launch messages nobody could handle: a message is a dead letter
-// only if whoever took it died with it, very often. It launches nothing. A workflow is ended only when no
-// task of its attempt can be alive; where one may be, the message waits, and what becomes of the task, or
-// the end of the launch window, settles it.
+// DeadLetters ends the workflows whose launch messages could not be handled: a message becomes a dead letter only if its
+// receivers died again and again. It launches nothing. It ends a workflow only when no task of its attempt can be alive.
+// If one may be, the message waits for the end of that task, or of the launch window.
 type DeadLetters struct {
 	upstream Upstream
 	tasks    Tasks
@@ -43,7 +42,7 @@ func NewDeadLetters(upstream Upstream, tasks Tasks, now func() time.Time, log *s
 // deadHide is how long a dead letter waits before it is looked at again.
 const deadHide = time.Minute
 
-// Handle does what is left to do about one dead letter and says what is to become of it.
+// Handle handles one dead letter and says what is to become of it.
 func (d *DeadLetters) Handle(ctx context.Context, msg queue.Message) Disposition {
 	m, err := api.DecodeLaunchMessage(msg.Body)
 	if err != nil {
@@ -54,14 +53,14 @@ func (d *DeadLetters) Handle(ctx context.Context, msg queue.Message) Disposition
 	states, err := d.upstream.States(ctx, api.StatesQuery{IDs: []string{m.Job}})
 	if err != nil {
 		log.Warn("job of a dead letter not asked after", "err", err)
-		return back(m, deadHide, "the control plane could not be asked whether it is still wanted")
+		return back(m, deadHide, "the control plane cannot be asked whether it is still wanted")
 	}
 	job := find(states, m.Job)
 	var seen []launcher.Task
 	if Unwanted(job, m) == "" {
 		if seen, err = d.tasks.List(ctx); err != nil {
 			log.Warn("tasks of a dead letter not listed", "err", err)
-			return back(m, deadHide, "the launcher could not be asked for its tasks")
+			return back(m, deadHide, "the launcher cannot be asked for its tasks")
 		}
 	}
 	v := JudgeDeadLetter(m, job, seen, msg.Receives, d.now())
@@ -86,15 +85,14 @@ func (d *DeadLetters) Handle(ctx context.Context, msg queue.Message) Disposition
 	return done(m, "its launch message could not be handled")
 }
 
-// Verdict is what is to become of a dead letter: its workflow is ended, or it is deleted, or, with
-// neither, it waits.
+// Verdict is what is to become of a dead letter: its workflow is ended, or it is deleted, or else it waits.
 type Verdict struct {
 	End    bool
 	Delete bool
 	Why    string // with End, the sentence that the workflow ends with
 }
 
-// youngLaunch is the age below which a launch may not be seen yet by who lists tasks.
+// youngLaunch is the age below which a list of tasks may not show a launch yet.
 const youngLaunch = 10 * time.Minute
 
 // JudgeDeadLetter decides about a dead letter from the state of its job and the tasks that are seen now.
@@ -108,7 +106,7 @@ func JudgeDeadLetter(m api.LaunchMessage, job api.JobState, seen []launcher.Task
 	case job.PendingPlacement != "":
 		return Verdict{Why: "a launch in " + job.PendingPlacement + " had no answer, so its task may be alive"}
 	case m.Age(now) < youngLaunch:
-		return Verdict{Why: "its last launch is so young that a task of it may not be seen yet"}
+		return Verdict{Why: "its last launch is so recent that its task may not be listed yet"}
 	}
 	for _, t := range seen {
 		if t.Workflow == m.Job && t.Attempt == m.Attempt && t.Phase != launcher.Stopped {
@@ -116,6 +114,6 @@ func JudgeDeadLetter(m api.LaunchMessage, job api.JobState, seen []launcher.Task
 		}
 	}
 	return Verdict{End: true, Why: fmt.Sprintf(
-		"whoever took its launch message died with it, %d times; the last reason for not launching was: %s",
-		max(receives, 1), cmp.Or(job.LaunchText, "none, no launch was tried to an end"))}
+		"the dispatcher died while it handled the launch message, %d times; the last reason for not launching was: %s",
+		max(receives, 1), cmp.Or(job.LaunchText, "none, no launch was tried to its end"))}
 }

@@ -33,7 +33,7 @@ func TestJudgeDeadLetter_EndsOnlyWhatCanHaveNoTask(t *testing.T) {
 		"refused before":               {job: func(j *api.JobState) { j.LaunchText = "no room" }, age: 20 * time.Minute, want: "end", why: "no room"},
 		"its task has stopped":         {seen: task(2, launcher.Stopped), age: 20 * time.Minute, want: "end"},
 		"a task of an earlier attempt": {seen: task(1, launcher.Running), age: 20 * time.Minute, want: "end"},
-		"too young to be seen":         {age: 9 * time.Minute, want: "wait", why: "young"},
+		"too young to be seen":         {age: 9 * time.Minute, want: "wait", why: "so recent"},
 		"a task that nobody reported":  {seen: task(2, launcher.Starting), age: 20 * time.Minute, want: "wait", why: "task t"},
 		"a task that was reported":     {job: func(j *api.JobState) { j.Task = "t" }, age: 20 * time.Minute, want: "wait", why: "launched as t"},
 		"a launch without an answer":   {job: func(j *api.JobState) { j.PendingPlacement = "b" }, age: 20 * time.Minute, want: "wait", why: "in b"},

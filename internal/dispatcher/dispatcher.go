@@ -1,8 +1,7 @@
-// Package dispatcher turns launch messages into tasks: at most one task per attempt and placement,
-// and every outcome reported upstream. It asks whether an attempt is still wanted before it launches,
-// repeats a launch whose answer was lost before it tries anything else, and gives up when the launch
-// window is over, never after a number of deliveries. It does not know what a task does, and it does
-// not end workflows: it reports, and the control plane decides.
+// Package dispatcher turns launch messages into tasks: at most one task per attempt and placement, and every outcome
+// reported upstream. It asks whether an attempt is still wanted before it launches. It repeats a launch whose answer was
+// lost before it tries anything else. It gives up when the launch window is over, never after a number of deliveries.
+// It does not know what a task does, and it does not end workflows: it reports, and the control plane decides.
 //
 // # Consistency model
 //
@@ -12,12 +11,11 @@
 // for good, or is unwanted); if the dispatcher dies before that, it comes back and the launch is
 // repeated into the same task.
 //
-// It keeps nothing about a job between two deliveries, because the next may reach another process. The
-// first placement of a message is always the same; before any other is tried, its name is written into
-// the control plane's record of the job, from where the next delivery learns to begin with it. So a
-// launch whose answer was lost, or whose dispatcher died, is repeated before anything else is tried. What
-// is only approximate: two dispatchers that handle one message at the same moment may be at two
-// placements; the task that asks second is refused its start.
+// It keeps nothing about a job between two deliveries, because the next may reach another process. The first placement of
+// a message is always the same; before another is tried, its name is written into the control plane's record of the job,
+// so that the next delivery begins with it. So a launch whose answer was lost, or whose dispatcher died, is repeated
+// before anything else is tried. Only approximate: two dispatchers that handle one message at the same moment may be at
+// two placements; the task that asks second is refused its start.
 package dispatcher
 
 import (
@@ -63,13 +61,13 @@ type Config struct {
 	// provider each. It must give the same answer for the same message. Nil means one, "default".
 	Placements func(m api.LaunchMessage) []string
 	Workers    int // messages handled at once by Loop or Batch; 0 means 4
-	// Rate is how many launch calls a second this dispatcher makes at most, all workers together; it is
-	// halved while they are throttled. 0 means that it does not pace itself.
+	// Rate is how many launch calls per second this dispatcher makes at most, all workers together; it is
+	// halved while they are throttled. 0 means no limit.
 	Rate float64
-	// Margin is what must be left until a context's deadline when a launch begins; 0 means 10 s.
+	// Margin is what must be left until the deadline of ctx when a launch begins; 0 means 10 s.
 	Margin     time.Duration
-	Visibility time.Duration // for how long a message is kept hidden while it is handled, again and again; 0 means 1 min
-	// Done is told how each message ended, before it is settled with the queue; nil means nobody is.
+	Visibility time.Duration // for how long a message is hidden, again and again, while it is handled; 0 means 1 min
+	// Done is told how each message ended, before it is settled with the queue; nil means that nobody is.
 	Done func(Disposition)
 	Now  func() time.Time // nil means time.Now
 	Log  *slog.Logger     // nil means no log
@@ -142,8 +140,8 @@ func back(m api.LaunchMessage, hide time.Duration, why string) Disposition {
 	return Disposition{Hide: hide, Why: why, Job: m.Job, Attempt: m.Attempt}
 }
 
-// Hold is the time until which a further launch would likely be refused, because the latest one was,
-// for want of quota or capacity. The zero time means that there is no such reason.
+// Hold is the time until which another launch would probably be refused, because the latest one was, for want of quota
+// or capacity. The zero time means that nothing is expected to refuse it.
 func (d *Dispatcher) Hold() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -156,9 +154,9 @@ func (d *Dispatcher) Handle(ctx context.Context, msg queue.Message) Disposition 
 	return d.Batch(ctx, []queue.Message{msg})[0]
 }
 
-// Batch is Handle for several messages: one question which of them are still wanted, and a bounded
-// number of launches at once. A message that is broken or refused changes nothing for the others. It
-// returns when all are decided, in their order.
+// Batch is Handle for several messages: it asks once which of them are still wanted, and makes a bounded number of
+// launches at once. A message that is broken or refused does not affect the others. It returns when all are decided, in
+// their order.
 func (d *Dispatcher) Batch(ctx context.Context, msgs []queue.Message) []Disposition {
 	out := make([]Disposition, len(msgs))
 	read := make([]api.LaunchMessage, len(msgs))
@@ -181,7 +179,7 @@ func (d *Dispatcher) Batch(ctx context.Context, msgs []queue.Message) []Disposit
 	if err != nil {
 		d.cfg.Log.Warn("jobs not asked after", "jobs", ask, "err", err)
 		for _, i := range ready {
-			out[i] = back(read[i], Backoff(read[i], d.cfg.Now()), "the control plane could not be asked whether it is still wanted")
+			out[i] = back(read[i], Backoff(read[i], d.cfg.Now()), "the control plane cannot be asked whether it is still wanted")
 		}
 		return out
 	}
@@ -197,12 +195,12 @@ func (d *Dispatcher) Batch(ctx context.Context, msgs []queue.Message) []Disposit
 	return out
 }
 
-// read decides what needs no question: broken messages and those whose time is over.
+// read decides about broken messages and those whose time is over, for which nobody need be asked.
 func (d *Dispatcher) read(ctx context.Context, msg queue.Message) (m api.LaunchMessage, out Disposition, ok bool) {
 	m, err := api.DecodeLaunchMessage(msg.Body)
 	if err != nil {
-		// Deleted, not kept: it would be as broken each time. Nothing is lost with it, because the
-		// claim that it may have stood for lapses and the workflow is claimed again.
+		// Deleted, because it would be as broken each time. Nothing is lost: the claim that it may have
+		// stood for lapses, and the workflow is claimed again.
 		d.cfg.Log.Error("launch message dropped", "message_id", msg.ID, "bytes", len(msg.Body), "receives", msg.Receives, "err", err)
 		return m, Disposition{Delete: true, Why: "it cannot be read"}, false
 	}
@@ -216,7 +214,7 @@ func (d *Dispatcher) read(ctx context.Context, msg queue.Message) (m api.LaunchM
 	return m, Disposition{}, true
 }
 
-// find returns a job's state; one that the answer does not have is not known.
+// find returns a job's state; a job that is not in the answer is not known.
 func find(s api.States, id string) api.JobState {
 	for _, job := range s.Jobs {
 		if job.ID == id {
@@ -253,8 +251,8 @@ func Unwanted(job api.JobState, m api.LaunchMessage) string {
 	return ""
 }
 
-// Order is the order in which placements are tried: one that may have been taken without an answer comes
-// first. One that is no longer among them is left out, and its task, if there is one, to the start fence.
+// Order is the order in which placements are tried: the one whose answer may have been lost comes first. If it is no
+// longer among them, it is left out, and the start fence stops its task, if there is one.
 func Order(names []string, pending string) []string {
 	i := slices.Index(names, pending)
 	if i <= 0 {
@@ -287,7 +285,7 @@ func (d *Dispatcher) launch(ctx context.Context, log *slog.Logger, m api.LaunchM
 		said.add(last.Text)
 		log.Info("launch refused", "placement", name, "reason", last.Reason, "permanent", last.Permanent,
 			"unknown", last.Unknown, "text", last.Text, "waited_s", int(m.Age(d.cfg.Now())/time.Second)) // an alarm reads this line
-		if last.Unknown { // it may live: no other placement before this one is known
+		if last.Unknown { // it may live: no other placement is tried before this one is known
 			return d.reportRefused(ctx, log, m, last, said, name)
 		}
 		if last.Permanent {
@@ -303,17 +301,16 @@ func (d *Dispatcher) launch(ctx context.Context, log *slog.Logger, m api.LaunchM
 	return d.reportRefused(ctx, log, m, last, said, "")
 }
 
-// notNow gives back a message whose turn would come too late for this dispatcher.
+// notNow gives back a message whose turn would come too late.
 func notNow(ctx context.Context, m api.LaunchMessage, wait time.Duration) Disposition {
 	hide := min(wait, mostHide)
 	if ctx.Err() != nil {
-		hide = 0 // somebody else may take it at once
+		hide = 0 // another dispatcher may take it at once
 	}
 	return back(m, hide, "too little time is left to launch it")
 }
 
-// try launches with one placement, and does so again while the answer is lost. The first call has had its
-// turn.
+// try launches with one placement, and repeats that while the answer is lost. The first call has had its turn.
 func (d *Dispatcher) try(ctx context.Context, m api.LaunchMessage, name string, unsettled bool) (launcher.Task, *launcher.Refusal) {
 	stateDir, olds, needed, err := m.StateDirs()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
-// Settle does with a message what was decided. If the queue does not take it, the message comes back
-// after its visibility time-out, and a duplicate is harmless.
+// Settle does with a message what was decided. If that fails, the message comes back after its visibility time-out, and
+// a duplicate is harmless.
 func (d *Dispatcher) Settle(ctx context.Context, msg queue.Message, out Disposition) error {
 	if out.Delete {
 		if err := d.queue.Delete(ctx, msg.Receipt); err != nil {
@@ -27,8 +27,7 @@ func (d *Dispatcher) Settle(ctx context.Context, msg queue.Message, out Disposit
 	return nil
 }
 
-// Loop handles messages until ctx ends, a bounded number at once, and then waits for those that it
-// is at.
+// Loop handles messages until ctx ends, a bounded number at once, and then waits for those under way.
 func (d *Dispatcher) Loop(ctx context.Context) error {
 	workers := semaphore.NewWeighted(int64(d.cfg.Workers))
 	var group sync.WaitGroup

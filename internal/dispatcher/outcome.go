@@ -15,8 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// asRefusal reads the error of a launch. One that is no refusal says nothing about what became of the
-// request, so the task may exist.
+// asRefusal reads the error of a launch. If that is not a refusal, the request may have been taken, so the task may exist.
 func asRefusal(err error) *launcher.Refusal {
 	if r, ok := errors.AsType[*launcher.Refusal](err); ok {
 		out := *r
@@ -36,9 +35,9 @@ func asRefusal(err error) *launcher.Refusal {
 	}
 }
 
-// reportLaunched must get through before the message goes: only a reported task is granted a start.
-// If it does not, the message comes back, the same launch gives the same task, and it is reported
-// again; if the job has moved on meanwhile, that is seen before, and the message is dropped then.
+// reportLaunched must succeed before the message is deleted: only a reported task is granted a start. If it fails, the
+// message comes back, the same launch gives the same task, and it is reported again; if the job has moved on meanwhile,
+// the message is dropped.
 func (d *Dispatcher) reportLaunched(ctx context.Context, log *slog.Logger, m api.LaunchMessage, task launcher.Task) Disposition {
 	out := done(m, "launched")
 	if err := d.report(ctx, m, api.Launch{Kind: api.LaunchAccepted, Task: task.Ref}); err != nil {
@@ -58,14 +57,14 @@ func (d *Dispatcher) reportFailed(ctx context.Context, log *slog.Logger, m api.L
 	return done(m, "the launch failed for good")
 }
 
-// writeDown puts the placement that is tried next on record. Where that fails it must not be tried: if its
-// answer were lost, nobody would know to begin with it.
+// writeDown records the placement that is tried next. If that fails, it must not be tried: if its answer were lost, the
+// next delivery would not begin with it.
 func (d *Dispatcher) writeDown(ctx context.Context, log *slog.Logger, m api.LaunchMessage, last *launcher.Refusal, next string) bool {
 	err := d.report(ctx, m, api.Launch{
 		Kind: api.LaunchRefused, Reason: last.Reason, Text: api.ReportText(last.Text), Placement: next,
 	})
 	if err != nil {
-		log.Warn("next placement not put on record", "placement", next, "err", err)
+		log.Warn("next placement not recorded", "placement", next, "err", err)
 	}
 	return err == nil
 }
@@ -79,8 +78,8 @@ func (r *refusals) add(text string) {
 	}
 }
 
-// reportRefused makes the reasons visible, and the placement that may have been taken known, if there is
-// one. If that is not taken nothing is lost: that placement is on record, or it is the first.
+// reportRefused reports the reasons, and the placement that may have been taken, if there is one. If the report fails,
+// nothing is lost: that placement is recorded already, or it is the first.
 func (d *Dispatcher) reportRefused(ctx context.Context, log *slog.Logger, m api.LaunchMessage, r *launcher.Refusal, said refusals, pending string) Disposition {
 	now := d.cfg.Now()
 	hide := Backoff(m, now)
@@ -91,7 +90,7 @@ func (d *Dispatcher) reportRefused(ctx context.Context, log *slog.Logger, m api.
 		d.setHold(now.Add(hide))
 	}
 	if ctx.Err() != nil {
-		hide = 0 // told to stop: somebody else may take it at once
+		hide = 0 // told to stop: another dispatcher may take it at once
 	}
 	err := d.report(ctx, m, api.Launch{
 		Kind: api.LaunchRefused, Reason: r.Reason, Text: api.ReportText(strings.Join(said, "; ")), RetrySeconds: hide.Seconds(),
@@ -114,8 +113,8 @@ func (d *Dispatcher) report(ctx context.Context, m api.LaunchMessage, in api.Lau
 	return nil
 }
 
-// Backoff is how long a message goes back for: the longer the older it is, so that it grows without
-// anybody counting; spread by job, so that what failed together does not come back together.
+// Backoff is how long a message goes back for: longer for an older message, so that nothing need be counted, and spread
+// by job, so that what failed together does not come back together.
 func Backoff(m api.LaunchMessage, now time.Time) time.Duration {
 	most := min(max(m.Age(now)/2, 2*leastHide), mostHide)
 	h := fnv.New64a()

@@ -8,13 +8,13 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
-// Pace decides when the next launch call may begin: a token bucket of one second's worth, whose rate is
-// halved when a call is throttled and grows again by a little with each call that is not. It is a value:
-// each method returns the pace that follows, and time is what it is told. The zero Pace knows no limit.
+// Pace decides when the next launch call may begin: a token bucket of one second's worth, whose rate is halved when a
+// call is throttled and grows a little with each call that is not. It is a value: each method returns the next pace, and
+// time is a parameter. The zero Pace has no limit.
 type Pace struct {
 	most   float64 // calls per second while nothing is throttled
 	rate   float64 // calls per second now
-	tokens float64 // below zero: calls that are promised and not yet due
+	tokens float64 // below zero: calls that are reserved and not yet due
 	at     time.Time
 	halved time.Time
 }
@@ -23,17 +23,17 @@ type Pace struct {
 const (
 	paceStep   = 1.0 / 50        // of the full rate, added with each call that is taken
 	paceLeast  = 1.0 / 16        // of the full rate, below which it is not halved
-	paceSettle = 1 * time.Second // after a halving: calls under way were made at the rate before
+	paceSettle = 1 * time.Second // after a halving: calls under way were made at the earlier rate
 )
 
-// NewPace returns a pace of most calls per second; 0 means no limit. It begins with a second's worth, as the
-// limits of AWS do that it keeps: what was idle before may launch a batch at once.
+// NewPace returns a pace of most calls per second; 0 means no limit. It begins with a second's worth, as AWS's own limits
+// do: after an idle time a batch may be launched at once.
 func NewPace(most float64) Pace { return Pace{most: most, rate: most, tokens: max(1, most)} }
 
 // Rate is the calls per second that it allows now.
 func (p Pace) Rate() float64 { return p.rate }
 
-// fill adds what came in since it was last looked at.
+// fill adds the tokens since it was last filled.
 func (p Pace) fill(now time.Time) Pace {
 	if !p.at.IsZero() && now.After(p.at) {
 		p.tokens = min(max(1, p.rate), p.tokens+now.Sub(p.at).Seconds()*p.rate)
@@ -44,8 +44,8 @@ func (p Pace) fill(now time.Time) Pace {
 	return p
 }
 
-// Take promises the next call and says how long from now it is to wait. If that is longer than most, it
-// promises nothing, and ok is false; wait still says how long.
+// Take reserves the next call and says how long it must wait. If that is longer than most, it reserves nothing, and ok is
+// false.
 func (p Pace) Take(now time.Time, most time.Duration) (next Pace, wait time.Duration, ok bool) {
 	if p.most <= 0 {
 		return p, 0, most >= 0
@@ -107,8 +107,8 @@ func (p *pacer) answered(throttled bool) {
 	}
 }
 
-// turn waits for the next call's turn. ok is false where it would come with less than margin left until
-// the deadline of ctx, or ctx ends first; after says how long it would have been.
+// turn waits for the next call's turn. ok is false if less than margin would be left until the deadline of ctx then, or
+// if ctx ends first; after says how long it would have been.
 func (p *pacer) turn(ctx context.Context, margin time.Duration) (after time.Duration, ok bool) {
 	most := time.Duration(1<<63 - 1)
 	if end, bounded := ctx.Deadline(); bounded {

@@ -180,7 +180,7 @@ func (s *server) describeAll() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// finish puts right what huma cannot know.
+// finish adds what huma cannot know.
 func finish(doc *huma.OpenAPI) {
 	schemas := doc.Components.Schemas.Map()
 	// huma registers its own error type with every operation; no answer of ours has it.

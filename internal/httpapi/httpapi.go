@@ -47,8 +47,8 @@ type server struct {
 	document func() ([]byte, error)
 }
 
-// New returns the handler of the whole API over plane. What a route needs is made when the route is
-// first called: a process that answers one call and is gone makes it for that one.
+// New returns the handler of the whole API over plane. What a route needs is made at its first call, because a process
+// may answer one call and end.
 func New(plane *controlplane.Plane, cfg Config) http.Handler {
 	s := &server{
 		plane:   plane,
@@ -71,8 +71,8 @@ func New(plane *controlplane.Plane, cfg Config) http.Handler {
 	return s
 }
 
-// Server returns a server for handler whose time-outs leave room for a long poll and for
-// nothing slower. The caller sets its address or listener, its TLS and its error log.
+// Server returns a server for handler whose time-outs allow a long poll and nothing slower. The caller sets its address
+// or listener, its TLS and its error log.
 func Server(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -145,7 +145,7 @@ func (s *server) noRoute(b *buffered, r *http.Request) {
 	allow := b.header.Get("Allow")
 	status := b.status
 	b.reset()
-	p := api.Problem{Status: http.StatusNotFound, Code: codeNoRoute, Detail: "there is nothing at this address; /openapi.json lists what there is"}
+	p := api.Problem{Status: http.StatusNotFound, Code: codeNoRoute, Detail: "there is nothing at this address; /openapi.json lists the addresses"}
 	if status == http.StatusMethodNotAllowed {
 		b.header.Set("Allow", allow)
 		p = api.Problem{Status: status, Code: codeMethod, Detail: "this address takes " + allow + " and not " + r.Method}
@@ -154,8 +154,7 @@ func (s *server) noRoute(b *buffered, r *http.Request) {
 	write(b, p, nil)
 }
 
-// requestKey is the key of a request's own id, which its lines in the log and an internal
-// error's answer carry.
+// requestKey is the key of a request's id, which is in its answer and in its lines of the log.
 type requestKey struct{}
 
 func requestID(ctx context.Context) string {

@@ -2,8 +2,8 @@ package httpapi
 
 import "github.com/dayfly-dev/dayfly/internal/api"
 
-// The pieces of input that several routes share are exported because huma passes over embedded
-// types that are not; nobody outside this package has a use for them.
+// The pieces of input that several routes share are exported because huma ignores embedded
+// types that are not; they are used in this package only.
 
 // Paged asks for one page of a list.
 type Paged struct {

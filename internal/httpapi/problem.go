@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
@@ -47,8 +46,8 @@ func (r *refusal) GetStatus() int            { return r.Status }
 func (r *refusal) GetHeaders() http.Header   { return r.header }
 func (r *refusal) ContentType(string) string { return problemType }
 
-// refuse turns an error of the rules into its answer. Every error of every route passes
-// through here; what the caller can do nothing about is logged here and nowhere else.
+// refuse turns an error of the rules into its answer. Every error of every route passes through here. Errors that the
+// caller can do nothing about are logged here and nowhere else.
 func (s *server) refuse(ctx context.Context, err error) *refusal {
 	p := api.ProblemFor(err)
 	after := api.RetryAfter(err)
@@ -73,9 +72,8 @@ func mayRetry(status int) bool {
 	return status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests
 }
 
-// unforeseen answers an error that is no refusal. A store that is busy, an outcome that it does
-// not know, a race lost to the end and a time that ran out are transient; anything else is a
-// failure that a human must look at.
+// unforeseen answers an error that is not a refusal. A busy store, an unknown outcome, a race that was lost each time
+// and a time-out are transient; anything else is a failure that a human must look at.
 func (s *server) unforeseen(ctx context.Context, err error, internal api.Problem) api.Problem {
 	busy := func(level slog.Level, message string) api.Problem {
 		s.log.Log(ctx, level, "request not served", "request_id", requestID(ctx), "err", err)
@@ -89,7 +87,6 @@ func (s *server) unforeseen(ctx context.Context, err error, internal api.Problem
 		return busy(slog.LevelWarn, "the control plane is busy; try again")
 	}
 	s.log.ErrorContext(ctx, "request failed", "request_id", requestID(ctx), "err", err)
-	internal.Detail = fmt.Sprintf("the control plane failed; its log has the cause under request %s", requestID(ctx))
 	return internal
 }
 
@@ -106,7 +103,7 @@ func write(w http.ResponseWriter, p api.Problem, header http.Header) {
 	w.Header().Set("Content-Type", problemType)
 	w.WriteHeader(p.Status)
 	text, err := json.Marshal(p)
-	if err != nil { // a problem holds nothing that cannot be marshalled
+	if err != nil { // a problem can always be marshalled
 		return
 	}
 	_, _ = w.Write(append(text, '\n'))

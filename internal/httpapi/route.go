@@ -107,10 +107,10 @@ func add[I, O any](s *server, rt route, call func(context.Context, *I) (*O, erro
 	s.mux.HandleFunc(rt.method+" "+rt.path, func(w http.ResponseWriter, r *http.Request) { handler().ServeHTTP(w, r) })
 }
 
-// passOver makes the schemas of an API take fields that they do not name. Runners need that: one of a later
-// version may say more than this control plane knows, and a result that is refused for it would be lost,
-// together with what an apply did. Pool stacks are refused, because of what they say nothing may be passed
-// over and they lose nothing by it; people are, because theirs is likely a slip of the pen.
+// passOver makes the schemas of an API accept unknown fields. Runners need that: one of a later version may send more
+// than this control plane knows, and if its result were refused, what an apply did would be lost. Pool stacks are
+// refused, because nothing that they report may be ignored and they lose nothing by it; people are refused, because an
+// unknown field is most likely a typing mistake.
 func passOver(on huma.API) {
 	for _, schema := range on.OpenAPI().Components.Schemas.Map() {
 		if closed, ok := schema.AdditionalProperties.(bool); ok && !closed {
@@ -136,8 +136,8 @@ func jobToken(ctx context.Context) string {
 	return token
 }
 
-// admit lets a call pass whose token is for the route's audience. It comes before the body is
-// read: who may not call learns nothing of what is wrong with the request.
+// admit checks that the token is for the route's audience. It comes before the body is read, so that a caller without
+// permission learns nothing about the request's mistakes.
 func (s *server) admit(want audience) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		if want == open {
@@ -187,16 +187,15 @@ func bearer(r *http.Request) (string, error) {
 		return "", workflow.Refuse(workflow.ErrUnauthenticated, "", "send a token in the header Authorization: Bearer TOKEN")
 	}
 	if len(token) > longestToken {
-		return "", workflow.Refuse(workflow.ErrUnauthenticated, "", "this is no token of ours: it is too long")
+		return "", workflow.Refuse(workflow.ErrUnauthenticated, "", "this is not a token of ours: it is too long")
 	}
 	return token, nil
 }
 
-// mostPassedOver is how much of a body that is too large is read all the same, so that its sender hears why.
+// mostPassedOver is how much of a body that is too large is read all the same, so that its sender gets the answer.
 const mostPassedOver = 8 << 20
 
-// readBody reads the body whole before huma looks at it, so that every way in which that can fail
-// has the right status.
+// readBody reads the whole body before huma looks at it, so that each failure to read it has the right status.
 func (s *server) readBody(limit int64) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		if ctx.Operation().RequestBody == nil {
@@ -209,7 +208,7 @@ func (s *server) readBody(limit int64) func(huma.Context, func(huma.Context)) {
 		text, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
 		switch {
 		case int64(len(text)) > limit:
-			// An answer to somebody who still sends is lost with the connection.
+			// An answer that is sent while the caller still sends is lost with the connection.
 			_, _ = io.CopyN(io.Discard, r.Body, mostPassedOver)
 			s.writeProblem(w, r, errTooLarge(limit))
 			return

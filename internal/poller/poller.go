@@ -1,14 +1,14 @@
 // Package poller claims jobs and puts a launch message for each into the queue. It claims before it
-// sends, never sends what it did not claim, and releases what it could not send. It launches nothing
+// sends, never sends what it did not claim, and releases what the queue did not take. It launches nothing
 // and keeps nothing: the truth about a claim is in the control plane.
 //
 // # Consistency model
 //
 // A claim is exclusive and ends by itself: one that is not reported as queued lapses after
 // workflow.FirstLease, one that is not launched after workflow.QueuedLease, and the workflow is
-// pending again. So whatever the poller leaves half-done when it dies (claimed and not sent, sent and
-// not reported) is repaired by the control plane's clock, and a message whose claim has lapsed is
-// found unwanted by the dispatcher. A claim whose answer was lost is the same case.
+// pending again. So the control plane's clock repairs what the poller leaves half-done when it dies (claimed and not
+// sent, sent and not reported), and the dispatcher drops a message whose claim has lapsed. A claim whose answer was lost
+// is the same case.
 package poller
 
 import (
@@ -68,26 +68,26 @@ const (
 type Config struct {
 	Instance string          // who claims; stable over restarts; required
 	Version  string          // ours, shown in the pool's list of runners
-	Types    []workflow.Type // the types to claim; none means all
+	Types    []workflow.Type // the types to claim; empty means all
 	Batch    int             // most jobs in one claim, at most 50; 0 means 10
 	// Wait is how long the first claim of a pass may wait for work, at most 20 s. 0 means that it does
 	// not wait.
 	Wait time.Duration
-	// Reports is how many reports of queued jobs are under way at once, so that the calls of a batch do not hold up
-	// the next one. 0 means 1: one after the other.
+	// Reports is how many reports of queued jobs are under way at once, so that those of a batch do not delay the
+	// next one. 0 means 1.
 	Reports         int
 	PollingInterval time.Duration // longest pause between two passes of Loop, but for Retry-After; 0 means 1 min
 	MaxDepth        int           // the queue's depth from which nothing is claimed; 0 means 300
-	// DepthFor is for how long a look at the queue's depth is good while the queue is less than half full, what
-	// this poller has sent since counted: then a claim does not wait for another look. So two pollers of one queue
-	// do not fill it beyond MaxDepth. 0 means that each claim looks.
+	// DepthFor is how long a look at the queue's depth is good while the queue is less than half full, counting what
+	// this poller has sent since. A claim then does not wait for another look, and two pollers of one queue do not
+	// fill it beyond MaxDepth. 0 means that each claim looks.
 	DepthFor time.Duration
 	// Free is how many more jobs may be taken on now. Nil means that only Batch limits a claim.
 	Free func() int
 	// Hold is the time until which nothing is to be claimed, because the latest launch was refused for
 	// quota or capacity. Nil means never.
 	Hold func() time.Time
-	// Wake ends a pause of Loop for want of room early: Free grew. Nil means that nothing does.
+	// Wake ends early a pause of Loop that waits for room: Free grew. Nil means that nothing does.
 	Wake <-chan struct{}
 	Now  func() time.Time // nil means time.Now
 	Log  *slog.Logger     // nil means no log
@@ -144,8 +144,7 @@ type Summary struct {
 	Claimed  int // jobs in their answers
 	Sent     int
 	Released int
-	// Blocked says why the pass asked for no more, where that was not for want of work; Recheck is
-	// when to look again.
+	// Blocked says why the pass did not ask for more, if there may be more work; Recheck is when to look again.
 	Blocked string
 	Recheck time.Duration
 	// Note and RetryAfter are the control plane's, of the last answer.
@@ -154,12 +153,11 @@ type Summary struct {
 	Waited     time.Duration // how long the last answer took
 }
 
-// Pass claims and queues until nothing more can start, there is no room for more, or ctx ends. What
-// it claimed and could not send is released. An error is what kept the pass from going on; the
-// summary counts what was done before.
+// Pass claims and queues until nothing more can start, there is no room for more, or ctx ends. It releases what it
+// claimed and the queue did not take. An error is why the pass ended early; the summary counts what was done before.
 func (p *Poller) Pass(ctx context.Context) (Summary, error) { return p.pass(ctx, p.cfg.Wait) }
 
-// pass is Pass; its first claim may wait for work for so long.
+// pass is Pass; first is how long its first claim may wait for work.
 func (p *Poller) pass(ctx context.Context, first time.Duration) (s Summary, err error) {
 	for round := 0; round < maxRounds; round++ {
 		n, why, again, err := p.room(ctx)
@@ -204,11 +202,10 @@ func (p *Poller) pass(ctx context.Context, first time.Duration) (s Summary, err 
 	return s, nil
 }
 
-// ended turns the error of a call that was cut short by the end of ctx into no error: being told to
-// stop is no failure.
+// ended drops the error of a call that was cut short by the end of ctx: being told to stop is not a failure.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // that is what this function is for
+		return nil //nolint:nilerr // see above
 	}
 	return err
 }
@@ -217,7 +214,7 @@ func ended(ctx context.Context, err error) error {
 func (p *Poller) room(ctx context.Context) (n int, why string, again time.Duration, err error) {
 	free, hold, now := p.cfg.Free(), p.cfg.Hold(), p.cfg.Now()
 	if n, why, again = Room(free, 0, hold, now, p.cfg); n == 0 {
-		return n, why, again, nil // without a question to the queue
+		return n, why, again, nil // without asking the queue
 	}
 	depth, age := p.known(now)
 	if age >= p.cfg.DepthFor || depth >= p.cfg.MaxDepth/2 {
@@ -229,7 +226,7 @@ func (p *Poller) room(ctx context.Context) (n int, why string, again time.Durati
 	return n, why, again, nil
 }
 
-// known is what is known of the queue's depth, and how old that is.
+// known is the last known depth of the queue, and how old that is.
 func (p *Poller) known(now time.Time) (depth int, age time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -255,8 +252,8 @@ func (p *Poller) look(ctx context.Context) (int, error) {
 	return depth, nil
 }
 
-// Look looks at the queue's depth where the last look is older than so long, so that the next claim need not. Nothing
-// depends on it.
+// Look looks at the queue's depth if the last look is older than that, so that the next claim need not. A failure is
+// only logged.
 func (p *Poller) Look(ctx context.Context, older time.Duration) {
 	if _, age := p.known(p.cfg.Now()); age < older || ctx.Err() != nil {
 		return
@@ -289,8 +286,7 @@ func within(ctx context.Context, wait time.Duration) (time.Duration, bool) {
 	return min(wait, left), left > 0
 }
 
-// hand sends the jobs' messages, a batch at a time. What was not taken is released; the first batch of
-// which something was not taken is the last.
+// hand sends the jobs' messages, a batch at a time. After the first batch that was not taken whole it releases the rest.
 func (p *Poller) hand(ctx context.Context, jobs []api.Job) (sent, released int, err error) {
 	for len(jobs) > 0 {
 		var refused, taken []api.Job
@@ -316,9 +312,8 @@ func (p *Poller) hand(ctx context.Context, jobs []api.Job) (sent, released int, 
 	return sent, 0, nil
 }
 
-// report tells the control plane of messages that are on their way. They are that whatever becomes of this
-// report. Unreported, the claim lapses sooner, and the dispatcher finds out; so it is not tried again
-// here.
+// report tells the control plane of messages that are on their way. A failure is not repeated here: the claim lapses
+// sooner then, and the dispatcher finds out.
 func (p *Poller) report(ctx context.Context, jobs []api.Job) {
 	var group errgroup.Group
 	group.SetLimit(p.cfg.Reports)
@@ -378,9 +373,8 @@ func (p *Poller) message(job api.Job) ([]byte, error) {
 	return body, nil
 }
 
-// giveBack releases jobs, also when ctx has ended: it records an outcome. A send that failed may have
-// been taken after all; its message then names an attempt that is over, and is dropped. What cannot
-// be released lapses.
+// giveBack releases jobs, also when ctx has ended: it records an outcome. A message may have been taken although its
+// send failed; it then names an attempt that is over, and is dropped. A claim that cannot be released lapses.
 func (p *Poller) giveBack(ctx context.Context, jobs []api.Job, why error) (released int) {
 	text := "the launch queue did not take it"
 	if errors.Is(why, context.Canceled) || errors.Is(why, context.DeadlineExceeded) {
@@ -414,19 +408,19 @@ func (p *Poller) Loop(ctx context.Context) error {
 		p.note(ctx, s, err, d, why, &complained)
 		wake := p.cfg.Wake
 		if s.Blocked == "" {
-			wake = nil // room is not what was missing: a failing control plane is given its pause
+			wake = nil // room was not what was missing: a failing control plane gets its pause
 		}
 		_ = wait.Until(ctx, d, wake)
 	}
 	return nil
 }
 
-// note logs a pass: once when a trouble begins or changes, then only at debug.
+// note logs a pass. A failure is a warning when it begins or changes, after that it is logged at debug only.
 func (p *Poller) note(ctx context.Context, s Summary, err error, d time.Duration, why string, complained *string) {
 	attrs := []any{"claimed", s.Claimed, "sent", s.Sent, "released", s.Released, "next_in", d, "reason", why}
 	trouble := s.Note
 	if err != nil {
-		trouble = err.Error()
+		trouble = api.Said(err)
 		attrs = append(attrs, "err", err)
 	}
 	level := slog.LevelDebug
@@ -440,13 +434,13 @@ func (p *Poller) note(ctx context.Context, s Summary, err error, d time.Duration
 		attrs = append(attrs, "note", s.Note)
 	}
 	if s.Blocked == "" {
-		*complained = trouble // being blocked says nothing about the trouble
+		*complained = trouble // a blocked pass says nothing about the trouble
 	}
 	p.cfg.Log.Log(ctx, level, "poll ended", attrs...)
 }
 
-// worked reports whether the control plane held the last claim for a good part of the wait: then
-// asking again at once is what long polling is.
+// worked reports whether the control plane held the last claim for a good part of the wait: then the next long poll
+// may follow at once.
 func worked(s Summary, cfg Config) bool {
 	return s.Claims > 0 && cfg.Wait > 0 && s.Waited >= max(cfg.Wait/2, time.Second)
 }
@@ -457,7 +451,7 @@ func Pause(s Summary, err error, streak int, jitter float64, cfg Config) (time.D
 	growing := min(firstPause<<min(streak, 20), cfg.PollingInterval)
 	spread := growing/2 + time.Duration(jitter*float64(growing/2))
 	after := min(s.RetryAfter, maxRetryAfter)
-	if after > 0 { // never sooner than asked, and not everybody at the same time
+	if after > 0 { // never sooner than asked, and not all at the same time
 		after += time.Duration(jitter * float64(after) / 10)
 	}
 	switch {

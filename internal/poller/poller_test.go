@@ -456,7 +456,10 @@ func TestLoop_BacksOffWhileTheControlPlaneIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := endAfter(t, time.Hour)
 		w := &world{}
-		w.answer = func(api.Claim) (api.Claimed, error) { return api.Claimed{}, errors.New("connection refused") }
+		w.answer = func(api.Claim) (api.Claimed, error) {
+			busy := workflow.Refuse(workflow.ErrBusy, "", "the control plane is busy")
+			return api.Claimed{}, fmt.Errorf("%w (request %d)", busy, len(w.claims)) // each time another
+		}
 		if err := w.poller(t, poller.Config{}).Loop(ctx); err != nil {
 			t.Fatal(err)
 		}

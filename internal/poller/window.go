@@ -30,11 +30,10 @@ func (t *Stint) add(s Summary) {
 	t.Note = s.Note
 }
 
-// Window polls for d and returns; the pauses between its passes are those of Loop. With d 0 it makes
-// passes whose claims do not wait: it ends when one comes back short, or the queue is too full for longer than
-// ctx has time. The last claim waits
-// until d is over, and what it brought is sent in the few seconds after that; the deadline of ctx ends both sooner. It leaves nothing running. An error is that
-// of the last pass, if that was the reason to stop or time did not allow another.
+// Window polls for d and returns; the pauses between its passes are those of Loop. The last claim waits until d is over,
+// and its jobs are sent in the few seconds after that; the deadline of ctx ends both sooner. With d 0 the claims do not
+// wait: it ends when one comes back short, or when the queue stays too full until the deadline of ctx. It leaves nothing
+// running. An error is that of the last pass, if that was the reason to stop or time did not allow another.
 func (p *Poller) Window(ctx context.Context, d time.Duration) (t Stint, err error) {
 	hold := p.cfg.Wait
 	if d <= 0 {
@@ -72,9 +71,8 @@ func (p *Poller) Window(ctx context.Context, d time.Duration) (t Stint, err erro
 	}
 }
 
-// Again decides whether a window goes on with another pass after this one and the pause that it calls
-// for, with so much of the window left, and says why it ends if not. A window without a length has one
-// pass.
+// Again decides whether a window makes another pass after this one and its pause, and if not, says why. left is what
+// remains of the window.
 func Again(s Summary, err error, pause, left time.Duration, window bool) (bool, string) {
 	switch {
 	case err != nil && lasting(err):
@@ -82,7 +80,7 @@ func Again(s Summary, err error, pause, left time.Duration, window bool) (bool, 
 	case !window && err != nil:
 		return false, "the pass failed"
 	case s.Blocked != "" && pause < left-sendTime:
-		return true, "" // its claims did not come back short: what is left waits for room, and nobody may come for it
+		return true, "" // its claims did not come back short: more work waits for room, and no other pass may come for it
 	case !window && s.Blocked != "":
 		return false, s.Blocked
 	case !window:

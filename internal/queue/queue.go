@@ -44,7 +44,7 @@ type Queue interface {
 	// to keep one group from starving the others.
 	Send(ctx context.Context, body []byte, group string) error
 	// SendBatch adds up to MaxBatch messages at once. It returns nil if all were taken, else one error
-	// for each message in their order, nil for those that were taken. A message whose error is no
+	// for each message in their order, nil for those that were taken. A message whose error is not a
 	// refusal (a time-out, a broken connection) may have been taken all the same.
 	SendBatch(ctx context.Context, messages []Outgoing) []error
 	// Receive hands out up to max messages (1 to MaxBatch), hidden for the queue's visibility
@@ -52,7 +52,7 @@ type Queue interface {
 	Receive(ctx context.Context, maxMessages int, wait time.Duration) ([]Message, error)
 	// Hide sets how long from now the delivery stays hidden; 0 gives it back at once.
 	Hide(ctx context.Context, receipt string, d time.Duration) error
-	// Delete ends the message. Deleting one that is gone is no error.
+	// Delete ends the message. Deleting one that is gone is not an error.
 	Delete(ctx context.Context, receipt string) error
 	// Depth is the number of messages waiting to be received, which may be approximate.
 	Depth(ctx context.Context) (int, error)

@@ -15,13 +15,12 @@ import (
 
 // Policy is what Plan goes by. Zero fields mean the defaults.
 type Policy struct {
-	// Young is the age below which a task is left alone, whatever is said of it; 0 means 2 min.
+	// Young is the age below which a task is left alone, whatever the control plane says about it; 0 means 2 min.
 	Young time.Duration
-	// Settle is for how long something must have looked wrong, over at least two passes, before it
-	// is believed; 0 means 1 min.
+	// Settle is how long something must have looked wrong, over at least two passes, before it is
+	// believed; 0 means 1 min.
 	Settle time.Duration
-	// Heard is how recent a heartbeat of a task must be to prove that it lives and is wanted, whatever
-	// else is said of it; 0 means 90 s.
+	// Heard is how recent a heartbeat of a task must be to prove that it lives and is wanted; 0 means 90 s.
 	Heard time.Duration
 	// Overtime is what a task may take beyond its deadline and the grace that the contract gives it,
 	// before it is stopped from outside; 0 means 1 min.
@@ -32,7 +31,7 @@ type Policy struct {
 	// ended. 0 means that absence never proves an end, which is right wherever a task may be hidden from
 	// the launcher.
 	AbsenceProves time.Duration
-	// Repeat is how long an accepted report of an end is not made again; 0 means 5 min.
+	// Repeat is how long an accepted report of an end is not repeated; 0 means 5 min.
 	Repeat time.Duration
 	// MaxActions is how many actions one pass may take; 0 means 20.
 	MaxActions int
@@ -53,11 +52,11 @@ func (p Policy) withDefaults() Policy {
 }
 
 // Snapshot is the world as one pass saw it. The order in which its parts were asked for is what makes
-// them comparable: a task in Before that Jobs does not want was there before the answer that does not
+// them comparable: a task in Before that Jobs does not want existed before the answer that does not
 // want it; a job in Jobs whose task is not in After was running before the answer without the task.
 type Snapshot struct {
-	// Begun is when the first question was asked; the zero time means just now. A reaper may stand still
-	// between its look and its decision, and what it saw does not grow older with that.
+	// Begun is when the first question was asked; the zero time means now. A reaper may be suspended between its
+	// look and its decision; what it saw does not grow older by that.
 	Begun  time.Time
 	Before []launcher.Task         // first
 	Jobs   map[string]api.JobState // second: what the control plane holds, and the jobs of Before
@@ -66,7 +65,7 @@ type Snapshot struct {
 	Described map[string]launcher.Task
 	Asked     map[string]bool
 
-	Suspected map[string]time.Time // by suspicion: since when earlier passes have had it without a break
+	Suspected map[string]time.Time // by suspicion: since when every pass has had it
 	Reported  map[string]time.Time // by task: when the report of its end was last accepted
 	Heard     map[string]time.Time // by task: its last heartbeat, where a relay saw any
 }
@@ -91,18 +90,18 @@ type Action struct {
 type Outcome struct {
 	Actions   []Action
 	Suspected map[string]time.Time // for the next pass's Snapshot
-	Spared    []Action             // tasks that look odd, and Why nothing is done about them; they have no Kind
+	Spared    []Action             // tasks that look odd, and why nothing is done about them; they have no Kind
 	Deferred  int                  // actions beyond MaxActions, left to the next pass
-	Refused   []string             // what the snapshot was not believed for, in sentences
+	Refused   []string             // why the snapshot was not believed, in sentences
 }
 
-// Plan decides what is to be done about a snapshot. It is a pure function.
+// Plan decides what to do about a snapshot. It is a pure function.
 func Plan(s Snapshot, now time.Time, p Policy) Outcome {
 	pl := plan{s: s, now: now, p: p.withDefaults(), out: Outcome{Suspected: map[string]time.Time{}}}
 	ended := pl.ended()
 	lost := pl.lost()
 	unwanted, stuck := pl.living()
-	// Ends come first: they are proven, they hurt nobody, and they free what waits.
+	// Ends come first: they are proven, they do no harm, and they free what waits.
 	for _, group := range [][]Action{ended, lost, stuck, unwanted} {
 		slices.SortFunc(group, func(a, b Action) int {
 			return cmp.Or(a.Task.CreatedAt.Compare(b.Task.CreatedAt), cmp.Compare(a.Task.Ref, b.Task.Ref))
@@ -127,7 +126,7 @@ func (pl *plan) spare(t launcher.Task, why string) {
 	pl.out.Spared = append(pl.out.Spared, Action{Task: t, Why: why})
 }
 
-// looked is when what the snapshot says was still so, at the latest.
+// looked is no later than anything that the snapshot says.
 func (pl *plan) looked() time.Time {
 	if pl.s.Begun.IsZero() {
 		return pl.now
@@ -135,8 +134,8 @@ func (pl *plan) looked() time.Time {
 	return pl.s.Begun
 }
 
-// settled remembers a suspicion and reports whether it is old enough to act on: it was there in an
-// earlier pass, and has been for as long as the policy says.
+// settled remembers a suspicion and reports whether it is old enough to act on: an earlier pass had it, as long ago as
+// the policy says.
 func (pl *plan) settled(what string) bool {
 	since, before := pl.s.Suspected[what]
 	if !before {
@@ -177,7 +176,7 @@ func (pl *plan) lost() (actions []Action) {
 	suspects := Suspects(pl.s)
 	if n := len(suspects); n >= pl.p.Doubt && 2*n > pl.counted() {
 		pl.out.Refused = append(pl.out.Refused, fmt.Sprintf(
-			"the launcher does not know the tasks of %d of %d started jobs: that many do not vanish at once, so none is taken for lost", n, pl.counted()))
+			"the launcher does not know the tasks of %d of %d started jobs: so many do not vanish at once, so none of them counts as lost", n, pl.counted()))
 		return nil
 	}
 	for _, ref := range suspects {
@@ -185,7 +184,7 @@ func (pl *plan) lost() (actions []Action) {
 		t := launcher.Task{Ref: ref, Workflow: job.ID, Attempt: job.Attempt, Phase: launcher.Stopped,
 			Text: "the launcher does not know the task any more"}
 		if _, known := pl.s.Described[ref]; known || !pl.s.Asked[ref] {
-			continue // the list was not complete; or the second witness was not asked
+			continue // the list was incomplete, or the launcher was not asked by reference
 		}
 		switch {
 		case !pl.settled("lost " + ref):
@@ -197,7 +196,7 @@ func (pl *plan) lost() (actions []Action) {
 		case api.Seconds(job.ClaimAge) < pl.p.AbsenceProves:
 			pl.spare(t, "the launcher does not know the task yet")
 		default:
-			actions = append(actions, Action{Report, t, "the job runs, and the launcher has twice not known its task"})
+			actions = append(actions, Action{Report, t, "the job runs, and twice the launcher did not know its task"})
 		}
 	}
 	return actions
@@ -222,8 +221,8 @@ func (pl *plan) holder(ref string) api.JobState {
 	return api.JobState{}
 }
 
-// Suspects lists the tasks that a started job counts on and that the launcher did not list after the
-// job was seen: a second witness is asked about each.
+// Suspects lists the tasks that a started job counts on and that the launcher did not list after the job was seen. The
+// launcher is asked about each of them by its reference.
 func Suspects(s Snapshot) []string {
 	known := map[string]bool{}
 	for _, t := range s.After {
@@ -246,7 +245,7 @@ func (pl *plan) living() (unwanted, stuck []Action) {
 	var candidates []Action
 	for _, t := range pl.s.Before {
 		if t.Phase == launcher.Stopped || t.Phase == launcher.Stopping {
-			continue // ended, or told to: the launcher sees it through
+			continue // ended, or told to end: that is the launcher's to finish
 		}
 		if a, ok := after[t.Ref]; ok && (a.Phase == launcher.Stopped || a.Phase == launcher.Stopping) {
 			continue
@@ -254,7 +253,7 @@ func (pl *plan) living() (unwanted, stuck []Action) {
 		live++
 		job, asked := pl.s.Jobs[t.Workflow]
 		if !asked {
-			pl.spare(t, "nobody was asked about its job")
+			pl.spare(t, "the control plane was not asked about its job")
 			continue
 		}
 		if !job.Known {
@@ -274,7 +273,7 @@ func (pl *plan) living() (unwanted, stuck []Action) {
 	}
 	if strangers >= pl.p.Doubt && 2*strangers > live {
 		pl.out.Refused = append(pl.out.Refused, fmt.Sprintf(
-			"the control plane does not know the jobs of %d of %d tasks: it looks like another control plane, or another pool's, so no task is stopped for being unwanted", strangers, live))
+			"the control plane does not know the jobs of %d of %d tasks: it looks like another control plane, or another pool's, so no task is stopped as unwanted", strangers, live))
 		return nil, stuck
 	}
 	for _, a := range candidates {
@@ -292,13 +291,13 @@ func (pl *plan) living() (unwanted, stuck []Action) {
 	return unwanted, stuck
 }
 
-// orphaned says why nobody wants a task, or "".
+// orphaned says why a task is not wanted, or "".
 func orphaned(job api.JobState, t launcher.Task) string {
 	switch {
 	case !job.Known:
 		return "the control plane does not know its job"
 	case job.Active && job.Started && job.Task == t.Ref && !mutate.On(mutate.NoHolder): // see package mutate
-		return "" // it holds the run, or the slot of a run that was given up: nobody stops it before its deadline
+		return "" // it holds the run, or the slot of a run that was given up: it is not stopped before its deadline
 	case job.Attempt != t.Attempt:
 		return fmt.Sprintf("attempt %d is over; the job is at attempt %d", t.Attempt, job.Attempt)
 	case !job.Active:
@@ -326,7 +325,7 @@ func overstayed(job api.JobState, t launcher.Task, p Policy) string {
 	return ""
 }
 
-// latest merges views of the tasks; the one that was taken last wins, but a proven end stays one.
+// latest merges views of the tasks: the last one wins, but a proven end stays.
 func latest(before, after []launcher.Task, described map[string]launcher.Task) []launcher.Task {
 	all := map[string]launcher.Task{}
 	see := func(t launcher.Task) {

@@ -1,18 +1,17 @@
-// Package reaper compares the tasks that live with the runs that are wanted, and repairs what does
-// not fit: it stops tasks that nobody wants and those that have overstayed, and it reports the
-// proven ends of tasks that a run still counts on. It decides with a pure function, Plan, and acts
-// apart from it. It owns no clock of the workflow's: what silence, a lease or a deadline means for a
-// workflow is the control plane's to say.
+// Package reaper compares the tasks that live with the runs that are wanted, and repairs what does not fit: it stops
+// tasks that are not wanted or have overstayed, and it reports the proven ends of tasks that a run still counts on. A
+// pure function, Plan, decides; the rest acts. The control plane alone decides what silence, a lease or a deadline means
+// for a workflow.
 //
 // # Consistency model
 //
 // Control plane and launcher are asked one after the other, so a snapshot is never of one moment.
 // What may be deleted is listed first: tasks before jobs for unwanted tasks, jobs before tasks for
-// lost ones. What looks wrong is believed only after a second look in a later pass, and never against
-// a fresh heartbeat. The suspicions are kept in memory; a restart costs a pass. Who does not live from one
-// pass to the next makes a Sweep, which takes its second look itself. Every action names one
-// task by a reference that is never reused and may be repeated, be late, or be done by two at once.
-// A run whose task cannot be proven to have ended is left to the control plane's own clock.
+// lost ones. What looks wrong is believed only after a second look in a later pass, and never against a fresh heartbeat.
+// The suspicions are kept in memory; a restart costs a pass. A process that does not live from one pass to the next makes
+// a Sweep, which takes the second look itself. Every action names one task by a reference that is never reused, and may
+// be repeated, be late, or be done by two at once. A run whose task cannot be proven to have ended is left to the control
+// plane's clock.
 package reaper
 
 import (
@@ -48,13 +47,12 @@ type Launcher interface {
 
 // Config says how a reaper works.
 type Config struct {
-	// Instance is whose jobs the launcher's tasks belong to; empty means the whole pool's. Several
-	// agents of one pool must each name their own, since none knows the other's tasks.
+	// Instance names who claimed the jobs of the launcher's tasks; empty means the whole pool. Several
+	// agents of one pool must each name their own, because none knows the tasks of the others.
 	Instance string
 	Policy   Policy
 	DryRun   bool // decide and log, but do nothing
-	// LastHeard gives a task's last heartbeat, where something between the runner and the control
-	// plane saw it; nil means that nothing does.
+	// LastHeard gives a task's last heartbeat, if a relay saw it; nil means that there is no relay.
 	LastHeard func(job string, attempt int, task string) (time.Time, bool)
 	Interval  time.Duration // between two passes of Loop; 0 means 30 s
 	Now       func() time.Time
@@ -63,7 +61,7 @@ type Config struct {
 
 // Bounds of a pass.
 const (
-	maxPages    = 1000             // of Held; a list that is longer is not believed
+	maxPages    = 1000             // of Held; a longer list is an error
 	perQuery    = 100              // jobs in one States, references in one Describe
 	keepReports = 3 * time.Hour    // for how long an accepted report is remembered
 	retryFirst  = time.Second      // before the second try of a report
@@ -97,8 +95,8 @@ func New(upstream Upstream, l Launcher, cfg Config) *Reaper {
 	return &Reaper{upstream: upstream, launcher: l, cfg: cfg, suspected: map[string]time.Time{}, reported: map[string]time.Time{}}
 }
 
-// Pass looks at the world once and repairs it. A part of the world that could not be seen is an error,
-// and nothing is done then.
+// Pass looks at the world once and repairs it. If a part of the world cannot be seen, it does nothing and returns an
+// error.
 func (r *Reaper) Pass(ctx context.Context) (Outcome, error) {
 	s, err := r.look(ctx)
 	if err != nil {
@@ -109,7 +107,7 @@ func (r *Reaper) Pass(ctx context.Context) (Outcome, error) {
 	out := Plan(s, r.cfg.Now(), r.cfg.Policy)
 	r.remember(out.Suspected)
 	for _, why := range out.Refused {
-		r.cfg.Log.Error("world not believed", "reason", why)
+		r.cfg.Log.Error("snapshot not believed", "reason", why)
 	}
 	for _, a := range out.Spared {
 		r.cfg.Log.Debug("task spared", "job_id", a.Task.Workflow, "attempt", a.Task.Attempt, "task", a.Task.Ref, "reason", a.Why)
@@ -120,11 +118,10 @@ func (r *Reaper) Pass(ctx context.Context) (Outcome, error) {
 	return out, r.Execute(ctx, out.Actions)
 }
 
-// Sweep is a pass for who does not live from one to the next, such as a function: what looked wrong for
-// the first time is looked at again when it may be believed, Policy.Settle later, and not before. A
-// world in which nothing looks wrong costs no wait. Where ctx ends before the second look could, there
-// is none: nothing is done on one look, and the next sweep begins anew. The outcome is that of the last
-// look, with the actions of both.
+// Sweep is a pass for a process that does not live from one to the next, such as a function: it takes a second look at
+// what looked wrong for the first time, Policy.Settle later. It does not wait if nothing looks wrong. If ctx ends before
+// the second look could, nothing is done, and the next sweep begins again. The outcome is that of the last look, with the
+// actions of both.
 func (r *Reaper) Sweep(ctx context.Context) (Outcome, error) {
 	first, err := r.Pass(ctx)
 	left := unsettled(first.Suspected, r.cfg.Now(), r.cfg.Policy.withDefaults().Settle)
@@ -132,7 +129,7 @@ func (r *Reaper) Sweep(ctx context.Context) (Outcome, error) {
 		return first, err
 	}
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < left+lookTime {
-		r.cfg.Log.Warn("no time for a second look; the next sweep begins anew", "wait", left)
+		r.cfg.Log.Warn("no time for a second look; the next sweep begins again", "wait", left)
 		return first, err
 	}
 	r.cfg.Log.Info("something looks wrong; looking again", "suspicions", len(first.Suspected), "wait", left)
@@ -144,7 +141,7 @@ func (r *Reaper) Sweep(ctx context.Context) (Outcome, error) {
 	return second, errors.Join(err, again)
 }
 
-// lookTime is what a second look may take; a deadline that leaves less is not worth the wait for it.
+// lookTime is what a second look may take; without that much time left there is none.
 const lookTime = 10 * time.Second
 
 // unsettled says how long it takes until every suspicion is old enough to act on: a pure function.
@@ -201,7 +198,7 @@ func (r *Reaper) look(ctx context.Context) (s Snapshot, err error) {
 	now := r.cfg.Now()
 	for _, job := range s.Jobs {
 		hear(job.ID, job.Attempt, job.Task)
-		// What the control plane took itself counts as well, wherever the relay is.
+		// What the control plane itself took counts too, whatever the relay saw.
 		if job.Active && job.Started && job.Task != "" && job.SilentSeconds > 0 {
 			if at := now.Add(-api.Seconds(job.SilentSeconds)); at.After(s.Heard[job.Task]) {
 				s.Heard[job.Task] = at
@@ -249,7 +246,7 @@ func (r *Reaper) jobs(ctx context.Context, tasks []launcher.Task) (map[string]ap
 		if err != nil {
 			return nil, fmt.Errorf("ask for the jobs of tasks: %w", err)
 		}
-		// One that is not in the answer cannot be read: its task is let be.
+		// A job that is not in the answer cannot be read: its task is left alone.
 		for _, job := range states.Jobs {
 			jobs[job.ID] = job
 		}
@@ -306,19 +303,18 @@ func (r *Reaper) report(ctx context.Context, t launcher.Task) error {
 	return nil
 }
 
-// moot reports whether the control plane has no use for a report, now or later.
+// moot reports whether the control plane will never take a report.
 func moot(err error) bool {
 	return errors.Is(err, workflow.ErrNotFound) || errors.Is(err, workflow.ErrConflict) || errors.Is(err, workflow.ErrOver)
 }
 
-// Ended handles the word of a launcher, or of one of its events, that a task has ended: it reports it
-// once. An error means that the control plane could not take it, and that it should be told again; a
-// later pass does it otherwise. Being told twice, late or out of order does no harm, and a task that has
-// not ended, or that is none of a job's, is passed over.
+// Ended reports once that a task has ended, as a launcher or one of its events says. An error means that the control
+// plane did not take the report and should be told again; otherwise a later pass does it. Being told twice, late or out of
+// order does no harm. A task that has not ended, or that belongs to no job, is ignored.
 func (r *Reaper) Ended(ctx context.Context, t launcher.Task) error {
 	log := r.cfg.Log.With("job_id", t.Workflow, "attempt", t.Attempt, "task", t.Ref)
 	if t.Phase != launcher.Stopped || t.Workflow == "" {
-		log.Debug("no end of a job's task", "phase", string(t.Phase))
+		log.Debug("not the end of a job's task", "phase", string(t.Phase))
 		return nil
 	}
 	if r.cfg.DryRun {
@@ -332,8 +328,8 @@ func (r *Reaper) Ended(ctx context.Context, t launcher.Task) error {
 	return nil
 }
 
-// Stopped is Ended for who is told once only: it reports again and again while the control plane cannot
-// take it, for some time; what is not taken then is found by a later pass.
+// Stopped is Ended for a caller that is told only once: it repeats the report for some time while the control plane does
+// not take it; after that, a later pass does it.
 func (r *Reaper) Stopped(ctx context.Context, t launcher.Task) {
 	log := r.cfg.Log.With("job_id", t.Workflow, "attempt", t.Attempt, "task", t.Ref)
 	if t.Phase != launcher.Stopped || t.Workflow == "" {
@@ -363,7 +359,7 @@ func (r *Reaper) Loop(ctx context.Context) error {
 		out, err := r.Pass(ctx) // whose error is logged; the next pass is the retry
 		level, trouble := slog.LevelDebug, ""
 		if err != nil && ctx.Err() == nil {
-			trouble = err.Error()
+			trouble = api.Said(err)
 		}
 		if trouble != "" && trouble != complained {
 			level = slog.LevelWarn

@@ -20,7 +20,7 @@ type Identity struct {
 // ParseCaller reads the ARN of an assumed role,
 // arn:PARTITION:sts::ACCOUNT:assumed-role/ROLE/SESSION. It is a pure function.
 func ParseCaller(arn string) (Identity, error) {
-	bad := workflow.Refuse(workflow.ErrInvalid, "", "the caller is no session of an IAM role: sign the call with the credentials of the task's role")
+	bad := workflow.Refuse(workflow.ErrInvalid, "", "the caller is not a session of an IAM role: sign the call with the credentials of the task's role")
 	part := strings.SplitN(arn, ":", 6)
 	if len(part) != 6 || part[0] != "arn" || part[1] == "" || part[2] != "sts" || part[3] != "" || part[4] == "" {
 		return Identity{}, bad
@@ -43,17 +43,16 @@ func (id Identity) is(task string) bool {
 	return len(name) >= 2 && len(name) <= 3 && name[0] == "task" && id.Session != "" && name[len(name)-1] == id.Session
 }
 
-// errCaller refuses a call because of who makes it. A runner is told so with a status and a code that
-// it takes for a gateway's: it tries again. That is on purpose. An honest runner meets this refusal only
-// when the relay is set up wrongly, and an apply must not be killed for that; whoever is not honest is
-// not granted anything, however often it asks.
+// errCaller refuses a call because of its caller. Its status and code are those of a gateway, so that the runner tries
+// again. That is on purpose: an honest runner meets this refusal only when the relay is set up wrongly, and an apply
+// must not be killed for that. A dishonest one gets nothing, however often it asks.
 var errCaller = errors.New("wrong caller")
 
 // codeCaller is the code of errCaller. It must not stand in package api's table, because a code from
 // there can end a run.
 const codeCaller = "wrong_caller"
 
-// checkCaller refuses a call that does not come from the very task that it speaks for.
+// checkCaller refuses a call that does not come from the task that it speaks for.
 func (r *Relay) checkCaller(req *http.Request) error {
 	if r.cfg.Caller == nil {
 		return nil
@@ -66,7 +65,7 @@ func (r *Relay) checkCaller(req *http.Request) error {
 	id, err := r.cfg.Caller(req)
 	switch {
 	case err != nil:
-		return refuse("the gateway did not say who calls", id, err)
+		return refuse("the gateway did not say who the caller is", id, err)
 	case id.Role != r.cfg.TaskRole:
 		return refuse("the caller has another role than the pool's tasks", id, nil)
 	case !id.is(task):

@@ -6,10 +6,9 @@
 //
 // # Consistency model
 //
-// A call is forwarded at most once for each time that it is made, and its answer is the control
-// plane's own or says that there is none (503, busy): the runner repeats, and the control plane
-// recognises repetitions. A heartbeat is forwarded first and held afterwards, so that holding it never
-// makes a run look silent; news of a cancellation or an end that is missed while it is held arrives
+// Each call is forwarded at most once. Its answer is the control plane's own, or 503 (busy) if there is none: the runner
+// repeats the call, and the control plane recognises repetitions. A heartbeat is forwarded first and held afterwards, so
+// that holding it never makes a run look silent. News of a cancellation or an end that is missed while it is held comes
 // with the next heartbeat.
 package relay
 
@@ -66,11 +65,11 @@ type Config struct {
 	Log       *slog.Logger      // nil means no log
 
 	// Caller says who makes a request, where the transport proves it; it must not believe a header.
-	// nil means that nobody is asked: whoever reaches the relay may show a ticket.
+	// nil means no such check: whoever reaches the relay may show a ticket.
 	Caller   func(*http.Request) (Identity, error)
 	TaskRole string // with Caller: name of the role of the pool's tasks; required then
-	// Know is called before a ticket is opened, for keys that are read anew when they change. Its
-	// error means that the ticket cannot be judged now. nil means that the keys are known.
+	// Know is called before a ticket is opened, for keys that are read again when they change. Its
+	// error means that the ticket cannot be checked now. nil means that the keys are known.
 	Know func(ctx context.Context, ticket string, now time.Time) error
 	// Reports keeps results that the control plane cannot take now; nil means that they stay with their
 	// runners.
@@ -248,8 +247,8 @@ func (r *Relay) For(job string, attempt int) http.Handler {
 	})
 }
 
-// admit checks everything that the relay can check by itself. That the ticket does not fit is one
-// refusal, whatever it is that does not fit: unauthenticated, which tells a runner to end its run.
+// admit checks everything that the relay can check by itself. A ticket that does not fit is refused as unauthenticated,
+// which tells a runner to end its run, whatever the reason is.
 func (r *Relay) admit(w http.ResponseWriter, req *http.Request) (c call, err error) {
 	job, name, ok := ParsePath(req.URL.Path)
 	if !ok || req.URL.RawPath != "" || req.URL.RawQuery != "" {
@@ -299,8 +298,8 @@ func shownTicket(req *http.Request) string {
 	return sealed
 }
 
-// open opens a ticket with the keys of now. Only a ticket that is no good with them is refused as
-// unauthenticated, which ends a run; keys that cannot be read are trouble that passes.
+// open opens a ticket with the current keys. Only a ticket that they do not open is refused as unauthenticated, which
+// ends a run; keys that cannot be read are transient.
 func (r *Relay) open(ctx context.Context, sealed string, now time.Time) (ticket.Claims, error) {
 	if r.cfg.Know != nil {
 		if err := r.cfg.Know(ctx, sealed, now); err != nil {
@@ -318,9 +317,8 @@ func (r *Relay) open(ctx context.Context, sealed string, now time.Time) (ticket.
 	return claims, err
 }
 
-// passed lists the headers of a request that reach the control plane. All else stays here: the ticket,
-// what concerns one connection only, and what could make the control plane take the runner for
-// somebody else.
+// passed lists the headers of a request that reach the control plane. The others stay here: the ticket, those that
+// concern one connection, and those that could make the control plane take the runner for somebody else.
 var passed = []string{"Accept", "Content-Type", "User-Agent", api.HeaderAttempt, api.HeaderTask, api.HeaderBoot, api.HeaderRequestID}
 
 // forward makes the call with the job token.
@@ -355,8 +353,8 @@ func (r *Relay) forward(ctx context.Context, c call) answer {
 	return a
 }
 
-// judge decides whether an answer is the control plane's. What a gateway between says about itself
-// must not reach the runner as if the control plane had said it: it might end a run.
+// judge decides whether an answer is the control plane's. The answer of a gateway in between must not reach the runner
+// as if it were the control plane's: it might end a run.
 func judge(resp *http.Response, body []byte) answer {
 	a := answer{status: resp.StatusCode, header: http.Header{}, body: body}
 	for _, name := range []string{"Content-Type", "Retry-After"} {
@@ -367,7 +365,7 @@ func judge(resp *http.Response, body []byte) answer {
 	if a.ok() {
 		var object map[string]json.RawMessage
 		if err := json.Unmarshal(body, &object); err != nil || object == nil {
-			return away("what answers in the control plane's place is something else")
+			return away("something other than the control plane answered")
 		}
 		return a
 	}
@@ -377,13 +375,13 @@ func judge(resp *http.Response, body []byte) answer {
 	}
 	switch resp.StatusCode {
 	case http.StatusRequestEntityTooLarge:
-		return refusal(workflow.Refuse(workflow.ErrTooLarge, "", "something before the control plane takes no call of this size"))
+		return refusal(workflow.Refuse(workflow.ErrTooLarge, "", "a gateway before the control plane does not take a call of this size"))
 	case http.StatusTooManyRequests:
-		out := refusal(workflow.Refuse(workflow.ErrTooMany, "", "something before the control plane asks for patience"))
+		out := refusal(workflow.Refuse(workflow.ErrTooMany, "", "a gateway before the control plane asks for patience"))
 		out.header.Set("Retry-After", cmp.Or(a.header.Get("Retry-After"), seconds(retryAfter)))
 		return out
 	}
-	return away(fmt.Sprintf("something before the control plane answered %d", resp.StatusCode))
+	return away(fmt.Sprintf("a gateway before the control plane answered %d", resp.StatusCode))
 }
 
 // away is the answer while the control plane cannot be asked.
@@ -465,7 +463,7 @@ func (r *Relay) beat(ctx context.Context, c call) answer {
 	case cancelled:
 		return a.with("cancel", true)
 	case over:
-		// What that means for this very boot only the control plane can say.
+		// Only the control plane can say what that means for this boot.
 		if again := r.forwardBeat(ctx, c); again.status != http.StatusServiceUnavailable {
 			return again
 		}

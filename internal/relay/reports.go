@@ -23,15 +23,15 @@ type Reports interface {
 	Send(ctx context.Context, body []byte, group string) error
 }
 
-// MaxReport bounds a kept result with what names it and the rest of its log, in bytes: what SQS takes. A larger one is
-// kept without that rest, or stays with its runner, which repeats it.
+// MaxReport bounds a report in bytes, because SQS does. A larger one is kept without the rest of its log, or stays with
+// its runner, which repeats it.
 const MaxReport = 1 << 20
 
 // keepTime is how long keeping a result may take.
 const keepTime = 5 * time.Second
 
-// Report is a result on its way, and the run whose it is. It carries the ticket and never the token:
-// a queue is read by more eyes than a secret should have.
+// Report is a result on its way, and the run that it belongs to. It carries the ticket and never the token: too many may
+// read a queue.
 type Report struct {
 	Ticket   string          `json:"ticket"`
 	Job      string          `json:"job"`
@@ -51,7 +51,7 @@ func EncodeReport(r Report) ([]byte, error) {
 	}
 	body, err := json.Marshal(r)
 	if err != nil {
-		return nil, workflow.Refuse(workflow.ErrInvalid, "result", "the result is no JSON: %v", err)
+		return nil, workflow.Refuse(workflow.ErrInvalid, "result", "the result is not JSON: %v", err)
 	}
 	if len(body) > MaxReport {
 		return nil, tooLongReport(len(body))
@@ -98,13 +98,13 @@ func (r Report) check() error {
 		}
 	}
 	if _, call, ok := ParsePath("/v1/jobs/" + r.Job + "/result"); !ok || call != "result" {
-		return bad("job", "is no id of a job")
+		return bad("job", "is not the id of a job")
 	}
 	if r.Attempt < 1 || r.Attempt > 1<<20 {
-		return bad("attempt", "%d is no attempt", r.Attempt)
+		return bad("attempt", "%d is not the number of an attempt", r.Attempt)
 	}
 	if r.LogEnd < 0 || r.SentAtMS < 0 || r.SentAtMS > 1<<53 {
-		return bad("log_end", "the log's end or the time is no number that it can be")
+		return bad("log_end", "the log's end or the time is out of range")
 	}
 	if _, err := decodeResult(r.Result); err != nil {
 		return err
@@ -112,8 +112,8 @@ func (r Report) check() error {
 	return nil
 }
 
-// decodeResult reads a runner's result so far as a relay must know it: what is no result at all is not
-// kept, because nobody could be told of its refusal later.
+// decodeResult reads a runner's result. What is not a result is not kept: its runner is gone when the control plane
+// refuses it later.
 func decodeResult(body []byte) (api.Result, error) {
 	var in api.Result
 	if err := json.Unmarshal(body, &in); err != nil {
@@ -128,7 +128,7 @@ func decodeResult(body []byte) (api.Result, error) {
 // away reports whether an answer means that the control plane cannot take a call now, and will later.
 func (a answer) away() bool { return a.status >= http.StatusInternalServerError }
 
-// split takes the rest of the log out of what a runner hands over. What is no handover is a result, right or wrong.
+// split takes the rest of the log out of what a runner hands over. Anything else is passed on as a result.
 func split(body []byte) (result []byte, tail *api.LogTail) {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(body, &object) != nil || object["tail"] == nil {
@@ -175,7 +175,7 @@ func (r *Relay) result(ctx context.Context, c call, sealed string) answer {
 		report.Tail = nil // what counts is the result
 	}
 	log.Info("result kept for later", "state", in.Outcome, "reason", in.Reason, "log_end", in.LogEnd, "with_log", report.Tail != nil)
-	text, _ := json.Marshal(api.Control{}) // it says nothing of the run: only the control plane could
+	text, _ := json.Marshal(api.Control{}) // it says nothing about the run: only the control plane can
 	return answer{status: http.StatusAccepted, header: http.Header{"Content-Type": {"application/json"}}, body: text}
 }
 
@@ -196,7 +196,7 @@ func (r *Relay) keep(ctx context.Context, report Report) error {
 func (r *Relay) Deliver(ctx context.Context, body []byte) error {
 	in, err := DecodeReport(body)
 	if err != nil {
-		r.cfg.Log.Error("report dropped: it is none", "err", err)
+		r.cfg.Log.Error("report dropped: it cannot be read", "err", err)
 		return nil
 	}
 	log := r.cfg.Log.With("job_id", in.Job, "attempt", in.Attempt, "task", in.Task, "log_end", in.LogEnd)
@@ -207,7 +207,7 @@ func (r *Relay) Deliver(ctx context.Context, body []byte) error {
 			log.Error("result dropped: its ticket has expired", "err", err)
 			return nil
 		}
-		// The relay has opened it once, so its key was withdrawn: whoever puts it back gets the result.
+		// The relay has opened it once, so its key was withdrawn: if that is put back, the result is delivered.
 		return fmt.Errorf("open ticket of job %s: %w", in.Job, err)
 	}
 	if err != nil {
@@ -297,9 +297,9 @@ func (a answer) err() error {
 	return p.Err(time.Duration(max(0, after)) * time.Second)
 }
 
-// Later is how long after its n-th delivery a report that could not be delivered is tried again: soon
-// at first, for a moment of trouble, and then so that the eight hundred deliveries after which its queue
-// sets it aside take more than three of its four days. It is a pure function.
+// Later is how long after its n-th delivery a report that failed is tried again: soon at first, for a short outage, then
+// so that the eight hundred deliveries after which its queue makes it a dead letter take more than three of its four
+// days. It is a pure function.
 func Later(receives int) time.Duration {
 	const first, most = 5 * time.Second, 6 * time.Minute
 	return min(first<<min(max(receives-1, 0), 10), most)

@@ -344,8 +344,8 @@ func TestDeliver_KeepsWhatPassesAndDropsWhatDoesNot(t *testing.T) {
 		"ticket expired":   {keep(t, time.Now().Add(-time.Minute)), nil, nil, false, "result dropped: its ticket has expired"},
 		"key withdrawn":    {keep(t, later, func(r *relay.Report) { r.Ticket = strings.Replace(r.Ticket, ".", "x.", 1) }), nil, nil, true, ""},
 		"ticket of others": {keep(t, later, func(r *relay.Report) { r.Job = "wf_2" }), nil, nil, false, "result dropped: its ticket is for another job"},
-		"no report":        {[]byte("{}"), nil, nil, false, "report dropped: it is none"},
-		"no JSON":          {[]byte("\x00"), nil, nil, false, "report dropped: it is none"},
+		"no report":        {[]byte("{}"), nil, nil, false, "report dropped: it cannot be read"},
+		"no JSON":          {[]byte("\x00"), nil, nil, false, "report dropped: it cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := newUpstream()

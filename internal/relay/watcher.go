@@ -27,7 +27,7 @@ const (
 	mostPause = 15 * time.Second // after a round that failed
 )
 
-// watcher asks, with one goroutine and in batches, where the jobs stand whose heartbeats are held.
+// watcher asks for the states of the jobs whose heartbeats are held, in batches, with one goroutine.
 type watcher struct {
 	upstream Upstream
 	log      *slog.Logger
@@ -86,7 +86,7 @@ func (w *watcher) join(me *waiter) bool {
 	case w.joined <- struct{}{}:
 	default:
 	}
-	// A question that is out does not ask for this job: it is asked anew, but not for each of many.
+	// The question under way does not name this job: it is asked again, but not once for each of many jobs.
 	if w.restart != nil && time.Since(w.begun) >= leastGap {
 		w.restart()
 	}
@@ -126,7 +126,7 @@ func (w *watcher) run(ctx context.Context) error {
 			continue
 		}
 		pause = leastGap
-		// Also after an answer that came at once: it may be about a job that nobody waits for any more.
+		// Also after an answer that came at once: it may be about a job whose heartbeat is no longer held.
 		_ = wait.For(ctx, leastGap-time.Since(begun))
 	}
 	return nil

@@ -82,8 +82,8 @@ func ParseKeys(document []byte) ([]Key, error) {
 	return keys, nil
 }
 
-// LoadFile makes a ring of a key file. A file that anybody but its owner can read, that belongs to
-// somebody else, or that is no plain file is refused. A file that is not there is fs.ErrNotExist.
+// LoadFile makes a ring of a key file. It refuses a file that anybody but its owner can read, that belongs to somebody
+// else, or that is not a plain file. If there is no file, the error is fs.ErrNotExist.
 func LoadFile(path string) (*Keyring, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
@@ -118,14 +118,14 @@ func LoadFile(path string) (*Keyring, error) {
 	if err == nil {
 		ring, err = NewKeyring(keys...)
 	}
-	if err != nil { // a refusal of its own: what is shown of a refusal is its message alone
+	if err != nil { // a refusal of its own, because only the message of a refusal is shown
 		return nil, workflow.Refuse(workflow.ErrInvalid, "", "the key file %s cannot be used: %v", path, err)
 	}
 	return ring, nil
 }
 
-// EnsureFile is LoadFile, after making a file with one new key (mode 0600) where there is none. Of
-// several that make it at once one wins, and all load that one.
+// EnsureFile is LoadFile, after making a file with one new key (mode 0600) if there is none. If several make it at
+// once, one wins, and all load that one.
 func EnsureFile(path string) (*Keyring, error) {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		b, err := FormatKeys(GenerateKey())

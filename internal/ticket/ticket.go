@@ -1,7 +1,7 @@
 // Package ticket seals a job token so that it can travel through a queue and a task's environment,
 // both of which others may read. A ticket is a JWE in compact form, alg "dir", enc "A256GCM", with
 // the key's id in its header and its expiry inside. It says which job and attempt it is for and
-// nothing about whether that job still runs: only the control plane knows that.
+// nothing about whether that job still runs, which only the control plane knows.
 package ticket
 
 import (
@@ -88,7 +88,7 @@ func NewKeyring(keys ...Key) (*Keyring, error) {
 // Format implements fmt.Formatter: a ring does not print its keys.
 func (k *Keyring) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[keyring]") }
 
-// payload is the sealed part. Unknown fields are let pass, so that an older relay opens the tickets
+// payload is the sealed part. Unknown fields are ignored, so that an older relay opens the tickets
 // of a newer poller.
 type payload struct {
 	Job     string `json:"job"`
@@ -135,8 +135,8 @@ func (k *Keyring) Seal(c Claims) (string, error) {
 	return text, nil
 }
 
-// Open returns what a ticket says. Everything else than an unexpired ticket sealed with a key of the
-// ring is refused with workflow.ErrUnauthenticated. The claims are only those of the ticket: the
+// Open returns what a ticket says. Anything but an unexpired ticket that was sealed with a key of the ring is refused
+// with workflow.ErrUnauthenticated. The claims are only those of the ticket: the
 // caller compares them with what the request asks for.
 func (k *Keyring) Open(ticket string, now time.Time) (Claims, error) {
 	id, err := inspect(ticket)
@@ -150,7 +150,7 @@ func (k *Keyring) Open(ticket string, now time.Time) (Claims, error) {
 	}
 	sealed, err := jose.ParseEncryptedCompact(ticket, []jose.KeyAlgorithm{jose.DIRECT}, []jose.ContentEncryption{jose.A256GCM})
 	if err != nil {
-		return Claims{}, broken("it is no JWE in compact form")
+		return Claims{}, broken("it is not a JWE in compact form")
 	}
 	plain, err := sealed.Decrypt(key)
 	if err != nil {

@@ -1,9 +1,9 @@
 // Package boot is what every function needs before its first event: its environment read with every
-// mistake at once, an AWS configuration, secrets that are read anew when they change, a log, and a
+// mistake at once, an AWS configuration, secrets that are read again when they change, a log, and a
 // client of the control plane. It knows nothing of what a function does.
 //
-// Nothing of it runs between invocations: a function is frozen then, and whatever waited would wake in
-// another's time. What is cached is looked at by its age when it is next asked for.
+// Nothing of it runs between invocations: a function is frozen then, and what waited would wake during another
+// invocation. The age of what is cached is checked when it is next needed.
 package boot
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Time-outs of connections. The first bounds a control plane or an endpoint that does not answer to a
-// connection at all; the other, an answer that never begins. A long poll answers within 20 s.
+// Time-outs of connections. The first bounds a connection that is not accepted; the other, an answer that
+// never begins. A long poll answers within 20 s.
 const (
 	dialTime   = 5 * time.Second
 	answerTime = 30 * time.Second
@@ -33,8 +33,8 @@ const (
 
 // AWS returns the configuration of the SDK's clients from what Lambda puts into a function's
 // environment: region and credentials, which live as long as the function's process. AWS_ENDPOINT_URL
-// and AWS_ENDPOINT_URL_SERVICE (such as AWS_ENDPOINT_URL_SECRETS_MANAGER) are obeyed. This is what the
-// SDK's config package does for a function, without its cost at start.
+// and AWS_ENDPOINT_URL_SERVICE (such as AWS_ENDPOINT_URL_SECRETS_MANAGER) are used. The SDK's config package does the
+// same for a function, and costs more at its start.
 func (e *Env) AWS() aws.Config {
 	const what = "what the Lambda runtime sets"
 	key := aws.Credentials{
@@ -79,7 +79,7 @@ func (e *Env) Log(to io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(to, &slog.HandlerOptions{Level: level}))
 }
 
-// Types reads DAYFLY_ENABLED_WORKFLOW_TYPES; none named means all.
+// Types reads DAYFLY_ENABLED_WORKFLOW_TYPES; an empty list means all.
 func (e *Env) Types() []workflow.Type {
 	const name = "DAYFLY_ENABLED_WORKFLOW_TYPES"
 	var types []workflow.Type
@@ -88,7 +88,7 @@ func (e *Env) Types() []workflow.Type {
 		case workflow.Deployment, workflow.InsightsScan, workflow.PolicyEvaluation:
 			types = append(types, t)
 		default:
-			e.Wrong(name, "%q is none of %s, %s, %s", word, workflow.Deployment, workflow.InsightsScan, workflow.PolicyEvaluation)
+			e.Wrong(name, "%q is not one of %s, %s, %s", word, workflow.Deployment, workflow.InsightsScan, workflow.PolicyEvaluation)
 		}
 	}
 	return types

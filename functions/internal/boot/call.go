@@ -154,7 +154,7 @@ func refusalOf(response *http.Response, answer []byte) *refusal {
 		Type    string `json:"__type"`
 		Message string
 	}
-	_ = json.Unmarshal(answer, &said) // what is no JSON says nothing
+	_ = json.Unmarshal(answer, &said) // an answer that is not JSON says nothing
 	code, _, _ := strings.Cut(cmp.Or(queryCode(response), said.Type, response.Header.Get("X-Amzn-Errortype")), ":")
 	if _, local, ok := strings.Cut(code, "#"); ok {
 		code = local
@@ -167,8 +167,8 @@ func refusalOf(response *http.Response, answer []byte) *refusal {
 	return &refusal{smithy.GenericAPIError{Code: code, Message: said.Message, Fault: fault}, response.StatusCode}
 }
 
-// queryCode is the code that a service which once had the query protocol (SQS) has for the error; it is the
-// one that its documentation names. (Smithy, "AWS query compatible".)
+// queryCode is the code that a service which once had the query protocol (SQS) documents for the error. (Smithy, "AWS
+// query compatible".)
 func queryCode(response *http.Response) string {
 	code, _, _ := strings.Cut(response.Header.Get("X-Amzn-Query-Error"), ";")
 	return code

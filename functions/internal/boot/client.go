@@ -11,7 +11,7 @@ import (
 )
 
 // ControlPlane returns a client of the control plane at a base address that presents a secret as its
-// token. It is less patient than an agent's: what it cannot do now, the next invocation does.
+// token. It is less patient than an agent's: if a call fails now, the next invocation makes it.
 func ControlPlane(address string, token *Secret) (*client.Client, error) {
 	return client.New(client.Config{
 		URL: address, UserAgent: "dayfly-function",
@@ -64,7 +64,7 @@ func (b *bearer) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	newer, err := b.token.Get(ctx)
 	if err != nil || newer == used {
-		return response, nil //nolint:nilerr // the refusal is what the caller is to hear
+		return response, nil //nolint:nilerr // the caller gets the refusal
 	}
 	repeat := with(ctx, request, newer.Reveal())
 	if request.GetBody != nil {

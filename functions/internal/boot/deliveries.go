@@ -12,8 +12,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue"
 )
 
-// Deliveries are those of a queue that Lambda hands to a function. Lambda receives and deletes; what is left
-// to the function is to say for how long a message that it gives back stays hidden.
+// Deliveries are those of a queue that Lambda hands to a function. Lambda receives and deletes; the function only
+// says how long a message that it gives back stays hidden.
 type Deliveries struct {
 	caller Caller
 	url    string

@@ -61,7 +61,7 @@ func (e *Env) Also(err error) {
 	}
 }
 
-// get reads a variable; spaces around a value are nobody's intent.
+// get reads a variable without the spaces around its value.
 func (e *Env) get(name string) string { return strings.TrimSpace(e.getenv(name)) }
 
 // Text is a variable that may be missing.
@@ -89,7 +89,7 @@ func (e *Env) URL(name, what string) string {
 	}
 	u, err := url.Parse(v)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-		e.Wrong(name, "is no address: give %s as https://...", what) // without the value: it may hold a password
+		e.Wrong(name, "is not an address: give %s as https://...", what) // without the value: it may hold a password
 		return ""
 	}
 	return v
@@ -107,7 +107,7 @@ func (e *Env) Duration(name string, otherwise, least, most time.Duration) time.D
 	}
 	switch {
 	case err != nil:
-		e.Wrong(name, "%q is no duration: write one such as 30s or 1m30s", v)
+		e.Wrong(name, "%q is not a duration: write one such as 30s or 1m30s", v)
 		return 0
 	case d < least || d > most:
 		e.Wrong(name, "%s does not lie between %s and %s", v, least, most)
@@ -124,7 +124,7 @@ func (e *Env) Int(name string, otherwise, least, most int) int {
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil || n < least || n > most {
-		e.Wrong(name, "%q is no whole number between %d and %d", v, least, most)
+		e.Wrong(name, "%q is not a whole number between %d and %d", v, least, most)
 		return 0
 	}
 	return n
@@ -138,7 +138,7 @@ func (e *Env) Number(name string, otherwise, most float64) float64 {
 	}
 	n, err := strconv.ParseFloat(v, 64)
 	if err != nil || !(n > 0 && n <= most) {
-		e.Wrong(name, "%q is no number above 0 and up to %g", v, most)
+		e.Wrong(name, "%q is not a number above 0 and up to %g", v, most)
 		return 0
 	}
 	return n
@@ -188,7 +188,7 @@ func (e *Env) RequiredList(name, what string) []string {
 func (e *Env) OneOf(name, otherwise string, words ...string) string {
 	v := e.Text(name, otherwise)
 	if !slices.Contains(words, v) {
-		e.Wrong(name, "%q is none of %s", v, strings.Join(words, ", "))
+		e.Wrong(name, "%q is not one of %s", v, strings.Join(words, ", "))
 		return otherwise
 	}
 	return v

@@ -14,7 +14,7 @@ import (
 
 // Bounds of how old a secret may be.
 const (
-	secretTTL = 5 * time.Minute // after that it is read anew
+	secretTTL = 5 * time.Minute // after that it is read again
 	// secretFloor lies between two readings because of a refusal, so that a revoked token or a forged
 	// ticket does not hammer Secrets Manager.
 	secretFloor = 10 * time.Second
@@ -45,8 +45,8 @@ func NewSecret(name string, now func() time.Time, fetch func(ctx context.Context
 	return &Secret{name: name, fetch: fetch, now: now, reading: make(chan struct{}, 1)}
 }
 
-// Get returns the value, reading it when it is older than five minutes or was refused. When a reading
-// fails, the value of before is returned while there is one: it was good, and its use will tell.
+// Get returns the value. It reads it again when it is older than five minutes or was refused. If that fails, it
+// returns the earlier value if there is one: it was good, and its use will tell.
 func (s *Secret) Get(ctx context.Context) (redact.String, error) {
 	if v, ok := s.cached(); ok {
 		return v, nil
@@ -69,7 +69,7 @@ func (s *Secret) Get(ctx context.Context) (redact.String, error) {
 	case err != nil && s.value.Empty():
 		return redact.String{}, fmt.Errorf("read %s: %w", s.name, err)
 	case err != nil:
-		return s.value, nil // cached gives it out until the floor is over
+		return s.value, nil // cached returns it until the floor is over
 	case text == "":
 		return redact.String{}, workflow.Refuse(workflow.ErrInvalid, "", "the secret of %s is empty, or binary: store a text", s.name)
 	}
@@ -77,7 +77,7 @@ func (s *Secret) Get(ctx context.Context) (redact.String, error) {
 	return s.value, nil
 }
 
-// cached returns the value while it need not, or must not yet, be read anew.
+// cached returns the value while it need not, or must not yet, be read again.
 func (s *Secret) cached() (redact.String, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +86,8 @@ func (s *Secret) cached() (redact.String, bool) {
 	return s.value, !s.value.Empty() && (good || now.Sub(s.tried) < secretFloor)
 }
 
-// Refused says that the value was not accepted: the next Get reads it anew, if the last reading is not
-// too recent. It reports whether that is so; if not, after says when it will be.
+// Refused says that the value was not accepted: the next Get reads it again, unless it was read too recently. It
+// reports whether Get will; if not, after says how long to wait.
 func (s *Secret) Refused() (again bool, after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ type Keys struct {
 // NewKeys returns the keys in a secret. Load reads them.
 func NewKeys(secret *Secret) *Keys { return &Keys{secret: secret} }
 
-// Load reads the keys where they are not known or too old. Call it when an invocation begins.
+// Load reads the keys if they are not known or too old. Call it when an invocation begins.
 func (k *Keys) Load(ctx context.Context) error {
 	text, err := k.secret.Get(ctx)
 	if err != nil {
@@ -160,10 +160,9 @@ func (k *Keys) Open(sealed string, now time.Time) (ticket.Claims, error) {
 	return ring.Open(sealed, now)
 }
 
-// Know reads the keys anew if the loaded ones do not open a ticket: its key may be newer than they
-// are, and a runner that is told that its ticket is no good ends its run. Where they were read too
-// recently to be read again, that is said as a transient error. A ticket that is no good with the keys
-// of now is no error here: Open refuses it.
+// Know reads the keys again if the loaded ones do not open a ticket: its key may be newer than they are, and a
+// runner whose ticket is refused ends its run. If they were read too recently to be read again, it returns a
+// transient error. A ticket that the current keys do not open is not an error here: Open refuses it.
 func (k *Keys) Know(ctx context.Context, sealed string, now time.Time) error {
 	if err := k.Load(ctx); err != nil {
 		return err

@@ -13,8 +13,7 @@ import (
 // passes that in the request's context, so whatever has such a name came from outside.
 const adapterHeaders = "x-golambdaproxy-"
 
-// Headers returns an event's headers without those that somebody could have sent to be taken for something else.
-// The ones that it is given stay as they are, and what it returns is never nil.
+// Headers returns a copy of an event's headers without those that the adapter would take for its own. It is never nil.
 func Headers[V any](in map[string]V) map[string]V {
 	out := map[string]V{}
 	maps.Copy(out, in)
@@ -29,7 +28,7 @@ func Body(body string, encoded bool) (string, error) {
 	}
 	sent, err := base64.StdEncoding.DecodeString(body)
 	if err != nil {
-		return "", workflow.Refuse(workflow.ErrInvalid, "", "the body is marked as base64 and is none")
+		return "", workflow.Refuse(workflow.ErrInvalid, "", "the body is marked as base64 but is not")
 	}
 	return string(sent), nil
 }

@@ -1,6 +1,6 @@
-// Package memory is the queue of one process: everything is lost when the process ends, and what
-// lost it is repaired by the claim leases of the control plane. It makes redelivery, dead letters
-// and, on demand, duplicates as SQS does, and hands out the messages of different groups in turn.
+// Package memory is the queue of one process. Everything is lost when the process ends; the claim leases of the control
+// plane repair that. It does redelivery, dead letters and, on demand, duplicates as SQS does, and hands out the messages
+// of different groups in turn.
 //
 // Consistency: every method is one step under one lock. A message whose time has come is moved, to
 // the waiting ones or to the dead letters, by the next call that looks at the queue; no goroutine
@@ -246,8 +246,8 @@ func (q *Queue) settle(now time.Time) {
 	}
 }
 
-// bury takes over a message of another queue. Locks are taken from a queue to its dead letters
-// only, and a queue exists before any that names it, so there is no circle.
+// bury takes over a message of another queue. A queue is made after its dead letters, and locks are taken in that order
+// only, so there is no deadlock.
 func (q *Queue) bury(e *entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -274,7 +274,7 @@ func (q *Queue) push(e *entry) {
 	q.wake()
 }
 
-// pop takes the first message of the group whose turn it is, and puts that group last. There is one.
+// pop takes the first message of the group whose turn it is, and puts that group last. There must be one.
 func (q *Queue) pop() *entry {
 	first := q.turn.Front()
 	e := q.groups[first.Value.(string)].Front().Value.(*entry)

@@ -11,8 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Held is the number of all messages of the queue: those that wait to be received, and those that are
-// hidden because they are being handled or were given back for a while. SQS approximates it.
+// Held is the number of all messages of the queue, those that are hidden included. SQS approximates it.
 func (q *Queue) Held(ctx context.Context) (int, error) {
 	call, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()

@@ -5,9 +5,9 @@
 //
 // What SQS promises: every message at least once, in no order, its depth approximate. Groups are sent as
 // message groups, which a standard queue serves fairly. A send whose answer was lost is repeated by the
-// SDK and may then be there twice. A receive that its caller gave up may have been answered on the way:
-// such a message was given to nobody, and comes back when its visibility time-out ends; one whose answer
-// arrived is always handed out, also when the context ended in that moment.
+// SDK and may then be there twice. A receive that its caller gave up may have been answered all the same:
+// such a message comes back when its visibility time-out ends. An answer that arrived is always handed out, also when
+// the context ended at that moment.
 package sqs
 
 import (
@@ -275,9 +275,8 @@ func (q *Queue) failed(ctx context.Context, what, permission string, err error) 
 	return workflow.Refuse(workflow.ErrInvalid, "queue", "%s queue %s: %s", what, q.name, awserr.Message(err))
 }
 
-// stale reports whether an error says that a receipt holds no message any more. SQS has a code of its
-// own only for a message that came back; for one that is gone, and for a receipt of more than twelve
-// hours ago, it says so in the text of a general one.
+// stale reports whether an error says that a receipt no longer holds a message. SQS has a code only for a message that
+// came back; for one that is gone, and for a receipt older than twelve hours, the text of a general error says so.
 func stale(err error) bool {
 	switch awserr.Code(err) {
 	case "MessageNotInflight", "ReceiptHandleIsInvalid":

@@ -414,13 +414,13 @@ func deadLetter(ctx context.Context, s *scene) {
 		n := s.c.Host.Stats(function).Died - died
 		return n == 3, fmt.Sprintf("%d dispatchers died of it, not 3", n)
 	})
-	// Its last launch is so young that a task may not be seen yet: the letter is kept.
+	// Its last launch is so recent that its task may not be listed yet: the letter is kept.
 	s.await(ctx, func() (bool, string) {
 		return s.called("sqs", "ChangeMessageVisibility", "JobsDead"), "nobody looked at the dead letter"
 	})
 	s.must(s.aged(ctx, queue, w.ID, 20*time.Minute))
 	w = s.ends(ctx, w.ID, workflow.Failed, workflow.ReasonLaunchFailed, 1)
-	s.check(strings.Contains(w.Detail, "whoever took its launch message died with it"), "the reason is %q", w.Detail)
+	s.check(strings.Contains(w.Detail, "the dispatcher died while it handled the launch message"), "the reason is %q", w.Detail)
 	s.must(attributes("180", "200"))
 }
 
