@@ -237,18 +237,30 @@ func (q *Queue) Delete(ctx context.Context, receipt string) error {
 
 // Depth implements queue.Queue. SQS approximates it, and may be a minute late.
 func (q *Queue) Depth(ctx context.Context) (int, error) {
+	return q.count(ctx, types.QueueAttributeNameApproximateNumberOfMessages)
+}
+
+// Held is the number of all messages of the queue, those that are hidden included. SQS approximates it.
+func (q *Queue) Held(ctx context.Context) (int, error) {
+	return q.count(ctx, types.QueueAttributeNameApproximateNumberOfMessages,
+		types.QueueAttributeNameApproximateNumberOfMessagesNotVisible, types.QueueAttributeNameApproximateNumberOfMessagesDelayed)
+}
+
+func (q *Queue) count(ctx context.Context, names ...types.QueueAttributeName) (sum int, err error) {
 	call, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
-	const name = types.QueueAttributeNameApproximateNumberOfMessages
-	out, err := q.client.GetQueueAttributes(call, &awssqs.GetQueueAttributesInput{QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{name}})
+	out, err := q.client.GetQueueAttributes(call, &awssqs.GetQueueAttributesInput{QueueUrl: &q.url, AttributeNames: names})
 	if err != nil {
 		return 0, q.failed(ctx, "count messages of", "sqs:GetQueueAttributes", err)
 	}
-	n, err := strconv.Atoi(out.Attributes[string(name)])
-	if err != nil {
-		return 0, fmt.Errorf("count messages of queue %s: the answer has no %s: %w", q.name, name, workflow.ErrBusy)
+	for _, name := range names {
+		n, err := strconv.Atoi(out.Attributes[string(name)])
+		if err != nil {
+			return 0, fmt.Errorf("count messages of queue %s: the answer has no %s: %w", q.name, name, workflow.ErrBusy)
+		}
+		sum += n
 	}
-	return n, nil
+	return sum, nil
 }
 
 // seconds rounds up: what is hidden for half a second must not come back at once.
