@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,11 +14,7 @@ import (
 
 // kinds is the one table between sentinels, stable codes and statuses. Both ends use it, so
 // that errors.Is answers the same on either side of the network.
-var kinds = []struct {
-	kind   error
-	code   string
-	status int
-}{
+var kinds = []Kind{
 	{workflow.ErrInvalid, "invalid", http.StatusUnprocessableEntity},
 	{workflow.ErrUnsupported, "not_in_this_version", http.StatusUnprocessableEntity},
 	{workflow.ErrKeyReused, "idempotency_key_reused", http.StatusUnprocessableEntity},
@@ -46,13 +43,7 @@ type Kind struct {
 }
 
 // Kinds returns a copy of the table.
-func Kinds() []Kind {
-	all := make([]Kind, len(kinds))
-	for i, row := range kinds {
-		all[i] = Kind{Err: row.kind, Code: row.code, Status: row.status}
-	}
-	return all
-}
+func Kinds() []Kind { return slices.Clone(kinds) }
 
 // CodeInternal is the code of an error that the caller can do nothing about.
 const CodeInternal = "internal"
@@ -91,10 +82,10 @@ type FieldError struct {
 // does not tell its cause: log it before.
 func ProblemFor(err error) Problem {
 	for _, row := range kinds {
-		if !errors.Is(err, row.kind) {
+		if !errors.Is(err, row.Err) {
 			continue
 		}
-		p := Problem{Title: http.StatusText(row.status), Status: row.status, Code: row.code, Detail: row.kind.Error()}
+		p := Problem{Title: http.StatusText(row.Status), Status: row.Status, Code: row.Code, Detail: row.Err.Error()}
 		if e, ok := errors.AsType[*workflow.Error](err); ok {
 			p.Detail = e.Message
 			if e.Field != "" {
@@ -143,8 +134,8 @@ func (p Problem) Err(retryAfter time.Duration) error {
 		return &workflow.Error{Kind: kind, Field: field, Message: p.sentence(), RetryAfter: retryAfter}
 	}
 	for _, row := range kinds {
-		if row.code == p.Code {
-			return wrap(row.kind)
+		if row.Code == p.Code {
+			return wrap(row.Err)
 		}
 	}
 	// The code is not ours: a gateway answered. Its 401 or 403 is transient and must never be taken for our refusal,
@@ -166,7 +157,7 @@ func (p Problem) Err(retryAfter time.Duration) error {
 // relay), and not from a gateway between.
 func (p Problem) Ours() bool {
 	for _, row := range kinds {
-		if row.code == p.Code {
+		if row.Code == p.Code {
 			return true
 		}
 	}

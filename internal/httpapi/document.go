@@ -3,7 +3,6 @@ package httpapi
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"os"
 	"path"
@@ -111,20 +110,18 @@ func sharedHeader(name string) *huma.Header { return &huma.Header{Ref: "#/compon
 
 // sample is an answer of a status as it is really given.
 func sample(status int) api.Problem {
-	switch status {
-	case http.StatusBadRequest:
-		return unread(io.ErrUnexpectedEOF)
-	case http.StatusRequestTimeout:
-		return unread(os.ErrDeadlineExceeded)
-	case http.StatusUnsupportedMediaType:
-		return mistakes(&huma.ErrorModel{Status: status})
-	}
 	for _, kind := range api.Kinds() {
 		if kind.Status == status {
 			return api.ProblemFor(kind.Err)
 		}
 	}
-	return api.ProblemFor(errors.ErrUnsupported)
+	switch status {
+	case http.StatusInternalServerError:
+		return api.ProblemFor(errors.ErrUnsupported)
+	case http.StatusRequestTimeout:
+		return unread(os.ErrDeadlineExceeded)
+	}
+	return mistakes(&huma.ErrorModel{Status: status, Detail: "the request's body is not JSON"})
 }
 
 // takes says whose token a route takes.

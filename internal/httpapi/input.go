@@ -31,6 +31,10 @@ type ByID struct {
 	ID string `path:"id" maxLength:"64" doc:"Id of the workflow" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 }
 
+func (in ByPool) name() string      { return in.Pool }
+func (in ByWorkspace) name() string { return in.Workspace }
+func (in ByID) name() string        { return in.ID }
+
 // ByRun names a runner's run: the workflow in the address, the rest in headers.
 type ByRun struct {
 	ByID

@@ -26,34 +26,10 @@ func (s *server) stackRoutes() {
 		func(ctx context.Context, who controlplane.Principal, in *struct{ Body api.StatesQuery }) (*answer[api.States], error) {
 			return reply(s.plane.States(ctx, who, in.Body))
 		})
-	known(s, route{id: "report-queued", method: http.MethodPost, path: "/v1/jobs/{id}/queued", summary: "Report that a claimed job is in the launch queue", tag: tag, audience: stacks, errors: []int{404, 409, 410}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			ByID
-			Body api.Attempt
-		}) (*nothing, error) {
-			return done(s.plane.Queued(ctx, who, in.ID, in.Body))
-		})
-	known(s, route{id: "release-job", method: http.MethodPost, path: "/v1/jobs/{id}/release", summary: "Give a claim back", tag: tag, audience: stacks, errors: []int{404, 409, 410}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			ByID
-			Body api.Release
-		}) (*nothing, error) {
-			return done(s.plane.Release(ctx, who, in.ID, in.Body))
-		})
-	known(s, route{id: "report-launch", method: http.MethodPost, path: "/v1/jobs/{id}/launches", summary: "Report what became of a launch", tag: tag, audience: stacks, errors: []int{404, 409, 410}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			ByID
-			Body api.Launch
-		}) (*nothing, error) {
-			return done(s.plane.Launch(ctx, who, in.ID, in.Body))
-		})
-	known(s, route{id: "report-lost", method: http.MethodPost, path: "/v1/jobs/{id}/lost", summary: "Report the proven end of a task", tag: tag, audience: stacks, errors: []int{404, 409, 410}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			ByID
-			Body api.Lost
-		}) (*nothing, error) {
-			return done(s.plane.Lost(ctx, who, in.ID, in.Body))
-		})
+	reported(s, route{id: "report-queued", method: http.MethodPost, path: "/v1/jobs/{id}/queued", summary: "Report that a claimed job is in the launch queue", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, s.plane.Queued)
+	reported(s, route{id: "release-job", method: http.MethodPost, path: "/v1/jobs/{id}/release", summary: "Give a claim back", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, s.plane.Release)
+	reported(s, route{id: "report-launch", method: http.MethodPost, path: "/v1/jobs/{id}/launches", summary: "Report what became of a launch", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, s.plane.Launch)
+	reported(s, route{id: "report-lost", method: http.MethodPost, path: "/v1/jobs/{id}/lost", summary: "Report the proven end of a task", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, s.plane.Lost)
 	known(s, route{id: "report-tail", method: http.MethodPost, path: "/v1/jobs/{id}/tail", summary: "Send what an ended task left of its log, or ask which line is wanted next", tag: tag, audience: stacks, large: true, errors: []int{404, 409, 410, 416}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByID
@@ -83,32 +59,8 @@ func (s *server) runnerRoutes() {
 		func(ctx context.Context, in *ByRun) (*answer[api.Spec], error) {
 			return reply(s.plane.Spec(ctx, jobToken(ctx), in.run()))
 		})
-	add(s, route{id: "send-heartbeat", method: http.MethodPost, path: "/v1/jobs/{id}/heartbeat", summary: "Say that the runner lives; hear whether it shall stop", tag: tag, audience: runners, errors: ends},
-		func(ctx context.Context, in *struct {
-			ByRun
-			Body api.Heartbeat
-		}) (*answer[api.Control], error) {
-			return reply(s.plane.Heartbeat(ctx, jobToken(ctx), in.run(), in.Body))
-		})
-	add(s, route{id: "send-steps", method: http.MethodPost, path: "/v1/jobs/{id}/steps", summary: "Report steps", tag: tag, audience: runners, large: true, errors: ends},
-		func(ctx context.Context, in *struct {
-			ByRun
-			Body api.Steps
-		}) (*answer[api.Control], error) {
-			return reply(s.plane.Steps(ctx, jobToken(ctx), in.run(), in.Body))
-		})
-	add(s, route{id: "send-logs", method: http.MethodPost, path: "/v1/jobs/{id}/logs", summary: "Send numbered lines of the log", tag: tag, audience: runners, large: true, errors: append([]int{416}, ends...)},
-		func(ctx context.Context, in *struct {
-			ByRun
-			Body api.Logs
-		}) (*answer[api.LogsTaken], error) {
-			return reply(s.plane.AppendLogs(ctx, jobToken(ctx), in.run(), in.Body))
-		})
-	add(s, route{id: "send-result", method: http.MethodPost, path: "/v1/jobs/{id}/result", summary: "Hand the result over, once nothing of the run is alive", tag: tag, audience: runners, large: true, errors: ends},
-		func(ctx context.Context, in *struct {
-			ByRun
-			Body api.Result
-		}) (*answer[api.Control], error) {
-			return reply(s.plane.Result(ctx, jobToken(ctx), in.run(), in.Body))
-		})
+	ran(s, route{id: "send-heartbeat", method: http.MethodPost, path: "/v1/jobs/{id}/heartbeat", summary: "Say that the runner lives; hear whether it shall stop", tag: tag, audience: runners, errors: ends}, s.plane.Heartbeat)
+	ran(s, route{id: "send-steps", method: http.MethodPost, path: "/v1/jobs/{id}/steps", summary: "Report steps", tag: tag, audience: runners, large: true, errors: ends}, s.plane.Steps)
+	ran(s, route{id: "send-logs", method: http.MethodPost, path: "/v1/jobs/{id}/logs", summary: "Send numbered lines of the log", tag: tag, audience: runners, large: true, errors: append([]int{416}, ends...)}, s.plane.AppendLogs)
+	ran(s, route{id: "send-result", method: http.MethodPost, path: "/v1/jobs/{id}/result", summary: "Hand the result over, once nothing of the run is alive", tag: tag, audience: runners, large: true, errors: ends}, s.plane.Result)
 }

@@ -27,14 +27,8 @@ func (s *server) workflowRoutes() {
 		}) (*answer[api.Page[api.Workflow]], error) {
 			return reply(s.plane.Workflows(ctx, who, controlplane.Filter{Workspace: in.Workspace, State: in.State, Cursor: in.Cursor, Limit: in.Limit}))
 		})
-	known(s, route{id: "get-workflow", method: http.MethodGet, path: "/v1/workflows/{id}", summary: "Show a workflow with its steps", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
-		func(ctx context.Context, who controlplane.Principal, in *ByID) (*answer[api.Workflow], error) {
-			return reply(s.plane.Workflow(ctx, who, in.ID))
-		})
-	known(s, route{id: "cancel-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/cancel", summary: "Cancel a workflow", tag: tag, audience: people, role: api.RoleOperator, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *ByID) (*answer[api.Workflow], error) {
-			return reply(s.plane.Cancel(ctx, who, in.ID))
-		})
+	one[ByID](s, route{id: "get-workflow", method: http.MethodGet, path: "/v1/workflows/{id}", summary: "Show a workflow with its steps", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, s.plane.Workflow)
+	one[ByID](s, route{id: "cancel-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/cancel", summary: "Cancel a workflow", tag: tag, audience: people, role: api.RoleOperator, errors: []int{404, 409}}, s.plane.Cancel)
 	known(s, route{id: "retry-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/retry", summary: "Submit an ended workflow again, as a new one", tag: tag, audience: people, role: api.RoleOperator, status: http.StatusCreated, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			Keyed
@@ -59,10 +53,7 @@ func (s *server) workflowRoutes() {
 		}) (*answer[api.LogPage], error) {
 			return reply(s.plane.Logs(ctx, who, in.ID, in.Attempt, in.Offset, in.Limit, time.Duration(in.Wait)*time.Second))
 		})
-	known(s, route{id: "explain-workflow", method: http.MethodGet, path: "/v1/workflows/{id}/why", summary: "Say what a workflow waits for, since when, and what happens next", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
-		func(ctx context.Context, who controlplane.Principal, in *ByID) (*answer[api.Why], error) {
-			return reply(s.plane.Why(ctx, who, in.ID))
-		})
+	one[ByID](s, route{id: "explain-workflow", method: http.MethodGet, path: "/v1/workflows/{id}/why", summary: "Say what a workflow waits for, since when, and what happens next", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, s.plane.Why)
 }
 
 func (s *server) workspaceRoutes() {
@@ -90,22 +81,10 @@ func (s *server) workspaceRoutes() {
 			}
 			return out, nil
 		})
-	known(s, route{id: "list-workspaces", method: http.MethodGet, path: "/v1/workspaces", summary: "List workspaces", tag: tag, audience: people, role: api.RoleViewer},
-		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.Workspace]], error) {
-			return reply(s.plane.Workspaces(ctx, who, in.Cursor, in.Limit))
-		})
-	known(s, route{id: "get-workspace", method: http.MethodGet, path: "/v1/workspaces/{workspace}", summary: "Show a workspace", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
-		func(ctx context.Context, who controlplane.Principal, in *ByWorkspace) (*answer[api.Workspace], error) {
-			return reply(s.plane.Workspace(ctx, who, in.Workspace))
-		})
-	known(s, route{id: "list-deleted-workspaces", method: http.MethodGet, path: "/v1/deleted-workspaces", summary: "List deleted workspaces, and where their states are", tag: tag, audience: people, role: api.RoleViewer},
-		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.DeletedWorkspace]], error) {
-			return reply(s.plane.DeletedWorkspaces(ctx, who, in.Cursor, in.Limit))
-		})
-	known(s, route{id: "get-workspace-slot", method: http.MethodGet, path: "/v1/workspaces/{workspace}/slot", summary: "Say who holds the right to change a workspace's state", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
-		func(ctx context.Context, who controlplane.Principal, in *ByWorkspace) (*answer[api.Slot], error) {
-			return reply(s.plane.Slot(ctx, who, in.Workspace))
-		})
+	paged(s, route{id: "list-workspaces", method: http.MethodGet, path: "/v1/workspaces", summary: "List workspaces", tag: tag, audience: people, role: api.RoleViewer}, s.plane.Workspaces)
+	one[ByWorkspace](s, route{id: "get-workspace", method: http.MethodGet, path: "/v1/workspaces/{workspace}", summary: "Show a workspace", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, s.plane.Workspace)
+	paged(s, route{id: "list-deleted-workspaces", method: http.MethodGet, path: "/v1/deleted-workspaces", summary: "List deleted workspaces, and where their states are", tag: tag, audience: people, role: api.RoleViewer}, s.plane.DeletedWorkspaces)
+	one[ByWorkspace](s, route{id: "get-workspace-slot", method: http.MethodGet, path: "/v1/workspaces/{workspace}/slot", summary: "Say who holds the right to change a workspace's state", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, s.plane.Slot)
 	known(s, route{id: "unlock-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/unlock", summary: "Free a workspace that a run holds which has ended and is not proven over", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByWorkspace
@@ -132,14 +111,8 @@ func (s *server) poolRoutes() {
 		}) (*answer[api.PoolToken], error) {
 			return reply(s.plane.CreatePool(ctx, who, in.Key, in.Body))
 		})
-	known(s, route{id: "list-pools", method: http.MethodGet, path: "/v1/pools", summary: "List pools", tag: tag, audience: people, role: api.RoleViewer},
-		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.Pool]], error) {
-			return reply(s.plane.Pools(ctx, who, in.Cursor, in.Limit))
-		})
-	known(s, route{id: "get-pool", method: http.MethodGet, path: "/v1/pools/{pool}", summary: "Show a pool", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
-		func(ctx context.Context, who controlplane.Principal, in *ByPool) (*answer[api.Pool], error) {
-			return reply(s.plane.Pool(ctx, who, in.Pool))
-		})
+	paged(s, route{id: "list-pools", method: http.MethodGet, path: "/v1/pools", summary: "List pools", tag: tag, audience: people, role: api.RoleViewer}, s.plane.Pools)
+	one[ByPool](s, route{id: "get-pool", method: http.MethodGet, path: "/v1/pools/{pool}", summary: "Show a pool", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, s.plane.Pool)
 	known(s, route{id: "update-pool", method: http.MethodPatch, path: "/v1/pools/{pool}", summary: "Change the settings of a pool that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByPool
@@ -158,10 +131,7 @@ func (s *server) poolRoutes() {
 		}) (*answer[api.PoolToken], error) {
 			return reply(s.plane.RotatePoolToken(ctx, who, in.Pool, in.Body))
 		})
-	known(s, route{id: "list-pool-runners", method: http.MethodGet, path: "/v1/pools/{pool}/runners", summary: "List the runners seen under a pool", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
-		func(ctx context.Context, who controlplane.Principal, in *ByPool) (*answer[api.Page[api.Runner]], error) {
-			return reply(s.plane.Runners(ctx, who, in.Pool))
-		})
+	one[ByPool](s, route{id: "list-pool-runners", method: http.MethodGet, path: "/v1/pools/{pool}/runners", summary: "List the runners seen under a pool", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, s.plane.Runners)
 }
 
 func (s *server) tokenRoutes() {
@@ -170,20 +140,14 @@ func (s *server) tokenRoutes() {
 		func(ctx context.Context, who controlplane.Principal, in *struct{ Body api.NewToken }) (*answer[api.TokenValue], error) {
 			return reply(s.plane.CreateToken(ctx, who, in.Body))
 		})
-	known(s, route{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", summary: "List user tokens, without their values", tag: tag, audience: people, role: api.RoleAdmin},
-		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.Token]], error) {
-			return reply(s.plane.Tokens(ctx, who, in.Cursor, in.Limit))
-		})
+	paged(s, route{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", summary: "List user tokens, without their values", tag: tag, audience: people, role: api.RoleAdmin}, s.plane.Tokens)
 	known(s, route{id: "revoke-token", method: http.MethodDelete, path: "/v1/tokens/{id}", summary: "Revoke a user token", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ID string `path:"id" maxLength:"64" doc:"Id of the token" example:"tok_01k1xz4m2p7q9r3s5t8v"`
 		}) (*nothing, error) {
 			return done(s.plane.RevokeToken(ctx, who, in.ID))
 		})
-	known(s, route{id: "list-audit-events", method: http.MethodGet, path: "/v1/audit", summary: "List changes and refusals, the newest first", tag: tag, audience: people, role: api.RoleAdmin},
-		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[api.AuditEvent]], error) {
-			return reply(s.plane.Audit(ctx, who, in.Cursor, in.Limit))
-		})
+	paged(s, route{id: "list-audit-events", method: http.MethodGet, path: "/v1/audit", summary: "List changes and refusals, the newest first", tag: tag, audience: people, role: api.RoleAdmin}, s.plane.Audit)
 	known(s, route{id: "whoami", method: http.MethodGet, path: "/v1/whoami", summary: "Say who a token speaks for", tag: tag, audience: either},
 		func(_ context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Identity], error) {
 			return reply(api.Identity{Organization: who.Organization, Name: who.Name, Audience: who.Audience, Role: who.Role, Pool: who.Pool}, nil)

@@ -127,6 +127,40 @@ func known[I, O any](s *server, rt route, call func(context.Context, controlplan
 	})
 }
 
+// paged registers a list that is read page by page.
+func paged[T any](s *server, rt route, list func(context.Context, controlplane.Principal, string, int) (api.Page[T], error)) {
+	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[T]], error) {
+		return reply(list(ctx, who, in.Cursor, in.Limit))
+	})
+}
+
+// one registers a call about what the address names.
+func one[I interface{ name() string }, T any](s *server, rt route, call func(context.Context, controlplane.Principal, string) (T, error)) {
+	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *I) (*answer[T], error) {
+		return reply(call(ctx, who, (*in).name()))
+	})
+}
+
+// reported registers a pool stack's report about a job.
+func reported[B any](s *server, rt route, call func(context.Context, controlplane.Principal, string, B) error) {
+	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *struct {
+		ByID
+		Body B
+	}) (*nothing, error) {
+		return done(call(ctx, who, in.ID, in.Body))
+	})
+}
+
+// ran registers what a runner sends of its run.
+func ran[B, T any](s *server, rt route, call func(context.Context, string, api.Run, B) (T, error)) {
+	add(s, rt, func(ctx context.Context, in *struct {
+		ByRun
+		Body B
+	}) (*answer[T], error) {
+		return reply(call(ctx, jobToken(ctx), in.run(), in.Body))
+	})
+}
+
 // callerKey is the key of the request's identity: a Principal, or a job token.
 type callerKey struct{}
 

@@ -6,6 +6,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -101,9 +102,5 @@ func CheckBatch(messages []Outgoing) error {
 
 // AllFailed is the answer of a SendBatch of which n messages failed for the same reason.
 func AllFailed(n int, err error) []error {
-	errs := make([]error, n)
-	for i := range errs {
-		errs[i] = err
-	}
-	return errs
+	return slices.Repeat([]error{err}, n)
 }

@@ -3,6 +3,7 @@ package reaper
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -328,26 +329,12 @@ func overstayed(job api.JobState, t launcher.Task, p Policy) string {
 // latest merges views of the tasks: the last one wins, but a proven end stays.
 func latest(before, after []launcher.Task, described map[string]launcher.Task) []launcher.Task {
 	all := map[string]launcher.Task{}
-	see := func(t launcher.Task) {
+	for _, t := range slices.Concat(before, after, slices.Collect(maps.Values(described))) {
 		if was, ok := all[t.Ref]; !ok || was.Phase != launcher.Stopped {
 			all[t.Ref] = t
 		}
 	}
-	for _, t := range before {
-		see(t)
-	}
-	for _, t := range after {
-		see(t)
-	}
-	for _, t := range described {
-		see(t)
-	}
-	out := make([]launcher.Task, 0, len(all))
-	for _, t := range all {
-		out = append(out, t)
-	}
-	slices.SortFunc(out, func(a, b launcher.Task) int { return strings.Compare(a.Ref, b.Ref) })
-	return out
+	return slices.SortedFunc(maps.Values(all), func(a, b launcher.Task) int { return strings.Compare(a.Ref, b.Ref) })
 }
 
 func index(tasks []launcher.Task) map[string]launcher.Task {

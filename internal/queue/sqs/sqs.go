@@ -17,6 +17,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -155,15 +156,7 @@ func (q *Queue) sendPart(ctx context.Context, messages []queue.Outgoing, part []
 // entry is the index that an entry's id names, if it is one of part.
 func entry(id *string, part []int) (int, bool) {
 	n, err := strconv.Atoi(aws.ToString(id))
-	if err != nil {
-		return 0, false
-	}
-	for _, i := range part {
-		if i == n {
-			return i, true
-		}
-	}
-	return 0, false
+	return n, err == nil && slices.Contains(part, n)
 }
 
 // groupID makes a message group id: up to 128 letters, digits and punctuation marks. Fairness needs
