@@ -136,9 +136,7 @@ func TestDocument_DescribesEveryRefusal(t *testing.T) {
 func TestDocument_ExamplesAreTaken(t *testing.T) {
 	for _, o := range operations(t, newWorld(t)) {
 		w := newWorld(t)
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // long polls included
 		in := o.request()
-		in.ctx = ctx
 		try := func(token string) int {
 			in.token = token
 			answer := w.send(t, in)
@@ -164,9 +162,11 @@ func TestDocument_ExamplesAreTaken(t *testing.T) {
 		case "job":
 			try("dfj_" + strings.Repeat("a", 43))
 		default:
+			var cancel context.CancelFunc
+			in.ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond) // a claim is a long poll
 			try(w.pool)
+			cancel()
 		}
-		cancel()
 	}
 }
 
