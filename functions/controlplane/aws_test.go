@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb/dynamodbtest"
 	"github.com/dayfly-dev/dayfly/test/awsim"
 	fakedynamodb "github.com/dayfly-dev/dayfly/test/awsim/dynamodb"
 	fakelambda "github.com/dayfly-dev/dayfly/test/awsim/lambda"
@@ -44,7 +44,7 @@ func TestBuild_OverAWS(t *testing.T) {
 	defer listener.Close()
 
 	deployer := awsim.ClientConfig(listener.URL, table.User("deployer"))
-	if err := dynamodb.Create(t.Context(), awsdynamodb.NewFromConfig(deployer), "dayfly", time.Minute); err != nil {
+	if err := dynamodbtest.Create(t.Context(), awsdynamodb.NewFromConfig(deployer), "dayfly", time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	secret, err := secretsmanager.NewFromConfig(deployer).CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{

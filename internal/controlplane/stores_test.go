@@ -10,6 +10,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb/dynamodbtest"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
 	"github.com/dayfly-dev/dayfly/internal/store/storefault"
@@ -48,7 +49,7 @@ func openDynamoDB(t *testing.T) store.Store {
 	}))
 	t.Cleanup(server.Close)
 	client := awsdynamodb.NewFromConfig(awsim.ClientConfig(server.URL, credentials.User("test")))
-	if err := dynamodb.Create(t.Context(), client, "table", 4*time.Minute); err != nil {
+	if err := dynamodbtest.Create(t.Context(), client, "table", 4*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	st, err := dynamodb.New(client, "table", dynamodb.Config{Timeout: 4 * time.Minute})

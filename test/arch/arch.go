@@ -89,6 +89,7 @@ var (
 	conformance = []string{
 		"internal/queue/queuetest", "internal/launcher/launchertest",
 		"internal/secrets/secretstest", "internal/store/storetest", "internal/store/storefault",
+		"internal/store/dynamodb/dynamodbtest",
 	}
 )
 

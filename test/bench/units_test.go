@@ -9,7 +9,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
-	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb/dynamodbtest"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -21,18 +21,18 @@ func BenchmarkUnits(b *testing.B) {
 	const jobs = 50
 	sizes := []int{100, 1000, 10_000, 100_000}
 	sizes = sizes[:quick(4, 3)]
-	var per []dynamodb.Units
+	var per []dynamodbtest.Units
 	for _, n := range sizes {
 		inner := memory.New()
 		config := controlplane.Config{DefaultState: api.StateDirectory, OrganizationLimit: 1 << 20}
 		token, _ := submitAll(b, controlplane.New(inner, config), spread, n)
-		meter := dynamodb.NewMeter(inner)
+		meter := dynamodbtest.NewMeter(inner)
 		plane := controlplane.New(meter, config)
 		for range jobs {
 			check(b, job(b.Context(), plane, token))
 		}
 		used, calls := meter.Used()
-		one := dynamodb.Units{Read: used.Read / jobs, Write: used.Write / jobs}
+		one := dynamodbtest.Units{Read: used.Read / jobs, Write: used.Write / jobs}
 		per = append(per, one)
 		b.Logf("%7d waiting: %6.1f write units, %6.1f read units, %5.1f calls of the store", n, one.Write, one.Read, float64(calls)/jobs)
 	}

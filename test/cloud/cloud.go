@@ -24,7 +24,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/redact"
-	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb/dynamodbtest"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/test/awsim"
 	fakedynamodb "github.com/dayfly-dev/dayfly/test/awsim/dynamodb"
@@ -281,7 +281,7 @@ func (c *Cloud) deployControl(ctx context.Context) error {
 	c.Control = stack
 	c.judge.add(stack)
 	table := stack.Name + "-Table"
-	if err := dynamodb.Create(ctx, awsdynamodb.NewFromConfig(c.Admin), table, time.Minute); err != nil {
+	if err := dynamodbtest.Create(ctx, awsdynamodb.NewFromConfig(c.Admin), table, time.Minute); err != nil {
 		return err
 	}
 	c.token = rand.Text() + rand.Text()

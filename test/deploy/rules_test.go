@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
-	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb/dynamodbtest"
 	"github.com/dayfly-dev/dayfly/test/awsim/templates"
 )
 
@@ -143,15 +143,15 @@ func TestRules_CanFail(t *testing.T) {
 // The table is the one that the store works with.
 func TestTable_IsThatOfTheStore(t *testing.T) {
 	p := deploy(t, "controlplane", nil).Resources["Table"].Properties
-	want := dynamodb.TableSchema()
-	got := dynamodb.Schema{
+	want := dynamodbtest.TableSchema()
+	got := dynamodbtest.Schema{
 		PartitionKey: str(templates.At(p, "KeySchema", "0", "AttributeName")), SortKey: str(templates.At(p, "KeySchema", "1", "AttributeName")),
 		TTL: str(templates.At(p, "TimeToLiveSpecification", "AttributeName")), BillingMode: str(p["BillingMode"]),
 		PointInTimeRecovery: templates.At(p, "PointInTimeRecoverySpecification", "PointInTimeRecoveryEnabled") == true,
 	}
 	indexes, _ := p["GlobalSecondaryIndexes"].([]any)
 	for _, i := range indexes {
-		got.Indexes = append(got.Indexes, dynamodb.IndexSchema{
+		got.Indexes = append(got.Indexes, dynamodbtest.IndexSchema{
 			Name: str(templates.At(i, "IndexName")), Projection: str(templates.At(i, "Projection", "ProjectionType")),
 			PartitionKey: str(templates.At(i, "KeySchema", "0", "AttributeName")), SortKey: str(templates.At(i, "KeySchema", "1", "AttributeName")),
 		})

@@ -23,6 +23,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb/dynamodbtest"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
 	"github.com/dayfly-dev/dayfly/test/awsim"
@@ -197,7 +198,7 @@ var stores = map[string]opened{
 		}))
 		t.Cleanup(server.Close)
 		client := awsdynamodb.NewFromConfig(awsim.ClientConfig(server.URL, credentials.User("test")))
-		if err := dynamodb.Create(t.Context(), client, "table", time.Minute); err != nil {
+		if err := dynamodbtest.Create(t.Context(), client, "table", time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		st, err := dynamodb.New(client, "table", dynamodb.Config{})

@@ -58,6 +58,11 @@ func (s *Store) Commit(ctx context.Context, id string, ops ...store.Op) error {
 	return err
 }
 
+// alone reports whether a commit is a lone update, which is no transaction.
+func alone(ops []store.Op) bool {
+	return len(ops) == 1 && ops[0].IsPut() && ops[0].Expect() != store.Absent
+}
+
 // once is how every write is called: a repeat within the SDK would take the effect of its own first try
 // for somebody else's.
 func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
@@ -66,16 +71,14 @@ func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
 // recognised by the mark that it left.
 func (s *Store) update(ctx context.Context, id string, mark string, put store.Op) error {
 	u := updateOf(put, mark)
-	out, err := s.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+	_, err := s.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName: &s.table, Key: keyOf(put.Key()),
 		UpdateExpression: &u.update, ConditionExpression: &u.condition,
 		ExpressionAttributeNames: u.names, ExpressionAttributeValues: u.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-		ReturnConsumedCapacity:              s.returnConsumed,
 	}, once)
 	if err == nil {
 		s.unsure.forget(id)
-		s.used("UpdateItem", out.ConsumedCapacity)
 		return nil
 	}
 	failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err)
@@ -106,18 +109,14 @@ func (s *Store) update(ctx context.Context, id string, mark string, put store.Op
 // the marks tell for as long as the records are there and were not written too often.
 func (s *Store) transact(ctx context.Context, id string, mark string, ops []store.Op) error {
 	in := &dynamodb.TransactWriteItemsInput{
-		ClientRequestToken:     aws.String(token(s.table, id)),
-		TransactItems:          make([]types.TransactWriteItem, len(ops)),
-		ReturnConsumedCapacity: s.returnConsumed,
+		ClientRequestToken: aws.String(token(s.table, id)),
+		TransactItems:      make([]types.TransactWriteItem, len(ops)),
 	}
 	for i, op := range ops {
 		in.TransactItems[i] = s.write(op, mark)
 	}
-	out, err := s.client.TransactWriteItems(ctx, in, once)
+	_, err := s.client.TransactWriteItems(ctx, in, once)
 	if err == nil {
-		for i := range out.ConsumedCapacity {
-			s.used("TransactWriteItems", &out.ConsumedCapacity[i])
-		}
 		return nil
 	}
 	if _, ok := errors.AsType[*types.IdempotentParameterMismatchException](err); ok {

@@ -41,7 +41,7 @@
 // # Table
 //
 // The partition of a key is the partition key, its sort key the sort key, and the place in an index the
-// sort key of the index; TableSchema has the names. Keys are kept as text in an order-keeping spelling
+// sort key of the index; the constants attr* are the names. Keys are kept as text in an order-keeping spelling
 // (ASCII stands for itself), so that they can be read in a console, and values as text where they are
 // printable. The indexes carry keys alone, so a record that changes without moving in them is written
 // once, not three times.
@@ -67,9 +67,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
 // Client is what a store needs of *dynamodb.Client.
@@ -87,20 +85,15 @@ type Config struct {
 	Timeout time.Duration
 	// Now is the clock by which lost answers are forgotten; nil means time.Now.
 	Now func() time.Time
-	// Consumed, where set, is told what each call consumed of the table and its indexes, as DynamoDB
-	// counts it; a call that failed is not told. It may be called concurrently, and holds up the call.
-	Consumed func(operation string, units Units)
 }
 
 // Store is a store in a table. It holds nothing that has to be closed.
 type Store struct {
-	client         Client
-	table          string
-	timeout        time.Duration
-	now            func() time.Time
-	consumed       func(string, Units)
-	returnConsumed types.ReturnConsumedCapacity
-	unsure         unsure
+	client  Client
+	table   string
+	timeout time.Duration
+	now     func() time.Time
+	unsure  unsure
 }
 
 // New returns the store in a table that exists and has this package's schema. It makes no call.
@@ -108,33 +101,9 @@ func New(client Client, table string, cfg Config) (*Store, error) {
 	if table == "" {
 		return nil, errors.New("a DynamoDB store needs the name of its table")
 	}
-	s := &Store{
-		client: client, table: table, timeout: cmp.Or(cfg.Timeout, 5*time.Second), now: cfg.Now, consumed: cfg.Consumed,
-		returnConsumed: types.ReturnConsumedCapacityNone,
-	}
+	s := &Store{client: client, table: table, timeout: cmp.Or(cfg.Timeout, 5*time.Second), now: cfg.Now}
 	if s.now == nil {
 		s.now = time.Now
 	}
-	if s.consumed != nil {
-		s.returnConsumed = types.ReturnConsumedCapacityTotal
-	}
 	return s, nil
-}
-
-// used passes on what a call consumed. CapacityUnits is the sum where the answer does not say how much of
-// it was read and how much written.
-func (s *Store) used(operation string, c *types.ConsumedCapacity) {
-	if s.consumed == nil || c == nil {
-		return
-	}
-	u := Units{Read: aws.ToFloat64(c.ReadCapacityUnits), Write: aws.ToFloat64(c.WriteCapacityUnits)}
-	if u == (Units{}) {
-		switch operation {
-		case "BatchGetItem", "Query":
-			u.Read = aws.ToFloat64(c.CapacityUnits)
-		default:
-			u.Write = aws.ToFloat64(c.CapacityUnits)
-		}
-	}
-	s.consumed(operation, u)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb/dynamodbtest"
 	"github.com/dayfly-dev/dayfly/internal/store/storetest"
 	"github.com/dayfly-dev/dayfly/test/awsim"
 	fake "github.com/dayfly-dev/dayfly/test/awsim/dynamodb"
@@ -55,7 +56,7 @@ func named(t testing.TB, config aws.Config, name string) *dynamodb.Store {
 func open(t testing.TB, config aws.Config, name string, cfg dynamodb.Config) *dynamodb.Store {
 	t.Helper()
 	client := sdk.NewFromConfig(config)
-	if err := dynamodb.Create(t.Context(), client, name, patience); err != nil {
+	if err := dynamodbtest.Create(t.Context(), client, name, patience); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, patience)

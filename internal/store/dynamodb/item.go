@@ -18,6 +18,25 @@ import (
 // item is a record as DynamoDB has it.
 type item = map[string]types.AttributeValue
 
+// The attributes of an item. All keys are of type S; see encode.
+const (
+	attrPart    = "pk"   // S: the partition of the key
+	attrSort    = "sk"   // S: the sort key
+	attrVersion = "ver"  // N
+	attrValue   = "val"  // S where it is printable text, else B; left out where it is empty
+	attrExpires = "exp"  // N: Unix seconds, the time to live; left out where there is none
+	attrPart1   = "i1pk" // S: the partition in the index; left out where the record is not in it
+	attrPlace1  = "i1sk" // S: the place in the index
+	attrPart2   = "i2pk"
+	attrPlace2  = "i2sk"
+)
+
+// indexAttrs are the attributes that place a record in an index.
+var indexAttrs = map[store.Index][2]string{
+	store.Index1: {attrPart1, attrPlace1},
+	store.Index2: {attrPart2, attrPlace2},
+}
+
 // A record carries the marks of its latest writes, so that a write whose answer was lost recognises
 // itself. The write that makes version n leaves its mark in the attribute of n modulo marks, and there it
 // stays until version n+marks.

@@ -95,14 +95,10 @@ func (s *Store) batch(ctx context.Context, keys []item) (items, rest []item, err
 	call, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	out, err := s.client.BatchGetItem(call, &dynamodb.BatchGetItemInput{
-		RequestItems:           map[string]types.KeysAndAttributes{s.table: {Keys: keys, ConsistentRead: aws.Bool(true)}},
-		ReturnConsumedCapacity: s.returnConsumed,
+		RequestItems: map[string]types.KeysAndAttributes{s.table: {Keys: keys, ConsistentRead: aws.Bool(true)}},
 	})
 	if err != nil {
 		return nil, nil, s.readError(ctx, "get", err)
-	}
-	for i := range out.ConsumedCapacity {
-		s.used("BatchGetItem", &out.ConsumedCapacity[i])
 	}
 	return out.Responses[s.table], out.UnprocessedKeys[s.table].Keys, nil
 }
@@ -230,7 +226,7 @@ func (s *Store) some(ctx context.Context, sp span, start item, limit int) (items
 	if !ok {
 		return nil, nil, nil
 	}
-	in.TableName, in.ReturnConsumedCapacity, in.ExclusiveStartKey = &s.table, s.returnConsumed, start
+	in.TableName, in.ExclusiveStartKey = &s.table, start
 	in.Limit = aws.Int32(int32(limit)) //nolint:gosec // at most 1,000
 	call, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -238,7 +234,6 @@ func (s *Store) some(ctx context.Context, sp span, start item, limit int) (items
 	if err != nil {
 		return nil, nil, s.readError(ctx, fmt.Sprintf("read partition %q", sp.part), err)
 	}
-	s.used("Query", out.ConsumedCapacity)
 	for _, it := range out.Items {
 		at, err := keyAttr(it, sp.sortAttr())
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb/dynamodbtest"
 	fake "github.com/dayfly-dev/dayfly/test/awsim/dynamodb"
 )
 
@@ -23,11 +24,11 @@ func TestCreate_MakesTheTableOfTheSchema(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, table := sdk.NewFromConfig(config(t)), aws.String("schema")
-			must(t, dynamodb.Create(t.Context(), client, *table, time.Minute))
+			must(t, dynamodbtest.Create(t.Context(), client, *table, time.Minute))
 			s, err := dynamodb.New(client, *table, dynamodb.Config{})
 			must(t, err)
 			must(t, s.Commit(t.Context(), "one", store.Put(recordOf("a", "kept"), store.Absent)))
-			must(t, dynamodb.Create(t.Context(), client, *table, time.Minute)) // again: it is left alone
+			must(t, dynamodbtest.Create(t.Context(), client, *table, time.Minute)) // again: it is left alone
 			wantRecord(t, s, "a", "kept", 1)
 
 			described, err := client.DescribeTable(t.Context(), &sdk.DescribeTableInput{TableName: table})
@@ -36,7 +37,7 @@ func TestCreate_MakesTheTableOfTheSchema(t *testing.T) {
 			must(t, err)
 			backups, err := client.DescribeContinuousBackups(t.Context(), &sdk.DescribeContinuousBackupsInput{TableName: table})
 			must(t, err)
-			got := dynamodb.Schema{
+			got := dynamodbtest.Schema{
 				TTL:                 aws.ToString(ttl.TimeToLiveDescription.AttributeName),
 				BillingMode:         string(described.Table.BillingModeSummary.BillingMode),
 				PointInTimeRecovery: backups.ContinuousBackupsDescription.PointInTimeRecoveryDescription.PointInTimeRecoveryStatus == types.PointInTimeRecoveryStatusEnabled,
@@ -44,11 +45,11 @@ func TestCreate_MakesTheTableOfTheSchema(t *testing.T) {
 			got.PartitionKey, got.SortKey = keyNames(described.Table.KeySchema)
 			for _, x := range described.Table.GlobalSecondaryIndexes {
 				part, sort := keyNames(x.KeySchema)
-				got.Indexes = append(got.Indexes, dynamodb.IndexSchema{
+				got.Indexes = append(got.Indexes, dynamodbtest.IndexSchema{
 					Name: *x.IndexName, PartitionKey: part, SortKey: sort, Projection: string(x.Projection.ProjectionType),
 				})
 			}
-			if diff := cmp.Diff(dynamodb.TableSchema(), got); diff != "" {
+			if diff := cmp.Diff(dynamodbtest.TableSchema(), got); diff != "" {
 				t.Errorf("the table is not the schema's (-want +got):\n%s", diff)
 			}
 			for _, a := range described.Table.AttributeDefinitions {

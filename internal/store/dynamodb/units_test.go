@@ -2,12 +2,17 @@ package dynamodb_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"sync"
 	"testing"
 
+	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb/dynamodbtest"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	fake "github.com/dayfly-dev/dayfly/test/awsim/dynamodb"
 )
@@ -33,17 +38,74 @@ func indexed(sort, value, at string) store.Record {
 	return r
 }
 
+// counting is a client that asks with each call how much it consumed of the table and its indexes.
+type counting struct {
+	*sdk.Client
+	used func(dynamodbtest.Units)
+}
+
+// add passes on what was consumed: all of it was read, or all of it written.
+func (c *counting) add(write bool, all ...types.ConsumedCapacity) {
+	for _, one := range all {
+		if write {
+			c.used(dynamodbtest.Units{Write: *one.CapacityUnits})
+		} else {
+			c.used(dynamodbtest.Units{Read: *one.CapacityUnits})
+		}
+	}
+}
+
+func (c *counting) BatchGetItem(ctx context.Context, in *sdk.BatchGetItemInput, opts ...func(*sdk.Options)) (*sdk.BatchGetItemOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+	out, err := c.Client.BatchGetItem(ctx, in, opts...)
+	if err == nil {
+		c.add(false, out.ConsumedCapacity...)
+	}
+	return out, err
+}
+
+func (c *counting) Query(ctx context.Context, in *sdk.QueryInput, opts ...func(*sdk.Options)) (*sdk.QueryOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+	out, err := c.Client.Query(ctx, in, opts...)
+	if err == nil {
+		c.add(false, *out.ConsumedCapacity)
+	}
+	return out, err
+}
+
+func (c *counting) UpdateItem(ctx context.Context, in *sdk.UpdateItemInput, opts ...func(*sdk.Options)) (*sdk.UpdateItemOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+	out, err := c.Client.UpdateItem(ctx, in, opts...)
+	if err == nil {
+		c.add(true, *out.ConsumedCapacity)
+	}
+	return out, err
+}
+
+func (c *counting) TransactWriteItems(ctx context.Context, in *sdk.TransactWriteItemsInput, opts ...func(*sdk.Options)) (*sdk.TransactWriteItemsOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+	out, err := c.Client.TransactWriteItems(ctx, in, opts...)
+	if err == nil {
+		c.add(true, out.ConsumedCapacity...)
+	}
+	return out, err
+}
+
 // What the meter counts over a store in memory is what a table counts, kind of call by kind of call.
 func TestMeter_AgreesWithTheTable(t *testing.T) {
 	var mu sync.Mutex
-	var used dynamodb.Units
+	var used dynamodbtest.Units
 	f := serve(t, &fake.Service{})
-	meter := dynamodb.NewMeter(memory.New())
-	b := both{T: t, metered: meter, real: table(t, f.config, dynamodb.Config{Consumed: func(_ string, u dynamodb.Units) {
+	meter := dynamodbtest.NewMeter(memory.New())
+	name := newName()
+	named(t, f.config, name)
+	counted, err := dynamodb.New(&counting{Client: sdk.NewFromConfig(f.config), used: func(u dynamodbtest.Units) {
 		mu.Lock()
 		defer mu.Unlock()
 		used = used.Plus(u)
-	}})}
+	}}, name, dynamodb.Config{Timeout: patience})
+	must(t, err)
+	b := both{T: t, metered: meter, real: counted}
 	value := func(n int) string { return string(bytes.Repeat([]byte("x"), n)) }
 	key := func(sort string) store.Key { return recordOf(sort, "").Key }
 	reads := func(do func(s store.Store) error) func() {
@@ -99,7 +161,7 @@ func TestMeter_AgreesWithTheTable(t *testing.T) {
 			return err
 		})},
 	} {
-		used = dynamodb.Units{}
+		used = dynamodbtest.Units{}
 		meter.Reset()
 		step.do()
 		if got, _ := meter.Used(); got != used {
@@ -111,7 +173,7 @@ func TestMeter_AgreesWithTheTable(t *testing.T) {
 // The rules that AWS gives, on cases that can be worked out by hand.
 func TestUnits_ByTheBook(t *testing.T) {
 	r := recordOf("a", "")
-	bare := dynamodb.ItemSize(r)
+	bare := dynamodbtest.ItemSize(r)
 	// pk "p", sk "a", ver 0 (one byte): 2+1, 2+1, 3+1.
 	if want := 10; bare != want {
 		t.Errorf("an empty record of version 0 has %d bytes, want %d", bare, want)
@@ -121,15 +183,15 @@ func TestUnits_ByTheBook(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name string
-		got  dynamodb.Units
-		want dynamodb.Units
+		got  dynamodbtest.Units
+		want dynamodbtest.Units
 	}{
-		{"create, 1 KB", dynamodb.CommitUnits([]store.Op{store.Put(sized(1024), store.Absent)}, nil), dynamodb.Units{Write: 2}},
-		{"create, one byte more", dynamodb.CommitUnits([]store.Op{store.Put(sized(1025), store.Absent)}, nil), dynamodb.Units{Write: 4}},
-		{"check of nothing", dynamodb.CommitUnits([]store.Op{store.Check(r.Key, store.Absent)}, nil), dynamodb.Units{Write: 2}},
-		{"get of nothing", dynamodb.GetUnits(1, nil), dynamodb.Units{Read: 1}},
-		{"range of nothing", dynamodb.RangeUnits(nil), dynamodb.Units{Read: 1}},
-		{"query of nothing", dynamodb.QueryUnits(store.Index1, nil), dynamodb.Units{Read: 0.5}},
+		{"create, 1 KB", dynamodbtest.CommitUnits([]store.Op{store.Put(sized(1024), store.Absent)}, nil), dynamodbtest.Units{Write: 2}},
+		{"create, one byte more", dynamodbtest.CommitUnits([]store.Op{store.Put(sized(1025), store.Absent)}, nil), dynamodbtest.Units{Write: 4}},
+		{"check of nothing", dynamodbtest.CommitUnits([]store.Op{store.Check(r.Key, store.Absent)}, nil), dynamodbtest.Units{Write: 2}},
+		{"get of nothing", dynamodbtest.GetUnits(1, nil), dynamodbtest.Units{Read: 1}},
+		{"range of nothing", dynamodbtest.RangeUnits(nil), dynamodbtest.Units{Read: 1}},
+		{"query of nothing", dynamodbtest.QueryUnits(store.Index1, nil), dynamodbtest.Units{Read: 0.5}},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: got %+v, want %+v", tt.name, tt.got, tt.want)

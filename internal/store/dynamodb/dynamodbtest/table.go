@@ -1,4 +1,6 @@
-package dynamodb
+// Package dynamodbtest makes the table of a DynamoDB store for tests, and says what calls of a store cost in it.
+// An installation makes its table by a template, which a test compares with Schema.
+package dynamodbtest
 
 import (
 	"context"
@@ -12,25 +14,6 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
-
-// The attributes of an item. All keys are of type S; see encode.
-const (
-	attrPart    = "pk"   // S: the partition of the key
-	attrSort    = "sk"   // S: the sort key
-	attrVersion = "ver"  // N
-	attrValue   = "val"  // S where it is printable text, else B; left out where it is empty
-	attrExpires = "exp"  // N: Unix seconds, the time to live; left out where there is none
-	attrPart1   = "i1pk" // S: the partition in the index; left out where the record is not in it
-	attrPlace1  = "i1sk" // S: the place in the index
-	attrPart2   = "i2pk"
-	attrPlace2  = "i2sk"
-)
-
-// indexAttrs are the attributes that place a record in an index.
-var indexAttrs = map[store.Index][2]string{
-	store.Index1: {attrPart1, attrPlace1},
-	store.Index2: {attrPart2, attrPlace2},
-}
 
 // Schema is what the table of a store looks like, for whoever makes it, and for whoever compares a
 // template with it.
@@ -50,25 +33,21 @@ type IndexSchema struct {
 	Projection            string
 }
 
-// TableSchema returns the one schema that this package works with.
+// TableSchema returns the one schema that package dynamodb works with.
 func TableSchema() Schema {
-	s := Schema{
-		PartitionKey: attrPart, SortKey: attrSort, TTL: attrExpires,
+	keysOnly := string(types.ProjectionTypeKeysOnly)
+	return Schema{
+		PartitionKey: "pk", SortKey: "sk", TTL: "exp",
 		BillingMode: string(types.BillingModePayPerRequest), PointInTimeRecovery: true,
+		Indexes: []IndexSchema{
+			{string(store.Index1), "i1pk", "i1sk", keysOnly},
+			{string(store.Index2), "i2pk", "i2sk", keysOnly},
+		},
 	}
-	for _, index := range []store.Index{store.Index1, store.Index2} {
-		s.Indexes = append(s.Indexes, IndexSchema{
-			Name:         string(index),
-			PartitionKey: indexAttrs[index][0], SortKey: indexAttrs[index][1],
-			Projection: string(types.ProjectionTypeKeysOnly),
-		})
-	}
-	return s
 }
 
-// TableInput returns the call that makes the table. The time to live and the point-in-time recovery are
-// calls of their own; Create makes them all.
-func TableInput(table string) *dynamodb.CreateTableInput {
+// tableInput is the call that makes the table. The time to live and the point-in-time recovery are calls of their own.
+func tableInput(table string) *dynamodb.CreateTableInput {
 	s := TableSchema()
 	keys := func(part, sort string) []types.KeySchemaElement {
 		return []types.KeySchemaElement{
@@ -100,9 +79,9 @@ func TableInput(table string) *dynamodb.CreateTableInput {
 
 // Create makes the table, waits at most for as long as wait says until it can be used, and turns on its
 // time to live and its point-in-time recovery. A table of that name that is there already is left as it
-// is. It is for tests and for trying things out: an installation makes its table by a template.
+// is.
 func Create(ctx context.Context, client *dynamodb.Client, table string, wait time.Duration) error {
-	_, err := client.CreateTable(ctx, TableInput(table))
+	_, err := client.CreateTable(ctx, tableInput(table))
 	if _, exists := errors.AsType[*types.ResourceInUseException](err); exists {
 		return nil
 	}

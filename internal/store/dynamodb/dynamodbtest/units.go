@@ -1,9 +1,8 @@
-package dynamodb
+package dynamodbtest
 
 import (
+	"strconv"
 	"strings"
-
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
@@ -24,44 +23,41 @@ const (
 // units is how many units of a size n bytes are; nothing costs as much as little.
 func units(n, size int) float64 { return float64(max(1, (n+size-1)/size)) }
 
-// ItemSize is what a record that was written by this package counts, in bytes: names and values of all
-// attributes, the marks included.
+// ItemSize is what a record that was written by package dynamodb counts, in bytes: names and values of all
+// attributes, the marks of its latest writes included.
 func ItemSize(r store.Record) int {
-	size := 0
-	for _, it := range []item{keyOf(r.Key), content(r)} {
-		for name, v := range it {
-			size += len(name) + attrSize(v)
-		}
+	size := keySize(r.Key) + len("ver") + numberSize(r.Version)
+	if len(r.Value) > 0 {
+		size += len("val") + len(r.Value)
 	}
-	return size + int(min(r.Version, marks))*(len(attrMark(0))+markSize)
+	if r.Expires != 0 {
+		size += len("exp") + numberSize(r.Expires)
+	}
+	for index := range r.Indexes {
+		size += placeSize(r, index)
+	}
+	const marks, mark = 16, len("w0") + 11
+	return size + int(min(r.Version, marks))*mark
 }
 
 // entrySize is what a record counts in an index, which has the keys alone.
-func entrySize(r store.Record, index store.Index) int {
-	size, e := 0, r.Indexes[index]
-	for _, at := range []item{keyOf(r.Key), {
-		indexAttrs[index][0]: text(encode(e.Part)), indexAttrs[index][1]: text(encode(store.Place(e, r.Key))),
-	}} {
-		for name, v := range at {
-			size += len(name) + attrSize(v)
-		}
-	}
-	return size
+func entrySize(r store.Record, index store.Index) int { return keySize(r.Key) + placeSize(r, index) }
+
+// keySize is the size of the primary key. The text of a key is as long as its SortSize.
+func keySize(k store.Key) int {
+	return len("pk") + store.SortSize(k.Part) + len("sk") + store.SortSize(k.Sort)
 }
 
-// attrSize is the size of a value of the kinds that items have here. (Developer Guide, "DynamoDB item
-// sizes and formats": a number has about a byte for two significant digits, and one more.)
-func attrSize(v types.AttributeValue) int {
-	switch v := v.(type) {
-	case *types.AttributeValueMemberS:
-		return len(v.Value)
-	case *types.AttributeValueMemberB:
-		return len(v.Value)
-	case *types.AttributeValueMemberN:
-		digits := strings.TrimRight(strings.TrimPrefix(v.Value, "-"), "0")
-		return (len(digits)+1)/2 + 1 + strings.Count(v.Value, "-")
-	}
-	return 0
+// placeSize is the size of the attributes that place a record in an index.
+func placeSize(r store.Record, index store.Index) int {
+	e := r.Indexes[index]
+	return len("i1pk") + store.SortSize(e.Part) + len("i1sk") + store.SortSize(store.Place(e, r.Key))
+}
+
+// numberSize is the size of a number that is not negative: a byte for two significant digits, and one more.
+// (Developer Guide, "DynamoDB item sizes and formats".)
+func numberSize(n int64) int {
+	return (len(strings.TrimRight(strconv.FormatInt(n, 10), "0"))+1)/2 + 1
 }
 
 // GetUnits is what a Get costs that found these records among so many keys, each named once.
@@ -97,8 +93,8 @@ func QueryUnits(index store.Index, found []store.Record) Units {
 // loses its race costs as much of the table, and nothing of the indexes.
 func CommitUnits(ops []store.Op, before map[store.Key]store.Record) Units {
 	times := 2.0
-	if alone(ops) {
-		times = 1
+	if len(ops) == 1 && ops[0].IsPut() && ops[0].Expect() != store.Absent {
+		times = 1 // a lone update is no transaction
 	}
 	var u Units
 	for _, op := range ops {
@@ -116,7 +112,7 @@ func CommitUnits(ops []store.Op, before map[store.Key]store.Record) Units {
 			now = store.Record{}
 		}
 		u.Write += times * units(size, writeUnit)
-		for index := range indexAttrs {
+		for _, index := range []store.Index{store.Index1, store.Index2} {
 			u.Write += entryUnits(was, now, index)
 		}
 	}
@@ -136,9 +132,4 @@ func entryUnits(was, now store.Record, index store.Index) float64 {
 		n += units(entrySize(now, index), writeUnit)
 	}
 	return n
-}
-
-// alone reports whether a commit is a lone update, which is no transaction.
-func alone(ops []store.Op) bool {
-	return len(ops) == 1 && ops[0].IsPut() && ops[0].Expect() != store.Absent
 }
