@@ -61,7 +61,7 @@ func (h *host) Step(ctx context.Context, name string, fn func(ctx context.Contex
 	return err
 }
 
-// Skip implements engine.Skipper.
+// Skip implements engine.Host.
 func (h *host) Skip(_ context.Context, name, text string) error {
 	h.r.steps.finish(h.r.steps.begin(name), workflow.StepSkipped, h.r.hidden.String(text), nil)
 	return nil
@@ -82,7 +82,7 @@ func (h *host) Mask(values ...string) {
 	}
 }
 
-// LogWriter implements engine.LogWriter.
+// LogWriter implements engine.Host.
 func (h *host) LogWriter() io.WriteCloser { return h.r.stream() }
 
 // stream is a way into the log. What was written is in the log's file when the call returns.

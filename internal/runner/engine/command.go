@@ -36,11 +36,8 @@ func runCommand(ctx context.Context, h Host, j Job) (out Outcome, err error) {
 	if err == nil {
 		return out, nil
 	}
-	if cause := context.Cause(ctx); cause != nil {
-		return Outcome{}, &Failure{
-			Reason: workflow.ReasonInterrupted, Err: errors.Join(ctx.Err(), cause),
-			Detail: text.Cut(fmt.Sprintf("interrupted during %s: %v", stepRun, cause), maxDetail),
-		}
+	if context.Cause(ctx) != nil {
+		return Outcome{}, interrupted(ctx, " during "+stepRun)
 	}
 	return Outcome{}, runnerError(err)
 }

@@ -21,17 +21,15 @@ type Host interface {
 	// to the log, unless the command says where else. The error is set only if the command could
 	// not run, or was interrupted.
 	Exec(ctx context.Context, c Command) (exitCode int, err error)
-	// Logf writes a line to the log.
-	Logf(format string, args ...any)
-	// Mask hides these values in everything that leaves the runner from now on.
-	Mask(values ...string)
-}
-
-// Skipper is a Host that also reports steps that were not needed. For a Host that is none, such a
-// step is a line in the log.
-type Skipper interface {
 	// Skip reports a step as skipped, and why.
 	Skip(ctx context.Context, name, text string) error
+	// Logf writes a line to the log.
+	Logf(format string, args ...any)
+	// LogWriter returns a new stream into the log, masked like a child's output. The engine reads along
+	// with what goes there on the error stream.
+	LogWriter() io.WriteCloser
+	// Mask hides these values in everything that leaves the runner from now on.
+	Mask(values ...string)
 }
 
 // Command is one child process.
@@ -89,16 +87,6 @@ func (f *Failure) Error() string { return f.Detail }
 
 // Unwrap lets errors.Is find the cause; an interrupted run holds its context's.
 func (f *Failure) Unwrap() error { return f.Err }
-
-// Supported reports whether this version runs an engine of that name.
-func Supported(name string) bool {
-	switch name {
-	case api.EngineTerraform, api.EngineTofu, api.EngineCommand:
-		return true
-	default:
-		return false
-	}
-}
 
 // Run runs the operation that the spec asks for. Its error is a *Failure.
 func Run(ctx context.Context, h Host, j Job) (Outcome, error) {

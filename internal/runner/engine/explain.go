@@ -2,9 +2,7 @@ package engine
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"regexp"
 	"strings"
 	"sync"
@@ -131,7 +129,7 @@ func lockFromText(printed string) *api.Lock {
 		if line != "Lock Info:" {
 			continue
 		}
-		var lock api.Lock
+		fields := map[string]string{}
 		for _, line := range lines[i+1:] {
 			m := lockField().FindStringSubmatch(line)
 			if m == nil {
@@ -140,34 +138,28 @@ func lockFromText(printed string) *api.Lock {
 				}
 				continue
 			}
-			setLock(&lock, m[1], m[2])
+			fields[m[1]] = m[2]
 		}
-		if lock.ID != "" {
-			return &lock
+		if lock := lockOf(fields); lock != nil {
+			return lock
 		}
 	}
 	return nil
 }
 
-func setLock(lock *api.Lock, field, value string) {
-	switch field {
-	case "ID":
-		lock.ID = text.Cut(value, 255)
-	case "Path":
-		lock.Path = text.Cut(value, 1000)
-	case "Operation":
-		lock.Operation = text.Cut(value, 255)
-	case "Who":
-		lock.Who = text.Cut(value, 255)
-	case "Created":
-		lock.Created = text.Cut(value, 64)
+// lockOf makes a lock of the fields that an engine names; nil where it has no id.
+func lockOf(fields map[string]string) *api.Lock {
+	cut := func(name string, most int) string { return text.Cut(strings.ToValidUTF8(fields[name], ""), most) }
+	if fields["ID"] == "" {
+		return nil
 	}
+	return &api.Lock{ID: cut("ID", 255), Path: cut("Path", 1000), Operation: cut("Operation", 255), Who: cut("Who", 255), Created: cut("Created", 64)}
 }
 
 // lockFromFile reads the file that the engine leaves beside a state on disk while it holds it.
 func lockFromFile(state *folder, name string) *api.Lock {
 	raw, err := state.read(name, 64<<10)
-	if errors.Is(err, fs.ErrNotExist) || err != nil {
+	if err != nil {
 		return nil
 	}
 	return parseLockFile(raw)
@@ -175,14 +167,10 @@ func lockFromFile(state *folder, name string) *api.Lock {
 
 func parseLockFile(raw []byte) *api.Lock {
 	var doc struct{ ID, Path, Operation, Who, Created string }
-	if err := json.Unmarshal(raw, &doc); err != nil || doc.ID == "" {
+	if err := json.Unmarshal(raw, &doc); err != nil {
 		return nil
 	}
-	var lock api.Lock
-	for field, value := range map[string]string{"ID": doc.ID, "Path": doc.Path, "Operation": doc.Operation, "Who": doc.Who, "Created": doc.Created} {
-		setLock(&lock, field, strings.ToValidUTF8(value, ""))
-	}
-	return &lock
+	return lockOf(map[string]string{"ID": doc.ID, "Path": doc.Path, "Operation": doc.Operation, "Who": doc.Who, "Created": doc.Created})
 }
 
 // lockSentence says who holds a lock and what to do about it.

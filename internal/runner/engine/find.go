@@ -18,7 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// binary is an engine that was found, and the version that it says it has.
+// binary is an engine and its version: what it says itself, or before it was asked, what its name says (nil: nothing).
 type binary struct {
 	path    string
 	version *version.Version
@@ -27,24 +27,18 @@ type binary struct {
 // maxCandidates bounds how many binaries are asked for their version.
 const maxCandidates = 20
 
-// candidate is a place where an engine could be. The version is what its name says, or nil.
-type candidate struct {
-	path    string
-	version *version.Version
-}
-
 // candidates lists the places of an engine that exist, the likeliest first: in each extra
 // directory <engine>, then <engine>_<version> and <engine>/<version>/<engine> with the highest
 // version first; then <engine> in the directories of PATH. A name whose version the constraint
 // rules out is left out.
-func candidates(engine string, extra []string, searchPath string, want version.Constraints) []candidate {
-	var found []candidate
+func candidates(engine string, extra []string, searchPath string, want version.Constraints) []binary {
+	var found []binary
 	add := func(path string, v *version.Version) {
-		if !executable(path) || slices.ContainsFunc(found, func(c candidate) bool { return c.path == path }) {
+		if !executable(path) || slices.ContainsFunc(found, func(c binary) bool { return c.path == path }) {
 			return
 		}
 		if v == nil || fits(want, v) {
-			found = append(found, candidate{path, v})
+			found = append(found, binary{path, v})
 		}
 	}
 	for _, dir := range extra {
@@ -66,8 +60,8 @@ func candidates(engine string, extra []string, searchPath string, want version.C
 }
 
 // versioned lists the binaries of a directory that have their version in their name.
-func versioned(dir, engine string) []candidate {
-	var found []candidate
+func versioned(dir, engine string) []binary {
+	var found []binary
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil
@@ -75,7 +69,7 @@ func versioned(dir, engine string) []candidate {
 	for _, e := range entries {
 		if v, ok := strings.CutPrefix(e.Name(), engine+"_"); ok {
 			if parsed, err := version.NewVersion(v); err == nil {
-				found = append(found, candidate{filepath.Join(dir, e.Name()), parsed})
+				found = append(found, binary{filepath.Join(dir, e.Name()), parsed})
 			}
 		}
 	}
@@ -83,11 +77,11 @@ func versioned(dir, engine string) []candidate {
 	if err == nil {
 		for _, e := range entries {
 			if parsed, err := version.NewVersion(e.Name()); err == nil {
-				found = append(found, candidate{filepath.Join(dir, engine, e.Name(), engine), parsed})
+				found = append(found, binary{filepath.Join(dir, engine, e.Name(), engine), parsed})
 			}
 		}
 	}
-	slices.SortStableFunc(found, func(a, b candidate) int { return b.version.Compare(a.version) })
+	slices.SortStableFunc(found, func(a, b binary) int { return b.version.Compare(a.version) })
 	return found
 }
 

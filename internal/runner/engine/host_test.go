@@ -135,14 +135,7 @@ func (s stream) Write(p []byte) (int, error) {
 
 func (stream) Close() error { return nil }
 
-var (
-	_ engine.Host      = (*host)(nil)
-	_ engine.Skipper   = (*host)(nil)
-	_ engine.LogWriter = (*host)(nil)
-)
-
-// plainHost hides what a host may do beside the least.
-type plainHost struct{ engine.Host }
+var _ engine.Host = (*host)(nil)
 
 // job makes the directories of a run, and its root module of the given files.
 func job(t *testing.T, name string, op workflow.Operation, files map[string]string) engine.Job {

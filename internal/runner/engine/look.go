@@ -199,7 +199,7 @@ func (t *terraform) probe(ctx context.Context, p place) (*document, string, erro
 	other := *t
 	other.place, other.root, other.backendFile, other.code = p, root, "", declared{}
 	other.j.Root = root.path
-	other.h, other.silent = muted{t.h}, true
+	other.silent = true
 	if err = root.mkdir("data"); err == nil {
 		other.data, err = openFolder(root.join("data"), t.j.Owner)
 	}
@@ -220,9 +220,3 @@ func (t *terraform) probe(ctx context.Context, p place) (*document, string, erro
 	}
 	return other.pull(ctx)
 }
-
-// muted is a host without a log.
-type muted struct{ Host }
-
-// Logf implements Host.
-func (muted) Logf(string, ...any) {}

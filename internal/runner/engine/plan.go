@@ -102,16 +102,12 @@ func actionOf(a tfjson.Actions) string {
 	case a.Read():
 		return "read"
 	default:
-		return strings.Join(actionNames(a), " ")
+		var names []string
+		for _, action := range a[:min(len(a), 2)] {
+			names = append(names, text.Cut(string(action), 10))
+		}
+		return strings.Join(names, " ")
 	}
-}
-
-func actionNames(a tfjson.Actions) []string {
-	names := make([]string, 0, len(a))
-	for _, action := range a {
-		names = append(names, text.Cut(string(action), 10))
-	}
-	return names[:min(len(names), 2)]
 }
 
 // text says what a plan would do, in a line for the step.

@@ -304,17 +304,17 @@ func (t *terraform) workspaces(ctx context.Context) ([]string, error) {
 		}
 		return all, nil
 	}
-	out := &buffer{most: 1 << 20}
-	code, err := t.h.Exec(ctx, Command{Args: []string{t.bin.path, "workspace", "list"}, Dir: t.j.Root, Env: append(t.env(), "TF_WORKSPACE="), Stdout: out, Stderr: &tail{most: 1 << 10}, Quiet: true})
+	printed, err := t.quiet(ctx, stepInit, []string{t.bin.path, "workspace", "list"}, []string{"TF_WORKSPACE="}, 1<<20)
+	if f, ok := errors.AsType[*Failure](err); ok && f.Reason == workflow.ReasonStepFailed {
+		return nil, nil // the backend has none
+	}
 	if err != nil {
-		return nil, t.notRun(ctx, stepInit, err, nil)
+		return nil, err
 	}
 	var all []string
-	if code == 0 {
-		for line := range strings.Lines(ansi().ReplaceAllString(out.String(), "")) {
-			if name := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "*")); name != "" {
-				all = append(all, name)
-			}
+	for line := range strings.Lines(ansi().ReplaceAllString(string(printed), "")) {
+		if name := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "*")); name != "" {
+			all = append(all, name)
 		}
 	}
 	return all, nil
@@ -330,21 +330,14 @@ func (t *terraform) pull(ctx context.Context) (doc *document, file string, err e
 	if err != nil {
 		return nil, "", runnerError(fmt.Errorf("keep the state: %w", err))
 	}
-	said := &tail{most: 32 << 10}
-	code, err := t.h.Exec(ctx, Command{
-		Args: []string{t.bin.path, "state", "pull"}, Dir: t.j.Root, Env: t.env(), Stdout: &limited{out, maxState}, Stderr: said, Quiet: true,
-	})
+	_, err = t.exec(ctx, "state pull", Command{Args: []string{t.bin.path, "state", "pull"}, Stdout: &limited{out, maxState}, Quiet: true})
 	if closeErr := out.Close(); err == nil && closeErr != nil {
-		err = closeErr
+		err = runnerError(fmt.Errorf("keep the state: %w", closeErr))
 	}
-	switch {
-	case err != nil || code != 0 && context.Cause(ctx) != nil:
-		return nil, file, t.notRun(ctx, stepInit, err, nil)
-	case code != 0:
-		return nil, file, t.exited("state pull", code, string(said.bytes()))
-	}
-	doc, err = documentOf(t.temp, file)
 	if err != nil {
+		return nil, file, err
+	}
+	if doc, err = documentOf(t.temp, file); err != nil {
 		return nil, file, runnerError(fmt.Errorf("read the state: %w", err))
 	}
 	return doc, file, nil

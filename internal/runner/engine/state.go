@@ -396,21 +396,8 @@ func tryCopy(from *folder, name string, to *folder) (whole bool, err error) {
 // wholeJSON reads to the end and reports whether it was exactly one document.
 func wholeJSON(r io.Reader) bool {
 	dec := json.NewDecoder(r)
-	depth := 0
-	for {
-		token, err := dec.Token()
-		if err != nil {
-			return false
-		}
-		switch token {
-		case json.Delim('{'), json.Delim('['):
-			depth++
-		case json.Delim('}'), json.Delim(']'):
-			depth--
-		}
-		if depth == 0 {
-			break
-		}
+	if _, err := skipValue(dec); err != nil {
+		return false
 	}
 	_, err := dec.Token()
 	return errors.Is(err, io.EOF)

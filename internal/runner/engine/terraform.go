@@ -9,19 +9,12 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
-
-// LogWriter is a Host that also takes its log as a stream, as it does from a child. The engine then
-// reads along with what goes to the log on the error stream; for a Host that is none, it hands
-// on each line by Logf.
-type LogWriter interface {
-	// LogWriter returns a new stream into the log, masked like a child's output.
-	LogWriter() io.WriteCloser
-}
 
 // terraform is one run of terraform or tofu.
 type terraform struct {
@@ -154,7 +147,7 @@ func (t *terraform) steps(ctx context.Context) error {
 		return err
 	}
 	if empty {
-		err = skip(ctx, t.h, stepApply, "no changes")
+		err = t.h.Skip(ctx, stepApply, "no changes")
 	} else {
 		err = t.h.Step(ctx, stepApply, t.apply)
 	}
@@ -162,14 +155,6 @@ func (t *terraform) steps(ctx context.Context) error {
 		return err
 	}
 	return t.h.Step(ctx, stepOutput, t.output)
-}
-
-func skip(ctx context.Context, h Host, step, why string) error {
-	if s, ok := h.(Skipper); ok {
-		return s.Skip(ctx, step, why)
-	}
-	h.Logf("%s: skipped, %s", step, why)
-	return nil
 }
 
 // init finds the engine, says where the state lies, and initialises the root module.
@@ -221,7 +206,7 @@ func (t *terraform) plan(ctx context.Context) (text string, empty bool, err erro
 		return "", false, err
 	}
 	t.locking = false
-	raw, err := t.quiet(ctx, stepPlan, showArgs(t.bin.path, t.planFile), maxPlanJSON)
+	raw, err := t.quiet(ctx, stepPlan, showArgs(t.bin.path, t.planFile), nil, maxPlanJSON)
 	if errors.Is(err, errTooLong) && !t.mode.refreshOnly {
 		t.h.Logf("the plan has more than %d MiB of JSON: it is applied as it is, but not summarised", maxPlanJSON>>20)
 		t.out.Truncated = true
@@ -261,7 +246,7 @@ func (t *terraform) apply(ctx context.Context) (string, error) {
 }
 
 func (t *terraform) output(ctx context.Context) (string, error) {
-	raw, err := t.quiet(ctx, stepOutput, outputArgs(t.bin.path), maxOutputJSON)
+	raw, err := t.quiet(ctx, stepOutput, outputArgs(t.bin.path), nil, maxOutputJSON)
 	if errors.Is(err, errTooLong) {
 		t.out.Truncated = true
 		return "too large to be kept", nil
@@ -304,44 +289,46 @@ func (t *terraform) run(ctx context.Context, step string, args []string, fine ..
 
 // runWith is run with more in the environment.
 func (t *terraform) runWith(ctx context.Context, step string, args, env []string, fine ...int) (int, error) {
-	said := &tail{most: 32 << 10}
-	stream := logStream(t.h)
-	c := Command{Args: args, Dir: t.j.Root, Env: append(t.env(), env...), Stderr: io.MultiWriter(said, stream)}
 	if t.silent {
-		c.Quiet, c.Stdout = true, io.Discard
+		return t.exec(ctx, step, Command{Args: args, Env: env, Stdout: io.Discard, Quiet: true}, fine...)
 	}
-	code, err := t.h.Exec(ctx, c)
-	if closeErr := stream.Close(); closeErr != nil && err == nil {
-		err = closeErr
+	log := t.h.LogWriter()
+	code, err := t.exec(ctx, step, Command{Args: args, Env: env, Stderr: log}, fine...)
+	if closeErr := log.Close(); closeErr != nil && err == nil {
+		err = t.notRun(ctx, step, closeErr, nil)
 	}
-	if err != nil || (code != 0 && context.Cause(ctx) != nil) {
-		return code, t.notRun(ctx, step, err, lockFromText(string(said.bytes())))
-	}
-	if code == 0 {
-		return code, nil
-	}
-	for _, c := range fine {
-		if code == c {
-			return code, nil
-		}
-	}
-	return code, t.exited(step, code, string(said.bytes()))
+	return code, err
 }
 
 // quiet runs the engine and returns what it prints, which nobody else sees.
-func (t *terraform) quiet(ctx context.Context, step string, args []string, most int) ([]byte, error) {
-	out, said := &buffer{most: most}, &tail{most: 32 << 10}
-	code, err := t.h.Exec(ctx, Command{Args: args, Dir: t.j.Root, Env: t.env(), Stdout: out, Stderr: said, Quiet: true})
-	switch {
-	case err != nil || (code != 0 && context.Cause(ctx) != nil):
-		return nil, t.notRun(ctx, step, err, nil)
-	case code != 0:
-		return nil, t.exited(step, code, string(said.bytes()))
-	case out.over:
-		return nil, errTooLong
-	default:
-		return out.Bytes(), nil
+func (t *terraform) quiet(ctx context.Context, step string, args, env []string, most int) ([]byte, error) {
+	out := &buffer{most: most}
+	if _, err := t.exec(ctx, step, Command{Args: args, Env: env, Stdout: out, Quiet: true}); err != nil {
+		return nil, err
 	}
+	if out.over {
+		return nil, errTooLong
+	}
+	return out.Bytes(), nil
+}
+
+// exec runs the engine in the root module. What it says on its error stream explains a failure, wherever else it goes.
+func (t *terraform) exec(ctx context.Context, step string, c Command, fine ...int) (int, error) {
+	said := &tail{most: 32 << 10}
+	c.Dir, c.Env = t.j.Root, append(t.env(), c.Env...)
+	if c.Stderr == nil {
+		c.Stderr = said
+	} else {
+		c.Stderr = io.MultiWriter(said, c.Stderr)
+	}
+	code, err := t.h.Exec(ctx, c)
+	switch {
+	case err != nil || code != 0 && context.Cause(ctx) != nil:
+		return code, t.notRun(ctx, step, err, lockFromText(string(said.bytes())))
+	case code != 0 && !slices.Contains(fine, code):
+		return code, t.exited(step, code, string(said.bytes()))
+	}
+	return code, nil
 }
 
 // buffer keeps a stream up to a bound, and takes the rest without keeping it.
@@ -374,11 +361,10 @@ func (t *terraform) exited(step string, code int, said string) error {
 }
 
 func (t *terraform) notRun(ctx context.Context, step string, err error, lock *api.Lock) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return &Failure{
-			Reason: workflow.ReasonInterrupted, Lock: lock, Err: errors.Join(ctx.Err(), cause),
-			Detail: text.Middle(fmt.Sprintf("interrupted during %s: %v", step, cause), maxDetail),
-		}
+	if context.Cause(ctx) != nil {
+		f := interrupted(ctx, " during "+step)
+		f.Lock = lock
+		return f
 	}
 	return &Failure{
 		Reason: workflow.ReasonRunnerError, Err: err,
@@ -386,16 +372,21 @@ func (t *terraform) notRun(ctx context.Context, step string, err error, lock *ap
 	}
 }
 
+// interrupted says that a run was ended from outside, where that was, and why.
+func interrupted(ctx context.Context, where string) *Failure {
+	cause := context.Cause(ctx)
+	return &Failure{
+		Reason: workflow.ReasonInterrupted, Err: errors.Join(ctx.Err(), cause),
+		Detail: text.Middle(fmt.Sprintf("interrupted%s: %v", where, cause), maxDetail),
+	}
+}
+
 // failure makes a Failure of any error, and adds the lock that a run left behind beside its state.
 func (t *terraform) failure(ctx context.Context, err error) error {
 	f, ok := errors.AsType[*Failure](err)
-	cause := context.Cause(ctx)
 	switch {
-	case cause != nil && (!ok || f.Reason == workflow.ReasonRunnerError):
-		f = &Failure{
-			Reason: workflow.ReasonInterrupted, Err: errors.Join(ctx.Err(), cause),
-			Detail: text.Middle(fmt.Sprintf("interrupted: %v", cause), maxDetail),
-		}
+	case context.Cause(ctx) != nil && (!ok || f.Reason == workflow.ReasonRunnerError):
+		f = interrupted(ctx, "")
 	case !ok:
 		f = &Failure{Reason: workflow.ReasonRunnerError, Detail: text.Middle(err.Error(), maxDetail), Err: err}
 	}
@@ -414,44 +405,4 @@ func runnerError(err error) error {
 		return err
 	}
 	return &Failure{Reason: workflow.ReasonRunnerError, Detail: text.Middle(err.Error(), maxDetail), Err: err}
-}
-
-// logStream returns a stream into the log.
-func logStream(h Host) io.WriteCloser {
-	if w, ok := h.(LogWriter); ok {
-		return w.LogWriter()
-	}
-	return &lineLog{h: h}
-}
-
-// lineLog hands on whole lines.
-type lineLog struct {
-	h    Host
-	part []byte
-}
-
-func (l *lineLog) Write(p []byte) (int, error) {
-	l.part = append(l.part, p...)
-	for {
-		line, rest, ok := bytes.Cut(l.part, []byte("\n"))
-		if !ok {
-			break
-		}
-		l.h.Logf("%s", bytes.TrimSuffix(line, []byte("\r")))
-		l.part = rest
-	}
-	const most = 256 << 10 // of a line without an end
-	if len(l.part) > most {
-		return len(p), l.Close()
-	}
-	return len(p), nil
-}
-
-// Close hands on a line without an end.
-func (l *lineLog) Close() error {
-	if len(l.part) > 0 {
-		l.h.Logf("%s", l.part)
-		l.part = nil
-	}
-	return nil
 }
