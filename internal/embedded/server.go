@@ -90,7 +90,7 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 		return s, err
 	}
 	if s.db, err = sqlite.Open(ctx, s.data.file(DatabaseFile), sqlite.Config{
-		Log: s.log, Now: cfg.Now, Program: "dayfly " + cmp.Or(cfg.Version, "dev"), Alone: true, // the data directory is locked
+		Log: s.log, Now: cfg.Now, Program: "dayfly " + cmp.Or(cfg.Version, "dev"),
 	}); err != nil {
 		return s, err
 	}

@@ -67,42 +67,6 @@ func (s *Store) Get(ctx context.Context, keys ...store.Key) ([]store.Record, err
 	if err := store.CheckGet(keys); err != nil {
 		return nil, err
 	}
-	if s.known == nil {
-		return s.lookUp(ctx, keys)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	all, missing, ended := s.known.get(keys)
-	if len(missing) > 0 {
-		ask := make([]store.Key, len(missing))
-		for i, at := range missing {
-			ask[i] = keys[at]
-		}
-		found, err := s.lookUp(ctx, ask) // in that order, without those that are not there
-		if err != nil {
-			return nil, err
-		}
-		news := make([]store.Record, len(missing))
-		for i, at := range missing {
-			if len(found) > 0 && found[0].Key == keys[at] {
-				all[at], found = found[0], found[1:]
-			}
-			news[i] = all[at]
-		}
-		s.known.take(ended, news)
-	}
-	var out []store.Record
-	for _, r := range all {
-		if r.Version != store.Absent {
-			out = append(out, r.Clone()) // it is the caller's to change
-		}
-	}
-	return out, nil
-}
-
-// lookUp reads records from the file.
-func (s *Store) lookUp(ctx context.Context, keys []store.Key) ([]store.Record, error) {
 	var found []store.Record
 	for some := range slices.Chunk(keys, getKeys) {
 		args := make([]any, 0, 2*len(some))

@@ -8,8 +8,7 @@
 // its own: one that loses its race is undone alone, and nobody is answered before the transaction is
 // durable. Reads use connections of their own; each begins after every transaction that was answered, so
 // it sees them, and Query is never stale. Several processes may open the file; what waits too
-// long for another's transaction is answered store.ErrBusy. A store that is told that it is alone answers
-// Get from memory where it can (see known), as the file would.
+// long for another's transaction is answered store.ErrBusy.
 package sqlite
 
 import (
@@ -31,9 +30,6 @@ type Config struct {
 	// Program names the program and its version. It is kept in the file, for an older program to
 	// say which one the file needs. Empty means "a newer program".
 	Program string
-	// Alone says that nobody else opens the file while this store does. Get then answers from memory what
-	// was read or written a moment before.
-	Alone bool
 	// BusyTimeout is how long to wait for another process that writes; 0 means 5 s.
 	BusyTimeout time.Duration
 }
@@ -44,7 +40,6 @@ type Store struct {
 	gets   [getKeys]*sql.Stmt // of 1, 2 ... keys
 	scans  map[scanKind]*sql.Stmt
 	writer *writer
-	known  *known // nil: the file may change behind this store
 	close  func() error
 }
 
@@ -67,7 +62,7 @@ func open(ctx context.Context, path string, cfg Config, migrations []string) (_ 
 	if err != nil {
 		return nil, fmt.Errorf("open %s for writing: %w", path, err)
 	}
-	s := &Store{writer: w, known: w.known, scans: map[scanKind]*sql.Stmt{}}
+	s := &Store{writer: w, scans: map[scanKind]*sql.Stmt{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -153,7 +148,6 @@ const PurgeLimit = 200
 func (s *Store) Purge(ctx context.Context, now time.Time) (int, error) {
 	var n int64
 	err := s.writer.do(ctx, 0, func(ctx context.Context, s *session) (answer, failure error) {
-		s.purged = true
 		n, failure = s.exec(ctx, s.purge, now.Unix(), PurgeLimit)
 		return nil, failure
 	})

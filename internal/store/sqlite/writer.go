@@ -36,7 +36,6 @@ type request struct {
 type writer struct {
 	file     file
 	now      func() time.Time
-	known    *known        // nil where nothing is kept in memory
 	requests chan *request // not buffered: what was sent was taken, and will be answered
 	stop     chan struct{}
 	stopped  chan struct{}
@@ -54,9 +53,6 @@ func startWriter(ctx context.Context, f file, cfg Config) (*writer, error) {
 		now = func() time.Time { return start.Add(time.Since(start)) }
 	}
 	w := &writer{file: f, now: now, log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)), requests: make(chan *request), stop: make(chan struct{}), stopped: make(chan struct{})}
-	if cfg.Alone {
-		w.known = newKnown()
-	}
 	s, err := openSession(ctx, w)
 	if err != nil {
 		return nil, err
@@ -100,7 +96,6 @@ func (w *writer) loop(ctx context.Context, s *session) {
 			w.failed = s.close()
 		}
 	}()
-	defer w.known.stop()
 	for {
 		select {
 		case <-w.stop:
@@ -160,7 +155,7 @@ func (w *writer) serve(ctx context.Context, s *session, group []*request) *sessi
 		}
 		return s.discard()
 	}
-	s.wrote, s.purged = s.wrote[:0], false
+	s.wrote = false
 	for i, r := range group {
 		var failure error
 		if answers[i], failure = r.run(ctx, s); failure != nil {
@@ -176,10 +171,8 @@ func (w *writer) serve(ctx context.Context, s *session, group []*request) *sessi
 		all(store.ErrBusy)
 		return s.discard()
 	}
-	w.known.ending(s.wrote, s.purged)
 	_, err := s.exec(ctx, s.end)
-	w.known.end(s.wrote, err)
-	if err != nil || len(s.wrote) > 0 { // nothing is known of the disk where nothing was written
+	if err != nil || s.wrote { // nothing is known of the disk where nothing was written
 		w.note(err)
 	}
 	if err != nil {
@@ -227,8 +220,7 @@ type session struct {
 	conn       *sql.Conn
 	now        func() time.Time
 	lastForget time.Time   // when there was last nothing more to forget
-	wrote      []store.Op  // what the transaction changes, in its order
-	purged     bool        // it also deletes what expired
+	wrote      bool        // the transaction applies a commit
 	statements []*sql.Stmt // all of the following
 
 	begin, end, savepoint, undo, release   *sql.Stmt
@@ -337,7 +329,7 @@ func (s *session) applyAll(ctx context.Context, ops []store.Op) (answer, failure
 			return fmt.Errorf("%s has not version %d: %w", op.Key(), op.Expect(), store.ErrConflict), err
 		}
 	}
-	s.wrote = append(s.wrote, ops...)
+	s.wrote = true
 	return nil, nil
 }
 

@@ -3,7 +3,6 @@ package sqlite_test
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,14 +11,9 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
-	"github.com/dayfly-dev/dayfly/internal/store/storetest"
 )
 
-func TestStore_ConformanceAlone(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) store.Store { return open(t, dataFile(t), sqlite.Config{Alone: true}) })
-}
-
-// ofFile reads records past what is known of them.
+// ofFile lists the records.
 func ofFile(t *testing.T, s store.Store) map[store.Key]store.Record {
 	t.Helper()
 	page, err := s.Range(t.Context(), store.Scan{Part: "p", Limit: 1000})
@@ -48,8 +42,8 @@ func one(t *testing.T, s store.Store, k store.Key) store.Record {
 
 // Whoever reads after a commit was answered reads what it wrote, or what was written after it, while
 // others write the same records, delete them and make them again.
-func TestAlone_AnAnsweredCommitIsRead(t *testing.T) {
-	s := open(t, dataFile(t), sqlite.Config{Alone: true})
+func TestGet_AnAnsweredCommitIsRead(t *testing.T) {
+	s := open(t, dataFile(t), sqlite.Config{})
 	const workers, each, keys = 8, 100, 3
 	var mu sync.Mutex
 	answered := map[store.Key]int64{} // the last version that a commit was answered of
@@ -107,18 +101,8 @@ func TestAlone_AnAnsweredCommitIsRead(t *testing.T) {
 	}
 }
 
-func TestAlone_WhatIsReadIsTheCallersToChange(t *testing.T) {
-	s := open(t, dataFile(t), sqlite.Config{Alone: true})
-	put(t, s, "one", "a", "value")
-	k := store.Key{Part: "p", Sort: "a"}
-	copy(one(t, s, k).Value, "VALUE")
-	if got := string(one(t, s, k).Value); got != "value" {
-		t.Errorf("got %q, want what was written", got)
-	}
-}
-
-func TestAlone_WhatWasPurgedIsGone(t *testing.T) {
-	s := open(t, dataFile(t), sqlite.Config{Alone: true})
+func TestPurge_WhatWasPurgedIsGone(t *testing.T) {
+	s := open(t, dataFile(t), sqlite.Config{})
 	k := store.Key{Part: "p", Sort: "a"}
 	if err := s.Commit(t.Context(), "one", store.Put(store.Record{Key: k, Expires: 100}, store.Absent)); err != nil {
 		t.Fatal(err)
@@ -134,8 +118,8 @@ func TestAlone_WhatWasPurgedIsGone(t *testing.T) {
 	}
 }
 
-func TestAlone_AFailedCommitIsNotRead(t *testing.T) {
-	s := open(t, dataFile(t), sqlite.Config{Alone: true})
+func TestCommit_AFailedCommitIsNotRead(t *testing.T) {
+	s := open(t, dataFile(t), sqlite.Config{})
 	put(t, s, "one", "a", "first")
 	k := store.Key{Part: "p", Sort: "a"}
 	change := store.Put(store.Record{Key: k, Value: []byte("second")}, 1)
@@ -154,9 +138,9 @@ func TestAlone_AFailedCommitIsNotRead(t *testing.T) {
 	}
 }
 
-// A repeat of a commit changes nothing, also of what is known.
-func TestAlone_ARepeatBringsNothingBack(t *testing.T) {
-	s := open(t, dataFile(t), sqlite.Config{Alone: true})
+// A repeat of a commit changes nothing.
+func TestCommit_ARepeatBringsNothingBack(t *testing.T) {
+	s := open(t, dataFile(t), sqlite.Config{})
 	put(t, s, "one", "a", "first")
 	k := store.Key{Part: "p", Sort: "a"}
 	if err := s.Commit(t.Context(), "two", store.Put(store.Record{Key: k, Value: []byte("second")}, 1)); err != nil {
@@ -165,20 +149,5 @@ func TestAlone_ARepeatBringsNothingBack(t *testing.T) {
 	put(t, s, "one", "a", "first")
 	if got := string(one(t, s, k).Value); got != "second" {
 		t.Errorf("got %q after a repeat of an older commit", got)
-	}
-}
-
-// More is written than is kept in memory.
-func TestAlone_WhatIsForgottenIsReadFromTheFile(t *testing.T) {
-	s := open(t, dataFile(t), sqlite.Config{Alone: true})
-	value := strings.Repeat("x", 100<<10)
-	const n = 60
-	for i := range n {
-		put(t, s, fmt.Sprint(i), fmt.Sprintf("%02d", i), value+fmt.Sprint(i))
-	}
-	for i := range n {
-		if got := string(one(t, s, store.Key{Part: "p", Sort: fmt.Sprintf("%02d", i)}).Value); got != value+fmt.Sprint(i) {
-			t.Errorf("record %d holds %d bytes that are not its own", i, len(got))
-		}
 	}
 }
