@@ -1,9 +1,9 @@
 //go:build linux || darwin
 
 // Package child runs one child process: in a group of its own, as a user of its own where asked,
-// with nothing of the parent's environment, dying with its parent, ended by an interrupt, a grace
-// and a kill of the whole group, with a bounded wait for its pipes. It chooses no program, parses
-// no output and knows nothing of what the process is for.
+// with nothing of the parent's environment, dying with its parent, ended by an interrupt or a kill of
+// the whole group, with a bounded wait for its pipes. It chooses no program, parses no output and knows nothing of
+// what the process is for.
 //
 // # What is guaranteed
 //
@@ -17,7 +17,7 @@
 package child
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -29,10 +29,10 @@ import (
 	"time"
 )
 
-// Defaults of a Spec.
 const (
+	// DefaultGrace is the time between the interrupt and the kill where nobody says another.
 	DefaultGrace     = 10 * time.Second
-	DefaultWaitDelay = 5 * time.Second
+	defaultWaitDelay = 5 * time.Second
 )
 
 // Spec says what to run and how.
@@ -57,9 +57,8 @@ type Spec struct {
 	// CgroupFD is an open directory of a cgroup v2 in which it starts (Linux); nil means the parent's.
 	CgroupFD *os.File
 
-	Grace time.Duration // from the interrupt to the kill, in Run and Stop; 0 means DefaultGrace
 	// WaitDelay bounds the wait, after the leader's end, for the rest of the group to die and for its
-	// pipes to be read out; 0 means DefaultWaitDelay.
+	// pipes to be read out; 0 means 5 s.
 	WaitDelay time.Duration
 }
 
@@ -77,14 +76,6 @@ type Limits struct {
 	NoCore    bool   // it leaves no core file
 }
 
-// Support says what this system gives.
-type Support struct {
-	DiesWithParent  bool // the process is killed when its parent ends, however that ends
-	Limits          bool
-	NoNewPrivileges bool
-	Cgroups         bool
-}
-
 // Exit is how a process ended.
 type Exit struct {
 	Code        int            // its exit code; -1 when a signal ended it
@@ -93,9 +84,6 @@ type Exit struct {
 	Cut         bool           // something outside its group kept its output open: the rest of it is lost
 	Left        bool           // a member of its group was still dying when the wait ran out
 }
-
-// Success reports whether it ended by itself with code 0.
-func (e Exit) Success() bool { return e.Code == 0 && e.Signal == 0 }
 
 // Process is a running child. Its methods may be called concurrently.
 type Process struct {
@@ -112,7 +100,7 @@ type Process struct {
 	err  error
 }
 
-// Start begins the process. The caller must call Wait, Stop or read Done.
+// Start begins the process. The caller must call Wait or read Done.
 //
 // The parent-death signal of Linux is bound to the thread that forked, not to the process, and
 // Go ends threads at will; and no-new-privileges is a property of that thread. So each child has a goroutine of
@@ -121,12 +109,7 @@ func Start(spec Spec) (*Process, error) {
 	if !filepath.IsAbs(spec.Path) {
 		return nil, errors.New("start process: path " + spec.Path + " is not absolute")
 	}
-	if spec.Grace == 0 {
-		spec.Grace = DefaultGrace
-	}
-	if spec.WaitDelay == 0 {
-		spec.WaitDelay = DefaultWaitDelay
-	}
+	spec.WaitDelay = cmp.Or(spec.WaitDelay, defaultWaitDelay)
 	attr, err := sysProcAttr(spec)
 	if err != nil {
 		return nil, err
@@ -260,36 +243,4 @@ func (p *Process) Kill() {
 	}
 	p.interrupted = true
 	_ = syscall.Kill(-p.PID(), syscall.SIGKILL)
-}
-
-// Stop interrupts the process, kills its group after the grace and waits for the end.
-func (p *Process) Stop(grace time.Duration) (Exit, error) {
-	p.Interrupt()
-	t := time.NewTimer(grace)
-	defer t.Stop()
-	select {
-	case <-p.done:
-	case <-t.C:
-		p.Kill()
-	}
-	return p.Wait()
-}
-
-// Run starts the process and waits for its end. When ctx ends first, the process is stopped with
-// the grace of spec, and the error is ctx's cause.
-func Run(ctx context.Context, spec Spec) (Exit, error) {
-	if ctx.Err() != nil {
-		return Exit{Code: -1}, context.Cause(ctx)
-	}
-	p, err := Start(spec)
-	if err != nil {
-		return Exit{Code: -1}, err
-	}
-	select {
-	case <-p.done:
-		return p.Wait()
-	case <-ctx.Done():
-		exit, err := p.Stop(p.spec.Grace)
-		return exit, errors.Join(context.Cause(ctx), err)
-	}
 }

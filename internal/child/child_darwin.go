@@ -7,9 +7,9 @@ import (
 	"unsafe"
 )
 
-// Supported says what this system gives. Away from Linux a child outlives a parent that is
-// killed, and limits are left as they are.
-func Supported() Support { return Support{} }
+// DiesWithParent says whether a child is killed when its parent ends, however that ends. Away from Linux it
+// outlives a parent that is killed, and limits are left as they are.
+const DiesWithParent = false
 
 func sysProcAttr(spec Spec) (*syscall.SysProcAttr, error) {
 	if spec.CgroupFD != nil {

@@ -1,10 +1,7 @@
 package child
 
 import (
-	"bytes"
 	"fmt"
-	"os"
-	"strconv"
 	"syscall"
 	"time"
 	"unsafe"
@@ -17,10 +14,8 @@ const (
 	rlimitNPROC     = 6
 )
 
-// Supported says what this system gives.
-func Supported() Support {
-	return Support{DiesWithParent: true, Limits: true, NoNewPrivileges: true, Cgroups: true}
-}
+// DiesWithParent says whether a child is killed when its parent ends, however that ends.
+const DiesWithParent = true
 
 func sysProcAttr(spec Spec) (*syscall.SysProcAttr, error) {
 	a := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: spec.NewSession, Setpgid: !spec.NewSession}
@@ -102,60 +97,5 @@ func groupDied(pgid int, d time.Duration) bool {
 }
 
 func groupLives(pgid int) bool {
-	lives := false
-	eachProcess(func(s stat) bool {
-		lives = s.pgrp == pgid && s.pid != pgid && s.alive()
-		return !lives
-	})
-	return lives
-}
-
-// stat is what is read of /proc/PID/stat.
-type stat struct {
-	pid, ppid, pgrp, session int
-	state                    byte
-}
-
-func (s stat) alive() bool { return s.state != 'Z' && s.state != 'X' && s.state != 'x' }
-
-// eachProcess calls f for every process that can be seen, until it returns false.
-func eachProcess(f func(stat) bool) {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		if s, ok := readStat(pid); ok && !f(s) {
-			return
-		}
-	}
-}
-
-func readStat(pid int) (stat, bool) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return stat{}, false
-	}
-	// The second field is the program's name in parentheses; it may hold anything, these too.
-	i := bytes.LastIndexByte(b, ')')
-	if i < 0 {
-		return stat{}, false
-	}
-	f := bytes.Fields(b[i+1:])
-	if len(f) < 4 || len(f[0]) != 1 {
-		return stat{}, false
-	}
-	s := stat{pid: pid, state: f[0][0]}
-	for i, to := range []*int{&s.ppid, &s.pgrp, &s.session} {
-		if *to, err = strconv.Atoi(string(f[1+i])); err != nil {
-			return stat{}, false
-		}
-	}
-	return s, true
+	return len(processes(func(s Stat) bool { return s.Group == pgid && s.PID != pgid && s.Alive() })) > 0
 }

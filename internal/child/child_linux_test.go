@@ -39,7 +39,7 @@ func TestStart_NoNewPrivilegesIsTheChildsAlone(t *testing.T) {
 	nnp := func(set bool) string {
 		var out bytes.Buffer
 		spec := child.Spec{Path: "/bin/cat", Args: []string{"/proc/self/status"}, Stdout: &out, NoNewPrivileges: set}
-		if _, err := child.Run(t.Context(), spec); err != nil {
+		if _, err := run(t, spec); err != nil {
 			t.Fatal(err)
 		}
 		for l := range strings.Lines(out.String()) {
@@ -66,11 +66,11 @@ func TestStart_UserWithoutGroupsOrCapabilities(t *testing.T) {
 		t.Skip("only root may give a child another user")
 	}
 	var out bytes.Buffer
-	exit, err := child.Run(t.Context(), child.Spec{
+	exit, err := run(t, child.Spec{
 		Path: "/bin/sh", Args: []string{"-c", "id -u; id -g; id -G; grep -E '^Cap(Prm|Eff|Inh|Amb)' /proc/self/status"},
 		Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out, User: &child.User{UID: 200001, GID: 200002},
 	})
-	if err != nil || !exit.Success() {
+	if err != nil || exit != (child.Exit{}) {
 		t.Fatalf("got %+v, %v", exit, err)
 	}
 	const none = "0000000000000000"
@@ -197,4 +197,23 @@ func TestEndOrphans_WhatLeftItsGroupAndSessionIsEnded(t *testing.T) {
 	if found != 2 {
 		t.Errorf("got %d orphans, want 2: %s", found, out)
 	}
+}
+
+func TestParseStat_NameMayHoldAnything(t *testing.T) {
+	line := "42 (a) Z 1 (b) S 7 42 40 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 1 2\n"
+	state, session, start, err := child.ParseStat([]byte(line))
+	if err != nil || state != 'S' || session != 40 || start != 98765 {
+		t.Errorf("got %c, %d, %d, %v; want S, 40, 98765", state, session, start, err)
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add([]byte("42 (sh) S 7 42 40 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 1 2\n"))
+	f.Add([]byte("42 (sh"))
+	f.Add([]byte(") S"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if state, _, _, err := child.ParseStat(b); err == nil && state == 0 {
+			t.Errorf("took %q without a state", b)
+		}
+	})
 }

@@ -5,7 +5,6 @@ package child_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -66,9 +65,19 @@ func wait(t *testing.T, p *child.Process) child.Exit {
 	return e
 }
 
-func TestRun_ReportsTheExitCodeAndTheOutput(t *testing.T) {
+// run starts a process and waits for its end.
+func run(t *testing.T, spec child.Spec) (child.Exit, error) {
+	t.Helper()
+	p, err := child.Start(spec)
+	if err != nil {
+		return child.Exit{}, err
+	}
+	return p.Wait()
+}
+
+func TestStart_ReportsTheExitCodeAndTheOutput(t *testing.T) {
 	var out, errOut bytes.Buffer
-	got, err := child.Run(t.Context(), child.Spec{
+	got, err := run(t, child.Spec{
 		Path: "/bin/sh", Args: []string{"-c", "echo out; echo err >&2; exit 7"}, Stdout: &out, Stderr: &errOut,
 	})
 	if err != nil {
@@ -82,10 +91,10 @@ func TestRun_ReportsTheExitCodeAndTheOutput(t *testing.T) {
 	}
 }
 
-func TestRun_EnvironmentIsBuiltFromNothing(t *testing.T) {
+func TestStart_EnvironmentIsBuiltFromNothing(t *testing.T) {
 	t.Setenv("OF_THE_PARENT", "1")
 	var out bytes.Buffer
-	if _, err := child.Run(t.Context(), child.Spec{Path: "/usr/bin/env", Stdout: &out}); err != nil {
+	if _, err := run(t, child.Spec{Path: "/usr/bin/env", Stdout: &out}); err != nil {
 		t.Fatal(err)
 	}
 	if got := out.String(); got != "" {
@@ -168,60 +177,30 @@ func blocked(t *testing.T) func(*child.Spec) {
 	return func(s *child.Spec) { s.ExtraFiles = []*os.File{r} }
 }
 
-func TestStop_InterruptIsEnoughForWhoListens(t *testing.T) {
+func TestInterrupt_IsEnoughForWhoListens(t *testing.T) {
 	p, out := script(t, `trap 'exit 3' INT; echo ready; read x <&3`, blocked(t))
 	line(t, out)
-	got, err := p.Stop(time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.Interrupt()
+	got := wait(t, p)
 	if want := (child.Exit{Code: 3, Interrupted: true}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
-func TestStop_KillsTheGroupAfterTheGrace(t *testing.T) {
+func TestKill_EndsTheGroup(t *testing.T) {
 	p, out := script(t, `trap '' INT; sleep 1000 & echo $!; read x <&3`, blocked(t))
 	left, err := strconv.Atoi(line(t, out))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := p.Stop(time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.Interrupt()
+	p.Kill()
+	got := wait(t, p)
 	if want := (child.Exit{Code: -1, Signal: syscall.SIGKILL, Interrupted: true}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if alive(left) {
-		t.Errorf("process %d of the group lives after Stop", left)
-	}
-}
-
-func TestRun_EndOfContextStopsTheProcessWithItsCause(t *testing.T) {
-	cause := errors.New("somebody said so")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	go func() {
-		_, _ = r.Read(make([]byte, 1))
-		cancel(cause)
-	}()
-	spec := child.Spec{Path: "/bin/sh", Args: []string{"-c", `trap 'exit 5' INT; echo ready; read x <&3`}, Stdout: w, Grace: time.Hour}
-	blocked(t)(&spec)
-	got, err := child.Run(ctx, spec)
-	w.Close()
-	if !errors.Is(err, cause) {
-		t.Errorf("got error %v, want %v", err, cause)
-	}
-	if want := (child.Exit{Code: 5, Interrupted: true}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	if _, err := child.Run(ctx, spec); !errors.Is(err, cause) {
-		t.Errorf("with an ended context: got error %v, want %v", err, cause)
+		t.Errorf("process %d of the group lives after Kill", left)
 	}
 }
 

@@ -24,8 +24,8 @@ func AdoptOrphans() error {
 // somebody waits for them. No process may be started meanwhile.
 func ReapOrphans(mine func(pid int) bool) {
 	for _, s := range children() {
-		if !s.alive() && !mine(s.pid) {
-			_, _ = syscall.Wait4(s.pid, nil, syscall.WNOHANG, nil)
+		if !s.Alive() && !mine(s.PID) {
+			_, _ = syscall.Wait4(s.PID, nil, syscall.WNOHANG, nil)
 		}
 	}
 }
@@ -43,12 +43,12 @@ func EndOrphans(ctx context.Context) error {
 			return nil
 		}
 		for _, s := range left {
-			_ = syscall.Kill(s.pid, syscall.SIGKILL) // it cannot be a stranger: nobody else reaps our child
-			_, _ = syscall.Wait4(s.pid, nil, syscall.WNOHANG, nil)
+			_ = syscall.Kill(s.PID, syscall.SIGKILL) // it cannot be a stranger: nobody else reaps our child
+			_, _ = syscall.Wait4(s.PID, nil, syscall.WNOHANG, nil)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d processes are still dying, %d the first: %w", len(left), left[0].pid, context.Cause(ctx))
+			return fmt.Errorf("%d processes are still dying, %d the first: %w", len(left), left[0].PID, context.Cause(ctx))
 		case <-time.After(pause):
 		}
 	}
@@ -63,16 +63,9 @@ func childless() bool {
 	return errno == syscall.ECHILD
 }
 
-func children() []stat {
-	var out []stat
+func children() []Stat {
 	self := os.Getpid()
-	eachProcess(func(s stat) bool {
-		if s.ppid == self {
-			out = append(out, s)
-		}
-		return true
-	})
-	return out
+	return processes(func(s Stat) bool { return s.Parent == self })
 }
 
 // GroupLives reports whether a member of a process group lives. It is for a group whose leader's Exit

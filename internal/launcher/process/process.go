@@ -280,7 +280,7 @@ func (l *Launcher) Isolation() Isolation {
 	return Isolation{
 		EngineUser:     l.config.EngineUIDs > 0,
 		Cgroup:         l.cgroup != "",
-		DiesWithParent: child.Supported().DiesWithParent,
+		DiesWithParent: child.DiesWithParent,
 	}
 }
 

@@ -104,15 +104,11 @@ func grow(t *testing.T, change ...func(*child.Spec)) tree {
 
 func alive(t *testing.T, pid int) bool {
 	t.Helper()
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return false
-	}
-	state, _, _, err := remains.ParseStat(b)
-	if err != nil {
+	s, err := child.ReadStat(pid)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	return state != 'Z' && state != 'X'
+	return err == nil && s.Alive()
 }
 
 // killAll kills until nothing is left.
@@ -329,25 +325,6 @@ func TestOwnCgroup(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestParseStat_NameMayHoldAnything(t *testing.T) {
-	line := "42 (a) Z 1 (b) S 7 42 40 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 1 2\n"
-	state, session, start, err := remains.ParseStat([]byte(line))
-	if err != nil || state != 'S' || session != 40 || start != 98765 {
-		t.Errorf("got %c, %d, %d, %v; want S, 40, 98765", state, session, start, err)
-	}
-}
-
-func FuzzParseStat(f *testing.F) {
-	f.Add([]byte("42 (sh) S 7 42 40 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 1 2\n"))
-	f.Add([]byte("42 (sh"))
-	f.Add([]byte(") S"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if state, _, _, err := remains.ParseStat(b); err == nil && state == 0 {
-			t.Errorf("took %q without a state", b)
-		}
-	})
 }
 
 func FuzzOwnCgroup(f *testing.F) {

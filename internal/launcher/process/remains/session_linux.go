@@ -1,7 +1,6 @@
 package remains
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/dayfly-dev/dayfly/internal/child"
 )
 
 // Boot names this start of the machine, and of the container in it: the kernel's boot id, and
@@ -26,77 +27,11 @@ func Boot() (string, error) {
 	return fmt.Sprintf("%s/%d", strings.TrimSpace(string(b)), start), nil
 }
 
-// stat is what is read of /proc/PID/stat.
-type stat struct {
-	state   byte
-	session int
-	start   uint64 // in clock ticks since the machine's boot
-}
-
-func (s stat) alive() bool { return s.state != 'Z' && s.state != 'X' && s.state != 'x' }
-
-func parseStat(b []byte) (stat, error) {
-	// The second field is the program's name in parentheses; it may hold anything, these too.
-	i := bytes.LastIndexByte(b, ')')
-	if i < 0 {
-		return stat{}, errors.New("no name")
-	}
-	f := bytes.Fields(b[i+1:]) // the first is the third of them all
-	if len(f) < 20 || len(f[0]) != 1 {
-		return stat{}, errors.New("too few fields")
-	}
-	s := stat{state: f[0][0]}
-	var err error
-	if s.session, err = strconv.Atoi(string(f[3])); err != nil {
-		return stat{}, errors.New("no session")
-	}
-	if s.start, err = strconv.ParseUint(string(f[19]), 10, 64); err != nil {
-		return stat{}, errors.New("no start time")
-	}
-	return s, nil
-}
-
-// readStat returns fs.ErrNotExist for a process that is gone.
-func readStat(pid int) (stat, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if errors.Is(err, syscall.ESRCH) {
-		return stat{}, fs.ErrNotExist
-	}
-	if err != nil {
-		return stat{}, err
-	}
-	s, err := parseStat(b)
-	if err != nil {
-		return stat{}, fmt.Errorf("read state of process %d: %w", pid, err)
-	}
-	return s, nil
-}
-
 // ProcessStart is when a process began, in the system's own unit; fs.ErrNotExist means that it is
 // gone.
 func ProcessStart(pid int) (uint64, error) {
-	s, err := readStat(pid)
-	return s.start, err
-}
-
-// processes lists the numbers of all processes that can be seen.
-func processes() ([]int, error) {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = dir.Close() }()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, err
-	}
-	var out []int
-	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil {
-			out = append(out, pid)
-		}
-	}
-	return out, nil
+	s, err := child.ReadStat(pid)
+	return s.Start, err
 }
 
 // killSession kills every living process of a session and returns how many there were.
@@ -106,14 +41,14 @@ func processes() ([]int, error) {
 // has it, its members are what a dead leader left, ours or, if the number was taken again and left
 // by another leader since, somebody else's: these are told apart by their user as well.
 func killSession(t Trace) (int, error) {
-	switch leader, err := readStat(t.Session); {
+	switch leader, err := child.ReadStat(t.Session); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return 0, err
-	case leader.start != t.Start:
+	case leader.Start != t.Start:
 		return 0, nil
 	}
-	pids, err := processes()
+	pids, err := child.Processes()
 	if err != nil {
 		return 0, err
 	}
@@ -152,14 +87,14 @@ func killVerified(pid int, still func() (bool, error)) error {
 }
 
 func (t Trace) member(pid int) (bool, error) {
-	s, err := readStat(pid)
+	s, err := child.ReadStat(pid)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	if s.session != t.Session || s.start < t.Start || !s.alive() {
+	if s.Session != t.Session || s.Start < t.Start || !s.Alive() {
 		return false, nil
 	}
 	uid, err := realUser(pid)

@@ -1,0 +1,93 @@
+package child
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// Stat is what is read of a process in /proc/PID/stat.
+type Stat struct {
+	PID, Parent, Group, Session int
+	Start                       uint64 // when it began, in clock ticks since the machine's boot
+	state                       byte
+}
+
+// Alive reports whether the process runs: it is neither a zombie nor about to be one.
+func (s Stat) Alive() bool { return s.state != 'Z' && s.state != 'X' && s.state != 'x' }
+
+// Processes lists the numbers of all processes that can be seen.
+func Processes() ([]int, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var out []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			out = append(out, pid)
+		}
+	}
+	return out, nil
+}
+
+// ReadStat looks at a process; fs.ErrNotExist means that it is gone.
+func ReadStat(pid int) (Stat, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if errors.Is(err, syscall.ESRCH) {
+		return Stat{}, fs.ErrNotExist
+	}
+	if err != nil {
+		return Stat{}, err
+	}
+	s, err := parseStat(b)
+	if err != nil {
+		return Stat{}, fmt.Errorf("read state of process %d: %w", pid, err)
+	}
+	s.PID = pid
+	return s, nil
+}
+
+func parseStat(b []byte) (Stat, error) {
+	// The second field is the program's name in parentheses. It may hold anything, also parentheses.
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 {
+		return Stat{}, errors.New("no name")
+	}
+	f := bytes.Fields(b[i+1:]) // the first is the third of them all
+	if len(f) < 20 || len(f[0]) != 1 {
+		return Stat{}, errors.New("too few fields")
+	}
+	s := Stat{state: f[0][0]}
+	var err error
+	for i, to := range []*int{&s.Parent, &s.Group, &s.Session} {
+		if *to, err = strconv.Atoi(string(f[1+i])); err != nil {
+			return Stat{}, fmt.Errorf("field %d is not a number", 4+i)
+		}
+	}
+	if s.Start, err = strconv.ParseUint(string(f[19]), 10, 64); err != nil {
+		return Stat{}, errors.New("no start time")
+	}
+	return s, nil
+}
+
+// processes returns every process that can be seen and for which ok is true.
+func processes(ok func(Stat) bool) []Stat {
+	pids, _ := Processes()
+	var out []Stat
+	for _, pid := range pids {
+		if s, err := ReadStat(pid); err == nil && ok(s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
