@@ -17,6 +17,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"golang.org/x/net/netutil"
 )
 
 // Credentials are what is lent.
@@ -36,7 +38,7 @@ type Config struct {
 
 const (
 	path     = "/credentials"
-	mostOpen = 64 // connections at once
+	mostOpen = 64 // connections at once: the engine can use up its own, and not the runner's descriptors
 	slow     = 5 * time.Second
 	answerIn = time.Minute // within which the source has answered
 )
@@ -70,7 +72,7 @@ func Listen(ctx context.Context, cfg Config) (*Lender, error) {
 	}
 	go func() {
 		defer close(l.done)
-		if err := l.server.Serve(&bounded{listener, make(chan struct{}, mostOpen)}); !errors.Is(err, http.ErrServerClosed) {
+		if err := l.server.Serve(netutil.LimitListener(listener, mostOpen)); !errors.Is(err, http.ErrServerClosed) {
 			cfg.Log.Error("the role's credentials are not lent any more", "err", err)
 		}
 	}()
@@ -160,33 +162,4 @@ func write(w http.ResponseWriter, status int, body map[string]string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // who asked may be gone
-}
-
-// bounded is a listener that has only so many connections open: the engine can use up its own, and not
-// the runner's descriptors.
-type bounded struct {
-	net.Listener
-	free chan struct{}
-}
-
-// Accept implements net.Listener.
-func (b *bounded) Accept() (net.Conn, error) {
-	b.free <- struct{}{}
-	c, err := b.Listener.Accept()
-	if err != nil {
-		<-b.free
-		return nil, err //nolint:wrapcheck // the server knows it
-	}
-	return &held{Conn: c, give: sync.OnceFunc(func() { <-b.free })}, nil
-}
-
-type held struct {
-	net.Conn
-	give func()
-}
-
-// Close implements net.Conn.
-func (h *held) Close() error {
-	defer h.give()
-	return h.Conn.Close() //nolint:wrapcheck // the server knows it
 }
