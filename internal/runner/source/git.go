@@ -6,8 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/url"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -41,111 +40,6 @@ type remote interface {
 	AdvertisedReferencesContext(ctx context.Context) (*packp.AdvRefs, error)
 	UploadPack(ctx context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error)
 	Close() error
-}
-
-// address is the parsed URL of a repository.
-type address struct {
-	scheme string // https, http or ssh
-	user   string // with ssh
-	host   string // with its port, where one is given
-	path   string
-}
-
-var scpLike = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^([A-Za-z0-9._-]+)@([A-Za-z0-9][A-Za-z0-9.-]*):([^:].*)$`)
-})
-
-// parseURL takes https://, ssh:// and user@host:path, and http:// to this machine itself. What
-// holds a password, or could, is refused without repeating it.
-func parseURL(raw string) (address, error) {
-	refuse := func(format string, args ...any) (address, error) {
-		return address{}, workflow.Refuse(workflow.ErrInvalid, "source.git.url", format, args...)
-	}
-	if !strings.Contains(raw, "://") {
-		m := scpLike().FindStringSubmatch(raw)
-		if m == nil || hasControl(raw) {
-			return refuse("a git URL is written https://host/path, ssh://user@host/path or user@host:path")
-		}
-		if strings.HasPrefix(m[3], "-") {
-			return refuse("the path of a git URL cannot begin with -")
-		}
-		return address{scheme: "ssh", user: m[1], host: m[2], path: m[3]}, nil
-	}
-	u, err := url.Parse(raw)
-	if err != nil || u.Host == "" || hasControl(raw) {
-		return refuse("a git URL is written https://host/path, ssh://user@host/path or user@host:path")
-	}
-	_, hasPassword := u.User.Password()
-	switch {
-	case hasPassword || (u.Scheme != "ssh" && u.User != nil) || u.RawQuery != "" || u.Fragment != "":
-		return refuse("a git URL holds no credentials, query or fragment; name a secret in token_ref or ssh_key_ref")
-	case u.Path == "" || u.Path == "/":
-		return refuse("the git URL names no repository")
-	case u.Scheme == "https":
-	case u.Scheme == "http" && loopback(u.Hostname()):
-	case u.Scheme == "http":
-		return refuse("http:// is refused because anybody on the way could change the code; use https:// (http:// is taken only to this machine itself)")
-	case u.Scheme == "ssh":
-	default:
-		return refuse("git URLs of the kind %s are refused; use https:// or ssh://", quote(u.Scheme+"://"))
-	}
-	a := address{scheme: u.Scheme, host: u.Host, path: u.Path}
-	if u.Scheme == "ssh" {
-		a.user = u.User.Username()
-		if a.user == "" {
-			a.user = "git"
-		}
-	}
-	return a, nil
-}
-
-func (a address) String() string {
-	if a.scheme == "ssh" {
-		return fmt.Sprintf("ssh://%s@%s/%s", a.user, a.host, strings.TrimPrefix(a.path, "/"))
-	}
-	return a.scheme + "://" + a.host + a.path
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback())
-}
-
-func hasControl(s string) bool {
-	return strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c == 0x7f })
-}
-
-// checkGit refuses what can be told without asking anybody.
-func checkGit(g api.GitSource) (address, error) {
-	a, err := parseURL(g.URL)
-	if err != nil {
-		return a, err
-	}
-	refuse := func(field, format string, args ...any) (address, error) {
-		return a, workflow.Refuse(workflow.ErrInvalid, "source.git."+field, format, args...)
-	}
-	switch {
-	case hasControl(g.Ref) || strings.HasPrefix(g.Ref, "-") || strings.Contains(g.Ref, " "):
-		return refuse("ref", "%s is no branch, tag or commit", quote(g.Ref))
-	case g.Path != "" && !filepath.IsLocal(filepath.FromSlash(g.Path)):
-		return refuse("path", "path is a directory inside the repository; %s is not", quote(g.Path))
-	case a.scheme == "ssh" && g.TokenRef != "":
-		return refuse("token_ref", "a token goes with an https:// URL; with ssh name a key in ssh_key_ref")
-	case a.scheme == "ssh" && g.SSHKeyRef == "":
-		return refuse("ssh_key_ref", "a repository over ssh needs a private key: name its secret in ssh_key_ref")
-	case a.scheme == "ssh" && strings.TrimSpace(g.KnownHosts) == "":
-		return refuse("known_hosts", "a repository over ssh needs the host's keys in known_hosts: take the lines that `ssh-keyscan %s` prints, and check them", hostOnly(a.host))
-	case a.scheme != "ssh" && g.SSHKeyRef != "":
-		return refuse("ssh_key_ref", "a key goes with an ssh:// URL; with https name a token in token_ref")
-	}
-	return a, nil
-}
-
-func hostOnly(host string) string {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		return h
-	}
-	return host
 }
 
 func fetchGit(ctx context.Context, r Request) (_ Fetched, err error) {
@@ -189,7 +83,11 @@ func fetchGit(ctx context.Context, r Request) (_ Fetched, err error) {
 	}
 	defer to.close()
 	to.fate = ofRepository(filepath.ToSlash(g.Path))
-	if err := checkout(ctx, commit, to, r.Log); err != nil {
+	top, err := commit.Tree()
+	if err == nil {
+		err = writeTree(ctx, top, ".", to, r.Log)
+	}
+	if err != nil {
 		return Fetched{}, f.explain(ctx, err, credential)
 	}
 	if err := to.finish(); err != nil {
@@ -286,12 +184,8 @@ func choose(adv *packp.AdvRefs, ref string) (want, error) {
 		return want{what: "commit " + commit}, nil
 	}
 	hash := plumbing.NewHash(commit)
-	for _, advertised := range adv.References {
-		if advertised == hash {
-			return want{hash: hash, tip: true, what: "commit " + commit}, nil
-		}
-	}
-	return want{hash: hash, what: "commit " + commit}, nil
+	tip := slices.Contains(slices.Collect(maps.Values(adv.References)), hash)
+	return want{hash: hash, tip: tip, what: "commit " + commit}, nil
 }
 
 func missing(ref string) error {
@@ -434,15 +328,7 @@ func (f *fetcher) commit(hash plumbing.Hash, what string) (*object.Commit, error
 	return nil, workflow.Refuse(workflow.ErrInvalid, "source.git.ref", "%s is a tag of tags that leads to no commit", what)
 }
 
-// checkout writes the tree of a commit.
-func checkout(ctx context.Context, commit *object.Commit, to *tree, log func(string, ...any)) error {
-	top, err := commit.Tree()
-	if err != nil {
-		return fmt.Errorf("read tree of commit %s: %w", commit.Hash, err)
-	}
-	return writeTree(ctx, top, ".", to, log)
-}
-
+// writeTree writes one directory of a commit, and those below it.
 func writeTree(ctx context.Context, from *object.Tree, dir string, to *tree, log func(string, ...any)) error {
 	for _, e := range from.Entries {
 		if err := context.Cause(ctx); err != nil {

@@ -151,7 +151,6 @@ func withLineEnd(s string) string { return strings.TrimRight(s, "\r\n ") + "\n" 
 type sshSession struct {
 	conn   net.Conn
 	client *ssh.Client
-	stop   func() bool // ends the watch on the handshake's context
 	wait   func() error
 	in     io.WriteCloser
 	out    *limited
@@ -167,9 +166,9 @@ func dialSSH(ctx context.Context, host string, a address, config *ssh.ClientConf
 		return nil, err
 	}
 	s := &sshSession{conn: conn, errs: &head{}}
-	s.stop = context.AfterFunc(ctx, func() { _ = conn.Close() })
+	stop := s.closeOn(ctx)
 	defer func() {
-		s.stop()
+		stop()
 		if err != nil {
 			_ = s.Close()
 		}
@@ -278,9 +277,8 @@ func (s *sshSession) uploadPack(req *packp.UploadPackRequest) (*packp.UploadPack
 }
 
 // closeOn closes the connection when ctx ends, until the returned function is called.
-func (s *sshSession) closeOn(ctx context.Context) func() {
-	stop := context.AfterFunc(ctx, func() { _ = s.conn.Close() })
-	return func() { stop() }
+func (s *sshSession) closeOn(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = s.conn.Close() })
 }
 
 // explain adds what the server said on its error stream.

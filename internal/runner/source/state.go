@@ -72,15 +72,7 @@ func (t *tree) setAside(name string, content io.Reader) error {
 	if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
 		return writing(name, err)
 	}
-	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return writing(name, err)
-	}
-	err = t.copy(f, content)
-	if closeErr := f.Close(); err == nil && closeErr != nil {
-		err = writing(name, closeErr)
-	}
-	return err
+	return t.put(root, name, 0o600, content)
 }
 
 // Digest says what the files of a directory source are now, as a run would copy them: a SHA-256 over their names,

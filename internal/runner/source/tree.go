@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -115,7 +116,15 @@ func (t *tree) file(name string, perm fs.FileMode, content io.Reader) error {
 	if t.root == nil {
 		return t.copy(io.Discard, content)
 	}
-	f, err := t.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err := t.put(t.root, name, perm, content); err != nil {
+		return err
+	}
+	return t.own(name)
+}
+
+// put writes one file that is not there yet.
+func (t *tree) put(root *os.Root, name string, perm fs.FileMode, content io.Reader) error {
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return writing(name, err)
 	}
@@ -129,7 +138,7 @@ func (t *tree) file(name string, perm fs.FileMode, content io.Reader) error {
 	if err != nil {
 		return writing(name, err)
 	}
-	return t.own(name)
+	return nil
 }
 
 // copy copies a file within the bounds of the source.
@@ -191,13 +200,7 @@ func (t *tree) count(name string) error {
 	if t.entries > t.limits.entries {
 		return workflow.Refuse(workflow.ErrTooLarge, "source", "the source has more than %d files, directories and links; leave out what the run does not need", t.limits.entries)
 	}
-	depth := 1
-	for _, c := range []byte(name) {
-		if c == '/' {
-			depth++
-		}
-	}
-	if depth > maxDepth {
+	if strings.Count(name, "/") >= maxDepth {
 		return workflow.Refuse(workflow.ErrTooLarge, "source", "the source has directories more than %d deep", maxDepth)
 	}
 	return nil

@@ -1,0 +1,119 @@
+package source
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// address is the parsed URL of a repository.
+type address struct {
+	scheme string // https, http or ssh
+	user   string // with ssh
+	host   string // with its port, where one is given
+	path   string
+}
+
+var scpLike = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([A-Za-z0-9._-]+)@([A-Za-z0-9][A-Za-z0-9.-]*):([^:].*)$`)
+})
+
+// parseURL takes https://, ssh:// and user@host:path, and http:// to this machine itself. What
+// holds a password, or could, is refused without repeating it.
+func parseURL(raw string) (address, error) {
+	refuse := func(format string, args ...any) (address, error) {
+		return address{}, workflow.Refuse(workflow.ErrInvalid, "source.git.url", format, args...)
+	}
+	if !strings.Contains(raw, "://") {
+		m := scpLike().FindStringSubmatch(raw)
+		if m == nil || hasControl(raw) {
+			return refuse("a git URL is written https://host/path, ssh://user@host/path or user@host:path")
+		}
+		if strings.HasPrefix(m[3], "-") {
+			return refuse("the path of a git URL cannot begin with -")
+		}
+		return address{scheme: "ssh", user: m[1], host: m[2], path: m[3]}, nil
+	}
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || hasControl(raw) {
+		return refuse("a git URL is written https://host/path, ssh://user@host/path or user@host:path")
+	}
+	_, hasPassword := u.User.Password()
+	switch {
+	case hasPassword || (u.Scheme != "ssh" && u.User != nil) || u.RawQuery != "" || u.Fragment != "":
+		return refuse("a git URL holds no credentials, query or fragment; name a secret in token_ref or ssh_key_ref")
+	case u.Path == "" || u.Path == "/":
+		return refuse("the git URL names no repository")
+	case u.Scheme == "https":
+	case u.Scheme == "http" && loopback(u.Hostname()):
+	case u.Scheme == "http":
+		return refuse("http:// is refused because anybody on the way could change the code; use https:// (http:// is taken only to this machine itself)")
+	case u.Scheme == "ssh":
+	default:
+		return refuse("git URLs of the kind %s are refused; use https:// or ssh://", quote(u.Scheme+"://"))
+	}
+	a := address{scheme: u.Scheme, host: u.Host, path: u.Path}
+	if u.Scheme == "ssh" {
+		a.user = u.User.Username()
+		if a.user == "" {
+			a.user = "git"
+		}
+	}
+	return a, nil
+}
+
+func (a address) String() string {
+	if a.scheme == "ssh" {
+		return fmt.Sprintf("ssh://%s@%s/%s", a.user, a.host, strings.TrimPrefix(a.path, "/"))
+	}
+	return a.scheme + "://" + a.host + a.path
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+func hasControl(s string) bool {
+	return strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c == 0x7f })
+}
+
+// checkGit refuses what can be told without asking anybody.
+func checkGit(g api.GitSource) (address, error) {
+	a, err := parseURL(g.URL)
+	if err != nil {
+		return a, err
+	}
+	refuse := func(field, format string, args ...any) (address, error) {
+		return a, workflow.Refuse(workflow.ErrInvalid, "source.git."+field, format, args...)
+	}
+	switch {
+	case hasControl(g.Ref) || strings.HasPrefix(g.Ref, "-") || strings.Contains(g.Ref, " "):
+		return refuse("ref", "%s is no branch, tag or commit", quote(g.Ref))
+	case g.Path != "" && !filepath.IsLocal(filepath.FromSlash(g.Path)):
+		return refuse("path", "path is a directory inside the repository; %s is not", quote(g.Path))
+	case a.scheme == "ssh" && g.TokenRef != "":
+		return refuse("token_ref", "a token goes with an https:// URL; with ssh name a key in ssh_key_ref")
+	case a.scheme == "ssh" && g.SSHKeyRef == "":
+		return refuse("ssh_key_ref", "a repository over ssh needs a private key: name its secret in ssh_key_ref")
+	case a.scheme == "ssh" && strings.TrimSpace(g.KnownHosts) == "":
+		return refuse("known_hosts", "a repository over ssh needs the host's keys in known_hosts: take the lines that `ssh-keyscan %s` prints, and check them", hostOnly(a.host))
+	case a.scheme != "ssh" && g.SSHKeyRef != "":
+		return refuse("ssh_key_ref", "a key goes with an ssh:// URL; with https name a token in token_ref")
+	}
+	return a, nil
+}
+
+func hostOnly(host string) string {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		return h
+	}
+	return host
+}
