@@ -151,6 +151,20 @@ func (r Record) Clone() Record {
 	return r
 }
 
+// PageOf is the page that answers a scan of a partition, or with an index a scan of one of its: records are all
+// that were read, at most limit.
+func PageOf(index Index, records []Record, limit int) Page {
+	page := Page{Records: records}
+	if n := len(records); n == limit {
+		last := records[n-1]
+		page.Next = last.Key.Sort
+		if index != "" {
+			page.Next = Place(last.Indexes[index], last.Key)
+		}
+	}
+	return page
+}
+
 // CheckGet refuses a Get that breaks the rules.
 func CheckGet(keys []Key) error {
 	if len(keys) > MaxGet {

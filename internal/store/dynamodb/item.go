@@ -106,23 +106,12 @@ var optional = []string{attrValue, attrExpires, attrPart1, attrPlace1, attrPart2
 // record reads an item. Whoever wrote it, what comes out obeys the rules of a record, or is an error.
 func record(it item) (store.Record, error) {
 	var r store.Record
-	part, okPart := textOf(it, attrPart)
-	sort, okSort := textOf(it, attrSort)
-	if !okPart || !okSort {
-		return store.Record{}, errors.New("an item has no key")
-	}
-	fail := func(attr string, err error) (store.Record, error) {
-		return store.Record{}, fmt.Errorf("the item %q, %q: attribute %s: %w", part, sort, attr, err)
-	}
 	var err error
-	if r.Key.Part, err = decode(part); err != nil {
-		return fail(attrPart, err)
+	if r.Key, err = keyIn(it); err != nil {
+		return store.Record{}, err
 	}
-	if r.Key.Sort, err = decode(sort); err != nil {
-		return fail(attrSort, err)
-	}
-	if err := store.CheckKey(r.Key); err != nil {
-		return fail(attrSort, err)
+	fail := func(what string, err error) (store.Record, error) {
+		return store.Record{}, fmt.Errorf("the item %s: %s: %w", r.Key, what, err)
 	}
 	if r.Version, err = numberOf(it, attrVersion); err != nil {
 		return fail(attrVersion, err)
@@ -151,7 +140,7 @@ func record(it item) (store.Record, error) {
 		}
 		entry, err := entryOf(it, names, r.Key)
 		if err != nil {
-			return fail(names[1], err)
+			return fail(string(index), err)
 		}
 		if r.Indexes == nil {
 			r.Indexes = make(map[store.Index]store.Entry, 2)
@@ -161,15 +150,21 @@ func record(it item) (store.Record, error) {
 	return r, nil
 }
 
+// keyIn reads the primary key of an item.
+func keyIn(it item) (store.Key, error) {
+	part, errPart := keyAttr(it, attrPart)
+	sort, errSort := keyAttr(it, attrSort)
+	if err := errors.Join(errPart, errSort); err != nil {
+		return store.Key{}, fmt.Errorf("an item without a key: %w", err)
+	}
+	k := store.Key{Part: part, Sort: sort}
+	return k, store.CheckKey(k)
+}
+
 // entryOf reads where an item lies in an index, and refuses a place that is not the record's own.
 func entryOf(it item, names [2]string, k store.Key) (store.Entry, error) {
-	part, okPart := textOf(it, names[0])
-	at, okPlace := textOf(it, names[1])
-	if !okPart || !okPlace {
-		return store.Entry{}, errors.New("is not whole")
-	}
-	part, errPart := decode(part)
-	at, errPlace := decode(at)
+	part, errPart := keyAttr(it, names[0])
+	at, errPlace := keyAttr(it, names[1])
 	if err := errors.Join(errPart, errPlace); err != nil {
 		return store.Entry{}, err
 	}

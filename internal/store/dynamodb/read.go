@@ -2,7 +2,6 @@ package dynamodb
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -169,14 +168,13 @@ func (s *Store) indexed(ctx context.Context, index store.Index, entries []item) 
 		keys := make([]store.Key, len(some))
 		at := make(map[store.Key]store.Entry, len(some))
 		for i, it := range some {
-			part, errPart := keyAttr(it, attrPart)
-			sort, errSort := keyAttr(it, attrSort)
-			keys[i] = store.Key{Part: part, Sort: sort}
-			entry, errEntry := entryOf(it, indexAttrs[index], keys[i])
-			if err := errors.Join(errPart, errSort, errEntry); err != nil {
+			var err error
+			if keys[i], err = keyIn(it); err != nil {
 				return nil, err
 			}
-			at[keys[i]] = entry
+			if at[keys[i]], err = entryOf(it, indexAttrs[index], keys[i]); err != nil {
+				return nil, err
+			}
 		}
 		found, err := s.get(ctx, keys)
 		if err != nil {
@@ -194,9 +192,9 @@ func (s *Store) indexed(ctx context.Context, index store.Index, entries []item) 
 // page reads a span until it has the records that were asked for, or the span ends. load makes records of
 // items; it may leave some out.
 func (s *Store) page(ctx context.Context, sp span, limit int, load func(context.Context, []item) ([]store.Record, error)) (store.Page, error) {
-	var page store.Page
-	for start := item(nil); len(page.Records) < limit; {
-		items, next, err := s.some(ctx, sp, start, limit-len(page.Records))
+	var all []store.Record
+	for start := item(nil); len(all) < limit; {
+		items, next, err := s.some(ctx, sp, start, limit-len(all))
 		if err != nil {
 			return store.Page{}, err
 		}
@@ -204,19 +202,12 @@ func (s *Store) page(ctx context.Context, sp span, limit int, load func(context.
 		if err != nil {
 			return store.Page{}, fmt.Errorf("read partition %q of table %s: %w", sp.part, s.table, err)
 		}
-		page.Records = append(page.Records, records...)
+		all = append(all, records...)
 		if start = next; len(start) == 0 {
 			break
 		}
 	}
-	if n := len(page.Records); n == limit {
-		last := page.Records[n-1]
-		page.Next = last.Key.Sort
-		if sp.index != "" {
-			page.Next = store.Place(last.Indexes[sp.index], last.Key)
-		}
-	}
-	return page, nil
+	return store.PageOf(sp.index, all, limit), nil
 }
 
 // some is one Query over a span, from behind start on. DynamoDB ends an answer at a megabyte; next is then

@@ -73,9 +73,11 @@ func (s *Store) Get(ctx context.Context, keys ...store.Key) ([]store.Record, err
 		for _, k := range some {
 			args = append(args, []byte(k.Part), []byte(k.Sort))
 		}
-		if err := s.read(ctx, s.gets[len(some)-1], func(r store.Record) { found = append(found, r) }, args...); err != nil {
+		records, err := s.read(ctx, s.gets[len(some)-1], args...)
+		if err != nil {
 			return nil, fmt.Errorf("get %s and %d more: %w", some[0], len(some)-1, err)
 		}
+		found = append(found, records...)
 	}
 	return found, nil
 }
@@ -112,39 +114,29 @@ func (s *Store) page(ctx context.Context, index store.Index, scan store.Scan, lo
 		args = append(args, []byte(high))
 	}
 	args = append(args, scan.Limit)
-	var page store.Page
-	err := s.read(ctx, s.scans[scanKind{index, high != "", scan.Reverse}], func(r store.Record) {
-		page.Records = append(page.Records, r)
-	}, args...)
+	found, err := s.read(ctx, s.scans[scanKind{index, high != "", scan.Reverse}], args...)
 	if err != nil {
 		return store.Page{}, err
 	}
-	if n := len(page.Records); n == scan.Limit {
-		last := page.Records[n-1]
-		page.Next = last.Key.Sort
-		if index != "" {
-			page.Next = store.Place(last.Indexes[index], last.Key)
-		}
-	}
-	return page, nil
+	return store.PageOf(index, found, scan.Limit), nil
 }
 
-// read runs a statement and hands each record to add.
-func (s *Store) read(ctx context.Context, stmt *sql.Stmt, add func(store.Record), args ...any) (err error) {
+// read runs a statement and returns the records that it finds.
+func (s *Store) read(ctx context.Context, stmt *sql.Stmt, args ...any) (found []store.Record, err error) {
 	defer func() { err = readError(ctx, err) }()
 	rows, err := stmt.QueryContext(ctx, args...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
 		r, err := scanRecord(rows)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		add(r)
+		found = append(found, r)
 	}
-	return rows.Err()
+	return found, rows.Err()
 }
 
 func scanRecord(rows *sql.Rows) (store.Record, error) {
