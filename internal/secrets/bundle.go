@@ -11,8 +11,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// MaxBundle bounds an encoded bundle in bytes.
-const MaxBundle = 16 << 20
+// maxBundle bounds an encoded bundle in bytes.
+const maxBundle = 16 << 20
 
 // Bundle is what a launcher hands to a runner that cannot look itself: the values of the references
 // that its run names, or why they have none, and variables. It is itself a Resolver of those
@@ -64,7 +64,7 @@ func (b Bundle) Write(w io.Writer) error {
 // ReadBundle decodes a bundle, which must be whole.
 func ReadBundle(r io.Reader) (Bundle, error) {
 	var in wire
-	if err := json.NewDecoder(io.LimitReader(r, MaxBundle)).Decode(&in); err != nil {
+	if err := json.NewDecoder(io.LimitReader(r, maxBundle)).Decode(&in); err != nil {
 		return Bundle{}, errors.New("take secrets over: they did not come whole") // without the cause, which may quote them
 	}
 	return Bundle{in.Values, in.Env}, nil

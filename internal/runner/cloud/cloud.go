@@ -28,9 +28,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/awssend"
 )
 
-// RoleTime is how long the credentials of a run's role last: a role that is assumed by a role has no
+// roleTime is how long the credentials of a run's role last: a role that is assumed by a role has no
 // longer sessions (IAM user guide, "role chaining"). They are renewed as long as the run lasts.
-const RoleTime = time.Hour
+const roleTime = time.Hour
 
 const (
 	taskAddress = "http://169.254.170.2" // where AWS_CONTAINER_CREDENTIALS_RELATIVE_URI is relative to
@@ -237,7 +237,7 @@ func (c *Cloud) Assume(ctx context.Context, role api.Role, session string) (*Ide
 func assumption(role api.Role, session string) *sts.AssumeRoleInput {
 	in := &sts.AssumeRoleInput{
 		RoleArn: &role.ARN, RoleSessionName: aws.String(SessionName(session)),
-		DurationSeconds: aws.Int32(int32(RoleTime / time.Second)),
+		DurationSeconds: aws.Int32(int32(roleTime / time.Second)),
 	}
 	if role.ExternalID != "" {
 		in.ExternalId = &role.ExternalID

@@ -21,7 +21,7 @@
 // # What is not
 //
 // Values, and lines of them, of fewer than MinLength bytes: to hide each "a" or "42" would make
-// the log unreadable and tell the value by its gaps. Add says so. Of a value beyond MaxValue only its
+// the log unreadable and tell the value by its gaps. Add says so. Of a value beyond maxValue only its
 // lines are hidden. And no filter sees through what a program does on purpose: a value that is
 // reversed, compressed, encrypted or printed a character at a time passes.
 package mask
@@ -45,8 +45,8 @@ const (
 	Marker = "***"
 	// MinLength is the length in bytes of the shortest value, or line of a value, that is hidden.
 	MinLength = 4
-	// MaxValue is the length in bytes from which on only the lines of a value are hidden.
-	MaxValue = 256 << 10
+	// maxValue is the length in bytes from which on only the lines of a value are hidden.
+	maxValue = 256 << 10
 
 	// longest is the length of the longest pattern. Longer ones are searched for in pieces of this
 	// length, so that text can be cut with a bounded overlap.
@@ -159,7 +159,7 @@ func forms(value string, add func(string)) {
 			}
 		}
 	}
-	if len(value) > MaxValue {
+	if len(value) > maxValue {
 		return
 	}
 	if lines > 1 {

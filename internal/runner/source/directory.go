@@ -172,7 +172,7 @@ func (c *copier) leftBehind(dir string) error {
 	if dir != "." {
 		return nil
 	}
-	for _, name := range []string{BackendFile, EnvironmentFile} {
+	for _, name := range []string{backendFile, EnvironmentFile} {
 		info, err := c.from.Lstat(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

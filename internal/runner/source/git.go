@@ -420,7 +420,7 @@ func (f *fetcher) explain(ctx context.Context, err error, credential string) err
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
 		return workflow.Refuse(workflow.ErrNotFound, "source.git.url", "the repository %s is empty", f.url)
 	case errors.Is(err, errTooMuch):
-		return workflow.Refuse(workflow.ErrTooLarge, "source.git.url", "%s sent more than %d MiB", f.url, MaxBytes>>20)
+		return workflow.Refuse(workflow.ErrTooLarge, "source.git.url", "%s sent more than %d MiB", f.url, maxBytes>>20)
 	}
 	why := err.Error()
 	if credential != "" {

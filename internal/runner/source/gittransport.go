@@ -64,7 +64,7 @@ func (t limitedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	most := int64(maxRefs)
 	if req.Method == http.MethodPost && res.StatusCode == http.StatusOK {
-		most = MaxBytes
+		most = maxBytes
 	}
 	body := res.Body
 	res.Body = struct {
@@ -265,7 +265,7 @@ func (s *sshSession) uploadPack(req *packp.UploadPackRequest) (*packp.UploadPack
 	if err := s.in.Close(); err != nil {
 		return nil, err
 	}
-	s.out.left = MaxBytes
+	s.out.left = maxBytes
 	res := packp.NewUploadPackResponse(req)
 	if err := res.Decode(struct {
 		io.Reader

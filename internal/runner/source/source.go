@@ -18,8 +18,8 @@ import (
 
 // The bounds of one source.
 const (
-	MaxEntries = 50_000  // files, directories and links
-	MaxBytes   = 1 << 30 // of all files, and of what a git server may send
+	maxEntries = 50_000  // files, directories and links
+	maxBytes   = 1 << 30 // of all files, and of what a git server may send
 )
 
 // ErrCredential means that the token or key of a git source did not resolve. The cause is wrapped

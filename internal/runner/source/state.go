@@ -14,12 +14,12 @@ import (
 
 // What an engine leaves beside code in which it ran, below the root module. Fetch sets it aside.
 const (
-	// StateFile is the state of the default workspace; StateFolder has those of the others, a directory each.
-	StateFile   = "terraform.tfstate"
-	StateFolder = "terraform.tfstate.d"
-	// BackendFile says which backend was set up, EnvironmentFile which workspace was selected. Only a directory
+	// stateFile is the state of the default workspace; stateFolder has those of the others, a directory each.
+	stateFile   = "terraform.tfstate"
+	stateFolder = "terraform.tfstate.d"
+	// backendFile says which backend was set up, EnvironmentFile which workspace was selected. Only a directory
 	// source has them.
-	BackendFile     = ".terraform/terraform.tfstate"
+	backendFile     = ".terraform/terraform.tfstate"
 	EnvironmentFile = ".terraform/environment"
 )
 
@@ -35,9 +35,9 @@ const (
 // ofDirectory says what becomes of a file of a directory: state never gets into a run by itself.
 func ofDirectory(name string) fate {
 	switch {
-	case name == BackendFile, name == EnvironmentFile, strings.HasSuffix(name, ".tfstate"):
+	case name == backendFile, name == EnvironmentFile, strings.HasSuffix(name, ".tfstate"):
 		return aside
-	case strings.HasPrefix(name, StateFolder+"/"), strings.HasSuffix(name, ".tfstate.backup"), strings.HasSuffix(name, ".tfstate.lock.info"):
+	case strings.HasPrefix(name, stateFolder+"/"), strings.HasSuffix(name, ".tfstate.backup"), strings.HasSuffix(name, ".tfstate.lock.info"):
 		return dropped
 	}
 	return kept
@@ -52,7 +52,7 @@ func ofRepository(top string) func(name string) fate {
 	}
 	return func(name string) fate {
 		name, below := strings.CutPrefix(name, prefix)
-		if below && (name == StateFile || strings.HasPrefix(name, StateFolder+"/")) {
+		if below && (name == stateFile || strings.HasPrefix(name, stateFolder+"/")) {
 			return aside
 		}
 		return kept
@@ -83,7 +83,7 @@ func Digest(ctx context.Context, directory string, roots []string) (string, erro
 		return "", err
 	}
 	defer func() { _ = from.Close() }()
-	t := &tree{fate: ofDirectory, digest: sha256.New(), limits: limits{entries: MaxEntries, bytes: MaxBytes}}
+	t := &tree{fate: ofDirectory, digest: sha256.New(), limits: limits{entries: maxEntries, bytes: maxBytes}}
 	if err := (&copier{from: from, to: t}).dir(ctx, "."); err != nil {
 		return "", err
 	}

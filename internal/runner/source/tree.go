@@ -48,8 +48,8 @@ func newTree(r Request) (*tree, error) {
 		return nil, fmt.Errorf("open work directory: %w", err)
 	}
 	t := &tree{root: root, owner: r.Owner, aside: r.Aside, limits: limits{
-		entries: cmp.Or(r.limits.entries, MaxEntries),
-		bytes:   cmp.Or(r.limits.bytes, MaxBytes),
+		entries: cmp.Or(r.limits.entries, maxEntries),
+		bytes:   cmp.Or(r.limits.bytes, maxBytes),
 	}}
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err == nil && len(entries) > 0 {
