@@ -9,11 +9,11 @@
 //
 // When Wait returns, the leader is dead and reaped and every other member of its group was sent
 // SIGKILL and has been waited for as long as Spec.WaitDelay. A descendant that made a group or
-// session of its own is not a member: who must end those too uses a cgroup, the session
-// (Spec.NewSession), or Orphans.
+// session of its own is not a member: to end those as well, use a cgroup, the session
+// (Spec.NewSession), or EndOrphans.
 //
-// A signal never reaches a stranger: the group's number stays taken while the leader is not
-// reaped, and nothing is signalled after that.
+// A signal never reaches a foreign process: the kernel does not give the group's number away while the leader is
+// not reaped, and nothing is signalled after that.
 package child
 
 import (
@@ -49,7 +49,7 @@ type Spec struct {
 	Stdout, Stderr io.Writer
 	ExtraFiles     []*os.File // its descriptors from 3 on
 
-	User       *User // who it runs as, without supplementary groups; nil means the parent's user
+	User       *User // the user that it runs as, without supplementary groups; nil means the parent's user
 	NewSession bool  // it leads a session of its own, and not only a process group
 	// NoNewPrivileges closes set-uid programs to it and to all that it starts (Linux).
 	NoNewPrivileges bool
@@ -69,7 +69,7 @@ type User struct {
 
 // Limits are resource limits of the process. They are set right after it began (Linux), before it
 // can have done much, and inherited by what it starts; what it starts earlier than that escapes them.
-// Memory is not among them: the programs that this is for reserve far more than they use.
+// Memory is not among them, because Terraform and its providers reserve far more than they use.
 type Limits struct {
 	OpenFiles uint64 // descriptors of one process; 0 means the parent's limit
 	Processes uint64 // processes and threads of its user, so only of use with a User; 0 means the parent's limit
@@ -81,8 +81,8 @@ type Exit struct {
 	Code        int            // its exit code; -1 when a signal ended it
 	Signal      syscall.Signal // the signal that ended it; 0 means none
 	Interrupted bool           // Interrupt, Signal or Kill was called while it lived
-	Cut         bool           // something outside its group kept its output open: the rest of it is lost
-	Left        bool           // a member of its group was still dying when the wait ran out
+	Cut         bool           // a process outside its group kept its output open: the rest of it is lost
+	Left        bool           // a member of its group was still dying when WaitDelay was over
 }
 
 // Process is a running child. Its methods may be called concurrently.
@@ -138,7 +138,7 @@ func Start(spec Spec) (*Process, error) {
 	return p, nil
 }
 
-// live is the life of the child, on one thread.
+// live starts the child and waits for its end, on one thread.
 func (p *Process) live(started chan<- error) {
 	runtime.LockOSThread()
 	// A thread that cannot gain privileges any more is not given back: the goroutine ends while
@@ -211,7 +211,7 @@ func (p *Process) Wait() (Exit, error) {
 	return p.exit, p.err
 }
 
-// Interrupt sends SIGINT to the group, once: what is called again does nothing, because a second
+// Interrupt sends SIGINT to the group, once: a second call does nothing, because a second
 // interrupt makes programs such as terraform drop what they are doing.
 func (p *Process) Interrupt() {
 	p.mu.Lock()
@@ -223,7 +223,7 @@ func (p *Process) Interrupt() {
 	_ = syscall.Kill(-p.PID(), syscall.SIGINT)
 }
 
-// Signal sends a signal to the leader alone, which is left to pass it on or not.
+// Signal sends a signal to the leader alone, which may pass it on.
 func (p *Process) Signal(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

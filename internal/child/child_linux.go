@@ -77,10 +77,10 @@ func awaitExit(pid int) {
 }
 
 // groupDied waits until no member of a group whose leader is reaped lives, at most for d. A process
-// that was sent SIGKILL may take a while to die: in the kernel, on a slow disk.
+// that was sent SIGKILL may take a while to die, for instance while the kernel waits for a slow disk.
 func groupDied(pgid int, d time.Duration) bool {
-	// Signal 0 reaches nobody; it asks whether there is anybody. The dead that nobody has reaped yet
-	// count for it, so only its no is an answer.
+	// Signal 0 only asks whether the group has a process. Zombies count as well, so only "no such process" is
+	// an answer.
 	if syscall.Kill(-pgid, 0) == syscall.ESRCH {
 		return true
 	}

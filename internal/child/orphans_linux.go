@@ -20,8 +20,8 @@ func AdoptOrphans() error {
 	return nil
 }
 
-// ReapOrphans reaps the children of this process that have ended, but for those that mine names:
-// somebody waits for them. No process may be started meanwhile.
+// ReapOrphans reaps the children of this process that have ended, except those that mine names:
+// another goroutine waits for them. No process may be started meanwhile.
 func ReapOrphans(mine func(pid int) bool) {
 	for _, s := range children() {
 		if !s.Alive() && !mine(s.PID) {
@@ -30,9 +30,9 @@ func ReapOrphans(mine func(pid int) bool) {
 	}
 }
 
-// EndOrphans kills and reaps every child of this process, and what is handed to it by those that die,
-// until there is none. It is for a process whose own children have all been waited for. Its error
-// says that ctx ended while something was still dying.
+// EndOrphans kills and reaps every child of this process, and every process that becomes its child when another one
+// dies, until none is left. Call it when all own children have been waited for. Its error says that ctx ended while
+// a process was still dying.
 func EndOrphans(ctx context.Context) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		if childless() {
@@ -43,7 +43,7 @@ func EndOrphans(ctx context.Context) error {
 			return nil
 		}
 		for _, s := range left {
-			_ = syscall.Kill(s.PID, syscall.SIGKILL) // it cannot be a stranger: nobody else reaps our child
+			_ = syscall.Kill(s.PID, syscall.SIGKILL) // the number is still our child's: nobody else reaps it
 			_, _ = syscall.Wait4(s.PID, nil, syscall.WNOHANG, nil)
 		}
 		select {
@@ -54,8 +54,8 @@ func EndOrphans(ctx context.Context) error {
 	}
 }
 
-// childless reports that this process has no child, alive or dead: the kernel says so at once, where
-// a look at every process would take as long as there are others.
+// childless reports that this process has no child, alive or dead. The kernel says so at once; to look at every
+// process would take longer with each one.
 func childless() bool {
 	const pAll, wAll = 0, 0x40000000                                                                                                                         // of every kind
 	var info [128]byte                                                                                                                                       // siginfo_t

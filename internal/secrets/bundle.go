@@ -35,8 +35,8 @@ type wire struct {
 	Env    map[string]string  `json:"env,omitempty"`
 }
 
-// NewBundle resolves references. One that does not resolve is no error here: its runner gets the
-// error when it asks.
+// NewBundle resolves references. One that does not resolve is not an error here: the runner gets the
+// error when it asks for it.
 func NewBundle(ctx context.Context, from Resolver, refs []string, env map[string]string) Bundle {
 	b := Bundle{values: map[string]bundled{}, env: env}
 	for _, ref := range refs {
@@ -56,7 +56,7 @@ func NewBundle(ctx context.Context, from Resolver, refs []string, env map[string
 // Write encodes the bundle.
 func (b Bundle) Write(w io.Writer) error {
 	if err := json.NewEncoder(w).Encode(wire{b.values, b.env}); err != nil {
-		return fmt.Errorf("hand over secrets: %w", err)
+		return fmt.Errorf("write the bundle of secrets: %w", err)
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func (b Bundle) Write(w io.Writer) error {
 func ReadBundle(r io.Reader) (Bundle, error) {
 	var in wire
 	if err := json.NewDecoder(io.LimitReader(r, maxBundle)).Decode(&in); err != nil {
-		return Bundle{}, errors.New("take secrets over: they did not come whole") // without the cause, which may quote them
+		return Bundle{}, errors.New("read the bundle of secrets: it is not whole") // without the cause, which may quote them
 	}
 	return Bundle{in.Values, in.Env}, nil
 }
@@ -81,7 +81,7 @@ func (b Bundle) Resolve(_ context.Context, ref string) (redact.String, error) {
 	v, ok := b.values[ref]
 	switch {
 	case !ok:
-		return redact.String{}, workflow.Refuse(workflow.ErrForbidden, "secrets", "this secret was not handed to the runner: the run's settings did not name it when it was launched")
+		return redact.String{}, workflow.Refuse(workflow.ErrForbidden, "secrets", "this secret was not given to the runner: the run's settings did not name it when it was launched")
 	case v.Unavailable != "":
 		return redact.String{}, fmt.Errorf("%s: %w", v.Unavailable, ErrUnavailable)
 	case v.Missing != "":

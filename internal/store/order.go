@@ -14,8 +14,8 @@ import (
 // a DynamoDB index.
 const MaxPlace = 1024
 
-// SortSize is what a sort key, or a place, counts against its limit: two for each byte that is 0, 1 or
-// not ASCII, one for each other. It is the length of the text as which DynamoDB keeps it.
+// SortSize is the size of a sort key, or of a place, by which it is limited: two for each byte that is 0, 1 or
+// not ASCII, one for each other. It is the length of the text that DynamoDB keeps of it.
 func SortSize(s string) int {
 	n := len(s)
 	for i := range len(s) {
@@ -71,8 +71,8 @@ func ParsePlace(place string) (entrySort string, k Key, err error) {
 }
 
 // Bounds says which sort keys of a partition the scan covers: those from low, inclusive, up to
-// high, exclusive; an empty high means to the end. After only ever narrows the scan, so that a forged
-// one reads nothing that the scan could not.
+// high, exclusive; an empty high means to the end. After can only narrow the scan, so that a forged
+// one reads nothing that the scan itself could not.
 func (s Scan) Bounds() (low, high string) {
 	if s.Reverse {
 		return s.bounds(successor(s.To), successor(s.From))
@@ -101,7 +101,7 @@ func (s Scan) bounds(low, high string) (string, string) {
 	return low, high
 }
 
-// successor is the least string behind s; nothing stays nothing, for it means that there is no bound.
+// successor is the least string behind s. The empty string stays empty, because it means that there is no bound.
 func successor(s string) string {
 	if s == "" {
 		return ""
@@ -117,7 +117,7 @@ func behind(s string) string {
 	return escaper.Replace(s) + behindEnd
 }
 
-// Fingerprint tells operations apart: a commit id that comes back with another fingerprint is not a
+// Fingerprint is a hash of operations: a commit id that comes back with another fingerprint is not a
 // repeat but a mistake.
 func Fingerprint(ops []Op) [sha256.Size]byte {
 	h := sha256.New()

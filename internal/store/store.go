@@ -4,9 +4,8 @@
 // # Consistency model
 //
 // Get and Range are consistent: they see every commit that was answered before they
-// were called. A single Range call sees one record at a time consistently but is not
-// a snapshot of the whole range, and two calls are never one snapshot: whoever acts on what
-// it read must name the versions that it saw in the commit that acts. Query reads an
+// were called. A Range call sees each record consistently but is not a snapshot of the whole range, and two calls are
+// never one snapshot: a commit that acts on what was read must name the versions that were seen. Query reads an
 // index and may be stale by any amount: it may miss a new record and may return one
 // as it was. Commit is atomic over all its operations, which may lie in any partitions.
 //
@@ -35,21 +34,21 @@ const (
 	MaxCommit = 3 << 20
 )
 
-// ErrConflict means that a condition of the commit did not hold: somebody else moved a
-// record first. It is a normal outcome. Nothing was written.
+// ErrConflict means that a condition of the commit did not hold, because another commit
+// changed a record first. It is a normal outcome. Nothing was written.
 var ErrConflict = errors.New("store: version conflict")
 
 // ErrBusy means that nothing was written and nothing is known to be wrong: try again with
-// jitter. It is never to be taken for a lost race.
+// jitter. It does not mean a lost race.
 var ErrBusy = errors.New("store: busy")
 
 // ErrUnknown means that the answer was lost: the commit was applied or it was not. Repeat it
-// with the same ID: an applied commit is then recognised and answered as done. A commit whose
+// with the same ID: if it was applied, the repeat is recognised and answered as done. A commit whose
 // context ended on the way has an error that is both this one and the context's.
 var ErrUnknown = errors.New("store: outcome unknown")
 
-// ErrFull means that there is no room for what was to be written. It is beside ErrUnknown where the outcome
-// is open; alone it means that nothing was written.
+// ErrFull means that there is no room to write. Together with ErrUnknown it leaves the outcome open; alone it means
+// that nothing was written.
 var ErrFull = errors.New("store: no room left")
 
 // Key names a record: its partition, and its place in the order of that partition.
@@ -155,8 +154,8 @@ type Scan struct {
 	Limit   int    // most records to return; required, 1 to 1000
 	Reverse bool   // from high to low: From is then the highest key, inclusive, and To the lower bound, exclusive
 	// After continues behind the last record of an earlier page; it is that page's Next. The other
-	// fields are to be as they were. What was added or removed in between is seen or not by where
-	// it lies; nothing that stayed is returned twice or, but for a stale index, left out.
+	// fields must be the same. Records that were added or removed in between may or may not be
+	// seen; a record that stayed is returned once, unless the index is stale.
 	After string
 }
 
@@ -172,7 +171,7 @@ type Page struct {
 // Errors other than the three sentinels and a context's are failures of the storage itself.
 type Store interface {
 	// Get returns the records that exist among keys, in the order of keys, absent ones left
-	// out; at most MaxGet keys. Each is consistent by itself; together they are no snapshot. A
+	// out; at most MaxGet keys. Each is consistent by itself; together they are not a snapshot. A
 	// key that is named twice is answered twice.
 	Get(ctx context.Context, keys ...Key) ([]Record, error)
 	// Range reads a partition, consistently.
@@ -182,15 +181,15 @@ type Store interface {
 	// Commit applies all operations or none. id makes a repeat recognisable for at least
 	// ten minutes: the same id with the same operations answers as the first time did if it was
 	// applied. An id is 1 to 36 characters and must be new for each commit that is not a repeat.
-	// No two operations may name the same key. The same id with other operations is a mistake
-	// and refused where it is noticed. With a context that has ended before the call, the call writes
+	// No two operations may name the same key. The same id with other operations is a mistake,
+	// and refused if it is noticed. With a context that has ended before the call, the call writes
 	// nothing (which says nothing of an earlier one with the same id); one that ends during it
 	// leaves the outcome unknown (ErrUnknown).
 	Commit(ctx context.Context, id string, ops ...Op) error
 }
 
-// CheckCommit returns an error where a commit breaks the rules that hold for every
-// implementation. Implementations call it first, so that a mistake shows everywhere alike.
+// CheckCommit refuses a commit that breaks the rules. Every implementation calls it first, so that
+// a mistake shows in each of them.
 func CheckCommit(id string, ops []Op) error {
 	if id == "" || len(id) > 36 {
 		return fmt.Errorf("store: commit id %q: want 1 to 36 characters", id)
@@ -237,7 +236,7 @@ func CheckCommit(id string, ops []Op) error {
 // CheckKey refuses a key that not every implementation could hold.
 func CheckKey(k Key) error {
 	if k.Part == "" || k.Sort == "" || len(k.Part) > maxKey || SortSize(k.Sort) > maxKey {
-		return fmt.Errorf("store: key %q: partition and sort key have 1 to %d bytes each, of a sort key those that are 0, 1 or not ASCII counted twice", k, maxKey)
+		return fmt.Errorf("store: key %q: partition and sort key have 1 to %d bytes each; in a sort key, bytes that are 0, 1 or not ASCII count twice", k, maxKey)
 	}
 	return nil
 }

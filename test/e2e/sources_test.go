@@ -215,13 +215,13 @@ func TestSources_PrivateGit(t *testing.T) {
 		"https-default-branch": {api.GitSource{URL: https, TokenRef: "file:token"}, "main", ""},
 		"https-branch":         {api.GitSource{URL: https, TokenRef: "env:GIT_TOKEN", Ref: "dev"}, "dev", ""},
 		"https-tag":            {api.GitSource{URL: https, TokenRef: "file:token", Ref: "v1.0.0"}, "tagged", ""},
-		"https-wrong-token":    {api.GitSource{URL: https, TokenRef: "file:wrong-token"}, "", "does not take the credentials"},
+		"https-wrong-token":    {api.GitSource{URL: https, TokenRef: "file:wrong-token"}, "", "does not accept the credentials"},
 		"https-no-token":       {api.GitSource{URL: https}, "", "name a secret in token_ref"},
 		"https-no-branch":      {api.GitSource{URL: https, TokenRef: "file:token", Ref: "absent"}, "", `no branch, tag or commit "absent"`},
 		"https-no-path":        {api.GitSource{URL: https, TokenRef: "file:token", Path: "envs/absent"}, "", `no directory "envs/absent"`},
 		"ssh-default-branch":   {api.GitSource{URL: overSSH, SSHKeyRef: "file:key", KnownHosts: knownHosts}, "main", ""},
 		"ssh-branch":           {api.GitSource{URL: overSSH, SSHKeyRef: "file:key", KnownHosts: knownHosts, Ref: "dev"}, "dev", ""},
-		"ssh-wrong-key":        {api.GitSource{URL: overSSH, SSHKeyRef: "file:wrong-key", KnownHosts: knownHosts}, "", "does not take the credentials"},
+		"ssh-wrong-key":        {api.GitSource{URL: overSSH, SSHKeyRef: "file:wrong-key", KnownHosts: knownHosts}, "", "does not accept the credentials"},
 		"ssh-unknown-host":     {api.GitSource{URL: overSSH, SSHKeyRef: "file:key", KnownHosts: strings.Replace(knownHosts, "127.0.0.1", "127.0.0.2", 1)}, "", "known_hosts has no line for"},
 	} {
 		t.Run(name, func(t *testing.T) {

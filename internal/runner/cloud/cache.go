@@ -9,12 +9,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// Credentials are asked for again when a quarter of their life is left, at most renewBefore: before those
-// who are lent them would ask for themselves (the SDKs do 5 to 15 minutes before the end).
+// Credentials are renewed when a quarter of their life is left, at most renewBefore. The SDKs of the engine, to which
+// they are lent, ask for new ones 5 to 15 minutes before the end, and then find them renewed.
+//
+// The SDK's own cache (aws.CredentialsCache) has one window for all: credentials that live shorter than it would be
+// asked for at each call. It also drops the old ones when a renewal fails, and reads the machine's clock only.
 const (
 	renewBefore = 20 * time.Minute
-	lastMoment  = 10 * time.Second // what expires within it is not given away any more
-	askedAgain  = time.Minute      // credentials that were refused are asked for anew at most this often
+	lastMoment  = 10 * time.Second // credentials that expire within it are not given away
+	askedAgain  = time.Minute      // credentials that were refused are asked for again at most this often
 )
 
 // cache keeps credentials until they are due for renewal. It implements aws.CredentialsProvider.
@@ -49,7 +52,7 @@ func (c *cache) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	}
 	got, err := c.ask(ctx)
 	if err == nil && (!got.HasKeys() || got.CanExpire && !got.Expires.After(now)) {
-		err = errors.New("the credentials that came are none, or have expired")
+		err = errors.New("the answer holds no credentials, or they have expired")
 	}
 	if err != nil {
 		if c.current.HasKeys() && (!c.current.CanExpire || now.Before(c.current.Expires.Add(-lastMoment))) {
@@ -69,13 +72,13 @@ func (c *cache) due(now time.Time) bool {
 	return !now.Before(c.current.Expires.Add(-before))
 }
 
-// refused says that a service did not take the credentials: they are asked for anew, unless they are
-// quite new. It does not wait.
+// refused says that a service did not accept the credentials. They are asked for again, unless they came within
+// askedAgain. It does not wait.
 func (c *cache) refused() {
 	select {
 	case <-c.turn:
 	default:
-		return // they are just being asked for
+		return // a request for them is under way
 	}
 	if c.now().Sub(c.asked) >= askedAgain {
 		c.current = aws.Credentials{}

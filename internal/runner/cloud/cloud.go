@@ -1,6 +1,9 @@
-// Package cloud is what a task on ECS is and may do: which task it is, the credentials of its own role, with
-// which it signs its calls, and those of a run's role. It starts nothing, keeps credentials in memory only,
-// and asks for each of them when it is first needed.
+// Package cloud is the identity of a task on ECS: which task it is, the credentials of its own role, with which it
+// signs its calls, and the credentials of a run's role. It starts nothing, keeps credentials in memory only, and asks
+// for them when they are first needed.
+//
+// Requests, signatures and retries are the AWS SDK's. What is here besides is what the SDK does not have: renewal (see
+// cache), the metadata of an ECS task, and a transport that signs calls to an API Gateway.
 package cloud
 
 import (
@@ -35,7 +38,7 @@ const roleTime = time.Hour
 const (
 	taskAddress = "http://169.254.170.2" // where AWS_CONTAINER_CREDENTIALS_RELATIVE_URI is relative to
 	credsTime   = 20 * time.Second       // for credentials, repeats counted
-	awsTries    = 3                      // of one call; who needs it repeats the whole
+	awsTries    = 3                      // of one call; the caller repeats the whole
 )
 
 // Config says where a task finds its credentials. The values are those of the environment that ECS makes.
@@ -45,7 +48,7 @@ type Config struct {
 	RelativeURI string           // AWS_CONTAINER_CREDENTIALS_RELATIVE_URI
 	FullURI     string           // AWS_CONTAINER_CREDENTIALS_FULL_URI, where there is no relative one
 	Token       string           // AWS_CONTAINER_AUTHORIZATION_TOKEN, for FullURI
-	Endpoint    Endpoint         // of services; the zero value means AWS's own
+	Endpoint    Endpoint         // of services; nil means AWS's own
 	Now         func() time.Time // nil means time.Now
 }
 
@@ -143,7 +146,7 @@ func taskCredentials(address, token string) func(context.Context) (aws.Credentia
 	}
 }
 
-// anonymous is an error without an address that gives access to credentials.
+// anonymous hides an address in the text of an error: whoever knows it gets the credentials.
 func anonymous(err error, address string) error {
 	u, parseErr := url.Parse(address)
 	if parseErr != nil || u.Path == "" {
@@ -182,7 +185,7 @@ type Credentials struct {
 	Expires                                    time.Time
 }
 
-// Identity is somebody in the cloud: the task, or the role of a run.
+// Identity is an AWS identity: that of the task, or the role of a run.
 type Identity struct {
 	cloud *Cloud
 	keys  *cache
@@ -207,8 +210,8 @@ func (i *Identity) SecretsManager() *secretsmanager.Client {
 	})
 }
 
-// Assume takes on a run's role and returns who that is; its credentials are renewed whenever they are
-// due, for as long as somebody asks for them. The name of the session is what CloudTrail shows.
+// Assume assumes a run's role and returns its identity. The credentials are renewed when they are due, for as long
+// as somebody asks for them. CloudTrail shows the name of the session.
 func (c *Cloud) Assume(ctx context.Context, role api.Role, session string) (*Identity, error) {
 	client := sts.NewFromConfig(c.config(c.task), func(o *sts.Options) { o.BaseEndpoint = c.endpoint.of("STS") })
 	in := assumption(role, session)
@@ -232,8 +235,8 @@ func (c *Cloud) Assume(ctx context.Context, role api.Role, session string) (*Ide
 	return i, nil
 }
 
-// assumption is the request for a role. The tags go on to every role that the engine assumes with this
-// one, so that no code can be taken for that of another workspace.
+// assumption is the request for a role. The tags are passed on to every role that the engine assumes with this
+// one, so that its code cannot pass for that of another workspace.
 func assumption(role api.Role, session string) *sts.AssumeRoleInput {
 	in := &sts.AssumeRoleInput{
 		RoleArn: &role.ARN, RoleSessionName: aws.String(SessionName(session)),
@@ -249,7 +252,7 @@ func assumption(role api.Role, session string) *sts.AssumeRoleInput {
 	return in
 }
 
-// SessionName makes a name that STS takes for a session: 2 to 64 of its characters.
+// SessionName makes a name that STS accepts for a session: 2 to 64 of its characters.
 func SessionName(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_=,.@-", r) {
@@ -281,7 +284,7 @@ func (e *RoleError) Error() string {
 	}
 }
 
-// Transient reports whether it may be assumed later without anybody changing anything.
+// Transient reports whether a later try may succeed without any change.
 func (e *RoleError) Transient() bool { return e.class.Transient() }
 
 // Unwrap returns the cause.

@@ -30,11 +30,11 @@ var taskARN = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // ParseTask reads a task's ARN from the answer of its metadata endpoint (version 4, /task: the field
-// TaskARN). Fields that it does not know are passed over.
+// TaskARN). It ignores other fields.
 func ParseTask(answer []byte) (arn string, err error) {
 	var in struct{ TaskARN string }
 	if err := json.Unmarshal(answer, &in); err != nil {
-		return "", errors.New("the task's metadata is no JSON")
+		return "", errors.New("the task's metadata is not JSON")
 	}
 	if !taskARN().MatchString(in.TaskARN) {
 		return "", fmt.Errorf("the task's metadata names no task: TaskARN is %.200q", in.TaskARN)
@@ -42,7 +42,7 @@ func ParseTask(answer []byte) (arn string, err error) {
 	return in.TaskARN, nil
 }
 
-// regionOf is the region of a task's ARN; "" of what is none.
+// regionOf is the region of a task's ARN; "" where the text is not one.
 func regionOf(arn string) string {
 	if m := taskARN().FindStringSubmatch(arn); m != nil {
 		return m[1]
@@ -55,7 +55,7 @@ func regionOf(arn string) string {
 func Task(ctx context.Context, address string) (arn string, err error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return "", errors.New("ECS_CONTAINER_METADATA_URI_V4 is no address")
+		return "", errors.New("ECS_CONTAINER_METADATA_URI_V4 is not an address")
 	}
 	hc := direct()
 	defer hc.CloseIdleConnections()
@@ -74,7 +74,7 @@ func askTask(ctx context.Context, hc *http.Client, address string) (string, erro
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return "", errors.New("its metadata has no address that can be asked")
+		return "", errors.New("the address of its metadata cannot be used")
 	}
 	resp, err := hc.Do(req)
 	if err != nil {
@@ -99,8 +99,7 @@ func direct() *http.Client {
 	}
 }
 
-// bare is an error of a request without its address: the last part of the address of a task's
-// credentials is what gives access to them.
+// bare is an error of a request without its address.
 func bare(err error) error {
 	if outer, ok := errors.AsType[*url.Error](err); ok {
 		return outer.Err

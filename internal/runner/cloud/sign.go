@@ -27,8 +27,8 @@ var gatewayHost = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[a-z0-9-]+\.execute-api\.([a-z0-9-]+)\.(?:vpce\.)?amazonaws\.com(?:\.cn)?$`)
 })
 
-// Gateway reports whether an address is that of an API Gateway itself, and in which region: calls there
-// are signed without anybody saying so. An API behind a name of its own does not show it.
+// Gateway reports whether an address is that of an API Gateway, and in which region: calls there are signed without
+// a setting. An API behind a domain name of its own is not recognised.
 func Gateway(address string) (region string, ok bool) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *signer) RoundTrip(in *http.Request) (*http.Response, error) {
 	sum := sha256.New()
 	if in.Body != nil && in.Body != http.NoBody {
 		if in.GetBody == nil {
-			return nil, errors.New("the body of the request can be read only once, and is not signed")
+			return nil, errors.New("the body of the request can be read only once and so cannot be signed")
 		}
 		body, err := in.GetBody()
 		if err != nil {
@@ -107,7 +107,7 @@ func (s *signer) RoundTrip(in *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// ours reports whether a refusal comes from behind the gateway.
+// ours reports whether a refusal comes from the relay behind the gateway and not from the gateway itself.
 func ours(resp *http.Response) bool {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	return err == nil && media == "application/problem+json"

@@ -57,8 +57,8 @@ func command(ctx context.Context, h Host, j Job, name string) (said string, out 
 		return "", out, err
 	}
 	defer temp.close()
-	// The script goes by a file: it may be longer than an argument may be, and arguments are for
-	// everybody on the machine to read.
+	// The script goes into a file: an argument has a maximal length, and everybody on the machine can read
+	// arguments.
 	scriptName, outputsName := newName("script-", ".sh"), newName("outputs-", ".json")
 	if err := temp.write(scriptName, []byte(script)); err != nil {
 		return "", out, fmt.Errorf("write script: %w", err)
@@ -96,7 +96,7 @@ func command(ctx context.Context, h Host, j Job, name string) (said string, out 
 	if parseErr != nil {
 		return "", out, &Failure{
 			Reason: workflow.ReasonStepFailed, Err: workflow.ErrInvalid,
-			Detail: text.Cut(fmt.Sprintf("the command of %s succeeded, but the file that it left in DAYFLY_OUTPUTS cannot be used: %v", name, parseErr), maxDetail),
+			Detail: text.Cut(fmt.Sprintf("the command of %s succeeded, but its file DAYFLY_OUTPUTS cannot be used: %v", name, parseErr), maxDetail),
 		}
 	}
 	said = out.take(h, f)
@@ -129,7 +129,7 @@ func variableEnv(variables map[string]any) ([]string, error) {
 			value = string(raw)
 		}
 		if strings.ContainsRune(value, 0) {
-			return nil, &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrInvalid, Detail: fmt.Sprintf("the variable %s holds a zero byte, which no environment can carry", quote(name))}
+			return nil, &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrInvalid, Detail: fmt.Sprintf("the variable %s holds a zero byte, which an environment variable cannot hold", quote(name))}
 		}
 		env = append(env, key+"="+value)
 	}

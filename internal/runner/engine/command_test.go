@@ -87,8 +87,8 @@ func TestCommand_FailureIsToldWithItsCode(t *testing.T) {
 		"first error":   {"false\necho never", "exit code 1"},
 		"with outputs":  {`echo '{"a":1}' >"$DAYFLY_OUTPUTS"; exit 3`, "exit code 3"},
 		"bad outputs":   {`echo 'planted' >"$DAYFLY_OUTPUTS"`, "DAYFLY_OUTPUTS"},
-		"linked output": {`ln -s /etc/passwd "$DAYFLY_OUTPUTS"`, "no plain file"},
-		"large outputs": {`head -c 2000000 /dev/zero >"$DAYFLY_OUTPUTS"`, "longer than it may be"},
+		"linked output": {`ln -s /etc/passwd "$DAYFLY_OUTPUTS"`, "not a plain file"},
+		"large outputs": {`head -c 2000000 /dev/zero >"$DAYFLY_OUTPUTS"`, "it is too long"},
 	} {
 		h := newHost()
 		out, err := engine.Run(t.Context(), h, commandJob(t, workflow.Update, tc.script))

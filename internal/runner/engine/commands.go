@@ -52,7 +52,7 @@ func secretsEnv(dir string) []string {
 	return []string{"DAYFLY_SECRETS_DIR=" + dir}
 }
 
-// baseEnv is what every call of the engine gets beside the environment that the runner builds.
+// baseEnv is what every call of the engine gets in addition to the environment that the runner builds.
 func baseEnv(dataDir string) []string {
 	env := []string{"TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1"}
 	if dataDir != "" {
@@ -71,7 +71,7 @@ func initArgs(bin, backendFile string) []string {
 
 func validateArgs(bin string) []string { return []string{bin, "validate", "-no-color"} }
 
-// planArgs plans into a file. Who only reads takes no lock: a preview may overlap anything.
+// planArgs plans into a file. A run that only reads takes no lock: a preview may overlap anything.
 func planArgs(bin string, m mode, planFile, varFile string, lock bool) []string {
 	args := []string{bin, "plan", "-input=false", "-no-color", "-detailed-exitcode", "-out=" + planFile}
 	if !lock {

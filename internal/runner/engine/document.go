@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// document is what can be said of a state without its values.
+// document describes a state without its values.
 type document struct {
 	lineage   string
 	serial    int64
@@ -28,10 +28,10 @@ func (d *document) String() string {
 	return fmt.Sprintf("lineage %s, serial %d, %s", d.lineage, d.serial, text.Count(d.resources, "resource"))
 }
 
-var errNotState = errors.New("it is not the state of an engine")
+var errNotState = errors.New("it is not a state file")
 
-// readDocument reads a state token by token, because it may be large; nil means that there is none: nothing at all,
-// or what an engine shows of a place that is still empty.
+// readDocument reads a state token by token, because it may be large. nil means that there is no state: an
+// empty file, or what an engine shows of a place that is still empty.
 func readDocument(r io.Reader) (*document, error) {
 	dec := json.NewDecoder(r)
 	first, err := dec.Token()

@@ -1,7 +1,7 @@
 // Package engine runs the engine of a job: terraform, tofu, or plain commands. It finds the
 // binary, says where the state lies, runs the steps, and reads what they changed. It starts no
-// process itself and talks to nobody: its Host does both. No value of a resource leaves it, only
-// addresses, actions and counts; no sensitive output does.
+// process and opens no connection itself: its Host does both. Of resources it returns addresses, actions and counts,
+// never values, and never a sensitive output.
 package engine
 
 import (
@@ -36,7 +36,7 @@ type Host interface {
 type Command struct {
 	Args   []string  // the binary's path and its arguments
 	Dir    string    // where it runs
-	Env    []string  // KEY=VALUE, beside the environment that the runner builds
+	Env    []string  // KEY=VALUE, in addition to the environment that the runner builds
 	Stdout io.Writer // nil: the log
 	Stderr io.Writer // nil: the log
 	Quiet  bool      // do not write the command line to the log
@@ -51,21 +51,21 @@ type Job struct {
 	Spec          api.Spec
 	Root          string                   // the root module, or where the commands run
 	TempDir       string                   // for files of this run: plans, variables; gone after it
-	Aside         string                   // where what lay beside the root module was put; empty: nothing was
+	Aside         string                   // where state that lay beside the code was put; empty: there was none
 	StateDir      string                   // the workspace's own directory, for state kind directory
-	StateOlds     []string                 // other such directories, named as their states, which are only looked at
+	StateOlds     []string                 // other such directories, named after their states, which are only read
 	StateStore    string                   // id of the root that these lie below
-	Bucket        api.State                // where the state of a workspace is kept that names no place; none means nowhere
+	Bucket        api.State                // where a workspace that names no place keeps its state; empty means nowhere
 	Getenv        func(name string) string // of the environment that the runner builds; nil: it is empty
 	SecretsDir    string                   // where the secret files lie; empty means there are none
 	EnginePath    []string                 // directories in which binaries are looked for before PATH
 	Path          string                   // PATH in which they are looked for next; empty means the runner's own
-	Search        *Search                  // that was begun with Look for this job; nil: Run looks itself
+	Search        *Search                  // begun with Look for this job; nil: Run searches itself
 	ReadOnlyState bool                     // read the state without its lock and change nothing
-	Owner         *Owner                   // who must be able to read what is written here; nil means the runner
+	Owner         *Owner                   // who must be able to read the files written here; nil: the runner's user
 }
 
-// Outcome is what a run that succeeded has found or done.
+// Outcome is the result of a run that succeeded.
 type Outcome struct {
 	Changes   *api.Changes
 	Outputs   []api.Output

@@ -16,7 +16,7 @@ import (
 
 // folder is a directory in which the engine's user can change everything, and the runner, which
 // may be root, writes and reads. All goes through one open directory, and no link is followed at
-// the end of a name, so that nothing put there by the engine leads the runner elsewhere.
+// the end of a name, so that no file of the engine leads the runner elsewhere.
 type folder struct {
 	root  *os.Root
 	path  string
@@ -128,10 +128,10 @@ func (f *folder) mkdirs(name string) error {
 	return err
 }
 
-var errTooLong = errors.New("longer than it may be")
+var errTooLong = errors.New("it is too long")
 
-// read returns a plain file that the engine wrote itself: a link to somebody else's file, by name
-// or by inode, is refused.
+// read returns a plain file that the engine wrote itself. It refuses a symbolic or hard link to the file of another
+// user.
 func (f *folder) read(name string, most int64) ([]byte, error) {
 	file, err := f.open(name)
 	if err != nil {
@@ -172,7 +172,7 @@ func (f *folder) plain(name string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is no plain file", name)
+		return fmt.Errorf("%s is not a plain file", name)
 	case ok && st.Nlink > 1:
 		return fmt.Errorf("%s has other names", name)
 	case ok && f.owner != nil && int(st.Uid) != f.owner.UID && int(st.Uid) != os.Geteuid():
@@ -201,5 +201,5 @@ func (f *folder) give() error {
 	})
 }
 
-// newName returns a name that the engine could not have put there before.
+// newName returns a random name, so that the engine cannot have made a file of that name before.
 func newName(prefix, suffix string) string { return prefix + rand.Text() + suffix }

@@ -106,7 +106,7 @@ func parseConstraint(s string) (version.Constraints, error) {
 	if err != nil {
 		return nil, &Failure{
 			Reason: workflow.ReasonEngineNotFound, Err: workflow.ErrInvalid,
-			Detail: fmt.Sprintf("engine_version %s is no version or constraint, such as 1.11.4 or ~> 1.10", quote(s)),
+			Detail: fmt.Sprintf("engine_version %s is not a version or constraint, such as 1.11.4 or ~> 1.10", quote(s)),
 		}
 	}
 	return want, nil
@@ -115,15 +115,15 @@ func parseConstraint(s string) (version.Constraints, error) {
 // Search is an engine that is being looked for.
 type Search struct {
 	cancel context.CancelFunc
-	done   chan struct{} // closed when the rest is set, and nothing of the search runs any more
+	done   chan struct{} // closed when the search has ended and the rest is set
 	bin    binary
 	err    error
 }
 
-// Look begins to look for the engine of a job, of which Root is not needed yet: an engine says its version
-// only when it is started, which takes its time, and meanwhile the source can be fetched. The host is for
-// the search alone. What was found, or why nothing was, Run says in its first step. nil means that there
-// is nothing to look for. End must be called.
+// Look begins to look for the engine of a job, whose Root is not needed yet. An engine must be started to say its
+// version, which takes time, and meanwhile the source can be fetched. The host is for the search alone. Run reports in
+// its first step what was found, or why nothing was. nil means that there is nothing to look for. The caller must call
+// End.
 func Look(ctx context.Context, h Host, j Job) *Search {
 	if j.Spec.Engine != api.EngineTerraform && j.Spec.Engine != api.EngineTofu {
 		return nil
@@ -137,7 +137,7 @@ func Look(ctx context.Context, h Host, j Job) *Search {
 	return s
 }
 
-// End gives the search up if it goes on, and returns when nothing of it runs any more. It may be called of nil.
+// End stops the search if it still runs, and waits for its end. A nil Search has nothing to stop.
 func (s *Search) End() {
 	if s != nil {
 		s.cancel()
@@ -154,7 +154,7 @@ func located(ctx context.Context, h Host, j Job) (binary, error) {
 	return j.Search.bin, j.Search.err
 }
 
-// find returns the first binary whose own word on its version satisfies the workspace.
+// find returns the first binary that says of itself that it has a version that satisfies the workspace.
 func find(ctx context.Context, h Host, j Job) (binary, error) {
 	engine := j.Spec.Engine
 	want, err := parseConstraint(j.Spec.EngineVersion)
@@ -173,7 +173,7 @@ func find(ctx context.Context, h Host, j Job) (binary, error) {
 		case context.Cause(ctx) != nil:
 			return binary{}, err
 		case err != nil:
-			seen = append(seen, fmt.Sprintf("%s, which says no version (%v)", c.path, err))
+			seen = append(seen, fmt.Sprintf("%s, which does not tell its version (%v)", c.path, err))
 		case !fits(want, v):
 			seen = append(seen, fmt.Sprintf("%s, which is %s", c.path, v))
 		default:
@@ -223,7 +223,7 @@ func parseVersion(out []byte) (*version.Version, error) {
 		Version string `json:"terraform_version"` // tofu uses the same key
 	}
 	if err := json.Unmarshal(bytes.TrimSpace(out), &doc); err != nil || doc.Version == "" {
-		return nil, fmt.Errorf("it did not answer as terraform and tofu do")
+		return nil, fmt.Errorf("its answer is not that of terraform or tofu")
 	}
 	return version.NewVersion(doc.Version)
 }

@@ -26,13 +26,13 @@ func (c otherState) String() string { return fmt.Sprintf("%s (%s)", c.what, c.do
 type sight struct {
 	place string         // the workspace's place, in words
 	is    api.StateFound // which that is, without a lineage
-	doc   *document      // the state in it; nil means that there is none
+	doc   *document      // the state in it; nil means none
 
 	known     *api.StateFound // what the last run found
 	found     []otherState    // states elsewhere that hold something
-	others    []string        // engine's workspaces that have a state in the place, where that of the run has none
-	differs   []string        // settings in which the backend is another than the source's own init has set up
-	ranBefore bool            // a run changed the state before anything was kept of it
+	others    []string        // the engine's workspaces that have a state in the place, if that of the run has none
+	differs   []string        // settings in which the backend differs from the one that the source's own init has set up
+	ranBefore bool            // a run changed the state, and nothing about it was kept
 
 	takeOver, beginAnew bool // what the user said
 	from                string
@@ -155,7 +155,7 @@ func (s sight) pick(kept bool) (verdict, error) {
 		}
 		return refuse("Say which with --take-over-from", "there is more than one state, or none of that name, to take over: %s", strings.Join(names, "; "))
 	case kept || s.ranBefore || len(s.others) > 0 || len(s.differs) > 0:
-		return refuse(anew, "there is no state in %s, and none beside the code that could be taken over", s.place)
+		return refuse(anew, "there is no state in %s, and none beside the code to take over", s.place)
 	}
 	return verdict{say: fmt.Sprintf("take_over: there is nothing to take over, and no state in %s yet", s.place)}, nil
 }
@@ -204,7 +204,7 @@ func samePlace(a, b api.StateFound) bool {
 	return a.Backend == b.Backend && a.Settings == b.Settings && a.Workspace == b.Workspace && a.Store == b.Store && a.Declared == b.Declared
 }
 
-// differsIn says in what a place is not the one that was known.
+// differsIn says how a place differs from the one of the last run.
 func differsIn(known, is api.StateFound) string {
 	var all []string
 	add := func(what, was, now string) {

@@ -12,7 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-// look gathers what is to be judged.
+// look gathers what judge decides on.
 func (t *terraform) look(ctx context.Context, overridden *otherState) (sight, error) {
 	spec := t.j.Spec
 	s := sight{

@@ -102,7 +102,7 @@ func readOutputFile(raw []byte) (found, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	if token, err := dec.Token(); err != nil || token != json.Delim('{') {
-		return found{}, errors.New("it is no JSON object")
+		return found{}, errors.New("it is not a JSON object")
 	}
 	var f found
 	v := values{seen: map[string]bool{}}
@@ -111,7 +111,7 @@ func readOutputFile(raw []byte) (found, error) {
 		token, err := dec.Token()
 		name, ok := token.(string)
 		if err != nil || !ok {
-			return found{}, errors.New("it is no JSON object")
+			return found{}, errors.New("it is not a JSON object")
 		}
 		if err := checkOutputName(name); err != nil {
 			return found{}, err
@@ -122,7 +122,7 @@ func readOutputFile(raw []byte) (found, error) {
 		names[name] = true
 		var rawValue json.RawMessage
 		if err := dec.Decode(&rawValue); err != nil {
-			return found{}, fmt.Errorf("the value of output %s is no JSON", quote(name))
+			return found{}, fmt.Errorf("the value of output %s is not JSON", quote(name))
 		}
 		value, sensitive, err := unwrap(rawValue)
 		if err != nil {
@@ -131,10 +131,10 @@ func readOutputFile(raw []byte) (found, error) {
 		f.add(name, value, sensitive, &v)
 	}
 	if token, err := dec.Token(); err != nil || token != json.Delim('}') {
-		return found{}, errors.New("it is no whole JSON object")
+		return found{}, errors.New("it is not a whole JSON object")
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return found{}, errors.New("it has something behind its JSON object")
+		return found{}, errors.New("it has more text after its JSON object")
 	}
 	f.secrets = v.list
 	f.sort()
@@ -144,7 +144,7 @@ func readOutputFile(raw []byte) (found, error) {
 // unwrap tells a value from an object of value and sensitive.
 func unwrap(raw json.RawMessage) (value any, sensitive bool, err error) {
 	if value, err = number(raw); err != nil {
-		return nil, false, errors.New("is no JSON")
+		return nil, false, errors.New("is not JSON")
 	}
 	fields, ok := value.(map[string]any)
 	if !ok {
@@ -157,7 +157,7 @@ func unwrap(raw json.RawMessage) (value any, sensitive bool, err error) {
 	}
 	if hasMark {
 		if sensitive, ok = mark.(bool); !ok {
-			return nil, false, errors.New("has a sensitive that is neither true nor false")
+			return nil, false, errors.New("has a field sensitive that is neither true nor false")
 		}
 	}
 	return inner, sensitive, nil

@@ -150,16 +150,16 @@ func TestReadOutputFile(t *testing.T) {
 		"values":       {text: `{"s":"x","n":1.5,"b":true,"z":null,"l":[1]}` + "\n", want: []api.Output{{Name: "b", Value: true}, {Name: "l", Value: []any{json.Number("1")}}, {Name: "n", Value: json.Number("1.5")}, {Name: "s", Value: "x"}, {Name: "z"}}},
 		"wrapped":      {text: `{"a":{"value":"x"},"b":{"value":"planted","sensitive":true},"c":{"value":2,"sensitive":false}}`, want: []api.Output{{Name: "a", Value: "x"}, {Name: "b", Sensitive: true}, {Name: "c", Value: json.Number("2")}}, secrets: []string{"planted"}},
 		"plain object": {text: `{"a":{"value":"x","other":1},"b":{"sensitive":true}}`, want: []api.Output{{Name: "a", Value: map[string]any{"value": "x", "other": json.Number("1")}}, {Name: "b", Value: map[string]any{"sensitive": true}}}},
-		"list":         {text: `[1]`, says: "no JSON object"},
-		"text":         {text: `hello`, says: "no JSON object"},
-		"cut off":      {text: `{"a":1`, says: "no whole JSON object"},
+		"list":         {text: `[1]`, says: "not a JSON object"},
+		"text":         {text: `hello`, says: "not a JSON object"},
+		"cut off":      {text: `{"a":1`, says: "not a whole JSON object"},
 		"twice":        {text: `{"a":1,"a":2}`, says: "twice"},
-		"two objects":  {text: `{"a":1}{"b":2}`, says: "behind"},
+		"two objects":  {text: `{"a":1}{"b":2}`, says: "more text after"},
 		"no name":      {text: `{"":1}`, says: "name"},
 		"control name": {text: `{"a\nb":1}`, says: "name"},
 		"bad mark":     {text: `{"a":{"value":"planted","sensitive":"yes"}}`, says: "neither true nor false"},
 		"bad bytes":    {text: "{\"a\":\"\xff\"}", says: "UTF-8"},
-		"bad value":    {text: `{"a":planted}`, says: "no JSON"},
+		"bad value":    {text: `{"a":planted}`, says: "not JSON"},
 	} {
 		outputs, _, secrets, err := engine.ReadOutputFile([]byte(tc.text))
 		if tc.says != "" {

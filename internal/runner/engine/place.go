@@ -75,7 +75,7 @@ func placeOf(s api.Spec, code declared, own api.State) (place, error) {
 			return p, &Failure{Reason: workflow.ReasonStateNotKept, Detail: "the workspace's state has kind s3 and names no bucket"}
 		}
 	default:
-		return p, &Failure{Reason: workflow.ReasonStateNotKept, Err: workflow.ErrUnsupported, Detail: fmt.Sprintf("this version keeps no state of kind %s", quote(kind))}
+		return p, &Failure{Reason: workflow.ReasonStateNotKept, Err: workflow.ErrUnsupported, Detail: fmt.Sprintf("this version does not know the state kind %s", quote(kind))}
 	}
 	if len(s.State.BackendConfig) > 0 {
 		return p, &Failure{Reason: workflow.ReasonStateNotKept, Err: workflow.ErrInvalid, Detail: "the workspace's backend_config completes a backend, and " + code.words() + "; declare one, or leave backend_config out"}
@@ -83,8 +83,8 @@ func placeOf(s api.Spec, code declared, own api.State) (place, error) {
 	return p, nil
 }
 
-// placing are the settings of each backend that say where a state is; all others say how it is got at. A backend that
-// is not listed is known by all of its settings but those that look like secrets.
+// placing are the settings of each backend that say where a state is; all others say how to reach it. A backend that
+// is not listed is known by all of its settings except those that look like secrets.
 var placing = map[string][]string{
 	"s3":         {"bucket", "key", "workspace_key_prefix", "endpoint", "endpoints"},
 	"gcs":        {"bucket", "prefix"},
@@ -172,7 +172,7 @@ func recorded(f *folder, name string) (backendRecord, error) {
 	return *doc.Backend, nil
 }
 
-// defaultWorkspace is the engine's workspace of who selected none.
+// defaultWorkspace is the engine's workspace where none is selected.
 const defaultWorkspace = "default"
 
 var workspaceForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,89}$`) })

@@ -18,7 +18,7 @@ const (
 	maxAddress   = 1000
 	maxPlanJSON  = 64 << 20
 
-	// Values shorter than this are not masked: they would hide half of every line, and are no
+	// Values shorter than this are not masked: they would hide half of every line, and are not
 	// secrets.
 	minMasked = 4
 	maxMasked = 2000

@@ -15,7 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// What the source leaves beside the root module, which was set aside.
+// Files of the source that lay below the root module and were set aside.
 const (
 	asideBackend     = ".terraform/terraform.tfstate"
 	asideEnvironment = ".terraform/environment"
@@ -29,7 +29,7 @@ func (t *terraform) settle(ctx context.Context) error {
 	}
 	t.h.Logf("the state is kept in %s%s", t.place, t.inWorkspace())
 	if known := t.j.Spec.Known; t.overrides() && !t.j.Spec.TakeOver && !t.j.Spec.BeginAnew && (known == nil || known.Declared != t.code.name()) {
-		return elsewhere(either, "%s", overriding(t.code.name(), t.place.String())) // no engine need be asked
+		return elsewhere(either, "%s", overriding(t.code.name(), t.place.String())) // the engine is not needed for this
 	}
 	overridden, err := t.overridden(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (t *terraform) settle(ctx context.Context) error {
 		return err
 	}
 	if !workflow.Plans(t.j.Spec.Type, t.j.Spec.Operation) {
-		return nil // whoever looks at a state, or releases its lock, changes nothing
+		return nil // to list a state, or to release its lock, changes nothing
 	}
 	s, err := t.look(ctx, overridden)
 	if err != nil {
@@ -74,7 +74,7 @@ func (t *terraform) settle(ctx context.Context) error {
 // choose decides what needs no engine: the place and the engine's workspace.
 func (t *terraform) choose() (err error) {
 	spec := t.j.Spec
-	// The name is ours: what a source has under it says nothing of the code.
+	// The name is ours: a file of that name in the source is not part of the code.
 	if err := t.root.root.Remove(overrideName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return runnerError(fmt.Errorf("remove %s: %w", overrideName, err))
 	}
@@ -119,7 +119,7 @@ func (t *terraform) asideFile(name string) ([]byte, error) {
 }
 
 // overridden reads the state in the backend that the code declares, where the workspace keeps its own elsewhere
-// and the user wants that one. Nil means that there is none, or that nobody wants it.
+// and the user wants that one. nil means that there is none, or that it is not wanted.
 func (t *terraform) overridden(ctx context.Context) (*otherState, error) {
 	if !t.overrides() || !t.j.Spec.TakeOver {
 		return nil, nil //nolint:nilnil // no such state
@@ -183,7 +183,7 @@ func (t *terraform) override(p place) error {
 	return nil
 }
 
-// openState opens the workspace's own directory, or makes a private copy for who only reads.
+// openState opens the workspace's own directory, or makes a private copy for a run that only reads.
 func (t *terraform) openState(ctx context.Context) error {
 	if t.j.StateDir == "" {
 		return &Failure{Reason: workflow.ReasonStateNotKept, Detail: "the workspace's state has kind directory, and this runner was given no directory for it"}
@@ -279,14 +279,14 @@ func (t *terraform) document(ctx context.Context) (*document, error) {
 		return doc, nil
 	}
 	if t.workspace != defaultWorkspace {
-		// To ask for the state of one that is not there would make it.
+		// To ask for the state of a workspace that does not exist would create the workspace.
 		if all, err := t.workspaces(ctx); err != nil || !slices.Contains(all, t.workspace) {
 			return nil, err
 		}
 	}
 	doc, file, err := t.pull(ctx)
 	if file != "" {
-		_ = t.temp.root.Remove(file) // it goes with the run at the latest
+		_ = t.temp.root.Remove(file) // it is removed with the run at the latest
 	}
 	return doc, err
 }
@@ -343,7 +343,7 @@ func (t *terraform) pull(ctx context.Context) (doc *document, file string, err e
 	return doc, file, nil
 }
 
-// limited is a file that takes so much and no more.
+// limited is a file that refuses more than a number of bytes.
 type limited struct {
 	f    *os.File
 	most int64
@@ -367,7 +367,7 @@ func (t *terraform) arrived(ctx context.Context) error {
 	if t.doc == nil || before != nil && t.doc.lineage == before.lineage && t.doc.serial <= before.serial {
 		return &Failure{
 			Reason: workflow.ReasonStepFailed,
-			Detail: fmt.Sprintf("the engine says that it has applied the plan, and the state in %s is as before (%s): look for where it was written before anything else is run", t.place, before),
+			Detail: fmt.Sprintf("the engine says that it has applied the plan, but the state in %s is as before (%s): find out where it was written before you run anything else", t.place, before),
 		}
 	}
 	return nil
@@ -386,7 +386,7 @@ func (t *terraform) found() *api.StateFound {
 	return &f
 }
 
-// credentials are the variables by which a backend gets at its state; one of each row is enough.
+// credentials are the variables with which a backend reaches its state; one of a row is enough.
 var credentials = map[string][]string{
 	"s3":      {"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"},
 	"gcs":     {"GOOGLE_CREDENTIALS", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_OAUTH_ACCESS_TOKEN", "GOOGLE_BACKEND_CREDENTIALS"},
@@ -398,8 +398,8 @@ var credentials = map[string][]string{
 	"cloud":   {"TF_TOKEN_app_terraform_io"},
 }
 
-// credentialHint says, where init has failed, which credentials the run does not have and how to pass them. Some
-// backends need none where they are.
+// credentialHint says, after a failed init, which credentials the run lacks and how to pass them. It is a hint only:
+// on some machines a backend needs none.
 func credentialHint(backend string, getenv func(string) string) string {
 	names := credentials[backend]
 	if getenv == nil || len(names) == 0 || slices.ContainsFunc(names, func(n string) bool { return getenv(n) != "" }) {

@@ -38,15 +38,15 @@ const (
 // declared is where the code itself says that its state is kept.
 type declared struct {
 	backend string // type of the backend block; empty means none
-	path    string // of the backend local, where the code says it in so many words
+	path    string // of the backend local, if the code has it as a literal
 	cloud   bool   // a cloud block says it instead
 	unsure  bool   // something could not be read
 }
 
-// elsewhere says whether the code keeps its state where the end of a task does not reach.
+// elsewhere says whether the code keeps its state outside the task, where it survives.
 func (d declared) elsewhere() bool { return d.cloud || d.backend != "" && d.backend != "local" }
 
-// name is the type of what is declared; empty where that is nothing, or a file on the task's own disk.
+// name is the type of the backend; empty if there is none, or only a file on the task's own disk.
 func (d declared) name() string {
 	switch {
 	case d.cloud:
@@ -57,7 +57,7 @@ func (d declared) name() string {
 	return d.backend
 }
 
-// words says what is declared.
+// words describes it for a sentence.
 func (d declared) words() string {
 	switch {
 	case d.cloud:
@@ -71,7 +71,7 @@ func (d declared) words() string {
 }
 
 // readDeclared reads the backend or cloud block of a root module. A file that does not parse is
-// left to the engine, which says better what is wrong with it.
+// left to the engine, which explains better what is wrong with it.
 func readDeclared(root, engine string) declared {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -324,11 +324,11 @@ const (
 	copyEvery = 100 * time.Millisecond
 )
 
-// copyState copies one state of a directory for who only reads it. No state yet is an empty one.
+// copyState copies one state of a directory for a run that only reads it. It copies nothing if there is none yet.
 // The engine of another run may be writing it at this moment, in place: then what is there is
-// no whole document, or an empty file beside a lock, and the copy is made again.
+// not a whole document, or an empty file beside a lock, and the copy is made again.
 func copyState(ctx context.Context, stateDir, name string, to *folder) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, copyWait, fmt.Errorf("the state is no whole document after %s", copyWait))
+	ctx, cancel := context.WithTimeoutCause(ctx, copyWait, fmt.Errorf("the state is still not a whole document after %s", copyWait))
 	defer cancel()
 	from, err := openFolder(stateDir, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -367,7 +367,7 @@ func tryCopy(from *folder, name string, to *folder) (whole bool, err error) {
 		return false, fmt.Errorf("read state: %w", err)
 	}
 	if !before.Mode().IsRegular() {
-		return false, fmt.Errorf("read state: it is no plain file")
+		return false, fmt.Errorf("read state: it is not a plain file")
 	}
 	if err := to.mkdirs(path.Dir(name)); err != nil {
 		return false, fmt.Errorf("copy state: %w", err)

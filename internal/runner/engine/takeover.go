@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// takeOver makes another state that of the run. Who only reads gets a private copy, and nothing else is touched.
+// takeOver makes another state that of the run. A run that only reads gets a private copy and changes nothing else.
 func (t *terraform) takeOver(ctx context.Context, c otherState) error {
 	t.taken = text.Cut(c.what, 250)
 	if t.readOnly || t.place.kind == api.StateDirectory {
@@ -38,7 +38,7 @@ func (t *terraform) takeOver(ctx context.Context, c otherState) error {
 		return err
 	}
 	if !t.doc.holds() || t.doc.resources < c.doc.resources {
-		return &Failure{Reason: workflow.ReasonStateElsewhere, Detail: fmt.Sprintf("the state was not taken over as it is: %s, and in %s is now %s", c, t.place, t.doc)}
+		return &Failure{Reason: workflow.ReasonStateElsewhere, Detail: fmt.Sprintf("the state was not taken over completely: it was %s, and in %s there is now %s", c, t.place, t.doc)}
 	}
 	if t.readOnly {
 		t.h.Logf("this run only reads: it plans on a copy, and the state is taken over by a run that changes it")
@@ -59,8 +59,8 @@ func copyDocument(c otherState, to *folder, name string) error {
 	return to.fill(name, in)
 }
 
-// push gives a state to the engine, which writes it into a place that is not a directory, under the state's lock and
-// only where none is. Its lineage may be a new one there.
+// push lets the engine write a state into a place that is not a directory, under the state's lock and only if there is
+// none. Its lineage there may be a new one.
 func (t *terraform) push(ctx context.Context, c otherState) error {
 	file := c.file
 	if c.from != t.temp { // the engine's user must be able to read it
@@ -69,7 +69,7 @@ func (t *terraform) push(ctx context.Context, c otherState) error {
 			return runnerError(fmt.Errorf("take over the state: %w", err))
 		}
 	}
-	defer func() { _ = t.temp.root.Remove(file) }() // it goes with the run at the latest
+	defer func() { _ = t.temp.root.Remove(file) }() // it is removed with the run at the latest
 	t.locking = true
 	_, err := t.run(ctx, "state push", []string{t.bin.path, "state", "push", t.temp.join(file)})
 	t.locking = err != nil

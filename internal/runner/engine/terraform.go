@@ -42,8 +42,8 @@ type terraform struct {
 	settings  backendRecord  // of the backend that init has set up
 	is        api.StateFound // the place, as it is known again
 	doc       *document      // the state as it was last seen
-	taken     string         // whence it was taken over
-	keeps     bool           // what was found is to be known to the next run
+	taken     string         // the place that it was taken over from
+	keeps     bool           // what was found is reported for the next run
 
 	locking bool // a call that takes the state's lock has begun and did not end well
 	out     Outcome
@@ -76,7 +76,7 @@ func unsupported(s api.Spec) error {
 	}
 	return &Failure{
 		Reason: workflow.ReasonRunnerError, Err: workflow.ErrUnsupported,
-		Detail: fmt.Sprintf("this version runs no %s with the engine %s", what, s.Engine),
+		Detail: fmt.Sprintf("this version cannot run %s with the engine %s", what, s.Engine),
 	}
 }
 
@@ -186,7 +186,7 @@ func (t *terraform) list(ctx context.Context) (string, error) {
 // unlock releases the state's lock that the run names.
 func (t *terraform) unlock(ctx context.Context) (string, error) {
 	if t.place.kind == api.StateDirectory {
-		return "a state in a directory is locked only while the engine lives that locked it: there is nothing to release", nil
+		return "a state in a directory is locked only while the engine that locked it runs: there is nothing to release", nil
 	}
 	_, err := t.run(ctx, stepState, []string{t.bin.path, "force-unlock", "-force", t.j.Spec.LockID})
 	return "lock " + t.j.Spec.LockID + " is released", err
@@ -281,8 +281,7 @@ func (t *terraform) env() []string {
 	return append(env, "TF_WORKSPACE="+t.workspace)
 }
 
-// run runs the engine with its output in the log. Exit codes beside 0 that are no failure are
-// listed.
+// run runs the engine with its output in the log. fine are the exit codes, besides 0, that are not a failure.
 func (t *terraform) run(ctx context.Context, step string, args []string, fine ...int) (int, error) {
 	return t.runWith(ctx, step, args, nil, fine...)
 }
@@ -300,7 +299,7 @@ func (t *terraform) runWith(ctx context.Context, step string, args, env []string
 	return code, err
 }
 
-// quiet runs the engine and returns what it prints, which nobody else sees.
+// quiet runs the engine and returns what it prints, which does not go to the log.
 func (t *terraform) quiet(ctx context.Context, step string, args, env []string, most int) ([]byte, error) {
 	out := &buffer{most: most}
 	if _, err := t.exec(ctx, step, Command{Args: args, Env: env, Stdout: out, Quiet: true}); err != nil {
@@ -312,7 +311,8 @@ func (t *terraform) quiet(ctx context.Context, step string, args, env []string, 
 	return out.Bytes(), nil
 }
 
-// exec runs the engine in the root module. What it says on its error stream explains a failure, wherever else it goes.
+// exec runs the engine in the root module. Its error stream explains a failure, and also goes to c.Stderr if that is
+// set.
 func (t *terraform) exec(ctx context.Context, step string, c Command, fine ...int) (int, error) {
 	said := &tail{most: 32 << 10}
 	c.Dir, c.Env = t.j.Root, append(t.env(), c.Env...)

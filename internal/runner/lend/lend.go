@@ -1,7 +1,7 @@
-// Package lend lends the credentials of a run's role to the engine: over an address of the task's own
-// loopback interface, to whoever shows the token of the step that is being done. It is the protocol of
-// AWS_CONTAINER_CREDENTIALS_FULL_URI, which the AWS SDKs speak. Nothing is written anywhere; when a step ends its
-// token is worth nothing any more.
+// Package lend lends the credentials of a run's role to the engine, over an address of the task's loopback interface.
+// A request must show the token of the step that is running. The protocol is that of
+// AWS_CONTAINER_CREDENTIALS_FULL_URI, which the AWS SDKs speak. Nothing is written to disk, and a token is worth
+// nothing after its step.
 package lend
 
 import (
@@ -27,9 +27,9 @@ type Credentials struct {
 	Expires                                    time.Time
 }
 
-// Config says what a Lender lends and tells.
+// Config says what a Lender lends.
 type Config struct {
-	// Source returns credentials that last for a while yet; it renews them. Required.
+	// Source returns credentials that are still valid for a while; it renews them. Required.
 	Source func(context.Context) (Credentials, error)
 	// Hide is told each secret value before it is given away, tokens included. Required.
 	Hide func(values ...string)
@@ -51,7 +51,7 @@ type Lender struct {
 	host   string        // HOST:PORT, which requests must name
 
 	mu   sync.Mutex
-	live map[[sha256.Size]byte]struct{} // hashes of the tokens of steps that are being done
+	live map[[sha256.Size]byte]struct{} // hashes of the tokens of steps that are running
 }
 
 // Listen opens the address and serves it until Close.
@@ -67,7 +67,8 @@ func Listen(ctx context.Context, cfg Config) (*Lender, error) {
 	l := &Lender{cfg: cfg, host: listener.Addr().String(), done: make(chan struct{}), live: map[[sha256.Size]byte]struct{}{}}
 	l.server = &http.Server{
 		Handler: l, ReadTimeout: slow, WriteTimeout: answerIn + slow, IdleTimeout: slow, MaxHeaderBytes: 16 << 10,
-		ErrorLog:    slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // a broken request of the engine is nobody's news
+		// A broken request of the engine is not worth a line.
+		ErrorLog:    slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
 	go func() {
@@ -79,7 +80,7 @@ func Listen(ctx context.Context, cfg Config) (*Lender, error) {
 	return l, nil
 }
 
-// Close ends all tokens and the address; nothing answers there when it returns.
+// Close ends all tokens and closes the address; nothing answers there when it returns.
 func (l *Lender) Close() error {
 	l.mu.Lock()
 	clear(l.live)
@@ -108,20 +109,20 @@ func (l *Lender) Step() (env []string, end func()) {
 		}
 }
 
-// ServeHTTP implements http.Handler. Who shows no token of now learns nothing but that. The name that a
-// browser was led to by a name server that lies is not the address, and is refused.
+// ServeHTTP implements http.Handler. A request without a valid token learns nothing else. One for another host name
+// is refused, which stops DNS rebinding: a browser that a name server has led here.
 func (l *Lender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	switch {
 	case r.Host != l.host:
-		refuse(w, http.StatusForbidden, "WrongHost", "this address is asked by its number only")
+		refuse(w, http.StatusForbidden, "WrongHost", "use the address by its number")
 		return
 	case r.Method != http.MethodGet:
 		w.Header().Set("Allow", http.MethodGet)
-		refuse(w, http.StatusMethodNotAllowed, "InvalidMethod", "credentials are only read")
+		refuse(w, http.StatusMethodNotAllowed, "InvalidMethod", "credentials can only be read")
 		return
 	case !l.admits(r.Header.Get("Authorization")):
-		refuse(w, http.StatusForbidden, "InvalidToken", "the token is not that of the step that is being done")
+		refuse(w, http.StatusForbidden, "InvalidToken", "the token is not that of a running step")
 		return
 	case r.URL.Path != path || r.URL.RawQuery != "":
 		refuse(w, http.StatusNotFound, "InvalidPath", "there is nothing here")
@@ -132,7 +133,7 @@ func (l *Lender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	got, err := l.cfg.Source(ctx)
 	if err != nil {
 		l.cfg.Log.Warn("credentials of the role not renewed", "err", err)
-		refuse(w, http.StatusServiceUnavailable, "Unavailable", "the credentials of the role could not be renewed; ask again")
+		refuse(w, http.StatusServiceUnavailable, "Unavailable", "the credentials of the role could not be renewed; try again")
 		return
 	}
 	l.cfg.Hide(got.SecretAccessKey, got.SessionToken)
@@ -142,7 +143,7 @@ func (l *Lender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// admits compares what was shown with every live token, in a time that says nothing of them.
+// admits compares a token with every live one, in constant time.
 func (l *Lender) admits(shown string) bool {
 	sum := sha256.Sum256([]byte(shown))
 	l.mu.Lock()
@@ -161,5 +162,5 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 func write(w http.ResponseWriter, status int, body map[string]string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // who asked may be gone
+	_ = json.NewEncoder(w).Encode(body) // the client may be gone
 }

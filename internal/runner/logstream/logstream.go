@@ -1,12 +1,12 @@
 // Package logstream takes the lines of a run and sends them in order, in batches, until each is
-// taken. It does not mask and does not split: it is given lines as they may leave.
+// accepted. It neither masks nor splits them: its caller did.
 //
 // # Consistency model
 //
 // Lines are numbered from 0 over the whole run, by their place in a file that each is written to before it is sent.
-// The other end says which number it wants next, so none is lost while it is away, and none is there twice. The file
-// outlives a process that is killed: what was not taken then, somebody else may send under the same numbers. Only a
-// disk that fails or is full loses lines, and a log that is full ends; then a line says so at the place.
+// The control plane says which number it wants next, so no line is lost while it is away, and none is stored twice.
+// The file outlives a process that is killed: the agent sends what is left under the same numbers. Lines are lost only
+// where a disk fails or is full, and a log that is full ends; a line says so at that place.
 package logstream
 
 import (
@@ -25,14 +25,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// How lines are batched: the first with those of the same moment, then so many, or so much, or after so
-// long. What piled up goes in larger batches, so that catching up is quick.
+// How lines are batched. The first batch leaves after FirstWait, each other one after BatchWait or with BatchLines
+// lines or api.MaxLogBatch bytes. A backlog leaves in larger batches, so that it is caught up quickly.
 const (
 	FirstWait  = 50 * time.Millisecond
 	BatchWait  = 5 * time.Second
 	BatchLines = 50
 
-	// reserve is the part of the quota that is for the runner's own lines: why a run failed.
+	// reserve is the part of the quota that is kept for the runner's own lines, which say why a run failed.
 	reserve = 1 << 20
 
 	mostPending = 64 << 10 // bytes that are not in the file yet
@@ -46,12 +46,12 @@ type Config struct {
 	// Send sends lines and returns the number of the next one that is wanted. A *api.LogGapError
 	// names that too. Required.
 	Send func(ctx context.Context, in api.Logs) (next int64, err error)
-	// Over reports whether an error of Send means that no line will ever be taken again; nil means that
+	// Over reports whether an error of Send means that no line will be accepted any more; nil means that
 	// none does.
 	Over func(error) bool
 	Dir  string // where the file is made; empty means the system's temporary directory
-	// Name is the file's, for who may send what this process could not; empty means that it has none and is
-	// gone with the process, as where the directory is.
+	// Name is the name of the file, by which the agent finds what this process could not send. Empty means that the
+	// file has no name and is gone with the process; so it is without a Dir.
 	Name string
 	Now  func() time.Time // time of a line; nil means time.Now
 	Log  *slog.Logger     // nil means no log
@@ -65,7 +65,7 @@ type Stream struct {
 	mu       sync.Mutex
 	spool    spool
 	out      pending       // lines that are not in the file yet
-	base     int64         // number of the first line that is not taken
+	base     int64         // number of the first line that is not accepted
 	next     int64         // number of the next line of the file
 	wire     int           // of the lines between them
 	began    time.Time     // when the first line was added
@@ -73,8 +73,8 @@ type Stream struct {
 	quota    int64         // what the log may hold
 	used     int64         // of the quota
 	full     bool          // a line says that it is used up
-	lost     int           // lines that the disk had no room for since the last one that it had
-	tooLarge int64         // a line that the other end refuses, or -1
+	lost     int           // lines that the disk had no room for since the last one that was written
+	tooLarge int64         // a line that the control plane refuses, or -1
 	flushes  int           // calls of Flush that wait
 	err      error         // why nothing is sent any more
 	progress chan struct{}
@@ -106,8 +106,8 @@ func (s *Stream) SetWait(d time.Duration) {
 	s.wait = cmp.Or(min(d, BatchWait), BatchWait)
 }
 
-// Add adds a line of what runs, or a piece of one that goes on in the next call. It never waits for the other end. Lines
-// that come together are written together, by Sync or before they are sent.
+// Add adds a line of what runs, or a piece of one that goes on in the next call. It never waits for the control plane.
+// Lines that come together are written together, by Sync or before they are sent.
 func (s *Stream) Add(step, line string, more bool) { s.add(step, line, more, reserve) }
 
 // Say is Add for the runner's own lines, which may use all of the quota.
@@ -136,7 +136,7 @@ func (s *Stream) add(step, line string, more bool, spare int64) {
 	s.signal()
 }
 
-// Full reports whether lines of what runs were left out, because the log holds all that it may.
+// Full reports whether lines were left out because the log is full.
 func (s *Stream) Full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,14 +156,14 @@ func (p *pending) add(l api.LogLine) {
 	p.lines, p.wire, p.weight = p.lines+1, p.wire+l.Wire(), p.weight+l.Weight()
 }
 
-// Sync writes what was added to the file: from then on it is sent although this process is killed.
+// Sync writes what was added to the file. From then on it is sent even if this process is killed.
 func (s *Stream) Sync() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.write()
 }
 
-// write is Sync. In the place of lines that the disk had no room for goes one that says so, once it has room again.
+// write is Sync with the lock held. When the disk has room again, one line stands for those that it had no room for.
 func (s *Stream) write() {
 	p := s.out
 	if s.lost > 0 {
@@ -193,7 +193,7 @@ func (s *Stream) Next() int64 {
 	return s.next
 }
 
-// Flush sends what waits without waiting for more, until all of it is taken. Its error says that
+// Flush sends what waits without waiting for more, until all of it is accepted. Its error says that
 // ctx ended first, or why nothing can be sent any more. Run must be running.
 func (s *Stream) Flush(ctx context.Context) error {
 	s.mu.Lock()
@@ -248,7 +248,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		}
 		switch {
 		case err == nil && next < batch.First:
-			return s.end(fmt.Errorf("send log: the other end asks for line %d again, which it took before", next))
+			return s.end(fmt.Errorf("send log: the control plane asks for line %d again, which it had accepted", next))
 		case err == nil && next > batch.First:
 			s.taken(next)
 			limit = api.MaxLogLines
@@ -273,7 +273,7 @@ func (s *Stream) Run(ctx context.Context) error {
 
 var errStopped = errors.New("the log is closed")
 
-// due returns what is to be sent now, or how long to wait for it; no wait means until something
+// due returns what is to be sent now, or how long to wait; 0 means until something
 // changes.
 func (s *Stream) due(last time.Time, limit int) (api.Logs, time.Duration) {
 	s.mu.Lock()
@@ -305,7 +305,7 @@ func (s *Stream) due(last time.Time, limit int) (api.Logs, time.Duration) {
 	return out, 0
 }
 
-// each calls f with the lines that are not taken, and with where each of them ends.
+// each calls f with the lines that are not accepted yet, and with where each of them ends.
 func (s *Stream) each(f func(l api.LogLine, end int64) (more bool)) {
 	n, more := s.base, true
 	if s.spool.broken == nil {
@@ -356,8 +356,7 @@ func (s *Stream) signal() {
 	}
 }
 
-// sleep waits so long, or until something changes; a pause after a failure ends early only for a
-// Flush that begins.
+// sleep waits for d, or until something changes. A pause after a failure ends early only when a Flush begins.
 func (s *Stream) sleep(ctx context.Context, d time.Duration, pause bool) {
 	var after <-chan time.Time
 	if d > 0 {

@@ -24,13 +24,13 @@ type spool struct {
 
 	file   *os.File
 	end    int64  // of what is written
-	at     int64  // where the first line lies that is not taken
+	at     int64  // where the first line lies that is not accepted
 	in     []byte // for reading
 	broken error  // it cannot be read: its lines are lost
 }
 
-// open makes the file. One that cannot have its name, or is given none, has none: nobody can open it then, and it is
-// gone with the process.
+// open makes the file. Where it has no name, or the name is taken, it is removed at once: nobody else can open it
+// then, and it is gone with the process.
 func (s *spool) open() (err error) {
 	if s.file != nil {
 		return nil
@@ -58,7 +58,7 @@ func (s *spool) write(lines []byte) error {
 		return err
 	}
 	if _, err := s.file.WriteAt(lines, s.end); err != nil {
-		return errors.Join(err, s.file.Truncate(s.end)) // nobody is to take a part of a line for one
+		return errors.Join(err, s.file.Truncate(s.end)) // nobody may read a part of a line as a whole one
 	}
 	s.end += int64(len(lines))
 	return nil
@@ -91,27 +91,27 @@ func (s *spool) read(from int64, each func(l api.LogLine, end int64) (more bool)
 	return nil
 }
 
-var errNoLine = errors.New("no line is where one was written")
+var errNoLine = errors.New("there is no line where one was written")
 
 // missing stands for a line that cannot be read back.
 func (s *spool) missing() api.LogLine {
 	return api.LogLine{At: time.Unix(0, 0).UTC(), Text: fmt.Sprintf("[dayfly] this line is missing: it could not be read back: %v", s.broken)}
 }
 
-// close leaves the file to who comes after this process, if there is something for them in it.
+// close leaves the file to the agent, if there is something left to send in it.
 func (s *spool) close(taken bool) {
 	if s.file == nil {
 		return
 	}
 	_ = s.file.Close() // what is written is written
 	if s.name != "" && taken {
-		_ = os.Remove(filepath.Join(s.dir, s.name)) // or its launcher does it, with the directory
+		_ = os.Remove(filepath.Join(s.dir, s.name)) // else its launcher removes it with the directory
 	}
 	s.file = nil
 }
 
-// Tail packs the end of what is not taken yet: as much of it as fits into the bounds of a tail, the last line
-// before all others. nil means that there is nothing.
+// Tail packs the end of what is not accepted yet: as many of the last lines as fit into the bounds of a tail. nil
+// means that there is nothing.
 func (s *Stream) Tail() *api.LogTail {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package mask hides secret values in text that leaves the runner. It knows no sources of secrets
-// and does no input or output.
+// Package mask hides secret values in text that leaves the runner. It does not know where secrets
+// come from, and does no input or output.
 //
 // # What is hidden
 //
@@ -16,12 +16,12 @@
 //   - URL-encoded for a query or a path, in either case of digits, encoded any number of times;
 //   - text of HTML and XML.
 //
-// Space around a value or one of its lines does not count.
+// White space around a value or one of its lines is ignored.
 //
 // # What is not
 //
 // Values, and lines of them, of fewer than MinLength bytes: to hide each "a" or "42" would make
-// the log unreadable and tell the value by its gaps. Add says so. Of a value beyond maxValue only its
+// the log unreadable and show the value by its gaps. Add counts them. Of a value beyond maxValue only its
 // lines are hidden. And no filter sees through what a program does on purpose: a value that is
 // reversed, compressed, encrypted or printed a character at a time passes.
 package mask
@@ -55,8 +55,8 @@ const (
 	prefix = 4
 )
 
-// Set is a set of values to hide. Its methods may be called concurrently: a value counts for
-// what is hidden after Add returned. The zero value is an empty set.
+// Set is a set of values to hide. Its methods may be called concurrently. A value is hidden from when Add
+// returned. The zero value is an empty set.
 type Set struct {
 	mu       sync.Mutex
 	values   map[string]bool
@@ -191,8 +191,8 @@ func forms(value string, add func(string)) {
 	put(strings.ToUpper(hex.EncodeToString([]byte(value))))
 }
 
-// escapes gives put a text as it is and as the usual encoders write it. What unusual ones write
-// is found in the text without its escapes.
+// escapes gives put a text as it is and as the usual encoders write it. What others write is found in the text
+// without its escapes.
 func escapes(s string, put func(string)) {
 	put(s)
 	if b, err := json.Marshal(s); err == nil {
@@ -274,7 +274,7 @@ func (x *index) find(b []byte, hit func(span)) {
 	}
 }
 
-// spans returns what is to be hidden in b: apart from each other and in order.
+// spans returns what is to be hidden in b, in order and without overlaps.
 func (s *Set) spans(b []byte) []span {
 	p := s.patterns.Load()
 	if p == nil {

@@ -31,11 +31,10 @@ func canonical(b []byte) (out []byte, at []int32) {
 	return out, at
 }
 
-// unescape appends to dst the text without its escapes. It is no decoder: it brings a value and every
-// way to escape it to the same bytes, without having to know how often it was escaped, nor where
-// in an escape a piece of text begins. So a run of backslashes is one, and is none before a
-// character that it escapes; %25 is followed further; and + is a space. at takes for each byte of
-// the answer, and for its end, where it comes from in b.
+// unescape appends to dst the text without its escapes. It is not a decoder: it brings a value and every way to escape
+// it to the same bytes, without knowing how often it was escaped, or where in an escape a piece of text begins. So a
+// run of backslashes counts as one, and before a character that it escapes as none; %25 is followed further; and + is
+// a space. at takes for each byte of the answer, and for its end, where it comes from in b.
 func unescape(dst, b []byte, at *[]int32) []byte {
 	put := func(from int, text ...byte) {
 		for _, c := range text {

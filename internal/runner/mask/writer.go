@@ -16,9 +16,9 @@ const (
 	maxEscape = 1 << 10
 )
 
-// Writer is an io.Writer that gives away whole lines with every value hidden, whatever the writes
-// that they come in. What has no line end yet is held until it has, until it is too long, or until
-// Flush. A line beyond MaxLine is given away in pieces; a value across a cut is hidden.
+// Writer is an io.Writer that passes on whole lines with every value hidden, however the writes cut them. Text without
+// a line end is held until it has one, until it is too long, or until Flush. A line longer than MaxLine is passed on
+// in pieces; a value across a cut is hidden.
 type Writer struct {
 	set  *Set
 	emit func(text string, more bool)

@@ -52,7 +52,7 @@ func openDirectory(dir string, roots []string) (*os.Root, string, error) {
 	}
 	where, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		// Whether something is there is said only of places below a root.
+		// The error says whether something exists only for places below a root.
 		if below(filepath.Clean(dir), roots) {
 			return nil, "", workflow.Refuse(workflow.ErrNotFound, "source.directory", "there is no directory %s on the machine of this runner", quote(dir))
 		}
@@ -74,7 +74,7 @@ func openDirectory(dir string, roots []string) (*os.Root, string, error) {
 		defer func() { _ = top.Close() }()
 		opened, err := top.OpenRoot(rel)
 		if err != nil {
-			return nil, "", workflow.Refuse(workflow.ErrNotFound, "source.directory", "%s is no directory that this runner can read", quote(dir))
+			return nil, "", workflow.Refuse(workflow.ErrNotFound, "source.directory", "%s is not a directory that this runner can read", quote(dir))
 		}
 		return opened, where, nil
 	}
@@ -146,12 +146,12 @@ func (c *copier) entry(ctx context.Context, name string) error {
 	case info.Mode().IsRegular():
 		return c.file(name, info)
 	default:
-		return workflow.Refuse(workflow.ErrInvalid, "source.directory", "%s is no file, directory or link (%s); leave it out of the source", quote(name), info.Mode().Type())
+		return workflow.Refuse(workflow.ErrInvalid, "source.directory", "%s is not a file, directory or link (%s); leave it out of the source", quote(name), info.Mode().Type())
 	}
 }
 
 func (c *copier) file(name string, seen fs.FileInfo) error {
-	// Without O_NONBLOCK a pipe put in place of the file meanwhile would hold the runner for ever.
+	// Without O_NONBLOCK, a pipe that has replaced the file would block the runner for ever.
 	f, err := c.from.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return reading(name, err)

@@ -32,7 +32,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// defaultUsername goes with a token for which no user name is given; the large hosts take it.
+// defaultUsername is the user name of a token that has none; the large hosts accept it.
 const defaultUsername = "x-access-token"
 
 // remote is one conversation with a git server: what it has, then one pack of it.
@@ -148,14 +148,14 @@ type fetcher struct {
 
 // want is what a ref asks the server for.
 type want struct {
-	hash plumbing.Hash // to be fetched without its history; zero means that it has to be looked for in all of it
-	tip  bool          // hash is advertised, so that every server gives it
+	hash plumbing.Hash // fetched without its history; zero means that it is looked for in the whole history
+	tip  bool          // hash is advertised, so every server serves it
 	what string        // for the log and errors
 }
 
 var hexRef = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{7,40}$`) })
 
-// choose says what a ref means among what the server has.
+// choose finds what a ref means among the branches, tags and commits that the server has.
 func choose(adv *packp.AdvRefs, ref string) (want, error) {
 	if ref == "" || ref == "HEAD" {
 		if adv.Head == nil {
@@ -211,8 +211,8 @@ func (f *fetcher) fetch(ctx context.Context, ref string) (*object.Commit, error)
 		if w.tip || context.Cause(ctx) != nil {
 			return nil, err
 		}
-		// The server promised to look for any commit, and did not find this one, or not in this
-		// way; the whole history has the last word, in a new conversation.
+		// The server offers to look for any commit, and did not find this one. It may still be in the history,
+		// which a new conversation fetches.
 		again, all, err := f.begin(ctx)
 		if err != nil {
 			return nil, err
@@ -391,7 +391,7 @@ func writeBlob(from *object.Tree, e object.TreeEntry, name string, to *tree) err
 	}
 }
 
-// checkEntry refuses names that no honest tree has.
+// checkEntry refuses names that git itself never writes into a tree.
 func checkEntry(dir, name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") || strings.EqualFold(name, ".git") {
 		return workflow.Refuse(workflow.ErrInvalid, "source.git", "the repository has an entry named %s in %s; such a tree is not checked out", quote(name), quote(dir))
@@ -412,7 +412,7 @@ func (f *fetcher) explain(ctx context.Context, err error, credential string) err
 	case errors.Is(err, transport.ErrAuthenticationRequired) && credential == "":
 		return workflow.Refuse(workflow.ErrForbidden, "source.git", "%s asks for credentials: name a secret in token_ref", f.url)
 	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed):
-		return workflow.Refuse(workflow.ErrForbidden, "source.git", "%s does not take the credentials that it was given", f.url)
+		return workflow.Refuse(workflow.ErrForbidden, "source.git", "%s does not accept the credentials", f.url)
 	case errors.Is(err, transport.ErrRepositoryNotFound) && credential == "":
 		return workflow.Refuse(workflow.ErrNotFound, "source.git.url", "there is no repository %s, or it is private: then name a secret in token_ref", f.url)
 	case errors.Is(err, transport.ErrRepositoryNotFound):

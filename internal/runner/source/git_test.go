@@ -198,7 +198,7 @@ func TestFetch_GitOverSSHIsRefused(t *testing.T) {
 		"unknown host":       {"app.git", key, other.knownHosts, workflow.ErrInvalid, "no line for"},
 		"broken known_hosts": {"app.git", key, "nonsense", workflow.ErrInvalid, "known_hosts"},
 		"no known_hosts":     {"app.git", key, " \n", workflow.ErrInvalid, "ssh-keyscan"},
-		"key not allowed":    {"app.git", otherKey, server.knownHosts, workflow.ErrForbidden, "does not take the credentials"},
+		"key not allowed":    {"app.git", otherKey, server.knownHosts, workflow.ErrForbidden, "does not accept the credentials"},
 		"no key in secret":   {"app.git", "not a key", server.knownHosts, source.ErrCredential, "no private key"},
 		"no repository":      {"other.git", key, server.knownHosts, workflow.ErrNotFound, "no repository"},
 	} {
@@ -275,7 +275,7 @@ func TestFetch_GitRefusals(t *testing.T) {
 		"ref like an option":    {api.GitSource{URL: server.URL + "/app.git", Ref: "--upload-pack=x"}, workflow.ErrInvalid, "ref"},
 		"no such repository":    {api.GitSource{URL: server.URL + "/none.git"}, workflow.ErrNotFound, "no repository"},
 		"empty repository":      {api.GitSource{URL: server.URL + "/empty.git"}, workflow.ErrNotFound, "empty"},
-		"wrong user":            {api.GitSource{URL: server.URL + "/app.git", Username: "someone"}, workflow.ErrForbidden, "does not take the credentials"},
+		"wrong user":            {api.GitSource{URL: server.URL + "/app.git", Username: "someone"}, workflow.ErrForbidden, "does not accept the credentials"},
 		"token not found":       {api.GitSource{URL: server.URL + "/app.git", TokenRef: "file:none"}, source.ErrCredential, "token_ref"},
 		"token of many lines":   {api.GitSource{URL: server.URL + "/app.git", TokenRef: "file:lines"}, source.ErrCredential, "more than one line"},
 		"token over ssh":        {api.GitSource{URL: "git@example.com:app.git", TokenRef: "file:token"}, workflow.ErrInvalid, "ssh_key_ref"},

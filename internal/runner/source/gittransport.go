@@ -31,7 +31,7 @@ import (
 const (
 	maxRefs       = 64 << 20 // bytes of a list of branches and tags
 	handshakeTime = 30 * time.Second
-	lastWords     = 5 * time.Second // for a server to say why it refused
+	lastWords     = 5 * time.Second // the time that a server has to say why it refused
 )
 
 var errTooMuch = errors.New("the server sent too much")
@@ -94,7 +94,7 @@ func httpRemote(a address, g api.GitSource, token string, caPEM []byte) (func(co
 	client := githttp.NewClient(&http.Client{Transport: limitedTransport{base}})
 	endpoint, err := transport.NewEndpoint(a.String())
 	if err != nil {
-		return nil, workflow.Refuse(workflow.ErrInvalid, "source.git.url", "%s is no git URL", quote(a.String()))
+		return nil, workflow.Refuse(workflow.ErrInvalid, "source.git.url", "%s is not a git URL", quote(a.String()))
 	}
 	var auth transport.AuthMethod
 	if token != "" {
@@ -109,8 +109,9 @@ func httpRemote(a address, g api.GitSource, token string, caPEM []byte) (func(co
 	}, nil
 }
 
-// sshRemote speaks git over ssh. It reads no file of the user's: the key comes from a secret, the
-// host's keys from the workspace, and a host that is not among them is refused.
+// sshRemote speaks git over ssh. It reads no file of the user: the key comes from a secret, the
+// host's keys from the workspace, and another host is refused. The transport of go-git bounds neither the answer of a
+// server nor the time of the handshake, so the session is our own.
 func sshRemote(a address, g api.GitSource, key, temp string) (func(context.Context) (remote, error), error) {
 	signer, err := ssh.ParsePrivateKey([]byte(withLineEnd(key)))
 	if err != nil {
@@ -143,7 +144,7 @@ func sshRemote(a address, g api.GitSource, key, temp string) (func(context.Conte
 	return func(ctx context.Context) (remote, error) { return dialSSH(ctx, host, a, config) }, nil
 }
 
-// withLineEnd mends a value that lost its last line end on the way, without which it is no PEM.
+// withLineEnd restores the last line end, which a secret may have lost and PEM needs.
 func withLineEnd(s string) string { return strings.TrimRight(s, "\r\n ") + "\n" }
 
 // sshSession is git-upload-pack at the other end of one connection. The connection is closed when
@@ -206,7 +207,7 @@ func explainSSH(a address, err error) error {
 		if len(k.Want) == 0 {
 			return workflow.Refuse(workflow.ErrForbidden, "source.git.known_hosts", "known_hosts has no key of %s", a.host)
 		}
-		return workflow.Refuse(workflow.ErrForbidden, "source.git.known_hosts", "%s shows another key than known_hosts has: either the host changed its key, or somebody is in between", a.host)
+		return workflow.Refuse(workflow.ErrForbidden, "source.git.known_hosts", "%s shows another key than known_hosts has: either the host changed its key, or somebody intercepts the connection", a.host)
 	}
 	if _, ok := errors.AsType[*knownhosts.RevokedError](err); ok {
 		return workflow.Refuse(workflow.ErrForbidden, "source.git.known_hosts", "%s shows a key that known_hosts marks as revoked", a.host)

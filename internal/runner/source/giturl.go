@@ -25,8 +25,8 @@ var scpLike = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^([A-Za-z0-9._-]+)@([A-Za-z0-9][A-Za-z0-9.-]*):([^:].*)$`)
 })
 
-// parseURL takes https://, ssh:// and user@host:path, and http:// to this machine itself. What
-// holds a password, or could, is refused without repeating it.
+// parseURL accepts https://, ssh:// and user@host:path, and http:// for this machine itself. An address
+// that may hold a password is refused without repeating it.
 func parseURL(raw string) (address, error) {
 	refuse := func(format string, args ...any) (address, error) {
 		return address{}, workflow.Refuse(workflow.ErrInvalid, "source.git.url", format, args...)
@@ -54,7 +54,7 @@ func parseURL(raw string) (address, error) {
 	case u.Scheme == "https":
 	case u.Scheme == "http" && loopback(u.Hostname()):
 	case u.Scheme == "http":
-		return refuse("http:// is refused because anybody on the way could change the code; use https:// (http:// is taken only to this machine itself)")
+		return refuse("http:// is refused because anybody on the network path could change the code; use https:// (http:// is accepted only for this machine itself)")
 	case u.Scheme == "ssh":
 	default:
 		return refuse("git URLs of the kind %s are refused; use https:// or ssh://", quote(u.Scheme+"://"))
@@ -85,7 +85,7 @@ func hasControl(s string) bool {
 	return strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c == 0x7f })
 }
 
-// checkGit refuses what can be told without asking anybody.
+// checkGit refuses what is wrong without asking the server.
 func checkGit(g api.GitSource) (address, error) {
 	a, err := parseURL(g.URL)
 	if err != nil {
@@ -96,7 +96,7 @@ func checkGit(g api.GitSource) (address, error) {
 	}
 	switch {
 	case hasControl(g.Ref) || strings.HasPrefix(g.Ref, "-") || strings.Contains(g.Ref, " "):
-		return refuse("ref", "%s is no branch, tag or commit", quote(g.Ref))
+		return refuse("ref", "%s is not a branch, tag or commit", quote(g.Ref))
 	case g.Path != "" && !filepath.IsLocal(filepath.FromSlash(g.Path)):
 		return refuse("path", "path is a directory inside the repository; %s is not", quote(g.Path))
 	case a.scheme == "ssh" && g.TokenRef != "":

@@ -1,10 +1,11 @@
 // Package source brings the code of a job into its work directory: a copy of a directory, or a
-// checkout of a git repository. Nothing that it leaves there points outside the tree, and no
-// directory .git is part of it. It runs no program and keeps no cache.
+// checkout of a git repository. Nothing in it points outside the tree, and it has no
+// directory .git. It runs no program and keeps no cache.
 //
-// A directory is copied alone: what its modules name outside of it, such as ../modules, is not there, and .terraform is
-// left out. State files are set aside, for the runner to look at: the state of a run is only ever where its workspace
-// says. Submodules and large files of git (LFS) are left as they are in the tree: an empty directory, a pointer file.
+// A directory is copied alone: what its modules name outside of it, such as ../modules, is not there, and .terraform
+// is left out. State files are set aside for the runner to look at, because the state of a run is only where its
+// workspace says. Submodules and large files of git (LFS) are left as they are in the tree: an empty directory, a
+// pointer file.
 package source
 
 import (

@@ -82,14 +82,14 @@ func (t *tree) dir(name string, perm fs.FileMode) error {
 	if err := t.root.Mkdir(name, 0o700); err != nil {
 		return writing(name, err)
 	}
-	// The bits are set beside Mkdir, which the process's mask would trim.
+	// Chmod sets the bits, because Mkdir's are subject to the umask.
 	if err := t.root.Chmod(name, perm.Perm()|0o700); err != nil {
 		return writing(name, err)
 	}
 	return t.own(name)
 }
 
-// file writes one file that is not there yet, or what else becomes of it.
+// file writes one file, sets it aside or drops it, by its fate. It does not exist yet.
 func (t *tree) file(name string, perm fs.FileMode, content io.Reader) error {
 	if err := t.count(name); err != nil {
 		return err
@@ -217,7 +217,7 @@ func (t *tree) own(name string) error {
 }
 
 func writing(name string, err error) error {
-	// The path in an error of os is the work directory's, which tells nobody anything.
+	// The path in an error of package os is that in the work directory, which says nothing to a user.
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		err = p.Err
 	}
@@ -228,7 +228,7 @@ func writing(name string, err error) error {
 }
 
 func leaves(name, target string) error {
-	return workflow.Refuse(workflow.ErrInvalid, "source", "the symbolic link %s points to %s, outside of the source; replace it by what it points to", quote(name), quote(target))
+	return workflow.Refuse(workflow.ErrInvalid, "source", "the symbolic link %s points to %s, outside the source; replace it by what it points to", quote(name), quote(target))
 }
 
 // quote shows foreign text in an error: quoted, and cut where it is long.

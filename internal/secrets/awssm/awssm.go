@@ -1,6 +1,5 @@
 // Package awssm resolves references to secrets in AWS Secrets Manager. It asks the service each time and
-// keeps nothing. Who may read which secret is decided by IAM, for the credentials of the client that it
-// was given.
+// keeps nothing. IAM decides which secrets the client's credentials may read.
 package awssm
 
 import (
@@ -90,7 +89,7 @@ func pick(ref Ref, text *string) (redact.String, error) {
 	}
 	var value string
 	if err := json.Unmarshal(raw, &value); err != nil {
-		return refuse(workflow.ErrInvalid, "its value is no string in UTF-8")
+		return refuse(workflow.ErrInvalid, "its value is not a string in UTF-8")
 	}
 	return redact.New(value), nil
 }

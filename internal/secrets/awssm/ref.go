@@ -27,10 +27,11 @@ type Ref struct {
 // maxRef is what a workspace may hold.
 const maxRef = 2048
 
-// ParseRef reads a reference. An error does not repeat all of it: it may be a value put there by mistake.
+// ParseRef reads a reference. An error does not repeat all of it, because it may be a secret that was put there by
+// mistake.
 func ParseRef(s string) (Ref, error) {
 	bad := func(why string) (Ref, error) {
-		return Ref{}, workflow.Refuse(workflow.ErrInvalid, "secrets", "a reference to Secrets Manager is written arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME, where need be with #KEY behind it, the key of a JSON document; this one %s", why)
+		return Ref{}, workflow.Refuse(workflow.ErrInvalid, "secrets", "a reference to Secrets Manager is written arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME, optionally with #KEY behind it, the key of a JSON document; this one %s", why)
 	}
 	if len(s) > maxRef {
 		return bad(fmt.Sprintf("has %d bytes, and at most %d are allowed", len(s), maxRef))
@@ -39,13 +40,13 @@ func ParseRef(s string) (Ref, error) {
 	parts := strings.SplitN(arn, ":", 8)
 	switch {
 	case len(parts) < 7 || parts[0] != "arn" || !strings.HasPrefix(parts[1], "aws") || parts[2] != "secretsmanager" || parts[5] != "secret":
-		return bad("is no such ARN")
+		return bad("is not the ARN of a secret")
 	case !only(parts[1], "-") || !only(parts[3], "-"):
-		return bad("has a partition or a region that is none")
+		return bad("has a malformed partition or region")
 	case len(parts[4]) != 12 || strings.Trim(parts[4], "0123456789") != "":
-		return bad("has an account that is no number of 12 digits")
+		return bad("has an account that is not a number of 12 digits")
 	case parts[6] == "" || !only(parts[6], "/_+=.@-!"):
-		return bad("has a name that no secret has")
+		return bad("has a malformed name")
 	case hasKey && key == "":
 		return bad("ends with # and names no key")
 	case hasKey && len(parts) > 7:

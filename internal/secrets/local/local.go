@@ -49,7 +49,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Resolve implements secrets.Resolver. A file that others than its owner can read, or that is no
+// Resolve implements secrets.Resolver. A file that others than its owner can read, or that is not a
 // plain file, is refused.
 func (f *Files) Resolve(ctx context.Context, ref string) (redact.String, error) {
 	if err := ctx.Err(); err != nil {
@@ -153,7 +153,7 @@ func (f *Files) open() (*os.Root, error) {
 		return nil, fmt.Errorf("open directory of secrets: %w", err)
 	}
 	if !info.IsDir() {
-		return nil, workflow.Refuse(workflow.ErrForbidden, "secrets", "%s is no directory; a symbolic link is not followed there", f.dir)
+		return nil, workflow.Refuse(workflow.ErrForbidden, "secrets", "%s is not a directory; a symbolic link is not followed there", f.dir)
 	}
 	if err := private(info, f.dir, "0700"); err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func read(root *os.Root, name string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, workflow.Refuse(workflow.ErrForbidden, "secrets", "secret %s is no plain file; a symbolic link is not followed there", name)
+		return nil, workflow.Refuse(workflow.ErrForbidden, "secrets", "secret %s is not a plain file; a symbolic link is not followed there", name)
 	}
 	if err := private(info, "secret "+name, "0600"); err != nil {
 		return nil, err
@@ -193,7 +193,7 @@ func read(root *os.Root, name string) ([]byte, error) {
 		return nil, err
 	}
 	if !opened.Mode().IsRegular() {
-		return nil, workflow.Refuse(workflow.ErrForbidden, "secrets", "secret %s is no plain file", name)
+		return nil, workflow.Refuse(workflow.ErrForbidden, "secrets", "secret %s is not a plain file", name)
 	}
 	if err := private(opened, "secret "+name, "0600"); err != nil {
 		return nil, err
@@ -211,7 +211,7 @@ func read(root *os.Root, name string) ([]byte, error) {
 	return value, nil
 }
 
-// private refuses what others than this process's user can read or own.
+// private refuses what another user than this process's can read or owns.
 func private(info fs.FileInfo, what, want string) error {
 	if info.Mode().Perm()&0o077 != 0 {
 		return workflow.Refuse(workflow.ErrForbidden, "secrets", "%s can be read by others (mode %04o); make it %s", what, info.Mode().Perm(), want)
@@ -222,8 +222,8 @@ func private(info fs.FileInfo, what, want string) error {
 	return nil
 }
 
-// refuseMissing says what to do about a secret that is not there, and passes on a refusal. What
-// is left is trouble with the disk.
+// refuseMissing says what to do about a secret that is not there, and passes on a refusal. Other errors come from
+// the disk.
 func refuseMissing(err error, name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return workflow.Refuse(workflow.ErrNotFound, "secrets", "there is no secret %s on this machine; set it with: dayfly secret set %s", name, name)

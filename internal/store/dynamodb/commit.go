@@ -21,8 +21,8 @@ import (
 // tries is how often a commit is sent whose answer is lost, before its caller is told.
 const tries = 3
 
-// Commit implements store.Store. A commit whose answer was lost is sent again at once, as its caller would
-// under the same id: the sooner, the less has happened to its records.
+// Commit implements store.Store. A commit whose answer was lost is sent again at once under the same id, as its caller
+// would do: the sooner, the less has happened to its records.
 func (s *Store) Commit(ctx context.Context, id string, ops ...store.Op) error {
 	if err := store.CheckCommit(id, ops); err != nil {
 		return err
@@ -41,8 +41,8 @@ func (s *Store) Commit(ctx context.Context, id string, ops ...store.Op) error {
 		} else {
 			err = s.transact(call, id, mark, ops)
 		}
-		// That a repeat was refused, because the table is busy or the credentials have just expired, says
-		// nothing of the first try. That it lost its race, or was a mistake, says it all.
+		// A repeat that was refused, because the table is busy or the credentials have just expired, says
+		// nothing about the first try: the outcome stays unknown. A conflict or a reused id is about both.
 		final := err == nil || errors.Is(err, store.ErrConflict) || errors.Is(err, errReused)
 		unknown = errors.Is(err, store.ErrUnknown) || unknown && !final
 		if !unknown || call.Err() != nil {
@@ -58,17 +58,18 @@ func (s *Store) Commit(ctx context.Context, id string, ops ...store.Op) error {
 	return err
 }
 
-// alone reports whether a commit is a lone update, which is no transaction.
+// alone reports whether a commit is one update of an existing record. Only that can be an UpdateItem: once the
+// record is gone, the repeat of a lone create or delete could not be told from a lost race.
 func alone(ops []store.Op) bool {
 	return len(ops) == 1 && ops[0].IsPut() && ops[0].Expect() != store.Absent
 }
 
-// once is how every write is called: a repeat within the SDK would take the effect of its own first try
-// for somebody else's.
+// once turns the retries of the SDK off, for every write: its retry would meet the effect of its own first try and
+// report a conflict.
 func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
 
-// update changes one record, for half of what a transaction costs. It has no client token: its repeat is
-// recognised by the mark that it left.
+// update changes one record, for half of what a transaction costs. UpdateItem has no client token, so a repeat is
+// recognised by the mark that the first try left.
 func (s *Store) update(ctx context.Context, id string, mark string, put store.Op) error {
 	u := updateOf(put, mark)
 	_, err := s.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
@@ -97,7 +98,7 @@ func (s *Store) update(ctx context.Context, id string, mark string, put store.Op
 		return reusedError(id)
 	case silent:
 		if s.unsure.holds(id) {
-			return fmt.Errorf("%s no longer tells whether it was written: %w", put.Key(), store.ErrUnknown)
+			return fmt.Errorf("%s no longer shows whether it was written: %w", put.Key(), store.ErrUnknown)
 		}
 	case others:
 	}
@@ -105,8 +106,8 @@ func (s *Store) update(ctx context.Context, id string, mark string, put store.Op
 	return conflict(put)
 }
 
-// transact commits any operations. The client token makes DynamoDB recognise a repeat for ten minutes;
-// the marks tell for as long as the records are there and were not written too often.
+// transact commits any operations. The client token makes DynamoDB recognise a repeat for ten minutes. After that
+// the marks do, as long as a record of the commit exists and was not written sixteen times since.
 func (s *Store) transact(ctx context.Context, id string, mark string, ops []store.Op) error {
 	in := &dynamodb.TransactWriteItemsInput{
 		ClientRequestToken: aws.String(token(s.table, id)),
@@ -133,7 +134,8 @@ func (s *Store) transact(ctx context.Context, id string, mark string, ops []stor
 	return s.cancelled(id, mark, ops, cancelled)
 }
 
-// cancelled says why DynamoDB cancelled a transaction; nothing of this try was written.
+// cancelled gives the cancellation of a transaction its meaning. This try wrote nothing, but an earlier try of the
+// same commit may have: then the conditions of this one fail because of its own effect, and a mark shows it.
 func (s *Store) cancelled(id string, mark string, ops []store.Op, e *types.TransactionCanceledException) error {
 	codes := make([]string, len(e.CancellationReasons))
 	var lost []store.Op
@@ -155,7 +157,7 @@ func (s *Store) cancelled(id string, mark string, ops []store.Op, e *types.Trans
 		}
 	}
 	switch class := awserr.OfReasons(codes...); {
-	case len(codes) == 0: // the reasons could not be read; the message has their codes
+	case len(codes) == 0: // the SDK could not read the reasons; the message has their codes
 		return s.outcome(e)
 	case class == awserr.LostRace && len(lost) > 0:
 		return conflict(lost...)
@@ -179,7 +181,7 @@ func reasons(e *types.TransactionCanceledException) string {
 }
 
 func conflict(lost ...store.Op) error {
-	return fmt.Errorf("%s has not version %d: %w", lost[0].Key(), lost[0].Expect(), store.ErrConflict)
+	return fmt.Errorf("%s is not at version %d: %w", lost[0].Key(), lost[0].Expect(), store.ErrConflict)
 }
 
 var errReused = errors.New("was used for other operations")
@@ -203,8 +205,8 @@ func (s *Store) outcome(err error) error {
 	return fmt.Errorf("write to table %s: %w", s.table, err)
 }
 
-// refused reports whether an error says by itself that the call was not done: the service's own word, or
-// the SDK's before it sent anything.
+// refused reports whether an error proves that the call was not done: the service answered with it, or the SDK
+// made it before it sent anything.
 func refused(err error) bool {
 	if _, ok := errors.AsType[smithy.APIError](err); ok {
 		return true
@@ -262,7 +264,7 @@ func (s *Store) write(op store.Op, mark string) types.TransactWriteItem {
 	}}
 }
 
-// Every name goes through a placeholder, so that no reserved word of today or tomorrow is in the way.
+// Every attribute name goes through a placeholder, because DynamoDB reserves many words and adds more.
 const (
 	isAbsent  = "attribute_not_exists(#pk)"
 	isVersion = "#ver = :was"
@@ -280,11 +282,13 @@ type expressions struct {
 	values            item
 }
 
-// updateOf replaces all that content sets, and leaves the marks of earlier writes.
+// updateOf replaces all attributes that content sets and removes those that it leaves out. An UpdateItem keeps the
+// marks of earlier writes, which a PutItem would erase.
 func updateOf(put store.Op, mark string) expressions {
 	r := put.Record()
 	e := expressions{
-		// That the version was not made under the same id is asked for as well: it would be a mistake.
+		// The second condition refuses a caller that uses one id for two successive writes of a record. Without it
+		// the mistake would pass, because the version is the expected one.
 		condition: isVersion + " AND NOT begins_with(#had, :id)",
 		names:     map[string]string{"#ver": attrVersion, "#had": attrMark(put.Expect()), "#mark": attrMark(r.Version)},
 		values:    item{":was": number(put.Expect()), ":ver": number(r.Version), ":id": text(mark[:markID]), ":mark": text(mark)},

@@ -37,9 +37,10 @@ var indexAttrs = map[store.Index][2]string{
 	store.Index2: {attrPart2, attrPlace2},
 }
 
-// A record carries the marks of its latest writes, so that a write whose answer was lost recognises
-// itself. The write that makes version n leaves its mark in the attribute of n modulo marks, and there it
-// stays until version n+marks.
+// A record carries a mark of each of its latest writes, by which the repeat of a write whose answer was lost
+// recognises that the first try was applied. The write that makes version n leaves its mark in the attribute w(n
+// modulo marks), where it stays until version n+marks. More marks would recognise older repeats, and cost 13 bytes
+// each.
 const (
 	marks    = 16
 	markID   = 8 // characters of a mark that stand for the commit's id; the others for its operations
@@ -49,7 +50,8 @@ const (
 // attrMark names the attribute of the mark of a version.
 func attrMark(version int64) string { return "w" + strconv.FormatInt(version%marks, 16) }
 
-// markOf is the mark that a commit leaves in each record that it writes.
+// markOf is the mark that a commit leaves in each record that it writes. Its parts are checked one by one: the same
+// id with other operations is a mistake and not a repeat.
 func markOf(id string, ops []store.Op) string {
 	ofID := sha256.Sum256([]byte(id))
 	ofOps := store.Fingerprint(ops)
@@ -84,7 +86,7 @@ func keyOf(k store.Key) item {
 	return item{attrPart: text(encode(k.Part)), attrSort: text(encode(k.Sort))}
 }
 
-// content returns all attributes of a record that its own writer sets, but for the key and the marks.
+// content returns all attributes of a record except the key and the marks.
 func content(r store.Record) item {
 	out := item{attrVersion: number(r.Version)}
 	if len(r.Value) > 0 {
@@ -103,7 +105,8 @@ func content(r store.Record) item {
 // optional are the attributes that content may leave out, in the order in which an update names them.
 var optional = []string{attrValue, attrExpires, attrPart1, attrPlace1, attrPart2, attrPlace2}
 
-// record reads an item. Whoever wrote it, what comes out obeys the rules of a record, or is an error.
+// record reads an item. It checks everything, because another program may have written the item: the result obeys
+// the rules of a record, or is an error.
 func record(it item) (store.Record, error) {
 	var r store.Record
 	var err error
@@ -198,18 +201,20 @@ func numberOf(it item, name string) (int64, error) {
 	return n, nil
 }
 
-// verdict is what the record that refused a Put says about an earlier try of the same commit.
+// verdict is what a record whose version did not match a Put says about an earlier try of the same commit.
 type verdict int
 
 const (
-	others verdict = iota // somebody else wrote the version that this commit was to make
-	ours                  // this commit wrote it: it was applied
+	others verdict = iota // another commit wrote the version that this commit was to make
+	ours                  // this commit wrote it, so it was applied
 	reused                // the id of this commit wrote something else
-	silent                // it cannot tell: it is gone, or of another life, or was written too often since
+	silent                // the record does not show it: it is gone, was made again, or was written too often since
 )
 
-// judge reads the verdict off the record as it was when the condition of a Put did not hold, nil where
-// there was none.
+// judge looks for the mark of a Put in the record that did not have the expected version; nil means that there was no
+// record. A record shows the writer of a version only while it has the mark of that version, which is as long as it
+// was written fewer than marks times since; known says so. A lower version than the one to be made means that the
+// record was deleted and made again, or that no try was applied: both are silent.
 func judge(was item, put store.Op, mark string) verdict {
 	if was == nil {
 		return silent

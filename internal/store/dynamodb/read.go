@@ -17,7 +17,7 @@ import (
 
 const (
 	// emptyAnswers is how often in a row a BatchGetItem may leave all its keys unprocessed before the read
-	// gives up as busy.
+	// ends as busy.
 	emptyAnswers = 5
 	firstWait    = 10 * time.Millisecond // mean wait before such keys are asked for again; it doubles
 	mostWait     = firstWait << emptyAnswers
@@ -56,7 +56,7 @@ func (s *Store) get(ctx context.Context, keys []store.Key) ([]store.Record, erro
 			}
 			found[r.Key] = r
 		}
-		// Keys come back unprocessed where the answer is full, which is no reason to wait, or the table
+		// Keys come back unprocessed if the answer is full (16 MB), which is no reason to wait, or if the table
 		// is throttled.
 		if empty++; len(rest) < len(want) {
 			empty = 0
@@ -125,7 +125,7 @@ func (s *Store) Range(ctx context.Context, scan store.Scan) (store.Page, error) 
 	})
 }
 
-// Ranges is Range for several scans at once. Each is consistent by itself; together they are no snapshot.
+// Ranges is Range for several scans at once. Each is consistent by itself; together they are not a snapshot.
 func (s *Store) Ranges(ctx context.Context, scans ...store.Scan) ([]store.Page, error) {
 	pages := make([]store.Page, len(scans))
 	group, ctx := errgroup.WithContext(ctx)
@@ -159,7 +159,8 @@ func (s *Store) Query(ctx context.Context, index store.Index, scan store.Scan) (
 	})
 }
 
-// indexed reads the records of entries of an index, and leaves out those that are there no longer.
+// indexed reads the records of index entries. The index lags behind the table, so a record may be gone or lie
+// elsewhere by now: it is left out, and what is returned is never old.
 func (s *Store) indexed(ctx context.Context, index store.Index, entries []item) ([]store.Record, error) {
 	var records []store.Record
 	for len(entries) > 0 {
@@ -189,8 +190,8 @@ func (s *Store) indexed(ctx context.Context, index store.Index, entries []item) 
 	return records, nil
 }
 
-// page reads a span until it has the records that were asked for, or the span ends. load makes records of
-// items; it may leave some out.
+// page reads a span until it has limit records, or the span ends. load makes records of items; it may leave some
+// out, so one call may not be enough.
 func (s *Store) page(ctx context.Context, sp span, limit int, load func(context.Context, []item) ([]store.Record, error)) (store.Page, error) {
 	var all []store.Record
 	for start := item(nil); len(all) < limit; {
@@ -237,7 +238,8 @@ func (s *Store) some(ctx context.Context, sp span, start item, limit int) (items
 	return items, out.LastEvaluatedKey, nil
 }
 
-// readError gives the error of a read its meaning.
+// readError gives the error of a read its meaning. Any failure of the service that passes is busy: a read can be
+// repeated without harm, so its outcome is never unknown.
 func (s *Store) readError(ctx context.Context, what string, err error) error {
 	if ended := ctx.Err(); ended != nil {
 		return fmt.Errorf("%s: %w", what, ended)

@@ -10,8 +10,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// span is a part of a partition, of the table or of an index: what lies from low, inclusive, to high,
-// exclusive. An empty bound is none.
+// span is a part of a partition, of the table or of an index: from low, inclusive, to high, exclusive. An empty bound
+// means no bound.
 type span struct {
 	index     store.Index // empty: the table
 	part      string
@@ -35,8 +35,9 @@ func (sp *span) sortAttr() string {
 
 func (sp *span) covers(at string) bool { return at >= sp.low && (sp.high == "" || at < sp.high) }
 
-// query is the call that reads the span; ok is false where nothing can lie in it. Its bounds are inclusive
-// and as long as a sort key may be, so it may read a few items that the span does not cover.
+// query is the call that reads the span; ok is false if nothing can lie in it. DynamoDB has only inclusive bounds
+// (BETWEEN), no longer than a sort key, and one condition on the sort key. So the call may read a few items that the
+// span does not cover; some drops them.
 func (sp *span) query() (in *dynamodb.QueryInput, ok bool) {
 	low, high := lowest(sp.low), ""
 	if sp.high != "" {
@@ -80,12 +81,12 @@ func (sp *span) query() (in *dynamodb.QueryInput, ok bool) {
 func lowest(low string) string { return fitting(low) }
 
 // highest returns an inclusive upper bound that is no longer than a sort key and covers all sort keys
-// below high; it is empty where there are none.
+// below high; it is empty if there are none.
 func highest(high string) string {
 	high = strings.TrimSuffix(high, "\x00") // the key right below
 	cut := fitting(high)
 	if cut != high && store.SortSize(cut) < maxSort {
-		cut += "\x7f" // one byte of room is left, and what needs two did not fit
+		cut += "\x7f" // one byte of room is left, and the next byte of high needs two
 	}
 	return cut
 }

@@ -11,13 +11,13 @@ import (
 // maxSort is the most bytes that DynamoDB takes for a sort key, of a table and of an index.
 const maxSort = 1024
 
-// A key of a store is any bytes, and DynamoDB orders text by the bytes of its UTF-8. So keys are kept as
-// text, which people can read in a console, in a spelling that keeps their order: ASCII stands for itself,
-// each byte behind it becomes the code point of its number (two bytes), and the bytes 0 and 1 become the
-// pairs 1 1 and 1 2, because not everything between here and there takes a zero byte in a text.
+// A key of a store may have any bytes, and DynamoDB orders text by the bytes of its UTF-8. Keys are kept as text,
+// which people can read in a console, in an encoding that keeps their order: ASCII stands for itself, each byte from
+// 128 on becomes the code point of its number (two bytes), and the bytes 0 and 1 become the pairs 1 1 and 1 2, because
+// some tools and proxies do not accept a zero byte in a text.
 const escape = 1
 
-// encode spells a key as text.
+// encode makes text of a key.
 func encode(key string) string {
 	n := store.SortSize(key)
 	if n == len(key) {
@@ -39,7 +39,7 @@ func encode(key string) string {
 
 var errNotKey = errors.New("an attribute is not the text of a key")
 
-// decode takes the text of a key back. It refuses every text that encode does not make.
+// decode makes a key of its text. It refuses every text that encode does not make, so that no two texts are one key.
 func decode(text string) (string, error) {
 	var b strings.Builder
 	b.Grow(len(text))

@@ -11,8 +11,9 @@ const (
 )
 
 // unsure remembers the ids of lone updates whose outcome this process does not know, so that a repeat
-// whose record no longer tells is not called lost. It is a courtesy to callers in this process: nothing
-// is decided on its silence that is not right without it.
+// whose record is silent is answered store.ErrUnknown and not store.ErrConflict. Correctness does not rest on it: a
+// process that restarted has forgotten all ids, and then a lost race is the best answer there is (see the package
+// documentation).
 type unsure struct {
 	mu  sync.Mutex
 	ids map[string]time.Time

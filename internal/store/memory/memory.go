@@ -1,6 +1,5 @@
-// Package memory is a store in the memory of one process: for tests, and for whatever may be
-// forgotten when the process ends. It keeps all promises of package store but durability: its Query is
-// never stale, it is never busy, and it never deletes an expired record.
+// Package memory is a store in the memory of one process, for tests. It keeps all promises of package store but
+// durability: its Query is never stale, it is never busy, and it never deletes an expired record.
 package memory
 
 import (

@@ -150,9 +150,9 @@ func TestOpen_RefusesWhatIsNotItsFile(t *testing.T) {
 		make func(t *testing.T, path string)
 		want string
 	}{
-		"text":        {func(t *testing.T, path string) { write(t, path, []byte(strings.Repeat("not a database ", 100))) }, "is not a Dayfly data file (it is no database)"},
-		"short text":  {func(t *testing.T, path string) { write(t, path, []byte("x")) }, "is not a Dayfly data file (it is no database)"},
-		"archive":     {func(t *testing.T, path string) { write(t, path, append([]byte("PK\x03\x04"), make([]byte, 5000)...)) }, "is not a Dayfly data file (it is no database)"},
+		"text":        {func(t *testing.T, path string) { write(t, path, []byte(strings.Repeat("not a database ", 100))) }, "is not a Dayfly data file (it is not a database)"},
+		"short text":  {func(t *testing.T, path string) { write(t, path, []byte("x")) }, "is not a Dayfly data file (it is not a database)"},
+		"archive":     {func(t *testing.T, path string) { write(t, path, append([]byte("PK\x03\x04"), make([]byte, 5000)...)) }, "is not a Dayfly data file (it is not a database)"},
 		"other table": {func(t *testing.T, path string) { database(t, path, "CREATE TABLE bills (id)") }, "database of another program"},
 		"other application": {func(t *testing.T, path string) {
 			database(t, path, "PRAGMA application_id = 77", "PRAGMA user_version = 1", "CREATE TABLE records (id)")

@@ -34,7 +34,7 @@ type scanKind struct {
 }
 
 // scanSQL returns the texts of all scans. Each names the index that it reads, so that SQLite refuses it
-// rather than reads a whole partition where the schema and it grow apart.
+// instead of reading a whole partition if the schema changes.
 func scanSQL() map[scanKind]string {
 	all := map[scanKind]string{}
 	for index, by := range map[store.Index]struct{ name, part, at string }{
@@ -53,8 +53,8 @@ func scanSQL() map[scanKind]string {
 				if reverse {
 					text += " DESC"
 				}
-				// SQLite plans a statement anew for each value of a bare "LIMIT ?", which takes longer
-				// than to run it. Of a sum it knows no value.
+				// SQLite plans a statement again for each value of a bare "LIMIT ?", which takes longer
+				// than running it. It does not do that for a sum.
 				all[scanKind{index, bounded, reverse}] = text + " LIMIT ? + 0"
 			}
 		}

@@ -93,7 +93,7 @@ func openFile(ctx context.Context, path string, cfg Config, migrations []string)
 	if err != nil {
 		return file{}, err
 	}
-	// For files that were put here otherwise than by make. SQLite gives its log the same mode.
+	// For files that another program put here. SQLite gives its log the same mode.
 	if err := os.Chmod(f.path, 0o600); err != nil {
 		return file{}, fmt.Errorf("close data file to others: %w", err)
 	}
@@ -117,8 +117,8 @@ func openFile(ctx context.Context, path string, cfg Config, migrations []string)
 	return f, syncDirectory(f.path)
 }
 
-// make makes the file where there is none. One that is there is never opened otherwise than by
-// SQLite: closing any descriptor of a file gives up all locks that this process holds on it.
+// make makes the file if there is none. Only SQLite opens an existing file: to close any descriptor
+// of a file releases all locks that this process holds on it.
 func (f file) make() error {
 	h, err := os.OpenFile(f.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
@@ -141,11 +141,11 @@ func (f file) make() error {
 // refuses what this program must not touch.
 func (f file) inspect(ctx context.Context, known int) (version int, err error) {
 	foreign := func(why string) error {
-		return fmt.Errorf("%s is not a Dayfly data file (%s): name another file, or move this one away", f.path, why)
+		return fmt.Errorf("%s is not a Dayfly data file (%s): choose another file, or move this one away", f.path, why)
 	}
 	// SQLite takes a file that is shorter than the shortest page for an empty one.
 	if info, err := os.Stat(f.path); err == nil && info.Size() > 0 && info.Size() < 512 {
-		return 0, foreign("it is no database")
+		return 0, foreign("it is not a database")
 	}
 	db, err := f.connect(1)
 	if err != nil {
@@ -157,7 +157,7 @@ func (f file) inspect(ctx context.Context, known int) (version int, err error) {
 		Scan(&application, &version, &tables)
 	switch {
 	case codeOf(err) == lib.SQLITE_NOTADB:
-		return 0, foreign("it is no database")
+		return 0, foreign("it is not a database")
 	case err != nil:
 		return 0, fmt.Errorf("read %s: %w", f.path, classed(err))
 	case application == 0 && version == 0 && tables == 0:
@@ -166,7 +166,7 @@ func (f file) inspect(ctx context.Context, known int) (version int, err error) {
 		return 0, foreign("it is the database of another program")
 	case version > known:
 		program := "a newer program"
-		// A schema so new that it keeps this elsewhere still has its version.
+		// A much newer schema may keep the name elsewhere; the version is always there.
 		_ = db.QueryRowContext(ctx, "SELECT value FROM about WHERE name = 'program'").Scan(&program)
 		return 0, fmt.Errorf("%s has schema version %d, made by %s; this program knows versions up to %d: run %s or later",
 			f.path, version, program, known, program)
@@ -181,7 +181,7 @@ func (f file) copyAside(ctx context.Context, version int) (name string, err erro
 		return "", err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	// Half a copy must not lie under the name of a whole one.
+	// A partial copy must not have the name of a whole one.
 	partial := fmt.Sprintf("%s.v%d.partial", f.path, version)
 	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
@@ -198,7 +198,7 @@ func (f file) copyAside(ctx context.Context, version int) (name string, err erro
 	if err := h.Sync(); err != nil {
 		return "", err
 	}
-	// An older copy may be of more worth than this one: it stays.
+	// An older copy may be worth more than this one, so it stays.
 	name = fmt.Sprintf("%s.v%d", f.path, version)
 	for n := 2; ; n++ {
 		err := os.Link(partial, name)
@@ -237,7 +237,7 @@ func (f file) migrate(ctx context.Context, migrations []string, program string) 
 			err = errors.Join(err, undone)
 		}
 	}()
-	// Another process may have been faster.
+	// Another process may have migrated the file meanwhile.
 	var version int
 	if err := conn.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
 		return err

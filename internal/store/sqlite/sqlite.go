@@ -7,7 +7,7 @@
 // which joins the commits that wait into one transaction and one fsync, each behind a savepoint of
 // its own: one that loses its race is undone alone, and nobody is answered before the transaction is
 // durable. Reads use connections of their own; each begins after every transaction that was answered, so
-// it sees them, and Query is never stale. Several processes may open the file; what waits too
+// it sees them, and Query is never stale. Several processes may open the file; a call that waits too
 // long for another's transaction is answered store.ErrBusy.
 package sqlite
 
@@ -23,11 +23,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// Config holds what may be told to a store. The zero value works.
+// Config are the settings of a store. The zero value works.
 type Config struct {
 	Log *slog.Logger     // nil means no log
 	Now func() time.Time // the clock by which commit ids are forgotten; nil means time.Now
-	// Program names the program and its version. It is kept in the file, for an older program to
+	// Program names the program and its version. It is kept in the file, so that an older program can
 	// say which one the file needs. Empty means "a newer program".
 	Program string
 	// BusyTimeout is how long to wait for another process that writes; 0 means 5 s.
@@ -47,7 +47,7 @@ var errClosed = errors.New("store: closed")
 
 // Open opens the store in the file at path, and makes the file if there is none; its directory must
 // exist. A file of an older schema is migrated, after it was copied to the same name with the
-// version behind it (".v1"); a file of a newer one, and one that is no data file of ours, is refused
+// version behind it (".v1"); a file of a newer one, and one that is not a Dayfly data file, is refused
 // and left as it is. ctx bounds the opening only.
 func Open(ctx context.Context, path string, cfg Config) (*Store, error) {
 	return open(ctx, path, cfg, migrations)

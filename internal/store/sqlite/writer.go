@@ -36,10 +36,10 @@ type request struct {
 type writer struct {
 	file     file
 	now      func() time.Time
-	requests chan *request // not buffered: what was sent was taken, and will be answered
+	requests chan *request // not buffered: a request that was sent is accepted, and will be answered
 	stop     chan struct{}
 	stopped  chan struct{}
-	failed   error // of the last connection, once stopped is closed
+	failed   error // the error of the last connection; set before stopped is closed
 	log      *slog.Logger
 	failing  bool // the last that is known of the storage; the writer's alone
 	once     sync.Once
@@ -48,7 +48,7 @@ type writer struct {
 func startWriter(ctx context.Context, f file, cfg Config) (*writer, error) {
 	now := cfg.Now
 	if now == nil {
-		// Within a process a step of the wall clock must not age what was committed.
+		// A step of the wall clock must not make the ids of commits older.
 		start := time.Now()
 		now = func() time.Time { return start.Add(time.Since(start)) }
 	}
@@ -61,7 +61,7 @@ func startWriter(ctx context.Context, f file, cfg Config) (*writer, error) {
 	return w, nil
 }
 
-// close lets the writer finish what it has taken, and waits for its end.
+// close lets the writer finish the requests that it has accepted, and waits for its end.
 func (w *writer) close() error {
 	w.once.Do(func() { close(w.stop) })
 	<-w.stopped
@@ -106,8 +106,8 @@ func (w *writer) loop(ctx context.Context, s *session) {
 	}
 }
 
-// gather returns the requests that wait now. It lets other goroutines run before it is content:
-// those that were answered a moment ago are about to come back, and one fsync serves them all.
+// gather returns the requests that wait now. It yields once before it stops: callers that were answered a moment
+// ago are about to come back, and one fsync serves them all.
 func (w *writer) gather(first *request) []*request {
 	group, size, yielded := []*request{first}, first.size, false
 	for len(group) < groupRequests && size < groupBytes {
@@ -160,7 +160,7 @@ func (w *writer) serve(ctx context.Context, s *session, group []*request) *sessi
 		var failure error
 		if answers[i], failure = r.run(ctx, s); failure != nil {
 			w.note(failure)
-			// Nothing of the group was written; the others are not to blame.
+			// Nothing of the group was written. The other requests were in order.
 			all(store.ErrBusy)
 			answers[i] = classed(failure)
 			return s.discard()
@@ -172,7 +172,7 @@ func (w *writer) serve(ctx context.Context, s *session, group []*request) *sessi
 		return s.discard()
 	}
 	_, err := s.exec(ctx, s.end)
-	if err != nil || s.wrote { // nothing is known of the disk where nothing was written
+	if err != nil || s.wrote { // without a write, the disk shows nothing
 		w.note(err)
 	}
 	if err != nil {
@@ -189,7 +189,7 @@ func (w *writer) serve(ctx context.Context, s *session, group []*request) *sessi
 	return s
 }
 
-// classed names what is to be told from other failures of the storage.
+// classed marks the failures of the storage that the contract has a name for.
 func classed(err error) error {
 	switch {
 	case isBusy(err):
@@ -200,8 +200,8 @@ func classed(err error) error {
 	return err
 }
 
-// note logs when the storage begins to fail and when it works again: callers are told one by one, and what
-// they are told does not say what a person must see to.
+// note logs when the storage begins to fail and when it works again. Each caller gets its own error, which does not
+// tell an operator what to do.
 func (w *writer) note(err error) {
 	switch {
 	case isBusy(err):
@@ -270,7 +270,7 @@ func openSession(ctx context.Context, w *writer) (_ *session, err error) {
 // close ends the connection, which undoes a transaction that is open.
 func (s *session) close() error {
 	var errs []error
-	// A statement that stays open would keep the connection and its files open behind Close.
+	// An open statement would keep the connection and its files open after Close.
 	for _, stmt := range s.statements {
 		errs = append(errs, stmt.Close())
 	}
@@ -326,7 +326,7 @@ func (s *session) applyAll(ctx context.Context, ops []store.Op) (answer, failure
 		}
 		if !held {
 			_, err := s.exec(ctx, s.undo)
-			return fmt.Errorf("%s has not version %d: %w", op.Key(), op.Expect(), store.ErrConflict), err
+			return fmt.Errorf("%s is not at version %d: %w", op.Key(), op.Expect(), store.ErrConflict), err
 		}
 	}
 	s.wrote = true
@@ -383,8 +383,8 @@ func entry(r store.Record, index store.Index) (part, place []byte) {
 	return []byte(e.Part), []byte(store.Place(e, r.Key))
 }
 
-// forget removes ids of commits that are past their time: twice as many as came, so that it keeps up,
-// and no more, so that no commit pays for many.
+// forget removes the ids of commits that are old enough: twice as many as came, so that it keeps up,
+// and no more, so that no commit waits for many removals.
 func (s *session) forget(ctx context.Context, came int) error {
 	now := s.now()
 	if now.Sub(s.lastForget).Abs() < time.Minute {

@@ -1,5 +1,5 @@
 // Package storefault makes any store misbehave as far as its contract allows, by seed: commits that are
-// busy, commits whose answer is lost, and an index that lags behind. It is for tests: what works over
+// busy, commits whose answer is lost, and an index that lags behind. It is for tests: code that works over
 // it works over every store.
 //
 // # Consistency model

@@ -31,8 +31,8 @@ func OpenCgroups(name string) (string, error) {
 	if err := os.Mkdir(base, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // as all of that file system is
 		return "", err
 	}
-	// Limits need their controllers handed down to us. Each is asked for alone: one that is missing
-	// must not cost the others.
+	// Limits need their controllers to be delegated to us. Each is enabled by itself, so that a missing one does
+	// not prevent the others.
 	for _, c := range []string{"+memory", "+pids", "+cpu"} {
 		_ = writeCgroup(base, "cgroup.subtree_control", c)
 	}
@@ -85,7 +85,7 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// writeCgroup writes to a control file. It is not created: what is not there is not supported.
+// writeCgroup writes to a control file. It does not create it: a missing file means that the feature is missing.
 func writeCgroup(dir, file, value string) error {
 	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
 	if err != nil {
@@ -95,7 +95,7 @@ func writeCgroup(dir, file, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// MakeCgroup makes one for a task, with the limits where the controllers are there.
+// MakeCgroup makes a cgroup for a task, with the limits whose controllers are available.
 func MakeCgroup(path string, limits Limits) (*os.File, error) {
 	if err := os.Mkdir(path, 0o755); err != nil { //nolint:gosec // as all of that file system is
 		return nil, err
@@ -113,7 +113,7 @@ func MakeCgroup(path string, limits Limits) (*os.File, error) {
 	return os.Open(path)
 }
 
-// KillCgroup kills everything in a cgroup and below it, and returns how many processes were left, at
+// KillCgroup kills everything in a cgroup and below it, and returns how many processes were left at
 // least. fs.ErrNotExist means that there is no such cgroup.
 func KillCgroup(path string) (int, error) {
 	populated, err := cgroupPopulated(path)

@@ -1,5 +1,5 @@
 // Package remains finds what is left of a task on this machine, in a cgroup or in a session, and
-// kills it. It signals only what it has made sure of: a process that took over a number is spared.
+// kills it. It makes sure of a process before it sends a signal: one that was given the same number later is spared.
 package remains
 
 import (
@@ -8,18 +8,17 @@ import (
 	"syscall"
 )
 
-// Trace is where the processes of one task are looked for.
+// Trace says where to look for the processes of one task.
 type Trace struct {
 	Boot    string   // of the machine, or the container, that they ran in
 	Session int      // the number of the session, and of the process that leads it
 	Start   uint64   // when that process began, as ProcessStart tells it
 	Cgroup  string   // the directory of their cgroup; empty means none
-	Users   []uint32 // who they run as: tells them apart where the session number was taken again
+	Users   []uint32 // the users that they run as: tell them from others where the session number was given away again
 }
 
-// Kill kills what is left, in the cgroup, else in the session, and returns how many processes there
-// were, at least. Nothing is left when it returns 0 without an error; until then it is to be called
-// again. boot is what Boot tells now.
+// Kill kills what is left, in the cgroup or else in the session, and returns how many processes there were at
+// least. Call it again until it returns 0 without an error: then nothing is left. boot is what Boot returns now.
 func Kill(t Trace, boot string) (int, error) {
 	if t.Boot != boot {
 		return 0, nil
@@ -34,12 +33,12 @@ func Kill(t Trace, boot string) (int, error) {
 	if left > 0 || err != nil {
 		return left, err
 	}
-	// A process that was born while the list was read can be missed once, not twice.
+	// The first list may have missed a process that began while it was read; the second cannot.
 	return killSession(t)
 }
 
-// UserLives reports whether any process belongs to a user, also a dead one that nobody has reaped
-// yet. The kernel is asked for that user alone: reading all processes would take longer with each.
+// UserLives reports whether any process belongs to a user, zombies included. It asks the kernel for that user
+// alone, because to read all processes would take longer with each one.
 func UserLives(uid uint32) (bool, error) {
 	_, err := syscall.Getpriority(syscall.PRIO_USER, int(uid))
 	if errors.Is(err, syscall.ESRCH) {

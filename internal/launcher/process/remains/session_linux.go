@@ -36,10 +36,9 @@ func ProcessStart(pid int) (uint64, error) {
 
 // killSession kills every living process of a session and returns how many there were.
 //
-// The session's number stays taken while any process is in it. So where a process has that number
-// and began at another time, the session is gone and its number somebody else's. Where no process
-// has it, its members are what a dead leader left, ours or, if the number was taken again and left
-// by another leader since, somebody else's: these are told apart by their user as well.
+// The kernel does not give the number of a session away while a process is in it. So if a process has that number
+// and began at another time, our session is gone. If no process has it, the leader is dead, and the members are
+// ours, or those of a later session with the same number whose leader is dead as well. The user tells these apart.
 func killSession(t Trace) (int, error) {
 	switch leader, err := child.ReadStat(t.Session); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -69,8 +68,8 @@ func killSession(t Trace) (int, error) {
 	return left, nil
 }
 
-// killVerified kills a process if it still is what it was taken for, once its number cannot pass to
-// another one any more.
+// killVerified kills a process if still confirms that it is the right one. It asks after it has opened the process,
+// when the number can no longer pass to another one.
 func killVerified(pid int, still func() (bool, error)) error {
 	p, err := os.FindProcess(pid) // holds a descriptor of the process
 	if err != nil {
@@ -104,7 +103,7 @@ func (t Trace) member(pid int) (bool, error) {
 	return err == nil && slices.Contains(t.Users, uid), err
 }
 
-// realUser is the user that started a process, also where it runs as another.
+// realUser is the user that started a process, also if it runs as another one.
 func realUser(pid int) (uint32, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if errors.Is(err, syscall.ESRCH) {
