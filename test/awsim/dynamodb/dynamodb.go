@@ -7,11 +7,8 @@
 package dynamodb
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -61,11 +58,9 @@ func (s *Service) Operations() map[string]wire.Handler {
 // handle decodes an input, and refuses a member that it does not know.
 func handle[T any](do func(T) (any, error)) wire.Handler {
 	return func(_ context.Context, c wire.Call) (any, error) {
-		var in T
-		d := json.NewDecoder(bytes.NewReader(c.Body))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&in); err != nil {
-			return nil, &wire.Error{Status: http.StatusBadRequest, Code: "SerializationException", Message: err.Error()}
+		in, err := wire.Decode[T](c)
+		if err != nil {
+			return nil, err
 		}
 		return do(in)
 	}

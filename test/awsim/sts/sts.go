@@ -122,6 +122,9 @@ type identityOutput struct {
 }
 
 func (s *Service) getCallerIdentity(_ context.Context, c wire.Call) (any, error) {
+	if _, err := wire.Decode[struct{}](c); err != nil {
+		return nil, err
+	}
 	return identityOutput{UserID: userID(c.Caller), Account: c.Caller.Account, Arn: c.Caller.ARN}, nil
 }
 

@@ -6,10 +6,14 @@
 package wire
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -82,17 +86,34 @@ type Fault struct {
 // Fail returns a Before or After that always answers with err.
 func Fail(err error) func(Call) error { return func(Call) error { return err } }
 
-// Decode reads a call's input. An input that does not fit is a SerializationException.
+// Decode reads a call's input. An input that does not fit is a SerializationException, and so is a member that T
+// does not have: AWS may read over it, or it means something that the fake does not do.
 func Decode[T any](c Call) (T, error) {
 	var in T
 	if len(c.Body) == 0 {
 		return in, nil
 	}
-	if err := json.Unmarshal(c.Body, &in); err != nil {
-		return in, &Error{Status: http.StatusBadRequest, Code: "SerializationException", Message: err.Error()}
+	d := json.NewDecoder(bytes.NewReader(c.Body))
+	d.DisallowUnknownFields()
+	err := d.Decode(&in)
+	if err == nil && d.More() {
+		err = errors.New("the body goes on after its document")
 	}
-	return in, nil
+	if err == nil {
+		return in, nil
+	}
+	message := err.Error()
+	if name, unknown := strings.CutPrefix(message, "json: unknown field "); unknown {
+		message = fmt.Sprintf("%s %s: AWS does not have the member %s, or this fake does not implement it.", c.Service, c.Operation, name)
+	}
+	return in, &Error{Status: http.StatusBadRequest, Code: "SerializationException", Message: message}
 }
+
+// Ignored is a member of an input that AWS has and that makes no difference in a fake, whatever it says.
+type Ignored struct{}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (*Ignored) UnmarshalJSON([]byte) error { return nil }
 
 // Time is a timestamp as the JSON protocols write it: seconds since 1970, to the millisecond.
 type Time time.Time

@@ -91,3 +91,29 @@ func FuzzQuery(f *testing.F) {
 		}
 	})
 }
+
+func TestDecode_RefusesWhatItDoesNotKnow(t *testing.T) {
+	type input struct {
+		Name    string
+		Group   wire.Ignored
+		Entries []struct{ Key string }
+	}
+	call := func(body string) wire.Call {
+		return wire.Call{Service: "ecs", Operation: "RunTask", Body: []byte(body)}
+	}
+	for _, body := range []string{``, `{}`, `{"Name":"a","Group":{"x":[1]},"Entries":[{"Key":"k"}]}`} {
+		if _, err := wire.Decode[input](call(body)); err != nil {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	for body, want := range map[string]string{
+		`{"Other":1}`:               `ecs RunTask: AWS does not have the member "Other", or this fake does not implement it.`,
+		`{"Entries":[{"Value":1}]}`: `ecs RunTask: AWS does not have the member "Value", or this fake does not implement it.`,
+		`{} {}`:                     "the body goes on after its document",
+	} {
+		_, err := wire.Decode[input](call(body))
+		if e, ok := errors.AsType[*wire.Error](err); !ok || e.Code != "SerializationException" || e.Message != want {
+			t.Errorf("%s: got %v, want %s", body, err, want)
+		}
+	}
+}
