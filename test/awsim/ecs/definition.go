@@ -19,6 +19,7 @@ type Definition struct {
 	Family     string
 	CPU        string // units; empty means 1024
 	Memory     string // MiB; empty means 2048
+	Disk       int    // GiB; 0 means 20
 	TaskRole   string // ARN; empty: tasks get no credentials
 	Containers []Container
 }
@@ -79,34 +80,6 @@ func (s *Service) define(d Definition, document map[string]any) *definition {
 	return one
 }
 
-type definitionIn struct {
-	Family                  string   `json:"family"`
-	TaskRoleArn             string   `json:"taskRoleArn"`
-	NetworkMode             string   `json:"networkMode"`
-	RequiresCompatibilities []string `json:"requiresCompatibilities"`
-	CPU                     string   `json:"cpu"`
-	Memory                  string   `json:"memory"`
-	ContainerDefinitions    []struct {
-		Name                   string     `json:"name"`
-		Image                  string     `json:"image"`
-		Command                []string   `json:"command"`
-		EntryPoint             []string   `json:"entryPoint"`
-		Environment            []variable `json:"environment"`
-		StopTimeout            *int       `json:"stopTimeout"`
-		User                   string     `json:"user"`
-		ReadonlyRootFilesystem bool       `json:"readonlyRootFilesystem"`
-		MountPoints            []struct {
-			ContainerPath string `json:"containerPath"`
-			ReadOnly      bool   `json:"readOnly"`
-		} `json:"mountPoints"`
-		LinuxParameters struct {
-			Capabilities struct {
-				Drop []string `json:"drop"`
-			} `json:"capabilities"`
-		} `json:"linuxParameters"`
-	} `json:"containerDefinitions"`
-}
-
 type variable struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -114,26 +87,10 @@ type variable struct {
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,255}$`)
 
-func (in definitionIn) definition() (Definition, error) {
-	d := Definition{Family: in.Family, CPU: in.CPU, Memory: in.Memory, TaskRole: in.TaskRoleArn}
-	if !namePattern.MatchString(in.Family) {
-		return d, client("Invalid 'family' setting: %q", in.Family)
-	}
-	if slices.Contains(in.RequiresCompatibilities, "FARGATE") {
-		if in.NetworkMode != "awsvpc" {
-			return d, client("Fargate only supports network mode ‘awsvpc’.")
-		}
-		if !fargateHas(in.CPU, in.Memory) {
-			return d, client("No Fargate configuration exists for given values: %s CPU, %s memory.", in.CPU, in.Memory)
-		}
-	}
-	if len(in.ContainerDefinitions) == 0 {
-		return d, client("Container list cannot be empty.")
-	}
+// definition is what was asked for, once it was checked.
+func (in definitionIn) definition() Definition {
+	d := Definition{Family: in.Family, CPU: in.CPU, Memory: in.Memory, Disk: in.EphemeralStorage.size(), TaskRole: in.TaskRoleArn}
 	for _, c := range in.ContainerDefinitions {
-		if !namePattern.MatchString(c.Name) || c.Image == "" {
-			return d, client("Container.name and Container.image should not be null or empty.")
-		}
 		one := Container{
 			Name: c.Name, Image: c.Image, Command: c.Command, EntryPoint: c.EntryPoint, Env: map[string]string{}, User: c.User,
 			ReadOnly: c.ReadonlyRootFilesystem, DropAll: slices.Contains(c.LinuxParameters.Capabilities.Drop, "ALL"),
@@ -142,9 +99,6 @@ func (in definitionIn) definition() (Definition, error) {
 			one.Env[v.Name] = v.Value
 		}
 		if c.StopTimeout != nil {
-			if *c.StopTimeout < 2 || *c.StopTimeout > 120 {
-				return d, client("stopTimeout must be between 2 and 120 seconds on Fargate.")
-			}
 			one.StopTimeout = time.Duration(*c.StopTimeout) * time.Second
 		}
 		for _, m := range c.MountPoints {
@@ -154,7 +108,7 @@ func (in definitionIn) definition() (Definition, error) {
 		}
 		d.Containers = append(d.Containers, one)
 	}
-	return d, nil
+	return d
 }
 
 func (s *Service) registerTaskDefinition(_ context.Context, c wire.Call) (any, error) {
@@ -166,8 +120,7 @@ func (s *Service) registerTaskDefinition(_ context.Context, c wire.Call) (any, e
 	if err != nil {
 		return nil, err
 	}
-	d, err := in.definition()
-	if err != nil {
+	if err := in.check(); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -177,7 +130,7 @@ func (s *Service) registerTaskDefinition(_ context.Context, c wire.Call) (any, e
 	}
 	tags := document["tags"]
 	delete(document, "tags")
-	return map[string]any{"taskDefinition": s.define(d, document).document, "tags": tags}, nil
+	return map[string]any{"taskDefinition": s.define(in.definition(), document).document, "tags": tags}, nil
 }
 
 func (s *Service) describeTaskDefinition(_ context.Context, c wire.Call) (any, error) {
@@ -227,24 +180,6 @@ func shortName(name, kind string) (string, error) {
 		return "", fmt.Errorf("%s is not of %s", name, prefix)
 	}
 	return rest, nil
-}
-
-// fargateHas knows the task sizes by their first and last memory in GB and the step between.
-func fargateHas(cpu, memory string) bool {
-	c, errC := strconv.Atoi(cpu)
-	m, errM := strconv.Atoi(memory)
-	if errC != nil || errM != nil {
-		return false
-	}
-	const gb = 1024
-	switch c {
-	case 256:
-		return m == gb/2 || m == gb || m == 2*gb
-	case 32768:
-		return m == 60*gb || m == 120*gb || m == 244*gb
-	}
-	row, ok := map[int][3]int{512: {1, 4, 1}, 1024: {2, 8, 1}, 2048: {4, 16, 1}, 4096: {8, 30, 1}, 8192: {16, 60, 4}, 16384: {32, 120, 8}}[c]
-	return ok && m >= row[0]*gb && m <= row[1]*gb && (m-row[0]*gb)%(row[2]*gb) == 0
 }
 
 func marshal(v any) []byte {

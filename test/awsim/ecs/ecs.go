@@ -77,6 +77,8 @@ type Service struct {
 	clusters map[string]*cluster
 	families map[string][]*definition // by family, in the order of revisions
 	tasks    map[string]*task         // by ARN
+	subnets  map[string]string        // VPCs by id
+	groups   map[string]string
 	fate     func(Task) Fate
 	missing  []Capacity
 	next     int // of the tasks' addresses
@@ -111,6 +113,7 @@ func New(c Config) (*Service, error) {
 	}
 	s := &Service{
 		config: c, closing: make(chan struct{}), clusters: map[string]*cluster{}, families: map[string][]*definition{}, tasks: map[string]*task{},
+		subnets: map[string]string{}, groups: map[string]string{},
 		fate: func(Task) Fate { return Fate{} }, buckets: newBuckets(c.Limits, c.Now),
 	}
 	s.events = outbox{service: s, deliver: c.Events, how: func(int64, []byte) Delivery { return Delivery{Copies: 1} }}

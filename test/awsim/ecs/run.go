@@ -60,19 +60,10 @@ type over struct {
 	Memory           string `json:"memory,omitempty"`
 	TaskRoleArn      string `json:"taskRoleArn,omitempty"`
 	ExecutionRoleArn string `json:"executionRoleArn,omitempty"`
-	EphemeralStorage *struct {
-		SizeInGiB int `json:"sizeInGiB"`
-	} `json:"ephemeralStorage,omitempty"`
+	EphemeralStorage *disk  `json:"ephemeralStorage,omitempty"`
 }
 
 func (o over) document() any { return o }
-
-func (o over) disk() int {
-	if o.EphemeralStorage == nil {
-		return 20
-	}
-	return o.EphemeralStorage.SizeInGiB
-}
 
 func (in *runIn) subnet() string {
 	if s := in.NetworkConfiguration.AwsvpcConfiguration.Subnets; len(s) > 0 {
@@ -118,8 +109,10 @@ func (in *runIn) check(body []byte) error {
 		return invalid("Invalid value for propagateTags: %s", in.PropagateTags)
 	case len(in.NetworkConfiguration.AwsvpcConfiguration.Subnets) == 0:
 		return invalid("Network Configuration must be provided when networkMode 'awsvpc' is specified.")
-	case len(in.NetworkConfiguration.AwsvpcConfiguration.Subnets) > 16 || len(in.NetworkConfiguration.AwsvpcConfiguration.SecurityGroups) > 5:
-		return invalid("There are too many subnets or security groups.")
+	case len(in.NetworkConfiguration.AwsvpcConfiguration.Subnets) > 16:
+		return invalid("subnets can have at most 16 items.")
+	case len(in.NetworkConfiguration.AwsvpcConfiguration.SecurityGroups) > 5:
+		return invalid("securityGroups can have at most 5 items.")
 	}
 	all := 0
 	for _, s := range in.CapacityProviderStrategy {
@@ -141,7 +134,7 @@ func (in *runIn) check(body []byte) error {
 	if json.Unmarshal(body, &raw) == nil && len(raw.Overrides) > 0 && json.Compact(&compact, raw.Overrides) == nil && characters(compact.Bytes()) > 8192 {
 		return invalid("Container Overrides length must be at most 8192")
 	}
-	if d := in.Overrides.EphemeralStorage; d != nil && (d.SizeInGiB < 21 || d.SizeInGiB > 200) {
+	if !in.Overrides.EphemeralStorage.fits() {
 		return invalid("EphemeralStorage size should be between 21 and 200 GiB.")
 	}
 	return nil
@@ -214,6 +207,9 @@ func (s *Service) runTask(_ context.Context, c wire.Call) (any, error) {
 		return nil, err
 	}
 	if err := in.fits(def); err != nil {
+		return nil, err
+	}
+	if err := s.reach(in); err != nil {
 		return nil, err
 	}
 	if out, err := s.room(in, def); out != nil || err != nil {

@@ -1,6 +1,7 @@
 package ecs
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -113,7 +114,7 @@ func (t *task) document(at func(time.Time) any, tags bool) map[string]any {
 		"lastStatus": t.last, "desiredStatus": t.desired, "version": t.version, "availabilityZone": wire.Region + "a",
 		"platformVersion": "1.4.0", "platformFamily": "Linux", "enableExecuteCommand": t.in.EnableExecuteCommand,
 		"overrides": t.in.Overrides.document(), "attachments": []any{}, "attributes": []any{},
-		"ephemeralStorage": map[string]any{"sizeInGiB": t.in.Overrides.disk()},
+		"ephemeralStorage": map[string]any{"sizeInGiB": cmp.Or(t.in.Overrides.EphemeralStorage.size(), t.def.Disk, 20)},
 		"containers":       t.containerDocuments(),
 	}
 	for name, value := range map[string]string{"startedBy": t.in.StartedBy, "stopCode": t.stopCode, "stoppedReason": t.stoppedReason} {
