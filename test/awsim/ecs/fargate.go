@@ -123,8 +123,8 @@ func firstUnsupported(v reflect.Value) (name string) {
 	return name
 }
 
-// check refuses what cannot be a task definition of Fargate, as RegisterTaskDefinition does with requiresCompatibilities
-// FARGATE; it does so too where that was left out. The texts are those that users of AWS report, as far as they do.
+// check refuses what cannot be a task definition of Fargate, as RegisterTaskDefinition does where it is asked for
+// FARGATE, and here also where it is asked for nothing. Texts are those that users of AWS report, where they do.
 func (in definitionIn) check() error {
 	for _, c := range in.RequiresCompatibilities {
 		if c != "FARGATE" {

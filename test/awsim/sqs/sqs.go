@@ -202,12 +202,18 @@ var settable = map[string]struct{ from, to int }{
 	"Policy":                        {},
 	"SqsManagedSseEnabled":          {},
 	"KmsMasterKeyId":                {},
-	"KmsDataKeyReusePeriodSeconds":  {},
+	"KmsDataKeyReusePeriodSeconds":  {60, 86400},
 }
 
 // set changes attributes of a queue, all or none. The lock is held.
 func (s *Service) set(q *queue, changes map[string]string) error {
 	all := maps.Clone(q.attributes)
+	if changes["KmsMasterKeyId"] != "" {
+		if changes["SqsManagedSseEnabled"] == "true" {
+			return failure("InvalidAttributeName", "", "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE.")
+		}
+		all["SqsManagedSseEnabled"] = "false"
+	}
 	for name, value := range changes {
 		bounds, ok := settable[name]
 		if !ok {
@@ -215,6 +221,9 @@ func (s *Service) set(q *queue, changes map[string]string) error {
 		}
 		n, err := strconv.Atoi(value)
 		if bounds.to > 0 && (err != nil || n < bounds.from || n > bounds.to) {
+			return failure("InvalidAttributeValue", "", "Invalid value for the parameter %s.", name)
+		}
+		if name == "SqsManagedSseEnabled" && value != "true" && value != "false" {
 			return failure("InvalidAttributeValue", "", "Invalid value for the parameter %s.", name)
 		}
 		all[name] = value

@@ -357,6 +357,13 @@ func TestLimits_AreSQSs(t *testing.T) {
 	wantCode(t, "deduplication on a standard queue", err, "InvalidParameterValue")
 	_, err = f.SetQueueAttributes(t.Context(), &awssqs.SetQueueAttributesInput{QueueUrl: &f.url, Attributes: map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:123456789012:nowhere","maxReceiveCount":1}`}})
 	wantCode(t, "dead letters to nowhere", err, "InvalidAttributeValue")
+	_, err = f.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String("both"), Attributes: map[string]string{"KmsMasterKeyId": "k", "SqsManagedSseEnabled": "true"}})
+	wantCode(t, "two encryptions at once", err, "InvalidAttributeName")
+	key := f.create("key", map[string]string{"KmsMasterKeyId": "k"})
+	out, err := f.GetQueueAttributes(t.Context(), &awssqs.GetQueueAttributesInput{QueueUrl: &key, AttributeNames: []types.QueueAttributeName{"SqsManagedSseEnabled"}})
+	if err != nil || out.Attributes["SqsManagedSseEnabled"] != "false" {
+		t.Errorf("a queue with a key: got %+v, %v", out, err)
+	}
 }
 
 func TestPurge_EmptiesAndTakesAPause(t *testing.T) {

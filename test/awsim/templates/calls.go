@@ -60,6 +60,39 @@ func Asks(a Account, service, operation string, input []byte) ([]Request, error)
 	return nil, fmt.Errorf("what %s %s asks of IAM is not known here", service, operation)
 }
 
+// KeyAsks is what a call asks of KMS besides, where it is about a queue or a secret of the stack that a key of the
+// account encrypts: its caller needs the key. (SQS developer guide, "Key management"; Secrets Manager user guide,
+// "Secret encryption and decryption".)
+func (s *Stack) KeyAsks(service, operation string, input []byte) []Request {
+	var in struct {
+		QueueURL string `json:"QueueUrl"`
+		SecretID string `json:"SecretId"`
+	}
+	if json.Unmarshal(input, &in) != nil {
+		return nil // Asks tells of it
+	}
+	write, read := []string{"kms:GenerateDataKey", "kms:Decrypt"}, []string{"kms:Decrypt"}
+	actions := map[string][]string{
+		"sqs.SendMessage": write, "sqs.SendMessageBatch": write, "sqs.ReceiveMessage": read,
+		"secretsmanager.PutSecretValue": write, "secretsmanager.GetSecretValue": read,
+	}[service+"."+operation]
+	var out []Request
+	of := func(kind, key string, names func(name string) bool) {
+		for _, logical := range s.Of(kind) {
+			id := text(s.Resources[logical].Properties[key])
+			if id == "" || !names(s.Name+"-"+logical) {
+				continue
+			}
+			for _, action := range actions {
+				out = append(out, Request{Action: action, Resource: id})
+			}
+		}
+	}
+	of("AWS::SQS::Queue", "KmsMasterKeyId", func(name string) bool { return strings.HasSuffix(in.QueueURL, "/"+name) })
+	of("AWS::SecretsManager::Secret", "KmsKeyId", func(name string) bool { return strings.Contains(in.SecretID, ":secret:"+name+"-") })
+	return out
+}
+
 func ecsAsks(a Account, operation string, in map[string]any) ([]Request, error) {
 	cluster := text(in["cluster"])
 	if !strings.HasPrefix(cluster, "arn:") {

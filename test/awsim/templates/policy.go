@@ -41,6 +41,28 @@ func (s *Stack) Statements(role string) []Statement {
 	return out
 }
 
+// Endpoint finds the policy of the stack's VPC endpoint to a service, such as sts; there is none, and ok is false,
+// where the stack has no such endpoint.
+func (s *Stack) Endpoint(service string) (policy []Statement, ok bool, err error) {
+	for _, name := range s.Of("AWS::EC2::VPCEndpoint") {
+		p := s.Resources[name].Properties
+		if text(p["ServiceName"]) != "com.amazonaws."+s.Account.Region+"."+service {
+			continue
+		}
+		if p["PolicyDocument"] == nil {
+			return []Statement{{Where: name, Effect: "Allow", Actions: []string{"*"}, Resources: []string{"*"}}}, true, nil
+		}
+		list, _ := At(p, "PolicyDocument", "Statement").([]any)
+		for _, e := range list {
+			if principal := At(e, "Principal"); principal != "*" {
+				return nil, true, fmt.Errorf("policy of endpoint %s: the principal %v is not understood, only * is", name, principal)
+			}
+		}
+		return statements(name, p), true, nil
+	}
+	return nil, false, nil
+}
+
 func statements(role string, policy any) []Statement {
 	p, _ := policy.(map[string]any)
 	doc, _ := p["PolicyDocument"].(map[string]any)
