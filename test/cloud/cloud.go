@@ -54,7 +54,6 @@ type Config struct {
 	// then is. Empty: at a port of TaskHost.
 	CredentialsEndpoint string
 	TaskEnv             map[string]string // further variables of the task definition, such as another AWS_ENDPOINT_URL_S3
-	StopTimeout         time.Duration     // of tasks; 0 means the template's
 	Times               ecs.Times
 	Limits              ecs.Limits
 
@@ -102,6 +101,7 @@ type Cloud struct {
 	functions map[string]lambdahost.Function // as they were deployed
 	table     *sigv4.Table
 	judge     *judge
+	network   *templates.Stack  // of the tasks
 	token     string            // of the admin
 	secrets   map[string]string // ARNs, by stack and logical name
 	values    []string          // of secrets
@@ -306,7 +306,7 @@ func (c *Cloud) deployPool(ctx, running context.Context) error {
 		return fmt.Errorf("create the pool: %w", err)
 	}
 	c.PoolToken = made.Token
-	parameters := map[string]string{"PoolName": c.cfg.Pool, "ServiceUrl": c.URL, "ImageUri": c.cfg.Image, "NetworkMode": "public"}
+	parameters := map[string]string{"PoolName": c.cfg.Pool, "ServiceUrl": c.URL, "ImageUri": c.cfg.Image, "NetworkMode": "endpoints-only"}
 	for k, v := range c.cfg.Parameters {
 		parameters[k] = v
 	}
@@ -337,7 +337,9 @@ func (c *Cloud) deployPool(ctx, running context.Context) error {
 		return err
 	}
 	// What a template can only say in the terms of AWS, as it is here.
-	rewrite := strings.NewReplacer("https://restapi001.execute-api."+wire.Region+".amazonaws.com/status", c.StatusURL,
+	status := ".execute-api." + wire.Region + ".amazonaws.com/status"
+	rewrite := strings.NewReplacer("https://restapi001"+status, c.StatusURL,
+		"https://restapi001-"+c.network.Outputs["ExecuteApiEndpointId"]+status, c.StatusURL,
 		"https://sqs."+wire.Region+".amazonaws.com", c.AWSURL)
 	if err := c.putFunctions(stack, rewrite); err != nil {
 		return err
@@ -374,24 +376,33 @@ func (c *Cloud) deploy(template, stack string, parameters map[string]string) (*t
 	return s, errors.Join(err, failed)
 }
 
-// networkOutput is what the network's stack returns, which is made with those of the pool's parameters that it
+// networkOutput is what the network's stack returns, which is made once, with those of the pool's parameters that it
 // has.
 func (c *Cloud) networkOutput(output, stack string, parameters map[string]string) (string, error) {
-	t, err := templates.Load(c.cfg.Root + "/infra/transformed/network.json")
-	if err != nil {
-		return "", err
-	}
-	given := map[string]string{}
-	for name, v := range parameters {
-		if _, ok := t.Parameters[name]; ok {
-			given[name] = v
+	if c.network == nil {
+		t, err := templates.Load(c.cfg.Root + "/infra/transformed/network.json")
+		if err != nil {
+			return "", err
 		}
+		given := map[string]string{}
+		for name, v := range parameters {
+			if _, ok := t.Parameters[name]; ok {
+				given[name] = v
+			}
+		}
+		s, err := t.Deploy(stack+"-Network", Account, given, nil)
+		if err != nil {
+			return "", err
+		}
+		c.network = s
+		c.ECS.AddNetwork(ecs.Network{VPC: s.Outputs["VpcId"], Subnets: strings.Split(s.Outputs["SubnetIds"], ",")})
+		c.ECS.AddNetwork(ecs.Network{
+			VPC: str(s.Resources["TaskSecurityGroup"].Properties["VpcId"]), SecurityGroups: []string{s.Outputs["TaskSecurityGroupId"]},
+		})
+		// Endpoints that the VPC has from elsewhere are not known.
+		c.judge.enclose(s, given["NetworkMode"] == "endpoints-only" && given["VpcHasEndpoints"] != "true")
 	}
-	s, err := t.Deploy(stack+"-Network", Account, given, nil)
-	if err != nil {
-		return "", err
-	}
-	v, ok := s.Outputs[output]
+	v, ok := c.network.Outputs[output]
 	if !ok {
 		return "", fmt.Errorf("the network's stack has no output %s", output)
 	}

@@ -51,16 +51,19 @@ func build() error {
 	return errors.Join(err, failed)
 }
 
-// A workflow goes through everything that is deployed, with no permission but those of the templates.
+// A workflow goes through everything that is deployed, with no permission but those of the templates: those of roles,
+// of the endpoints of a network without a way out, and for a key that is the installation's own.
 func TestCloud_TakesAWorkflowToItsTaskAndBack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it runs functions and a task")
 	}
 	dir := t.TempDir()
 	c, err := cloud.Start(t.Context(), cloud.Config{
-		Root: "../..", Functions: functions, Image: "runner", TaskEnv: map[string]string{"DAYFLY_WORK_DIR": dir},
-		Runner: &procrun.Runner{Commands: map[string][]string{"runner": {runner}}, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: dir, Output: t.Output()},
-		Log:    func(function, line string) { t.Log(function, line) },
+		Root: "../..", Functions: functions, Image: "runner",
+		Parameters: map[string]string{"KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0b4f"},
+		TaskEnv:    map[string]string{"DAYFLY_WORK_DIR": dir},
+		Runner:     &procrun.Runner{Commands: map[string][]string{"runner": {runner}}, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: dir, Output: t.Output()},
+		Log:        func(function, line string) { t.Log(function, line) },
 	})
 	if err != nil {
 		t.Fatal(err)

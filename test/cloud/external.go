@@ -10,8 +10,8 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"regexp"
-	"strings"
 
+	fakes3 "github.com/dayfly-dev/dayfly/test/awsim/s3"
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
@@ -63,8 +63,15 @@ func (c *Cloud) admit(r *http.Request, service string) error {
 		return err
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	target := r.Header.Get("X-Amz-Target")
-	return c.judge.allow(wire.Call{Service: service, Operation: target[strings.LastIndexByte(target, '.')+1:], Caller: who, Region: wire.Region, Body: body, Request: r})
+	call := wire.Call{Service: service, Caller: who, Region: wire.Region, Request: r}
+	read := wire.JSON{}.Read
+	if service == "s3" {
+		read = (&fakes3.Service{}).Protocol().Read
+	}
+	if call.Operation, call.Body, err = read(r, body); err != nil {
+		return err
+	}
+	return c.judge.allow(call)
 }
 
 func refuse(w http.ResponseWriter, err error) {

@@ -1,7 +1,10 @@
 package cloud
 
 import (
+	"context"
 	"fmt"
+	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -18,9 +21,12 @@ import (
 type judge struct {
 	mu     sync.Mutex
 	stacks []*templates.Stack
-	open   []string                       // roles of workspaces, which may do what they like
-	asked  map[string][]templates.Request // by the name of the role
-	denied []string
+	// network is that of tasks; closed says that it has no way out but its endpoints.
+	network *templates.Stack
+	closed  bool
+	open    []string                       // roles of workspaces, which may do what they like
+	asked   map[string][]templates.Request // by the name of the role
+	denied  []string
 }
 
 func newJudge() *judge { return &judge{asked: map[string][]templates.Request{}} }
@@ -31,29 +37,109 @@ func (j *judge) add(s *templates.Stack) {
 	j.stacks = append(j.stacks, s)
 }
 
+// enclose says in which network tasks are.
+func (j *judge) enclose(network *templates.Stack, closed bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.network, j.closed = network, closed
+}
+
+func (j *judge) all() []*templates.Stack {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.stacks)
+}
+
 // allow judges a call of a service.
 func (j *judge) allow(call wire.Call) error {
 	role := roleOf(call.Caller)
-	if role == "" || j.isOpen(role) {
-		return nil // a user, or the role of a workspace
+	free := role == "" || j.isOpen(role) // a user, or the role of a workspace
+	inside := isInside(call.Request)
+	if free && !inside {
+		return nil
 	}
 	requests, err := templates.Asks(Account, call.Service, call.Operation, call.Body)
 	if err != nil {
 		j.deny("%s: %v", role, err)
 		return awsim.Denied(call, "")
 	}
+	if inside {
+		asks := requests
+		if len(asks) == 0 { // what IAM does not ask after, the policy of an endpoint does
+			asks = []templates.Request{{Action: call.Service + ":" + call.Operation, Resource: "*"}}
+		}
+		if err := j.pass(call.Service, call.Caller, asks...); err != nil {
+			return err
+		}
+	}
+	if free {
+		return nil
+	}
 	if call.Operation == "RunTask" {
 		for _, s := range j.of(role) {
 			requests = append(requests, s.PassedRoles()...)
 		}
 	}
+	for _, s := range j.all() {
+		requests = append(requests, s.KeyAsks(call.Service, call.Operation, call.Body)...)
+	}
 	for _, r := range requests {
-		if err := j.may(role, r); err != nil {
-			return awsim.Denied(call, r.Resource)
+		if err := j.may(role, r); err == nil {
+			continue
+		}
+		if call.Service == "sqs" && strings.HasPrefix(r.Action, "kms:") {
+			return &wire.Error{Code: "KmsAccessDenied", QueryCode: "KMS.AccessDeniedException", Message: "The caller doesn't have the required KMS access: " + r.String()}
+		}
+		return awsim.Denied(call, r.Resource)
+	}
+	return nil
+}
+
+// pass judges requests that come out of the tasks' network: through the endpoint that it has to the service, by the
+// endpoint's policy.
+func (j *judge) pass(service string, caller wire.Identity, requests ...templates.Request) error {
+	j.mu.Lock()
+	network, closed := j.network, j.closed
+	j.mu.Unlock()
+	if network == nil {
+		return nil
+	}
+	policy, ok, err := network.Endpoint(service)
+	switch {
+	case err != nil:
+		j.deny("%v", err)
+		return err
+	case !ok && closed:
+		j.deny("no way leads from the tasks' network to %s", service)
+		return wire.Drop
+	case !ok:
+		return nil
+	}
+	for _, r := range requests {
+		r.Context = maps.Clone(r.Context)
+		if r.Context == nil {
+			r.Context = map[string]string{}
+		}
+		r.Context["aws:principalaccount"] = caller.Account
+		if ok, _ := templates.Evaluate(policy, r); !ok {
+			j.deny("no policy of the network's endpoint to %s allows %s", service, r)
+			return &wire.Error{Code: "AccessDeniedException", QueryCode: "AccessDenied", Message: fmt.Sprintf(
+				"User: %s is not authorized to perform: %s on resource: %s because no VPC endpoint policy allows the %[2]s action", caller.ARN, r.Action, r.Resource)}
 		}
 	}
 	return nil
 }
+
+type insideKey struct{}
+
+// inside serves the calls of tasks, which come out of their network.
+func inside(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), insideKey{}, true)))
+	})
+}
+
+func isInside(r *http.Request) bool { return r != nil && r.Context().Value(insideKey{}) != nil }
 
 // may judges one request of a role, given by its name or ARN.
 func (j *judge) may(role string, r templates.Request) error {

@@ -1,20 +1,22 @@
 package cloud
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	awsecs "github.com/aws/aws-sdk-go-v2/service/ecs"
+	ecstypes "github.com/aws/aws-sdk-go-v2/service/ecs/types"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost/gateway"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost/sqssource"
@@ -44,7 +46,7 @@ func (c *Cloud) makeQueues(ctx context.Context, s *templates.Stack) error {
 	for _, logical := range names {
 		p := s.Resources[logical].Properties
 		attributes := map[string]string{}
-		for _, name := range []string{"VisibilityTimeout", "MessageRetentionPeriod", "DelaySeconds"} {
+		for _, name := range []string{"VisibilityTimeout", "MessageRetentionPeriod", "DelaySeconds", "SqsManagedSseEnabled", "KmsMasterKeyId"} {
 			if p[name] != nil {
 				attributes[name] = str(p[name])
 			}
@@ -275,48 +277,51 @@ func (c *Cloud) exposeStatus(ctx context.Context, s *templates.Stack) error {
 				Action:   "execute-api:Invoke",
 				Resource: "arn:aws:execute-api:" + wire.Region + ":" + wire.Account + ":restapi001/" + stage + "/" + strings.TrimPrefix(resource, "/"),
 			}
-			return c.judge.may(roleOf(caller), r) == nil
+			return c.judge.pass("execute-api", caller, r) == nil && c.judge.may(roleOf(caller), r) == nil
 		},
 	})
 	c.StatusURL = url + "/" + stage
 	return err
 }
 
+// asNumber finds what a parameter gives as text and the API wants as a number; CloudFormation turns one into the other.
+var asNumber = regexp.MustCompile(`"(SizeInGiB|StopTimeout)":"([0-9]+)"`)
+
 // defineTasks registers the task definition of a stack.
 func (c *Cloud) defineTasks(ctx context.Context, s *templates.Stack) error {
 	var err error
-	if c.TaskAWSURL, err = c.expose(ctx, c.entrance); err != nil {
+	if c.TaskAWSURL, err = c.expose(ctx, inside(c.entrance)); err != nil {
 		return err
 	}
-	var mistakes []error
 	for _, logical := range s.Of("AWS::ECS::TaskDefinition") {
-		p := s.Resources[logical].Properties
-		d := ecs.Definition{Family: str(p["Family"]), CPU: str(p["Cpu"]), Memory: str(p["Memory"]), TaskRole: str(p["TaskRoleArn"])}
-		containers, _ := p["ContainerDefinitions"].([]any)
-		for _, of := range containers {
-			at := func(keys ...string) any { return templates.At(of, keys...) }
-			one := ecs.Container{
-				Name: str(at("Name")), Image: str(at("Image")), User: str(at("User")), ReadOnly: str(at("ReadonlyRootFilesystem")) == "true",
-				DropAll: slices.Contains(list(at("LinuxParameters", "Capabilities", "Drop")), "ALL"), StopTimeout: seconds(at("StopTimeout")),
-				Env: map[string]string{"AWS_ENDPOINT_URL": c.TaskAWSURL},
-			}
-			if c.cfg.StopTimeout > 0 {
-				one.StopTimeout = c.cfg.StopTimeout
-			}
-			variables, _ := at("Environment").([]any)
-			for _, v := range variables {
-				one.Env[str(templates.At(v, "Name"))] = str(templates.At(v, "Value"))
-			}
-			maps.Copy(one.Env, c.cfg.TaskEnv)
-			mounts, _ := at("MountPoints").([]any)
-			for _, m := range mounts {
-				one.Volumes = append(one.Volumes, str(templates.At(m, "ContainerPath")))
-			}
-			d.Containers = append(d.Containers, one)
+		properties, err := json.Marshal(s.Resources[logical].Properties)
+		if err != nil {
+			return err
 		}
-		if arn, want := c.ECS.Define(d), str(s.Resources["Dispatcher"].Properties["Environment"].(map[string]any)["Variables"].(map[string]any)["DAYFLY_TASK_DEFINITION"]); arn != want {
-			mistakes = append(mistakes, fmt.Errorf("the task definition is %s, and the dispatcher is told of %s", arn, want))
+		// The properties have the names of the API's members, whose case does not matter here.
+		var in awsecs.RegisterTaskDefinitionInput
+		d := json.NewDecoder(bytes.NewReader(asNumber.ReplaceAll(properties, []byte(`"$1":$2`))))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&in); err != nil {
+			return fmt.Errorf("task definition %s: %w", logical, err)
+		}
+		env := map[string]string{"AWS_ENDPOINT_URL": c.TaskAWSURL}
+		maps.Copy(env, c.cfg.TaskEnv)
+		for i := range in.ContainerDefinitions {
+			of := &in.ContainerDefinitions[i]
+			of.Environment = slices.DeleteFunc(of.Environment, func(v ecstypes.KeyValuePair) bool { _, over := env[*v.Name]; return over })
+			for name, value := range env {
+				of.Environment = append(of.Environment, ecstypes.KeyValuePair{Name: &name, Value: &value})
+			}
+		}
+		out, err := awsecs.NewFromConfig(c.Admin).RegisterTaskDefinition(ctx, &in)
+		if err != nil {
+			return fmt.Errorf("task definition %s: %w", logical, err)
+		}
+		told := str(templates.At(s.Resources["Dispatcher"].Properties, "Environment", "Variables", "DAYFLY_TASK_DEFINITION"))
+		if arn := *out.TaskDefinition.TaskDefinitionArn; arn != told {
+			return fmt.Errorf("the task definition is %s, and the dispatcher is told of %s", arn, told)
 		}
 	}
-	return errors.Join(mistakes...)
+	return nil
 }

@@ -52,6 +52,18 @@ func Asks(a Account, service, operation string, input []byte) ([]Request, error)
 		if operation == "Invoke" {
 			return one("lambda:InvokeFunction", arn("lambda", "function:"+strings.TrimPrefix(at("FunctionName"), "function:"))), nil
 		}
+	case "s3":
+		action, ok := map[string]string{
+			"CreateBucket": "CreateBucket", "HeadBucket": "ListBucket", "ListObjectsV2": "ListBucket",
+			"GetObject": "GetObject", "HeadObject": "GetObject", "PutObject": "PutObject", "DeleteObject": "DeleteObject",
+		}[operation]
+		resource := "arn:" + a.Partition + ":s3:::" + at("Bucket")
+		if at("Key") != "" {
+			resource += "/" + at("Key")
+		}
+		if ok {
+			return one("s3:"+action, resource), nil
+		}
 	case "ecs":
 		return ecsAsks(a, operation, in)
 	case "dynamodb":

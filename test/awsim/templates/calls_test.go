@@ -20,6 +20,8 @@ func TestAsks(t *testing.T) {
 		{"ecs", "DescribeTasks", `{"cluster":"arn:aws:ecs:us-east-1:123456789012:cluster/c","tasks":["a"]}`, "ecs:DescribeTasks on arn:aws:ecs:us-east-1:123456789012:task/c/a"},
 		{"dynamodb", "TransactWriteItems", `{"TransactItems":[{"Put":{"TableName":"t"}},{"ConditionCheck":{"TableName":"t"}},{"Put":{"TableName":"t"}}]}`,
 			"dynamodb:PutItem on arn:aws:dynamodb:us-east-1:123456789012:table/t; dynamodb:ConditionCheckItem on arn:aws:dynamodb:us-east-1:123456789012:table/t"},
+		{"s3", "HeadObject", `{"Bucket":"states","Key":"a/b"}`, "s3:GetObject on arn:aws:s3:::states/a/b"},
+		{"s3", "ListObjectsV2", `{"Bucket":"states","Key":""}`, "s3:ListBucket on arn:aws:s3:::states"},
 		{"dynamodb", "Query", `{"TableName":"t","IndexName":"i"}`, "dynamodb:Query on arn:aws:dynamodb:us-east-1:123456789012:table/t/index/i"},
 	} {
 		got, err := templates.Asks(home, c.service, c.operation, []byte(c.input))
