@@ -10,10 +10,12 @@ import (
 	"os"
 	"strings"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
-	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -65,6 +67,45 @@ type app struct {
 	stdout io.Writer
 	stderr io.Writer
 	output string
+	parsed *kong.Context
+}
+
+// everything is the number of items that lists without a limit stop at.
+const everything = 10_000
+
+// list prints all that there is of something: as JSON, or as a table with these headings and a row for each.
+func list[T any](a *app, page func(ctx context.Context, cursor string, limit int) (api.Page[T], error), empty string, head []string, row func(T) []string) error {
+	_, err := listUpTo(a, everything, page, empty, head, row)
+	return err
+}
+
+// listUpTo prints up to a number of items; more says that some are left.
+func listUpTo[T any](a *app, most int, page func(ctx context.Context, cursor string, limit int) (api.Page[T], error), empty string, head []string, row func(T) []string) (more bool, err error) {
+	items, more := []T{}, true
+	for cursor := ""; more && len(items) < most; more = cursor != "" {
+		p, err := page(a.ctx, cursor, min(200, most-len(items)))
+		if err != nil {
+			return false, err
+		}
+		items, cursor = append(items, p.Items...), p.Next
+	}
+	if a.json() {
+		return more, a.encode(items)
+	}
+	t := term.NewTable(head...)
+	for _, one := range items {
+		t.Row(row(one)...)
+	}
+	return more, t.Write(a.stdout, a.style(), empty)
+}
+
+// lines returns what writes one fact to a line, if there is anything to say of it.
+func lines(b *strings.Builder, style term.Style, indent string, width int) func(name, value string) {
+	return func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(b, "%s%s%s%s\n", indent, style.Dim(name), strings.Repeat(" ", width-len(name)), term.Clean(value))
+		}
+	}
 }
 
 // environ lists the environment, for what must see names that nobody asks for.
@@ -153,9 +194,6 @@ func exitCode(err error) int {
 	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.code
 	}
-	if _, ok := errors.AsType[config.Mistakes](err); ok {
-		return exitUsage
-	}
 	if errors.Is(err, client.ErrUnreachable) {
 		return exitUnreachable
 	}
@@ -172,6 +210,9 @@ func exitCode(err error) int {
 func refusals(err error) []string {
 	switch e := err.(type) { //nolint:errorlint // each layer is looked at
 	case *workflow.Error:
+		if !errors.Is(e, workflow.ErrInvalid) {
+			return []string{e.Message} // of what there is, which the sentence names; the field is one of the request
+		}
 		return []string{e.Error()}
 	case interface{ Unwrap() []error }:
 		var all []string

@@ -38,14 +38,17 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	if err != nil {
 		return report(stderr, usage(fmt.Errorf("%w; see dayfly%s --help", err, named(parsed))))
 	}
-	if _, ok := parsed.Selected().Target.Addr().Interface().(interface{ drains() }); !ok {
+	if command := parsed.Command(); command != "up" && command != "agent" { // these end in stages
 		// The first signal ends the context; the second one ends the process, as if nobody listened.
 		var stop func()
 		ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		context.AfterFunc(ctx, stop)
 	}
-	a := &app{ctx: ctx, getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr, output: g.Output}
+	a := &app{ctx: ctx, getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr, output: g.Output, parsed: parsed}
+	if err := parsed.BindToProvider(a.connect); err != nil {
+		return report(stderr, fmt.Errorf("build the command line: %w", err))
+	}
 	return report(stderr, parsed.Run(a))
 }
 
@@ -56,7 +59,7 @@ func newParser(g *grammar, stdout, stderr io.Writer, exit func(int)) (*kong.Kong
 		kong.Exit(exit),
 		kong.KindMapper(reflect.Int, kong.MapperFunc(whole)),
 		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 100}),
-		kong.ExplicitGroups([]kong.Group{{Key: "serve", Title: "Serve"}, {Key: "work", Title: "Work"}, {Key: "admin", Title: "Administer"}}),
+		kong.ExplicitGroups([]kong.Group{{Key: "ecs", Title: "With deploy target ecs"}, {Key: "serve", Title: "Serve"}, {Key: "work", Title: "Work"}, {Key: "admin", Title: "Administer"}}),
 	)
 }
 

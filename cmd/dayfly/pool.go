@@ -8,6 +8,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -60,11 +61,7 @@ type poolCreate struct {
 }
 
 // Run creates the pool.
-func (c *poolCreate) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *poolCreate) Run(a *app, cl *client.Client) error {
 	in, err := c.settings()
 	if err != nil {
 		return err
@@ -89,25 +86,11 @@ func (a *app) poolToken(t api.PoolToken) error {
 type poolList struct{}
 
 // Run prints the list.
-func (c *poolList) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
-	list, _, err := all(everything, func(cursor string, limit int) (api.Page[api.Pool], error) {
-		return cl.Pools(a.ctx, cursor, limit)
-	})
-	if err != nil {
-		return err
-	}
-	if a.json() {
-		return a.encode(list)
-	}
-	t := term.NewTable("POOL", "STATUS", "ACTIVE", "LIMIT", "TYPES", "LAST SEEN", "DESCRIPTION")
-	for _, p := range list {
-		t.Row(p.Name, poolStatus(p), strconv.Itoa(p.Active), limit(p.Concurrency), types(p.EnabledTypes), seen(p), dash(p.Description))
-	}
-	return t.Write(a.stdout, a.style(), "no pools")
+func (c *poolList) Run(a *app, cl *client.Client) error {
+	return list(a, cl.Pools, "no pools",
+		[]string{"POOL", "STATUS", "ACTIVE", "LIMIT", "TYPES", "LAST SEEN", "DESCRIPTION"}, func(p api.Pool) []string {
+			return []string{p.Name, poolStatus(p), strconv.Itoa(p.Active), limit(p.Concurrency), types(p.EnabledTypes), seen(p), dash(p.Description)}
+		})
 }
 
 func poolStatus(p api.Pool) string {
@@ -158,11 +141,7 @@ type poolShow struct {
 }
 
 // Run prints the pool and its runners.
-func (c *poolShow) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *poolShow) Run(a *app, cl *client.Client) error {
 	p, err := cl.Pool(a.ctx, c.Name)
 	if err != nil {
 		return err
@@ -178,7 +157,7 @@ func (c *poolShow) Run(a *app) error {
 		}{p, runners.Items})
 	}
 	var b strings.Builder
-	line := func(name, value string) { fmt.Fprintf(&b, "%-20s %s\n", name, term.Clean(value)) }
+	line := lines(&b, term.Style{}, "", 21)
 	line("pool", p.Name)
 	line("description", dash(p.Description))
 	line("status", poolStatus(p))
@@ -210,11 +189,7 @@ type poolUpdate struct {
 }
 
 // Run changes the pool.
-func (c *poolUpdate) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *poolUpdate) Run(a *app, cl *client.Client) error {
 	in, err := c.settings()
 	if err != nil {
 		return err
@@ -236,11 +211,7 @@ type poolRotate struct {
 }
 
 // Run makes the new token.
-func (c *poolRotate) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *poolRotate) Run(a *app, cl *client.Client) error {
 	if c.Overlap < 0 || c.Overlap%time.Second != 0 {
 		return usage(fmt.Errorf("--overlap: want whole seconds, not %s", c.Overlap))
 	}
@@ -257,11 +228,7 @@ type poolDelete struct {
 }
 
 // Run deletes the pool.
-func (c *poolDelete) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *poolDelete) Run(a *app, cl *client.Client) error {
 	if err := c.confirm(a, "deleting pool %s ends its token, and its agents claim nothing any more", c.Name); err != nil {
 		return err
 	}

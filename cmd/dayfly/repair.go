@@ -9,6 +9,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -22,11 +23,7 @@ type repairUnlock struct {
 }
 
 // Run shows who holds the workspace, asks, and frees it of that workflow alone.
-func (c *repairUnlock) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *repairUnlock) Run(a *app, cl *client.Client) error {
 	slot, err := cl.Slot(a.ctx, c.Workspace)
 	if err != nil {
 		return err
@@ -49,7 +46,7 @@ func (c *repairUnlock) Run(a *app) error {
 // heldBy says who holds a workspace, and what it means to unlock it.
 func heldBy(slot api.Slot, now time.Time) string {
 	var b strings.Builder
-	line := func(name, value string) { fmt.Fprintf(&b, "  %-19s%s\n", name, term.Clean(value)) }
+	line := lines(&b, term.Style{}, "  ", 19)
 	at := func(t *time.Time) string {
 		if t == nil {
 			return "never"

@@ -33,15 +33,12 @@ type runCommand struct {
 }
 
 // Run submits the workflow.
-func (c *runCommand) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *runCommand) Run(a *app, cl *client.Client) error {
 	in := api.Submit{
 		Workspace: c.Target, Priority: c.Priority, Message: c.Message,
 		TakeOver: c.TakeOver || c.TakeOverFrom != "", TakeOverFrom: c.TakeOverFrom, BeginAnew: c.BeginAnew,
 	}
+	var err error
 	if isPath(c.Target) {
 		if in.Workspace, in.Register, err = a.directory(cl, c.Target, c.Name); err != nil {
 			return err

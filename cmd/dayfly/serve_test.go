@@ -206,7 +206,10 @@ func TestUp_WrongSettingsAreUsageAndAllNamed(t *testing.T) {
 	if got.code != exitUsage {
 		t.Errorf("got %+v", got)
 	}
-	has(t, "mistakes", got.stderr, "3 wrong settings", "DAYFLY_PULL_IMAGE: pull_image: does nothing in this version", "--deploy-target: deploy_target: ecs is for dayfly agent", "--polling-interval")
+	has(t, "mistakes", got.stderr, "DAYFLY_PULL_IMAGE: does nothing in this version", "--deploy-target: ecs is for dayfly agent", "--polling-interval: want")
+	if strings.Count(got.stderr, "\n") != 3 {
+		t.Errorf("got %q, want three mistakes", got.stderr)
+	}
 }
 
 func TestServe_ListensAndTakesOnWhatTheEnvironmentSays(t *testing.T) {

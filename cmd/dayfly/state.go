@@ -5,6 +5,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -20,8 +21,8 @@ type stateList struct {
 }
 
 // Run submits the job and follows it.
-func (c *stateList) Run(a *app) error {
-	return a.onState(api.Submit{Workspace: c.Workspace, Operation: workflow.StateList})
+func (c *stateList) Run(a *app, cl *client.Client) error {
+	return a.onState(cl, api.Submit{Workspace: c.Workspace, Operation: workflow.StateList})
 }
 
 type stateUnlock struct {
@@ -31,18 +32,14 @@ type stateUnlock struct {
 }
 
 // Run submits the job and follows it.
-func (c *stateUnlock) Run(a *app) error {
+func (c *stateUnlock) Run(a *app, cl *client.Client) error {
 	if err := c.confirm(a, "this releases lock %s, which keeps two engines from writing the state of workspace %s at once: nobody may hold it any more", c.ID, c.Workspace); err != nil {
 		return err
 	}
-	return a.onState(api.Submit{Workspace: c.Workspace, Operation: workflow.StateUnlock, LockID: c.ID})
+	return a.onState(cl, api.Submit{Workspace: c.Workspace, Operation: workflow.StateUnlock, LockID: c.ID})
 }
 
-func (a *app) onState(in api.Submit) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (a *app) onState(cl *client.Client, in api.Submit) error {
 	in.Type = workflow.Deployment
 	w, err := cl.Submit(a.ctx, in)
 	if err != nil {
@@ -52,29 +49,15 @@ func (a *app) onState(in api.Submit) error {
 }
 
 // deletedWorkspaces lists where the states of deleted workspaces are.
-func (a *app) deletedWorkspaces() error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
-	list, _, err := all(everything, func(cursor string, limit int) (api.Page[api.DeletedWorkspace], error) {
-		return cl.DeletedWorkspaces(a.ctx, cursor, limit)
-	})
-	if err != nil {
-		return err
-	}
-	if a.json() {
-		return a.encode(list)
-	}
-	t := term.NewTable("WORKSPACE", "ID", "STATE", "SERIAL", "LINEAGE", "DELETED")
-	for _, d := range list {
-		serial, lineage := "-", "-"
-		if d.Found != nil && d.Found.Lineage != "" {
-			serial, lineage = fmt.Sprint(d.Found.Serial), term.Clean(d.Found.Lineage)
-		}
-		t.Row(d.Name, d.ID, placeOf(d.State, d.ID), serial, lineage, ago(&d.DeletedAt)+" by "+term.Clean(d.DeletedBy))
-	}
-	return t.Write(a.stdout, a.style(), "no deleted workspaces")
+func (a *app) deletedWorkspaces(cl *client.Client) error {
+	return list(a, cl.DeletedWorkspaces, "no deleted workspaces",
+		[]string{"WORKSPACE", "ID", "STATE", "SERIAL", "LINEAGE", "DELETED"}, func(d api.DeletedWorkspace) []string {
+			serial, lineage := "-", "-"
+			if d.Found != nil && d.Found.Lineage != "" {
+				serial, lineage = fmt.Sprint(d.Found.Serial), term.Clean(d.Found.Lineage)
+			}
+			return []string{d.Name, d.ID, placeOf(d.State, d.ID), serial, lineage, ago(&d.DeletedAt) + " by " + term.Clean(d.DeletedBy)}
+		})
 }
 
 // placeOf says in a few words where a state is.

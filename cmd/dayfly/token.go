@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 )
 
@@ -23,11 +25,7 @@ type tokenCreate struct {
 }
 
 // Run makes the token.
-func (c *tokenCreate) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *tokenCreate) Run(a *app, cl *client.Client) error {
 	if c.Expires < 0 || c.Expires%time.Second != 0 {
 		return usage(fmt.Errorf("--expires: want whole seconds, not %s", c.Expires))
 	}
@@ -45,36 +43,21 @@ func (c *tokenCreate) Run(a *app) error {
 type tokenList struct{}
 
 // Run prints the list.
-func (c *tokenList) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
-	list, _, err := all(everything, func(cursor string, limit int) (api.Page[api.Token], error) {
-		return cl.Tokens(a.ctx, cursor, limit)
-	})
-	if err != nil {
-		return err
-	}
-	if a.json() {
-		return a.encode(list)
-	}
-	t := term.NewTable("TOKEN", "NAME", "ROLE", "STATE", "CREATED", "EXPIRES")
-	now := time.Now()
-	for _, k := range list {
-		state, expires := "valid", "-"
-		if k.ExpiresAt != nil {
-			expires = term.Time(*k.ExpiresAt)
-			if k.ExpiresAt.Before(now) {
-				state = "expired"
+func (c *tokenList) Run(a *app, cl *client.Client) error {
+	return list(a, cl.Tokens, "no tokens",
+		[]string{"TOKEN", "NAME", "ROLE", "STATE", "CREATED", "EXPIRES"}, func(k api.Token) []string {
+			state, expires := "valid", "-"
+			if k.ExpiresAt != nil {
+				expires = term.Time(*k.ExpiresAt)
+				if k.ExpiresAt.Before(time.Now()) {
+					state = "expired"
+				}
 			}
-		}
-		if k.Revoked {
-			state = "revoked"
-		}
-		t.Row(k.ID, dash(k.Name), k.Role, state, term.Time(k.CreatedAt), expires)
-	}
-	return t.Write(a.stdout, a.style(), "no tokens")
+			if k.Revoked {
+				state = "revoked"
+			}
+			return []string{k.ID, dash(k.Name), k.Role, state, term.Time(k.CreatedAt), expires}
+		})
 }
 
 type tokenRevoke struct {
@@ -82,11 +65,7 @@ type tokenRevoke struct {
 }
 
 // Run revokes the token.
-func (c *tokenRevoke) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *tokenRevoke) Run(a *app, cl *client.Client) error {
 	if err := cl.RevokeToken(a.ctx, c.ID); err != nil {
 		return err
 	}
@@ -106,7 +85,7 @@ func (c *loginCommand) Run(a *app) error {
 	if err != nil {
 		return unanswered(err)
 	}
-	to := credentials.Target{URL: trimSlash(c.URL), Token: redact.New(value)}
+	to := credentials.Target{URL: strings.TrimRight(c.URL, "/"), Token: redact.New(value)}
 	cl, err := dial(to)
 	if err != nil {
 		return err
@@ -124,11 +103,4 @@ func (c *loginCommand) Run(a *app) error {
 	}
 	return a.done(map[string]string{"url": to.URL, "name": who.Name, "role": who.Role, "file": path},
 		"logged in to %s as %s (%s); kept in %s", to.URL, term.Clean(who.Name), who.Role, path)
-}
-
-func trimSlash(url string) string {
-	for len(url) > 0 && url[len(url)-1] == '/' {
-		url = url[:len(url)-1]
-	}
-	return url
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
@@ -18,12 +19,12 @@ import (
 // can read the arguments of a process.
 type settings struct {
 	Config                 string   `type:"path" help:"The settings file; default dayfly.yaml in the current directory, home, /etc, or beside the binary (DAYFLY_CONFIG)."`
-	Data                   string   `aliases:"working-directory" type:"path" help:"The data directory; default /var/lib/dayfly for root, else below the user's own."`
+	Data                   string   `aliases:"working-directory" key:"working_directory" type:"path" help:"The data directory; default /var/lib/dayfly for root, else below the user's own."`
 	DeployTarget           string   `help:"Where jobs run: auto, docker, process or, for an agent, ecs."`
 	RunnerImage            string   `help:"Image of container jobs; default dayfly-runner:VERSION, which make image builds, and auto makes where it can." placeholder:"IMAGE"`
 	RunnerNetwork          string   `help:"Network of container jobs: outbound (the default) or none."`
 	Concurrency            string   `help:"Most jobs at once; default 10." placeholder:"N"`
-	SourceRoot             []string `type:"path" sep:"none" help:"A directory below which sources may lie. May be repeated."`
+	SourceRoot             []string `key:"source_roots" type:"path" sep:"none" help:"A directory below which sources may lie. May be repeated."`
 	EnabledWorkflowTypes   string   `help:"Types to claim, divided by commas; default all." placeholder:"TYPES"`
 	EnvForwardAllowlist    string   `help:"Names of variables that reach the runners, divided by commas." placeholder:"NAMES"`
 	PollingInterval        string   `help:"Longest pause between two polls; default 1m." placeholder:"DURATION"`
@@ -36,35 +37,31 @@ type settings struct {
 	CircuitBreakerTimeout  string   `help:"For how long it pauses; default 10m." placeholder:"DURATION"`
 }
 
-// load reads the settings for a use; more are flags beside the shared ones.
-func (s settings) load(a *app, use config.Use, more map[string]config.Flag) (config.Config, error) {
-	given := map[string]config.Flag{}
-	for key, f := range more {
-		given[key] = f
-	}
-	for _, f := range []struct{ key, name, value string }{
-		{"working_directory", "data", s.Data},
-		{"deploy_target", "deploy-target", s.DeployTarget},
-		{"runner_image", "runner-image", s.RunnerImage},
-		{"runner_network", "runner-network", s.RunnerNetwork},
-		{"concurrency", "concurrency", s.Concurrency},
-		{"source_roots", "source-root", strings.Join(s.SourceRoot, string(os.PathListSeparator))},
-		{"enabled_workflow_types", "enabled-workflow-types", s.EnabledWorkflowTypes},
-		{"env_forward_allowlist", "env-forward-allowlist", s.EnvForwardAllowlist},
-		{"polling_interval", "polling-interval", s.PollingInterval},
-		{"job_status_loop_interval", "job-status-loop-interval", s.JobStatusLoopInterval},
-		{"request_timeout", "request-timeout", s.RequestTimeout},
-		{"request_retry_count", "request-retry-count", s.RequestRetryCount},
-		{"request_retry_wait", "request-retry-wait", s.RequestRetryWait},
-		{"request_retry_max_wait", "request-retry-max-wait", s.RequestRetryMaxWait},
-		{"circuit_breaker_failures", "circuit-breaker-failures", s.CircuitBreakerFailures},
-		{"circuit_breaker_timeout", "circuit-breaker-timeout", s.CircuitBreakerTimeout},
-	} {
-		if f.value != "" {
-			given[f.key] = config.Flag{Name: f.name, Value: f.value}
+// given are the flags of this call that are settings, each under the key that it sets: that of its tag, else its name.
+func (a *app) given(use config.Use) map[string]config.Flag {
+	keys, given := config.Keys(use), map[string]config.Flag{}
+	for _, p := range a.parsed.Path {
+		if p.Flag == nil {
+			continue
+		}
+		key := cmp.Or(p.Flag.Tag.Get("key"), strings.ReplaceAll(p.Flag.Name, "-", "_"))
+		value, between := fmt.Sprint(p.Flag.Target.Interface()), ","
+		if p.Flag.Tag.Type == "path" {
+			between = string(os.PathListSeparator)
+		}
+		if several, ok := p.Flag.Target.Interface().([]string); ok {
+			value = strings.Join(several, between)
+		}
+		if value != "" && slices.Contains(keys, key) {
+			given[key] = config.Flag{Name: p.Flag.Name, Value: value}
 		}
 	}
-	loaded, err := config.Load(use, config.Sources{File: cmp.Or(s.Config, a.getenv("DAYFLY_CONFIG")), Dirs: config.SearchPath(a.getenv), Environ: a.environ(), Flags: given})
+	return given
+}
+
+// load reads the settings for a use.
+func (s settings) load(a *app, use config.Use) (config.Config, error) {
+	loaded, err := config.Load(use, config.Sources{File: cmp.Or(s.Config, a.getenv("DAYFLY_CONFIG")), Dirs: config.SearchPath(a.getenv), Environ: a.environ(), Flags: a.given(use)})
 	if err != nil {
 		return config.Config{}, usage(err)
 	}
@@ -98,11 +95,7 @@ type upCommand struct {
 
 // Run serves and works until the command is told to end.
 func (c *upCommand) Run(a *app) error {
-	more := map[string]config.Flag{}
-	if c.Listen != "" {
-		more["listen"] = config.Flag{Name: "listen", Value: c.Listen}
-	}
-	s, err := c.load(a, config.Up, more)
+	s, err := c.load(a, config.Up)
 	if err != nil {
 		return err
 	}
@@ -149,60 +142,28 @@ func (a *app) remember(s *embedded.Server) error {
 type agentCommand struct {
 	ServiceURL string `help:"Address of the control plane."`
 	SingleRun  bool   `help:"Handle one job, then exit."`
-	fargate
 	settings
 	serving
+	fargate `group:"ecs"`
 }
 
 // fargate are the keys of deploy target ecs as flags.
 type fargate struct {
-	RelayURL       string   `name:"relay-url" help:"With ecs: address by which tasks reach this agent."`
-	RelayListen    string   `help:"With ecs: address to listen on for them; default every one, at the port of --relay-url." placeholder:"ADDRESS"`
-	Cluster        string   `help:"With ecs: name or ARN of the cluster."`
-	TaskDefinition string   `help:"With ecs: the runner's task definition." placeholder:"FAMILY[:REVISION]"`
-	Container      string   `help:"With ecs: name of the runner's container in it; default runner."`
-	Subnet         []string `help:"With ecs: a subnet that tasks may lie in. May be repeated."`
-	SecurityGroup  []string `help:"With ecs: a security group of the tasks. May be repeated."`
-	AssignPublicIP bool     `name:"assign-public-ip" help:"With ecs: give tasks a public address."`
-	Spot           string   `help:"With ecs: what may run on Spot capacity: never (the default), reads or all."`
-	LaunchRate     string   `help:"With ecs: most launches a second; default 20, all that an account has." placeholder:"N"`
-}
-
-// flags adds those that were given.
-func (f fargate) flags(to map[string]config.Flag) {
-	public := ""
-	if f.AssignPublicIP {
-		public = "true"
-	}
-	for _, one := range []struct{ key, name, value string }{
-		{"relay_url", "relay-url", f.RelayURL},
-		{"relay_listen", "relay-listen", f.RelayListen},
-		{"cluster", "cluster", f.Cluster},
-		{"task_definition", "task-definition", f.TaskDefinition},
-		{"container", "container", f.Container},
-		{"subnets", "subnet", strings.Join(f.Subnet, ",")},
-		{"security_groups", "security-group", strings.Join(f.SecurityGroup, ",")},
-		{"assign_public_ip", "assign-public-ip", public},
-		{"spot", "spot", f.Spot},
-		{"launch_rate", "launch-rate", f.LaunchRate},
-	} {
-		if one.value != "" {
-			to[one.key] = config.Flag{Name: one.name, Value: one.value}
-		}
-	}
+	RelayURL       string   `name:"relay-url" help:"Address by which tasks reach this agent."`
+	RelayListen    string   `help:"Address to listen on for them; default every one, at the port of --relay-url." placeholder:"ADDRESS"`
+	Cluster        string   `help:"Name or ARN of the cluster."`
+	TaskDefinition string   `help:"The runner's task definition." placeholder:"FAMILY[:REVISION]"`
+	Container      string   `help:"Name of the runner's container in it; default runner."`
+	Subnet         []string `key:"subnets" help:"A subnet that tasks may lie in. May be repeated."`
+	SecurityGroup  []string `key:"security_groups" help:"A security group of the tasks. May be repeated."`
+	AssignPublicIP bool     `name:"assign-public-ip" help:"Give tasks a public address."`
+	Spot           string   `help:"What may run on Spot capacity: never (the default), reads or all."`
+	LaunchRate     string   `help:"Most launches a second; default 20, all that an account has." placeholder:"N"`
 }
 
 // Run works until the command is told to end, or its one job is over.
 func (c *agentCommand) Run(a *app) error {
-	more := map[string]config.Flag{}
-	if c.ServiceURL != "" {
-		more["service_url"] = config.Flag{Name: "service-url", Value: c.ServiceURL}
-	}
-	if c.SingleRun {
-		more["single_run"] = config.Flag{Name: "single-run", Value: "true"}
-	}
-	c.flags(more)
-	s, err := c.load(a, config.Agent, more)
+	s, err := c.load(a, config.Agent)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
 )
 
 type whyCommand struct {
@@ -14,11 +15,7 @@ type whyCommand struct {
 }
 
 // Run prints where the workflow stands and its timeline.
-func (c *whyCommand) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *whyCommand) Run(a *app, cl *client.Client) error {
 	why, err := cl.Why(a.ctx, c.ID)
 	if err != nil {
 		return err
@@ -35,11 +32,7 @@ func explain(style term.Style, why api.Why, now time.Time) string {
 	var b strings.Builder
 	w := why.Workflow
 	fmt.Fprintf(&b, "%s  %s of %s: %s\n\n", style.Bold(w.ID), what(w), w.Workspace, style.State(w.State))
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&b, "%s%s%s\n", style.Dim(name), strings.Repeat(" ", 10-len(name)), term.Clean(value))
-		}
-	}
+	line := lines(&b, style, "", 10)
 	line("now", why.Summary)
 	line("waits for", why.Waiting)
 	if !why.Since.IsZero() {

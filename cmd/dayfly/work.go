@@ -21,9 +21,6 @@ type worker interface {
 	Close() error
 }
 
-// drains marks the commands that end in stages.
-func (settings) drains() {}
-
 // stage is how far the end of a worker has come.
 type stage int
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -27,60 +28,25 @@ type workflowList struct {
 }
 
 // Run prints the list.
-func (c *workflowList) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *workflowList) Run(a *app, cl *client.Client) error {
 	if c.Limit < 1 {
 		return usage(fmt.Errorf("--limit: want a number above 0, not %d", c.Limit))
 	}
-	list, more, err := all(c.Limit, func(cursor string, limit int) (api.Page[api.Workflow], error) {
-		return cl.Workflows(a.ctx, client.Filter{Workspace: c.Workspace, State: c.State, Cursor: cursor, Limit: limit})
-	})
-	if err != nil {
-		return err
+	page := func(ctx context.Context, cursor string, limit int) (api.Page[api.Workflow], error) {
+		return cl.Workflows(ctx, client.Filter{Workspace: c.Workspace, State: c.State, Cursor: cursor, Limit: limit})
 	}
-	if a.json() {
-		return a.encode(list)
-	}
-	style := a.style()
-	if err := workflowTable(style, list, time.Now()).Write(a.stdout, style, "no workflows: submit one with dayfly run"); err != nil {
-		return err
-	}
-	if more {
+	style, now := a.style(), time.Now()
+	more, err := listUpTo(a, c.Limit, page, "no workflows: submit one with dayfly run",
+		[]string{"WORKFLOW", "WORKSPACE", "TYPE", "OPERATION", "STATE", "DURATION", "AGE", "REASON"}, func(w api.Workflow) []string {
+			return []string{
+				w.ID, w.Workspace, string(w.Type), dash(string(w.Operation)), style.State(w.State), took(w, now),
+				term.Duration(now.Sub(w.SubmittedAt)), dash(string(w.Reason)),
+			}
+		})
+	if more && !a.json() {
 		a.say("more are left out: -n %d shows more", c.Limit*2)
 	}
-	return nil
-}
-
-// all reads pages until there are most items or no more; more says that some are left.
-func all[T any](most int, page func(cursor string, limit int) (api.Page[T], error)) (items []T, more bool, err error) {
-	items = []T{}
-	cursor := ""
-	for len(items) < most {
-		p, err := page(cursor, min(200, most-len(items)))
-		if err != nil {
-			return nil, false, err
-		}
-		items = append(items, p.Items...)
-		if cursor = p.Next; cursor == "" {
-			return items, false, nil
-		}
-	}
-	return items, true, nil
-}
-
-// everything is the number of items that lists without a limit stop at.
-const everything = 10_000
-
-func workflowTable(style term.Style, list []api.Workflow, now time.Time) *term.Table {
-	t := term.NewTable("WORKFLOW", "WORKSPACE", "TYPE", "OPERATION", "STATE", "DURATION", "AGE", "REASON")
-	for _, w := range list {
-		t.Row(w.ID, w.Workspace, string(w.Type), dash(string(w.Operation)), style.State(w.State), took(w, now),
-			term.Duration(now.Sub(w.SubmittedAt)), dash(string(w.Reason)))
-	}
-	return t
+	return err
 }
 
 // took is how long a workflow ran, so far or in all.
@@ -106,11 +72,7 @@ type workflowShow struct {
 }
 
 // Run prints the workflow.
-func (c *workflowShow) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *workflowShow) Run(a *app, cl *client.Client) error {
 	w, err := cl.Workflow(a.ctx, c.ID)
 	if err != nil {
 		return err
@@ -215,11 +177,7 @@ type workflowLogs struct {
 }
 
 // Run prints the log.
-func (c *workflowLogs) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *workflowLogs) Run(a *app, cl *client.Client) error {
 	if c.Attempt != nil && (*c.Attempt < 1 || c.Follow) {
 		return usage(fmt.Errorf("--attempt: want a number above 0, and not together with --follow"))
 	}
@@ -261,11 +219,7 @@ type workflowCancel struct {
 }
 
 // Run cancels the workflow.
-func (c *workflowCancel) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *workflowCancel) Run(a *app, cl *client.Client) error {
 	w, err := cl.Cancel(a.ctx, c.ID)
 	if err != nil {
 		return err
@@ -289,11 +243,7 @@ type workflowRetry struct {
 }
 
 // Run submits the workflow again.
-func (c *workflowRetry) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *workflowRetry) Run(a *app, cl *client.Client) error {
 	was, err := cl.Workflow(a.ctx, c.ID)
 	if err != nil {
 		return err

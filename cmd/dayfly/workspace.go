@@ -9,6 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -59,11 +60,7 @@ type applied struct {
 }
 
 // Run registers what the files describe, in their order, up to the first that is refused.
-func (c *workspaceApply) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *workspaceApply) Run(a *app, cl *client.Client) error {
 	list, err := c.read(a)
 	if err != nil {
 		return usage(err)
@@ -92,28 +89,14 @@ type workspaceList struct {
 }
 
 // Run prints the list.
-func (c *workspaceList) Run(a *app) error {
+func (c *workspaceList) Run(a *app, cl *client.Client) error {
 	if c.Deleted {
-		return a.deletedWorkspaces()
+		return a.deletedWorkspaces(cl)
 	}
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
-	list, _, err := all(everything, func(cursor string, limit int) (api.Page[api.Workspace], error) {
-		return cl.Workspaces(a.ctx, cursor, limit)
-	})
-	if err != nil {
-		return err
-	}
-	if a.json() {
-		return a.encode(list)
-	}
-	t := term.NewTable("WORKSPACE", "ENGINE", "POOL", "SOURCE")
-	for _, w := range list {
-		t.Row(w.Name, w.Engine, dash(w.Pool), dash(origin(w.Source)))
-	}
-	return t.Write(a.stdout, a.style(), "no workspaces: register one with dayfly workspace apply -f FILE, or run a directory")
+	return list(a, cl.Workspaces, "no workspaces: register one with dayfly workspace apply -f FILE, or run a directory",
+		[]string{"WORKSPACE", "ENGINE", "POOL", "SOURCE"}, func(w api.Workspace) []string {
+			return []string{w.Name, w.Engine, dash(w.Pool), dash(origin(w.Source))}
+		})
 }
 
 type workspaceShow struct {
@@ -121,11 +104,7 @@ type workspaceShow struct {
 }
 
 // Run prints the workspace.
-func (c *workspaceShow) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 	w, err := cl.Workspace(a.ctx, c.Name)
 	if err != nil {
 		return err
@@ -134,11 +113,7 @@ func (c *workspaceShow) Run(a *app) error {
 		return a.encode(w)
 	}
 	var b strings.Builder
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&b, "%-15s %s\n", name, term.Clean(value))
-		}
-	}
+	line := lines(&b, term.Style{}, "", 16)
 	line("workspace", w.Name)
 	line("id", w.ID)
 	line("description", w.Description)
@@ -148,9 +123,7 @@ func (c *workspaceShow) Run(a *app) error {
 		line("ref", g.Ref)
 		line("path", g.Path)
 	}
-	if w.State != nil {
-		line("state", strings.TrimSpace(w.State.Kind+" "+w.State.Bucket))
-	}
+	line("state", statePlace(w))
 	line("pool", w.Pool)
 	line("role", w.Role)
 	line("size", w.Size)
@@ -162,17 +135,24 @@ func (c *workspaceShow) Run(a *app) error {
 	return err
 }
 
+// statePlace says where the state of a workspace's engine is, as far as its settings tell.
+func statePlace(w api.Workspace) string {
+	switch {
+	case w.State != nil && w.State.Kind != "":
+		return strings.TrimSpace(w.State.Kind + " " + w.State.Bucket)
+	case w.Engine == api.EngineCommand:
+		return "" // only its commands know
+	}
+	return "as the code declares, else the control plane's default"
+}
+
 type workspaceDelete struct {
 	Name string `arg:"" help:"The workspace."`
 	confirmed
 }
 
 // Run deletes the workspace.
-func (c *workspaceDelete) Run(a *app) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *workspaceDelete) Run(a *app, cl *client.Client) error {
 	if err := c.confirm(a, "deleting workspace %s forgets its settings, and leaves what its engine made", c.Name); err != nil {
 		return err
 	}

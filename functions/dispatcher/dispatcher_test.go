@@ -184,7 +184,7 @@ func TestBuild_TellsEveryMistakeAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := build(w.env(tc.pairs...))
-			var mistakes boot.Mistakes
+			var mistakes workflow.Mistakes
 			if !errors.As(err, &mistakes) || len(mistakes) != len(tc.want) {
 				t.Fatalf("%v\nwant %d mistakes", err, len(tc.want))
 			}

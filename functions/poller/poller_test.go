@@ -13,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/dayfly-dev/dayfly/functions/internal/boot"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim/leak"
@@ -87,7 +86,7 @@ func TestBuild_TellsEveryMistakeAtOnce(t *testing.T) {
 	s := poolstack.New(t, nil)
 	_, err := build(s.Env("DAYFLY_SERVICE_URL", "", "DAYFLY_INSTANCE", "", "DAYFLY_POLLING_WINDOW", "61s",
 		"DAYFLY_JOBS_QUEUE_URL", "jobs", "DAYFLY_ENABLED_WORKFLOW_TYPES", "drift", "AWS_REGION", ""))
-	var mistakes boot.Mistakes
+	var mistakes workflow.Mistakes
 	if !errors.As(err, &mistakes) || len(mistakes) != 6 {
 		t.Errorf("%v\nwant six mistakes", err)
 	}

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agext/levenshtein"
+
 	"github.com/dayfly-dev/dayfly/internal/env"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -22,66 +24,43 @@ import (
 
 // key is one setting: how its value is written, and where it goes.
 type key struct {
-	name   string
-	list   bool                                   // written as a YAML list, or as separated values in a string
-	sep    string                                 // separators of a list in the environment and in flags, each of them
-	set    func(c *Config, values []string) error // a key that is no list gets exactly one value
-	useful func(Use) string                       // why it does nothing for this use; empty: it acts
+	name string
+	sep  string                                 // of a list, the separators of its values in the environment and in flags; empty: one value
+	set  func(c *Config, values []string) error // a key that is not a list gets exactly one value
+	// use is the only one for which it acts, and why says why; empty: it acts for all.
+	use Use
+	why string
 	// only and never name a deploy target: the one with which it acts, the one with which it does not.
 	only, never string
 }
 
 // keys are the settings that act, in the order in which people read them.
 var keys = []key{
-	{name: "token", set: single(func(c *Config, v string) error {
+	{name: "token", use: Agent, why: "it makes a token of its own", set: single(func(c *Config, v string) error {
 		if v == "" || strings.ContainsAny(v, " \t\r\n") {
-			return fmt.Errorf("want a pool token without spaces")
+			return errors.New("want a pool token without spaces")
 		}
 		c.Token = redact.New(v)
 		return nil
-	}), useful: agentOnly("it makes a token of its own")},
-	{name: "service_url", set: single(func(c *Config, v string) error {
-		if c.ServiceURL = strings.TrimRight(v, "/"); InClear(v) {
-			return errors.New(NotInClear)
-		}
-		return checkURL(v)
-	}),
-		useful: agentOnly("it is its own control plane")},
+	})},
+	{name: "service_url", use: Agent, why: "it is its own control plane", set: single(func(c *Config, v string) error {
+		c.ServiceURL = strings.TrimRight(v, "/")
+		return CheckControlPlane(v)
+	})},
 	{name: "working_directory", set: single(func(c *Config, v string) error { return path(&c.WorkingDirectory, v) })},
 	{name: "deploy_target", set: single(func(c *Config, v string) error {
-		c.DeployTarget = v
-		switch v {
-		case TargetAuto, TargetDocker, TargetProcess, TargetECS:
-			return nil
-		case "kubernetes":
+		if v == "kubernetes" {
 			return fmt.Errorf("%s is not in this version: use %s, %s, %s or %s", v, TargetAuto, TargetDocker, TargetProcess, TargetECS)
 		}
-		return fmt.Errorf("want %s, %s, %s or %s, not %q", TargetAuto, TargetDocker, TargetProcess, TargetECS, clip(v))
+		return oneOf(&c.DeployTarget, v, TargetAuto, TargetDocker, TargetProcess, TargetECS)
 	})},
-	{name: "runner_image", never: TargetECS, set: single(func(c *Config, v string) error {
-		c.RunnerImage = v
-		if !image().MatchString(v) {
-			return fmt.Errorf("want the name of an image, such as dayfly-runner:v1, not %q", clip(v))
-		}
-		return nil
-	})},
-	{name: "runner_network", never: TargetECS, set: single(func(c *Config, v string) error {
-		c.RunnerNetwork = v
-		if v != NetworkOutbound && v != NetworkNone {
-			return fmt.Errorf("want %s or %s, not %q", NetworkOutbound, NetworkNone, clip(v))
-		}
-		return nil
-	})},
-	{name: "single_run", set: single(func(c *Config, v string) (err error) {
-		if c.SingleRun, err = strconv.ParseBool(v); err != nil {
-			return fmt.Errorf("want true or false, not %q", clip(v))
-		}
-		return nil
-	}), useful: agentOnly("it serves until it is stopped")},
+	{name: "runner_image", never: TargetECS, set: matching(func(c *Config) *string { return &c.RunnerImage }, image, "the name of an image, such as dayfly-runner:v1")},
+	{name: "runner_network", never: TargetECS, set: single(func(c *Config, v string) error { return oneOf(&c.RunnerNetwork, v, NetworkOutbound, NetworkNone) })},
+	{name: "single_run", use: Agent, why: "it serves until it is stopped", set: single(func(c *Config, v string) error { return truth(&c.SingleRun, v) })},
 	{name: "concurrency", set: number(func(c *Config) *int { return &c.Concurrency }, 0, 1000)},
-	{name: "enabled_workflow_types", list: true, sep: ",", set: types},
-	{name: "env_forward_allowlist", never: TargetECS, list: true, sep: ", \t\n", set: variables},
-	{name: "source_roots", never: TargetECS, list: true, sep: string(os.PathListSeparator), set: roots},
+	{name: "enabled_workflow_types", sep: ",", set: types},
+	{name: "env_forward_allowlist", never: TargetECS, sep: ", \t\n", set: variables},
+	{name: "source_roots", never: TargetECS, sep: string(os.PathListSeparator), set: roots},
 	{name: "polling_interval", set: duration(func(c *Config) *time.Duration { return &c.PollingInterval }, time.Second, time.Hour)},
 	{name: "job_status_loop_interval", set: duration(func(c *Config) *time.Duration { return &c.JobStatusLoopInterval }, time.Second, 10*time.Minute)},
 	{name: "request_timeout", set: duration(func(c *Config) *time.Duration { return &c.RequestTimeout }, time.Second, 10*time.Minute)},
@@ -93,24 +72,13 @@ var keys = []key{
 
 	{name: "relay_url", only: TargetECS, set: single(func(c *Config, v string) error { c.RelayURL = strings.TrimRight(v, "/"); return checkURL(v) })},
 	{name: "relay_listen", only: TargetECS, set: single(listen)},
-	{name: "cluster", only: TargetECS, set: named(func(c *Config) *string { return &c.Cluster }, "the name or ARN of a cluster")},
-	{name: "task_definition", only: TargetECS, set: named(func(c *Config) *string { return &c.TaskDefinition }, "FAMILY, FAMILY:REVISION or the ARN of a task definition")},
-	{name: "container", only: TargetECS, set: named(func(c *Config) *string { return &c.Container }, "the name of the runner's container in the task definition")},
-	{name: "subnets", only: TargetECS, list: true, sep: ",", set: ids(func(c *Config) *[]string { return &c.Subnets }, "subnet-", 16)},
-	{name: "security_groups", only: TargetECS, list: true, sep: ",", set: ids(func(c *Config) *[]string { return &c.SecurityGroups }, "sg-", 5)},
-	{name: "assign_public_ip", only: TargetECS, set: single(func(c *Config, v string) (err error) {
-		if c.AssignPublicIP, err = strconv.ParseBool(v); err != nil {
-			return fmt.Errorf("want true or false, not %q", clip(v))
-		}
-		return nil
-	})},
-	{name: "spot", only: TargetECS, set: single(func(c *Config, v string) error {
-		c.Spot = v
-		if v != SpotNever && v != SpotReads && v != SpotAll {
-			return fmt.Errorf("want %s, %s or %s, not %q", SpotNever, SpotReads, SpotAll, clip(v))
-		}
-		return nil
-	})},
+	{name: "cluster", only: TargetECS, set: matching(func(c *Config) *string { return &c.Cluster }, awsName, "the name or ARN of a cluster")},
+	{name: "task_definition", only: TargetECS, set: matching(func(c *Config) *string { return &c.TaskDefinition }, awsName, "FAMILY, FAMILY:REVISION or the ARN of a task definition")},
+	{name: "container", only: TargetECS, set: matching(func(c *Config) *string { return &c.Container }, awsName, "the name of the runner's container in the task definition")},
+	{name: "subnets", only: TargetECS, sep: ",", set: ids(func(c *Config) *[]string { return &c.Subnets }, "subnet-", 16)},
+	{name: "security_groups", only: TargetECS, sep: ",", set: ids(func(c *Config) *[]string { return &c.SecurityGroups }, "sg-", 5)},
+	{name: "assign_public_ip", only: TargetECS, set: single(func(c *Config, v string) error { return truth(&c.AssignPublicIP, v) })},
+	{name: "spot", only: TargetECS, set: single(func(c *Config, v string) error { return oneOf(&c.Spot, v, SpotNever, SpotReads, SpotAll) })},
 	{name: "launch_rate", only: TargetECS, set: single(func(c *Config, v string) error {
 		n, err := strconv.ParseFloat(v, 64)
 		if err != nil || !(n > 0 && n <= 100) {
@@ -120,18 +88,13 @@ var keys = []key{
 		return nil
 	})},
 
-	{name: "listen", set: single(func(c *Config, v string) error {
+	{name: "listen", use: Up, why: "it is not a control plane", set: single(func(c *Config, v string) error {
 		c.Listen = v
 		if _, _, err := net.SplitHostPort(v); err != nil {
 			return fmt.Errorf("want HOST:PORT, such as 127.0.0.1:7331, not %q", clip(v))
 		}
 		return nil
-	}), useful: func(use Use) string {
-		if use == Up {
-			return ""
-		}
-		return "does nothing for dayfly " + string(use) + " (it is not a control plane): remove it"
-	}},
+	})},
 }
 
 // idle are names that people who run such agents know and that do nothing in this version, each with the
@@ -185,41 +148,39 @@ func Keys(use Use) []string {
 
 // refusal says why a key does nothing for a use; empty means that it acts.
 func (k key) refusal(use Use) string {
-	if k.useful == nil {
+	if k.use == "" || k.use == use {
 		return ""
 	}
-	return k.useful(use)
+	return fmt.Sprintf("does nothing for dayfly %s (%s): remove it", use, k.why)
 }
 
-func agentOnly(why string) func(Use) string {
-	return func(use Use) string {
-		if use == Agent {
-			return ""
-		}
-		return fmt.Sprintf("does nothing for dayfly %s (%s): remove it", use, why)
-	}
-}
-
-// unknown says what is wrong with a name that is no key, and whether it is close to one that is.
+// unknown says what is wrong with a name that is not a key, and whether it is close to one that is.
 func unknown(name string) (message string, near bool) {
-	best, least := "", 3
+	var names []string
 	for _, k := range keys {
-		if d := distance(name, k.name); d < least {
-			best, least = k.name, d
-		}
+		names = append(names, k.name)
 	}
 	for _, n := range idle {
-		if d := distance(name, n.name); d < least {
-			best, least = n.name, d
-		}
 		if name == n.name {
 			return "does nothing in this version: remove it", true
 		}
+		names = append(names, n.name)
 	}
-	if best != "" {
+	if best := Nearest(name, names); best != "" {
 		return "unknown key: did you mean " + best + "?", true
 	}
 	return "unknown key: remove it", false
+}
+
+// Nearest returns the name that one with a slip in it stood for; empty where none is near.
+func Nearest(name string, among []string) string {
+	best, least := "", 3
+	for _, one := range among {
+		if d := levenshtein.Distance(text.Head(name, 64), one, nil); d < least { // it is slow with long ones
+			best, least = one, d
+		}
+	}
+	return best
 }
 
 func single(set func(*Config, string) error) func(*Config, []string) error {
@@ -267,7 +228,7 @@ func types(c *Config, values []string) error {
 		}
 	}
 	if len(values) == 0 {
-		return fmt.Errorf("is empty, which would claim nothing: leave the key out to claim all")
+		return errors.New("is empty, which would claim nothing: leave the key out to claim all")
 	}
 	return nil
 }
@@ -275,13 +236,29 @@ func types(c *Config, values []string) error {
 // awsName is a name or an ARN of AWS, as far as its characters go; the launcher reads what it means.
 var awsName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_:/.-]{1,512}$`) })
 
-func named(field func(*Config) *string, want string) func(*Config, []string) error {
+// matching reads one value of a form.
+func matching(field func(*Config) *string, form func() *regexp.Regexp, want string) func(*Config, []string) error {
 	return single(func(c *Config, v string) error {
-		if *field(c) = v; !awsName().MatchString(v) {
+		if *field(c) = v; !form().MatchString(v) {
 			return fmt.Errorf("want %s, not %q", want, clip(v))
 		}
 		return nil
 	})
+}
+
+func oneOf(field *string, v string, words ...string) error {
+	if *field = v; !slices.Contains(words, v) {
+		last := len(words) - 1
+		return fmt.Errorf("want %s or %s, not %q", strings.Join(words[:last], ", "), words[last], clip(v))
+	}
+	return nil
+}
+
+func truth(field *bool, v string) (err error) {
+	if *field, err = strconv.ParseBool(v); err != nil {
+		return fmt.Errorf("want true or false, not %q", clip(v))
+	}
+	return nil
 }
 
 var resourceID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z]+-[0-9a-f]{8,32}$`) })
@@ -349,7 +326,7 @@ func roots(c *Config, values []string) error {
 // which no shell has put in its place.
 func path(to *string, v string) error {
 	if v == "" || strings.ContainsRune(v, 0) {
-		return fmt.Errorf("want a path")
+		return errors.New("want a path")
 	}
 	if rest, ok := strings.CutPrefix(v, "~"); ok && (rest == "" || rest[0] == '/') {
 		home, err := os.UserHomeDir()
@@ -372,18 +349,23 @@ func checkURL(v string) error {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("want an address such as https://dayfly.example.com, not %q", clip(v))
 	case u.User != nil:
-		return fmt.Errorf("must not hold credentials: put the token under token")
+		return errors.New("must not hold credentials: put the token under token")
 	case u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("want an address without ? and #")
+		return errors.New("want an address without ? and #")
 	}
 	return nil
 }
 
-// NotInClear is what to do about an address that tokens would be sent to InClear.
-const NotInClear = "plain http would show the token to everybody on the way: want an https address, or one of this machine such as http://127.0.0.1:7331"
+// CheckControlPlane refuses an address that no control plane can have, or where a token could be read on its way.
+func CheckControlPlane(address string) error {
+	if inClear(address) {
+		return errors.New("plain http would show the token to everybody on the way: want an https address, or one of this machine such as http://127.0.0.1:7331")
+	}
+	return checkURL(address)
+}
 
-// InClear reports whether what is sent to an address could be read on its way.
-func InClear(address string) bool {
+// inClear reports whether what is sent to an address could be read on its way.
+func inClear(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" {
 		return false
@@ -393,27 +375,3 @@ func InClear(address string) bool {
 }
 
 func clip(s string) string { return text.Cut(s, 60) }
-
-// distance is the number of single-letter changes between two names (Levenshtein).
-func distance(a, b string) int {
-	if len(a) > 64 {
-		return len(a)
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		last := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := last
-			if a[i] != b[j] {
-				cost++
-			}
-			last = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/dayfly-dev/dayfly/internal/env"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // Sources say where settings are looked for.
@@ -48,34 +50,6 @@ func SearchPath(getenv func(string) string) []string {
 	return dirs
 }
 
-// Mistake is one thing that is wrong, and where it was written.
-type Mistake struct {
-	Key     string // empty where it is about the whole file
-	Where   string // file and line, name of the variable, or flag
-	Message string
-}
-
-func (m Mistake) String() string {
-	if m.Key == "" {
-		return m.Where + ": " + m.Message
-	}
-	return m.Where + ": " + m.Key + ": " + m.Message
-}
-
-// Mistakes are all that is wrong with the settings.
-type Mistakes []Mistake
-
-func (m Mistakes) Error() string {
-	lines := make([]string, len(m))
-	for i, one := range m {
-		lines[i] = one.String()
-	}
-	if len(m) == 1 {
-		return "wrong setting: " + lines[0]
-	}
-	return fmt.Sprintf("%d wrong settings:\n  %s", len(m), strings.Join(lines, "\n  "))
-}
-
 // Loaded is what Load found.
 type Loaded struct {
 	Config
@@ -84,7 +58,7 @@ type Loaded struct {
 	Notices []string
 }
 
-// Load reads the settings for a use. Its error is Mistakes unless a file could not be read.
+// Load reads the settings for a use. Its error is workflow.Mistakes unless a file could not be read.
 func Load(use Use, from Sources) (Loaded, error) {
 	l := loader{use: use, where: map[string]string{}}
 	l.out.Config = Default()
@@ -97,8 +71,8 @@ func Load(use Use, from Sources) (Loaded, error) {
 	}
 	l.flags(from.Flags)
 	l.together()
-	if len(l.mistakes) > 0 {
-		return Loaded{}, l.mistakes
+	if err := l.mistakes.Err(); err != nil {
+		return Loaded{}, err
 	}
 	return l.out, nil
 }
@@ -107,12 +81,19 @@ type loader struct {
 	use      Use
 	out      Loaded
 	where    map[string]string // key: where its value came from
-	mistakes Mistakes
+	mistakes workflow.Mistakes
 	passed   []string // names of a fallback that ask for nothing
 }
 
+// wrong notes a mistake in a key, or in a whole file, and where it was written: file and line, variable, flag or nowhere.
 func (l *loader) wrong(name, where, format string, args ...any) {
-	l.mistakes = append(l.mistakes, Mistake{Key: name, Where: where, Message: fmt.Sprintf(format, args...)})
+	switch {
+	case where == "":
+		where = name
+	case name != "" && strings.Contains(where, ":"): // a file and a line; variables and flags name their key
+		where += ": " + name
+	}
+	l.mistakes.Add(where, format, args...)
 }
 
 // set takes one value of a key that is known to exist. A mistake in a value that a later place
@@ -129,7 +110,7 @@ func (l *loader) set(k *key, where string, values []string) {
 }
 
 func (k key) split(v string) []string {
-	if !k.list {
+	if k.sep == "" {
 		return []string{v}
 	}
 	var values []string
@@ -165,7 +146,7 @@ func (l *loader) file(from Sources) error {
 		return fmt.Errorf("read the settings in %s: %w", name, err)
 	}
 	if len(data) > most {
-		l.wrong("", name, "has more than %d bytes: this is no settings file", most)
+		l.wrong("", name, "has more than %d bytes: this is not a settings file", most)
 		return nil
 	}
 	l.out.File = name
@@ -249,8 +230,8 @@ func values(k key, n *yaml.Node) ([]string, error) {
 		return nil, errors.New("has no value: give one or remove the line")
 	case n.Kind == yaml.ScalarNode:
 		return k.split(n.Value), nil
-	case n.Kind != yaml.SequenceNode || !k.list:
-		if k.list {
+	case n.Kind != yaml.SequenceNode || k.sep == "":
+		if k.sep != "" {
 			return nil, errors.New("want a list")
 		}
 		return nil, errors.New("want a single value")
@@ -279,7 +260,7 @@ func (l *loader) environment(environ []string) {
 		}
 	}
 	var old []string
-	for _, name := range slices.Sorted(mapKeys(fallback)) {
+	for _, name := range slices.Sorted(maps.Keys(fallback)) {
 		if _, ok := own[name]; ok {
 			continue
 		}
@@ -294,7 +275,7 @@ func (l *loader) environment(environ []string) {
 	if len(old) > 0 {
 		l.out.Notices = append(l.out.Notices, fmt.Sprintf("reading %s; the names that begin with %s win over these", strings.Join(old, ", "), env.Prefix))
 	}
-	for _, name := range slices.Sorted(mapKeys(own)) {
+	for _, name := range slices.Sorted(maps.Keys(own)) {
 		if !slices.Contains(otherVariables, name) {
 			l.variable(name, env.Prefix+strings.ToUpper(name), own[name])
 		}
@@ -306,16 +287,6 @@ func (l *loader) environment(environ []string) {
 var otherVariables = []string{
 	"url", "api_token", "config", "ticket", "job", "attempt", "task", "relay", "work_dir", "state_dir",
 	"gate_fd", "gate_bundle", "source_dir", "secrets_store", "secrets_dir", "engine_uid", "engine_path", "stop_grace", "relay_auth",
-}
-
-func mapKeys[V any](m map[string]V) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
 }
 
 func (l *loader) variable(name, variable, value string) {
@@ -330,7 +301,7 @@ func (l *loader) variable(name, variable, value string) {
 }
 
 func (l *loader) flags(given map[string]Flag) {
-	for _, name := range slices.Sorted(mapKeys(given)) {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
 		where := "--" + given[name].Name
 		k := find(name)
 		if k == nil {
@@ -363,7 +334,7 @@ func (l *loader) together() {
 			{"subnets", c.DeployTarget == TargetECS && len(c.Subnets) == 0},
 		} {
 			if _, given := l.where[must.key]; must.empty && !given {
-				l.wrong(must.key, "settings", "is required: set it in %s or as %s%s", FileName, env.Prefix, strings.ToUpper(must.key))
+				l.wrong(must.key, "", "is required: set it in %s or as %s%s", FileName, env.Prefix, strings.ToUpper(must.key))
 			}
 		}
 	}
@@ -375,7 +346,7 @@ func (l *loader) together() {
 		}
 		l.wrong("request_retry_max_wait", where, "is %s, which is less than request_retry_wait (%s)", c.RequestRetryMaxWait, c.RequestRetryWait)
 	}
-	if InClear(c.RelayURL) {
+	if inClear(c.RelayURL) {
 		l.out.Notices = append(l.out.Notices, fmt.Sprintf("%s is not https: tickets and logs can be read on their way from the tasks", c.RelayURL))
 	}
 }

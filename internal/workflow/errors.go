@@ -3,6 +3,7 @@ package workflow
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -52,3 +53,25 @@ func (e *Error) Error() string {
 
 // Unwrap lets errors.Is find the sentinel.
 func (e *Error) Unwrap() error { return e.Kind }
+
+// Mistakes are all that is wrong with something that a person wrote, so that all of it is said at once: for each, where
+// it stands, what is wrong and what would be right. Together they are ErrInvalid.
+type Mistakes []string
+
+// Add adds a mistake; place is a line, a field or both.
+func (m *Mistakes) Add(place, format string, args ...any) {
+	*m = append(*m, place+": "+fmt.Sprintf(format, args...))
+}
+
+// Err returns the mistakes; nil where there are none.
+func (m Mistakes) Err() error {
+	if len(m) == 0 {
+		return nil
+	}
+	return m
+}
+
+func (m Mistakes) Error() string { return strings.Join(m, "\n") }
+
+// Unwrap lets errors.Is find the sentinel.
+func (m Mistakes) Unwrap() error { return ErrInvalid }

@@ -71,7 +71,7 @@ func TestEnv_TellsEveryMistakeAtOnceAndRepeatsNoPassword(t *testing.T) {
 		"DAYFLY_ENABLED_WORKFLOW_TYPES", "DAYFLY_LOG_LEVEL", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
 		"DAYFLY_TASK_ROLE", "A_REST",
 	} {
-		if strings.Count(err.Error(), "\n  "+name+": ") != 1 {
+		if strings.Count(err.Error(), "\n"+name+": ") != 1 {
 			t.Errorf("%s is not told once in:\n%v", name, err)
 		}
 	}

@@ -12,37 +12,27 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Mistakes are all that is wrong with a function's environment, each with the name of its variable.
-type Mistakes []string
-
-func (m Mistakes) Error() string {
-	if len(m) == 1 {
-		return "wrong environment: " + m[0]
-	}
-	return fmt.Sprintf("%d mistakes in the environment:\n  %s", len(m), strings.Join(m, "\n  "))
-}
-
 // Env reads variables by type and remembers every mistake, so that Err tells all of them at once. A
 // variable that is wrong reads as its zero. It is for one goroutine.
 type Env struct {
 	getenv   func(string) string
-	mistakes Mistakes
+	mistakes workflow.Mistakes
 }
 
 // Read returns a reader of the environment.
 func Read(getenv func(string) string) *Env { return &Env{getenv: getenv} }
 
-// Err returns the Mistakes, or nil.
+// Err returns all mistakes as workflow.Mistakes, or nil.
 func (e *Env) Err() error {
-	if len(e.mistakes) == 0 {
-		return nil
+	if err := e.mistakes.Err(); err != nil {
+		return fmt.Errorf("mistakes in the environment:\n%w", err)
 	}
-	return e.mistakes
+	return nil
 }
 
 // Wrong adds a mistake about a variable; the text says what is wrong and what would be right.
 func (e *Env) Wrong(name, format string, args ...any) {
-	e.mistakes = append(e.mistakes, name+": "+fmt.Sprintf(format, args...))
+	e.mistakes.Add(name, format, args...)
 }
 
 // Also adds what a package refuses of its settings: a refusal of its field cluster is a mistake in

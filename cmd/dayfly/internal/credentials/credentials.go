@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,12 +90,8 @@ func Find(getenv func(string) string) (Target, error) {
 // CheckURL refuses an address that no control plane can have, or where a token would be read on its way. name
 // says where the address was written.
 func CheckURL(name, address string) error {
-	if config.InClear(address) {
-		return fmt.Errorf("%s: %s", name, config.NotInClear)
-	}
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return fmt.Errorf("%s: the address of a control plane looks like https://dayfly.example.com, without credentials, ? or #", name)
+	if err := config.CheckControlPlane(address); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }

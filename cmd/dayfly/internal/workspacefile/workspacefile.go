@@ -5,6 +5,7 @@ package workspacefile
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -37,14 +39,6 @@ var later = map[string]string{
 	"source.archive": "archives are not in this version: use source.git or source.directory",
 	"source.sha256":  "archives are not in this version: use source.git or source.directory",
 }
-
-// Mistakes are all that is wrong with a file, in the order of its lines.
-type Mistakes []string
-
-func (m Mistakes) Error() string { return strings.Join(m, "\n") }
-
-// Unwrap makes them a workflow.ErrInvalid.
-func (m Mistakes) Unwrap() error { return workflow.ErrInvalid }
 
 // Read reads a file. A relative source.directory is relative to the file; a workspace without a
 // source is the file's own directory.
@@ -72,7 +66,7 @@ func ReadFrom(r io.Reader, name, dir string) ([]api.Workspace, error) {
 // Parse reads documents. name stands in mistakes; dir is what relative directories are relative to.
 func Parse(name, dir string, data []byte) ([]api.Workspace, error) {
 	if len(data) > MaxSize {
-		return nil, Mistakes{fmt.Sprintf("%s: has more than %d bytes", name, MaxSize)}
+		return nil, workflow.Mistakes{fmt.Sprintf("%s: has more than %d bytes", name, MaxSize)}
 	}
 	var list []api.Workspace
 	p := parser{name: name, left: 100_000}
@@ -84,7 +78,7 @@ func Parse(name, dir string, data []byte) ([]api.Workspace, error) {
 			break
 		}
 		if err != nil {
-			p.mistakes = append(p.mistakes, fmt.Sprintf("%s: is not YAML: %s", name, strings.TrimPrefix(err.Error(), "yaml: ")))
+			p.mistakes.Add(name, "is not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 			break
 		}
 		root := doc.Content[0]
@@ -95,11 +89,11 @@ func Parse(name, dir string, data []byte) ([]api.Workspace, error) {
 			list = append(list, w)
 		}
 	}
-	if len(p.mistakes) > 0 {
-		return nil, p.mistakes
+	if len(list) == 0 && len(p.mistakes) == 0 {
+		p.mistakes.Add(name, "holds no workspace")
 	}
-	if len(list) == 0 {
-		return nil, Mistakes{name + ": holds no workspace"}
+	if err := p.mistakes.Err(); err != nil {
+		return nil, err
 	}
 	return list, nil
 }
@@ -108,15 +102,15 @@ type parser struct {
 	name     string
 	left     int // nodes that may still be visited: aliases must not multiply without end
 	depth    int // of the node that is visited: an alias may lead into itself
-	mistakes Mistakes
+	mistakes workflow.Mistakes
 }
 
 func (p *parser) wrong(n *yaml.Node, field, format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
+	place := fmt.Sprintf("%s:%d", p.name, n.Line)
 	if field != "" {
-		text = field + ": " + text
+		place += ": " + field
 	}
-	p.mistakes = append(p.mistakes, fmt.Sprintf("%s:%d: %s", p.name, n.Line, text))
+	p.mistakes.Add(place, format, args...)
 }
 
 func (p *parser) workspace(root *yaml.Node, dir string) (api.Workspace, bool) {
@@ -266,20 +260,23 @@ func (p *parser) field(k *yaml.Node, t reflect.Type, parent, path string) (refle
 	var names []string
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		if name == k.Value && path != "version" && path != "id" {
+		switch {
+		case parent == "" && (name == "version" || name == "id"): // said by the control plane
+		case name == k.Value:
 			return t.Field(i).Type, true
+		default:
+			names = append(names, name)
 		}
-		names = append(names, name)
 	}
 	if why, ok := later[path]; ok {
 		p.wrong(k, path, "%s", why)
 		return nil, false
 	}
-	where := "a workspace"
-	if parent != "" {
-		where = parent
+	if near := config.Nearest(k.Value, names); near != "" {
+		p.wrong(k, path, "unknown field: did you mean %s?", near)
+	} else {
+		p.wrong(k, path, "unknown field: %s has %s", cmp.Or(parent, "a workspace"), strings.Join(names, ", "))
 	}
-	p.wrong(k, path, "is no field of %s; it has %s", where, strings.Join(names, ", "))
 	return nil, false
 }
 

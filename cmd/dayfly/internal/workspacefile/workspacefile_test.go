@@ -101,18 +101,18 @@ func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 		"version: 3",                               // 10
 		"variables: {x: .inf, y: !!binary aGk=}",   // 11
 	}, "\n")))
-	wrong, ok := errors.AsType[workspacefile.Mistakes](err)
+	wrong, ok := errors.AsType[workflow.Mistakes](err)
 	if !ok || !errors.Is(err, workflow.ErrInvalid) {
 		t.Fatalf("got %v, want mistakes that are ErrInvalid", err)
 	}
 	var got []string
 	for _, m := range wrong {
-		head, _, _ := strings.Cut(m, "; it has")
+		head, _, _ := strings.Cut(m, " has name, project, ")
 		got = append(got, head)
 	}
 	want := []string{
 		`w.yaml:1: name: want a text: put "5" into quotes`,
-		"w.yaml:2: engin: is no field of a workspace",
+		"w.yaml:2: engin: unknown field: did you mean engine?",
 		"w.yaml:3: hooks: hooks are not in this version: remove them",
 		"w.yaml:4: stack: stack is not in this version: remove it",
 		"w.yaml:5: source.archive: archives are not in this version: use source.git or source.directory",
@@ -121,7 +121,7 @@ func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 		"w.yaml:7: environment: is there twice",
 		"w.yaml:8: max_active: want a whole number",
 		"w.yaml:9: secrets: want a list",
-		"w.yaml:10: version: is no field of a workspace",
+		"w.yaml:10: version: unknown field: a workspace",
 		`w.yaml:11: variables.x: ".inf" has no place in JSON`,
 		`w.yaml:11: variables.y: want plain values, not "!!binary"`,
 	}
