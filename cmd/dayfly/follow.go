@@ -25,7 +25,7 @@ const (
 	awayTold   = 5 * time.Second        // without an answer before the follower says so
 	awayMost   = 2 * time.Minute        // without an answer before the follower gives up
 	drainMost  = 10 * time.Second       // for last lines after the end
-	stepHold   = 6 * time.Second        // that the end of a step waits for its last lines, where its runner does not say how many there are
+	stepWait   = 6 * time.Second        // that the end of a step waits for its last lines, where its runner does not say how many there are
 )
 
 // outcome is the exit of a command that told what came of a workflow.
@@ -364,7 +364,7 @@ func (f *follower) noteSteps(w api.Workflow, now time.Time) {
 
 // showDue shows the ends of steps whose lines were all shown, as far as that is known.
 func (f *follower) showDue(now time.Time) {
-	f.showEnds(func(e stepEnd) bool { return f.complete(e) || e.step.LogEnd == 0 && now.Sub(e.at) > stepHold })
+	f.showEnds(func(e stepEnd) bool { return f.complete(e) || e.step.LogEnd == 0 && now.Sub(e.at) > stepWait })
 }
 
 // showEnds shows ends of steps, in their order, up to the first that is not due.

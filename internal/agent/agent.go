@@ -31,7 +31,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/reaper"
 	"github.com/dayfly-dev/dayfly/internal/relay"
-	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -56,16 +55,15 @@ type Config struct {
 	ControlURL string            // where the relay forwards the calls of runners
 	Transport  http.RoundTripper // how; nil means http.DefaultTransport
 	Launcher   launcher.Launcher // a launcher.Watcher and a launcher.Spooler, if it can be one
-	Queue      queue.Queue
-	Keyring    Keyring
-	Instance   string // who claims; the same over restarts, and nobody else's
-
-	TokenAdvice string // what to do about a pool token that is refused; empty means to give the agent another one
-	// CloseLauncher ends every task, each with its grace until ctx ends and then by force. It is called
-	// once, when Run ends, while the relay still takes results. Nil means that tasks are asked to stop,
-	// are waited for, and may outlive the agent.
+	// CloseLauncher ends every task, each with its grace until ctx ends and then by force, or leaves them to the next
+	// process. It is called once, when Run ends, while the relay still takes results.
 	CloseLauncher func(ctx context.Context) error
 
+	Queue    queue.Queue
+	Keyring  Keyring
+	Instance string // who claims; the same over restarts, and nobody else's
+
+	TokenAdvice string // what to do about a pool token that is refused; empty means to give the agent another one
 	// Waiting hears what a drain waits for, when it begins to and whenever one of these has ended. Nil means
 	// that nobody wants to know.
 	Waiting func(runs []Run)
@@ -91,7 +89,6 @@ type Config struct {
 
 	PollingInterval    time.Duration // longest pause between two claims; 0 means 1 min
 	StatusLoopInterval time.Duration // between two looks at the tasks; 0 means 30 s
-	Hold               time.Duration // how long a heartbeat is held; 0 means 20 s, negative means not at all
 	ShutdownGrace      time.Duration // for running tasks to end, once Run is told to; 0 means 2 min
 	Policy             reaper.Policy // what the reaper goes by
 	Now                func() time.Time
@@ -103,7 +100,6 @@ const (
 	handBackTime = 15 * time.Second // to release what was not launched
 	lastReports  = 15 * time.Second // to report the ends of the last tasks
 	serverTime   = 5 * time.Second  // for the last answers of the relay
-	stillThere   = 200 * time.Millisecond
 	lookAgain    = 5 * time.Second  // between two looks at what a drain waits for, where the launcher tells of no end
 	mostPause    = 30 * time.Second // between two tries to adopt
 )
@@ -112,7 +108,7 @@ const (
 type Agent struct {
 	cfg      Config
 	log      *slog.Logger
-	slots    *slots
+	places    *places
 	tails    *tails
 	sockets  *sockets // nil where the relay listens on an address
 	token    *tokenWatch
@@ -124,20 +120,21 @@ type Agent struct {
 
 // New returns an agent. Run starts it.
 func New(cfg Config) (*Agent, error) {
-	var missing []error
+	var missing workflow.Mistakes
 	require := func(there bool, field, what string) {
 		if !there {
-			missing = append(missing, workflow.Refuse(workflow.ErrInvalid, field, "an agent needs %s", what))
+			missing.Add(field, "an agent needs %s", what)
 		}
 	}
 	require(cfg.Upstream != nil, "upstream", "a control plane")
 	require(cfg.ControlURL != "", "control_url", "the control plane's address")
 	require(cfg.Launcher != nil, "launcher", "a launcher")
+	require(cfg.CloseLauncher != nil, "close_launcher", "an end for its launcher")
 	require(cfg.Queue != nil, "queue", "a queue")
 	require(cfg.Keyring != nil, "keyring", "a keyring for tickets")
 	require(cfg.Instance != "", "instance", "the name of its instance")
 	require(cfg.Concurrency >= 0, "concurrency", "a concurrency of 1 or more")
-	if err := errors.Join(missing...); err != nil {
+	if err := missing.Err(); err != nil {
 		return nil, err
 	}
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, 10)
@@ -150,7 +147,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &Agent{log: cfg.Log, slots: newSlots(cfg.Concurrency, cfg.Now), draining: make(chan struct{}), aborted: make(chan struct{})}
+	a := &Agent{log: cfg.Log, places: newPlaces(cfg.Concurrency, cfg.Now), draining: make(chan struct{}), aborted: make(chan struct{})}
 	a.token = &tokenWatch{Upstream: cfg.Upstream, url: cfg.ControlURL, advice: cfg.TokenAdvice, now: cfg.Now, log: cfg.Log, giveUp: a.Drain}
 	cfg.Upstream = a.token
 	a.cfg, a.tails = cfg, newTails(cfg)
@@ -176,7 +173,7 @@ type stages struct {
 func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error) {
 	cfg := a.cfg
 	s.relay, err = relay.New(cfg.Keyring, cfg.Upstream, relay.Config{
-		URL: cfg.ControlURL, Transport: cfg.Transport, Hold: cfg.Hold, Now: cfg.Now, Log: a.log.With("stage", "relay"),
+		URL: cfg.ControlURL, Transport: cfg.Transport, Now: cfg.Now, Log: a.log.With("stage", "relay"),
 	})
 	if err != nil {
 		return s, err
@@ -197,16 +194,16 @@ func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error
 	s.dispatcher, err = dispatcher.New(cfg.Queue, to, cfg.Upstream, dispatcher.Config{
 		Relay:      func(string) string { return relayURL },
 		Placements: cfg.Placements, Rate: cfg.LaunchRate,
-		Workers: min(cfg.Concurrency, 8), Done: a.slots.dispatched,
+		Workers: min(cfg.Concurrency, 8), Done: a.places.dispatched,
 		Now: cfg.Now, Log: a.log.With("stage", "dispatcher"),
 	})
 	if err != nil {
 		return s, err
 	}
-	s.poller, err = poller.New(counted{cfg.Upstream, a.slots}, cfg.Queue, cfg.Keyring, poller.Config{
+	s.poller, err = poller.New(counted{cfg.Upstream, a.places}, cfg.Queue, cfg.Keyring, poller.Config{
 		Instance: cfg.Instance, Version: cfg.Version, Types: cfg.Types,
 		Batch: min(cfg.Concurrency, 50), Wait: queue.MaxWait, PollingInterval: cfg.PollingInterval,
-		Free: a.slots.free, Hold: s.dispatcher.Hold, Wake: a.slots.freed,
+		Free: a.places.free, Hold: s.dispatcher.Hold, Wake: a.places.freed,
 		Now: cfg.Now, Log: a.log.With("stage", "poller"),
 	})
 	return s, err
@@ -223,7 +220,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	s, err := a.build(context.WithoutCancel(ctx), relayURL)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		if listener != nil {
+			err = errors.Join(err, listener.Close())
+		}
+		return err
 	}
 
 	// What serves running tasks outlives ctx: it ends last, when no task is left.
@@ -234,11 +234,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	var background, work sync.WaitGroup
 
 	server := a.server(context.WithoutCancel(ctx), s.relay)
-	background.Go(func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			stopWorking(fmt.Errorf("serve runners: %w", err))
-		}
-	})
+	if listener != nil {
+		background.Go(func() {
+			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+				stopWorking(fmt.Errorf("serve runners: %w", err))
+			}
+		})
+	}
 	background.Go(func() { _ = s.relay.Run(serving) })
 	background.Go(func() { a.watch(serving, s.reaper) })
 	background.Go(func() { _ = s.reaper.Loop(serving) })
@@ -271,7 +273,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	err = a.windDown(context.WithoutCancel(ctx), s.reaper)
 	stopServing()
-	err = errors.Join(err, shut(context.WithoutCancel(ctx), server))
+	shut(context.WithoutCancel(ctx), server)
 	if a.sockets != nil {
 		a.sockets.close(context.WithoutCancel(ctx))
 	}
@@ -284,10 +286,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// listen opens the relay's address. With sockets it is one that nobody can connect to.
+// listen opens the relay's address. With sockets there is none, and the listener is nil.
 func (a *Agent) listen(ctx context.Context) (net.Listener, string, error) {
 	if a.cfg.RelaySockets != "" {
-		return &closedListener{closed: make(chan struct{})}, "unix://" + a.cfg.RelaySockets, nil
+		return nil, "unix://" + a.cfg.RelaySockets, nil
 	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", a.cfg.RelayListen)
@@ -311,13 +313,12 @@ func (a *Agent) server(ctx context.Context, h http.Handler) *http.Server {
 	}
 }
 
-func shut(ctx context.Context, server *http.Server) error {
+func shut(ctx context.Context, server *http.Server) {
 	ctx, cancel := context.WithTimeout(ctx, serverTime)
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {
-		_ = server.Close() // who has not got an answer by now asks somebody else
+		_ = server.Close() // whoever has no answer by now asks somebody else
 	}
-	return nil
 }
 
 // watch takes the launcher's word of ended tasks, if it gives any.
@@ -328,7 +329,7 @@ func (a *Agent) watch(ctx context.Context, r *reaper.Reaper) {
 	}
 	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, mostPause) {
 		err := w.Watch(ctx, func(ctx context.Context, t launcher.Task) {
-			a.slots.ended(t)
+			a.places.ended(t)
 			if a.sockets != nil {
 				a.sockets.ended(t)
 			}
@@ -347,7 +348,7 @@ func (a *Agent) tend(ctx context.Context) {
 	for ctx.Err() == nil {
 		begun := a.cfg.Now()
 		if tasks, err := a.cfg.Launcher.List(ctx); err == nil {
-			a.slots.correct(tasks, begun)
+			a.places.correct(tasks, begun)
 			a.tails.deliverAll(ctx, tasks)
 			if a.sockets != nil {
 				a.sockets.correct(ctx, tasks, begun)
@@ -392,7 +393,7 @@ func (a *Agent) handBack(ctx context.Context) {
 func (a *Agent) await(ctx context.Context) {
 	for told := 0; ctx.Err() == nil; {
 		tasks, err := a.cfg.Launcher.List(ctx)
-		runs := a.slots.runs(tasks)
+		runs := a.places.runs(tasks)
 		switch {
 		case err != nil:
 			a.log.Warn("tasks not listed", "err", err)
@@ -407,7 +408,7 @@ func (a *Agent) await(ctx context.Context) {
 		}
 		soon, cancel := context.WithTimeout(ctx, lookAgain)
 		select {
-		case <-a.slots.freed: // a task has ended
+		case <-a.places.freed: // a task has ended
 		case <-soon.Done():
 		}
 		cancel()
@@ -427,13 +428,9 @@ func (a *Agent) windDown(ctx context.Context, r *reaper.Reaper) error {
 		case <-ended:
 		}
 	})
-	var err error
-	if a.cfg.CloseLauncher != nil {
-		if err = a.cfg.CloseLauncher(grace); err != nil {
-			err = fmt.Errorf("close launcher: %w", err)
-		}
-	} else {
-		err = a.stopTasks(grace)
+	err := a.cfg.CloseLauncher(grace)
+	if err != nil {
+		err = fmt.Errorf("close launcher: %w", err)
 	}
 	close(ended)
 	waiting.Wait()
@@ -447,37 +444,4 @@ func (a *Agent) windDown(ctx context.Context, r *reaper.Reaper) error {
 		a.tails.deliverAll(last, tasks)
 	}
 	return err
-}
-
-// stopTasks asks every task to stop and waits until all have.
-func (a *Agent) stopTasks(ctx context.Context) error {
-	asked := map[string]bool{}
-	for {
-		tasks, err := a.cfg.Launcher.List(ctx)
-		live := 0
-		for _, t := range tasks {
-			if t.Phase == launcher.Stopped {
-				continue
-			}
-			live++
-			if asked[t.Ref] {
-				continue
-			}
-			if err := a.cfg.Launcher.Stop(ctx, t.Ref, "the agent was told to stop"); err != nil && !errors.Is(err, launcher.ErrNotFound) {
-				a.log.Warn("task not asked to stop", "job_id", t.Workflow, "attempt", t.Attempt, "task", t.Ref, "err", err)
-				continue
-			}
-			asked[t.Ref] = true
-		}
-		if err == nil && live == 0 {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("stop tasks: %s not ended: %w", text.Count(live, "task"), context.Cause(ctx))
-		}
-		if err != nil {
-			a.log.Warn("tasks not listed", "err", err)
-		}
-		_ = wait.For(ctx, stillThere)
-	}
 }

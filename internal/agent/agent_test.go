@@ -163,7 +163,7 @@ func (s *site) awaitState(id string, want workflow.State) api.Workflow {
 func (s *site) config() agent.Config {
 	return agent.Config{
 		Upstream: s.client, ControlURL: controlURL, Transport: client.InMemory(s.handler),
-		Launcher: s.theatre, Queue: s.queue, Keyring: s.ring, Instance: "agent-1", Concurrency: 8,
+		Launcher: s.theatre, CloseLauncher: s.theatre.close, Queue: s.queue, Keyring: s.ring, Instance: "agent-1", Concurrency: 8,
 		StatusLoopInterval: 100 * time.Millisecond, ShutdownGrace: 4 * time.Minute,
 		Log: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
@@ -465,12 +465,7 @@ func TestRun_ClosesTheLauncherWhileTheRelayStillServes(t *testing.T) {
 	closed := 0
 	cfg.CloseLauncher = func(ctx context.Context) error {
 		closed++
-		tasks, _ := s.theatre.List(ctx)
-		for _, task := range tasks {
-			_ = s.theatre.Stop(ctx, task.Ref, "closing")
-		}
-		s.theatre.wg.Wait()
-		return nil
+		return s.theatre.close(ctx)
 	}
 	_, end := s.run(cfg)
 	s.awaitState(id, workflow.Running)

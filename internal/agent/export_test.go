@@ -8,18 +8,18 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 )
 
-// Slots opens the count of what an agent has taken on to its tests.
-type Slots struct{ s *slots }
+// Places opens the count of what an agent has taken on to its tests.
+type Places struct{ s *places }
 
-func NewSlots(limit int, now func() time.Time) Slots { return Slots{newSlots(limit, now)} }
+func NewPlaces(limit int, now func() time.Time) Places { return Places{newPlaces(limit, now)} }
 
-func (s Slots) Free() int                               { return s.s.free() }
-func (s Slots) Claimed(job string, n int)               { s.s.claimed(api.Job{ID: job, Attempt: n}) }
-func (s Slots) Dispatched(d dispatcher.Disposition)     { s.s.dispatched(d) }
-func (s Slots) Ended(t launcher.Task)                   { s.s.ended(t) }
-func (s Slots) Correct(ts []launcher.Task, b time.Time) { s.s.correct(ts, b) }
+func (s Places) Free() int                               { return s.s.free() }
+func (s Places) Claimed(job string, n int)               { s.s.claimed(api.Job{ID: job, Attempt: n}) }
+func (s Places) Dispatched(d dispatcher.Disposition)     { s.s.dispatched(d) }
+func (s Places) Ended(t launcher.Task)                   { s.s.ended(t) }
+func (s Places) Correct(ts []launcher.Task, b time.Time) { s.s.correct(ts, b) }
 
-func (s Slots) Freed() bool {
+func (s Places) Freed() bool {
 	select {
 	case <-s.s.freed:
 		return true

@@ -57,39 +57,31 @@ func newSockets(dir string, serve func(job string, attempt int) *http.Server, no
 	return &sockets{dir: dir, serve: serve, log: log, now: now, open: map[attempt]*socket{}}, nil
 }
 
-// ensure opens the socket of an attempt, if it is not open, and returns its path.
-func (s *sockets) ensure(ctx context.Context, a attempt, task string) (string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// ensure returns the socket of an attempt, which it opens if it is not open. The lock is held.
+func (s *sockets) ensure(ctx context.Context, a attempt) (*socket, error) {
 	if have := s.open[a]; have != nil {
-		if task != "" {
-			have.tasks[task] = true
-		}
 		have.since = s.now()
-		return have.path, nil
+		return have, nil
 	}
 	if s.closed {
-		return "", errors.New("the agent is stopping")
+		return nil, errors.New("the agent is stopping")
 	}
 	dir := filepath.Join(s.dir, name(a))
 	if filepath.Dir(dir) != filepath.Clean(s.dir) {
-		return "", fmt.Errorf("job %q has no name for a directory", a.job)
+		return nil, fmt.Errorf("job %q has no name for a directory", a.job)
 	}
 	listener, err := listenIn(ctx, dir)
 	if err != nil {
-		return "", fmt.Errorf("open relay socket of job %s: %w", a.job, err)
+		return nil, fmt.Errorf("open relay socket of job %s: %w", a.job, err)
 	}
 	made := &socket{server: s.serve(a.job, a.n), path: filepath.Join(dir, socketName), since: s.now(), tasks: map[string]bool{}}
-	if task != "" {
-		made.tasks[task] = true
-	}
 	s.open[a] = made
 	s.wg.Go(func() {
 		if err := made.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error("relay socket no longer served", "job_id", a.job, "attempt", a.n, "err", err)
 		}
 	})
-	return made.path, nil
+	return made, nil
 }
 
 func name(a attempt) string { return a.job + "-" + strconv.Itoa(a.n) }
@@ -148,17 +140,14 @@ func (s *sockets) ended(t launcher.Task) {
 // begin opens the socket of an attempt for a launch, whose outcome end is told: it is not closed
 // meanwhile, though no task is known to have it.
 func (s *sockets) begin(ctx context.Context, a attempt) (path string, end func(task string), err error) {
-	if path, err = s.ensure(ctx, a, ""); err != nil {
-		return "", nil, err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	have := s.open[a]
-	if have == nil { // it was closed in this very moment
-		return "", nil, errors.New("the relay socket of the job was closed")
+	have, err := s.ensure(ctx, a)
+	if err != nil {
+		return "", nil, err
 	}
 	have.begun++
-	return path, func(task string) {
+	return have.path, func(task string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		have.begun--
@@ -171,6 +160,8 @@ func (s *sockets) begin(ctx context.Context, a attempt) (path string, end func(t
 
 // correct opens the sockets of tasks that live, as after a restart, and closes those of none.
 func (s *sockets) correct(ctx context.Context, tasks []launcher.Task, begun time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	live := map[attempt]bool{}
 	for _, t := range tasks {
 		if t.Phase == launcher.Stopped {
@@ -178,12 +169,12 @@ func (s *sockets) correct(ctx context.Context, tasks []launcher.Task, begun time
 		}
 		a := attempt{t.Workflow, t.Attempt}
 		live[a] = true
-		if _, err := s.ensure(ctx, a, t.Ref); err != nil && ctx.Err() == nil {
+		if have, err := s.ensure(ctx, a); err == nil {
+			have.tasks[t.Ref] = true
+		} else if ctx.Err() == nil {
 			s.log.Warn("relay socket not opened; trying again", "job_id", a.job, "attempt", a.n, "err", err)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for a, have := range s.open {
 		if !live[a] && have.begun == 0 && have.since.Before(begun) {
 			s.shut(a)
@@ -234,7 +225,7 @@ func (s *sockets) close(ctx context.Context) {
 	s.mu.Unlock()
 	var closing sync.WaitGroup
 	for _, server := range all {
-		closing.Go(func() { _ = shut(ctx, server) })
+		closing.Go(func() { shut(ctx, server) })
 	}
 	closing.Wait()
 	s.wg.Wait()
@@ -262,24 +253,3 @@ func (l socketed) Launch(ctx context.Context, r launcher.Request) (launcher.Task
 	}
 	return task, err
 }
-
-// closedListener is a listener to which nobody comes.
-type closedListener struct {
-	once   sync.Once
-	closed chan struct{}
-}
-
-// Accept implements net.Listener.
-func (l *closedListener) Accept() (net.Conn, error) {
-	<-l.closed
-	return nil, net.ErrClosed
-}
-
-// Close implements net.Listener.
-func (l *closedListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-// Addr implements net.Listener.
-func (l *closedListener) Addr() net.Addr { return &net.UnixAddr{Name: "none", Net: "unix"} }

@@ -262,6 +262,30 @@ func (th *theatre) Watch(ctx context.Context, stopped func(context.Context, laun
 	}
 }
 
+// close asks every task to stop and waits until all have ended, or ctx has.
+func (th *theatre) close(ctx context.Context) error {
+	for {
+		th.mu.Lock()
+		changed, tasks := th.changed, th.snapshot()
+		th.mu.Unlock()
+		live := 0
+		for _, t := range tasks {
+			if t.Phase != launcher.Stopped {
+				live++
+				_ = th.Stop(ctx, t.Ref, "closing") // one that ended meanwhile is not there to stop
+			}
+		}
+		if live == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d tasks live: %w", live, context.Cause(ctx))
+		case <-changed:
+		}
+	}
+}
+
 // end kills what lives and waits for it.
 func (th *theatre) end() {
 	th.mu.Lock()

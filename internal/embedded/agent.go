@@ -57,7 +57,6 @@ type AgentConfig struct {
 	WrapQueue     func(queue.Queue) queue.Queue
 	WrapLauncher  func(launcher.Launcher) launcher.Launcher
 	WrapTransport func(http.RoundTripper) http.RoundTripper // the way to the control plane
-	Hold          time.Duration                             // how long the relay holds a heartbeat; 0 means its default, negative means not at all
 	// WithoutSockets makes container jobs reach their relay by an address, as where the engine is in another machine.
 	WithoutSockets bool
 	// ShutdownGrace is what running tasks have to end; 0 means the agent's default.
@@ -242,7 +241,7 @@ func agentConfig(cfg AgentConfig, parts agent.Config) agent.Config {
 	s := cfg.Settings
 	parts.Version, parts.Concurrency, parts.Types = cmp.Or(cfg.Version, "dev"), s.Concurrency, s.EnabledWorkflowTypes
 	parts.PollingInterval, parts.StatusLoopInterval = s.PollingInterval, s.JobStatusLoopInterval
-	parts.Hold, parts.ShutdownGrace, parts.Now, parts.Log = cfg.Hold, cfg.ShutdownGrace, cfg.Now, cfg.Log
+	parts.ShutdownGrace, parts.Now, parts.Log = cfg.ShutdownGrace, cfg.Now, cfg.Log
 	parts.Waiting = cfg.Waiting
 	if s.SingleRun {
 		parts.Concurrency = 1

@@ -204,9 +204,6 @@ func (s *Server) Data() string { return s.data.path }
 // Plane returns the rules: for tests, which pass time by hand.
 func (s *Server) Plane() *controlplane.Plane { return s.plane }
 
-// Handler returns the handler of the API.
-func (s *Server) Handler() http.Handler { return s.handler }
-
 // URL is an address at which this machine reaches the control plane.
 func (s *Server) URL() string {
 	scheme := "http"

@@ -29,7 +29,7 @@ const checkTime = 90 * time.Second
 // target is where jobs run.
 type target struct {
 	launcher launcher.Launcher
-	// end ends every task with its grace; nil means that the agent asks each to stop.
+	// end ends every task with its grace, or leaves them alone.
 	end   func(ctx context.Context) error
 	close func(ctx context.Context) error
 	lines []string // what there is to say of it

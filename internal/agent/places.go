@@ -16,29 +16,29 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// attempt names what takes a slot.
+// attempt names what takes a place.
 type attempt struct {
 	job string
 	n   int
 }
 
-// slots counts what the agent has taken on: each attempt from its claim until its task has ended or it
+// places counts what the agent has taken on: each attempt from its claim until its task has ended or it
 // is known that there will be none. The count may be off for a while, for instance when a task ends
 // before its launch was answered; correct brings it back to the launcher's truth.
-type slots struct {
+type places struct {
 	limit int
 	now   func() time.Time
 	freed chan struct{} // holds one token when there may be more room than before
 
 	mu    sync.Mutex
-	taken map[attempt]slot
+	taken map[attempt]place
 	gone  map[string]time.Time // tasks that have ended, and when that was heard
 }
 
-type slot struct {
+type place struct {
 	task  string // empty until launched
 	since time.Time
-	job   api.Job // as it was claimed, without its token; empty where the slot was adopted
+	job   api.Job // as it was claimed, without its token; empty where the place was adopted
 }
 
 // Run is a task that lives, and what it runs.
@@ -51,7 +51,7 @@ type Run struct {
 }
 
 // runs are the living ones among tasks, the oldest first.
-func (s *slots) runs(tasks []launcher.Task) []Run {
+func (s *places) runs(tasks []launcher.Task) []Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []Run
@@ -66,26 +66,26 @@ func (s *slots) runs(tasks []launcher.Task) []Run {
 	return out
 }
 
-func newSlots(limit int, now func() time.Time) *slots {
-	return &slots{limit: limit, now: now, freed: make(chan struct{}, 1), taken: map[attempt]slot{}, gone: map[string]time.Time{}}
+func newPlaces(limit int, now func() time.Time) *places {
+	return &places{limit: limit, now: now, freed: make(chan struct{}, 1), taken: map[attempt]place{}, gone: map[string]time.Time{}}
 }
 
 // free is how many more jobs may be claimed. It is negative where more was adopted than is allowed.
-func (s *slots) free() int {
+func (s *places) free() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.limit - len(s.taken)
 }
 
-func (s *slots) claimed(job api.Job) {
+func (s *places) claimed(job api.Job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	job.Token = ""
-	s.taken[attempt{job.ID, job.Attempt}] = slot{since: s.now(), job: job}
+	s.taken[attempt{job.ID, job.Attempt}] = place{since: s.now(), job: job}
 }
 
-// dropped gives up a slot whose attempt will not be launched.
-func (s *slots) dropped(a attempt) {
+// dropped gives up a place whose attempt will not be launched.
+func (s *places) dropped(a attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have, ok := s.taken[a]; ok && have.task == "" {
@@ -93,18 +93,18 @@ func (s *slots) dropped(a attempt) {
 	}
 }
 
-func (s *slots) launched(a attempt, task string) {
+func (s *places) launched(a attempt, task string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ended := s.gone[task]; !ended {
-		s.taken[a] = slot{task: task, since: s.now(), job: s.taken[a].job}
+		s.taken[a] = place{task: task, since: s.now(), job: s.taken[a].job}
 	} else if s.taken[a].task == "" {
 		s.remove(a)
 	}
 }
 
 // dispatched hears how the dispatcher dealt with a message.
-func (s *slots) dispatched(d dispatcher.Disposition) {
+func (s *places) dispatched(d dispatcher.Disposition) {
 	a := attempt{d.Job, d.Attempt}
 	switch {
 	case d.Job == "":
@@ -115,7 +115,7 @@ func (s *slots) dispatched(d dispatcher.Disposition) {
 	}
 }
 
-func (s *slots) ended(t launcher.Task) {
+func (s *places) ended(t launcher.Task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
@@ -132,7 +132,7 @@ func (s *slots) ended(t launcher.Task) {
 }
 
 // correct compares the count with a list of tasks that was begun at a time.
-func (s *slots) correct(tasks []launcher.Task, begun time.Time) {
+func (s *places) correct(tasks []launcher.Task, begun time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	live := map[string]bool{}
@@ -143,7 +143,7 @@ func (s *slots) correct(tasks []launcher.Task, begun time.Time) {
 		live[t.Ref] = true
 		a := attempt{t.Workflow, t.Attempt}
 		if have, ok := s.taken[a]; !ok || have.task == "" {
-			s.taken[a] = slot{task: t.Ref, since: begun, job: have.job}
+			s.taken[a] = place{task: t.Ref, since: begun, job: have.job}
 		}
 	}
 	for a, have := range s.taken {
@@ -156,8 +156,8 @@ func (s *slots) correct(tasks []launcher.Task, begun time.Time) {
 	}
 }
 
-// remove frees a slot and says so. The lock is held.
-func (s *slots) remove(a attempt) {
+// remove frees a place and says so. The lock is held.
+func (s *places) remove(a attempt) {
 	delete(s.taken, a)
 	select {
 	case s.freed <- struct{}{}:
@@ -168,22 +168,22 @@ func (s *slots) remove(a attempt) {
 // counted is the poller's upstream: it counts what is claimed and released.
 type counted struct {
 	poller.Upstream
-	slots *slots
+	places *places
 }
 
 // Claim implements poller.Upstream.
 func (c counted) Claim(ctx context.Context, in api.Claim) (api.Claimed, error) {
 	out, err := c.Upstream.Claim(ctx, in)
 	for _, job := range out.Jobs {
-		c.slots.claimed(job)
+		c.places.claimed(job)
 	}
 	return out, err
 }
 
-// Release implements poller.Upstream. The slot is free also when the release was not taken: nobody is
+// Release implements poller.Upstream. The place is free also when the release was not taken: nobody is
 // going to launch the job.
 func (c counted) Release(ctx context.Context, id string, in api.Release) error {
-	c.slots.dropped(attempt{id, in.Attempt})
+	c.places.dropped(attempt{id, in.Attempt})
 	return c.Upstream.Release(ctx, id, in)
 }
 
@@ -268,7 +268,7 @@ func (a *Agent) takeStock(ctx context.Context, text string) error {
 					continue
 				}
 			}
-			a.slots.launched(at, s.Task)
+			a.places.launched(at, s.Task)
 			log.Debug("task counted", "task", s.Task)
 		case s.Release:
 			err := a.cfg.Upstream.Release(ctx, s.Job.ID, api.Release{Attempt: s.Job.Attempt, Text: text})
@@ -276,7 +276,7 @@ func (a *Agent) takeStock(ctx context.Context, text string) error {
 				errs = append(errs, fmt.Errorf("release job %s: %w", s.Job.ID, err))
 				continue
 			}
-			a.slots.dropped(at)
+			a.places.dropped(at)
 			log.Info("claim released")
 		default:
 			log.Info("job left as it is")

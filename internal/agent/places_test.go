@@ -21,42 +21,42 @@ func living(ref string) launcher.Task {
 	return launcher.Task{Ref: ref, Workflow: "wf", Attempt: 1, Phase: launcher.Running}
 }
 
-func TestSlots_AreTakenFromTheClaimToTheEndOfTheTask(t *testing.T) {
+func TestPlaces_AreTakenFromTheClaimToTheEndOfTheTask(t *testing.T) {
 	dropped := dispatcher.Disposition{Delete: true, Job: "wf", Attempt: 1, Why: "not wanted"}
 	hidden := dispatcher.Disposition{Hide: time.Second, Job: "wf", Attempt: 1}
 	for name, tc := range map[string]struct {
-		story func(s agent.Slots)
+		story func(s agent.Places)
 		free  int
 	}{
-		"claimed":                   {func(s agent.Slots) {}, 1},
-		"dropped":                   {func(s agent.Slots) { s.Dispatched(dropped) }, 2},
-		"refused for now":           {func(s agent.Slots) { s.Dispatched(hidden) }, 1},
-		"launched":                  {func(s agent.Slots) { s.Dispatched(launched("t")) }, 1},
-		"ended":                     {func(s agent.Slots) { s.Dispatched(launched("t")); s.Ended(living("t")) }, 2},
-		"ended before the answer":   {func(s agent.Slots) { s.Ended(living("t")); s.Dispatched(launched("t")) }, 2},
-		"another task ended":        {func(s agent.Slots) { s.Dispatched(launched("t")); s.Ended(living("t2")) }, 1},
-		"a duplicate is dropped":    {func(s agent.Slots) { s.Dispatched(launched("t")); s.Dispatched(dropped) }, 1},
-		"a duplicate comes first":   {func(s agent.Slots) { s.Dispatched(dropped); s.Dispatched(launched("t")) }, 1},
-		"a poisoned message":        {func(s agent.Slots) { s.Dispatched(dispatcher.Disposition{Delete: true}) }, 1},
-		"claimed again":             {func(s agent.Slots) { s.Dispatched(dropped); s.Claimed("wf", 2) }, 1},
-		"the list shows the task":   {func(s agent.Slots) { s.Correct([]launcher.Task{living("t")}, noon.Add(time.Minute)) }, 1},
-		"the list lacks the claim":  {func(s agent.Slots) { s.Correct(nil, noon.Add(time.Minute)) }, 1},
-		"the claim cannot be alive": {func(s agent.Slots) { s.Correct(nil, noon.Add(2*time.Hour)) }, 2},
-		"the list lacks the task":   {func(s agent.Slots) { s.Dispatched(launched("t")); s.Correct(nil, noon.Add(time.Minute)) }, 2},
-		"the list is too old":       {func(s agent.Slots) { s.Dispatched(launched("t")); s.Correct(nil, noon) }, 1},
-		"the list is not up to date": {func(s agent.Slots) {
+		"claimed":                   {func(s agent.Places) {}, 1},
+		"dropped":                   {func(s agent.Places) { s.Dispatched(dropped) }, 2},
+		"refused for now":           {func(s agent.Places) { s.Dispatched(hidden) }, 1},
+		"launched":                  {func(s agent.Places) { s.Dispatched(launched("t")) }, 1},
+		"ended":                     {func(s agent.Places) { s.Dispatched(launched("t")); s.Ended(living("t")) }, 2},
+		"ended before the answer":   {func(s agent.Places) { s.Ended(living("t")); s.Dispatched(launched("t")) }, 2},
+		"another task ended":        {func(s agent.Places) { s.Dispatched(launched("t")); s.Ended(living("t2")) }, 1},
+		"a duplicate is dropped":    {func(s agent.Places) { s.Dispatched(launched("t")); s.Dispatched(dropped) }, 1},
+		"a duplicate comes first":   {func(s agent.Places) { s.Dispatched(dropped); s.Dispatched(launched("t")) }, 1},
+		"a poisoned message":        {func(s agent.Places) { s.Dispatched(dispatcher.Disposition{Delete: true}) }, 1},
+		"claimed again":             {func(s agent.Places) { s.Dispatched(dropped); s.Claimed("wf", 2) }, 1},
+		"the list shows the task":   {func(s agent.Places) { s.Correct([]launcher.Task{living("t")}, noon.Add(time.Minute)) }, 1},
+		"the list lacks the claim":  {func(s agent.Places) { s.Correct(nil, noon.Add(time.Minute)) }, 1},
+		"the claim cannot be alive": {func(s agent.Places) { s.Correct(nil, noon.Add(2*time.Hour)) }, 2},
+		"the list lacks the task":   {func(s agent.Places) { s.Dispatched(launched("t")); s.Correct(nil, noon.Add(time.Minute)) }, 2},
+		"the list is too old":       {func(s agent.Places) { s.Dispatched(launched("t")); s.Correct(nil, noon) }, 1},
+		"the list is not up to date": {func(s agent.Places) {
 			s.Dispatched(launched("t"))
 			s.Ended(living("t"))
 			s.Correct([]launcher.Task{living("t")}, noon.Add(time.Minute))
 		}, 2},
-		"more is found than allowed": {func(s agent.Slots) {
+		"more is found than allowed": {func(s agent.Places) {
 			s.Correct([]launcher.Task{
 				{Ref: "a", Workflow: "a", Attempt: 1, Phase: launcher.Running}, {Ref: "b", Workflow: "b", Attempt: 1, Phase: launcher.Stopping},
 				{Ref: "c", Workflow: "c", Attempt: 1, Phase: launcher.Stopped}, {Ref: "d", Workflow: "d", Attempt: 1, Phase: launcher.Starting},
 			}, noon)
 		}, -2},
 	} {
-		s := agent.NewSlots(2, func() time.Time { return noon })
+		s := agent.NewPlaces(2, func() time.Time { return noon })
 		s.Claimed("wf", 1)
 		tc.story(s)
 		if got := s.Free(); got != tc.free {
@@ -65,8 +65,8 @@ func TestSlots_AreTakenFromTheClaimToTheEndOfTheTask(t *testing.T) {
 	}
 }
 
-func TestSlots_SayWhenOneIsFreed(t *testing.T) {
-	s := agent.NewSlots(1, func() time.Time { return noon })
+func TestPlaces_SayWhenOneIsFreed(t *testing.T) {
+	s := agent.NewPlaces(1, func() time.Time { return noon })
 	s.Claimed("wf", 1)
 	s.Dispatched(launched("t"))
 	if s.Freed() {
