@@ -210,8 +210,10 @@ func exitCode(err error) int {
 func refusals(err error) []string {
 	switch e := err.(type) { //nolint:errorlint // each layer is looked at
 	case *workflow.Error:
-		if !errors.Is(e, workflow.ErrInvalid) {
-			return []string{e.Message} // of what there is, which the sentence names; the field is one of the request
+		for _, kind := range []error{workflow.ErrNotFound, workflow.ErrExists, workflow.ErrInUse, workflow.ErrConflict, workflow.ErrForbidden} {
+			if e.Kind == kind { //nolint:errorlint // it is the sentinel itself
+				return []string{e.Message} // nothing is wrong with what was typed: the field is for programs
+			}
 		}
 		return []string{e.Error()}
 	case interface{ Unwrap() []error }:

@@ -329,7 +329,8 @@ func TestCommand_LoginChecksTheTokenAndRemembersIt(t *testing.T) {
 	if got := w.run("workflow", "list"); got.code != exitUsage || !strings.Contains(got.stderr, "dayfly up") {
 		t.Errorf("before login: got %+v", got)
 	}
-	if got := w.in(t.Context(), "dfu_wrong\n", "login", w.url); got.code != exitRefused || strings.Contains(got.stderr, "dfu_wrong") {
+	if got := w.in(t.Context(), "dfu_wrong\n", "login", w.url); got.code != exitRefused || strings.Contains(got.stderr, "dfu_wrong") ||
+		!strings.Contains(got.stderr, "does not know this token: check that all of it was copied") || strings.Contains(got.stderr, "log in again") {
 		t.Errorf("a wrong token: got %+v", got)
 	}
 	pool, err := w.plane.EnsurePoolToken(t.Context(), "default", "default", "test")
@@ -361,8 +362,15 @@ func TestCommand_WrongUsageExitsWith64AndARefusalWith2(t *testing.T) {
 		{exitUsage, []string{"run", "one", "--name", "x"}, "--name"},
 		{exitRefused, []string{"run", "one", "--priority", "500"}, "priority"},
 		{exitRefused, []string{"run", "none"}, "there is no workspace none"},
-		{exitUsage, []string{"run", "./none"}, "no such file"},
+		{exitUsage, []string{"run", "./none"}, "dayfly: there is no directory or workspace file ./none"},
 		{exitRefused, []string{"workflow", "show", "wf-none"}, "wf-none"},
+		{exitRefused, []string{"workspace", "show", "none"}, `dayfly: there is no workspace "none"`},
+		{exitRefused, []string{"pool", "show", "none"}, `dayfly: there is no pool "none"`},
+		{exitRefused, []string{"secret", "delete", "none", "--yes", "--data", t.TempDir()}, "dayfly: there is no secret none on this machine"},
+		{exitRefused, []string{"run", "one", "--take-over"}, "dayfly: take_over: workspace one has engine command: its commands keep their state"},
+		{exitRefused, []string{"run", "one", "--begin-anew"}, "dayfly: begin_anew: workspace one has"},
+		{exitRefused, []string{"state", "unlock", "one", "x", "--yes"}, "dayfly: operation: workspace one has engine command"},
+		{exitUsage, []string{"state", "unlock", "one", "x"}, "no terminal to ask on: say --yes"},
 		{exitUsage, []string{"workflow", "list", "-n", "0"}, "--limit"},
 		{exitRefused, []string{"workflow", "list", "--state", "odd"}, "state"},
 		{exitUsage, []string{"workspace", "apply", "-f", "/none.yaml"}, "/none.yaml"},
@@ -411,7 +419,13 @@ func TestCommand_HelpAndVersion(t *testing.T) {
 	has(t, "help", w.ok("--help"), "Exit codes", "run", "workflow", "secret")
 	has(t, "no arguments", w.ok(), "Exit codes")
 	has(t, "help of a command", w.ok("run", "--help"), "--op", "--follow")
+	has(t, "help, as a word", w.ok("help"), "Exit codes")
+	has(t, "help of a command, as a word", w.ok("help", "workspace", "apply"), "standard input")
 	has(t, "version", w.ok("version"), "dayfly ", "go1.")
+	has(t, "version, as a flag", w.ok("--version"), "dayfly ", "go1.")
+	if help := w.ok("agent", "--help"); strings.Index(help, "--relay-url") < strings.Index(help, "--circuit-breaker-timeout") || !strings.Contains(help, "With deploy target ecs") {
+		t.Errorf("the flags of one deploy target come first:\n%s", help)
+	}
 	if got := value[map[string]string](w, "version"); got["version"] == "" || got["go"] == "" {
 		t.Errorf("got %v", got)
 	}

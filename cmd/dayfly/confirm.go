@@ -11,7 +11,7 @@ import (
 
 // confirmed is the flag of a command that cannot be taken back.
 type confirmed struct {
-	Yes bool `short:"y" help:"Do it without asking; needed where nobody can be asked."`
+	Yes bool `short:"y" help:"Do it without asking; needed where there is no terminal."`
 }
 
 // confirm lets the command go on if its flag says so, or whoever sits at the terminal. The text says what
@@ -22,7 +22,7 @@ func (c confirmed) confirm(a *app, format string, args ...any) error {
 	}
 	what := fmt.Sprintf(format, args...)
 	if !term.IsTerminal(a.stdin) || !term.IsTerminal(a.stderr) {
-		return usage(fmt.Errorf("%s: say --yes", what))
+		return usage(fmt.Errorf("%s, and there is no terminal to ask on: say --yes", what))
 	}
 	answer, err := term.Ask(a.ctx, a.stdin, a.stderr, strings.ToUpper(what[:1])+what[1:]+". Type yes to go on: ")
 	if err != nil {

@@ -28,8 +28,13 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	if err != nil {
 		return report(stderr, fmt.Errorf("build the command line: %w", err))
 	}
-	if len(args) == 0 {
+	switch { // what people try first
+	case len(args) == 0:
 		args = []string{"--help"}
+	case args[0] == "help":
+		args = append(slices.Clone(args[1:]), "--help")
+	case args[0] == "--version":
+		args = append([]string{"version"}, args[1:]...)
 	}
 	parsed, err := parse(parser, args)
 	if exited >= 0 { // help was asked for and printed

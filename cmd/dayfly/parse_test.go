@@ -2,12 +2,18 @@ package main
 
 import (
 	"io"
+	"os"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/config"
 )
 
 // leaves are the commands that do something, of a parser of their own.
@@ -125,4 +131,68 @@ func TestParse_ANumberMayBeginWithAMinus(t *testing.T) {
 			t.Errorf("%q: got %v, want %q", value, err, want)
 		}
 	}
+}
+
+// A flag of a serving command sets the key of its name or of its tag: none is forgotten, and none sets another.
+func TestParse_EverySettingHasItsFlag(t *testing.T) {
+	for use, without := range map[config.Use][]string{
+		config.Agent: {"token"}, // everybody on the machine could read it
+		config.Up: { // with deploy target ecs, which is for agents
+			"relay_url", "relay_listen", "cluster", "task_definition", "container", "subnets", "security_groups", "assign_public_ip", "spot", "launch_rate",
+		},
+	} {
+		var got []string
+		_, commands := leaves(t)
+		i := slices.IndexFunc(commands, func(n *kong.Node) bool { return n.Name == string(use) })
+		for group, flags := range commands[i].AllFlags(false) {
+			for j := range flags {
+				parser, again := leaves(t) // a parser keeps what it has read
+				f := again[i].AllFlags(false)[group][j]
+				if f.Name == "help" {
+					continue
+				}
+				args := append([]string{string(use)}, written(f, 0)...)
+				if f.IsCumulative() {
+					args = append(args, written(f, 1)...)
+				}
+				parsed, err := parse(parser, args)
+				if err != nil {
+					if f.Name != "output" {
+						t.Errorf("%v: %v", args, err)
+					}
+					continue
+				}
+				for key, flag := range (&app{parsed: parsed}).given(use) {
+					got = append(got, key)
+					want := map[string]string{"true": "true", "first": "first"}[flag.Value]
+					switch {
+					case f.IsCumulative() && f.Tag.Type == "path":
+						want = strings.Join([]string{abs(t, "first"), abs(t, "second")}, string(os.PathListSeparator))
+					case f.IsCumulative():
+						want = "first,second"
+					case f.Tag.Type == "path":
+						want = abs(t, "first")
+					}
+					if flag.Name != f.Name || flag.Value != want {
+						t.Errorf("--%s sets %s to %q by --%s, want %q", f.Name, key, flag.Value, flag.Name, want)
+					}
+				}
+			}
+		}
+		want := slices.DeleteFunc(config.Keys(use), func(key string) bool { return slices.Contains(without, key) })
+		slices.Sort(got)
+		slices.Sort(want)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("keys that the flags of %s set (-want +got):\n%s", use, diff)
+		}
+	}
+}
+
+func abs(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

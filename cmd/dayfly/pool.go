@@ -207,7 +207,7 @@ func (c *poolUpdate) Run(a *app, cl *client.Client) error {
 
 type poolRotate struct {
 	Name    string        `arg:"" help:"The pool."`
-	Overlap time.Duration `help:"How long the old token stays valid, such as 1h; 0 ends it at once."`
+	Overlap time.Duration `help:"How long the old token stays valid, such as 1h; default 0, which ends it at once."`
 }
 
 // Run makes the new token.

@@ -124,6 +124,9 @@ func describe(path, name string, getenv func(string) string) (w api.Workspace, d
 	if err == nil {
 		dir, err = filepath.EvalSymlinks(dir)
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return w, false, fmt.Errorf("there is no directory or workspace file %s", path)
+	}
 	if err != nil {
 		return w, false, err
 	}

@@ -255,7 +255,7 @@ func TestUp_RootsBelowWhichNothingCanLieAreAllNamed(t *testing.T) {
 	if got.code != exitUsage {
 		t.Errorf("got %+v", got)
 	}
-	has(t, "mistakes", got.stderr, "source_roots: stat "+missing, "source_roots: "+file+" is no directory")
+	has(t, "mistakes", got.stderr, "source_roots: stat "+missing, "source_roots: "+file+" is not a directory")
 }
 
 func TestServer_BadFlagsAreUsage(t *testing.T) {

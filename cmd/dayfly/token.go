@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 type tokenCommands struct {
@@ -91,7 +93,12 @@ func (c *loginCommand) Run(a *app) error {
 		return err
 	}
 	who, err := cl.Whoami(a.ctx)
-	if err != nil {
+	switch {
+	case errors.Is(err, workflow.ErrUnauthenticated):
+		return refused(fmt.Errorf("%s does not know this token: check that all of it was copied, or have an admin make one with dayfly token create", to.URL))
+	case errors.Is(err, workflow.ErrRevoked):
+		return refused(fmt.Errorf("this token is no longer valid at %s: have an admin make another with dayfly token create", to.URL))
+	case err != nil:
 		return err
 	}
 	if who.Audience != "user" {

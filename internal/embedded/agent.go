@@ -116,9 +116,9 @@ func checkRoots(roots []string) error {
 		info, err := os.Stat(root)
 		switch {
 		case err != nil:
-			errs = append(errs, workflow.Refuse(workflow.ErrInvalid, "source_roots", "%v: name a directory that is there", err))
+			errs = append(errs, workflow.Refuse(workflow.ErrInvalid, "source_roots", "%v: name a directory that exists", err))
 		case !info.IsDir():
-			errs = append(errs, workflow.Refuse(workflow.ErrInvalid, "source_roots", "%s is no directory", root))
+			errs = append(errs, workflow.Refuse(workflow.ErrInvalid, "source_roots", "%s is not a directory", root))
 		}
 	}
 	return errors.Join(errs...)

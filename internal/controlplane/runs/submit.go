@@ -304,8 +304,14 @@ func runnable(ws api.Workspace, in api.Submit) error {
 	if ws.Engine != api.EngineCommand {
 		return nil
 	}
-	if in.TakeOver || in.BeginAnew || !workflow.Plans(in.Type, in.Operation) {
-		return workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s has the engine command, whose state nobody but its commands knows", ws.Name)
+	const own = "workspace %s has engine command: its commands keep their state themselves, and Dayfly knows nothing of it"
+	switch {
+	case in.TakeOver:
+		return workflow.Refuse(workflow.ErrInvalid, "take_over", own, ws.Name)
+	case in.BeginAnew:
+		return workflow.Refuse(workflow.ErrInvalid, "begin_anew", own, ws.Name)
+	case !workflow.Plans(in.Type, in.Operation):
+		return workflow.Refuse(workflow.ErrInvalid, "operation", own, ws.Name)
 	}
 	name := commandName(in.Type, in.Operation)
 	if ws.Commands[name] == "" {
