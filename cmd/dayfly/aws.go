@@ -13,17 +13,17 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 )
 
-// ecsClient makes a client of ECS from what every AWS tool reads: its environment, its files, the role of
-// the machine. Credentials are found, and renewed, when they are needed.
+// ecsClient makes an ECS client from what every AWS tool reads: environment, files, the role of the machine.
+// Credentials are found and renewed when they are needed.
 func ecsClient(ctx context.Context) (ecs.Client, error) {
 	cfg, err := awsconfig.LoadDefaultConfig(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read the settings of AWS: %w", err)
+		return nil, fmt.Errorf("read the AWS settings: %w", err)
 	}
 	if cfg.Region == "" {
 		return nil, errors.New("the region of the cluster is not known: set AWS_REGION")
 	}
-	if cfg.HTTPClient == nil { // no setting says anything of it
+	if cfg.HTTPClient == nil { // no setting chose one
 		cfg.HTTPClient = awshttp.NewBuildableClient()
 	}
 	cfg.HTTPClient = awssend.Whole(cfg.HTTPClient)

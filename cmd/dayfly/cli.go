@@ -33,9 +33,9 @@ const (
 
 const description = `Runs infrastructure-as-code workflows on runners that live for one job.
 
-Start with "dayfly up" in one terminal and "dayfly run ./DIR --op preview --follow" in another. Commands talk to the control plane that DAYFLY_URL and DAYFLY_API_TOKEN name, else to the one of the last "dayfly up" or "dayfly login".
+Start with "dayfly up" in one terminal and "dayfly run ./DIR --op preview --follow" in another. Commands talk to the control plane in DAYFLY_URL, with the token in DAYFLY_API_TOKEN, or else to that of the last "dayfly up" or "dayfly login".
 
-Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, a question was not answered with yes, or a server stopped on an error; 2 the control plane refused; 3 the control plane cannot be reached; 4 the workflow was cancelled; 64 wrong usage; 130 interrupted, at a prompt or while following a workflow, which goes on.`
+Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, you did not confirm, or a server stopped on an error; 2 the control plane refused; 3 the control plane cannot be reached; 4 the workflow was cancelled; 64 wrong usage; 130 interrupted at a prompt, or while following a workflow (which goes on).`
 
 // grammar is the command line.
 type grammar struct {
@@ -43,19 +43,19 @@ type grammar struct {
 
 	Up     upCommand     `cmd:"" group:"serve" help:"Run control plane and agent in one process, on this machine."`
 	Server serverCommand `cmd:"" group:"serve" help:"Run the control plane alone."`
-	Agent  agentCommand  `cmd:"" group:"serve" help:"Claim workflows of a pool and run them on this machine, or in tasks of Fargate."`
+	Agent  agentCommand  `cmd:"" group:"serve" help:"Run the workflows of a pool on this machine, or as Fargate tasks."`
 
 	Run       runCommand        `cmd:"" group:"work" help:"Run a workspace, or a directory as one."`
-	Why       whyCommand        `cmd:"" group:"work" help:"Say what a workflow waits for, since when, and what happens next."`
+	Why       whyCommand        `cmd:"" group:"work" help:"Show what a workflow waits for, since when, and what happens next."`
 	Workflow  workflowCommands  `cmd:"" group:"work" aliases:"wf" help:"List, show, follow, cancel and retry workflows."`
 	Workspace workspaceCommands `cmd:"" group:"work" aliases:"ws" help:"Register, list, show and delete workspaces."`
-	State     stateCommands     `cmd:"" group:"work" help:"Look at the state of a workspace's engine, and release its lock."`
-	Secret    secretCommands    `cmd:"" group:"work" help:"Keep secrets of this machine for its runners."`
+	State     stateCommands     `cmd:"" group:"work" help:"List what is in a workspace's state, and release its lock."`
+	Secret    secretCommands    `cmd:"" group:"work" help:"Store secrets on this machine for its runners."`
 
 	Pool    poolCommands   `cmd:"" group:"admin" help:"Create, list, show, change and delete pools of runners."`
-	Repair  repairCommands `cmd:"" group:"admin" help:"Put right by hand what nothing else can decide."`
+	Repair  repairCommands `cmd:"" group:"admin" help:"Free a workspace that a lost run still holds."`
 	Token   tokenCommands  `cmd:"" group:"admin" help:"Create, list and revoke user tokens."`
-	Login   loginCommand   `cmd:"" group:"admin" help:"Remember a control plane and a token for it."`
+	Login   loginCommand   `cmd:"" group:"admin" help:"Store the address of a control plane and a token for it."`
 	Version versionCommand `cmd:"" group:"admin" help:"Print the version."`
 }
 
@@ -108,7 +108,7 @@ func lines(b *strings.Builder, style term.Style, indent string, width int) func(
 	}
 }
 
-// environ lists the environment, for what must see names that nobody asks for.
+// environ lists the environment, for settings, where unknown names are mistakes.
 func (a *app) environ() []string {
 	var list []string
 	for _, e := range os.Environ() {
@@ -131,7 +131,7 @@ func (a *app) print(format string, args ...any) error {
 	return err
 }
 
-// say writes a line for the person, which is no result.
+// say writes a line for the person, which is not a result.
 func (a *app) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.stderr, format+"\n", args...)
 }
@@ -158,7 +158,7 @@ func dial(to credentials.Target) (*client.Client, error) {
 	return client.New(client.Config{URL: to.URL, Token: func() redact.String { return to.Token }, UserAgent: "dayfly/" + versionText()})
 }
 
-// exitError ends the process with a code; what there is to say was said, or is in err.
+// exitError ends the process with a code; err is empty where everything was already said.
 type exitError struct {
 	code int
 	err  error
@@ -173,7 +173,7 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// usage marks an error as one of those who asked: it was found without asking a control plane.
+// usage marks an error as a mistake of whoever typed the command: it was found without asking a control plane.
 func usage(err error) error { return &exitError{code: exitUsage, err: err} }
 
 // refused marks an error as the control plane's answer, in words that fit the command.
@@ -206,7 +206,7 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// refusals are the texts of all that was refused, in the order in which it was.
+// refusals are the texts of all refusals in an error, in their order.
 func refusals(err error) []string {
 	switch e := err.(type) { //nolint:errorlint // each layer is looked at
 	case *workflow.Error:
@@ -228,17 +228,17 @@ func refusals(err error) []string {
 	return nil
 }
 
-// sentence is what a person gets to read of an error.
+// sentence is the text of an error for a person.
 func sentence(err error) string {
 	switch {
 	case errors.Is(err, workflow.ErrUnauthenticated), errors.Is(err, workflow.ErrRevoked):
-		return "the control plane does not take this token: log in again with dayfly login, or set DAYFLY_API_TOKEN"
+		return "the control plane does not accept this token: log in again with dayfly login, or set DAYFLY_API_TOKEN"
 	case errors.Is(err, client.ErrUnreachable):
 		return err.Error() + "; is it running? dayfly up starts one here"
 	}
 	text := err.Error()
 	if _, ours := errors.AsType[*exitError](err); !ours {
-		text = cmp.Or(strings.Join(refusals(err), "\n"), text) // without the call that they answered
+		text = cmp.Or(strings.Join(refusals(err), "\n"), text) // without the call that was refused
 	}
 	lines := strings.Split(text, "\n")
 	for i := range lines {

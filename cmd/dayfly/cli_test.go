@@ -225,10 +225,10 @@ func TestCommand_ApplyTakesSeveralFilesAndStandardInput(t *testing.T) {
 	}
 
 	for says, args := range map[string][]string{
-		"want a text":                        {"-f", write("four.yaml", "name: four"+doc), "-f", odd},
-		"one is described in":                {"-f", one, "-f", write("again.yaml", "name: one"+doc)},
-		"can be read once":                   {"-f", "-", "-f", "-"},
-		"standard input: holds no workspace": {"-f", "-"},
+		"want a string":                    {"-f", write("four.yaml", "name: four"+doc), "-f", odd},
+		"one is described in":              {"-f", one, "-f", write("again.yaml", "name: one"+doc)},
+		"can be read only once":            {"-f", "-", "-f", "-"},
+		"standard input: has no workspace": {"-f", "-"},
 	} {
 		if got := w.in(t.Context(), "", append([]string{"workspace", "apply"}, args...)...); got.code != exitUsage || !strings.Contains(got.stderr, says) || got.stdout != "" {
 			t.Errorf("%v: got %+v, want exit 64 and %q", args, got, says)
@@ -284,7 +284,7 @@ func TestCommand_PoolsAreManaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	has(t, "list after a poll", w.ok("pool", "list"), "healthy", "s ago")
-	if got := w.run("pool", "update", "inner"); got.code != exitUsage || !strings.Contains(got.stderr, "nothing to change") {
+	if got := w.run("pool", "update", "inner"); got.code != exitUsage || !strings.Contains(got.stderr, "name at least one setting to change") {
 		t.Errorf("an update of nothing: got %+v", got)
 	}
 	w.ok("pool", "delete", "inner", "-y")

@@ -9,13 +9,13 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// confirmed is the flag of a command that cannot be taken back.
+// confirmed is the flag of a command that cannot be undone.
 type confirmed struct {
 	Yes bool `short:"y" help:"Do it without asking; needed where there is no terminal."`
 }
 
-// confirm lets the command go on if its flag says so, or whoever sits at the terminal. The text says what
-// the command does.
+// confirm lets the command go on if its flag or the person at the terminal says so. The text says what the
+// command does.
 func (c confirmed) confirm(a *app, format string, args ...any) error {
 	if c.Yes {
 		return nil
@@ -46,7 +46,7 @@ func (c confirmed) confirmRun(a *app, op workflow.Operation, workspace string) e
 	return nil
 }
 
-// unanswered is the end of a command whose prompt got no answer that it can use.
+// unanswered is the end of a command whose prompt got no usable answer.
 func unanswered(err error) error {
 	if errors.Is(err, term.ErrLeft) {
 		return &exitError{code: exitInterrupted, err: errors.New("interrupted: nothing was done")}

@@ -15,20 +15,20 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// How a follower paces itself.
+// Intervals and limits of a follower.
 const (
-	lookEvery  = 500 * time.Millisecond // between looks at the workflow's state
-	whyEvery   = 5 * time.Second        // between questions why it waits
+	lookEvery  = 500 * time.Millisecond // between requests for the workflow's state
+	whyEvery   = 5 * time.Second        // between requests for why it waits
 	frameEvery = 120 * time.Millisecond // between drawings of the live line
-	logWait    = 10 * time.Second       // of one long poll for lines
+	logWait    = 10 * time.Second       // how long one request waits for lines
 	logPage    = 1000                   // lines of one answer
 	awayTold   = 5 * time.Second        // without an answer before the follower says so
 	awayMost   = 2 * time.Minute        // without an answer before the follower gives up
 	drainMost  = 10 * time.Second       // for last lines after the end
-	stepWait   = 6 * time.Second        // that the end of a step waits for its last lines, where its runner does not say how many there are
+	stepWait   = 6 * time.Second        // for the last lines of a step that has ended, if its runner does not say how many there are
 )
 
-// outcome is the exit of a command that told what came of a workflow.
+// outcome is the exit of a command by the state in which its workflow ended.
 func outcome(state workflow.State) error {
 	switch state {
 	case workflow.Failed:
@@ -41,7 +41,7 @@ func outcome(state workflow.State) error {
 	return nil
 }
 
-// follow shows a workflow's log and steps until it ends, then what came of it. The command's exit
+// follow shows a workflow's log and steps until it ends, then its result. The command's exit code
 // tells the outcome.
 func (a *app) follow(cl *client.Client, id string) error {
 	w := a.stdout
@@ -73,15 +73,15 @@ func (a *app) follow(cl *client.Client, id string) error {
 	return errors.Join(f.live.Err(), outcome(last.State))
 }
 
-// left tells somebody who interrupted a follower what becomes of the workflow.
+// left tells a person who interrupted a follower what happens to the workflow.
 func (a *app) left(cl *client.Client, id string) error {
-	// The command's context has ended: this last question gets a short time of its own.
+	// The command's context has ended: this last request gets a short time of its own.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), 3*time.Second)
 	defer cancel()
 	w, err := cl.Workflow(ctx, id)
 	switch {
 	case err != nil:
-		a.say("\nstopped following %s; whether it goes on could not be asked: dayfly workflow show %s", id, id)
+		a.say("\nstopped following %s; the control plane does not say whether it goes on: try dayfly workflow show %s", id, id)
 	case w.State.Terminal():
 		a.say("\n%s is over: %s", id, w.State)
 	case w.CancelRequested:
@@ -92,7 +92,7 @@ func (a *app) left(cl *client.Client, id string) error {
 	return &exitError{code: exitInterrupted}
 }
 
-// follower shows one workflow. Three goroutines ask, one draws.
+// follower shows one workflow. Three goroutines send requests, one draws.
 type follower struct {
 	cl   *client.Client
 	id   string
@@ -101,7 +101,7 @@ type follower struct {
 	states chan api.Workflow
 	lines  chan api.LogPage
 	waits  chan string
-	away   atomic.Pointer[time.Time] // since when nobody answers; nil: somebody does
+	away   atomic.Pointer[time.Time] // since when the control plane has not answered; nil: it answers
 
 	steps   map[int]workflow.StepStatus // seen so far, of the latest attempt
 	places  map[string]int              // of the steps, by name
@@ -111,7 +111,7 @@ type follower struct {
 	drained bool                        // it has no more lines
 	wait    string                      // why it waits
 	open    bool                        // a line of the log has no end yet
-	told    bool                        // that nobody answers
+	told    bool                        // that it does not answer
 }
 
 // stepEnd is a step that has ended, and when that was seen.
@@ -182,7 +182,7 @@ func (f *follower) run(ctx context.Context) (api.Workflow, error) {
 	}
 }
 
-// askStates looks at the workflow until it has ended.
+// askStates reads the workflow's state until it has ended.
 func (f *follower) askStates(ctx context.Context) error {
 	return f.poll(ctx, func() (bool, error) {
 		w, err := f.cl.Workflow(ctx, f.id)
@@ -193,8 +193,8 @@ func (f *follower) askStates(ctx context.Context) error {
 	}, lookEvery)
 }
 
-// askLines reads the log of each attempt in turn. It does not end by itself: a log that has no
-// more lines may be followed by that of another attempt.
+// askLines reads the log of each attempt in turn. It does not end by itself: after the last line of one attempt
+// there may be another attempt.
 func (f *follower) askLines(ctx context.Context) error {
 	attempt, offset := 0, int64(0)
 	begun := map[string]bool{} // steps
@@ -204,13 +204,13 @@ func (f *follower) askLines(ctx context.Context) error {
 			return false, err
 		}
 		if page.Attempt != attempt {
-			// What was read was the latest attempt's from the wrong place, or nothing.
+			// This page is of a new attempt, read from the wrong place: begin at its first line.
 			attempt, offset = page.Attempt, 0
 			if attempt != 0 {
 				return false, nil
 			}
 		}
-		// Where a step begins another has ended, which is to stand between their lines.
+		// When a step begins, another has ended: its end is shown between their lines.
 		before := len(begun)
 		for _, l := range page.Lines {
 			begun[l.Step] = true
@@ -262,7 +262,7 @@ func (f *follower) askWaits(ctx context.Context) error {
 	}, whyEvery)
 }
 
-// poll calls ask until it says that it is done, bearing with a control plane that is away.
+// poll calls ask until it is done. It tolerates a control plane that does not answer for a while.
 func (f *follower) poll(ctx context.Context, ask func() (bool, error), every time.Duration) error {
 	var away time.Time
 	for {
@@ -321,12 +321,12 @@ func (f *follower) showLines(page api.LogPage) {
 	}
 }
 
-// complete reports whether all lines of a step were shown, as far as its runner said how many there are.
+// complete reports whether all lines of a step were shown; false if its runner did not say how many there are.
 func (f *follower) complete(e stepEnd) bool {
 	return e.step.LogEnd > 0 && (e.step.LogEnd <= f.next || f.drained)
 }
 
-// silent is for how long nobody has answered; 0 where somebody does.
+// silent is how long the control plane has not answered; 0 if it answers.
 func (f *follower) silent(now time.Time) time.Duration {
 	if since := f.away.Load(); since != nil {
 		return now.Sub(*since)
@@ -334,7 +334,7 @@ func (f *follower) silent(now time.Time) time.Duration {
 	return 0
 }
 
-// noteAway says, where no line lives at the bottom, that nobody answers, and that somebody does again.
+// noteAway says, where there is no live line, that the control plane does not answer, and that it answers again.
 func (f *follower) noteAway(now time.Time) {
 	silent := f.silent(now)
 	switch {
@@ -362,7 +362,7 @@ func (f *follower) noteSteps(w api.Workflow, now time.Time) {
 	}
 }
 
-// showDue shows the ends of steps whose lines were all shown, as far as that is known.
+// showDue shows the ends of steps whose lines were all shown, or have had their time.
 func (f *follower) showDue(now time.Time) {
 	f.showEnds(func(e stepEnd) bool { return f.complete(e) || e.step.LogEnd == 0 && now.Sub(e.at) > stepWait })
 }
@@ -378,7 +378,7 @@ func (f *follower) showEnds(due func(stepEnd) bool) {
 
 var frames = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 
-// status is the line that lives at the bottom of a terminal.
+// status is the live line at the bottom of a terminal.
 func (f *follower) status(w api.Workflow, frame int, now time.Time) string {
 	sign := string(frames[frame%len(frames)])
 	if silent := f.silent(now); silent > awayTold {
@@ -406,7 +406,7 @@ func (f *follower) status(w api.Workflow, frame int, now time.Time) string {
 	return text
 }
 
-// summary says what came of a workflow that ended.
+// summary describes a workflow that has ended.
 func summary(style term.Style, w api.Workflow) []string {
 	head := fmt.Sprintf("%s %s of %s: %s", style.Bold(w.ID), what(w), w.Workspace, style.State(w.State))
 	if d := took(w, time.Now()); d != "-" {
@@ -433,12 +433,12 @@ func summary(style term.Style, w api.Workflow) []string {
 	}
 	add(w.Aftermath())
 	if w.State != workflow.Succeeded {
-		add("dayfly why " + w.ID + " tells its story")
+		add("dayfly why " + w.ID + " shows what happened")
 	}
 	return lines
 }
 
-// logs prints the log of one attempt as far as it goes, and returns how many lines that were.
+// logs prints the log of one attempt so far, and returns the number of lines.
 func (a *app) logs(cl *client.Client, id string, attempt int) (lines int, err error) {
 	style := a.style()
 	live := term.NewLive(a.stdout, style)

@@ -69,7 +69,7 @@ func newParser(g *grammar, stdout, stderr io.Writer, exit func(int)) (*kong.Kong
 }
 
 // parse reads arguments. A flag that takes one value is refused when it is given twice: whoever wrote the
-// first of them meant it. The context says how far a mistake was understood; it may be nil.
+// first one meant it. After a mistake, the context says how far the line was understood; it may be nil.
 func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 	parsed, err := parser.Parse(args)
 	if mistake, ok := errors.AsType[*kong.ParseError](err); ok {
@@ -94,7 +94,7 @@ func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 	return parsed, nil
 }
 
-// whole reads a whole number, which may begin with a minus and is then not taken for a flag.
+// whole reads a whole number. One that begins with a minus is not a flag.
 func whole(ctx *kong.DecodeContext, target reflect.Value) error {
 	token := ctx.Scan.Pop()
 	n, err := strconv.Atoi(token.String())
@@ -108,7 +108,7 @@ func whole(ctx *kong.DecodeContext, target reflect.Value) error {
 // alias is how kong shows another name of a command.
 var alias = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(` \([a-z]+\)`) })
 
-// named returns the command that was understood, with a space before it.
+// named returns the command as far as it was understood, with a space before it.
 func named(parsed *kong.Context) string {
 	if parsed == nil || parsed.Selected() == nil {
 		return ""

@@ -13,11 +13,11 @@ import (
 )
 
 type poolCommands struct {
-	Create      poolCreate `cmd:"" help:"Create a pool and print its token, this once."`
+	Create      poolCreate `cmd:"" help:"Create a pool and print its token, once."`
 	List        poolList   `cmd:"" help:"List pools."`
 	Show        poolShow   `cmd:"" help:"Show a pool and its runners."`
-	Update      poolUpdate `cmd:"" help:"Change the settings that are named."`
-	RotateToken poolRotate `cmd:"" help:"Make a new token and print it, this once."`
+	Update      poolUpdate `cmd:"" help:"Change the settings that you name."`
+	RotateToken poolRotate `cmd:"" help:"Make a new token and print it, once."`
 	Delete      poolDelete `cmd:"" help:"Delete a pool."`
 }
 
@@ -25,15 +25,15 @@ type poolCommands struct {
 // stays nil: it changes nothing.
 type poolSettings struct {
 	Description   *string  `help:"What the pool is for."`
-	Concurrency   *int     `help:"Most active workflows; 0 means no limit of its own."`
-	Type          []string `name:"type" help:"A workflow type that it takes; none named means all. May be repeated."`
-	AllTypes      bool     `help:"Take all types again."`
-	RolePath      *string  `help:"Path of the roles that its tasks may assume, such as /dayfly/POOL/; empty leaves that to the account's policies."`
-	WakeTarget    *string  `help:"Lambda function, named dayfly-wake-..., to invoke when there is work for the pool: its ARN or name; empty for none."`
-	Multiple      *bool    `name:"multiple-instances" negatable:"" help:"Whether several instances of different names may poll."`
-	Workspace     []string `help:"A workspace that may use it, instead of all. May be repeated."`
-	AllWorkspaces bool     `help:"Let every workspace use it again."`
-	Disabled      *bool    `negatable:"" help:"Whether it claims nothing."`
+	Concurrency   *int     `help:"Most active workflows; 0 means no limit."`
+	Type          []string `name:"type" help:"A workflow type to run; default all. May be repeated."`
+	AllTypes      bool     `help:"Run all types again."`
+	RolePath      *string  `help:"Path of the roles that its tasks may assume, such as /dayfly/POOL/; empty means any that the account's policies allow."`
+	WakeTarget    *string  `help:"Lambda function to invoke when there is work for the pool: name or ARN of a dayfly-wake-... function; empty for none."`
+	Multiple      *bool    `name:"multiple-instances" negatable:"" help:"Let several agents poll for the pool."`
+	Workspace     []string `help:"Let only this workspace use the pool. May be repeated."`
+	AllWorkspaces bool     `help:"Let all workspaces use the pool again."`
+	Disabled      *bool    `negatable:"" help:"Claim no workflows."`
 }
 
 func (p poolSettings) settings() (api.PoolSettings, error) {
@@ -74,13 +74,8 @@ func (c *poolCreate) Run(a *app, cl *client.Client) error {
 	return a.poolToken(made)
 }
 
-// poolToken prints a new token: alone on standard output, so that it can be kept by a pipe.
 func (a *app) poolToken(t api.PoolToken) error {
-	if a.json() {
-		return a.encode(t)
-	}
-	a.say("pool %s; its token is shown this once: keep it, and give it to the agent as token or DAYFLY_TOKEN", t.Pool.Name)
-	return a.print("%s", t.Token)
+	return a.token(t, t.Token, "pool %s; its token is shown only once: store it, and give it to the agent as token or DAYFLY_TOKEN", t.Pool.Name)
 }
 
 type poolList struct{}
@@ -196,7 +191,7 @@ func (c *poolUpdate) Run(a *app, cl *client.Client) error {
 	}
 	in.Name = c.Rename
 	if in == (api.PoolSettings{}) {
-		return usage(fmt.Errorf("nothing to change is named: see dayfly pool update --help"))
+		return usage(fmt.Errorf("name at least one setting to change: see dayfly pool update --help"))
 	}
 	p, err := cl.UpdatePool(a.ctx, c.Name, in)
 	if err != nil {
@@ -229,14 +224,14 @@ type poolDelete struct {
 
 // Run deletes the pool.
 func (c *poolDelete) Run(a *app, cl *client.Client) error {
-	if err := c.confirm(a, "deleting pool %s ends its token, and its agents claim nothing any more", c.Name); err != nil {
+	if err := c.confirm(a, "this deletes pool %s and ends its token: its agents will claim nothing more", c.Name); err != nil {
 		return err
 	}
 	if err := cl.DeletePool(a.ctx, c.Name); err != nil {
 		return err
 	}
 	if left, err := cl.Pool(a.ctx, c.Name); err == nil && left.Status == "closed" {
-		return a.done(map[string]string{"closed": c.Name}, "pool %s is closed: it takes nothing new, and goes when what was submitted meanwhile has ended", c.Name)
+		return a.done(map[string]string{"closed": c.Name}, "pool %s is closed: it takes nothing new, and is deleted when the workflows submitted meanwhile have ended", c.Name)
 	}
 	return a.done(map[string]string{"deleted": c.Name}, "pool %s is deleted", c.Name)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 type repairCommands struct {
-	Unlock repairUnlock `cmd:"" help:"Free a workspace that a lost run still holds, because you know that its task is gone."`
+	Unlock repairUnlock `cmd:"" help:"Free a workspace that a lost run still holds, once you know that its task is gone."`
 }
 
 type repairUnlock struct {
@@ -33,17 +33,17 @@ func (c *repairUnlock) Run(a *app, cl *client.Client) error {
 	}
 	a.say("%s", heldBy(slot, time.Now()))
 	h := slot.Holder
-	if err := c.confirm(a, "this unlocks workspace %s, though nothing proves that task %s of workflow %s is over", slot.Workspace, term.Clean(h.Task), h.ID); err != nil {
+	if err := c.confirm(a, "this unlocks workspace %s, although nothing proves that task %s of workflow %s has ended", slot.Workspace, term.Clean(h.Task), h.ID); err != nil {
 		return err
 	}
 	w, err := cl.Unlock(a.ctx, c.Workspace, api.Unlock{Workflow: h.ID})
 	if err != nil {
 		return err
 	}
-	return a.done(w, "workspace %s is free; %s", w.Workspace, cmp.Or(w.Aftermath(), "dayfly why "+w.ID+" tells its story"))
+	return a.done(w, "workspace %s is free; %s", w.Workspace, cmp.Or(w.Aftermath(), "dayfly why "+w.ID+" shows what happened"))
 }
 
-// heldBy says who holds a workspace, and what it means to unlock it.
+// heldBy says which run holds a workspace, and what unlocking it means.
 func heldBy(slot api.Slot, now time.Time) string {
 	var b strings.Builder
 	line := lines(&b, term.Style{}, "  ", 19)
@@ -64,10 +64,10 @@ func heldBy(slot api.Slot, now time.Time) string {
 		line("free by itself", term.Time(*slot.FreeAt)+", or as soon as its task is seen to end")
 	}
 	if slot.LastSign != nil && now.Sub(*slot.LastSign) < workflow.Silence {
-		b.WriteString("ITS RUNNER STILL LIVES. Unlocked, it is told to kill its engine in the middle of what that does.\n")
+		b.WriteString("ITS RUNNER IS STILL ALIVE. If you unlock, it is told to kill its engine in the middle of its work.\n")
 	}
 	fmt.Fprintf(&b, "Unlocking gives the workspace to the next run now. If an engine still runs in that task, both change the state at the\n"+
-		"same time, and one may undo or lose what the other did. First make sure that the task is gone: look for it by its name\n"+
+		"same time, and one may undo or lose the work of the other. First make sure that the task is gone: look for its name\n"+
 		"where pool %s runs its jobs.", term.Clean(h.Pool))
 	return b.String()
 }

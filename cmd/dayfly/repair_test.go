@@ -38,7 +38,7 @@ func TestRepairUnlock_ShowsWhoHoldsTheWorkspaceAndAsks(t *testing.T) {
 	has(t, "show", w.ok("workflow", "show", id), "dayfly repair unlock net")
 	has(t, "why", w.ok("why", id), "at the latest at", "dayfly repair unlock net", "half changed")
 	got := w.run("repair", "unlock", "net")
-	if got.code != exitUsage || strings.Contains(got.stderr, "STILL LIVES") {
+	if got.code != exitUsage || strings.Contains(got.stderr, "STILL ALIVE") {
 		t.Errorf("nobody was asked: got %+v", got)
 	}
 	has(t, "what it would do", got.stderr, id, "deployment update, failed (runner_lost)", "task-1 of pool default", "last sign of life  20", "(45m", "say --yes")

@@ -19,17 +19,17 @@ import (
 )
 
 type runCommand struct {
-	Target   string `arg:"" name:"workspace|dir" help:"Name of a workspace, or the path of a directory or of a workspace file, with a slash in it, or a dot."`
+	Target   string `arg:"" name:"workspace|dir" help:"Name of a workspace, or path of a directory or workspace file. A path contains a slash, or is a dot."`
 	Op       string `enum:"preview,update,refresh,destroy,scan" default:"preview" help:"What to do: preview, update, refresh, destroy or scan."`
-	Follow   bool   `short:"f" help:"Follow the log until the workflow ends, and exit by its outcome."`
-	Name     string `help:"Name of the workspace that a directory becomes; default the directory's."`
-	Message  string `short:"m" help:"A remark that stays with the workflow."`
-	Priority int    `help:"Higher goes first, from -100 to 100; 0 is the workspace's default_priority."`
+	Follow   bool   `short:"f" help:"Follow the log until the workflow ends; the exit code tells how it ended."`
+	Name     string `help:"Name of the workspace for a directory; default the name of the directory."`
+	Message  string `short:"m" help:"A note that is kept with the workflow."`
+	Priority int    `help:"From -100 to 100, higher first; 0 takes the workspace's default_priority."`
 	confirmed
 
-	TakeOver     bool   `help:"Make the state that exists elsewhere (beside the code, in the backend that it declares, of a deleted workspace of this name) that of the workspace, where that has none."`
-	TakeOverFrom string `placeholder:"NAME" help:"Which of several, such as the engine's workspace below terraform.tfstate.d; says --take-over too."`
-	BeginAnew    bool   `help:"Go on with what is in the workspace's own place, whatever state exists elsewhere."`
+	TakeOver     bool   `help:"Copy the state that exists elsewhere (beside the code, in the backend that it declares, of a deleted workspace of this name) into the workspace, if it has no state yet."`
+	TakeOverFrom string `placeholder:"NAME" help:"Which state to take over if there are several, such as a workspace below terraform.tfstate.d; implies --take-over."`
+	BeginAnew    bool   `help:"Use the workspace's own state, whatever state exists elsewhere."`
 }
 
 // Run submits the workflow.
@@ -44,7 +44,7 @@ func (c *runCommand) Run(a *app, cl *client.Client) error {
 			return err
 		}
 	} else if c.Name != "" {
-		return usage(errors.New("--name: is for directories; a workspace has its name already"))
+		return usage(errors.New("--name: is for directories; a workspace already has a name"))
 	}
 	if c.Op == "scan" {
 		in.Type = workflow.InsightsScan
@@ -57,9 +57,9 @@ func (c *runCommand) Run(a *app, cl *client.Client) error {
 	w, err := cl.Submit(a.ctx, in)
 	if refusal, ok := errors.AsType[*workflow.Error](err); ok && errors.Is(err, workflow.ErrNotFound) && refusal.Field == "workspace" {
 		if _, err := os.Stat(c.Target); err == nil {
-			return refused(fmt.Errorf("there is no workspace %s; for what lies here under that name write ./%s", c.Target, c.Target))
+			return refused(fmt.Errorf("there is no workspace %s; to run the directory of that name here, write ./%s", c.Target, c.Target))
 		}
-		return refused(fmt.Errorf("there is no workspace %s; dayfly workspace list shows those that there are", in.Workspace))
+		return refused(fmt.Errorf("there is no workspace %s; dayfly workspace list shows all", in.Workspace))
 	}
 	if err != nil {
 		return err
@@ -89,8 +89,8 @@ func isPath(target string) bool {
 	return target == "." || target == ".." || strings.ContainsRune(target, filepath.Separator)
 }
 
-// directory says which workspace a directory is, by its name, and what is to be registered for it, if
-// anything.
+// directory returns the name of the workspace that a directory stands for, and what must be registered for it
+// first; nil means nothing.
 func (a *app) directory(cl *client.Client, path, name string) (workspace string, register *api.Workspace, err error) {
 	w, described, err := describe(path, name, a.getenv)
 	if err != nil {
@@ -103,9 +103,9 @@ func (a *app) directory(cl *client.Client, path, name string) (workspace string,
 		return "", nil, err
 	case old.Source.Directory != w.Source.Directory:
 		// The same name for another directory would run this code over that one's state.
-		return "", nil, refused(fmt.Errorf("workspace %s stands for %s already: give this directory another name with --name", w.Name, origin(old.Source)))
+		return "", nil, refused(fmt.Errorf("workspace %s is already used for %s: give this directory another name with --name", w.Name, origin(old.Source)))
 	case !described:
-		return old.Name, nil, nil // its settings were made elsewhere: leave them
+		return old.Name, nil, nil // its settings come from elsewhere: leave them
 	}
 	return w.Name, &w, nil
 }
@@ -117,8 +117,8 @@ func origin(s api.Source) string {
 	return s.Directory
 }
 
-// describe says what workspace a directory is: what its workspace file says, else what lies in
-// it. A path of a workspace file means the directory that it lies in. described reports whether it was a file.
+// describe returns the workspace of a directory, as its workspace file describes it, or else by the files in it. The
+// path of a workspace file means its directory. described reports whether there was such a file.
 func describe(path, name string, getenv func(string) string) (w api.Workspace, described bool, err error) {
 	dir, err := filepath.Abs(path)
 	if err == nil {
@@ -136,7 +136,7 @@ func describe(path, name string, getenv func(string) string) (w api.Workspace, d
 	case err != nil:
 		return w, false, err
 	case !info.IsDir() && !slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(dir)):
-		return w, false, fmt.Errorf("%s is neither a directory nor a workspace file: run the directory that it lies in", path)
+		return w, false, fmt.Errorf("%s is neither a directory nor a workspace file: run the directory that it is in", path)
 	case !info.IsDir():
 		dir, file = filepath.Dir(dir), dir
 	}
@@ -167,8 +167,7 @@ func describe(path, name string, getenv func(string) string) (w api.Workspace, d
 	return w, described, nil
 }
 
-// engineOf tells the engine of a directory by its files and, where both could run them, by what
-// is installed.
+// engineOf chooses the engine of a directory by its files and, if both could run them, by what is installed.
 func engineOf(dir string, getenv func(string) string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

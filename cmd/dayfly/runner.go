@@ -11,11 +11,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner"
 )
 
-// runnerCommand is how the process launcher starts this program again. It is no command for people.
+// runnerCommand is how the process launcher starts this program again. It is not for people.
 const runnerCommand = "runner"
 
 // job runs the one job that the environment names. However often it is told to stop, it takes its
-// time: its engine must end well. With the argument probe, it only shows whether a task here would reach its
+// time: its engine must end cleanly. With the argument probe, it only shows whether a task here would reach its
 // relay: this program is also the runner of an image that was made of it.
 func job(args []string, getenv func(string) string, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -1,27 +1,29 @@
 package main
 
 import (
+	"context"
 	"path/filepath"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/secrets/local"
 )
 
 type secretCommands struct {
-	Set    secretSet    `cmd:"" help:"Read a value from standard input and keep it."`
+	Set    secretSet    `cmd:"" help:"Read a value from standard input and store it."`
 	List   secretList   `cmd:"" help:"List the names of the secrets."`
 	Delete secretDelete `cmd:"" help:"Delete a secret."`
 }
 
-// secretStore are the flags that say where the secrets of this machine lie.
+// secretStore are the flags that say where the secrets of this machine are.
 type secretStore struct {
-	Data string `type:"path" help:"The data directory of the agent; default that of the dayfly up which commands talk to."`
+	Data string `type:"path" help:"The data directory of the agent; default that of the last dayfly up."`
 }
 
-// open returns the secrets and the data directory that they lie in.
+// open returns the secrets and their data directory.
 func (s secretStore) open(a *app) (files *local.Files, data string, err error) {
 	data = s.Data
 	if target, err := credentials.Find(a.getenv); data == "" && err == nil {
@@ -40,7 +42,7 @@ type secretSet struct {
 	secretStore
 }
 
-// Run keeps the value. It is never an argument, which everybody on the machine could read.
+// Run stores the value. It is never an argument, which everybody on the machine could read.
 func (c *secretSet) Run(a *app) error {
 	if err := local.CheckName(c.Name); err != nil {
 		return usage(err)
@@ -56,7 +58,7 @@ func (c *secretSet) Run(a *app) error {
 	if err := store.Set(a.ctx, c.Name, redact.New(value)); err != nil {
 		return err
 	}
-	return a.done(map[string]string{"name": c.Name, "ref": "file:" + c.Name}, "secret %s is kept below %s; workspaces refer to it as file:%s", c.Name, data, c.Name)
+	return a.done(map[string]string{"name": c.Name, "ref": "file:" + c.Name}, "secret %s is stored below %s; workspaces refer to it as file:%s", c.Name, data, c.Name)
 }
 
 type secretList struct {
@@ -69,21 +71,13 @@ func (c *secretList) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	names, err := store.List(a.ctx)
-	if err != nil {
-		return err
+	page := func(ctx context.Context, _ string, _ int) (api.Page[string], error) {
+		names, err := store.List(ctx)
+		return api.Page[string]{Items: names}, err
 	}
-	if a.json() {
-		if names == nil {
-			names = []string{}
-		}
-		return a.encode(names)
-	}
-	t := term.NewTable("SECRET", "REFERENCE")
-	for _, n := range names {
-		t.Row(term.Clean(n), "file:"+term.Clean(n))
-	}
-	return t.Write(a.stdout, a.style(), "no secrets")
+	return list(a, page, "no secrets", []string{"SECRET", "REFERENCE"}, func(name string) []string {
+		return []string{term.Clean(name), "file:" + term.Clean(name)}
+	})
 }
 
 type secretDelete struct {
@@ -98,7 +92,7 @@ func (c *secretDelete) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := c.confirm(a, "deleting secret %s of %s loses its value", c.Name, data); err != nil {
+	if err := c.confirm(a, "this deletes secret %s from %s, with its value", c.Name, data); err != nil {
 		return err
 	}
 	if err := store.Delete(a.ctx, c.Name); err != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// serving are the flags of everything that serves until it is stopped.
+// serving are the flags of commands that serve until they are stopped.
 type serving struct {
-	Verbose bool `short:"v" help:"Log everything, also what changes nothing."`
+	Verbose bool `short:"v" help:"Log everything, including what changes nothing."`
 }
 
-// log writes for a person on a terminal, and JSON elsewhere.
+// log writes text to a terminal, and JSON elsewhere.
 func (s serving) log(a *app) *slog.Logger {
 	options := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if s.Verbose {
@@ -33,12 +33,12 @@ func (s serving) log(a *app) *slog.Logger {
 
 // listening are the flags of a control plane.
 type listening struct {
-	Listen         string `help:"Address to listen on; beyond this machine only with TLS or --insecure-listen; default ${listen} (DAYFLY_LISTEN)." placeholder:"HOST:PORT"`
+	Listen         string `help:"Address to listen on; one that other machines reach needs TLS or --insecure-listen; default ${listen} (DAYFLY_LISTEN)." placeholder:"HOST:PORT"`
 	TLSCert        string `name:"tls-cert" type:"path" help:"File with the certificate."`
 	TLSKey         string `name:"tls-key" type:"path" help:"File with the certificate's key."`
-	InsecureListen bool   `help:"Listen beyond this machine without TLS: for a proxy in front that has it."`
+	InsecureListen bool   `help:"Let other machines connect without TLS: for use behind a proxy that has TLS."`
 
-	LogQuota logQuota `placeholder:"SIZE" help:"Most that the log of a run holds, from 1MiB to 1024MiB; default 64MiB."`
+	LogQuota logQuota `placeholder:"SIZE" help:"Largest log of a run, from 1MiB to 1024MiB; default 64MiB."`
 }
 
 // logQuota is a size such as 64MiB.
@@ -57,7 +57,7 @@ func (l listening) config(a *app, log *slog.Logger) embedded.ServerConfig {
 	}
 }
 
-// wrongSettings makes what a server refuses of its flags and settings wrong usage.
+// wrongSettings turns a refusal of flags or settings into wrong usage.
 func wrongSettings(err error) error {
 	if texts := refusals(err); len(texts) > 0 && (errors.Is(err, workflow.ErrInvalid) || errors.Is(err, workflow.ErrUnsupported)) {
 		return usage(errors.New(strings.Join(texts, "\n")))
@@ -66,7 +66,7 @@ func wrongSettings(err error) error {
 }
 
 type serverCommand struct {
-	Data string `type:"path" help:"The data directory; default /var/lib/dayfly for root, else below the user's own."`
+	Data string `type:"path" help:"The data directory; default /var/lib/dayfly for root, else ~/.local/share/dayfly."`
 	listening
 	serving
 }
@@ -89,7 +89,7 @@ func (c *serverCommand) Run(a *app) (err error) {
 	return s.Run(a.ctx)
 }
 
-// announce says where a control plane is and where its token lies; never the token.
+// announce says where a control plane is and which file has its token; never the token.
 func (a *app) announce(s *embedded.Server) {
 	a.say("dayfly %s serves at %s", versionText(), s.URL())
 	a.say("  data         %s", s.Data())

@@ -9,11 +9,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// stateCommands work on the state of a workspace's engine. Each is a job, because state never passes through the
-// control plane.
+// stateCommands work on a workspace's state. Each is a job, because state never passes through the control plane.
 type stateCommands struct {
-	List   stateList   `cmd:"" help:"Show the addresses of what is in a workspace's state."`
-	Unlock stateUnlock `cmd:"" help:"Release the lock of a workspace's state that a lost run has left."`
+	List   stateList   `cmd:"" help:"List the resources in a workspace's state."`
+	Unlock stateUnlock `cmd:"" help:"Release the lock that a lost run left on a workspace's state."`
 }
 
 type stateList struct {
@@ -27,13 +26,13 @@ func (c *stateList) Run(a *app, cl *client.Client) error {
 
 type stateUnlock struct {
 	Workspace string `arg:"" help:"The workspace."`
-	ID        string `arg:"" help:"The id of the lock, as the engine and the run that left it tell it."`
+	ID        string `arg:"" help:"The id of the lock, as the run that left it reports it."`
 	confirmed
 }
 
 // Run submits the job and follows it.
 func (c *stateUnlock) Run(a *app, cl *client.Client) error {
-	if err := c.confirm(a, "this releases lock %s, which keeps two engines from writing the state of workspace %s at once: nobody may hold it any more", c.ID, c.Workspace); err != nil {
+	if err := c.confirm(a, "this releases lock %s, which keeps two engines from writing the state of workspace %s at once: make sure that no engine uses it", c.ID, c.Workspace); err != nil {
 		return err
 	}
 	return a.onState(cl, api.Submit{Workspace: c.Workspace, Operation: workflow.StateUnlock, LockID: c.ID})
@@ -60,7 +59,7 @@ func (a *app) deletedWorkspaces(cl *client.Client) error {
 		})
 }
 
-// placeOf says in a few words where a state is.
+// placeOf says briefly where a state is.
 func placeOf(s api.State, id string) string {
 	switch s.Kind {
 	case api.StateS3:

@@ -172,7 +172,7 @@ func TestTerminal_WhatCannotBeTakenBackAsksFirst(t *testing.T) {
 		{[]string{"run", "one", "--op", "destroy"}, "destroys everything that workspace one manages"},
 		{[]string{"run", "one", "--op", "update"}, "changes what workspace one manages"},
 		{[]string{"workflow", "retry", first}, "destroys everything that workspace one manages"},
-		{[]string{"pool", "delete", "second"}, "pool second ends its token"},
+		{[]string{"pool", "delete", "second"}, "This deletes pool second and ends its token"},
 	} {
 		for keys, want := range map[string]struct {
 			code int

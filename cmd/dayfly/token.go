@@ -15,7 +15,7 @@ import (
 )
 
 type tokenCommands struct {
-	Create tokenCreate `cmd:"" help:"Make a user token and print it, this once."`
+	Create tokenCreate `cmd:"" help:"Make a user token and print it, once."`
 	List   tokenList   `cmd:"" help:"List user tokens, without their values."`
 	Revoke tokenRevoke `cmd:"" help:"Revoke a user token."`
 }
@@ -23,7 +23,7 @@ type tokenCommands struct {
 type tokenCreate struct {
 	Name    string        `arg:"" help:"What the token is for."`
 	Role    string        `enum:"viewer,operator,admin" default:"viewer" help:"What it may do: viewer, operator or admin."`
-	Expires time.Duration `help:"Its lifetime, such as 24h; none means until it is revoked."`
+	Expires time.Duration `help:"Its lifetime, such as 24h; default: until it is revoked."`
 }
 
 // Run makes the token.
@@ -35,11 +35,16 @@ func (c *tokenCreate) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
+	return a.token(t, t.Value, "token %s (%s, %s) is shown only once: store it", t.Token.ID, t.Token.Name, t.Token.Role)
+}
+
+// token prints a new token: alone on standard output, so that a pipe can take it.
+func (a *app) token(v any, value, format string, args ...any) error {
 	if a.json() {
-		return a.encode(t)
+		return a.encode(v)
 	}
-	a.say("token %s (%s, %s) is shown this once: keep it", t.Token.ID, t.Token.Name, t.Token.Role)
-	return a.print("%s", t.Value)
+	a.say(format, args...)
+	return a.print("%s", value)
 }
 
 type tokenList struct{}
@@ -102,12 +107,12 @@ func (c *loginCommand) Run(a *app) error {
 		return err
 	}
 	if who.Audience != "user" {
-		return refused(fmt.Errorf("this is the token of a pool (%s): it is for an agent, and people log in with a user token", who.Pool))
+		return refused(fmt.Errorf("this is the token of a pool (%s), which is for agents: log in with a user token", who.Pool))
 	}
 	path, err := credentials.Save(a.getenv, to)
 	if err != nil {
 		return err
 	}
 	return a.done(map[string]string{"url": to.URL, "name": who.Name, "role": who.Role, "file": path},
-		"logged in to %s as %s (%s); kept in %s", to.URL, term.Clean(who.Name), who.Role, path)
+		"logged in to %s as %s (%s); stored in %s", to.URL, term.Clean(who.Name), who.Role, path)
 }

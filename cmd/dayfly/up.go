@@ -19,22 +19,22 @@ import (
 // can read the arguments of a process.
 type settings struct {
 	Config                 string   `type:"path" help:"The settings file; default dayfly.yaml in the current directory, home, /etc, or beside the binary (DAYFLY_CONFIG)."`
-	Data                   string   `aliases:"working-directory" key:"working_directory" type:"path" help:"The data directory; default /var/lib/dayfly for root, else below the user's own."`
+	Data                   string   `aliases:"working-directory" key:"working_directory" type:"path" help:"The data directory; default /var/lib/dayfly for root, else ~/.local/share/dayfly."`
 	DeployTarget           string   `help:"Where jobs run: auto, docker, process or, for an agent, ecs."`
-	RunnerImage            string   `help:"Image of container jobs; default dayfly-runner:VERSION, which make image builds, and auto makes where it can." placeholder:"IMAGE"`
+	RunnerImage            string   `help:"Image of container jobs; default dayfly-runner:VERSION, which make image builds, or deploy target auto if it can." placeholder:"IMAGE"`
 	RunnerNetwork          string   `help:"Network of container jobs: outbound (the default) or none."`
 	Concurrency            string   `help:"Most jobs at once; default 10." placeholder:"N"`
-	SourceRoot             []string `key:"source_roots" type:"path" sep:"none" help:"A directory below which sources may lie. May be repeated."`
-	EnabledWorkflowTypes   string   `help:"Types to claim, divided by commas; default all." placeholder:"TYPES"`
-	EnvForwardAllowlist    string   `help:"Names of variables that reach the runners, divided by commas." placeholder:"NAMES"`
-	PollingInterval        string   `help:"Longest pause between two polls; default 1m." placeholder:"DURATION"`
-	JobStatusLoopInterval  string   `help:"Pause between two looks at the running jobs; default 30s." placeholder:"DURATION"`
-	RequestTimeout         string   `help:"Time-out of one request; default 30s." placeholder:"DURATION"`
-	RequestRetryCount      string   `help:"Further tries of a poll that failed; default 2." placeholder:"N"`
-	RequestRetryWait       string   `help:"Wait before the first of them; default 20s." placeholder:"DURATION"`
-	RequestRetryMaxWait    string   `help:"Longest wait between two; default 2m." placeholder:"DURATION"`
-	CircuitBreakerFailures string   `help:"Failed polls in a row after which polling pauses; default 2." placeholder:"N"`
-	CircuitBreakerTimeout  string   `help:"For how long it pauses; default 10m." placeholder:"DURATION"`
+	SourceRoot             []string `key:"source_roots" type:"path" sep:"none" help:"Allow sources in this directory and below. May be repeated."`
+	EnabledWorkflowTypes   string   `help:"Workflow types to claim, separated by commas; default all." placeholder:"TYPES"`
+	EnvForwardAllowlist    string   `help:"Names of variables to pass to the runners, separated by commas." placeholder:"NAMES"`
+	PollingInterval        string   `help:"Longest pause between polls; default 1m." placeholder:"DURATION"`
+	JobStatusLoopInterval  string   `help:"Time between checks of the running jobs; default 30s." placeholder:"DURATION"`
+	RequestTimeout         string   `help:"Timeout of one request; default 30s." placeholder:"DURATION"`
+	RequestRetryCount      string   `help:"How often a failed poll is retried; default 2." placeholder:"N"`
+	RequestRetryWait       string   `help:"Wait before the first retry; default 20s." placeholder:"DURATION"`
+	RequestRetryMaxWait    string   `help:"Longest wait between retries; default 2m." placeholder:"DURATION"`
+	CircuitBreakerFailures string   `help:"Failed polls in a row before polling pauses; default 2." placeholder:"N"`
+	CircuitBreakerTimeout  string   `help:"How long polling pauses; default 10m." placeholder:"DURATION"`
 }
 
 // given are the flags of this call that are settings, each under the key that it sets: that of its tag, else its name.
@@ -108,7 +108,7 @@ func (c *upCommand) Run(a *app) error {
 	}
 	server := c.config(a, c.log(a))
 	server.Data, server.Listen = s.WorkingDirectory, s.Listen
-	return a.work("workflows that are submitted now wait for the next start", func(ctx context.Context) (worker, error) {
+	return a.work("workflows submitted now wait for the next start", func(ctx context.Context) (worker, error) {
 		u, err := embedded.OpenUp(ctx, embedded.UpConfig{Server: server, Agent: c.agent(a, s)})
 		if err != nil {
 			return nil, wrongSettings(err)
@@ -125,7 +125,7 @@ func (c *upCommand) Run(a *app) error {
 	})
 }
 
-// remember makes commands of this user talk to a control plane of this machine.
+// remember makes this user's commands talk to a control plane of this machine.
 func (a *app) remember(s *embedded.Server) error {
 	token, err := s.AdminToken()
 	if err != nil {
@@ -135,7 +135,7 @@ func (a *app) remember(s *embedded.Server) error {
 	if err != nil {
 		return err
 	}
-	a.say("  commands     talk to it now, by %s", path)
+	a.say("  commands     use it now, by %s", path)
 	return nil
 }
 
@@ -149,16 +149,16 @@ type agentCommand struct {
 
 // fargate are the keys of deploy target ecs as flags.
 type fargate struct {
-	RelayURL       string   `name:"relay-url" help:"Address by which tasks reach this agent."`
-	RelayListen    string   `help:"Address to listen on for them; default every one, at the port of --relay-url." placeholder:"ADDRESS"`
+	RelayURL       string   `name:"relay-url" help:"Address at which tasks reach this agent."`
+	RelayListen    string   `help:"Address to listen on for tasks; default all, at the port of --relay-url." placeholder:"ADDRESS"`
 	Cluster        string   `help:"Name or ARN of the cluster."`
 	TaskDefinition string   `help:"The runner's task definition." placeholder:"FAMILY[:REVISION]"`
 	Container      string   `help:"Name of the runner's container in it; default runner."`
-	Subnet         []string `key:"subnets" help:"A subnet that tasks may lie in. May be repeated."`
+	Subnet         []string `key:"subnets" help:"A subnet for tasks. May be repeated."`
 	SecurityGroup  []string `key:"security_groups" help:"A security group of the tasks. May be repeated."`
 	AssignPublicIP bool     `name:"assign-public-ip" help:"Give tasks a public address."`
 	Spot           string   `help:"What may run on Spot capacity: never (the default), reads or all."`
-	LaunchRate     string   `help:"Most launches a second; default 20, all that an account has." placeholder:"N"`
+	LaunchRate     string   `help:"Most launches a second; default 20, the quota of an account." placeholder:"N"`
 }
 
 // Run works until the command is told to end, or its one job is over.
@@ -170,7 +170,7 @@ func (c *agentCommand) Run(a *app) error {
 	cfg := c.agent(a, s)
 	cfg.ECS = ecsClient
 	cfg.Log = c.log(a)
-	return a.work("workflows of the pool wait for another agent, or the next start of this one", func(ctx context.Context) (worker, error) {
+	return a.work("workflows of the pool wait for another agent, or for the next start of this one", func(ctx context.Context) (worker, error) {
 		agent, err := embedded.OpenAgent(ctx, cfg)
 		if err != nil {
 			return nil, wrongSettings(err)

@@ -20,14 +20,10 @@ func (c *whyCommand) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		return a.encode(why)
-	}
-	_, err = fmt.Fprint(a.stdout, explain(a.style(), why, time.Now()))
-	return err
+	return a.done(why, "%s", strings.TrimSuffix(explain(a.style(), why, time.Now()), "\n"))
 }
 
-// explain is the answer of why, for people.
+// explain formats the answer of why for people.
 func explain(style term.Style, why api.Why, now time.Time) string {
 	var b strings.Builder
 	w := why.Workflow

@@ -40,8 +40,8 @@ func (s stage) after(sig os.Signal) stage {
 	return min(s+1, killing)
 }
 
-// work opens a worker and lets it work until it ends, by itself or in stages. later says what becomes
-// of workflows that nobody takes any more.
+// work opens a worker and lets it work until it ends, by itself or in stages. later says what happens to
+// workflows that are not taken any more.
 func (a *app) work(later string, open func(context.Context) (worker, error)) error {
 	opening, stop := signal.NotifyContext(a.ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -54,7 +54,7 @@ func (a *app) work(later string, open func(context.Context) (worker, error)) err
 	case err == nil && opening.Err() != nil: // nothing has begun yet
 		return w.Close()
 	case opening.Err() != nil:
-		return &exitError{code: exitInterrupted, err: errors.New("interrupted before it served")}
+		return &exitError{code: exitInterrupted, err: errors.New("interrupted during the start")}
 	case err != nil:
 		return err
 	}
@@ -74,13 +74,13 @@ func (a *app) work(later string, open func(context.Context) (worker, error)) err
 		switch now {
 		case working:
 		case draining:
-			a.say("draining: nothing more is taken; %s. A second interrupt interrupts what runs, a third kills it", later)
+			a.say("draining: no new work is taken; %s. A second interrupt stops the running jobs, a third kills them", later)
 			w.Drain()
 		case interrupting:
-			a.say("stopping: what runs is interrupted and gets time to end; once more kills it")
+			a.say("stopping: running jobs are interrupted and get time to end; another interrupt kills them")
 			interrupt()
 		case killing:
-			a.say("killing what runs")
+			a.say("killing the running jobs")
 			signal.Stop(signals) // the next one ends the process
 			interrupt()
 			w.Abort()
@@ -88,14 +88,14 @@ func (a *app) work(later string, open func(context.Context) (worker, error)) err
 	}
 }
 
-// waiting says what a drain waits for, in one piece: others write there too.
+// waiting says what a drain waits for, in one write: others write there too.
 func (a *app) waiting(runs []agent.Run) {
 	text := "waiting for 1 run to end:"
 	if len(runs) > 1 {
 		text = fmt.Sprintf("waiting for %d runs to end:", len(runs))
 	}
 	for _, r := range runs {
-		what := "a run of before the start"
+		what := "a run from before this start"
 		if r.Workspace != "" {
 			what = fmt.Sprintf("%s of %s", kind(r.Type, r.Operation), r.Workspace)
 		}

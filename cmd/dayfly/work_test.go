@@ -94,7 +94,7 @@ func TestUp_AnInterruptWaitsForWhatRunsAndServesUntilItEnds(t *testing.T) {
 	s := upWithARun(t, untilLetGo)
 	s.gets(os.Interrupt)
 	s.says("waiting for 1 run to end:")
-	has(t, "what it waits for", s.stderr.String(), "draining: nothing more is taken", s.id+"  deployment preview of one, since 20")
+	has(t, "what it waits for", s.stderr.String(), "draining: no new work is taken", s.id+"  deployment preview of one, since 20")
 	late := strings.TrimSpace(s.w.ok("run", "one"))
 	if got := value[api.Workflow](s.w, "workflow", "show", late); got.State != workflow.Pending {
 		t.Errorf("what is submitted during a drain is %s", got.State)
@@ -112,7 +112,7 @@ func TestUp_ASecondInterruptOrSIGTERMInterruptsWhatRuns(t *testing.T) {
 			s := upWithARun(t, untilLetGo)
 			for i, sig := range signals {
 				s.gets(sig)
-				s.says([]string{"waiting for 1 run", "stopping: what runs is interrupted"}[min(i+2-len(signals), 1)])
+				s.says([]string{"waiting for 1 run", "stopping: running jobs are interrupted"}[min(i+2-len(signals), 1)])
 			}
 			s.says(`"reason":"interrupted"`)
 			s.ends()
@@ -122,7 +122,7 @@ func TestUp_ASecondInterruptOrSIGTERMInterruptsWhatRuns(t *testing.T) {
 
 func TestUp_AThirdInterruptKillsWhatRuns(t *testing.T) {
 	s := upWithARun(t, "trap '' INT TERM; echo it runs; while :; do sleep 0.05; done")
-	for _, says := range []string{"waiting for 1 run", "stopping: what runs", "killing what runs"} {
+	for _, says := range []string{"waiting for 1 run", "stopping: running jobs", "killing the running jobs"} {
 		s.gets(os.Interrupt)
 		s.says(says)
 	}

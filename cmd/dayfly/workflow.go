@@ -17,8 +17,8 @@ type workflowCommands struct {
 	List   workflowList   `cmd:"" help:"List workflows, the newest first."`
 	Show   workflowShow   `cmd:"" help:"Show a workflow with its steps, result and outputs."`
 	Logs   workflowLogs   `cmd:"" help:"Print a workflow's log."`
-	Cancel workflowCancel `cmd:"" help:"Cancel a workflow, in whatever state it is."`
-	Retry  workflowRetry  `cmd:"" help:"Submit an ended workflow again, as a new one."`
+	Cancel workflowCancel `cmd:"" help:"Cancel a workflow."`
+	Retry  workflowRetry  `cmd:"" help:"Submit a workflow that has ended again, as a new one."`
 }
 
 type workflowList struct {
@@ -44,12 +44,12 @@ func (c *workflowList) Run(a *app, cl *client.Client) error {
 			}
 		})
 	if more && !a.json() {
-		a.say("more are left out: -n %d shows more", c.Limit*2)
+		a.say("there are more: -n %d shows more of them", c.Limit*2)
 	}
 	return err
 }
 
-// took is how long a workflow ran, so far or in all.
+// took is how long a workflow has run, or ran in all.
 func took(w api.Workflow, now time.Time) string {
 	if w.StartedAt == nil {
 		return "-"
@@ -77,13 +77,6 @@ func (c *workflowShow) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		return a.encode(w)
-	}
-	return a.show(w)
-}
-
-func (a *app) show(w api.Workflow) error {
 	style, now := a.style(), time.Now()
 	var b strings.Builder
 	line := func(name, value string) {
@@ -110,7 +103,7 @@ func (a *app) show(w api.Workflow) error {
 		line("duration", took(w, now))
 	}
 	if w.SlotHeld && w.State.Terminal() {
-		line("slot", "still held: the end of its task is not proven yet; see dayfly repair unlock "+w.Workspace)
+		line("slot", "still held: nothing proves yet that its task has ended; see dayfly repair unlock "+w.Workspace)
 	}
 	if r := w.Result; r != nil {
 		line("changes", changes(w))
@@ -131,8 +124,7 @@ func (a *app) show(w api.Workflow) error {
 			fmt.Fprintf(&b, "  %s = %s\n", term.Clean(o.Name), output(o))
 		}
 	}
-	_, err := fmt.Fprint(a.stdout, b.String())
-	return err
+	return a.done(w, "%s", strings.TrimSuffix(b.String(), "\n"))
 }
 
 func what(w api.Workflow) string { return kind(w.Type, w.Operation) }
@@ -155,7 +147,7 @@ func stepLine(s api.Step) string {
 	return text
 }
 
-// changes counts what a workflow planned or, once it has succeeded, did.
+// changes counts what a workflow planned or, if it has succeeded, changed.
 func changes(w api.Workflow) string {
 	if w.Result == nil || w.Result.Changes == nil {
 		return ""
@@ -172,8 +164,8 @@ func output(o api.Output) string {
 
 type workflowLogs struct {
 	ID      string `arg:"" help:"The workflow."`
-	Follow  bool   `short:"f" help:"Go on until the workflow ends, and exit by its outcome."`
-	Attempt *int   `help:"The attempt whose log is wanted; default the latest."`
+	Follow  bool   `short:"f" help:"Follow the log until the workflow ends; the exit code tells how it ended."`
+	Attempt *int   `help:"Print the log of this attempt; default the latest."`
 }
 
 // Run prints the log.
@@ -203,7 +195,7 @@ func (c *workflowLogs) Run(a *app, cl *client.Client) error {
 func noLog(w api.Workflow, attempt int) string {
 	switch {
 	case attempt != 0 && attempt < w.Attempt:
-		return fmt.Sprintf("attempt %d of %s left no log; dayfly why %s tells its story", attempt, w.ID, w.ID)
+		return fmt.Sprintf("attempt %d of %s left no log; dayfly why %s shows what happened", attempt, w.ID, w.ID)
 	case w.State == workflow.Pending || w.State == workflow.Claimed:
 		return fmt.Sprintf("%s has no log yet: it is %s; dayfly why %s says what it waits for", w.ID, w.State, w.ID)
 	case !w.State.Terminal():
@@ -224,21 +216,18 @@ func (c *workflowCancel) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		return a.encode(w)
-	}
 	if w.State == workflow.Cancelled {
-		return a.print("%s is cancelled", w.ID)
+		return a.done(w, "%s is cancelled", w.ID)
 	}
 	if w.State.Terminal() {
-		return a.print("%s was over before: %s", w.ID, w.State)
+		return a.done(w, "%s had already ended: %s", w.ID, w.State)
 	}
-	return a.print("%s is being cancelled: its engine gets an interrupt and time to end; dayfly why %s says where it stands", w.ID, w.ID)
+	return a.done(w, "%s is being cancelled: its engine is interrupted and gets time to stop; dayfly why %s shows how far it is", w.ID, w.ID)
 }
 
 type workflowRetry struct {
 	ID     string `arg:"" help:"The workflow."`
-	Follow bool   `short:"f" help:"Follow the new workflow until it ends, and exit by its outcome."`
+	Follow bool   `short:"f" help:"Follow the new workflow until it ends; the exit code tells how it ended."`
 	confirmed
 }
 

@@ -17,14 +17,14 @@ type workspaceCommands struct {
 	Apply  workspaceApply  `cmd:"" help:"Create or change the workspaces that a file describes."`
 	List   workspaceList   `cmd:"" help:"List workspaces."`
 	Show   workspaceShow   `cmd:"" help:"Show a workspace."`
-	Delete workspaceDelete `cmd:"" help:"Delete a workspace; what its engine made stays."`
+	Delete workspaceDelete `cmd:"" help:"Delete a workspace; the infrastructure that it made stays."`
 }
 
 type workspaceApply struct {
-	File []string `short:"f" required:"" sep:"none" help:"A workspace file, or - for standard input; several documents are divided by ---. May be repeated."`
+	File []string `short:"f" required:"" sep:"none" help:"A workspace file, or - for standard input; --- separates several workspaces. May be repeated."`
 }
 
-// read reads all that the files describe, before anything is registered.
+// read reads all files, before anything is registered.
 func (c *workspaceApply) read(a *app) (list []api.Workspace, err error) {
 	var errs []error
 	from := map[string]string{}
@@ -35,7 +35,7 @@ func (c *workspaceApply) read(a *app) (list []api.Workspace, err error) {
 		case file != "-":
 			more, err = workspacefile.Read(file)
 		case slices.Contains(c.File[:i], "-"):
-			err = errors.New("-f -: standard input can be read once; name it once")
+			err = errors.New("-f -: standard input can be read only once")
 		default:
 			more, err = workspacefile.ReadFrom(a.stdin, "standard input", ".")
 		}
@@ -53,13 +53,13 @@ func (c *workspaceApply) read(a *app) (list []api.Workspace, err error) {
 	return list, errors.Join(errs...)
 }
 
-// applied is a workspace with what came of it.
+// applied is a workspace and what was done with it.
 type applied struct {
 	api.Workspace
 	Outcome api.Outcome `json:"outcome"`
 }
 
-// Run registers what the files describe, in their order, up to the first that is refused.
+// Run registers the workspaces of the files, in order, up to the first that is refused.
 func (c *workspaceApply) Run(a *app, cl *client.Client) error {
 	list, err := c.read(a)
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *workspaceApply) Run(a *app, cl *client.Client) error {
 }
 
 type workspaceList struct {
-	Deleted bool `help:"Those that were deleted, and where the states of their engines are."`
+	Deleted bool `help:"List deleted workspaces, and where their states are."`
 }
 
 // Run prints the list.
@@ -109,9 +109,6 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		return a.encode(w)
-	}
 	var b strings.Builder
 	line := lines(&b, term.Style{}, "", 16)
 	line("workspace", w.Name)
@@ -131,11 +128,10 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 	for _, s := range w.Secrets {
 		line("secret", s.Env+s.File+" from "+s.Ref)
 	}
-	_, err = fmt.Fprint(a.stdout, b.String())
-	return err
+	return a.done(w, "%s", strings.TrimSuffix(b.String(), "\n"))
 }
 
-// statePlace says where the state of a workspace's engine is, as far as its settings tell.
+// statePlace says where a workspace's state is, as far as its settings say.
 func statePlace(w api.Workspace) string {
 	switch {
 	case w.State != nil && w.State.Kind != "":
@@ -153,7 +149,7 @@ type workspaceDelete struct {
 
 // Run deletes the workspace.
 func (c *workspaceDelete) Run(a *app, cl *client.Client) error {
-	if err := c.confirm(a, "deleting workspace %s forgets its settings, and leaves what its engine made", c.Name); err != nil {
+	if err := c.confirm(a, "this deletes the settings of workspace %s, and leaves the infrastructure that it made", c.Name); err != nil {
 		return err
 	}
 	if err := cl.DeleteWorkspace(a.ctx, c.Name); err != nil {
@@ -162,7 +158,7 @@ func (c *workspaceDelete) Run(a *app, cl *client.Client) error {
 	return a.done(map[string]string{"deleted": c.Name}, "workspace %s is deleted", c.Name)
 }
 
-// done says that something was done, in the form that was asked for.
+// done says that something was done, as text or JSON.
 func (a *app) done(v any, format string, args ...any) error {
 	if a.json() {
 		return a.encode(v)

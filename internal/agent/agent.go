@@ -1,15 +1,13 @@
 // Package agent runs the stages of a pool stack (poller, dispatcher, relay and reaper) as loops of one
-// process, beside a launcher. It adds what loops need and single invocations do not: a limit of what
-// runs at once, adoption of what an earlier process of the same name left behind, and an end that
-// hands everything back.
+// process, with a launcher. It adds what only loops need: a limit on jobs at once, adoption of what an earlier
+// process of the same instance left, and an orderly end.
 //
 // # Consistency model
 //
-// The agent owns nothing but the count of what it has taken on, which it holds in memory and corrects
-// from the launcher's list. The truth about a claim is in the control plane, about a task in the
-// launcher. So it may be killed at any instruction: claims that were not launched are released by
-// the next process of the same instance, or lapse; tasks that live are adopted; tasks that ended
-// meanwhile are reported; and whatever it did not hear of, the reaper finds. Two agents must not use one
+// The agent owns only the count of its jobs, which is in memory and is corrected from the launcher's list. The
+// control plane knows the truth about claims, the launcher about tasks. So the agent may be killed at any
+// instruction: the next process of the same instance releases claims that were not launched, or they expire; it
+// adopts living tasks and reports those that ended meanwhile; the reaper finds the rest. Two agents must not use one
 // instance name at the same time.
 package agent
 
@@ -49,11 +47,11 @@ type Keyring interface {
 	relay.Opener
 }
 
-// Config says what an agent is made of and how it works. The first group is required.
+// Config configures an agent. The first group is required, except for Transport.
 type Config struct {
 	Upstream   Upstream
 	ControlURL string            // where the relay forwards the calls of runners
-	Transport  http.RoundTripper // how; nil means http.DefaultTransport
+	Transport  http.RoundTripper // how it does; nil means http.DefaultTransport
 	Launcher   launcher.Launcher // a launcher.Watcher and a launcher.Spooler, if it can be one
 	// CloseLauncher ends every task, each with its grace until ctx ends and then by force, or leaves them to the next
 	// process. It is called once, when Run ends, while the relay still takes results.
@@ -61,56 +59,55 @@ type Config struct {
 
 	Queue    queue.Queue
 	Keyring  Keyring
-	Instance string // who claims; the same over restarts, and nobody else's
+	Instance string // name of this agent: the same over restarts, and unique
 
-	TokenAdvice string // what to do about a pool token that is refused; empty means to give the agent another one
-	// Waiting hears what a drain waits for, when it begins to and whenever one of these has ended. Nil means
-	// that nobody wants to know.
+	TokenAdvice string // what to do if the pool token is refused; empty means to give the agent another one
+	// Waiting is told the runs that a drain waits for: when it begins, and whenever one has ended. Nil means no call.
 	Waiting func(runs []Run)
 
-	// Mask returns what hides secrets in what runners left of their logs, which is asked for anew for each of them. Nil
-	// hides nothing.
+	// Mask returns a function that hides secrets in the logs that runners left. It is called for each log. Nil hides
+	// nothing.
 	Mask func(ctx context.Context) (func(line string) string, error)
 
-	Version     string          // ours, shown in the pool's list of runners
+	Version     string          // of this agent, shown in the pool's list of runners
 	Types       []workflow.Type // workflow types to claim; none means all
 	Concurrency int             // most jobs at once, from their claim to the end of their task; 0 means 10
-	// RelayListen is the TCP address that the relay listens on; empty means a free port of
-	// 127.0.0.1. Where tasks outlive the agent, it must name a port.
+	// RelayListen is the TCP address of the relay; empty means a free port of 127.0.0.1. If tasks outlive the agent, it
+	// must name a port.
 	RelayListen string
-	RelayURL    string // the relay's address as tasks see it; empty means http:// and where it listens
-	// RelaySockets is a directory in which each job gets a Unix socket of its own to reach the relay
-	// by; then the relay listens on nothing else. Empty means that it listens on RelayListen.
+	RelayURL    string // address at which tasks reach the relay; empty means http:// and where it listens
+	// RelaySockets is a directory in which each job gets its own Unix socket to the relay, which then listens on
+	// nothing else. Empty means that it listens on RelayListen.
 	RelaySockets string
 
-	// Placements names the tries of a launch in their order; nil means one, "default".
+	// Placements names the placements that a launch tries, in order; nil means one, "default".
 	Placements func(m api.LaunchMessage) []string
 	LaunchRate float64 // most launches a second; 0 means no limit
 
-	PollingInterval    time.Duration // longest pause between two claims; 0 means 1 min
-	StatusLoopInterval time.Duration // between two looks at the tasks; 0 means 30 s
+	PollingInterval    time.Duration // longest pause between claims; 0 means 1 min
+	StatusLoopInterval time.Duration // between two lists of the tasks; 0 means 30 s
 	ShutdownGrace      time.Duration // for running tasks to end, once Run is told to; 0 means 2 min
-	Policy             reaper.Policy // what the reaper goes by
+	Policy             reaper.Policy // of the reaper
 	Now                func() time.Time
 	Log                *slog.Logger // nil means no log
 }
 
-// Times of the end.
+// Time limits of the end.
 const (
 	handBackTime = 15 * time.Second // to release what was not launched
 	lastReports  = 15 * time.Second // to report the ends of the last tasks
 	serverTime   = 5 * time.Second  // for the last answers of the relay
-	lookAgain    = 5 * time.Second  // between two looks at what a drain waits for, where the launcher tells of no end
-	mostPause    = 30 * time.Second // between two tries to adopt
+	lookAgain    = 5 * time.Second  // between two lists of a drain, if the launcher does not report ends
+	mostPause    = 30 * time.Second // between two attempts to adopt
 )
 
 // Agent is the stages of one pool in one process.
 type Agent struct {
 	cfg      Config
 	log      *slog.Logger
-	places    *places
+	places   *places
 	tails    *tails
-	sockets  *sockets // nil where the relay listens on an address
+	sockets  *sockets // nil if the relay listens on an address
 	token    *tokenWatch
 	draining chan struct{}
 	drain    sync.Once
@@ -154,11 +151,11 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// Drain makes Run take no more work, wait for what runs as long as it takes, and end. It may be called at
+// Drain makes Run take no more work, wait for running tasks as long as they take, and end. It may be called at
 // any time and more than once.
 func (a *Agent) Drain() { a.drain.Do(func() { close(a.draining) }) }
 
-// Abort makes a Run that is ending wait no longer for running tasks. It may be called at any time and
+// Abort makes a Run that is ending stop waiting for running tasks. It may be called at any time and
 // more than once.
 func (a *Agent) Abort() { a.abort.Do(func() { close(a.aborted) }) }
 
@@ -209,10 +206,9 @@ func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error
 	return s, err
 }
 
-// Run works until ctx ends, then hands everything back: it stops claiming, releases what it has not
-// launched, ends the running tasks while the relay still takes their results, and reports how they
-// ended. After Drain it lets them end by themselves first, until ctx ends. It returns nil if it was told
-// to end and nothing went wrong. It is called once.
+// Run works until ctx ends. Then it stops claiming, releases jobs that it has not launched, ends running tasks
+// while the relay still takes their results, and reports how they ended. After Drain it first lets them end by
+// themselves, until ctx ends. It returns nil if it was told to end and nothing went wrong. It is called once.
 func (a *Agent) Run(ctx context.Context) error {
 	listener, relayURL, err := a.listen(ctx)
 	if err != nil {
@@ -226,7 +222,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 
-	// What serves running tasks outlives ctx: it ends last, when no task is left.
+	// Parts that serve running tasks outlive ctx: they end last, when no task is left.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 	working, stopWorking := context.WithCancelCause(ctx)
@@ -279,7 +275,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	background.Wait()
 	if ctx.Err() == nil && !errors.Is(cause, errDrained) {
-		err = errors.Join(cause, err) // nobody told it to end
+		err = errors.Join(cause, err) // it was not told to end
 	}
 	err = errors.Join(a.token.ended(), err)
 	a.log.Info("agent stopped", "err", err)
@@ -299,7 +295,7 @@ func (a *Agent) listen(ctx context.Context) (net.Listener, string, error) {
 	return listener, cmp.Or(a.cfg.RelayURL, "http://"+listener.Addr().String()), nil
 }
 
-// server serves the relay with bounds on everything that a client may be slow at.
+// server serves the relay, with time limits for slow clients.
 func (a *Agent) server(ctx context.Context, h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           h,
@@ -321,7 +317,7 @@ func shut(ctx context.Context, server *http.Server) {
 	}
 }
 
-// watch takes the launcher's word of ended tasks, if it gives any.
+// watch hears from the launcher which tasks have ended, if it reports that.
 func (a *Agent) watch(ctx context.Context, r *reaper.Reaper) {
 	w, ok := a.cfg.Launcher.(launcher.Watcher)
 	if !ok {
@@ -343,7 +339,7 @@ func (a *Agent) watch(ctx context.Context, r *reaper.Reaper) {
 	}
 }
 
-// tend corrects the count of what runs from the launcher's list.
+// tend corrects the count of jobs from the launcher's list.
 func (a *Agent) tend(ctx context.Context) {
 	for ctx.Err() == nil {
 		begun := a.cfg.Now()
@@ -360,16 +356,15 @@ func (a *Agent) tend(ctx context.Context) {
 	}
 }
 
-// adopt takes over what an earlier process left, trying until it could. It must be done before
-// anything is claimed: later nobody could tell an old claim from a new one. It returns false when
-// ctx ended before.
+// adopt takes over what an earlier process left, and retries until it can. It must be done before anything
+// is claimed: later an old claim could not be told from a new one. It returns false if ctx ended first.
 func (a *Agent) adopt(ctx context.Context) bool {
 	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, mostPause) {
 		err := a.takeStock(ctx, "the agent was restarted before it was launched")
 		if err == nil {
 			return true
 		}
-		if ctx.Err() == nil && !errors.Is(err, workflow.ErrForbidden) { // the token: that was said
+		if ctx.Err() == nil && !errors.Is(err, workflow.ErrForbidden) { // the token: this is logged already
 			a.log.Warn("earlier claims not taken over; trying again", "err", err, "pause", pause)
 		}
 		_ = wait.For(ctx, pause)
@@ -377,7 +372,7 @@ func (a *Agent) adopt(ctx context.Context) bool {
 	return false
 }
 
-// errDrained is why an agent that drains takes no more work.
+// errDrained is why a draining agent takes no more work.
 var errDrained = errors.New("the agent drains")
 
 // handBack releases what was claimed and not launched.
@@ -415,7 +410,7 @@ func (a *Agent) await(ctx context.Context) {
 	}
 }
 
-// windDown ends what was begun. Every step is bounded in time.
+// windDown ends running tasks and reports them. Every step has a time limit.
 func (a *Agent) windDown(ctx context.Context, r *reaper.Reaper) error {
 	grace, cancel := context.WithTimeout(ctx, a.cfg.ShutdownGrace)
 	defer cancel()

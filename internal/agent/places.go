@@ -16,41 +16,41 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// attempt names what takes a place.
+// attempt names what occupies a place.
 type attempt struct {
 	job string
 	n   int
 }
 
-// places counts what the agent has taken on: each attempt from its claim until its task has ended or it
-// is known that there will be none. The count may be off for a while, for instance when a task ends
-// before its launch was answered; correct brings it back to the launcher's truth.
+// places counts the agent's jobs against its limit: each attempt from its claim until its task has ended, or will
+// certainly not be launched. The count may be wrong for a while, for instance when a task ends before the answer to
+// its launch; correct sets it right from the launcher's list.
 type places struct {
 	limit int
 	now   func() time.Time
-	freed chan struct{} // holds one token when there may be more room than before
+	freed chan struct{} // holds one token when a place may have become free
 
 	mu    sync.Mutex
 	taken map[attempt]place
-	gone  map[string]time.Time // tasks that have ended, and when that was heard
+	gone  map[string]time.Time // tasks that have ended, and when that was reported
 }
 
 type place struct {
 	task  string // empty until launched
 	since time.Time
-	job   api.Job // as it was claimed, without its token; empty where the place was adopted
+	job   api.Job // as it was claimed, without its token; empty if the task was adopted
 }
 
-// Run is a task that lives, and what it runs.
+// Run is a living task and the run in it.
 type Run struct {
 	Workflow  string
-	Workspace string             // empty where the task is an earlier process's
+	Workspace string             // empty if an earlier process launched the task
 	Type      workflow.Type      // the same
 	Operation workflow.Operation // of a deployment
 	Since     time.Time          // when the task was made
 }
 
-// runs are the living ones among tasks, the oldest first.
+// runs lists the living tasks, oldest first.
 func (s *places) runs(tasks []launcher.Task) []Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func newPlaces(limit int, now func() time.Time) *places {
 	return &places{limit: limit, now: now, freed: make(chan struct{}, 1), taken: map[attempt]place{}, gone: map[string]time.Time{}}
 }
 
-// free is how many more jobs may be claimed. It is negative where more was adopted than is allowed.
+// free is how many more jobs may be claimed. It is negative if more tasks were adopted than the limit allows.
 func (s *places) free() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +103,7 @@ func (s *places) launched(a attempt, task string) {
 	}
 }
 
-// dispatched hears how the dispatcher dealt with a message.
+// dispatched is told how the dispatcher dealt with a message.
 func (s *places) dispatched(d dispatcher.Disposition) {
 	a := attempt{d.Job, d.Attempt}
 	switch {
@@ -131,7 +131,7 @@ func (s *places) ended(t launcher.Task) {
 	}
 }
 
-// correct compares the count with a list of tasks that was begun at a time.
+// correct compares the count with a list of tasks that was requested at the time begun.
 func (s *places) correct(tasks []launcher.Task, begun time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,18 +180,17 @@ func (c counted) Claim(ctx context.Context, in api.Claim) (api.Claimed, error) {
 	return out, err
 }
 
-// Release implements poller.Upstream. The place is free also when the release was not taken: nobody is
-// going to launch the job.
+// Release implements poller.Upstream. The place becomes free even if the release fails: the job will not be launched.
 func (c counted) Release(ctx context.Context, id string, in api.Release) error {
 	c.places.dropped(attempt{id, in.Attempt})
 	return c.Upstream.Release(ctx, id, in)
 }
 
-// Stock is what is to be done about one job that the control plane says this agent holds.
+// Stock is what to do about one job that this agent holds, as the control plane says.
 type Stock struct {
 	Job     api.JobState
 	Task    string // the living task of it, if there is one
-	Release bool   // it was never launched: give it back
+	Release bool   // it was never launched: release it
 	Why     string
 }
 
@@ -260,7 +259,7 @@ func (a *Agent) takeStock(ctx context.Context, text string) error {
 		at := attempt{s.Job.ID, s.Job.Attempt}
 		switch {
 		case s.Task != "":
-			// Who launched it may have died before it could say so, and only a reported task starts.
+			// The process that launched it may have died before it reported that, and only a reported task starts.
 			if !s.Job.Started {
 				err := a.cfg.Upstream.Launch(ctx, s.Job.ID, api.Launch{Attempt: s.Job.Attempt, Kind: api.LaunchAccepted, Task: s.Task})
 				if err != nil && !moved(err) {
@@ -285,7 +284,7 @@ func (a *Agent) takeStock(ctx context.Context, text string) error {
 	return errors.Join(errs...)
 }
 
-// moved reports whether a job needs no release any more.
+// moved reports whether a job no longer needs the call.
 func moved(err error) bool {
 	return errors.Is(err, workflow.ErrNotFound) || errors.Is(err, workflow.ErrConflict) || errors.Is(err, workflow.ErrInUse)
 }

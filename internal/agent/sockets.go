@@ -19,13 +19,13 @@ import (
 
 const (
 	socketName = "relay.sock"
-	// longSocket is what a socket's address takes on every system.
+	// longSocket is the longest socket address that every system takes.
 	longSocket = 100
 )
 
-// sockets give each job a way to the relay of its own: a Unix socket in a directory of its own, which
-// its container mounts, and which serves this attempt only. The directory stays over a restart of the
-// agent, the socket in it is made anew. One lives as long as a task of its attempt does.
+// sockets give each job its own way to the relay: a Unix socket in its own directory, which its container mounts
+// and which serves this attempt only. The directory survives a restart of the agent, the socket in it is made
+// again. A socket lives as long as a task of its attempt.
 type sockets struct {
 	dir   string
 	serve func(job string, attempt int) *http.Server
@@ -43,15 +43,15 @@ type socket struct {
 	server *http.Server
 	path   string
 	since  time.Time
-	tasks  map[string]bool // that were launched with it
-	begun  int             // launches that are under way: their tasks are in no list yet
+	tasks  map[string]bool // that use it
+	begun  int             // launches in progress: their tasks are not in a list yet
 }
 
 func newSockets(dir string, serve func(job string, attempt int) *http.Server, now func() time.Time, log *slog.Logger) (*sockets, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make directory for relay sockets: %w", err)
 	}
-	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // nobody but us passes through it: containers mount what lies inside
+	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // only we pass through it: containers mount the directories inside
 		return nil, fmt.Errorf("close directory for relay sockets: %w", err)
 	}
 	return &sockets{dir: dir, serve: serve, log: log, now: now, open: map[attempt]*socket{}}, nil
@@ -86,8 +86,8 @@ func (s *sockets) ensure(ctx context.Context, a attempt) (*socket, error) {
 
 func name(a attempt) string { return a.job + "-" + strconv.Itoa(a.n) }
 
-// listenIn makes the directory of a socket and the socket in it. Who gets the directory may connect;
-// to all others, the directory around it is closed.
+// listenIn makes the directory of a socket and the socket in it. Whoever has the directory may connect; the
+// directory around it is closed to all others.
 func listenIn(ctx context.Context, dir string) (net.Listener, error) {
 	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, os.ErrExist) { //nolint:gosec // see above
 		return nil, err
@@ -101,7 +101,7 @@ func listenIn(ctx context.Context, dir string) (net.Listener, error) {
 	}
 	address := path
 	if len(path) > longSocket {
-		// An address is short; the way by the directory's descriptor always is.
+		// An address must be short; a path by the directory's descriptor always is.
 		d, err := os.Open(dir)
 		if err != nil {
 			return nil, err
@@ -123,7 +123,7 @@ func listenIn(ctx context.Context, dir string) (net.Listener, error) {
 	return listener, nil
 }
 
-// ended closes the socket of a task, unless another task of the attempt has it too.
+// ended closes the socket of a task, unless another task of the attempt uses it too.
 func (s *sockets) ended(t launcher.Task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,8 +137,8 @@ func (s *sockets) ended(t launcher.Task) {
 	}
 }
 
-// begin opens the socket of an attempt for a launch, whose outcome end is told: it is not closed
-// meanwhile, though no task is known to have it.
+// begin opens the socket of an attempt for a launch. It stays open until end is called with the task, or with
+// "" if there is none, although no task is known to use it.
 func (s *sockets) begin(ctx context.Context, a attempt) (path string, end func(task string), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *sockets) begin(ctx context.Context, a attempt) (path string, end func(t
 	}, nil
 }
 
-// correct opens the sockets of tasks that live, as after a restart, and closes those of none.
+// correct opens the sockets of living tasks, as after a restart, and closes those that no task uses.
 func (s *sockets) correct(ctx context.Context, tasks []launcher.Task, begun time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +183,7 @@ func (s *sockets) correct(ctx context.Context, tasks []launcher.Task, begun time
 	if s.swept {
 		return
 	}
-	// What an earlier agent left, of tasks that have ended since.
+	// Remove what an earlier agent left for tasks that have ended since.
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		s.log.Warn("relay sockets not listed", "err", err)
@@ -201,7 +201,7 @@ func (s *sockets) correct(ctx context.Context, tasks []launcher.Task, begun time
 	}
 }
 
-// shut ends a socket at once: nobody is left who could wait for an answer. The lock is held.
+// shut closes a socket at once: nothing waits for an answer any more. The lock is held.
 func (s *sockets) shut(a attempt) {
 	_ = s.open[a].server.Close()
 	delete(s.open, a)
@@ -214,7 +214,7 @@ func (s *sockets) remove(name string) {
 	}
 }
 
-// close lets last answers out, and leaves the directories: tasks may outlive the agent.
+// close lets the last answers go out, and leaves the directories: tasks may outlive the agent.
 func (s *sockets) close(ctx context.Context) {
 	s.mu.Lock()
 	s.closed = true
@@ -231,7 +231,7 @@ func (s *sockets) close(ctx context.Context) {
 	s.wg.Wait()
 }
 
-// socketed is a launcher whose tasks reach the relay by a socket of their own.
+// socketed is a launcher whose tasks each reach the relay by their own socket.
 type socketed struct {
 	launcher.Launcher
 	sockets *sockets
@@ -249,7 +249,7 @@ func (l socketed) Launch(ctx context.Context, r launcher.Request) (launcher.Task
 	if err == nil && task.Phase != launcher.Stopped {
 		end(task.Ref)
 	} else {
-		end("") // the next look at the tasks closes it, unless the answer was lost and one lives
+		end("") // the next list of the tasks closes it, unless the answer was lost and the task lives
 	}
 	return task, err
 }

@@ -17,17 +17,17 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// mostSpool is how much of a spool is read at most: one that workflow code wrote may never end.
+// mostSpool is how much of a spool is read at most: workflow code may write one without end.
 const mostSpool = 1 << 30
 
-// tails is an upstream that is told what the runner of a task left of its log before it is told of the task's end.
+// tails is an upstream that delivers what a task's runner left of its log before it reports the task's end.
 type tails struct {
 	Upstream
-	spools launcher.Spooler // nil: nothing is left
+	spools launcher.Spooler // nil: the launcher keeps none
 	mask   func(ctx context.Context) (func(line string) string, error)
 	log    *slog.Logger
 
-	mu sync.Mutex // held while something is delivered: once is enough
+	mu sync.Mutex // held during a delivery, so that each is made once
 }
 
 var _ reaper.Upstream = (*tails)(nil)
@@ -49,7 +49,7 @@ func (t *tails) Lost(ctx context.Context, id string, in api.Lost) error {
 	return t.Upstream.Lost(ctx, id, in)
 }
 
-// deliverAll delivers what could not be when its task ended.
+// deliverAll delivers what could not be delivered when its task ended.
 func (t *tails) deliverAll(ctx context.Context, tasks []launcher.Task) {
 	if t.spools == nil {
 		return
@@ -65,9 +65,9 @@ func (t *tails) deliverAll(ctx context.Context, tasks []launcher.Task) {
 	}
 }
 
-// deliver sends what a task's runner left, and drops it. Its error means that the control plane is to be asked
-// again: what it will never take is dropped too. Trouble of this machine keeps no run from its end; a later look
-// tries again.
+// deliver sends the log that a task's runner left, and removes it. Its error means that the control plane must be asked
+// again; a log that it will never take is removed too. Trouble on this machine does not hold up the end of a run:
+// deliverAll tries again.
 func (t *tails) deliver(ctx context.Context, id string, attempt int, task string) error {
 	if t.spools == nil {
 		return nil
@@ -84,7 +84,7 @@ func (t *tails) deliver(ctx context.Context, id string, attempt int, task string
 		defer func() { _ = file.Close() }() // it is only read
 		hide, unmasked := t.mask(ctx)
 		if unmasked != nil {
-			log.Warn("rest of a log not delivered: what is to be hidden in it cannot be read", "err", unmasked)
+			log.Warn("rest of a log not delivered: the secrets to hide in it cannot be read", "err", unmasked)
 			return nil
 		}
 		sent, err = t.send(ctx, id, api.Tail{Attempt: attempt, Task: task}, file, hide)
@@ -103,14 +103,14 @@ func (t *tails) deliver(ctx context.Context, id string, attempt int, task string
 	return nil
 }
 
-// refused reports whether the control plane will never take a log.
+// refused reports whether the control plane will never take the log.
 func refused(err error) bool {
 	return slices.ContainsFunc([]error{
 		workflow.ErrNotFound, workflow.ErrConflict, workflow.ErrOver, workflow.ErrInvalid, workflow.ErrTooLarge, workflow.ErrLogGap,
 	}, func(kind error) bool { return errors.Is(err, kind) })
 }
 
-// peek reads a line and leaves it where it is; n is 0 where there is none any more.
+// peek reads a line without taking it; n is 0 if there is none left.
 func peek(lines *bufio.Reader) (l api.LogLine, n int) {
 	for _, size := range []int{lines.Buffered(), lines.Size()} {
 		window, _ := lines.Peek(size)
@@ -122,7 +122,7 @@ func peek(lines *bufio.Reader) (l api.LogLine, n int) {
 	return l, n
 }
 
-// send sends the lines of a spool from the first on that is wanted, up to the first that is not a line.
+// send sends the lines of a spool, from the first that the control plane wants to the first that is malformed.
 func (t *tails) send(ctx context.Context, id string, in api.Tail, spool io.Reader, hide func(string) string) (sent int64, err error) {
 	taken, err := t.Tail(ctx, id, in)
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// tokenPatience is how long a pool token that is refused is tried: a slip in its rotation may be put right.
+// tokenPatience is how long a refused pool token is tried: a mistake in its rotation may be corrected.
 const tokenPatience = 5 * time.Minute
 
-// TokenRefused puts an answer by which the control plane at an address refuses the pool's token into words that fit an
-// agent, with what to do about it; empty advice means to give the agent another token. It returns nil for every other
-// error: one that says that the control plane is away, or that a gateway refuses, says nothing about the token.
+// TokenRefused words the refusal of a pool token for whoever runs the agent, with what to do; empty advice means to give
+// the agent another token. It returns nil for every other error: an absent control plane or the refusal of a gateway
+// says nothing about the token.
 func TokenRefused(err error, url, advice string) error {
 	said, ours := errors.AsType[*workflow.Error](err)
 	why := ""
@@ -32,12 +32,12 @@ func TokenRefused(err error, url, advice string) error {
 		return nil
 	}
 	advice = cmp.Or(advice, "make one with dayfly pool create or dayfly pool rotate-token, and give it to the agent as token or DAYFLY_TOKEN")
-	// One kind for all: the others would be taken for a person's token.
+	// One kind for all: the other kinds would be read as about a person's token.
 	return workflow.Refuse(workflow.ErrForbidden, "", "the control plane at %s does not accept the pool token: %s; %s", url, why, advice)
 }
 
-// tokenWatch is an upstream that sees whether the control plane accepts the pool's token, and ends the agent where it
-// does not for too long. An agent asks for what it holds, or for work, at least once a minute.
+// tokenWatch is an upstream that watches whether the control plane accepts the pool token, and ends the agent if it is
+// refused for too long. An agent asks for its claims or for work at least once a minute.
 type tokenWatch struct {
 	Upstream
 	url, advice string
@@ -46,7 +46,7 @@ type tokenWatch struct {
 	giveUp      func()
 
 	mu    sync.Mutex
-	since time.Time // when the token was refused first; zero: it is accepted, or nobody knows
+	since time.Time // when the token was first refused; zero: it is accepted, or this is not known
 	last  error     // the refusal that the agent ends for
 }
 
@@ -62,10 +62,10 @@ func (t *tokenWatch) Held(ctx context.Context, instance, cursor string) (api.Pag
 	return out, t.heard(err)
 }
 
-// heard takes note of an answer, and puts a refusal of the token into words that fit.
+// heard notes an answer, and rewords a refusal of the token.
 func (t *tokenWatch) heard(err error) error {
 	if errors.Is(err, context.Canceled) {
-		return err // whoever gave up heard nothing
+		return err // the caller gave up: there was no answer
 	}
 	refused := TokenRefused(err, t.url, t.advice)
 	t.mu.Lock()
@@ -80,14 +80,14 @@ func (t *tokenWatch) heard(err error) error {
 		t.log.Error("pool token refused", "err", refused, "tried_for", tokenPatience.String())
 	case over && t.last == nil:
 		t.last = refused
-		t.log.Error("pool token refused for too long: the agent ends when what it runs has ended", "err", refused)
+		t.log.Error("pool token refused for too long: the agent ends when its running jobs have ended", "err", refused)
 		t.giveUp()
 	}
 	return cmp.Or(refused, err)
 }
 
-// tokenStands decides since when a token is refused, and whether that is too long. Only one refusal after another
-// counts: a control plane that is away begins the time anew.
+// tokenStands decides since when a token is refused, and whether that is too long. Only consecutive refusals count: if
+// the control plane does not answer, the time starts again.
 func tokenStands(since time.Time, refused bool, now time.Time) (first time.Time, over bool) {
 	switch {
 	case !refused:
@@ -98,7 +98,7 @@ func tokenStands(since time.Time, refused bool, now time.Time) (first time.Time,
 	return since, now.Sub(since) >= tokenPatience
 }
 
-// ended is why the agent gave up; nil where it did not.
+// ended is why the agent gave up; nil if it did not.
 func (t *tokenWatch) ended() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package config reads the settings of the agent: one file, the environment and flags, each later
-// one winning over those before it. Every mistake is reported at once, with the key and the place
-// it came from. It does not dial, start or create anything, and it knows no command line.
+// Package config reads the settings of the agent from one file, the environment and flags; later ones override
+// earlier ones. All mistakes are reported at once, each with its key and its place. It does not dial, start or create
+// anything, and does not parse the command line.
 package config
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Names of the file and of the one that is read in its absence.
+// Names of the settings file, and of the one that is read if there is none.
 const (
 	FileName         = "dayfly.yaml"
 	FallbackFileName = "pulumi-workflow-agent.yaml"
@@ -26,20 +26,20 @@ const (
 	TargetECS     = "ecs"     // a task of Fargate of its own per job
 )
 
-// Networks of containers.
+// Networks of container jobs.
 const (
-	NetworkOutbound = "outbound" // what the machine reaches, and no other job
+	NetworkOutbound = "outbound" // whatever the machine reaches, except other jobs
 	NetworkNone     = "none"     // nothing but the job's own relay
 )
 
-// What may run on capacity that can be taken back.
+// What may run on Spot capacity, which AWS can take back.
 const (
 	SpotNever = "never"
-	SpotReads = "reads" // what changes no state
+	SpotReads = "reads" // runs that change no state
 	SpotAll   = "all"
 )
 
-// Use says whose settings are read: a key that does nothing there is refused.
+// Use is the command whose settings are read. A key that does nothing for it is refused.
 type Use string
 
 // The commands that read settings.
@@ -48,11 +48,11 @@ const (
 	Up    Use = "up"    // control plane and agent in one process
 )
 
-// Config is every setting that acts in this version. Load fills in the defaults.
+// Config has every setting of this version. Load fills in the defaults.
 type Config struct {
 	Token            redact.String // pool token; required for the agent
 	ServiceURL       string        // address of the control plane; required for the agent
-	WorkingDirectory string        // where jobs, state and records lie; empty: the caller's default
+	WorkingDirectory string        // for jobs, state and records; empty: the caller's default
 	DeployTarget     string        // one of the deploy targets; default TargetAuto
 	RunnerImage      string        // image of container jobs; empty: the caller's default
 	RunnerNetwork    string        // NetworkOutbound or NetworkNone; default NetworkOutbound
@@ -60,24 +60,24 @@ type Config struct {
 	Concurrency      int           // most jobs at once; 0: the caller's default
 	Listen           string        // where the control plane of up listens; empty: the caller's default
 
-	EnabledWorkflowTypes []workflow.Type // types that are claimed; none named means all
+	EnabledWorkflowTypes []workflow.Type // types that are claimed; empty means all
 	EnvForwardAllowlist  []string        // names of variables that reach the runner; default none
-	SourceRoots          []string        // directories below which a directory source may lie; none named means none may
+	SourceRoots          []string        // directories in which directory sources are allowed; empty means nowhere
 
 	// For TargetECS alone.
-	RelayURL       string   // the relay's address as tasks see it; required
+	RelayURL       string   // address at which tasks reach the relay; required
 	RelayListen    string   // where the relay listens; default any address, at the port of RelayURL
 	Cluster        string   // name or ARN; required
 	TaskDefinition string   // family, family:revision or ARN; required
 	Container      string   // of the runner in it; default "runner"
 	Subnets        []string // at least one
-	SecurityGroups []string // none means the default one of the subnets' network
+	SecurityGroups []string // empty means the default group of the VPC
 	AssignPublicIP bool     // default false
 	Spot           string   // SpotNever, SpotReads or SpotAll; default SpotNever
 	LaunchRate     float64  // launches a second at most; default 20, the account's own limit
 
 	PollingInterval       time.Duration // pause between polls that found nothing; default 1m
-	JobStatusLoopInterval time.Duration // pause between looks at the running jobs; default 30s
+	JobStatusLoopInterval time.Duration // time between checks of the running jobs; default 30s
 
 	// The retry and breaker settings guard polling only.
 	RequestTimeout         time.Duration // of one request; default 30s
@@ -88,7 +88,7 @@ type Config struct {
 	CircuitBreakerTimeout  time.Duration // how long it stays open; default 10m
 }
 
-// Default returns the settings of somebody who said nothing.
+// Default returns the settings where nothing is set.
 func Default() Config {
 	return Config{
 		DeployTarget:           TargetAuto,

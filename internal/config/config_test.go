@@ -180,10 +180,10 @@ func TestLoad_KeysOfAnotherTargetAreRefused(t *testing.T) {
 		says []string
 	}{
 		"of ecs, elsewhere": {config.Agent, agent + "cluster: runners\nspot: all\n", []string{
-			"3: cluster: does nothing with deploy_target auto: it goes with ecs; remove it", "4: spot: does nothing",
+			"3: cluster: does nothing with deploy_target auto: it is for ecs only: remove it", "4: spot: does nothing",
 		}},
 		"of machines, on ecs": {config.Agent, ecs + "runner_image: x:1\nenv_forward_allowlist: [LANG]\nsource_roots: [/srv]\nrunner_network: none\n", []string{
-			"runner_image: does nothing with deploy_target ecs, where the task definition says it", "env_forward_allowlist: does", "source_roots: does", "runner_network: does",
+			"runner_image: does nothing with deploy_target ecs, where the task definition sets it", "env_forward_allowlist: does", "source_roots: does", "runner_network: does",
 		}},
 		"of up":       {config.Agent, agent + "listen: 127.0.0.1:9000\n", []string{"3: listen: does nothing for dayfly agent (it is not a control plane): remove it"}},
 		"no port":     {config.Up, "listen: localhost\n", []string{"1: listen: want HOST:PORT"}},
@@ -193,7 +193,7 @@ func TestLoad_KeysOfAnotherTargetAreRefused(t *testing.T) {
 		"no relay":    {config.Agent, strings.Replace(ecs, "relay_url: https://relay.example.com/", "relay_url: relay", 1), []string{"relay_url: want an address"}},
 		"no address":  {config.Agent, strings.Replace(ecs, "10.0.0.5:8180", "relay.example.com:8180", 1), []string{"relay_listen: want an address of this machine"}},
 		"no subnet":   {config.Agent, strings.Replace(ecs, "subnet-0123456789abcdef1", "vpc-0123456789abcdef1", 1), []string{"subnets: want ids such as subnet-"}},
-		"twice":       {config.Agent, strings.Replace(ecs, "subnet-0123456789abcdef1", "subnet-0123456789abcdef0", 1), []string{"subnets: subnet-0123456789abcdef0 is there twice"}},
+		"twice":       {config.Agent, strings.Replace(ecs, "subnet-0123456789abcdef1", "subnet-0123456789abcdef0", 1), []string{"subnets: subnet-0123456789abcdef0 is given twice"}},
 		"no groups":   {config.Agent, strings.Replace(ecs, "[sg-0123456789abcdef0]", "[]", 1), []string{"security_groups: want 1 to 5 ids"}},
 		"no policy":   {config.Agent, strings.Replace(ecs, "spot: reads", "spot: often", 1), []string{"spot: want never, reads or all"}},
 		"no rate":     {config.Agent, strings.Replace(ecs, "launch_rate: 2.5", "launch_rate: 0", 1), []string{"launch_rate: want launches a second"}},
@@ -332,7 +332,7 @@ syslog: false
 	want.WorkingDirectory, want.EnabledWorkflowTypes = "/home/somebody/agent", workflow.Types()
 	want.EnvForwardAllowlist = []string{"KEY_ONE", "KEY_TWO", "KEY_THREE"}
 	same(t, got.Config, want)
-	if len(got.Notices) != 2 || !strings.Contains(got.Notices[1], "passed over, because they do nothing here: version, shared_volume_directory, pull_image, ") || !strings.HasSuffix(got.Notices[1], "syslog, PULUMI_AGENT_SYSLOG") {
+	if len(got.Notices) != 2 || !strings.Contains(got.Notices[1], "ignored, because they do nothing here: version, shared_volume_directory, pull_image, ") || !strings.HasSuffix(got.Notices[1], "syslog, PULUMI_AGENT_SYSLOG") {
 		t.Errorf("got notices %q", got.Notices)
 	}
 
@@ -401,7 +401,7 @@ func TestLoad_EveryMistakeIsReportedAtOnceWithItsPlace(t *testing.T) {
 		"dayfly.yaml:1: poling_interval: unknown key: did you mean polling_interval?",
 		"dayfly.yaml:2: pull_image: does nothing in this version: remove it",
 		`dayfly.yaml:3: polling_interval: want a duration such as 30s or 2m, not "30": a unit is missing, such as in 30s`,
-		"dayfly.yaml:4: polling_interval: is there twice, first in line 3",
+		"dayfly.yaml:4: polling_interval: is given twice, first in line 3",
 		"dayfly.yaml:5: deploy_target: kubernetes is not in this version: use auto, docker, process or ecs",
 		"dayfly.yaml:6: zebra: unknown key: remove it",
 		`dayfly.yaml:7: single_run: want true or false, not "maybe"`,
@@ -412,7 +412,7 @@ func TestLoad_EveryMistakeIsReportedAtOnceWithItsPlace(t *testing.T) {
 		`DAYFLY_CIRCUIT_BREAKER_FAILURES: want a number from 1 to 1000, not "0"`,
 		`DAYFLY_SERVICE_URL: want an address such as https://dayfly.example.com, not "ftp://x"`,
 		"DAYFLY_SYSLOG: does nothing in this version: remove it",
-		"--token: must not stand on a command line: put it into dayfly.yaml or DAYFLY_TOKEN",
+		"--token: must not be on a command line: put it into dayfly.yaml or DAYFLY_TOKEN",
 		"token: is required: set it in dayfly.yaml or as DAYFLY_TOKEN",
 		"--request-retry-max-wait: is 1s, which is less than request_retry_wait (20s)",
 	}

@@ -97,8 +97,8 @@ var keys = []key{
 	})},
 }
 
-// idle are names that people who run such agents know and that do nothing in this version, each with the
-// values that ask for nothing: those of the samples that such agents come with.
+// idle are settings of other agents that do nothing here, each with the values that ask for nothing: those of the
+// samples that such agents come with.
 var idle = []struct {
 	name     string
 	harmless []string
@@ -115,15 +115,15 @@ var idle = []struct {
 	{"syslog", []string{"false"}},
 }
 
-// askNothing reports whether a name and value of a file or variable of a fallback name can be passed over:
-// an installation moves over by changing the binary.
+// askNothing reports whether a setting in a fallback file or variable can be ignored, so that an installation can move
+// over by changing the binary.
 func askNothing(name, value string) bool {
 	for _, n := range idle {
 		if n.name == name {
 			return slices.Contains(n.harmless, value)
 		}
 	}
-	return name == "version" // of the agent that it was written for
+	return name == "version" // of the agent that the file was written for
 }
 
 func find(name string) *key {
@@ -172,11 +172,11 @@ func unknown(name string) (message string, near bool) {
 	return "unknown key: remove it", false
 }
 
-// Nearest returns the name that one with a slip in it stood for; empty where none is near.
+// Nearest returns the name that a misspelled one probably stands for; empty if none is close.
 func Nearest(name string, among []string) string {
 	best, least := "", 3
 	for _, one := range among {
-		if d := levenshtein.Distance(text.Head(name, 64), one, nil); d < least { // it is slow with long ones
+		if d := levenshtein.Distance(text.Head(name, 64), one, nil); d < least { // long names are slow
 			best, least = one, d
 		}
 	}
@@ -233,10 +233,10 @@ func types(c *Config, values []string) error {
 	return nil
 }
 
-// awsName is a name or an ARN of AWS, as far as its characters go; the launcher reads what it means.
+// awsName checks the characters of an AWS name or ARN; the launcher checks what it means.
 var awsName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_:/.-]{1,512}$`) })
 
-// matching reads one value of a form.
+// matching reads one value that must match a form.
 func matching(field func(*Config) *string, form func() *regexp.Regexp, want string) func(*Config, []string) error {
 	return single(func(c *Config, v string) error {
 		if *field(c) = v; !form().MatchString(v) {
@@ -263,7 +263,7 @@ func truth(field *bool, v string) (err error) {
 
 var resourceID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z]+-[0-9a-f]{8,32}$`) })
 
-// ids reads a list of ids of one kind, each there once.
+// ids reads a list of ids of one kind, without duplicates.
 func ids(field func(*Config) *[]string, prefix string, most int) func(*Config, []string) error {
 	return func(c *Config, values []string) error {
 		*field(c) = slices.Clone(values)
@@ -275,7 +275,7 @@ func ids(field func(*Config) *[]string, prefix string, most int) func(*Config, [
 			case !strings.HasPrefix(v, prefix) || !resourceID().MatchString(v):
 				return fmt.Errorf("want ids such as %s0123456789abcdef0, not %q", prefix, clip(v))
 			case slices.Contains(values[:i], v):
-				return fmt.Errorf("%s is there twice", v)
+				return fmt.Errorf("%s is given twice", v)
 			}
 		}
 		return nil
@@ -293,7 +293,7 @@ func listen(c *Config, v string) error {
 	return nil
 }
 
-// image is the name of an image in a form that every engine takes.
+// image is a form of image names that every container engine takes.
 var image = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._:/@-]{0,254}$`) })
 
 func variables(c *Config, values []string) error {
@@ -303,7 +303,7 @@ func variables(c *Config, values []string) error {
 		case !env.Valid(v):
 			return fmt.Errorf("want names of variables, not %q", clip(v))
 		case env.Ours(v):
-			return fmt.Errorf("%s is a name of ours: it cannot be forwarded", v)
+			return fmt.Errorf("%s begins with "+env.Prefix+", which is reserved: it cannot be forwarded", v)
 		}
 		c.EnvForwardAllowlist = append(c.EnvForwardAllowlist, v)
 	}
@@ -322,8 +322,8 @@ func roots(c *Config, values []string) error {
 	return nil
 }
 
-// path makes a path absolute, so that it means the same after a change of directory. ~ is the home directory,
-// which no shell has put in its place.
+// path makes a path absolute, so that it means the same after a change of directory. ~ is the home directory: no shell
+// has expanded it.
 func path(to *string, v string) error {
 	if v == "" || strings.ContainsRune(v, 0) {
 		return errors.New("want a path")
@@ -331,7 +331,7 @@ func path(to *string, v string) error {
 	if rest, ok := strings.CutPrefix(v, "~"); ok && (rest == "" || rest[0] == '/') {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return fmt.Errorf("%s means the home directory, which is not known: set HOME, or write the path out", v)
+			return fmt.Errorf("%s means the home directory, which is not known: set HOME, or write the whole path", v)
 		}
 		v = filepath.Join(home, rest)
 	}
@@ -349,22 +349,22 @@ func checkURL(v string) error {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("want an address such as https://dayfly.example.com, not %q", clip(v))
 	case u.User != nil:
-		return errors.New("must not hold credentials: put the token under token")
+		return errors.New("must not contain credentials: put the token under token")
 	case u.RawQuery != "" || u.Fragment != "":
 		return errors.New("want an address without ? and #")
 	}
 	return nil
 }
 
-// CheckControlPlane refuses an address that no control plane can have, or where a token could be read on its way.
+// CheckControlPlane refuses an address that cannot be a control plane's, or where others could read the token.
 func CheckControlPlane(address string) error {
 	if inClear(address) {
-		return errors.New("plain http would show the token to everybody on the way: want an https address, or one of this machine such as http://127.0.0.1:7331")
+		return errors.New("plain http would show the token to others on the network: want an https address, or one of this machine such as http://127.0.0.1:7331")
 	}
 	return checkURL(address)
 }
 
-// inClear reports whether what is sent to an address could be read on its way.
+// inClear reports whether others could read what is sent to an address.
 func inClear(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" {

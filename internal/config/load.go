@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -54,7 +55,7 @@ func SearchPath(getenv func(string) string) []string {
 type Loaded struct {
 	Config
 	File string // the file that was read; empty: none
-	// Notices are one-line remarks for the person who starts the command.
+	// Notices are one-line messages for the person who starts the command.
 	Notices []string
 }
 
@@ -67,7 +68,7 @@ func Load(use Use, from Sources) (Loaded, error) {
 	}
 	l.environment(from.Environ)
 	if len(l.passed) > 0 {
-		l.out.Notices = append(l.out.Notices, "passed over, because they do nothing here: "+strings.Join(l.passed, ", "))
+		l.out.Notices = append(l.out.Notices, "ignored, because they do nothing here: "+strings.Join(l.passed, ", "))
 	}
 	l.flags(from.Flags)
 	l.together()
@@ -82,10 +83,10 @@ type loader struct {
 	out      Loaded
 	where    map[string]string // key: where its value came from
 	mistakes workflow.Mistakes
-	passed   []string // names of a fallback that ask for nothing
+	passed   []string // names of fallback settings that ask for nothing
 }
 
-// wrong notes a mistake in a key, or in a whole file, and where it was written: file and line, variable, flag or nowhere.
+// wrong records a mistake in a key, or in a whole file, and where it is: file and line, variable, flag or nowhere.
 func (l *loader) wrong(name, where, format string, args ...any) {
 	switch {
 	case where == "":
@@ -96,8 +97,7 @@ func (l *loader) wrong(name, where, format string, args ...any) {
 	l.mistakes.Add(where, format, args...)
 }
 
-// set takes one value of a key that is known to exist. A mistake in a value that a later place
-// overrides is still a mistake.
+// set applies a value of a key. A mistake in a value that a later source overrides is still a mistake.
 func (l *loader) set(k *key, where string, values []string) {
 	if why := k.refusal(l.use); why != "" {
 		l.wrong(k.name, where, "%s", why)
@@ -161,7 +161,7 @@ func first(dirs []string, name string) string {
 	for _, d := range dirs {
 		p := filepath.Join(d, name)
 		info, err := os.Stat(p)
-		// A file that is there and cannot be looked at is chosen too: reading it says why.
+		// A file that exists and cannot be examined is chosen too: reading it says why.
 		if err == nil && info.Mode().IsRegular() || err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 			return p
 		}
@@ -169,7 +169,7 @@ func first(dirs []string, name string) string {
 	return ""
 }
 
-// yaml reads one document: a mapping of keys to values, each key once. A foreign one is that of a fallback name.
+// yaml reads one document: a mapping of keys to values, each key once. It is foreign if it has the fallback name.
 func (l *loader) yaml(name string, data []byte, foreign bool) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
@@ -180,7 +180,7 @@ func (l *loader) yaml(name string, data []byte, foreign bool) {
 		return
 	}
 	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
-		l.wrong("", name, "holds more than one document: keep one")
+		l.wrong("", name, "has more than one document: keep one")
 		return
 	}
 	root := doc.Content[0]
@@ -197,7 +197,7 @@ func (l *loader) yaml(name string, data []byte, foreign bool) {
 		where := at(name, kn)
 		k := find(kn.Value)
 		if line, twice := seen[kn.Value]; twice {
-			l.wrong(clip(kn.Value), where, "is there twice, first in line %d", line)
+			l.wrong(clip(kn.Value), where, "is given twice, first in line %d", line)
 			continue
 		}
 		seen[kn.Value] = kn.Line
@@ -246,9 +246,9 @@ func values(k key, n *yaml.Node) ([]string, error) {
 	return list, nil
 }
 
-// environment reads DAYFLY_ variables, and the fallback names where there is no such variable. A
-// variable that is no key is refused only where it looks like one: other programs set names with
-// our prefix too (Kubernetes does for a service called dayfly).
+// environment reads DAYFLY_ variables, and fallback names where there is no such variable. An unknown variable
+// is refused only if it looks like a key: other programs set names with our prefix too (Kubernetes does for a
+// service called dayfly).
 func (l *loader) environment(environ []string) {
 	own, fallback := map[string]string{}, map[string]string{}
 	for _, e := range environ {
@@ -273,7 +273,7 @@ func (l *loader) environment(environ []string) {
 		l.variable(name, variable, fallback[name])
 	}
 	if len(old) > 0 {
-		l.out.Notices = append(l.out.Notices, fmt.Sprintf("reading %s; the names that begin with %s win over these", strings.Join(old, ", "), env.Prefix))
+		l.out.Notices = append(l.out.Notices, fmt.Sprintf("reading %s; names that begin with %s win over these", strings.Join(old, ", "), env.Prefix))
 	}
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		if !slices.Contains(otherVariables, name) {
@@ -282,8 +282,7 @@ func (l *loader) environment(environ []string) {
 	}
 }
 
-// otherVariables carry our prefix and are no settings: those of the command line, and those that a
-// runner finds.
+// otherVariables have our prefix and are not settings: those of the command line, and those of a runner.
 var otherVariables = []string{
 	"url", "api_token", "config", "ticket", "job", "attempt", "task", "relay", "work_dir", "state_dir",
 	"gate_fd", "gate_bundle", "source_dir", "secrets_store", "secrets_dir", "engine_uid", "engine_path", "stop_grace", "relay_auth",
@@ -311,14 +310,14 @@ func (l *loader) flags(given map[string]Flag) {
 		}
 		if name == "token" {
 			// Every user of the machine can read the arguments of a process.
-			l.wrong(name, where, "must not stand on a command line: put it into %s or %sTOKEN", FileName, env.Prefix)
+			l.wrong(name, where, "must not be on a command line: put it into %s or %sTOKEN", FileName, env.Prefix)
 			continue
 		}
 		l.set(k, where, k.split(given[name].Value))
 	}
 }
 
-// together checks what no single key shows.
+// together checks what involves more than one key.
 func (l *loader) together() {
 	c := l.out.Config
 	if l.use == Agent {
@@ -347,39 +346,27 @@ func (l *loader) together() {
 		l.wrong("request_retry_max_wait", where, "is %s, which is less than request_retry_wait (%s)", c.RequestRetryMaxWait, c.RequestRetryWait)
 	}
 	if inClear(c.RelayURL) {
-		l.out.Notices = append(l.out.Notices, fmt.Sprintf("%s is not https: tickets and logs can be read on their way from the tasks", c.RelayURL))
+		l.out.Notices = append(l.out.Notices, fmt.Sprintf("%s is not https: others on the network can read tickets and logs", c.RelayURL))
 	}
 }
 
-// target refuses keys that do nothing with the deploy target, and the target where it is not for this use.
+// target refuses keys that do nothing with the deploy target, and a target that is not for this use.
 func (l *loader) target() {
 	target := l.out.DeployTarget
 	if target == TargetECS && l.use != Agent {
-		l.wrong("deploy_target", l.where["deploy_target"], "%s is for dayfly %s, beside a control plane that tasks and people reach: dayfly %s uses %s, %s or %s", TargetECS, Agent, l.use, TargetAuto, TargetDocker, TargetProcess)
+		l.wrong("deploy_target", l.where["deploy_target"], "%s is for dayfly %s, with a control plane that tasks can reach: dayfly %s uses %s, %s or %s", TargetECS, Agent, l.use, TargetAuto, TargetDocker, TargetProcess)
 	}
 	for _, k := range keys {
 		where, given := l.where[k.name]
 		switch {
 		case !given:
 		case k.only != "" && k.only != target:
-			l.wrong(k.name, where, "does nothing with deploy_target %s: it goes with %s; remove it", target, k.only)
+			l.wrong(k.name, where, "does nothing with deploy_target %s: it is for %s only: remove it", target, k.only)
 		case k.never != "" && k.never == target:
-			l.wrong(k.name, where, "does nothing with deploy_target %s, where the task definition says it: remove it", target)
+			l.wrong(k.name, where, "does nothing with deploy_target %s, where the task definition sets it: remove it", target)
 		}
 	}
-	if target == TargetECS && l.out.RelayListen == "" && l.out.RelayURL != "" {
-		l.out.RelayListen = ":" + portOf(l.out.RelayURL)
+	if u, err := url.Parse(l.out.RelayURL); err == nil && target == TargetECS && l.out.RelayListen == "" {
+		l.out.RelayListen = ":" + cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 	}
-}
-
-// portOf is the port of an address that was checked.
-func portOf(address string) string {
-	u, err := url.Parse(address)
-	switch {
-	case err == nil && u.Port() != "":
-		return u.Port()
-	case err == nil && u.Scheme == "http":
-		return "80"
-	}
-	return "443"
 }

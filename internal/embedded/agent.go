@@ -31,39 +31,38 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// instanceFile keeps the name under which an agent claims, over restarts.
+// instanceFile keeps the agent's instance name over restarts.
 const instanceFile = "instance"
 
-// AgentConfig says what an agent takes on and how.
+// AgentConfig configures an agent.
 type AgentConfig struct {
 	Settings config.Config // working_directory is the data directory; token and service_url are for an agent alone
 	Version  string        // empty means "dev"
-	// Runner is the command of a runner, an absolute path and its arguments; empty means RunnerProgram
-	// beside this program, where it is of the same version, else this
-	// program with the argument "runner". It is for jobs that run as processes.
+	// Runner is the command of a runner for jobs that run as processes: an absolute path and its arguments. Empty means
+	// RunnerProgram beside this program if it has the same version, else this program with the argument "runner".
 	Runner     []string
 	DockerHost string                           // where the Docker engine is, as DOCKER_HOST says it; empty means its usual socket
 	Path       string                           // PATH in which engines and commands are looked for; empty means the runner's default
 	LookupEnv  func(name string) (string, bool) // of the variables that are forwarded; nil: os.LookupEnv
-	// ECS makes the client of ECS for deploy target ecs; nil means that there is none.
+	// ECS makes the ECS client for deploy target ecs; nil means that there is none.
 	ECS func(ctx context.Context) (ecs.Client, error)
 	Log *slog.Logger // nil means none
-	// Waiting hears what a drain waits for; see agent.Config.
+	// Waiting is told what a drain waits for; see agent.Config.
 	Waiting func(runs []agent.Run)
 
-	// Seams for tests. Zero values mean the real thing. A launcher that is wrapped must still be a
-	// launcher.Watcher if ends are to be heard of at once, and a launcher.Spooler if logs are to be whole.
+	// For tests; zero values mean the real thing. A wrapped launcher must still be a launcher.Watcher, so that ends
+	// are seen at once, and a launcher.Spooler, so that logs are complete.
 	Now           func() time.Time // the agent's clock, which is not the control plane's
 	WrapQueue     func(queue.Queue) queue.Queue
 	WrapLauncher  func(launcher.Launcher) launcher.Launcher
 	WrapTransport func(http.RoundTripper) http.RoundTripper // the way to the control plane
-	// WithoutSockets makes container jobs reach their relay by an address, as where the engine is in another machine.
+	// WithoutSockets makes container jobs reach their relay by an address, as if the engine ran in another machine.
 	WithoutSockets bool
-	// ShutdownGrace is what running tasks have to end; 0 means the agent's default.
+	// ShutdownGrace is how long running tasks have to end; 0 means the agent's default.
 	ShutdownGrace time.Duration
 
-	pool     func(ctx context.Context) (string, error) // whose token it is
-	instance string                                    // who claims; known once the data directory is open
+	pool     func(ctx context.Context) (string, error) // the pool of the token
+	instance string                                    // name of the instance; known once the data directory is open
 	stateID  string                                    // of the data directory
 }
 
@@ -71,13 +70,13 @@ type AgentConfig struct {
 type Agent struct {
 	agent     *agent.Agent
 	target    *target
-	data      *dataDir        // nil where it is somebody else's
-	transport *http.Transport // nil where it is somebody else's
-	single    *singleRun      // nil: it serves until it is told to end
+	data      *dataDir        // nil if Up owns it
+	transport *http.Transport // nil if Up owns it
+	single    *singleRun      // nil: it works until it is told to end
 }
 
-// OpenAgent takes the data directory and puts together an agent of a control plane elsewhere. Close
-// must be called; Run works.
+// OpenAgent locks the data directory and builds an agent of a control plane elsewhere. Close must be
+// called; Run works.
 func OpenAgent(ctx context.Context, cfg AgentConfig) (*Agent, error) {
 	data, err := openData(cfg.Settings.WorkingDirectory)
 	if err != nil {
@@ -101,15 +100,15 @@ func OpenAgent(ctx context.Context, cfg AgentConfig) (*Agent, error) {
 	return a, nil
 }
 
-// upstream is the control plane of an agent and the way to it.
+// upstream is an agent's control plane and how to reach it.
 type upstream struct {
 	url       string
 	token     func() redact.String
 	transport http.RoundTripper
-	advice    string // what to do where it refuses the token; empty means to give the agent another
+	advice    string // what to do if it refuses the token; empty means to give the agent another one
 }
 
-// checkRoots refuses a root that no source can lie below, before a run does.
+// checkRoots refuses roots that cannot contain a source, before a run does.
 func checkRoots(roots []string) error {
 	var errs []error
 	for _, root := range roots {
@@ -124,7 +123,7 @@ func checkRoots(roots []string) error {
 	return errors.Join(errs...)
 }
 
-// newAgent puts an agent together in a directory that is locked already.
+// newAgent builds an agent in a directory that is already locked.
 func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance string, to upstream) (*Agent, error) {
 	if cfg.WrapTransport != nil {
 		to.transport = cfg.WrapTransport(to.transport)
@@ -162,7 +161,7 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 		return nil, err
 	}
 	if cfg.Settings.DeployTarget != config.TargetECS {
-		a.target.lines = append(a.target.lines, "sources below "+cmp.Or(strings.Join(cfg.Settings.SourceRoots, ", "), "no directory of this machine: source_roots names none"))
+		a.target.lines = append(a.target.lines, "sources below "+cmp.Or(strings.Join(cfg.Settings.SourceRoots, ", "), "no directory of this machine: source_roots is empty"))
 	}
 	a.target.apply(&parts)
 	parts.Mask = func(ctx context.Context) (func(string) string, error) { return maskOf(ctx, cfg, data) }
@@ -173,13 +172,13 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 		parts.Queue = cfg.WrapQueue(mq)
 	}
 	if a.agent, err = agent.New(agentConfig(cfg, parts)); err != nil {
-		return nil, errors.Join(err, a.target.close(context.WithoutCancel(ctx))) // nothing runs yet: it ends at once
+		return nil, errors.Join(err, a.target.close(context.WithoutCancel(ctx))) // nothing runs yet, so this does not wait
 	}
 	return a, nil
 }
 
-// maskOf hides what a job of this machine could have had: every value of its store, and what is forwarded under a
-// secret name.
+// maskOf hides every secret that a job of this machine could have: all values of its store, and forwarded variables
+// whose names look secret.
 func maskOf(ctx context.Context, cfg AgentConfig, data *dataDir) (func(string) string, error) {
 	store := local.New(data.file(SecretsDir))
 	names, err := store.List(ctx)
@@ -201,13 +200,13 @@ func maskOf(ctx context.Context, cfg AgentConfig, data *dataDir) (func(string) s
 	return runner.Mask(values, variables), nil
 }
 
-// clientConfig, processConfig and agentConfig pass every setting on to the part that it is for. A
-// test sees to it that none is forgotten.
+// clientConfig, processConfig and agentConfig pass every setting to the part that it is for. A test checks
+// that none is forgotten.
 func clientConfig(cfg AgentConfig, to upstream) client.Config {
 	s := cfg.Settings
 	retries := s.RequestRetryCount
 	if retries == 0 {
-		retries = -1 // the client takes 0 for unsaid
+		retries = -1 // 0 would mean the client's default
 	}
 	return client.Config{
 		URL: to.url, Token: to.token, HTTPClient: &http.Client{Transport: to.transport}, UserAgent: "dayfly/" + cmp.Or(cfg.Version, "dev"),
@@ -231,8 +230,8 @@ func processConfig(ctx context.Context, cfg AgentConfig, data *dataDir) (process
 	}, nil
 }
 
-// absolute returns the directories of a PATH that mean the same everywhere. They are given to the
-// runner by name: it takes nothing from its environment that a workflow could be led astray by.
+// absolute returns the absolute directories of a PATH. The runner gets them by name, because it takes no PATH
+// from its environment.
 func absolute(path string) []string {
 	return slices.DeleteFunc(filepath.SplitList(path), func(dir string) bool { return !filepath.IsAbs(dir) })
 }
@@ -251,8 +250,8 @@ func agentConfig(cfg AgentConfig, parts agent.Config) agent.Config {
 
 var instanceForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`) })
 
-// instanceName returns the name of the agent of a data directory: made once and kept, because
-// claims are found again by it.
+// instanceName returns the instance name of a data directory's agent, made once and stored: after a restart the agent
+// finds its claims by it.
 func instanceName(path string) (string, error) {
 	kept, err := readPrivate(path)
 	if err != nil || instanceForm().MatchString(kept) {
@@ -269,42 +268,34 @@ func instanceName(path string) (string, error) {
 		return '-'
 	}, host)
 	var b [4]byte
-	_, _ = rand.Read(b[:]) // never fails: it ends the program instead
+	_, _ = rand.Read(b[:]) // never fails: it would end the program
 	name := host[:min(len(host), 100)] + "-" + hex.EncodeToString(b[:])
 	return name, writePrivate(path, name)
 }
 
-// Describe says, in sentences, how tasks run here, what that keeps apart and where sources may lie.
+// Describe says in sentences how tasks run, how they are isolated, and where sources may be.
 func (a *Agent) Describe() []string { return a.target.lines }
 
-// Run works until ctx ends, or until its one job is over, then ends what runs and reports it.
+// Run works until ctx ends, or its one job is over, then ends running tasks and reports them.
 func (a *Agent) Run(ctx context.Context) error {
 	if a.single == nil {
 		return a.agent.Run(ctx)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	watching.Go(func() {
-		select {
-		case <-a.single.over:
-			cancel()
-		case <-ctx.Done():
-		}
-	})
-	defer cancel() // before the wait
+	defer cancel()
+	a.single.end = cancel
 	return a.agent.Run(ctx)
 }
 
-// Drain makes Run take no more work, wait for what runs as long as it takes, and end.
+// Drain makes Run take no more work, wait for running tasks as long as they take, and end.
 func (a *Agent) Drain() { a.agent.Drain() }
 
-// Abort makes a Run that is ending wait no longer for running tasks.
+// Abort makes a Run that is ending stop waiting for running tasks.
 func (a *Agent) Abort() { a.agent.Abort() }
 
-// Close gives back what OpenAgent took.
+// Close releases what OpenAgent opened.
 func (a *Agent) Close() error {
-	err := a.target.close(context.Background()) // after Run there is nothing left to wait for
+	err := a.target.close(context.Background()) // after Run nothing is left to wait for
 	if a.data != nil {
 		err = errors.Join(err, a.data.close())
 	}

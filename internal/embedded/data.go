@@ -17,7 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// What lies in a data directory.
+// Files and directories of a data directory.
 const (
 	AdminTokenFile = "admin-token"      // of the control plane, 0600
 	DatabaseFile   = "dayfly.db"        // of the control plane
@@ -29,12 +29,12 @@ const (
 	RelayDir       = "relay"            // of the agent: a socket for each container job
 
 	lockFile      = "lock"
-	stateIDFile   = "state-id" // of the agent: which directory of states this is, wherever it lies
+	stateIDFile   = "state-id" // of the agent: identifies this directory of states, also after a move
 	relayPortFile = "relay-port"
 )
 
-// DefaultData returns the data directory of somebody who named none. That of root must be one
-// that others can pass through: engines run as users of their own.
+// DefaultData returns the data directory if none is named. Root's must be one that others can pass through:
+// engines run as separate users.
 func DefaultData(getenv func(string) string) (string, error) {
 	if os.Geteuid() == 0 {
 		return "/var/lib/dayfly", nil
@@ -56,14 +56,13 @@ type dataDir struct {
 	lock *os.File
 }
 
-// openData makes the directory where there is none, checks it and locks it.
+// openData makes the directory if it does not exist, checks it and locks it.
 func openData(path string) (*dataDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	// Root's engines are other users: they must get through to their own directories, and find
-	// nothing else that they may open.
+	// Root's engines run as other users: they must reach their own directories, and may open nothing else.
 	mode := fs.FileMode(0o700)
 	if os.Geteuid() == 0 {
 		mode = 0o711
@@ -93,25 +92,25 @@ func openData(path string) (*dataDir, error) {
 	return &dataDir{path: path, lock: lock}, nil
 }
 
-// makeDir makes a directory and those on the way to it, from whose mode the umask takes nothing.
+// makeDir makes a directory and its parents. The umask does not change their mode.
 func makeDir(path string, mode fs.FileMode) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return os.MkdirAll(path, mode) // it is there, or something else is
+		return os.MkdirAll(path, mode) // it exists, or something else does
 	}
 	if err := makeDir(filepath.Dir(path), mode); err != nil {
 		return err
 	}
 	switch err := os.Mkdir(path, mode); {
 	case errors.Is(err, fs.ErrExist):
-		return nil // somebody else was faster
+		return nil // another process was faster
 	case err != nil:
 		return err
 	}
 	return os.Chmod(path, mode)
 }
 
-// stateID returns the id of the directory's states: made once and kept, so that a run can tell them from those of
-// another machine.
+// stateID returns the id of the directory's states, made once and stored: a run tells them by it from those of another
+// machine.
 func (d *dataDir) stateID() (string, error) {
 	kept, err := readPrivate(d.file(stateIDFile))
 	if err != nil || kept != "" {
@@ -126,7 +125,7 @@ func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) 
 // close lets the next process have the directory.
 func (d *dataDir) close() error { return d.lock.Close() }
 
-// passable reports which directory on the way to path keeps other users out.
+// passable refuses a path if other users cannot pass through one of its parents.
 func passable(path string) error {
 	for dir := path; ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
@@ -135,7 +134,7 @@ func passable(path string) error {
 		}
 		if info.Mode().Perm()&0o001 == 0 {
 			return workflow.Refuse(workflow.ErrInvalid, "",
-				"engines run as users of their own and cannot pass through %s to the data directory %s: choose one that others can reach, such as /var/lib/dayfly", dir, path)
+				"engines run as separate users, which cannot pass through %s to the data directory %s: choose one that they can reach, such as /var/lib/dayfly", dir, path)
 		}
 		if dir == filepath.Dir(dir) {
 			return nil
@@ -143,8 +142,8 @@ func passable(path string) error {
 	}
 }
 
-// takeLock locks a file for as long as this process lives, whatever ends it, and writes the
-// process's id into it for the next one to read.
+// takeLock locks a file for as long as this process lives, however it ends, and writes the process id
+// into it for the next process to read.
 func takeLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -171,8 +170,8 @@ func takeLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// lockSoon takes a lock, also where a process that was killed left it for a moment to one that it had
-// just begun.
+// lockSoon takes a lock. It tries for a moment: a process that was killed may have left the lock to a child that it
+// had just started.
 func lockSoon(f *os.File) error {
 	const tries, pause = 20, 50 * time.Millisecond
 	timer := time.NewTimer(0)
@@ -188,7 +187,7 @@ func lockSoon(f *os.File) error {
 	return err
 }
 
-// readPrivate reads a small file that only its owner can read; one that is not there is empty.
+// readPrivate reads a small file that only its owner can read; a missing one is empty.
 func readPrivate(path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/dayfly-dev/dayfly/internal/agent"
 	"github.com/dayfly-dev/dayfly/internal/client"
@@ -47,8 +48,9 @@ type SingleRun = singleRun
 
 // NewSingleRun returns one, and a channel that is closed when its job is over.
 func NewSingleRun(upstream agent.Upstream) (*SingleRun, <-chan struct{}) {
-	s := newSingleRun(upstream)
-	return s, s.over
+	s, over := newSingleRun(upstream), make(chan struct{})
+	s.end = sync.OnceFunc(func() { close(over) })
+	return s, over
 }
 
 // RunnerCommand is how runners that are processes are started.

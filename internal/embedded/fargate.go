@@ -8,11 +8,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 )
 
-// openFargate makes tasks of ECS the target. They outlive the agent: one that is stopped leaves them
-// alone, and the next one of the same data directory serves them again.
+// openFargate makes Fargate the target. Its tasks outlive the agent: the next agent with the same data directory
+// serves them again.
 func openFargate(ctx context.Context, cfg AgentConfig) (*target, error) {
 	if cfg.ECS == nil {
-		return nil, errors.New("this program was made without a client of ECS: deploy_target ecs is for dayfly agent")
+		return nil, errors.New("this program has no ECS client: deploy_target ecs is for dayfly agent")
 	}
 	// Tasks of several pools may share a cluster: they are told apart by the pool's name.
 	pool, err := cfg.pool(ctx)
@@ -34,7 +34,7 @@ func openFargate(ctx context.Context, cfg AgentConfig) (*target, error) {
 		launcher: l, end: leave, close: leave, listen: s.RelayListen, url: s.RelayURL,
 		placements: settings.Placements, rate: s.LaunchRate, absence: ecs.AbsenceProves,
 		lines: []string{
-			"jobs run as tasks of Fargate in the cluster " + s.Cluster + ", as " + s.TaskDefinition,
+			"jobs run as Fargate tasks in the cluster " + s.Cluster + ", as " + s.TaskDefinition,
 			"they report to " + s.RelayURL + ", which must lead to " + s.RelayListen + " here; they go on when this agent is stopped, so start it again within ten minutes",
 		},
 	}, nil

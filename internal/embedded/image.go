@@ -16,48 +16,48 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Times of making an image.
+// Time limits of making an image.
 const (
-	listTime  = 10 * time.Second // for a shell to name its programs
+	listTime  = 10 * time.Second // for busybox to list its programs
 	buildTime = 5 * time.Minute  // for the engine to build
 )
 
-// runnerInImage is where an image that is made here has this very program.
+// runnerInImage is the path of this program in an image that is made here.
 const runnerInImage = "/usr/local/bin/dayfly"
 
-// certificates are where systems keep those that they trust, in one file; an image has the first of them
+// certificates are the files in which systems keep their CA certificates. The first that exists goes into an image,
 // under the first name.
 var certificates = []string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
 }
 
-// composeImage says what the image of container jobs is made of here: this program as the runner, and
-// what lies on the path: an engine, and a shell with its small programs. All of it must do without
-// libraries, because the image has none. What is missing is an error that names it.
+// composeImage describes the image of container jobs that this machine can make: this program as the runner, and an
+// engine and busybox from the path. All must be statically linked, because the image has no libraries. The error names
+// what is missing.
 func composeImage(ctx context.Context, tag, program, searched string) (image docker.Image, said string, err error) {
 	refuse := func(format string, args ...any) (docker.Image, string, error) {
 		return docker.Image{}, "", workflow.Refuse(workflow.ErrNotFound, "runner_image",
-			"the image %s is not there and cannot be made here: "+format, append([]any{tag}, args...)...)
+			"there is no image %s, and it cannot be made here: "+format, append([]any{tag}, args...)...)
 	}
 	if runtime.GOOS != "linux" {
 		return refuse("this system is not Linux; make image builds it")
 	}
-	if !standsAlone(program) {
-		return refuse("this program is linked with libraries; build it with CGO_ENABLED=0, or use make image")
+	if !isStatic(program) {
+		return refuse("this program is not statically linked; build it with CGO_ENABLED=0, or use make image")
 	}
-	engine := findAlone(searched, "terraform", "tofu")
+	engine := findStatic(searched, "terraform", "tofu")
 	if engine == "" {
-		return refuse("there is no terraform and no tofu without libraries in PATH; make image builds one")
+		return refuse("PATH has no statically linked terraform or tofu; make image builds an image with one")
 	}
-	shell := findAlone(searched, "busybox")
+	shell := findStatic(searched, "busybox")
 	if shell == "" {
-		return refuse("there is no busybox without libraries in PATH (Debian and Ubuntu: apt-get install busybox-static); make image fetches one")
+		return refuse("PATH has no statically linked busybox (Debian and Ubuntu: apt-get install busybox-static); make image builds an image with one")
 	}
 	listing, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
 	applets, err := exec.CommandContext(listing, shell, "--list").Output()
 	if err != nil {
-		return refuse("%s does not name its programs: %v", shell, err)
+		return refuse("%s --list fails: %v", shell, err)
 	}
 	image = docker.Image{
 		Tag: tag, Path: "/usr/local/bin:/usr/bin:/bin", Entrypoint: []string{runnerInImage, "runner"}, Links: map[string]string{},
@@ -83,7 +83,7 @@ func composeImage(ctx context.Context, tag, program, searched string) (image doc
 	return image, said + "; without CA certificates, because this machine has none", nil
 }
 
-// makeImage makes the image of container jobs where the engine has none.
+// makeImage makes the image of container jobs.
 func makeImage(ctx context.Context, socket, tag, searched string) (said string, err error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -98,12 +98,12 @@ func makeImage(ctx context.Context, socket, tag, searched string) (said string, 
 	return said, docker.Build(building, socket, image)
 }
 
-// findAlone returns the first program of these names in a list of directories that stands alone, or "".
-func findAlone(searched string, names ...string) string {
+// findStatic returns the first statically linked program of these names in a list of directories, or "".
+func findStatic(searched string, names ...string) string {
 	for _, name := range names {
 		for _, dir := range filepath.SplitList(searched) {
 			file := filepath.Join(dir, name)
-			if filepath.IsAbs(file) && standsAlone(file) {
+			if filepath.IsAbs(file) && isStatic(file) {
 				return file
 			}
 		}
@@ -111,10 +111,10 @@ func findAlone(searched string, names ...string) string {
 	return ""
 }
 
-// standsAlone reports whether a file is a program of this machine that needs no other file to run: it
-// names no loader. (A script that picks a version, as version managers leave them, is none.)
-func standsAlone(file string) bool {
-	f, err := os.Open(file) //nolint:gosec // a name on the PATH of whoever runs this
+// isStatic reports whether a file is a program for this machine that needs no other file to run: it names no loader.
+// (The scripts of version managers, which pick a version, are not.)
+func isStatic(file string) bool {
+	f, err := os.Open(file) //nolint:gosec // a program on the PATH of whoever runs this
 	if err != nil {
 		return false
 	}

@@ -23,32 +23,32 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// DefaultListen is where a control plane listens that was told nothing.
+// DefaultListen is where a control plane listens by default.
 const DefaultListen = "127.0.0.1:7331"
 
 const (
 	defaultPassEvery = time.Minute
 	passTimeout      = 55 * time.Second
 	shutdownTimeout  = 5 * time.Second
-	// organization is the only one of this version.
+	// organization is the only organization in this version.
 	organization = "default"
 )
 
-// ServerConfig says where a control plane listens and keeps what it knows.
+// ServerConfig says where a control plane listens and stores its data.
 type ServerConfig struct {
 	Data    string // data directory; required
 	Listen  string // empty means DefaultListen; port 0 takes a free one
 	Version string // empty means "dev"
 
 	TLSCert, TLSKey string // files; both or none
-	InsecureListen  bool   // listen beyond this machine without TLS
+	InsecureListen  bool   // let other machines connect without TLS
 
 	LogQuota     int64        // see controlplane.Config; 0 means its default
 	DefaultState string       // see controlplane.Config; empty means nowhere
 	NoRoles      bool         // refuse workspaces with a role; see controlplane.Config
 	Log          *slog.Logger // nil means none
 
-	// Seams for tests. Zero values mean the real thing.
+	// For tests; zero values mean the real thing.
 	Now       func() time.Time
 	PassEvery time.Duration // between passes; 0 means one minute
 	WrapStore func(store.Store) store.Store
@@ -69,7 +69,7 @@ type Server struct {
 	tokenFile string
 }
 
-// OpenServer takes the data directory, opens the store and the listener, and sees to an admin
+// OpenServer locks the data directory, opens the store and the listener, and makes sure that there is an admin
 // token. Close must be called; Run serves.
 func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 	cfg.Listen = cmp.Or(cfg.Listen, DefaultListen)
@@ -112,18 +112,18 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 	return s, nil
 }
 
-// checkListen refuses to show tokens to a network.
+// checkListen refuses an address that would show tokens to a network.
 func checkListen(cfg ServerConfig) error {
 	host, _, err := net.SplitHostPort(cfg.Listen)
 	if err != nil {
 		return workflow.Refuse(workflow.ErrInvalid, "--listen", "want HOST:PORT, such as %s, not %q", DefaultListen, cfg.Listen)
 	}
 	if (cfg.TLSCert == "") != (cfg.TLSKey == "") {
-		return workflow.Refuse(workflow.ErrInvalid, "--tls-cert", "a certificate and its key go together: name both --tls-cert and --tls-key")
+		return workflow.Refuse(workflow.ErrInvalid, "--tls-cert", "a certificate needs its key: give both --tls-cert and --tls-key")
 	}
 	if !loopback(host) && cfg.TLSCert == "" && !cfg.InsecureListen {
 		return workflow.Refuse(workflow.ErrInvalid, "--listen",
-			"%s can be reached from other machines, which would send their tokens in clear: give --tls-cert and --tls-key, or say --insecure-listen behind a proxy that has TLS", cfg.Listen)
+			"other machines can reach %s, and would send their tokens in clear text: give --tls-cert and --tls-key, or --insecure-listen behind a proxy that has TLS", cfg.Listen)
 	}
 	return nil
 }
@@ -144,11 +144,11 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, workflow.Refuse(workflow.ErrInUse, "--listen", "something listens on %s already: stop it, or choose another port; 0 takes a free one", s.cfg.Listen)
+		return nil, workflow.Refuse(workflow.ErrInUse, "--listen", "another program already listens on %s: stop it, or choose another port; 0 takes a free one", s.cfg.Listen)
 	}
 	_, badAddress := errors.AsType[*net.AddrError](err)
 	if _, unknown := errors.AsType[*net.DNSError](err); badAddress || unknown {
-		return nil, workflow.Refuse(workflow.ErrInvalid, "--listen", "%s is no address of this machine with a port from 0 to 65535: %v", s.cfg.Listen, err)
+		return nil, workflow.Refuse(workflow.ErrInvalid, "--listen", "%s is not an address of this machine with a port from 0 to 65535: %v", s.cfg.Listen, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
@@ -159,8 +159,8 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// ensureAdminToken sees to it that the token file holds a token that works: a start that was cut
-// short between making the token and writing it down must not lock everybody out.
+// ensureAdminToken makes sure that the token file has a valid token: a start that was killed between making the token
+// and writing it must not lock everybody out.
 func (s *Server) ensureAdminToken(ctx context.Context) error {
 	first, err := s.plane.Bootstrap(ctx, organization)
 	if err != nil {
@@ -195,16 +195,16 @@ func (s *Server) ensureAdminToken(ctx context.Context) error {
 // AdminToken returns the value in the token file.
 func (s *Server) AdminToken() (string, error) { return readPrivate(s.tokenFile) }
 
-// AdminTokenFile returns where the admin token lies.
+// AdminTokenFile returns the path of the admin token.
 func (s *Server) AdminTokenFile() string { return s.tokenFile }
 
 // Data returns the data directory, without symbolic links.
 func (s *Server) Data() string { return s.data.path }
 
-// Plane returns the rules: for tests, which pass time by hand.
+// Plane returns the rules, for tests, which move time by hand.
 func (s *Server) Plane() *controlplane.Plane { return s.plane }
 
-// URL is an address at which this machine reaches the control plane.
+// URL returns an address at which this machine reaches the control plane.
 func (s *Server) URL() string {
 	scheme := "http"
 	if s.cfg.TLSCert != "" {
@@ -221,7 +221,7 @@ func (s *Server) URL() string {
 	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
-// Run serves and passes until ctx ends, then lets requests under way finish for a little.
+// Run serves and makes passes until ctx ends, then gives open requests a moment to finish.
 func (s *Server) Run(ctx context.Context) error {
 	if s.serving.Swap(true) {
 		return errors.New("this server was run before")
@@ -256,7 +256,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 var errStopping = errors.New("the control plane is stopping")
 
-// passes moves what time alone moves, until ctx ends. A pass that fails is repeated by the next.
+// passes applies the rules of time, until ctx ends. The next pass repeats one that fails.
 func (s *Server) passes(ctx context.Context) {
 	every := time.NewTicker(s.cfg.PassEvery)
 	defer every.Stop()
@@ -279,8 +279,7 @@ func (s *Server) passes(ctx context.Context) {
 	}
 }
 
-// purge deletes records that have expired: the store may do it at any time or never, and this one
-// does it only when it is asked.
+// purge deletes expired records: this store does that only on request.
 func (s *Server) purge(ctx context.Context) {
 	const batches = 20
 	now := time.Now
@@ -298,7 +297,7 @@ func (s *Server) purge(ctx context.Context) {
 	}
 }
 
-// Close gives back what OpenServer took.
+// Close releases what OpenServer opened.
 func (s *Server) Close() error {
 	var errs []error
 	if s.listener != nil {

@@ -138,8 +138,8 @@ func TestServer_TokensAreNotShownToANetwork(t *testing.T) {
 		{embedded.ServerConfig{Listen: ":0"}, "--insecure-listen"},
 		{embedded.ServerConfig{Listen: "example.com:80"}, "--insecure-listen"},
 		{embedded.ServerConfig{Listen: "7331"}, "HOST:PORT"},
-		{embedded.ServerConfig{Listen: "127.0.0.1:99999"}, "--listen: 127.0.0.1:99999 is no address"},
-		{embedded.ServerConfig{Listen: "127.0.0.1:no-such-service"}, "--listen: 127.0.0.1:no-such-service is no address"},
+		{embedded.ServerConfig{Listen: "127.0.0.1:99999"}, "--listen: 127.0.0.1:99999 is not an address"},
+		{embedded.ServerConfig{Listen: "127.0.0.1:no-such-service"}, "--listen: 127.0.0.1:no-such-service is not an address"},
 		{embedded.ServerConfig{Listen: "127.0.0.1:0", TLSCert: "x"}, "--tls-key"},
 		{embedded.ServerConfig{Listen: "127.0.0.1:0", TLSCert: "/none", TLSKey: "/none"}, "certificate"},
 	} {

@@ -8,21 +8,19 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-// singleRun lets one job through and ends over when the control plane knows of its end. A job that
-// was given back before it was launched does not count. Everything else passes through.
+// singleRun is an upstream that lets one job through, and calls end when the control plane knows its end. A job that
+// was released before its launch does not count.
 type singleRun struct {
 	agent.Upstream
-	over chan struct{} // closed when its job is over
-	end  func()
+	end func() // called when the control plane knows that its job is over; more than once does no harm
 
 	mu    sync.Mutex
-	job   string        // the one that was handed out; empty: none yet
+	job   string        // the job that was claimed; empty: none yet
 	freed chan struct{} // closed, and replaced, when another may be
 }
 
 func newSingleRun(upstream agent.Upstream) *singleRun {
-	over := make(chan struct{})
-	return &singleRun{Upstream: upstream, over: over, end: sync.OnceFunc(func() { close(over) }), freed: make(chan struct{})}
+	return &singleRun{Upstream: upstream, end: func() {}, freed: make(chan struct{})}
 }
 
 // Claim asks for one job, once.
@@ -50,7 +48,7 @@ func (s *singleRun) Claim(ctx context.Context, in api.Claim) (api.Claimed, error
 	return out, err
 }
 
-// Release gives the job back: another may come.
+// Release gives the job back: another one may be claimed.
 func (s *singleRun) Release(ctx context.Context, id string, in api.Release) error {
 	err := s.Upstream.Release(ctx, id, in)
 	s.mu.Lock()

@@ -60,7 +60,7 @@ func openTarget(ctx context.Context, cfg AgentConfig, data *dataDir) (*target, e
 	}
 	if left > 0 {
 		// As processes, nobody would hear of them again.
-		return nil, fmt.Errorf("%s of an earlier start may still run, and the Docker engine cannot be used: start it again, or give up what runs with deploy_target process: %w", text.Count(left, "container job"), err)
+		return nil, fmt.Errorf("%s of an earlier start may still run, and the Docker engine cannot be used: start the engine again, or abandon these jobs with deploy_target process: %w", text.Count(left, "container job"), err)
 	}
 	return openProcesses(ctx, cfg, data, "deploy_target auto: no containers, because "+text.Cut(strings.Join(strings.Fields(err.Error()), " "), 300))
 }
@@ -77,9 +77,9 @@ func openProcesses(ctx context.Context, cfg AgentConfig, data *dataDir, why stri
 	is := l.Isolation()
 	lines := []string{"jobs run as processes of this machine (" + why + ")"}
 	if is.EngineUser {
-		lines = append(lines, "workflow code runs as a user of its own")
+		lines = append(lines, "workflow code runs as a separate user")
 	} else {
-		lines = append(lines, "workflow code runs as your own user: it can read what you can, so run only code that you trust")
+		lines = append(lines, "workflow code runs as your own user and can read what you can: run only code that you trust")
 	}
 	if !is.DiesWithParent {
 		lines = append(lines, "this system does not end runners when dayfly is killed: stop it with a signal")
@@ -133,9 +133,9 @@ func openContainers(ctx context.Context, cfg AgentConfig, data *dataDir, why str
 	}
 	switch {
 	case cfg.Settings.RunnerNetwork == config.NetworkNone:
-		t.lines = append(t.lines, "they have no network: each reaches its relay by a socket of its own, and nothing else")
+		t.lines = append(t.lines, "they have no network: each reaches only its relay, by its own socket")
 	case reach.Sockets:
-		t.lines = append(t.lines, "they reach what this machine reaches, but not each other; each has its relay by a socket of its own")
+		t.lines = append(t.lines, "they reach what this machine reaches, but not each other; each reaches its relay by its own socket")
 	default:
 		t.lines = append(t.lines, "they reach what this machine reaches, and their relay at "+t.url)
 	}
@@ -168,7 +168,7 @@ func engineSocket(host string) (string, error) {
 	}
 	path, ok := strings.CutPrefix(host, "unix://")
 	if !ok {
-		return "", workflow.Refuse(workflow.ErrUnsupported, "DOCKER_HOST", "%q is an engine elsewhere: jobs need one on this machine, by its socket", host)
+		return "", workflow.Refuse(workflow.ErrUnsupported, "DOCKER_HOST", "%q is an engine on another machine: jobs need one on this machine, by its socket", host)
 	}
 	return path, nil
 }

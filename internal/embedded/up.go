@@ -13,18 +13,17 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner"
 )
 
-// The names of Up's agent: of its instance and its token.
+// Names of Up's agent: its instance and its pool.
 const (
 	upInstance = "up"
 	upPool     = "default"
 )
 
-// lastLooks is for how long Up serves on after a drain: a follower looks each half second, and wants to
-// see the end that was waited for.
+// lastLooks is how long Up still serves after a drain: a follower asks every half second, and wants to see the end.
 const lastLooks = 2 * time.Second
 
-// UpConfig says what Up is made of. The data directory, the version and the log are the server's;
-// those of the agent are ignored. Each has its own clock.
+// UpConfig configures Up. Data directory, version and log are the server's; those of the agent are ignored. Each has
+// its own clock.
 type UpConfig struct {
 	Server ServerConfig
 	Agent  AgentConfig
@@ -44,7 +43,7 @@ func OpenUp(ctx context.Context, cfg UpConfig) (u *Up, err error) {
 	}
 	roots := cfg.Agent.Settings.SourceRoots
 	cfg.Server.digest = func(ctx context.Context, dir string) (string, error) { return runner.SourceDigest(ctx, dir, roots) }
-	cfg.Server.NoRoles = true // this machine has none to lend
+	cfg.Server.NoRoles = true // this machine has none to assume them with
 	s, err := OpenServer(ctx, cfg.Server)
 	if err != nil {
 		return nil, err
@@ -73,14 +72,14 @@ func OpenUp(ctx context.Context, cfg UpConfig) (u *Up, err error) {
 	return u, nil
 }
 
-// Describe says, in sentences, how tasks run here.
+// Describe says in sentences how tasks run.
 func (u *Up) Describe() []string { return u.agent.Describe() }
 
-// Drain makes Run take no more work, wait for what runs as long as it takes, and end. The control plane
-// serves until then: what is submitted waits for the next start.
+// Drain makes Run take no more work, wait for running tasks as long as they take, and end. The control plane
+// serves until then: new workflows wait for the next start.
 func (u *Up) Drain() { u.agent.Drain() }
 
-// Abort makes a Run that is ending wait no longer for running tasks.
+// Abort makes a Run that is ending stop waiting for running tasks.
 func (u *Up) Abort() { u.agent.Abort() }
 
 // Run serves and works until ctx ends. The control plane ends last: the agent reports to it how its
@@ -106,5 +105,5 @@ func (u *Up) Run(ctx context.Context) error {
 	return errors.Join(err, <-served)
 }
 
-// Close gives back what OpenUp took.
+// Close releases what OpenUp opened.
 func (u *Up) Close() error { return errors.Join(u.agent.Close(), u.Server.Close()) }

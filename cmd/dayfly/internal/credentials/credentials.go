@@ -24,24 +24,24 @@ const (
 	EnvToken = "DAYFLY_API_TOKEN" //nolint:gosec // the name of a variable
 )
 
-// Target is whom a command talks to.
+// Target is the control plane that a command talks to.
 type Target struct {
 	URL   string
 	Token redact.String
 	Data  string // data directory of a control plane of this machine; empty: unknown, or elsewhere
 }
 
-// ErrNone means that nobody said which control plane to talk to.
+// ErrNone means that no control plane was named.
 var ErrNone = errors.New("no control plane is known: start one with dayfly up, or name one with dayfly login URL or " + EnvURL)
 
-// document is the file. Current is the address that a command without any other takes.
+// document is the file. Current is the address for commands that name no other.
 type document struct {
 	Current string            `json:"current"`
 	Tokens  map[string]string `json:"tokens"`
 	Data    map[string]string `json:"data,omitempty"`
 }
 
-// Path returns where the file lies.
+// Path returns the path of the file.
 func Path(getenv func(string) string) (string, error) {
 	dir := getenv("XDG_CONFIG_HOME")
 	if dir == "" || !filepath.IsAbs(dir) {
@@ -54,8 +54,8 @@ func Path(getenv func(string) string) (string, error) {
 	return filepath.Join(dir, "dayfly", "credentials.json"), nil
 }
 
-// Find says whom to talk to: the variables, else the file. A token of the file is used only for
-// the address that it was stored for.
+// Find returns the control plane to talk to: that of the variables, else of the file. A token of the file is used only
+// for the address that it was stored for.
 func Find(getenv func(string) string) (Target, error) {
 	address, token, data := strings.TrimRight(getenv(EnvURL), "/"), getenv(EnvToken), ""
 	if address == "" || token == "" {
@@ -87,8 +87,8 @@ func Find(getenv func(string) string) (Target, error) {
 	return Target{URL: address, Token: redact.New(token), Data: data}, nil
 }
 
-// CheckURL refuses an address that no control plane can have, or where a token would be read on its way. name
-// says where the address was written.
+// CheckURL refuses an address that cannot be a control plane's, or where others could read the token. name says where
+// the address was written.
 func CheckURL(name, address string) error {
 	if err := config.CheckControlPlane(address); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -115,7 +115,7 @@ func read(getenv func(string) string) (document, error) {
 		return doc, fmt.Errorf("read the credentials: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return doc, fmt.Errorf("others can read %s: chmod 600 %s, and rotate the tokens in it", path, path)
+		return doc, fmt.Errorf("others can read %s: chmod 600 %s, and replace the tokens in it", path, path)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, 1<<20))
 	if err != nil {
@@ -130,8 +130,8 @@ func read(getenv func(string) string) (document, error) {
 	return doc, nil
 }
 
-// Save stores the token for an address and makes it the one that commands talk to. It returns the
-// file's path. A file that is there is replaced as a whole.
+// Save stores the token for an address and makes that address the current one. It returns the file's path. An existing
+// file is replaced as a whole.
 func Save(getenv func(string) string, to Target) (string, error) {
 	if err := CheckURL("address", to.URL); err != nil {
 		return "", err

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Live writes lines, and below them, on a terminal, one line that is drawn again and again.
-// Elsewhere that line is never shown. Its methods may be called concurrently.
+// Live writes lines and, on a terminal, one more line below them that is redrawn. Elsewhere that line is never
+// shown. Its methods may be called concurrently.
 type Live struct {
 	mu     sync.Mutex
 	w      io.Writer
@@ -26,7 +26,7 @@ func (l *Live) Style() Style { return l.style }
 // Line writes a line above the status.
 func (l *Live) Line(text string) { l.Text(text, true) }
 
-// Text writes a piece of a line; end says whether the line ends with it.
+// Text writes a part of a line; end says whether the line ends there.
 func (l *Live) Text(text string, end bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,7 +59,7 @@ func (l *Live) Status(text string) {
 	l.draw()
 }
 
-// Err returns the first error of writing: nobody reads any more.
+// Err returns the first write error: the reader is gone.
 func (l *Live) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

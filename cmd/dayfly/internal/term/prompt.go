@@ -32,7 +32,7 @@ func ReadSecret(ctx context.Context, stdin io.Reader, prompts io.Writer, prompt 
 			return "", fmt.Errorf("prompt: %w", err)
 		}
 		text, err := answer(ctx, prompts, prompt+": ", func() (string, error) { return hidden(f, most) })
-		// However it ends, the terminal is as it was before: a shell whose input is not shown looks dead.
+		// However it ends, restore the terminal: a shell that does not show its input looks dead.
 		err = errors.Join(err, xterm.Restore(int(f.Fd()), before))
 		_, _ = fmt.Fprintln(prompts) // the line's end was not shown either
 		if err != nil {
@@ -54,8 +54,8 @@ func ReadSecret(ctx context.Context, stdin io.Reader, prompts io.Writer, prompt 
 	return checked(text, most)
 }
 
-// hidden reads a line of a terminal that shows nothing and makes no signals of keys. It keeps one byte more
-// than the most.
+// hidden reads a line from a terminal in raw mode, which shows nothing and sends no signals. It keeps one byte more
+// than most.
 func hidden(terminal io.Reader, most int) (string, error) {
 	const interrupt, end, backspace, erase, del = 3, 4, 8, 21, 127
 	var line []byte
@@ -92,7 +92,7 @@ func Ask(ctx context.Context, terminal io.Reader, prompts io.Writer, question st
 	return strings.TrimSpace(text), err
 }
 
-// answer shows a prompt and reads until there is an answer, or whoever was asked has left.
+// answer shows a prompt and reads until there is an answer or the person leaves.
 func answer(ctx context.Context, prompts io.Writer, prompt string, read func() (string, error)) (string, error) {
 	if _, err := fmt.Fprint(prompts, prompt); err != nil {
 		return "", fmt.Errorf("prompt: %w", err)
@@ -102,7 +102,7 @@ func answer(ctx context.Context, prompts io.Writer, prompt string, read func() (
 		err  error
 	}
 	done := make(chan result, 1)
-	go func() { // it stays behind where the prompt is left: the program ends then
+	go func() { // it goes on after ctx ends, but then so does the program
 		text, err := read()
 		done <- result{text, err}
 	}()

@@ -1,6 +1,6 @@
 // Package term writes for people: tables, colours where they are wanted, and one live line at the
 // bottom of a terminal. Text that comes from elsewhere passes through Clean, so that it cannot
-// drive the terminal. It reads nothing but passwords.
+// control the terminal. It reads answers and secrets.
 package term
 
 import (
@@ -91,7 +91,7 @@ func (s Style) Step(status workflow.StepStatus) string {
 	return "?"
 }
 
-// Clean takes out of a text what would drive a terminal: escape sequences and control characters
+// Clean removes from a text what would control a terminal: escape sequences and control characters
 // other than tabs.
 func Clean(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
@@ -116,7 +116,7 @@ func Clean(text string) string {
 
 func control(r rune) bool {
 	return r < 0x20 && r != '\t' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 ||
-		r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 // would turn the order of what follows
+		r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 // would change the direction of what follows
 }
 
 // escape returns the length of the escape sequence at the start of s, at least 1.
@@ -181,7 +181,7 @@ func NewTable(head ...string) *Table { return &Table{head: head} }
 // Row adds a row. Cells that come from elsewhere must be cleaned before.
 func (t *Table) Row(cells ...string) { t.rows = append(t.rows, cells) }
 
-// Write writes the table; nothing but empty stands for no rows.
+// Write writes the table, or the text empty if it has no rows.
 func (t *Table) Write(w io.Writer, s Style, empty string) error {
 	if len(t.rows) == 0 {
 		_, err := fmt.Fprintln(w, empty)

@@ -1,6 +1,6 @@
 // Package workspacefile reads workspace files: YAML documents with the fields of api.Workspace and
-// no others. It says line and field of every mistake and checks only the form; the control plane
-// checks what the values mean.
+// no others. It names the line and field of every mistake. It checks only the form; the control plane
+// checks the values.
 package workspacefile
 
 import (
@@ -51,7 +51,7 @@ func Read(path string) ([]api.Workspace, error) {
 	return ReadFrom(f, path, filepath.Dir(path))
 }
 
-// ReadFrom reads what a reader holds. name stands in mistakes; dir is what relative directories are relative to.
+// ReadFrom reads all of a reader. Mistakes begin with name; relative directories are relative to dir.
 func ReadFrom(r io.Reader, name, dir string) ([]api.Workspace, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
 	if err != nil {
@@ -63,7 +63,7 @@ func ReadFrom(r io.Reader, name, dir string) ([]api.Workspace, error) {
 	return Parse(name, dir, data)
 }
 
-// Parse reads documents. name stands in mistakes; dir is what relative directories are relative to.
+// Parse reads documents. Mistakes begin with name; relative directories are relative to dir.
 func Parse(name, dir string, data []byte) ([]api.Workspace, error) {
 	if len(data) > MaxSize {
 		return nil, workflow.Mistakes{fmt.Sprintf("%s: has more than %d bytes", name, MaxSize)}
@@ -90,7 +90,7 @@ func Parse(name, dir string, data []byte) ([]api.Workspace, error) {
 		}
 	}
 	if len(list) == 0 && len(p.mistakes) == 0 {
-		p.mistakes.Add(name, "holds no workspace")
+		p.mistakes.Add(name, "has no workspace")
 	}
 	if err := p.mistakes.Err(); err != nil {
 		return nil, err
@@ -176,11 +176,11 @@ func (p *parser) value(n *yaml.Node, t reflect.Type, field string) any {
 		return p.any(n, field)
 	case reflect.String:
 		if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
-			p.wrong(n, field, "want a text")
+			p.wrong(n, field, "want a string")
 			return nil
 		}
 		if n.Tag != "!!str" && n.Tag != "!!timestamp" {
-			p.wrong(n, field, "want a text: put %s into quotes", clip(n.Value))
+			p.wrong(n, field, "want a string: put %s into quotes", clip(n.Value))
 			return nil
 		}
 		return n.Value
@@ -207,7 +207,7 @@ func (p *parser) any(n *yaml.Node, field string) any {
 			return nil
 		}
 		if _, err := json.Marshal(v); err != nil { // .inf and .nan
-			p.wrong(n, field, "%s has no place in JSON", clip(n.Value))
+			p.wrong(n, field, "%s cannot be written as JSON", clip(n.Value))
 			return nil
 		}
 		return v
@@ -245,7 +245,7 @@ func (p *parser) mapping(n *yaml.Node, field string, typeOf func(key *yaml.Node,
 			continue
 		}
 		if _, twice := out[k.Value]; twice {
-			p.wrong(k, path, "is there twice")
+			p.wrong(k, path, "is given twice")
 			continue
 		}
 		if t, ok := typeOf(k, path); ok {
@@ -261,7 +261,7 @@ func (p *parser) field(k *yaml.Node, t reflect.Type, parent, path string) (refle
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		switch {
-		case parent == "" && (name == "version" || name == "id"): // said by the control plane
+		case parent == "" && (name == "version" || name == "id"): // set by the control plane
 		case name == k.Value:
 			return t.Field(i).Type, true
 		default:

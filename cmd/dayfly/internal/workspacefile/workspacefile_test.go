@@ -111,18 +111,18 @@ func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 		got = append(got, head)
 	}
 	want := []string{
-		`w.yaml:1: name: want a text: put "5" into quotes`,
+		`w.yaml:1: name: want a string: put "5" into quotes`,
 		"w.yaml:2: engin: unknown field: did you mean engine?",
 		"w.yaml:3: hooks: hooks are not in this version: remove them",
 		"w.yaml:4: stack: stack is not in this version: remove it",
 		"w.yaml:5: source.archive: archives are not in this version: use source.git or source.directory",
-		"w.yaml:5: source.directory: want a text",
-		`w.yaml:6: environment.PORT: want a text: put "80" into quotes`,
-		"w.yaml:7: environment: is there twice",
+		"w.yaml:5: source.directory: want a string",
+		`w.yaml:6: environment.PORT: want a string: put "80" into quotes`,
+		"w.yaml:7: environment: is given twice",
 		"w.yaml:8: max_active: want a whole number",
 		"w.yaml:9: secrets: want a list",
 		"w.yaml:10: version: unknown field: a workspace",
-		`w.yaml:11: variables.x: ".inf" has no place in JSON`,
+		`w.yaml:11: variables.x: ".inf" cannot be written as JSON`,
 		`w.yaml:11: variables.y: want plain values, not "!!binary"`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
