@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"strings"
 
 	xterm "golang.org/x/term"
 
@@ -59,8 +58,8 @@ func (l listening) config(a *app, log *slog.Logger) embedded.ServerConfig {
 
 // wrongSettings turns a refusal of flags or settings into wrong usage.
 func wrongSettings(err error) error {
-	if texts := refusals(err); len(texts) > 0 && (errors.Is(err, workflow.ErrInvalid) || errors.Is(err, workflow.ErrUnsupported)) {
-		return usage(errors.New(strings.Join(texts, "\n")))
+	if errors.Is(err, workflow.ErrInvalid) || errors.Is(err, workflow.ErrUnsupported) {
+		return usage(errors.New(sentence(err)))
 	}
 	return err
 }

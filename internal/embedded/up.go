@@ -29,10 +29,11 @@ type UpConfig struct {
 	Agent  AgentConfig
 }
 
-// Up is control plane and agent in one process.
+// Up is control plane and agent in one process. While it drains, the control plane serves on: new workflows wait for
+// the next start.
 type Up struct {
 	*Server
-	agent  *Agent
+	*Agent
 	waited atomic.Bool // a drain waited for a run
 }
 
@@ -62,7 +63,7 @@ func OpenUp(ctx context.Context, cfg UpConfig) (u *Up, err error) {
 		}
 	}
 	secret := redact.New(token)
-	u.agent, err = newAgent(ctx, in, s.data, upInstance, upstream{
+	u.Agent, err = newAgent(ctx, in, s.data, upInstance, upstream{
 		url: s.URL(), token: func() redact.String { return secret }, transport: client.InMemory(s.handler),
 		advice: "start dayfly up again, which makes itself a new one",
 	})
@@ -71,16 +72,6 @@ func OpenUp(ctx context.Context, cfg UpConfig) (u *Up, err error) {
 	}
 	return u, nil
 }
-
-// Describe says in sentences how tasks run.
-func (u *Up) Describe() []string { return u.agent.Describe() }
-
-// Drain makes Run take no more work, wait for running tasks as long as they take, and end. The control plane
-// serves until then: new workflows wait for the next start.
-func (u *Up) Drain() { u.agent.Drain() }
-
-// Abort makes a Run that is ending stop waiting for running tasks.
-func (u *Up) Abort() { u.agent.Abort() }
 
 // Run serves and works until ctx ends. The control plane ends last: the agent reports to it how its
 // tasks ended.
@@ -95,7 +86,7 @@ func (u *Up) Run(ctx context.Context) error {
 		stopWorking(errors.New("the control plane has ended"))
 		served <- err
 	}()
-	err := u.agent.Run(working)
+	err := u.Agent.Run(working)
 	if u.waited.Load() {
 		last, cancel := context.WithTimeout(working, lastLooks)
 		<-last.Done()
@@ -106,4 +97,4 @@ func (u *Up) Run(ctx context.Context) error {
 }
 
 // Close releases what OpenUp opened.
-func (u *Up) Close() error { return errors.Join(u.agent.Close(), u.Server.Close()) }
+func (u *Up) Close() error { return errors.Join(u.Agent.Close(), u.Server.Close()) }

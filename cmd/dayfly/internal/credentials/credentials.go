@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,7 +96,7 @@ func CheckURL(name, address string) error {
 }
 
 func read(getenv func(string) string) (document, error) {
-	doc := document{Tokens: map[string]string{}}
+	doc := document{Tokens: map[string]string{}, Data: map[string]string{}}
 	path, err := Path(getenv)
 	if err != nil {
 		return doc, nil //nolint:nilerr // no home, no file: the variables may still be enough
@@ -124,8 +123,10 @@ func read(getenv func(string) string) (document, error) {
 	if err := json.Unmarshal(b, &doc); err != nil {
 		return doc, fmt.Errorf("%s is damaged: remove it and run dayfly login", path)
 	}
-	if doc.Tokens == nil {
-		doc.Tokens = map[string]string{}
+	for _, m := range []*map[string]string{&doc.Tokens, &doc.Data} {
+		if *m == nil { // the file says null
+			*m = map[string]string{}
+		}
 	}
 	return doc, nil
 }
@@ -144,14 +145,9 @@ func Save(getenv func(string) string, to Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	doc.Tokens = maps.Clone(doc.Tokens)
 	doc.Tokens[to.URL], doc.Current = to.Token.Reveal(), to.URL
-	doc.Data = maps.Clone(doc.Data)
 	delete(doc.Data, to.URL)
 	if to.Data != "" {
-		if doc.Data == nil {
-			doc.Data = map[string]string{}
-		}
 		doc.Data[to.URL] = to.Data
 	}
 	b, err := json.MarshalIndent(doc, "", "  ")
