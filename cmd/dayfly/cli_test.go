@@ -484,6 +484,7 @@ func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {
 	if _, _, err := w.plane.PutWorkspace(t.Context(), admin, ws); err != nil {
 		t.Fatal(err)
 	}
+	has(t, "workspace show", w.ok("workspace", "show", "network"), "state           as the code declares, else the control plane's default")
 	w.ok("run", dir, "--op", "scan")
 	if again := value[api.Workspace](w, "workspace", "show", "network"); again.Description != "kept" {
 		t.Errorf("the second run changed the workspace: %+v", again)
