@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/runner"
+	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
 var version = "unknown" // set by the build
@@ -31,7 +32,7 @@ func run(ctx context.Context, args []string, getenv func(string) string) error {
 		_, err := fmt.Fprintln(os.Stdout, version)
 		return err
 	}
-	if len(args) == 1 && args[0] == runner.ProbeArg {
+	if len(args) == 1 && args[0] == task.ProbeArg {
 		return runner.Probe(ctx, getenv)
 	}
 	return runner.Run(ctx, getenv)

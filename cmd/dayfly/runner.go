@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/runner"
+	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
 // runnerCommand is how the process launcher starts this program again. It is not for people.
@@ -21,7 +22,7 @@ func job(args []string, getenv func(string) string, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	run := runner.Run
-	if len(args) == 1 && args[0] == runner.ProbeArg {
+	if len(args) == 1 && args[0] == task.ProbeArg {
 		run = runner.Probe
 	}
 	if err := run(ctx, getenv); err != nil {

@@ -80,8 +80,7 @@ func overAWS(t *testing.T, byEvent bool) {
 	w.must(err)
 	job := claimed.Jobs[0]
 	launched, err := tasks.Launch(t.Context(), launcher.Request{
-		Workflow: job.ID, Attempt: job.Attempt, Placement: "on-demand/subnet-0123456789abcdef0", Organization: "default", Workspace: "web", Pool: "default",
-		Ticket: "ticket", Relay: "https://relay.example.com", Size: job.Size, Deadline: time.Hour,
+		Needs: job.Needs, Workflow: job.ID, Placement: "on-demand/subnet-0123456789abcdef0", Ticket: "ticket", Relay: "https://relay.example.com",
 	})
 	w.must(err)
 	w.must(w.plane.Launch(t.Context(), w.pool, job.ID, api.Launch{Attempt: 1, Kind: api.LaunchAccepted, Task: launched.Ref}))

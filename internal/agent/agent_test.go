@@ -435,7 +435,7 @@ func TestRun_ReportsTheTaskOfAClaimThatItAdopts(t *testing.T) {
 		t.Fatal(err)
 	}
 	task, err := s.theatre.Launch(t.Context(), launcher.Request{
-		Workflow: job.ID, Attempt: job.Attempt, Placement: "default", Ticket: sealed, Relay: "http://" + cfg.RelayListen,
+		Needs: job.Needs, Workflow: job.ID, Placement: "default", Ticket: sealed, Relay: "http://" + cfg.RelayListen,
 	})
 	if err != nil {
 		t.Fatal(err)

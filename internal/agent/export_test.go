@@ -6,6 +6,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/dispatcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
 // Places opens the count of what an agent has taken on to its tests.
@@ -13,8 +14,10 @@ type Places struct{ s *places }
 
 func NewPlaces(limit int, now func() time.Time) Places { return Places{newPlaces(limit, now)} }
 
-func (s Places) Free() int                               { return s.s.free() }
-func (s Places) Claimed(job string, n int)               { s.s.claimed(api.Job{ID: job, Attempt: n}) }
+func (s Places) Free() int { return s.s.free() }
+func (s Places) Claimed(job string, n int) {
+	s.s.claimed(api.Job{ID: job, Needs: task.Needs{Attempt: n}})
+}
 func (s Places) Dispatched(d dispatcher.Disposition)     { s.s.dispatched(d) }
 func (s Places) Ended(t launcher.Task)                   { s.s.ended(t) }
 func (s Places) Correct(ts []launcher.Task, b time.Time) { s.s.correct(ts, b) }

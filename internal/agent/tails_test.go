@@ -16,7 +16,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/agent"
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
 	"github.com/dayfly-dev/dayfly/internal/queue/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -24,11 +24,11 @@ import (
 // keeping is a theatre that keeps what runners leave.
 type keeping struct {
 	*theatre
-	*launcher.SpoolDir
+	*taskdir.SpoolDir
 }
 
 func keeps(t *testing.T, s *site) keeping {
-	return keeping{s.theatre, &launcher.SpoolDir{Dir: t.TempDir(), Owner: os.Geteuid(), Now: time.Now}}
+	return keeping{s.theatre, &taskdir.SpoolDir{Dir: t.TempDir(), Owner: os.Geteuid(), Now: time.Now}}
 }
 
 // leave is a crash of a runner that leaves something.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -27,38 +28,22 @@ const (
 // LaunchMessage is what the poller puts into the queue and the dispatcher takes out: everything
 // that a launch needs and nothing secret, because the job token is sealed in the ticket.
 type LaunchMessage struct {
-	Ticket            string             `json:"ticket"`
-	Job               string             `json:"job"` // the workflow's id
-	Attempt           int                `json:"attempt"`
-	Organization      string             `json:"organization"`
-	Workspace         string             `json:"workspace"`
-	Pool              string             `json:"pool"`
-	Type              workflow.Type      `json:"type"`
-	Operation         workflow.Operation `json:"operation,omitempty"`
-	Size              string             `json:"size,omitempty"`
-	StateKind         string             `json:"state_kind,omitempty"`
-	StateKey          string             `json:"state_key,omitempty"`        // the directory of a state that has a name of its own
-	StateOlds         []string           `json:"state_olds,omitempty"`       // other directories of states, which are only looked at
-	ReadsState        bool               `json:"reads_state,omitempty"`      // it changes no state
-	SourceDirectory   string             `json:"source_directory,omitempty"` // of the runner's machine
-	SecretRefs        []string           `json:"secret_refs,omitempty"`      // file:NAME, of the runner's machine
-	MaxRuntimeSeconds float64            `json:"max_runtime_seconds"`
-	SentAtMS          int64              `json:"sent_at_ms"`     // the sender's clock, milliseconds since 1970
-	LaunchSeconds     float64            `json:"launch_seconds"` // left of the launch window at that time
+	task.Needs
+
+	Ticket        string             `json:"ticket"`
+	Job           string             `json:"job"` // the workflow's id
+	Type          workflow.Type      `json:"type"`
+	Operation     workflow.Operation `json:"operation,omitempty"`
+	ReadsState    bool               `json:"reads_state,omitempty"` // it changes no state
+	SentAtMS      int64              `json:"sent_at_ms"`            // the sender's clock, milliseconds since 1970
+	LaunchSeconds float64            `json:"launch_seconds"`        // left of the launch window at that time
 }
 
 // NewLaunchMessage describes the launch of a claimed job.
 func NewLaunchMessage(job Job, ticket string, now time.Time) LaunchMessage {
 	return LaunchMessage{
-		Ticket: ticket, Job: job.ID, Attempt: job.Attempt,
-		Organization: job.Organization, Workspace: job.Workspace, Pool: job.Pool,
-		Type: job.Type, Operation: job.Operation, Size: job.Size,
-		StateKind: job.StateKind, StateKey: job.StateKey, StateOlds: job.StateOlds,
-		ReadsState:        !workflow.ChangesState(job.Type, job.Operation),
-		SourceDirectory:   job.SourceDirectory,
-		SecretRefs:        job.SecretRefs,
-		MaxRuntimeSeconds: job.MaxRuntimeSeconds,
-		SentAtMS:          now.UnixMilli(), LaunchSeconds: job.LaunchSeconds,
+		Needs: job.Needs, Ticket: ticket, Job: job.ID, Type: job.Type, Operation: job.Operation,
+		ReadsState: !workflow.ChangesState(job.Type, job.Operation), SentAtMS: now.UnixMilli(), LaunchSeconds: job.LaunchSeconds,
 	}
 }
 
@@ -77,37 +62,32 @@ func (m LaunchMessage) Window(now time.Time) time.Duration {
 	return Seconds(m.LaunchSeconds) - m.Age(now)
 }
 
-// StateDirs are the directories of states that a task is given, each as a path below the root of all: the one that it
-// may need, empty where there is none, and those that it only looks at. required says that the state is kept nowhere
-// else. A message that cannot say where the state is, because its sender is older than the workspace, is an
-// ErrUnsupported.
-func (m LaunchMessage) StateDirs() (own string, olds []string, required bool, err error) {
+// StateDirs are the directories of states that its task is given. A message that cannot say where the state is,
+// because its sender is older than the workspace, is an ErrUnsupported.
+func (m LaunchMessage) StateDirs() (dirs task.StateDirs, err error) {
 	key := m.StateKey
 	if m.StateKind == StateDirectory {
 		key = m.Workspace
 	}
-	required = m.StateKind == StateDirectory || m.StateKind == StateOwnDirectory
-	if required && key == "" {
-		return "", nil, true, workflow.Refuse(workflow.ErrUnsupported, "state_key", "whoever claimed this run is older than its workspace and does not say where the state is; upgrade the control plane and the pool's stack first")
+	dirs.Required = m.StateKind == StateDirectory || m.StateKind == StateOwnDirectory
+	if dirs.Required && key == "" {
+		return dirs, workflow.Refuse(workflow.ErrUnsupported, "state_key", "whoever claimed this run is older than its workspace and does not say where the state is; upgrade the control plane and the pool's stack first")
 	}
 	for _, k := range append([]string{key}, m.StateOlds...) {
 		if k != "" && (workflow.CheckWorkspaceName(m.Organization) != nil || workflow.CheckWorkspaceName(k) != nil) {
-			return "", nil, required, workflow.Refuse(workflow.ErrInvalid, "state_key", "organization %q and place %q do not name a directory for the state", m.Organization, k)
+			return dirs, workflow.Refuse(workflow.ErrInvalid, "state_key", "organization %q and place %q do not name a directory for the state", m.Organization, k)
 		}
 	}
 	if key != "" {
-		own = path.Join(m.Organization, key)
+		dirs.Own = path.Join(m.Organization, key)
 	}
 	for _, old := range m.StateOlds {
 		if old != key {
-			olds = append(olds, path.Join(m.Organization, old))
+			dirs.Olds = append(dirs.Olds, path.Join(m.Organization, old))
 		}
 	}
-	return own, olds, required, nil
+	return dirs, nil
 }
-
-// MaxRuntime is how long the run may take.
-func (m LaunchMessage) MaxRuntime() time.Duration { return Seconds(m.MaxRuntimeSeconds) }
 
 // Encode writes the message, refusing one that DecodeLaunchMessage would refuse.
 func (m LaunchMessage) Encode() ([]byte, error) {

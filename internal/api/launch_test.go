@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -19,10 +21,11 @@ var sent = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func job() api.Job {
 	return api.Job{
-		ID: "wf_1", Attempt: 2, Token: "dfj_secret", Organization: "default", Workspace: "net", Pool: "main",
-		Type: workflow.Deployment, Operation: workflow.Update, Size: "small", StateKind: api.StateDirectory,
-		SourceDirectory: "/src/mit leerzeichen/ä", SecretRefs: []string{"file:a", "file:b"},
-		LaunchSeconds: 3600, MaxRuntimeSeconds: 600,
+		Needs: task.Needs{
+			Attempt: 2, Organization: "default", Workspace: "net", Pool: "main", Size: "small", StateKind: api.StateDirectory,
+			SourceDirectory: "/src/mit leerzeichen/ä", SecretRefs: []string{"file:a", "file:b"}, MaxRuntimeSeconds: 600,
+		},
+		ID: "wf_1", Token: "dfj_secret", Type: workflow.Deployment, Operation: workflow.Update, LaunchSeconds: 3600,
 	}
 }
 
@@ -38,6 +41,22 @@ func TestLaunchMessage_ComesBackAsItWasSent(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("message (-want +got):\n%s", d)
+	}
+}
+
+// What a job says of its launch reaches the dispatcher. A field that every launcher may want belongs into task.Needs,
+// which travels as it is.
+func TestLaunchMessage_ForgetsNoFieldOfAJob(t *testing.T) {
+	elsewhere := map[string]string{"ID": "Job"}
+	m := reflect.ValueOf(api.NewLaunchMessage(job(), "sealed", sent))
+	for f, v := range reflect.ValueOf(job()).Fields() {
+		name := f.Name
+		if other := elsewhere[f.Name]; other != "" {
+			name = other
+		}
+		if got := m.FieldByName(name); f.Name != "Token" && (!got.IsValid() || v.IsZero() || !reflect.DeepEqual(got.Interface(), v.Interface())) {
+			t.Errorf("the message forgets Job.%s: give LaunchMessage a field %s and fill it in NewLaunchMessage (internal/api/launch.go)", f.Name, name)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package api
 import (
 	"log/slog"
 
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -25,22 +26,13 @@ type Claimed struct {
 
 // Job is what one claim hands out.
 type Job struct {
-	ID                string             `json:"id" doc:"Id of the workflow" example:"wf_01k1xz4m2p7q9r3s5t8v"`
-	Attempt           int                `json:"attempt" doc:"Number of the attempt, counted from 1" example:"1"`
-	Token             string             `json:"token" doc:"Job token, valid for this attempt only" example:"dfj_..."`
-	Organization      string             `json:"organization" doc:"Name of the organization" example:"default"`
-	Workspace         string             `json:"workspace" doc:"Name of the workspace" example:"network"`
-	Pool              string             `json:"pool" doc:"Name of the pool" example:"default"`
-	Type              workflow.Type      `json:"type" doc:"What kind of run it is"`
-	Operation         workflow.Operation `json:"operation,omitempty" doc:"What a deployment does" example:"preview"`
-	Size              string             `json:"size" doc:"CPU and memory: small, medium, large, xlarge, or CPU/MEMORY" example:"small"`
-	StateKind         string             `json:"state_kind,omitempty" doc:"Where the engine's state is kept" example:"own-s3"`
-	StateKey          string             `json:"state_key,omitempty" doc:"The directory of a state that has a name of its own, where the run may need it"`
-	StateOlds         []string           `json:"state_olds,omitempty" doc:"Names of other directories of states, which the run only looks at"`
-	SourceDirectory   string             `json:"source_directory,omitempty" doc:"The directory source, for a launcher that must mount it"`
-	SecretRefs        []string           `json:"secret_refs,omitempty" doc:"References to secrets of the runner's machine, for a launcher that must hand their values over"`
-	LaunchSeconds     float64            `json:"launch_seconds" doc:"Seconds left of the launch window" example:"3600"`
-	MaxRuntimeSeconds float64            `json:"max_runtime_seconds" doc:"Most seconds that the run may take" example:"3600"`
+	task.Needs
+
+	ID            string             `json:"id" doc:"Id of the workflow" example:"wf_01k1xz4m2p7q9r3s5t8v"`
+	Token         string             `json:"token" doc:"Job token, valid for this attempt only" example:"dfj_..."`
+	Type          workflow.Type      `json:"type" doc:"What kind of run it is"`
+	Operation     workflow.Operation `json:"operation,omitempty" doc:"What a deployment does" example:"preview"`
+	LaunchSeconds float64            `json:"launch_seconds" doc:"Seconds left of the launch window" example:"3600"`
 }
 
 // LogValue keeps the token out of logs.
@@ -62,7 +54,7 @@ type Release struct {
 // Kinds of launch report.
 const (
 	LaunchAccepted = "launched" // the launcher took it; Task names it
-	LaunchProgress = "progress" // the task moves towards running
+	LaunchProgress = "progress" // the task moves towards running; no part of this version says so, but others may
 	LaunchRefused  = "refused"  // transient: tried again after RetrySeconds
 	LaunchFailed   = "failed"   // permanent: no retry can help
 )

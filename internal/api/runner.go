@@ -103,7 +103,7 @@ type Spec struct {
 	Environment       map[string]string  `json:"environment,omitempty" doc:"Environment variables of the engine"`
 	Secrets           []Secret           `json:"secrets,omitempty" doc:"References of secret values, and where the engine finds them"`
 	Role              *Role              `json:"role,omitempty" doc:"The run's role in the cloud. Without it, secrets are read with the role of the task, and the engine has none"`
-	Size              string             `json:"size" doc:"CPU and memory of the task" example:"small"`
+	Size              string             `json:"size" doc:"CPU and memory of the task" example:"small"` // nothing reads it here; records have it, and the first version read it
 	MaxRuntimeSeconds float64            `json:"max_runtime_seconds" doc:"Most seconds that the run may take" example:"3600"`
 	LogQuota          int64              `json:"log_quota,omitempty" doc:"Bytes that the log may hold; 0 means 64 MiB" example:"67108864"`
 }

@@ -312,16 +312,13 @@ func notNow(ctx context.Context, m api.LaunchMessage, wait time.Duration) Dispos
 
 // try launches with one placement, and repeats that while the answer is lost. The first call has had its turn.
 func (d *Dispatcher) try(ctx context.Context, m api.LaunchMessage, name string, unsettled bool) (launcher.Task, *launcher.Refusal) {
-	stateDir, olds, needed, err := m.StateDirs()
+	states, err := m.StateDirs()
 	if err != nil {
-		return launcher.Task{}, &launcher.Refusal{Reason: workflow.ReasonLaunchFailed, Permanent: true, Text: err.Error()}
+		return launcher.Task{}, launcher.Never("%v", err)
 	}
 	r := launcher.Request{
-		Workflow: m.Job, Attempt: m.Attempt, Placement: name,
-		Organization: m.Organization, Workspace: m.Workspace, Pool: m.Pool,
-		Ticket: m.Ticket, Relay: d.cfg.Relay(m.Job), Size: m.Size,
-		StateDir: stateDir, NeedsDir: needed, StateOlds: olds, ReadsState: m.ReadsState, Deadline: m.MaxRuntime(),
-		SourceDir: m.SourceDirectory, SecretRefs: m.SecretRefs, Unsettled: unsettled,
+		Needs: m.Needs, Workflow: m.Job, Placement: name, Ticket: m.Ticket, Relay: d.cfg.Relay(m.Job),
+		States: states, ReadsState: m.ReadsState, Unsettled: unsettled,
 	}
 	var refusal *launcher.Refusal
 	for n := range sameAgain {

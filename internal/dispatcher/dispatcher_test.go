@@ -18,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/queue/memory"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -132,9 +133,10 @@ func (w *world) dispatcher(t *testing.T, q dispatcher.Queue, cfg dispatcher.Conf
 func message(t *testing.T, change ...func(*api.LaunchMessage)) queue.Message {
 	t.Helper()
 	m := api.LaunchMessage{
-		Ticket: "sealed", Job: "wf_1", Attempt: 2, Organization: "default", Workspace: "net", Pool: "main",
-		Type: workflow.Deployment, Operation: workflow.Update, Size: "medium", StateKind: api.StateDirectory,
-		MaxRuntimeSeconds: 1800, SentAtMS: sent.UnixMilli(), LaunchSeconds: 3600,
+		Needs: task.Needs{
+			Attempt: 2, Organization: "default", Workspace: "net", Pool: "main", Size: "medium", StateKind: api.StateDirectory, MaxRuntimeSeconds: 1800,
+		},
+		Ticket: "sealed", Job: "wf_1", Type: workflow.Deployment, Operation: workflow.Update, SentAtMS: sent.UnixMilli(), LaunchSeconds: 3600,
 	}
 	for _, c := range change {
 		c(&m)
@@ -165,8 +167,10 @@ func TestHandle_LaunchesReportsAndDeletes(t *testing.T) {
 		t.Errorf("reports (-want +got):\n%s", d)
 	}
 	if d := cmp.Diff(launcher.Request{
-		Workflow: "wf_1", Attempt: 2, Placement: "default", Organization: "default", Workspace: "net", Pool: "main",
-		Ticket: "sealed", Relay: "http://127.0.0.1:7", Size: "medium", StateDir: "default/net", NeedsDir: true, Deadline: 30 * time.Minute,
+		Needs: task.Needs{
+			Attempt: 2, Organization: "default", Workspace: "net", Pool: "main", Size: "medium", StateKind: api.StateDirectory, MaxRuntimeSeconds: 1800,
+		},
+		Workflow: "wf_1", Placement: "default", Ticket: "sealed", Relay: "http://127.0.0.1:7", States: task.StateDirs{Own: "default/net", Required: true},
 	}, got); d != "" {
 		t.Errorf("request (-want +got):\n%s", d)
 	}

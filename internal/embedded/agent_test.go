@@ -20,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/runner"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim/leak"
 )
@@ -100,7 +101,7 @@ type upstream struct {
 
 func (u *upstream) Claim(_ context.Context, in api.Claim) (api.Claimed, error) {
 	u.next++
-	return api.Claimed{Jobs: []api.Job{{ID: fmt.Sprintf("job-%d", u.next), Attempt: in.Max}}}, nil
+	return api.Claimed{Jobs: []api.Job{{ID: fmt.Sprintf("job-%d", u.next), Needs: task.Needs{Attempt: in.Max}}}}, nil
 }
 func (u *upstream) Queued(context.Context, string, api.Attempt) error  { return nil }
 func (u *upstream) Release(context.Context, string, api.Release) error { return nil }

@@ -45,6 +45,6 @@ func fargateConfig(cfg AgentConfig, pool string) ecs.Config {
 	return ecs.Config{
 		Cluster: s.Cluster, TaskDefinition: s.TaskDefinition, Container: s.Container, Pool: pool,
 		Subnets: s.Subnets, SecurityGroups: s.SecurityGroups, AssignPublicIP: s.AssignPublicIP, Spot: ecs.Spot(s.Spot),
-		Now: cfg.Now, Log: cfg.Log,
+		Log: cfg.Log,
 	}
 }

@@ -7,10 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -34,58 +33,23 @@ func (r *Refusal) Error() string { return fmt.Sprintf("launch refused (%s): %s",
 // Request says what to run. The same request twice is the same task: a launcher recognises it by
 // (Workflow, Attempt, Placement).
 type Request struct {
-	Workflow     string
-	Attempt      int
-	Placement    string // names the try: where, and with what; part of the idempotency key
-	Organization string
-	Workspace    string // its name
-	Pool         string
-	Ticket       string   // sealed; no secret by itself
-	Relay        string   // address that the task reports to
-	Size         string   // small, medium, large, xlarge, or CPU/MEMORY as SizeOf reads it
-	StateDir     string   // of the workspace's state, a path below the root of all states; empty: none
-	NeedsDir     bool     // the state is kept nowhere else: where there is no root, the task is refused
-	StateOlds    []string // other such directories, given to be looked at where they are there
-	ReadsState   bool     // it only reads the state: it needs no right to write there
-	Deadline     time.Duration
+	task.Needs
+
+	Workflow   string
+	Placement  string // names the try: where, and with what; part of the idempotency key
+	Ticket     string // sealed; no secret by itself
+	Relay      string // address that the task reports to
+	States     task.StateDirs
+	ReadsState bool // it only reads the state: it needs no right to write there
 
 	// Unsettled says that this very request may have been taken already: its answer was lost, or may have
 	// been. A refusal that could be given without looking for that task is then Unknown too.
 	Unsettled bool
-
-	// What the run names of its machine, for a launcher that must bring it to the task. One whose
-	// tasks see the machine's files leaves both alone.
-	SourceDir  string   // the directory source, as the workspace names it; empty: none
-	SecretRefs []string // references of the local secret store, such as file:NAME
 }
 
-// OldDirs are the directories of a request's StateOlds that are there, below the root of all states.
-func (r Request) OldDirs(root string) []string {
-	var out []string
-	for _, old := range r.StateOlds {
-		dir := filepath.Join(root, old)
-		if info, err := os.Lstat(dir); root != "" && err == nil && info.IsDir() {
-			out = append(out, dir)
-		}
-	}
-	return out
-}
-
-// CheckState refuses for good what names no directory below a root, or needs one where there is no root.
-func (r Request) CheckState(root string) error {
-	no := func(format string, args ...any) error {
-		return &Refusal{Reason: workflow.ReasonLaunchFailed, Permanent: true, Text: fmt.Sprintf(format, args...)}
-	}
-	if root == "" && r.NeedsDir {
-		return no("this launcher keeps no states: state kind directory cannot be used here")
-	}
-	for _, dir := range append([]string{r.StateDir}, r.StateOlds...) {
-		organization, key, _ := strings.Cut(dir, "/")
-		if dir != "" && (workflow.CheckWorkspaceName(organization) != nil || workflow.CheckWorkspaceName(key) != nil) {
-			return no("%q does not name a directory for a state", dir)
-		}
-	}
-	return nil
+// Never is the refusal of what can never be launched as it is.
+func Never(format string, args ...any) *Refusal {
+	return &Refusal{Reason: workflow.ReasonLaunchFailed, Permanent: true, Text: fmt.Sprintf(format, args...)}
 }
 
 // Phase is where a task stands.
@@ -132,4 +96,15 @@ type Watcher interface {
 	// Watch calls stopped for each task whose end is proven, until ctx ends. Calls come one at a
 	// time. A task that stopped before Watch began is reported if it stopped within the last hour.
 	Watch(ctx context.Context, stopped func(context.Context, Task)) error
+}
+
+// Spooler is a Launcher that keeps what the runners of ended tasks left of their logs.
+type Spooler interface {
+	// Spools lists the tasks whose runners left something.
+	Spools() ([]string, error)
+	// Spool opens what the runner of a task left; fs.ErrNotExist says that there is nothing. Workflow code may have
+	// written it.
+	Spool(ref string) (*os.File, error)
+	// DropSpool forgets it. That it is not there is no error.
+	DropSpool(ref string) error
 }

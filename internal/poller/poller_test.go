@@ -18,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/poller"
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/queue/memory"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -123,9 +124,8 @@ func jobs(n int) []api.Job {
 	var out []api.Job
 	for i := range n {
 		out = append(out, api.Job{
-			ID: fmt.Sprintf("wf_%d", i), Attempt: 3, Token: "dfj_planted", Organization: "default", Workspace: "net",
-			Pool: "main", Type: workflow.Deployment, Operation: workflow.Preview, Size: "small",
-			LaunchSeconds: 3600, MaxRuntimeSeconds: 1800,
+			Needs: task.Needs{Attempt: 3, Organization: "default", Workspace: "net", Pool: "main", Size: "small", MaxRuntimeSeconds: 1800},
+			ID:    fmt.Sprintf("wf_%d", i), Token: "dfj_planted", Type: workflow.Deployment, Operation: workflow.Preview, LaunchSeconds: 3600,
 		})
 	}
 	return out

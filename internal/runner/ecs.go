@@ -15,6 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner/lend"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/secrets/awssm"
+	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
 // Variables that ECS makes in each container of a task. Whoever knows the addresses in them gets what they
@@ -58,28 +59,23 @@ func onECS(ctx context.Context, getenv func(string) string) (*ecsTask, error) {
 	return &ecsTask{arn, c}, nil
 }
 
-// getenv is an environment in which the task knows its name.
-func (t *ecsTask) getenv(getenv func(string) string) func(string) string {
+// ref is the task's name, which nobody could tell it; empty where this is none.
+func (t *ecsTask) ref() string {
 	if t == nil {
-		return getenv
+		return ""
 	}
-	return func(name string) string {
-		if name == "DAYFLY_TASK" {
-			return t.arn
-		}
-		return getenv(name)
-	}
+	return t.arn
 }
 
 // check refuses to forward what leads to the task's own credentials.
-func (t *ecsTask) check(getenv func(string) string) error {
+func (t *ecsTask) check(forward []string) error {
 	if t == nil {
 		return nil
 	}
 	var mistakes []error
-	for name := range strings.SplitSeq(getenv("DAYFLY_ENV_FORWARD_ALLOWLIST"), ",") {
-		if name = strings.TrimSpace(name); strings.HasPrefix(name, "AWS_CONTAINER_") || strings.HasPrefix(name, "ECS_CONTAINER_") || strings.HasPrefix(name, "ECS_AGENT_") {
-			mistakes = append(mistakes, fmt.Errorf("DAYFLY_ENV_FORWARD_ALLOWLIST: %s leads to the task's own credentials, which the engine must not have", name))
+	for _, name := range forward {
+		if strings.HasPrefix(name, "AWS_CONTAINER_") || strings.HasPrefix(name, "ECS_CONTAINER_") || strings.HasPrefix(name, "ECS_AGENT_") {
+			mistakes = append(mistakes, fmt.Errorf("%s: %s leads to the task's own credentials, which the engine must not have", task.Name("Forward"), name))
 		}
 	}
 	return errors.Join(mistakes...)
@@ -93,22 +89,22 @@ const (
 
 // way is the client for calls to the relay; nil means the usual one. Calls to an API Gateway are
 // signed, and to any relay whose stack says so.
-func (t *ecsTask) way(auth, relay string) (*http.Client, error) {
-	region, gateway := cloud.Gateway(relay)
-	switch auth {
+func (t *ecsTask) way(given task.Environment) (*http.Client, error) {
+	region, gateway := cloud.Gateway(given.Relay)
+	switch given.RelayAuth {
 	case "":
 	case authIAM:
 		gateway = true
 	case authNone:
 		gateway = false
 	default:
-		return nil, fmt.Errorf("DAYFLY_RELAY_AUTH: %q is neither %s nor %s", auth, authIAM, authNone)
+		return nil, fmt.Errorf("%s: %q is neither %s nor %s", task.Name("RelayAuth"), given.RelayAuth, authIAM, authNone)
 	}
 	switch {
 	case !gateway:
 		return nil, nil //nolint:nilnil // the usual one
 	case t == nil:
-		return nil, errors.New("the relay at DAYFLY_RELAY wants signed calls, and this is no task of ECS, which could sign them")
+		return nil, fmt.Errorf("the relay at %s wants signed calls, and this is no task of ECS, which could sign them", task.Name("Relay"))
 	}
 	return &http.Client{Transport: t.cloud.Sign(region)}, nil
 }

@@ -5,7 +5,10 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+
+	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
 // With the tag machine, the runner is one for processes of one machine, which have no role in a cloud. It does not
@@ -21,13 +24,13 @@ func onECS(_ context.Context, getenv func(string) string) (*ecsTask, error) {
 	return nil, nil //nolint:nilnil // no task of ECS
 }
 
-func (*ecsTask) getenv(getenv func(string) string) func(string) string { return getenv }
+func (*ecsTask) ref() string { return "" }
 
-func (*ecsTask) check(func(string) string) error { return nil }
+func (*ecsTask) check([]string) error { return nil }
 
-func (*ecsTask) way(auth, _ string) (*http.Client, error) {
-	if auth != "" {
-		return nil, errors.New("DAYFLY_RELAY_AUTH is set, and this runner was built for processes of one machine, which sign nothing")
+func (*ecsTask) way(given task.Environment) (*http.Client, error) {
+	if given.RelayAuth != "" {
+		return nil, fmt.Errorf("%s is set, and this runner was built for processes of one machine, which sign nothing", task.Name("RelayAuth"))
 	}
 	return nil, nil //nolint:nilnil // the usual one
 }

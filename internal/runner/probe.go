@@ -11,13 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/task"
 )
-
-// ProbeArg makes a runner's program probe, instead of run, when it is the last argument.
-const ProbeArg = "probe"
-
-// ProbeFile is the file in the work directory whose content a probe carries to the relay.
-const ProbeFile = "nonce"
 
 // Probe shows whether a task here would see its own directory and reach its relay: it reads a word in
 // the one and says it to the other. It is asked before a first task is, so that where tasks can run is
@@ -25,11 +21,12 @@ const ProbeFile = "nonce"
 func Probe(ctx context.Context, getenv func(string) string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	word, err := os.ReadFile(filepath.Join(getenv("DAYFLY_WORK_DIR"), ProbeFile))
+	given, _ := task.Read(getenv, "") // a probe is given less than a run
+	word, err := os.ReadFile(filepath.Join(given.WorkDir, task.ProbeFile))
 	if err != nil {
 		return fmt.Errorf("probe: the task's directory is not that of this machine: %w", err)
 	}
-	address, transport := getenv("DAYFLY_RELAY"), &http.Transport{}
+	address, transport := given.Relay, &http.Transport{}
 	if socket, ok := strings.CutPrefix(address, "unix://"); ok {
 		address = "http://relay"
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -38,7 +35,7 @@ func Probe(ctx context.Context, getenv func(string) string) error {
 		}
 	}
 	defer transport.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/probe/"+strings.TrimSpace(string(word)), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address+task.ProbePath+strings.TrimSpace(string(word)), http.NoBody)
 	if err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/runner"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -220,9 +221,8 @@ func TestRun_WhatComesThroughTheGate(t *testing.T) {
 	spec.Source.Directory = "/the/name/outside"
 	r := newRelay(t, spec)
 	k := startTask(t, r, cfg, "DAYFLY_GATE_BUNDLE=true", "DAYFLY_SOURCE_ROOTS=", "DAYFLY_SOURCE_DIR="+inside, "DAYFLY_ENV_FORWARD_ALLOWLIST=REGION,PLAIN", "REGION=not-this-one")
-	k.open(t)
 	bundle := secrets.NewBundle(t.Context(), secrets.Mux{"file": given("value-of-token")}, []string{"file:token"}, map[string]string{"REGION": "eu-west-1", "PLAIN": "plain-value"})
-	if err := bundle.Write(k.gate); err != nil {
+	if err := contract.OpenGate(k.gate, &bundle); err != nil {
 		t.Fatal(err)
 	}
 	k.end(t, 0)

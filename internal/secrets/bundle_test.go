@@ -5,11 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -26,6 +30,21 @@ func (f fixed) Resolve(_ context.Context, ref string) (redact.String, error) {
 	}
 }
 
+// passGate reads what came through a gate, which is closed then.
+func passGate(t *testing.T, came []byte) (*task.Bundle, error) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := syscall.Dup(int(r.Fd())) // the runner closes its own
+	if _, werr := w.Write(came); errors.Join(err, werr, w.Close(), r.Close()) != nil {
+		t.Fatal(err, werr)
+	}
+	env := task.Environment{Gate: strconv.Itoa(fd), Bundled: true}.Variables()
+	return task.PassGate(func(name string) string { return env[name] })
+}
+
 // R6: values reach the runner as they are, and nothing else does.
 func TestBundle_CarriesWhatWasNamed(t *testing.T) {
 	from := fixed{"file:a": "value\x00\xff\n", "file:b": "unnamed", "file:c": "away"}
@@ -34,17 +53,21 @@ func TestBundle_CarriesWhatWasNamed(t *testing.T) {
 		t.Errorf("it prints %s", text)
 	}
 	var pipe bytes.Buffer
-	if err := b.Write(&pipe); err != nil {
+	if err := task.OpenGate(&pipe, &b); err != nil {
 		t.Fatal(err)
 	}
 	cut := pipe.Bytes()[:pipe.Len()-3]
-	if _, err := secrets.ReadBundle(bytes.NewReader(cut)); err == nil || strings.Contains(err.Error(), "value") {
+	if _, err := passGate(t, cut); err == nil || strings.Contains(err.Error(), "value") {
 		t.Errorf("a cut bundle: got %v, want an error without a value", err)
 	}
-	got, err := secrets.ReadBundle(&pipe)
+	handed, err := passGate(t, pipe.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
+	if text := fmt.Sprintf("%v %+v %#v", handed, *handed, *handed); strings.Contains(text, "value") {
+		t.Errorf("it prints %s", text)
+	}
+	got := secrets.Bundle{Bundle: *handed}
 	if v, err := got.Resolve(t.Context(), "file:a"); err != nil || v.Reveal() != from["file:a"] {
 		t.Errorf("got %q, %v", v.Reveal(), err)
 	}
@@ -53,10 +76,10 @@ func TestBundle_CarriesWhatWasNamed(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", ref, err, want)
 		}
 	}
-	if v, ok := got.Getenv("REGION"); !ok || v != "here" {
+	if v, ok := got.Env["REGION"]; !ok || v != "here" {
 		t.Errorf("got %q, %v", v, ok)
 	}
-	if _, ok := got.Getenv("HOME"); ok {
+	if _, ok := got.Env["HOME"]; ok {
 		t.Error("it has a variable that nobody gave it")
 	}
 }

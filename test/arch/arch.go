@@ -44,6 +44,7 @@ var rules = map[string]rule{
 	"internal/wait":     {level: 0, std: true},
 	"internal/disk":     {level: 0, std: true},
 	"internal/env":      {level: 0, std: true},
+	"internal/task":     {level: 0, std: true},
 	"internal/awserr":   {level: 0},
 	"internal/awssend":  {level: 0, std: true},
 	"internal/mutate":   {level: 0, std: true},
@@ -75,11 +76,13 @@ var rules = map[string]rule{
 var (
 	adapters = map[string][]string{
 		"internal/queue":    {"memory", "sqs"},
-		"internal/launcher": {"ecs", "docker", "process"},
+		"internal/launcher": {"ecs", "docker", "process", "taskdir"},
 		"internal/secrets":  {"awssm", "local"},
 		"internal/store":    {"memory", "sqlite", "dynamodb"},
 	}
-	parts = map[string][]string{
+	// What some adapters of a parent have in common is imported by them alone.
+	shared = map[string][]string{"internal/launcher/taskdir": {"internal/launcher/docker", "internal/launcher/process"}}
+	parts  = map[string][]string{
 		"internal/controlplane":     {"record", "rules", "ledger", "identity", "catalog", "runs", "clock"},
 		"internal/runner":           {"engine", "source", "mask", "logstream", "cloud", "lend"},
 		"internal/launcher/process": {"remains"},
@@ -286,6 +289,10 @@ func mayImport(rel, own string) string {
 	case to == unknown:
 		return "which is not in the package map"
 	case from == testTree:
+		return ""
+	case shared[own] != nil && !slices.Contains(shared[own], rel):
+		return "which only " + strings.Join(shared[own], ", ") + " may import"
+	case shared[own] != nil:
 		return ""
 	case to == suite || to == testTree:
 		return "which is for tests only"

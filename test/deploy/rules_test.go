@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb/dynamodbtest"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/test/awsim/templates"
 )
 
@@ -236,7 +236,7 @@ func str(v any) string { s, _ := v.(string); return s }
 
 // Every launch names a size, so the task definition's own is none that anybody could choose.
 func TestTaskDefinition_HasTheSizeOfSmall(t *testing.T) {
-	small, err := launcher.SizeOf("")
+	small, err := contract.SizeOf("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 	"github.com/dayfly-dev/dayfly/internal/launcher/launchertest"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/test/awsim"
 	fake "github.com/dayfly-dev/dayfly/test/awsim/ecs"
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
@@ -218,7 +219,8 @@ func run(t *testing.T, service *fake.Service, client *awsecs.Client, definition 
 		t.Fatal(err)
 	}
 	task, err := l.Launch(t.Context(), launcher.Request{
-		Workflow: "wf-" + definition[strings.LastIndex(definition, "/")+1:], Attempt: 1, Placement: "on-demand/subnet-a", Ticket: "t", Relay: "http://relay",
+		Needs:    contract.Needs{Attempt: 1},
+		Workflow: "wf-" + definition[strings.LastIndex(definition, "/")+1:], Placement: "on-demand/subnet-a", Ticket: "t", Relay: "http://relay",
 	})
 	if err != nil {
 		t.Fatal(err)

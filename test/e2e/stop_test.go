@@ -25,6 +25,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim/leak"
 )
@@ -316,7 +317,7 @@ until [ -e "$SHARED/never" ]; do sleep 0.05; done
 `, lines)})
 	id := w.update("one")
 	w.until(id, "its start", func(wf api.Workflow) bool { return wf.State == workflow.Running })
-	spool := filepath.Join(w.data, embedded.JobsDir, w.workflow(id).Task, launcher.SpoolName)
+	spool := filepath.Join(w.data, embedded.JobsDir, w.workflow(id).Task, contract.SpoolName)
 	eventually(t, "the last line in the runner's file", func() bool {
 		b, err := os.ReadFile(spool)
 		return err == nil && bytes.Contains(b, fmt.Appendf(nil, "line %d", lines))

@@ -20,7 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
-	"github.com/dayfly-dev/dayfly/internal/launcher"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -193,7 +193,7 @@ func TestRestart_LogOfAKilledContainerIsWhole(t *testing.T) {
 	s.put("net", fmt.Sprintf("count %d", lines))
 	id := s.submit("net", workflow.Update)
 	until(t, "its start", func() bool { return s.show(id).State == workflow.Running })
-	spool := filepath.Join(s.data, embedded.ContainersDir, s.show(id).Task, launcher.SpoolName)
+	spool := filepath.Join(s.data, embedded.ContainersDir, s.show(id).Task, contract.SpoolName)
 	until(t, "the last line in the runner's file", func() bool {
 		b, err := os.ReadFile(spool)
 		return err == nil && bytes.Contains(b, fmt.Appendf(nil, "line %d", lines))

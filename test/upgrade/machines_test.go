@@ -226,8 +226,8 @@ func TestUpgrade_OldMessagesAndTicketsAreTaken(t *testing.T) {
 				for _, name := range launch {
 					job := w.scene.Jobs[name]
 					r := m.launcher.launched[job.ID]
-					if r.Ticket == "" || r.Deadline <= 0 || r.Pool != job.Pool || r.Size != job.Size || (r.StateDir != "") != (job.StateKind == api.StateDirectory) ||
-						r.SourceDir != job.SourceDirectory || r.ReadsState != (name == "launch-refused" || name == "scan-again") {
+					if r.Ticket == "" || r.MaxRuntimeSeconds <= 0 || r.Pool != job.Pool || r.Size != job.Size || (r.States.Own != "") != (job.StateKind == api.StateDirectory) ||
+						r.SourceDirectory != job.SourceDirectory || r.ReadsState != (name == "launch-refused" || name == "scan-again") {
 						t.Errorf("request of %s: %+v", name, r)
 					}
 					m.toResult(t, r, m.launcher.known[fmt.Sprintf("%s/%d", job.ID, job.Attempt)])

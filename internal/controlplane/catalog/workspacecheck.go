@@ -18,7 +18,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/env"
-	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -69,8 +69,8 @@ func checkWorkspace(w *api.Workspace) error {
 	if _, err := MaxRuntime(*w); err != nil {
 		return err
 	}
-	if _, err := launcher.SizeOf(w.Size); err != nil {
-		return err
+	if _, err := task.SizeOf(w.Size); err != nil {
+		return invalid("size", "%v", err)
 	}
 	w.Size = cmp.Or(w.Size, "small")
 	if w.MaxActive < 0 || w.MaxActive > 1000 {

@@ -15,6 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -257,9 +258,11 @@ func claimOne(ctx context.Context, c *ledger.Change, who identity.Principal, ins
 	token, hash := identity.NewJobToken()
 	c.Create(record.AttemptKey(w.ID, w.Attempt), record.Attempt{Hash: hash})
 	return api.Job{
-		SourceDirectory: spec.Source.Directory, SecretRefs: machineRefs(spec),
-		ID: w.ID, Attempt: w.Attempt, Token: token, Organization: w.Org, Workspace: w.Workspace, Pool: who.Pool,
-		Type: w.Type, Operation: w.Op, Size: w.Size, StateKind: spec.State.Kind, StateKey: spec.State.Directory(), StateOlds: olds(spec),
-		LaunchSeconds: workflow.LaunchWindow.Seconds(), MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
+		Needs: task.Needs{
+			Attempt: w.Attempt, Organization: w.Org, Workspace: w.Workspace, Pool: who.Pool, Size: w.Size, MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
+			StateKind: spec.State.Kind, StateKey: spec.State.Directory(), StateOlds: olds(spec),
+			SourceDirectory: spec.Source.Directory, SecretRefs: machineRefs(spec),
+		},
+		ID: w.ID, Token: token, Type: w.Type, Operation: w.Op, LaunchSeconds: workflow.LaunchWindow.Seconds(),
 	}, nil
 }

@@ -4,14 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"path"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 )
 
 // Where a task finds what is its own. The image needs none of these.
@@ -48,7 +47,7 @@ type plan struct {
 	ref      string
 	launcher string // its id
 	request  launcher.Request
-	size     launcher.Size
+	size     contract.Size
 	work     string // directories of the machine; state and source may be empty
 	state    string
 	olds     []string // directories of other states, which are only looked at
@@ -132,37 +131,22 @@ func (c *Config) labels(p plan) map[string]string {
 // it is worth hiding. PATH is the image's.
 func (c *Config) environ(p plan) []string {
 	r := p.request
-	env := map[string]string{
-		"HOME":                         workTarget,
-		"DAYFLY_GATE_FD":               "0",
-		"DAYFLY_GATE_BUNDLE":           "true",
-		"DAYFLY_TICKET":                r.Ticket,
-		"DAYFLY_JOB":                   r.Workflow,
-		"DAYFLY_ATTEMPT":               strconv.Itoa(r.Attempt),
-		"DAYFLY_TASK":                  p.ref,
-		"DAYFLY_RELAY":                 relayInside(r.Relay),
-		"DAYFLY_WORK_DIR":              workTarget,
-		"DAYFLY_STOP_GRACE":            (c.Grace * 3 / 4).String(), // to end the engine and report before all of it is killed
-		"DAYFLY_ENV_FORWARD_ALLOWLIST": strings.Join(c.EnvAllow, ","),
+	given := contract.Environment{
+		Gate: contract.GateStdin, Bundled: true, Workflow: r.Workflow, Attempt: r.Attempt, Task: p.ref, Ticket: r.Ticket, Relay: relayInside(r.Relay),
+		WorkDir: workTarget, Forward: c.EnvAllow, Grace: contract.EngineGrace(c.Grace), StateStore: c.StateStore,
 	}
 	if p.state != "" {
-		env["DAYFLY_STATE_DIR"] = stateTarget
+		given.StateDir = stateTarget
 	}
-	env["DAYFLY_STATE_STORE"] = c.StateStore
-	var olds []string
 	for _, old := range p.olds {
-		olds = append(olds, oldTarget(old))
+		given.StateOlds = append(given.StateOlds, oldTarget(old))
 	}
-	env["DAYFLY_STATE_OLDS"] = strings.Join(olds, ":")
 	if p.source != "" {
-		env["DAYFLY_SOURCE_DIR"] = sourceTarget
+		given.SourceDir = sourceTarget
 	}
-	maps.DeleteFunc(env, func(_, v string) bool { return v == "" })
-	out := make([]string, 0, len(env))
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		out = append(out, name+"="+env[name])
-	}
-	return out
+	env := given.Variables()
+	env["HOME"] = workTarget
+	return contract.List(env)
 }
 
 // relayDir is the directory of a relay's socket, or empty. It is mounted, never the socket itself: a

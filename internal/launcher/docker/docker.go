@@ -33,7 +33,9 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -97,7 +99,7 @@ const NetworkOwn = "own"
 
 // Launcher is a launcher.Launcher, a launcher.Watcher and a launcher.Spooler.
 type Launcher struct {
-	*launcher.SpoolDir
+	*taskdir.SpoolDir
 	config Config
 	log    *slog.Logger
 	now    func() time.Time
@@ -170,7 +172,7 @@ func New(c Config) (*Launcher, error) {
 	if l.now == nil {
 		l.now = time.Now
 	}
-	l.SpoolDir = &launcher.SpoolDir{Dir: filepath.Join(c.Dir, "spools"), Owner: c.UID, Now: l.now}
+	l.SpoolDir = &taskdir.SpoolDir{Dir: filepath.Join(c.Dir, "spools"), Owner: c.UID, Now: l.now}
 	if err := l.openDir(); err != nil {
 		return nil, err
 	}
@@ -319,15 +321,15 @@ func (l *Launcher) checkRequest(r launcher.Request) error {
 	if r.Workflow == "" || r.Attempt < 1 || r.Ticket == "" || r.Relay == "" {
 		return never("the request names no workflow, attempt, ticket or relay")
 	}
-	for _, s := range []string{r.Workflow, r.Placement, r.Ticket, r.Relay, r.SourceDir} {
+	for _, s := range []string{r.Workflow, r.Placement, r.Ticket, r.Relay, r.SourceDirectory} {
 		if strings.ContainsRune(s, 0) || len(s) > maxText {
 			return never("the request holds a zero byte or a text of more than %d characters", maxText)
 		}
 	}
-	if _, err := launcher.SizeOf(r.Size); err != nil {
+	if _, err := contract.SizeOf(r.Size); err != nil {
 		return never("%v", err)
 	}
-	return r.CheckState(l.config.StateRoot)
+	return taskdir.CheckStates(r, l.config.StateRoot)
 }
 
 func never(format string, args ...any) error {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 )
 
 // RemoveAll removes every container of a launcher, for the end of a test.
@@ -23,7 +24,7 @@ func RemoveAll(ctx context.Context, l *Launcher) error {
 
 // Posture returns the container that a configuration makes of a request, as JSON.
 func Posture(l *Launcher, r launcher.Request) ([]byte, error) {
-	size, err := launcher.SizeOf(r.Size)
+	size, err := contract.SizeOf(r.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +51,7 @@ func Move(l *Launcher, ref, engine string) (before string) {
 
 // Create makes a container of a request and does not let it go, as a launcher that dies.
 func Create(ctx context.Context, l *Launcher, r launcher.Request) error {
-	size, err := launcher.SizeOf(r.Size)
+	size, err := contract.SizeOf(r.Size)
 	if err != nil {
 		return err
 	}

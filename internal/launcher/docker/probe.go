@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -27,7 +28,6 @@ type Reach struct {
 
 const (
 	probeTime = 30 * time.Second
-	probeFile = "nonce"
 	probePoll = 20 * time.Millisecond
 )
 
@@ -119,7 +119,7 @@ func (l *Launcher) probe(ctx context.Context, host, name string) (err error) {
 	}
 	defer func() { err = errors.Join(err, removeTree(work)) }()
 	word := rand.Text()
-	if err := os.WriteFile(filepath.Join(work, probeFile), []byte(word), 0o644); err != nil { //nolint:gosec // the container's user reads it
+	if err := os.WriteFile(filepath.Join(work, contract.ProbeFile), []byte(word), 0o644); err != nil { //nolint:gosec // the container's user reads it
 		return fmt.Errorf("write probe: %w", err)
 	}
 	listener, address, err := l.probeListener(ctx, work, host, name)
@@ -128,7 +128,7 @@ func (l *Launcher) probe(ctx context.Context, host, name string) (err error) {
 	}
 	heard := make(chan struct{}, 1)
 	server := &http.Server{ReadHeaderTimeout: probeTime, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/probe/"+word {
+		if r.URL.Path != contract.ProbePath+word {
 			http.NotFound(w, r)
 			return
 		}
@@ -148,7 +148,7 @@ func (l *Launcher) probe(ctx context.Context, host, name string) (err error) {
 	p.request.Workflow, p.request.Relay = "probe", address
 	p.size.MemoryMB, p.size.MilliCPU, p.size.MaxPIDs = 256, 500, 64
 	spec := config.spec(p)
-	spec.Cmd = []string{"probe"}
+	spec.Cmd = []string{contract.ProbeArg}
 	spec.OpenStdin, spec.StdinOnce = false, false // no gate: it does nothing that could be early
 	delete(spec.Labels, labelLauncher)            // it is no task
 	id, err := l.engine.create(ctx, "dayfly-probe-"+ref, spec)

@@ -12,14 +12,16 @@ import (
 	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // start makes everything that a task needs and lets its runner go. What it returns has a record. Its
 // error is an end that is known, or one that the same request finds out about.
 func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (rec record, err error) {
-	size, err := launcher.SizeOf(r.Size)
+	size, err := contract.SizeOf(r.Size)
 	if err != nil {
 		return rec, err
 	}
@@ -31,7 +33,7 @@ func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (r
 		return rec, err
 	}
 	p := plan{ref: ref, launcher: l.id, request: r, size: size, work: l.workDir(ref), cpus: cpus}
-	source, err := l.openSource(r.SourceDir)
+	source, err := l.openSource(r.SourceDirectory)
 	if err != nil {
 		return rec, err
 	}
@@ -39,12 +41,12 @@ func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (r
 		defer func() { _ = source.Close() }()
 		p.source = source.Name()
 	}
-	if r.StateDir != "" && l.config.StateRoot != "" {
-		if p.state, err = l.giveState(r.StateDir); err != nil {
+	if r.States.Own != "" && l.config.StateRoot != "" {
+		if p.state, err = l.giveState(r.States.Own); err != nil {
 			return rec, err
 		}
 	}
-	for _, old := range r.OldDirs(l.config.StateRoot) {
+	for _, old := range taskdir.Olds(r, l.config.StateRoot) {
 		if _, err := l.giveState(strings.TrimPrefix(old, l.config.StateRoot+"/")); err != nil {
 			return rec, err
 		}
@@ -107,11 +109,8 @@ func (l *Launcher) openGate(ctx context.Context, gate io.Writer, r launcher.Requ
 			env[name] = v
 		}
 	}
-	_, err := gate.Write([]byte{1})
-	if err == nil {
-		err = secrets.NewBundle(ctx, l.config.Secrets, r.SecretRefs, env).Write(gate)
-	}
-	if err != nil {
+	bundle := secrets.NewBundle(ctx, l.config.Secrets, r.SecretRefs, env)
+	if err := contract.OpenGate(gate, &bundle); err != nil {
 		l.log.Warn("runner ended at its gate", "task", ref, "err", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
 	"github.com/dayfly-dev/dayfly/internal/launcher/launchertest"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -50,8 +51,9 @@ func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
 	}
 	defer func() { _ = l.Close(t.Context()) }()
 	text, err := docker.Posture(l, launcher.Request{
-		Workflow: "wf-1", Attempt: 2, Placement: "default", Organization: "default", Workspace: "network", Pool: "pool",
-		Ticket: "sealed", Relay: "unix:///data/relay/wf-1-2/relay.sock", Size: "medium", StateDir: "default/network", ReadsState: true,
+		Needs:    contract.Needs{Attempt: 2, Organization: "default", Workspace: "network", Pool: "pool", Size: "medium"},
+		Workflow: "wf-1", Placement: "default", Ticket: "sealed", Relay: "unix:///data/relay/wf-1-2/relay.sock",
+		States: contract.StateDirs{Own: "default/network"}, ReadsState: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +115,7 @@ func TestLaunch_WithoutAnEngineIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close(t.Context()) }()
-	r := launcher.Request{Workflow: "wf-1", Attempt: 1, Ticket: "sealed", Relay: "http://127.0.0.1:1"}
+	r := launcher.Request{Workflow: "wf-1", Needs: contract.Needs{Attempt: 1}, Ticket: "sealed", Relay: "http://127.0.0.1:1"}
 	if got := refused(t, l, r); got.Permanent || got.Reason != workflow.ReasonUnavailable {
 		t.Errorf("got %+v, want a refusal for now", got)
 	}
@@ -269,7 +271,7 @@ func TestState_IsTheTasksOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := s.Request("wf-1", false)
-	r.StateDir = "default/network"
+	r.States.Own = "default/network"
 	task := launch(t, l, r)
 	if got := s.Next(t).Getenv("DAYFLY_STATE_DIR"); got != "/dayfly/state" {
 		t.Errorf("got state directory %q", got)
@@ -312,14 +314,14 @@ func TestSource_LiesBelowARoot(t *testing.T) {
 		bad = append(bad, closed)
 	}
 	for _, dir := range bad {
-		r.SourceDir = dir
+		r.SourceDirectory = dir
 		if got := refused(t, l, r); !got.Permanent {
 			t.Errorf("%s: got %+v, want a refusal for good", dir, got)
 		} else if dir == other && (!strings.Contains(got.Text, root) || !strings.Contains(got.Text, "--source-root DIR")) {
 			t.Errorf("%s: got %q, want it to name the roots and the flag", dir, got.Text)
 		}
 	}
-	r.SourceDir = filepath.Join(root, "in")
+	r.SourceDirectory = filepath.Join(root, "in")
 	task := launch(t, l, r)
 	p := s.Next(t)
 	if got := p.Getenv("DAYFLY_SOURCE_DIR"); got != "/dayfly/source" {

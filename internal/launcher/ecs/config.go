@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,26 +32,17 @@ type Config struct {
 	SecurityGroups []string // at most five; none means the VPC's default group
 	AssignPublicIP bool     // what tasks of a public subnet need to reach anything
 	Spot           Spot
-	TaskRole       string            // ARN of a role in place of the task definition's; empty: that one's
-	EphemeralGiB   int               // disk of a task, 21 to 200; 0 means the 20 that Fargate gives
-	Tags           map[string]string // further tags of each task; those of Dayfly win
 
 	// CallTime bounds each call; 0 means 15 s. A RunTask without an answer by then is repeated by who
 	// asked, under the same token.
 	CallTime time.Duration
-	Now      func() time.Time // nil means time.Now
-	Log      *slog.Logger     // nil means none
+	Log      *slog.Logger // nil means none
 }
 
 // Bounds that ECS sets.
 const (
 	maxSubnets        = 16
 	maxSecurityGroups = 5
-	maxTags           = 50
-	maxTagKey         = 128
-	maxTagValue       = 256
-	minEphemeralGiB   = 21
-	maxEphemeralGiB   = 200
 	maxName           = 255
 )
 
@@ -61,9 +51,6 @@ const defaultCallTime = 15 * time.Second
 func (c Config) withDefaults() Config {
 	c.Spot = cmp.Or(c.Spot, SpotNever)
 	c.CallTime = cmp.Or(c.CallTime, defaultCallTime)
-	if c.Now == nil {
-		c.Now = time.Now
-	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -92,13 +79,6 @@ func (c Config) Validate() error {
 	if !slices.Contains([]Spot{"", SpotNever, SpotReads, SpotAll}, c.Spot) {
 		refuse("spot", "spot is never, reads or all; %q is none of them", c.Spot)
 	}
-	if c.TaskRole != "" && !isARN(c.TaskRole, "iam", ":role/") {
-		refuse("task_role", "%q is not the ARN of a role", c.TaskRole)
-	}
-	if c.EphemeralGiB != 0 && (c.EphemeralGiB < minEphemeralGiB || c.EphemeralGiB > maxEphemeralGiB) {
-		refuse("ephemeral_gib", "a disk of %d GiB does not exist: it is %d to %d, or 0 for the 20 that Fargate gives", c.EphemeralGiB, minEphemeralGiB, maxEphemeralGiB)
-	}
-	c.checkTags(refuse)
 	if c.CallTime < 0 {
 		refuse("call_time", "the time for a call is negative")
 	}
@@ -125,23 +105,6 @@ func (c Config) checkNetwork(refuse func(field, format string, args ...any)) {
 	for _, s := range c.SecurityGroups {
 		if !isID(s, "sg-") {
 			refuse("security_groups", "%q is not the id of a security group", s)
-		}
-	}
-}
-
-func (c Config) checkTags(refuse func(field, format string, args ...any)) {
-	if n := len(c.Tags); n > maxTags-len(ownTags) {
-		refuse("tags", "there are %d tags; beside Dayfly's own, ECS takes %d", n, maxTags-len(ownTags))
-	}
-	for _, key := range slices.Sorted(maps.Keys(c.Tags)) {
-		value := c.Tags[key]
-		switch {
-		case key == "" || key != tagText(key, maxTagKey):
-			refuse("tags", "the key %q has more than %d characters, or one that is no letter, digit, space or of + - = . _ : / @", key, maxTagKey)
-		case strings.HasPrefix(strings.ToLower(key), "aws:"):
-			refuse("tags", "the key %q begins with aws:, which belongs to AWS", key)
-		case value != tagText(value, maxTagValue):
-			refuse("tags", "the value of %q has more than %d characters, or one that is no letter, digit, space or of + - = . _ : / @", key, maxTagValue)
 		}
 	}
 }

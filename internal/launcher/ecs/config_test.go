@@ -10,6 +10,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -29,9 +30,6 @@ func TestValidate_TakesNamesAndARNs(t *testing.T) {
 		"definition": func(c *ecs.Config) {
 			c.TaskDefinition = "arn:aws:ecs:us-east-1:123456789012:task-definition/dayfly-runner:7"
 		},
-		"role": func(c *ecs.Config) { c.TaskRole = "arn:aws:iam::123456789012:role/dayfly/pool/runner" },
-		"disk": func(c *ecs.Config) { c.EphemeralGiB = 200 },
-		"tags": func(c *ecs.Config) { c.Tags = map[string]string{"cost center": "ops/1", "team": ""} },
 		"spot": func(c *ecs.Config) { c.Spot = ecs.SpotReads },
 	} {
 		c := config()
@@ -45,8 +43,8 @@ func TestValidate_TakesNamesAndARNs(t *testing.T) {
 func TestValidate_ReportsEveryMistake(t *testing.T) {
 	bad := ecs.Config{
 		Cluster: "a/b", TaskDefinition: "runner:x", Container: "a b", Subnets: []string{"subnet-a", "vpc-1", "subnet-a"},
-		SecurityGroups: []string{"sg-1", "sg-2", "sg-3", "sg-4", "sg-5", "default"}, Spot: "sometimes", TaskRole: "admin",
-		EphemeralGiB: 20, Tags: map[string]string{"aws:x": "1", "k?": "1", "v": "a\tb"}, CallTime: -1,
+		SecurityGroups: []string{"sg-1", "sg-2", "sg-3", "sg-4", "sg-5", "default"}, Spot: "sometimes",
+		CallTime: -1,
 	}
 	err := bad.Validate()
 	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // the joined errors themselves are looked at
@@ -63,7 +61,7 @@ func TestValidate_ReportsEveryMistake(t *testing.T) {
 	}
 	want := map[string]int{
 		"cluster": 1, "task_definition": 1, "container": 1, "pool": 1, "subnets": 2, "security_groups": 2, "spot": 1,
-		"task_role": 1, "ephemeral_gib": 1, "tags": 3, "call_time": 1,
+		"call_time": 1,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("mistakes differ (-want +got):\n%s", diff)
@@ -77,10 +75,10 @@ func TestValidate_ReportsEveryMistake(t *testing.T) {
 }
 
 func TestPlacements_RotateSubnetsAndPutSpotFirst(t *testing.T) {
-	preview := api.LaunchMessage{Job: "wf-1", Attempt: 1, Type: workflow.Deployment, Operation: workflow.Preview, ReadsState: true}
+	preview := api.LaunchMessage{Job: "wf-1", Needs: task.Needs{Attempt: 1}, Type: workflow.Deployment, Operation: workflow.Preview, ReadsState: true}
 	update := preview
 	update.Operation, update.ReadsState = workflow.Update, false
-	scan := api.LaunchMessage{Job: "wf-1", Attempt: 1, Type: workflow.InsightsScan, ReadsState: true}
+	scan := api.LaunchMessage{Job: "wf-1", Needs: task.Needs{Attempt: 1}, Type: workflow.InsightsScan, ReadsState: true}
 	for name, tc := range map[string]struct {
 		spot ecs.Spot
 		m    api.LaunchMessage
@@ -120,15 +118,15 @@ func TestPlacements_RotateSubnetsAndPutSpotFirst(t *testing.T) {
 
 	c, first := config(), map[string]int{}
 	for i := range 300 {
-		first[c.Placements(api.LaunchMessage{Job: "wf-" + strings.Repeat("x", i), Attempt: 1})[0]]++
+		first[c.Placements(api.LaunchMessage{Job: "wf-" + strings.Repeat("x", i), Needs: task.Needs{Attempt: 1}})[0]]++
 	}
 	for p, n := range first {
 		if n < 50 {
 			t.Errorf("of 300 jobs, %d begin with %s: they are not spread", n, p)
 		}
 	}
-	one := c.Placements(api.LaunchMessage{Job: "wf-1", Attempt: 1})
-	two := c.Placements(api.LaunchMessage{Job: "wf-1", Attempt: 2})
+	one := c.Placements(api.LaunchMessage{Job: "wf-1", Needs: task.Needs{Attempt: 1}})
+	two := c.Placements(api.LaunchMessage{Job: "wf-1", Needs: task.Needs{Attempt: 2}})
 	if one[0] == two[0] {
 		t.Errorf("the second attempt begins where the first did, with %s", one[0])
 	}
@@ -161,7 +159,7 @@ func TestTagText_IsWhatAWSTakes(t *testing.T) {
 		"bad\xff":                "bad_",
 		strings.Repeat("ä", 300): strings.Repeat("ä", 256),
 	} {
-		if got := ecs.TagText(in, 256); got != want {
+		if got := ecs.TagText(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}

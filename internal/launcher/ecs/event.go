@@ -89,7 +89,7 @@ func ParseEvent(body []byte) (task launcher.Task, version int64, err error) {
 		for _, e := range o.Environment {
 			env[e.Name] = e.Value
 		}
-		v.claim(strings.TrimSpace(o.Name), env[envJob], env[envAttempt])
+		v.claimByEnv(strings.TrimSpace(o.Name), env)
 	}
 	return v.task(), version, nil
 }

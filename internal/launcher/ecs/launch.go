@@ -146,16 +146,12 @@ func refusalOf(class awserr.Class, said string, in *ecs.RunTaskInput) *launcher.
 	case awserr.Lost:
 		return refuse(workflow.ReasonUnavailable, "ECS did not answer whether it launched the task: %s", said)
 	case awserr.Denied:
-		return permanent("AWS does not permit this launch (check the launcher's policy and its iam:PassRole): " + said)
+		return launcher.Never("AWS does not permit this launch (check the launcher's policy and its iam:PassRole): %s", said)
 	case awserr.NotFound:
-		return permanent("the cluster or the task definition of the pool does not exist: " + said)
+		return launcher.Never("the cluster or the task definition of the pool does not exist: %s", said)
 	case awserr.Permanent, awserr.LostRace, awserr.Conflict, awserr.None:
 	}
-	return permanent("ECS refused the launch, and would refuse it again: " + said)
-}
-
-func permanent(text string) *launcher.Refusal {
-	return &launcher.Refusal{Reason: workflow.ReasonLaunchFailed, Permanent: true, Text: text}
+	return launcher.Never("ECS refused the launch, and would refuse it again: %s", said)
 }
 
 func capacityName(in *ecs.RunTaskInput) string {

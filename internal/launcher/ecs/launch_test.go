@@ -22,6 +22,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -87,9 +88,9 @@ func client(endpoint string) *awsecs.Client {
 
 func request() launcher.Request {
 	return launcher.Request{
-		Workflow: "wf-1", Attempt: 2, Placement: "on-demand/subnet-b", Organization: "acme", Workspace: "network <prod>", Pool: "prod",
-		Ticket: "eyJhbGciOiJkaXIifQ..x.y.z", Relay: "https://abc.execute-api.us-east-1.amazonaws.com/prod", Size: "medium",
-		Deadline: time.Hour,
+		Needs:    task.Needs{Attempt: 2, Organization: "acme", Workspace: "network <prod>", Pool: "prod", Size: "medium"},
+		Workflow: "wf-1", Placement: "on-demand/subnet-b",
+		Ticket: "eyJhbGciOiJkaXIifQ..x.y.z", Relay: "https://abc.execute-api.us-east-1.amazonaws.com/prod",
 	}
 }
 
@@ -99,9 +100,7 @@ func TestLaunch_SendsExactlyThis(t *testing.T) {
 	spot.Placement, spot.Size, spot.ReadsState = "spot/subnet-c", "8192/20480", true
 	rich := config()
 	rich.Cluster = "arn:aws:ecs:us-east-1:123456789012:cluster/dayfly"
-	rich.AssignPublicIP, rich.EphemeralGiB, rich.SecurityGroups = true, 100, nil
-	rich.TaskRole = "arn:aws:iam::123456789012:role/dayfly/runner-prod"
-	rich.Tags = map[string]string{"cost": "ops", "dayfly:job": "ours wins"}
+	rich.AssignPublicIP, rich.SecurityGroups = true, nil
 	for name, tc := range map[string]struct {
 		config  ecs.Config
 		request launcher.Request
@@ -186,8 +185,8 @@ func TestLaunch_RefusesForGoodBeforeItCalls(t *testing.T) {
 		"unknown placement": {func(r *launcher.Request) { r.Placement = "on-demand/subnet-z" }, "is none of this pool's"},
 		"no placement":      {func(r *launcher.Request) { r.Placement = "" }, "is none of this pool's"},
 		"too long":          {func(r *launcher.Request) { r.Ticket = strings.Repeat("x", 8192) }, "ECS takes 8192"},
-		"state on disk":     {func(r *launcher.Request) { r.StateDir, r.NeedsDir = "acme/network", true }, "would die with a task"},
-		"directory source":  {func(r *launcher.Request) { r.SourceDir = "/srv/code" }, "a directory source is of one machine"},
+		"state on disk":     {func(r *launcher.Request) { r.States.Own, r.States.Required = "acme/network", true }, "would die with a task"},
+		"directory source":  {func(r *launcher.Request) { r.SourceDirectory = "/srv/code" }, "a directory source is of one machine"},
 		"local secrets":     {func(r *launcher.Request) { r.SecretRefs = []string{"file:db"} }, "keep it in Secrets Manager"},
 		"control character": {func(r *launcher.Request) { r.Relay = "https://x\n" }, "control character"},
 	} {

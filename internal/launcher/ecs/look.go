@@ -15,6 +15,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/awserr"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
 const (
@@ -180,26 +181,32 @@ func (l *Launcher) task(t types.Task) launcher.Task {
 			for _, e := range o.Environment {
 				env[aws.ToString(e.Name)] = aws.ToString(e.Value)
 			}
-			v.claim(aws.ToString(o.Name), env[envJob], env[envAttempt])
+			v.claimByEnv(aws.ToString(o.Name), env)
 		}
 	}
 	tags := map[string]string{}
 	for _, tag := range t.Tags {
 		tags[aws.ToString(tag.Key)] = aws.ToString(tag.Value)
 	}
-	if v.Workflow == "" { // a task that was tagged, and whose overrides are not shown
-		v.claim("", tags[tagJob], tags[tagAttempt])
+	// One that was tagged, and whose overrides are not shown.
+	if n, err := strconv.Atoi(tags[tagAttempt]); err == nil {
+		v.claim("", tags[tagJob], n)
 	}
 	return v.task()
 }
 
-// claim notes whose task it is, where a container's variables (or the tags) say so.
-func (v *view) claim(container, job, attempt string) {
-	n, err := strconv.Atoi(attempt)
-	if v.Workflow != "" || job == "" || err != nil || n < 1 {
+// claimByEnv notes whose task it is, where a container's variables say so.
+func (v *view) claimByEnv(container string, env map[string]string) {
+	given, _ := task.Read(func(name string) string { return env[name] }, "")
+	v.claim(container, given.Workflow, given.Attempt)
+}
+
+// claim notes whose task it is, where that is not known yet.
+func (v *view) claim(container, job string, attempt int) {
+	if v.Workflow != "" || job == "" || attempt < 1 {
 		return
 	}
-	v.Workflow, v.Attempt = job, n
+	v.Workflow, v.Attempt = job, attempt
 	if container != "" {
 		v.Runner = container
 	}

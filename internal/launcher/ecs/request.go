@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -17,18 +16,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ecs/types"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
-	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
-// maxOverrides is how many characters the overrides of a task may have as JSON. (API_RunTask.)
-const maxOverrides = 8192
-
-// The variables that a task is given. It learns its own name from the metadata endpoint of ECS.
 const (
-	envTicket  = "DAYFLY_TICKET"
-	envJob     = "DAYFLY_JOB"
-	envAttempt = "DAYFLY_ATTEMPT"
-	envRelay   = "DAYFLY_RELAY"
+	maxOverrides = 8192 // characters of a task's overrides as JSON (API_RunTask)
+	maxTagValue  = 256
 )
 
 // The tags of a task.
@@ -39,8 +32,6 @@ const (
 	tagWorkspace    = "dayfly:workspace"
 	tagOrganization = "dayfly:organization"
 )
-
-var ownTags = [...]string{tagJob, tagAttempt, tagPool, tagWorkspace, tagOrganization}
 
 func digest(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
@@ -57,8 +48,6 @@ type overrides struct {
 	ContainerOverrides []containerOverride `json:"containerOverrides"`
 	CPU                string              `json:"cpu"`
 	Memory             string              `json:"memory"`
-	EphemeralStorage   *ephemeralStorage   `json:"ephemeralStorage,omitempty"`
-	TaskRoleArn        string              `json:"taskRoleArn,omitempty"`
 }
 
 type containerOverride struct {
@@ -71,28 +60,18 @@ type variable struct {
 	Value string `json:"value"`
 }
 
-type ephemeralStorage struct {
-	SizeInGiB int `json:"sizeInGiB"`
-}
-
 // overridesOf depends on nothing but the request and the configuration, so that the same request again
 // is the same call to ECS. What is in it can be read by whoever may describe tasks or read events.
-func (c Config) overridesOf(r launcher.Request, size launcher.Size) overrides {
-	out := overrides{
-		ContainerOverrides: []containerOverride{{Name: c.Container, Environment: []variable{
-			{envAttempt, strconv.Itoa(r.Attempt)},
-			{envJob, r.Workflow},
-			{envRelay, r.Relay},
-			{envTicket, r.Ticket},
-		}}},
-		CPU:         strconv.Itoa(size.CPUUnits()),
-		Memory:      strconv.Itoa(size.MemoryMB),
-		TaskRoleArn: c.TaskRole,
+func (c Config) overridesOf(r launcher.Request, size task.Size) overrides {
+	// It learns its own name from the metadata endpoint of ECS.
+	env := task.Environment{Workflow: r.Workflow, Attempt: r.Attempt, Ticket: r.Ticket, Relay: r.Relay}.Variables()
+	runner := containerOverride{Name: c.Container}
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		runner.Environment = append(runner.Environment, variable{name, env[name]})
 	}
-	if c.EphemeralGiB != 0 {
-		out.EphemeralStorage = &ephemeralStorage{c.EphemeralGiB}
+	return overrides{
+		ContainerOverrides: []containerOverride{runner}, CPU: strconv.Itoa(size.CPUUnits()), Memory: strconv.Itoa(size.MemoryMB),
 	}
-	return out
 }
 
 // length counts the characters as ECS does: those of the JSON text, its punctuation included.
@@ -115,31 +94,25 @@ func (o overrides) sdk() *types.TaskOverride {
 		}
 		out.ContainerOverrides = append(out.ContainerOverrides, one)
 	}
-	if o.EphemeralStorage != nil {
-		out.EphemeralStorage = &types.EphemeralStorage{SizeInGiB: int32(o.EphemeralStorage.SizeInGiB)} //nolint:gosec // at most 200, see Validate
-	}
-	if o.TaskRoleArn != "" {
-		out.TaskRoleArn = &o.TaskRoleArn
-	}
 	return out
 }
 
 // input is the call that a request becomes. A request that can never be launched is a permanent refusal.
 func (c Config) input(r launcher.Request) (*ecs.RunTaskInput, error) {
 	if why := unfit(r); why != "" {
-		return nil, never("%s", why)
+		return nil, launcher.Never("%s", why)
 	}
 	where, err := c.parsePlacement(r.Placement)
 	if err != nil {
-		return nil, never("%v", err)
+		return nil, launcher.Never("%v", err)
 	}
-	size, err := launcher.SizeOf(r.Size)
+	size, err := task.SizeOf(r.Size)
 	if err != nil {
-		return nil, never("%v", err)
+		return nil, launcher.Never("%v", err)
 	}
 	over := c.overridesOf(r, size)
 	if n := over.length(); n > maxOverrides {
-		return nil, never("the overrides of the task would have %d characters; ECS takes %d. The ticket has %d and the relay's address %d: shorten relay_url",
+		return nil, launcher.Never("the overrides of the task would have %d characters; ECS takes %d. The ticket has %d and the relay's address %d: shorten relay_url",
 			n, maxOverrides, len(r.Ticket), len(r.Relay))
 	}
 	public := types.AssignPublicIpDisabled
@@ -158,7 +131,7 @@ func (c Config) input(r launcher.Request) (*ecs.RunTaskInput, error) {
 			Subnets: []string{where.subnet}, SecurityGroups: c.SecurityGroups, AssignPublicIp: public,
 		}},
 		Overrides: over.sdk(),
-		Tags:      c.tags(r),
+		Tags:      tags(r),
 	}
 	if where.spot { // which needs a strategy, and a strategy allows no launch type
 		in.CapacityProviderStrategy = []types.CapacityProviderStrategyItem{{CapacityProvider: aws.String("FARGATE_SPOT"), Weight: 1}}
@@ -173,9 +146,9 @@ func unfit(r launcher.Request) string {
 	switch {
 	case r.Workflow == "" || r.Attempt < 1 || r.Ticket == "" || r.Relay == "":
 		return "the request names no workflow, attempt, ticket or relay"
-	case r.NeedsDir:
+	case r.States.Required:
 		return "a state in a directory of the machine would die with a task of ECS: give the workspace the state kind s3, or a pool on a machine"
-	case r.SourceDir != "":
+	case r.SourceDirectory != "":
 		return "a directory source is of one machine, and a task of ECS does not see it: give the workspace a git source, or a pool on a machine"
 	case len(r.SecretRefs) > 0:
 		return "the secret " + r.SecretRefs[0] + " is of one machine, and a task of ECS does not see it: keep it in Secrets Manager, or give the workspace a pool on a machine"
@@ -188,32 +161,22 @@ func unfit(r launcher.Request) string {
 	return ""
 }
 
-func never(format string, args ...any) error {
-	return &launcher.Refusal{Reason: workflow.ReasonLaunchFailed, Permanent: true, Text: fmt.Sprintf(format, args...)}
-}
-
-// tags are those of the request over those of the configuration, sorted by their keys.
-func (c Config) tags(r launcher.Request) []types.Tag {
-	all := maps.Clone(c.Tags)
-	if all == nil {
-		all = map[string]string{}
-	}
-	for key, value := range map[string]string{
+// tags say whose task it is, sorted by their keys.
+func tags(r launcher.Request) []types.Tag {
+	all := map[string]string{
 		tagJob: r.Workflow, tagAttempt: strconv.Itoa(r.Attempt), tagPool: r.Pool, tagWorkspace: r.Workspace, tagOrganization: r.Organization,
-	} {
-		all[key] = tagText(value, maxTagValue)
 	}
 	out := make([]types.Tag, 0, len(all))
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, types.Tag{Key: &key, Value: aws.String(all[key])})
+		out = append(out, types.Tag{Key: &key, Value: aws.String(tagText(all[key]))})
 	}
 	return out
 }
 
 // tagText is s in the characters that every service of AWS takes in a tag; others become "_".
-func tagText(s string, most int) string {
+func tagText(s string) string {
 	out := []rune(strings.ToValidUTF8(s, "_"))
-	out = out[:min(len(out), most)]
+	out = out[:min(len(out), maxTagValue)]
 	for i, r := range out {
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != ' ' && !strings.ContainsRune("+-=._:/@", r) {
 			out[i] = '_'

@@ -20,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/queue/memory"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	fake "github.com/dayfly-dev/dayfly/test/awsim/ecs"
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
@@ -409,9 +410,9 @@ func TestDispatcher_OneTaskPerAttemptWhateverECSAnswers(t *testing.T) {
 	const jobs = 60
 	for i := range jobs {
 		m := api.LaunchMessage{
-			Ticket: "sealed", Job: fmt.Sprint("wf-", i), Attempt: 1, Organization: "acme", Workspace: "network", Pool: "prod",
-			Type: workflow.Deployment, Operation: workflow.Preview, ReadsState: true, StateKind: "s3",
-			MaxRuntimeSeconds: 3600, SentAtMS: time.Now().UnixMilli(), LaunchSeconds: 3600,
+			Needs:  task.Needs{Attempt: 1, Organization: "acme", Workspace: "network", Pool: "prod", StateKind: "s3", MaxRuntimeSeconds: 3600},
+			Ticket: "sealed", Job: fmt.Sprint("wf-", i), Type: workflow.Deployment, Operation: workflow.Preview, ReadsState: true,
+			SentAtMS: time.Now().UnixMilli(), LaunchSeconds: 3600,
 		}
 		if i%2 == 1 {
 			m.Operation, m.ReadsState = workflow.Update, false

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -410,7 +411,7 @@ func spools(t *testing.T, h Harness) {
 		task := launch(t, l, s.Request("wf-"+strconv.Itoa(len(tasks)), false))
 		p := s.Next(t)
 		if what != "" {
-			p.Leave(t, launcher.SpoolName, what)
+			p.Leave(t, contract.SpoolName, what)
 		}
 		p.Exit(t, 1)
 		AwaitStopped(t, l, task.Ref)
@@ -449,7 +450,7 @@ func restart(t *testing.T, h Harness) {
 	l, task := h.Crash(t, r, func() {
 		p := s.Next(t)
 		if p.Getenv("DAYFLY_WORK_DIR") != "" {
-			p.Leave(t, launcher.SpoolName, "kept")
+			p.Leave(t, contract.SpoolName, "kept")
 		}
 		players = append(players, p, p.Spawn(t, s, OwnGroup))
 	})

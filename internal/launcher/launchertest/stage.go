@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 )
 
 // patience bounds every wait of the suite. It is long because nothing is proven by its end.
@@ -106,9 +107,8 @@ func (s *Stage) admit(c net.Conn) {
 // Request is one whose task is played: obedient, or stubborn, which is deaf to SIGTERM.
 func (s *Stage) Request(workflow string, stubborn bool) launcher.Request {
 	return launcher.Request{
-		Workflow: workflow, Attempt: 1, Placement: "here", Organization: "default", Workspace: "network",
-		Pool: "pool", Ticket: ticket + strconv.FormatBool(stubborn), Relay: s.relay, Size: "small",
-		Deadline: time.Hour,
+		Needs:    contract.Needs{Attempt: 1, Organization: "default", Workspace: "network", Pool: "pool", Size: "small"},
+		Workflow: workflow, Placement: "here", Ticket: ticket + strconv.FormatBool(stubborn), Relay: s.relay,
 	}
 }
 

@@ -2,17 +2,16 @@ package process
 
 import (
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 )
 
 var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,255}$`) })
@@ -32,38 +31,21 @@ func (l *Launcher) environ(rec record, r launcher.Request) []string {
 			env[name] = v
 		}
 	}
-	env["DAYFLY_GATE_FD"] = "3"
-	env["DAYFLY_TICKET"] = r.Ticket
-	env["DAYFLY_JOB"] = r.Workflow
-	env["DAYFLY_ATTEMPT"] = strconv.Itoa(r.Attempt)
-	env["DAYFLY_TASK"] = rec.Ref
-	env["DAYFLY_RELAY"] = r.Relay
-	env["DAYFLY_WORK_DIR"] = work
-	// The runner must be able to end its engine and report before all of it is killed.
-	env["DAYFLY_STOP_GRACE"] = (l.config.Grace * 3 / 4).String()
-	env["DAYFLY_SOURCE_ROOTS"] = strings.Join(l.config.SourceRoots, string(os.PathListSeparator))
-	env["DAYFLY_SECRETS_STORE"] = l.config.SecretsStore
-	env["DAYFLY_ENV_FORWARD_ALLOWLIST"] = strings.Join(l.config.EnvAllow, ",")
-	env["DAYFLY_ENGINE_PATH"] = strings.Join(l.config.EnginePath, string(os.PathListSeparator))
-	if r.StateDir != "" {
-		env["DAYFLY_STATE_DIR"] = filepath.Join(l.config.StateRoot, r.StateDir)
+	given := contract.Environment{
+		Gate: contract.GateExtra, Workflow: r.Workflow, Attempt: r.Attempt, Task: rec.Ref, Ticket: r.Ticket, Relay: r.Relay, WorkDir: work,
+		SourceRoots: l.config.SourceRoots, EnginePath: l.config.EnginePath, SecretsStore: l.config.SecretsStore, Forward: l.config.EnvAllow,
+		EngineUID: rec.EngineUID, Grace: contract.EngineGrace(l.config.Grace), StateStore: l.config.StateStore, StateOlds: taskdir.Olds(r, l.config.StateRoot),
 	}
-	env["DAYFLY_STATE_STORE"] = l.config.StateStore
-	env["DAYFLY_STATE_OLDS"] = strings.Join(r.OldDirs(l.config.StateRoot), string(os.PathListSeparator))
-	if rec.EngineUID != 0 {
-		env["DAYFLY_ENGINE_UID"] = strconv.FormatUint(uint64(rec.EngineUID), 10)
+	if r.States.Own != "" {
+		given.StateDir = filepath.Join(l.config.StateRoot, r.States.Own)
 	}
-	maps.DeleteFunc(env, func(name, v string) bool { return v == "" && strings.HasPrefix(name, "DAYFLY_") })
-	out := make([]string, 0, len(env))
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		out = append(out, name+"="+env[name])
-	}
-	return out
+	maps.Copy(env, given.Variables())
+	return contract.List(env)
 }
 
 // limits are set on the runner and inherited by all that it starts. That of processes counts those
 // of the engine's user; root, as which the runner runs then, is not held by it.
-func limits(engine uint32, size launcher.Size) child.Limits {
+func limits(engine uint32, size contract.Size) child.Limits {
 	c := child.Limits{NoCore: true}
 	var have syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &have) == nil {

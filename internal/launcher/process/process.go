@@ -38,6 +38,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
+	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -98,7 +100,7 @@ type Isolation struct {
 
 // Launcher is a launcher.Launcher, a launcher.Watcher and a launcher.Spooler.
 type Launcher struct {
-	*launcher.SpoolDir
+	*taskdir.SpoolDir
 	config Config
 	log    *slog.Logger
 	now    func() time.Time
@@ -177,7 +179,7 @@ func New(c Config) (*Launcher, error) {
 	if l.now == nil {
 		l.now = time.Now
 	}
-	l.SpoolDir = &launcher.SpoolDir{Dir: filepath.Join(c.Dir, "spools"), Owner: os.Geteuid(), Now: l.now}
+	l.SpoolDir = &taskdir.SpoolDir{Dir: filepath.Join(c.Dir, "spools"), Owner: os.Geteuid(), Now: l.now}
 	var err error
 	if l.boot, err = remains.Boot(); err != nil {
 		return nil, fmt.Errorf("identify this machine's start: %w", err)
@@ -349,10 +351,10 @@ func (l *Launcher) checkRequest(r launcher.Request) error {
 			return no("the request holds a zero byte or a text of more than %d characters", maxText)
 		}
 	}
-	if _, err := launcher.SizeOf(r.Size); err != nil {
+	if _, err := contract.SizeOf(r.Size); err != nil {
 		return no("%v", err)
 	}
-	return r.CheckState(l.config.StateRoot)
+	return taskdir.CheckStates(r, l.config.StateRoot)
 }
 
 // refusal classifies the errors of the system.

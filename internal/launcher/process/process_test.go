@@ -289,7 +289,7 @@ func TestLaunch_EnvironmentIsBuiltFromNothing(t *testing.T) {
 		}
 	})
 	r := s.Request("wf-1", false)
-	r.StateDir = "default/network"
+	r.States.Own = "default/network"
 	task := launch(t, l, r)
 	p := s.Next(t)
 	work := filepath.Join(d, "jobs", task.Ref)
@@ -704,11 +704,11 @@ func TestRefusal_TransientAndPermanent(t *testing.T) {
 		t.Errorf("got files %v, want the lock alone", got)
 	}
 	for _, bad := range []func(*launcher.Request){
-		func(r *launcher.Request) { r.StateDir = "../network" },
-		func(r *launcher.Request) { r.StateDir = "default/a/../../b" },
-		func(r *launcher.Request) { r.StateDir = "default" },
+		func(r *launcher.Request) { r.States.Own = "../network" },
+		func(r *launcher.Request) { r.States.Own = "default/a/../../b" },
+		func(r *launcher.Request) { r.States.Own = "default" },
 		func(r *launcher.Request) { r.StateOlds = []string{"default/.."} },
-		func(r *launcher.Request) { r.NeedsDir = true }, // this launcher has no state root
+		func(r *launcher.Request) { r.States.Required = true }, // this launcher has no state root
 	} {
 		r := s.Request("wf-1", false)
 		bad(&r)

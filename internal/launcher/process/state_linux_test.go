@@ -77,7 +77,7 @@ func owner(t *testing.T, path string) int {
 
 func stateful(s *launchertest.Stage, workflow string, reads bool) launcher.Request {
 	r := s.Request(workflow, false)
-	r.StateDir, r.ReadsState = "default/network", reads
+	r.States.Own, r.ReadsState = "default/network", reads
 	return r
 }
 

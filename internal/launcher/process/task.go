@@ -17,6 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 )
 
 // errCommand marks an error of starting the command itself, and not of what was prepared for it.
@@ -74,10 +75,10 @@ func (l *Launcher) start(r launcher.Request) (_ *task, err error) {
 	}
 	undo = append(undo, func() { _ = removeTree(l.workDir(rec.Ref)) })
 	if l.config.StateRoot == "" {
-		r.StateDir = ""
+		r.States.Own = ""
 	}
 	if !r.ReadsState {
-		rec.StateDir = r.StateDir
+		rec.StateDir = r.States.Own
 	}
 	if l.config.EngineUIDs > 0 {
 		if err := l.takeUser(rec); err != nil {
@@ -89,12 +90,12 @@ func (l *Launcher) start(r launcher.Request) (_ *task, err error) {
 			return nil, fmt.Errorf("open directory of task: %w", err)
 		}
 	}
-	if r.StateDir != "" {
-		if err := l.giveState(r.StateDir, *rec); err != nil {
+	if r.States.Own != "" {
+		if err := l.giveState(r.States.Own, *rec); err != nil {
 			return nil, err
 		}
 	}
-	size, err := launcher.SizeOf(r.Size)
+	size, err := contract.SizeOf(r.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -120,14 +121,14 @@ func (l *Launcher) start(r launcher.Request) (_ *task, err error) {
 		return nil, err
 	}
 	// From here on the task may act. A runner that is gone already is a task that has ended.
-	if _, err := gate.Write([]byte{1}); err != nil {
+	if err := contract.OpenGate(gate, nil); err != nil {
 		l.log.Warn("runner ended at its gate", "task", rec.Ref, "err", err)
 	}
 	return t, nil
 }
 
 // run starts the runner, which waits at its gate, whose other end is returned.
-func (l *Launcher) run(t *task, r launcher.Request, size launcher.Size) (gate *os.File, err error) {
+func (l *Launcher) run(t *task, r launcher.Request, size contract.Size) (gate *os.File, err error) {
 	in, gate, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make gate: %w", err)
@@ -163,7 +164,7 @@ func (l *Launcher) run(t *task, r launcher.Request, size launcher.Size) (gate *o
 
 // startIn starts the runner in a cgroup of its own. Where the system shows cgroups but starts
 // nothing in them (old kernels, containers that filter system calls), they are given up for good.
-func (l *Launcher) startIn(t *task, spec *child.Spec, size launcher.Size) (err error) {
+func (l *Launcher) startIn(t *task, spec *child.Spec, size contract.Size) (err error) {
 	l.mu.Lock()
 	base := l.cgroup
 	l.mu.Unlock()

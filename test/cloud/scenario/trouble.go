@@ -17,6 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	launcherecs "github.com/dayfly-dev/dayfly/internal/launcher/ecs"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
@@ -146,8 +147,8 @@ func orphan(ctx context.Context, s *scene) {
 	l, err := launcherecs.New(awsecs.NewFromConfig(s.c.Admin), cfg)
 	s.must(err)
 	task, err := l.Launch(ctx, launcher.Request{
-		Workflow: "wf_orphan", Attempt: 1, Placement: cfg.Placements(api.LaunchMessage{})[0], Organization: "default", Workspace: "orphan", Pool: variable("DAYFLY_POOL"),
-		Ticket: "none", Relay: s.c.StatusURL, Deadline: time.Hour,
+		Needs:    contract.Needs{Attempt: 1, Organization: "default", Workspace: "orphan", Pool: variable("DAYFLY_POOL")},
+		Workflow: "wf_orphan", Placement: cfg.Placements(api.LaunchMessage{})[0], Ticket: "none", Relay: s.c.StatusURL,
 	})
 	s.must(err)
 	s.row.Task = short(task.Ref)

@@ -1,4 +1,4 @@
-package launcher
+package taskdir
 
 import (
 	"errors"
@@ -10,27 +10,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
-
-// SpoolName is the file of a task's work directory in which its runner keeps its log until all of it is taken.
-const SpoolName = "log-spool"
 
 // mostSpools are kept at once; the oldest make room.
 const mostSpools = 64
 
-// Spooler is a Launcher that keeps what the runners of ended tasks left of their logs.
-type Spooler interface {
-	// Spools lists the tasks whose runners left something.
-	Spools() ([]string, error)
-	// Spool opens what the runner of a task left; fs.ErrNotExist says that there is nothing. Workflow code may have
-	// written it.
-	Spool(ref string) (*os.File, error)
-	// DropSpool forgets it. That it is not there is no error.
-	DropSpool(ref string) error
-}
-
-// SpoolDir keeps spools in a directory, named by their tasks. It is a Spooler.
+// SpoolDir keeps spools in a directory, named by their tasks. It is a launcher.Spooler.
 type SpoolDir struct {
 	Dir   string
 	Owner int // the user of runners, whose all spools are
@@ -39,7 +26,7 @@ type SpoolDir struct {
 
 // Keep moves the spool of a task out of the task's directory, where there is one. Nothing of the task may be left.
 func (s *SpoolDir) Keep(ref, workDir string) error {
-	from := filepath.Join(workDir, SpoolName)
+	from := filepath.Join(workDir, task.SpoolName)
 	if info, err := os.Lstat(from); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return nil //nolint:nilerr // there is none
 	}
@@ -53,7 +40,7 @@ func (s *SpoolDir) Keep(ref, workDir string) error {
 	return err
 }
 
-// Spools implements Spooler. It drops those that are too old for the control plane, and too many.
+// Spools implements launcher.Spooler. It drops those that are too old for the control plane, and too many.
 func (s *SpoolDir) Spools() ([]string, error) {
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,7 +69,7 @@ func (s *SpoolDir) Spools() ([]string, error) {
 	return refs, nil
 }
 
-// Spool implements Spooler. It opens nothing but a plain file of the runners' user that has no other name.
+// Spool implements launcher.Spooler. It opens nothing but a plain file of the runners' user that has no other name.
 func (s *SpoolDir) Spool(ref string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(s.Dir, filepath.Base(ref)), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -101,7 +88,7 @@ func (s *SpoolDir) Spool(ref string) (*os.File, error) {
 	return f, nil
 }
 
-// DropSpool implements Spooler.
+// DropSpool implements launcher.Spooler.
 func (s *SpoolDir) DropSpool(ref string) error {
 	if err := os.Remove(filepath.Join(s.Dir, filepath.Base(ref))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("drop the log of task %s: %w", ref, err)

@@ -1,4 +1,4 @@
-package launcher_test
+package taskdir_test
 
 import (
 	"errors"
@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -33,7 +34,7 @@ func TestSpool_OpensNothingButAFileOfARunner(t *testing.T) {
 		"a directory":             {func(path string) error { return os.Mkdir(path, 0o700) }, os.Geteuid(), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &launcher.SpoolDir{Dir: t.TempDir(), Owner: c.owner, Now: time.Now}
+			s := &taskdir.SpoolDir{Dir: t.TempDir(), Owner: c.owner, Now: time.Now}
 			if err := c.place(filepath.Join(s.Dir, "task-1")); err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +50,7 @@ func TestSpool_OpensNothingButAFileOfARunner(t *testing.T) {
 			}
 		})
 	}
-	s := &launcher.SpoolDir{Dir: t.TempDir(), Owner: os.Geteuid(), Now: time.Now}
+	s := &taskdir.SpoolDir{Dir: t.TempDir(), Owner: os.Geteuid(), Now: time.Now}
 	if _, err := s.Spool("../" + filepath.Base(elsewhere)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a name that leads elsewhere: %v", err)
 	}
@@ -57,13 +58,13 @@ func TestSpool_OpensNothingButAFileOfARunner(t *testing.T) {
 
 func TestSpools_AreBoundedInNumberAndAge(t *testing.T) {
 	now := time.Now()
-	s := &launcher.SpoolDir{Dir: filepath.Join(t.TempDir(), "spools"), Owner: os.Geteuid(), Now: func() time.Time { return now }}
+	s := &taskdir.SpoolDir{Dir: filepath.Join(t.TempDir(), "spools"), Owner: os.Geteuid(), Now: func() time.Time { return now }}
 	if refs, err := s.Spools(); err != nil || len(refs) != 0 {
 		t.Errorf("before the first: %v, %v", refs, err)
 	}
 	for i := range 70 {
 		work := t.TempDir()
-		path := filepath.Join(work, launcher.SpoolName)
+		path := filepath.Join(work, task.SpoolName)
 		if err := os.WriteFile(path, []byte("log"), 0o600); err != nil {
 			t.Fatal(err)
 		}

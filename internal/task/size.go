@@ -1,11 +1,9 @@
-package launcher
+package task
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // Size is what a size name stands for.
@@ -24,7 +22,7 @@ func (s Size) String() string { return fmt.Sprintf("%d/%d", s.CPUUnits(), s.Memo
 // SizeOf returns the meaning of a size: small (also meant by an empty name), medium, large, xlarge,
 // or CPU/MEMORY, in units of 1/1024 vCPU and in MiB, such as 2048/8192. An explicit one must be a pair
 // that Fargate has, wherever the task runs, so that a workspace may move to another pool. Any other
-// is refused with workflow.ErrInvalid.
+// is refused with a sentence that says why.
 func SizeOf(name string) (Size, error) {
 	switch name {
 	case "", "small":
@@ -38,21 +36,17 @@ func SizeOf(name string) (Size, error) {
 	}
 	left, right, ok := strings.Cut(name, "/")
 	if !ok {
-		return Size{}, refuseSize("size %q is none of small, medium, large, xlarge, nor CPU/MEMORY such as 2048/8192", cut(name))
+		return Size{}, fmt.Errorf("size %q is none of small, medium, large, xlarge, nor CPU/MEMORY such as 2048/8192", cut(name))
 	}
 	cpu, errCPU := number(left)
 	memory, errMemory := number(right)
 	if errCPU != nil || errMemory != nil {
-		return Size{}, refuseSize("size %q is not CPU/MEMORY, two whole numbers such as 2048/8192", cut(name))
+		return Size{}, fmt.Errorf("size %q is not CPU/MEMORY, two whole numbers such as 2048/8192", cut(name))
 	}
 	if err := checkFargate(cpu, memory); err != nil {
 		return Size{}, err
 	}
 	return Size{MilliCPU: cpu * 1000 / 1024, MemoryMB: memory, MaxPIDs: max(1024, cpu)}, nil
-}
-
-func refuseSize(format string, args ...any) error {
-	return workflow.Refuse(workflow.ErrInvalid, "size", format, args...)
 }
 
 func cut(s string) string { return s[:min(len(s), 40)] }
@@ -94,7 +88,7 @@ func checkFargate(cpu, memory int) error {
 			if memory >= f.from && memory <= f.to && (memory-f.from)%f.step == 0 {
 				return nil
 			}
-			return refuseSize("size %d/%d does not exist: with %d CPU units, memory is %d to %d MiB in steps of %d", cpu, memory, cpu, f.from, f.to, f.step)
+			return fmt.Errorf("size %d/%d does not exist: with %d CPU units, memory is %d to %d MiB in steps of %d", cpu, memory, cpu, f.from, f.to, f.step)
 		}
 		var values []string
 		for _, m := range f.list {
@@ -103,7 +97,7 @@ func checkFargate(cpu, memory int) error {
 			}
 			values = append(values, strconv.Itoa(m))
 		}
-		return refuseSize("size %d/%d does not exist: with %d CPU units, memory is one of %s MiB", cpu, memory, cpu, strings.Join(values, ", "))
+		return fmt.Errorf("size %d/%d does not exist: with %d CPU units, memory is one of %s MiB", cpu, memory, cpu, strings.Join(values, ", "))
 	}
-	return refuseSize("size %d/%d does not exist: CPU units are one of %s", cpu, memory, strings.Join(known, ", "))
+	return fmt.Errorf("size %d/%d does not exist: CPU units are one of %s", cpu, memory, strings.Join(known, ", "))
 }

@@ -1,0 +1,179 @@
+package task
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Environment is what a runner finds in its variables. A launcher fills in what it has and writes it with Variables; a
+// stack may set some of it in its task definition; the runner gets it back from Read. The tag names the variable, and
+// what Read makes sure of: that it is there (required), or that each path in it is absolute (path). A list is one of
+// paths, or one of names with commas between them. An empty field has no variable. None of it is secret: the ticket is
+// sealed.
+type Environment struct {
+	Gate    string `env:"DAYFLY_GATE_FD"`     // descriptor at which the runner waits, see OpenGate; empty: it begins at once
+	Bundled bool   `env:"DAYFLY_GATE_BUNDLE"` // a Bundle comes through the gate
+
+	Workflow  string `env:"DAYFLY_JOB,required"`
+	Attempt   int    `env:"DAYFLY_ATTEMPT,required"`
+	Task      string `env:"DAYFLY_TASK,required"` // the launcher's reference
+	Ticket    string `env:"DAYFLY_TICKET,required"`
+	Relay     string `env:"DAYFLY_RELAY,required"` // address that it reports to
+	RelayAuth string `env:"DAYFLY_RELAY_AUTH"`     // whether its calls are signed; empty: the address says so
+
+	WorkDir      string        `env:"DAYFLY_WORK_DIR,path"`
+	SourceDir    string        `env:"DAYFLY_SOURCE_DIR,path"`       // where the directory source is, whatever its name elsewhere
+	SourceRoots  []string      `env:"DAYFLY_SOURCE_ROOTS,path"`     // below which a directory source may lie
+	EnginePath   []string      `env:"DAYFLY_ENGINE_PATH,path"`      // directories in which engines are looked for first
+	SecretsStore string        `env:"DAYFLY_SECRETS_STORE"`         // directory of the local secret store
+	Forward      []string      `env:"DAYFLY_ENV_FORWARD_ALLOWLIST"` // names of variables for the engine
+	EngineUID    uint32        `env:"DAYFLY_ENGINE_UID"`            // user of the engine; none: the runner's own
+	Grace        time.Duration `env:"DAYFLY_STOP_GRACE"`            // from the engine's interrupt to its end
+
+	StateDir       string   `env:"DAYFLY_STATE_DIR,path"`  // directory of the workspace's state
+	StateOlds      []string `env:"DAYFLY_STATE_OLDS,path"` // other such directories, named as their states
+	StateStore     string   `env:"DAYFLY_STATE_STORE"`     // id of the root that these lie below
+	StateBucket    string   `env:"DAYFLY_STATE_BUCKET"`    // where the state of a workspace is kept that names no place
+	StateKMSKeyARN string   `env:"DAYFLY_STATE_KMS_KEY_ARN"`
+}
+
+const pathSeparator = string(os.PathListSeparator)
+
+// EngineGrace is what a runner may give its engine of the grace that it has itself: it must also report, before all of
+// it is killed.
+func EngineGrace(grace time.Duration) time.Duration { return grace * 3 / 4 }
+
+// Variables are the variables of an environment, by their names.
+func (e Environment) Variables() map[string]string {
+	out := map[string]string{}
+	for f, v := range reflect.ValueOf(e).Fields() {
+		tag := parse(f)
+		switch x := v.Interface().(type) {
+		case string:
+			out[tag.name] = x
+		case []string:
+			out[tag.name] = strings.Join(x, tag.separator())
+		default: // bool, int, uint32, time.Duration
+			if !v.IsZero() {
+				out[tag.name] = fmt.Sprint(x)
+			}
+		}
+		if out[tag.name] == "" {
+			delete(out, tag.name)
+		}
+	}
+	return out
+}
+
+// List is a process's environment of variables, in the order of their names.
+func List(variables map[string]string) []string {
+	out := make([]string, 0, len(variables))
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
+		out = append(out, name+"="+variables[name])
+	}
+	return out
+}
+
+// Read reads what a launcher wrote, and reports every mistake in it at once. A task that could not be told its name,
+// because its launcher learned it only then, gives it as ref.
+func Read(getenv func(string) string, ref string) (Environment, error) {
+	e := Environment{}
+	var mistakes []error
+	for f, v := range reflect.ValueOf(&e).Elem().Fields() {
+		tag := parse(f)
+		text := getenv(tag.name)
+		if f.Name == "Task" && ref != "" {
+			text = ref
+		}
+		if text == "" {
+			if tag.required {
+				mistakes = append(mistakes, fmt.Errorf("%s is missing", tag.name))
+			}
+			continue
+		}
+		if part, want := set(v, text, tag); want != "" {
+			mistakes = append(mistakes, fmt.Errorf("%s: %q is not %s", tag.name, part, want))
+		}
+	}
+	return e, errors.Join(mistakes...)
+}
+
+// set gives a field the value that a text means. Where it means none, want says what would, and part is what is wrong.
+func set(field reflect.Value, text string, tag tag) (part, want string) {
+	var err error
+	switch to := field.Addr().Interface().(type) {
+	case *string:
+		*to = text
+		if tag.path && !filepath.IsAbs(text) {
+			return text, "an absolute path"
+		}
+	case *[]string:
+		for part := range strings.SplitSeq(text, tag.separator()) {
+			if tag.path && !filepath.IsAbs(part) {
+				return part, "an absolute path"
+			}
+			if !tag.path {
+				part = strings.TrimSpace(part)
+			}
+			if part != "" {
+				*to = append(*to, part)
+			}
+		}
+	case *bool:
+		*to = text == "true"
+	case *int:
+		if *to, err = strconv.Atoi(text); err != nil || *to < 1 {
+			return text, "a number from 1 on"
+		}
+	case *uint32:
+		n, err := strconv.ParseUint(text, 10, 32)
+		if *to = uint32(n); err != nil || n == 0 { //nolint:gosec // of 32 bits
+			return text, "the number of a user that is not root"
+		}
+	case *time.Duration:
+		if *to, err = time.ParseDuration(text); err != nil || *to <= 0 {
+			return text, "a duration such as 90s"
+		}
+	}
+	return "", ""
+}
+
+// Name is the name of the variable of a field of Environment, for a message about it.
+func Name(field string) string {
+	f, _ := reflect.TypeFor[Environment]().FieldByName(field)
+	return parse(f).name
+}
+
+// ForgetTicket takes the ticket out of this process's own environment.
+func ForgetTicket() error {
+	if err := os.Unsetenv(Name("Ticket")); err != nil {
+		return fmt.Errorf("forget the ticket: %w", err)
+	}
+	return nil
+}
+
+// tag is what a field's tag says.
+type tag struct {
+	name           string
+	required, path bool
+}
+
+func parse(f reflect.StructField) tag {
+	name, rule, _ := strings.Cut(f.Tag.Get("env"), ",")
+	return tag{name: name, required: rule == "required", path: rule == "path"}
+}
+
+func (t tag) separator() string {
+	if t.path {
+		return pathSeparator
+	}
+	return ","
+}
