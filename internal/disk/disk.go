@@ -1,5 +1,5 @@
 // Package disk writes small files that are there whole or not at all, even if the power goes off. Only their owner can
-// read them.
+// read them. It also removes directories, whatever lies in them.
 package disk
 
 import (

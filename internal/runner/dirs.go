@@ -2,12 +2,12 @@ package runner
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 
+	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -130,7 +130,7 @@ func (d *dirs) writeSecret(name, value string, owner *engine.Owner) error {
 // removeSecrets removes the files of the secrets; it may be called again.
 func (d *dirs) removeSecrets(log *slog.Logger) {
 	if d.secrets != "" {
-		logRemoval(log, removeTree(d.secrets))
+		logRemoval(log, disk.RemoveTree(d.secrets))
 	}
 }
 
@@ -138,11 +138,11 @@ func (d *dirs) removeSecrets(log *slog.Logger) {
 func (d *dirs) remove(log *slog.Logger) {
 	for _, path := range []string{d.aside, d.temp, d.home, d.source} {
 		if path != "" {
-			logRemoval(log, removeTree(path))
+			logRemoval(log, disk.RemoveTree(path))
 		}
 	}
 	if d.ours {
-		logRemoval(log, removeTree(d.work))
+		logRemoval(log, disk.RemoveTree(d.work))
 	}
 }
 
@@ -150,26 +150,4 @@ func logRemoval(log *slog.Logger, err error) {
 	if err != nil {
 		log.Warn("directory not removed", "err", err)
 	}
-}
-
-// removeTree removes a directory, also where something in it was made read-only, as module caches
-// are.
-func removeTree(path string) error {
-	if err := os.RemoveAll(path); err == nil {
-		return nil
-	}
-	root, err := os.OpenRoot(path)
-	if err == nil {
-		_ = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, _ error) error {
-			if e != nil && e.IsDir() {
-				_ = root.Chmod(name, 0o700)
-			}
-			return nil
-		})
-		_ = root.Close()
-	}
-	if err := os.RemoveAll(path); err != nil {
-		return fmt.Errorf("remove directory of the run: %w", err)
-	}
-	return nil
 }
