@@ -83,7 +83,7 @@ func TestRun_WithTheProcessLauncher(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, err := process.New(process.Config{
-		Dir: t.TempDir(), StateRoot: t.TempDir(), Grace: 20 * time.Second, EngineUIDs: -1,
+		Machine: launcher.Machine{Dir: t.TempDir(), StateRoot: t.TempDir(), Grace: 20 * time.Second}, EngineUIDs: -1,
 		// A binary with the race detector waits a second before it exits, unless it is told not to.
 		Command: []string{"/usr/bin/env", "GORACE=atexit_sleep_ms=0", self, "-test.run=^$"},
 	})

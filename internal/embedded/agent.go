@@ -224,9 +224,7 @@ func processConfig(ctx context.Context, cfg AgentConfig, data *dataDir) (process
 		}
 	}
 	return process.Config{
-		Dir: data.file(JobsDir), Command: command, StateRoot: data.file(StateDir), StateStore: cfg.stateID, SecretsStore: data.file(SecretsDir),
-		SourceRoots: cfg.Settings.SourceRoots, EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: cfg.lookup(),
-		Path: cfg.Path, EnginePath: absolute(cfg.Path), Log: cfg.Log,
+		Machine: machine(cfg, data, JobsDir), Command: command, SecretsStore: data.file(SecretsDir), Path: cfg.Path, EnginePath: absolute(cfg.Path),
 	}, nil
 }
 

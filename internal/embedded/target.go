@@ -102,7 +102,7 @@ func openContainers(ctx context.Context, cfg AgentConfig, data *dataDir, why str
 			err = errors.Join(err, l.Close(context.WithoutCancel(ctx)))
 		}
 	}()
-	left = l.Unended()
+	left = len(l.Unended())
 	checking, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	reach, err := l.Check(checking)
@@ -152,12 +152,18 @@ func dockerConfig(cfg AgentConfig, data *dataDir) (docker.Config, error) {
 		network = "none"
 	}
 	return docker.Config{
-		Dir: data.file(ContainersDir), Socket: socket, Image: cmp.Or(cfg.Settings.RunnerImage, DefaultImage(cfg.Version)),
+		Machine: machine(cfg, data, ContainersDir), Socket: socket, Image: cmp.Or(cfg.Settings.RunnerImage, DefaultImage(cfg.Version)),
 		Network: network, Instance: cfg.instance, NoSockets: cfg.WithoutSockets,
-		StateRoot: data.file(StateDir), StateStore: cfg.stateID, SourceRoots: cfg.Settings.SourceRoots,
-		Secrets:  secrets.Mux{"file": local.New(data.file(SecretsDir))},
-		EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: cfg.lookup(), Log: cfg.Log,
+		Secrets: secrets.Mux{"file": local.New(data.file(SecretsDir))},
 	}, nil
+}
+
+// machine is what the launchers of this machine are told alike.
+func machine(cfg AgentConfig, data *dataDir, dir string) launcher.Machine {
+	return launcher.Machine{
+		Dir: data.file(dir), StateRoot: data.file(StateDir), StateStore: cfg.stateID, SourceRoots: cfg.Settings.SourceRoots,
+		EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: cfg.lookup(), Log: cfg.Log,
+	}
 }
 
 // engineSocket is the socket that DOCKER_HOST names. An engine elsewhere has none of this machine's

@@ -3,12 +3,17 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/env"
 	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -50,6 +55,67 @@ type Request struct {
 // Never is the refusal of what can never be launched as it is.
 func Never(format string, args ...any) *Refusal {
 	return &Refusal{Reason: workflow.ReasonLaunchFailed, Permanent: true, Text: fmt.Sprintf(format, args...)}
+}
+
+// Machine is what a launcher is told whose tasks run on its own machine.
+type Machine struct {
+	// Dir holds the records and the tasks' own directories. It belongs to one launcher at a time.
+	Dir         string
+	StateRoot   string   // below it lie the states that are kept in directories; empty: tasks that need one are refused
+	StateStore  string   // id of that root, for runs to tell it from that of another machine
+	SourceRoots []string // below which a directory source may lie
+
+	// EnvAllow names the variables that are handed to the runner, and with which it may resolve
+	// secret references; LookupEnv gives their values. Both or none.
+	EnvAllow  []string
+	LookupEnv func(name string) (string, bool)
+
+	Grace time.Duration    // from asking a runner to end to killing all of it; 0 means DefaultGrace
+	Log   *slog.Logger     // nil means none
+	Now   func() time.Time // nil means time.Now
+}
+
+// DefaultGrace is what ECS gives at most.
+const DefaultGrace = 2 * time.Minute
+
+// Check calls refuse for every mistake.
+func (m Machine) Check(refuse func(field, format string, args ...any)) {
+	if !filepath.IsAbs(m.Dir) {
+		refuse("dir", "the directory for tasks is not an absolute path")
+	}
+	if m.StateRoot != "" && !filepath.IsAbs(m.StateRoot) {
+		refuse("state_root", "the directory for states is not an absolute path")
+	}
+	for _, name := range m.EnvAllow {
+		if !env.Valid(name) || env.Ours(name) {
+			refuse("env_forward_allowlist", "%q cannot be forwarded: a name of letters, digits and _ that does not begin with DAYFLY_ is wanted", name)
+		}
+	}
+	if len(m.EnvAllow) > 0 && m.LookupEnv == nil {
+		refuse("env_forward_allowlist", "variables are to be forwarded and there is nothing to look them up with")
+	}
+	if m.Grace < 0 {
+		refuse("grace", "the grace is negative")
+	}
+}
+
+// Forwarded are the variables that are handed to a runner and have a value.
+func (m Machine) Forwarded() map[string]string {
+	out := map[string]string{}
+	for _, name := range m.EnvAllow {
+		if v, ok := m.LookupEnv(name); ok && !strings.ContainsRune(v, 0) {
+			out[name] = v
+		}
+	}
+	return out
+}
+
+// Environment is what every runner is given of a request. A launcher adds what it has.
+func (m Machine) Environment(r Request, ref string) task.Environment {
+	return task.Environment{
+		Workflow: r.Workflow, Attempt: r.Attempt, Task: ref, Ticket: r.Ticket, Relay: r.Relay, Forward: m.EnvAllow,
+		Grace: task.EngineGrace(cmp.Or(m.Grace, DefaultGrace)), StateStore: m.StateStore,
+	}
 }
 
 // Phase is where a task stands.

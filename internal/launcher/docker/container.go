@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
-	contract "github.com/dayfly-dev/dayfly/internal/task"
+	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
 // Where a task finds what is its own. The image needs none of these.
@@ -47,7 +47,7 @@ type plan struct {
 	ref      string
 	launcher string // its id
 	request  launcher.Request
-	size     contract.Size
+	size     task.Size
 	work     string // directories of the machine; state and source may be empty
 	state    string
 	olds     []string // directories of other states, which are only looked at
@@ -130,11 +130,8 @@ func (c *Config) labels(p plan) map[string]string {
 // environ is what anybody who may ask the engine can read: the ticket is sealed, and nothing else in
 // it is worth hiding. PATH is the image's.
 func (c *Config) environ(p plan) []string {
-	r := p.request
-	given := contract.Environment{
-		Gate: contract.GateStdin, Bundled: true, Workflow: r.Workflow, Attempt: r.Attempt, Task: p.ref, Ticket: r.Ticket, Relay: relayInside(r.Relay),
-		WorkDir: workTarget, Forward: c.EnvAllow, Grace: contract.EngineGrace(c.Grace), StateStore: c.StateStore,
-	}
+	given := c.Environment(p.request, p.ref)
+	given.Gate, given.Bundled, given.WorkDir, given.Relay = task.GateStdin, true, workTarget, relayInside(p.request.Relay)
 	if p.state != "" {
 		given.StateDir = stateTarget
 	}
@@ -146,7 +143,7 @@ func (c *Config) environ(p plan) []string {
 	}
 	env := given.Variables()
 	env["HOME"] = workTarget
-	return contract.List(env)
+	return task.List(env)
 }
 
 // relayDir is the directory of a relay's socket, or empty. It is mounted, never the socket itself: a

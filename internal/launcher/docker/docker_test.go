@@ -76,7 +76,7 @@ func image(t *testing.T) string {
 // config is the part of docker.Config that crosses to another process. Its tasks use the network of
 // the machine, on which the stage listens.
 func config(dir, image string, grace time.Duration) docker.Config {
-	return docker.Config{Dir: dir, Image: image, Network: "host", StateRoot: filepath.Join(dir, "state"), Grace: grace}
+	return docker.Config{Machine: launcher.Machine{Dir: dir, StateRoot: filepath.Join(dir, "state"), Grace: grace}, Image: image, Network: "host"}
 }
 
 func open(t *testing.T, c docker.Config) *docker.Launcher {

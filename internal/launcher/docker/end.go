@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
 const (
@@ -19,17 +20,17 @@ func (l *Launcher) End(ctx context.Context) error {
 	for ctx.Err() == nil {
 		living, err := l.living(ctx)
 		if err != nil && ctx.Err() == nil {
-			l.log.Warn("tasks not looked at; trying again", "err", err)
+			l.Log.Warn("tasks not looked at; trying again", "err", err)
 		}
 		if err == nil && len(living) == 0 {
 			return nil
 		}
 		for _, t := range living {
 			if err := l.Stop(ctx, t.Ref, "dayfly is shutting down"); err != nil {
-				l.log.Warn("task not asked to stop", "task", t.Ref, "err", err)
+				l.Log.Warn("task not asked to stop", "task", t.Ref, "err", err)
 			}
 		}
-		sleep(ctx, endLooks)
+		_ = wait.For(ctx, endLooks)
 	}
 	// Whoever waits has waited enough, and the engine is given a moment of its own.
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
@@ -45,7 +46,7 @@ func (l *Launcher) End(ctx context.Context) error {
 		for _, t := range living {
 			l.kill(late, t.Ref)
 		}
-		sleep(late, endLooks)
+		_ = wait.For(late, endLooks)
 	}
 }
 
@@ -62,19 +63,19 @@ func (l *Launcher) living(ctx context.Context) (living []launcher.Task, err erro
 
 // kill ends a task before its grace is over.
 func (l *Launcher) kill(ctx context.Context, ref string) {
-	l.mu.Lock()
-	t := l.tasks[ref]
+	l.Mu.Lock()
+	t := l.Entries[ref]
 	if t == nil {
-		l.mu.Unlock()
+		l.Mu.Unlock()
 		return
 	}
 	if t.record.StopWhy == "" {
-		t.record.StopWhy, t.record.StopAt = "dayfly is shutting down", l.now().UTC()
+		t.record.StopWhy, t.record.StopAt = "dayfly is shutting down", l.Now().UTC()
 	}
 	t.record.Hurried = t.record.Hurried || !t.record.Killed
 	container := t.record.Container
-	l.mu.Unlock()
+	l.Mu.Unlock()
 	if err := l.engine.kill(ctx, container, "SIGKILL"); err != nil && !gone(err) {
-		l.log.Warn("task not killed; trying again", "task", ref, "err", err)
+		l.Log.Warn("task not killed; trying again", "task", ref, "err", err)
 	}
 }

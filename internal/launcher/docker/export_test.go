@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
-	contract "github.com/dayfly-dev/dayfly/internal/task"
+	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
+	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
 // RemoveAll removes every container of a launcher, for the end of a test.
@@ -24,7 +25,7 @@ func RemoveAll(ctx context.Context, l *Launcher) error {
 
 // Posture returns the container that a configuration makes of a request, as JSON.
 func Posture(l *Launcher, r launcher.Request) ([]byte, error) {
-	size, err := contract.SizeOf(r.Size)
+	size, err := task.SizeOf(r.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -35,31 +36,31 @@ func Posture(l *Launcher, r launcher.Request) ([]byte, error) {
 
 // Remove removes a task's container behind the launcher's back.
 func Remove(ctx context.Context, l *Launcher, ref string) error {
-	l.mu.Lock()
-	id := l.tasks[ref].record.Container
-	l.mu.Unlock()
+	l.Mu.Lock()
+	id := l.Entries[ref].record.Container
+	l.Mu.Unlock()
 	return l.engine.remove(ctx, id)
 }
 
 // Move makes a task one of another engine, and back.
 func Move(l *Launcher, ref, engine string) (before string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before, l.tasks[ref].record.Engine = l.tasks[ref].record.Engine, engine
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	before, l.Entries[ref].record.Engine = l.Entries[ref].record.Engine, engine
 	return before
 }
 
 // Create makes a container of a request and does not let it go, as a launcher that dies.
 func Create(ctx context.Context, l *Launcher, r launcher.Request) error {
-	size, err := contract.SizeOf(r.Size)
+	size, err := task.SizeOf(r.Size)
 	if err != nil {
 		return err
 	}
-	ref := newRef()
-	if err := l.makeWork(l.workDir(ref)); err != nil {
+	ref := taskdir.NewRef()
+	if err := l.makeWork(l.WorkDir(ref)); err != nil {
 		return err
 	}
-	_, err = l.engine.create(ctx, containerName(l.id, r), l.config.spec(plan{ref: ref, launcher: l.id, request: r, size: size, work: l.workDir(ref)}))
+	_, err = l.engine.create(ctx, containerName(l.id, r), l.config.spec(plan{ref: ref, launcher: l.id, request: r, size: size, work: l.WorkDir(ref)}))
 	return err
 }
 

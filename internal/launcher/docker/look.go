@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
+
+	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
 )
 
 // look compares what is known with what the engine has: it takes down ends, adopts what has no
@@ -16,12 +16,12 @@ import (
 func (l *Launcher) look(ctx context.Context) error {
 	l.looking.Lock()
 	defer l.looking.Unlock()
-	l.mu.Lock()
-	before := make(map[string]bool, len(l.tasks)) // a task that is launched meanwhile may be missing from the list
-	for ref := range l.tasks {
+	l.Mu.Lock()
+	before := make(map[string]bool, len(l.Entries)) // a task that is launched meanwhile may be missing from the list
+	for ref := range l.Entries {
 		before[ref] = true
 	}
-	l.mu.Unlock()
+	l.Mu.Unlock()
 	containers, err := l.engine.list(ctx, labelLauncher+"="+l.id)
 	if err != nil {
 		return fmt.Errorf("list containers: %w", err)
@@ -29,7 +29,7 @@ func (l *Launcher) look(ctx context.Context) error {
 	seen := map[string]bool{}
 	for _, c := range containers {
 		ref := c.Labels[labelTask]
-		if !refForm().MatchString(ref) {
+		if !taskdir.IsRef(ref) {
 			continue
 		}
 		seen[ref] = true
@@ -46,30 +46,9 @@ func (l *Launcher) look(ctx context.Context) error {
 	}
 	if !l.swept {
 		l.swept = true
-		l.sweep(seen)
+		l.Sweep(seen)
 	}
 	return nil
-}
-
-// sweep removes directories that a launcher made before it died, and that no task has.
-func (l *Launcher) sweep(seen map[string]bool) {
-	entries, err := os.ReadDir(l.config.Dir)
-	if err != nil {
-		l.log.Warn("leftovers not looked for", "err", err)
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, e := range entries {
-		ref := e.Name()
-		t := l.tasks[ref]
-		if !e.IsDir() || !refForm().MatchString(ref) || seen[ref] || l.pending[ref] || t != nil && t.record.StoppedAt.IsZero() {
-			continue
-		}
-		if err := removeTree(l.workDir(ref)); err != nil {
-			l.log.Warn("leftover not removed", "task", ref, "err", err)
-		}
-	}
 }
 
 // lookAtOne looks at a container that is said to have ended. The engine's list may not show it yet.
@@ -77,9 +56,9 @@ func (l *Launcher) lookAtOne(ctx context.Context, c container) error {
 	l.looking.Lock()
 	defer l.looking.Unlock()
 	ref := c.Labels[labelTask]
-	l.mu.Lock()
-	known := l.tasks[ref] != nil
-	l.mu.Unlock()
+	l.Mu.Lock()
+	known := l.Entries[ref] != nil
+	l.Mu.Unlock()
 	if !known {
 		return nil
 	}
@@ -88,10 +67,10 @@ func (l *Launcher) lookAtOne(ctx context.Context, c container) error {
 
 // lookAt compares one container with its task.
 func (l *Launcher) lookAt(ctx context.Context, ref string, c container) error {
-	l.mu.Lock()
-	t := l.tasks[ref]
-	pending := l.pending[ref]
-	l.mu.Unlock()
+	l.Mu.Lock()
+	t := l.Entries[ref]
+	pending := l.Pending[ref]
+	l.Mu.Unlock()
 	if pending || c.State == "removing" {
 		return nil
 	}
@@ -104,13 +83,13 @@ func (l *Launcher) lookAt(ctx context.Context, ref string, c container) error {
 			return err
 		}
 	}
-	l.mu.Lock()
+	l.Mu.Lock()
 	over, stopping := !t.record.StoppedAt.IsZero(), t.record.StopWhy != ""
 	if !over && stopping && c.State != "exited" && c.State != "dead" {
 		l.arm(ctx, t)
 	}
 	rec := t.record
-	l.mu.Unlock()
+	l.Mu.Unlock()
 	if c.State != "exited" && c.State != "dead" {
 		return nil
 	}
@@ -128,10 +107,10 @@ func (l *Launcher) lookAt(ctx context.Context, ref string, c container) error {
 	if info.State.Status != "exited" && info.State.Status != "dead" {
 		return nil
 	}
-	rec.ExitCode, rec.Text = ending(rec, info, l.config.Grace.String())
+	rec.ExitCode, rec.Text = ending(rec, info, l.Grace.String())
 	if info.State.ExitCode != 0 {
 		if said, err := l.engine.tail(ctx, c.ID); err == nil && said != "" {
-			l.log.Warn("runner said at last", "task", ref, "text", said)
+			l.Log.Warn("runner said at last", "task", ref, "text", said)
 		}
 	}
 	return l.finish(ctx, t, rec)
@@ -188,16 +167,16 @@ func ending(rec record, info containerInfo, grace string) (code *int, text strin
 // missing settles a task whose container was not listed: it is over if the very engine that had it
 // says so.
 func (l *Launcher) missing(ctx context.Context, ref string) error {
-	l.mu.Lock()
-	t := l.tasks[ref]
+	l.Mu.Lock()
+	t := l.Entries[ref]
 	if t == nil {
-		l.mu.Unlock()
+		l.Mu.Unlock()
 		return nil
 	}
-	rec, left := t.record, t.left
-	l.mu.Unlock()
+	rec := t.record
+	l.Mu.Unlock()
 	if !rec.StoppedAt.IsZero() {
-		if left {
+		if rec.Left {
 			l.clear(ctx, t)
 		}
 		return nil
@@ -207,7 +186,7 @@ func (l *Launcher) missing(ctx context.Context, ref string) error {
 		return fmt.Errorf("ask which engine this is: %w", err)
 	}
 	if info.ID != rec.Engine {
-		l.log.Warn("task belongs to another Docker engine; its end is not known", "task", ref, "engine", rec.Engine)
+		l.Log.Warn("task belongs to another Docker engine; its end is not known", "task", ref, "engine", rec.Engine)
 		return nil
 	}
 	if _, err := l.engine.inspect(ctx, rec.Container); !hasStatus(err, http.StatusNotFound) {
@@ -221,7 +200,7 @@ func (l *Launcher) missing(ctx context.Context, ref string) error {
 }
 
 // adopt makes a record of what a container carries; nil means that it is gone.
-func (l *Launcher) adopt(ctx context.Context, ref, id string) (*task, error) {
+func (l *Launcher) adopt(ctx context.Context, ref, id string) (*entry, error) {
 	info, err := l.engine.inspect(ctx, id)
 	if hasStatus(err, http.StatusNotFound) {
 		return nil, nil //nolint:nilnil // gone is an answer
@@ -237,20 +216,17 @@ func (l *Launcher) adopt(ctx context.Context, ref, id string) (*task, error) {
 	if err != nil {
 		return nil, fmt.Errorf("adopt container %s: %w", id, err)
 	}
-	if err := l.write(rec); err != nil {
+	if err := l.Write(ref, rec); err != nil {
 		return nil, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if t := l.tasks[ref]; t != nil {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	if t := l.Entries[ref]; t != nil {
 		return t, nil
 	}
-	t := &task{record: rec}
-	l.tasks[ref] = t
-	if _, taken := l.keys[rec.key()]; !taken {
-		l.keys[rec.key()] = ref
-	}
-	l.log.Info("task adopted", "task", ref, "workflow", rec.Workflow, "attempt", rec.Attempt)
+	t := &entry{record: rec}
+	l.Add(t)
+	l.Log.Info("task adopted", "task", ref, "workflow", rec.Workflow, "attempt", rec.Attempt)
 	return t, nil
 }
 
@@ -262,65 +238,67 @@ func recordOf(info containerInfo, engineID string) (record, error) {
 		return record{}, errors.New("its labels name no attempt")
 	}
 	rec := record{
-		Ref: labels[labelTask], Workflow: labels[labelJob], Attempt: attempt, Placement: labels[labelPlacement],
-		CreatedAt: info.Created.UTC(), Container: info.ID, Engine: engineID,
+		Record: taskdir.Record{
+			Ref: labels[labelTask], Workflow: labels[labelJob], Attempt: attempt, Placement: labels[labelPlacement], CreatedAt: info.Created.UTC(),
+		},
+		Container: info.ID, Engine: engineID,
 	}
 	return rec, rec.check()
 }
 
 // finish takes an end down, then clears away what is left.
-func (l *Launcher) finish(ctx context.Context, t *task, rec record) error {
-	if err := l.Keep(rec.Ref, l.workDir(rec.Ref)); err != nil {
-		l.log.Error("log of task not kept", "task", rec.Ref, "err", err)
+func (l *Launcher) finish(ctx context.Context, t *entry, rec record) error {
+	if err := l.Keep(rec.Ref, l.WorkDir(rec.Ref)); err != nil {
+		l.Log.Error("log of task not kept", "task", rec.Ref, "err", err)
 	}
-	rec.StoppedAt = l.now().UTC()
-	if err := l.write(rec); err != nil {
+	rec.StoppedAt = l.Now().UTC()
+	rec.Since = rec.StoppedAt
+	if err := l.Write(rec.Ref, rec); err != nil {
 		return err // the container is still there, and its end is found again
 	}
-	l.clear(ctx, t)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t.record, t.since = rec, rec.StoppedAt
-	close(l.changed)
-	l.changed = make(chan struct{})
-	l.log.Info("task stopped", "task", rec.Ref, "workflow", rec.Workflow, "attempt", rec.Attempt, "reason", rec.Text)
+	rec.Left = l.remove(ctx, rec)
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	t.record = rec
+	l.Ended(t)
 	return nil
 }
 
-// clear removes container and directory of a task that has ended. What fails is tried again with the
-// next look.
-func (l *Launcher) clear(ctx context.Context, t *task) {
-	l.mu.Lock()
+// clear removes again what could not be removed of a task that has ended.
+func (l *Launcher) clear(ctx context.Context, t *entry) {
+	l.Mu.Lock()
 	rec := t.record
-	l.mu.Unlock()
-	err := errors.Join(l.engine.remove(ctx, rec.Container), removeTree(l.workDir(rec.Ref)))
+	l.Mu.Unlock()
+	left := l.remove(ctx, rec)
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	t.record.Left = left
+}
+
+// remove removes container and directory of a task. What fails is tried again with the next look.
+func (l *Launcher) remove(ctx context.Context, rec record) (left bool) {
+	err := errors.Join(l.engine.remove(ctx, rec.Container), l.RemoveWork(rec.Ref))
 	if err != nil && ctx.Err() == nil {
-		l.log.Warn("leftover of task not removed; trying again", "task", rec.Ref, "err", err)
+		l.Log.Warn("leftover of task not removed; trying again", "task", rec.Ref, "err", err)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t.left = err != nil
+	return err != nil
 }
 
 // forget removes what was made for a task that never began.
 func (l *Launcher) forget(ref string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if t := l.tasks[ref]; t != nil {
-		delete(l.tasks, ref)
-		delete(l.keys, t.record.key())
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	if err := l.Forget(ref); err != nil {
+		return err
 	}
-	if err := os.Remove(filepath.Join(l.config.Dir, ref+recordSuffix)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("forget task %s: %w", ref, err)
-	}
-	return removeTree(l.workDir(ref))
+	return l.RemoveWork(ref)
 }
 
 // know asks the engine once what it is.
 func (l *Launcher) know(ctx context.Context) (cpus int, id string, err error) {
-	l.mu.Lock()
+	l.Mu.Lock()
 	cpus, id = l.cpus, l.engineID
-	l.mu.Unlock()
+	l.Mu.Unlock()
 	if id != "" {
 		return cpus, id, nil
 	}
@@ -331,10 +309,8 @@ func (l *Launcher) know(ctx context.Context) (cpus int, id string, err error) {
 	if info.ID == "" {
 		return 0, "", errors.New("the Docker engine has no id, without which no end can be proven")
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	l.cpus, l.engineID = info.NCPU, info.ID
 	return l.cpus, l.engineID, nil
 }
-
-func (l *Launcher) workDir(ref string) string { return filepath.Join(l.config.Dir, ref) }

@@ -12,7 +12,9 @@ import (
 	"strings"
 	"time"
 
-	contract "github.com/dayfly-dev/dayfly/internal/task"
+	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
+	"github.com/dayfly-dev/dayfly/internal/task"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -104,22 +106,22 @@ func (l *Launcher) gateways(ctx context.Context) []Reach {
 func (l *Launcher) probe(ctx context.Context, host, name string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	ref := newRef()
-	l.mu.Lock()
-	l.pending[ref] = true // no look takes it for a task
-	l.mu.Unlock()
+	ref := taskdir.NewRef()
+	l.Mu.Lock()
+	l.Pending[ref] = true // no look takes it for a task
+	l.Mu.Unlock()
 	defer func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.pending, ref)
+		l.Mu.Lock()
+		defer l.Mu.Unlock()
+		delete(l.Pending, ref)
 	}()
-	work := l.workDir(ref)
+	work := l.WorkDir(ref)
 	if err := l.makeWork(work); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, removeTree(work)) }()
+	defer func() { err = errors.Join(err, l.RemoveWork(ref)) }()
 	word := rand.Text()
-	if err := os.WriteFile(filepath.Join(work, contract.ProbeFile), []byte(word), 0o644); err != nil { //nolint:gosec // the container's user reads it
+	if err := os.WriteFile(filepath.Join(work, task.ProbeFile), []byte(word), 0o644); err != nil { //nolint:gosec // the container's user reads it
 		return fmt.Errorf("write probe: %w", err)
 	}
 	listener, address, err := l.probeListener(ctx, work, host, name)
@@ -128,7 +130,7 @@ func (l *Launcher) probe(ctx context.Context, host, name string) (err error) {
 	}
 	heard := make(chan struct{}, 1)
 	server := &http.Server{ReadHeaderTimeout: probeTime, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != contract.ProbePath+word {
+		if r.URL.Path != task.ProbePath+word {
 			http.NotFound(w, r)
 			return
 		}
@@ -148,7 +150,7 @@ func (l *Launcher) probe(ctx context.Context, host, name string) (err error) {
 	p.request.Workflow, p.request.Relay = "probe", address
 	p.size.MemoryMB, p.size.MilliCPU, p.size.MaxPIDs = 256, 500, 64
 	spec := config.spec(p)
-	spec.Cmd = []string{contract.ProbeArg}
+	spec.Cmd = []string{task.ProbeArg}
 	spec.OpenStdin, spec.StdinOnce = false, false // no gate: it does nothing that could be early
 	delete(spec.Labels, labelLauncher)            // it is no task
 	id, err := l.engine.create(ctx, "dayfly-probe-"+ref, spec)
@@ -180,8 +182,8 @@ func (l *Launcher) probe(ctx context.Context, host, name string) (err error) {
 			said, _ := l.engine.tail(ctx, id)
 			return fmt.Errorf("the probe ended with exit code %d: %s", info.State.ExitCode, said)
 		}
-		if sleep(ctx, probePoll); ctx.Err() != nil {
-			return fmt.Errorf("the probe did not end: %w", ctx.Err())
+		if err := wait.For(ctx, probePoll); err != nil {
+			return fmt.Errorf("the probe did not end: %w", err)
 		}
 	}
 }

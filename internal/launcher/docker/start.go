@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,16 +11,23 @@ import (
 	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
-	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
-	contract "github.com/dayfly-dev/dayfly/internal/task"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // start makes everything that a task needs and lets its runner go. What it returns has a record. Its
 // error is an end that is known, or one that the same request finds out about.
-func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (rec record, err error) {
-	size, err := contract.SizeOf(r.Size)
+func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (*entry, error) {
+	// Who asked may leave; what was begun is brought to an end that is known.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), launchTime)
+	defer cancel()
+	rec, err := l.begin(ctx, ref, r)
+	return &entry{record: rec}, err
+}
+
+func (l *Launcher) begin(ctx context.Context, ref string, r launcher.Request) (rec record, err error) {
+	size, err := task.SizeOf(r.Size)
 	if err != nil {
 		return rec, err
 	}
@@ -32,7 +38,7 @@ func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (r
 	if err := l.ensureNetwork(ctx); err != nil {
 		return rec, err
 	}
-	p := plan{ref: ref, launcher: l.id, request: r, size: size, work: l.workDir(ref), cpus: cpus}
+	p := plan{ref: ref, launcher: l.id, request: r, size: size, work: l.WorkDir(ref), cpus: cpus}
 	source, err := l.openSource(r.SourceDirectory)
 	if err != nil {
 		return rec, err
@@ -41,16 +47,20 @@ func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (r
 		defer func() { _ = source.Close() }()
 		p.source = source.Name()
 	}
-	if r.States.Own != "" && l.config.StateRoot != "" {
-		if p.state, err = l.giveState(r.States.Own); err != nil {
+	if r.States.Own != "" && l.StateRoot != "" {
+		if err := l.MakeState(r.States.Own); err != nil {
 			return rec, err
 		}
+		if err := l.giveState(r.States.Own); err != nil {
+			return rec, err
+		}
+		p.state = l.State(r.States.Own)
 	}
-	for _, old := range taskdir.Olds(r, l.config.StateRoot) {
-		if _, err := l.giveState(strings.TrimPrefix(old, l.config.StateRoot+"/")); err != nil {
+	for _, old := range l.Olds(r) {
+		if err := l.giveState(old); err != nil {
 			return rec, err
 		}
-		p.olds = append(p.olds, old)
+		p.olds = append(p.olds, l.State(old))
 	}
 	var undo []func()
 	defer func() {
@@ -63,31 +73,32 @@ func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (r
 	if err := l.makeWork(p.work); err != nil {
 		return rec, err
 	}
-	undo = append(undo, func() { _ = removeTree(p.work) })
+	undo = append(undo, func() { _ = l.RemoveWork(ref) })
 
 	name := containerName(l.id, r)
 	id, err := l.engine.create(ctx, name, l.config.spec(p))
 	if hasStatus(err, 409) {
-		return l.found(ctx, name, r, engineID, p.work)
+		_ = l.RemoveWork(ref) // it has its own
+		return l.found(ctx, name, r, engineID)
 	}
 	if err != nil {
 		return rec, err
 	}
 	undo = append(undo, func() {
 		if err := l.engine.remove(ctx, id); err != nil {
-			l.log.Warn("container of a failed launch not removed", "container", id, "err", err) // a look does it
+			l.Log.Warn("container of a failed launch not removed", "container", id, "err", err) // a look does it
 		}
 	})
-	rec = record{Ref: ref, Workflow: r.Workflow, Attempt: r.Attempt, Placement: r.Placement, CreatedAt: l.now().UTC(), Container: id, Engine: engineID}
+	rec = record{Record: l.RecordOf(ref, r), Container: id, Engine: engineID}
 	gate, err := l.engine.attach(ctx, id)
 	if err != nil {
 		return rec, err
 	}
 	defer func() { _ = gate.Close() }()
-	if err := l.write(rec); err != nil {
+	if err := l.Write(ref, rec); err != nil {
 		return rec, err
 	}
-	undo = append(undo, func() { _ = os.Remove(filepath.Join(l.config.Dir, ref+recordSuffix)) })
+	undo = append(undo, func() { _ = l.RemoveRecord(ref) })
 	if err := l.engine.start(ctx, id); err != nil {
 		return rec, err
 	}
@@ -103,22 +114,15 @@ func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (r
 
 // openGate lets a runner go: one byte, and with it the values that the run names of this machine.
 func (l *Launcher) openGate(ctx context.Context, gate io.Writer, r launcher.Request, ref string) {
-	env := map[string]string{}
-	for _, name := range l.config.EnvAllow {
-		if v, ok := l.config.LookupEnv(name); ok {
-			env[name] = v
-		}
-	}
-	bundle := secrets.NewBundle(ctx, l.config.Secrets, r.SecretRefs, env)
-	if err := contract.OpenGate(gate, &bundle); err != nil {
-		l.log.Warn("runner ended at its gate", "task", ref, "err", err)
+	bundle := secrets.NewBundle(ctx, l.config.Secrets, r.SecretRefs, l.Forwarded())
+	if err := task.OpenGate(gate, &bundle); err != nil {
+		l.Log.Warn("runner ended at its gate", "task", ref, "err", err)
 	}
 }
 
 // found takes over the container that has a launch's name already: an earlier launcher's, whose answer
 // was lost.
-func (l *Launcher) found(ctx context.Context, name string, r launcher.Request, engineID, unused string) (record, error) {
-	_ = removeTree(unused)
+func (l *Launcher) found(ctx context.Context, name string, r launcher.Request, engineID string) (record, error) {
 	info, err := l.engine.inspect(ctx, name)
 	if hasStatus(err, 404) {
 		return record{}, &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "a container of that name went away meanwhile"}
@@ -127,8 +131,8 @@ func (l *Launcher) found(ctx context.Context, name string, r launcher.Request, e
 		return record{}, err
 	}
 	rec, err := recordOf(info, engineID)
-	if err != nil || info.Config.Labels[labelLauncher] != l.id || rec.key() != (key{r.Workflow, r.Attempt, r.Placement}) {
-		return record{}, never("a container named %s is there already, and it is none of ours: remove it", name)
+	if err != nil || info.Config.Labels[labelLauncher] != l.id || !rec.IsOf(r) {
+		return record{}, launcher.Never("a container named %s is there already, and it is none of ours: remove it", name)
 	}
 	if info.State.Status == "created" {
 		if err := l.engine.remove(ctx, info.ID); err != nil {
@@ -136,21 +140,21 @@ func (l *Launcher) found(ctx context.Context, name string, r launcher.Request, e
 		}
 		return record{}, &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "an earlier launch had been cut short; what was left of it is removed"}
 	}
-	return rec, l.write(rec)
+	return rec, l.Write(rec.Ref, rec)
 }
 
 func (l *Launcher) ensureNetwork(ctx context.Context) error {
-	l.mu.Lock()
+	l.Mu.Lock()
 	name, there := l.config.Network, l.network
-	l.mu.Unlock()
+	l.Mu.Unlock()
 	if there || name != "dayfly-"+l.id {
 		return nil
 	}
 	if err := l.engine.network(ctx, name, map[string]string{labelLauncher: l.id}); err != nil {
 		return fmt.Errorf("make network for tasks: %w", err)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	l.network = true
 	return nil
 }
@@ -170,44 +174,12 @@ func (l *Launcher) makeWork(dir string) error {
 	return nil
 }
 
-// giveState makes the directory of a workspace's state and gives it to the tasks' user.
-func (l *Launcher) giveState(dir string) (string, error) {
-	root, err := os.OpenRoot(l.config.StateRoot)
-	if err != nil {
-		return "", fmt.Errorf("open directory for states: %w", err)
+// giveState gives the directory of a state to the tasks' user, where they are not the launcher's own.
+func (l *Launcher) giveState(dir string) error {
+	if os.Geteuid() != 0 {
+		return nil
 	}
-	defer func() { _ = root.Close() }()
-	if err := root.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make directory for state: %w", err)
-	}
-	if os.Geteuid() == 0 {
-		if err := chownTree(root, dir, l.config.UID); err != nil {
-			return "", err
-		}
-	}
-	return filepath.Join(l.config.StateRoot, dir), nil
-}
-
-// chownTree gives a directory and what is in it to a user. It follows no symbolic link, and leaves
-// alone a file that has a second name: that name may be anywhere.
-func chownTree(root *os.Root, dir string, uid int) error {
-	err := fs.WalkDir(root.FS(), filepath.ToSlash(dir), func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && (int(st.Uid) == uid || !d.IsDir() && st.Nlink > 1) {
-			return nil
-		}
-		return root.Lchown(filepath.FromSlash(path), uid, uid)
-	})
-	if err != nil {
-		return fmt.Errorf("give state to user %d: %w", uid, err)
-	}
-	return nil
+	return l.GiveState(dir, l.config.UID)
 }
 
 // openSource opens a directory source where it really lies, which must be below one of the roots. Its
@@ -217,13 +189,13 @@ func (l *Launcher) openSource(dir string) (*os.Root, error) {
 		return nil, nil //nolint:nilnil // no source is an answer
 	}
 	if !filepath.IsAbs(dir) {
-		return nil, never("a directory source is an absolute path; %q is not", dir)
+		return nil, launcher.Never("a directory source is an absolute path; %q is not", dir)
 	}
 	where, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return nil, l.outside(dir, "there is no directory %q")
 	}
-	for _, root := range l.config.SourceRoots {
+	for _, root := range l.SourceRoots {
 		resolved, err := filepath.EvalSymlinks(root)
 		if err != nil {
 			continue
@@ -233,12 +205,12 @@ func (l *Launcher) openSource(dir string) (*os.Root, error) {
 		}
 		opened, err := os.OpenRoot(where)
 		if err != nil {
-			return nil, never("%q is no directory that this runner can read", dir)
+			return nil, launcher.Never("%q is no directory that this runner can read", dir)
 		}
 		info, err := opened.Stat(".")
 		if err == nil && os.Geteuid() == 0 && info.Mode().Perm()&0o005 != 0o005 && !ownedBy(info, l.config.UID) {
 			_ = opened.Close()
-			return nil, never("the source directory %q is closed to the user of containers (mode %04o): run chmod -R o+rX on it, or use --deploy-target process", dir, info.Mode().Perm())
+			return nil, launcher.Never("the source directory %q is closed to the user of containers (mode %04o): run chmod -R o+rX on it, or use --deploy-target process", dir, info.Mode().Perm())
 		}
 		return opened, err
 	}
@@ -247,11 +219,11 @@ func (l *Launcher) openSource(dir string) (*os.Root, error) {
 
 // outside refuses a directory, of which what is said, and says which ones are taken.
 func (l *Launcher) outside(dir, what string) error {
-	if len(l.config.SourceRoots) == 0 {
-		return never(what+" below the source_roots of this runner, which name no directory; start dayfly up or its agent with --source-root DIR", dir)
+	if len(l.SourceRoots) == 0 {
+		return launcher.Never(what+" below the source_roots of this runner, which name no directory; start dayfly up or its agent with --source-root DIR", dir)
 	}
-	return never(what+" below the source_roots of this runner, which are %s: start dayfly up or its agent with --source-root DIR, a directory above it",
-		dir, strings.Join(l.config.SourceRoots, ", "))
+	return launcher.Never(what+" below the source_roots of this runner, which are %s: start dayfly up or its agent with --source-root DIR, a directory above it",
+		dir, strings.Join(l.SourceRoots, ", "))
 }
 
 func ownedBy(info fs.FileInfo, uid int) bool {
@@ -279,40 +251,7 @@ func (l *Launcher) verifySource(ctx context.Context, id string, source *os.Root)
 		return &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "the source of the task could not be compared with what was mounted"}
 	}
 	if !os.SameFile(want, got) {
-		return never("the source directory was replaced while the task was being launched")
+		return launcher.Never("the source directory was replaced while the task was being launched")
 	}
 	return nil
-}
-
-// removeTree removes a directory in which workflow code may have closed directories to us.
-func removeTree(dir string) error {
-	if !strings.HasPrefix(filepath.Base(dir), refPrefix) {
-		return errors.New("remove a directory that is no task's: refused")
-	}
-	err := os.RemoveAll(dir)
-	if err == nil || os.Geteuid() == 0 {
-		return err
-	}
-	root, rerr := os.OpenRoot(dir)
-	if rerr != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }()
-	var open func(name string)
-	open = func(name string) {
-		_ = root.Chmod(name, 0o700)
-		d, err := root.Open(name)
-		if err != nil {
-			return
-		}
-		entries, _ := d.ReadDir(-1)
-		_ = d.Close()
-		for _, e := range entries {
-			if e.IsDir() {
-				open(filepath.Join(name, e.Name()))
-			}
-		}
-	}
-	open(".")
-	return os.RemoveAll(dir)
 }

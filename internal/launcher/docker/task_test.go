@@ -43,8 +43,10 @@ func refused(t *testing.T, l *docker.Launcher, r launcher.Request) *launcher.Ref
 // S4: what a container may do. No engine is asked.
 func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
 	l, err := docker.New(docker.Config{
-		Dir: t.TempDir(), Image: "runner", Network: "none", UID: 4711, Instance: "here",
-		EnvAllow: []string{"REGION"}, LookupEnv: func(string) (string, bool) { return "planted-value", true },
+		Machine: launcher.Machine{
+			Dir: t.TempDir(), EnvAllow: []string{"REGION"}, LookupEnv: func(string) (string, bool) { return "planted-value", true },
+		},
+		Image: "runner", Network: "none", UID: 4711, Instance: "here",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +112,7 @@ func TestVersions(t *testing.T) {
 }
 
 func TestLaunch_WithoutAnEngineIsTriedAgain(t *testing.T) {
-	l, err := docker.New(docker.Config{Dir: t.TempDir(), Image: "runner", Socket: filepath.Join(t.TempDir(), "none.sock")})
+	l, err := docker.New(docker.Config{Machine: launcher.Machine{Dir: t.TempDir()}, Image: "runner", Socket: filepath.Join(t.TempDir(), "none.sock")})
 	if err != nil {
 		t.Fatal(err)
 	}

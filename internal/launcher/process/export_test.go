@@ -1,9 +1,11 @@
 package process
 
+import "github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
+
 // What the tests outside look at.
 var (
 	Classify = refusal
-	Keep     = keep
+	Keep     = taskdir.Keep
 )
 
 // Tail returns what a tail kept when it was closed, with its other end still open.

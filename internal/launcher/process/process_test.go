@@ -84,9 +84,9 @@ func (c config) open(change ...func(*process.Config)) (*process.Launcher, error)
 		return nil, err
 	}
 	full := process.Config{
-		Dir: c.Dir, StateRoot: c.StateRoot, EngineUIDs: c.EngineUIDs, NoCgroup: c.NoCgroup,
+		Machine: launcher.Machine{Dir: c.Dir, StateRoot: c.StateRoot, Grace: time.Hour}, EngineUIDs: c.EngineUIDs, NoCgroup: c.NoCgroup,
 		// A binary with the race detector waits a second before it exits, unless it is told not to.
-		Command: []string{"/usr/bin/env", noWait, self, "-test.run=^$"}, Grace: time.Hour,
+		Command: []string{"/usr/bin/env", noWait, self, "-test.run=^$"},
 	}
 	for _, f := range change {
 		f(&full)
@@ -731,7 +731,8 @@ func TestRefusal_TransientAndPermanent(t *testing.T) {
 
 func TestNew_EveryMistakeIsToldAtOnce(t *testing.T) {
 	_, err := process.New(process.Config{
-		Dir: "relative", Command: []string{"runner"}, StateRoot: "relative", EnvAllow: []string{"DAYFLY_TICKET", "a=b"}, Grace: -1,
+		Machine: launcher.Machine{Dir: "relative", StateRoot: "relative", EnvAllow: []string{"DAYFLY_TICKET", "a=b"}, Grace: -1},
+		Command: []string{"runner"},
 	})
 	if !errors.Is(err, workflow.ErrInvalid) {
 		t.Fatalf("got %v, want ErrInvalid", err)

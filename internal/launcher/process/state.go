@@ -26,8 +26,8 @@ type holder struct {
 func (l *Launcher) takeUser(rec *record) error {
 	l.stateMu.Lock()
 	defer l.stateMu.Unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	h := l.holders[rec.StateDir]
 	if h == nil {
 		uid, lock, err := l.freshUser()
@@ -132,13 +132,13 @@ func (l *Launcher) freeUser(rec record) {
 	if h := l.holders[rec.StateDir]; h != nil {
 		if h.tasks--; h.tasks <= 0 {
 			delete(l.holders, rec.StateDir)
-			if err := l.takeBackState(rec.StateDir); err != nil {
-				l.log.Error("state not taken back from its user", "task", rec.Ref, "err", err)
+			if err := l.GiveState(rec.StateDir, os.Geteuid()); err != nil {
+				l.Log.Error("state not taken back from its user", "task", rec.Ref, "err", err)
 			}
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	if u := l.users[rec.EngineUID]; u != nil {
 		if u.tasks--; u.tasks <= 0 {
 			_ = u.lock.Close()
@@ -147,66 +147,18 @@ func (l *Launcher) freeUser(rec record) {
 	}
 }
 
-// giveState makes the directory of a workspace's state and, for a task that writes, gives it to the
+// openState makes the directory of a workspace's state and, for a task that writes, gives it to the
 // engine's user. Who only reads gets nothing: its runner, as root, makes a copy.
-func (l *Launcher) giveState(dir string, rec record) error {
+func (l *Launcher) openState(dir string, rec record) error {
 	l.stateMu.Lock()
 	defer l.stateMu.Unlock()
-	root, err := os.OpenRoot(l.config.StateRoot)
-	if err != nil {
-		return fmt.Errorf("open directory for states: %w", err)
-	}
-	defer func() { _ = root.Close() }()
-	outer := os.FileMode(0o700)
-	if l.config.EngineUIDs > 0 {
-		outer = 0o711
-	}
-	for _, d := range []struct {
-		name string
-		mode os.FileMode
-	}{{filepath.Dir(dir), outer}, {dir, 0o700}} {
-		err := root.Mkdir(d.name, d.mode)
-		if err == nil {
-			err = root.Chmod(d.name, d.mode) // whatever the umask took away
-		}
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("make directory for state: %w", err)
-		}
+	if err := l.MakeState(dir); err != nil {
+		return err
 	}
 	if rec.StateDir == "" || rec.EngineUID == 0 {
 		return nil
 	}
-	return chownTree(root, rec.StateDir, int(rec.EngineUID))
-}
-
-func (l *Launcher) takeBackState(dir string) error {
-	root, err := os.OpenRoot(l.config.StateRoot)
-	if err != nil {
-		return fmt.Errorf("open directory for states: %w", err)
-	}
-	return errors.Join(chownTree(root, dir, os.Geteuid()), root.Close())
-}
-
-// chownTree gives a directory and what is in it to a user. It follows no symbolic link, and leaves
-// alone a file that has a second name: that name may be anywhere.
-func chownTree(root *os.Root, dir string, uid int) error {
-	err := fs.WalkDir(root.FS(), filepath.ToSlash(dir), func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && !d.IsDir() && st.Nlink > 1 {
-			return nil
-		}
-		return root.Lchown(filepath.FromSlash(path), uid, uid)
-	})
-	if err != nil {
-		return fmt.Errorf("give state to user %d: %w", uid, err)
-	}
-	return nil
+	return l.GiveState(dir, int(rec.EngineUID))
 }
 
 // passable refuses a directory that users other than its owner cannot pass through.

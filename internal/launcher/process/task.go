@@ -3,8 +3,7 @@ package process
 import (
 	"bytes"
 	"cmp"
-	"crypto/rand"
-	"encoding/hex"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,49 +16,37 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
-	contract "github.com/dayfly-dev/dayfly/internal/task"
+	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
+	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
 // errCommand marks an error of starting the command itself, and not of what was prepared for it.
 var errCommand = errors.New("start runner")
 
-// task is one task of this launcher. Its fields are guarded by Launcher.mu, but those above it,
+// entry is one task of this launcher. Its fields are guarded by Launcher.Mu, but those above it,
 // which do not change.
-type task struct {
+type entry struct {
 	stop chan struct{} // closed by Stop; nil for a task that was recovered
 	proc *child.Process
 	said *tail
 
 	record record
 	phase  launcher.Phase
-	why    string    // it was asked to stop, and why
-	since  time.Time // when its end was known to this launcher
+	why    string // it was asked to stop, and why
 }
 
-func (t *task) public() launcher.Task {
-	return launcher.Task{
-		Ref:       t.record.Ref,
-		Workflow:  t.record.Workflow,
-		Attempt:   t.record.Attempt,
-		Phase:     t.phase,
-		CreatedAt: t.record.CreatedAt,
-		ExitCode:  t.record.ExitCode,
-		Text:      t.record.Text,
-	}
-}
+// Base implements taskdir.Entry.
+func (t *entry) Base() *taskdir.Record { return &t.record.Record }
+
+// Phase implements taskdir.Entry.
+func (t *entry) Phase() launcher.Phase { return t.phase }
+
+// Where implements taskdir.Entry.
+func (t *entry) Where() (key string, value any) { return "pid", t.record.PID }
 
 // start makes everything that a task needs and lets its runner go. What it returns has a record.
-func (l *Launcher) start(r launcher.Request) (_ *task, err error) {
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // never fails: it ends the program instead
-	t := &task{
-		stop:  make(chan struct{}),
-		phase: launcher.Running,
-		record: record{
-			Ref: refPrefix + hex.EncodeToString(id[:]), Workflow: r.Workflow, Attempt: r.Attempt,
-			Placement: r.Placement, CreatedAt: l.now().UTC(), Boot: l.boot,
-		},
-	}
+func (l *Launcher) start(_ context.Context, ref string, r launcher.Request) (_ *entry, err error) {
+	t := &entry{stop: make(chan struct{}), phase: launcher.Running, record: record{Record: l.RecordOf(ref, r), Boot: l.boot}}
 	rec := &t.record
 	var undo []func()
 	defer func() {
@@ -70,11 +57,11 @@ func (l *Launcher) start(r launcher.Request) (_ *task, err error) {
 		}
 	}()
 
-	if err := os.Mkdir(l.workDir(rec.Ref), 0o700); err != nil {
+	if err := os.Mkdir(l.WorkDir(rec.Ref), 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of task: %w", err)
 	}
-	undo = append(undo, func() { _ = removeTree(l.workDir(rec.Ref)) })
-	if l.config.StateRoot == "" {
+	undo = append(undo, func() { _ = l.RemoveWork(rec.Ref) })
+	if l.StateRoot == "" {
 		r.States.Own = ""
 	}
 	if !r.ReadsState {
@@ -86,16 +73,16 @@ func (l *Launcher) start(r launcher.Request) (_ *task, err error) {
 		}
 		undo = append(undo, func() { l.freeUser(*rec) })
 		// The engine passes through it, to what the runner gives it inside.
-		if err := os.Chmod(l.workDir(rec.Ref), 0o711); err != nil { //nolint:gosec // see above
+		if err := os.Chmod(l.WorkDir(rec.Ref), 0o711); err != nil { //nolint:gosec // see above
 			return nil, fmt.Errorf("open directory of task: %w", err)
 		}
 	}
 	if r.States.Own != "" {
-		if err := l.giveState(r.States.Own, *rec); err != nil {
+		if err := l.openState(r.States.Own, *rec); err != nil {
 			return nil, err
 		}
 	}
-	size, err := contract.SizeOf(r.Size)
+	size, err := task.SizeOf(r.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -117,18 +104,18 @@ func (l *Launcher) start(r launcher.Request) (_ *task, err error) {
 	if rec.PIDStart, err = remains.ProcessStart(rec.PID); err != nil {
 		return nil, fmt.Errorf("look at runner: %w", err)
 	}
-	if err := l.write(*rec); err != nil {
+	if err := l.Write(rec.Ref, rec); err != nil {
 		return nil, err
 	}
 	// From here on the task may act. A runner that is gone already is a task that has ended.
-	if err := contract.OpenGate(gate, nil); err != nil {
-		l.log.Warn("runner ended at its gate", "task", rec.Ref, "err", err)
+	if err := task.OpenGate(gate, nil); err != nil {
+		l.Log.Warn("runner ended at its gate", "task", rec.Ref, "err", err)
 	}
 	return t, nil
 }
 
 // run starts the runner, which waits at its gate, whose other end is returned.
-func (l *Launcher) run(t *task, r launcher.Request, size contract.Size) (gate *os.File, err error) {
+func (l *Launcher) run(t *entry, r launcher.Request, size task.Size) (gate *os.File, err error) {
 	in, gate, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make gate: %w", err)
@@ -143,7 +130,7 @@ func (l *Launcher) run(t *task, r launcher.Request, size contract.Size) (gate *o
 		Path:       l.config.Command[0],
 		Args:       l.config.Command[1:],
 		Env:        l.environ(t.record, r),
-		Dir:        l.workDir(t.record.Ref),
+		Dir:        l.WorkDir(t.record.Ref),
 		Stdout:     w,
 		Stderr:     w,
 		ExtraFiles: []*os.File{in}, // descriptor 3
@@ -164,10 +151,10 @@ func (l *Launcher) run(t *task, r launcher.Request, size contract.Size) (gate *o
 
 // startIn starts the runner in a cgroup of its own. Where the system shows cgroups but starts
 // nothing in them (old kernels, containers that filter system calls), they are given up for good.
-func (l *Launcher) startIn(t *task, spec *child.Spec, size contract.Size) (err error) {
-	l.mu.Lock()
+func (l *Launcher) startIn(t *entry, spec *child.Spec, size task.Size) (err error) {
+	l.Mu.Lock()
 	base := l.cgroup
-	l.mu.Unlock()
+	l.Mu.Unlock()
 	if base == "" {
 		t.proc, err = child.Start(*spec)
 		return err
@@ -189,29 +176,29 @@ func (l *Launcher) startIn(t *task, spec *child.Spec, size contract.Size) (err e
 	if t.proc, err = child.Start(*spec); err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
 	l.cgroup = ""
-	l.log.Warn("cgroups given up", "err", why)
+	l.Log.Warn("cgroups given up", "err", why)
 	return nil
 }
 
 // mind sees a task to its end.
-func (l *Launcher) mind(t *task) {
+func (l *Launcher) mind(t *entry) {
 	select {
 	case <-t.proc.Done():
 	case <-t.stop:
 	case <-l.ending:
-		l.mu.Lock()
+		l.Mu.Lock()
 		t.phase, t.why = launcher.Stopping, cmp.Or(t.why, "dayfly is shutting down")
-		l.mu.Unlock()
+		l.Mu.Unlock()
 	}
 	killed, hurried := false, false
 	select {
 	case <-t.proc.Done():
 	default:
 		t.proc.Signal(syscall.SIGTERM) // the runner alone: it interrupts its engine itself
-		grace := time.NewTimer(l.config.Grace)
+		grace := time.NewTimer(l.Grace)
 		select {
 		case <-t.proc.Done():
 		case <-grace.C:
@@ -225,10 +212,10 @@ func (l *Launcher) mind(t *task) {
 		}
 	}
 	exit, err := t.proc.Wait()
-	l.mu.Lock()
+	l.Mu.Lock()
 	t.phase = launcher.Stopping
 	why := t.why
-	l.mu.Unlock()
+	l.Mu.Unlock()
 
 	rec := t.record
 	switch {
@@ -245,48 +232,47 @@ func (l *Launcher) mind(t *task) {
 	}
 	switch {
 	case killed && hurried:
-		rec.Text += fmt.Sprintf("; it was killed before its grace of %s was over, because nobody waited any longer", l.config.Grace)
+		rec.Text += fmt.Sprintf("; it was killed before its grace of %s was over, because nobody waited any longer", l.Grace)
 	case killed:
-		rec.Text += fmt.Sprintf("; it had not ended within %s and was killed", l.config.Grace)
+		rec.Text += fmt.Sprintf("; it had not ended within %s and was killed", l.Grace)
 	}
 	ended := l.finish(t, rec)
 	t.said.close()
 	if last := t.said.text(); ended && last != "" && (exit.Code != 0 || exit.Signal != 0) {
-		l.log.Warn("runner said at last", "task", rec.Ref, "text", last)
+		l.Log.Warn("runner said at last", "task", rec.Ref, "text", last)
 	}
 }
 
 // finish kills what is left of a task, cleans up behind it and reports it as stopped. It returns
 // false where the launcher gave up before the end was proven.
-func (l *Launcher) finish(t *task, rec record) bool {
+func (l *Launcher) finish(t *entry, rec record) bool {
 	if !l.clear(rec) {
 		return false
 	}
 	if rec.Cgroup != "" {
 		if err := remains.RemoveCgroup(rec.Cgroup); err != nil {
-			l.log.Warn("cgroup not removed", "task", rec.Ref, "err", err)
+			l.Log.Warn("cgroup not removed", "task", rec.Ref, "err", err)
 		}
 	}
-	if err := l.Keep(rec.Ref, l.workDir(rec.Ref)); err != nil {
-		l.log.Error("log of task not kept", "task", rec.Ref, "err", err)
+	if err := l.Keep(rec.Ref, l.WorkDir(rec.Ref)); err != nil {
+		l.Log.Error("log of task not kept", "task", rec.Ref, "err", err)
 	}
-	if err := removeTree(l.workDir(rec.Ref)); err != nil {
+	if err := l.RemoveWork(rec.Ref); err != nil {
 		// The next start of the launcher tries again.
-		l.log.Error("directory of task not removed", "task", rec.Ref, "err", err)
+		l.Log.Error("directory of task not removed", "task", rec.Ref, "err", err)
 	}
-	rec.StoppedAt = l.now().UTC()
+	rec.StoppedAt = l.Now().UTC()
 	// Only now may another task get its user and its state.
 	l.freeUser(rec)
 	// Where the end is lost, the task is found once more after a restart, and its end proven again.
-	if err := l.writeEnd(rec); err != nil {
-		l.log.Error("end of task not recorded", "task", rec.Ref, "err", err)
+	if err := l.Append(rec.Ref, rec); err != nil {
+		l.Log.Error("end of task not recorded", "task", rec.Ref, "err", err)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t.record, t.phase, t.since = rec, launcher.Stopped, rec.StoppedAt
-	close(l.changed)
-	l.changed = make(chan struct{})
-	l.log.Info("task stopped", "task", rec.Ref, "workflow", rec.Workflow, "attempt", rec.Attempt, "reason", rec.Text)
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	rec.Since = rec.StoppedAt
+	t.record, t.phase = rec, launcher.Stopped
+	l.Ended(t)
 	return true
 }
 
@@ -303,7 +289,7 @@ func (l *Launcher) clear(rec record) bool {
 		}
 		if !warned && time.Since(began) > lastWait {
 			warned = true
-			l.log.Warn("processes of task do not die", "task", rec.Ref, "count", left, "err", err)
+			l.Log.Warn("processes of task do not die", "task", rec.Ref, "count", left, "err", err)
 		}
 		timer.Reset(pause)
 		select {
@@ -312,36 +298,6 @@ func (l *Launcher) clear(rec record) bool {
 			return false
 		}
 	}
-}
-
-// removeTree removes a directory in which workflow code may have closed directories to us.
-func removeTree(dir string) error {
-	err := os.RemoveAll(dir)
-	if err == nil || os.Geteuid() == 0 {
-		return err
-	}
-	root, rerr := os.OpenRoot(dir)
-	if rerr != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }()
-	var open func(name string)
-	open = func(name string) {
-		_ = root.Chmod(name, 0o700)
-		d, err := root.Open(name)
-		if err != nil {
-			return
-		}
-		entries, _ := d.ReadDir(-1)
-		_ = d.Close()
-		for _, e := range entries {
-			if e.IsDir() {
-				open(filepath.Join(name, e.Name()))
-			}
-		}
-	}
-	open(".")
-	return os.RemoveAll(dir)
 }
 
 // tail keeps the last of what a runner says, for the log of whoever runs the launcher.

@@ -1,0 +1,308 @@
+// Package taskdir is the directory of a launcher whose tasks run on its own machine, and the tasks in it: one
+// launcher at a time, one task for each workflow, attempt and placement, a record of it on disk before it may act,
+// and the log that its runner left. How a task is started, and what proves its end, is the launcher's.
+//
+// # Consistency
+//
+// The lock of the directory keeps a second launcher out for as long as the first one's process lives, whatever ends
+// it. Within it, the same request at the same time is one launch, and later the same task, until its record is
+// forgotten: two hours after its end was known, at least, and not before its log was taken. A record is on disk as
+// a whole, with its directory, before Write returns.
+package taskdir
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/task"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const (
+	// Keep is how long a record outlives its task, at least.
+	Keep      = 2 * time.Hour
+	pruneWait = time.Second // between two looks for records that are older
+	// MaxText bounds each text of a request: with all of them a record stays far below what is read back.
+	MaxText = 8192
+)
+
+// Entry is one task of a launcher. The lock of its directory guards it.
+type Entry interface {
+	Base() *Record
+	Phase() launcher.Phase
+	Where() (key string, value any) // it runs, for the log
+}
+
+// Dir is the directory of a launcher. Launch, List, Describe and Watch are those of launcher.Launcher and
+// launcher.Watcher.
+type Dir[E Entry] struct {
+	SpoolDir
+	launcher.Machine // with what its zero values mean
+	Now              func() time.Time
+
+	// Start is the launcher's own part of a launch. What it returns is on record, or was before, and may act.
+	// Begun, where there is one, is told of it with the lock held. Refusal says what an error of Start means. They
+	// are set once.
+	Start   func(ctx context.Context, ref string, r launcher.Request) (E, error)
+	Begun   func(e E)
+	Refusal func(err error) *launcher.Refusal
+
+	Work sync.WaitGroup // of launches and of what runs for a task: who closes a launcher waits for it
+
+	Mu      sync.Mutex      // guards what follows and all entries
+	Entries map[string]E    // by reference
+	Pending map[string]bool // references of launches that are under way
+	Closed  bool            // nothing is launched any more
+
+	mode      fs.FileMode
+	lock      *os.File
+	keys      map[key]string // to reference
+	launching map[key]*launch
+	pruned    time.Time     // when old tasks were last forgotten
+	changed   chan struct{} // closed, and replaced, when a task has stopped
+}
+
+// key is what makes two requests the same.
+type key struct {
+	workflow  string
+	attempt   int
+	placement string
+}
+
+// launch is one that is under way; done is closed when the rest is set.
+type launch struct {
+	done chan struct{}
+	task launcher.Task
+	err  error
+}
+
+// Open makes the directories and takes the lock, which Unlock gives back. A mode of 0 leaves directories alone that
+// are there. The owner is the user of runners.
+func Open[E Entry](m launcher.Machine, mode fs.FileMode, owner int) (*Dir[E], error) {
+	if m.Log == nil {
+		m.Log = slog.New(slog.DiscardHandler)
+	}
+	if m.Now == nil {
+		m.Now = time.Now
+	}
+	m.Grace = cmp.Or(m.Grace, launcher.DefaultGrace)
+	d := &Dir[E]{
+		SpoolDir: SpoolDir{Dir: filepath.Join(m.Dir, "spools"), Owner: owner, Now: m.Now}, Machine: m, Now: m.Now, mode: cmp.Or(mode, 0o700),
+		Entries: map[string]E{}, Pending: map[string]bool{}, keys: map[key]string{}, launching: map[key]*launch{},
+		changed: make(chan struct{}),
+	}
+	for _, dir := range []string{m.Dir, m.StateRoot} {
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(dir, d.mode); err != nil {
+			return nil, fmt.Errorf("make directory: %w", err)
+		}
+		if mode == 0 {
+			continue
+		}
+		if err := os.Chmod(dir, mode); err != nil {
+			return nil, fmt.Errorf("set mode of directory: %w", err)
+		}
+	}
+	var err error
+	if d.lock, err = os.OpenFile(filepath.Join(m.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return nil, fmt.Errorf("open lock of directory for tasks: %w", err)
+	}
+	if err := syscall.Flock(int(d.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = d.lock.Close()
+		return nil, workflow.Refuse(workflow.ErrInUse, "dir", "the directory %s is in use by another launcher: stop that one or choose another data directory", m.Dir)
+	}
+	return d, nil
+}
+
+// Unlock lets the next launcher have the directory.
+func (d *Dir[E]) Unlock() error { return d.lock.Close() }
+
+// WorkDir is the own directory of a task.
+func (d *Dir[E]) WorkDir(ref string) string { return filepath.Join(d.Machine.Dir, ref) }
+
+// Launch implements launcher.Launcher.
+func (d *Dir[E]) Launch(ctx context.Context, r launcher.Request) (launcher.Task, error) {
+	if err := ctx.Err(); err != nil {
+		return launcher.Task{}, fmt.Errorf("launch task of workflow %s: %w", r.Workflow, err)
+	}
+	if err := d.check(r); err != nil {
+		return launcher.Task{}, err
+	}
+	k := key{r.Workflow, r.Attempt, r.Placement}
+	d.Mu.Lock()
+	if ref, ok := d.keys[k]; ok {
+		defer d.Mu.Unlock()
+		return public(d.Entries[ref]), nil
+	}
+	if under, ok := d.launching[k]; ok {
+		d.Mu.Unlock()
+		select {
+		case <-under.done:
+			return under.task, under.err
+		case <-ctx.Done():
+			return launcher.Task{}, &launcher.Refusal{Reason: workflow.ReasonUnavailable, Unknown: true, Text: "the launch was still under way when the time for it ended"}
+		}
+	}
+	if d.Closed {
+		d.Mu.Unlock()
+		return launcher.Task{}, &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "dayfly is shutting down"}
+	}
+	d.prune()
+	under, ref := &launch{done: make(chan struct{})}, NewRef()
+	d.launching[k], d.Pending[ref] = under, true
+	d.Work.Add(1) // who closes waits for launches that are under way
+	d.Mu.Unlock()
+	defer d.Work.Done()
+
+	e, err := d.Start(ctx, ref, r)
+
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	delete(d.launching, k)
+	delete(d.Pending, ref)
+	defer close(under.done)
+	if err != nil {
+		refusal, ok := errors.AsType[*launcher.Refusal](err)
+		if !ok {
+			refusal = d.Refusal(err)
+		}
+		under.err = refusal
+		d.Log.Warn("launch refused", "workflow", r.Workflow, "attempt", r.Attempt, "err", refusal)
+		return launcher.Task{}, under.err
+	}
+	if known, ok := d.Entries[e.Base().Ref]; ok { // it was found by its name
+		e = known
+	}
+	d.Add(e)
+	d.keys[k] = e.Base().Ref
+	under.task = public(e)
+	if d.Begun != nil {
+		d.Begun(e)
+	}
+	key, where := e.Where()
+	d.Log.Info("task launched", "task", under.task.Ref, "workflow", r.Workflow, "attempt", r.Attempt, key, where)
+	return under.task, nil
+}
+
+// check refuses for good what can never be launched.
+func (d *Dir[E]) check(r launcher.Request) error {
+	if r.Workflow == "" || r.Attempt < 1 || r.Ticket == "" || r.Relay == "" {
+		return launcher.Never("the request names no workflow, attempt, ticket or relay")
+	}
+	for _, s := range []string{r.Workflow, r.Placement, r.Ticket, r.Relay, r.SourceDirectory} {
+		if strings.ContainsRune(s, 0) || len(s) > MaxText {
+			return launcher.Never("the request holds a zero byte or a text of more than %d characters", MaxText)
+		}
+	}
+	if _, err := task.SizeOf(r.Size); err != nil {
+		return launcher.Never("%v", err)
+	}
+	return d.checkStates(r)
+}
+
+// Add makes a task known. The lock is held.
+func (d *Dir[E]) Add(e E) {
+	r := e.Base()
+	d.Entries[r.Ref] = e
+	if _, taken := d.keys[r.key()]; !taken {
+		d.keys[r.key()] = r.Ref
+	}
+}
+
+// Ended tells those who watch that a task has stopped. The lock is held.
+func (d *Dir[E]) Ended(e E) {
+	close(d.changed)
+	d.changed = make(chan struct{})
+	r := e.Base()
+	d.Log.Info("task stopped", "task", r.Ref, "workflow", r.Workflow, "attempt", r.Attempt, "reason", r.Text)
+}
+
+// List implements launcher.Launcher.
+func (d *Dir[E]) List(context.Context) ([]launcher.Task, error) {
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	d.prune()
+	return d.list(func(E) bool { return true }), nil
+}
+
+// list returns the tasks that are wanted, the oldest first. The lock is held.
+func (d *Dir[E]) list(wanted func(E) bool) []launcher.Task {
+	var out []launcher.Task
+	for _, e := range d.Entries {
+		if wanted(e) {
+			out = append(out, public(e))
+		}
+	}
+	slices.SortFunc(out, func(a, b launcher.Task) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.Ref, b.Ref))
+	})
+	return out
+}
+
+// Describe implements launcher.Launcher.
+func (d *Dir[E]) Describe(_ context.Context, refs ...string) ([]launcher.Task, error) {
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	var out []launcher.Task
+	for _, ref := range refs {
+		if e, ok := d.Entries[ref]; ok {
+			out = append(out, public(e))
+		}
+	}
+	return out, nil
+}
+
+// Unended are the tasks that are not known to have ended.
+func (d *Dir[E]) Unended() []string {
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	var refs []string
+	for _, t := range d.list(func(e E) bool { return e.Phase() != launcher.Stopped }) {
+		refs = append(refs, t.Ref)
+	}
+	return refs
+}
+
+// Watch implements launcher.Watcher. It returns nil when ctx ends. Each call of it reports every
+// stopped task that is still known, so what an earlier one was told is told again.
+func (d *Dir[E]) Watch(ctx context.Context, stopped func(context.Context, launcher.Task)) error {
+	told := map[string]bool{}
+	for {
+		d.Mu.Lock()
+		changed := d.changed
+		news := d.list(func(e E) bool { return e.Phase() == launcher.Stopped && !told[e.Base().Ref] })
+		if len(told) > len(d.Entries) {
+			maps.DeleteFunc(told, func(ref string, _ bool) bool { _, known := d.Entries[ref]; return !known })
+		}
+		d.Mu.Unlock()
+		for _, t := range news {
+			select {
+			case <-ctx.Done():
+				return nil
+			default:
+			}
+			stopped(ctx, t)
+			told[t.Ref] = true
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package taskdir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Olds are the other directories of states that a request names and that are there, as paths below the root of all
+// states.
+func (d *Dir[E]) Olds(r launcher.Request) []string {
+	var out []string
+	for _, old := range r.States.Olds {
+		if info, err := os.Lstat(d.State(old)); d.StateRoot != "" && err == nil && info.IsDir() {
+			out = append(out, old)
+		}
+	}
+	return out
+}
+
+// State is the directory of a state, of which the path below the root of all states is given.
+func (d *Dir[E]) State(dir string) string { return filepath.Join(d.StateRoot, dir) }
+
+// checkStates refuses for good what names no directory below the root, or needs one where there is no root.
+func (d *Dir[E]) checkStates(r launcher.Request) error {
+	if d.StateRoot == "" && r.States.Required {
+		return launcher.Never("this launcher keeps no states: state kind directory cannot be used here")
+	}
+	for _, dir := range append([]string{r.States.Own}, r.States.Olds...) {
+		organization, key, _ := strings.Cut(dir, "/")
+		if dir != "" && (workflow.CheckWorkspaceName(organization) != nil || workflow.CheckWorkspaceName(key) != nil) {
+			return launcher.Never("%q does not name a directory for a state", dir)
+		}
+	}
+	return nil
+}
+
+// MakeState makes the directory of a state.
+func (d *Dir[E]) MakeState(dir string) error {
+	root, err := os.OpenRoot(d.StateRoot)
+	if err != nil {
+		return fmt.Errorf("open directory for states: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	for _, one := range []struct {
+		name string
+		mode fs.FileMode
+	}{{filepath.Dir(dir), d.mode}, {dir, 0o700}} {
+		err := root.Mkdir(one.name, one.mode)
+		if err == nil {
+			err = root.Chmod(one.name, one.mode) // whatever the umask took away
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("make directory for state: %w", err)
+		}
+	}
+	return nil
+}
+
+// GiveState gives the directory of a state and what is in it to a user. It follows no symbolic link, and leaves
+// alone a file that has a second name: that name may be anywhere.
+func (d *Dir[E]) GiveState(dir string, uid int) error {
+	root, err := os.OpenRoot(d.StateRoot)
+	if err != nil {
+		return fmt.Errorf("open directory for states: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	err = fs.WalkDir(root.FS(), filepath.ToSlash(dir), func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if ok && (int(st.Uid) == uid && int(st.Gid) == uid || !e.IsDir() && st.Nlink > 1) {
+			return nil
+		}
+		return root.Lchown(filepath.FromSlash(path), uid, uid)
+	})
+	if err != nil {
+		return fmt.Errorf("give state to user %d: %w", uid, err)
+	}
+	return nil
+}
