@@ -336,3 +336,43 @@ func TestRead_BlocksLinksAndAnchors(t *testing.T) {
 		t.Errorf("got long lines %v, want the second alone", got)
 	}
 }
+
+// Each path in "Where do I add ..." is there, unless it is marked as new, and each name that is given with it stands in
+// one of the files of its item.
+func TestArchitecture_WhereToAddNamesWhatThereIs(t *testing.T) {
+	_, section, _ := strings.Cut(read(t, "ARCHITECTURE.md"), "\n## Where do I add ...\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	items := regexp.MustCompile(`(?m)^\d+\. (.*(?:\n +\S.*)*)`).FindAllStringSubmatch(section, -1)
+	if len(items) < 30 {
+		t.Fatalf("got %d items", len(items))
+	}
+	span := regexp.MustCompile("`([^`]+)`( \\(new\\))?")
+	identifier := regexp.MustCompile(`^[A-Za-z]\w*$`)
+	for _, item := range items {
+		var files, names []string
+		for _, s := range span.FindAllStringSubmatch(item[1], -1) {
+			_, err := os.Stat(filepath.Join(root, s[1]))
+			switch {
+			case s[2] != "":
+				if err == nil {
+					t.Errorf("%s is marked as new, and it is there", s[1])
+				}
+			case err == nil && strings.ContainsAny(s[1], "/."):
+				files = append(files, s[1])
+			case strings.ContainsAny(s[1], "/.") && !strings.Contains(s[1], " "):
+				t.Errorf("%s: %v", s[1], err)
+			case identifier.MatchString(s[1]):
+				names = append(names, s[1])
+			}
+		}
+		var text strings.Builder
+		for _, file := range files {
+			text.WriteString(read(t, file))
+		}
+		for _, name := range names {
+			if !regexp.MustCompile(`\b` + name + `\b`).MatchString(text.String()) && !slices.ContainsFunc(arch.Names(), func(p string) bool { return filepath.Base(p) == name }) {
+				t.Errorf("%s does not stand in %v", name, files)
+			}
+		}
+	}
+}
