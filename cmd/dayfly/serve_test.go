@@ -133,7 +133,7 @@ func TestUp_RunsTheReadersOwnDirectory(t *testing.T) {
 	has(t, "announcement", stderr.String(), "jobs run as processes", "workflow code runs as", "sources below "+sources, "credentials.json")
 
 	role := w.in(t.Context(), "name: lent\nengine: tofu\nrole: arn:aws:iam::123456789012:role/x\n", "workspace", "apply", "-f", "-")
-	if role.code != exitRefused || !strings.Contains(role.stderr, "dayfly up has no identity in a cloud") {
+	if role.code != exitRefused || !strings.Contains(role.stderr, "dayfly up has no cloud identity") {
 		t.Errorf("a role: got %+v, want a refusal when it is written", role)
 	}
 	has(t, "secrets of the control plane that commands talk to", w.ok("secret", "list"), "file:token")

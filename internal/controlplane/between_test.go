@@ -14,7 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// between is a store in which something happens once between what a call reads and what it commits.
+// between is a store in which something happens once, between what a call reads and what it commits.
 type between struct {
 	store.Store
 	afterRange   func(part string) func() // nil: nothing happens after this one
@@ -59,7 +59,7 @@ func moves(id string, to workflow.State, do func()) func([]store.Op) func() {
 	return writing(record.WorkflowKey(id), `"state":"`+string(to)+`"`, do)
 }
 
-// A pass found a run silent for ten minutes, and its heartbeat came in before that was committed.
+// A pass found that a run was silent for ten minutes, but the run's heartbeat came in before the pass committed that.
 func TestPass_AHeartbeatThatComesBeforeTheCommitCounts(t *testing.T) {
 	st := &between{Store: memory.New()}
 	w := newWorld(t, st)
@@ -82,7 +82,7 @@ func TestPass_AHeartbeatThatComesBeforeTheCommitCounts(t *testing.T) {
 	w.is(job.ID, workflow.Running, workflow.ReasonNone)
 }
 
-// A claim has read what is claimable, and more becomes so before it has answered: the wake for that is owed still.
+// A claim has read what is claimable, and more becomes claimable before it answers: the wake for that is still owed.
 func TestClaim_AWakeThatComesDuringTheLookIsNotForgotten(t *testing.T) {
 	wk := &waker{}
 	w := waking(t, wk)
@@ -108,7 +108,7 @@ func TestClaim_AWakeThatComesDuringTheLookIsNotForgotten(t *testing.T) {
 	}
 }
 
-// A pool that is disabled, or loses a workspace, while it claims gets nothing of it.
+// A pool that is disabled, or loses a workspace, during its claim gets no work from that claim.
 func TestClaim_GoesByThePoolAsItIsAtTheCommit(t *testing.T) {
 	yes, none := true, []string{}
 	no := false
@@ -150,7 +150,7 @@ func TestPass_MovesMoreThanAPage(t *testing.T) {
 	}
 }
 
-// A pool holds more claims than one page of them names.
+// A pool has more claims than one page of them lists.
 func TestHeld_ListsMoreThanAPage(t *testing.T) {
 	w := newWorld(t, memory.New())
 	const n = 101

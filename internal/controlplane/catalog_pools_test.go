@@ -155,7 +155,7 @@ func TestPool_ServesOnlyAssignedWorkspacesAndSaysWhy(t *testing.T) {
 		}
 		who, err := w.plane.Authenticate(w.ctx(), blue.Token)
 		w.must(err)
-		// Taken away while it waits: it is not handed out, and why says so.
+		// The assignment is removed while the workflow waits: it is not handed out, and why says so.
 		_, err = w.plane.UpdatePool(w.ctx(), w.admin, "blue", api.PoolSettings{AssignedWorkspaces: &[]string{}})
 		w.must(err)
 		out, err := w.plane.Claim(w.ctx(), who, api.Claim{Instance: "b", Max: 5})
@@ -198,7 +198,7 @@ func TestPool_DisabledTypesAndInstances(t *testing.T) {
 		if jobs := w.claim(5); len(jobs) != 0 {
 			t.Errorf("a pool for scans claimed %v", jobs)
 		}
-		// A second instance of another name is refused, until the first is gone.
+		// A second instance with another name is refused until the first has gone.
 		_, err = w.plane.Claim(w.ctx(), w.pool, api.Claim{Instance: "two", Max: 5})
 		wantErr(t, err, workflow.ErrInUse)
 		_, err = w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{AllowMultipleInstances: ptr(true)})
@@ -243,7 +243,7 @@ func TestPool_StatusAndRunners(t *testing.T) {
 			t.Helper()
 			why, err := w.plane.Why(w.ctx(), w.admin, id)
 			w.must(err)
-			if strings.Contains(why.Waiting, "nobody has polled since 12:00:00 UTC") != (want != "") || !strings.Contains(why.Waiting, want) {
+			if strings.Contains(why.Waiting, "no instance has polled since 12:00:00 UTC") != (want != "") || !strings.Contains(why.Waiting, want) {
 				t.Errorf("why of %s: %q, want it to say %q", what, why.Waiting, want)
 			}
 		}
@@ -253,7 +253,7 @@ func TestPool_StatusAndRunners(t *testing.T) {
 		w.live(7 * time.Minute)
 		why, err := w.plane.Why(w.ctx(), w.admin, job.ID)
 		w.must(err)
-		if !strings.Contains(why.Waiting, "last sign of life at 12:10:00 UTC; for pool default nobody has polled since 12:10:00 UTC") {
+		if !strings.Contains(why.Waiting, "last sign of life at 12:10:00 UTC; no instance has polled for pool default since 12:10:00 UTC") {
 			t.Errorf("why of one that is silent, as its pool: %q", why.Waiting)
 		}
 		_, err = w.plane.Heartbeat(w.ctx(), job.Token, r, api.Heartbeat{})

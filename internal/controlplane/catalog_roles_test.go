@@ -15,7 +15,7 @@ import (
 
 const netRole = "arn:aws:iam::123456789012:role/dayfly/default/net"
 
-// R8: whose run it is says the control plane alone; the settings name the role and nothing else of it.
+// R8: only the control plane says whose run it is; the settings give the ARN of the role and nothing else of it.
 func TestRole_IsToldToTheRunWithItsOwner(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net", func(ws *api.Workspace) {
@@ -45,7 +45,7 @@ func TestRole_IsToldToTheRunWithItsOwner(t *testing.T) {
 	}
 }
 
-// The id that a role's trust policy compares is shown, the same in every change, and nobody's choice.
+// The id that a role's trust policy compares is shown. It is the same in every change, and cannot be chosen.
 func TestWorkspace_ShowsTheIDThatARoleTrusts(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net", func(ws *api.Workspace) { ws.Role = netRole })
@@ -86,12 +86,12 @@ func TestRole_IsAnAdminsField(t *testing.T) {
 	}
 	ws, err := w.plane.Workspace(w.ctx(), operator, "net")
 	w.must(err)
-	ws.MaxRuntime = "2h" // what is not the role stays the operator's
+	ws.MaxRuntime = "2h" // an operator may change everything except the role
 	_, _, err = w.plane.PutWorkspace(w.ctx(), operator, ws)
 	w.must(err)
 }
 
-// Where no runner could assume a role, it is refused when it is written and not when it is needed.
+// If runners cannot assume roles, a role is refused when it is set, not when it is needed.
 func TestRole_IsRefusedWhereNobodyCouldAssumeIt(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, NoRoles: true})
@@ -131,8 +131,8 @@ func TestRole_WhatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-// A pool with a path takes roles below it only, when the workspace is saved and when it is run: the
-// pool may have got its path since.
+// A pool with a path takes only roles below it, when the workspace is saved and again when it runs: the path may have
+// been set in between.
 func TestRole_LiesUnderThePathOfItsPool(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net", func(ws *api.Workspace) { ws.Role = "arn:aws:iam::123456789012:role/dayfly/other/net" })
@@ -164,7 +164,7 @@ func TestRole_LiesUnderThePathOfItsPool(t *testing.T) {
 	}
 }
 
-// R6: a reference may be an ARN of Secrets Manager, and nothing that only looks like one.
+// R6: a reference may be an ARN of Secrets Manager, but not something that only looks like one.
 func TestWorkspace_ReferencesToSecretsManager(t *testing.T) {
 	w := newWorld(t, memory.New())
 	ref := "arn:aws:secretsmanager:us-east-1:123456789012:secret:net-AbCdEf"

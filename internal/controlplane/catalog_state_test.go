@@ -18,7 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// tofu makes a command workspace one of an engine that keeps state.
+// tofu turns a command workspace into one whose engine keeps state.
 func tofu(state *api.State) func(*api.Workspace) {
 	return func(ws *api.Workspace) { ws.Engine, ws.Commands, ws.State = api.EngineTofu, nil, state }
 }
@@ -39,8 +39,8 @@ func (w *world) ended(job api.Job, r api.Run, found *api.StateFound) {
 	w.must(err)
 }
 
-// asOfBefore writes a workspace's record as the version before did: without the place of its state where it named
-// none, and in the old form where it named one.
+// asOfBefore writes a workspace's record as the previous version did: without the place of its state if the workspace
+// named none, and in the old form if it named one.
 func (w *world) asOfBefore(name string, state *api.State) {
 	w.t.Helper()
 	k := record.WorkspaceKey("default", name)
@@ -58,7 +58,7 @@ func (w *world) asOfBefore(name string, state *api.State) {
 	w.must(err)
 }
 
-// R15: a workspace's record holds its state's place in full, whatever the defaults become.
+// R15: a workspace's record has its state's place in full, whatever the defaults become.
 func TestState_PlaceOfAWorkspaceIsItsOwnAndIsKept(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		for name, tc := range map[string]struct {
@@ -86,7 +86,7 @@ func TestState_PlaceOfAWorkspaceIsItsOwnAndIsKept(t *testing.T) {
 			}
 			w.ended(job, r, nil)
 
-			// What is shown can be applied, and so can the file of before: neither changes anything.
+			// What is shown can be applied, and so can the earlier file: neither changes anything.
 			shown, err := w.plane.Workspace(w.ctx(), w.admin, name)
 			w.must(err)
 			for _, again := range []*api.State{shown.State, tc.said} {
@@ -109,14 +109,14 @@ func TestState_PlaceOfAWorkspaceIsItsOwnAndIsKept(t *testing.T) {
 	})
 }
 
-// Workspaces that were registered before places had names keep theirs, and are sent in the form that a runner of
-// before knows.
+// Workspaces that were registered before places had names keep their places. They are sent in the form that an older
+// runner knows.
 func TestState_WorkspacesOfBeforeKeepTheirPlace(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		for name, was := range map[string]*api.State{"unsaid": nil, "directory": {Kind: api.StateDirectory}, "bucket": {Kind: api.StateS3, Bucket: "b", Region: "r"}} {
 			w.workspace(name, tofu(was))
 			w.asOfBefore(name, was)
-			want := api.State{Kind: api.StateDirectory, Implied: true} // the default of then
+			want := api.State{Kind: api.StateDirectory, Implied: true} // the default at that time
 			if was != nil {
 				want = *was
 			}
@@ -125,7 +125,7 @@ func TestState_WorkspacesOfBeforeKeepTheirPlace(t *testing.T) {
 				job := w.claimOne()
 				w.launch(job, "task")
 				r := run(job, "task", 'a')
-				if _, err := w.plane.Start(w.ctx(), job.Token, r, api.Start{}); err != nil { // a runner of before
+				if _, err := w.plane.Start(w.ctx(), job.Token, r, api.Start{}); err != nil { // an older runner
 					t.Fatalf("%s: %v", name, err)
 				}
 				spec, err := w.plane.Spec(w.ctx(), job.Token, r)
@@ -137,7 +137,7 @@ func TestState_WorkspacesOfBeforeKeepTheirPlace(t *testing.T) {
 				w.workspace(name, tofu(was)) // its file is applied again
 			}
 		}
-		// One that changed its state before anything was kept of that says so.
+		// A workspace that changed its state before such changes were recorded says so.
 		says := false
 		for try := 0; try < 20 && !says; try++ { // the list of its runs may lag behind
 			job, r, spec := w.specOf("unsaid", workflow.Update)
@@ -150,7 +150,8 @@ func TestState_WorkspacesOfBeforeKeepTheirPlace(t *testing.T) {
 	})
 }
 
-// R16: what the last run found is told to the next one when it starts, not as it was when that was submitted.
+// R16: what the last run found is told to the next one as it is when that run starts, not as it was at its
+// submission.
 func TestState_WhatARunFoundIsKnownToTheNext(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net", tofu(nil))
@@ -175,7 +176,7 @@ func TestState_WhatARunFoundIsKnownToTheNext(t *testing.T) {
 		if d := cmp.Diff(&found, spec.Known); d != "" {
 			t.Errorf("known (-want +got):\n%s", d)
 		}
-		// A slow reader saw an older state of the same lineage; a run that was refused tells nothing.
+		// A slow reader saw an older state of the same lineage; a run that was refused reports nothing.
 		slow := found
 		slow.Serial = 3
 		w.ended(job, r, &slow)
@@ -190,7 +191,7 @@ func TestState_WhatARunFoundIsKnownToTheNext(t *testing.T) {
 	})
 }
 
-// R16: the state of a deleted workspace is listed, and no namesake gets its place.
+// R16: the state of a deleted workspace is listed, and a namesake does not get its place.
 func TestState_OfADeletedWorkspaceIsListedAndNobodyElses(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		var ids []string
@@ -238,7 +239,7 @@ func TestState_OfADeletedWorkspaceIsListedAndNobodyElses(t *testing.T) {
 	})
 }
 
-// R15: a runner that would pass over what it does not know gets no spec, and the run says why it ended.
+// R15: a runner that would ignore what it does not know gets no spec, and the run says why it ended.
 func TestStart_OfARunnerThatIsTooOldEndsTheRun(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net", tofu(nil))
@@ -264,7 +265,7 @@ func TestStart_OfARunnerThatIsTooOldEndsTheRun(t *testing.T) {
 	})
 }
 
-// R16: what a user may say about a state, and with what.
+// R16: which instructions about a state a user may give, and with which runs.
 func TestSubmit_InstructionsAboutTheState(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net", tofu(nil))
@@ -300,8 +301,8 @@ func TestSubmit_InstructionsAboutTheState(t *testing.T) {
 	}
 }
 
-// R16, R7: a lock that a lost run left is released by an admin, without waiting for that run's slot; that of a run
-// that goes on is not.
+// R16, R7: an admin can release a lock that a lost run left, without waiting for that run's slot. The lock of a run
+// that has not ended cannot be released.
 func TestUnlock_OfALostRunDoesNotWaitForItsSlot(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net", tofu(nil))
@@ -331,7 +332,7 @@ func TestUnlock_OfALostRunDoesNotWaitForItsSlot(t *testing.T) {
 	})
 }
 
-// R16: where the control plane can look at a directory source, a run gets what was there when it was submitted.
+// R16: if the control plane can read a directory source, a run gets the files that were there at its submission.
 func TestSubmit_NotesWhatADirectorySourceIs(t *testing.T) {
 	st := memory.New()
 	w := newWorld(t, st)
@@ -349,7 +350,7 @@ func TestSubmit_NotesWhatADirectorySourceIs(t *testing.T) {
 	_, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "net", Operation: workflow.Update})
 	wantErr(t, err, workflow.ErrForbidden)
 
-	// The sources of another pool lie elsewhere.
+	// The sources of another pool are on other machines.
 	made, err := w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: ptr("second")})
 	w.must(err)
 	w.workspace("far", func(ws *api.Workspace) { ws.Pool = "second" })
@@ -374,10 +375,10 @@ func TestWorkspace_RefusesStatesThatContradictThemselves(t *testing.T) {
 		`{"kind":"directory","backend_config":{"path":"x"}}`:              "goes with kind source",
 		`{"workspace":"../prod"}`:                                         "workspace",
 		`{"workspace":".."}`:                                              "workspace",
-		`{"key":"ws_of_another"}`:                                         "said by the control plane",
-		`{"default":"s3"}`:                                                "said by the control plane",
+		`{"key":"ws_of_another"}`:                                         "set by the control plane",
+		`{"default":"s3"}`:                                                "set by the control plane",
 		`{"backend_config":{"a b":1}}`:                                    "not the name of a setting",
-		`{"backend_config":{"secret_key":"x"}}`:                           "holds no secret value",
+		`{"backend_config":{"secret_key":"x"}}`:                           "never contains the value of a secret",
 		`{"kind":"s3","bucket":"b","region":"r","endpoint":"ftp://host"}`: "http or https",
 	} {
 		var state api.State

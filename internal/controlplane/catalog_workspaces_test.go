@@ -81,7 +81,7 @@ func TestWorkspace_SecretReferencesAreAnAdminsField(t *testing.T) {
 	ws.MaxRuntime = "2h"
 	_, _, err = w.plane.PutWorkspace(w.ctx(), operator, ws)
 	w.must(err)
-	_, _, err = w.plane.PutWorkspace(w.ctx(), operator, ws) // that version is gone
+	_, _, err = w.plane.PutWorkspace(w.ctx(), operator, ws) // that version is no longer current
 	wantErr(t, err, workflow.ErrConflict)
 	ws.Version = 0
 	ws.Secrets[0].Ref = "file:somebody-elses"

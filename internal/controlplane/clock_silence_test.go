@@ -50,7 +50,7 @@ func TestLease_QueuedAndLaunchReportsExtendItInsideTheWindow(t *testing.T) {
 		if why.Code != "launch" || !strings.Contains(why.Waiting, "no room in zone a") {
 			t.Errorf("why = %q %q", why.Code, why.Waiting)
 		}
-		w.live(2 * time.Minute) // the window ends: capacity is nobody's failure, and no lapse
+		w.live(2 * time.Minute) // the window ends: a lack of capacity is neither a failure nor a lapse
 		w.is(wf.ID, workflow.Pending, "")
 		for range workflow.MaxLapses - 1 {
 			w.claimOne()
@@ -79,7 +79,7 @@ func TestQueueTimeout_EndsWhatWaitedADay(t *testing.T) {
 		first, second := w.submit("net", workflow.Update), w.submit("net", workflow.Update)
 		w.clock.advance(workflow.QueueTimeout + time.Second)
 		w.pass()
-		if got := w.is(first.ID, workflow.Failed, workflow.ReasonExpiredInQueue); !strings.Contains(got.Detail, "nobody has polled") {
+		if got := w.is(first.ID, workflow.Failed, workflow.ReasonExpiredInQueue); !strings.Contains(got.Detail, "no instance has polled") {
 			t.Errorf("detail %q does not say what it waited for", got.Detail)
 		}
 		w.is(second.ID, workflow.Failed, workflow.ReasonExpiredInQueue)
@@ -110,7 +110,7 @@ func TestSilence_DeploymentIsLostAndHoldsItsSlotUntilProvenOver(t *testing.T) {
 		if why, err = w.plane.Why(w.ctx(), w.admin, wf.ID); err != nil || why.Code != "task_end" || !strings.Contains(why.Waiting, r.Task) {
 			t.Errorf("why = %+v, %v; want the task that is waited for", why, err)
 		}
-		// It is answered as if running: nobody stops it before its deadline.
+		// It is reported as if it were running: it is not stopped before its deadline.
 		ctl, err := w.plane.Heartbeat(w.ctx(), job.Token, r, api.Heartbeat{})
 		if err != nil || ctl.Cancel {
 			t.Errorf("heartbeat of the lost run = %+v, %v", ctl, err)
@@ -201,7 +201,7 @@ func TestHeartbeat_KeepsARunAlive(t *testing.T) {
 	})
 }
 
-// L6: a control plane that was away fails nobody for it.
+// L6: runs do not fail because the control plane was away.
 func TestSilence_CountsOnlyWhileTheControlPlaneWasUp(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")

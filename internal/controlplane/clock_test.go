@@ -18,7 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// A function is ended at its deadline: its pass stops before that, says so, and the next one goes on.
+// A function is ended at its deadline: its pass stops before that and says so, and the next pass continues.
 func TestPass_EndsBeforeItsDeadlineAndTheNextGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, memory.New())
@@ -44,12 +44,12 @@ func TestPass_EndsBeforeItsDeadlineAndTheNextGoesOn(t *testing.T) {
 	})
 }
 
-// restart puts another process in place of the control plane, one that makes all passes.
+// restart replaces the control plane by another process, one that makes all passes.
 func (w *world) restart() {
 	w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory, Alone: true})
 }
 
-// beats makes a run give a sign of life each minute, for some minutes with a pass each.
+// beats makes a run give a sign of life each minute, for some minutes, with a pass each minute.
 func (w *world) beats(job api.Job, r api.Run, minutes int) {
 	w.t.Helper()
 	for range minutes {
@@ -72,8 +72,8 @@ func (w *world) ends(id string, job api.Job, r api.Run) int {
 	return 100
 }
 
-// Incident: each process of a control plane in a crash loop passes once and dies, so that there is a pass every few
-// seconds and never anybody who takes a heartbeat. Nothing of what goes by so counts.
+// Incident: each process of a control plane in a crash loop made one pass and died. So there was a pass every few
+// seconds, but never a process that took a heartbeat. Such time must not count.
 func TestClock_ACrashLoopOfHoursFailsNobody(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
@@ -99,7 +99,7 @@ func TestClock_ACrashLoopOfHoursFailsNobody(t *testing.T) {
 	})
 }
 
-// What a process says before its first pass does not count what was before it either.
+// What a process says before its first pass does not count the time before it either.
 func TestClock_AProcessCountsFromItsFirstPass(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net")
@@ -126,7 +126,7 @@ func TestClock_AProcessCountsFromItsFirstPass(t *testing.T) {
 	}
 }
 
-// A step of the wall clock passes no deadline and makes nobody silent, nor does it hide who is.
+// A step of the wall clock neither passes a deadline nor makes a run silent, and it does not hide a silent run.
 func TestClock_AStepOfTheWallClockChangesNothing(t *testing.T) {
 	for name, step := range map[string]time.Duration{
 		"forward by a day": 24 * time.Hour, "back by an hour": -time.Hour, "back by what another machine's clock may be off": -4 * time.Minute,
@@ -150,7 +150,7 @@ func TestClock_AStepOfTheWallClockChangesNothing(t *testing.T) {
 			if left := states.Jobs[0].RemainingSeconds / 60; left < 39 || left > 46 {
 				t.Errorf("%.0f minutes of an hour remain after 19", left)
 			}
-			// Minutes around the step may not count.
+			// The minutes around the step may be left out.
 			if n := w.ends(silent.ID, alive, r); n > 6 {
 				t.Errorf("it is silent %d minutes too late", n-1)
 			}
@@ -163,7 +163,7 @@ func TestClock_AStepOfTheWallClockChangesNothing(t *testing.T) {
 	}
 }
 
-// What counts is what the control plane was there for, however many processes make its passes.
+// Only time in which the control plane was running counts, however many processes make its passes.
 func TestClock_TwoWhoPassAtOnceCountOnce(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		other := controlplane.New(w.store, controlplane.Config{Now: w.clock.now})
@@ -181,7 +181,7 @@ func TestClock_TwoWhoPassAtOnceCountOnce(t *testing.T) {
 	})
 }
 
-// A pool that is cut off from the control plane is not silent runs, for half an hour; another pool's run is.
+// If a pool is cut off from the control plane, its runs are not silent for half an hour. A run of another pool is.
 func TestSilence_OfAPoolThatWasCutOff(t *testing.T) {
 	for name, tt := range map[string]struct {
 		gone int // minutes
@@ -221,7 +221,7 @@ func TestSilence_OfAPoolThatWasCutOff(t *testing.T) {
 	}
 }
 
-// A pool whose calls come through now and then keeps its runs for the minutes in which none did.
+// A pool whose calls come through only now and then keeps its runs during the minutes without a call.
 func TestSilence_OfAPoolThatComesAndGoes(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net", func(ws *api.Workspace) { ws.MaxRuntime = "10h" })
@@ -266,7 +266,7 @@ func TestSilence_AnyCallOfTheRunEndsIt(t *testing.T) {
 			w.must(call(n))
 			w.is(wf.ID, workflow.Running, "")
 		}
-		// One that comes soon after another is not written down again, unless it says more.
+		// A sign of life that comes soon after another is not stored again, unless it has other news.
 		version := func() int64 {
 			got, err := w.store.Get(w.ctx(), record.BeatKey(wf.ID))
 			w.must(err)
@@ -286,7 +286,7 @@ func TestSilence_AnyCallOfTheRunEndsIt(t *testing.T) {
 	})
 }
 
-// After an outage everybody is told the time of the service clock: who runs has as long as before it.
+// After an outage the answers show the time of the service clock: each run has as long as before it.
 func TestClock_WhatPeopleAndRunnersAreTold(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net")
@@ -307,14 +307,14 @@ func TestClock_WhatPeopleAndRunnersAreTold(t *testing.T) {
 	}
 	why, err := w.plane.Why(w.ctx(), w.admin, wf.ID)
 	w.must(err)
-	// 12:00, a quarter and three hours, and what is left of the hour; the outage counts as a minute.
+	// 12:00, then 15 minutes, 3 hours, and the rest of the hour; the outage counts as one minute.
 	if !strings.Contains(why.Next, "15:59:00 UTC (in 44m0s)") {
 		t.Errorf("why = %q", why.Next)
 	}
 }
 
-// The service clock is behind the wall clock for good after an outage. A pass looks at a run when it may be silent, and
-// not each time.
+// After an outage the service clock stays behind the wall clock. A pass looks at a run when it may be silent, not
+// each time.
 func TestPass_LooksAtARunWhenSomethingMayBeDue(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net", func(ws *api.Workspace) { ws.MaxRuntime = "10h" })
@@ -335,7 +335,7 @@ func TestPass_LooksAtARunWhenSomethingMayBeDue(t *testing.T) {
 	}
 }
 
-// old makes of the records of a run those of a version that did not know the service clock.
+// old rewrites the records of a run as those of a version that did not know the service clock.
 func (w *world) old(id string) {
 	w.t.Helper()
 	clock, err := w.store.Get(w.ctx(), record.ClockKey())
@@ -373,8 +373,8 @@ func (w *world) old(id string) {
 	w.restart()
 }
 
-// Runs of a version that knew no service clock go on, however long the control plane was away for the change; who is
-// silent is found, and so is the end of who reports.
+// Runs of a version that did not know the service clock continue, however long the control plane was away for the
+// upgrade. Silent runs are still found, and so is the end of those that report.
 func TestClock_RunsOfAnOlderVersionGoOn(t *testing.T) {
 	for name, away := range map[string]time.Duration{"at once": time.Second, "two hours away": 2 * time.Hour} {
 		for _, silent := range []bool{true, false} {
@@ -433,7 +433,8 @@ func (w *world) timers() []string {
 	return out
 }
 
-// An older function that writes a run's record again drops its timer of the service clock and sets one of its own.
+// An older function that writes a run's record again drops its timer of the service clock and sets a timer of the
+// wall clock.
 func TestPass_DeletesATimerThatNobodyKnows(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net")

@@ -12,10 +12,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 )
 
-// sinceV0 are the fields that the first version's functions do not know, each with what becomes of it where
-// one of them writes the record again, as can happen for the minutes in which both run, or after the control
-// plane was put back: they drop the field. A new field has its line here, or its test fails; one whose loss
-// would be no matter of a line belongs into a record of its own, which an older function leaves alone.
+// sinceV0 are the fields that the first version's functions do not know, with what happens if such a function writes
+// the record again: it drops the field. That can happen in the minutes in which both versions run, or after the
+// control plane was rolled back. Each new field needs a line here, or the test fails. A field whose loss would do
+// real harm belongs in a record of its own, which an older function leaves alone.
 var sinceV0 = map[string]string{
 	"wf.held.placement": "the next launch may begin with another placement than the one whose answer was lost: at worst a second task, " +
 		"which the start fence turns away",
@@ -62,8 +62,8 @@ var sinceV0 = map[string]string{
 	"wake-target.target": "a record of its own: left alone; what it names is not woken meanwhile and finds its work by its schedule",
 }
 
-// leftAlone are fields of the first version in a record that this one does not write: an older function that finds its
-// last pass long ago sets them anew.
+// leftAlone are fields of the first version in a record that this version does not write: an older function that
+// finds that its last pass was long ago sets them again.
 var leftAlone = map[string]bool{"pass.up_since": true}
 
 func TestRecords_FieldsSinceV0AreAccountedForAndNoneIsGone(t *testing.T) {
@@ -89,7 +89,7 @@ func TestRecords_FieldsSinceV0AreAccountedForAndNoneIsGone(t *testing.T) {
 	}
 }
 
-// accounted says whether a field, or what it is a part of, has its line.
+// accounted says whether a field, or the field that it is part of, has a line.
 func accounted(field string) bool {
 	for i, c := range field + "." {
 		if c == '.' && sinceV0[field[:i]] != "" {
@@ -99,9 +99,8 @@ func accounted(field string) bool {
 	return false
 }
 
-// recordFields lists the fields of every record as they are stored: the record's name, a dot and the
-// path of names in its JSON. A function of an older version that writes a record again drops those that it
-// does not know.
+// recordFields lists the fields of every record as they are stored: the record's name, a dot and the path of names in
+// its JSON. A function of an older version that writes a record again drops the fields that it does not know.
 func recordFields() []string {
 	var out []string
 	for name, v := range map[string]any{

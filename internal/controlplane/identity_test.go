@@ -46,12 +46,12 @@ func TestEnsureAdmin_MakesOneAdminTokenHoweverOften(t *testing.T) {
 func TestEnsureAdmin_ANewValueEndsTheOldOneAfterAnHour(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		first, second := redact.New(strings.Repeat("a", 40)), redact.New(strings.Repeat("b", 40))
-		// A person's token of the same name is nobody's to end.
+		// A person's token of the same name must not be ended.
 		own, err := w.plane.CreateToken(w.ctx(), w.admin, api.NewToken{Name: "deployment", Role: api.RoleAdmin})
 		w.must(err)
 		w.must(w.plane.EnsureAdmin(w.ctx(), "default", first))
 		w.must(w.plane.EnsureAdmin(w.ctx(), "default", second))
-		// A process that read the secret before it changed may be about still.
+		// A process that read the secret before it changed may still be running.
 		w.must(w.plane.EnsureAdmin(w.ctx(), "default", first))
 		for _, v := range []string{first.Reveal(), second.Reveal(), own.Value} {
 			if _, err := w.plane.Authenticate(w.ctx(), v); err != nil {
@@ -70,7 +70,7 @@ func TestEnsureAdmin_ANewValueEndsTheOldOneAfterAnHour(t *testing.T) {
 	})
 }
 
-// Whoever revokes a leaked value must not find it valid again after the next cold start.
+// A leaked value that was revoked must not be valid again after the next cold start.
 func TestEnsureAdmin_ARevokedValueStaysRevoked(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		value := redact.New(strings.Repeat("a", 40))
@@ -121,7 +121,7 @@ func (w *world) as(role string) controlplane.Principal {
 	return who
 }
 
-// C16: each call asks for its role, below HTTP, and a refusal is audited.
+// C16: each call requires its role, below HTTP, and a refusal is audited.
 func TestRoles_EachCallNeedsItsRole(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net")
@@ -233,7 +233,7 @@ func TestTokens_LiveUntilTheyExpireOrAreRevoked(t *testing.T) {
 			_, err = w.plane.Authenticate(w.ctx(), bad)
 			wantErr(t, err, workflow.ErrUnauthenticated)
 		}
-		// No value is stored: what the store holds opens nothing.
+		// Token values are not stored: the contents of the store do not authenticate anyone.
 		page, err := w.plane.Tokens(w.ctx(), w.admin, "", 0)
 		w.must(err)
 		if len(page.Items) != 3 {

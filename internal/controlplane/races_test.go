@@ -172,7 +172,7 @@ func TestRace_ResultAgainstReaper(t *testing.T) {
 					return w.plane.Lost(w.ctx(), w.pool, job.ID, api.Lost{Attempt: job.Attempt, Task: r.Task, ExitCode: &exit})
 				},
 			) {
-				w.must(err) // the later of the two is late, which is no error
+				w.must(err) // the second of the two is late, which is not an error
 			}
 			got := w.show(wf.ID)
 			if got.SlotHeld || got.State != workflow.Succeeded && (got.State != workflow.Failed || got.Reason != workflow.ReasonTaskStopped) {
@@ -301,7 +301,7 @@ func TestRace_SubmitsCancelsAndEndsLeaveEveryQueueFree(t *testing.T) {
 		for _, err := range race(worker, worker, runner, runner) {
 			w.must(err)
 		}
-		w.must(runner()) // whatever is left, one after the other
+		w.must(runner()) // the remaining ones, one after the other
 		w.must(runner())
 		if jobs := w.claim(50); len(jobs) != 0 {
 			t.Errorf("%d jobs are left", len(jobs))
@@ -311,7 +311,7 @@ func TestRace_SubmitsCancelsAndEndsLeaveEveryQueueFree(t *testing.T) {
 		if len(held.Items) != 0 {
 			t.Errorf("still active: %+v", held.Items)
 		}
-		// Nothing waits or runs, so the workspace can go: the counts of its queue came out even.
+		// Nothing waits or runs, so the workspace can be deleted: the counts of its queue are back at zero.
 		w.must(w.plane.DeleteWorkspace(w.ctx(), w.admin, "net"))
 		pool, err := w.plane.Pool(w.ctx(), w.admin, "default")
 		w.must(err)

@@ -17,7 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// R6: a launch is told which secrets of its machine the run names, and its directory; never a value.
+// R6: a launch message names the secrets of its machine that the run needs, and its directory, but never a value.
 func TestClaim_NamesWhatTheRunNeedsOfItsMachine(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("dir", func(ws *api.Workspace) {
@@ -39,7 +39,7 @@ func TestClaim_NamesWhatTheRunNeedsOfItsMachine(t *testing.T) {
 	}
 }
 
-// What one type refuses hides nothing of another, however much of it there is.
+// Refused entries of one type do not hide those of another, however many there are.
 func TestClaim_FindsOlderWorkBehindAThousandRefusedEntriesOfAnotherType(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net")
@@ -60,7 +60,7 @@ func TestClaim_FindsOlderWorkBehindAThousandRefusedEntriesOfAnotherType(t *testi
 	}
 }
 
-// C6: of two that begin in the same moment one is let in, and stays so.
+// C6: of two instances that begin at the same moment one is admitted, and stays admitted.
 func TestClaim_OneInstanceOfAPoolIsAdmittedHoweverManyBegin(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		names := []string{"one", "two", "three", "four"}
@@ -88,9 +88,9 @@ func TestClaim_OneInstanceOfAPoolIsAdmittedHoweverManyBegin(t *testing.T) {
 			if in != 1 {
 				t.Fatalf("%d of %d were let in, want 1", in, len(names))
 			}
-			w.clock.advance(30 * time.Second) // longer than a poll is remembered without being written down
+			w.clock.advance(30 * time.Second) // a poll this old is recorded again
 		}
-		for range 3 { // it has no room for more, and asks what it holds alone
+		for range 3 { // it has no free capacity, and only asks for its claims
 			w.clock.advance(catalog.Offline - time.Minute)
 			_, err := w.plane.Held(w.ctx(), w.pool, admitted, "")
 			w.must(err)
@@ -104,13 +104,13 @@ func TestClaim_OneInstanceOfAPoolIsAdmittedHoweverManyBegin(t *testing.T) {
 		}
 		w.clock.advance(catalog.Offline)
 		_, err := w.plane.Claim(w.ctx(), w.pool, api.Claim{Instance: "five", Max: 1})
-		w.must(err) // the other is gone
+		w.must(err) // the other has gone
 		_, err = w.plane.Claim(w.ctx(), w.pool, api.Claim{Instance: admitted, Max: 1})
 		wantErr(t, err, workflow.ErrInUse)
 	})
 }
 
-// One record that nobody can read is skipped and named, and holds nobody else up.
+// A record that cannot be read is skipped and logged, and does not delay other work.
 func TestBrokenRecords_AreSkippedAndNamed(t *testing.T) {
 	for name, of := range map[string]struct {
 		key     func(w *world, wf api.Workflow) store.Key
@@ -206,7 +206,7 @@ func (w *world) overwrite(k store.Key, value string) {
 	w.must(w.store.Commit(w.ctx(), "broken", store.Put(store.Record{Key: k, Value: []byte(value)}, version)))
 }
 
-// L11: a waiting claim is woken by the submission.
+// L11: a submission wakes a waiting claim.
 func TestClaim_WaitsAndIsWokenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
@@ -244,7 +244,7 @@ func TestClaim_WaitsAndIsWokenAtOnce(t *testing.T) {
 	})
 }
 
-// L11: where memory is not shared, the wake mark does it within a second.
+// L11: between processes without shared memory, the wake mark does it within a second.
 func TestClaim_IsWokenByTheMarkOfAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()

@@ -36,8 +36,8 @@ func TestStates_WaitEndsAtCancel(t *testing.T) {
 	})
 }
 
-// L6: an admin lets go what nothing proves to be over. Its runner is told to stop, what it still reports is told and
-// frees nothing, and nobody frees what another run holds.
+// L6: an admin frees a slot although nothing proves the end of its run. The run's runner is told to stop; what it
+// still reports goes to the timeline and frees nothing. A slot that another run holds is not freed.
 func TestUnlock_FreesTheSlotOfTheLostRunAlone(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
@@ -124,7 +124,7 @@ func TestUnlock_FreesTheSlotOfTheLostRunAlone(t *testing.T) {
 	})
 }
 
-// L8: the stop of the started task ends its run, with the reason that it came with.
+// L8: the stop of the started task ends its run, with the reason of that report.
 func TestStop_RunningDeploymentEndsWithTheStopReason(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
@@ -176,7 +176,7 @@ func TestStop_BeforeStartMakesItClaimableAgain(t *testing.T) {
 		w.launch(job, "task-1")
 		w.lost(job, run(job, "task-1", 'a'), 1)
 		w.is(wf.ID, workflow.Pending, "")
-		// The stop that is reported before its launch is remembered.
+		// A stop that is reported before its launch is remembered.
 		job = w.claimOne()
 		w.lost(job, run(job, "task-2", 'a'), 1)
 		w.launch(job, "task-2")
@@ -248,7 +248,7 @@ func TestCancel_EveryWindow(t *testing.T) {
 		w.must(w.result(job, r, workflow.Cancelled))
 		w.is(e.ID, workflow.Cancelled, "")
 		_, err = w.plane.Cancel(w.ctx(), w.admin, a.ID)
-		w.must(err) // cancelling what is cancelled is no error
+		w.must(err) // a second cancellation is not an error
 	})
 }
 

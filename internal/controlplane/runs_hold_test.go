@@ -24,8 +24,8 @@ func (w *world) ask() api.Claimed {
 	return out
 }
 
-// A pool whose latest launch was refused for capacity or quota is given no more work, whichever process
-// asks: what it claimed would only wait.
+// A pool whose latest launch was refused for capacity or quota gets no more work, whichever process asks: what it
+// claimed would only wait.
 func TestHold_ARefusedLaunchKeepsItsPoolFromClaimingUntilItMayBeTriedAgain(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net", func(ws *api.Workspace) { ws.MaxActive = 10 })
@@ -64,8 +64,8 @@ func TestHold_EndsWithTheNextLaunchThatIsTaken(t *testing.T) {
 	})
 }
 
-// A throttle is no reason to leave work with the control plane: it passes within seconds. And one pool's
-// hold is not another's.
+// A throttle does not stop a pool from claiming: it passes within seconds. And a hold of one pool does not affect
+// another.
 func TestHold_IsNotForAThrottle(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net", func(ws *api.Workspace) { ws.MaxActive = 10 })
@@ -74,14 +74,14 @@ func TestHold_IsNotForAThrottle(t *testing.T) {
 		}
 		jobs := w.claim(2)
 		w.refusedLaunch(jobs[0], workflow.ReasonThrottled, time.Minute, "")
-		w.refusedLaunch(jobs[1], workflow.ReasonCapacity, 0, "b") // another placement is tried at once
+		w.refusedLaunch(jobs[1], workflow.ReasonCapacity, 0, "b") // another placement is tried immediately
 		if got := w.ask(); len(got.Jobs) != 1 {
 			t.Errorf("claimed %d jobs, want 1", len(got.Jobs))
 		}
 	})
 }
 
-// Which launch may have been taken is known to whoever asks, until an answer came.
+// Every later try is told which placement may have been taken, until its answer is known.
 func TestPendingPlacement_IsToldUntilItsAnswerIsKnown(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
@@ -104,7 +104,7 @@ func TestPendingPlacement_IsToldUntilItsAnswerIsKnown(t *testing.T) {
 		if got := pending(); got != "b" || events() != before {
 			t.Errorf("before b is tried: %q, %d new events; want b and none", got, events()-before)
 		}
-		// Nobody else may end it while b may be alive: a dead letter knows no placement.
+		// No other report may end it while b may be alive: a dead letter does not know a placement.
 		w.must(w.plane.Launch(w.ctx(), w.pool, job.ID, api.Launch{Attempt: 1, Kind: api.LaunchFailed, Text: "dead letter"}))
 		w.is(wf.ID, workflow.Claimed, "")
 		w.refusedLaunch(job, workflow.ReasonUnavailable, time.Second, "b")
@@ -128,7 +128,7 @@ func TestPendingPlacement_IsToldUntilItsAnswerIsKnown(t *testing.T) {
 	})
 }
 
-// A placement that is refused for good ends the workflow although it was written down before it was tried.
+// A placement that is refused for good ends the workflow, although it was recorded before the try.
 func TestPendingPlacement_ItsOwnPermanentRefusalEndsTheWorkflow(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")

@@ -52,7 +52,8 @@ func texts(lines []api.LogLine) (out []string) {
 	return out
 }
 
-// O15: what a runner left is taken of its pool, for the very task that started, under the numbers that its runner gave.
+// O15: what a runner left of its log is accepted from its pool, only for the task that started the attempt, with the
+// runner's own line numbers.
 func TestTail_IsTakenForTheTaskThatStarted(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
@@ -107,7 +108,7 @@ func TestTail_IsTakenForTheTaskThatStarted(t *testing.T) {
 	})
 }
 
-// R5: an attempt's own runner, and what it left, are heard also when another attempt has come; nobody else is.
+// R5: an attempt's own runner, and what it left, are accepted even after another attempt began; other tasks are not.
 func TestLogs_OfAnEarlierAttemptAreTakenOfItsOwnBoot(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
@@ -120,7 +121,7 @@ func TestLogs_OfAnEarlierAttemptAreTakenOfItsOwnBoot(t *testing.T) {
 		w.must(send(first, r1, 0, 2))
 		w.live(workflow.Silence + time.Minute)
 		w.is(wf.ID, workflow.Pending, workflow.ReasonNone)
-		w.must(send(first, r1, 2, 3)) // nobody has claimed it yet
+		w.must(send(first, r1, 2, 3)) // it is not claimed yet
 		second, r2 := w.started()
 		w.must(send(second, r2, 0, 1))
 		w.must(send(first, r1, 3, 4))
@@ -132,13 +133,13 @@ func TestLogs_OfAnEarlierAttemptAreTakenOfItsOwnBoot(t *testing.T) {
 		other.Boot = strings.Repeat("b", 32)
 		wantErr(t, send(first, other, 5, 6), workflow.ErrOver)
 		_, err = w.plane.Heartbeat(w.ctx(), first.Token, r1, api.Heartbeat{})
-		wantErr(t, err, workflow.ErrOver) // its run is over all the same
+		wantErr(t, err, workflow.ErrOver) // its run is over nevertheless
 		w.wantLog(wf.ID, 1, texts(numbered(0, 5))...)
 		w.wantLog(wf.ID, 2, "line 0")
 	})
 }
 
-// R5: lines that are lost for good are named in their place, and readers pass over it.
+// R5: lines that can no longer come are named in their place, and readers continue after them.
 func TestLogs_LostLinesAreNamedInTheirPlace(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
@@ -150,7 +151,7 @@ func TestLogs_LostLinesAreNamedInTheirPlace(t *testing.T) {
 		}
 		_, err := send(api.Logs{Lines: numbered(0, 2)})
 		w.must(err)
-		for range 2 { // twice is once
+		for range 2 { // a repeat changes nothing
 			if next, err := send(api.Logs{First: 10, Lines: numbered(10, 12), Lost: true}); err != nil || next != 12 {
 				t.Fatalf("next %d, %v", next, err)
 			}
@@ -176,7 +177,7 @@ func TestLogs_LostLinesAreNamedInTheirPlace(t *testing.T) {
 	})
 }
 
-// O15: a log that is full says so once, and whoever sends more is not held up.
+// O15: a full log says so once, and a runner that sends more is not delayed.
 func TestLogs_EndAtTheirQuota(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory, LogQuota: 1 << 20})
@@ -206,7 +207,7 @@ func TestLogs_EndAtTheirQuota(t *testing.T) {
 	w.must(w.result(job, r, workflow.Succeeded))
 }
 
-// O15: a runner hears that somebody waits for its lines with whatever it asks, and no longer when nobody does.
+// O15: each answer tells a runner whether a reader waits for its lines.
 func TestLogs_AReaderMakesRunnersSendSooner(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
@@ -249,7 +250,7 @@ func TestLogs_AReaderMakesRunnersSendSooner(t *testing.T) {
 	})
 }
 
-// R5: a log is complete and in order whatever was sent twice or too early.
+// R5: a log is complete and in order, even if lines were sent twice or too early.
 func TestLogs_NothingLostNothingDoubled(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
@@ -294,7 +295,7 @@ func TestLogs_NothingLostNothingDoubled(t *testing.T) {
 		if page, err := w.plane.Logs(w.ctx(), w.admin, wf.ID, 0, 7, 10, 0); err != nil || page.Done {
 			t.Errorf("page = %+v, %v: a line is still to come", page, err)
 		}
-		if _, err := send(7, 1); err != nil { // late lines are taken
+		if _, err := send(7, 1); err != nil { // late lines are accepted
 			t.Error(err)
 		}
 		if page, err := w.plane.Logs(w.ctx(), w.admin, wf.ID, 0, 0, 0, 0); err != nil || !page.Done || len(page.Lines) != 8 {
@@ -310,7 +311,7 @@ func TestLogs_NothingLostNothingDoubled(t *testing.T) {
 	})
 }
 
-// What does not fit into a record is a refusal that the runner can act on, and not a failure.
+// Lines that do not fit into a record get a refusal that the runner can act on; the call does not fail.
 func TestLogs_ThatDoNotFitAreRefused(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net")

@@ -15,7 +15,7 @@ func (w *world) submitWith(workspace string, op workflow.Operation, priority int
 	return wf
 }
 
-// C9: what comes back from a claim lines up again.
+// C9: a workflow that comes back from a claim joins the queue again.
 func TestQueue_AClaimThatEndsWithoutAStartGivesWayToAHigherPriority(t *testing.T) {
 	for name, test := range map[string]struct {
 		max int
@@ -56,7 +56,7 @@ func TestQueue_ARaisedLimitLetsInAllThatItHasRoomFor(t *testing.T) {
 		w.workspace("net", limit(80))
 		why, err = w.plane.Why(w.ctx(), w.admin, update.ID)
 		w.must(err)
-		if why.Code != "pool_inactive" { // nobody has polled yet; the workspace holds nothing back
+		if why.Code != "pool_inactive" { // no instance has polled yet; the workspace is not the cause
 			t.Errorf("with room for all, why = %q: %q", why.Code, why.Waiting)
 		}
 		var got []api.Job

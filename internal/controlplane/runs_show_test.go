@@ -14,7 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// A cursor was a raw key of the store: with a NUL in it, and taken for any list.
+// A cursor was a raw key of the store: it contained a NUL, and was accepted for any list.
 func TestLists_ACursorIsOpaqueAndGoodForItsListAlone(t *testing.T) {
 	w := newWorld(t, memory.New())
 	var id string
@@ -114,7 +114,7 @@ func TestLists_ACursorIsOpaqueAndGoodForItsListAlone(t *testing.T) {
 	}
 }
 
-// The end of a long detail is what to do about it: who looks at one workflow sees all of it.
+// The end of a long detail says what to do about it: the view of a single workflow shows it in full.
 func TestWorkflow_ShowsTheWholeDetailOfItsResult(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")

@@ -110,7 +110,7 @@ func TestRunnerCalls_StaleAttemptIsOver(t *testing.T) {
 		}
 		_, err = w.plane.Start(w.ctx(), old.Token, run(old, "task-1", 'a'), api.Start{Knows: api.RunnerKnows()})
 		wantErr(t, err, workflow.ErrOver)
-		// The new attempt's number with the old attempt's token is nobody's.
+		// The new attempt's number with the old attempt's token is refused.
 		_, err = w.plane.Start(w.ctx(), old.Token, run(job, "task-1", 'a'), api.Start{Knows: api.RunnerKnows()})
 		wantErr(t, err, workflow.ErrUnauthenticated)
 	})

@@ -55,7 +55,8 @@ func TestSubmit_RegistersTheWorkspaceWithTheRunOrNotAtAll(t *testing.T) {
 		_, err = w.plane.Submit(w.ctx(), operator, "key", in(func(s *api.Submit) { s.Register.Description = "else" }))
 		wantErr(t, err, workflow.ErrKeyReused)
 
-		// The same again changes nothing, other settings are for this run already, and another directory is refused.
+		// The same request again changes nothing. Other settings already apply to this run. Another directory is
+		// refused.
 		_, err = w.plane.Submit(w.ctx(), operator, "", in())
 		w.must(err)
 		changed, err := w.plane.Submit(w.ctx(), operator, "", in(func(s *api.Submit) { s.Register.Size, s.Priority = "large", 50 }))

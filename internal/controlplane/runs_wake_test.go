@@ -136,7 +136,7 @@ func TestWake_OfAFreedSlot(t *testing.T) {
 	}
 }
 
-// A wake must never slow the request that caused it: one that hangs is left after a second.
+// A wake must never slow down the request that caused it: a hanging wake is abandoned after a second.
 func TestWake_ThatHangsIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wk := &waker{}
@@ -153,7 +153,7 @@ func TestWake_ThatHangsIsLeft(t *testing.T) {
 	})
 }
 
-// A commit that frees a limit wakes those that it had cut short, ten of them at the most.
+// A commit that frees a limit wakes the pools whose claims the limit had cut short, at most ten of them.
 func TestWake_AtMostTenPoolsByOneCommit(t *testing.T) {
 	wk := &waker{}
 	w := waking(t, wk)

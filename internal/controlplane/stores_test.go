@@ -19,7 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 )
 
-// everyStore runs a test of the rules over each store, so that none of them is taken on trust.
+// everyStore runs a test of the rules over each store, so that each store is really tested.
 func everyStore(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	for name, open := range map[string]func(t *testing.T) store.Store{

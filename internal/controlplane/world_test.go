@@ -159,7 +159,7 @@ func (w *world) polls() {
 	w.must(err)
 }
 
-// live lets time pass with a call of the pool and a pass each minute, as a control plane that is up does.
+// live lets time pass with a call of the pool and a pass each minute, as while a control plane is running.
 func (w *world) live(d time.Duration) {
 	w.t.Helper()
 	for d > 0 {
@@ -187,7 +187,7 @@ func (w *world) is(id string, state workflow.State, reason workflow.Reason) api.
 	return wf
 }
 
-// story tells a timeline for a failing test.
+// story prints a timeline for a failing test.
 func (w *world) story(id string) string {
 	page, err := w.plane.Timeline(w.ctx(), w.admin, id, "", 0)
 	w.must(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 )
 
-// C15: the audit trail names every setting of a pool that was given, and no other.
+// C15: the audit trail names each setting of a pool that was given, and nothing else.
 func TestAudit_NamesTheSettingsThatAPoolWasGiven(t *testing.T) {
 	path, target, off := "/dayfly/main/", "dayfly-wake-main", true
 	for want, in := range map[string]api.PoolSettings{

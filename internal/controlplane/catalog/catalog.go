@@ -4,13 +4,13 @@ package catalog
 
 import "github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 
-// Config is what settings depend on beside themselves. The zero value works.
+// Config is what the checks of settings depend on. The zero value works.
 type Config struct {
-	// DefaultState is where the engine's state is kept of a workspace that names no place and whose code declares none;
-	// empty means nowhere.
+	// DefaultState is where the engine's state of a workspace is kept if the workspace names no place and its code
+	// declares none; empty means nowhere.
 	DefaultState string
-	NoRoles      bool // no runner could assume the role of a workspace, so such are refused
-	NoWakes      bool // nothing would use the wake target of a pool, so such are refused
+	NoRoles      bool // runners cannot assume roles, so a workspace with a role is refused
+	NoWakes      bool // wake targets are not used, so a pool with one is refused
 }
 
 // Calls answers what is asked about organizations, pools and workspaces.

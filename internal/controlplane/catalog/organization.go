@@ -18,8 +18,8 @@ import (
 // builtInPool is the name of the pool that every organization starts with.
 const builtInPool = "default"
 
-// Bootstrap makes the organization, its built-in pool and, where there is none yet, a first admin
-// token, whose value it returns this once (empty when it was made before).
+// Bootstrap makes the organization, its built-in pool and a first admin token, unless the organization exists. It
+// returns the token's value this once; it returns "" if the organization existed.
 func (p *Calls) Bootstrap(ctx context.Context, organization string) (adminToken string, err error) {
 	if err := checkOrganization(organization); err != nil {
 		return "", err
@@ -50,24 +50,23 @@ func checkOrganization(name string) error {
 // newOrganization adds an organization and its built-in pool to a change.
 func newOrganization(c *ledger.Change, name string) {
 	c.Create(record.OrganizationKey(name), record.Organization{Name: name, Created: c.Now})
-	pool := record.Pool{ID: record.NewID("pool_", c.Now), Name: builtInPool, BuiltIn: true, AssignedToAll: true, Created: c.Now, Description: "The pool of workspaces that name none"}
+	pool := record.Pool{ID: record.NewID("pool_", c.Now), Name: builtInPool, BuiltIn: true, AssignedToAll: true, Created: c.Now, Description: "The pool of workspaces that do not name a pool"}
 	c.Create(record.PoolKey(name, pool.ID), pool)
 	c.Create(record.PoolNameKey(name, pool.Name), record.Name{ID: pool.ID})
 }
 
 // Rules of an admin token that is made elsewhere.
 const (
-	deployedAdmin    = "deployment"   // the name of the token, and who made it in the audit trail
-	leastAdminToken  = 32             // bytes, so that nobody guesses it
-	mostAdminToken   = 200            // bytes: what Authenticate looks at
-	deployedOverlaps = time.Hour      // how long the value of before is still good
+	deployedAdmin    = "deployment"   // the token's name, and the actor in the audit trail
+	leastAdminToken  = 32             // bytes, so that it cannot be guessed
+	mostAdminToken   = 200            // bytes: the most that Authenticate accepts
+	deployedOverlaps = time.Hour      // how long the old value stays valid
 	deployedAction   = "token.deploy" // in the audit trail
 )
 
-// EnsureAdmin sees to it that a token that a deployment made (and keeps as a secret) is an admin token
-// of an organization, which it makes where there is none. It may be called again and again, and by
-// several at once. A new value ends that of before after an hour. A value that was revoked is refused and
-// stays revoked: put a new one.
+// EnsureAdmin makes a token that a deployment created (and keeps as a secret) an admin token of an organization. It
+// makes the organization if it does not exist. It is idempotent, and may be called concurrently. A new value ends the
+// old value after an hour. A revoked value is refused and stays revoked: set a new value.
 func (p *Calls) EnsureAdmin(ctx context.Context, organization string, token redact.String) error {
 	if err := checkOrganization(organization); err != nil {
 		return err
@@ -87,9 +86,9 @@ func (p *Calls) EnsureAdmin(ctx context.Context, organization string, token reda
 		case err != nil:
 			return err
 		case known && (s.Org != organization || !s.Deployed):
-			return workflow.Refuse(workflow.ErrExists, "", "the deployment's admin token is another token already: put a new value")
+			return workflow.Refuse(workflow.ErrExists, "", "the deployment's admin token already exists as another token: set a new value")
 		case known && !s.Valid(c.Now):
-			return workflow.Refuse(workflow.ErrRevoked, "", "the deployment's admin token was revoked or replaced: put a new value")
+			return workflow.Refuse(workflow.ErrRevoked, "", "the deployment's admin token was revoked or replaced: set a new value")
 		case known:
 			return nil
 		}

@@ -15,10 +15,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Offline is how long a pool may be without a claim before it is taken for offline.
+// Offline is how long a pool may be without a claim before it counts as offline.
 const Offline = 3 * time.Minute
 
-// serves refuses a workspace or type that the pool is not for, and says why.
+// serves refuses a workspace or a type of workflow that the pool does not serve, and says why.
 func serves(r record.Pool, workspace string, t workflow.Type) error {
 	if !r.AssignedTo(workspace) {
 		return workflow.Refuse(workflow.ErrForbidden, "pool", "pool %s is not assigned to workspace %s; an admin can assign it, or the workspace can name another pool", r.Name, workspace)
@@ -50,7 +50,7 @@ func byName(ctx context.Context, c *ledger.Change, org, name string) (record.Poo
 	return pool, err
 }
 
-// PoolFor is the pool that runs a type of workflow of a workspace, and refuses where that pool is not for it.
+// PoolFor is the pool that runs a type of workflow of a workspace. It refuses if that pool does not serve them.
 func PoolFor(ctx context.Context, c *ledger.Change, org string, w api.Workspace, t workflow.Type) (record.Pool, error) {
 	pool, err := poolOf(ctx, c, org, w.Pool)
 	if err == nil {
@@ -62,15 +62,15 @@ func PoolFor(ctx context.Context, c *ledger.Change, org string, w api.Workspace,
 	return pool, err
 }
 
-// poolOf resolves which pool runs a workspace: its own, else the built-in one. The commit checks that the pool did not
-// change meanwhile.
+// poolOf resolves which pool runs a workspace: the pool that it names, else the built-in one. The commit fails if the
+// pool changed meanwhile.
 func poolOf(ctx context.Context, c *ledger.Change, org, named string) (record.Pool, error) {
 	pool, err := byName(ctx, c, org, cmp.Or(named, builtInPool))
 	if err != nil {
 		return record.Pool{}, err
 	}
 	if pool.Closed {
-		return record.Pool{}, workflow.Refuse(workflow.ErrInUse, "pool", "pool %s is closed: it was deleted, and takes nothing new; let the workspace name another pool", pool.Name)
+		return record.Pool{}, workflow.Refuse(workflow.ErrInUse, "pool", "pool %s is closed: it was deleted, and takes no new work; name another pool in the workspace", pool.Name)
 	}
 	c.Check(record.PoolKey(org, pool.ID))
 	return pool, nil

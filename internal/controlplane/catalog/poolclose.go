@@ -14,8 +14,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// namedBy reads the workspaces that name a pool. It is no snapshot: one may begin to name it meanwhile, unless the
-// pool is closed.
+// namedBy reads the workspaces that name a pool. It is not a snapshot: unless the pool is closed, a workspace may
+// begin to name it meanwhile.
 func namedBy(ctx context.Context, c *ledger.Change, org, name string) (out []record.Workspace, err error) {
 	for r, err := range c.All(ctx, record.Under(record.OrganizationPart(org), "workspace/", 500)) {
 		if err != nil {
@@ -32,7 +32,7 @@ func namedBy(ctx context.Context, c *ledger.Change, org, name string) (out []rec
 	return out, nil
 }
 
-// unnamed refuses where a workspace names the pool.
+// unnamed refuses if a workspace names the pool.
 func unnamed(ctx context.Context, c *ledger.Change, org string, pool record.Pool, done string) error {
 	by, err := namedBy(ctx, c, org, pool.Name)
 	if err == nil && len(by) > 0 {
@@ -41,8 +41,8 @@ func unnamed(ctx context.Context, c *ledger.Change, org string, pool record.Pool
 	return err
 }
 
-// carryAlong gives a pool's new name to the workspaces that began to name it while it was renamed. Work that was
-// submitted meanwhile names the pool by its id and needs nothing.
+// carryAlong gives a pool's new name to the workspaces that began to name it during the rename. Work that was
+// submitted during the rename names the pool by its id and needs no change.
 func (p *Calls) carryAlong(ctx context.Context, who identity.Principal, old, name string) error {
 	by, err := namedBy(ctx, p.ledger.View(), who.Organization, old)
 	if err != nil {
@@ -56,11 +56,11 @@ func (p *Calls) carryAlong(ctx context.Context, who identity.Principal, old, nam
 			}
 			now, _, err := ledger.Get[record.Workspace](c.Read, k)
 			if err != nil || now.ID != ws.ID || now.W.Pool != old || c.Version(nk) != store.Absent {
-				return err // changed again, or the name is another pool's by now
+				return err // changed again, or the name belongs to another pool by now
 			}
 			now.W.Pool = name
 			c.Put(k, now)
-			identity.Audit(c, who, "workspace.apply", now.W.Name, "done", "its pool is "+name+" now, which was "+old)
+			identity.Audit(c, who, "workspace.apply", now.W.Name, "done", "its pool "+old+" was renamed to "+name)
 			return nil
 		})
 		if err != nil {
@@ -94,15 +94,15 @@ func work(ctx context.Context, c *ledger.Change, org string, pool record.Pool) (
 			return fmt.Sprintf("workflows wait for pool %s", pool.Name), nil
 		}
 	}
-	limit, err := c.Limit(ctx, record.PoolLimitKey(org, pool.ID)) // the commit names it
+	limit, err := c.Limit(ctx, record.PoolLimitKey(org, pool.ID)) // so the commit fails if it changed
 	if err != nil || limit.Active == 0 {
 		return "", err
 	}
 	return fmt.Sprintf("pool %s has %s", pool.Name, text.Count(limit.Active, "active workflow")), nil
 }
 
-// DeletePool closes a pool that nothing uses, and takes it away with its tokens. What was submitted while it looked is
-// served: the closed pool takes nothing new, and goes when all of that has ended.
+// DeletePool closes a pool that is not in use, and deletes it with its tokens. A workflow that was submitted during
+// the check is still served: the closed pool takes no new work, and is deleted when all its work has ended.
 func (p *Calls) DeletePool(ctx context.Context, who identity.Principal, name string) error {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "pool.delete", name); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (p *Calls) DeletePool(ctx context.Context, who identity.Principal, name str
 			return err
 		}
 		if pool.BuiltIn {
-			return invalid("pool", "the built-in pool stays; it can be disabled")
+			return invalid("pool", "the built-in pool cannot be deleted; it can be disabled")
 		}
 		if err := unnamed(ctx, c, who.Organization, pool, "deleted"); err != nil {
 			return err
@@ -124,7 +124,7 @@ func (p *Calls) DeletePool(ctx context.Context, who identity.Principal, name str
 			}
 			return err
 		}
-		// Whoever has read the pool open loses its race now, and whoever reads it from now on is refused.
+		// A commit that read the pool as open loses its race now. Later reads see it closed and refuse.
 		pool.Closed = true
 		c.Put(record.PoolKey(who.Organization, pool.ID), pool)
 		c.Create(record.ClosedKey(who.Organization, pool.ID), record.Name{ID: pool.ID})
@@ -137,7 +137,7 @@ func (p *Calls) DeletePool(ctx context.Context, who identity.Principal, name str
 	return p.remove(ctx, who.Organization, pool.ID)
 }
 
-// remove takes a closed pool away if nothing of it waits or runs.
+// remove deletes a closed pool if none of its workflows waits or runs.
 func (p *Calls) remove(ctx context.Context, org, id string) error {
 	return p.ledger.ChangeHot(ctx, func(ctx context.Context, c *ledger.Change) error {
 		k, closed := record.PoolKey(org, id), record.ClosedKey(org, id)
@@ -148,7 +148,7 @@ func (p *Calls) remove(ctx context.Context, org, id string) error {
 		if err != nil {
 			return err
 		}
-		if !pool.Closed { // gone, or opened by a function of an older version, which drops what it does not know
+		if !pool.Closed { // deleted, or opened by an older version, which drops fields that it does not know
 			c.Remove(closed)
 			return nil
 		}
@@ -169,7 +169,7 @@ func (p *Calls) remove(ctx context.Context, org, id string) error {
 	})
 }
 
-// RemoveClosed takes away the closed pools of an organization whose work has ended. The clock calls it.
+// RemoveClosed deletes the closed pools of an organization whose work has ended. The clock calls it.
 func (p *Calls) RemoveClosed(ctx context.Context, org string) error {
 	page, err := p.ledger.Range(ctx, store.Scan{Part: record.ClosedPart(org), Limit: 100})
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// runnerGone is how long after its last call a runner leaves the list.
+// runnerGone is how long after its last call an instance leaves the list.
 const runnerGone = time.Hour
 
-// viewPool adds to a pool's record what lies beside it.
+// viewPool adds to a pool's record what other records say about it.
 func (p *Calls) viewPool(ctx context.Context, org string, rec record.Pool, version int64) (api.Pool, error) {
 	out := api.Pool{
 		ID: rec.ID, Name: rec.Name, Description: rec.Description, BuiltIn: rec.BuiltIn, IsDisabled: rec.Disabled,
@@ -59,7 +59,7 @@ func (p *Calls) viewPool(ctx context.Context, org string, rec record.Pool, versi
 	return out, nil
 }
 
-// settle applies settings to a pool's record and checks the outcome.
+// settle applies settings to a pool's record and checks the result.
 func settle(r *record.Pool, in api.PoolSettings) error {
 	if in.Name != nil {
 		if err := workflow.CheckPoolName(*in.Name); err != nil {
@@ -106,8 +106,9 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 	return nil
 }
 
-// knowsWorkspaces refuses names of workspaces that there are not: a slip of the pen would leave the one that
-// was meant without a pool. Those that were named before may have been deleted since.
+// knowsWorkspaces refuses names of workspaces that do not exist: a misspelt name would leave the intended workspace
+// without a pool. Names that were in the list before are allowed, because those workspaces may have been deleted
+// since.
 func knowsWorkspaces(ctx context.Context, c *ledger.Change, org string, names, before []string) error {
 	var keys []store.Key
 	for _, name := range names {
@@ -163,9 +164,9 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 			return err
 		}
 		if c.Version(nk) != store.Absent {
-			// A token is shown once, so a repeat cannot be answered as the first time was.
+			// A token is shown once, so a repeated request cannot get the same answer as the first.
 			if key != "" && c.Version(keys[1]) != store.Absent {
-				return workflow.Refuse(workflow.ErrExists, "name", "pool %s was made by this very request before, and its token is shown once only; rotate the token to get another", rec.Name)
+				return workflow.Refuse(workflow.ErrExists, "name", "pool %s was made by the same request before, and its token is shown only once; rotate the token to get a new one", rec.Name)
 			}
 			return workflow.Refuse(workflow.ErrExists, "name", "there is a pool %s already", rec.Name)
 		}
@@ -233,7 +234,7 @@ func (p *Calls) Pool(ctx context.Context, who identity.Principal, name string) (
 	return p.viewPool(ctx, who.Organization, rec, c.Version(record.PoolKey(who.Organization, rec.ID)))
 }
 
-// UpdatePool changes the settings of a pool that are given.
+// UpdatePool changes the given settings of a pool.
 func (p *Calls) UpdatePool(ctx context.Context, who identity.Principal, name string, in api.PoolSettings) (api.Pool, error) {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "pool.update", name); err != nil {
 		return api.Pool{}, err
@@ -276,7 +277,7 @@ func (p *Calls) UpdatePool(ctx context.Context, who identity.Principal, name str
 		version = c.Version(k) + 1
 		c.Put(k, rec)
 		identity.Audit(c, who, "pool.update", name, "done", strings.Join(changed(in), ", "))
-		// It may be enabled, widened or assigned now.
+		// The pool may be enabled, widened or assigned now.
 		c.Wake(rec.ID)
 		return nil
 	})
@@ -289,11 +290,11 @@ func (p *Calls) UpdatePool(ctx context.Context, who identity.Principal, name str
 	return p.viewPool(ctx, who.Organization, rec, version)
 }
 
-// changed names the settings that are given.
+// changed names the given settings.
 func changed(in api.PoolSettings) []string {
 	var out []string
 	v := reflect.ValueOf(in)
-	for i := range v.NumField() { // all of them, so that no new one is left out of the audit
+	for i := range v.NumField() { // every field, so that the audit names new ones too
 		if f := v.Field(i); f.Kind() == reflect.Pointer && !f.IsNil() {
 			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 			out = append(out, name)
@@ -342,7 +343,7 @@ func (p *Calls) RotatePoolToken(ctx context.Context, who identity.Principal, nam
 	return api.PoolToken{Pool: pool, Token: token}, err
 }
 
-// Runners lists the instances that were seen under a pool lately.
+// Runners lists the instances that were seen under a pool recently.
 func (p *Calls) Runners(ctx context.Context, who identity.Principal, pool string) (api.Page[api.Runner], error) {
 	out := api.Page[api.Runner]{Items: []api.Runner{}}
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "pool.runners", pool); err != nil {
@@ -365,8 +366,8 @@ func (p *Calls) Runners(ctx context.Context, who identity.Principal, pool string
 	return out, nil
 }
 
-// EnsurePoolToken gives a pool a new token under a name and ends older ones of that name: how a
-// process that is control plane and agent in one gets its own at each start.
+// EnsurePoolToken gives a pool a new token under a name and ends older ones of that name. A process that is both
+// control plane and agent gets its token in this way at each start.
 func (p *Calls) EnsurePoolToken(ctx context.Context, organization, pool, name string) (token string, err error) {
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		rec, err := byName(ctx, c, organization, pool)

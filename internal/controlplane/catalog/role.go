@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// The forms of a role's ARN and of a path of roles, as IAM has them.
+// The forms of a role's ARN and of a role's path, as IAM defines them.
 var (
 	roleARN = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^arn:aws(?:-[a-z]+){0,3}:iam::[0-9]{12}:role(/(?:[!-.0-~]+/)*)[A-Za-z0-9+=,.@_-]{1,64}$`)
@@ -20,7 +20,7 @@ var (
 
 const maxRolePath = 512
 
-// checkRole refuses what is no role's ARN.
+// checkRole refuses what is not a role ARN.
 func checkRole(arn string) error {
 	if arn == "" {
 		return nil
@@ -31,8 +31,8 @@ func checkRole(arn string) error {
 	return nil
 }
 
-// pathOfRole is the path of a role's ARN, "/" where it has none of its own; an ARN that is none of a role
-// has no path.
+// pathOfRole is the path of a role ARN, "/" if the role has no path. What is not a role ARN has no path: the result
+// is "".
 func pathOfRole(arn string) string {
 	m := roleARN().FindStringSubmatch(arn)
 	if m == nil {
@@ -41,7 +41,7 @@ func pathOfRole(arn string) string {
 	return m[1]
 }
 
-// checkRolePath refuses what is no path that roles can lie under.
+// checkRolePath refuses what is not a path of roles.
 func checkRolePath(path string) error {
 	if path != "" && (!rolePath().MatchString(path) || len(path) > maxRolePath || strings.Contains(path, "*")) {
 		return invalid("role_path", "%q is not a path of roles, such as /dayfly/POOL/: it begins and ends with a slash", text.Cut(path, 200))
@@ -49,8 +49,8 @@ func checkRolePath(path string) error {
 	return nil
 }
 
-// lends refuses a role that the pool's tasks may not assume. A pool without a path leaves that to
-// the policies of the account.
+// lends refuses a role that the pool's tasks may not assume. For a pool without a path, the account's policies decide
+// alone.
 func lends(r record.Pool, arn string) error {
 	if arn == "" || r.RolePath == "" || strings.HasPrefix(pathOfRole(arn), r.RolePath) {
 		return nil

@@ -13,22 +13,22 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// StateOf says where a workspace's state is kept: what its record holds, in full. One that was registered
-// before records held it named nothing, and what was the default then is its place.
+// StateOf says where a workspace's state is kept: what its record says, in full. A workspace that was registered
+// before records had this setting is kept at what was the default then.
 func (p *Calls) StateOf(w api.Workspace) api.State {
 	if w.State != nil {
 		return *w.State
 	}
 	kind := api.StateSource
-	if p.cfg.DefaultState == api.StateDirectory { // it was the default of the same programs as today
+	if p.cfg.DefaultState == api.StateDirectory { // the same programs had this default then
 		kind = api.StateDirectory
 	}
 	return api.State{Kind: kind, Implied: true}
 }
 
-// keepState is the state setting to store: what the caller asks for, with its place in full. A workspace whose
-// setting stays the same keeps kind and place as they are, also in the old form. before is the stored one; nil
-// means that the workspace is new. It is a pure function.
+// keepState is the state setting to store: what the caller asks for, with its place in full. If the setting stays the
+// same, kind and place stay as they are, also in the old form. before is the stored setting; nil means that the
+// workspace is new. It is a pure function.
 func keepState(before, asked *api.State, id, defaultKind string) *api.State {
 	want := api.State{}
 	if asked != nil {
@@ -55,7 +55,7 @@ func keepState(before, asked *api.State, id, defaultKind string) *api.State {
 	return &want
 }
 
-// showState is a stored setting in the words that people use.
+// showState is a stored setting in the words of the API.
 func showState(s api.State) api.State {
 	switch s.Kind {
 	case api.StateDeclared:
@@ -88,7 +88,7 @@ var (
 	})
 )
 
-// checkState refuses a state setting that contradicts itself, or that holds what only the control plane says.
+// checkState refuses a state setting that contradicts itself, or that sets a field which only the control plane sets.
 func checkState(w *api.Workspace, before *api.State) error {
 	s := w.State
 	if s == nil {
@@ -112,10 +112,10 @@ func checkState(w *api.Workspace, before *api.State) error {
 			}
 		}
 	default:
-		return refuse("kind", "kind is source, directory or s3; %q is none of them", text.Cut(s.Kind, 40))
+		return refuse("kind", "kind is source, directory or s3, not %q", text.Cut(s.Kind, 40))
 	}
 	if s.Default != "" || s.Implied || s.Key != "" && (before == nil || s.Key != before.Key) {
-		return refuse("key", "key, default and implied are said by the control plane; leave them out")
+		return refuse("key", "key, default and implied are set by the control plane; leave them out")
 	}
 	if w.Engine == api.EngineCommand && (s.Workspace != "" || len(s.BackendConfig) > 0) {
 		return refuse("", "workspace and backend_config go with the engines terraform and tofu")
@@ -124,14 +124,14 @@ func checkState(w *api.Workspace, before *api.State) error {
 		return refuse("workspace", "an engine's workspace has 1 to 90 characters of A-Z, a-z, 0-9, ., _ and -; %q does not", text.Cut(s.Workspace, 100))
 	}
 	if len(s.BackendConfig) > 0 && s.Kind != "" && s.Kind != api.StateSource {
-		return refuse("backend_config", "backend_config completes the backend that the code declares, and goes with kind source, or with none")
+		return refuse("backend_config", "backend_config completes the backend that the code declares, and goes with kind source, or with no kind")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.BackendConfig)) {
 		if !settingName().MatchString(name) {
 			return refuse("backend_config", "%q is not the name of a setting", text.Cut(name, 64))
 		}
 		if _, text := s.BackendConfig[name].(string); text && secretSetting().MatchString(name) {
-			return refuse("backend_config."+name, "a workspace holds no secret value; name a secret that becomes an environment variable which the backend reads")
+			return refuse("backend_config."+name, "a workspace never contains the value of a secret; name a secret that sets the environment variable which the backend reads")
 		}
 	}
 	return nil

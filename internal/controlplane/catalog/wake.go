@@ -10,20 +10,20 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// wakeTarget is what a wake may start: a Lambda function whose name says that it is for that, by its
-// name or its ARN, which may end in an alias or a version. The control plane's role may invoke no other,
-// but a setting is to be refused where it is made, and not to fail where it is used.
+// wakeTarget is what a wake may start: a Lambda function, by its name or its ARN, which may end in an alias or a
+// version. The function's name must say that it is for wakes. The control plane's role may invoke no other function,
+// but a wrong setting is refused when it is set, not when it is used.
 var wakeTarget = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(arn:aws[a-z-]*:lambda:[a-z0-9-]{1,32}:[0-9]{12}:function:)?dayfly-wake-[A-Za-z0-9_-]{1,52}(:[A-Za-z0-9_$-]{1,128})?$`)
 })
 
-// setTarget adds a pool's new wake target to a change; nil leaves it, and "" takes it away.
+// setTarget adds a pool's new wake target to a change; nil keeps the old one, and "" removes it.
 func (p *Calls) setTarget(ctx context.Context, c *ledger.Change, poolID string, target *string) error {
 	if target == nil {
 		return nil
 	}
 	if *target != "" && p.cfg.NoWakes {
-		return workflow.Refuse(workflow.ErrUnsupported, "wake_target", "this control plane wakes nothing, so nothing would use a wake target: leave it out; agents of the pool find their work by polling")
+		return workflow.Refuse(workflow.ErrUnsupported, "wake_target", "this control plane does not wake pollers, so a wake target would have no effect: leave it out; agents of the pool find their work by polling")
 	}
 	if *target != "" && !wakeTarget().MatchString(*target) {
 		return invalid("wake_target", "a wake target is the ARN or the name of a Lambda function whose name begins with dayfly-wake-")

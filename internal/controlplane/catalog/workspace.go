@@ -37,8 +37,8 @@ func (p *Calls) view(r record.Workspace, version int64) api.Workspace {
 	return w
 }
 
-// PutWorkspace makes or replaces a workspace. What is submitted already keeps the settings that it
-// was submitted with.
+// PutWorkspace makes or replaces a workspace. Workflows that are already submitted keep the settings that they were
+// submitted with.
 func (p *Calls) PutWorkspace(ctx context.Context, who identity.Principal, in api.Workspace) (w api.Workspace, outcome api.Outcome, err error) {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleOperator, "workspace.apply", in.Name); err != nil {
 		return api.Workspace{}, "", err
@@ -64,19 +64,19 @@ func (p *Calls) Check(in *api.Workspace) error {
 	}
 	if p.cfg.NoRoles && in.Role != "" {
 		return workflow.Refuse(workflow.ErrUnsupported, "role",
-			"dayfly up has no identity in a cloud that could assume a role: leave role out, and name credentials under secrets, or run the workspace in a pool on AWS")
+			"dayfly up has no cloud identity and cannot assume a role: leave role out, and name credentials under secrets, or run the workspace in a pool on AWS")
 	}
 	return nil
 }
 
-// Put is a workspace as a change leaves it.
+// Put is a workspace as it is after a change.
 type Put struct {
 	Record  record.Workspace
 	Version int64
 	Outcome api.Outcome
 }
 
-// Apply adds to a change what makes a workspace, which was checked, as it is to be.
+// Apply adds to a change what makes a workspace as it should be. The workspace was checked.
 func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Workspace) (Put, error) {
 	k := record.WorkspaceKey(who.Organization, in.Name)
 	before, ok, err := ledger.Load[record.Workspace](ctx, c, k)
@@ -89,7 +89,7 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 		return Put{}, workflow.Refuse(workflow.ErrConflict, "version", "workspace %s is at version %d, not %d: somebody changed it; read it again", in.Name, version, in.Version)
 	}
 	if in.ID != "" && in.ID != before.ID {
-		return Put{}, workflow.Refuse(workflow.ErrConflict, "id", "workspace %s has another id: it was deleted and made again, or is another one; read it again, or leave the id out", in.Name)
+		return Put{}, workflow.Refuse(workflow.ErrConflict, "id", "workspace %s has another id: it was deleted and made again, or it is another workspace; read it again, or leave the id out", in.Name)
 	}
 	if in.Pool != "" || in.Role != "" {
 		pool, err := poolOf(ctx, c, who.Organization, in.Pool)
@@ -101,7 +101,7 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 		}
 	}
 	rec := record.Workspace{ID: before.ID, Created: before.Created, W: in}
-	rec.W.ID, rec.W.Version = "", 0 // they lie beside it
+	rec.W.ID, rec.W.Version = "", 0 // the record has its own
 	put := Put{Version: version, Outcome: api.OutcomeChanged}
 	var kept *api.State
 	if created {
@@ -136,8 +136,8 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	return put, nil
 }
 
-// settleQueue applies a new limit to what waits. A new pool is refused while workflows wait for the
-// old one: they were promised to it.
+// settleQueue applies a new limit to the waiting workflows. A new pool is refused while workflows wait for the old
+// one, because they were submitted for it.
 func settleQueue(ctx context.Context, c *ledger.Change, ws record.Workspace, newPool bool) error {
 	queue, err := c.Queue(ctx, ws.ID)
 	if err != nil {
@@ -153,8 +153,8 @@ func settleQueue(ctx context.Context, c *ledger.Change, ws record.Workspace, new
 // MaxActive is how many runs of a workspace may be active at once.
 func MaxActive(w api.Workspace) int { return cmp.Or(w.MaxActive, ledger.DefaultMaxActive) }
 
-// promoteRest makes claimable what one commit had no room for. Where that is cut short, the next commit of the
-// workspace goes on.
+// promoteRest makes claimable what did not fit into one commit. If it is interrupted, the next commit of the
+// workspace continues.
 func (p *Calls) promoteRest(ctx context.Context, wsid string) error {
 	for more := true; more; {
 		err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) (err error) {
@@ -171,8 +171,8 @@ func (p *Calls) promoteRest(ctx context.Context, wsid string) error {
 	return nil
 }
 
-// same reports whether two workspaces say the same, however they came to be in memory: a map without
-// entries is none.
+// same reports whether two workspaces have the same settings, whatever their form in memory: an empty map equals no
+// map.
 func same(a, b api.Workspace) bool {
 	one, err := json.Marshal(a)
 	two, err2 := json.Marshal(b)
@@ -187,7 +187,7 @@ func sameRefs(a, b api.Workspace) bool {
 			out = append(out, s.Env+"|"+s.File+"|"+s.Ref)
 		}
 		if g := w.Source.Git; g != nil {
-			// A token goes to the address that stands beside it.
+			// A token is sent to the URL that is set with it, so the URL counts too.
 			if g.TokenRef != "" || g.SSHKeyRef != "" {
 				out = append(out, g.URL+"|"+g.TokenRef+"|"+g.SSHKeyRef)
 			}
@@ -219,8 +219,8 @@ func (p *Calls) Workspace(ctx context.Context, who identity.Principal, name stri
 	return p.view(rec, c.Version(record.WorkspaceKey(who.Organization, name))), nil
 }
 
-// DeleteWorkspace removes a workspace of which nothing waits or runs. The state of its engine is not
-// touched: whatever it made is still there.
+// DeleteWorkspace removes a workspace if none of its workflows waits or runs. It does not touch the engine's state or
+// the resources in it.
 func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, name string) error {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "workspace.delete", name); err != nil {
 		return err
@@ -279,11 +279,11 @@ func (p *Calls) DeletedWorkspaces(ctx context.Context, who identity.Principal, c
 	return out, nil
 }
 
-// mostNamesakes is how many deleted workspaces of a name a run is told of.
+// mostNamesakes is how many deleted workspaces of the same name a run is told about.
 const mostNamesakes = 3
 
-// Known says whether anything is known of a workspace's state, and if not, which deleted workspaces had its name,
-// the latest first.
+// Known says whether anything is known of a workspace's state, and if not, which deleted workspaces had its name, the
+// most recent first.
 func Known(ctx context.Context, c *ledger.Change, org string, ws record.Workspace) (known bool, namesakes []api.Namesake, err error) {
 	k := record.StateKey(org, ws.ID)
 	if err := c.Load(ctx, k); err != nil || c.Version(k) != store.Absent {

@@ -23,7 +23,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// maxWorkspace bounds a workspace's settings, which a spec repeats.
+// maxWorkspace bounds a workspace's settings, because each spec contains them.
 const maxWorkspace = 200 << 10
 
 func invalid(field, format string, args ...any) error {
@@ -42,7 +42,7 @@ func MaxRuntime(w api.Workspace) (time.Duration, error) {
 	return d, nil
 }
 
-// checkWorkspace refuses what could not run, each with its field, and fills in what is implied.
+// checkWorkspace refuses settings that could not run, each with its field, and fills in the defaults.
 func checkWorkspace(w *api.Workspace) error {
 	if err := workflow.CheckWorkspaceName(w.Name); err != nil {
 		return err
@@ -52,7 +52,7 @@ func checkWorkspace(w *api.Workspace) error {
 	}
 	w.Project = "global"
 	if !slices.Contains([]string{api.EngineTerraform, api.EngineTofu, api.EngineCommand}, w.Engine) {
-		return invalid("engine", "engine is terraform, tofu or command; %q is none of them", text.Cut(w.Engine, 40))
+		return invalid("engine", "engine is terraform, tofu or command, not %q", text.Cut(w.Engine, 40))
 	}
 	if err := checkCommands(w); err != nil {
 		return err
@@ -84,12 +84,12 @@ func checkWorkspace(w *api.Workspace) error {
 			return err
 		}
 		if strings.ContainsRune(w.Environment[name], 0) {
-			return invalid("environment."+name, "a value has no NUL")
+			return invalid("environment."+name, "a value cannot contain NUL")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Variables)) {
 		if !env.Valid(strings.ReplaceAll(name, "-", "_")) {
-			return invalid("variables", "%q is no name of a variable", text.Cut(name, 64))
+			return invalid("variables", "%q is not the name of a variable", text.Cut(name, 64))
 		}
 	}
 	if len(w.Secrets) > 50 {
@@ -102,10 +102,10 @@ func checkWorkspace(w *api.Workspace) error {
 	}
 	data, err := json.Marshal(w)
 	if err != nil {
-		return invalid("", "the workspace does not encode: %v", err)
+		return invalid("", "cannot encode the workspace: %v", err)
 	}
 	if len(data) > maxWorkspace {
-		return workflow.Refuse(workflow.ErrTooLarge, "", "the workspace has %d bytes, the most is %d", len(data), maxWorkspace)
+		return workflow.Refuse(workflow.ErrTooLarge, "", "the workspace has %d bytes, the limit is %d", len(data), maxWorkspace)
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func checkCommands(w *api.Workspace) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Commands)) {
 		if !slices.Contains(known, name) {
-			return invalid("commands", "%q is none of %s", text.Cut(name, 40), strings.Join(known, ", "))
+			return invalid("commands", "%q is not one of %s", text.Cut(name, 40), strings.Join(known, ", "))
 		}
 		if w.Commands[name] == "" {
 			return invalid("commands."+name, "the command is empty")
@@ -140,14 +140,14 @@ func checkCommands(w *api.Workspace) error {
 	return nil
 }
 
-// checkEnv refuses names that no shell could set, and those by which code would reach the runner or
-// the loader of every program that it starts.
+// checkEnv refuses names that a shell cannot set, and names that would bring foreign code into the runner (DAYFLY_)
+// or into each program that it starts (LD_).
 func checkEnv(field, name string) error {
 	if !env.Valid(name) {
-		return invalid(field, "%q is no name of an environment variable", text.Cut(name, 64))
+		return invalid(field, "%q is not the name of an environment variable", text.Cut(name, 64))
 	}
 	if env.Reserved(name) {
-		return invalid(field, "%s cannot be set: names that start with DAYFLY_ or LD_ are kept", name)
+		return invalid(field, "%s cannot be set: names that start with DAYFLY_ or LD_ are reserved", name)
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func checkEnv(field, name string) error {
 func checkSecret(field string, s api.Secret) error {
 	switch {
 	case (s.Env == "") == (s.File == ""):
-		return invalid(field, "a secret goes to env or to file, one of the two")
+		return invalid(field, "set either env or file of a secret, not both")
 	case s.Env != "":
 		if err := checkEnv(field+".env", s.Env); err != nil {
 			return err
@@ -171,14 +171,14 @@ func checkSecret(field string, s api.Secret) error {
 	return checkRef(field+".ref", s.Ref)
 }
 
-// secretARN is the form of a reference to a secret in Secrets Manager: what follows the name chooses a part
-// or a version of it, which is the runner's to read.
+// secretARN is the form of a reference to a secret in Secrets Manager. What follows the name selects a part or a
+// version of the secret; the runner reads that.
 var secretARN = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^arn:aws(?:-[a-z]+){0,3}:secretsmanager:[a-z0-9-]{1,32}:[0-9]{12}:secret:[!-~]+$`)
 })
 
-// checkRef refuses a reference of a kind that no runner of this version resolves, which is also what
-// a secret's value put there by mistake looks like; so it is never repeated.
+// checkRef refuses a kind of reference that runners of this version cannot resolve. The value of a secret that was
+// put there by mistake looks the same, so the reference is never repeated.
 func checkRef(field, ref string) error {
 	scheme, name, ok := strings.Cut(ref, ":")
 	if secretARN().MatchString(ref) || ok && name != "" && (scheme == "file" || scheme == "env") {
@@ -187,7 +187,7 @@ func checkRef(field, ref string) error {
 	return invalid(field, "a reference is file:NAME, env:NAME or the ARN of a secret in Secrets Manager; it names a secret and never holds its value")
 }
 
-// checkInside refuses a path that could leave the directory it is meant for.
+// checkInside refuses a path that could lead out of its directory.
 func checkInside(field, p string) error {
 	if p == "" || len(p) > 1000 || strings.ContainsAny(p, "\\\x00") || path.IsAbs(p) || path.Clean(p) != strings.TrimSuffix(p, "/") || p == "." || p == ".." || strings.HasPrefix(p, "../") {
 		return invalid(field, "%q must be a relative path without . and .. in it", text.Cut(p, 80))
@@ -198,7 +198,7 @@ func checkInside(field, p string) error {
 func checkSource(s api.Source) error {
 	switch {
 	case (s.Directory == "") == (s.Git == nil):
-		return invalid("source", "a source is a directory or git, one of the two")
+		return invalid("source", "set either directory or git as the source, not both")
 	case s.Directory != "":
 		if !path.IsAbs(s.Directory) || path.Clean(s.Directory) != s.Directory || strings.ContainsRune(s.Directory, 0) || len(s.Directory) > 4000 {
 			return invalid("source.directory", "%q must be an absolute path without . and .. in it", text.Cut(s.Directory, 80))
@@ -222,10 +222,10 @@ func checkGit(g *api.GitSource) error {
 			return refuse("url", "the address must be https://HOST/PATH, ssh://USER@HOST/PATH or USER@HOST:PATH")
 		}
 		if _, has := u.User.Password(); has || u.User != nil && u.Scheme != "ssh" {
-			return refuse("url", "the address holds credentials; put them into a secret and name it in token_ref")
+			return refuse("url", "the address contains credentials; put them into a secret and name it in token_ref")
 		}
 		if u.RawQuery != "" || u.Fragment != "" {
-			return refuse("url", "the address has a query or a fragment, where tokens are put; name a secret in token_ref instead")
+			return refuse("url", "the address has a query or a fragment, which could contain a token; name a secret in token_ref instead")
 		}
 		switch u.Scheme {
 		case "https":
@@ -233,14 +233,14 @@ func checkGit(g *api.GitSource) error {
 			ssh = true
 		case "http":
 			if ip := net.ParseIP(u.Hostname()); u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
-				return refuse("url", "plain http would show the token and the code to everybody on the way; use https")
+				return refuse("url", "plain http would show the token and the code to everyone on the network path; use https")
 			}
 		default:
-			return refuse("url", "scheme %q is none of https, ssh", text.Cut(u.Scheme, 20))
+			return refuse("url", "the scheme is https or ssh, not %q", text.Cut(u.Scheme, 20))
 		}
 	}
 	if strings.ContainsAny(g.Ref, " \t\r\n\x00~^:?*[\\") || strings.HasPrefix(g.Ref, "-") || strings.Contains(g.Ref, "..") {
-		return refuse("ref", "%q is no name of a branch, tag or commit", text.Cut(g.Ref, 80))
+		return refuse("ref", "%q is not the name of a branch, tag or commit", text.Cut(g.Ref, 80))
 	}
 	if g.Path != "" {
 		if err := checkInside("source.git.path", g.Path); err != nil {
@@ -260,7 +260,7 @@ func checkGit(g *api.GitSource) error {
 	case ssh && g.SSHKeyRef == "":
 		return refuse("ssh_key_ref", "ssh needs a key: name its secret")
 	case ssh && strings.TrimSpace(g.KnownHosts) == "":
-		return refuse("known_hosts", "ssh needs the host's line of a known_hosts file, so that nobody can stand in for it")
+		return refuse("known_hosts", "ssh needs the host's line of a known_hosts file, so that no other host can pose as it")
 	case !ssh && (g.SSHKeyRef != "" || g.KnownHosts != ""):
 		return refuse("ssh_key_ref", "ssh_key_ref and known_hosts go with an ssh address")
 	case g.Username != "" && g.TokenRef == "":

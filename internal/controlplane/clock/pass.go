@@ -1,4 +1,4 @@
-// Package clock is the control plane's own clock: it moves what time alone moves.
+// Package clock is the control plane's clock: it makes the changes that time alone causes.
 package clock
 
 import (
@@ -23,7 +23,7 @@ type Summary struct {
 	Left                  bool // something was left to the next pass
 }
 
-// Calls answers the schedule.
+// Calls answers the caller that makes the passes.
 type Calls struct {
 	ledger  *ledger.Ledger
 	catalog *catalog.Calls
@@ -39,12 +39,12 @@ const (
 	onePage = 200              // timers of one read
 	most    = 5000             // workflows that one pass looks at
 	longest = 45 * time.Second // and for how long
-	margin  = 2 * time.Second  // that it leaves before the deadline of who makes it
+	margin  = 2 * time.Second  // that it leaves before its caller's deadline
 )
 
-// Pass moves what time alone moves: lapsed leases, silent runners, passed deadlines and queue
-// time-outs, of every organization. It is bounded in records and in time, also by ctx's deadline, and
-// says when it left something to the next one. It is harmless twice or twice at once. Run it once a minute.
+// Pass makes the changes that time alone causes: lapsed leases, silent runners, passed deadlines and queue time-outs,
+// in every organization. It is bounded in records and in time, also by ctx's deadline, and says if it left something
+// to the next pass. A second pass is harmless, also at the same time. Run it once a minute.
 func (p *Calls) Pass(ctx context.Context) (Summary, error) {
 	var sum Summary
 	began, budget := p.ledger.Now(), longest
@@ -143,7 +143,7 @@ func (p *Calls) passOne(ctx context.Context, org, id string, timer store.Key, se
 		beat = rules.Stamp(w, beat, now)
 		o := rules.Due(w, beat, now)
 		if !o.Slot && o.Event == "" {
-			// Nothing is due; the timer moves to where something will be.
+			// Nothing is due; the timer moves to the time when something will be.
 			if beat != was {
 				c.Put(record.BeatKey(id), beat)
 			}
@@ -155,14 +155,14 @@ func (p *Calls) passOne(ctx context.Context, org, id string, timer store.Key, se
 			if err != nil {
 				return err
 			}
-			o.Text += "; the last thing that it waited for was " + waited
+			o.Text += "; it last waited for " + waited
 		}
 		out, err := rules.Elapsed(w, o)
 		if err != nil {
 			return err
 		}
 		moved = true
-		// A heartbeat that came in meanwhile makes this decide again.
+		// If a heartbeat arrived meanwhile, this is decided again.
 		if k := record.BeatKey(id); out.Moves() && c.Version(k) != store.Absent && !mutate.On(mutate.NoBeatCheck) { // see package mutate
 			c.Check(k)
 		}

@@ -1,5 +1,5 @@
-// Package identity says who somebody is, by the token that is shown, and who may do what, and keeps the
-// audit trail. It stands below every route, so that no route can forget it.
+// Package identity says who a caller is, by the token that the caller shows, and who may do what, and keeps the audit
+// trail. It is below every route, so a route cannot forget it.
 package identity
 
 import (
@@ -31,10 +31,10 @@ type Principal struct {
 	Pool         string // its name
 }
 
-// ranks orders the roles: each may do what those before it may.
+// ranks orders the roles: each role may do what the roles before it may.
 var ranks = []string{api.RoleViewer, api.RoleOperator, api.RoleAdmin}
 
-// Calls answers what is asked about tokens and the audit trail.
+// Calls answers requests about tokens and the audit trail.
 type Calls struct {
 	ledger *ledger.Ledger
 	pools  tokenPools
@@ -66,7 +66,7 @@ func Audit(c *ledger.Change, who Principal, action, target, outcome, detail stri
 	c.Create(k, api.AuditEvent{At: c.Now, Actor: who.Name, Action: action, Target: text.Cut(target, 200), Outcome: outcome, Detail: text.Cut(detail, 500)})
 }
 
-// Audit lists the trail, the latest first.
+// Audit lists the trail, newest first.
 func (p *Calls) Audit(ctx context.Context, who Principal, cursor string, limit int) (out api.Page[api.AuditEvent], err error) {
 	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "audit.list", ""); err != nil {
 		return out, err

@@ -39,7 +39,7 @@ func Mint(c *ledger.Change, rec record.Token) (string, record.Token) {
 	return value, Keep(c, rec, hash)
 }
 
-// Keep adds a token of which the hash is known to a change.
+// Keep adds to a change a token whose hash is known.
 func Keep(c *ledger.Change, rec record.Token, hash string) record.Token {
 	rec.ID, rec.Created, rec.Hash = record.NewID("tok_", c.Now), c.Now, hash
 	c.Create(record.TokenKey(hash), rec)
@@ -47,21 +47,21 @@ func Keep(c *ledger.Change, rec record.Token, hash string) record.Token {
 	return rec
 }
 
-// Stored is a token with the version of its record by id. Its record by hash has the same
-// version, because the two are always written together.
+// Stored is a token with the version of its record by id. Its record by hash has the same version, because both are
+// always written together.
 type Stored struct {
 	record.Token
 	Version int64
 }
 
-// Shorten ends a token at a time, unless it has ended or ends sooner by itself.
+// Shorten makes a token end at a time, unless it has ended or ends sooner.
 func Shorten(c *ledger.Change, s Stored, at time.Time) {
 	if s.Valid(c.Now) && (s.Expires.IsZero() || s.Expires.After(at)) {
 		expire(c, s, at)
 	}
 }
 
-// expire ends a token at a time.
+// expire makes a token end at a time.
 func expire(c *ledger.Change, s Stored, at time.Time) {
 	s.Expires = at
 	if !at.After(c.Now) {
@@ -153,7 +153,7 @@ func (p *Calls) CreateToken(ctx context.Context, who Principal, in api.NewToken)
 	}
 	const mostSeconds = 365 * 24 * 3600
 	if in.ExpiresSeconds < 0 || in.ExpiresSeconds > mostSeconds {
-		return api.TokenValue{}, workflow.Refuse(workflow.ErrInvalid, "expires_seconds", "a token lives at most a year; 0 means until it is revoked")
+		return api.TokenValue{}, workflow.Refuse(workflow.ErrInvalid, "expires_seconds", "a token is valid for at most a year; 0 means until it is revoked")
 	}
 	var out api.TokenValue
 	err := p.ledger.Change(ctx, func(_ context.Context, c *ledger.Change) error {
@@ -211,14 +211,14 @@ func (p *Calls) RevokeToken(ctx context.Context, who Principal, id string) error
 	})
 }
 
-// tokenPools remembers which pools tokens are of, by the tokens' hashes. That never changes, so that token and pool
-// can be read at once; whether either is any good is read each time.
+// tokenPools remembers which pool a token is of, by the token's hash. That never changes, so token and pool can be
+// read at once. Whether they are still valid is read each time.
 type tokenPools struct {
 	mu sync.Mutex
 	of map[string]store.Key
 }
 
-// mostTokenPools bounds what is remembered; beyond it, it begins anew.
+// mostTokenPools bounds what is remembered; a full map is cleared.
 const mostTokenPools = 1000
 
 func (t *tokenPools) get(hash string) (store.Key, bool) {

@@ -15,9 +15,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// What hangs on a workflow's state changes in the same commit as the state: its place in the queue of its workspace
-// and in the claimable index, the limits that it counts against, its timer and its timeline. So no reader ever sees one
-// without the other, and a commit that fails leaves nothing to repair.
+// What depends on a workflow's state changes in the same commit as the state: its place in the queue of its workspace
+// and in the claimable index, the limits that it counts against, its timer and its timeline. So a reader never sees
+// one without the other, and a commit that fails leaves nothing to repair.
 
 // Note appends to a workflow's timeline.
 func (c *Change) Note(w *record.Workflow, n rules.Note) {
@@ -27,7 +27,7 @@ func (c *Change) Note(w *record.Workflow, n rules.Note) {
 	})
 }
 
-// Apply does what was decided about a workflow.
+// Apply applies a decision about a workflow.
 func (c *Change) Apply(ctx context.Context, w *record.Workflow, out rules.Outcome) error {
 	for _, n := range out.Notes {
 		c.Note(w, n)
@@ -46,8 +46,7 @@ func (c *Change) Apply(ctx context.Context, w *record.Workflow, out rules.Outcom
 	return nil
 }
 
-// hold keeps the pool of a workflow from claiming for a while, or ends that: what waited for it is claimable
-// then.
+// hold stops the pool of a workflow from claiming for a while, or ends that: what waited for it is claimable then.
 func (c *Change) hold(ctx context.Context, w *record.Workflow, out rules.Outcome) error {
 	if out.Hold == nil && !out.LetGo {
 		return nil
@@ -73,7 +72,7 @@ func (c *Change) hold(ctx context.Context, w *record.Workflow, out rules.Outcome
 	return nil
 }
 
-// move applies a move of the table to a workflow and everything that hangs on it.
+// move applies a move of the table to a workflow and to everything that depends on its state.
 func (c *Change) move(ctx context.Context, w *record.Workflow, out rules.Outcome) error {
 	m := out.Move
 	if m.From != w.State {
@@ -105,13 +104,13 @@ func (c *Change) move(ctx context.Context, w *record.Workflow, out rules.Outcome
 	return nil
 }
 
-// Prepare reads in one request what moving a workflow needs: the queue of its workspace and its limits.
+// Prepare reads in one request what a move of a workflow needs: the queue of its workspace and its limits.
 func (c *Change) Prepare(ctx context.Context, w *record.Workflow) error {
 	return c.Load(ctx, record.QueueKey(w.WorkspaceID), record.OrganizationLimitKey(w.Org), record.PoolLimitKey(w.Org, w.PoolID))
 }
 
-// Claim does what was decided when a pending workflow is claimed: it leaves the claimable index and counts against
-// the limits. Its place in the queue of its workspace it keeps.
+// Claim applies the decision to claim a pending workflow: the workflow leaves the claimable index and counts against
+// the limits. It keeps its place in the queue of its workspace.
 func (c *Change) Claim(ctx context.Context, w *record.Workflow, out rules.Outcome) error {
 	c.Keep(w)
 	c.removeOnce(w.ClaimKey())
@@ -123,8 +122,8 @@ func (c *Change) Claim(ctx context.Context, w *record.Workflow, out rules.Outcom
 	return c.count(ctx, w, func(l *record.Limit) { l.Active++ })
 }
 
-// requeue makes a claimed or running workflow pending again. It gives up its place in the queue of its workspace: one
-// that ranks before it may have come meanwhile.
+// requeue makes a claimed or running workflow pending again. The workflow gives up its place in the queue of its
+// workspace, because one that ranks before it may have come meanwhile.
 func (c *Change) requeue(ctx context.Context, w *record.Workflow) error {
 	w.SlotHeld = false
 	w.Lease, w.Tasks, w.Instance, w.HandedOver = time.Time{}, nil, "", time.Time{}
@@ -154,7 +153,7 @@ func (c *Change) unqueue(ctx context.Context, w *record.Workflow) error {
 		leave(q, w)
 		return c.Promote(ctx, w.WorkspaceID)
 	}
-	// It stands in one of the two places. Where this read it in neither, it moves just now, and the commit fails.
+	// It is in one of the two places. If it was found in neither, it is moving just now, and the commit fails.
 	c.removeOnce(waiting)
 	if w.ChangesState() {
 		q.WaitC--
@@ -164,7 +163,7 @@ func (c *Change) unqueue(ctx context.Context, w *record.Workflow) error {
 	return nil
 }
 
-// retire ends a workflow's being active: the limits, its slot or place, and whoever waits for it.
+// retire makes a workflow inactive: it updates the limits and frees its slot or place for those that wait for it.
 func (c *Change) retire(ctx context.Context, w *record.Workflow) error {
 	if err := c.Prepare(ctx, w); err != nil {
 		return err
@@ -178,7 +177,7 @@ func (c *Change) retire(ctx context.Context, w *record.Workflow) error {
 	return c.freeSlot(ctx, w)
 }
 
-// freeSlot gives a workflow's slot or place to whoever waits for it.
+// freeSlot gives a workflow's slot or place to the next one that waits for it.
 func (c *Change) freeSlot(ctx context.Context, w *record.Workflow) error {
 	if err := c.Prepare(ctx, w); err != nil {
 		return err
@@ -192,8 +191,8 @@ func (c *Change) freeSlot(ctx context.Context, w *record.Workflow) error {
 	return c.Promote(ctx, w.WorkspaceID)
 }
 
-// deactivate takes a workflow out of the limits, once, and wakes pools whose last claim a limit cut short. Of many it
-// wakes the first mostWoken: each of them frees a place again one day, and then the next are woken.
+// deactivate takes a workflow out of the limits, once, and wakes pools whose last claim a limit cut short. If there
+// are many it wakes the first mostWoken. Each of them frees a place again later, and then the next are woken.
 func (c *Change) deactivate(ctx context.Context, w *record.Workflow) error {
 	if !w.Active {
 		return nil
@@ -233,7 +232,7 @@ func (c *Change) Limit(ctx context.Context, k store.Key) (*record.Limit, error) 
 	return &limit, nil
 }
 
-// timer moves the entry of a workflow in the timers to where the next thing is due.
+// timer moves a workflow's entry in the timers to the time when the next thing is due.
 func (c *Change) timer(w *record.Workflow) error {
 	beat, err := c.Beat(w.ID)
 	if err != nil {
@@ -249,8 +248,8 @@ func (c *Change) Rearm(w *record.Workflow, next rules.Timer) {
 	c.timerSet = true
 }
 
-// Disarm deletes a timer that its workflow's record does not name: the record was written since by a version that does
-// not know timers of that kind.
+// Disarm deletes a timer that its workflow's record does not name: an older version, which does not know timers of
+// that kind, has written the record since.
 func (c *Change) Disarm(ctx context.Context, timer store.Key) error {
 	c.timerSet = true
 	if err := c.Load(ctx, timer); err != nil {
@@ -260,8 +259,8 @@ func (c *Change) Disarm(ctx context.Context, timer store.Key) error {
 	return nil
 }
 
-// arm writes the timer of a workflow on the clock that counts for it, and takes away the one on the other. Its record
-// names the entry, so that whoever moves the workflow can delete it without a search.
+// arm writes the timer of a workflow on the clock that counts for it, and deletes the one on the other clock. The
+// workflow's record names the entry, so that it can be deleted without a search when the workflow moves.
 func (c *Change) arm(w *record.Workflow, next rules.Timer) {
 	for _, t := range []struct {
 		key  func(org string, at int64, id string) store.Key

@@ -11,18 +11,18 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// Change collects what one commit does. It holds what was read and working copies of it, and names the version of
-// each record in the operations that it ends with.
+// Change collects what one commit does. It has what was read and working copies of it. The operations that it
+// produces name the version of each record.
 type Change struct {
 	Now  time.Time
 	Read Read
 
 	ledger *Ledger
 	view   bool               // it is never committed: see View
-	asked  map[store.Key]bool // what was read, also where there was nothing
+	asked  map[store.Key]bool // what was read, also keys without a record
 	ops    []store.Op
 
-	// The working copies: what they are at the end is committed.
+	// The working copies. Their final values are committed.
 	workflows map[string]*record.Workflow
 	queues    map[string]*record.Queue // by the ids of their workspaces
 	limits    map[store.Key]*record.Limit
@@ -31,7 +31,7 @@ type Change struct {
 	wake     []string // ids of the pools for which work became claimable
 }
 
-// Decision makes up what a change does. It may be called many times and must have no effect of its own but on
+// Decision decides what a change does. It may be called many times and must have no effects of its own, except on
 // variables that it sets anew each time.
 type Decision = func(ctx context.Context, c *Change) error
 
@@ -42,26 +42,27 @@ func (l *Ledger) newChange() *Change {
 	}
 }
 
-// View returns a change that is only read from. Nobody tries it again, so its errors are such as a caller can act on.
+// View returns a change that is only read from. It is not tried again, so its errors are ones that a caller can act
+// on.
 func (l *Ledger) View() *Change {
 	c := l.newChange()
 	c.view = true
 	return c
 }
 
-// Change decides and commits one change and then wakes whom it made work claimable for. A decision
-// that changes nothing writes nothing.
+// Change decides and commits one change and then wakes those for whom it made work claimable. A decision that changes
+// nothing writes nothing.
 func (l *Ledger) Change(ctx context.Context, decision Decision) error {
 	return l.ChangeAfter(ctx, Ahead{}, decision)
 }
 
-// ChangeAfter is Change for a decision that some of what it needs was read for.
+// ChangeAfter is Change for a decision for which some records were already read.
 func (l *Ledger) ChangeAfter(ctx context.Context, before Ahead, decision Decision) error {
 	var owed []string
 	err := l.decide(ctx, func(ctx context.Context) ([]store.Op, error) {
 		c := l.newChange()
 		c.take(before)
-		before = Ahead{} // after a lost race it reads anew
+		before = Ahead{} // after a lost race it reads again
 		if err := decision(ctx, c); err != nil {
 			return nil, err
 		}
@@ -75,19 +76,19 @@ func (l *Ledger) ChangeAfter(ctx context.Context, before Ahead, decision Decisio
 	return nil
 }
 
-// ChangeHot is Change for decisions that write an organization's limits, which every claim and
-// every end does. Within a process they queue up instead of losing races against one another;
-// between processes the versions decide.
+// ChangeHot is Change for decisions that write an organization's limits, as every claim and every end does. Within a
+// process such changes wait in line instead of losing races against each other; between processes the versions
+// decide.
 func (l *Ledger) ChangeHot(ctx context.Context, decision Decision) error {
 	return l.ChangeHotAfter(ctx, Ahead{}, decision)
 }
 
-// ChangeHotAfter is ChangeHot for a decision that some of what it needs was read for.
+// ChangeHotAfter is ChangeHot for a decision for which some records were already read.
 func (l *Ledger) ChangeHotAfter(ctx context.Context, before Ahead, decision Decision) error {
 	select {
 	case l.hot <- struct{}{}:
 	default:
-		before = Ahead{} // those who are before it change the limits
+		before = Ahead{} // those before it in line change the limits
 		select {
 		case l.hot <- struct{}{}:
 		case <-ctx.Done():
@@ -104,7 +105,8 @@ type Ahead struct {
 	keys []store.Key
 }
 
-// ReadAhead reads keys for the decisions that follow. Where that fails they read for themselves, and say what is wrong.
+// ReadAhead reads keys for the decisions that follow. If it fails, the decisions read for themselves and report the
+// error.
 func (l *Ledger) ReadAhead(ctx context.Context, keys ...store.Key) Ahead {
 	r, err := l.Read(ctx, keys...)
 	if err != nil {
@@ -113,7 +115,7 @@ func (l *Ledger) ReadAhead(ctx context.Context, keys ...store.Key) Ahead {
 	return Ahead{r, keys}
 }
 
-// take adds what was read just before the change was begun, as if Load had read it.
+// take adds what was read just before the change began, as if Load had read it.
 func (c *Change) take(before Ahead) {
 	for _, k := range before.keys {
 		c.asked[k] = true
@@ -123,7 +125,7 @@ func (c *Change) take(before Ahead) {
 	}
 }
 
-// Load reads keys that were not read yet: what was decided on stays what the commit names.
+// Load reads keys that were not read yet: the commit names what the decision was made on.
 func (c *Change) Load(ctx context.Context, keys ...store.Key) error {
 	keys = slices.DeleteFunc(slices.Clone(keys), func(k store.Key) bool { return c.asked[k] })
 	for part := range slices.Chunk(keys, store.MaxGet) {
@@ -141,7 +143,8 @@ func (c *Change) Load(ctx context.Context, keys ...store.Key) error {
 	return nil
 }
 
-// told is an error of a read as who reads can act on it: a decision that is tried again by the store's own words.
+// told turns a read's error into one that the reader can act on. A decision that is tried again keeps the store's
+// error.
 func (c *Change) told(err error) error {
 	if c.view {
 		return outOfStore(err)
@@ -149,7 +152,7 @@ func (c *Change) told(err error) error {
 	return err
 }
 
-// Range reads a partition. What it returns is not what the commit names: see store.Store.
+// Range reads a partition. The commit does not name what it returns: see store.Store.
 func (c *Change) Range(ctx context.Context, s store.Scan) (store.Page, error) {
 	page, err := c.ledger.store.Range(ctx, s)
 	if err != nil {
@@ -158,7 +161,7 @@ func (c *Change) Range(ctx context.Context, s store.Scan) (store.Page, error) {
 	return page, err
 }
 
-// Ranges is Range for several scans; together they are no snapshot.
+// Ranges is Range for several scans; together they are not a snapshot.
 func (c *Change) Ranges(ctx context.Context, scans ...store.Scan) ([]store.Page, error) {
 	if several, ok := c.ledger.store.(ranger); ok {
 		pages, err := several.Ranges(ctx, scans...)
@@ -195,7 +198,7 @@ func (c *Change) All(ctx context.Context, s store.Scan) iter.Seq2[store.Record, 
 	}
 }
 
-// Version is what the commit must name for a key: 0 where there was no record.
+// Version is what the commit must name for a key: 0 if there was no record.
 func (c *Change) Version(k store.Key) int64 { return c.Read.Version(k) }
 
 // Put writes a record in place of what was read.
@@ -210,7 +213,7 @@ func (c *Change) PutUntil(k store.Key, v any, expires time.Time) {
 	c.Add(store.Put(r, c.Version(k)))
 }
 
-// Create writes a record that must not be there.
+// Create writes a record that must not exist.
 func (c *Change) Create(k store.Key, v any) {
 	c.Add(store.Put(record.Encode(k, v), store.Absent))
 }
@@ -222,16 +225,16 @@ func (c *Change) Remove(k store.Key) {
 	}
 }
 
-// removeOnce deletes a record that is made, never changed and deleted: it need not be read for that.
+// removeOnce deletes a record that is never changed between its creation and its deletion: it need not be read first.
 func (c *Change) removeOnce(k store.Key) { c.Add(store.Delete(k, 1)) }
 
-// Forget takes back what was to be done with a record.
+// Forget undoes what was planned for a record.
 func (c *Change) Forget(k store.Key) {
 	c.ops = slices.DeleteFunc(c.ops, func(op store.Op) bool { return op.Key() == k })
 }
 
-// Check makes the commit fail where a record that was read has changed. An operation on it that is there already
-// does so.
+// Check makes the commit fail if a record that was read has changed. An operation on that record does the same, so
+// Check adds nothing then.
 func (c *Change) Check(k store.Key) {
 	if !slices.ContainsFunc(c.ops, func(op store.Op) bool { return op.Key() == k }) {
 		c.Add(store.Check(k, c.Version(k)))
@@ -244,9 +247,9 @@ func (c *Change) Add(op store.Op) { c.ops = append(c.ops, op) }
 // Ops returns the operations so far.
 func (c *Change) Ops() []store.Op { return c.ops }
 
-// Workflow reads one workflow and its last sign of life, with more of what the call needs, and makes it part of the
-// change: what it is at the end is committed. What moving it needs besides is read when it is moved. An empty org means
-// any.
+// Workflow reads one workflow and its last sign of life, with the other records that the call needs, and makes it
+// part of the change: its final value is committed. What a move needs as well is read when it moves. An empty org
+// means any.
 func (c *Change) Workflow(ctx context.Context, org, id string, more ...store.Key) (*record.Workflow, error) {
 	if err := record.CheckID(id); err != nil {
 		return nil, err
@@ -269,8 +272,8 @@ func (c *Change) Workflow(ctx context.Context, org, id string, more ...store.Key
 // Keep makes a workflow part of the change.
 func (c *Change) Keep(w *record.Workflow) { c.workflows[w.ID] = w }
 
-// Drop takes a workflow out of the change: its record is not touched, whose version changes only when
-// it moves.
+// Drop takes a workflow out of the change: its record is not written. The version changes only when the workflow
+// moves.
 func (c *Change) Drop(w *record.Workflow) { delete(c.workflows, w.ID) }
 
 // Beat returns the last sign of life of a workflow's run.
@@ -282,12 +285,12 @@ func (c *Change) Beat(id string) (record.Beat, error) {
 // Wake wakes a pool after the commit.
 func (c *Change) Wake(poolID string) { c.wake = append(c.wake, poolID) }
 
-// build returns the operations of the whole change; none where nothing changes.
+// build returns the operations of the whole change; none if nothing changes.
 func (c *Change) build() ([]store.Op, error) {
 	var checks []store.Op
 	save := func(r store.Record) {
 		if was := c.Read[r.Key]; string(was.Value) == string(r.Value) {
-			// It did not change, but the decision was made on it.
+			// It has not changed, but the decision was made on it.
 			checks = append(checks, store.Check(r.Key, was.Version))
 		} else {
 			c.Add(store.Put(r, was.Version))

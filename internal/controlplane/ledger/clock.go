@@ -12,12 +12,13 @@ import (
 )
 
 const (
-	clockKept = 10 * time.Second // how long what was read of the clocks serves
+	clockKept = 10 * time.Second // how long a read of the clocks stays valid
 	noteEvery = 20 * time.Second // how often a call of a pool is written down
 )
 
-// clock is what a process knows of the service clock and of those of the pools. It moves on only by passes; between
-// them each process extrapolates, and what it has read may be clockKept old: a stamp is that much too early at most.
+// clock is what a process knows of the service clock and of the pools' clocks. Only passes move the service clock on.
+// Between them each process extrapolates, and what it has read may be clockKept old: a stamp is too early by at most
+// that.
 type clock struct {
 	mu    sync.Mutex
 	first bool // the first pass of a process that makes all of them is still to come
@@ -26,7 +27,7 @@ type clock struct {
 	noting sync.Map // ids of the pools whose calls are being written down
 }
 
-// keep notes what a record is now.
+// keep stores what a record is now.
 func (c *clock) keep(now time.Time, r store.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,7 +35,7 @@ func (c *clock) keep(now time.Time, r store.Record) {
 }
 
 type known struct {
-	rec store.Record // without a value where there is none
+	rec store.Record // without a value if there is none
 	at  time.Time
 }
 
@@ -64,7 +65,7 @@ func (l *Ledger) recent(ctx context.Context, now time.Time, keys ...store.Key) (
 	return out, first, nil
 }
 
-// time is the moment of now on all clocks, for the runs of a pool, and what is known of the calls of that.
+// time is the moment of now on all clocks, for the runs of a pool, and what is known of the pool's calls.
 func (l *Ledger) time(ctx context.Context, now time.Time, poolID string) (t rules.Time, h record.Heard, err error) {
 	k := record.HeardKey(poolID)
 	r, first, err := l.recent(ctx, now, record.ClockKey(), record.PassKey(), k)
@@ -94,13 +95,13 @@ func (c *Change) Time(ctx context.Context, poolID string) (rules.Time, error) {
 	return t, err
 }
 
-// Called is Time for a call of the pool, of which it takes note.
+// Called is Time for a call of the pool, which it notes.
 func (c *Change) Called(ctx context.Context, poolID string) (rules.Time, error) {
 	c.ledger.Hear(ctx, c.Now, poolID)
 	return c.Time(ctx, poolID)
 }
 
-// Tick moves the service clock on, which passes do, and returns what it shows.
+// Tick moves the service clock on, as each pass does, and returns what it shows.
 func (l *Ledger) Tick(ctx context.Context) (time.Time, error) {
 	l.clock.mu.Lock()
 	first := l.clock.first
@@ -127,14 +128,14 @@ func (l *Ledger) Tick(ctx context.Context) (time.Time, error) {
 	return c.Service, nil
 }
 
-// Hear notes that a call of a pool was taken. Where that fails, some silence of its runs is excused that need not be.
+// Hear notes a call of a pool. If that fails, some silence of the pool's runs is excused that need not be.
 func (l *Ledger) Hear(ctx context.Context, now time.Time, poolID string) {
 	t, h, err := l.time(ctx, now, poolID)
 	if err != nil || !h.At.IsZero() && t.Service.Sub(h.At) < noteEvery {
 		return
 	}
 	if _, busy := l.clock.noting.LoadOrStore(poolID, true); busy {
-		return // another call of this process is about it
+		return // another call of this process is doing it
 	}
 	defer l.clock.noting.Delete(poolID)
 	k, noted := record.HeardKey(poolID), store.Record{}

@@ -1,6 +1,6 @@
-// Package ledger is how anything is changed: it reads records, collects what one commit changes, keeps with each move
-// of a workflow what hangs on it, commits, and wakes those for whom work became claimable. What is to be done with a
-// workflow package rules decides.
+// Package ledger makes every change: it reads records, collects what one commit changes, keeps everything that
+// depends on a workflow's state in step with it, commits, and wakes those for whom work became claimable. Package
+// rules decides what is to be done with a workflow.
 //
 // Every change is one conditional commit that names the version of each record that the decision
 // was made on. A commit that loses the race is decided again from fresh records; one whose answer
@@ -27,7 +27,7 @@ const (
 	unknownTries = 10                     // repeats of one commit whose answer was lost
 )
 
-// Config is what a Ledger works with. All of it is required but Waker.
+// Config is what a Ledger works with. Everything except Waker is required.
 type Config struct {
 	Now   func() time.Time // the control plane's clock
 	Log   *slog.Logger
@@ -37,12 +37,12 @@ type Config struct {
 
 // Ledger is a store as the control plane uses it. Its methods may be called concurrently.
 type Ledger struct {
-	Log *slog.Logger // where calls over this ledger log, too
+	Log *slog.Logger // the calls over this ledger log here too
 
 	store   store.Store
 	now     func() time.Time
 	waker   Waker
-	hot     chan struct{} // holds one: see ChangeHot
+	hot     chan struct{} // of capacity one: see ChangeHot
 	clock   clock
 	waiting waiting
 }
@@ -72,14 +72,14 @@ func (l *Ledger) Query(ctx context.Context, index store.Index, s store.Scan) (st
 	return page, err
 }
 
-// Read fetches keys consistently. Together they are no snapshot: the commit checks them.
+// Read fetches keys consistently. Together they are not a snapshot: the commit checks them.
 func (l *Ledger) Read(ctx context.Context, keys ...store.Key) (Read, error) {
 	c := l.View()
 	err := c.Load(ctx, keys...)
 	return c.Read, err
 }
 
-// ranger is a store that reads several ranges at once, because each of them takes a while.
+// ranger is a store that reads several ranges at the same time, because each read takes a while.
 type ranger interface {
 	Ranges(ctx context.Context, scans ...store.Scan) ([]store.Page, error)
 }
@@ -101,14 +101,14 @@ func (l *Ledger) Workflow(ctx context.Context, org, id string) (w record.Workflo
 	return w, r.Version(k), err
 }
 
-// NoWorkflow refuses an id that names none.
+// NoWorkflow refuses an id for which there is no workflow.
 func NoWorkflow(id string) error {
 	return workflow.Refuse(workflow.ErrNotFound, "id", "there is no workflow %s", id)
 }
 
-// decide makes a decision and commits it, again from fresh records as often as it loses a race.
-// The decision returns the operations; none means that nothing needs to change. It may be called
-// many times and must have no effect of its own but on variables that it sets anew each time.
+// decide makes a decision and commits it. Each time that it loses a race, it decides again from fresh records. The
+// decision returns the operations; none means that nothing needs to change. It may be called many times and must have
+// no effects of its own, except on variables that it sets anew each time.
 func (l *Ledger) decide(ctx context.Context, decision func(ctx context.Context) ([]store.Op, error)) error {
 	for try := range commitTries {
 		if try > 0 {
@@ -133,8 +133,8 @@ func (l *Ledger) decide(ctx context.Context, decision func(ctx context.Context) 
 		case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrBusy):
 			continue
 		case errors.Is(err, store.ErrFull):
-			// For a person: nobody else makes room.
-			return busy("there is no room left on the disk that holds the control plane's records: nothing can be changed until there is")
+			// This is for a person, because only a person can make room.
+			return busy("the disk with the control plane's records is full: nothing can be changed until there is room")
 		case errors.Is(err, store.ErrUnknown):
 			return busy("the store did not answer whether the change was made; ask again")
 		default:
@@ -144,8 +144,8 @@ func (l *Ledger) decide(ctx context.Context, decision func(ctx context.Context) 
 	return busy("too many changes at once; ask again")
 }
 
-// Commit applies operations once, repeating one whose answer was lost under the same id, so that
-// the store recognises it.
+// Commit applies operations once. If the answer does not arrive, it repeats the commit under the same id, so that the
+// store recognises it.
 func (l *Ledger) Commit(ctx context.Context, ops []store.Op) error {
 	id := record.Random(18)
 	var err error
@@ -156,7 +156,7 @@ func (l *Ledger) Commit(ctx context.Context, ops []store.Op) error {
 			}
 		}
 		if err = l.store.Commit(ctx, id, ops...); !errors.Is(err, store.ErrUnknown) {
-			// Busy after a lost answer says nothing of the first try: it stays unknown.
+			// Busy after a missing answer says nothing about the first try: that stays unknown.
 			if try == 0 || !errors.Is(err, store.ErrBusy) {
 				return err
 			}
@@ -169,13 +169,13 @@ func busy(why string) error {
 	return &workflow.Error{Kind: workflow.ErrBusy, Message: why, RetryAfter: time.Second}
 }
 
-// pause keeps racers apart, longer with each try.
+// pause keeps racing calls apart, longer with each try.
 func pause(ctx context.Context, try int) error {
 	return wait.For(ctx, wait.Backoff(firstWait, mostWait, try))
 }
 
-// outOfStore turns what a store says of itself into what a caller can act on. What is read for a decision keeps the
-// store's own words: a decision is tried again.
+// outOfStore turns a store's error into one that a caller can act on. A read for a decision keeps the store's own
+// error, because the decision is tried again.
 func outOfStore(err error) error {
 	if errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrUnknown) {
 		return busy("the store is busy; ask again")

@@ -23,7 +23,7 @@ type failing struct {
 
 func (f failing) Commit(context.Context, string, ...store.Op) error { return f.err }
 
-// Somebody has to make room: to be asked to try again would tell them nothing.
+// A person must make room: to be told to try again would not help.
 func TestDecide_ThatFindsNoRoomSaysSo(t *testing.T) {
 	for name, err := range map[string]error{
 		"at once":        fmt.Errorf("insert: %w", store.ErrFull),
@@ -36,7 +36,7 @@ func TestDecide_ThatFindsNoRoomSaysSo(t *testing.T) {
 				c.Create(store.Key{Part: "p", Sort: "s"}, "")
 				return nil
 			})
-			if !errors.Is(got, workflow.ErrBusy) || strings.Contains(fmt.Sprint(got), "no room left on the disk") != errors.Is(err, store.ErrFull) {
+			if !errors.Is(got, workflow.ErrBusy) || strings.Contains(fmt.Sprint(got), "disk with the control plane's records is full") != errors.Is(err, store.ErrFull) {
 				t.Errorf("%s: got %v, want a refusal that may be tried again, and names a full disk", name, got)
 			}
 		})

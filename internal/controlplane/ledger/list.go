@@ -16,10 +16,10 @@ import (
 // Read is a set of records that a decision was made on.
 type Read map[store.Key]store.Record
 
-// Version is what the commit must name: 0 where there was no record.
+// Version is what the commit must name: 0 if there was no record.
 func (r Read) Version(k store.Key) int64 { return r[k].Version }
 
-// Into decodes the record of a key into what v points at, which stays as it is where there is none.
+// Into decodes the record of a key into what v points at. Without a record, v stays as it is.
 func (r Read) Into(k store.Key, v any) error {
 	rec, ok := r[k]
 	if !ok {
@@ -28,7 +28,7 @@ func (r Read) Into(k store.Key, v any) error {
 	return record.DecodeInto(rec, v)
 }
 
-// Get decodes the record of a key; ok is false where there is none.
+// Get decodes the record of a key; ok is false if there is none.
 func Get[T any](r Read, k store.Key) (v T, ok bool, err error) {
 	rec, ok := r[k]
 	if !ok {
@@ -38,7 +38,7 @@ func Get[T any](r Read, k store.Key) (v T, ok bool, err error) {
 	return v, true, err
 }
 
-// Load reads a key into a change and decodes its record; ok is false where there is none.
+// Load reads a key into a change and decodes its record; ok is false if there is none.
 func Load[T any](ctx context.Context, c *Change, k store.Key) (v T, ok bool, err error) {
 	if err := c.Load(ctx, k); err != nil {
 		return v, false, err
@@ -70,8 +70,8 @@ func PageSize(asked, most int) int {
 	return asked
 }
 
-// cursorSum is how many bytes of its checksum a cursor carries. It guards against mistakes; a cursor is no
-// secret, and one that is made up reads nothing outside of its list.
+// cursorSum is how many bytes of its checksum a cursor carries. It guards against mistakes. A cursor is not a secret,
+// and a forged one reads nothing outside its list.
 const cursorSum = 6
 
 // ListOf is List for a list that shows its records one by one.
@@ -83,7 +83,7 @@ func ListOf[R, V any](ctx context.Context, l *Ledger, s store.Scan, cursor strin
 	return PageOf(page, view)
 }
 
-// List is Range for a list whose pages are asked for from outside, by the cursor of the page before.
+// List is Range for a list whose pages are requested by API callers, by the cursor of the previous page.
 func (l *Ledger) List(ctx context.Context, s store.Scan, cursor string) (store.Page, error) {
 	after, err := OpenCursor(s.Part+" "+s.From, cursor)
 	if err != nil {
@@ -95,8 +95,8 @@ func (l *Ledger) List(ctx context.Context, s store.Scan, cursor string) (store.P
 	return page, err
 }
 
-// SealCursor makes the place in a list where its next page begins a cursor: it holds nothing that an address
-// cannot, and is good for that list alone. The end of the list has none.
+// SealCursor turns the place where a list's next page begins into a cursor. A cursor has only characters that a URL
+// can have, and is valid for that list alone. The end of the list has no cursor.
 func SealCursor(list, after string) string {
 	if after == "" {
 		return ""
@@ -104,14 +104,14 @@ func SealCursor(list, after string) string {
 	return base64.RawURLEncoding.EncodeToString(append(sumOf(list, after), after...))
 }
 
-// OpenCursor returns the place that a cursor was made of.
+// OpenCursor returns the place that a cursor was made from.
 func OpenCursor(list, cursor string) (after string, err error) {
 	if cursor == "" {
 		return "", nil
 	}
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || len(b) <= cursorSum || !bytes.Equal(b[:cursorSum], sumOf(list, string(b[cursorSum:]))) {
-		return "", workflow.Refuse(workflow.ErrInvalid, "cursor", "%q is not a cursor of this list: take the next of the page before it as it is, or begin without one", text.Cut(cursor, 60))
+		return "", workflow.Refuse(workflow.ErrInvalid, "cursor", "%q is not a cursor of this list: pass the next of the previous page unchanged, or begin without a cursor", text.Cut(cursor, 60))
 	}
 	return string(b[cursorSum:]), nil
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// waiting is the calls of this process that wait for something to change under a name: a pool's id for work, or one
-// of the names below. That they are notified is a shortcut only: every waiting call also looks again by itself.
+// waiting is the calls of this process that wait for a change under a name: a pool's id for work, or one of the names
+// below. The notification is only a shortcut: every waiting call also looks again on its own.
 type waiting struct {
 	mu     sync.Mutex
 	byName map[string]*callers
@@ -18,7 +18,7 @@ type callers struct {
 	n       int
 }
 
-// wait returns a channel that is closed at the next change under a name, and a function that ends the waiting.
+// wait returns a channel that is closed at the next change under a name, and a function that ends the wait.
 func (b *waiting) wait(name string) (<-chan struct{}, func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,13 +53,14 @@ func (l *Ledger) Notify(name string) {
 	}
 }
 
-// lookAgain is how often a waiting call looks by itself, for what other processes changed. On Lambda that is
-// nearly everything, so it is half of what picking work up by long polls takes; a look is one small read.
+// lookAgain is how often a waiting call looks on its own, for what other processes changed. On Lambda other
+// processes make nearly all changes, so this is half of the time that a long poll takes to pick work up. A look is one
+// small read.
 const lookAgain = 500 * time.Millisecond
 
-// Await calls look until it reports that there is something, the wait is over or ctx ends. It looks
-// again when it is notified under the name, and each lookAgain. It begins to wait before each look, so that no
-// change between look and wait is missed.
+// Await calls look until it reports that there is something, the wait is over or ctx ends. It looks again when it is
+// notified under the name, and every lookAgain. It begins to wait before each look, so that it cannot miss a change
+// between look and wait.
 func (l *Ledger) Await(ctx context.Context, name string, wait time.Duration, look func(notified bool) (bool, error)) error {
 	over := time.NewTimer(wait)
 	defer over.Stop()

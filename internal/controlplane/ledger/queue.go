@@ -11,16 +11,17 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// The queue of a workspace decides which of its runs stand in the claimable index, where claims look. The index holds
-// only what could start now but for a limit of the pool or of the organization: of the runs that change state the first
-// one, and only while no other holds the slot; of the others as many as the workspace's limit leaves. The rest stand
-// in the waiting lists of the workspace. So a claim need not look at any workspace, and never passes over one that
-// waits for its neighbour.
+// The queue of a workspace decides which of its runs are in the claimable index, where claims look. The index has
+// only what could start now if the limits of the pool and of the organization allow it. Of the runs that change state
+// it has the first one, and only while no other holds the slot; of the others, as many as the workspace's limit
+// allows. The rest are in the waiting lists of the workspace. So a claim does not need to look at workspaces, and
+// never has to skip a run that waits for another run of its workspace.
 //
-// Whoever changes a waiting list or what is claimable of a workspace also writes its queue record. Its version is what
-// puts them in order: of two that free or fill a place at once, one loses the race and decides again.
+// Each commit that changes a waiting list or what is claimable of a workspace also writes the workspace's queue
+// record. The record's version puts such commits in order: if two free or fill a place at once, one loses the race
+// and decides again.
 
-// DefaultMaxActive is how many runs of a workspace that says nothing may be active at once.
+// DefaultMaxActive is how many runs of a workspace may be active at once if the workspace sets no limit.
 const DefaultMaxActive = 10
 
 // Queue reads the queue of a workspace and makes it part of the change.
@@ -39,7 +40,7 @@ func (c *Change) Queue(ctx context.Context, wsid string) (*record.Queue, error) 
 	return &q, nil
 }
 
-// Holder is the run that holds the slot of a workspace, with its last sign of life; nil where none does.
+// Holder is the run that holds the slot of a workspace, with its last sign of life; nil if the slot is free.
 func (c *Change) Holder(ctx context.Context, org, wsid string) (*record.Workflow, error) {
 	q, err := c.Queue(ctx, wsid)
 	if err != nil || q.Changer == "" {
@@ -47,12 +48,12 @@ func (c *Change) Holder(ctx context.Context, org, wsid string) (*record.Workflow
 	}
 	w, err := c.Workflow(ctx, org, q.Changer)
 	if err != nil || !w.SlotHeld {
-		return nil, err // it is claimable, and holds nothing yet
+		return nil, err // it is claimable, and does not hold the slot yet
 	}
 	return w, nil
 }
 
-// Enqueue makes a new pending workflow claimable, or lets it wait in its workspace.
+// Enqueue makes a new pending workflow claimable, or adds it to a waiting list of its workspace.
 func (c *Change) Enqueue(ctx context.Context, w *record.Workflow) error {
 	q, err := c.Queue(ctx, w.WorkspaceID)
 	if err != nil {
@@ -66,14 +67,14 @@ func (c *Change) Enqueue(ctx context.Context, w *record.Workflow) error {
 	return c.Promote(ctx, w.WorkspaceID, w)
 }
 
-// overtake puts w in the place of the claimable state-changing run of its workspace if that is not
-// claimed yet and ranks behind it.
+// overtake puts w in the place of the claimable state-changing run of its workspace, if that run is not claimed yet
+// and ranks behind w.
 func (c *Change) overtake(ctx context.Context, w *record.Workflow, q *record.Queue) (bool, error) {
 	first, ok, err := Load[record.Workflow](ctx, c, record.WorkflowKey(q.Changer))
 	if err != nil || !ok || first.State != workflow.Pending || first.Rank() <= w.Rank() {
 		return false, err
 	}
-	// A claim of the first one meanwhile makes this decide again.
+	// If the first one is claimed meanwhile, this is decided again.
 	c.Check(record.WorkflowKey(first.ID))
 	c.removeOnce(first.ClaimKey())
 	c.Create(first.WaitKey(), first.Entry())
@@ -93,18 +94,18 @@ func leave(q *record.Queue, w *record.Workflow) {
 	}
 }
 
-// waiter is one that waits for a place.
+// waiter is a workflow that waits for a place.
 type waiter struct {
 	rank     string
 	entry    record.Entry
-	arriving bool // in no list yet
+	arriving bool // not in a list yet
 }
 
-// mostPromoted bounds what one commit makes claimable: two operations each. One commit frees one place; many become
-// free at once only when a limit was raised, and then the following commits of the workspace take the rest.
+// mostPromoted bounds what one commit makes claimable: two operations each. One commit frees one place. Many places
+// become free at once only when a limit is raised, and then the following commits of the workspace fill the rest.
 const mostPromoted = 30
 
-// line is the waiting runs of one kind, and those that have just come to them.
+// line is the waiting runs of one kind, with those that are just arriving.
 type line struct {
 	prefix  string
 	changes bool
@@ -113,8 +114,9 @@ type line struct {
 	read    bool
 }
 
-// Promote makes claimable what has room in the queue of a workspace, best rank first: of those that wait there and of
-// those that arrive, new ones and ones whose claim has ended. What arrives without being promoted waits.
+// Promote makes claimable what there is room for in the queue of a workspace, best rank first: of those that wait
+// there and of those that arrive (new ones, and ones whose claim has ended). One that arrives and is not promoted
+// waits.
 func (c *Change) Promote(ctx context.Context, wsid string, arriving ...*record.Workflow) error {
 	q, err := c.Queue(ctx, wsid)
 	if err != nil {
@@ -161,8 +163,8 @@ func (c *Change) Promote(ctx context.Context, wsid string, arriving ...*record.W
 	return nil
 }
 
-// next is the line whose first has the best rank of those that there is room for; nil where there is none. A list is
-// read only when there is room for one of it: most commits read none.
+// next is the line whose first run has the best rank among the lines that there is room for; nil if there is none. A
+// list is read only if there is room for one of its runs: most commits read none.
 func (c *Change) next(ctx context.Context, wsid string, q *record.Queue, lines []*line) (best *line, err error) {
 	if q.Used() >= q.Max {
 		return nil, nil
@@ -186,7 +188,7 @@ func (c *Change) next(ctx context.Context, wsid string, q *record.Queue, lines [
 	return best, nil
 }
 
-// waiters reads the first of a waiting list.
+// waiters reads the first runs of a waiting list.
 func (c *Change) waiters(ctx context.Context, wsid, prefix string) ([]waiter, error) {
 	page, err := c.Range(ctx, record.Under(record.QueuePart(wsid), prefix, mostPromoted))
 	if err != nil {

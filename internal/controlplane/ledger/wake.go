@@ -10,30 +10,29 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// A wake tells what works for a pool that there may be something for it. It is a shortcut only: it carries nothing and
-// may be lost, because whoever waits looks again by itself.
+// A wake tells the poller of a pool that there may be work. It is only a shortcut: it carries nothing and may be
+// lost, because a poller also looks again on its own.
 
-// wakeEvery is how old a wake mark must be before another wake is sent for it: the one that set it
-// may have been lost.
+// wakeEvery is how old a wake mark must be before another wake is sent for it: the earlier wake may have been lost.
 const wakeEvery = 2 * time.Second
 
-// wakeTime bounds all that is done about the wakes of one commit. The caller waits for it, because a
-// function is frozen as soon as it has answered.
+// wakeTime bounds everything that is done about the wakes of one commit. The caller waits for it, because a function
+// is frozen as soon as it has answered.
 const wakeTime = time.Second
 
-// Waker wakes what works for a pool.
+// Waker wakes the poller of a pool.
 type Waker interface {
-	// Wake starts the pool's target, as it was set by an admin, and does not wait for what that does.
-	// It carries nothing. It may be called concurrently, and a target may be woken twice.
+	// Wake starts the pool's target, as an admin set it, and does not wait for the result. It carries nothing. It may
+	// be called concurrently, and may wake a target twice.
 	Wake(ctx context.Context, target string) error
 }
 
-// mostWoken bounds the pools that one commit wakes; the others wait for their schedule.
+// mostWoken bounds how many pools one commit wakes; the others wait for their schedule.
 const mostWoken = 10
 
-// owe marks that a wake is owed to pools, and wakes those whose mark it set. It is called after the
-// commit that made work claimable; whatever fails here costs only the wait for the schedule, so
-// it never fails the call that caused it.
+// owe marks that a wake is owed to pools, and wakes those whose mark it set. It is called after the commit that made
+// work claimable. A failure here only means that the work waits for the schedule, so it never fails the call that
+// caused it.
 func (l *Ledger) owe(ctx context.Context, pools []string) {
 	if len(pools) == 0 {
 		return
@@ -46,7 +45,7 @@ func (l *Ledger) owe(ctx context.Context, pools []string) {
 	for _, pool := range pools {
 		l.Notify(pool)
 	}
-	// The work is there, whoever asked for it: a client that left does not take the wake along.
+	// The work is there, whoever asked for it: if the client leaves, the wake is still sent.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTime)
 	defer cancel()
 	var targets []string
@@ -66,7 +65,7 @@ func (l *Ledger) owe(ctx context.Context, pools []string) {
 	all.Wait()
 }
 
-// mark sets a pool's mark if it is clear or old, and says what is to be woken then.
+// mark sets a pool's mark if it is clear or old, and says what to wake then.
 func (l *Ledger) mark(ctx context.Context, pool string) (target string) {
 	k, tk := record.WakeKey(pool), record.WakeTargetKey(pool)
 	r, err := l.Read(ctx, k, tk)
@@ -88,9 +87,8 @@ func (l *Ledger) mark(ctx context.Context, pool string) (target string) {
 	return to.Target
 }
 
-// ClearOwed clears a pool's mark, of which r was just read, before the claim reads what there is. A clear mark stays as
-// a record: to change one costs DynamoDB half of what it costs to delete one and to make it again, and a third of the
-// time.
+// ClearOwed clears a pool's mark, which r has just read, before the claim reads the work. A clear mark stays as a
+// record: in DynamoDB a change costs half of a delete and a create, and a third of the time.
 func (l *Ledger) ClearOwed(ctx context.Context, pool string, r Read) {
 	if k := record.WakeKey(pool); owed(r, k) {
 		_ = l.Commit(ctx, []store.Op{store.Put(record.Encode(k, record.Wake{}), r.Version(k))})

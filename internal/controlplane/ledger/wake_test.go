@@ -32,7 +32,7 @@ func (s leaving) Commit(ctx context.Context, id string, ops ...store.Op) error {
 	return s.Store.Commit(ctx, id, ops...)
 }
 
-// The work is there although its client is not any more.
+// The work is there although its client has left.
 func TestOwe_WakesForAClientThatLeft(t *testing.T) {
 	wk := &waker{}
 	ctx, leave := context.WithCancel(t.Context())

@@ -16,7 +16,7 @@ func Encode(k store.Key, v any) store.Record {
 	return store.Record{Key: k, Value: data}
 }
 
-// EncodeWorkflow encodes a workflow with its places in the indexes for people's lists.
+// EncodeWorkflow encodes a workflow with its places in the indexes of the lists for people.
 func EncodeWorkflow(w *Workflow) store.Record {
 	r := Encode(WorkflowKey(w.ID), w)
 	at := fmt.Sprintf("%020d", w.Submitted.UnixNano())
@@ -36,7 +36,7 @@ func Decode[T any](r store.Record) (v T, err error) {
 // DecodeInto reads the value of a record into what v points at.
 func DecodeInto(r store.Record, v any) error {
 	if err := json.Unmarshal(r.Value, v); err != nil {
-		return fmt.Errorf("record %s does not decode: %w", r.Key, err)
+		return fmt.Errorf("cannot decode record %s: %w", r.Key, err)
 	}
 	return nil
 }

@@ -20,8 +20,7 @@ func Random(n int) string {
 
 const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
-// NewID makes an id that sorts by time: the prefix, nine characters of milliseconds and eleven
-// of chance (55 bits).
+// NewID makes an id that sorts by time: the prefix, nine characters of milliseconds and eleven random ones (55 bits).
 func NewID(prefix string, now time.Time) string {
 	var b strings.Builder
 	b.WriteString(prefix)
@@ -37,18 +36,18 @@ func NewID(prefix string, now time.Time) string {
 	return b.String()
 }
 
-// Hash is what is kept of a token or a request in place of itself.
+// Hash is what is stored of a token or a request in place of itself.
 func Hash(value string) string {
 	sum := sha256.Sum256([]byte(value))
 	return hex.EncodeToString(sum[:])
 }
 
-// CheckID refuses what could not be an id before it becomes part of a key.
+// CheckID refuses what cannot be an id before it becomes part of a key.
 func CheckID(id string) error {
 	if len(id) > 64 || id == "" || strings.ContainsFunc(id, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '-')
 	}) {
-		return workflow.Refuse(workflow.ErrNotFound, "id", "that is not the id of a workflow")
+		return workflow.Refuse(workflow.ErrNotFound, "id", "this is not the id of a workflow")
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// WorkflowKey is where a workflow lies; what is long of it lies beside it.
+// WorkflowKey is where a workflow is; its long parts have keys of their own.
 func WorkflowKey(id string) store.Key { return store.Key{Part: "wf/" + id, Sort: "wf"} }
 
 // BeatKey is where the last sign of life of a run lies.
@@ -50,7 +50,7 @@ func LogKey(id string, attempt int, first int64) store.Key {
 	return store.Key{Part: "wf/" + id, Sort: fmt.Sprintf("log/%04d/%012d", attempt, first)}
 }
 
-// QueuePart holds the queue of a workspace: its record and its waiting lists.
+// QueuePart has the queue of a workspace: its record and its waiting lists.
 func QueuePart(wsid string) string { return "lane/" + wsid }
 
 // QueueKey is where the record of a workspace's queue lies.
@@ -59,7 +59,7 @@ func QueueKey(wsid string) store.Key { return store.Key{Part: QueuePart(wsid), S
 // OrganizationLimitKey is where the active workflows of an organization are counted.
 func OrganizationLimitKey(org string) store.Key { return store.Key{Part: "limit/" + org, Sort: "org"} }
 
-// PoolLimitKey is where those of a pool are counted.
+// PoolLimitKey is where the active workflows of a pool are counted.
 func PoolLimitKey(org, id string) store.Key {
 	return store.Key{Part: "limit/" + org, Sort: "pool/" + id}
 }
@@ -67,7 +67,7 @@ func PoolLimitKey(org, id string) store.Key {
 // OrganizationKey is where an organization lies.
 func OrganizationKey(org string) store.Key { return store.Key{Part: "orgs", Sort: org} }
 
-// OrganizationPart holds the settings of an organization.
+// OrganizationPart has the settings of an organization.
 func OrganizationPart(org string) string { return "org/" + org }
 
 // PoolKey is where a pool lies.
@@ -75,10 +75,10 @@ func PoolKey(org, id string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "pool/" + id}
 }
 
-// ClosedPart holds the closed pools of an organization, which go when their work has ended.
+// ClosedPart has the closed pools of an organization, which are deleted when their work has ended.
 func ClosedPart(org string) string { return "closed/" + org }
 
-// ClosedKey stands for one of them.
+// ClosedKey is where one of them is listed.
 func ClosedKey(org, id string) store.Key { return store.Key{Part: ClosedPart(org), Sort: id} }
 
 // PoolNameKey leads from a pool's name to its id.
@@ -91,7 +91,7 @@ func WorkspaceKey(org, name string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "workspace/" + name}
 }
 
-// StateKey is where lies what the last run of a workspace found of its engine's state.
+// StateKey is where the record is of what a workspace's last run found of its engine's state.
 func StateKey(org, wsid string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "state/" + wsid}
 }
@@ -101,15 +101,15 @@ func DeletedKey(org, name string, at time.Time, wsid string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: fmt.Sprintf("%s%020d/%s", DeletedPrefix(name), at.UnixNano(), wsid)}
 }
 
-// DeletedPrefix is how the keys of deleted workspaces of a name begin.
+// DeletedPrefix is how the keys of all deleted workspaces of a name begin.
 func DeletedPrefix(name string) string { return "deleted/" + name + "/" }
 
-// TokenIDKey is where a token lies for those who manage it.
+// TokenIDKey is where a token is found by its id, to manage it.
 func TokenIDKey(org, id string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "token/" + id}
 }
 
-// TokenKey is where a token lies for those who show it.
+// TokenKey is where a token is found by its hash, to authenticate a caller.
 func TokenKey(hash string) store.Key { return store.Key{Part: "token/" + hash, Sort: "token"} }
 
 // WakeKey is where the wake mark of a pool lies.
@@ -118,10 +118,10 @@ func WakeKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID,
 // HoldKey is where the hold of a pool lies.
 func HoldKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "hold"} }
 
-// CursorKey is where the cursor of a pool's claims lies.
+// CursorKey is where the cursor of a pool's claims is.
 func CursorKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "cursor"} }
 
-// SoleKey is where the one instance of a pool is written down.
+// SoleKey is where the one instance of a pool is stored.
 func SoleKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "sole"} }
 
 // RunnerKey is where an instance of a pool lies.
@@ -129,34 +129,34 @@ func RunnerKey(poolID, name string) store.Key {
 	return store.Key{Part: "pool/" + poolID, Sort: "runner/" + name}
 }
 
-// ActivePart holds the active workflows of a pool.
+// ActivePart has the active workflows of a pool.
 func ActivePart(poolID string) string { return "active/" + poolID }
 
-// ActiveKey stands for one of them.
+// ActiveKey is where one of them is listed.
 func ActiveKey(poolID, id string) store.Key { return store.Key{Part: ActivePart(poolID), Sort: id} }
 
-// TimerPart holds the timers of an organization.
+// TimerPart has the timers of an organization.
 func TimerPart(org string) string { return "timer/" + org }
 
-// ClockKey is where the service clock lies. It is a record of its own, because a version that does not know it
-// would drop it.
+// ClockKey is where the service clock is. It has its own record, because an older version would drop a field that it
+// does not know.
 func ClockKey() store.Key { return store.Key{Part: "pass", Sort: "clock"} }
 
-// HeardKey is where the last call of a pool is written down.
+// HeardKey is where the last call of a pool is stored.
 func HeardKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "heard"} }
 
-// PassKey is where versions without the service clock wrote down their last pass.
+// PassKey is where versions without the service clock stored their last pass.
 func PassKey() store.Key { return store.Key{Part: "pass", Sort: "pass"} }
 
-// IdempotencyKey is where the use of an Idempotency-Key is written down.
+// IdempotencyKey is where the use of an Idempotency-Key is stored.
 func IdempotencyKey(org, who, key string) store.Key {
 	return store.Key{Part: "idem/" + org, Sort: who + "/" + key}
 }
 
-// AuditPart holds the audit trail of an organization.
+// AuditPart has the audit trail of an organization.
 func AuditPart(org string) string { return "audit/" + org }
 
-// TimerKey is where the timer of a workflow lies: what is due first comes first.
+// TimerKey is where the timer of a workflow is; the earliest comes first.
 func TimerKey(org string, at int64, id string) store.Key {
 	return store.Key{Part: TimerPart(org), Sort: fmt.Sprintf("%015d/%s", at, id)}
 }
@@ -169,13 +169,13 @@ func ServiceTimerKey(org string, at int64, id string) store.Key {
 	return store.Key{Part: TimerPart(org), Sort: fmt.Sprintf("%s%015d/%s", ServiceTimers, at, id)}
 }
 
-// ClaimPart is one key under which a claim looks: a pool's own work of one type. Label sets and
-// pinned runners are to be further kinds of it.
+// ClaimPart is one key under which a claim looks: a pool's own work of one type. Label sets and pinned agents may be
+// added as further kinds.
 func ClaimPart(poolID string, t workflow.Type) string {
 	return "claim/pool:" + poolID + "/" + string(t)
 }
 
-// Rank orders pending workflows as bytes: higher priority first, then the older.
+// Rank orders pending workflows as bytes: higher priority first, then older first.
 func (w *Workflow) Rank() string {
 	return fmt.Sprintf("%04d/%020d/%s", 1000-w.Priority, w.Submitted.UnixNano(), w.ID)
 }
@@ -191,7 +191,7 @@ const (
 	WaitOthers   = "wait/o/"
 )
 
-// WaitKey is where the entry of one that waits in its workspace lies.
+// WaitKey is where the entry of a workflow is that waits in its workspace.
 func (w *Workflow) WaitKey() store.Key {
 	list := WaitOthers
 	if w.ChangesState() {
@@ -200,7 +200,7 @@ func (w *Workflow) WaitKey() store.Key {
 	return store.Key{Part: QueuePart(w.WorkspaceID), Sort: list + w.Rank()}
 }
 
-// Entry is what stands for it there.
+// Entry is the workflow's entry in that list.
 func (w *Workflow) Entry() Entry {
 	return Entry{ID: w.ID, Workspace: w.Workspace, PoolID: w.PoolID, Type: w.Type}
 }
@@ -215,5 +215,5 @@ func Under(part, prefix string, limit int) store.Scan {
 	return store.Scan{Part: part, From: prefix, To: After(prefix), Limit: limit}
 }
 
-// After returns the first key behind all that start with prefix, which ends with '/'.
+// After returns the first key after all that start with prefix, which ends with '/'.
 func After(prefix string) string { return prefix[:len(prefix)-1] + "0" }

@@ -1,8 +1,8 @@
-// Package record is every record that the control plane keeps: its fields, its key, and how it is
-// written. It is data: it reads and decides nothing.
+// Package record has every record that the control plane stores: its fields, its key, and its encoding. It is data
+// only: it does not read or decide anything.
 //
-// Each record is JSON under a key made by a function of this package; new fields must have a safe
-// zero, because old records stay. Workflow records are kept under 1 KiB: what is long lies beside.
+// Each record is JSON under a key made by a function of this package. New fields must have a safe zero, because old
+// records stay. A workflow's record stays under 1 KiB: long fields have records of their own.
 package record
 
 import (
@@ -37,7 +37,7 @@ type Workflow struct {
 	Detail string          `json:"detail,omitempty"`
 
 	Submitted time.Time `json:"submitted"`
-	Since     time.Time `json:"since"` // when it came into its state
+	Since     time.Time `json:"since"` // when it entered its state
 	Claimed   time.Time `json:"claimed,omitzero"`
 	Started   time.Time `json:"started,omitzero"`
 	Ended     time.Time `json:"ended,omitzero"`
@@ -62,15 +62,15 @@ type Workflow struct {
 	Seq      int64 `json:"seq"`                 // events in the timeline so far
 }
 
-// Service is what of a workflow is measured on the service clock, in Unix ms to be short; 0 means none. Its Timer is
-// the entry in the timers of that clock; a workflow has one there or in those of the wall clock.
+// Service has the times of a workflow on the service clock, in Unix ms to be short; 0 means none. Its Timer is the
+// entry in the timers of that clock. A workflow has one timer: there, or in the timers of the wall clock.
 type Service struct {
 	Deadline   int64 `json:"deadline,omitempty"`
 	HandedOver int64 `json:"handed,omitempty"`
 	Timer      int64 `json:"timer,omitempty"`
 }
 
-// MaxDetail is how much of the detail of an end its record keeps; the result beside it has all of it.
+// MaxDetail is how much of the detail of an end the workflow's record keeps; the result's record has all of it.
 const MaxDetail = 200
 
 // Task is a task that was reported for an attempt.
@@ -84,11 +84,11 @@ type Held struct {
 	Reason workflow.Reason `json:"reason,omitempty"`
 	Text   string          `json:"text,omitempty"`
 	Until  time.Time       `json:"until,omitzero"`
-	// Placement is the launch whose answer is not known: it is repeated before any other.
+	// Placement is the launch whose answer is not known: it is repeated before any other placement is tried.
 	Placement string `json:"placement,omitempty"`
 }
 
-// Hold says that the latest launch of a pool was refused for want of quota or capacity.
+// Hold says that the latest launch of a pool was refused because quota or capacity was short.
 type Hold struct {
 	Reason workflow.Reason `json:"reason"`
 	Until  time.Time       `json:"until"`
@@ -110,8 +110,8 @@ func (h Holder) Is(run api.Run) bool {
 // ChangesState says whether the run needs the slot of its workspace.
 func (w *Workflow) ChangesState() bool { return workflow.ChangesState(w.Type, w.Op) }
 
-// Beat is the last sign of life of the run that holds a workflow: when it came on the wall clock and on the service
-// clock, and by how much its pool's clock was behind that.
+// Beat is the last sign of life of the run that holds a workflow: when it came, on the wall clock and on the service
+// clock, and by how much its pool's clock was behind the service clock.
 type Beat struct {
 	At      time.Time     `json:"at"`
 	Step    string        `json:"step,omitempty"`
@@ -126,12 +126,12 @@ type Attempt struct {
 	Boot string `json:"boot,omitempty"`
 }
 
-// Reader says until when somebody is taken to read the log of a workflow.
+// Reader says until when a log of the workflow counts as being read.
 type Reader struct {
 	Until time.Time `json:"until"`
 }
 
-// Entry stands for a pending workflow under a claim key or in its workspace's waiting list.
+// Entry is a pending workflow's entry under a claim key or in its workspace's waiting list.
 type Entry struct {
 	ID        string        `json:"id"`
 	Workspace string        `json:"ws"`
@@ -139,8 +139,8 @@ type Entry struct {
 	Type      workflow.Type `json:"type"`
 }
 
-// Queue is what runs and waits in one workspace. Whoever changes the waiting lists or the
-// claimable ones of a workspace also writes this record, so that its version orders them.
+// Queue is what runs and waits in one workspace. Each commit that changes the waiting lists or the claimable runs of
+// a workspace also writes this record, so that its version orders such commits.
 type Queue struct {
 	Changer string `json:"changer,omitempty"` // the state-changing run that is claimable, or holds the slot
 	Others  int    `json:"others,omitempty"`  // other runs that are claimable or active
@@ -157,15 +157,15 @@ func (q *Queue) Used() int {
 	return q.Others
 }
 
-// Empty says that nothing of the workspace runs or waits.
+// Empty says that no workflow of the workspace runs or waits.
 func (q *Queue) Empty() bool { return q.Used()+q.WaitC+q.WaitO == 0 }
 
-// Active stands for an active workflow under its pool.
+// Active is an active workflow's entry under its pool.
 type Active struct {
 	Instance string `json:"instance"`
 }
 
-// Limit counts active workflows and remembers who was cut short.
+// Limit counts active workflows and remembers which pools' claims it cut short.
 type Limit struct {
 	Active int      `json:"active"`
 	Cut    []string `json:"cut,omitempty"` // ids of the pools whose last claim the limit cut short
@@ -191,10 +191,10 @@ type Pool struct {
 	Concurrency   int             `json:"concurrency,omitempty"`
 	RolePath      string          `json:"role_path,omitempty"`
 	Created       time.Time       `json:"created"`
-	Closed        bool            `json:"closed,omitempty"` // deleted; it goes when its work has ended
+	Closed        bool            `json:"closed,omitempty"` // deleted; the record is removed when its work has ended
 }
 
-// Name leads from a name or a time to what it stands for.
+// Name is the record that a name or a time leads to: it has the id.
 type Name struct {
 	ID string `json:"id"`
 }
@@ -206,8 +206,8 @@ type Workspace struct {
 	W       api.Workspace `json:"w"`
 }
 
-// Deleted is a workspace that was deleted. Where its engine's state is stays on record: nobody moves it, and
-// nobody else is given its place.
+// Deleted is a workspace that was deleted. It records where the engine's state is: the state is not moved, and its
+// place is not given to another workspace.
 type Deleted struct {
 	ID    string    `json:"id"`
 	Name  string    `json:"name"`
@@ -239,21 +239,20 @@ type Runner struct {
 	Last    time.Time `json:"last"`
 }
 
-// Clock is the service clock: what it showed at the last pass, and when that was on the wall clock. It began as the
-// wall clock and lags behind that by all that was not counted.
+// Clock is the service clock: what it showed at the last pass, and the time of that pass on the wall clock. It began
+// as the wall clock and lags behind it by all the time that was not counted.
 type Clock struct {
 	Last    time.Time `json:"last"`
 	Service time.Time `json:"svc"`
 }
 
-// Heard is when a call of a pool was last taken, on the service clock, and by how much the pool's clock was behind
-// that then.
+// Heard is when the last call of a pool came, on the service clock, and by how much the pool's clock was behind then.
 type Heard struct {
 	At  time.Time     `json:"at"`
 	Lag time.Duration `json:"lag,omitempty"`
 }
 
-// Pass is when the last pass of a version without the service clock was. It is only read.
+// Pass is the time of the last pass of a version without the service clock. It is only read.
 type Pass struct {
 	Last time.Time `json:"last"`
 }
@@ -263,13 +262,13 @@ type Wake struct {
 	At time.Time `json:"at"`
 }
 
-// WakeTarget is what is woken for a pool. It lies beside the mark, not in the pool's settings, so
-// that who sets the mark has read it with the same request.
+// WakeTarget is what is woken for a pool. It is stored near the mark, not in the pool's settings, so that one request
+// reads both.
 type WakeTarget struct {
 	Target string `json:"target"`
 }
 
-// Cursor is where a claim that was cut short by what it may not claim resumes.
+// Cursor is where a claim continues that was cut short by entries that it may not claim.
 type Cursor struct {
 	After string                   `json:"after"` // of all types at once: what the first version wrote; not read
 	Types map[workflow.Type]string `json:"types,omitempty"`
@@ -293,7 +292,7 @@ const IdempotencyKept = 24 * time.Hour
 // LogEnd is the end of the log of an attempt.
 type LogEnd struct {
 	Next  int64 `json:"next"`
-	Bytes int64 `json:"bytes"`          // of the quota
+	Bytes int64 `json:"bytes"`          // that count against the quota
 	Full  bool  `json:"full,omitempty"` // the last line says that no more is kept
 }
 
@@ -307,17 +306,17 @@ func (w *Workflow) LiveTask() string {
 	return ""
 }
 
-// Valid says whether a token is good.
+// Valid says whether a token is valid.
 func (s Token) Valid(now time.Time) bool {
 	return !s.Revoked && (s.Expires.IsZero() || now.Before(s.Expires))
 }
 
-// AssignedTo says whether the pool is for a workspace.
+// AssignedTo says whether the pool serves a workspace.
 func (r Pool) AssignedTo(workspace string) bool {
 	return r.AssignedToAll || slices.Contains(r.Assigned, workspace)
 }
 
-// Takes says whether the pool is for a type of workflow.
+// Takes says whether the pool serves a type of workflow.
 func (r Pool) Takes(t workflow.Type) bool {
 	return len(r.Types) == 0 || slices.Contains(r.Types, t)
 }

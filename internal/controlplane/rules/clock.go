@@ -10,15 +10,15 @@ import (
 
 // Bounds of the service clock, and of the clocks of the pools.
 const (
-	mostTick = time.Minute      // that one pass adds: what lies between two passes, so that no step of the wall clock puts it ahead
-	setBack  = 5 * time.Minute  // by more than that the wall clock was set back; by less, another machine's is ahead
-	oneCall  = time.Minute      // in which a pool need not be heard more than once
-	mostGap  = 30 * time.Minute // of not hearing a pool that excuses its runs
+	mostTick = time.Minute      // most that a pass adds, so that a step of the wall clock cannot put it ahead
+	setBack  = 5 * time.Minute  // more than this: the wall clock was set back; less: another machine's is ahead
+	oneCall  = time.Minute      // a pool need not be heard more than once in this time
+	mostGap  = 30 * time.Minute // the longest silence of a pool that excuses its runs
 )
 
-// Time is a moment on all clocks that something is decided by.
+// Time is one moment on all the clocks that decisions use.
 type Time struct {
-	Now     time.Time     // on the wall: for people, the lapses of claims and queue time-outs
+	Now     time.Time     // wall clock: for people, for the lapse of claims and for queue time-outs
 	Service time.Time     // see Advance
 	Lag     time.Duration // by how much the clock of the workflow's pool is behind the service clock: see Lag
 }
@@ -26,10 +26,10 @@ type Time struct {
 // Wall is when the service clock is expected to reach a time.
 func (t Time) Wall(at time.Time) time.Time { return t.Now.Add(at.Sub(t.Service)) }
 
-// Advance moves the service clock on to now. It counts only time in which the control plane was there, as far as
-// its passes tell: a gap between two passes adds at most mostTick, and the first pass of a process that makes all
-// passes adds nothing, because nobody knows what was before it. So neither an outage, nor a crash loop, nor a step
-// of the wall clock makes a run silent or overdue. Between two passes it says what the clock shows.
+// Advance moves the service clock on to now. It counts only time in which the control plane was running, as far as
+// its passes show. A gap between two passes adds at most mostTick. The first pass of a process that makes all passes
+// adds nothing, because it does not know what was before it. So an outage, a crash loop or a step of the wall clock
+// does not make a run silent or overdue. Between two passes, Advance returns what the clock shows.
 func Advance(c record.Clock, now time.Time, first bool) record.Clock {
 	gone := now.Sub(c.Last)
 	switch {
@@ -44,8 +44,8 @@ func Advance(c record.Clock, now time.Time, first bool) record.Clock {
 	return c
 }
 
-// Begin is the service clock as it is stored; where no pass of this version has been yet, it begins where the last
-// pass of the version before was.
+// Begin is the service clock as it is stored. If no pass of this version has been made yet, it begins at the last
+// pass of the previous version.
 func Begin(c record.Clock, before record.Pass) record.Clock {
 	if c.Service.IsZero() {
 		return record.Clock{Last: before.Last, Service: before.Last}
@@ -53,8 +53,8 @@ func Begin(c record.Clock, before record.Pass) record.Clock {
 	return c
 }
 
-// Lag is by how much a pool's clock is behind the service clock: it stands still in minutes in which no call of
-// the pool was taken, for at most mostGap. It never shrinks, so that a pool that comes and goes keeps its runs.
+// Lag is by how much a pool's clock is behind the service clock. A pool's clock stands still in minutes without a
+// call of the pool, for at most mostGap. The lag never shrinks, so that a pool that comes and goes keeps its runs.
 func Lag(h record.Heard, service time.Time) time.Duration {
 	if h.At.IsZero() {
 		return 0
@@ -67,8 +67,8 @@ func Hear(h record.Heard, service time.Time) record.Heard {
 	return record.Heard{At: Latest(h.At, service), Lag: Lag(h, service)}
 }
 
-// A record without stamps of the service clock was written by a version that did not know it. Its times of the wall
-// clock serve then, because the service clock began as that.
+// A record without stamps of the service clock was written by a version that did not know that clock. Its times on
+// the wall clock are used then, because the service clock began as the wall clock.
 
 func stamped(stamp int64, wall time.Time) time.Time {
 	if stamp == 0 {
@@ -80,15 +80,15 @@ func stamped(stamp int64, wall time.Time) time.Time {
 // Deadline is when a run is to end, on the service clock.
 func Deadline(w *record.Workflow) time.Time { return stamped(w.Service.Deadline, w.Deadline) }
 
-// SlotEnds is when a run is over whatever its runner does, on the service clock.
+// SlotEnds is when a run is over, whatever its runner does, on the service clock.
 func SlotEnds(w *record.Workflow) time.Time { return Deadline(w).Add(workflow.DeadlineGrace) }
 
-// ResultDue is until when the result of a run that was handed over is waited for, on the service clock.
+// ResultDue is how long the result of a run that was handed over is awaited, on the service clock.
 func ResultDue(w *record.Workflow) time.Time {
 	return stamped(w.Service.HandedOver, w.HandedOver).Add(workflow.ResultGrace)
 }
 
-// heard is when a run last gave a sign of life, on the service clock. The start was one.
+// heard is when a run last gave a sign of life, on the service clock. The start counts as one.
 func heard(w *record.Workflow, b record.Beat) time.Time {
 	start, last := w.Started, b.Service
 	if w.Service.Deadline != 0 {
@@ -100,8 +100,8 @@ func heard(w *record.Workflow, b record.Beat) time.Time {
 	return Latest(start, last)
 }
 
-// silentAt is when the silence of a run is long enough, on the service clock. Excused is how much of what has gone
-// by since the last sign of life does not count.
+// silentAt is when a run has been silent for too long, on the service clock. excused is how much of the time since
+// the last sign of life does not count.
 func silentAt(w *record.Workflow, b record.Beat, excused time.Duration) time.Time {
 	return heard(w, b).Add(workflow.Silence + excused)
 }
@@ -114,22 +114,23 @@ func excused(b record.Beat, t Time) time.Duration {
 	return max(t.Lag-b.Lag, 0)
 }
 
-// Sign is the sign of life of a run at a time.
+// Sign is the sign of life that a run gives at a time.
 func Sign(t Time, step string) record.Beat {
 	return record.Beat{At: t.Now, Step: step, Service: t.Service, Lag: t.Lag}
 }
 
-// signEvery is how often signs of life are written down that say nothing else.
+// signEvery is how often a sign of life is stored that brings no other news.
 const signEvery = 20 * time.Second
 
-// IsNews says whether a sign of life is to be written down beside the last one.
+// IsNews says whether a sign of life is to be stored in place of the last one.
 func IsNews(sign, last record.Beat) bool {
 	age := sign.At.Sub(last.At)
 	return sign.Step != last.Step || last.Service.IsZero() || age < 0 || age >= signEvery
 }
 
-// Stamp gives a run whose records an older version wrote its times on the service clock. That may lag behind by
-// now, so none of them is later than it can be: a run that is dead is found in due time.
+// Stamp gives a run whose records were written by an older version its times on the service clock. The service clock
+// may lag behind the wall clock by now, so each time is at most what is possible on the service clock: a dead run is
+// found in due time.
 func Stamp(w *record.Workflow, b record.Beat, t Time) record.Beat {
 	if w.State != workflow.Running && (!w.State.Terminal() || !w.SlotHeld) {
 		return b

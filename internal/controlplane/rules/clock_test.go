@@ -14,7 +14,7 @@ func TestAdvance_CountsOnlyWhatThePassesVouchFor(t *testing.T) {
 		gone  time.Duration // on the wall clock, since the last pass
 		first bool
 		adds  time.Duration
-		stays bool // the last pass stays the last
+		stays bool // no new pass is recorded
 	}{
 		"a minute":                       {time.Minute, false, time.Minute, false},
 		"a late pass":                    {89 * time.Second, false, time.Minute, false},
@@ -46,7 +46,7 @@ func TestAdvance_CountsOnlyWhatThePassesVouchFor(t *testing.T) {
 	}
 }
 
-// The clock of a pool never goes back, and is as long behind as its calls were missing, whoever looks in between.
+// The clock of a pool never goes back. It is as far behind as the time without calls, whenever it is read in between.
 func TestLag_IsTheMinutesWithoutACall(t *testing.T) {
 	minutes := func(n int) time.Time { return now.Add(time.Duration(n) * time.Minute) }
 	for name, tt := range map[string]struct {
@@ -80,7 +80,7 @@ func TestLag_IsTheMinutesWithoutACall(t *testing.T) {
 	}
 }
 
-// What was excused since the last sign of life counts, and nothing from before it.
+// Only what was excused since the last sign of life counts.
 func TestDue_SilenceOfAPoolThatWasCutOff(t *testing.T) {
 	w := deployment(workflow.Running)
 	w.Service.Deadline = w.Deadline.UnixMilli()
@@ -104,8 +104,8 @@ func TestDue_SilenceOfAPoolThatWasCutOff(t *testing.T) {
 	}
 }
 
-// The service clock lags behind the wall clock by hours when an older version has run in between. A run that it
-// started, and that died, is not silent only after those hours.
+// The service clock lags behind the wall clock by hours if an older version ran in between. If a run that this
+// version started died, it must not take those hours until the run is silent.
 func TestStamp_NothingIsLaterThanItCanBe(t *testing.T) {
 	at := rules.Time{Now: now, Service: now.Add(-24 * time.Hour), Lag: time.Minute}
 	w := deployment(workflow.Running)
@@ -125,7 +125,7 @@ func TestStamp_NothingIsLaterThanItCanBe(t *testing.T) {
 	}
 }
 
-// A sign of life that says nothing new is written down now and then only.
+// A sign of life without news is stored only now and then.
 func TestIsNews(t *testing.T) {
 	last := rules.Sign(at(now), "apply")
 	for name, tt := range map[string]struct {

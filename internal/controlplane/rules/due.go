@@ -9,15 +9,15 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Timer is when time alone may next change something about a workflow, on the clock that counts for it. Both zero
-// mean never.
+// Timer is the time at which the passing of time alone may next change a workflow, on the clock that counts for it.
+// Both zero mean never.
 type Timer struct{ Wall, Service time.Time }
 
-// NextDue says when a workflow is to be looked at next. What it needs beyond the record and the last sign of life can
+// NextDue says when a workflow is to be looked at next. Records other than this one and the last sign of life can
 // only make that later.
 func NextDue(w *record.Workflow, b record.Beat) Timer { return nextDue(w, b, 0) }
 
-// Again is NextDue for what was found not to be due at a time.
+// Again is NextDue for a workflow that was not due when it was looked at.
 func Again(w *record.Workflow, b record.Beat, t Time) Timer { return nextDue(w, b, excused(b, t)) }
 
 func nextDue(w *record.Workflow, b record.Beat, excused time.Duration) Timer {
@@ -28,7 +28,7 @@ func nextDue(w *record.Workflow, b record.Beat, excused time.Duration) Timer {
 	case workflow.Claimed:
 		return Timer{Wall: lapses(w)}
 	case workflow.Running:
-		// A run that was handed over is not silent but over: it is waited for its result alone.
+		// A run that was handed over is not silent but over: only its result is still awaited.
 		quiet := silentAt(w, b, excused)
 		if !w.HandedOver.IsZero() {
 			quiet = ResultDue(w)
@@ -45,7 +45,7 @@ func nextDue(w *record.Workflow, b record.Beat, excused time.Duration) Timer {
 	return Timer{}
 }
 
-// lapses is when a claim ends by itself.
+// lapses is when a claim ends without a report.
 func lapses(w *record.Workflow) time.Time {
 	if mutate.On(mutate.EarlyClaim) { // see package mutate
 		return w.Claimed
@@ -53,15 +53,15 @@ func lapses(w *record.Workflow) time.Time {
 	return w.Lease
 }
 
-// Overdue is what is due now: an event, or the end of a slot that outlived its run. Neither means
-// that nothing is due yet.
+// Overdue is what is due now: an event, or the end of a slot that was held longer than its run. If it has neither,
+// nothing is due yet.
 type Overdue struct {
 	Event workflow.Event
 	Slot  bool
 	Text  string
 }
 
-// Due decides what time alone makes of a workflow. It is a pure function.
+// Due decides what the passing of time means for a workflow. It is a pure function.
 func Due(w *record.Workflow, b record.Beat, t Time) Overdue {
 	switch w.State {
 	case workflow.Pending:
@@ -73,7 +73,7 @@ func Due(w *record.Workflow, b record.Beat, t Time) Overdue {
 		switch {
 		case t.Now.Before(lapses(w)):
 		case w.Lease.Before(window):
-			// Nobody worked on it up to the end of the window: the claim was simply left.
+			// Nothing worked on it up to the end of the window: the claim was simply abandoned.
 			return Overdue{Event: workflow.OnLeaseLapsed, Text: "its claim by " + w.Instance + " lapsed without a start" + Because(lastLaunch(w))}
 		default:
 			return Overdue{Event: workflow.OnLaunchWindow, Text: fmt.Sprintf("it could not be launched within %s%s", workflow.LaunchWindow, Because(lastLaunch(w)))}
@@ -105,7 +105,7 @@ func lastLaunch(w *record.Workflow) string {
 	return w.Held.Text
 }
 
-// Elapsed says what is made of what is due, which must be something.
+// Elapsed applies an Overdue, which must not be empty.
 func Elapsed(w *record.Workflow, o Overdue) (out Outcome, err error) {
 	if o.Slot {
 		out.note("slot_freed", o.Text)
@@ -119,8 +119,8 @@ func Elapsed(w *record.Workflow, o Overdue) (out Outcome, err error) {
 		out.Detail = o.Text
 	}
 	out.note(string(o.Event), o.Text+dueNext(w, out.Move))
-	// Silence proves nothing: a runner that cannot be heard may be at work. Everything else that time ends is over by
-	// then, by its own clock or because it never began.
+	// Silence proves nothing: a runner that cannot be heard may still be working. A run that time ends in any other
+	// way is over by then, by its own clock or because it never began.
 	out.Proven = o.Event != workflow.OnSilence
 	return out, nil
 }

@@ -23,7 +23,7 @@ func extend(w *record.Workflow, now time.Time, d time.Duration) {
 	}
 }
 
-// Queued says that a claimed job lies in the launch queue: its lease becomes the longer one.
+// Queued says that a claimed job is in the launch queue: its lease becomes the longer one.
 func Queued(w *record.Workflow, now time.Time) Outcome {
 	var out Outcome
 	if w.State == workflow.Claimed {
@@ -33,8 +33,8 @@ func Queued(w *record.Workflow, now time.Time) Outcome {
 	return out
 }
 
-// Release gives a claim back before anything of it was launched: the workflow is claimable again at
-// once, and the claim does not count as lapsed.
+// Release gives a claim back before any task of it was launched: the workflow is claimable again at once, and the
+// claim does not count as lapsed.
 func Release(w *record.Workflow, in api.Release) (Outcome, error) {
 	var out Outcome
 	if w.State != workflow.Claimed {
@@ -48,11 +48,11 @@ func Release(w *record.Workflow, in api.Release) (Outcome, error) {
 	return out, out.next(w, workflow.OnRelease)
 }
 
-// maxTasks bounds the tasks that are remembered of one attempt.
+// maxTasks bounds how many tasks of one attempt are remembered.
 const maxTasks = 3
 
-// taskOf returns the record of a task of this attempt, making it where there is none. The oldest
-// stopped one makes room for it.
+// taskOf returns the record of a task of this attempt, and adds one if there is none. When the list is full, the
+// oldest stopped task is dropped.
 func taskOf(w *record.Workflow, ref string) (t *record.Task, isNew bool) {
 	if i := slices.IndexFunc(w.Tasks, func(t record.Task) bool { return t.Ref == ref }); i >= 0 {
 		return &w.Tasks[i], false
@@ -66,8 +66,8 @@ func taskOf(w *record.Workflow, ref string) (t *record.Task, isNew bool) {
 	return &w.Tasks[len(w.Tasks)-1], true
 }
 
-// Launch says what became of a launch. Only a claimed workflow is moved by it, and only when no
-// other task of the attempt may be alive.
+// Launch says what the outcome of a launch means. It moves only a claimed workflow, and only if no other task of the
+// attempt may be alive.
 func Launch(w *record.Workflow, in api.Launch, now time.Time) (Outcome, error) {
 	var out Outcome
 	switch in.Kind {
@@ -83,7 +83,7 @@ func Launch(w *record.Workflow, in api.Launch, now time.Time) (Outcome, error) {
 			return refused(w, in, now), nil
 		}
 	case api.LaunchFailed:
-		// A launch whose answer was lost may have made a task. Until its own answer is known, the refusal of another
+		// A launch without an answer may have made a task. Until its own answer is known, the refusal of another
 		// placement ends nothing.
 		text := cmp.Or(in.Text, "the launcher refused it for good")
 		if w.State != workflow.Claimed || w.LiveTask() != "" || w.Held.Placement != "" && w.Held.Placement != in.Placement {
@@ -99,9 +99,9 @@ func Launch(w *record.Workflow, in api.Launch, now time.Time) (Outcome, error) {
 	return out, nil
 }
 
-// refused records why a claimed workflow is not launched yet. Where a placement may have been taken it is
-// written down, so that whoever tries next begins with it. One that is tried at once, after another was
-// refused, is no news for the timeline: the report of its answer is.
+// refused records why a claimed workflow is not launched yet. If a placement may have been taken, the record names
+// it, so that the next try begins with that placement. A placement that is tried immediately after the refusal of
+// another is not noted in the timeline: the report of its answer is.
 func refused(w *record.Workflow, in api.Launch, now time.Time) (out Outcome) {
 	retry := api.Seconds(in.RetrySeconds)
 	w.Held = record.Held{Reason: in.Reason, Text: text.Cut(in.Text, 120), Until: now.Add(retry), Placement: in.Placement}
@@ -119,22 +119,22 @@ func refused(w *record.Workflow, in api.Launch, now time.Time) (out Outcome) {
 // Bounds of how long a refused launch keeps a pool from claiming.
 const (
 	maxHold  = 2 * time.Minute // the longest that a message is hidden for
-	holdStep = 5 * time.Second // by less than that a hold is not prolonged
+	holdStep = 5 * time.Second // a hold is not prolonged by less than this
 )
 
-// Keep says whether a pool's hold becomes a new one, and until when that lasts. What the pool would claim
-// now would only wait in its launch queue, where no other pool can take it.
+// Keep says whether a pool's hold is replaced by a new one, and until when the new one lasts. What the pool would
+// claim now would only wait in its launch queue, where no other pool can take it.
 func (h Hold) Keep(old record.Hold, now time.Time) (until time.Time, keep bool) {
 	until = now.Add(h.For)
 	return until, until.After(old.Until.Add(holdStep)) || until.After(old.Until) && !now.Before(old.Until)
 }
 
-// CheckLaunch refuses a report of a launch that says too little.
+// CheckLaunch refuses an incomplete report of a launch.
 func CheckLaunch(in api.Launch) error {
 	switch in.Kind {
 	case api.LaunchAccepted, api.LaunchProgress:
 		if in.Task == "" {
-			return workflow.Refuse(workflow.ErrInvalid, "task", "a report of kind %s names the task", in.Kind)
+			return workflow.Refuse(workflow.ErrInvalid, "task", "a report of kind %s must name the task", in.Kind)
 		}
 	case api.LaunchRefused:
 		switch in.Reason {
@@ -147,7 +147,7 @@ func CheckLaunch(in api.Launch) error {
 		}
 	case api.LaunchFailed:
 	default:
-		return workflow.Refuse(workflow.ErrInvalid, "kind", "kind %q is none of launched, progress, refused, failed", text.Cut(in.Kind, 40))
+		return workflow.Refuse(workflow.ErrInvalid, "kind", "the kind is launched, progress, refused or failed, not %q", text.Cut(in.Kind, 40))
 	}
 	return nil
 }
@@ -155,13 +155,13 @@ func CheckLaunch(in api.Launch) error {
 // launched records a task. The report may come after the runner's start, or after the task's end.
 func launched(w *record.Workflow, in api.Launch, now time.Time) (out Outcome, err error) {
 	if w.State.Terminal() {
-		return out, nil // the reaper stops what nobody wants
+		return out, nil // the reaper stops unwanted tasks
 	}
 	t, isNew := taskOf(w, in.Task)
 	if !isNew && !t.Stopped {
 		return out, nil // reported before
 	}
-	out.LetGo = true // what was refused for want of quota or capacity is to be had again
+	out.LetGo = true // the quota or capacity that was short is available again
 	if isNew {
 		out.noteTask("launched", "launched as task "+in.Task, in.Task)
 	}
@@ -173,7 +173,7 @@ func launched(w *record.Workflow, in api.Launch, now time.Time) (out Outcome, er
 	return out, out.allStopped(w, "")
 }
 
-// allStopped ends a claim whose every launched task has stopped before a start.
+// allStopped ends a claim if all its launched tasks stopped before a start.
 func (o *Outcome) allStopped(w *record.Workflow, text string) error {
 	if w.State != workflow.Claimed || w.LiveTask() != "" || len(w.Tasks) == 0 {
 		return nil
@@ -189,15 +189,15 @@ func (o *Outcome) allStopped(w *record.Workflow, text string) error {
 	return nil
 }
 
-// Lost says what the proven end of a task means. Once a run has started, only the end of its own task
-// counts; all else goes to the timeline.
+// Lost says what the proven end of a task means. Once a run has started, only the end of its own task counts; any
+// other goes to the timeline.
 func Lost(w *record.Workflow, in api.Lost, at Time) (out Outcome, err error) {
 	said := "task stopped" + Because(in.Text)
 	if in.ExitCode != nil {
 		said = fmt.Sprintf("task stopped with exit code %d%s", *in.ExitCode, Because(in.Text))
 	}
-	// Which task it is decides everything below: a message delivered twice makes two tasks of one attempt, and the end
-	// of the one that was refused its start says nothing of the one that runs.
+	// Everything below depends on which task it is. A message delivered twice makes two tasks of one attempt, and the
+	// end of the task that was refused its start says nothing about the task that runs.
 	own := w.Holder.Attempt == in.Attempt && (w.Holder.Task == in.Task || mutate.On(mutate.NamelessReports)) // see package mutate
 	switch {
 	case w.State == workflow.Claimed:
@@ -207,8 +207,8 @@ func Lost(w *record.Workflow, in api.Lost, at Time) (out Outcome, err error) {
 		}
 		t.Stopped = true
 		out.noteTask("task_stopped", said, in.Task)
-		// A task that the dispatcher did not report yet may be one of several placements: only its
-		// report, or the lease, ends the claim then. Ours are reported before they can stop here.
+		// A task that the dispatcher has not reported yet may be one of several placements. Then only its report, or
+		// the lease, ends the claim. Our own tasks are reported before their end can be reported here.
 		return out, out.allStopped(w, cmp.Or(in.Text, said))
 	case !own:
 		if w.Active {
@@ -225,7 +225,7 @@ func Lost(w *record.Workflow, in api.Lost, at Time) (out Outcome, err error) {
 		}
 		w.HandedOver, w.Service.HandedOver = at.Now, at.Service.UnixMilli()
 		out.noteTask("handed_over", "its task ended with exit code 0: the result is on its way", in.Task)
-		// The engine is over, so the next run may begin; only the word of how it ended is still to come.
+		// The engine is over, so the next run may begin; only the result is still to come.
 		out.Free = w.ChangesState() && w.SlotHeld
 	case w.State == workflow.Running:
 		out.noteTask("task_stopped", said, in.Task)

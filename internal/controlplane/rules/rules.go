@@ -1,7 +1,6 @@
-// Package rules decides what a report, a call or the passing of time makes of one workflow, and says
-// why. It reads and writes nothing: its functions are given a working copy of the record and the time,
-// set the fields of the copy that are about the run itself, and return all else as an Outcome, which
-// package ledger applies.
+// Package rules decides what a report, a call or the passing of time means for one workflow, and says why. It does no
+// I/O. Its functions are given a working copy of the record and the time. They set the fields of the copy that are
+// about the run itself, and return everything else as an Outcome, which package ledger applies.
 package rules
 
 import (
@@ -20,13 +19,13 @@ import (
 type Outcome struct {
 	Notes []Note // for the timeline
 
-	Move   workflow.Move // none where it is from nowhere
+	Move   workflow.Move // without a From there is no move
 	Detail string        // of the move: what people read beside its reason
 	Proven bool          // of the move: nothing of the run is left that could act on the workspace's state
 
-	// Without a move, what else the decision proves: that the run of an ended workflow is over, or that the
-	// workspace of a running one is free while its result is on its way. These are apart from the move because the slot
-	// outlives the state: what ends the one need not end the other.
+	// What the decision proves without a move: that the run of an ended workflow is over, or that the workspace of a
+	// running one is free while its result is on its way. These are apart from the move because a slot may be held
+	// longer than the state lasts: the end of one need not be the end of the other.
 	Over, Free bool
 
 	Hold  *Hold // the pool is to claim nothing for a while
@@ -36,7 +35,7 @@ type Outcome struct {
 // Note is an event for the timeline.
 type Note struct {
 	Kind, Text  string
-	Task, Actor string // whom it is about, and who did it; empty where nobody is named
+	Task, Actor string // the task that it is about, and who did it; empty if there is none
 }
 
 // Hold is why a pool is to claim nothing, and for how long.
@@ -54,7 +53,7 @@ func (o *Outcome) noteTask(kind, text, task string) {
 	o.Notes = append(o.Notes, Note{Kind: kind, Text: text, Task: task})
 }
 
-// next asks the table for a move. Nothing else sets a state, so what the table does not allow cannot happen.
+// next asks the table for a move. Only this sets a state, so a move that the table does not allow cannot happen.
 func (o *Outcome) next(w *record.Workflow, on workflow.Event) error {
 	var err error
 	o.Move, err = workflow.Next(w.State, on, facts(w))
@@ -69,9 +68,9 @@ func facts(w *record.Workflow) workflow.Facts {
 	}
 }
 
-// Claim gives a pending workflow to an instance of a pool: it raises the attempt. What the attempt before left (its
-// tasks, its holder, its times) is dropped, so that no report about that one is taken for one about this. A run
-// that changes state has the slot from here on: its task may start at any moment after this.
+// Claim gives a pending workflow to an instance of a pool: it raises the attempt. What the previous attempt left (its
+// tasks, its holder, its times) is dropped, so that a report about that attempt cannot be mistaken for one about this
+// attempt. A run that changes state has the slot from here on: its task may start at any moment after this.
 func Claim(w *record.Workflow, instance, pool string, now time.Time) (Outcome, error) {
 	var out Outcome
 	if err := out.next(w, workflow.OnClaim); err != nil {
@@ -87,7 +86,7 @@ func Claim(w *record.Workflow, instance, pool string, now time.Time) (Outcome, e
 	return out, nil
 }
 
-// Cancel ends a workflow that waits, and asks a running one to end. Asking again changes nothing.
+// Cancel ends a workflow that waits, and asks a running one to end. It is idempotent.
 func Cancel(w *record.Workflow, by string, now time.Time) (Outcome, error) {
 	var out Outcome
 	if w.State == workflow.Cancelled || !w.CancelAt.IsZero() {
@@ -108,13 +107,14 @@ func Cancel(w *record.Workflow, by string, now time.Time) (Outcome, error) {
 }
 
 // Unlock frees a workspace whose slot is held by a run that has ended, though nothing proves that its engine is over:
-// only a person can know. holder is who holds the slot, nil where nobody does; id is whom that person was shown.
+// only a person can know. holder is the workflow that holds the slot, nil if the slot is free; id is the workflow
+// that the person was shown.
 func Unlock(workspace string, holder *record.Workflow, id, by string) (out Outcome, err error) {
 	switch {
 	case holder == nil:
 		return out, workflow.Refuse(workflow.ErrConflict, "", "workspace %s is free: no run holds it", workspace)
 	case holder.ID != id:
-		return out, workflow.Refuse(workflow.ErrConflict, "", "workspace %s is held by workflow %s now, and not by %s: look again", workspace, holder.ID, text.Cut(id, 64))
+		return out, workflow.Refuse(workflow.ErrConflict, "", "workspace %s is now held by workflow %s, not by %s: look again", workspace, holder.ID, text.Cut(id, 64))
 	case !holder.State.Terminal():
 		return out, workflow.Refuse(workflow.ErrInUse, "", "workspace %s is held by workflow %s, which is %s; cancel that (dayfly workflow cancel %s), or let it end", workspace, id, holder.State, id)
 	}
@@ -125,16 +125,16 @@ func Unlock(workspace string, holder *record.Workflow, id, by string) (out Outco
 	return out, nil
 }
 
-// JobState says where a workflow stands, for the pool that has it.
+// JobState says where a workflow stands, for the pool that claimed it.
 func JobState(w *record.Workflow, b record.Beat, t Time) api.JobState {
 	s := api.JobState{
 		ID: w.ID, Known: true, State: w.State, Attempt: w.Attempt, Instance: w.Instance, Active: w.Active,
 		Started: w.Holder.Boot != "", Task: w.Holder.Task,
-		// A run that was given up for lost is answered as if running: nobody asks it to stop.
+		// A lost run is reported as if it were running: it is not asked to stop.
 		Cancel: !w.CancelAt.IsZero() && !w.State.Terminal(),
 	}
 	if s.Task == "" {
-		for _, t := range w.Tasks { // of several placements the latest
+		for _, t := range w.Tasks { // of several placements, the latest
 			if !t.Stopped {
 				s.Task = t.Ref
 			}
@@ -147,7 +147,7 @@ func JobState(w *record.Workflow, b record.Beat, t Time) api.JobState {
 		s.ClaimAge = t.Now.Sub(w.Claimed).Seconds()
 	}
 	if s.Started {
-		s.SilentSeconds = max(t.Service.Sub(heard(w, b)), time.Microsecond).Seconds() // none would say that nothing is known
+		s.SilentSeconds = max(t.Service.Sub(heard(w, b)), time.Microsecond).Seconds() // 0 would mean unknown
 		s.RemainingSeconds = Deadline(w).Sub(t.Service).Seconds()
 	}
 	if s.Cancel {
@@ -161,7 +161,7 @@ func Latest(times ...time.Time) time.Time {
 	return slices.MaxFunc(times, time.Time.Compare)
 }
 
-// Because joins a reason to what it is the reason of.
+// Because formats a reason as the end of a sentence.
 func Because(text string) string {
 	if text == "" {
 		return ""
@@ -169,5 +169,5 @@ func Because(text string) string {
 	return ": " + text
 }
 
-// Clock prints a time in sentences for people.
+// Clock formats a time for people to read.
 func Clock(t time.Time) string { return t.UTC().Format("15:04:05 MST") }

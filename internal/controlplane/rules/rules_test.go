@@ -19,7 +19,7 @@ func at(t time.Time) rules.Time { return rules.Time{Now: t, Service: t} }
 
 func boot(b string) string { return strings.Repeat(b, 32) }
 
-// deployment is one in a state, as its attempt 2 of task t2 would have made it.
+// deployment is one in a state, as task t2 of its attempt 2 would have made it.
 func deployment(state workflow.State) *record.Workflow {
 	w := &record.Workflow{
 		ID: "wf_1", Org: "default", Workspace: "net", PoolID: "pool_1", Type: workflow.Deployment, Op: workflow.Update,
@@ -89,8 +89,8 @@ func reports() map[string]func(w *record.Workflow) (rules.Outcome, error) {
 	return out
 }
 
-// Whatever is reported in whatever state: a move begins where the workflow is, one that has ended never
-// moves, and what is refused says so to whom it concerns.
+// For every report in every state: a move begins in the workflow's state, a workflow that has ended never moves, and
+// a refusal tells the caller.
 func TestReports_InEveryState(t *testing.T) {
 	for _, state := range workflow.States() {
 		for name, report := range reports() {
@@ -170,7 +170,8 @@ func TestAdmit_OneBootHoldsTheRun(t *testing.T) {
 	}
 }
 
-// Only a person may let go what nothing proves to be over, and only what has ended: a run that goes on is cancelled.
+// Only a person may free a slot without proof of its run's end, and only if the run has ended: one that has not is
+// cancelled.
 func TestUnlock_FreesWhatHasEndedAndIsNotProvenOver(t *testing.T) {
 	for name, tt := range map[string]struct {
 		holder *record.Workflow
@@ -183,7 +184,7 @@ func TestUnlock_FreesWhatHasEndedAndIsNotProvenOver(t *testing.T) {
 		"claimed":    {deployment(workflow.Claimed), "wf_1", workflow.ErrInUse, "dayfly workflow cancel wf_1"},
 		"running":    {deployment(workflow.Running), "wf_1", workflow.ErrInUse, "dayfly workflow cancel wf_1"},
 		"free":       {nil, "wf_1", workflow.ErrConflict, "workspace net is free"},
-		"other than": {deployment(workflow.Failed), "wf_0", workflow.ErrConflict, "held by workflow wf_1 now, and not by wf_0"},
+		"other than": {deployment(workflow.Failed), "wf_0", workflow.ErrConflict, "now held by workflow wf_1, not by wf_0"},
 	} {
 		out, err := rules.Unlock("net", tt.holder, tt.id, "ann")
 		if !errors.Is(err, tt.err) || out.Over != (tt.err == nil) || out.Moves() || err != nil && !strings.Contains(err.Error(), tt.says) {
@@ -195,8 +196,8 @@ func TestUnlock_FreesWhatHasEndedAndIsNotProvenOver(t *testing.T) {
 	}
 }
 
-// What is due is due at its time and not before, and the timer stands where it is due at the latest: on the wall clock
-// for what waits, on the service clock for what has started. Where an older version wrote a record, that is the same.
+// What is due is due at its time and not before. The timer is set to that time at the latest: on the wall clock for
+// what waits, on the service clock for what has started. The same holds for records of an older version.
 func TestDue_AtItsTime(t *testing.T) {
 	const behind = 3 * time.Hour
 	for name, stamped := range map[string]bool{"stamped": true, "of an older version": false} {
@@ -257,7 +258,7 @@ func TestDue_AtItsTime(t *testing.T) {
 	}
 }
 
-// Silence proves nothing of the engine; all else that time ends is over.
+// Silence proves nothing about the engine; a run that time ends in any other way is over.
 func TestElapsed_SilenceProvesNothing(t *testing.T) {
 	out, err := rules.Elapsed(deployment(workflow.Running), rules.Overdue{Event: workflow.OnSilence, Text: "silent"})
 	if err != nil || out.Proven || out.Move.Reason != workflow.ReasonRunnerLost || out.Detail != "silent" {
@@ -271,7 +272,7 @@ func TestElapsed_SilenceProvesNothing(t *testing.T) {
 
 func TestHold_IsProlongedOnlyByWhatMatters(t *testing.T) {
 	for name, tt := range map[string]struct {
-		old  time.Duration // what is left of the hold before
+		old  time.Duration // the rest of the previous hold
 		next time.Duration
 		want bool
 	}{

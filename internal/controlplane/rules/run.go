@@ -13,17 +13,17 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Standing is what a runner's call finds.
+// Standing is what a runner's call finds the state of its run to be.
 type Standing int
 
-// What it can find.
+// The values of Standing.
 const (
 	MayStart Standing = iota + 1 // claimed, and no boot holds it
 	Holds                        // this boot holds the run, or its slot
-	Ended                        // this boot held it; the end was recorded
+	Ended                        // this boot held it, and its end was recorded
 )
 
-// Admit decides what a call that names run may do: a pure function of the record.
+// Admit decides what a call in the name of run may do. It is a pure function of the record.
 func Admit(w *record.Workflow, run api.Run) (Standing, error) {
 	over := func(why string) error {
 		return workflow.Refuse(workflow.ErrOver, "", "attempt %d of %s is over: %s; stop the engine and exit", run.Attempt, w.ID, why)
@@ -34,7 +34,7 @@ func Admit(w *record.Workflow, run api.Run) (Standing, error) {
 	mine := w.Holder.Is(run) || mutate.On(mutate.NoStartFence) // see package mutate
 	switch w.State {
 	case workflow.Claimed:
-		return MayStart, nil // to which task and boot, Start decides
+		return MayStart, nil // Start decides which task and boot
 	case workflow.Running:
 		if mine {
 			return Holds, nil
@@ -45,7 +45,7 @@ func Admit(w *record.Workflow, run api.Run) (Standing, error) {
 	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
 		switch {
 		case mine && w.SlotHeld:
-			return Holds, nil // given up for lost, but nobody stops it
+			return Holds, nil // lost, but it is not stopped
 		case mine:
 			return Ended, nil
 		case w.Holder.Boot != "":
@@ -56,7 +56,7 @@ func Admit(w *record.Workflow, run api.Run) (Standing, error) {
 	return 0, fmt.Errorf("workflow %s has the unknown state %q", w.ID, w.State)
 }
 
-// CheckRun refuses what names no run.
+// CheckRun refuses a run that is not named in full.
 func CheckRun(run api.Run) error {
 	if err := record.CheckID(run.Workflow); err != nil {
 		return err
@@ -82,7 +82,7 @@ func Control(w *record.Workflow, t Time) api.Control {
 	}
 }
 
-// NeedsHold refuses a call of a run that has not started, or has ended.
+// NeedsHold refuses a call of a run that has not started or has ended.
 func NeedsHold(s Standing) error {
 	switch s {
 	case MayStart:
@@ -94,9 +94,9 @@ func NeedsHold(s Standing) error {
 	return nil
 }
 
-// Start grants the run of an attempt to one boot of one task that was reported as launched. The same
-// boot asking again is granted nothing new. A runner that does not know what the run needs ends it: what it would
-// pass over may be where the state is.
+// Start grants the run of an attempt to one boot of one task that was reported as launched. The same boot asking
+// again is granted nothing new. A runner that does not know what the run needs ends the run: what such a runner would
+// ignore may be where the state is.
 func Start(w *record.Workflow, s Standing, run api.Run, knows []string, t Time) (out Outcome, err error) {
 	switch s {
 	case Holds:
@@ -106,7 +106,7 @@ func Start(w *record.Workflow, s Standing, run api.Run, knows []string, t Time) 
 	case MayStart:
 	}
 	if !slices.ContainsFunc(w.Tasks, func(t record.Task) bool { return t.Ref == run.Task && !t.Stopped }) {
-		return out, &workflow.Error{Kind: workflow.ErrNotReported, Message: "task " + text.Cut(run.Task, 100) + " is not reported as launched yet; ask again", RetryAfter: time.Second}
+		return out, &workflow.Error{Kind: workflow.ErrNotReported, Message: "task " + text.Cut(run.Task, 100) + " has not been reported as launched yet; ask again", RetryAfter: time.Second}
 	}
 	if i := slices.IndexFunc(w.Needs, func(what string) bool { return !slices.Contains(knows, what) }); i >= 0 {
 		out.Detail = fmt.Sprintf("the runner is of an older version and does not know %q, which this run needs; upgrade the program or the image that runs jobs", w.Needs[i])
@@ -117,7 +117,7 @@ func Start(w *record.Workflow, s Standing, run api.Run, knows []string, t Time) 
 	if err := out.next(w, workflow.OnStart); err != nil {
 		return out, err
 	}
-	// From here on the holder is fixed: every later call has to name this task and this boot.
+	// From here on the holder is fixed: every later call must name this task and this boot.
 	w.Starts++
 	w.Started, w.Deadline, w.Service.Deadline = t.Now, t.Now.Add(w.MaxRuntime), t.Service.Add(w.MaxRuntime).UnixMilli()
 	w.Holder = record.Holder{Attempt: run.Attempt, Task: run.Task, Boot: run.Boot}
@@ -126,9 +126,8 @@ func Start(w *record.Workflow, s Standing, run api.Run, knows []string, t Time) 
 	return out, nil
 }
 
-// Result says what the result of a run means that was not reported before. A result of the boot that holds
-// the run is final; one that comes late never changes a terminal state, but is told in the timeline, and
-// proves the end.
+// Result says what the result of a run means. The result was not reported before. A result of the boot that holds the
+// run is final. A late one never changes a terminal state, but it goes to the timeline, and proves the end.
 func Result(w *record.Workflow, s Standing, run api.Run, in api.Result, now time.Time) (out Outcome, err error) {
 	switch {
 	case s == MayStart:
@@ -145,14 +144,14 @@ func Result(w *record.Workflow, s Standing, run api.Run, in api.Result, now time
 	case now.Sub(w.Ended) > workflow.ReportRetention:
 		return out, workflow.Refuse(workflow.ErrOver, "", "the run ended more than %s ago", workflow.ReportRetention)
 	}
-	// It says what its engine did to the state, which is more than the state of the workflow does: nobody must miss it.
+	// The note says what the engine did to the state, which the workflow's state does not show. It must be noticed.
 	out.noteTask("late_result", fmt.Sprintf("LATE RESULT: this workflow was already %s (%s), but its runner has finished after all: %s", w.State, w.Reason, resultText(w, in)), run.Task)
 	out.Over = w.SlotHeld
 	return out, nil
 }
 
-// Remember is what is to be known of a workspace's state after a run found something. What a slow reader saw before
-// a later change is older than what is known. It is a pure function.
+// Remember returns what is known of a workspace's state after a run found something. What a slow reader saw before a
+// later change is older than what is already known. It is a pure function.
 func Remember(known, found api.StateFound) api.StateFound {
 	found.Taken = ""
 	if known.Lineage == found.Lineage {

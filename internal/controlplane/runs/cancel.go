@@ -37,8 +37,8 @@ func (p *Calls) Cancel(ctx context.Context, who identity.Principal, id string) (
 	return p.Workflow(ctx, who, id)
 }
 
-// Unlock frees a workspace that a run holds which has ended and is not proven over. It frees it of the workflow that
-// is named, and of no other.
+// Unlock frees a workspace whose slot is held by a run that has ended but is not proven over. It frees the workspace
+// only if the named workflow holds the slot.
 func (p *Calls) Unlock(ctx context.Context, who identity.Principal, name string, in api.Unlock) (api.Workflow, error) {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "workspace.unlock", name); err != nil {
 		return api.Workflow{}, err
@@ -69,7 +69,7 @@ func (p *Calls) Unlock(ctx context.Context, who identity.Principal, name string,
 	return p.Workflow(ctx, who, in.Workflow)
 }
 
-// Slot says who holds a workspace, and whether the caller may unlock it.
+// Slot says which run holds a workspace's slot, and whether the caller may unlock it.
 func (p *Calls) Slot(ctx context.Context, who identity.Principal, name string) (api.Slot, error) {
 	out := api.Slot{Workspace: name}
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workspace.slot", name); err != nil {

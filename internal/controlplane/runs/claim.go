@@ -23,11 +23,11 @@ import (
 const (
 	maxClaim  = 50               // jobs that one claim hands out
 	perCommit = 12               // jobs that one commit claims: 7 operations each, and the limits
-	seenEvery = 20 * time.Second // how often a runner's record is written
+	seenEvery = 20 * time.Second // how often an instance's record is written
 )
 
-// Claim hands out work that can start now. With a wait it waits for the first piece of work; it
-// commits nothing after the wait is over or ctx has ended.
+// Claim hands out work that can start now. With a wait it waits until there is any. It commits nothing after the wait
+// is over or ctx has ended.
 func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim) (api.Claimed, error) {
 	if err := needsPool(who, "claim"); err != nil {
 		return api.Claimed{}, err
@@ -46,12 +46,13 @@ func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim)
 	first, more := true, false
 	err := p.ledger.Await(ctx, who.PoolID, wait, func(notified bool) (bool, error) {
 		if err := context.Cause(ctx); err != nil {
-			return false, err // nobody is there any more to hear of what would be claimed
+			return false, err // the caller has gone and would not learn of a claim
 		}
 		if !first && !notified && !more && !p.ledger.Owed(ctx, who.PoolID) {
 			return false, nil
 		}
-		// All that the look begins with is one read. A mark is cleared before the read of what can be claimed.
+		// The first read gets all that the look begins with. A mark is cleared before the read of what can be
+		// claimed.
 		before := p.ledger.ReadAhead(ctx, record.RunnerKey(who.PoolID, in.Instance), record.WakeKey(who.PoolID),
 			record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID),
 			record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID))
@@ -83,7 +84,7 @@ func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim)
 	return out, nil
 }
 
-// needsPool refuses who is not a pool.
+// needsPool refuses a caller that is not a pool.
 func needsPool(who identity.Principal, what string) error {
 	if who.Audience != identity.Pool {
 		return workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can %s", what)
@@ -91,8 +92,8 @@ func needsPool(who identity.Principal, what string) error {
 	return nil
 }
 
-// seen records that an instance of a pool lives, and refuses a second one where the pool allows only one. A call
-// without a version says nothing of it.
+// seen records that an instance of a pool is alive, and refuses a second instance if the pool allows only one. A call
+// without a version leaves the recorded version as it is.
 func (p *Calls) seen(ctx context.Context, who identity.Principal, in api.Claim, before ledger.Ahead) error {
 	p.ledger.Hear(ctx, p.ledger.Now(), who.PoolID)
 	return p.ledger.ChangeAfter(ctx, before, func(ctx context.Context, c *ledger.Change) error {
@@ -125,8 +126,8 @@ func (p *Calls) seen(ctx context.Context, who identity.Principal, in api.Claim, 
 	})
 }
 
-// onlyOne lets one instance of a pool poll and no other. All of them write one record, so that of two that begin in the
-// same moment one is let in.
+// onlyOne lets only one instance of a pool poll. All instances write the same record, so if two begin at the same
+// moment only one of them succeeds.
 func onlyOne(ctx context.Context, c *ledger.Change, pool record.Pool, instance string) error {
 	k := record.SoleKey(pool.ID)
 	sole, _, err := ledger.Load[record.Sole](ctx, c, k)
@@ -134,13 +135,13 @@ func onlyOne(ctx context.Context, c *ledger.Change, pool record.Pool, instance s
 		return err
 	}
 	if sole.Instance != instance && c.Now.Sub(sole.Last) < catalog.Offline {
-		return workflow.Refuse(workflow.ErrInUse, "instance", "instance %q polls pool %s already, and the pool does not allow several; stop it, wait %s, or set allow_multiple_instances", sole.Instance, pool.Name, catalog.Offline)
+		return workflow.Refuse(workflow.ErrInUse, "instance", "instance %q already polls pool %s, and the pool does not allow several; stop it, wait %s, or set allow_multiple_instances", sole.Instance, pool.Name, catalog.Offline)
 	}
 	c.Put(k, record.Sole{Instance: instance, Last: c.Now})
 	return nil
 }
 
-// claimOnce claims what can start now, in commits of a few workflows each. more says that it has not read all that
+// claimOnce claims what can start now, in commits of a few workflows each. more means that it has not read all that
 // there is.
 func (p *Calls) claimOnce(ctx context.Context, who identity.Principal, in api.Claim, before ledger.Ahead) (out api.Claimed, more bool, err error) {
 	for len(out.Jobs) < in.Max {
@@ -189,11 +190,11 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 		return out, false, err
 	}
 	if c.Now.Before(hold.Until) {
-		out.Note = fmt.Sprintf("the latest launch of this pool was refused for want of %s", hold.Reason)
+		out.Note = fmt.Sprintf("the latest launch of this pool was refused: not enough %s", hold.Reason)
 		out.RetryAfterSeconds = hold.Until.Sub(c.Now).Seconds()
 		return out, false, nil
 	}
-	// A pool that changes while its work is claimed (disabled, say) makes the claim decide again.
+	// If a pool changes while its work is claimed (is disabled, say), the claim decides again.
 	check := store.Check(pk, c.Version(pk))
 
 	room := want
@@ -238,7 +239,7 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 	return out, more, nil
 }
 
-// claimOne adds the claim of one workflow to a change, whose records were read and are readable.
+// claimOne adds the claim of one workflow to a change. Its records were read and can be decoded.
 func claimOne(ctx context.Context, c *ledger.Change, who identity.Principal, instance string, e record.Entry) (api.Job, error) {
 	w, _, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(e.ID))
 	if err != nil {

@@ -24,7 +24,7 @@ func (p *Calls) Held(ctx context.Context, who identity.Principal, instance, curs
 		return out, err
 	}
 	if instance != "" && cursor == "" {
-		// An agent that has no room for more polls by this alone. What is refused is its claims, not this.
+		// An agent without free capacity makes only this call. A second instance is refused its claims, not this.
 		if err := p.seen(ctx, who, api.Claim{Instance: text.Cut(instance, 128)}, ledger.Ahead{}); err != nil && !errors.Is(err, workflow.ErrInUse) {
 			return out, err
 		}
@@ -48,7 +48,7 @@ func (p *Calls) Held(ctx context.Context, who identity.Principal, instance, curs
 	if err != nil {
 		return out, err
 	}
-	// One that ended between the two reads is not active any more.
+	// A workflow that ended between the two reads is no longer active.
 	out.Items = append(out.Items, slices.DeleteFunc(states, func(s api.JobState) bool { return !s.Active })...)
 	if !mutate.On(mutate.HeldCut) { // see package mutate
 		out.Next = page.Next
@@ -56,8 +56,8 @@ func (p *Calls) Held(ctx context.Context, who identity.Principal, instance, curs
 	return out, nil
 }
 
-// States says where jobs stand. With a wait it answers when one of them is to be cancelled or is
-// over, or when the wait is.
+// States says where jobs stand. With a wait it answers when one of them is to be cancelled or is over, or when the
+// wait is over.
 func (p *Calls) States(ctx context.Context, who identity.Principal, in api.StatesQuery) (api.States, error) {
 	if err := needsPool(who, "ask for its jobs"); err != nil {
 		return api.States{}, err
@@ -74,7 +74,8 @@ func (p *Calls) States(ctx context.Context, who identity.Principal, in api.State
 	return out, err
 }
 
-// states answers about each job but those whose records cannot be read: to call such a job unknown would stop its task.
+// states answers about each job except those whose records cannot be read: to call such a job unknown would stop its
+// task.
 func (p *Calls) states(ctx context.Context, who identity.Principal, ids []string) ([]api.JobState, error) {
 	var keys []store.Key
 	for _, id := range ids {

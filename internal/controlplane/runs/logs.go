@@ -21,9 +21,9 @@ const (
 	readFor     = 30 * time.Second
 )
 
-// AppendLogs adds lines to the log of a run. Lines that are there already are passed over; lines
-// behind a gap are refused with the number of the first that is missing, unless that is lost. So a log is complete and
-// in order up to its end, whatever was sent twice or out of order. What a full log is sent counts as taken.
+// AppendLogs adds lines to the log of a run. Lines that the log already has are skipped. Lines after a gap are
+// refused with the number of the first missing line, unless that line can no longer come. So a log is complete and in
+// order up to its end, even if lines were sent twice or out of order. Lines sent to a full log count as accepted.
 func (p *Calls) AppendLogs(ctx context.Context, token string, run api.Run, in api.Logs) (out api.LogsTaken, err error) {
 	if len(in.Lines) == 0 {
 		return out, workflow.Refuse(workflow.ErrInvalid, "lines", "send at least one line, counted from 0")
@@ -31,7 +31,7 @@ func (p *Calls) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 	err = p.appendLines(ctx, run.Workflow, in, func(ctx context.Context, c *ledger.Change) (*record.Workflow, int, error) {
 		w, s, err := admit(ctx, c, token, run, record.LogEndKey(run.Workflow, run.Attempt), record.ReaderKey(run.Workflow))
 		if errors.Is(err, workflow.ErrOver) && w != nil && startedBy(c, w, run) {
-			s, err = rules.Ended, nil // a later attempt is about
+			s, err = rules.Ended, nil // a later attempt exists
 		}
 		if err != nil {
 			return nil, 0, err
@@ -49,8 +49,8 @@ func (p *Calls) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 	return out, err
 }
 
-// AppendTail adds what the runner of an ended task left of its log, as AppendLogs does. It is taken of the pool that has
-// the workflow, for the task that started the attempt.
+// AppendTail adds what the runner of an ended task left of its log, as AppendLogs does. The pool that has the
+// workflow may send it, for the task that started the attempt.
 func (p *Calls) AppendTail(ctx context.Context, who identity.Principal, id string, in api.Tail) (out api.TailTaken, err error) {
 	err = p.appendLines(ctx, id, api.Logs{First: in.First, Lines: in.Lines}, func(ctx context.Context, c *ledger.Change) (*record.Workflow, int, error) {
 		w, _, err := claimedBy(ctx, c, who, id, in.Attempt)
@@ -58,14 +58,14 @@ func (p *Calls) AppendTail(ctx context.Context, who identity.Principal, id strin
 			err = c.Load(ctx, record.AttemptKey(id, in.Attempt), record.LogEndKey(id, in.Attempt))
 		}
 		if err == nil && !startedBy(c, w, api.Run{Attempt: in.Attempt, Task: in.Task}) {
-			err = workflow.Refuse(workflow.ErrConflict, "task", "attempt %d of %s was started by another task, or by none", in.Attempt, id)
+			err = workflow.Refuse(workflow.ErrConflict, "task", "attempt %d of %s was started by another task, or was not started", in.Attempt, id)
 		}
 		return w, in.Attempt, err
 	}, func(t api.TailTaken) { out = t })
 	return out, err
 }
 
-// startedBy reports whether an attempt was started by a task; where a boot is named too, by that one.
+// startedBy reports whether a task started an attempt; if the run names a boot too, whether that boot did.
 func startedBy(c *ledger.Change, w *record.Workflow, run api.Run) bool {
 	a, _, err := ledger.Get[record.Attempt](c.Read, record.AttemptKey(w.ID, run.Attempt))
 	h := record.Holder{Attempt: run.Attempt, Task: a.Task, Boot: a.Boot}
@@ -75,7 +75,8 @@ func startedBy(c *ledger.Change, w *record.Workflow, run api.Run) bool {
 	return err == nil && h.Task != "" && h.Task == run.Task && (run.Boot == "" || run.Boot == h.Boot)
 }
 
-// appendLines adds lines to the log of the attempt that admit names, in a commit that names what that was decided on.
+// appendLines adds lines to the log of the attempt that admit names. The commit names the versions of the records
+// that admit decided on.
 func (p *Calls) appendLines(ctx context.Context, id string, in api.Logs, admit func(context.Context, *ledger.Change) (*record.Workflow, int, error), answer func(api.TailTaken)) error {
 	size := 0
 	for _, l := range in.Lines {
@@ -112,7 +113,7 @@ func (p *Calls) appendLines(ctx context.Context, id string, in api.Logs, admit f
 		for _, chunk := range chunks {
 			r := record.Encode(record.LogKey(id, attempt, chunk.First), chunk.Lines)
 			if len(r.Value) > store.MaxValue {
-				return workflow.Refuse(workflow.ErrTooLarge, "lines", "these lines take %d bytes, the most is %d; send fewer at once", len(r.Value), store.MaxValue)
+				return workflow.Refuse(workflow.ErrTooLarge, "lines", "these lines take %d bytes, the limit is %d; send fewer at once", len(r.Value), store.MaxValue)
 			}
 			c.Add(store.Put(r, store.Absent))
 		}
@@ -127,7 +128,8 @@ func (p *Calls) appendLines(ctx context.Context, id string, in api.Logs, admit f
 	return err
 }
 
-// extend decides what becomes of lines at the end of a log: its new end, and what is written. It is a pure function.
+// extend decides what becomes of lines at the end of a log: the log's new end, and what is written. It is a pure
+// function.
 func extend(end record.LogEnd, in api.Logs, quota int64) (record.LogEnd, []api.Logs, error) {
 	skip := max(end.Next-in.First, 0)
 	if end.Full || skip >= int64(len(in.Lines)) {
@@ -159,8 +161,8 @@ func extend(end record.LogEnd, in api.Logs, quota int64) (record.LogEnd, []api.L
 	return end, append(chunks, api.Logs{First: in.First + skip, Lines: lines}), nil
 }
 
-// Logs reads lines of an attempt (0: the latest) from a line on; a following reader names the Next of
-// the page before. It waits up to wait for the first line.
+// Logs reads lines of an attempt (0: the latest) from a line on. To follow a log, a reader passes the Next of the
+// previous page. It waits up to wait for the first line.
 func (p *Calls) Logs(ctx context.Context, who identity.Principal, id string, attempt int, offset int64, limit int, wait time.Duration) (api.LogPage, error) {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workflow.logs", id); err != nil {
 		return api.LogPage{}, err
@@ -210,8 +212,8 @@ func (p *Calls) logs(ctx context.Context, who identity.Principal, id string, att
 	return out, nil
 }
 
-// noteReader notes that somebody waits for lines, for the runner to gather them less long. What fails here costs
-// only that.
+// noteReader notes that a reader waits for lines, so that the runner sends them sooner. If it fails, the lines only
+// come later.
 func (p *Calls) noteReader(ctx context.Context, r ledger.Read, id string) {
 	k, now := record.ReaderKey(id), p.ledger.Now()
 	if noted, _, err := ledger.Get[record.Reader](r, k); err != nil || noted.Until.Sub(now) > readFor/2 {
@@ -221,7 +223,7 @@ func (p *Calls) noteReader(ctx context.Context, r ledger.Read, id string) {
 	rec.Expires = now.Add(24 * time.Hour).Unix()
 	for range 3 {
 		if err := p.ledger.Commit(ctx, []store.Op{store.Put(rec, r.Version(k))}); !errors.Is(err, store.ErrBusy) {
-			return // noted, by this call or another; or the next look notes it
+			return // noted by this call or another; otherwise the next look notes it
 		}
 	}
 }
@@ -233,7 +235,7 @@ func attempts(n int) string {
 	return fmt.Sprintf("its latest is %d", n)
 }
 
-// logClosed says whether no more lines of an attempt will come.
+// logClosed says whether an attempt's log can no longer grow.
 func logClosed(w *record.Workflow, r ledger.Read, attempt int, end record.LogEnd, now time.Time) bool {
 	if attempt < w.Attempt || end.Full {
 		return true
@@ -244,13 +246,13 @@ func logClosed(w *record.Workflow, r ledger.Read, attempt int, end record.LogEnd
 	if result, ok, err := ledger.Get[api.Result](r, record.ResultKey(w.ID, attempt)); err == nil && ok {
 		return end.Next >= result.LogEnd || now.Sub(w.Ended) > workflow.LateLogs
 	}
-	// Without a result nobody knows the end: a lost run that holds its slot may still write.
+	// Without a result the end is not known: a lost run that holds its slot may still write.
 	return !w.SlotHeld
 }
 
 // readLines fills a page from its Next on.
 func (p *Calls) readLines(ctx context.Context, out *api.LogPage, id string, limit int) error {
-	// The chunk that holds the first line begins at or before it.
+	// The chunk that contains the first line begins at or before it.
 	first, err := p.ledger.Range(ctx, store.Scan{
 		Part: record.WorkflowKey(id).Part, From: record.LogKey(id, out.Attempt, out.Next).Sort, To: fmt.Sprintf("log/%04d/", out.Attempt), Reverse: true, Limit: 1,
 	})
@@ -262,8 +264,8 @@ func (p *Calls) readLines(ctx context.Context, out *api.LogPage, id string, limi
 		from = first.Records[0].Key.Sort
 	}
 	page := store.Page{}
-	// A chunk holds one line or thousands: few are read at first, so that not all of a page's
-	// chunks are read for the lines of one.
+	// A chunk has one line or thousands. The first reads take few chunks, so that a page of one line does not read
+	// all chunks of a full page.
 	for chunks := 1; ; chunks = min(2*chunks, 20) {
 		page, err = p.ledger.Range(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: from, To: fmt.Sprintf("log/%04d0", out.Attempt), Limit: chunks, After: page.Next})
 		if err != nil {
@@ -279,7 +281,7 @@ func (p *Calls) readLines(ctx context.Context, out *api.LogPage, id string, limi
 				return fmt.Errorf("log record %s: %w", r.Key, err)
 			}
 			for _, l := range lines {
-				if at >= out.Next { // beyond it where lines are lost
+				if at >= out.Next { // larger if lines are missing
 					if len(out.Lines) == limit {
 						return nil
 					}

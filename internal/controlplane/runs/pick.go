@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	maxRefused = 1000 // entries of one type refused by assignment that one claim reads over
-	perBroken  = 50   // as how many of those one counts whose workflow cannot be read: each costs a read anew
+	maxRefused = 1000 // entries of one type, refused by assignment, that one claim skips
+	perBroken  = 50   // what an entry counts whose workflow cannot be read: each costs another read
 	claimPage  = 200  // entries of one read of the claimable index
 )
 
-// skipped names a record that a person must look at.
+// skipped logs a record that a person must look at.
 func (p *Calls) skipped(err error) {
-	p.ledger.Log.Error("record skipped that cannot be read", "err", err)
+	p.ledger.Log.Error("unreadable record skipped", "err", err)
 }
 
-// pick reads what is to be claimed, with the records that its claim begins with. Records that cannot be read keep
-// nobody else's work from being claimed.
+// pick reads what is to be claimed, with the records that its claim begins with. A record that cannot be read does
+// not stop the claims of other workflows.
 func (p *Calls) pick(ctx context.Context, c *ledger.Change, pool record.Pool, types []workflow.Type, n int) (first []record.Entry, more bool, err error) {
 	broken := map[string]bool{}
 	for {
@@ -55,7 +55,7 @@ func (p *Calls) pick(ctx context.Context, c *ledger.Change, pool record.Pool, ty
 	}
 }
 
-// readable says what of the records is broken that the claim of an entry's workflow begins with.
+// readable returns an error if a record that the claim of an entry begins with is missing or cannot be decoded.
 func readable(c *ledger.Change, e record.Entry) error {
 	_, ok, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(e.ID))
 	if err == nil && !ok {
@@ -68,12 +68,12 @@ func readable(c *ledger.Change, e record.Entry) error {
 	return errors.Join(err, err2, c.Read.Into(record.BeatKey(e.ID), &record.Beat{}))
 }
 
-// heads merges the first entries of the keys that a pool covers, best rank first, without broken ones.
+// heads merges the first entries of the keys that a pool covers, best rank first, without those that are broken.
 func (p *Calls) heads(ctx context.Context, c *ledger.Change, pool record.Pool, types []workflow.Type, n int, broken map[string]bool) (first []record.Entry, more bool, err error) {
 	k := record.CursorKey(pool.ID)
 	cursor, _, err := ledger.Get[record.Cursor](c.Read, k)
 	if err != nil {
-		p.skipped(err) // the claims begin at the start again
+		p.skipped(err) // the claims start from the beginning again
 	}
 	var covered []workflow.Type
 	var scans []store.Scan
@@ -103,7 +103,7 @@ func (p *Calls) heads(ctx context.Context, c *ledger.Change, pool record.Pool, t
 			resume[t] = last
 		}
 	}
-	c.Forget(k) // of a try before
+	c.Forget(k) // from an earlier try
 	if !maps.Equal(resume, cursor.Types) {
 		c.Put(k, record.Cursor{Types: resume})
 	}
@@ -120,9 +120,9 @@ type head struct {
 	entry record.Entry
 }
 
-// headsOf reads the first entries of one key. What may not be claimed does not count, but reading has an end: then
-// resume is where the next claim goes on, and from the start again when it has seen all. Each key has an end of its
-// own, so that what one type refuses hides no other.
+// headsOf reads the first entries of one key. Entries that may not be claimed do not count, but the reading is
+// bounded. At the bound, resume is where the next claim continues; it is empty once all were read, and the next claim
+// begins at the start. Each key has its own bound, so that refused entries of one type do not hide another type.
 func (p *Calls) headsOf(ctx context.Context, c *ledger.Change, pool record.Pool, scan store.Scan, page store.Page, n int, broken map[string]bool) (out []head, resume string, err error) {
 	refused, last := 0, ""
 	for {

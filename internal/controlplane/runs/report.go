@@ -16,7 +16,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Spec gives a started run what it is to do.
+// Spec gives a started run its spec.
 func (p *Calls) Spec(ctx context.Context, token string, run api.Run) (api.Spec, error) {
 	w, _, err := p.tells(ctx, token, run, nil)
 	if err != nil {
@@ -60,8 +60,8 @@ func (p *Calls) Steps(ctx context.Context, token string, run api.Run, in api.Ste
 	return out, err
 }
 
-// Result records how a run ended. A result of the boot that holds the run is final; one that comes
-// late never changes a terminal state, but is told in the timeline, and proves the end.
+// Result records how a run ended. A result of the boot that holds the run is final. A late one never changes a
+// terminal state, but it goes to the timeline, and proves the end.
 func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Result) (api.Control, error) {
 	if err := rules.CheckResult(in); err != nil {
 		return api.Control{}, err
@@ -85,7 +85,7 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Re
 		}
 		data, err := json.Marshal(in)
 		if err != nil || len(data) > store.MaxValue {
-			return workflow.Refuse(workflow.ErrTooLarge, "", "the result has %d bytes, the most is %d", len(data), store.MaxValue)
+			return workflow.Refuse(workflow.ErrTooLarge, "", "the result has %d bytes, the limit is %d", len(data), store.MaxValue)
 		}
 		ended, err := rules.Result(w, s, run, in, c.Now)
 		if err != nil {
@@ -108,7 +108,7 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Re
 	return out, err
 }
 
-// remember keeps what a run found of its workspace's state.
+// remember stores what a run found out about its workspace's state.
 func remember(ctx context.Context, c *ledger.Change, w *record.Workflow, found api.StateFound) error {
 	k := record.StateKey(w.Org, w.WorkspaceID)
 	known, _, err := ledger.Load[api.StateFound](ctx, c, k)

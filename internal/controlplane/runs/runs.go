@@ -1,5 +1,5 @@
-// Package runs is the life of a workflow: people submit it, look at it and take it back, a pool claims and launches it,
-// its runner starts, reports and ends it. Each call reads, lets package rules decide, and commits through the ledger.
+// Package runs is the life of a workflow: people submit, show and cancel it, a pool claims and launches it, its
+// runner starts, reports and ends it. Each call reads, lets package rules decide, and commits through the ledger.
 package runs
 
 import (
@@ -10,13 +10,13 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 )
 
-// Config is what runs are held to. Everything is required but Digest.
+// Config has the limits of runs. Everything except Digest is required.
 type Config struct {
 	OrganizationLimit int           // most active workflows of an organization
-	LogQuota          int64         // bytes that the log of one attempt may hold, as api.LogLine.Weight counts
-	LogWait           time.Duration // how long a runner gathers lines while somebody reads them
-	// Digest says what the files of a directory source are now. Nil means that directory sources lie where nobody
-	// here can look.
+	LogQuota          int64         // bytes that the log of one attempt may have, as api.LogLine.Weight counts
+	LogWait           time.Duration // how long a runner gathers lines while the log has a reader
+	// Digest says what the files of a directory source are now. Nil means that this process cannot read directory
+	// sources.
 	Digest func(ctx context.Context, directory string) (string, error)
 }
 

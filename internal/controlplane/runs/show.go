@@ -66,7 +66,8 @@ func (p *Calls) Workflow(ctx context.Context, who identity.Principal, id string)
 		return api.Workflow{}, err
 	} else if ok {
 		out.Result = &result
-		// The record has no room for a long one. What it has begins alike, wherever it was cut.
+		// The record keeps only the beginning of a long detail. The result's detail begins the same, wherever the
+		// record's was cut.
 		if n := min(len(w.Detail), record.MaxDetail/2); n > 0 && strings.HasPrefix(result.Detail, w.Detail[:n]) {
 			out.Detail = result.Detail
 		}
@@ -90,7 +91,7 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 		return out, err
 	}
 	if f.State != "" && f.State != "active" && !slices.Contains(workflow.States(), workflow.State(f.State)) {
-		return out, workflow.Refuse(workflow.ErrInvalid, "state", "state %q is none of pending, claimed, running, succeeded, failed, cancelled, active", text.Cut(f.State, 40))
+		return out, workflow.Refuse(workflow.ErrInvalid, "state", "the state is pending, claimed, running, succeeded, failed, cancelled or active, not %q", text.Cut(f.State, 40))
 	}
 	index, part := store.Index1, "org/"+who.Organization
 	if f.Workspace != "" {
@@ -112,7 +113,7 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	if err != nil {
 		return out, err
 	}
-	// A filter may pass over many; reading has an end, and the cursor goes on from there.
+	// A filter may skip many workflows; the reading is bounded, and the cursor continues from there.
 	for range 10 {
 		page, err := p.ledger.Query(ctx, index, store.Scan{Part: part, Limit: limit - len(wfs), After: next, Reverse: true})
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 )
 
-// specOf freezes what a workflow does at its submission.
+// specOf freezes at its submission what a workflow does.
 func specOf(w *record.Workflow, ws record.Workspace, in api.Submit) api.Spec {
 	return api.Spec{
 		Workflow: w.ID, Organization: w.Org, WorkspaceID: ws.ID, Workspace: ws.W.Name,
@@ -21,8 +21,8 @@ func specOf(w *record.Workflow, ws record.Workspace, in api.Submit) api.Spec {
 	}
 }
 
-// roleOf is what a spec says of its workspace's role. No setting but the ARN has a part in it: whoever
-// trusts the role can rely on the rest.
+// roleOf is what a spec says about its workspace's role. Of the settings only the ARN has a part in it, so the role's
+// trust policy can rely on the rest.
 func roleOf(org string, ws record.Workspace) *api.Role {
 	if ws.W.Role == "" {
 		return nil
@@ -36,8 +36,8 @@ func roleOf(org string, ws record.Workspace) *api.Role {
 	}
 }
 
-// olds names the directories, beside the workspace's own, in which a state of its name may be: those of deleted
-// namesakes, the one that its name had, and its own from when it was kept in a directory.
+// olds names the directories, apart from the workspace's own, that may have a state of its name: those of deleted
+// namesakes, the one that its name had, and its own from when its state was kept in a directory.
 func olds(spec api.Spec) []string {
 	if spec.State.Key == "" || spec.Engine == api.EngineCommand {
 		return nil
@@ -52,9 +52,8 @@ func olds(spec api.Spec) []string {
 	return out
 }
 
-// machineRefs are the references of a spec to secrets that lie on the runner's machine, once each. The
-// settings that name them are bounded; what no launch message takes names no secret that there could
-// be.
+// machineRefs are the references of a spec to secrets on the runner's machine, once each. The settings that name them
+// are bounded. A reference that is too long for a launch message cannot name an existing secret.
 func machineRefs(spec api.Spec) []string {
 	var out []string
 	add := func(ref string) {

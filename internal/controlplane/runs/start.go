@@ -15,7 +15,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// control is the answer to a runner. It says how long to gather lines of the log where the reader's record was loaded.
+// control is the answer to a runner. If the reader's record was loaded, it says how long the runner is to gather
+// lines of the log.
 func (p *Calls) control(c *ledger.Change, w *record.Workflow, now rules.Time) api.Control {
 	out := rules.Control(w, now)
 	if r, _, err := ledger.Get[record.Reader](c.Read, record.ReaderKey(w.ID)); err == nil && c.Now.Before(r.Until) {
@@ -24,8 +25,7 @@ func (p *Calls) control(c *ledger.Change, w *record.Workflow, now rules.Time) ap
 	return out
 }
 
-// admit authenticates a job token and reads the workflow that it is for, with more of what the
-// call needs.
+// admit authenticates a job token and reads the workflow that it is for, with the other records that the call needs.
 func admit(ctx context.Context, c *ledger.Change, token string, run api.Run, more ...store.Key) (*record.Workflow, rules.Standing, error) {
 	if err := rules.CheckRun(run); err != nil {
 		return nil, 0, err
@@ -38,7 +38,7 @@ func admit(ctx context.Context, c *ledger.Change, token string, run api.Run, mor
 	if err != nil {
 		return nil, 0, err
 	}
-	// A wrong token and a workflow that does not exist are told apart by nobody.
+	// The answer does not tell a wrong token from a workflow that does not exist.
 	if !ok || subtle.ConstantTimeCompare([]byte(a.Hash), []byte(record.Hash(token))) != 1 {
 		return nil, 0, workflow.Refuse(workflow.ErrUnauthenticated, "", "this is not the token of attempt %d of that job", run.Attempt)
 	}
@@ -50,8 +50,8 @@ func admit(ctx context.Context, c *ledger.Change, token string, run api.Run, mor
 	return w, s, err
 }
 
-// alive takes a call of a run for one of its pool and, where the run holds its workflow, for a sign of life. A
-// heartbeat also says which step the run is in; nil says nothing of it.
+// alive counts a call of a run as a call of its pool and, if the run holds its workflow, as a sign of life. A
+// heartbeat also says which step the run is in; nil leaves the step unchanged.
 func alive(ctx context.Context, c *ledger.Change, w *record.Workflow, s rules.Standing, step *string) (rules.Time, error) {
 	now, err := c.Called(ctx, w.PoolID)
 	if err != nil || s != rules.Holds {
@@ -70,15 +70,15 @@ func alive(ctx context.Context, c *ledger.Change, w *record.Workflow, s rules.St
 	return now, nil
 }
 
-// Start is the fence: it grants the run of an attempt to one boot of one task that was reported as
-// launched, and to no other, ever. The same boot asking again gets the same answer. A task whose
-// report is still on its way is let wait for it a little: on a fast machine it is here first.
+// Start is the fence: it grants the run of an attempt to one boot of one task that was reported as launched, and
+// never to another. If the same boot asks again it gets the same answer. If the report of the task's launch is still
+// on its way, the call waits a little: on a fast machine the start comes first.
 func (p *Calls) Start(ctx context.Context, token string, run api.Run, in api.Start) (api.Control, error) {
 	var out api.Control
 	var refusal error
 	err := p.ledger.Await(ctx, startOf(run.Workflow), reportWait, func(bool) (bool, error) {
 		if out, refusal = p.start(ctx, token, run, in); refusal == nil {
-			p.ledger.Notify(startOf(run.Workflow)) // whoever else waits for it is refused now
+			p.ledger.Notify(startOf(run.Workflow)) // other waiting calls are refused now
 		}
 		return !errors.Is(refusal, workflow.ErrNotReported), nil
 	})
@@ -124,9 +124,9 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 	return out, cmp.Or(err, ended)
 }
 
-// tells takes a call of a run that holds its workflow and tells of itself alone; step is the one that it says it
-// is in, nil where it says nothing, and also adds to the change what else it tells. The workflow's record is not
-// touched: its version changes only when it moves.
+// tells handles a call of a run that holds its workflow and reports only about itself. step is the step that the run
+// is in; nil leaves it unchanged. also adds the rest of the report to the change. The workflow's record is not
+// written: its version changes only when it moves.
 func (p *Calls) tells(ctx context.Context, token string, run api.Run, step *string, also ...ledger.Decision) (w *record.Workflow, out api.Control, err error) {
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		var s rules.Standing

@@ -19,8 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Submit makes a workflow of a workspace. The same key with the same request gives the same
-// workflow again.
+// Submit makes a workflow of a workspace. The same key with the same request returns the same workflow.
 func (p *Calls) Submit(ctx context.Context, who identity.Principal, key string, in api.Submit) (api.Workflow, error) {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleOperator, "workflow.submit", in.Workspace); err != nil {
 		return api.Workflow{}, err
@@ -28,8 +27,8 @@ func (p *Calls) Submit(ctx context.Context, who identity.Principal, key string, 
 	return p.submit(ctx, who, key, in, "")
 }
 
-// Retry makes a new workflow like one that has ended, of the workspace as it is now. The ended one
-// is never reopened.
+// Retry makes a new workflow like one that has ended, of the workspace as it is now. The ended workflow is never
+// reopened.
 func (p *Calls) Retry(ctx context.Context, who identity.Principal, key, id string) (api.Workflow, error) {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleOperator, "workflow.retry", id); err != nil {
 		return api.Workflow{}, err
@@ -69,7 +68,7 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 		}
 	}
 	asked := fmt.Sprintf("submit %q %q %q %d %q %q", in.Workspace, in.Type, in.Operation, in.Priority, in.Message, retryOf)
-	if in.TakeOver || in.BeginAnew || in.LockID != "" { // else it is as the version before remembers it
+	if in.TakeOver || in.BeginAnew || in.LockID != "" { // without these it is the text of the previous version
 		asked += fmt.Sprintf(" %t %q %t %q", in.TakeOver, in.TakeOverFrom, in.BeginAnew, in.LockID)
 	}
 	if in.Register != nil {
@@ -128,7 +127,7 @@ func checkSubmit(in *api.Submit) error {
 			return workflow.Refuse(workflow.ErrInvalid, "operation", "only a deployment has an operation")
 		}
 	default:
-		return workflow.Refuse(workflow.ErrInvalid, "type", "type %q is none of deployment, insights_scan", text.Cut(string(in.Type), 40))
+		return workflow.Refuse(workflow.ErrInvalid, "type", "the type is deployment or insights_scan, not %q", text.Cut(string(in.Type), 40))
 	}
 	if in.Priority < -100 || in.Priority > 100 {
 		return workflow.Refuse(workflow.ErrInvalid, "priority", "a priority lies between -100 and 100")
@@ -139,18 +138,18 @@ func checkSubmit(in *api.Submit) error {
 	return checkInstructions(in)
 }
 
-// checkInstructions refuses instructions about the state that contradict themselves, or that go with no such run.
+// checkInstructions refuses instructions about the state that contradict each other, or that do not apply to the run.
 func checkInstructions(in *api.Submit) error {
 	invalid := func(field, text string) error { return workflow.Refuse(workflow.ErrInvalid, field, "%s", text) }
 	switch {
 	case in.TakeOver && in.BeginAnew:
-		return invalid("take_over", "take_over and begin_anew contradict each other; say one of them")
+		return invalid("take_over", "take_over and begin_anew contradict each other; set only one of them")
 	case in.TakeOverFrom != "" && !in.TakeOver:
 		return invalid("take_over_from", "take_over_from goes with take_over")
 	case (in.TakeOver || in.BeginAnew) && !workflow.Plans(in.Type, in.Operation):
 		return invalid("take_over", "take_over and begin_anew go with a run that plans")
 	case (in.LockID == "") == (in.Operation == workflow.StateUnlock):
-		return invalid("lock_id", "operation state_unlock, and no other, names the id of the lock")
+		return invalid("lock_id", "lock_id is required for operation state_unlock, and is for no other")
 	case len(in.LockID) > 255 || strings.HasPrefix(in.LockID, "-") || strings.ContainsFunc(in.LockID, func(r rune) bool { return r < ' ' || r > '~' }):
 		return invalid("lock_id", "the id of a lock has at most 255 printable characters and does not begin with -")
 	}
@@ -175,12 +174,12 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 		return nil, err
 	}
 	k := record.WorkspaceKey(who.Organization, ws.W.Name)
-	if ws.W.State == nil { // from now on its record holds the place in full
+	if ws.W.State == nil { // from now on the record has the place in full
 		state := p.catalog.StateOf(ws.W)
 		ws.W.State = &state
 		c.Put(k, ws)
 	} else {
-		// The workspace must not change or vanish while this is decided.
+		// The workspace must not change or be deleted during this decision.
 		c.Check(k)
 	}
 	w := &record.Workflow{
@@ -215,20 +214,20 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	return w, c.Enqueue(ctx, w)
 }
 
-// lookAround adds to a spec what is known at its submission beside the workspace's settings: its source's files,
-// and which state the run must not pass by.
+// lookAround adds to a spec what is known at its submission apart from the workspace's settings: the files of its
+// source, and which existing states the run must not ignore.
 func (p *Calls) lookAround(ctx context.Context, c *ledger.Change, spec *api.Spec, ws record.Workspace, pool record.Pool) error {
 	var err error
-	// The sources of other pools lie on machines of theirs.
+	// The sources of other pools are on their own machines.
 	if dir := ws.W.Source.Directory; dir != "" && p.cfg.Digest != nil && pool.BuiltIn {
 		if spec.SourceDigest, err = p.cfg.Digest(ctx, dir); err != nil {
 			return err
 		}
 	}
 	if spec.Engine == api.EngineCommand {
-		return nil // it keeps no state of which anything is known
+		return nil // nothing is known of a state that its commands keep
 	}
-	// What is known is read when the run has started: until then it may change.
+	// What is known of the state is read when the run has started: until then it may change.
 	known, namesakes, err := catalog.Known(ctx, c, spec.Organization, ws)
 	spec.Namesakes = namesakes
 	if err != nil || known || ws.W.State.Key != "" {
@@ -238,8 +237,8 @@ func (p *Calls) lookAround(ctx context.Context, c *ledger.Change, spec *api.Spec
 	return err
 }
 
-// ranBefore reports whether the state of a workspace of before was ever changed, as far as the list of its runs
-// tells. The list may lag behind by moments, and those runs were before this version.
+// ranBefore reports whether a run ever changed the state of a workspace of the previous version, according to the
+// list of its runs. The list may lag by moments, but those runs are older than this version.
 func (p *Calls) ranBefore(ctx context.Context, wsid string) (bool, error) {
 	page := store.Page{}
 	for range 20 {
@@ -261,8 +260,8 @@ func (p *Calls) ranBefore(ctx context.Context, wsid string) (bool, error) {
 	return false, nil
 }
 
-// lockIsLeft refuses to release the lock of a run that goes on. One that was lost holds its slot, and its lock may
-// be all that is left of it.
+// lockIsLeft refuses to release the lock of a run that has not ended. For a lost run that still holds its slot the
+// release is allowed, because the lock may be all that is left of the run.
 func lockIsLeft(ctx context.Context, c *ledger.Change, queue *record.Queue) error {
 	if queue.Changer == "" {
 		return nil
@@ -274,16 +273,16 @@ func lockIsLeft(ctx context.Context, c *ledger.Change, queue *record.Queue) erro
 	return err
 }
 
-// checkRegister refuses a workspace that could not be registered. Who may submit may register, too.
+// checkRegister refuses a workspace that could not be registered. Anyone who may submit may also register.
 func (p *Calls) checkRegister(in api.Submit) error {
 	if in.Register.Name != in.Workspace {
-		return workflow.Refuse(workflow.ErrInvalid, "register.name", "the workspace that is registered has the name of the one that is run, %q, and not %q", text.Cut(in.Workspace, 64), text.Cut(in.Register.Name, 64))
+		return workflow.Refuse(workflow.ErrInvalid, "register.name", "the registered workspace must have the name of the workspace to run, %q, not %q", text.Cut(in.Workspace, 64), text.Cut(in.Register.Name, 64))
 	}
 	return p.catalog.Check(in.Register)
 }
 
-// workspace is what a run is of, registered in the same change where that is asked for. Which directory a
-// workspace stands for is not changed on the way: that would run new code over an old state.
+// workspace is the workspace of a run. If the request asks for it, the same change registers the workspace. The
+// directory of an existing workspace is not changed: that would run new code over an old state.
 func (p *Calls) workspace(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Submit) (record.Workspace, error) {
 	if in.Register == nil {
 		return catalog.Workspace(ctx, c, who.Organization, in.Workspace)
@@ -294,12 +293,12 @@ func (p *Calls) workspace(ctx context.Context, c *ledger.Change, who identity.Pr
 	}
 	before, known, err := ledger.Get[record.Workspace](c.Read, record.WorkspaceKey(who.Organization, in.Workspace))
 	if err == nil && known && before.W.Source.Directory != in.Register.Source.Directory {
-		err = workflow.Refuse(workflow.ErrExists, "register", "there is a workspace %s already, with another source; give this one another name", in.Workspace)
+		err = workflow.Refuse(workflow.ErrExists, "register", "workspace %s already exists with another source; choose another name", in.Workspace)
 	}
 	return put.Record, err
 }
 
-// runnable refuses a run that its workspace says nothing about how to do.
+// runnable refuses a run if its workspace does not say how to do it.
 func runnable(ws api.Workspace, in api.Submit) error {
 	if ws.Engine != api.EngineCommand {
 		return nil

@@ -18,33 +18,33 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Codes of what a workflow waits for.
+// Codes of what a workflow may wait for.
 const (
 	waitsSlot      = "slot"               // another run may change the workspace's state
-	waitsWorkspace = "workspace_limit"    // as many runs of the workspace as it allows
-	waitsOrg       = "organization_limit" // as many of the organization
-	waitsPool      = "pool_limit"         // as many of the pool
+	waitsWorkspace = "workspace_limit"    // the workspace's limit is reached
+	waitsOrg       = "organization_limit" // the organization's limit is reached
+	waitsPool      = "pool_limit"         // the pool's limit is reached
 	waitsDisabled  = "pool_disabled"
 	waitsAssigned  = "pool_not_assigned"
 	waitsTypes     = "pool_type"
-	waitsRunner    = "pool_inactive" // nobody polls for the pool
+	waitsRunner    = "pool_inactive" // no instance polls for the pool
 	waitsClaim     = "claim"         // for the next claim
 	waitsQueue     = "launch_queue"
 	waitsLaunch    = "launch" // a launch was refused and is tried again
 	waitsStart     = "start"  // its task is on its way
 	waitsEnd       = "end"
 	waitsResult    = "result"
-	waitsProof     = "task_end" // it has ended, but its task is not proven over
+	waitsProof     = "task_end" // it has ended, but nothing proves the end of its task
 )
 
-// facts is what the answer depends on beside the record.
+// facts is what the answer depends on apart from the record.
 type facts struct {
 	now      rules.Time
 	pool     record.Pool
 	lastSeen time.Time // of the pool's instances; zero means never
 	queue    record.Queue
 	waiting  bool            // it stands in the waiting list of its workspace
-	changer  record.Workflow // the run that has the workspace's slot, where it waits for that
+	changer  record.Workflow // the run that holds the workspace's slot, if the workflow waits for that
 	ofOrg    record.Limit
 	ofPool   record.Limit
 	orgMost  int
@@ -76,7 +76,7 @@ func (p *Calls) Why(ctx context.Context, who identity.Principal, id string) (api
 	if err != nil {
 		return api.Why{}, err
 	}
-	rec.Detail = w.Detail // all of it: the record has no room for a long one
+	rec.Detail = w.Detail // in full: the record keeps only the beginning of a long one
 	out := explain(rec, f)
 	out.Workflow = w
 	if todo := w.Aftermath(); todo != "" {
@@ -85,7 +85,7 @@ func (p *Calls) Why(ctx context.Context, who identity.Principal, id string) (api
 		}
 		out.Next = todo
 	}
-	// The end of the timeline is what matters; all of it has its own address.
+	// Only the end of the timeline matters here; the whole timeline has its own address.
 	page, err := p.ledger.Range(ctx, store.Scan{Part: record.WorkflowKey(id).Part, From: record.EventKey(id, rec.Seq).Sort, To: "ev/", Reverse: true, Limit: 200})
 	if err != nil {
 		return api.Why{}, err
@@ -186,26 +186,27 @@ func explain(w *record.Workflow, f facts) api.Why {
 	return out
 }
 
-// silentPool says when the pool of a claimed workflow was last seen, where neither it nor the run was seen lately.
+// silentPool says when the pool of a claimed workflow was last seen, if neither the pool nor the run was seen
+// recently.
 func silentPool(f facts, sign time.Time) string {
 	if f.now.Now.Sub(rules.Latest(f.lastSeen, sign)) <= catalog.Offline {
 		return ""
 	}
-	return fmt.Sprintf("; for pool %s nobody has polled %s", f.pool.Name, sinceSeen(f))
+	return fmt.Sprintf("; no instance has polled for pool %s %s", f.pool.Name, sinceSeen(f))
 }
 
-// sinceSeen says since when nobody has polled for the pool.
+// sinceSeen says since when no instance has polled for the pool.
 func sinceSeen(f facts) string {
 	switch {
 	case !f.lastSeen.IsZero():
 		return "since " + rules.Clock(f.lastSeen) // it lies within the last day
 	case f.now.Now.Sub(f.pool.Created) > api.RunnerKept:
-		return "for more than a day" // nobody remembers more
+		return "for more than a day" // older records are dropped
 	}
 	return "yet"
 }
 
-// unlock names the way out for who knows more than the control plane does.
+// unlock names the way out for a person who knows more than the control plane does.
 func unlock(workspace string) string {
 	return "; if you are certain that the task is gone, dayfly repair unlock " + workspace + " frees the workspace now"
 }
@@ -230,12 +231,12 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 	case f.ofOrg.Active >= f.orgMost:
 		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg.Active, f.orgMost)
 	case f.now.Now.Sub(f.lastSeen) > catalog.Offline:
-		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled %s; is its agent running?", f.pool.Name, sinceSeen(f))
+		return waitsRunner, fmt.Sprintf("pool %s, for which no instance has polled %s; is its agent running?", f.pool.Name, sinceSeen(f))
 	}
 	return waitsClaim, fmt.Sprintf("the next claim of pool %s", f.pool.Name)
 }
 
-// waitsChanger names the run that has the workspace's slot, and the task that is waited for.
+// waitsChanger names the run that holds the workspace's slot, and the task whose end is awaited.
 func waitsChanger(w *record.Workflow, f facts) string {
 	switch r := f.changer; {
 	case r.State.Terminal():
