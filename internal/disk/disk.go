@@ -1,5 +1,5 @@
-// Package disk writes small files that are there whole or not at all, even if the power goes off. Only their owner can
-// read them. It also removes directories, whatever lies in them.
+// Package disk writes small files that exist in full or not at all, even after a power failure. Only their owner can
+// read them. It also removes directories with everything in them.
 package disk
 
 import (
@@ -11,22 +11,22 @@ import (
 	"path/filepath"
 )
 
-// TempSuffix ends the names of files that are not finished. A crash may leave one behind; it begins with a dot.
+// TempSuffix ends the names of unfinished files. A crash may leave such a file behind; its name begins with a dot.
 const TempSuffix = ".tmp"
 
-// Replace puts a file in the place of what has its path. When it returns without an error, the file and its name are
+// Replace writes a file in place of what is at its path. When it returns without an error, the file and its name are
 // on disk.
 func Replace(path string, data []byte) error {
 	return in(path, func(dir *os.Root, name string) error { return ReplaceIn(dir, name, data) })
 }
 
-// ReplaceIn is Replace for a name in a directory that is open: no link leads it elsewhere.
+// ReplaceIn is Replace for a name in an open directory: a link cannot lead out of it.
 func ReplaceIn(dir *os.Root, name string, data []byte) error {
 	return write(dir, name, data, dir.Rename)
 }
 
-// Create is Replace that leaves what has the path already: then its error is fs.ErrExist. A link, unlike a rename, does
-// not replace a file that another made meanwhile.
+// Create is Replace that keeps a file that already exists: then its error is fs.ErrExist. A link, unlike a rename,
+// does not replace a file that another process made meanwhile.
 func Create(path string, data []byte) error {
 	return in(path, func(dir *os.Root, name string) error { return write(dir, name, data, dir.Link) })
 }
@@ -51,7 +51,7 @@ func in(path string, do func(dir *os.Root, name string) error) error {
 	return nil
 }
 
-// write makes the file under a name of its own, gives it its place, and takes away what is left of that name.
+// write writes a temporary file, moves it to its place, and removes the temporary name.
 func write(dir *os.Root, name string, data []byte, place func(temp, name string) error) (err error) {
 	temp := "." + name + "." + rand.Text() + TempSuffix
 	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -12,7 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/disk"
 )
 
-// holds fails unless the directory has the one file with the content, readable by its owner only.
+// holds fails unless the directory has just this one file, with the content, readable by its owner only.
 func holds(t *testing.T, path, want string) {
 	t.Helper()
 	got, err := os.ReadFile(path)

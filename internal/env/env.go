@@ -1,15 +1,16 @@
-// Package env says which names a variable of the environment may have. It reads none.
+// Package env says which names environment variables may have. It does not read any variable.
 package env
 
 import "strings"
 
-// Prefix begins the names of Dayfly's own variables.
+// Prefix is the beginning of the names of Dayfly's own variables.
 const Prefix = "DAYFLY_"
 
-// MaxName is how many characters a name may have.
+// MaxName is the longest name, in characters.
 const MaxName = 128
 
-// Valid reports whether a name is one that every shell can set: letters, digits and _, and no digit first.
+// Valid reports whether every shell can set a variable of this name: letters, digits and _, not starting with a
+// digit.
 func Valid(name string) bool {
 	return name != "" && len(name) <= MaxName && (name[0] < '0' || name[0] > '9') &&
 		!strings.ContainsFunc(name, func(r rune) bool {
@@ -17,9 +18,9 @@ func Valid(name string) bool {
 		})
 }
 
-// Ours reports whether a variable is one of Dayfly's own, which are never forwarded.
+// Ours reports whether a variable is one of Dayfly's own; those are never forwarded.
 func Ours(name string) bool { return strings.HasPrefix(name, Prefix) }
 
-// Reserved reports whether nobody else may set a variable: by Dayfly's own, code would reach the runner; by those of
-// the loader, every program that it starts.
+// Reserved reports whether only Dayfly may set a variable: its own variables would bring foreign code into the
+// runner, and those of the loader into every program that it starts.
 func Reserved(name string) bool { return Ours(name) || strings.HasPrefix(name, "LD_") }

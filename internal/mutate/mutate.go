@@ -1,26 +1,26 @@
-// Package mutate names the deliberate mistakes that the simulation, or a test of the promise, must notice. In every
-// ordinary build On is false and the compiler leaves the mistakes out; with the build tag mutate, which only a test
-// sets, Use makes one of them, or the environment variable DAYFLY_MUTANT.
+// Package mutate names the deliberate mistakes that the simulation, or a test of the promise, must notice. In
+// ordinary builds On is false and the compiler leaves the mistakes out. With the build tag mutate, which only tests
+// set, Use or the environment variable DAYFLY_MUTANT makes one of them.
 package mutate
 
-// The mistakes. Each stands at one place of the product.
+// The mistakes. Each is at one place of the product.
 const (
 	NoStartFence    = "no start fence"                     // any boot of the attempt may start
-	NoBoot          = "no boot in the fence"               // any boot of the task that holds the run is taken for its holder
+	NoBoot          = "no boot in the fence"               // any boot of the task that holds the run counts as its holder
 	EarlyClaim      = "claims handed out before the lease" // a claim lapses with the next pass
 	EarlySlot       = "slot freed at runner_lost"          // without proof that the run is over
 	NoWantedCheck   = "no still-wanted check"              // every message is launched
 	NoVersion       = "no version condition"               // a commit overwrites what was changed since it was decided
-	OnePhaseReap    = "one-phase reap"                     // what looks wrong once is believed
-	NamelessReports = "reports without the task's name"    // the end of any task of an attempt is taken for that of its run
+	OnePhaseReap    = "one-phase reap"                     // what looks wrong once is acted on
+	NamelessReports = "reports without the task's name"    // the end of any task of an attempt counts as the end of its run
 	NoHolder        = "holders taken for unwanted"         // the task that holds a run is stopped like any other
 	NoGrace         = "no grace after the deadline"        // a task is stopped that is about to end by itself
-	NoBeatCheck     = "heartbeat not read again"           // a run ends for a silence that was over when that was committed
+	NoBeatCheck     = "heartbeat not read again"           // a run ends for a silence that was over at the commit
 	LateClear       = "wake mark cleared after the look"   // a wake is forgotten whose work the look has not seen
-	NoPoolCheck     = "claim without the pool's record"    // a pool claims that was disabled or narrowed meanwhile
-	OneTimerPage    = "one page of timers"                 // a pass passes over what is due beyond it
+	NoPoolCheck     = "claim without the pool's record"    // a pool still claims after it was disabled or narrowed
+	OneTimerPage    = "one page of timers"                 // a pass skips what is due after it
 	OneHeldPage     = "one page of held claims"            // a reaper does not ask for those beyond it
-	HeldCut         = "held claims cut short"              // the control plane names a page and says that it is all
+	HeldCut         = "held claims cut short"              // the control plane returns one page and says that it is all
 )
 
 // All lists them.

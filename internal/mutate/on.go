@@ -11,7 +11,7 @@ var current atomic.Pointer[string]
 
 func init() { Use(os.Getenv("DAYFLY_MUTANT")) }
 
-// Use makes one mistake, and no other; none with "".
+// Use makes one mistake and ends the previous one; "" makes none.
 func Use(name string) { current.Store(&name) }
 
 // On reports whether a mistake is made.

@@ -1,6 +1,5 @@
-// Package redact holds a string that does not print: formatted, logged or
-// marshalled it shows a placeholder, and only Reveal gives it away. It does not
-// encrypt anything and does not wipe memory.
+// Package redact has a string that does not print: formatted, logged or marshalled it shows a placeholder, and only
+// Reveal returns the value. It does not encrypt anything and does not wipe memory.
 package redact
 
 import (
@@ -17,7 +16,7 @@ type String struct{ value string }
 // New wraps a secret value.
 func New(value string) String { return String{value} }
 
-// Reveal returns the value. Every call of it is a place to review.
+// Reveal returns the value. Each call of it should be reviewed.
 func (s String) Reveal() string { return s.value }
 
 // Empty reports whether there is no value.

@@ -1,4 +1,4 @@
-// Package text counts and shortens what people read.
+// Package text counts things and shortens text for people.
 package text
 
 import (
@@ -23,10 +23,10 @@ func Are(n int, noun string) string {
 	return Count(n, noun) + " are"
 }
 
-// mark stands in place of what was left out.
+// mark stands for what was left out.
 const mark = "..."
 
-// Cut shortens a text to at most so many bytes, by its end, and marks that. No character is split.
+// Cut shortens a text to at most so many bytes, at its end, and marks the cut. It does not split a character.
 func Cut(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -34,7 +34,7 @@ func Cut(s string, most int) string {
 	return strings.ToValidUTF8(s[:max(most-len(mark), 0)], "") + mark
 }
 
-// Head is Cut without a mark, for what a program reads. Bytes that are no text become "?".
+// Head is Cut without a mark, for text that a program reads. Bytes that are not valid text become "?".
 func Head(s string, most int) string {
 	if s = strings.ToValidUTF8(s, "?"); len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "")
@@ -45,8 +45,8 @@ func Head(s string, most int) string {
 // Quote shows foreign text in a sentence: quoted, and Cut.
 func Quote(s string, most int) string { return strconv.Quote(Cut(s, most)) }
 
-// Middle shortens a sentence to at most so many bytes. It leaves out the middle: what happened stands at the beginning,
-// and why it did often at the end.
+// Middle shortens a sentence to at most so many bytes. It leaves out the middle: a sentence usually begins with what
+// happened and often ends with why.
 func Middle(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -1,4 +1,4 @@
-// Package wait lets time pass: until it is over, or until its context ends.
+// Package wait waits for a time to pass or for a context to end.
 package wait
 
 import (
@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// For waits for d. Where ctx ends first, or has ended, it returns the cause.
+// For waits for d. If ctx ends first, or has already ended, it returns the cause.
 func For(ctx context.Context, d time.Duration) error { return Until(ctx, d, nil) }
 
-// Until is For that a value in wake, or its closing, ends early and without an error. It may be nil.
+// Until is For, except that a value in wake, or its closing, ends it early and without an error. wake may be nil.
 func Until(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
 	if d <= 0 {
 		return context.Cause(ctx)
@@ -26,8 +26,8 @@ func Until(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
 	return nil
 }
 
-// Backoff is how long to wait before the n-th repeat: a random time, so that callers that failed together do not come
-// again together. Its mean is first for n = 0, doubles with n, and never exceeds most.
+// Backoff is how long to wait before the n-th repeat: a random time, so that callers that failed together do not all
+// repeat at the same time. Its mean is first for n = 0, doubles with n, and never exceeds most.
 func Backoff(first, most time.Duration, n int) time.Duration {
 	mean := min(first<<min(n, 20), most)
 	return rand.N(2 * mean) //nolint:gosec // not a secret

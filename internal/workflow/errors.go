@@ -11,10 +11,10 @@ import (
 // table in package api; test for them with errors.Is on either side.
 var (
 	ErrInvalid         = errors.New("invalid")              // the request is wrong and stays wrong
-	ErrUnsupported     = errors.New("not in this version")  // understood, but this version cannot do it
+	ErrUnsupported     = errors.New("not in this version")  // understood, but not possible in this version
 	ErrTooLarge        = errors.New("too large")            // beyond a stated bound
 	ErrNotFound        = errors.New("not found")            // no such thing, or not yours to see
-	ErrConflict        = errors.New("conflict")             // lost race: somebody else moved it first
+	ErrConflict        = errors.New("conflict")             // lost race: another change came first
 	ErrExists          = errors.New("already exists")       // the name is taken
 	ErrInUse           = errors.New("in use")               // something still depends on it
 	ErrUnauthenticated = errors.New("unauthenticated")      // no token, or one that is not known
@@ -26,12 +26,11 @@ var (
 	ErrNotReported     = errors.New("task not reported")    // transient: the dispatcher's report is on its way
 	ErrLogGap          = errors.New("log gap")              // lines before these are missing: send from the named one
 	ErrKeyReused       = errors.New("idempotency key used") // the same key with another request
-	ErrTooMany         = errors.New("too many requests")    // slow down
+	ErrTooMany         = errors.New("too many requests")    // too many: slow down
 	ErrBusy            = errors.New("busy")                 // transient: try again with jitter
 )
 
-// Error is a refusal: which sentinel it is, a sentence that a person can act on,
-// and where it applies, the field that it is about.
+// Error is a refusal: its sentinel, a sentence that a person can act on, and the field that it is about.
 type Error struct {
 	Kind       error         // one of the sentinels
 	Field      string        // dotted path of the field, or empty

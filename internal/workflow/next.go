@@ -20,7 +20,7 @@ const (
 	OnStart         Event = "start"          // a runner's start is granted
 	OnRunnerTooOld  Event = "runner_too_old" // a runner asks for its start and does not know what the run needs
 	OnResult        Event = "result"         // the runner reports the end
-	OnCancel        Event = "cancel"         // somebody asks for its end
+	OnCancel        Event = "cancel"         // its cancellation is requested
 	OnQueueTimeout  Event = "queue_timeout"  // pending for too long
 	OnSilence       Event = "silence"        // no heartbeat for too long
 	OnResultMissing Event = "result_missing" // the handed-over result did not come
@@ -35,7 +35,7 @@ func Events() []Event {
 	}
 }
 
-// Facts are what a move depends on beside the state and the event.
+// Facts are what a move depends on apart from the state and the event.
 type Facts struct {
 	Type            Type
 	CancelRequested bool
@@ -68,16 +68,15 @@ func always(Facts) bool       { return true }
 func cancelling(f Facts) bool { return f.CancelRequested }
 func lapsesLeft(f Facts) bool { return f.Lapses+1 < MaxLapses }
 
-// repeatable says that running it again is harmless and was not tried too often: a
-// deployment is never run again once it has started.
+// repeatable says that running it again is harmless and was not tried too often: a deployment is never run again once
+// it has started.
 func repeatable(f Facts) bool { return f.Type != Deployment && f.Starts < MaxStarts }
 
 func outcome(s State) func(Facts) bool {
 	return func(f Facts) bool { return f.Outcome == s }
 }
 
-// rules is the one table of allowed moves. The diagram is drawn from it and the control
-// plane asks nothing else.
+// rules is the one table of allowed moves. The diagram is drawn from it, and the control plane uses only this table.
 var rules = []rule{
 	{Pending, OnClaim, "", always, Claimed, ReasonNone, false},
 	{Pending, OnCancel, "", always, Cancelled, ReasonCancelled, false},
@@ -113,8 +112,8 @@ var rules = []rule{
 	{Running, OnDeadline, "else", always, Failed, ReasonDeadline, false},
 }
 
-// Next says what event does to a workflow in state from. An event that the table does not allow
-// there is an ErrConflict: somebody else moved it first, and nothing changes.
+// Next says what event does to a workflow in state from. If the table does not allow the event in that state it
+// returns ErrConflict: another change came first, and this one does nothing.
 func Next(from State, on Event, f Facts) (Move, error) {
 	for _, r := range rules {
 		if r.from != from || r.on != on || !r.match(f) {

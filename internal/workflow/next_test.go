@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// everyFacts yields each combination of what a move may depend on.
+// everyFacts yields each combination of facts that a move may depend on.
 func everyFacts() []workflow.Facts {
 	var all []workflow.Facts
 	for _, typ := range workflow.Types() {
@@ -29,8 +29,7 @@ func everyFacts() []workflow.Facts {
 	return all
 }
 
-// want is the contract, written a second time and in another form than the table: one branch
-// for each sentence.
+// want is the contract, written a second time and in another form than the table: one branch for each sentence.
 func want(from workflow.State, on workflow.Event, f workflow.Facts) (to workflow.State, reason workflow.Reason, ok bool) {
 	scanAgain := f.Type != workflow.Deployment && f.Starts < 3
 	lost := func(reason workflow.Reason) (workflow.State, workflow.Reason, bool) {
@@ -146,7 +145,7 @@ func TestNext_NothingLeavesATerminalState(t *testing.T) {
 	}
 }
 
-// C8: the promise that matters most, said once more on its own.
+// C8: the most important promise, tested once more on its own.
 func TestNext_AStartedDeploymentIsNeverPendingAgain(t *testing.T) {
 	for _, on := range workflow.Events() {
 		for _, f := range everyFacts() {

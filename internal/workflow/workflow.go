@@ -36,9 +36,9 @@ const (
 	Refresh Operation = "refresh"
 	Destroy Operation = "destroy"
 
-	// Operations on the engine's state itself, which run as jobs because state never passes through the
-	// control plane. Neither needs the slot: one reads, and a lock is released by its id, which is that of one
-	// holder alone.
+	// Operations on the engine's state itself. They run as jobs because state never passes through the control plane.
+	// Neither needs the slot: one only reads, and the other releases a lock by its id, which belongs to one holder
+	// only.
 	StateList   Operation = "state_list"
 	StateUnlock Operation = "state_unlock"
 )
@@ -77,19 +77,19 @@ func States() []State {
 	return []State{Pending, Claimed, Running, Succeeded, Failed, Cancelled}
 }
 
-// Terminal reports whether nothing moves a workflow out of s.
+// Terminal reports whether a workflow can never leave s.
 func (s State) Terminal() bool { return s == Succeeded || s == Failed || s == Cancelled }
 
-// Reason says why a workflow is in its state. The list is closed: people write
-// alert and retry rules against it, so adding one is a change of the interface.
+// Reason says why a workflow is in its state. The list is closed: people write alert and retry rules for it, so a new
+// reason is a change of the interface.
 type Reason string
 
-// The reasons. ReasonNone stands on a workflow that succeeded or still moves.
+// The reasons. ReasonNone is for a workflow that succeeded or has not ended.
 const (
 	ReasonNone Reason = ""
 
 	// Ends decided by the control plane.
-	ReasonCancelled      Reason = "cancelled"        // somebody asked for it
+	ReasonCancelled      Reason = "cancelled"        // cancellation was requested
 	ReasonExpiredInQueue Reason = "expired_in_queue" // pending longer than its queue time-out
 	ReasonNeverStarted   Reason = "never_started"    // five claims lapsed before a start
 	ReasonLaunchFailed   Reason = "launch_failed"    // the launcher says that no retry can help
@@ -113,7 +113,7 @@ const (
 	ReasonRunnerError       Reason = "runner_error"       // the runner itself failed
 
 	// Why a claimed workflow is not launched yet: transient, retried.
-	ReasonThrottled   Reason = "throttled"   // the launcher's API asked for patience
+	ReasonThrottled   Reason = "throttled"   // the launcher's API throttled the calls
 	ReasonQuota       Reason = "quota"       // the account's quota is used up
 	ReasonCapacity    Reason = "capacity"    // no capacity where it was asked for
 	ReasonUnavailable Reason = "unavailable" // the launcher's API failed or did not answer
@@ -133,8 +133,8 @@ func Reasons() []Reason {
 // Known reports whether r is in the closed list (or is ReasonNone).
 func (r Reason) Known() bool { return r == ReasonNone || slices.Contains(Reasons(), r) }
 
-// Held reports whether a launch that was refused for r may yet succeed without
-// anybody doing anything, so that passing the launch window is nobody's failure.
+// Held reports whether a launch that was refused for r may still succeed without any action, so that the end of the
+// launch window is not counted as a failure.
 func (r Reason) Held() bool {
 	return r == ReasonThrottled || r == ReasonQuota || r == ReasonCapacity
 }
@@ -150,8 +150,7 @@ const (
 	StepSkipped   StepStatus = "skipped"
 )
 
-// The limits of the state machine. They are the contract's numbers, not settings:
-// every part reasons with the same ones.
+// The limits of the state machine. They are fixed by the contract, not settings: every part uses the same ones.
 const (
 	// FirstLease is how long a claim lasts until the poller says it was queued.
 	FirstLease = 60 * time.Second
@@ -171,10 +170,10 @@ const (
 	MaxStarts = 3
 	// HeartbeatInterval is how often a runner reports.
 	HeartbeatInterval = 30 * time.Second
-	// DeadlineGrace is how long after its deadline a run is proven over without any report. A
-	// runner kills its engine a margin before that, so that it is dead before anybody takes it for dead.
+	// DeadlineGrace is how long after its deadline a run is proven over without a report. A runner kills its engine
+	// some time before that, so that the engine is dead before it is assumed to be.
 	DeadlineGrace = 2 * time.Minute
-	// LateLogs is how long after the end of a run its readers are told that what is missing of its log may yet come.
+	// LateLogs is how long after the end of a run its readers are told that the rest of its log may still come.
 	LateLogs = time.Hour
 	// ReportRetention is how long a result, or the rest of a log, may be on its way at all.
 	ReportRetention = 4 * 24 * time.Hour
@@ -184,8 +183,8 @@ const (
 	MaxMaxRuntime = 24 * time.Hour
 )
 
-// Patterns are compiled when they are first used, here and elsewhere: every job starts this program
-// once more, and needs hardly any of them.
+// Patterns are compiled when they are first used, here and elsewhere: every job starts this program again, and needs
+// hardly any of them.
 var poolName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]{3,64}$`) })
 
 // CheckPoolName refuses a name that breaks the rule for pools.
@@ -198,7 +197,7 @@ func CheckPoolName(name string) error {
 
 var workspaceName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`) })
 
-// CheckWorkspaceName refuses a name that could not stand in a path or a state key.
+// CheckWorkspaceName refuses a name that could not be part of a path or a state key.
 func CheckWorkspaceName(name string) error {
 	if !workspaceName().MatchString(name) {
 		return Refuse(ErrInvalid, "name", "a workspace name has 1 to 64 characters of A-Z, a-z, 0-9, _ and -, the first a letter or a digit; %s does not", quote(name))
