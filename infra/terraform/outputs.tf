@@ -6,12 +6,12 @@ output "cluster" {
 }
 
 output "pool_token_secret" {
-  description = "The secret that takes the pool's token."
+  description = "The secret for the pool's token."
   value       = aws_cloudformation_stack.pool.outputs["PoolTokenSecret"]
 }
 
 output "state_bucket" {
-  description = "Where engines keep their state. It outlives the stack."
+  description = "The bucket of the engines' state. It is kept when the stack is deleted."
   value       = aws_cloudformation_stack.pool.outputs["StateBucket"]
 }
 
@@ -31,12 +31,12 @@ output "task_security_group_id" {
 }
 
 output "ticket_keys_secret" {
-  description = "The secret that takes the keys of tickets."
+  description = "The secret for the keys of tickets."
   value       = aws_cloudformation_stack.pool.outputs["TicketKeysSecret"]
 }
 
 output "wake_target" {
-  description = "What the control plane wakes (dayfly pool update NAME --wake-target)."
+  description = "The function that the control plane wakes (dayfly pool update NAME --wake-target)."
   value       = aws_cloudformation_stack.pool.outputs["WakeTarget"]
 }
 
@@ -46,6 +46,6 @@ output "jobs_queue" {
 }
 
 output "reports_queue" {
-  description = "The queue of results that the control plane could not take yet."
+  description = "The queue of results that the control plane could not accept yet."
   value       = aws_cloudformation_stack.pool.outputs["ReportsQueue"]
 }

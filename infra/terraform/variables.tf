@@ -1,7 +1,7 @@
 # The parameters of the pool's template, under names of Terraform's kind. A test compares them with the template.
 
 variable "pool_name" {
-  description = "The pool's name on the control plane. The roles of its workspaces lie under the path /dayfly/NAME/."
+  description = "The pool's name on the control plane. The roles of its workspaces are under the path /dayfly/NAME/."
   type        = string
   validation {
     condition     = can(regex("^[A-Za-z0-9_-]{3,64}$", var.pool_name))
@@ -19,7 +19,7 @@ variable "service_url" {
 }
 
 variable "control_plane_role_arn" {
-  description = "The role of a control plane in another account that may wake the poller; empty if it is in this account, or wakes nobody."
+  description = "The role of a control plane in another account that may wake the poller; empty if it is in this account, or does not wake pollers."
   type        = string
   default     = ""
   validation {
@@ -39,7 +39,7 @@ variable "enabled_workflow_types" {
 }
 
 variable "polling_window" {
-  description = "How long each poll waits for work. 0s polls once a minute and is woken by the control plane; 60s never stops waiting, and costs the more."
+  description = "How long each poll waits for work. 0s polls once a minute and is woken by the control plane; 60s waits all the time, and costs more."
   type        = string
   default     = "0s"
   validation {
@@ -68,7 +68,7 @@ variable "repository_name" {
 }
 
 variable "task_architecture" {
-  description = "The processors of tasks, as the image was built. The availability zone use1-az3 has none of ARM64 (AvailabilityZones)."
+  description = "The processor architecture of tasks; it must be that of the image. The availability zone use1-az3 does not have ARM64 (AvailabilityZones)."
   type        = string
   default     = "ARM64"
   validation {
@@ -78,7 +78,7 @@ variable "task_architecture" {
 }
 
 variable "ephemeral_storage_gib" {
-  description = "GiB of a task's disk. The first 20 cost nothing."
+  description = "The size of a task's disk in GiB. The first 20 are free."
   type        = number
   default     = 21
   validation {
@@ -88,7 +88,7 @@ variable "ephemeral_storage_gib" {
 }
 
 variable "spot_policy" {
-  description = "What may run on Spot capacity; reads are previews, scans and evaluations. Spot ends a task with two minutes of notice."
+  description = "What may run on Spot capacity; reads means previews, scans and evaluations. Spot stops a task with two minutes' notice."
   type        = string
   default     = "reads"
   validation {
@@ -98,7 +98,7 @@ variable "spot_policy" {
 }
 
 variable "launch_rate" {
-  description = "RunTask calls a second that this pool may make. An account has 20 in a Region, for all of its pools."
+  description = "RunTask calls a second that this pool may make. An account may make 20 in a Region, for all of its pools together."
   type        = number
   default     = 20
   validation {
@@ -108,7 +108,7 @@ variable "launch_rate" {
 }
 
 variable "network_mode" {
-  description = "endpoints-only: private subnets without a way out, AWS through endpoints. nat: private subnets of yours that have a way out. public: public subnets, nothing may come in."
+  description = "endpoints-only: private subnets without Internet access, AWS through endpoints. nat: private subnets of yours that have Internet access. public: public subnets, no inbound connections."
   type        = string
   default     = "endpoints-only"
   validation {
@@ -128,7 +128,7 @@ variable "vpc_id" {
 }
 
 variable "subnet_ids" {
-  description = "Its subnets for tasks, in different availability zones. Empty only where a VPC is created."
+  description = "The VPC's subnets for tasks, in different availability zones. Empty only where a VPC is created."
   type        = list(string)
   default     = []
 }
@@ -140,7 +140,7 @@ variable "route_table_ids" {
 }
 
 variable "vpc_cidr" {
-  description = "Addresses of a VPC that is created here; two subnets of 512 are cut from it, one address for each task."
+  description = "The address range of a VPC that is created here; two subnets of 512 addresses are made in it, and each task takes one address."
   type        = string
   default     = "10.73.0.0/22"
   validation {
@@ -150,25 +150,25 @@ variable "vpc_cidr" {
 }
 
 variable "availability_zones" {
-  description = "The two zones of a VPC that is created here, such as us-east-1b,us-east-1c; empty takes the first two that the account has."
+  description = "The two zones of a VPC that is created here, such as us-east-1b,us-east-1c; empty takes the first two of the account."
   type        = list(string)
   default     = []
 }
 
 variable "workspace_accounts" {
-  description = "Other accounts in which workspaces have their roles; the endpoints of mode endpoints-only let them through too."
+  description = "Other accounts that have roles of workspaces; the endpoints of mode endpoints-only allow them too."
   type        = list(string)
   default     = []
 }
 
 variable "vpc_has_endpoints" {
-  description = "Whether the VPC has endpoints already, with private names, for ecr.api, ecr.dkr, logs, secretsmanager and sts, and a gateway to S3, such as those of another pool; a VPC takes each once. Their groups must let the tasks' group in."
+  description = "Whether the VPC already has endpoints, with private names, for ecr.api, ecr.dkr, logs, secretsmanager and sts, and a gateway to S3, such as those of another pool; a VPC can have each only once. Their security groups must allow the tasks' security group."
   type        = bool
   default     = false
 }
 
 variable "s3_prefix_list_id" {
-  description = "The Region's prefix list of S3, for mode endpoints-only; empty allows every address that a route leads to."
+  description = "The Region's prefix list of S3, for mode endpoints-only; empty allows every address that has a route."
   type        = string
   default     = ""
   validation {
@@ -184,7 +184,7 @@ variable "allow_ssh_egress" {
 }
 
 variable "https_proxy" {
-  description = "A proxy through which tasks and engines reach what is outside; empty means none."
+  description = "A proxy for the outbound connections of tasks and engines; empty means none."
   type        = string
   default     = ""
   validation {
@@ -224,7 +224,7 @@ variable "state_version_days" {
 }
 
 variable "alarm_topic_arn" {
-  description = "The topic that alarms are sent to; empty sends them nowhere."
+  description = "The topic that alarms are sent to; empty means that they are not sent."
   type        = string
   default     = ""
   validation {
@@ -234,7 +234,7 @@ variable "alarm_topic_arn" {
 }
 
 variable "log_level" {
-  description = "What the functions log."
+  description = "The log level of the functions."
   type        = string
   default     = "info"
   validation {
@@ -244,7 +244,7 @@ variable "log_level" {
 }
 
 variable "reaper_dry_run" {
-  description = "Whether the reaper only says what it would do."
+  description = "Whether the reaper only logs what it would do."
   type        = bool
   default     = false
 }
