@@ -22,7 +22,7 @@ type Package struct {
 	Imports    []string // of those files
 
 	TestImports  []string // of the test files in the package
-	XTestImports []string // of those beside it
+	XTestImports []string // of the external test package
 }
 
 // A rule says where a package stands and what it may import besides the packages of levels 0
@@ -132,7 +132,7 @@ var testOnly = []string{
 	"github.com/testcontainers/",
 }
 
-// banned are packages that nobody imports, and what stands for them.
+// banned are packages that may not be imported, and what to use instead.
 var banned = map[string]string{
 	"io/ioutil":        "use io and os",
 	"gopkg.in/yaml.v3": "use go.yaml.in/yaml/v3",

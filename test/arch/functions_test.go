@@ -11,8 +11,8 @@ import (
 	"github.com/dayfly-dev/dayfly/test/arch"
 )
 
-// heavy is what no function may link, at whatever distance: each costs more at every cold start than all
-// that the function does.
+// heavy are the packages that a function may not link, not even indirectly: each costs more at every cold start than
+// all the work of the function.
 var heavy = []struct{ prefix, instead string }{
 	{"github.com/aws/aws-sdk-go-v2/config", "read the environment with functions/internal/boot"},
 	{"modernc.org/sqlite", "a function keeps its records in DynamoDB"},
@@ -22,7 +22,7 @@ var heavy = []struct{ prefix, instead string }{
 	{arch.Module + "/internal/launcher/docker", "tasks are run by ECS"},
 	{arch.Module + "/internal/launcher/process", "tasks are run by ECS"},
 	{arch.Module + "/internal/store/sqlite", "a function keeps its records in DynamoDB"},
-	{arch.Module + "/internal/runner", "the runner is no function"},
+	{arch.Module + "/internal/runner", "the runner is not a function"},
 	{"github.com/alecthomas/kong", "a function has no command line"},
 	{"go.yaml.in/", "a function has no settings file"},
 	{"net/rpc", "build it with the tag lambda.norpc"},
@@ -66,7 +66,7 @@ func TestFunctions_LinkNothingHeavy(t *testing.T) {
 		seen++
 		name := strings.TrimPrefix(p.ImportPath, arch.Module+"/")
 		if !strings.Contains(strings.Join(p.Deps, "\n"), "github.com/aws/aws-lambda-go/lambda") {
-			t.Errorf("%s is no function: it does not link aws-lambda-go/lambda", name)
+			t.Errorf("%s is not a function: it does not link aws-lambda-go/lambda", name)
 		}
 		for _, dep := range linked(p.Deps) {
 			t.Errorf("%s links %s", name, dep)

@@ -45,7 +45,7 @@ func foreign(t *testing.T) (server *awsim.Server, url string, env []string) {
 	listener := httptest.NewServer(server)
 	t.Cleanup(listener.Close)
 	c := table.User("foreign")
-	none := filepath.Join(t.TempDir(), "none") // of the settings of whoever runs the test
+	none := filepath.Join(t.TempDir(), "none") // instead of the settings of the user who runs the test
 	env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "AWS_") })
 	return server, listener.URL, append(env,
 		"AWS_ACCESS_KEY_ID="+c.AccessKeyID, "AWS_SECRET_ACCESS_KEY="+c.SecretAccessKey, "AWS_DEFAULT_REGION=us-east-1", "AWS_REGION=us-east-1",

@@ -77,7 +77,7 @@ func (t *TaskCredentials) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]string{ // a client that is gone is nobody's error
+	_ = json.NewEncoder(w).Encode(map[string]string{ // it is not an error if the client has gone
 		"RoleArn":         g.role,
 		"AccessKeyId":     c.AccessKeyID,
 		"SecretAccessKey": c.SecretAccessKey,

@@ -1,7 +1,7 @@
-// Package bench_test measures what Dayfly costs on this machine, as ratios and counts, beside what it aims at. It judges
-// no change: a missed aim is printed as missed, and what fails is only what did not work. Each benchmark takes its own
-// samples, once, because p99s, turns and processes are no matter of nanoseconds per operation: `make bench` runs them with
-// -benchtime 1x, and with QUICK=1 as -short, with smaller numbers.
+// Package bench_test measures what Dayfly costs on this machine, as ratios and counts, next to its aims. It judges no
+// change: a missed aim is printed as missed, and a benchmark fails only if something did not work. Each benchmark
+// takes its own samples, once, because p99s, turns and processes cannot be measured in nanoseconds per operation:
+// `make bench` runs them with -benchtime 1x, and with QUICK=1 as -short, with smaller numbers.
 package bench_test
 
 import (
@@ -83,7 +83,7 @@ func directory(b *testing.B) string {
 	return dir
 }
 
-// judge prints one figure beside its aim.
+// judge prints one figure next to its aim.
 func judge(b *testing.B, met bool, what, got, want string) {
 	b.Helper()
 	b.Log(figures.Aim(met, what, got, want))

@@ -12,8 +12,8 @@ import (
 	"github.com/dayfly-dev/dayfly/test/figures"
 )
 
-// BenchmarkFollow measures how long a line takes from a command, which prints one each 70 ms, to whoever follows the run
-// with the program, which was there before the command began.
+// BenchmarkFollow measures how long a line takes from a command, which prints one each 70 ms, to a program that
+// follows the run from before the command begins.
 func BenchmarkFollow(b *testing.B) {
 	const aim = time.Second
 	lines := quick(400, 150)

@@ -86,7 +86,7 @@ func streamed(b *testing.B, set *mask.Set, text []byte, size int) float64 {
 	}})
 	sending, cancel := context.WithCancel(b.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = s.Run(sending) }) // what it could not send, Flush tells
+	wg.Go(func() { _ = s.Run(sending) }) // Flush reports what was not sent
 	defer wg.Wait()
 	defer cancel()
 	w := mask.NewWriter(set, func(line string, more bool) { s.Add("plan", line, more) })

@@ -114,8 +114,8 @@ func engineThrough(b *testing.B, w *world, engine, dir string, n int) time.Durat
 	return time.Since(began)
 }
 
-// watchRunner looks at the memory of the runners of this process until it is told to end, and returns
-// their peak, and that of what is no page of a file. The engines are processes of their own and do not count.
+// watchRunner measures the memory of the runners of this process until it is told to end. It returns the peak of
+// all their memory, and the peak without the pages of files. The engines are processes of their own and do not count.
 func watchRunner(ctx context.Context) (end func() (peak, own int64)) {
 	ctx, cancel := context.WithCancel(ctx)
 	var peak, own int64

@@ -1,5 +1,5 @@
 // Package benchfunctions_test measures what the cold start of each Lambda function costs, as ratios to an empty function
-// built and started in the same way, and prints it beside its aims. It judges no change: it fails only where something
+// built and started in the same way, and prints it next to its aims. It judges no change: it fails only where something
 // did not work, or where a function needs the network, or does not say what it misses, before its first event.
 package benchfunctions_test
 
@@ -130,7 +130,7 @@ func startInTurn(ctx context.Context, host *lambdahost.Host, functions []*measur
 }
 
 // deployed is a function with the environment that a stack would give it. Every address leads to the listener,
-// which nobody should call before there is an event.
+// which must not be called before there is an event.
 func deployed(name, path, address string) lambdahost.Function {
 	const arn = "arn:aws:secretsmanager:us-east-1:123456789012:secret:dayfly/"
 	return lambdahost.Function{

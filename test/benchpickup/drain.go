@@ -45,7 +45,7 @@ func drain(ctx context.Context, b *bench) error {
 	if _, err := w.Client.UpdatePool(ctx, pool, api.PoolSettings{IsDisabled: &disabled}); err != nil {
 		return err
 	}
-	// To enable a pool wakes nobody; the next submit does.
+	// Enabling a pool does not wake its poller; the next submit does.
 	names, err := w.workspaces(ctx, 1)
 	if err != nil {
 		return err

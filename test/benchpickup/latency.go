@@ -41,7 +41,7 @@ var nothing = latency{name: "none"}
 var stated = latency{
 	name: "as stated",
 	lambda: lambdahost.Latency{
-		ColdStart: 150 * time.Millisecond, // beside the process's own start, which is real
+		ColdStart: 150 * time.Millisecond, // added to the process's own start, which is real
 		Invoke:    10 * time.Millisecond,
 		Async:     50 * time.Millisecond,
 		Schedule:  time.Second,

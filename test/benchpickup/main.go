@@ -1,7 +1,7 @@
-// Command benchpickup measures how long a submitted workflow waits until ECS has taken its task, and how fast
-// what piled up is launched, with the built functions deployed from the templates to an AWS of fakes. It
-// prints what it measured beside what it aims at, judges no change, and fails only where something did not work. It is a
-// program and no benchmark of go test: one run takes half an hour, and must tell at its end what it has when it is cut off.
+// Command benchpickup measures how long a submitted workflow waits until ECS has accepted its task, and how fast a
+// backlog is launched, with the built functions deployed from the templates to an AWS of fakes. It prints what it
+// measured next to its aims, judges no change, and fails only if something did not work. It is a program, not a
+// benchmark of go test: one run takes half an hour, and an interrupted run must still print what it has measured.
 package main
 
 import (

@@ -39,10 +39,10 @@ func (m mode) String() string {
 	case byWake:
 		return "woken by the control plane (the default)"
 	case bySchedule:
-		return "a window of " + m.window + " each minute, on the machine's clock; nobody wakes"
+		return "a window of " + m.window + " each minute, on the machine's clock; no wakes"
 	case byTick:
 	}
-	return "one pass each minute, nobody wakes. Measured from the schedule on; the wait for it is any part of a minute, and is not waited for here"
+	return "one pass each minute, no wakes. Measured from the schedule on; the wait for it is any part of a minute, and is not included here"
 }
 
 // load is one row: so many workflows at once, so many times.

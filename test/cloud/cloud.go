@@ -147,7 +147,7 @@ func Start(ctx context.Context, cfg Config) (c *Cloud, err error) {
 
 // openServices starts the fakes. Nothing is deployed in them yet.
 func (c *Cloud) openServices(ctx context.Context) error {
-	// A start that is slow because this machine is busy is none that failed.
+	// A start that is slow because this machine is busy has not failed.
 	c.Host = lambdahost.New(lambdahost.Config{InitTimeout: 4 * time.Minute, Latency: c.cfg.Latency, Log: c.cfg.Log, Observe: c.cfg.Observe})
 	c.SQS = &fakesqs.Service{}
 	c.STS = &fakests.Service{Credentials: c.table}
@@ -261,7 +261,7 @@ func (c *Cloud) problem(format string, args ...any) {
 	c.problems = append(c.problems, fmt.Sprintf(format, args...))
 }
 
-// Problems are calls that no policy allows, and whatever else went wrong around what was deployed.
+// Problems are calls that no policy allows, and everything else that went wrong around the deployment.
 func (c *Cloud) Problems() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -428,8 +428,8 @@ func (c *Cloud) setSecret(ctx context.Context, s *templates.Stack, logical, valu
 	return err
 }
 
-// SecretValues are the values of all secrets: of the stacks, and of those that Secret made. Nothing but Secrets
-// Manager and who asks it may ever have them.
+// SecretValues are the values of all secrets: of the stacks, and of those that Secret made. Only Secrets
+// Manager and its callers may ever have them.
 func (c *Cloud) SecretValues() []string { return append([]string(nil), c.values...) }
 
 // Secret makes a secret that no stack has, and returns its ARN.

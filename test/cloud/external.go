@@ -23,8 +23,8 @@ var externals = map[string]bool{"sqs": true, "secretsmanager": true, "dynamodb":
 // credential is the name of the credentials in a signature, from which LocalStack takes the account.
 var credential = regexp.MustCompile(`Credential=[^/]+/`)
 
-// front is the fake AWS as everybody calls it: what Config.External names goes on to there, once its signature was
-// checked and the policies were asked, because others do neither.
+// front is the fake AWS as all clients call it. A call of a service in Config.External is checked first, its signature
+// and the policies, because other fakes check neither; then it is forwarded.
 func (c *Cloud) front() (http.Handler, error) {
 	proxies := map[string]http.Handler{}
 	for service, address := range c.cfg.External {

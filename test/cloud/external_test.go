@@ -37,6 +37,6 @@ func TestCloud_RefusesToLendWhatIsOurs(t *testing.T) {
 		Root: "../..", Functions: functions, Image: "runner", Runner: &procrun.Runner{}, External: map[string]string{"ecs": "http://127.0.0.1:1"},
 	})
 	if err == nil {
-		t.Error("somebody else's ECS is taken")
+		t.Error("an external ECS is accepted")
 	}
 }

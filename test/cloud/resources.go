@@ -209,7 +209,7 @@ func rate(expression string) (time.Duration, error) {
 	var n int
 	var unit string
 	if _, err := fmt.Sscanf(strings.TrimSuffix(expression, ")"), "rate(%d %s", &n, &unit); err != nil {
-		return 0, fmt.Errorf("schedule expression %q is no rate", expression)
+		return 0, fmt.Errorf("schedule expression %q is not a rate", expression)
 	}
 	switch strings.TrimSuffix(unit, "s") {
 	case "minute":

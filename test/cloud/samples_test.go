@@ -31,7 +31,7 @@ func TestSamples_EachFileIsOfOneFunction(t *testing.T) {
 	}
 }
 
-// Each sample is understood by its function, as it is built and deployed: a job that nobody knows is no error.
+// Each sample is understood by its function, as it is built and deployed: an unknown job is not an error.
 func TestSamples_AreTakenByTheDeployedFunctions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it runs functions")

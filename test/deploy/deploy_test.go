@@ -283,7 +283,7 @@ func TestDeploy_RefusesWhatCannotBe(t *testing.T) {
 		want          string
 	}{
 		"functions at once":           {"concurrency", "10", nil, "the account has 10 left"},
-		"a repository of nobody":      {"repositories/dayfly-runner", "", nil, "there is a repository dayfly-runner"},
+		"a repository of no stack":    {"repositories/dayfly-runner", "", nil, "there is a repository dayfly-runner"},
 		"a VPC without subnets":       {"", "", []string{"PARAMETERS=NetworkMode=public VpcId=vpc-01234567"}, "SubnetIds"},
 		"a VPC without route tables":  {"", "", []string{"PARAMETERS=VpcId=vpc-01234567 SubnetIds=subnet-1"}, "RouteTableIds"},
 		"nat without a VPC":           {"", "", []string{"PARAMETERS=NetworkMode=nat"}, "VpcId"},
@@ -311,7 +311,7 @@ func TestDeploy_AfterAChangeSetThatFailed(t *testing.T) {
 	}
 }
 
-// No trace shows a token, whoever asks for one.
+// No trace shows a token, for any user who asks for one.
 func TestDeploy_IsNotTraced(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

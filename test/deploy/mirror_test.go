@@ -58,7 +58,7 @@ func TestMirrorProviders(t *testing.T) {
 			t.Fatal(err)
 		}
 		if out, err := exec.CommandContext(t.Context(), terraform, "-chdir="+check, "fmt", "-check", "-diff").CombinedOutput(); err != nil {
-			t.Errorf("it is no configuration, or one in another form: %s", out)
+			t.Errorf("it is not a configuration, or has another form: %s", out)
 		}
 	}
 	if out, err := run("empty"); err == nil || !strings.Contains(out, "names no provider") {

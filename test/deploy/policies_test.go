@@ -185,7 +185,7 @@ func TestUnused(t *testing.T) {
 		return false
 	}
 	if !unused() || !unused(launch) {
-		t.Error("an action that nobody asked for is not found")
+		t.Error("an action that was not requested is not found")
 	}
 	launch.Context = map[string]string{"ecs:cluster": "arn:aws:ecs:" + region + "cluster/dayfly-prod-Cluster"}
 	if unused(launch) {

@@ -243,7 +243,7 @@ var rules = []rule{
 		}
 		return out
 	}},
-	{"subnets give nobody a public address unasked", "EC2.15", func(s *templates.Stack) map[string]string {
+	{"subnets give public addresses only on request", "EC2.15", func(s *templates.Stack) map[string]string {
 		return each(s, func(_ string, p map[string]any) string {
 			return unless(templates.Text(p["MapPublicIpOnLaunch"]) == "false", "they do")
 		}, "AWS::EC2::Subnet")
@@ -273,7 +273,7 @@ var rules = []rule{
 				of, _ := methods.(map[string]any)
 				for method, m := range of {
 					if method != "options" && templates.At(m, "security", "0", "AWS_IAM") == nil {
-						return path + " asks nobody who they are"
+						return path + " does not authenticate its callers"
 					}
 					if credentials := templates.At(m, "x-amazon-apigateway-integration", "credentials"); credentials != nil {
 						return path + " calls its function as its caller"

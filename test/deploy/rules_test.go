@@ -94,7 +94,7 @@ func TestRules_CanFail(t *testing.T) {
 		{"artifacts", "Repository", "images are scanned, encrypted, and keep their tags", func(p map[string]any) { p["ImageTagMutability"] = "MUTABLE" }},
 		{"pool", "Cluster", "a cluster is watched", func(p map[string]any) { delete(p, "ClusterSettings") }},
 		{"network", "EndpointFromTasks", "security groups say what they are for, and nothing comes in from the world", func(p map[string]any) { p["CidrIp"] = "0.0.0.0/0" }},
-		{"network", "SubnetA", "subnets give nobody a public address unasked", func(p map[string]any) { p["MapPublicIpOnLaunch"] = true }},
+		{"network", "SubnetA", "subnets give public addresses only on request", func(p map[string]any) { p["MapPublicIpOnLaunch"] = true }},
 		{"network", "StsEndpoint", "an endpoint serves principals of this account only", func(p map[string]any) { delete(p, "PolicyDocument") }},
 		{"pool", "StatusApi", "every method of a REST API asks for IAM, and the API for its caller; calls are logged", func(p map[string]any) {
 			for _, methods := range p["Body"].(map[string]any)["paths"].(map[string]any) {
@@ -226,7 +226,7 @@ func TestAlarms(t *testing.T) {
 		for _, alarm := range want {
 			p := s.Resources[alarm].Properties
 			if !strings.HasPrefix(str(templates.At(p, "AlarmActions", "0")), "arn:aws:sns:") || str(p["AlarmDescription"]) == "" {
-				t.Errorf("%s: %s tells nobody, or not what it means", name, alarm)
+				t.Errorf("%s: %s has no topic or no description", name, alarm)
 			}
 		}
 	}

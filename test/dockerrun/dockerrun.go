@@ -46,7 +46,7 @@ func NewEngine(socket string) *Engine {
 // Close lets the engine's connections go.
 func (e *Engine) Close() { e.http.CloseIdleConnections() }
 
-// problem is an answer of the engine that is no success.
+// problem is an answer of the engine that reports a failure.
 type problem struct {
 	status  int
 	message string
@@ -152,7 +152,7 @@ type Runner struct {
 	Network string            // that containers are on
 	Labels  map[string]string // of each container, to find what a test left
 	Hosts   []string          // NAME:ADDRESS, further names that containers know
-	// Ended is told the output of each container, before it is removed; nil: nobody is.
+	// Ended gets the output of each container, before it is removed; nil: it is not reported.
 	Ended func(s ecs.Spec, output []byte)
 }
 

@@ -85,7 +85,7 @@ func TestPages_ProseEndsBeforeTheLimit(t *testing.T) {
 func TestReadme_IsShortAndLeadsToEveryPage(t *testing.T) {
 	text := read(t, "README.md")
 	if most := 8 << 10; len(text) > most {
-		t.Errorf("README.md has %d bytes, and the most is %d", len(text), most)
+		t.Errorf("README.md has %d bytes; the limit is %d", len(text), most)
 	}
 	links := docs.Links(text)
 	for _, page := range pages(t) {

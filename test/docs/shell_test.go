@@ -49,13 +49,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code) //nolint:forbidigo // TestMain decides the exit code
 }
 
-// terminal runs shell blocks one after the other, as somebody does who follows a page: in a home directory of its own,
-// and what serves in a terminal of its own beside it.
+// terminal runs shell blocks one after the other, like a user who follows a page: in a home directory of its own, with
+// what serves in another terminal.
 type terminal struct {
 	dir     string // where it begins
 	home    string
 	environ []string
-	address string // at which nobody listens; stands for the one that the documents show
+	address string // at which no process listens; replaces the one that the documents show
 }
 
 // ready is what a program that serves says last before it does.
@@ -437,7 +437,7 @@ func TestPages_OnlyThePagesThatAreRunHaveShellBlocks(t *testing.T) {
 	for _, page := range pages(t) {
 		for _, b := range docs.Blocks(read(t, page)) {
 			if b.Lang == "sh" && !slices.Contains([]string{"README.md", filepath.Join("docs", "tutorial.md"), filepath.Join("docs", "api.md")}, page) {
-				t.Errorf("%s:%d: nobody runs this sh block: mark it console", page, b.Line)
+				t.Errorf("%s:%d: no test runs this sh block: mark it console", page, b.Line)
 			}
 		}
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// engine is a command that holds a lock for as long as any of its processes lives, says what it does
-// in the file of side effects, and ends when it is let go. The system gives the lock back, and nobody
-// else can: whoever does not get it has met another engine of its workspace.
+// engine is a command that holds a lock for as long as any of its processes lives, writes what it does
+// to the file of side effects, and ends when it is let go. Only the system can release the lock: an engine that does
+// not get it has met another engine of its workspace.
 const engine = `umask 0
 exec 9>>"$SHARED/lock-$DAYFLY_WORKSPACE"
 flock -n 9 || { echo "overlap $DAYFLY_WORKFLOW_ID" >>"$EFFECTS"; exit 9; }
@@ -73,7 +73,7 @@ func (w *world) order(want ...string) {
 	}
 }
 
-// kill ends the runner of a workflow as nobody can hold off.
+// kill ends the runner of a workflow in a way that it cannot prevent.
 func (w *world) kill(id string) {
 	w.t.Helper()
 	if err := syscall.Kill(w.runnerPID(w.workflow(id).Task), syscall.SIGKILL); err != nil {
@@ -197,7 +197,7 @@ func TestOverlap_ControlPlaneAway(t *testing.T) {
 		w := start(t, func(c *embedded.UpConfig) { c.Agent.WrapTransport = way.wrap })
 		first, second := w.two(engine)
 		way.close(everyCall)
-		w.clock.advance(11 * time.Minute) // and no pass: nobody was there to make one
+		w.clock.advance(11 * time.Minute) // and no pass: the control plane was down
 		w.pass()
 		w.letGo(first)
 		w.said("end " + first)

@@ -96,7 +96,7 @@ func spellings(value string) (all []spelling) {
 		for _, before := range []string{"", "a", "ab", "abc", "user:"} {
 			for _, after := range []string{"", "z"} {
 				text := enc.EncodeToString([]byte(before + value + after))
-				// The characters at the edges hold bits of what stands beside the value.
+				// The characters at the edges have bits of what is next to the value.
 				from, to := (len(before)*8+5)/6, (len(before)+len(value))*8/6
 				all = append(all, spelling{fmt.Sprintf("%s after %q", name, before), text, text[from:to]})
 			}
@@ -115,7 +115,7 @@ func spellings(value string) (all []spelling) {
 	return all
 }
 
-// chance is a value that nobody has.
+// chance is a value that is not used elsewhere.
 func chance(name string) string { return name + "-" + rand.Text() }
 
 // odd is a value of which encoders change many characters. What is the same in each of them is short, so
@@ -176,7 +176,7 @@ func (l heardLauncher) Launch(ctx context.Context, r launcher.Request) (launcher
 // ears hear everything that a world sends and writes down.
 type ears struct{ logs, queue, launches capture }
 
-// listening opens a world that is listened to. vars are the variables of whoever runs it; those in
+// listening opens a world that is listened to. vars are the variables of the user who runs it; those in
 // allow are forwarded.
 func listening(t *testing.T, vars map[string]string, allow ...string) (*world, *ears) {
 	t.Helper()
@@ -359,7 +359,7 @@ func (w *world) processesAreClean(runner int, p planted, forwarded ...string) {
 			w.t.Errorf("environment of the runner: %v", err)
 		case pid == runner:
 			if err == nil && !bytes.Contains(env, []byte("DAYFLY_TICKET=")) {
-				w.t.Errorf("process %d is no runner", pid)
+				w.t.Errorf("process %d is not a runner", pid)
 			}
 			clean(w.t, "the environment of the runner", env, p.without(forwarded...))
 		case err == nil:
@@ -584,7 +584,7 @@ func TestSecrets_FilesDoNotOutliveAKilledRunner(t *testing.T) {
 	earsAreClean(t, e, p)
 }
 
-// sensitiveCode has a value from outside, and one of its own that nobody knows before the plan is read.
+// sensitiveCode has a value from outside, and one of its own that is not known before the plan is read.
 const sensitiveCode = `
 variable "token" {
   type      = string

@@ -138,11 +138,11 @@ func TestTime_DeploymentOfADeadRunnerFailsAndIsNotRunAgain(t *testing.T) {
 		got := w.workflow(id)
 		w.wants(got, workflow.Failed, workflow.ReasonRunnerLost)
 		if !got.SlotHeld {
-			t.Error("the workspace is free although nobody has seen the end of its task")
+			t.Error("the workspace is free although nothing proves the end of its task")
 		}
 		w.minutes(30)
 		if !w.workflow(id).SlotHeld {
-			t.Error("the workspace is free half an hour later, and nobody has seen the end of its task")
+			t.Error("the workspace is free half an hour later, and nothing proves the end of its task")
 		}
 		l.hears.Store(true)
 		w.wants(w.over(id), workflow.Failed, workflow.ReasonRunnerLost)

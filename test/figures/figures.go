@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Aim is one figure beside what it should be, as a line.
+// Aim is one figure next to its aim, as a line.
 func Aim(met bool, what, got, want string) string {
 	word := "missed"
 	if met {

@@ -20,7 +20,7 @@ import (
 
 const secret = "the-victims-secret"
 
-// S1, S4: what workflow code may try, each way against a victim that runs beside it.
+// S1, S4: what workflow code may try, each way against a victim that runs at the same time.
 func TestAttack_FromAContainer(t *testing.T) { attacks(t, config.TargetDocker) }
 
 // The same of a job that is a process of a machine on which dayfly runs as root.
@@ -36,7 +36,7 @@ func attacks(t *testing.T, target string) {
 		t.Fatal(err)
 	}
 	precious := newPrecious(t, filepath.Dir(s.data))
-	// A file that makes whoever runs it root: one that a job can reach in either place.
+	// A file that makes the user who runs it root: one that a job can reach in either place.
 	rooted := filepath.Join(s.source, "rooted")
 	b, err := os.ReadFile(filepath.Join(s.source, "attack"))
 	if err != nil {

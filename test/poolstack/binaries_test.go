@@ -143,7 +143,8 @@ func TestBinaries_KilledAtAnyPointEveryJobHasOneTask(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The first poller dies when all is queued and nobody has heard of it; the second finds nothing to do.
+	// The first poller dies after it has queued everything and before it has reported that. The second finds nothing to
+	// do.
 	if err := d.host.Inject("poller", lambdahost.Fault{Moment: lambdahost.BeforeResponse}); err != nil {
 		t.Fatal(err)
 	}

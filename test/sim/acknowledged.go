@@ -12,8 +12,8 @@ import (
 // few is how much of a list the checks read at once, so that its pages matter.
 const few = 7
 
-// logIsWhole: every line that was acknowledged, or kept for later, is in the log once and in order, but where the log
-// says itself that lines are missing or that it is full.
+// logIsWhole: every line that was acknowledged, or kept for later, is in the log once and in order, unless the log
+// itself says that lines are missing or that it is full.
 func (w *world) logIsWhole(b *boot) {
 	a, next, told := b.attempt(), int64(0), false
 	for offset := int64(0); max(b.taken, b.kept) > 0; {
@@ -45,8 +45,8 @@ func (w *world) logIsWhole(b *boot) {
 	}
 }
 
-// resultIsKnown: a result that was taken decided the state, or is told in the timeline; but for one that another
-// attempt came before.
+// resultIsKnown: an accepted result decided the state, or is in the timeline; except a result that another attempt
+// came before.
 func (w *world) resultIsKnown(b *boot) {
 	a := b.attempt()
 	r := w.truth.of(a.job)
@@ -83,7 +83,7 @@ func (w *world) timeline(job string) (all []api.Event) {
 	return all
 }
 
-// submitted: a key makes one workflow, however often its request was repeated; a retry of each key, too.
+// submitted: a key makes one workflow, however often its request is repeated; this includes a retry of each key.
 func (t *truth) submitted(r *record) {
 	made := "entry " + r.Message
 	most := 1

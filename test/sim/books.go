@@ -12,7 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// books are what the store holds beside the workflows' records: who may be claimed, who waits, and who counts. They
+// books are what the store has besides the workflows' records: which may be claimed, which wait, and which count. They
 // follow each commit, so that what a commit did is judged by what was there just before.
 type books struct {
 	w       *world
@@ -37,7 +37,7 @@ const (
 	waitOther   = "wait/o/"
 )
 
-// cursor is where the next claim of a pool reads on, by type.
+// cursor is where the next claim of a pool continues to read, by type.
 type cursor struct {
 	Types map[workflow.Type]string `json:"types"`
 }
@@ -81,8 +81,8 @@ func stored[T any](w *world, k store.Key) (out T, ok bool) {
 	return out, true
 }
 
-// follow takes note of a commit, in which claimed were claimed, and checks what it did. seen is the last commit before
-// the claimable entries were read.
+// follow notes a commit, in which claimed were claimed, and checks what it did. seen is the last commit before the
+// claimable entries were read.
 func (b *books) follow(ops []store.Op, claimed []*record, seen int) {
 	b.commits++
 	ranks := map[string]string{} // of what was claimed
@@ -143,8 +143,8 @@ func (b *books) follow(ops []store.Op, claimed []*record, seen int) {
 	maps.Copy(b.cursors, cursors)
 }
 
-// gone: no pool and no workspace goes before what waits or runs there; but a run whose task has handed its result over,
-// and which waits for that, has left its workspace.
+// gone: a pool or a workspace is not removed while work waits or runs there. A run whose task has handed its result
+// over, and which waits only for that, does not count for its workspace.
 func (b *books) gone(k store.Key) {
 	if _, still := stored[struct{}](b.w, k); still {
 		return
@@ -160,7 +160,7 @@ func (b *books) gone(k store.Key) {
 	}
 }
 
-// alone: where a pool allows one instance, no other polls until three minutes after its last poll.
+// alone: if a pool allows one instance, another may poll only three minutes after that one's last poll.
 func (b *books) alone(k store.Key) {
 	r, _ := stored[struct{ Last time.Time }](b.w, k)
 	if r.Last.Equal(b.polled[k]) {
@@ -179,7 +179,8 @@ func (b *books) alone(k store.Key) {
 	}
 }
 
-// limits: the counts are what is active, and a claim keeps what its pool and its organization allowed then.
+// limits: the counts equal what is active, and a claim respects the limits of its pool and its organization at that
+// time.
 func (b *books) limits(pools map[string]bool, claim bool) {
 	all, w := 0, b.w
 	for _, of := range b.active {
@@ -207,8 +208,8 @@ func (b *books) pool(id string) *poolRecord {
 	return &p
 }
 
-// order: a claim takes only what its pool may take at its commit, the best rank first of all that it could see; and
-// nothing that changes a workspace starts before what waits there with a better rank.
+// order: a claim takes only what its pool may take at the claim's commit, the best rank first of all that it could
+// see. A run that changes a workspace does not start before one with a better rank that waits there.
 func (b *books) order(claimed []*record, ranks map[string]string, seen int, cursors map[string]cursor) {
 	worst := ""
 	for _, r := range claimed {
@@ -229,7 +230,7 @@ func (b *books) order(claimed []*record, ranks map[string]string, seen int, curs
 		}
 		pool := claimed[0].PoolID
 		p, typ := b.pool(pool), workflow.Type(k.Part[strings.LastIndexByte(k.Part, '/')+1:])
-		// Where a thousand entries are not the pool's, a claim reads on with the next one.
+		// If a thousand entries are not assigned to the pool, the next claim continues after them.
 		all := b.cursors[pool].Types[typ] == "" && cursors[pool].Types[typ] == ""
 		if p != nil && p.serves(q.Workspace, typ) && all {
 			b.w.fail("a claim takes the best first", "%s was left behind, and %d of lower rank were claimed", q.ID, len(claimed))
@@ -237,7 +238,7 @@ func (b *books) order(claimed []*record, ranks map[string]string, seen int, curs
 	}
 }
 
-// queue: the record of a workspace's queue counts what there is, and nobody enters a queue that is full.
+// queue: the record of a workspace's queue counts what there is, and a full queue gets no new entries.
 func (b *books) queue(ws string) {
 	l, _ := stored[workspaceQueue](b.w, store.Key{Part: "lane/" + ws, Sort: "lane"})
 	in, changers := map[string]bool{}, []string(nil)
@@ -278,7 +279,7 @@ func (b *books) queue(ws string) {
 	case l.Others != others, l.WaitC != waitC, l.WaitO != waitO, l.Changer != strings.Join(changers, ""):
 		b.w.fail("a queue counts what is in it", "workspace %s: %+v; in it %v and %d others, waiting %d and %d", ws, l, changers, others, waitC, waitO)
 	case more > 0 && len(in) > l.Max:
-		b.w.fail("nobody enters a full queue", "workspace %s has %d of %d in its queue, %d of them new", ws, len(in), l.Max, more)
+		b.w.fail("a full queue gets no new entries", "workspace %s has %d of %d in its queue, %d of them new", ws, len(in), l.Max, more)
 	}
 	b.inQueue[ws] = in
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/client"
 )
 
-// errLost is what a caller hears when no answer came.
+// errLost is the error of a caller that got no answer.
 var errLost = fmt.Errorf("%w: the connection broke", client.ErrUnreachable)
 
-// what a trap does to the call that it waits for.
+// What a trap does to the call that it waits for.
 type mischief int
 
 const (
@@ -57,7 +57,7 @@ func (w *world) set(t trap) {
 	w.traps = append(w.traps, &t)
 }
 
-// sprung takes the first trap that waits for a call.
+// sprung returns the first trap that waits for a call.
 func (w *world) sprung(p *process, to, call string, inStore bool) *trap {
 	from := p.part
 	for i, t := range w.traps {
@@ -87,7 +87,7 @@ func (w *world) cut(a, b string) bool {
 	return w.clock < w.cuts[[2]string{a, b}] || w.clock < w.cuts[[2]string{b, a}]
 }
 
-// ask makes one call of a part at another, with what the schedule does to it.
+// ask makes one call from one part to another, with what the schedule does to it.
 func ask[T any](ctx context.Context, w *world, p *process, to, call string, do func(ctx context.Context) (T, error)) (out T, err error) {
 	var none T
 	from := p.part

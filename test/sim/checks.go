@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	orphanTime   = 6 * time.Minute // how long a task that nobody wants may live, of whole sweeps
+	orphanTime   = 6 * time.Minute // how long an unwanted task may live, of whole sweeps
 	orphanSweeps = 5
 	aliveFor     = 90 * time.Second // a heartbeat that was taken since proves a task's life
 	stampError   = 30 * time.Second // by which a sign of life may be stamped too early: 20 s unwritten, 10 s of a clock that was read
@@ -44,7 +44,7 @@ func (w *world) noClaimLapsesEarly(old, r *record, call string) {
 	}
 }
 
-// heardIsNotLost: no run is given up for its silence while its heartbeats are taken.
+// heardIsNotLost: a run is not given up for silence while its heartbeats are accepted.
 func (w *world) heardIsNotLost(old, r *record, call string) {
 	if call != "pass" || old.State != workflow.Running || r.State != workflow.Pending && r.Reason != workflow.ReasonRunnerLost {
 		return
@@ -133,7 +133,7 @@ func (w *world) slotsCoverEngines() {
 	})
 }
 
-// owned reports whether somebody may still want a task.
+// owned reports whether a task may still be wanted.
 func (w *world) owned(t *task) bool {
 	r := w.truth.of(t.request.Workflow)
 	return r.wants(t.request.Attempt) || r.Active && r.Attempt == t.request.Attempt && r.Holder.Task == t.ref
@@ -179,7 +179,7 @@ func (l *simLauncher) checkStop(t *task, why string) {
 	}
 }
 
-// guard is a log that nobody reads, and that no secret may be in.
+// guard is a log that is not read, and that must not contain a secret.
 type guard struct {
 	w       *world
 	secrets []string
@@ -188,10 +188,10 @@ type guard struct {
 // secret adds a value that must not be seen.
 func (g *guard) secret(value string) { g.secrets = append(g.secrets, value) }
 
-// token is how every token of the product begins. In the middle of a word it is chance.
+// token matches the beginning of every token of the product. In the middle of a word a match is a coincidence.
 var token = regexp.MustCompile(`(^|[^A-Za-z0-9_-])df[jpu]_`)
 
-// scan looks for secrets in what others may read.
+// scan looks for secrets in what others can read.
 func (g *guard) scan(where, text string) {
 	if token.MatchString(text) {
 		g.w.fail("no secret is seen", "%s holds a token: %.200s", where, text)
@@ -217,7 +217,7 @@ func (g *guard) Handle(_ context.Context, r slog.Record) error {
 }
 
 func (g *guard) line(text string) {
-	// What a token is made of never stands in a log by chance: its lines hold no long random words.
+	// The characters of a token never match in a log by chance: its lines have no long random words.
 	if strings.Contains(text, "df") && token.MatchString(text) {
 		g.w.fail("no secret is seen", "a log line holds a token: %.200s", text)
 	}
@@ -240,7 +240,7 @@ func (g *guard) WithGroup(string) slog.Handler { return g }
 // ticketHead is how the header of every ticket begins: {"alg":"dir","enc" in base64url.
 const ticketHead = "eyJhbGciOiJkaXIiLCJlbmMi"
 
-// quiet reports whether nothing is left to come but the ticking of the clocks.
+// quiet reports whether only the ticks of the clocks are still to come.
 func (w *world) quiet() bool {
 	for _, id := range w.truth.order {
 		if r := w.truth.records[id]; !r.State.Terminal() || r.Active {
@@ -260,7 +260,7 @@ func (w *world) quiet() bool {
 	return w.healed && w.people.idle()
 }
 
-// end checks what must be so when everything has come to rest.
+// end checks what must be true when everything has come to rest.
 func (w *world) end() {
 	for _, id := range w.truth.order {
 		r := w.truth.records[id]

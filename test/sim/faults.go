@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// fault is one kind of trouble. To add one, add a row.
+// fault is one kind of fault. To add one, add a row.
 type fault struct {
 	name   string
 	weight int
@@ -28,16 +28,16 @@ var borders = []struct{ from, to, call string }{
 	{reap, launchers, "stop"}, {reap, plane, "lost"}, {clocks, plane, "pass"}, {person, plane, "submit"}, {person, plane, "cancel"},
 }
 
-// immortal are those whose clocks never stop, and whose deaths are faults of their own, if they die.
+// immortal are the parts whose clocks never stop. Their deaths, if they die, are faults of their own.
 var immortal = []string{runners, person, clocks}
 
 // storeCalls are calls of the control plane whose commits faults wait for.
 var storeCalls = []string{"claim", "queued", "release", "launches", "start", "heartbeat", "logs", "result", "lost", "pass", "submit", "cancel"}
 
-// patient are those whose callers wait for long.
+// patient are the parts whose callers wait for long.
 var patient = []string{"claim", "queued", "launches", "lost", "pass", "submit", "cancel"}
 
-// atBorder waits with mischief for one call.
+// atBorder sets a trap for one call.
 func atBorder(verb string, do mischief, low, high time.Duration) func(w *world, r *rand.Rand) string {
 	return func(w *world, r *rand.Rand) string {
 		at := borders[r.IntN(len(borders))]
@@ -57,7 +57,7 @@ func atBorder(verb string, do mischief, low, high time.Duration) func(w *world, 
 	}
 }
 
-// inStore waits with mischief for one commit of any of some calls; none named means of all.
+// inStore sets a trap for one commit of any of some calls; with no names, of all calls.
 func inStore(verb string, do mischief, low, high time.Duration, calls ...string) func(w *world, r *rand.Rand) string {
 	return func(w *world, r *rand.Rand) string {
 		if len(calls) == 0 {
@@ -236,7 +236,7 @@ var faults = append(settings, []fault{
 	}},
 }...)
 
-// Everything names all that a schedule may bring, as Outcome.Met does: entries, and what traps did.
+// Everything names all faults that a schedule may have, as Outcome.Met does: entries, and what traps did.
 func Everything() []string {
 	out := []string{"submit", "cancel", metHeld, metTimers, metRefused, metTakeover, "pool is gone", "workspace is gone"}
 	for _, f := range faults {
@@ -286,7 +286,7 @@ func Schedule(seed uint64) []Entry {
 	return all
 }
 
-// apply lets an entry of the schedule happen.
+// apply carries out an entry of the schedule.
 func (w *world) apply(e Entry) {
 	if w.healed {
 		return

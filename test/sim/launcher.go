@@ -23,7 +23,7 @@ type simLauncher struct {
 	w     *world
 	s     *stack
 	tasks []*task // in the order of their launch
-	// refuse is why nothing is launched until a time, at a placement or (empty) at all.
+	// refuse is why launches are refused until a time, at a placement or (empty) at all of them.
 	refuse []refusal
 	slow   int // tasks whose provisioning takes long
 	double int // tasks in which two runners begin
@@ -53,7 +53,7 @@ type task struct {
 	told      bool // to stop
 	ended     time.Duration
 	restarts  int
-	unowned   time.Duration // since when nobody wants it; 0: somebody does
+	unowned   time.Duration // since when it is unwanted; 0: it is wanted
 	unownedAt int           // the sweeps by then
 }
 
@@ -66,7 +66,7 @@ func (t *task) view() launcher.Task {
 	}
 }
 
-// launch does what a request asks for.
+// launch carries out a request.
 func (l *simLauncher) launch(r launcher.Request) (launcher.Task, error) {
 	l.w.guard.scan("a launch request", fmt.Sprintf("%+v", r))
 	for _, f := range l.refuse {
@@ -111,8 +111,8 @@ func (l *simLauncher) launch(r launcher.Request) (launcher.Task, error) {
 	return t.view(), nil
 }
 
-// mostHidden is for how long a launcher's lists may lack a task that lives: they catch up, and do not fall
-// behind again at once. What is believed in two looks, a minute apart, rests on that.
+// mostHidden is how long a launcher's lists may lack a living task: they catch up, and do not fall behind again at
+// once. Acting on two looks, a minute apart, relies on that.
 const mostHidden = 45 * time.Second
 
 // hide keeps a task out of the lists for a while.
@@ -132,7 +132,7 @@ func (t *task) run() {
 	b.start()
 }
 
-// over hears that a runner has ended, and with it whatever it had begun.
+// over is called when a runner has ended, with everything that it had started.
 func (t *task) over(code int, text string) {
 	for _, b := range t.boots {
 		if !b.gone {
@@ -265,7 +265,7 @@ func (l *simLauncher) kept(r relay.Report) {
 	}
 }
 
-// checkEnd holds a report of an end against what is so.
+// checkEnd compares a report of an end with the truth.
 func (l *simLauncher) checkEnd(in api.Lost) {
 	if t := l.find(in.Task); t != nil && t.live() {
 		l.w.fail("no end is reported of a task that lives", "%s of attempt %d is reported as ended (%s)", in.Task, in.Attempt, in.Text)

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// mutantSeeds is how many seeds a mistake may hide from.
+// mutantSeeds is in how many seeds a mistake may stay unnoticed.
 const mutantSeeds = 200
 
 // ordinary are the mistakes that a test of the promise notices, sooner than chance would: its package and its name.
@@ -37,7 +37,7 @@ var ordinary = map[string][2]string{
 	mutate.HeldCut:      {"controlplane", "TestHeld_ListsMoreThanAPage"},
 }
 
-// Tests that could not fail would prove nothing: each of these mistakes must be noticed.
+// Tests that cannot fail prove nothing: each of these mistakes must be noticed.
 func TestMutants(t *testing.T) {
 	table := fmt.Sprintf("| %-34s | %5s | %6s | %s\n", "mutant", "seed", "step", "noticed as")
 	for _, name := range mutate.All() {

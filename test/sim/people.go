@@ -12,7 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// people submit and cancel, and ask again until they are answered.
+// people submit and cancel, and repeat until they get an answer.
 type people struct {
 	w          *world
 	admin      controlplane.Principal

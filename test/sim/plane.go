@@ -20,8 +20,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store/storefault"
 )
 
-// controlPlane is the rules over one store, in as many processes as there are calls at once: one that
-// is stopped in the middle of a call does not keep the others from working.
+// controlPlane is the rules over one store, in as many processes as there are calls at once: a process that is
+// stopped in the middle of a call does not stop the others.
 type controlPlane struct {
 	w       *world
 	inner   *memory.Store
@@ -43,7 +43,7 @@ func (cp *controlPlane) stepBy(d time.Duration) string {
 	return fmt.Sprintf("the control plane's clock steps by %s", d)
 }
 
-// crash ends every process of the control plane: what they are at is not committed any more.
+// crash ends every process of the control plane: what they were doing is no longer committed.
 func (cp *controlPlane) crash(down time.Duration) {
 	for _, s := range cp.servers {
 		s.crashed = s.busy
@@ -154,8 +154,8 @@ type simStore struct {
 	s  *server
 }
 
-// store is the store as this call has it. Each call of a flaky one has faults of its own: how often a call tries again
-// depends on chance that no seed sets, and must not change what becomes of the others.
+// store is the store as this call has it. Each call of a flaky store has faults of its own: how often a call tries
+// again depends on chance that no seed sets, and must not change the outcome of the others.
 func (st *simStore) store() store.Store {
 	if !st.cp.flaky {
 		return st.cp.inner

@@ -13,8 +13,8 @@ import (
 // visibility is how long a received message stays hidden.
 const visibility = 30 * time.Second
 
-// simQueue is a queue that delivers at least once and in no order. Every copy of a message wakes the
-// dispatchers when its time comes.
+// simQueue is a queue that delivers at least once and in any order. Every copy of a message wakes the dispatchers
+// when its time comes.
 type simQueue struct {
 	w       *world
 	s       *stack

@@ -17,7 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// What a runner goes by; see the package runner.
+// The timing of a runner; see the package runner.
 const (
 	beatTimeout   = 10 * time.Second
 	callTimeout   = 30 * time.Second
@@ -28,7 +28,7 @@ const (
 	reportStopped = time.Minute
 )
 
-// boot is one runner: it makes the calls of the package runner, in its order, and obeys their answers.
+// boot is one runner: it makes the calls of the package runner, in its order, and obeys the answers.
 type boot struct {
 	t     *task
 	w     *world
@@ -137,7 +137,7 @@ func rewound(ctx context.Context, r *http.Request) (*http.Request, error) {
 	return again, nil
 }
 
-// soon makes the runner do something later, if it still lives then.
+// soon makes the runner do something later, if it is still alive then.
 func (b *boot) soon(d time.Duration, name string, do func()) {
 	b.w.after(d, name, func() {
 		if !b.gone {
@@ -146,7 +146,7 @@ func (b *boot) soon(d time.Duration, name string, do func()) {
 	})
 }
 
-// observe acts on an answer to what was sent then.
+// observe acts on the answer to what was sent at a time.
 func (b *boot) observe(sent time.Duration, c api.Control) {
 	if c.HeartbeatSeconds > 0 || c.RemainingSeconds != 0 {
 		b.deadline = sent + api.Seconds(c.RemainingSeconds)
@@ -194,7 +194,7 @@ func (b *boot) tryStart(wait time.Duration) {
 	}
 }
 
-// beat reports at each tick. The next tick is set before the call: a call that hangs holds up nothing.
+// beat reports at each tick. The next tick is set before the call, so that a hanging call does not delay it.
 func (b *boot) beat() {
 	b.soon(b.interval, "heartbeat", b.beat)
 	sent := b.w.clock
@@ -272,7 +272,7 @@ func (b *boot) log() {
 	b.sendLog()
 }
 
-// unsent are the lines that nobody has acknowledged.
+// unsent are the lines that were not acknowledged.
 func (b *boot) unsent() (lines []api.LogLine) {
 	for n := b.taken; n < b.lines; n++ {
 		lines = append(lines, api.LogLine{At: b.w.now().UTC(), Step: "apply", Text: fmt.Sprintf(logText, n, b.id)})
@@ -393,7 +393,7 @@ func (b *boot) endEngine() {
 	}
 }
 
-// conclude hands the result over.
+// conclude reports the result.
 func (b *boot) conclude(outcome workflow.State, reason workflow.Reason) {
 	if b.reporting {
 		return
@@ -433,7 +433,7 @@ func (b *boot) tryResult(wait time.Duration) {
 	}
 }
 
-// over gives the run up: somebody else holds it, or nobody does. Once the engine has ended there is
+// over abandons the run: another boot holds it, or none does. Once the engine has ended there is
 // nothing to give up but the result.
 func (b *boot) over() {
 	if b.reporting {

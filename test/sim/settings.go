@@ -44,12 +44,12 @@ func (w *world) addWorkspace(name, pool string, maxRuntime time.Duration, maxAct
 	w.people.settings[name] = ws
 }
 
-// How much of everything a big world holds: more than one read returns, wherever the product reads by pages.
+// How much of everything a big world has: more than one read returns, wherever the product reads by pages.
 const (
 	bigEvery  = 25  // one seed in so many is a big world
 	crowd     = 140 // runs at once in one pool
 	shutOut   = 505 // waiting runs, in each of two workspaces that no pool is assigned to any more
-	shutStay  = 105 // of those, how many nobody cancels: they expire in one minute
+	shutStay  = 105 // of those, how many are not cancelled: they expire in one minute
 	bigPools  = 510
 	bigSpaces = 510
 )
@@ -115,7 +115,8 @@ func (w *world) update(pool string, in api.PoolSettings) {
 	})
 }
 
-// settings are faults of people: they change what others work with, or take it away. Refusals are as they come.
+// settings are faults that people make: they change or remove what others work with. Refusals are accepted as they
+// come.
 var settings = []fault{
 	{"the limit of a pool changes", 2, func(w *world, r *rand.Rand) string {
 		name, n := aPool(w, r), r.IntN(4)

@@ -11,9 +11,9 @@ func Keep(schedule []Entry, indexes []int) []Entry {
 	return slices.DeleteFunc(slices.Clone(schedule), func(e Entry) bool { return !slices.Contains(indexes, e.Index) })
 }
 
-// Shrink looks for the shortest part of a schedule that still fails: it takes out halves, quarters and so
-// on down to single entries, as long as that helps and at most so many times. fails plays a schedule and
-// reports whether it fails as the whole did.
+// Shrink looks for the shortest part of a schedule that still fails. It takes out halves, quarters and so on down to
+// single entries, as long as that helps and at most so many times. fails plays a schedule and reports whether it
+// fails in the same way as the whole.
 func Shrink(schedule []Entry, tries int, fails func([]Entry) bool) []Entry {
 	for size := max(len(schedule)/2, 1); ; {
 		shorter := false

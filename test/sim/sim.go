@@ -19,7 +19,7 @@ const (
 	passEvery  = time.Minute
 )
 
-// Outcome is what became of a run.
+// Outcome is the result of a run.
 type Outcome struct {
 	Violation *Violation
 	Applied   []string // the entries of the schedule, in words
@@ -56,7 +56,7 @@ func Run(ctx context.Context, seed uint64, schedule []Entry, trace func(string))
 	return out
 }
 
-// must stops a run that could not even begin: nothing goes wrong before the schedule begins.
+// must panics if a run cannot even begin: there are no faults before the schedule begins.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -83,7 +83,7 @@ func (w *world) build() {
 	if r.IntN(3) == 0 {
 		pools = append(pools, "second")
 	}
-	spare := "spare" // nobody works for it
+	spare := "spare" // it has no agent
 	_ = must(rules.CreatePool(w.ctx, w.people.admin, "", api.PoolSettings{Name: &spare}))
 	w.pools = append(slices.Clone(pools), spare)
 	w.keys = must(ticket.NewKeyring(ticket.Key{ID: "k1", Secret: redact.New(strings.Repeat("k", ticket.KeySize))}))
@@ -123,7 +123,7 @@ func (w *world) every(d, first time.Duration, name string, do func()) {
 	})
 }
 
-// clocks is who calls the control plane's pass.
+// clocks makes the control plane's passes.
 const clocks = "schedule"
 
 func (w *world) pass() {
@@ -147,7 +147,7 @@ func (w *world) pass() {
 // wakeTarget is what is woken for a pool.
 func wakeTarget(pool string) string { return "dayfly-wake-" + pool }
 
-// wake is the control plane's word that pools have work.
+// wake is a wake of the control plane: pools have work.
 func (w *world) wake(targets []string) {
 	for _, s := range w.stacks {
 		if !slices.Contains(targets, wakeTarget(s.pool)) {
@@ -161,7 +161,7 @@ func (w *world) wake(targets []string) {
 	}
 }
 
-// heal ends all trouble: from here on everything that is left must come to its end.
+// heal ends all faults: from here on everything that is left must come to its end.
 func (w *world) heal() {
 	w.tell("no faults from here on")
 	w.traps, w.cuts, w.healed = nil, map[[2]string]time.Duration{}, true

@@ -77,7 +77,7 @@ func one(t *testing.T, seed uint64) {
 		for text := range strings.SplitSeq(*keep, ",") {
 			i, err := strconv.Atoi(text)
 			if err != nil {
-				t.Fatalf("-keep: %q is no index of an entry", text)
+				t.Fatalf("-keep: %q is not the index of an entry", text)
 			}
 			indexes = append(indexes, i)
 		}
@@ -110,7 +110,7 @@ func explain(t *testing.T, seed uint64, schedule []sim.Entry, found *sim.Violati
 		strings.Join(events[max(0, len(events)-lastEvents):], "\n"), sim.Replay(seed, short))
 }
 
-// A seed that fails is of use only if it fails again.
+// A failing seed is useful only if it fails again.
 func TestSim_OneSeedIsOneRun(t *testing.T) {
 	for seed := range uint64(3) {
 		var runs [2][]string

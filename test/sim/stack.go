@@ -44,7 +44,7 @@ type stack struct {
 	dispatchers []*dispatching
 	polling     bool
 	polled      time.Duration // when it last did so, and was not refused
-	uncalled    time.Duration // until when nobody calls it
+	uncalled    time.Duration // until when it gets no calls
 	sweeping    bool
 	wakeLost    int           // wakes that do not arrive
 	skew        time.Duration // of the clocks of this stack
@@ -58,7 +58,7 @@ type stack struct {
 func (s *stack) now() time.Time    { return s.w.now().Add(s.skew) }
 func (s *stack) log() *slog.Logger { return slog.New(s.w.guard) }
 
-// build makes the parts anew, as a process that starts has them.
+// build makes the parts again, as in a process that starts.
 func (s *stack) build(part string) {
 	var err error
 	p := begin(part)
@@ -86,7 +86,7 @@ func (s *stack) build(part string) {
 	}
 }
 
-// hold is what the last launch was refused for, in the process that is asked.
+// hold is the reason of the last refused launch, in the process that is asked.
 func (s *stack) hold() time.Time {
 	if len(s.dispatchers) == 0 {
 		return time.Time{}
@@ -94,7 +94,7 @@ func (s *stack) hold() time.Time {
 	return s.dispatchers[0].d.Hold()
 }
 
-// revive makes a part that died anew.
+// revive makes a dead part again.
 func (s *stack) revive(part string) bool {
 	if !s.lives[part].dead {
 		return false
@@ -143,7 +143,7 @@ func (s *stack) sweep() {
 	s.w.checkOrphans(s)
 }
 
-// ended is the launcher's word that a task has ended.
+// ended is the launcher's event that a task has ended.
 func (s *stack) ended(t launcher.Task) {
 	copies := 1
 	if s.stopLost > 0 {
@@ -159,7 +159,7 @@ func (s *stack) ended(t launcher.Task) {
 	}
 }
 
-// handle hands a stop event to the reaper, again if it could not be dealt with.
+// handle gives a stop event to the reaper, and again if the reaper failed.
 func (s *stack) handle(t launcher.Task, n int) {
 	err := s.sweeper.Ended(s.w.ctx, t)
 	if s.revive(reap) || err != nil && n < stopTries {
@@ -167,7 +167,7 @@ func (s *stack) handle(t launcher.Task, n int) {
 	}
 }
 
-// kept is where results go that the control plane cannot take now; an agent has no such place.
+// kept is where results go that the control plane cannot accept now; an agent has no such place.
 func (s *stack) kept(p *process) relay.Reports {
 	if s.heard {
 		return nil
@@ -192,7 +192,7 @@ func (q reports) Send(ctx context.Context, body []byte, _ string) error {
 	})
 }
 
-// report brings a kept result to the control plane in a while.
+// report sends a kept result to the control plane after a while.
 func (s *stack) report(body []byte, n int) {
 	s.w.after(relay.Later(n), "kept result", func() {
 		err := s.relay.Deliver(s.w.ctx, body)
@@ -204,7 +204,7 @@ func (s *stack) report(body []byte, n int) {
 	})
 }
 
-// bury makes a message a dead letter in a while, until it is dealt with.
+// bury makes a message a dead letter after a while, until it is handled.
 func (s *stack) bury(body []byte, receives int, in time.Duration) {
 	s.buried++
 	s.w.after(in, "dead letter", func() {
@@ -254,7 +254,7 @@ func (d *dispatching) build() {
 	}
 }
 
-// deliver hands what waits in the queue to a dispatcher.
+// deliver gives the waiting messages of the queue to a dispatcher.
 func (s *stack) deliver() {
 	d := s.dispatcher()
 	d.busy = true

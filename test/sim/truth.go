@@ -9,7 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// record is a workflow as the store has it: what ARCHITECTURE.md says of its fields.
+// record is a workflow as the store has it: what ARCHITECTURE.md says about its fields.
 type record struct {
 	ID          string             `json:"id"`
 	Workspace   string             `json:"ws"`
@@ -50,8 +50,8 @@ type attempt struct {
 	n   int
 }
 
-// truth is what is really so, as nobody in the world can see it: what the store holds, and what
-// was promised to whom.
+// truth is the real state of the world, which no part of it can see: what is in the store, and which promises were
+// made.
 type truth struct {
 	w        *world
 	orgLimit int
@@ -74,7 +74,7 @@ func newTruth(w *world) *truth {
 	}
 }
 
-// committed takes note of what a commit made of workflows.
+// committed notes what a commit did to workflows.
 func (t *truth) committed(ops []store.Op, call string, seen int) {
 	var claimed []*record
 	for _, op := range ops {
@@ -87,7 +87,7 @@ func (t *truth) committed(ops []store.Op, call string, seen int) {
 	t.books.follow(ops, claimed, seen)
 }
 
-// look reads a workflow anew, and returns it if it was claimed.
+// look reads a workflow again, and returns it if it was claimed.
 func (t *truth) look(k store.Key, call string) (claimed *record) {
 	found, ok := stored[record](t.w, k)
 	if !ok {
@@ -123,7 +123,7 @@ func (t *truth) of(job string) *record {
 	return &record{}
 }
 
-// promise remembers that a claim was said to last for so long from when the call began.
+// promise remembers how long a claim was said to last, counted from the beginning of the call.
 func (t *truth) promise(job string, n int, from time.Time, d time.Duration) {
 	r := t.of(job)
 	end := from.Add(d)

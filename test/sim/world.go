@@ -1,9 +1,8 @@
-// Package sim runs the real rules, poller, dispatcher, relay and reaper, and the protocol of a runner,
-// through hours of trouble in virtual time, and checks after every step that what must never happen has
-// not. One seed is one schedule of work and faults, and always the same run: the schedule says what
-// comes when, every other choice is drawn from the seed and from what it is about, and one part acts
-// at a time. A part may be stopped in the middle of what it does; the rest of the world then goes on
-// inside that call, which is where the races come from.
+// Package sim runs the real rules, poller, dispatcher, relay and reaper, and the protocol of a runner, through hours
+// of faults in virtual time. After every step it checks that nothing has happened that must never happen. One seed is
+// one schedule of work and faults, and always the same run: the schedule says what comes when, every other choice is
+// drawn from the seed and from the question, and one part acts at a time. A part may be stopped in the middle of its
+// work; the rest of the world then continues inside that call, which makes the races.
 //
 // # What is real
 //
@@ -39,7 +38,7 @@ const (
 	mostNested = 3 // parts that may be stopped at once, each inside a call of another
 )
 
-// Violation is what a run did that must never happen.
+// Violation is something that must never happen, and happened in a run.
 type Violation struct {
 	Invariant string
 	Text      string
@@ -65,7 +64,7 @@ type world struct {
 	healed bool // no faults any more
 
 	out     *Violation
-	trace   func(string) // nil: nobody reads it
+	trace   func(string) // nil: it is not read
 	applied []string     // the entries of the schedule that came, in words
 
 	traps []*trap
@@ -130,7 +129,7 @@ func (w *world) runUntil(end time.Duration) {
 	w.follow()
 }
 
-// step lets one event happen and looks at the world after it. No two steps are at the same time.
+// step makes one event happen and checks the world after it. Two steps are never at the same time.
 func (w *world) step(e *event) {
 	w.clock = max(w.clock+time.Millisecond, e.at)
 	w.follow()
@@ -141,14 +140,14 @@ func (w *world) step(e *event) {
 	}
 }
 
-// follow brings the clock of the bubble, which the product's own timers go by, to the world's.
+// follow sets the clock of the bubble, which the product's own timers use, to the world's.
 func (w *world) follow() {
 	if d := time.Until(w.now()); d > 0 {
 		<-time.After(d)
 	}
 }
 
-// process is one life of a part. A dead one does nothing any more: whatever it still calls is not done.
+// process is one life of a part. A dead process does nothing: its calls are not made.
 type process struct {
 	part   string
 	mortal bool
@@ -157,7 +156,7 @@ type process struct {
 
 func begin(part string) *process { return &process{part: part, mortal: true} }
 
-// stop stops a part: the rest of the world goes on for so long.
+// stop stops a part while the rest of the world continues for a time.
 func (w *world) stop(part string, d time.Duration) {
 	if w.nested >= mostNested || w.out != nil {
 		return
@@ -189,8 +188,8 @@ func clockText(d time.Duration) string {
 	return fmt.Sprintf("%02d:%02d:%02d.%03d", s/3600, s/60%60, s%60, d/time.Millisecond%1000)
 }
 
-// roll is a source of chance for one question: the same seed and the same question have the same
-// answer, whatever else happened. So a run stays what it is when something is taken out of its schedule.
+// roll is a random source for one question: the same seed and the same question always give the same answer. So a run
+// stays the same when something is taken out of its schedule.
 func (w *world) roll(about ...any) *rand.Rand { return roll(w.seed, about...) }
 
 func roll(seed uint64, about ...any) *rand.Rand {

@@ -74,8 +74,8 @@ func TestUpgrade_APlacementThatAnOlderFunctionDropsCostsATaskAtMost(t *testing.T
 	})
 }
 
-// Which task started an attempt was not written down by the earlier version: what the runner of one that still runs
-// leaves of its log is taken by the workflow's own record.
+// The earlier version did not record which task started an attempt. For an attempt that still runs, the workflow's own
+// record decides whether the rest of the log is accepted.
 func TestUpgrade_TheLogOfARunThatAnOlderVersionStartedIsMadeWhole(t *testing.T) {
 	eachVersion(t, func(t *testing.T, dir string) {
 		w := newWorld(t, dir, stores["memory"](t, dir, lines[stored](t, dir, "records.jsonl")))

@@ -18,8 +18,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// A later version is played by adding to every object what no version has: the present one must then pass
-// over it, as it will have to when the other comes.
+// A later version is simulated: every object gets a field that no version has. The present version must ignore it, as
+// it will have to when a later version comes.
 
 // maps are the fields whose keys are somebody's own names and not fields of ours.
 var maps = []string{"variables", "environment", "commands", "tags"}
@@ -66,7 +66,7 @@ func enrichRecords(t *testing.T, records []stored) []stored {
 	return out
 }
 
-// A control plane that is put back to this version, or a function of it that still runs beside the later one,
+// A control plane that is put back to this version, or a function of it that still runs together with the later one,
 // finds records with fields that it does not know.
 func TestUpgrade_RecordsOfALaterVersionAreRead(t *testing.T) {
 	eachVersion(t, func(t *testing.T, dir string) {
@@ -87,8 +87,8 @@ func TestUpgrade_RecordsOfALaterVersionAreRead(t *testing.T) {
 // ofARunner says whether a call is made from inside a task.
 func ofARunner(c call) bool { return c.Header["Dayfly-Boot"] != "" }
 
-// A runner's image may be newer than the control plane. What it says more is passed over; above all its
-// result is taken.
+// A runner's image may be newer than the control plane. What it says in addition is ignored; above all its
+// result is accepted.
 func TestUpgrade_CallsOfALaterRunnerAreTaken(t *testing.T) {
 	eachVersion(t, func(t *testing.T, dir string) {
 		w := newWorld(t, dir, stores["memory"](t, dir, lines[stored](t, dir, "records.jsonl")))

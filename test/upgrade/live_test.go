@@ -124,7 +124,7 @@ func TestLive_StateOfThePreviousVersionIsFoundAgain(t *testing.T) {
 	register := func(name string, state *api.State, backend string) {
 		t.Helper()
 		dir := filepath.Join(l.srcs, name)
-		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a source is no secret
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a source is not secret
 			t.Fatal(err)
 		}
 		code := "resource \"terraform_data\" \"one\" {}\n" + backend
@@ -196,7 +196,7 @@ func binaries(t *testing.T) (before, after string) {
 	t.Helper()
 	root := command(t, "git", "rev-parse", "--show-toplevel")
 	if root.err != nil {
-		t.Skipf("the previous version is built from the history, and this is no git clone: %v", root.err)
+		t.Skipf("the previous version is built from the history, and this is not a git clone: %v", root.err)
 	}
 	top := strings.TrimSpace(root.out.String())
 	if has := command(t, "git", "-C", top, "cat-file", "-e", previous+"^{commit}"); has.err != nil {
@@ -349,7 +349,7 @@ func (l *live) agent(binary string) *process {
 func (l *live) workspace(name string) {
 	l.t.Helper()
 	dir := filepath.Join(l.srcs, name)
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a source is no secret
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a source is not secret
 		l.t.Fatal(err)
 	}
 	_, _, err := l.client.PutWorkspace(l.t.Context(), api.Workspace{

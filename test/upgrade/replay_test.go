@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// The records of the earlier version, with a workflow in every state that one can be in when its control
-// plane is replaced, go on under this one: everybody who was at work makes the calls that the earlier
-// version was sent, byte for byte, and hears what that version answered. So an older pool and an older
-// runner cannot tell the control planes apart, and nothing that was on its way is lost.
+// The records of the earlier version, with a workflow in every state that it can be in when its control
+// plane is replaced, continue under this one. Every pool and runner that was at work makes the calls that the earlier
+// version got, byte for byte, and gets the answers of that version. So an older pool and an older runner cannot tell
+// the control planes apart, and everything that was on its way arrives.
 func TestUpgrade_OldRecordsGoOnAsUnderTheirOwnVersion(t *testing.T) {
 	eachVersion(t, func(t *testing.T, dir string) {
 		records := lines[stored](t, dir, "records.jsonl")
@@ -105,11 +105,11 @@ func learn(before, after []byte, anew map[string]string) {
 	}
 }
 
-// sentences are fields that people alone read: they may be said otherwise.
+// sentences are fields that only people read: their words may change.
 var sentences = []string{"next", "note"}
 
-// differences lists what an older reader would find changed in an answer. What it has not known, an added
-// field, it passes over.
+// differences lists what an older reader would find changed in an answer. It ignores a field that it
+// does not know.
 func (w *world) differences(want, got any, at string) []string {
 	switch want := want.(type) {
 	case map[string]any:

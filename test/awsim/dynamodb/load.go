@@ -14,8 +14,8 @@ const (
 	partitionRead  = 3000
 )
 
-// Load is a model of what the service refuses under load. It is for measurements and for tests of retries. Whoever
-// switches it on states its times, because AWS promises none.
+// Load is a model of what the service refuses under load. It is for measurements and for tests of retries. The
+// caller gives its times, because AWS promises none.
 //
 // Each partition key of a table or of an index counts as a partition of its own. It refuses calls while a second's
 // units or more are still to be served. The model leaves out: units saved up in quiet minutes, partitions that are

@@ -236,7 +236,7 @@ func (t *table) start(in query, k keys, key []string, part string, holds conditi
 }
 
 // keyCondition reads "#part = :value", alone or with AND and one condition on the sort key.
-// Between low and high, both inclusive, lies all that it can hold for; an empty high is no bound.
+// All that it can be true for is between low and high, both inclusive; an empty high means no bound.
 func (t *table) keyCondition(text string, k keys, s *scope) (part, low, high string, holds condition, err error) {
 	p := newParser("KeyConditionExpression", text, s)
 	name, err := p.name()

@@ -164,8 +164,8 @@ type token struct {
 	read    map[string]float64
 }
 
-// transactWriteItems works in two steps, between which others have a turn: it holds the items, then writes
-// them. Whoever else wants one of them meanwhile conflicts.
+// transactWriteItems works in two steps, between which other calls have a turn: it locks the items, then writes
+// them. Another call for one of them conflicts meanwhile.
 func (s *Service) transactWriteItems(in transactWriteItems) (any, error) {
 	if n := len(in.TransactItems); n == 0 || n > maxTransact {
 		return nil, invalid("Member must have length less than or equal to %d and greater than or equal to 1", maxTransact)

@@ -46,8 +46,8 @@ func (f Failure) Record() ([]byte, error) {
 	return json.Marshal(record)
 }
 
-// InvokeAsync takes an event for a function and returns its request id: it will be run at least once, soon, or
-// given up as its AsyncConfig says. A throttle is no error here.
+// InvokeAsync accepts an event for a function and returns its request id. The event is run at least once, soon, or
+// given up according to the function's AsyncConfig. A throttle is not an error here.
 func (h *Host) InvokeAsync(name string, payload []byte) (string, error) {
 	if len(payload) > MaxAsyncPayload {
 		return "", tooLarge(MaxAsyncPayload, "InvokeAsync")

@@ -72,7 +72,7 @@ func TestAsync_ThrottledEventsWaitAndAreGivenUpByAge(t *testing.T) {
 		f.Async.OnFailure = func(f lambdahost.Failure) { lost <- f }
 	})
 	if _, err := h.InvokeAsync("fn", []byte("{}")); err != nil {
-		t.Fatalf("a throttle is no error of an asynchronous call: %v", err)
+		t.Fatalf("a throttle is not an error of an asynchronous call: %v", err)
 	}
 	total := time.Duration(0)
 	for pause := time.Second; total <= time.Minute; pause *= 2 {

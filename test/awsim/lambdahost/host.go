@@ -65,7 +65,7 @@ type Stats struct {
 	Errors      int // answered with an error of the function, time-outs and deaths among them
 	TimedOut    int
 	Died        int   // environments that ended while they had an event
-	Throttled   int   // refused for want of concurrency, attempts for asynchronous events among them
+	Throttled   int   // refused because of too little concurrency, attempts for asynchronous events among them
 	Reaped      int   // environments ended because they were idle
 	PeakMemory  int64 // bytes, the most of any environment
 }
@@ -247,7 +247,7 @@ func (h *Host) keep(f *function, e *environment) bool {
 	return true
 }
 
-// reap ends an environment that nobody took for too long.
+// reap ends an environment that was not used for too long.
 func (h *Host) reap(f *function, e *environment) {
 	h.mu.Lock()
 	i := slices.Index(f.idle, e)

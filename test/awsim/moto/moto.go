@@ -27,7 +27,7 @@ const patience = 4 * time.Minute
 // ErrMissing says that there is no moto_server on this machine, or none that runs.
 var ErrMissing = errors.New("there is no moto_server that runs (pip install 'moto[server]')")
 
-// errEnded is a server that did not stay: its port is another's, or it is no more than a name on PATH.
+// errEnded is a server that ended at once: its port is in use, or it is only a name on PATH and does not run.
 var errEnded = errors.New("moto_server ended at once")
 
 // Start runs a moto_server until the test ends and returns the configuration of a client of it. Where

@@ -19,7 +19,7 @@ const (
 	tries = 100
 )
 
-// Free returns an address of this machine's loopback at which nobody listens.
+// Free returns an address of this machine's loopback at which no process listens.
 func Free(ctx context.Context) (address string, err error) {
 	var all []error
 	for range tries {

@@ -8,7 +8,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/ports"
 )
 
-// What is free can be listened at, and is none of the ports that the system hands out.
+// A free port can be listened at, and is not one that the system hands out.
 func TestFree_IsOutsideOfWhatTheSystemHandsOut(t *testing.T) {
 	for range 20 {
 		address, err := ports.Free(t.Context())

@@ -19,7 +19,7 @@ const (
 	sseKey = "X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id"
 )
 
-// call is how an operation is asked for. A query parameter or header beside these is refused.
+// call is how an operation is requested. Any other query parameter or header is refused.
 type call struct {
 	method        string
 	object        bool // of an object; else of a bucket

@@ -144,7 +144,7 @@ func (s *Service) putObject(b *bucket, in input) (output, error) {
 	return output{header: answer}, nil
 }
 
-// getObject is also HeadObject, whose body nobody sends.
+// getObject is also HeadObject, whose body is not sent.
 func (s *Service) getObject(b *bucket, in input) (output, error) {
 	o, ok := b.objects[in.Key]
 	if !ok {

@@ -56,7 +56,7 @@ func (s *Service) receiveMessage(ctx context.Context, c wire.Call) (any, error) 
 	var end time.Time // of the poll
 	for {
 		if ctx.Err() != nil {
-			return nil, wire.Drop // nobody is there to take a message
+			return nil, wire.Drop // the caller has gone and cannot take a message
 		}
 		out, changed, left, err := s.take(in, &end)
 		if err != nil {
@@ -295,7 +295,7 @@ func (q *queue) change(in handleInput, now time.Time) *wire.Error {
 	q.remove(e)
 	q.hide(e, now.Add(d))
 	q.settle(now)
-	q.wake() // whoever waits must see that the time of the next one has changed
+	q.wake() // waiting calls must see that the time of the next one has changed
 	return nil
 }
 

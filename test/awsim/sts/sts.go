@@ -190,7 +190,7 @@ func (s *Service) assumeRole(_ context.Context, c wire.Call) (any, error) {
 	seconds := 3600
 	if in.DurationSeconds != "" {
 		if seconds, err = strconv.Atoi(in.DurationSeconds); err != nil {
-			return nil, failure("MalformedInput", "DurationSeconds is no number")
+			return nil, failure("MalformedInput", "DurationSeconds is not a number")
 		}
 	}
 	switch {
@@ -254,7 +254,7 @@ func checkTags(in assumeInput) (map[string]string, error) {
 	seen := map[string]bool{}
 	for _, t := range in.Tags {
 		if t.Key == "" || len(t.Key) > 128 || len(t.Value) > 256 || !tagText.MatchString(t.Key) || !tagText.MatchString(t.Value) {
-			return nil, failure("ValidationError", "The session tag %q has a key or value that is no tag's", t.Key)
+			return nil, failure("ValidationError", "The session tag %q has a key or value that is not allowed", t.Key)
 		}
 		lower := strings.ToLower(t.Key)
 		if seen[lower] {

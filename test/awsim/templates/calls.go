@@ -122,7 +122,7 @@ func ecsAsks(a Account, operation string, in map[string]any) ([]Request, error) 
 	switch operation {
 	case "RunTask":
 		context := map[string]string{"ecs:cluster": cluster}
-		if v, ok := in["enableExecuteCommand"].(bool); ok { // the SDK leaves a false out, and nobody documents what IAM is told then
+		if v, ok := in["enableExecuteCommand"].(bool); ok { // the SDK leaves out a false; what IAM gets then is not documented
 			context["ecs:enable-execute-command"] = strconv.FormatBool(v)
 		}
 		out := []Request{{Action: "ecs:RunTask", Resource: text(in["taskDefinition"]), Context: context}}

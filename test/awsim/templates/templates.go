@@ -212,7 +212,7 @@ func (d *deployment) function(at, name string, arg any) any {
 func (d *deployment) condition(name string) bool {
 	c, ok := d.template.Conditions[name]
 	if !ok {
-		d.fail("conditions", "there is none of the name %q", name)
+		d.fail("conditions", "there is no condition %q", name)
 		return false
 	}
 	return d.decide(name, c)
@@ -221,7 +221,7 @@ func (d *deployment) condition(name string) bool {
 func (d *deployment) decide(at string, v any) bool {
 	m, ok := v.(map[string]any)
 	if !ok || len(m) != 1 {
-		d.fail(at, "%v is no condition", v)
+		d.fail(at, "%v is not a condition", v)
 		return false
 	}
 	for name, arg := range m {
@@ -238,7 +238,7 @@ func (d *deployment) decide(at string, v any) bool {
 		case name == "Fn::Or":
 			return slices.ContainsFunc(list, func(e any) bool { return d.decide(at, e) })
 		}
-		d.fail(at, "%s is no condition that is understood", name)
+		d.fail(at, "the condition %s is not understood", name)
 	}
 	return false
 }

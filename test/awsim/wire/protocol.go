@@ -88,8 +88,8 @@ func (JSON) send(w http.ResponseWriter, r *http.Request, code int, body []byte) 
 	Send(w, code, contentType, body)
 }
 
-// Send writes an answer with its request id, as every protocol does. A client that is gone is nobody's
-// error.
+// Send writes an answer with its request id, as every protocol does. It is not an error if the
+// client has gone.
 func Send(w http.ResponseWriter, code int, contentType string, body []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -114,7 +114,7 @@ type Query struct {
 func (Query) Read(_ *http.Request, body []byte) (string, []byte, error) {
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
-		return "", nil, &Error{Status: http.StatusBadRequest, Code: "MalformedInput", Message: "the body is no form"}
+		return "", nil, &Error{Status: http.StatusBadRequest, Code: "MalformedInput", Message: "the body is not a form"}
 	}
 	operation := form.Get("Action")
 	if operation == "" {

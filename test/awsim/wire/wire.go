@@ -61,7 +61,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// Drop is no answer: returned by a handler or a fault, it breaks the connection.
+// Drop stands for no answer: returned by a handler or a fault, it breaks the connection.
 var Drop error = drop{}
 
 type drop struct{}

@@ -81,7 +81,7 @@ func readAuthority(dir string) (*Authority, error) {
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, errors.New("the authority's key is no ECDSA key")
+		return nil, errors.New("the authority's key is not an ECDSA key")
 	}
 	return &Authority{PEM: text, cert: cert, key: key}, nil
 }

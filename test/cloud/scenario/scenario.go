@@ -38,7 +38,7 @@ type Options struct {
 	Patience time.Duration
 	// Hasty ends a story as soon as there is a problem.
 	Hasty bool
-	Say   func(format string, args ...any) // told of what goes on; nil: nobody is
+	Say   func(format string, args ...any) // reports progress; nil: it is not reported
 }
 
 // Row is one workflow, and what became of it.
@@ -81,7 +81,7 @@ type secret struct{ name, arn, value string }
 // excuse is a problem that a story makes.
 type excuse struct{ text, why string }
 
-// defaultPatience is Options.Patience of who names none.
+// defaultPatience is Options.Patience if it is not set.
 const defaultPatience = 4 * time.Minute
 
 // Run deploys and runs all stories. The error is that of the machinery; what went wrong in a story is in the rows.
@@ -217,7 +217,7 @@ func (w *world) add(r *Row) {
 	w.rows = append(w.rows, r)
 }
 
-// watched adds what was seen beside the stories.
+// watched adds rows for what was seen apart from the stories.
 func (w *world) watched(ctx context.Context) {
 	leaks := &Row{Workflow: "(all)", What: "secrets of stacks and workspaces", Expected: "nowhere to be read"}
 	for _, t := range w.c.ECS.Tasks() {

@@ -38,7 +38,7 @@ func stories() []story {
 	}
 }
 
-// password gives a workspace the password that nobody may read.
+// password gives a workspace a password that must not be readable anywhere.
 func (s *scene) password(w *api.Workspace) {
 	w.Secrets = []api.Secret{{Env: "TF_VAR_password", Ref: s.secrets[1].arn}}
 }
@@ -78,7 +78,7 @@ func output(w api.Workflow, name string) any {
 	return nil
 }
 
-// resources counts those of a state; -1 is no state at all.
+// resources counts those of a state; -1 means that there is no state.
 func resources(state string) int {
 	var in struct {
 		Resources []struct {

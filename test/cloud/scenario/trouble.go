@@ -69,7 +69,7 @@ func cancelledQueued(ctx context.Context, s *scene) {
 	w := s.submit(ctx, name, "update", "cancelled while its launch is throttled")
 	s.await(ctx, func() (bool, string) {
 		why, err := s.c.Client.Why(ctx, w.ID)
-		return err == nil && why.Workflow.State == workflow.Claimed && strings.Contains(why.Waiting, "throttled"), "nobody says that its launch is throttled: " + why.Summary + "; " + why.Waiting
+		return err == nil && why.Workflow.State == workflow.Claimed && strings.Contains(why.Waiting, "throttled"), "why does not say that its launch is throttled: " + why.Summary + "; " + why.Waiting
 	})
 	_, err := s.c.Client.Cancel(ctx, w.ID)
 	s.must(err)
@@ -79,7 +79,7 @@ func cancelledQueued(ctx context.Context, s *scene) {
 	s.check(len(s.tasks(w.ID)) == 0, "a task of it was launched")
 }
 
-// drained waits until nobody handles the launch of a workflow any more, which is when a later one has ended.
+// drained waits until the launch of a workflow is no longer handled, which is when a later one has ended.
 func (s *scene) drained(ctx context.Context, id string) {
 	s.await(ctx, func() (bool, string) {
 		n, err := s.c.Messages(ctx, "Jobs")
@@ -135,7 +135,7 @@ func (s *scene) swept(arn string) {
 }
 
 func orphan(ctx context.Context, s *scene) {
-	s.begin("(none)", "", "a task of a job that nobody knows; the sweep stops it")
+	s.begin("(none)", "", "a task of an unknown job; the sweep stops it")
 	s.row.Expected, s.row.Got = "stopped", "stopped"
 	s.fated("orphan", ecs.Fate{StuckIn: "PENDING"})
 	p := s.c.Pool.Resources["Dispatcher"].Properties
@@ -366,7 +366,7 @@ func controlPlaneAway(ctx context.Context, s *scene) {
 	}
 	// A delivery that fails, and one that does not.
 	s.await(ctx, func() (bool, string) {
-		return s.called("sqs", "ChangeMessageVisibility", "Reports"), "nobody tried to deliver it"
+		return s.called("sqs", "ChangeMessageVisibility", "Reports"), "no attempt was made to deliver it"
 	})
 	s.must(back())
 	s.ends(ctx, w.ID, workflow.Succeeded, "", 1)
@@ -409,7 +409,7 @@ func deadLetter(ctx context.Context, s *scene) {
 	w := s.submit(ctx, name, "update", "its message ends its dispatcher again and again")
 	s.await(ctx, func() (bool, string) {
 		n, err := s.c.Messages(ctx, "JobsDead")
-		return err == nil && n == 1, "its message is no dead letter"
+		return err == nil && n == 1, "its message is not a dead letter"
 	})
 	s.await(ctx, func() (bool, string) {
 		n := s.c.Host.Stats(function).Died - died
@@ -417,7 +417,7 @@ func deadLetter(ctx context.Context, s *scene) {
 	})
 	// Its last launch is so recent that its task may not be listed yet: the letter is kept.
 	s.await(ctx, func() (bool, string) {
-		return s.called("sqs", "ChangeMessageVisibility", "JobsDead"), "nobody looked at the dead letter"
+		return s.called("sqs", "ChangeMessageVisibility", "JobsDead"), "the dead letter was not looked at"
 	})
 	s.must(s.aged(ctx, queue, w.ID, 20*time.Minute))
 	w = s.ends(ctx, w.ID, workflow.Failed, workflow.ReasonLaunchFailed, 1)

@@ -4,8 +4,8 @@
 //
 //	go run ./test/upgrade/record DIR
 //
-// With each release it is run once, in the release's own tree, into a new directory beside testdata/v0.
-// It uses nothing but what every version has had, so that it can also be laid into an older tree.
+// With each release it is run once, in the release's own tree, into a new directory next to testdata/v0.
+// It uses only what every version has had, so that it can also be put into an older tree.
 package main
 
 import (
@@ -142,7 +142,7 @@ func (r *recorder) save(ctx context.Context, n *noting, dir, database string) er
 	return os.WriteFile(filepath.Join(dir, "scene.json"), append(text, '\n'), 0o600)
 }
 
-// ticketKey is no secret: it seals what is written down here and nothing else.
+// ticketKey is not a secret: it seals only what is recorded here.
 func ticketKey() ticket.Key {
 	return ticket.Key{ID: "upgrade-test", Secret: redact.New(strings.Repeat("k", ticket.KeySize))}
 }

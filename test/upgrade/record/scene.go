@@ -174,10 +174,10 @@ func (r *recorder) after() {
 	r.look()
 }
 
-// goOn makes the next calls of everybody who was at work.
+// goOn makes the next calls of every pool and runner that was at work.
 func (r *recorder) goOn() {
 	ctx := r.ctx
-	// Who asks twice for what was granted gets it again; another boot of the same task does not.
+	// A boot that asks again for a granted start gets it again; another boot of the same task does not.
 	_, err := r.runner("running").Start(ctx)
 	must(err)
 	other := r.scene.Runs["running"]

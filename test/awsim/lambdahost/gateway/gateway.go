@@ -116,7 +116,7 @@ func refuse(w http.ResponseWriter, status int, kind, message string) {
 		w.Header().Set("X-Amzn-Errortype", kind)
 	}
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"message": message}) // a client that is gone is nobody's error
+	_ = json.NewEncoder(w).Encode(map[string]string{"message": message}) // it is not an error if the client has gone
 }
 
 // asText is a body as a string of JSON: what is no UTF-8 is lost, as in the service.

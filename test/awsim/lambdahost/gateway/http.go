@@ -159,7 +159,7 @@ func (g *HTTP) answer(w http.ResponseWriter, result lambdahost.Result, err error
 	_, _ = w.Write(body)
 }
 
-// infer answers with what is no response in itself: JSON with status 200, a string as its text.
+// infer answers with a payload that is not a response object: JSON with status 200, a string as its text.
 func (g *HTTP) infer(w http.ResponseWriter, payload []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	var text string

@@ -184,7 +184,7 @@ func (g *REST) answer(w http.ResponseWriter, result lambdahost.Result, err error
 	case tooLong(err):
 		refuse(w, http.StatusRequestEntityTooLarge, "RequestTooLargeException", "Request Too Long")
 		return
-	case err != nil: // Lambda did not run it, for want of concurrency for instance
+	case err != nil: // Lambda did not run it, because of too little concurrency for instance
 		refuse(w, http.StatusInternalServerError, own, "Internal server error")
 		return
 	case result.FunctionError != "":

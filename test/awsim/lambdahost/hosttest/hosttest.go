@@ -138,7 +138,7 @@ func (p *Partner) Hear() Heard {
 	}
 }
 
-// Silent reports whether nobody has said anything that was not heard yet.
+// Silent reports whether there is nothing that was said and not yet heard.
 func (p *Partner) Silent() bool { return len(p.said) == 0 }
 
 // Reply lets the function go on.

@@ -268,9 +268,9 @@ func (s *Source) invoke(ctx context.Context, payload []byte, batch []types.Messa
 	return func(id string) bool { return named[id] }, nil
 }
 
-// failures reads the answer of a function that reports failures. Nothing, null, an answer without a list, and an
-// empty list mean that all is done; an error means that the whole batch failed: an answer that is no such object, or an
-// identifier that is empty, null, under another name, or of no message in the batch.
+// failures reads the answer of a function that reports failures. Nothing, null, an answer without a list, and an empty
+// list mean that all is done. An error means that the whole batch failed: the answer is another object, or an
+// identifier is empty, null, under another name, or not that of a message in the batch.
 func failures(payload []byte, ids map[string]bool) (map[string]bool, error) {
 	named := map[string]bool{}
 	if len(bytes.TrimSpace(payload)) == 0 {
@@ -294,7 +294,7 @@ func failures(payload []byte, ids map[string]bool) (map[string]bool, error) {
 			return nil, fmt.Errorf("the answer is not understood: failure %d has no itemIdentifier", i+1)
 		}
 		if !ids[id] {
-			return nil, fmt.Errorf("the answer is not understood: failure %d names %q, which is no message of the batch", i+1, id)
+			return nil, fmt.Errorf("the answer is not understood: failure %d names %q, which is not a message of the batch", i+1, id)
 		}
 		named[id] = true
 	}
