@@ -1,4 +1,4 @@
-# Everything that a change needs, each target with all the set-up that it needs.
+# Everything that a change needs; each target does its own set-up.
 # `make` or `make help` lists the targets.
 
 SHELL := /bin/bash -o pipefail
@@ -27,7 +27,7 @@ build: ## Build the binaries for this machine into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -tags machine -o bin/dayfly-runner ./runnerimage
 
 .PHONY: image
-image: ## Build the image of container jobs, dayfly-runner:VERSION (PROVIDERS=.terraform.lock.hcl bakes a mirror)
+image: ## Build the image of container jobs, dayfly-runner:VERSION (PROVIDERS=.terraform.lock.hcl adds a provider mirror)
 	@VERSION='$(VERSION)' PROVIDERS='$(PROVIDERS)' scripts/image
 
 # Which processor the functions are built for: arm64 is what is shipped.
@@ -48,11 +48,11 @@ build-%:
 	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -buildvcs=false -tags lambda.norpc -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o '$(ARTIFACTS_DIR)/bootstrap' ./functions/$(SAM_$*)
 
 .PHONY: test
-test: ## Run all tests; names what was skipped and why
+test: ## Run all tests; list what was skipped and why
 	@MUTANTS='$(filter ./...,$(PKG))' scripts/test $(TESTFLAGS) $(TESTED)
 
 .PHONY: sim
-sim: ## Play SEEDS (1000) schedules of work and faults in virtual time
+sim: ## Simulate SEEDS (1000) schedules of work and faults in virtual time
 	go test ./test/sim -run 'TestSim$$' -count=1 -timeout 0 -seeds $(SEEDS) -v
 
 .PHONY: lint
@@ -64,7 +64,7 @@ lint-templates: ## Review the templates: cfn-lint, our own rules, their policies
 	@scripts/lint-templates
 
 .PHONY: transform
-transform: ## Transform the templates into what tests read (after a change of them)
+transform: ## Transform the templates for the tests (after each change of a template)
 	@scripts/transform
 
 .PHONY: fmt
@@ -80,11 +80,11 @@ size: ## Count the lines of product, tests and harness
 	@scripts/size
 
 .PHONY: bench
-bench: ## Measure the product beside its aims, then benchmark the packages (QUICK=1: sooner; ONLY=Claims, Logs ...)
+bench: ## Measure the product against its aims, then benchmark the packages (QUICK=1: sooner; ONLY=Claims, Logs ...)
 	@scripts/bench $(PKG)
 
 .PHONY: bench-functions
-bench-functions: ## Measure zip, memory and init of each function beside an empty one (WHY=1: with package inits)
+bench-functions: ## Measure zip, memory and init of each function against an empty one (WHY=1: with package inits)
 	@WHY='$(WHY)' go test -run '^$$' -bench . -benchtime 1x -count 1 -timeout 30m -v ./test/benchfunctions
 
 .PHONY: bench-pickup
@@ -96,7 +96,7 @@ fuzz: ## Run each fuzz target for FUZZTIME (10s)
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz $(PKG)
 
 .PHONY: deploy
-deploy: ## Deploy to the AWS account of the CLI's credentials: says what, asks once (POOL=, PARAMETERS=, PLAN=1)
+deploy: ## Deploy to the AWS account of the CLI's credentials: shows the plan, asks once (POOL=, PARAMETERS=, PLAN=1)
 	@VERSION='$(VERSION)' scripts/deploy
 
 .PHONY: destroy
@@ -112,7 +112,7 @@ e2e: ## Run real workflows through the deployed functions, over an AWS of fakes 
 	@scripts/e2e
 
 .PHONY: e2e-localstack
-e2e-localstack: ## The same with queues, secrets, records and states in LocalStack (LOCALSTACK_IMAGE=, LOCALSTACK_URL=)
+e2e-localstack: ## The same as e2e, with queues, secrets, records and states in LocalStack (LOCALSTACK_IMAGE=, LOCALSTACK_URL=)
 	@go test -C test/localstack -count=1 -timeout 60m -v .
 
 .PHONY: invoke

@@ -288,7 +288,7 @@ func TestDeploy_RefusesWhatCannotBe(t *testing.T) {
 		"a VPC without route tables":  {"", "", []string{"PARAMETERS=VpcId=vpc-01234567 SubnetIds=subnet-1"}, "RouteTableIds"},
 		"nat without a VPC":           {"", "", []string{"PARAMETERS=NetworkMode=nat"}, "VpcId"},
 		"somebody's control plane":    {"", "", []string{"SERVICE_URL=https://dayfly.example.com"}, "DAYFLY_API_TOKEN"},
-		"an account that cannot look": {"broken", "cloudformation describe-stacks", nil, "cannot be looked at"},
+		"an account that cannot look": {"broken", "cloudformation describe-stacks", nil, "cannot describe stack"},
 	} {
 		s := newSite(t)
 		if c.file != "" {

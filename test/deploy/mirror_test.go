@@ -64,7 +64,7 @@ func TestMirrorProviders(t *testing.T) {
 	if out, err := run("empty"); err == nil || !strings.Contains(out, "names no provider") {
 		t.Errorf("without a provider: %v: %s", err, out)
 	}
-	if out, err := run("missing"); err == nil || !strings.Contains(out, "cannot be read") {
+	if out, err := run("missing"); err == nil || !strings.Contains(out, "cannot read") {
 		t.Errorf("without a file: %v: %s", err, out)
 	}
 }
