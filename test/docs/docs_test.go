@@ -370,7 +370,7 @@ func TestArchitecture_WhereToAddNamesWhatThereIs(t *testing.T) {
 			text.WriteString(read(t, file))
 		}
 		for _, name := range names {
-			if !regexp.MustCompile(`\b` + name + `\b`).MatchString(text.String()) && !slices.ContainsFunc(arch.Names(), func(p string) bool { return filepath.Base(p) == name }) {
+			if !regexp.MustCompile(`\b`+name+`\b`).MatchString(text.String()) && !slices.ContainsFunc(arch.Names(), func(p string) bool { return filepath.Base(p) == name }) {
 				t.Errorf("%s does not stand in %v", name, files)
 			}
 		}
