@@ -33,10 +33,7 @@ func NewDeadLetters(upstream Upstream, tasks Tasks, now func() time.Time, log *s
 	if now == nil {
 		now = time.Now
 	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	return &DeadLetters{upstream, tasks, now, log}
+	return &DeadLetters{upstream, tasks, now, cmp.Or(log, slog.New(slog.DiscardHandler))}
 }
 
 // deadHide is how long a dead letter waits before it is looked at again.

@@ -23,7 +23,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -90,9 +90,7 @@ type Dispatcher struct {
 	upstream Upstream
 	cfg      Config
 	pace     pacer
-
-	mu   sync.Mutex
-	hold time.Time // no launch is likely to be taken before
+	hold     atomic.Value // time.Time: no launch is likely to be taken before
 }
 
 // New returns a dispatcher. For Handle and Batch alone, which do not touch the queue, it may be nil.
@@ -115,9 +113,7 @@ func New(q Queue, l Launcher, upstream Upstream, cfg Config) (*Dispatcher, error
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Dispatcher{queue: q, launcher: l, upstream: upstream, cfg: cfg, pace: pacer{pace: NewPace(cfg.Rate), now: cfg.Now}}, nil
 }
 
@@ -143,9 +139,8 @@ func back(m api.LaunchMessage, hide time.Duration, why string) Disposition {
 // Hold is the time until which another launch would probably be refused, because the latest one was, for want of quota
 // or capacity. The zero time means that nothing is expected to refuse it.
 func (d *Dispatcher) Hold() time.Time {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.hold
+	hold, _ := d.hold.Load().(time.Time)
+	return hold
 }
 
 // Handle does what one message asks for and says what is to become of it. It does not touch the
@@ -187,7 +182,7 @@ func (d *Dispatcher) Batch(ctx context.Context, msgs []queue.Message) []Disposit
 	group.SetLimit(d.cfg.Workers)
 	for _, i := range ready {
 		group.Go(func() error {
-			out[i] = d.dispatch(ctx, read[i], find(states, read[i].Job))
+			out[i] = d.launch(ctx, read[i], find(states, read[i].Job))
 			return nil
 		})
 	}
@@ -216,22 +211,10 @@ func (d *Dispatcher) read(ctx context.Context, msg queue.Message) (m api.LaunchM
 
 // find returns a job's state; a job that is not in the answer is not known.
 func find(s api.States, id string) api.JobState {
-	for _, job := range s.Jobs {
-		if job.ID == id {
-			return job
-		}
+	if i := slices.IndexFunc(s.Jobs, func(job api.JobState) bool { return job.ID == id }); i >= 0 {
+		return s.Jobs[i]
 	}
 	return api.JobState{ID: id}
-}
-
-// dispatch launches what is still wanted.
-func (d *Dispatcher) dispatch(ctx context.Context, m api.LaunchMessage, job api.JobState) Disposition {
-	log := d.cfg.Log.With("job_id", m.Job, "attempt", m.Attempt)
-	if why := Unwanted(job, m); why != "" && !mutate.On(mutate.NoWantedCheck) { // see package mutate
-		log.Debug("launch dropped", "reason", why)
-		return done(m, why)
-	}
-	return d.launch(ctx, log, m, job.PendingPlacement)
 }
 
 // Unwanted says why the attempt must not be launched, or "".
@@ -258,12 +241,16 @@ func Order(names []string, pending string) []string {
 	if i <= 0 {
 		return names
 	}
-	out := []string{pending}
-	return append(append(out, names[:i]...), names[i+1:]...)
+	return slices.Concat([]string{pending}, names[:i], names[i+1:])
 }
 
-// launch tries the placements in their order until one takes the task.
-func (d *Dispatcher) launch(ctx context.Context, log *slog.Logger, m api.LaunchMessage, pending string) Disposition {
+// launch tries the placements in their order until one takes the task, if that is still wanted.
+func (d *Dispatcher) launch(ctx context.Context, m api.LaunchMessage, job api.JobState) Disposition {
+	log, pending := d.cfg.Log.With("job_id", m.Job, "attempt", m.Attempt), job.PendingPlacement
+	if why := Unwanted(job, m); why != "" && !mutate.On(mutate.NoWantedCheck) { // see package mutate
+		log.Debug("launch dropped", "reason", why)
+		return done(m, why)
+	}
 	var last *launcher.Refusal
 	var said refusals
 	for i, name := range Order(d.cfg.Placements(m), pending) {
@@ -278,7 +265,7 @@ func (d *Dispatcher) launch(ctx context.Context, log *slog.Logger, m api.LaunchM
 		}
 		var task launcher.Task
 		if task, last = d.try(ctx, m, name, name == pending); last == nil {
-			d.setHold(time.Time{})
+			d.hold.Store(time.Time{})
 			log.Info("job launched", "task", task.Ref, "placement", name)
 			return d.reportLaunched(ctx, log, m, task)
 		}
@@ -340,10 +327,4 @@ func (d *Dispatcher) try(ctx context.Context, m api.LaunchMessage, name string, 
 		r.Unsettled = true
 	}
 	return launcher.Task{}, refusal
-}
-
-func (d *Dispatcher) setHold(until time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.hold = until
 }

@@ -87,7 +87,7 @@ func (d *Dispatcher) reportRefused(ctx context.Context, log *slog.Logger, m api.
 		hide = min(hide, left)
 	}
 	if r.Reason == workflow.ReasonQuota || r.Reason == workflow.ReasonCapacity {
-		d.setHold(now.Add(hide))
+		d.hold.Store(now.Add(hide))
 	}
 	if ctx.Err() != nil {
 		hide = 0 // told to stop: another dispatcher may take it at once

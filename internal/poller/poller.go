@@ -132,9 +132,7 @@ func New(upstream Upstream, queue Queue, sealer Sealer, cfg Config) (*Poller, er
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Poller{upstream: upstream, queue: queue, sealer: sealer, cfg: cfg}, nil
 }
 

@@ -225,13 +225,10 @@ func (pl *plan) holder(ref string) api.JobState {
 // Suspects lists the tasks that a started job counts on and that the launcher did not list after the job was seen. The
 // launcher is asked about each of them by its reference.
 func Suspects(s Snapshot) []string {
-	known := map[string]bool{}
-	for _, t := range s.After {
-		known[t.Ref] = true
-	}
+	known := index(s.After)
 	var refs []string
 	for _, job := range s.Jobs {
-		if job.Known && job.Active && job.Started && job.Task != "" && !known[job.Task] {
+		if _, ok := known[job.Task]; !ok && job.Known && job.Active && job.Started && job.Task != "" {
 			refs = append(refs, job.Task)
 		}
 	}

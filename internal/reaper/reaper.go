@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,9 +90,7 @@ func New(upstream Upstream, l Launcher, cfg Config) *Reaper {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Reaper{upstream: upstream, launcher: l, cfg: cfg, suspected: map[string]time.Time{}, reported: map[string]time.Time{}}
 }
 
@@ -171,20 +170,15 @@ func (r *Reaper) look(ctx context.Context) (s Snapshot, err error) {
 		return s, fmt.Errorf("list tasks again: %w", err)
 	}
 	s.Asked, s.Described = map[string]bool{}, map[string]launcher.Task{}
-	suspects := Suspects(s)
-	for len(suspects) > 0 {
-		n := min(perQuery, len(suspects))
-		tasks, err := r.launcher.Describe(ctx, suspects[:n]...)
+	for batch := range slices.Chunk(Suspects(s), perQuery) {
+		tasks, err := r.launcher.Describe(ctx, batch...)
 		if err != nil {
 			return s, fmt.Errorf("describe tasks: %w", err)
 		}
-		for _, ref := range suspects[:n] {
+		for _, ref := range batch {
 			s.Asked[ref] = true
 		}
-		for _, t := range tasks {
-			s.Described[t.Ref] = t
-		}
-		suspects = suspects[n:]
+		maps.Copy(s.Described, index(tasks))
 	}
 	s.Heard = map[string]time.Time{}
 	hear := func(job string, attempt int, ref string) {
@@ -232,17 +226,14 @@ func (r *Reaper) jobs(ctx context.Context, tasks []launcher.Task) (map[string]ap
 		}
 	}
 	var ask []string
-	asked := map[string]bool{}
 	for _, t := range tasks {
-		_, known := jobs[t.Workflow]
-		if !known && !asked[t.Workflow] && t.Workflow != "" && t.Phase != launcher.Stopped {
-			asked[t.Workflow] = true
+		if _, known := jobs[t.Workflow]; !known && t.Workflow != "" && t.Phase != launcher.Stopped {
 			ask = append(ask, t.Workflow)
 		}
 	}
-	for len(ask) > 0 {
-		n := min(perQuery, len(ask))
-		states, err := r.upstream.States(ctx, api.StatesQuery{IDs: ask[:n]})
+	slices.Sort(ask)
+	for batch := range slices.Chunk(slices.Compact(ask), perQuery) {
+		states, err := r.upstream.States(ctx, api.StatesQuery{IDs: batch})
 		if err != nil {
 			return nil, fmt.Errorf("ask for the jobs of tasks: %w", err)
 		}
@@ -250,7 +241,6 @@ func (r *Reaper) jobs(ctx context.Context, tasks []launcher.Task) (map[string]ap
 		for _, job := range states.Jobs {
 			jobs[job.ID] = job
 		}
-		ask = ask[n:]
 	}
 	return jobs, nil
 }

@@ -73,11 +73,3 @@ func (r *Relay) checkCaller(req *http.Request) error {
 	}
 	return nil
 }
-
-func callerProblem(err error) api.Problem {
-	p := api.Problem{Status: http.StatusForbidden, Title: http.StatusText(http.StatusForbidden), Code: codeCaller}
-	if e, ok := errors.AsType[*workflow.Error](err); ok {
-		p.Detail = e.Message
-	}
-	return p
-}

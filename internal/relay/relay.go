@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -115,9 +116,7 @@ func New(opener Opener, upstream Upstream, cfg Config) (*Relay, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Relay{
 		opener: opener, base: base, transport: cfg.Transport, cfg: cfg,
 		watcher: newWatcher(upstream, cfg.Log), heard: map[run]time.Time{},
@@ -142,11 +141,7 @@ func (r *Relay) hear(who run) {
 	now := r.cfg.Now()
 	if now.Sub(r.pruned) > keepHeard/4 {
 		r.pruned = now
-		for k, at := range r.heard {
-			if now.Sub(at) > keepHeard {
-				delete(r.heard, k)
-			}
-		}
+		maps.DeleteFunc(r.heard, func(_ run, at time.Time) bool { return now.Sub(at) > keepHeard })
 	}
 	r.heard[who] = now
 }
@@ -222,9 +217,7 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case "result":
 		a = r.result(req.Context(), c, shownTicket(req))
 	default:
-		ctx, cancel := context.WithTimeout(req.Context(), r.cfg.Forward)
-		a = r.forward(ctx, c)
-		cancel()
+		a = r.forward(req.Context(), c, r.cfg.Forward)
 	}
 	if c.route.control && a.ok() {
 		a = r.announce(a)
@@ -321,8 +314,10 @@ func (r *Relay) open(ctx context.Context, sealed string, now time.Time) (ticket.
 // concern one connection, and those that could make the control plane take the runner for somebody else.
 var passed = []string{"Accept", "Content-Type", "User-Agent", api.HeaderAttempt, api.HeaderTask, api.HeaderBoot, api.HeaderRequestID}
 
-// forward makes the call with the job token.
-func (r *Relay) forward(ctx context.Context, c call) answer {
+// forward makes the call with the job token, which may take as long as most.
+func (r *Relay) forward(ctx context.Context, c call, most time.Duration) answer {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	u := *r.base
 	u.Path += "/v1/jobs/" + c.job + "/" + c.name
 	req, err := http.NewRequestWithContext(ctx, c.route.method, u.String(), bytes.NewReader(c.body))
@@ -392,7 +387,7 @@ func away(why string) answer {
 func refusal(err error) answer {
 	p := api.ProblemFor(err)
 	if errors.Is(err, errCaller) {
-		p = callerProblem(err)
+		p = api.Problem{Status: http.StatusForbidden, Title: http.StatusText(http.StatusForbidden), Code: codeCaller, Detail: api.Said(err)}
 	}
 	body, _ := json.Marshal(p) // of strings and numbers: it cannot fail
 	a := answer{status: p.Status, header: http.Header{"Content-Type": {"application/problem+json"}}, body: body}
@@ -408,9 +403,7 @@ func refusal(err error) answer {
 func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
 
 func write(w http.ResponseWriter, a answer) {
-	for name, values := range a.header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), a.header)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body) // the runner is gone: it asks again
@@ -454,7 +447,7 @@ func (a answer) with(field string, value any) answer {
 func (r *Relay) beat(ctx context.Context, c call) answer {
 	ctx, cancel := context.WithTimeout(ctx, max(0, r.cfg.Hold)+beatSlack)
 	defer cancel()
-	a := r.forwardBeat(ctx, c)
+	a := r.forward(ctx, c, beatTime)
 	var control api.Control
 	if !a.ok() || r.cfg.Hold <= 0 || json.Unmarshal(a.body, &control) != nil || control.Cancel {
 		return a
@@ -464,16 +457,10 @@ func (r *Relay) beat(ctx context.Context, c call) answer {
 		return a.with("cancel", true)
 	case over:
 		// Only the control plane can say what that means for this boot.
-		if again := r.forwardBeat(ctx, c); again.status != http.StatusServiceUnavailable {
+		if again := r.forward(ctx, c, beatTime); again.status != http.StatusServiceUnavailable {
 			return again
 		}
 	case nothing:
 	}
 	return a
-}
-
-func (r *Relay) forwardBeat(ctx context.Context, c call) answer {
-	ctx, cancel := context.WithTimeout(ctx, beatTime)
-	defer cancel()
-	return r.forward(ctx, c)
 }

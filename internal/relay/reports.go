@@ -106,10 +106,8 @@ func (r Report) check() error {
 	if r.LogEnd < 0 || r.SentAtMS < 0 || r.SentAtMS > 1<<53 {
 		return bad("log_end", "the log's end or the time is out of range")
 	}
-	if _, err := decodeResult(r.Result); err != nil {
-		return err
-	}
-	return nil
+	_, err := decodeResult(r.Result)
+	return err
 }
 
 // decodeResult reads a runner's result. What is not a result is not kept: its runner is gone when the control plane
@@ -150,9 +148,7 @@ func split(body []byte) (result []byte, tail *api.LogTail) {
 func (r *Relay) result(ctx context.Context, c call, sealed string) answer {
 	var tail *api.LogTail
 	c.body, tail = split(c.body)
-	limited, cancel := context.WithTimeout(ctx, r.cfg.Forward)
-	a := r.forward(limited, c)
-	cancel()
+	a := r.forward(ctx, c, r.cfg.Forward)
 	if r.cfg.Reports == nil || !a.away() {
 		return a
 	}
@@ -207,8 +203,7 @@ func (r *Relay) Deliver(ctx context.Context, body []byte) error {
 			log.Error("result dropped: its ticket has expired", "err", err)
 			return nil
 		}
-		// The relay has opened it once, so its key was withdrawn: if that is put back, the result is delivered.
-		return fmt.Errorf("open ticket of job %s: %w", in.Job, err)
+		// Else its key was withdrawn, because the relay has opened it once: if that is put back, the result is delivered.
 	}
 	if err != nil {
 		return fmt.Errorf("open ticket of job %s: %w", in.Job, err)
@@ -229,7 +224,7 @@ func (r *Relay) Deliver(ctx context.Context, body []byte) error {
 		}
 	}
 	c.name, c.route, c.body = "result", routes["result"], in.Result
-	a := r.forwardReport(ctx, c)
+	a := r.forward(ctx, c, r.cfg.Forward)
 	if a.status == http.StatusUnprocessableEntity || a.status == http.StatusRequestEntityTooLarge {
 		// Its runner is gone and cannot send less. Its outcome is what counts.
 		whole, err := decodeResult(in.Result)
@@ -241,7 +236,7 @@ func (r *Relay) Deliver(ctx context.Context, body []byte) error {
 			return nil
 		}
 		log.Warn("result refused; sent again without its details", "err", a.err())
-		a = r.forwardReport(ctx, c)
+		a = r.forward(ctx, c, r.cfg.Forward)
 	}
 	waited := now.Sub(time.UnixMilli(in.SentAtMS)).Round(time.Second)
 	switch {
@@ -265,7 +260,7 @@ func (r *Relay) deliverTail(ctx context.Context, c call, tail api.LogTail, log *
 		if c.body, err = json.Marshal(api.Logs{First: first, Lines: lines[:n], Lost: true}); err != nil {
 			break
 		}
-		a := r.forwardReport(ctx, c)
+		a := r.forward(ctx, c, r.cfg.Forward)
 		if a.away() || a.status == http.StatusTooManyRequests {
 			return a.err()
 		}
@@ -278,12 +273,6 @@ func (r *Relay) deliverTail(ctx context.Context, c call, tail api.LogTail, log *
 		log.Error("rest of a log dropped", "err", err)
 	}
 	return nil
-}
-
-func (r *Relay) forwardReport(ctx context.Context, c call) answer {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Forward)
-	defer cancel()
-	return r.forward(ctx, c)
 }
 
 // err is the error that an answer other than a success stands for.

@@ -218,6 +218,6 @@ func (w *watcher) stop() {
 	w.on = false
 	for h := range w.held {
 		h.told <- nothing
-		delete(w.held, h)
 	}
+	clear(w.held)
 }
