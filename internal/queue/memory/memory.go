@@ -10,10 +10,9 @@ package memory
 import (
 	"bytes"
 	"cmp"
-	"container/heap"
-	"container/list"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,9 +44,9 @@ type Queue struct {
 	nextID  uint64            // of the next message
 	nextKey uint64            // of the next kept copy
 	kept    map[uint64]*entry // by key
-	hidden  hiddenHeap        // the next to come back first
-	groups  map[string]*list.List
-	turn    list.List // of group names that have waiting messages, the next to be served first
+	hidden  []*entry          // the next to come back first
+	groups  map[string][]*entry
+	turn    []string // groups that have waiting messages, the next to be served first
 	waiting int
 }
 
@@ -57,10 +56,8 @@ type entry struct {
 	id        string
 	group     string
 	body      []byte
-	receives  int           // also names the delivery: each raises it
-	visibleAt time.Time     // when hidden
-	index     int           // in hidden, or -1
-	place     *list.Element // in its group's list, or nil
+	receives  int       // also names the delivery: each raises it
+	visibleAt time.Time // zero unless hidden
 }
 
 // New makes an empty queue.
@@ -72,12 +69,7 @@ func New(c Config) (*Queue, error) {
 	if c.MaxReceives < 0 {
 		return nil, workflow.Refuse(workflow.ErrInvalid, "max_receives", "max receives is not negative")
 	}
-	return &Queue{
-		config:  c,
-		changed: make(chan struct{}),
-		kept:    map[uint64]*entry{},
-		groups:  map[string]*list.List{},
-	}, nil
+	return &Queue{config: c, changed: make(chan struct{}), kept: map[uint64]*entry{}, groups: map[string][]*entry{}}, nil
 }
 
 // Send implements queue.Queue.
@@ -160,7 +152,7 @@ func (q *Queue) take(maxMessages int, end time.Time) ([]queue.Message, <-chan st
 	now := time.Now()
 	q.settle(now)
 	var out []queue.Message
-	for len(out) < maxMessages && q.turn.Len() > 0 {
+	for len(out) < maxMessages && q.waiting > 0 {
 		e := q.pop()
 		e.receives++
 		q.hide(e, now.Add(q.config.Visibility))
@@ -256,58 +248,54 @@ func (q *Queue) bury(e *entry) {
 
 func (q *Queue) add(id string, body []byte, group string) {
 	q.nextKey++
-	e := &entry{key: q.nextKey, id: id, group: group, body: body, index: -1}
+	e := &entry{key: q.nextKey, id: id, group: group, body: body}
 	q.kept[e.key] = e
 	q.push(e)
 }
 
 // push puts a message at the end of its group.
 func (q *Queue) push(e *entry) {
-	g := q.groups[e.group]
-	if g == nil {
-		g = list.New()
-		q.groups[e.group] = g
-		q.turn.PushBack(e.group)
+	if q.groups[e.group] == nil {
+		q.turn = append(q.turn, e.group)
 	}
-	e.place = g.PushBack(e)
+	q.groups[e.group] = append(q.groups[e.group], e)
 	q.waiting++
 	q.wake()
 }
 
 // pop takes the first message of the group whose turn it is, and puts that group last. There must be one.
 func (q *Queue) pop() *entry {
-	first := q.turn.Front()
-	e := q.groups[first.Value.(string)].Front().Value.(*entry)
-	q.turn.MoveToBack(first)
+	group := q.turn[0]
+	e := q.groups[group][0]
+	q.turn = append(q.turn[1:], group)
 	q.remove(e)
 	return e
 }
 
 // remove takes a message out of wherever it is; it stays kept.
 func (q *Queue) remove(e *entry) {
-	if e.index >= 0 {
-		heap.Remove(&q.hidden, e.index)
+	if !e.visibleAt.IsZero() {
+		q.hidden, e.visibleAt = without(q.hidden, e), time.Time{}
 		return
 	}
-	g := q.groups[e.group]
-	g.Remove(e.place)
-	e.place = nil
 	q.waiting--
-	if g.Len() > 0 {
-		return
-	}
-	delete(q.groups, e.group)
-	for t := q.turn.Back(); t != nil; t = t.Prev() {
-		if t.Value == e.group {
-			q.turn.Remove(t)
-			return
-		}
+	if q.groups[e.group] = without(q.groups[e.group], e); len(q.groups[e.group]) == 0 {
+		delete(q.groups, e.group)
+		q.turn = without(q.turn, e.group)
 	}
 }
 
+func without[T comparable](list []T, one T) []T {
+	i := slices.Index(list, one)
+	return slices.Delete(list, i, i+1)
+}
+
+// hide keeps the hidden messages in the order of their times, after those of the same time. They are few: those that
+// are handled now, and those that were given back.
 func (q *Queue) hide(e *entry, until time.Time) {
 	e.visibleAt = until
-	heap.Push(&q.hidden, e)
+	i, _ := slices.BinarySearchFunc(q.hidden, until, func(h *entry, at time.Time) int { return cmp.Or(h.visibleAt.Compare(at), -1) })
+	q.hidden = slices.Insert(q.hidden, i, e)
 }
 
 func (q *Queue) wake() {
@@ -329,31 +317,4 @@ func (q *Queue) find(receipt string) (e *entry, latest bool) {
 	}
 	e = q.kept[key]
 	return e, e != nil && e.receives > 0 && e.receipt() == receipt
-}
-
-// hiddenHeap is ordered by the time at which a message comes back.
-type hiddenHeap []*entry
-
-func (h hiddenHeap) Len() int           { return len(h) }
-func (h hiddenHeap) Less(i, j int) bool { return h[i].visibleAt.Before(h[j].visibleAt) }
-func (h hiddenHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (h *hiddenHeap) Push(x any) {
-	e := x.(*entry)
-	e.index = len(*h)
-	*h = append(*h, e)
-}
-
-// Pop implements heap.Interface.
-func (h *hiddenHeap) Pop() any {
-	last := len(*h) - 1
-	e := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	e.index = -1
-	return e
 }
