@@ -69,13 +69,21 @@ func (q *Queue) Send(ctx context.Context, body []byte, group string) error {
 	if err := queue.CheckBody(body); err != nil {
 		return err
 	}
-	call, cancel := context.WithTimeout(ctx, q.timeout)
+	_, err := call(ctx, q, 0, "send to", "sqs:SendMessage", q.client.SendMessage,
+		&awssqs.SendMessageInput{QueueUrl: &q.url, MessageBody: aws.String(string(body)), MessageGroupId: groupID(group)})
+	return err
+}
+
+// call makes a call that may take as long as the queue's time-out and wait. what and permission are for its error.
+func call[I, O any](ctx context.Context, q *Queue, wait time.Duration, what, permission string,
+	do func(context.Context, *I, ...func(*awssqs.Options)) (*O, error), in *I) (*O, error) {
+	bounded, cancel := context.WithTimeout(ctx, wait+q.timeout)
 	defer cancel()
-	_, err := q.client.SendMessage(call, &awssqs.SendMessageInput{QueueUrl: &q.url, MessageBody: aws.String(string(body)), MessageGroupId: groupID(group)})
+	out, err := do(bounded, in)
 	if err != nil {
-		return q.failed(ctx, "send to", "sqs:SendMessage", err)
+		return nil, q.failed(ctx, what, permission, err)
 	}
-	return nil
+	return out, nil
 }
 
 // SendBatch implements queue.Queue. Messages that are together too long for one call are sent in several;
@@ -130,11 +138,9 @@ func (q *Queue) sendPart(ctx context.Context, messages []queue.Outgoing, part []
 		})
 		errs[i] = fmt.Errorf("send to queue %s: its answer does not name the message: %w", q.name, workflow.ErrBusy)
 	}
-	call, cancel := context.WithTimeout(ctx, q.timeout)
-	defer cancel()
-	out, err := q.client.SendMessageBatch(call, in)
+	out, err := call(ctx, q, 0, "send to", "sqs:SendMessage", q.client.SendMessageBatch, in)
 	if err != nil {
-		return q.failed(ctx, "send to", "sqs:SendMessage", err)
+		return err
 	}
 	for _, s := range out.Successful {
 		if i, ok := entry(s.Id, part); ok {
@@ -181,14 +187,12 @@ func (q *Queue) Receive(ctx context.Context, maxMessages int, wait time.Duration
 	if err := queue.CheckReceive(maxMessages, wait); err != nil {
 		return nil, err
 	}
-	call, cancel := context.WithTimeout(ctx, wait+q.timeout)
-	defer cancel()
-	out, err := q.client.ReceiveMessage(call, &awssqs.ReceiveMessageInput{
+	out, err := call(ctx, q, wait, "receive from", "sqs:ReceiveMessage", q.client.ReceiveMessage, &awssqs.ReceiveMessageInput{
 		QueueUrl: &q.url, MaxNumberOfMessages: int32(maxMessages), WaitTimeSeconds: seconds(wait), //nolint:gosec // both were checked to be small
 		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameApproximateReceiveCount},
 	})
 	if err != nil {
-		return nil, q.failed(ctx, "receive from", "sqs:ReceiveMessage", err)
+		return nil, err
 	}
 	var messages []queue.Message
 	for _, m := range out.Messages {
@@ -207,25 +211,17 @@ func (q *Queue) Hide(ctx context.Context, receipt string, d time.Duration) error
 	if err := queue.CheckHide(d); err != nil {
 		return err
 	}
-	call, cancel := context.WithTimeout(ctx, q.timeout)
-	defer cancel()
-	_, err := q.client.ChangeMessageVisibility(call, &awssqs.ChangeMessageVisibilityInput{QueueUrl: &q.url, ReceiptHandle: &receipt, VisibilityTimeout: seconds(d)})
-	if err != nil {
-		return q.failed(ctx, "hide message of", "sqs:ChangeMessageVisibility", err)
-	}
-	return nil
+	_, err := call(ctx, q, 0, "hide message of", "sqs:ChangeMessageVisibility", q.client.ChangeMessageVisibility,
+		&awssqs.ChangeMessageVisibilityInput{QueueUrl: &q.url, ReceiptHandle: &receipt, VisibilityTimeout: seconds(d)})
+	return err
 }
 
 // Delete implements queue.Queue. SQS takes a receipt of an earlier delivery without an error, and
 // deletes nothing by it.
 func (q *Queue) Delete(ctx context.Context, receipt string) error {
-	call, cancel := context.WithTimeout(ctx, q.timeout)
-	defer cancel()
-	_, err := q.client.DeleteMessage(call, &awssqs.DeleteMessageInput{QueueUrl: &q.url, ReceiptHandle: &receipt})
-	if err != nil {
-		return q.failed(ctx, "delete message of", "sqs:DeleteMessage", err)
-	}
-	return nil
+	_, err := call(ctx, q, 0, "delete message of", "sqs:DeleteMessage", q.client.DeleteMessage,
+		&awssqs.DeleteMessageInput{QueueUrl: &q.url, ReceiptHandle: &receipt})
+	return err
 }
 
 // Depth implements queue.Queue. SQS approximates it, and may be a minute late.
@@ -240,11 +236,10 @@ func (q *Queue) Held(ctx context.Context) (int, error) {
 }
 
 func (q *Queue) count(ctx context.Context, names ...types.QueueAttributeName) (sum int, err error) {
-	call, cancel := context.WithTimeout(ctx, q.timeout)
-	defer cancel()
-	out, err := q.client.GetQueueAttributes(call, &awssqs.GetQueueAttributesInput{QueueUrl: &q.url, AttributeNames: names})
+	out, err := call(ctx, q, 0, "count messages of", "sqs:GetQueueAttributes", q.client.GetQueueAttributes,
+		&awssqs.GetQueueAttributesInput{QueueUrl: &q.url, AttributeNames: names})
 	if err != nil {
-		return 0, q.failed(ctx, "count messages of", "sqs:GetQueueAttributes", err)
+		return 0, err
 	}
 	for _, name := range names {
 		n, err := strconv.Atoi(out.Attributes[string(name)])
