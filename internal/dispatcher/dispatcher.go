@@ -252,7 +252,7 @@ func (d *Dispatcher) launch(ctx context.Context, m api.LaunchMessage, job api.Jo
 		return done(m, why)
 	}
 	var last *launcher.Refusal
-	var said refusals
+	var said []string
 	for i, name := range Order(d.cfg.Placements(m), pending) {
 		if i > 0 && (ctx.Err() != nil || !d.writeDown(ctx, log, m, last, name)) {
 			break
@@ -269,7 +269,9 @@ func (d *Dispatcher) launch(ctx context.Context, m api.LaunchMessage, job api.Jo
 			log.Info("job launched", "task", task.Ref, "placement", name)
 			return d.reportLaunched(ctx, log, m, task)
 		}
-		said.add(last.Text)
+		if !slices.Contains(said, last.Text) {
+			said = append(said, last.Text)
+		}
 		log.Info("launch refused", "placement", name, "reason", last.Reason, "permanent", last.Permanent,
 			"unknown", last.Unknown, "text", last.Text, "waited_s", int(m.Age(d.cfg.Now())/time.Second)) // an alarm reads this line
 		if last.Unknown { // it may live: no other placement is tried before this one is known

@@ -1,12 +1,12 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,22 +17,19 @@ import (
 
 // asRefusal reads the error of a launch. If that is not a refusal, the request may have been taken, so the task may exist.
 func asRefusal(err error) *launcher.Refusal {
-	if r, ok := errors.AsType[*launcher.Refusal](err); ok {
-		out := *r
-		switch {
-		case out.Permanent:
-			out.Reason = workflow.ReasonLaunchFailed
-		case !out.Reason.Held():
-			out.Reason = workflow.ReasonUnavailable // the only one that is left for a transient refusal
-		}
-		if out.Text == "" {
-			out.Text = "the launcher gave no reason"
-		}
-		return &out
+	r, ok := errors.AsType[*launcher.Refusal](err)
+	if !ok {
+		return &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "the launcher did not answer: " + err.Error(), Unknown: true}
 	}
-	return &launcher.Refusal{
-		Reason: workflow.ReasonUnavailable, Text: "the launcher did not answer: " + err.Error(), Unknown: true,
+	out := *r
+	switch {
+	case out.Permanent:
+		out.Reason = workflow.ReasonLaunchFailed
+	case !out.Reason.Held():
+		out.Reason = workflow.ReasonUnavailable // the only one that is left for a transient refusal
 	}
+	out.Text = cmp.Or(out.Text, "the launcher gave no reason")
+	return &out
 }
 
 // reportLaunched must succeed before the message is deleted: only a reported task is granted a start. If it fails, the
@@ -69,18 +66,9 @@ func (d *Dispatcher) writeDown(ctx context.Context, log *slog.Logger, m api.Laun
 	return err == nil
 }
 
-// refusals are the different sentences of one round.
-type refusals []string
-
-func (r *refusals) add(text string) {
-	if !slices.Contains(*r, text) {
-		*r = append(*r, text)
-	}
-}
-
-// reportRefused reports the reasons, and the placement that may have been taken, if there is one. If the report fails,
+// reportRefused reports the reasons, each of which said holds once, and the placement that may have been taken, if there is one. If the report fails,
 // nothing is lost: that placement is recorded already, or it is the first.
-func (d *Dispatcher) reportRefused(ctx context.Context, log *slog.Logger, m api.LaunchMessage, r *launcher.Refusal, said refusals, pending string) Disposition {
+func (d *Dispatcher) reportRefused(ctx context.Context, log *slog.Logger, m api.LaunchMessage, r *launcher.Refusal, said []string, pending string) Disposition {
 	now := d.cfg.Now()
 	hide := Backoff(m, now)
 	if left := m.Window(now); left > 0 {
