@@ -9,8 +9,8 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -118,24 +118,20 @@ func Of(err error) Class {
 }
 
 func ofCode(code, message string) Class {
-	switch class := ofKnown(code); class {
-	case None:
-	case Throttled:
+	class := ofKnown(code)
+	if class == Throttled {
 		// ECS says so too where vCPUs or capacity are missing: another rate would not help then.
 		if said := ofText(message); said == Quota && strings.Contains(strings.ToLower(message), "run concurrently") || said == Capacity {
 			return said
 		}
-		return class
-	default:
-		return class
 	}
 	switch {
+	case class != None:
+		return class
 	case code == "TransactionCanceledException":
 		return OfReasons(reasonsIn(message)...)
 	case wraps(code):
-		if class := ofText(message); class != None {
-			return class
-		}
+		return ofText(message)
 	case strings.HasPrefix(code, "Throttl"):
 		return Throttled
 	}
@@ -201,15 +197,10 @@ func notSent(err error) bool {
 
 // answered reports whether the request may have reached the service, and its answer is missing.
 func answered(err error) bool {
-	for _, lost := range []error{
+	if slices.ContainsFunc([]error{
 		context.DeadlineExceeded, context.Canceled, os.ErrDeadlineExceeded, io.EOF, io.ErrUnexpectedEOF,
 		io.ErrClosedPipe, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNABORTED, syscall.ETIMEDOUT,
-	} {
-		if errors.Is(err, lost) {
-			return true
-		}
-	}
-	if _, ok := errors.AsType[*smithy.DeserializationError](err); ok {
+	}, func(lost error) bool { return errors.Is(err, lost) }) {
 		return true
 	}
 	var canceled interface{ CanceledError() bool }
@@ -217,11 +208,9 @@ func answered(err error) bool {
 	if errors.As(err, &canceled) && canceled.CanceledError() || errors.As(err, &connection) && connection.ConnectionError() {
 		return true
 	}
-	if _, ok := errors.AsType[*url.Error](err); ok {
-		return true
-	}
-	_, ok := errors.AsType[net.Error](err)
-	return ok
+	_, unread := errors.AsType[*smithy.DeserializationError](err)
+	_, network := errors.AsType[net.Error](err) // a url.Error is one
+	return unread || network
 }
 
 // OfReasons classifies a cancelled DynamoDB transaction by the codes of its cancellation reasons, one per item in their
@@ -290,14 +279,5 @@ func OfFailure(reason, detail string) Class {
 // Credentials reports whether a denial is about the caller's credentials (wrong, expired, signed with a wrong clock, or
 // none) and not about what it asked for.
 func Credentials(err error) bool {
-	if Of(err) != Denied {
-		return false
-	}
-	switch Code(err) {
-	case "", "ExpiredToken", "ExpiredTokenException", "RequestExpired", "UnrecognizedClientException", "InvalidClientTokenId",
-		"InvalidAccessKeyId", "InvalidSignatureException", "SignatureDoesNotMatch", "IncompleteSignature",
-		"IncompleteSignatureException", "MissingAuthenticationToken", "MissingAuthenticationTokenException":
-		return true
-	}
-	return false
+	return Of(err) == Denied && (Code(err) == "" || slices.Contains(credentialCodes, Code(err)))
 }

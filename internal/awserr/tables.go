@@ -1,6 +1,9 @@
 package awserr
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // ofKnown classifies by the codes that say it all, or returns None. Sources: the error types of the
 // SDK's services (ecs, sqs, secretsmanager, sts, lambda, dynamodb) and the pages "Common errors" of
@@ -33,23 +36,26 @@ func ofKnown(code string) Class {
 		"ServiceNotFoundException", "TargetNotFoundException", "NoSuchEntity", "NotFoundException":
 		return NotFound
 	case "AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "NotAuthorized", "AuthFailure", "OptInRequired",
-		"BlockedException", "ExpiredToken", "ExpiredTokenException", "RequestExpired", "UnrecognizedClientException",
-		"InvalidClientTokenId", "InvalidAccessKeyId", "InvalidSignatureException", "SignatureDoesNotMatch",
-		"IncompleteSignature", "IncompleteSignatureException", "MissingAuthenticationToken", "MissingAuthenticationTokenException",
-		"KmsAccessDenied", "KMSAccessDeniedException":
+		"BlockedException", "KmsAccessDenied", "KMSAccessDeniedException":
+		return Denied
+	}
+	if slices.Contains(credentialCodes, code) {
 		return Denied
 	}
 	return None
 }
 
+// credentialCodes are those of a denial that is about the caller's credentials.
+var credentialCodes = []string{
+	"ExpiredToken", "ExpiredTokenException", "RequestExpired", "UnrecognizedClientException", "InvalidClientTokenId",
+	"InvalidAccessKeyId", "InvalidSignatureException", "SignatureDoesNotMatch", "IncompleteSignature",
+	"IncompleteSignatureException", "MissingAuthenticationToken", "MissingAuthenticationTokenException",
+}
+
 // wraps reports whether the code is one under which ECS passes on what another service refused, so that only the
 // text tells.
 func wraps(code string) bool {
-	switch code {
-	case "InvalidParameterException", "ClientException", "InvalidRequestException", "ServiceFailure":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"InvalidParameterException", "ClientException", "InvalidRequestException", "ServiceFailure"}, code)
 }
 
 // texts are looked for in their order, in lower case. The first group is what ECS says when the EC2 or
