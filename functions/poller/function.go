@@ -12,35 +12,11 @@ import (
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
 	"github.com/dayfly-dev/dayfly/internal/poller"
 	"github.com/dayfly-dev/dayfly/internal/queue/sqs"
-	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
-
-// settings are what the environment says.
-type settings struct {
-	serviceURL  string
-	instance    string // one for the pool's stack, however many invocations there are
-	tokenSecret string
-	keysSecret  string
-	jobsQueue   string
-	window      time.Duration // 0: one pass without waiting
-	types       []workflow.Type
-}
 
 // mostWindow lasts until the next minute's schedule, so that one invocation always waits for work. There may be two
 // at once: claims are exclusive.
 const mostWindow = time.Minute
-
-func read(env *boot.Env) settings {
-	return settings{
-		serviceURL:  env.URL("DAYFLY_SERVICE_URL", "the address of the control plane"),
-		instance:    env.Required("DAYFLY_INSTANCE", "the name under which this pool's stack claims"),
-		tokenSecret: env.Required("DAYFLY_POOL_TOKEN_SECRET", "the ARN of the secret with the pool token"),
-		keysSecret:  env.Required("DAYFLY_TICKET_KEYS_SECRET", "the ARN of the secret with the ticket keys"),
-		jobsQueue:   env.URL("DAYFLY_JOBS_QUEUE_URL", "the URL of the queue of launches"),
-		window:      env.Duration("DAYFLY_POLLING_WINDOW", 0, 0, mostWindow),
-		types:       env.Types(),
-	}
-}
 
 // launches counts the hidden messages too: a launch that was refused for a while still waits.
 type launches struct{ *sqs.Queue }
@@ -76,7 +52,7 @@ type function struct {
 	poller *poller.Poller
 	keys   *boot.Keys
 	token  *boot.Secret
-	window time.Duration // of an invocation by the schedule
+	window time.Duration // of an invocation by the schedule; 0: one pass without waiting
 	log    *slog.Logger
 }
 

@@ -39,23 +39,28 @@ func run(ctx context.Context, getenv func(string) string) error {
 // build reads the environment and makes everything that lives as long as the process.
 func build(getenv func(string) string) (*function, error) {
 	env := boot.Read(getenv)
-	cfg, aws, log := read(env), env.AWS(), env.Log(os.Stderr)
+	aws, log := env.AWS(), env.Log(os.Stderr)
+	address := env.URL("DAYFLY_SERVICE_URL", "the address of the control plane")
+	instance := env.Required("DAYFLY_INSTANCE", "the name under which this pool's stack claims") // however many invocations there are
+	token := boot.SecretsManager(aws, "the pool token", env.Required("DAYFLY_POOL_TOKEN_SECRET", "the ARN of the secret with the pool token"))
+	keys := boot.NewKeys(boot.SecretsManager(aws, "the ticket keys", env.Required("DAYFLY_TICKET_KEYS_SECRET", "the ARN of the secret with the ticket keys")))
+	queueURL := env.URL("DAYFLY_JOBS_QUEUE_URL", "the URL of the queue of launches")
+	window := env.Duration("DAYFLY_POLLING_WINDOW", 0, 0, mostWindow)
+	types := env.Types()
 	if err := env.Err(); err != nil {
 		return nil, err
 	}
-	token := boot.SecretsManager(aws, "the pool token", cfg.tokenSecret)
-	keys := boot.NewKeys(boot.SecretsManager(aws, "the ticket keys", cfg.keysSecret))
-	upstream, err := boot.ControlPlane(cfg.serviceURL, token)
+	upstream, err := boot.ControlPlane(address, token)
 	if err != nil {
 		return nil, err
 	}
-	jobs, err := sqs.New(awssqs.NewFromConfig(aws), sqs.Config{URL: cfg.jobsQueue})
+	jobs, err := sqs.New(awssqs.NewFromConfig(aws), sqs.Config{URL: queueURL})
 	if err != nil {
 		return nil, err
 	}
 	p, err := poller.New(upstream, launches{jobs}, keys, poller.Config{
-		Instance: cfg.instance, Version: version, Types: cfg.types, Wait: 20 * time.Second,
+		Instance: instance, Version: version, Types: types, Wait: 20 * time.Second,
 		Reports: queue.MaxBatch, DepthFor: depthFor, Log: log,
 	})
-	return &function{poller: p, keys: keys, token: token, window: cfg.window, log: log}, err
+	return &function{poller: p, keys: keys, token: token, window: window, log: log}, err
 }

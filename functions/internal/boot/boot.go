@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,10 +85,8 @@ func (e *Env) Types() []workflow.Type {
 	const name = "DAYFLY_ENABLED_WORKFLOW_TYPES"
 	var types []workflow.Type
 	for _, word := range e.List(name) {
-		switch t := workflow.Type(word); t {
-		case workflow.Deployment, workflow.InsightsScan, workflow.PolicyEvaluation:
-			types = append(types, t)
-		default:
+		types = append(types, workflow.Type(word))
+		if !slices.Contains(workflow.Types(), workflow.Type(word)) {
 			e.Wrong(name, "%q is not one of %s, %s, %s", word, workflow.Deployment, workflow.InsightsScan, workflow.PolicyEvaluation)
 		}
 	}

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -56,10 +57,7 @@ func (e *Env) get(name string) string { return strings.TrimSpace(e.getenv(name))
 
 // Text is a variable that may be missing.
 func (e *Env) Text(name, otherwise string) string {
-	if v := e.get(name); v != "" {
-		return v
-	}
-	return otherwise
+	return cmp.Or(e.get(name), otherwise)
 }
 
 // Required is a variable that must be there; what says, for people, what it is.
@@ -92,9 +90,6 @@ func (e *Env) Duration(name string, otherwise, least, most time.Duration) time.D
 		return otherwise
 	}
 	d, err := time.ParseDuration(v)
-	if v == "0" {
-		d, err = 0, nil
-	}
 	switch {
 	case err != nil:
 		e.Wrong(name, "%q is not a duration: write one such as 30s or 1m30s", v)
