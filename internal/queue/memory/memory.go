@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -74,16 +75,7 @@ func New(c Config) (*Queue, error) {
 
 // Send implements queue.Queue.
 func (q *Queue) Send(ctx context.Context, body []byte, group string) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("send message: %w", err)
-	}
-	if err := queue.CheckBody(body); err != nil {
-		return err
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.send(body, group)
-	return nil
+	return errors.Join(q.SendBatch(ctx, []queue.Outgoing{{Body: body, Group: group}})...)
 }
 
 // SendBatch implements queue.Queue. Only a message whose body is refused fails.
@@ -105,18 +97,14 @@ func (q *Queue) SendBatch(ctx context.Context, messages []queue.Outgoing) []erro
 			errs[i] = err
 			continue
 		}
-		q.send(m.Body, m.Group)
+		q.nextID++
+		id, body := strconv.FormatUint(q.nextID, 10), bytes.Clone(m.Body)
+		q.add(id, body, m.Group)
+		if q.config.Duplicate {
+			q.add(id, body, m.Group)
+		}
 	}
 	return errs
-}
-
-func (q *Queue) send(body []byte, group string) {
-	q.nextID++
-	id, body := strconv.FormatUint(q.nextID, 10), bytes.Clone(body)
-	q.add(id, body, group)
-	if q.config.Duplicate {
-		q.add(id, body, group)
-	}
 }
 
 // Receive implements queue.Queue.
