@@ -203,9 +203,7 @@ func (e *endpoint) request(ctx context.Context, c call) (*http.Request, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the request: %w", err)
 	}
-	for name, values := range e.header {
-		request.Header[name] = values
-	}
+	maps.Copy(request.Header, e.header)
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("User-Agent", e.agent)
 	if c.in != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -29,15 +30,10 @@ func Transient(err error) bool {
 // RunOver reports whether an answer to a runner means that it does not hold its run, or no longer does: it kills its
 // engine and exits. A gateway's refusal never means that.
 func RunOver(err error) bool {
-	for _, end := range []error{
+	return slices.ContainsFunc([]error{
 		workflow.ErrAlreadyStarted, workflow.ErrOver, workflow.ErrUnauthenticated,
 		workflow.ErrRevoked, workflow.ErrForbidden, workflow.ErrNotFound,
-	} {
-		if errors.Is(err, end) {
-			return true
-		}
-	}
-	return false
+	}, func(end error) bool { return errors.Is(err, end) })
 }
 
 // problem decodes an error answer. It is ours only with the media type of problems and a code: a gateway's error page

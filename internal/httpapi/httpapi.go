@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"runtime/debug"
 	"sync"
@@ -52,13 +53,10 @@ type server struct {
 func New(plane *controlplane.Plane, cfg Config) http.Handler {
 	s := &server{
 		plane:   plane,
-		log:     cfg.Log,
+		log:     cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)),
 		maxBody: cmp.Or(cfg.MaxBody, defaultMaxBody),
 		version: cmp.Or(cfg.Version, "dev"),
 		mux:     http.NewServeMux(),
-	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.openRoutes()
 	s.workflowRoutes()
@@ -194,10 +192,7 @@ func (b *buffered) reset() {
 
 func (b *buffered) flush() error {
 	b.WriteHeader(http.StatusOK)
-	header := b.under.Header()
-	for name, values := range b.header {
-		header[name] = values
-	}
+	maps.Copy(b.under.Header(), b.header)
 	b.under.WriteHeader(b.status)
 	if b.body.Len() == 0 {
 		return nil

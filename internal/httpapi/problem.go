@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -97,15 +98,10 @@ func (s *server) writeProblem(w http.ResponseWriter, r *http.Request, err error)
 }
 
 func write(w http.ResponseWriter, p api.Problem, header http.Header) {
-	for name, values := range header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), header)
 	w.Header().Set("Content-Type", problemType)
 	w.WriteHeader(p.Status)
-	text, err := json.Marshal(p)
-	if err != nil { // a problem can always be marshalled
-		return
-	}
+	text, _ := json.Marshal(p) // of strings and numbers: it cannot fail
 	_, _ = w.Write(append(text, '\n'))
 }
 
@@ -134,9 +130,7 @@ func mistakes(m *huma.ErrorModel) api.Problem {
 	slices.SortFunc(p.Errors, func(a, b api.FieldError) int {
 		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
 	})
-	if len(p.Errors) > mostMistakes {
-		p.Errors = p.Errors[:mostMistakes]
-	}
+	p.Errors = p.Errors[:min(len(p.Errors), mostMistakes)]
 	if len(p.Errors) > 0 {
 		p.Detail = p.Errors[0].Message
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/wait"
@@ -99,13 +100,8 @@ func Again(s Summary, err error, pause, left time.Duration, window bool) (bool, 
 
 // lasting reports whether an error is a refusal that no repeat in this window changes.
 func lasting(err error) bool {
-	for _, kind := range []error{
+	return slices.ContainsFunc([]error{
 		workflow.ErrUnauthenticated, workflow.ErrRevoked, workflow.ErrForbidden, workflow.ErrInvalid,
 		workflow.ErrUnsupported, workflow.ErrInUse, workflow.ErrNotFound,
-	} {
-		if errors.Is(err, kind) {
-			return true
-		}
-	}
-	return false
+	}, func(kind error) bool { return errors.Is(err, kind) })
 }
