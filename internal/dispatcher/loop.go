@@ -79,14 +79,7 @@ func (d *Dispatcher) one(ctx context.Context, msg queue.Message) {
 }
 
 func (d *Dispatcher) keepHidden(ctx context.Context, msg queue.Message) {
-	t := time.NewTicker(d.cfg.Visibility / 2)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
+	for wait.For(ctx, d.cfg.Visibility/2) == nil {
 		if err := d.queue.Hide(ctx, msg.Receipt, d.cfg.Visibility); err != nil && ctx.Err() == nil {
 			d.cfg.Log.Debug("launch message not kept hidden", "message_id", msg.ID, "err", err)
 		}

@@ -79,11 +79,10 @@ type Config struct {
 
 // Relay is the http.Handler that runners talk to.
 type Relay struct {
-	opener    Opener
-	base      *url.URL
-	transport http.RoundTripper
-	cfg       Config
-	watcher   watcher
+	opener  Opener
+	base    *url.URL
+	cfg     Config
+	watcher watcher
 
 	mu     sync.Mutex
 	heard  map[run]time.Time
@@ -118,7 +117,7 @@ func New(opener Opener, upstream Upstream, cfg Config) (*Relay, error) {
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Relay{
-		opener: opener, base: base, transport: cfg.Transport, cfg: cfg,
+		opener: opener, base: base, cfg: cfg,
 		watcher: newWatcher(upstream, cfg.Log), heard: map[run]time.Time{},
 	}, nil
 }
@@ -168,13 +167,9 @@ func ParsePath(path string) (job, call string, ok bool) {
 		return "", "", false
 	}
 	job, call, ok = strings.Cut(rest, "/")
-	if _, known := routes[call]; !ok || !known || job == "" || len(job) > 128 {
+	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
+	if _, known := routes[call]; !ok || !known || job == "" || len(job) > 128 || strings.Trim(job, plain) != "" {
 		return "", "", false
-	}
-	for _, c := range []byte(job) {
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-') {
-			return "", "", false
-		}
 	}
 	return job, call, true
 }
@@ -330,7 +325,7 @@ func (r *Relay) forward(ctx context.Context, c call, most time.Duration) answer 
 		}
 	}
 	req.Header.Set("Authorization", "Bearer "+c.claims.Token.Reveal())
-	resp, err := r.transport.RoundTrip(req)
+	resp, err := r.cfg.Transport.RoundTrip(req)
 	if err != nil {
 		r.cfg.Log.Warn("control plane not reached", "request_id", c.header.Get(api.HeaderRequestID), "job_id", c.job, "attempt", c.claims.Attempt, "call", c.name, "err", err)
 		return away("the control plane could not be reached")
@@ -430,16 +425,8 @@ func (a answer) with(field string, value any) answer {
 	if err := json.Unmarshal(a.body, &object); err != nil || object == nil {
 		return a // judge has seen an object
 	}
-	text, err := json.Marshal(value)
-	if err != nil {
-		return a
-	}
-	object[field] = text
-	body, err := json.Marshal(object)
-	if err != nil {
-		return a
-	}
-	a.body = body
+	object[field], _ = json.Marshal(value) // neither of the two can fail: a number or a boolean, and what was JSON before
+	a.body, _ = json.Marshal(object)
 	return a
 }
 

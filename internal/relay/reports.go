@@ -137,10 +137,8 @@ func split(body []byte) (result []byte, tail *api.LogTail) {
 		tail = nil
 	}
 	delete(object, "tail")
-	if result, err := json.Marshal(object); err == nil {
-		return result, tail
-	}
-	return body, nil
+	result, _ = json.Marshal(object) // of what was JSON before: it cannot fail
+	return result, tail
 }
 
 // result forwards a result. One that the control plane cannot take now is kept with the rest of its log, and the runner

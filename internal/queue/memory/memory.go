@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/queue"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -108,11 +109,11 @@ func (q *Queue) SendBatch(ctx context.Context, messages []queue.Outgoing) []erro
 }
 
 // Receive implements queue.Queue.
-func (q *Queue) Receive(ctx context.Context, maxMessages int, wait time.Duration) ([]queue.Message, error) {
-	if err := queue.CheckReceive(maxMessages, wait); err != nil {
+func (q *Queue) Receive(ctx context.Context, maxMessages int, most time.Duration) ([]queue.Message, error) {
+	if err := queue.CheckReceive(maxMessages, most); err != nil {
 		return nil, err
 	}
-	end := time.Now().Add(wait)
+	end := time.Now().Add(most)
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("receive messages: %w", err)
@@ -122,13 +123,7 @@ func (q *Queue) Receive(ctx context.Context, maxMessages int, wait time.Duration
 		if len(messages) > 0 || left <= 0 && !next.Before(end) {
 			return messages, nil
 		}
-		timer := time.NewTimer(left)
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		case <-timer.C:
-		}
-		timer.Stop()
+		_ = wait.Until(ctx, left, changed)
 	}
 }
 
