@@ -151,10 +151,8 @@ func (m LaunchMessage) check() error {
 		if len(f.value) < f.least || len(f.value) > f.most {
 			return bad(f.name, "has %d bytes; it needs %d to %d", len(f.value), f.least, f.most)
 		}
-		for _, c := range []byte(f.value) {
-			if c <= ' ' || c >= 0x7f {
-				return bad(f.name, "holds a byte outside printable ASCII")
-			}
+		if strings.ContainsFunc(f.value, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return bad(f.name, "holds a byte outside printable ASCII")
 		}
 	}
 	if len(m.SourceDirectory) > 4<<10 || strings.ContainsRune(m.SourceDirectory, 0) {

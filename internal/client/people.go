@@ -30,13 +30,6 @@ func ask[T any](ctx context.Context, c *Client, p policy, what call) (out T, err
 	return out, err
 }
 
-func (c *Client) tell(ctx context.Context, p policy, what call) error {
-	return repeat(ctx, p, func(int) error {
-		_, err := c.do(ctx, what, nil)
-		return err
-	})
-}
-
 // remove deletes something. It is not an error if it is gone after a first try without an answer.
 func (c *Client) remove(ctx context.Context, what call) error {
 	what.method = http.MethodDelete

@@ -66,5 +66,8 @@ func (c *Client) Tail(ctx context.Context, id string, in api.Tail) (api.TailTake
 // report makes a call about a job's attempt. Each says what was seen, so that saying it twice
 // changes nothing.
 func (c *Client) report(ctx context.Context, what, id, kind string, in any) error {
-	return c.tell(ctx, brief, call{what: what + " job " + id, method: http.MethodPost, path: []string{"v1", "jobs", id, kind}, in: in})
+	return repeat(ctx, brief, func(int) error {
+		_, err := c.do(ctx, call{what: what + " job " + id, method: http.MethodPost, path: []string{"v1", "jobs", id, kind}, in: in}, nil)
+		return err
+	})
 }

@@ -258,10 +258,13 @@ func (d *Dispatcher) launch(ctx context.Context, m api.LaunchMessage, job api.Jo
 			break
 		}
 		if wait, ok := d.pace.turn(ctx, d.cfg.Margin); !ok {
-			if last == nil {
-				return notNow(ctx, m, wait)
+			if last != nil {
+				break
 			}
-			break
+			if ctx.Err() != nil {
+				wait = 0 // another dispatcher may take it at once
+			}
+			return back(m, min(wait, mostHide), "too little time is left to launch it")
 		}
 		var task launcher.Task
 		if task, last = d.try(ctx, m, name, name == pending); last == nil {
@@ -288,15 +291,6 @@ func (d *Dispatcher) launch(ctx context.Context, m api.LaunchMessage, job api.Jo
 		return back(m, Backoff(m, d.cfg.Now()), "there is no placement to try")
 	}
 	return d.reportRefused(ctx, log, m, last, said, "")
-}
-
-// notNow gives back a message whose turn would come too late.
-func notNow(ctx context.Context, m api.LaunchMessage, wait time.Duration) Disposition {
-	hide := min(wait, mostHide)
-	if ctx.Err() != nil {
-		hide = 0 // another dispatcher may take it at once
-	}
-	return back(m, hide, "too little time is left to launch it")
 }
 
 // try launches with one placement, and repeats that while the answer is lost. The first call has had its turn.

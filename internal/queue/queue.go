@@ -6,7 +6,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -98,9 +97,4 @@ func CheckBatch(messages []Outgoing) error {
 		return workflow.Refuse(workflow.ErrInvalid, "messages", "at most %d messages are sent at once, not %d", MaxBatch, len(messages))
 	}
 	return nil
-}
-
-// AllFailed is the answer of a SendBatch of which n messages failed for the same reason.
-func AllFailed(n int, err error) []error {
-	return slices.Repeat([]error{err}, n)
 }

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -91,10 +92,8 @@ func (r Report) check() error {
 		if f.value == "" || len(f.value) > f.most {
 			return bad(f.name, "has %d bytes; it needs 1 to %d", len(f.value), f.most)
 		}
-		for _, c := range []byte(f.value) {
-			if c <= ' ' || c >= 0x7f {
-				return bad(f.name, "holds a byte outside printable ASCII")
-			}
+		if strings.ContainsFunc(f.value, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return bad(f.name, "holds a byte outside printable ASCII")
 		}
 	}
 	if _, call, ok := ParsePath("/v1/jobs/" + r.Job + "/result"); !ok || call != "result" {

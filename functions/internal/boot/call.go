@@ -155,7 +155,9 @@ func refusalOf(response *http.Response, answer []byte) *refusal {
 		Message string
 	}
 	_ = json.Unmarshal(answer, &said) // an answer that is not JSON says nothing
-	code, _, _ := strings.Cut(cmp.Or(queryCode(response), said.Type, response.Header.Get("X-Amzn-Errortype")), ":")
+	// The code that a service which once had the query protocol (SQS) documents. (Smithy, "AWS query compatible".)
+	query, _, _ := strings.Cut(response.Header.Get("X-Amzn-Query-Error"), ";")
+	code, _, _ := strings.Cut(cmp.Or(query, said.Type, response.Header.Get("X-Amzn-Errortype")), ":")
 	if _, local, ok := strings.Cut(code, "#"); ok {
 		code = local
 	}
@@ -165,11 +167,4 @@ func refusalOf(response *http.Response, answer []byte) *refusal {
 	}
 	code = cmp.Or(code, fmt.Sprintf("HTTP%d", response.StatusCode))
 	return &refusal{smithy.GenericAPIError{Code: code, Message: said.Message, Fault: fault}, response.StatusCode}
-}
-
-// queryCode is the code that a service which once had the query protocol (SQS) documents for the error. (Smithy, "AWS
-// query compatible".)
-func queryCode(response *http.Response) string {
-	code, _, _ := strings.Cut(response.Header.Get("X-Amzn-Query-Error"), ";")
-	return code
 }

@@ -82,10 +82,10 @@ func (q *Queue) Send(ctx context.Context, body []byte, group string) error {
 // SendBatch implements queue.Queue. Only a message whose body is refused fails.
 func (q *Queue) SendBatch(ctx context.Context, messages []queue.Outgoing) []error {
 	if err := ctx.Err(); err != nil {
-		return queue.AllFailed(len(messages), fmt.Errorf("send messages: %w", err))
+		return slices.Repeat([]error{fmt.Errorf("send messages: %w", err)}, len(messages))
 	}
 	if err := queue.CheckBatch(messages); err != nil {
-		return queue.AllFailed(len(messages), err)
+		return slices.Repeat([]error{err}, len(messages))
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

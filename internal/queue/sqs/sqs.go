@@ -90,7 +90,7 @@ func call[I, O any](ctx context.Context, q *Queue, wait time.Duration, what, per
 // when one of those calls fails, the rest is not tried.
 func (q *Queue) SendBatch(ctx context.Context, messages []queue.Outgoing) []error {
 	if err := queue.CheckBatch(messages); err != nil {
-		return queue.AllFailed(len(messages), err)
+		return slices.Repeat([]error{err}, len(messages))
 	}
 	errs := make([]error, len(messages))
 	var lost error
@@ -171,11 +171,7 @@ func groupID(group string) *string {
 	if group == "" {
 		return nil
 	}
-	plain := len(group) <= 128
-	for i := range len(group) {
-		plain = plain && group[i] > ' ' && group[i] < 0x7f
-	}
-	if plain {
+	if len(group) <= 128 && !strings.ContainsFunc(group, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return &group
 	}
 	sum := sha256.Sum256([]byte(group))
