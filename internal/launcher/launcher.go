@@ -1,5 +1,5 @@
 // Package launcher is "run this attempt somewhere": start a task, list tasks, stop one, and say
-// what proves that one has ended. It knows attempts, tasks and reasons and nothing of who asked.
+// what proves that one has ended. It knows attempts, tasks and reasons, but not who asked.
 package launcher
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// ErrNotFound means that the launcher knows no such task: it is gone, or never was. It is proof of
+// ErrNotFound means that the launcher does not know the task: it is gone, or never existed. It proves
 // an end only where the implementation's documentation says so.
 var ErrNotFound = errors.New("launcher: no such task")
 
@@ -36,7 +36,7 @@ type Refusal struct {
 func (r *Refusal) Error() string { return fmt.Sprintf("launch refused (%s): %s", r.Reason, r.Text) }
 
 // Request says what to run. The same request twice is the same task: a launcher recognises it by
-// (Workflow, Attempt, Placement).
+// Workflow, Attempt and Placement.
 type Request struct {
 	task.Needs
 
@@ -47,8 +47,8 @@ type Request struct {
 	States     task.StateDirs
 	ReadsState bool // it only reads the state: it needs no right to write there
 
-	// Unsettled says that this very request may have been taken already: its answer was lost, or may have
-	// been. A refusal that could be given without looking for that task is then Unknown too.
+	// Unsettled says that an earlier try of this request may have started the task, because its answer may be
+	// lost. A refusal that was given without looking for that task is then Unknown too.
 	Unsettled bool
 }
 
@@ -57,16 +57,16 @@ func Never(format string, args ...any) *Refusal {
 	return &Refusal{Reason: workflow.ReasonLaunchFailed, Permanent: true, Text: fmt.Sprintf(format, args...)}
 }
 
-// Machine is what a launcher is told whose tasks run on its own machine.
+// Machine configures a launcher whose tasks run on its own machine.
 type Machine struct {
 	// Dir holds the records and the tasks' own directories. It belongs to one launcher at a time.
 	Dir         string
-	StateRoot   string   // below it lie the states that are kept in directories; empty: tasks that need one are refused
-	StateStore  string   // id of that root, for runs to tell it from that of another machine
-	SourceRoots []string // below which a directory source may lie
+	StateRoot   string   // the states in directories are below it; empty: tasks that need one are refused
+	StateStore  string   // id of that root, by which runs tell it from the root of another machine
+	SourceRoots []string // a directory source must be below one of them
 
-	// EnvAllow names the variables that are handed to the runner, and with which it may resolve
-	// secret references; LookupEnv gives their values. Both or none.
+	// EnvAllow names the variables that the runner gets. It may also resolve secret references with
+	// them. LookupEnv gives their values. Set both or neither.
 	EnvAllow  []string
 	LookupEnv func(name string) (string, bool)
 
@@ -88,18 +88,18 @@ func (m Machine) Check(refuse func(field, format string, args ...any)) {
 	}
 	for _, name := range m.EnvAllow {
 		if !env.Valid(name) || env.Ours(name) {
-			refuse("env_forward_allowlist", "%q cannot be forwarded: a name of letters, digits and _ that does not begin with DAYFLY_ is wanted", name)
+			refuse("env_forward_allowlist", "%q cannot be forwarded: use a name of letters, digits and _ that does not begin with DAYFLY_", name)
 		}
 	}
 	if len(m.EnvAllow) > 0 && m.LookupEnv == nil {
-		refuse("env_forward_allowlist", "variables are to be forwarded and there is nothing to look them up with")
+		refuse("env_forward_allowlist", "variables are to be forwarded, but nothing gives their values")
 	}
 	if m.Grace < 0 {
 		refuse("grace", "the grace is negative")
 	}
 }
 
-// Forwarded are the variables that are handed to a runner and have a value.
+// Forwarded returns the allowed variables that have a value.
 func (m Machine) Forwarded() map[string]string {
 	out := map[string]string{}
 	for _, name := range m.EnvAllow {
@@ -110,7 +110,7 @@ func (m Machine) Forwarded() map[string]string {
 	return out
 }
 
-// Environment is what every runner is given of a request. A launcher adds what it has.
+// Environment returns the environment that every runner gets for a request. A launcher adds its own part.
 func (m Machine) Environment(r Request, ref string) task.Environment {
 	return task.Environment{
 		Workflow: r.Workflow, Attempt: r.Attempt, Task: ref, Ticket: r.Ticket, Relay: r.Relay, Forward: m.EnvAllow,
@@ -118,11 +118,11 @@ func (m Machine) Environment(r Request, ref string) task.Environment {
 	}
 }
 
-// Phase is where a task stands.
+// Phase is the phase of a task.
 type Phase string
 
-// The phases of a task. Stopped is reported only when the end is proven: nothing of the task is
-// left that could act.
+// The phases of a task. Stopped is reported only when the end is proven: no part of the task is left
+// that could act.
 const (
 	Starting Phase = "starting"
 	Running  Phase = "running"
@@ -143,34 +143,34 @@ type Task struct {
 
 // Launcher is what every implementation provides. Methods may be called concurrently.
 type Launcher interface {
-	// Launch starts a task. Repeated with the same request while the task lives, or for at least
-	// an hour after its end, it returns that task and starts none. A launch that did not happen
-	// is a *Refusal.
+	// Launch starts a task. If it is called again with the same request while the task lives, or within
+	// an hour of its end, it returns that task and starts no other. If it cannot launch, the error is
+	// a *Refusal.
 	Launch(ctx context.Context, r Request) (Task, error)
-	// List returns every task of this launcher that lives, and those that stopped within at
-	// least the last hour.
+	// List returns every live task of this launcher, and the tasks that stopped within the last hour.
+	// It may return older ones too.
 	List(ctx context.Context) ([]Task, error)
-	// Describe returns the tasks among refs that are known; those that are not are left out.
+	// Describe returns the tasks that refs name. Unknown ones are left out.
 	Describe(ctx context.Context, refs ...string) ([]Task, error)
-	// Stop asks a task to end: a signal, then after its grace a kill. It returns nil when the end has
-	// begun and ErrNotFound when there is no such task; repeat it until Describe says Stopped.
+	// Stop asks a task to end with a signal, and kills it after its grace. It returns nil when the end
+	// has begun and ErrNotFound when there is no such task. Repeat it until Describe says Stopped.
 	Stop(ctx context.Context, ref, why string) error
 }
 
 // Watcher is a Launcher that reports by itself that a task stopped, at least once per task.
 type Watcher interface {
-	// Watch calls stopped for each task whose end is proven, until ctx ends. Calls come one at a
+	// Watch calls stopped for each task whose end is proven, until ctx ends. It makes one call at a
 	// time. A task that stopped before Watch began is reported if it stopped within the last hour.
 	Watch(ctx context.Context, stopped func(context.Context, Task)) error
 }
 
-// Spooler is a Launcher that keeps what the runners of ended tasks left of their logs.
+// Spooler is a Launcher that keeps the logs that the runners of ended tasks could not deliver.
 type Spooler interface {
-	// Spools lists the tasks whose runners left something.
+	// Spools lists the tasks whose runners left a log.
 	Spools() ([]string, error)
-	// Spool opens what the runner of a task left; fs.ErrNotExist says that there is nothing. Workflow code may have
-	// written it.
+	// Spool opens the log that a task's runner left. The error is fs.ErrNotExist if there is none. Workflow code
+	// may have written the log.
 	Spool(ref string) (*os.File, error)
-	// DropSpool forgets it. That it is not there is no error.
+	// DropSpool removes it. It is not an error if there is none.
 	DropSpool(ref string) error
 }

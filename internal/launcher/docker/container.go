@@ -13,7 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
-// Where a task finds what is its own. The image needs none of these.
+// Where a task finds its directories. They need not exist in the image.
 const (
 	workTarget   = "/dayfly/work"
 	stateTarget  = "/dayfly/state"
@@ -21,10 +21,10 @@ const (
 	relayTarget  = "/run/dayfly"
 )
 
-// oldTarget is where a task finds the directory of another state. Its last name is the state's.
+// oldTarget is where a task finds the directory of another state. Its last element is the state's name.
 func oldTarget(dir string) string { return "/dayfly/olds/" + path.Base(dir) }
 
-// The labels of a container. They are enough to know a task again without its record.
+// The labels of a container. They are enough to recognise a task without its record.
 const (
 	labelPrefix    = "dev.dayfly."
 	labelLauncher  = labelPrefix + "launcher"
@@ -61,8 +61,8 @@ func containerName(launcherID string, r launcher.Request) string {
 	return "dayfly-" + hex.EncodeToString(sum[:16])
 }
 
-// spec is the container of a plan: no capability, no new privileges, one user that is not root, a root
-// that cannot be written, nothing of the machine but what the job was given, and no second life.
+// spec is the container of a plan: no capabilities, no new privileges, one user that is not root, a
+// read-only root, only the directories that the job was given, and no restart.
 func (c *Config) spec(p plan) createRequest {
 	memory := int64(p.size.MemoryMB) << 20
 	milli := p.size.MilliCPU
@@ -95,7 +95,7 @@ func (c *Config) spec(p plan) createRequest {
 		MemorySwap:     memory, // no swap
 		NanoCPUs:       int64(milli) * 1_000_000,
 		PidsLimit:      int64(p.size.MaxPIDs),
-		RestartPolicy:  restartPolicy{Name: "no"}, // a runner that begins again would find its run started
+		RestartPolicy:  restartPolicy{Name: "no"}, // the run of a restarted runner would have begun already
 		Mounts:         mounts,
 		Tmpfs:          map[string]string{"/tmp": "rw,nosuid,nodev,mode=1777,size=" + tempSize},
 		Ulimits:        []ulimit{{Name: "core"}},
@@ -127,8 +127,8 @@ func (c *Config) labels(p plan) map[string]string {
 	}
 }
 
-// environ is what anybody who may ask the engine can read: the ticket is sealed, and nothing else in
-// it is worth hiding. PATH is the image's.
+// environ is the environment of the container. Anybody who may ask the engine can read it: the ticket is
+// sealed, and the rest is not secret. PATH is the image's.
 func (c *Config) environ(p plan) []string {
 	given := c.Environment(p.request, p.ref)
 	given.Gate, given.Bundled, given.WorkDir, given.Relay = task.GateStdin, true, workTarget, relayInside(p.request.Relay)
@@ -146,8 +146,8 @@ func (c *Config) environ(p plan) []string {
 	return task.List(env)
 }
 
-// relayDir is the directory of a relay's socket, or empty. It is mounted, never the socket itself: a
-// relay that begins again makes another socket there.
+// relayDir is the directory of a relay's socket, or empty. The directory is mounted and not the socket: a
+// relay that starts again makes another socket there.
 func relayDir(relay string) string {
 	if path, ok := strings.CutPrefix(relay, unixForm); ok {
 		return filepath.Dir(path)

@@ -1,19 +1,18 @@
-// Package docker is the launcher of a machine with a Docker engine: a task is a container of its own,
-// with one user that is not root, without a capability, on a root that cannot be written. It builds
-// no image and gives no container a second start.
+// Package docker is the launcher of a machine with a Docker engine. Each task is a container with one
+// user that is not root, no capabilities and a read-only root. It never starts a container twice.
 //
 // # Consistency
 //
 // A container's name is derived from (workflow, attempt, placement) and from the launcher's own id,
-// so the engine itself refuses to make a second one, whoever asks and whenever. Its runner waits at
-// a gate, its standard input, until the task is on record; a launcher that dies before that leaves a
-// runner that ends without having done anything. A launcher that starts again on the same directory
-// finds its tasks by their label, those that run go on, and what has no record gets one.
+// so the engine itself refuses to make a second one. The runner waits at a gate, its standard input,
+// until the task is on record. If the launcher dies before that, the runner ends and does nothing.
+// A launcher that starts again on the same directory finds its tasks by their label. Running tasks go
+// on, and a task without a record gets one.
 //
-// A task is stopped when the engine that has its container says that it has exited, or, being the
-// same engine, that there is no such container: with a container's first process, the kernel ends
-// all others before that is said. What another engine does not know proves nothing. The record
-// outlives the container by two hours at least.
+// A task is stopped when the engine that has its container says that the container has exited or does
+// not exist. By then the kernel has ended all its processes, because it ends them with the first one.
+// That another engine does not know the container proves nothing. The record outlives the container
+// by at least two hours.
 package docker
 
 import (
@@ -39,14 +38,14 @@ import (
 // Defaults of a Config.
 const (
 	DefaultSocket = "/var/run/docker.sock"
-	// DefaultUID is the user of a task where the launcher is root. Else a task runs as the
-	// launcher's own user, who alone can give it files.
+	// DefaultUID is the user of a task if the launcher is root. Otherwise a task runs as the launcher's
+	// own user, because no other user could be given files.
 	DefaultUID = 65_532
 )
 
 const (
-	resyncEvery = 15 * time.Second // without an event
-	launchTime  = 60 * time.Second // of the calls that a launch takes, once begun
+	resyncEvery = 15 * time.Second // between two looks when there is no event
+	launchTime  = 60 * time.Second // for all calls of one launch
 	mostPause   = 10 * time.Second
 	networkNone = "none"
 )
@@ -57,23 +56,23 @@ type Config struct {
 
 	Socket  string   // of the engine, which must be on this machine; empty means DefaultSocket
 	Image   string   // of the runner
-	Command []string // in place of the image's entry point; empty: the image's own
+	Command []string // replaces the image's entry point; empty: the image's own
 
-	// Network is none, or the name of a network; NetworkOwn makes one whose containers reach
-	// what the machine reaches, but not each other. Empty means none.
+	// Network is none, or the name of a network. With NetworkOwn the launcher makes one: its containers
+	// reach what the machine reaches, but not each other. Empty means none.
 	Network  string
-	Instance string // who launches, for a label
+	Instance string // name of this launcher's process, for a label
 
-	Secrets secrets.Resolver // of this machine's references; nil: none resolves
+	Secrets secrets.Resolver // of this machine's references; nil: no reference resolves
 	UID     int              // of the tasks; 0 means DefaultUID for root, else the launcher's own
 
-	// NoSockets makes Check take a relay by an address even where sockets would do; for tests.
+	// NoSockets makes Check use an address for the relay even where a socket would work. It is for tests.
 	NoSockets bool
 
-	hostGateway bool // tasks find the machine as GatewayName; Check finds out
+	hostGateway bool // tasks find the machine as GatewayName; set by Check
 }
 
-// GatewayName is how tasks find the machine where their network's gateway is another.
+// GatewayName is the name of the machine for tasks whose network's gateway is another machine.
 const GatewayName = "host.docker.internal"
 
 // NetworkOwn is the network that a launcher makes for its tasks.
@@ -87,13 +86,13 @@ type Launcher struct {
 	id     string
 
 	closing chan struct{}
-	looking sync.Mutex // held while the engine's containers are gone through
-	swept   bool       // what an earlier launcher left is removed; under looking
+	looking sync.Mutex // held while the launcher looks at the engine's containers
+	swept   bool       // the leftovers of an earlier launcher are removed; guarded by looking
 
 	// Guarded by Mu.
 	engineID string
 	cpus     int
-	network  bool // the own network is there
+	network  bool // the own network exists
 }
 
 // entry is one task, guarded by Launcher.Mu.
@@ -102,8 +101,8 @@ type entry struct {
 	armed  bool // a timer of this launcher counts its grace
 }
 
-// New opens the directory. It does not connect: that is Check's, and each call's. Close must be
-// called.
+// New opens the directory. It does not connect to the engine: Check and the other calls do. Close must
+// be called.
 func New(c Config) (*Launcher, error) {
 	c.Socket = cmp.Or(c.Socket, DefaultSocket)
 	c.Network = cmp.Or(c.Network, networkNone)
@@ -145,10 +144,10 @@ func (c *Config) check() error {
 		refuse("dir", "the engine's socket is not an absolute path")
 	}
 	if c.Image == "" || strings.ContainsAny(c.Image, " ?#%") {
-		refuse("runner_image", "%q names no image", c.Image)
+		refuse("runner_image", "%q is not the name of an image", c.Image)
 	}
 	if c.UID < 1 {
-		refuse("uid", "tasks do not run as user %d", c.UID)
+		refuse("uid", "tasks cannot run as user %d", c.UID)
 	}
 	return errors.Join(errs...)
 }
@@ -166,7 +165,7 @@ func refusal(err error) *launcher.Refusal {
 		r.Reason, r.Text = workflow.ReasonCapacity, "this machine has no disk space left for another task: "+err.Error()
 	case refused && strings.Contains(strings.ToLower(said.message), "no such image"):
 		r.Reason, r.Permanent = workflow.ReasonLaunchFailed, true
-		r.Text = "the engine has no such image: make image builds it, and runner_image names another one; " + said.message
+		r.Text = "the engine does not have this image: build it with make image, or name another one in runner_image; " + said.message
 	case refused && said.status == 400:
 		r.Reason, r.Permanent = workflow.ReasonLaunchFailed, true
 	}
@@ -189,9 +188,9 @@ func (l *Launcher) Describe(ctx context.Context, refs ...string) ([]launcher.Tas
 	return l.Dir.Describe(ctx, refs...)
 }
 
-// Stop implements launcher.Launcher: SIGTERM to the runner, which passes an interrupt on to its
-// engine, and after the grace the end of the container. That it was asked is on record, so a launcher
-// that starts again goes on counting.
+// Stop implements launcher.Launcher. It sends SIGTERM to the runner, which interrupts its engine, and
+// kills the container after the grace. The stop is on record, so a launcher that starts again counts the
+// same grace.
 func (l *Launcher) Stop(ctx context.Context, ref, why string) error {
 	l.Mu.Lock()
 	t, ok := l.Entries[ref]
@@ -219,7 +218,7 @@ func (l *Launcher) Stop(ctx context.Context, ref, why string) error {
 	return nil
 }
 
-// signal asks a runner to end. Where that fails, the grace ends it, or it has ended.
+// signal asks a runner to end. If that fails, it has ended or is killed after its grace.
 func (l *Launcher) signal(ctx context.Context, rec record) {
 	if err := l.engine.kill(ctx, rec.Container, "SIGTERM"); err != nil && !gone(err) {
 		l.Log.Warn("task not signalled", "task", rec.Ref, "err", err)
@@ -229,8 +228,8 @@ func (l *Launcher) signal(ctx context.Context, rec record) {
 // gone reports whether the engine says that a container is not there or does not run.
 func gone(err error) bool { return hasStatus(err, 404) || hasStatus(err, 409) }
 
-// arm sees to it that a task that was asked to end is killed when its grace is over, which outlives
-// the call that asked. The lock is held.
+// arm has a task killed when its grace is over. The timer outlives the call that asked the task to
+// end. The lock is held.
 func (l *Launcher) arm(ctx context.Context, t *entry) {
 	ctx = context.WithoutCancel(ctx)
 	if t.armed || l.Closed {
@@ -262,8 +261,8 @@ func (l *Launcher) arm(ctx context.Context, t *entry) {
 	})
 }
 
-// Watch implements launcher.Watcher. Ends are found by looking: at once where the engine tells of one, else now and
-// then.
+// Watch implements launcher.Watcher. It looks at a container when the engine reports its end, and at all of them
+// from time to time.
 func (l *Launcher) Watch(ctx context.Context, stopped func(context.Context, launcher.Task)) error {
 	opened, ended := make(chan struct{}, 1), make(chan container, 64)
 	var listening sync.WaitGroup
@@ -291,7 +290,7 @@ func (l *Launcher) Watch(ctx context.Context, stopped func(context.Context, laun
 	return l.Dir.Watch(ctx, stopped)
 }
 
-// listen hears of containers that end, and says when it began to listen.
+// listen reports containers that end, and when it began to listen.
 func (l *Launcher) listen(ctx context.Context, opened chan<- struct{}, ended chan<- container) {
 	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, mostPause) {
 		err := l.engine.events(ctx, labelLauncher+"="+l.id, func() {
@@ -313,7 +312,7 @@ func (l *Launcher) listen(ctx context.Context, opened chan<- struct{}, ended cha
 	}
 }
 
-// Close lets go of the directory. Tasks that run go on, for the next launcher to find.
+// Close gives the directory back. Running tasks go on, and the next launcher finds them.
 func (l *Launcher) Close(ctx context.Context) error {
 	defer l.engine.close()
 	l.Mu.Lock()
@@ -330,7 +329,7 @@ func (l *Launcher) Close(ctx context.Context) error {
 	close(l.closing)
 	l.Work.Wait()
 	if alone {
-		// One that another container is on stays; it is used again.
+		// The engine keeps a network that another container uses. It is used again.
 		_ = l.engine.call(ctx, "DELETE", "/networks/"+l.config.Network, nil, nil, nil)
 	}
 	return l.Unlock()

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	endLooks = 200 * time.Millisecond // between two looks at what is to end
-	killTime = 30 * time.Second       // for the engine to end what is killed
+	endLooks = 200 * time.Millisecond // between two looks at the tasks that must end
+	killTime = 30 * time.Second       // for the engine to end killed containers
 )
 
-// End ends every task: each is asked to stop and gets its grace until ctx ends; what is left then is
-// killed. Tasks that are only let go of, by Close, go on.
+// End ends every task. Each is asked to stop and gets its grace until ctx ends; then the rest are killed.
+// Close alone lets tasks go on.
 func (l *Launcher) End(ctx context.Context) error {
 	for ctx.Err() == nil {
 		living, err := l.living(ctx)
@@ -32,7 +32,7 @@ func (l *Launcher) End(ctx context.Context) error {
 		}
 		_ = wait.For(ctx, endLooks)
 	}
-	// Whoever waits has waited enough, and the engine is given a moment of its own.
+	// The caller's time is over. The engine gets a moment of its own.
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
 	defer cancel()
 	for {

@@ -16,13 +16,12 @@ import (
 	"time"
 )
 
-// This is as much of a client of the Engine API as a launcher needs: some ten calls over the
-// engine's own socket. The official module would bring thirty others with it, for types that are a
-// few lines each.
+// This is the part of an Engine API client that a launcher needs: about ten calls over the engine's
+// own socket. The official module would bring thirty others with it, for types of a few lines each.
 
 const (
 	leastAPI    = "1.41" // of Docker Engine 20.10
-	mostAPI     = "1.47" // the newest that this was written for; a newer engine still speaks it
+	mostAPI     = "1.47" // the newest that this was written for; newer engines support it too
 	callTime    = 30 * time.Second
 	mostAnswer  = 16 << 20
 	mostMessage = 500
@@ -38,7 +37,7 @@ func (e *apiError) Error() string {
 	return fmt.Sprintf("the Docker engine answered %d: %s", e.status, e.message)
 }
 
-// errUnreachable means that no answer came. What was asked for may have been done.
+// errUnreachable means that no answer came. The engine may still have done what it was asked.
 var errUnreachable = errors.New("the Docker engine cannot be reached")
 
 func hasStatus(err error, status int) bool {
@@ -52,7 +51,7 @@ type engine struct {
 	http   *http.Client
 
 	mu      sync.Mutex
-	version string // of the API, once agreed upon
+	version string // of the API; empty until agreed upon
 }
 
 func newEngine(socket string) *engine {
@@ -83,7 +82,7 @@ func (e *engine) agree(ctx context.Context) (string, error) {
 	_ = response.Body.Close()
 	theirs := response.Header.Get("Api-Version")
 	if older(theirs, leastAPI) {
-		return "", fmt.Errorf("the Docker engine speaks version %q of its API: %s or newer is needed, which Docker Engine 20.10 has", theirs, leastAPI)
+		return "", fmt.Errorf("the Docker engine has API version %q: %s (Docker Engine 20.10) or newer is needed", theirs, leastAPI)
 	}
 	e.version = mostAPI
 	if older(theirs, mostAPI) {
@@ -92,7 +91,7 @@ func (e *engine) agree(ctx context.Context) (string, error) {
 	return e.version, nil
 }
 
-// older compares two versions such as 1.41; what is none is older than all.
+// older compares two versions such as 1.41. A text that is not a version is older than all.
 func older(a, b string) bool {
 	parse := func(v string) (major, minor int) {
 		x, y, _ := strings.Cut(v, ".")
@@ -144,10 +143,10 @@ func (e *engine) send(ctx context.Context, method, path string, query url.Values
 	return nil, &apiError{status: response.StatusCode, message: said.Message}
 }
 
-// upgrade stands in the place of a content type for a request that takes its connection over.
+// upgrade is used instead of a content type for a request that takes its connection over.
 const upgrade = "upgrade"
 
-// open makes a request whose answer is read by the caller.
+// open makes a request whose answer the caller reads.
 func (e *engine) open(ctx context.Context, method, path string, query url.Values, body io.Reader, contentType string) (*http.Response, error) {
 	version, err := e.agree(ctx)
 	if err != nil {
@@ -182,12 +181,12 @@ func (e *engine) call(ctx context.Context, method, path string, query url.Values
 		return nil
 	}
 	if err := json.Unmarshal(text, out); err != nil {
-		return fmt.Errorf("what answers at %s is no Docker engine: %w", e.socket, err)
+		return fmt.Errorf("the server at %s is not a Docker engine: %w", e.socket, err)
 	}
 	return nil
 }
 
-// engineInfo is what the engine says of itself.
+// engineInfo is what the engine says about itself.
 type engineInfo struct {
 	ID              string
 	ServerVersion   string
@@ -245,7 +244,7 @@ type mount struct {
 	BindOptions          *bindOptions `json:",omitempty"`
 }
 
-// bindOptions keep what is mounted below a source out of a container: the engine makes only the
+// bindOptions keep mounts below a source out of a container, because the engine makes only the
 // topmost mount read-only.
 type bindOptions struct{ NonRecursive bool }
 
@@ -275,7 +274,7 @@ func (e *engine) kill(ctx context.Context, id, signal string) error {
 	return e.call(ctx, http.MethodPost, "/containers/"+id+"/kill", url.Values{"signal": {signal}}, nil, nil)
 }
 
-// remove ends a container and removes it with what is its own. One that is gone is no error.
+// remove kills a container and removes it with its volumes. It is not an error if the container is gone.
 func (e *engine) remove(ctx context.Context, id string) error {
 	err := e.call(ctx, http.MethodDelete, "/containers/"+id, url.Values{"force": {"true"}, "v": {"true"}}, nil, nil)
 	if hasStatus(err, http.StatusNotFound) {
@@ -291,12 +290,12 @@ type container struct {
 	Labels map[string]string
 }
 
-// list returns the containers with a label, those that have ended too.
+// list returns the containers with a label, also those that have ended.
 func (e *engine) list(ctx context.Context, label string) (out []container, err error) {
 	return out, e.call(ctx, http.MethodGet, "/containers/json", url.Values{"all": {"true"}, "filters": {filter("label", label)}}, nil, &out)
 }
 
-// containerInfo is what is looked at of one container.
+// containerInfo is the part of a container's description that is used.
 type containerInfo struct {
 	ID      string `json:"Id"`
 	Created time.Time
@@ -355,8 +354,8 @@ func (e *engine) tail(ctx context.Context, id string) (string, error) {
 	return string(bytes.ToValidUTF8(bytes.TrimSpace(text), []byte("?"))), nil
 }
 
-// events calls ended for each container with a label that ended or was removed, and open once when
-// the stream is open, until the stream or ctx ends.
+// events calls open once when the stream is open. It then calls ended for each container with a label
+// that ended or was removed, until the stream or ctx ends.
 func (e *engine) events(ctx context.Context, label string, open func(), ended func(container)) error {
 	query := url.Values{"filters": {filter("label", label, "type", "container", "event", "die", "event", "destroy")}}
 	response, err := e.open(ctx, http.MethodGet, "/events", query, nil, "")
@@ -380,7 +379,7 @@ func (e *engine) events(ctx context.Context, label string, open func(), ended fu
 	}
 }
 
-// network returns the id of a network, or makes it: one whose containers cannot reach each other.
+// network makes a network whose containers cannot reach each other, unless it exists.
 func (e *engine) network(ctx context.Context, name string, labels map[string]string) error {
 	err := e.call(ctx, http.MethodGet, "/networks/"+name, nil, nil, nil)
 	if !hasStatus(err, http.StatusNotFound) {
@@ -391,12 +390,12 @@ func (e *engine) network(ctx context.Context, name string, labels map[string]str
 		"Options": map[string]string{"com.docker.network.bridge.enable_icc": "false"},
 	}, nil)
 	if hasStatus(err, http.StatusConflict) {
-		return nil // somebody made it meanwhile
+		return nil // somebody made it at the same time
 	}
 	return err
 }
 
-// filter writes filters, names and values in turn, as the API wants them.
+// filter encodes filters for the API. The pairs are names and values in turn.
 func filter(pairs ...string) string {
 	f := map[string][]string{}
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -18,7 +18,7 @@ import (
 // File is a file of an image: where it lies on this machine, and where in the image.
 type File struct{ From, To string }
 
-// Image is one that is made of nothing but files.
+// Image is an image that contains only files.
 type Image struct {
 	Tag        string
 	Files      []File
@@ -60,7 +60,7 @@ func Build(ctx context.Context, socket string, image Image) error {
 	}
 }
 
-// context writes what the engine builds from: a Dockerfile, and the tree that becomes the root.
+// context writes the build context: a Dockerfile, and the tree that becomes the root.
 func (i Image) context(w io.Writer) error {
 	quoted := func(list []string) string {
 		text, _ := json.Marshal(list) // of strings: it cannot fail

@@ -10,14 +10,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
 )
 
-// look compares what is known with what the engine has: it takes down ends, adopts what has no
-// record, removes what never began and clears away what has ended. It decides nothing while the
-// engine does not answer.
+// look compares the known tasks with the engine's containers. It records ends, adopts containers that
+// have no record, removes those that never began and cleans up those that ended. It decides nothing
+// while the engine does not answer.
 func (l *Launcher) look(ctx context.Context) error {
 	l.looking.Lock()
 	defer l.looking.Unlock()
 	l.Mu.Lock()
-	before := make(map[string]bool, len(l.Entries)) // a task that is launched meanwhile may be missing from the list
+	before := make(map[string]bool, len(l.Entries)) // a task that is launched from here on may be missing from the list
 	for ref := range l.Entries {
 		before[ref] = true
 	}
@@ -99,7 +99,7 @@ func (l *Launcher) lookAt(ctx context.Context, ref string, c container) error {
 	}
 	info, err := l.engine.inspect(ctx, c.ID)
 	if hasStatus(err, http.StatusNotFound) {
-		return nil // removed meanwhile: the next look says so
+		return nil // it was removed: the next look finds that
 	}
 	if err != nil {
 		return fmt.Errorf("look at container of task %s: %w", ref, err)
@@ -116,9 +116,9 @@ func (l *Launcher) lookAt(ctx context.Context, ref string, c container) error {
 	return l.finish(ctx, t, rec)
 }
 
-// unbegun removes a container that a launcher made and, because it died or failed, did not let go.
-// That it was listed so is no proof, it may have begun since; but its launch is over, so what it is
-// now it stays.
+// unbegun removes a container that a launcher made but did not start, because it died or failed. The list
+// does not prove that, because the container may have started since. So it asks again: the launch is over,
+// and the answer stays true.
 func (l *Launcher) unbegun(ctx context.Context, ref, id string) error {
 	info, err := l.engine.inspect(ctx, id)
 	if hasStatus(err, http.StatusNotFound) || err == nil && info.State.Status != "created" {
@@ -133,13 +133,13 @@ func (l *Launcher) unbegun(ctx context.Context, ref, id string) error {
 	return l.forget(ref)
 }
 
-// ending says in a sentence how a container ended. An exit code from 128 on is that of a signal: the
-// runner's own are 0 and 1.
+// ending says in a sentence how a container ended. An exit code above 128 stands for a signal: the
+// runner's own codes are 0 and 1.
 func ending(rec record, info containerInfo, grace string) (code *int, text string) {
 	n := info.State.ExitCode
 	switch {
 	case info.State.OOMKilled && n != 0:
-		text = "a process of the task needed more memory than its size allows and was ended by the system"
+		text = "a process of the task used more memory than its size allows, and the system killed it"
 	case n > 128 && n < 128+65:
 		text = fmt.Sprintf("the runner was ended by signal %d", n-128)
 	default:
@@ -159,13 +159,13 @@ func ending(rec record, info containerInfo, grace string) (code *int, text strin
 	case rec.Killed:
 		text += fmt.Sprintf("; it had not ended within %s and was killed", grace)
 	case rec.Hurried:
-		text += fmt.Sprintf("; it was killed before its grace of %s was over, because nobody waited any longer", grace)
+		text += fmt.Sprintf("; it was killed before its grace of %s was over, because dayfly could wait no longer", grace)
 	}
 	return code, text
 }
 
-// missing settles a task whose container was not listed: it is over if the very engine that had it
-// says so.
+// missing decides about a task whose container was not listed. The task is over if the engine that had
+// the container says that it is gone. Another engine cannot say that.
 func (l *Launcher) missing(ctx context.Context, ref string) error {
 	l.Mu.Lock()
 	t := l.Entries[ref]
@@ -199,7 +199,7 @@ func (l *Launcher) missing(ctx context.Context, ref string) error {
 	return l.finish(ctx, t, rec)
 }
 
-// adopt makes a record of what a container carries; nil means that it is gone.
+// adopt makes a record from a container's labels; nil means that the container is gone.
 func (l *Launcher) adopt(ctx context.Context, ref, id string) (*entry, error) {
 	info, err := l.engine.inspect(ctx, id)
 	if hasStatus(err, http.StatusNotFound) {
@@ -235,7 +235,7 @@ func recordOf(info containerInfo, engineID string) (record, error) {
 	labels := info.Config.Labels
 	attempt, err := strconv.Atoi(labels[labelAttempt])
 	if err != nil {
-		return record{}, errors.New("its labels name no attempt")
+		return record{}, errors.New("its labels do not name an attempt")
 	}
 	rec := record{
 		Record: taskdir.Record{
@@ -246,7 +246,7 @@ func recordOf(info containerInfo, engineID string) (record, error) {
 	return rec, rec.check()
 }
 
-// finish takes an end down, then clears away what is left.
+// finish records the end of a task, then cleans up.
 func (l *Launcher) finish(ctx context.Context, t *entry, rec record) error {
 	if err := l.Keep(rec.Ref, l.WorkDir(rec.Ref)); err != nil {
 		l.Log.Error("log of task not kept", "task", rec.Ref, "err", err)
@@ -264,7 +264,7 @@ func (l *Launcher) finish(ctx context.Context, t *entry, rec record) error {
 	return nil
 }
 
-// clear removes again what could not be removed of a task that has ended.
+// clear tries again to remove what is left of a task that has ended.
 func (l *Launcher) clear(ctx context.Context, t *entry) {
 	l.Mu.Lock()
 	rec := t.record
@@ -275,7 +275,7 @@ func (l *Launcher) clear(ctx context.Context, t *entry) {
 	t.record.Left = left
 }
 
-// remove removes container and directory of a task. What fails is tried again with the next look.
+// remove removes the container and the directory of a task. If that fails, the next look tries again.
 func (l *Launcher) remove(ctx context.Context, rec record) (left bool) {
 	err := errors.Join(l.engine.remove(ctx, rec.Container), l.RemoveWork(rec.Ref))
 	if err != nil && ctx.Err() == nil {
@@ -284,7 +284,7 @@ func (l *Launcher) remove(ctx context.Context, rec record) (left bool) {
 	return err != nil
 }
 
-// forget removes what was made for a task that never began.
+// forget removes the record and the directory of a task that never began.
 func (l *Launcher) forget(ref string) error {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
@@ -294,7 +294,7 @@ func (l *Launcher) forget(ref string) error {
 	return l.RemoveWork(ref)
 }
 
-// know asks the engine once what it is.
+// know returns the engine's id and processors, for which it asks once.
 func (l *Launcher) know(ctx context.Context) (cpus int, id string, err error) {
 	l.Mu.Lock()
 	cpus, id = l.cpus, l.engineID
@@ -307,7 +307,7 @@ func (l *Launcher) know(ctx context.Context) (cpus int, id string, err error) {
 		return 0, "", err
 	}
 	if info.ID == "" {
-		return 0, "", errors.New("the Docker engine has no id, without which no end can be proven")
+		return 0, "", errors.New("the Docker engine reports no id, so the end of a task cannot be proven")
 	}
 	l.Mu.Lock()
 	defer l.Mu.Unlock()

@@ -18,14 +18,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// ErrNoImage means that the engine has no image of the name that tasks were to have.
+// ErrNoImage means that the engine does not have the image of the tasks.
 var ErrNoImage = errors.New("no image")
 
-// Reach is how tasks reach their relay.
+// Reach says how tasks reach their relay.
 type Reach struct {
-	Sockets bool   // by a Unix socket in a directory that they mount
-	Listen  string // else: the host that the relay must listen on
-	Host    string // and the name under which they find it
+	Sockets bool   // through a Unix socket in a directory that they mount
+	Listen  string // otherwise: the host that the relay must listen on
+	Host    string // and the name by which tasks find it
 }
 
 const (
@@ -33,21 +33,21 @@ const (
 	probePoll = 20 * time.Millisecond
 )
 
-// Check says whether tasks can run here, and how they reach this machine. It asks the engine what it
-// is, and then a container: with the image of the tasks and with all that a task is given. It is called
-// once, before anything is launched.
+// Check says whether tasks can run here, and how they reach this machine. It asks the engine about itself,
+// then runs a container with the image and the settings of a task. Call it once, before anything is
+// launched.
 func (l *Launcher) Check(ctx context.Context) (Reach, error) {
 	info, err := l.engine.info(ctx)
 	if err != nil {
 		return Reach{}, err
 	}
 	if info.OSType != "linux" {
-		return Reach{}, workflow.Refuse(workflow.ErrInvalid, "deploy_target", "the Docker engine runs containers of %s, not of Linux", info.OSType)
+		return Reach{}, workflow.Refuse(workflow.ErrInvalid, "deploy_target", "the Docker engine runs %s containers, not Linux containers", info.OSType)
 	}
 	for _, option := range info.SecurityOptions {
 		if strings.Contains(option, "name=rootless") || strings.Contains(option, "name=userns") {
 			return Reach{}, workflow.Refuse(workflow.ErrInvalid, "deploy_target",
-				"the Docker engine gives the users of containers other numbers (%s), under which they would find none of their files: use another engine, or process", option)
+				"the Docker engine maps the users of containers to other numbers (%s), so tasks could not read their files: use another engine, or process", option)
 		}
 	}
 	if err := l.engine.call(ctx, http.MethodGet, "/images/"+l.config.Image+"/json", nil, nil, nil); err != nil {
@@ -59,7 +59,7 @@ func (l *Launcher) Check(ctx context.Context) (Reach, error) {
 	if err := l.ensureNetwork(ctx); err != nil {
 		return Reach{}, err
 	}
-	bySocket := errors.New("sockets are not to be used")
+	bySocket := errors.New("sockets are switched off")
 	if !l.config.NoSockets {
 		bySocket = l.probe(ctx, "", "")
 	}
@@ -67,7 +67,7 @@ func (l *Launcher) Check(ctx context.Context) (Reach, error) {
 		return Reach{Sockets: true}, nil
 	}
 	if l.config.Network == networkNone {
-		return Reach{}, fmt.Errorf("a container without a network does not reach this machine: %w", bySocket)
+		return Reach{}, fmt.Errorf("a container without a network cannot reach this machine: %w", bySocket)
 	}
 	return l.checkGateways(ctx, bySocket)
 }
@@ -81,11 +81,11 @@ func (l *Launcher) checkGateways(ctx context.Context, tried ...error) (Reach, er
 		}
 		tried = append(tried, err)
 	}
-	return Reach{}, fmt.Errorf("a container does not reach this machine: %w", errors.Join(tried...))
+	return Reach{}, fmt.Errorf("a container cannot reach this machine: %w", errors.Join(tried...))
 }
 
-// gateways are the hosts to listen on that a container may reach: its network's gateway, where that
-// is this machine, and loopback, to which some engines lead the name of the machine.
+// gateways returns the hosts to listen on that a container may reach: its network's gateway, if that is
+// this machine, and loopback, because some engines resolve the machine's name to it.
 func (l *Launcher) gateways(ctx context.Context) []Reach {
 	var network struct {
 		IPAM struct{ Config []struct{ Gateway string } }
@@ -101,14 +101,14 @@ func (l *Launcher) gateways(ctx context.Context) []Reach {
 	return append(out, Reach{Listen: "127.0.0.1", Host: GatewayName})
 }
 
-// probe runs a container that carries a word from its directory to a relay: by a socket, or at a host
-// of this machine under a name.
+// probe runs a container that carries a word from its directory to a relay. The relay listens on a socket,
+// or on a host of this machine that the container knows by name.
 func (l *Launcher) probe(ctx context.Context, host, name string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	ref := taskdir.NewRef()
 	l.Mu.Lock()
-	l.Pending[ref] = true // no look takes it for a task
+	l.Pending[ref] = true // so that no look treats it as a task
 	l.Mu.Unlock()
 	defer func() {
 		l.Mu.Lock()
@@ -151,14 +151,14 @@ func (l *Launcher) probe(ctx context.Context, host, name string) (err error) {
 	p.size.MemoryMB, p.size.MilliCPU, p.size.MaxPIDs = 256, 500, 64
 	spec := config.spec(p)
 	spec.Cmd = []string{task.ProbeArg}
-	spec.OpenStdin, spec.StdinOnce = false, false // no gate: it does nothing that could be early
-	delete(spec.Labels, labelLauncher)            // it is no task
+	spec.OpenStdin, spec.StdinOnce = false, false // no gate: a probe may begin at once
+	delete(spec.Labels, labelLauncher)            // it is not a task
 	id, err := l.engine.create(ctx, "dayfly-probe-"+ref, spec)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		// Also when the time is over: nothing may be left of it.
+		// Also when the time is over: the container must not stay.
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 		defer cancel()
 		err = errors.Join(err, l.engine.remove(late, id))
@@ -198,7 +198,7 @@ func (l *Launcher) probeListener(ctx context.Context, work, host, name string) (
 		_, port, err := net.SplitHostPort(listener.Addr().String())
 		return listener, "http://" + net.JoinHostPort(name, port), err
 	}
-	// Beside the word: the directory is mounted twice. The way to it may be too long for an address.
+	// The socket is beside the word: the directory is mounted twice. Its path may be too long for an address.
 	path := filepath.Join(work, "relay.sock")
 	dir, err := os.Open(work)
 	if err != nil {

@@ -26,17 +26,17 @@ var (
 	idForm        = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{16}$`) })
 )
 
-// record is what is on disk about a task of a container.
+// record is the record of a task on disk.
 type record struct {
 	taskdir.Record
 
 	Container string `json:"container"`
-	Engine    string `json:"engine"` // the id of the engine that has it: another one's silence proves nothing
+	Engine    string `json:"engine"` // id of the engine that has it: that another one does not know it proves nothing
 
-	StopWhy string    `json:"stop_why,omitempty"` // it was asked to stop
+	StopWhy string    `json:"stop_why,omitempty"` // why it was asked to stop
 	StopAt  time.Time `json:"stop_at,omitzero"`   // when its grace began
-	Killed  bool      `json:"killed,omitempty"`   // the grace was over
-	Hurried bool      `json:"hurried,omitempty"`  // it was killed before that
+	Killed  bool      `json:"killed,omitempty"`   // it was killed when its grace was over
+	Hurried bool      `json:"hurried,omitempty"`  // it was killed before its grace was over
 }
 
 // Base implements taskdir.Entry.
@@ -66,7 +66,7 @@ func (r *record) check() error {
 	return nil
 }
 
-// decode reads a record. The container of one that cannot be read carries what is needed to make another.
+// decode reads a record. If it cannot be read, the container's labels are enough to make another.
 func decode(b []byte) (*entry, error) {
 	var t entry
 	if err := json.Unmarshal(b, &t.record); err != nil {
@@ -75,7 +75,8 @@ func decode(b []byte) (*entry, error) {
 	return &t, t.record.check()
 }
 
-// identity returns the id of this directory's launcher, made once and kept: its containers carry it.
+// identity returns the id of this directory's launcher. It is made once and kept, because containers have it as a
+// label.
 func identity(dir string) (string, error) {
 	path := filepath.Join(dir, idFile)
 	b, err := os.ReadFile(path)

@@ -16,10 +16,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// start makes everything that a task needs and lets its runner go. What it returns has a record. Its
-// error is an end that is known, or one that the same request finds out about.
+// start makes everything that a task needs and lets its runner begin. The task that it returns has a
+// record. After an error there is no task, or the same request finds out about it.
 func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (*entry, error) {
-	// Who asked may leave; what was begun is brought to an end that is known.
+	// The caller may give up; a launch that was begun is still completed or undone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), launchTime)
 	defer cancel()
 	rec, err := l.begin(ctx, ref, r)
@@ -78,7 +78,7 @@ func (l *Launcher) begin(ctx context.Context, ref string, r launcher.Request) (r
 	name := containerName(l.id, r)
 	id, err := l.engine.create(ctx, name, l.config.spec(p))
 	if hasStatus(err, 409) {
-		_ = l.RemoveWork(ref) // it has its own
+		_ = l.RemoveWork(ref) // the existing container has its own
 		return l.found(ctx, name, r, engineID)
 	}
 	if err != nil {
@@ -107,12 +107,12 @@ func (l *Launcher) begin(ctx context.Context, ref string, r launcher.Request) (r
 			return rec, err
 		}
 	}
-	// From here on the task may act: what goes wrong now is the task's end, which is seen as any other.
+	// From here on the task may act. If the gate fails, the task ends, and its end is found like any other.
 	l.openGate(ctx, gate, r, rec.Ref)
 	return rec, nil
 }
 
-// openGate lets a runner go: one byte, and with it the values that the run names of this machine.
+// openGate lets a runner begin and gives it the values of the references that the run names on this machine.
 func (l *Launcher) openGate(ctx context.Context, gate io.Writer, r launcher.Request, ref string) {
 	bundle := secrets.NewBundle(ctx, l.config.Secrets, r.SecretRefs, l.Forwarded())
 	if err := task.OpenGate(gate, &bundle); err != nil {
@@ -120,25 +120,25 @@ func (l *Launcher) openGate(ctx context.Context, gate io.Writer, r launcher.Requ
 	}
 }
 
-// found takes over the container that has a launch's name already: an earlier launcher's, whose answer
+// found takes over a container that already has a launch's name. An earlier launch made it, and its answer
 // was lost.
 func (l *Launcher) found(ctx context.Context, name string, r launcher.Request, engineID string) (record, error) {
 	info, err := l.engine.inspect(ctx, name)
 	if hasStatus(err, 404) {
-		return record{}, &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "a container of that name went away meanwhile"}
+		return record{}, &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "the container of that name was removed in the meantime"}
 	}
 	if err != nil {
 		return record{}, err
 	}
 	rec, err := recordOf(info, engineID)
 	if err != nil || info.Config.Labels[labelLauncher] != l.id || !rec.IsOf(r) {
-		return record{}, launcher.Never("a container named %s is there already, and it is none of ours: remove it", name)
+		return record{}, launcher.Never("a container named %s already exists and is not ours: remove it", name)
 	}
 	if info.State.Status == "created" {
 		if err := l.engine.remove(ctx, info.ID); err != nil {
 			return record{}, err
 		}
-		return record{}, &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "an earlier launch had been cut short; what was left of it is removed"}
+		return record{}, &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "an earlier launch was interrupted; its container was removed"}
 	}
 	return rec, l.Write(rec.Ref, rec)
 }
@@ -159,8 +159,8 @@ func (l *Launcher) ensureNetwork(ctx context.Context) error {
 	return nil
 }
 
-// makeWork makes a task's own directory. Nobody passes through the directory that it lies in but the
-// launcher's own user: the container gets it by a mount.
+// makeWork makes a task's own directory. Only the launcher's own user can pass through its parent
+// directory: the container gets it by a mount.
 func (l *Launcher) makeWork(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("make directory of task: %w", err)
@@ -174,7 +174,7 @@ func (l *Launcher) makeWork(dir string) error {
 	return nil
 }
 
-// giveState gives the directory of a state to the tasks' user, where they are not the launcher's own.
+// giveState gives the directory of a state to the tasks' user, if that is not the launcher's own.
 func (l *Launcher) giveState(dir string) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -182,14 +182,14 @@ func (l *Launcher) giveState(dir string) error {
 	return l.GiveState(dir, l.config.UID)
 }
 
-// openSource opens a directory source where it really lies, which must be below one of the roots. Its
-// name is that place; nil means that there is none.
+// openSource opens a directory source at its real path, which must be below one of the roots. The name
+// of the result is that path; nil means that there is no source.
 func (l *Launcher) openSource(dir string) (*os.Root, error) {
 	if dir == "" {
 		return nil, nil //nolint:nilnil // no source is an answer
 	}
 	if !filepath.IsAbs(dir) {
-		return nil, launcher.Never("a directory source is an absolute path; %q is not", dir)
+		return nil, launcher.Never("the path of a directory source must be absolute; %q is not", dir)
 	}
 	where, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -205,7 +205,7 @@ func (l *Launcher) openSource(dir string) (*os.Root, error) {
 		}
 		opened, err := os.OpenRoot(where)
 		if err != nil {
-			return nil, launcher.Never("%q is no directory that this runner can read", dir)
+			return nil, launcher.Never("%q is not a directory that this runner can read", dir)
 		}
 		info, err := opened.Stat(".")
 		if err == nil && os.Geteuid() == 0 && info.Mode().Perm()&0o005 != 0o005 && !ownedBy(info, l.config.UID) {
@@ -217,10 +217,10 @@ func (l *Launcher) openSource(dir string) (*os.Root, error) {
 	return nil, l.outside(dir, "%q does not lie")
 }
 
-// outside refuses a directory, of which what is said, and says which ones are taken.
+// outside refuses a directory and names the allowed roots; what begins the message.
 func (l *Launcher) outside(dir, what string) error {
 	if len(l.SourceRoots) == 0 {
-		return launcher.Never(what+" below the source_roots of this runner, which name no directory; start dayfly up or its agent with --source-root DIR", dir)
+		return launcher.Never(what+" below the source_roots of this runner, which are empty: start dayfly up or its agent with --source-root DIR", dir)
 	}
 	return launcher.Never(what+" below the source_roots of this runner, which are %s: start dayfly up or its agent with --source-root DIR, a directory above it",
 		dir, strings.Join(l.SourceRoots, ", "))
@@ -231,9 +231,9 @@ func ownedBy(info fs.FileInfo, uid int) bool {
 	return ok && int(st.Uid) == uid
 }
 
-// verifySource makes sure, before the runner may act, that what was mounted is what was checked: the
-// engine went by the name, and a link could have been put in its place meanwhile. Only root can look
-// into a container; anybody else who launches could read as much without one.
+// verifySource checks, before the runner may act, that the engine mounted the directory that was checked.
+// The engine mounts by name, and a link could have replaced the directory in the meantime. Only root can
+// look into a container. For other users the check is not needed: a task reads no more than they can.
 func (l *Launcher) verifySource(ctx context.Context, id string, source *os.Root) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -248,7 +248,7 @@ func (l *Launcher) verifySource(ctx context.Context, id string, source *os.Root)
 	}
 	got, err := os.Stat(fmt.Sprintf("/proc/%d/root%s", info.State.Pid, sourceTarget))
 	if err != nil || info.State.Pid == 0 {
-		return &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "the source of the task could not be compared with what was mounted"}
+		return &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "the source directory could not be compared with the one that was mounted"}
 	}
 	if !os.SameFile(want, got) {
 		return launcher.Never("the source directory was replaced while the task was being launched")
