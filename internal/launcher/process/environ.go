@@ -9,13 +9,13 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
-// environ builds the runner's environment from nothing. None of it is secret but what the operator
-// chose to forward: the ticket is sealed.
+// environ builds the runner's environment from nothing. Only what the operator chose to forward is
+// secret: the ticket is sealed.
 func (l *Launcher) environ(rec record, r launcher.Request) []string {
 	work := l.WorkDir(rec.Ref)
 	env := map[string]string{
 		"PATH": l.config.Path,
-		// What the runner's libraries put there goes with the task.
+		// What the runner's libraries write there is removed with the task.
 		"HOME": work, "TMPDIR": work,
 	}
 	maps.Copy(env, l.Forwarded())
@@ -32,8 +32,8 @@ func (l *Launcher) environ(rec record, r launcher.Request) []string {
 	return task.List(env)
 }
 
-// limits are set on the runner and inherited by all that it starts. That of processes counts those
-// of the engine's user; root, as which the runner runs then, is not held by it.
+// limits are set on the runner, and all its processes inherit them. The limit of processes counts those of
+// the engine's user. It does not bind the runner, which is root then.
 func limits(engine uint32, size task.Size) child.Limits {
 	c := child.Limits{NoCore: true}
 	var have syscall.Rlimit

@@ -1,20 +1,19 @@
-// Package process is the launcher of one machine: a task is a process of this program run again, in
-// a session and, where the system has them, a cgroup of its own. It reports a task as stopped when
-// its runner is reaped and nothing is left in its cgroup, else in its session. It isolates no
-// network and no file system, and away from root no user.
+// Package process is the launcher of one machine. Each task is a process of this program, in its own
+// session and, if the system has them, its own cgroup. It reports a task as stopped when its runner is
+// reaped and nothing is left in its cgroup, or without one in its session. It does not isolate the network
+// or the file system. Only as root does it isolate the user.
 //
 // # Consistency
 //
 // A runner begins only after its record is on disk: it waits at a gate, a pipe whose other end this
 // launcher holds, and dies with the launcher. So a launcher that starts again on the same directory
-// finds every task that may have acted, kills what is left of it and reports it stopped; it never
-// adopts one that goes on, because nothing goes on without its parent.
+// finds every task that may have acted, kills what is left of it and reports it stopped. It never
+// adopts a task, because no task outlives its parent.
 //
-// A record outlives its task by two hours at least, counted from the later of its end and the
-// launcher's start. ErrNotFound is no proof of an end: it also stands for a directory that was
-// emptied by hand.
+// A record outlives its task by at least two hours, counted from the later of its end and the
+// launcher's start. ErrNotFound does not prove an end: somebody may have emptied the directory.
 //
-// Without a cgroup, a process that left its session on purpose is not found; without root, workflow
+// Without a cgroup, it cannot find a process that left its session on purpose. Without root, workflow
 // code runs as the launcher's own user and could do worse. Isolation says which of these holds.
 package process
 
@@ -48,9 +47,9 @@ const (
 )
 
 const (
-	lastWait  = 30 * time.Second // for what was killed to die, in New and at the end of Close
+	lastWait  = 30 * time.Second // for killed processes to die, in New and at the end of Close
 	userLocks = "/var/run/dayfly/engine-users"
-	openFiles = 65_536 // descriptors of one process of a task, where the system allows as many
+	openFiles = 65_536 // descriptors of one process of a task, if the system allows that many
 )
 
 // Config says where and how tasks run.
@@ -64,15 +63,14 @@ type Config struct {
 	Path         string   // PATH of the runner; empty means DefaultPath
 	EnginePath   []string // more directories in which engines are looked for
 
-	// EngineUIDBase and EngineUIDs are the range of users of which each live task gets one for its
-	// engine, when the launcher runs as root. 0 means the defaults; EngineUIDs below 0 means
-	// that engines run as root.
+	// EngineUIDBase and EngineUIDs are a range of users. If the launcher runs as root, each live task gets
+	// one of them for its engine. 0 means the defaults; EngineUIDs below 0 means that engines run as root.
 	EngineUIDBase, EngineUIDs int
-	// NoCgroup keeps tasks out of cgroups although the system has them.
+	// NoCgroup makes tasks run without cgroups even if the system has them.
 	NoCgroup bool
 }
 
-// Isolation is what this launcher can hold on this system.
+// Isolation is what this launcher can guarantee on this system.
 type Isolation struct {
 	EngineUser     bool // workflow code runs as a user of its own
 	Cgroup         bool // nothing can leave its task
@@ -87,20 +85,20 @@ type Launcher struct {
 
 	ending chan struct{} // closed when Close wants every task to end
 	hurry  chan struct{} // closed when Close waits no longer for graces
-	giveUp chan struct{} // closed when Close waits no longer at all
+	giveUp chan struct{} // closed when Close stops waiting
 
 	// Guarded by Mu.
 	cgroup    string           // directory for the tasks' cgroups; empty: none
 	users     map[uint32]*user // that live tasks have
-	userLocks string           // a directory; empty: this launcher knows of no other one
+	userLocks string           // a directory; empty: other launchers are not looked for
 	lastUID   uint32           // counted from the base
 
-	// Held while the files of a state are given to a user or taken back; taken before Mu.
+	// Held while the files of a state are given to a user or taken back. Lock it before Mu.
 	stateMu sync.Mutex
 	holders map[string]*holder // of states that live tasks write, by directory
 }
 
-// New opens the directory, ends what an earlier launcher left behind there, and waits a little for
+// New opens the directory, ends the tasks that an earlier launcher left behind, and waits a little for
 // that. Close must be called.
 func New(c Config) (*Launcher, error) {
 	if c.Dir != "" {
@@ -135,7 +133,7 @@ func New(c Config) (*Launcher, error) {
 	dir.Begun = func(t *entry) { l.Work.Go(func() { l.mind(t) }) }
 	if c.EngineUIDs > 0 {
 		if err := os.MkdirAll(userLocks, 0o700); err != nil {
-			l.Log.Warn("engines may get the same users as those of another dayfly of this machine", "err", err)
+			l.Log.Warn("engines may get the same users as those of another dayfly on this machine", "err", err)
 		} else {
 			l.userLocks = userLocks
 		}
@@ -160,7 +158,7 @@ func (c *Config) check() error {
 	}
 	c.Check(refuse)
 	if len(c.Command) == 0 || !filepath.IsAbs(c.Command[0]) {
-		refuse("command", "the runner's command begins with an absolute path")
+		refuse("command", "the runner's command must begin with an absolute path")
 	}
 	if c.EngineUIDs > 0 {
 		if c.EngineUIDBase <= 0 || c.EngineUIDBase+c.EngineUIDs > 1<<31 {
@@ -175,7 +173,7 @@ func (c *Config) check() error {
 	return errors.Join(errs...)
 }
 
-// Isolation says what holds on this system.
+// Isolation returns what this launcher guarantees on this system.
 func (l *Launcher) Isolation() Isolation {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
@@ -204,8 +202,8 @@ func refusal(err error) *launcher.Refusal {
 	return r
 }
 
-// Stop implements launcher.Launcher: SIGTERM to the runner, which passes an interrupt on to its
-// engine, and after the grace a kill of everything.
+// Stop implements launcher.Launcher. It sends SIGTERM to the runner, which interrupts its engine, and
+// kills everything after the grace.
 func (l *Launcher) Stop(_ context.Context, ref, why string) error {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
@@ -225,8 +223,8 @@ func (l *Launcher) Stop(_ context.Context, ref, why string) error {
 	return nil
 }
 
-// Close ends every task and waits for that: with its grace until ctx ends, then by killing. It
-// leaves no process, no directory of a task and nothing running; the records stay.
+// Close ends every task and waits for that. Each task gets its grace until ctx ends; then it is killed.
+// No process and no directory of a task is left. The records stay.
 func (l *Launcher) Close(ctx context.Context) error {
 	l.Mu.Lock()
 	if l.Closed {

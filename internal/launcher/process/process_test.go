@@ -737,7 +737,7 @@ func TestNew_EveryMistakeIsToldAtOnce(t *testing.T) {
 	if !errors.Is(err, workflow.ErrInvalid) {
 		t.Fatalf("got %v, want ErrInvalid", err)
 	}
-	for _, want := range []string{"dir:", "command:", "state_root:", "DAYFLY_TICKET", "a=b", "look them up", "grace:"} {
+	for _, want := range []string{"dir:", "command:", "state_root:", "DAYFLY_TICKET", "a=b", "nothing gives their values", "grace:"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("got %q, want a word on %s", err, want)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
 )
 
-// record is what is on disk about a task of a process.
+// record is the record of a task on disk.
 type record struct {
 	taskdir.Record
 
@@ -27,8 +27,8 @@ type record struct {
 	StateDir  string `json:"state_dir,omitempty"` // below the state root, when the task writes there
 }
 
-// parseRecord reads a record, the end of its task included where a line of its own says it, and refuses one
-// that could send a kill or a removal astray. A line that was cut off while it was written says nothing.
+// parseRecord reads a record. The end of the task may follow on a line of its own; a line that was cut off is
+// passed over. It refuses a record that could make the launcher kill or remove the wrong thing.
 func parseRecord(b []byte) (record, error) {
 	first, rest, _ := bytes.Cut(bytes.TrimSpace(b), []byte("\n"))
 	var r record
@@ -55,7 +55,7 @@ func parseRecord(b []byte) (record, error) {
 	return r, nil
 }
 
-// trace is where the processes of a task are looked for.
+// trace says where to look for the processes of a task.
 func (r record) trace() remains.Trace {
 	users := []uint32{uint32(os.Getuid())} //nolint:gosec // a user's number is one
 	if r.EngineUID != 0 {
@@ -64,8 +64,8 @@ func (r record) trace() remains.Trace {
 	return remains.Trace{Boot: r.Boot, Session: r.PID, Start: r.PIDStart, Cgroup: r.Cgroup, Users: users}
 }
 
-// recover reads the records, ends what is left of tasks that have no end on record, and removes what
-// has no record: a launcher died before it let that task go.
+// recover reads the records, ends what is left of tasks that have no end on record, and removes the
+// directories and cgroups that have no record: their launcher died before the task began.
 func (l *Launcher) recover() error {
 	err := l.Read(func(b []byte) (*entry, error) {
 		r, err := parseRecord(b)
@@ -97,7 +97,7 @@ func (l *Launcher) recover() error {
 	return nil
 }
 
-// end ends tasks of an earlier launcher, at the same time, and waits a little for all of them.
+// end ends the tasks of an earlier launcher at the same time, and waits a little for all of them.
 func (l *Launcher) end(tasks []*entry) {
 	done := make(chan struct{}, len(tasks))
 	for _, t := range tasks {
@@ -122,7 +122,7 @@ func (l *Launcher) end(tasks []*entry) {
 	}
 }
 
-// endCgroup ends a cgroup of which there is no task that lives.
+// endCgroup ends a cgroup that has no live task.
 func (l *Launcher) endCgroup(path string) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -21,7 +21,7 @@ type holder struct {
 	tasks int
 }
 
-// takeUser finds a user for a task's engine: the one that has the state already, else one that no
+// takeUser finds a user for a task's engine: the one that already has the state, or else one that no
 // live task has and no process runs as.
 func (l *Launcher) takeUser(rec *record) error {
 	l.stateMu.Lock()
@@ -49,10 +49,10 @@ func (l *Launcher) takeUser(rec *record) error {
 // user is one that engines of live tasks have.
 type user struct {
 	tasks int      // how many
-	lock  *os.File // keeps other launchers of this machine from it; nil where there are no locks
+	lock  *os.File // keeps other launchers of this machine from using it; nil: there are no locks
 }
 
-// freshUser looks at the next ones first: a user rests for as long as it can. The lock is held.
+// freshUser tries the users in turn, so that each stays unused for as long as possible. The lock is held.
 func (l *Launcher) freshUser() (uint32, *os.File, error) {
 	base, n := uint32(l.config.EngineUIDBase), uint32(l.config.EngineUIDs) //nolint:gosec // checked in New
 	for i := range n {
@@ -78,14 +78,14 @@ func (l *Launcher) freshUser() (uint32, *os.File, error) {
 			return 0, nil, fmt.Errorf("look for a free user: %w", err)
 		}
 	}
-	return 0, nil, &launcher.Refusal{Reason: workflow.ReasonCapacity, Text: fmt.Sprintf("all of the %d users for engines are taken by live tasks", n)}
+	return 0, nil, &launcher.Refusal{Reason: workflow.ReasonCapacity, Text: fmt.Sprintf("live tasks use all of the %d users for engines", n)}
 }
 
 // lockUser keeps a user from the other launchers of this machine, which have the same range, until the file is
-// closed. What a launcher that died left alive is found by looking for processes of the user.
+// closed. A launcher that died may have left processes alive: the caller looks for processes of the user.
 func (l *Launcher) lockUser(uid uint32) (*os.File, error) {
 	if l.userLocks == "" {
-		return nil, nil //nolint:nilnil // closing no file is no fault
+		return nil, nil //nolint:nilnil // closing a nil file is harmless
 	}
 	f, err := os.OpenFile(filepath.Join(l.userLocks, strconv.FormatUint(uint64(uid), 10)), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -106,7 +106,7 @@ func (l *Launcher) holdAgain(rec record) {
 	u := l.users[rec.EngineUID]
 	if u == nil {
 		u = &user{}
-		u.lock, _ = l.lockUser(rec.EngineUID) // who has it by now found nothing alive of the task
+		u.lock, _ = l.lockUser(rec.EngineUID) // a launcher that has it now found no live process of the task
 		l.users[rec.EngineUID] = u
 	}
 	u.tasks++
@@ -148,7 +148,7 @@ func (l *Launcher) freeUser(rec record) {
 }
 
 // openState makes the directory of a workspace's state and, for a task that writes, gives it to the
-// engine's user. Who only reads gets nothing: its runner, as root, makes a copy.
+// engine's user. For a task that only reads, the runner makes a copy as root.
 func (l *Launcher) openState(dir string, rec record) error {
 	l.stateMu.Lock()
 	defer l.stateMu.Unlock()
@@ -164,7 +164,7 @@ func (l *Launcher) openState(dir string, rec record) error {
 // passable refuses a directory that users other than its owner cannot pass through.
 func passable(dir string) error {
 	for ; dir != "" && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		info, err := os.Stat(filepath.Dir(dir)) // the last one gets its mode from us
+		info, err := os.Stat(filepath.Dir(dir)) // the last one gets its mode from the launcher
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

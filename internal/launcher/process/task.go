@@ -20,11 +20,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
-// errCommand marks an error of starting the command itself, and not of what was prepared for it.
+// errCommand marks an error of starting the command itself, not of preparing for it.
 var errCommand = errors.New("start runner")
 
-// entry is one task of this launcher. Its fields are guarded by Launcher.Mu, but those above it,
-// which do not change.
+// entry is one task of this launcher. The first three fields do not change; Launcher.Mu guards the others.
 type entry struct {
 	stop chan struct{} // closed by Stop; nil for a task that was recovered
 	proc *child.Process
@@ -32,7 +31,7 @@ type entry struct {
 
 	record record
 	phase  launcher.Phase
-	why    string // it was asked to stop, and why
+	why    string // why it was asked to stop; empty: it was not asked
 }
 
 // Base implements taskdir.Entry.
@@ -44,7 +43,7 @@ func (t *entry) Phase() launcher.Phase { return t.phase }
 // Where implements taskdir.Entry.
 func (t *entry) Where() (key string, value any) { return "pid", t.record.PID }
 
-// start makes everything that a task needs and lets its runner go. What it returns has a record.
+// start makes everything that a task needs and lets its runner begin. The task that it returns has a record.
 func (l *Launcher) start(_ context.Context, ref string, r launcher.Request) (_ *entry, err error) {
 	t := &entry{stop: make(chan struct{}), phase: launcher.Running, record: record{Record: l.RecordOf(ref, r), Boot: l.boot}}
 	rec := &t.record
@@ -72,7 +71,7 @@ func (l *Launcher) start(_ context.Context, ref string, r launcher.Request) (_ *
 			return nil, err
 		}
 		undo = append(undo, func() { l.freeUser(*rec) })
-		// The engine passes through it, to what the runner gives it inside.
+		// The engine passes through it to its own files inside.
 		if err := os.Chmod(l.WorkDir(rec.Ref), 0o711); err != nil { //nolint:gosec // see above
 			return nil, fmt.Errorf("open directory of task: %w", err)
 		}
@@ -107,14 +106,14 @@ func (l *Launcher) start(_ context.Context, ref string, r launcher.Request) (_ *
 	if err := l.Write(rec.Ref, rec); err != nil {
 		return nil, err
 	}
-	// From here on the task may act. A runner that is gone already is a task that has ended.
+	// From here on the task may act. If its runner is gone already, the task has ended.
 	if err := task.OpenGate(gate, nil); err != nil {
 		l.Log.Warn("runner ended at its gate", "task", rec.Ref, "err", err)
 	}
 	return t, nil
 }
 
-// run starts the runner, which waits at its gate, whose other end is returned.
+// run starts the runner and returns the launcher's end of the gate at which the runner waits.
 func (l *Launcher) run(t *entry, r launcher.Request, size task.Size) (gate *os.File, err error) {
 	in, gate, err := os.Pipe()
 	if err != nil {
@@ -149,8 +148,8 @@ func (l *Launcher) run(t *entry, r launcher.Request, size task.Size) (gate *os.F
 	return gate, nil
 }
 
-// startIn starts the runner in a cgroup of its own. Where the system shows cgroups but starts
-// nothing in them (old kernels, containers that filter system calls), they are given up for good.
+// startIn starts the runner in a cgroup of its own. Some systems have cgroups but cannot start a process
+// in one (old kernels, containers that filter system calls). There it gives them up for good.
 func (l *Launcher) startIn(t *entry, spec *child.Spec, size task.Size) (err error) {
 	l.Mu.Lock()
 	base := l.cgroup
@@ -220,7 +219,7 @@ func (l *Launcher) mind(t *entry) {
 	rec := t.record
 	switch {
 	case err != nil:
-		rec.Text = "the runner's end could not be seen: " + err.Error()
+		rec.Text = "cannot tell how the runner ended: " + err.Error()
 	case exit.Signal != 0:
 		rec.Text = fmt.Sprintf("the runner was ended by signal %d (%s)", exit.Signal, exit.Signal)
 	default:
@@ -232,7 +231,7 @@ func (l *Launcher) mind(t *entry) {
 	}
 	switch {
 	case killed && hurried:
-		rec.Text += fmt.Sprintf("; it was killed before its grace of %s was over, because nobody waited any longer", l.Grace)
+		rec.Text += fmt.Sprintf("; it was killed before its grace of %s was over, because dayfly could wait no longer", l.Grace)
 	case killed:
 		rec.Text += fmt.Sprintf("; it had not ended within %s and was killed", l.Grace)
 	}
@@ -276,8 +275,8 @@ func (l *Launcher) finish(t *entry, rec record) bool {
 	return true
 }
 
-// clear kills what is left of a task until nothing is. A process may take its time to die, in the
-// kernel or on a slow disk; until then the task is not over.
+// clear kills what is left of a task until nothing is left. A process may die slowly, in the kernel or
+// on a slow disk; until then the task is not over.
 func (l *Launcher) clear(rec record) bool {
 	began, warned := time.Now(), false
 	timer := time.NewTimer(0)
@@ -300,7 +299,7 @@ func (l *Launcher) clear(rec record) bool {
 	}
 }
 
-// tail keeps the last of what a runner says, for the log of whoever runs the launcher.
+// tail keeps the end of a runner's output, for the launcher's log.
 type tail struct {
 	r    *os.File
 	done chan struct{}
@@ -311,7 +310,7 @@ type tail struct {
 
 const (
 	tailSize = 4096
-	mostRest = 1 << 20 // more than a pipe holds: who goes on writing is not listened to for ever
+	mostRest = 1 << 20 // more than a pipe holds: a process that goes on writing is not read for ever
 )
 
 // newTail returns a tail and the file that the runner writes to.
@@ -339,7 +338,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// close ends the tail, although somebody may hold its other end.
+// close ends the tail, even if a process still holds its other end.
 func (t *tail) close() {
 	_ = t.r.SetReadDeadline(time.Unix(1, 0))
 	<-t.done
@@ -348,7 +347,7 @@ func (t *tail) close() {
 	_ = t.r.Close()
 }
 
-// rest takes what is in the pipe by now and waits for nothing: the copying may have ended before its turn.
+// rest reads what is in the pipe now and does not wait: the copying may have ended before it read all.
 func (t *tail) rest() {
 	conn, err := t.r.SyscallConn()
 	if err != nil {

@@ -1,13 +1,13 @@
-// Package taskdir is the directory of a launcher whose tasks run on its own machine, and the tasks in it: one
-// launcher at a time, one task for each workflow, attempt and placement, a record of it on disk before it may act,
-// and the log that its runner left. How a task is started, and what proves its end, is the launcher's.
+// Package taskdir is the directory of a launcher whose tasks run on its own machine. It allows one launcher at a
+// time and one task for each workflow, attempt and placement. It keeps a record of each task, which is on disk before
+// the task may act, and the log that the runner left. The launcher starts tasks and proves their ends.
 //
 // # Consistency
 //
-// The lock of the directory keeps a second launcher out for as long as the first one's process lives, whatever ends
-// it. Within it, the same request at the same time is one launch, and later the same task, until its record is
-// forgotten: two hours after its end was known, at least, and not before its log was taken. A record is on disk as
-// a whole, with its directory, before Write returns.
+// The lock of the directory keeps a second launcher out while the process of the first one lives. The same request at
+// the same time is one launch, and later it is the same task, until the record is forgotten. That is at least two
+// hours after the end was known, and not before the log was taken. A record is on disk as a whole, with its
+// directory, before Write returns.
 package taskdir
 
 import (
@@ -35,7 +35,7 @@ const (
 	// Keep is how long a record outlives its task, at least.
 	Keep      = 2 * time.Hour
 	pruneWait = time.Second // between two looks for records that are older
-	// MaxText bounds each text of a request: with all of them a record stays far below what is read back.
+	// MaxText bounds each text of a request, so that a record stays far below the size that is read back.
 	MaxText = 8192
 )
 
@@ -43,29 +43,29 @@ const (
 type Entry interface {
 	Base() *Record
 	Phase() launcher.Phase
-	Where() (key string, value any) // it runs, for the log
+	Where() (key string, value any) // where it runs, for the log
 }
 
 // Dir is the directory of a launcher. Launch, List, Describe and Watch are those of launcher.Launcher and
 // launcher.Watcher.
 type Dir[E Entry] struct {
 	SpoolDir
-	launcher.Machine // with what its zero values mean
+	launcher.Machine // with its defaults filled in
 	Now              func() time.Time
 
-	// Start is the launcher's own part of a launch. What it returns is on record, or was before, and may act.
-	// Begun, where there is one, is told of it with the lock held. Refusal says what an error of Start means. They
-	// are set once.
+	// Start is the launcher's own part of a launch. The task that it returns is on record and may act. Begun,
+	// which may be nil, is then called with the task and with the lock held. Refusal says what an error of Start
+	// means. They are set once.
 	Start   func(ctx context.Context, ref string, r launcher.Request) (E, error)
 	Begun   func(e E)
 	Refusal func(err error) *launcher.Refusal
 
-	Work sync.WaitGroup // of launches and of what runs for a task: who closes a launcher waits for it
+	Work sync.WaitGroup // of launches and of goroutines for tasks: closing a launcher waits for it
 
 	Mu      sync.Mutex      // guards what follows and all entries
 	Entries map[string]E    // by reference
 	Pending map[string]bool // references of launches that are under way
-	Closed  bool            // nothing is launched any more
+	Closed  bool            // no task is launched any more
 
 	mode      fs.FileMode
 	lock      *os.File
@@ -82,15 +82,15 @@ type key struct {
 	placement string
 }
 
-// launch is one that is under way; done is closed when the rest is set.
+// launch is a launch that is under way; done is closed when the other fields are set.
 type launch struct {
 	done chan struct{}
 	task launcher.Task
 	err  error
 }
 
-// Open makes the directories and takes the lock, which Unlock gives back. A mode of 0 leaves directories alone that
-// are there. The owner is the user of runners.
+// Open makes the directories and takes the lock, which Unlock gives back. A mode of 0 leaves existing directories
+// alone. The owner is the user of runners.
 func Open[E Entry](m launcher.Machine, mode fs.FileMode, owner int) (*Dir[E], error) {
 	if m.Log == nil {
 		m.Log = slog.New(slog.DiscardHandler)
@@ -129,7 +129,7 @@ func Open[E Entry](m launcher.Machine, mode fs.FileMode, owner int) (*Dir[E], er
 	return d, nil
 }
 
-// Unlock lets the next launcher have the directory.
+// Unlock gives the directory to the next launcher.
 func (d *Dir[E]) Unlock() error { return d.lock.Close() }
 
 // WorkDir is the own directory of a task.
@@ -155,7 +155,7 @@ func (d *Dir[E]) Launch(ctx context.Context, r launcher.Request) (launcher.Task,
 		case <-under.done:
 			return under.task, under.err
 		case <-ctx.Done():
-			return launcher.Task{}, &launcher.Refusal{Reason: workflow.ReasonUnavailable, Unknown: true, Text: "the launch was still under way when the time for it ended"}
+			return launcher.Task{}, &launcher.Refusal{Reason: workflow.ReasonUnavailable, Unknown: true, Text: "the launch did not finish in time"}
 		}
 	}
 	if d.Closed {
@@ -165,7 +165,7 @@ func (d *Dir[E]) Launch(ctx context.Context, r launcher.Request) (launcher.Task,
 	d.prune()
 	under, ref := &launch{done: make(chan struct{})}, NewRef()
 	d.launching[k], d.Pending[ref] = under, true
-	d.Work.Add(1) // who closes waits for launches that are under way
+	d.Work.Add(1) // closing waits for launches that are under way
 	d.Mu.Unlock()
 	defer d.Work.Done()
 
@@ -199,14 +199,14 @@ func (d *Dir[E]) Launch(ctx context.Context, r launcher.Request) (launcher.Task,
 	return under.task, nil
 }
 
-// check refuses for good what can never be launched.
+// check refuses a request that can never be launched.
 func (d *Dir[E]) check(r launcher.Request) error {
 	if r.Workflow == "" || r.Attempt < 1 || r.Ticket == "" || r.Relay == "" {
-		return launcher.Never("the request names no workflow, attempt, ticket or relay")
+		return launcher.Never("the request has no workflow, attempt, ticket or relay")
 	}
 	for _, s := range []string{r.Workflow, r.Placement, r.Ticket, r.Relay, r.SourceDirectory} {
 		if strings.ContainsRune(s, 0) || len(s) > MaxText {
-			return launcher.Never("the request holds a zero byte or a text of more than %d characters", MaxText)
+			return launcher.Never("the request has a zero byte or a text of more than %d characters", MaxText)
 		}
 	}
 	if _, err := task.SizeOf(r.Size); err != nil {
@@ -224,7 +224,7 @@ func (d *Dir[E]) Add(e E) {
 	}
 }
 
-// Ended tells those who watch that a task has stopped. The lock is held.
+// Ended tells the watchers that a task has stopped. The lock is held.
 func (d *Dir[E]) Ended(e E) {
 	close(d.changed)
 	d.changed = make(chan struct{})
@@ -267,7 +267,7 @@ func (d *Dir[E]) Describe(_ context.Context, refs ...string) ([]launcher.Task, e
 	return out, nil
 }
 
-// Unended are the tasks that are not known to have ended.
+// Unended returns the tasks that are not known to have ended.
 func (d *Dir[E]) Unended() []string {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -278,8 +278,8 @@ func (d *Dir[E]) Unended() []string {
 	return refs
 }
 
-// Watch implements launcher.Watcher. It returns nil when ctx ends. Each call of it reports every
-// stopped task that is still known, so what an earlier one was told is told again.
+// Watch implements launcher.Watcher. It returns nil when ctx ends. Each call reports every stopped task
+// that is still known, also those that an earlier call reported.
 func (d *Dir[E]) Watch(ctx context.Context, stopped func(context.Context, launcher.Task)) error {
 	told := map[string]bool{}
 	for {

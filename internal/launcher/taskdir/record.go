@@ -22,14 +22,14 @@ import (
 const (
 	refPrefix    = "task-"
 	recordSuffix = ".json"
-	// maxRecord bounds what is read back; records are below 1 KiB but for a workflow's own words.
+	// maxRecord bounds what is read back. Without the workflow's own texts a record is below 1 KiB.
 	maxRecord = 64 << 10
 )
 
 var refForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^` + refPrefix + `[0-9a-f]{32}$`) })
 
-// Record is what is on disk about a task before its runner may act, and until well after its end. A launcher's own
-// record embeds it.
+// Record is the record of a task. It is on disk before the runner may act and until well after the task's end. A
+// launcher's own record embeds it.
 type Record struct {
 	Ref       string    `json:"ref"`
 	Workflow  string    `json:"workflow"`
@@ -45,7 +45,7 @@ type Record struct {
 	Left  bool      `json:"-"` // something of it is still to be removed, so it stays known
 }
 
-// RecordOf is the record of a task that begins.
+// RecordOf makes the record of a task that begins.
 func (d *Dir[E]) RecordOf(ref string, r launcher.Request) Record {
 	return Record{Ref: ref, Workflow: r.Workflow, Attempt: r.Attempt, Placement: r.Placement, CreatedAt: d.Now().UTC()}
 }
@@ -57,11 +57,11 @@ func (r *Record) IsOf(q launcher.Request) bool {
 
 func (r *Record) key() key { return key{r.Workflow, r.Attempt, r.Placement} }
 
-// Check refuses a record that could send a removal astray.
+// Check refuses a record that could make the launcher remove the wrong thing.
 func (r *Record) Check() error {
 	switch {
 	case !IsRef(r.Ref):
-		return errors.New("record with a strange reference")
+		return errors.New("record with an invalid reference")
 	case r.Workflow == "" || r.Attempt < 1:
 		return errors.New("record without workflow or attempt")
 	}
@@ -75,7 +75,7 @@ func public(e Entry) launcher.Task {
 	}
 }
 
-// NewRef makes a reference, which is never made again.
+// NewRef makes a new reference. It never makes the same one twice.
 func NewRef() string {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails: it ends the program instead
@@ -109,7 +109,7 @@ func (d *Dir[E]) Append(ref string, record any) error {
 	if err != nil {
 		return fmt.Errorf("write end of task %s: %w", ref, err)
 	}
-	// A line of its own, whatever was cut off before it.
+	// It begins a new line, because the one before may have been cut off.
 	_, err = f.Write(slices.Concat([]byte("\n"), b, []byte("\n")))
 	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("write end of task %s: %w", ref, err)
@@ -117,7 +117,7 @@ func (d *Dir[E]) Append(ref string, record any) error {
 	return nil
 }
 
-// Read reads the records of an earlier launcher. One that is not readable is put aside.
+// Read reads the records of an earlier launcher. It puts unreadable ones aside.
 func (d *Dir[E]) Read(decode func(b []byte) (E, error)) error {
 	files, err := os.ReadDir(d.Machine.Dir)
 	if err != nil {
@@ -174,7 +174,7 @@ func (d *Dir[E]) Forget(ref string) error {
 	return d.RemoveRecord(ref)
 }
 
-// RemoveRecord removes the record of a task. That it is not there is no error.
+// RemoveRecord removes the record of a task. It is not an error if there is none.
 func (d *Dir[E]) RemoveRecord(ref string) error {
 	if err := os.Remove(d.recordFile(ref)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forget task %s: %w", ref, err)
@@ -200,8 +200,7 @@ func (d *Dir[E]) prune() {
 	}
 }
 
-// Sweep removes the directories that an earlier launcher made and that belong to no task which lives. Of those that
-// are spared, something may.
+// Sweep removes the directories of tasks that an earlier launcher made and that are over. It leaves those in spared.
 func (d *Dir[E]) Sweep(spared map[string]bool) {
 	files, err := os.ReadDir(d.Machine.Dir)
 	d.warn(err, d.Machine.Dir)
@@ -220,7 +219,7 @@ func (d *Dir[E]) Sweep(spared map[string]bool) {
 // RemoveWork removes the own directory of a task.
 func (d *Dir[E]) RemoveWork(ref string) error {
 	if !IsRef(ref) {
-		return errors.New("remove a directory that is no task's: refused")
+		return errors.New("the directory does not belong to a task and is not removed")
 	}
 	return disk.RemoveTree(d.WorkDir(ref))
 }

@@ -20,11 +20,11 @@ const mostSpools = 64
 // SpoolDir keeps spools in a directory, named by their tasks. It is a launcher.Spooler.
 type SpoolDir struct {
 	Dir   string
-	Owner int // the user of runners, whose all spools are
+	Owner int // the user of runners, who owns all spools
 	Now   func() time.Time
 }
 
-// Keep moves the spool of a task out of the task's directory, where there is one. Nothing of the task may be left.
+// Keep moves the spool of a task, if there is one, out of the task's directory. No process of the task may be left.
 func (s *SpoolDir) Keep(ref, workDir string) error {
 	from := filepath.Join(workDir, task.SpoolName)
 	if info, err := os.Lstat(from); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -40,7 +40,8 @@ func (s *SpoolDir) Keep(ref, workDir string) error {
 	return err
 }
 
-// Spools implements launcher.Spooler. It drops those that are too old for the control plane, and too many.
+// Spools implements launcher.Spooler. It drops spools that are too old for the control plane, and the oldest of too
+// many.
 func (s *SpoolDir) Spools() ([]string, error) {
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +70,7 @@ func (s *SpoolDir) Spools() ([]string, error) {
 	return refs, nil
 }
 
-// Spool implements launcher.Spooler. It opens nothing but a plain file of the runners' user that has no other name.
+// Spool implements launcher.Spooler. It opens only a plain file of the runners' user that has no other name.
 func (s *SpoolDir) Spool(ref string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(s.Dir, filepath.Base(ref)), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -79,7 +80,7 @@ func (s *SpoolDir) Spool(ref string) (*os.File, error) {
 	if err == nil {
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if !info.Mode().IsRegular() || !ok || st.Nlink != 1 || int(st.Uid) != s.Owner {
-			err = errors.New("no runner made this file")
+			err = errors.New("the file was not made by a runner")
 		}
 	}
 	if err != nil {

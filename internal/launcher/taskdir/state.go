@@ -13,7 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Olds are the other directories of states that a request names and that are there, as paths below the root of all
+// Olds returns the other state directories that a request names and that exist, as paths below the root of all
 // states.
 func (d *Dir[E]) Olds(r launcher.Request) []string {
 	var out []string
@@ -25,13 +25,13 @@ func (d *Dir[E]) Olds(r launcher.Request) []string {
 	return out
 }
 
-// State is the directory of a state, of which the path below the root of all states is given.
+// State returns the directory of a state from its path below the root of all states.
 func (d *Dir[E]) State(dir string) string { return filepath.Join(d.StateRoot, dir) }
 
-// checkStates refuses for good what names no directory below the root, or needs one where there is no root.
+// checkStates refuses a request that names a directory outside the root, or that needs one if there is no root.
 func (d *Dir[E]) checkStates(r launcher.Request) error {
 	if d.StateRoot == "" && r.States.Required {
-		return launcher.Never("this launcher keeps no states: state kind directory cannot be used here")
+		return launcher.Never("this launcher does not keep states: the state kind directory cannot be used here")
 	}
 	for _, dir := range append([]string{r.States.Own}, r.States.Olds...) {
 		organization, key, _ := strings.Cut(dir, "/")
@@ -64,8 +64,8 @@ func (d *Dir[E]) MakeState(dir string) error {
 	return nil
 }
 
-// GiveState gives the directory of a state and what is in it to a user. It follows no symbolic link, and leaves
-// alone a file that has a second name: that name may be anywhere.
+// GiveState gives the directory of a state and all that is in it to a user. It does not follow symbolic links. It
+// leaves a file with a second name alone, because that name may be anywhere.
 func (d *Dir[E]) GiveState(dir string, uid int) error {
 	root, err := os.OpenRoot(d.StateRoot)
 	if err != nil {

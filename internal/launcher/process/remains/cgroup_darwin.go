@@ -8,17 +8,17 @@ import (
 
 var errNoCgroups = errors.New("this system has no cgroups")
 
-// OpenCgroups refuses: this system has none.
+// OpenCgroups returns an error: this system has no cgroups.
 func OpenCgroups(string) (string, error) { return "", errNoCgroups }
 
-// MakeCgroup refuses: this system has none.
+// MakeCgroup returns an error: this system has no cgroups.
 func MakeCgroup(string, Limits) (*os.File, error) { return nil, errNoCgroups }
 
-// KillCgroup finds none.
+// KillCgroup returns fs.ErrNotExist.
 func KillCgroup(string) (int, error) { return 0, fs.ErrNotExist }
 
-// ListCgroups finds none.
+// ListCgroups returns nothing.
 func ListCgroups(string) []string { return nil }
 
-// RemoveCgroup finds none.
+// RemoveCgroup does nothing.
 func RemoveCgroup(string) error { return nil }

@@ -39,7 +39,7 @@ func OpenCgroups(name string) (string, error) {
 	return base, nil
 }
 
-// ownCgroup finds the directory of this process's cgroup v2, in whatever mount shows it.
+// ownCgroup finds the directory of this process's cgroup v2 in the mounts.
 func ownCgroup(mountinfo, selfCgroup []byte) (string, error) {
 	var own string
 	found := false
@@ -113,8 +113,8 @@ func MakeCgroup(path string, limits Limits) (*os.File, error) {
 	return os.Open(path)
 }
 
-// KillCgroup kills everything in a cgroup and below it, and returns how many processes were left at
-// least. fs.ErrNotExist means that there is no such cgroup.
+// KillCgroup kills everything in a cgroup and below it, and returns a lower bound of how many processes
+// were left. fs.ErrNotExist means that there is no such cgroup.
 func KillCgroup(path string) (int, error) {
 	populated, err := cgroupPopulated(path)
 	if err != nil || !populated {
@@ -205,7 +205,7 @@ func ListCgroups(path string) []string {
 	return out
 }
 
-// RemoveCgroup removes a cgroup and those below it; none of them has a process any more.
+// RemoveCgroup removes a cgroup and those below it. None of them may have a process.
 func RemoveCgroup(path string) error {
 	return eachCgroup(path, func(dir string) error {
 		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,5 +1,5 @@
-// Package remains finds what is left of a task on this machine, in a cgroup or in a session, and
-// kills it. It makes sure of a process before it sends a signal: one that was given the same number later is spared.
+// Package remains finds the processes that are left of a task on this machine, in a cgroup or in a session, and
+// kills them. It checks each process before it sends a signal, so that a later one with the same number is spared.
 package remains
 
 import (
@@ -14,11 +14,11 @@ type Trace struct {
 	Session int      // the number of the session, and of the process that leads it
 	Start   uint64   // when that process began, as ProcessStart tells it
 	Cgroup  string   // the directory of their cgroup; empty means none
-	Users   []uint32 // the users that they run as: tell them from others where the session number was given away again
+	Users   []uint32 // the users that they run as, because another session may have got the same number
 }
 
-// Kill kills what is left, in the cgroup or else in the session, and returns how many processes there were at
-// least. Call it again until it returns 0 without an error: then nothing is left. boot is what Boot returns now.
+// Kill kills what is left in the cgroup, or else in the session. It returns a lower bound of how many processes
+// there were. Call it until it returns 0 without an error: then nothing is left. boot is what Boot returns now.
 func Kill(t Trace, boot string) (int, error) {
 	if t.Boot != boot {
 		return 0, nil
@@ -47,7 +47,7 @@ func UserLives(uid uint32) (bool, error) {
 	return err == nil, err
 }
 
-// Limits are what a cgroup may use, where its controllers are there.
+// Limits are the limits of a cgroup. Each holds only if its controller is available.
 type Limits struct {
 	MilliCPU int   // thousandths of a processor
 	Memory   int64 // bytes

@@ -33,9 +33,8 @@ func begun(p *unix.KinfoProc) uint64 {
 	return uint64(p.Proc.P_starttime.Sec)*1e6 + uint64(p.Proc.P_starttime.Usec) //nolint:gosec // after 1970
 }
 
-// killSession kills every living process of a session and returns how many there were. Between the
-// look at a process and the signal its number could pass to another one: this system has no
-// descriptor of a process.
+// killSession kills every live process of a session and returns how many there were. This system has no
+// descriptors of processes, so between the check and the signal another process could get the number.
 func killSession(t Trace) (int, error) {
 	switch s, err := ProcessStart(t.Session); {
 	case err == nil && s != t.Start:

@@ -13,8 +13,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/child"
 )
 
-// Boot names this start of the machine, and of the container in it: the kernel's boot id, and
-// when the first process that can be seen began.
+// Boot names this start of the machine and of the container: the kernel's boot id, and when the first
+// visible process began.
 func Boot() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -34,11 +34,11 @@ func ProcessStart(pid int) (uint64, error) {
 	return s.Start, err
 }
 
-// killSession kills every living process of a session and returns how many there were.
+// killSession kills every live process of a session and returns how many there were.
 //
-// The kernel does not give the number of a session away while a process is in it. So if a process has that number
-// and began at another time, our session is gone. If no process has it, the leader is dead, and the members are
-// ours, or those of a later session with the same number whose leader is dead as well. The user tells these apart.
+// The kernel does not reuse the number of a session while a process is in it. So if a process has that number and
+// began at another time, our session is gone. If no process has it, the leader is dead. The members are then ours,
+// or those of a later session with the same number whose leader is dead too. The user tells these apart.
 func killSession(t Trace) (int, error) {
 	switch leader, err := child.ReadStat(t.Session); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -69,7 +69,7 @@ func killSession(t Trace) (int, error) {
 }
 
 // killVerified kills a process if still confirms that it is the right one. It asks after it has opened the process,
-// when the number can no longer pass to another one.
+// when no other process can get the number any more.
 func killVerified(pid int, still func() (bool, error)) error {
 	p, err := os.FindProcess(pid) // holds a descriptor of the process
 	if err != nil {
@@ -103,7 +103,7 @@ func (t Trace) member(pid int) (bool, error) {
 	return err == nil && slices.Contains(t.Users, uid), err
 }
 
-// realUser is the user that started a process, also if it runs as another one.
+// realUser is the user that started a process, even if it runs as another one.
 func realUser(pid int) (uint32, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if errors.Is(err, syscall.ESRCH) {
