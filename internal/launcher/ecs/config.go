@@ -18,8 +18,8 @@ type Spot string
 // The policies. The zero value means SpotNever.
 const (
 	SpotNever Spot = "never"
-	SpotReads Spot = "reads" // previews, scans and evaluations: what changes no state
-	SpotAll   Spot = "all"   // also what changes state; an interruption fails such a run for good
+	SpotReads Spot = "reads" // previews, scans and evaluations, which change no state
+	SpotAll   Spot = "all"   // also runs that change state; an interruption fails such a run for good
 )
 
 // Config says where tasks run and as what. Validate it, or let New do so.
@@ -27,14 +27,14 @@ type Config struct {
 	Cluster        string   // name or ARN
 	TaskDefinition string   // family, family:revision or ARN, with or without a revision
 	Container      string   // name of the runner's container in it
-	Pool           string   // whose tasks these are; unique among those who start tasks in the cluster
+	Pool           string   // the pool of the tasks; unique among all that start tasks in the cluster
 	Subnets        []string // at least one, in different zones where possible
 	SecurityGroups []string // at most five; none means the VPC's default group
-	AssignPublicIP bool     // what tasks of a public subnet need to reach anything
+	AssignPublicIP bool     // tasks in a public subnet need it to reach anything
 	Spot           Spot
 
-	// CallTime bounds each call; 0 means 15 s. A RunTask without an answer by then is repeated by who
-	// asked, under the same token.
+	// CallTime bounds each call; 0 means 15 s. If a RunTask has no answer by then, the caller repeats it
+	// under the same token.
 	CallTime time.Duration
 	Log      *slog.Logger // nil means none
 }
@@ -70,14 +70,14 @@ func (c Config) Validate() error {
 		refuse("task_definition", "%q is neither FAMILY, FAMILY:REVISION nor the ARN of a task definition", c.TaskDefinition)
 	}
 	if !isName(c.Container) {
-		refuse("container", "%q names no container: give the name that the runner's container has in the task definition", c.Container)
+		refuse("container", "%q is not the name of a container: give the name of the runner's container in the task definition", c.Container)
 	}
 	if c.Pool == "" {
-		refuse("pool", "the pool is not named; its tasks are told from others by that")
+		refuse("pool", "the pool has no name; its tasks are known by it")
 	}
 	c.checkNetwork(refuse)
 	if !slices.Contains([]Spot{"", SpotNever, SpotReads, SpotAll}, c.Spot) {
-		refuse("spot", "spot is never, reads or all; %q is none of them", c.Spot)
+		refuse("spot", "spot is never, reads or all, not %q", c.Spot)
 	}
 	if c.CallTime < 0 {
 		refuse("call_time", "the time for a call is negative")
@@ -87,7 +87,7 @@ func (c Config) Validate() error {
 
 func (c Config) checkNetwork(refuse func(field, format string, args ...any)) {
 	if n := len(c.Subnets); n == 0 || n > maxSubnets {
-		refuse("subnets", "there are %d subnets; a task needs one to %d to choose from", n, maxSubnets)
+		refuse("subnets", "there are %d subnets; give 1 to %d", n, maxSubnets)
 	}
 	seen := map[string]bool{}
 	for _, s := range c.Subnets {
@@ -95,7 +95,7 @@ func (c Config) checkNetwork(refuse func(field, format string, args ...any)) {
 			refuse("subnets", "%q is not the id of a subnet", s)
 		}
 		if seen[s] {
-			refuse("subnets", "%q is there twice", s)
+			refuse("subnets", "%q is listed twice", s)
 		}
 		seen[s] = true
 	}
@@ -127,7 +127,7 @@ func (c Config) family() string {
 	return family
 }
 
-// last is what follows the last slash.
+// last returns the text after the last slash.
 func last(s string) string { return s[strings.LastIndexByte(s, '/')+1:] }
 
 // isName reports whether s could be the name of a cluster, family or container: 1 to 255 letters,
@@ -152,8 +152,8 @@ func isARN(s, service, kind string) bool {
 		strings.HasPrefix(":"+parts[5], kind) && !strings.ContainsAny(s, " \t\n\"") && last(s) != ""
 }
 
-// startedBy is the pool in the characters that ECS takes for the name of who started a task: letters,
-// digits, - / and _, at most 128. Names that must be changed for it stay different from each other.
+// startedBy is the pool's name in the characters that ECS accepts for startedBy: letters, digits, - / and _,
+// at most 128. Names that must be changed stay different from each other.
 func startedBy(pool string) string {
 	name := strings.Map(func(r rune) rune {
 		if isWord(r) || r == '/' {

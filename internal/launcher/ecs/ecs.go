@@ -1,25 +1,23 @@
-// Package ecs is the launcher of a cluster of Amazon ECS: a task is one Fargate task of its own. It
-// registers no task definition, makes no network and keeps nothing: what it knows, it asks ECS.
+// Package ecs is the launcher of an Amazon ECS cluster: each task is one Fargate task. It registers no
+// task definition, makes no network and keeps no state: it asks ECS each time.
 //
 // # Consistency
 //
-// A launch carries a client token made of workflow, attempt and placement, and nothing in the call
-// depends on the time or on who calls, so ECS itself answers the same request with the same task. ECS
-// remembers a token for as long as the task lives and an hour more, a day at most; after that it is
-// the control plane that refuses a second start. Where ECS says that the token was used for a request
-// that differs (another version of the launcher, another ticket of the same attempt), the task that it
-// names is adopted.
+// A launch has a client token made of workflow, attempt and placement. Nothing in the call depends on
+// the time or on the caller, so ECS answers the same request with the same task. ECS remembers a token
+// while the task lives and for an hour more, at most a day; after that the control plane refuses a
+// second start. ECS may say that the token was used for a different request (another version of the
+// launcher, another ticket of the same attempt). The launcher then adopts the task that ECS names.
 //
-// One call is made per Launch, without the SDK's own repeats: a repeat that was throttled would hide a
-// first try whose answer was lost. For the same reason a request that is Unsettled stays so until ECS has
-// answered in a way that it could not if the task were there.
+// Launch makes one call, without the SDK's own repeats: a throttled repeat would hide a first try
+// whose answer was lost. For the same reason a request that is Unsettled stays so until ECS gives an
+// answer that proves that the task does not exist.
 //
-// DescribeTasks and ListTasks show what RunTask did only after a while, and a stopped task for an hour.
-// So List and Describe leave out what ECS does not (yet, or any more) know, and that proves an end only
-// of a task that was launched more than AbsenceProves ago: whoever takes absence for an end, the
-// reaper by its policy, must know that age. A task is Stopped when ECS says STOPPED: every container
-// has ended then. That a task is told to stop, which the warning of a Spot interruption also says,
-// is not an end.
+// DescribeTasks and ListTasks show a new task only after a while, and a stopped one for an hour. So List
+// and Describe may leave out a task that exists or existed. Absence proves an end only if the task was
+// launched more than AbsenceProves ago; the reaper knows that age from its policy. A task is Stopped
+// when ECS says STOPPED: then every container has ended. A task that is told to stop has not ended. The
+// warning of a Spot interruption says no more than that.
 package ecs
 
 import (
@@ -30,12 +28,12 @@ import (
 )
 
 // AbsenceProves is how old a task must be for its absence from ECS to prove its end, for
-// reaper.Policy. ECS asks for up to five minutes until it knows its own tasks, and shows stopped
-// ones for an hour at least.
+// reaper.Policy. ECS may need up to five minutes to show a new task. It shows stopped ones for at
+// least an hour.
 const AbsenceProves = 10 * time.Minute
 
-// Client is what the launcher needs of ECS; *ecs.Client has it. Its own repeats serve the calls that read, and
-// StopTask; RunTask turns them off.
+// Client is what the launcher needs of ECS; *ecs.Client implements it. Its own repeats are used for reading calls and
+// StopTask. RunTask turns them off.
 type Client interface {
 	RunTask(ctx context.Context, in *ecs.RunTaskInput, options ...func(*ecs.Options)) (*ecs.RunTaskOutput, error)
 	StopTask(ctx context.Context, in *ecs.StopTaskInput, options ...func(*ecs.Options)) (*ecs.StopTaskOutput, error)
@@ -49,7 +47,7 @@ type Launcher struct {
 	config Config
 }
 
-// New returns a launcher. It calls nothing.
+// New returns a launcher. It makes no call.
 func New(client Client, c Config) (*Launcher, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

@@ -9,9 +9,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// event is an "ECS Task State Change" as EventBridge delivers it, as far as it is read here. Unknown fields
-// are passed over: AWS adds some without notice. (ECS developer guide, "Amazon ECS task state
-// change events".)
+// event is the part of an "ECS Task State Change" event that is read. Unknown fields are ignored: AWS adds
+// some without notice. (ECS developer guide, "Amazon ECS task state change events".)
 type event struct {
 	Source     string `json:"source"`
 	DetailType string `json:"detail-type"`
@@ -44,10 +43,10 @@ type event struct {
 const maxEvent = 1 << 20
 
 // ParseEvent reads an "ECS Task State Change" event of EventBridge. Events come at least once and in any
-// order; version grows with each change of the task and is the same in duplicates, so of two events
-// of one task the one with the higher version is later. Whether the task has ended is its Phase: an event
-// that only says that the task is to stop, such as the warning of a Spot interruption, is Stopping.
-// The Workflow of a task that Dayfly did not start is empty. What is no such event is refused with
+// order. The version grows with each change of the task and is the same in duplicates, so of two events
+// of one task the one with the higher version is later. The Phase says whether the task has ended: it is
+// Stopping if the event only says that the task is to stop, such as the warning of a Spot interruption.
+// The Workflow of a task that Dayfly did not start is empty. Any other event is refused with
 // workflow.ErrInvalid.
 func ParseEvent(body []byte) (task launcher.Task, version int64, err error) {
 	refuse := func(format string, args ...any) (launcher.Task, int64, error) {
@@ -65,16 +64,16 @@ func ParseEvent(body []byte) (task launcher.Task, version int64, err error) {
 		return refuse("the event is %.80q of %.80q, not an ECS Task State Change of aws.ecs", e.DetailType, e.Source)
 	}
 	if !isARN(d.TaskArn, "ecs", ":task/") || d.LastStatus == "" {
-		return refuse("the event names no task or no status")
+		return refuse("the event has no task or no status")
 	}
 	if version, err = d.Version.Int64(); err != nil || version < 0 {
-		return refuse("the event has no version, or one that is no number")
+		return refuse("the event has no version, or its version is not a number")
 	}
 	v := view{
 		ARN: d.TaskArn, LastStatus: d.LastStatus, DesiredStatus: d.DesiredStatus, StopCode: d.StopCode, StoppedReason: d.StoppedReason,
 	}
 	if v.CreatedAt, err = time.Parse(time.RFC3339, d.CreatedAt); err != nil {
-		v.CreatedAt = time.Time{} // it is for people only
+		v.CreatedAt = time.Time{} // only people read it
 	}
 	for _, c := range d.Containers {
 		one := containerView{Name: c.Name, Reason: c.Reason}

@@ -17,8 +17,8 @@ import (
 // once turns the SDK's own repeats off. See the package comment.
 func once(o *ecs.Options) { o.Retryer = aws.NopRetryer{} }
 
-// Launch implements launcher.Launcher with one RunTask. A lost answer is a refusal that is Unknown, and so
-// is, of a request that is Unsettled, one that ECS could give without having looked for its task.
+// Launch implements launcher.Launcher with one RunTask. If the answer is lost, the refusal is Unknown. If the
+// request is Unsettled, so is a refusal that ECS could give without looking for its task.
 func (l *Launcher) Launch(ctx context.Context, r launcher.Request) (launcher.Task, error) {
 	in, err := l.config.input(r)
 	if err != nil {
@@ -26,7 +26,7 @@ func (l *Launcher) Launch(ctx context.Context, r launcher.Request) (launcher.Tas
 	}
 	if ctx.Err() != nil {
 		return launcher.Task{}, settle(r, awserr.Unavailable, &launcher.Refusal{
-			Reason: workflow.ReasonUnavailable, Text: "the launch was not begun: the time for it was over",
+			Reason: workflow.ReasonUnavailable, Text: "the launch did not begin: its time was over",
 		})
 	}
 	call, cancel := context.WithTimeout(ctx, l.config.CallTime)
@@ -54,21 +54,21 @@ func (l *Launcher) Launch(ctx context.Context, r launcher.Request) (launcher.Tas
 	return launcher.Task{}, settle(r, class, refusal)
 }
 
-// launched is the task of an answer. One that has stopped already may come with its ARN and status only.
+// launched returns the task of an answer. If it has stopped already, the answer may have only its ARN and status.
 func (l *Launcher) launched(r launcher.Request, t types.Task) launcher.Task {
 	task := l.task(t)
 	task.Workflow, task.Attempt = r.Workflow, r.Attempt
 	return task
 }
 
-// settle says whether a refusal leaves open that the task of the request exists: because the answer was lost,
-// or because an earlier one was and this one says nothing about it.
+// settle marks a refusal as Unknown if the task of the request may exist: because this answer was lost, or
+// because an earlier one was and this one does not settle it.
 func settle(r launcher.Request, class awserr.Class, refusal *launcher.Refusal) *launcher.Refusal {
 	switch class {
 	case awserr.Lost, awserr.Conflict:
 		refusal.Unknown = true
 	case awserr.Throttled, awserr.Unavailable, awserr.Denied:
-		refusal.Unknown = r.Unsettled // turned away at the door
+		refusal.Unknown = r.Unsettled // refused before ECS looked for the task
 	case awserr.None, awserr.Permanent, awserr.Capacity, awserr.Quota, awserr.Busy, awserr.LostRace, awserr.NotFound:
 		// ECS looks for the token before it looks for anything else.
 	}
@@ -81,12 +81,12 @@ func settle(r launcher.Request, class awserr.Class, refusal *launcher.Refusal) *
 	return refusal
 }
 
-// adopt takes the task that ECS holds under the token. ECS's word is enough, since the token is made of
-// workflow, attempt and placement; where ECS also shows the task, it must be this attempt's.
+// adopt takes the task that ECS has under the token. ECS's word is enough, since the token is made of
+// workflow, attempt and placement. If ECS also shows the task, it must be this attempt's.
 func (l *Launcher) adopt(ctx context.Context, r launcher.Request, arns []string) (launcher.Task, error) {
 	if len(arns) == 0 {
 		return launcher.Task{}, settle(r, awserr.Conflict, &launcher.Refusal{
-			Reason: workflow.ReasonUnavailable, Text: "ECS says that a task of this attempt exists, and does not name it",
+			Reason: workflow.ReasonUnavailable, Text: "ECS says that a task of this attempt exists, but does not name it",
 		})
 	}
 	shown, err := l.describe(ctx, arns)
@@ -112,7 +112,7 @@ func (l *Launcher) adopt(ctx context.Context, r launcher.Request, arns []string)
 	if found == nil {
 		return launcher.Task{}, &launcher.Refusal{
 			Reason: workflow.ReasonUnavailable,
-			Text:   fmt.Sprintf("ECS holds task %s under the token of this launch, and it is %s", arns[0], others[arns[0]]),
+			Text:   fmt.Sprintf("ECS has task %s under the token of this launch, but that task is %s", arns[0], others[arns[0]]),
 		}
 	}
 	found.Workflow, found.Attempt = r.Workflow, r.Attempt
@@ -128,7 +128,7 @@ func failureText(f types.Failure) string {
 	return text
 }
 
-// refusalOf says what the class of a failed launch means to who waits for it.
+// refusalOf makes a refusal from the class of a failed launch.
 func refusalOf(class awserr.Class, said string, in *ecs.RunTaskInput) *launcher.Refusal {
 	where := fmt.Sprintf("%s, %s", in.NetworkConfiguration.AwsvpcConfiguration.Subnets[0], capacityName(in))
 	refuse := func(reason workflow.Reason, format string, args ...any) *launcher.Refusal {
@@ -142,9 +142,9 @@ func refusalOf(class awserr.Class, said string, in *ecs.RunTaskInput) *launcher.
 	case awserr.Capacity:
 		return refuse(workflow.ReasonCapacity, "there is no capacity for a task of this size (%s): %s", where, said)
 	case awserr.Unavailable, awserr.Busy:
-		return refuse(workflow.ReasonUnavailable, "ECS did not take the launch: %s", said)
+		return refuse(workflow.ReasonUnavailable, "ECS did not accept the launch: %s", said)
 	case awserr.Lost:
-		return refuse(workflow.ReasonUnavailable, "ECS did not answer whether it launched the task: %s", said)
+		return refuse(workflow.ReasonUnavailable, "ECS did not answer, so the task may exist: %s", said)
 	case awserr.Denied:
 		return launcher.Never("AWS does not permit this launch (check the launcher's policy and its iam:PassRole): %s", said)
 	case awserr.NotFound:

@@ -180,13 +180,13 @@ func TestLaunch_RefusesForGoodBeforeItCalls(t *testing.T) {
 		change func(*launcher.Request)
 		says   string
 	}{
-		"no ticket":         {func(r *launcher.Request) { r.Ticket = "" }, "names no workflow"},
+		"no ticket":         {func(r *launcher.Request) { r.Ticket = "" }, "has no workflow"},
 		"unknown size":      {func(r *launcher.Request) { r.Size = "1024/1" }, "does not exist"},
-		"unknown placement": {func(r *launcher.Request) { r.Placement = "on-demand/subnet-z" }, "is none of this pool's"},
-		"no placement":      {func(r *launcher.Request) { r.Placement = "" }, "is none of this pool's"},
-		"too long":          {func(r *launcher.Request) { r.Ticket = strings.Repeat("x", 8192) }, "ECS takes 8192"},
-		"state on disk":     {func(r *launcher.Request) { r.States.Own, r.States.Required = "acme/network", true }, "would die with a task"},
-		"directory source":  {func(r *launcher.Request) { r.SourceDirectory = "/srv/code" }, "a directory source is of one machine"},
+		"unknown placement": {func(r *launcher.Request) { r.Placement = "on-demand/subnet-z" }, "is not one of this pool's"},
+		"no placement":      {func(r *launcher.Request) { r.Placement = "" }, "is not one of this pool's"},
+		"too long":          {func(r *launcher.Request) { r.Ticket = strings.Repeat("x", 8192) }, "ECS accepts 8192"},
+		"state on disk":     {func(r *launcher.Request) { r.States.Own, r.States.Required = "acme/network", true }, "would be lost with an ECS task"},
+		"directory source":  {func(r *launcher.Request) { r.SourceDirectory = "/srv/code" }, "a directory source is on one machine"},
 		"local secrets":     {func(r *launcher.Request) { r.SecretRefs = []string{"file:db"} }, "keep it in Secrets Manager"},
 		"control character": {func(r *launcher.Request) { r.Relay = "https://x\n" }, "control character"},
 	} {

@@ -25,13 +25,11 @@ const (
 	maxReason  = 255  // characters of a StopTask's reason
 )
 
-// List implements launcher.Launcher: every task of the pool that is to run, and of those that were told
-// to stop or have stopped, whatever told them, 1,000 at most. Where there are more in an hour, those
-// that are left out are found by Describe.
+// List implements launcher.Launcher. It returns every task of the pool that is to run, and at most 1,000
+// tasks that were told to stop or have stopped. If there are more in an hour, Describe finds the others.
 //
-// ListTasks takes the name of who started a task only without another filter, and then shows only tasks
-// that are to run. The others are listed by the family of their definition, and told apart once
-// they are described.
+// ListTasks accepts startedBy only without another filter, and then shows only tasks that are to run. The
+// others are listed by the family of their definition. DescribeTasks then tells whose they are.
 func (l *Launcher) List(ctx context.Context) ([]launcher.Task, error) {
 	who := startedBy(l.config.Pool)
 	alive, _, err := l.arns(ctx, &ecs.ListTasksInput{StartedBy: &who}, maxPages)
@@ -54,8 +52,8 @@ func (l *Launcher) List(ctx context.Context) ([]launcher.Task, error) {
 	return out, nil
 }
 
-// arns reads a list page by page. more says that it goes on after the most pages; a list of tasks that are
-// to run must not.
+// arns reads a list page by page. more says that the list has more pages than most; for a list of tasks that
+// are to run that is an error.
 func (l *Launcher) arns(ctx context.Context, in *ecs.ListTasksInput, most int) (arns []string, more bool, err error) {
 	in.Cluster, in.MaxResults = &l.config.Cluster, aws.Int32(perPage)
 	for page := 0; ; page++ {
@@ -79,8 +77,8 @@ func (l *Launcher) arns(ctx context.Context, in *ecs.ListTasksInput, most int) (
 	}
 }
 
-// Describe implements launcher.Launcher. What is no task of the cluster is left out without asking: ECS
-// would refuse the whole call for it.
+// Describe implements launcher.Launcher. It does not ask for references that are not tasks of the cluster:
+// ECS would refuse the whole call.
 func (l *Launcher) Describe(ctx context.Context, refs ...string) ([]launcher.Task, error) {
 	ours := slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return !l.ours(ref) })
 	return l.describe(ctx, ours)
@@ -100,7 +98,7 @@ func (l *Launcher) describe(ctx context.Context, arns []string) ([]launcher.Task
 		}
 		for _, f := range out.Failures {
 			if awserr.OfFailure(aws.ToString(f.Reason), "") != awserr.NotFound {
-				// Not absent, but unseen. To leave it out would say that it is not there.
+				// The task may exist. To leave it out would say that it does not.
 				return nil, fmt.Errorf("describe task %s: %s", aws.ToString(f.Arn), failureText(f))
 			}
 		}
@@ -126,8 +124,8 @@ func (l *Launcher) ours(ref string) bool {
 	return len(parts) == 3 && parts[1] == last(l.config.Cluster) && (len(parts[2]) == 32 || len(parts[2]) == 36) && isName(parts[2])
 }
 
-// Stop implements launcher.Launcher: ECS sends SIGTERM, and SIGKILL after the stopTimeout of the task
-// definition. It is no error to stop a task again.
+// Stop implements launcher.Launcher. ECS sends SIGTERM, and SIGKILL after the stopTimeout of the task
+// definition. It is not an error to stop a task again.
 func (l *Launcher) Stop(ctx context.Context, ref, why string) error {
 	if !l.ours(ref) {
 		return fmt.Errorf("stop task %s: %w", ref, launcher.ErrNotFound)
@@ -144,7 +142,7 @@ func (l *Launcher) Stop(ctx context.Context, ref, why string) error {
 	return fmt.Errorf("stop task %s: %w", ref, err)
 }
 
-// reasonText is why in the length that ECS keeps.
+// reasonText cuts a reason to the length that ECS keeps.
 func reasonText(why string) string {
 	out := []rune(strings.ToValidUTF8(why, "?"))
 	if len(out) == 0 {
@@ -153,7 +151,7 @@ func reasonText(why string) string {
 	return string(out[:min(len(out), maxReason)])
 }
 
-// bounded makes one call within the time for it.
+// bounded makes one call with a time limit.
 func bounded[T any](ctx context.Context, d time.Duration, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -188,20 +186,20 @@ func (l *Launcher) task(t types.Task) launcher.Task {
 	for _, tag := range t.Tags {
 		tags[aws.ToString(tag.Key)] = aws.ToString(tag.Value)
 	}
-	// One that was tagged, and whose overrides are not shown.
+	// A task may have tags although its overrides are not shown.
 	if n, err := strconv.Atoi(tags[tagAttempt]); err == nil {
 		v.claim("", tags[tagJob], n)
 	}
 	return v.task()
 }
 
-// claimByEnv notes whose task it is, where a container's variables say so.
+// claimByEnv notes whose task it is if a container's variables say so.
 func (v *view) claimByEnv(container string, env map[string]string) {
 	given, _ := task.Read(func(name string) string { return env[name] }, "")
 	v.claim(container, given.Workflow, given.Attempt)
 }
 
-// claim notes whose task it is, where that is not known yet.
+// claim notes whose task it is if that is not known yet.
 func (v *view) claim(container, job string, attempt int) {
 	if v.Workflow != "" || job == "" || attempt < 1 {
 		return

@@ -16,9 +16,9 @@ const (
 	kindOnDemand = "on-demand"
 )
 
-// Placements names the tries of a launch in their order, for dispatcher.Config: one subnet each, on Spot
-// where the policy and the run allow it, and then on demand. Jobs begin with different subnets, and an
-// attempt with another one than the attempt before. The same message gives the same names.
+// Placements names the tries of a launch in their order, for dispatcher.Config. Each is one subnet: first on
+// Spot, if the policy and the run allow it, then on demand. Jobs begin with different subnets, and so do the
+// attempts of a job. The same message gives the same names.
 func (c Config) Placements(m api.LaunchMessage) []string {
 	if len(c.Subnets) == 0 {
 		return nil
@@ -67,7 +67,7 @@ func (p placement) String() string {
 func (c Config) parsePlacement(name string) (placement, error) {
 	kind, subnet, _ := strings.Cut(name, "/")
 	if kind != kindSpot && kind != kindOnDemand || !slices.Contains(c.Subnets, subnet) {
-		return placement{}, fmt.Errorf("the placement %q is none of this pool's: it is %s or %s, and one of its subnets, such as %s/%s",
+		return placement{}, fmt.Errorf("the placement %q is not one of this pool's: it must be %s or %s and one of its subnets, such as %s/%s",
 			name, kindOnDemand, kindSpot, kindOnDemand, strings.Join(c.Subnets[:min(1, len(c.Subnets))], ""))
 	}
 	return placement{kind == kindSpot, subnet}, nil

@@ -18,7 +18,7 @@ type view struct {
 	StoppedReason string
 	Containers    []containerView
 
-	Workflow string // of whose job, where that could be read
+	Workflow string // whose job it runs, if that could be read
 	Attempt  int
 	Runner   string // name of the runner's container
 }
@@ -58,7 +58,7 @@ func phaseOf(status, desired string) launcher.Phase {
 	return launcher.Starting
 }
 
-// runner is the runner's container: by its name, or the only one that there is.
+// runner returns the runner's container, by its name or because it is the only one.
 func (v view) runner() containerView {
 	for _, c := range v.Containers {
 		if c.Name == v.Runner {
@@ -71,7 +71,7 @@ func (v view) runner() containerView {
 	return containerView{}
 }
 
-// families are the errors that ECS writes at the beginning of a reason, and what they ask for.
+// families are the errors that ECS writes at the beginning of a reason, and what to do about them.
 // (ECS developer guide, "Stopped task error codes".)
 var families = []struct{ begins, says string }{
 	{"OutOfMemory", "it ran out of memory: give the workspace a larger size"},
@@ -82,11 +82,11 @@ var families = []struct{ begins, says string }{
 	{"CannotCreateVolume", "a volume of the task could not be created: check the task definition"},
 	{"CannotInspectContainer", "ECS lost sight of the container"},
 	{"ContainerRuntime", "the container runtime failed"},
-	{"InternalError", "ECS failed while it made the task"},
+	{"InternalError", "ECS failed while it created the task"},
 	{"DockerTimeout", "the container did not start in time"},
 	{"TaskFailedToStart", "the task could not be started"},
 	{"SpotInterruption", spotText},
-	{"Timeout waiting for network interface", "no network interface came in time"},
+	{"Timeout waiting for network interface", "no network interface was ready in time"},
 	{"Capacity is unavailable", "there was no capacity for it"},
 	{"ECS is performing maintenance", maintenanceText},
 	{"Your Spot Task was interrupted", spotText},
@@ -94,11 +94,11 @@ var families = []struct{ begins, says string }{
 
 const (
 	spotText        = "AWS took its Spot capacity back"
-	maintenanceText = "AWS stopped it to maintain the machine below it"
-	hostText        = "the machine below it failed"
+	maintenanceText = "AWS stopped it to maintain the machine that it ran on"
+	hostText        = "the machine that it ran on failed"
 )
 
-// sentence says why a stopped task has ended, and what to do about it where something can be done.
+// sentence says why a stopped task has ended and, if possible, what to do about it.
 func (v view) sentence() string {
 	c := v.runner()
 	// The container knows more than the task, which often says only that an essential container exited.
@@ -131,7 +131,7 @@ func (v view) sentence() string {
 	return join("the task has ended, and ECS gives no exit code", v.StoppedReason, c.Reason)
 }
 
-// exitText says what an exit code of the runner means, or "" where there is none.
+// exitText says what an exit code of the runner means; "" if there is none.
 func exitText(code *int) string {
 	if code == nil {
 		return ""
@@ -139,13 +139,13 @@ func exitText(code *int) string {
 	text := fmt.Sprintf("the runner ended with exit code %d", *code)
 	switch *code {
 	case 126:
-		return text + ": its program may not be run"
+		return text + ": its program cannot be executed"
 	case 127:
 		return text + ": its program is not in the image"
 	case 134:
 		return text + ": it aborted"
 	case 137:
-		return text + ": it was killed, for want of memory or because it did not end in time"
+		return text + ": it was killed, because it ran out of memory or did not end in time"
 	case 139:
 		return text + ": it crashed"
 	case 143:
@@ -154,7 +154,7 @@ func exitText(code *int) string {
 	return text
 }
 
-// join makes one text of what is said, without saying anything twice.
+// join makes one text of the parts and leaves out repeated ones.
 func join(parts ...string) string {
 	var out []string
 	for _, p := range parts {

@@ -38,12 +38,12 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// clientToken is what ECS knows a launch again by: 64 characters from what makes two requests the same.
+// clientToken is the token by which ECS recognises a launch: 64 characters made from the idempotency key.
 func clientToken(r launcher.Request) string {
 	return digest("dayfly", r.Workflow, strconv.Itoa(r.Attempt), r.Placement)
 }
 
-// overrides is what a launch changes of the task definition, in the form that ECS counts.
+// overrides are the overrides of the task definition, in the form whose length ECS counts.
 type overrides struct {
 	ContainerOverrides []containerOverride `json:"containerOverrides"`
 	CPU                string              `json:"cpu"`
@@ -60,10 +60,10 @@ type variable struct {
 	Value string `json:"value"`
 }
 
-// overridesOf depends on nothing but the request and the configuration, so that the same request again
-// is the same call to ECS. What is in it can be read by whoever may describe tasks or read events.
+// overridesOf depends only on the request and the configuration, so that the same request makes the same
+// call to ECS. Anybody who may describe tasks or read events can read the overrides.
 func (c Config) overridesOf(r launcher.Request, size task.Size) overrides {
-	// It learns its own name from the metadata endpoint of ECS.
+	// The runner learns its task's name from the metadata endpoint of ECS.
 	env := task.Environment{Workflow: r.Workflow, Attempt: r.Attempt, Ticket: r.Ticket, Relay: r.Relay}.Variables()
 	runner := containerOverride{Name: c.Container}
 	for _, name := range slices.Sorted(maps.Keys(env)) {
@@ -74,7 +74,7 @@ func (c Config) overridesOf(r launcher.Request, size task.Size) overrides {
 	}
 }
 
-// length counts the characters as ECS does: those of the JSON text, its punctuation included.
+// length counts the characters as ECS does: all of the JSON text, with its punctuation.
 func (o overrides) length() int {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -97,7 +97,7 @@ func (o overrides) sdk() *types.TaskOverride {
 	return out
 }
 
-// input is the call that a request becomes. A request that can never be launched is a permanent refusal.
+// input makes the call of a request. The refusal of a request that can never be launched is permanent.
 func (c Config) input(r launcher.Request) (*ecs.RunTaskInput, error) {
 	if why := unfit(r); why != "" {
 		return nil, launcher.Never("%s", why)
@@ -112,7 +112,7 @@ func (c Config) input(r launcher.Request) (*ecs.RunTaskInput, error) {
 	}
 	over := c.overridesOf(r, size)
 	if n := over.length(); n > maxOverrides {
-		return nil, launcher.Never("the overrides of the task would have %d characters; ECS takes %d. The ticket has %d and the relay's address %d: shorten relay_url",
+		return nil, launcher.Never("the overrides of the task would have %d characters; ECS accepts %d. The ticket has %d and the relay's address %d: shorten relay_url",
 			n, maxOverrides, len(r.Ticket), len(r.Relay))
 	}
 	public := types.AssignPublicIpDisabled
@@ -125,7 +125,7 @@ func (c Config) input(r launcher.Request) (*ecs.RunTaskInput, error) {
 		ClientToken:          aws.String(clientToken(r)),
 		Count:                aws.Int32(1),
 		EnableECSManagedTags: true,
-		EnableExecuteCommand: false, // nobody gets a shell beside credentials
+		EnableExecuteCommand: false, // nobody gets a shell beside the credentials
 		StartedBy:            aws.String(startedBy(c.Pool)),
 		NetworkConfiguration: &types.NetworkConfiguration{AwsvpcConfiguration: &types.AwsVpcConfiguration{
 			Subnets: []string{where.subnet}, SecurityGroups: c.SecurityGroups, AssignPublicIp: public,
@@ -133,7 +133,7 @@ func (c Config) input(r launcher.Request) (*ecs.RunTaskInput, error) {
 		Overrides: over.sdk(),
 		Tags:      tags(r),
 	}
-	if where.spot { // which needs a strategy, and a strategy allows no launch type
+	if where.spot { // Spot needs a strategy, and a strategy excludes a launch type
 		in.CapacityProviderStrategy = []types.CapacityProviderStrategyItem{{CapacityProvider: aws.String("FARGATE_SPOT"), Weight: 1}}
 	} else {
 		in.LaunchType = types.LaunchTypeFargate
@@ -141,27 +141,27 @@ func (c Config) input(r launcher.Request) (*ecs.RunTaskInput, error) {
 	return in, nil
 }
 
-// unfit says why a request can never be a task of ECS, or "".
+// unfit says why a request can never be an ECS task; "" if it can.
 func unfit(r launcher.Request) string {
 	switch {
 	case r.Workflow == "" || r.Attempt < 1 || r.Ticket == "" || r.Relay == "":
-		return "the request names no workflow, attempt, ticket or relay"
+		return "the request has no workflow, attempt, ticket or relay"
 	case r.States.Required:
-		return "a state in a directory of the machine would die with a task of ECS: give the workspace the state kind s3, or a pool on a machine"
+		return "a state in a directory of the machine would be lost with an ECS task: give the workspace the state kind s3, or a pool on a machine"
 	case r.SourceDirectory != "":
-		return "a directory source is of one machine, and a task of ECS does not see it: give the workspace a git source, or a pool on a machine"
+		return "a directory source is on one machine, and an ECS task cannot read it: give the workspace a git source, or a pool on a machine"
 	case len(r.SecretRefs) > 0:
-		return "the secret " + r.SecretRefs[0] + " is of one machine, and a task of ECS does not see it: keep it in Secrets Manager, or give the workspace a pool on a machine"
+		return "the secret " + r.SecretRefs[0] + " is on one machine, and an ECS task cannot read it: keep it in Secrets Manager, or give the workspace a pool on a machine"
 	}
 	for _, s := range []string{r.Workflow, r.Placement, r.Ticket, r.Relay} {
 		if strings.ContainsFunc(s, unicode.IsControl) {
-			return "the request holds a control character"
+			return "the request has a control character"
 		}
 	}
 	return ""
 }
 
-// tags say whose task it is, sorted by their keys.
+// tags returns the tags that say whose task it is, sorted by key.
 func tags(r launcher.Request) []types.Tag {
 	all := map[string]string{
 		tagJob: r.Workflow, tagAttempt: strconv.Itoa(r.Attempt), tagPool: r.Pool, tagWorkspace: r.Workspace, tagOrganization: r.Organization,
@@ -173,7 +173,7 @@ func tags(r launcher.Request) []types.Tag {
 	return out
 }
 
-// tagText is s in the characters that every service of AWS takes in a tag; others become "_".
+// tagText replaces the characters that some AWS service does not accept in a tag by "_".
 func tagText(s string) string {
 	out := []rune(strings.ToValidUTF8(s, "_"))
 	out = out[:min(len(out), maxTagValue)]

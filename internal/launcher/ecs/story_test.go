@@ -296,8 +296,8 @@ func TestEvents_SayWhatDescribeSays(t *testing.T) {
 	}{
 		"stopped": {func(ref string) { _ = l.Stop(t.Context(), ref, "enough") }, "it was told to stop; enough; the runner ended with exit code 3"},
 		"spot":    {func(ref string) { w.service.InterruptSpot(ref) }, "AWS took its Spot capacity back; Your Spot Task was interrupted."},
-		"retired": {func(ref string) { w.service.Retire(ref) }, "AWS stopped it to maintain the machine below it; ECS is performing maintenance on the underlying infrastructure hosting the task."},
-		"host":    {func(ref string) { w.service.LoseHost(ref) }, "the machine below it failed; The underlying host of the task is unhealthy."},
+		"retired": {func(ref string) { w.service.Retire(ref) }, "AWS stopped it to maintain the machine that it ran on; ECS is performing maintenance on the underlying infrastructure hosting the task."},
+		"host":    {func(ref string) { w.service.LoseHost(ref) }, "the machine that it ran on failed; The underlying host of the task is unhealthy."},
 		"unset":   {func(string) {}, "what the task needs could not be set up: check the execution role, and that the subnet reaches the registry, Secrets Manager and CloudWatch Logs; ResourceInitializationError: no secret"},
 	} {
 		r := request()

@@ -1,6 +1,6 @@
-// Package launchertest is the suite that every launcher is held to. Its tasks are played: the
-// launcher runs a program that calls Play, which connects to the test and does what it is told, so
-// that a test knows what lives and what does not.
+// Package launchertest is the suite that every launcher must pass. Its tasks are played: the launcher
+// runs a program that calls Play, which connects to the test and obeys it. So the test knows which
+// processes live.
 package launchertest
 
 import (
@@ -24,23 +24,23 @@ import (
 
 // Harness says how to get a launcher.
 type Harness struct {
-	// New makes a launcher that knows no task, with a grace of grace, and closes it when the test
-	// ends. Its tasks run Play.
+	// New makes a launcher that has no tasks, with this grace, and closes it when the test ends. Its
+	// tasks run Play.
 	New func(t *testing.T, grace time.Duration) launcher.Launcher
 	// Reach turns the address of a listener of the test into the one at which tasks find it; nil
 	// leaves it as it is.
 	Reach func(address string) string
-	// Crash launches r with a launcher that dies, without a word, after alive returned, and returns
-	// another one on the same storage with the task as the dead one knew it. nil skips those tests.
+	// Crash launches r with a launcher that dies without closing after alive returned. It returns another
+	// launcher on the same storage, and the task as the dead one knew it. nil skips those tests.
 	Crash func(t *testing.T, r launcher.Request, alive func()) (launcher.Launcher, launcher.Task)
 }
 
 const (
-	never = time.Hour              // a grace that no test waits out
-	soon  = 100 * time.Millisecond // one that a test does
+	never = time.Hour              // a grace that no test waits for
+	soon  = 100 * time.Millisecond // a grace that a test waits for
 )
 
-// Run holds the launchers of h to the suite.
+// Run runs the suite on the launchers of h.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	for _, c := range []struct {
@@ -382,7 +382,7 @@ func badRequests(t *testing.T, h Harness) {
 	}
 }
 
-// left is what a runner left of its log; empty means nothing.
+// left returns the log that a runner left; empty means none.
 func left(t *testing.T, l launcher.Spooler, ref string) string {
 	t.Helper()
 	f, err := l.Spool(ref)

@@ -22,15 +22,15 @@ import (
 	contract "github.com/dayfly-dev/dayfly/internal/task"
 )
 
-// patience bounds every wait of the suite. It is long because nothing is proven by its end.
+// patience bounds every wait of the suite. It is long because its end proves nothing.
 const patience = 4 * time.Minute
 
-// ticket begins the ticket of a task that is to be played.
+// ticket begins the ticket of a played task.
 const ticket = "launchertest:"
 
 // Hello is what a player says first.
 type Hello struct {
-	Child bool     // it was spawned by a runner, and is none
+	Child bool     // it was spawned by a runner and is not one
 	PID   int      // as it sees itself
 	Env   []string // all of its environment
 }
@@ -47,8 +47,8 @@ type Stage struct {
 	count  int // runners that connected
 }
 
-// NewStage opens a stage for the time of the test. reach turns the address of a listener into the one
-// at which tasks find it; nil leaves it as it is.
+// NewStage opens a stage until the test ends. reach turns the address of a listener into the one at which
+// tasks find it; nil leaves it as it is.
 func NewStage(t *testing.T, reach func(address string) string) *Stage {
 	t.Helper()
 	var config net.ListenConfig
@@ -104,7 +104,7 @@ func (s *Stage) admit(c net.Conn) {
 	s.players <- p
 }
 
-// Request is one whose task is played: obedient, or stubborn, which is deaf to SIGTERM.
+// Request makes a request whose task is played. A stubborn task ignores SIGTERM.
 func (s *Stage) Request(workflow string, stubborn bool) launcher.Request {
 	return launcher.Request{
 		Needs:    contract.Needs{Attempt: 1, Organization: "default", Workspace: "network", Pool: "pool", Size: "small"},
@@ -126,7 +126,7 @@ func (s *Stage) Next(t *testing.T) *Player {
 	}
 }
 
-// Runners is how many runners came so far.
+// Runners returns how many runners have connected.
 func (s *Stage) Runners() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ type Player struct {
 	terms int
 }
 
-// Terms is how many signals the player spoke of, as far as the test has listened.
+// Terms returns how many signals the player has reported so far.
 func (p *Player) Terms() int { return p.terms }
 
 // Where says where a spawned process is.
@@ -177,8 +177,8 @@ func (p *Player) Say(t *testing.T, text string) {
 	p.hear(t, "said")
 }
 
-// Leave makes the player leave a file in its work directory, and waits until it did; what begins with -> is where a
-// symbolic link leads.
+// Leave makes the player leave a file in its work directory, and waits until it did. A text that begins with -> makes
+// a symbolic link to the rest.
 func (p *Player) Leave(t *testing.T, name, text string) {
 	t.Helper()
 	p.tell(t, "leave "+name+" "+text)
@@ -259,11 +259,11 @@ func (p *Player) hear(t *testing.T, want string) {
 
 const (
 	childVariable = "LAUNCHERTEST_CHILD"
-	termCode      = 3 // exit code of an obedient task that was asked to end
+	termCode      = 3 // exit code of a task that ended because it was asked to
 )
 
-// Play plays a task, when the environment is that of one: TestMain calls it first, in a binary that
-// the launcher runs, and exits with its code. ok is false where there is nothing to play.
+// Play plays a task if the environment is that of one. TestMain calls it first, in a binary that the
+// launcher runs, and exits with its code. ok is false if there is no task to play.
 func Play() (code int, ok bool) {
 	stubborn, ok := strings.CutPrefix(os.Getenv("DAYFLY_TICKET"), ticket)
 	if !ok {
@@ -326,7 +326,7 @@ func Play() (code int, ok bool) {
 	}
 }
 
-// askWho is DAYFLY_TASK, of a task of ECS: its name is made after its environment, so it asks for it.
+// askWho returns DAYFLY_TASK for an ECS task. Its name is made after its environment, so it asks for it.
 func askWho() []string {
 	uri := os.Getenv("ECS_CONTAINER_METADATA_URI_V4")
 	if uri == "" || os.Getenv("DAYFLY_TASK") != "" {

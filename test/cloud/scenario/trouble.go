@@ -297,7 +297,7 @@ func directory(ctx context.Context, s *scene) {
 	s.workspace(ctx, name, "", commands("update", "echo never"), func(w *api.Workspace) { w.Source = api.Source{Directory: "/srv/code"} })
 	w := s.submit(ctx, name, "update", "a directory of a machine, which no task of ECS has")
 	w = s.ends(ctx, w.ID, workflow.Failed, workflow.ReasonLaunchFailed, 1)
-	s.check(strings.Contains(w.Detail, "a task of ECS does not see it"), "the reason is %q", w.Detail)
+	s.check(strings.Contains(w.Detail, "an ECS task cannot read it"), "the reason is %q", w.Detail)
 	s.check(len(s.tasks(w.ID)) == 0, "a task of it was launched")
 }
 
