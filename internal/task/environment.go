@@ -13,11 +13,10 @@ import (
 	"time"
 )
 
-// Environment is what a runner finds in its variables. A launcher fills in what it has and writes it with Variables; a
-// stack may set some of it in its task definition; the runner gets it back from Read. The tag names the variable, and
-// what Read makes sure of: that it is there (required), or that each path in it is absolute (path). A list is one of
-// paths, or one of names with commas between them. An empty field has no variable. None of it is secret: the ticket is
-// sealed.
+// Environment holds the variables of a runner. A launcher fills it in and writes it with Variables; a stack may set
+// some variables in its task definition; the runner gets it back from Read. The tag names the variable and says what
+// Read checks: that it is set (required), or that each of its paths is absolute (path). A list holds paths, or names
+// with commas between them. An empty field has no variable. Nothing in it is secret: the ticket is sealed.
 type Environment struct {
 	Gate    string `env:"DAYFLY_GATE_FD"`     // descriptor at which the runner waits, see OpenGate; empty: it begins at once
 	Bundled bool   `env:"DAYFLY_GATE_BUNDLE"` // a Bundle comes through the gate
@@ -47,11 +46,10 @@ type Environment struct {
 
 const pathSeparator = string(os.PathListSeparator)
 
-// EngineGrace is what a runner may give its engine of the grace that it has itself: it must also report, before all of
-// it is killed.
+// EngineGrace is the part of a runner's grace that its engine gets: the runner must still report before it is killed.
 func EngineGrace(grace time.Duration) time.Duration { return grace * 3 / 4 }
 
-// Variables are the variables of an environment, by their names.
+// Variables returns the variables of an environment by name.
 func (e Environment) Variables() map[string]string {
 	out := map[string]string{}
 	for f, v := range reflect.ValueOf(e).Fields() {
@@ -73,7 +71,7 @@ func (e Environment) Variables() map[string]string {
 	return out
 }
 
-// List is a process's environment of variables, in the order of their names.
+// List makes the environment of a process from variables, sorted by name.
 func List(variables map[string]string) []string {
 	out := make([]string, 0, len(variables))
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
@@ -82,8 +80,8 @@ func List(variables map[string]string) []string {
 	return out
 }
 
-// Read reads what a launcher wrote, and reports every mistake in it at once. A task that could not be told its name,
-// because its launcher learned it only then, gives it as ref.
+// Read reads what a launcher wrote, and reports every mistake in it at once. If the launcher did not know the task's
+// name when it wrote the variables, the task gives it as ref.
 func Read(getenv func(string) string, ref string) (Environment, error) {
 	e := Environment{}
 	var mistakes []error
@@ -106,7 +104,7 @@ func Read(getenv func(string) string, ref string) (Environment, error) {
 	return e, errors.Join(mistakes...)
 }
 
-// set gives a field the value that a text means. Where it means none, want says what would, and part is what is wrong.
+// set parses a text into a field. If that fails, want says what is expected, and part is the wrong part.
 func set(field reflect.Value, text string, tag tag) (part, want string) {
 	var err error
 	switch to := field.Addr().Interface().(type) {
@@ -131,7 +129,7 @@ func set(field reflect.Value, text string, tag tag) (part, want string) {
 		*to = text == "true"
 	case *int:
 		if *to, err = strconv.Atoi(text); err != nil || *to < 1 {
-			return text, "a number from 1 on"
+			return text, "a whole number of at least 1"
 		}
 	case *uint32:
 		n, err := strconv.ParseUint(text, 10, 32)
@@ -146,13 +144,13 @@ func set(field reflect.Value, text string, tag tag) (part, want string) {
 	return "", ""
 }
 
-// Name is the name of the variable of a field of Environment, for a message about it.
+// Name returns the name of the variable of a field of Environment, for messages.
 func Name(field string) string {
 	f, _ := reflect.TypeFor[Environment]().FieldByName(field)
 	return parse(f).name
 }
 
-// ForgetTicket takes the ticket out of this process's own environment.
+// ForgetTicket removes the ticket from this process's own environment.
 func ForgetTicket() error {
 	if err := os.Unsetenv(Name("Ticket")); err != nil {
 		return fmt.Errorf("forget the ticket: %w", err)

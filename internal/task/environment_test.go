@@ -82,7 +82,7 @@ func TestRead_ReportsEveryMistake(t *testing.T) {
 		t.Fatal("got no error")
 	}
 	want := []string{
-		"DAYFLY_JOB is missing", `DAYFLY_ATTEMPT: "0" is not a number from 1 on`, "DAYFLY_TASK is missing", "DAYFLY_TICKET is missing",
+		"DAYFLY_JOB is missing", `DAYFLY_ATTEMPT: "0" is not a whole number of at least 1`, "DAYFLY_TASK is missing", "DAYFLY_TICKET is missing",
 		"DAYFLY_RELAY is missing", `DAYFLY_WORK_DIR: "work" is not an absolute path`, `DAYFLY_SOURCE_ROOTS: "" is not an absolute path`,
 		`DAYFLY_ENGINE_UID: "0" is not the number of a user that is not root`, `DAYFLY_STOP_GRACE: "-1s" is not a duration such as 90s`,
 	}

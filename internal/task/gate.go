@@ -12,14 +12,14 @@ import (
 // The descriptors at which a runner may wait, for Environment.Gate.
 const (
 	GateStdin = "0"
-	GateExtra = "3" // the first that a process is given beside the usual three
+	GateExtra = "3" // the first after the usual three
 )
 
 // maxBundle bounds an encoded bundle in bytes.
 const maxBundle = 16 << 20
 
-// Bundle is what a launcher hands to a runner that cannot look itself: the values of the references that its run
-// names, or why they have none, and variables. It travels through a pipe only: never on disk, never in an
+// Bundle is what a launcher gives a runner that cannot resolve secrets itself: the values of the references that its
+// run names, or why they have none, and variables. It goes through a pipe only: never on disk, never in an
 // environment.
 type Bundle struct {
 	Values map[string]Value  `json:"values,omitempty"` // by reference
@@ -29,17 +29,17 @@ type Bundle struct {
 // Value is a secret, or the error in its place.
 type Value struct {
 	Value       []byte `json:"value,omitempty"`
-	Missing     string `json:"missing,omitempty"`     // there is no such secret: a sentence
-	Unavailable string `json:"unavailable,omitempty"` // its place could not be asked
+	Missing     string `json:"missing,omitempty"`     // the secret does not exist: a sentence
+	Unavailable string `json:"unavailable,omitempty"` // the store of the secret could not be asked
 }
 
-// String keeps the values out of whatever prints a bundle.
+// String keeps the values out of any text that prints a bundle.
 func (b Bundle) String() string { return fmt.Sprintf("bundle of %d secrets", len(b.Values)) }
 
 // GoString does the same for %#v.
 func (b Bundle) GoString() string { return b.String() }
 
-// OpenGate lets a runner go: one byte, when its launcher has written down what it started. The bundle follows, where
+// OpenGate lets a runner begin. It writes one byte, after the launcher has recorded the task. The bundle follows, if
 // there is one.
 func OpenGate(gate io.Writer, bundle *Bundle) error {
 	_, err := gate.Write([]byte{1})
@@ -53,9 +53,9 @@ func OpenGate(gate io.Writer, bundle *Bundle) error {
 }
 
 // PassGate waits until the launcher opens the gate that the environment names, and returns the bundle that came
-// through it; nil means that there was none. The gate of a launcher that died never opens, and nothing may be done.
+// through it; nil means that there was none. After an error the runner may do nothing: its launcher may have died.
 func PassGate(getenv func(string) string) (*Bundle, error) {
-	e, _ := Read(getenv, "") // of whose mistakes the runner hears when it reads the rest
+	e, _ := Read(getenv, "") // the runner reports its mistakes when it reads the rest
 	if e.Gate == "" {
 		return nil, nil //nolint:nilnil // no gate, no bundle
 	}
@@ -64,7 +64,7 @@ func PassGate(getenv func(string) string) (*Bundle, error) {
 		return nil, fmt.Errorf("%s: %q is not a descriptor", Name("Gate"), e.Gate)
 	}
 	gate := os.Stdin
-	if fd != 0 { // what is opened next must not become the standard input
+	if fd != 0 { // the standard input stays open, so that its number is not reused
 		if gate = os.NewFile(uintptr(fd), "gate"); gate == nil {
 			return nil, fmt.Errorf("%s: %s is not open", Name("Gate"), e.Gate)
 		}
@@ -79,7 +79,7 @@ func PassGate(getenv func(string) string) (*Bundle, error) {
 	var bundle Bundle
 	if err := json.NewDecoder(io.LimitReader(gate, maxBundle)).Decode(&bundle); err != nil {
 		// Without the cause, which may quote values.
-		return nil, errors.New("the launcher went away before the task could begin: its secrets did not come whole")
+		return nil, errors.New("the launcher went away before the task could begin: its secrets did not arrive in full")
 	}
 	return &bundle, nil
 }

@@ -19,10 +19,10 @@ func (s Size) CPUUnits() int { return s.MilliCPU * 1024 / 1000 }
 // String is the explicit form of the size, such as 1024/2048.
 func (s Size) String() string { return fmt.Sprintf("%d/%d", s.CPUUnits(), s.MemoryMB) }
 
-// SizeOf returns the meaning of a size: small (also meant by an empty name), medium, large, xlarge,
-// or CPU/MEMORY, in units of 1/1024 vCPU and in MiB, such as 2048/8192. An explicit one must be a pair
-// that Fargate has, wherever the task runs, so that a workspace may move to another pool. Any other
-// is refused with a sentence that says why.
+// SizeOf returns the meaning of a size: small (also for an empty name), medium, large, xlarge, or
+// CPU/MEMORY, in units of 1/1024 vCPU and in MiB, such as 2048/8192. An explicit pair must be one that
+// Fargate has, wherever the task runs, so that a workspace may move to another pool. The error is a
+// sentence that says why.
 func SizeOf(name string) (Size, error) {
 	switch name {
 	case "", "small":
@@ -36,7 +36,7 @@ func SizeOf(name string) (Size, error) {
 	}
 	left, right, ok := strings.Cut(name, "/")
 	if !ok {
-		return Size{}, fmt.Errorf("size %q is none of small, medium, large, xlarge, nor CPU/MEMORY such as 2048/8192", cut(name))
+		return Size{}, fmt.Errorf("size %q is not small, medium, large, xlarge or CPU/MEMORY such as 2048/8192", cut(name))
 	}
 	cpu, errCPU := number(left)
 	memory, errMemory := number(right)
@@ -51,7 +51,7 @@ func SizeOf(name string) (Size, error) {
 
 func cut(s string) string { return s[:min(len(s), 40)] }
 
-// number reads what a person writes for a size: digits alone, no sign, and not so many that they overflow.
+// number reads a number of a size: only digits, no sign, and too few digits to overflow.
 func number(s string) (int, error) {
 	if s == "" || len(s) > 7 || strings.Trim(s, "0123456789") != "" || s[0] == '0' {
 		return 0, strconv.ErrSyntax

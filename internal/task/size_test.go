@@ -35,9 +35,9 @@ func TestSizeOf(t *testing.T) {
 
 func TestSizeOf_RefusesWhatFargateDoesNotHave(t *testing.T) {
 	for name, says := range map[string]string{
-		"gigantic":                    "none of small, medium",
-		"Small":                       "none of small, medium",
-		"1024":                        "none of small, medium",
+		"gigantic":                    "not small, medium",
+		"Small":                       "not small, medium",
+		"1024":                        "not small, medium",
 		"1024/":                       "two whole numbers",
 		"/2048":                       "two whole numbers",
 		"-1024/2048":                  "two whole numbers",

@@ -1,16 +1,14 @@
-// Package task is the contract between a launcher and the runner that it starts: what a launch needs to know of a
+// Package task is the contract between a launcher and the runner that it starts: what a launch needs to know about a
 // job, the runner's environment, the gate at which it waits, the secrets that come through it, and what a size
-// means. It is written and read here alone, so that a name which both sides must know has one place. It starts
-// nothing.
+// means. Only this package writes and reads it, so that each shared name has one place. It starts nothing.
 //
-// Versions mix: a launcher may start the runner of an earlier or a later image. A variable that is not known is
-// passed over, and one that is missing means what its field says, so a name here is never reused and never changes
-// its meaning.
+// A launcher may start the runner of an earlier or a later image. Unknown variables are ignored, and a missing one
+// means what its field says. So a name here is never reused and never changes its meaning.
 package task
 
-// Needs is what the launch of a job needs to know of it. It travels as it is: from the claim (api.Job) through the
-// queue (api.LaunchMessage) to the launcher (launcher.Request). A field that is added here arrives there; what is left
-// is to set it, where a job is claimed, and to use it, in a launcher.
+// Needs is what the launch of a job needs to know about it. It goes unchanged from the claim (api.Job) through the
+// queue (api.LaunchMessage) to the launcher (launcher.Request). A new field arrives there by itself: set it where a job
+// is claimed, and use it in a launcher.
 type Needs struct {
 	Attempt           int      `json:"attempt" doc:"Number of the attempt, counted from 1" example:"1"`
 	Organization      string   `json:"organization" doc:"Name of the organization" example:"default"`
@@ -25,20 +23,20 @@ type Needs struct {
 	MaxRuntimeSeconds float64  `json:"max_runtime_seconds" doc:"Most seconds that the run may take" example:"3600"`
 }
 
-// StateDirs are the directories of states that a task is given, each as a path below the root of all states.
+// StateDirs are the state directories of a task, each as a path below the root of all states.
 type StateDirs struct {
-	Own      string   // that of its workspace; empty: none
-	Olds     []string // others, which are only looked at, where they are there
-	Required bool     // the state is kept nowhere else: where there is no root, the task is refused
+	Own      string   // its workspace's directory; empty: none
+	Olds     []string // other directories, which are only read, if they exist
+	Required bool     // the state is kept nowhere else: without a root, the task is refused
 }
 
 const (
 	// SpoolName is the file of a task's work directory in which its runner keeps its log until all of it is taken.
 	SpoolName = "log-spool"
-	// ProbeArg makes a runner's program probe, instead of run, when it is the only argument.
+	// ProbeArg as the only argument makes a runner's program probe instead of run.
 	ProbeArg = "probe"
-	// ProbeFile is the file of the work directory whose content a probe carries to the relay.
+	// ProbeFile is the file of the work directory whose content a probe sends to the relay.
 	ProbeFile = "nonce"
-	// ProbePath is where at the relay it does so; the content follows.
+	// ProbePath is the relay's path for it; the content follows.
 	ProbePath = "/probe/"
 )
