@@ -18,7 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// maxKeyFile bounds what is read: some thousand keys, far more than any overlap needs.
+// maxKeyFile bounds a key file: some thousand keys, far more than any overlap needs.
 const maxKeyFile = 256 << 10
 
 // keyDocument is the form of a key file, and of a secret that holds the same.
@@ -40,7 +40,7 @@ func GenerateKey() Key {
 	return Key{ID: hex.EncodeToString(id[:]), Secret: redact.New(string(secret[:]))}
 }
 
-// FormatKeys writes keys in the form that ParseKeys reads. What it returns is secret.
+// FormatKeys writes keys in the form that ParseKeys reads. The result is secret.
 func FormatKeys(keys ...Key) ([]byte, error) {
 	if _, err := NewKeyring(keys...); err != nil {
 		return nil, err
@@ -63,10 +63,10 @@ func ParseKeys(document []byte) ([]Key, error) {
 	d := json.NewDecoder(bytes.NewReader(document))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&doc); err != nil {
-		return nil, workflow.Refuse(workflow.ErrInvalid, "keys", `the keys are not readable: a document {"keys": [{"id": "...", "key": "..."}]} is wanted`)
+		return nil, workflow.Refuse(workflow.ErrInvalid, "keys", `cannot read the keys: give a document {"keys": [{"id": "...", "key": "..."}]}`)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, workflow.Refuse(workflow.ErrInvalid, "keys", "the keys have something after them")
+		return nil, workflow.Refuse(workflow.ErrInvalid, "keys", "there is more text after the keys")
 	}
 	keys := make([]Key, 0, len(doc.Keys))
 	for i, e := range doc.Keys {
@@ -82,8 +82,8 @@ func ParseKeys(document []byte) ([]Key, error) {
 	return keys, nil
 }
 
-// LoadFile makes a ring of a key file. It refuses a file that anybody but its owner can read, that belongs to somebody
-// else, or that is not a plain file. If there is no file, the error is fs.ErrNotExist.
+// LoadFile makes a ring of a key file. It refuses a file that others than its owner can read, that belongs to another
+// user, or that is not a plain file. If there is no file, the error is fs.ErrNotExist.
 func LoadFile(path string) (*Keyring, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
@@ -104,7 +104,7 @@ func LoadFile(path string) (*Keyring, error) {
 		return nil, workflow.Refuse(workflow.ErrInvalid, "", "the key file %s can be read by others (mode %04o): run chmod 600 on it, and replace its keys if others use this machine", path, info.Mode().Perm())
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
-		return nil, workflow.Refuse(workflow.ErrInvalid, "", "the key file %s belongs to user %d and not to the user that runs this (%d)", path, st.Uid, os.Geteuid())
+		return nil, workflow.Refuse(workflow.ErrInvalid, "", "the key file %s belongs to user %d, not to the user that runs this program (%d)", path, st.Uid, os.Geteuid())
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
 	if err != nil {
@@ -124,8 +124,8 @@ func LoadFile(path string) (*Keyring, error) {
 	return ring, nil
 }
 
-// EnsureFile is LoadFile, after making a file with one new key (mode 0600) if there is none. If several make it at
-// once, one wins, and all load that one.
+// EnsureFile is LoadFile, but first makes a file with one new key (mode 0600) if there is none. If several processes
+// make it at once, one wins, and all load that file.
 func EnsureFile(path string) (*Keyring, error) {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		b, err := FormatKeys(GenerateKey())
