@@ -185,7 +185,7 @@ func TestBinaries_KilledAtAnyPointEveryJobHasOneTask(t *testing.T) {
 		t.Errorf("with a wrong environment: %+v, %v", got, err)
 	}
 	for _, want := range []string{
-		`"msg":"poll ended"`, `"msg":"batch ended"`, "DAYFLY_INSTANCE: is missing", "DAYFLY_POLLING_WINDOW: 2m does not lie between",
+		`"msg":"poll ended"`, `"msg":"batch ended"`, "DAYFLY_INSTANCE: is missing", "DAYFLY_POLLING_WINDOW: 2m is not between",
 	} {
 		until(t, d.log, want+" is in the log", func() bool { return strings.Contains(d.log(), want) })
 	}

@@ -1,9 +1,9 @@
-// Package boot is what every function needs before its first event: its environment read with every
-// mistake at once, an AWS configuration, secrets that are read again when they change, a log, and a
-// client of the control plane. It knows nothing of what a function does.
+// Package boot provides what every function needs before its first event: a reader of the environment that
+// reports every mistake at once, an AWS configuration, secrets that are read again when they change, a log,
+// and a client of the control plane. It does not know what a function does.
 //
-// Nothing of it runs between invocations: a function is frozen then, and what waited would wake during another
-// invocation. The age of what is cached is checked when it is next needed.
+// It runs nothing between invocations: a function is frozen then, and a goroutine would wake during another
+// invocation. The age of a cached value is checked when it is next needed.
 package boot
 
 import (
@@ -28,7 +28,7 @@ import (
 const (
 	dialTime   = 5 * time.Second
 	answerTime = 30 * time.Second
-	// idleTime is below the idle time-out of what our addresses stand behind (a load balancer's is 60 s).
+	// idleTime is below the idle time-out of the servers that we call (a load balancer's is 60 s).
 	idleTime = 50 * time.Second
 )
 
@@ -93,8 +93,8 @@ func (e *Env) Types() []workflow.Type {
 	return types
 }
 
-// Until returns ctx with its deadline moved forward by margin, so that what is under way then can
-// still be reported before the function is stopped. Without a deadline it is ctx.
+// Until returns ctx with a deadline that is earlier by margin, so that the function can still report its
+// work before it is stopped. If ctx has no deadline, neither has the result.
 func Until(ctx context.Context, margin time.Duration) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {

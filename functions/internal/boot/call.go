@@ -22,20 +22,20 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
-// How often a call is made that may be repeated, and the pauses before it is made again: the mean of the first, which
-// doubles each time, and the most that it becomes.
+// The tries of a call that may be repeated, and the pauses between them: the mean of the first, which doubles each
+// time, and its bound.
 const (
 	callTries = 3
 	callPause = 200 * time.Millisecond
 	callMost  = time.Second
 )
 
-// maxAnswer bounds an answer, in bytes; a secret has 64 KiB at most.
+// maxAnswer bounds an answer, in bytes; a secret has at most 64 KiB.
 const maxAnswer = 1 << 20
 
-// Caller makes single calls of AWS services. Configuration, credentials, signer and transport are the SDK's, its
-// clients are not: with that of Secrets Manager, the dispatcher takes 10.1 MB at its start, above its aim of 10 (9.8
-// without), and the reaper 10.0 (9.3); with that of SQS, the dispatcher takes 10.2 MB. Its methods may be called
+// Caller makes single calls of AWS services. It uses the SDK's configuration, credentials, signer and transport, but
+// not its clients. With the client of Secrets Manager, the dispatcher takes 10.1 MB at its start, above its aim of 10
+// (9.8 without), and the reaper 10.0 (9.3). With that of SQS, the dispatcher takes 10.2 MB. Its methods may be called
 // concurrently.
 type Caller struct {
 	cfg    aws.Config
@@ -45,17 +45,17 @@ type Caller struct {
 // NewCaller returns a Caller with the region, credentials, transport and endpoints of a configuration.
 func NewCaller(cfg aws.Config) Caller { return Caller{cfg: cfg, signer: v4.NewSigner()} }
 
-// Call is one call: a POST that is signed.
+// Call is one call: a signed POST.
 type Call struct {
 	Service string            // by its name in signatures: lambda, sqs ...
 	Region  string            // "" means that of the configuration
 	Address string            // where it goes, with its path
-	Header  map[string]string // that is signed too
+	Header  map[string]string // signed too
 	Body    []byte
 }
 
-// Do makes a call once and returns the answer's body. What the service refused is a smithy.APIError with
-// its status, so that awserr knows what any error means.
+// Do makes a call once and returns the answer's body. A refusal of the service is a smithy.APIError with
+// its status, so that awserr can classify every error.
 func (c Caller) Do(ctx context.Context, call Call) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, call.Address, bytes.NewReader(call.Body))
 	if err != nil {
@@ -101,8 +101,8 @@ func (c Caller) ask(ctx context.Context, sdkID, host string, header map[string]s
 	return c.repeat(ctx, Call{Service: host, Address: endpoint + "/", Body: body, Header: header})
 }
 
-// repeat makes a call that changes nothing when it is made twice. It makes it again after trouble that may pass:
-// throttles, errors of the service, broken connections.
+// repeat makes an idempotent call. It repeats it after errors that may pass: throttles, errors of the service, broken
+// connections.
 func (c Caller) repeat(ctx context.Context, call Call) ([]byte, error) {
 	for try := 1; ; try++ {
 		answer, err := c.Do(ctx, call)
@@ -115,9 +115,9 @@ func (c Caller) repeat(ctx context.Context, call Call) ([]byte, error) {
 	}
 }
 
-// Endpoint returns where a service is: AWS_ENDPOINT_URL_SERVICE, AWS_ENDPOINT_URL, else its own endpoint in
-// the region, "" being that of the configuration. sdkID is the SDK's name of the service ("Secrets
-// Manager"), host the one in its addresses ("secretsmanager").
+// Endpoint returns the address of a service: AWS_ENDPOINT_URL_SERVICE, AWS_ENDPOINT_URL, or its own endpoint
+// in the region; "" means the region of the configuration. sdkID is the SDK's name of the service
+// ("Secrets Manager"), host the one in its addresses ("secretsmanager").
 func (c Caller) Endpoint(ctx context.Context, sdkID, host, region string) (string, error) {
 	for _, source := range c.cfg.ConfigSources {
 		own, ok := source.(interface {
@@ -155,7 +155,7 @@ func refusalOf(response *http.Response, answer []byte) *refusal {
 		Message string
 	}
 	_ = json.Unmarshal(answer, &said) // an answer that is not JSON says nothing
-	// The code that a service which once had the query protocol (SQS) documents. (Smithy, "AWS query compatible".)
+	// The documented code, from a service that once had the query protocol (SQS). (Smithy, "AWS query compatible".)
 	query, _, _ := strings.Cut(response.Header.Get("X-Amzn-Query-Error"), ";")
 	code, _, _ := strings.Cut(cmp.Or(query, said.Type, response.Header.Get("X-Amzn-Errortype")), ":")
 	if _, local, ok := strings.Cut(code, "#"); ok {

@@ -12,22 +12,21 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue"
 )
 
-// Deliveries are those of a queue that Lambda hands to a function. Lambda receives and deletes; the function only
-// says how long a message that it gives back stays hidden.
+// Deliveries are the messages of a queue that Lambda gives to a function. Lambda receives and deletes them; the
+// function only says how long a returned message stays hidden.
 type Deliveries struct {
 	caller Caller
 	url    string
 	name   string // the last part of the URL, for messages
 }
 
-// NewDeliveries returns the deliveries of the queue with this URL. It calls nobody.
+// NewDeliveries returns the deliveries of the queue with this URL. It makes no call.
 func NewDeliveries(cfg aws.Config, url string) *Deliveries {
 	return &Deliveries{caller: NewCaller(cfg), url: url, name: url[strings.LastIndexByte(url, '/')+1:]}
 }
 
-// Hide sets how long from now a delivery stays hidden, in whole seconds, a part of one counted as one; 0
-// gives it back at once. It needs one call of SQS, ChangeMessageVisibility, which may be repeated: the last
-// one counts, from when it is made. (SQS API reference; Smithy, "AWS JSON 1.0 protocol".)
+// Hide sets how long from now a delivery stays hidden, rounded up to seconds; 0 returns it at once. It needs
+// one call of SQS, ChangeMessageVisibility, which may be repeated: the last one counts, from when it is made. (SQS API reference; Smithy, "AWS JSON 1.0 protocol".)
 func (d *Deliveries) Hide(ctx context.Context, receipt string, length time.Duration) error {
 	if err := queue.CheckHide(length); err != nil {
 		return err

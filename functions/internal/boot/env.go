@@ -13,8 +13,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Env reads variables by type and remembers every mistake, so that Err tells all of them at once. A
-// variable that is wrong reads as its zero. It is for one goroutine.
+// Env reads variables by type and remembers every mistake, so that Err reports all of them at once. A wrong
+// variable reads as its zero value. Only one goroutine may use an Env.
 type Env struct {
 	getenv   func(string) string
 	mistakes workflow.Mistakes
@@ -36,7 +36,7 @@ func (e *Env) Wrong(name, format string, args ...any) {
 	e.mistakes.Add(name, format, args...)
 }
 
-// Also adds what a package refuses of its settings: a refusal of its field cluster is a mistake in
+// Also adds the settings that a package refused: a refusal of the field cluster is a mistake in
 // DAYFLY_CLUSTER.
 func (e *Env) Also(err error) {
 	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what errors.Join made is taken apart
@@ -55,12 +55,12 @@ func (e *Env) Also(err error) {
 // get reads a variable without the spaces around its value.
 func (e *Env) get(name string) string { return strings.TrimSpace(e.getenv(name)) }
 
-// Text is a variable that may be missing.
+// Text reads a variable that may be missing.
 func (e *Env) Text(name, otherwise string) string {
 	return cmp.Or(e.get(name), otherwise)
 }
 
-// Required is a variable that must be there; what says, for people, what it is.
+// Required reads a variable that must be set. what describes it in the message.
 func (e *Env) Required(name, what string) string {
 	v := e.get(name)
 	if v == "" {
@@ -95,7 +95,7 @@ func (e *Env) Duration(name string, otherwise, least, most time.Duration) time.D
 		e.Wrong(name, "%q is not a duration: write one such as 30s or 1m30s", v)
 		return 0
 	case d < least || d > most:
-		e.Wrong(name, "%s does not lie between %s and %s", v, least, most)
+		e.Wrong(name, "%s is not between %s and %s", v, least, most)
 		return 0
 	}
 	return d
@@ -144,7 +144,7 @@ func (e *Env) Bool(name string, otherwise bool) bool {
 	}
 }
 
-// List is a list separated by commas; empty elements are passed over, and a repeated one is a mistake.
+// List reads a list separated by commas. It ignores empty elements; a repeated one is a mistake.
 func (e *Env) List(name string) []string {
 	var out []string
 	for one := range strings.SplitSeq(e.get(name), ",") {
@@ -152,7 +152,7 @@ func (e *Env) List(name string) []string {
 		switch {
 		case one == "":
 		case slices.Contains(out, one):
-			e.Wrong(name, "%q is in it twice", one)
+			e.Wrong(name, "%q is listed twice", one)
 		default:
 			out = append(out, one)
 		}

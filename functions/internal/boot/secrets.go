@@ -15,12 +15,12 @@ import (
 // Bounds of how old a secret may be.
 const (
 	secretTTL = 5 * time.Minute // after that it is read again
-	// secretFloor lies between two readings because of a refusal, so that a revoked token or a forged
-	// ticket does not hammer Secrets Manager.
+	// secretFloor is the least time between two readings, so that a revoked token or a forged ticket does
+	// not hammer Secrets Manager.
 	secretFloor = 10 * time.Second
 )
 
-// Secret is one secret, cached. Its methods may be called concurrently; one reading is under way at a
+// Secret is one secret, cached. Its methods may be called concurrently: one call reads the secret at a
 // time, and the others wait for it.
 type Secret struct {
 	name  string // for people
@@ -31,12 +31,12 @@ type Secret struct {
 	mu      sync.Mutex
 	value   redact.String
 	read    time.Time // when value was read
-	tried   time.Time // when that was last tried
+	tried   time.Time // when it was last tried to read it
 	refused bool      // value was refused since it was read
 }
 
-// NewSecret returns a secret that is read with fetch when it is first asked for; name says which it is
-// in errors. now may be nil.
+// NewSecret returns a secret that fetch reads when it is first needed. name is its name in errors. now may
+// be nil.
 func NewSecret(name string, now func() time.Time, fetch func(ctx context.Context) (string, error)) *Secret {
 	if now == nil {
 		// Without the monotonic reading, which may stand still while a function is frozen.
@@ -46,7 +46,7 @@ func NewSecret(name string, now func() time.Time, fetch func(ctx context.Context
 }
 
 // Get returns the value. It reads it again when it is older than five minutes or was refused. If that fails, it
-// returns the earlier value if there is one: it was good, and its use will tell.
+// returns the earlier value if there is one, which may still be valid.
 func (s *Secret) Get(ctx context.Context) (redact.String, error) {
 	if v, ok := s.cached(); ok {
 		return v, nil
@@ -58,7 +58,7 @@ func (s *Secret) Get(ctx context.Context) (redact.String, error) {
 		return redact.String{}, context.Cause(ctx)
 	}
 	if v, ok := s.cached(); ok {
-		return v, nil // somebody else read it meanwhile
+		return v, nil // another call read it in the meantime
 	}
 	text, err := s.fetch(ctx)
 	text = strings.TrimSpace(text)
@@ -71,7 +71,7 @@ func (s *Secret) Get(ctx context.Context) (redact.String, error) {
 	case err != nil:
 		return s.value, nil // cached returns it until the floor is over
 	case text == "":
-		return redact.String{}, workflow.Refuse(workflow.ErrInvalid, "", "the secret of %s is empty, or binary: store a text", s.name)
+		return redact.String{}, workflow.Refuse(workflow.ErrInvalid, "", "the secret of %s is empty or binary: store text", s.name)
 	}
 	s.value, s.read, s.refused = redact.New(text), s.tried, false
 	return s.value, nil
@@ -86,8 +86,8 @@ func (s *Secret) cached() (redact.String, bool) {
 	return s.value, !s.value.Empty() && (good || now.Sub(s.tried) < secretFloor)
 }
 
-// Refused says that the value was not accepted: the next Get reads it again, unless it was read too recently. It
-// reports whether Get will; if not, after says how long to wait.
+// Refused says that the value was not accepted. The next Get reads it again, unless it was read too recently. Refused
+// reports whether Get will do so; if not, after says how long to wait.
 func (s *Secret) Refused() (again bool, after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,8 +96,8 @@ func (s *Secret) Refused() (again bool, after time.Duration) {
 	return after == 0, after
 }
 
-// Keys are the keys of the tickets, from a secret in the form of ticket.FormatKeys. To replace a key,
-// put the new one last, and first no sooner than five minutes later; keep the old one for as long as its
+// Keys are the keys of the tickets, from a secret in the form of ticket.FormatKeys. To replace a key, put
+// the new one last. Five minutes later or more, move it to the front. Keep the old one for as long as its
 // tickets live.
 type Keys struct {
 	secret *Secret
@@ -160,8 +160,8 @@ func (k *Keys) Open(sealed string, now time.Time) (ticket.Claims, error) {
 	return ring.Open(sealed, now)
 }
 
-// Know reads the keys again if the loaded ones do not open a ticket: its key may be newer than they are, and a
-// runner whose ticket is refused ends its run. If they were read too recently to be read again, it returns a
+// Know reads the keys again if the loaded ones do not open a ticket: the ticket's key may be newer, and a runner
+// whose ticket is refused ends its run. If they were read too recently to be read again, it returns a
 // transient error. A ticket that the current keys do not open is not an error here: Open refuses it.
 func (k *Keys) Know(ctx context.Context, sealed string, now time.Time) error {
 	if err := k.Load(ctx); err != nil {
@@ -176,6 +176,6 @@ func (k *Keys) Know(ctx context.Context, sealed string, now time.Time) error {
 	}
 	return &workflow.Error{
 		Kind: workflow.ErrBusy, RetryAfter: after,
-		Message: "the ticket does not open with the keys as they were read a moment ago: ask again",
+		Message: "the ticket does not open with the keys that were read a moment ago: try again",
 	}
 }

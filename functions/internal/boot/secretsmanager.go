@@ -22,7 +22,7 @@ func SecretsManager(cfg aws.Config, name, arn string) *Secret {
 		}
 		var value struct{ SecretString string }
 		if err := json.Unmarshal(answer, &value); err != nil {
-			return "", errors.New("the answer of Secrets Manager is not understood") // without it: it holds the secret
+			return "", errors.New("cannot read the answer of Secrets Manager") // without the answer: it holds the secret
 		}
 		return value.SecretString, nil
 	})
