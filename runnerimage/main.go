@@ -1,7 +1,7 @@
-// Command runnerimage is the runner of a container: it runs the one job that its environment names
-// and exits. With the argument probe it only shows whether a task here would reach its relay, with version which
-// version it is. Exit code 0 says that the result was handed over, or that the run is not this task's;
-// 1 that the end of the task must speak for it.
+// Command runnerimage is the runner of a container: it runs the job that its environment names and exits.
+// With the argument probe it only checks whether a task here would reach its relay. With version it prints its
+// version. Exit code 0 means that the result was handed over, or that the run is not this task's. Exit code 1
+// means that only the end of the task tells the control plane.
 package main
 
 import (

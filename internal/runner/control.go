@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	heartbeatTimeout = 10 * time.Second // beside the hold that was announced
+	heartbeatTimeout = 10 * time.Second // in addition to the announced hold
 	leastInterval    = 10 * time.Millisecond
 
-	// firstHeartbeat is how long after the start the first one goes. It need not go at once, because the
-	// answer to start said the same; soon, because news of a cancellation has a way only where it is held.
+	// firstHeartbeat is the time from the start to the first heartbeat. It need not go at once, because the
+	// answer to start said the same. It goes soon, because only a held heartbeat brings news of a cancellation.
 	firstHeartbeat = 250 * time.Millisecond
 
-	watchEvery = time.Second // a timer stands still while the machine sleeps; the clock is looked at this often
+	watchEvery = time.Second // between two looks at the clock, because a timer stops while the machine sleeps
 )
 
-// observe acts on an answer to what was sent at that time.
+// observe acts on the answer to a call that was sent at that time.
 func (r *run) observe(sent time.Duration, c api.Control) {
 	r.mu.Lock()
-	// An answer that says neither is none of the control plane's.
+	// An answer without both is not from the control plane.
 	if c.HeartbeatSeconds > 0 || c.RemainingSeconds != 0 {
 		told := sent + seconds(c.RemainingSeconds)
 		r.most = cmp.Or(r.most, told)
@@ -56,7 +56,7 @@ func (r *run) stop(s *stop) {
 	now := r.clock()
 	r.mu.Lock()
 	by := now + r.cfg.Grace
-	// Whatever the reason: when the grace of the deadline ends, nothing of the engine may be left.
+	// Whatever the reason, no process of the engine may be left when the grace of the deadline ends.
 	if last := r.deadline + workflow.DeadlineGrace - killMargin; s == stopDeadline || r.deadline > 0 && last < by {
 		by = last
 	}
@@ -68,9 +68,9 @@ func (r *run) stop(s *stop) {
 	r.end(s)
 }
 
-// over gives the run up: another boot holds it, or nobody does any more. Once nothing of the engine
-// is left there is nothing to give up but the result, and the answer to that counts alone: the
-// others may only say that it has arrived.
+// over gives the run up, because this boot does not hold it any more. Once the engine has ended, only the
+// result is left to give up, and only the answer to the result counts: other answers may just say that it
+// has arrived.
 func (r *run) over(err error) {
 	if !r.reporting.Load() && r.gone.CompareAndSwap(false, true) {
 		r.lose(err)
@@ -78,15 +78,14 @@ func (r *run) over(err error) {
 	}
 }
 
-// killTime returns when a stopped engine is killed; 0 means that none is to be.
+// killTime returns when a stopped engine is killed; 0 means that the engine is not stopped.
 func (r *run) killTime() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.killBy
 }
 
-// heartbeats says at each tick that the runner lives. One that fails is not repeated before the
-// next tick.
+// heartbeats reports at each tick that the runner lives. After a failure it waits for the next tick.
 func (r *run) heartbeats(ctx context.Context) {
 	for next := r.clock() + firstHeartbeat; ; {
 		if wait.For(ctx, next-r.clock()) != nil {
@@ -127,7 +126,7 @@ func (r *run) watch(ctx context.Context) {
 		r.mu.Unlock()
 		left := deadline - r.clock()
 		if deadline == 0 {
-			left = watchEvery // until the spec tells the most that it can be
+			left = watchEvery // until the spec gives the longest time
 		}
 		if left <= 0 {
 			r.stop(stopDeadline)
@@ -162,7 +161,7 @@ func (r *run) sendSteps(ctx context.Context, in api.Steps) error {
 	case client.RunOver(err):
 		r.over(err)
 	case !client.Transient(err) && !errors.Is(err, workflow.ErrConflict) && ctx.Err() == nil:
-		// It will never be taken: what it says is in the log too.
+		// The report will never be taken. The log has the same facts.
 		r.log.Error("steps refused", "err", err)
 		return nil
 	}

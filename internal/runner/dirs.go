@@ -14,10 +14,10 @@ import (
 
 // dirs are the directories of a run, below its work directory.
 type dirs struct {
-	work    string // what is made here is the runner's own: the engine's user passes through, and can neither list nor write it
+	work    string // the runner's own: the engine's user can pass through it, but can neither list nor write it
 	ours    bool   // the work directory was made here
 	source  string // the code
-	aside   string // what of the source is not code, for the runner alone
+	aside   string // the parts of the source that are not code; only for the runner
 	temp    string // TMPDIR of the engine
 	home    string // HOME of the engine
 	secrets string // files of secrets
@@ -49,9 +49,9 @@ func (r *run) prepare() (err error) {
 		if err = os.Chmod(d.work, mode); err != nil && (d.ours || !errors.Is(err, fs.ErrPermission)) {
 			return err
 		}
-		shared = err != nil // the root of a volume may be somebody else's
+		shared = err != nil // the root of a volume may belong to another user
 	}
-	if shared { // it stays as it is
+	if shared { // a shared directory stays as it is
 		if d.work, err = os.MkdirTemp(d.work, "run-*"); err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func (r *run) owner() *engine.Owner {
 // read.
 func (d *dirs) writeSecret(name, value string, owner *engine.Owner) error {
 	if !filepath.IsLocal(name) || filepath.Clean(name) == "." {
-		return workflow.Refuse(workflow.ErrInvalid, "secrets", "it is not below the directory of the secrets")
+		return workflow.Refuse(workflow.ErrInvalid, "secrets", "the file is not below the directory of the secrets")
 	}
 	root, err := os.OpenRoot(d.secrets)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
-// Variables that ECS makes in each container of a task. Whoever knows the addresses in them gets what they
-// lead to, so the engine never has them.
+// Variables that ECS sets in each container of a task. Anybody who knows the addresses in them can use them,
+// so the engine never gets them.
 const (
 	envMetadata = "ECS_CONTAINER_METADATA_URI_V4"
 	envRelative = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
@@ -27,17 +27,17 @@ const (
 	envToken    = "AWS_CONTAINER_AUTHORIZATION_TOKEN" //nolint:gosec // the name of a variable
 )
 
-// ecsTask is this process as a task of ECS; nil means that it is none.
+// ecsTask is this process as an ECS task; nil means that it is not one.
 type ecsTask struct {
 	arn   string
 	cloud *cloud.Cloud
 }
 
-// onECS finds out whether this is a task of ECS, and which.
+// onECS finds out whether this is an ECS task, and which one.
 func onECS(ctx context.Context, getenv func(string) string) (*ecsTask, error) {
 	address := getenv(envMetadata)
 	if address == "" {
-		return nil, nil //nolint:nilnil // no task of ECS
+		return nil, nil //nolint:nilnil // not an ECS task
 	}
 	arn, err := cloud.Task(ctx, address)
 	if err != nil {
@@ -59,7 +59,7 @@ func onECS(ctx context.Context, getenv func(string) string) (*ecsTask, error) {
 	return &ecsTask{arn, c}, nil
 }
 
-// ref is the task's name, which nobody could tell it; empty where this is none.
+// ref returns the task's name, which is not in its environment; empty if this is not an ECS task.
 func (t *ecsTask) ref() string {
 	if t == nil {
 		return ""
@@ -67,7 +67,7 @@ func (t *ecsTask) ref() string {
 	return t.arn
 }
 
-// check refuses to forward what leads to the task's own credentials.
+// check refuses to forward variables that lead to the task's own credentials.
 func (t *ecsTask) check(forward []string) error {
 	if t == nil {
 		return nil
@@ -81,14 +81,14 @@ func (t *ecsTask) check(forward []string) error {
 	return errors.Join(mistakes...)
 }
 
-// Ways in which a relay wants to know who calls, beside the ticket.
+// How a relay authenticates its callers, in addition to the ticket.
 const (
 	authIAM  = "iam"
 	authNone = "none"
 )
 
-// way is the client for calls to the relay; nil means the usual one. Calls to an API Gateway are
-// signed, and to any relay whose stack says so.
+// way returns the client for calls to the relay; nil means the usual one. Calls are signed if the relay is
+// an API Gateway or its stack says so.
 func (t *ecsTask) way(given task.Environment) (*http.Client, error) {
 	region, gateway := cloud.Gateway(given.Relay)
 	switch given.RelayAuth {
@@ -104,18 +104,18 @@ func (t *ecsTask) way(given task.Environment) (*http.Client, error) {
 	case !gateway:
 		return nil, nil //nolint:nilnil // the usual one
 	case t == nil:
-		return nil, fmt.Errorf("the relay at %s wants signed calls, and this is no task of ECS, which could sign them", task.Name("Relay"))
+		return nil, fmt.Errorf("the relay at %s requires signed calls, and only an ECS task can sign them", task.Name("Relay"))
 	}
 	return &http.Client{Transport: t.cloud.Sign(region)}, nil
 }
 
-// apply makes a configuration that of a task of ECS: without a role of its own, a run resolves secrets as
-// the task.
+// apply changes a configuration for an ECS task. A run without a role of its own resolves secrets as the
+// task.
 func (t *ecsTask) apply(cfg *Config) {
 	if t == nil {
 		return
 	}
-	cfg.Cloud, cfg.Spool = ecsCloud{t.cloud}, "" // its disk ends with it
+	cfg.Cloud, cfg.Spool = ecsCloud{t.cloud}, "" // its disk is removed with it
 	if mux, ok := cfg.Secrets.(secrets.Mux); ok {
 		mux[awssm.Scheme] = identity(t.cloud.Own())
 	}

@@ -270,7 +270,7 @@ func TestECS_MistakesOfTheStack(t *testing.T) {
 	}
 	k = start("ECS_CONTAINER_METADATA_URI_V4=", "DAYFLY_TASK=task-1")
 	k.end(t, 1)
-	if !strings.Contains(k.said.String(), "wants signed calls") || len(a.callers) > 0 {
+	if !strings.Contains(k.said.String(), "requires signed calls") || len(a.callers) > 0 {
 		t.Errorf("got %s", &k.said)
 	}
 }

@@ -19,8 +19,8 @@ import (
 // DefaultPath is where programs are looked for after the directories of the engines.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environment builds the engine's environment from nothing. What stands later counts: the workspace
-// may choose its own HOME or PATH, and its secrets win over its plain variables.
+// environment builds the engine's environment from nothing. Later variables win: the workspace may choose
+// its own HOME or PATH, and its secrets win over its plain variables.
 func (r *run) environment(spec api.Spec, secrets []string) ([]string, error) {
 	path := r.cfg.Path
 	if len(r.cfg.EnginePath) > 0 {
@@ -36,12 +36,12 @@ func (r *run) environment(spec api.Spec, secrets []string) ([]string, error) {
 			return nil, err
 		}
 		if strings.ContainsRune(spec.Environment[name], 0) {
-			return nil, fmt.Errorf("the variable %s of the workspace holds a zero byte, which no environment can carry", name)
+			return nil, fmt.Errorf("the variable %s of the workspace contains a zero byte, which a variable cannot hold", name)
 		}
 		env = append(env, name+"="+spec.Environment[name])
 	}
 	env = append(env, secrets...)
-	if r.role != nil { // they would lead past the role
+	if r.role != nil { // with them the engine could bypass the role
 		env = slices.DeleteFunc(env, func(v string) bool {
 			return strings.HasPrefix(v, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI=") || strings.HasPrefix(v, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=")
 		})
@@ -57,19 +57,20 @@ func (r *run) environment(spec api.Spec, secrets []string) ([]string, error) {
 	), nil
 }
 
-// checkVariable refuses names that the workspace may not set. The control plane refuses them when
-// the workspace is saved; one that comes here all the same is not dropped in silence.
+// checkVariable refuses names that the workspace may not set. The control plane refuses them when the
+// workspace is saved. If one comes here anyway, the run fails instead of dropping it.
 func checkVariable(name string) error {
 	if name == "" || strings.ContainsAny(name, "=\x00") {
-		return fmt.Errorf("the workspace sets a variable named %q, which no environment can carry", name)
+		return fmt.Errorf("the workspace sets a variable named %q, which is not a valid name", name)
 	}
 	if env.Reserved(name) {
-		return workflow.Refuse(workflow.ErrInvalid, "environment", "the workspace sets the variable %s; names that start with DAYFLY_ or LD_ are kept", name)
+		return workflow.Refuse(workflow.ErrInvalid, "environment", "the workspace sets the variable %s; names that start with DAYFLY_ or LD_ are reserved", name)
 	}
 	return nil
 }
 
-// Mask returns what hides values, and those of variables with secret names, in the lines that a runner left behind.
+// Mask returns a function that hides values in the lines that a runner left behind. It also hides the values of
+// variables with secret names.
 func Mask(values, variables []string) func(line string) string {
 	var hidden mask.Set
 	for _, v := range variables {
@@ -81,6 +82,6 @@ func Mask(values, variables []string) func(line string) string {
 	return hidden.String
 }
 
-// secretName matches the names of forwarded variables whose values are masked. Others stay
-// readable: a log in which each region or account name is hidden helps nobody.
+// secretName matches the names of forwarded variables whose values are masked. Others stay readable,
+// because a log without any region or account name is hard to use.
 var secretName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)secret|token|passw|credential|private|auth|key`) })

@@ -22,7 +22,7 @@ import (
 
 const (
 	reapEvery = 30 * time.Second
-	killCheck = time.Second // how often a stopped engine's time is looked at, see watchEvery
+	killCheck = time.Second // between two looks at a stopped engine's time, see watchEvery
 )
 
 // host is what the engine sees of the run.
@@ -30,7 +30,7 @@ type host struct {
 	r   *run
 	env []string // of every command
 
-	lent []string // of every command of the step: where it finds the role's credentials
+	lent []string // of every command of the step: where to find the role's credentials
 
 	exit *int // of the last command in that step, if it was not 0
 }
@@ -85,7 +85,7 @@ func (h *host) Mask(values ...string) {
 // LogWriter implements engine.Host.
 func (h *host) LogWriter() io.WriteCloser { return h.r.stream() }
 
-// stream is a way into the log. What was written is in the log's file when the call returns.
+// stream writes to the log. The text is in the log's file when the call returns.
 type stream struct {
 	*mask.Writer
 	logs *logstream.Stream
@@ -97,7 +97,7 @@ func (s stream) Write(p []byte) (int, error) {
 	return s.Writer.Write(p)
 }
 
-// Flush gives away a line without an end.
+// Flush writes a line that has no end yet.
 func (s stream) Flush() {
 	s.Writer.Flush()
 	s.logs.Sync()
@@ -114,11 +114,11 @@ func (r *run) stream() stream {
 	return stream{mask.NewWriter(&r.hidden, func(text string, more bool) { r.logs.Add(step, text, more) }), r.logs}
 }
 
-// Exec implements engine.Host. Output that goes to the log on both ways goes through one pipe, so that
-// its order stays as it was.
+// Exec implements engine.Host. If both standard output and standard error go to the log, they share one pipe,
+// which keeps their order.
 func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 	if len(c.Args) == 0 || !filepath.IsAbs(c.Args[0]) {
-		return -1, fmt.Errorf("run command: %q is no absolute path", slices.Concat(c.Args, []string{""})[0])
+		return -1, fmt.Errorf("run command: %q is not an absolute path", slices.Concat(c.Args, []string{""})[0])
 	}
 	if !c.Quiet {
 		h.Logf("$ %s", commandLine(c.Args))
@@ -141,11 +141,11 @@ func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 		return -1, err
 	}
 	if exit.Signal != 0 && exit.Code < 0 {
-		exit.Code = 128 + int(exit.Signal) // as a shell says it
+		exit.Code = 128 + int(exit.Signal) // as a shell reports it
 		h.Logf("[dayfly] %s was ended by signal %d (%s)", filepath.Base(c.Args[0]), exit.Signal, exit.Signal)
 	}
 	if exit.Cut {
-		h.Logf("[dayfly] something that %s left behind kept its output open; what it writes is not in this log", filepath.Base(c.Args[0]))
+		h.Logf("[dayfly] a process that %s left behind kept its output open; what it writes is not in this log", filepath.Base(c.Args[0]))
 	}
 	h.exit = nil
 	if exit.Code != 0 {
@@ -154,8 +154,8 @@ func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 	return exit.Code, nil
 }
 
-// exec runs a process to its end: its own, or the one that is made when ctx ends. When it returns,
-// nothing of its group is left.
+// exec runs a process until it ends, or until ctx ends and exec ends it. When exec returns, no process of its
+// group is left.
 func (r *run) exec(ctx context.Context, spec child.Spec) (child.Exit, error) {
 	if ctx.Err() != nil {
 		return child.Exit{}, context.Cause(ctx)
@@ -180,7 +180,7 @@ func (r *run) exec(ctx context.Context, spec child.Spec) (child.Exit, error) {
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
-		case <-r.lost: // nobody waits for the end of this run any more
+		case <-r.lost: // the run is not ours any more
 			t.Stop()
 			return exit, context.Cause(ctx)
 		}
@@ -197,8 +197,8 @@ func (r *run) exec(ctx context.Context, spec child.Spec) (child.Exit, error) {
 	return exit, nil
 }
 
-// endProcess interrupts a process and kills its group when its time is over: that of the run, or, if
-// only the engine gave this command up, the usual one.
+// endProcess interrupts a process and kills its group when its time is over. That is the run's time, or the
+// usual grace if only the engine gave this command up.
 func (r *run) endProcess(p *child.Process) {
 	given := r.clock() + child.DefaultGrace
 	for !r.gone.Load() {
@@ -224,7 +224,7 @@ func (r *run) endProcess(p *child.Process) {
 	p.Kill()
 }
 
-// reap reaps orphans as long as the run lasts, where this process is their parent.
+// reap reaps orphans of which this process is the parent, until the run ends.
 func (r *run) reap(ctx context.Context) {
 	for wait.For(ctx, reapEvery) == nil {
 		r.processes.Lock()
@@ -233,7 +233,7 @@ func (r *run) reap(ctx context.Context) {
 	}
 }
 
-// endRest ends what the engine left behind outside its groups.
+// endRest ends the processes that the engine left behind outside its groups.
 func (r *run) endRest(ctx context.Context) {
 	if !r.cfg.Orphans {
 		return

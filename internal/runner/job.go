@@ -26,10 +26,10 @@ import (
 const (
 	stepSource = "source"
 
-	secretTries = 5 // of a reference whose place cannot be asked now
+	secretTries = 5 // for a reference whose store is unavailable
 )
 
-// do is the order of a run: spec, secrets, source, engine.
+// do does the parts of a run in order: spec, secrets, source, engine.
 func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	spec, err := r.spec(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 		return engine.Outcome{}, failure(workflow.ReasonRunnerError, err)
 	}
 	roots := r.cfg.SourceRoots
-	if r.cfg.SourceDir != "" && spec.Source.Directory != "" { // its launcher put it there
+	if r.cfg.SourceDir != "" && spec.Source.Directory != "" { // the launcher mounted it there
 		spec.Source.Directory, roots = r.cfg.SourceDir, []string{r.cfg.SourceDir}
 	}
 	job := engine.Job{
@@ -87,16 +87,16 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	return engine.Run(ctx, h, job)
 }
 
-// SourceDigest says what the files of a directory source are now, as a run would copy them. roots are those of the
-// runner's Config.
+// SourceDigest returns the digest of the files of a directory source, as a run would copy them now. roots are those
+// of the runner's Config.
 func SourceDigest(ctx context.Context, directory string, roots []string) (string, error) {
 	return source.Digest(ctx, directory, roots)
 }
 
-// errMoved is about a directory source.
-var errMoved = errors.New("files of the source were changed after the run was submitted: submit it again, to run what is there now")
+// errMoved means that a directory source has changed.
+var errMoved = errors.New("files of the source were changed after the run was submitted: submit it again to run the current files")
 
-// lookIn looks up variables in an environment, in which what stands later counts.
+// lookIn looks up variables in an environment, in which later ones win.
 func lookIn(env []string) func(name string) string {
 	return func(name string) string {
 		for _, v := range slices.Backward(env) {
@@ -108,7 +108,7 @@ func lookIn(env []string) func(name string) string {
 	}
 }
 
-// spec reads what to do.
+// spec reads the spec of the run.
 func (r *run) spec(ctx context.Context) (spec api.Spec, err error) {
 	err = r.persist(ctx, "spec", func(ctx context.Context) (c api.Control, err error) {
 		spec, err = r.cfg.Relay.Spec(ctx)
@@ -121,7 +121,7 @@ func (r *run) spec(ctx context.Context) (spec api.Spec, err error) {
 		return spec, failure(workflow.ReasonRunnerError, fmt.Errorf("read spec: %w", err))
 	}
 	if spec.Workflow != r.cfg.Run.Workflow || spec.Attempt != r.cfg.Run.Attempt {
-		return spec, failure(workflow.ReasonRunnerError, fmt.Errorf("the spec is that of attempt %d of workflow %s, not of attempt %d of %s", spec.Attempt, spec.Workflow, r.cfg.Run.Attempt, r.cfg.Run.Workflow))
+		return spec, failure(workflow.ReasonRunnerError, fmt.Errorf("the spec is for attempt %d of workflow %s, not for attempt %d of %s", spec.Attempt, spec.Workflow, r.cfg.Run.Attempt, r.cfg.Run.Workflow))
 	}
 	r.logs.SetQuota(spec.LogQuota)
 	r.mu.Lock()
@@ -133,8 +133,8 @@ func (r *run) spec(ctx context.Context) (spec api.Spec, err error) {
 	return spec, nil
 }
 
-// secrets resolves the references of a spec: the values are hidden first, then written to their
-// files, or returned for the environment.
+// secrets resolves the references of a spec. It first has the values masked, then writes them to their files
+// or returns them for the environment.
 func (r *run) secrets(ctx context.Context, spec api.Spec) (env []string, err error) {
 	for _, s := range spec.Secrets {
 		name := cmp.Or(s.Env, s.File)
@@ -154,7 +154,7 @@ func (r *run) secrets(ctx context.Context, spec api.Spec) (env []string, err err
 				return nil, fmt.Errorf("the secret for the file %q cannot be written: %w", s.File, err)
 			}
 		case strings.ContainsRune(value.Reveal(), 0):
-			return nil, fmt.Errorf("the secret for %s holds a zero byte, which no environment can carry; use a file", name)
+			return nil, fmt.Errorf("the secret for %s contains a zero byte, which a variable cannot hold: use a file", name)
 		default:
 			if err := checkVariable(s.Env); err != nil {
 				return nil, err
@@ -165,8 +165,8 @@ func (r *run) secrets(ctx context.Context, spec api.Spec) (env []string, err err
 	return env, nil
 }
 
-// resolver resolves references, those of the cloud with the run's role where it has one, and asks a few
-// times where the place of a secret is away.
+// resolver resolves references. It uses the run's role, if it has one, for those of the cloud. It asks a few
+// times if the store of a secret is unavailable.
 func (r *run) resolver() secrets.Resolver {
 	var all secrets.Resolver = secrets.Mux{}
 	if r.cfg.Secrets != nil {
@@ -191,7 +191,7 @@ func (p patient) Resolve(ctx context.Context, ref string) (redact.String, error)
 	}
 }
 
-// hide masks every text of a result and keeps it within its bounds.
+// hide masks every text of a result and cuts it to its bound.
 func (r *run) hide(in api.Result) api.Result {
 	hide := func(s *string, most int) { *s = text.Cut(r.hidden.String(*s), most) }
 	hide(&in.Detail, 2000)
@@ -267,7 +267,7 @@ func (r *run) hideTree(v any) any {
 	}
 }
 
-// cleanup removes what the run left on disk. Its failure changes no outcome.
+// cleanup removes what the run left on disk. If it fails, the outcome stays the same.
 func (r *run) cleanup() {
 	begun := time.Now()
 	r.dirs.removeSecrets(r.log)

@@ -15,16 +15,15 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
-// Probe shows whether a task here would see its own directory and reach its relay: it reads a word in
-// the one and says it to the other. It is asked before a first task is, so that where tasks can run is
-// known and not guessed.
+// Probe shows whether a task here would see its own directory and reach its relay. It reads a word in the
+// directory and sends it to the relay. A launcher runs it before the first task.
 func Probe(ctx context.Context, getenv func(string) string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	given, _ := task.Read(getenv, "") // a probe is given less than a run
+	given, _ := task.Read(getenv, "") // a probe gets fewer variables than a run
 	word, err := os.ReadFile(filepath.Join(given.WorkDir, task.ProbeFile))
 	if err != nil {
-		return fmt.Errorf("probe: the task's directory is not that of this machine: %w", err)
+		return fmt.Errorf("probe: the task's directory is not the one on this machine: %w", err)
 	}
 	address, transport := given.Relay, &http.Transport{}
 	if socket, ok := strings.CutPrefix(address, "unix://"); ok {
@@ -41,14 +40,14 @@ func Probe(ctx context.Context, getenv func(string) string) error {
 	}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return fmt.Errorf("probe: the relay is not reached: %w", err)
+		return fmt.Errorf("probe: cannot reach the relay: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, 1<<10)); err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}
 	if response.StatusCode != http.StatusNoContent {
-		return errors.New("probe: something else answers in the relay's place")
+		return errors.New("probe: another server answers at the relay's address")
 	}
 	return nil
 }

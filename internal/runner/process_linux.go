@@ -23,7 +23,7 @@ func bootClock() func() time.Duration {
 	return func() time.Duration {
 		var ts syscall.Timespec
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 { //nolint:gosec // the kernel's own interface
-			return time.Since(begun) // a kernel without that clock: nothing says that it slept
+			return time.Since(begun) // a kernel without that clock: sleep is not counted
 		}
 		return time.Duration(ts.Nano())
 	}

@@ -14,21 +14,21 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
-// cloudScheme begins references to secrets of the cloud: that of package awssm, which not every build links.
+// cloudScheme begins references to secrets of the cloud. It is that of package awssm, which not every build links.
 const cloudScheme = "arn"
 
-// Cloud is a cloud account in which the task is somebody.
+// Cloud is a cloud account in which the task has an identity.
 type Cloud interface {
-	// Assume takes on a run's role. The error is a sentence that an admin can act on; one that wraps
-	// secrets.ErrUnavailable may pass.
+	// Assume assumes a run's role. The error is a sentence that an admin can act on. If it wraps
+	// secrets.ErrUnavailable, another try may succeed.
 	Assume(ctx context.Context, role api.Role, session string) (Identity, error)
-	// Region is where the task is.
+	// Region returns the task's region.
 	Region() string
 }
 
-// Identity is a role that was taken on.
+// Identity is an assumed role.
 type Identity interface {
-	// Credentials returns credentials that last for a while yet, renewed where that is due.
+	// Credentials returns credentials that stay valid for a while, and renews them when that is due.
 	Credentials(ctx context.Context) (lend.Credentials, error)
 	// Resolver resolves references to secrets of the cloud (arn:...) as this identity.
 	secrets.Resolver
@@ -41,11 +41,11 @@ type borrowed struct {
 	region   string
 }
 
-// borrow takes on the role of the run and begins to lend it to the engine.
+// borrow assumes the role of the run and begins to lend it to the engine.
 func (r *run) borrow(ctx context.Context, spec api.Spec) error {
 	role := *spec.Role
 	if r.cfg.Cloud == nil {
-		return fmt.Errorf("the workspace has the role %s, and this runner is nobody in the cloud who could assume it: roles are for pools with deploy_target ecs; name such a pool, or take the role out of the workspace", role.ARN)
+		return fmt.Errorf("the workspace has the role %s, but this runner has no identity in the cloud to assume it with: roles are for pools with deploy_target ecs; name such a pool, or remove the role from the workspace", role.ARN)
 	}
 	retry := newBackoff()
 	for n := 1; ; n++ {
@@ -66,7 +66,7 @@ func (r *run) borrow(ctx context.Context, spec api.Spec) error {
 	}
 }
 
-// giveBack ends the lending, when nothing of the engine is left.
+// giveBack ends the lending, when no process of the engine is left.
 func (r *run) giveBack() {
 	if r.role == nil {
 		return

@@ -1,13 +1,13 @@
-// Package runner is what runs inside a task: it asks for the start of one run, does what its spec
-// says, and hands over one result. It launches nothing, retries no engine and keeps no state.
+// Package runner runs inside a task. It asks for the start of one run, does what its spec says, and hands
+// over one result. It launches no task, does not retry an engine and keeps no state.
 //
 // # Consistency model
 //
-// Nothing is done before start is granted to this boot, and nothing is reported after the relay says
-// that the run is over: then the engine's group is killed at once. A relay that is away stops
-// nothing: heartbeats are tried at each tick, steps and log lines are kept, and the result is
-// repeated until it is taken. The result is sent only when nothing of the engine is left. The
-// deadline is kept here alone, on a clock that goes on while the machine sleeps.
+// The runner does nothing before start is granted to this boot. When the relay says that the run is over,
+// it kills the engine's group at once and reports nothing more. If the relay is unavailable, the run goes
+// on: heartbeats are tried at each tick, steps and log lines are kept, and the result is repeated until it
+// is taken. The result is sent only when no process of the engine is left. Only the runner keeps the
+// deadline, on a clock that goes on while the machine sleeps.
 package runner
 
 import (
@@ -33,17 +33,17 @@ import (
 )
 
 const (
-	// DefaultGrace is what an engine has between its interrupt and its end. ECS gives a task 120 s.
+	// DefaultGrace is the time from an engine's interrupt to its end. ECS gives a task 120 s.
 	DefaultGrace = 90 * time.Second
 
-	// killMargin is how long before the end of the deadline's grace the engine is killed: by the
-	// end, when the workspace's slot is given on, nothing of it may be left.
+	// killMargin is how long before the end of the deadline's grace the engine is killed. No process of it may
+	// be left at the end, when the next run gets the workspace's slot.
 	killMargin = 15 * time.Second
 	// flushBefore bounds the sending of logs and steps before the result is tried.
 	flushBefore = 15 * time.Second
 	// flushAfter bounds it after the result was taken.
 	flushAfter = 5 * time.Minute
-	// reportStopped bounds the handing over of the result by a runner that was told to stop.
+	// reportStopped bounds the handover of the result by a runner that was told to stop.
 	reportStopped = 60 * time.Second
 
 	firstRetry = 200 * time.Millisecond
@@ -68,13 +68,13 @@ type Config struct {
 	Cloud   Cloud            // the task's identity in a cloud; nil means that it has none
 
 	WorkDir     string    // the run's own directory; empty means a temporary one, removed at the end
-	Spool       string    // name of a file of WorkDir that is left where not all of the log was taken; empty means none
+	Spool       string    // name of a file of WorkDir that is left if not all of the log was taken; empty means none
 	StateDir    string    // the workspace's own directory for its engine's state; empty means none
 	StateOlds   []string  // other such directories, named as their states, which are only looked at
 	StateStore  string    // id of the root that these lie below
 	Bucket      api.State // bucket, region and key where the state of a workspace is kept that names no place; none means nowhere
-	SourceDir   string    // where the run's directory source is, whatever its name elsewhere; empty means below SourceRoots
-	SourceRoots []string  // below which a directory source may lie; none refuses all
+	SourceDir   string    // where the run's directory source is mounted; empty means below SourceRoots
+	SourceRoots []string  // a directory source must be below one of them; none refuses all
 	EnginePath  []string  // directories in which engines are looked for first
 	Path        string    // the engine's PATH after those; empty means DefaultPath
 	Forward     []string  // variables for the engine, KEY=VALUE
@@ -108,7 +108,7 @@ type run struct {
 	clock func() time.Duration // goes on while the machine sleeps
 
 	end  context.CancelCauseFunc // of the context of the engine, with a *stop
-	lose context.CancelCauseFunc // of the context of the run: it is not ours, or no longer
+	lose context.CancelCauseFunc // of the context of the run, when it is not ours or not any more
 	lost chan struct{}           // closed with that
 
 	hidden mask.Set
@@ -120,24 +120,24 @@ type run struct {
 
 	mu       sync.Mutex
 	deadline time.Duration // on clock; 0 means not known yet
-	most     time.Duration // the deadline that was told first: an outage of the control plane stops its clock, and not this one
+	most     time.Duration // the first deadline: an outage stops the control plane's clock, but not this one
 	killBy   time.Duration // on clock; 0 means that nothing is to be killed yet
 	interval time.Duration // between heartbeats
 	hold     time.Duration // how long the next one may be held
 	gather   time.Duration // how long lines of the log are gathered; 0 means as long as is usual
 	step     string        // the step that the run is in
 
-	cancelled atomic.Bool // somebody asked for the cancellation
+	cancelled atomic.Bool // cancellation was requested
 	gone      atomic.Bool // lost is closed
-	reporting atomic.Bool // nothing of the engine is left
+	reporting atomic.Bool // no process of the engine is left
 
 	processes sync.Mutex // held while one is started, and while orphans are reaped
 	pids      map[int]bool
 }
 
-// RunJob runs one job. It returns nil when the result was handed over, or the run is not or no longer
-// this boot's; an error means that the end of the task must speak for it. When ctx ends, the engine
-// is interrupted and the run reported as such.
+// RunJob runs one job. It returns nil when the result was handed over, or when the run does not belong to
+// this boot. After an error, only the end of the task tells the control plane. When ctx ends, RunJob
+// interrupts the engine and reports the run as interrupted.
 func RunJob(ctx context.Context, cfg Config) error {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)).With("job_id", cfg.Run.Workflow, "attempt", cfg.Run.Attempt, "task", cfg.Run.Task)
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
@@ -147,8 +147,8 @@ func RunJob(ctx context.Context, cfg Config) error {
 		lost: make(chan struct{}), pids: map[int]bool{},
 	}
 	r.hidden.Add(cfg.Hide...)
-	// The end of ctx is a request to stop, which takes its time: the run has contexts of its own. held
-	// ends when the run is over; life, in it, when the engine must end.
+	// The end of ctx is a request to stop, which takes time, so the run has its own contexts. held ends when
+	// the run is over. life is derived from it and ends when the engine must end.
 	held, lose := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer lose(nil)
 	life, end := context.WithCancelCause(held)
@@ -171,7 +171,7 @@ func RunJob(ctx context.Context, cfg Config) error {
 	r.own = stream{mask.NewWriter(&r.hidden, func(text string, more bool) { r.logs.Say(r.stepName(), text, more) }), r.logs}
 
 	background, endBackground := context.WithCancel(held)
-	logging, endLogging := context.WithCancel(context.WithoutCancel(ctx)) // a run that is over may yet send its log
+	logging, endLogging := context.WithCancel(context.WithoutCancel(ctx)) // a run that is over may still send its log
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer endBackground()
@@ -222,8 +222,8 @@ func (r *run) start(ctx context.Context) (granted bool, err error) {
 	}
 }
 
-// persist repeats a call until it is answered for good, and acts on the answer. Lost races are
-// repeated too: nobody else speaks for this run.
+// persist repeats a call until it has a final answer, and acts on that. It also repeats lost races, because
+// only this runner reports this run.
 func (r *run) persist(ctx context.Context, what string, call func(context.Context) (api.Control, error)) error {
 	retry := newBackoff()
 	for {
@@ -255,7 +255,7 @@ func (r *run) work(ctx context.Context) (result api.Result) {
 			r.log.Error("runner failed", "panic", p, "stack", string(debug.Stack()))
 			result = r.conclude(ctx, engine.Outcome{}, errors.New("the runner itself failed; the log of its task has the cause"))
 		}
-		// Else what failed has said so in the log, where there was room.
+		// Otherwise the failed step is in the log, if there was room.
 		if result.Outcome != workflow.Succeeded && (!r.steps.any() || r.logs.Full()) {
 			r.logf("[dayfly] %s (%s): %s", result.Outcome, result.Reason, result.Detail)
 		}
@@ -286,21 +286,21 @@ func (r *run) conclude(ctx context.Context, out engine.Outcome, err error) api.R
 	return r.hide(result)
 }
 
-// report hands the result over, with the log before it as far as that goes, and the rest after it.
-// told ends when the task is told to stop.
+// report hands the result over. It sends as much of the log as it can before the result, and the rest after
+// it. told ends when the task is told to stop.
 func (r *run) report(ctx, told context.Context, result api.Result) error {
 	retained, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	giveUp := func(after time.Duration, why string) *time.Timer {
 		return time.AfterFunc(after, func() { cancel(errors.New(why)) })
 	}
-	defer giveUp(workflow.ReportRetention, "nobody took it within the time that a result may be on its way").Stop()
-	// Who was told to stop is killed soon.
-	defer context.AfterFunc(told, func() { giveUp(reportStopped, "nobody took it, and the task was told to stop") })()
+	defer giveUp(workflow.ReportRetention, "the relay did not take it before the result expired").Stop()
+	// A task that was told to stop is killed soon.
+	defer context.AfterFunc(told, func() { giveUp(reportStopped, "the relay did not take it, and the task was told to stop") })()
 
 	r.flush(retained, flushBefore)
 	result.LogEnd = r.logs.Next()
-	// Where the disk ends with the task, the relay keeps the rest of the log beside a result that it must keep.
+	// If the disk is removed with the task, the relay keeps the rest of the log beside a result that it must keep.
 	withTail := r.cfg.Spool == ""
 	send := func(ctx context.Context) (api.Control, error) {
 		in := api.Handover{Result: result}
@@ -322,7 +322,7 @@ func (r *run) report(ctx, told context.Context, result api.Result) error {
 		if err == nil || client.RunOver(err) || retained.Err() != nil {
 			break
 		}
-		// It will never be taken as it is. Its outcome is what counts.
+		// The result will never be taken as it is. Only its outcome is essential.
 		r.log.Error("result refused; sent again with less", "err", err)
 		less()
 		err = r.persist(retained, "result", send)
@@ -340,7 +340,7 @@ func (r *run) report(ctx, told context.Context, result api.Result) error {
 	}
 }
 
-// flush sends what waits of steps and log, for at most so long.
+// flush sends the waiting steps and log lines, for at most this long.
 func (r *run) flush(ctx context.Context, most time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

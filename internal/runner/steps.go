@@ -15,8 +15,8 @@ import (
 const (
 	mostSteps = 50 // in one report
 
-	// gather is how long a report waits for what changes next, unless it is the last: a step often ends in the
-	// moment in which the next one begins, and a short job then makes one report of all.
+	// gather is how long a report waits for the next change, unless it is the last. A step often ends just
+	// when the next one begins, so a short job makes only one report.
 	gather = 50 * time.Millisecond
 )
 
@@ -25,7 +25,7 @@ type steps struct {
 	send func(ctx context.Context, in api.Steps) error
 	log  func() int64 // how many lines it has
 	wake chan struct{}
-	last chan struct{} // closed when flush is first called: what is due then is sent at once
+	last chan struct{} // closed when flush is first called: from then on steps are sent at once
 
 	mu       sync.Mutex
 	flushed  bool       // last is closed
@@ -117,7 +117,7 @@ func (s *steps) run(ctx context.Context) {
 	}
 }
 
-// gather waits a little for what changes next.
+// gather waits a little for the next change.
 func (s *steps) gather(ctx context.Context) {
 	_ = wait.Until(ctx, gather, s.last)
 }

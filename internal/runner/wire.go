@@ -20,11 +20,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
-// Run is the runner as a process of its own: it runs the job that its environment names. ctx ends
-// when the process is told to stop. See RunJob for what its error means.
+// Run is the runner as a process: it runs the job that its environment names. ctx ends when the process is
+// told to stop. Its error means the same as that of RunJob.
 func Run(ctx context.Context, getenv func(string) string) error {
-	// Before anything is read: what this process holds is closed to the engine, also where they
-	// share a user. The kernel keeps the first environment of a process as it was.
+	// This comes before anything is read. It closes this process to the engine, even if they share a user.
+	// The kernel keeps the first environment of a process unchanged.
 	if err := harden(); err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func Run(ctx context.Context, getenv func(string) string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", task.Name("Relay"), err)
 	}
-	// What the engine leaves behind comes to this process, which ends it.
+	// Processes that the engine leaves behind become children of this process, which ends them.
 	if err := child.AdoptOrphans(); err != nil {
 		return err
 	}
@@ -66,9 +66,9 @@ func Run(ctx context.Context, getenv func(string) string) error {
 	return RunJob(ctx, cfg)
 }
 
-// swallowSignals keeps this process from being ended by a signal that is no request to stop: where the
-// engine has the same user, it can send any. (SIGTERM stays a request, whoever sends it; SIGKILL does
-// not reach the first process of a container from inside.)
+// swallowSignals ignores signals that would end this process but are not requests to stop: an engine with
+// the same user can send any signal. (SIGTERM stays a request, whoever sends it; SIGKILL does not reach the
+// first process of a container from inside.)
 func swallowSignals() (stop func()) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,
@@ -86,8 +86,8 @@ func noCore() error {
 	return nil
 }
 
-// configOf makes a configuration of what the launcher gave. Variables that are forwarded come with the bundle, where
-// there is one.
+// configOf makes a configuration from the launcher's environment. If there is a bundle, it has the forwarded
+// variables.
 func configOf(given task.Environment, getenv func(string) string, bundle *task.Bundle) (Config, error) {
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // it never fails
