@@ -38,7 +38,7 @@ const (
 )
 
 // account is an AWS account in which the test's binary runs as a task of ECS, with a relay behind a gateway
-// that lets nobody but the task's role in.
+// that accepts only the task's role.
 type account struct {
 	*relay
 	sts     *sts.Service

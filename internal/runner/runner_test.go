@@ -534,7 +534,7 @@ func TestRunJob_RefusedResultIsSentWithoutItsDetails(t *testing.T) {
 	}
 }
 
-// An answer that was lost is no second result: the same is sent again.
+// After a lost answer the same result is sent again, not a second one.
 func TestRunJob_ResultIsRepeatedUntilItIsTaken(t *testing.T) {
 	spec, cfg := job(t, "exit 4")
 	r := newRelay(t, spec)

@@ -45,7 +45,7 @@ func TestParseEvent_ReadsWhatECSSends(t *testing.T) {
 			t.Phase = launcher.Stopped
 			t.Text = "what the task needs could not be set up: check the execution role, and that the subnet reaches the registry, Secrets Manager and CloudWatch Logs; ResourceInitializationError: unable to pull secrets or registry auth: execution resource retrieval failed"
 		}), 3},
-		// The warning is no end: the runner has two minutes yet.
+		// After the warning the runner still has two minutes.
 		"spot-warning": {with(func(t *launcher.Task) { t.Phase = launcher.Stopping }), 5},
 		"spot-stopped": {with(func(t *launcher.Task) {
 			t.Phase, t.ExitCode, t.Text = launcher.Stopped, code(137), "AWS took its Spot capacity back; Your Spot Task was interrupted."
