@@ -460,7 +460,7 @@ func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {
 	dir := filepath.Join(parent, "network")
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(parent, name)), 0o755); err != nil { //nolint:gosec // a source is no secret
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(parent, name)), 0o755); err != nil { //nolint:gosec // a source is not a secret
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(parent, name), []byte(text), 0o600); err != nil {

@@ -112,7 +112,7 @@ func TestUp_RunsTheReadersOwnDirectory(t *testing.T) {
 	delete(w.env, "DAYFLY_API_TOKEN")
 	sources := reachable(t)
 	dir := filepath.Join(sources, "site")
-	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // a source is no secret
+	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // a source is not a secret
 		t.Fatal(err)
 	}
 	file := "engine: command\nsecrets: [{env: TOKEN, ref: 'file:token'}]\ncommands:\n  update: |\n    echo \"working, the token is $TOKEN\"\n    printf '{\"x\": 1}' >\"$DAYFLY_OUTPUTS\"\n"

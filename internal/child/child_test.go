@@ -212,7 +212,7 @@ func TestWait_IsBoundedWhereAStrangerHoldsTheOutput(t *testing.T) {
 	held, release := pipe(t)
 	p, err := child.Start(child.Spec{
 		Path: "/bin/sh", Env: []string{"PATH=/usr/bin:/bin"},
-		// The new session is no member of the group. It says its number when it has begun.
+		// The new session is not a member of the group. It says its number when it has begun.
 		Args:      []string{"-c", `setsid sh -c 'echo $$ >&3; exec sleep 1000' & read x <&4; echo done`},
 		Stdout:    new(bytes.Buffer), // copied by a goroutine, which the stranger's end of the pipe holds up
 		WaitDelay: 10 * time.Millisecond, ExtraFiles: []*os.File{say, held},

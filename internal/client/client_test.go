@@ -161,7 +161,7 @@ func TestClient_ForeignAnswersAreNoAnswers(t *testing.T) {
 	equal(t, "that ends the run", client.RunOver(err), true)
 }
 
-// A wrong address behind the right host is no outage: trying again is of no use.
+// A wrong address behind the right host is not an outage: trying again is of no use.
 func TestClient_ForeignNotFoundIsPermanent(t *testing.T) {
 	_, err := newRunner(t, answering(gateway(404, "text/plain", "404 page not found"))).Start(t.Context())
 	is(t, "404", err, workflow.ErrInvalid)

@@ -134,7 +134,7 @@ func TestPanic_AbortIsPassedOn(t *testing.T) {
 	w.send(t, request{method: http.MethodGet, path: "/v1/pools", token: w.admin})
 }
 
-// A client that left is no failure.
+// A client that left is not a failure.
 func TestErrors_LeavingClientIsNoFailure(t *testing.T) {
 	w := newWorld(t)
 	w.store.fail = errors.New("cut off")

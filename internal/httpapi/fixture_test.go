@@ -127,7 +127,7 @@ func problemOf(t testing.TB, answer *httptest.ResponseRecorder) api.Problem {
 	t.Helper()
 	var p api.Problem
 	if err := json.Unmarshal(answer.Body.Bytes(), &p); err != nil {
-		t.Fatalf("answer %d is no problem: %v: %s", answer.Code, err, answer.Body)
+		t.Fatalf("answer %d is not a problem: %v: %s", answer.Code, err, answer.Body)
 	}
 	if got, want := answer.Header().Get("Content-Type"), "application/problem+json"; got != want {
 		t.Errorf("media type %q, want %q", got, want)

@@ -221,7 +221,7 @@ func TestPass_ReleasesWhatTheQueueDidNotTake(t *testing.T) {
 	w := &world{pending: jobs(4), sendErr: failing(errors.New("queue is down"), "wf_1", "wf_2")}
 	s, err := w.poller(t, poller.Config{}).Pass(t.Context())
 	if err == nil {
-		t.Error("a pass whose sends failed is no success: the loop must back off")
+		t.Error("a pass whose sends failed is not a success: the loop must back off")
 	}
 	if s.Sent != 2 || s.Released != 2 {
 		t.Errorf("summary %+v: want 2 sent, 2 released", s)

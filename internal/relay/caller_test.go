@@ -132,7 +132,7 @@ func TestTicket_InItsOwnHeader(t *testing.T) {
 	}
 	w = call(t, r, "steps", "wf_1", "{}", own, func(req *http.Request) { req.Header.Del(api.HeaderTicket) })
 	if w.Code != 401 {
-		t.Errorf("a signature is no ticket: %d %s", w.Code, w.Body)
+		t.Errorf("a signature is not a ticket: %d %s", w.Code, w.Body)
 	}
 }
 

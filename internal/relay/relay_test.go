@@ -197,7 +197,7 @@ func code(t *testing.T, w *httptest.ResponseRecorder) string {
 	t.Helper()
 	var p api.Problem
 	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || p.Status != w.Code || p.Detail == "" {
-		t.Errorf("%d %s is no problem: %v", w.Code, w.Body, err)
+		t.Errorf("%d %s is not a problem: %v", w.Code, w.Body, err)
 	}
 	return p.Code
 }
@@ -286,16 +286,16 @@ func TestForward_AGatewaysAnswerIsAnOutage(t *testing.T) {
 		status int
 		body   string
 	}{
-		"403 of a firewall":       {403, `{"message":"Forbidden"}`},
-		"401 of a proxy":          {401, `<html>`},
-		"404 of a router":         {404, `{"code":"NotFound"}`},
-		"410 of a strange place":  {410, ``},
-		"502":                     {502, `bad gateway`},
-		"503 without a code":      {503, ``},
-		"redirect":                {302, ``},
-		"200 of a captive portal": {200, `<html>welcome</html>`},
-		"200 that is no object":   {200, `[]`},
-		"200 that is null":        {200, `null`},
+		"403 of a firewall":         {403, `{"message":"Forbidden"}`},
+		"401 of a proxy":            {401, `<html>`},
+		"404 of a router":           {404, `{"code":"NotFound"}`},
+		"410 of a strange place":    {410, ``},
+		"502":                       {502, `bad gateway`},
+		"503 without a code":        {503, ``},
+		"redirect":                  {302, ``},
+		"200 of a captive portal":   {200, `<html>welcome</html>`},
+		"200 that is not an object": {200, `[]`},
+		"200 that is null":          {200, `null`},
 	} {
 		u := newUpstream()
 		u.answer = func(seen) (int, string) { return tc.status, tc.body }
@@ -526,7 +526,7 @@ func TestHold_AnEndIsAskedOfTheControlPlane(t *testing.T) {
 	}{
 		"over":    {api.JobState{ID: "wf_1", Known: true, State: workflow.Failed, Attempt: 1}, 4 * time.Second},
 		"unknown": {api.JobState{ID: "wf_1"}, 4 * time.Second},
-		// Its end was missed; an active job is no news, so only the next question shows it.
+		// Its end was missed; an active job is not news, so only the next question shows it.
 		"another attempt": {api.JobState{ID: "wf_1", Known: true, State: workflow.Running, Attempt: 2, Active: true}, 15 * time.Second},
 	} {
 		u := newUpstream()

@@ -64,7 +64,7 @@ func start(t *testing.T) *world {
 	return w
 }
 
-// put keeps a value, binary where it is no text, and returns the secret's ARN and the version's id.
+// put keeps a value, binary where it is not text, and returns the secret's ARN and the version's id.
 func put(t *testing.T, client *secretsmanager.Client, name, value string) (arn, version string) {
 	t.Helper()
 	var text *string

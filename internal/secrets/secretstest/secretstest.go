@@ -154,7 +154,7 @@ func refused(t *testing.T, s Subject, ref string, want error) {
 	}
 	var sentence *workflow.Error
 	if !errors.As(err, &sentence) || sentence.Message == "" {
-		t.Errorf("resolve %q: %v is no sentence for a person", ref, err)
+		t.Errorf("resolve %q: %v is not a sentence for a person", ref, err)
 	}
 	if strings.Contains(err.Error(), "must not show") {
 		t.Errorf("resolve %q: the error holds a value: %v", ref, err)

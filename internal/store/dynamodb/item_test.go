@@ -40,7 +40,7 @@ func FuzzRecord(f *testing.F) {
 			return
 		}
 		if err := store.CheckKey(r.Key); err != nil || r.Version < 1 {
-			t.Errorf("read as %+v, which is no record (%v)", r, err)
+			t.Errorf("read as %+v, which is not a record (%v)", r, err)
 		}
 		if !bytes.Equal(r.Value, []byte(value)) {
 			t.Errorf("value %q was read as %q", value, r.Value)

@@ -71,7 +71,7 @@ func wantRecord(t *testing.T, s store.Store, sort, value string, version int64) 
 }
 
 func TestCommit_TellsOutcomesApart(t *testing.T) {
-	plain := errors.New("an error that is no outcome")
+	plain := errors.New("an error that is not an outcome")
 	before := func(err error) wire.Fault { return wire.Fault{Before: wire.Fail(err)} }
 	after := func(err error) wire.Fault { return wire.Fault{After: wire.Fail(err)} }
 	for name, tt := range map[string]struct {
@@ -119,7 +119,7 @@ func TestCommit_TellsOutcomesApart(t *testing.T) {
 				err := tried.Commit(t.Context(), "mine", w.ops("two")...)
 				switch {
 				case errors.Is(tt.want, plain) && (err == nil || outcomeOf(err) != nil):
-					t.Errorf("got %v, want an error that is no outcome", err)
+					t.Errorf("got %v, want an error that is not an outcome", err)
 				case !errors.Is(tt.want, plain) && !errors.Is(outcomeOf(err), tt.want):
 					t.Errorf("got %v, want %v", err, tt.want)
 				}
@@ -354,7 +354,7 @@ func TestStore_ConformanceOverALyingService(t *testing.T) {
 	l := &lies{rnd: rand.New(rand.NewPCG(1, 2)), counts: map[string]int{}} //nolint:gosec // a series, not a secret
 	f := serve(t, &fake.Service{IndexLag: 20, Unprocessed: l.unprocessed})
 	f.Inject(wire.Fault{Before: func(c wire.Call) error { return l.tell(c, lieBefore) }, After: func(c wire.Call) error { return l.tell(c, lieAfter) }})
-	f.config.Retryer = func() aws.Retryer { // of reads; at once, for this is no place to wait
+	f.config.Retryer = func() aws.Retryer { // of reads; at once, for this is not a place to wait
 		return retry.NewStandard(func(o *retry.StandardOptions) {
 			o.MaxAttempts, o.RateLimiter = 2, ratelimitNone{}
 			o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil })

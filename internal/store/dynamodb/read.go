@@ -56,7 +56,7 @@ func (s *Store) get(ctx context.Context, keys []store.Key) ([]store.Record, erro
 			}
 			found[r.Key] = r
 		}
-		// Keys come back unprocessed if the answer is full (16 MB), which is no reason to wait, or if the table
+		// Keys come back unprocessed if the answer is full (16 MB), which is not a reason to wait, or if the table
 		// is throttled.
 		if empty++; len(rest) < len(want) {
 			empty = 0

@@ -78,7 +78,7 @@ func TestNew_NeedsATable(t *testing.T) {
 	}
 }
 
-// A table that is not there is said by its name, and is no outcome to be tried again.
+// A table that is not there is said by its name, and is not an outcome to be tried again.
 func TestStore_WithoutItsTable(t *testing.T) {
 	f := serve(t, &fake.Service{})
 	s, err := dynamodb.New(sdk.NewFromConfig(f.config), "nowhere", dynamodb.Config{})
@@ -92,7 +92,7 @@ func TestStore_WithoutItsTable(t *testing.T) {
 		"transaction": s.Commit(t.Context(), "2", store.Put(recordOf("a", ""), store.Absent)),
 	} {
 		if err == nil || outcomeOf(err) != nil {
-			t.Errorf("%s: got %v, want an error that is no outcome", call, err)
+			t.Errorf("%s: got %v, want an error that is not an outcome", call, err)
 		}
 	}
 }

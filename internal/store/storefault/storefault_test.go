@@ -168,7 +168,7 @@ func same(a, b []store.Record) bool {
 	})
 }
 
-// A stale answer is no invention: it is what the index was some commits ago, page limits, bounds
+// A stale answer is not an invention: it is what the index was some commits ago, page limits, bounds
 // and order included.
 func TestQuery_StaleAnswerIsAnEarlierState(t *testing.T) {
 	const lag = 6

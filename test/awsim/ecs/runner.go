@@ -29,7 +29,7 @@ type Exit struct {
 
 // Process is a container that runs.
 type Process interface {
-	// Signal sends SIGTERM, or ends all of it with SIGKILL. It is no error when it has ended.
+	// Signal sends SIGTERM, or ends all of it with SIGKILL. It is not an error when it has ended.
 	Signal(ctx context.Context, s syscall.Signal) error
 	// Wait returns when nothing of the container is left. It is called once.
 	Wait(ctx context.Context) (Exit, error)

@@ -94,7 +94,7 @@ func QueryUnits(index store.Index, found []store.Record) Units {
 func CommitUnits(ops []store.Op, before map[store.Key]store.Record) Units {
 	times := 2.0
 	if len(ops) == 1 && ops[0].IsPut() && ops[0].Expect() != store.Absent {
-		times = 1 // a lone update is no transaction
+		times = 1 // a lone update is not a transaction
 	}
 	var u Units
 	for _, op := range ops {
