@@ -47,20 +47,8 @@ func (l *Launcher) begin(ctx context.Context, ref string, r launcher.Request) (r
 		defer func() { _ = source.Close() }()
 		p.source = source.Name()
 	}
-	if r.States.Own != "" && l.StateRoot != "" {
-		if err := l.MakeState(r.States.Own); err != nil {
-			return rec, err
-		}
-		if err := l.giveState(r.States.Own); err != nil {
-			return rec, err
-		}
-		p.state = l.State(r.States.Own)
-	}
-	for _, old := range l.Olds(r) {
-		if err := l.giveState(old); err != nil {
-			return rec, err
-		}
-		p.olds = append(p.olds, l.State(old))
+	if p.state, p.olds, err = l.giveStates(r); err != nil {
+		return rec, err
 	}
 	var undo []func()
 	defer func() {
@@ -110,6 +98,26 @@ func (l *Launcher) begin(ctx context.Context, ref string, r launcher.Request) (r
 	// From here on the task may act. If the gate fails, the task ends, and its end is found like any other.
 	l.openGate(ctx, gate, r, rec.Ref)
 	return rec, nil
+}
+
+// giveStates makes the directories of states that a task needs ready for its user, and returns where they are.
+func (l *Launcher) giveStates(r launcher.Request) (own string, olds []string, err error) {
+	if r.States.Own != "" && l.StateRoot != "" {
+		if err := l.MakeState(r.States.Own); err != nil {
+			return "", nil, err
+		}
+		if err := l.giveState(r.States.Own); err != nil {
+			return "", nil, err
+		}
+		own = l.State(r.States.Own)
+	}
+	for _, old := range l.Olds(r) {
+		if err := l.giveState(old); err != nil {
+			return "", nil, err
+		}
+		olds = append(olds, l.State(old))
+	}
+	return own, olds, nil
 }
 
 // openGate lets a runner begin and gives it the values of the references that the run names on this machine.
