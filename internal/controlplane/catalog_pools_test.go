@@ -243,7 +243,7 @@ func TestPool_StatusAndRunners(t *testing.T) {
 			t.Helper()
 			why, err := w.plane.Why(w.ctx(), w.admin, id)
 			w.must(err)
-			if strings.Contains(why.Waiting, "no instance has polled since 12:00:00 UTC") != (want != "") || !strings.Contains(why.Waiting, want) {
+			if strings.Contains(why.Waiting, "nobody has polled since 12:00:00 UTC") != (want != "") || !strings.Contains(why.Waiting, want) {
 				t.Errorf("why of %s: %q, want it to say %q", what, why.Waiting, want)
 			}
 		}
@@ -253,7 +253,7 @@ func TestPool_StatusAndRunners(t *testing.T) {
 		w.live(7 * time.Minute)
 		why, err := w.plane.Why(w.ctx(), w.admin, job.ID)
 		w.must(err)
-		if !strings.Contains(why.Waiting, "last sign of life at 12:10:00 UTC; no instance has polled for pool default since 12:10:00 UTC") {
+		if !strings.Contains(why.Waiting, "last sign of life at 12:10:00 UTC; nobody has polled for pool default since 12:10:00 UTC") {
 			t.Errorf("why of one that is silent, as its pool: %q", why.Waiting)
 		}
 		_, err = w.plane.Heartbeat(w.ctx(), job.Token, r, api.Heartbeat{})

@@ -79,7 +79,7 @@ func TestQueueTimeout_EndsWhatWaitedADay(t *testing.T) {
 		first, second := w.submit("net", workflow.Update), w.submit("net", workflow.Update)
 		w.clock.advance(workflow.QueueTimeout + time.Second)
 		w.pass()
-		if got := w.is(first.ID, workflow.Failed, workflow.ReasonExpiredInQueue); !strings.Contains(got.Detail, "no instance has polled") {
+		if got := w.is(first.ID, workflow.Failed, workflow.ReasonExpiredInQueue); !strings.Contains(got.Detail, "nobody has polled") {
 			t.Errorf("detail %q does not say what it waited for", got.Detail)
 		}
 		w.is(second.ID, workflow.Failed, workflow.ReasonExpiredInQueue)

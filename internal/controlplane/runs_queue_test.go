@@ -56,7 +56,7 @@ func TestQueue_ARaisedLimitLetsInAllThatItHasRoomFor(t *testing.T) {
 		w.workspace("net", limit(80))
 		why, err = w.plane.Why(w.ctx(), w.admin, update.ID)
 		w.must(err)
-		if why.Code != "pool_inactive" { // no instance has polled yet; the workspace is not the cause
+		if why.Code != "pool_inactive" { // nobody has polled yet; the workspace is not the cause
 			t.Errorf("with room for all, why = %q: %q", why.Code, why.Waiting)
 		}
 		var got []api.Job

@@ -192,10 +192,10 @@ func silentPool(f facts, sign time.Time) string {
 	if f.now.Now.Sub(rules.Latest(f.lastSeen, sign)) <= catalog.Offline {
 		return ""
 	}
-	return fmt.Sprintf("; no instance has polled for pool %s %s", f.pool.Name, sinceSeen(f))
+	return fmt.Sprintf("; nobody has polled for pool %s %s", f.pool.Name, sinceSeen(f))
 }
 
-// sinceSeen says since when no instance has polled for the pool.
+// sinceSeen says since when nobody has polled for the pool.
 func sinceSeen(f facts) string {
 	switch {
 	case !f.lastSeen.IsZero():
@@ -231,7 +231,7 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 	case f.ofOrg.Active >= f.orgMost:
 		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg.Active, f.orgMost)
 	case f.now.Now.Sub(f.lastSeen) > catalog.Offline:
-		return waitsRunner, fmt.Sprintf("pool %s, for which no instance has polled %s; is its agent running?", f.pool.Name, sinceSeen(f))
+		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled %s; is its agent running?", f.pool.Name, sinceSeen(f))
 	}
 	return waitsClaim, fmt.Sprintf("the next claim of pool %s", f.pool.Name)
 }
