@@ -1,10 +1,12 @@
 package controlplane_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -87,6 +89,75 @@ func TestWorkspace_SecretReferencesAreAnAdminsField(t *testing.T) {
 	ws.Secrets[0].Ref = "file:somebody-elses"
 	_, _, err = w.plane.PutWorkspace(w.ctx(), operator, ws)
 	wantErr(t, err, workflow.ErrForbidden)
+}
+
+// R6: what decides where a secret is sent is as much an admin's as the secret.
+func TestWorkspace_WhatASecretIsUsedWithIsAnAdminsField(t *testing.T) {
+	w := newWorld(t, memory.New())
+	operator := w.as(api.RoleOperator)
+	https := api.GitSource{URL: "https://git.example.com/net.git", TokenRef: "file:token", Username: "ci"}
+	ssh := api.GitSource{URL: "ssh://git@git.example.com/net.git", SSHKeyRef: "file:key", KnownHosts: "git.example.com ssh-ed25519 AAAA"}
+	for name, tc := range map[string]struct {
+		git    api.GitSource
+		change func(*api.GitSource)
+	}{
+		"address":     {https, func(g *api.GitSource) { g.URL = "https://elsewhere.example.com/net.git" }},
+		"user":        {https, func(g *api.GitSource) { g.Username = "somebody" }},
+		"known hosts": {ssh, func(g *api.GitSource) { g.KnownHosts = "git.example.com ssh-ed25519 BBBB" }},
+	} {
+		w.workspace("net", func(ws *api.Workspace) { ws.Source = api.Source{Git: &tc.git} })
+		ws, err := w.plane.Workspace(w.ctx(), operator, "net")
+		w.must(err)
+		git := tc.git
+		git.Ref = "main" // an operator chooses what is run
+		ws.Source, ws.Version = api.Source{Git: &git}, 0
+		_, _, err = w.plane.PutWorkspace(w.ctx(), operator, ws)
+		w.must(err)
+		tc.change(&git)
+		_, _, err = w.plane.PutWorkspace(w.ctx(), operator, ws)
+		if e, ok := errors.AsType[*workflow.Error](err); !errors.Is(err, workflow.ErrForbidden) || !ok || e.Field != "secrets" {
+			t.Errorf("%s: got %v, want a refusal about secrets", name, err)
+		}
+	}
+}
+
+// C16: a pool is a boundary of trust, so an operator uses only the one that every organization starts with, or one
+// to which an admin assigned the workspace by its name.
+func TestWorkspace_APoolIsAnAdminsField(t *testing.T) {
+	w := newWorld(t, memory.New())
+	operator := w.as(api.RoleOperator)
+	_, err := w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: ptr("prod")})
+	w.must(err)
+	put := func(who controlplane.Principal, pool string) error {
+		_, _, err := w.plane.PutWorkspace(w.ctx(), who, api.Workspace{
+			Name: "net", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Pool: pool,
+		})
+		return err
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if e, ok := errors.AsType[*workflow.Error](err); !errors.Is(err, workflow.ErrForbidden) || !ok || e.Field != "pool" {
+			t.Errorf("%s: got %v, want a refusal about the pool", what, err)
+		}
+	}
+	refused("a new workspace in a pool", put(operator, "prod"))
+	w.must(put(operator, ""))
+	w.must(put(operator, "default"))
+	refused("another pool", put(operator, "prod"))
+	_, err = w.plane.Submit(w.ctx(), operator, "", api.Submit{Workspace: "net", Operation: workflow.Preview, Register: &api.Workspace{
+		Name: "net", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Pool: "prod",
+	}})
+	refused("another pool with a run", err)
+	w.must(put(w.admin, "prod"))
+	w.must(put(operator, "prod"))
+	refused("out of the pool that an admin chose", put(operator, ""))
+
+	_, err = w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{AssignedToAll: ptr(false), AssignedWorkspaces: &[]string{"net"}})
+	w.must(err)
+	w.must(put(operator, ""))
+	_, err = w.plane.UpdatePool(w.ctx(), w.admin, "prod", api.PoolSettings{AssignedToAll: ptr(false), AssignedWorkspaces: &[]string{"net"}})
+	w.must(err)
+	w.must(put(operator, "prod"))
 }
 
 func TestWorkspace_TakesAnExplicitSizeToItsJob(t *testing.T) {

@@ -210,6 +210,62 @@ func TestRoles_EachCallNeedsItsRole(t *testing.T) {
 	wantErr(t, w.plane.Queued(w.ctx(), w.admin, wf.ID, api.Attempt{Attempt: 1}), workflow.ErrNotFound)
 }
 
+// C15: every refusal is in the audit trail once, with what was refused to whom and why.
+func TestAudit_HasEveryRefusal(t *testing.T) {
+	w := newWorld(t, memory.New())
+	operator := w.as(api.RoleOperator)
+	path := "/dayfly/default/"
+	_, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{RolePath: &path})
+	w.must(err)
+	_, err = w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: ptr("prod"), AssignedToAll: ptr(false)})
+	w.must(err)
+	w.workspace("net")
+	w.workspace("web", func(ws *api.Workspace) { ws.Pool = "prod" })
+	net := func(change func(*api.Workspace)) error {
+		ws, err := w.plane.Workspace(w.ctx(), operator, "net")
+		w.must(err)
+		change(&ws)
+		_, _, err = w.plane.PutWorkspace(w.ctx(), operator, ws)
+		return err
+	}
+	submit := func(in api.Submit) error { _, err := w.plane.Submit(w.ctx(), operator, "", in); return err }
+	for name, tc := range map[string]struct {
+		action, target, why string
+		do                  func() error
+	}{
+		"role": {"workspace.apply", "net", "set by an admin", func() error { return net(func(ws *api.Workspace) { ws.Role = netRole }) }},
+		"path": {"workspace.apply", "net", "under the path", func() error { return net(func(ws *api.Workspace) { ws.Role = "arn:aws:iam::123456789012:role/other" }) }},
+		"pool": {"workspace.apply", "net", "set by an admin", func() error { return net(func(ws *api.Workspace) { ws.Pool = "prod" }) }},
+		"refs": {"workspace.apply", "net", "set by an admin", func() error {
+			return net(func(ws *api.Workspace) { ws.Secrets = []api.Secret{{Env: "A", Ref: "file:a"}} })
+		}},
+		"run": {"workflow.submit", "web", "is not assigned", func() error { return submit(api.Submit{Workspace: "web", Operation: workflow.Preview}) }},
+		"unlock": {"state.unlock", "net", "needs the role admin", func() error {
+			return submit(api.Submit{Workspace: "net", Operation: workflow.StateUnlock, LockID: "x"})
+		}},
+		"delete": {"workspace.delete", "net", "needs the role admin", func() error { return w.plane.DeleteWorkspace(w.ctx(), operator, "net") }},
+		"another audience": {"list-pools", "", "takes a user token", func() error {
+			return w.plane.Refuse(w.ctx(), w.pool, "list-pools", workflow.Refuse(workflow.ErrForbidden, "", "this call takes a user token"))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, err := w.plane.Audit(w.ctx(), w.admin, "", 0)
+			w.must(err)
+			w.clock.advance(time.Second)
+			wantErr(t, tc.do(), workflow.ErrForbidden)
+			after, err := w.plane.Audit(w.ctx(), w.admin, "", 0)
+			w.must(err)
+			if len(after.Items) != len(before.Items)+1 {
+				t.Fatalf("%d events were added, want 1", len(after.Items)-len(before.Items))
+			}
+			e := after.Items[0]
+			if e.Outcome != "refused" || e.Action != tc.action || e.Target != tc.target || !strings.Contains(e.Detail, tc.why) {
+				t.Errorf("audited as %+v", e)
+			}
+		})
+	}
+}
+
 func TestTokens_LiveUntilTheyExpireOrAreRevoked(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		tok, err := w.plane.CreateToken(w.ctx(), w.admin, api.NewToken{Name: "ci", Role: api.RoleOperator, ExpiresSeconds: 3600})

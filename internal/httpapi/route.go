@@ -79,7 +79,7 @@ func add[I, O any](s *server, rt route, call func(context.Context, *I) (*O, erro
 	}
 	register := func(on huma.API) {
 		op := operation(on, rt, hasBody)
-		op.Middlewares = huma.Middlewares{s.admit(rt.audience), s.readBody(limit)}
+		op.Middlewares = huma.Middlewares{s.admit(rt), s.readBody(limit)}
 		// The body is read, within bounds of time and size, by the middleware; what huma does then is
 		// to lift the connection's read deadline, which would cut a long poll short.
 		op.MaxBodyBytes = -1
@@ -172,14 +172,14 @@ func jobToken(ctx context.Context) string {
 
 // admit checks that the token is for the route's audience. It comes before the body is read, so that a caller without
 // permission learns nothing about the request's mistakes.
-func (s *server) admit(want audience) func(huma.Context, func(huma.Context)) {
+func (s *server) admit(rt route) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
-		if want == open {
+		if rt.audience == open {
 			next(ctx)
 			return
 		}
 		r, w := humago.Unwrap(ctx)
-		caller, err := s.identify(r, want)
+		caller, err := s.identify(r, rt)
 		if err != nil {
 			s.writeProblem(w, r, err)
 			return
@@ -188,7 +188,8 @@ func (s *server) admit(want audience) func(huma.Context, func(huma.Context)) {
 	}
 }
 
-func (s *server) identify(r *http.Request, want audience) (any, error) {
+func (s *server) identify(r *http.Request, rt route) (any, error) {
+	want := rt.audience
 	token, err := bearer(r)
 	if err != nil {
 		return nil, err
@@ -207,7 +208,7 @@ func (s *server) identify(r *http.Request, want audience) (any, error) {
 		return nil, err
 	}
 	if want != either && who.Audience != string(want) {
-		return nil, workflow.Refuse(workflow.ErrForbidden, "", "this call takes a %s token; yours is a %s token", want, who.Audience)
+		return nil, s.plane.Refuse(r.Context(), who, rt.id, workflow.Refuse(workflow.ErrForbidden, "", "this call takes a %s token; yours is a %s token", want, who.Audience))
 	}
 	return who, nil
 }

@@ -54,7 +54,7 @@ func (p *Calls) PutWorkspace(ctx context.Context, who identity.Principal, in api
 	if err == nil && put.Outcome == api.OutcomeChanged {
 		err = p.promoteRest(ctx, put.Record.ID)
 	}
-	return p.view(put.Record, put.Version), put.Outcome, err
+	return p.view(put.Record, put.Version), put.Outcome, identity.Refused(ctx, p.ledger, who, "workspace.apply", in.Name, err)
 }
 
 // Check refuses settings that could not run, and fills in what is implied.
@@ -91,9 +91,9 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	if in.ID != "" && in.ID != before.ID {
 		return Put{}, workflow.Refuse(workflow.ErrConflict, "id", "workspace %s has another id: it was deleted and made again, or it is another workspace; read it again, or leave the id out", in.Name)
 	}
-	if in.Pool != "" || in.Role != "" {
-		pool, err := poolOf(ctx, c, who.Organization, in.Pool)
-		if err != nil {
+	var pool record.Pool
+	if in.Pool != "" || in.Role != "" || before.W.Pool != "" {
+		if pool, err = poolOf(ctx, c, who.Organization, in.Pool); err != nil {
 			return Put{}, err
 		}
 		if err := lends(pool, in.Role); err != nil {
@@ -119,11 +119,10 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 		put.Record, put.Outcome = rec, api.OutcomeUnchanged
 		return put, nil // nothing to change, nothing to audit
 	}
-	if who.Role != api.RoleAdmin && before.W.Role != in.Role {
-		return Put{}, workflow.Refuse(workflow.ErrForbidden, "role", "the role of a workspace is set by an admin; leave it as it is, or ask one")
-	}
-	if who.Role != api.RoleAdmin && !sameRefs(before.W, in) {
-		return Put{}, workflow.Refuse(workflow.ErrForbidden, "secrets", "references to secrets are set by an admin; leave them as they are, or ask one")
+	if who.Role != api.RoleAdmin {
+		if err := adminsFields(before.W, in, pool); err != nil {
+			return Put{}, err
+		}
 	}
 	if !created && (before.W.Pool != in.Pool || before.W.MaxActive != in.MaxActive) {
 		if err := settleQueue(ctx, c, rec, before.W.Pool != in.Pool); err != nil {
@@ -134,6 +133,20 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	put.Record, put.Version = rec, version+1
 	identity.Audit(c, who, "workspace.apply", in.Name, "done", "")
 	return put, nil
+}
+
+// adminsFields refuses a change of what only an admin sets. The pool is the one that the changed workspace names.
+func adminsFields(before, in api.Workspace, pool record.Pool) error {
+	switch {
+	case before.Role != in.Role:
+		return workflow.Refuse(workflow.ErrForbidden, "role", "the role of a workspace is set by an admin; leave it as it is, or ask one")
+	case !sameRefs(before, in):
+		return workflow.Refuse(workflow.ErrForbidden, "secrets", "references to secrets, and what they are used with, are set by an admin; leave them as they are, or ask one")
+	case cmp.Or(before.Pool, builtInPool) != cmp.Or(in.Pool, builtInPool) && !pool.Names(in.Name):
+		// A pool is a boundary of trust: whoever chooses it chooses which machines and secrets the code can reach.
+		return workflow.Refuse(workflow.ErrForbidden, "pool", "the pool of a workspace is set by an admin; leave it as it is, or ask one to set it, or to assign workspace %s to the pool by its name", in.Name)
+	}
+	return nil
 }
 
 // settleQueue applies a new limit to the waiting workflows. A new pool is refused while workflows wait for the old
@@ -187,9 +200,10 @@ func sameRefs(a, b api.Workspace) bool {
 			out = append(out, s.Env+"|"+s.File+"|"+s.Ref)
 		}
 		if g := w.Source.Git; g != nil {
-			// A token is sent to the URL that is set with it, so the URL counts too.
+			// A token is sent to the URL and with the user name that are set with it, and a key is used with a host
+			// whose key is among the known ones. So they count too.
 			if g.TokenRef != "" || g.SSHKeyRef != "" {
-				out = append(out, g.URL+"|"+g.TokenRef+"|"+g.SSHKeyRef)
+				out = append(out, g.URL+"|"+g.TokenRef+"|"+g.Username+"|"+g.SSHKeyRef+"|"+g.KnownHosts)
 			}
 		}
 		return out

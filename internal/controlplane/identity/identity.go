@@ -4,6 +4,7 @@ package identity
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -52,12 +53,31 @@ func Allow(ctx context.Context, l *ledger.Ledger, who Principal, role, action, t
 	if who.Audience == User {
 		have = "the role " + who.Role
 	}
+	auditRefusal(ctx, l, who, action, target, "needs the role "+role)
+	return workflow.Refuse(workflow.ErrForbidden, "", "%s needs the role %s; this is %s", action, role, have)
+}
+
+// Refused audits an error that says that who may not do an action, and returns it. It returns every other error as it
+// is. It is for what Allow does not decide; an error of Allow is audited already.
+func Refused(ctx context.Context, l *ledger.Ledger, who Principal, action, target string, err error) error {
+	if e, ok := errors.AsType[*workflow.Error](err); ok && errors.Is(err, workflow.ErrForbidden) {
+		auditRefusal(ctx, l, who, action, target, e.Message)
+	}
+	return err
+}
+
+// Refuse is Refused for a refusal that was decided before a call: a token of another audience than the call's.
+func (p *Calls) Refuse(ctx context.Context, who Principal, action string, err error) error {
+	return Refused(ctx, p.ledger, who, action, "", err)
+}
+
+// auditRefusal writes a commit of its own: what was refused has none.
+func auditRefusal(ctx context.Context, l *ledger.Ledger, who Principal, action, target, detail string) {
 	c := l.View()
-	Audit(c, who, action, target, "refused", "needs the role "+role)
+	Audit(c, who, action, target, "refused", detail)
 	if err := l.Commit(ctx, c.Ops()); err != nil {
 		l.Log.Warn("refusal not audited", "action", action, "err", err)
 	}
-	return workflow.Refuse(workflow.ErrForbidden, "", "%s needs the role %s; this is %s", action, role, have)
 }
 
 // Audit adds a line to the audit trail.

@@ -313,7 +313,12 @@ func (s Token) Valid(now time.Time) bool {
 
 // AssignedTo says whether the pool serves a workspace.
 func (r Pool) AssignedTo(workspace string) bool {
-	return r.AssignedToAll || slices.Contains(r.Assigned, workspace)
+	return r.AssignedToAll || r.Names(workspace)
+}
+
+// Names says whether an admin assigned this very workspace to the pool.
+func (r Pool) Names(workspace string) bool {
+	return !r.AssignedToAll && slices.Contains(r.Assigned, workspace)
 }
 
 // Takes says whether the pool serves a type of workflow.

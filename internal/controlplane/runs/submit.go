@@ -103,7 +103,7 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 		return err
 	})
 	if err != nil {
-		return api.Workflow{}, err
+		return api.Workflow{}, identity.Refused(ctx, p.ledger, who, "workflow.submit", in.Workspace, err)
 	}
 	if made != nil {
 		p.ledger.Log.Info("workflow submitted", "job_id", id, "workspace", in.Workspace, "type", in.Type, "operation", in.Operation)
