@@ -138,7 +138,7 @@ func TestParse_EverySettingHasItsFlag(t *testing.T) {
 	for use, without := range map[config.Use][]string{
 		config.Agent: {"token"}, // everybody on the machine could read it
 		config.Up: { // with deploy target ecs, which is for agents
-			"relay_url", "relay_listen", "cluster", "task_definition", "container", "subnets", "security_groups", "assign_public_ip", "spot", "launch_rate",
+			"relay_url", "relay_listen", "relay_cert", "relay_key", "relay_insecure", "cluster", "task_definition", "container", "subnets", "security_groups", "assign_public_ip", "spot", "launch_rate",
 		},
 	} {
 		var got []string

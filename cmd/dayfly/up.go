@@ -151,6 +151,9 @@ type agentCommand struct {
 type fargate struct {
 	RelayURL       string   `name:"relay-url" help:"Address at which tasks reach this agent."`
 	RelayListen    string   `help:"Address to listen on for tasks; default all, at the port of --relay-url." placeholder:"ADDRESS"`
+	RelayCert      string   `type:"path" help:"File with the certificate with which it speaks TLS to tasks."`
+	RelayKey       string   `type:"path" help:"File with the certificate's key."`
+	RelayInsecure  bool     `help:"Let tasks report without TLS: for use behind a proxy that has TLS."`
 	Cluster        string   `help:"Name or ARN of the cluster."`
 	TaskDefinition string   `help:"The runner's task definition." placeholder:"FAMILY[:REVISION]"`
 	Container      string   `help:"Name of the runner's container in it; default runner."`

@@ -14,10 +14,10 @@ package agent
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -71,11 +71,12 @@ type Config struct {
 
 	Version     string          // of this agent, shown in the pool's list of runners
 	Types       []workflow.Type // workflow types to claim; none means all
-	Concurrency int             // most jobs at once, from their claim to the end of their task; 0 means 10
+	Concurrency int             // most jobs at once, from their claim to the end of their task; 0 means DefaultConcurrency
 	// RelayListen is the TCP address of the relay; empty means a free port of 127.0.0.1. If tasks outlive the agent, it
 	// must name a port.
 	RelayListen string
-	RelayURL    string // address at which tasks reach the relay; empty means http:// and where it listens
+	RelayURL    string      // address at which tasks reach the relay; empty means where it listens
+	RelayTLS    *tls.Config // with which it speaks TLS; nil means that it does not
 	// RelaySockets is a directory in which each job gets its own Unix socket to the relay, which then listens on
 	// nothing else. Empty means that it listens on RelayListen.
 	RelaySockets string
@@ -91,6 +92,9 @@ type Config struct {
 	Now                func() time.Time
 	Log                *slog.Logger // nil means no log
 }
+
+// DefaultConcurrency is how many jobs an agent runs at once, if nothing else is said.
+const DefaultConcurrency = 10
 
 // Time limits of the end.
 const (
@@ -134,7 +138,7 @@ func New(cfg Config) (*Agent, error) {
 	if err := missing.Err(); err != nil {
 		return nil, err
 	}
-	cfg.Concurrency = cmp.Or(cfg.Concurrency, 10)
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, DefaultConcurrency)
 	cfg.RelayListen = cmp.Or(cfg.RelayListen, "127.0.0.1:0")
 	cfg.StatusLoopInterval = cmp.Or(cfg.StatusLoopInterval, 30*time.Second)
 	cfg.ShutdownGrace = cmp.Or(cfg.ShutdownGrace, 2*time.Minute)
@@ -182,7 +186,7 @@ func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error
 	to := cfg.Launcher
 	if cfg.RelaySockets != "" {
 		if a.sockets, err = newSockets(cfg.RelaySockets, func(job string, attempt int) *http.Server {
-			return a.server(ctx, s.relay.For(job, attempt))
+			return a.server(ctx, s.relay.For(job, attempt), MostConnections, "job_id", job, "attempt", attempt)
 		}, cfg.Now, a.log.With("stage", "relay")); err != nil {
 			return s, err
 		}
@@ -229,7 +233,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer stopWorking(nil)
 	var background, work sync.WaitGroup
 
-	server := a.server(context.WithoutCancel(ctx), s.relay)
+	server := a.server(context.WithoutCancel(ctx), s.relay, MostConnections*a.cfg.Concurrency)
 	if listener != nil {
 		background.Go(func() {
 			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -280,41 +284,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	err = errors.Join(a.token.ended(), err)
 	a.log.Info("agent stopped", "err", err)
 	return err
-}
-
-// listen opens the relay's address. With sockets there is none, and the listener is nil.
-func (a *Agent) listen(ctx context.Context) (net.Listener, string, error) {
-	if a.cfg.RelaySockets != "" {
-		return nil, "unix://" + a.cfg.RelaySockets, nil
-	}
-	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", a.cfg.RelayListen)
-	if err != nil {
-		return nil, "", err
-	}
-	return listener, cmp.Or(a.cfg.RelayURL, "http://"+listener.Addr().String()), nil
-}
-
-// server serves the relay, with time limits for slow clients.
-func (a *Agent) server(ctx context.Context, h http.Handler) *http.Server {
-	return &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       30 * time.Second,
-		WriteTimeout:      90 * time.Second, // a heartbeat is held up to 20 s, between two calls to the control plane
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    32 << 10,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ErrorLog:          slog.NewLogLogger(a.log.With("stage", "relay").Handler(), slog.LevelWarn),
-	}
-}
-
-func shut(ctx context.Context, server *http.Server) {
-	ctx, cancel := context.WithTimeout(ctx, serverTime)
-	defer cancel()
-	if err := server.Shutdown(ctx); err != nil {
-		_ = server.Close() // whoever has no answer by now asks somebody else
-	}
 }
 
 // watch hears from the launcher which tasks have ended, if it reports that.

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -692,4 +693,53 @@ func freePort(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return address
+}
+
+// L9: a relay with a certificate speaks TLS, and only that.
+func TestAgent_RelaySpeaksTLS(t *testing.T) {
+	s := newSite(t, memory.Config{})
+	relay := make(chan string, 1)
+	s.theatre.refuse = func(r launcher.Request) error {
+		select {
+		case relay <- r.Relay:
+		default:
+		}
+		return &launcher.Refusal{Reason: workflow.ReasonCapacity, Text: "nothing is launched here"}
+	}
+	lender := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate of this machine
+	t.Cleanup(lender.Close)
+	cfg := s.config()
+	cfg.RelayTLS = &tls.Config{Certificates: lender.TLS.Certificates, MinVersion: tls.VersionTLS12}
+	s.workspace("net")
+	s.submit("net", workflow.Update)
+	_, end := s.run(cfg)
+	at := <-relay
+	if !strings.HasPrefix(at, "https://127.0.0.1:") {
+		t.Errorf("tasks are sent to %s", at)
+	}
+	status := func(hc *http.Client, url string) int {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/jobs/wf/heartbeat", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := hc.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	if got := status(lender.Client(), at); got != http.StatusUnauthorized {
+		t.Errorf("over TLS: %d, want that a ticket is missing", got)
+	}
+	plain, done := newHTTPClient()
+	defer done()
+	if got := status(plain, strings.Replace(at, "https", "http", 1)); got != http.StatusBadRequest {
+		t.Errorf("without TLS: %d", got)
+	}
+	lender.Client().CloseIdleConnections()
+	if err := end(); err != nil {
+		t.Error(err)
+	}
 }

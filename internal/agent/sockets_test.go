@@ -1,9 +1,11 @@
 package agent_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -113,6 +115,85 @@ func TestSockets_EachJobHasItsOwn(t *testing.T) {
 		left, err := os.ReadDir(cfg.RelaySockets)
 		return err == nil && len(left) == 0
 	})
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// R8: a job that opens connections to its relay without end takes no more than its part of the agent's descriptors, and
+// the log says so. Other jobs are served.
+func TestSockets_LetInSoManyConnectionsOfAJob(t *testing.T) {
+	s := newSite(t, memory.Config{})
+	hold := make(chan struct{})
+	s.theatre.engine = func(ctx context.Context, _ *actor) error {
+		select {
+		case <-hold:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	cfg := s.config()
+	cfg.RelaySockets = filepath.Join(t.TempDir(), "relay")
+	var ids []string
+	for _, name := range []string{"one", "two"} {
+		s.workspace(name)
+		ids = append(ids, s.submit(name, workflow.Update))
+	}
+	_, end := s.run(cfg)
+	for _, id := range ids {
+		s.awaitState(id, workflow.Running)
+	}
+	var open []net.Conn
+	ask := func(c net.Conn) (answered bool) {
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+		_, err := bufio.NewReader(c).ReadByte()
+		return err == nil
+	}
+	dial := func() net.Conn {
+		t.Helper()
+		c, err := (&net.Dialer{}).DialContext(t.Context(), "unix", s.relayOf(ids[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: relay\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	// The task of this test has a connection of its own, or none.
+	for len(open) < agent.MostConnections && !strings.Contains(s.log.String(), "no more connections") {
+		c := dial()
+		if !ask(c) {
+			t.Fatalf("connection %d was not answered", len(open)+1)
+		}
+		open = append(open, c)
+	}
+	for range 3 * agent.MostConnections {
+		open = append(open, dial())
+	}
+	last := open[len(open)-1]
+	_ = last.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	if _, err := last.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a connection beyond the bound: %v, want no answer", err)
+	}
+	if text := s.log.String(); strings.Count(text, "no more connections") != 1 || !strings.Contains(text, ids[0]) {
+		t.Errorf("the log does not say it once, with the job: %s", text)
+	}
+	if got := status(t, s.relayOf(ids[1]), ids[1]); got != http.StatusUnauthorized {
+		t.Errorf("another job's relay answers %d", got)
+	}
+	for _, c := range open[:len(open)-1] {
+		_ = c.Close()
+	}
+	if !ask(last) {
+		t.Error("the last connection was not let in when the others had closed")
+	}
+	close(hold)
+	for _, id := range ids {
+		s.awaitState(id, workflow.Succeeded)
+	}
 	if err := end(); err != nil {
 		t.Error(err)
 	}

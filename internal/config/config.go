@@ -67,6 +67,9 @@ type Config struct {
 	// For TargetECS alone.
 	RelayURL       string   // address at which tasks reach the relay; required
 	RelayListen    string   // where the relay listens; default any address, at the port of RelayURL
+	RelayCert      string   // file of the relay's certificate, with RelayKey; empty: it speaks plain http
+	RelayKey       string   // file of its key
+	RelayInsecure  bool     // plain http beyond this machine is wanted; default false
 	Cluster        string   // name or ARN; required
 	TaskDefinition string   // family, family:revision or ARN; required
 	Container      string   // of the runner in it; default "runner"

@@ -65,6 +65,9 @@ service_url: https://dayfly.example.com
 deploy_target: ecs
 relay_url: https://relay.example.com/
 relay_listen: 10.0.0.5:8180
+relay_cert: /etc/dayfly/relay.pem
+relay_key: /etc/dayfly/relay.key
+relay_insecure: true
 cluster: runners
 task_definition: runner:7
 container: job
@@ -79,6 +82,7 @@ func allOnECS() config.Config {
 	c := config.Default()
 	c.Token, c.ServiceURL, c.DeployTarget = redact.New("dfp_secret"), "https://dayfly.example.com", "ecs"
 	c.RelayURL, c.RelayListen = "https://relay.example.com", "10.0.0.5:8180"
+	c.RelayCert, c.RelayKey, c.RelayInsecure = "/etc/dayfly/relay.pem", "/etc/dayfly/relay.key", true
 	c.Cluster, c.TaskDefinition, c.Container = "runners", "runner:7", "job"
 	c.Subnets, c.SecurityGroups = []string{"subnet-0123456789abcdef0", "subnet-0123456789abcdef1"}, []string{"sg-0123456789abcdef0"}
 	c.AssignPublicIP, c.Spot, c.LaunchRate = true, "reads", 2.5
@@ -149,7 +153,8 @@ func TestLoad_EnvironmentSetsEveryKeyToo(t *testing.T) {
 func TestLoad_KeysOfECS(t *testing.T) {
 	env := []string{
 		"DAYFLY_TOKEN=dfp_secret", "DAYFLY_SERVICE_URL=https://dayfly.example.com", "DAYFLY_DEPLOY_TARGET=ecs", "DAYFLY_RELAY_URL=https://relay.example.com",
-		"DAYFLY_RELAY_LISTEN=10.0.0.5:8180", "DAYFLY_CLUSTER=runners", "DAYFLY_TASK_DEFINITION=runner:7", "DAYFLY_CONTAINER=job",
+		"DAYFLY_RELAY_LISTEN=10.0.0.5:8180",
+		"DAYFLY_RELAY_CERT=/etc/dayfly/relay.pem", "DAYFLY_RELAY_KEY=/etc/dayfly/relay.key", "DAYFLY_RELAY_INSECURE=true", "DAYFLY_CLUSTER=runners", "DAYFLY_TASK_DEFINITION=runner:7", "DAYFLY_CONTAINER=job",
 		"DAYFLY_SUBNETS=subnet-0123456789abcdef0, subnet-0123456789abcdef1", "DAYFLY_SECURITY_GROUPS=sg-0123456789abcdef0",
 		"DAYFLY_ASSIGN_PUBLIC_IP=true", "DAYFLY_SPOT=reads", "DAYFLY_LAUNCH_RATE=2.5",
 	}
@@ -161,12 +166,30 @@ func TestLoad_KeysOfECS(t *testing.T) {
 
 	for url, want := range map[string]string{"http://10.0.0.5:8180/x": ":8180", "https://relay.example.com": ":443", "http://relay.example.com": ":80"} {
 		without := slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, "DAYFLY_RELAY") })
-		got, err := config.Load(config.Agent, config.Sources{Environ: append(without, "DAYFLY_RELAY_URL="+url)})
+		got, err := config.Load(config.Agent, config.Sources{Environ: append(without, "DAYFLY_RELAY_URL="+url, "DAYFLY_RELAY_INSECURE=true")})
 		if err != nil || got.RelayListen != want {
 			t.Errorf("%s: it listens at %q, %v, want %q", url, got.RelayListen, err, want)
 		}
 		if inClear := strings.HasPrefix(url, "http:"); inClear != (len(got.Notices) == 1) {
 			t.Errorf("%s: notices %q", url, got.Notices)
+		}
+	}
+}
+
+// withoutTLS are settings of ecs that say nothing about TLS of the relay.
+func withoutTLS(ecs string) string {
+	return strings.Replace(ecs, "relay_cert: /etc/dayfly/relay.pem\nrelay_key: /etc/dayfly/relay.key\nrelay_insecure: true\n", "", 1)
+}
+
+// L9: the relay of tasks elsewhere speaks TLS, unless only this machine can reach it or it is said that a proxy does.
+func TestLoad_RelayInClearTextIsForThisMachineOnly(t *testing.T) {
+	for name, file := range map[string]string{
+		"loopback":   strings.Replace(withoutTLS(onECS), "10.0.0.5", "127.0.0.1", 1),
+		"localhost":  strings.Replace(withoutTLS(onECS), "10.0.0.5", "localhost", 1),
+		"it is said": withoutTLS(onECS) + "relay_insecure: true\n",
+	} {
+		if _, err := config.Load(config.Agent, config.Sources{File: write(t, "dayfly.yaml", file)}); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
@@ -199,6 +222,9 @@ func TestLoad_KeysOfAnotherTargetAreRefused(t *testing.T) {
 		"no rate":     {config.Agent, strings.Replace(ecs, "launch_rate: 2.5", "launch_rate: 0", 1), []string{"launch_rate: want launches a second"}},
 		"not a rate":  {config.Agent, strings.Replace(ecs, "launch_rate: 2.5", "launch_rate: .nan", 1), []string{"launch_rate: want launches a second"}},
 		"no cluster":  {config.Agent, strings.Replace(ecs, "cluster: runners", "cluster: my runners", 1), []string{"cluster: want the name or ARN"}},
+		"no TLS":      {config.Agent, withoutTLS(ecs), []string{"relay_cert: is required: tasks would send tickets, logs and results to this agent in clear text"}},
+		"no key":      {config.Agent, strings.Replace(ecs, "relay_key: /etc/dayfly/relay.key\n", "", 1), []string{"relay_cert: a certificate needs its key"}},
+		"not https":   {config.Agent, strings.Replace(ecs, "relay_url: https", "relay_url: http", 1), []string{"relay_url: must begin with https://"}},
 		"no decision": {config.Agent, strings.Replace(ecs, "assign_public_ip: true", "assign_public_ip: often", 1), []string{"assign_public_ip: want true or false"}},
 	} {
 		t.Run(name, func(t *testing.T) {

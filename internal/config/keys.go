@@ -72,6 +72,9 @@ var keys = []key{
 
 	{name: "relay_url", only: TargetECS, set: single(func(c *Config, v string) error { c.RelayURL = strings.TrimRight(v, "/"); return checkURL(v) })},
 	{name: "relay_listen", only: TargetECS, set: single(listen)},
+	{name: "relay_cert", only: TargetECS, set: single(func(c *Config, v string) error { return path(&c.RelayCert, v) })},
+	{name: "relay_key", only: TargetECS, set: single(func(c *Config, v string) error { return path(&c.RelayKey, v) })},
+	{name: "relay_insecure", only: TargetECS, set: single(func(c *Config, v string) error { return truth(&c.RelayInsecure, v) })},
 	{name: "cluster", only: TargetECS, set: matching(func(c *Config) *string { return &c.Cluster }, awsName, "the name or ARN of a cluster")},
 	{name: "task_definition", only: TargetECS, set: matching(func(c *Config) *string { return &c.TaskDefinition }, awsName, "FAMILY, FAMILY:REVISION or the ARN of a task definition")},
 	{name: "container", only: TargetECS, set: matching(func(c *Config) *string { return &c.Container }, awsName, "the name of the runner's container in the task definition")},

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -338,6 +339,7 @@ func (l *loader) together() {
 		}
 	}
 	l.target()
+	l.relay()
 	if c.RequestRetryMaxWait < c.RequestRetryWait {
 		where := l.where["request_retry_max_wait"]
 		if where == "" {
@@ -347,6 +349,27 @@ func (l *loader) together() {
 	}
 	if inClear(c.RelayURL) {
 		l.out.Notices = append(l.out.Notices, fmt.Sprintf("%s is not https: others on the network can read tickets and logs", c.RelayURL))
+	}
+}
+
+// relay refuses to take the calls of tasks in clear text from other machines, unless that is wanted: they carry
+// tickets, logs and results.
+func (l *loader) relay() {
+	c := l.out.Config
+	if c.DeployTarget != TargetECS || l.use != Agent || c.RelayURL == "" {
+		return
+	}
+	host, _, _ := net.SplitHostPort(c.RelayListen)
+	ip := net.ParseIP(host)
+	here := host == "localhost" || ip != nil && ip.IsLoopback()
+	switch {
+	case (c.RelayCert == "") != (c.RelayKey == ""):
+		l.wrong("relay_cert", cmp.Or(l.where["relay_cert"], l.where["relay_key"]), "a certificate needs its key: set both relay_cert and relay_key")
+	case c.RelayCert != "" && strings.HasPrefix(c.RelayURL, "http:"):
+		l.wrong("relay_url", l.where["relay_url"], "must begin with https://, because the relay speaks TLS with relay_cert")
+	case c.RelayCert == "" && !here && !c.RelayInsecure:
+		l.wrong("relay_cert", "", "is required: tasks would send tickets, logs and results to this agent in clear text; set relay_cert and relay_key,"+
+			" or relay_insecure: true where a proxy that has TLS is in front and nobody else reaches %s", c.RelayListen)
 	}
 }
 

@@ -163,6 +163,9 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 	if cfg.Settings.DeployTarget != config.TargetECS {
 		a.target.lines = append(a.target.lines, "sources below "+cmp.Or(strings.Join(cfg.Settings.SourceRoots, ", "), "no directory of this machine: source_roots is empty"))
 	}
+	if _, short := descriptors(openFiles(), jobsAtOnce(cfg.Settings)); short != "" {
+		a.target.lines = append(a.target.lines, short)
+	}
 	a.target.apply(&parts)
 	parts.Mask = func(ctx context.Context) (func(string) string, error) { return maskOf(ctx, cfg, data) }
 	if cfg.WrapLauncher != nil {
@@ -236,14 +239,19 @@ func absolute(path string) []string {
 
 func agentConfig(cfg AgentConfig, parts agent.Config) agent.Config {
 	s := cfg.Settings
-	parts.Version, parts.Concurrency, parts.Types = cmp.Or(cfg.Version, "dev"), s.Concurrency, s.EnabledWorkflowTypes
+	parts.Version, parts.Concurrency, parts.Types = cmp.Or(cfg.Version, "dev"), jobsAtOnce(s), s.EnabledWorkflowTypes
 	parts.PollingInterval, parts.StatusLoopInterval = s.PollingInterval, s.JobStatusLoopInterval
 	parts.ShutdownGrace, parts.Now, parts.Log = cfg.ShutdownGrace, cfg.Now, cfg.Log
 	parts.Waiting = cfg.Waiting
-	if s.SingleRun {
-		parts.Concurrency = 1
-	}
 	return parts
+}
+
+// jobsAtOnce is how many jobs an agent of these settings runs at once.
+func jobsAtOnce(s config.Config) int {
+	if s.SingleRun {
+		return 1
+	}
+	return cmp.Or(s.Concurrency, agent.DefaultConcurrency)
 }
 
 var instanceForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`) })

@@ -20,7 +20,7 @@ type Parts struct {
 	Docker  docker.Config
 	Fargate ecs.Config
 	Agent   agent.Config
-	Rest    [6]any // what newAgent itself does by settings
+	Rest    [8]any // what newAgent itself does by settings
 }
 
 // PartsOf passes settings on as newAgent does.
@@ -36,9 +36,9 @@ func PartsOf(cfg AgentConfig) (Parts, error) {
 		Docker:  containers,
 		Fargate: fargateConfig(cfg, "pool"),
 		Agent:   agentConfig(cfg, agent.Config{}),
-		Rest: [6]any{
+		Rest: [8]any{
 			cfg.Settings.WorkingDirectory, cfg.Settings.DeployTarget, cfg.Settings.SingleRun,
-			cfg.Settings.RelayURL, cfg.Settings.RelayListen, cfg.Settings.LaunchRate,
+			cfg.Settings.RelayURL, cfg.Settings.RelayListen, cfg.Settings.RelayCert, cfg.Settings.RelayKey, cfg.Settings.LaunchRate,
 		},
 	}, err
 }
@@ -55,3 +55,6 @@ func NewSingleRun(upstream agent.Upstream) (*SingleRun, <-chan struct{}) {
 
 // RunnerCommand is how runners that are processes are started.
 var RunnerCommand = runnerCommand
+
+// Descriptors divides the descriptors that a process may have.
+var Descriptors = descriptors

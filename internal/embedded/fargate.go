@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 
@@ -19,7 +20,13 @@ func openFargate(ctx context.Context, cfg AgentConfig) (*target, error) {
 	if err != nil {
 		return nil, fmt.Errorf("learn which pool the token is for: %w", err)
 	}
-	settings := fargateConfig(cfg, pool)
+	settings, s := fargateConfig(cfg, pool), cfg.Settings
+	var relayTLS *tls.Config
+	if s.RelayCert != "" {
+		if relayTLS, err = certificate(s.RelayCert, s.RelayKey); err != nil {
+			return nil, fmt.Errorf("relay_cert: %w", err)
+		}
+	}
 	client, err := cfg.ECS(ctx)
 	if err != nil {
 		return nil, err
@@ -29,9 +36,8 @@ func openFargate(ctx context.Context, cfg AgentConfig) (*target, error) {
 		return nil, err
 	}
 	leave := func(context.Context) error { return nil }
-	s := cfg.Settings
 	return &target{
-		launcher: l, end: leave, close: leave, listen: s.RelayListen, url: s.RelayURL,
+		launcher: l, end: leave, close: leave, listen: s.RelayListen, url: s.RelayURL, tls: relayTLS,
 		placements: settings.Placements, rate: s.LaunchRate, absence: ecs.AbsenceProves,
 		lines: []string{
 			"jobs run as Fargate tasks in the cluster " + s.Cluster + ", as " + s.TaskDefinition,

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -53,6 +54,7 @@ type ServerConfig struct {
 	PassEvery time.Duration // between passes; 0 means one minute
 	WrapStore func(store.Store) store.Store
 
+	jobs   int                                                   // of the same process at once
 	digest func(ctx context.Context, dir string) (string, error) // see controlplane.Config
 }
 
@@ -136,11 +138,10 @@ func loopback(host string) bool {
 func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	var tlsConfig *tls.Config
 	if s.cfg.TLSCert != "" {
-		pair, err := tls.LoadX509KeyPair(s.cfg.TLSCert, s.cfg.TLSKey)
-		if err != nil {
-			return nil, fmt.Errorf("load the certificate: %w", err)
+		var err error
+		if tlsConfig, err = certificate(s.cfg.TLSCert, s.cfg.TLSKey); err != nil {
+			return nil, err
 		}
-		tlsConfig = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -153,10 +154,21 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
+	calls, _ := descriptors(openFiles(), s.cfg.jobs)
+	l = netutil.LimitListener(l, calls)
 	if tlsConfig != nil {
 		return tls.NewListener(l, tlsConfig), nil
 	}
 	return l, nil
+}
+
+// certificate makes TLS of the files of a certificate and its key.
+func certificate(cert, key string) (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("load the certificate: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}, nil
 }
 
 // ensureAdminToken makes sure that the token file has a valid token: a start that was killed between making the token

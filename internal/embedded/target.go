@@ -3,6 +3,7 @@ package embedded
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -34,7 +35,8 @@ type target struct {
 	close func(ctx context.Context) error
 	lines []string // what there is to say of it
 
-	sockets, listen, url string // of the relay, as agent.Config wants them
+	sockets, listen, url string      // of the relay, as agent.Config wants them
+	tls                  *tls.Config // of the relay; nil means none
 
 	placements func(api.LaunchMessage) []string // nil means one
 	rate       float64                          // launches a second; 0 means no limit
@@ -222,6 +224,6 @@ func (cfg AgentConfig) lookup() func(name string) (string, bool) {
 // apply hands a target to the agent.
 func (t *target) apply(parts *agent.Config) {
 	parts.Launcher, parts.CloseLauncher = t.launcher, t.end
-	parts.RelaySockets, parts.RelayListen, parts.RelayURL = t.sockets, t.listen, t.url
+	parts.RelaySockets, parts.RelayListen, parts.RelayURL, parts.RelayTLS = t.sockets, t.listen, t.url, t.tls
 	parts.Placements, parts.LaunchRate, parts.Policy.AbsenceProves = t.placements, t.rate, t.absence
 }

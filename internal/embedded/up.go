@@ -44,6 +44,7 @@ func OpenUp(ctx context.Context, cfg UpConfig) (u *Up, err error) {
 	}
 	roots := cfg.Agent.Settings.SourceRoots
 	cfg.Server.digest = func(ctx context.Context, dir string) (string, error) { return runner.SourceDigest(ctx, dir, roots) }
+	cfg.Server.jobs = jobsAtOnce(cfg.Agent.Settings)
 	cfg.Server.NoRoles = true // this machine has none to assume them with
 	s, err := OpenServer(ctx, cfg.Server)
 	if err != nil {

@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+// MostConnections is how many connections a job may have open to its relay at once. Its runner needs two. Further ones
+// wait in the kernel. They must not take the descriptors of the agent, which the other jobs need too.
+const MostConnections = 16
+
+// listen opens the relay's address. With sockets there is none, and the listener is nil.
+func (a *Agent) listen(ctx context.Context) (net.Listener, string, error) {
+	if a.cfg.RelaySockets != "" {
+		return nil, "unix://" + a.cfg.RelaySockets, nil
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", a.cfg.RelayListen)
+	if err != nil {
+		return nil, "", err
+	}
+	scheme := "http://"
+	if a.cfg.RelayTLS != nil {
+		scheme = "https://"
+	}
+	url := cmp.Or(a.cfg.RelayURL, scheme+listener.Addr().String())
+	// All tasks share this address.
+	listener = netutil.LimitListener(listener, MostConnections*a.cfg.Concurrency)
+	if a.cfg.RelayTLS != nil {
+		listener = tls.NewListener(listener, a.cfg.RelayTLS)
+	}
+	return listener, url, nil
+}
+
+// crowd warns when as many connections are open as may be.
+type crowd struct {
+	most int
+	full func()
+
+	mu   sync.Mutex
+	open int
+	told bool
+}
+
+// changed is for http.Server's ConnState.
+func (c *crowd) changed(_ net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		c.open++
+	case http.StateClosed, http.StateHijacked:
+		c.open--
+	case http.StateActive, http.StateIdle:
+	}
+	if c.open >= c.most && !c.told {
+		c.told = true // once: a job that does it on purpose must not fill the log
+		c.full()
+	}
+}
+
+// server serves the relay, with time limits for slow clients. The log warns once when most connections are open, with
+// what is said of them.
+func (a *Agent) server(ctx context.Context, h http.Handler, most int, of ...any) *http.Server {
+	log := a.log.With("stage", "relay")
+	watch := &crowd{most: most, full: func() {
+		log.Warn("no more connections to the relay are let in until some close: a job may open them to harm others", append(of, "connections", most)...)
+	}}
+	return &http.Server{
+		ConnState:         watch.changed,
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      90 * time.Second, // a heartbeat is held up to 20 s, between two calls to the control plane
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
+
+func shut(ctx context.Context, server *http.Server) {
+	ctx, cancel := context.WithTimeout(ctx, serverTime)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		_ = server.Close() // whoever has no answer by now asks somebody else
+	}
+}
