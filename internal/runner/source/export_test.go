@@ -17,3 +17,6 @@ func CheckURL(raw string) (string, error) {
 	a, err := parseURL(raw)
 	return a.String(), err
 }
+
+// Weigh refuses a pack by the sizes of its objects.
+var Weigh = weigh

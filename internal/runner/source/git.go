@@ -19,11 +19,9 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
-	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
-	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/go-git/go-git/v5/storage/filesystem"
 
@@ -67,7 +65,7 @@ func fetchGit(ctx context.Context, r Request) (_ Fetched, err error) {
 	if err != nil {
 		return Fetched{}, err
 	}
-	f := fetcher{url: a, open: open, objects: filesystem.NewStorageWithOptions(
+	f := fetcher{url: a, open: open, temp: temp, objects: filesystem.NewStorageWithOptions(
 		osfs.New(filepath.Join(temp, "objects")), cache.NewObjectLRU(8<<20), filesystem.Options{LargeObjectThreshold: 1 << 20},
 	)}
 	defer func() { _ = f.objects.Close() }()
@@ -144,6 +142,7 @@ type fetcher struct {
 	url     address
 	open    func(ctx context.Context) (remote, error)
 	objects *filesystem.Storage
+	temp    string // directory for a pack on its way there
 }
 
 // want is what a ref asks the server for.
@@ -254,31 +253,6 @@ func tips(adv *packp.AdvRefs) []plumbing.Hash {
 	}
 	slices.SortFunc(hashes, func(a, b plumbing.Hash) int { return strings.Compare(a.String(), b.String()) })
 	return slices.Compact(hashes)
-}
-
-// pack fetches objects, with their history or without.
-func (f *fetcher) pack(ctx context.Context, session remote, adv *packp.AdvRefs, wants []plumbing.Hash, shallow bool) error {
-	req := packp.NewUploadPackRequestFromCapabilities(adv.Capabilities)
-	req.Wants = wants
-	if shallow && adv.Capabilities.Supports(capability.Shallow) {
-		req.Depth = packp.DepthCommits(1)
-		if err := req.Capabilities.Set(capability.Shallow); err != nil {
-			return fmt.Errorf("ask for objects: %w", err)
-		}
-	}
-	response, err := session.UploadPack(ctx, req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = response.Close() }()
-	var objects io.Reader = response
-	switch {
-	case req.Capabilities.Supports(capability.Sideband64k):
-		objects = sideband.NewDemuxer(sideband.Sideband64k, response)
-	case req.Capabilities.Supports(capability.Sideband):
-		objects = sideband.NewDemuxer(sideband.Sideband, response)
-	}
-	return packfile.UpdateObjectStorage(f.objects, objects)
 }
 
 // find looks a commit up by the beginning of its hash.
