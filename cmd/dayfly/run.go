@@ -114,6 +114,9 @@ func origin(s api.Source) string {
 	if s.Git != nil {
 		return s.Git.URL
 	}
+	if s.Archive != nil {
+		return s.Archive.URL
+	}
 	return s.Directory
 }
 

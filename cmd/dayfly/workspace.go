@@ -120,6 +120,10 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 		line("ref", g.Ref)
 		line("path", g.Path)
 	}
+	if x := w.Source.Archive; x != nil {
+		line("sha256", x.SHA256)
+		line("path", x.Path)
+	}
 	line("state", statePlace(w))
 	line("pool", w.Pool)
 	line("role", w.Role)

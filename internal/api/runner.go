@@ -37,12 +37,13 @@ type Start struct {
 const (
 	knowsTakeOver  = "take_over"
 	knowsBeginAnew = "begin_anew"
+	knowsArchive   = "archive"
 )
 
 // RunnerKnows is what a runner of this version names at its start.
 func RunnerKnows() []string {
 	return []string{
-		StateDeclared, StateOwnDirectory, StateOwnS3, string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew,
+		StateDeclared, StateOwnDirectory, StateOwnS3, string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
 	}
 }
 
@@ -55,7 +56,8 @@ func (s Spec) Needs() []string {
 	}
 	for _, what := range RunnerKnows() {
 		switch {
-		case what == kind, what == string(s.Operation), what == knowsTakeOver && s.TakeOver, what == knowsBeginAnew && s.BeginAnew:
+		case what == kind, what == string(s.Operation), what == knowsTakeOver && s.TakeOver, what == knowsBeginAnew && s.BeginAnew,
+			what == knowsArchive && s.Source.Archive != nil:
 			out = append(out, what)
 		}
 	}

@@ -69,6 +69,17 @@ const (
 type Source struct {
 	Directory string     `json:"directory,omitempty" doc:"A directory on the runner's machine, below one of its source_roots" example:"/srv/infra/network"`
 	Git       *GitSource `json:"git,omitempty" doc:"A git repository"`
+
+	Archive *ArchiveSource `json:"archive,omitempty" doc:"A tar, tar.gz or zip file"`
+}
+
+// ArchiveSource is a file with the code, which is used only if it has the digest that is known of it.
+type ArchiveSource struct {
+	URL      string `json:"url" minLength:"1" maxLength:"2000" doc:"https:// or s3://BUCKET/KEY; no credentials inside" example:"s3://example-code/network-1.4.0.tar.gz"`
+	SHA256   string `json:"sha256" minLength:"64" maxLength:"64" pattern:"^[0-9a-fA-F]{64}$" doc:"SHA-256 of the file, in hexadecimal digits" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
+	Path     string `json:"path,omitempty" maxLength:"1000" doc:"Subdirectory of the root module" example:"network"`
+	Region   string `json:"region,omitempty" maxLength:"30" doc:"With s3: region of the bucket; default that of the runner" example:"eu-west-1"`
+	TokenRef string `json:"token_ref,omitempty" doc:"With https: reference of the secret that holds a bearer token"`
 }
 
 // GitSource is a git repository.

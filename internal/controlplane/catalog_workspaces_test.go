@@ -19,6 +19,11 @@ func TestWorkspace_MistakesNameTheFieldAndChangeNothing(t *testing.T) {
 	git := func(g api.GitSource) func(*api.Workspace) {
 		return func(ws *api.Workspace) { ws.Source = api.Source{Git: &g} }
 	}
+	archive := func(change func(*api.ArchiveSource)) func(*api.Workspace) {
+		a := api.ArchiveSource{URL: "s3://code/net.tgz", SHA256: strings.Repeat("a", 64)}
+		change(&a)
+		return func(ws *api.Workspace) { ws.Source = api.Source{Archive: &a} }
+	}
 	for name, c := range map[string]struct {
 		field  string
 		change func(*api.Workspace)
@@ -38,6 +43,18 @@ func TestWorkspace_MistakesNameTheFieldAndChangeNothing(t *testing.T) {
 		"git token behind #": {"source.git.url", git(api.GitSource{URL: "https://example.com/x#pw"})},
 		"git path":           {"source.git.path", git(api.GitSource{URL: "https://example.com/x", Path: "../../x"})},
 		"git ref":            {"source.git.ref", git(api.GitSource{URL: "https://example.com/x", Ref: "--upload-pack=x"})},
+		"two sources":        {"source", func(ws *api.Workspace) { ws.Source.Git = &api.GitSource{URL: "https://example.com/x"} }},
+		"archive ftp":        {"source.archive.url", archive(func(a *api.ArchiveSource) { a.URL = "ftp://example.com/x" })},
+		"archive http":       {"source.archive.url", archive(func(a *api.ArchiveSource) { a.URL = "http://example.com/x" })},
+		"archive signed":     {"source.archive.url", archive(func(a *api.ArchiveSource) { a.URL = "https://example.com/x?X-Amz-Signature=hunter2" })},
+		"archive password":   {"source.archive.url", archive(func(a *api.ArchiveSource) { a.URL = "https://me:hunter2@example.com/x" })},
+		"archive bucket":     {"source.archive.url", archive(func(a *api.ArchiveSource) { a.URL = "s3://Code/x" })},
+		"archive no key":     {"source.archive.url", archive(func(a *api.ArchiveSource) { a.URL = "s3://code/" })},
+		"archive digest":     {"source.archive.sha256", archive(func(a *api.ArchiveSource) { a.SHA256 = "abc" })},
+		"archive path":       {"source.archive.path", archive(func(a *api.ArchiveSource) { a.Path = "../x" })},
+		"archive region":     {"source.archive.region", archive(func(a *api.ArchiveSource) { a.Region = "Europe" })},
+		"region of https":    {"source.archive.region", archive(func(a *api.ArchiveSource) { a.URL, a.Region = "https://example.com/x", "eu-west-1" })},
+		"token of s3":        {"source.archive.token_ref", archive(func(a *api.ArchiveSource) { a.TokenRef = "file:token" })},
 		"ssh without key":    {"source.git.ssh_key_ref", git(api.GitSource{URL: "git@example.com:x/y"})},
 		"ssh without host":   {"source.git.known_hosts", git(api.GitSource{URL: "git@example.com:x/y", SSHKeyRef: "file:key"})},
 		"state":              {"state.kind", func(ws *api.Workspace) { ws.State = &api.State{Kind: "ftp"} }},

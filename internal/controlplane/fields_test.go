@@ -32,7 +32,9 @@ var sinceV0 = map[string]string{
 	"workspace.w.state.implied":        "as its key",
 	"workspace.w.state.backend_config": "as its key",
 	"workspace.w.state.workspace":      "as its key",
-	"wf.needs":                         "a runner that is too old is then granted the start, and refuses the run itself, because it does not know the kind of its state",
+	"workspace.w.source.archive": "an older function keeps a workspace as its caller sends it, and refuses a caller that sends an archive; who sends " +
+		"another source takes the archive away, as with any version. A run of it is refused to a runner that does not know archives",
+	"wf.needs": "a runner that is too old is then granted the start, and refuses the run itself, because it does not know the kind of its state",
 
 	"spec":   "written once, with its workflow, and never again",
 	"result": "written once, with the end of its run, and never again",

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -115,7 +116,7 @@ func (t *ecsTask) apply(cfg *Config) {
 	if t == nil {
 		return
 	}
-	cfg.Cloud, cfg.Spool = ecsCloud{t.cloud}, "" // its disk is removed with it
+	cfg.Cloud, cfg.Spool, cfg.Objects = ecsCloud{t.cloud}, "", t.cloud.Own() // its disk is removed with it
 	if mux, ok := cfg.Secrets.(secrets.Mux); ok {
 		mux[awssm.Scheme] = identity(t.cloud.Own())
 	}
@@ -150,4 +151,9 @@ type ecsIdentity struct {
 func (i ecsIdentity) Credentials(ctx context.Context) (lend.Credentials, error) {
 	got, err := i.who.Credentials(ctx)
 	return lend.Credentials(got), err
+}
+
+// Object implements Identity.
+func (i ecsIdentity) Object(ctx context.Context, region, bucket, key string) (io.ReadCloser, error) {
+	return i.who.Object(ctx, region, bucket, key)
 }

@@ -1,6 +1,11 @@
 package runner_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -77,3 +82,58 @@ func TestECS_StateInS3AsTheRole(t *testing.T) {
 		t.Errorf("calls by %v, and the role's session is %+v", callers, sessions)
 	}
 }
+
+// R2: an archive in a bucket is read as the run's role, and refusals of S3 are told in words.
+func TestECS_ArchiveInS3AsTheRole(t *testing.T) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "net/hello", Mode: 0o644, Size: 5}), second(w.Write([]byte("there"))), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	archive, sum := b.Bytes(), sha256.Sum256(b.Bytes())
+	spec, a, start := onECS(t, "cat hello")
+	address := strings.TrimSuffix(a.gateway, "/gateway")
+	admin := awsim.SignedClient(awsim.ClientConfig(address, a.admin), "s3")
+	put := func(path string, body []byte) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, address+path, bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := admin.Do(req)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %v, %v", path, resp, err)
+		}
+		_ = resp.Body.Close()
+	}
+	put("/code", nil)
+	put("/code/net%20v1.tar", archive)
+	spec.Source = api.Source{Archive: &api.ArchiveSource{URL: "s3://code/net%20v1.tar", SHA256: hex.EncodeToString(sum[:]), Path: "net"}}
+	a.runs(spec)
+	a.aws.ForgetCalls()
+	start().end(t, 0)
+	if got := a.result(); got.Outcome != workflow.Succeeded || !strings.Contains(a.text(), "there\n") {
+		t.Fatalf("got %+v: %s", got, a.text())
+	}
+	sessions := a.sts.Sessions()
+	if len(sessions) != 1 {
+		t.Fatalf("%d sessions", len(sessions))
+	}
+	for _, c := range a.aws.Calls() {
+		if c.Service == "s3" && (c.Operation != "GetObject" || c.Caller.AccessKeyID != sessions[0].Identity.AccessKeyID) {
+			t.Errorf("a call of S3: %+v", c)
+		}
+	}
+}
+
+func TestECS_AnArchiveThatIsNotThereEndsTheRun(t *testing.T) {
+	spec, a, start := onECS(t, "true")
+	spec.Source = api.Source{Archive: &api.ArchiveSource{URL: "s3://code/none.tar", SHA256: strings.Repeat("a", 64)}}
+	a.runs(spec)
+	start().end(t, 0)
+	if got := a.result(); got.Reason != workflow.ReasonSourceFailed || !strings.Contains(got.Detail, "there is no such object (NoSuchBucket)") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func second(_ any, err error) error { return err }

@@ -65,7 +65,7 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	defer job.Search.End()
 	err = h.Step(ctx, stepSource, func(ctx context.Context) (string, error) {
 		fetched, err := source.Fetch(ctx, source.Request{
-			Source: spec.Source, Dest: r.dirs.source, Roots: roots, Secrets: r.resolver(),
+			Source: spec.Source, Dest: r.dirs.source, Roots: roots, Secrets: r.resolver(), Objects: r.objects(),
 			Owner: (*source.Owner)(r.owner()), Log: h.Logf, TempDir: r.dirs.work, Aside: r.dirs.aside, Mask: h.Mask,
 		})
 		job.Root, job.Aside = fetched.Root, fetched.Aside

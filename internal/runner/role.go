@@ -10,6 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/runner/lend"
+	"github.com/dayfly-dev/dayfly/internal/runner/source"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 )
@@ -32,6 +33,8 @@ type Identity interface {
 	Credentials(ctx context.Context) (lend.Credentials, error)
 	// Resolver resolves references to secrets of the cloud (arn:...) as this identity.
 	secrets.Resolver
+	// Objects opens objects as this identity.
+	source.Objects
 }
 
 // borrowed is the run's role.
@@ -74,6 +77,14 @@ func (r *run) giveBack() {
 	if err := r.role.lender.Close(); err != nil {
 		r.log.Warn("address of the role's credentials not closed", "err", err)
 	}
+}
+
+// objects opens objects as the run's role, or where it has none as the task; nil where neither is.
+func (r *run) objects() source.Objects {
+	if r.role != nil {
+		return r.role.identity
+	}
+	return r.cfg.Objects
 }
 
 // withRole resolves references of the cloud as the run's role, and the others as before.

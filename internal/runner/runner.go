@@ -27,6 +27,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
 	"github.com/dayfly-dev/dayfly/internal/runner/logstream"
 	"github.com/dayfly-dev/dayfly/internal/runner/mask"
+	"github.com/dayfly-dev/dayfly/internal/runner/source"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -66,6 +67,7 @@ type Config struct {
 	Relay   Relay            // required
 	Secrets secrets.Resolver // nil means that no reference resolves
 	Cloud   Cloud            // the task's identity in a cloud; nil means that it has none
+	Objects source.Objects   // opens archives in buckets for runs without a role; nil means none
 
 	WorkDir     string    // the run's own directory; empty means a temporary one, removed at the end
 	Spool       string    // name of a file of WorkDir that is left if not all of the log was taken; empty means none

@@ -206,6 +206,9 @@ func sameRefs(a, b api.Workspace) bool {
 				out = append(out, g.URL+"|"+g.TokenRef+"|"+g.Username+"|"+g.SSHKeyRef+"|"+g.KnownHosts)
 			}
 		}
+		if x := w.Source.Archive; x != nil && x.TokenRef != "" {
+			out = append(out, x.URL+"|"+x.TokenRef)
+		}
 		return out
 	}
 	return slices.Equal(refs(a), refs(b))

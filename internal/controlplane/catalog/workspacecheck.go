@@ -196,9 +196,17 @@ func checkInside(field, p string) error {
 }
 
 func checkSource(s api.Source) error {
+	kinds := 0
+	for _, set := range []bool{s.Directory != "", s.Git != nil, s.Archive != nil} {
+		if set {
+			kinds++
+		}
+	}
 	switch {
-	case (s.Directory == "") == (s.Git == nil):
-		return invalid("source", "set either directory or git as the source, not both")
+	case kinds != 1:
+		return invalid("source", "set one of directory, git and archive as the source")
+	case s.Archive != nil:
+		return checkArchive(s.Archive)
 	case s.Directory != "":
 		if !path.IsAbs(s.Directory) || path.Clean(s.Directory) != s.Directory || strings.ContainsRune(s.Directory, 0) || len(s.Directory) > 4000 {
 			return invalid("source.directory", "%q must be an absolute path without . and .. in it", text.Cut(s.Directory, 80))
@@ -206,6 +214,59 @@ func checkSource(s api.Source) error {
 		return nil
 	}
 	return checkGit(s.Git)
+}
+
+var (
+	sha256Form = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-fA-F]{64}$`) })
+	bucketForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`) })
+	regionForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]{1,2}$`) })
+)
+
+func checkArchive(a *api.ArchiveSource) error {
+	refuse := func(field, format string, args ...any) error {
+		return invalid("source.archive."+field, format, args...)
+	}
+	u, err := url.Parse(a.URL)
+	if err != nil || u.Host == "" || strings.Trim(u.Path, "/") == "" {
+		return refuse("url", "the address must be https://HOST/FILE or s3://BUCKET/KEY")
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return refuse("url", "the address has credentials, a query or a fragment, which could contain a secret; name a secret in token_ref instead")
+	}
+	switch {
+	case u.Scheme == "s3" && !bucketForm().MatchString(u.Host):
+		return refuse("url", "%q is not the name of a bucket", text.Cut(u.Host, 80))
+	case u.Scheme == "s3" && a.TokenRef != "":
+		return refuse("token_ref", "a token goes with https; s3 is read with the role of the workspace")
+	case u.Scheme == "https" || u.Scheme == "http" && loopbackHost(u.Hostname()):
+		if a.Region != "" {
+			return refuse("region", "a region goes with s3")
+		}
+	case u.Scheme == "http":
+		return refuse("url", "plain http would show the token and the code to everyone on the network path; use https")
+	case u.Scheme != "s3":
+		return refuse("url", "the scheme is https or s3, not %q", text.Cut(u.Scheme, 20))
+	}
+	if a.Region != "" && !regionForm().MatchString(a.Region) {
+		return refuse("region", "%q is not the name of a region, such as eu-west-1", text.Cut(a.Region, 40))
+	}
+	if !sha256Form().MatchString(a.SHA256) {
+		return refuse("sha256", "want the 64 hexadecimal digits of the archive's SHA-256, which sha256sum prints")
+	}
+	if a.Path != "" {
+		if err := checkInside("source.archive.path", a.Path); err != nil {
+			return err
+		}
+	}
+	if a.TokenRef == "" {
+		return nil
+	}
+	return checkRef("source.archive.token_ref", a.TokenRef)
+}
+
+func loopbackHost(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // scpLike is the short form of an ssh address.
@@ -232,7 +293,7 @@ func checkGit(g *api.GitSource) error {
 		case "ssh":
 			ssh = true
 		case "http":
-			if ip := net.ParseIP(u.Hostname()); u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			if !loopbackHost(u.Hostname()) {
 				return refuse("url", "plain http would show the token and the code to everyone on the network path; use https")
 			}
 		default:

@@ -68,5 +68,8 @@ func machineRefs(spec api.Spec) []string {
 		add(git.TokenRef)
 		add(git.SSHKeyRef)
 	}
+	if archive := spec.Source.Archive; archive != nil {
+		add(archive.TokenRef)
+	}
 	return out
 }

@@ -102,7 +102,7 @@ func fetchGit(ctx context.Context, r Request) (_ Fetched, err error) {
 	if out.Aside != "" {
 		out.Aside = filepath.Join(r.Aside, filepath.FromSlash(g.Path))
 	}
-	out.Root, err = to.module(r.Dest, filepath.ToSlash(g.Path))
+	out.Root, err = to.module(r.Dest, "source.git.path", filepath.ToSlash(g.Path))
 	return out, err
 }
 
@@ -112,26 +112,31 @@ func resolveCredential(ctx context.Context, r Request, g api.GitSource) (string,
 	if g.SSHKeyRef != "" {
 		field, ref = "ssh_key_ref", g.SSHKeyRef
 	}
+	return resolveRef(ctx, r, "source.git."+field, ref)
+}
+
+// resolveRef returns what a field's reference names, and masks it; empty where there is no reference.
+func resolveRef(ctx context.Context, r Request, field, ref string) (string, error) {
 	if ref == "" {
 		return "", nil
 	}
 	if r.Secrets == nil {
-		return "", fmt.Errorf("%w: source.git.%s: this runner has no secrets", ErrCredential, field)
+		return "", fmt.Errorf("%w: %s: this runner has no secrets", ErrCredential, field)
 	}
 	value, err := r.Secrets.Resolve(ctx, ref)
 	if err != nil {
-		return "", fmt.Errorf("%w: source.git.%s: %w", ErrCredential, field, err)
+		return "", fmt.Errorf("%w: %s: %w", ErrCredential, field, err)
 	}
 	credential := value.Reveal()
-	if field == "token_ref" {
+	if strings.HasSuffix(field, ".token_ref") {
 		// A token never has a line end, and a file of one nearly always does.
 		credential = strings.TrimSpace(credential)
 		if hasControl(credential) {
-			return "", fmt.Errorf("%w: source.git.token_ref: %s holds more than one line", ErrCredential, quote(ref))
+			return "", fmt.Errorf("%w: %s: %s holds more than one line", ErrCredential, field, quote(ref))
 		}
 	}
 	if credential == "" {
-		return "", fmt.Errorf("%w: source.git.%s: %s is empty", ErrCredential, field, quote(ref))
+		return "", fmt.Errorf("%w: %s: %s is empty", ErrCredential, field, quote(ref))
 	}
 	r.Mask(credential)
 	return credential, nil

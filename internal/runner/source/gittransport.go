@@ -3,8 +3,6 @@ package source
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -77,19 +75,9 @@ func (t limitedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 // httpRemote speaks git over https with a client of its own. Redirects are followed only where
 // git follows them, never from https to http, and the token stays with its own origin.
 func httpRemote(a address, g api.GitSource, token string, caPEM []byte) (func(context.Context) (remote, error), error) {
-	base, ok := http.DefaultTransport.(*http.Transport)
-	if !ok {
-		return nil, errors.New("the standard transport was replaced")
-	}
-	base = base.Clone()
-	base.DisableKeepAlives = true
-	if len(caPEM) > 0 {
-		pool, err := x509.SystemCertPool()
-		if err != nil {
-			return nil, fmt.Errorf("read trusted certificates: %w", err)
-		}
-		pool.AppendCertsFromPEM(caPEM)
-		base.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	base, err := trusting(caPEM)
+	if err != nil {
+		return nil, err
 	}
 	client := githttp.NewClient(&http.Client{Transport: limitedTransport{base}})
 	endpoint, err := transport.NewEndpoint(a.String())

@@ -1,5 +1,5 @@
-// Package source brings the code of a job into its work directory: a copy of a directory, or a
-// checkout of a git repository. Nothing in it points outside the tree, and it has no
+// Package source brings the code of a job into its work directory: a copy of a directory, a checkout
+// of a git repository, or what is in an archive. Nothing in it points outside the tree, and it has no
 // directory .git. It runs no program and keeps no cache.
 //
 // A directory is copied alone: what its modules name outside of it, such as ../modules, is not there, and .terraform
@@ -20,10 +20,10 @@ import (
 // The bounds of one source.
 const (
 	maxEntries = 50_000  // files, directories and links
-	maxBytes   = 1 << 30 // of all files, and of what a git server may send
+	maxBytes   = 1 << 30 // of all files, and of what a server may send
 )
 
-// ErrCredential means that the token or key of a git source did not resolve. The cause is wrapped
+// ErrCredential means that the token or key of a source did not resolve. The cause is wrapped
 // beside it.
 var ErrCredential = errors.New("credential of the source")
 
@@ -35,7 +35,8 @@ type Request struct {
 	Source  api.Source
 	Dest    string                           // a directory that does not exist or is empty
 	Roots   []string                         // directories below which a directory source may lie; none refuses all
-	Secrets secrets.Resolver                 // for the token or key of a git source
+	Secrets secrets.Resolver                 // for the token or key of a source
+	Objects Objects                          // for an archive in a bucket; nil refuses it
 	Owner   *Owner                           // nil leaves the files with the runner's user
 	Log     func(format string, args ...any) // a line for the log; nil drops it
 	TempDir string                           // for files that are needed only while fetching
@@ -69,12 +70,14 @@ func Fetch(ctx context.Context, r Request) (Fetched, error) {
 	if r.Mask == nil {
 		r.Mask = func(...string) {}
 	}
-	switch {
-	case r.Source.Directory != "" && r.Source.Git == nil:
+	switch s := r.Source; {
+	case s.Directory != "" && s.Git == nil && s.Archive == nil:
 		return fetchDirectory(ctx, r)
-	case r.Source.Git != nil && r.Source.Directory == "":
+	case s.Git != nil && s.Directory == "" && s.Archive == nil:
 		return fetchGit(ctx, r)
+	case s.Archive != nil && s.Directory == "" && s.Git == nil:
+		return fetchArchive(ctx, r)
 	default:
-		return Fetched{}, workflow.Refuse(workflow.ErrInvalid, "source", "a source has either a directory or a git repository")
+		return Fetched{}, workflow.Refuse(workflow.ErrInvalid, "source", "a source has one of a directory, a git repository and an archive")
 	}
 }

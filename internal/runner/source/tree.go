@@ -186,11 +186,11 @@ func (t *tree) finish() error {
 	return nil
 }
 
-// module returns the directory of the root module, and refuses one that is not there.
-func (t *tree) module(dest, name string) (string, error) {
+// module returns the directory of the root module, which a field names, and refuses one that is not there.
+func (t *tree) module(dest, field, name string) (string, error) {
 	info, err := t.root.Stat(path.Clean(name))
 	if err != nil || !info.IsDir() {
-		return "", workflow.Refuse(workflow.ErrNotFound, "source.git.path", "the source has no directory %s", quote(name))
+		return "", workflow.Refuse(workflow.ErrNotFound, field, "the source has no directory %s", quote(name))
 	}
 	return filepath.Join(dest, filepath.FromSlash(path.Clean(name))), nil
 }

@@ -31,13 +31,12 @@ const MaxSize = 1 << 20
 
 // later are fields of other versions, with what to do instead.
 var later = map[string]string{
-	"hooks":          "hooks are not in this version: remove them",
-	"labels":         "labels are not in this version: name a pool",
-	"runner":         "pinning a runner is not in this version: name a pool",
-	"stack":          "stack is not in this version: remove it",
-	"namespace":      "namespace is not in this version: remove it",
-	"source.archive": "archives are not in this version: use source.git or source.directory",
-	"source.sha256":  "archives are not in this version: use source.git or source.directory",
+	"hooks":         "hooks are not in this version: remove them",
+	"labels":        "labels are not in this version: name a pool",
+	"runner":        "pinning a runner is not in this version: name a pool",
+	"stack":         "stack is not in this version: remove it",
+	"namespace":     "namespace is not in this version: remove it",
+	"source.sha256": "write it below source.archive, beside its url",
 }
 
 // Read reads a file. A relative source.directory is relative to the file; a workspace without a
@@ -131,7 +130,7 @@ func (p *parser) workspace(root *yaml.Node, dir string) (api.Workspace, bool) {
 		return api.Workspace{}, false
 	}
 	switch {
-	case w.Source.Git == nil && w.Source.Directory == "":
+	case w.Source.Git == nil && w.Source.Archive == nil && w.Source.Directory == "":
 		w.Source.Directory = dir
 	case w.Source.Directory != "" && !filepath.IsAbs(w.Source.Directory):
 		w.Source.Directory = filepath.Join(dir, w.Source.Directory)

@@ -89,17 +89,17 @@ func TestParse_EveryFieldIsPassedOn(t *testing.T) {
 
 func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 	_, err := workspacefile.Parse("w.yaml", "/base", []byte(strings.Join([]string{
-		"name: 5",     // 1
-		"engin: tofu", // 2
-		"hooks: []",   // 3
-		"stack: dev",  // 4
-		"source: {archive: a.zip, directory: [x]}", // 5
-		"environment: {PORT: 80}",                  // 6
-		"environment: {}",                          // 7
-		"max_active: many",                         // 8
-		"secrets: {a: b}",                          // 9
-		"version: 3",                               // 10
-		"variables: {x: .inf, y: !!binary aGk=}",   // 11
+		"name: 5",                                // 1
+		"engin: tofu",                            // 2
+		"hooks: []",                              // 3
+		"stack: dev",                             // 4
+		"source: {sha256: abc, directory: [x]}",  // 5
+		"environment: {PORT: 80}",                // 6
+		"environment: {}",                        // 7
+		"max_active: many",                       // 8
+		"secrets: {a: b}",                        // 9
+		"version: 3",                             // 10
+		"variables: {x: .inf, y: !!binary aGk=}", // 11
 	}, "\n")))
 	wrong, ok := errors.AsType[workflow.Mistakes](err)
 	if !ok || !errors.Is(err, workflow.ErrInvalid) {
@@ -115,7 +115,7 @@ func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 		"w.yaml:2: engin: unknown field: did you mean engine?",
 		"w.yaml:3: hooks: hooks are not in this version: remove them",
 		"w.yaml:4: stack: stack is not in this version: remove it",
-		"w.yaml:5: source.archive: archives are not in this version: use source.git or source.directory",
+		"w.yaml:5: source.sha256: write it below source.archive, beside its url",
 		"w.yaml:5: source.directory: want a string",
 		`w.yaml:6: environment.PORT: want a string: put "80" into quotes`,
 		"w.yaml:7: environment: is given twice",
