@@ -32,7 +32,10 @@ func BenchmarkLogs(b *testing.B) {
 		name string
 		line func(*rand.Rand, string) string
 		aim  bool
-	}{{"plan output", planLine, true}, {"JSON with escapes", jsonLine, false}} {
+	}{
+		{"plan output", planLine, true}, {"plan output in colours", colouredLine, false},
+		{"text with &", andLine, false}, {"JSON with escapes", jsonLine, false},
+	} {
 		text := sampleLog(random, values, kind.line)
 		b.Run(kind.name, func(b *testing.B) {
 			hidden := 0
@@ -134,6 +137,16 @@ func planLine(random *rand.Rand, secret string) string {
 		return fmt.Sprintf("      + arn         = (known after apply) %s", secret)
 	}
 	return fmt.Sprintf("aws_iam_role.service[%d]: Still creating... [%dm%02ds elapsed]%s", n, n%60, n%59, secret)
+}
+
+// colouredLine is planLine as engines print it to a terminal.
+func colouredLine(random *rand.Rand, secret string) string {
+	return "\x1b[0m\x1b[1m" + strings.Replace(planLine(random, secret), " ", "\x1b[0m \x1b[32m", 1) + "\x1b[0m\x1b[0m"
+}
+
+// andLine is planLine with a character that begins the escapes of HTML.
+func andLine(random *rand.Rand, secret string) string {
+	return planLine(random, secret) + " && https://example.com/?a=1&b=2"
 }
 
 func jsonLine(random *rand.Rand, secret string) string {

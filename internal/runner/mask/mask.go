@@ -5,6 +5,7 @@
 //
 // Every value that was added, also where it stands in a larger text, as it is and as
 //   - each of its lines, where it has several;
+//   - each text in it, where it is a JSON document: see leaves for the bounds;
 //   - what the echo of a POSIX shell makes of the escapes in it, line by line: so also the key that
 //     is one line in a JSON document, with \n in it, and many where a program reads it;
 //   - base64, standard and URL alphabet, with and without padding, at each of the three positions
@@ -14,21 +15,34 @@
 //   - an escaped string of JSON or HCL, escaped any number of times, with any choice of escaped
 //     characters;
 //   - URL-encoded for a query or a path, in either case of digits, encoded any number of times;
-//   - text of HTML and XML.
+//   - text of HTML and XML, with any choice of escaped characters;
+//   - UTF-16 in either order of bytes, with and without a byte order mark; of a character of which one byte is that of
+//     a newline, the pieces of at least four characters around it.
 //
-// White space around a value or one of its lines is ignored.
+// White space around a value or one of its lines is ignored. So is what a terminal does not show, wherever it stands in
+// any of these forms: escape sequences (colours, erasing, titles, links), other control characters, characters of no
+// width. What is printed over by backspaces counts both as there and as gone. What stands beside a hidden value stays as
+// it was; where colours change within a hidden value, they end behind the marker.
 //
 // # What is not
 //
 // Values, and lines of them, of fewer than MinLength bytes: to hide each "a" or "42" would make
 // the log unreadable and show the value by its gaps. Add counts them. Of a value beyond maxValue only its
-// lines are hidden. And no filter sees through what a program does on purpose: a value that is
+// lines are hidden.
+//
+// A line of the log ends at a newline, whatever stands before it. A value with a newline of the program's own in it, of
+// an editor that wraps or in an escape sequence, is two texts, and each is shown that is no line of the value. A
+// carriage return ends no line: a value that goes on behind it is hidden, but one of which a later part is printed over
+// an earlier one by moving the cursor is not put together. An escape sequence that is a string (a title, a link) is left
+// out up to maxEscape bytes and is searched on its own; a longer one counts as text. In a line beyond MaxLine a value
+// is found if it takes no more than overlap bytes with all that stands in it.
+//
+// And no filter sees through what a program does on purpose: a value that is
 // reversed, compressed, encrypted or printed a character at a time passes.
 package mask
 
 import (
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"html"
@@ -89,6 +103,11 @@ func (s *Set) Add(values ...string) (tooShort int) {
 		}
 		s.values[v] = true
 		changed = true
+		for _, inner := range leaves(v) {
+			if hideable(inner) {
+				s.values[inner] = true
+			}
+		}
 	}
 	if changed {
 		s.patterns.Store(compile(s.values))
@@ -127,8 +146,7 @@ func compile(values map[string]bool) *patterns {
 	bare := map[string]bool{}
 	for form := range all {
 		p.raw.add(form)
-		plain, _ := canonical([]byte(form))
-		bare[string(plain)] = true
+		bare[canonical(form)] = true
 	}
 	for form := range bare {
 		if len(form) >= prefix {
@@ -162,6 +180,7 @@ func forms(value string, add func(string)) {
 	if len(value) > maxValue {
 		return
 	}
+	wide(value, put)
 	if lines > 1 {
 		escapes(value, put)
 	}
@@ -230,62 +249,16 @@ func lower(c byte) byte {
 	return c
 }
 
-// index finds patterns by their first four bytes: a bit for each hash of them, to pass quickly
-// over text that holds none, then a table.
-type index struct {
-	bits  [1 << (hashBits - 6)]uint64
-	table map[uint32][]string
-}
-
-const hashBits = 17
-
-func hash(first uint32) uint32 { return first * 0x9E3779B1 >> (32 - hashBits) }
-
-func (x *index) add(pattern string) {
-	if x.table == nil {
-		x.table = map[uint32][]string{}
-	}
-	first := binary.LittleEndian.Uint32([]byte(pattern[:prefix]))
-	x.table[first] = append(x.table[first], pattern)
-	h := hash(first)
-	x.bits[h>>6] |= 1 << (h & 63)
-}
-
-// span is a piece of a text: from the first byte up to and without end.
-type span struct{ from, end int }
-
-// find calls hit with every place of every pattern in b, in the order of their beginnings.
-func (x *index) find(b []byte, hit func(span)) {
-	for i := 0; i+prefix <= len(b); i++ {
-		first := binary.LittleEndian.Uint32(b[i:])
-		h := hash(first)
-		if x.bits[h>>6]&(1<<(h&63)) == 0 {
-			continue
-		}
-		end := 0
-		for _, p := range x.table[first] {
-			if len(p) > end && len(p) <= len(b)-i && string(b[i:i+len(p)]) == p {
-				end = len(p)
-			}
-		}
-		if end > 0 {
-			hit(span{i, i + end})
-		}
-	}
-}
-
 // spans returns what is to be hidden in b, in order and without overlaps.
 func (s *Set) spans(b []byte) []span {
 	p := s.patterns.Load()
 	if p == nil {
 		return nil
 	}
-	var found []span
-	p.raw.find(b, func(at span) { found = append(found, at) })
-	if escaped(b) {
-		bare, at := canonical(b)
+	found := p.raw.find(b, nil)
+	if spelled(b) {
 		sorted := len(found)
-		p.plain.find(bare, func(in span) { found = append(found, span{int(at[in.from]), int(at[in.end])}) })
+		found = p.plain.without(b, found)
 		if len(found) > sorted {
 			slices.SortFunc(found, func(x, y span) int { return x.from - y.from })
 		}
@@ -322,8 +295,8 @@ func (s *Set) String(text string) string {
 	return render(b, found, 0)
 }
 
-// render writes the marker in the place of each span. The first covered bytes are left out: the
-// marker before them stands for them.
+// render writes the marker in the place of each span, and behind it the end of colours if they changed within. The
+// first covered bytes are left out: the marker before them stands for them.
 func render(b []byte, found []span, covered int) string {
 	var out strings.Builder
 	out.Grow(len(b))
@@ -335,6 +308,9 @@ func render(b []byte, found []span, covered int) string {
 		if f.from > at || covered == 0 {
 			out.Write(b[at:f.from])
 			out.WriteString(Marker)
+			if colours(b[f.from:f.end]) {
+				out.WriteString("\x1b[m") // shorter than any value
+			}
 		}
 		at = f.end
 	}

@@ -2,6 +2,7 @@ package mask_test
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -77,7 +80,7 @@ func TestString_HidesTheLinesThatAreWrittenInOne(t *testing.T) { // R6
 		body:                               "***",
 		"  " + body + "\r":                 "  ***\r",
 		"C7VJTUt9Us8cKjMzEfYyjiWA4R4":      "***",
-		"log in as robot, the name is new": "log in as robot, the name is new",
+		"log in as robot, the name is new": "log in as ***, the name is new", // the name is in the document
 	} {
 		if got := s.String(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
@@ -282,6 +285,7 @@ func FuzzWriter(f *testing.F) {
 	f.Add("hunter22", "abc\ndefgh", "pass hunter22\n", uint64(1), uint16(3))
 	f.Add(token, key, key+token, uint64(2), uint16(1))
 	f.Add(`a\nb"c`, "%41%42", `\\\\a\nb\"c %2541`, uint64(3), uint16(70))
+	f.Add("pässwört-ß", "{\"a\":\"inner text\"}", "\x1b[1m\x1b]0;x\b&quot;", uint64(4), uint16(9))
 	f.Fuzz(func(t *testing.T, v1, v2, around string, seed uint64, long uint16) {
 		if strings.Contains(v1+v2, "*") {
 			t.Skip("part of the marker")
@@ -290,9 +294,21 @@ func FuzzWriter(f *testing.F) {
 		var s mask.Set
 		s.Add(v1, v2)
 		text := around
-		var hidden []string
+		things := []string{"\x1b[1m", "\x1b[m\x1b[K", "\x00", "\u200b", "\x1b]0;t\a", "\r"}
+		thing := things[int(seed%uint64(len(things)))]
+		var hidden, broken []string
 		for _, v := range []string{v1, v2} {
 			v = strings.TrimSpace(v)
+			if len(v) >= mask.MinLength && utf8.ValidString(v) && !strings.ContainsAny(v, `\%&+`) && !strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+				broken = append(broken, v)
+				text += "\n" + strings.Join(strings.Split(v, ""), thing) + "\n"
+				for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
+					if form := utf16Of(v, order); !strings.Contains(form, "\n") {
+						hidden = append(hidden, form)
+						text += "\n" + form + "\n"
+					}
+				}
+			}
 			for l := range strings.Lines(v) {
 				if l = strings.TrimSpace(l); len(l) >= mask.MinLength {
 					hidden = append(hidden, l)
@@ -327,6 +343,11 @@ func FuzzWriter(f *testing.F) {
 			for _, h := range hidden {
 				if strings.Contains(l, h) {
 					t.Fatalf("%q survives in %q", h, l)
+				}
+			}
+			for _, v := range broken {
+				if strings.Contains(strings.ReplaceAll(l, thing, ""), v) {
+					t.Fatalf("%q survives with %q between in %q", v, thing, l)
 				}
 			}
 		}

@@ -117,19 +117,34 @@ func (w *Writer) end() {
 }
 
 // cut returns where to cut a line that is longer than n: not after n, not inside a character, and
-// not inside an escape.
+// not inside an escape or a control sequence.
 func cut(b []byte, n int) int {
-	i, escape := n, -1
+	for i := n - maxEscape; i < n; {
+		size := 0
+		if b[i] == escape || b[i] == 0xc2 {
+			size, _ = unseen(b[i:])
+		}
+		if i+size > n {
+			return i
+		}
+		i += max(size, 1)
+	}
+	i, begun := n, -1
 	for ; i > 0 && i > n-maxEscape; i-- {
 		c := b[i-1]
 		if c == '%' || c == '\\' {
-			escape = i - 1
+			begun = i - 1
 		} else if !isHex(c) && c != 'u' && c != 'U' && c != 'x' {
 			break
 		}
 	}
-	if escape > 0 {
-		return escape
+	if begun > 0 {
+		return begun
+	}
+	if i = n - longestEntity + bytes.LastIndexByte(b[n-longestEntity:n], '&') + 1; i > n-longestEntity {
+		if size, _ := entity(b[i-1:]); i-1+size > n {
+			return i - 1
+		}
 	}
 	for i = n; i > n-utf8.UTFMax; i-- {
 		if utf8.RuneStart(b[i]) {
