@@ -11,10 +11,16 @@ import (
 const placeholder = "[redacted]"
 
 // String is a value that must not appear in a log, an error or a document.
-type String struct{ value string }
+type String struct{ value, document string }
 
 // New wraps a secret value.
-func New(value string) String { return String{value} }
+func New(value string) String { return String{value: value} }
+
+// Of says which secret document a value is a part of: whoever read the part has read the whole.
+func (s String) Of(document string) String { return String{s.value, document} }
+
+// Document returns the secret document that the value is a part of; empty if there is none.
+func (s String) Document() string { return s.document }
 
 // Reveal returns the value. Each call of it should be reviewed.
 func (s String) Reveal() string { return s.value }

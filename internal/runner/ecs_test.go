@@ -325,8 +325,8 @@ func (a *account) keep(t *testing.T, name, value string) string {
 func TestECS_SecretsAreReadByTheRole(t *testing.T) {
 	for name, by := range map[string]string{"role": "assumed-role/net/", "task": "assumed-role/dayfly-task/"} {
 		t.Run(name, func(t *testing.T) {
-			spec, a, start := onECS(t, `echo "$PASSWORD/$USERNAME"; cat "$DAYFLY_SECRETS_DIR/key"`)
-			doc := a.keep(t, "db", `{"user":"alexandra","password":"correct-horse"}`)
+			spec, a, start := onECS(t, `echo "$PASSWORD/$USERNAME"; cat "$DAYFLY_SECRETS_DIR/key"; printf '%s-%s\n' battery staple`)
+			doc := a.keep(t, "db", `{"user":"alexandra","password":"correct-horse","deep":{"not picked":"battery-staple"}}`)
 			key := a.keep(t, "key", "multi\nline-secret\n")
 			spec.Secrets = []api.Secret{{Env: "PASSWORD", Ref: doc + "#password"}, {Env: "USERNAME", Ref: doc + "#user"}, {File: "key", Ref: key}}
 			if name == "task" {
@@ -335,7 +335,7 @@ func TestECS_SecretsAreReadByTheRole(t *testing.T) {
 			a.runs(spec)
 			k := start()
 			k.end(t, 0)
-			if got := a.result(); got.Outcome != workflow.Succeeded || !strings.Contains(a.text(), "***/***\n") || strings.Contains(a.text(), "line-secret") {
+			if got := a.result(); got.Outcome != workflow.Succeeded || !strings.Contains(a.text(), "***/***\n") || strings.Contains(a.text(), "line-secret") || strings.Contains(a.text(), "battery-staple") {
 				t.Errorf("got %+v: %s", got, a.text())
 			}
 			n := 0

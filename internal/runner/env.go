@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/env"
-	"github.com/dayfly-dev/dayfly/internal/runner/mask"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -68,20 +65,3 @@ func checkVariable(name string) error {
 	}
 	return nil
 }
-
-// Mask returns a function that hides values in the lines that a runner left behind. It also hides the values of
-// variables with secret names.
-func Mask(values, variables []string) func(line string) string {
-	var hidden mask.Set
-	for _, v := range variables {
-		if name, value, _ := strings.Cut(v, "="); secretName().MatchString(name) {
-			values = append(values, value)
-		}
-	}
-	hidden.Add(values...)
-	return hidden.String
-}
-
-// secretName matches the names of forwarded variables whose values are masked. Others stay readable,
-// because a log without any region or account name is hard to use.
-var secretName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)secret|token|passw|credential|private|auth|key`) })

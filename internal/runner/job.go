@@ -166,7 +166,8 @@ func (r *run) secrets(ctx context.Context, spec api.Spec) (env []string, err err
 }
 
 // resolver resolves references. It uses the run's role, if it has one, for those of the cloud. It asks a few
-// times if the store of a secret is unavailable.
+// times if the store of a secret is unavailable. If a reference picks one key of a document, the rest of the document
+// is masked too: this process has read it.
 func (r *run) resolver() secrets.Resolver {
 	var all secrets.Resolver = secrets.Mux{}
 	if r.cfg.Secrets != nil {
@@ -175,16 +176,20 @@ func (r *run) resolver() secrets.Resolver {
 	if r.role != nil {
 		all = withRole{all, r.role.identity}
 	}
-	return patient{all}
+	return patient{all, func(document string) { r.hidden.Add(document) }}
 }
 
-type patient struct{ secrets.Resolver }
+type patient struct {
+	secrets.Resolver
+	hide func(document string)
+}
 
 // Resolve implements secrets.Resolver.
 func (p patient) Resolve(ctx context.Context, ref string) (redact.String, error) {
 	retry := newBackoff()
 	for n := 1; ; n++ {
 		value, err := p.Resolver.Resolve(ctx, ref)
+		p.hide(value.Document())
 		if !errors.Is(err, secrets.ErrUnavailable) || n == secretTries || wait.For(ctx, retry.NextBackOff()) != nil {
 			return value, err
 		}

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,8 +80,8 @@ type Config struct {
 	SourceRoots []string  // a directory source must be below one of them; none refuses all
 	EnginePath  []string  // directories in which engines are looked for first
 	Path        string    // the engine's PATH after those; empty means DefaultPath
-	Forward     []string  // variables for the engine, KEY=VALUE
-	Hide        []string  // values to mask beside those of the spec's secrets
+	Forward     []string  // variables for the engine, KEY=VALUE; masked, unless they are public
+	Hide        []string  // values to mask beside those of the spec's secrets and of Forward
 
 	Engine  *child.User   // who the engine runs as; nil means the runner's own user
 	Grace   time.Duration // between the engine's interrupt and its end; 0 means DefaultGrace
@@ -149,6 +150,12 @@ func RunJob(ctx context.Context, cfg Config) error {
 		lost: make(chan struct{}), pids: map[int]bool{},
 	}
 	r.hidden.Add(cfg.Hide...)
+	for _, v := range cfg.Forward {
+		name, value, _ := strings.Cut(v, "=")
+		of := secretsOf(name, value)
+		r.hidden.Add(of.values...)
+		r.log.Debug("variable forwarded", "name", name, "masked", len(of.values) > 0, "reason", of.reason)
+	}
 	// The end of ctx is a request to stop, which takes time, so the run has its own contexts. held ends when
 	// the run is over. life is derived from it and ends when the engine must end.
 	held, lose := context.WithCancelCause(context.WithoutCancel(ctx))

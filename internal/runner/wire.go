@@ -115,9 +115,6 @@ func configOf(given task.Environment, getenv func(string) string, bundle *task.B
 		allowed = append(allowed, name)
 		if v := forwarded(name); v != "" {
 			cfg.Forward = append(cfg.Forward, name+"="+v)
-			if secretName().MatchString(name) {
-				cfg.Hide = append(cfg.Hide, v)
-			}
 		}
 	}
 	mux := secrets.Mux{"env": local.Env(forwarded, allowed)}

@@ -32,7 +32,7 @@ func New(client *secretsmanager.Client) *Resolver { return &Resolver{client} }
 
 // Resolve implements secrets.Resolver; see Ref for the form of references. The value of a whole secret
 // is its text or its bytes, unchanged. The value of a key of a JSON document is that of a string; a
-// number, a boolean, an object or an array is given as JSON.
+// number, a boolean, an object or an array is given as JSON; it knows the document that was read for it.
 func (r *Resolver) Resolve(ctx context.Context, reference string) (redact.String, error) {
 	if err := ctx.Err(); err != nil {
 		return redact.String{}, err
@@ -85,13 +85,13 @@ func pick(ref Ref, text *string) (redact.String, error) {
 		return refuse(workflow.ErrNotFound, "its value is null")
 	}
 	if raw[0] != '"' {
-		return redact.New(string(raw)), nil
+		return redact.New(string(raw)).Of(*text), nil
 	}
 	var value string
 	if err := json.Unmarshal(raw, &value); err != nil {
 		return refuse(workflow.ErrInvalid, "its value is not a string in UTF-8")
 	}
-	return redact.New(value), nil
+	return redact.New(value).Of(*text), nil
 }
 
 // failed says what the error of the call means.
