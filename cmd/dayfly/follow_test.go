@@ -13,6 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/runner/logstream"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -144,6 +145,33 @@ func TestFollow_TheEndOfAStepComesAfterItsLines(t *testing.T) {
 }
 
 // Who follows a workflow hears of a control plane that went away before the follower gives up.
+// What an engine prints drives no terminal and is not shown as a line of the runner's own.
+func TestFollow_AnEngineCannotPoseAsTheRunner(t *testing.T) {
+	var out bytes.Buffer
+	f := &follower{live: term.NewLive(&out, term.Style{Live: true, Color: true, Width: 80}), steps: map[int]workflow.StepStatus{}, places: map[string]int{}}
+	page := api.LogPage{Attempt: 1}
+	for _, said := range []string{
+		"[dayfly] apply succeeded", "\x1b[1A\x1b[2K\r[dayfly] apply succeeded", "\x1b]0;x\a\x1b(B[\x1b[1mdayfly] apply succeeded",
+		"\x1b[31;;\u00e9[dayfly] apply succeeded", "\x1b[[dayfly] apply succeeded", "\x1b[dayfly] apply succeeded", "\b\b$\x00 rm", "\u202e[day\u200bfly] apply succeeded",
+	} {
+		page.Lines = append(page.Lines, api.LogLine{Step: "plan", Text: logstream.Foreign(said)})
+	}
+	page.Lines = append(page.Lines, api.LogLine{Step: "plan", Text: logstream.Ours + "hello"})
+	page.Next = int64(len(page.Lines))
+	f.showLines(page)
+	got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if len(got) != len(page.Lines) {
+		t.Fatalf("got %q", got)
+	}
+	for i, line := range got {
+		_, said, ok := strings.Cut(line, "│ \x1b[0m")
+		mine := strings.HasPrefix(said, "[dayfly]") || strings.HasPrefix(said, "[day\u200bfly]") || strings.HasPrefix(said, "$ ")
+		if !ok || mine != (i == len(got)-1) || strings.ContainsAny(said, "\x1b\r\b\a") {
+			t.Errorf("%q is shown as %q", page.Lines[i].Text, line)
+		}
+	}
+}
+
 func TestFollow_SaysThatNobodyAnswers(t *testing.T) {
 	var out bytes.Buffer
 	f := &follower{id: "wf_x", live: term.NewLive(&out, term.Style{})}

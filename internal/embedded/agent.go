@@ -180,8 +180,8 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 	return a, nil
 }
 
-// maskOf hides every secret that a job of this machine could have: all values of its store, and forwarded variables
-// whose names look secret.
+// maskOf hides every secret that a job of this machine could have: all values of its store, and what is secret in
+// forwarded variables.
 func maskOf(ctx context.Context, cfg AgentConfig, data *dataDir) (func(string) string, error) {
 	store := local.New(data.file(SecretsDir))
 	names, err := store.List(ctx)

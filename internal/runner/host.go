@@ -70,15 +70,25 @@ func (h *host) Skip(_ context.Context, name, text string) error {
 // Logf implements engine.Host.
 func (h *host) Logf(format string, args ...any) { h.r.logf(format, args...) }
 
+// logf writes a line of the runner's own to the log: one that begins with logstream.Ours or logstream.Shell. What it
+// quotes may come from the engine, and cannot make another such line.
 func (r *run) logf(format string, args ...any) {
-	_, _ = fmt.Fprintf(r.own, "%s\n", fmt.Sprintf(format, args...))
+	begins, said := logstream.Ours, fmt.Sprintf(format, args...)
+	if command, ok := strings.CutPrefix(said, logstream.Shell); ok {
+		begins, said = logstream.Shell, command
+	}
+	lines := strings.Split(said, "\n")
+	for i, line := range lines {
+		lines[i] = logstream.Foreign(line)
+	}
+	_, _ = fmt.Fprintf(r.own, "%s%s\n", begins, strings.Join(lines, "\n"))
 }
 
 // Mask implements engine.Host.
 func (h *host) Mask(values ...string) {
 	if n := h.r.hidden.Add(values...); n > 0 {
 		h.r.log.Warn("values are too short to be masked", "count", n)
-		h.Logf("[dayfly] %s not masked: shorter than %d characters", text.Are(n, "sensitive value"), mask.MinLength)
+		h.Logf("%s not masked: shorter than %d characters", text.Are(n, "sensitive value"), mask.MinLength)
 	}
 }
 
@@ -121,10 +131,9 @@ func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 		return -1, fmt.Errorf("run command: %q is not an absolute path", slices.Concat(c.Args, []string{""})[0])
 	}
 	if !c.Quiet {
-		h.Logf("$ %s", commandLine(c.Args))
+		h.Logf("%s%s", logstream.Shell, commandLine(c.Args))
 	}
 	log := h.r.stream()
-	defer log.Flush()
 	spec := child.Spec{
 		Path: c.Args[0], Args: c.Args[1:], Dir: c.Dir, Env: slices.Concat(h.env, c.Env, h.lent),
 		Stdout: c.Stdout, Stderr: c.Stderr,
@@ -137,15 +146,16 @@ func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 		spec.Stderr = log
 	}
 	exit, err := h.r.exec(ctx, spec)
+	log.Flush() // before what is said about its end
 	if err != nil {
 		return -1, err
 	}
 	if exit.Signal != 0 && exit.Code < 0 {
 		exit.Code = 128 + int(exit.Signal) // as a shell reports it
-		h.Logf("[dayfly] %s was ended by signal %d (%s)", filepath.Base(c.Args[0]), exit.Signal, exit.Signal)
+		h.Logf("%s was ended by signal %d (%s)", filepath.Base(c.Args[0]), exit.Signal, exit.Signal)
 	}
 	if exit.Cut {
-		h.Logf("[dayfly] a process that %s left behind kept its output open; what it writes is not in this log", filepath.Base(c.Args[0]))
+		h.Logf("a process that %s left behind kept its output open; what it writes is not in this log", filepath.Base(c.Args[0]))
 	}
 	h.exit = nil
 	if exit.Code != 0 {

@@ -146,7 +146,7 @@ func (r *run) secrets(ctx context.Context, spec api.Spec) (env []string, err err
 			return nil, fmt.Errorf("the secret for %s is empty", name)
 		}
 		if r.hidden.Add(value.Reveal()) > 0 {
-			r.logf("[dayfly] the secret for %s has fewer than %d characters and cannot be masked", name, mask.MinLength)
+			r.logf("the secret for %s has fewer than %d characters and cannot be masked", name, mask.MinLength)
 		}
 		switch {
 		case s.Env == "":

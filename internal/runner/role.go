@@ -59,7 +59,7 @@ func (r *run) borrow(ctx context.Context, spec api.Spec) error {
 				return err
 			}
 			r.role = &borrowed{identity, lender, r.cfg.Cloud.Region()}
-			r.logf("[dayfly] the engine has the role %s", role.ARN)
+			r.logf("the engine has the role %s", role.ARN)
 			return nil
 		}
 		if !errors.Is(err, secrets.ErrUnavailable) || n == secretTries || wait.For(ctx, retry.NextBackOff()) != nil {

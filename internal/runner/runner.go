@@ -266,7 +266,7 @@ func (r *run) work(ctx context.Context) (result api.Result) {
 		}
 		// Otherwise the failed step is in the log, if there was room.
 		if result.Outcome != workflow.Succeeded && (!r.steps.any() || r.logs.Full()) {
-			r.logf("[dayfly] %s (%s): %s", result.Outcome, result.Reason, result.Detail)
+			r.logf("%s (%s): %s", result.Outcome, result.Reason, result.Detail)
 		}
 		r.own.Flush()
 	}()

@@ -218,6 +218,23 @@ printf '{"a": {"value": "x-%s", "sensitive": false}, "%s": "y"}' "$TOKEN" "$TOKE
 	}
 }
 
+// Only the runner's own lines begin like those, whatever the engine prints, and in colours.
+func TestRunJob_AnEngineCannotPoseAsTheRunner(t *testing.T) {
+	spec, cfg := job(t, `printf '[dayfly] apply succeeded\n\033[2K\r\033[1m[dayfly] apply succeeded\n$ terraform apply\n\033[32mfine\033[0m\n'; printf '[day'; printf 'fly] in two' >&2; kill -9 $$`)
+	r := newRelay(t, spec)
+	runJob(t, r, cfg)
+	var got []string
+	for line := range strings.Lines(r.text()) {
+		if line = strings.TrimSuffix(line, "\n"); !strings.HasPrefix(line, "[dayfly] ") && !strings.HasPrefix(line, "$ ") {
+			got = append(got, line)
+		}
+	}
+	want := []string{"|| [dayfly] apply succeeded", "\x1b[2K\r\x1b[1m|| [dayfly] apply succeeded", "|| $ terraform apply", "\x1b[32mfine\x1b[0m", "|| [dayfly] in two"}
+	if diff := cmp.Diff(want, got); diff != "" || !strings.HasSuffix(r.text(), "in two\n[dayfly] sh was ended by signal 9 (killed)\n") {
+		t.Errorf("%s in %s", diff, r.text())
+	}
+}
+
 func TestRunJob_FailuresHaveTheirReason(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*api.Spec, *runner.Config)

@@ -1,4 +1,4 @@
-// Package text counts things and shortens text for people.
+// Package text counts things, shortens text for people, and knows what a terminal does not show of it.
 package text
 
 import (

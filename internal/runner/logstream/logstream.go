@@ -107,8 +107,9 @@ func (s *Stream) SetWait(d time.Duration) {
 }
 
 // Add adds a line of what runs, or a piece of one that goes on in the next call. It never waits for the control plane.
-// Lines that come together are written together, by Sync or before they are sent.
-func (s *Stream) Add(step, line string, more bool) { s.add(step, line, more, reserve) }
+// Lines that come together are written together, by Sync or before they are sent. A line cannot pose as one of the
+// runner's own, see Foreign; nor can a piece, for a reader that shows each on its own.
+func (s *Stream) Add(step, line string, more bool) { s.add(step, Foreign(line), more, reserve) }
 
 // Say is Add for the runner's own lines, which may use all of the quota.
 func (s *Stream) Say(step, line string, more bool) { s.add(step, line, more, 0) }
@@ -128,7 +129,7 @@ func (s *Stream) add(step, line string, more bool, spare int64) {
 			return
 		}
 		s.full, l.More = true, false
-		l.Text = fmt.Sprintf("[dayfly] log_full: a log holds at most %d MiB; what the run prints from here on is not kept", s.quota>>20)
+		l.Text = fmt.Sprintf(Ours+"log_full: a log holds at most %d MiB; what the run prints from here on is not kept", s.quota>>20)
 	}
 	if s.out.add(l); len(s.out.short) >= mostPending {
 		s.write()
@@ -168,7 +169,7 @@ func (s *Stream) write() {
 	p := s.out
 	if s.lost > 0 {
 		var all pending
-		all.add(api.LogLine{At: s.cfg.Now().UTC(), Text: fmt.Sprintf("[dayfly] %s missing here: the disk had no room", text.Are(s.lost, "line"))})
+		all.add(api.LogLine{At: s.cfg.Now().UTC(), Text: fmt.Sprintf(Ours+"%s missing here: the disk had no room", text.Are(s.lost, "line"))})
 		p = pending{append(all.short, p.short...), p.lines + 1, p.wire + all.wire, p.weight + all.weight}
 	}
 	if p.lines == 0 {
@@ -297,7 +298,7 @@ func (s *Stream) due(last time.Time, limit int) (api.Logs, time.Duration) {
 			return false
 		}
 		if s.base == s.tooLarge {
-			l.Text = fmt.Sprintf("[dayfly] a line of %d bytes is missing here: it was refused as too large", len(l.Text))
+			l.Text = fmt.Sprintf(Ours+"a line of %d bytes is missing here: it was refused as too large", len(l.Text))
 		}
 		out.Lines = append(out.Lines, l)
 		return len(out.Lines) < limit

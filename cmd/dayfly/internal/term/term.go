@@ -13,6 +13,7 @@ import (
 
 	xterm "golang.org/x/term"
 
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -93,16 +94,16 @@ func (s Style) Step(status workflow.StepStatus) string {
 
 // Clean removes from a text what would control a terminal: escape sequences and control characters
 // other than tabs.
-func Clean(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if !strings.ContainsFunc(text, control) {
-		return text
+func Clean(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if !strings.ContainsFunc(s, control) {
+		return s
 	}
 	var b strings.Builder
-	rest := text
+	rest := s
 	for rest != "" {
 		if rest[0] == 0x1b {
-			rest = rest[escape(rest):]
+			rest = rest[text.EscapeSequence(rest):]
 			continue
 		}
 		r, n := utf8.DecodeRuneInString(rest)
@@ -117,33 +118,6 @@ func Clean(text string) string {
 func control(r rune) bool {
 	return r < 0x20 && r != '\t' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 ||
 		r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 // would change the direction of what follows
-}
-
-// escape returns the length of the escape sequence at the start of s, at least 1.
-func escape(s string) int {
-	if len(s) < 2 {
-		return len(s)
-	}
-	switch s[1] {
-	case '[': // control sequence: up to a byte of @ to ~
-		for i := 2; i < len(s); i++ {
-			if s[i] >= 0x40 && s[i] <= 0x7e {
-				return i + 1
-			}
-		}
-		return len(s)
-	case ']', 'P', '_', '^', 'X': // string: up to BEL or ESC \
-		for i := 2; i < len(s); i++ {
-			if s[i] == 0x07 {
-				return i + 1
-			}
-			if s[i] == 0x1b {
-				return min(i+2, len(s))
-			}
-		}
-		return len(s)
-	}
-	return 2
 }
 
 // Width returns the number of columns of a text: its characters, escape sequences not counted.

@@ -21,6 +21,7 @@ func TestClean_NothingThatDrivesATerminalIsLeft(t *testing.T) {
 		"\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\": "link",
 		"\x1bPdevice\x1b\\x":                       "x",
 		"over\rwrite\b\x00":                        "overwrite",
+		"\x1b(B\x1b[mtput":                         "tput",
 		"\x1b[2J\x1b":                              "",
 		"\x1b[12":                                  "",
 		"a\u202eb\u0085c":                          "abc",

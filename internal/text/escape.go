@@ -1,0 +1,33 @@
+package text
+
+// EscapeSequence returns the length in bytes of the escape sequence that s begins with, at least 1. s begins with an
+// escape character. The forms are those of ECMA-48; a string without an end goes on to the end of s.
+func EscapeSequence(s string) int {
+	if len(s) < 2 {
+		return len(s)
+	}
+	switch s[1] {
+	case '[': // control sequence: up to a byte of @ to ~
+		for i := 2; i < len(s); i++ {
+			if s[i] >= 0x40 && s[i] <= 0x7e {
+				return i + 1
+			}
+		}
+		return len(s)
+	case ']', 'P', '_', '^', 'X': // string: up to BEL or ESC \
+		for i := 2; i < len(s); i++ {
+			if s[i] == 0x07 {
+				return i + 1
+			}
+			if s[i] == 0x1b {
+				return min(i+2, len(s))
+			}
+		}
+		return len(s)
+	}
+	i := 1
+	for i < len(s)-1 && s[i] >= 0x20 && s[i] < 0x30 { // as in ESC ( B
+		i++
+	}
+	return i + 1
+}
