@@ -110,7 +110,7 @@ func partsOf(value string) (out []string) {
 	for _, word := range strings.FieldsFunc(value, func(r rune) bool { return r == ' ' || r == '\n' || r == ',' }) {
 		_, rest, ok := strings.Cut(word, "://")
 		at := strings.LastIndexByte(rest, '@') // a password may have any character in it
-		if !ok || at < 0 || strings.IndexAny(rest[:at], ":") < 0 && strings.ContainsAny(rest[:at], "/?#") {
+		if !ok || at < 0 || !strings.Contains(rest[:at], ":") && strings.ContainsAny(rest[:at], "/?#") {
 			continue
 		}
 		user, password, both := strings.Cut(rest[:at], ":")

@@ -82,7 +82,7 @@ func TestStream_TellsOwnLinesFromOthers(t *testing.T) {
 			return in.First + int64(len(in.Lines)), nil
 		}})
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
+		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
 		s.Say("apply", logstream.Ours+"hello", false)
 		s.Add("apply", logstream.Ours+"apply succeeded", false)
@@ -92,7 +92,9 @@ func TestStream_TellsOwnLinesFromOthers(t *testing.T) {
 			t.Error(err)
 		}
 		cancel()
-		<-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 		want := []string{"[dayfly] hello", "|| [dayfly] apply succeeded", strings.Repeat("x", 100), "|| $ rm"}
 		if !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)

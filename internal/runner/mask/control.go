@@ -142,7 +142,7 @@ func wide(value string, put func(string)) {
 	for _, high := range []int{0, 1} {
 		var b []byte
 		for _, u := range utf16.Encode([]rune(value)) {
-			pair := [2]byte{byte(u), byte(u >> 8)}
+			pair := [2]byte{byte(u & 0xff), byte(u >> 8)}
 			b = append(b, pair[high], pair[1-high])
 		}
 		put(string(b))
