@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/runner"
 	"github.com/dayfly-dev/dayfly/internal/task"
 )
@@ -18,6 +19,7 @@ import (
 var version = "unknown" // set by the build
 
 func main() {
+	child.CloseInherited()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	err := run(ctx, os.Args[1:], os.Getenv)
 	stop()

@@ -5,9 +5,12 @@ import (
 	"context"
 	"io"
 	"os"
+
+	"github.com/dayfly-dev/dayfly/internal/child"
 )
 
 func main() {
+	child.CloseInherited()
 	os.Exit(run(os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
 }
 

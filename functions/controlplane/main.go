@@ -14,6 +14,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
@@ -25,6 +26,7 @@ var version = "dev" // set when it is built
 const logWait = 2 * time.Second
 
 func main() {
+	child.CloseInherited()
 	if err := run(context.Background(), os.Getenv); err != nil {
 		fmt.Fprintln(os.Stderr, "controlplane:", err)
 		os.Exit(1)

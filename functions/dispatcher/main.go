@@ -11,10 +11,12 @@ import (
 	awsecs "github.com/aws/aws-sdk-go-v2/service/ecs"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 )
 
 func main() {
+	child.CloseInherited()
 	if err := run(context.Background(), os.Getenv); err != nil {
 		fmt.Fprintln(os.Stderr, "dispatcher:", err)
 		os.Exit(1)

@@ -13,6 +13,7 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/poller"
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/queue/sqs"
@@ -21,6 +22,7 @@ import (
 var version = "unknown" // set by the build
 
 func main() {
+	child.CloseInherited()
 	if err := run(context.Background(), os.Getenv); err != nil {
 		fmt.Fprintln(os.Stderr, "poller:", err)
 		os.Exit(1)

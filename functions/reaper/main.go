@@ -12,11 +12,13 @@ import (
 	awsecs "github.com/aws/aws-sdk-go-v2/service/ecs"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 	"github.com/dayfly-dev/dayfly/internal/reaper"
 )
 
 func main() {
+	child.CloseInherited()
 	if err := run(context.Background(), os.Getenv); err != nil {
 		fmt.Fprintln(os.Stderr, "reaper:", err)
 		os.Exit(1)

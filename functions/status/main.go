@@ -12,11 +12,13 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/queue/sqs"
 	"github.com/dayfly-dev/dayfly/internal/relay"
 )
 
 func main() {
+	child.CloseInherited()
 	if err := run(context.Background(), os.Getenv); err != nil {
 		fmt.Fprintln(os.Stderr, "status:", err)
 		os.Exit(1)

@@ -11,6 +11,9 @@ import (
 // outlives a parent that is killed, and limits are left as they are.
 const DiesWithParent = false
 
+// descriptors lists those of this process.
+const descriptors = "/dev/fd"
+
 func sysProcAttr(spec Spec) (*syscall.SysProcAttr, error) {
 	if spec.CgroupFD != nil {
 		return nil, errors.New("start process: this system has no cgroups")

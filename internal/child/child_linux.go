@@ -17,6 +17,9 @@ const (
 // DiesWithParent says whether a child is killed when its parent ends, however that ends.
 const DiesWithParent = true
 
+// descriptors lists those of this process.
+const descriptors = "/proc/self/fd"
+
 func sysProcAttr(spec Spec) (*syscall.SysProcAttr, error) {
 	a := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: spec.NewSession, Setpgid: !spec.NewSession}
 	if spec.User != nil {

@@ -21,7 +21,12 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/leak"
 )
 
-func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(inheritVariable) != "" {
+		os.Exit(inherit())
+	}
+	os.Exit(leak.Main(m))
+}
 
 // script starts a shell script and returns it with a reader of its output.
 func script(t *testing.T, text string, change ...func(*child.Spec)) (*child.Process, *bufio.Reader) {

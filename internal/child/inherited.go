@@ -1,0 +1,41 @@
+//go:build linux || darwin
+
+package child
+
+import (
+	"os"
+	"strconv"
+	"syscall"
+)
+
+const (
+	firstExtra = 3       // the first descriptor after the usual three
+	mostListed = 1 << 16 // descriptors that are looked for where the system does not list them
+)
+
+// CloseInherited sees to it that no descriptor which this program was started with reaches a program that it starts:
+// each from 3 on is closed on exec. Every main calls it first, when no child can exist yet. Here they stay open,
+// because some are meant for this program alone: the gate of a runner, the file of a shell's <(command), a lock that
+// a script holds for as long as this program runs.
+func CloseInherited() {
+	if dir, err := os.Open(descriptors); err == nil {
+		names, err := dir.Readdirnames(-1)
+		_ = dir.Close()
+		if err == nil {
+			for _, name := range names {
+				if fd, err := strconv.Atoi(name); err == nil && fd >= firstExtra {
+					syscall.CloseOnExec(fd)
+				}
+			}
+			return
+		}
+	}
+	most := mostListed
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
+		most = int(min(limit.Cur, mostListed)) //nolint:gosec // a small number
+	}
+	for fd := firstExtra; fd < most; fd++ {
+		syscall.CloseOnExec(fd)
+	}
+}

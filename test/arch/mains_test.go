@@ -1,0 +1,54 @@
+package arch_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A descriptor that a program was started with must not reach an engine, so each main calls this before anything that
+// could start a process.
+const firstCall = "child.CloseInherited()"
+
+func TestMains_CloseFirstWhatTheyInherit(t *testing.T) {
+	seen := 0
+	for _, path := range sources(t) {
+		tree, _, _ := strings.Cut(strings.TrimPrefix(path, root+"/"), "/")
+		if !slices.Contains([]string{"cmd", "functions", "runnerimage"}, tree) || strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || file.Name.Name != "main" || f.Recv != nil || f.Name.Name != "main" {
+				continue
+			}
+			seen++
+			if got := first(f); got != firstCall {
+				t.Errorf("main of %s begins with %q, want %s", path, got, firstCall)
+			}
+		}
+	}
+	if seen < 7 {
+		t.Errorf("found %d mains: that cannot be all of them", seen)
+	}
+}
+
+// first is the first statement of a function, where it is an expression.
+func first(f *ast.FuncDecl) string {
+	if len(f.Body.List) == 0 {
+		return ""
+	}
+	s, ok := f.Body.List[0].(*ast.ExprStmt)
+	if !ok {
+		return ""
+	}
+	return types.ExprString(s.X)
+}
