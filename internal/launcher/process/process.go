@@ -1,7 +1,7 @@
 // Package process is the launcher of one machine. Each task is a process of this program, in its own
 // session and, if the system has them, its own cgroup. It reports a task as stopped when its runner is
-// reaped and nothing is left in its cgroup, or without one in its session. It does not isolate the network
-// or the file system. Only as root does it isolate the user.
+// reaped and nothing is left in its cgroup, or without one in its session, and, as root, nothing of its user. It does
+// not isolate the network or the file system. Only as root does it isolate the user.
 //
 // # Consistency
 //
@@ -13,8 +13,10 @@
 // A record outlives its task by at least two hours, counted from the later of its end and the
 // launcher's start. ErrNotFound does not prove an end: somebody may have emptied the directory.
 //
-// Without a cgroup, it cannot find a process that left its session on purpose. Without root, workflow
-// code runs as the launcher's own user and could do worse. Isolation says which of these holds.
+// As root it also finds a process that left its session on purpose, by its user, who belongs to the task. While two
+// tasks have one user, because both may write the same state, the last of them ends it. Without root and without
+// cgroups such a process can outlive its task if the runner is killed, and the task's end says so; workflow code runs
+// as the launcher's own user there and could do worse. Isolation says which of these holds.
 package process
 
 import (
@@ -49,7 +51,8 @@ const (
 const (
 	lastWait  = 30 * time.Second // for killed processes to die, in New and at the end of Close
 	userLocks = "/var/run/dayfly/engine-users"
-	openFiles = 65_536 // descriptors of one process of a task, if the system allows that many
+	dropTime  = 10 * time.Second // for what a task left in directories of everybody
+	openFiles = 65_536           // descriptors of one process of a task, if the system allows that many
 )
 
 // Config says where and how tasks run.

@@ -106,6 +106,7 @@ func (l *Launcher) end(tasks []*entry) {
 		if r.Boot != l.boot {
 			r.Text = "the machine was restarted while the run was in progress"
 		}
+		r.Text += l.unproven(r)
 		l.Work.Go(func() {
 			l.finish(t, r)
 			done <- struct{}{}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
@@ -35,10 +36,10 @@ func (l *Launcher) takeUser(rec *record) error {
 			return err
 		}
 		h = &holder{uid: uid}
-		l.users[uid] = &user{lock: lock}
+		l.users[uid] = &user{lock: lock, tasks: map[string]bool{}}
 	}
 	rec.EngineUID = h.uid
-	l.users[h.uid].tasks++
+	l.users[h.uid].tasks[rec.Ref] = true
 	if rec.StateDir != "" {
 		h.tasks++
 		l.holders[rec.StateDir] = h
@@ -48,8 +49,55 @@ func (l *Launcher) takeUser(rec *record) error {
 
 // user is one that engines of live tasks have.
 type user struct {
-	tasks int      // how many
-	lock  *os.File // keeps other launchers of this machine from using it; nil: there are no locks
+	tasks map[string]bool // by reference: whether its engine may still act, because its runner is not known to be dead
+	lock  *os.File        // keeps other launchers of this machine from using it; nil: there are no locks
+}
+
+// ours returns the user of a task, and how many other tasks have it and how many of these may still act. It returns
+// nil unless this launcher alone has the user. The lock is held.
+func (l *Launcher) ours(rec record) (u *user, others, acting int) {
+	u = l.users[rec.EngineUID]
+	base := int64(l.config.EngineUIDBase)
+	if uid := int64(rec.EngineUID); u == nil || u.lock == nil || uid < base || uid >= base+int64(l.config.EngineUIDs) {
+		return nil, 0, 0
+	}
+	for ref, acts := range u.tasks {
+		if ref != rec.Ref {
+			others++
+			if acts {
+				acting++
+			}
+		}
+	}
+	return u, others, acting
+}
+
+// unproven says what cannot be known about the end of a task whose runner was killed, where its processes are known
+// by their session alone.
+func (l *Launcher) unproven(rec record) string {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	if u, _, _ := l.ours(rec); u != nil || rec.Cgroup != "" || rec.Boot != l.boot {
+		return ""
+	}
+	return "; a process of it that left its session on purpose may still run"
+}
+
+// killUser kills what is left of a task anywhere, by its user. While another task that may act has the same user, it
+// does nothing: nobody can tell whose a process is. Then the last of these tasks kills it.
+func (l *Launcher) killUser(rec record) (left int, err error) {
+	if rec.EngineUID == 0 || rec.Boot != l.boot {
+		return 0, nil
+	}
+	l.stateMu.Lock() // no task gets the user meanwhile
+	defer l.stateMu.Unlock()
+	l.Mu.Lock()
+	u, _, acting := l.ours(rec)
+	l.Mu.Unlock()
+	if u == nil || acting > 0 {
+		return 0, nil
+	}
+	return remains.KillUser(rec.EngineUID)
 }
 
 // freshUser tries the users in turn, so that each stays unused for as long as possible. The lock is held.
@@ -105,11 +153,11 @@ func (l *Launcher) holdAgain(rec record) {
 	}
 	u := l.users[rec.EngineUID]
 	if u == nil {
-		u = &user{}
+		u = &user{tasks: map[string]bool{}}
 		u.lock, _ = l.lockUser(rec.EngineUID) // a launcher that has it now found no live process of the task
 		l.users[rec.EngineUID] = u
 	}
-	u.tasks++
+	u.tasks[rec.Ref] = false
 	if rec.StateDir == "" {
 		return
 	}
@@ -121,14 +169,23 @@ func (l *Launcher) holdAgain(rec record) {
 	h.tasks++
 }
 
-// freeUser gives a task's user back. The last task that could write a state returns its files to the
-// launcher's user, so that whoever gets the number next finds nothing of its own there.
+// freeUser gives a task's user back. The last task that has it removes what it left outside of its directories, and
+// the last that could write a state returns its files to the launcher's user, so that whoever gets the number next
+// finds nothing of its own.
 func (l *Launcher) freeUser(rec record) {
 	if rec.EngineUID == 0 {
 		return
 	}
 	l.stateMu.Lock()
 	defer l.stateMu.Unlock()
+	l.Mu.Lock()
+	u, others, _ := l.ours(rec)
+	l.Mu.Unlock()
+	if u != nil && others == 0 {
+		if err := remains.DropFiles(rec.EngineUID, time.Now().Add(dropTime)); err != nil {
+			l.Log.Warn("files that a task left were not all removed", "task", rec.Ref, "err", err)
+		}
+	}
 	if h := l.holders[rec.StateDir]; h != nil {
 		if h.tasks--; h.tasks <= 0 {
 			delete(l.holders, rec.StateDir)
@@ -140,7 +197,7 @@ func (l *Launcher) freeUser(rec record) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	if u := l.users[rec.EngineUID]; u != nil {
-		if u.tasks--; u.tasks <= 0 {
+		if delete(u.tasks, rec.Ref); len(u.tasks) == 0 {
 			_ = u.lock.Close()
 			delete(l.users, rec.EngineUID)
 		}

@@ -235,6 +235,9 @@ func (l *Launcher) mind(t *entry) {
 	case killed:
 		rec.Text += fmt.Sprintf("; it had not ended within %s and was killed", l.Grace)
 	}
+	if killed || exit.Signal != 0 { // it did not end what its engine left behind
+		rec.Text += l.unproven(rec)
+	}
 	ended := l.finish(t, rec)
 	t.said.close()
 	if last := t.said.text(); ended && last != "" && (exit.Code != 0 || exit.Signal != 0) {
@@ -279,10 +282,18 @@ func (l *Launcher) finish(t *entry, rec record) bool {
 // on a slow disk; until then the task is not over.
 func (l *Launcher) clear(rec record) bool {
 	began, warned := time.Now(), false
+	l.Mu.Lock()
+	if u := l.users[rec.EngineUID]; u != nil {
+		u.tasks[rec.Ref] = false
+	}
+	l.Mu.Unlock()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
 		left, err := remains.Kill(rec.trace(), l.boot)
+		if err == nil && left == 0 {
+			left, err = l.killUser(rec)
+		}
 		if err == nil && left == 0 {
 			return true
 		}

@@ -4,4 +4,6 @@ package remains
 var (
 	OwnCgroup  = ownCgroup
 	KillListed = killListed
+	Living     = living
+	OwnThread  = ownThread
 )

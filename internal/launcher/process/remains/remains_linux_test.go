@@ -291,6 +291,66 @@ func TestUserLives_OfAProcessThatRunsAsAnother(t *testing.T) {
 	}
 }
 
+// Each process of the swarm begins another in a session of its own and ends: who kills one after the other is late.
+func TestKillUser_SwarmThatMovesOn(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it starts processes as another user")
+	}
+	dir := t.TempDir()
+	hop := filepath.Join(dir, "hop")
+	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o711), os.Chmod(dir, 0o711), os.WriteFile(hop, []byte("setsid /bin/sh \"$0\" &\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	uid := 3_100_000_000 + uint32(os.Getpid()) //nolint:gosec // nobody else's
+	for range 20 {
+		p, err := child.Start(child.Spec{Path: "/bin/sh", Args: []string{hop}, Env: []string{"PATH=/usr/bin:/bin"}, User: &child.User{UID: uid, GID: uid}, NewSession: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stranger := grow(t)
+	if got, err := remains.UserLives(uid); err != nil || !got {
+		t.Fatalf("got %t, %v: the swarm is dead, and the test shows nothing", got, err)
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for tries := 1; ; tries++ {
+		left, err := remains.KillUser(uid)
+		if err != nil || tries == 1000 {
+			t.Fatalf("after %d tries %d are left: %v", tries, left, err)
+		}
+		if left == 0 {
+			break
+		}
+		<-tick.C
+	}
+	if got, err := remains.UserLives(uid); err != nil || got && living(t, uid) {
+		t.Errorf("got %t, %v after nothing was left", got, err)
+	}
+	if !alive(t, stranger.member) || !alive(t, stranger.leader.PID()) {
+		t.Error("a process of another user was killed")
+	}
+}
+
+func TestKillUser_NeverOfRoot(t *testing.T) {
+	if _, err := remains.KillUser(0); err == nil {
+		t.Error("got no error")
+	}
+}
+
+// Orphans that nobody reaps stay as zombies.
+func living(t *testing.T, uid uint32) bool {
+	t.Helper()
+	n, err := remains.Living(uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n > 0
+}
+
 func TestProcessStart_OfAProcessThatIsGone(t *testing.T) {
 	ours := grow(t)
 	ours.leader.Kill()
