@@ -143,10 +143,11 @@ func (p *Process) live(started chan<- error) {
 	runtime.LockOSThread()
 	// A thread that cannot gain privileges any more is not given back: the goroutine ends while
 	// locked, and the runtime ends the thread.
-	if !p.spec.NoNewPrivileges {
+	changed, err := prepareThread(p.spec)
+	if !changed {
 		defer runtime.UnlockOSThread()
 	}
-	if err := prepareThread(p.spec); err != nil {
+	if err != nil {
 		started <- err
 		return
 	}

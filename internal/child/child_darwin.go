@@ -8,8 +8,11 @@ import (
 )
 
 // DiesWithParent says whether a child is killed when its parent ends, however that ends. Away from Linux it
-// outlives a parent that is killed, and limits are left as they are.
+// outlives a parent that is killed.
 const DiesWithParent = false
+
+// LimitsHold says whether Spec.Limits has an effect.
+const LimitsHold = false
 
 // descriptors lists those of this process.
 const descriptors = "/dev/fd"
@@ -25,7 +28,7 @@ func sysProcAttr(spec Spec) (*syscall.SysProcAttr, error) {
 	return a, nil
 }
 
-func prepareThread(Spec) error { return nil }
+func prepareThread(Spec) (bool, error) { return false, nil }
 
 func limit(int, Limits) error { return nil }
 

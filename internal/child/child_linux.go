@@ -10,12 +10,16 @@ import (
 // Numbers of the kernel's that the syscall package lacks.
 const (
 	prSetNoNewPrivs = 38
+	prGetNoNewPrivs = 39
 	pPID            = 1 // waitid: P_PID
 	rlimitNPROC     = 6
 )
 
 // DiesWithParent says whether a child is killed when its parent ends, however that ends.
 const DiesWithParent = true
+
+// LimitsHold says whether Spec.Limits has an effect.
+const LimitsHold = true
 
 // descriptors lists those of this process.
 const descriptors = "/proc/self/fd"
@@ -31,15 +35,19 @@ func sysProcAttr(spec Spec) (*syscall.SysProcAttr, error) {
 	return a, nil
 }
 
-// prepareThread sets on the calling thread what its children inherit.
-func prepareThread(spec Spec) error {
+// prepareThread sets on the calling thread what its children inherit, and reports whether that changed it.
+func prepareThread(spec Spec) (changed bool, err error) {
 	if !spec.NoNewPrivileges {
-		return nil
+		return false, nil
+	}
+	// A container may have set it for all threads.
+	if already, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prGetNoNewPrivs, 0, 0, 0, 0, 0); errno == 0 && already == 1 {
+		return false, nil
 	}
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prSetNoNewPrivs, 1, 0, 0, 0, 0); errno != 0 {
-		return fmt.Errorf("set no-new-privileges: %w", errno)
+		return false, fmt.Errorf("set no-new-privileges: %w", errno)
 	}
-	return nil
+	return true, nil
 }
 
 func limit(pid int, l Limits) error {

@@ -289,6 +289,8 @@ func TestAgent_SingleRunEndsAfterItsJob(t *testing.T) {
 	}
 	if text := strings.Join(a.Describe(), "\n"); !strings.Contains(text, "processes of this machine") {
 		t.Errorf("got %q", text)
+	} else if is := strings.Contains(text, "does not enforce these limits of a job's size: "); is != (len(embedded.Unkept(a)) > 0) {
+		t.Errorf("got %q of a machine that does not keep %v", text, embedded.Unkept(a))
 	}
 	var ids []string
 	for range 2 {

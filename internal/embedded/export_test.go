@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
 	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
 // Parts is what settings become: the configurations of the parts of an agent.
@@ -58,3 +59,12 @@ var RunnerCommand = runnerCommand
 
 // Descriptors divides the descriptors that a process may have.
 var Descriptors = descriptors
+
+// Unkept returns the limits that jobs of an agent do not have, which run as processes.
+func Unkept(a *Agent) []task.Limit {
+	l, ok := a.target.launcher.(*process.Launcher)
+	if !ok {
+		return nil
+	}
+	return l.Isolation().Unkept
+}

@@ -20,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/secrets/local"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -83,10 +84,26 @@ func openProcesses(ctx context.Context, cfg AgentConfig, data *dataDir, why stri
 	} else {
 		lines = append(lines, "workflow code runs as your own user and can read what you can: run only code that you trust")
 	}
+	if !is.EngineUser && !is.Cgroup {
+		lines = append(lines, "no cgroup can be made: if dayfly is killed, a process that left its session on purpose goes on, and its run is called over")
+	}
+	lines = append(lines, unkept(is.Unkept, is.Why)...)
 	if !is.DiesWithParent {
 		lines = append(lines, "this system does not end runners when dayfly is killed: stop it with a signal")
 	}
 	return &target{launcher: l, end: l.Close, close: l.Close, lines: lines}, nil
+}
+
+// unkept says which limits of a size do not hold here. Each run says so too.
+func unkept(limits []task.Limit, why string) []string {
+	if len(limits) == 0 {
+		return nil
+	}
+	var names []string
+	for _, l := range limits {
+		names = append(names, string(l))
+	}
+	return []string{"this machine does not enforce these limits of a job's size: " + strings.Join(names, ", ") + "; " + why}
 }
 
 // openContainers says also how many tasks of an earlier start are not known to have ended.
@@ -141,6 +158,7 @@ func openContainers(ctx context.Context, cfg AgentConfig, data *dataDir, why str
 	default:
 		t.lines = append(t.lines, "they reach what this machine reaches, and their relay at "+t.url)
 	}
+	t.lines = append(t.lines, unkept(reach.Unkept, reach.Why)...)
 	return t, left, nil
 }
 

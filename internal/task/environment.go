@@ -37,6 +37,9 @@ type Environment struct {
 	EngineUID    uint32        `env:"DAYFLY_ENGINE_UID"`            // user of the engine; none: the runner's own
 	Grace        time.Duration `env:"DAYFLY_STOP_GRACE"`            // from the engine's interrupt to its end
 
+	Notice    string `env:"DAYFLY_NOTICE"`        // a sentence with which the log of the run begins
+	Processes int    `env:"DAYFLY_MAX_PROCESSES"` // processes and threads that the task's cgroup is limited to; 0: by none
+
 	StateDir       string   `env:"DAYFLY_STATE_DIR,path"`  // directory of the workspace's state
 	StateOlds      []string `env:"DAYFLY_STATE_OLDS,path"` // other such directories, named as their states
 	StateStore     string   `env:"DAYFLY_STATE_STORE"`     // id of the root that these lie below

@@ -13,6 +13,36 @@ type Size struct {
 	MaxPIDs  int // processes and threads
 }
 
+// Limit is one of the limits of a size.
+type Limit string
+
+// The limits of a size. Not every machine can keep them.
+const (
+	LimitCPU       Limit = "cpu"
+	LimitMemory    Limit = "memory"
+	LimitProcesses Limit = "processes"
+)
+
+// Unkept says in a sentence which limits of the size the machine of a task does not keep, and why. It is empty if
+// there are none.
+func (s Size) Unkept(limits []Limit, why string) string {
+	var parts []string
+	for _, l := range limits {
+		switch l {
+		case LimitCPU:
+			parts = append(parts, fmt.Sprintf("cpu (%g vCPU)", float64(s.MilliCPU)/1000))
+		case LimitMemory:
+			parts = append(parts, fmt.Sprintf("memory (%d MiB)", s.MemoryMB))
+		case LimitProcesses:
+			parts = append(parts, fmt.Sprintf("processes (%d)", s.MaxPIDs))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "this machine does not enforce these limits of the size: " + strings.Join(parts, ", ") + "; " + why
+}
+
 // CPUUnits is the processor share as ECS counts it: 1024 units are one vCPU.
 func (s Size) CPUUnits() int { return s.MilliCPU * 1024 / 1000 }
 

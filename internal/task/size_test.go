@@ -33,6 +33,20 @@ func TestSizeOf(t *testing.T) {
 	}
 }
 
+func TestUnkept_NamesEachLimitWithItsValue(t *testing.T) {
+	s, err := task.SizeOf("256/512")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Unkept(nil, "why"); got != "" {
+		t.Errorf("got %q, want nothing", got)
+	}
+	got := s.Unkept([]task.Limit{task.LimitCPU, task.LimitMemory, task.LimitProcesses}, "it has no cgroups")
+	if want := "this machine does not enforce these limits of the size: cpu (0.25 vCPU), memory (512 MiB), processes (1024); it has no cgroups"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestSizeOf_RefusesWhatFargateDoesNotHave(t *testing.T) {
 	for name, says := range map[string]string{
 		"gigantic":                    "not small, medium",

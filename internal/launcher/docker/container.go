@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -38,8 +39,9 @@ const (
 )
 
 const (
-	tempSize = "268435456" // bytes of /tmp, which is memory of the task
-	unixForm = "unix://"
+	whyUnkept = "the Docker engine says that its system has no such limits"
+	tempSize  = "268435456" // bytes of /tmp, which is memory of the task
+	unixForm  = "unix://"
 )
 
 // plan is everything that a container is made of.
@@ -52,7 +54,8 @@ type plan struct {
 	state    string
 	olds     []string // directories of other states, which are only looked at
 	source   string
-	cpus     int // of the engine
+	cpus     int          // of the engine
+	unkept   []task.Limit // which the engine cannot keep
 }
 
 // containerName is the same for the same request, so that a second create is a conflict.
@@ -68,6 +71,9 @@ func (c *Config) spec(p plan) createRequest {
 	milli := p.size.MilliCPU
 	if p.cpus > 0 {
 		milli = min(milli, p.cpus*1000) // an engine refuses more than it has
+	}
+	if slices.Contains(p.unkept, task.LimitCPU) {
+		milli = 0 // such an engine refuses one; the other limits it only leaves out
 	}
 	user := strconv.Itoa(c.UID)
 	bind := func(from, to string, readOnly bool) mount {
@@ -88,6 +94,7 @@ func (c *Config) spec(p plan) createRequest {
 	}
 	host := hostConfig{
 		NetworkMode:    c.Network,
+		IpcMode:        "private", // /dev/shm and queues end with the container, whatever the engine's own default
 		ReadonlyRootfs: true,
 		CapDrop:        []string{"ALL"},
 		SecurityOpt:    []string{"no-new-privileges"},
@@ -132,6 +139,10 @@ func (c *Config) labels(p plan) map[string]string {
 func (c *Config) environ(p plan) []string {
 	given := c.Environment(p.request, p.ref)
 	given.Gate, given.Bundled, given.WorkDir, given.Relay = task.GateStdin, true, workTarget, relayInside(p.request.Relay)
+	given.Notice = p.size.Unkept(p.unkept, whyUnkept)
+	if !slices.Contains(p.unkept, task.LimitProcesses) {
+		given.Processes = p.size.MaxPIDs
+	}
 	if p.state != "" {
 		given.StateDir = stateTarget
 	}

@@ -90,9 +90,8 @@ type Launcher struct {
 	swept   bool       // the leftovers of an earlier launcher are removed; guarded by looking
 
 	// Guarded by Mu.
-	engineID string
-	cpus     int
-	network  bool // the own network exists
+	known   engineInfo // empty until the engine has told
+	network bool       // the own network exists
 }
 
 // entry is one task, guarded by Launcher.Mu.

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
 // This is the part of an Engine API client that a launcher needs: about ten calls over the engine's
@@ -194,6 +196,23 @@ type engineInfo struct {
 	Architecture    string
 	NCPU            int
 	SecurityOptions []string
+
+	// What its system can limit. An engine may leave them out.
+	MemoryLimit, PidsLimit *bool
+	CPUCfsQuota            *bool `json:"CpuCfsQuota"`
+}
+
+// unkept returns the limits of a size that the engine says it cannot keep.
+func (i engineInfo) unkept() (limits []task.Limit) {
+	for _, c := range []struct {
+		limit task.Limit
+		holds *bool
+	}{{task.LimitCPU, i.CPUCfsQuota}, {task.LimitMemory, i.MemoryLimit}, {task.LimitProcesses, i.PidsLimit}} {
+		if c.holds != nil && !*c.holds {
+			limits = append(limits, c.limit)
+		}
+	}
+	return limits
 }
 
 func (e *engine) info(ctx context.Context) (out engineInfo, err error) {
@@ -218,6 +237,7 @@ type createRequest struct {
 
 type hostConfig struct {
 	NetworkMode    string
+	IpcMode        string
 	ReadonlyRootfs bool
 	CapDrop        []string
 	SecurityOpt    []string

@@ -24,14 +24,21 @@ func RemoveAll(ctx context.Context, l *Launcher) error {
 }
 
 // Posture returns the container that a configuration makes of a request, as JSON.
-func Posture(l *Launcher, r launcher.Request) ([]byte, error) {
+func Posture(l *Launcher, r launcher.Request, unkept ...task.Limit) ([]byte, error) {
 	size, err := task.SizeOf(r.Size)
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(l.config.spec(plan{
-		ref: "task-x", launcher: "me", request: r, size: size, work: "/w", state: "/s", source: "/c", cpus: 1,
+		ref: "task-x", launcher: "me", request: r, size: size, work: "/w", state: "/s", source: "/c", cpus: 1, unkept: unkept,
 	}))
+}
+
+// Unkept returns the limits that an engine cannot keep which says this about itself.
+func Unkept(said []byte) ([]task.Limit, error) {
+	var info engineInfo
+	err := json.Unmarshal(said, &info)
+	return info.unkept(), err
 }
 
 // Remove removes a task's container behind the launcher's back.

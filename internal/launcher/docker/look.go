@@ -208,11 +208,11 @@ func (l *Launcher) adopt(ctx context.Context, ref, id string) (*entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at container of task %s: %w", ref, err)
 	}
-	_, engineID, err := l.know(ctx)
+	engine, err := l.know(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rec, err := recordOf(info, engineID)
+	rec, err := recordOf(info, engine.ID)
 	if err != nil {
 		return nil, fmt.Errorf("adopt container %s: %w", id, err)
 	}
@@ -294,23 +294,23 @@ func (l *Launcher) forget(ref string) error {
 	return l.RemoveWork(ref)
 }
 
-// know returns the engine's id and processors, for which it asks once.
-func (l *Launcher) know(ctx context.Context) (cpus int, id string, err error) {
+// know returns what the engine says about itself, for which it asks once.
+func (l *Launcher) know(ctx context.Context) (engineInfo, error) {
 	l.Mu.Lock()
-	cpus, id = l.cpus, l.engineID
+	known := l.known
 	l.Mu.Unlock()
-	if id != "" {
-		return cpus, id, nil
+	if known.ID != "" {
+		return known, nil
 	}
 	info, err := l.engine.info(ctx)
 	if err != nil {
-		return 0, "", err
+		return info, err
 	}
 	if info.ID == "" {
-		return 0, "", errors.New("the Docker engine reports no id, so the end of a task cannot be proven")
+		return info, errors.New("the Docker engine reports no id, so the end of a task cannot be proven")
 	}
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	l.cpus, l.engineID = info.NCPU, info.ID
-	return l.cpus, l.engineID, nil
+	l.known = info
+	return info, nil
 }

@@ -26,6 +26,9 @@ type Reach struct {
 	Sockets bool   // through a Unix socket in a directory that they mount
 	Listen  string // otherwise: the host that the relay must listen on
 	Host    string // and the name by which tasks find it
+
+	Unkept []task.Limit // limits of a size that do not hold
+	Why    string       // why they do not
 }
 
 const (
@@ -37,10 +40,16 @@ const (
 // then runs a container with the image and the settings of a task. Call it once, before anything is
 // launched.
 func (l *Launcher) Check(ctx context.Context) (Reach, error) {
-	info, err := l.engine.info(ctx)
+	info, err := l.know(ctx)
 	if err != nil {
 		return Reach{}, err
 	}
+	reach, err := l.check(ctx, info)
+	reach.Unkept, reach.Why = info.unkept(), whyUnkept
+	return reach, err
+}
+
+func (l *Launcher) check(ctx context.Context, info engineInfo) (Reach, error) {
 	if info.OSType != "linux" {
 		return Reach{}, workflow.Refuse(workflow.ErrInvalid, "deploy_target", "the Docker engine runs %s containers, not Linux containers", info.OSType)
 	}

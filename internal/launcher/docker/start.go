@@ -31,14 +31,14 @@ func (l *Launcher) begin(ctx context.Context, ref string, r launcher.Request) (r
 	if err != nil {
 		return rec, err
 	}
-	cpus, engineID, err := l.know(ctx)
+	engine, err := l.know(ctx)
 	if err != nil {
 		return rec, err
 	}
 	if err := l.ensureNetwork(ctx); err != nil {
 		return rec, err
 	}
-	p := plan{ref: ref, launcher: l.id, request: r, size: size, work: l.WorkDir(ref), cpus: cpus}
+	p := plan{ref: ref, launcher: l.id, request: r, size: size, work: l.WorkDir(ref), cpus: engine.NCPU, unkept: engine.unkept()}
 	source, err := l.openSource(r.SourceDirectory)
 	if err != nil {
 		return rec, err
@@ -67,7 +67,7 @@ func (l *Launcher) begin(ctx context.Context, ref string, r launcher.Request) (r
 	id, err := l.engine.create(ctx, name, l.config.spec(p))
 	if hasStatus(err, 409) {
 		_ = l.RemoveWork(ref) // the existing container has its own
-		return l.found(ctx, name, r, engineID)
+		return l.found(ctx, name, r, engine.ID)
 	}
 	if err != nil {
 		return rec, err
@@ -77,7 +77,7 @@ func (l *Launcher) begin(ctx context.Context, ref string, r launcher.Request) (r
 			l.Log.Warn("container of a failed launch not removed", "container", id, "err", err) // a look does it
 		}
 	})
-	rec = record{Record: l.RecordOf(ref, r), Container: id, Engine: engineID}
+	rec = record{Record: l.RecordOf(ref, r), Container: id, Engine: engine.ID}
 	gate, err := l.engine.attach(ctx, id)
 	if err != nil {
 		return rec, err

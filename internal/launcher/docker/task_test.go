@@ -74,7 +74,7 @@ func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
 		"Image": "runner", "User": "4711:4711", "WorkingDir": "/dayfly/work",
 		"OpenStdin": true, "StdinOnce": true, "AttachStdin": false, "StopSignal": "SIGTERM",
 		"Env": []any{
-			"DAYFLY_ATTEMPT=2", "DAYFLY_ENV_FORWARD_ALLOWLIST=REGION", "DAYFLY_GATE_BUNDLE=true", "DAYFLY_GATE_FD=0", "DAYFLY_JOB=wf-1",
+			"DAYFLY_ATTEMPT=2", "DAYFLY_ENV_FORWARD_ALLOWLIST=REGION", "DAYFLY_GATE_BUNDLE=true", "DAYFLY_GATE_FD=0", "DAYFLY_JOB=wf-1", "DAYFLY_MAX_PROCESSES=2048",
 			"DAYFLY_RELAY=unix:///run/dayfly/relay.sock", "DAYFLY_SOURCE_DIR=/dayfly/source", "DAYFLY_STATE_DIR=/dayfly/state",
 			"DAYFLY_STOP_GRACE=1m30s", "DAYFLY_TASK=task-x", "DAYFLY_TICKET=sealed", "DAYFLY_WORK_DIR=/dayfly/work", "HOME=/dayfly/work",
 		},
@@ -83,7 +83,7 @@ func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
 			"dev.dayfly.placement": "default", "dev.dayfly.pool": "pool", "dev.dayfly.workspace": "default/network", "dev.dayfly.instance": "here",
 		},
 		"HostConfig": map[string]any{
-			"NetworkMode": "none", "ReadonlyRootfs": true, "CapDrop": []any{"ALL"}, "SecurityOpt": []any{"no-new-privileges"},
+			"NetworkMode": "none", "IpcMode": "private", "ReadonlyRootfs": true, "CapDrop": []any{"ALL"}, "SecurityOpt": []any{"no-new-privileges"},
 			"Memory": float64(4 << 30), "MemorySwap": float64(4 << 30), "NanoCpus": 1e9, "PidsLimit": 2048.0,
 			"Init": false, "AutoRemove": false, "Privileged": false, "RestartPolicy": map[string]any{"Name": "no"},
 			"Mounts": []any{
@@ -97,6 +97,38 @@ func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("container differs (-want +got):\n%s", diff)
+	}
+}
+
+// An engine may run on a system that lacks some limits. It refuses a limit of processors and drops the others; the run
+// says so.
+func TestContainer_LimitsThatTheEngineCannotKeepAreTold(t *testing.T) {
+	for said, want := range map[string][]contract.Limit{
+		`{"MemoryLimit":true,"CpuCfsQuota":true,"PidsLimit":true}`:    nil,
+		`{"ID":"an engine that does not say"}`:                        nil,
+		`{"MemoryLimit":false,"CpuCfsQuota":false,"PidsLimit":false}`: {contract.LimitCPU, contract.LimitMemory, contract.LimitProcesses},
+		`{"MemoryLimit":true,"CpuCfsQuota":true,"PidsLimit":false}`:   {contract.LimitProcesses},
+	} {
+		if got, err := docker.Unkept([]byte(said)); err != nil || !cmp.Equal(got, want) {
+			t.Errorf("%s: got %v, %v; want %v", said, got, err, want)
+		}
+	}
+	l, err := docker.New(docker.Config{Machine: launcher.Machine{Dir: t.TempDir()}, Image: "runner", Network: "none", UID: 4711})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close(t.Context()) }()
+	text, err := docker.Posture(l, launcher.Request{Workflow: "wf-1", Ticket: "sealed", Relay: "http://relay"}, contract.LimitCPU, contract.LimitProcesses)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part, want := range map[string]bool{
+		`"NanoCpus":0,`: true, "DAYFLY_MAX_PROCESSES": false,
+		"DAYFLY_NOTICE=this machine does not enforce these limits of the size: cpu (1 vCPU), processes (1024); the Docker engine": true,
+	} {
+		if strings.Contains(string(text), part) != want {
+			t.Errorf("got %s, want that it has %s: %t", text, part, want)
+		}
 	}
 }
 

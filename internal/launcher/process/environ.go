@@ -2,16 +2,19 @@ package process
 
 import (
 	"maps"
+	"slices"
 	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
 	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
 // environ builds the runner's environment from nothing. Only what the operator chose to forward is
 // secret: the ticket is sealed.
-func (l *Launcher) environ(rec record, r launcher.Request) []string {
+// cgroup is the directory in which the task's cgroup is made; empty: it gets none.
+func (l *Launcher) environ(rec record, r launcher.Request, size task.Size, cgroup string) []string {
 	work := l.WorkDir(rec.Ref)
 	env := map[string]string{
 		"PATH": l.config.Path,
@@ -22,6 +25,12 @@ func (l *Launcher) environ(rec record, r launcher.Request) []string {
 	given := l.Environment(r, rec.Ref)
 	given.Gate, given.WorkDir, given.EngineUID = task.GateExtra, work, rec.EngineUID
 	given.SourceRoots, given.EnginePath, given.SecretsStore = l.SourceRoots, l.config.EnginePath, l.config.SecretsStore
+	l.Mu.Lock()
+	given.Notice = size.Unkept(l.unkept(cgroup))
+	l.Mu.Unlock()
+	if cgroup != "" && slices.Contains(remains.Controllers(cgroup), "pids") {
+		given.Processes = size.MaxPIDs
+	}
 	for _, old := range l.Olds(r) {
 		given.StateOlds = append(given.StateOlds, l.State(old))
 	}

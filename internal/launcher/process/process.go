@@ -38,6 +38,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
 	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -78,6 +79,9 @@ type Isolation struct {
 	EngineUser     bool // workflow code runs as a user of its own
 	Cgroup         bool // nothing can leave its task
 	DiesWithParent bool // a runner ends when the launcher is killed
+
+	Unkept []task.Limit // of a size, which do not hold here
+	Why    string       // why they do not
 }
 
 // Launcher is a launcher.Launcher, a launcher.Watcher and a launcher.Spooler.
@@ -92,6 +96,7 @@ type Launcher struct {
 
 	// Guarded by Mu.
 	cgroup    string           // directory for the tasks' cgroups; empty: none
+	noCgroup  string           // why there is none
 	users     map[uint32]*user // that live tasks have
 	userLocks string           // a directory; empty: other launchers are not looked for
 	lastUID   uint32           // counted from the base
@@ -141,9 +146,11 @@ func New(c Config) (*Launcher, error) {
 			l.userLocks = userLocks
 		}
 	}
+	l.noCgroup = "cgroups are switched off"
 	if !c.NoCgroup {
 		sum := sha256.Sum256([]byte(l.config.Dir))
 		if l.cgroup, err = remains.OpenCgroups("dayfly-" + hex.EncodeToString(sum[:6])); err != nil {
+			l.noCgroup = "no cgroup can be made: " + err.Error()
 			l.Log.Info("cgroups not used", "reason", err)
 		}
 	}
@@ -180,11 +187,33 @@ func (c *Config) check() error {
 func (l *Launcher) Isolation() Isolation {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
+	unkept, why := l.unkept(l.cgroup)
 	return Isolation{
 		EngineUser:     l.config.EngineUIDs > 0,
 		Cgroup:         l.cgroup != "",
 		DiesWithParent: child.DiesWithParent,
+		Unkept:         unkept, Why: why,
 	}
+}
+
+// unkept returns the limits that do not hold in the cgroups of a directory, or without any if it is empty. The lock is
+// held.
+func (l *Launcher) unkept(cgroup string) (limits []task.Limit, why string) {
+	why = l.noCgroup
+	var has []string
+	if cgroup != "" {
+		has, why = remains.Controllers(cgroup), "the cgroup of dayfly lacks the controllers"
+	}
+	for _, c := range []struct {
+		controller string
+		limit      task.Limit
+	}{{"cpu", task.LimitCPU}, {"memory", task.LimitMemory}, {"pids", task.LimitProcesses}} {
+		// A user of its own has a limit of processes by itself.
+		if !slices.Contains(has, c.controller) && (c.limit != task.LimitProcesses || l.config.EngineUIDs == 0 || !child.LimitsHold) {
+			limits = append(limits, c.limit)
+		}
+	}
+	return limits, why
 }
 
 // refusal classifies the errors of the system.

@@ -128,7 +128,6 @@ func (l *Launcher) run(t *entry, r launcher.Request, size task.Size) (gate *os.F
 	spec := child.Spec{
 		Path:       l.config.Command[0],
 		Args:       l.config.Command[1:],
-		Env:        l.environ(t.record, r),
 		Dir:        l.WorkDir(t.record.Ref),
 		Stdout:     w,
 		Stderr:     w,
@@ -136,7 +135,7 @@ func (l *Launcher) run(t *entry, r launcher.Request, size task.Size) (gate *os.F
 		NewSession: true,
 		Limits:     limits(t.record.EngineUID, size),
 	}
-	err = l.startIn(t, &spec, size)
+	err = l.startIn(t, &spec, r, size)
 	_ = w.Close()
 	if err != nil {
 		_ = gate.Close()
@@ -150,10 +149,11 @@ func (l *Launcher) run(t *entry, r launcher.Request, size task.Size) (gate *os.F
 
 // startIn starts the runner in a cgroup of its own. Some systems have cgroups but cannot start a process
 // in one (old kernels, containers that filter system calls). There it gives them up for good.
-func (l *Launcher) startIn(t *entry, spec *child.Spec, size task.Size) (err error) {
+func (l *Launcher) startIn(t *entry, spec *child.Spec, r launcher.Request, size task.Size) (err error) {
 	l.Mu.Lock()
 	base := l.cgroup
 	l.Mu.Unlock()
+	spec.Env = l.environ(t.record, r, size, base)
 	if base == "" {
 		t.proc, err = child.Start(*spec)
 		return err
@@ -170,16 +170,13 @@ func (l *Launcher) startIn(t *entry, spec *child.Spec, size task.Size) (err erro
 		}
 	}
 	_ = remains.RemoveCgroup(path)
-	why := err
-	spec.CgroupFD = nil
-	if t.proc, err = child.Start(*spec); err != nil {
-		return err
-	}
+	l.Log.Warn("cgroups given up", "err", err)
 	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	l.cgroup = ""
-	l.Log.Warn("cgroups given up", "err", why)
-	return nil
+	l.cgroup, l.noCgroup = "", "no process can be started in a cgroup: "+err.Error()
+	l.Mu.Unlock()
+	spec.CgroupFD, spec.Env = nil, l.environ(t.record, r, size, "") // which says so
+	t.proc, err = child.Start(*spec)
+	return err
 }
 
 // mind sees a task to its end.

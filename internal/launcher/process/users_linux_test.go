@@ -12,9 +12,12 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/launcher/launchertest"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
+	contract "github.com/dayfly-dev/dayfly/internal/task"
 )
 
 // engineUser is the user of a player's engine.
@@ -181,6 +184,41 @@ func TestEnd_WhatTheEngineLeftInDirectoriesOfEverybodyGoes(t *testing.T) {
 		if _, err := os.Lstat(path); err != nil {
 			t.Errorf("%s of somebody else is gone: %v", path, err)
 		}
+	}
+}
+
+// A run says which limits of its size do not hold, and so does the launcher.
+func TestLimits_ThatDoNotHoldAreTold(t *testing.T) {
+	s := launchertest.NewStage(t, nil)
+	for name, tt := range map[string]struct {
+		users int
+		want  []contract.Limit
+	}{
+		"engines run as the launcher's user": {-1, []contract.Limit{contract.LimitCPU, contract.LimitMemory, contract.LimitProcesses}},
+		"engines have users of their own":    {0, []contract.Limit{contract.LimitCPU, contract.LimitMemory}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tt.users == 0 {
+				needsUsers(t)
+			}
+			l := open(t, config{Dir: filepath.Join(dir(t), "jobs"), EngineUIDs: tt.users, NoCgroup: true})
+			is := l.Isolation()
+			if diff := cmp.Diff(tt.want, is.Unkept); diff != "" || is.Why == "" {
+				t.Errorf("limits differ, because %q (-want +got):\n%s", is.Why, diff)
+			}
+			size, err := contract.SizeOf("small")
+			if err != nil {
+				t.Fatal(err)
+			}
+			launch(t, l, s.Request("wf-1", false))
+			p := s.Next(t)
+			if got, want := p.Getenv("DAYFLY_NOTICE"), size.Unkept(tt.want, is.Why); got != want {
+				t.Errorf("the run is told %q, want %q", got, want)
+			}
+			if got := p.Getenv("DAYFLY_MAX_PROCESSES"); got != "" {
+				t.Errorf("got %s processes in no cgroup", got)
+			}
+		})
 	}
 }
 

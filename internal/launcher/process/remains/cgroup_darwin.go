@@ -11,6 +11,9 @@ var errNoCgroups = errors.New("this system has no cgroups")
 // OpenCgroups returns an error: this system has no cgroups.
 func OpenCgroups(string) (string, error) { return "", errNoCgroups }
 
+// Controllers returns nothing.
+func Controllers(string) []string { return nil }
+
 // MakeCgroup returns an error: this system has no cgroups.
 func MakeCgroup(string, Limits) (*os.File, error) { return nil, errNoCgroups }
 

@@ -39,6 +39,13 @@ func OpenCgroups(name string) (string, error) {
 	return base, nil
 }
 
+// Controllers returns the names of the controllers that the cgroups in one have. Without a controller, a cgroup does
+// not have its limits.
+func Controllers(path string) []string {
+	b, _ := os.ReadFile(filepath.Join(path, "cgroup.subtree_control"))
+	return strings.Fields(string(b))
+}
+
 // ownCgroup finds the directory of this process's cgroup v2 in the mounts.
 func ownCgroup(mountinfo, selfCgroup []byte) (string, error) {
 	var own string
