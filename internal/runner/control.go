@@ -56,6 +56,9 @@ func (r *run) stop(s *stop) {
 	now := r.clock()
 	r.mu.Lock()
 	by := now + r.cfg.Grace
+	if s.atOnce {
+		by = now
+	}
 	// Whatever the reason, no process of the engine may be left when the grace of the deadline ends.
 	if last := r.deadline + workflow.DeadlineGrace - killMargin; s == stopDeadline || r.deadline > 0 && last < by {
 		by = last

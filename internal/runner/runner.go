@@ -83,6 +83,10 @@ type Config struct {
 	Forward     []string  // variables for the engine, KEY=VALUE; masked, unless they are public
 	Hide        []string  // values to mask beside those of the spec's secrets and of Forward
 
+	Processes int // most processes and threads of the task's own cgroup; 0 means that it limits none
+
+	Notice string // what the log begins with; empty means nothing
+
 	Engine  *child.User   // who the engine runs as; nil means the runner's own user
 	Grace   time.Duration // between the engine's interrupt and its end; 0 means DefaultGrace
 	Orphans bool          // every child that this process has after the engine's end is the engine's, and is ended
@@ -94,14 +98,15 @@ type stop struct {
 	outcome workflow.State
 	reason  workflow.Reason
 	text    string
+	atOnce  bool // without a grace
 }
 
 func (s *stop) Error() string { return s.text }
 
 var (
-	stopCancelled   = &stop{workflow.Cancelled, workflow.ReasonCancelled, "the workflow was cancelled"}
-	stopDeadline    = &stop{workflow.Failed, workflow.ReasonDeadline, "the workflow ran longer than its max_runtime"}
-	stopInterrupted = &stop{workflow.Failed, workflow.ReasonInterrupted, "the task of the workflow was told to stop"}
+	stopCancelled   = &stop{outcome: workflow.Cancelled, reason: workflow.ReasonCancelled, text: "the workflow was cancelled"}
+	stopDeadline    = &stop{outcome: workflow.Failed, reason: workflow.ReasonDeadline, text: "the workflow ran longer than its max_runtime"}
+	stopInterrupted = &stop{outcome: workflow.Failed, reason: workflow.ReasonInterrupted, text: "the task of the workflow was told to stop"}
 )
 
 // run is one run.
@@ -120,6 +125,7 @@ type run struct {
 	own    stream // the runner's own lines
 	dirs   dirs
 	role   *borrowed // the run's role; nil means that it has none
+	swarm  swarm
 
 	mu       sync.Mutex
 	deadline time.Duration // on clock; 0 means not known yet
@@ -147,7 +153,7 @@ func RunJob(ctx context.Context, cfg Config) error {
 	cfg.Path = cmp.Or(cfg.Path, DefaultPath)
 	r := &run{
 		cfg: cfg, log: cfg.Log, clock: bootClock(), interval: workflow.HeartbeatInterval,
-		lost: make(chan struct{}), pids: map[int]bool{},
+		lost: make(chan struct{}), pids: map[int]bool{}, swarm: newSwarm(cfg.Processes),
 	}
 	r.hidden.Add(cfg.Hide...)
 	for _, v := range cfg.Forward {
@@ -179,6 +185,10 @@ func RunJob(ctx context.Context, cfg Config) error {
 	r.logs.SetWait(r.gather)
 	r.own = stream{mask.NewWriter(&r.hidden, func(text string, more bool) { r.logs.Say(r.stepName(), text, more) }), r.logs}
 
+	if cfg.Notice != "" {
+		r.logf("[dayfly] %s", cfg.Notice)
+	}
+
 	background, endBackground := context.WithCancel(held)
 	logging, endLogging := context.WithCancel(context.WithoutCancel(ctx)) // a run that is over may still send its log
 	var wg sync.WaitGroup
@@ -187,6 +197,7 @@ func RunJob(ctx context.Context, cfg Config) error {
 	defer endLogging()
 	wg.Go(func() { r.heartbeats(background) })
 	wg.Go(func() { r.watch(background) })
+	wg.Go(func() { r.watchSwarm(background) })
 	wg.Go(func() { r.steps.run(background) })
 	wg.Go(func() {
 		if err := r.logs.Run(logging); err != nil {
@@ -271,6 +282,9 @@ func (r *run) work(ctx context.Context) (result api.Result) {
 		r.own.Flush()
 	}()
 	outcome, err := r.do(ctx)
+	if err != nil && r.swarm.met() {
+		r.stop(r.swarm.stop) // if nobody looked since
+	}
 	return r.conclude(ctx, outcome, err)
 }
 

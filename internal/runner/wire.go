@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -59,6 +60,9 @@ func Run(ctx context.Context, getenv func(string) string) error {
 	if err := child.AdoptOrphans(); err != nil {
 		return err
 	}
+	if cfg.Processes > 0 {
+		keepThreads(spareThreads + runtime.GOMAXPROCS(0))
+	}
 	own.apply(&cfg)
 	cfg.Orphans = true
 	cfg.Hide = append(cfg.Hide, ticket.Reveal())
@@ -97,6 +101,7 @@ func configOf(given task.Environment, getenv func(string) string, bundle *task.B
 		StateDir: given.StateDir, StateOlds: given.StateOlds, StateStore: given.StateStore,
 		Bucket:    api.State{Bucket: given.StateBucket, Region: getenv("AWS_REGION"), KMSKeyARN: given.StateKMSKeyARN},
 		SourceDir: given.SourceDir, SourceRoots: given.SourceRoots, EnginePath: given.EnginePath, Grace: given.Grace,
+		Notice: given.Notice, Processes: given.Processes,
 	}
 	if uid := given.EngineUID; uid != 0 {
 		cfg.Engine = &child.User{UID: uid, GID: uid}

@@ -200,6 +200,18 @@ func TestRun_SIGTERMIsReportedAsInterrupted(t *testing.T) {
 	}
 }
 
+// What a launcher has to say about a run stands in its log.
+func TestRun_LogBeginsWithTheNoticeOfItsLauncher(t *testing.T) {
+	spec, cfg := job(t, "true")
+	r := newRelay(t, spec)
+	k := startTask(t, r, cfg, "DAYFLY_NOTICE=this machine does not enforce the size")
+	k.open(t)
+	k.end(t, 0)
+	if got, want := r.text(), "[dayfly] this machine does not enforce the size\n"; !strings.HasPrefix(got, want) || strings.Count(got, want) != 1 {
+		t.Errorf("got %q, want that it begins with %q", got, want)
+	}
+}
+
 // publish lets everybody enter the directories above path.
 func publish(t *testing.T, path string) {
 	t.Helper()

@@ -30,7 +30,7 @@ func main() {
 	ways := map[string]func(runner int, args []string){
 		"environ": environ, "mem": mem, "fds": fds, "ptrace": ptrace, "userns": userns, "ticket": ticket, "relay": relay,
 		"others": others, "core": core, "prlimit": prlimit, "signals": signals, "setuid": setuid, "symlinks": symlinks, "mounts": mounts,
-		"outside": outside, "wait": wait, "whoami": whoami, "once": once, "count": count,
+		"outside": outside, "wait": wait, "whoami": whoami, "once": once, "count": count, "swarm": swarm,
 	}
 	way, ok := ways[os.Args[1]]
 	if !ok {
@@ -491,4 +491,13 @@ func once(_ int, args []string) {
 	d, _ := time.ParseDuration(args[0])
 	time.Sleep(d)
 	fmt.Println("went on to its end")
+}
+
+// swarm starts copies of itself, each in a session of its own, until that fails, and goes on.
+func swarm(int, []string) {
+	for {
+		cmd := exec.Command(os.Args[0], "swarm")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		_ = cmd.Start()
+	}
 }

@@ -1,0 +1,7 @@
+package runner
+
+// What the tests outside look at.
+var (
+	Cgroups     = cgroups
+	KeepThreads = keepThreads
+)
