@@ -277,7 +277,7 @@ func TestLaunch_EnvironmentIsBuiltFromNothing(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_AGENT", "1")
 	s := launchertest.NewStage(t, nil)
 	d := dir(t)
-	l := open(t, config{Dir: filepath.Join(d, "jobs"), StateRoot: filepath.Join(d, "state"), EngineUIDs: -1}, func(c *process.Config) {
+	l := open(t, config{Dir: filepath.Join(d, "jobs"), StateRoot: filepath.Join(d, "state"), EngineUIDs: -1, NoCgroup: true}, func(c *process.Config) {
 		c.SourceRoots = []string{"/src/a", "/src/b"}
 		c.SecretsStore = "/secrets"
 		c.EnginePath = []string{"/opt/engines"}
@@ -296,7 +296,9 @@ func TestLaunch_EnvironmentIsBuiltFromNothing(t *testing.T) {
 	got := slices.DeleteFunc(slices.Clone(p.Env), func(v string) bool { return v == noWait || strings.HasPrefix(v, recordVariable+"=") })
 	want := []string{
 		"DAYFLY_ATTEMPT=1", "DAYFLY_ENGINE_PATH=/opt/engines", "DAYFLY_ENV_FORWARD_ALLOWLIST=FORWARDED,NOT_SET,HOME",
-		"DAYFLY_GATE_FD=3", "DAYFLY_JOB=wf-1", "DAYFLY_RELAY=" + r.Relay, "DAYFLY_SECRETS_STORE=/secrets",
+		"DAYFLY_GATE_FD=3", "DAYFLY_JOB=wf-1",
+		"DAYFLY_NOTICE=this machine does not enforce these limits of the size: cpu (1 vCPU), memory (2048 MiB), processes (1024); cgroups are switched off",
+		"DAYFLY_RELAY=" + r.Relay, "DAYFLY_SECRETS_STORE=/secrets",
 		"DAYFLY_SOURCE_ROOTS=/src/a:/src/b", "DAYFLY_STATE_DIR=" + filepath.Join(d, "state/default/network"),
 		"DAYFLY_STOP_GRACE=45m0s",
 		"DAYFLY_TASK=" + task.Ref, "DAYFLY_TICKET=" + r.Ticket, "DAYFLY_WORK_DIR=" + work,

@@ -99,7 +99,7 @@ func become(uid uint32) error {
 	if err := unix.Capset(&header, &none[0]); err != nil {
 		return fmt.Errorf("drop capabilities: %w", err)
 	}
-	if real, effective, saved := unix.Getresuid(); uint32(real) != uid || uint32(effective) != uid || uint32(saved) != uid { //nolint:gosec // users have 32 bits
+	if a, b, c := unix.Getresuid(); uint32(a) != uid || uint32(b) != uid || uint32(c) != uid { //nolint:gosec // users have 32 bits
 		return errors.New("the system did not change the user")
 	}
 	return nil
