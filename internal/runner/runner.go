@@ -186,7 +186,7 @@ func RunJob(ctx context.Context, cfg Config) error {
 	r.own = stream{mask.NewWriter(&r.hidden, func(text string, more bool) { r.logs.Say(r.stepName(), text, more) }), r.logs}
 
 	if cfg.Notice != "" {
-		r.logf("[dayfly] %s", cfg.Notice)
+		r.logf("%s", cfg.Notice)
 	}
 
 	background, endBackground := context.WithCancel(held)
