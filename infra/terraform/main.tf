@@ -31,6 +31,12 @@ locals {
   "\"StatusApiDeployment", "\"StatusApiDeployment${local.network}")
 }
 
+# As make deploy does: in mode endpoints-only tasks may reach S3, and nothing else that is not named.
+data "aws_prefix_list" "s3" {
+  count = var.network_mode == "endpoints-only" && var.s3_prefix_list_id == "" ? 1 : 0
+  name  = "com.amazonaws.${data.aws_region.current.region}.s3"
+}
+
 data "aws_region" "current" {}
 
 data "aws_partition" "current" {}
@@ -68,34 +74,37 @@ resource "aws_cloudformation_stack" "pool" {
   tags         = var.tags
 
   parameters = {
-    PoolName             = var.pool_name
-    ServiceUrl           = var.service_url
-    ControlPlaneRoleArn  = var.control_plane_role_arn
-    EnabledWorkflowTypes = var.enabled_workflow_types
-    PollingWindow        = var.polling_window
-    ImageUri             = var.image_uri
-    RepositoryName       = var.repository_name
-    TaskArchitecture     = var.task_architecture
-    EphemeralStorageGiB  = tostring(var.ephemeral_storage_gib)
-    SpotPolicy           = var.spot_policy
-    LaunchRate           = tostring(var.launch_rate)
-    NetworkMode          = var.network_mode
-    VpcId                = var.vpc_id
-    SubnetIds            = join(",", var.subnet_ids)
-    RouteTableIds        = join(",", var.route_table_ids)
-    VpcCidr              = var.vpc_cidr
-    AvailabilityZones    = join(",", var.availability_zones)
-    WorkspaceAccounts    = join(",", var.workspace_accounts)
-    VpcHasEndpoints      = tostring(var.vpc_has_endpoints)
-    S3PrefixListId       = var.s3_prefix_list_id
-    AllowSshEgress       = tostring(var.allow_ssh_egress)
-    HttpsProxy           = var.https_proxy
-    KmsKeyArn            = var.kms_key_arn
-    LogRetentionDays     = tostring(var.log_retention_days)
-    StateVersionDays     = tostring(var.state_version_days)
-    AlarmTopicArn        = var.alarm_topic_arn
-    LogLevel             = var.log_level
-    ReaperDryRun         = tostring(var.reaper_dry_run)
+    PoolName                = var.pool_name
+    ServiceUrl              = var.service_url
+    ControlPlaneRoleArn     = var.control_plane_role_arn
+    EnabledWorkflowTypes    = var.enabled_workflow_types
+    PollingWindow           = var.polling_window
+    ImageUri                = var.image_uri
+    RepositoryName          = var.repository_name
+    TaskArchitecture        = var.task_architecture
+    EphemeralStorageGiB     = tostring(var.ephemeral_storage_gib)
+    SpotPolicy              = var.spot_policy
+    LaunchRate              = tostring(var.launch_rate)
+    NetworkMode             = var.network_mode
+    VpcId                   = var.vpc_id
+    SubnetIds               = join(",", var.subnet_ids)
+    RouteTableIds           = join(",", var.route_table_ids)
+    VpcCidr                 = var.vpc_cidr
+    AvailabilityZones       = join(",", var.availability_zones)
+    WorkspaceAccounts       = join(",", var.workspace_accounts)
+    VpcHasEndpoints         = tostring(var.vpc_has_endpoints)
+    S3PrefixListId          = join("", concat([var.s3_prefix_list_id], data.aws_prefix_list.s3[*].id))
+    EndpointSecurityGroupId = var.endpoint_security_group_id
+    EgressCidr              = var.egress_cidr
+    TaskSecurityGroupIds    = join(",", var.task_security_group_ids)
+    AllowSshEgress          = tostring(var.allow_ssh_egress)
+    HttpsProxy              = var.https_proxy
+    KmsKeyArn               = var.kms_key_arn
+    LogRetentionDays        = tostring(var.log_retention_days)
+    StateVersionDays        = tostring(var.state_version_days)
+    AlarmTopicArn           = var.alarm_topic_arn
+    LogLevel                = var.log_level
+    ReaperDryRun            = tostring(var.reaper_dry_run)
   }
 
   depends_on = [aws_s3_object.function, aws_s3_object.network]

@@ -49,3 +49,13 @@ output "reports_queue" {
   description = "The queue of results that the control plane could not accept yet."
   value       = aws_cloudformation_stack.pool.outputs["ReportsQueue"]
 }
+
+output "endpoint_security_group_id" {
+  description = "The security group of the stack's endpoints; none in modes nat and public."
+  value       = aws_cloudformation_stack.pool.outputs["EndpointSecurityGroupId"]
+}
+
+output "s3_prefix_list_id" {
+  description = "The prefix list of S3 that tasks may reach; none in modes nat and public."
+  value       = aws_cloudformation_stack.pool.outputs["S3PrefixListId"]
+}

@@ -162,13 +162,13 @@ variable "workspace_accounts" {
 }
 
 variable "vpc_has_endpoints" {
-  description = "Whether the VPC already has endpoints, with private names, for ecr.api, ecr.dkr, logs, secretsmanager and sts, and a gateway to S3, such as those of another pool; a VPC can have each only once. Their security groups must allow the tasks' security group."
+  description = "Whether the VPC already has endpoints, with private names, for ecr.api, ecr.dkr, logs, secretsmanager and sts, and a gateway to S3, such as those of another pool; a VPC can have each only once."
   type        = bool
   default     = false
 }
 
 variable "s3_prefix_list_id" {
-  description = "The Region's prefix list of S3, for mode endpoints-only; empty allows every address that has a route."
+  description = "The Region's prefix list of S3, which mode endpoints-only needs; empty looks it up."
   type        = string
   default     = ""
   validation {
@@ -177,8 +177,38 @@ variable "s3_prefix_list_id" {
   }
 }
 
+variable "endpoint_security_group_id" {
+  description = "With vpc_has_endpoints, the security group of these endpoints. Tasks get a rule to it, and it gets a rule from tasks."
+  type        = string
+  default     = ""
+  validation {
+    condition     = can(regex("^(sg-[0-9a-f]{8,17})?$", var.endpoint_security_group_id))
+    error_message = "It is the id of a security group, or empty."
+  }
+}
+
+variable "egress_cidr" {
+  description = "Addresses inside your network that tasks in mode endpoints-only may reach over HTTPS (endpoints of yours, git), and over SSH and the proxy's port where allow_ssh_egress and https_proxy are set."
+  type        = string
+  default     = ""
+  validation {
+    condition     = can(regex("^([0-9]{1,3}(\\.[0-9]{1,3}){3}/[0-9]{1,2})?$", var.egress_cidr))
+    error_message = "It is an address range such as 10.0.0.0/16, or empty."
+  }
+}
+
+variable "task_security_group_ids" {
+  description = "Security groups of yours that tasks get besides that of the stack, up to four, for whatever else they may reach."
+  type        = list(string)
+  default     = []
+  validation {
+    condition     = length(var.task_security_group_ids) <= 4
+    error_message = "It has up to four ids: a task has five security groups at most."
+  }
+}
+
 variable "allow_ssh_egress" {
-  description = "Whether tasks may open SSH connections (git over SSH)."
+  description = "Whether tasks may open SSH connections (git over SSH); in mode endpoints-only to egress_cidr."
   type        = bool
   default     = false
 }

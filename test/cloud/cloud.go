@@ -306,7 +306,7 @@ func (c *Cloud) deployPool(ctx, running context.Context) error {
 		return fmt.Errorf("create the pool: %w", err)
 	}
 	c.PoolToken = made.Token
-	parameters := map[string]string{"PoolName": c.cfg.Pool, "ServiceUrl": c.URL, "ImageUri": c.cfg.Image, "NetworkMode": "endpoints-only"}
+	parameters := map[string]string{"PoolName": c.cfg.Pool, "ServiceUrl": c.URL, "ImageUri": c.cfg.Image, "NetworkMode": "endpoints-only", "S3PrefixListId": "pl-63a5400a"}
 	for k, v := range c.cfg.Parameters {
 		parameters[k] = v
 	}

@@ -2,7 +2,6 @@ package deploy_test
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +13,8 @@ var home = templates.Account{Partition: "aws", Region: "us-east-1", ID: "1234567
 // what has no default.
 var given = map[string]string{
 	"PoolName": "prod", "ServiceUrl": "https://dayfly.example.com",
-	"ImageUri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/dayfly-runner:v1",
+	"ImageUri":       "123456789012.dkr.ecr.us-east-1.amazonaws.com/dayfly-runner:v1",
+	"S3PrefixListId": "pl-63a5400a", // in the default mode
 }
 
 func deploy(t *testing.T, name string, more map[string]string) *templates.Stack {
@@ -45,7 +45,7 @@ func TestDeploy_EveryModeIsDecided(t *testing.T) {
 	for name, more := range map[string]map[string]string{
 		"endpoints": {}, "public": {"NetworkMode": "public"},
 		"nat":     {"NetworkMode": "nat", "VpcId": "vpc-01234567", "SubnetIds": "subnet-1,subnet-2"},
-		"brought": {"VpcId": "vpc-01234567", "SubnetIds": "subnet-1,subnet-2", "RouteTableIds": "rtb-1", "S3PrefixListId": "pl-01234567"},
+		"brought": {"VpcId": "vpc-01234567", "SubnetIds": "subnet-1,subnet-2", "RouteTableIds": "rtb-1", "EgressCidr": "10.0.0.0/16"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			more["KmsKeyArn"], more["AlarmTopicArn"] = key, "arn:aws:sns:us-east-1:123456789012:alarms"
@@ -121,7 +121,8 @@ func TestDeploy_EndpointsLetWorkspacesOfOtherAccountsThrough(t *testing.T) {
 // A VPC takes an endpoint with a private name once: a second pool uses those of the first.
 func TestDeploy_SharesTheEndpointsOfAVPC(t *testing.T) {
 	n := deploy(t, "network", map[string]string{
-		"NetworkMode": "endpoints-only", "VpcId": "vpc-01234567", "SubnetIds": "subnet-1,subnet-2", "VpcHasEndpoints": "true", "S3PrefixListId": "pl-01234567",
+		"NetworkMode": "endpoints-only", "VpcId": "vpc-01234567", "SubnetIds": "subnet-1,subnet-2", "VpcHasEndpoints": "true",
+		"EndpointSecurityGroupId": "sg-01234567",
 	})
 	if got := n.Of("AWS::EC2::VPCEndpoint"); len(got) != 1 || got[0] != "ExecuteApiEndpoint" {
 		t.Errorf("it makes %v", got)
@@ -129,8 +130,9 @@ func TestDeploy_SharesTheEndpointsOfAVPC(t *testing.T) {
 	if private := n.Resources["ExecuteApiEndpoint"].Properties["PrivateDnsEnabled"]; private != false {
 		t.Error("two pools would want one private name")
 	}
-	if out := n.Resources["TaskToS3"].Properties; out["CidrIp"] != "0.0.0.0/0" {
-		t.Errorf("tasks reach %v, and not the endpoints", out)
+	in := n.Resources["SharedEndpointsFromTasks"].Properties
+	if in["GroupId"] != "sg-01234567" || in["SourceSecurityGroupId"] != n.Outputs["TaskSecurityGroupId"] {
+		t.Errorf("the endpoints let %v in", in)
 	}
 }
 
@@ -157,23 +159,11 @@ func TestDeploy_TasksKnowTheBucketOfStates(t *testing.T) {
 // A proxy is of use where tasks may connect to it, and AWS is asked through the endpoints that there are.
 func TestDeploy_TasksReachTheirProxy(t *testing.T) {
 	for mode, direct := range map[string]bool{"endpoints-only": true, "public": false} {
-		s := deploy(t, "pool", map[string]string{"NetworkMode": mode, "HttpsProxy": "http://proxy.example.com:3128"})
-		handed := map[string]string{}
-		for k, v := range s.Resources["Network"].Properties["Parameters"].(map[string]any) {
-			handed[k] = templates.Text(v)
-		}
-		egress, _ := deploy(t, "network", handed).Resources["TaskSecurityGroup"].Properties["SecurityGroupEgress"].([]any)
-		if !slices.ContainsFunc(egress, func(r any) bool { return templates.Text(templates.At(r, "ToPort")) == "3128" }) {
-			t.Errorf("%s: tasks may connect to %v", mode, egress)
-		}
+		s := deploy(t, "pool", map[string]string{"NetworkMode": mode, "HttpsProxy": "http://proxy.example.com:3128", "EgressCidr": "10.0.0.0/16"})
 		without := taskEnvironment(s)["NO_PROXY"]
 		if strings.Contains(without, ",sts.us-east-1.amazonaws.com") != direct || !strings.Contains(without, "169.254.170.2,") {
 			t.Errorf("%s: not through the proxy: %s", mode, without)
 		}
-	}
-	n := deploy(t, "network", map[string]string{"NetworkMode": "public"})
-	if egress, _ := n.Resources["TaskSecurityGroup"].Properties["SecurityGroupEgress"].([]any); len(egress) != 1 {
-		t.Errorf("without a proxy: %v", egress)
 	}
 }
 

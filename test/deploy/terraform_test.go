@@ -70,6 +70,7 @@ func readModule(t *testing.T, variables map[string]cty.Value) *module {
 			"path": object("module", moduleDir),
 			"data": cty.ObjectVal(map[string]cty.Value{
 				"aws_region": current(object("region", "us-east-1")), "aws_partition": current(object("dns_suffix", "amazonaws.com")),
+				"aws_prefix_list": cty.ObjectVal(map[string]cty.Value{"s3": cty.TupleVal([]cty.Value{object("id", "pl-63a5400a")})}),
 			}),
 		},
 		Functions: map[string]function.Function{
@@ -167,7 +168,6 @@ func TestTerraform_MakesTheSameStack(t *testing.T) {
 	m := readModule(t, map[string]cty.Value{
 		"pool_name": cty.StringVal("prod"), "service_url": cty.StringVal("https://dayfly.example.com"),
 		"image_uri":  cty.StringVal("123456789012.dkr.ecr.us-east-1.amazonaws.com/dayfly-runner:v1"),
-		"subnet_ids": cty.ListVal([]cty.Value{cty.StringVal("subnet-1"), cty.StringVal("subnet-2")}),
 		"stack_name": cty.StringVal("dayfly-prod"), "artifacts_bucket": cty.StringVal("artifacts"), "functions_directory": cty.StringVal("dist/functions"),
 	})
 	stack := m.of("resource", "aws_cloudformation_stack", "pool")[0]
@@ -185,7 +185,7 @@ func TestTerraform_MakesTheSameStack(t *testing.T) {
 		if !ok {
 			t.Errorf("parameter %s is not handed over", name)
 		}
-		if p.Default != nil && name != "SubnetIds" && v != str(p.Default) && v != numeral(p.Default) {
+		if p.Default != nil && name != "S3PrefixListId" && v != str(p.Default) && v != numeral(p.Default) {
 			t.Errorf("%s is %q by default, and %v in the template", name, v, p.Default)
 		}
 	}

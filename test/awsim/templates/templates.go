@@ -17,6 +17,7 @@ import (
 // Template is one template after the transform of AWS::Serverless-2016-10-31.
 type Template struct {
 	Parameters map[string]Parameter
+	Rules      map[string]Rule
 	Conditions map[string]any
 	Resources  map[string]Resource
 	Outputs    map[string]struct{ Value any }
@@ -79,6 +80,9 @@ func (t *Template) Deploy(name string, account Account, parameters map[string]st
 		if _, ok := t.Parameters[p]; !ok {
 			return nil, fmt.Errorf("the template has no parameter %s", p)
 		}
+	}
+	if d.check(); len(d.errs) > 0 {
+		return nil, errors.Join(d.errs...)
 	}
 	s := &Stack{Name: name, Account: account, Resources: map[string]Resource{}, Outputs: map[string]string{}}
 	for _, logical := range slices.Sorted(maps.Keys(t.Resources)) {
