@@ -280,8 +280,8 @@ var rules = []rule{
 					}
 				}
 			}
-			principal := templates.Text(templates.At(p, "Body", "x-amazon-apigateway-policy", "Statement", "0", "Principal", "AWS"))
-			return unless(len(paths) > 0 && strings.Contains(principal, ":role/"), "its policy names no role")
+			caller := templates.Text(templates.At(p, "Body", "x-amazon-apigateway-policy", "Statement", "0", "Condition", "ArnEquals", "aws:PrincipalArn"))
+			return unless(len(paths) > 0 && strings.Contains(caller, ":role/"), "its policy names no role")
 		}, "AWS::ApiGateway::RestApi")
 		for name, why := range each(s, func(_ string, p map[string]any) string {
 			return unless(templates.At(p, "AccessLogSetting", "DestinationArn") != nil || templates.At(p, "AccessLogSettings", "DestinationArn") != nil, "its calls are not logged")
@@ -289,6 +289,23 @@ var rules = []rule{
 			out[name] = why
 		}
 		return out
+	}},
+	{"no policy has a role of the same stack as its principal", "IAM is eventually consistent", func(s *templates.Stack) map[string]string {
+		out := map[string]string{}
+		for name, r := range s.Resources {
+			for _, principal := range principals(r.Properties) {
+				if strings.Contains(principal, ":role/") && strings.HasPrefix(principal[strings.LastIndexByte(principal, '/')+1:], s.Name+"-") {
+					out[name] = "its principal is " + principal
+				}
+			}
+		}
+		return out
+	}},
+	{"the scheduler's role waits for nothing", "the scheduler refuses a role that it cannot assume yet", func(s *templates.Stack) map[string]string {
+		return each(s, func(_ string, p map[string]any) string {
+			service := templates.Text(templates.At(p, "AssumeRolePolicyDocument", "Statement", "0", "Principal", "Service"))
+			return unless(service != "scheduler.amazonaws.com" || p["Policies"] == nil, "its own policies name what is made later")
+		}, "AWS::IAM::Role")
 	}},
 	{"an API has the one stage that is looked at", "SAM's second stage", func(s *templates.Stack) map[string]string {
 		return each(s, func(_ string, p map[string]any) string {
@@ -300,6 +317,25 @@ var rules = []rule{
 			return unless(p["Name"] == nil, "its name is %v", p["Name"])
 		}, "AWS::Scheduler::Schedule")
 	}},
+}
+
+// principals are those of AWS that policies within a value name.
+func principals(v any) (out []string) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, of := range v {
+			if key == "Principal" {
+				out = append(append(out, templates.Texts(of)...), templates.Texts(templates.At(of, "AWS"))...)
+			} else {
+				out = append(out, principals(of)...)
+			}
+		}
+	case []any:
+		for _, of := range v {
+			out = append(out, principals(of)...)
+		}
+	}
+	return out
 }
 
 // deniesPlain reports whether a policy of a kind denies what comes without TLS to a resource whose name has

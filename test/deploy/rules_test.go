@@ -109,6 +109,11 @@ func TestRules_CanFail(t *testing.T) {
 		}},
 		{"pool", "Jobs", "a message that fails each time becomes a dead letter before it expires", func(p map[string]any) { p["MessageRetentionPeriod"] = 7200 }},
 		{"pool", "DeadLettersJobsDead", "an event source reports what failed, and hides a message for longer than its function may take", func(p map[string]any) { delete(p, "ScalingConfig") }},
+		{"pool", "StatusApi", "no policy has a role of the same stack as its principal", func(p map[string]any) {
+			st := p["Body"].(map[string]any)["x-amazon-apigateway-policy"].(map[string]any)["Statement"].([]any)[0].(map[string]any)
+			st["Principal"] = map[string]any{"AWS": map[string]any{"Fn::GetAtt": []any{"TaskRole", "Arn"}}}
+		}},
+		{"pool", "TickRole", "the scheduler's role waits for nothing", func(p map[string]any) { p["Policies"] = []any{map[string]any{"PolicyName": "tick"}} }},
 		{"pool", "StatusApi", "an API has the one stage that is looked at", nil},
 		{"pool", "ReaperSweep", "schedules have no name that a second stack would want", func(p map[string]any) { p["Name"] = "Sweep" }},
 	} {
