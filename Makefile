@@ -44,6 +44,7 @@ SAM_DeadLetters := dispatcher
 SAM_Status := status
 SAM_Reaper := reaper
 SAM_ControlPlane := controlplane
+SAM_LongPolls := controlplane
 build-%:
 	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -buildvcs=false -tags lambda.norpc -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o '$(ARTIFACTS_DIR)/bootstrap' ./functions/$(SAM_$*)
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -106,5 +107,23 @@ func TestBuild_OverAWS(t *testing.T) {
 		if strings.Contains(w.log.String(), shown) {
 			t.Error("a secret is in the log")
 		}
+	}
+}
+
+// The function of calls that wait has no right to the admin token, and needs none.
+func TestBuild_LongPollsReadNoAdminToken(t *testing.T) {
+	env := map[string]string{"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "s", "DAYFLY_TABLE": "dayfly"}
+	getenv := func(name string) string { return env[name] }
+	if _, err := build(getenv, io.Discard); err == nil || !strings.Contains(err.Error(), "DAYFLY_ADMIN_TOKEN_SECRET") {
+		t.Errorf("the other function: %v", err)
+	}
+	env["DAYFLY_MODE"] = "long-polls"
+	f, err := build(getenv, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.ensureAdmin(t.Context()) // asks nobody
+	if !f.ensured.Empty() || !f.again.IsZero() {
+		t.Error("it tried to ensure the admin token")
 	}
 }

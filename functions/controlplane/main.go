@@ -1,5 +1,6 @@
 // Command controlplane is the function that owns all state of workflows: the API behind an HTTP API,
-// over DynamoDB, and its own pass once a minute.
+// over DynamoDB, and its own pass once a minute. With DAYFLY_MODE long-polls it serves only calls that wait, beside the
+// one that serves the others: so waiting pools take no concurrency from runners and people.
 package main
 
 import (
@@ -25,6 +26,12 @@ var version = "dev" // set when it is built
 // logWait is how long runners gather lines while somebody reads: each batch is an invocation, which is paid for.
 const logWait = 2 * time.Second
 
+// Modes: which calls the gateway routes here. Only modeAll ensures the first admin's token.
+const (
+	modeAll       = "all"
+	modeLongPolls = "long-polls"
+)
+
 func main() {
 	child.CloseInherited()
 	if err := run(context.Background(), os.Getenv); err != nil {
@@ -47,7 +54,10 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	env := boot.Read(getenv)
 	cfg, log := env.AWS(), env.Log(logTo)
 	table := env.Required("DAYFLY_TABLE", "the name of the control plane's DynamoDB table")
-	admin := boot.SecretsManager(cfg, "the admin token", env.Required("DAYFLY_ADMIN_TOKEN_SECRET", "the ARN of the secret with the first admin's token"))
+	var admin *boot.Secret
+	if env.OneOf("DAYFLY_MODE", modeAll, modeAll, modeLongPolls) == modeAll {
+		admin = boot.SecretsManager(cfg, "the admin token", env.Required("DAYFLY_ADMIN_TOKEN_SECRET", "the ARN of the secret with the first admin's token"))
+	}
 	organization := env.Text("DAYFLY_ORGANIZATION", "default")
 	active := env.Int("DAYFLY_ORGANIZATION_LIMIT", 150, 1, 100_000) // most active workflows of an organization
 	quota, err := api.ParseLogQuota(env.Text("DAYFLY_LOG_QUOTA", ""))

@@ -292,7 +292,9 @@ func (c *Cloud) deployControl(ctx context.Context) error {
 		return err
 	}
 	// The HTTP API is in the public Internet; here it is where tasks and functions find it.
-	c.URL, err = c.expose(ctx, observed(c.cfg.Answered, delayed(c.cfg.GatewayDelay, &gateway.HTTP{Functions: c.Host, Function: c.functionName(stack, "ControlPlane")})))
+	c.URL, err = c.expose(ctx, observed(c.cfg.Answered, delayed(c.cfg.GatewayDelay, &gateway.HTTP{
+		Functions: c.Host, Function: c.functionName(stack, "ControlPlane"), Routes: stack.Routes(),
+	})))
 	if err != nil {
 		return err
 	}

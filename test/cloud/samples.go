@@ -18,7 +18,8 @@ var Samples = map[string][]string{
 	"DeadLetters":  {"sqs-dead-letters.json"},
 	"Status":       {"status-start.json", "status-heartbeat.json", "sqs-reports.json"},
 	"Reaper":       {"sweep.json", "ecs-task-stopped.json", "ecs-task-failed-to-start.json"},
-	"ControlPlane": {"controlplane-pass.json", "http-api-claim.json"},
+	"ControlPlane": {"controlplane-pass.json"},
+	"LongPolls":    {"http-api-claim.json"},
 }
 
 // Sampled finds the name of a function in the templates: poller, dead-letters and ControlPlane are known.

@@ -19,14 +19,14 @@ import (
 // HTTPTimeout is how long an HTTP API waits for a function.
 const HTTPTimeout = 30 * time.Second
 
-// HTTP is an HTTP API with the route $default, the stage $default and no authorizer. Its fields
-// must not change while it serves.
+// HTTP is an HTTP API with the stage $default and no authorizer. Its fields must not change while it serves.
 type HTTP struct {
 	Functions Invoker
-	Function  string
-	Timeout   time.Duration // 0 means HTTPTimeout
-	Account   string        // of the API; empty means 123456789012
-	ID        string        // of the API; empty means local
+	Function  string            // of the route $default
+	Routes    map[string]string // functions of other routes, by their keys
+	Timeout   time.Duration     // 0 means HTTPTimeout
+	Account   string            // of the API; empty means 123456789012
+	ID        string            // of the API; empty means local
 }
 
 type httpDescription struct {
@@ -73,19 +73,21 @@ func (g *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	result, err := call(r.Context(), g.Functions, g.Function, g.event(r, id, body), cmp.Or(g.Timeout, HTTPTimeout))
+	route := Route(g.Routes, r.Method, r.URL.Path)
+	function := cmp.Or(g.Routes[route], g.Function)
+	result, err := call(r.Context(), g.Functions, function, g.event(r, id, route, body), cmp.Or(g.Timeout, HTTPTimeout))
 	g.answer(w, result, err)
 }
 
-func (g *HTTP) event(r *http.Request, id string, body []byte) httpEvent {
+func (g *HTTP) event(r *http.Request, id, route string, body []byte) httpEvent {
 	now := time.Now().UTC()
 	api := cmp.Or(g.ID, "local")
 	e := httpEvent{
-		Version: "2.0", RouteKey: "$default", RawPath: r.URL.Path, RawQueryString: r.URL.RawQuery,
+		Version: "2.0", RouteKey: route, RawPath: r.URL.Path, RawQueryString: r.URL.RawQuery,
 		Headers: map[string]string{}, Query: map[string]string{},
 		RequestContext: httpContext{
 			AccountID: cmp.Or(g.Account, wire.Account), APIID: api, DomainName: r.Host, DomainPrefix: api,
-			RequestID: id, RouteKey: "$default", Stage: "$default",
+			RequestID: id, RouteKey: route, Stage: "$default",
 			Time: now.Format("02/Jan/2006:15:04:05 -0700"), TimeEpoch: now.UnixMilli(),
 			HTTP: httpDescription{Method: r.Method, Path: r.URL.Path, Protocol: r.Proto, SourceIP: sourceIP(r), UserAgent: r.UserAgent()},
 		},
