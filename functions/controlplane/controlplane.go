@@ -53,6 +53,7 @@ func newFunction(plane *controlplane.Plane, handler http.Handler, admin *boot.Se
 
 // Handle takes one event: a request, or the schedule's call for a pass.
 func (f *function) Handle(ctx context.Context, raw json.RawMessage) (any, error) {
+	boot.Began(ctx, f.log, "")
 	request, err := decode(raw)
 	if err != nil {
 		return nil, err
@@ -60,6 +61,7 @@ func (f *function) Handle(ctx context.Context, raw json.RawMessage) (any, error)
 	ctx, cancel := boot.Until(ctx, margin)
 	defer cancel()
 	if request != nil {
+		boot.Began(ctx, f.log, request.RequestContext.RequestID)
 		return f.serve(ctx, *request)
 	}
 	return nil, f.pass(ctx)

@@ -120,6 +120,7 @@ type hider interface {
 // handle decides about each message of a batch and answers which of them go back. Those are hidden for as long as
 // was decided; Lambda deletes the others.
 func (f *function) handle(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
+	boot.Began(ctx, f.log, "")
 	began := time.Now()
 	if end, ok := ctx.Deadline(); ok && time.Until(end) < endMargin+launchMargin {
 		f.log.Error("batch given back: the function's timeout leaves no time for a launch", "left", time.Until(end))

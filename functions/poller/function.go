@@ -59,6 +59,7 @@ type function struct {
 // handle polls once: for the window when it is the schedule's turn; on a wake until a claim comes back
 // short, so that wakes do not pile up behind one another.
 func (f *function) handle(ctx context.Context, event []byte) error {
+	boot.Began(ctx, f.log, "")
 	began := time.Now()
 	ctx, cancel := boot.Until(ctx, margin)
 	defer cancel()

@@ -54,6 +54,7 @@ func decode(raw []byte) (event, error) {
 // Handle takes one event. An error makes Lambda try an event of ECS again; the next sweep repairs what
 // is not taken then.
 func (f *function) Handle(ctx context.Context, raw json.RawMessage) error {
+	boot.Began(ctx, f.log, "")
 	e, err := decode(raw)
 	if err != nil {
 		return err

@@ -47,11 +47,13 @@ func newFunction(r *relay.Relay, queue hider, log *slog.Logger) *function {
 
 // Handle takes one event: a call of a runner, or a batch of reports.
 func (f *function) Handle(ctx context.Context, raw json.RawMessage) (any, error) {
+	boot.Began(ctx, f.log, "")
 	call, reports, err := decode(raw)
 	switch {
 	case err != nil:
 		return nil, err
 	case call != nil:
+		boot.Began(ctx, f.log, call.RequestContext.RequestID)
 		return f.serve(ctx, *call)
 	}
 	return f.deliver(ctx, reports), nil

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/test/cloud"
@@ -31,19 +33,34 @@ func TestSamples_EachFileIsOfOneFunction(t *testing.T) {
 	}
 }
 
-// Each sample is understood by its function, as it is built and deployed: an unknown job is not an error.
+// Each sample is understood by its function, as it is built and deployed: an unknown job is not an error. Each line
+// that is written then names its invocation.
 func TestSamples_AreTakenByTheDeployedFunctions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it runs functions")
 	}
+	var lines atomic.Int32
 	c, err := cloud.Start(t.Context(), cloud.Config{
 		Root: "../..", Functions: functions, Image: "none", Runner: &procrun.Runner{},
-		Log: func(function, line string) { t.Log(function, line) },
+		Log: func(function, line string) {
+			t.Log(function, line)
+			if strings.HasPrefix(line, "{") {
+				lines.Add(1)
+				if !strings.Contains(line, `"request_id":"`) {
+					t.Errorf("%s does not name its invocation: %s", function, line)
+				}
+			}
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer func() {
+		c.Close()
+		if lines.Load() < 5 {
+			t.Errorf("only %d lines were written", lines.Load())
+		}
+	}()
 	for function, samples := range cloud.Samples {
 		for _, name := range samples {
 			event, err := os.ReadFile(filepath.Join(events, name))

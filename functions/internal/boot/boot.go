@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -72,12 +73,13 @@ func (e endpoints) GetServiceBaseEndpoint(_ context.Context, sdkID string) (stri
 	return url, url != "", nil
 }
 
-// Log reads DAYFLY_LOG_LEVEL (debug, info, warn or error; info) and returns a log of JSON lines.
+// Log reads DAYFLY_LOG_LEVEL (debug, info, warn or error; info) and returns a log of JSON lines,
+// each of which names the invocation that wrote it (see Began).
 func (e *Env) Log(to io.Writer) *slog.Logger {
 	var level slog.Level
 	word := e.OneOf("DAYFLY_LOG_LEVEL", "info", "debug", "info", "warn", "error")
 	_ = level.UnmarshalText([]byte(word)) // OneOf has checked it
-	return slog.New(slog.NewJSONHandler(to, &slog.HandlerOptions{Level: level}))
+	return slog.New(named{slog.NewJSONHandler(to, &slog.HandlerOptions{Level: level}), &atomic.Pointer[ids]{}})
 }
 
 // Types reads DAYFLY_ENABLED_WORKFLOW_TYPES; an empty list means all.
