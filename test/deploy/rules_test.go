@@ -180,6 +180,9 @@ func TestMetrics_CountLinesThatThereAre(t *testing.T) {
 		filters := s.Of("AWS::Logs::MetricFilter")
 		for _, filter := range filters {
 			pattern := str(s.Resources[filter].Properties["FilterPattern"])
+			if pattern == tooMany {
+				continue // a line of API Gateway: TestAccessLogs
+			}
 			_, line, _ := strings.Cut(strings.TrimSuffix(pattern, " }"), "$.msg = ")
 			if line == "" || !strings.Contains(string(all), "InfoContext(ctx, "+line) && !strings.Contains(string(all), "Info("+line) {
 				t.Errorf("%s counts %s, which %s do not write", filter, pattern, functions)
@@ -216,22 +219,6 @@ func TestFunctions_AreBuiltFromWhatThereIs(t *testing.T) {
 			}
 			if name == "pool" && !regexp.MustCompile(logical+` += "`+dir+`"`).MatchString(m) {
 				t.Errorf("the Terraform module does not take %s from %s", logical, dir)
-			}
-		}
-	}
-}
-
-// O5: what an operator must hear of has an alarm.
-func TestAlarms(t *testing.T) {
-	for name, want := range map[string][]string{
-		"pool":         {"OldestMessageAlarm", "LaunchWaitAlarm", "JobsDeadAlarm", "ReportsDeadAlarm", "EventsDeadAlarm", "DispatcherErrorsAlarm", "StatusErrorsAlarm", "SweepAlarm"},
-		"controlplane": {"ErrorsAlarm", "ServerErrorsAlarm", "PassAlarm"},
-	} {
-		s := deploy(t, name, map[string]string{"AlarmTopicArn": "arn:aws:sns:us-east-1:123456789012:alarms"})
-		for _, alarm := range want {
-			p := s.Resources[alarm].Properties
-			if !strings.HasPrefix(str(templates.At(p, "AlarmActions", "0")), "arn:aws:sns:") || str(p["AlarmDescription"]) == "" {
-				t.Errorf("%s: %s has no topic or no description", name, alarm)
 			}
 		}
 	}
