@@ -154,7 +154,7 @@ var rules = []rule{
 				return "it is not versioned"
 			case templates.At(p, "BucketEncryption", "ServerSideEncryptionConfiguration", "0", "ServerSideEncryptionByDefault", "SSEAlgorithm") == nil:
 				return "it is not encrypted"
-			case r.DeletionPolicy != "Retain" || r.UpdateReplacePolicy != "Retain":
+			case !strings.HasPrefix(r.DeletionPolicy, "Retain") || r.UpdateReplacePolicy != "Retain":
 				return "it goes with the stack"
 			}
 			for _, block := range []string{"BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets"} {
@@ -202,9 +202,9 @@ var rules = []rule{
 			return unless(len(list) > 0 && p["TaskRoleArn"] != nil && templates.Text(p["TaskRoleArn"]) != templates.Text(p["ExecutionRoleArn"]), "its roles are not apart")
 		}, "AWS::ECS::TaskDefinition")
 	}},
-	{"images are scanned, encrypted, and keep their tags", "ECR.1, ECR.2, CKV_AWS_51, CKV_AWS_136, CKV_AWS_163", func(s *templates.Stack) map[string]string {
-		return each(s, func(_ string, p map[string]any) string {
-			return unless(templates.Text(p["ImageTagMutability"]) == "IMMUTABLE" && templates.Text(templates.At(p, "ImageScanningConfiguration", "ScanOnPush")) == "true" &&
+	{"images are scanned, encrypted, kept, and keep their tags", "ECR.1, ECR.2, CKV_AWS_51, CKV_AWS_136, CKV_AWS_163", func(s *templates.Stack) map[string]string {
+		return each(s, func(name string, p map[string]any) string {
+			return unless(strings.HasPrefix(s.Resources[name].DeletionPolicy, "Retain") && templates.Text(p["ImageTagMutability"]) == "IMMUTABLE" && templates.Text(templates.At(p, "ImageScanningConfiguration", "ScanOnPush")) == "true" &&
 				templates.At(p, "EncryptionConfiguration", "EncryptionType") != nil, "they are not, or do not")
 		}, "AWS::ECR::Repository")
 	}},
@@ -287,6 +287,15 @@ var rules = []rule{
 			return unless(templates.At(p, "AccessLogSetting", "DestinationArn") != nil || templates.At(p, "AccessLogSettings", "DestinationArn") != nil, "its calls are not logged")
 		}, "AWS::ApiGateway::Stage", "AWS::ApiGatewayV2::Stage") {
 			out[name] = why
+		}
+		return out
+	}},
+	{"what is kept goes with a create that failed, so that it can be repeated", "deployability", func(s *templates.Stack) map[string]string {
+		out := map[string]string{}
+		for name, r := range s.Resources {
+			if r.DeletionPolicy == "Retain" {
+				out[name] = "it stays when its create is rolled back"
+			}
 		}
 		return out
 	}},

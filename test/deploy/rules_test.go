@@ -19,8 +19,11 @@ import (
 
 // What the rules find and we keep, each with the reason.
 var kept = map[string]string{
-	"pool: a function's concurrency is reserved: Status":                        "the stage's throttle bounds it; a reservation that is too small would keep runners from reporting",
-	"pool: a queue that a function reads has dead letters: DeadLettersJobsDead": "it reads dead letters; what it cannot settle stays there, and an alarm tells",
+	"pool: a function's concurrency is reserved: Status":                                                     "the stage's throttle bounds it; a reservation that is too small would keep runners from reporting",
+	"controlplane: what is kept goes with a create that failed, so that it can be repeated: Table":           "its protection would stop the rollback; its name is generated",
+	"artifacts: what is kept goes with a create that failed, so that it can be repeated: ApiGatewayLogsRole": "the account's setting names it and is not set back; its name is generated",
+	"artifacts: what is kept goes with a create that failed, so that it can be repeated: ApiGatewayAccount":  "the setting is the account's",
+	"pool: a queue that a function reads has dead letters: DeadLettersJobsDead":                              "it reads dead letters; what it cannot settle stays there, and an alarm tells",
 }
 
 // D1: the templates as they are deployed keep the rules of reviewers, in every mode.
@@ -29,7 +32,7 @@ func TestRules(t *testing.T) {
 	for mode, more := range map[string]map[string]string{
 		"endpoints-only": {}, "public": {"NetworkMode": "public"},
 		"nat": {"NetworkMode": "nat", "VpcId": "vpc-01234567", "SubnetIds": "subnet-1,subnet-2"},
-		"key": {"KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0000", "ControlPlaneRoleArn": "arn:aws:iam::210987654321:role/dayfly-stack/control"},
+		"key": {"KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0000", "ControlPlaneRoleArn": "arn:aws:iam::210987654321:role/dayfly-stack/control", "ApiGatewayLogs": "true"},
 	} {
 		for _, name := range []string{"pool", "controlplane", "network", "artifacts"} {
 			s := deploy(t, name, fitting(t, name, mode, more))
@@ -91,7 +94,7 @@ func TestRules_CanFail(t *testing.T) {
 		{"pool", "TaskDefinition", "containers cannot write to their root, have no user 0, no capability and no shell, and log without blocking", func(p map[string]any) {
 			p["ContainerDefinitions"].([]any)[0].(map[string]any)["ReadonlyRootFilesystem"] = false
 		}},
-		{"artifacts", "Repository", "images are scanned, encrypted, and keep their tags", func(p map[string]any) { p["ImageTagMutability"] = "MUTABLE" }},
+		{"artifacts", "Repository", "images are scanned, encrypted, kept, and keep their tags", func(p map[string]any) { p["ImageTagMutability"] = "MUTABLE" }},
 		{"pool", "Cluster", "a cluster is watched", func(p map[string]any) { delete(p, "ClusterSettings") }},
 		{"network", "EndpointFromTasks", "security groups say what they are for, and nothing comes in from the world", func(p map[string]any) { p["CidrIp"] = "0.0.0.0/0" }},
 		{"network", "SubnetA", "subnets give public addresses only on request", func(p map[string]any) { p["MapPublicIpOnLaunch"] = true }},
