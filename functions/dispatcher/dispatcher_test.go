@@ -181,6 +181,8 @@ func TestBuild_TellsEveryMistakeAtOnce(t *testing.T) {
 			[]string{"DAYFLY_SUBNETS", "DAYFLY_TASK_DEFINITION", "DAYFLY_RELAY_URL"},
 		},
 		"no such mode": {[]string{"DAYFLY_MODE", "both"}, []string{"DAYFLY_MODE"}},
+		"no tags":      {[]string{"DAYFLY_TASK_TAGS", "team=a,team=b,cost"}, []string{"DAYFLY_TASK_TAGS", "DAYFLY_TASK_TAGS"}},
+		"odd tags":     {[]string{"DAYFLY_TASK_TAGS", "dayfly:job=1"}, []string{"DAYFLY_TASK_TAGS"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := build(w.env(tc.pairs...))
@@ -208,7 +210,7 @@ func TestHandle_LaunchesWhatIsWantedAndDropsPoisonAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := w.take(t, append(bodies, "poison", bodies[0])...)
-	if back := w.invoke(t.Context(), t, w.process(t), e); len(back) != 0 {
+	if back := w.invoke(t.Context(), t, w.process(t, "DAYFLY_TASK_TAGS", "cost-center=4711, team=a=b"), e); len(back) != 0 {
 		t.Errorf("%d messages go back", len(back))
 	}
 	tasks := w.ecs.Tasks()
@@ -221,6 +223,9 @@ func TestHandle_LaunchesWhatIsWantedAndDropsPoisonAlone(t *testing.T) {
 		}
 	}
 	for _, task := range tasks {
+		if task.Tags["cost-center"] != "4711" || task.Tags["team"] != "a=b" {
+			t.Errorf("its tags are %v", task.Tags)
+		}
 		env, err := json.Marshal(task.Env)
 		if err != nil || strings.Contains(string(env), "dfj_") {
 			t.Errorf("a job token is in the environment %s, %v", env, err)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -51,6 +52,7 @@ func read(env *boot.Env) settings {
 			Subnets:        env.RequiredList("DAYFLY_SUBNETS", "the subnets of the tasks"),
 			SecurityGroups: env.List("DAYFLY_SECURITY_GROUPS"),
 			AssignPublicIP: env.Bool("DAYFLY_ASSIGN_PUBLIC_IP", false),
+			Tags:           tags(env),
 			Spot:           ecs.Spot(env.OneOf("DAYFLY_SPOT", string(ecs.SpotReads), string(ecs.SpotNever), string(ecs.SpotReads), string(ecs.SpotAll))),
 		},
 	}
@@ -59,6 +61,20 @@ func read(env *boot.Env) settings {
 	}
 	if out.mode == modeLaunches {
 		out.launches = readLaunches(env, out.tasks)
+	}
+	return out
+}
+
+// tags reads DAYFLY_TASK_TAGS, KEY=VALUE divided by commas.
+func tags(env *boot.Env) map[string]string {
+	const name = "DAYFLY_TASK_TAGS"
+	out := map[string]string{}
+	for _, tag := range env.List(name) {
+		key, value, ok := strings.Cut(tag, "=")
+		if _, twice := out[key]; !ok || twice {
+			env.Wrong(name, "%q is not KEY=VALUE, or its key is there twice", tag)
+		}
+		out[key] = value
 	}
 	return out
 }

@@ -21,8 +21,9 @@ locals {
     [filesha256("${path.module}/../transformed/pool.json"), filesha256("${path.module}/../transformed/network.json")],
   ))), 0, 16)}"
 
-  # An API whose endpoint is another one must be deployed anew, which CloudFormation does for another name only.
-  network = substr(sha256("${var.network_mode} ${var.vpc_id}"), 0, 16)
+  # An API whose endpoint is another one, or whose policy names another role, must be deployed anew, which CloudFormation
+  # does for another name only.
+  network = substr(sha256("${var.network_mode} ${var.vpc_id} ${var.role_path} ${var.pool_name}"), 0, 16)
 
   # The transform left marks where code and templates lie.
   template = replace(replace(replace(jsonencode(jsondecode(file("${path.module}/../transformed/pool.json"))),
@@ -83,6 +84,7 @@ resource "aws_cloudformation_stack" "pool" {
     RepositoryName          = var.repository_name
     TaskArchitecture        = var.task_architecture
     EphemeralStorageGiB     = tostring(var.ephemeral_storage_gib)
+    TaskTags                = join(",", [for key in sort(keys(var.task_tags)) : "${key}=${var.task_tags[key]}"])
     SpotPolicy              = var.spot_policy
     LaunchRate              = tostring(var.launch_rate)
     NetworkMode             = var.network_mode
@@ -99,6 +101,8 @@ resource "aws_cloudformation_stack" "pool" {
     TaskSecurityGroupIds    = join(",", var.task_security_group_ids)
     AllowSshEgress          = tostring(var.allow_ssh_egress)
     HttpsProxy              = var.https_proxy
+    RolePath                = var.role_path
+    PermissionsBoundaryArn  = var.permissions_boundary_arn
     KmsKeyArn               = var.kms_key_arn
     LogRetentionDays        = tostring(var.log_retention_days)
     StateVersionDays        = tostring(var.state_version_days)

@@ -87,6 +87,16 @@ variable "ephemeral_storage_gib" {
   }
 }
 
+variable "task_tags" {
+  description = "Tags of each task, such as a cost center's; up to 45. Tags of the stack do not reach tasks."
+  type        = map(string)
+  default     = {}
+  validation {
+    condition     = length(var.task_tags) <= 45 && alltrue([for k, v in var.task_tags : can(regex("^[A-Za-z0-9 +._:/@-]{1,128}=[A-Za-z0-9 +.=_:/@-]{0,256}$", "${k}=${v}"))])
+    error_message = "It has up to 45 tags, of letters, digits, spaces and +-._:/@."
+  }
+}
+
 variable "spot_policy" {
   description = "What may run on Spot capacity; reads means previews, scans and evaluations. Spot stops a task with two minutes' notice."
   type        = string
@@ -220,6 +230,26 @@ variable "https_proxy" {
   validation {
     condition     = can(regex("^(https?://[A-Za-z0-9.-]+:[0-9]{1,5})?$", var.https_proxy))
     error_message = "It is an address such as http://proxy.example.com:3128, without a password, or empty."
+  }
+}
+
+variable "role_path" {
+  description = "The path of the stack's roles, below which each pool has its own."
+  type        = string
+  default     = "/dayfly-stack/"
+  validation {
+    condition     = can(regex("^/([A-Za-z0-9_+=,.@-]{1,128}/){0,3}$", var.role_path)) && !startswith(var.role_path, "/dayfly/")
+    error_message = "It is a path such as /teams/platform/ that begins and ends with / and is not below /dayfly/, where roles of workspaces are."
+  }
+}
+
+variable "permissions_boundary_arn" {
+  description = "The permissions boundary of every role of the stack; empty means none."
+  type        = string
+  default     = ""
+  validation {
+    condition     = can(regex("^(arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/.+)?$", var.permissions_boundary_arn))
+    error_message = "It is the ARN of a policy, or empty."
   }
 }
 

@@ -195,3 +195,34 @@ func TestUnused(t *testing.T) {
 		t.Errorf("RunTask hands over %v", passed)
 	}
 }
+
+// Every role that a stack makes lies under the path that is asked for, and has the boundary.
+func TestRoles_HaveTheirPathAndBoundary(t *testing.T) {
+	const boundary = "arn:aws:iam::123456789012:policy/boundary"
+	more := map[string]string{"RolePath": "/teams/platform/", "PermissionsBoundaryArn": boundary, "ApiGatewayLogs": "true", "NetworkMode": "public"}
+	for _, name := range []string{"pool", "controlplane", "network", "artifacts"} {
+		s := deploy(t, name, fitting(t, name, "", more))
+		of := []*templates.Stack{s}
+		if name == "pool" {
+			of = append(of, network(t, s))
+		}
+		for _, s := range of {
+			if len(roles(s)) == 0 {
+				t.Errorf("%s has no roles", name)
+			}
+			for _, role := range roles(s) {
+				p := s.Resources[role].Properties
+				want := "/teams/platform/"
+				if name == "pool" {
+					want += "prod/"
+				}
+				if p["Path"] != want || p["PermissionsBoundary"] != boundary {
+					t.Errorf("%s: %s lies under %v, with the boundary %v", name, role, p["Path"], p["PermissionsBoundary"])
+				}
+			}
+		}
+		if p := deploy(t, name, fitting(t, name, "", map[string]string{"NetworkMode": "public"})); p.Resources[roles(s)[0]].Properties["PermissionsBoundary"] != nil {
+			t.Errorf("%s has a boundary that nobody asked for", name)
+		}
+	}
+}

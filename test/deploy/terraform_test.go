@@ -150,7 +150,7 @@ func TestTerraform_DeploysTheAPIAnewInAnotherNetwork(t *testing.T) {
 	for _, mode := range []string{"endpoints-only", "public"} {
 		for _, vpc := range []string{"", "vpc-01234567"} {
 			m := readModule(t, map[string]cty.Value{
-				"network_mode": cty.StringVal(mode), "vpc_id": cty.StringVal(vpc),
+				"network_mode": cty.StringVal(mode), "vpc_id": cty.StringVal(vpc), "pool_name": cty.StringVal("prod"),
 				"stack_name": cty.StringVal("dayfly-prod"), "artifacts_bucket": cty.StringVal("artifacts"), "functions_directory": cty.StringVal("dist/functions"),
 			})
 			name := regexp.MustCompile(`StatusApiDeployment[0-9a-f]+`).FindString(m.eval.Variables["local"].GetAttr("template").AsString())

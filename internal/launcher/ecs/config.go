@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -32,6 +34,7 @@ type Config struct {
 	SecurityGroups []string // at most five; none means the VPC's default group
 	AssignPublicIP bool     // tasks in a public subnet need it to reach anything
 	Spot           Spot
+	Tags           map[string]string // further tags of each task, such as a cost center's; at most 45
 
 	// CallTime bounds each call; 0 means 15 s. If a RunTask has no answer by then, the caller repeats it
 	// under the same token.
@@ -44,6 +47,8 @@ const (
 	maxSubnets        = 16
 	maxSecurityGroups = 5
 	maxName           = 255
+	maxTags           = 50 - 5 // beside those that say whose task it is
+	maxTagKey         = 128
 )
 
 const defaultCallTime = 15 * time.Second
@@ -79,6 +84,7 @@ func (c Config) Validate() error {
 	if !slices.Contains([]Spot{"", SpotNever, SpotReads, SpotAll}, c.Spot) {
 		refuse("spot", "spot is never, reads or all, not %q", c.Spot)
 	}
+	c.checkTags(refuse)
 	if c.CallTime < 0 {
 		refuse("call_time", "the time for a call is negative")
 	}
@@ -169,3 +175,21 @@ func startedBy(pool string) string {
 }
 
 const maxStartedBy = 128
+
+// checkTags refuses tags that ECS would not take, or that would hide those of the launcher.
+func (c Config) checkTags(refuse func(field, format string, args ...any)) {
+	if len(c.Tags) > maxTags {
+		refuse("task_tags", "there are %d tags; a task has room for %d", len(c.Tags), maxTags)
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Tags)) {
+		prefix, _, _ := strings.Cut(strings.ToLower(key), ":")
+		switch value := c.Tags[key]; {
+		case key == "" || utf8.RuneCountInString(key) > maxTagKey || tagText(key) != key:
+			refuse("task_tags", "%q is not the key of a tag: use up to %d letters, digits, spaces and +-=._:/@", key, maxTagKey)
+		case prefix == "aws" || prefix == "dayfly":
+			refuse("task_tags", "the key %q begins with %s:, which is reserved; use another", key, prefix)
+		case utf8.RuneCountInString(value) > maxTagValue || tagText(value) != value:
+			refuse("task_tags", "the value of %s is not that of a tag: use up to %d letters, digits, spaces and +-=._:/@", key, maxTagValue)
+		}
+	}
+}

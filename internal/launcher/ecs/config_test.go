@@ -2,6 +2,7 @@ package ecs_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -161,6 +162,34 @@ func TestTagText_IsWhatAWSTakes(t *testing.T) {
 	} {
 		if got := ecs.TagText(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestValidate_Tags(t *testing.T) {
+	many := map[string]string{}
+	for i := range 46 {
+		many[fmt.Sprint("tag", i)] = "x"
+	}
+	for name, c := range map[string]struct {
+		tags map[string]string
+		want string
+	}{
+		"fit":             {map[string]string{"cost-center": "4711", "Team": "", "a:b": "c/d=e@f"}, ""},
+		"too many":        {many, "room for 45"},
+		"no key":          {map[string]string{"": "x"}, "not the key"},
+		"a long key":      {map[string]string{strings.Repeat("k", 129): "x"}, "not the key"},
+		"an odd key":      {map[string]string{"a\nb": "x"}, "not the key"},
+		"a key of AWS":    {map[string]string{"AWS:cloudformation": "x"}, "reserved"},
+		"a key of Dayfly": {map[string]string{"dayfly:job": "x"}, "reserved"},
+		"an odd value":    {map[string]string{"a": "<b>"}, "the value of a"},
+		"a long value":    {map[string]string{"a": strings.Repeat("v", 257)}, "the value of a"},
+	} {
+		cfg := config()
+		cfg.Tags = c.tags
+		err := cfg.Validate()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
 }

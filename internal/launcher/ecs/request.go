@@ -131,7 +131,7 @@ func (c Config) input(r launcher.Request) (*ecs.RunTaskInput, error) {
 			Subnets: []string{where.subnet}, SecurityGroups: c.SecurityGroups, AssignPublicIp: public,
 		}},
 		Overrides: over.sdk(),
-		Tags:      tags(r),
+		Tags:      c.tags(r),
 	}
 	if where.spot { // Spot needs a strategy, and a strategy excludes a launch type
 		in.CapacityProviderStrategy = []types.CapacityProviderStrategyItem{{CapacityProvider: aws.String("FARGATE_SPOT"), Weight: 1}}
@@ -161,11 +161,13 @@ func unfit(r launcher.Request) string {
 	return ""
 }
 
-// tags returns the tags that say whose task it is, sorted by key.
-func tags(r launcher.Request) []types.Tag {
-	all := map[string]string{
+// tags returns the tags that say whose task it is, and those of the configuration, sorted by key.
+func (c Config) tags(r launcher.Request) []types.Tag {
+	all := map[string]string{}
+	maps.Copy(all, c.Tags)
+	maps.Copy(all, map[string]string{
 		tagJob: r.Workflow, tagAttempt: strconv.Itoa(r.Attempt), tagPool: r.Pool, tagWorkspace: r.Workspace, tagOrganization: r.Organization,
-	}
+	})
 	out := make([]types.Tag, 0, len(all))
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		out = append(out, types.Tag{Key: &key, Value: aws.String(tagText(all[key]))})

@@ -111,7 +111,10 @@ func TestLaunch_AnotherTicketOfTheAttemptAdoptsItsTask(t *testing.T) {
 }
 
 func TestLaunch_CarriesWhatTheTaskIsKnownBy(t *testing.T) {
-	w, l := played(t, fake.Config{})
+	w, _ := played(t, fake.Config{})
+	c := config()
+	c.Tags = map[string]string{"cost-center": "4711"}
+	l := w.launcher(t, c)
 	r := request()
 	r.Placement, r.Size = "spot/subnet-c", "512/3072"
 	if _, err := l.Launch(t.Context(), r); err != nil {
@@ -125,7 +128,7 @@ func TestLaunch_CarriesWhatTheTaskIsKnownBy(t *testing.T) {
 		Env: map[string]string{"DAYFLY_JOB": "wf-1", "DAYFLY_ATTEMPT": "2", "DAYFLY_TICKET": r.Ticket, "DAYFLY_RELAY": r.Relay},
 		Tags: map[string]string{
 			"dayfly:job": "wf-1", "dayfly:attempt": "2", "dayfly:pool": "prod", "dayfly:workspace": "network _prod_", "dayfly:organization": "acme",
-			"aws:ecs:clusterName": "dayfly",
+			"aws:ecs:clusterName": "dayfly", "cost-center": "4711",
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
