@@ -166,7 +166,7 @@ variable "availability_zones" {
 }
 
 variable "workspace_accounts" {
-  description = "Other accounts that have roles of workspaces; the endpoints of mode endpoints-only allow them too."
+  description = "Other accounts that have roles, states or secrets of workspaces; the endpoints of mode endpoints-only allow them too."
   type        = list(string)
   default     = []
 }

@@ -121,6 +121,9 @@ func (j *judge) pass(service string, caller wire.Identity, requests ...templates
 			r.Context = map[string]string{}
 		}
 		r.Context["aws:principalaccount"] = caller.Account
+		if parts := strings.Split(r.Resource, ":"); len(parts) > 5 && parts[4] != "" { // a bucket's does not say
+			r.Context["aws:resourceaccount"] = parts[4]
+		}
 		if ok, _ := templates.Evaluate(policy, r); !ok {
 			j.deny("no policy of the network's endpoint to %s allows %s", service, r)
 			return &wire.Error{Code: "AccessDeniedException", QueryCode: "AccessDenied", Message: fmt.Sprintf(

@@ -43,7 +43,7 @@ func ask(j *judge, role string, in bool, service, operation, body string) (err e
 
 // What the network's endpoints do not let through fails, whatever the role may do.
 func TestJudge_EndpointsOfTheNetwork(t *testing.T) {
-	pool := deployed(t, "pool", "dayfly-main", map[string]string{"PoolName": "main", "ServiceUrl": "https://x", "ImageUri": "i"})
+	pool := deployed(t, "pool", "dayfly-main", map[string]string{"PoolName": "main", "ServiceUrl": "https://x", "ImageUri": "i", "S3PrefixListId": "pl-63a5400a"})
 	network := deployed(t, "network", "dayfly-main-Network", map[string]string{"NetworkMode": "endpoints-only"})
 	j := newJudge()
 	j.add(pool)
@@ -56,6 +56,12 @@ func TestJudge_EndpointsOfTheNetwork(t *testing.T) {
 		t.Errorf("a call that IAM does not ask after: %v", err)
 	}
 	j.open = []string{"dayfly-main-workspace"}
+	for account, fails := range map[string]bool{"123456789012": false, "210987654321": true} {
+		secret := `{"SecretId":"arn:aws:secretsmanager:us-east-1:` + account + `:secret:db-AbCdEf"}`
+		if err := ask(j, "workspace", true, "secretsmanager", "GetSecretValue", secret); (err != nil) != fails {
+			t.Errorf("a secret of account %s through the endpoint: %v", account, err)
+		}
+	}
 	if err := ask(j, "workspace", true, "lambda", "Invoke", `{"FunctionName":"f"}`); err == nil {
 		t.Error("a service without an endpoint is reached out of a network without a way out")
 	}
@@ -81,7 +87,7 @@ func TestJudge_EndpointsOfTheNetwork(t *testing.T) {
 
 // A queue under a key of the account needs that key of whoever sends and receives.
 func TestJudge_KeyOfAQueue(t *testing.T) {
-	pool := deployed(t, "pool", "dayfly-main", map[string]string{"PoolName": "main", "ServiceUrl": "https://x", "ImageUri": "i", "KmsKeyArn": key})
+	pool := deployed(t, "pool", "dayfly-main", map[string]string{"PoolName": "main", "ServiceUrl": "https://x", "ImageUri": "i", "S3PrefixListId": "pl-63a5400a", "KmsKeyArn": key})
 	j := newJudge()
 	j.add(pool)
 	send := `{"QueueUrl":"http://127.0.0.1/123456789012/dayfly-main-Jobs"}`

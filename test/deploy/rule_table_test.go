@@ -253,11 +253,12 @@ var rules = []rule{
 			return unless(len(s.Of("AWS::EC2::FlowLog")) > 0, "it has none")
 		}, "AWS::EC2::VPC")
 	}},
-	{"an endpoint serves principals of this account only", "endpoint policies", func(s *templates.Stack) map[string]string {
+	{"an endpoint serves principals and resources of this account only", "endpoint policies", func(s *templates.Stack) map[string]string {
 		return each(s, func(_ string, p map[string]any) string {
 			list, _ := templates.At(p, "PolicyDocument", "Statement").([]any)
 			for _, st := range list {
-				own := templates.Text(templates.At(st, "Condition", "StringEquals", "aws:PrincipalAccount")) == s.Account.ID
+				own := templates.Text(templates.At(st, "Condition", "StringEquals", "aws:PrincipalAccount")) == s.Account.ID &&
+					templates.Text(templates.At(st, "Condition", "StringEqualsIfExists", "aws:ResourceAccount")) == s.Account.ID
 				layers := strings.Contains(templates.Text(templates.At(st, "Resource")), ":s3:::prod-"+s.Account.Region+"-starport-layer-bucket/")
 				if !own && !layers {
 					return "its policy lets others through"

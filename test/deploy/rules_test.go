@@ -98,7 +98,7 @@ func TestRules_CanFail(t *testing.T) {
 		{"pool", "Cluster", "a cluster is watched", func(p map[string]any) { delete(p, "ClusterSettings") }},
 		{"network", "EndpointFromTasks", "security groups say what they are for, and nothing comes in from the world", func(p map[string]any) { p["CidrIp"] = "0.0.0.0/0" }},
 		{"network", "SubnetA", "subnets give public addresses only on request", func(p map[string]any) { p["MapPublicIpOnLaunch"] = true }},
-		{"network", "StsEndpoint", "an endpoint serves principals of this account only", func(p map[string]any) { delete(p, "PolicyDocument") }},
+		{"network", "StsEndpoint", "an endpoint serves principals and resources of this account only", func(p map[string]any) { delete(p, "PolicyDocument") }},
 		{"pool", "StatusApi", "every method of a REST API asks for IAM, and the API for its caller; calls are logged", func(p map[string]any) {
 			for _, methods := range p["Body"].(map[string]any)["paths"].(map[string]any) {
 				for _, m := range methods.(map[string]any) {

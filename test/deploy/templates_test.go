@@ -110,9 +110,11 @@ func TestDeploy_EndpointsLetWorkspacesOfOtherAccountsThrough(t *testing.T) {
 			if name != "StsEndpoint" && name != "SecretsManagerEndpoint" && name != "S3Endpoint" {
 				want = "123456789012" // what only ECS and the runner itself call
 			}
-			got := templates.Text(templates.At(n.Resources[name].Properties, "PolicyDocument", "Statement", "0", "Condition", "StringEquals", "aws:PrincipalAccount"))
-			if got != want {
-				t.Errorf("with %q, %s lets %s through, want %s", other, name, got, want)
+			condition := templates.At(n.Resources[name].Properties, "PolicyDocument", "Statement", "0", "Condition")
+			from := templates.Text(templates.At(condition, "StringEquals", "aws:PrincipalAccount"))
+			to := templates.Text(templates.At(condition, "StringEqualsIfExists", "aws:ResourceAccount"))
+			if from != want || to != want {
+				t.Errorf("with %q, %s lets %s through to %s, want %s", other, name, from, to, want)
 			}
 		}
 	}

@@ -124,6 +124,10 @@ func (s Statement) matches(r Request) bool {
 	for operator, keys := range s.Conditions {
 		for key, values := range keys {
 			got, there := r.Context[key]
+			operator, optional := strings.CutSuffix(operator, "IfExists")
+			if optional && !there {
+				continue
+			}
 			if negated := strings.Contains(operator, "Not"); !there && !negated || there && !holds(operator, values, got) {
 				return false // a key that a request does not have fulfils what is negated, and nothing else
 			}

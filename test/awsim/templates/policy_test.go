@@ -16,6 +16,10 @@ func TestEvaluate(t *testing.T) {
 		Effect: "Allow", Actions: []string{"*"}, Resources: []string{"*"},
 		Conditions: map[string]map[string][]string{"StringNotEquals": {"shell": {"true"}}},
 	}
+	ours := templates.Statement{
+		Effect: "Allow", Actions: []string{"*"}, Resources: []string{"*"},
+		Conditions: map[string]map[string][]string{"StringEqualsIfExists": {"owner": {"us"}}},
+	}
 	in := map[string]string{"ecs:cluster": "arn:c"}
 	for name, c := range map[string]struct {
 		of   []templates.Statement
@@ -32,6 +36,9 @@ func TestEvaluate(t *testing.T) {
 		"a negated key, not there":     {[]templates.Statement{not}, templates.Request{Action: "ecs:RunTask", Resource: "x"}, true},
 		"a negated key, as negated":    {[]templates.Statement{not}, templates.Request{Action: "ecs:RunTask", Resource: "x", Context: map[string]string{"shell": "true"}}, false},
 		"a negated key, as it must be": {[]templates.Statement{not}, templates.Request{Action: "ecs:RunTask", Resource: "x", Context: map[string]string{"shell": "false"}}, true},
+		"if it exists, not there":      {[]templates.Statement{ours}, templates.Request{Action: "ecs:RunTask", Resource: "x"}, true},
+		"if it exists, of others":      {[]templates.Statement{ours}, templates.Request{Action: "ecs:RunTask", Resource: "x", Context: map[string]string{"owner": "them"}}, false},
+		"if it exists, ours":           {[]templates.Statement{ours}, templates.Request{Action: "ecs:RunTask", Resource: "x", Context: map[string]string{"owner": "us"}}, true},
 		"another action":               {[]templates.Statement{allow}, templates.Request{Action: "ecs:StopTask", Resource: "arn:aws:ecs:r:1:task-definition/a:1", Context: in}, false},
 	} {
 		if got, by := templates.Evaluate(c.of, c.r); got != c.want {
