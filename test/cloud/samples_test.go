@@ -1,6 +1,9 @@
 package cloud_test
 
 import (
+	"crypto/md5" //nolint:gosec // of SQS
+	"encoding/hex"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost/gateway"
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/procrun"
 )
@@ -30,6 +35,74 @@ func TestSamples_EachFileIsOfOneFunction(t *testing.T) {
 	}
 	if len(taken) != len(files) {
 		t.Errorf("%d samples are named and %d are there", len(taken), len(files))
+	}
+}
+
+// The samples are what AWS sends for the templates: their API's resources, stage and routes, bodies with their digest, the
+// scheduler's detail, which is a text, and the fields of an event of ECS.
+func TestSamples_AreAsAWSSendsThem(t *testing.T) {
+	deployed := func(template, name string, parameters map[string]string) *templates.Stack {
+		tmpl, err := templates.Load("../../infra/transformed/" + template + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := tmpl.Deploy(name, cloud.Account, parameters, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	pool := deployed("pool", "dayfly-main", map[string]string{"PoolName": "main", "ServiceUrl": "https://x", "ImageUri": "i", "NetworkMode": "public"})
+	control := deployed("controlplane", "dayfly-control", nil)
+	paths, _ := templates.At(pool.Resources["StatusApi"].Properties, "Body", "paths").(map[string]any)
+	stage := pool.Resources[pool.Of("AWS::ApiGateway::Stage")[0]].Properties["StageName"]
+	for function, samples := range cloud.Samples {
+		for _, name := range samples {
+			b, err := os.ReadFile(filepath.Join(events, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var e map[string]any
+			if err := json.Unmarshal(b, &e); err != nil {
+				t.Fatal(err)
+			}
+			at := func(keys ...string) string { return templates.Text(templates.At(e, keys...)) }
+			switch {
+			case e["Records"] != nil:
+				for _, r := range e["Records"].([]any) {
+					sum := md5.Sum([]byte(templates.Text(templates.At(r, "body")))) //nolint:gosec // it is what SQS has
+					if templates.Text(templates.At(r, "md5OfBody")) != hex.EncodeToString(sum[:]) {
+						t.Errorf("%s: the digest is another body's", name)
+					}
+				}
+			case e["httpMethod"] != nil: // of a REST API
+				if paths[at("resource")] == nil || at("requestContext", "resourcePath") != at("resource") || at("requestContext", "stage") != stage ||
+					at("requestContext", "path") != "/"+at("requestContext", "stage")+at("path") {
+					t.Errorf("%s is not of the API of the template: %s at stage %s", name, at("resource"), at("requestContext", "stage"))
+				}
+			case e["rawPath"] != nil: // of an HTTP API
+				route := gateway.Route(control.Routes(), at("requestContext", "http", "method"), at("rawPath"))
+				if at("routeKey") != route || at("requestContext", "routeKey") != route || control.Routes()[route] != "dayfly-control-"+function {
+					t.Errorf("%s goes by %s, want %s", name, at("routeKey"), route)
+				}
+			case at("source") == "aws.scheduler":
+				if e["detail"] != "{}" {
+					t.Errorf("%s: the scheduler's detail is a text, not %v", name, e["detail"])
+				}
+			case at("source") == "aws.ecs":
+				for _, field := range []string{
+					"attachments", "attributes", "availabilityZone", "clusterArn", "connectivity", "connectivityAt", "containers", "cpu", "createdAt", "desiredStatus",
+					"enableExecuteCommand", "ephemeralStorage", "group", "lastStatus", "launchType", "memory", "overrides", "platformVersion", "pullStartedAt", "startedBy",
+					"stopCode", "stoppedAt", "stoppedReason", "stoppingAt", "taskArn", "taskDefinitionArn", "updatedAt", "version",
+				} {
+					if templates.At(e, "detail", field) == nil {
+						t.Errorf("%s has no %s", name, field)
+					}
+				}
+			case len(e) > 0: // a wake is empty
+				t.Errorf("%s is an event of a kind that is not known here", name)
+			}
+		}
 	}
 }
 
