@@ -226,3 +226,28 @@ func TestRoles_HaveTheirPathAndBoundary(t *testing.T) {
 		}
 	}
 }
+
+// Flow logs are delivered with what the VPC guide asks for ("IAM role for publishing flow logs to CloudWatch Logs"), into
+// the group of the stack only.
+func TestPolicies_FlowLogsAreDelivered(t *testing.T) {
+	s := deploy(t, "network", map[string]string{"NetworkMode": "public"})
+	group := "arn:aws:logs:" + region + "log-group:dayfly-prod-FlowLogs"
+	for _, r := range []templates.Request{
+		{Action: "logs:CreateLogGroup", Resource: group},
+		{Action: "logs:CreateLogStream", Resource: group + ":log-stream:eni-1"},
+		{Action: "logs:PutLogEvents", Resource: group + ":log-stream:eni-1"},
+		{Action: "logs:DescribeLogStreams", Resource: group + ":*"},
+		{Action: "logs:DescribeLogGroups", Resource: "arn:aws:logs:" + region + "log-group::log-stream:"},
+	} {
+		if allowed, _ := templates.Evaluate(s.Statements("FlowLogRole"), r); !allowed {
+			t.Errorf("delivery may not %s", r)
+		}
+		if r.Action == "logs:DescribeLogGroups" {
+			continue
+		}
+		r.Resource = strings.Replace(r.Resource, "FlowLogs", "Other", 1)
+		if allowed, by := templates.Evaluate(s.Statements("FlowLogRole"), r); allowed {
+			t.Errorf("delivery may %s, because of %s", r, by)
+		}
+	}
+}

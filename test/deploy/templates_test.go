@@ -152,7 +152,7 @@ func TestDeploy_TasksKnowTheBucketOfStates(t *testing.T) {
 	const key = "arn:aws:kms:us-east-1:123456789012:key/0000"
 	for _, of := range []string{"", key} {
 		env := taskEnvironment(deploy(t, "pool", map[string]string{"KmsKeyArn": of}))
-		if env["DAYFLY_STATE_BUCKET"] != "dayfly-prod-state" || env["AWS_REGION"] != "us-east-1" || env["DAYFLY_STATE_KMS_KEY_ARN"] != of {
+		if env["DAYFLY_STATE_BUCKET"] != "dayfly-prod-state" || env["AWS_REGION"] != "us-east-1" || env["AWS_DEFAULT_REGION"] != "us-east-1" || env["DAYFLY_STATE_KMS_KEY_ARN"] != of {
 			t.Errorf("with the key %q: got %v", of, env)
 		}
 	}
