@@ -15,7 +15,7 @@ type seen struct {
 	calls       []awsim.Record
 	invocations []lambdahost.Report
 	requests    []cloud.Request
-	control     string // the names of the functions
+	control     string // the names of the functions; this one serves claims and what the dispatcher asks
 	poller      string
 	dispatcher  string
 }

@@ -82,7 +82,7 @@ func (w *world) seen() seen {
 	defer w.mu.Unlock()
 	return seen{
 		calls: w.AWS.Calls(), invocations: slices.Clone(w.invocations), requests: slices.Clone(w.requests),
-		control: w.FunctionName(w.Control, "ControlPlane"), poller: w.FunctionName(w.Pool, "Poller"), dispatcher: w.FunctionName(w.Pool, "Dispatcher"),
+		control: w.FunctionName(w.Control, "LongPolls"), poller: w.FunctionName(w.Pool, "Poller"), dispatcher: w.FunctionName(w.Pool, "Dispatcher"),
 	}
 }
 

@@ -47,12 +47,15 @@ type world struct {
 // admin is who prepares things.
 var admin = controlplane.Principal{Organization: "default", Name: "benchpickup", Audience: "user", Role: api.RoleAdmin}
 
+// unlimited is the environment of the control plane's functions: only the pool limits.
+var unlimited = map[string]string{"DAYFLY_ORGANIZATION_LIMIT": "100000"}
+
 // open deploys. Close must be called.
 func open(ctx context.Context, b *bench, l latency, parameters map[string]string) (*world, error) {
 	w := &world{accepted: map[string]time.Time{}, taken: make(chan struct{})}
 	cfg := cloud.Config{
 		Root: b.root, Functions: b.functions, Image: "runner", Pool: pool, Parameters: parameters,
-		Environment: map[string]map[string]string{"ControlPlane": {"DAYFLY_ORGANIZATION_LIMIT": "100000"}},
+		Environment: map[string]map[string]string{"ControlPlane": unlimited, "LongPolls": unlimited},
 		Runner:      ecs.Func(func(context.Context, ecs.Spec, <-chan struct{}) int { return 0 }), // no task gets so far
 		Latency:     l.lambda, QueueDelay: l.queue, GatewayDelay: l.gateway, CallDelay: l.calls, Observe: w.observe, Answered: w.answered,
 	}
