@@ -31,6 +31,7 @@ func (d *deployment) invent(logical, attribute string, r Resource) (any, bool) {
 		},
 		"AWS::SecretsManager::Secret": {"": arn("secretsmanager", "secret:%s-AbCdEf", name)},
 		"AWS::IAM::Role":              {"": name, "Arn": fmt.Sprintf("arn:%s:iam::%s:role%s%s", a.Partition, a.ID, path, name)},
+		"AWS::IAM::ManagedPolicy":     {"": fmt.Sprintf("arn:%s:iam::%s:policy/%s", a.Partition, a.ID, name)},
 		"AWS::Lambda::Function":       {"": name, "Arn": arn("lambda", "function:%s", name)},
 		"AWS::Logs::LogGroup":         {"": name, "Arn": arn("logs", "log-group:%s:*", name)},
 		"AWS::ECS::Cluster":           {"": name, "Arn": arn("ecs", "cluster/%s", name)},

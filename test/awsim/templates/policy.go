@@ -2,7 +2,9 @@ package templates
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -24,10 +26,14 @@ type Statement struct {
 	Conditions map[string]map[string][]string // operator, key, values
 }
 
-// Statements returns those of a role of the stack, of its own policies and of those that are attached to it.
+// Statements returns those of a role of the stack, of its own policies and of those that are attached to it; or those
+// of a managed policy.
 func (s *Stack) Statements(role string) []Statement {
 	var out []Statement
 	r := s.Resources[role]
+	if r.Type == "AWS::IAM::ManagedPolicy" {
+		return statements(role, r.Properties)
+	}
 	policies, _ := r.Properties["Policies"].([]any)
 	for _, p := range policies {
 		out = append(out, statements(role, p)...)
@@ -37,6 +43,16 @@ func (s *Stack) Statements(role string) []Statement {
 		if slices.Contains(Texts(p["Roles"]), s.Name+"-"+role) {
 			out = append(out, statements(role, p)...)
 		}
+	}
+	return out
+}
+
+// Trust returns the statements of a role's trust policy, in which the principals of AWS stand in place of resources.
+func Trust(document any) []Statement {
+	out := statements("trust", map[string]any{"PolicyDocument": document})
+	list, _ := At(document, "Statement").([]any)
+	for i, e := range list {
+		out[i].Resources = Texts(At(e, "Principal", "AWS"))
 	}
 	return out
 }
@@ -111,7 +127,7 @@ func Evaluate(of []Statement, r Request) (allowed bool, by string) {
 
 func (s Statement) matches(r Request) bool {
 	like := func(patterns []string, what string, fold bool) bool {
-		return slices.ContainsFunc(patterns, func(p string) bool {
+		return slices.ContainsFunc(r.fill(patterns), func(p string) bool {
 			if fold {
 				return Like(strings.ToLower(p), strings.ToLower(what))
 			}
@@ -124,10 +140,19 @@ func (s Statement) matches(r Request) bool {
 	for operator, keys := range s.Conditions {
 		for key, values := range keys {
 			got, there := r.Context[key]
+			// A request of one value: one is any, and all.
+			operator := strings.TrimPrefix(strings.TrimPrefix(operator, "ForAnyValue:"), "ForAllValues:")
 			operator, optional := strings.CutSuffix(operator, "IfExists")
 			if optional && !there {
 				continue
 			}
+			if operator == "Null" {
+				if slices.Contains(values, strconv.FormatBool(there)) {
+					return false
+				}
+				continue
+			}
+			values := r.fill(values)
 			if negated := strings.Contains(operator, "Not"); !there && !negated || there && !holds(operator, values, got) {
 				return false // a key that a request does not have fulfils what is negated, and nothing else
 			}
@@ -135,6 +160,27 @@ func (s Statement) matches(r Request) bool {
 	}
 	return true
 }
+
+// fill puts what the request has in place of policy variables, such as ${aws:PrincipalTag/x}. What names a key that the
+// request does not have fits nothing. What has * or ? in it is not decided here: it
+// fits nothing.
+func (r Request) fill(patterns []string) []string {
+	out := make([]string, 0, len(patterns))
+	for _, p := range patterns {
+		whole := true
+		p = variable.ReplaceAllStringFunc(p, func(name string) string {
+			v, ok := r.Context[strings.ToLower(name[2:len(name)-1])]
+			whole = whole && ok && !strings.ContainsAny(v, "*?")
+			return v
+		})
+		if whole {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+var variable = regexp.MustCompile(`\$\{[^}]*\}`)
 
 func holds(operator string, values []string, got string) bool {
 	if operator == "StringNotEquals" {

@@ -20,6 +20,19 @@ func TestEvaluate(t *testing.T) {
 		Effect: "Allow", Actions: []string{"*"}, Resources: []string{"*"},
 		Conditions: map[string]map[string][]string{"StringEqualsIfExists": {"owner": {"us"}}},
 	}
+	own := templates.Statement{
+		Effect: "Allow", Actions: []string{"s3:GetObject"}, Resources: []string{"arn:aws:s3:::b/${aws:PrincipalTag/key}/*"},
+		Conditions: map[string]map[string][]string{
+			"StringEquals": {"tag": {"${aws:PrincipalTag/id}"}}, "Null": {"source": {"true"}}, "ForAnyValue:StringEquals": {"via": {"x", "y"}},
+		},
+	}
+	of := func(key, id string) map[string]string {
+		return map[string]string{"aws:principaltag/key": key, "aws:principaltag/id": id, "tag": "1", "via": "y"}
+	}
+	with := func(m map[string]string, key, value string) map[string]string {
+		m[key] = value
+		return m
+	}
 	in := map[string]string{"ecs:cluster": "arn:c"}
 	for name, c := range map[string]struct {
 		of   []templates.Statement
@@ -39,6 +52,13 @@ func TestEvaluate(t *testing.T) {
 		"if it exists, not there":      {[]templates.Statement{ours}, templates.Request{Action: "ecs:RunTask", Resource: "x"}, true},
 		"if it exists, of others":      {[]templates.Statement{ours}, templates.Request{Action: "ecs:RunTask", Resource: "x", Context: map[string]string{"owner": "them"}}, false},
 		"if it exists, ours":           {[]templates.Statement{ours}, templates.Request{Action: "ecs:RunTask", Resource: "x", Context: map[string]string{"owner": "us"}}, true},
+		"its own variable":             {[]templates.Statement{own}, templates.Request{Action: "s3:GetObject", Resource: "arn:aws:s3:::b/k/o", Context: of("k", "1")}, true},
+		"a variable of another":        {[]templates.Statement{own}, templates.Request{Action: "s3:GetObject", Resource: "arn:aws:s3:::b/k/o", Context: of("l", "1")}, false},
+		"a condition's variable":       {[]templates.Statement{own}, templates.Request{Action: "s3:GetObject", Resource: "arn:aws:s3:::b/k/o", Context: of("k", "2")}, false},
+		"a variable that is a pattern": {[]templates.Statement{own}, templates.Request{Action: "s3:GetObject", Resource: "arn:aws:s3:::b/k/o", Context: of("*", "1")}, false},
+		"no variable":                  {[]templates.Statement{own}, templates.Request{Action: "s3:GetObject", Resource: "arn:aws:s3:::b/k/o"}, false},
+		"a key that must not be there": {[]templates.Statement{own}, templates.Request{Action: "s3:GetObject", Resource: "arn:aws:s3:::b/k/o", Context: with(of("k", "1"), "source", "s")}, false},
+		"none of the values":           {[]templates.Statement{own}, templates.Request{Action: "s3:GetObject", Resource: "arn:aws:s3:::b/k/o", Context: with(of("k", "1"), "via", "z")}, false},
 		"another action":               {[]templates.Statement{allow}, templates.Request{Action: "ecs:StopTask", Resource: "arn:aws:ecs:r:1:task-definition/a:1", Context: in}, false},
 	} {
 		if got, by := templates.Evaluate(c.of, c.r); got != c.want {
