@@ -28,8 +28,8 @@ func newSite(t *testing.T) *site {
 	s := &site{t: t, root: t.TempDir(), state: t.TempDir()}
 	s.copy("../../scripts/deploy", "scripts/deploy", 0o755)
 	s.copy("../../scripts/destroy", "scripts/destroy", 0o755)
-	s.copy("../../infra/artifacts.yaml", "infra/artifacts.yaml", 0o644)
-	for _, name := range []string{"pool", "controlplane", "network"} {
+	s.copy("../../scripts/stacks", "scripts/stacks", 0o644)
+	for _, name := range []string{"pool", "controlplane", "network", "artifacts"} {
 		s.copy("../../infra/transformed/"+name+".json", "infra/transformed/"+name+".json", 0o644)
 	}
 	for _, name := range []string{"aws", "docker"} {
@@ -69,7 +69,7 @@ func (s *site) run(script, answer string, env ...string) (said string, calls []s
 	cmd := exec.CommandContext(s.t.Context(), filepath.Join(s.root, "scripts", script))
 	cmd.Env = append([]string{
 		"PATH=" + filepath.Join(s.root, "stand-ins") + ":" + os.Getenv("PATH"), "HOME=" + s.root, "STATE=" + s.state,
-		"AWS_REGION=eu-west-1", "VERSION=v1.0.0", "DRAIN_LOOK=0",
+		"AWS_REGION=eu-west-1", "VERSION=v1.0.0", "DRAIN_LOOK=0", "ROLE_WAIT=0",
 	}, env...)
 	cmd.Stdin = strings.NewReader(answer)
 	out, err := cmd.CombinedOutput()
@@ -282,7 +282,7 @@ func TestDeploy_RefusesWhatCannotBe(t *testing.T) {
 		env           []string
 		want          string
 	}{
-		"functions at once":           {"concurrency", "10", nil, "the account has 10 left"},
+		"functions at once":           {"concurrency", "10", nil, "The account has 10 unreserved, of which Lambda keeps 100: ask for "},
 		"a repository of no stack":    {"repositories/dayfly-runner", "", nil, "there is a repository dayfly-runner"},
 		"a VPC without subnets":       {"", "", []string{"PARAMETERS=NetworkMode=public VpcId=vpc-01234567"}, "SubnetIds"},
 		"a VPC without route tables":  {"", "", []string{"PARAMETERS=VpcId=vpc-01234567 SubnetIds=subnet-1"}, "RouteTableIds"},

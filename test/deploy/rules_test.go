@@ -1,12 +1,10 @@
 package deploy_test
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -265,24 +263,6 @@ func TestKey_IsThatOfEverything(t *testing.T) {
 					t.Errorf("%s %s is under %q", r.Type, name, got)
 				}
 			}
-		}
-	}
-}
-
-// What make deploy asks the account for is what the stacks reserve.
-func TestConcurrency_IsWhatDeployAsksFor(t *testing.T) {
-	sum := func(name string) (n int) {
-		s := deploy(t, name, nil)
-		for _, f := range s.Of("AWS::Lambda::Function") {
-			more, _ := strconv.Atoi(templates.Text(s.Resources[f].Properties["ReservedConcurrentExecutions"]))
-			n += more
-		}
-		return n
-	}
-	script := string(readFile(t, "../../scripts/deploy"))
-	for _, want := range []string{fmt.Sprintf("reserve=%d\n", sum("pool")), fmt.Sprintf("${own:-%d}", sum("controlplane"))} {
-		if !strings.Contains(script, want) {
-			t.Errorf("scripts/deploy has no %q", want)
 		}
 	}
 }
