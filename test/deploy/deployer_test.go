@@ -1,0 +1,407 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
+)
+
+const deployerKey = "arn:aws:kms:us-east-1:123456789012:key/0000"
+
+func deployer(t *testing.T) *templates.Stack { t.Helper(); return deployerIn(t, home, "dayfly") }
+
+func deployerIn(t *testing.T, account templates.Account, name string) *templates.Stack {
+	t.Helper()
+	tmpl, err := templates.Load("../../infra/transformed/deployer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := tmpl.Deploy("deployer", account, map[string]string{"Name": name, "RoleName": "deployers", "KmsKeyArn": deployerKey}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// granted are the statements of who deploys, of all policies or of one.
+func granted(s *templates.Stack, of ...string) (out []templates.Statement) {
+	if len(of) == 0 {
+		of = slices.DeleteFunc(s.Of("AWS::IAM::ManagedPolicy"), func(p string) bool { return p == "Boundary" })
+	}
+	for _, p := range of {
+		out = append(out, s.Statements(p)...)
+	}
+	return out
+}
+
+// commands are the CLI's commands that are not one call of the same name. What a waiter asks is what it waits for.
+var commands = map[string]string{
+	"sts get-caller-identity":        "", // IAM does not ask after it
+	"configure get":                  "",
+	"cloudformation wait":            "cloudformation:DescribeStacks",
+	"cloudformation deploy":          "cloudformation:DescribeStacks cloudformation:CreateChangeSet cloudformation:DescribeChangeSet cloudformation:ExecuteChangeSet cloudformation:TagResource",
+	"cloudformation delete-stack":    "cloudformation:DeleteStack",
+	"iam wait":                       "iam:GetRole",
+	"apigateway get-account":         "apigateway:GET",
+	"ecr get-login-password":         "ecr:GetAuthorizationToken",
+	"s3 cp":                          "s3:PutObject",
+	"lambda get-account-settings":    "lambda:GetAccountSettings",
+	"ecs list-tasks":                 "ecs:ListTasks",
+	"ecs describe-tasks":             "ecs:DescribeTasks",
+	"iam create-service-linked-role": "iam:CreateServiceLinkedRole",
+}
+
+// pushes are the calls of docker push: of a registry, by its protocol (ECR user guide, "Required IAM permissions").
+const pushes = "ecr:BatchCheckLayerAvailability ecr:BatchGetImage ecr:InitiateLayerUpload ecr:UploadLayerPart ecr:CompleteLayerUpload ecr:PutImage"
+
+func camel(operation string) (out string) {
+	for word := range strings.SplitSeq(operation, "-") {
+		out += strings.ToUpper(word[:1]) + word[1:]
+	}
+	return out
+}
+
+// asksOf is what IAM is asked for a command line of the scripts.
+func asksOf(t *testing.T, line string) (out []templates.Request) {
+	t.Helper()
+	words := strings.Fields(line)
+	if words[0] == "docker" && words[1] == "push" {
+		for action := range strings.FieldsSeq(pushes) {
+			out = append(out, templates.Request{Action: action, Resource: "arn:aws:ecr" + ofAccount + "repository/dayfly-runner"})
+		}
+		return out
+	}
+	if words[0] != "aws" {
+		return nil
+	}
+	option := func(name string) string {
+		if i := slices.Index(words, "--"+name); i >= 0 {
+			return words[i+1]
+		}
+		return ""
+	}
+	service, operation := words[1], words[2]
+	actions, special := commands[service+" "+operation]
+	if !special {
+		actions = service + ":" + camel(operation)
+	}
+	context := map[string]string{}
+	resource := ""
+	switch service {
+	case "cloudformation":
+		resource = "arn:aws:cloudformation" + ofAccount + "stack/" + option("stack-name") + "/0a"
+		if option("stack-name") == "" {
+			resource = "*"
+		}
+		if bucket := option("s3-bucket"); bucket != "" { // it uploads the template, unless it is there
+			for _, action := range []string{"s3:GetObject", "s3:PutObject"} {
+				out = append(out, templates.Request{Action: action, Resource: "arn:aws:s3:::" + bucket + "/templates/0a.template"})
+			}
+		}
+	case "s3":
+		i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "s3://") })
+		resource = "arn:aws:s3:::" + strings.TrimPrefix(words[i], "s3://")
+	case "ecr":
+		resource = "arn:aws:ecr" + ofAccount + "repository/dayfly-runner"
+		if operation == "get-login-password" {
+			resource = "*"
+		}
+	case "iam":
+		resource = iam + "/aws-service-role/ecs.amazonaws.com/AWSServiceRoleForECS"
+	case "secretsmanager":
+		// The stand-in has the name of the stack in that of a secret, CloudFormation has not.
+		_, logical, _ := strings.Cut(strings.TrimPrefix(option("secret-id"), "dayfly-"), "-")
+		out = append(out, templates.Request{Action: actions, Resource: "arn:aws:secretsmanager" + ofAccount + "secret:" + logical + "-1A2B3C4D5E6F-abcdef"})
+		resource = "arn:aws:secretsmanager" + ofAccount + "secret:" + option("secret-id") + "-1A2B3C4D5E6F-abcdef"
+	case "apigateway":
+		resource = apis + "/account"
+	case "sqs":
+		resource = "arn:aws:sqs" + ofAccount + option("queue-url")
+	case "ecs":
+		resource = "arn:aws:ecs" + ofAccount + "task/dayfly-main-Cluster-1A2B/0a"
+		if operation == "list-tasks" {
+			resource, context["ecs:cluster"] = "*", "arn:aws:ecs"+ofAccount+"cluster/"+option("cluster")
+		}
+	case "ec2", "lambda", "sts", "configure":
+		resource = "*"
+	default:
+		t.Errorf("%s: nothing says on what resource that is", line)
+	}
+	for action := range strings.FieldsSeq(actions) {
+		out = append(out, templates.Request{Action: action, Resource: resource, Context: context})
+	}
+	return out
+}
+
+// scriptCalls are the command lines of deployments in a new account, of an update, of a create that fails and of destroys.
+func scriptCalls(t *testing.T) (all []string) {
+	t.Helper()
+	s := newSite(t)
+	s.keep("new-account", "")
+	s.keep("reasons-dayfly-main", notYet)
+	for _, c := range [][]string{
+		{"deploy", "YES=1", "AWS_REGION=us-east-1"}, {"deploy", "YES=1", "VERSION=v2.0.0"}, {"destroy", "YES=1", "CONTROL_PLANE=1"},
+	} {
+		s.keep("stopping", "1")
+		said, made, err := s.run(c[0], "", c[1:]...)
+		if err != nil {
+			t.Fatalf("%s: %v: %s", c[0], err, said)
+		}
+		all = append(all, made...)
+	}
+	return all
+}
+
+// Who deploys may call what the scripts call, and each right is there for one of their calls.
+func TestDeployer_MayCallWhatTheScriptsCall(t *testing.T) {
+	t.Parallel()
+	s := deployer(t)
+	asked := []templates.Request{
+		// A key of the account's is used by the services that the scripts call.
+		{Action: "kms:DescribeKey", Resource: deployerKey, Context: map[string]string{"kms:viaservice": "s3.us-east-1.amazonaws.com"}},
+		{Action: "kms:GenerateDataKey", Resource: deployerKey, Context: map[string]string{"kms:viaservice": "secretsmanager.us-east-1.amazonaws.com"}},
+		{Action: "kms:Decrypt", Resource: deployerKey, Context: map[string]string{"kms:viaservice": "secretsmanager.us-east-1.amazonaws.com"}},
+		{Action: "kms:CreateGrant", Resource: deployerKey, Context: map[string]string{"kms:grantisforawsresource": "true"}},
+	}
+	for _, line := range scriptCalls(t) {
+		asked = append(asked, asksOf(t, line)...)
+	}
+	allowAll(t, granted(s, "Scripts"), asked)
+	noSurplus(t, granted(s, "Scripts"), asked)
+}
+
+// CloudFormation may call, for who deploys, what each resource of the templates needs; and no right is left over.
+func TestDeployer_MayCallWhatCloudFormationCalls(t *testing.T) {
+	s := deployer(t)
+	var asked []templates.Request
+	for _, r := range resourcesOfStacks(t) {
+		asked = append(asked, calledFor(t, r.stack, r.logical, r.kind)...)
+	}
+	allowAll(t, granted(s), asked)
+	noSurplus(t, granted(s, "Services", "Storage", "Network"), asked)
+	// A row for a type that no template has would hide a right that nothing needs.
+	for kind := range needs {
+		if !slices.ContainsFunc(resourcesOfStacks(t), func(r resourceOf) bool { return r.kind == kind }) {
+			t.Errorf("no template has a %s", kind)
+		}
+	}
+}
+
+type resourceOf struct{ stack, logical, kind string }
+
+// resourcesOfStacks are those of every template that make deploy gives CloudFormation.
+func resourcesOfStacks(t *testing.T) (out []resourceOf) {
+	t.Helper()
+	files, err := filepath.Glob("../../infra/transformed/*.json")
+	if err != nil || len(files) < 6 {
+		t.Fatal(files, err)
+	}
+	stacks := map[string]string{"artifacts": "dayfly-artifacts", "controlplane": "dayfly-control", "pool": "dayfly-main", "network": "dayfly-main-Network-1A2B3C"}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".json")
+		if name == "deployer" || name == "workspace-role" {
+			continue // an admin deploys these
+		}
+		if stacks[name] == "" {
+			t.Errorf("what stack is of template %s?", name)
+		}
+		tmpl, err := templates.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for logical, r := range tmpl.Resources {
+			out = append(out, resourceOf{stacks[name], logical, r.Type})
+		}
+	}
+	return out
+}
+
+func allowAll(t *testing.T, of []templates.Statement, asked []templates.Request) {
+	t.Helper()
+	told := map[string]bool{}
+	for _, r := range asked {
+		if allowed, _ := templates.Evaluate(of, r); !allowed && !told[r.String()] {
+			told[r.String()] = true
+			t.Errorf("not allowed: %s %v", r, r.Context)
+		}
+	}
+}
+
+// noSurplus finds the actions of statements that nothing asks for.
+func noSurplus(t *testing.T, of []templates.Statement, asked []templates.Request) {
+	t.Helper()
+	for _, st := range of {
+		for _, action := range st.Actions {
+			one := st
+			one.Actions = []string{action}
+			if !slices.ContainsFunc(asked, func(r templates.Request) bool { ok, _ := templates.Evaluate([]templates.Statement{one}, r); return ok }) {
+				t.Errorf("%s allows %s, and nothing asks for it", st.Where, action)
+			}
+		}
+	}
+}
+
+// wideOfDeployer are the actions that may name every resource, because their services know none for them, or because the
+// scripts ask without one.
+var wideOfDeployer = regexp.MustCompile(`^(cloudformation:DescribeStacks|lambda:(GetAccountSettings|CreateEventSourceMapping)|ecr:GetAuthorizationToken|ecs:(ListTasks|CreateCluster|RegisterTaskDefinition|DeregisterTaskDefinition|DescribeTaskDefinition)` +
+	`|secretsmanager:GetRandomPassword|logs:(DescribeLogGroups|(Create|Get|Update|Delete)LogDelivery|ListLogDeliveries|PutResourcePolicy|DescribeResourcePolicies)|ec2:Describe[A-Za-z]+)$`)
+
+// No statement allows a pattern of actions, or every resource where there could be fewer; and each policy fits IAM.
+func TestDeployer_IsNotTooWide(t *testing.T) {
+	s := deployer(t)
+	for _, policy := range s.Of("AWS::IAM::ManagedPolicy") {
+		// The longest names that there are.
+		long := deployerIn(t, templates.Account{Partition: "aws-us-gov", Region: "ap-southeast-15", ID: home.ID}, strings.Repeat("n", 31))
+		document, err := json.Marshal(long.Resources[policy].Properties["PolicyDocument"])
+		if strings.Contains(strings.ReplaceAll(string(document), deployerKey, ""), "arn:aws:") {
+			t.Errorf("%s names the partition aws", policy)
+		}
+		if err != nil || len(document) > 6144 { // IAM counts no white space (IAM user guide, "IAM and STS quotas")
+			t.Errorf("%s has %d characters: %v", policy, len(document), err)
+		}
+		for _, st := range s.Statements(policy) {
+			for _, why := range tooWide(st, policy != "Scripts" && policy != "Boundary") {
+				t.Errorf("%s: %s", st.Where, why)
+			}
+		}
+	}
+	narrow := templates.Statement{Actions: []string{"sqs:CreateQueue"}, Resources: []string{queue + "dayfly-*"}, Conditions: map[string]map[string][]string{"ForAnyValue:StringEquals": {"aws:calledvia": {"cloudformation.amazonaws.com"}}}}
+	if why := tooWide(narrow, true); len(why) > 0 {
+		t.Error(why)
+	}
+	for name, spoil := range map[string]func(*templates.Statement){
+		"every action": func(st *templates.Statement) { st.Actions = []string{"*"} }, "a pattern": func(st *templates.Statement) { st.Actions = []string{"sqs:Create*"} },
+		"every resource": func(st *templates.Statement) { st.Resources = []string{"*"} }, "every queue": func(st *templates.Statement) { st.Resources = []string{queue + "*"} },
+		"anybody's call": func(st *templates.Statement) { st.Conditions = nil },
+	} {
+		st := narrow
+		if spoil(&st); len(tooWide(st, true)) == 0 {
+			t.Errorf("%s is not found", name)
+		}
+	}
+}
+
+// byID are resources whose names nobody chooses, or that belong to others: limited by their type, account and Region.
+var byID = regexp.MustCompile(`^arn:aws:(ec2:us-east-1:123456789012:[a-z-]+/\*|apigateway:us-east-1::/(restapis|apis|tags)/\*|lambda:us-east-1:123456789012:event-source-mapping:\*` +
+	`|logs:us-east-1:123456789012:\*|execute-api:us-east-1:123456789012:\*|ecr:us-east-1:123456789012:repository/\*|lambda:\*:\*:function:dayfly-wake-\*|iam::\*:role/dayfly/\*)$`)
+
+func tooWide(st templates.Statement, viaCloudFormation bool) (why []string) {
+	for _, a := range st.Actions {
+		if strings.Contains(a, "*") {
+			why = append(why, "it allows the actions "+a)
+		}
+		if slices.Contains(st.Resources, "*") && !wideOfDeployer.MatchString(a) {
+			why = append(why, "it allows "+a+" on every resource")
+		}
+	}
+	for _, r := range st.Resources {
+		if r != "*" && strings.Contains(r, "*") && !byID.MatchString(r) && !strings.Contains(r, "dayfly-") && !regexp.MustCompile(`secret:(AdminTokenSecret|PoolTokenSecret|TicketKeysSecret)-\*$`).MatchString(r) {
+			why = append(why, "it does not name the deployment: "+r)
+		}
+	}
+	if viaCloudFormation && !slices.Equal(st.Conditions["ForAnyValue:StringEquals"]["aws:calledvia"], []string{"cloudformation.amazonaws.com"}) {
+		why = append(why, "it is not limited to calls of CloudFormation")
+	}
+	return why
+}
+
+// What who deploys must not do, with the policies of all four.
+func TestDeployer_MustNot(t *testing.T) {
+	s := deployer(t)
+	via := map[string]string{"aws:calledvia": "cloudformation.amazonaws.com"}
+	with := func(more ...string) map[string]string {
+		m := maps.Clone(via)
+		for i := 0; i+1 < len(more); i += 2 {
+			m[more[i]] = more[i+1]
+		}
+		return m
+	}
+	boundary := bounded["iam:permissionsboundary"]
+	own := iam + "/dayfly-stack/main/dayfly-main-PollerRole-1A2B"
+	for what, r := range map[string]templates.Request{
+		"a role without the boundary":       {Action: "iam:CreateRole", Resource: own, Context: via},
+		"a role with another boundary":      {Action: "iam:CreateRole", Resource: own, Context: with("iam:permissionsboundary", "arn:aws:iam::aws:policy/AdministratorAccess")},
+		"rights for a role without one":     {Action: "iam:PutRolePolicy", Resource: own, Context: via},
+		"a role by itself":                  {Action: "iam:CreateRole", Resource: own, Context: map[string]string{"iam:permissionsboundary": boundary}},
+		"to take the boundary away":         {Action: "iam:DeleteRolePermissionsBoundary", Resource: own, Context: with("iam:permissionsboundary", boundary)},
+		"to change the boundary":            {Action: "iam:CreatePolicyVersion", Resource: boundary, Context: via},
+		"any managed policy":                {Action: "iam:AttachRolePolicy", Resource: iam + "/dayfly-stack/dayfly-artifacts-R", Context: with("iam:permissionsboundary", boundary, "iam:policyarn", "arn:aws:iam::aws:policy/AdministratorAccess")},
+		"another role":                      {Action: "iam:PutRolePolicy", Resource: iam + "/admin", Context: with("iam:permissionsboundary", boundary)},
+		"the role of a workspace":           {Action: "iam:CreateRole", Resource: iam + "/dayfly/main/network", Context: with("iam:permissionsboundary", boundary)},
+		"to pass another role":              {Action: "iam:PassRole", Resource: iam + "/admin", Context: with("iam:passedtoservice", "lambda.amazonaws.com")},
+		"to pass a role to another service": {Action: "iam:PassRole", Resource: own, Context: with("iam:passedtoservice", "ec2.amazonaws.com")},
+		"another stack":                     {Action: "cloudformation:DeleteStack", Resource: "arn:aws:cloudformation" + ofAccount + "stack/payroll/0a"},
+		"to import":                         {Action: "cloudformation:CreateChangeSet", Resource: "arn:aws:cloudformation" + ofAccount + "stack/dayfly-main/0a", Context: map[string]string{"cloudformation:importresourcetypes": "AWS::S3::Bucket"}},
+		"to delete a VPC by itself":         {Action: "ec2:DeleteVpc", Resource: ec2 + "vpc/vpc-1"},
+		"another deployment's function":     {Action: "lambda:DeleteFunction", Resource: "arn:aws:lambda" + ofAccount + "function:payroll", Context: via},
+		"another table":                     {Action: "dynamodb:DeleteTable", Resource: "arn:aws:dynamodb" + ofAccount + "table/payroll", Context: via},
+		"another secret":                    {Action: "secretsmanager:GetSecretValue", Resource: "arn:aws:secretsmanager" + ofAccount + "secret:payroll-AbCdEf"},
+		"to read a pool's token":            {Action: "secretsmanager:GetSecretValue", Resource: "arn:aws:secretsmanager" + ofAccount + "secret:PoolTokenSecret-1A2B-AbCdEf"},
+		"to read states":                    {Action: "s3:GetObject", Resource: "arn:aws:s3:::dayfly-main-state-1a2b/default/ws/terraform.tfstate"},
+		"the key for itself":                {Action: "kms:Decrypt", Resource: deployerKey},
+		"an image of another repository":    {Action: "ecr:PutImage", Resource: "arn:aws:ecr" + ofAccount + "repository/payroll"},
+		"to run a task":                     {Action: "ecs:RunTask", Resource: "arn:aws:ecs" + ofAccount + "task-definition/dayfly-main-runner:1"},
+		"to invoke a function":              {Action: "lambda:InvokeFunction", Resource: "arn:aws:lambda" + ofAccount + "function:dayfly-main-Reaper-1A2B"},
+	} {
+		if allowed, by := templates.Evaluate(granted(s), r); allowed {
+			t.Errorf("%s: %s, because of %s", what, r, by)
+		}
+	}
+}
+
+// The boundary lets the roles of the stacks do what their policies say, and no more than roles of Dayfly need.
+func TestDeployer_BoundaryLetsTheStacksWork(t *testing.T) {
+	limit := deployer(t).Statements("Boundary")
+	for _, name := range []string{"pool", "controlplane", "network"} {
+		more := networkMode(name)
+		tmpl, err := templates.Load("../../infra/transformed/" + name + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := maps.Clone(more)
+		if values == nil {
+			values = map[string]string{"KmsKeyArn": deployerKey}
+		}
+		for k, v := range given {
+			if _, ok := tmpl.Parameters[k]; ok {
+				values[k] = v
+			}
+		}
+		s, err := tmpl.Deploy("dayfly-prod", home, values, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, role := range roles(s) {
+			for _, st := range s.Statements(role) {
+				for _, action := range st.Actions {
+					for _, resource := range st.Resources {
+						r := templates.Request{Action: action, Resource: resource, Context: map[string]string{}}
+						for _, keys := range st.Conditions {
+							for k, v := range keys {
+								r.Context[k] = v[0]
+							}
+						}
+						if allowed, _ := templates.Evaluate(limit, r); !allowed {
+							t.Errorf("%s: the boundary forbids %s", st.Where, r)
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, r := range []templates.Request{
+		{Action: "iam:CreateRole", Resource: iam + "/x"}, {Action: "iam:PassRole", Resource: iam + "/admin", Context: passed("ecs-tasks")},
+		{Action: "sts:AssumeRole", Resource: iam + "/admin"}, {Action: "s3:GetObject", Resource: "arn:aws:s3:::dayfly-main-state/x"},
+		{Action: "secretsmanager:GetSecretValue", Resource: "arn:aws:secretsmanager" + ofAccount + "secret:payroll-AbCdEf"},
+	} {
+		if allowed, by := templates.Evaluate(limit, r); allowed {
+			t.Errorf("the boundary allows %s: %s", r, by)
+		}
+	}
+}

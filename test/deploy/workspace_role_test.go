@@ -1,0 +1,137 @@
+package deploy_test
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
+)
+
+var roleOfNetwork = map[string]string{
+	"RoleName": "network", "PoolName": "main", "TaskRoleArn": iam + "/dayfly-stack/main/dayfly-main-TaskRole", "WorkspaceId": "ws_one",
+	"StateBucket": "states", "KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0000",
+}
+
+// session is what a request of a run has: the tags that the runner sets (internal/runner/cloud), and the resource's.
+func session(tags map[string]string, more ...string) map[string]string {
+	out := map[string]string{}
+	for k, v := range tags {
+		out["aws:principaltag/"+k] = v
+	}
+	for i := 0; i+1 < len(more); i += 2 {
+		out[more[i]] = more[i+1]
+	}
+	return out
+}
+
+func tags(id, name, key string) map[string]string {
+	return map[string]string{api.TagOrganization: "default", api.TagWorkspace: name, api.TagWorkspaceID: id, api.TagStateKey: key}
+}
+
+// A workspace's role reaches the state and the secrets of the workspace that its session is tagged with, and of no other.
+func TestWorkspaceRole_ReachesItsOwn(t *testing.T) {
+	const secret, tag = "arn:aws:secretsmanager:us-east-1:123456789012:secret:db-AbCdEf", "secretsmanager:resourcetag/dayfly:workspace_id"
+	one, two := tags("ws_one", "network", "ws_one"), tags("ws_two", "web", "ws_two")
+	old := tags("ws_old", "dns", "dns") // of the time when a state lay under the name
+	s := deploy(t, "workspace-role", roleOfNetwork)
+	may := func(action, resource string, context map[string]string) bool {
+		allowed, _ := templates.Evaluate(s.Statements("Role"), templates.Request{Action: action, Resource: resource, Context: context})
+		return allowed
+	}
+	for _, c := range []struct {
+		who              map[string]string
+		action, resource string
+		more             []string
+		want             bool
+	}{
+		{one, "s3:GetObject", "states/default/ws_one/terraform.tfstate", nil, true},
+		{one, "s3:PutObject", "states/default/ws_one/terraform.tfstate", nil, true},
+		{one, "s3:PutObject", "states/default/ws_one/terraform.tfstate.tflock", nil, true},
+		{one, "s3:DeleteObject", "states/default/ws_one/terraform.tfstate.tflock", nil, true},
+		{one, "s3:PutObject", "states/env:/blue/default/ws_one/terraform.tfstate", nil, true},
+		{one, "s3:ListBucket", "states", []string{"s3:prefix", "env:/"}, true},
+		{one, "s3:ListBucket", "states", []string{"s3:prefix", "default/ws_one/terraform.tfstate"}, true},
+		{one, "s3:ListBucket", "states", []string{"s3:prefix", "default/network/terraform.tfstate"}, true},
+		{one, "s3:ListBucket", "states", []string{"s3:prefix", "default/"}, false},
+		{one, "s3:ListBucket", "states", nil, false},
+		{one, "s3:GetObject", "states/default/network/terraform.tfstate", nil, true}, // what a namesake left
+		{one, "s3:PutObject", "states/default/network/terraform.tfstate", nil, false},
+		{one, "s3:GetObject", "others/default/ws_one/terraform.tfstate", nil, false},
+		{one, "s3:GetObject", "states/default/ws_two/terraform.tfstate", nil, false},
+		{one, "s3:GetObject", "states/other/ws_one/terraform.tfstate", nil, false},
+		{one, "s3:GetObject", "states/env:/blue/default/ws_two/terraform.tfstate", nil, false},
+		{two, "s3:GetObject", "states/default/ws_one/terraform.tfstate", nil, false},
+		{two, "s3:PutObject", "states/default/ws_one/terraform.tfstate", nil, false},
+		{two, "s3:DeleteObject", "states/default/ws_one/terraform.tfstate", nil, false},
+		{old, "s3:PutObject", "states/default/dns/terraform.tfstate", nil, true},
+		{nil, "s3:GetObject", "states/default/ws_one/terraform.tfstate", nil, false}, // a session without tags
+		{one, "secretsmanager:GetSecretValue", secret, []string{tag, "ws_one"}, true},
+		{two, "secretsmanager:GetSecretValue", secret, []string{tag, "ws_one"}, false},
+		{one, "secretsmanager:GetSecretValue", secret, nil, false},
+		{nil, "secretsmanager:GetSecretValue", secret, []string{tag, ""}, false},
+		{one, "secretsmanager:PutSecretValue", secret, []string{tag, "ws_one"}, false},
+		{one, "kms:Decrypt", roleOfNetwork["KmsKeyArn"], nil, true},
+		{one, "s3:GetObject", "states/default/ws_gone/terraform.tfstate", nil, false},
+	} {
+		resource := c.resource
+		if strings.HasPrefix(c.action, "s3:") {
+			resource = "arn:aws:s3:::" + resource
+		}
+		if got := may(c.action, resource, session(c.who, c.more...)); got != c.want {
+			t.Errorf("%s: %s on %s %v: got %v", c.who[api.TagWorkspaceID], c.action, c.resource, c.more, got)
+		}
+	}
+	with := maps.Clone(roleOfNetwork)
+	with["EarlierWorkspaceId"] = "ws_gone"
+	s = deploy(t, "workspace-role", with)
+	if !may("s3:GetObject", "arn:aws:s3:::states/default/ws_gone/terraform.tfstate", session(one)) || may("s3:PutObject", "arn:aws:s3:::states/default/ws_gone/terraform.tfstate", session(one)) ||
+		!may("s3:ListBucket", "arn:aws:s3:::states", session(one, "s3:prefix", "default/ws_gone/terraform.tfstate")) {
+		t.Error("the state of the deleted namesake cannot be read, or can be written")
+	}
+	with["StateBucket"] = ""
+	s = deploy(t, "workspace-role", with)
+	if may("s3:GetObject", "arn:aws:s3:::states/default/ws_one/terraform.tfstate", session(one)) {
+		t.Error("without a bucket it reads one")
+	}
+}
+
+// The tasks of the pool take the role for this workspace, and for no other.
+func TestWorkspaceRole_IsTakenForItsWorkspaceOnly(t *testing.T) {
+	s := deploy(t, "workspace-role", roleOfNetwork)
+	role := s.Resources["Role"].Properties
+	if role["Path"] != "/dayfly/main/" || role["PermissionsBoundary"] != nil || role["ManagedPolicyArns"] != nil {
+		t.Errorf("got %v", role)
+	}
+	bound := maps.Clone(roleOfNetwork)
+	bound["PermissionsBoundaryArn"], bound["PolicyArns"] = "arn:aws:iam::123456789012:policy/limit", "arn:aws:iam::aws:policy/ReadOnlyAccess"
+	if p := deploy(t, "workspace-role", bound).Resources["Role"].Properties; p["PermissionsBoundary"] != bound["PermissionsBoundaryArn"] || templates.Text(p["ManagedPolicyArns"]) != bound["PolicyArns"] {
+		t.Errorf("got %v", p)
+	}
+	trust := templates.Trust(role["AssumeRolePolicyDocument"])
+	for name, c := range map[string]struct {
+		principal, external string
+		tags                map[string]string
+		want                bool
+	}{
+		"its run":                      {roleOfNetwork["TaskRoleArn"], "ws_one", tags("ws_one", "network", "ws_one"), true},
+		"another workspace":            {roleOfNetwork["TaskRoleArn"], "ws_two", tags("ws_two", "web", "ws_two"), false},
+		"another one's tags":           {roleOfNetwork["TaskRoleArn"], "ws_one", tags("ws_two", "web", "ws_two"), false},
+		"another organization":         {roleOfNetwork["TaskRoleArn"], "ws_one", map[string]string{api.TagOrganization: "o", api.TagWorkspaceID: "ws_one"}, false},
+		"no tags":                      {roleOfNetwork["TaskRoleArn"], "ws_one", nil, false},
+		"another pool's tasks":         {iam + "/dayfly-stack/prod/dayfly-prod-TaskRole", "ws_one", tags("ws_one", "network", "ws_one"), false},
+		"its name changed, as its key": {roleOfNetwork["TaskRoleArn"], "ws_one", tags("ws_one", "renamed", "network"), true},
+	} {
+		context := map[string]string{"sts:externalid": c.external}
+		for k, v := range c.tags {
+			context["aws:requesttag/"+k] = v
+		}
+		for _, action := range []string{"sts:AssumeRole", "sts:TagSession"} {
+			allowed, _ := templates.Evaluate(trust, templates.Request{Action: action, Resource: c.principal, Context: context})
+			if allowed != c.want && (c.want || action == "sts:AssumeRole") {
+				t.Errorf("%s: %s is %v", name, action, allowed)
+			}
+		}
+	}
+}
