@@ -111,7 +111,7 @@ func (d *dirs) writeSecret(name, value string, owner *engine.Owner) error {
 			return err
 		}
 		if owner != nil {
-			if err := root.Lchown(parents[i], owner.UID, owner.GID); err != nil {
+			if err := disk.GiveOne(root, parents[i], owner.UID, owner.GID); err != nil {
 				return err
 			}
 		}

@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
+	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -64,28 +64,23 @@ func (d *Dir[E]) MakeState(dir string) error {
 	return nil
 }
 
-// GiveState gives the directory of a state and all that is in it to a user. It does not follow symbolic links. It
-// leaves a file with a second name alone, because that name may be anywhere.
+// GiveState gives the directory of a state and what is in it to a user. It leaves files with a second name alone: see
+// disk.Give.
 func (d *Dir[E]) GiveState(dir string, uid int) error {
-	root, err := os.OpenRoot(d.StateRoot)
+	all, err := os.OpenRoot(d.StateRoot)
+	if err != nil {
+		return fmt.Errorf("open directory for states: %w", err)
+	}
+	defer func() { _ = all.Close() }()
+	root, err := all.OpenRoot(dir) // no link in it leads to the state of another workspace
 	if err != nil {
 		return fmt.Errorf("open directory for states: %w", err)
 	}
 	defer func() { _ = root.Close() }()
-	err = fs.WalkDir(root.FS(), filepath.ToSlash(dir), func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
-		st, ok := info.Sys().(*syscall.Stat_t)
-		if ok && (int(st.Uid) == uid && int(st.Gid) == uid || !e.IsDir() && st.Nlink > 1) {
-			return nil
-		}
-		return root.Lchown(filepath.FromSlash(path), uid, uid)
-	})
+	left, err := disk.Give(root, uid, uid, 0)
+	for _, name := range left {
+		d.Log.Warn("file of a state not given to its user, because it has a second name", "state", dir, "file", name)
+	}
 	if err != nil {
 		return fmt.Errorf("give state to user %d: %w", uid, err)
 	}

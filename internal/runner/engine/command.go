@@ -70,7 +70,7 @@ func command(ctx context.Context, h Host, j Job, name string) (said string, out 
 	env = append(env, secretsEnv(j.SecretsDir)...)
 	env = append(env, "DAYFLY_OPERATION="+name, "DAYFLY_OUTPUTS="+temp.join(outputsName))
 	if j.StateDir != "" && !j.ReadOnlyState && workflow.ChangesState(j.Spec.Type, j.Spec.Operation) {
-		state, err := openState(j.StateDir, j.Owner)
+		state, err := openState(h, j)
 		if err != nil {
 			return "", out, fmt.Errorf("open state directory: %w", err)
 		}

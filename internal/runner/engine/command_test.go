@@ -127,6 +127,20 @@ func TestCommand_InterruptIsToldAsOne(t *testing.T) {
 }
 
 // The copy that a reader gets is a whole one, also while the state is being written.
+// What an engine put in place of its state is not read for another run.
+func TestCopyState_LinksAreRefused(t *testing.T) {
+	for name, link := range map[string]func(from, to string) error{"hard": os.Link, "symbolic": os.Symlink} {
+		from, to := t.TempDir(), t.TempDir()
+		precious, state := filepath.Join(from, "precious"), filepath.Join(from, "terraform.tfstate")
+		if err := errors.Join(os.WriteFile(precious, []byte("{}"), 0o600), link(precious, state)); err != nil {
+			t.Fatal(err)
+		}
+		if err := engine.CopyState(t.Context(), from, to); err == nil {
+			t.Errorf("a %s link was copied", name)
+		}
+	}
+}
+
 func TestCopyState(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	if err := engine.CopyState(t.Context(), filepath.Join(from, "nothing"), to); err != nil {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -72,7 +73,7 @@ func (f *folder) mkdir(name string) error {
 		return err
 	}
 	if f.owner != nil {
-		return f.root.Lchown(name, f.owner.UID, f.owner.GID)
+		return disk.GiveOne(f.root, name, f.owner.UID, f.owner.GID)
 	}
 	return nil
 }
@@ -104,13 +105,7 @@ func (f *folder) linkTo(name, target string) error {
 	if err := f.root.RemoveAll(name); err != nil {
 		return err
 	}
-	if err := f.root.Symlink(target, name); err != nil {
-		return err
-	}
-	if f.owner != nil {
-		return f.root.Lchown(name, f.owner.UID, f.owner.GID)
-	}
-	return nil
+	return f.root.Symlink(target, name) // a link needs no owner: who owns its directory may replace it
 }
 
 // mkdirs makes a directory and those on the way to it, where they are not there yet.
@@ -182,23 +177,18 @@ func (f *folder) plain(name string, info fs.FileInfo) error {
 	}
 }
 
-// give makes the engine's user the owner of all that lies in the directory, which an earlier run
-// may have left to another user. A link is given away itself, never what it points to.
-func (f *folder) give() error {
+// give makes the engine's user the owner of what lies in the directory, which an earlier run may have left to another
+// user. It returns the names that it left alone: see disk.Give.
+func (f *folder) give() (left []string, err error) {
 	if f.owner == nil {
-		return nil
+		return nil, nil
 	}
 	const most = 10_000
-	n := 0
-	return fs.WalkDir(f.root.FS(), ".", func(name string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if n++; n > most {
-			return workflow.Refuse(workflow.ErrTooLarge, "state", "the state directory holds more than %d files", most)
-		}
-		return f.root.Lchown(name, f.owner.UID, f.owner.GID)
-	})
+	left, err = disk.Give(f.root, f.owner.UID, f.owner.GID, most)
+	if errors.Is(err, disk.ErrTooMany) {
+		err = workflow.Refuse(workflow.ErrTooLarge, "state", "the state directory holds more than %d files", most)
+	}
+	return left, err
 }
 
 // newName returns a random name, so that the engine cannot have made a file of that name before.

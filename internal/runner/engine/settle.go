@@ -194,7 +194,7 @@ func (t *terraform) openState(ctx context.Context) error {
 			err = copyState(ctx, t.j.StateDir, statePath(t.workspace), t.state)
 		}
 	} else {
-		t.state, err = openState(t.j.StateDir, t.j.Owner)
+		t.state, err = openState(t.h, t.j)
 	}
 	if err != nil {
 		return runnerError(fmt.Errorf("open state directory: %w", err))
@@ -211,18 +211,22 @@ func (t *terraform) privateState() (err error) {
 	return err
 }
 
-// openState opens a state directory for writing; the first run makes it.
-func openState(dir string, owner *Owner) (*folder, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+// openState opens the state directory of a job for writing; the first run makes it.
+func openState(h Host, j Job) (*folder, error) {
+	if err := os.MkdirAll(j.StateDir, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := openFolder(dir, owner)
+	f, err := openFolder(j.StateDir, j.Owner)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.give(); err != nil {
+	left, err := f.give()
+	if err != nil {
 		f.close()
 		return nil, err
+	}
+	for _, name := range left {
+		h.Logf("[dayfly] the file %s of the state directory has a second name and keeps its owner", quote(name))
 	}
 	return f, nil
 }

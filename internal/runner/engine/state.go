@@ -354,7 +354,7 @@ func copyState(ctx context.Context, stateDir, name string, to *folder) error {
 }
 
 func tryCopy(from *folder, name string, to *folder) (whole bool, err error) {
-	in, err := from.root.OpenFile(name, os.O_RDONLY, 0)
+	in, err := from.open(name) // a link may lead to what the engine must not read
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
@@ -365,9 +365,6 @@ func tryCopy(from *folder, name string, to *folder) (whole bool, err error) {
 	before, err := in.Stat()
 	if err != nil {
 		return false, fmt.Errorf("read state: %w", err)
-	}
-	if !before.Mode().IsRegular() {
-		return false, fmt.Errorf("read state: it is not a plain file")
 	}
 	if err := to.mkdirs(path.Dir(name)); err != nil {
 		return false, fmt.Errorf("copy state: %w", err)
