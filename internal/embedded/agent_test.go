@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -223,10 +224,14 @@ func put(t *testing.T, cl *client.Client, w api.Workspace) {
 // C8, L9: a workflow goes through all the parts of one process and leaves nothing behind.
 func TestUp_RunsAWorkflowEndToEndAndLeavesNothing(t *testing.T) {
 	defer leak.None(t, goleak.IgnoreCurrent())
-	sources := dataDir(t)
+	home := dataDir(t) // that of a user who works there: the code and the data are below it
+	sources, data := filepath.Join(home, "code"), filepath.Join(home, "data")
+	if err := errors.Join(os.Mkdir(sources, 0o755), os.Mkdir(data, 0o711), os.Chmod(data, 0o711)); err != nil {
+		t.Fatal(err)
+	}
 	u, err := embedded.OpenUp(t.Context(), embedded.UpConfig{
-		Server: embedded.ServerConfig{Data: dataDir(t), Listen: "127.0.0.1:0"},
-		Agent:  embedded.AgentConfig{Settings: settings(sources)},
+		Server: embedded.ServerConfig{Data: data, Listen: "127.0.0.1:0"},
+		Agent:  embedded.AgentConfig{Settings: settings(home)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -259,6 +264,12 @@ func TestUp_RunsAWorkflowEndToEndAndLeavesNothing(t *testing.T) {
 	}
 	if !strings.Contains(text.String(), "hello from update") {
 		t.Errorf("got the log\n%s", text.String())
+	}
+	for _, dir := range []string{home, data, filepath.Join(data, embedded.StateDir)} {
+		put(t, cl, api.Workspace{Name: "data", Engine: "command", Source: api.Source{Directory: dir}, Commands: map[string]string{"update": "true"}})
+		if _, err := cl.Submit(t.Context(), api.Submit{Workspace: "data", Operation: workflow.Update}); !errors.Is(err, workflow.ErrForbidden) || !strings.Contains(err.Error(), "data directory") {
+			t.Errorf("%s: got %v, want it refused as a source", dir, err)
+		}
 	}
 	cancel()
 	if err := <-done; err != nil {

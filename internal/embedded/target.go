@@ -18,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
+	"github.com/dayfly-dev/dayfly/internal/runner"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/secrets/local"
 	"github.com/dayfly-dev/dayfly/internal/task"
@@ -182,6 +183,7 @@ func dockerConfig(cfg AgentConfig, data *dataDir) (docker.Config, error) {
 func machine(cfg AgentConfig, data *dataDir, dir string) launcher.Machine {
 	return launcher.Machine{
 		Dir: data.file(dir), StateRoot: data.file(StateDir), StateStore: cfg.stateID, SourceRoots: cfg.Settings.SourceRoots,
+		Sources:  runner.Sources{Roots: cfg.Settings.SourceRoots, Data: data.path},
 		EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: cfg.lookup(), Log: cfg.Log,
 	}
 }

@@ -43,11 +43,13 @@ func OpenUp(ctx context.Context, cfg UpConfig) (u *Up, err error) {
 		cfg.Server.DefaultState = api.StateDirectory
 	}
 	roots := cfg.Agent.Settings.SourceRoots
-	cfg.Server.digest = func(ctx context.Context, dir string) (string, error) { return runner.SourceDigest(ctx, dir, roots) }
+	var s *Server
+	cfg.Server.digest = func(ctx context.Context, dir string) (string, error) {
+		return runner.Sources{Roots: roots, Data: s.Data()}.Digest(ctx, dir)
+	}
 	cfg.Server.jobs = jobsAtOnce(cfg.Agent.Settings)
 	cfg.Server.NoRoles = true // this machine has none to assume them with
-	s, err := OpenServer(ctx, cfg.Server)
-	if err != nil {
+	if s, err = OpenServer(ctx, cfg.Server); err != nil {
 		return nil, err
 	}
 	token, err := s.plane.EnsurePoolToken(ctx, organization, upPool, upInstance)

@@ -64,6 +64,7 @@ type Machine struct {
 	StateRoot   string   // the states in directories are below it; empty: tasks that need one are refused
 	StateStore  string   // id of that root, by which runs tell it from the root of another machine
 	SourceRoots []string // a directory source must be below one of them
+	Sources     Sources  // of this machine; nil means that it has none
 
 	// EnvAllow names the variables that the runner gets. It may also resolve secret references with
 	// them. LookupEnv gives their values. Set both or neither.
@@ -73,6 +74,14 @@ type Machine struct {
 	Grace time.Duration    // from asking a runner to end to killing all of it; 0 means DefaultGrace
 	Log   *slog.Logger     // nil means none
 	Now   func() time.Time // nil means time.Now
+}
+
+// Sources are the directory sources of a machine. A refusal is a workflow.Error, in a sentence.
+type Sources interface {
+	// Check refuses a directory that is a data directory of Dayfly, has one in it or lies in one.
+	Check(dir string) error
+	// Copy copies what a task may have of a directory to another one, which is empty. It ends with ctx.
+	Copy(ctx context.Context, dir, dest string) error
 }
 
 // DefaultGrace is what ECS gives at most.

@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
 	"github.com/dayfly-dev/dayfly/internal/runner/mask"
@@ -52,7 +54,7 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 		return engine.Outcome{}, failure(workflow.ReasonRunnerError, err)
 	}
 	roots := r.cfg.SourceRoots
-	if r.cfg.SourceDir != "" && spec.Source.Directory != "" { // the launcher mounted it there
+	if r.cfg.SourceDir != "" && spec.Source.Directory != "" { // the launcher put it there
 		spec.Source.Directory, roots = r.cfg.SourceDir, []string{r.cfg.SourceDir}
 	}
 	job := engine.Job{
@@ -65,9 +67,11 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	defer job.Search.End()
 	err = h.Step(ctx, stepSource, func(ctx context.Context) (string, error) {
 		fetched, err := source.Fetch(ctx, source.Request{
-			Source: spec.Source, Dest: r.dirs.source, Roots: roots, Secrets: r.resolver(), Objects: r.objects(),
+			Source: spec.Source, Dest: r.dirs.source, Roots: roots, Data: source.DataAbove(r.cfg.WorkDir),
+			Secrets: r.resolver(), Objects: r.objects(),
 			Owner: (*source.Owner)(r.owner()), Log: h.Logf, TempDir: r.dirs.work, Aside: r.dirs.aside, Mask: h.Mask,
 		})
+		r.dropGiven()
 		job.Root, job.Aside = fetched.Root, fetched.Aside
 		if err == nil && spec.SourceDigest != "" && spec.SourceDigest != fetched.Digest {
 			err = errMoved
@@ -87,11 +91,18 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	return engine.Run(ctx, h, job)
 }
 
-// SourceDigest returns the digest of the files of a directory source, as a run would copy them now. roots are those
-// of the runner's Config.
-func SourceDigest(ctx context.Context, directory string, roots []string) (string, error) {
-	return source.Digest(ctx, directory, roots)
+// dropGiven removes the copy of a directory source that the launcher put into the work directory: the run has its own.
+func (r *run) dropGiven() {
+	if rel, err := filepath.Rel(r.cfg.WorkDir, r.cfg.SourceDir); r.cfg.WorkDir != "" && err == nil && filepath.IsLocal(rel) && rel != "." {
+		logRemoval(r.log, disk.RemoveTree(r.cfg.SourceDir))
+	}
 }
+
+// Sources are the directory sources of a machine, for its launchers and its control plane.
+type Sources = source.Sources
+
+// DataMarker is a file that every data directory has: none is a source.
+const DataMarker = source.DataMarker
 
 // errMoved means that a directory source has changed.
 var errMoved = errors.New("files of the source were changed after the run was submitted: submit it again to run the current files")

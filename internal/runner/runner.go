@@ -76,7 +76,7 @@ type Config struct {
 	StateOlds   []string  // other such directories, named as their states, which are only looked at
 	StateStore  string    // id of the root that these lie below
 	Bucket      api.State // bucket, region and key where the state of a workspace is kept that names no place; none means nowhere
-	SourceDir   string    // where the run's directory source is mounted; empty means below SourceRoots
+	SourceDir   string    // where the run's directory source is; removed after use if it lies in WorkDir; empty means below SourceRoots
 	SourceRoots []string  // a directory source must be below one of them; none refuses all
 	EnginePath  []string  // directories in which engines are looked for first
 	Path        string    // the engine's PATH after those; empty means DefaultPath

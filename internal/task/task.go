@@ -18,7 +18,7 @@ type Needs struct {
 	StateKind         string   `json:"state_kind,omitempty" doc:"Where the engine's state is kept" example:"own-s3"`
 	StateKey          string   `json:"state_key,omitempty" doc:"The directory of a state that has a name of its own, where the run may need it"`
 	StateOlds         []string `json:"state_olds,omitempty" doc:"Names of other directories of states, which the run only looks at"`
-	SourceDirectory   string   `json:"source_directory,omitempty" doc:"The directory source, for a launcher that must mount it"`
+	SourceDirectory   string   `json:"source_directory,omitempty" doc:"The directory source, for a launcher that must copy it"`
 	SecretRefs        []string `json:"secret_refs,omitempty" doc:"References to secrets of the runner's machine, for a launcher that must hand their values over"`
 	MaxRuntimeSeconds float64  `json:"max_runtime_seconds" doc:"Most seconds that the run may take" example:"3600"`
 }

@@ -60,7 +60,7 @@ func attacks(t *testing.T, target string) {
 	if target == config.TargetDocker {
 		ports = "" // there are no others in its network
 		tickets = []string{"/dayfly", "/run/dayfly", "/tmp"}
-		source = "/dayfly/source/rooted"
+		source = "/dayfly/work/given/rooted"
 	}
 	ways := map[string]string{
 		"environ": "", "mem": "", "fds": "", "ptrace": "", "userns": "", "ticket": strings.Join(tickets, " "),
@@ -68,7 +68,7 @@ func attacks(t *testing.T, target string) {
 		"setuid": source + " ./rooted /bin/su /usr/bin/sudo", "symlinks": precious.dir, "mounts": "",
 	}
 	if target == config.TargetDocker {
-		ways["outside"] = s.data + " " + precious.dir + " /work /root /home"
+		ways["outside"] = s.data + " " + precious.dir + " /work /root /home /dayfly/source /dayfly/work/given"
 	}
 	for way, args := range ways {
 		t.Run(way, func(t *testing.T) {
@@ -112,6 +112,37 @@ func attacks(t *testing.T, target string) {
 		t.Fatal(err)
 	}
 	until(t, "the victim is cancelled", func() bool { return s.show(victim).State == workflow.Cancelled })
+}
+
+// A container gets of its directory source what a run copies, and no more: no credentials of git, no state of another
+// workspace. A data directory is no source at all.
+func TestSource_AContainerGetsWhatARunCopies(t *testing.T) {
+	needs(t, config.TargetDocker)
+	s := newSite(t)
+	for _, name := range []string{".git/config", "modules/net/terraform.tfstate", "modules/net/.terraform/terraform.tfstate", "terraform.tfstate.backup"} {
+		path := filepath.Join(s.source, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("planted\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(s.source, "code"), []byte("code\n"), 0o600), os.Chmod(s.source, 0o700)); err != nil {
+		t.Fatal(err) // closed to the container's user: the launcher reads it
+	}
+	s.open(config.TargetDocker)
+	s.put("look", "planted /dayfly")
+	id := s.submit("look", workflow.Update)
+	until(t, "it has looked", func() bool { return s.show(id).State.Terminal() })
+	log := s.log(id)
+	if wf := s.show(id); wf.State != workflow.Succeeded || strings.Contains(log, "BREACH") || strings.Count(log, "code in") != 1 {
+		t.Errorf("got %s (%s), want one copy of the code and nothing else:\n%s", wf.State, wf.Detail, log)
+	}
+	s.put("data", "", func(w *api.Workspace) { w.Source.Directory = filepath.Join(s.source, "data") })
+	if err := os.Symlink(s.data, filepath.Join(s.source, "data")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.cl.Submit(t.Context(), api.Submit{Workspace: "data", Operation: workflow.Update}); err == nil {
+		t.Error("the data directory was taken for a source")
+	}
 }
 
 // listening are the TCP ports at which this process, which is the dayfly, listens: each as " port:NUMBER".

@@ -18,8 +18,11 @@ import (
 const (
 	workTarget   = "/dayfly/work"
 	stateTarget  = "/dayfly/state"
-	sourceTarget = "/dayfly/source"
+	sourceTarget = workTarget + "/" + givenName
 	relayTarget  = "/run/dayfly"
+
+	// givenName is the copy of a directory source in the work directory. The runner removes it.
+	givenName = "given"
 )
 
 // oldTarget is where a task finds the directory of another state. Its last element is the state's name.
@@ -50,10 +53,9 @@ type plan struct {
 	launcher string // its id
 	request  launcher.Request
 	size     task.Size
-	work     string // directories of the machine; state and source may be empty
+	work     string // directories of the machine; state may be empty
 	state    string
-	olds     []string // directories of other states, which are only looked at
-	source   string
+	olds     []string     // directories of other states, which are only looked at
 	cpus     int          // of the engine
 	unkept   []task.Limit // which the engine cannot keep
 }
@@ -85,9 +87,6 @@ func (c *Config) spec(p plan) createRequest {
 	}
 	for _, old := range p.olds {
 		mounts = append(mounts, bind(old, oldTarget(old), true))
-	}
-	if p.source != "" {
-		mounts = append(mounts, bind(p.source, sourceTarget, true))
 	}
 	if dir := relayDir(p.request.Relay); dir != "" {
 		mounts = append(mounts, bind(dir, relayTarget, true))
@@ -149,7 +148,7 @@ func (c *Config) environ(p plan) []string {
 	for _, old := range p.olds {
 		given.StateOlds = append(given.StateOlds, oldTarget(old))
 	}
-	if p.source != "" {
+	if p.request.SourceDirectory != "" {
 		given.SourceDir = sourceTarget
 	}
 	env := given.Variables()

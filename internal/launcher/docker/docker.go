@@ -46,6 +46,7 @@ const (
 const (
 	resyncEvery = 15 * time.Second // between two looks when there is no event
 	launchTime  = 60 * time.Second // for all calls of one launch
+	copyTime    = 5 * time.Minute  // for the copy of a source
 	mostPause   = 10 * time.Second
 	networkNone = "none"
 )

@@ -30,7 +30,7 @@ func Posture(l *Launcher, r launcher.Request, unkept ...task.Limit) ([]byte, err
 		return nil, err
 	}
 	return json.Marshal(l.config.spec(plan{
-		ref: "task-x", launcher: "me", request: r, size: size, work: "/w", state: "/s", source: "/c", cpus: 1, unkept: unkept,
+		ref: "task-x", launcher: "me", request: r, size: size, work: "/w", state: "/s", cpus: 1, unkept: unkept,
 	}))
 }
 
@@ -64,7 +64,7 @@ func Create(ctx context.Context, l *Launcher, r launcher.Request) error {
 		return err
 	}
 	ref := taskdir.NewRef()
-	if err := l.makeWork(l.WorkDir(ref)); err != nil {
+	if err := l.makeWork(ctx, l.WorkDir(ref), r.SourceDirectory); err != nil {
 		return err
 	}
 	_, err = l.engine.create(ctx, containerName(l.id, r), l.config.spec(plan{ref: ref, launcher: l.id, request: r, size: size, work: l.WorkDir(ref)}))

@@ -2,14 +2,14 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
+	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/task"
@@ -19,38 +19,44 @@ import (
 // start makes everything that a task needs and lets its runner begin. The task that it returns has a
 // record. After an error there is no task, or the same request finds out about it.
 func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (*entry, error) {
+	p, engineID, err := l.prepare(ctx, ref, r)
+	if err != nil {
+		return nil, err
+	}
+	err = l.makeWork(ctx, p.work, r.SourceDirectory)
+	if err == nil {
+		p.state, p.olds, err = l.giveStates(r)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.RemoveWork(ref))
+	}
 	// The caller may give up; a launch that was begun is still completed or undone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), launchTime)
 	defer cancel()
-	rec, err := l.begin(ctx, ref, r)
+	rec, err := l.begin(ctx, p, engineID)
 	return &entry{record: rec}, err
 }
 
-func (l *Launcher) begin(ctx context.Context, ref string, r launcher.Request) (rec record, err error) {
-	size, err := task.SizeOf(r.Size)
-	if err != nil {
-		return rec, err
+// prepare finds out what a container is made of, and makes its network.
+func (l *Launcher) prepare(ctx context.Context, ref string, r launcher.Request) (p plan, engineID string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, launchTime)
+	defer cancel()
+	p = plan{ref: ref, launcher: l.id, request: r, work: l.WorkDir(ref)}
+	if p.size, err = task.SizeOf(r.Size); err != nil {
+		return p, "", err
 	}
 	engine, err := l.know(ctx)
 	if err != nil {
-		return rec, err
+		return p, "", err
 	}
-	if err := l.ensureNetwork(ctx); err != nil {
-		return rec, err
-	}
-	p := plan{ref: ref, launcher: l.id, request: r, size: size, work: l.WorkDir(ref), cpus: engine.NCPU, unkept: engine.unkept()}
-	source, err := l.openSource(r.SourceDirectory)
-	if err != nil {
-		return rec, err
-	}
-	if source != nil {
-		defer func() { _ = source.Close() }()
-		p.source = source.Name()
-	}
-	if p.state, p.olds, err = l.giveStates(r); err != nil {
-		return rec, err
-	}
-	var undo []func()
+	p.cpus, p.unkept = engine.NCPU, engine.unkept()
+	return p, engine.ID, l.ensureNetwork(ctx)
+}
+
+// begin makes and starts the container, in a work directory that is there. After an error it has removed both.
+func (l *Launcher) begin(ctx context.Context, p plan, engineID string) (rec record, err error) {
+	ref, r := p.ref, p.request
+	undo := []func(){func() { _ = l.RemoveWork(ref) }}
 	defer func() {
 		if err != nil {
 			for i := len(undo) - 1; i >= 0; i-- {
@@ -58,16 +64,12 @@ func (l *Launcher) begin(ctx context.Context, ref string, r launcher.Request) (r
 			}
 		}
 	}()
-	if err := l.makeWork(p.work); err != nil {
-		return rec, err
-	}
-	undo = append(undo, func() { _ = l.RemoveWork(ref) })
 
 	name := containerName(l.id, r)
 	id, err := l.engine.create(ctx, name, l.config.spec(p))
 	if hasStatus(err, 409) {
 		_ = l.RemoveWork(ref) // the existing container has its own
-		return l.found(ctx, name, r, engine.ID)
+		return l.found(ctx, name, r, engineID)
 	}
 	if err != nil {
 		return rec, err
@@ -77,7 +79,7 @@ func (l *Launcher) begin(ctx context.Context, ref string, r launcher.Request) (r
 			l.Log.Warn("container of a failed launch not removed", "container", id, "err", err) // a look does it
 		}
 	})
-	rec = record{Record: l.RecordOf(ref, r), Container: id, Engine: engine.ID}
+	rec = record{Record: l.RecordOf(ref, r), Container: id, Engine: engineID}
 	gate, err := l.engine.attach(ctx, id)
 	if err != nil {
 		return rec, err
@@ -89,11 +91,6 @@ func (l *Launcher) begin(ctx context.Context, ref string, r launcher.Request) (r
 	undo = append(undo, func() { _ = l.RemoveRecord(ref) })
 	if err := l.engine.start(ctx, id); err != nil {
 		return rec, err
-	}
-	if source != nil {
-		if err := l.verifySource(ctx, id, source); err != nil {
-			return rec, err
-		}
 	}
 	// From here on the task may act. If the gate fails, the task ends, and its end is found like any other.
 	l.openGate(ctx, gate, r, rec.Ref)
@@ -167,19 +164,45 @@ func (l *Launcher) ensureNetwork(ctx context.Context) error {
 	return nil
 }
 
-// makeWork makes a task's own directory. Only the launcher's own user can pass through its parent
-// directory: the container gets it by a mount.
-func (l *Launcher) makeWork(dir string) error {
+// makeWork makes a task's own directory, with the copy of its directory source if it has one. Only the launcher's own
+// user can pass through its parent directory: the container gets it by a mount.
+func (l *Launcher) makeWork(ctx context.Context, dir, source string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("make directory of task: %w", err)
+	}
+	if source != "" {
+		if err := l.copySource(ctx, source, filepath.Join(dir, givenName)); err != nil {
+			return err
+		}
 	}
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	if err := os.Lchown(dir, l.config.UID, l.config.UID); err != nil {
+	root, err := os.OpenRoot(dir)
+	if err == nil {
+		_, err = disk.Give(root, l.config.UID, l.config.UID, 0)
+		err = errors.Join(err, root.Close())
+	}
+	if err != nil {
 		return fmt.Errorf("give directory to task: %w", err)
 	}
 	return nil
+}
+
+// copySource copies a directory source. Only what may be otherwise later is tried again.
+func (l *Launcher) copySource(ctx context.Context, from, to string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, copyTime, fmt.Errorf("the source was not copied within %s", copyTime))
+	defer cancel()
+	err := l.Sources.Copy(ctx, from, to)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+		if errors.Is(err, full) {
+			return err
+		}
+	}
+	return launcher.Never("the source cannot be copied: %v", err)
 }
 
 // giveState gives the directory of a state to the tasks' user, if that is not the launcher's own.
@@ -188,78 +211,4 @@ func (l *Launcher) giveState(dir string) error {
 		return nil
 	}
 	return l.GiveState(dir, l.config.UID)
-}
-
-// openSource opens a directory source at its real path, which must be below one of the roots. The name
-// of the result is that path; nil means that there is no source.
-func (l *Launcher) openSource(dir string) (*os.Root, error) {
-	if dir == "" {
-		return nil, nil //nolint:nilnil // no source is an answer
-	}
-	if !filepath.IsAbs(dir) {
-		return nil, launcher.Never("the path of a directory source must be absolute; %q is not", dir)
-	}
-	where, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return nil, l.outside(dir, "there is no directory %q")
-	}
-	for _, root := range l.SourceRoots {
-		resolved, err := filepath.EvalSymlinks(root)
-		if err != nil {
-			continue
-		}
-		if rel, err := filepath.Rel(resolved, where); err != nil || !filepath.IsLocal(rel) {
-			continue
-		}
-		opened, err := os.OpenRoot(where)
-		if err != nil {
-			return nil, launcher.Never("%q is not a directory that this runner can read", dir)
-		}
-		info, err := opened.Stat(".")
-		if err == nil && os.Geteuid() == 0 && info.Mode().Perm()&0o005 != 0o005 && !ownedBy(info, l.config.UID) {
-			_ = opened.Close()
-			return nil, launcher.Never("the source directory %q is closed to the user of containers (mode %04o): run chmod -R o+rX on it, or use --deploy-target process", dir, info.Mode().Perm())
-		}
-		return opened, err
-	}
-	return nil, l.outside(dir, "%q does not lie")
-}
-
-// outside refuses a directory and names the allowed roots; what begins the message.
-func (l *Launcher) outside(dir, what string) error {
-	if len(l.SourceRoots) == 0 {
-		return launcher.Never(what+" below the source_roots of this runner, which are empty: start dayfly up or its agent with --source-root DIR", dir)
-	}
-	return launcher.Never(what+" below the source_roots of this runner, which are %s: start dayfly up or its agent with --source-root DIR, a directory above it",
-		dir, strings.Join(l.SourceRoots, ", "))
-}
-
-func ownedBy(info fs.FileInfo, uid int) bool {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(st.Uid) == uid
-}
-
-// verifySource checks, before the runner may act, that the engine mounted the directory that was checked.
-// The engine mounts by name, and a link could have replaced the directory in the meantime. Only root can
-// look into a container. For other users the check is not needed: a task reads no more than they can.
-func (l *Launcher) verifySource(ctx context.Context, id string, source *os.Root) error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	info, err := l.engine.inspect(ctx, id)
-	if err != nil {
-		return err
-	}
-	want, err := source.Stat(".")
-	if err != nil {
-		return fmt.Errorf("look at source: %w", err)
-	}
-	got, err := os.Stat(fmt.Sprintf("/proc/%d/root%s", info.State.Pid, sourceTarget))
-	if err != nil || info.State.Pid == 0 {
-		return &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "the source directory could not be compared with the one that was mounted"}
-	}
-	if !os.SameFile(want, got) {
-		return launcher.Never("the source directory was replaced while the task was being launched")
-	}
-	return nil
 }

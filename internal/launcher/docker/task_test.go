@@ -53,7 +53,7 @@ func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
 	}
 	defer func() { _ = l.Close(t.Context()) }()
 	text, err := docker.Posture(l, launcher.Request{
-		Needs:    contract.Needs{Attempt: 2, Organization: "default", Workspace: "network", Pool: "pool", Size: "medium"},
+		Needs:    contract.Needs{Attempt: 2, Organization: "default", Workspace: "network", Pool: "pool", Size: "medium", SourceDirectory: "/c"},
 		Workflow: "wf-1", Placement: "default", Ticket: "sealed", Relay: "unix:///data/relay/wf-1-2/relay.sock",
 		States: contract.StateDirs{Own: "default/network"}, ReadsState: true,
 	})
@@ -75,7 +75,7 @@ func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
 		"OpenStdin": true, "StdinOnce": true, "AttachStdin": false, "StopSignal": "SIGTERM",
 		"Env": []any{
 			"DAYFLY_ATTEMPT=2", "DAYFLY_ENV_FORWARD_ALLOWLIST=REGION", "DAYFLY_GATE_BUNDLE=true", "DAYFLY_GATE_FD=0", "DAYFLY_JOB=wf-1", "DAYFLY_MAX_PROCESSES=2048",
-			"DAYFLY_RELAY=unix:///run/dayfly/relay.sock", "DAYFLY_SOURCE_DIR=/dayfly/source", "DAYFLY_STATE_DIR=/dayfly/state",
+			"DAYFLY_RELAY=unix:///run/dayfly/relay.sock", "DAYFLY_SOURCE_DIR=/dayfly/work/given", "DAYFLY_STATE_DIR=/dayfly/state",
 			"DAYFLY_STOP_GRACE=1m30s", "DAYFLY_TASK=task-x", "DAYFLY_TICKET=sealed", "DAYFLY_WORK_DIR=/dayfly/work", "HOME=/dayfly/work",
 		},
 		"Labels": map[string]any{
@@ -87,7 +87,7 @@ func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
 			"Memory": float64(4 << 30), "MemorySwap": float64(4 << 30), "NanoCpus": 1e9, "PidsLimit": 2048.0,
 			"Init": false, "AutoRemove": false, "Privileged": false, "RestartPolicy": map[string]any{"Name": "no"},
 			"Mounts": []any{
-				bind("/w", "/dayfly/work", false), bind("/s", "/dayfly/state", true), bind("/c", "/dayfly/source", true),
+				bind("/w", "/dayfly/work", false), bind("/s", "/dayfly/state", true),
 				bind("/data/relay/wf-1-2", "/run/dayfly", true),
 			},
 			"Tmpfs":     map[string]any{"/tmp": "rw,nosuid,nodev,mode=1777,size=268435456"},
@@ -329,37 +329,79 @@ func TestState_IsTheTasksOwn(t *testing.T) {
 	launchertest.AwaitStopped(t, l, task.Ref)
 }
 
-// R3: only what lies below a source root is mounted, wherever links lead.
-func TestSource_LiesBelowARoot(t *testing.T) {
-	base := t.TempDir()
-	root, other := filepath.Join(base, "root"), filepath.Join(base, "other")
-	closed := filepath.Join(root, "closed")
-	if err := errors.Join(os.MkdirAll(filepath.Join(root, "code"), 0o755), os.MkdirAll(other, 0o755), os.Mkdir(closed, 0o700),
-		os.Symlink(other, filepath.Join(root, "out")), os.Symlink(filepath.Join(root, "code"), filepath.Join(root, "in"))); err != nil {
-		t.Fatal(err)
+// copies are sources of a test: what they copy is one file, and they refuse a directory named bad.
+type copies struct {
+	giveUp func()     // called in the middle of an endless copy
+	ended  chan error // why such a copy ended
+}
+
+// Check implements launcher.Sources.
+func (copies) Check(dir string) error {
+	if filepath.Base(dir) == "bad" {
+		return workflow.Refuse(workflow.ErrForbidden, "source.directory", "it is bad")
 	}
-	c := config(t.TempDir(), image(t), time.Hour)
-	c.SourceRoots = []string{root}
+	return nil
+}
+
+// Copy implements launcher.Sources.
+func (c copies) Copy(ctx context.Context, dir, dest string) error {
+	switch filepath.Base(dir) {
+	case "unreadable":
+		return &os.PathError{Op: "open", Path: dir, Err: syscall.EACCES}
+	case "full":
+		return &os.PathError{Op: "write", Path: dest, Err: syscall.ENOSPC}
+	case "endless":
+		c.giveUp()
+		<-ctx.Done()
+		c.ended <- context.Cause(ctx)
+		return context.Cause(ctx)
+	}
+	return errors.Join(os.Mkdir(dest, 0o700), os.WriteFile(filepath.Join(dest, "code"), nil, 0o600))
+}
+
+// A container gets a copy of its source in its work directory, and nothing of the machine is mounted for it.
+func TestSource_IsACopyForTheTask(t *testing.T) {
+	dir := t.TempDir()
+	c := config(dir, image(t), time.Hour)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	nobody := errors.New("nobody wants it")
+	sources := copies{func() { cancel(nobody) }, make(chan error, 1)}
+	c.Sources = sources
 	l := open(t, c)
 	s := launchertest.NewStage(t, nil)
 	r := s.Request("wf-1", false)
-	bad := []string{other, filepath.Join(root, "out"), filepath.Join(root, "none"), "root/code", filepath.Join(root, "../other")}
-	if os.Geteuid() == 0 {
-		bad = append(bad, closed)
-	}
-	for _, dir := range bad {
-		r.SourceDirectory = dir
-		if got := refused(t, l, r); !got.Permanent {
-			t.Errorf("%s: got %+v, want a refusal for good", dir, got)
-		} else if dir == other && (!strings.Contains(got.Text, root) || !strings.Contains(got.Text, "--source-root DIR")) {
-			t.Errorf("%s: got %q, want it to name the roots and the flag", dir, got.Text)
+	for name, want := range map[string]launcher.Refusal{
+		"bad":        {Reason: workflow.ReasonLaunchFailed, Permanent: true, Text: "it is bad"},
+		"unreadable": {Reason: workflow.ReasonLaunchFailed, Permanent: true, Text: "permission denied"},
+		"full":       {Reason: workflow.ReasonCapacity, Text: "no disk space"},
+	} {
+		r.SourceDirectory = "/srv/" + name
+		if got := refused(t, l, r); got.Reason != want.Reason || got.Permanent != want.Permanent || !strings.Contains(got.Text, want.Text) {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}
-	r.SourceDirectory = filepath.Join(root, "in")
+	r.SourceDirectory = "/srv/endless"
+	if _, err := l.Launch(ctx, r); err == nil {
+		t.Error("a launch that was given up went on")
+	} else if got := <-sources.ended; !errors.Is(got, nobody) {
+		t.Errorf("the copy ended for %v", got)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "task-*")); err != nil || len(left) > 0 {
+		t.Errorf("refused launches left %v, %v", left, err)
+	}
+
+	r.SourceDirectory = "/srv/code"
 	task := launch(t, l, r)
 	p := s.Next(t)
-	if got := p.Getenv("DAYFLY_SOURCE_DIR"); got != "/dayfly/source" {
+	if got := p.Getenv("DAYFLY_SOURCE_DIR"); got != "/dayfly/work/given" {
 		t.Errorf("got source directory %q", got)
+	}
+	info, err := os.Stat(filepath.Join(dir, task.Ref, "given", "code"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := info.Sys().(*syscall.Stat_t).Uid; os.Geteuid() == 0 && got != docker.DefaultUID {
+		t.Errorf("the copy belongs to %d, want the task's user", got)
 	}
 	p.Exit(t, 0)
 	launchertest.AwaitStopped(t, l, task.Ref)

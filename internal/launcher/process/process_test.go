@@ -311,6 +311,37 @@ func TestLaunch_EnvironmentIsBuiltFromNothing(t *testing.T) {
 
 // L6: what holds a workspace must be found again after a restart, so nothing acts before it is on
 // disk.
+// refusing are sources of which none may be used.
+type refusing struct{}
+
+// Check implements launcher.Sources.
+func (refusing) Check(string) error { return errors.New("it is a data directory") }
+
+// Copy implements launcher.Sources.
+func (refusing) Copy(context.Context, string, string) error { return errors.New("no copy is made") }
+
+func TestLaunch_ASourceThatIsRefusedIsRefusedForGood(t *testing.T) {
+	s := launchertest.NewStage(t, nil)
+	r := s.Request("wf-1", false)
+	r.SourceDirectory = "/srv/data"
+	for says, change := range map[string]func(*process.Config){
+		"it is a data directory":                   func(c *process.Config) { c.Sources = refusing{} },
+		"this launcher takes no directory sources": func(*process.Config) {},
+	} {
+		l, err := config{Dir: filepath.Join(dir(t), "jobs")}.open(change)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.Launch(t.Context(), r)
+		if got, ok := errors.AsType[*launcher.Refusal](err); !ok || !got.Permanent || !strings.Contains(got.Text, says) {
+			t.Errorf("got %v, want %q", err, says)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestLaunch_RecordIsOnDiskBeforeTheRunnerActs(t *testing.T) {
 	s := launchertest.NewStage(t, nil)
 	jobs := filepath.Join(dir(t), "jobs")

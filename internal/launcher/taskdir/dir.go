@@ -212,6 +212,14 @@ func (d *Dir[E]) check(r launcher.Request) error {
 	if _, err := task.SizeOf(r.Size); err != nil {
 		return launcher.Never("%v", err)
 	}
+	if r.SourceDirectory != "" {
+		if d.Sources == nil {
+			return launcher.Never("this launcher takes no directory sources")
+		}
+		if err := d.Sources.Check(r.SourceDirectory); err != nil {
+			return launcher.Never("%v", err)
+		}
+	}
 	return d.checkStates(r)
 }
 

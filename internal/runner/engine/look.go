@@ -102,6 +102,10 @@ func (t *terraform) beside() ([]otherState, error) {
 		}
 		return nil
 	}
+	if info, err := t.aside.root.Lstat(file); err == nil && info.Size() == 0 && path.Dir(file) != "." {
+		return nil, elsewhere("Move the state beside the code and change the path to its name alone, or run it again with --begin-anew to go on without it",
+			"the code declares the backend local with the path %s, and a state below another directory is not given to a container: it may be another workspace's", quote(file))
+	}
 	for _, f := range []*folder{t.aside, t.root} { // one with another ending is still where it was
 		if err := add(f, defaultWorkspace, file); err != nil {
 			return nil, err

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -155,6 +156,22 @@ func TestRun_TakesOverTheStateBesideTheCode(t *testing.T) {
 		h = newHost()
 		_, err = engine.Run(t.Context(), h, other)
 		refusedElsewhere(t, h, err, "on another machine")
+	})
+}
+
+// A container is told that a state lies below another directory, and not given it: nothing is planned without it.
+func TestRun_AStateThatAContainerDoesNotGetIsNotTakenForNone(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		files := map[string]string{"main.tf": thing + "terraform {\n  backend \"local\" {\n    path = \"states/mine.tfstate\"\n  }\n}\n"}
+		j := job(t, name, workflow.Update, files)
+		j.Aside = t.TempDir()
+		if err := errors.Join(os.Mkdir(filepath.Join(j.Aside, "states"), 0o700), os.WriteFile(filepath.Join(j.Aside, "states/mine.tfstate"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		j.Spec.TakeOver = true // the state is kept elsewhere than the code declares
+		h := newHost()
+		_, err := engine.Run(t.Context(), h, j)
+		refusedElsewhere(t, h, err, "not given to a container")
 	})
 }
 

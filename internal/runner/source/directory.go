@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -17,18 +19,18 @@ import (
 )
 
 func fetchDirectory(ctx context.Context, r Request) (Fetched, error) {
-	from, where, err := openDirectory(r.Source.Directory, r.Roots)
+	from, where, err := (Sources{Roots: r.Roots, Data: r.Data}).open(r.Source.Directory)
 	if err != nil {
 		return Fetched{}, err
 	}
-	defer func() { _ = from.Close() }()
+	defer from.close()
 	to, err := newTree(r)
 	if err != nil {
 		return Fetched{}, err
 	}
 	defer to.close()
 	to.fate, to.digest = ofDirectory, sha256.New()
-	if err := (&copier{from: from, to: to}).dir(ctx, "."); err != nil {
+	if err := from.copy(ctx, to); err != nil {
 		return Fetched{}, err
 	}
 	if err := to.finish(); err != nil {
@@ -97,14 +99,22 @@ func outside(dir string, roots []string) error {
 
 // copier copies one tree into another.
 type copier struct {
-	from *os.Root
-	to   *tree
+	from  *os.Root
+	to    *tree
+	owner uint32          // of the directory that is copied
+	data  *ownData        // no file of it is copied, whatever its name
+	known map[fileID]bool // files of data with several names; nil: nobody has looked yet
 }
 
 func (c *copier) dir(ctx context.Context, name string) error {
 	entries, err := fs.ReadDir(c.from.FS(), name)
 	if err != nil {
 		return reading(name, err)
+	}
+	if isData(func(file string) bool {
+		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == file && e.Type().IsRegular() })
+	}) {
+		return containsData(name)
 	}
 	for _, e := range entries {
 		if err := context.Cause(ctx); err != nil {
@@ -114,7 +124,7 @@ func (c *copier) dir(ctx context.Context, name string) error {
 			continue
 		}
 		if e.Name() == ".terraform" {
-			if err := c.leftBehind(name); err != nil {
+			if err := c.leftBehind(ctx, name); err != nil {
 				return err
 			}
 			continue
@@ -133,6 +143,9 @@ func (c *copier) entry(ctx context.Context, name string) error {
 	}
 	switch {
 	case info.IsDir():
+		if c.data.has(info) {
+			return containsData(name)
+		}
 		if err := c.to.dir(name, info.Mode()); err != nil {
 			return err
 		}
@@ -144,13 +157,13 @@ func (c *copier) entry(ctx context.Context, name string) error {
 		}
 		return c.to.link(name, filepath.ToSlash(target))
 	case info.Mode().IsRegular():
-		return c.file(name, info)
+		return c.file(ctx, name, info)
 	default:
 		return workflow.Refuse(workflow.ErrInvalid, "source.directory", "%s is not a file, directory or link (%s); leave it out of the source", quote(name), info.Mode().Type())
 	}
 }
 
-func (c *copier) file(name string, seen fs.FileInfo) error {
+func (c *copier) file(ctx context.Context, name string, seen fs.FileInfo) error {
 	// Without O_NONBLOCK, a pipe that has replaced the file would block the runner for ever.
 	f, err := c.from.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -164,11 +177,47 @@ func (c *copier) file(name string, seen fs.FileInfo) error {
 	if !os.SameFile(info, seen) {
 		return fmt.Errorf("read %s: it was replaced meanwhile", quote(name))
 	}
-	return c.to.file(name, info.Mode(), f)
+	if err := c.checkNames(name, info); err != nil {
+		return err
+	}
+	return c.to.file(name, info.Mode(), interruptible{ctx, f})
+}
+
+// checkNames refuses a file that has another name, if it is not of whoever owns the source: to link to a file takes
+// less than to read it.
+func (c *copier) checkNames(name string, info fs.FileInfo) error {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || st.Nlink < 2 {
+		return nil
+	}
+	if st.Uid != c.owner {
+		return workflow.Refuse(workflow.ErrForbidden, "source.directory", "%s is a hard link to a file of another user than the owner of the source: put a copy in its place, or leave it out of the source", quote(name))
+	}
+	if c.known == nil {
+		c.known = c.data.linked()
+	}
+	if c.known[idOf(st)] {
+		return workflow.Refuse(workflow.ErrForbidden, "source.directory", "%s is a hard link to a file of the data directory of Dayfly: remove it from the source", quote(name))
+	}
+	return nil
+}
+
+// interruptible is a reader that ends with its context.
+type interruptible struct {
+	ctx  context.Context //nolint:containedctx // it lives for one file
+	from io.Reader
+}
+
+// Read implements io.Reader.
+func (r interruptible) Read(b []byte) (int, error) {
+	if err := context.Cause(r.ctx); err != nil {
+		return 0, err
+	}
+	return r.from.Read(b)
 }
 
 // leftBehind takes from an engine's own directory in the root module what says where its state is.
-func (c *copier) leftBehind(dir string) error {
+func (c *copier) leftBehind(ctx context.Context, dir string) error {
 	if dir != "." {
 		return nil
 	}
@@ -178,7 +227,7 @@ func (c *copier) leftBehind(dir string) error {
 			continue
 		}
 		if err == nil && info.Mode().IsRegular() {
-			err = c.file(name, info)
+			err = c.file(ctx, name, info)
 		}
 		if err != nil {
 			return reading(name, err)

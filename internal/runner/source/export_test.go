@@ -1,5 +1,10 @@
 package source
 
+import (
+	"context"
+	"io"
+)
+
 // WithLimits returns a request with smaller bounds.
 func WithLimits(r Request, entries int, bytes int64) Request {
 	r.limits = limits{entries: entries, bytes: bytes}
@@ -20,3 +25,6 @@ func CheckURL(raw string) (string, error) {
 
 // Weigh refuses a pack by the sizes of its objects.
 var Weigh = weigh
+
+// Interruptible returns the reader through which a file is copied.
+func Interruptible(ctx context.Context, from io.Reader) io.Reader { return interruptible{ctx, from} }

@@ -35,6 +35,7 @@ type Request struct {
 	Source  api.Source
 	Dest    string                           // a directory that does not exist or is empty
 	Roots   []string                         // directories below which a directory source may lie; none refuses all
+	Data    string                           // the data directory of this machine, no part of which is a source; empty: unknown
 	Secrets secrets.Resolver                 // for the token or key of a source
 	Objects Objects                          // for an archive in a bucket; nil refuses it
 	Owner   *Owner                           // nil leaves the files with the runner's user
@@ -56,7 +57,7 @@ type limits struct {
 type Fetched struct {
 	Root   string // the directory of the root module
 	Aside  string // where what the engine left beside the root module was put, under the names that it had there
-	Digest string // of a directory: see Digest
+	Digest string // of a directory: see Sources.Digest
 }
 
 // Fetch brings the source to Dest. Its error is

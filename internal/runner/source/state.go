@@ -1,8 +1,6 @@
 package source
 
 import (
-	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -29,6 +27,7 @@ type fate int
 const (
 	kept    fate = iota // it is part of the code
 	aside               // it is kept apart, where the engine does not find it
+	hollow              // an empty file is kept apart in its place, which says that it was there
 	dropped             // it is left out
 )
 
@@ -41,6 +40,19 @@ func ofDirectory(name string) fate {
 		return dropped
 	}
 	return kept
+}
+
+// handedOn says what becomes of a file of a directory in the copy that a container gets, where nothing is closed to the
+// engine. State below another directory than that of the root module may be another workspace's.
+func handedOn(name string) fate {
+	fate := ofDirectory(name)
+	if fate != aside || !strings.Contains(name, "/") || name == backendFile || name == EnvironmentFile {
+		return fate
+	}
+	if matched, _ := path.Match(stateFolder+"/*/"+stateFile, name); matched {
+		return aside
+	}
+	return hollow
 }
 
 // ofRepository says the same of a repository whose root module is the directory top. Only what an engine would
@@ -72,22 +84,7 @@ func (t *tree) setAside(name string, content io.Reader) error {
 	if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
 		return writing(name, err)
 	}
-	return t.put(root, name, 0o600, content)
-}
-
-// Digest says what the files of a directory source are now, as a run would copy them: a SHA-256 over their names,
-// kinds and contents. Its errors are those of Fetch.
-func Digest(ctx context.Context, directory string, roots []string) (string, error) {
-	from, _, err := openDirectory(directory, roots)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = from.Close() }()
-	t := &tree{fate: ofDirectory, digest: sha256.New(), limits: limits{entries: maxEntries, bytes: maxBytes}}
-	if err := (&copier{from: from, to: t}).dir(ctx, "."); err != nil {
-		return "", err
-	}
-	return t.sum(), nil
+	return t.put(root, name, 0o600, content, nil)
 }
 
 // note adds an entry to the digest. What stands between its parts is in no name.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -107,6 +108,9 @@ func (t *tree) file(name string, perm fs.FileMode, content io.Reader) error {
 		before := t.bytes
 		defer func() { t.apart += t.bytes - before }()
 		return t.setAside(name, content)
+	case hollow:
+		t.states++
+		return t.setAside(name, strings.NewReader(""))
 	case dropped:
 		t.states++
 		return nil
@@ -116,14 +120,11 @@ func (t *tree) file(name string, perm fs.FileMode, content io.Reader) error {
 	if t.root == nil {
 		return t.copy(io.Discard, content)
 	}
-	if err := t.put(t.root, name, perm, content); err != nil {
-		return err
-	}
-	return t.own(name)
+	return t.put(t.root, name, perm, content, t.owner)
 }
 
-// put writes one file that is not there yet.
-func (t *tree) put(root *os.Root, name string, perm fs.FileMode, content io.Reader) error {
+// put writes one file that is not there yet. Its owner is nil for the runner's own user.
+func (t *tree) put(root *os.Root, name string, perm fs.FileMode, content io.Reader, owner *Owner) error {
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return writing(name, err)
@@ -131,6 +132,9 @@ func (t *tree) put(root *os.Root, name string, perm fs.FileMode, content io.Read
 	err = t.copy(f, content)
 	if err == nil {
 		err = f.Chmod(perm.Perm() | 0o600)
+	}
+	if err == nil && owner != nil {
+		err = f.Chown(owner.UID, owner.GID)
 	}
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
@@ -171,11 +175,8 @@ func (t *tree) link(name, target string) error {
 // following it as far as it goes; one that leads nowhere is harmless.
 func (t *tree) finish() error {
 	for _, l := range t.links {
-		if err := t.root.Symlink(l.target, l.name); err != nil {
+		if err := t.root.Symlink(l.target, l.name); err != nil { // who owns its directory may replace it
 			return writing(l.name, err)
-		}
-		if err := t.own(l.name); err != nil {
-			return err
 		}
 	}
 	for _, l := range t.links {
@@ -206,11 +207,12 @@ func (t *tree) count(name string) error {
 	return nil
 }
 
+// own gives a directory to its owner.
 func (t *tree) own(name string) error {
 	if t.owner == nil {
 		return nil
 	}
-	if err := t.root.Lchown(name, t.owner.UID, t.owner.GID); err != nil {
+	if err := disk.GiveOne(t.root, name, t.owner.UID, t.owner.GID); err != nil {
 		return writing(name, err)
 	}
 	return nil
