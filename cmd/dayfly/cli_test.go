@@ -19,6 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
@@ -438,7 +439,7 @@ func TestCommand_SecretsAreKept(t *testing.T) {
 	if got := w.in(t.Context(), "planted-value\n", "secret", "set", "db", "--data", data); got.code != exitOK || strings.Contains(got.stdout+got.stderr, "planted") {
 		t.Fatalf("set: got %+v", got)
 	}
-	b, err := os.ReadFile(filepath.Join(data, "secrets", "db"))
+	b, err := os.ReadFile(filepath.Join(data, embedded.SecretsDir, "db"))
 	if err != nil || string(b) != "planted-value" {
 		t.Errorf("got %q, %v", b, err)
 	}

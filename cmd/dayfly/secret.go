@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"path/filepath"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
@@ -34,7 +33,7 @@ func (s secretStore) open(a *app) (files *local.Files, data string, err error) {
 			return nil, "", usage(err)
 		}
 	}
-	return local.New(filepath.Join(data, embedded.SecretsDir)), data, nil
+	return local.New(embedded.SecretsPath(data)), data, nil
 }
 
 type secretSet struct {

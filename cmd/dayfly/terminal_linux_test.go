@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
 )
 
 // session is the program at a terminal of its own.
@@ -149,7 +150,7 @@ func TestTerminal_AHiddenPromptTakesALine(t *testing.T) {
 		s.shows("value of db: ")
 		s.types(keys)
 		s.ends(exitOK)
-		got, err := os.ReadFile(filepath.Join(data, "secrets", "db"))
+		got, err := os.ReadFile(filepath.Join(data, embedded.SecretsDir, "db"))
 		if err != nil || string(got) != name {
 			t.Errorf("got %q, %v, want %q", got, err, name)
 		}

@@ -31,9 +31,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// instanceFile keeps the agent's instance name over restarts.
-const instanceFile = "instance"
-
 // AgentConfig configures an agent.
 type AgentConfig struct {
 	Settings config.Config // working_directory is the data directory; token and service_url are for an agent alone

@@ -17,20 +17,22 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Files and directories of a data directory.
+// Files and directories of a data directory. What lies in the private one is only Dayfly's.
 const (
-	AdminTokenFile = "admin-token"      // of the control plane, 0600
-	DatabaseFile   = "dayfly.db"        // of the control plane
-	TicketKeysFile = "ticket-keys.json" // of the agent, 0600
-	SecretsDir     = "secrets"          // of the agent: file:NAME
-	StateDir       = "state"            // of the agent: ORGANIZATION/WORKSPACE
-	JobsDir        = "jobs"             // of the agent's process launcher
-	ContainersDir  = "containers"       // of the agent's docker launcher
-	RelayDir       = "relay"            // of the agent: a socket for each container job
+	AdminTokenFile = privateDir + "/admin-token"      // of the control plane
+	DatabaseFile   = privateDir + "/dayfly.db"        // of the control plane
+	TicketKeysFile = privateDir + "/ticket-keys.json" // of the agent
+	SecretsDir     = privateDir + "/secrets"          // of the agent: file:NAME
+	StateDir       = "state"                          // of the agent: ORGANIZATION/WORKSPACE
+	JobsDir        = "jobs"                           // of the agent's process launcher
+	ContainersDir  = "containers"                     // of the agent's docker launcher
+	RelayDir       = "relay"                          // of the agent: a socket for each container job
 
 	lockFile      = "lock"
-	stateIDFile   = "state-id" // of the agent: identifies this directory of states, also after a move
-	relayPortFile = "relay-port"
+	privateDir    = "private"
+	stateIDFile   = privateDir + "/state-id" // of the agent: identifies this directory of states, also after a move
+	relayPortFile = privateDir + "/relay-port"
+	instanceFile  = privateDir + "/instance" // keeps the agent's instance name over restarts
 )
 
 // DefaultData returns the data directory if none is named. Root's must be one that others can pass through:
@@ -56,7 +58,8 @@ type dataDir struct {
 	lock *os.File
 }
 
-// openData makes the directory if it does not exist, checks it and locks it.
+// openData makes the directory if it does not exist, checks it, locks it, and brings one of an earlier version up to
+// date.
 func openData(path string) (*dataDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -89,7 +92,11 @@ func openData(path string) (*dataDir, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &dataDir{path: path, lock: lock}, nil
+	d := &dataDir{path: path, lock: lock}
+	if err := d.settle(); err != nil {
+		return nil, errors.Join(fmt.Errorf("prepare the data directory: %w", err), d.close())
+	}
+	return d, nil
 }
 
 // makeDir makes a directory and its parents. The umask does not change their mode.

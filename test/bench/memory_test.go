@@ -74,7 +74,7 @@ func startUp(b *testing.B, root, source string, jobs int) *upProcess {
 	b.Cleanup(u.stop)
 	for range 200 {
 		url := address.FindString(u.out.String())
-		token, err := os.ReadFile(filepath.Join(data, "admin-token"))
+		token, err := os.ReadFile(filepath.Join(data, "private", "admin-token"))
 		if url != "" && err == nil {
 			value := strings.TrimSpace(string(token))
 			u.cl, err = client.New(client.Config{URL: url, Token: func() redact.String { return redact.New(value) }, HTTPClient: &http.Client{}})

@@ -287,14 +287,14 @@ func (w *world) filesAreClean(p planted) {
 			}
 			return err
 		}
-		if e.Name() == embedded.AdminTokenFile || strings.HasPrefix(e.Name(), "terraform.tfstate") {
+		if e.Name() == filepath.Base(embedded.AdminTokenFile) || strings.HasPrefix(e.Name(), "terraform.tfstate") {
 			return nil
 		}
 		raw, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if strings.HasPrefix(e.Name(), embedded.DatabaseFile) {
+		if strings.HasPrefix(e.Name(), filepath.Base(embedded.DatabaseFile)) {
 			seen += len(raw)
 		}
 		clean(w.t, path, raw, p)

@@ -132,8 +132,8 @@ func rewriteWithout(t *testing.T, st store.Store, k store.Key, path ...string) {
 func TestUpgrade_OldDataDirectoryIsServed(t *testing.T) {
 	eachVersion(t, func(t *testing.T, dir string) {
 		data := reachable(t)
-		database(t, dir, filepath.Join(data, embedded.DatabaseFile))
-		for _, name := range []string{embedded.AdminTokenFile, embedded.TicketKeysFile} {
+		database(t, dir, filepath.Join(data, "dayfly.db"))
+		for _, name := range []string{"admin-token", "ticket-keys.json"} {
 			if err := os.WriteFile(filepath.Join(data, name), read(t, dir, "data", name), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -91,6 +92,7 @@ func TestLive_VersionsWorkTogetherAndAreReplacedInPlace(t *testing.T) {
 	running = l.submit("third")
 	l.await(running, workflow.Running)
 	server.stop()
+	l.back()
 	server = l.server(before)
 	l.open("third")
 	l.await(running, workflow.Succeeded)
@@ -303,7 +305,10 @@ func newLive(t *testing.T) *live {
 	l.client, err = client.New(client.Config{
 		URL: "http://" + l.address, HTTPClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
 		Token: func() redact.String {
-			text, err := os.ReadFile(filepath.Join(l.data, "admin-token"))
+			text, err := os.ReadFile(filepath.Join(l.data, "private", "admin-token"))
+			if errors.Is(err, fs.ErrNotExist) { // of the version before
+				text, err = os.ReadFile(filepath.Join(l.data, "admin-token"))
+			}
 			if err != nil {
 				return redact.String{}
 			}
@@ -314,6 +319,18 @@ func newLive(t *testing.T) *live {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// back makes the data directory of the control plane one of the version before, as docs/operations.md says.
+func (l *live) back() {
+	l.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(l.data, "private"))
+	for _, e := range entries {
+		err = errors.Join(err, os.Rename(filepath.Join(l.data, "private", e.Name()), filepath.Join(l.data, e.Name())))
+	}
+	if err != nil || len(entries) == 0 {
+		l.t.Fatalf("%d files moved back: %v", len(entries), err)
+	}
 }
 
 // server starts a control plane and waits until it answers.

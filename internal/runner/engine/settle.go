@@ -226,7 +226,7 @@ func openState(h Host, j Job) (*folder, error) {
 		return nil, err
 	}
 	for _, name := range left {
-		h.Logf("[dayfly] the file %s of the state directory has a second name and keeps its owner", quote(name))
+		h.Logf("the file %s of the state directory has a second name and keeps its owner", quote(name))
 	}
 	return f, nil
 }
