@@ -27,7 +27,7 @@ build: ## Build the binaries for this machine into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -tags machine -o bin/dayfly-runner ./runnerimage
 
 .PHONY: image
-image: ## Build the image of container jobs, dayfly-runner:VERSION (PROVIDERS=.terraform.lock.hcl adds a provider mirror)
+image: ## Make the image of container jobs (IMAGE=, BASE=, EXTRA_CA=, OUTPUT=, PUSH=1 ...: docs/configuration.md)
 	@VERSION='$(VERSION)' PROVIDERS='$(PROVIDERS)' scripts/image
 
 # Which processor the functions are built for: arm64 is what is shipped.

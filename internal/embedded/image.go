@@ -26,7 +26,8 @@ const (
 const runnerInImage = "/usr/local/bin/dayfly"
 
 // certificates are the files in which systems keep their CA certificates. The first that exists goes into an image,
-// under the first name.
+// under the first name. They are this machine's on purpose: the image stays here, and a job in it trusts what a job
+// that is a process here would trust. make image, whose images travel, takes none from its machine.
 var certificates = []string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
 }

@@ -119,6 +119,8 @@ var owners = []struct {
 	{"github.com/hashicorp/go-version", []string{"internal/runner/engine", "internal/controlplane/catalog"}},
 	{"github.com/hashicorp/", []string{"internal/runner/engine"}},
 	{"github.com/sony/gobreaker/", []string{"internal/client"}},
+	{"github.com/google/go-containerregistry", []string{"runnerimage/build"}},
+	{"golang.org/x/crypto/x509roots", []string{"runnerimage/build"}},
 	{"github.com/alecthomas/kong", []string{"cmd/", "internal/config"}},
 }
 

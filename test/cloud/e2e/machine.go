@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -73,24 +72,15 @@ func (m *machine) tasks(ctx context.Context, o *scenario.Options) error {
 	return nil
 }
 
-// build builds the image, with the certificates of this machine and that of the git server.
+// build builds the image, which trusts the certificate of the git server too.
 func (m *machine) build(ctx context.Context, o *scenario.Options) error {
-	const certificates = "/etc/ssl/certs/ca-certificates.crt"
-	known, err := os.ReadFile(certificates)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	extra := filepath.Join(m.temp, "extra")
-	file := filepath.Join(extra, certificates)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // of an image
-		return err
-	}
-	if err := os.WriteFile(file, append(known, m.authority.PEM...), 0o644); err != nil { //nolint:gosec // of an image
+	authority := filepath.Join(m.temp, "authority.pem")
+	if err := os.WriteFile(authority, m.authority.PEM, 0o600); err != nil {
 		return err
 	}
 	var said bytes.Buffer
 	c := exec.CommandContext(ctx, filepath.Join(m.root, "scripts", "image"))
-	c.Env = append(os.Environ(), "IMAGE="+image, "VERSION=e2e", "EXTRA="+extra)
+	c.Env = append(os.Environ(), "IMAGE="+image, "VERSION=e2e", "EXTRA_CA="+authority)
 	c.Stdout, c.Stderr, c.WaitDelay = io.MultiWriter(os.Stdout, &said), os.Stderr, time.Minute
 	if err := c.Run(); err != nil {
 		return fmt.Errorf("build the image: %w", err)
