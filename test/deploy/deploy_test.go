@@ -38,7 +38,7 @@ func newSite(t *testing.T) *site {
 	s.copy("testdata/dayfly", "bin/dayfly", 0o755)
 	s.write("stand-ins/make", "#!/bin/sh\necho \"make $*\" >>\"$STATE/log\"\n", 0o755)
 	s.write("stand-ins/go", "#!/bin/sh\n", 0o755)
-	s.write("scripts/image", "#!/bin/sh\necho \"image $IMAGE $GOARCH\" >>\"$STATE/log\"\n", 0o755)
+	s.write("scripts/image", "#!/bin/sh\necho \"image $* $IMAGE $GOARCH\" >>\"$STATE/log\"\n", 0o755)
 	for _, name := range []string{"poller", "dispatcher", "status", "reaper", "controlplane"} {
 		s.write("dist/functions/"+name+".zip", "code of "+name, 0o644)
 	}
@@ -118,7 +118,7 @@ func TestDeploy_FromNothing(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
-	before(t, calls, "deploy --stack-name dayfly-artifacts", "deploy --stack-name dayfly-control", "^image .*:v1.0.0-arm64 arm64", "docker push",
+	before(t, calls, "deploy --stack-name dayfly-artifacts", "deploy --stack-name dayfly-control", "^image .*:v1.0.0-arm64 arm64", "^image try .*:v1.0.0-arm64", "docker push",
 		"deploy --stack-name dayfly-main", "put-secret-value --secret-id dayfly-main-TicketKeysSecret",
 		"put-secret-value --secret-id dayfly-main-PoolTokenSecret", "pool update main .*--wake-target dayfly-main-WakeTarget")
 	if i := strings.Index(said, "stack dayfly-main: create"); i < 0 || i > strings.Index(said, "Do it?") && strings.Contains(said, "Do it?") {
