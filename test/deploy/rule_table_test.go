@@ -51,11 +51,6 @@ var rules = []rule{
 			return unless(strings.HasPrefix(group, s.Name+"-"), "its log group is %q", group)
 		}, "AWS::Lambda::Function")
 	}},
-	{"a function's concurrency is reserved", "CKV_AWS_115, W92", func(s *templates.Stack) map[string]string {
-		return each(s, func(_ string, p map[string]any) string {
-			return unless(p["ReservedConcurrentExecutions"] != nil, "none is")
-		}, "AWS::Lambda::Function")
-	}},
 	{"a function has a role of its own", "F3", func(s *templates.Stack) map[string]string {
 		seen := map[string]string{}
 		return each(s, func(name string, p map[string]any) string {
@@ -109,12 +104,7 @@ var rules = []rule{
 			return unless(hidden >= 3*number(function["Timeout"]) && number(function["Timeout"]) > 0, "hidden for %v s, its function may take %v s", hidden, function["Timeout"])
 		}, "AWS::Lambda::EventSourceMapping")
 	}},
-	{"a log group forgets", "CloudWatch.16, CKV_AWS_66", func(s *templates.Stack) map[string]string {
-		return each(s, func(_ string, p map[string]any) string {
-			return unless(number(p["RetentionInDays"]) > 0, "it keeps for ever")
-		}, "AWS::Logs::LogGroup")
-	}},
-	{"a queue is encrypted, over the wire too", "CKV_AWS_27, SQS.1, W48", func(s *templates.Stack) map[string]string {
+	{"a queue is encrypted, over the wire too", "CKV_AWS_27, SQS.1", func(s *templates.Stack) map[string]string {
 		return each(s, func(name string, p map[string]any) string {
 			if templates.Text(p["SqsManagedSseEnabled"]) != "true" && p["KmsMasterKeyId"] == nil {
 				return "it is not encrypted"
@@ -147,7 +137,7 @@ var rules = []rule{
 			return unless(templates.At(s.Resources[name].Properties, "RedrivePolicy", "deadLetterTargetArn") != nil, "%s has none", name)
 		}, "AWS::Lambda::EventSourceMapping")
 	}},
-	{"a bucket is versioned, encrypted, private, kept, and used over TLS only", "CKV_AWS_18..21, S3.*", func(s *templates.Stack) map[string]string {
+	{"a bucket is versioned, encrypted, private, kept, and used over TLS only", "CKV_AWS_19, CKV_AWS_21, CKV_AWS_53..56, S3.5, S3.8, S3.14, W41, W51", func(s *templates.Stack) map[string]string {
 		return each(s, func(name string, p map[string]any) string {
 			switch r := s.Resources[name]; {
 			case templates.Text(templates.At(p, "VersioningConfiguration", "Status")) != "Enabled":
@@ -165,14 +155,14 @@ var rules = []rule{
 			return unless(deniesPlain(s, "AWS::S3::BucketPolicy", "Bucket", "s3:*", strings.ToLower(s.Name+"-"+name)), "it may be used without TLS")
 		}, "AWS::S3::Bucket")
 	}},
-	{"a table is protected, kept, and can be set back", "CKV_AWS_28, DynamoDB.2, DynamoDB.6", func(s *templates.Stack) map[string]string {
+	{"a table is protected, kept, and can be set back", "CKV_AWS_28, DynamoDB.2, DynamoDB.6, W78", func(s *templates.Stack) map[string]string {
 		return each(s, func(name string, p map[string]any) string {
 			r := s.Resources[name]
 			return unless(templates.Text(p["DeletionProtectionEnabled"]) == "true" && r.DeletionPolicy == "Retain" && r.UpdateReplacePolicy == "Retain" &&
 				templates.Text(templates.At(p, "PointInTimeRecoverySpecification", "PointInTimeRecoveryEnabled")) == "true", "it is not")
 		}, "AWS::DynamoDB::Table")
 	}},
-	{"containers cannot write to their root, have no user 0, no capability and no shell, and log without blocking", "ECS.4, ECS.5, ECS.9, ECS.20", func(s *templates.Stack) map[string]string {
+	{"containers cannot write to their root, have no user 0, no capability and no shell, and log without blocking", "ECS.3, ECS.4, ECS.5, ECS.9, ECS.17, ECS.20", func(s *templates.Stack) map[string]string {
 		return each(s, func(_ string, p map[string]any) string {
 			if templates.Text(p["NetworkMode"]) != "awsvpc" || templates.Text(p["RequiresCompatibilities"]) != "FARGATE" || p["PidMode"] != nil {
 				return "it does not run apart from others"
@@ -202,18 +192,13 @@ var rules = []rule{
 			return unless(len(list) > 0 && p["TaskRoleArn"] != nil && templates.Text(p["TaskRoleArn"]) != templates.Text(p["ExecutionRoleArn"]), "its roles are not apart")
 		}, "AWS::ECS::TaskDefinition")
 	}},
-	{"images are scanned, encrypted, kept, and keep their tags", "ECR.1, ECR.2, CKV_AWS_51, CKV_AWS_136, CKV_AWS_163", func(s *templates.Stack) map[string]string {
+	{"images are scanned, encrypted, kept, and keep their tags", "ECR.1, ECR.2, CKV_AWS_51, CKV_AWS_163, W79", func(s *templates.Stack) map[string]string {
 		return each(s, func(name string, p map[string]any) string {
 			return unless(strings.HasPrefix(s.Resources[name].DeletionPolicy, "Retain") && templates.Text(p["ImageTagMutability"]) == "IMMUTABLE" && templates.Text(templates.At(p, "ImageScanningConfiguration", "ScanOnPush")) == "true" &&
 				templates.At(p, "EncryptionConfiguration", "EncryptionType") != nil, "they are not, or do not")
 		}, "AWS::ECR::Repository")
 	}},
-	{"a cluster is watched", "ECS.12, CKV_AWS_65", func(s *templates.Stack) map[string]string {
-		return each(s, func(_ string, p map[string]any) string {
-			return unless(templates.Text(templates.At(p, "ClusterSettings", "0", "Value")) == "enabled", "Container Insights is off")
-		}, "AWS::ECS::Cluster")
-	}},
-	{"security groups say what they are for, and nothing comes in from the world", "CKV_AWS_23..25, CKV_AWS_260, W36, F1000", func(s *templates.Stack) map[string]string {
+	{"security groups say what they are for, and nothing comes in from the world", "CKV_AWS_24, CKV_AWS_25, CKV_AWS_260, EC2.13, EC2.14, EC2.18, EC2.19, W2, W9, W29, W40, F1000", func(s *templates.Stack) map[string]string {
 		rule := func(r any) string {
 			return unless(templates.Text(templates.At(r, "Description")) != "", "a rule does not say what it is for")
 		}
@@ -243,11 +228,6 @@ var rules = []rule{
 		}
 		return out
 	}},
-	{"subnets give public addresses only on request", "EC2.15", func(s *templates.Stack) map[string]string {
-		return each(s, func(_ string, p map[string]any) string {
-			return unless(templates.Text(p["MapPublicIpOnLaunch"]) == "false", "they do")
-		}, "AWS::EC2::Subnet")
-	}},
 	{"a VPC has flow logs", "EC2.6, W60", func(s *templates.Stack) map[string]string {
 		return each(s, func(string, map[string]any) string {
 			return unless(len(s.Of("AWS::EC2::FlowLog")) > 0, "it has none")
@@ -267,7 +247,7 @@ var rules = []rule{
 			return unless(len(list) > 0, "it has no policy")
 		}, "AWS::EC2::VPCEndpoint")
 	}},
-	{"every method of a REST API asks for IAM, and the API for its caller; calls are logged", "CKV_AWS_73, CKV_AWS_76, W45", func(s *templates.Stack) map[string]string {
+	{"every method of a REST API asks for IAM, and the API for its caller; calls are logged", "APIGateway.9, CKV_AWS_76, CKV_AWS_95, W45, W46, W69", func(s *templates.Stack) map[string]string {
 		out := each(s, func(_ string, p map[string]any) string {
 			paths, _ := templates.At(p, "Body", "paths").(map[string]any)
 			for path, methods := range paths {
