@@ -198,7 +198,7 @@ var rules = []rule{
 				templates.At(p, "EncryptionConfiguration", "EncryptionType") != nil, "they are not, or do not")
 		}, "AWS::ECR::Repository")
 	}},
-	{"security groups say what they are for, and nothing comes in from the world", "CKV_AWS_24, CKV_AWS_25, CKV_AWS_260, EC2.13, EC2.14, EC2.18, EC2.19, W2, W9, W29, W40, F1000", func(s *templates.Stack) map[string]string {
+	{"security groups say what they are for, and nothing comes in from the world", "CKV_AWS_24, CKV_AWS_25, CKV_AWS_260, EC2.13, EC2.14, EC2.18, EC2.19, EC2.53, EC2.54, W2, W9, W29, W40, F1000", func(s *templates.Stack) map[string]string {
 		rule := func(r any) string {
 			return unless(templates.Text(templates.At(r, "Description")) != "", "a rule does not say what it is for")
 		}
@@ -230,7 +230,8 @@ var rules = []rule{
 	}},
 	{"a VPC has flow logs", "EC2.6, W60", func(s *templates.Stack) map[string]string {
 		return each(s, func(string, map[string]any) string {
-			return unless(len(s.Of("AWS::EC2::FlowLog")) > 0, "it has none")
+			refused := func(log string) bool { return is(s.Resources[log].Properties, "REJECT", "TrafficType") }
+			return unless(slices.ContainsFunc(s.Of("AWS::EC2::FlowLog"), refused), "none shows what was refused")
 		}, "AWS::EC2::VPC")
 	}},
 	{"an endpoint serves principals and resources of this account only", "endpoint policies", func(s *templates.Stack) map[string]string {

@@ -134,10 +134,10 @@ var scans = []scan{
 			return (templates.Text(p["GroupDescription"]) != "" || templates.Text(p["Description"]) != "") &&
 				!slices.ContainsFunc(append(slices.Clone(out), in...), func(r any) bool { return is(r, "", "Description") })
 		}, Spoil: func(p map[string]any) { delete(p, "Description"); delete(p, "GroupDescription") }},
-	{IDs: "IAM.1, IAM.21, CKV_AWS_60, CKV_AWS_62, CKV_AWS_63, F2, F3, F4, F5, F38, F40", Types: policies,
+	{IDs: "IAM.1, IAM.21, KMS.1, KMS.2, CKV_AWS_60, CKV_AWS_62, CKV_AWS_63, F2, F3, F4, F5, F38, F40", Types: policies,
 		Holds: grantsNo(func(st map[string]any) bool {
 			actions := templates.Texts(st["Action"])
-			return is(st, "*", "Principal") || is(st, "*", "Principal", "AWS") || everywhere(st) && slices.Contains(actions, "iam:PassRole") ||
+			return is(st, "*", "Principal") || is(st, "*", "Principal", "AWS") || everywhere(st) && (slices.Contains(actions, "iam:PassRole") || slices.Contains(actions, "kms:Decrypt")) ||
 				slices.ContainsFunc(actions, func(a string) bool { return a == "*" || strings.HasSuffix(a, ":*") })
 		}), Spoil: allow(map[string]any{"Action": "s3:*", "Resource": "arn:aws:s3:::a"})},
 	{IDs: "W14, W15, W16, W17, W21, W22, W23", Types: policies,
