@@ -21,7 +21,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// The HTTP API gives up after 30 s; a long poll answers within 20 s.
+// An HTTP API gives up after 30 s, a REST API after 29 s; a long poll answers within 20 s.
 const (
 	answerTime = 28 * time.Second
 	margin     = time.Second // before the function's own time-out
@@ -30,8 +30,9 @@ const (
 // function handles the events.
 type function struct {
 	plane        *controlplane.Plane
-	http         *httpadapter.HandlerAdapterV2
-	admin        *boot.Secret // nil: another function ensures it
+	http         *httpadapter.HandlerAdapterV2 // of an HTTP API
+	rest         *httpadapter.HandlerAdapter   // of a REST API, which alone can be private
+	admin        *boot.Secret                  // nil: another function ensures it
 	organization string
 	log          *slog.Logger
 
@@ -48,43 +49,52 @@ const (
 )
 
 func newFunction(plane *controlplane.Plane, handler http.Handler, admin *boot.Secret, organization string, log *slog.Logger) *function {
-	return &function{plane: plane, http: httpadapter.NewV2(handler), admin: admin, organization: organization, log: log}
+	return &function{plane: plane, http: httpadapter.NewV2(handler), rest: httpadapter.New(handler), admin: admin, organization: organization, log: log}
 }
 
 // Handle takes one event: a request, or the schedule's call for a pass.
 func (f *function) Handle(ctx context.Context, raw json.RawMessage) (any, error) {
 	boot.Began(ctx, f.log, "")
-	request, err := decode(raw)
+	event, err := decode(raw)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := boot.Until(ctx, margin)
 	defer cancel()
-	if request != nil {
+	switch request := event.(type) {
+	case *events.APIGatewayV2HTTPRequest:
 		boot.Began(ctx, f.log, request.RequestContext.RequestID)
 		return f.serve(ctx, *request)
+	case *events.APIGatewayProxyRequest:
+		boot.Began(ctx, f.log, request.RequestContext.RequestID)
+		return f.serveREST(ctx, *request)
 	}
 	return nil, f.pass(ctx)
 }
 
-// decode tells the events of the function apart: a request of an HTTP API in payload format 2.0,
-// or a schedule (EventBridge's own event, or an empty object), which is nil. It is a pure function.
-func decode(raw []byte) (*events.APIGatewayV2HTTPRequest, error) {
+// decode tells the events of the function apart: a request of an HTTP API in payload format 2.0, one of a REST API in
+// payload format 1.0, or a schedule (EventBridge's own event, or an empty object), which is nil. It is a pure function.
+// https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
+func decode(raw []byte) (any, error) {
 	var shape map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &shape); err != nil || shape == nil {
 		return nil, errors.New("the event is not a JSON object: the function's trigger is set up wrongly")
 	}
-	var kind, format string
+	var kind, format, method string
 	_ = json.Unmarshal(shape["detail-type"], &kind)
 	_ = json.Unmarshal(shape["version"], &format)
+	_ = json.Unmarshal(shape["httpMethod"], &method)
 	switch {
 	case len(shape) == 0, kind == "Scheduled Event":
 		return nil, nil //nolint:nilnil // a schedule brings no request
 	case format == "2.0" && shape["requestContext"] != nil:
 		request := &events.APIGatewayV2HTTPRequest{}
 		return request, json.Unmarshal(raw, request)
+	case format == "" && method != "" && shape["requestContext"] != nil: // a REST API names no version
+		request := &events.APIGatewayProxyRequest{}
+		return request, json.Unmarshal(raw, request)
 	}
-	return nil, fmt.Errorf("the event is neither an HTTP API's of payload format 2.0 nor a schedule (its version is %.20q): the function's trigger is set up wrongly", format)
+	return nil, fmt.Errorf("the event is neither an API's of payload format 2.0 or 1.0 nor a schedule (its version is %.20q): the function's trigger is set up wrongly", format)
 }
 
 // clean makes an event one that the adapter can take: without forged headers, with the id of the request,
@@ -94,30 +104,61 @@ func clean(in events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPRequest, e
 	if id := strings.ToLower(api.HeaderRequestID); in.Headers[id] == "" && in.RequestContext.RequestID != "" {
 		in.Headers[id] = in.RequestContext.RequestID // by which the gateway's own log names it
 	}
-	if stage := in.RequestContext.Stage; stage != "" && stage != "$default" {
-		if rest, ok := strings.CutPrefix(in.RawPath, "/"+stage); ok && (rest == "" || rest[0] == '/') {
-			in.RawPath = "/" + strings.TrimPrefix(rest, "/")
-		}
-	}
+	in.RawPath = gateway.Path(in.RawPath, in.RequestContext.Stage)
 	var err error
 	in.Body, err = gateway.Body(in.Body, in.IsBase64Encoded)
 	in.IsBase64Encoded = false
 	return in, err
 }
 
-// serve answers a request. The admin token is ensured once in each process before the first answer, so that a control
-// plane that was just deployed can be used at once; later changes wait for a pass.
-func (f *function) serve(ctx context.Context, request events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	if f.ensured.Empty() {
-		f.ensureAdmin(ctx)
+// cleanREST is clean for an event of a REST API.
+func cleanREST(in events.APIGatewayProxyRequest) (events.APIGatewayProxyRequest, error) {
+	in, err := gateway.REST(in)
+	for name, values := range in.MultiValueHeaders {
+		if !strings.EqualFold(name, api.HeaderRequestID) {
+			continue
+		}
+		if strings.Join(values, "") != "" {
+			return in, err
+		}
+		delete(in.MultiValueHeaders, name)
 	}
+	if in.RequestContext.RequestID != "" {
+		in.MultiValueHeaders[api.HeaderRequestID] = []string{in.RequestContext.RequestID}
+	}
+	return in, err
+}
+
+// serve answers a request of an HTTP API.
+func (f *function) serve(ctx context.Context, request events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+	ctx, cancel := f.begin(ctx)
+	defer cancel()
 	request, err := clean(request)
 	if err != nil {
 		return problem(err), nil
 	}
 	return f.http.ProxyWithContext(ctx, request)
+}
+
+// serveREST answers a request of a REST API.
+func (f *function) serveREST(ctx context.Context, request events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
+	ctx, cancel := f.begin(ctx)
+	defer cancel()
+	request, err := cleanREST(request)
+	if err != nil {
+		return gateway.Refusal(err), nil
+	}
+	return f.rest.ProxyWithContext(ctx, request)
+}
+
+// begin bounds the time of an answer. The admin token is ensured once in each process before the first answer, so that a
+// control plane that was just deployed can be used at once; later changes wait for a pass.
+func (f *function) begin(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	if f.ensured.Empty() {
+		f.ensureAdmin(ctx)
+	}
+	return ctx, cancel
 }
 
 // pass makes the moves that are due to time.

@@ -333,7 +333,7 @@ func TestClean(t *testing.T) {
 
 func TestDecode_TellsTheEventsApart(t *testing.T) {
 	for name, want := range map[string]string{
-		"http-api-claim": "request", "controlplane-pass": "pass", "status-start": "error", "sqs-reports": "error", "ecs-task-stopped": "error",
+		"http-api-claim": "request", "controlplane-pass": "pass", "rest-api-list": "request", "status-start": "request", "sqs-reports": "error", "ecs-task-stopped": "error",
 	} {
 		request, err := decode(sample(t, name))
 		got := "error"
@@ -347,7 +347,10 @@ func TestDecode_TellsTheEventsApart(t *testing.T) {
 			t.Errorf("%s: %s (%v), want %s", name, got, err, want)
 		}
 	}
-	for _, raw := range []string{"", "null", "[]", `{"version":"1.0","requestContext":{}}`, `{"version":"2.0"}`, `{"version":"2.0","requestContext":7}`} {
+	for _, raw := range []string{
+		"", "null", "[]", `{"version":"1.0","requestContext":{}}`, `{"version":"2.0"}`, `{"version":"2.0","requestContext":7}`,
+		`{"httpMethod":"GET"}`, `{"httpMethod":"","requestContext":{}}`, `{"httpMethod":"GET","requestContext":7}`, `{"version":"1.0","httpMethod":"GET","requestContext":{}}`,
+	} {
 		if _, err := decode([]byte(raw)); err == nil {
 			t.Errorf("%q was taken", raw)
 		}
@@ -355,7 +358,7 @@ func TestDecode_TellsTheEventsApart(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, name := range []string{"http-api-claim", "controlplane-pass"} {
+	for _, name := range []string{"http-api-claim", "rest-api-list", "controlplane-pass"} {
 		raw, err := os.ReadFile(filepath.Join("..", "..", "events", name+".json"))
 		if err != nil {
 			f.Fatal(err)
@@ -367,9 +370,19 @@ func FuzzDecode(f *testing.F) {
 		if err != nil || request == nil {
 			return
 		}
-		before := request.RawPath
-		if got, err := clean(*request); err == nil && got.IsBase64Encoded || request.RawPath != before {
-			t.Errorf("%q became %+v", raw, got)
+		switch request := request.(type) {
+		case *events.APIGatewayV2HTTPRequest:
+			before := request.RawPath
+			if got, err := clean(*request); err == nil && got.IsBase64Encoded || request.RawPath != before {
+				t.Errorf("%q became %+v", raw, got)
+			}
+		case *events.APIGatewayProxyRequest:
+			before := request.Path
+			if got, err := cleanREST(*request); err == nil && got.IsBase64Encoded || request.Path != before {
+				t.Errorf("%q became %+v", raw, got)
+			}
+		default:
+			t.Errorf("%q became a %T", raw, request)
 		}
 	})
 }

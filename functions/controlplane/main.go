@@ -1,6 +1,6 @@
-// Command controlplane is the function that owns all state of workflows: the API behind an HTTP API,
-// over DynamoDB, and its own pass once a minute. With DAYFLY_MODE long-polls it serves only calls that wait, beside the
-// one that serves the others: so waiting pools take no concurrency from runners and people.
+// Command controlplane is the function that owns all state of workflows: the API behind an HTTP API or a private REST
+// API, over DynamoDB, and its own pass once a minute. With DAYFLY_MODE long-polls it serves only calls that wait, beside
+// the one that serves the others: so waiting pools take no concurrency from runners and people.
 package main
 
 import (

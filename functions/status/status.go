@@ -85,16 +85,6 @@ func decode(raw []byte) (call *events.APIGatewayProxyRequest, reports []events.S
 	return call, reports, err
 }
 
-// clean removes forged headers from an event and decodes its body. It is a pure function: the event that it is given
-// stays as it is.
-func clean(in events.APIGatewayProxyRequest) (events.APIGatewayProxyRequest, error) {
-	in.Headers, in.MultiValueHeaders = gateway.Headers(in.Headers), gateway.Headers(in.MultiValueHeaders)
-	var err error
-	in.Body, err = gateway.Body(in.Body, in.IsBase64Encoded)
-	in.IsBase64Encoded = false
-	return in, err
-}
-
 // caller is who made a request, as the event says: API Gateway has checked the signature.
 func caller(req *http.Request) (relay.Identity, error) {
 	gateway, ok := core.GetAPIGatewayContextFromContext(req.Context())
@@ -113,20 +103,11 @@ func (f *function) serve(ctx context.Context, call events.APIGatewayProxyRequest
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	call, err := clean(call)
+	call, err := gateway.REST(call)
 	if err != nil {
-		return problem(err), nil
+		return gateway.Refusal(err), nil
 	}
 	return f.http.ProxyWithContext(ctx, call)
-}
-
-func problem(err error) events.APIGatewayProxyResponse {
-	p := api.ProblemFor(err)
-	body, _ := json.Marshal(p) // of strings and numbers: it cannot fail
-	return events.APIGatewayProxyResponse{
-		StatusCode: p.Status, Body: string(body),
-		MultiValueHeaders: map[string][]string{"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}},
-	}
 }
 
 // deliver takes kept results to the control plane, one after the other, and names those that must come again.

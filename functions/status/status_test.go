@@ -247,22 +247,6 @@ func TestHandle_AForgedContextIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestClean_DropsTheAdaptersHeadersAndDecodes(t *testing.T) {
-	in := events.APIGatewayProxyRequest{
-		Headers:           map[string]string{"X-GoLambdaProxy-ApiGw-Context": "1", "X-GOLAMBDAPROXY-APIGW-STAGEVARS": "1", "A": "1"},
-		MultiValueHeaders: map[string][]string{"x-golambdaproxy-anything": {"1"}, "A": {"1"}},
-		Body:              base64.StdEncoding.EncodeToString([]byte("{}")), IsBase64Encoded: true,
-	}
-	got, err := clean(in)
-	want := events.APIGatewayProxyRequest{Headers: map[string]string{"A": "1"}, MultiValueHeaders: map[string][]string{"A": {"1"}}, Body: "{}"}
-	if d := cmp.Diff(want, got); d != "" || err != nil {
-		t.Errorf("%v (-want +got):\n%s", err, d)
-	}
-	if len(in.Headers) != 3 || len(in.MultiValueHeaders) != 2 {
-		t.Error("the event was changed")
-	}
-}
-
 func TestHandle_Bodies(t *testing.T) {
 	w := newWorld(t)
 	encoded := func(e *events.APIGatewayProxyRequest) {

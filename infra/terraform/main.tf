@@ -75,40 +75,49 @@ resource "aws_cloudformation_stack" "pool" {
   tags         = var.tags
 
   parameters = {
-    PoolName                = var.pool_name
-    ServiceUrl              = var.service_url
-    ControlPlaneRoleArn     = var.control_plane_role_arn
-    EnabledWorkflowTypes    = var.enabled_workflow_types
-    PollingWindow           = var.polling_window
-    ImageUri                = var.image_uri
-    RepositoryName          = var.repository_name
-    TaskArchitecture        = var.task_architecture
-    EphemeralStorageGiB     = tostring(var.ephemeral_storage_gib)
-    TaskTags                = join(",", [for key in sort(keys(var.task_tags)) : "${key}=${var.task_tags[key]}"])
-    SpotPolicy              = var.spot_policy
-    LaunchRate              = tostring(var.launch_rate)
-    NetworkMode             = var.network_mode
-    VpcId                   = var.vpc_id
-    SubnetIds               = join(",", var.subnet_ids)
-    RouteTableIds           = join(",", var.route_table_ids)
-    VpcCidr                 = var.vpc_cidr
-    AvailabilityZones       = join(",", var.availability_zones)
-    WorkspaceAccounts       = join(",", var.workspace_accounts)
-    VpcHasEndpoints         = tostring(var.vpc_has_endpoints)
-    S3PrefixListId          = join("", concat([var.s3_prefix_list_id], data.aws_prefix_list.s3[*].id))
-    EndpointSecurityGroupId = var.endpoint_security_group_id
-    EgressCidr              = var.egress_cidr
-    TaskSecurityGroupIds    = join(",", var.task_security_group_ids)
-    AllowSshEgress          = tostring(var.allow_ssh_egress)
-    HttpsProxy              = var.https_proxy
-    RolePath                = var.role_path
-    PermissionsBoundaryArn  = var.permissions_boundary_arn
-    KmsKeyArn               = var.kms_key_arn
-    LogRetentionDays        = tostring(var.log_retention_days)
-    StateVersionDays        = tostring(var.state_version_days)
-    AlarmTopicArn           = var.alarm_topic_arn
-    LogLevel                = var.log_level
-    ReaperDryRun            = tostring(var.reaper_dry_run)
+    PoolName                 = var.pool_name
+    ServiceUrl               = var.service_url
+    ControlPlaneRoleArn      = var.control_plane_role_arn
+    EnabledWorkflowTypes     = var.enabled_workflow_types
+    PollingWindow            = var.polling_window
+    ImageUri                 = var.image_uri
+    RepositoryName           = var.repository_name
+    TaskArchitecture         = var.task_architecture
+    EphemeralStorageGiB      = tostring(var.ephemeral_storage_gib)
+    TaskTags                 = join(",", [for key in sort(keys(var.task_tags)) : "${key}=${var.task_tags[key]}"])
+    SpotPolicy               = var.spot_policy
+    LaunchRate               = tostring(var.launch_rate)
+    NetworkMode              = var.network_mode
+    VpcId                    = var.vpc_id
+    SubnetIds                = join(",", var.subnet_ids)
+    RouteTableIds            = join(",", var.route_table_ids)
+    VpcCidr                  = var.vpc_cidr
+    AvailabilityZones        = join(",", var.availability_zones)
+    WorkspaceAccounts        = join(",", var.workspace_accounts)
+    VpcHasEndpoints          = tostring(var.vpc_has_endpoints)
+    S3PrefixListId           = join("", concat([var.s3_prefix_list_id], data.aws_prefix_list.s3[*].id))
+    EndpointSecurityGroupId  = var.endpoint_security_group_id
+    EgressCidr               = var.egress_cidr
+    TaskSecurityGroupIds     = join(",", var.task_security_group_ids)
+    FunctionSubnetIds        = join(",", var.function_subnet_ids)
+    FunctionSecurityGroupIds = join(",", var.function_security_group_ids)
+    AllowSshEgress           = tostring(var.allow_ssh_egress)
+    HttpsProxy               = var.https_proxy
+    RolePath                 = var.role_path
+    PermissionsBoundaryArn   = var.permissions_boundary_arn
+    KmsKeyArn                = var.kms_key_arn
+    LogRetentionDays         = tostring(var.log_retention_days)
+    StateVersionDays         = tostring(var.state_version_days)
+    AlarmTopicArn            = var.alarm_topic_arn
+    LogLevel                 = var.log_level
+    ReaperDryRun             = tostring(var.reaper_dry_run)
+  }
+
+  lifecycle {
+    precondition {
+      condition     = length(var.function_subnet_ids) > 0 || !can(regex("-vpce-[0-9a-f]+\\.execute-api\\.", var.service_url))
+      error_message = "The API at service_url is private, and functions outside of a VPC do not reach it: set function_subnet_ids and function_security_group_ids."
+    }
   }
 
   depends_on = [aws_s3_object.function, aws_s3_object.network]

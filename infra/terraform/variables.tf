@@ -217,6 +217,26 @@ variable "task_security_group_ids" {
   }
 }
 
+variable "function_subnet_ids" {
+  description = "Subnets in which the stack's functions run, for a control plane whose API is private; they need not be those of tasks. They must reach that API, SQS, Secrets Manager and ECS. Empty means that the functions run in no VPC."
+  type        = list(string)
+  default     = []
+  validation {
+    condition     = alltrue([for id in var.function_subnet_ids : can(regex("^subnet-[0-9a-f]{8,17}$", id))])
+    error_message = "It has ids of subnets."
+  }
+}
+
+variable "function_security_group_ids" {
+  description = "With function_subnet_ids, the security groups of the functions. They let out HTTPS; nothing comes in."
+  type        = list(string)
+  default     = []
+  validation {
+    condition     = length(var.function_security_group_ids) <= 5
+    error_message = "It has up to five ids: a function has five security groups at most."
+  }
+}
+
 variable "allow_ssh_egress" {
   description = "Whether tasks may open SSH connections (git over SSH); in mode endpoints-only to egress_cidr."
   type        = bool

@@ -54,8 +54,7 @@ func TestSamples_AreAsAWSSendsThem(t *testing.T) {
 	}
 	pool := deployed("pool", "dayfly-main", map[string]string{"PoolName": "main", "ServiceUrl": "https://x", "ImageUri": "i", "NetworkMode": "public"})
 	control := deployed("controlplane", "dayfly-control", nil)
-	paths, _ := templates.At(pool.Resources["StatusApi"].Properties, "Body", "paths").(map[string]any)
-	stage := pool.Resources[pool.Of("AWS::ApiGateway::Stage")[0]].Properties["StageName"]
+	private := deployed("controlplane", "dayfly-control", map[string]string{"ApiType": "private", "VpcEndpointIds": "vpce-0123456789abcdef0"})
 	for function, samples := range cloud.Samples {
 		for _, name := range samples {
 			b, err := os.ReadFile(filepath.Join(events, name))
@@ -76,6 +75,12 @@ func TestSamples_AreAsAWSSendsThem(t *testing.T) {
 					}
 				}
 			case e["httpMethod"] != nil: // of a REST API
+				of, api := pool, "StatusApi"
+				if function == "ControlPlane" {
+					of, api = private, "PrivateApi"
+				}
+				paths, _ := templates.At(of.Resources[api].Properties, "Body", "paths").(map[string]any)
+				stage := of.Resources[of.Of("AWS::ApiGateway::Stage")[0]].Properties["StageName"]
 				if paths[at("resource")] == nil || at("requestContext", "resourcePath") != at("resource") || at("requestContext", "stage") != stage ||
 					at("requestContext", "path") != "/"+at("requestContext", "stage")+at("path") {
 					t.Errorf("%s is not of the API of the template: %s at stage %s", name, at("resource"), at("requestContext", "stage"))

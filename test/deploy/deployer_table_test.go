@@ -105,6 +105,7 @@ var needs = map[string][]need{
 		{"lambda:CreateFunction lambda:GetFunction lambda:GetFunctionConfiguration lambda:GetFunctionCodeSigningConfig lambda:GetFunctionRecursionConfig lambda:GetRuntimeManagementConfig lambda:UpdateFunctionCode lambda:UpdateFunctionConfiguration " +
 			"lambda:PutFunctionConcurrency lambda:DeleteFunctionConcurrency lambda:DeleteFunction lambda:ListTags lambda:TagResource lambda:UntagResource", on(aFunction, "arn:aws:lambda"+ofAccount+"function:dayfly-wake-STACK"), nil},
 		{"iam:PassRole", on(iam + "/dayfly-stack/main/NAME"), passed("lambda")},
+		{"ec2:DescribeSecurityGroups ec2:DescribeSubnets ec2:DescribeVpcs ec2:DescribeNetworkInterfaces", on("*"), nil}, // of one in a VPC
 		{"s3:GetObject", on("arn:aws:s3:::dayfly-artifacts-bucket-1a2b/dayfly/0a/Poller.zip"), nil},
 	},
 	"AWS::Lambda::EventInvokeConfig":  {{"lambda:PutFunctionEventInvokeConfig lambda:UpdateFunctionEventInvokeConfig lambda:GetFunctionEventInvokeConfig lambda:DeleteFunctionEventInvokeConfig", on(aFunction, aFunction+":$LATEST"), nil}},

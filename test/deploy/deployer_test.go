@@ -288,7 +288,7 @@ func TestDeployer_IsNotTooWide(t *testing.T) {
 }
 
 // byID are resources whose names nobody chooses, or that belong to others: limited by their type, account and Region.
-var byID = regexp.MustCompile(`^arn:aws:(ec2:us-east-1:123456789012:[a-z-]+/\*|apigateway:us-east-1::/(restapis|apis|tags)/\*|lambda:us-east-1:123456789012:event-source-mapping:\*` +
+var byID = regexp.MustCompile(`^arn:aws:(ec2:us-east-1:123456789012:([a-z-]+|\*)/\*|apigateway:us-east-1::/(restapis|apis|tags)/\*|lambda:us-east-1:123456789012:event-source-mapping:\*` +
 	`|logs:us-east-1:123456789012:\*|execute-api:us-east-1:123456789012:\*|ecr:us-east-1:123456789012:repository/\*|lambda:\*:\*:function:dayfly-wake-\*|iam::\*:role/dayfly/\*)$`)
 
 func tooWide(st templates.Statement, viaCloudFormation bool) (why []string) {

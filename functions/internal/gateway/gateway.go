@@ -3,11 +3,48 @@ package gateway
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"maps"
 	"strings"
 
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
+
+// REST makes an event of a REST API (payload format 1.0) one that the adapter can take: without forged headers, without
+// the stage in its path, with its body decoded. The event that it is given stays as it is. A body that is marked as base64
+// but is not gives an error that wraps workflow.ErrInvalid.
+func REST(in events.APIGatewayProxyRequest) (events.APIGatewayProxyRequest, error) {
+	in.Headers, in.MultiValueHeaders = Headers(in.Headers), Headers(in.MultiValueHeaders)
+	in.Path = Path(in.Path, in.RequestContext.Stage)
+	var err error
+	in.Body, err = Body(in.Body, in.IsBase64Encoded)
+	in.IsBase64Encoded = false
+	return in, err
+}
+
+// Refusal is the answer of a REST API's function to what it refused with err.
+func Refusal(err error) events.APIGatewayProxyResponse {
+	p := api.ProblemFor(err)
+	body, _ := json.Marshal(p) // of strings and numbers: it cannot fail
+	return events.APIGatewayProxyResponse{
+		StatusCode: p.Status, Body: string(body),
+		MultiValueHeaders: map[string][]string{"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}},
+	}
+}
+
+// Path returns an event's path without the stage, which some addresses of an API leave in it.
+func Path(path, stage string) string {
+	if stage == "" || stage == "$default" {
+		return path
+	}
+	if rest, ok := strings.CutPrefix(path, "/"+stage); ok && (rest == "" || rest[0] == '/') {
+		return "/" + strings.TrimPrefix(rest, "/")
+	}
+	return path
+}
 
 // adapterHeaders begins the names of the headers in which the adapter can pass on an event's own context. Here it
 // passes that in the request's context, so whatever has such a name came from outside.

@@ -1,9 +1,13 @@
 package gateway_test
 
 import (
+	"encoding/base64"
 	"errors"
 	"maps"
 	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/gateway"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -34,5 +38,36 @@ func TestBody_IsAsItWasSent(t *testing.T) {
 	}
 	if _, err := gateway.Body("%", true); !errors.Is(err, workflow.ErrInvalid) {
 		t.Errorf("broken: %v", err)
+	}
+}
+
+func TestREST_DropsTheAdaptersHeadersAndDecodes(t *testing.T) {
+	in := events.APIGatewayProxyRequest{
+		Headers:           map[string]string{"X-GoLambdaProxy-ApiGw-Context": "1", "X-GOLAMBDAPROXY-APIGW-STAGEVARS": "1", "A": "1"},
+		MultiValueHeaders: map[string][]string{"x-golambdaproxy-anything": {"1"}, "A": {"1"}},
+		Body:              base64.StdEncoding.EncodeToString([]byte("{}")), IsBase64Encoded: true,
+	}
+	got, err := gateway.REST(in)
+	want := events.APIGatewayProxyRequest{Headers: map[string]string{"A": "1"}, MultiValueHeaders: map[string][]string{"A": {"1"}}, Body: "{}"}
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+	if len(in.Headers) != 3 || len(in.MultiValueHeaders) != 2 {
+		t.Error("the event was changed")
+	}
+}
+
+func TestPath_IsWithoutTheStage(t *testing.T) {
+	for _, tt := range []struct{ path, stage, want string }{
+		{"/api/v1/pools", "api", "/v1/pools"}, {"/v1/pools", "api", "/v1/pools"}, {"/api", "api", "/"}, {"/apis/v1", "api", "/apis/v1"},
+		{"/v1/api", "api", "/v1/api"}, {"/$default/x", "$default", "/$default/x"}, {"/v1/pools", "", "/v1/pools"},
+	} {
+		if got := gateway.Path(tt.path, tt.stage); got != tt.want {
+			t.Errorf("%s at stage %q: %s, want %s", tt.path, tt.stage, got, tt.want)
+		}
+		event := events.APIGatewayProxyRequest{Path: tt.path, RequestContext: events.APIGatewayProxyRequestContext{Stage: tt.stage}}
+		if got, err := gateway.REST(event); err != nil || got.Path != tt.want {
+			t.Errorf("an event of %s at stage %q: %s, %v", tt.path, tt.stage, got.Path, err)
+		}
 	}
 }
