@@ -177,7 +177,7 @@ func TestRefusals_OfPeople(t *testing.T) {
 
 		apply("unknown field", source+`,"hook":{"before":"rm"}`, 422, "invalid", "hook: there is no field of this name"),
 		apply("no source", ``, 422, "invalid", "source"),
-		apply("two sources", `,"source":{"directory":"/srv","git":{"url":"https://example.com/x"}}`, 422, "invalid", "not both"),
+		apply("two sources", `,"source":{"directory":"/srv","git":{"url":"https://example.com/x"}}`, 422, "invalid", "set one of directory, git and archive"),
 		apply("relative directory", `,"source":{"directory":"code"}`, 422, "invalid", "absolute path"),
 		apply("directory upwards", `,"source":{"directory":"/srv/code/../../etc"}`, 422, "invalid", "without . and .."),
 		apply("git file", `,"source":{"git":{"url":"file:///etc"}}`, 422, "invalid", "source.git.url"),
