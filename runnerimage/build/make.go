@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/runnerimage/build/layers"
 )
 
@@ -253,8 +254,8 @@ func (c config) configured(img v1.Image) (v1.Image, error) {
 	// With a read-only root, a task can write only to these two.
 	is.Volumes = map[string]struct{}{"/" + workDir: {}, "/tmp": {}}
 	is.Env = append(slices.DeleteFunc(is.Env, func(e string) bool {
-		return strings.HasPrefix(e, "PATH=") || strings.HasPrefix(e, "DAYFLY_WORK_DIR=")
-	}), "PATH="+layers.Path, "DAYFLY_WORK_DIR=/"+workDir)
+		return strings.HasPrefix(e, "PATH=") || strings.HasPrefix(e, task.Name("WorkDir")+"=")
+	}), "PATH="+layers.Path, task.Name("WorkDir")+"=/"+workDir)
 	is.Labels = map[string]string{
 		"dev.dayfly.version":                 c.version,
 		"org.opencontainers.image.title":     "dayfly-runner",

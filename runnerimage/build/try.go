@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/runnerimage/build/layers"
 )
 
@@ -46,7 +47,7 @@ func try(ctx context.Context, image string, out io.Writer) error {
 			"--security-opt", "no-new-privileges", "--tmpfs", "/tmp:mode=1777", "--env", "CHECKPOINT_DISABLE=1", "--entrypoint",
 		}, args...)...)
 	}
-	said, err := in("/bin/sh", image, "-c", `echo ok >/tmp/written && echo ok >"$DAYFLY_WORK_DIR/written" && cat /tmp/written`)
+	said, err := in("/bin/sh", image, "-c", `echo ok >/tmp/written && echo ok >"$`+task.Name("WorkDir")+`/written" && cat /tmp/written`)
 	if err != nil && strings.Contains(err.Error(), "exec format error") && arch != runtime.GOARCH {
 		fmt.Fprintf(out, "try %s: nothing was run, because this Docker engine runs no programs for %s\n", image, arch)
 		return nil
