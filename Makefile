@@ -56,6 +56,10 @@ test: ## Run all tests; list what was skipped and why
 sim: ## Simulate SEEDS (1000) schedules of work and faults in virtual time
 	go test ./test/sim -run 'TestSim$$' -count=1 -timeout 0 -seeds $(SEEDS) -v
 
+.PHONY: attack
+attack: ## Try to break out of containers and processes of root, and print what came of it (WHY=1: each single attempt)
+	@go test -C test/isolation -count=1 -timeout 30m -run '^TestAttack' -table $(if $(WHY),-each)
+
 .PHONY: lint
 lint: ## Check format, tidiness, vet and golangci-lint
 	@scripts/lint

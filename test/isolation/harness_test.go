@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
@@ -34,10 +35,13 @@ const (
 	testImage = "dayfly-test-isolation"
 	runnerArg = "play-the-runner"
 	upArg     = "play-dayfly-up"
-	patience  = 4 * time.Minute // for a machine that is busy
+	// forwardedName is a variable that the dayfly of tests forwards to every engine.
+	forwardedName = "ATTACK_FORWARDED"
+	patience      = 4 * time.Minute // for a machine that is busy
 )
 
 func TestMain(m *testing.M) {
+	child.CloseInherited() // as every main does
 	if len(os.Args) > 1 && os.Args[1] == runnerArg {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		err := runner.Run(ctx, os.Getenv)
@@ -52,6 +56,9 @@ func TestMain(m *testing.M) {
 		os.Exit(playUp(os.Args[2:]))
 	}
 	code := m.Run()
+	if *printTable {
+		report(os.Stdout, *printEach)
+	}
 	if builtIn != "" {
 		_ = os.RemoveAll(builtIn)
 	}
@@ -102,23 +109,32 @@ type site struct {
 // needs skips a test where its target cannot be.
 func needs(t *testing.T, target string) {
 	t.Helper()
+	if not := missing(t, target); not != "" {
+		t.Skip(not)
+	}
+}
+
+// missing says what a target lacks here.
+func missing(t *testing.T, target string) string {
+	t.Helper()
 	if testing.Short() {
-		t.Skip("this needs built programs, and a Docker engine or root")
+		return "this needs built programs, and a Docker engine or root"
 	}
 	if target == config.TargetProcess {
 		if os.Geteuid() != 0 {
-			t.Skip("process isolation is a barrier only where dayfly runs as root")
+			return "process isolation is a barrier only where dayfly runs as root"
 		}
-		return
+		return ""
 	}
 	c, err := (&net.Dialer{Timeout: time.Minute}).DialContext(t.Context(), "unix", docker.DefaultSocket)
 	if err != nil {
-		t.Skipf("no Docker engine answers here: %v", err)
+		return fmt.Sprintf("no Docker engine answers here: %v", err)
 	}
 	_ = c.Close()
 	if err := builtImage(); err != nil {
 		t.Fatal(err)
 	}
+	return ""
 }
 
 func newSite(t *testing.T) *site {
@@ -151,7 +167,8 @@ func upConfig(target, data, source string, log *slog.Logger) (embedded.UpConfig,
 	}
 	s := config.Default()
 	s.DeployTarget, s.RunnerImage, s.RunnerNetwork = target, testImage, config.NetworkNone
-	s.SourceRoots = []string{source}
+	s.SourceRoots = []string{filepath.Dir(source)}
+	s.EnvForwardAllowlist = []string{forwardedName}
 	s.PollingInterval, s.JobStatusLoopInterval = time.Second, time.Second
 	return embedded.UpConfig{
 		Server: embedded.ServerConfig{Data: data, Listen: "127.0.0.1:0", Log: log},
@@ -192,7 +209,9 @@ func (s *site) open(target string, change ...func(*embedded.AgentConfig)) {
 	s.connect(up.URL(), token)
 }
 
-func (s *site) connect(url, token string) {
+func (s *site) connect(url, token string) { s.cl = s.client(url, token) }
+
+func (s *site) client(url, token string) *client.Client {
 	s.t.Helper()
 	tr := &http.Transport{}
 	s.t.Cleanup(tr.CloseIdleConnections)
@@ -200,7 +219,7 @@ func (s *site) connect(url, token string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.cl = cl
+	return cl
 }
 
 // leftNothing reports directories of jobs and sockets that are left.

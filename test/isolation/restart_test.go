@@ -63,19 +63,20 @@ func playUp(args []string) int {
 // dayfly is a dayfly in a process of its own.
 type dayfly struct {
 	cmd   *exec.Cmd
+	url   string
 	stdin io.Closer
 	log   *os.File
 }
 
-// spawn starts a dayfly on the site's data.
-func (s *site) spawn(target string) *dayfly {
+// spawn starts a dayfly on the site's data. It inherits open files.
+func (s *site) spawn(target string, open ...*os.File) *dayfly {
 	s.t.Helper()
 	log, err := os.OpenFile(filepath.Join(filepath.Dir(s.data), "up.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	d := &dayfly{cmd: exec.CommandContext(s.t.Context(), os.Args[0], upArg, target, s.data, s.source), log: log}
-	d.cmd.Stderr = log
+	d.cmd.Stderr, d.cmd.ExtraFiles = log, open
 	if d.stdin, err = d.cmd.StdinPipe(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -92,6 +93,7 @@ func (s *site) spawn(target string) *dayfly {
 		text, _ := os.ReadFile(log.Name())
 		s.t.Fatalf("it did not begin: %v: %s", err, text)
 	}
+	d.url = url
 	s.connect(url, token)
 	return d
 }

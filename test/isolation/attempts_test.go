@@ -1,0 +1,320 @@
+package isolation_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// attempt is a way to break out of a job, or to make Dayfly do it. It is made of several single attempts.
+type attempt struct {
+	name, what string                // as docs/security.md has them
+	args       func(w *world) string // of the attack, which is testdata/attack with the attempt's name; nil: none
+	try        func(w *world)        // what is done; nil: a job runs the attack, and succeeds
+	only, not  string                // the one target where it can be tried, and why not in the other; empty: both
+}
+
+// attempts are all ways. Each ends with a look at the other job and at what lies outside.
+var attempts = []attempt{
+	{name: "environ", what: "read the runner's environment"},
+	{name: "mem", what: "read and write the runner's memory"},
+	{name: "fds", what: "read the runner's open files"},
+	{name: "inherited", what: "read a secret file that was open when Dayfly was started"},
+	{name: "ptrace", what: "attach to the runner"},
+	{name: "core", what: "make the runner leave a core file"},
+	{name: "userns", what: "the same as root of a user namespace"},
+	{name: "signals", what: "kill or stop the runner"},
+	{name: "prlimit", what: "starve the runner by its limits", try: (*world).prlimit},
+	{name: "ticket", what: "find a ticket or a token", args: func(w *world) string {
+		if w.target == config.TargetDocker {
+			return "/dayfly /run/dayfly /tmp"
+		}
+		return w.data
+	}},
+	{name: "relay", what: "call the relay and the API for another job", args: func(w *world) string { return w.victim + " wf_made_up" + w.ports("") }},
+	{name: "connections", what: "hold 1000 connections to the relay", try: (*world).connections},
+	{name: "others", what: "read and write other jobs' files, find their secrets", args: func(w *world) string {
+		var dirs []string
+		for _, dir := range []string{embedded.JobsDir, embedded.ContainersDir, embedded.RelayDir, embedded.SecretsDir} {
+			dirs = append(dirs, filepath.Join(w.data, dir))
+		}
+		return strings.Join(append(dirs, w.stateDir("victim")), " ")
+	}},
+	{name: "private", what: "open, list or link the database, keys, tokens and secrets", args: (*world).privateFiles},
+	{name: "planted", what: "find credentials of git, states and linked files of others in the source", try: (*world).planted},
+	{name: "setuid", what: "become root by a program of root", args: func(w *world) string { return w.rooted() + " ./rooted /bin/su /usr/bin/sudo" }},
+	{name: "mounts", what: "mount, make devices, write to the system, load a program into the kernel"},
+	{name: "outside", what: "see the machine: its files, network, processes, Docker engine", only: config.TargetDocker, not: "a process is on the machine",
+		args: func(w *world) string {
+			return w.data + " " + w.precious.dir + " /work /root /home /dayfly/source /dayfly/work/given"
+		}},
+	{name: "symlinks", what: "put links where the launcher or the runner writes", try: (*world).symlinks},
+	{name: "hardlink", what: "get a file of root by a hard link in the state directory", try: (*world).hardlink},
+	{name: "leftovers", what: "leave files and shared memory for the next job", try: (*world).leftovers},
+	{name: "escape", what: "outlive the job in a session of its own", try: (*world).escape},
+	{name: "swarm", what: "start processes without end", try: (*world).swarm, only: config.TargetDocker, not: "it takes all processors"},
+	{name: "masks", what: "print own secrets cut, coloured and encoded", try: (*world).masks},
+	{name: "posing", what: "print lines as the runner does", try: (*world).posing},
+	{name: "source", what: "name a data directory of Dayfly as the source, or one around or in it", try: (*world).source},
+	{name: "references", what: "as an operator, name another pool, user name, host or secret", try: (*world).references},
+}
+
+// prlimit may end the job where the runner has its user, and nothing else.
+func (w *world) prlimit() {
+	wf, _ := w.job("prlimit", "prlimit")
+	w.tried("end more than the own job", wf.Attempt == 1 && (w.target == config.TargetDocker || wf.State == workflow.Succeeded), "%s (%s), attempt %d", wf.State, wf.Reason, wf.Attempt)
+}
+
+// connections go to the relay alone: the API is not theirs to fill.
+func (w *world) connections() {
+	const most = 200 // 16 for each of ten jobs, and some
+	name := "connections"
+	w.put(name, name+w.ports(w.api()))
+	before, peak := w.up.descriptors(w.t), 0
+	id := w.submit(name, workflow.Update)
+	until(w.t, "the attack is over", func() bool {
+		peak = max(peak, w.up.descriptors(w.t)-before)
+		wf := w.show(id) // it answers meanwhile
+		return wf.State.Terminal() && !wf.SlotHeld
+	})
+	log := w.log(id)
+	w.tried("take the descriptors of Dayfly", peak < most && strings.Contains(log, "connections to"), "%d more were open; %s", peak, strings.TrimSpace(log[strings.LastIndex(log[:max(0, len(log)-1)], "\n")+1:]))
+}
+
+// privateFiles are the files that only Dayfly may read.
+func (w *world) privateFiles() string {
+	paths := []string{filepath.Join(w.data, "lock")}
+	_ = filepath.WalkDir(filepath.Dir(filepath.Join(w.data, embedded.DatabaseFile)), func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	if len(paths) < 5 {
+		w.t.Fatalf("found only %v", paths)
+	}
+	return strings.Join(paths, " ")
+}
+
+// rooted makes the attack a file that makes the user who runs it root: one that a job can reach in either place.
+func (w *world) rooted() string {
+	path := filepath.Join(w.site.source, "rooted")
+	b, err := os.ReadFile(filepath.Join(w.site.source, "attack"))
+	if err := errors.Join(err, os.WriteFile(path, b, 0o755), os.Chmod(path, 0o755|os.ModeSetuid)); err != nil {
+		w.t.Fatal(err)
+	}
+	if w.target == config.TargetDocker {
+		return "/dayfly/work/given/rooted"
+	}
+	return path
+}
+
+// planted runs in a source of its own, which only root may read, so that what the job finds is in its copy.
+func (w *world) planted() {
+	source := filepath.Join(filepath.Dir(w.data), "planted")
+	other := filepath.Join(filepath.Dir(w.data), "of-another-user")
+	write := func(path, text string, mode os.FileMode) error {
+		return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), mode))
+	}
+	b, err := os.ReadFile(filepath.Join(w.site.source, "attack"))
+	err = errors.Join(err, write(filepath.Join(source, "attack"), string(b), 0o755), write(filepath.Join(source, "code"), "code\n", 0o600))
+	for _, name := range []string{".git/config", "modules/net/terraform.tfstate", "modules/net/.terraform/terraform.tfstate", "terraform.tfstate.backup"} {
+		err = errors.Join(err, write(filepath.Join(source, name), "planted\n", 0o644))
+	}
+	if err = errors.Join(err, write(other, "planted\n", 0o600), os.Chmod(source, 0o700)); err != nil {
+		w.t.Fatal(err)
+	}
+	in := func(in *api.Workspace) { in.Source.Directory = source }
+	if linked := filepath.Join(source, "linked"); os.Geteuid() == 0 {
+		if err := errors.Join(os.Chown(other, 12345, 12345), os.Link(other, linked)); err != nil {
+			w.t.Fatal(err)
+		}
+		w.put("planted", "say", in)
+		_, err := w.cl.Submit(w.t.Context(), api.Submit{Workspace: "planted", Operation: workflow.Update})
+		w.tried("run a source with a hard link to another user's file", errors.Is(err, workflow.ErrForbidden), "%v", err)
+		if err := os.Remove(linked); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	where := "/dayfly"
+	if w.target == config.TargetProcess {
+		where = ". " + filepath.Join(w.data, embedded.JobsDir) + " " + source
+	}
+	w.jobSucceeds("planted", "planted "+where, in)
+}
+
+// symlinks: a swap of what the run itself needs may fail that run, in words.
+func (w *world) symlinks() {
+	wf, _ := w.job("symlinks", "symlinks "+w.precious.dir)
+	w.tried("make the runner or its launcher write there", wf.State.Terminal() && wf.Detail+string(wf.State) != string(workflow.Failed), "%s", cmp.Or(wf.Detail, string(wf.State)))
+}
+
+func withState(in *api.Workspace) { in.State = &api.State{Kind: api.StateDirectory} }
+
+// hardlink: whether the system lets a user link files of others or not, Dayfly must not give them away.
+func (w *world) hardlink() {
+	w.job("hardlink", "once 0s", withState)
+	state := w.stateDir("hardlink")
+	if err := os.Remove(filepath.Join(state, "effects")); err != nil {
+		w.t.Fatal(err)
+	}
+	file := filepath.Join(w.precious.dir, "precious")
+	if err := os.Link(file, filepath.Join(state, "put-there")); err != nil {
+		w.t.Fatal(err)
+	}
+	w.jobSucceeds("hardlink", "hardlink "+file, withState)
+	diff := w.precious.diff(w.t)
+	w.tried("change its owner, mode or text", diff == "", "%s", cmp.Or(diff, "they are as before"))
+}
+
+// leftovers: whichever user the next job gets, nothing is there for it.
+func (w *world) leftovers() {
+	key := fmt.Sprint(os.Getpid() + 1_000_000)
+	if _, log := w.job("leftovers", "leave "+key); !strings.Contains(log, "leave in /tmp <nil>") {
+		w.t.Errorf("it left nothing:\n%s", log)
+	}
+	w.jobSucceeds("leftovers", "leftovers "+key)
+}
+
+func (w *world) escape() {
+	mark := fmt.Sprintf("mark-%d-%s", os.Getpid(), w.target)
+	_, log := w.job("escape", "escape "+mark)
+	alive := withArgument(mark)
+	w.tried("be alive after the end of the job", len(alive) == 0 && strings.Contains(log, "got out of the session: true"), "processes %v", alive)
+	for _, pid := range alive {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// swarm takes all processes that the job may have, the runner's threads too. The runner lives, ends the job and says why.
+func (w *world) swarm() {
+	mark := fmt.Sprintf("swarm-%d", os.Getpid())
+	wf, _ := w.job("swarm", "swarm "+mark)
+	w.tried("take all processes", wf.State == workflow.Failed && wf.Reason == workflow.ReasonStepFailed && wf.Attempt == 1 &&
+		strings.Contains(wf.Detail, "more processes than its size allows (1024)"), "%s (%s: %s), attempt %d", wf.State, wf.Reason, wf.Detail, wf.Attempt)
+	left := withArgument(mark)
+	w.tried("leave one of them", len(left) == 0, "%d are left", len(left))
+}
+
+const (
+	ownSecret = "own-secret-of-this-job-7351"
+	ownPart   = "part-of-a-document-8462"
+	forwarded = "a-forwarded-value-9573"
+)
+
+func (w *world) masks() {
+	_, log := w.job("masks", "masks", func(in *api.Workspace) {
+		in.Secrets = []api.Secret{{Env: "OWN", Ref: "file:own"}, {Env: "DOC", Ref: "file:doc"}}
+	})
+	forms := 0
+	for line := range strings.Lines(log) {
+		of, text, ok := strings.Cut(strings.TrimPrefix(line, "form "), ": ")
+		if !ok || !strings.HasPrefix(line, "form ") {
+			continue
+		}
+		forms++
+		w.tried("print a "+of, seen(text) == "***", "the log has %q", strings.TrimSpace(text))
+	}
+	if forms < 30 {
+		w.t.Errorf("the attack printed %d forms:\n%s", forms, log)
+	}
+}
+
+func (w *world) posing() {
+	_, log := w.job("posing", "posing")
+	lines := 0
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "(posed)") {
+			lines++
+			w.tried(fmt.Sprintf("print %q", strings.TrimSpace(strings.ReplaceAll(line, "|| ", ""))), strings.Contains(seen(line), "|| "), "the log has a mark")
+		}
+	}
+	if lines < 14 {
+		w.t.Errorf("the attack printed %d lines:\n%s", lines, log)
+	}
+}
+
+// source is an operator's: whoever may write a workspace may not read the secrets of the machine with it.
+func (w *world) source() {
+	base := filepath.Dir(w.data)
+	made := func(err error) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	other, link, bound := filepath.Join(base, "other-data"), filepath.Join(base, "a-link"), filepath.Join(base, "bound")
+	made(errors.Join(os.MkdirAll(filepath.Join(other, "state"), 0o755), os.WriteFile(filepath.Join(other, ".dayfly-data"), nil, 0o600)))
+	made(errors.Join(os.MkdirAll(filepath.Join(base, "around"), 0o755), os.Mkdir(bound, 0o755), os.Symlink(w.data, link)))
+	made(errors.Join(os.Symlink(other, filepath.Join(other, "itself")), os.Rename(other, filepath.Join(base, "around", "other"))))
+	other = filepath.Join(base, "around", "other")
+	dirs := map[string]string{
+		"the data directory": w.data, "its states": filepath.Join(w.data, embedded.StateDir), "the directory around it": base, "a link to it": link,
+		"its secrets": filepath.Join(w.data, embedded.SecretsDir), "another's data directory": other, "another's states": filepath.Join(other, "state"),
+		"the directory around another's": filepath.Dir(other),
+	}
+	if os.Geteuid() == 0 {
+		if err := syscall.Mount(w.data, bound, "", syscall.MS_BIND, ""); err != nil {
+			w.t.Logf("a bind mount was not tried: %v", err)
+		} else {
+			w.t.Cleanup(func() { _ = syscall.Unmount(bound, syscall.MNT_DETACH) })
+			dirs["a bind mount of it"] = bound
+		}
+	}
+	for what, dir := range dirs {
+		in := api.Workspace{Name: "as-source", Engine: api.EngineCommand, Source: api.Source{Directory: dir},
+			Commands: map[string]string{"update": filepath.Join(w.site.source, "attack") + " say"}}
+		_, _, err := w.operator.PutWorkspace(w.t.Context(), in)
+		made(err)
+		wf, err := w.operator.Submit(w.t.Context(), api.Submit{Workspace: in.Name, Operation: workflow.Update})
+		if err == nil {
+			until(w.t, "the run is over", func() bool { wf = w.show(wf.ID); return wf.State.Terminal() && !wf.SlotHeld })
+			w.tried("run "+what, wf.State == workflow.Failed && !strings.Contains(w.log(wf.ID), "the engine ran"), "%s (%s)", wf.State, wf.Detail)
+			continue
+		}
+		w.tried("run "+what, errors.Is(err, workflow.ErrForbidden), "%v", err)
+	}
+}
+
+func (w *world) references() {
+	admin := func(in api.Workspace) api.Workspace {
+		out, _, err := w.cl.PutWorkspace(w.t.Context(), in)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return out
+	}
+	pool := "another"
+	if _, err := w.cl.CreatePool(w.t.Context(), api.PoolSettings{Name: &pool}); err != nil {
+		w.t.Fatal(err)
+	}
+	https := admin(api.Workspace{Name: "refs-https", Engine: api.EngineTofu, Source: api.Source{Git: &api.GitSource{URL: "https://git.example.com/a.git", TokenRef: "file:victim", Username: "deploy"}}})
+	ssh := admin(api.Workspace{Name: "refs-ssh", Engine: api.EngineTofu, Source: api.Source{Git: &api.GitSource{URL: "ssh://git@git.example.com/a.git", SSHKeyRef: "file:victim", KnownHosts: "git.example.com ssh-ed25519 AAAA"}}})
+	for _, one := range []struct {
+		what   string
+		of     api.Workspace
+		change func(*api.Workspace)
+	}{
+		{"another pool", https, func(in *api.Workspace) { in.Pool = pool }},
+		{"another user name for the token", https, func(in *api.Workspace) { in.Source.Git.Username = "other" }},
+		{"another host for the token", https, func(in *api.Workspace) { in.Source.Git.URL = "https://other.example.com/a.git" }},
+		{"other known_hosts for the key", ssh, func(in *api.Workspace) { in.Source.Git.KnownHosts = "git.example.com ssh-ed25519 BBBB" }},
+		{"a secret", ssh, func(in *api.Workspace) { in.Secrets = []api.Secret{{Env: "TOKEN", Ref: "file:victim"}} }},
+	} {
+		in, git := one.of, *one.of.Source.Git
+		in.Source.Git = &git
+		one.change(&in)
+		_, _, err := w.operator.PutWorkspace(w.t.Context(), in)
+		events, aerr := w.cl.Audit(w.t.Context(), "", 1)
+		audited := aerr == nil && len(events.Items) == 1 && events.Items[0].Outcome == "refused" && events.Items[0].Target == in.Name
+		w.tried("name "+one.what, errors.Is(err, workflow.ErrForbidden) && audited, "audited: %t; %v", audited, err)
+	}
+}
