@@ -12,6 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/runner"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -251,11 +252,9 @@ func (w *world) source() {
 			w.t.Fatal(err)
 		}
 	}
-	other, link, bound := filepath.Join(base, "other-data"), filepath.Join(base, "a-link"), filepath.Join(base, "bound")
-	made(errors.Join(os.MkdirAll(filepath.Join(other, "state"), 0o755), os.WriteFile(filepath.Join(other, ".dayfly-data"), nil, 0o600)))
-	made(errors.Join(os.MkdirAll(filepath.Join(base, "around"), 0o755), os.Mkdir(bound, 0o755), os.Symlink(w.data, link)))
-	made(errors.Join(os.Symlink(other, filepath.Join(other, "itself")), os.Rename(other, filepath.Join(base, "around", "other"))))
-	other = filepath.Join(base, "around", "other")
+	other, link, bound := filepath.Join(base, "around", "other-data"), filepath.Join(base, "a-link"), filepath.Join(base, "bound")
+	made(errors.Join(os.MkdirAll(filepath.Join(other, "state"), 0o755), os.WriteFile(filepath.Join(other, runner.DataMarker), nil, 0o600)))
+	made(errors.Join(os.Mkdir(bound, 0o755), os.Symlink(w.data, link)))
 	dirs := map[string]string{
 		"the data directory": w.data, "its states": filepath.Join(w.data, embedded.StateDir), "the directory around it": base, "a link to it": link,
 		"its secrets": filepath.Join(w.data, embedded.SecretsDir), "another's data directory": other, "another's states": filepath.Join(other, "state"),
