@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"text/tabwriter"
 	"time"
@@ -283,6 +284,17 @@ func withArgument(word string) (pids []int) {
 		}
 	}
 	return pids
+}
+
+// free reports whether no launcher of this machine keeps a user from the others.
+func free(t *testing.T, user string) bool {
+	t.Helper()
+	lock, err := os.OpenFile(filepath.Join("/var/run/dayfly/engine-users", user), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	return syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 }
 
 // descriptors is how many the dayfly has open.

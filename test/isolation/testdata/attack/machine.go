@@ -115,7 +115,7 @@ func get(kind [3]uintptr, key string, flags uintptr) error {
 	return nil
 }
 
-// leave leaves what it can for the next job with its user id.
+// leave leaves what it can for the next job, and says who it is.
 func leave(_ int, args []string) {
 	for _, dir := range everybodys {
 		fmt.Println("leave in", dir, os.WriteFile(filepath.Join(dir, "dayfly-attack-"+args[0]), []byte(victims), 0o666))
@@ -123,6 +123,7 @@ func leave(_ int, args []string) {
 	for name, kind := range shared {
 		fmt.Println("leave", name, get(kind, args[0], unix.IPC_CREAT|0o666))
 	}
+	whoami(0, nil)
 }
 
 // leftovers looks for what leave left.
