@@ -30,28 +30,80 @@ func ReapOrphans(mine func(pid int) bool) {
 	}
 }
 
-// EndOrphans kills and reaps every child of this process, and every process that becomes its child when another one
-// dies, until none is left. Call it when all own children have been waited for. Its error says that ctx ended while
-// a process was still dying.
+// EndOrphans kills and reaps every process that this one or another below it began, until none is left. Call it when
+// all own children have been waited for. Its error says that ctx ended while a process was still dying.
+//
+// It stops them all before it kills the first: whoever kills one after the other loses against a swarm that begins
+// others faster, while what is stopped begins none and still counts for its user's limit of processes.
 func EndOrphans(ctx context.Context) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		if childless() {
 			return nil
 		}
 		KillOthers()
-		left := children()
+		left := stopAll()
 		if len(left) == 0 {
 			return nil
 		}
 		for _, s := range left {
-			_ = syscall.Kill(s.PID, syscall.SIGKILL) // the number is still our child's: nobody else reaps it
-			_, _ = syscall.Wait4(s.PID, nil, syscall.WNOHANG, nil)
+			s.signal(syscall.SIGKILL)
 		}
+		ReapOrphans(func(int) bool { return false })
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%d processes are still dying, %d the first: %w", len(left), left[0].PID, context.Cause(ctx))
 		case <-time.After(pause):
 		}
+	}
+}
+
+// stopAll stops all processes below this one, and returns them.
+func stopAll() (all []Stat) {
+	const most = 50 // looks: each may find some that began since the one before
+	for range most {
+		running := 0
+		all = descendants()
+		for _, s := range all {
+			if s.Alive() && s.state != 'T' && s.state != 't' {
+				running++
+				s.signal(syscall.SIGSTOP)
+			}
+		}
+		if running == 0 {
+			break
+		}
+	}
+	return all
+}
+
+// descendants are the children of this process, their children and so on.
+func descendants() (all []Stat) {
+	below := map[int][]Stat{}
+	for _, s := range processes(func(Stat) bool { return true }) {
+		below[s.Parent] = append(below[s.Parent], s)
+	}
+	for parents := []int{os.Getpid()}; len(parents) > 0; parents = parents[1:] {
+		for _, s := range below[parents[0]] {
+			all, parents = append(all, s), append(parents, s.PID)
+		}
+	}
+	return all
+}
+
+// signal signals the process that was seen, and no other that has got its number since (pidfd_open(2)). Where the
+// kernel has no such descriptors, it signals children of this process only: nobody else gives their numbers free.
+func (s Stat) signal(sig syscall.Signal) {
+	const open, send = 434, 424
+	fd, _, errno := syscall.RawSyscall(open, uintptr(s.PID), 0, 0)
+	if errno == syscall.ENOSYS && s.Parent == os.Getpid() {
+		_ = syscall.Kill(s.PID, sig)
+	}
+	if errno != 0 {
+		return
+	}
+	defer func() { _ = syscall.Close(int(fd)) }() //nolint:gosec // a small number
+	if now, err := ReadStat(s.PID); err == nil && now.Start == s.Start {
+		_, _, _ = syscall.RawSyscall6(send, fd, uintptr(sig), 0, 0, 0, 0)
 	}
 }
 

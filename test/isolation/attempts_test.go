@@ -62,7 +62,7 @@ var attempts = []attempt{
 	{name: "hardlink", what: "get a file of root by a hard link in the state directory", try: (*world).hardlink},
 	{name: "leftovers", what: "leave files and shared memory for the next job", try: (*world).leftovers},
 	{name: "escape", what: "outlive the job in a session of its own", try: (*world).escape},
-	{name: "swarm", what: "start processes without end", try: (*world).swarm, only: config.TargetDocker, not: "it takes all processors"},
+	{name: "swarm", what: "start processes without end", try: (*world).swarm},
 	{name: "masks", what: "print own secrets cut, coloured and encoded", try: (*world).masks},
 	{name: "posing", what: "print lines as the runner does", try: (*world).posing},
 	{name: "source", what: "name a data directory of Dayfly as the source, or one around or in it", try: (*world).source},
@@ -204,6 +204,20 @@ func (w *world) escape() {
 // swarm takes all processes that the job may have, the runner's threads too. The runner lives, ends the job and says why.
 func (w *world) swarm() {
 	mark := fmt.Sprintf("swarm-%d", os.Getpid())
+	if w.target == config.TargetProcess {
+		// Nobody counts its processes where the kernel does not: a person cancels it.
+		w.put("swarm", "swarm "+mark)
+		id := w.submit("swarm", workflow.Update)
+		until(w.t, "the swarm is there", func() bool { return len(withArgument(mark)) >= 100 || w.show(id).State.Terminal() })
+		if _, err := w.cl.Cancel(w.t.Context(), id); err != nil && !w.show(id).State.Terminal() {
+			w.t.Fatal(err)
+		}
+		until(w.t, "the swarm is over", func() bool { return w.show(id).State.Terminal() && !w.show(id).SlotHeld })
+		wf := w.show(id)
+		left := withArgument(mark)
+		w.tried("go on after a cancel", wf.Attempt == 1 && len(left) == 0, "%s (%s: %s), attempt %d, %d are left", wf.State, wf.Reason, wf.Detail, wf.Attempt, len(left))
+		return
+	}
 	wf, _ := w.job("swarm", "swarm "+mark)
 	w.tried("take all processes", wf.State == workflow.Failed && wf.Reason == workflow.ReasonStepFailed && wf.Attempt == 1 &&
 		strings.Contains(wf.Detail, "more processes than its size allows (1024)"), "%s (%s: %s), attempt %d", wf.State, wf.Reason, wf.Detail, wf.Attempt)
