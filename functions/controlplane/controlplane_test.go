@@ -107,13 +107,19 @@ func (w *world) call(method, path, token, body string, change ...func(*events.AP
 	for _, c := range change {
 		c(&e)
 	}
-	raw, err := json.Marshal(e)
+	return answered[events.APIGatewayV2HTTPResponse](w, e)
+}
+
+// answered gives the function an event, whose answer must be of the type that its API takes.
+func answered[T any](w *world, event any) T {
+	w.t.Helper()
+	raw, err := json.Marshal(event)
 	w.must(err)
 	out, err := w.f.Handle(w.t.Context(), raw)
 	w.must(err)
-	answer, ok := out.(events.APIGatewayV2HTTPResponse)
+	answer, ok := out.(T)
 	if !ok {
-		w.t.Fatalf("answered %T", out)
+		w.t.Fatalf("answered %T, which the API calls malformed", out)
 	}
 	return answer
 }

@@ -24,15 +24,7 @@ func (w *world) rest(method, path, body string, change ...func(*events.APIGatewa
 	for _, c := range change {
 		c(&e)
 	}
-	raw, err := json.Marshal(e)
-	w.must(err)
-	out, err := w.f.Handle(w.t.Context(), raw)
-	w.must(err)
-	answer, ok := out.(events.APIGatewayProxyResponse)
-	if !ok {
-		w.t.Fatalf("answered %T, which a REST API calls malformed", out)
-	}
-	return answer
+	return answered[events.APIGatewayProxyResponse](w, e)
 }
 
 // A private API is a REST API: its requests are served as those of the HTTP API are.

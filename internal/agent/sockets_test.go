@@ -64,18 +64,24 @@ func status(t *testing.T, socket, job string) int {
 	return resp.StatusCode
 }
 
-// C5: each job has a way to the relay of its own, which nobody else gets at, and which goes with it.
-func TestSockets_EachJobHasItsOwn(t *testing.T) {
-	s := newSite(t, memory.Config{})
-	hold := make(chan struct{})
+// hold makes every engine wait until release is called.
+func (s *site) hold() (release func()) {
+	free := make(chan struct{})
 	s.theatre.engine = func(ctx context.Context, _ *actor) error {
 		select {
-		case <-hold:
+		case <-free:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+	return func() { close(free) }
+}
+
+// C5: each job has a way to the relay of its own, which nobody else gets at, and which goes with it.
+func TestSockets_EachJobHasItsOwn(t *testing.T) {
+	s := newSite(t, memory.Config{})
+	release := s.hold()
 	cfg := s.config()
 	cfg.RelaySockets = filepath.Join(t.TempDir(), strings.Repeat("long", 20), "relay") // beyond what an address takes
 	var ids []string
@@ -107,7 +113,7 @@ func TestSockets_EachJobHasItsOwn(t *testing.T) {
 			t.Errorf("job %s by the socket of %s: got %d, want %d", job, ids[0], got, want)
 		}
 	}
-	close(hold)
+	release()
 	for _, id := range ids {
 		s.awaitState(id, workflow.Succeeded)
 	}
@@ -124,15 +130,7 @@ func TestSockets_EachJobHasItsOwn(t *testing.T) {
 // the log says so. Other jobs are served.
 func TestSockets_LetInSoManyConnectionsOfAJob(t *testing.T) {
 	s := newSite(t, memory.Config{})
-	hold := make(chan struct{})
-	s.theatre.engine = func(ctx context.Context, _ *actor) error {
-		select {
-		case <-hold:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	release := s.hold()
 	cfg := s.config()
 	cfg.RelaySockets = filepath.Join(t.TempDir(), "relay")
 	var ids []string
@@ -190,7 +188,7 @@ func TestSockets_LetInSoManyConnectionsOfAJob(t *testing.T) {
 	if !ask(last) {
 		t.Error("the last connection was not let in when the others had closed")
 	}
-	close(hold)
+	release()
 	for _, id := range ids {
 		s.awaitState(id, workflow.Succeeded)
 	}

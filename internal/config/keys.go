@@ -373,8 +373,13 @@ func inClear(address string) bool {
 	if err != nil || u.Scheme != "http" {
 		return false
 	}
-	ip := net.ParseIP(u.Hostname())
-	return u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback())
+	return !Loopback(u.Hostname())
+}
+
+// Loopback reports whether only this machine reaches a host.
+func Loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func clip(s string) string { return text.Cut(s, 60) }

@@ -360,14 +360,12 @@ func (l *loader) relay() {
 		return
 	}
 	host, _, _ := net.SplitHostPort(c.RelayListen)
-	ip := net.ParseIP(host)
-	here := host == "localhost" || ip != nil && ip.IsLoopback()
 	switch {
 	case (c.RelayCert == "") != (c.RelayKey == ""):
 		l.wrong("relay_cert", cmp.Or(l.where["relay_cert"], l.where["relay_key"]), "a certificate needs its key: set both relay_cert and relay_key")
 	case c.RelayCert != "" && strings.HasPrefix(c.RelayURL, "http:"):
 		l.wrong("relay_url", l.where["relay_url"], "must begin with https://, because the relay speaks TLS with relay_cert")
-	case c.RelayCert == "" && !here && !c.RelayInsecure:
+	case c.RelayCert == "" && !Loopback(host) && !c.RelayInsecure:
 		l.wrong("relay_cert", "", "is required: tasks would send tickets, logs and results to this agent in clear text; set relay_cert and relay_key,"+
 			" or relay_insecure: true where a proxy that has TLS is in front and nobody else reaches %s", c.RelayListen)
 	}

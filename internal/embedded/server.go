@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -123,16 +124,11 @@ func checkListen(cfg ServerConfig) error {
 	if (cfg.TLSCert == "") != (cfg.TLSKey == "") {
 		return workflow.Refuse(workflow.ErrInvalid, "--tls-cert", "a certificate needs its key: give both --tls-cert and --tls-key")
 	}
-	if !loopback(host) && cfg.TLSCert == "" && !cfg.InsecureListen {
+	if !config.Loopback(host) && cfg.TLSCert == "" && !cfg.InsecureListen {
 		return workflow.Refuse(workflow.ErrInvalid, "--listen",
 			"other machines can reach %s, and would send their tokens in clear text: give --tls-cert and --tls-key, or --insecure-listen behind a proxy that has TLS", cfg.Listen)
 	}
 	return nil
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func (s *Server) listen(ctx context.Context) (net.Listener, error) {

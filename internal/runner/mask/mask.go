@@ -31,7 +31,7 @@
 // lines are hidden.
 //
 // A line of the log ends at a newline, whatever stands before it. A value with a newline of the program's own in it, of
-// an editor that wraps or in an escape sequence, is two texts, and each is shown that is no line of the value. A
+// an editor that wraps or in an escape sequence, is two texts, and each is shown unless it is a line of the value. A
 // carriage return ends no line: a value that goes on behind it is hidden, but one of which a later part is printed over
 // an earlier one by moving the cursor is not put together. An escape sequence that is a string (a title, a link) is left
 // out up to maxEscape bytes and is searched on its own; a longer one counts as text. In a line beyond MaxLine a value

@@ -71,22 +71,7 @@ func fetchArchive(ctx context.Context, r Request) (_ Fetched, err error) {
 	if err := (&unpacker{to: to, made: map[string]bool{".": true}}).unpack(ctx, file, size); err != nil {
 		return Fetched{}, err
 	}
-	if err := to.finish(); err != nil {
-		return Fetched{}, err
-	}
-	r.Log("unpacked %s (%d bytes)", text.Count(to.files, "file"), to.bytes-to.apart)
-	if to.states > 0 {
-		r.Log("set aside %s of engine state: not part of the code", text.Count(to.states, "file"))
-	}
-	out := Fetched{Root: r.Dest, Aside: r.Aside}
-	if a.Path == "" {
-		return out, nil
-	}
-	if out.Aside != "" {
-		out.Aside = filepath.Join(r.Aside, filepath.FromSlash(a.Path))
-	}
-	out.Root, err = to.module(r.Dest, "source.archive.path", a.Path)
-	return out, err
+	return to.placed(r, "unpacked", "source.archive.path", a.Path)
 }
 
 // openArchive begins to read the archive from where it is.

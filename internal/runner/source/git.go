@@ -88,22 +88,7 @@ func fetchGit(ctx context.Context, r Request) (_ Fetched, err error) {
 	if err != nil {
 		return Fetched{}, f.explain(ctx, err, credential)
 	}
-	if err := to.finish(); err != nil {
-		return Fetched{}, err
-	}
-	r.Log("checked out %s (%d bytes)", text.Count(to.files, "file"), to.bytes-to.apart)
-	if to.states > 0 {
-		r.Log("set aside %s of engine state: not part of the code", text.Count(to.states, "file"))
-	}
-	out := Fetched{Root: r.Dest, Aside: r.Aside}
-	if g.Path == "" {
-		return out, nil
-	}
-	if out.Aside != "" {
-		out.Aside = filepath.Join(r.Aside, filepath.FromSlash(g.Path))
-	}
-	out.Root, err = to.module(r.Dest, "source.git.path", filepath.ToSlash(g.Path))
-	return out, err
+	return to.placed(r, "checked out", "source.git.path", filepath.ToSlash(g.Path))
 }
 
 // resolveCredential returns the token or key, and masks it before anything can print it.

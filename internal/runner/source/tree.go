@@ -187,13 +187,29 @@ func (t *tree) finish() error {
 	return nil
 }
 
-// module returns the directory of the root module, which a field names, and refuses one that is not there.
-func (t *tree) module(dest, field, name string) (string, error) {
+// placed finishes a tree that has more than the root module in it, and returns where that is. did says what was done
+// with the files; name, which field gives, is the directory of the root module, and empty for the top.
+func (t *tree) placed(r Request, did, field, name string) (Fetched, error) {
+	if err := t.finish(); err != nil {
+		return Fetched{}, err
+	}
+	r.Log("%s %s (%d bytes)", did, text.Count(t.files, "file"), t.bytes-t.apart)
+	if t.states > 0 {
+		r.Log("set aside %s of engine state: not part of the code", text.Count(t.states, "file"))
+	}
+	out := Fetched{Root: r.Dest, Aside: r.Aside}
+	if name == "" {
+		return out, nil
+	}
 	info, err := t.root.Stat(path.Clean(name))
 	if err != nil || !info.IsDir() {
-		return "", workflow.Refuse(workflow.ErrNotFound, field, "the source has no directory %s", quote(name))
+		return Fetched{}, workflow.Refuse(workflow.ErrNotFound, field, "the source has no directory %s", quote(name))
 	}
-	return filepath.Join(dest, filepath.FromSlash(path.Clean(name))), nil
+	module := filepath.FromSlash(path.Clean(name))
+	if out.Root = filepath.Join(r.Dest, module); out.Aside != "" {
+		out.Aside = filepath.Join(r.Aside, module)
+	}
+	return out, nil
 }
 
 func (t *tree) count(name string) error {
