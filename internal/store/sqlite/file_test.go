@@ -326,3 +326,117 @@ func TestOpen_IsUndoneWhenItsContextEnds(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A file of which most was deleted is small again after the next start, and holds what is left.
+func TestOpen_CompactsAFileThatIsMostlyFree(t *testing.T) {
+	path := dataFile(t)
+	s := open(t, path, sqlite.Config{})
+	big := strings.Repeat("x", 340<<10)
+	size := func() int64 {
+		t.Helper()
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	const n = 240 // some 80 MB
+	for i := range n {
+		put(t, s, fmt.Sprint(i), fmt.Sprintf("%03d", i), big)
+	}
+	for i := range n - 2 {
+		if err := s.Commit(t.Context(), fmt.Sprint("gone", i), store.Delete(store.Key{Part: "p", Sort: fmt.Sprintf("%03d", i)}, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := size()
+	s = open(t, path, sqlite.Config{})
+	if after := size(); before < 64<<20 || after > 2<<20 {
+		t.Errorf("the file has %d bytes, before %d", after, before)
+	}
+	if got := values(t, s); len(got) != 2 || got[0] != big {
+		t.Errorf("%d values are left, want the two that were not deleted", len(got))
+	}
+}
+
+func TestCopy_IsWholeWhileAnotherProcessWrites(t *testing.T) {
+	path := dataFile(t)
+	s := open(t, path, sqlite.Config{})
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	written := make(chan int, 1)
+	go func() {
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				written <- i
+				return
+			default:
+			}
+			// Both or none.
+			if err := s.Commit(t.Context(), fmt.Sprint(i), create(fmt.Sprintf("a%06d", i), "x"), create(fmt.Sprintf("b%06d", i), "x")); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	for n := range 5 {
+		to := filepath.Join(t.TempDir(), fmt.Sprint("copy", n))
+		if _, err := sqlite.Copy(t.Context(), path, to); err != nil {
+			t.Fatal(err)
+		}
+		if err := sqlite.Check(t.Context(), to); err != nil {
+			t.Fatal(err)
+		}
+		copied := open(t, to, sqlite.Config{})
+		count := map[byte]int{}
+		for _, prefix := range []string{"a", "b"} {
+			for after := ""; ; {
+				page, err := copied.Range(t.Context(), store.Scan{Part: "p", From: prefix, To: prefix + "~", Limit: 1000, After: after})
+				if err != nil {
+					t.Fatal(err)
+				}
+				count[prefix[0]] += len(page.Records)
+				if after = page.Next; after == "" {
+					break
+				}
+			}
+		}
+		if count['a'] != count['b'] {
+			t.Errorf("copy %d has %d and %d records of commits that wrote both", n, count['a'], count['b'])
+		}
+	}
+	close(stop)
+	<-stopped
+	if n := <-written; n == 0 {
+		t.Error("nothing was written meanwhile")
+	}
+}
+
+func TestCheck_RefusesADamagedFile(t *testing.T) {
+	path := dataFile(t)
+	s := open(t, path, sqlite.Config{})
+	for i := range 200 {
+		put(t, s, fmt.Sprint(i), fmt.Sprintf("%03d", i), strings.Repeat("x", 300))
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := sqlite.Check(t.Context(), path); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(data[len(data)/2:], bytes.Repeat([]byte{0xaa}, 8192))
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := sqlite.Check(t.Context(), path); err == nil {
+		t.Error("a damaged file passed")
+	}
+}

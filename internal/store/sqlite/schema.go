@@ -97,10 +97,11 @@ func openFile(ctx context.Context, path string, cfg Config, migrations []string)
 	if err := os.Chmod(f.path, 0o600); err != nil {
 		return file{}, fmt.Errorf("close data file to others: %w", err)
 	}
+	log := cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if version == len(migrations) {
+		f.compact(ctx, log)
 		return f, nil
 	}
-	log := cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if version > 0 {
 		backup, err := f.copyAside(ctx, version)
 		if err != nil {
@@ -174,28 +175,71 @@ func (f file) inspect(ctx context.Context, known int) (version int, err error) {
 	return version, nil
 }
 
-// copyAside copies the file, whole and with what is still in its log, to a name that says the version.
-func (f file) copyAside(ctx context.Context, version int) (name string, err error) {
+// Copy writes all that is in the data file at path into a new file, as it is at one moment, also while other processes
+// write. It returns the version of the schema.
+func Copy(ctx context.Context, path, to string) (schema int, err error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return 0, fmt.Errorf("copy %s: %w", path, err)
+	}
+	f := file{path: absolute, busy: 5 * time.Second}
+	if _, err := os.Stat(absolute); err != nil {
+		return 0, fmt.Errorf("copy %s: %w", path, err)
+	}
+	if schema, err = f.inspect(ctx, len(migrations)); err != nil {
+		return 0, err
+	}
+	if err := f.copyTo(ctx, to); err != nil {
+		return 0, fmt.Errorf("copy %s: %w", path, classed(err))
+	}
+	return schema, nil
+}
+
+// Check refuses a data file that is damaged, is of a newer schema, or is none.
+func Check(ctx context.Context, path string) (err error) {
+	f := file{path: path, busy: 5 * time.Second}
+	if _, err := f.inspect(ctx, len(migrations)); err != nil {
+		return err
+	}
 	db, err := f.connect(1)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	var found string
+	if err := db.QueryRowContext(ctx, "PRAGMA integrity_check(1)").Scan(&found); err != nil || found != "ok" {
+		return errors.Join(fmt.Errorf("%s is damaged: %s", path, cmp.Or(found, "it cannot be read")), err)
+	}
+	return nil
+}
+
+// copyTo copies the file, whole and with what is still in its log, into a new one.
+func (f file) copyTo(ctx context.Context, to string) (err error) {
+	db, err := f.connect(1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	h, err := os.OpenFile(to, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	// SQLite writes into an empty file that is there, so that the copy has its mode.
+	if _, err := db.ExecContext(ctx, "VACUUM INTO ?", to); err != nil {
+		return err
+	}
+	return h.Sync()
+}
+
+// copyAside copies the file to a name that says the version.
+func (f file) copyAside(ctx context.Context, version int) (name string, err error) {
 	// A partial copy must not have the name of a whole one.
 	partial := fmt.Sprintf("%s.v%d.partial", f.path, version)
 	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	h, err := os.OpenFile(partial, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, h.Close()) }()
-	// SQLite writes into an empty file that is there, so that the copy has its mode.
-	if _, err := db.ExecContext(ctx, "VACUUM INTO ?", partial); err != nil {
-		return "", err
-	}
-	if err := h.Sync(); err != nil {
+	if err := f.copyTo(ctx, partial); err != nil {
 		return "", err
 	}
 	// An older copy may be worth more than this one, so it stays.
@@ -252,6 +296,30 @@ func (f file) migrate(ctx context.Context, migrations []string, program string) 
 	}
 	_, err = conn.ExecContext(ctx, fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT", applicationID, version))
 	return err
+}
+
+// worthCompacting is how many free bytes a file has at least that is written anew.
+const worthCompacting = 64 << 20
+
+// compact writes a file anew of which more than half is free, as after a shorter retention. Free pages are used again,
+// so a file in which as much comes as goes does not grow, and is left alone. It takes as long as what is left takes to
+// be written, so it is done before anybody waits for the store. If it fails, the file stays as it is.
+func (f file) compact(ctx context.Context, log *slog.Logger) {
+	db, err := f.connectWriter()
+	if err != nil {
+		return
+	}
+	defer func() { _ = db.Close() }()
+	var free, pages, size int64
+	err = db.QueryRowContext(ctx, "SELECT freelist_count, page_count, page_size FROM pragma_freelist_count, pragma_page_count, pragma_page_size").Scan(&free, &pages, &size)
+	if err != nil || free*2 < pages || free*size < worthCompacting {
+		return
+	}
+	log.Info("data file is compacted", "file", f.path, "bytes", pages*size, "free", free*size)
+	_, err = db.ExecContext(ctx, "VACUUM; PRAGMA wal_checkpoint(TRUNCATE)")
+	if err != nil {
+		log.Warn("data file not compacted", "file", f.path, "err", classed(err))
+	}
 }
 
 func syncDirectory(path string) error {
