@@ -26,6 +26,7 @@ var kinds = []Kind{
 	{workflow.ErrAlreadyStarted, "already_started", http.StatusConflict},
 	{workflow.ErrNotStarted, "not_started", http.StatusConflict},
 	{workflow.ErrOver, "run_over", http.StatusGone},
+	{workflow.ErrExpired, "log_expired", http.StatusGone},
 	{workflow.ErrUnauthenticated, "unauthenticated", http.StatusUnauthorized},
 	{workflow.ErrRevoked, "token_revoked", http.StatusUnauthorized},
 	{workflow.ErrForbidden, "forbidden", http.StatusForbidden},

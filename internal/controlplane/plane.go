@@ -40,6 +40,8 @@ type Config struct {
 	// Alone says that this process makes all passes, as `up` and `server` do: its first pass adds nothing to the
 	// service clock. False means that other processes may make passes too, as functions do.
 	Alone bool
+	// Expires says that the store deletes expired records on its own. False means that only the pass does.
+	Expires bool
 	// DefaultState is where the engine's state of a workspace is kept if the workspace names no place and its code
 	// declares none: api.StateDirectory or api.StateS3. Empty means nowhere: such runs are refused.
 	DefaultState string
@@ -93,7 +95,7 @@ func New(st store.Store, cfg Config) *Plane {
 	cfg.OrganizationLimit = cmp.Or(cfg.OrganizationLimit, 150)
 	cfg.LogQuota = cmp.Or(cfg.LogQuota, api.DefaultLogQuota)
 	cfg.LogWait = cmp.Or(cfg.LogWait, 500*time.Millisecond)
-	l := ledger.New(st, ledger.Config{Now: cfg.Now, Log: cfg.Log, Waker: cfg.Waker, Alone: cfg.Alone})
+	l := ledger.New(st, ledger.Config{Now: cfg.Now, Log: cfg.Log, Waker: cfg.Waker, Alone: cfg.Alone, Expires: cfg.Expires})
 	c := catalog.New(l, catalog.Config{DefaultState: cfg.DefaultState, NoRoles: cfg.NoRoles, NoWakes: cfg.Waker == nil})
 	r := runs.New(l, c, runs.Config{OrganizationLimit: cfg.OrganizationLimit, LogQuota: cfg.LogQuota, LogWait: cfg.LogWait, Digest: cfg.Digest})
 	return &Plane{identity.New(l), c, r, clock.New(l, c, r)}

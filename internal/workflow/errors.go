@@ -23,6 +23,7 @@ var (
 	ErrAlreadyStarted  = errors.New("already started")      // another boot holds the run: exit, do nothing
 	ErrNotStarted      = errors.New("not started")          // this call needs a granted start
 	ErrOver            = errors.New("run over")             // this attempt is over: kill the engine and exit
+	ErrExpired         = errors.New("expired")              // it was there, and is not kept any longer
 	ErrNotReported     = errors.New("task not reported")    // transient: the dispatcher's report is on its way
 	ErrLogGap          = errors.New("log gap")              // lines before these are missing: send from the named one
 	ErrKeyReused       = errors.New("idempotency key used") // the same key with another request

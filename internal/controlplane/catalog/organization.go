@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -112,4 +113,65 @@ func (p *Calls) EnsureAdmin(ctx context.Context, organization string, token reda
 		identity.Audit(c, identity.Principal{Organization: organization, Name: deployedAdmin}, deployedAction, rec.ID, "done", "the admin token of the deployment's secret")
 		return nil
 	})
+}
+
+// Organization shows the caller's organization.
+func (p *Calls) Organization(ctx context.Context, who identity.Principal) (api.Organization, error) {
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "organization.show", who.Organization); err != nil {
+		return api.Organization{}, err
+	}
+	c, k := p.ledger.View(), record.OrganizationKey(who.Organization)
+	o, _, err := ledger.Load[record.Organization](ctx, c, k)
+	return viewOrganization(o, c.Version(k)), err
+}
+
+func viewOrganization(o record.Organization, version int64) api.Organization {
+	days := o.Days()
+	return api.Organization{
+		Name: o.Name, WorkflowRetention: days.Workflows, LogRetention: days.Logs, AuditRetention: days.Audit,
+		CreatedAt: o.Created, Version: version,
+	}
+}
+
+// UpdateOrganization changes the given settings of the caller's organization.
+func (p *Calls) UpdateOrganization(ctx context.Context, who identity.Principal, in api.OrganizationSettings) (api.Organization, error) {
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "organization.update", who.Organization); err != nil {
+		return api.Organization{}, err
+	}
+	var out api.Organization
+	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		k := record.OrganizationKey(who.Organization)
+		o, _, err := ledger.Load[record.Organization](ctx, c, k)
+		if err != nil {
+			return err
+		}
+		o.Retention, err = retention(o.Days(), in)
+		if err != nil {
+			return err
+		}
+		c.Put(k, o)
+		identity.Audit(c, who, "organization.update", who.Organization, "done", fmt.Sprintf(
+			"workflow_retention_days %d, log_retention_days %d, audit_retention_days %d", o.Retention.Workflows, o.Retention.Logs, o.Retention.Audit))
+		out = viewOrganization(o, c.Version(k)+1)
+		return nil
+	})
+	return out, err
+}
+
+// retention applies settings to a retention and checks the result. It is a pure function.
+func retention(r record.Retention, in api.OrganizationSettings) (record.Retention, error) {
+	set(&r.Workflows, in.WorkflowRetention)
+	set(&r.Logs, in.LogRetention)
+	set(&r.Audit, in.AuditRetention)
+	switch {
+	case r.Workflows < api.LeastWorkflowRetention || r.Workflows > api.MostWorkflowRetention:
+		return r, invalid("workflow_retention_days", "workflows are kept for %d to %d days", api.LeastWorkflowRetention, api.MostWorkflowRetention)
+	case !slices.Contains(api.LogRetentions(), r.Logs):
+		return r, invalid("log_retention_days", "logs are kept for 7, 30, 90, 180 or 400 days, not %d", r.Logs)
+	case r.Logs > r.Workflows:
+		return r, invalid("log_retention_days", "logs cannot be kept longer than their workflows: set log_retention_days to at most %d, or workflow_retention_days to at least %d", r.Workflows, r.Logs)
+	case r.Audit < 0 || r.Audit > api.MostAuditRetention:
+		return r, invalid("audit_retention_days", "the audit trail is kept for 1 to %d days, or for ever: 0", api.MostAuditRetention)
+	}
+	return r, nil
 }

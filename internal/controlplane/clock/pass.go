@@ -20,6 +20,7 @@ import (
 // Summary counts what one pass did.
 type Summary struct {
 	Looked, Moved, Failed int
+	Deleted               int  // records that were past their retention
 	Left                  bool // something was left to the next pass
 }
 
@@ -68,6 +69,9 @@ func (p *Calls) Pass(ctx context.Context) (Summary, error) {
 			if err := p.passOrg(ctx, org.Key.Sort, due, service, began.Add(budget), &sum); err != nil {
 				failures = append(failures, err)
 			}
+		}
+		if err := p.sweep(ctx, org.Key.Sort, began.Add(budget), &sum); err != nil {
+			failures = append(failures, err)
 		}
 		if err := p.catalog.RemoveClosed(ctx, org.Key.Sort); err != nil {
 			failures = append(failures, err)

@@ -24,7 +24,8 @@ type Change struct {
 
 	// The working copies. Their final values are committed.
 	workflows map[string]*record.Workflow
-	queues    map[string]*record.Queue // by the ids of their workspaces
+	known     map[string]*record.Workflow // also those that were dropped
+	queues    map[string]*record.Queue    // by the ids of their workspaces
 	limits    map[store.Key]*record.Limit
 
 	timerSet bool     // by hand: leave it
@@ -38,7 +39,7 @@ type Decision = func(ctx context.Context, c *Change) error
 func (l *Ledger) newChange() *Change {
 	return &Change{
 		Now: l.Now(), Read: Read{}, ledger: l, asked: map[store.Key]bool{},
-		workflows: map[string]*record.Workflow{}, queues: map[string]*record.Queue{}, limits: map[store.Key]*record.Limit{},
+		workflows: map[string]*record.Workflow{}, known: map[string]*record.Workflow{}, queues: map[string]*record.Queue{}, limits: map[store.Key]*record.Limit{},
 	}
 }
 
@@ -67,7 +68,11 @@ func (l *Ledger) ChangeAfter(ctx context.Context, before Ahead, decision Decisio
 			return nil, err
 		}
 		owed = c.wake
-		return c.build()
+		ops, err := c.build()
+		if err != nil {
+			return nil, err
+		}
+		return ops, c.expiring(ctx, ops)
 	})
 	if err != nil {
 		return err
@@ -270,7 +275,7 @@ func (c *Change) Workflow(ctx context.Context, org, id string, more ...store.Key
 }
 
 // Keep makes a workflow part of the change.
-func (c *Change) Keep(w *record.Workflow) { c.workflows[w.ID] = w }
+func (c *Change) Keep(w *record.Workflow) { c.workflows[w.ID], c.known[w.ID] = w, w }
 
 // Drop takes a workflow out of the change: its record is not written. The version changes only when the workflow
 // moves.

@@ -33,11 +33,15 @@ type Config struct {
 	Log   *slog.Logger
 	Waker Waker // nil means that pools find their work by themselves
 	Alone bool  // this process makes all passes
+	// Expires says that the store deletes expired records on its own. Then the records of runs are given their times;
+	// otherwise these would only cost, because the pass finds the runs without them.
+	Expires bool
 }
 
 // Ledger is a store as the control plane uses it. Its methods may be called concurrently.
 type Ledger struct {
-	Log *slog.Logger // the calls over this ledger log here too
+	Log          *slog.Logger // the calls over this ledger log here too
+	StoreExpires bool         // see Config.Expires
 
 	store   store.Store
 	now     func() time.Time
@@ -51,7 +55,7 @@ type Ledger struct {
 func New(st store.Store, cfg Config) *Ledger {
 	return &Ledger{
 		Log: cfg.Log, store: st, now: cfg.Now, waker: cfg.Waker, hot: make(chan struct{}, 1),
-		clock: clock{first: cfg.Alone, known: map[store.Key]known{}},
+		clock: clock{first: cfg.Alone, known: map[store.Key]known{}}, StoreExpires: cfg.Expires,
 	}
 }
 
@@ -96,9 +100,15 @@ func (l *Ledger) Workflow(ctx context.Context, org, id string) (w record.Workflo
 	}
 	w, ok, err := Get[record.Workflow](r, k)
 	if err == nil && (!ok || w.Org != org) {
-		return record.Workflow{}, 0, NoWorkflow(id)
+		err = NoWorkflow(id)
 	}
-	return w, r.Version(k), err
+	if err == nil {
+		err = l.kept(ctx, &w)
+	}
+	if err != nil {
+		return record.Workflow{}, 0, err
+	}
+	return w, r.Version(k), nil
 }
 
 // NoWorkflow refuses an id for which there is no workflow.

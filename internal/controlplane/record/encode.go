@@ -19,9 +19,9 @@ func Encode(k store.Key, v any) store.Record {
 // EncodeWorkflow encodes a workflow with its places in the indexes of the lists for people.
 func EncodeWorkflow(w *Workflow) store.Record {
 	r := Encode(WorkflowKey(w.ID), w)
-	at := fmt.Sprintf("%020d", w.Submitted.UnixNano())
+	at := SubmittedAt(w.Submitted)
 	r.Indexes = map[store.Index]store.Entry{
-		store.Index1: {Part: "org/" + w.Org, Sort: at},
+		store.Index1: {Part: OrganizationRuns(w.Org), Sort: at},
 		store.Index2: {Part: "ws/" + w.WorkspaceID, Sort: at},
 	}
 	return r

@@ -8,47 +8,53 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
+// RunPrefix is how the partitions of runs begin.
+const RunPrefix = "wf/"
+
 // WorkflowKey is where a workflow is; its long parts have keys of their own.
-func WorkflowKey(id string) store.Key { return store.Key{Part: "wf/" + id, Sort: "wf"} }
+func WorkflowKey(id string) store.Key { return store.Key{Part: RunPrefix + id, Sort: "wf"} }
 
 // BeatKey is where the last sign of life of a run lies.
-func BeatKey(id string) store.Key { return store.Key{Part: "wf/" + id, Sort: "beat"} }
+func BeatKey(id string) store.Key { return store.Key{Part: RunPrefix + id, Sort: "beat"} }
 
 // ReaderKey is where the reader of a log is noted.
-func ReaderKey(id string) store.Key { return store.Key{Part: "wf/" + id, Sort: "reader"} }
+func ReaderKey(id string) store.Key { return store.Key{Part: RunPrefix + id, Sort: "reader"} }
 
 // SpecKey is where the frozen spec of a workflow lies.
-func SpecKey(id string) store.Key { return store.Key{Part: "wf/" + id, Sort: "spec"} }
+func SpecKey(id string) store.Key { return store.Key{Part: RunPrefix + id, Sort: "spec"} }
 
 // EventKey is where one event of a timeline lies.
 func EventKey(id string, seq int64) store.Key {
-	return store.Key{Part: "wf/" + id, Sort: fmt.Sprintf("ev/%010d", seq)}
+	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("ev/%010d", seq)}
 }
 
 // AttemptKey is where the hash of a job token lies.
 func AttemptKey(id string, attempt int) store.Key {
-	return store.Key{Part: "wf/" + id, Sort: fmt.Sprintf("attempt/%04d", attempt)}
+	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("attempt/%04d", attempt)}
 }
 
 // ResultKey is where the result of an attempt lies.
 func ResultKey(id string, attempt int) store.Key {
-	return store.Key{Part: "wf/" + id, Sort: fmt.Sprintf("result/%04d", attempt)}
+	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("result/%04d", attempt)}
 }
 
 // StepKey is where a step of an attempt lies.
 func StepKey(id string, attempt, seq int) store.Key {
-	return store.Key{Part: "wf/" + id, Sort: fmt.Sprintf("step/%04d/%04d", attempt, seq)}
+	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("step/%04d/%04d", attempt, seq)}
 }
 
 // LogEndKey is where the end of an attempt's log lies.
 func LogEndKey(id string, attempt int) store.Key {
-	return store.Key{Part: "wf/" + id, Sort: fmt.Sprintf("logend/%04d", attempt)}
+	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("logend/%04d", attempt)}
 }
 
 // LogKey is where the lines of a log from first on lie.
 func LogKey(id string, attempt int, first int64) store.Key {
-	return store.Key{Part: "wf/" + id, Sort: fmt.Sprintf("log/%04d/%012d", attempt, first)}
+	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("%s%04d/%012d", LogPrefix, attempt, first)}
 }
+
+// LogPrefix is how the keys of all lines of a run begin.
+const LogPrefix = "log/"
 
 // QueuePart has the queue of a workspace: its record and its waiting lists.
 func QueuePart(wsid string) string { return "lane/" + wsid }
@@ -142,6 +148,9 @@ func TimerPart(org string) string { return "timer/" + org }
 // does not know.
 func ClockKey() store.Key { return store.Key{Part: "pass", Sort: "clock"} }
 
+// SweptKey is where it is stored how far the logs of an organization are swept.
+func SweptKey(org string) store.Key { return store.Key{Part: "pass", Sort: "swept/" + org} }
+
 // HeardKey is where the last call of a pool is stored.
 func HeardKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "heard"} }
 
@@ -209,6 +218,12 @@ func (w *Workflow) Entry() Entry {
 func WakeTargetKey(poolID string) store.Key {
 	return store.Key{Part: "pool/" + poolID, Sort: "wake-target"}
 }
+
+// SubmittedAt is where the lists of runs have those that were submitted at a time.
+func SubmittedAt(at time.Time) string { return fmt.Sprintf("%020d", at.UnixNano()) }
+
+// OrganizationRuns is the list of an organization's runs in the first index, the oldest first.
+func OrganizationRuns(org string) string { return "org/" + org }
 
 // Under scans the keys of a partition that start with prefix, which ends with '/'.
 func Under(part, prefix string, limit int) store.Scan {

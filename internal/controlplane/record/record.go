@@ -173,8 +173,9 @@ type Limit struct {
 
 // Organization is a tenant.
 type Organization struct {
-	Name    string    `json:"name"`
-	Created time.Time `json:"created"`
+	Name      string    `json:"name"`
+	Created   time.Time `json:"created"`
+	Retention Retention `json:"retention,omitzero"`
 }
 
 // Pool is a pool and its settings.

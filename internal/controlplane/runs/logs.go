@@ -201,8 +201,14 @@ func (p *Calls) logs(ctx context.Context, who identity.Principal, id string, att
 		return out, err
 	}
 	if offset < end.Next {
+		if err := p.logKept(ctx, &w); err != nil {
+			return out, err
+		}
 		if err := p.readLines(ctx, &out, id, limit); err != nil {
 			return out, err
+		}
+		if len(out.Lines) == 0 { // they were there, and were written when logs were kept for a shorter time
+			return out, logExpired(id)
 		}
 	}
 	out.Done = out.Next >= end.Next && logClosed(&w, r, attempt, end, p.ledger.Now())
@@ -210,6 +216,19 @@ func (p *Calls) logs(ctx context.Context, who identity.Principal, id string, att
 		p.noteReader(ctx, r, id)
 	}
 	return out, nil
+}
+
+// logKept refuses a log that is past its retention, whether or not its lines are deleted by now.
+func (p *Calls) logKept(ctx context.Context, w *record.Workflow) error {
+	days, err := p.ledger.Retention(ctx, w.Org)
+	if err == nil && w.Over() && w.Submitted.Before(record.Before(p.ledger.Now(), days.Logs)) {
+		err = logExpired(w.ID)
+	}
+	return err
+}
+
+func logExpired(id string) error {
+	return workflow.Refuse(workflow.ErrExpired, "", "the log of workflow %s is past its retention and is not kept any longer; dayfly organization show says how long logs are kept", id)
 }
 
 // noteReader notes that a reader waits for lines, so that the runner sends them sooner. If it fails, the lines only

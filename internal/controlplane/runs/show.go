@@ -93,7 +93,7 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	if f.State != "" && f.State != "active" && !slices.Contains(workflow.States(), workflow.State(f.State)) {
 		return out, workflow.Refuse(workflow.ErrInvalid, "state", "the state is pending, claimed, running, succeeded, failed, cancelled or active, not %q", text.Cut(f.State, 40))
 	}
-	index, part := store.Index1, "org/"+who.Organization
+	index, part := store.Index1, record.OrganizationRuns(who.Organization)
 	if f.Workspace != "" {
 		ws, err := catalog.Workspace(ctx, p.ledger.View(), who.Organization, f.Workspace)
 		if err != nil {
@@ -113,9 +113,14 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	if err != nil {
 		return out, err
 	}
+	days, err := p.ledger.Retention(ctx, who.Organization)
+	if err != nil {
+		return out, err
+	}
+	oldest := record.SubmittedAt(record.Before(p.ledger.Now(), days.Workflows))
 	// A filter may skip many workflows; the reading is bounded, and the cursor continues from there.
 	for range 10 {
-		page, err := p.ledger.Query(ctx, index, store.Scan{Part: part, Limit: limit - len(wfs), After: next, Reverse: true})
+		page, err := p.ledger.Query(ctx, index, store.Scan{Part: part, To: oldest, Limit: limit - len(wfs), After: next, Reverse: true})
 		if err != nil {
 			return out, err
 		}

@@ -1,0 +1,33 @@
+package api
+
+import "time"
+
+// Days for which an organization keeps its workflows, if it sets none, and their bounds. Days are counted from a
+// workflow's submission. A workflow lives for some days itself, so that none may be kept shorter.
+const (
+	DefaultWorkflowRetention = 400
+	LeastWorkflowRetention   = 30
+	MostWorkflowRetention    = 3650
+	DefaultLogRetention      = 90
+	MostAuditRetention       = 36500
+)
+
+// LogRetentions are the days for which logs can be kept. They are few, because a rule of S3 is needed for each.
+func LogRetentions() []int { return []int{7, 30, 90, 180, 400} }
+
+// Organization is a tenant and its settings.
+type Organization struct {
+	Name              string    `json:"name" doc:"Name of the organization" example:"default"`
+	WorkflowRetention int       `json:"workflow_retention_days" doc:"Days for which workflows are kept, from their submission" example:"400"`
+	LogRetention      int       `json:"log_retention_days" doc:"Days for which logs are kept, from the workflow's submission; a log is not kept longer than its workflow" example:"90"`
+	AuditRetention    int       `json:"audit_retention_days" doc:"Days for which the audit trail is kept; 0 means for ever" example:"0"`
+	CreatedAt         time.Time `json:"created_at" doc:"When the organization was created"`
+	Version           int64     `json:"version" doc:"Version of the stored record" example:"7"`
+}
+
+// OrganizationSettings changes an organization. A nil field stays as it is.
+type OrganizationSettings struct {
+	WorkflowRetention *int `json:"workflow_retention_days,omitempty" minimum:"30" maximum:"3650" doc:"Days for which workflows are kept, from their submission" example:"400"`
+	LogRetention      *int `json:"log_retention_days,omitempty" enum:"7,30,90,180,400" doc:"Days for which logs are kept, from the workflow's submission" example:"90"`
+	AuditRetention    *int `json:"audit_retention_days,omitempty" minimum:"0" maximum:"36500" doc:"Days for which the audit trail is kept; 0 means for ever" example:"0"`
+}

@@ -1,0 +1,195 @@
+package clock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// What one pass deletes in one organization is bounded, and so is each of its commits: others wait for no more than
+// one of them.
+const (
+	mostDeleted  = 20_000           // records, and runs that were looked at for some
+	longestSweep = 10 * time.Second // and for how long
+	runsAtOnce   = 50               // of one page
+	// A read of lines of a log can be large.
+	recordsAtOnce = 25
+)
+
+// ownDeletes is how much longer the sweep keeps what a store deletes on its own, for nothing: it is then left with
+// what has no time, because an older version wrote it, and with what the store forgot.
+const ownDeletes = 7 * record.Day
+
+// sweep is one sweep over an organization. Runs are found by the list of all, the oldest first, so nothing needs to
+// be written for them to be found. The list may lag, but what it shows as over stays over. Every delete names the
+// version that was seen. A sweep that dies is continued by the next one: the record by which a run is found is deleted
+// last.
+type sweep struct {
+	ledger  *ledger.Ledger
+	org     string
+	until   time.Time
+	looked  int // runs and records
+	deleted int
+	ops     []store.Op
+}
+
+// sweep deletes what is past its retention: runs, logs, and lines of the audit trail.
+func (p *Calls) sweep(ctx context.Context, org string, until time.Time, sum *Summary) error {
+	now := p.ledger.Now()
+	days, err := p.ledger.Retention(ctx, org)
+	if err != nil {
+		return err
+	}
+	s := &sweep{ledger: p.ledger, org: org, until: now.Add(min(longestSweep, until.Sub(now)))}
+	defer func() { sum.Deleted += s.deleted }()
+	kept := now
+	if p.ledger.StoreExpires {
+		kept = kept.Add(-ownDeletes)
+	}
+	err = s.runs(ctx, record.Before(kept, days.Workflows))
+	if err == nil {
+		err = s.logs(ctx, record.Before(kept, days.Logs))
+	}
+	if err == nil && days.Audit > 0 {
+		err = s.audit(ctx, record.Before(now, days.Audit))
+	}
+	lost := errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrBusy) || errors.Is(err, workflow.ErrBusy)
+	if s.enough() || lost {
+		sum.Left = true
+	}
+	if err != nil && !lost {
+		return fmt.Errorf("delete what %s keeps no longer: %w", org, err)
+	}
+	return nil
+}
+
+func (s *sweep) enough() bool { return s.looked >= mostDeleted || !s.ledger.Now().Before(s.until) }
+
+// runs deletes the runs that were submitted before a time.
+func (s *sweep) runs(ctx context.Context, before time.Time) error {
+	_, err := s.each(ctx, time.Time{}, before, func(w *record.Workflow) error {
+		if !w.Over() {
+			return nil
+		}
+		return s.all(ctx, store.Scan{Part: record.WorkflowKey(w.ID).Part, Limit: recordsAtOnce})
+	})
+	return err
+}
+
+// logs deletes the logs of the runs that were submitted before a time, from where the last sweep ended. A run that
+// still lives then keeps its log until it is deleted itself.
+func (s *sweep) logs(ctx context.Context, before time.Time) error {
+	k := record.SweptKey(s.org)
+	c := s.ledger.View()
+	swept, _, err := ledger.Load[record.Swept](ctx, c, k)
+	if err != nil {
+		return err
+	}
+	last, err := s.each(ctx, swept.Logs, before, func(w *record.Workflow) error {
+		if !w.Over() || w.Attempt == 0 {
+			return nil
+		}
+		return s.all(ctx, record.Under(record.WorkflowKey(w.ID).Part, record.LogPrefix, recordsAtOnce))
+	})
+	if err == nil && last.After(swept.Logs) {
+		err = s.add(ctx, store.Put(record.Encode(k, record.Swept{Logs: last}), c.Version(k)))
+	}
+	return errors.Join(err, s.flush(ctx))
+}
+
+// audit deletes the lines of the audit trail from before a time.
+func (s *sweep) audit(ctx context.Context, before time.Time) error {
+	err := s.all(ctx, store.Scan{Part: record.AuditPart(s.org), To: record.SubmittedAt(before), Limit: recordsAtOnce})
+	return errors.Join(err, s.flush(ctx))
+}
+
+// each calls do for the runs that were submitted after one time and before another, the oldest first, until it is
+// enough. It returns up to when it has seen all. A record that cannot be read is passed over.
+func (s *sweep) each(ctx context.Context, after, before time.Time, do func(*record.Workflow) error) (last time.Time, err error) {
+	last = after
+	scan := store.Scan{Part: record.OrganizationRuns(s.org), From: record.SubmittedAt(after.Add(1)), To: record.SubmittedAt(before), Limit: runsAtOnce}
+	if after.IsZero() {
+		scan.From = ""
+	}
+	var unread []error
+	for !s.enough() && scan.From < scan.To {
+		page, err := s.ledger.Query(ctx, store.Index1, scan)
+		if err != nil {
+			return last, err
+		}
+		for _, r := range page.Records {
+			s.looked++
+			w, err := record.Decode[record.Workflow](r)
+			if err != nil {
+				unread = append(unread, err)
+				continue
+			}
+			if err := do(&w); err != nil {
+				return last, err
+			}
+			if s.enough() {
+				break // perhaps in the middle of this one
+			}
+			last = w.Submitted
+		}
+		if err := s.flush(ctx); err != nil {
+			return last, err
+		}
+		if scan.After = page.Next; scan.After == "" {
+			break
+		}
+	}
+	for _, err := range unread {
+		s.ledger.Log.Warn("record skipped", "err", err)
+	}
+	return last, nil
+}
+
+// all deletes all records of a scan, until it is enough.
+func (s *sweep) all(ctx context.Context, scan store.Scan) error {
+	for !s.enough() {
+		page, err := s.ledger.Range(ctx, scan)
+		if err != nil {
+			return err
+		}
+		for _, r := range page.Records {
+			s.looked++
+			if err := s.add(ctx, store.Delete(r.Key, r.Version)); err != nil {
+				return err
+			}
+		}
+		if scan.After = page.Next; scan.After == "" {
+			break
+		}
+	}
+	return nil
+}
+
+// add adds an operation to the next commit, and commits when that is full.
+func (s *sweep) add(ctx context.Context, op store.Op) error {
+	s.ops = append(s.ops, op)
+	if len(s.ops) < store.MaxOps {
+		return nil
+	}
+	return s.flush(ctx)
+}
+
+// flush commits what was added. If it fails, the sweep must end: it may not delete the record by which a run is found
+// while others of the run are left.
+func (s *sweep) flush(ctx context.Context) error {
+	if len(s.ops) == 0 {
+		return nil
+	}
+	err := s.ledger.Commit(ctx, s.ops)
+	if err == nil {
+		s.deleted += len(s.ops)
+	}
+	s.ops = s.ops[:0]
+	return err
+}

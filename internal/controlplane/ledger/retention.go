@@ -1,0 +1,62 @@
+package ledger
+
+import (
+	"context"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Retention is for how many days an organization keeps what, as it was set some seconds ago at most.
+func (l *Ledger) Retention(ctx context.Context, org string) (record.Retention, error) {
+	k := record.OrganizationKey(org)
+	r, _, err := l.recent(ctx, l.Now(), k)
+	if err != nil {
+		return record.Retention{}, err
+	}
+	o, _, err := Get[record.Organization](r, k)
+	return o.Days(), err
+}
+
+// kept refuses a run that is past its retention, whether or not its records are deleted by now.
+func (l *Ledger) kept(ctx context.Context, w *record.Workflow) error {
+	now := l.Now()
+	if !w.Over() || w.Submitted.After(record.Before(now, api.LeastWorkflowRetention)) {
+		return nil
+	}
+	days, err := l.Retention(ctx, w.Org)
+	if err == nil && w.Submitted.Before(record.Before(now, days.Workflows)) {
+		err = workflow.Refuse(workflow.ErrNotFound, "id", "workflow %s was submitted more than %d days ago, and is not kept any longer", w.ID, days.Workflows)
+	}
+	return err
+}
+
+// expiring gives the records of runs among operations the time at which the store may delete them.
+func (c *Change) expiring(ctx context.Context, ops []store.Op) error {
+	if !c.ledger.StoreExpires {
+		return nil
+	}
+	for i, op := range ops {
+		id, ofRun := strings.CutPrefix(op.Key().Part, record.RunPrefix)
+		w := c.known[id]
+		if !ofRun || w == nil || !op.IsPut() {
+			continue
+		}
+		r := op.Record()
+		if r.Expires != 0 {
+			continue // it has a shorter life of its own
+		}
+		days, err := c.ledger.Retention(ctx, w.Org)
+		if err != nil {
+			return err
+		}
+		if at := days.Expires(w, r.Key); !at.IsZero() {
+			r.Expires = at.Unix()
+			ops[i] = store.Put(r, op.Expect())
+		}
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package record
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/store"
+)
+
+// Retention is for how many days an organization keeps what. Runs and their logs are dated by their submission. 0 means
+// the default.
+type Retention struct {
+	Workflows int `json:"workflows,omitempty"`
+	Logs      int `json:"logs,omitempty"`
+	Audit     int `json:"audit,omitempty"` // 0 means for ever
+}
+
+// Days is the retention with its defaults.
+func (o Organization) Days() Retention {
+	r := o.Retention
+	r.Workflows = cmp.Or(r.Workflows, api.DefaultWorkflowRetention)
+	r.Logs = cmp.Or(r.Logs, api.DefaultLogRetention)
+	return r
+}
+
+// Day is what retention is counted in.
+const Day = 24 * time.Hour
+
+// Before is the time before which what was made is past a retention of so many days.
+func Before(now time.Time, days int) time.Time { return now.Add(-time.Duration(days) * Day) }
+
+// Over says that a run has ended and that nothing of it counts or is held any more: it may expire.
+func (w *Workflow) Over() bool { return w.State.Terminal() && !w.Active && !w.SlotHeld }
+
+// Expires is when the store may delete a record of a run; the zero time means not yet. Logs have a retention of their
+// own. The run's own record has a time only when the run is over: whatever stands still for however long, what is
+// active never expires. All else of a run is of use only while the run lives, which is at most days, or to look at it.
+func (r Retention) Expires(w *Workflow, k store.Key) time.Time {
+	days := r.Workflows
+	switch {
+	case k == WorkflowKey(w.ID) && !w.Over():
+		return time.Time{}
+	case strings.HasPrefix(k.Sort, LogPrefix):
+		days = r.Logs
+	}
+	return w.Submitted.Add(time.Duration(days) * Day)
+}
+
+// Swept is how far the sweep has come that deletes logs: all that were submitted before have none.
+type Swept struct {
+	Logs time.Time `json:"logs"`
+}
