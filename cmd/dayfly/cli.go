@@ -52,7 +52,9 @@ type grammar struct {
 	State     stateCommands     `cmd:"" group:"work" help:"List what is in a workspace's state, and release its lock."`
 	Secret    secretCommands    `cmd:"" group:"work" help:"Store secrets on this machine for its runners."`
 
-	Pool    poolCommands   `cmd:"" group:"admin" help:"Create, list, show, change and delete pools of runners."`
+	Pool         poolCommands         `cmd:"" group:"admin" help:"Create, list, show, change and delete pools of runners."`
+	Organization organizationCommands `cmd:"" group:"admin" aliases:"org" help:"Show and change for how long things are kept."`
+
 	Repair  repairCommands `cmd:"" group:"admin" help:"Free a workspace that a lost run still holds."`
 	Token   tokenCommands  `cmd:"" group:"admin" help:"Create, list and revoke user tokens."`
 	Login   loginCommand   `cmd:"" group:"admin" help:"Store the address of a control plane and a token for it."`

@@ -294,6 +294,24 @@ func TestCommand_PoolsAreManaged(t *testing.T) {
 	}
 }
 
+func TestCommand_AnOrganizationSaysForHowLongItKeepsThings(t *testing.T) {
+	w := newWorld(t)
+	has(t, "show", w.ok("organization", "show"), "organization default", "workflows kept    400 days", "logs kept         90 days", "audit trail kept  for ever")
+	if got := w.run("organization", "update", "--log-days", "30"); got.code != exitUsage || !strings.Contains(got.stderr, "cannot be brought back") {
+		t.Errorf("nobody was asked: got %+v", got)
+	}
+	has(t, "update", w.ok("org", "update", "--log-days", "30", "--audit-days", "1000", "--yes"), "400 days", "30 days", "1000 days")
+	if o := value[api.Organization](w, "organization", "show"); o.LogRetention != 30 || o.AuditRetention != 1000 || o.WorkflowRetention != 400 {
+		t.Errorf("after it: %+v", o)
+	}
+	if got := w.run("organization", "update", "--workflow-days", "7", "--yes"); got.code != exitRefused || !strings.Contains(got.stderr, "workflow_retention_days") {
+		t.Errorf("too short: got %+v", got)
+	}
+	if got := w.run("organization", "update", "--yes"); got.code != exitUsage || !strings.Contains(got.stderr, "--log-days") {
+		t.Errorf("nothing named: got %+v", got)
+	}
+}
+
 func TestCommand_TokensAreMadeListedAndRevoked(t *testing.T) {
 	w := newWorld(t)
 	value := strings.TrimSpace(w.ok("token", "create", "ci", "--role", "operator", "--expires", "24h"))

@@ -19,7 +19,7 @@ func LogRetentions() []int { return []int{7, 30, 90, 180, 400} }
 type Organization struct {
 	Name              string    `json:"name" doc:"Name of the organization" example:"default"`
 	WorkflowRetention int       `json:"workflow_retention_days" doc:"Days for which workflows are kept, from their submission" example:"400"`
-	LogRetention      int       `json:"log_retention_days" doc:"Days for which logs are kept, from the workflow's submission; a log is not kept longer than its workflow" example:"90"`
+	LogRetention      int       `json:"log_retention_days" enum:"7,30,90,180,400" doc:"Days for which logs are kept, from the workflow's submission; a log is not kept longer than its workflow" example:"90"`
 	AuditRetention    int       `json:"audit_retention_days" doc:"Days for which the audit trail is kept; 0 means for ever" example:"0"`
 	CreatedAt         time.Time `json:"created_at" doc:"When the organization was created"`
 	Version           int64     `json:"version" doc:"Version of the stored record" example:"7"`

@@ -180,6 +180,16 @@ func (c *Client) Unlock(ctx context.Context, workspace string, in api.Unlock) (a
 	return ask[api.Workflow](ctx, c, once, call{what: "unlock workspace " + workspace, method: http.MethodPost, path: []string{"v1", "workspaces", workspace, "unlock"}, in: in})
 }
 
+// Organization shows the organization of the token.
+func (c *Client) Organization(ctx context.Context) (api.Organization, error) {
+	return get[api.Organization](ctx, c, "show organization", nil, "v1", "organization")
+}
+
+// UpdateOrganization changes the settings that are not nil.
+func (c *Client) UpdateOrganization(ctx context.Context, in api.OrganizationSettings) (api.Organization, error) {
+	return ask[api.Organization](ctx, c, brief, call{what: "update organization", method: http.MethodPatch, path: []string{"v1", "organization"}, in: in})
+}
+
 // CreatePool creates a pool and returns its token.
 func (c *Client) CreatePool(ctx context.Context, in api.PoolSettings) (api.PoolToken, error) {
 	return ask[api.PoolToken](ctx, c, brief, call{what: "create pool", method: http.MethodPost, path: []string{"v1", "pools"}, in: in, key: rand.Text()})

@@ -158,7 +158,7 @@ type schema struct {
 	Ref         string            `json:"$ref"`
 	Description string            `json:"description"`
 	Type        any               `json:"type"`
-	Enum        []string          `json:"enum"`
+	Enum        []any             `json:"enum"`
 	Examples    []any             `json:"examples"`
 	Properties  map[string]schema `json:"properties"`
 }

@@ -61,6 +61,7 @@ func New(plane *controlplane.Plane, cfg Config) http.Handler {
 	s.openRoutes()
 	s.workflowRoutes()
 	s.workspaceRoutes()
+	s.organizationRoutes()
 	s.poolRoutes()
 	s.tokenRoutes()
 	s.stackRoutes()

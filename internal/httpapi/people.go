@@ -43,7 +43,7 @@ func (s *server) workflowRoutes() {
 		}) (*answer[api.Page[api.Event]], error) {
 			return reply(s.plane.Timeline(ctx, who, in.ID, in.Cursor, in.Limit))
 		})
-	known(s, route{id: "get-workflow-logs", method: http.MethodGet, path: "/v1/workflows/{id}/logs", summary: "Read a workflow's log, also while it runs", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
+	known(s, route{id: "get-workflow-logs", method: http.MethodGet, path: "/v1/workflows/{id}/logs", summary: "Read a workflow's log, also while it runs", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404, 410}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByID
 			Attempt int   `query:"attempt" minimum:"1" doc:"Attempt whose log is asked for; default the latest that started"`
@@ -100,6 +100,18 @@ func (s *server) workspaceRoutes() {
 
 func nameDiffers(inBody, inPath string) error {
 	return workflow.Refuse(workflow.ErrInvalid, "name", "the name in the body, %q, is not the one in the address, %q", inBody, inPath)
+}
+
+func (s *server) organizationRoutes() {
+	const tag = "organizations"
+	known(s, route{id: "get-organization", method: http.MethodGet, path: "/v1/organization", summary: "Show the organization of the token", tag: tag, audience: people, role: api.RoleViewer},
+		func(ctx context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Organization], error) {
+			return reply(s.plane.Organization(ctx, who))
+		})
+	known(s, route{id: "update-organization", method: http.MethodPatch, path: "/v1/organization", summary: "Change the settings of the organization that are named", tag: tag, audience: people, role: api.RoleAdmin},
+		func(ctx context.Context, who controlplane.Principal, in *struct{ Body api.OrganizationSettings }) (*answer[api.Organization], error) {
+			return reply(s.plane.UpdateOrganization(ctx, who, in.Body))
+		})
 }
 
 func (s *server) poolRoutes() {

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/text"
+)
+
+type organizationCommands struct {
+	Show   organizationShow   `cmd:"" help:"Show for how long workflows, logs and the audit trail are kept."`
+	Update organizationUpdate `cmd:"" help:"Change the settings that you name."`
+}
+
+type organizationShow struct{}
+
+// Run prints the organization.
+func (c *organizationShow) Run(a *app, cl *client.Client) error {
+	o, err := cl.Organization(a.ctx)
+	if err != nil {
+		return err
+	}
+	return a.organization(o)
+}
+
+type organizationUpdate struct {
+	WorkflowDays *int `placeholder:"DAYS" help:"Days for which workflows are kept, from 30 to 3650; default 400."`
+	LogDays      *int `placeholder:"DAYS" help:"Days for which logs are kept: 7, 30, 90, 180 or 400; default 90."`
+	AuditDays    *int `placeholder:"DAYS" help:"Days for which the audit trail is kept; 0, the default, means for ever."`
+	confirmed
+}
+
+// Run changes the settings. It asks, because a shorter time deletes what is older.
+func (c *organizationUpdate) Run(a *app, cl *client.Client) error {
+	in := api.OrganizationSettings{WorkflowRetention: c.WorkflowDays, LogRetention: c.LogDays, AuditRetention: c.AuditDays}
+	if in == (api.OrganizationSettings{}) {
+		return usage(errors.New("name what to change: --workflow-days, --log-days or --audit-days"))
+	}
+	if err := c.confirm(a, "what is older than the days that you name is deleted within minutes, and cannot be brought back"); err != nil {
+		return err
+	}
+	o, err := cl.UpdateOrganization(a.ctx, in)
+	if err != nil {
+		return err
+	}
+	return a.organization(o)
+}
+
+func (a *app) organization(o api.Organization) error {
+	if a.json() {
+		return a.encode(o)
+	}
+	audit := "for ever"
+	if o.AuditRetention > 0 {
+		audit = text.Count(o.AuditRetention, "day")
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "organization %s\n", o.Name)
+	line := lines(&b, a.style(), "  ", 18)
+	line("workflows kept", text.Count(o.WorkflowRetention, "day"))
+	line("logs kept", text.Count(o.LogRetention, "day"))
+	line("audit trail kept", audit)
+	return a.print("%s", strings.TrimSuffix(b.String(), "\n"))
+}
