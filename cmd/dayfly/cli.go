@@ -41,9 +41,9 @@ Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, you did no
 type grammar struct {
 	Output string `short:"o" enum:"table,json" default:"table" help:"How results are printed: table or json."`
 
-	Up     upCommand     `cmd:"" group:"serve" help:"Run control plane and agent in one process, on this machine."`
-	Server serverCommand `cmd:"" group:"serve" help:"Run the control plane alone."`
-	Agent  agentCommand  `cmd:"" group:"serve" help:"Run the workflows of a pool on this machine, or as Fargate tasks."`
+	Up     upCommand      `cmd:"" group:"serve" help:"Run control plane and agent in one process, on this machine."`
+	Server serverCommands `cmd:"" group:"serve" help:"Run the control plane alone; back up and restore its records."`
+	Agent  agentCommand   `cmd:"" group:"serve" help:"Run the workflows of a pool on this machine, or as Fargate tasks."`
 
 	Run       runCommand        `cmd:"" group:"work" help:"Run a workspace, or a directory as one."`
 	Why       whyCommand        `cmd:"" group:"work" help:"Show what a workflow waits for, since when, and what happens next."`

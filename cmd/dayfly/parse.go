@@ -85,7 +85,7 @@ func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 		}
 		given[p.Flag] = true
 	}
-	command := parsed.Command()
+	command := strings.TrimSuffix(parsed.Command(), " serve")
 	for f := range given {
 		if f != nil && f.Name == "output" && slices.Contains([]string{"up", "server", "agent"}, command) {
 			return parsed, fmt.Errorf("-o: does nothing for dayfly %s, which prints no result; leave it out", command)

@@ -64,8 +64,14 @@ func wrongSettings(err error) error {
 	return err
 }
 
+type serverCommands struct {
+	Serve   serverCommand `cmd:"" default:"withargs" help:"Serve until interrupted; server alone does the same."`
+	Backup  serverBackup  `cmd:"" help:"Copy the records of a data directory, also while a server uses it."`
+	Restore serverRestore `cmd:"" help:"Put a backup in the place of a data directory's records, while nothing uses it."`
+}
+
 type serverCommand struct {
-	Data string `type:"path" help:"The data directory; default /var/lib/dayfly for root, else ~/.local/share/dayfly."`
+	dataFlag
 	listening
 	serving
 }
@@ -74,10 +80,8 @@ type serverCommand struct {
 func (c *serverCommand) Run(a *app) (err error) {
 	cfg := c.config(a, c.log(a))
 	cfg.Listen = cmp.Or(c.Listen, a.getenv("DAYFLY_LISTEN"))
-	if cfg.Data = c.Data; cfg.Data == "" {
-		if cfg.Data, err = embedded.DefaultData(a.getenv); err != nil {
-			return usage(err)
-		}
+	if cfg.Data, err = c.directory(a); err != nil {
+		return err
 	}
 	s, err := embedded.OpenServer(a.ctx, cfg)
 	if err != nil {

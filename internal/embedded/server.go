@@ -92,6 +92,9 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 	if s.data, err = openData(cfg.Data); err != nil {
 		return s, err
 	}
+	if err = s.data.restored(); err != nil {
+		return s, err
+	}
 	if s.db, err = sqlite.Open(ctx, s.data.file(DatabaseFile), sqlite.Config{
 		Log: s.log, Now: cfg.Now, Program: "dayfly " + cmp.Or(cfg.Version, "dev"),
 	}); err != nil {

@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Limits that every implementation enforces in the same way.
@@ -140,6 +141,12 @@ func (o Op) Record() Record {
 	r := o.record
 	r.Version = o.version + 1
 	return r
+}
+
+// Until is a Put whose record expires at a time.
+func (o Op) Until(at time.Time) Op {
+	o.record.Expires = at.Unix()
+	return o
 }
 
 // Expect returns the version that must be there.

@@ -54,8 +54,7 @@ func (c *Change) expiring(ctx context.Context, ops []store.Op) error {
 			return err
 		}
 		if at := days.Expires(w, r.Key); !at.IsZero() {
-			r.Expires = at.Unix()
-			ops[i] = store.Put(r, op.Expect())
+			ops[i] = op.Until(at)
 		}
 	}
 	return nil

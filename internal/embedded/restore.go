@@ -1,0 +1,155 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// restoringFile is there from before a restore changes what the directory has until all is in its place. No server
+// starts meanwhile: it would begin anew, or with a part. It has the suffix under which the present files are put aside.
+const restoringFile = privateDir + "/restoring"
+
+// Restored is what a restore did.
+type Restored struct {
+	Manifest  Manifest
+	Data      string // the data directory
+	Cancelled int    // workflows that had not started
+	Aside     string // where the records are that were there before; empty if there were none
+}
+
+// RestoreConfig says what is restored.
+type RestoreConfig struct {
+	Backup  string // the backup's directory
+	Data    string // the data directory
+	Replace bool   // records that are there are put aside
+	Version string // of the program; empty means "dev"
+	Log     *slog.Logger
+}
+
+// Restore puts a backup in the place of a data directory's records. What had not started when the backup was made is
+// cancelled, because it may have run since. One that is cut short is finished by the next one.
+func Restore(ctx context.Context, cfg RestoreConfig) (out Restored, err error) {
+	if out.Manifest, err = OpenBackup(ctx, cfg.Backup); err != nil {
+		return out, err
+	}
+	d, err := openData(cfg.Data)
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	out.Data = d.path
+	db, marker := d.file(DatabaseFile), d.file(restoringFile)
+	suffix, err := readPrivate(marker)
+	if err != nil {
+		return out, err
+	}
+	if suffix == "" && there(db) && !cfg.Replace {
+		return out, workflow.Refuse(workflow.ErrExists, "", "%s already has records: name another data directory, or put them aside with --replace", d.path)
+	}
+	if suffix == "" {
+		suffix = ".replaced-" + time.Now().UTC().Format("20060102-150405")
+	}
+	// All that can fail comes before anything is changed.
+	made := db + ".restoring"
+	if out.Cancelled, err = prepare(ctx, cfg, made); err != nil {
+		return out, errors.Join(err, removeRecords(made))
+	}
+	if err := writePrivate(marker, suffix); err != nil {
+		return out, err
+	}
+	if err := putAside(db, suffix); err != nil {
+		return out, err
+	}
+	if there(db + suffix) {
+		out.Aside = db + suffix
+	}
+	if err := errors.Join(os.Rename(made, db), syncDir(d.file(privateDir))); err != nil {
+		return out, err
+	}
+	return out, errors.Join(os.Remove(marker), removeRecords(made), syncDir(d.file(privateDir)))
+}
+
+// prepare copies the records of a backup to a path, checks them, and cancels what had not started.
+func prepare(ctx context.Context, cfg RestoreConfig, path string) (cancelled int, err error) {
+	if err := removeRecords(path); err != nil {
+		return 0, err
+	}
+	if err := copyFile(filepath.Join(cfg.Backup, backupRecords), path); err != nil {
+		return 0, err
+	}
+	if err := sqlite.Check(ctx, path); err != nil {
+		return 0, err
+	}
+	st, err := sqlite.Open(ctx, path, sqlite.Config{Log: cfg.Log, Program: "dayfly " + cfg.Version})
+	if err != nil {
+		return 0, err
+	}
+	cancelled, err = controlplane.New(st, controlplane.Config{Log: cfg.Log}).Restored(ctx, "a restore")
+	return cancelled, errors.Join(err, st.Close())
+}
+
+// removeRecords removes a file of records that is no longer wanted, with its log, and copies that a migration made.
+func removeRecords(path string) error {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), filepath.Base(path)) {
+			err = errors.Join(err, os.Remove(filepath.Join(filepath.Dir(path), e.Name())))
+		}
+	}
+	return err
+}
+
+// putAside gives records another name, with what is in their log. Where a restore was cut short, some may have it
+// already: what is in the old place then is not what was there at first, and nobody has used it.
+func putAside(db, suffix string) error {
+	for _, end := range []string{"", "-wal"} {
+		from, to := db+end, db+suffix+end
+		var err error
+		if there(to) {
+			err = os.Remove(from)
+		} else {
+			err = os.Rename(from, to)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := os.Remove(db + "-shm"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return syncDir(filepath.Dir(db))
+}
+
+// copyFile makes a copy that only its owner can read and that is on disk.
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close() //nolint:errcheck // it was only read
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Sync(), out.Close())
+}
+
+// restored refuses a data directory in which a restore was cut short.
+func (d *dataDir) restored() error {
+	if there(d.file(restoringFile)) {
+		return workflow.Refuse(workflow.ErrInUse, "", "a restore of the data directory %s was cut short: run dayfly server restore again", d.path)
+	}
+	return nil
+}
