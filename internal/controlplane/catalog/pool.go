@@ -50,8 +50,23 @@ func byName(ctx context.Context, c *ledger.Change, org, name string) (record.Poo
 	return pool, err
 }
 
-// PoolFor is the pool that runs a type of workflow of a workspace. It refuses if that pool does not serve them.
+// PoolNameKey leads to the pool that runs a workspace.
+func PoolNameKey(org string, w api.Workspace) store.Key {
+	return record.PoolNameKey(org, cmp.Or(w.Pool, builtInPool))
+}
+
+// PoolFor is the pool that runs a type of workflow of a workspace. It refuses if that pool does not serve them. It also
+// reads the pool's wake mark, so that the commit can set it.
 func PoolFor(ctx context.Context, c *ledger.Change, org string, w api.Workspace, t workflow.Type) (record.Pool, error) {
+	k := PoolNameKey(org, w)
+	if name, ok, err := ledger.Load[record.Name](ctx, c, k); err != nil {
+		return record.Pool{}, err
+	} else if ok {
+		c.Link(k, record.PoolKey(org, name.ID), record.WakeKey(name.ID), record.WakeTargetKey(name.ID))
+		if err := c.LoadLinked(ctx, k); err != nil {
+			return record.Pool{}, err
+		}
+	}
 	pool, err := poolOf(ctx, c, org, w.Pool)
 	if err == nil {
 		err = serves(pool, w.Name, t)

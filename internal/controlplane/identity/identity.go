@@ -38,7 +38,6 @@ var ranks = []string{api.RoleViewer, api.RoleOperator, api.RoleAdmin}
 // Calls answers requests about tokens and the audit trail.
 type Calls struct {
 	ledger *ledger.Ledger
-	pools  tokenPools
 }
 
 // New returns the calls over a ledger.

@@ -3,7 +3,6 @@ package identity
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -93,16 +92,11 @@ func (p *Calls) Authenticate(ctx context.Context, token string) (Principal, erro
 	if token == "" || len(token) > 200 {
 		return Principal{}, unknown
 	}
-	hash := record.Hash(token)
-	keys := []store.Key{record.TokenKey(hash)}
-	if pool, ok := p.pools.get(hash); ok {
-		keys = append(keys, pool)
-	}
-	r, err := p.ledger.Read(ctx, keys...)
-	if err != nil {
+	c, tk := p.ledger.View(), record.TokenKey(record.Hash(token))
+	if err := c.LoadLinked(ctx, tk); err != nil {
 		return Principal{}, err
 	}
-	s, ok, err := ledger.Get[record.Token](r, record.TokenKey(hash))
+	s, ok, err := ledger.Get[record.Token](c.Read, tk)
 	if err != nil {
 		return Principal{}, err
 	}
@@ -114,14 +108,10 @@ func (p *Calls) Authenticate(ctx context.Context, token string) (Principal, erro
 	}
 	who := Principal{Organization: s.Org, Name: s.Name, Audience: s.Audience, Role: s.Role, PoolID: s.PoolID}
 	if s.Audience == Pool {
+		// Which pool a token is of never changes. Whether both are still valid is read each time.
 		k := record.PoolKey(s.Org, s.PoolID)
-		if !slices.Contains(keys, k) {
-			if r, err = p.ledger.Read(ctx, k); err != nil {
-				return Principal{}, err
-			}
-			p.pools.keep(hash, k)
-		}
-		pool, ok, err := ledger.Get[record.Pool](r, k)
+		c.Link(tk, k)
+		pool, ok, err := ledger.Load[record.Pool](ctx, c, k)
 		if err != nil {
 			return Principal{}, err
 		}
@@ -209,30 +199,4 @@ func (p *Calls) RevokeToken(ctx context.Context, who Principal, id string) error
 		Audit(c, who, "token.revoke", id, "done", s.Name)
 		return nil
 	})
-}
-
-// tokenPools remembers which pool a token is of, by the token's hash. That never changes, so token and pool can be
-// read at once. Whether they are still valid is read each time.
-type tokenPools struct {
-	mu sync.Mutex
-	of map[string]store.Key
-}
-
-// mostTokenPools bounds what is remembered; a full map is cleared.
-const mostTokenPools = 1000
-
-func (t *tokenPools) get(hash string) (store.Key, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	k, ok := t.of[hash]
-	return k, ok
-}
-
-func (t *tokenPools) keep(hash string, pool store.Key) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.of == nil || len(t.of) >= mostTokenPools {
-		t.of = map[string]store.Key{}
-	}
-	t.of[hash] = pool
 }

@@ -28,8 +28,9 @@ type Change struct {
 	queues    map[string]*record.Queue    // by the ids of their workspaces
 	limits    map[store.Key]*record.Limit
 
-	timerSet bool     // by hand: leave it
-	wake     []string // ids of the pools for which work became claimable
+	timerSet bool              // by hand: leave it
+	wake     []string          // ids of the pools for which work became claimable
+	marked   map[string]string // those whose mark this change sets, with their wake targets
 }
 
 // Decision decides what a change does. It may be called many times and must have no effects of its own, except on
@@ -59,15 +60,20 @@ func (l *Ledger) Change(ctx context.Context, decision Decision) error {
 
 // ChangeAfter is Change for a decision for which some records were already read.
 func (l *Ledger) ChangeAfter(ctx context.Context, before Ahead, decision Decision) error {
-	var owed []string
+	var done *Change
+	first := true
 	err := l.decide(ctx, func(ctx context.Context) ([]store.Op, error) {
 		c := l.newChange()
+		done = c
 		c.take(before)
 		before = Ahead{} // after a lost race it reads again
 		if err := decision(ctx, c); err != nil {
 			return nil, err
 		}
-		owed = c.wake
+		if first {
+			c.mark()
+		}
+		first = false
 		ops, err := c.build()
 		if err != nil {
 			return nil, err
@@ -77,7 +83,7 @@ func (l *Ledger) ChangeAfter(ctx context.Context, before Ahead, decision Decisio
 	if err != nil {
 		return err
 	}
-	l.owe(ctx, owed)
+	l.owe(ctx, done.wake, done.marked)
 	return nil
 }
 

@@ -128,6 +128,43 @@ func (l *Ledger) Tick(ctx context.Context) (time.Time, error) {
 	return c.Service, nil
 }
 
+// HearKeys are the records that Hear goes by; none if this process has read them just now.
+func (l *Ledger) HearKeys(poolID string) []store.Key {
+	l.clock.mu.Lock()
+	defer l.clock.mu.Unlock()
+	kept, ok := l.clock.known[record.HeardKey(poolID)]
+	if age := l.Now().Sub(kept.at); ok && age >= 0 && age < clockKept {
+		return nil
+	}
+	return []store.Key{record.ClockKey(), record.PassKey(), record.HeardKey(poolID)}
+}
+
+// Hear adds a call of a pool to a change, unless one was noted a short time ago.
+func (c *Change) Hear(ctx context.Context, poolID string) error {
+	k := record.HeardKey(poolID)
+	if err := c.Load(ctx, record.ClockKey(), record.PassKey(), k); err != nil {
+		return err
+	}
+	clock, err := shown(c.Read)
+	h, ok, err2 := Get[record.Heard](c.Read, k)
+	if err := errors.Join(err, err2); err != nil {
+		c.ledger.Log.Error("unreadable record skipped", "err", err)
+		return nil
+	}
+	l := c.ledger
+	l.clock.mu.Lock()
+	first := l.clock.first
+	l.clock.mu.Unlock()
+	now := rules.Advance(clock, c.Now, first).Service
+	if ok && now.Sub(h.At) < noteEvery {
+		return nil
+	}
+	noted := record.Encode(k, rules.Hear(h, now))
+	c.Add(store.Put(noted, c.Version(k)))
+	l.clock.keep(c.Now, noted) // if the commit fails, it is noted some seconds later
+	return nil
+}
+
 // Hear notes a call of a pool. If that fails, some silence of the pool's runs is excused that need not be.
 func (l *Ledger) Hear(ctx context.Context, now time.Time, poolID string) {
 	t, h, err := l.time(ctx, now, poolID)
@@ -138,17 +175,5 @@ func (l *Ledger) Hear(ctx context.Context, now time.Time, poolID string) {
 		return // another call of this process is doing it
 	}
 	defer l.clock.noting.Delete(poolID)
-	k, noted := record.HeardKey(poolID), store.Record{}
-	err = l.Change(ctx, func(ctx context.Context, c *Change) error {
-		h, ok, err := Load[record.Heard](ctx, c, k)
-		if noted = c.Read[k]; err != nil || ok && t.Service.Sub(h.At) < noteEvery {
-			return err
-		}
-		noted = record.Encode(k, rules.Hear(h, t.Service))
-		c.Add(store.Put(noted, c.Version(k)))
-		return nil
-	})
-	if err == nil {
-		l.clock.keep(now, noted)
-	}
+	_ = l.Change(ctx, func(ctx context.Context, c *Change) error { return c.Hear(ctx, poolID) })
 }

@@ -49,6 +49,7 @@ type Ledger struct {
 	hot     chan struct{} // of capacity one: see ChangeHot
 	clock   clock
 	waiting waiting
+	links   links
 }
 
 // New returns a ledger over st.

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -30,10 +31,41 @@ type Waker interface {
 // mostWoken bounds how many pools one commit wakes; the others wait for their schedule.
 const mostWoken = 10
 
-// owe marks that a wake is owed to pools, and wakes those whose mark it set. It is called after the commit that made
-// work claimable. A failure here only means that the work waits for the schedule, so it never fails the call that
-// caused it.
-func (l *Ledger) owe(ctx context.Context, pools []string) {
+// mark sets in the commit itself the marks that the change has read and that are clear or old. Of many changes that do so
+// at the same moment one gets through, so a change that lost a race leaves its marks to owe.
+func (c *Change) mark() {
+	for _, pool := range c.wake {
+		k := record.WakeKey(pool)
+		if _, done := c.marked[pool]; done || !c.asked[k] || !isDue(c.Read, pool, c.Now) {
+			continue
+		}
+		c.Put(k, record.Wake{At: c.Now})
+		if c.marked == nil {
+			c.marked = map[string]string{}
+		}
+		c.marked[pool] = c.ledger.target(c.Read, pool)
+	}
+}
+
+// isDue reports whether a pool's mark is clear, or so old that its wake may have been lost.
+func isDue(r Read, pool string, now time.Time) bool {
+	mark, _, err := Get[record.Wake](r, record.WakeKey(pool))
+	return err == nil && (mark.At.IsZero() || now.Sub(mark.At) >= wakeEvery)
+}
+
+// target is what a wake of a pool starts; "" if there is nothing.
+func (l *Ledger) target(r Read, pool string) string {
+	to, _, err := Get[record.WakeTarget](r, record.WakeTargetKey(pool))
+	if err != nil {
+		l.Log.Error("wake target not readable", "pool_id", pool, "err", err)
+	}
+	return to.Target
+}
+
+// owe marks that a wake is owed to pools, and wakes those whose mark it set, or the commit did (marked, with their
+// targets). It is called after the commit that made work claimable. A failure here only means that the work waits for
+// the schedule, so it never fails the call that caused it.
+func (l *Ledger) owe(ctx context.Context, pools []string, marked map[string]string) {
 	if len(pools) == 0 {
 		return
 	}
@@ -48,14 +80,16 @@ func (l *Ledger) owe(ctx context.Context, pools []string) {
 	// The work is there, whoever asked for it: if the client leaves, the wake is still sent.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTime)
 	defer cancel()
-	var targets []string
-	for _, pool := range pools {
-		if target := l.mark(ctx, pool); target != "" && l.waker != nil {
-			targets = append(targets, target)
-		}
+	unmarked := slices.DeleteFunc(pools, func(pool string) bool { _, ok := marked[pool]; return ok })
+	targets := append(slices.Collect(maps.Values(marked)), l.markNow(ctx, unmarked)...)
+	if l.waker == nil {
+		return
 	}
 	var all sync.WaitGroup
 	for _, target := range targets {
+		if target == "" {
+			continue
+		}
 		all.Go(func() {
 			if err := l.waker.Wake(ctx, target); err != nil {
 				l.Log.Warn("pool not woken; its schedule finds the work", "target", target, "err", err)
@@ -65,26 +99,24 @@ func (l *Ledger) owe(ctx context.Context, pools []string) {
 	all.Wait()
 }
 
-// mark sets a pool's mark if it is clear or old, and says what to wake then.
-func (l *Ledger) mark(ctx context.Context, pool string) (target string) {
-	k, tk := record.WakeKey(pool), record.WakeTargetKey(pool)
-	r, err := l.Read(ctx, k, tk)
-	if err != nil {
-		return ""
+// markNow sets the marks of pools that are clear or old, and returns what to wake then.
+func (l *Ledger) markNow(ctx context.Context, pools []string) (targets []string) {
+	var keys []store.Key
+	for _, pool := range pools {
+		keys = append(keys, record.WakeKey(pool), record.WakeTargetKey(pool))
 	}
-	mark, _, err := Get[record.Wake](r, k)
+	r, err := l.Read(ctx, keys...)
+	if err != nil {
+		return nil
+	}
 	now := l.Now()
-	if err != nil || !mark.At.IsZero() && now.Sub(mark.At) < wakeEvery {
-		return ""
+	for _, pool := range pools {
+		k := record.WakeKey(pool)
+		if isDue(r, pool, now) && l.Commit(ctx, []store.Op{store.Put(record.Encode(k, record.Wake{At: now}), r.Version(k))}) == nil {
+			targets = append(targets, l.target(r, pool))
+		}
 	}
-	if l.Commit(ctx, []store.Op{store.Put(record.Encode(k, record.Wake{At: now}), r.Version(k))}) != nil {
-		return ""
-	}
-	to, _, err := Get[record.WakeTarget](r, tk)
-	if err != nil {
-		l.Log.Error("wake target not readable", "pool_id", pool, "err", err)
-	}
-	return to.Target
+	return targets
 }
 
 // ClearOwed clears a pool's mark, which r has just read, before the claim reads the work. A clear mark stays as a

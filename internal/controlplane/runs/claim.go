@@ -1,14 +1,12 @@
 package runs
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
@@ -21,9 +19,8 @@ import (
 )
 
 const (
-	maxClaim  = 50               // jobs that one claim hands out
-	perCommit = 12               // jobs that one commit claims: 7 operations each, and the limits
-	seenEvery = 20 * time.Second // how often an instance's record is written
+	maxClaim  = 50 // jobs that one claim hands out
+	perCommit = 12 // jobs that one commit claims: 7 operations each, the limits, and what seen adds
 )
 
 // Claim hands out work that can start now. With a wait it waits until there is any. It commits nothing after the wait
@@ -53,14 +50,9 @@ func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim)
 		}
 		// The first read gets all that the look begins with. A mark is cleared before the read of what can be
 		// claimed.
-		before := p.ledger.ReadAhead(ctx, record.RunnerKey(who.PoolID, in.Instance), record.WakeKey(who.PoolID),
+		before := p.ledger.ReadAhead(ctx, append(p.seenKeys(who, in), record.WakeKey(who.PoolID),
 			record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID),
-			record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID))
-		if first {
-			if err := p.seen(ctx, who, in, before); err != nil {
-				return false, err
-			}
-		}
+			record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID))...)
 		first = false
 		if mutate.On(mutate.LateClear) { // see package mutate
 			defer p.ledger.ClearOwed(ctx, who.PoolID, before.Read)
@@ -89,55 +81,6 @@ func needsPool(who identity.Principal, what string) error {
 	if who.Audience != identity.Pool {
 		return workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can %s", what)
 	}
-	return nil
-}
-
-// seen records that an instance of a pool is alive, and refuses a second instance if the pool allows only one. A call
-// without a version leaves the recorded version as it is.
-func (p *Calls) seen(ctx context.Context, who identity.Principal, in api.Claim, before ledger.Ahead) error {
-	p.ledger.Hear(ctx, p.ledger.Now(), who.PoolID)
-	return p.ledger.ChangeAfter(ctx, before, func(ctx context.Context, c *ledger.Change) error {
-		k := record.RunnerKey(who.PoolID, in.Instance)
-		if err := c.Load(ctx, k, record.PoolKey(who.Organization, who.PoolID)); err != nil {
-			return err
-		}
-		pool, ok, err := ledger.Get[record.Pool](c.Read, record.PoolKey(who.Organization, who.PoolID))
-		if err != nil {
-			return err
-		}
-		if !ok {
-			return workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
-		}
-		me, known, err := ledger.Get[record.Runner](c.Read, k)
-		if err != nil || known && c.Now.Sub(me.Last) < seenEvery && cmp.Or(in.Version, me.Version) == me.Version {
-			return err
-		}
-		if !pool.Multiple {
-			if err := onlyOne(ctx, c, pool, in.Instance); err != nil {
-				return err
-			}
-		}
-		rec := record.Runner{Name: in.Instance, Version: cmp.Or(in.Version, me.Version), First: c.Now, Last: c.Now}
-		if known {
-			rec.First = me.First
-		}
-		c.PutUntil(k, rec, c.Now.Add(api.RunnerKept))
-		return nil
-	})
-}
-
-// onlyOne lets only one instance of a pool poll. All instances write the same record, so if two begin at the same
-// moment only one of them succeeds.
-func onlyOne(ctx context.Context, c *ledger.Change, pool record.Pool, instance string) error {
-	k := record.SoleKey(pool.ID)
-	sole, _, err := ledger.Load[record.Sole](ctx, c, k)
-	if err != nil {
-		return err
-	}
-	if sole.Instance != instance && c.Now.Sub(sole.Last) < catalog.Offline {
-		return workflow.Refuse(workflow.ErrInUse, "instance", "instance %q already polls pool %s, and the pool does not allow several; stop it, wait %s, or set allow_multiple_instances", sole.Instance, pool.Name, catalog.Offline)
-	}
-	c.Put(k, record.Sole{Instance: instance, Last: c.Now})
 	return nil
 }
 
@@ -171,15 +114,12 @@ func (p *Calls) claimOnce(ctx context.Context, who identity.Principal, in api.Cl
 // claim adds the claim of up to want workflows to a change.
 func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Claim, want int) (out api.Claimed, more bool, err error) {
 	pk, lk := record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID)
-	if err := c.Load(ctx, pk, lk, record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID)); err != nil {
+	if err := c.Load(ctx, append(p.seenKeys(who, in), pk, lk, record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID))...); err != nil {
 		return out, false, err
 	}
-	pool, found, err := ledger.Get[record.Pool](c.Read, pk)
+	pool, err := seen(ctx, c, who, in)
 	if err != nil {
 		return out, false, err
-	}
-	if !found {
-		return out, false, workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
 	}
 	if pool.Disabled {
 		out.Note = "the pool is disabled"

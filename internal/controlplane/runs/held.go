@@ -25,7 +25,11 @@ func (p *Calls) Held(ctx context.Context, who identity.Principal, instance, curs
 	}
 	if instance != "" && cursor == "" {
 		// An agent without free capacity makes only this call. A second instance is refused its claims, not this.
-		if err := p.seen(ctx, who, api.Claim{Instance: text.Cut(instance, 128)}, ledger.Ahead{}); err != nil && !errors.Is(err, workflow.ErrInUse) {
+		err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+			_, err := seen(ctx, c, who, api.Claim{Instance: text.Cut(instance, 128)})
+			return err
+		})
+		if err != nil && !errors.Is(err, workflow.ErrInUse) {
 			return out, err
 		}
 	}

@@ -33,14 +33,15 @@ func (p *Calls) Retry(ctx context.Context, who identity.Principal, key, id strin
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleOperator, "workflow.retry", id); err != nil {
 		return api.Workflow{}, err
 	}
-	w, _, err := p.ledger.Workflow(ctx, who.Organization, id)
+	c := p.ledger.View()
+	w, err := c.Workflow(ctx, who.Organization, id, record.SpecKey(id))
 	if err != nil {
 		return api.Workflow{}, err
 	}
 	if !w.State.Terminal() {
 		return api.Workflow{}, workflow.Refuse(workflow.ErrConflict, "id", "workflow %s is %s; only one that has ended can be retried", id, w.State)
 	}
-	spec, _, err := ledger.Load[api.Spec](ctx, p.ledger.View(), record.SpecKey(id))
+	spec, _, err := ledger.Get[api.Spec](c.Read, record.SpecKey(id))
 	if err != nil {
 		return api.Workflow{}, err
 	}
@@ -81,12 +82,23 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 	request := record.Hash(asked)
 	now := p.ledger.Now()
 	id := record.NewID("wf_", now)
+	var first []store.Key // what is read at once
+	if key != "" {
+		first = append(first, record.IdempotencyKey(who.Organization, who.Name, key))
+	}
+	if workflow.CheckWorkspaceName(in.Workspace) == nil {
+		first = append(first, record.WorkspaceKey(who.Organization, in.Workspace))
+	}
 	var made *record.Workflow
+	var pool record.Pool
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		made = nil
+		if err := c.LoadLinked(ctx, first...); err != nil {
+			return err
+		}
 		if key != "" {
 			k := record.IdempotencyKey(who.Organization, who.Name, key)
-			before, ok, err := ledger.Load[record.Idempotency](ctx, c, k)
+			before, ok, err := ledger.Get[record.Idempotency](c.Read, k)
 			switch {
 			case err != nil:
 				return err
@@ -99,16 +111,17 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 			c.PutUntil(k, record.Idempotency{Request: request, Result: id}, now.Add(record.IdempotencyKept))
 		}
 		var err error
-		made, err = p.add(ctx, c, who, in, id, retryOf)
+		made, pool, err = p.add(ctx, c, who, in, id, retryOf)
 		return err
 	})
 	if err != nil {
 		return api.Workflow{}, identity.Refused(ctx, p.ledger, who, "workflow.submit", in.Workspace, err)
 	}
-	if made != nil {
-		p.ledger.Log.Info("workflow submitted", "job_id", id, "workspace", in.Workspace, "type", in.Type, "operation", in.Operation)
+	if made == nil { // it was made before
+		return p.Workflow(ctx, who, id)
 	}
-	return p.Workflow(ctx, who, id)
+	p.ledger.Log.Info("workflow submitted", "job_id", id, "workspace", in.Workspace, "type", in.Type, "operation", in.Operation)
+	return view(made, pool.Name, 1), nil // as it was committed
 }
 
 func checkSubmit(in *api.Submit) error {
@@ -157,23 +170,30 @@ func checkInstructions(in *api.Submit) error {
 }
 
 // add adds a new workflow to a change.
-func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Submit, id, retryOf string) (*record.Workflow, error) {
+func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Submit, id, retryOf string) (_ *record.Workflow, pool record.Pool, err error) {
 	ws, err := p.workspace(ctx, c, who, in)
 	if err != nil {
-		return nil, err
+		return nil, pool, err
 	}
-	pool, err := catalog.PoolFor(ctx, c, who.Organization, ws.W, in.Type)
-	if err != nil {
-		return nil, err
+	k := record.WorkspaceKey(who.Organization, ws.W.Name)
+	next := []store.Key{record.QueueKey(ws.ID), catalog.PoolNameKey(who.Organization, ws.W)}
+	if ws.W.Engine != api.EngineCommand {
+		next = append(next, record.StateKey(who.Organization, ws.ID))
+	}
+	c.Link(k, next...)
+	if err := c.LoadLinked(ctx, k); err != nil {
+		return nil, pool, err
+	}
+	if pool, err = catalog.PoolFor(ctx, c, who.Organization, ws.W, in.Type); err != nil {
+		return nil, pool, err
 	}
 	if err := runnable(ws.W, in); err != nil {
-		return nil, err
+		return nil, pool, err
 	}
 	maxRuntime, err := catalog.MaxRuntime(ws.W)
 	if err != nil {
-		return nil, err
+		return nil, pool, err
 	}
-	k := record.WorkspaceKey(who.Organization, ws.W.Name)
 	if ws.W.State == nil { // from now on the record has the place in full
 		state := p.catalog.StateOf(ws.W)
 		ws.W.State = &state
@@ -190,18 +210,18 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	}
 	spec := specOf(w, ws, in)
 	if err := p.lookAround(ctx, c, &spec, ws, pool); err != nil {
-		return nil, err
+		return nil, pool, err
 	}
 	w.Needs = spec.Needs()
 	c.Keep(w)
 	queue, err := c.Queue(ctx, ws.ID)
 	if err != nil {
-		return nil, err
+		return nil, pool, err
 	}
 	queue.Max = catalog.MaxActive(ws.W)
 	if in.Operation == workflow.StateUnlock {
 		if err := lockIsLeft(ctx, c, queue); err != nil {
-			return nil, err
+			return nil, pool, err
 		}
 	}
 	c.Create(record.SpecKey(id), spec)
@@ -211,7 +231,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	}
 	c.Note(w, rules.Note{Kind: "submitted", Text: text, Actor: who.Name})
 	identity.Audit(c, who, "workflow.submit", id, "done", ws.W.Name)
-	return w, c.Enqueue(ctx, w)
+	return w, pool, c.Enqueue(ctx, w)
 }
 
 // lookAround adds to a spec what is known at its submission apart from the workspace's settings: the files of its

@@ -1,0 +1,70 @@
+package runs
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const seenEvery = 20 * time.Second // how often an instance's record is written
+
+// seenKeys are the records that seen goes by. A claim reads them with its own.
+func (p *Calls) seenKeys(who identity.Principal, in api.Claim) []store.Key {
+	keys := []store.Key{record.RunnerKey(who.PoolID, in.Instance)}
+	if hear := p.ledger.HearKeys(who.PoolID); len(hear) > 0 {
+		keys = append(append(keys, hear...), record.SoleKey(who.PoolID))
+	}
+	return keys
+}
+
+// seen adds to the commit of a claim that the pool and its instance are alive, and refuses a second instance if the
+// pool allows only one: so nothing is handed out to it, and no claim waits for a commit of its own. It returns the pool.
+// A call without a version leaves the recorded version as it is.
+func seen(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Claim) (record.Pool, error) {
+	pool, ok, err := ledger.Load[record.Pool](ctx, c, record.PoolKey(who.Organization, who.PoolID))
+	if err == nil && !ok {
+		err = workflow.Refuse(workflow.ErrRevoked, "", "the pool of this token was deleted")
+	}
+	if err != nil {
+		return pool, err
+	}
+	k := record.RunnerKey(pool.ID, in.Instance)
+	me, known, err := ledger.Load[record.Runner](ctx, c, k)
+	if err != nil || known && c.Now.Sub(me.Last) < seenEvery && cmp.Or(in.Version, me.Version) == me.Version {
+		return pool, err
+	}
+	if !pool.Multiple {
+		if err := onlyOne(ctx, c, pool, in.Instance); err != nil {
+			return pool, err
+		}
+	}
+	rec := record.Runner{Name: in.Instance, Version: cmp.Or(in.Version, me.Version), First: c.Now, Last: c.Now}
+	if known {
+		rec.First = me.First
+	}
+	c.PutUntil(k, rec, c.Now.Add(api.RunnerKept))
+	return pool, c.Hear(ctx, pool.ID)
+}
+
+// onlyOne lets only one instance of a pool poll. All instances write the same record, so if two begin at the same
+// moment only one of them succeeds.
+func onlyOne(ctx context.Context, c *ledger.Change, pool record.Pool, instance string) error {
+	k := record.SoleKey(pool.ID)
+	sole, _, err := ledger.Load[record.Sole](ctx, c, k)
+	if err != nil {
+		return err
+	}
+	if sole.Instance != instance && c.Now.Sub(sole.Last) < catalog.Offline {
+		return workflow.Refuse(workflow.ErrInUse, "instance", "instance %q already polls pool %s, and the pool does not allow several; stop it, wait %s, or set allow_multiple_instances", sole.Instance, pool.Name, catalog.Offline)
+	}
+	c.Put(k, record.Sole{Instance: instance, Last: c.Now})
+	return nil
+}
