@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,16 +27,13 @@ import (
 // TestBuild_OverAWS holds what build wires together to the services' own protocols: the admin token from
 // Secrets Manager, records in DynamoDB, a wake by Lambda.
 func TestBuild_OverAWS(t *testing.T) {
-	var mu sync.Mutex
-	var woken []fakelambda.Invocation
+	woken := make(chan fakelambda.Invocation, 9)
 	table := sigv4.NewTable(nil)
 	server := awsim.New(awsim.Config{Credentials: table, Services: map[string]awsim.Service{
 		"dynamodb": &fakedynamodb.Service{}, "secretsmanager": &fakesecrets.Service{},
 		"lambda": &fakelambda.Service{Invoke: func(_ context.Context, in fakelambda.Invocation) (fakelambda.Result, error) {
-			mu.Lock()
-			defer mu.Unlock()
 			in.Caller.AccessKeyID = ""
-			woken = append(woken, in)
+			woken <- in
 			return fakelambda.Result{}, nil
 		}},
 	}})
@@ -74,18 +70,13 @@ func TestBuild_OverAWS(t *testing.T) {
 		return out
 	}
 	claim()
-	mu.Lock()
-	woken = nil
-	mu.Unlock()
 	w.workspace("net")
 	wf := w.submit("net")
-	mu.Lock()
-	want := []fakelambda.Invocation{{Name: "dayfly-wake-default", Payload: []byte("{}"), Async: true, Caller: key.Identity}}
-	want[0].Caller.AccessKeyID = ""
-	if d := cmp.Diff(want, woken); d != "" {
+	want := fakelambda.Invocation{Name: "dayfly-wake-default", Payload: []byte("{}"), Async: true, Caller: key.Identity}
+	want.Caller.AccessKeyID = ""
+	if d := cmp.Diff(want, <-woken); d != "" {
 		t.Errorf("woken (-want +got):\n%s", d)
 	}
-	mu.Unlock()
 	if out := claim(); len(out.Jobs) != 1 || out.Jobs[0].ID != wf.ID {
 		t.Errorf("claimed %+v", out)
 	}

@@ -420,4 +420,4 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-var _ controlplane.Waker = waker{}
+var _ controlplane.Waker = (*waker)(nil)

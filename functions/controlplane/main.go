@@ -72,7 +72,7 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 		return nil, err
 	}
 	plane := controlplane.New(store, controlplane.Config{
-		OrganizationLimit: active, LogQuota: quota, LogWait: logWait, Expires: true, DefaultState: api.StateS3, Log: log, Waker: newWaker(cfg),
+		OrganizationLimit: active, LogQuota: quota, LogWait: logWait, Expires: true, DefaultState: api.StateS3, Log: log, Waker: newWaker(cfg, log),
 	})
 	return newFunction(plane, httpapi.New(plane, httpapi.Config{Log: log, Version: version}), admin, organization, log), nil
 }

@@ -3,11 +3,12 @@
 // and a client of the control plane. It does not know what a function does.
 //
 // It runs nothing between invocations: a function is frozen then, and a goroutine would wake during another
-// invocation. The age of a cached value is checked when it is next needed.
+// invocation. (Only the control plane's waker leaves one, which reads the answer to a wake.) The age of a cached value is checked when it is next needed.
 package boot
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"log/slog"
 	"net"
@@ -54,6 +55,7 @@ func (e *Env) AWS() aws.Config {
 			WithDialerOptions(func(d *net.Dialer) { d.Timeout = dialTime }).
 			WithTransportOptions(func(t *http.Transport) {
 				t.ResponseHeaderTimeout, t.IdleConnTimeout = answerTime, idleTime
+				t.TLSClientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(0) // as Transport
 			})),
 		ConfigSources: []any{endpoints{e.getenv}},
 	}

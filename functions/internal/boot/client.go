@@ -2,6 +2,7 @@ package boot
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -22,11 +23,13 @@ func ControlPlane(address string, token *Secret) (*client.Client, error) {
 	})
 }
 
-// Transport returns a transport with the time-outs of this package.
+// Transport returns a transport with the time-outs of this package. It remembers TLS sessions: a process that was frozen
+// makes a new connection for most of its calls, and with a session it need not check certificates again.
 func Transport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: dialTime, KeepAlive: 30 * time.Second}).DialContext,
+		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(0)},
 		TLSHandshakeTimeout:   dialTime,
 		ResponseHeaderTimeout: answerTime,
 		IdleConnTimeout:       idleTime,

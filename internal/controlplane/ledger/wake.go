@@ -17,14 +17,14 @@ import (
 // wakeEvery is how old a wake mark must be before another wake is sent for it: the earlier wake may have been lost.
 const wakeEvery = 2 * time.Second
 
-// wakeTime bounds everything that is done about the wakes of one commit. The caller waits for it, because a function
-// is frozen as soon as it has answered.
+// wakeTime bounds everything that is done about the wakes of one commit until they are on their way. The caller waits
+// for that, because a function is frozen as soon as it has answered.
 const wakeTime = time.Second
 
 // Waker wakes the poller of a pool.
 type Waker interface {
-	// Wake starts the pool's target, as an admin set it, and does not wait for the result. It carries nothing. It may
-	// be called concurrently, and may wake a target twice.
+	// Wake starts the pool's target, as an admin set it. It returns as soon as the wake is on its way, and waits neither
+	// for an answer nor for the result. It carries nothing. It may be called concurrently, and may wake a target twice.
 	Wake(ctx context.Context, target string) error
 }
 
