@@ -341,7 +341,7 @@ func (p *Poller) send(ctx context.Context, jobs []api.Job) []error {
 			errs[i] = err
 			continue
 		}
-		messages, of = append(messages, queue.Outgoing{Body: body, Group: job.Organization}), append(of, i)
+		messages, of = append(messages, queue.Outgoing{Body: body, Group: group(job)}), append(of, i)
 	}
 	if len(messages) == 0 {
 		return errs
@@ -354,12 +354,15 @@ func (p *Poller) send(ctx context.Context, jobs []api.Job) []error {
 	return errs
 }
 
+// group is whom the messages about a job belong to: no workspace keeps those of another one waiting.
+func group(job api.Job) string { return job.Organization + "/" + job.Workspace }
+
 // message is what launches a job, with its token sealed into a ticket.
 func (p *Poller) message(job api.Job) ([]byte, error) {
 	now := p.cfg.Now()
 	life := api.Seconds(job.LaunchSeconds) + api.Seconds(job.MaxRuntimeSeconds) + workflow.ReportRetention
 	sealed, err := p.sealer.Seal(ticket.Claims{
-		Job: job.ID, Attempt: job.Attempt, Token: redact.New(job.Token), Expires: now.Add(life),
+		Job: job.ID, Attempt: job.Attempt, Token: redact.New(job.Token), Expires: now.Add(life), Group: group(job),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("seal ticket of job %s: %w", job.ID, err)

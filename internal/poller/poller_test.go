@@ -191,8 +191,8 @@ func TestPass_QueuesEveryClaimedJobAndReportsIt(t *testing.T) {
 	if d := cmp.Diff(want, w.sent[0]); d != "" {
 		t.Errorf("message (-want +got):\n%s", d)
 	}
-	if w.groups[0] != "default" {
-		t.Errorf("sent for group %q, want the organization", w.groups[0])
+	if w.groups[0] != "default/net" {
+		t.Errorf("sent for group %q, want organization and workspace", w.groups[0])
 	}
 }
 

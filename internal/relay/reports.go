@@ -160,7 +160,8 @@ func (r *Relay) result(ctx context.Context, c call, sealed string) answer {
 		Task: c.header.Get(api.HeaderTask), Boot: c.header.Get(api.HeaderBoot),
 		LogEnd: in.LogEnd, SentAtMS: r.cfg.Now().UnixMilli(), Result: c.body, Tail: tail,
 	}
-	for err = r.keep(ctx, report); err != nil; err = r.keep(ctx, report) {
+	group := cmp.Or(c.claims.Group, c.job)
+	for err = r.keep(ctx, report, group); err != nil; err = r.keep(ctx, report, group) {
 		log.Warn("result not kept; its runner repeats it", "with_log", report.Tail != nil, "err", err)
 		if report.Tail == nil {
 			return a
@@ -173,14 +174,14 @@ func (r *Relay) result(ctx context.Context, c call, sealed string) answer {
 }
 
 // keep puts a report into the queue.
-func (r *Relay) keep(ctx context.Context, report Report) error {
+func (r *Relay) keep(ctx context.Context, report Report, group string) error {
 	body, err := EncodeReport(report)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, keepTime)
 	defer cancel()
-	return r.cfg.Reports.Send(ctx, body, report.Job)
+	return r.cfg.Reports.Send(ctx, body, group)
 }
 
 // Deliver takes a kept result to the control plane, the rest of its log first. It returns nil when there is nothing

@@ -48,6 +48,7 @@ type Claims struct {
 	Attempt int
 	Token   redact.String
 	Expires time.Time // in whole seconds; a fraction is dropped
+	Group   string    // whom messages about the job belong to; "" in tickets of older pollers
 }
 
 // Keyring seals with its first key and opens with each. A key is replaced by putting the new one
@@ -95,6 +96,7 @@ type payload struct {
 	Attempt int    `json:"attempt"`
 	Token   string `json:"token"`
 	Expires int64  `json:"exp"` // Unix seconds
+	Group   string `json:"group,omitempty"`
 }
 
 func (p payload) check() error {
@@ -113,7 +115,7 @@ func (p payload) check() error {
 
 // Seal makes a ticket. Sealing the same claims twice gives two different tickets.
 func (k *Keyring) Seal(c Claims) (string, error) {
-	p := payload{Job: c.Job, Attempt: c.Attempt, Token: c.Token.Reveal(), Expires: c.Expires.Unix()}
+	p := payload{Job: c.Job, Attempt: c.Attempt, Token: c.Token.Reveal(), Expires: c.Expires.Unix(), Group: c.Group}
 	if err := p.check(); err != nil {
 		return "", workflow.Refuse(workflow.ErrInvalid, "", "the claims cannot be sealed: %v", err)
 	}
@@ -168,7 +170,7 @@ func (k *Keyring) Open(ticket string, now time.Time) (Claims, error) {
 		return Claims{}, workflow.Refuse(workflow.ErrUnauthenticated, "",
 			"the ticket expired at %s", expires.Format(time.RFC3339))
 	}
-	return Claims{Job: p.Job, Attempt: p.Attempt, Token: redact.New(p.Token), Expires: expires}, nil
+	return Claims{Job: p.Job, Attempt: p.Attempt, Token: redact.New(p.Token), Expires: expires, Group: p.Group}, nil
 }
 
 func broken(why string) error {

@@ -32,7 +32,7 @@ func ring(t testing.TB, keys ...ticket.Key) *ticket.Keyring {
 }
 
 func claims() ticket.Claims {
-	return ticket.Claims{Job: "wf_0001", Attempt: 2, Token: redact.New("dfj_" + strings.Repeat("x", 43)), Expires: now.Add(time.Hour)}
+	return ticket.Claims{Job: "wf_0001", Attempt: 2, Token: redact.New("dfj_" + strings.Repeat("x", 43)), Expires: now.Add(time.Hour), Group: "default/net"}
 }
 
 func seal(t testing.TB, k *ticket.Keyring, c ticket.Claims) string {

@@ -379,6 +379,24 @@ func TestPurge_EmptiesAndTakesAPause(t *testing.T) {
 	wantCode(t, "again", err, "AWS.SimpleQueueService.PurgeQueueInProgress")
 }
 
+// (Amazon SQS API Reference, SendMessage.)
+func TestGroups_HaveNamesOfPrintableCharacters(t *testing.T) {
+	f := start(t, nil)
+	body := "a"
+	for group, want := range map[string]bool{
+		"default/net": true, strings.Repeat("x", 128): true, "!~": true,
+		strings.Repeat("x", 129): false, "default net": false, "größe": false, "a\n": false,
+	} {
+		_, err := f.SendMessage(t.Context(), &awssqs.SendMessageInput{QueueUrl: &f.url, MessageBody: &body, MessageGroupId: &group})
+		if want && err != nil {
+			t.Errorf("%q: %v", group, err)
+		}
+		if !want {
+			wantCode(t, group, err, "InvalidParameterValue")
+		}
+	}
+}
+
 func TestGroups_TakeTurns(t *testing.T) {
 	f := start(t, nil)
 	for _, m := range []string{"loud-1", "loud-2", "loud-3", "quiet-1"} {
