@@ -276,6 +276,9 @@ func (c *Change) Workflow(ctx context.Context, org, id string, more ...store.Key
 	if !ok || org != "" && w.Org != org {
 		return nil, NoWorkflow(id)
 	}
+	if err := c.ledger.kept(ctx, &w); err != nil {
+		return nil, err
+	}
 	c.Keep(&w)
 	return &w, nil
 }
