@@ -89,11 +89,12 @@ type Record struct {
 	Expires int64
 }
 
-// Op is one operation of a commit. Make it with Put, Delete or Check.
+// Op is one operation of a commit. Make it with Put, Append, Delete or Check.
 type Op struct {
 	kind    opKind
 	record  Record // for Check and Delete only the key
 	version int64  // the version that must be there; 0 means that no record may be there
+	stays   bool   // no commit deletes the record
 }
 
 type opKind uint8
@@ -110,6 +111,10 @@ const Absent int64 = 0
 // Put writes a record provided that its stored version is the given one (Absent: provided
 // that there is none). r.Version is ignored; the stored version becomes version+1.
 func Put(r Record, version int64) Op { return Op{kind: opPut, record: r, version: version} }
+
+// Append writes a record that must not exist yet and that no commit will delete; it may expire. A commit of an Append
+// alone may cost less than one of a Put, because the record itself shows whether a repeat was applied before.
+func Append(r Record) Op { return Op{kind: opPut, record: r, stays: true} }
 
 // Delete removes a record provided that its stored version is the given one, which must not be
 // Absent.
@@ -129,6 +134,9 @@ func (o Op) Key() Key { return o.record.Key }
 // IsPut reports whether the operation writes its record. It, IsDelete and IsCheck tell an
 // implementation what to do; Record and Expect give it the rest.
 func (o Op) IsPut() bool { return o.kind == opPut }
+
+// Stays reports whether no commit deletes the record that the operation writes.
+func (o Op) Stays() bool { return o.stays }
 
 // IsDelete reports whether the operation removes its record.
 func (o Op) IsDelete() bool { return o.kind == opDelete }

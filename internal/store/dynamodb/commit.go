@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -37,7 +38,7 @@ func (s *Store) Commit(ctx context.Context, id string, ops ...store.Op) error {
 	unknown := false
 	for range tries {
 		if alone(ops) {
-			err = s.update(call, id, mark, ops[0])
+			err = s.write(call, id, mark, ops[0])
 		} else {
 			err = s.transact(call, id, mark, ops)
 		}
@@ -58,26 +59,36 @@ func (s *Store) Commit(ctx context.Context, id string, ops ...store.Op) error {
 	return err
 }
 
-// alone reports whether a commit is one update of an existing record. Only that can be an UpdateItem: once the
-// record is gone, the repeat of a lone create or delete could not be told from a lost race.
+// alone reports whether a commit is one update of an existing record, or makes one that no commit deletes. Only that
+// needs no transaction: once the record is gone, the repeat of a lone create or delete could not be told from a lost
+// race.
 func alone(ops []store.Op) bool {
-	return len(ops) == 1 && ops[0].IsPut() && ops[0].Expect() != store.Absent
+	return len(ops) == 1 && ops[0].IsPut() && (ops[0].Expect() != store.Absent || ops[0].Stays())
 }
 
 // once turns the retries of the SDK off, for every write: its retry would meet the effect of its own first try and
 // report a conflict.
 func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
 
-// update changes one record, for half of what a transaction costs. UpdateItem has no client token, so a repeat is
-// recognised by the mark that the first try left.
-func (s *Store) update(ctx context.Context, id string, mark string, put store.Op) error {
-	u := updateOf(put, mark)
-	_, err := s.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName: &s.table, Key: keyOf(put.Key()),
-		UpdateExpression: &u.update, ConditionExpression: &u.condition,
-		ExpressionAttributeNames: u.names, ExpressionAttributeValues: u.values,
-		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-	}, once)
+// write makes or changes one record, for half of what a transaction costs. Neither call has a client token, so a
+// repeat is recognised by the mark that the first try left.
+func (s *Store) write(ctx context.Context, id string, mark string, put store.Op) error {
+	var err error
+	if put.Expect() == store.Absent {
+		_, err = s.client.PutItem(ctx, &dynamodb.PutItemInput{
+			TableName: &s.table, Item: made(put, mark),
+			ConditionExpression: aws.String(isAbsent), ExpressionAttributeNames: absentNames,
+			ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+		}, once)
+	} else {
+		u := updateOf(put, mark)
+		_, err = s.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+			TableName: &s.table, Key: keyOf(put.Key()),
+			UpdateExpression: &u.update, ConditionExpression: &u.condition,
+			ExpressionAttributeNames: u.names, ExpressionAttributeValues: u.values,
+			ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+		}, once)
+	}
 	if err == nil {
 		s.unsure.forget(id)
 		return nil
@@ -114,7 +125,7 @@ func (s *Store) transact(ctx context.Context, id string, mark string, ops []stor
 		TransactItems:      make([]types.TransactWriteItem, len(ops)),
 	}
 	for i, op := range ops {
-		in.TransactItems[i] = s.write(op, mark)
+		in.TransactItems[i] = s.part(op, mark)
 	}
 	_, err := s.client.TransactWriteItems(ctx, in, once)
 	if err == nil {
@@ -222,18 +233,21 @@ func token(table, id string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:27])
 }
 
-// write is one operation of a transaction.
-func (s *Store) write(op store.Op, mark string) types.TransactWriteItem {
+// made is the item that a Put makes.
+func made(put store.Op, mark string) item {
+	r := put.Record()
+	it := content(r)
+	maps.Copy(it, keyOf(r.Key))
+	it[attrMark(r.Version)] = text(mark)
+	return it
+}
+
+// part is one operation of a transaction.
+func (s *Store) part(op store.Op, mark string) types.TransactWriteItem {
 	switch {
 	case op.IsPut() && op.Expect() == store.Absent:
-		r := op.Record()
-		it := content(r)
-		for name, v := range keyOf(r.Key) {
-			it[name] = v
-		}
-		it[attrMark(r.Version)] = text(mark)
 		return types.TransactWriteItem{Put: &types.Put{
-			TableName: &s.table, Item: it,
+			TableName: &s.table, Item: made(op, mark),
 			ConditionExpression: aws.String(isAbsent), ExpressionAttributeNames: absentNames,
 			ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 		}}

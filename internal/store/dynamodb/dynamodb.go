@@ -9,8 +9,9 @@
 // consistently: it may miss a record, and leaves out one that has moved since, but never shows an old value.
 //
 // A commit is one TransactWriteItems, serializable with every other write. A commit that changes
-// one record that exists, as a heartbeat does, is a conditional UpdateItem: half the price, and no conflict
-// with transactions that only read.
+// one record that exists, as a heartbeat does, is a conditional UpdateItem, and one that only makes a record that no
+// commit deletes (store.Append) a conditional PutItem: half the price, and no conflict with transactions that only
+// read.
 //
 // # Outcomes
 //
@@ -25,7 +26,7 @@
 //     whatever became of the records, and refuses the same id with other operations.
 //   - Each record carries a mark (a hash of id and operations) of each of its latest sixteen writes. When the
 //     condition of a commit does not hold, DynamoDB returns the item, and the marks show whether an earlier try of
-//     the same commit was applied. Lone updates have only this; transactions need it when DynamoDB has forgotten
+//     the same commit was applied. Lone updates and appends have only this; transactions need it when DynamoDB has forgotten
 //     their token.
 //   - If a record was deleted or written sixteen times since, it no longer shows this. The process in which the
 //     answer of a lone update was lost then answers ErrUnknown; a process that knows of no lost answer says
@@ -34,8 +35,8 @@
 //     the update is applied again. No decision of the control plane rests on the version of a record that is deleted
 //     and made again.
 //
-// To create or delete one record is a transaction as well: once the record is gone, nothing in the table tells a
-// repeat from a lost race.
+// To delete one record, or to create one that may be deleted, is a transaction as well: once the record is gone,
+// nothing in the table tells a repeat from a lost race.
 //
 // # Table
 //
@@ -75,6 +76,7 @@ import (
 type Client interface {
 	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
 	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
+	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
 	TransactWriteItems(context.Context, *dynamodb.TransactWriteItemsInput, ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error)
 }

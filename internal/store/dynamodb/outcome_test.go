@@ -39,13 +39,16 @@ func cancelled(codes ...string) *wire.Error {
 	return e
 }
 
-// The two ways of a commit: a lone update, and a transaction of two records.
+// The ways of a commit: a lone update, a lone append, and a transaction of two records.
 var ways = map[string]struct {
 	operation string
+	record    string // that it writes
+	version   int64  // that it makes
 	ops       func(value string) []store.Op
 }{
-	"update": {"UpdateItem", func(v string) []store.Op { return []store.Op{store.Put(recordOf("a", v), 1)} }},
-	"transaction": {"TransactWriteItems", func(v string) []store.Op {
+	"update": {"UpdateItem", "a", 2, func(v string) []store.Op { return []store.Op{store.Put(recordOf("a", v), 1)} }},
+	"append": {"PutItem", "c", 1, func(v string) []store.Op { return []store.Op{store.Append(recordOf("c", v))} }},
+	"transaction": {"TransactWriteItems", "a", 2, func(v string) []store.Op {
 		return []store.Op{store.Put(recordOf("a", v), 1), store.Put(recordOf("b", v), 1)}
 	}},
 }
@@ -75,7 +78,7 @@ func TestCommit_TellsOutcomesApart(t *testing.T) {
 	before := func(err error) wire.Fault { return wire.Fault{Before: wire.Fail(err)} }
 	after := func(err error) wire.Fault { return wire.Fault{After: wire.Fail(err)} }
 	for name, tt := range map[string]struct {
-		only  string // the way that it can happen to; empty means both
+		only  string // the way that it can happen to; empty means each
 		fault wire.Fault
 		want  error
 	}{
@@ -138,7 +141,7 @@ func TestCommit_TellsOutcomesApart(t *testing.T) {
 				if err := s.Commit(t.Context(), "mine", w.ops("two")...); err != nil {
 					t.Errorf("repeat: %v", err)
 				}
-				wantRecord(t, s, "a", "two", 2)
+				wantRecord(t, s, w.record, "two", w.version)
 			})
 		}
 	}
@@ -168,13 +171,13 @@ func TestCommit_ALostAnswerIsAskedForAgain(t *testing.T) {
 				if err := s.Commit(t.Context(), "mine", w.ops("two")...); err != nil {
 					t.Errorf("got %v, want it done", err)
 				}
-				wantRecord(t, s, "a", "two", 2)
+				wantRecord(t, s, w.record, "two", w.version)
 				// And one that lost its race meanwhile is told so.
 				f.Inject(fault)
 				if err := s.Commit(t.Context(), "late", w.ops("three")...); !errors.Is(err, store.ErrConflict) {
 					t.Errorf("got %v, want ErrConflict", err)
 				}
-				wantRecord(t, s, "a", "two", 2)
+				wantRecord(t, s, w.record, "two", w.version)
 			})
 		}
 	}
@@ -204,7 +207,7 @@ func TestCommit_ARefusedRepeatStaysUnknown(t *testing.T) {
 				if err := s.Commit(t.Context(), "mine", w.ops("two")...); err != nil {
 					t.Errorf("repeat: %v", err)
 				}
-				wantRecord(t, s, "a", "two", 2)
+				wantRecord(t, s, w.record, "two", w.version)
 			})
 		}
 	}
@@ -314,7 +317,7 @@ type lies struct {
 var lieBefore, lieAfter = []string{"throttled", "conflict", "5xx before", "broken before"}, []string{"5xx after", "broken after"}
 
 func (l *lies) tell(c wire.Call, kinds []string) error {
-	if !slices.Contains([]string{"BatchGetItem", "Query", "UpdateItem", "TransactWriteItems"}, c.Operation) {
+	if !slices.Contains([]string{"BatchGetItem", "Query", "PutItem", "UpdateItem", "TransactWriteItems"}, c.Operation) {
 		return nil
 	}
 	l.mu.Lock()

@@ -73,6 +73,15 @@ func (c *counting) Query(ctx context.Context, in *sdk.QueryInput, opts ...func(*
 	return out, err
 }
 
+func (c *counting) PutItem(ctx context.Context, in *sdk.PutItemInput, opts ...func(*sdk.Options)) (*sdk.PutItemOutput, error) {
+	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
+	out, err := c.Client.PutItem(ctx, in, opts...)
+	if err == nil {
+		c.add(true, *out.ConsumedCapacity)
+	}
+	return out, err
+}
+
 func (c *counting) UpdateItem(ctx context.Context, in *sdk.UpdateItemInput, opts ...func(*sdk.Options)) (*sdk.UpdateItemOutput, error) {
 	in.ReturnConsumedCapacity = types.ReturnConsumedCapacityTotal
 	out, err := c.Client.UpdateItem(ctx, in, opts...)
@@ -119,6 +128,10 @@ func TestMeter_AgreesWithTheTable(t *testing.T) {
 		{"create large", func() { b.commit("2", store.Put(recordOf("b", value(5000)), store.Absent)) }},
 		{"create indexed", func() {
 			b.commit("3", store.Put(indexed("c", value(3000), "1"), store.Absent), store.Put(indexed("d", "", "2"), store.Absent))
+		}},
+		{"append", func() { b.commit("3a", store.Append(recordOf("n", value(1500)))) }},
+		{"append with another", func() {
+			b.commit("3b", store.Append(recordOf("o", value(1500))), store.Check(key("nobody"), store.Absent))
 		}},
 		{"lone update", func() { b.commit("4", store.Put(recordOf("a", value(1500)), 1)) }},
 		{"shrink", func() { b.commit("5", store.Put(recordOf("b", ""), 1)) }},
@@ -188,6 +201,8 @@ func TestUnits_ByTheBook(t *testing.T) {
 	}{
 		{"create, 1 KB", dynamodbtest.CommitUnits([]store.Op{store.Put(sized(1024), store.Absent)}, nil), dynamodbtest.Units{Write: 2}},
 		{"create, one byte more", dynamodbtest.CommitUnits([]store.Op{store.Put(sized(1025), store.Absent)}, nil), dynamodbtest.Units{Write: 4}},
+		{"append, 1 KB", dynamodbtest.CommitUnits([]store.Op{store.Append(sized(1024))}, nil), dynamodbtest.Units{Write: 1}},
+		{"append, one byte more", dynamodbtest.CommitUnits([]store.Op{store.Append(sized(1025))}, nil), dynamodbtest.Units{Write: 2}},
 		{"check of nothing", dynamodbtest.CommitUnits([]store.Op{store.Check(r.Key, store.Absent)}, nil), dynamodbtest.Units{Write: 2}},
 		{"get of nothing", dynamodbtest.GetUnits(1, nil), dynamodbtest.Units{Read: 1}},
 		{"range of nothing", dynamodbtest.RangeUnits(nil), dynamodbtest.Units{Read: 1}},

@@ -10,7 +10,7 @@ const (
 	mostUnsure = 10_000           // some hundred kilobytes
 )
 
-// unsure remembers the ids of lone updates whose outcome this process does not know, so that a repeat
+// unsure remembers the ids of lone writes whose outcome this process does not know, so that a repeat
 // whose record is silent is answered store.ErrUnknown and not store.ErrConflict. Correctness does not rest on it: a
 // process that restarted has forgotten all ids, and then a lost race is the best answer there is (see the package
 // documentation).

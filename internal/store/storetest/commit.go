@@ -14,6 +14,7 @@ import (
 var commitTests = []test{
 	{"PutOfAbsentMakesVersionOne", putOfAbsent},
 	{"PutOfVersionRaisesItByOne", putOfVersion},
+	{"AppendMakesARecordOnce", appendOnce},
 	{"DeleteNeedsItsVersion", deleteOfVersion},
 	{"MadeAgainStartsAtOne", madeAgain},
 	{"CheckWritesNothing", checkWritesNothing},
@@ -59,6 +60,29 @@ func putOfVersion(f fixture) {
 	f.conflict(store.Put(value(k, "x"), 1)) // no longer there
 	f.commit(store.Put(value(k, "three"), 2))
 	f.wantSame([]store.Record{at(value(k, "three"), 3)}, f.get(k))
+}
+
+func appendOnce(f fixture) {
+	k, other := f.key("p", "a"), f.key("p", "b")
+	r := value(k, "one")
+	r.Indexes, r.Expires = map[store.Index]store.Entry{store.Index1: {Part: f.part("i"), Sort: "s"}}, 1<<40
+	id := newID()
+	for range 3 { // a repeat is recognised
+		if err := f.store.Commit(f.Context(), id, store.Append(r)); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.conflict(store.Append(value(k, "theirs")))
+	f.conflict(store.Append(value(k, "theirs")), store.Append(value(other, "two")))
+	f.wantSame([]store.Record{at(r, 1)}, f.get(k, other))
+	f.wantRefused(f.store.Commit(f.Context(), id, store.Append(value(k, "another value"))))
+	f.commit(store.Append(value(other, "two")), store.Check(k, 1)) // with others it is as a Put
+	f.commit(store.Put(value(k, "changed"), 1))
+	if err := f.store.Commit(f.Context(), id, store.Append(r)); err != nil {
+		f.Errorf("a repeat after a change: %v", err)
+	}
+	f.wantSame([]store.Record{at(value(k, "changed"), 2), at(value(other, "two"), 1)}, f.get(k, other))
+	f.eventually(store.Index1, store.Scan{Part: f.part("i"), Limit: 10}, nil)
 }
 
 func deleteOfVersion(f fixture) {

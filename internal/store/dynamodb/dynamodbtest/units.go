@@ -93,8 +93,8 @@ func QueryUnits(index store.Index, found []store.Record) Units {
 // loses its race costs as much of the table, and nothing of the indexes.
 func CommitUnits(ops []store.Op, before map[store.Key]store.Record) Units {
 	times := 2.0
-	if len(ops) == 1 && ops[0].IsPut() && ops[0].Expect() != store.Absent {
-		times = 1 // a lone update is not a transaction
+	if len(ops) == 1 && ops[0].IsPut() && (ops[0].Expect() != store.Absent || ops[0].Stays()) {
+		times = 1 // a lone update or append is not a transaction
 	}
 	var u Units
 	for _, op := range ops {
