@@ -47,9 +47,11 @@ var rules = map[string]rule{
 	"internal/task":     {level: 0, std: true},
 	"internal/awserr":   {level: 0},
 	"internal/awssend":  {level: 0, std: true},
+	"internal/awss3":    {level: 0},
 	"internal/mutate":   {level: 0, std: true},
 
 	"internal/api":      {level: 10},
+	"internal/blob":     {level: 10},
 	"internal/ticket":   {level: 10},
 	"internal/config":   {level: 10},
 	"internal/queue":    {level: 10},
@@ -75,6 +77,7 @@ var rules = map[string]rule{
 // parent; conformance packages hold adapters to their parent's contract and are for tests only.
 var (
 	adapters = map[string][]string{
+		"internal/blob":     {"files", "s3"},
 		"internal/queue":    {"memory", "sqs"},
 		"internal/launcher": {"ecs", "docker", "process", "taskdir"},
 		"internal/secrets":  {"awssm", "local"},
@@ -90,7 +93,7 @@ var (
 	// Of these, the parts build on one another: each may import those that stand before it.
 	layered     = []string{"internal/controlplane"}
 	conformance = []string{
-		"internal/queue/queuetest", "internal/launcher/launchertest",
+		"internal/blob/blobtest", "internal/queue/queuetest", "internal/launcher/launchertest",
 		"internal/secrets/secretstest", "internal/store/storetest", "internal/store/storefault",
 		"internal/store/dynamodb/dynamodbtest",
 	}
@@ -108,7 +111,7 @@ var owners = []struct {
 	{"github.com/aws/aws-lambda-go", []string{"functions/"}},
 	{"github.com/awslabs/aws-lambda-go-api-proxy", []string{"functions/"}},
 	{"github.com/aws/", []string{
-		"internal/awserr", "internal/queue/sqs", "internal/launcher/ecs", "internal/secrets/awssm",
+		"internal/awserr", "internal/awss3", "internal/blob/s3", "internal/queue/sqs", "internal/launcher/ecs", "internal/secrets/awssm",
 		"internal/store/dynamodb", "internal/runner/cloud", "functions/", "cmd/", "runnerimage/",
 	}},
 	{"modernc.org/sqlite", []string{"internal/store/sqlite"}},

@@ -1,0 +1,60 @@
+// Package awss3 says where an object of S3 is and signs requests for it, so that nobody needs the SDK's client of S3. It
+// sends nothing.
+package awss3
+
+import (
+	"context"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+)
+
+// Address is where an object is: below a name of its bucket's own, unless a dot in that name would not fit the
+// certificate, or the service has another address (S3 user guide, "Methods for accessing a bucket").
+func Address(endpoint *string, region, bucket, key string) (*url.URL, error) {
+	if endpoint != nil {
+		u, err := url.Parse(*endpoint)
+		if err != nil {
+			return nil, fmt.Errorf("address of S3: %w", err)
+		}
+		return u.JoinPath(bucket, key), nil
+	}
+	host := "s3." + region + ".amazonaws.com"
+	if strings.HasPrefix(region, "cn-") {
+		host += ".cn"
+	}
+	u := &url.URL{Scheme: "https", Host: host}
+	if strings.Contains(bucket, ".") {
+		return u.JoinPath(bucket, key), nil
+	}
+	u.Host = bucket + "." + host
+	return u.JoinPath(key), nil
+}
+
+// Sign signs a request whose body has this SHA-256, in hexadecimal digits.
+func Sign(ctx context.Context, req *http.Request, creds aws.Credentials, sum, region string, now time.Time) error {
+	req.Header.Set("X-Amz-Content-Sha256", sum)
+	// S3 alone takes a path as it stands (IAM user guide, "Create a signed AWS API request").
+	signer := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
+	if err := signer.SignHTTP(ctx, creds, req, sum, "s3", region, now); err != nil {
+		return fmt.Errorf("sign the request: %w", err)
+	}
+	return nil
+}
+
+// Said is the code and the message of an answer that is an error. Both are empty if it cannot be read.
+func Said(res *http.Response) (code, message string) {
+	var said struct {
+		Code    string
+		Message string
+	}
+	_ = xml.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&said) // an answer that cannot be read says nothing
+	return said.Code, said.Message
+}
