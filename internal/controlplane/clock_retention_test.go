@@ -42,7 +42,7 @@ func (w *world) records(id string) (out []store.Record) {
 	}
 }
 
-func isLog(r store.Record) bool { return strings.HasPrefix(r.Key.Sort, record.LogPrefix) }
+func isLog(r store.Record) bool { return strings.HasPrefix(r.Key.Sort, record.LogsPrefix) }
 
 // passes makes passes until nothing is left to the next one.
 func (w *world) passes() {
@@ -257,7 +257,7 @@ func TestRetention_TimesAreGivenToAStoreThatDeletes(t *testing.T) {
 			switch {
 			case k == "wf":
 				want = own
-			case strings.HasPrefix(k, record.LogPrefix):
+			case strings.HasPrefix(k, record.LogsPrefix):
 				want = 90
 			}
 			if got != want {

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/blob"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/clock"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
@@ -36,6 +37,7 @@ type Config struct {
 	Log               *slog.Logger     // nil means no log
 	OrganizationLimit int              // most active workflows of an organization; 0 means 150
 	LogQuota          int64            // bytes that the log of one attempt may have, as api.LogLine.Weight counts; 0 means 64 MiB
+	Blobs             blob.Store       // has what is beyond the first MiB of a log; nil means that the records have all of it
 	LogWait           time.Duration    // how long a runner gathers lines while the log has a reader; 0 means 500 ms
 	// Alone says that this process makes all passes, as `up` and `server` do: its first pass adds nothing to the
 	// service clock. False means that other processes may make passes too, as functions do.
@@ -97,6 +99,6 @@ func New(st store.Store, cfg Config) *Plane {
 	cfg.LogWait = cmp.Or(cfg.LogWait, 500*time.Millisecond)
 	l := ledger.New(st, ledger.Config{Now: cfg.Now, Log: cfg.Log, Waker: cfg.Waker, Alone: cfg.Alone, Expires: cfg.Expires})
 	c := catalog.New(l, catalog.Config{DefaultState: cfg.DefaultState, NoRoles: cfg.NoRoles, NoWakes: cfg.Waker == nil})
-	r := runs.New(l, c, runs.Config{OrganizationLimit: cfg.OrganizationLimit, LogQuota: cfg.LogQuota, LogWait: cfg.LogWait, Digest: cfg.Digest})
+	r := runs.New(l, c, runs.Config{OrganizationLimit: cfg.OrganizationLimit, LogQuota: cfg.LogQuota, Blobs: cfg.Blobs, LogWait: cfg.LogWait, Digest: cfg.Digest})
 	return &Plane{identity.New(l), c, r, clock.New(l, c, r)}
 }

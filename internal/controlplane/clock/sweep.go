@@ -95,7 +95,7 @@ func (s *sweep) logs(ctx context.Context, before time.Time) error {
 		if !w.Over() || w.Attempt == 0 {
 			return nil
 		}
-		return s.all(ctx, record.Under(record.WorkflowKey(w.ID).Part, record.LogPrefix, recordsAtOnce))
+		return s.all(ctx, record.Under(record.WorkflowKey(w.ID).Part, record.LogsPrefix, recordsAtOnce))
 	})
 	if err == nil && last.After(swept.Logs) {
 		err = s.add(ctx, store.Put(record.Encode(k, record.Swept{Logs: last}), c.Version(k)))

@@ -43,18 +43,21 @@ func StepKey(id string, attempt, seq int) store.Key {
 	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("step/%04d/%04d", attempt, seq)}
 }
 
-// LogEndKey is where the end of an attempt's log lies.
+// LogEndKey is where ChunkedLog lies, or the end of an attempt's log as older versions keep it.
 func LogEndKey(id string, attempt int) store.Key {
 	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("logend/%04d", attempt)}
 }
 
 // LogKey is where the lines of a log from first on lie.
 func LogKey(id string, attempt int, first int64) store.Key {
-	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("%s%04d/%012d", LogPrefix, attempt, first)}
+	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("%s%012d", LogPrefix(attempt), first)}
 }
 
-// LogPrefix is how the keys of all lines of a run begin.
-const LogPrefix = "log/"
+// LogsPrefix is how the keys of all chunks of a run begin.
+const LogsPrefix = "log/"
+
+// LogPrefix is how the keys of the chunks of an attempt's log begin.
+func LogPrefix(attempt int) string { return fmt.Sprintf("%s%04d/", LogsPrefix, attempt) }
 
 // QueuePart has the queue of a workspace: its record and its waiting lists.
 func QueuePart(wsid string) string { return "lane/" + wsid }

@@ -290,7 +290,12 @@ type Idempotency struct {
 // IdempotencyKept is how long a key is remembered.
 const IdempotencyKept = 24 * time.Hour
 
-// LogEnd is the end of the log of an attempt.
+// ChunkedLog lies at the LogEndKey of a log of chunks. A function of a version before chunks cannot read it, so it
+// fails the call, and the caller repeats it until this version takes it. Without it, that function would ask for the
+// log from its beginning.
+var ChunkedLog = map[string]string{"next": "chunks"}
+
+// LogEnd is the end of the log of an attempt, as versions before chunks keep it. It is only read.
 type LogEnd struct {
 	Next  int64 `json:"next"`
 	Bytes int64 `json:"bytes"`          // that count against the quota

@@ -42,7 +42,7 @@ func (r Retention) Expires(w *Workflow, k store.Key) time.Time {
 	switch {
 	case k == WorkflowKey(w.ID) && !w.Over():
 		return time.Time{}
-	case strings.HasPrefix(k.Sort, LogPrefix):
+	case strings.HasPrefix(k.Sort, LogsPrefix):
 		days = r.Logs
 	}
 	return w.Submitted.Add(time.Duration(days) * Day)

@@ -6,15 +6,18 @@ import (
 	"context"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/blob"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 )
 
-// Config has the limits of runs. Everything except Digest is required.
+// Config has the limits of runs. Everything except Blobs and Digest is required.
 type Config struct {
 	OrganizationLimit int           // most active workflows of an organization
 	LogQuota          int64         // bytes that the log of one attempt may have, as api.LogLine.Weight counts
 	LogWait           time.Duration // how long a runner gathers lines while the log has a reader
+	// Blobs has what is beyond the first MiB of a log. Nil means that the records have all of it.
+	Blobs blob.Store
 	// Digest says what the files of a directory source are now. Nil means that this process cannot read directory
 	// sources.
 	Digest func(ctx context.Context, directory string) (string, error)

@@ -92,7 +92,8 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 	var out api.Control
 	var ended error
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		w, s, err := admit(ctx, c, token, run, record.ReaderKey(run.Workflow))
+		chunked := record.LogEndKey(run.Workflow, run.Attempt)
+		w, s, err := admit(ctx, c, token, run, record.ReaderKey(run.Workflow), chunked)
 		if err != nil {
 			return err
 		}
@@ -111,6 +112,7 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 		switch granted.Move.To { //nolint:exhaustive // a start leads to no other state
 		case workflow.Running:
 			c.Put(record.BeatKey(w.ID), rules.Sign(now, ""))
+			c.Put(chunked, record.ChunkedLog)
 			c.Put(record.AttemptKey(w.ID, run.Attempt), record.Attempt{Hash: record.Hash(token), Task: run.Task, Boot: run.Boot})
 		case workflow.Failed:
 			ended = workflow.Refuse(workflow.ErrOver, "", "%s", granted.Detail)

@@ -1,0 +1,339 @@
+package controlplane_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/blob"
+	"github.com/dayfly-dev/dayfly/internal/blob/files"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/store/dynamodb/dynamodbtest"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// chunks are the records of a log.
+func (w *world) chunks(id string) []store.Record {
+	w.t.Helper()
+	var all []store.Record
+	for scan := (store.Scan{Part: record.WorkflowKey(id).Part, From: "log/", To: "log0", Limit: 1000}); ; {
+		page, err := w.store.Range(w.ctx(), scan)
+		w.must(err)
+		if all = append(all, page.Records...); page.Next == "" {
+			return all
+		}
+		scan.After = page.Next
+	}
+}
+
+func (w *world) send(job api.Job, r api.Run, from int, lines ...api.LogLine) {
+	w.t.Helper()
+	out, err := w.plane.AppendLogs(w.ctx(), job.Token, r, api.Logs{First: int64(from), Lines: lines})
+	if err != nil || out.Next != int64(from+len(lines)) {
+		w.t.Fatalf("from %d on: next %d, %v", from, out.Next, err)
+	}
+}
+
+// older writes a log as a version before chunks does: lines as JSON, with their end in a record of its own.
+func (w *world) older(id string, end record.LogEnd, batches ...[]api.LogLine) {
+	w.t.Helper()
+	k, first := record.LogEndKey(id, 1), int64(0)
+	was, err := w.store.Get(w.ctx(), k)
+	w.must(err)
+	if len(was) > 0 { // of this version's start
+		w.must(w.store.Commit(w.ctx(), "away", store.Delete(k, was[0].Version)))
+	}
+	ops := []store.Op{store.Put(record.Encode(k, end), store.Absent)}
+	for _, lines := range batches {
+		ops = append(ops, store.Put(record.Encode(record.LogKey(id, 1, first), lines), store.Absent))
+		first += int64(len(lines))
+	}
+	w.must(w.store.Commit(w.ctx(), "older", ops...))
+}
+
+// A run that began under a version without chunks has one whole log.
+func TestLogs_OfAnOlderVersionGoOn(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net")
+		wf := w.submit("net", workflow.Update)
+		job, r := w.started()
+		w.older(wf.ID, record.LogEnd{Next: 5, Bytes: 160}, numbered(0, 3), numbered(3, 5))
+		w.wantLog(wf.ID, 1, texts(numbered(0, 5))...)
+		w.send(job, r, 3, numbered(3, 7)...)
+		w.send(job, r, 7, numbered(7, 8)...)
+		w.wantLog(wf.ID, 1, texts(numbered(0, 8))...)
+		chunk, err := record.DecodeChunk(w.chunks(wf.ID)[3])
+		w.must(err)
+		if chunk.First != 7 || chunk.Next != 8 || chunk.Bytes != 8*32 {
+			t.Errorf("the last chunk is %+v: want the bytes of all versions", chunk)
+		}
+		w.must(w.result(job, r, workflow.Succeeded))
+		if got, done := w.logOf(wf.ID, 1); !done || len(got) != 8 {
+			t.Errorf("got %q, done %v", got, done)
+		}
+	})
+}
+
+// A log that an older version ended stays ended.
+func TestLogs_OfAnOlderVersionThatAreFull(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	wf := w.submit("net", workflow.Update)
+	job, r := w.started()
+	w.older(wf.ID, record.LogEnd{Next: 3, Bytes: 64 << 20, Full: true}, numbered(0, 3))
+	w.send(job, r, 3, numbered(3, 7)...)
+	if got, done := w.logOf(wf.ID, 1); !done || !slices.Equal(got, texts(numbered(0, 3))) {
+		t.Errorf("got %q, done %v", got, done)
+	}
+}
+
+// A function of an older version that runs beside this one cannot begin the log again: what it reads of the log's end
+// is an error, and the runner repeats the call.
+func TestLogs_AnOlderVersionIsKeptOut(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	wf := w.submit("net", workflow.Update)
+	job, r := w.started()
+	keptOut := func() {
+		t.Helper()
+		end, err := w.store.Get(w.ctx(), record.LogEndKey(wf.ID, 1))
+		w.must(err)
+		var old struct{ Next, Bytes int64 }
+		if len(end) != 1 || json.Unmarshal(end[0].Value, &old) == nil {
+			t.Errorf("an older version reads %v as the end %+v", end, old)
+		}
+	}
+	keptOut()
+	w.send(job, r, 0, numbered(0, 3)...)
+	keptOut()
+
+	w = newWorld(t, memory.New())
+	w.workspace("net")
+	wf = w.submit("net", workflow.Update)
+	job, r = w.started()
+	w.older(wf.ID, record.LogEnd{Next: 3, Bytes: 96}, numbered(0, 3))
+	w.send(job, r, 3, numbered(3, 4)...)
+	keptOut()
+}
+
+// Many writers with overlapping lines, as a lost answer and a second call make them, leave each line once and in order.
+func TestRace_WritersOfOneLog(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net")
+		wf := w.submit("net", workflow.Update)
+		job, r := w.started()
+		const lines = 60
+		var all sync.WaitGroup
+		for n := range 4 {
+			rnd := rand.New(rand.NewPCG(7, uint64(n))) //nolint:gosec // a series, not a secret
+			all.Go(func() {
+				for next := int64(0); next < lines; {
+					first := max(0, next-int64(rnd.IntN(5)))
+					to := min(lines, int(next)+1+rnd.IntN(9))
+					out, err := w.plane.AppendLogs(w.ctx(), job.Token, r, api.Logs{First: first, Lines: numbered(int(first), to)})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					next = out.Next
+				}
+			})
+		}
+		all.Wait()
+		w.wantLog(wf.ID, 1, texts(numbered(0, lines))...)
+	})
+}
+
+// longLine is a line that no compression makes short.
+func longLine(seed, size int) api.LogLine {
+	r := rand.New(rand.NewPCG(uint64(seed), 1)) //nolint:gosec // a series, not a secret
+	text := make([]byte, size)
+	for i := range text {
+		text[i] = byte(' ' + r.IntN(95))
+	}
+	return api.LogLine{Text: string(text)}
+}
+
+// broken is a place of blobs that fails.
+type broken struct {
+	blob.Store
+	err error
+}
+
+func (b *broken) Put(ctx context.Context, name string, body []byte) error {
+	if b.err != nil {
+		return b.err
+	}
+	return b.Store.Put(ctx, name, body)
+}
+
+// What is beyond the first MiB of a log lies beside the records, and reads as the rest does.
+func TestLogs_BeyondTheFirstMiBLieInBlobs(t *testing.T) {
+	w := newWorld(t, memory.New())
+	place := &broken{Store: files.New(filepath.Join(t.TempDir(), "blobs"))}
+	w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory, Blobs: place})
+	w.workspace("net")
+	wf := w.submit("net", workflow.Update)
+	job, r := w.started()
+	var want []string
+	sent := 0
+	send := func(n, size int) {
+		t.Helper()
+		for range n {
+			line := longLine(sent, size)
+			w.send(job, r, sent, line)
+			want, sent = append(want, line.Text), sent+1
+		}
+	}
+	send(20, 60<<10)
+	inBlobs := func() (n, size int) {
+		for _, rec := range w.chunks(wf.ID) {
+			chunk, err := record.DecodeChunk(rec)
+			w.must(err)
+			if chunk.Blob != "" {
+				if !strings.HasPrefix(chunk.Blob, "logs/") || len(rec.Value) > 300 {
+					t.Errorf("a chunk of %d bytes names %q", len(rec.Value), chunk.Blob)
+				}
+				n++
+			}
+			size += len(rec.Value)
+		}
+		return n, size
+	}
+	if n, size := inBlobs(); n != 2 || size < record.BlobAfter*8/10 || size > record.BlobAfter+120<<10 {
+		t.Errorf("%d chunks lie in blobs, the others have %d bytes", n, size)
+	}
+	place.err = &workflow.Error{Kind: workflow.ErrBusy, Message: "injected"}
+	_, err := w.plane.AppendLogs(w.ctx(), job.Token, r, api.Logs{First: int64(sent), Lines: []api.LogLine{longLine(sent, 100)}})
+	wantErr(t, err, workflow.ErrBusy)
+	place.err = nil
+	send(30, 100) // small ones too
+	w.wantLog(wf.ID, 1, want...)
+	page, err := w.plane.Logs(w.ctx(), w.admin, wf.ID, 1, 0, 0, 0)
+	if err != nil || !slices.Equal(texts(page.Lines), want) {
+		t.Errorf("one page has %d lines, %v", len(page.Lines), err)
+	}
+
+	// A blob that is gone takes no others with it, and one that cannot be read now does not read as if it were gone.
+	elsewhere := files.New(t.TempDir())
+	w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory, Blobs: elsewhere})
+	page, err = w.plane.Logs(w.ctx(), w.admin, wf.ID, 1, 17, 3, 0)
+	if err != nil || len(page.Lines) != 3 || page.Lines[0].Text != want[17] || page.Lines[1].Text != "[dayfly] lines 18 to 18 are no longer kept" {
+		t.Errorf("got %.300v, %v", page.Lines, err)
+	}
+	w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory})
+	if _, err := w.plane.Logs(w.ctx(), w.admin, wf.ID, 1, 20, 3, 0); err == nil {
+		t.Error("without a place of blobs their lines were read")
+	}
+}
+
+// A batch becomes chunks that a reader can take one by one, whatever is in it.
+func TestLogs_ChunksHaveBounds(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	wf := w.submit("net", workflow.Update)
+	job, r := w.started()
+	var want []api.LogLine
+	for n := range 5 {
+		want = append(want, longLine(n, 58<<10))
+	}
+	w.send(job, r, 0, want...)
+	want = append(want, numbered(5, 2600)...)
+	w.send(job, r, 5, want[5:]...)
+	for _, rec := range w.chunks(wf.ID) {
+		chunk, err := record.DecodeChunk(rec)
+		w.must(err)
+		if n := chunk.Next - chunk.First; len(chunk.Lines) > record.MaxChunk || n > record.MaxChunkLines {
+			t.Errorf("the chunk at %d has %d lines in %d bytes", chunk.First, n, len(chunk.Lines))
+		}
+	}
+	var got []string
+	for offset := int64(0); ; {
+		page, err := w.plane.Logs(w.ctx(), w.admin, wf.ID, 1, offset, 0, 0)
+		w.must(err)
+		if len(page.Lines) == 0 {
+			break
+		}
+		got, offset = append(got, texts(page.Lines)...), page.Next
+	}
+	if !slices.Equal(got, texts(want)) {
+		t.Errorf("read %d lines, want %d", len(got), len(want))
+	}
+}
+
+// A page reads little more than it shows, in few calls, wherever it is and however the lines came.
+func TestLogs_APageReadsLittleMoreThanItShows(t *testing.T) {
+	for name, batch := range map[string]int{"many small batches": 40, "large batches": 2500, "lines one by one": 1} {
+		t.Run(name, func(t *testing.T) {
+			meter := dynamodbtest.NewMeter(memory.New())
+			w := newWorld(t, meter)
+			w.workspace("net")
+			wf := w.submit("net", workflow.Update)
+			job, r := w.started()
+			const lines, limit = 5000, 1000
+			for n := 0; n < lines; n += batch {
+				some := numbered(n, min(n+batch, lines))
+				for i := range some {
+					some[i].At, some[i].Text = w.clock.now(), some[i].Text+longLine(n+i, 60).Text
+				}
+				w.send(job, r, n, some...)
+			}
+			whole := 0
+			for _, rec := range w.chunks(wf.ID) {
+				whole += dynamodbtest.ItemSize(rec)
+			}
+			share := float64(whole) / lines * limit / 4096 // read units of a page's lines
+			for _, offset := range []int64{0, 20, 1000, 3333, 4000} {
+				meter.Reset()
+				page, err := w.plane.Logs(w.ctx(), w.admin, wf.ID, 1, offset, limit, 0)
+				if err != nil || len(page.Lines) != limit || page.Next != offset+limit {
+					t.Fatalf("from %d on: %d lines to %d, %v", offset, len(page.Lines), page.Next, err)
+				}
+				used, calls := meter.Used()
+				// The workflow, who reads it and how it ended; a part of the first and of the last chunk.
+				if most := 2.5*share + 8; used.Read > most || calls > 30 {
+					t.Errorf("from %d on: %.0f read units in %d calls, want at most %.0f in 30", offset, used.Read, calls, most)
+				}
+			}
+			meter.Reset()
+			if _, err := w.plane.Logs(w.ctx(), w.admin, wf.ID, 1, 10, 1, 0); err != nil {
+				t.Fatal(err)
+			}
+			if used, _ := meter.Used(); used.Read > 2*share+8 {
+				t.Errorf("a page of one line: %.0f read units", used.Read)
+			}
+		})
+	}
+}
+
+// Lines of a log cost the record that they make: no transaction, and no sign of life with each.
+func TestLogs_ABatchIsOnePlainWrite(t *testing.T) {
+	meter := dynamodbtest.NewMeter(memory.New())
+	w := newWorld(t, meter)
+	w.workspace("net")
+	w.submit("net", workflow.Update)
+	job, r := w.started()
+	var units []string
+	for n := range 10 {
+		meter.Reset()
+		w.send(job, r, n, numbered(n, n+1)...)
+		used, _ := meter.Used()
+		units = append(units, fmt.Sprint(used.Write))
+		w.clock.advance(5 * time.Second)
+	}
+	// Every 20 s a sign of life of the run and one of its pool.
+	if got, want := strings.Join(units, " "), "1 1 1 1 3 1 1 1 3 1"; got != want {
+		t.Errorf("write units: got %s, want %s", got, want)
+	}
+}
