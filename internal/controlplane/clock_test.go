@@ -351,16 +351,17 @@ func (w *world) old(id string) {
 	w.must(err)
 	beat, err := record.Decode[record.Beat](got[1])
 	w.must(err)
-	next := record.TimerKey("default", beat.At.Add(workflow.Silence).UnixMilli()+1, id)
+	next := record.OldTimerKey("default", beat.At.Add(workflow.Silence).UnixMilli()+1, id)
 	ops = append(ops, store.Put(record.Encode(next, record.Name{ID: id}), store.Absent))
-	if rec.Service.Timer != 0 {
-		ops = append(ops, store.Delete(record.ServiceTimerKey("default", rec.Service.Timer, id), 1))
+	for _, k := range rec.TimerKeys() {
+		ops = append(ops, store.Delete(k, 1))
 	}
 	for _, r := range got {
 		var fields map[string]any
 		w.must(json.Unmarshal(r.Value, &fields))
 		delete(fields, "svc")
 		delete(fields, "lag")
+		delete(fields, "due")
 		if r.Key == record.WorkflowKey(id) {
 			fields["timer"] = beat.At.Add(workflow.Silence).UnixMilli() + 1
 		}
@@ -424,11 +425,13 @@ func TestPass_MovesATimerOfAnOlderVersion(t *testing.T) {
 
 func (w *world) timers() []string {
 	w.t.Helper()
-	page, err := w.store.Range(w.ctx(), store.Scan{Part: record.TimerPart("default"), Limit: 100})
-	w.must(err)
 	var out []string
-	for _, r := range page.Records {
-		out = append(out, r.Key.Sort)
+	for _, part := range append(record.TimerParts("default"), record.OldTimerPart("default")) {
+		page, err := w.store.Range(w.ctx(), store.Scan{Part: part, Limit: 100})
+		w.must(err)
+		for _, r := range page.Records {
+			out = append(out, r.Key.Sort)
+		}
 	}
 	return out
 }
@@ -441,7 +444,7 @@ func TestPass_DeletesATimerThatNobodyKnows(t *testing.T) {
 	wf := w.submit("net", workflow.Update)
 	job, r := w.started()
 	w.must(w.store.Commit(w.ctx(), "left-over", store.Put(
-		record.Encode(record.ServiceTimerKey("default", w.clock.t.Add(time.Minute).UnixMilli(), wf.ID), record.Name{ID: wf.ID}), store.Absent)))
+		record.Encode(record.OldServiceTimerKey("default", w.clock.t.Add(time.Minute).UnixMilli(), wf.ID), record.Name{ID: wf.ID}), store.Absent)))
 	w.beats(job, r, 3)
 	if keys := w.timers(); len(keys) != 1 {
 		t.Errorf("timers %q", keys)
@@ -461,7 +464,8 @@ func TestClock_ItsStampsAreShort(t *testing.T) {
 		MaxRuntime: time.Hour, State: workflow.Running, Submitted: at, Since: at, Claimed: at, Started: at, Deadline: at, HandedOver: at,
 		Attempt: 1, Starts: 1, Instance: "dayfly-pool-default", Tasks: []record.Task{{Ref: task}}, Active: true, SlotHeld: true, Seq: 12,
 		Holder:  record.Holder{Attempt: 1, Task: task, Boot: strings.Repeat("a", 32)},
-		Service: record.Service{Deadline: at.UnixMilli(), HandedOver: at.UnixMilli(), Timer: at.UnixMilli()},
+		Service: record.Service{Deadline: at.UnixMilli(), HandedOver: at.UnixMilli()},
+		Due:     record.Due(record.ServiceTimers, at.UnixMilli()) + "12",
 	}
 	if n := len(record.EncodeWorkflow(&w).Value); n > 1<<10 {
 		t.Errorf("%d bytes", n)

@@ -62,6 +62,12 @@ var sinceV0 = map[string]string{
 	"clock":    "a record of its own: left alone, and it stands still meanwhile; what only it times is found when this version is back",
 	"heard":    "a record of its own: left alone",
 
+	"wf.due": "an older function sets a timer of the old kind, which this version serves; the one that the field named is left over, and the pass " +
+		"that finds it deletes it",
+	"cut":    "a record of its own: left alone; what an older function frees wakes only whom an older function cut short, the others poll",
+	"listed": "a record of its own: left alone; what an older function claims is not in the index, and the next pass of this version says so",
+	"places": "a record of its own: left alone",
+
 	"hold.reason":        "a record of its own: left alone, and it ends by its time",
 	"hold.until":         "as its reason",
 	"wake-target.target": "a record of its own: left alone; what it names is not woken meanwhile and finds its work by its schedule",
@@ -110,7 +116,7 @@ func recordFields() []string {
 	var out []string
 	for name, v := range map[string]any{
 		"wf": record.Workflow{}, "beat": record.Beat{}, "attempt": record.Attempt{}, "reader": record.Reader{}, "entry": record.Entry{}, "lane": record.Queue{}, "active": record.Active{},
-		"limit": record.Limit{}, "org": record.Organization{}, "swept": record.Swept{}, "pool": record.Pool{}, "name": record.Name{}, "workspace": record.Workspace{}, "secret": record.Token{},
+		"limit": record.Limit{}, "cut": record.Cut{}, "listed": record.Listed{}, "places": record.Places{}, "org": record.Organization{}, "swept": record.Swept{}, "pool": record.Pool{}, "name": record.Name{}, "workspace": record.Workspace{}, "secret": record.Token{},
 		"runner": record.Runner{}, "pass": record.Pass{}, "clock": record.Clock{}, "heard": record.Heard{}, "wake": record.Wake{}, "wake-target": record.WakeTarget{}, "hold": record.Hold{}, "cursor": record.Cursor{}, "sole": record.Sole{}, "idem": record.Idempotency{}, "logend": record.LogEnd{},
 		"spec": api.Spec{}, "step": api.Step{}, "line": api.LogLine{}, "result": api.Result{}, "found": api.StateFound{}, "gone": record.Deleted{}, "event": api.Event{}, "audit": api.AuditEvent{},
 	} {

@@ -52,14 +52,14 @@ func (w *world) older(id string, end record.LogEnd, batches ...[]api.LogLine) {
 	was, err := w.store.Get(w.ctx(), k)
 	w.must(err)
 	if len(was) > 0 { // of this version's start
-		w.must(w.store.Commit(w.ctx(), "away", store.Delete(k, was[0].Version)))
+		w.commit("away", store.Delete(k, was[0].Version))
 	}
 	ops := []store.Op{store.Put(record.Encode(k, end), store.Absent)}
 	for _, lines := range batches {
 		ops = append(ops, store.Put(record.Encode(record.LogKey(id, 1, first), lines), store.Absent))
 		first += int64(len(lines))
 	}
-	w.must(w.store.Commit(w.ctx(), "older", ops...))
+	w.commit("older", ops...)
 }
 
 // A run that began under a version without chunks has one whole log.

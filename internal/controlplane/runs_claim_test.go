@@ -119,11 +119,13 @@ func TestBrokenRecords_AreSkippedAndNamed(t *testing.T) {
 		"entry": {func(w *world, wf api.Workflow) store.Key {
 			return w.keyIn(record.ClaimPart(w.poolID(), wf.Type), wf.ID)
 		}, false},
-		"workflow":        {func(_ *world, wf api.Workflow) store.Key { return record.WorkflowKey(wf.ID) }, false},
-		"spec":            {func(_ *world, wf api.Workflow) store.Key { return record.SpecKey(wf.ID) }, false},
-		"claimed":         {func(_ *world, wf api.Workflow) store.Key { return record.WorkflowKey(wf.ID) }, true},
-		"active":          {func(w *world, wf api.Workflow) store.Key { return record.ActiveKey(w.poolID(), wf.ID) }, true},
-		"timer":           {func(w *world, wf api.Workflow) store.Key { return w.keyIn(record.TimerPart("default"), wf.ID) }, true},
+		"workflow": {func(_ *world, wf api.Workflow) store.Key { return record.WorkflowKey(wf.ID) }, false},
+		"spec":     {func(_ *world, wf api.Workflow) store.Key { return record.SpecKey(wf.ID) }, false},
+		"claimed":  {func(_ *world, wf api.Workflow) store.Key { return record.WorkflowKey(wf.ID) }, true},
+		"active":   {func(w *world, wf api.Workflow) store.Key { return record.ActiveKey(w.poolID(), wf.ID) }, true},
+		"timer": {func(w *world, wf api.Workflow) store.Key {
+			return w.keyIn(record.TimerKey("default", "", wf.ID).Part, wf.ID)
+		}, true},
 		"cursor of reads": {func(w *world, _ api.Workflow) store.Key { return record.CursorKey(w.poolID()) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -153,7 +153,8 @@ func TestWake_ThatHangsIsLeft(t *testing.T) {
 	})
 }
 
-// A commit that frees a limit wakes the pools whose claims the limit had cut short, at most ten of them.
+// An end wakes the pools whose claims its limits had cut short: at most ten of them, those that were cut last. The next
+// end wakes the others.
 func TestWake_AtMostTenPoolsByOneCommit(t *testing.T) {
 	wk := &waker{}
 	w := waking(t, wk)
@@ -161,8 +162,10 @@ func TestWake_AtMostTenPoolsByOneCommit(t *testing.T) {
 	w.workspace("net")
 	w.submit("net", workflow.Update)
 	job, r := w.started()
+	var want []string
 	for i := range 12 {
-		name, target := fmt.Sprintf("pool%d", i), fmt.Sprintf("dayfly-wake-%d", i)
+		name, target := fmt.Sprintf("pool%d", i), fmt.Sprintf("dayfly-wake-%02d", i)
+		want = append(want, target)
 		made, err := w.plane.CreatePool(t.Context(), w.admin, "", api.PoolSettings{Name: &name, WakeTarget: &target})
 		w.must(err)
 		w.workspace("ws-"+name, func(ws *api.Workspace) { ws.Pool = name })
@@ -177,8 +180,14 @@ func TestWake_AtMostTenPoolsByOneCommit(t *testing.T) {
 	}
 	wk.targets = nil
 	w.must(w.result(job, r, workflow.Succeeded))
-	got := wk.all()
-	if len(got) != 10 || len(slices.Compact(got)) != 10 {
-		t.Errorf("woken: %v", got)
+	if d := cmp.Diff(want[2:], wk.all()); d != "" {
+		t.Errorf("woken (-want +got):\n%s", d)
+	}
+	w.submit("net", workflow.Update)
+	job, r = w.started()
+	wk.targets = nil
+	w.must(w.result(job, r, workflow.Succeeded))
+	if d := cmp.Diff(append(want[:2:2], "dayfly-wake-default"), wk.all()); d != "" { // which asked for ten, and was given one
+		t.Errorf("woken by the next end (-want +got):\n%s", d)
 	}
 }

@@ -21,6 +21,8 @@ const (
 	OneTimerPage    = "one page of timers"                 // a pass skips what is due after it
 	OneHeldPage     = "one page of held claims"            // a reaper does not ask for those beyond it
 	HeldCut         = "held claims cut short"              // the control plane returns one page and says that it is all
+	FoldedTwice     = "freed places counted twice"         // they are subtracted from a limit and stay
+	CutBlind        = "no second look at a full limit"     // a claim misses what is freed before it says that it waits
 )
 
 // All lists them.
@@ -28,5 +30,6 @@ func All() []string {
 	return []string{
 		NoStartFence, NoBoot, EarlyClaim, EarlySlot, NoWantedCheck, NoVersion, OnePhaseReap, NamelessReports, NoHolder, NoGrace,
 		NoBeatCheck, LateClear, NoPoolCheck, OneTimerPage, OneHeldPage, HeldCut,
+		FoldedTwice, CutBlind,
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ type books struct {
 	cursors map[string]cursor          // of pools
 	polled  map[store.Key]time.Time    // when an instance of a pool did so last
 	active  map[string]map[string]bool // ids of active workflows, by pool
+	freed   map[string]map[string]bool // places that are free and still counted, by limit
 	inQueue map[string]map[string]bool // ids of those that can be claimed or are active, by workspace
 }
 
@@ -66,7 +68,7 @@ func (p *poolRecord) serves(workspace string, t workflow.Type) bool {
 }
 
 func newBooks(w *world) *books {
-	return &books{w: w, queued: map[store.Key]queued{}, cursors: map[string]cursor{}, polled: map[store.Key]time.Time{}, active: map[string]map[string]bool{}, inQueue: map[string]map[string]bool{}}
+	return &books{w: w, queued: map[store.Key]queued{}, cursors: map[string]cursor{}, polled: map[store.Key]time.Time{}, active: map[string]map[string]bool{}, freed: map[string]map[string]bool{}, inQueue: map[string]map[string]bool{}}
 }
 
 // stored reads a record of the store as it is.
@@ -91,7 +93,7 @@ func (b *books) follow(ops []store.Op, claimed []*record, seen int) {
 			ranks[q.ID] = k.Sort
 		}
 	}
-	pools, workspaces := map[string]bool{}, map[string]bool{}
+	pools, workspaces, folds := map[string]bool{}, map[string]bool{}, false
 	cursors := map[string]cursor{}
 	for _, op := range ops {
 		k := op.Key()
@@ -110,8 +112,19 @@ func (b *books) follow(ops []store.Op, claimed []*record, seen int) {
 			if len(b.active[rest]) > 100 {
 				b.w.met[metHeld]++
 			}
-		case part == "limit" && k.Sort != "org":
+		case part == "limit" && strings.HasPrefix(k.Sort, "pool/"):
 			pools[strings.TrimPrefix(k.Sort, "pool/")] = true
+		case part == "limit" && k.Sort == "org":
+			folds = true
+		case part == "freed":
+			limit := path.Dir(strings.TrimPrefix(rest, "default/")) // without its shard
+			if b.freed[limit] == nil {
+				b.freed[limit] = map[string]bool{}
+			}
+			delete(b.freed[limit], k.Sort)
+			if _, ok := stored[struct{}](b.w, k); ok {
+				b.freed[limit][k.Sort] = true
+			}
 		case part == "pool" && strings.HasPrefix(k.Sort, "runner/"):
 			b.alone(k)
 		case part == "pool" && k.Sort == "cursor":
@@ -133,6 +146,11 @@ func (b *books) follow(ops []store.Op, claimed []*record, seen int) {
 			}
 		case part == "lane":
 			workspaces[rest] = true
+		}
+	}
+	if folds && len(pools) == 0 { // of the organization alone
+		for id := range b.active {
+			pools[id] = true
 		}
 	}
 	b.limits(pools, len(claimed) > 0)
@@ -179,8 +197,8 @@ func (b *books) alone(k store.Key) {
 	}
 }
 
-// limits: the counts equal what is active, and a claim respects the limits of its pool and its organization at that
-// time.
+// limits: what is counted, less what was freed since, is what is active. A claim respects the limits of its pool and its
+// organization, also by what is counted.
 func (b *books) limits(pools map[string]bool, claim bool) {
 	all, w := 0, b.w
 	for _, of := range b.active {
@@ -190,12 +208,13 @@ func (b *books) limits(pools map[string]bool, claim bool) {
 	for _, id := range slices.Sorted(maps.Keys(pools)) {
 		l, _ := stored[limit](w, store.Key{Part: "limit/default", Sort: "pool/" + id})
 		o, _ := stored[limit](w, store.Key{Part: "limit/default", Sort: "org"})
-		if l.Active != len(b.active[id]) || o.Active != all || w.truth.active[id] != len(b.active[id]) {
-			w.fail("limits count what is active", "pool %s: %d of %d counted, %d by the workflows' records, %d listed; organization: %d counted, %d listed",
-				id, l.Active, o.Active, w.truth.active[id], len(b.active[id]), o.Active, all)
+		ofPool, ofOrg := len(b.freed["pool/"+id]), len(b.freed["org"])
+		if l.Active-ofPool != len(b.active[id]) || o.Active-ofOrg != all || w.truth.active[id] != len(b.active[id]) {
+			w.fail("limits count what is active", "pool %s: %d counted, %d freed, %d by the workflows' records, %d listed; organization: %d counted, %d freed, %d listed",
+				id, l.Active, ofPool, w.truth.active[id], len(b.active[id]), o.Active, ofOrg, all)
 		}
-		if p := b.pool(id); claim && p != nil && (p.Concurrency > 0 && l.Active > p.Concurrency || all > w.truth.orgLimit) {
-			w.fail("a claim keeps the limits", "pool %s has %d active workflows of %d, the organization %d of %d", id, l.Active, p.Concurrency, all, w.truth.orgLimit)
+		if p := b.pool(id); claim && p != nil && (p.Concurrency > 0 && l.Active > p.Concurrency || o.Active > w.truth.orgLimit) {
+			w.fail("a claim keeps the limits", "pool %s counts %d active workflows of %d, the organization %d of %d", id, l.Active, p.Concurrency, o.Active, w.truth.orgLimit)
 		}
 	}
 }

@@ -94,11 +94,13 @@ func work(ctx context.Context, c *ledger.Change, org string, pool record.Pool) (
 			return fmt.Sprintf("workflows wait for pool %s", pool.Name), nil
 		}
 	}
-	limit, err := c.Limit(ctx, record.PoolLimitKey(org, pool.ID)) // so the commit fails if it changed
-	if err != nil || limit.Active == 0 {
+	k := record.PoolLimitKey(org, pool.ID)
+	active, err := c.InUse(ctx, k)
+	c.Check(k)
+	if err != nil || active == 0 {
 		return "", err
 	}
-	return fmt.Sprintf("pool %s has %s", pool.Name, text.Count(limit.Active, "active workflow")), nil
+	return fmt.Sprintf("pool %s has %s", pool.Name, text.Count(active, "active workflow")), nil
 }
 
 // DeletePool closes a pool that is not in use, and deletes it with its tokens. A workflow that was submitted during
@@ -108,7 +110,7 @@ func (p *Calls) DeletePool(ctx context.Context, who identity.Principal, name str
 		return err
 	}
 	var pool record.Pool
-	err := p.ledger.ChangeHot(ctx, func(ctx context.Context, c *ledger.Change) (err error) {
+	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) (err error) {
 		if pool, err = byName(ctx, c, who.Organization, name); err != nil || pool.Closed {
 			return err
 		}
@@ -139,7 +141,7 @@ func (p *Calls) DeletePool(ctx context.Context, who identity.Principal, name str
 
 // remove deletes a closed pool if none of its workflows waits or runs.
 func (p *Calls) remove(ctx context.Context, org, id string) error {
-	return p.ledger.ChangeHot(ctx, func(ctx context.Context, c *ledger.Change) error {
+	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		k, closed := record.PoolKey(org, id), record.ClosedKey(org, id)
 		if err := c.Load(ctx, k, closed); err != nil {
 			return err
@@ -159,9 +161,14 @@ func (p *Calls) remove(ctx context.Context, org, id string) error {
 		if err := c.Load(ctx, nk); err != nil {
 			return err
 		}
+		cut := record.CutKey(org, id)
+		if err := c.Load(ctx, cut); err != nil {
+			return err
+		}
 		if err := p.setTarget(ctx, c, id, &none); err != nil {
 			return err
 		}
+		c.Remove(cut)
 		c.Remove(k)
 		c.Remove(nk)
 		c.Remove(closed)

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -28,17 +27,19 @@ func (p *Calls) viewPool(ctx context.Context, org string, rec record.Pool, versi
 		AllowMultipleInstances: rec.Multiple, AssignedToAll: rec.AssignedToAll, AssignedWorkspaces: rec.Assigned,
 		EnabledTypes: rec.Types, Concurrency: rec.Concurrency, RolePath: rec.RolePath, CreatedAt: rec.Created, Version: version, Status: "inactive",
 	}
-	r, err := p.ledger.Read(ctx, record.PoolLimitKey(org, rec.ID), record.WakeTargetKey(rec.ID))
+	c := p.ledger.View()
+	if err := c.Load(ctx, record.PoolLimitKey(org, rec.ID), record.WakeTargetKey(rec.ID)); err != nil {
+		return out, err
+	}
+	target, _, err := ledger.Get[record.WakeTarget](c.Read, record.WakeTargetKey(rec.ID))
 	if err != nil {
 		return out, err
 	}
-	var target record.WakeTarget
-	var limit record.Limit
-	if err := errors.Join(r.Into(record.WakeTargetKey(rec.ID), &target), r.Into(record.PoolLimitKey(org, rec.ID), &limit)); err != nil {
+	out.WakeTarget = target.Target
+	if out.Active, err = c.InUse(ctx, record.PoolLimitKey(org, rec.ID)); err != nil {
 		return out, err
 	}
-	out.WakeTarget, out.Active = target.Target, limit.Active
-	runners, err := Instances(ctx, p.ledger.View(), rec.ID)
+	runners, err := Instances(ctx, c, rec.ID)
 	if err != nil {
 		return out, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
@@ -37,101 +38,142 @@ func New(l *ledger.Ledger, c *catalog.Calls, r *runs.Calls) *Calls {
 }
 
 const (
-	onePage = 200              // timers of one read
-	most    = 5000             // workflows that one pass looks at
-	longest = 45 * time.Second // and for how long
+	onePage = 25               // timers of one read: one read unit of DynamoDB
+	most    = 5000             // workflows that each part of a pass looks at
+	longest = 45 * time.Second // and for how long both do
 	margin  = 2 * time.Second  // that it leaves before its caller's deadline
 )
 
 // Pass makes the changes that time alone causes: lapsed leases, silent runners, passed deadlines and queue time-outs,
 // in every organization. It is bounded in records and in time, also by ctx's deadline, and says if it left something
 // to the next pass. A second pass is harmless, also at the same time. Run it once a minute.
+//
+// It has two parts. The urgent one is bounded by what runs: leases, runners, deadlines, limits. The other one is the
+// queue time-outs of whatever waits. The first one leaves a quarter of the time to the second, so that neither holds
+// back the other.
 func (p *Calls) Pass(ctx context.Context) (Summary, error) {
-	var sum Summary
 	began, budget := p.ledger.Now(), longest
 	if deadline, ok := ctx.Deadline(); ok {
 		budget = min(budget, time.Until(deadline)-margin)
 	}
 	service, err := p.ledger.Tick(ctx)
 	if err != nil {
-		return sum, err
+		return Summary{}, err
 	}
-	orgs, err := p.ledger.Range(ctx, store.Scan{Part: "orgs", Limit: 1000})
+	now := &pass{Calls: p, service: service}
+	from, err := p.places(ctx)
 	if err != nil {
-		return sum, err
+		return Summary{}, err
 	}
-	var failures []error
-	for _, org := range orgs.Records {
-		for _, due := range []store.Scan{
-			{To: ranOut(p.ledger.Now())},
-			{From: record.ServiceTimers, To: record.ServiceTimers + ranOut(service)},
-		} {
-			if err := p.passOrg(ctx, org.Key.Sort, due, service, began.Add(budget), &sum); err != nil {
-				failures = append(failures, err)
-			}
-		}
-		if err := p.sweep(ctx, org.Key.Sort, began.Add(budget), &sum); err != nil {
-			failures = append(failures, err)
-		}
-		if err := p.catalog.RemoveClosed(ctx, org.Key.Sort); err != nil {
-			failures = append(failures, err)
-		}
+	var next record.Places
+	now.begin(began.Add(budget * 3 / 4))
+	next.Urgent = now.round(ctx, from.Urgent, now.urgent)
+	now.begin(began.Add(budget))
+	next.Waits = now.round(ctx, from.Waits, now.waits)
+	if next != from && ctx.Err() == nil {
+		now.failed(p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+			err := c.Load(ctx, record.PlacesKey())
+			c.Put(record.PlacesKey(), next)
+			return err
+		}))
 	}
-	return sum, errors.Join(failures...)
+	if ctx.Err() != nil {
+		now.failed(context.Cause(ctx))
+	}
+	return now.sum, errors.Join(now.failures...)
+}
+
+// places are where the last pass was cut short.
+func (p *Calls) places(ctx context.Context) (out record.Places, err error) {
+	r, err := p.ledger.Read(ctx, record.PlacesKey())
+	if err == nil {
+		err = r.Into(record.PlacesKey(), &out)
+	}
+	return out, err
+}
+
+// urgent is what is done for an organization in the first part.
+func (p *pass) urgent(org string) (turns []turn) {
+	now := ranOut(p.ledger.Now())
+	for _, part := range record.TimerParts(org) {
+		turns = append(turns,
+			p.timers(org, ofKind(part, record.LeaseTimers, now)),
+			p.timers(org, ofKind(part, record.ServiceTimers, ranOut(p.service))))
+	}
+	old := record.OldTimerPart(org)
+	return append(turns,
+		p.timers(org, store.Scan{Part: old, To: now}),
+		p.timers(org, ofKind(old, record.ServiceTimers, ranOut(p.service))),
+		p.limits(org),
+		func(ctx context.Context) turn {
+			p.failed(p.catalog.RemoveClosed(ctx, org))
+			return nil
+		})
+}
+
+// waits is what is done for an organization in the second part: also what is kept no longer is deleted then.
+func (p *pass) waits(org string) (turns []turn) {
+	for _, part := range record.TimerParts(org) {
+		turns = append(turns, p.timers(org, ofKind(part, record.WaitTimers, ranOut(p.ledger.Now()))))
+	}
+	return append(turns, func(ctx context.Context) turn {
+		var sum Summary
+		p.failed(p.sweep(ctx, org, p.until, &sum))
+		p.swept(sum)
+		return nil
+	})
 }
 
 // ranOut is behind every timer of the millisecond of a time.
 func ranOut(at time.Time) string { return fmt.Sprintf("%015d0", at.UnixMilli()) }
 
-func (p *Calls) passOrg(ctx context.Context, org string, due store.Scan, service, until time.Time, sum *Summary) error {
-	var failures []error
-	due.Part, due.Limit = record.TimerPart(org), onePage
-	page := store.Page{}
-	for {
-		var err error
-		due.After = page.Next
-		page, err = p.ledger.Range(ctx, due)
+// ofKind is the timers of one kind that ran out.
+func ofKind(part, kind, ranOut string) store.Scan {
+	return store.Scan{Part: part, From: kind, To: kind + ranOut}
+}
+
+// timers looks at one page of timers that ran out.
+func (p *pass) timers(org string, due store.Scan) turn {
+	return func(ctx context.Context) turn {
+		due.Limit = onePage
+		page, err := p.ledger.Range(ctx, due)
 		if err != nil {
-			return err
+			p.failed(err)
+			return nil
 		}
 		for _, r := range page.Records {
-			if sum.Looked >= most || !p.ledger.Now().Before(until) {
-				sum.Left = true
-				return errors.Join(failures...)
+			if !p.take(ctx) {
+				return nil
 			}
-			sum.Looked++
 			t, err := record.Decode[record.Name](r)
 			moved := false
 			if err == nil {
-				moved, err = p.passOne(ctx, org, t.ID, r.Key, service)
+				moved, err = p.passOne(ctx, org, t.ID, r.Key, p.service)
 			}
-			switch {
-			case ctx.Err() != nil:
-				return context.Cause(ctx)
-			case err != nil:
-				sum.Failed++
-				failures = append(failures, fmt.Errorf("pass over %s: %w", r.Key.Sort, err))
-			case moved:
-				sum.Moved++
+			if err != nil {
+				err = fmt.Errorf("pass over %s: %w", r.Key.Sort, err)
 			}
+			p.looked(ctx, moved, err)
 		}
 		if page.Next == "" || mutate.On(mutate.OneTimerPage) { // see package mutate
-			return errors.Join(failures...)
+			return nil
 		}
+		due.After = page.Next
+		return p.timers(org, due)
 	}
 }
 
 // passOne looks at one workflow whose timer ran out.
 func (p *Calls) passOne(ctx context.Context, org, id string, timer store.Key, service time.Time) (moved bool, err error) {
 	var pool string
-	err = p.ledger.ChangeHot(ctx, func(ctx context.Context, c *ledger.Change) error {
+	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		moved = false
 		w, err := c.Workflow(ctx, org, id)
 		if err != nil {
 			return err
 		}
 		pool = w.PoolID
-		if timer != record.TimerKey(org, w.Timer, id) && timer != record.ServiceTimerKey(org, w.Service.Timer, id) {
+		if !slices.Contains(w.TimerKeys(), timer) {
 			return c.Disarm(ctx, timer)
 		}
 		beat, err := c.Beat(id)

@@ -3,7 +3,8 @@ package ledger
 import (
 	"context"
 	"fmt"
-	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -16,8 +17,8 @@ import (
 )
 
 // What depends on a workflow's state changes in the same commit as the state: its place in the queue of its workspace
-// and in the claimable index, the limits that it counts against, its timer and its timeline. So a reader never sees
-// one without the other, and a commit that fails leaves nothing to repair.
+// and in the claimable index, its places in the limits, its timer and its timeline. So a reader never sees one without
+// the other, and a commit that fails leaves nothing to repair.
 
 // Note appends to a workflow's timeline.
 func (c *Change) Note(w *record.Workflow, n rules.Note) {
@@ -82,11 +83,6 @@ func (c *Change) move(ctx context.Context, w *record.Workflow, out rules.Outcome
 	if m.Lapse {
 		w.Lapses++
 	}
-	if m.To == workflow.Pending || m.To.Terminal() {
-		if err := c.Prepare(ctx, w); err != nil {
-			return err
-		}
-	}
 	switch m.To {
 	case workflow.Pending:
 		return c.requeue(ctx, w)
@@ -104,11 +100,6 @@ func (c *Change) move(ctx context.Context, w *record.Workflow, out rules.Outcome
 	return nil
 }
 
-// Prepare reads in one request what a move of a workflow needs: the queue of its workspace and its limits.
-func (c *Change) Prepare(ctx context.Context, w *record.Workflow) error {
-	return c.Load(ctx, record.QueueKey(w.WorkspaceID), record.OrganizationLimitKey(w.Org), record.PoolLimitKey(w.Org, w.PoolID))
-}
-
 // Claim applies the decision to claim a pending workflow: the workflow leaves the claimable index and counts against
 // the limits. It keeps its place in the queue of its workspace.
 func (c *Change) Claim(ctx context.Context, w *record.Workflow, out rules.Outcome) error {
@@ -118,8 +109,15 @@ func (c *Change) Claim(ctx context.Context, w *record.Workflow, out rules.Outcom
 		return err
 	}
 	w.Active = true
-	c.Create(record.ActiveKey(w.PoolID, w.ID), record.Active{Instance: w.Instance})
-	return c.count(ctx, w, func(l *record.Limit) { l.Active++ })
+	c.Add(store.Put(record.EncodeActive(w), store.Absent))
+	for _, k := range limitsOf(w) {
+		limit, err := c.Limit(ctx, k)
+		if err != nil {
+			return err
+		}
+		limit.Active++
+	}
+	return nil
 }
 
 // requeue makes a claimed or running workflow pending again. The workflow gives up its place in the queue of its
@@ -132,9 +130,7 @@ func (c *Change) requeue(ctx context.Context, w *record.Workflow) error {
 		return err
 	}
 	leave(q, w)
-	if err := c.deactivate(ctx, w); err != nil {
-		return err
-	}
+	c.deactivate(w)
 	return c.Promote(ctx, w.WorkspaceID, w)
 }
 
@@ -163,14 +159,9 @@ func (c *Change) unqueue(ctx context.Context, w *record.Workflow) error {
 	return nil
 }
 
-// retire makes a workflow inactive: it updates the limits and frees its slot or place for those that wait for it.
+// retire makes a workflow inactive: it frees its places in the limits, and its slot or place for those that wait for it.
 func (c *Change) retire(ctx context.Context, w *record.Workflow) error {
-	if err := c.Prepare(ctx, w); err != nil {
-		return err
-	}
-	if err := c.deactivate(ctx, w); err != nil {
-		return err
-	}
+	c.deactivate(w)
 	if w.ChangesState() && !w.SlotHeld {
 		return nil // its slot was freed before
 	}
@@ -179,9 +170,6 @@ func (c *Change) retire(ctx context.Context, w *record.Workflow) error {
 
 // freeSlot gives a workflow's slot or place to the next one that waits for it.
 func (c *Change) freeSlot(ctx context.Context, w *record.Workflow) error {
-	if err := c.Prepare(ctx, w); err != nil {
-		return err
-	}
 	w.SlotHeld = false
 	q, err := c.Queue(ctx, w.WorkspaceID)
 	if err != nil {
@@ -189,47 +177,6 @@ func (c *Change) freeSlot(ctx context.Context, w *record.Workflow) error {
 	}
 	leave(q, w)
 	return c.Promote(ctx, w.WorkspaceID)
-}
-
-// deactivate takes a workflow out of the limits, once, and wakes pools whose last claim a limit cut short. If there
-// are many it wakes the first mostWoken. Each of them frees a place again later, and then the next are woken.
-func (c *Change) deactivate(ctx context.Context, w *record.Workflow) error {
-	if !w.Active {
-		return nil
-	}
-	w.Active = false
-	c.removeOnce(record.ActiveKey(w.PoolID, w.ID))
-	return c.count(ctx, w, func(l *record.Limit) {
-		l.Active--
-		n := min(len(l.Cut), mostWoken)
-		c.wake = append(c.wake, l.Cut[:n]...)
-		l.Cut = slices.Clone(l.Cut[n:])
-	})
-}
-
-// count changes the two limits that a workflow counts against.
-func (c *Change) count(ctx context.Context, w *record.Workflow, change func(*record.Limit)) error {
-	for _, k := range []store.Key{record.OrganizationLimitKey(w.Org), record.PoolLimitKey(w.Org, w.PoolID)} {
-		limit, err := c.Limit(ctx, k)
-		if err != nil {
-			return err
-		}
-		change(limit)
-	}
-	return nil
-}
-
-// Limit reads a count of active workflows and makes it part of the change.
-func (c *Change) Limit(ctx context.Context, k store.Key) (*record.Limit, error) {
-	if limit := c.limits[k]; limit != nil {
-		return limit, nil
-	}
-	limit, _, err := Load[record.Limit](ctx, c, k)
-	if err != nil {
-		return nil, err
-	}
-	c.limits[k] = &limit
-	return &limit, nil
 }
 
 // timer moves a workflow's entry in the timers to the time when the next thing is due.
@@ -259,27 +206,29 @@ func (c *Change) Disarm(ctx context.Context, timer store.Key) error {
 	return nil
 }
 
-// arm writes the timer of a workflow on the clock that counts for it, and deletes the one on the other clock. The
-// workflow's record names the entry, so that it can be deleted without a search when the workflow moves.
+// arm writes the timer of a workflow and deletes the one before. The workflow's record names the entry, so that it can
+// be deleted without a search when the workflow moves. The name has the version of the record that this commit writes,
+// so it is never used again: a timer that an older version forgot is not in the way of a later one of the same time.
 func (c *Change) arm(w *record.Workflow, next rules.Timer) {
-	for _, t := range []struct {
-		key  func(org string, at int64, id string) store.Key
-		was  *int64
-		next time.Time
-	}{{record.TimerKey, &w.Timer, next.Wall}, {record.ServiceTimerKey, &w.Service.Timer, next.Service}} {
-		at := int64(0)
-		if !t.next.IsZero() {
-			at = t.next.UnixMilli() + 1 // never before it is due
+	kind, at := record.LeaseTimers, next.Wall
+	switch {
+	case !next.Service.IsZero():
+		kind, at = record.ServiceTimers, next.Service
+	case w.State == workflow.Pending:
+		kind = record.WaitTimers
+	}
+	due := ""
+	if !at.IsZero() {
+		due = record.Due(kind, at.UnixMilli()+1) // never before it is due
+		if strings.HasPrefix(w.Due, due) {
+			return
 		}
-		if at == *t.was {
-			continue
-		}
-		if *t.was != 0 {
-			c.removeOnce(t.key(w.Org, *t.was, w.ID))
-		}
-		if at != 0 {
-			c.Create(t.key(w.Org, at, w.ID), record.Name{ID: w.ID})
-		}
-		*t.was = at
+		due += strconv.FormatInt(c.Version(record.WorkflowKey(w.ID))+1, 10)
+	}
+	for _, was := range w.TimerKeys() {
+		c.removeOnce(was)
+	}
+	if w.Due, w.Timer, w.Service.Timer = due, 0, 0; due != "" {
+		c.Create(record.TimerKey(w.Org, due, w.ID), record.Name{ID: w.ID})
 	}
 }

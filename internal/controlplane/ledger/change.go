@@ -31,6 +31,7 @@ type Change struct {
 	timerSet bool              // by hand: leave it
 	wake     []string          // ids of the pools for which work became claimable
 	marked   map[string]string // those whose mark this change sets, with their wake targets
+	freed    []place           // of limits
 }
 
 // Decision decides what a change does. It may be called many times and must have no effects of its own, except on
@@ -83,19 +84,13 @@ func (l *Ledger) ChangeAfter(ctx context.Context, before Ahead, decision Decisio
 	if err != nil {
 		return err
 	}
-	l.owe(ctx, done.wake, done.marked)
+	l.owe(ctx, append(done.wake, l.waitFor(ctx, done.freed, mostWoken-len(done.wake))...), done.marked)
 	return nil
 }
 
-// ChangeHot is Change for decisions that write an organization's limits, as every claim and every end does. Within a
-// process such changes wait in line instead of losing races against each other; between processes the versions
-// decide.
-func (l *Ledger) ChangeHot(ctx context.Context, decision Decision) error {
-	return l.ChangeHotAfter(ctx, Ahead{}, decision)
-}
-
-// ChangeHotAfter is ChangeHot for a decision for which some records were already read.
-func (l *Ledger) ChangeHotAfter(ctx context.Context, before Ahead, decision Decision) error {
+// ChangeHot is ChangeAfter for decisions that write an organization's limits, as every claim does. Within a process
+// such changes wait in line instead of losing races against each other; between processes the versions decide.
+func (l *Ledger) ChangeHot(ctx context.Context, before Ahead, decision Decision) error {
 	select {
 	case l.hot <- struct{}{}:
 	default:

@@ -89,6 +89,15 @@ type ranger interface {
 	Ranges(ctx context.Context, scans ...store.Scan) ([]store.Page, error)
 }
 
+// AtOnce is how many pieces of work a caller may do at the same time. In a store on this machine more than one brings
+// nothing.
+func (l *Ledger) AtOnce() int {
+	if _, slow := l.store.(ranger); slow {
+		return 8
+	}
+	return 1
+}
+
 // Workflow reads one workflow, with the version of its record.
 func (l *Ledger) Workflow(ctx context.Context, org, id string) (w record.Workflow, version int64, err error) {
 	if err := record.CheckID(id); err != nil {

@@ -27,6 +27,17 @@ func EncodeWorkflow(w *Workflow) store.Record {
 	return r
 }
 
+// ActiveIndex is the partition of Index1 that lists the active workflows of an organization, however many others there
+// are.
+func ActiveIndex(org string) string { return "active/" + org }
+
+// EncodeActive encodes the entry of an active workflow. Its place in the index is that of the workflow.
+func EncodeActive(w *Workflow) store.Record {
+	r := Encode(ActiveKey(w.PoolID, w.ID), Active{Instance: w.Instance})
+	r.Indexes = map[store.Index]store.Entry{store.Index1: {Part: ActiveIndex(w.Org), Sort: SubmittedAt(w.Submitted)}}
+	return r
+}
+
 // Decode reads the value of a record.
 func Decode[T any](r store.Record) (v T, err error) {
 	err = DecodeInto(r, &v)

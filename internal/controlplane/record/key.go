@@ -2,6 +2,8 @@ package record
 
 import (
 	"fmt"
+	"hash/fnv"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -65,13 +67,48 @@ func QueuePart(wsid string) string { return "lane/" + wsid }
 // QueueKey is where the record of a workspace's queue lies.
 func QueueKey(wsid string) store.Key { return store.Key{Part: QueuePart(wsid), Sort: "lane"} }
 
+// LimitPart has the limits of an organization.
+func LimitPart(org string) string { return "limit/" + org }
+
 // OrganizationLimitKey is where the active workflows of an organization are counted.
-func OrganizationLimitKey(org string) store.Key { return store.Key{Part: "limit/" + org, Sort: "org"} }
+func OrganizationLimitKey(org string) store.Key { return store.Key{Part: LimitPart(org), Sort: "org"} }
 
 // PoolLimitKey is where the active workflows of a pool are counted.
 func PoolLimitKey(org, id string) store.Key {
-	return store.Key{Part: "limit/" + org, Sort: "pool/" + id}
+	return store.Key{Part: LimitPart(org), Sort: poolLimit + id}
 }
+
+const poolLimit = "pool/"
+
+// PoolOfLimit is the pool that a limit is of; "" if it is the organization's.
+func PoolOfLimit(k store.Key) string {
+	id, _ := strings.CutPrefix(k.Sort, poolLimit)
+	if id == k.Sort {
+		return ""
+	}
+	return id
+}
+
+// FreedParts has the places of a limit that were freed and are still counted.
+func FreedParts(limit store.Key) []string { return parts(freedPart(limit), freedShards) }
+
+func freedPart(limit store.Key) string {
+	return "freed/" + strings.TrimPrefix(limit.Part, LimitPart("")) + "/" + limit.Sort
+}
+
+// FreedKey is where the place of one attempt lies. An attempt frees its places once, so the key never comes back.
+func FreedKey(limit store.Key, id string, attempt int) store.Key {
+	return store.Key{Part: fmt.Sprintf("%s/%d", freedPart(limit), shard(id, freedShards)), Sort: fmt.Sprintf("%s/%04d", id, attempt)}
+}
+
+// CutPart has the pools of an organization whose claims a limit cut short.
+func CutPart(org string) string { return "cut/" + org }
+
+// CutKey is where that is noted for a pool. The record is never deleted while the pool exists.
+func CutKey(org, poolID string) store.Key { return store.Key{Part: CutPart(org), Sort: poolID} }
+
+// ListedKey says whether the index of active workflows of an organization is whole.
+func ListedKey(org string) store.Key { return store.Key{Part: LimitPart(org), Sort: "listed"} }
 
 // OrganizationKey is where an organization lies.
 func OrganizationKey(org string) store.Key { return store.Key{Part: "orgs", Sort: org} }
@@ -144,9 +181,6 @@ func ActivePart(poolID string) string { return "active/" + poolID }
 // ActiveKey is where one of them is listed.
 func ActiveKey(poolID, id string) store.Key { return store.Key{Part: ActivePart(poolID), Sort: id} }
 
-// TimerPart has the timers of an organization.
-func TimerPart(org string) string { return "timer/" + org }
-
 // ClockKey is where the service clock is. It has its own record, because an older version would drop a field that it
 // does not know.
 func ClockKey() store.Key { return store.Key{Part: "pass", Sort: "clock"} }
@@ -156,6 +190,9 @@ func SweptKey(org string) store.Key { return store.Key{Part: "pass", Sort: "swep
 
 // HeardKey is where the last call of a pool is stored.
 func HeardKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "heard"} }
+
+// PlacesKey says where the next pass goes on that was cut short.
+func PlacesKey() store.Key { return store.Key{Part: "pass", Sort: "places"} }
 
 // PassKey is where versions without the service clock stored their last pass.
 func PassKey() store.Key { return store.Key{Part: "pass", Sort: "pass"} }
@@ -168,17 +205,72 @@ func IdempotencyKey(org, who, key string) store.Key {
 // AuditPart has the audit trail of an organization.
 func AuditPart(org string) string { return "audit/" + org }
 
-// TimerKey is where the timer of a workflow is; the earliest comes first.
-func TimerKey(org string, at int64, id string) store.Key {
-	return store.Key{Part: TimerPart(org), Sort: fmt.Sprintf("%015d/%s", at, id)}
+// The kinds of timers: of claims and of queue time-outs on the wall clock, and of runs on the service clock. Each kind
+// is a range of its own, so that many timers of one kind do not delay another.
+const (
+	LeaseTimers   = "l/"
+	WaitTimers    = "p/"
+	ServiceTimers = "s/"
+)
+
+// Timers are written several times in the life of a job, and freed places twice. So each of them lies in one of several
+// partitions, by its workflow's id.
+const (
+	timerShards = 4
+	freedShards = 8
+)
+
+func shard(id string, of uint32) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	return h.Sum32() % of
 }
 
-// ServiceTimers is how the keys of timers of the service clock begin.
-const ServiceTimers = "s/"
+// TimerParts has the timers of an organization.
+func TimerParts(org string) []string { return parts("timer/"+org, timerShards) }
 
-// ServiceTimerKey is where a timer of the service clock lies.
-func ServiceTimerKey(org string, at int64, id string) store.Key {
-	return store.Key{Part: TimerPart(org), Sort: fmt.Sprintf("%s%015d/%s", ServiceTimers, at, id)}
+func parts(of string, n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("%s/%d", of, i)
+	}
+	return out
+}
+
+// Due is how the keys of timers of one kind and one time begin.
+func Due(kind string, at int64) string { return fmt.Sprintf("%s%015d/", kind, at) }
+
+// TimerKey is where a timer of a workflow is; the earliest comes first.
+func TimerKey(org, due, id string) store.Key {
+	return store.Key{Part: fmt.Sprintf("timer/%s/%d", org, shard(id, timerShards)), Sort: due + "/" + id}
+}
+
+// TimerKeys are those of the timers that the workflow's record names. Versions before this one name two numbers.
+func (w *Workflow) TimerKeys() (out []store.Key) {
+	if w.Due != "" {
+		out = append(out, TimerKey(w.Org, w.Due, w.ID))
+	}
+	if w.Timer != 0 {
+		out = append(out, OldTimerKey(w.Org, w.Timer, w.ID))
+	}
+	if w.Service.Timer != 0 {
+		out = append(out, OldServiceTimerKey(w.Org, w.Service.Timer, w.ID))
+	}
+	return out
+}
+
+// OldTimerPart has the timers that versions before the shards wrote, and that their functions still write while they
+// run beside this version.
+func OldTimerPart(org string) string { return "timer/" + org }
+
+// OldTimerKey is where such a timer of the wall clock lies.
+func OldTimerKey(org string, at int64, id string) store.Key {
+	return store.Key{Part: OldTimerPart(org), Sort: fmt.Sprintf("%015d/%s", at, id)}
+}
+
+// OldServiceTimerKey is where such a timer of the service clock lies.
+func OldServiceTimerKey(org string, at int64, id string) store.Key {
+	return store.Key{Part: OldTimerPart(org), Sort: Due(ServiceTimers, at) + id}
 }
 
 // ClaimPart is one key under which a claim looks: a pool's own work of one type. Label sets and pinned agents may be

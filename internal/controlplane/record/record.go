@@ -56,14 +56,15 @@ type Workflow struct {
 	HandedOver time.Time `json:"handed,omitzero"`
 	Service    Service   `json:"svc,omitzero"`
 
-	Active   bool  `json:"active,omitempty"`    // it counts against the limits
-	SlotHeld bool  `json:"slot_held,omitempty"` // it holds its workspace's slot
-	Timer    int64 `json:"timer,omitempty"`     // Unix ms of its entry in the timers of the wall clock; 0 means none
-	Seq      int64 `json:"seq"`                 // events in the timeline so far
+	Active   bool   `json:"active,omitempty"`    // it counts against the limits
+	SlotHeld bool   `json:"slot_held,omitempty"` // it holds its workspace's slot
+	Due      string `json:"due,omitempty"`       // its timer: kind, time, and the version of this record that set it
+	Timer    int64  `json:"timer,omitempty"`     // Unix ms of a timer of the wall clock that an older version set
+	Seq      int64  `json:"seq"`                 // events in the timeline so far
 }
 
-// Service has the times of a workflow on the service clock, in Unix ms to be short; 0 means none. Its Timer is the
-// entry in the timers of that clock. A workflow has one timer: there, or in the timers of the wall clock.
+// Service has the times of a workflow on the service clock, in Unix ms to be short; 0 means none. Its Timer is one that
+// an older version set.
 type Service struct {
 	Deadline   int64 `json:"deadline,omitempty"`
 	HandedOver int64 `json:"handed,omitempty"`
@@ -165,10 +166,33 @@ type Active struct {
 	Instance string `json:"instance"`
 }
 
-// Limit counts active workflows and remembers which pools' claims it cut short.
+// Limit counts active workflows, and those whose freed places are not folded into it yet.
 type Limit struct {
-	Active int      `json:"active"`
-	Cut    []string `json:"cut,omitempty"` // ids of the pools whose last claim the limit cut short
+	Active int `json:"active"`
+	// Cut has the ids of the pools whose last claim the limit cut short. Older versions write it; now see Cut.
+	Cut []string `json:"cut,omitempty"`
+}
+
+// Freed is a place of a limit that was freed and is still counted.
+type Freed struct{}
+
+// Cut says that a limit cut the last claim of a pool short, and when; zero means that it did not, or that the pool was
+// woken since.
+type Cut struct {
+	At           time.Time `json:"at,omitzero"`
+	Organization bool      `json:"org,omitempty"` // the organization's limit; else the pool's own
+}
+
+// Listed says that every active workflow of an organization is in the index of active workflows. Those that a function
+// of an older version claimed are not.
+type Listed struct {
+	Whole bool `json:"whole"`
+}
+
+// Places are the organizations at which the next pass goes on with its two parts; empty means at the first.
+type Places struct {
+	Urgent string `json:"urgent,omitempty"`
+	Waits  string `json:"waits,omitempty"`
 }
 
 // Organization is a tenant.

@@ -17,7 +17,7 @@ func (p *Calls) Cancel(ctx context.Context, who identity.Principal, id string) (
 		return api.Workflow{}, err
 	}
 	var poolID string
-	err := p.ledger.ChangeHot(ctx, func(ctx context.Context, c *ledger.Change) error {
+	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		w, err := c.Workflow(ctx, who.Organization, id)
 		if err != nil {
 			return err
@@ -44,7 +44,7 @@ func (p *Calls) Unlock(ctx context.Context, who identity.Principal, name string,
 		return api.Workflow{}, err
 	}
 	var poolID string
-	err := p.ledger.ChangeHot(ctx, func(ctx context.Context, c *ledger.Change) error {
+	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		ws, err := catalog.Workspace(ctx, c, who.Organization, name)
 		if err != nil {
 			return err

@@ -3,7 +3,6 @@ package runs
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -87,23 +86,39 @@ func needsPool(who identity.Principal, what string) error {
 // claimOnce claims what can start now, in commits of a few workflows each. more means that it has not read all that
 // there is.
 func (p *Calls) claimOnce(ctx context.Context, who identity.Principal, in api.Claim, before ledger.Ahead) (out api.Claimed, more bool, err error) {
+	fold := true
 	for len(out.Jobs) < in.Max {
 		want := min(in.Max-len(out.Jobs), perCommit)
-		var got api.Claimed
-		err := p.ledger.ChangeHotAfter(ctx, before, func(ctx context.Context, c *ledger.Change) error {
+		var got taken
+		err := p.ledger.ChangeHot(ctx, before, func(ctx context.Context, c *ledger.Change) error {
 			var err error
-			got, more, err = p.claim(ctx, c, who, in, want)
+			got, err = p.claim(ctx, c, who, in, want, fold)
 			return err
 		})
 		before = ledger.Ahead{}
+		if err == nil {
+			out.Jobs = append(out.Jobs, got.Jobs...)
+		}
+		again := len(got.tight) > 0
+		fold = !again
+		for _, k := range got.tight {
+			if err == nil {
+				_, _, err = p.ledger.Fold(ctx, k)
+			}
+		}
+		if err == nil && got.cut != nil {
+			again, err = p.ledger.CutShort(ctx, who.Organization, who.PoolID, got.cut.key, got.cut.most)
+		}
 		if err != nil {
 			if len(out.Jobs) > 0 {
 				break // what is claimed must be handed out
 			}
 			return out, false, err
 		}
-		out.Jobs = append(out.Jobs, got.Jobs...)
-		out.Note, out.RetryAfterSeconds = got.Note, got.RetryAfterSeconds
+		if again {
+			continue
+		}
+		more, out.Note, out.RetryAfterSeconds = got.more, got.Note, got.RetryAfterSeconds
 		if len(got.Jobs) < want {
 			break
 		}
@@ -111,62 +126,78 @@ func (p *Calls) claimOnce(ctx context.Context, who identity.Principal, in api.Cl
 	return out, more, nil
 }
 
-// claim adds the claim of up to want workflows to a change.
-func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Claim, want int) (out api.Claimed, more bool, err error) {
+// limit is one that a claim must keep.
+type limit struct {
+	key  store.Key
+	most int // 0 means that there is none
+	name string
+}
+
+// taken is what one commit claimed.
+type taken struct {
+	api.Claimed
+	more  bool
+	tight []store.Key // limits whose freed places are to be folded before anything is claimed
+	cut   *limit      // the limit that cut it short
+}
+
+// claim adds the claim of up to want workflows to a change. With fold it claims nothing if a limit is tight: its counter
+// leaves too little room, or is above three quarters. Places that were freed are folded then, and it is called again.
+func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Claim, want int, fold bool) (out taken, err error) {
 	pk, lk := record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID)
 	if err := c.Load(ctx, append(p.seenKeys(who, in), pk, lk, record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID))...); err != nil {
-		return out, false, err
+		return out, err
 	}
 	pool, err := seen(ctx, c, who, in)
 	if err != nil {
-		return out, false, err
+		return out, err
 	}
 	if pool.Disabled {
 		out.Note = "the pool is disabled"
-		return out, false, nil
+		return out, nil
 	}
 	hold, _, err := ledger.Get[record.Hold](c.Read, record.HoldKey(who.PoolID))
 	if err != nil {
-		return out, false, err
+		return out, err
 	}
 	if c.Now.Before(hold.Until) {
 		out.Note = fmt.Sprintf("the latest launch of this pool was refused: not enough %s", hold.Reason)
 		out.RetryAfterSeconds = hold.Until.Sub(c.Now).Seconds()
-		return out, false, nil
+		return out, nil
 	}
 	// If a pool changes while its work is claimed (is disabled, say), the claim decides again.
 	check := store.Check(pk, c.Version(pk))
 
 	room := want
-	var full *record.Limit
-	for _, l := range []struct {
-		key  store.Key
-		most int
-		name string
-	}{{record.OrganizationLimitKey(who.Organization), p.cfg.OrganizationLimit, "organization"}, {lk, pool.Concurrency, "pool"}} {
+	for _, l := range []limit{{record.OrganizationLimitKey(who.Organization), p.cfg.OrganizationLimit, "organization"}, {lk, pool.Concurrency, "pool"}} {
 		rec, err := c.Limit(ctx, l.key)
 		if err != nil {
-			return out, false, err
+			return out, err
 		}
-		if l.most > 0 && l.most-rec.Active < room {
-			room = max(0, l.most-rec.Active)
-			full, out.Note = rec, fmt.Sprintf("the %s's limit of %s is reached", l.name, text.Count(l.most, "active workflow"))
+		left := l.most - rec.Active
+		if fold && l.most > 0 && rec.Active > 0 && (left < want || left < l.most/4) {
+			out.tight = append(out.tight, l.key)
+		}
+		if l.most > 0 && left < room {
+			room = max(0, left)
+			out.cut, out.Note = &l, fmt.Sprintf("the %s's limit of %s is reached", l.name, text.Count(l.most, "active workflow"))
 		}
 	}
-	if full != nil && !slices.Contains(full.Cut, who.PoolID) {
-		full.Cut = append(full.Cut, who.PoolID)
+	if len(out.tight) > 0 {
+		return taken{tight: out.tight}, nil
 	}
 	if room == 0 {
-		return out, false, nil
+		return out, nil
 	}
 	first, more, err := p.pick(ctx, c, pool, in.Types, room)
 	if err != nil {
-		return out, false, err
+		return out, err
 	}
+	out.more = more
 	for _, h := range first {
 		job, err := claimOne(ctx, c, who, in.Instance, h)
 		if err != nil {
-			return out, false, err
+			return out, err
 		}
 		out.Jobs = append(out.Jobs, job)
 	}
@@ -174,9 +205,9 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 		c.Add(check)
 	}
 	if len(out.Jobs) < room {
-		out.Note = ""
+		out.cut, out.Note = nil, ""
 	}
-	return out, more, nil
+	return out, nil
 }
 
 // claimOne adds the claim of one workflow to a change. Its records were read and can be decoded.

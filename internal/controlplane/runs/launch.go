@@ -65,7 +65,7 @@ func (p *Calls) Launch(ctx context.Context, who identity.Principal, id string, i
 	if err := rules.CheckLaunch(in); err != nil {
 		return err
 	}
-	err := p.ledger.ChangeHot(ctx, report(who, id, in.Attempt, func(_ context.Context, c *ledger.Change, w *record.Workflow) (rules.Outcome, error) {
+	err := p.ledger.Change(ctx, report(who, id, in.Attempt, func(_ context.Context, c *ledger.Change, w *record.Workflow) (rules.Outcome, error) {
 		return rules.Launch(w, in, c.Now)
 	}, record.HoldKey(who.PoolID))) // all that it may need, in one request
 	p.ledger.Notify(startOf(id))
@@ -78,7 +78,7 @@ func (p *Calls) Lost(ctx context.Context, who identity.Principal, id string, in 
 	if in.Task == "" {
 		return workflow.Refuse(workflow.ErrInvalid, "task", "the report of a task's end must name the task")
 	}
-	err := p.ledger.ChangeHot(ctx, report(who, id, in.Attempt, func(ctx context.Context, c *ledger.Change, w *record.Workflow) (out rules.Outcome, err error) {
+	err := p.ledger.Change(ctx, report(who, id, in.Attempt, func(ctx context.Context, c *ledger.Change, w *record.Workflow) (out rules.Outcome, err error) {
 		now, err := c.Time(ctx, w.PoolID)
 		if err != nil {
 			return out, err

@@ -68,7 +68,7 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Re
 	}
 	var out api.Control
 	var ran *record.Workflow
-	err := p.ledger.ChangeHot(ctx, func(ctx context.Context, c *ledger.Change) error {
+	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		ran = nil
 		k := record.ResultKey(run.Workflow, run.Attempt)
 		w, s, err := admit(ctx, c, token, run, k)

@@ -20,22 +20,33 @@ func (p *Calls) Restored(ctx context.Context, by string) (cancelled int, err err
 			return cancelled, err
 		}
 		// All that waits or is claimed has a timer on the wall clock.
-		for timer, err := range c.All(ctx, store.Scan{Part: record.TimerPart(org.Key.Sort), To: record.ServiceTimers, Limit: 100}) {
-			if err != nil {
+		for _, part := range append(record.TimerParts(org.Key.Sort), record.OldTimerPart(org.Key.Sort)) {
+			n, err := p.notStartedOf(ctx, org.Key.Sort, store.Scan{Part: part, To: record.ServiceTimers, Limit: 100}, by)
+			if cancelled += n; err != nil {
 				return cancelled, err
 			}
-			t, err := record.Decode[record.Name](timer)
-			if err != nil {
-				p.skipped(err)
-				continue
-			}
-			done, err := p.notStarted(ctx, org.Key.Sort, t.ID, by)
-			if err != nil {
-				return cancelled, err
-			}
-			if done {
-				cancelled++
-			}
+		}
+	}
+	return cancelled, nil
+}
+
+// notStartedOf cancels what has not started of the workflows that timers name.
+func (p *Calls) notStartedOf(ctx context.Context, org string, timers store.Scan, by string) (cancelled int, err error) {
+	for timer, err := range p.ledger.View().All(ctx, timers) {
+		if err != nil {
+			return cancelled, err
+		}
+		t, err := record.Decode[record.Name](timer)
+		if err != nil {
+			p.skipped(err)
+			continue
+		}
+		done, err := p.notStarted(ctx, org, t.ID, by)
+		if err != nil {
+			return cancelled, err
+		}
+		if done {
+			cancelled++
 		}
 	}
 	return cancelled, nil
@@ -43,7 +54,7 @@ func (p *Calls) Restored(ctx context.Context, by string) (cancelled int, err err
 
 // notStarted cancels a workflow if it has not started.
 func (p *Calls) notStarted(ctx context.Context, org, id, by string) (cancelled bool, err error) {
-	err = p.ledger.ChangeHot(ctx, func(ctx context.Context, c *ledger.Change) error {
+	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		cancelled = false
 		w, err := c.Workflow(ctx, org, id)
 		if errors.Is(err, workflow.ErrNotFound) {

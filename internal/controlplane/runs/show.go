@@ -93,13 +93,20 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	if f.State != "" && f.State != "active" && !slices.Contains(workflow.States(), workflow.State(f.State)) {
 		return out, workflow.Refuse(workflow.ErrInvalid, "state", "the state is pending, claimed, running, succeeded, failed, cancelled or active, not %q", text.Cut(f.State, 40))
 	}
-	index, part := store.Index1, record.OrganizationRuns(who.Organization)
+	index, part, workspace := store.Index1, record.OrganizationRuns(who.Organization), ""
 	if f.Workspace != "" {
 		ws, err := catalog.Workspace(ctx, p.ledger.View(), who.Organization, f.Workspace)
 		if err != nil {
 			return out, err
 		}
-		index, part = store.Index2, "ws/"+ws.ID
+		index, part, workspace = store.Index2, "ws/"+ws.ID, ws.ID
+	}
+	sparse, err := p.sparse(ctx, who.Organization, f.State)
+	if err != nil {
+		return out, err
+	}
+	if sparse {
+		index, part = store.Index1, record.ActiveIndex(who.Organization)
 	}
 	limit := f.Limit
 	if limit <= 0 {
@@ -124,10 +131,19 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 		if err != nil {
 			return out, err
 		}
-		for _, r := range page.Records {
+		records := page.Records
+		if sparse {
+			if records, err = p.workflowsOf(ctx, records); err != nil {
+				return out, err
+			}
+		}
+		for _, r := range records {
 			w, err := record.Decode[record.Workflow](r)
 			if err != nil {
 				return out, err
+			}
+			if workspace != "" && w.WorkspaceID != workspace {
+				continue
 			}
 			if f.State == "" || f.State == "active" && w.Active || string(w.State) == f.State {
 				wfs = append(wfs, w)
@@ -151,6 +167,33 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	}
 	out.Next = ledger.SealCursor(list, next)
 	return out, nil
+}
+
+// sparse says whether the index of active workflows has all workflows in a state. It is not used while a version before
+// it may have claimed some of them.
+func (p *Calls) sparse(ctx context.Context, org, state string) (bool, error) {
+	switch state {
+	case "active", string(workflow.Claimed), string(workflow.Running):
+	default:
+		return false, nil
+	}
+	listed, _, err := ledger.Load[record.Listed](ctx, p.ledger.View(), record.ListedKey(org))
+	return listed.Whole, err
+}
+
+// workflowsOf reads the workflows of entries of the index of active workflows, in their order.
+func (p *Calls) workflowsOf(ctx context.Context, active []store.Record) (out []store.Record, err error) {
+	var keys []store.Key
+	for _, r := range active {
+		keys = append(keys, record.WorkflowKey(r.Key.Sort))
+	}
+	r, err := p.ledger.Read(ctx, keys...)
+	for _, k := range keys {
+		if rec, ok := r[k]; ok {
+			out = append(out, rec)
+		}
+	}
+	return out, err
 }
 
 // Timeline lists what happened to a workflow, in order.

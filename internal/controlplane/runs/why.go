@@ -45,8 +45,8 @@ type facts struct {
 	queue    record.Queue
 	waiting  bool            // it stands in the waiting list of its workspace
 	changer  record.Workflow // the run that holds the workspace's slot, if the workflow waits for that
-	ofOrg    record.Limit
-	ofPool   record.Limit
+	ofOrg    int             // active workflows
+	ofPool   int
 	orgMost  int
 	beat     record.Beat
 }
@@ -104,19 +104,24 @@ func (p *Calls) facts(ctx context.Context, c *ledger.Change, w *record.Workflow)
 	if f.now, err = c.Time(ctx, w.PoolID); err != nil {
 		return f, err
 	}
-	if err := c.Prepare(ctx, w); err != nil {
-		return f, err
-	}
-	if err := c.Load(ctx, w.WaitKey(), record.PoolKey(w.Org, w.PoolID)); err != nil {
+	ofOrg, ofPool := record.OrganizationLimitKey(w.Org), record.PoolLimitKey(w.Org, w.PoolID)
+	if err := c.Load(ctx, w.WaitKey(), record.PoolKey(w.Org, w.PoolID), record.QueueKey(w.WorkspaceID), ofOrg, ofPool); err != nil {
 		return f, err
 	}
 	_, f.waiting = c.Read[w.WaitKey()]
 	err = errors.Join(
-		c.Read.Into(record.PoolKey(w.Org, w.PoolID), &f.pool), c.Read.Into(record.PoolLimitKey(w.Org, w.PoolID), &f.ofPool),
-		c.Read.Into(record.QueueKey(w.WorkspaceID), &f.queue), c.Read.Into(record.OrganizationLimitKey(w.Org), &f.ofOrg),
+		c.Read.Into(record.PoolKey(w.Org, w.PoolID), &f.pool), c.Read.Into(record.QueueKey(w.WorkspaceID), &f.queue),
 		c.Read.Into(record.BeatKey(w.ID), &f.beat))
 	if err != nil {
 		return f, err
+	}
+	if w.State == workflow.Pending {
+		if f.ofOrg, err = c.InUse(ctx, ofOrg); err != nil {
+			return f, err
+		}
+		if f.ofPool, err = c.InUse(ctx, ofPool); err != nil {
+			return f, err
+		}
 	}
 	if f.waiting && f.queue.Changer != "" {
 		if f.changer, _, err = ledger.Load[record.Workflow](ctx, c, record.WorkflowKey(f.queue.Changer)); err != nil {
@@ -226,10 +231,10 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 		return waitsAssigned, fmt.Sprintf("pool %s to be assigned to workspace %s", f.pool.Name, w.Workspace)
 	case !f.pool.Takes(w.Type):
 		return waitsTypes, fmt.Sprintf("pool %s to take workflows of type %s", f.pool.Name, w.Type)
-	case f.pool.Concurrency > 0 && f.ofPool.Active >= f.pool.Concurrency:
-		return waitsPool, fmt.Sprintf("a place in pool %s: %d of %d are in use", f.pool.Name, f.ofPool.Active, f.pool.Concurrency)
-	case f.ofOrg.Active >= f.orgMost:
-		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg.Active, f.orgMost)
+	case f.pool.Concurrency > 0 && f.ofPool >= f.pool.Concurrency:
+		return waitsPool, fmt.Sprintf("a place in pool %s: %d of %d are in use", f.pool.Name, f.ofPool, f.pool.Concurrency)
+	case f.ofOrg >= f.orgMost:
+		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg, f.orgMost)
 	case f.now.Now.Sub(f.lastSeen) > catalog.Offline:
 		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled %s; is its agent running?", f.pool.Name, sinceSeen(f))
 	}

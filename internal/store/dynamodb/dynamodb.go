@@ -51,13 +51,15 @@
 // A partition of DynamoDB takes 1,000 write units and 3,000 read units a second. Most partitions of the control plane
 // are one workflow or one workspace, so load spreads over them. These are hot:
 //
-//   - the limits of an organization, which each claim and each end writes: at two units per write in a transaction,
-//     500 a second, and fewer in practice, because commits then lose races against one another;
+//   - the limits of an organization, which each claim writes, and each fold of up to 90 ends. Claims of several
+//     processes lose races against one another there; ends do not, because they write entries of their own;
 //   - a pool's claimable work of one type;
-//   - an organization's timers, its audit trail, and its part of Index1.
+//   - an organization's audit trail, and its parts of Index1.
 //
-// All of them must be read in order, so they are not sharded. At the 20 launches a second that an account has, they
-// use about a tenth. DynamoDB itself splits a hot partition between sort keys, down to a single record.
+// These must be read in order, so they are not sharded. At the 20 launches a second that an account has, they use
+// about a tenth. An organization's timers lie in four partitions, and the places that its ends free in eight of each
+// limit: a job writes eight units of timers in the busiest kind and eight of freed places, so four partitions carry 500
+// jobs a second. DynamoDB itself splits a hot partition between sort keys, down to a single record.
 //
 // The limits of package store keep to DynamoDB's: 100 operations and 4 MB in a transaction, 400 KB in
 // an item, 1,024 bytes in a sort key.
