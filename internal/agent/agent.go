@@ -65,6 +65,10 @@ type Config struct {
 	// Waiting is told the runs that a drain waits for: when it begins, and whenever one has ended. Nil means no call.
 	Waiting func(runs []Run)
 
+	// Settled is told of each attempt whose task has ended, once the control plane knows all that it needs of that. Nil
+	// means no call.
+	Settled func(job string, attempt int)
+
 	// Mask returns a function that hides secrets in the logs that runners left. It is called for each log. Nil hides
 	// nothing.
 	Mask func(ctx context.Context) (func(line string) string, error)
@@ -179,8 +183,9 @@ func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error
 	if err != nil {
 		return s, err
 	}
+	a.tails.took = s.relay.TookResult
 	s.reaper = reaper.New(a.tails, cfg.Launcher, reaper.Config{
-		Instance: cfg.Instance, Policy: cfg.Policy, LastHeard: s.relay.LastHeard,
+		Instance: cfg.Instance, Policy: cfg.Policy, LastHeard: s.relay.LastHeard, Settled: a.settled,
 		Interval: cfg.StatusLoopInterval, Now: cfg.Now, Log: a.log.With("stage", "reaper"),
 	})
 	to := cfg.Launcher
@@ -308,13 +313,23 @@ func (a *Agent) watch(ctx context.Context, r *reaper.Reaper) {
 	}
 }
 
+// settled notes that nobody needs to hear of a task's end any more.
+func (a *Agent) settled(t launcher.Task) {
+	if w, ok := a.cfg.Launcher.(launcher.Watcher); ok {
+		w.Settle(t.Ref)
+	}
+	if a.cfg.Settled != nil {
+		a.cfg.Settled(t.Workflow, t.Attempt)
+	}
+}
+
 // tend corrects the count of jobs from the launcher's list.
 func (a *Agent) tend(ctx context.Context) {
 	for ctx.Err() == nil {
 		begun := a.cfg.Now()
 		if tasks, err := a.cfg.Launcher.List(ctx); err == nil {
 			a.places.correct(tasks, begun)
-			a.tails.deliverAll(ctx, tasks)
+			a.tails.deliverAll(ctx)
 			if a.sockets != nil {
 				a.sockets.correct(ctx, tasks, begun)
 			}
@@ -404,8 +419,6 @@ func (a *Agent) windDown(ctx context.Context, r *reaper.Reaper) error {
 	if _, failed := r.Pass(last); failed != nil {
 		a.log.Warn("last sweep failed; the next start repeats it", "err", failed)
 	}
-	if tasks, listed := a.cfg.Launcher.List(last); listed == nil {
-		a.tails.deliverAll(last, tasks)
-	}
+	a.tails.deliverAll(last)
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -30,10 +31,14 @@ type places struct {
 	now   func() time.Time
 	freed chan struct{} // holds one token when a place may have become free
 
-	mu    sync.Mutex
-	taken map[attempt]place
-	gone  map[string]time.Time // tasks that have ended, and when that was reported
+	mu     sync.Mutex
+	taken  map[attempt]place
+	gone   map[string]time.Time // tasks that have ended, and when that was reported
+	pruned time.Time            // when those of long ago were last forgotten
 }
+
+// keepGone is how long a task is remembered that has ended: the answer to its launch may come after its end.
+const keepGone = time.Hour
 
 type place struct {
 	task  string // empty until launched
@@ -119,10 +124,9 @@ func (s *places) ended(t launcher.Task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	for ref, at := range s.gone {
-		if now.Sub(at) > time.Hour {
-			delete(s.gone, ref)
-		}
+	if now.Sub(s.pruned).Abs() > keepGone/4 {
+		s.pruned = now
+		maps.DeleteFunc(s.gone, func(_ string, at time.Time) bool { return now.Sub(at) > keepGone })
 	}
 	s.gone[t.Ref] = now
 	a := attempt{t.Workflow, t.Attempt}

@@ -23,9 +23,11 @@ const mostSpool = 1 << 30
 // tails is an upstream that delivers what a task's runner left of its log before it reports the task's end.
 type tails struct {
 	Upstream
-	spools launcher.Spooler // nil: the launcher keeps none
-	mask   func(ctx context.Context) (func(line string) string, error)
-	log    *slog.Logger
+	spools   launcher.Spooler // nil: the launcher keeps none
+	launcher launcher.Launcher
+	took     func(job string, attempt int, task string) bool // whether the control plane has a task's result: the relay's
+	mask     func(ctx context.Context) (func(line string) string, error)
+	log      *slog.Logger
 
 	mu sync.Mutex // held during a delivery, so that each is made once
 }
@@ -33,7 +35,7 @@ type tails struct {
 var _ reaper.Upstream = (*tails)(nil)
 
 func newTails(cfg Config) *tails {
-	t := &tails{Upstream: cfg.Upstream, mask: cfg.Mask, log: cfg.Log}
+	t := &tails{Upstream: cfg.Upstream, launcher: cfg.Launcher, mask: cfg.Mask, log: cfg.Log}
 	t.spools, _ = cfg.Launcher.(launcher.Spooler)
 	if t.mask == nil {
 		t.mask = func(context.Context) (func(string) string, error) { return func(s string) string { return s }, nil }
@@ -41,22 +43,28 @@ func newTails(cfg Config) *tails {
 	return t
 }
 
-// Lost implements reaper.Upstream.
+// Lost implements reaper.Upstream. The end of a task whose result was taken is no news: that call is spared.
 func (t *tails) Lost(ctx context.Context, id string, in api.Lost) error {
-	if err := t.deliver(ctx, id, in.Attempt, in.Task); err != nil {
+	if err := t.deliver(ctx, id, in.Attempt, in.Task); err != nil || t.took(id, in.Attempt, in.Task) {
 		return err
 	}
 	return t.Upstream.Lost(ctx, id, in)
 }
 
 // deliverAll delivers what could not be delivered when its task ended.
-func (t *tails) deliverAll(ctx context.Context, tasks []launcher.Task) {
+func (t *tails) deliverAll(ctx context.Context) {
 	if t.spools == nil {
 		return
 	}
 	refs, err := t.spools.Spools()
+	var tasks []launcher.Task
+	if len(refs) > 0 {
+		var unknown error
+		tasks, unknown = t.launcher.Describe(ctx, refs...)
+		err = errors.Join(err, unknown)
+	}
 	for _, task := range tasks {
-		if task.Phase == launcher.Stopped && slices.Contains(refs, task.Ref) {
+		if task.Phase == launcher.Stopped {
 			err = errors.Join(err, t.deliver(ctx, task.Workflow, task.Attempt, task.Ref))
 		}
 	}

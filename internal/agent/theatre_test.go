@@ -23,6 +23,7 @@ type theatre struct {
 	wg      sync.WaitGroup
 	tasks   map[string]*actor // by ref
 	keys    map[string]string // request to ref
+	settled map[string]bool   // by ref: whose end nobody needs to be told
 	changed chan struct{}
 	most    int // tasks that lived at once
 	calls   int
@@ -45,7 +46,7 @@ type actor struct {
 }
 
 func newTheatre() *theatre {
-	return &theatre{tasks: map[string]*actor{}, keys: map[string]string{}, effects: map[string]int{}, beaten: map[string]int{}, changed: make(chan struct{})}
+	return &theatre{tasks: map[string]*actor{}, keys: map[string]string{}, settled: map[string]bool{}, effects: map[string]int{}, beaten: map[string]int{}, changed: make(chan struct{})}
 }
 
 func (th *theatre) Launch(_ context.Context, r launcher.Request) (launcher.Task, error) {
@@ -203,7 +204,9 @@ func (th *theatre) quiet(workflow string) int {
 func (th *theatre) snapshot() []launcher.Task {
 	var out []launcher.Task
 	for _, ref := range slices.Sorted(maps.Keys(th.tasks)) {
-		out = append(out, th.tasks[ref].task)
+		if !th.settled[ref] {
+			out = append(out, th.tasks[ref].task)
+		}
 	}
 	return out
 }
@@ -238,6 +241,12 @@ func (th *theatre) Stop(_ context.Context, ref, _ string) error {
 		close(a.stop)
 	}
 	return nil
+}
+
+func (th *theatre) Settle(ref string) {
+	th.mu.Lock()
+	defer th.mu.Unlock()
+	th.settled[ref] = true
 }
 
 // Watch says everything twice: at least once is all that is promised.

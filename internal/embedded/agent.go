@@ -144,7 +144,7 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 	parts := agent.Config{Upstream: cl, ControlURL: to.url, Transport: to.transport, Queue: mq, Keyring: keys, Instance: instance, TokenAdvice: to.advice}
 	if cfg.Settings.SingleRun {
 		a.single = newSingleRun(cl)
-		parts.Upstream = a.single
+		parts.Upstream, parts.Settled = a.single, a.single.settled
 	}
 	cfg.instance = instance
 	if cfg.stateID, err = data.stateID(); err != nil {

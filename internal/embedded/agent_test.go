@@ -153,21 +153,23 @@ func TestSingleRun_OneJobAndNoMore(t *testing.T) {
 	if got, err = s.Claim(ctx, api.Claim{Max: 1}); err != nil || got.Jobs[0].ID != "job-2" {
 		t.Fatalf("claim after the release: got %+v, %v", got, err)
 	}
-	// The end of another task, an end that could not be reported and a launch that goes well end nothing.
+	// The end of another task, a failure that could not be reported and a launch that goes well end nothing.
 	up.fails = workflow.ErrBusy
-	_, _ = s.Lost(ctx, "job-9", api.Lost{}), s.Lost(ctx, "job-2", api.Lost{})
+	_ = s.Launch(ctx, "job-2", api.Launch{Attempt: 1, Kind: api.LaunchFailed})
 	up.fails = nil
-	_, _ = s.Lost(ctx, "job-9", api.Lost{}), s.Launch(ctx, "job-2", api.Launch{Kind: api.LaunchAccepted})
+	_ = s.Launch(ctx, "job-2", api.Launch{Attempt: 1, Kind: api.LaunchAccepted})
+	embedded.Settled(s, "job-9", 1)
+	embedded.Settled(s, "job-2", 2)
 	if ended(over) {
 		t.Fatal("it ended before its job")
 	}
-	if err := s.Lost(ctx, "job-2", api.Lost{}); err != nil || !ended(over) {
-		t.Errorf("the end of its job did not end it: %v", err)
+	if embedded.Settled(s, "job-2", 1); !ended(over) {
+		t.Error("the end of its job did not end it")
 	}
 
 	s, over = embedded.NewSingleRun(&upstream{})
 	_, _ = s.Claim(ctx, api.Claim{Max: 1})
-	if err := s.Launch(ctx, "job-1", api.Launch{Kind: api.LaunchFailed}); err != nil || !ended(over) {
+	if err := s.Launch(ctx, "job-1", api.Launch{Attempt: 1, Kind: api.LaunchFailed}); err != nil || !ended(over) {
 		t.Errorf("a launch that failed for good did not end it: %v", err)
 	}
 }

@@ -14,9 +14,10 @@ type singleRun struct {
 	agent.Upstream
 	end func() // called when the control plane knows that its job is over; more than once does no harm
 
-	mu    sync.Mutex
-	job   string        // the job that was claimed; empty: none yet
-	freed chan struct{} // closed, and replaced, when another may be
+	mu      sync.Mutex
+	job     string // the job that was claimed; empty: none yet
+	attempt int
+	freed   chan struct{} // closed, and replaced, when another may be
 }
 
 func newSingleRun(upstream agent.Upstream) *singleRun {
@@ -42,7 +43,7 @@ func (s *singleRun) Claim(ctx context.Context, in api.Claim) (api.Claimed, error
 	out, err := s.Upstream.Claim(ctx, in)
 	if err == nil && len(out.Jobs) > 0 {
 		s.mu.Lock()
-		s.job = out.Jobs[0].ID
+		s.job, s.attempt = out.Jobs[0].ID, out.Jobs[0].Attempt
 		s.mu.Unlock()
 	}
 	return out, err
@@ -64,23 +65,17 @@ func (s *singleRun) Release(ctx context.Context, id string, in api.Release) erro
 // Launch reports a launch; one that failed for good is the end of the job.
 func (s *singleRun) Launch(ctx context.Context, id string, in api.Launch) error {
 	err := s.Upstream.Launch(ctx, id, in)
-	if in.Kind == api.LaunchFailed {
-		s.ended(id, err)
+	if err == nil && in.Kind == api.LaunchFailed {
+		s.settled(id, in.Attempt)
 	}
 	return err
 }
 
-// Lost reports the end of the job's task.
-func (s *singleRun) Lost(ctx context.Context, id string, in api.Lost) error {
-	err := s.Upstream.Lost(ctx, id, in)
-	s.ended(id, err)
-	return err
-}
-
-func (s *singleRun) ended(id string, err error) {
+// settled is told that the control plane knows the end of a job's task.
+func (s *singleRun) settled(job string, attempt int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil && s.job == id {
+	if s.job == job && s.attempt == attempt {
 		s.end()
 	}
 }

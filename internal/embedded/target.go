@@ -92,7 +92,7 @@ func openProcesses(ctx context.Context, cfg AgentConfig, data *dataDir, why stri
 	if !is.DiesWithParent {
 		lines = append(lines, "this system does not end runners when dayfly is killed: stop it with a signal")
 	}
-	return &target{launcher: l, end: l.Close, close: l.Close, lines: lines}, nil
+	return &target{launcher: l, end: l.End, close: l.Close, lines: lines}, nil
 }
 
 // unkept says which limits of a size do not hold here. Each run says so too.

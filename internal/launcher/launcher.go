@@ -156,8 +156,8 @@ type Launcher interface {
 	// an hour of its end, it returns that task and starts no other. If it cannot launch, the error is
 	// a *Refusal.
 	Launch(ctx context.Context, r Request) (Task, error)
-	// List returns every live task of this launcher, and the tasks that stopped within the last hour.
-	// It may return older ones too.
+	// List returns every live task of this launcher, and the tasks that stopped within the last hour and are not
+	// settled (see Watcher). It may return others that stopped too.
 	List(ctx context.Context) ([]Task, error)
 	// Describe returns the tasks that refs name. Unknown ones are left out.
 	Describe(ctx context.Context, refs ...string) ([]Task, error)
@@ -169,8 +169,11 @@ type Launcher interface {
 // Watcher is a Launcher that reports by itself that a task stopped, at least once per task.
 type Watcher interface {
 	// Watch calls stopped for each task whose end is proven, until ctx ends. It makes one call at a
-	// time. A task that stopped before Watch began is reported if it stopped within the last hour.
+	// time. A task that stopped before Watch began is reported if it stopped within the last hour and is not settled.
 	Watch(ctx context.Context, stopped func(context.Context, Task)) error
+	// Settle says that nobody needs to be told of a task's end any more, also after a restart. Describe and Launch know
+	// the task as long as any other.
+	Settle(ref string)
 }
 
 // Spooler is a Launcher that keeps the logs that the runners of ended tasks could not deliver.

@@ -94,11 +94,13 @@ type Outcome struct {
 	Spared    []Action             // tasks that look odd, and why nothing is done about them; they have no Kind
 	Deferred  int                  // actions beyond MaxActions, left to the next pass
 	Refused   []string             // why the snapshot was not believed, in sentences
+	Settled   []launcher.Task      // have ended, and no job counts on them any more
 }
 
 // Plan decides what to do about a snapshot. It is a pure function.
 func Plan(s Snapshot, now time.Time, p Policy) Outcome {
 	pl := plan{s: s, now: now, p: p.withDefaults(), out: Outcome{Suspected: map[string]time.Time{}}}
+	pl.out.Settled = pl.over()
 	ended := pl.ended()
 	lost := pl.lost()
 	unwanted, stuck := pl.living()
@@ -157,10 +159,10 @@ func (pl *plan) ended() (actions []Action) {
 		if t.Phase != launcher.Stopped {
 			continue
 		}
-		job, ok := pl.s.Jobs[t.Workflow]
-		if !ok || !job.Known || !job.Active || job.Attempt != t.Attempt {
+		if !pl.counts(t) {
 			continue
 		}
+		job := pl.s.Jobs[t.Workflow]
 		if job.Task != "" && job.Task != t.Ref {
 			continue // it does not count on this one
 		}
@@ -172,9 +174,28 @@ func (pl *plan) ended() (actions []Action) {
 	return actions
 }
 
+// counts reports whether an active job is at the attempt of a task.
+func (pl *plan) counts(t launcher.Task) bool {
+	job, ok := pl.s.Jobs[t.Workflow]
+	return ok && job.Known && job.Active && job.Attempt == t.Attempt
+}
+
+// over lists what had ended before the jobs were asked for: no later answer names a task that none of them counts on.
+func (pl *plan) over() (tasks []launcher.Task) {
+	for _, t := range pl.s.Before {
+		if t.Phase == launcher.Stopped && !pl.counts(t) {
+			tasks = append(tasks, t)
+		}
+	}
+	return tasks
+}
+
 // lost finds started jobs whose task the launcher does not know.
 func (pl *plan) lost() (actions []Action) {
-	suspects := Suspects(pl.s)
+	suspects := slices.DeleteFunc(Suspects(pl.s), func(ref string) bool {
+		_, known := pl.s.Described[ref] // the list does not have all that have ended
+		return known
+	})
 	if n := len(suspects); n >= pl.p.Doubt && 2*n > pl.counted() {
 		pl.out.Refused = append(pl.out.Refused, fmt.Sprintf(
 			"the launcher does not know the tasks of %d of %d started jobs: so many do not vanish at once, so none of them counts as lost", n, pl.counted()))
@@ -184,8 +205,8 @@ func (pl *plan) lost() (actions []Action) {
 		job := pl.holder(ref)
 		t := launcher.Task{Ref: ref, Workflow: job.ID, Attempt: job.Attempt, Phase: launcher.Stopped,
 			Text: "the launcher does not know the task any more"}
-		if _, known := pl.s.Described[ref]; known || !pl.s.Asked[ref] {
-			continue // the list was incomplete, or the launcher was not asked by reference
+		if !pl.s.Asked[ref] {
+			continue // the launcher was not asked by reference
 		}
 		switch {
 		case !pl.settled("lost " + ref):

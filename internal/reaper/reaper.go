@@ -55,19 +55,21 @@ type Config struct {
 	DryRun   bool // decide and log, but do nothing
 	// LastHeard gives a task's last heartbeat, if a relay saw it; nil means that there is no relay.
 	LastHeard func(job string, attempt int, task string) (time.Time, bool)
-	Interval  time.Duration // between two passes of Loop; 0 means 30 s
-	Now       func() time.Time
-	Log       *slog.Logger // nil means no log
+	// Settled is told of each task whose end need not be reported any more: the control plane has taken it, or counts on
+	// the task no more. Nil means no call.
+	Settled  func(t launcher.Task)
+	Interval time.Duration // between two passes of Loop; 0 means 30 s
+	Now      func() time.Time
+	Log      *slog.Logger // nil means no log
 }
 
 // Bounds of a pass.
 const (
-	maxPages    = 1000             // of Held; a longer list is an error
-	perQuery    = 100              // jobs in one States, references in one Describe
-	keepReports = 3 * time.Hour    // for how long an accepted report is remembered
-	retryFirst  = time.Second      // before the second try of a report
-	retryMost   = 15 * time.Second // between two tries
-	retryTime   = 2 * time.Minute  // after which a report is left to the next pass
+	maxPages   = 1000             // of Held; a longer list is an error
+	perQuery   = 100              // jobs in one States, references in one Describe
+	retryFirst = time.Second      // before the second try of a report
+	retryMost  = 15 * time.Second // between two tries
+	retryTime  = 2 * time.Minute  // after which a report is left to the next pass
 )
 
 // Reaper makes passes.
@@ -79,6 +81,7 @@ type Reaper struct {
 	mu        sync.Mutex
 	suspected map[string]time.Time
 	reported  map[string]time.Time
+	pruned    time.Time // when old reports were last forgotten
 }
 
 // New returns a reaper.
@@ -89,6 +92,9 @@ func New(upstream Upstream, l Launcher, cfg Config) *Reaper {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Settled == nil || cfg.DryRun {
+		cfg.Settled = func(launcher.Task) {}
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Reaper{upstream: upstream, launcher: l, cfg: cfg, suspected: map[string]time.Time{}, reported: map[string]time.Time{}}
@@ -105,6 +111,9 @@ func (r *Reaper) Pass(ctx context.Context) (Outcome, error) {
 	}
 	out := Plan(s, r.cfg.Now(), r.cfg.Policy)
 	r.remember(out.Suspected)
+	for _, t := range out.Settled {
+		r.cfg.Settled(t)
+	}
 	for _, why := range out.Refused {
 		r.cfg.Log.Error("snapshot not believed", "reason", why)
 	}
@@ -285,10 +294,14 @@ func (r *Reaper) report(ctx context.Context, t launcher.Task) error {
 	if err != nil && !moot(err) {
 		return err
 	}
+	r.cfg.Settled(t)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.cfg.Now()
-	maps.DeleteFunc(r.reported, func(_ string, at time.Time) bool { return now.Sub(at) > keepReports })
+	now, repeat := r.cfg.Now(), r.cfg.Policy.withDefaults().Repeat
+	if now.Sub(r.pruned).Abs() >= repeat {
+		r.pruned = now
+		maps.DeleteFunc(r.reported, func(_ string, at time.Time) bool { return now.Sub(at) >= repeat })
+	}
 	r.reported[t.Ref] = now
 	return nil
 }

@@ -85,8 +85,14 @@ type Relay struct {
 	watcher watcher
 
 	mu     sync.Mutex
-	heard  map[run]time.Time
+	heard  map[run]sign
 	pruned time.Time
+}
+
+// sign is the last call of a task that the control plane took.
+type sign struct {
+	at     time.Time
+	result bool // one of its calls was the result
 }
 
 // run names what a heartbeat is a sign of.
@@ -118,7 +124,7 @@ func New(opener Opener, upstream Upstream, cfg Config) (*Relay, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Relay{
 		opener: opener, base: base, cfg: cfg,
-		watcher: newWatcher(upstream, cfg.Log), heard: map[run]time.Time{},
+		watcher: newWatcher(upstream, cfg.Log), heard: map[run]sign{},
 	}, nil
 }
 
@@ -130,19 +136,26 @@ func (r *Relay) Run(ctx context.Context) error { return r.watcher.run(ctx) }
 func (r *Relay) LastHeard(job string, attempt int, task string) (time.Time, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at, ok := r.heard[run{job, attempt, task}]
-	return at, ok
+	s, ok := r.heard[run{job, attempt, task}]
+	return s.at, ok
 }
 
-func (r *Relay) hear(who run) {
+// TookResult reports whether the control plane has taken the result of this very task. It forgets that an hour later.
+func (r *Relay) TookResult(job string, attempt int, task string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.heard[run{job, attempt, task}].result
+}
+
+func (r *Relay) hear(who run, result bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.cfg.Now()
 	if now.Sub(r.pruned) > keepHeard/4 {
 		r.pruned = now
-		maps.DeleteFunc(r.heard, func(_ run, at time.Time) bool { return now.Sub(at) > keepHeard })
+		maps.DeleteFunc(r.heard, func(_ run, s sign) bool { return now.Sub(s.at) > keepHeard })
 	}
-	r.heard[who] = now
+	r.heard[who] = sign{now, result || r.heard[who].result}
 }
 
 // route is one of the calls that a runner may make.
@@ -338,7 +351,7 @@ func (r *Relay) forward(ctx context.Context, c call, most time.Duration) answer 
 	}
 	a := judge(resp, body)
 	if a.ok() {
-		r.hear(run{c.job, c.claims.Attempt, c.header.Get(api.HeaderTask)})
+		r.hear(run{c.job, c.claims.Attempt, c.header.Get(api.HeaderTask)}, c.name == "result")
 	}
 	return a
 }

@@ -66,13 +66,13 @@ func startUp(b *testing.B, root, source string, jobs int) *upProcess {
 	b.Helper()
 	data := filepath.Join(root, "data")
 	u := &upProcess{out: &lockedBuffer{}}
-	u.cmd = exec.Command(program(b, "dayfly"), "up", "--listen", "127.0.0.1:0", "--data", data, "--source-root", source, "--concurrency", fmt.Sprint(jobs)) //nolint:noctx // stop ends it
+	u.cmd = exec.Command(program(b, "dayfly"), "up", "--listen", "127.0.0.1:0", "--data", data, "--source-root", source, "--deploy-target", "process", "--concurrency", fmt.Sprint(jobs)) //nolint:noctx // stop ends it
 	u.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + root}
 	u.cmd.Dir = root
 	u.cmd.Stdout, u.cmd.Stderr = u.out, u.out
 	check(b, u.cmd.Start())
 	b.Cleanup(u.stop)
-	for range 200 {
+	for range 1200 {
 		url := address.FindString(u.out.String())
 		token, err := os.ReadFile(filepath.Join(data, "private", "admin-token"))
 		if url != "" && err == nil {

@@ -32,6 +32,7 @@ type twice struct {
 	n atomic.Int64
 
 	mu     sync.Mutex
+	refs   []string // of all tasks
 	strays []string
 }
 
@@ -46,6 +47,9 @@ func (l *twice) Launch(ctx context.Context, r launcher.Request) (launcher.Task, 
 	if !early {
 		l.stray(ctx, stray)
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refs = append(l.refs, task.Ref)
 	return task, err
 }
 
@@ -56,7 +60,7 @@ func (l *twice) stray(ctx context.Context, r launcher.Request) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.strays = append(l.strays, task.Ref)
+	l.strays, l.refs = append(l.strays, task.Ref), append(l.refs, task.Ref)
 }
 
 func (l *twice) started() int {
@@ -177,7 +181,9 @@ func live(task launcher.Task) bool { return task.Phase != launcher.Stopped }
 
 func (l *twice) tasks(t *testing.T) []launcher.Task {
 	t.Helper()
-	tasks, err := l.List(t.Context())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	tasks, err := l.Describe(t.Context(), l.refs...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -471,17 +471,27 @@ func (w *world) has(line string) bool {
 // runnerPID is the process of a task's runner.
 func (w *world) runnerPID(task string) int {
 	w.t.Helper()
-	b, err := os.ReadFile(filepath.Join(w.data, embedded.JobsDir, task+".json"))
+	files, err := filepath.Glob(filepath.Join(w.data, embedded.JobsDir, "journal-*"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	var record struct {
-		PID int `json:"pid"`
+		Ref string `json:"ref"`
+		PID int    `json:"pid"`
 	}
-	if err := json.Unmarshal(b, &record); err != nil || record.PID < 2 {
-		w.t.Fatalf("record of %s: pid %d, %v", task, record.PID, err)
+	for _, path := range files {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for line := range bytes.Lines(b) {
+			if err := json.Unmarshal(line, &record); err == nil && record.Ref == task && record.PID > 1 {
+				return record.PID
+			}
+		}
 	}
-	return record.PID
+	w.t.Fatalf("no record of %s in %v", task, files)
+	return 0
 }
 
 // road is a way to the control plane that can be closed, for all calls or for some.

@@ -322,7 +322,7 @@ func (l *Launcher) Close(ctx context.Context) error {
 	}
 	l.Closed = true
 	alone := l.network
-	for _, t := range l.Entries {
+	for _, t := range l.Active {
 		alone = alone && !t.record.StoppedAt.IsZero()
 	}
 	l.Mu.Unlock()

@@ -17,8 +17,8 @@ func (l *Launcher) look(ctx context.Context) error {
 	l.looking.Lock()
 	defer l.looking.Unlock()
 	l.Mu.Lock()
-	before := make(map[string]bool, len(l.Entries)) // a task that is launched from here on may be missing from the list
-	for ref := range l.Entries {
+	before := make(map[string]bool, len(l.Active)) // a task that is launched from here on may be missing from the list
+	for ref := range l.Active {
 		before[ref] = true
 	}
 	l.Mu.Unlock()
@@ -273,6 +273,7 @@ func (l *Launcher) clear(ctx context.Context, t *entry) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	t.record.Left = left
+	l.Rest(t)
 }
 
 // remove removes the container and the directory of a task. If that fails, the next look tries again.

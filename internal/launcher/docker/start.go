@@ -85,10 +85,10 @@ func (l *Launcher) begin(ctx context.Context, p plan, engineID string) (rec reco
 		return rec, err
 	}
 	defer func() { _ = gate.Close() }()
+	undo = append(undo, func() { _ = l.RemoveRecord(ref) })
 	if err := l.Write(ref, rec); err != nil {
 		return rec, err
 	}
-	undo = append(undo, func() { _ = l.RemoveRecord(ref) })
 	if err := l.engine.start(ctx, id); err != nil {
 		return rec, err
 	}

@@ -212,7 +212,7 @@ func TestRestart_WithoutRecords(t *testing.T) {
 	}
 	// And what a launcher leaves that dies before it has made a container.
 	unused := filepath.Join(dir, "task-"+strings.Repeat("0", 32))
-	if err := errors.Join(os.Remove(filepath.Join(dir, task.Ref+".json")), os.MkdirAll(filepath.Join(unused, "sub"), 0o700)); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(dir, "journal-0")), os.MkdirAll(filepath.Join(unused, "sub"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	l = open(t, c)

@@ -358,6 +358,56 @@ func watch(t *testing.T, h Harness) {
 			}
 		}
 	}
+	for _, ref := range want[:4] {
+		w.Settle(ref)
+	}
+	w.Settle("task-that-never-was")
+	Untold(t, l, want[4:], want[:4])
+}
+
+// Untold fails the test unless the launcher lists and tells of the first of these ended tasks alone, and also knows the
+// others.
+func Untold(t *testing.T, l launcher.Launcher, untold, settled []string) {
+	t.Helper()
+	w, ok := l.(launcher.Watcher)
+	if !ok {
+		t.Fatal("this launcher does not report stops by itself")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var told, listed []string
+	if len(untold) == 0 {
+		cancel()
+	}
+	if err := w.Watch(ctx, func(_ context.Context, task launcher.Task) {
+		if told = append(told, task.Ref); len(told) == len(untold) {
+			cancel()
+		}
+	}); err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("watch: %v", err)
+	}
+	tasks, err := l.List(t.Context())
+	if err != nil {
+		t.Errorf("list: %v", err)
+	}
+	for _, task := range tasks {
+		if task.Phase == launcher.Stopped {
+			listed = append(listed, task.Ref)
+		}
+	}
+	slices.Sort(told)
+	slices.Sort(listed)
+	if !slices.Equal(told, untold) || !slices.Equal(listed, untold) {
+		t.Errorf("told of %v and listed %v, want %v", told, listed, untold)
+	}
+	for _, task := range describe(t, l, settled...) {
+		if task.Phase != launcher.Stopped || task.Text == "" {
+			t.Errorf("settled: got %+v, want a stopped task", task)
+		}
+	}
+	if got := len(describe(t, l, settled...)); got != len(settled) {
+		t.Errorf("%d of %d settled tasks are known", got, len(settled))
+	}
 }
 
 func badRequests(t *testing.T, h Harness) {

@@ -255,9 +255,9 @@ func (l *Launcher) Stop(_ context.Context, ref, why string) error {
 	return nil
 }
 
-// Close ends every task and waits for that. Each task gets its grace until ctx ends; then it is killed.
-// No process and no directory of a task is left. The records stay.
-func (l *Launcher) Close(ctx context.Context) error {
+// End ends every task and waits for that. Each task gets its grace until ctx ends; then it is killed.
+// No process and no directory of a task is left. The launcher still knows its tasks, and how they ended can be settled.
+func (l *Launcher) End(ctx context.Context) error {
 	l.Mu.Lock()
 	if l.Closed {
 		l.Mu.Unlock()
@@ -284,15 +284,16 @@ func (l *Launcher) Close(ctx context.Context) error {
 	}
 	close(l.giveUp)
 	<-done
-	left := l.Unended()
+	if left := l.Unended(); len(left) > 0 {
+		return fmt.Errorf("processes of tasks %s were killed and have not ended yet", strings.Join(left, ", "))
+	}
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	if l.cgroup != "" && len(left) == 0 {
+	if l.cgroup != "" {
 		_ = remains.RemoveCgroup(l.cgroup)
 	}
-	err := l.Unlock()
-	if len(left) > 0 {
-		err = errors.Join(err, fmt.Errorf("processes of tasks %s were killed and have not ended yet", strings.Join(left, ", ")))
-	}
-	return err
+	return nil
 }
+
+// Close is End, and gives the directory back. The records stay.
+func (l *Launcher) Close(ctx context.Context) error { return errors.Join(l.End(ctx), l.Unlock()) }

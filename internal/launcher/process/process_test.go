@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,8 +62,21 @@ func waitAtGate(fd string) {
 		os.Exit(90)
 	}
 	_ = gate.Close()
-	b, _ := os.ReadFile(os.Getenv("DAYFLY_WORK_DIR") + ".json")
-	_ = os.Setenv(recordVariable, string(b))
+	_ = os.Setenv(recordVariable, onRecord(filepath.Split(os.Getenv("DAYFLY_WORK_DIR"))))
+}
+
+// onRecord is the last line about a task in the journal of a directory.
+func onRecord(dir, ref string) (last string) {
+	files, _ := filepath.Glob(filepath.Join(dir, "journal-*"))
+	for _, path := range files {
+		b, _ := os.ReadFile(path)
+		for line := range strings.Lines(string(b)) {
+			if strings.HasPrefix(line, `{"ref":"`+ref+`"`) {
+				last = line
+			}
+		}
+	}
+	return last
 }
 
 // hosted is what the process that runs a launcher is told.
@@ -369,7 +383,7 @@ func TestLaunch_RecordIsOnDiskBeforeTheRunnerActs(t *testing.T) {
 func TestLaunch_GateOpensAfterTheRecord(t *testing.T) {
 	s := launchertest.NewStage(t, nil)
 	l := open(t, config{Dir: filepath.Join(dir(t), "jobs")}, func(c *process.Config) {
-		c.Command = []string{"/bin/sh", "-c", `x=$(head -c 1 <&3); [ -n "$x" ] && [ -s "$DAYFLY_WORK_DIR.json" ]`}
+		c.Command = []string{"/bin/sh", "-c", `x=$(head -c 1 <&3); [ -n "$x" ] && grep -q '"pid":'$$, "$DAYFLY_WORK_DIR"/../journal-*`}
 	})
 	for i := range 20 {
 		task := launch(t, l, s.Request("wf-"+strconv.Itoa(i), false))
@@ -394,7 +408,7 @@ func TestStopped_WorkDirectoryIsGoneAndTheRecordStays(t *testing.T) {
 	}
 	p.Exit(t, 7)
 	launchertest.AwaitStopped(t, l, task.Ref)
-	if diff := cmp.Diff([]string{"lock", task.Ref + ".json"}, names(t, jobs)); diff != "" {
+	if diff := cmp.Diff([]string{"journal-0", "lock"}, names(t, jobs)); diff != "" {
 		t.Errorf("files left (-want +got):\n%s", diff)
 	}
 	end(t, l)
@@ -532,14 +546,12 @@ func TestClose_LeavesNothing(t *testing.T) {
 		p.Gone(t)
 	}
 	for i, killed := range []bool{false, true} {
-		text, err := os.ReadFile(filepath.Join(jobs, refs[i]+".json"))
-		if err != nil || strings.Contains(string(text), "killed before its grace of") != killed || strings.Contains(string(text), "had not ended within") {
-			t.Errorf("got record %s, %v; want that only the stubborn one was killed, and before its grace was over", text, err)
+		text := onRecord(jobs, refs[i])
+		if !strings.Contains(text, "stopped_at") || strings.Contains(text, "killed before its grace of") != killed || strings.Contains(text, "had not ended within") {
+			t.Errorf("got record %s; want that only the stubborn one was killed, and before its grace was over", text)
 		}
 	}
-	want := []string{"lock", refs[0] + ".json", refs[1] + ".json"}
-	slices.Sort(want)
-	if diff := cmp.Diff(want, names(t, jobs)); diff != "" {
+	if diff := cmp.Diff([]string{"journal-0", "lock"}, names(t, jobs)); diff != "" {
 		t.Errorf("files left (-want +got):\n%s", diff)
 	}
 	tasks, err := l.List(t.Context())
@@ -576,7 +588,7 @@ func TestRestart_LauncherDiesAndItsRunnerWithIt(t *testing.T) {
 		t.Errorf("got %+v, %v; want a stopped task without exit code", tasks, err)
 	}
 	child.Gone(t)
-	if diff := cmp.Diff([]string{"lock", task.Ref + ".json"}, names(t, c.Dir)); diff != "" {
+	if diff := cmp.Diff([]string{"journal-0", "journal-1", "lock"}, names(t, c.Dir)); diff != "" {
 		t.Errorf("files left (-want +got):\n%s", diff)
 	}
 }
@@ -586,19 +598,12 @@ func TestRestart_OfTheMachineIsAnEndAndNobodyIsKilled(t *testing.T) {
 	c := config{Dir: filepath.Join(dir(t), "jobs"), NoCgroup: true}
 	var child *launchertest.Player
 	task := crash(t, c, s.Request("wf-1", true), func() { child = s.Next(t).Spawn(t, s, launchertest.OwnGroup) })
-	path := filepath.Join(c.Dir, task.Ref+".json")
+	path := filepath.Join(c.Dir, "journal-0")
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var record map[string]any
-	if err := json.Unmarshal(b, &record); err != nil {
-		t.Fatal(err)
-	}
-	record["boot"] = "another"
-	if b, err = json.Marshal(record); err != nil {
-		t.Fatal(err)
-	}
+	b = regexp.MustCompile(`"boot":"[^"]*"`).ReplaceAll(b, []byte(`"boot":"another"`))
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -619,7 +624,7 @@ func TestRestart_AnEndThatIsCutOffIsProvenAgain(t *testing.T) {
 	s.Next(t).Exit(t, 0)
 	first := launchertest.AwaitStopped(t, l, task.Ref)
 	end(t, l)
-	path := filepath.Join(c.Dir, task.Ref+".json")
+	path := filepath.Join(c.Dir, "journal-0")
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -627,7 +632,7 @@ func TestRestart_AnEndThatIsCutOffIsProvenAgain(t *testing.T) {
 	beginning := bytes.IndexByte(whole, '\n') + 1
 	for name, cut := range map[string]int{"whole": len(whole), "without its line end": len(whole) - 1, "half": (beginning + len(whole)) / 2, "none": beginning, "one byte": beginning + 1} {
 		t.Run(name, func(t *testing.T) {
-			if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
+			if err := errors.Join(os.RemoveAll(c.Dir), os.Mkdir(c.Dir, 0o711), os.WriteFile(path, whole[:cut], 0o600)); err != nil {
 				t.Fatal(err)
 			}
 			l := open(t, c)
@@ -782,7 +787,7 @@ func FuzzParseRecord(f *testing.F) {
 	f.Add([]byte(`{"ref":"` + ref + `","workflow":"w","attempt":1,"pid":2,"boot":"b","cgroup":"/sys/fs/cgroup/x/` + ref + `","state_dir":"a/b"}`))
 	f.Add([]byte(`{"ref":"` + ref + `","workflow":"w","attempt":1,"pid":2,"boot":"b","cgroup":"/x/../` + ref + `"}`))
 	f.Add([]byte(`{"ref":"../x"}`))
-	f.Add([]byte(`{"ref":"` + ref + `","workflow":"w","attempt":1,"pid":2,"boot":"b"}` + "\n" + `{"ref":"` + ref + `","stopped_at":"2026-01-02T03:04:05Z","exit_code":0}`))
+	f.Add([]byte(`{"ref":"` + ref + `","workflow":"w","attempt":1,"stopped_at":"2026-01-02T03:04:05Z","exit_code":0}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		ref, cgroup, state, err := process.ParseRecord(b)
 		if err != nil {

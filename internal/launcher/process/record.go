@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,25 +26,17 @@ type record struct {
 	StateDir  string `json:"state_dir,omitempty"` // below the state root, when the task writes there
 }
 
-// parseRecord reads a record. The end of the task may follow on a line of its own; a line that was cut off is
-// passed over. It refuses a record that could make the launcher kill or remove the wrong thing.
+// parseRecord reads a record. It refuses one that could make the launcher kill or remove the wrong thing.
 func parseRecord(b []byte) (record, error) {
-	first, rest, _ := bytes.Cut(bytes.TrimSpace(b), []byte("\n"))
 	var r record
-	if err := json.Unmarshal(first, &r); err != nil {
+	if err := json.Unmarshal(b, &r); err != nil {
 		return record{}, fmt.Errorf("decode record: %w", err)
-	}
-	for line := range bytes.Lines(rest) {
-		var end record
-		if json.Unmarshal(line, &end) == nil && end.Ref == r.Ref && !end.StoppedAt.IsZero() {
-			r.StoppedAt, r.ExitCode, r.Text = end.StoppedAt, end.ExitCode, end.Text
-		}
 	}
 	if err := r.Check(); err != nil {
 		return record{}, err
 	}
 	switch {
-	case r.PID < 2 || r.Boot == "":
+	case r.StoppedAt.IsZero() && (r.PID < 2 || r.Boot == ""):
 		return record{}, errors.New("record without its process")
 	case r.Cgroup != "" && (!filepath.IsAbs(r.Cgroup) || filepath.Clean(r.Cgroup) != r.Cgroup || filepath.Base(r.Cgroup) != r.Ref):
 		return record{}, errors.New("record with a cgroup that is not its own")
@@ -79,7 +70,7 @@ func (l *Launcher) recover() error {
 		return err
 	}
 	var unended []*entry
-	for _, t := range l.Entries {
+	for _, t := range l.Active {
 		if t.phase != launcher.Stopped {
 			l.holdAgain(t.record)
 			unended = append(unended, t)
@@ -108,7 +99,7 @@ func (l *Launcher) end(tasks []*entry) {
 		}
 		r.Text += l.unproven(r)
 		l.Work.Go(func() {
-			l.finish(t, r)
+			l.finish(r)
 			done <- struct{}{}
 		})
 	}

@@ -103,6 +103,7 @@ func (l *Launcher) start(_ context.Context, ref string, r launcher.Request) (_ *
 	if rec.PIDStart, err = remains.ProcessStart(rec.PID); err != nil {
 		return nil, fmt.Errorf("look at runner: %w", err)
 	}
+	undo = append(undo, func() { _ = l.RemoveRecord(rec.Ref) })
 	if err := l.Write(rec.Ref, rec); err != nil {
 		return nil, err
 	}
@@ -235,7 +236,7 @@ func (l *Launcher) mind(t *entry) {
 	if killed || exit.Signal != 0 { // it did not end what its engine left behind
 		rec.Text += l.unproven(rec)
 	}
-	ended := l.finish(t, rec)
+	ended := l.finish(rec)
 	t.said.close()
 	if last := t.said.text(); ended && last != "" && (exit.Code != 0 || exit.Signal != 0) {
 		l.Log.Warn("runner said at last", "task", rec.Ref, "text", last)
@@ -244,7 +245,7 @@ func (l *Launcher) mind(t *entry) {
 
 // finish kills what is left of a task, cleans up behind it and reports it as stopped. It returns
 // false where the launcher gave up before the end was proven.
-func (l *Launcher) finish(t *entry, rec record) bool {
+func (l *Launcher) finish(rec record) bool {
 	if !l.clear(rec) {
 		return false
 	}
@@ -263,15 +264,16 @@ func (l *Launcher) finish(t *entry, rec record) bool {
 	rec.StoppedAt = l.Now().UTC()
 	// Only now may another task get its user and its state.
 	l.freeUser(rec)
+	// Of what has ended, no more is kept than others may ask for.
+	ended := &entry{record: record{Record: rec.Record}, phase: launcher.Stopped}
 	// Where the end is lost, the task is found once more after a restart, and its end proven again.
-	if err := l.Append(rec.Ref, rec); err != nil {
+	if err := l.WriteEnd(rec.Ref, ended.record); err != nil {
 		l.Log.Error("end of task not recorded", "task", rec.Ref, "err", err)
 	}
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	rec.Since = rec.StoppedAt
-	t.record, t.phase = rec, launcher.Stopped
-	l.Ended(t)
+	ended.record.Since = rec.StoppedAt
+	l.Ended(ended)
 	return true
 }
 

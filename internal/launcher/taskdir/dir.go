@@ -6,8 +6,8 @@
 //
 // The lock of the directory keeps a second launcher out while the process of the first one lives. The same request at
 // the same time is one launch, and later it is the same task, until the record is forgotten. That is at least two
-// hours after the end was known, and not before the log was taken. A record is on disk as a whole, with its
-// directory, before Write returns.
+// hours after the end was known, and not before the log was taken. A record is on disk as a whole before Write returns.
+// What a task costs does not depend on how many have ended: they are kept in their order, and nothing walks them.
 package taskdir
 
 import (
@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,7 +62,8 @@ type Dir[E Entry] struct {
 	Work sync.WaitGroup // of launches and of goroutines for tasks: closing a launcher waits for it
 
 	Mu      sync.Mutex      // guards what follows and all entries
-	Entries map[string]E    // by reference
+	Entries map[string]E    // by reference: living tasks, and for some time those that ended
+	Active  map[string]E    // those of them that List tells
 	Pending map[string]bool // references of launches that are under way
 	Closed  bool            // no task is launched any more
 
@@ -71,6 +71,10 @@ type Dir[E Entry] struct {
 	lock      *os.File
 	keys      map[key]string // to reference
 	launching map[key]*launch
+	journal   *journal
+	ended     []E           // in the order in which that was known
+	passed    int           // how many were dropped from the front of ended
+	old       []E           // of these, those that are still known because something of them is left
 	pruned    time.Time     // when old tasks were last forgotten
 	changed   chan struct{} // closed, and replaced, when a task has stopped
 }
@@ -101,7 +105,8 @@ func Open[E Entry](m launcher.Machine, mode fs.FileMode, owner int) (*Dir[E], er
 	m.Grace = cmp.Or(m.Grace, launcher.DefaultGrace)
 	d := &Dir[E]{
 		SpoolDir: SpoolDir{Dir: filepath.Join(m.Dir, "spools"), Owner: owner, Now: m.Now}, Machine: m, Now: m.Now, mode: cmp.Or(mode, 0o700),
-		Entries: map[string]E{}, Pending: map[string]bool{}, keys: map[key]string{}, launching: map[key]*launch{},
+		Entries: map[string]E{}, Active: map[string]E{}, Pending: map[string]bool{}, keys: map[key]string{}, launching: map[key]*launch{},
+		journal: &journal{dir: m.Dir, now: m.Now, log: m.Log, home: map[string]*segment{}},
 		changed: make(chan struct{}),
 	}
 	for _, dir := range []string{m.Dir, m.StateRoot} {
@@ -129,8 +134,14 @@ func Open[E Entry](m launcher.Machine, mode fs.FileMode, owner int) (*Dir[E], er
 	return d, nil
 }
 
-// Unlock gives the directory to the next launcher.
-func (d *Dir[E]) Unlock() error { return d.lock.Close() }
+// Unlock gives the directory to the next launcher. It may be called more than once.
+func (d *Dir[E]) Unlock() error {
+	d.journal.close()
+	if err := d.lock.Close(); !errors.Is(err, fs.ErrClosed) {
+		return err
+	}
+	return nil
+}
 
 // WorkDir is the own directory of a task.
 func (d *Dir[E]) WorkDir(ref string) string { return filepath.Join(d.Machine.Dir, ref) }
@@ -226,18 +237,42 @@ func (d *Dir[E]) check(r launcher.Request) error {
 // Add makes a task known. The lock is held.
 func (d *Dir[E]) Add(e E) {
 	r := e.Base()
-	d.Entries[r.Ref] = e
+	d.Entries[r.Ref], d.Active[r.Ref] = e, e
 	if _, taken := d.keys[r.key()]; !taken {
 		d.keys[r.key()] = r.Ref
 	}
 }
 
-// Ended tells the watchers that a task has stopped. The lock is held.
+// Ended notes that a known task has stopped, and tells the watchers. The lock is held.
 func (d *Dir[E]) Ended(e E) {
+	r := e.Base()
+	d.Entries[r.Ref], d.Active[r.Ref] = e, e
+	d.ended = append(d.ended, e)
 	close(d.changed)
 	d.changed = make(chan struct{})
-	r := e.Base()
 	d.Log.Info("task stopped", "task", r.Ref, "workflow", r.Workflow, "attempt", r.Attempt, "reason", r.Text)
+}
+
+// Settle implements launcher.Watcher.
+func (d *Dir[E]) Settle(ref string) {
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	e, ok := d.Active[ref]
+	if !ok || e.Base().Settled || e.Phase() != launcher.Stopped {
+		return
+	}
+	e.Base().Settled = true
+	d.Rest(e)
+	if err := d.journal.tell(ref, noteSettled); err != nil {
+		d.Log.Warn("that an end was reported is not recorded; the next start repeats the report", "task", ref, "err", err)
+	}
+}
+
+// Rest makes a task one of the past if there is nothing to do about it any more. The lock is held.
+func (d *Dir[E]) Rest(e E) {
+	if r := e.Base(); r.Settled && !r.Left {
+		delete(d.Active, r.Ref)
+	}
 }
 
 // List implements launcher.Launcher.
@@ -248,10 +283,10 @@ func (d *Dir[E]) List(context.Context) ([]launcher.Task, error) {
 	return d.list(func(E) bool { return true }), nil
 }
 
-// list returns the tasks that are wanted, the oldest first. The lock is held.
+// list returns the active tasks that are wanted, the oldest first. The lock is held.
 func (d *Dir[E]) list(wanted func(E) bool) []launcher.Task {
 	var out []launcher.Task
-	for _, e := range d.Entries {
+	for _, e := range d.Active {
 		if wanted(e) {
 			out = append(out, public(e))
 		}
@@ -286,17 +321,20 @@ func (d *Dir[E]) Unended() []string {
 	return refs
 }
 
-// Watch implements launcher.Watcher. It returns nil when ctx ends. Each call reports every stopped task
-// that is still known, also those that an earlier call reported.
+// Watch implements launcher.Watcher. It returns nil when ctx ends. A call begins with the stopped tasks that are still
+// known and not settled, and then tells of each that stops.
 func (d *Dir[E]) Watch(ctx context.Context, stopped func(context.Context, launcher.Task)) error {
-	told := map[string]bool{}
-	for {
+	next := 0 // of all that have stopped, the first that this call has not looked at
+	for first := true; ; first = false {
 		d.Mu.Lock()
 		changed := d.changed
-		news := d.list(func(e E) bool { return e.Phase() == launcher.Stopped && !told[e.Base().Ref] })
-		if len(told) > len(d.Entries) {
-			maps.DeleteFunc(told, func(ref string, _ bool) bool { _, known := d.Entries[ref]; return !known })
+		var news []launcher.Task
+		for _, e := range d.ended[max(0, next-d.passed):] {
+			if !first || !e.Base().Settled {
+				news = append(news, public(e))
+			}
 		}
+		next = d.passed + len(d.ended)
 		d.Mu.Unlock()
 		for _, t := range news {
 			select {
@@ -305,7 +343,6 @@ func (d *Dir[E]) Watch(ctx context.Context, stopped func(context.Context, launch
 			default:
 			}
 			stopped(ctx, t)
-			told[t.Ref] = true
 		}
 		select {
 		case <-ctx.Done():

@@ -6,13 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/disk"
@@ -20,13 +17,13 @@ import (
 )
 
 const (
-	refPrefix    = "task-"
-	recordSuffix = ".json"
-	// maxRecord bounds what is read back. Without the workflow's own texts a record is below 1 KiB.
+	refPrefix = "task-"
+	refLength = len(refPrefix) + 32
+	// oldSuffix ends the name of a record that a version before the journal wrote.
+	oldSuffix = ".json"
+	// maxRecord bounds such a record. Without the workflow's own texts it is below 1 KiB.
 	maxRecord = 64 << 10
 )
-
-var refForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^` + refPrefix + `[0-9a-f]{32}$`) })
 
 // Record is the record of a task. It is on disk before the runner may act and until well after the task's end. A
 // launcher's own record embeds it.
@@ -41,8 +38,9 @@ type Record struct {
 	ExitCode  *int      `json:"exit_code,omitempty"`
 	Text      string    `json:"text,omitempty"`
 
-	Since time.Time `json:"-"` // when its end was known to this launcher
-	Left  bool      `json:"-"` // something of it is still to be removed, so it stays known
+	Since   time.Time `json:"-"` // when its end was known to this launcher
+	Settled bool      `json:"-"` // nobody needs to be told of its end any more
+	Left    bool      `json:"-"` // something of it is still to be removed, so it stays known
 }
 
 // RecordOf makes the record of a task that begins.
@@ -83,35 +81,22 @@ func NewRef() string {
 }
 
 // IsRef reports whether a text has the form of a reference.
-func IsRef(s string) bool { return refForm().MatchString(s) }
+func IsRef(s string) bool {
+	digits, ok := strings.CutPrefix(s, refPrefix)
+	return ok && len(s) == refLength && strings.Trim(digits, "0123456789abcdef") == ""
+}
 
-func (d *Dir[E]) recordFile(ref string) string { return filepath.Join(d.Machine.Dir, ref+recordSuffix) }
-
-// Write puts the record of a task on disk, whole or not at all: it is there even if the power goes off right after.
+// Write puts the record of a task on disk: it is there even if the power goes off right after.
 func (d *Dir[E]) Write(ref string, record any) error {
-	b, err := json.Marshal(record)
-	if err == nil {
-		err = disk.Replace(d.recordFile(ref), append(b, '\n'))
-	}
-	if err != nil {
+	if err := d.journal.put(ref, record, true); err != nil {
 		return fmt.Errorf("write record of task %s: %w", ref, err)
 	}
 	return nil
 }
 
-// Append adds the end of a task to its record, on a line of its own. It may be lost or cut off with the power.
-func (d *Dir[E]) Append(ref string, record any) error {
-	b, err := json.Marshal(record)
-	if err != nil {
-		return fmt.Errorf("encode end of task %s: %w", ref, err)
-	}
-	f, err := os.OpenFile(d.recordFile(ref), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return fmt.Errorf("write end of task %s: %w", ref, err)
-	}
-	// It begins a new line, because the one before may have been cut off.
-	_, err = f.Write(slices.Concat([]byte("\n"), b, []byte("\n")))
-	if err := errors.Join(err, f.Close()); err != nil {
+// WriteEnd writes the record of a task that has ended. It may be lost with the power; then the one before it counts.
+func (d *Dir[E]) WriteEnd(ref string, record any) error {
+	if err := d.journal.put(ref, record, false); err != nil {
 		return fmt.Errorf("write end of task %s: %w", ref, err)
 	}
 	return nil
@@ -119,85 +104,162 @@ func (d *Dir[E]) Append(ref string, record any) error {
 
 // Read reads the records of an earlier launcher. It puts unreadable ones aside.
 func (d *Dir[E]) Read(decode func(b []byte) (E, error)) error {
+	var tasks []E
+	take := func(ref string, b []byte) error {
+		e, err := decode(b)
+		if err == nil && e.Base().Ref != ref {
+			err = errors.New("record of another task")
+		}
+		if err == nil {
+			tasks = append(tasks, e)
+		}
+		return err
+	}
+	settled, err := d.journal.read(take)
+	if err == nil {
+		err = d.readOld(take)
+	}
+	if err != nil {
+		return fmt.Errorf("read records of tasks: %w", err)
+	}
+	now := d.Now()
+	for _, e := range tasks {
+		r := e.Base()
+		// Who was not told of an end gets the whole time for it. Now carries the clock that is never set.
+		r.Settled, r.Since = settled[r.Ref], now
+		if r.Settled {
+			r.Since = now.Add(-max(0, now.Sub(r.StoppedAt)))
+		}
+	}
+	slices.SortStableFunc(tasks, func(a, b E) int { return a.Base().Since.Compare(b.Base().Since) })
+	d.Entries, d.keys = make(map[string]E, len(tasks)), make(map[key]string, len(tasks))
+	for _, e := range tasks {
+		d.Add(e)
+		if e.Phase() == launcher.Stopped {
+			d.ended = append(d.ended, e)
+			d.Rest(e)
+		}
+	}
+	return nil
+}
+
+// readOld takes over the records of a version before the journal. It wrote a file for each task, in which the last line
+// that can be read counts too.
+func (d *Dir[E]) readOld(take func(ref string, b []byte) error) error {
 	files, err := os.ReadDir(d.Machine.Dir)
 	if err != nil {
-		return fmt.Errorf("read directory for tasks: %w", err)
+		return err
 	}
+	var old []string
 	for _, f := range files {
 		path := filepath.Join(d.Machine.Dir, f.Name())
 		if strings.HasSuffix(f.Name(), disk.TempSuffix) {
 			d.warn(os.Remove(path), path)
 			continue
 		}
-		ref, ok := strings.CutSuffix(f.Name(), recordSuffix)
+		ref, ok := strings.CutSuffix(f.Name(), oldSuffix)
 		if !ok || !IsRef(ref) {
 			continue
 		}
-		e, err := readRecord(path, decode)
-		if err == nil && e.Base().Ref != ref {
-			err = errors.New("record of another task")
-		}
-		if err != nil {
+		if err := d.takeOver(path, ref, take); err != nil {
 			d.Log.Error("record of task not readable, put aside", "task", ref, "err", err)
-			if err := os.Rename(path, path+".broken"); err != nil {
+			if err := os.Rename(path, path+brokenSuffix); err != nil {
 				return fmt.Errorf("put aside record of task %s: %w", ref, err)
 			}
 			continue
 		}
-		e.Base().Since = d.Now()
-		d.Add(e)
+		old = append(old, path)
+	}
+	if err := d.journal.sync(); err != nil {
+		return err
+	}
+	for _, path := range old {
+		d.warn(os.Remove(path), path)
 	}
 	return nil
 }
 
-func readRecord[E any](path string, decode func(b []byte) (E, error)) (e E, err error) {
+// takeOver adds what a file says about its task to the journal, which has it already where an earlier start was killed
+// in between.
+func (d *Dir[E]) takeOver(path, ref string, take func(ref string, b []byte) error) error {
+	if d.journal.has(ref) {
+		return nil
+	}
 	info, err := os.Lstat(path)
 	if err != nil {
-		return e, err
+		return err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxRecord {
-		return e, errors.New("not a record")
+		return errors.New("not a record")
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return e, err
+		return err
 	}
-	return decode(b)
+	var record json.RawMessage
+	err = errors.New("no line of it is a record")
+	eachLine(b, func(l line) {
+		if record == nil {
+			if err = take(ref, l.text); err == nil {
+				record = l.text
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return d.journal.put(ref, record, false)
 }
 
-// Forget makes a task unknown and removes its record. The lock is held.
-func (d *Dir[E]) Forget(ref string) error {
-	if e, ok := d.Entries[ref]; ok {
-		delete(d.Entries, ref)
-		delete(d.keys, e.Base().key())
-	}
-	return d.RemoveRecord(ref)
-}
-
-// RemoveRecord removes the record of a task. It is not an error if there is none.
+// RemoveRecord removes the record of a task that never began. It is not an error if there is none.
 func (d *Dir[E]) RemoveRecord(ref string) error {
-	if err := os.Remove(d.recordFile(ref)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if !d.journal.has(ref) {
+		return nil
+	}
+	if err := errors.Join(d.journal.tell(ref, noteGone), d.journal.forget(ref)); err != nil {
 		return fmt.Errorf("forget task %s: %w", ref, err)
 	}
 	return nil
 }
 
-// prune forgets tasks that ended long ago. The lock is held.
+// Forget makes a task that never began unknown. The lock is held.
+func (d *Dir[E]) Forget(ref string) error {
+	if e, ok := d.Entries[ref]; ok {
+		d.drop(e.Base())
+	}
+	return d.RemoveRecord(ref)
+}
+
+func (d *Dir[E]) drop(r *Record) {
+	delete(d.Entries, r.Ref)
+	delete(d.Active, r.Ref)
+	if d.keys[r.key()] == r.Ref {
+		delete(d.keys, r.key())
+	}
+}
+
+// prune forgets tasks that ended long ago: it looks at those and at no other. The lock is held.
 func (d *Dir[E]) prune() {
 	now := d.Now()
 	if now.Sub(d.pruned).Abs() < pruneWait {
 		return
 	}
 	d.pruned = now
-	for ref, e := range d.Entries {
-		r := e.Base()
-		if e.Phase() != launcher.Stopped || r.Left || now.Sub(r.Since) < Keep || d.Has(ref) {
-			continue
-		}
-		if err := d.Forget(ref); err != nil {
-			d.Log.Warn("old record not removed", "task", ref, "err", err)
-		}
+	for len(d.ended) > 0 && now.Sub(d.ended[0].Base().Since) >= Keep {
+		d.old, d.ended = append(d.old, d.ended[0]), d.ended[1:]
+		d.passed++
 	}
+	d.old = slices.DeleteFunc(d.old, func(e E) bool {
+		r := e.Base()
+		if r.Left || d.Has(r.Ref) {
+			return false
+		}
+		d.drop(r)
+		if err := d.journal.forget(r.Ref); err != nil {
+			d.Log.Warn("old record not removed", "task", r.Ref, "err", err)
+		}
+		return true
+	})
 }
 
 // Sweep removes the directories of tasks that an earlier launcher made and that are over. It leaves those in spared.
