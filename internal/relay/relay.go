@@ -86,6 +86,7 @@ type Relay struct {
 
 	mu     sync.Mutex
 	heard  map[run]sign
+	opened map[string]ticket.Claims // by ticket, until the run's result is taken; empty where keys may change
 	pruned time.Time
 }
 
@@ -124,7 +125,7 @@ func New(opener Opener, upstream Upstream, cfg Config) (*Relay, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Relay{
 		opener: opener, base: base, cfg: cfg,
-		watcher: newWatcher(upstream, cfg.Log), heard: map[run]sign{},
+		watcher: newWatcher(upstream, cfg.Log), heard: map[run]sign{}, opened: map[string]ticket.Claims{},
 	}, nil
 }
 
@@ -154,6 +155,7 @@ func (r *Relay) hear(who run, result bool) {
 	if now.Sub(r.pruned) > keepHeard/4 {
 		r.pruned = now
 		maps.DeleteFunc(r.heard, func(_ run, s sign) bool { return now.Sub(s.at) > keepHeard })
+		maps.DeleteFunc(r.opened, func(_ string, c ticket.Claims) bool { return !now.Before(c.Expires) })
 	}
 	r.heard[who] = sign{now, result || r.heard[who].result}
 }
@@ -224,6 +226,7 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		a = r.beat(req.Context(), c)
 	case "result":
 		a = r.result(req.Context(), c, shownTicket(req))
+		r.close(shownTicket(req))
 	default:
 		a = r.forward(req.Context(), c, r.cfg.Forward)
 	}
@@ -311,11 +314,29 @@ func (r *Relay) open(ctx context.Context, sealed string, now time.Time) (ticket.
 			}
 		}
 	}
+	r.mu.Lock()
+	claims, ok := r.opened[sealed]
+	r.mu.Unlock()
+	if ok && now.Before(claims.Expires) {
+		return claims, nil
+	}
 	claims, err := r.opener.Open(sealed, now)
 	if err != nil && !errors.Is(err, workflow.ErrUnauthenticated) {
 		err = fmt.Errorf("open ticket: %w", err)
 	}
+	if err == nil && r.cfg.Know == nil {
+		r.mu.Lock()
+		r.opened[sealed] = claims
+		r.mu.Unlock()
+	}
 	return claims, err
+}
+
+// close forgets a ticket that is hardly shown again.
+func (r *Relay) close(sealed string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.opened, sealed)
 }
 
 // passed lists the headers of a request that reach the control plane. The others stay here: the ticket, those that
