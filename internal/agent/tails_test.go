@@ -243,3 +243,38 @@ func TestTails_AreDeliveredByALaterLook(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The end of a task says nothing new where the control plane has the result of its run.
+func TestLost_IsNotReportedWhereTheResultWasTaken(t *testing.T) {
+	s := newSite(t, memory.Config{})
+	s.workspace("works")
+	s.workspace("dies")
+	s.theatre.engine = func(_ context.Context, a *actor) error {
+		if a.request.Workspace == "dies" {
+			return errCrash
+		}
+		return nil
+	}
+	up := &told{Upstream: s.client}
+	cfg := s.config()
+	cfg.Upstream = up
+	works := s.submit("works", workflow.Update)
+	_, end := s.run(cfg)
+	s.awaitState(works, workflow.Succeeded)
+	until(t, "its end is settled", func() bool {
+		tasks, err := s.theatre.List(t.Context())
+		return err == nil && len(tasks) == 0
+	})
+	up.mu.Lock()
+	if len(up.order) != 0 {
+		t.Errorf("told %v of a run whose result was taken", up.order)
+	}
+	up.mu.Unlock()
+	s.awaitState(s.submit("dies", workflow.Update), workflow.Failed)
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	if !slices.Contains(up.order, "lost") {
+		t.Errorf("told %v of one that crashed", up.order)
+	}
+}

@@ -63,7 +63,9 @@ func TestTookResult_OfThisTaskAlone(t *testing.T) {
 		return [3]bool{r.TookResult("wf_1", 1, "task-1"), r.TookResult("wf_1", 1, "task-2"), r.TookResult("wf_1", 2, "task-1")}
 	}
 	call(t, r, "start", "wf_1", "{}")
-	u.answer = func(seen) (int, string) { return http.StatusConflict, `{"status":409,"code":"already_started","detail":"no"}` }
+	u.answer = func(seen) (int, string) {
+		return http.StatusConflict, `{"status":409,"code":"already_started","detail":"no"}`
+	}
 	call(t, r, "result", "wf_1", "{}")
 	if got := took(); got != [3]bool{} {
 		t.Errorf("before the result was taken: got %v", got)
