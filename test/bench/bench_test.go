@@ -60,7 +60,7 @@ func program(b *testing.B, name string) string {
 	return filepath.Join(built, name)
 }
 
-func check(b *testing.B, err error) {
+func check(b testing.TB, err error) {
 	b.Helper()
 	if err != nil {
 		b.Fatal(err)

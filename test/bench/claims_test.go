@@ -207,7 +207,7 @@ func fill(b *testing.B, s shape, n int) *waiting {
 
 // submitAll submits n workflows in a shape. It returns the token of the pool that can claim, and of
 // the one that is full.
-func submitAll(b *testing.B, plane *controlplane.Plane, s shape, n int) (token, full string) {
+func submitAll(b testing.TB, plane *controlplane.Plane, s shape, n int) (token, full string) {
 	b.Helper()
 	first, err := plane.Bootstrap(b.Context(), "default")
 	check(b, err)

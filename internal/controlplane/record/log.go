@@ -136,7 +136,23 @@ var dictionary = []byte(strings.ReplaceAll(`Initializing the backend...
 Initializing provider plugins...
 - Installing hashicorp/aws v
 - Installed hashicorp/aws v (signed by HashiCorp)
-module.aws_vpc_security_group_iam_policy_attachment_route_table_association_instance_profile_bucket_lambda_function_cloudwatch_log_group_azurerm_google_kubernetes_data.null_resource.random_id.this[0].main: Destroying... [id=: Destruction complete after : Modifying... [id=: Modifications complete after : Creating...
+azurerm_resource_group.azurerm_virtual_network.azurerm_subnet.azurerm_network_security_group.
+azurerm_storage_account.azurerm_key_vault_secret.azurerm_role_assignment.azurerm_linux_virtual_machine.
+azurerm_kubernetes_cluster.google_project_service.google_project_iam_member.google_service_account.
+google_compute_instance.google_compute_firewall.google_compute_subnetwork.google_storage_bucket.
+google_container_node_pool.kubernetes_namespace.kubernetes_secret.kubernetes_config_map.helm_release.
+github_repository.null_resource.terraform_data.random_password.random_id.tls_private_key.aws_sns_topic.
+aws_sqs_queue.aws_dynamodb_table.aws_ecs_service.aws_ecs_task_definition.aws_ecr_repository.aws_eks_node_group.
+aws_kms_alias.aws_kms_key.aws_ssm_parameter.aws_secretsmanager_secret_version.aws_acm_certificate_validation.
+aws_cloudfront_distribution.aws_api_gateway_method.aws_lambda_permission.aws_lambda_function.
+aws_cloudwatch_event_rule.aws_cloudwatch_metric_alarm.aws_cloudwatch_log_group.aws_autoscaling_group.
+aws_launch_template.aws_lb_listener_rule.aws_lb_target_group.aws_nat_gateway.aws_internet_gateway.aws_eip.
+aws_vpc_endpoint.aws_network_acl.aws_db_subnet_group.aws_rds_cluster.aws_db_instance.
+aws_elasticache_replication_group.aws_s3_bucket_public_access_block.aws_s3_bucket_policy.aws_s3_bucket.
+aws_iam_policy_document.aws_iam_instance_profile.aws_iam_policy.aws_iam_role_policy_attachment.aws_iam_role.
+aws_route53_zone.aws_route53_record.aws_route_table_association.aws_route_table.aws_route.
+aws_security_group_rule.aws_security_group.aws_subnet.aws_vpc.aws_instance
+.this[0] .main .default .private["eu-west-1a"] .public[1] module.vpc.module.network.data.: Destroying... [id=: Destruction complete after : Modifying... [id=: Modifications complete after : Creating...
 : Creation complete after 1s [id=arn:aws:iam::eu-central-1us-east-1sg-rtb-subnet-vpc-: Reading...
 : Read complete after 0s [id=: Still destroying... [id=, 1m20s elapsed]
 : Still creating... [00m10s elapsed]
@@ -174,7 +190,7 @@ Plan: 1 to add, 0 to change, 0 to destroy.
 `, "\n", string([]byte{endOfLine})))
 
 var packers = sync.Pool{New: func() any {
-	w, err := flate.NewWriterDict(nil, flate.DefaultCompression, dictionary)
+	w, err := flate.NewWriterDict(nil, flate.BestCompression, dictionary)
 	if err != nil {
 		panic(err) // the level is one of its own
 	}
