@@ -15,6 +15,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/blob/s3"
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
@@ -53,6 +54,7 @@ func run(ctx context.Context, getenv func(string) string) error {
 func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	env := boot.Read(getenv)
 	cfg, log := env.AWS(), env.Log(logTo)
+	bucket := env.Text("DAYFLY_LOG_BUCKET", "") // of what is beyond the first MiB of a log; none means that the table has it too
 	table := env.Required("DAYFLY_TABLE", "the name of the control plane's DynamoDB table")
 	var admin *boot.Secret
 	if env.OneOf("DAYFLY_MODE", modeAll, modeAll, modeLongPolls) == modeAll {
@@ -71,8 +73,12 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	if err != nil {
 		return nil, err
 	}
-	plane := controlplane.New(store, controlplane.Config{
+	config := controlplane.Config{
 		OrganizationLimit: active, LogQuota: quota, LogWait: logWait, Expires: true, DefaultState: api.StateS3, Log: log, Waker: newWaker(cfg, log),
-	})
+	}
+	if bucket != "" {
+		config.Blobs = s3.New(cfg, bucket)
+	}
+	plane := controlplane.New(store, config)
 	return newFunction(plane, httpapi.New(plane, httpapi.Config{Log: log, Version: version}), admin, organization, log), nil
 }

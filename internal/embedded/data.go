@@ -21,6 +21,7 @@ import (
 const (
 	AdminTokenFile = privateDir + "/admin-token"      // of the control plane
 	DatabaseFile   = privateDir + "/dayfly.db"        // of the control plane
+	blobsDir       = privateDir + "/blobs"            // of the control plane: what is beyond the first MiB of a log
 	TicketKeysFile = privateDir + "/ticket-keys.json" // of the agent
 	SecretsDir     = privateDir + "/secrets"          // of the agent: file:NAME
 	StateDir       = "state"                          // of the agent: ORGANIZATION/WORKSPACE

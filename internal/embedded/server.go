@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/blob/files"
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
@@ -105,7 +106,7 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 		st = cfg.WrapStore(st)
 	}
 	s.plane = controlplane.New(st, controlplane.Config{
-		Now: cfg.Now, Log: s.log, Alone: true, LogQuota: cfg.LogQuota, DefaultState: cfg.DefaultState, Digest: cfg.digest, NoRoles: cfg.NoRoles,
+		Now: cfg.Now, Log: s.log, Alone: true, LogQuota: cfg.LogQuota, Blobs: files.New(s.data.file(blobsDir)), DefaultState: cfg.DefaultState, Digest: cfg.digest, NoRoles: cfg.NoRoles,
 	})
 	s.handler = httpapi.New(s.plane, httpapi.Config{Log: s.log, Version: cfg.Version})
 	s.tokenFile = s.data.file(AdminTokenFile)

@@ -284,6 +284,11 @@ func (c *Cloud) deployControl(ctx context.Context) error {
 	if err := dynamodbtest.Create(ctx, awsdynamodb.NewFromConfig(c.Admin), table, time.Minute); err != nil {
 		return err
 	}
+	for _, bucket := range stack.Of("AWS::S3::Bucket") {
+		if err := c.makeBucket(ctx, strings.ToLower(stack.Name+"-"+bucket)); err != nil {
+			return err
+		}
+	}
 	c.token = rand.Text() + rand.Text()
 	if err := c.setSecret(ctx, stack, "AdminTokenSecret", c.token); err != nil {
 		return err
@@ -300,6 +305,22 @@ func (c *Cloud) deployControl(ctx context.Context) error {
 	}
 	c.Client, err = client.New(client.Config{URL: c.URL, Token: func() redact.String { return redact.New(c.token) }, HTTPClient: &http.Client{Timeout: time.Minute}})
 	return err
+}
+
+func (c *Cloud) makeBucket(ctx context.Context, name string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.AWSURL+"/"+name, http.NoBody)
+	if err != nil {
+		return err
+	}
+	answer, err := awsim.SignedClient(c.Admin, "s3").Do(req)
+	if err != nil {
+		return fmt.Errorf("make the bucket %s: %w", name, err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("make the bucket %s: %s", name, answer.Status)
+	}
+	return nil
 }
 
 func (c *Cloud) deployPool(ctx, running context.Context) error {

@@ -36,10 +36,19 @@ type Store struct {
 	bucket string
 }
 
-// New returns the store in a bucket of the configuration's region. It makes no call.
+// New returns the store in a bucket of the configuration's region. It makes no call. As with the SDK's clients, the
+// configuration may know an address of S3.
 func New(cfg aws.Config, bucket string) *Store {
-	if cfg.HTTPClient == nil {
-		cfg.HTTPClient = http.DefaultClient
+	for _, source := range cfg.ConfigSources {
+		own, ok := source.(interface {
+			GetServiceBaseEndpoint(ctx context.Context, sdkID string) (string, bool, error)
+		})
+		if !ok {
+			continue
+		}
+		if url, found, err := own.GetServiceBaseEndpoint(context.Background(), "S3"); err == nil && found {
+			cfg.BaseEndpoint = &url
+		}
 	}
 	return &Store{cfg, bucket}
 }

@@ -6,6 +6,7 @@ import "strings"
 var unused = []struct{ permission, why string }{
 	{" logs:", "Lambda and the awslogs driver write logs with the role; there is no CloudWatch here"},
 	{"ExecutionRole ", "ECS pulls images and opens logs with it before a task begins"},
+	{"LongPollsRole s3:ListBucket", "S3 looks at it itself, to say that an object is gone"},
 	{"ReaperRole sqs:SendMessage", "Lambda sends what an asynchronous event failed with to its destination, with the role of the function"},
 }
 
