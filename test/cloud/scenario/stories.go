@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -124,9 +125,14 @@ func cancelledApply(ctx context.Context, s *scene) {
 }
 
 func command(ctx context.Context, s *scene) {
-	s.workspace(ctx, "command", "plain", s.password, commands("update", `echo "the password is $TF_VAR_password"; cat README.md`))
+	s.workspace(ctx, "command", "plain", s.password, commands("update", `echo "the password is $TF_VAR_password"; cat README.md
+		n=0; while [ $n -lt 1300 ]; do printf "%01000d\n" $n; n=$((n+1)); done`)) // more than the table takes
 	w := s.submit(ctx, "command", "update", "a plain command, with a secret in its environment")
 	s.ends(ctx, w.ID, workflow.Succeeded, "", 1)
 	s.prints(ctx, w.ID, "What runs here is a command.")
+	page, err := s.c.Client.Logs(ctx, w.ID, 0, 1200, 1000, 0)
+	s.must(err)
+	last := slices.ContainsFunc(page.Lines, func(l api.LogLine) bool { return strings.HasSuffix(l.Text, "001299") })
+	s.check(page.Done && last, "its log does not have the lines beyond the first MiB")
 	s.prints(ctx, w.ID, "the password is ") // and what followed it is searched for in the end
 }
