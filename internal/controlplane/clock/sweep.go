@@ -105,7 +105,7 @@ func (s *sweep) logs(ctx context.Context, before time.Time) error {
 
 // audit deletes the lines of the audit trail from before a time.
 func (s *sweep) audit(ctx context.Context, before time.Time) error {
-	err := s.all(ctx, store.Scan{Part: record.AuditPart(s.org), To: record.SubmittedAt(before), Limit: recordsAtOnce})
+	err := s.all(ctx, store.Scan{Part: record.AuditPart(s.org), To: record.At(before), Limit: recordsAtOnce})
 	return errors.Join(err, s.flush(ctx))
 }
 
@@ -113,7 +113,7 @@ func (s *sweep) audit(ctx context.Context, before time.Time) error {
 // enough. It returns up to when it has seen all. A record that cannot be read is passed over.
 func (s *sweep) each(ctx context.Context, after, before time.Time, do func(*record.Workflow) error) (last time.Time, err error) {
 	last = after
-	scan := store.Scan{Part: record.OrganizationRuns(s.org), From: record.SubmittedAt(after.Add(1)), To: record.SubmittedAt(before), Limit: runsAtOnce}
+	scan := store.Scan{Part: record.OrganizationRuns(s.org), From: record.At(after.Add(1)), To: record.At(before), Limit: runsAtOnce}
 	if after.IsZero() {
 		scan.From = ""
 	}

@@ -5,7 +5,6 @@ package identity
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -81,8 +80,7 @@ func auditRefusal(ctx context.Context, l *ledger.Ledger, who Principal, action, 
 
 // Audit adds a line to the audit trail.
 func Audit(c *ledger.Change, who Principal, action, target, outcome, detail string) {
-	k := store.Key{Part: record.AuditPart(who.Organization), Sort: fmt.Sprintf("%020d/%s", c.Now.UnixNano(), record.Random(6))}
-	c.Create(k, api.AuditEvent{At: c.Now, Actor: who.Name, Action: action, Target: text.Cut(target, 200), Outcome: outcome, Detail: text.Cut(detail, 500)})
+	c.Create(record.AuditKey(who.Organization, c.Now), api.AuditEvent{At: c.Now, Actor: who.Name, Action: action, Target: text.Cut(target, 200), Outcome: outcome, Detail: text.Cut(detail, 500)})
 }
 
 // Audit lists the trail, newest first.

@@ -19,7 +19,7 @@ func Encode(k store.Key, v any) store.Record {
 // EncodeWorkflow encodes a workflow with its places in the indexes of the lists for people.
 func EncodeWorkflow(w *Workflow) store.Record {
 	r := Encode(WorkflowKey(w.ID), w)
-	at := SubmittedAt(w.Submitted)
+	at := At(w.Submitted)
 	r.Indexes = map[store.Index]store.Entry{
 		store.Index1: {Part: OrganizationRuns(w.Org), Sort: at},
 		store.Index2: {Part: "ws/" + w.WorkspaceID, Sort: at},
@@ -34,7 +34,7 @@ func ActiveIndex(org string) string { return "active/" + org }
 // EncodeActive encodes the entry of an active workflow. Its place in the index is that of the workflow.
 func EncodeActive(w *Workflow) store.Record {
 	r := Encode(ActiveKey(w.PoolID, w.ID), Active{Instance: w.Instance})
-	r.Indexes = map[store.Index]store.Entry{store.Index1: {Part: ActiveIndex(w.Org), Sort: SubmittedAt(w.Submitted)}}
+	r.Indexes = map[store.Index]store.Entry{store.Index1: {Part: ActiveIndex(w.Org), Sort: At(w.Submitted)}}
 	return r
 }
 

@@ -205,6 +205,11 @@ func IdempotencyKey(org, who, key string) store.Key {
 // AuditPart has the audit trail of an organization.
 func AuditPart(org string) string { return "audit/" + org }
 
+// AuditKey is where a new line of the audit trail lies.
+func AuditKey(org string, at time.Time) store.Key {
+	return store.Key{Part: AuditPart(org), Sort: At(at) + "/" + Random(6)}
+}
+
 // The kinds of timers: of claims and of queue time-outs on the wall clock, and of runs on the service clock. Each kind
 // is a range of its own, so that many timers of one kind do not delay another.
 const (
@@ -314,8 +319,8 @@ func WakeTargetKey(poolID string) store.Key {
 	return store.Key{Part: "pool/" + poolID, Sort: "wake-target"}
 }
 
-// SubmittedAt is where the lists of runs have those that were submitted at a time.
-func SubmittedAt(at time.Time) string { return fmt.Sprintf("%020d", at.UnixNano()) }
+// At writes a time as a sort key, so that earlier ones come first.
+func At(at time.Time) string { return fmt.Sprintf("%020d", at.UnixNano()) }
 
 // OrganizationRuns is the list of an organization's runs in the first index, the oldest first.
 func OrganizationRuns(org string) string { return "org/" + org }

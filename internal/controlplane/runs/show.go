@@ -124,7 +124,7 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	if err != nil {
 		return out, err
 	}
-	oldest := record.SubmittedAt(record.Before(p.ledger.Now(), days.Workflows))
+	oldest := record.At(record.Before(p.ledger.Now(), days.Workflows))
 	// A filter may skip many workflows; the reading is bounded, and the cursor continues from there.
 	for range 10 {
 		page, err := p.ledger.Query(ctx, index, store.Scan{Part: part, To: oldest, Limit: limit - len(wfs), After: next, Reverse: true})
