@@ -153,7 +153,7 @@ func TestRetention_NeverTakesWhatIsActive(t *testing.T) {
 	})
 }
 
-// A sweep that is cut short, or meets a change, is continued: no record is left that nothing leads to.
+// A purge that is cut short, or meets a change, is continued: no record is left that nothing leads to.
 func TestRetention_OfManyRunsTakesSeveralPasses(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net", func(ws *api.Workspace) { ws.MaxActive = 100 })
@@ -271,11 +271,11 @@ func TestRetention_TimesAreGivenToAStoreThatDeletes(t *testing.T) {
 	w.lost(job, r, 1)
 	want("over", 400)
 
-	// The store is given a week for it. Then the sweep deletes what the store forgot.
+	// The store is given a week for it. Then the purge deletes what the store forgot.
 	w.clock.advance(402 * day)
 	w.passes()
 	if len(w.records(job.ID)) == 0 {
-		t.Error("the sweep did what the store does for nothing")
+		t.Error("the purge did what the store does for nothing")
 	}
 	w.clock.advance(6 * day)
 	w.passes()

@@ -37,7 +37,7 @@ var sinceV0 = map[string]string{
 	"wf.needs": "a runner that is too old is then granted the start, and refuses the run itself, because it does not know the kind of its state",
 
 	"org.retention": "an older function writes an organization's record once, when it makes it",
-	"swept":         "a record of its own: left alone; this version goes on from there",
+	"purged":        "a record of its own: left alone; this version goes on from there",
 
 	"spec":   "written once, with its workflow, and never again",
 	"result": "written once, with the end of its run, and never again",
@@ -116,7 +116,7 @@ func recordFields() []string {
 	var out []string
 	for name, v := range map[string]any{
 		"wf": record.Workflow{}, "beat": record.Beat{}, "attempt": record.Attempt{}, "reader": record.Reader{}, "entry": record.Entry{}, "lane": record.Queue{}, "active": record.Active{},
-		"limit": record.Limit{}, "cut": record.Cut{}, "listed": record.Listed{}, "places": record.Places{}, "org": record.Organization{}, "swept": record.Swept{}, "pool": record.Pool{}, "name": record.Name{}, "workspace": record.Workspace{}, "secret": record.Token{},
+		"limit": record.Limit{}, "cut": record.Cut{}, "listed": record.Listed{}, "places": record.Places{}, "org": record.Organization{}, "purged": record.Purged{}, "pool": record.Pool{}, "name": record.Name{}, "workspace": record.Workspace{}, "secret": record.Token{},
 		"runner": record.Runner{}, "pass": record.Pass{}, "clock": record.Clock{}, "heard": record.Heard{}, "wake": record.Wake{}, "wake-target": record.WakeTarget{}, "hold": record.Hold{}, "cursor": record.Cursor{}, "sole": record.Sole{}, "idem": record.Idempotency{}, "logend": record.LogEnd{},
 		"spec": api.Spec{}, "step": api.Step{}, "line": api.LogLine{}, "result": api.Result{}, "found": api.StateFound{}, "gone": record.Deleted{}, "event": api.Event{}, "audit": api.AuditEvent{},
 	} {

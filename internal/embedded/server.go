@@ -279,8 +279,8 @@ func (s *Server) passes(ctx context.Context) {
 		switch {
 		case err != nil && ctx.Err() == nil:
 			s.log.WarnContext(ctx, "pass failed", "err", err)
-		case sum.Moved > 0 || sum.Failed > 0:
-			s.log.InfoContext(ctx, "pass done", "looked", sum.Looked, "moved", sum.Moved, "failed", sum.Failed)
+		case sum.Moved > 0 || sum.Failed > 0 || sum.Deleted > 0:
+			s.log.InfoContext(ctx, "pass done", "looked", sum.Looked, "moved", sum.Moved, "failed", sum.Failed, "deleted", sum.Deleted)
 		}
 		s.purge(ctx)
 		select {

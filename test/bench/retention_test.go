@@ -196,7 +196,7 @@ func flat(b *testing.B, y *years, size func() int64) {
 	_, err := y.plane.UpdateOrganization(b.Context(), y.admin, api.OrganizationSettings{AuditRetention: &kept})
 	check(b, err)
 	perDay := y.past(b, y.live(b), quick(1_000_000, 100_000))
-	y.passes(b) // what became too old while the table was filled, and what was swept before
+	y.passes(b) // what became too old while the table was filled, and what was purged before
 	first, file := y.table.records.Load(), size()
 	least, most, deleted := first, first, 0
 	for range days {
@@ -248,7 +248,7 @@ func (y *years) shorten(b *testing.B, size func() int64) {
 	b.Logf("left: %d records in a file of %.0f MB", y.table.records.Load(), mb(size()))
 }
 
-// times measures what it would cost to give every record of a run its time in SQLite, where the sweep needs none.
+// times measures what it would cost to give every record of a run its time in SQLite, where the purge needs none.
 func times(b *testing.B) {
 	const runs = 5 // the log begins anew after a thousand pages
 	bytes := func(expires bool) float64 {

@@ -118,8 +118,8 @@ func (p *pass) waits(org string) (turns []turn) {
 	}
 	return append(turns, func(ctx context.Context) turn {
 		var sum Summary
-		p.failed(p.sweep(ctx, org, p.until, &sum))
-		p.swept(sum)
+		p.failed(p.purge(ctx, org, p.until, &sum))
+		p.purged(sum)
 		return nil
 	})
 }

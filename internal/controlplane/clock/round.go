@@ -70,8 +70,8 @@ func (p *pass) looked(ctx context.Context, moved bool, err error) {
 	}
 }
 
-// swept counts what a sweep did.
-func (p *pass) swept(sum Summary) {
+// purged counts what a purge did.
+func (p *pass) purged(sum Summary) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sum.Deleted += sum.Deleted

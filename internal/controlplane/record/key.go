@@ -185,8 +185,8 @@ func ActiveKey(poolID, id string) store.Key { return store.Key{Part: ActivePart(
 // does not know.
 func ClockKey() store.Key { return store.Key{Part: "pass", Sort: "clock"} }
 
-// SweptKey is where it is stored how far the logs of an organization are swept.
-func SweptKey(org string) store.Key { return store.Key{Part: "pass", Sort: "swept/" + org} }
+// PurgedKey is where it is stored how far the logs of an organization are purged.
+func PurgedKey(org string) store.Key { return store.Key{Part: "pass", Sort: "purged/" + org} }
 
 // HeardKey is where the last call of a pool is stored.
 func HeardKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "heard"} }

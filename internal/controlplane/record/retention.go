@@ -48,7 +48,7 @@ func (r Retention) Expires(w *Workflow, k store.Key) time.Time {
 	return w.Submitted.Add(time.Duration(days) * Day)
 }
 
-// Swept is how far the sweep has come that deletes logs: all that were submitted before have none.
-type Swept struct {
+// Purged is how far the purge has come that deletes logs: all that were submitted before have none.
+type Purged struct {
 	Logs time.Time `json:"logs"`
 }

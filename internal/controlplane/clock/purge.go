@@ -16,21 +16,22 @@ import (
 // one of them.
 const (
 	mostDeleted  = 20_000           // records, and runs that were looked at for some
-	longestSweep = 10 * time.Second // and for how long
+	longestPurge = 10 * time.Second // and for how long
+	perCommit    = 40               // records
 	runsAtOnce   = 50               // of one page
 	// A read of lines of a log can be large.
 	recordsAtOnce = 25
 )
 
-// ownDeletes is how much longer the sweep keeps what a store deletes on its own, for nothing: it is then left with
+// ownDeletes is how much longer the purge keeps what a store deletes on its own, for nothing: it is then left with
 // what has no time, because an older version wrote it, and with what the store forgot.
 const ownDeletes = 7 * record.Day
 
-// sweep is one sweep over an organization. Runs are found by the list of all, the oldest first, so nothing needs to
+// purge is one purge over an organization. Runs are found by the list of all, the oldest first, so nothing needs to
 // be written for them to be found. The list may lag, but what it shows as over stays over. Every delete names the
-// version that was seen. A sweep that dies is continued by the next one: the record by which a run is found is deleted
+// version that was seen. A purge that dies is continued by the next one: the record by which a run is found is deleted
 // last.
-type sweep struct {
+type purge struct {
 	ledger  *ledger.Ledger
 	org     string
 	until   time.Time
@@ -39,14 +40,14 @@ type sweep struct {
 	ops     []store.Op
 }
 
-// sweep deletes what is past its retention: runs, logs, and lines of the audit trail.
-func (p *Calls) sweep(ctx context.Context, org string, until time.Time, sum *Summary) error {
+// purge deletes what is past its retention: runs, logs, and lines of the audit trail.
+func (p *Calls) purge(ctx context.Context, org string, until time.Time, sum *Summary) error {
 	now := p.ledger.Now()
 	days, err := p.ledger.Retention(ctx, org)
 	if err != nil {
 		return err
 	}
-	s := &sweep{ledger: p.ledger, org: org, until: now.Add(min(longestSweep, until.Sub(now)))}
+	s := &purge{ledger: p.ledger, org: org, until: now.Add(min(longestPurge, until.Sub(now)))}
 	defer func() { sum.Deleted += s.deleted }()
 	kept := now
 	if p.ledger.StoreExpires {
@@ -69,10 +70,10 @@ func (p *Calls) sweep(ctx context.Context, org string, until time.Time, sum *Sum
 	return nil
 }
 
-func (s *sweep) enough() bool { return s.looked >= mostDeleted || !s.ledger.Now().Before(s.until) }
+func (s *purge) enough() bool { return s.looked >= mostDeleted || !s.ledger.Now().Before(s.until) }
 
 // runs deletes the runs that were submitted before a time.
-func (s *sweep) runs(ctx context.Context, before time.Time) error {
+func (s *purge) runs(ctx context.Context, before time.Time) error {
 	_, err := s.each(ctx, time.Time{}, before, func(w *record.Workflow) error {
 		if !w.Over() {
 			return nil
@@ -82,36 +83,36 @@ func (s *sweep) runs(ctx context.Context, before time.Time) error {
 	return err
 }
 
-// logs deletes the logs of the runs that were submitted before a time, from where the last sweep ended. A run that
+// logs deletes the logs of the runs that were submitted before a time, from where the last purge ended. A run that
 // still lives then keeps its log until it is deleted itself.
-func (s *sweep) logs(ctx context.Context, before time.Time) error {
-	k := record.SweptKey(s.org)
+func (s *purge) logs(ctx context.Context, before time.Time) error {
+	k := record.PurgedKey(s.org)
 	c := s.ledger.View()
-	swept, _, err := ledger.Load[record.Swept](ctx, c, k)
+	purged, _, err := ledger.Load[record.Purged](ctx, c, k)
 	if err != nil {
 		return err
 	}
-	last, err := s.each(ctx, swept.Logs, before, func(w *record.Workflow) error {
+	last, err := s.each(ctx, purged.Logs, before, func(w *record.Workflow) error {
 		if !w.Over() || w.Attempt == 0 {
 			return nil
 		}
 		return s.all(ctx, record.Under(record.WorkflowKey(w.ID).Part, record.LogsPrefix, recordsAtOnce))
 	})
-	if err == nil && last.After(swept.Logs) {
-		err = s.add(ctx, store.Put(record.Encode(k, record.Swept{Logs: last}), c.Version(k)))
+	if err == nil && last.After(purged.Logs) {
+		err = s.add(ctx, store.Put(record.Encode(k, record.Purged{Logs: last}), c.Version(k)))
 	}
 	return errors.Join(err, s.flush(ctx))
 }
 
 // audit deletes the lines of the audit trail from before a time.
-func (s *sweep) audit(ctx context.Context, before time.Time) error {
+func (s *purge) audit(ctx context.Context, before time.Time) error {
 	err := s.all(ctx, store.Scan{Part: record.AuditPart(s.org), To: record.At(before), Limit: recordsAtOnce})
 	return errors.Join(err, s.flush(ctx))
 }
 
 // each calls do for the runs that were submitted after one time and before another, the oldest first, until it is
 // enough. It returns up to when it has seen all. A record that cannot be read is passed over.
-func (s *sweep) each(ctx context.Context, after, before time.Time, do func(*record.Workflow) error) (last time.Time, err error) {
+func (s *purge) each(ctx context.Context, after, before time.Time, do func(*record.Workflow) error) (last time.Time, err error) {
 	last = after
 	scan := store.Scan{Part: record.OrganizationRuns(s.org), From: record.At(after.Add(1)), To: record.At(before), Limit: runsAtOnce}
 	if after.IsZero() {
@@ -152,7 +153,7 @@ func (s *sweep) each(ctx context.Context, after, before time.Time, do func(*reco
 }
 
 // all deletes all records of a scan, until it is enough.
-func (s *sweep) all(ctx context.Context, scan store.Scan) error {
+func (s *purge) all(ctx context.Context, scan store.Scan) error {
 	for !s.enough() {
 		page, err := s.ledger.Range(ctx, scan)
 		if err != nil {
@@ -172,17 +173,17 @@ func (s *sweep) all(ctx context.Context, scan store.Scan) error {
 }
 
 // add adds an operation to the next commit, and commits when that is full.
-func (s *sweep) add(ctx context.Context, op store.Op) error {
+func (s *purge) add(ctx context.Context, op store.Op) error {
 	s.ops = append(s.ops, op)
-	if len(s.ops) < store.MaxOps {
+	if len(s.ops) < perCommit {
 		return nil
 	}
 	return s.flush(ctx)
 }
 
-// flush commits what was added. If it fails, the sweep must end: it may not delete the record by which a run is found
+// flush commits what was added. If it fails, the purge must end: it may not delete the record by which a run is found
 // while others of the run are left.
-func (s *sweep) flush(ctx context.Context) error {
+func (s *purge) flush(ctx context.Context) error {
 	if len(s.ops) == 0 {
 		return nil
 	}
