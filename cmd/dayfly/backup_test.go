@@ -332,6 +332,20 @@ func TestBackup_ThatIsKilledIsNeverTakenForAWholeOne(t *testing.T) {
 	}
 }
 
+func TestBackup_ThatFindsNoRoomLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	data, stop := w.loaded()
+	defer stop()
+	to := filepath.Join(t.TempDir(), "backup")
+	cmd := w.program()
+	cmd.Args = []string{"sh", "-c", `ulimit -f 20 && exec "$@"`, "sh", os.Args[0], "server", "backup", to, "--data", data}
+	cmd.Path = "/bin/sh"
+	if out, err := cmd.CombinedOutput(); err == nil || exists(to) || exists(to+".partial") {
+		t.Errorf("ended with %v, and left %v and %v: %s", err, exists(to), exists(to+".partial"), out)
+	}
+	w.ok("server", "backup", to, "--data", data)
+}
+
 func TestRestore_ThatIsKilledIsFinishedByTheNextAndNothingStartsMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	data, stop := w.loaded()

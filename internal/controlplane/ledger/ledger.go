@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
@@ -49,7 +50,9 @@ type Ledger struct {
 	hot     chan struct{} // of capacity one: see ChangeHot
 	clock   clock
 	waiting waiting
-	links   links
+
+	retention sync.Map // by organization: see times
+	links     links
 }
 
 // New returns a ledger over st.

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
@@ -34,6 +35,29 @@ func (l *Ledger) kept(ctx context.Context, w *record.Workflow) error {
 	return err
 }
 
+// timesKept is how long a process goes by a retention when it gives records their times: it must not read for that in
+// each of its calls.
+const timesKept = time.Hour
+
+// times is the retention by which records get their times.
+func (l *Ledger) times(ctx context.Context, org string) (record.Retention, error) {
+	type known struct {
+		days record.Retention
+		at   time.Time
+	}
+	now := l.Now()
+	if was, ok := l.retention.Load(org); ok {
+		if k, ok := was.(known); ok && now.Sub(k.at).Abs() < timesKept {
+			return k.days, nil
+		}
+	}
+	days, err := l.Retention(ctx, org)
+	if err == nil {
+		l.retention.Store(org, known{days, now})
+	}
+	return days, err
+}
+
 // expiring gives the records of runs among operations the time at which the store may delete them.
 func (c *Change) expiring(ctx context.Context, ops []store.Op) error {
 	if !c.ledger.StoreExpires {
@@ -49,7 +73,7 @@ func (c *Change) expiring(ctx context.Context, ops []store.Op) error {
 		if r.Expires != 0 {
 			continue // it has a shorter life of its own
 		}
-		days, err := c.ledger.Retention(ctx, w.Org)
+		days, err := c.ledger.times(ctx, w.Org)
 		if err != nil {
 			return err
 		}
