@@ -1,5 +1,5 @@
-// Package blob keeps bytes that are written once and too large or too many for records. It does not change a blob, list
-// blobs or delete them: they expire by rules of the place where they are.
+// Package blob keeps bytes that are written once and too large or too many for records. It does not change or list blobs.
+// A place that does not delete old ones by rules of its own has a DeleteAll.
 package blob
 
 import (

@@ -3,12 +3,15 @@ package controlplane_test
 import (
 	"context"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/blob/files"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -113,6 +116,56 @@ func TestRetention_LogsAndThenWorkflowsGo(t *testing.T) {
 		// What the workflow left in its workspace goes on.
 		w.ranThrough("net", workflow.Update)
 	})
+}
+
+// What lies beside the records goes with them, also what no record names, and nothing else.
+func TestRetention_FilesOfALogGoWithIt(t *testing.T) {
+	w := newWorld(t, memory.New())
+	dir := filepath.Join(t.TempDir(), "blobs")
+	place := files.New(dir)
+	w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory, Blobs: place})
+	w.workspace("net")
+	inFiles := func() (n int) {
+		w.must(filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+			if err == nil && !e.IsDir() {
+				n++
+			}
+			return err
+		}))
+		return n
+	}
+	long := func() string {
+		t.Helper()
+		id := w.submit("net", workflow.Update).ID
+		job, r := w.started()
+		for i := range 6 {
+			w.send(job, r, 4*i, longLine(4*i, 60<<10), longLine(4*i+1, 60<<10), longLine(4*i+2, 60<<10), longLine(4*i+3, 60<<10))
+		}
+		w.must(w.result(job, r, workflow.Succeeded))
+		w.must(place.Put(w.ctx(), record.BlobName(30, id, 1, []byte("of a writer that lost its race")), []byte("x")))
+		return id
+	}
+	long()
+	each := inFiles()
+	w.clock.advance(80 * day)
+	young := long()
+	w.passes()
+	if got := inFiles(); each < 2 || got != 2*each {
+		t.Fatalf("%d files of one run and %d of two", each, got)
+	}
+	w.clock.advance(11 * day)
+	w.passes()
+	if got := inFiles(); got != each {
+		t.Errorf("after 91 days %d files are left, want the %d of the younger run", got, each)
+	}
+	if page, err := w.plane.Logs(w.ctx(), w.admin, young, 0, 0, 100, 0); err != nil || len(page.Lines) != 24 {
+		t.Errorf("its log has %d lines (%v)", len(page.Lines), err)
+	}
+	w.clock.advance(400 * day)
+	w.passes()
+	if got := inFiles(); got != 0 {
+		t.Errorf("%d files are left of no run", got)
+	}
 }
 
 // What is active is kept, however long everything stood still.

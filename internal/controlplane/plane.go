@@ -100,5 +100,5 @@ func New(st store.Store, cfg Config) *Plane {
 	l := ledger.New(st, ledger.Config{Now: cfg.Now, Log: cfg.Log, Waker: cfg.Waker, Alone: cfg.Alone, Expires: cfg.Expires})
 	c := catalog.New(l, catalog.Config{DefaultState: cfg.DefaultState, NoRoles: cfg.NoRoles, NoWakes: cfg.Waker == nil})
 	r := runs.New(l, c, runs.Config{OrganizationLimit: cfg.OrganizationLimit, LogQuota: cfg.LogQuota, Blobs: cfg.Blobs, LogWait: cfg.LogWait, Digest: cfg.Digest})
-	return &Plane{identity.New(l), c, r, clock.New(l, c, r)}
+	return &Plane{identity.New(l), c, r, clock.New(l, c, r, cfg.Blobs)}
 }

@@ -82,3 +82,14 @@ func (s *Store) Get(ctx context.Context, name string) ([]byte, error) {
 	}
 	return body, err
 }
+
+// DeleteAll deletes all blobs whose names begin with dir and a slash.
+func (s *Store) DeleteAll(ctx context.Context, dir string) error {
+	if err := blob.CheckName(dir); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return os.RemoveAll(filepath.Join(s.dir, filepath.FromSlash(dir)))
+}

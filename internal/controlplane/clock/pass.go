@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/blob"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
@@ -30,11 +31,18 @@ type Calls struct {
 	ledger  *ledger.Ledger
 	catalog *catalog.Calls
 	runs    *runs.Calls
+	blobs   deleter // nil if what is beside the records is deleted by its place
 }
 
-// New returns the calls over a ledger.
-func New(l *ledger.Ledger, c *catalog.Calls, r *runs.Calls) *Calls {
-	return &Calls{ledger: l, catalog: c, runs: r}
+// deleter is a place of blobs that does not delete them on its own.
+type deleter interface {
+	DeleteAll(ctx context.Context, dir string) error
+}
+
+// New returns the calls over a ledger, and over blobs if there is a place for them.
+func New(l *ledger.Ledger, c *catalog.Calls, r *runs.Calls, blobs blob.Store) *Calls {
+	own, _ := blobs.(deleter)
+	return &Calls{ledger: l, catalog: c, runs: r, blobs: own}
 }
 
 const (

@@ -33,6 +33,7 @@ const ownDeletes = 7 * record.Day
 // last.
 type purge struct {
 	ledger  *ledger.Ledger
+	blobs   deleter
 	org     string
 	until   time.Time
 	looked  int // runs and records
@@ -47,7 +48,7 @@ func (p *Calls) purge(ctx context.Context, org string, until time.Time, sum *Sum
 	if err != nil {
 		return err
 	}
-	s := &purge{ledger: p.ledger, org: org, until: now.Add(min(longestPurge, until.Sub(now)))}
+	s := &purge{ledger: p.ledger, blobs: p.blobs, org: org, until: now.Add(min(longestPurge, until.Sub(now)))}
 	defer func() { sum.Deleted += s.deleted }()
 	kept := now
 	if p.ledger.StoreExpires {
@@ -78,6 +79,9 @@ func (s *purge) runs(ctx context.Context, before time.Time) error {
 		if !w.Over() {
 			return nil
 		}
+		if err := s.files(ctx, w); err != nil {
+			return err
+		}
 		return s.all(ctx, store.Scan{Part: record.WorkflowKey(w.ID).Part, Limit: recordsAtOnce})
 	})
 	return err
@@ -93,8 +97,11 @@ func (s *purge) logs(ctx context.Context, before time.Time) error {
 		return err
 	}
 	last, err := s.each(ctx, purged.Logs, before, func(w *record.Workflow) error {
-		if !w.Over() || w.Attempt == 0 {
+		if !w.Over() {
 			return nil
+		}
+		if err := s.files(ctx, w); err != nil {
+			return err
 		}
 		return s.all(ctx, record.Under(record.WorkflowKey(w.ID).Part, record.LogsPrefix, recordsAtOnce))
 	})
@@ -102,6 +109,19 @@ func (s *purge) logs(ctx context.Context, before time.Time) error {
 		err = s.add(ctx, store.Put(record.Encode(k, record.Purged{Logs: last}), c.Version(k)))
 	}
 	return errors.Join(err, s.flush(ctx))
+}
+
+// files deletes what lies beside the records of a run, before the records that name it.
+func (s *purge) files(ctx context.Context, w *record.Workflow) error {
+	if s.blobs == nil || w.Attempt == 0 {
+		return nil
+	}
+	for _, dir := range record.BlobDirs(w.ID) {
+		if err := s.blobs.DeleteAll(ctx, dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // audit deletes the lines of the audit trail from before a time.

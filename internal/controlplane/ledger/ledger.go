@@ -51,7 +51,7 @@ type Ledger struct {
 	clock   clock
 	waiting waiting
 
-	retention sync.Map // by organization: see times
+	retention sync.Map // by organization: see Times
 	links     links
 }
 

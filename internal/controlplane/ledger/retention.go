@@ -35,12 +35,12 @@ func (l *Ledger) kept(ctx context.Context, w *record.Workflow) error {
 	return err
 }
 
-// timesKept is how long a process goes by a retention when it gives records their times: it must not read for that in
-// each of its calls.
+// timesKept is how long a process goes by a retention when it writes for a run: it must not read for that in each of its
+// calls.
 const timesKept = time.Hour
 
-// times is the retention by which records get their times.
-func (l *Ledger) times(ctx context.Context, org string) (record.Retention, error) {
+// Times is the retention by which what a run writes now gets its time.
+func (l *Ledger) Times(ctx context.Context, org string) (record.Retention, error) {
 	type known struct {
 		days record.Retention
 		at   time.Time
@@ -73,7 +73,7 @@ func (c *Change) expiring(ctx context.Context, ops []store.Op) error {
 		if r.Expires != 0 {
 			continue // it has a shorter life of its own
 		}
-		days, err := c.ledger.times(ctx, w.Org)
+		days, err := c.ledger.Times(ctx, w.Org)
 		if err != nil {
 			return err
 		}

@@ -48,10 +48,19 @@ const (
 	maxUnpacked   = 2 << 20  // bytes of the lines before they are packed: more than one call may send
 )
 
-// BlobName names the blob of packed lines. The name follows from the content, so a repeat writes the same blob.
-func BlobName(id string, attempt int, lines []byte) string {
+// BlobName names the blob of packed lines. The name follows from the content, so a repeat writes the same blob. It
+// begins with the days for which the log is kept, because that is all that a rule of S3 can go by.
+func BlobName(days int, id string, attempt int, lines []byte) string {
 	sum := sha256.Sum256(lines)
-	return fmt.Sprintf("logs/%s/%04d/%s", id, attempt, hex.EncodeToString(sum[:]))
+	return fmt.Sprintf("logs/%d/%s/%04d/%s", days, id, attempt, hex.EncodeToString(sum[:]))
+}
+
+// BlobDirs is how the names of all blobs of a run may begin.
+func BlobDirs(id string) (all []string) {
+	for _, days := range api.LogRetentions() {
+		all = append(all, fmt.Sprintf("logs/%d/%s", days, id))
+	}
+	return all
 }
 
 // BlobAfter is how many bytes of a log lie in the records. The lines after them lie in blobs.

@@ -48,7 +48,7 @@ func TestPackLines_ComeBack(t *testing.T) {
 func TestChunk_ComesBack(t *testing.T) {
 	for name, want := range map[string]record.Chunk{
 		"lines":   {First: 7, Next: 12, Bytes: 1 << 30, Lines: []byte{0, 1, 2}},
-		"a blob":  {First: 0, Next: 1, Blob: record.BlobName("wf_1", 1, []byte("x"))},
+		"a blob":  {First: 0, Next: 1, Blob: record.BlobName(90, "wf_1", 1, []byte("x"))},
 		"the end": {First: 99_999_999_999, Next: 100_000_000_000, Bytes: 5, Full: true, Lines: []byte("x")},
 	} {
 		r := want.Encode("wf_1", 3)

@@ -132,7 +132,7 @@ func (p *Calls) addLines(ctx context.Context, w *record.Workflow, attempt int, i
 				return err
 			}
 			if grown = len(lines) > 0; grown {
-				err = p.putChunk(ctx, c, w.ID, attempt, &next, lines)
+				err = p.putChunk(ctx, c, w, attempt, &next, lines)
 				if older {
 					c.Put(record.LogEndKey(w.ID, attempt), record.ChunkedLog)
 				}
@@ -221,7 +221,7 @@ func weightOf(lines []api.LogLine) (weight int64) {
 // putChunk adds a chunk to a change, with as many of the lines as it takes. Where its lines lie follows from its
 // predecessor's bytes alone. A blob is made before the record that names it. It is named by its content, so it does no
 // harm if the commit is decided again.
-func (p *Calls) putChunk(ctx context.Context, c *ledger.Change, id string, attempt int, chunk *record.Chunk, lines []api.LogLine) error {
+func (p *Calls) putChunk(ctx context.Context, c *ledger.Change, w *record.Workflow, attempt int, chunk *record.Chunk, lines []api.LogLine) error {
 	packed := record.PackLines(lines)
 	for len(packed) > record.MaxChunk && len(lines) > 1 {
 		lines = lines[:len(lines)/2]
@@ -232,13 +232,17 @@ func (p *Calls) putChunk(ctx context.Context, c *ledger.Change, id string, attem
 		chunk.Next, chunk.Bytes = chunk.First+int64(len(lines)), chunk.Bytes+weightOf(lines)
 	}
 	if beside {
-		chunk.Blob = record.BlobName(id, attempt, packed)
+		days, err := p.ledger.Times(ctx, w.Org)
+		if err != nil {
+			return err
+		}
+		chunk.Blob = record.BlobName(days.Logs, w.ID, attempt, packed)
 		if err := p.cfg.Blobs.Put(ctx, chunk.Blob, packed); err != nil {
 			return fmt.Errorf("keep lines of the log: %w", err)
 		}
 	} else {
 		chunk.Lines = packed
 	}
-	c.Add(store.Append(chunk.Encode(id, attempt)))
+	c.Add(store.Append(chunk.Encode(w.ID, attempt)))
 	return nil
 }
