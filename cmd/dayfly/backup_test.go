@@ -235,6 +235,13 @@ func TestBackup_OfAServerAtWorkIsWholeAndCanBeRestored(t *testing.T) {
 	w := newWorld(t)
 	data, stop := w.loaded()
 	defer stop()
+	blob := filepath.Join("private", "blobs", "logs", "90", "wf_x", "0001", "0f") // of a long log
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(data, blob)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(data, blob), []byte("lines"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	last := ""
 	for n := range 3 {
 		w.worked(5 * (n + 1))
@@ -247,6 +254,9 @@ func TestBackup_OfAServerAtWorkIsWholeAndCanBeRestored(t *testing.T) {
 		restored := filepath.Join(reachable(t), "data")
 		if got := w.run("server", "restore", last, "--data", restored); got.code != exitOK || !strings.Contains(got.stderr, "that had not started") {
 			t.Errorf("restore: %+v", got)
+		}
+		if text, err := os.ReadFile(filepath.Join(restored, blob)); err != nil || string(text) != "lines" {
+			t.Errorf("what lies beside the records is restored as %q, %v", text, err)
 		}
 		states := w.wantWhole(restored)
 		if states[workflow.Succeeded] == 0 || states[workflow.Cancelled] == 0 || states[workflow.Pending]+states[workflow.Claimed] > 0 {
@@ -262,8 +272,10 @@ func TestBackup_OfAServerAtWorkIsWholeAndCanBeRestored(t *testing.T) {
 	}
 	w.ok("server", "restore", last, "--data", data, "--replace")
 	w.wantWhole(data)
-	if aside, err := filepath.Glob(filepath.Join(data, embedded.DatabaseFile+".replaced-*")); err != nil || len(aside) == 0 {
-		t.Errorf("the records that were there are gone (%v)", err)
+	for _, name := range []string{embedded.DatabaseFile, filepath.Join("private", "blobs")} {
+		if aside, err := filepath.Glob(filepath.Join(data, name+".replaced-*")); err != nil || len(aside) == 0 {
+			t.Errorf("%s that was there is gone (%v)", name, err)
+		}
 	}
 	cl, _ := w.serve(data)
 	if _, err := cl.Submit(t.Context(), api.Submit{Workspace: "ws-0", Operation: workflow.Update}); err != nil {

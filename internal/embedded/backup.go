@@ -30,6 +30,7 @@ const (
 	backupFormat  = 1
 	backupPart    = ".partial" // ends the name of one that is being made
 	backupRecords = "dayfly.db"
+	backupBlobs   = "blobs"
 	backupLock    = ".lock"
 )
 
@@ -72,6 +73,14 @@ func Backup(ctx context.Context, data, to, version string) (m Manifest, err erro
 	}()
 	m = Manifest{Format: backupFormat, Program: "dayfly " + cmp.Or(version, "dev"), Made: time.Now().UTC()}
 	if m.Schema, err = sqlite.Copy(ctx, db, filepath.Join(partial, backupRecords)); err != nil {
+		return m, err
+	}
+	// Blobs never change. Those that were made since are not named by the records; those that are gone since were past
+	// their retention.
+	if err := copyTree(ctx, filepath.Join(data, blobsDir), filepath.Join(partial, backupBlobs)); err != nil {
+		return m, err
+	}
+	if err := syncTree(filepath.Join(partial, backupBlobs)); err != nil {
 		return m, err
 	}
 	if m.Files, err = list(ctx, partial); err != nil {
@@ -136,6 +145,48 @@ func list(ctx context.Context, dir string) (out []SavedFile, err error) {
 		return errors.Join(err, ctx.Err())
 	})
 	return out, err
+}
+
+// copyTree copies all files below a directory, if there is one.
+func copyTree(ctx context.Context, from, to string) error {
+	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, rel)
+		switch {
+		case e.IsDir():
+			err = os.Mkdir(target, 0o700)
+		case strings.HasSuffix(e.Name(), disk.TempSuffix): // it is being made
+		default:
+			err = copyFile(path, target)
+			if errors.Is(err, fs.ErrNotExist) {
+				err = nil
+			}
+		}
+		return errors.Join(err, ctx.Err())
+	})
+}
+
+// syncTree puts the names of all that was copied on disk.
+func syncTree(dir string) error {
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() {
+			err = syncDir(path)
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // sum is the size and the hash of a plain file.

@@ -49,7 +49,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (out Restored, err error) {
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
 	out.Data = d.path
-	db, marker := d.file(DatabaseFile), d.file(restoringFile)
+	db, blobs, marker := d.file(DatabaseFile), d.file(blobsDir), d.file(restoringFile)
 	suffix, err := readPrivate(marker)
 	if err != nil {
 		return out, err
@@ -61,28 +61,40 @@ func Restore(ctx context.Context, cfg RestoreConfig) (out Restored, err error) {
 		suffix = ".replaced-" + time.Now().UTC().Format("20060102-150405")
 	}
 	// All that can fail comes before anything is changed.
-	made := db + ".restoring"
-	if out.Cancelled, err = prepare(ctx, cfg, made); err != nil {
-		return out, errors.Join(err, removeRecords(made))
+	const making = ".restoring"
+	if out.Cancelled, err = prepare(ctx, cfg, db+making, blobs+making); err != nil {
+		return out, errors.Join(err, removeAll(db+making), removeAll(blobs+making))
 	}
 	if err := writePrivate(marker, suffix); err != nil {
 		return out, err
 	}
-	if err := putAside(db, suffix); err != nil {
+	aside := db + suffix
+	if err := putAside([2]string{db, aside}, [2]string{db + "-wal", aside + "-wal"}, [2]string{db + "-shm", aside + "-shm"}, [2]string{blobs, blobs + suffix}); err != nil {
 		return out, err
 	}
-	if there(db + suffix) {
-		out.Aside = db + suffix
+	if there(aside) {
+		out.Aside = aside
 	}
-	if err := errors.Join(os.Rename(made, db), syncDir(d.file(privateDir))); err != nil {
+	if there(blobs + making) {
+		if err := os.Rename(blobs+making, blobs); err != nil {
+			return out, err
+		}
+	}
+	if err := errors.Join(os.Rename(db+making, db), syncDir(d.file(privateDir))); err != nil {
 		return out, err
 	}
-	return out, errors.Join(os.Remove(marker), removeRecords(made), syncDir(d.file(privateDir)))
+	return out, errors.Join(os.Remove(marker), removeAll(db+making), syncDir(d.file(privateDir)))
 }
 
-// prepare copies the records of a backup to a path, checks them, and cancels what had not started.
-func prepare(ctx context.Context, cfg RestoreConfig, path string) (cancelled int, err error) {
-	if err := removeRecords(path); err != nil {
+// prepare copies a backup to two paths, checks the records, and cancels what had not started.
+func prepare(ctx context.Context, cfg RestoreConfig, path, blobs string) (cancelled int, err error) {
+	if err := errors.Join(removeAll(path), removeAll(blobs)); err != nil {
+		return 0, err
+	}
+	if err := copyTree(ctx, filepath.Join(cfg.Backup, backupBlobs), blobs); err != nil {
+		return 0, err
+	}
+	if err := syncTree(blobs); err != nil {
 		return 0, err
 	}
 	if err := copyFile(filepath.Join(cfg.Backup, backupRecords), path); err != nil {
@@ -99,25 +111,26 @@ func prepare(ctx context.Context, cfg RestoreConfig, path string) (cancelled int
 	return cancelled, errors.Join(err, st.Close())
 }
 
-// removeRecords removes a file of records that is no longer wanted, with its log, and copies that a migration made.
-func removeRecords(path string) error {
+// removeAll removes what is no longer wanted, with what has a longer name: the log of records, and copies that a
+// migration made.
+func removeAll(path string) error {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), filepath.Base(path)) {
-			err = errors.Join(err, os.Remove(filepath.Join(filepath.Dir(path), e.Name())))
+			err = errors.Join(err, os.RemoveAll(filepath.Join(filepath.Dir(path), e.Name())))
 		}
 	}
 	return err
 }
 
-// putAside gives records another name, with what is in their log. Where a restore was cut short, some may have it
-// already: what is in the old place then is not what was there at first, and nobody has used it.
-func putAside(db, suffix string) error {
-	for _, end := range []string{"", "-wal"} {
-		from, to := db+end, db+suffix+end
+// putAside gives files of one directory other names, as far as they are there. Where a restore was cut short, some may
+// have theirs already: what is in the old place then is not what was there at first, and nobody has used it.
+func putAside(names ...[2]string) error {
+	for _, name := range names {
+		from, to := name[0], name[1]
 		var err error
 		if there(to) {
-			err = os.Remove(from)
+			err = os.RemoveAll(from)
 		} else {
 			err = os.Rename(from, to)
 		}
@@ -125,10 +138,7 @@ func putAside(db, suffix string) error {
 			return err
 		}
 	}
-	if err := os.Remove(db + "-shm"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return syncDir(filepath.Dir(db))
+	return syncDir(filepath.Dir(names[0][0]))
 }
 
 // copyFile makes a copy that only its owner can read and that is on disk.
