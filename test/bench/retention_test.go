@@ -139,7 +139,7 @@ func like(b *testing.B, records []store.Record, at, now time.Time) (ops []store.
 			check(b, err)
 			w.ID, w.Submitted = id, at
 			r = record.EncodeWorkflow(&w)
-		case strings.HasPrefix(r.Key.Sort, record.LogPrefix) && at.Before(record.Before(now, api.DefaultLogRetention)):
+		case strings.HasPrefix(r.Key.Sort, record.LogsPrefix) && at.Before(record.Before(now, api.DefaultLogRetention)):
 			continue
 		}
 		r.Key.Part = record.WorkflowKey(id).Part
