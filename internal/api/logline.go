@@ -117,15 +117,8 @@ func ParseLogLine(b []byte) (l LogLine, n int, err error) {
 
 // LogTail is the end of a log that the control plane did not get while its run lasted.
 type LogTail struct {
-	First int64  `json:"first"` // number of the first of its lines
-	Lines []byte `json:"lines"` // their short forms, compressed by gzip
-}
-
-// Handover is what a runner hands its relay at its end: the result, and what the control plane has not taken of
-// the log, for a relay that keeps both where the control plane is away. The control plane is told the result alone.
-type Handover struct {
-	Result
-	Tail *LogTail `json:"tail,omitempty"`
+	First int64  `json:"first" minimum:"0" doc:"Number of the first of its lines" example:"118"`
+	Lines []byte `json:"lines" doc:"The lines, each in its short form, compressed by gzip"`
 }
 
 // Unpack returns the lines of a tail. It reads no more than the bounds allow, whatever it was given.

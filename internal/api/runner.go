@@ -74,6 +74,12 @@ type Control struct {
 	LogSeconds       float64 `json:"log_seconds,omitempty" doc:"Seconds for which lines of the log are gathered; 0 means 5"`
 }
 
+// Started answers a start that is granted.
+type Started struct {
+	Control
+	Spec *Spec `json:"spec,omitempty" doc:"What to run. A control plane that sends it also takes steps and lines with the result; without it, ask for the spec"`
+}
+
 // Heartbeat says that a runner lives.
 type Heartbeat struct {
 	Step string `json:"step,omitempty" maxLength:"64" doc:"Name of the step that it is in" example:"plan"`
@@ -218,6 +224,23 @@ type Result struct {
 	LogEnd    int64           `json:"log_end" minimum:"0" doc:"Number of lines of the whole log" example:"120"`
 	Truncated bool            `json:"truncated,omitempty" doc:"Whether outputs or resources were left out to stay within bounds"`
 }
+
+// Handover is what a runner sends at its end in one call: the result, the steps that were not reported yet, and the end
+// of the log that was not taken yet. A relay keeps it where the control plane is away.
+type Handover struct {
+	Result
+	Steps []Step   `json:"steps,omitempty" maxItems:"20" doc:"Steps that were not reported yet"`
+	Tail  *LogTail `json:"tail,omitempty" doc:"The last lines of the log, as far as they were not taken yet"`
+}
+
+// HandedOver answers a result.
+type HandedOver struct {
+	Control
+	Next int64 `json:"next,omitempty" doc:"With a tail: number of the next line of the log that is wanted" example:"120"`
+}
+
+// MaxLastSteps is how many steps go with a result.
+const MaxLastSteps = 20
 
 // Slim returns what counts of a result, for a control plane that refuses the whole: the outcome, its
 // reason, the lock and the counts of changes, without outputs and resources.

@@ -70,8 +70,8 @@ func overSocket(socket string) *http.Client {
 }
 
 // Start asks for the run. The same boot may ask again and gets the same answer.
-func (r *Runner) Start(ctx context.Context) (api.Control, error) {
-	return send[api.Control](ctx, r, "start", api.Start{Knows: r.knows}, false)
+func (r *Runner) Start(ctx context.Context) (api.Started, error) {
+	return send[api.Started](ctx, r, "start", api.Start{Knows: r.knows}, false)
 }
 
 // Spec reads what to run.
@@ -101,9 +101,9 @@ func (r *Runner) Result(ctx context.Context, in api.Result) (api.Control, error)
 	return send[api.Control](ctx, r, "result", in, false)
 }
 
-// HandOver hands the result over together with what was not taken of the log.
-func (r *Runner) HandOver(ctx context.Context, in api.Handover) (api.Control, error) {
-	return send[api.Control](ctx, r, "result", in, false)
+// HandOver hands the result over together with what was not taken of steps and log.
+func (r *Runner) HandOver(ctx context.Context, in api.Handover) (api.HandedOver, error) {
+	return send[api.HandedOver](ctx, r, "result", in, false)
 }
 
 func send[T any](ctx context.Context, r *Runner, kind string, in any, bare bool) (out T, err error) {

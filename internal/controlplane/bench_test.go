@@ -57,7 +57,7 @@ func (w *benchWorld) lifecycle(b *testing.B, n int) error {
 	if _, err := w.plane.Start(b.Context(), j.Token, r, api.Start{Knows: api.RunnerKnows()}); err != nil {
 		return err
 	}
-	_, err = w.plane.Result(b.Context(), j.Token, r, api.Result{Outcome: workflow.Succeeded})
+	_, err = w.plane.Result(b.Context(), j.Token, r, api.Handover{Result: api.Result{Outcome: workflow.Succeeded}})
 	return err
 }
 

@@ -35,7 +35,7 @@ func (w *world) specOf(name string, op workflow.Operation) (api.Job, api.Run, ap
 
 func (w *world) ended(job api.Job, r api.Run, found *api.StateFound) {
 	w.t.Helper()
-	_, err := w.plane.Result(w.ctx(), job.Token, r, api.Result{Outcome: workflow.Succeeded, State: found})
+	_, err := w.plane.Result(w.ctx(), job.Token, r, api.Handover{Result: api.Result{Outcome: workflow.Succeeded, State: found}})
 	w.must(err)
 }
 

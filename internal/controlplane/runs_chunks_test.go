@@ -1,6 +1,8 @@
 package controlplane_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/blob"
@@ -335,5 +339,89 @@ func TestLogs_ABatchIsOnePlainWrite(t *testing.T) {
 	// Every 20 s a sign of life of the run and one of its pool.
 	if got, want := strings.Join(units, " "), "1 1 1 1 3 1 1 1 3 1"; got != want {
 		t.Errorf("write units: got %s, want %s", got, want)
+	}
+}
+
+// packed is the end of a log as a runner sends it with its result.
+func packed(t *testing.T, first int64, lines ...api.LogLine) *api.LogTail {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	for _, l := range lines {
+		if _, err := z.Write(l.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &api.LogTail{First: first, Lines: b.Bytes()}
+}
+
+// A runner's last call brings what is left of steps and log; whatever becomes of that, the result counts.
+func TestResult_TakesTheLastStepsAndLines(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		step := func(seq int, status workflow.StepStatus) api.Step {
+			return api.Step{Seq: seq, Name: fmt.Sprint("step ", seq), Status: status}
+		}
+		for name, c := range map[string]struct {
+			tail *api.LogTail
+			next int64
+			log  []string
+		}{
+			"all":        {packed(t, 2, numbered(2, 5)...), 5, texts(numbered(0, 5))},
+			"again":      {packed(t, 0, numbered(0, 4)...), 4, texts(numbered(0, 4))},
+			"after more": {packed(t, 9, numbered(9, 12)...), 3, texts(numbered(0, 3))},
+			"none":       {nil, 0, texts(numbered(0, 3))},
+			"nonsense":   {&api.LogTail{Lines: []byte("x")}, 0, texts(numbered(0, 3))},
+		} {
+			w.workspace(strings.ReplaceAll(name, " ", "-"))
+			wf := w.submit(strings.ReplaceAll(name, " ", "-"), workflow.Update)
+			job, r := w.started()
+			w.send(job, r, 0, numbered(0, 3)...)
+			_, err := w.plane.Steps(w.ctx(), job.Token, r, api.Steps{Steps: []api.Step{step(1, workflow.StepRunning)}})
+			w.must(err)
+			in := api.Handover{
+				Result: api.Result{Outcome: workflow.Succeeded, LogEnd: int64(len(c.log))},
+				Steps:  []api.Step{step(1, workflow.StepSucceeded), step(2, workflow.StepSkipped)}, Tail: c.tail,
+			}
+			for range 2 { // a repeat is answered in the same way
+				out, err := w.plane.Result(w.ctx(), job.Token, r, in)
+				if err != nil || out.Next != c.next {
+					t.Errorf("%s: next %d, %v, want %d", name, out.Next, err, c.next)
+				}
+			}
+			if got, done := w.logOf(wf.ID, 1); !done || !slices.Equal(got, c.log) {
+				t.Errorf("%s: got %q, done %v", name, got, done)
+			}
+			shown, err := w.plane.Workflow(w.ctx(), w.admin, wf.ID)
+			w.must(err)
+			if len(shown.Steps) != 2 || shown.Steps[0].Status != workflow.StepSucceeded || shown.Steps[1].Status != workflow.StepSkipped {
+				t.Errorf("%s: the steps are %+v", name, shown.Steps)
+			}
+			w.is(wf.ID, workflow.Succeeded, workflow.ReasonNone)
+		}
+	})
+}
+
+// The answer to a start is also that to the question that a runner asks next.
+func TestStart_AnswersWithTheSpec(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	w.submit("net", workflow.Update)
+	job := w.claimOne()
+	w.launch(job, "task")
+	r := run(job, "task", 'a')
+	for range 2 {
+		got, err := w.plane.Start(w.ctx(), job.Token, r, api.Start{Knows: api.RunnerKnows()})
+		w.must(err)
+		want, err := w.plane.Spec(w.ctx(), job.Token, r)
+		w.must(err)
+		if d := cmp.Diff(&want, got.Spec); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+	}
+	if got, err := w.plane.Start(w.ctx(), job.Token, run(job, "task", 'b'), api.Start{}); err == nil || got.Spec != nil {
+		t.Errorf("another boot got %+v, %v", got, err)
 	}
 }

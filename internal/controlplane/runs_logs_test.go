@@ -290,7 +290,7 @@ func TestLogs_NothingLostNothingDoubled(t *testing.T) {
 		if text.String() != "abcdefg" {
 			t.Errorf("read %q", text.String())
 		}
-		_, err = w.plane.Result(w.ctx(), job.Token, r, api.Result{Outcome: workflow.Succeeded, LogEnd: 8})
+		_, err = w.plane.Result(w.ctx(), job.Token, r, api.Handover{Result: api.Result{Outcome: workflow.Succeeded, LogEnd: 8}})
 		w.must(err)
 		if page, err := w.plane.Logs(w.ctx(), w.admin, wf.ID, 0, 7, 10, 0); err != nil || page.Done {
 			t.Errorf("page = %+v, %v: a line is still to come", page, err)

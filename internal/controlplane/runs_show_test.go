@@ -121,7 +121,7 @@ func TestWorkflow_ShowsTheWholeDetailOfItsResult(t *testing.T) {
 		wf := w.submit("net", workflow.Update)
 		job, r := w.started()
 		want := strings.Repeat("the state is locked; ", 20) + "release it with: force-unlock"
-		_, err := w.plane.Result(w.ctx(), job.Token, r, api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: want})
+		_, err := w.plane.Result(w.ctx(), job.Token, r, api.Handover{Result: api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: want}})
 		w.must(err)
 		if got := w.show(wf.ID).Detail; got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -149,7 +149,7 @@ func (w *world) result(job api.Job, r api.Run, outcome workflow.State) error {
 	if outcome == workflow.Failed {
 		in.Reason = workflow.ReasonStepFailed
 	}
-	_, err := w.plane.Result(w.ctx(), job.Token, r, in)
+	_, err := w.plane.Result(w.ctx(), job.Token, r, api.Handover{Result: in})
 	return err
 }
 

@@ -48,7 +48,7 @@ func (s *server) runnerRoutes() {
 		func(ctx context.Context, in *struct {
 			ByRun
 			Body *api.Start // an older runner sends none
-		}) (*answer[api.Control], error) {
+		}) (*answer[api.Started], error) {
 			var start api.Start
 			if in.Body != nil {
 				start = *in.Body

@@ -1,6 +1,8 @@
 package httpapi_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -134,6 +136,9 @@ func story(t *testing.T, w *world, url string, hc *http.Client) {
 
 	spec, err := runner.Spec(ctx)
 	must(t, err)
+	if control.Spec == nil || control.Spec.Commands["preview"] != "true" {
+		t.Errorf("the spec with the start is %+v", control.Spec)
+	}
 	equal(t, "command of the spec", spec.Commands["preview"], "true")
 	_, err = runner.Heartbeat(ctx, api.Heartbeat{Step: "preview"})
 	must(t, err)
@@ -160,11 +165,16 @@ func story(t *testing.T, w *world, url string, hc *http.Client) {
 	cancelled, err := person.Cancel(ctx, first.ID)
 	must(t, err)
 	equal(t, "cancel flag", cancelled.CancelRequested, true)
-	control, err = runner.Heartbeat(ctx, api.Heartbeat{})
+	beat, err := runner.Heartbeat(ctx, api.Heartbeat{})
 	must(t, err)
-	equal(t, "cancel in the heartbeat's answer", control.Cancel, true)
-	_, err = runner.Result(ctx, api.Result{Outcome: workflow.Cancelled, Reason: workflow.ReasonCancelled, LogEnd: 1})
+	equal(t, "cancel in the heartbeat's answer", beat.Cancel, true)
+	over, err := runner.HandOver(ctx, api.Handover{
+		Result: api.Result{Outcome: workflow.Cancelled, Reason: workflow.ReasonCancelled, LogEnd: 2},
+		Steps:  []api.Step{{Seq: 1, Name: "preview", Status: workflow.StepFailed, StartedAt: time.Now()}},
+		Tail:   tailOf(t, 1, line),
+	})
 	must(t, err)
+	equal(t, "next line after the result", over.Next, 2)
 	must(t, stack.Lost(ctx, job.ID, api.Lost{Attempt: job.Attempt, Task: "task-1", ExitCode: new(int)}))
 
 	shown, err := person.Workflow(ctx, first.ID)
@@ -347,4 +357,14 @@ func serve(t *testing.T, h http.Handler, wrap func(net.Listener) net.Listener) s
 		is(t, "serve", <-done, http.ErrServerClosed)
 	})
 	return "http://" + listener.Addr().String()
+}
+
+// tailOf is the end of a log.
+func tailOf(t *testing.T, first int64, line api.LogLine) *api.LogTail {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := z.Write(line.Append(nil))
+	must(t, errors.Join(err, z.Close()))
+	return &api.LogTail{First: first, Lines: b.Bytes()}
 }

@@ -125,7 +125,8 @@ func decodeResult(body []byte) (api.Result, error) {
 // away reports whether an answer means that the control plane cannot take a call now, and will later.
 func (a answer) away() bool { return a.status >= http.StatusInternalServerError }
 
-// split takes the rest of the log out of what a runner hands over. Anything else is passed on as a result.
+// split takes the rest of the log out of what a runner hands over: it is kept beside the result, so that it can be left
+// out. Anything else is kept as a result.
 func split(body []byte) (result []byte, tail *api.LogTail) {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(body, &object) != nil || object["tail"] == nil {
@@ -140,17 +141,16 @@ func split(body []byte) (result []byte, tail *api.LogTail) {
 	return result, tail
 }
 
-// result forwards a result. One that the control plane cannot take now is kept with the rest of its log, and the runner
+// result forwards a result with all that comes with it. One that the control plane cannot take now is kept with the rest of its log, and the runner
 // told that it is handed over; one that cannot be kept either stays with the runner.
 func (r *Relay) result(ctx context.Context, c call, sealed string) answer {
-	var tail *api.LogTail
-	c.body, tail = split(c.body)
 	a := r.forward(ctx, c, r.cfg.Forward)
 	if r.cfg.Reports == nil || !a.away() {
 		return a
 	}
 	log := r.cfg.Log.With("job_id", c.job, "attempt", c.claims.Attempt, "task", c.header.Get(api.HeaderTask))
-	in, err := decodeResult(c.body)
+	body, tail := split(c.body)
+	in, err := decodeResult(body)
 	if err != nil {
 		log.Warn("result left with its runner", "err", err)
 		return a
@@ -158,7 +158,7 @@ func (r *Relay) result(ctx context.Context, c call, sealed string) answer {
 	report := Report{
 		Ticket: sealed, Job: c.job, Attempt: c.claims.Attempt,
 		Task: c.header.Get(api.HeaderTask), Boot: c.header.Get(api.HeaderBoot),
-		LogEnd: in.LogEnd, SentAtMS: r.cfg.Now().UnixMilli(), Result: c.body, Tail: tail,
+		LogEnd: in.LogEnd, SentAtMS: r.cfg.Now().UnixMilli(), Result: body, Tail: tail,
 	}
 	group := cmp.Or(c.claims.Group, c.job)
 	for err = r.keep(ctx, report, group); err != nil; err = r.keep(ctx, report, group) {

@@ -19,8 +19,8 @@ const (
 	heartbeatTimeout = 10 * time.Second // in addition to the announced hold
 	leastInterval    = 10 * time.Millisecond
 
-	// firstHeartbeat is the time from the start to the first heartbeat. It need not go at once, because the
-	// answer to start said the same. It goes soon, because only a held heartbeat brings news of a cancellation.
+	// firstHeartbeat is the time from the start to the first heartbeat, where heartbeats are held. It need not go at
+	// once, because the answer to start said the same. It goes soon, because it brings news of a cancellation at once.
 	firstHeartbeat = 250 * time.Millisecond
 
 	watchEvery = time.Second // between two looks at the clock, because a timer stops while the machine sleeps
@@ -37,6 +37,8 @@ func (r *run) observe(sent time.Duration, c api.Control) {
 	}
 	if c.HeartbeatSeconds > 0 {
 		r.interval = max(seconds(c.HeartbeatSeconds), leastInterval)
+		r.hold = seconds(c.HoldSeconds)
+		r.heard = max(r.heard, sent)
 		r.gather = seconds(c.LogSeconds)
 		if r.logs != nil {
 			r.logs.SetWait(r.gather)
@@ -88,25 +90,26 @@ func (r *run) killTime() time.Duration {
 	return r.killBy
 }
 
-// heartbeats reports at each tick that the runner lives. After a failure it waits for the next tick.
+// heartbeats reports that the runner lives, where no other call did within the interval. A heartbeat that is held
+// brings news, so there is always one where they are held. After a failure it waits for the next tick.
 func (r *run) heartbeats(ctx context.Context) {
-	for next := r.clock() + firstHeartbeat; ; {
-		if wait.For(ctx, next-r.clock()) != nil {
-			return
-		}
+	for last := time.Duration(-1); ; {
 		r.mu.Lock()
-		hold := r.hold
+		hold, next := r.hold, nextBeat(last, r.heard, r.interval, r.hold)
 		r.mu.Unlock()
-		last := r.clock()
+		if left := next - r.clock(); left > 0 {
+			if wait.For(ctx, left) != nil {
+				return
+			}
+			continue
+		}
+		last = r.clock()
 		bounded, cancel := context.WithTimeout(ctx, heartbeatTimeout+hold)
 		control, err := r.cfg.Relay.Heartbeat(bounded, api.Heartbeat{Step: text.Cut(r.stepName(), 64)})
 		cancel()
 		switch {
 		case err == nil:
 			r.observe(last, control)
-			r.mu.Lock()
-			r.hold = seconds(control.HoldSeconds)
-			r.mu.Unlock()
 		case ctx.Err() != nil:
 			return
 		case client.RunOver(err):
@@ -115,10 +118,19 @@ func (r *run) heartbeats(ctx context.Context) {
 		default:
 			r.log.Debug("heartbeat not answered", "err", err)
 		}
-		r.mu.Lock()
-		next = last + r.interval
-		r.mu.Unlock()
 	}
+}
+
+// nextBeat decides when the next heartbeat goes: last is when the latest one was sent, negative for none, and heard when
+// the latest call was that was answered. It is a pure function.
+func nextBeat(last, heard, interval, hold time.Duration) time.Duration {
+	switch {
+	case hold == 0:
+		return max(last, heard) + interval
+	case last < 0:
+		return heard + firstHeartbeat
+	}
+	return last + interval
 }
 
 // watch ends the run at its deadline.

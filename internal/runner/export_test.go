@@ -4,4 +4,5 @@ package runner
 var (
 	Cgroups     = cgroups
 	KeepThreads = keepThreads
+	NextBeat    = nextBeat
 )

@@ -24,7 +24,7 @@ type noLogs struct {
 
 var errAway = workflow.Refuse(workflow.ErrBusy, "", "not now")
 
-func (*noLogs) Start(context.Context) (api.Control, error) { return api.Control{}, nil }
+func (*noLogs) Start(context.Context) (api.Started, error) { return api.Started{}, nil }
 func (n *noLogs) Spec(context.Context) (api.Spec, error)   { return n.spec, nil }
 func (*noLogs) Heartbeat(context.Context, api.Heartbeat) (api.Control, error) {
 	return api.Control{}, nil
@@ -34,17 +34,17 @@ func (*noLogs) Logs(context.Context, api.Logs) (api.LogsTaken, error) {
 	return api.LogsTaken{}, errAway
 }
 
-func (n *noLogs) HandOver(_ context.Context, in api.Handover) (api.Control, error) {
+func (n *noLogs) HandOver(_ context.Context, in api.Handover) (api.HandedOver, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.taken = append(n.taken, in)
 	if in.Tail != nil && len(in.Tail.Lines) > n.limit {
-		return api.Control{}, workflow.Refuse(workflow.ErrTooLarge, "", "too large")
+		return api.HandedOver{}, workflow.Refuse(workflow.ErrTooLarge, "", "too large")
 	}
 	if n.knows != "" && in.Reason != n.knows {
-		return api.Control{}, workflow.Refuse(workflow.ErrInvalid, "reason", "not in the list")
+		return api.HandedOver{}, workflow.Refuse(workflow.ErrInvalid, "reason", "not in the list")
 	}
-	return api.Control{}, nil
+	return api.HandedOver{}, nil
 }
 
 // An outcome counts more than a reason that an older control plane does not know.

@@ -119,8 +119,11 @@ func lookIn(env []string) func(name string) string {
 	}
 }
 
-// spec reads the spec of the run.
+// spec returns the spec of the run, which came with the start, or is asked for.
 func (r *run) spec(ctx context.Context) (spec api.Spec, err error) {
+	if r.given != nil {
+		return *r.given, r.accept(*r.given)
+	}
 	err = r.persist(ctx, "spec", func(ctx context.Context) (c api.Control, err error) {
 		spec, err = r.cfg.Relay.Spec(ctx)
 		return c, err
@@ -131,8 +134,13 @@ func (r *run) spec(ctx context.Context) (spec api.Spec, err error) {
 		}
 		return spec, failure(workflow.ReasonRunnerError, fmt.Errorf("read spec: %w", err))
 	}
+	return spec, r.accept(spec)
+}
+
+// accept checks that a spec is that of the run, and keeps its bounds.
+func (r *run) accept(spec api.Spec) error {
 	if spec.Workflow != r.cfg.Run.Workflow || spec.Attempt != r.cfg.Run.Attempt {
-		return spec, failure(workflow.ReasonRunnerError, fmt.Errorf("the spec is for attempt %d of workflow %s, not for attempt %d of %s", spec.Attempt, spec.Workflow, r.cfg.Run.Attempt, r.cfg.Run.Workflow))
+		return failure(workflow.ReasonRunnerError, fmt.Errorf("the spec is for attempt %d of workflow %s, not for attempt %d of %s", spec.Attempt, spec.Workflow, r.cfg.Run.Attempt, r.cfg.Run.Workflow))
 	}
 	r.logs.SetQuota(spec.LogQuota)
 	r.mu.Lock()
@@ -141,7 +149,7 @@ func (r *run) spec(ctx context.Context) (spec api.Spec, err error) {
 		r.deadline = r.clock() + cmp.Or(seconds(spec.MaxRuntimeSeconds), workflow.DefaultMaxRuntime)
 		r.most = r.deadline
 	}
-	return spec, nil
+	return nil
 }
 
 // secrets resolves the references of a spec. It first has the values masked, then writes them to their files

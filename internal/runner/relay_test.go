@@ -31,6 +31,8 @@ type relay struct {
 	changed chan struct{} // closed and replaced at each change
 	spec    api.Spec
 	control api.Control
+	older   bool  // the control plane gives no spec with the start, and takes a result alone
+	strips  bool  // the relay takes the rest of the log out of a result, as an older one does
 	away    bool  // as a gateway whose upstream is gone
 	over    error // what every call is refused with
 	refuse  func(call string, body []byte) error
@@ -122,7 +124,10 @@ func (r *relay) answer(call string, req *http.Request, body []byte) (any, error)
 			return nil, workflow.ErrAlreadyStarted
 		}
 		r.boot = boot
-		return r.control, nil
+		if r.older {
+			return r.control, nil
+		}
+		return api.Started{Control: r.control, Spec: &r.spec}, nil
 	}
 	if boot != r.boot {
 		return nil, workflow.ErrNotStarted
@@ -142,30 +147,54 @@ func (r *relay) answer(call string, req *http.Request, body []byte) (any, error)
 	case "steps":
 		var in api.Steps
 		decode(&in)
-		for _, s := range in.Steps {
-			if i := slices.IndexFunc(r.steps, func(have api.Step) bool { return have.Seq == s.Seq }); i >= 0 {
-				r.steps[i] = s
-			} else {
-				r.steps = append(r.steps, s)
-			}
-		}
+		r.takeSteps(in.Steps)
 	case "logs":
 		var in api.Logs
 		decode(&in)
-		if end := int64(len(r.lines)); in.First > end {
-			return nil, &api.LogGapError{Next: end}
-		} else if skip := end - in.First; skip < int64(len(in.Lines)) {
-			r.lines = append(r.lines, in.Lines[skip:]...)
-		}
-		return api.LogsTaken{Control: r.control, Next: int64(len(r.lines))}, nil
+		next, err := r.takeLines(in.First, in.Lines)
+		return api.LogsTaken{Control: r.control, Next: next}, err
 	case "result":
-		var in api.Result
+		var in api.Handover
 		decode(&in)
-		r.results = append(r.results, in)
+		r.results = append(r.results, in.Result)
+		if r.older {
+			break
+		}
+		r.takeSteps(in.Steps)
+		out := api.HandedOver{Control: r.control}
+		if in.Tail != nil && !r.strips {
+			lines, err := in.Tail.Unpack()
+			if err != nil {
+				r.t.Errorf("the last lines: %v", err)
+			}
+			out.Next, _ = r.takeLines(in.Tail.First, lines)
+		}
+		return out, nil
 	default:
 		return nil, workflow.ErrNotFound
 	}
 	return r.control, nil
+}
+
+func (r *relay) takeSteps(steps []api.Step) {
+	for _, s := range steps {
+		if i := slices.IndexFunc(r.steps, func(have api.Step) bool { return have.Seq == s.Seq }); i >= 0 {
+			r.steps[i] = s
+		} else {
+			r.steps = append(r.steps, s)
+		}
+	}
+}
+
+func (r *relay) takeLines(first int64, lines []api.LogLine) (next int64, err error) {
+	end := int64(len(r.lines))
+	if first > end {
+		return end, &api.LogGapError{Next: end}
+	}
+	if skip := end - first; skip < int64(len(lines)) {
+		r.lines = append(r.lines, lines[skip:]...)
+	}
+	return int64(len(r.lines)), nil
 }
 
 func (r *relay) change() {

@@ -54,12 +54,12 @@ const (
 
 // Relay takes what a runner reports; *client.Runner is one.
 type Relay interface {
-	Start(ctx context.Context) (api.Control, error)
+	Start(ctx context.Context) (api.Started, error)
 	Spec(ctx context.Context) (api.Spec, error)
 	Heartbeat(ctx context.Context, in api.Heartbeat) (api.Control, error)
 	Steps(ctx context.Context, in api.Steps) (api.Control, error)
 	Logs(ctx context.Context, in api.Logs) (api.LogsTaken, error)
-	HandOver(ctx context.Context, in api.Handover) (api.Control, error)
+	HandOver(ctx context.Context, in api.Handover) (api.HandedOver, error)
 }
 
 // Config says what to run and with what.
@@ -119,6 +119,8 @@ type run struct {
 	lose context.CancelCauseFunc // of the context of the run, when it is not ours or not any more
 	lost chan struct{}           // closed with that
 
+	given *api.Spec // by the answer to start; nil means that the spec is to be asked for, and that the control plane is an older one
+
 	hidden mask.Set
 	logs   *logstream.Stream
 	steps  *steps
@@ -131,8 +133,9 @@ type run struct {
 	deadline time.Duration // on clock; 0 means not known yet
 	most     time.Duration // the first deadline: an outage stops the control plane's clock, but not this one
 	killBy   time.Duration // on clock; 0 means that nothing is to be killed yet
-	interval time.Duration // between heartbeats
-	hold     time.Duration // how long the next one may be held
+	interval time.Duration // between signs of life
+	hold     time.Duration // how long the next heartbeat may be held
+	heard    time.Duration // on clock: when the last call was sent that was answered
 	gather   time.Duration // how long lines of the log are gathered; 0 means as long as is usual
 	step     string        // the step that the run is in
 
@@ -155,6 +158,7 @@ func RunJob(ctx context.Context, cfg Config) error {
 		cfg: cfg, log: cfg.Log, clock: bootClock(), interval: workflow.HeartbeatInterval,
 		lost: make(chan struct{}), pids: map[int]bool{}, swarm: newSwarm(cfg.Processes),
 	}
+	r.heard = r.clock()
 	r.hidden.Add(cfg.Hide...)
 	for _, v := range cfg.Forward {
 		name, value, _ := strings.Cut(v, "=")
@@ -230,7 +234,11 @@ func RunJob(ctx context.Context, cfg Config) error {
 func (r *run) start(ctx context.Context) (granted bool, err error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, workflow.LaunchWindow, errors.New("no answer within the launch window"))
 	defer cancel()
-	err = r.persist(bounded, "start", r.cfg.Relay.Start)
+	err = r.persist(bounded, "start", func(ctx context.Context) (api.Control, error) {
+		out, err := r.cfg.Relay.Start(ctx)
+		r.given = out.Spec
+		return out.Control, err
+	})
 	switch {
 	case err == nil:
 		return true, nil
@@ -321,20 +329,37 @@ func (r *run) report(ctx, told context.Context, result api.Result) error {
 	// A task that was told to stop is killed soon.
 	defer context.AfterFunc(told, func() { giveUp(reportStopped, "the relay did not take it, and the task was told to stop") })()
 
-	r.flush(retained, flushBefore)
+	// What is left goes with the result, if it is not much. An older control plane takes the result alone.
+	together := r.given != nil && r.steps.hold() && r.logs.Hold()
+	if !together {
+		r.steps.release()
+		r.flush(retained, flushBefore)
+	}
 	result.LogEnd = r.logs.Next()
 	// If the disk is removed with the task, the relay keeps the rest of the log beside a result that it must keep.
-	withTail := r.cfg.Spool == ""
+	withTail := together || r.cfg.Spool == ""
 	send := func(ctx context.Context) (api.Control, error) {
 		in := api.Handover{Result: result}
+		var reported func()
+		if together {
+			in.Steps, reported = r.steps.rest()
+		}
 		if withTail {
 			in.Tail = r.logs.Tail()
 		}
-		return r.cfg.Relay.HandOver(ctx, in)
+		out, err := r.cfg.Relay.HandOver(ctx, in)
+		if err == nil && together {
+			reported()
+			r.logs.Taken(out.Next)
+		}
+		// If it is to be repeated, steps and lines need not wait for that.
+		r.steps.release()
+		r.logs.Release()
+		return out.Control, err
 	}
 	err := r.persist(retained, "result", send)
 	for _, less := range []func(){
-		func() { withTail = false },
+		func() { withTail, together = false, false },
 		func() { result = result.Slim() },
 		func() {
 			if result.Outcome == workflow.Failed { // for a reason that an older control plane does not know

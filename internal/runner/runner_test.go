@@ -143,10 +143,41 @@ func (a alive) read(t *testing.T) (line string, rest io.Reader) {
 }
 
 func TestRunJob_ReportsStepsLogAndResult(t *testing.T) {
+	for name, c := range map[string]struct {
+		versions func(r *relay)
+		calls    []string // at its beginning and its end
+	}{
+		"of this version":                     {func(*relay) {}, []string{"start", "result"}},
+		"to an older control plane":           {func(r *relay) { r.older = true }, []string{"start", "spec", "result"}},
+		"through an older relay":              {func(r *relay) { r.strips = true }, []string{"start", "logs"}},
+		"of a result that is taken the third": {func(r *relay) { r.refuse = thirdResult() }, []string{"start", "result"}},
+	} {
+		t.Run(name, func(t *testing.T) { reportsAll(t, c.versions, c.calls) })
+	}
+}
+
+// thirdResult refuses two results for now, and the third one until it needs no more steps and lines.
+func thirdResult() func(call string, body []byte) error {
+	tries := 0
+	return func(call string, body []byte) error {
+		if call != "result" {
+			return nil
+		}
+		if tries++; tries < 3 || strings.Contains(string(body), `"tail"`) {
+			return workflow.Refuse(workflow.ErrBusy, "", "not now")
+		}
+		return nil
+	}
+}
+
+func reportsAll(t *testing.T, versions func(*relay), calls []string) {
+	t.Helper()
 	spec, cfg := job(t, `pwd; cat file; echo "$DAYFLY_VAR_region $GREETING"; echo to stderr >&2; printf '{"url": "https://x"}' > "$DAYFLY_OUTPUTS"`)
 	spec.Variables = map[string]any{"region": "eu"}
 	spec.Environment = map[string]string{"GREETING": "hello"}
 	r := newRelay(t, spec)
+	r.control.HeartbeatSeconds = 30
+	versions(r)
 	runJob(t, r, cfg)
 
 	got := r.result()
@@ -166,9 +197,29 @@ func TestRunJob_ReportsStepsLogAndResult(t *testing.T) {
 			t.Errorf("got line %+v, want its step and time", l)
 		}
 	}
-	work := slices.DeleteFunc(r.asked(), func(call string) bool { return call == "heartbeat" })
-	if diff := cmp.Diff([]string{"start", "spec"}, work[:2]); diff != "" {
-		t.Error(diff)
+	// Where it takes long, steps and lines have calls of their own in between.
+	asked, last := r.asked(), len(calls)-1
+	if got := append(asked[:last:last], asked[len(asked)-1]); !slices.Equal(got, calls) {
+		t.Errorf("called %q, want %q at the beginning and the end", asked, calls)
+	}
+}
+
+// A call that is answered is a sign of life; a heartbeat is sent where there was none, or where it is held for news.
+func TestNextBeat(t *testing.T) {
+	const interval, hold = 30 * time.Second, 20 * time.Second
+	s := func(n int) time.Duration { return time.Duration(n) * time.Second }
+	for name, c := range map[string]struct{ last, heard, interval, hold, want time.Duration }{
+		"the first":                        {-1, s(100), interval, 0, s(130)},
+		"a quiet run":                      {s(130), s(130), interval, 0, s(160)},
+		"a run that sends lines":           {s(130), s(155), interval, 0, s(185)},
+		"while nothing is answered":        {s(160), s(100), interval, 0, s(190)},
+		"the first that is held":           {-1, s(100), hold, hold, s(100) + 250*time.Millisecond},
+		"held, of a run that sends lines":  {s(130), s(149), hold, hold, s(150)},
+		"held no longer, after many lines": {s(130), s(155), interval, 0, s(185)},
+	} {
+		if got := runner.NextBeat(c.last, c.heard, c.interval, c.hold); got != c.want {
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
 	}
 }
 

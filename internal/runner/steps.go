@@ -29,6 +29,7 @@ type steps struct {
 
 	mu       sync.Mutex
 	flushed  bool       // last is closed
+	held     bool       // nothing is reported by itself
 	all      []api.Step // by sequence number, from 1
 	version  []int      // how often each changed
 	taken    []int      // up to which change it was reported
@@ -81,12 +82,56 @@ func (s *steps) signal() {
 func (s *steps) due() (out []api.Step, versions []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.held {
+		return nil, nil
+	}
+	return s.changed(mostSteps)
+}
+
+// changed is due with the lock held, of at most so many steps.
+func (s *steps) changed(most int) (out []api.Step, versions []int) {
 	for i, step := range s.all {
-		if s.version[i] > s.taken[i] && len(out) < mostSteps {
+		if s.version[i] > s.taken[i] && len(out) < most {
 			out, versions = append(out, step), append(versions, s.version[i])
 		}
 	}
 	return out, versions
+}
+
+// hold keeps what is left for the result, until release. It does nothing and returns false if that is too much.
+func (s *steps) hold() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left, _ := s.changed(mostSteps)
+	s.held = len(left) <= api.MaxLastSteps
+	return s.held
+}
+
+// rest returns the steps to send with the result, and what to call when they were taken.
+func (s *steps) rest() (left []api.Step, reported func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left, versions := s.changed(api.MaxLastSteps)
+	return left, func() { s.reported(left, versions) }
+}
+
+// release undoes hold.
+func (s *steps) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = false
+	s.signal()
+}
+
+// reported notes that steps were taken.
+func (s *steps) reported(batch []api.Step, versions []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, step := range batch {
+		s.taken[step.Seq-1] = max(s.taken[step.Seq-1], versions[i])
+	}
+	close(s.progress)
+	s.progress = make(chan struct{})
 }
 
 // run reports until ctx ends.
@@ -102,18 +147,15 @@ func (s *steps) run(ctx context.Context) {
 		}
 		s.gather(ctx)
 		batch, versions := s.due()
+		if len(batch) == 0 {
+			continue // they go with the result
+		}
 		if err := s.send(ctx, api.Steps{Steps: batch}); err != nil {
 			_ = wait.For(ctx, max(retry.NextBackOff(), api.RetryAfter(err)))
 			continue
 		}
 		retry.Reset()
-		s.mu.Lock()
-		for i, step := range batch {
-			s.taken[step.Seq-1] = versions[i]
-		}
-		close(s.progress)
-		s.progress = make(chan struct{})
-		s.mu.Unlock()
+		s.reported(batch, versions)
 	}
 }
 

@@ -108,7 +108,7 @@ func job(ctx context.Context, plane *controlplane.Plane, token string) error {
 		})
 	}
 	calls = append(calls, func() error {
-		_, err := plane.Result(ctx, j.Token, run, api.Result{Outcome: workflow.Succeeded})
+		_, err := plane.Result(ctx, j.Token, run, api.Handover{Result: api.Result{Outcome: workflow.Succeeded}})
 		return err
 	})
 	for i, call := range calls {

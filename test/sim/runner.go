@@ -179,7 +179,7 @@ func (b *boot) tryStart(wait time.Duration) {
 	case err == nil:
 		b.w.granted(b)
 		b.granted, b.heard = true, b.w.clock
-		b.observe(sent, control)
+		b.observe(sent, control.Control)
 		b.beat()
 		b.watch()
 		b.trySpec(firstRetry)
@@ -419,7 +419,7 @@ func (b *boot) tryResult(wait time.Duration) {
 	switch {
 	case b.gone:
 	case err == nil:
-		b.observe(sent, control)
+		b.observe(sent, control.Control)
 		b.sendLog() // what is left of it
 		b.exit(0, "result handed over")
 	case client.RunOver(err):

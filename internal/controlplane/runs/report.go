@@ -3,6 +3,7 @@ package runs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,9 +35,15 @@ func (p *Calls) Heartbeat(ctx context.Context, token string, run api.Run, in api
 
 // Steps records where the steps of a run stand.
 func (p *Calls) Steps(ctx context.Context, token string, run api.Run, in api.Steps) (api.Control, error) {
-	_, out, err := p.tells(ctx, token, run, nil, func(ctx context.Context, c *ledger.Change) error {
+	_, out, err := p.tells(ctx, token, run, nil, putSteps(run, in.Steps))
+	return out, err
+}
+
+// putSteps records steps.
+func putSteps(run api.Run, steps []api.Step) ledger.Decision {
+	return func(ctx context.Context, c *ledger.Change) error {
 		latest := map[store.Key]api.Step{}
-		for _, step := range in.Steps {
+		for _, step := range steps {
 			if step.Seq < 1 || step.Seq > 9999 {
 				return workflow.Refuse(workflow.ErrInvalid, "steps", "a step's seq lies between 1 and 9999")
 			}
@@ -56,19 +63,22 @@ func (p *Calls) Steps(ctx context.Context, token string, run api.Run, in api.Ste
 			}
 		}
 		return nil
-	})
-	return out, err
+	}
 }
 
-// Result records how a run ended. A result of the boot that holds the run is final. A late one never changes a
-// terminal state, but it goes to the timeline, and proves the end.
-func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Result) (api.Control, error) {
-	if err := rules.CheckResult(in); err != nil {
-		return api.Control{}, err
+// Result records how a run ended, with the last of its steps and of its log. A result of the boot that holds the run is
+// final. A late one never changes a terminal state, but it goes to the timeline, and proves the end.
+func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Handover) (out api.HandedOver, err error) {
+	if err := rules.CheckResult(in.Result); err != nil {
+		return out, err
 	}
-	var out api.Control
+	if in.Tail != nil {
+		if out.Next, err = p.lastLines(ctx, token, run, *in.Tail); err != nil {
+			p.ledger.Log.Debug("last lines not taken with the result", "job_id", run.Workflow, "attempt", run.Attempt, "err", err)
+		}
+	}
 	var ran *record.Workflow
-	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		ran = nil
 		k := record.ResultKey(run.Workflow, run.Attempt)
 		w, s, err := admit(ctx, c, token, run, k)
@@ -79,22 +89,25 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Re
 		if err != nil {
 			return err
 		}
-		out = rules.Control(w, now)
+		out.Control = rules.Control(w, now)
 		if c.Version(k) != store.Absent {
 			return nil // reported before
 		}
-		data, err := json.Marshal(in)
+		data, err := json.Marshal(in.Result)
 		if err != nil || len(data) > store.MaxValue {
 			return workflow.Refuse(workflow.ErrTooLarge, "", "the result has %d bytes, the limit is %d", len(data), store.MaxValue)
 		}
-		ended, err := rules.Result(w, s, run, in, c.Now)
+		if err := putSteps(run, in.Steps)(ctx, c); err != nil {
+			return err
+		}
+		ended, err := rules.Result(w, s, run, in.Result, c.Now)
 		if err != nil {
 			return err
 		}
 		if ended.Moves() {
 			ran = w
 		}
-		c.Create(k, in)
+		c.Create(k, in.Result)
 		if in.State != nil {
 			if err := remember(ctx, c, w, *in.State); err != nil {
 				return err
@@ -106,6 +119,22 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Re
 		p.ledger.Log.Info("workflow ended", "job_id", ran.ID, "attempt", ran.Attempt, "state", ran.State, "reason", ran.Reason)
 	}
 	return out, err
+}
+
+// lastLines adds the lines that come with a result. Whatever becomes of them, the result counts: the runner sends again
+// what is missing from next on.
+func (p *Calls) lastLines(ctx context.Context, token string, run api.Run, tail api.LogTail) (next int64, err error) {
+	lines, err := tail.Unpack()
+	for first := tail.First; err == nil && len(lines) > 0; {
+		n := api.LogBatch(lines)
+		var taken api.LogsTaken
+		taken, err = p.AppendLogs(ctx, token, run, api.Logs{First: first, Lines: lines[:n]})
+		next, first, lines = max(next, taken.Next), first+int64(n), lines[n:]
+	}
+	if gap, ok := errors.AsType[*api.LogGapError](err); ok {
+		next = gap.Next
+	}
+	return next, err
 }
 
 // remember stores what a run found out about its workspace's state.

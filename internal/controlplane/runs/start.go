@@ -71,29 +71,35 @@ func alive(ctx context.Context, c *ledger.Change, w *record.Workflow, s rules.St
 }
 
 // Start is the fence: it grants the run of an attempt to one boot of one task that was reported as launched, and
-// never to another. If the same boot asks again it gets the same answer. If the report of the task's launch is still
+// never to another, and answers with the spec. If the same boot asks again it gets the same answer. If the report of the task's launch is still
 // on its way, the call waits a little: on a fast machine the start comes first.
-func (p *Calls) Start(ctx context.Context, token string, run api.Run, in api.Start) (api.Control, error) {
-	var out api.Control
+func (p *Calls) Start(ctx context.Context, token string, run api.Run, in api.Start) (out api.Started, err error) {
 	var refusal error
-	err := p.ledger.Await(ctx, startOf(run.Workflow), reportWait, func(bool) (bool, error) {
-		if out, refusal = p.start(ctx, token, run, in); refusal == nil {
+	var w *record.Workflow
+	err = p.ledger.Await(ctx, startOf(run.Workflow), reportWait, func(bool) (bool, error) {
+		if w, out.Control, refusal = p.start(ctx, token, run, in); refusal == nil {
 			p.ledger.Notify(startOf(run.Workflow)) // other waiting calls are refused now
 		}
 		return !errors.Is(refusal, workflow.ErrNotReported), nil
 	})
-	return out, cmp.Or(err, refusal)
+	if err = cmp.Or(err, refusal); err != nil {
+		return out, err
+	}
+	if spec, err := p.spec(ctx, w); err == nil {
+		out.Spec = &spec // else the runner asks for it, and is told what is wrong
+	}
+	return out, nil
 }
 
 // reportWait is how long a start waits for the report of its launch.
 const reportWait = 3 * time.Second
 
-func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Start) (api.Control, error) {
-	var out api.Control
+func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Start) (w *record.Workflow, out api.Control, err error) {
 	var ended error
-	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		chunked := record.LogEndKey(run.Workflow, run.Attempt)
-		w, s, err := admit(ctx, c, token, run, record.ReaderKey(run.Workflow), chunked)
+		var s rules.Standing
+		w, s, err = admit(ctx, c, token, run, record.ReaderKey(run.Workflow), chunked)
 		if err != nil {
 			return err
 		}
@@ -123,7 +129,7 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 		out = p.control(c, w, now)
 		return nil
 	})
-	return out, cmp.Or(err, ended)
+	return w, out, cmp.Or(err, ended)
 }
 
 // tells handles a call of a run that holds its workflow and reports only about itself. step is the step that the run

@@ -76,6 +76,7 @@ type Stream struct {
 	lost     int           // lines that the disk had no room for since the last one that was written
 	tooLarge int64         // a line that the control plane refuses, or -1
 	flushes  int           // calls of Flush that wait
+	held     bool          // nothing is sent but by Flush
 	err      error         // why nothing is sent any more
 	progress chan struct{}
 }
@@ -223,6 +224,24 @@ func (s *Stream) Flush(ctx context.Context) error {
 	return nil
 }
 
+// Hold keeps what waits for the result, which takes it as a Tail, until Release. It does nothing and returns false if
+// that is more than a batch, or cannot be read.
+func (s *Stream) Hold() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write()
+	s.held = s.wire <= api.MaxLogBatch && s.next-s.base <= api.MaxLogLines && s.lost == 0 && s.spool.broken == nil && s.err == nil
+	return s.held
+}
+
+// Release undoes Hold.
+func (s *Stream) Release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = false
+	s.signal()
+}
+
 // Run sends lines until ctx ends or no more can be sent.
 func (s *Stream) Run(ctx context.Context) error {
 	defer func() {
@@ -251,7 +270,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		case err == nil && next < batch.First:
 			return s.end(fmt.Errorf("send log: the control plane asks for line %d again, which it had accepted", next))
 		case err == nil && next > batch.First:
-			s.taken(next)
+			s.Taken(next)
 			limit = api.MaxLogLines
 			retry.Reset()
 			continue
@@ -281,7 +300,7 @@ func (s *Stream) due(last time.Time, limit int) (api.Logs, time.Duration) {
 	defer s.mu.Unlock()
 	s.write()
 	waiting := s.next - s.base
-	if waiting == 0 {
+	if waiting == 0 || s.held && s.flushes == 0 {
 		return api.Logs{}, 0
 	}
 	left := FirstWait - time.Since(s.began)
@@ -322,11 +341,14 @@ func (s *Stream) each(f func(l api.LogLine, end int64) (more bool)) {
 	}
 }
 
-// taken drops the lines before next.
-func (s *Stream) taken(next int64) {
+// Taken notes that the lines before next were accepted, as Send says, or whoever took them as a Tail.
+func (s *Stream) Taken(next int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if next = min(next, s.next); next == s.next {
+	if next = min(next, s.next); next <= s.base {
+		return
+	}
+	if next == s.next {
 		s.base, s.spool.at, s.wire = next, s.spool.end, 0
 	} else {
 		s.each(func(l api.LogLine, end int64) bool {
