@@ -38,9 +38,10 @@ type boot struct {
 
 	granted  bool
 	spec     bool // it has it
+	together bool // it got the spec with its start, and sends its last steps and lines with its result
 	deadline time.Duration
 	interval time.Duration
-	heard    time.Duration // when a heartbeat was last taken
+	heard    time.Duration // when a call was last taken
 	stopping string        // why it ends before its engine does, if it does
 	stopAt   time.Duration // since when
 	killBy   time.Duration
@@ -50,10 +51,11 @@ type boot struct {
 	engined   bool // one has run
 	reporting bool
 	result    api.Result
-	lines     int64 // of the log, so far
-	taken     int64 // those that were acknowledged
-	kept      int64 // those that lie in the queue of reports
-	accepted  bool  // its result was
+	last      []api.Step // that go with the result
+	lines     int64      // of the log, so far
+	taken     int64      // those that were acknowledged
+	kept      int64      // those that lie in the queue of reports
+	accepted  bool       // its result was
 	gone      bool
 	code      int
 }
@@ -153,6 +155,7 @@ func (b *boot) observe(sent time.Duration, c api.Control) {
 	}
 	if c.HeartbeatSeconds > 0 {
 		b.interval = api.Seconds(c.HeartbeatSeconds)
+		b.heard = max(b.heard, sent)
 	}
 	if c.Cancel {
 		b.stop("cancelled")
@@ -182,6 +185,11 @@ func (b *boot) tryStart(wait time.Duration) {
 		b.observe(sent, control.Control)
 		b.beat()
 		b.watch()
+		if spec := control.Spec; spec != nil && b.w.roll("new", b.id).Float64() < .5 { // the others are of the version before
+			b.spec, b.together = true, true
+			b.soon(between(b.w.roll("prepare", b.t.ref, b.id), time.Second, 20*time.Second), "engine", func() { b.begin(*spec) })
+			return
+		}
 		b.trySpec(firstRetry)
 	case client.RunOver(err):
 		b.exit(0, "it may not run")
@@ -194,15 +202,19 @@ func (b *boot) tryStart(wait time.Duration) {
 	}
 }
 
-// beat reports at each tick. The next tick is set before the call, so that a hanging call does not delay it.
+// beat reports at each tick. The next tick is set before the call, so that a hanging call does not delay it. A runner of
+// this version sends none while another call was answered within the interval.
 func (b *boot) beat() {
-	b.soon(b.interval, "heartbeat", b.beat)
 	sent := b.w.clock
+	if left := b.heard + b.interval - sent; b.together && left > 0 {
+		b.soon(left, "heartbeat", b.beat)
+		return
+	}
+	b.soon(b.interval, "heartbeat", b.beat)
 	control, err := b.relay.Heartbeat(b.w.ctx, api.Heartbeat{Step: "apply"})
 	switch {
 	case b.gone:
 	case err == nil:
-		b.heard = sent
 		b.observe(sent, control)
 	case client.RunOver(err):
 		b.over()
@@ -303,9 +315,10 @@ func (b *boot) sendLog() {
 	}
 }
 
-// tail is the rest of the log, for a relay that keeps results; an agent finds it on its disk.
+// tail is the rest of the log, which goes with the result, or for a relay that keeps results; an agent finds it on its
+// disk.
 func (b *boot) tail() *api.LogTail {
-	if b.t.l.s.heard || b.taken == b.lines {
+	if b.t.l.s.heard && !b.together || b.taken == b.lines {
 		return nil
 	}
 	var out bytes.Buffer
@@ -402,7 +415,11 @@ func (b *boot) conclude(outcome workflow.State, reason workflow.Reason) {
 	b.result = api.Result{Outcome: outcome, Reason: reason, LogEnd: b.lines}
 	if b.engined {
 		code := 0
-		b.steps(api.Step{Seq: 1, Name: "apply", Status: workflow.StepSucceeded, StartedAt: b.w.now(), ExitCode: &code})
+		b.last = []api.Step{{Seq: 1, Name: "apply", Status: workflow.StepSucceeded, StartedAt: b.w.now(), ExitCode: &code}}
+	}
+	if b.engined && !b.together {
+		b.steps(b.last[0])
+		b.last = nil
 		if !b.gone {
 			b.sendLog()
 		}
@@ -414,12 +431,13 @@ func (b *boot) conclude(outcome workflow.State, reason workflow.Reason) {
 
 func (b *boot) tryResult(wait time.Duration) {
 	sent := b.w.clock
-	control, err := b.relay.HandOver(b.w.ctx, api.Handover{Result: b.result, Tail: b.tail()})
+	control, err := b.relay.HandOver(b.w.ctx, api.Handover{Result: b.result, Steps: b.last, Tail: b.tail()})
 	b.accepted = b.accepted || err == nil
 	switch {
 	case b.gone:
 	case err == nil:
 		b.observe(sent, control.Control)
+		b.taken = max(b.taken, min(control.Next, b.lines))
 		b.sendLog() // what is left of it
 		b.exit(0, "result handed over")
 	case client.RunOver(err):

@@ -25,12 +25,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// How lines are batched. The first batch leaves after FirstWait, each other one after BatchWait or with BatchLines
-// lines or api.MaxLogBatch bytes. A backlog leaves in larger batches, so that it is caught up quickly.
+// How lines are batched. The first batch leaves after FirstWait, each other one after BatchWait, or when it is as large
+// as a call may be: each batch is a call and a write of the control plane.
 const (
-	FirstWait  = 50 * time.Millisecond
-	BatchWait  = 5 * time.Second
-	BatchLines = 50
+	FirstWait = 50 * time.Millisecond
+	BatchWait = 5 * time.Second
 
 	// reserve is the part of the quota that is kept for the runner's own lines, which say why a run failed.
 	reserve = 1 << 20
@@ -307,7 +306,7 @@ func (s *Stream) due(last time.Time, limit int) (api.Logs, time.Duration) {
 	if !last.IsZero() {
 		left = s.wait - time.Since(last)
 	}
-	if left > 0 && s.flushes == 0 && waiting < BatchLines && s.wire < api.MaxLogBatch {
+	if left > 0 && s.flushes == 0 && waiting < api.MaxLogLines && s.wire < api.MaxLogBatch {
 		return api.Logs{}, left
 	}
 	out := api.Logs{First: s.base}
