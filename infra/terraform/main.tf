@@ -87,6 +87,8 @@ resource "aws_cloudformation_stack" "pool" {
     TaskTags                 = join(",", [for key in sort(keys(var.task_tags)) : "${key}=${var.task_tags[key]}"])
     SpotPolicy               = var.spot_policy
     LaunchRate               = tostring(var.launch_rate)
+    StatusRateLimit          = tostring(var.status_rate_limit)
+    StatusBurstLimit         = tostring(var.status_burst_limit)
     NetworkMode              = var.network_mode
     VpcId                    = var.vpc_id
     SubnetIds                = join(",", var.subnet_ids)

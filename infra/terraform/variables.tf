@@ -117,6 +117,26 @@ variable "launch_rate" {
   }
 }
 
+variable "status_rate_limit" {
+  description = "Requests a second that the status API accepts of tasks: 10/3 of the control plane's OrganizationLimit, from 100 to 10000."
+  type        = number
+  default     = 500
+  validation {
+    condition     = var.status_rate_limit >= 10 && var.status_rate_limit <= 10000
+    error_message = "It lies between 10 and 10000."
+  }
+}
+
+variable "status_burst_limit" {
+  description = "Requests of tasks that the status API accepts at once (burst): twice status_rate_limit, from 200 to 5000."
+  type        = number
+  default     = 1000
+  validation {
+    condition     = var.status_burst_limit >= 10 && var.status_burst_limit <= 5000
+    error_message = "It lies between 10 and 5000."
+  }
+}
+
 variable "network_mode" {
   description = "endpoints-only: private subnets without Internet access, AWS through endpoints. nat: private subnets of yours that have Internet access. public: public subnets, no inbound connections."
   type        = string

@@ -86,9 +86,15 @@ func (s *site) keep(name, content string) {
 	}
 }
 
+// read is what the stand-ins have kept.
+func (s *site) read(name string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(s.state, name))
+	return strings.TrimSpace(string(b)), err
+}
+
 func (s *site) secret(name string) string {
-	b, _ := os.ReadFile(filepath.Join(s.state, "secrets", name))
-	return strings.TrimSpace(string(b))
+	value, _ := s.read("secrets/" + name)
+	return value
 }
 
 // changing are the calls that change something.
