@@ -89,7 +89,7 @@ bench: ## Measure the product against its aims, then benchmark the packages (QUI
 	@scripts/bench $(PKG)
 
 .PHONY: bench-functions
-bench-functions: ## Measure zip, memory and init of each function against an empty one (WHY=1: with package inits)
+bench-functions: ## Measure zip, memory and init of each function, and what which memory size takes and costs (WHY=1: package inits)
 	@WHY='$(WHY)' go test -run '^$$' -bench . -benchtime 1x -count 1 -timeout 30m -v ./test/benchfunctions
 
 .PHONY: bench-pickup
