@@ -88,7 +88,7 @@ func (y *years) live(b *testing.B) string {
 	check(b, err)
 	_, err = y.plane.AppendLogs(b.Context(), job.Token, run, api.Logs{Lines: slices.Repeat([]api.LogLine{{Text: "Refreshing state... [id=vpc-0a1b2c3d4e5f]"}}, 10)})
 	check(b, err)
-	_, err = y.plane.Result(b.Context(), job.Token, run, api.Result{Outcome: workflow.Succeeded})
+	_, err = y.plane.Result(b.Context(), job.Token, run, api.Handover{Result: api.Result{Outcome: workflow.Succeeded}})
 	check(b, err)
 	return wf.ID
 }
