@@ -330,7 +330,7 @@ func TestHandle_AWrappedThrottleGoesBack(t *testing.T) {
 func TestHandle_BeginsNoLaunchShortlyBeforeItsEnd(t *testing.T) {
 	w := newWorld(t)
 	_, bodies := w.claimed(t, 3)
-	ctx, cancel := context.WithTimeout(t.Context(), endMargin+launchMargin-time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), endMargin+launches.Margin-time.Second)
 	defer cancel()
 	if back := w.invoke(ctx, t, w.process(t), w.take(t, bodies...)); len(back) != 3 || w.calls("RunTask") != 0 {
 		t.Errorf("%d messages go back after %d calls", len(back), w.calls("RunTask"))

@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/functions/internal/launches"
 	"github.com/dayfly-dev/dayfly/internal/dispatcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
@@ -31,12 +31,8 @@ type settings struct {
 	launches    dispatcher.Config // of modeLaunches
 }
 
-// What is kept of an invocation's time: at its end, to report and to give back; and for the answer of a launch that
-// begins.
-const (
-	endMargin    = 5 * time.Second
-	launchMargin = 10 * time.Second
-)
+// endMargin is kept of an invocation's time at its end, to report and to give back.
+const endMargin = 5 * time.Second
 
 func read(env *boot.Env) settings {
 	out := settings{
@@ -44,54 +40,12 @@ func read(env *boot.Env) settings {
 		serviceURL:  env.URL("DAYFLY_SERVICE_URL", "the address of the control plane"),
 		tokenSecret: env.Required("DAYFLY_POOL_TOKEN_SECRET", "the ARN of the secret with the pool token"),
 		queue:       env.URL("DAYFLY_JOBS_QUEUE_URL", "the URL of the queue that invokes this function"),
-		tasks: ecs.Config{
-			Cluster:        env.Required("DAYFLY_CLUSTER", "the name or the ARN of the ECS cluster"),
-			TaskDefinition: env.Required("DAYFLY_TASK_DEFINITION", "the task definition of the runner"),
-			Container:      env.Required("DAYFLY_CONTAINER", "the name of the runner's container in it"),
-			Pool:           env.Required("DAYFLY_POOL", "the name of the pool, with which its tasks are marked"),
-			Subnets:        env.RequiredList("DAYFLY_SUBNETS", "the subnets of the tasks"),
-			SecurityGroups: env.List("DAYFLY_SECURITY_GROUPS"),
-			AssignPublicIP: env.Bool("DAYFLY_ASSIGN_PUBLIC_IP", false),
-			Tags:           tags(env),
-			Spot:           ecs.Spot(env.OneOf("DAYFLY_SPOT", string(ecs.SpotReads), string(ecs.SpotNever), string(ecs.SpotReads), string(ecs.SpotAll))),
-		},
-	}
-	if env.Err() == nil { // else it would repeat, in other words, what is missing
-		env.Also(out.tasks.Validate())
+		tasks:       launches.Tasks(env),
 	}
 	if out.mode == modeLaunches {
-		out.launches = readLaunches(env, out.tasks)
+		out.launches = launches.Dispatcher(env, out.tasks, 1)
 	}
 	return out
-}
-
-// tags reads DAYFLY_TASK_TAGS, KEY=VALUE divided by commas.
-func tags(env *boot.Env) map[string]string {
-	const name = "DAYFLY_TASK_TAGS"
-	out := map[string]string{}
-	for _, tag := range env.List(name) {
-		key, value, ok := strings.Cut(tag, "=")
-		if _, twice := out[key]; !ok || twice {
-			env.Wrong(name, "%q is not KEY=VALUE, or its key is there twice", tag)
-		}
-		out[key] = value
-	}
-	return out
-}
-
-func readLaunches(env *boot.Env, tasks ecs.Config) dispatcher.Config {
-	relay := env.URL("DAYFLY_RELAY_URL", "the address that tasks report to")
-	// The pool's share of the account's calls per second, divided by the invocations that may run at once: the
-	// maximum concurrency of the queue's event source.
-	rate := env.Number("DAYFLY_LAUNCH_RATE", 20, 20)
-	invocations := env.Int("DAYFLY_LAUNCH_CONCURRENCY", 2, 1, 1000)
-	return dispatcher.Config{
-		Relay:      func(string) string { return relay },
-		Placements: tasks.Placements,
-		Workers:    queue.MaxBatch, // a batch is launched at once, as fast as its pace allows
-		Rate:       rate / float64(max(invocations, 1)),
-		Margin:     launchMargin,
-	}
 }
 
 // decider decides about the messages of a batch, in their order.
@@ -138,7 +92,7 @@ type hider interface {
 func (f *function) handle(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
 	boot.Began(ctx, f.log, "")
 	began := time.Now()
-	if end, ok := ctx.Deadline(); ok && time.Until(end) < endMargin+launchMargin {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) < endMargin+launches.Margin {
 		f.log.Error("batch given back: the function's timeout leaves no time for a launch", "left", time.Until(end))
 	}
 	ctx, cancel := boot.Until(ctx, endMargin)

@@ -18,11 +18,11 @@ import (
 // at once: claims are exclusive.
 const mostWindow = time.Minute
 
-// launches counts the hidden messages too: a launch that was refused for a while still waits.
-type launches struct{ *sqs.Queue }
+// launchQueue counts the hidden messages too: a launch that was refused for a while still waits.
+type launchQueue struct{ *sqs.Queue }
 
 // Depth implements poller.Queue.
-func (l launches) Depth(ctx context.Context) (int, error) { return l.Held(ctx) }
+func (l launchQueue) Depth(ctx context.Context) (int, error) { return l.Held(ctx) }
 
 // The triggers of an invocation.
 const (

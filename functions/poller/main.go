@@ -49,6 +49,7 @@ func build(getenv func(string) string) (*function, error) {
 	queueURL := env.URL("DAYFLY_JOBS_QUEUE_URL", "the URL of the queue of launches")
 	window := env.Duration("DAYFLY_POLLING_WINDOW", 0, 0, mostWindow)
 	types := env.Types()
+	shortWay := readDirect(env)
 	if err := env.Err(); err != nil {
 		return nil, err
 	}
@@ -60,9 +61,13 @@ func build(getenv func(string) string) (*function, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := poller.New(upstream, launches{jobs}, keys, poller.Config{
+	direct, err := shortWay.open(aws, upstream, log)
+	if err != nil {
+		return nil, err
+	}
+	p, err := poller.New(upstream, launchQueue{jobs}, keys, poller.Config{
 		Instance: instance, Version: version, Types: types, Wait: 20 * time.Second,
-		Reports: queue.MaxBatch, DepthFor: depthFor, Log: log,
+		Reports: queue.MaxBatch, DepthFor: depthFor, Direct: direct, Log: log,
 	})
 	return &function{poller: p, keys: keys, token: token, window: window, log: log}, err
 }

@@ -37,6 +37,9 @@ type LaunchMessage struct {
 	ReadsState    bool               `json:"reads_state,omitempty"` // it changes no state
 	SentAtMS      int64              `json:"sent_at_ms"`            // the sender's clock, milliseconds since 1970
 	LaunchSeconds float64            `json:"launch_seconds"`        // left of the launch window at that time
+	// Placement is where the sender tries the launch itself, once, with these very bytes; whoever takes the message
+	// begins there. Empty if the sender does not try.
+	Placement string `json:"placement,omitempty"`
 }
 
 // NewLaunchMessage describes the launch of a claimed job.
@@ -146,6 +149,7 @@ func (m LaunchMessage) check() error {
 		{"state_kind", m.StateKind, 0, 32},
 		{"state_key", m.StateKey, 0, 64},
 		{"operation", string(m.Operation), 0, 32},
+		{"placement", m.Placement, 0, 128},
 		{"type", string(m.Type), 1, 32},
 	} {
 		if len(f.value) < f.least || len(f.value) > f.most {

@@ -251,9 +251,13 @@ func (d *Dispatcher) launch(ctx context.Context, m api.LaunchMessage, job api.Jo
 		log.Debug("launch dropped", "reason", why)
 		return done(m, why)
 	}
+	if job.Task != "" { // by an earlier delivery, or by the sender of the message: see Direct
+		log.Debug("launch dropped", "reason", "launched before", "task", job.Task)
+		return done(m, "it is launched already, and its task has not stopped")
+	}
 	var last *launcher.Refusal
 	var said []string
-	for i, name := range Order(d.cfg.Placements(m), pending) {
+	for i, name := range Order(d.cfg.Placements(m), cmp.Or(pending, m.Placement)) {
 		if i > 0 && (ctx.Err() != nil || !d.writeDown(ctx, log, m, last, name)) {
 			break
 		}
@@ -293,17 +297,26 @@ func (d *Dispatcher) launch(ctx context.Context, m api.LaunchMessage, job api.Jo
 	return d.reportRefused(ctx, log, m, last, said, "")
 }
 
-// try launches with one placement, and repeats that while the answer is lost. The first call has had its turn.
-func (d *Dispatcher) try(ctx context.Context, m api.LaunchMessage, name string, unsettled bool) (launcher.Task, *launcher.Refusal) {
+// request is the launch of a message at a placement. Whoever makes it of the same message, with the same configuration,
+// makes the same one.
+func (d *Dispatcher) request(m api.LaunchMessage, placement string) (launcher.Request, *launcher.Refusal) {
 	states, err := m.StateDirs()
 	if err != nil {
-		return launcher.Task{}, launcher.Never("%v", err)
+		return launcher.Request{}, launcher.Never("%v", err)
 	}
-	r := launcher.Request{
-		Needs: m.Needs, Workflow: m.Job, Placement: name, Ticket: m.Ticket, Relay: d.cfg.Relay(m.Job),
-		States: states, ReadsState: m.ReadsState, Unsettled: unsettled,
+	return launcher.Request{
+		Needs: m.Needs, Workflow: m.Job, Placement: placement, Ticket: m.Ticket, Relay: d.cfg.Relay(m.Job),
+		States: states, ReadsState: m.ReadsState,
+	}, nil
+}
+
+// try launches with one placement, and repeats that while the answer is lost. The first call has had its turn.
+func (d *Dispatcher) try(ctx context.Context, m api.LaunchMessage, name string, unsettled bool) (launcher.Task, *launcher.Refusal) {
+	r, refusal := d.request(m, name)
+	if refusal != nil {
+		return launcher.Task{}, refusal
 	}
-	var refusal *launcher.Refusal
+	r.Unsettled = unsettled
 	for n := range sameAgain {
 		if n > 0 {
 			if _, ok := d.pace.turn(ctx, d.cfg.Margin); !ok {

@@ -84,6 +84,7 @@ func (w reporter) Launch(ctx context.Context, id string, in api.Launch) error {
 	}
 	job := w.states[id]
 	job.PendingPlacement = in.Placement // of a refusal, what may have been taken; nothing after a launch
+	job.Task = in.Task
 	w.states[id] = job
 	return nil
 }

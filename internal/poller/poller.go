@@ -1,6 +1,6 @@
 // Package poller claims jobs and puts a launch message for each into the queue. It claims before it
-// sends, never sends what it did not claim, and releases what the queue did not take. It launches nothing
-// and keeps nothing: the truth about a claim is in the control plane.
+// sends, never sends what it did not claim, and releases what the queue did not take. It keeps nothing: the truth about
+// a claim is in the control plane. Where it has a Direct, it launches the first few jobs of a short queue at once.
 //
 // # Consistency model
 //
@@ -9,12 +9,14 @@
 // pending again. So the control plane's clock repairs what the poller leaves half-done when it dies (claimed and not
 // sent, sent and not reported), and the dispatcher drops a message whose claim has lapsed. A claim whose answer was lost
 // is the same case.
+//
+// A direct launch is a shortcut, and never the only way: its message lies in the queue, delayed for longer than the
+// launch may take. If the poller dies in between, or its launch gets any answer but a task, that message is the launch.
 package poller
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
@@ -22,11 +24,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/queue"
-	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -84,6 +83,8 @@ type Config struct {
 	DepthFor time.Duration
 	// Free is how many more jobs may be taken on now. Nil means that only Batch limits a claim.
 	Free func() int
+	// Direct launches jobs at once. Nil means that every job is launched from the queue.
+	Direct Direct
 	// Hold is the time until which nothing is to be claimed, because the latest launch was refused for
 	// quota or capacity. Nil means never.
 	Hold func() time.Time
@@ -187,7 +188,7 @@ func (p *Poller) pass(ctx context.Context, first time.Duration) (s Summary, err 
 		s.Claims++
 		s.Claimed += len(out.Jobs)
 		s.Waited, s.Note, s.RetryAfter = p.cfg.Now().Sub(asked), out.Note, api.Seconds(out.RetryAfterSeconds)
-		sent, released, err := p.hand(ctx, out.Jobs)
+		sent, released, err := p.hand(ctx, out.Jobs, p.cfg.Now().Add(directTime))
 		s.Sent += sent
 		s.Released += released
 		if err != nil {
@@ -282,116 +283,6 @@ func within(ctx context.Context, wait time.Duration) (time.Duration, bool) {
 	}
 	left := time.Until(deadline) - sendTime
 	return min(wait, left), left > 0
-}
-
-// hand sends the jobs' messages, a batch at a time. After the first batch that was not taken whole it releases the rest.
-func (p *Poller) hand(ctx context.Context, jobs []api.Job) (sent, released int, err error) {
-	for len(jobs) > 0 {
-		var refused, taken []api.Job
-		batch := jobs[:min(len(jobs), queue.MaxBatch)]
-		for i, why := range p.send(ctx, batch) {
-			if job := batch[i]; why == nil {
-				taken = append(taken, job)
-			} else {
-				refused = append(refused, job)
-				err = cmp.Or(err, why)
-			}
-		}
-		p.mu.Lock()
-		p.sent += len(taken)
-		p.mu.Unlock()
-		p.report(ctx, taken)
-		sent += len(taken)
-		jobs = jobs[len(batch):]
-		if err != nil {
-			return sent, p.giveBack(ctx, append(refused, jobs...), err), err
-		}
-	}
-	return sent, 0, nil
-}
-
-// report tells the control plane of messages that are on their way. A failure is not repeated here: the claim lapses
-// sooner then, and the dispatcher finds out.
-func (p *Poller) report(ctx context.Context, jobs []api.Job) {
-	var group errgroup.Group
-	group.SetLimit(p.cfg.Reports)
-	for _, job := range jobs {
-		group.Go(func() error {
-			if err := p.upstream.Queued(ctx, job.ID, api.Attempt{Attempt: job.Attempt}); err != nil {
-				p.cfg.Log.Warn("queued job not reported", "job_id", job.ID, "attempt", job.Attempt, "err", err)
-			}
-			p.cfg.Log.Info("job queued", "job_id", job.ID, "attempt", job.Attempt, "workspace", job.Workspace)
-			return nil
-		})
-	}
-	_ = group.Wait() // no member fails
-}
-
-// send puts the messages of a batch of jobs into the queue, and says for each why it was not taken.
-func (p *Poller) send(ctx context.Context, jobs []api.Job) []error {
-	errs := make([]error, len(jobs))
-	var messages []queue.Outgoing
-	var of []int // the job of each message
-	for i, job := range jobs {
-		body, err := p.message(job)
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			errs[i] = err
-			continue
-		}
-		messages, of = append(messages, queue.Outgoing{Body: body, Group: group(job)}), append(of, i)
-	}
-	if len(messages) == 0 {
-		return errs
-	}
-	for i, err := range p.queue.SendBatch(ctx, messages) {
-		if err != nil {
-			errs[of[i]] = fmt.Errorf("queue job %s: %w", jobs[of[i]].ID, err)
-		}
-	}
-	return errs
-}
-
-// group is whom the messages about a job belong to: no workspace keeps those of another one waiting.
-func group(job api.Job) string { return job.Organization + "/" + job.Workspace }
-
-// message is what launches a job, with its token sealed into a ticket.
-func (p *Poller) message(job api.Job) ([]byte, error) {
-	now := p.cfg.Now()
-	life := api.Seconds(job.LaunchSeconds) + api.Seconds(job.MaxRuntimeSeconds) + workflow.ReportRetention
-	sealed, err := p.sealer.Seal(ticket.Claims{
-		Job: job.ID, Attempt: job.Attempt, Token: redact.New(job.Token), Expires: now.Add(life), Group: group(job),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("seal ticket of job %s: %w", job.ID, err)
-	}
-	body, err := api.NewLaunchMessage(job, sealed, now).Encode()
-	if err != nil {
-		return nil, fmt.Errorf("write launch message of job %s: %w", job.ID, err)
-	}
-	return body, nil
-}
-
-// giveBack releases jobs, also when ctx has ended: it records an outcome. A message may have been taken although its
-// send failed; it then names an attempt that is over, and is dropped. A claim that cannot be released lapses.
-func (p *Poller) giveBack(ctx context.Context, jobs []api.Job, why error) (released int) {
-	text := "the launch queue did not take it"
-	if errors.Is(why, context.Canceled) || errors.Is(why, context.DeadlineExceeded) {
-		text = "the poller was told to stop before it was queued"
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outcomeTime)
-	defer cancel()
-	for _, job := range jobs {
-		if err := p.upstream.Release(ctx, job.ID, api.Release{Attempt: job.Attempt, Text: text}); err != nil {
-			p.cfg.Log.Warn("claim not released; it lapses", "job_id", job.ID, "attempt", job.Attempt, "err", err)
-			continue
-		}
-		released++
-		p.cfg.Log.Info("claim released", "job_id", job.ID, "attempt", job.Attempt, "reason", text)
-	}
-	return released
 }
 
 // Loop makes passes until ctx ends, and returns nil then. With Wait set, each pass is a long poll.

@@ -38,6 +38,7 @@ type world struct {
 	queueErr error // of Queued
 	sent     []api.LaunchMessage
 	groups   []string
+	delays   []time.Duration
 	depth    int
 	looks    int // at the depth
 	sealErr  func(job string) error
@@ -102,7 +103,7 @@ func (w *world) send(out queue.Outgoing) error {
 		}
 	}
 	w.sent = append(w.sent, m)
-	w.groups = append(w.groups, out.Group)
+	w.groups, w.delays = append(w.groups, out.Group), append(w.delays, out.Delay)
 	return nil
 }
 

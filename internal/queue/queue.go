@@ -14,9 +14,10 @@ import (
 
 // Bounds that every implementation keeps, because SQS does.
 const (
-	MaxBatch      = 10             // messages in one Receive or SendBatch
-	MaxBody       = 1 << 20        // bytes of one body (Amazon SQS Developer Guide, Amazon SQS message quotas)
-	MaxVisibility = 12 * time.Hour // longest time that a message may be hidden
+	MaxBatch      = 10               // messages in one Receive or SendBatch
+	MaxBody       = 1 << 20          // bytes of one body (Amazon SQS Developer Guide, Amazon SQS message quotas)
+	MaxVisibility = 12 * time.Hour   // longest time that a message may be hidden
+	MaxDelay      = 15 * time.Minute // longest time that a message may be hidden at first
 	MaxWait       = 20 * time.Second
 )
 
@@ -36,6 +37,16 @@ type Message struct {
 type Outgoing struct {
 	Body  []byte
 	Group string // whom it belongs to (a tenant)
+	// Delay is how long it is hidden at first, at most MaxDelay; 0 means not at all.
+	Delay time.Duration
+}
+
+// Check holds a message to the bounds of every queue.
+func (m Outgoing) Check() error {
+	if m.Delay < 0 || m.Delay > MaxDelay {
+		return workflow.Refuse(workflow.ErrInvalid, "delay", "a message is delayed for 0 to %s, not %s", MaxDelay, m.Delay)
+	}
+	return CheckBody(m.Body)
 }
 
 // Queue is what every implementation provides. Methods may be called concurrently.

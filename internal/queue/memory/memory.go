@@ -91,7 +91,7 @@ func (q *Queue) SendBatch(ctx context.Context, messages []queue.Outgoing) []erro
 	defer q.mu.Unlock()
 	var errs []error
 	for i, m := range messages {
-		if err := queue.CheckBody(m.Body); err != nil {
+		if err := m.Check(); err != nil {
 			if errs == nil {
 				errs = make([]error, len(messages))
 			}
@@ -100,9 +100,9 @@ func (q *Queue) SendBatch(ctx context.Context, messages []queue.Outgoing) []erro
 		}
 		q.nextID++
 		id, body := strconv.FormatUint(q.nextID, 10), bytes.Clone(m.Body)
-		q.add(id, body, m.Group)
+		q.add(id, body, m.Group, m.Delay)
 		if q.config.Duplicate {
-			q.add(id, body, m.Group)
+			q.add(id, body, m.Group, m.Delay)
 		}
 	}
 	return errs
@@ -226,13 +226,18 @@ func (q *Queue) settle(now time.Time) {
 func (q *Queue) bury(e *entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.add(e.id, e.body, e.group)
+	q.add(e.id, e.body, e.group, 0)
 }
 
-func (q *Queue) add(id string, body []byte, group string) {
+func (q *Queue) add(id string, body []byte, group string, delay time.Duration) {
 	q.nextKey++
 	e := &entry{key: q.nextKey, id: id, group: group, body: body}
 	q.kept[e.key] = e
+	if delay > 0 {
+		q.hide(e, time.Now().Add(delay))
+		q.wake() // whoever waits must see when the next one comes
+		return
+	}
 	q.push(e)
 }
 

@@ -58,6 +58,7 @@ func Run(t *testing.T, h Harness) {
 		{"BatchIsTakenButForWhatIsRefused", batchPartly},
 		{"BatchOfTooManyIsRefusedWhole", batchTooMany},
 		{"BatchEndsWithItsContext", batchEndsWithContext},
+		{"DelayedMessageIsHiddenAtFirst", delayed},
 		{"ReceivedMessageIsHidden", receivedIsHidden},
 		{"MessageThatIsNotDeletedComesBack", comesBack},
 		{"StaleReceiptLeavesTheMessageAlone", staleReceipt},
@@ -259,6 +260,27 @@ func batchEndsWithContext(t *testing.T, h Harness) {
 	errs := q.SendBatch(ctx, []queue.Outgoing{{Body: []byte("a"), Group: "g"}, {Body: []byte("b"), Group: "g"}})
 	if len(errs) != 2 || !errors.Is(errs[0], context.Canceled) || !errors.Is(errs[1], context.Canceled) {
 		t.Errorf("got %v, want Canceled for both", errs)
+	}
+}
+
+func delayed(t *testing.T, h Harness) {
+	q := h.Open(t, long)
+	began := time.Now()
+	if errs := q.SendBatch(t.Context(), []queue.Outgoing{
+		{Body: []byte("later"), Delay: Visible}, {Body: []byte("now")}, {Body: []byte("never"), Delay: queue.MaxDelay + 1},
+	}); len(errs) != 3 || errs[0] != nil || errs[1] != nil || !errors.Is(errs[2], workflow.ErrInvalid) {
+		t.Fatalf("sent: %v; want the last one refused", errs)
+	}
+	early, err := q.Receive(t.Context(), queue.MaxBatch, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	isLater := func(m queue.Message) bool { return string(m.Body) == "later" }
+	if time.Since(began) < Visible && slices.ContainsFunc(early, isLater) {
+		t.Error("the delayed message came at once")
+	}
+	if got := drain(t, h, q); got["later"] == 0 && !slices.ContainsFunc(early, isLater) { // it waits for the delay
+		t.Errorf("received %v, want the delayed message too", got)
 	}
 }
 

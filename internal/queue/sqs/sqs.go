@@ -116,7 +116,7 @@ func split(messages []queue.Outgoing, errs []error) [][]int {
 	var parts [][]int
 	size := maxCall
 	for i, m := range messages {
-		if errs[i] = queue.CheckBody(m.Body); errs[i] != nil {
+		if errs[i] = m.Check(); errs[i] != nil {
 			continue
 		}
 		if size += len(m.Body); size > maxCall {
@@ -135,6 +135,7 @@ func (q *Queue) sendPart(ctx context.Context, messages []queue.Outgoing, part []
 	for _, i := range part {
 		in.Entries = append(in.Entries, types.SendMessageBatchRequestEntry{
 			Id: aws.String(strconv.Itoa(i)), MessageBody: aws.String(string(messages[i].Body)), MessageGroupId: groupID(messages[i].Group),
+			DelaySeconds: seconds(messages[i].Delay),
 		})
 		errs[i] = fmt.Errorf("send to queue %s: its answer does not name the message: %w", q.name, workflow.ErrBusy)
 	}
@@ -225,10 +226,10 @@ func (q *Queue) Depth(ctx context.Context) (int, error) {
 	return q.count(ctx, types.QueueAttributeNameApproximateNumberOfMessages)
 }
 
-// Held is the number of all messages of the queue, those that are hidden included. SQS approximates it.
+// Held is the number of messages that wait or that somebody received and has not deleted: all but those that are delayed.
+// SQS approximates it.
 func (q *Queue) Held(ctx context.Context) (int, error) {
-	return q.count(ctx, types.QueueAttributeNameApproximateNumberOfMessages,
-		types.QueueAttributeNameApproximateNumberOfMessagesNotVisible, types.QueueAttributeNameApproximateNumberOfMessagesDelayed)
+	return q.count(ctx, types.QueueAttributeNameApproximateNumberOfMessages, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible)
 }
 
 func (q *Queue) count(ctx context.Context, names ...types.QueueAttributeName) (sum int, err error) {

@@ -1,0 +1,64 @@
+// Package launches reads how a pool's stack launches, for every function that does. Two functions with the same variables
+// make the same call for the same message. It is apart from boot, because it links ECS.
+package launches
+
+import (
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/internal/dispatcher"
+	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
+	"github.com/dayfly-dev/dayfly/internal/queue"
+)
+
+// Margin is what is kept of an invocation's time for the answer of a launch that begins.
+const Margin = 10 * time.Second
+
+// Tasks reads where tasks run, and as what.
+func Tasks(env *boot.Env) ecs.Config {
+	out := ecs.Config{
+		Cluster:        env.Required("DAYFLY_CLUSTER", "the name or the ARN of the ECS cluster"),
+		TaskDefinition: env.Required("DAYFLY_TASK_DEFINITION", "the task definition of the runner"),
+		Container:      env.Required("DAYFLY_CONTAINER", "the name of the runner's container in it"),
+		Pool:           env.Required("DAYFLY_POOL", "the name of the pool, with which its tasks are marked"),
+		Subnets:        env.RequiredList("DAYFLY_SUBNETS", "the subnets of the tasks"),
+		SecurityGroups: env.List("DAYFLY_SECURITY_GROUPS"),
+		AssignPublicIP: env.Bool("DAYFLY_ASSIGN_PUBLIC_IP", false),
+		Tags:           tags(env),
+		Spot:           ecs.Spot(env.OneOf("DAYFLY_SPOT", string(ecs.SpotReads), string(ecs.SpotNever), string(ecs.SpotReads), string(ecs.SpotAll))),
+	}
+	if env.Err() == nil { // else it would repeat, in other words, what is missing
+		env.Also(out.Validate())
+	}
+	return out
+}
+
+// tags reads DAYFLY_TASK_TAGS, KEY=VALUE divided by commas.
+func tags(env *boot.Env) map[string]string {
+	const name = "DAYFLY_TASK_TAGS"
+	out := map[string]string{}
+	for _, tag := range env.List(name) {
+		key, value, ok := strings.Cut(tag, "=")
+		if _, twice := out[key]; !ok || twice {
+			env.Wrong(name, "%q is not KEY=VALUE, or its key is there twice", tag)
+		}
+		out[key] = value
+	}
+	return out
+}
+
+// Dispatcher reads how tasks are launched. The function has a part of the pool's calls per second.
+func Dispatcher(env *boot.Env, tasks ecs.Config, part float64) dispatcher.Config {
+	relay := env.URL("DAYFLY_RELAY_URL", "the address that tasks report to")
+	rate := env.Number("DAYFLY_LAUNCH_RATE", 20, 20)
+	// The part is divided by the invocations that may run at once.
+	invocations := env.Int("DAYFLY_LAUNCH_CONCURRENCY", 2, 1, 1000)
+	return dispatcher.Config{
+		Relay:      func(string) string { return relay },
+		Placements: tasks.Placements,
+		Workers:    queue.MaxBatch, // a batch is launched at once, as fast as its pace allows
+		Rate:       rate * part / float64(max(invocations, 1)),
+		Margin:     Margin,
+	}
+}
