@@ -89,6 +89,7 @@ resource "aws_cloudformation_stack" "pool" {
     LaunchRate               = tostring(var.launch_rate)
     StatusRateLimit          = tostring(var.status_rate_limit)
     StatusBurstLimit         = tostring(var.status_burst_limit)
+    DirectLaunch             = tostring(var.direct_launch)
     NetworkMode              = var.network_mode
     VpcId                    = var.vpc_id
     SubnetIds                = join(",", var.subnet_ids)

@@ -137,6 +137,12 @@ variable "status_burst_limit" {
   }
 }
 
+variable "direct_launch" {
+  description = "Whether the poller itself starts the tasks of the first few jobs while the queue of launches is short, which saves a quarter of a second. It then has the permission to; otherwise only the dispatcher has."
+  type        = bool
+  default     = true
+}
+
 variable "network_mode" {
   description = "endpoints-only: private subnets without Internet access, AWS through endpoints. nat: private subnets of yours that have Internet access. public: public subnets, no inbound connections."
   type        = string

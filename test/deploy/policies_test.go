@@ -43,7 +43,7 @@ func TestPolicies_WhatMustNotBeAllowed(t *testing.T) {
 		{"to run in another cluster", everybody, templates.Request{Action: "ecs:RunTask", Resource: definition, Context: other}},
 		{"to run another task definition", everybody, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:" + region + "task-definition/payroll:1", Context: cluster}},
 		{"to run with a shell", everybody, templates.Request{Action: "ecs:RunTask", Resource: definition, Context: shell}},
-		{"to run, to who does not launch", slices.DeleteFunc(slices.Clone(everybody), func(r string) bool { return r == "DispatcherRole" }), templates.Request{Action: "ecs:RunTask", Resource: definition, Context: cluster}},
+		{"to run, to who does not launch", slices.DeleteFunc(slices.Clone(everybody), func(r string) bool { return r == "DispatcherRole" || r == "PollerRole" }), templates.Request{Action: "ecs:RunTask", Resource: definition, Context: cluster}},
 		{"to stop in another cluster", everybody, templates.Request{Action: "ecs:StopTask", Resource: "arn:aws:ecs:" + region + "task/payroll/0123"}},
 		{"to stop, to a task", []string{"TaskRole", "ExecutionRole"}, templates.Request{Action: "ecs:StopTask", Resource: task}},
 		{"to look, to a task", []string{"TaskRole", "ExecutionRole"}, templates.Request{Action: "ecs:DescribeTasks", Resource: task}},
@@ -70,11 +70,24 @@ func TestPolicies_WhatMustNotBeAllowed(t *testing.T) {
 			}
 		}
 	}
-	// A launch that does not speak of a shell may be told to IAM with the key or without it.
+	// A launch that does not speak of a shell may be told to IAM with the key or without it. The poller may launch only
+	// where DirectLaunch is on, and then as the dispatcher may.
+	off := deploy(t, "pool", map[string]string{"DirectLaunch": "false"})
 	for _, key := range []map[string]string{{}, {"ecs:enable-execute-command": "false"}} {
 		maps.Copy(key, cluster)
-		if allowed, _ := templates.Evaluate(s.Statements("DispatcherRole"), templates.Request{Action: "ecs:RunTask", Resource: definition, Context: key}); !allowed {
-			t.Errorf("a launch with %v is denied", key)
+		for _, c := range []struct {
+			of   *templates.Stack
+			role string
+			want bool
+		}{{s, "DispatcherRole", true}, {s, "PollerRole", true}, {off, "DispatcherRole", true}, {off, "PollerRole", false}} {
+			if allowed, _ := templates.Evaluate(c.of.Statements(c.role), templates.Request{Action: "ecs:RunTask", Resource: definition, Context: key}); allowed != c.want {
+				t.Errorf("a launch with %v by %s is allowed: %t, want %t", key, c.role, allowed, c.want)
+			}
+		}
+	}
+	for _, action := range []string{"iam:PassRole", "ecs:TagResource"} {
+		if slices.ContainsFunc(off.Statements("PollerRole"), func(st templates.Statement) bool { return slices.Contains(st.Actions, action) }) {
+			t.Errorf("without DirectLaunch the poller still has %s", action)
 		}
 	}
 	control := deploy(t, "controlplane", nil)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/dayfly-dev/dayfly/test/awsim/templates"
 )
 
@@ -192,5 +194,24 @@ func TestDeploy_ResolvesWhatAFunctionIsGiven(t *testing.T) {
 		if variables[name] != want {
 			t.Errorf("%s is %v, want %s", name, variables[name], want)
 		}
+	}
+}
+
+// The poller and the dispatcher make the same call for a message only if they are told the same of it.
+func TestTemplates_ThePollerLaunchesAsTheDispatcherDoes(t *testing.T) {
+	s := deploy(t, "pool", nil)
+	variables := func(function string) map[string]any {
+		out, _ := templates.At(s.Resources[function].Properties, "Environment", "Variables").(map[string]any)
+		return out
+	}
+	poller, same := variables("Poller"), 0
+	for name, want := range variables("Dispatcher") {
+		if diff := cmp.Diff(want, poller[name]); diff != "" {
+			t.Errorf("%s (-dispatcher +poller):\n%s", name, diff)
+		}
+		same++
+	}
+	if same < 15 {
+		t.Errorf("the dispatcher has %d variables only", same)
 	}
 }

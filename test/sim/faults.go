@@ -20,6 +20,7 @@ type fault struct {
 // Calls between parts, for faults that wait for one. An empty name fits any call.
 var borders = []struct{ from, to, call string }{
 	{poll, plane, "claim"}, {poll, plane, "queued"}, {poll, plane, "release"}, {poll, queues, "send"}, {poll, queues, "depth"},
+	{poll, launchers, "launch"}, {poll, plane, "launches"},
 	{dispatch, queues, "receive"}, {dispatch, plane, "states"}, {dispatch, launchers, "launch"}, {dispatch, plane, "launches"},
 	{dispatch, queues, "delete"}, {dispatch, queues, "hide"},
 	{relays, plane, "start"}, {relays, plane, "spec"}, {relays, plane, "heartbeat"}, {relays, plane, "logs"}, {relays, plane, "result"},
@@ -238,7 +239,7 @@ var faults = append(settings, []fault{
 
 // Everything names all faults that a schedule may have, as Outcome.Met does: entries, and what traps did.
 func Everything() []string {
-	out := []string{"submit", "cancel", metHeld, metTimers, metRefused, metTakeover, "pool is gone", "workspace is gone"}
+	out := []string{"submit", "cancel", metHeld, metTimers, metRefused, metTakeover, metDirect, "pool is gone", "workspace is gone"}
 	for _, f := range faults {
 		if f.weight > 0 {
 			out = append(out, f.name)

@@ -44,7 +44,7 @@ type sender struct {
 func (q sender) SendBatch(ctx context.Context, messages []queue.Outgoing) []error {
 	err := tells(ctx, q.w, q.p, queues, "send", func(context.Context) error {
 		for _, m := range messages {
-			q.send(m.Body)
+			q.send(m.Body, m.Delay)
 		}
 		return nil
 	})
@@ -58,11 +58,11 @@ func (q sender) SendBatch(ctx context.Context, messages []queue.Outgoing) []erro
 	return errs
 }
 
-func (q *simQueue) send(body []byte) {
+func (q *simQueue) send(body []byte, delay time.Duration) {
 	q.w.guard.scan("a message", string(body))
 	q.n++
 	id := fmt.Sprint(q.n)
-	late := between(q.w.roll("message", q.w.clock), 10*time.Millisecond, 2*time.Second)
+	late := delay + between(q.w.roll("message", q.w.clock), 10*time.Millisecond, 2*time.Second)
 	if q.poison > 0 {
 		q.poison--
 		r := q.w.roll("poison", q.w.clock)

@@ -21,6 +21,7 @@ func (w *world) addStack(r *rand.Rand, pool, name string) *stack {
 		heard: r.IntN(3) == 0, batch: 1 + r.IntN(10), placement: []string{"a", "b", "c"}[:1+r.IntN(3)],
 		skew: between(r, -2*time.Second, 2*time.Second),
 	}
+	s.direct = !s.heard && r.IntN(4) > 0
 	s.queue, s.launcher = &simQueue{w: w, s: s}, &simLauncher{w: w, s: s}
 	for _, part := range []string{relays, poll, reap} {
 		s.build(part)
@@ -61,6 +62,7 @@ const (
 	metRefused = "more refused entries than one claim reads over"
 
 	metTakeover = "another instance takes a pool over"
+	metDirect   = "a poller launches"
 )
 
 // grow makes a big world.

@@ -37,6 +37,7 @@ type stack struct {
 	poller    *poller.Poller
 	sweeper   *reaper.Reaper
 	heard     bool // the reaper is told what the relay heard, as in an agent
+	direct    bool // the poller launches too, as on AWS
 	placement []string
 	batch     int
 
@@ -65,9 +66,11 @@ func (s *stack) build(part string) {
 	s.lives[part] = p
 	switch part {
 	case poll:
-		s.poller, err = poller.New(upstream{s, p, nil}, sender{s.queue, p}, s.keys, poller.Config{
-			Instance: "stack-" + s.name, Batch: s.batch, Now: s.now, Log: s.log(), Hold: s.hold,
-		})
+		cfg := poller.Config{Instance: "stack-" + s.name, Batch: s.batch, Now: s.now, Log: s.log(), Hold: s.hold}
+		if s.direct {
+			cfg.Direct = must(dispatcher.New(nil, directly{s, p}, upstream{s, p, nil}, s.launches()))
+		}
+		s.poller, err = poller.New(upstream{s, p, nil}, sender{s.queue, p}, s.keys, cfg)
 	case reap:
 		cfg := reaper.Config{Instance: "stack-" + s.name, Now: s.now, Log: s.log()}
 		if s.heard {
@@ -241,14 +244,31 @@ func (s *stack) dispatcher() *dispatching {
 	return d
 }
 
+// launches is how the stack launches, whoever does it.
+func (s *stack) launches() dispatcher.Config {
+	return dispatcher.Config{
+		Relay:      func(string) string { return "http://relay" },
+		Placements: func(api.LaunchMessage) []string { return s.placement },
+		Now:        s.now, Log: s.log(),
+	}
+}
+
+// directly is the launcher as the poller calls it. Nobody asks whether a job is wanted that was claimed a moment ago.
+type directly struct {
+	s *stack
+	p *process
+}
+
+// Launch implements dispatcher.Launcher.
+func (d directly) Launch(ctx context.Context, r launcher.Request) (launcher.Task, error) {
+	d.s.w.met[metDirect]++
+	return ask(ctx, d.s.w, d.p, launchers, "launch", func(context.Context) (launcher.Task, error) { return d.s.launcher.launch(r) })
+}
+
 func (d *dispatching) build() {
 	var err error
 	d.p = begin(dispatch)
-	d.d, err = dispatcher.New(receiver{d.s.queue, d.p}, d, upstream{d.s, d.p, d}, dispatcher.Config{
-		Relay:      func(string) string { return "http://relay" },
-		Placements: func(api.LaunchMessage) []string { return d.s.placement },
-		Now:        d.s.now, Log: d.s.log(),
-	})
+	d.d, err = dispatcher.New(receiver{d.s.queue, d.p}, d, upstream{d.s, d.p, d}, d.s.launches())
 	if err != nil {
 		panic(err) // of constants
 	}
