@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim"
 	fakeecs "github.com/dayfly-dev/dayfly/test/awsim/ecs"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
+	fakesqs "github.com/dayfly-dev/dayfly/test/awsim/sqs"
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 	"github.com/dayfly-dev/dayfly/test/poolstack"
 )
@@ -31,9 +33,10 @@ type deployed struct {
 
 	mu    sync.Mutex
 	lines []string
+	ahead time.Duration // of the queue's clock
 }
 
-func deploy(t *testing.T) *deployed {
+func deploy(t *testing.T, pairs ...string) *deployed {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("it builds functions, which takes longer than -short allows")
@@ -57,16 +60,17 @@ func deploy(t *testing.T) *deployed {
 	}
 	t.Cleanup(d.ecs.Close)
 	definition := d.ecs.Define(fakeecs.Definition{Family: "runner", Containers: []fakeecs.Container{{Name: "runner", Image: "runner"}}})
-	d.Stack = poolstack.New(t, map[string]awsim.Service{"ecs": d.ecs})
+	clock := func() time.Time { d.mu.Lock(); defer d.mu.Unlock(); return time.Now().Add(d.ahead) }
+	d.Stack = poolstack.New(t, map[string]awsim.Service{"ecs": d.ecs, "sqs": &fakesqs.Service{Now: clock}})
 	d.host = lambdahost.New(lambdahost.Config{Log: func(function, line string) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.lines = append(d.lines, function+": "+line)
 	}})
 	t.Cleanup(d.host.Close)
-	variables := d.Variables("DAYFLY_LOG_LEVEL", "info", "DAYFLY_POLLING_WINDOW", "0",
+	variables := d.Variables(append(pairs, "DAYFLY_LOG_LEVEL", "info", "DAYFLY_POLLING_WINDOW", "0",
 		"DAYFLY_CLUSTER", "cluster", "DAYFLY_TASK_DEFINITION", definition, "DAYFLY_CONTAINER", "runner",
-		"DAYFLY_SUBNETS", "subnet-0000000000000000a,subnet-0000000000000000b", "DAYFLY_RELAY_URL", "https://status.example.com/status")
+		"DAYFLY_SUBNETS", "subnet-0000000000000000a,subnet-0000000000000000b", "DAYFLY_RELAY_URL", "https://status.example.com/status")...)
 	for _, one := range built {
 		d.put(t, one.Name, one.Bootstrap, variables)
 	}
@@ -165,18 +169,7 @@ func TestBinaries_KilledAtAnyPointEveryJobHasOneTask(t *testing.T) {
 		}
 	}
 	until(t, d.log, "the queue is empty", func() bool { return !d.deliver(t) && d.Held(t.Context(), d.Jobs) == 0 })
-	tasks := d.ecs.Tasks()
-	known := map[string]bool{}
-	for _, id := range ids {
-		st := d.State(t.Context(), id)
-		if st.State != workflow.Claimed || st.Task == "" {
-			t.Errorf("%s is %s with task %q", id, st.State, st.Task)
-		}
-		known[st.Task] = true
-	}
-	if len(tasks) != len(ids) || len(known) != len(ids) {
-		t.Errorf("%s\n%d tasks, of which %d are known, for %d jobs", d.log(), len(tasks), len(known), len(ids))
-	}
+	d.oneTaskEach(t, ids)
 	if stats := d.host.Stats("dispatcher"); stats.Died != 2 {
 		t.Errorf("%+v: want two that died", stats)
 	}
@@ -193,6 +186,67 @@ func TestBinaries_KilledAtAnyPointEveryJobHasOneTask(t *testing.T) {
 		if log := d.log(); strings.Contains(log, secret) {
 			t.Errorf("%s\nthe log shows a token that begins with %s", log, secret)
 		}
+	}
+}
+
+// oneTaskEach fails unless every job has one task, and the control plane knows which.
+func (d *deployed) oneTaskEach(t *testing.T, ids []string) {
+	t.Helper()
+	tasks := d.ecs.Tasks()
+	known := map[string]bool{}
+	for _, id := range ids {
+		st := d.State(t.Context(), id)
+		if st.State != workflow.Claimed || st.Task == "" {
+			t.Errorf("%s is %s with task %q", id, st.State, st.Task)
+		}
+		known[st.Task] = true
+	}
+	if len(tasks) != len(ids) || len(known) != len(ids) {
+		t.Errorf("%s\n%d tasks, of which %d are known, for %d jobs", d.log(), len(tasks), len(known), len(ids))
+	}
+}
+
+// A poller that launches, killed before its launches are answered, and another one when it has reported them.
+func TestBinaries_KilledInADirectLaunchEveryJobHasOneTask(t *testing.T) {
+	d := deploy(t, "DAYFLY_DIRECT_LAUNCH", "true")
+	var calls atomic.Int32
+	var deadly atomic.Bool
+	deadly.Store(true)
+	defer d.AWS.Inject(wire.Fault{Service: "ecs", Operation: "RunTask", Before: func(wire.Call) error {
+		calls.Add(1)
+		return nil
+	}, After: func(wire.Call) error {
+		if deadly.Load() {
+			d.host.Kill("poller") // the task is there, and nobody hears of it
+		}
+		return nil
+	}})()
+	ids := d.Submit(t.Context(), "net", 2)
+	if got, err := d.host.Invoke(t.Context(), "poller", []byte("{}")); err != nil || got.FunctionError == "" {
+		t.Fatalf("a poller that was killed: %+v, %v", got, err)
+	}
+	if n := len(d.ecs.Tasks()); n == 0 || d.Held(t.Context(), d.Jobs) != 2 {
+		t.Fatalf("%d tasks, %d messages: it was not killed in a launch", n, d.Held(t.Context(), d.Jobs))
+	}
+	deadly.Store(false)
+	ids = append(ids, d.Submit(t.Context(), "other", 2)...)
+	if err := d.host.Inject("poller", lambdahost.Fault{Moment: lambdahost.BeforeResponse}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := d.host.Invoke(t.Context(), "poller", []byte("{}")); err != nil || got.FunctionError == "" {
+		t.Fatalf("a poller that was killed at its end: %+v, %v", got, err)
+	}
+	if d.deliver(t) {
+		t.Error("a message came before its delay was over")
+	}
+	before := calls.Load()
+	d.mu.Lock()
+	d.ahead = 30 * time.Second
+	d.mu.Unlock()
+	until(t, d.log, "the queue is empty", func() bool { return !d.deliver(t) && d.Held(t.Context(), d.Jobs) == 0 })
+	d.oneTaskEach(t, ids)
+	if n := calls.Load() - before; n != 2 { // those whose launch nobody heard of
+		t.Errorf("the dispatcher made %d launches, want 2", n)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"maps"
 	"net/http/httptest"
+	"strconv"
 	"testing"
 	"time"
 
@@ -17,7 +18,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
-	"github.com/dayfly-dev/dayfly/internal/queue/sqs"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -179,12 +179,18 @@ func (s *Stack) Send(ctx context.Context, url, body string) {
 	s.must(err)
 }
 
-// Held is how many messages a queue has, those that are hidden with them.
-func (s *Stack) Held(ctx context.Context, url string) int {
+// Held is how many messages a queue has, with those that are hidden or delayed.
+func (s *Stack) Held(ctx context.Context, url string) (n int) {
 	s.t.Helper()
-	q, err := sqs.New(s.SQS, sqs.Config{URL: url})
+	out, err := s.SQS.GetQueueAttributes(ctx, &awssqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{
+		types.QueueAttributeNameApproximateNumberOfMessages, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible,
+		types.QueueAttributeNameApproximateNumberOfMessagesDelayed,
+	}})
 	s.must(err)
-	n, err := q.Held(ctx)
-	s.must(err)
+	for _, v := range out.Attributes {
+		one, err := strconv.Atoi(v)
+		s.must(err)
+		n += one
+	}
 	return n
 }
