@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,19 +58,28 @@ func TestCloud_TakesAWorkflowToItsTaskAndBack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it runs functions and a task")
 	}
-	dir := t.TempDir()
-	c, err := cloud.Start(t.Context(), cloud.Config{
-		Root: "../..", Functions: functions, Image: "runner",
-		Parameters: map[string]string{"KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0b4f"},
-		TaskEnv:    map[string]string{"DAYFLY_WORK_DIR": dir},
-		Runner:     &procrun.Runner{Commands: map[string][]string{"runner": {runner}}, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: dir, Output: t.Output()},
-		Log:        func(function, line string) { t.Log(function, line) },
-	})
-	if err != nil {
-		t.Fatal(err)
+	for direct, launches := range map[string]string{"true": "PollerRole", "false": "DispatcherRole"} {
+		t.Run("DirectLaunch "+direct, func(t *testing.T) {
+			dir := t.TempDir()
+			c, err := cloud.Start(t.Context(), cloud.Config{
+				Root: "../..", Functions: functions, Image: "runner",
+				Parameters: map[string]string{"KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0b4f", "DirectLaunch": direct},
+				TaskEnv:    map[string]string{"DAYFLY_WORK_DIR": dir},
+				Runner:     &procrun.Runner{Commands: map[string][]string{"runner": {runner}}, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: dir, Output: t.Output()},
+				Log:        func(function, line string) { t.Log(function, line) },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			takeToItsTaskAndBack(t, c)
+			for _, call := range c.AWS.Calls() {
+				if call.Operation == "RunTask" && !strings.Contains(call.Caller.ARN, launches) {
+					t.Errorf("%s launched, and not the %s", call.Caller.ARN, launches)
+				}
+			}
+		})
 	}
-	defer c.Close()
-	takeToItsTaskAndBack(t, c)
 }
 
 // takeToItsTaskAndBack runs a workflow whose source is nowhere, which only its task can find out.

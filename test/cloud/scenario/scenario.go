@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -90,6 +91,12 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
 	}
+	// What goes wrong with launches in the stories is meant for the dispatcher.
+	o.Cloud.Parameters = maps.Clone(o.Cloud.Parameters)
+	if o.Cloud.Parameters == nil {
+		o.Cloud.Parameters = map[string]string{}
+	}
+	o.Cloud.Parameters["DirectLaunch"] = cmp.Or(o.Cloud.Parameters["DirectLaunch"], "false")
 	o.Cloud.Log = func(function, line string) { o.Tap.Add("the log of function "+function, line) }
 	c, err := cloud.Start(ctx, o.Cloud)
 	if err != nil {
