@@ -43,10 +43,12 @@ type bench struct {
 	root      string
 	functions string // where the built functions are
 	quick     bool
-	pending   int       // workflows that wait for the drain
-	single    bool      // leave out the floor, and many workflows at once
-	why       bool      // show where the time of a pick-up goes
-	log       io.Writer // of the functions; nil drops it
+	pending   int           // workflows that wait for the drain
+	handshake time.Duration // of TLS, of a processor
+	firstLine time.Duration // of a runner, from its start
+	single    bool          // leave out the floor, and many workflows at once
+	why       bool          // show where the time of a pick-up goes
+	log       io.Writer     // of the functions; nil drops it
 }
 
 // section is one part of the program.
@@ -107,9 +109,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	b.out.heading("Machine")
 	b.out.line("%s, %d cores, %s/%s, %s; load average before: %s", figures.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), figures.LoadAverage())
-	b.out.line("functions, fakes and this program share these cores; Lambda's own, and what 128 MB get of one, are not modelled")
+	b.out.line("functions, fakes and this program share these cores")
 	b.out.line("latency %s", nothing)
 	b.out.line("latency %s", stated)
+	if b.handshake, err = handshakeTime(); err != nil {
+		return err
+	}
+	b.out.line("and with it: %s", newMeter(b.handshake))
 	began := time.Now()
 	var failed error
 	for _, s := range sections {

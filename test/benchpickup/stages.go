@@ -33,9 +33,14 @@ func (s seen) stages() []stage {
 	if !ok {
 		return nil
 	}
+	direct := strings.Contains(run.Caller.ARN, "PollerRole")
 	asked, ok1 := s.request("/v1/jobs/states", run.Began)
 	handled, ok2 := s.invocation(s.dispatcher, asked.Began)
 	sent, ok3 := s.call("sqs.SendMessageBatch", handled.Started)
+	if direct {
+		sent, ok3 = s.call("sqs.SendMessageBatch", run.Began)
+		ok1, ok2 = true, true
+	}
 	claim, ok4 := s.request("/v1/claims", sent.Began)
 	if !ok1 || !ok2 || !ok3 || !ok4 {
 		return nil
@@ -60,6 +65,11 @@ func (s seen) stages() []stage {
 	}
 	add("poller: message made", claim.Ended, sent.Began)
 	add("queue: message taken", sent.Began, sent.Time)
+	if direct {
+		add("poller: launch made", sent.Time, run.Began)
+		add("RunTask", run.Began, run.Time)
+		return out
+	}
 	add("queue: the dispatcher begins", sent.Time, handled.Started)
 	add("dispatcher: ready to ask", handled.Started, asked.Began)
 	add("still wanted: API and start of the control plane", asked.Began, s.serving(asked).Started)

@@ -31,7 +31,7 @@ func (w *world) answered(r cloud.Request) {
 }
 
 // trace picks some workflows up, one at a time, and prints the way that they took: the medians of its stages, and of
-// the last one every request, invocation and call, in milliseconds from the answer of the submit on.
+// the last one every request, invocation and call, in milliseconds from the sending of the submit on.
 func (w *world) trace(ctx context.Context, b *bench, by trigger) error {
 	var names []string
 	of := map[string]figures.Sample{}
@@ -50,7 +50,7 @@ func (w *world) trace(ctx context.Context, b *bench, by trigger) error {
 			return err
 		}
 		w.mu.Lock()
-		from = w.last.Add(-took.answered[0])
+		from = w.last.Add(-took[0])
 		w.mu.Unlock()
 		if err := wait.For(ctx, 1500*time.Millisecond); err != nil { // for what comes after the launch
 			return err
@@ -67,7 +67,7 @@ func (w *world) trace(ctx context.Context, b *bench, by trigger) error {
 	for _, name := range names {
 		b.out.line("%8.1f  %s", milliseconds(of[name].At(0.5)), name)
 	}
-	b.out.line("the last of them: begin, end and length, in ms from the answer of the submit on (one-shot: from the schedule on)")
+	b.out.line("the last of them: begin, end and length, in ms from the sending of the submit on (one-shot: from the schedule on)")
 	for _, s := range last.timeline() {
 		b.out.line("%8.1f %8.1f %7.1f  %s", milliseconds(s.from.Sub(from)), milliseconds(s.to.Sub(from)), milliseconds(s.to.Sub(s.from)), s.name)
 	}

@@ -28,6 +28,8 @@ const pool = "main"
 // world is one deployment, in which tasks are taken and never begin: what they would do is not measured.
 type world struct {
 	*cloud.Cloud
+
+	meter *meter // nil where nothing is added
 	// plane is a control plane in this process, over the same table: what is prepared with it costs the
 	// functions nothing.
 	plane    *controlplane.Plane
@@ -66,6 +68,10 @@ func open(ctx context.Context, b *bench, l latency, parameters map[string]string
 			defer mu.Unlock()
 			_, _ = fmt.Fprintf(b.log, "%s %s %s\n", time.Now().Format("15:04:05.000"), function, line)
 		}
+	}
+	if l.name != nothing.name {
+		w.meter = newMeter(b.handshake)
+		cfg.Step, cfg.Meter = w.meter.step, w.meter.wrap
 	}
 	var err error
 	if w.Cloud, err = cloud.Start(ctx, cfg); err != nil {
@@ -119,57 +125,46 @@ func (w *world) workspaces(ctx context.Context, n int) ([]string, error) {
 // submitters is how many clients submit at once where much is to be pending at once.
 const submitters = 20
 
-// asked is when the submit of a workflow was sent, and when it was answered.
-type asked struct{ sent, answered time.Time }
-
-// submit submits a workflow to each workspace, as a client of the API.
-func (w *world) submit(ctx context.Context, names []string) (map[string]asked, error) {
+// submit submits a workflow to each workspace, as a client of the API, and returns when each of them was sent.
+func (w *world) submit(ctx context.Context, names []string) (map[string]time.Time, error) {
 	var mu sync.Mutex
-	all := map[string]asked{}
+	all := map[string]time.Time{}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(submitters)
 	for _, name := range names {
 		g.Go(func() error {
-			one := asked{sent: time.Now()}
+			sent := time.Now()
 			wf, err := w.Client.Submit(ctx, api.Submit{Workspace: name, Operation: workflow.Preview})
-			one.answered = time.Now()
 			mu.Lock()
 			defer mu.Unlock()
-			all[wf.ID] = one
+			all[wf.ID] = sent
 			return err
 		})
 	}
 	return all, g.Wait()
 }
 
-// taken is how long workflows took until ECS had their tasks.
-type taken struct {
-	answered figures.Sample // since their submits were answered
-	sent     figures.Sample // since these were sent
-}
-
 // await waits until ECS took a task for each of the workflows.
-func (w *world) await(ctx context.Context, since map[string]asked, most time.Duration) (taken, error) {
+func (w *world) await(ctx context.Context, since map[string]time.Time, most time.Duration) (figures.Sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	for {
-		var took taken
+		var took figures.Sample
 		w.mu.Lock()
 		for id, from := range since {
 			if at, ok := w.accepted[id]; ok {
-				took.answered = append(took.answered, max(0, at.Sub(from.answered)))
-				took.sent = append(took.sent, at.Sub(from.sent))
+				took = append(took, at.Sub(from))
 			}
 		}
 		another := w.taken
 		w.mu.Unlock()
-		if len(took.sent) == len(since) {
+		if len(took) == len(since) {
 			return took, nil
 		}
 		select {
 		case <-another:
 		case <-ctx.Done():
-			return took, fmt.Errorf("of %d workflows %d were launched in %s", len(since), len(took.sent), most)
+			return took, fmt.Errorf("of %d workflows %d were launched in %s", len(since), len(took), most)
 		}
 	}
 }
@@ -183,6 +178,9 @@ func (w *world) cool(how cold) {
 		}
 	case quiet:
 		w.Host.Kill(w.FunctionName(w.Pool, "Dispatcher"))
+		if w.meter != nil {
+			w.meter.forget()
+		}
 	case warm:
 	}
 }

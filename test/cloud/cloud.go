@@ -73,6 +73,10 @@ type Config struct {
 
 	Log     func(function, line string) // what functions write
 	Observe func(lambdahost.Report)
+	// Step is the host's. Meter wraps what functions call: every service of AWS, and the control plane's API, whose name is
+	// "controlplane"; of a service, the name is that in the request's signature, and the given one is empty. Both may be nil.
+	Step  func(p lambdahost.Process, answered bool)
+	Meter func(name string, h http.Handler) http.Handler
 	// Answered is told of each request to the control plane's API, when it was answered. It may be called
 	// concurrently; nil is not called.
 	Answered func(Request)
@@ -148,7 +152,7 @@ func Start(ctx context.Context, cfg Config) (c *Cloud, err error) {
 // openServices starts the fakes. Nothing is deployed in them yet.
 func (c *Cloud) openServices(ctx context.Context) error {
 	// A start that is slow because this machine is busy has not failed.
-	c.Host = lambdahost.New(lambdahost.Config{InitTimeout: 4 * time.Minute, Latency: c.cfg.Latency, Log: c.cfg.Log, Observe: c.cfg.Observe})
+	c.Host = lambdahost.New(lambdahost.Config{InitTimeout: 4 * time.Minute, Latency: c.cfg.Latency, Log: c.cfg.Log, Observe: c.cfg.Observe, Step: c.cfg.Step})
 	c.SQS = &fakesqs.Service{}
 	c.STS = &fakests.Service{Credentials: c.table}
 	invoke := func(ctx context.Context, in fakelambda.Invocation) (fakelambda.Result, error) {
@@ -193,7 +197,7 @@ func (c *Cloud) openServices(ctx context.Context) error {
 		return errors.Join(err, local.Close())
 	}
 	c.AWSURL, c.entrance = "http://"+local.Addr().String(), front
-	c.serve(local, front)
+	c.serve(local, c.metered("", front))
 	c.Admin = awsim.ClientConfig(c.AWSURL, c.table.User("admin"))
 	for of, d := range c.cfg.CallDelay {
 		service, operation, _ := strings.Cut(of, ".")
@@ -221,7 +225,9 @@ func refused(err error) error {
 
 // serve serves on a listener until Close.
 func (c *Cloud) serve(l net.Listener, h http.Handler) {
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+		return context.WithValue(ctx, connection{}, conn)
+	}}
 	c.servers = append(c.servers, s)
 	c.work.Go(func() { _ = s.Serve(l) })
 }
@@ -297,9 +303,9 @@ func (c *Cloud) deployControl(ctx context.Context) error {
 		return err
 	}
 	// The HTTP API is in the public Internet; here it is where tasks and functions find it.
-	c.URL, err = c.expose(ctx, observed(c.cfg.Answered, delayed(c.cfg.GatewayDelay, &gateway.HTTP{
+	c.URL, err = c.expose(ctx, observed(c.cfg.Answered, c.metered("controlplane", delayed(c.cfg.GatewayDelay, &gateway.HTTP{
 		Functions: c.Host, Function: c.functionName(stack, "ControlPlane"), Routes: stack.Routes(),
-	})))
+	}))))
 	if err != nil {
 		return err
 	}

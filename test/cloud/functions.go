@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"net"
 	"net/http"
 	"time"
 
@@ -50,4 +51,19 @@ func observed(tell func(Request), h http.Handler) http.Handler {
 		out.Ended = time.Now()
 		tell(out)
 	})
+}
+
+type connection struct{}
+
+// Connection is the connection on which a request came, at our side.
+func Connection(r *http.Request) net.Conn {
+	conn, _ := r.Context().Value(connection{}).(net.Conn)
+	return conn
+}
+
+func (c *Cloud) metered(name string, h http.Handler) http.Handler {
+	if c.cfg.Meter == nil {
+		return h
+	}
+	return c.cfg.Meter(name, h)
 }

@@ -35,6 +35,7 @@ type environment struct {
 	asked      chan struct{}    // the process asked for an event
 	ending     sync.Once
 	began      time.Time
+	step       func(answered bool)
 
 	mu        sync.Mutex
 	state     State
@@ -79,6 +80,11 @@ func start(ctx context.Context, cfg Config, spec Function, generation int) (*env
 	if e.proc, err = begin(cmd); err != nil {
 		_ = listener.Close()
 		return nil, fmt.Errorf("start %s: %w", spec.Name, err)
+	}
+	e.step = func(answered bool) {
+		if cfg.Step != nil {
+			cfg.Step(Process{Function: spec.Name, MemoryMB: spec.MemoryMB, PID: e.proc.pid()}, answered)
+		}
 	}
 	// The process may connect before this; the handlers must know it.
 	go func() {

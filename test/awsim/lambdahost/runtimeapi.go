@@ -41,6 +41,7 @@ func (e *environment) handleNext(w http.ResponseWriter, r *http.Request) {
 	}
 	select {
 	case inv := <-e.events:
+		e.step(false)
 		h := w.Header()
 		h.Set("Content-Type", "application/json")
 		h.Set("Lambda-Runtime-Aws-Request-Id", inv.id)
@@ -119,6 +120,7 @@ func (e *environment) take(w http.ResponseWriter, inv *invocation, status int, p
 		e.proc.kill()
 		return
 	}
+	e.step(true)
 	inv.answer(payload, functionError)
 	if inv.fault != nil && inv.fault.Moment == AfterResponse {
 		e.proc.kill()

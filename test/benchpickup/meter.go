@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dayfly-dev/dayfly/internal/wait"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
+	"github.com/dayfly-dev/dayfly/test/cloud"
+)
+
+// What Lambda and the network take besides the calls themselves.
+const (
+	// whole is the memory with which a function has one processor to itself; with less it has that part of one. (Lambda
+	// developer guide, "Configure Lambda function memory": 1,769 MB are one vCPU.)
+	whole = 1769
+	// trips is what a new connection waits for the network: a round trip for TCP, and one for TLS 1.3, of 1 ms each. That
+	// is an assumption.
+	trips = 2 * time.Millisecond
+	// handshakes are made before the run, to measure what one of them takes of a processor.
+	handshakes = 50
+)
+
+// meter makes functions as slow as their memory size makes them, and connections as slow as TLS does: it measures what a
+// process used of a processor since its last call, and delays the call by what it would have waited for the rest. An init
+// is not slowed down, because Lambda gives it a whole processor. A function's connection to a service is made once, and
+// anew when it was forgotten. Calls that an environment makes at once have one connection here.
+type meter struct {
+	handshake time.Duration // of a processor
+
+	mu    sync.Mutex
+	envs  map[int]*metered // by process id
+	conns map[net.Conn]*metered
+}
+
+// metered is one environment.
+type metered struct {
+	lambdahost.Process
+
+	used  time.Duration // of a processor, when it was last looked at
+	busy  time.Time     // until when it waits for its part of the processor
+	known map[string]bool
+}
+
+// newMeter is a meter of one deployment, for which a handshake takes so much of a processor.
+func newMeter(handshake time.Duration) *meter {
+	return &meter{handshake: handshake, envs: map[int]*metered{}, conns: map[net.Conn]*metered{}}
+}
+
+func (m *meter) String() string {
+	parts := []string{fmt.Sprintf("a function has its memory / %d MB of a processor; a new connection takes %s for two round trips, and %.2f ms of a processor (measured, TLS 1.3 and an RSA certificate)",
+		whole, trips, milliseconds(m.handshake))}
+	for _, mb := range []int{128, 256, 512, 1024} {
+		parts = append(parts, fmt.Sprintf("%d MB: %.1f ms for a connection", mb, milliseconds(trips+scale(m.handshake, mb))))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// scale is how long some use of a processor takes with so much memory.
+func scale(used time.Duration, mb int) time.Duration {
+	return time.Duration(float64(used) * max(1, whole/float64(mb)))
+}
+
+// step is lambdahost.Config.Step.
+func (m *meter) step(p lambdahost.Process, answered bool) {
+	m.mu.Lock()
+	e := m.envs[p.PID]
+	if e == nil {
+		e = &metered{Process: p, known: map[string]bool{}}
+		m.envs[p.PID] = e
+	}
+	m.mu.Unlock()
+	if answered {
+		m.wait(context.Background(), e, "")
+		return
+	}
+	used, _ := processorTime(p.PID)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e.used, e.busy = used, time.Now() // what it did in its init, or since its last answer, nobody waited for
+}
+
+// forget is a time without calls: connections are closed.
+func (m *meter) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for pid, e := range m.envs {
+		clear(e.known)
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
+			delete(m.envs, pid)
+		}
+	}
+	clear(m.conns)
+}
+
+// wrap is cloud.Config.Meter.
+func (m *meter) wrap(name string, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if e := m.of(cloud.Connection(r)); e != nil {
+			service := name
+			if service == "" {
+				service = signedFor(r)
+			}
+			m.wait(r.Context(), e, service)
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// wait lets an environment wait for its part of the processor, and for the handshake with a service that it does not know.
+func (m *meter) wait(ctx context.Context, e *metered, service string) {
+	used, err := processorTime(e.PID)
+	m.mu.Lock()
+	now := time.Now()
+	var more time.Duration
+	if err == nil {
+		more = scale(used-e.used, e.MemoryMB) - (used - e.used) // the process has waited for the last part itself
+		e.used = used
+	}
+	var network time.Duration
+	if service != "" && !e.known[service] {
+		e.known[service] = true
+		more += scale(m.handshake, e.MemoryMB)
+		network = trips
+	}
+	if e.busy.Before(now) {
+		e.busy = now
+	}
+	e.busy = e.busy.Add(more)
+	until := e.busy.Add(network).Sub(now)
+	m.mu.Unlock()
+	_ = wait.For(ctx, until)
+}
+
+// signedFor is the service that a request is signed for.
+func signedFor(r *http.Request) string {
+	parts := strings.Split(r.Header.Get("Authorization"), "/")
+	if len(parts) < 4 {
+		return "?"
+	}
+	return parts[3]
+}
+
+// of is the environment at the other end of a connection; nil if it is none.
+func (m *meter) of(conn net.Conn) *metered {
+	if conn == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e, known := m.conns[conn]
+	if !known {
+		e = m.find(conn)
+		m.conns[conn] = e
+	}
+	return e
+}
+
+// find looks for the process that has the other end of a connection of this machine.
+func (m *meter) find(conn net.Conn) *metered {
+	remote, ok := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return nil
+	}
+	data, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		return nil
+	}
+	local := fmt.Sprintf(":%04X", remote.Port)
+	for line := range strings.Lines(string(data)) {
+		if f := strings.Fields(line); len(f) > 9 && strings.HasSuffix(f[1], local) {
+			socket := "socket:[" + f[9] + "]"
+			for pid, e := range m.envs {
+				files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+				if slices.ContainsFunc(files, func(name string) bool { to, _ := os.Readlink(name); return to == socket }) {
+					return e
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// processorTime is what the threads of a process have used of a processor.
+func processorTime(pid int) (sum time.Duration, err error) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("process %d is gone", pid)
+	}
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			continue // a thread that has just ended
+		}
+		first, _, _ := strings.Cut(string(data), " ")
+		ns, err := strconv.ParseInt(first, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", name, err)
+		}
+		sum += time.Duration(ns)
+	}
+	return sum, err
+}
+
+// handshakeTime is what a client's side of a handshake takes of a processor: the median of some.
+func handshakeTime() (time.Duration, error) {
+	server, roots, err := certificate()
+	if err != nil {
+		return 0, err
+	}
+	var all []time.Duration
+	for range handshakes {
+		near, far := net.Pipe()
+		ended := make(chan error, 1)
+		go func() { ended <- tls.Server(far, server).Handshake() }()
+		took, err := func() (time.Duration, error) {
+			runtime.LockOSThread() // so that the thread's time is ours
+			defer runtime.UnlockOSThread()
+			before := threadTime()
+			err := tls.Client(near, &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS13}).Handshake()
+			return threadTime() - before, err
+		}()
+		if err == nil {
+			err = <-ended
+		}
+		_, _ = near.Close(), far.Close()
+		if err != nil {
+			return 0, fmt.Errorf("measure a handshake: %w", err)
+		}
+		all = append(all, took)
+	}
+	slices.Sort(all)
+	return all[len(all)/2], nil
+}
+
+func threadTime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
+	return time.Duration(t.Nano())
+}
