@@ -144,6 +144,15 @@ func (s *Server) ForgetCalls() {
 	s.calls = nil
 }
 
+// TakeCalls is Calls and ForgetCalls in one.
+func (s *Server) TakeCalls() []Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.calls
+	s.calls = nil
+	return out
+}
+
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(r.URL.Path, taskPath) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,6 +23,7 @@ const fargate = 20.0
 // drain measures how fast what piled up is launched.
 func drain(ctx context.Context, b *bench) error {
 	b.out.heading("Drain: %d workflows, each in a workspace of its own, are pending when the pool is enabled; woken by the control plane, latency %s", b.pending, stated.name)
+	b.out.line("each task is a stand-in that makes a runner's calls through the status API: start, spec, 2 x steps, 2 x logs (%d lines), a heartbeat, the result after %s", standInLines, standInTime)
 	w, err := open(ctx, b, stated, map[string]string{"PollingWindow": "0s"})
 	if err != nil {
 		return err
@@ -33,7 +35,9 @@ func drain(ctx context.Context, b *bench) error {
 		return fmt.Errorf("submit %d workflows: %w", b.pending, err)
 	}
 	b.out.line("submitted in %s, by the rules in this process", time.Since(began).Round(time.Second))
+	w.alive = true
 	w.AWS.ForgetCalls()
+	calls := w.tally(ctx)
 	// What was submitted last has marked the pool as one that is being woken; that holds for two seconds.
 	if err := wait.For(ctx, 3*time.Second); err != nil {
 		return err
@@ -57,7 +61,61 @@ func drain(ctx context.Context, b *bench) error {
 	if err := w.awaitTasks(ctx, b.pending+1, limit); err != nil {
 		b.out.line("%v", err) // and what became of them is told below
 	}
-	return w.judgeDrain(ctx, b, enabled)
+	launched := time.Now()
+	if err := w.awaitEnds(ctx, limit); err != nil {
+		b.out.line("%v", err)
+	}
+	b.out.line("all had ended %s after the last launch", seconds(time.Since(launched)))
+	return w.judgeDrain(ctx, b, enabled, calls())
+}
+
+// awaitEnds waits until no workflow is left that has not ended.
+func (w *world) awaitEnds(ctx context.Context, most time.Duration) error {
+	for end := time.Now().Add(most); ; {
+		states, _, err := w.states(ctx)
+		if err != nil {
+			return err
+		}
+		left := 0
+		for state, n := range states {
+			if !state.Terminal() {
+				left += n
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%d have not ended after %s", left, most)
+		}
+		if err := wait.For(ctx, 2*time.Second); err != nil {
+			return err
+		}
+	}
+}
+
+// tally counts calls of AWS until the function that it returns is called: how often each had which outcome.
+func (w *world) tally(ctx context.Context) func() map[string]int {
+	counts := map[string]int{}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	add := func() {
+		for _, c := range w.AWS.TakeCalls() {
+			counts[c.Service+"."+c.Operation+" "+c.Outcome]++
+		}
+	}
+	go func() {
+		defer close(ended)
+		for wait.For(ctx, time.Second) == nil {
+			add()
+		}
+	}()
+	return func() map[string]int {
+		cancel()
+		<-ended
+		add()
+		return counts
+	}
 }
 
 // pile submits n workflows while nothing is claimed.
@@ -101,7 +159,7 @@ func (w *world) awaitTasks(ctx context.Context, n int, most time.Duration) error
 }
 
 // judgeDrain says how fast it was, and what became of everything.
-func (w *world) judgeDrain(ctx context.Context, b *bench, enabled time.Time) error {
+func (w *world) judgeDrain(ctx context.Context, b *bench, enabled time.Time, calls map[string]int) error {
 	w.mu.Lock()
 	times := slices.SortedFunc(maps.Values(w.accepted), time.Time.Compare)
 	tasks := w.tasks
@@ -115,20 +173,21 @@ func (w *world) judgeDrain(ctx context.Context, b *bench, enabled time.Time) err
 	b.out.line("first launch %s after the pool was enabled, the last %s; load average %s", seconds(times[0].Sub(enabled)), seconds(times[len(times)-1].Sub(enabled)), figures.LoadAverage())
 	b.out.line("steady part (launches %d to %d): %.2f a second; slowest ten seconds %.1f a second, longest pause %s",
 		len(times)/10, len(times)-len(times)/20, perSecond, slowest(steady, 10*time.Second), seconds(longestPause(steady)))
-	outcomes := map[string]int{}
-	for _, c := range w.AWS.Calls() {
-		if c.Service == "ecs" && c.Operation == "RunTask" {
-			outcomes[c.Outcome]++
+	for _, name := range slices.Sorted(maps.Keys(calls)) {
+		if name == "ecs.RunTask ok" || strings.HasPrefix(name, "dynamodb.Transact") || !strings.HasSuffix(name, " ok") {
+			b.out.line("%7d  %s (%.2f for each workflow)", calls[name], name, float64(calls[name])/float64(len(times)))
 		}
 	}
-	b.out.line("RunTask calls: %v", outcomes)
+	w.mu.Lock()
+	b.out.line("calls of tasks that were not taken at first: %v; tasks that failed: %v", w.repeated, w.failed)
+	w.mu.Unlock()
 	states, retried, err := w.states(ctx)
 	if err != nil {
 		return err
 	}
 	b.out.line("workflows: %v; claimed more than once: %d; tasks beyond one for each: %d", states, retried, tasks-len(times))
 	b.out.judge(perSecond >= 0.95*fargate, fmt.Sprintf("drain of %d, launches a second", b.pending), fmt.Sprintf("%.2f", perSecond), fmt.Sprintf(">= %.1f", 0.95*fargate))
-	b.out.judge(states[workflow.Claimed] == b.pending+1 && len(times) == b.pending+1, "drain, workflows that are not launched or have ended", fmt.Sprint(b.pending+1-min(states[workflow.Claimed], len(times))), "= 0")
+	b.out.judge(states[workflow.Succeeded] == b.pending+1, "drain, workflows that did not succeed", fmt.Sprint(b.pending+1-states[workflow.Succeeded]), "= 0")
 	b.out.judge(tasks == len(times), "drain, tasks beyond one for each workflow", fmt.Sprint(tasks-len(times)), "= 0")
 	return nil
 }

@@ -20,14 +20,18 @@ const traces = 9
 func (w *world) observe(r lambdahost.Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.invocations = append(w.invocations, r)
+	if w.watch {
+		w.invocations = append(w.invocations, r)
+	}
 }
 
 // answered keeps what the gateway of the control plane reports.
 func (w *world) answered(r cloud.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.requests = append(w.requests, r)
+	if w.watch {
+		w.requests = append(w.requests, r)
+	}
 }
 
 // trace picks some workflows up, one at a time, and prints the way that they took: the medians of its stages, and of
@@ -43,7 +47,7 @@ func (w *world) trace(ctx context.Context, b *bench, by trigger) error {
 		}
 		w.AWS.ForgetCalls()
 		w.mu.Lock()
-		w.invocations, w.requests = nil, nil
+		w.invocations, w.requests, w.watch = nil, nil, true
 		w.mu.Unlock()
 		took, err := w.pick(ctx, 1, by)
 		if err != nil {

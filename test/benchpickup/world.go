@@ -25,7 +25,7 @@ import (
 // pool is the pool that everything runs in.
 const pool = "main"
 
-// world is one deployment, in which tasks are taken and never begin: what they would do is not measured.
+// world is one deployment. Its tasks are taken and never begin, but in the drain.
 type world struct {
 	*cloud.Cloud
 
@@ -36,12 +36,16 @@ type world struct {
 	stop     context.CancelFunc // of the schedules
 	next     int                // number of the next workspace
 	schedule string             // of the poller, in the template
+	alive    bool               // tasks begin
 
 	mu          sync.Mutex
 	accepted    map[string]time.Time // by workflow: when ECS took its first task
 	tasks       int                  // that ECS took
 	last        time.Time            // when it took the latest
 	taken       chan struct{}        // closed and made anew with each of them
+	failed      map[string]int       // tasks that ended with an error, by its text
+	repeated    map[string]int       // calls of tasks that were not taken at first, by name
+	watch       bool                 // what follows is kept
 	invocations []lambdahost.Report
 	requests    []cloud.Request
 }
@@ -54,11 +58,11 @@ var unlimited = map[string]string{"DAYFLY_ORGANIZATION_LIMIT": "100000"}
 
 // open deploys. Close must be called.
 func open(ctx context.Context, b *bench, l latency, parameters map[string]string) (*world, error) {
-	w := &world{accepted: map[string]time.Time{}, taken: make(chan struct{})}
+	w := &world{accepted: map[string]time.Time{}, taken: make(chan struct{}), failed: map[string]int{}, repeated: map[string]int{}}
 	cfg := cloud.Config{
 		Root: b.root, Functions: b.functions, Image: "runner", Pool: pool, Parameters: parameters,
 		Environment: map[string]map[string]string{"ControlPlane": unlimited, "LongPolls": unlimited},
-		Runner:      ecs.Func(func(context.Context, ecs.Spec, <-chan struct{}) int { return 0 }), // no task gets so far
+		Runner:      ecs.Func(w.play),
 		Latency:     l.lambda, QueueDelay: l.queue, GatewayDelay: l.gateway, CallDelay: l.calls, Observe: w.observe, Answered: w.answered,
 	}
 	if b.log != nil {
@@ -99,6 +103,9 @@ func (w *world) take(t ecs.Task) ecs.Fate {
 	}
 	close(w.taken)
 	w.taken = make(chan struct{})
+	if w.alive {
+		return ecs.Fate{}
+	}
 	return ecs.Fate{StuckIn: "PROVISIONING"}
 }
 
