@@ -58,6 +58,7 @@ type section struct {
 }
 
 var sections = []section{
+	{"line", firstLine},
 	{"wake", func(ctx context.Context, b *bench) error { return pickup(ctx, b, wake) }},
 	{"window", func(ctx context.Context, b *bench) error { return pickup(ctx, b, window) }},
 	{"once", func(ctx context.Context, b *bench) error { return pickup(ctx, b, once) }},

@@ -57,7 +57,7 @@ var admin = controlplane.Principal{Organization: "default", Name: "benchpickup",
 var unlimited = map[string]string{"DAYFLY_ORGANIZATION_LIMIT": "100000"}
 
 // open deploys. Close must be called.
-func open(ctx context.Context, b *bench, l latency, parameters map[string]string) (*world, error) {
+func open(ctx context.Context, b *bench, l latency, parameters map[string]string, change ...func(*cloud.Config)) (*world, error) {
 	w := &world{accepted: map[string]time.Time{}, taken: make(chan struct{}), failed: map[string]int{}, repeated: map[string]int{}}
 	cfg := cloud.Config{
 		Root: b.root, Functions: b.functions, Image: "runner", Pool: pool, Parameters: parameters,
@@ -76,6 +76,9 @@ func open(ctx context.Context, b *bench, l latency, parameters map[string]string
 	if l.name != nothing.name {
 		w.meter = newMeter(b.handshake)
 		cfg.Step, cfg.Meter = w.meter.step, w.meter.wrap
+	}
+	for _, c := range change {
+		c(&cfg)
 	}
 	var err error
 	if w.Cloud, err = cloud.Start(ctx, cfg); err != nil {
