@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/functions/internal/launches"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/queue/sqs"
 	"github.com/dayfly-dev/dayfly/internal/redact"
@@ -151,10 +152,7 @@ func (w *world) counts(t *testing.T) (waiting, held int) {
 	if waiting, err = q.Depth(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if held, err = q.Held(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return waiting, held
+	return waiting, w.Held(t.Context(), w.Jobs)
 }
 
 func (w *world) calls(operation string) (n int) {

@@ -9,9 +9,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dayfly-dev/dayfly/functions/internal/boot"
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 )
 
 func sample(t *testing.T, name string) events.SQSEvent {
@@ -61,25 +59,6 @@ func TestResponse_IsWhatLambdaReads(t *testing.T) {
 		got, err := json.Marshal(response(tc.back))
 		if err != nil || string(got) != tc.want {
 			t.Errorf("%s, %v; want %s", got, err, tc.want)
-		}
-	}
-}
-
-// The pool's share of the account's rate is divided among the invocations that there may be at once.
-func TestRead_DividesTheRateOfThePool(t *testing.T) {
-	for name, tc := range map[string]struct {
-		rate, invocations string
-		want              float64
-	}{
-		"nothing said": {"", "", 10}, "a share": {"8", "4", 2}, "one invocation": {"20", "1", 20},
-	} {
-		got := readLaunches(boot.Read(func(variable string) string {
-			return map[string]string{
-				"DAYFLY_LAUNCH_RATE": tc.rate, "DAYFLY_LAUNCH_CONCURRENCY": tc.invocations, "DAYFLY_RELAY_URL": "https://status.example.com",
-			}[variable]
-		}), ecs.Config{})
-		if got.Rate != tc.want || got.Relay("wf_1") != "https://status.example.com" {
-			t.Errorf("%s: %g calls a second, relay %s; want %g", name, got.Rate, got.Relay("wf_1"), tc.want)
 		}
 	}
 }

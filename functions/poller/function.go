@@ -11,18 +11,11 @@ import (
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
 	"github.com/dayfly-dev/dayfly/internal/poller"
-	"github.com/dayfly-dev/dayfly/internal/queue/sqs"
 )
 
 // mostWindow lasts until the next minute's schedule, so that one invocation always waits for work. There may be two
 // at once: claims are exclusive.
 const mostWindow = time.Minute
-
-// launchQueue counts the hidden messages too: a launch that was refused for a while still waits.
-type launchQueue struct{ *sqs.Queue }
-
-// Depth implements poller.Queue.
-func (l launchQueue) Depth(ctx context.Context) (int, error) { return l.Held(ctx) }
 
 // The triggers of an invocation.
 const (

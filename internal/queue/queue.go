@@ -5,7 +5,10 @@ package queue
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -108,4 +111,14 @@ func CheckBatch(messages []Outgoing) error {
 		return workflow.Refuse(workflow.ErrInvalid, "messages", "at most %d messages are sent at once, not %d", MaxBatch, len(messages))
 	}
 	return nil
+}
+
+// GroupID is the name of a group in SQS: up to 128 letters, digits and punctuation marks. Fairness needs no more than
+// that the same group has the same one.
+func GroupID(group string) string {
+	if len(group) <= 128 && !strings.ContainsFunc(group, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return group
+	}
+	sum := sha256.Sum256([]byte(group))
+	return hex.EncodeToString(sum[:])
 }

@@ -26,14 +26,12 @@ func NewDeliveries(cfg aws.Config, url string) *Deliveries {
 }
 
 // Hide sets how long from now a delivery stays hidden, rounded up to seconds; 0 returns it at once. It needs
-// one call of SQS, ChangeMessageVisibility, which may be repeated: the last one counts, from when it is made. (SQS API reference; Smithy, "AWS JSON 1.0 protocol".)
+// one call of SQS, ChangeMessageVisibility, which may be repeated: the last one counts, from when it is made. (SQS API reference.)
 func (d *Deliveries) Hide(ctx context.Context, receipt string, length time.Duration) error {
 	if err := queue.CheckHide(length); err != nil {
 		return err
 	}
-	_, err := d.caller.ask(ctx, "SQS", "sqs", map[string]string{
-		"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": "AmazonSQS.ChangeMessageVisibility", "X-Amzn-Query-Mode": "true",
-	}, map[string]any{
+	_, err := d.caller.ask(ctx, "SQS", "sqs", sqsHeader("ChangeMessageVisibility"), map[string]any{
 		"QueueUrl": d.url, "ReceiptHandle": receipt, "VisibilityTimeout": int((length + time.Second - 1) / time.Second),
 	})
 	if err != nil {

@@ -13,8 +13,6 @@ package sqs
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -166,17 +164,12 @@ func entry(id *string, part []int) (int, bool) {
 	return n, err == nil && slices.Contains(part, n)
 }
 
-// groupID makes a message group id: up to 128 letters, digits and punctuation marks. Fairness needs
-// no more than that the same group has the same one.
+// groupID is the message group of a group; nil if there is none.
 func groupID(group string) *string {
 	if group == "" {
 		return nil
 	}
-	if len(group) <= 128 && !strings.ContainsFunc(group, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return &group
-	}
-	sum := sha256.Sum256([]byte(group))
-	return aws.String(hex.EncodeToString(sum[:]))
+	return aws.String(queue.GroupID(group))
 }
 
 // Receive implements queue.Queue.
@@ -223,29 +216,17 @@ func (q *Queue) Delete(ctx context.Context, receipt string) error {
 
 // Depth implements queue.Queue. SQS approximates it, and may be a minute late.
 func (q *Queue) Depth(ctx context.Context) (int, error) {
-	return q.count(ctx, types.QueueAttributeNameApproximateNumberOfMessages)
-}
-
-// Held is the number of messages that wait or that somebody received and has not deleted: all but those that are delayed.
-// SQS approximates it.
-func (q *Queue) Held(ctx context.Context) (int, error) {
-	return q.count(ctx, types.QueueAttributeNameApproximateNumberOfMessages, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible)
-}
-
-func (q *Queue) count(ctx context.Context, names ...types.QueueAttributeName) (sum int, err error) {
+	const name = types.QueueAttributeNameApproximateNumberOfMessages
 	out, err := call(ctx, q, 0, "count messages of", "sqs:GetQueueAttributes", q.client.GetQueueAttributes,
-		&awssqs.GetQueueAttributesInput{QueueUrl: &q.url, AttributeNames: names})
+		&awssqs.GetQueueAttributesInput{QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{name}})
 	if err != nil {
 		return 0, err
 	}
-	for _, name := range names {
-		n, err := strconv.Atoi(out.Attributes[string(name)])
-		if err != nil {
-			return 0, fmt.Errorf("count messages of queue %s: the answer has no %s: %w", q.name, name, workflow.ErrBusy)
-		}
-		sum += n
+	n, err := strconv.Atoi(out.Attributes[string(name)])
+	if err != nil {
+		return 0, fmt.Errorf("count messages of queue %s: the answer has no %s: %w", q.name, name, workflow.ErrBusy)
 	}
-	return sum, nil
+	return n, nil
 }
 
 // seconds rounds up: what is hidden for half a second must not come back at once.
