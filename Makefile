@@ -93,7 +93,7 @@ bench-functions: ## Measure zip, memory and init of each function, and what whic
 	@WHY='$(WHY)' go test -run '^$$' -bench . -benchtime 1x -count 1 -timeout 30m -v ./test/benchfunctions
 
 .PHONY: bench-pickup
-bench-pickup: ## Measure from submit to RunTask, and the drain of 10,000, in half an hour (QUICK=1: 8 min; ONLY=wake,window,once,drain; WHY=1)
+bench-pickup: ## Measure from submit to RunTask, and the drain of 10,000, in half an hour (QUICK=1: 8 min; ONLY=line,wake,window,once,drain; WHY=1)
 	@go run ./test/benchpickup $(if $(QUICK),-quick) $(if $(ONLY),-only '$(ONLY)') $(if $(WHY),-why)
 
 .PHONY: fuzz

@@ -23,7 +23,7 @@ type aims struct {
 
 // aimsOf are the aims of the functions by name.
 var aimsOf = map[string]aims{
-	"poller":       {3.7, 10, 1.5},
+	"poller":       {3.7, 10, 1.8}, // it links ECS too
 	"status":       {3.7, 10, 1.5},
 	"dispatcher":   {3.7, 10, 1.8},
 	"reaper":       {3.7, 10, 1.8},
