@@ -107,6 +107,8 @@ func BenchmarkLifecycles(b *testing.B) {
 	for _, line := range w.up.Describe() {
 		b.Log(line)
 	}
+	w.put(b, "ws-00", "true")
+	logged := w.logged(b)
 	for i := range workspaces {
 		w.put(b, fmt.Sprintf("ws-%02d", i), "true")
 	}
@@ -123,6 +125,7 @@ func BenchmarkLifecycles(b *testing.B) {
 	b.Logf("least of that, to start the runner's program, which ends at once, and `sh -c true`: %s; 200 a second of that alone would keep %.1f cores busy",
 		ms(least), 200*least.Seconds())
 	b.Logf("one alone, submit to seen end: p50 %s, p99 %s", ms(single.At(0.5)), ms(single.At(0.99)))
+	judge(b, logged <= 120<<10, "write-ahead log of a lifecycle alone", fmt.Sprintf("%d KB", logged>>10), "<= 120 KB")
 	b.Logf("so 200 a second would keep %.1f cores busy", 200*(selfAfter-self+childrenAfter-children).Seconds()/float64(total))
 	judge(b, rate(total, took) >= 200, "lifecycles/s", fmt.Sprintf("%.0f", rate(total, took)), ">= 200")
 	metric(b, rate(total, took), "lifecycles/s")
@@ -143,6 +146,22 @@ func floor(b *testing.B, n int) time.Duration {
 	}
 	_, after := cpu()
 	return (after - before) / time.Duration(n)
+}
+
+// logged is how many bytes the write-ahead log of the records grows by with a lifecycle that is alone. It must be asked
+// while the log is young: it is written from its begin again when it has 4 MB.
+func (w *world) logged(b *testing.B) int64 {
+	b.Helper()
+	size := func() int64 {
+		info, err := os.Stat(filepath.Join(w.up.Data(), embedded.DatabaseFile+"-wal"))
+		check(b, err)
+		return info.Size()
+	}
+	const n = 6
+	w.oneByOne(b, 1)
+	before := size()
+	w.oneByOne(b, n)
+	return (size() - before) / n
 }
 
 // oneByOne runs workflows one after the other.

@@ -33,7 +33,7 @@ type Config struct {
 	Now   func() time.Time // the control plane's clock
 	Log   *slog.Logger
 	Waker Waker // nil means that pools find their work by themselves
-	Alone bool  // this process makes all passes
+	Alone bool  // this process makes all passes, and has all waiting calls
 	// Expires says that the store deletes expired records on its own. Then the records of runs are given their times;
 	// otherwise these would only cost, because the pass finds the runs without them.
 	Expires bool
@@ -47,6 +47,7 @@ type Ledger struct {
 	store   store.Store
 	now     func() time.Time
 	waker   Waker
+	alone   bool
 	hot     chan struct{} // of capacity one: see ChangeHot
 	clock   clock
 	waiting waiting
@@ -58,7 +59,7 @@ type Ledger struct {
 // New returns a ledger over st.
 func New(st store.Store, cfg Config) *Ledger {
 	return &Ledger{
-		Log: cfg.Log, store: st, now: cfg.Now, waker: cfg.Waker, hot: make(chan struct{}, 1),
+		Log: cfg.Log, store: st, now: cfg.Now, waker: cfg.Waker, alone: cfg.Alone, hot: make(chan struct{}, 1),
 		clock: clock{first: cfg.Alone, known: map[store.Key]known{}}, StoreExpires: cfg.Expires,
 	}
 }

@@ -34,6 +34,9 @@ const mostWoken = 10
 // mark sets in the commit itself the marks that the change has read and that are clear or old. Of many changes that do so
 // at the same moment one gets through, so a change that lost a race leaves its marks to owe.
 func (c *Change) mark() {
+	if !c.ledger.marks() {
+		return
+	}
 	for _, pool := range c.wake {
 		k := record.WakeKey(pool)
 		if _, done := c.marked[pool]; done || !c.asked[k] || !isDue(c.Read, pool, c.Now) {
@@ -77,6 +80,9 @@ func (l *Ledger) owe(ctx context.Context, pools []string, marked map[string]stri
 	for _, pool := range pools {
 		l.Notify(pool)
 	}
+	if !l.marks() {
+		return
+	}
 	// The work is there, whoever asked for it: if the client leaves, the wake is still sent.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTime)
 	defer cancel()
@@ -98,6 +104,10 @@ func (l *Ledger) owe(ctx context.Context, pools []string, marked map[string]stri
 	}
 	all.Wait()
 }
+
+// marks reports whether wakes are marked at all: in a process that wakes nobody else, every claim that could see a mark
+// is notified, or looks anyway when it begins.
+func (l *Ledger) marks() bool { return !l.alone || l.waker != nil }
 
 // markNow sets the marks of pools that are clear or old, and returns what to wake then.
 func (l *Ledger) markNow(ctx context.Context, pools []string) (targets []string) {

@@ -21,8 +21,11 @@ const (
 	groupBytes    = 4 << 20
 )
 
-// remembered is how long the id of a commit is recognised; the contract asks for ten minutes.
-const remembered = 15 * time.Minute
+// span is a stretch of time for which ids of commits are kept together: they are recognised in their own and the next,
+// which is as long as the contract asks for.
+const span = 10 * time.Minute
+
+func spanOf(t time.Time) int64 { return t.Unix() / int64(span/time.Second) }
 
 // request asks the writer to run something within a transaction. answer is what the caller is told
 // when the transaction is durable; failure means that the storage failed, and undoes it all.
@@ -223,9 +226,9 @@ type session struct {
 	wrote      bool        // the transaction applies a commit
 	statements []*sql.Stmt // all of the following
 
-	begin, end, savepoint, undo, release   *sql.Stmt
-	remember, remembered, forgetOld        *sql.Stmt
-	create, update, remove, version, purge *sql.Stmt
+	begin, end, savepoint, undo, release            *sql.Stmt
+	remember, remembered, forgetOld                 *sql.Stmt
+	create, rewrite, update, remove, version, purge *sql.Stmt
 }
 
 func openSession(ctx context.Context, w *writer) (_ *session, err error) {
@@ -250,10 +253,11 @@ func openSession(ctx context.Context, w *writer) (_ *session, err error) {
 		{&s.savepoint, "SAVEPOINT one"},
 		{&s.undo, "ROLLBACK TO one"},
 		{&s.release, "RELEASE one"},
-		{&s.remember, "INSERT INTO commits (id, fingerprint, at) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING"},
-		{&s.remembered, "SELECT fingerprint FROM commits WHERE id = ?"},
-		{&s.forgetOld, "DELETE FROM commits WHERE n IN (SELECT n FROM commits ORDER BY n LIMIT ?) AND at < ?"},
+		{&s.remember, "INSERT INTO commits (span, id, fingerprint) SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM commits WHERE span = ?1 - 1 AND id = ?2) ON CONFLICT (span, id) DO NOTHING"},
+		{&s.remembered, "SELECT fingerprint FROM commits WHERE span IN (?1, ?1 - 1) AND id = ?2"},
+		{&s.forgetOld, "DELETE FROM commits WHERE (span, id) IN (SELECT span, id FROM commits WHERE span < ?1 - 1 LIMIT ?2)"},
 		{&s.create, "INSERT INTO records (version, expires, part1, place1, part2, place2, value, part, sort) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (part, sort) DO NOTHING"},
+		{&s.rewrite, "UPDATE records SET version = ?, expires = ?, value = ? WHERE part = ? AND sort = ? AND version = ? AND part1 IS ? AND place1 IS ? AND part2 IS ? AND place2 IS ?"},
 		{&s.update, "UPDATE records SET version = ?, expires = ?, part1 = ?, place1 = ?, part2 = ?, place2 = ?, value = ? WHERE part = ? AND sort = ? AND version = ?"},
 		{&s.remove, "DELETE FROM records WHERE part = ? AND sort = ? AND version = ?"},
 		{&s.version, "SELECT version FROM records WHERE part = ? AND sort = ?"},
@@ -299,7 +303,7 @@ func (s *session) commit(ctx context.Context, id string, fingerprint []byte, ops
 	if _, err := s.exec(ctx, s.savepoint); err != nil {
 		return nil, err
 	}
-	added, err := s.exec(ctx, s.remember, []byte(id), fingerprint, s.now().Unix())
+	added, err := s.exec(ctx, s.remember, spanOf(s.now()), []byte(id), fingerprint)
 	if err != nil {
 		return nil, err
 	}
@@ -336,7 +340,7 @@ func (s *session) applyAll(ctx context.Context, ops []store.Op) (answer, failure
 // repeat answers a commit whose id is known.
 func (s *session) repeat(ctx context.Context, id string, fingerprint []byte) (answer, failure error) {
 	var first []byte
-	if err := s.remembered.QueryRowContext(ctx, []byte(id)).Scan(&first); err != nil {
+	if err := s.remembered.QueryRowContext(ctx, spanOf(s.now()), []byte(id)).Scan(&first); err != nil {
 		return nil, err
 	}
 	if !bytes.Equal(first, fingerprint) {
@@ -355,6 +359,13 @@ func (s *session) apply(ctx context.Context, op store.Op) (held bool, err error)
 		r := op.Record()
 		part1, place1 := entry(r, store.Index1)
 		part2, place2 := entry(r, store.Index2)
+		if op.Expect() != store.Absent {
+			// One that stays where it is in the indexes: SQLite would write their pages all the same.
+			changed, err = s.exec(ctx, s.rewrite, r.Version, r.Expires, r.Value, part, sort, op.Expect(), part1, place1, part2, place2)
+			if changed == 1 || err != nil {
+				return changed == 1, err
+			}
+		}
 		args := []any{r.Version, r.Expires, part1, place1, part2, place2, r.Value, part, sort}
 		if op.Expect() == store.Absent {
 			changed, err = s.exec(ctx, s.create, args...)
@@ -391,7 +402,7 @@ func (s *session) forget(ctx context.Context, came int) error {
 		return nil
 	}
 	most := 2*came + 64
-	n, err := s.exec(ctx, s.forgetOld, most, now.Add(-remembered).Unix())
+	n, err := s.exec(ctx, s.forgetOld, spanOf(now), most)
 	if err != nil {
 		return err
 	}
