@@ -60,10 +60,7 @@ func (r *run) prepare() (err error) {
 			return err
 		}
 	}
-	d.aside = filepath.Join(d.work, "aside")
-	if err := os.Mkdir(d.aside, 0o700); err != nil {
-		return err
-	}
+	d.aside = filepath.Join(d.work, "aside") // made when there is something to set aside
 	for _, sub := range []struct {
 		path *string
 		name string

@@ -29,7 +29,6 @@ func Run(ctx context.Context, getenv func(string) string) error {
 	if err := harden(); err != nil {
 		return err
 	}
-	defer swallowSignals()()
 	bundle, err := task.PassGate(getenv)
 	if err != nil {
 		return err
@@ -56,6 +55,9 @@ func Run(ctx context.Context, getenv func(string) string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", task.Name("Relay"), err)
 	}
+	if cfg.Engine == nil {
+		swallowSignals()
+	}
 	// Processes that the engine leaves behind become children of this process, which ends them.
 	if err := child.AdoptOrphans(); err != nil {
 		return err
@@ -70,15 +72,14 @@ func Run(ctx context.Context, getenv func(string) string) error {
 	return RunJob(ctx, cfg)
 }
 
-// swallowSignals ignores signals that would end this process but are not requests to stop: an engine with
+// swallowSignals ignores signals that would end this process but are not requests to stop, until it ends: an engine with
 // the same user can send any signal. (SIGTERM stays a request, whoever sends it; SIGKILL does not reach the
 // first process of a container from inside.)
-func swallowSignals() (stop func()) {
+func swallowSignals() {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,
 		syscall.SIGVTALRM, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGTRAP, syscall.SIGSYS, syscall.SIGIO,
 		syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL) // its own faults end it as before
-	return func() { signal.Stop(c) }
 }
 
 // noCore forbids core files to this process and to the engine, which inherits that: they would hold

@@ -37,8 +37,9 @@ var build = sync.OnceValue(func() (err error) {
 	if err := os.Chmod(built, 0o711); err != nil {
 		return err
 	}
-	for name, args := range map[string][]string{"dayfly": {"./cmd/dayfly"}, "dayfly-runner": {"-tags", "machine", "-ldflags", "-s -w", "./runnerimage"}} {
-		c := exec.Command("go", append([]string{"build", "-trimpath", "-o", filepath.Join(built, name)}, args...)...)
+	for name, args := range map[string][]string{"dayfly": {"./cmd/dayfly"}, "dayfly-runner": {"-tags", "machine", "./runnerimage"}} {
+		// Of one version, or dayfly would not take the runner beside it.
+		c := exec.Command("go", append([]string{"build", "-trimpath", "-ldflags", "-s -w -X main.version=bench", "-o", filepath.Join(built, name)}, args...)...)
 		c.Dir, c.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := c.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", name, err, out)

@@ -76,6 +76,9 @@ func (t *tree) setAside(name string, content io.Reader) error {
 	if t.aside == "" {
 		return t.copy(io.Discard, content)
 	}
+	if err := os.MkdirAll(t.aside, 0o700); err != nil {
+		return writing(name, err)
+	}
 	root, err := os.OpenRoot(t.aside)
 	if err != nil {
 		return fmt.Errorf("open directory for states: %w", err)
