@@ -15,7 +15,7 @@ SEEDS ?= 1000
 FUZZTIME ?= 10s
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X main.version=$(VERSION)
+LDFLAGS := -s -w -X main.version=$(VERSION) -X github.com/dayfly-dev/dayfly/cmd/dayfly/internal/quick.Version=$(VERSION)
 
 .PHONY: help
 help: ## List the targets

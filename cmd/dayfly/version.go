@@ -3,15 +3,14 @@ package main
 import (
 	"runtime"
 	"runtime/debug"
-)
 
-// version is set by the build; see the Makefile.
-var version string
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/quick"
+)
 
 // versionText is the version of this binary: what the build says, else what Go knows of it.
 func versionText() string {
-	if version != "" {
-		return version
+	if quick.Version != "" {
+		return quick.Version
 	}
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version
@@ -26,5 +25,5 @@ func (c *versionCommand) Run(a *app) error {
 	if a.json() {
 		return a.encode(map[string]string{"version": versionText(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
 	}
-	return a.print("dayfly %s (%s, %s/%s)", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return a.print("%s", quick.Line(versionText()))
 }

@@ -39,7 +39,7 @@ var build = sync.OnceValue(func() (err error) {
 	}
 	for name, args := range map[string][]string{"dayfly": {"./cmd/dayfly"}, "dayfly-runner": {"-tags", "machine", "./runnerimage"}} {
 		// Of one version, or dayfly would not take the runner beside it.
-		c := exec.Command("go", append([]string{"build", "-trimpath", "-ldflags", "-s -w -X main.version=bench", "-o", filepath.Join(built, name)}, args...)...)
+		c := exec.Command("go", append([]string{"build", "-trimpath", "-ldflags", "-s -w -X main.version=bench -X github.com/dayfly-dev/dayfly/cmd/dayfly/internal/quick.Version=bench", "-o", filepath.Join(built, name)}, args...)...)
 		c.Dir, c.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := c.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", name, err, out)

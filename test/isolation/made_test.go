@@ -40,7 +40,7 @@ func TestAuto_MakesTheImageThatIsNotThere(t *testing.T) {
 	}
 	build("busybox", "./testdata/shell", "")
 	build("terraform", "./testdata/shell", "") // no more than a program without libraries
-	program := build("dayfly", "../../cmd/dayfly", "-s -w -X main.version="+version)
+	program := build("dayfly", "../../cmd/dayfly", "-s -w -X github.com/dayfly-dev/dayfly/cmd/dayfly/internal/quick.Version="+version)
 
 	source := filepath.Join(dir, "say")
 	if err := os.MkdirAll(source, 0o755); err != nil {
