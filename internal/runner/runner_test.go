@@ -707,7 +707,7 @@ output "made" {
 	for _, s := range r.steps {
 		names = append(names, s.Name+" "+string(s.Status))
 	}
-	if diff := cmp.Diff([]string{"source succeeded", "init succeeded", "validate succeeded", "plan succeeded", "apply succeeded", "output succeeded"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"source succeeded", "init succeeded", "plan succeeded", "apply succeeded", "output succeeded"}, names); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -6,13 +6,12 @@ import (
 
 // The steps of terraform and tofu, and the one of commands.
 const (
-	stepInit     = "init"
-	stepValidate = "validate"
-	stepPlan     = "plan"
-	stepApply    = "apply"
-	stepOutput   = "output"
-	stepRun      = "run"
-	stepState    = "state"
+	stepInit   = "init"
+	stepPlan   = "plan"
+	stepApply  = "apply"
+	stepOutput = "output"
+	stepRun    = "run"
+	stepState  = "state"
 )
 
 // mode is what an operation asks of the engine.
@@ -68,8 +67,6 @@ func initArgs(bin, backendFile string) []string {
 	}
 	return args
 }
-
-func validateArgs(bin string) []string { return []string{bin, "validate", "-no-color"} }
 
 // planArgs plans into a file. A run that only reads takes no lock: a preview may overlap anything.
 func planArgs(bin string, m mode, planFile, varFile string, lock bool) []string {

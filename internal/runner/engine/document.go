@@ -6,16 +6,34 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// document describes a state without its values.
+// document describes a state without its values, but for its outputs.
 type document struct {
 	lineage   string
 	serial    int64
 	resources int
-	sealed    bool // it is encrypted: how much is in it is not known
+	sealed    bool // it is encrypted, or of another form: how much is in it is not known
+
+	from, to int64  // where its outputs are written, with what separates them from their name
+	values   string // what is written there; empty where it is too large
+}
+
+// errNotToRead says that the outputs of a state are not in it in a form that is read here.
+var errNotToRead = errors.New("the engine has to be asked for the outputs")
+
+// outputs are those of a state, in the form of `output -json`.
+func (d *document) outputs() ([]byte, error) {
+	switch {
+	case d == nil || d.sealed || d.to == 0:
+		return nil, errNotToRead
+	case d.values == "":
+		return nil, errTooLong
+	}
+	return []byte(strings.TrimLeft(d.values, ": \t\r\n")), nil
 }
 
 // holds says whether there is anything in it that an engine manages.
@@ -54,6 +72,10 @@ func readDocument(r io.Reader) (*document, error) {
 			err = dec.Decode(&d.serial)
 		case "resources":
 			d.resources, err = skipValue(dec)
+		case "outputs":
+			d.from = dec.InputOffset()
+			_, err = skipValue(dec)
+			d.to = dec.InputOffset()
 		case "modules": // before version 4
 			var n int
 			n, err = skipValue(dec)
@@ -113,6 +135,13 @@ func documentOf(f *folder, name string) (*document, error) {
 	d, err := readDocument(file)
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be read: %w", name, err)
+	}
+	if d != nil && d.to > 0 && d.to-d.from <= maxOutputJSON {
+		values := make([]byte, d.to-d.from)
+		if _, err := file.ReadAt(values, d.from); err != nil {
+			return nil, err
+		}
+		d.values = string(values)
 	}
 	return d, nil
 }

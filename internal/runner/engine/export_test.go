@@ -12,7 +12,7 @@ import (
 // Args returns the command lines of an operation, in order.
 func Args(t workflow.Type, op workflow.Operation) [][]string {
 	m, _ := modeOf(t, op)
-	lines := [][]string{initArgs("TF", ""), validateArgs("TF"), planArgs("TF", m, "PLAN", "VARS", m.apply), showArgs("TF", "PLAN")}
+	lines := [][]string{initArgs("TF", ""), planArgs("TF", m, "PLAN", "VARS", m.apply), showArgs("TF", "PLAN")}
 	if m.apply {
 		lines = append(lines, applyArgs("TF", "PLAN"), outputArgs("TF"))
 	}

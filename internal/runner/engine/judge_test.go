@@ -2,6 +2,8 @@ package engine
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -137,6 +139,43 @@ func TestReadDocument(t *testing.T) {
 		if err == nil && (got == nil) != (tc.want == nil) || got != nil && tc.want != nil && *got != *tc.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, tc.want)
 		}
+	}
+}
+
+// The outputs of a state are those that the engine would print, and the engine is asked where they are not to be read.
+func TestDocument_HasTheOutputsOfTheState(t *testing.T) {
+	dir := t.TempDir()
+	f, err := openFolder(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	const outputs = `{"n": {"value": 1, "type": "number"}, "s": {"value": "x", "type": "string", "sensitive": true}}`
+	for name, tc := range map[string]struct {
+		state string
+		want  string
+		err   error
+	}{
+		"indented":         {"{\n  \"version\": 4, \"lineage\": \"a\",\n  \"outputs\" :\n\t" + outputs + ",\n  \"resources\": [1]\n}", outputs, nil},
+		"none":             {`{"version":4,"lineage":"a","outputs":{},"resources":[1]}`, `{}`, nil},
+		"left out":         {`{"version":4,"lineage":"a","resources":[1]}`, "", errNotToRead},
+		"encrypted":        {`{"lineage":"a","encrypted_data":"x","outputs":{}}`, "", errNotToRead},
+		"before version 4": {`{"lineage":"a","outputs":{},"modules":[{}]}`, "", errNotToRead},
+		"too large":        {`{"version":4,"lineage":"a","outputs":{"n":{"value":"` + strings.Repeat("x", maxOutputJSON) + `"}}}`, "", errTooLong},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "state"), []byte(tc.state), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d, err := documentOf(f, "state")
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got, err := d.outputs(); string(got) != tc.want || !errors.Is(err, tc.err) {
+			t.Errorf("%s: got %.200q (%v), want %q (%v)", name, got, err, tc.want, tc.err)
+		}
+	}
+	if _, err := (*document)(nil).outputs(); !errors.Is(err, errNotToRead) {
+		t.Errorf("without a state: %v", err)
 	}
 }
 

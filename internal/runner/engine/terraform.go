@@ -135,9 +135,6 @@ func (t *terraform) steps(ctx context.Context) error {
 	case workflow.StateUnlock:
 		return t.h.Step(ctx, stepState, t.unlock)
 	}
-	if err := t.h.Step(ctx, stepValidate, t.validate); err != nil {
-		return err
-	}
 	var empty bool
 	err := t.h.Step(ctx, stepPlan, func(ctx context.Context) (text string, err error) {
 		text, empty, err = t.plan(ctx)
@@ -192,13 +189,8 @@ func (t *terraform) unlock(ctx context.Context) (string, error) {
 	return "lock " + t.j.Spec.LockID + " is released", err
 }
 
-func (t *terraform) validate(ctx context.Context) (string, error) {
-	_, err := t.run(ctx, stepValidate, validateArgs(t.bin.path))
-	return "", err
-}
-
-// plan writes the plan file and reads what is in it. empty means that applying it would do
-// nothing, outputs included.
+// plan writes the plan file and reads what is in it. The engine validates the code first, by itself. empty means that
+// applying it would do nothing, outputs included.
 func (t *terraform) plan(ctx context.Context) (text string, empty bool, err error) {
 	t.locking = !t.readOnly
 	code, err := t.run(ctx, stepPlan, planArgs(t.bin.path, t.mode, t.planFile, t.varFile, !t.readOnly), 2)
@@ -245,8 +237,12 @@ func (t *terraform) apply(ctx context.Context) (string, error) {
 	return "", nil
 }
 
+// output reads the outputs of the state that was read last, and asks the engine only where they are not to be read there.
 func (t *terraform) output(ctx context.Context) (string, error) {
-	raw, err := t.quiet(ctx, stepOutput, outputArgs(t.bin.path), nil, maxOutputJSON)
+	raw, err := t.doc.outputs()
+	if errors.Is(err, errNotToRead) {
+		raw, err = t.quiet(ctx, stepOutput, outputArgs(t.bin.path), nil, maxOutputJSON)
+	}
 	if errors.Is(err, errTooLong) {
 		t.out.Truncated = true
 		return "too large to be kept", nil

@@ -76,7 +76,7 @@ func TestRun_LifeOfAWorkspace(t *testing.T) {
 		if diff := cmp.Diff(wantChanges, out.Changes); diff != "" {
 			t.Errorf("changes (-want +got):\n%s", diff)
 		}
-		wantSteps := []string{"init", "validate", "plan", "apply", "output"}
+		wantSteps := []string{"init", "plan", "apply", "output"}
 		var got []string
 		for _, s := range h.steps {
 			got = append(got, s.Name)
@@ -87,7 +87,7 @@ func TestRun_LifeOfAWorkspace(t *testing.T) {
 		if diff := cmp.Diff(wantSteps, got); diff != "" {
 			t.Errorf("steps (-want +got):\n%s", diff)
 		}
-		if got, want := h.steps[2].Text, "3 to add, 0 to change, 0 to destroy"; got != want {
+		if got, want := h.steps[1].Text, "3 to add, 0 to change, 0 to destroy"; got != want {
 			t.Errorf("text of plan: got %q, want %q", got, want)
 		}
 		if len(out.Outputs) != 3 || out.Outputs[1].Name != "password" || !out.Outputs[1].Sensitive || out.Outputs[1].Value != nil {
@@ -125,8 +125,8 @@ func TestRun_LifeOfAWorkspace(t *testing.T) {
 		if diff := cmp.Diff(&api.Changes{Change: 1, Resources: []api.ResourceChange{{Address: "terraform_data.one", Action: "update"}}}, out.Changes); diff != "" {
 			t.Errorf("changes of preview (-want +got):\n%s", diff)
 		}
-		if out.Outputs != nil || len(h.steps) != 3 {
-			t.Errorf("preview: got outputs %v and steps %v, want none and three", out.Outputs, h.steps)
+		if out.Outputs != nil || len(h.steps) != 2 {
+			t.Errorf("preview: got outputs %v and steps %v, want none and two", out.Outputs, h.steps)
 		}
 
 		h = newHost()
@@ -137,7 +137,7 @@ func TestRun_LifeOfAWorkspace(t *testing.T) {
 		if diff := cmp.Diff(&api.Changes{}, out.Changes); diff != "" {
 			t.Errorf("changes of the second update (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff(step{"apply", workflow.StepSkipped, "no changes"}, h.steps[3]); diff != "" {
+		if diff := cmp.Diff(step{"apply", workflow.StepSkipped, "no changes"}, h.steps[2]); diff != "" {
 			t.Errorf("apply of the second update (-want +got):\n%s", diff)
 		}
 		if len(out.Outputs) != 3 {
@@ -192,8 +192,8 @@ func TestRun_RefreshAndScanOfAnUnchangedWorld(t *testing.T) {
 			if diff := cmp.Diff(&api.Changes{}, out.Changes); diff != "" {
 				t.Errorf("%q: changes (-want +got):\n%s", op, diff)
 			}
-			if h.steps[2].Text != "no drift" {
-				t.Errorf("%q: plan says %q, want no drift", op, h.steps[2].Text)
+			if h.steps[1].Text != "no drift" {
+				t.Errorf("%q: plan says %q, want no drift", op, h.steps[1].Text)
 			}
 		}
 	})
@@ -564,8 +564,8 @@ func TestRun_ScanFindsDrift(t *testing.T) {
 	if !slices.Contains(h.masked, "planted-drift") || strings.Contains(h.text(), "planted-drift") {
 		t.Errorf("the sensitive attribute is not masked: %v\n%s", h.masked, h.text())
 	}
-	if h.steps[2].Text != "2 resources drifted" {
-		t.Errorf("plan says %q", h.steps[2].Text)
+	if h.steps[1].Text != "2 resources drifted" {
+		t.Errorf("plan says %q", h.steps[1].Text)
 	}
 }
 
