@@ -3,12 +3,14 @@ package bench_test
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -204,4 +206,25 @@ func (w *world) many(b *testing.B, total, workspaces int) time.Duration {
 		w.finished(b, id, 50*time.Millisecond)
 	}
 	return time.Since(began)
+}
+
+// BenchmarkLifecyclesFloor runs the same command as a job of River over SQLite: a queue and a process, and nothing else of
+// a lifecycle. It is a module of its own, so that ours does not need River.
+func BenchmarkLifecyclesFloor(b *testing.B) {
+	program := filepath.Join(b.TempDir(), "river")
+	build := exec.CommandContext(b.Context(), "go", "build", "-C", "../river", "-o", program, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Skipf("test/river cannot be built: %v\n%s", err, out)
+	}
+	out, err := exec.CommandContext(b.Context(), program, "-jobs", strconv.Itoa(quick(1000, 250)), "-workers", "16").Output()
+	check(b, err)
+	var floor struct {
+		Jobs            int
+		Took, Processor time.Duration
+	}
+	check(b, json.Unmarshal(out, &floor))
+	b.Logf("River over SQLite, with jobs that start `sh -c true`: %.0f a second, %s of processor time each. It has no runner process, "+
+		"no fence against a second start, no log, steps or result, no user of its own for the command, and no API that is asked over the network",
+		rate(floor.Jobs, floor.Took), ms(floor.Processor))
+	metric(b, rate(floor.Jobs, floor.Took), "jobs/s")
 }

@@ -316,7 +316,7 @@ func TestLaunch_EnvironmentIsBuiltFromNothing(t *testing.T) {
 		"DAYFLY_SOURCE_ROOTS=/src/a:/src/b", "DAYFLY_STATE_DIR=" + filepath.Join(d, "state/default/network"),
 		"DAYFLY_STOP_GRACE=45m0s",
 		"DAYFLY_TASK=" + task.Ref, "DAYFLY_TICKET=" + r.Ticket, "DAYFLY_WORK_DIR=" + work,
-		"FORWARDED=yes", "HOME=/home/me", "PATH=/bin", "TMPDIR=" + work,
+		"FORWARDED=yes", "GOMAXPROCS=1", "HOME=/home/me", "PATH=/bin", "TMPDIR=" + work,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("environment differs (-want +got):\n%s", diff)
