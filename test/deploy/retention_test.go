@@ -1,0 +1,36 @@
+package deploy_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
+)
+
+// The bucket of logs has a rule for each of the days for which an organization may keep them, and the name of an object
+// falls under that of its days alone.
+func TestRunLogs_ExpireByTheDaysInTheirNames(t *testing.T) {
+	rules, ok := templates.At(deploy(t, "controlplane", nil).Resources["RunLogs"].Properties, "LifecycleConfiguration", "Rules").([]any)
+	if !ok {
+		t.Fatal("the bucket has no rules")
+	}
+	for _, days := range api.LogRetentions() {
+		name := record.BlobName(days, "wf_1m7y6r825rcvqh83rh3a", 1, nil)
+		var expire []int
+		for _, rule := range rules {
+			p, ok := rule.(map[string]any)
+			if ok && p["Status"] == "Enabled" && p["ExpirationInDays"] != nil && strings.HasPrefix(name, str(p["Prefix"])) {
+				expire = append(expire, int(number(p["ExpirationInDays"])))
+				if templates.At(p, "NoncurrentVersionExpiration", "NoncurrentDays") == nil {
+					t.Errorf("the rule %v leaves versions", p)
+				}
+			}
+		}
+		if !slices.Equal(expire, []int{days}) {
+			t.Errorf("%s expires after %v days, want %d", name, expire, days)
+		}
+	}
+}
