@@ -218,6 +218,9 @@ func (j *journal) carry(old *segment) error {
 			j.place(l.ref, j.out)
 		}
 	}
+	if old.tasks > 0 {
+		return fmt.Errorf("the records of %d tasks are gone from it", old.tasks)
+	}
 	return nil
 }
 

@@ -178,6 +178,9 @@ func TestRestart_NobodyIsToldTwice(t *testing.T) {
 	h.Settle(refs[0])
 	h.Settle(refs[2])
 	h.Settle(refs[3]) // it lives: that means nothing
+	if err := h.Forget(h.launch(t, 4)); err != nil { // as one whose container never began
+		t.Fatal(err)
+	}
 	h.close(t)
 	for start := range 3 {
 		h = openHome(t, dir, now)
@@ -187,6 +190,9 @@ func TestRestart_NobodyIsToldTwice(t *testing.T) {
 		untold := []string{refs[1], refs[3]}
 		slices.Sort(untold)
 		launchertest.Untold(t, h, untold, []string{refs[0], refs[2]})
+		if len(h.Entries) != len(refs) {
+			t.Errorf("%d tasks are known, want %d: one was forgotten", len(h.Entries), len(refs))
+		}
 		if again := h.launch(t, 0); again != refs[0] {
 			t.Errorf("the same request made task %s, want %s", again, refs[0])
 		}
@@ -207,9 +213,6 @@ func TestJournal_KeepsWhatIsKnownAndNoMore(t *testing.T) {
 	long, late := h.launch(t, -1), h.launch(t, -2)
 	h.end(t, late)
 	h.Settle(late)
-	if err := h.Forget(h.launch(t, -3)); err != nil { // as one whose container never began
-		t.Fatal(err)
-	}
 	most, refs := 0, []string{}
 	for i := range 100 {
 		at = at.Add(5 * time.Minute)
@@ -244,6 +247,21 @@ func TestJournal_KeepsWhatIsKnownAndNoMore(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"lock"}, names(t, dir)); diff != "" {
 		t.Errorf("files left (-want +got):\n%s", diff)
+	}
+}
+
+// Somebody emptied a file. The launcher still knows its tasks and works on.
+func TestJournal_WorksOnWithoutAnOldFile(t *testing.T) {
+	dir, at := t.TempDir(), time.Unix(1000, 0)
+	h := openHome(t, dir, func() time.Time { return at })
+	long := h.launch(t, 0)
+	if err := os.Truncate(filepath.Join(dir, "journal-0"), 0); err != nil {
+		t.Fatal(err)
+	}
+	at = at.Add(2 * taskdir.Keep)
+	h.end(t, h.launch(t, 1))
+	if left := h.Unended(); !slices.Equal(left, []string{long}) {
+		t.Errorf("living: got %v, want %s", left, long)
 	}
 }
 
