@@ -84,13 +84,15 @@ type Config struct {
 
 // Cloud is a deployment that runs.
 type Cloud struct {
-	AWS     *awsim.Server
-	ECS     *ecs.Service
-	SQS     *fakesqs.Service
-	STS     *fakests.Service
-	Host    *lambdahost.Host
-	Control *templates.Stack
-	Pool    *templates.Stack
+	AWS *awsim.Server
+	ECS *ecs.Service
+	SQS *fakesqs.Service
+	STS *fakests.Service
+	// DynamoDB is not used where Config.External names another.
+	DynamoDB *fakedynamodb.Service
+	Host     *lambdahost.Host
+	Control  *templates.Stack
+	Pool     *templates.Stack
 	// Client is an admin on the control plane; URL is its address.
 	Client *client.Client
 	URL    string
@@ -154,6 +156,7 @@ func (c *Cloud) openServices(ctx context.Context) error {
 	// A start that is slow because this machine is busy has not failed.
 	c.Host = lambdahost.New(lambdahost.Config{InitTimeout: 4 * time.Minute, Latency: c.cfg.Latency, Log: c.cfg.Log, Observe: c.cfg.Observe, Step: c.cfg.Step})
 	c.SQS = &fakesqs.Service{}
+	c.DynamoDB = &fakedynamodb.Service{}
 	c.STS = &fakests.Service{Credentials: c.table}
 	invoke := func(ctx context.Context, in fakelambda.Invocation) (fakelambda.Result, error) {
 		if in.Async {
@@ -165,7 +168,7 @@ func (c *Cloud) openServices(ctx context.Context) error {
 	}
 	services := map[string]awsim.Service{
 		"sqs": c.SQS, "sts": c.STS, "secretsmanager": &fakesecrets.Service{}, "lambda": &fakelambda.Service{Invoke: invoke},
-		"dynamodb": &fakedynamodb.Service{}, "s3": &fakes3.Service{},
+		"dynamodb": c.DynamoDB, "s3": &fakes3.Service{},
 	}
 	c.judge = newJudge()
 	grants := awsim.New(awsim.Config{Credentials: c.table}).Tasks() // which the service below needs, before there is a server

@@ -28,10 +28,12 @@ type Service struct {
 	// Load is a model of time and throughput. Nil: transactions take no time, and no partition is too busy.
 	Load *Load
 
-	mu     sync.Mutex
-	spent  map[partition]spent
-	tables map[string]*table
-	tokens map[string]*token
+	mu      sync.Mutex
+	read    float64 // units, in all
+	written float64
+	spent   map[partition]spent
+	tables  map[string]*table
+	tokens  map[string]*token
 }
 
 // Operations implements awsim.Service.

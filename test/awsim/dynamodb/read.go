@@ -5,8 +5,20 @@ import (
 	"strings"
 )
 
-// capacity is the sum that an operation consumed, where it was asked for.
-func capacity(asked, tableName string, read, write float64) (any, error) {
+// Used are the capacity units of all operations so far that were done, and how many bytes of
+// storage the items of all tables count, without indexes.
+func (s *Service) Used() (read, write float64, stored int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tables {
+		stored += t.stored()
+	}
+	return s.read, s.written, stored
+}
+
+// capacity adds up what an operation consumed, and returns the sum where it was asked for. The lock is held.
+func (s *Service) capacity(asked, tableName string, read, write float64) (any, error) {
+	s.read, s.written = s.read+read, s.written+write
 	switch asked {
 	case "", "NONE":
 		return nil, nil
@@ -45,7 +57,7 @@ func (s *Service) getItem(in getItem) (any, error) {
 	if err := s.charge(partition{table: t.name, key: in.Key[t.primary.part].text}, units); err != nil {
 		return nil, err
 	}
-	used, err := capacity(in.ReturnConsumedCapacity, t.name, units, 0)
+	used, err := s.capacity(in.ReturnConsumedCapacity, t.name, units, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +128,7 @@ func (s *Service) batchGetItem(in batchGetItem) (any, error) {
 		if done < len(ask.Keys) {
 			unprocessed[name] = keysAndAttributes{Keys: ask.Keys[done:], ConsistentRead: ask.ConsistentRead}
 		}
-		used, err := capacity(in.ReturnConsumedCapacity, name, read, 0)
+		used, err := s.capacity(in.ReturnConsumedCapacity, name, read, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -206,7 +218,7 @@ func (s *Service) query(in query) (any, error) {
 	if err := s.charge(partition{table: t.name, index: in.IndexName, key: part}, units); err != nil {
 		return nil, err
 	}
-	used, err := capacity(in.ReturnConsumedCapacity, t.name, units, 0)
+	used, err := s.capacity(in.ReturnConsumedCapacity, t.name, units, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,17 @@ type table struct {
 	locks   map[string]bool // items that a transaction is at
 }
 
+// stored is how many bytes of storage the items count, 100 more for each than it has. (Developer Guide, "DynamoDB item
+// sizes and formats".)
+func (t *table) stored() (n int64) {
+	for _, r := range t.rows {
+		for _, one := range r.list {
+			n += int64(one.it.size()) + 100
+		}
+	}
+	return n
+}
+
 // index is a global secondary index. It is behind the table by what waits.
 type index struct {
 	keys

@@ -126,7 +126,7 @@ func (s *Service) one(kind string, in write) (any, error) {
 		}
 		return nil, e
 	}
-	used, err := capacity(in.ReturnConsumedCapacity, p.table.name, 0, p.units()+p.apply(s.IndexLag))
+	used, err := s.capacity(in.ReturnConsumedCapacity, p.table.name, 0, p.units()+p.apply(s.IndexLag))
 	if used, ok := used.(map[string]any); ok {
 		delete(used, "WriteCapacityUnits") // a single write tells the sum alone
 	}
@@ -203,7 +203,7 @@ func (s *Service) transactWriteItems(in transactWriteItems) (any, error) {
 		mine.read[p.table.name] += 2 * readUnits(p.now.size(), true)
 	}
 	mine.done = s.now()
-	return consumedBy(in.ReturnConsumedCapacity, nil, used)
+	return s.consumedBy(in.ReturnConsumedCapacity, nil, used)
 }
 
 // repeat answers a transaction whose token is known.
@@ -227,15 +227,15 @@ func (s *Service) repeat(in transactWriteItems, mine *token) (out any, done bool
 		delete(s.tokens, in.ClientRequestToken)
 		return nil, false, nil
 	}
-	out, err = consumedBy(in.ReturnConsumedCapacity, before.read, nil)
+	out, err = s.consumedBy(in.ReturnConsumedCapacity, before.read, nil)
 	return out, true, err
 }
 
-func consumedBy(asked string, read, write map[string]float64) (any, error) {
+func (s *Service) consumedBy(asked string, read, write map[string]float64) (any, error) {
 	all := []any{}
 	for _, units := range []map[string]float64{read, write} {
 		for name := range units {
-			used, err := capacity(asked, name, read[name], write[name])
+			used, err := s.capacity(asked, name, read[name], write[name])
 			if err != nil {
 				return nil, err
 			}
