@@ -18,6 +18,9 @@ func (p *pass) limits(org string) turn {
 			p.failed(err)
 			return nil
 		}
+		if len(busy) == 0 && listed.Whole {
+			return nil
+		}
 		folded := 0
 		for _, t := range busy {
 			for more := true; more && !p.over(ctx); {

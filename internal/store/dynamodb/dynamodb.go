@@ -53,7 +53,7 @@
 //
 //   - the limits of an organization, which each claim writes, and each fold of up to 90 ends. Claims of several
 //     processes lose races against one another there; ends do not, because they write entries of their own;
-//   - a pool's claimable work of one type;
+//   - a pool's claimable work of one type, and its list of active workflows: 500 ends a second, or 500 claims;
 //   - an organization's audit trail, and its parts of Index1.
 //
 // These must be read in order, so they are not sharded. At the 20 launches a second that an account has, they use
