@@ -72,34 +72,42 @@ func (f *flood) Commit(ctx context.Context, id string, ops ...store.Op) error {
 }
 
 // A million queue time-outs have passed, and one lease has lapsed after them. The lease is looked at in the same pass,
-// before the third page of them. The pass goes on with them and ends in time, and the next passes go on from there.
+// before the third page of them, also if it is of another organization. The pass goes on with them and ends in time, and
+// the next passes go on from there.
 func TestPass_AMillionTimeOutsDoNotHoldBackALease(t *testing.T) {
 	for name, of := range map[string]struct {
-		place func(id string) (part, from string)
-		pages int // that may be read before the lease is moved
+		place     func(id string) (part, from string)
+		pages     int  // that may be read before the lease is moved
+		elsewhere bool // the lease is of the next organization
 	}{
-		"as this version keeps them":    {func(id string) (string, string) { return record.TimerKey("default", "", id).Part, record.WaitTimers }, 0},
-		"as earlier versions kept them": {func(string) (string, string) { return record.OldTimerPart("default"), "" }, 2},
+		"as this version keeps them":    {func(id string) (string, string) { return record.TimerKey("default", "", id).Part, record.WaitTimers }, 0, false},
+		"as earlier versions kept them": {func(string) (string, string) { return record.OldTimerPart("default"), "" }, 2, false},
+		"of another organization":       {func(string) (string, string) { return record.OldTimerPart("default"), "" }, 2, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := &flood{Store: memory.New(), many: 1_000_000, gone: map[string]bool{}, done: func([]store.Op) {}}
 			w := newWorld(t, st)
-			w.workspace("net")
 			w.workspace("web")
-			job := w.submit("net", workflow.Update)
-			w.claimOne()
+			claimed, id := *w, ""
+			if of.elsewhere {
+				claimed, id = w.organizations(1)
+			} else {
+				w.workspace("net")
+				id = w.submit("net", workflow.Update).ID
+				w.claimOne()
+			}
 			st.id = w.submit("web", workflow.Update).ID
 			st.part, st.from = of.place(st.id)
 			pages := -1
 			st.done = func(ops []store.Op) {
-				if moves(job.ID, workflow.Pending, func() {})(ops) != nil && pages < 0 {
+				if moves(id, workflow.Pending, func() {})(ops) != nil && pages < 0 {
 					pages = st.pages
 				}
 			}
 			w.clock.advance(workflow.FirstLease + time.Second)
 			sum, err := w.plane.Pass(w.ctx())
 			w.must(err)
-			w.is(job.ID, workflow.Pending, "")
+			claimed.is(id, workflow.Pending, "")
 			if pages < 0 || pages > of.pages {
 				t.Errorf("the lease was moved after %d pages of time-outs, want at most %d", pages, of.pages)
 			}
