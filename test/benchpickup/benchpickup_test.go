@@ -2,6 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -122,5 +128,56 @@ func TestStages_FollowOneAnotherWithoutAGap(t *testing.T) {
 	woken.calls = nil
 	if stages := woken.stages(); stages != nil {
 		t.Errorf("of nothing: %v", stages)
+	}
+}
+
+// The meter finds out who calls by the process at the other end of a connection, and lets it wait for its part of a
+// processor and once for a handshake with each service.
+func TestMeter_FindsTheProcessAndLetsItWait(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("it asks the kernel of Linux")
+	}
+	m := newMeter(10 * time.Millisecond)
+	m.step(lambdahost.Process{Function: "f", MemoryMB: 177, PID: os.Getpid()}, false)
+	server := httptest.NewUnstartedServer(nil)
+	var found *metered
+	server.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		found = m.of(conn)
+		return ctx
+	}
+	server.Config.Handler = http.NotFoundHandler()
+	server.Start()
+	defer server.Close()
+	res, err := server.Client().Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if found == nil || found.PID != os.Getpid() {
+		t.Fatalf("found %+v, want this process", found)
+	}
+	wait := func(service string) time.Duration {
+		began := time.Now()
+		m.wait(t.Context(), found, service)
+		return time.Since(began)
+	}
+	if d := wait("ecs"); d < 100*time.Millisecond {
+		t.Errorf("a handshake of 10 ms at a tenth of a processor took %s", d)
+	}
+	if again := found.busy; !found.known["ecs"] || again.IsZero() {
+		t.Error("it does not know the service now")
+	}
+	m.forget()
+	if found.known["ecs"] {
+		t.Error("it still knows the service after a time without calls")
+	}
+}
+
+func TestHandshakeTime_IsMeasured(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("it asks the kernel of Linux")
+	}
+	if d, err := handshakeTime(); err != nil || d < 50*time.Microsecond || d > time.Second {
+		t.Errorf("%s, %v", d, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -89,12 +90,22 @@ func (w *world) again(ctx context.Context, name string, call func() error) error
 			return err
 		}
 		w.mu.Lock()
-		w.repeated[name]++
+		w.repeated[name+" "+why(err)]++
 		w.mu.Unlock()
 		if wait.For(ctx, time.Second) != nil {
 			return err
 		}
 	}
+}
+
+// why is the kind of an error after which a call is made again.
+func why(err error) string {
+	for _, kind := range []error{workflow.ErrTooMany, workflow.ErrNotReported, workflow.ErrBusy, client.ErrUnreachable} {
+		if errors.Is(err, kind) {
+			return fmt.Sprintf("(%v)", kind)
+		}
+	}
+	return "(?)"
 }
 
 // speaker makes the calls of a task's run.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -14,8 +15,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
@@ -103,7 +102,6 @@ func (m *meter) forget() {
 			delete(m.envs, pid)
 		}
 	}
-	clear(m.conns)
 }
 
 // wrap is cloud.Config.Meter.
@@ -156,42 +154,36 @@ func signedFor(r *http.Request) string {
 
 // of is the environment at the other end of a connection; nil if it is none.
 func (m *meter) of(conn net.Conn) *metered {
-	if conn == nil {
-		return nil
-	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	e, known := m.conns[conn]
-	if !known {
-		e = m.find(conn)
-		m.conns[conn] = e
+	envs := slices.Collect(maps.Values(m.envs))
+	m.mu.Unlock()
+	if known || conn == nil {
+		return e
 	}
-	return e
-}
-
-// find looks for the process that has the other end of a connection of this machine.
-func (m *meter) find(conn net.Conn) *metered {
-	remote, ok := conn.RemoteAddr().(*net.TCPAddr)
-	if !ok {
-		return nil
-	}
-	data, err := os.ReadFile("/proc/net/tcp")
-	if err != nil {
-		return nil
-	}
-	local := fmt.Sprintf(":%04X", remote.Port)
-	for line := range strings.Lines(string(data)) {
-		if f := strings.Fields(line); len(f) > 9 && strings.HasSuffix(f[1], local) {
-			socket := "socket:[" + f[9] + "]"
-			for pid, e := range m.envs {
-				files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-				if slices.ContainsFunc(files, func(name string) bool { to, _ := os.Readlink(name); return to == socket }) {
-					return e
-				}
+	if inode, err := inodeOf(conn.RemoteAddr(), conn.LocalAddr()); err == nil {
+		socket := fmt.Sprintf("socket:[%d]", inode)
+		for _, one := range envs {
+			if holds(one.PID, socket) {
+				e = one
+				break
 			}
 		}
 	}
-	return nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.conns[conn] = e
+	return e
+}
+
+// holds reports whether a process has a socket open.
+func holds(pid int, socket string) bool {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	files, _ := os.ReadDir(dir) // of a process that is gone: none
+	return slices.ContainsFunc(files, func(f os.DirEntry) bool {
+		to, _ := os.Readlink(dir + "/" + f.Name())
+		return to == socket
+	})
 }
 
 // processorTime is what the threads of a process have used of a processor.
@@ -244,10 +236,4 @@ func handshakeTime() (time.Duration, error) {
 	}
 	slices.Sort(all)
 	return all[len(all)/2], nil
-}
-
-func threadTime() time.Duration {
-	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
-	return time.Duration(t.Nano())
 }
