@@ -177,7 +177,7 @@ func TestHandshakeTime_IsMeasured(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("it asks the kernel of Linux")
 	}
-	if d, err := handshakeTime(); err != nil || d < 50*time.Microsecond || d > time.Second {
+	if d, err := handshakeTime(t.Context()); err != nil || d < 50*time.Microsecond || d > time.Second {
 		t.Errorf("%s, %v", d, err)
 	}
 }

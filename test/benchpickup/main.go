@@ -113,7 +113,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	b.out.line("functions, fakes and this program share these cores")
 	b.out.line("latency %s", nothing)
 	b.out.line("latency %s", stated)
-	if b.handshake, err = handshakeTime(); err != nil {
+	if b.handshake, err = handshakeTime(ctx); err != nil {
 		return err
 	}
 	b.out.line("and with it: %s", newMeter(b.handshake))

@@ -208,7 +208,7 @@ func processorTime(pid int) (sum time.Duration, err error) {
 }
 
 // handshakeTime is what a client's side of a handshake takes of a processor: the median of some.
-func handshakeTime() (time.Duration, error) {
+func handshakeTime(ctx context.Context) (time.Duration, error) {
 	server, roots, err := certificate()
 	if err != nil {
 		return 0, err
@@ -217,12 +217,12 @@ func handshakeTime() (time.Duration, error) {
 	for range handshakes {
 		near, far := net.Pipe()
 		ended := make(chan error, 1)
-		go func() { ended <- tls.Server(far, server).Handshake() }()
+		go func() { ended <- tls.Server(far, server).HandshakeContext(ctx) }()
 		took, err := func() (time.Duration, error) {
 			runtime.LockOSThread() // so that the thread's time is ours
 			defer runtime.UnlockOSThread()
 			before := threadTime()
-			err := tls.Client(near, &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS13}).Handshake()
+			err := tls.Client(near, &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS13}).HandshakeContext(ctx)
 			return threadTime() - before, err
 		}()
 		if err == nil {
