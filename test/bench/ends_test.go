@@ -121,7 +121,7 @@ func endAtOnce(t testing.TB, callers, runs, pools int) (out ended) {
 			plane := w.function(counting{w.client, &w.sent, &w.lost})
 			group.Go(func() error {
 				for i := caller; i < len(all); i += callers {
-					_, err := plane.Result(t.Context(), all[i].token, all[i].run, api.Result{Outcome: workflow.Succeeded})
+					_, err := plane.Result(t.Context(), all[i].token, all[i].run, api.Handover{Result: api.Result{Outcome: workflow.Succeeded}})
 					if errors.Is(err, workflow.ErrBusy) {
 						w.refused.Add(1)
 					} else if err != nil {
