@@ -94,7 +94,7 @@ type Op struct {
 	kind    opKind
 	record  Record // for Check and Delete only the key
 	version int64  // the version that must be there; 0 means that no record may be there
-	stays   bool   // no commit deletes the record
+	stays   bool   // no commit deletes the record soon
 }
 
 type opKind uint8
@@ -112,8 +112,8 @@ const Absent int64 = 0
 // that there is none). r.Version is ignored; the stored version becomes version+1.
 func Put(r Record, version int64) Op { return Op{kind: opPut, record: r, version: version} }
 
-// Append writes a record that must not exist yet and that no commit will delete; it may expire. A commit of an Append
-// alone may cost less than one of a Put, because the record itself shows whether a repeat was applied before.
+// Append writes a record that must not exist yet and that no commit deletes while its own may be repeated. A commit of an
+// Append alone may cost less than one of a Put, because the record itself shows whether a repeat was applied before.
 func Append(r Record) Op { return Op{kind: opPut, record: r, stays: true} }
 
 // Delete removes a record provided that its stored version is the given one, which must not be
@@ -135,7 +135,7 @@ func (o Op) Key() Key { return o.record.Key }
 // implementation what to do; Record and Expect give it the rest.
 func (o Op) IsPut() bool { return o.kind == opPut }
 
-// Stays reports whether no commit deletes the record that the operation writes.
+// Stays reports whether no commit deletes the record that the operation writes while that may be repeated.
 func (o Op) Stays() bool { return o.stays }
 
 // IsDelete reports whether the operation removes its record.

@@ -44,8 +44,9 @@ func BenchmarkUnits(b *testing.B) {
 	metric(b, last.Read, "read-units")
 }
 
-// job claims one job and takes it to its end as a pool and a runner do: each call of the pool with its token,
-// a heartbeat, four steps as they begin and end, two batches of lines.
+// job claims one job and takes it to its end as a pool and a runner do: each call of the pool with its token, four
+// steps as they begin and end, two batches of lines. The spec comes with the start, the last step goes with the result,
+// and each call is a sign of life.
 func job(ctx context.Context, plane *controlplane.Plane, token string) error {
 	var j api.Job
 	pool := func(call func(who controlplane.Principal) error) error {
@@ -70,8 +71,11 @@ func job(ctx context.Context, plane *controlplane.Plane, token string) error {
 	}
 	run := api.Run{Workflow: j.ID, Attempt: j.Attempt, Task: "arn:aws:ecs:us-east-1:123456789012:task/dayfly/" + strings.Repeat("0", 32), Boot: strings.Repeat("b", 32)}
 	now := time.Now()
+	step := func(seq int, status workflow.StepStatus) []api.Step {
+		return []api.Step{{Seq: seq, Name: "plan", Status: status, StartedAt: now}}
+	}
 	steps := func(seq int, status workflow.StepStatus) error {
-		_, err := plane.Steps(ctx, j.Token, run, api.Steps{Steps: []api.Step{{Seq: seq, Name: "plan", Status: status, StartedAt: now}}})
+		_, err := plane.Steps(ctx, j.Token, run, api.Steps{Steps: step(seq, status)})
 		return err
 	}
 	calls := []func() error{
@@ -89,13 +93,13 @@ func job(ctx context.Context, plane *controlplane.Plane, token string) error {
 			_, err := plane.Start(ctx, j.Token, run, api.Start{Knows: api.RunnerKnows()})
 			return err
 		},
-		func() error { _, err := plane.Spec(ctx, j.Token, run); return err },
-		func() error { _, err := plane.Heartbeat(ctx, j.Token, run, api.Heartbeat{Step: "plan"}); return err },
 	}
-	for i := range 4 {
-		calls = append(calls,
-			func() error { return steps(i+1, workflow.StepRunning) },
-			func() error { return steps(i+1, workflow.StepSucceeded) })
+	const last = 4
+	for i := range last {
+		calls = append(calls, func() error { return steps(i+1, workflow.StepRunning) })
+		if i+1 < last {
+			calls = append(calls, func() error { return steps(i+1, workflow.StepSucceeded) })
+		}
 	}
 	for i := range 2 {
 		calls = append(calls, func() error {
@@ -108,7 +112,7 @@ func job(ctx context.Context, plane *controlplane.Plane, token string) error {
 		})
 	}
 	calls = append(calls, func() error {
-		_, err := plane.Result(ctx, j.Token, run, api.Handover{Result: api.Result{Outcome: workflow.Succeeded}})
+		_, err := plane.Result(ctx, j.Token, run, api.Handover{Result: api.Result{Outcome: workflow.Succeeded}, Steps: step(last, workflow.StepSucceeded)})
 		return err
 	})
 	for i, call := range calls {

@@ -57,8 +57,10 @@ func putSteps(run api.Run, steps []api.Step) ledger.Decision {
 			if err != nil {
 				return err
 			}
-			// A late report of the beginning does not undo the end.
-			if !ok || before.Status == workflow.StepRunning {
+			switch {
+			case !ok:
+				c.Add(store.Append(record.Encode(k, step)))
+			case before.Status == workflow.StepRunning: // a late report of the beginning does not undo the end
 				c.Put(k, step)
 			}
 		}
