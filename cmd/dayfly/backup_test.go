@@ -142,6 +142,9 @@ func (w *world) play(pool *client.Client, job api.Job) {
 // counted is right. It returns how many there are in each state.
 func (w *world) wantWhole(data string) map[workflow.State]int {
 	w.t.Helper()
+	if text, err := os.ReadFile(filepath.Join(data, blob)); err != nil || string(text) != "lines" {
+		w.t.Errorf("what lies beside the records is %q, %v", text, err)
+	}
 	path := filepath.Join(data, embedded.DatabaseFile)
 	if err := sqlite.Check(w.t.Context(), path); err != nil {
 		w.t.Fatal(err)
@@ -213,11 +216,21 @@ func (w *world) worked(n int) {
 	}
 }
 
+// blob lies beside the records, as what is beyond the first MiB of a log.
+const blob = "private/blobs/logs/90/wf_x/0001/0f"
+
 // loaded is a real server at work.
 func (w *world) loaded() (data string, stop func()) {
 	w.t.Helper()
 	data = reachable(w.t)
 	cl, kill := w.serve(data)
+	err := os.MkdirAll(filepath.Dir(filepath.Join(data, blob)), 0o700)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(data, blob), []byte("lines"), 0o600)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	for i := range 5 {
 		w.workspace(fmt.Sprint("ws-", i))
 	}
@@ -235,13 +248,6 @@ func TestBackup_OfAServerAtWorkIsWholeAndCanBeRestored(t *testing.T) {
 	w := newWorld(t)
 	data, stop := w.loaded()
 	defer stop()
-	blob := filepath.Join("private", "blobs", "logs", "90", "wf_x", "0001", "0f") // of a long log
-	if err := os.MkdirAll(filepath.Dir(filepath.Join(data, blob)), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(data, blob), []byte("lines"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	last := ""
 	for n := range 3 {
 		w.worked(5 * (n + 1))
@@ -254,9 +260,6 @@ func TestBackup_OfAServerAtWorkIsWholeAndCanBeRestored(t *testing.T) {
 		restored := filepath.Join(reachable(t), "data")
 		if got := w.run("server", "restore", last, "--data", restored); got.code != exitOK || !strings.Contains(got.stderr, "that had not started") {
 			t.Errorf("restore: %+v", got)
-		}
-		if text, err := os.ReadFile(filepath.Join(restored, blob)); err != nil || string(text) != "lines" {
-			t.Errorf("what lies beside the records is restored as %q, %v", text, err)
 		}
 		states := w.wantWhole(restored)
 		if states[workflow.Succeeded] == 0 || states[workflow.Cancelled] == 0 || states[workflow.Pending]+states[workflow.Claimed] > 0 {
