@@ -177,7 +177,7 @@ func TestRestart_NobodyIsToldTwice(t *testing.T) {
 	}
 	h.Settle(refs[0])
 	h.Settle(refs[2])
-	h.Settle(refs[3]) // it lives: that means nothing
+	h.Settle(refs[3])                                // it lives: that means nothing
 	if err := h.Forget(h.launch(t, 4)); err != nil { // as one whose container never began
 		t.Fatal(err)
 	}
