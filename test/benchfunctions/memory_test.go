@@ -61,7 +61,26 @@ var callDelay = map[string]time.Duration{
 // one that the template has. TLS and cold starts are not in it.
 func BenchmarkMemory(b *testing.B) {
 	const workflows = 20
-	d, err := deployForMemory(b)
+	used, memory := measureMemory(b, workflows, nil)
+	// Of single workflows the poller launches the tasks. Where it does not, the dispatcher launches them.
+	other, _ := measureMemory(b, workflows, map[string]string{"DirectLaunch": "false"})
+	used["Dispatcher"] = other["Dispatcher"]
+	fmt.Fprintf(b.Output(), "\n%d workflows, one after the other, until each has ended; calls of AWS take as long as make bench-pickup states\n\n", workflows)
+	fmt.Fprintf(b.Output(), "%-13s %11s %13s %9s", "function", "invocations", "processor ms", "waits ms")
+	for _, mb := range sizes {
+		fmt.Fprintf(b.Output(), " %17s", fmt.Sprintf("%d MB: ms, $/M", mb))
+	}
+	fmt.Fprintln(b.Output(), "  best, template")
+	b.ReportMetric(0, "ns/op")
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		line(b.Output(), name, used[name], memory[name])
+	}
+}
+
+// measureMemory measures one deployment, and says which memory the functions have in the templates.
+func measureMemory(b *testing.B, workflows int, parameters map[string]string) (used map[string]invocations, memory map[string]int) {
+	b.Helper()
+	d, err := deployForMemory(b, parameters)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -73,17 +92,7 @@ func BenchmarkMemory(b *testing.B) {
 	if err := d.run(b.Context(), workflows); err != nil {
 		b.Fatal(err)
 	}
-	used := d.used()
-	fmt.Fprintf(b.Output(), "\n%d workflows, one after the other, until each has ended; calls of AWS take as long as make bench-pickup states\n\n", workflows)
-	fmt.Fprintf(b.Output(), "%-13s %11s %13s %9s", "function", "invocations", "processor ms", "waits ms")
-	for _, mb := range sizes {
-		fmt.Fprintf(b.Output(), " %17s", fmt.Sprintf("%d MB: ms, $/M", mb))
-	}
-	fmt.Fprintln(b.Output(), "  best, template")
-	b.ReportMetric(0, "ns/op")
-	for _, name := range slices.Sorted(maps.Keys(used)) {
-		line(b.Output(), name, used[name], d.memory[name])
-	}
+	return d.used(), d.memory
 }
 
 // invocations is what the invocations of a function took.
@@ -142,7 +151,7 @@ type deployment struct {
 	next    int
 }
 
-func deployForMemory(b *testing.B) (*deployment, error) {
+func deployForMemory(b *testing.B, parameters map[string]string) (*deployment, error) {
 	b.Helper()
 	dir, root := b.TempDir(), "../.."
 	packages, err := bootstrap.Functions(root)
@@ -160,7 +169,7 @@ func deployForMemory(b *testing.B) (*deployment, error) {
 	}
 	d := &deployment{seen: map[string]*invocations{}, changed: make(chan struct{}, 1), memory: map[string]int{}, logic: map[string]string{}}
 	d.cloud, err = cloud.Start(b.Context(), cloud.Config{
-		Root: root, Functions: functions, Image: "runner", TaskEnv: map[string]string{"DAYFLY_WORK_DIR": dir}, CallDelay: callDelay, Observe: d.observe,
+		Root: root, Functions: functions, Image: "runner", Parameters: parameters, TaskEnv: map[string]string{"DAYFLY_WORK_DIR": dir}, CallDelay: callDelay, Observe: d.observe,
 		Runner: &procrun.Runner{Commands: map[string][]string{"runner": {runner}}, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: dir},
 	})
 	if err != nil {
