@@ -72,7 +72,7 @@ func (s *Store) WriterPragma(ctx context.Context, name string) (value string, er
 
 // CountCommitIDs counts the ids of commits that are remembered.
 func (s *Store) CountCommitIDs(ctx context.Context) (n int, err error) {
-	return n, s.reads.QueryRowContext(ctx, "SELECT count(*) FROM commits").Scan(&n)
+	return n, s.reads.QueryRowContext(ctx, "SELECT count(*) FROM commit_ids").Scan(&n)
 }
 
 // Plan returns how SQLite reads each kind of scan.

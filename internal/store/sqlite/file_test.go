@@ -223,7 +223,7 @@ func TestOpen_RefusesANewerSchemaAndNamesTheProgramNeeded(t *testing.T) {
 	if err == nil {
 		t.Fatal("a newer schema was opened")
 	}
-	for _, want := range []string{path, "schema version 4", "knows versions up to 2", "dayfly v9.4.0 or later"} {
+	for _, want := range []string{path, "schema version 3", "knows versions up to 1", "dayfly v9.4.0 or later"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("got %q, want it to say %q", err, want)
 		}
@@ -253,15 +253,15 @@ func TestOpen_MigratesAnOlderSchemaAfterACopy(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := files(t, filepath.Dir(path)), []string{"dayfly.db", "dayfly.db.v2"}; !slices.Equal(got, want) {
+	if got, want := files(t, filepath.Dir(path)), []string{"dayfly.db", "dayfly.db.v1"}; !slices.Equal(got, want) {
 		t.Fatalf("the directory holds %q, want %q", got, want)
 	}
-	info, err := os.Stat(path + ".v2")
+	info, err := os.Stat(path + ".v1")
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the copy has mode %v (%v), want 600", info.Mode(), err)
 	}
 	// The copy is a data file of the old schema as it was; the older program goes on with it.
-	old := open(t, path+".v2", sqlite.Config{})
+	old := open(t, path+".v1", sqlite.Config{})
 	if got := values(t, old); !slices.Equal(got, []string{"kept"}) {
 		t.Errorf("the copy holds %q", got)
 	}
@@ -273,13 +273,13 @@ func TestOpen_MigratesAnOlderSchemaAfterACopy(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := files(t, filepath.Dir(path)); slices.Contains(got, "dayfly.db.v4") {
+	if got := files(t, filepath.Dir(path)); slices.Contains(got, "dayfly.db.v3") {
 		t.Errorf("a file of the newest schema was copied: %q", got)
 	}
 }
 
-// firstSchema makes a data file as the first version of the schema had it, with n records and the id of a commit.
-func firstSchema(t *testing.T, path string, n int) {
+// older makes a data file as a program made it that had larger pages and no table commit_ids.
+func older(t *testing.T, path string, n int) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
@@ -303,17 +303,16 @@ func firstSchema(t *testing.T, path string, n int) {
 			t.Fatal(err)
 		}
 	}
-	fingerprint := store.Fingerprint([]store.Op{create("again", "again")})
-	_, err = tx.ExecContext(t.Context(), "INSERT INTO commits (id, fingerprint, at) VALUES (?, ?, ?)", []byte("one"), fingerprint[:], time.Now().Unix())
-	if err := errors.Join(err, tx.Commit(), db.Close()); err != nil {
+	if err := errors.Join(tx.Commit(), db.Close()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestOpen_MigratesTheFirstSchema(t *testing.T) {
+// Nothing in it keeps the older program from going on with it: see also test/upgrade.
+func TestOpen_WritesAnOlderFileAnew(t *testing.T) {
 	path := dataFile(t)
 	const n = 900
-	firstSchema(t, path, n)
+	older(t, path, n)
 	s := open(t, path, sqlite.Config{})
 	page, err := s.Range(t.Context(), store.Scan{Part: "p", Limit: 1000})
 	if err != nil || len(page.Records) != n {
@@ -327,19 +326,14 @@ func TestOpen_MigratesTheFirstSchema(t *testing.T) {
 	if page, err := s.Query(t.Context(), store.Index1, store.Scan{Part: "i", Limit: 1000}); err != nil || len(page.Records) != n {
 		t.Errorf("the index has %d records (%v)", len(page.Records), err)
 	}
-	// Its commit is known: it is not applied a second time.
-	put(t, s, "one", "again", "again")
-	if got := one(t, s, store.Key{Part: "p", Sort: "again"}); got.Version != store.Absent {
-		t.Errorf("got %+v of a commit that was made before", got)
-	}
 	if got, err := s.WriterPragma(t.Context(), "page_size"); err != nil || got != "2048" {
 		t.Errorf("the pages have %s bytes (%v)", got, err)
 	}
 	if purged, err := s.Purge(t.Context(), time.Unix(2000, 0)); err != nil || purged != sqlite.PurgeLimit {
 		t.Errorf("purged %d (%v)", purged, err)
 	}
-	if err := sqlite.Check(t.Context(), path+".v1"); err != nil {
-		t.Errorf("the copy: %v", err)
+	if got, err := s.WriterPragma(t.Context(), "user_version"); err != nil || got != "1" {
+		t.Errorf("the schema is %s (%v)", got, err)
 	}
 }
 
@@ -353,12 +347,12 @@ func TestOpen_FailedMigrationLeavesTheOldFile(t *testing.T) {
 	broken := append(slices.Clone(later), "DELETE FROM records; INSERT INTO nowhere VALUES (1)")
 	for range 2 {
 		_, err := sqlite.OpenWith(t.Context(), path, sqlite.Config{}, broken)
-		if err == nil || !strings.Contains(err.Error(), "from schema 2 to 5: to version 5: ") {
+		if err == nil || !strings.Contains(err.Error(), "from schema 1 to 4: to version 4: ") {
 			t.Fatalf("got %v, want the step that failed", err)
 		}
 	}
 	// Each try keeps a copy of its own and overwrites none.
-	if got, want := files(t, filepath.Dir(path)), []string{"dayfly.db", "dayfly.db.v2", "dayfly.db.v2-2"}; !cmp.Equal(got, want) {
+	if got, want := files(t, filepath.Dir(path)), []string{"dayfly.db", "dayfly.db.v1", "dayfly.db.v1-2"}; !cmp.Equal(got, want) {
 		t.Errorf("the directory holds %q, want %q", got, want)
 	}
 	s = open(t, path, sqlite.Config{})

@@ -54,17 +54,18 @@ CREATE TABLE about (
 	name  TEXT PRIMARY KEY,
 	value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
-`, `
-ALTER TABLE commits RENAME TO commits1;
-CREATE TABLE commits (
+`}
+
+// beside is what was added to a schema in a way that a program of the same schema without it passes over: that program
+// can be put back. It remembers its own ids of commits in the table commits, as this one does in commit_ids; a repeat
+// comes from the process that made the commit.
+const beside = `
+CREATE TABLE IF NOT EXISTS commit_ids (
 	span        INTEGER NOT NULL, -- the ten minutes in which it was made, since 1970
 	id          BLOB NOT NULL,
 	fingerprint BLOB NOT NULL,
 	PRIMARY KEY (span, id)
-) STRICT, WITHOUT ROWID;
-INSERT INTO commits SELECT at / 600, id, fingerprint FROM commits1;
-DROP TABLE commits1;
-`}
+) STRICT, WITHOUT ROWID`
 
 // file is a data file and how to connect to it.
 type file struct {
@@ -126,8 +127,7 @@ func openFile(ctx context.Context, path string, cfg Config, migrations []string)
 		if err := f.exec(ctx, fmt.Sprintf("PRAGMA page_size = %d; PRAGMA journal_mode = WAL", pageSize)); err != nil {
 			return file{}, fmt.Errorf("make %s: %w", path, err)
 		}
-	}
-	if version > 0 {
+	} else {
 		backup, err := f.copyAside(ctx, version)
 		if err != nil {
 			return file{}, fmt.Errorf("copy %s before its migration: %w", path, err)
@@ -327,8 +327,8 @@ func (f file) migrate(ctx context.Context, migrations []string, program string) 
 // worthCompacting is how many free bytes a file has at least that is written anew.
 const worthCompacting = 64 << 20
 
-// compact writes a file anew of which more than half is free, as after a shorter retention, or whose pages have another
-// size, as after a migration. Free pages are used again, so a file in which as much comes as goes does not grow, and is
+// compact writes a file anew of which more than half is free, as after a shorter retention, or whose pages have the
+// size of an earlier version. Free pages are used again, so a file in which as much comes as goes does not grow, and is
 // left alone. It takes as long as what is left takes to be written, so it is done before anybody waits for the store. If
 // it fails, the file stays as it is.
 func (f file) compact(ctx context.Context, log *slog.Logger) {

@@ -244,6 +244,9 @@ func openSession(ctx context.Context, w *writer) (_ *session, err error) {
 	if s.conn, err = s.db.Conn(ctx); err != nil {
 		return nil, err
 	}
+	if _, err := s.conn.ExecContext(ctx, beside); err != nil {
+		return nil, err
+	}
 	for _, p := range []struct {
 		stmt **sql.Stmt
 		text string
@@ -253,9 +256,9 @@ func openSession(ctx context.Context, w *writer) (_ *session, err error) {
 		{&s.savepoint, "SAVEPOINT one"},
 		{&s.undo, "ROLLBACK TO one"},
 		{&s.release, "RELEASE one"},
-		{&s.remember, "INSERT INTO commits (span, id, fingerprint) SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM commits WHERE span = ?1 - 1 AND id = ?2) ON CONFLICT (span, id) DO NOTHING"},
-		{&s.remembered, "SELECT fingerprint FROM commits WHERE span IN (?1, ?1 - 1) AND id = ?2"},
-		{&s.forgetOld, "DELETE FROM commits WHERE (span, id) IN (SELECT span, id FROM commits WHERE span < ?1 - 1 LIMIT ?2)"},
+		{&s.remember, "INSERT INTO commit_ids (span, id, fingerprint) SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM commit_ids WHERE span = ?1 - 1 AND id = ?2) ON CONFLICT (span, id) DO NOTHING"},
+		{&s.remembered, "SELECT fingerprint FROM commit_ids WHERE span IN (?1, ?1 - 1) AND id = ?2"},
+		{&s.forgetOld, "DELETE FROM commit_ids WHERE (span, id) IN (SELECT span, id FROM commit_ids WHERE span < ?1 - 1 LIMIT ?2)"},
 		{&s.create, "INSERT INTO records (version, expires, part1, place1, part2, place2, value, part, sort) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (part, sort) DO NOTHING"},
 		{&s.rewrite, "UPDATE records SET version = ?, expires = ?, value = ? WHERE part = ? AND sort = ? AND version = ? AND part1 IS ? AND place1 IS ? AND part2 IS ? AND place2 IS ?"},
 		{&s.update, "UPDATE records SET version = ?, expires = ?, part1 = ?, place1 = ?, part2 = ?, place2 = ?, value = ? WHERE part = ? AND sort = ? AND version = ?"},

@@ -12,14 +12,14 @@ import (
 // Version is set by the build; see the Makefile. Empty means that this package answers nothing.
 var Version string
 
-func init() { //nolint:gochecknoinits // it is what the package is for
+func init() {
 	if Version == "" || len(os.Args) != 2 || os.Args[1] != "version" && os.Args[1] != "--version" {
 		return
 	}
 	if _, err := os.Stdout.WriteString(Line(Version) + "\n"); err != nil {
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // before main
 	}
-	os.Exit(0)
+	os.Exit(0) //nolint:forbidigo // before main
 }
 
 // Line is what `dayfly version` prints.
