@@ -32,8 +32,8 @@ func TestHandle_DropsWhatIsLaunchedAndHasNotStopped(t *testing.T) {
 	w.states["wf_1"] = job
 	msg, _ := tried(t, "a")
 	out := w.dispatcher(t, nil, dispatcher.Config{Placements: three}).Handle(t.Context(), msg)
-	if !out.Delete || out.Task != "" || len(w.asked) != 0 || len(w.reports) != 0 {
-		t.Errorf("%+v after %d launches, %d reports: want it deleted quietly", out, len(w.asked), len(w.reports))
+	if !out.Delete || out.Task != job.Task || len(w.asked) != 0 || len(w.reports) != 0 {
+		t.Errorf("%+v after %d launches, %d reports: want it deleted quietly, and its task named", out, len(w.asked), len(w.reports))
 	}
 }
 

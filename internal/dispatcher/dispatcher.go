@@ -253,7 +253,9 @@ func (d *Dispatcher) launch(ctx context.Context, m api.LaunchMessage, job api.Jo
 	}
 	if job.Task != "" { // by an earlier delivery, or by the sender of the message: see Direct
 		log.Debug("launch dropped", "reason", "launched before", "task", job.Task)
-		return done(m, "it is launched already, and its task has not stopped")
+		out := done(m, "it is launched already, and its task has not stopped")
+		out.Task = job.Task // whoever counts jobs must not take it for one that is not launched
+		return out
 	}
 	var last *launcher.Refusal
 	var said []string
