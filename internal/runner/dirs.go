@@ -60,11 +60,12 @@ func (r *run) prepare() (err error) {
 			return err
 		}
 	}
-	d.aside = filepath.Join(d.work, "aside") // made when there is something to set aside
+	// These two are made when there is something for them.
+	d.aside, d.secrets = filepath.Join(d.work, "aside"), filepath.Join(d.work, "secrets")
 	for _, sub := range []struct {
 		path *string
 		name string
-	}{{&d.secrets, "secrets"}, {&d.temp, "tmp"}, {&d.home, "home"}, {&d.source, "source"}} {
+	}{{&d.temp, "tmp"}, {&d.home, "home"}, {&d.source, "source"}} {
 		path := filepath.Join(d.work, sub.name)
 		if err := os.Mkdir(path, 0o700); err != nil {
 			return err
@@ -91,6 +92,13 @@ func (r *run) owner() *engine.Owner {
 func (d *dirs) writeSecret(name, value string, owner *engine.Owner) error {
 	if !filepath.IsLocal(name) || filepath.Clean(name) == "." {
 		return workflow.Refuse(workflow.ErrInvalid, "secrets", "the file is not below the directory of the secrets")
+	}
+	if err := os.Mkdir(d.secrets, 0o700); err == nil && owner != nil {
+		if err := os.Lchown(d.secrets, owner.UID, owner.GID); err != nil {
+			return err
+		}
+	} else if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
 	}
 	root, err := os.OpenRoot(d.secrets)
 	if err != nil {
