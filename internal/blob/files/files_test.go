@@ -23,6 +23,9 @@ func TestPut_OnlyTheOwnerCanRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
 		info, err := os.Lstat(path)
 		if err == nil && info.Mode().Perm()&0o077 != 0 {
 			t.Errorf("%s has the mode %v", path, info.Mode())
