@@ -24,8 +24,12 @@ import (
 
 var version = "dev" // set when it is built
 
-// logWait is how long runners gather lines while somebody reads: each batch is an invocation, which is paid for.
-const logWait = 2 * time.Second
+// How long runners gather lines while somebody reads, and while nobody does: each batch is several requests, which are
+// paid for. The second is less than the time between heartbeats, so that a run that prints needs none.
+const (
+	logWait = 2 * time.Second
+	logIdle = 25 * time.Second
+)
 
 // Modes: which calls the gateway routes here. Only modeAll ensures the first admin's token.
 const (
@@ -74,7 +78,7 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 		return nil, err
 	}
 	config := controlplane.Config{
-		OrganizationLimit: active, LogQuota: quota, LogWait: logWait, Expires: true, DefaultState: api.StateS3, Log: log, Waker: newWaker(cfg, log),
+		OrganizationLimit: active, LogQuota: quota, LogWait: logWait, LogIdle: logIdle, Expires: true, DefaultState: api.StateS3, Log: log, Waker: newWaker(cfg, log),
 	}
 	if bucket != "" {
 		config.Blobs = s3.New(cfg, bucket)

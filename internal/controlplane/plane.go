@@ -39,6 +39,7 @@ type Config struct {
 	LogQuota          int64            // bytes that the log of one attempt may have, as api.LogLine.Weight counts; 0 means 64 MiB
 	Blobs             blob.Store       // has what is beyond the first MiB of a log; nil means that the records have all of it
 	LogWait           time.Duration    // how long a runner gathers lines while the log has a reader; 0 means 500 ms
+	LogIdle           time.Duration    // how long while it has none, up to 30 s; 0 means what runners take, 5 s
 	// Alone says that this process makes all passes, as `up` and `server` do: its first pass adds nothing to the
 	// service clock. False means that other processes may make passes too, as functions do.
 	Alone bool
@@ -99,6 +100,6 @@ func New(st store.Store, cfg Config) *Plane {
 	cfg.LogWait = cmp.Or(cfg.LogWait, 500*time.Millisecond)
 	l := ledger.New(st, ledger.Config{Now: cfg.Now, Log: cfg.Log, Waker: cfg.Waker, Alone: cfg.Alone, Expires: cfg.Expires})
 	c := catalog.New(l, catalog.Config{DefaultState: cfg.DefaultState, NoRoles: cfg.NoRoles, NoWakes: cfg.Waker == nil})
-	r := runs.New(l, c, runs.Config{OrganizationLimit: cfg.OrganizationLimit, LogQuota: cfg.LogQuota, Blobs: cfg.Blobs, LogWait: cfg.LogWait, Digest: cfg.Digest})
+	r := runs.New(l, c, runs.Config{OrganizationLimit: cfg.OrganizationLimit, LogQuota: cfg.LogQuota, Blobs: cfg.Blobs, LogWait: cfg.LogWait, LogIdle: cfg.LogIdle, Digest: cfg.Digest})
 	return &Plane{identity.New(l), c, r, clock.New(l, c, r, cfg.Blobs)}
 }

@@ -246,6 +246,10 @@ func TestLogs_AReaderMakesRunnersSendSooner(t *testing.T) {
 		wait("a reader of another process", 0.5)
 		w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, LogWait: 2 * time.Second})
 		wait("a slower control plane", 2)
+		w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, LogIdle: 25 * time.Second})
+		wait("one that is paid for each call", 0.5)
+		w.clock.advance(31 * time.Second)
+		wait("and nobody reads", 25)
 		w.must(w.result(job, r, workflow.Succeeded))
 	})
 }

@@ -16,6 +16,7 @@ type Config struct {
 	OrganizationLimit int           // most active workflows of an organization
 	LogQuota          int64         // bytes that the log of one attempt may have, as api.LogLine.Weight counts
 	LogWait           time.Duration // how long a runner gathers lines while the log has a reader
+	LogIdle           time.Duration // and while it has none; 0 means as long as the runner likes
 	// Blobs has what is beyond the first MiB of a log. Nil means that the records have all of it.
 	Blobs blob.Store
 	// Digest says what the files of a directory source are now. Nil means that this process cannot read directory

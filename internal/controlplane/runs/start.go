@@ -15,10 +15,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// control is the answer to a runner. If the reader's record was loaded, it says how long the runner is to gather
-// lines of the log.
+// control is the answer to a runner. The reader's record was loaded, because the answer says how long the runner is to
+// gather lines of the log.
 func (p *Calls) control(c *ledger.Change, w *record.Workflow, now rules.Time) api.Control {
 	out := rules.Control(w, now)
+	out.LogSeconds = p.cfg.LogIdle.Seconds()
 	if r, _, err := ledger.Get[record.Reader](c.Read, record.ReaderKey(w.ID)); err == nil && c.Now.Before(r.Until) {
 		out.LogSeconds = p.cfg.LogWait.Seconds()
 	}

@@ -25,11 +25,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// How lines are batched. The first batch leaves after FirstWait, each other one after BatchWait, or when it is as large
-// as a call may be: each batch is a call and a write of the control plane.
+// How lines are batched. The first batch leaves after FirstWait, each other one after BatchWait, unless SetWait says
+// another time, or when it is as large as a call may be: each batch is a call and a write of the control plane.
 const (
 	FirstWait = 50 * time.Millisecond
 	BatchWait = 5 * time.Second
+	MostWait  = 30 * time.Second // what a killed task may lose where nothing is left of its disk
 
 	// reserve is the part of the quota that is kept for the runner's own lines, which say why a run failed.
 	reserve = 1 << 20
@@ -99,11 +100,11 @@ func (s *Stream) SetQuota(quota int64) {
 	s.quota = cmp.Or(quota, api.DefaultLogQuota)
 }
 
-// SetWait says how long lines are gathered for a batch; 0 means BatchWait.
+// SetWait says how long lines are gathered for a batch, up to MostWait; 0 means BatchWait.
 func (s *Stream) SetWait(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.wait = cmp.Or(min(d, BatchWait), BatchWait)
+	s.wait = cmp.Or(min(d, MostWait), BatchWait)
 }
 
 // Add adds a line of what runs, or a piece of one that goes on in the next call. It never waits for the control plane.

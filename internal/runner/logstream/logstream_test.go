@@ -534,8 +534,8 @@ func TestAdd_ALogThatIsFullSaysSoAndKeepsRoomForTheRunner(t *testing.T) {
 	})
 }
 
-// R5: while somebody reads, lines are not gathered for long.
-func TestSetWait_SendsSoonerWhileSomebodyReads(t *testing.T) {
+// R5: while somebody reads, lines are not gathered for long; where each call is paid for and nobody reads, they are.
+func TestSetWait_SaysHowLongLinesAreGathered(t *testing.T) {
 	k := &keeper{}
 	run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
 		s.Add("", "first", false)
@@ -559,6 +559,20 @@ func TestSetWait_SendsSoonerWhileSomebodyReads(t *testing.T) {
 		synctest.Wait()
 		if got := len(k.texts()); got != 2 {
 			t.Errorf("got %d lines although nobody reads, want 2", got)
+		}
+		pass(time.Millisecond)
+		synctest.Wait()
+		s.SetWait(time.Hour)
+		s.Add("", "fourth", false)
+		pass(logstream.MostWait - time.Millisecond)
+		synctest.Wait()
+		if got := len(k.texts()); got != 3 {
+			t.Errorf("got %d lines before the longest wait is over, want 3", got)
+		}
+		pass(time.Millisecond)
+		synctest.Wait()
+		if got := len(k.texts()); got != 4 {
+			t.Errorf("got %d lines after it, want 4", got)
 		}
 	})
 }
