@@ -111,8 +111,8 @@ func (w *waker) Wake(ctx context.Context, target string) error {
 	return fmt.Errorf("invoke %s: %w", target, err)
 }
 
-// answered logs what came of a wake that was sent. An answer that did not arrive says nothing: the process may have been
-// frozen.
+// answered logs what came of a wake that was sent. An answer that did not arrive says nothing: the process may have
+// been frozen.
 func (w *waker) answered(ctx context.Context, target string, err error) {
 	switch {
 	case err == nil:

@@ -94,8 +94,8 @@ func (w *directWorld) dispatch(t *testing.T) (out []dispatcher.Disposition) {
 	return out
 }
 
-// Whatever becomes of a direct launch, its job has one task, which the control plane knows after its message was handled
-// at the latest; and poller and dispatcher make the same call, byte for byte.
+// Whatever becomes of a direct launch, its job has one task, which the control plane knows after its message was
+// handled at the latest; and poller and dispatcher make the same call, byte for byte.
 func TestHandle_ADirectLaunchAndItsMessageAreOneTask(t *testing.T) {
 	once := func(err error) wire.Fault { return wire.Fault{Times: 1, Before: wire.Fail(err)} }
 	for name, tc := range map[string]struct {

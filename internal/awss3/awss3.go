@@ -1,5 +1,5 @@
-// Package awss3 says where an object of S3 is and signs requests for it, so that nobody needs the SDK's client of S3. It
-// sends nothing.
+// Package awss3 says where an object of S3 is and signs requests for it, so that nobody needs the SDK's client of S3.
+// It sends nothing.
 package awss3
 
 import (

@@ -1,5 +1,5 @@
-// Package blob keeps bytes that are written once and too large or too many for records. It does not change or list blobs.
-// A place that does not delete old ones by rules of its own has a DeleteAll.
+// Package blob keeps bytes that are written once and too large or too many for records. It does not change or list
+// blobs. A place that does not delete old ones by rules of its own has a DeleteAll.
 package blob
 
 import (

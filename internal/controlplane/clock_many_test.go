@@ -72,8 +72,8 @@ func (f *flood) Commit(ctx context.Context, id string, ops ...store.Op) error {
 }
 
 // A million queue time-outs have passed, and one lease has lapsed after them. The lease is looked at in the same pass,
-// before the third page of them, also if it is of another organization. The pass goes on with them and ends in time, and
-// the next passes go on from there.
+// before the third page of them, also if it is of another organization. The pass goes on with them and ends in time,
+// and the next passes go on from there.
 func TestPass_AMillionTimeOutsDoNotHoldBackALease(t *testing.T) {
 	for name, of := range map[string]struct {
 		place     func(id string) (part, from string)

@@ -111,8 +111,8 @@ func TestLimits_APassFoldsMoreThanOneCommit(t *testing.T) {
 	}
 }
 
-// A claim finds a limit full. Before it says that it waits, a run ends. Nobody would wake the pool: the end finds no note
-// of the claim. So the claim looks again, also if a pass has folded the place meanwhile.
+// A claim finds a limit full. Before it says that it waits, a run ends. Nobody would wake the pool: the end finds no
+// note of the claim. So the claim looks again, also if a pass has folded the place meanwhile.
 func TestClaim_SeesAPlaceThatIsFreedBeforeItSaysThatItWaits(t *testing.T) {
 	for name, folded := range map[string]bool{"freed": false, "freed and folded": true} {
 		for _, of := range []string{"organization", "pool"} {
@@ -315,8 +315,8 @@ func (q *queries) Query(ctx context.Context, index store.Index, s store.Scan) (s
 	return q.Store.Query(ctx, index, s)
 }
 
-// The few workflows that run are found by one query, however many wait. What an older version claimed is not in the index
-// of active workflows: until all of that has ended, the list is read as before.
+// The few workflows that run are found by one query, however many wait. What an older version claimed is not in the
+// index of active workflows: until all of that has ended, the list is read as before.
 func TestWorkflows_RunningOnesAreOneQuery(t *testing.T) {
 	for name, older := range map[string]bool{"all listed": false, "one was claimed by an older version": true} {
 		t.Run(name, func(t *testing.T) {

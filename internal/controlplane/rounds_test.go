@@ -170,7 +170,8 @@ func (s *crowd) Commit(ctx context.Context, id string, ops ...store.Op) error {
 	return err
 }
 
-// All of them find the mark clear. One sets it; each of the others loses that race once, and leaves the mark alone then.
+// All of them find the mark clear. One sets it; each of the others loses that race once, and leaves the mark alone
+// then.
 func TestSubmit_OfManyAtOnceEachLosesOneRaceAtMost(t *testing.T) {
 	const n = 100
 	wk := &waker{}

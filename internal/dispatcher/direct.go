@@ -26,9 +26,9 @@ func (d *Dispatcher) Offer(m api.LaunchMessage) (placement string) {
 	return names[0]
 }
 
-// Direct launches a message that lies in the queue and is delayed there, so that no other dispatcher has it yet: once, at
-// the placement that it names, which Offer gave. It reports a task and nothing else, and says whether the report was
-// taken. If not, the message is the launch. The launcher then sees the same request, so there is one task.
+// Direct launches a message that lies in the queue and is delayed there, so that no other dispatcher has it yet: once,
+// at the placement that it names, which Offer gave. It reports a task and nothing else, and says whether the report
+// was taken. If not, the message is the launch. The launcher then sees the same request, so there is one task.
 func (d *Dispatcher) Direct(ctx context.Context, m api.LaunchMessage) bool {
 	log := d.cfg.Log.With("job_id", m.Job, "attempt", m.Attempt)
 	r, refusal := d.request(m, m.Placement)

@@ -20,7 +20,8 @@ import (
 type Direct interface {
 	// Offer names the placement at which a job may be launched now; "" leaves it to the queue.
 	Offer(m api.LaunchMessage) (placement string)
-	// Direct tries that once, before ctx ends, and says whether the job was launched and the control plane knows its task.
+	// Direct tries that once, before ctx ends, and says whether the job was launched and the control plane knows its
+	// task.
 	Direct(ctx context.Context, m api.LaunchMessage) bool
 }
 
@@ -28,13 +29,13 @@ type Direct interface {
 const (
 	directTime  = 10 * time.Second // from the answer of a claim to the end of its direct launches
 	directDelay = 30 * time.Second // of their messages: no dispatcher gets one while its direct launch may be under way
-	// shortQueue is the depth from which nothing is launched directly: the whole rate is the dispatcher's then, and what
-	// came earlier is launched earlier.
+	// shortQueue is the depth from which nothing is launched directly: the whole rate is the dispatcher's then, and
+	// what came earlier is launched earlier.
 	shortQueue = queue.MaxBatch
 )
 
-// hand sends the jobs' messages, a batch at a time. After the first batch that was not taken whole it releases the rest.
-// Direct launches end at the time that is given.
+// hand sends the jobs' messages, a batch at a time. After the first batch that was not taken whole it releases the
+// rest. Direct launches end at the time that is given.
 func (p *Poller) hand(ctx context.Context, jobs []api.Job, directEnd time.Time) (sent, released int, err error) {
 	for len(jobs) > 0 {
 		var refused []api.Job

@@ -55,8 +55,8 @@ type Config struct {
 	DryRun   bool // decide and log, but do nothing
 	// LastHeard gives a task's last heartbeat, if a relay saw it; nil means that there is no relay.
 	LastHeard func(job string, attempt int, task string) (time.Time, bool)
-	// Settled is told of each task whose end need not be reported any more: the control plane has taken it, or counts on
-	// the task no more. Nil means no call.
+	// Settled is told of each task whose end need not be reported any more: the control plane has taken it, or counts
+	// on the task no more. Nil means no call.
 	Settled  func(t launcher.Task)
 	Interval time.Duration // between two passes of Loop; 0 means 30 s
 	Now      func() time.Time

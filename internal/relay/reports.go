@@ -141,8 +141,8 @@ func split(body []byte) (result []byte, tail *api.LogTail) {
 	return result, tail
 }
 
-// result forwards a result with all that comes with it. One that the control plane cannot take now is kept with the rest of its log, and the runner
-// told that it is handed over; one that cannot be kept either stays with the runner.
+// result forwards a result with all that comes with it. One that the control plane cannot take now is kept with the
+// rest of its log, and the runner told that it is handed over; one that cannot be kept either stays with the runner.
 func (r *Relay) result(ctx context.Context, c call, sealed string) answer {
 	a := r.forward(ctx, c, r.cfg.Forward)
 	if r.cfg.Reports == nil || !a.away() {

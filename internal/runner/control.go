@@ -121,8 +121,8 @@ func (r *run) heartbeats(ctx context.Context) {
 	}
 }
 
-// nextBeat decides when the next heartbeat goes: last is when the latest one was sent, negative for none, and heard when
-// the latest call was that was answered. It is a pure function.
+// nextBeat decides when the next heartbeat goes: last is when the latest one was sent, negative for none, and heard
+// when the latest call was that was answered. It is a pure function.
 func nextBeat(last, heard, interval, hold time.Duration) time.Duration {
 	switch {
 	case hold == 0:

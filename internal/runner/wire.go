@@ -72,9 +72,9 @@ func Run(ctx context.Context, getenv func(string) string) error {
 	return RunJob(ctx, cfg)
 }
 
-// swallowSignals ignores signals that would end this process but are not requests to stop, until it ends: an engine with
-// the same user can send any signal. (SIGTERM stays a request, whoever sends it; SIGKILL does not reach the
-// first process of a container from inside.)
+// swallowSignals ignores signals that would end this process but are not requests to stop, until it ends: an engine
+// with the same user can send any signal. (SIGTERM stays a request, whoever sends it; SIGKILL does not reach the first
+// process of a container from inside.)
 func swallowSignals() {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,

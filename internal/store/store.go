@@ -112,8 +112,9 @@ const Absent int64 = 0
 // that there is none). r.Version is ignored; the stored version becomes version+1.
 func Put(r Record, version int64) Op { return Op{kind: opPut, record: r, version: version} }
 
-// Append writes a record that must not exist yet and that no commit deletes while its own may be repeated. A commit of an
-// Append alone may cost less than one of a Put, because the record itself shows whether a repeat was applied before.
+// Append writes a record that must not exist yet and that no commit deletes while its own may be repeated. A commit of
+// an Append alone may cost less than one of a Put, because the record itself shows whether a repeat was applied
+// before.
 func Append(r Record) Op { return Op{kind: opPut, record: r, stays: true} }
 
 // Delete removes a record provided that its stored version is the given one, which must not be

@@ -33,10 +33,10 @@ const (
 	transactionTime = 30 * time.Millisecond // in which the transaction holds its items
 )
 
-// BenchmarkEnds measures how many runs of one organization can end in a second, when a hundred functions report results at
-// the same time and the organization is at its limit, so that every claim waits for an end. It runs the rules over the
-// real store and a table that refuses what DynamoDB refuses: transactions that meet, and more than a partition serves. In
-// one pool its list of active runs is such a partition. It takes 500 ends a second.
+// BenchmarkEnds measures how many runs of one organization can end in a second, when a hundred functions report
+// results at the same time and the organization is at its limit, so that every claim waits for an end. It runs the
+// rules over the real store and a table that refuses what DynamoDB refuses: transactions that meet, and more than a
+// partition serves. In one pool its list of active runs is such a partition. It takes 500 ends a second.
 func BenchmarkEnds(b *testing.B) {
 	const callers = 100
 	for _, pools := range []int{1, 4} {

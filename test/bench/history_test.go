@@ -113,8 +113,8 @@ func remember(b *testing.B, dir string, ended int) {
 	check(b, errors.Join(w.Flush(), f.Close()))
 }
 
-// reopened opens a launcher on records and says how long that took, how much of that the processors worked, and how much
-// memory it needs.
+// reopened opens a launcher on records and says how long that took, how much of that the processors worked, and how
+// much memory it needs.
 func reopened(b *testing.B, ended int) (took, used time.Duration, memory int64) {
 	b.Helper()
 	dir := filepath.Join(directory(b), "jobs")

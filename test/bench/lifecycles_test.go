@@ -208,8 +208,8 @@ func (w *world) many(b *testing.B, total, workspaces int) time.Duration {
 	return time.Since(began)
 }
 
-// BenchmarkLifecyclesFloor runs the same command as a job of River over SQLite: a queue and a process, and nothing else of
-// a lifecycle. It is a module of its own, so that ours does not need River.
+// BenchmarkLifecyclesFloor runs the same command as a job of River over SQLite: a queue and a process, and nothing
+// else of a lifecycle. It is a module of its own, so that ours does not need River.
 func BenchmarkLifecyclesFloor(b *testing.B) {
 	program := filepath.Join(b.TempDir(), "river")
 	build := exec.CommandContext(b.Context(), "go", "build", "-C", "../river", "-o", program, ".")

@@ -13,8 +13,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 )
 
-// planLog makes lines as a plan and an apply of some hundred resources print them, so many bytes, spread evenly over the
-// time of a job: each resource has its address and its id, both of which come back, and most ids are random. Lines
+// planLog makes lines as a plan and an apply of some hundred resources print them, so many bytes, spread evenly over
+// the time of a job: each resource has its address and its id, both of which come back, and most ids are random. Lines
 // come in bursts, as they do through a pipe.
 func planLog(seed uint64, size int, from time.Time, over time.Duration) []api.LogLine {
 	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a series, not a secret

@@ -93,8 +93,8 @@ func (y *years) live(b *testing.B) string {
 	return wf.ID
 }
 
-// past fills the store with runs like one that was, as many as make so many records, spread over the days for which they
-// are kept. It returns how many there are of each day.
+// past fills the store with runs like one that was, as many as make so many records, spread over the days for which
+// they are kept. It returns how many there are of each day.
 func (y *years) past(b *testing.B, id string, records int) (perDay int) {
 	b.Helper()
 	page, err := y.table.Range(b.Context(), store.Scan{Part: record.WorkflowKey(id).Part, Limit: 1000})

@@ -25,13 +25,13 @@ const (
 	jobSeconds  = 300.0
 )
 
-// Calls of an active run: lines of its log every 25 s, or every 2 s for the fifth of the runs that somebody reads. A run
-// without lines calls less often.
+// Calls of an active run: lines of its log every 25 s, or every 2 s for the fifth of the runs that somebody reads. A
+// run without lines calls less often.
 const callsPerSecond = 0.8/25 + 0.2/2
 
-// BenchmarkScale prints what docs/scale.md is made of: the write units of a job by the partition that they go to, counted
-// from its submit to its result, and for each part of an installation on AWS what the load needs at 1, 10, 100 and 1,000
-// times, beside its bound.
+// BenchmarkScale prints what docs/scale.md is made of: the write units of a job by the partition that they go to,
+// counted from its submit to its result, and for each part of an installation on AWS what the load needs at 1, 10, 100
+// and 1,000 times, beside its bound.
 func BenchmarkScale(b *testing.B) {
 	const jobs = 50
 	st := &partitions{Store: memory.New(), units: map[string]float64{}, commits: map[store.Key]float64{}}
@@ -60,8 +60,8 @@ func BenchmarkScale(b *testing.B) {
 	b.ReportMetric(commits, "hottest-record-commits")
 }
 
-// partitions is a store that adds up the write units of its commits by the partition that they go to, and the commits that
-// write a record.
+// partitions is a store that adds up the write units of its commits by the partition that they go to, and the commits
+// that write a record.
 type partitions struct {
 	store.Store
 	mu      sync.Mutex
@@ -103,8 +103,8 @@ func (p *partitions) Commit(ctx context.Context, id string, ops ...store.Op) err
 // other kind, which all of its jobs write to.
 var ofOne = []string{"wf", "lane", "token"}
 
-// report prints the units of a job by partition, and returns all of them, those that go to the hottest partition that many
-// jobs share, and in how many commits a job writes the hottest record that many jobs share.
+// report prints the units of a job by partition, and returns all of them, those that go to the hottest partition that
+// many jobs share, and in how many commits a job writes the hottest record that many jobs share.
 func (p *partitions) report(b *testing.B, jobs float64) (all, hot, commits float64) {
 	used, most := map[string]float64{}, map[string]float64{}
 	for part, units := range p.units {

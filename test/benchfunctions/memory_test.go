@@ -42,8 +42,8 @@ const (
 // sizes are the memory sizes that are compared, in MB.
 var sizes = []int{128, 256, 512, 1024}
 
-// awaited are the functions that a pick-up waits for. Of those the cheapest size is chosen with which the processor's part
-// of an invocation takes at most tolerable, in milliseconds; of the others the cheapest of all.
+// awaited are the functions that a pick-up waits for. Of those the cheapest size is chosen with which the processor's
+// part of an invocation takes at most tolerable, in milliseconds; of the others the cheapest of all.
 var awaited = []string{"ControlPlane", "LongPolls", "Poller", "Dispatcher"}
 
 const tolerable = 20
@@ -56,9 +56,9 @@ var callDelay = map[string]time.Duration{
 	"sqs.SendMessageBatch": 10 * time.Millisecond, "sqs.GetQueueAttributes": 10 * time.Millisecond, "sqs.ChangeMessageVisibility": 10 * time.Millisecond,
 }
 
-// BenchmarkMemory prints what an invocation of each function takes of a processor, measured over whole lives of workflows
-// in a deployment of the templates, what it would take and cost with other memory sizes, and which size follows beside the
-// one that the template has. TLS and cold starts are not in it.
+// BenchmarkMemory prints what an invocation of each function takes of a processor, measured over whole lives of
+// workflows in a deployment of the templates, what it would take and cost with other memory sizes, and which size
+// follows beside the one that the template has. TLS and cold starts are not in it.
 func BenchmarkMemory(b *testing.B) {
 	const workflows = 20
 	used, memory := measureMemory(b, workflows, nil)

@@ -22,8 +22,9 @@ import (
 // firstLines is how many runs are measured.
 const firstLines = 7
 
-// firstLine measures what a runner takes from its start until the first line of its log is on record: the real program, as
-// a process of this machine, which fetches a small repository by git, resolves a secret and runs a command.
+// firstLine measures what a runner takes from its start until the first line of its log is on record: the real
+// program, as a process of this machine, which fetches a small repository by git, resolves a secret and runs a
+// command.
 func firstLine(ctx context.Context, b *bench) error {
 	b.out.heading("The runner: from its start to the first line of the log, latency %s", stated.name)
 	authority, err := scenario.OpenAuthority(filepath.Join(b.functions, "authority"))

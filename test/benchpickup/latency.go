@@ -81,6 +81,6 @@ func (l latency) String() string {
 }
 
 // fargateStart is what Fargate takes from the creation of a task to RUNNING, as in the event that AWS's documentation
-// shows ("Amazon ECS task state change events": createdAt to startedAt, an image of nginx, 0.25 vCPU). That is one task,
-// and no promise.
+// shows ("Amazon ECS task state change events": createdAt to startedAt, an image of nginx, 0.25 vCPU). That is one
+// task, and no promise.
 const fargateStart = 20400 * time.Millisecond

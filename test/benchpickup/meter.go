@@ -26,17 +26,17 @@ const (
 	// whole is the memory with which a function has one processor to itself; with less it has that part of one. (Lambda
 	// developer guide, "Configure Lambda function memory": 1,769 MB are one vCPU.)
 	whole = 1769
-	// trips is what a new connection waits for the network: a round trip for TCP, and one for TLS 1.3, of 1 ms each. That
-	// is an assumption.
+	// trips is what a new connection waits for the network: a round trip for TCP, and one for TLS 1.3, of 1 ms each.
+	// That is an assumption.
 	trips = 2 * time.Millisecond
 	// handshakes are made before the run, to measure what one of them takes of a processor.
 	handshakes = 50
 )
 
-// meter makes functions as slow as their memory size makes them, and connections as slow as TLS does: it measures what a
-// process used of a processor since its last call, and delays the call by what it would have waited for the rest. An init
-// is not slowed down, because Lambda gives it a whole processor. A function's connection to a service is made once, and
-// anew when it was forgotten. Calls that an environment makes at once have one connection here.
+// meter makes functions as slow as their memory size makes them, and connections as slow as TLS does: it measures what
+// a process used of a processor since its last call, and delays the call by what it would have waited for the rest. An
+// init is not slowed down, because Lambda gives it a whole processor. A function's connection to a service is made
+// once, and anew when it was forgotten. Calls that an environment makes at once have one connection here.
 type meter struct {
 	handshake time.Duration // of a processor
 
@@ -118,7 +118,8 @@ func (m *meter) wrap(name string, h http.Handler) http.Handler {
 	})
 }
 
-// wait lets an environment wait for its part of the processor, and for the handshake with a service that it does not know.
+// wait lets an environment wait for its part of the processor, and for the handshake with a service that it does not
+// know.
 func (m *meter) wait(ctx context.Context, e *metered, service string) {
 	used, err := processorTime(e.PID)
 	m.mu.Lock()

@@ -16,8 +16,8 @@ type mode struct {
 	name    string
 	window  string // PollingWindow of the pool's stack
 	trigger trigger
-	// The aims, from the sending of the submit on: with functions that are warm, and with a dispatcher that is not, as in a
-	// quiet pool.
+	// The aims, from the sending of the submit on: with functions that are warm, and with a dispatcher that is not, as
+	// in a quiet pool.
 	p50, p95, quiet time.Duration
 }
 

@@ -73,8 +73,9 @@ type Config struct {
 
 	Log     func(function, line string) // what functions write
 	Observe func(lambdahost.Report)
-	// Step is the host's. Meter wraps what functions call: every service of AWS, and the control plane's API, whose name is
-	// "controlplane"; of a service, the name is that in the request's signature, and the given one is empty. Both may be nil.
+	// Step is the host's. Meter wraps what functions call: every service of AWS, and the control plane's API, whose
+	// name is "controlplane"; of a service, the name is that in the request's signature, and the given one is empty.
+	// Both may be nil.
 	Step  func(p lambdahost.Process, answered bool)
 	Meter func(name string, h http.Handler) http.Handler
 	// Answered is told of each request to the control plane's API, when it was answered. It may be called

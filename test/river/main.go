@@ -1,7 +1,7 @@
 // Command river runs jobs that start `sh -c true` with River (riverqueue.com) over SQLite, and prints how many a second
-// and how much processor time each takes. It is the floor that make bench prints beside whole lifecycles: a queue in the
-// same kind of file, and the same process at its end. It has no runner, no fence between a claim and a start, no log, no
-// steps, no result but an exit code, and no other user for what runs.
+// and how much processor time each takes. It is the floor that make bench prints beside whole lifecycles: a queue in
+// the same kind of file, and the same process at its end. It has no runner, no fence between a claim and a start, no
+// log, no steps, no result but an exit code, and no other user for what runs.
 package main
 
 import (

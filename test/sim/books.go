@@ -197,8 +197,8 @@ func (b *books) alone(k store.Key) {
 	}
 }
 
-// limits: what is counted, less what was freed since, is what is active. A claim respects the limits of its pool and its
-// organization, also by what is counted.
+// limits: what is counted, less what was freed since, is what is active. A claim respects the limits of its pool and
+// its organization, also by what is counted.
 func (b *books) limits(pools map[string]bool, claim bool) {
 	all, w := 0, b.w
 	for _, of := range b.active {

@@ -202,8 +202,8 @@ func (b *boot) tryStart(wait time.Duration) {
 	}
 }
 
-// beat reports at each tick. The next tick is set before the call, so that a hanging call does not delay it. A runner of
-// this version sends none while another call was answered within the interval.
+// beat reports at each tick. The next tick is set before the call, so that a hanging call does not delay it. A runner
+// of this version sends none while another call was answered within the interval.
 func (b *boot) beat() {
 	sent := b.w.clock
 	if left := b.heard + b.interval - sent; b.together && left > 0 {

@@ -3,7 +3,8 @@
 // and a client of the control plane. It does not know what a function does.
 //
 // It runs nothing between invocations: a function is frozen then, and a goroutine would wake during another
-// invocation. (Only the control plane's waker leaves one, which reads the answer to a wake.) The age of a cached value is checked when it is next needed.
+// invocation. (Only the control plane's waker leaves one, which reads the answer to a wake.) The age of a cached value
+// is checked when it is next needed.
 package boot
 
 import (

@@ -23,8 +23,8 @@ func ControlPlane(address string, token *Secret) (*client.Client, error) {
 	})
 }
 
-// Transport returns a transport with the time-outs of this package. It remembers TLS sessions: a process that was frozen
-// makes a new connection for most of its calls, and with a session it need not check certificates again.
+// Transport returns a transport with the time-outs of this package. It remembers TLS sessions: a process that was
+// frozen makes a new connection for most of its calls, and with a session it need not check certificates again.
 func Transport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,

@@ -26,7 +26,8 @@ func NewDeliveries(cfg aws.Config, url string) *Deliveries {
 }
 
 // Hide sets how long from now a delivery stays hidden, rounded up to seconds; 0 returns it at once. It needs
-// one call of SQS, ChangeMessageVisibility, which may be repeated: the last one counts, from when it is made. (SQS API reference.)
+// one call of SQS, ChangeMessageVisibility, which may be repeated: the last one counts, from when it is made. (SQS API
+// reference.)
 func (d *Deliveries) Hide(ctx context.Context, receipt string, length time.Duration) error {
 	if err := queue.CheckHide(length); err != nil {
 		return err

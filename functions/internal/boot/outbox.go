@@ -36,8 +36,8 @@ type outgoing struct {
 	Seconds int    `json:"DelaySeconds"`
 }
 
-// SendBatch sends up to queue.MaxBatch messages; see queue.Queue. It repeats a call whose answer is lost, so that messages
-// may be there twice.
+// SendBatch sends up to queue.MaxBatch messages; see queue.Queue. It repeats a call whose answer is lost, so that
+// messages may be there twice.
 func (o *Outbox) SendBatch(ctx context.Context, messages []queue.Outgoing) []error {
 	if err := queue.CheckBatch(messages); err != nil {
 		return slices.Repeat([]error{err}, len(messages))
@@ -83,7 +83,8 @@ func (o *Outbox) SendBatch(ctx context.Context, messages []queue.Outgoing) []err
 	return errs
 }
 
-// Depth is how many messages wait or were received and not deleted: all but those that are delayed. SQS approximates it.
+// Depth is how many messages wait or were received and not deleted: all but those that are delayed. SQS approximates
+// it.
 func (o *Outbox) Depth(ctx context.Context) (sum int, err error) {
 	names := []string{"ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"}
 	var out struct{ Attributes map[string]string }

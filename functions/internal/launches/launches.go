@@ -1,5 +1,5 @@
-// Package launches reads how a pool's stack launches, for every function that does. Two functions with the same variables
-// make the same call for the same message. It is apart from boot, because it links ECS.
+// Package launches reads how a pool's stack launches, for every function that does. Two functions with the same
+// variables make the same call for the same message. It is apart from boot, because it links ECS.
 package launches
 
 import (

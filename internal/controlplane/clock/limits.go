@@ -103,8 +103,8 @@ func (p *pass) check(ctx context.Context, org string, listed record.Listed) erro
 	return nil
 }
 
-// tally reads the counters that are not zero, then the entries of places that were freed, the organization's first, then
-// what is active. whole says that all of that is in the index of active workflows.
+// tally reads the counters that are not zero, then the entries of places that were freed, the organization's first,
+// then what is active. whole says that all of that is in the index of active workflows.
 func (p *pass) tally(ctx context.Context, org string) (all []tally, whole bool, err error) {
 	if all, _, err = p.busy(ctx, org); err != nil || len(all) > mostChecked {
 		return all, false, err

@@ -159,7 +159,8 @@ func (c *Change) unqueue(ctx context.Context, w *record.Workflow) error {
 	return nil
 }
 
-// retire makes a workflow inactive: it frees its places in the limits, and its slot or place for those that wait for it.
+// retire makes a workflow inactive: it frees its places in the limits, and its slot or place for those that wait for
+// it.
 func (c *Change) retire(ctx context.Context, w *record.Workflow) error {
 	c.deactivate(w)
 	if w.ChangesState() && !w.SlotHeld {

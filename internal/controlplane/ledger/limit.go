@@ -10,10 +10,10 @@ import (
 )
 
 // A limit is a counter of active workflows: of an organization, or of a pool. It counts down late, never early. A claim
-// adds to the counters in its commit. An end writes no counter, so that many ends at once do not race for one record: it
-// makes an entry for each limit of which it frees a place. A later commit folds entries into the counter: it deletes
-// them and subtracts them. So at any time counter − entries = active, and a claim that trusts the counter alone never
-// exceeds a limit.
+// adds to the counters in its commit. An end writes no counter, so that many ends at once do not race for one record:
+// it makes an entry for each limit of which it frees a place. A later commit folds entries into the counter: it
+// deletes them and subtracts them. So at any time counter − entries = active, and a claim that trusts the counter
+// alone never exceeds a limit.
 //
 // A claim that finds no room notes that, and looks again after that (CutShort). An end looks for such notes after its
 // commit. So one of the two sees the other: the claim finds the freed place, or the end wakes the claim's pool.
@@ -147,9 +147,9 @@ func (l *Ledger) WakeCut(ctx context.Context, org string) {
 	l.owe(ctx, l.waitFor(ctx, []place{{org: org}}, mostWoken), nil)
 }
 
-// waitFor returns the pools whose claims were cut short by the limits of which places were freed: at most so many, those
-// that were cut last. It clears their notes; of many ends at the same time one gets each of them. The others wait for
-// the next end, or for their schedule. A place without a pool is of every pool.
+// waitFor returns the pools whose claims were cut short by the limits of which places were freed: at most so many,
+// those that were cut last. It clears their notes; of many ends at the same time one gets each of them. The others
+// wait for the next end, or for their schedule. A place without a pool is of every pool.
 func (l *Ledger) waitFor(ctx context.Context, freed []place, most int) (pools []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTime)
 	defer cancel()

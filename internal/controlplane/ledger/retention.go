@@ -35,8 +35,8 @@ func (l *Ledger) kept(ctx context.Context, w *record.Workflow) error {
 	return err
 }
 
-// timesKept is how long a process goes by a retention when it writes for a run: it must not read for that in each of its
-// calls.
+// timesKept is how long a process goes by a retention when it writes for a run: it must not read for that in each of
+// its calls.
 const timesKept = time.Hour
 
 // Times is the retention by which what a run writes now gets its time.

@@ -23,16 +23,17 @@ const wakeTime = time.Second
 
 // Waker wakes the poller of a pool.
 type Waker interface {
-	// Wake starts the pool's target, as an admin set it. It returns as soon as the wake is on its way, and waits neither
-	// for an answer nor for the result. It carries nothing. It may be called concurrently, and may wake a target twice.
+	// Wake starts the pool's target, as an admin set it. It returns as soon as the wake is on its way, and waits
+	// neither for an answer nor for the result. It carries nothing. It may be called concurrently, and may wake a
+	// target twice.
 	Wake(ctx context.Context, target string) error
 }
 
 // mostWoken bounds how many pools one commit wakes; the others wait for their schedule.
 const mostWoken = 10
 
-// mark sets in the commit itself the marks that the change has read and that are clear or old. Of many changes that do so
-// at the same moment one gets through, so a change that lost a race leaves its marks to owe.
+// mark sets in the commit itself the marks that the change has read and that are clear or old. Of many changes that do
+// so at the same moment one gets through, so a change that lost a race leaves its marks to owe.
 func (c *Change) mark() {
 	if !c.ledger.marks() {
 		return

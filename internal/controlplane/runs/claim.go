@@ -141,8 +141,9 @@ type taken struct {
 	cut   *limit      // the limit that cut it short
 }
 
-// claim adds the claim of up to want workflows to a change. With fold it claims nothing if a limit is tight: its counter
-// leaves too little room, or is above three quarters. Places that were freed are folded then, and it is called again.
+// claim adds the claim of up to want workflows to a change. With fold it claims nothing if a limit is tight: its
+// counter leaves too little room, or is above three quarters. Places that were freed are folded then, and it is called
+// again.
 func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Claim, want int, fold bool) (out taken, err error) {
 	pk, lk := record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID)
 	if err := c.Load(ctx, append(p.seenKeys(who, in), pk, lk, record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID))...); err != nil {

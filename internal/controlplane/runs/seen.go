@@ -26,8 +26,8 @@ func (p *Calls) seenKeys(who identity.Principal, in api.Claim) []store.Key {
 }
 
 // seen adds to the commit of a claim that the pool and its instance are alive, and refuses a second instance if the
-// pool allows only one: so nothing is handed out to it, and no claim waits for a commit of its own. It returns the pool.
-// A call without a version leaves the recorded version as it is.
+// pool allows only one: so nothing is handed out to it, and no claim waits for a commit of its own. It returns the
+// pool. A call without a version leaves the recorded version as it is.
 func seen(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Claim) (record.Pool, error) {
 	pool, ok, err := ledger.Load[record.Pool](ctx, c, record.PoolKey(who.Organization, who.PoolID))
 	if err == nil && !ok {

@@ -72,8 +72,8 @@ func alive(ctx context.Context, c *ledger.Change, w *record.Workflow, s rules.St
 }
 
 // Start is the fence: it grants the run of an attempt to one boot of one task that was reported as launched, and
-// never to another, and answers with the spec. If the same boot asks again it gets the same answer. If the report of the task's launch is still
-// on its way, the call waits a little: on a fast machine the start comes first.
+// never to another, and answers with the spec. If the same boot asks again it gets the same answer. If the report of
+// the task's launch is still on its way, the call waits a little: on a fast machine the start comes first.
 func (p *Calls) Start(ctx context.Context, token string, run api.Run, in api.Start) (out api.Started, err error) {
 	var refusal error
 	var w *record.Workflow

@@ -304,8 +304,8 @@ func TestRead_TakesOverRecordsOfTheVersionBefore(t *testing.T) {
 	}
 }
 
-// Whatever a kill, a power failure or a bad disk made of the files: what can be read counts, nothing else is taken for a
-// task, and the launcher works on.
+// Whatever a kill, a power failure or a bad disk made of the files: what can be read counts, nothing else is taken for
+// a task, and the launcher works on.
 func FuzzJournal(f *testing.F) {
 	ref := "task-" + strings.Repeat("0", 32)
 	record := `{"ref":"` + ref + `","workflow":"w","attempt":1}` + "\n"

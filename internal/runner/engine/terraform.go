@@ -237,7 +237,8 @@ func (t *terraform) apply(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// output reads the outputs of the state that was read last, and asks the engine only where they are not to be read there.
+// output reads the outputs of the state that was read last, and asks the engine only where they are not to be read
+// there.
 func (t *terraform) output(ctx context.Context) (string, error) {
 	raw, err := t.doc.outputs()
 	if errors.Is(err, errNotToRead) {

@@ -26,8 +26,8 @@
 //     whatever became of the records, and refuses the same id with other operations.
 //   - Each record carries a mark (a hash of id and operations) of each of its latest sixteen writes. When the
 //     condition of a commit does not hold, DynamoDB returns the item, and the marks show whether an earlier try of
-//     the same commit was applied. Lone updates and appends have only this; transactions need it when DynamoDB has forgotten
-//     their token.
+//     the same commit was applied. Lone updates and appends have only this; transactions need it when DynamoDB has
+//     forgotten their token.
 //   - If a record was deleted or written sixteen times since, it no longer shows this. The process in which the
 //     answer of a lone update was lost then answers ErrUnknown; a process that knows of no lost answer says
 //     ErrConflict. The one repeat for which that is wrong is that of a lone update of a record that was deleted, made

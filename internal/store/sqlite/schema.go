@@ -20,10 +20,10 @@ import (
 // applicationID marks a file as ours in its header, as SQLite provides for: "dayf".
 const applicationID = 0x64617966
 
-// pageSize is the size of the file's pages. A commit changes a few bytes in each of many pages and writes them whole, so
-// small pages make a small log. With still smaller ones the records do not fit. (Records that lie in the tree of their
-// key, WITHOUT ROWID, were tried: with pages of 4 KB the log of a lifecycle is 30 % larger than this, because leaves are
-// split where a table's end is only added to; with these pages the file is half as large again.)
+// pageSize is the size of the file's pages. A commit changes a few bytes in each of many pages and writes them whole,
+// so small pages make a small log. With still smaller ones the records do not fit. (Records that lie in the tree of
+// their key, WITHOUT ROWID, were tried: with pages of 4 KB the log of a lifecycle is 30 % larger than this, because
+// leaves are split where a table's end is only added to; with these pages the file is half as large again.)
 const pageSize = 2048
 
 // migrations lead from each version of the schema to the next: the first makes version 1 of an empty
@@ -329,8 +329,8 @@ const worthCompacting = 64 << 20
 
 // compact writes a file anew of which more than half is free, as after a shorter retention, or whose pages have the
 // size of an earlier version. Free pages are used again, so a file in which as much comes as goes does not grow, and is
-// left alone. It takes as long as what is left takes to be written, so it is done before anybody waits for the store. If
-// it fails, the file stays as it is.
+// left alone. It takes as long as what is left takes to be written, so it is done before anybody waits for the store.
+// If it fails, the file stays as it is.
 func (f file) compact(ctx context.Context, log *slog.Logger) {
 	db, err := f.connect(1)
 	if err != nil {

@@ -23,8 +23,8 @@ type Config struct {
 	Latency     Latency
 	Log         func(function, line string) // what functions write; nil drops it. Called from several goroutines
 	Observe     func(Report)                // told of each invocation; nil is not. Called from several goroutines
-	// Step is told when a process is about to be given an event, and when it has answered and its caller is about to get
-	// that. It may take time: that is the environment's. Nil is not called; it is called from several goroutines.
+	// Step is told when a process is about to be given an event, and when it has answered and its caller is about to
+	// get that. It may take time: that is the environment's. Nil is not called; it is called from several goroutines.
 	Step func(p Process, answered bool)
 }
 
