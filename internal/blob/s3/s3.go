@@ -38,20 +38,7 @@ type Store struct {
 
 // New returns the store in a bucket of the configuration's region. It makes no call. As with the SDK's clients, the
 // configuration may know an address of S3.
-func New(cfg aws.Config, bucket string) *Store {
-	for _, source := range cfg.ConfigSources {
-		own, ok := source.(interface {
-			GetServiceBaseEndpoint(ctx context.Context, sdkID string) (string, bool, error)
-		})
-		if !ok {
-			continue
-		}
-		if url, found, err := own.GetServiceBaseEndpoint(context.Background(), "S3"); err == nil && found {
-			cfg.BaseEndpoint = &url
-		}
-	}
-	return &Store{cfg, bucket}
-}
+func New(cfg aws.Config, bucket string) *Store { return &Store{cfg, bucket} }
 
 // Put implements blob.Store. It never replaces an object.
 func (s *Store) Put(ctx context.Context, name string, body []byte) error {
@@ -88,7 +75,11 @@ func (s *Store) call(ctx context.Context, method, name string, body []byte) (ans
 func (s *Store) once(ctx context.Context, method, name string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	at, err := awss3.Address(s.cfg.BaseEndpoint, s.cfg.Region, s.bucket, name)
+	endpoint, err := awss3.Given(ctx, s.cfg, "S3")
+	if err != nil {
+		return nil, fmt.Errorf("address of S3: %w", err)
+	}
+	at, err := awss3.Address(endpoint, s.cfg.Region, s.bucket, name)
 	if err != nil {
 		return nil, err
 	}
