@@ -81,7 +81,7 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 		OrganizationLimit: active, LogQuota: quota, LogWait: logWait, LogIdle: logIdle, Expires: true, DefaultState: api.StateS3, Log: log, Waker: newWaker(cfg, log),
 	}
 	if bucket != "" {
-		config.Blobs = s3.New(cfg, bucket)
+		config.Blobs = s3.New(env.Of("S3", cfg), bucket)
 	}
 	plane := controlplane.New(store, config)
 	return newFunction(plane, httpapi.New(plane, httpapi.Config{Log: log, Version: version}), admin, organization, log), nil

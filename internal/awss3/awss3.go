@@ -16,22 +16,6 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )
 
-// Given returns the address that a configuration gives a service, by the SDK's name of the service; nil if it gives none.
-func Given(ctx context.Context, cfg aws.Config, service string) (*string, error) {
-	for _, source := range cfg.ConfigSources {
-		own, ok := source.(interface {
-			GetServiceBaseEndpoint(ctx context.Context, sdkID string) (string, bool, error)
-		})
-		if !ok {
-			continue
-		}
-		if url, found, err := own.GetServiceBaseEndpoint(ctx, service); err != nil || found {
-			return &url, err
-		}
-	}
-	return cfg.BaseEndpoint, nil
-}
-
 // Address is where an object is: below a name of its bucket's own, unless a dot in that name would not fit the
 // certificate, or the service has another address (S3 user guide, "Methods for accessing a bucket").
 func Address(endpoint *string, region, bucket, key string) (*url.URL, error) {

@@ -66,13 +66,25 @@ func (e *Env) AWS() aws.Config {
 	return cfg
 }
 
-// endpoints tells a service's client its own endpoint. The SDK finds it by this method.
+// Of returns a configuration for a client of one service that is not the SDK's: its BaseEndpoint is the service's own,
+// where there is one.
+func (e *Env) Of(sdkID string, cfg aws.Config) aws.Config {
+	if url := (endpoints{e.getenv}).of(sdkID); url != "" {
+		cfg.BaseEndpoint = &url
+	}
+	return cfg
+}
+
+// endpoints tells a service's client its own endpoint.
 type endpoints struct{ getenv func(string) string }
+
+func (e endpoints) of(sdkID string) string {
+	return strings.TrimSpace(e.getenv("AWS_ENDPOINT_URL_" + strings.ReplaceAll(strings.ToUpper(sdkID), " ", "_")))
+}
 
 // GetServiceBaseEndpoint implements the SDK's ServiceBaseEndpointProvider.
 func (e endpoints) GetServiceBaseEndpoint(_ context.Context, sdkID string) (string, bool, error) {
-	name := "AWS_ENDPOINT_URL_" + strings.ReplaceAll(strings.ToUpper(sdkID), " ", "_")
-	url := strings.TrimSpace(e.getenv(name))
+	url := e.of(sdkID)
 	return url, url != "", nil
 }
 

@@ -119,6 +119,19 @@ func TestAWS_ObeysTheEndpointOfAServiceThenThatOfAll(t *testing.T) {
 	}
 }
 
+func TestOf_IsTheServicesOwnEndpointThenThatOfAll(t *testing.T) {
+	for want, vars := range map[string][]string{
+		"http://127.0.0.1:3": {"AWS_ENDPOINT_URL", "http://127.0.0.1:1", "AWS_ENDPOINT_URL_S3", "http://127.0.0.1:3"},
+		"http://127.0.0.1:1": {"AWS_ENDPOINT_URL", "http://127.0.0.1:1"},
+		"":                   nil,
+	} {
+		e := boot.Read(env(append(vars, "AWS_REGION", "us-east-1", "AWS_ACCESS_KEY_ID", "AKIA", "AWS_SECRET_ACCESS_KEY", "s")...))
+		if got := aws.ToString(e.Of("S3", e.AWS()).BaseEndpoint); got != want {
+			t.Errorf("S3 is called at %q, want %q", got, want)
+		}
+	}
+}
+
 // vault is a secret that changes, on a clock.
 type vault struct {
 	mu    sync.Mutex

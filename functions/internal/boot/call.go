@@ -19,7 +19,6 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/dayfly-dev/dayfly/internal/awserr"
-	"github.com/dayfly-dev/dayfly/internal/awss3"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
@@ -120,16 +119,23 @@ func (c Caller) repeat(ctx context.Context, call Call) ([]byte, error) {
 // in the region; "" means the region of the configuration. sdkID is the SDK's name of the service
 // ("Secrets Manager"), host the one in its addresses ("secretsmanager").
 func (c Caller) Endpoint(ctx context.Context, sdkID, host, region string) (string, error) {
-	given, err := awss3.Given(ctx, c.cfg, sdkID)
-	if err != nil {
-		return "", err
+	for _, source := range c.cfg.ConfigSources {
+		own, ok := source.(interface {
+			GetServiceBaseEndpoint(ctx context.Context, sdkID string) (string, bool, error)
+		})
+		if !ok {
+			continue
+		}
+		if url, found, err := own.GetServiceBaseEndpoint(ctx, sdkID); err != nil || found {
+			return strings.TrimRight(url, "/"), err
+		}
 	}
 	region = cmp.Or(region, c.cfg.Region)
 	suffix := "amazonaws.com"
 	if strings.HasPrefix(region, "cn-") {
 		suffix += ".cn"
 	}
-	url := cmp.Or(aws.ToString(given), "https://"+host+"."+region+"."+suffix)
+	url := cmp.Or(aws.ToString(c.cfg.BaseEndpoint), "https://"+host+"."+region+"."+suffix)
 	return strings.TrimRight(url, "/"), nil
 }
 

@@ -36,8 +36,7 @@ type Store struct {
 	bucket string
 }
 
-// New returns the store in a bucket of the configuration's region. It makes no call. As with the SDK's clients, the
-// configuration may know an address of S3.
+// New returns the store in a bucket of the configuration's region, or at its BaseEndpoint. It makes no call.
 func New(cfg aws.Config, bucket string) *Store { return &Store{cfg, bucket} }
 
 // Put implements blob.Store. It never replaces an object.
@@ -75,11 +74,7 @@ func (s *Store) call(ctx context.Context, method, name string, body []byte) (ans
 func (s *Store) once(ctx context.Context, method, name string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	endpoint, err := awss3.Given(ctx, s.cfg, "S3")
-	if err != nil {
-		return nil, fmt.Errorf("address of S3: %w", err)
-	}
-	at, err := awss3.Address(endpoint, s.cfg.Region, s.bucket, name)
+	at, err := awss3.Address(s.cfg.BaseEndpoint, s.cfg.Region, s.bucket, name)
 	if err != nil {
 		return nil, err
 	}
