@@ -32,7 +32,9 @@ const (
 type Workspace struct {
 	ID              string            `json:"id,omitempty" maxLength:"64" doc:"Made by the control plane; it never changes. The trust policy of a role compares it with sts:ExternalId. Where given on a change, it must be the workspace's own"`
 	Name            string            `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"network"`
-	Project         string            `json:"project,omitempty" doc:"Default and only choice in this version: global"`
+	Project         string            `json:"project,omitempty" maxLength:"64" doc:"Name of the project; default global, the root of all projects"`
+	Stack           string            `json:"stack,omitempty" maxLength:"64" doc:"Label for the assignment of pools; only an admin may set it"`
+	Namespace       string            `json:"namespace,omitempty" maxLength:"64" doc:"Label for the assignment of pools; only an admin may set it"`
 	Description     string            `json:"description,omitempty" maxLength:"1000" doc:"What the workspace is"`
 	Engine          string            `json:"engine" enum:"terraform,tofu,command" doc:"Program that runs the code"`
 	EngineVersion   string            `json:"engine_version,omitempty" maxLength:"100" doc:"A version or constraint, such as 1.11.4 or ~> 1.10; empty takes what the runner has" example:"~> 1.10"`
@@ -43,6 +45,8 @@ type Workspace struct {
 	Environment     map[string]string `json:"environment,omitempty" doc:"Environment variables of the engine"`
 	Secrets         []Secret          `json:"secrets,omitempty" maxItems:"50" doc:"Secret values that the engine is given"`
 	Pool            string            `json:"pool,omitempty" doc:"Name of the pool; empty takes the one that every organization starts with" example:"default"`
+	Labels          []string          `json:"labels,omitempty" maxItems:"10" doc:"Instead of a pool: any pool that has all these labels may run it; only an admin may set them"`
+	Runner          string            `json:"runner,omitempty" maxLength:"128" doc:"Name of the one instance of its pool that may run it; only an admin may set it"`
 	Role            string            `json:"role,omitempty" maxLength:"700" doc:"ARN of the role that its runs have in the cloud, with deploy_target ecs; only an admin may set it"`
 	Size            string            `json:"size,omitempty" maxLength:"20" doc:"small (the default), medium, large, xlarge, or CPU/MEMORY in 1/1024 vCPU and MiB, a pair that Fargate has, such as 2048/8192" example:"small"`
 	MaxRuntime      string            `json:"max_runtime,omitempty" doc:"Go duration, at most 24h; default 1h" example:"1h"`

@@ -23,7 +23,13 @@ var sinceV0 = map[string]string{
 		"which allow its tasks no others: name the path again",
 	"secret.deployed": "written again only when the token is revoked or given an end, which stand: a deployment that shows it again is " +
 		"refused and puts a new value, as it would be with the field",
-	"workspace.w.id": "it is never written: the id lies beside the settings",
+	"secret.grants": "written again only when the token is revoked or given an end: it then has no role in any project, and an older function " +
+		"knows no roles in projects",
+	"workspace.w.labels":    "an older function refuses a caller that sends it; who sends none takes it away, as with any version",
+	"workspace.w.namespace": "as its labels",
+	"workspace.w.runner":    "as its labels",
+	"workspace.w.stack":     "as its labels",
+	"workspace.w.id":        "it is never written: the id lies beside the settings",
 	"workspace.w.role": "an older function keeps no workspace but as its caller sends it, and refuses a caller that sends a role; who sends " +
 		"none takes the role away, as with any version, and its runs have no rights in the cloud until an admin names it again",
 	"workspace.w.state.key": "an older function keeps a workspace as its caller sends it, and refuses a caller that sends what it does not know; " +

@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -26,9 +27,11 @@ type Principal struct {
 	Organization string
 	Name         string // for the audit trail
 	Audience     string // "user" or "pool"
-	Role         string // of a user: api.Role*
-	PoolID       string // of a pool
-	Pool         string // its name
+	Role         string // of a user in the whole organization: api.Role*; "" means none
+	// Grants are the roles of a user in projects, and in all below them, beside Role.
+	Grants map[string]string
+	PoolID string // of a pool
+	Pool   string // its name
 }
 
 // ranks orders the roles: each role may do what the roles before it may.
@@ -42,17 +45,57 @@ type Calls struct {
 // New returns the calls over a ledger.
 func New(l *ledger.Ledger) *Calls { return &Calls{ledger: l} }
 
-// Allow checks that who may do an action. A refusal is audited.
+// Has reports whether who has at least a role: in the whole organization, or in one of the projects that are named. It
+// is a pure function.
+func (who Principal) Has(role string, projects ...string) bool {
+	if who.Audience != User {
+		return false
+	}
+	least := slices.Index(ranks, role)
+	if slices.Index(ranks, who.Role) >= least {
+		return true
+	}
+	return slices.ContainsFunc(projects, func(p string) bool { return slices.Index(ranks, who.Grants[p]) >= least })
+}
+
+// Scope reads the project that a call is about and those above it, the nearest first.
+type Scope func(ctx context.Context) ([]string, error)
+
+// Allow checks that who may do an action in the whole organization. A refusal is audited.
 func Allow(ctx context.Context, l *ledger.Ledger, who Principal, role, action, target string) error {
-	if who.Audience == User && slices.Index(ranks, who.Role) >= slices.Index(ranks, role) {
+	return AllowIn(ctx, l, who, role, action, target, nil)
+}
+
+// AllowIn checks that who may do an action in a project. The scope is read only if the role in the organization is not
+// enough. A refusal is audited.
+func AllowIn(ctx context.Context, l *ledger.Ledger, who Principal, role, action, target string, scope Scope) error {
+	if who.Has(role) {
 		return nil
 	}
-	have := "a pool's token"
-	if who.Audience == User {
-		have = "the role " + who.Role
+	var projects []string
+	if scope != nil && who.Audience == User && len(who.Grants) > 0 {
+		var err error
+		if projects, err = scope(ctx); err != nil {
+			return err
+		}
+		if who.Has(role, projects...) {
+			return nil
+		}
 	}
-	auditRefusal(ctx, l, who, action, target, "needs the role "+role)
-	return workflow.Refuse(workflow.ErrForbidden, "", "%s needs the role %s; this is %s", action, role, have)
+	have, where := "a pool's token", ""
+	if who.Audience == User {
+		have = "the role " + cmp.Or(who.Role, "of no one")
+		for _, p := range slices.Backward(projects) {
+			if r := who.Grants[p]; r != "" {
+				have = "the role " + r + " in project " + p
+			}
+		}
+	}
+	if len(projects) > 0 {
+		where = " in project " + projects[0]
+	}
+	auditRefusal(ctx, l, who, action, target, "needs the role "+role+where)
+	return workflow.Refuse(workflow.ErrForbidden, "", "%s needs the role %s%s; this is %s", action, role, where, have)
 }
 
 // Refused audits an error that says that who may not do an action, and returns it. It returns every other error as it

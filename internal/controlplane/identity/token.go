@@ -106,7 +106,7 @@ func (p *Calls) Authenticate(ctx context.Context, token string) (Principal, erro
 	if !s.Valid(p.ledger.Now()) {
 		return Principal{}, workflow.Refuse(workflow.ErrRevoked, "", "the token was revoked or has expired")
 	}
-	who := Principal{Organization: s.Org, Name: s.Name, Audience: s.Audience, Role: s.Role, PoolID: s.PoolID}
+	who := Principal{Organization: s.Org, Name: s.Name, Audience: s.Audience, Role: s.Role, Grants: s.Grants, PoolID: s.PoolID}
 	if s.Audience == Pool {
 		// Which pool a token is of never changes. Whether both are still valid is read each time.
 		k := record.PoolKey(s.Org, s.PoolID)

@@ -132,6 +132,11 @@ func PoolNameKey(org, name string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "poolname/" + name}
 }
 
+// ProjectKey is where a project lies.
+func ProjectKey(org, name string) store.Key {
+	return store.Key{Part: OrganizationPart(org), Sort: "project/" + name}
+}
+
 // WorkspaceKey is where a workspace lies.
 func WorkspaceKey(org, name string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "workspace/" + name}

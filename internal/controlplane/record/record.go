@@ -224,6 +224,18 @@ type Name struct {
 	ID string `json:"id"`
 }
 
+// GlobalProject is the root of every organization's projects. It always exists, also without a record.
+const GlobalProject = "global"
+
+// Project is a node of an organization's tree of projects. Its name is unique in the organization and never changes.
+type Project struct {
+	Name        string    `json:"name"`
+	Parent      string    `json:"parent,omitempty"` // its name; the root has none
+	Description string    `json:"description,omitempty"`
+	PoolID      string    `json:"pool,omitempty"` // for its workspaces and those of the projects below it
+	Created     time.Time `json:"created"`
+}
+
 // Workspace is a workspace and its settings.
 type Workspace struct {
 	ID      string        `json:"id"`
@@ -243,17 +255,19 @@ type Deleted struct {
 
 // Token is a user or pool token, under the hash of its value.
 type Token struct {
-	ID       string    `json:"id"`
-	Org      string    `json:"org"`
-	Audience string    `json:"aud"`
-	Name     string    `json:"name"`
-	Role     string    `json:"role,omitempty"`
-	PoolID   string    `json:"pool,omitempty"`
-	Deployed bool      `json:"deployed,omitempty"` // made from the secret of a deployment
-	Created  time.Time `json:"created"`
-	Expires  time.Time `json:"expires,omitzero"`
-	Revoked  bool      `json:"revoked,omitempty"`
-	Hash     string    `json:"hash"`
+	ID       string `json:"id"`
+	Org      string `json:"org"`
+	Audience string `json:"aud"`
+	Name     string `json:"name"`
+	Role     string `json:"role,omitempty"`
+	PoolID   string `json:"pool,omitempty"`
+	// Grants are roles in projects, beside Role.
+	Grants   map[string]string `json:"grants,omitempty"`
+	Deployed bool              `json:"deployed,omitempty"` // made from the secret of a deployment
+	Created  time.Time         `json:"created"`
+	Expires  time.Time         `json:"expires,omitzero"`
+	Revoked  bool              `json:"revoked,omitempty"`
+	Hash     string            `json:"hash"`
 }
 
 // Runner is an instance that was seen under a pool.

@@ -32,10 +32,6 @@ const MaxSize = 1 << 20
 // later are fields of other versions, with what to do instead.
 var later = map[string]string{
 	"hooks":         "hooks are not in this version: remove them",
-	"labels":        "labels are not in this version: name a pool",
-	"runner":        "pinning a runner is not in this version: name a pool",
-	"stack":         "stack is not in this version: remove it",
-	"namespace":     "namespace is not in this version: remove it",
 	"source.sha256": "write it below source.archive, beside its url",
 }
 
