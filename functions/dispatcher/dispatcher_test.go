@@ -42,13 +42,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	tasks, err := fakeecs.New(fakeecs.Config{
-		Runner: fakeecs.Func(func(ctx context.Context, _ fakeecs.Spec, terminate <-chan struct{}) int {
-			select {
-			case <-terminate:
-			case <-ctx.Done():
-			}
-			return 1
-		}),
+		Runner:   fakeecs.Func(fakeecs.UntilStopped),
 		Clusters: []string{"cluster"},
 	})
 	if err != nil {

@@ -38,14 +38,7 @@ func newDirectWorld(t *testing.T) *directWorld {
 	t.Helper()
 	w := &directWorld{now: time.Now()}
 	var err error
-	w.ecs, err = fakeecs.New(fakeecs.Config{Clusters: []string{"cluster"}, Runner: fakeecs.Func(
-		func(ctx context.Context, _ fakeecs.Spec, terminate <-chan struct{}) int {
-			select {
-			case <-terminate:
-			case <-ctx.Done():
-			}
-			return 1
-		})})
+	w.ecs, err = fakeecs.New(fakeecs.Config{Clusters: []string{"cluster"}, Runner: fakeecs.Func(fakeecs.UntilStopped)})
 	if err != nil {
 		t.Fatal(err)
 	}

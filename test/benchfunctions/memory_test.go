@@ -3,7 +3,6 @@ package benchfunctions_test
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -284,33 +283,12 @@ func (d *deployment) processes() (out []process) {
 		}
 		_, name, found := strings.Cut("\x00"+string(environment), "\x00AWS_LAMBDA_FUNCTION_NAME=")
 		name, _, _ = strings.Cut(name, "\x00")
-		used, err := processorTime(dir)
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		used, err := procrun.ProcessorTime(pid)
 		if _, ours := d.logic[name]; !found || !ours || err != nil {
 			continue
 		}
-		pid, _ := strconv.Atoi(filepath.Base(dir))
 		out = append(out, process{pid, name, used})
 	}
 	return out
-}
-
-// processorTime is what the threads of a process have used of a processor. (Linux, "schedstats".)
-func processorTime(dir string) (sum time.Duration, err error) {
-	files, _ := filepath.Glob(dir + "/task/*/schedstat")
-	if len(files) == 0 {
-		return 0, errors.New("the process is gone")
-	}
-	for _, name := range files {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			continue // a thread that has just ended
-		}
-		first, _, _ := strings.Cut(string(data), " ")
-		ns, err := strconv.ParseInt(first, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", name, err)
-		}
-		sum += time.Duration(ns)
-	}
-	return sum, nil
 }

@@ -8,10 +8,8 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
 	"github.com/dayfly-dev/dayfly/test/cloud"
+	"github.com/dayfly-dev/dayfly/test/procrun"
 )
 
 // What Lambda and the network take besides the calls themselves.
@@ -86,7 +85,7 @@ func (m *meter) step(p lambdahost.Process, answered bool) {
 		m.wait(context.Background(), e, "")
 		return
 	}
-	used, _ := processorTime(p.PID)
+	used, _ := procrun.ProcessorTime(p.PID)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e.used, e.busy = used, time.Now() // what it did in its init, or since its last answer, nobody waited for
@@ -121,7 +120,7 @@ func (m *meter) wrap(name string, h http.Handler) http.Handler {
 // wait lets an environment wait for its part of the processor, and for the handshake with a service that it does not
 // know.
 func (m *meter) wait(ctx context.Context, e *metered, service string) {
-	used, err := processorTime(e.PID)
+	used, err := procrun.ProcessorTime(e.PID)
 	m.mu.Lock()
 	now := time.Now()
 	var more time.Duration
@@ -185,27 +184,6 @@ func holds(pid int, socket string) bool {
 		to, _ := os.Readlink(dir + "/" + f.Name())
 		return to == socket
 	})
-}
-
-// processorTime is what the threads of a process have used of a processor.
-func processorTime(pid int) (sum time.Duration, err error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("process %d is gone", pid)
-	}
-	for _, name := range files {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			continue // a thread that has just ended
-		}
-		first, _, _ := strings.Cut(string(data), " ")
-		ns, err := strconv.ParseInt(first, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", name, err)
-		}
-		sum += time.Duration(ns)
-	}
-	return sum, err
 }
 
 // handshakeTime is what a client's side of a handshake takes of a processor: the median of some.

@@ -1,7 +1,6 @@
 package poolstack_test
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -47,14 +46,7 @@ func deploy(t *testing.T, pairs ...string) *deployed {
 		t.Fatal(err)
 	}
 	d := &deployed{}
-	d.ecs, err = fakeecs.New(fakeecs.Config{Clusters: []string{"cluster"}, Runner: fakeecs.Func(
-		func(ctx context.Context, _ fakeecs.Spec, terminate <-chan struct{}) int {
-			select {
-			case <-terminate:
-			case <-ctx.Done():
-			}
-			return 1
-		})})
+	d.ecs, err = fakeecs.New(fakeecs.Config{Clusters: []string{"cluster"}, Runner: fakeecs.Func(fakeecs.UntilStopped)})
 	if err != nil {
 		t.Fatal(err)
 	}

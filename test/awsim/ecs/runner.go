@@ -46,6 +46,15 @@ type Runner interface {
 // SIGTERM on terminate, which is then closed, and SIGKILL is the end of ctx, after which what it returns does not count.
 type Func func(ctx context.Context, s Spec, terminate <-chan struct{}) int
 
+// UntilStopped is a container that runs until it is asked to end, for a Func.
+func UntilStopped(ctx context.Context, _ Spec, terminate <-chan struct{}) int {
+	select {
+	case <-terminate:
+	case <-ctx.Done():
+	}
+	return 1
+}
+
 // Start implements Runner.
 func (f Func) Start(ctx context.Context, s Spec) (Process, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
