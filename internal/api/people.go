@@ -37,6 +37,10 @@ type Pool struct {
 	AllowMultipleInstances bool            `json:"allow_multiple_instances" doc:"Whether several instances of different names may poll"`
 	AssignedToAll          bool            `json:"is_assigned_to_all_workspaces" doc:"Whether every workspace may use the pool" example:"true"`
 	AssignedWorkspaces     []string        `json:"assigned_workspaces,omitempty" doc:"The workspaces that may use it where not all may"`
+	AssignedProjects       []string        `json:"assigned_projects,omitempty" doc:"The projects whose workspaces may use it, with all projects below them"`
+	AssignedStacks         []string        `json:"assigned_stacks,omitempty" doc:"The stacks whose workspaces may use it"`
+	AssignedNamespaces     []string        `json:"assigned_namespaces,omitempty" doc:"The namespaces whose workspaces may use it"`
+	Labels                 []string        `json:"labels,omitempty" doc:"A workspace may want labels instead of a pool: any pool that has them all may run it"`
 	EnabledTypes           []workflow.Type `json:"enabled_workflow_types,omitempty" doc:"Types that the pool takes; an empty list means all"`
 	Concurrency            int             `json:"concurrency" doc:"Most active workflows; 0 means no limit of its own" example:"50"`
 	RolePath               string          `json:"role_path,omitempty" doc:"Path of the roles that its tasks may assume; empty leaves that to the account's policies" example:"/dayfly/default/"`
@@ -58,6 +62,10 @@ type PoolSettings struct {
 	AllowMultipleInstances *bool            `json:"allow_multiple_instances,omitempty" doc:"Whether several instances of different names may poll; default false"`
 	AssignedToAll          *bool            `json:"is_assigned_to_all_workspaces,omitempty" doc:"Whether every workspace may use the pool; default true"`
 	AssignedWorkspaces     *[]string        `json:"assigned_workspaces,omitempty" maxItems:"500" doc:"Names of the workspaces that may use the pool where not all may"`
+	AssignedProjects       *[]string        `json:"assigned_projects,omitempty" maxItems:"500" doc:"Names of projects whose workspaces may use the pool, with all projects below them"`
+	AssignedStacks         *[]string        `json:"assigned_stacks,omitempty" maxItems:"500" doc:"Stacks whose workspaces may use the pool"`
+	AssignedNamespaces     *[]string        `json:"assigned_namespaces,omitempty" maxItems:"500" doc:"Namespaces whose workspaces may use the pool"`
+	Labels                 *[]string        `json:"labels,omitempty" maxItems:"20" doc:"Labels of the pool, 1 to 63 characters of A-Z, a-z, 0-9 and ._:=- each"`
 	EnabledTypes           *[]workflow.Type `json:"enabled_workflow_types,omitempty" maxItems:"3" doc:"Types that the pool takes; an empty list means all"`
 	Concurrency            *int             `json:"concurrency,omitempty" minimum:"0" maximum:"100000" doc:"Most active workflows; 0 means no limit of its own" example:"50"`
 	RolePath               *string          `json:"role_path,omitempty" maxLength:"512" doc:"Path of the roles that its tasks may assume, such as /dayfly/POOL/" example:"/dayfly/production/"`

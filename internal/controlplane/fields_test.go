@@ -25,6 +25,19 @@ var sinceV0 = map[string]string{
 		"refused and puts a new value, as it would be with the field",
 	"secret.grants": "written again only when the token is revoked or given an end: it then has no role in any project, and an older function " +
 		"knows no roles in projects",
+	"pool.projects":   "dropped only by a change of the pool's settings; the pool then serves fewer workspaces, and their runs wait: assign it again",
+	"pool.stacks":     "as its projects",
+	"pool.namespaces": "as its projects",
+	"pool.labels":     "as its projects",
+	"entry.wsid":      "it is found in the workflow's record",
+	"lane.placed":     "what the lane counts and does not list is searched for where the workspace is routed to another key",
+	"lane.route":      "the workspace is out of date: the next claim that sees one of its runs routes it again",
+	"routes":          "a record of its own: left alone",
+	"rerouting":       "a record of its own: left alone; the passes of this version go on from there",
+	"org.default_pool": "an older function writes an organization's record only with its retention; it then has no default pool, and the " +
+		"built-in one serves: set it again",
+	"org.limit": "as its default_pool; the limit of the process holds then",
+
 	"workspace.w.labels":    "an older function refuses a caller that sends it; who sends none takes it away, as with any version",
 	"workspace.w.namespace": "as its labels",
 	"workspace.w.runner":    "as its labels",
@@ -121,7 +134,7 @@ func accounted(field string) bool {
 func recordFields() []string {
 	var out []string
 	for name, v := range map[string]any{
-		"wf": record.Workflow{}, "beat": record.Beat{}, "attempt": record.Attempt{}, "reader": record.Reader{}, "entry": record.Entry{}, "lane": record.Queue{}, "active": record.Active{},
+		"wf": record.Workflow{}, "beat": record.Beat{}, "attempt": record.Attempt{}, "reader": record.Reader{}, "entry": record.Entry{}, "lane": record.Queue{}, "routes": record.Routes{}, "rerouting": record.Rerouting{}, "active": record.Active{},
 		"limit": record.Limit{}, "cut": record.Cut{}, "listed": record.Listed{}, "places": record.Places{}, "org": record.Organization{}, "purged": record.Purged{}, "pool": record.Pool{}, "name": record.Name{}, "workspace": record.Workspace{}, "secret": record.Token{},
 		"runner": record.Runner{}, "pass": record.Pass{}, "clock": record.Clock{}, "heard": record.Heard{}, "wake": record.Wake{}, "wake-target": record.WakeTarget{}, "hold": record.Hold{}, "cursor": record.Cursor{}, "sole": record.Sole{}, "idem": record.Idempotency{}, "logend": record.LogEnd{},
 		"spec": api.Spec{}, "step": api.Step{}, "line": api.LogLine{}, "result": api.Result{}, "found": api.StateFound{}, "gone": record.Deleted{}, "event": api.Event{}, "audit": api.AuditEvent{},

@@ -117,7 +117,7 @@ func TestBrokenRecords_AreSkippedAndNamed(t *testing.T) {
 		claimed bool // before it breaks
 	}{
 		"entry": {func(w *world, wf api.Workflow) store.Key {
-			return w.keyIn(record.ClaimPart(w.poolID(), wf.Type), wf.ID)
+			return w.keyIn(record.ClaimPart(record.PoolRoute(w.poolID()), wf.Type), wf.ID)
 		}, false},
 		"workflow": {func(_ *world, wf api.Workflow) store.Key { return record.WorkflowKey(wf.ID) }, false},
 		"spec":     {func(_ *world, wf api.Workflow) store.Key { return record.SpecKey(wf.ID) }, false},

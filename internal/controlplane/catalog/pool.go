@@ -19,9 +19,9 @@ import (
 const Offline = 3 * time.Minute
 
 // serves refuses a workspace or a type of workflow that the pool does not serve, and says why.
-func serves(r record.Pool, workspace string, t workflow.Type) error {
-	if !r.AssignedTo(workspace) {
-		return workflow.Refuse(workflow.ErrForbidden, "pool", "pool %s is not assigned to workspace %s; an admin can assign it, or the workspace can name another pool", r.Name, workspace)
+func serves(r record.Pool, s record.Scope, t workflow.Type) error {
+	if !r.AssignedTo(s) {
+		return workflow.Refuse(workflow.ErrForbidden, "pool", "pool %s is not assigned to workspace %s; an admin can assign it, or the workspace can name another pool", r.Name, s.Workspace)
 	}
 	if !r.Takes(t) {
 		return invalid("type", "pool %s does not take workflows of type %s", r.Name, t)
@@ -69,7 +69,7 @@ func PoolFor(ctx context.Context, c *ledger.Change, org string, w api.Workspace,
 	}
 	pool, err := poolOf(ctx, c, org, w.Pool)
 	if err == nil {
-		err = serves(pool, w.Name, t)
+		err = serves(pool, record.Scope{Workspace: w.Name}, t)
 	}
 	if err == nil {
 		err = lends(pool, w.Role)

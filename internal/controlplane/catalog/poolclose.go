@@ -86,7 +86,7 @@ func work(ctx context.Context, c *ledger.Change, org string, pool record.Pool) (
 		}
 	}
 	for _, t := range workflow.Types() {
-		page, err := c.Range(ctx, store.Scan{Part: record.ClaimPart(pool.ID, t), Limit: 1})
+		page, err := c.Range(ctx, store.Scan{Part: record.ClaimPart(record.PoolRoute(pool.ID), t), Limit: 1})
 		if err != nil {
 			return "", err
 		}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -25,6 +27,7 @@ func (p *Calls) viewPool(ctx context.Context, org string, rec record.Pool, versi
 	out := api.Pool{
 		ID: rec.ID, Name: rec.Name, Description: rec.Description, BuiltIn: rec.BuiltIn, IsDisabled: rec.Disabled,
 		AllowMultipleInstances: rec.Multiple, AssignedToAll: rec.AssignedToAll, AssignedWorkspaces: rec.Assigned,
+		AssignedProjects: rec.Projects, AssignedStacks: rec.Stacks, AssignedNamespaces: rec.Namespaces, Labels: rec.Labels,
 		EnabledTypes: rec.Types, Concurrency: rec.Concurrency, RolePath: rec.RolePath, CreatedAt: rec.Created, Version: version, Status: "inactive",
 	}
 	c := p.ledger.View()
@@ -74,10 +77,13 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 	set(&r.AssignedToAll, in.AssignedToAll)
 	set(&r.Concurrency, in.Concurrency)
 	set(&r.RolePath, in.RolePath)
-	if in.AssignedWorkspaces != nil {
-		r.Assigned = slices.Clone(*in.AssignedWorkspaces)
-		slices.Sort(r.Assigned)
-		r.Assigned = slices.Compact(r.Assigned)
+	for _, list := range []struct{ to, from *[]string }{
+		{&r.Assigned, in.AssignedWorkspaces}, {&r.Projects, in.AssignedProjects}, {&r.Stacks, in.AssignedStacks},
+		{&r.Namespaces, in.AssignedNamespaces}, {&r.Labels, in.Labels},
+	} {
+		if list.from != nil {
+			*list.to = sorted(*list.from)
+		}
 	}
 	if in.EnabledTypes != nil {
 		r.Types = slices.Clone(*in.EnabledTypes)
@@ -96,33 +102,90 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 			return invalid("enabled_workflow_types", "%q is not a type of workflow; there are deployment, insights_scan and policy_evaluation", text.Cut(string(t), 40))
 		}
 	}
-	if len(r.Assigned) > 500 {
-		return invalid("assigned_workspaces", "a pool names at most 500 workspaces")
+	return checkAssignments(r)
+}
+
+// mostAssigned bounds each of the lists of what a pool is assigned to.
+const mostAssigned = 500
+
+// checkAssignments checks what a pool is assigned to, and its labels.
+func checkAssignments(r *record.Pool) error {
+	for _, list := range []struct {
+		field, what string
+		names       []string
+	}{
+		{"assigned_workspaces", "workspace", r.Assigned}, {"assigned_projects", "project", r.Projects},
+		{"assigned_stacks", "stack", r.Stacks}, {"assigned_namespaces", "namespace", r.Namespaces},
+	} {
+		if len(list.names) > mostAssigned {
+			return invalid(list.field, "a pool names at most %d %ss", mostAssigned, list.what)
+		}
+		for _, name := range list.names {
+			if err := workflow.CheckWorkspaceName(name); err != nil {
+				return invalid(list.field, "%q is not the name of a %s", text.Cut(name, 64), list.what)
+			}
+		}
 	}
-	for _, ws := range r.Assigned {
-		if err := workflow.CheckWorkspaceName(ws); err != nil {
-			return invalid("assigned_workspaces", "%q is not the name of a workspace", text.Cut(ws, 64))
+	return checkLabels(r.Labels, mostPoolLabels)
+}
+
+// How many labels a pool may have, and how many a workspace may want.
+const (
+	mostPoolLabels  = 20
+	mostLabelTarget = 10
+)
+
+var labelForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._:=-]{1,63}$`) })
+
+// checkLabels refuses what is not a label, and too many of them.
+func checkLabels(labels []string, most int) error {
+	if len(labels) > most {
+		return invalid("labels", "there may be at most %d labels here, not %d", most, len(labels))
+	}
+	for _, l := range labels {
+		if !labelForm().MatchString(l) {
+			return invalid("labels", "%q is not a label: a label has 1 to 63 characters of A-Z, a-z, 0-9 and ._:=-", text.Cut(l, 64))
 		}
 	}
 	return nil
 }
 
-// knowsWorkspaces refuses names of workspaces that do not exist: a misspelt name would leave the intended workspace
-// without a pool. Names that were in the list before are allowed, because those workspaces may have been deleted
+// sorted is a list of names in order, each once; nil if it is empty.
+func sorted(names []string) []string {
+	if len(names) == 0 {
+		return nil
+	}
+	out := slices.Clone(names)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// knowsNamed refuses names of workspaces and projects that do not exist: a misspelt name would leave the intended
+// workspace without a pool. Names that were in the list before are allowed, because what they name may have been deleted
 // since.
-func knowsWorkspaces(ctx context.Context, c *ledger.Change, org string, names, before []string) error {
-	var keys []store.Key
-	for _, name := range names {
-		if !slices.Contains(before, name) {
-			keys = append(keys, record.WorkspaceKey(org, name))
+func knowsNamed(ctx context.Context, c *ledger.Change, org string, r, before record.Pool) error {
+	for _, list := range []struct {
+		field, what   string
+		key           func(org, name string) store.Key
+		names, before []string
+	}{
+		{"assigned_workspaces", "workspace", record.WorkspaceKey, r.Assigned, before.Assigned},
+		{"assigned_projects", "project", record.ProjectKey, r.Projects, before.Projects},
+	} {
+		names := slices.DeleteFunc(slices.Clone(list.names), func(name string) bool {
+			return slices.Contains(list.before, name) || list.what == "project" && name == record.GlobalProject
+		})
+		var keys []store.Key
+		for _, name := range names {
+			keys = append(keys, list.key(org, name))
 		}
-	}
-	if err := c.Load(ctx, keys...); err != nil {
-		return err
-	}
-	for _, name := range names {
-		if k := record.WorkspaceKey(org, name); slices.Contains(keys, k) && c.Version(k) == store.Absent {
-			return invalid("assigned_workspaces", "there is no workspace %q: register it first, or correct the name", name)
+		if err := c.Load(ctx, keys...); err != nil {
+			return err
+		}
+		for i, name := range names {
+			if c.Version(keys[i]) == store.Absent {
+				return invalid(list.field, "there is no %s %q: register it first, or correct the name", list.what, name)
+			}
 		}
 	}
 	return nil
@@ -150,7 +213,7 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 	if in.Name == nil {
 		return api.PoolToken{}, invalid("name", "a pool needs a name")
 	}
-	rec := record.Pool{ID: record.NewID("pool_", p.ledger.Now()), AssignedToAll: in.AssignedWorkspaces == nil}
+	rec := record.Pool{ID: record.NewID("pool_", p.ledger.Now()), AssignedToAll: in.AssignedWorkspaces == nil && in.AssignedProjects == nil && in.AssignedStacks == nil && in.AssignedNamespaces == nil}
 	if err := settle(&rec, in); err != nil {
 		return api.PoolToken{}, err
 	}
@@ -178,7 +241,7 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 			c.PutUntil(keys[1], record.Idempotency{Request: record.Hash("pool " + rec.Name), Result: rec.ID}, c.Now.Add(record.IdempotencyKept))
 		}
 		rec.Created = c.Now
-		if err := knowsWorkspaces(ctx, c, who.Organization, rec.Assigned, nil); err != nil {
+		if err := knowsNamed(ctx, c, who.Organization, rec, record.Pool{}); err != nil {
 			return err
 		}
 		if err := p.setTarget(ctx, c, rec.ID, in.WakeTarget); err != nil {
@@ -251,7 +314,7 @@ func (p *Calls) UpdatePool(ctx context.Context, who identity.Principal, name str
 		if err := settle(&rec, in); err != nil {
 			return err
 		}
-		if err := knowsWorkspaces(ctx, c, who.Organization, rec.Assigned, before.Assigned); err != nil {
+		if err := knowsNamed(ctx, c, who.Organization, rec, before); err != nil {
 			return err
 		}
 		if err := p.setTarget(ctx, c, rec.ID, in.WakeTarget); err != nil {

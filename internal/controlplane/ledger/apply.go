@@ -104,7 +104,7 @@ func (c *Change) move(ctx context.Context, w *record.Workflow, out rules.Outcome
 // the limits. It keeps its place in the queue of its workspace.
 func (c *Change) Claim(ctx context.Context, w *record.Workflow, out rules.Outcome) error {
 	c.Keep(w)
-	c.removeOnce(w.ClaimKey())
+	c.removeOnce(w.ClaimKey(record.PoolRoute(w.PoolID)))
 	if err := c.Apply(ctx, w, out); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (c *Change) requeue(ctx context.Context, w *record.Workflow) error {
 
 // unqueue takes a pending workflow out of the claimable index, or out of the waiting list.
 func (c *Change) unqueue(ctx context.Context, w *record.Workflow) error {
-	claimable, waiting := w.ClaimKey(), w.WaitKey()
+	claimable, waiting := w.ClaimKey(record.PoolRoute(w.PoolID)), w.WaitKey()
 	if err := c.Load(ctx, claimable, waiting); err != nil {
 		return err
 	}

@@ -76,11 +76,11 @@ func (c *Change) overtake(ctx context.Context, w *record.Workflow, q *record.Que
 	}
 	// If the first one is claimed meanwhile, this is decided again.
 	c.Check(record.WorkflowKey(first.ID))
-	c.removeOnce(first.ClaimKey())
+	c.removeOnce(first.ClaimKey(record.PoolRoute(first.PoolID)))
 	c.Create(first.WaitKey(), first.Entry())
 	q.WaitC++
 	q.Changer = w.ID
-	c.Create(w.ClaimKey(), w.Entry())
+	c.Create(w.ClaimKey(record.PoolRoute(w.PoolID)), w.Entry())
 	c.Wake(w.PoolID)
 	return true, nil
 }
@@ -149,7 +149,7 @@ func (c *Change) Promote(ctx context.Context, wsid string, arriving ...*record.W
 			*next.count--
 			c.removeOnce(store.Key{Part: record.QueuePart(wsid), Sort: next.prefix + one.rank})
 		}
-		c.Create(store.Key{Part: record.ClaimPart(one.entry.PoolID, one.entry.Type), Sort: one.rank}, one.entry)
+		c.Create(store.Key{Part: record.ClaimPart(record.PoolRoute(one.entry.PoolID), one.entry.Type), Sort: one.rank}, one.entry)
 		c.Wake(one.entry.PoolID)
 	}
 	for _, l := range lines {

@@ -283,20 +283,17 @@ func OldServiceTimerKey(org string, at int64, id string) store.Key {
 	return store.Key{Part: OldTimerPart(org), Sort: Due(ServiceTimers, at) + id}
 }
 
-// ClaimPart is one key under which a claim looks: a pool's own work of one type. Label sets and pinned agents may be
-// added as further kinds.
-func ClaimPart(poolID string, t workflow.Type) string {
-	return "claim/pool:" + poolID + "/" + string(t)
-}
+// ClaimPart has the claimable runs of one type under the key of a Route.
+func ClaimPart(route string, t workflow.Type) string { return "claim/" + route + "/" + string(t) }
 
 // Rank orders pending workflows as bytes: higher priority first, then older first.
 func (w *Workflow) Rank() string {
 	return fmt.Sprintf("%04d/%020d/%s", 1000-w.Priority, w.Submitted.UnixNano(), w.ID)
 }
 
-// ClaimKey is where the entry of a claimable workflow lies.
-func (w *Workflow) ClaimKey() store.Key {
-	return store.Key{Part: ClaimPart(w.PoolID, w.Type), Sort: w.Rank()}
+// ClaimKey is where the entry of a claimable workflow lies under the key of a Route.
+func (w *Workflow) ClaimKey(route string) store.Key {
+	return store.Key{Part: ClaimPart(route, w.Type), Sort: w.Rank()}
 }
 
 // The waiting lists of a workspace: runs that change its state, and others.
@@ -316,7 +313,7 @@ func (w *Workflow) WaitKey() store.Key {
 
 // Entry is the workflow's entry in that list.
 func (w *Workflow) Entry() Entry {
-	return Entry{ID: w.ID, Workspace: w.Workspace, PoolID: w.PoolID, Type: w.Type}
+	return Entry{ID: w.ID, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, PoolID: w.PoolID, Type: w.Type}
 }
 
 // WakeTargetKey is where the wake target of a pool lies.

@@ -134,10 +134,11 @@ type Reader struct {
 
 // Entry is a pending workflow's entry under a claim key or in its workspace's waiting list.
 type Entry struct {
-	ID        string        `json:"id"`
-	Workspace string        `json:"ws"`
-	PoolID    string        `json:"pool"`
-	Type      workflow.Type `json:"type"`
+	ID          string        `json:"id"`
+	Workspace   string        `json:"ws"`
+	WorkspaceID string        `json:"wsid,omitempty"` // those of older versions have none
+	PoolID      string        `json:"pool"`           // only functions of older versions go by it: see Queue.Route
+	Type        workflow.Type `json:"type"`
 }
 
 // Queue is what runs and waits in one workspace. Each commit that changes the waiting lists or the claimable runs of
@@ -148,6 +149,10 @@ type Queue struct {
 	WaitC   int    `json:"wait_c,omitempty"`  // state-changing runs in the waiting list
 	WaitO   int    `json:"wait_o,omitempty"`  // other runs in the waiting list
 	Max     int    `json:"max"`
+	// Placed has the ids of the other runs that are claimable or active. Others counts more of them only if a function
+	// of an older version has written the record.
+	Placed []string `json:"placed,omitempty"`
+	Route  Route    `json:"route,omitzero"`
 }
 
 // Used is how many runs of the workspace are claimable or active.
@@ -200,6 +205,10 @@ type Organization struct {
 	Name      string    `json:"name"`
 	Created   time.Time `json:"created"`
 	Retention Retention `json:"retention,omitzero"`
+	// DefaultPool is the id of the pool of workspaces for which neither they nor their projects name one; empty means the
+	// built-in pool.
+	DefaultPool string `json:"default_pool,omitempty"`
+	Limit       int    `json:"limit,omitempty"` // most active workflows; 0 means what the process was told
 }
 
 // Pool is a pool and its settings.
@@ -211,7 +220,11 @@ type Pool struct {
 	Disabled      bool            `json:"disabled,omitempty"`
 	Multiple      bool            `json:"multiple,omitempty"`
 	AssignedToAll bool            `json:"all"`
-	Assigned      []string        `json:"assigned,omitempty"`
+	Assigned      []string        `json:"assigned,omitempty"` // names of workspaces
+	Projects      []string        `json:"projects,omitempty"` // with all that lie below them
+	Stacks        []string        `json:"stacks,omitempty"`
+	Namespaces    []string        `json:"namespaces,omitempty"`
+	Labels        []string        `json:"labels,omitempty"` // sorted
 	Types         []workflow.Type `json:"types,omitempty"`
 	Concurrency   int             `json:"concurrency,omitempty"`
 	RolePath      string          `json:"role_path,omitempty"`
@@ -353,11 +366,6 @@ func (w *Workflow) LiveTask() string {
 // Valid says whether a token is valid.
 func (s Token) Valid(now time.Time) bool {
 	return !s.Revoked && (s.Expires.IsZero() || now.Before(s.Expires))
-}
-
-// AssignedTo says whether the pool serves a workspace.
-func (r Pool) AssignedTo(workspace string) bool {
-	return r.AssignedToAll || r.Names(workspace)
 }
 
 // Names says whether an admin assigned this very workspace to the pool.

@@ -82,7 +82,7 @@ func (p *Calls) heads(ctx context.Context, c *ledger.Change, pool record.Pool, t
 			continue
 		}
 		covered = append(covered, t)
-		scans = append(scans, store.Scan{Part: record.ClaimPart(pool.ID, t), From: cursor.Types[t], Limit: min(claimPage, max(n, 10))})
+		scans = append(scans, store.Scan{Part: record.ClaimPart(record.PoolRoute(pool.ID), t), From: cursor.Types[t], Limit: min(claimPage, max(n, 10))})
 	}
 	pages, err := c.Ranges(ctx, scans...)
 	if err != nil {
@@ -134,7 +134,7 @@ func (p *Calls) headsOf(ctx context.Context, c *ledger.Change, pool record.Pool,
 				refused++
 			case broken[e.ID]:
 				refused += perBroken
-			case !pool.AssignedTo(e.Workspace):
+			case !pool.AssignedTo(record.Scope{Workspace: e.Workspace}):
 				refused++
 			default:
 				out = append(out, head{r.Key.Sort, e})

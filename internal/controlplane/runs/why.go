@@ -227,7 +227,7 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 		return waitsWorkspace, fmt.Sprintf("a place in workspace %s, which allows %s at once", w.Workspace, text.Count(f.queue.Max, "active workflow"))
 	case f.pool.Disabled:
 		return waitsDisabled, fmt.Sprintf("pool %s, which is disabled", f.pool.Name)
-	case !f.pool.AssignedTo(w.Workspace):
+	case !f.pool.AssignedTo(record.Scope{Workspace: w.Workspace}):
 		return waitsAssigned, fmt.Sprintf("pool %s to be assigned to workspace %s", f.pool.Name, w.Workspace)
 	case !f.pool.Takes(w.Type):
 		return waitsTypes, fmt.Sprintf("pool %s to take workflows of type %s", f.pool.Name, w.Type)

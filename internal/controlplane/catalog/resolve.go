@@ -1,0 +1,164 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Choice is which pools may get the workflows of a workspace.
+type Choice struct {
+	Key    string // of record.Route
+	PoolID string // "" with labels: then any pool that has them
+	Labels []string
+	Scope  record.Scope
+	By     string // who chose, as a clause: "workspace network names it"
+}
+
+// Choose resolves a workspace: its labels, else its pool, else that of its nearest project with one, else that of the
+// organization, else the built-in one. It is a pure function. named is the id of the pool that the workspace names;
+// chain is its projects, the nearest first.
+func Choose(w api.Workspace, chain []record.Project, o record.Organization, named, builtIn string) Choice {
+	out := Choice{Scope: record.Scope{Workspace: w.Name, Stack: w.Stack, Namespace: w.Namespace, Role: pathOfRole(w.Role)}}
+	for _, p := range chain {
+		if p.Name != record.GlobalProject {
+			out.Scope.Projects = append(out.Scope.Projects, p.Name)
+		}
+	}
+	if len(w.Labels) > 0 {
+		out.Labels = slices.Clone(w.Labels)
+		slices.Sort(out.Labels)
+		out.Labels = slices.Compact(out.Labels)
+		out.Key, out.By = record.LabelRoute(out.Labels), fmt.Sprintf("workspace %s wants labels %s", w.Name, strings.Join(out.Labels, ", "))
+		return out
+	}
+	with := slices.IndexFunc(chain, func(p record.Project) bool { return p.PoolID != "" })
+	switch {
+	case w.Pool != "":
+		out.PoolID, out.By = named, fmt.Sprintf("workspace %s names it", w.Name)
+	case with >= 0:
+		out.PoolID, out.By = chain[with].PoolID, fmt.Sprintf("project %s has it", chain[with].Name)
+	case o.DefaultPool != "":
+		out.PoolID, out.By = o.DefaultPool, "it is the default pool of the organization"
+	default:
+		out.PoolID, out.By = builtIn, "it is the built-in pool"
+	}
+	if out.Key = record.PoolRoute(out.PoolID); w.Runner != "" {
+		out.Key = record.RunnerRoute(out.PoolID, w.Runner)
+	}
+	return out
+}
+
+// Covers says whether a pool is one of those that were chosen. Whether it is assigned is another question.
+func (h Choice) Covers(pool record.Pool) bool {
+	if h.PoolID == "" {
+		return pool.Has(h.Labels)
+	}
+	return pool.ID == h.PoolID
+}
+
+// Verdict says of one pool whether it would get a workflow.
+type Verdict struct {
+	Pool string `json:"pool"`
+	Gets bool   `json:"gets"`
+	Why  string `json:"why"` // in words, also where it gets it
+}
+
+// Explain says of each pool of an organization whether it would get a workflow of a type, and why or why not. It is a
+// pure function.
+func (h Choice) Explain(pools []record.Pool, t workflow.Type) (out []Verdict) {
+	chosen := ""
+	for _, pool := range pools {
+		if h.PoolID != "" && pool.ID == h.PoolID {
+			chosen = pool.Name
+		}
+	}
+	for _, pool := range pools {
+		why := h.refusal(pool, chosen, t)
+		if why != "" {
+			out = append(out, Verdict{Pool: pool.Name, Why: why})
+			continue
+		}
+		out = append(out, Verdict{Pool: pool.Name, Gets: true, Why: h.reason()})
+	}
+	return out
+}
+
+// reason says why a pool gets a workflow.
+func (h Choice) reason() string {
+	switch name := record.RunnerOfRoute(h.Key); {
+	case name != "":
+		return h.By + "; only its instance " + name + " may run it"
+	case h.PoolID == "":
+		return "it has the labels " + strings.Join(h.Labels, ", ") + ": the first of such pools to claim it gets it"
+	}
+	return h.By
+}
+
+// refusal says why a pool would not get a workflow; "" if it would.
+func (h Choice) refusal(pool record.Pool, chosen string, t workflow.Type) string {
+	if !h.Covers(pool) {
+		if h.PoolID != "" {
+			return fmt.Sprintf("pool %s is nearer: %s", chosen, h.By)
+		}
+		var lacks []string
+		for _, l := range h.Labels {
+			if !slices.Contains(pool.Labels, l) {
+				lacks = append(lacks, l)
+			}
+		}
+		return "it lacks the labels " + strings.Join(lacks, ", ")
+	}
+	switch {
+	case pool.Closed:
+		return "it is closed: it was deleted, and takes no new work"
+	case !pool.AssignedTo(h.Scope):
+		return fmt.Sprintf("it is not assigned to workspace %s: an admin can assign it to the workspace, its stack, its namespace or one of its projects", h.Scope.Workspace)
+	case !pool.Takes(t):
+		return fmt.Sprintf("it does not take workflows of type %s", t)
+	case !pool.Lends(h.Scope):
+		return fmt.Sprintf("it assumes roles under the path %s only, and the role of the workspace lies under %s", pool.RolePath, h.Scope.Role)
+	case pool.Disabled:
+		return "it is disabled: it claims nothing until it is enabled"
+	}
+	return ""
+}
+
+// ChoiceOf reads what decides over a workspace, and resolves it. The records are part of the change.
+func ChoiceOf(ctx context.Context, c *ledger.Change, org string, w api.Workspace) (Choice, error) {
+	chain, err := Projects(ctx, c, org, projectOf(w))
+	if err != nil {
+		return Choice{}, err
+	}
+	names := record.PoolNameKey(org, builtInPool)
+	if w.Pool != "" {
+		names = record.PoolNameKey(org, w.Pool)
+	}
+	if err := c.Load(ctx, record.OrganizationKey(org), names); err != nil {
+		return Choice{}, err
+	}
+	o, _, err := ledger.Get[record.Organization](c.Read, record.OrganizationKey(org))
+	if err != nil {
+		return Choice{}, err
+	}
+	id, ok, err := ledger.Get[record.Name](c.Read, names)
+	if err == nil && !ok && len(w.Labels) == 0 {
+		err = workflow.Refuse(workflow.ErrNotFound, "pool", "there is no pool %q", text.Cut(w.Pool, 64))
+	}
+	return Choose(w, chain, o, id.ID, id.ID), err
+}
+
+// projectOf is the project of a workspace; those of older versions name none.
+func projectOf(w api.Workspace) string {
+	if w.Project == "" {
+		return record.GlobalProject
+	}
+	return w.Project
+}
