@@ -124,8 +124,8 @@ func TestParse_ANumberMayBeginWithAMinus(t *testing.T) {
 		}
 		_, err = parse(parser, []string{"run", "x", "--priority", value})
 		if want == "" {
-			if err != nil || g.Run.Priority != map[string]int{"-5": -5, "5": 5}[value] {
-				t.Errorf("%q: got %d, %v", value, g.Run.Priority, err)
+			if err != nil || *g.Run.Priority != map[string]int{"-5": -5, "5": 5}[value] {
+				t.Errorf("%q: got %d, %v", value, *g.Run.Priority, err)
 			}
 		} else if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", value, err, want)

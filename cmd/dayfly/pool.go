@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
@@ -13,12 +14,16 @@ import (
 )
 
 type poolCommands struct {
-	Create      poolCreate `cmd:"" help:"Create a pool and print its token, once."`
-	List        poolList   `cmd:"" help:"List pools."`
-	Show        poolShow   `cmd:"" help:"Show a pool and its runners."`
-	Update      poolUpdate `cmd:"" help:"Change the settings that you name."`
-	RotateToken poolRotate `cmd:"" help:"Make a new token and print it, once."`
-	Delete      poolDelete `cmd:"" help:"Delete a pool."`
+	Create      poolCreate  `cmd:"" help:"Create a pool and print its token, once."`
+	List        poolList    `cmd:"" help:"List pools."`
+	Show        poolShow    `cmd:"" help:"Show a pool and its runners."`
+	Update      poolUpdate  `cmd:"" help:"Change the settings that you name."`
+	Runners     poolRunners `cmd:"" help:"Show a pool's runners and what each runs."`
+	Pause       poolPause   `cmd:"" help:"Claim nothing more; what runs goes on."`
+	Drain       poolDrain   `cmd:"" help:"Pause, and wait until nothing runs."`
+	Resume      poolResume  `cmd:"" help:"Claim again."`
+	RotateToken poolRotate  `cmd:"" help:"Make a new token and print it, once."`
+	Delete      poolDelete  `cmd:"" help:"Delete a pool."`
 }
 
 // poolSettings are the flags that creating and changing a pool share. A flag that is not given
@@ -71,7 +76,16 @@ func (c *poolCreate) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	return a.poolToken(made)
+	if err := a.poolToken(made); err != nil || a.json() {
+		return err
+	}
+	to, err := credentials.Find(a.getenv)
+	if err != nil {
+		return err
+	}
+	a.say("start an agent for it, with the token in a file that nobody else can read:\n"+
+		"  DAYFLY_TOKEN=\"$(cat TOKEN_FILE)\" dayfly agent --service-url %s", to.URL)
+	return nil
 }
 
 func (a *app) poolToken(t api.PoolToken) error {
@@ -170,11 +184,7 @@ func (c *poolShow) Run(a *app, cl *client.Client) error {
 	if _, err := fmt.Fprint(a.stdout, b.String()+"\n"); err != nil {
 		return err
 	}
-	t := term.NewTable("RUNNER", "VERSION", "TASK", "LAST SEEN")
-	for _, r := range runners.Items {
-		t.Row(term.Clean(r.Name), dash(r.Version), dash(r.Task), ago(&r.LastSeen))
-	}
-	return t.Write(a.stdout, a.style(), "no runners seen lately")
+	return a.runners(runners.Items)
 }
 
 type poolUpdate struct {

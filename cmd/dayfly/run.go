@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -19,12 +20,13 @@ import (
 )
 
 type runCommand struct {
-	Target   string `arg:"" name:"workspace|dir" help:"Name of a workspace, or path of a directory or workspace file. A path contains a slash, or is a dot."`
-	Op       string `enum:"preview,update,refresh,destroy,scan" default:"preview" help:"What to do: preview, update, refresh, destroy or scan."`
-	Follow   bool   `short:"f" help:"Follow the log until the workflow ends; the exit code tells how it ended."`
-	Name     string `help:"Name of the workspace for a directory; default the name of the directory."`
-	Message  string `short:"m" help:"A note that is kept with the workflow."`
-	Priority int    `help:"From -100 to 100, higher first; 0 takes the workspace's default_priority."`
+	Target   string        `arg:"" name:"workspace|dir" help:"Name of a workspace, or path of a directory or workspace file. A path contains a slash, or is a dot."`
+	Op       string        `enum:"preview,update,refresh,destroy,scan" default:"preview" help:"What to do: preview, update, refresh, destroy or scan."`
+	Follow   bool          `short:"f" help:"Follow the log until the workflow ends; the exit code tells how it ended."`
+	Name     string        `help:"Name of the workspace for a directory; default the name of the directory."`
+	Message  string        `short:"m" help:"A note that is kept with the workflow."`
+	Priority *int          `help:"From -100 to 100, higher first; default the workspace's default_priority."`
+	Timeout  time.Duration `help:"How long the run may take from its start, such as 20m: at most the workspace's max_runtime, or 24h where it names none; default the workspace's."`
 	confirmed
 
 	TakeOver     bool   `help:"Copy the state that exists elsewhere (beside the code, in the backend that it declares, of a deleted workspace of this name) into the workspace, if it has no state yet."`
@@ -37,6 +39,12 @@ func (c *runCommand) Run(a *app, cl *client.Client) error {
 	in := api.Submit{
 		Workspace: c.Target, Priority: c.Priority, Message: c.Message,
 		TakeOver: c.TakeOver || c.TakeOverFrom != "", TakeOverFrom: c.TakeOverFrom, BeginAnew: c.BeginAnew,
+	}
+	if c.Timeout < 0 {
+		return usage(fmt.Errorf("--timeout: want a duration above 0, not %s", c.Timeout))
+	}
+	if c.Timeout > 0 {
+		in.MaxRuntime = c.Timeout.String()
 	}
 	var err error
 	if isPath(c.Target) {

@@ -23,6 +23,7 @@ type workflowCommands struct {
 
 type workflowList struct {
 	Workspace string `short:"w" help:"Only those of this workspace."`
+	Pool      string `help:"Only those that this pool has claimed last."`
 	State     string `help:"Only those in this state: pending, claimed, running, succeeded, failed, cancelled, or active."`
 	Limit     int    `short:"n" default:"20" help:"How many at most."`
 }
@@ -33,7 +34,7 @@ func (c *workflowList) Run(a *app, cl *client.Client) error {
 		return usage(fmt.Errorf("--limit: want a number above 0, not %d", c.Limit))
 	}
 	page := func(ctx context.Context, cursor string, limit int) (api.Page[api.Workflow], error) {
-		return cl.Workflows(ctx, client.Filter{Workspace: c.Workspace, State: c.State, Cursor: cursor, Limit: limit})
+		return cl.Workflows(ctx, client.Filter{Workspace: c.Workspace, Pool: c.Pool, State: c.State, Cursor: cursor, Limit: limit})
 	}
 	style, now := a.style(), time.Now()
 	more, err := listUpTo(a, c.Limit, page, "no workflows: submit one with dayfly run",
@@ -98,7 +99,9 @@ func (c *workflowShow) Run(a *app, cl *client.Client) error {
 	if w.Attempt > 0 {
 		line("attempt", fmt.Sprint(w.Attempt))
 	}
+	line("instance", term.Clean(w.Instance))
 	line("task", term.Clean(w.Task))
+	line("max runtime", w.MaxRuntime)
 	if w.StartedAt != nil {
 		line("duration", took(w, now))
 	}

@@ -90,9 +90,20 @@ type RotateToken struct {
 type Runner struct {
 	Name      string    `json:"name" doc:"Name of the instance" example:"dayfly-default"`
 	Version   string    `json:"version,omitempty" doc:"Version of its program" example:"1.0.0"`
-	Task      string    `json:"task,omitempty" doc:"Task of its latest start" example:"arn:aws:ecs:eu-central-1:123456789012:task/dayfly/0f8a1c2d3e4b5a697887766554433221"`
+	Running   []Running `json:"running,omitempty" doc:"What it has claimed and is not proven over; at most 500 for all runners of a pool"`
 	FirstSeen time.Time `json:"first_seen" doc:"When it was first seen"`
 	LastSeen  time.Time `json:"last_seen" doc:"When it was last seen"`
+}
+
+// Running is a workflow that an instance has claimed.
+type Running struct {
+	Workflow  string             `json:"workflow" doc:"Id of the workflow" example:"wf_01k1xz4m2p7q9r3s5t8v"`
+	Workspace string             `json:"workspace" doc:"Name of the workspace" example:"network"`
+	Type      workflow.Type      `json:"type" doc:"What kind of run it is" example:"deployment"`
+	Operation workflow.Operation `json:"operation,omitempty" doc:"What a deployment does" example:"preview"`
+	State     workflow.State     `json:"state" doc:"Where it stands" example:"running"`
+	Task      string             `json:"task,omitempty" doc:"Its task; none before its launch" example:"arn:aws:ecs:eu-central-1:123456789012:task/dayfly/0f8a1c2d3e4b5a697887766554433221"`
+	Since     time.Time          `json:"since" doc:"Since when it is in its state"`
 }
 
 // NewToken asks for a user token.
@@ -145,8 +156,10 @@ type Submit struct {
 	Workspace string             `json:"workspace" minLength:"1" maxLength:"64" doc:"Name of the workspace" example:"network"`
 	Type      workflow.Type      `json:"type,omitempty" doc:"Type of the run; default deployment" example:"deployment"`
 	Operation workflow.Operation `json:"operation,omitempty" doc:"What a deployment does; required for one" example:"preview"`
-	Priority  int                `json:"priority,omitempty" minimum:"-100" maximum:"100" doc:"Higher first; default 0" example:"10"`
-	Message   string             `json:"message,omitempty" maxLength:"200" doc:"Why it is submitted, for people" example:"add a subnet"`
+	Priority  *int               `json:"priority,omitempty" minimum:"-100" maximum:"100" doc:"Higher first; default the workspace's default_priority" example:"10"`
+	// A string, as in Workspace.
+	MaxRuntime string `json:"max_runtime,omitempty" maxLength:"40" doc:"Go duration, at most the workspace's max_runtime, or 24h where the workspace names none; default the workspace's" example:"20m"`
+	Message    string `json:"message,omitempty" maxLength:"200" doc:"Why it is submitted, for people" example:"add a subnet"`
 
 	// At most one of TakeOver and BeginAnew.
 	TakeOver     bool   `json:"take_over,omitempty" doc:"Copy the state that exists elsewhere into the workspace's place, where that is empty"`
@@ -171,6 +184,8 @@ type Workflow struct {
 	Priority        int                `json:"priority,omitempty" doc:"Higher first"`
 	Message         string             `json:"message,omitempty" doc:"Why it was submitted" example:"add a subnet"`
 	Attempt         int                `json:"attempt" doc:"Number of the latest attempt; 0 before the first claim" example:"1"`
+	Instance        string             `json:"instance,omitempty" doc:"Name of the instance of the pool that claimed it; none while it is pending" example:"dayfly-default"`
+	MaxRuntime      string             `json:"max_runtime,omitempty" doc:"How long it may take from its start" example:"1h0m0s"`
 	Task            string             `json:"task,omitempty" doc:"The task of the latest start" example:"arn:aws:ecs:eu-central-1:123456789012:task/dayfly/0f8a1c2d3e4b5a697887766554433221"`
 	CancelRequested bool               `json:"cancel_requested,omitempty" doc:"Whether its cancellation was requested"`
 	SlotHeld        bool               `json:"slot_held,omitempty" doc:"Whether it holds the right to change its workspace's state"`

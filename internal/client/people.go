@@ -16,6 +16,7 @@ import (
 // Filter narrows a list of workflows. The zero value asks for the newest of all.
 type Filter struct {
 	Workspace string
+	Pool      string // only what this pool has claimed last
 	State     string // a state, or "active"
 	Cursor    string
 	Limit     int // 0 leaves it to the control plane
@@ -99,6 +100,7 @@ func (c *Client) Workflow(ctx context.Context, id string) (api.Workflow, error) 
 func (c *Client) Workflows(ctx context.Context, f Filter) (api.Page[api.Workflow], error) {
 	q := listing(f.Cursor, f.Limit)
 	set(q, "workspace", f.Workspace)
+	set(q, "pool", f.Pool)
 	set(q, "state", f.State)
 	return get[api.Page[api.Workflow]](ctx, c, "list workflows", q, "v1", "workflows")
 }

@@ -74,6 +74,7 @@ var sinceV0 = map[string]string{
 	"pool.closed":  "dropped only by a change of the pool's settings: the pool is open again; delete it again",
 	"cursor.types": "an older function begins at the start again, as it does when it has seen all",
 	"sole":         "a record of its own: left alone; an older function looks at the list of instances instead",
+	"wf.own_max":   "an older function keeps the run's max as it is; a retry then takes the workspace's",
 	"wf.svc": "its times of the wall clock serve, and the next pass that looks at it gives it stamps again; until then what an older function wrote " +
 		"is found late, never early. Its timer is left over, and that pass deletes it",
 	"beat.svc": "as of its workflow",

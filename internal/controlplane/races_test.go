@@ -261,7 +261,7 @@ func TestRace_SubmitsCancelsAndEndsLeaveEveryQueueFree(t *testing.T) {
 		worker := func() error {
 			for range 6 {
 				for _, op := range []workflow.Operation{workflow.Update, workflow.Preview} {
-					wf, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "net", Operation: op, Priority: int(op[0]) % 3})
+					wf, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "net", Operation: op, Priority: new(int(op[0]) % 3)})
 					if err != nil {
 						return err
 					}

@@ -10,7 +10,7 @@ import (
 
 func (w *world) submitWith(workspace string, op workflow.Operation, priority int) api.Workflow {
 	w.t.Helper()
-	wf, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: workspace, Operation: op, Priority: priority})
+	wf, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: workspace, Operation: op, Priority: &priority})
 	w.must(err)
 	return wf
 }
@@ -74,7 +74,7 @@ func TestQueue_OneStateChangingRunAtATimeByPriorityThenAge(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
 		low, mid := w.submit("net", workflow.Update), w.submit("net", workflow.Destroy)
-		high, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "net", Operation: workflow.Update, Priority: 5})
+		high, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "net", Operation: workflow.Update, Priority: new(5)})
 		w.must(err)
 		for _, want := range []string{high.ID, low.ID, mid.ID} {
 			job, r := w.started()

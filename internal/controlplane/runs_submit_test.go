@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -26,7 +28,7 @@ func TestSubmit_RegistersTheWorkspaceWithTheRunOrNotAtAll(t *testing.T) {
 			want   error
 		}{
 			"no command":       {func(s *api.Submit) { s.Operation = workflow.Refresh }, workflow.ErrInvalid},
-			"no priority":      {func(s *api.Submit) { s.Priority = 500 }, workflow.ErrInvalid},
+			"no priority":      {func(s *api.Submit) { s.Priority = new(500) }, workflow.ErrInvalid},
 			"no engine":        {func(s *api.Submit) { s.Register.Engine = "ftp" }, workflow.ErrInvalid},
 			"another name":     {func(s *api.Submit) { s.Register.Name = "web" }, workflow.ErrInvalid},
 			"no pool":          {func(s *api.Submit) { s.Register.Pool = "none" }, workflow.ErrNotFound},
@@ -59,7 +61,7 @@ func TestSubmit_RegistersTheWorkspaceWithTheRunOrNotAtAll(t *testing.T) {
 		// refused.
 		_, err = w.plane.Submit(w.ctx(), operator, "", in())
 		w.must(err)
-		changed, err := w.plane.Submit(w.ctx(), operator, "", in(func(s *api.Submit) { s.Register.Size, s.Priority = "large", 50 }))
+		changed, err := w.plane.Submit(w.ctx(), operator, "", in(func(s *api.Submit) { s.Register.Size, s.Priority = "large", new(50) }))
 		w.must(err)
 		_, err = w.plane.Submit(w.ctx(), operator, "", in(func(s *api.Submit) { s.Register.Source.Directory = "/src/other" }))
 		wantErr(t, err, workflow.ErrExists)
@@ -93,5 +95,74 @@ func TestSubmit_SameKeySameWorkflow(t *testing.T) {
 		in.Operation = workflow.Destroy
 		_, err = w.plane.Submit(w.ctx(), w.admin, "key-1", in)
 		wantErr(t, err, workflow.ErrKeyReused)
+	})
+}
+
+func TestSubmit_AKeyOfThePreviousVersionIsKnownAgain(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net")
+		first := w.submit("net", workflow.Update)
+		w.commit("old key", store.Put(record.Encode(record.IdempotencyKey("default", w.admin.Name, "old"),
+			record.Idempotency{Request: record.Hash(`submit "net" "deployment" "update" 7 "why" ""`), Result: first.ID}), store.Absent))
+		in := api.Submit{Workspace: "net", Operation: workflow.Update, Priority: new(7), Message: "why"}
+		again, err := w.plane.Submit(w.ctx(), w.admin, "old", in)
+		w.must(err)
+		if again.ID != first.ID {
+			t.Errorf("got %s, want %s again", again.ID, first.ID)
+		}
+		in.MaxRuntime = "10m"
+		_, err = w.plane.Submit(w.ctx(), w.admin, "old", in)
+		wantErr(t, err, workflow.ErrKeyReused)
+	})
+}
+
+func TestSubmit_ARunHasAPriorityAndATimeOutOfItsOwn(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("low", func(ws *api.Workspace) { ws.DefaultPriority, ws.MaxRuntime = -20, "30m" })
+		w.workspace("net")
+		for _, c := range []struct {
+			in       api.Submit
+			priority int
+			runtime  string
+		}{
+			{api.Submit{Workspace: "low"}, -20, "30m0s"},
+			{api.Submit{Workspace: "low", Priority: new(0), MaxRuntime: "5m"}, 0, "5m0s"},
+			{api.Submit{Workspace: "net"}, 0, "1h0m0s"},
+			{api.Submit{Workspace: "net", Priority: new(4), MaxRuntime: "3h"}, 4, "3h0m0s"},
+		} {
+			c.in.Operation = workflow.Preview
+			made, err := w.plane.Submit(w.ctx(), w.admin, "", c.in)
+			w.must(err)
+			if made.Priority != c.priority || made.MaxRuntime != c.runtime {
+				t.Errorf("%+v: got priority %d and %s, want %d and %s", c.in, made.Priority, made.MaxRuntime, c.priority, c.runtime)
+			}
+			_, err = w.plane.Cancel(w.ctx(), w.admin, made.ID)
+			w.must(err)
+			again, err := w.plane.Retry(w.ctx(), w.admin, "", made.ID)
+			w.must(err)
+			if again.Priority != c.priority || again.MaxRuntime != c.runtime {
+				t.Errorf("retry of %+v: got priority %d and %s", c.in, again.Priority, again.MaxRuntime)
+			}
+			_, err = w.plane.Cancel(w.ctx(), w.admin, again.ID)
+			w.must(err)
+			if c.in.Priority == nil || c.in.Workspace != "low" {
+				continue
+			}
+			// The workspace allows less by now: a retry gets that. A workspace that allows more changes nothing.
+			for most, want := range map[string]string{"2m": "2m0s", "4h": "5m0s"} {
+				w.workspace("low", func(ws *api.Workspace) { ws.MaxRuntime = most })
+				again, err := w.plane.Retry(w.ctx(), w.admin, "", made.ID)
+				w.must(err)
+				if again.MaxRuntime != want {
+					t.Errorf("retry where the workspace allows %s: got %s, want %s", most, again.MaxRuntime, want)
+				}
+			}
+		}
+		for max, field := range map[string]string{"5h": "max_runtime", "1ms": "max_runtime", "long": "max_runtime"} {
+			_, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "low", Operation: workflow.Preview, MaxRuntime: max})
+			if refusal, ok := errors.AsType[*workflow.Error](err); !ok || refusal.Field != field || !errors.Is(err, workflow.ErrInvalid) {
+				t.Errorf("%s: got %v, want a refusal of %s", max, err, field)
+			}
+		}
 	})
 }

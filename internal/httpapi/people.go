@@ -23,9 +23,10 @@ func (s *server) workflowRoutes() {
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			Paged
 			Workspace string `query:"workspace" maxLength:"64" doc:"Only those of this workspace"`
+			Pool      string `query:"pool" maxLength:"64" doc:"Only those that this pool has claimed last"`
 			State     string `query:"state" enum:"pending,claimed,running,succeeded,failed,cancelled,active" doc:"Only those in this state; active means claimed, running, or ended with the slot still held"`
 		}) (*answer[api.Page[api.Workflow]], error) {
-			return reply(s.plane.Workflows(ctx, who, controlplane.Filter{Workspace: in.Workspace, State: in.State, Cursor: in.Cursor, Limit: in.Limit}))
+			return reply(s.plane.Workflows(ctx, who, controlplane.Filter{Workspace: in.Workspace, Pool: in.Pool, State: in.State, Cursor: in.Cursor, Limit: in.Limit}))
 		})
 	one[ByID](s, route{id: "get-workflow", method: http.MethodGet, path: "/v1/workflows/{id}", summary: "Show a workflow with its steps", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, s.plane.Workflow)
 	one[ByID](s, route{id: "cancel-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/cancel", summary: "Cancel a workflow", tag: tag, audience: people, role: api.RoleOperator, errors: []int{404, 409}}, s.plane.Cancel)

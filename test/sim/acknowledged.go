@@ -105,7 +105,7 @@ func (p *people) repeat(n int, other bool) string {
 		p.again("submit again", func() error { return p.ask(at.index, at.in) })
 		return fmt.Sprintf("entry %d is submitted again", at.index)
 	}
-	at.in.Priority += 10
+	at.in.Priority = new(*at.in.Priority + 10)
 	p.again("submit another", func() error {
 		known := p.ids[at.index] != ""
 		out, err := p.send(at.index, at.in)

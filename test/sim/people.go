@@ -59,7 +59,7 @@ var kinds = []struct {
 
 func (p *people) submit(index int, r *rand.Rand) string {
 	k := kinds[r.IntN(len(kinds))]
-	in := api.Submit{Workspace: p.workspaces[r.IntN(len(p.workspaces))], Type: k.t, Operation: k.op, Priority: r.IntN(3) - 1, Message: strconv.Itoa(index)}
+	in := api.Submit{Workspace: p.workspaces[r.IntN(len(p.workspaces))], Type: k.t, Operation: k.op, Priority: new(r.IntN(3) - 1), Message: strconv.Itoa(index)}
 	p.asked = append(p.asked, asked{index, in})
 	p.again("submit", func() error { return p.ask(index, in) })
 	return fmt.Sprintf("submit %s %s of %s", k.t, k.op, in.Workspace)

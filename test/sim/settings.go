@@ -76,7 +76,7 @@ func (w *world) grow(r *rand.Rand) {
 	submit := func(workspace string, priority int) string {
 		n++
 		out := must(rules.Submit(w.ctx, admin, "", api.Submit{
-			Workspace: workspace, Type: workflow.Deployment, Operation: workflow.Preview, Priority: priority, Message: fmt.Sprint("big ", n),
+			Workspace: workspace, Type: workflow.Deployment, Operation: workflow.Preview, Priority: &priority, Message: fmt.Sprint("big ", n),
 		}))
 		return out.ID
 	}

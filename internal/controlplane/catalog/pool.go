@@ -50,6 +50,12 @@ func byName(ctx context.Context, c *ledger.Change, org, name string) (record.Poo
 	return pool, err
 }
 
+// PoolID is the id of the pool of a name.
+func PoolID(ctx context.Context, c *ledger.Change, org, name string) (string, error) {
+	pool, err := byName(ctx, c, org, name)
+	return pool.ID, err
+}
+
 // PoolNameKey leads to the pool that runs a workspace.
 func PoolNameKey(org string, w api.Workspace) store.Key {
 	return record.PoolNameKey(org, cmp.Or(w.Pool, builtInPool))

@@ -19,9 +19,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// runnerGone is how long after its last call an instance leaves the list.
-const runnerGone = time.Hour
-
 // viewPool adds to a pool's record what other records say about it.
 func (p *Calls) viewPool(ctx context.Context, org string, rec record.Pool, version int64) (api.Pool, error) {
 	out := api.Pool{
@@ -405,29 +402,6 @@ func (p *Calls) RotatePoolToken(ctx context.Context, who identity.Principal, nam
 	}
 	pool, err := p.viewPool(ctx, who.Organization, rec, version)
 	return api.PoolToken{Pool: pool, Token: token}, err
-}
-
-// Runners lists the instances that were seen under a pool recently.
-func (p *Calls) Runners(ctx context.Context, who identity.Principal, pool string) (api.Page[api.Runner], error) {
-	out := api.Page[api.Runner]{Items: []api.Runner{}}
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "pool.runners", pool); err != nil {
-		return out, err
-	}
-	c := p.ledger.View()
-	rec, err := byName(ctx, c, who.Organization, pool)
-	if err != nil {
-		return out, err
-	}
-	runners, err := Instances(ctx, c, rec.ID)
-	if err != nil {
-		return out, err
-	}
-	for _, r := range runners {
-		if p.ledger.Now().Sub(r.Last) < runnerGone {
-			out.Items = append(out.Items, api.Runner{Name: r.Name, Version: r.Version, FirstSeen: r.First, LastSeen: r.Last})
-		}
-	}
-	return out, nil
 }
 
 // EnsurePoolToken gives a pool a new token under a name and ends older ones of that name. A process that is both

@@ -6,6 +6,7 @@
 package record
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -31,6 +32,7 @@ type Workflow struct {
 	RetryOf     string             `json:"retry_of,omitempty"`
 	Needs       []string           `json:"needs,omitempty"` // what its runner must know: api.Spec.Needs
 	MaxRuntime  time.Duration      `json:"max"`
+	OwnMax      bool               `json:"own_max,omitempty"` // the run named its MaxRuntime; else it is the workspace's
 
 	State  workflow.State  `json:"state"`
 	Reason workflow.Reason `json:"reason,omitempty"`
@@ -352,6 +354,9 @@ type LogEnd struct {
 	Bytes int64 `json:"bytes"`          // that count against the quota
 	Full  bool  `json:"full,omitempty"` // the last line says that no more is kept
 }
+
+// TaskRef returns the task of the latest start, else one that was launched; "" if there is none.
+func (w *Workflow) TaskRef() string { return cmp.Or(w.Holder.Task, w.LiveTask()) }
 
 // LiveTask returns a task of the attempt that was reported as launched and not as stopped.
 func (w *Workflow) LiveTask() string {

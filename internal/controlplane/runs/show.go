@@ -1,7 +1,6 @@
 package runs
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 // Filter narrows a list of workflows.
 type Filter struct {
 	Workspace string
+	Pool      string // only what this pool has claimed last
 	State     string // a state, or "active"; empty means any
 	Cursor    string
 	Limit     int // 0 means 50, at most 200
@@ -30,8 +30,8 @@ func view(w *record.Workflow, pool string, version int64) api.Workflow {
 	out := api.Workflow{
 		ID: w.ID, Organization: w.Org, Workspace: w.Workspace, Pool: pool, Type: w.Type, Operation: w.Op,
 		State: w.State, Reason: w.Reason, Detail: w.Detail, Priority: w.Priority, Message: w.Message,
-		Attempt: w.Attempt, Task: cmp.Or(w.Holder.Task, w.LiveTask()), CancelRequested: !w.CancelAt.IsZero(), SlotHeld: w.SlotHeld,
-		RetryOf: w.RetryOf, SubmittedBy: w.By, SubmittedAt: w.Submitted, Version: version,
+		Attempt: w.Attempt, Instance: w.Instance, Task: w.TaskRef(), CancelRequested: !w.CancelAt.IsZero(), SlotHeld: w.SlotHeld,
+		RetryOf: w.RetryOf, SubmittedBy: w.By, SubmittedAt: w.Submitted, MaxRuntime: w.MaxRuntime.String(), Version: version,
 	}
 	for _, t := range []struct {
 		at time.Time
@@ -108,6 +108,20 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	if sparse {
 		index, part = store.Index1, record.ActiveIndex(who.Organization)
 	}
+	query, poolID := p.ledger.Query, ""
+	if f.Pool != "" {
+		if poolID, err = catalog.PoolID(ctx, p.ledger.View(), who.Organization, f.Pool); err != nil {
+			return out, err
+		}
+		if f.State == "active" || f.State == string(workflow.Claimed) || f.State == string(workflow.Running) {
+			// The list of the pool's active workflows is whole, also of those that an older version claimed.
+			sparse, index, part = true, "", record.ActivePart(poolID)
+			query = func(ctx context.Context, _ store.Index, s store.Scan) (store.Page, error) {
+				s.To = ""
+				return p.ledger.Range(ctx, s)
+			}
+		}
+	}
 	limit := f.Limit
 	if limit <= 0 {
 		limit = 50
@@ -127,7 +141,7 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	oldest := record.At(record.Before(p.ledger.Now(), days.Workflows))
 	// A filter may skip many workflows; the reading is bounded, and the cursor continues from there.
 	for range 10 {
-		page, err := p.ledger.Query(ctx, index, store.Scan{Part: part, To: oldest, Limit: limit - len(wfs), After: next, Reverse: true})
+		page, err := query(ctx, index, store.Scan{Part: part, To: oldest, Limit: limit - len(wfs), After: next, Reverse: true})
 		if err != nil {
 			return out, err
 		}
@@ -142,7 +156,7 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 			if err != nil {
 				return out, err
 			}
-			if workspace != "" && w.WorkspaceID != workspace {
+			if workspace != "" && w.WorkspaceID != workspace || poolID != "" && !claimedLast(&w, poolID) {
 				continue
 			}
 			if f.State == "" || f.State == "active" && w.Active || string(w.State) == f.State {
@@ -167,6 +181,11 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	}
 	out.Next = ledger.SealCursor(list, next)
 	return out, nil
+}
+
+// claimedLast says whether a pool has claimed a workflow last. One that is pending may be claimed by another.
+func claimedLast(w *record.Workflow, poolID string) bool {
+	return w.PoolID == poolID && w.Attempt > 0 && w.State != workflow.Pending
 }
 
 // sparse says whether the index of active workflows has all workflows in a state. It is not used while a version before

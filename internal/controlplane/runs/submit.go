@@ -1,12 +1,12 @@
 package runs
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
@@ -45,10 +45,14 @@ func (p *Calls) Retry(ctx context.Context, who identity.Principal, key, id strin
 	if err != nil {
 		return api.Workflow{}, err
 	}
-	return p.submit(ctx, who, key, api.Submit{
-		Workspace: w.Workspace, Type: w.Type, Operation: w.Op, Priority: w.Priority, Message: w.Message,
+	in := api.Submit{
+		Workspace: w.Workspace, Type: w.Type, Operation: w.Op, Priority: &w.Priority, Message: w.Message,
 		TakeOver: spec.TakeOver, TakeOverFrom: spec.TakeOverFrom, BeginAnew: spec.BeginAnew, LockID: spec.LockID,
-	}, id)
+	}
+	if w.OwnMax {
+		in.MaxRuntime = w.MaxRuntime.String()
+	}
+	return p.submit(ctx, who, key, in, id)
 }
 
 func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, in api.Submit, retryOf string) (api.Workflow, error) {
@@ -68,16 +72,9 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 			return api.Workflow{}, err
 		}
 	}
-	asked := fmt.Sprintf("submit %q %q %q %d %q %q", in.Workspace, in.Type, in.Operation, in.Priority, in.Message, retryOf)
-	if in.TakeOver || in.BeginAnew || in.LockID != "" { // without these it is the text of the previous version
-		asked += fmt.Sprintf(" %t %q %t %q", in.TakeOver, in.TakeOverFrom, in.BeginAnew, in.LockID)
-	}
-	if in.Register != nil {
-		settings, err := json.Marshal(in.Register)
-		if err != nil {
-			return api.Workflow{}, fmt.Errorf("encode workspace %s: %w", in.Workspace, err)
-		}
-		asked += " " + string(settings)
+	asked, err := askedFor(in, retryOf)
+	if err != nil {
+		return api.Workflow{}, err
 	}
 	request := record.Hash(asked)
 	now := p.ledger.Now()
@@ -91,7 +88,7 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 	}
 	var made *record.Workflow
 	var pool record.Pool
-	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		made = nil
 		if err := c.LoadLinked(ctx, first...); err != nil {
 			return err
@@ -124,6 +121,33 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 	return view(made, pool.Name, 1), nil // as it was committed
 }
 
+// askedFor says what a request asks for, to tell whether another one with its key is the same. What a previous version
+// could ask for has the text that it had there.
+func askedFor(in api.Submit, retryOf string) (string, error) {
+	priority := 0
+	if in.Priority != nil {
+		priority = *in.Priority
+	}
+	asked := fmt.Sprintf("submit %q %q %q %d %q %q", in.Workspace, in.Type, in.Operation, priority, in.Message, retryOf)
+	if in.TakeOver || in.BeginAnew || in.LockID != "" {
+		asked += fmt.Sprintf(" %t %q %t %q", in.TakeOver, in.TakeOverFrom, in.BeginAnew, in.LockID)
+	}
+	if retryOf == "" && in.Priority != nil && priority == 0 {
+		asked += " priority 0"
+	}
+	if in.MaxRuntime != "" {
+		asked += fmt.Sprintf(" max_runtime %q", in.MaxRuntime)
+	}
+	if in.Register != nil {
+		settings, err := json.Marshal(in.Register)
+		if err != nil {
+			return "", fmt.Errorf("encode workspace %s: %w", in.Workspace, err)
+		}
+		asked += " " + string(settings)
+	}
+	return asked, nil
+}
+
 func checkSubmit(in *api.Submit) error {
 	if in.Type == "" {
 		in.Type = workflow.Deployment
@@ -142,7 +166,7 @@ func checkSubmit(in *api.Submit) error {
 	default:
 		return workflow.Refuse(workflow.ErrInvalid, "type", "the type is deployment or insights_scan, not %q", text.Cut(string(in.Type), 40))
 	}
-	if in.Priority < -100 || in.Priority > 100 {
+	if in.Priority != nil && (*in.Priority < -100 || *in.Priority > 100) {
 		return workflow.Refuse(workflow.ErrInvalid, "priority", "a priority lies between -100 and 100")
 	}
 	if len(in.Message) > 200 {
@@ -190,9 +214,13 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	if err := runnable(ws.W, in); err != nil {
 		return nil, pool, err
 	}
-	maxRuntime, err := catalog.MaxRuntime(ws.W)
+	maxRuntime, err := maxRuntimeOf(ws.W, in.MaxRuntime, retryOf != "")
 	if err != nil {
 		return nil, pool, err
+	}
+	priority := ws.W.DefaultPriority
+	if in.Priority != nil {
+		priority = *in.Priority
 	}
 	if ws.W.State == nil { // from now on the record has the place in full
 		state := p.catalog.StateOf(ws.W)
@@ -205,7 +233,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	w := &record.Workflow{
 		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
 		Type: in.Type, Op: in.Operation, Size: ws.W.Size, StateKind: ws.W.State.Kind,
-		Priority: cmp.Or(in.Priority, ws.W.DefaultPriority), Message: in.Message, By: who.Name, RetryOf: retryOf, MaxRuntime: maxRuntime,
+		Priority: priority, Message: in.Message, By: who.Name, RetryOf: retryOf, MaxRuntime: maxRuntime, OwnMax: in.MaxRuntime != "",
 		State: workflow.Pending, Submitted: c.Now, Since: c.Now,
 	}
 	spec := specOf(w, ws, in)
@@ -232,6 +260,24 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	c.Note(w, rules.Note{Kind: "submitted", Text: text, Actor: who.Name})
 	identity.Audit(c, who, "workflow.submit", id, "done", ws.W.Name)
 	return w, pool, c.Enqueue(ctx, w)
+}
+
+// maxRuntimeOf is how long a run may take: what it asks for, else what its workspace says. A maximum that the workspace
+// names bounds what is asked for; without one it is a default, and a run may ask for more. A retry asks for what the
+// run before it had, and gets less where the workspace allows less by now.
+func maxRuntimeOf(ws api.Workspace, asked string, retry bool) (time.Duration, error) {
+	most, err := catalog.MaxRuntime(ws)
+	if err != nil || asked == "" {
+		return most, err
+	}
+	d, err := catalog.MaxRuntime(api.Workspace{MaxRuntime: asked})
+	switch {
+	case err != nil || ws.MaxRuntime == "" || d <= most:
+		return d, err
+	case retry:
+		return most, nil
+	}
+	return 0, workflow.Refuse(workflow.ErrInvalid, "max_runtime", "a run of workspace %s may take at most %s, the workspace's max_runtime; %s is more: ask for less, or change the workspace", ws.Name, most, d)
 }
 
 // lookAround adds to a spec what is known at its submission apart from the workspace's settings: the files of its
