@@ -71,6 +71,10 @@ type Problem struct {
 	Detail string       `json:"detail,omitempty" doc:"What is wrong and what to do about it"`
 	Errors []FieldError `json:"errors,omitempty" doc:"Each field that is wrong"`
 	Next   *int64       `json:"next,omitempty" doc:"With log_gap: the first line that is missing"`
+
+	// Of POST /v1/token alone, as RFC 6749 wants them.
+	OAuth       string `json:"error,omitempty" doc:"Of POST /v1/token: the error code of RFC 6749" example:"invalid_request"`
+	Description string `json:"error_description,omitempty" doc:"Of POST /v1/token: the detail once more"`
 }
 
 // FieldError is one mistake in a request.

@@ -134,11 +134,14 @@ func (t TokenValue) LogValue() slog.Value { return slog.StringValue("token " + t
 
 // Identity is who a token speaks for.
 type Identity struct {
-	Organization string `json:"organization" doc:"Organization of the token" example:"default"`
-	Name         string `json:"name" doc:"Name of the token" example:"ci"`
-	Audience     string `json:"audience" enum:"user,pool" doc:"What kind of token it is"`
-	Role         string `json:"role,omitempty" enum:"viewer,operator,admin" doc:"Role of a user token" example:"operator"`
-	Pool         string `json:"pool,omitempty" doc:"Pool of a pool token"`
+	Organization string     `json:"organization" doc:"Organization of the token" example:"default"`
+	Name         string     `json:"name" doc:"Name of the token" example:"ci"`
+	Audience     string     `json:"audience" enum:"user,pool" doc:"What kind of token it is"`
+	Role         string     `json:"role,omitempty" enum:"viewer,operator,admin" doc:"Role of a user token" example:"operator"`
+	Pool         string     `json:"pool,omitempty" doc:"Pool of a pool token"`
+	Kind         string     `json:"kind,omitempty" enum:"user,service,pool" doc:"What the caller is: a person, a program or a pool"`
+	TokenID      string     `json:"token_id,omitempty" doc:"Id of the token" example:"tok_01k1xz4m2p7q9r3s5t8v"`
+	ExpiresAt    *time.Time `json:"expires_at,omitempty" doc:"When the token ends; none means never"`
 }
 
 // AuditEvent is one change or refusal, and who made it.

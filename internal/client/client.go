@@ -128,6 +128,7 @@ type call struct {
 	query  url.Values
 	key    string      // idempotency key
 	in     any         // body; nil for none
+	form   url.Values  // body of a call without a token, instead of in
 	header http.Header // takes the headers of the answer; nil for nobody
 	wait   time.Duration
 	bare   bool // bounded by the caller's context alone
@@ -192,6 +193,9 @@ func (e *endpoint) request(ctx context.Context, c call) (*http.Request, error) {
 	}
 	u.RawPath, u.RawQuery = raw, c.query.Encode()
 	var body io.Reader
+	if c.form != nil {
+		body = strings.NewReader(c.form.Encode())
+	}
 	if c.in != nil {
 		text, err := json.Marshal(c.in)
 		if err != nil {
@@ -208,6 +212,10 @@ func (e *endpoint) request(ctx context.Context, c call) (*http.Request, error) {
 	request.Header.Set("User-Agent", e.agent)
 	if c.in != nil {
 		request.Header.Set("Content-Type", "application/json")
+	}
+	if c.form != nil {
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		return request, nil
 	}
 	if c.key != "" {
 		request.Header.Set("Idempotency-Key", c.key)

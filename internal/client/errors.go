@@ -40,11 +40,12 @@ func RunOver(err error) bool {
 // must not be taken for a refusal, which could end a run.
 func problem(response *http.Response, text []byte) (api.Problem, bool) {
 	media, _, err := mime.ParseMediaType(response.Header.Get("Content-Type"))
-	if err != nil || media != "application/problem+json" {
+	var p api.Problem
+	if err != nil || media != "application/problem+json" && media != "application/json" {
 		return api.Problem{}, false
 	}
-	var p api.Problem
-	if err := json.Unmarshal(text, &p); err != nil || p.Code == "" {
+	// The token endpoint's problems are plain JSON with an error of RFC 6749 beside the code.
+	if err := json.Unmarshal(text, &p); err != nil || p.Code == "" || media == "application/json" && p.OAuth == "" {
 		return api.Problem{}, false
 	}
 	p.Status, p.Title = response.StatusCode, http.StatusText(response.StatusCode)

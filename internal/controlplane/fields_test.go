@@ -38,6 +38,9 @@ var sinceV0 = map[string]string{
 		"built-in one serves: set it again",
 	"org.limit": "as its default_pool; the limit of the process holds then",
 
+	"secret.kind": "written again only when the token is revoked, which stands",
+	"secret.source": "as its kind. An older function does not ask whether what gave the token is still there: the token then lives for the rest " +
+		"of its hours",
 	"workspace.w.labels":    "an older function refuses a caller that sends it; who sends none takes it away, as with any version",
 	"workspace.w.namespace": "as its labels",
 	"workspace.w.runner":    "as its labels",

@@ -28,6 +28,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
+	"github.com/dayfly-dev/dayfly/internal/oidc"
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
@@ -54,6 +55,8 @@ type Config struct {
 	// Waker wakes a pool's wake target after the commit that made work claimable for it. Nil means that pools find
 	// their work on their own, and a wake target is refused.
 	Waker Waker
+	// Issuers checks the tokens of OIDC issuers. Nil means one that calls no private address.
+	Issuers *oidc.Verifier
 	// NoRoles refuses roles of workspaces, because runners could not assume them. False means that they can.
 	NoRoles bool
 }
@@ -101,5 +104,5 @@ func New(st store.Store, cfg Config) *Plane {
 	l := ledger.New(st, ledger.Config{Now: cfg.Now, Log: cfg.Log, Waker: cfg.Waker, Alone: cfg.Alone, Expires: cfg.Expires})
 	c := catalog.New(l, catalog.Config{DefaultState: cfg.DefaultState, NoRoles: cfg.NoRoles, NoWakes: cfg.Waker == nil})
 	r := runs.New(l, c, runs.Config{OrganizationLimit: cfg.OrganizationLimit, LogQuota: cfg.LogQuota, Blobs: cfg.Blobs, LogWait: cfg.LogWait, LogIdle: cfg.LogIdle, Digest: cfg.Digest})
-	return &Plane{identity.New(l), c, r, clock.New(l, c, r, cfg.Blobs)}
+	return &Plane{identity.New(l, cfg.Issuers), c, r, clock.New(l, c, r, cfg.Blobs)}
 }

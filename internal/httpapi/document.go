@@ -188,6 +188,7 @@ func finish(doc *huma.OpenAPI) {
 	for _, kind := range api.Kinds() {
 		code.Enum = append(code.Enum, kind.Code)
 	}
+	describeToken(doc)
 	for _, item := range doc.Paths {
 		for _, op := range []*huma.Operation{item.Get, item.Put, item.Post, item.Patch, item.Delete} {
 			if op == nil {
@@ -208,11 +209,30 @@ func finish(doc *huma.OpenAPI) {
 			}
 		}
 	}
-	// A workspace that is made anew is answered with 201.
-	put := doc.Paths["/v1/workspaces/{workspace}"].Put
-	created := *put.Responses["200"]
-	created.Description = "Created"
-	put.Responses["201"] = &created
+	// A workspace or an issuer that is made anew is answered with 201.
+	for _, path := range []string{"/v1/workspaces/{workspace}", "/v1/issuers/{issuer}"} {
+		put := doc.Paths[path].Put
+		created := *put.Responses["200"]
+		created.Description = "Created"
+		put.Responses["201"] = &created
+	}
+}
+
+// describeToken describes the form that POST /v1/token takes, and its errors, which are JSON of RFC 6749.
+func describeToken(doc *huma.OpenAPI) {
+	op := doc.Paths["/v1/token"].Post
+	form := op.RequestBody.Content[formType]
+	form.Schema = doc.Components.Schemas.Schema(reflect.TypeFor[api.TokenRequest](), true, "TokenRequest")
+	sample := refusal{header: http.Header{}, Problem: api.ProblemFor(workflow.Refuse(workflow.ErrUnauthenticated, "", "the client id or the secret is wrong"))}
+	asOAuth(&sample)
+	doc.Components.Responses["TokenRefused"] = &huma.Response{
+		Description: "The request is refused",
+		Headers:     map[string]*huma.Header{api.HeaderRequestID: sharedHeader(api.HeaderRequestID)},
+		Content:     map[string]*huma.MediaType{"application/json": {Schema: doc.Components.Schemas.Schema(reflect.TypeFor[api.Problem](), true, "Problem"), Example: sample.Problem}},
+	}
+	for _, status := range []string{"400", "401"} {
+		op.Responses[status] = &huma.Response{Ref: "#/components/responses/TokenRefused"}
+	}
 }
 
 // exemplify gives a body the example of its type.

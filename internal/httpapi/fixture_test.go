@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -210,6 +211,15 @@ func (o operation) audience() string {
 // request returns a request that is well-formed but for its token, made of the document's examples.
 func (o operation) request() request {
 	r := request{method: o.method, path: o.path, body: o.body, header: map[string]string{}}
+	const form = "application/x-www-form-urlencoded"
+	if o.RequestBody != nil && o.RequestBody.Content[form].Examples != nil {
+		values, fields := url.Values{}, map[string]any{}
+		_ = json.Unmarshal([]byte(o.body), &fields) // without fields the call is refused
+		for name, value := range fields {
+			values.Set(name, fmt.Sprint(value))
+		}
+		r.body, r.header["Content-Type"] = values.Encode(), form
+	}
 	for _, p := range o.Parameters {
 		if !p.Required {
 			continue
@@ -248,7 +258,9 @@ func readDocument(t testing.TB, w *world) ([]operation, document) {
 			o := doc.Paths[path][method]
 			o.method, o.path = strings.ToUpper(method), path
 			if o.RequestBody != nil {
-				o.body = string(doc.exampleOf(o.RequestBody.Content["application/json"]))
+				for _, c := range o.RequestBody.Content {
+					o.body = string(doc.exampleOf(c))
+				}
 			}
 			all = append(all, o)
 		}

@@ -64,6 +64,7 @@ func New(plane *controlplane.Plane, cfg Config) http.Handler {
 	s.organizationRoutes()
 	s.poolRoutes()
 	s.tokenRoutes()
+	s.loginRoutes()
 	s.stackRoutes()
 	s.runnerRoutes()
 	s.document = sync.OnceValues(s.describeAll)

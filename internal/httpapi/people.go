@@ -163,6 +163,12 @@ func (s *server) tokenRoutes() {
 	paged(s, route{id: "list-audit-events", method: http.MethodGet, path: "/v1/audit", summary: "List changes and refusals, the newest first", tag: tag, audience: people, role: api.RoleAdmin}, s.plane.Audit)
 	known(s, route{id: "whoami", method: http.MethodGet, path: "/v1/whoami", summary: "Say who a token speaks for", tag: tag, audience: either},
 		func(_ context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Identity], error) {
-			return reply(api.Identity{Organization: who.Organization, Name: who.Name, Audience: who.Audience, Role: who.Role, Pool: who.Pool}, nil)
+			out := api.Identity{
+				Organization: who.Organization, Name: who.Name, Audience: who.Audience, Role: who.Role, Pool: who.Pool, Kind: who.Kind, TokenID: who.TokenID,
+			}
+			if !who.Expires.IsZero() {
+				out.ExpiresAt = &who.Expires
+			}
+			return reply(out, nil)
 		})
 }

@@ -44,6 +44,7 @@ type route struct {
 	role     string // least role of people
 	status   int    // of success; 0 means 200, or 204 without a body
 	large    bool   // takes a body up to Config.MaxBody
+	oauth    bool   // its errors are those of RFC 6749 too
 	errors   []int  // statuses beyond those that every route of its kind may answer
 }
 
@@ -73,6 +74,9 @@ func done(err error) (*nothing, error) {
 // add registers a route.
 func add[I, O any](s *server, rt route, call func(context.Context, *I) (*O, error)) {
 	_, hasBody := reflect.TypeFor[I]().FieldByName("Body")
+	if _, form := reflect.TypeFor[I]().FieldByName("RawBody"); form {
+		hasBody = true
+	}
 	limit := min(s.maxBody, smallBody)
 	if rt.large {
 		limit = s.maxBody
@@ -87,7 +91,11 @@ func add[I, O any](s *server, rt route, call func(context.Context, *I) (*O, erro
 		huma.Register(on, op, func(ctx context.Context, in *I) (*O, error) {
 			out, err := call(ctx, in)
 			if err != nil {
-				return nil, s.refuse(ctx, err)
+				answer := s.refuse(ctx, err)
+				if rt.oauth {
+					asOAuth(answer)
+				}
+				return nil, answer
 			}
 			return out, nil
 		})

@@ -53,6 +53,7 @@ var rules = map[string]rule{
 	"internal/api":      {level: 10},
 	"internal/blob":     {level: 10},
 	"internal/ticket":   {level: 10},
+	"internal/oidc":     {level: 10},
 	"internal/config":   {level: 10},
 	"internal/queue":    {level: 10},
 	"internal/launcher": {level: 10},
@@ -116,7 +117,7 @@ var owners = []struct {
 	}},
 	{"modernc.org/sqlite", []string{"internal/store/sqlite"}},
 	{"github.com/go-git/", []string{"internal/runner/source"}},
-	{"github.com/go-jose/", []string{"internal/ticket"}},
+	{"github.com/go-jose/", []string{"internal/ticket", "internal/oidc"}},
 	{"github.com/danielgtaylor/huma/", []string{"internal/httpapi"}},
 	// What an engine_version may be is said when it is written, in the words of who reads it later.
 	{"github.com/hashicorp/go-version", []string{"internal/runner/engine", "internal/controlplane/catalog"}},

@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/oidc"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -32,6 +34,10 @@ type Principal struct {
 	Grants map[string]string
 	PoolID string // of a pool
 	Pool   string // its name
+	// Kind is what it is: api.KindUser, api.KindService or api.KindPool.
+	Kind    string
+	TokenID string
+	Expires time.Time // of the token; zero means never
 }
 
 // ranks orders the roles: each role may do what the roles before it may.
@@ -39,11 +45,19 @@ var ranks = []string{api.RoleViewer, api.RoleOperator, api.RoleAdmin}
 
 // Calls answers requests about tokens and the audit trail.
 type Calls struct {
-	ledger *ledger.Ledger
+	ledger  *ledger.Ledger
+	issuers *oidc.Verifier
+	refused refusals
 }
 
-// New returns the calls over a ledger.
-func New(l *ledger.Ledger) *Calls { return &Calls{ledger: l} }
+// New returns the calls over a ledger. The issuers' tokens are checked by issuers; nil means by a verifier that calls
+// no private address.
+func New(l *ledger.Ledger, issuers *oidc.Verifier) *Calls {
+	if issuers == nil {
+		issuers, _ = oidc.New(oidc.Config{Log: l.Log}) // it fails for a list of private addresses only
+	}
+	return &Calls{ledger: l, issuers: issuers}
+}
 
 // Has reports whether who has at least a role: in the whole organization, or in one of the projects that are named. It
 // is a pure function.

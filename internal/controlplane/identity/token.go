@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -14,9 +15,11 @@ import (
 
 // Token prefixes make a leaked token recognisable.
 const (
-	userPrefix = "dfu_"
-	poolPrefix = "dfp_"
-	JobPrefix  = "dfj_"
+	userPrefix    = "dfu_"
+	servicePrefix = "dfs_"
+	secretPrefix  = "dfc_" // of a service principal's secret
+	poolPrefix    = "dfp_"
+	JobPrefix     = "dfj_"
 )
 
 // NewJobToken makes the token of a job and returns it with the hash that is stored.
@@ -36,6 +39,15 @@ func Mint(c *ledger.Change, rec record.Token) (string, record.Token) {
 	}
 	value, hash := newToken(prefix)
 	return value, Keep(c, rec, hash)
+}
+
+// mintShort adds a token that ends by itself: the store drops its records then.
+func mintShort(c *ledger.Change, rec record.Token) (string, record.Token) {
+	value, hash := newToken(map[string]string{api.KindUser: userPrefix, api.KindService: servicePrefix, api.KindPool: poolPrefix}[rec.Kind])
+	rec.ID, rec.Created, rec.Hash = record.NewID("tok_", c.Now), c.Now, hash
+	c.PutUntil(record.TokenKey(hash), rec, rec.Expires)
+	c.PutUntil(record.ShortTokenKey(rec.Org, rec.ID), rec, rec.Expires)
+	return value, rec
 }
 
 // Keep adds to a change a token whose hash is known.
@@ -66,7 +78,11 @@ func expire(c *ledger.Change, s Stored, at time.Time) {
 	if !at.After(c.Now) {
 		s.Revoked = true
 	}
-	for _, k := range []store.Key{record.TokenKey(s.Hash), record.TokenIDKey(s.Org, s.ID)} {
+	byID := record.TokenIDKey(s.Org, s.ID)
+	if s.Source != nil {
+		byID = record.ShortTokenKey(s.Org, s.ID)
+	}
+	for _, k := range []store.Key{record.TokenKey(s.Hash), byID} {
 		c.Add(store.Put(record.Encode(k, s.Token), s.Version))
 	}
 }
@@ -106,11 +122,31 @@ func (p *Calls) Authenticate(ctx context.Context, token string) (Principal, erro
 	if !s.Valid(p.ledger.Now()) {
 		return Principal{}, workflow.Refuse(workflow.ErrRevoked, "", "the token was revoked or has expired")
 	}
-	who := Principal{Organization: s.Org, Name: s.Name, Audience: s.Audience, Role: s.Role, Grants: s.Grants, PoolID: s.PoolID}
+	who := Principal{
+		Organization: s.Org, Name: s.Name, Audience: s.Audience, Role: s.Role, Grants: s.Grants, PoolID: s.PoolID,
+		Kind: cmp.Or(s.Kind, s.Audience), TokenID: s.ID, Expires: s.Expires,
+	}
+	// What a token leads to never changes. Whether that is still valid is read each time, together with the token.
+	var leads []store.Key
+	if s.Source != nil {
+		leads = append(leads, s.Source.Key(s.Org))
+	}
 	if s.Audience == Pool {
-		// Which pool a token is of never changes. Whether both are still valid is read each time.
+		leads = append(leads, record.PoolKey(s.Org, s.PoolID))
+	}
+	if len(leads) > 0 {
+		c.Link(tk, leads...)
+		if err := c.Load(ctx, leads...); err != nil {
+			return Principal{}, err
+		}
+	}
+	if s.Source != nil {
+		if err := sourced(c, s, &who); err != nil {
+			return Principal{}, err
+		}
+	}
+	if s.Audience == Pool {
 		k := record.PoolKey(s.Org, s.PoolID)
-		c.Link(tk, k)
 		pool, ok, err := ledger.Load[record.Pool](ctx, c, k)
 		if err != nil {
 			return Principal{}, err
@@ -184,12 +220,18 @@ func (p *Calls) RevokeToken(ctx context.Context, who Principal, id string) error
 		return workflow.Refuse(workflow.ErrNotFound, "id", "there is no such token")
 	}
 	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		k := record.TokenIDKey(who.Organization, id)
+		k, short := record.TokenIDKey(who.Organization, id), record.ShortTokenKey(who.Organization, id)
+		if err := c.Load(ctx, k, short); err != nil {
+			return err
+		}
+		if c.Version(k) == store.Absent {
+			k = short
+		}
 		s, ok, err := ledger.Load[record.Token](ctx, c, k)
 		if err != nil {
 			return err
 		}
-		if !ok || s.Audience != User {
+		if !ok || s.Audience != User && s.Source == nil {
 			return workflow.Refuse(workflow.ErrNotFound, "id", "there is no token %s", id)
 		}
 		if s.Revoked {

@@ -283,6 +283,9 @@ type Token struct {
 	Expires  time.Time         `json:"expires,omitzero"`
 	Revoked  bool              `json:"revoked,omitempty"`
 	Hash     string            `json:"hash"`
+	// Of a token that ends by itself: what its holder is (api.Kind*), and what gave it.
+	Kind   string  `json:"kind,omitempty"`
+	Source *Source `json:"source,omitempty"`
 }
 
 // Runner is an instance that was seen under a pool.

@@ -1,0 +1,391 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/oidc"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// IssueToken gives a token that ends by itself, for another issuer's token or for a service principal's secret. The
+// caller is not known yet. A refusal of a token whose signature is good is audited; others are only counted.
+func (p *Calls) IssueToken(ctx context.Context, in api.TokenRequest) (out api.IssuedToken, err error) {
+	if in.Expiration != 0 && in.Expiration < int(api.LeastLifetime.Seconds()) {
+		return out, invalid("expiration", "a token lives for at least 60 seconds")
+	}
+	w := wanted{lifetime: time.Duration(min(in.Expiration, int(api.MostLifetime.Seconds()))) * time.Second}
+	if w.kind, err = kindOf(in); err != nil {
+		return out, err
+	}
+	if w.pool, err = poolOf(in.Scope); err != nil {
+		return out, err
+	}
+	if w.pool != "" && w.kind != "" && w.kind != api.KindPool {
+		return out, invalid("scope", "only a token of a pool has a scope: leave scope out, or ask for %spool", api.TokenTypePrefix)
+	}
+	org, named := strings.CutPrefix(in.Audience, api.OrganizationPrefix)
+	if in.Audience != "" && (!named || checkName(org) != nil) {
+		return out, invalid("audience", "want %s and the name of the organization, not %q", api.OrganizationPrefix, text.Cut(in.Audience, 100))
+	}
+	switch in.GrantType {
+	case api.GrantExchange:
+		out, err = p.exchange(ctx, org, in, w)
+	case api.GrantClientCredentials:
+		out, err = p.clientCredentials(ctx, org, in, w)
+	default:
+		return out, workflow.Refuse(workflow.ErrUnsupported, "grant_type", "want %s or %s, not %q", api.GrantExchange, api.GrantClientCredentials, text.Cut(in.GrantType, 100))
+	}
+	if errors.Is(err, workflow.ErrUnauthenticated) {
+		p.refused.count(ctx, p.ledger)
+	}
+	return out, err
+}
+
+// wanted is what a caller asks for: zero values mean whatever there is.
+type wanted struct {
+	kind, pool string
+	lifetime   time.Duration
+}
+
+func kindOf(in api.TokenRequest) (string, error) {
+	if in.RequestedTokenType == "" || in.RequestedTokenType == api.TokenTypeAccess {
+		return "", nil
+	}
+	kind, _ := strings.CutPrefix(in.RequestedTokenType, api.TokenTypePrefix)
+	if !slices.Contains([]string{api.KindUser, api.KindService, api.KindPool}, kind) {
+		return "", invalid("requested_token_type", "want %s and user, service or pool, not %q", api.TokenTypePrefix, text.Cut(in.RequestedTokenType, 100))
+	}
+	return kind, nil
+}
+
+func poolOf(scope string) (string, error) {
+	pool, ok := strings.CutPrefix(scope, "pool:")
+	if scope != "" && (!ok || checkName(pool) != nil) {
+		return "", invalid("scope", "want pool: and the id or the name of one pool, not %q", text.Cut(scope, 100))
+	}
+	return pool, nil
+}
+
+// lifetime is how long a token lives: as long as was asked for, at most as long as is allowed. It is a pure function.
+func lifetime(asked, allowed time.Duration) time.Duration {
+	if asked == 0 {
+		asked = api.DefaultLifetime
+	}
+	if allowed == 0 {
+		allowed = api.DefaultLifetime
+	}
+	return min(asked, allowed, api.MostLifetime)
+}
+
+// exchange gives a token for one of a registered issuer.
+func (p *Calls) exchange(ctx context.Context, org string, in api.TokenRequest, w wanted) (out api.IssuedToken, err error) {
+	switch {
+	case org == "":
+		return out, invalid("audience", "name the organization: %s and its name", api.OrganizationPrefix)
+	case in.SubjectToken == "":
+		return out, invalid("subject_token", "send the token of the issuer")
+	case !slices.Contains([]string{api.TokenTypeID, api.TokenTypeJWT, api.TokenTypeAccess}, in.SubjectTokenType):
+		return out, invalid("subject_token_type", "want %s, %s or %s", api.TokenTypeID, api.TokenTypeJWT, api.TokenTypeAccess)
+	}
+	url, err := oidc.IssuerOf(in.SubjectToken)
+	if err != nil {
+		return out, err
+	}
+	is, err := p.issuerAt(ctx, p.ledger.View(), org, url)
+	if err != nil {
+		return out, err
+	}
+	expected := oidc.Issuer{URL: is.I.URL, Audiences: is.I.Audiences, Algorithms: is.I.Algorithms}
+	if is.I.Login != nil {
+		expected.ClientID = is.I.Login.ClientID
+	}
+	claims, err := p.issuers.Verify(ctx, expected, in.SubjectToken, p.ledger.Now())
+	if err != nil {
+		return out, err
+	}
+	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		now, err := p.issuerAt(ctx, c, org, url)
+		if err != nil {
+			return err
+		}
+		poolID, err := poolNamed(ctx, c, org, w.pool)
+		if err != nil {
+			return err
+		}
+		rec, most, err := decide(now, claims, w.kind, poolID)
+		if err != nil {
+			return err
+		}
+		rec.Org, rec.Expires = org, c.Now.Add(lifetime(w.lifetime, most))
+		if rec.PoolID != "" {
+			k := record.PoolKey(org, rec.PoolID)
+			pool, ok, err := ledger.Load[record.Pool](ctx, c, k)
+			if err != nil {
+				return err
+			}
+			if !ok || pool.Closed {
+				return workflow.Refuse(workflow.ErrForbidden, "", "the pool of the rule was deleted")
+			}
+		}
+		// Nothing is checked in this commit: a token is worth nothing without the rule that gave it.
+		out = p.issue(c, rec, "token.exchange", "")
+		return nil
+	})
+	if errors.Is(err, workflow.ErrForbidden) && p.refused.mayAudit(p.ledger.Now()) {
+		_ = Refused(ctx, p.ledger, Principal{Organization: org, Name: nameOf(is.I.Name, claims, "")}, "token.exchange", is.I.Name, err)
+	}
+	return out, err
+}
+
+// issuerAt reads the issuer of an organization that has an address.
+func (p *Calls) issuerAt(ctx context.Context, c *ledger.Change, org, url string) (is record.Issuer, err error) {
+	unknown := workflow.Refuse(workflow.ErrUnauthenticated, "subject_token", "%s takes no tokens of %q: an admin registers the issuer with dayfly issuer apply", org, text.Cut(url, 200))
+	byURL := record.IssuerURLKey(org, url)
+	if err := c.LoadLinked(ctx, byURL); err != nil {
+		return is, err
+	}
+	name, ok, err := ledger.Get[record.Name](c.Read, byURL)
+	if err != nil {
+		return is, err
+	}
+	if !ok {
+		return is, unknown
+	}
+	k := record.IssuerKey(org, name.ID)
+	c.Link(byURL, k)
+	is, ok, err = ledger.Load[record.Issuer](ctx, c, k)
+	if err == nil && (!ok || is.I.URL != url || is.I.IsDisabled) {
+		err = unknown
+	}
+	return is, err
+}
+
+// poolNamed is the id of a pool by its id or its name; a name that is not known stays as it is, and no rule has it.
+func poolNamed(ctx context.Context, c *ledger.Change, org, pool string) (string, error) {
+	if pool == "" {
+		return "", nil
+	}
+	name, ok, err := ledger.Load[record.Name](ctx, c, record.PoolNameKey(org, pool))
+	if err != nil || !ok {
+		return pool, err
+	}
+	return name.ID, nil
+}
+
+// decide finds the rule that a token fits and makes the token that its holder gets, and says how long that may live. It
+// is a pure function.
+func decide(is record.Issuer, claims oidc.Claims, kind, poolID string) (out record.Token, most time.Duration, err error) {
+	for _, rule := range is.Rules {
+		r := rule.R
+		if kind != "" && r.Becomes != kind || poolID != "" && rule.PoolID != poolID || !fits(r, claims) {
+			continue
+		}
+		role, grants := r.Role, maps.Clone(r.Grants)
+		for _, g := range claims.Strings(r.GroupsClaim) {
+			if more, ok := r.Groups[g]; ok {
+				role, grants = raise(role, more.Role), add(grants, more.Grants)
+			}
+		}
+		if r.Becomes != api.KindPool && role == "" && len(grants) == 0 {
+			continue // none of its groups has a role
+		}
+		out = record.Token{
+			Audience: User, Kind: r.Becomes, Name: nameOf(is.I.Name, claims, r.NameClaim), Role: role, Grants: grants, PoolID: rule.PoolID,
+			Source: &record.Source{Issuer: is.I.Name, ID: is.ID, Part: rule.ID},
+		}
+		if r.Becomes == api.KindPool {
+			out.Audience = Pool
+		}
+		return out, time.Duration(r.MaxLifetimeSeconds) * time.Second, nil
+	}
+	what := "what was asked for"
+	if kind != "" {
+		what = "a " + kind + "'s token"
+	}
+	return out, 0, workflow.Refuse(workflow.ErrForbidden, "subject_token", "the token is valid, and no rule of issuer %s gives its holder %s (sub %q): compare the claims of the token with dayfly issuer show %s",
+		is.I.Name, what, text.Cut(strings.Join(claims.Strings("sub"), " "), 200), is.I.Name)
+}
+
+// fits says whether a token has every claim that a rule wants.
+func fits(r api.TrustRule, claims oidc.Claims) bool {
+	for name, form := range r.Claims {
+		if !slices.ContainsFunc(claims.Strings(name), func(v string) bool { return oidc.Match(form, v) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func raise(a, b string) string {
+	if slices.Index(ranks, b) > slices.Index(ranks, a) {
+		return b
+	}
+	return a
+}
+
+func add(to, more map[string]string) map[string]string {
+	for project, role := range more {
+		if to == nil {
+			to = map[string]string{}
+		}
+		to[project] = raise(to[project], role)
+	}
+	return to
+}
+
+// mostName is the longest name of a holder that is kept. Of a longer one the end gives way to a digest, so that no two
+// holders have the same.
+const mostName = 100
+
+// nameOf is how the audit names the holder of a token: after the issuer, so that nobody can take the name of another.
+func nameOf(issuer string, claims oidc.Claims, claim string) string {
+	if claim == "" {
+		claim = "sub"
+	}
+	v := strings.Join(claims.Strings(claim), " ")
+	if v == "" {
+		v = strings.Join(claims.Strings("sub"), " ")
+	}
+	plain := strings.Map(func(r rune) rune {
+		if r <= ' ' || r == 0x7f || r == '\uFFFD' || r >= 0x80 && r < 0xa0 {
+			return '_'
+		}
+		return r
+	}, v)
+	if len(plain) > mostName || plain != v {
+		plain = text.Cut(plain, mostName-20) + "~" + record.Hash(v)[:12]
+	}
+	return issuer + "/" + plain
+}
+
+// issue adds the token and its line of the audit.
+func (p *Calls) issue(c *ledger.Change, rec record.Token, action, detail string) api.IssuedToken {
+	value, rec := mintShort(c, rec)
+	out := api.IssuedToken{
+		AccessToken: value, IssuedTokenType: api.TokenTypePrefix + rec.Kind, TokenType: "Bearer", ID: rec.ID, Organization: rec.Org, Name: rec.Name,
+		ExpiresIn: int(rec.Expires.Sub(c.Now) / time.Second),
+	}
+	as := rec.Kind
+	if rec.Role != "" {
+		as += " with the role " + rec.Role
+	}
+	if rec.PoolID != "" {
+		out.Scope = "pool:" + rec.PoolID
+		as += " " + rec.PoolID
+	}
+	Audit(c, Principal{Organization: rec.Org, Name: rec.Name}, action, rec.ID, "done", as+" until "+rec.Expires.Format(time.RFC3339)+detail)
+	return out
+}
+
+// clientCredentials gives a token for the secret of a service principal.
+func (p *Calls) clientCredentials(ctx context.Context, org string, in api.TokenRequest, w wanted) (out api.IssuedToken, err error) {
+	unknown := workflow.Refuse(workflow.ErrUnauthenticated, "client_id", "the client id or the secret is wrong")
+	switch {
+	case in.ClientID == "" || in.ClientSecret == "":
+		return out, workflow.Refuse(workflow.ErrUnauthenticated, "client_id", "send the client id and the secret of a service principal, by HTTP Basic or in the form")
+	case record.CheckID(in.ClientID) != nil || len(in.ClientSecret) > 200:
+		return out, unknown
+	case w.kind != "" && w.kind != api.KindService || w.pool != "":
+		return out, invalid("requested_token_type", "a service principal gets a token of its own kind: %sservice", api.TokenTypePrefix)
+	}
+	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		ck := record.ClientKey(in.ClientID)
+		if err := c.LoadLinked(ctx, ck); err != nil {
+			return err
+		}
+		cl, ok, err := ledger.Get[record.Client](c.Read, ck)
+		if err != nil {
+			return err
+		}
+		if !ok || org != "" && cl.Org != org {
+			return unknown
+		}
+		k := record.ServiceKey(cl.Org, cl.Name)
+		c.Link(ck, k)
+		s, ok, err := ledger.Load[record.ServicePrincipal](ctx, c, k)
+		if err != nil {
+			return err
+		}
+		secret, live := s.Find(in.ClientSecret, c.Now)
+		if !ok || !live || s.ID != in.ClientID || s.Disabled {
+			return unknown
+		}
+		rec := record.Token{
+			Org: cl.Org, Audience: User, Kind: api.KindService, Name: "service/" + s.Name, Role: s.Role, Grants: s.Grants,
+			Expires: c.Now.Add(lifetime(w.lifetime, s.MaxLifetime)), Source: &record.Source{Service: s.Name, ID: s.ID, Part: secret.ID},
+		}
+		out = p.issue(c, rec, "token.issue", ", by secret "+secret.ID)
+		return nil
+	})
+	return out, err
+}
+
+// sourced checks that what gave a token is still there and unchanged. A service principal's roles are those that it has
+// now.
+func sourced(c *ledger.Change, s record.Token, who *Principal) error {
+	gone := workflow.Refuse(workflow.ErrRevoked, "", "what gave this token was changed or removed: get a new token")
+	k := s.Source.Key(s.Org)
+	if s.Source.Service != "" {
+		p, ok, err := ledger.Get[record.ServicePrincipal](c.Read, k)
+		if err != nil {
+			return err
+		}
+		live := slices.ContainsFunc(p.Secrets, func(one record.Secret) bool { return one.ID == s.Source.Part && one.Live(c.Now) })
+		if !ok || p.ID != s.Source.ID || p.Disabled || !live {
+			return gone
+		}
+		who.Role, who.Grants = p.Role, p.Grants
+		return nil
+	}
+	is, ok, err := ledger.Get[record.Issuer](c.Read, k)
+	if err != nil {
+		return err
+	}
+	if !ok || is.ID != s.Source.ID || is.I.IsDisabled || !slices.ContainsFunc(is.Rules, func(r record.Rule) bool { return r.ID == s.Source.Part }) {
+		return gone
+	}
+	return nil
+}
+
+// refusals keeps strangers from filling the audit trail and the log.
+type refusals struct {
+	mu      sync.Mutex
+	since   time.Time // of the minute that audited is of
+	audited int
+	told    time.Time
+	counted int
+}
+
+const mostAudited = 20 // refusals in a minute, by one process
+
+// mayAudit says whether one more refusal is audited.
+func (r *refusals) mayAudit(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now.Sub(r.since).Abs() >= time.Minute {
+		r.since, r.audited = now, 0
+	}
+	r.audited++
+	return r.audited <= mostAudited
+}
+
+// count logs how many sign-ins were refused, at most once in a minute.
+func (r *refusals) count(ctx context.Context, l *ledger.Ledger) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counted++
+	if now := l.Now(); now.Sub(r.told).Abs() >= time.Minute {
+		l.Log.WarnContext(ctx, "sign-ins refused", "count", r.counted)
+		r.told, r.counted = now, 0
+	}
+}

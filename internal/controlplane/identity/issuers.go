@@ -1,0 +1,346 @@
+package identity
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/oidc"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// sharedHosts are issuers of which strangers get tokens too, with the claims that hold an id of an owner which is never
+// given to another. A name is not enough: whoever takes over a name that was given up gets tokens with it.
+var sharedHosts = map[string][]string{
+	"token.actions.githubusercontent.com": {"repository_owner_id", "repository_id", "enterprise_id"},
+	"gitlab.com":                          {"namespace_id", "project_id"},
+	"agent.buildkite.com":                 {"organization_id", "pipeline_id"},
+	"app.terraform.io":                    {"terraform_organization_id", "terraform_workspace_id"},
+	"accounts.google.com":                 {"sub"},
+}
+
+func invalid(field, format string, args ...any) error {
+	return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
+}
+
+// checkName refuses a name that cannot be part of a key or of an address.
+func checkName(name string) error {
+	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
+	if name == "" || len(name) > 64 || strings.Trim(name, plain) != "" {
+		return invalid("name", "a name has 1 to 64 characters of A-Z, a-z, 0-9, _ and -, not %q", text.Cut(name, 80))
+	}
+	return nil
+}
+
+// settleIssuer fills in what an issuer leaves out, and refuses what cannot be.
+func (p *Calls) settleIssuer(org string, in api.Issuer) (api.Issuer, error) {
+	if err := checkName(in.Name); err != nil {
+		return in, err
+	}
+	if err := p.issuers.CheckAddress("url", in.URL); err != nil {
+		return in, err
+	}
+	u, _ := url.Parse(in.URL)
+	owners, known := sharedHosts[strings.ToLower(u.Hostname())]
+	in.Shared = in.Shared || known
+	if in.OwnerClaim != "" {
+		owners = []string{in.OwnerClaim}
+	}
+	ours := api.OrganizationPrefix + org
+	if len(in.Audiences) == 0 {
+		in.Audiences = []string{ours}
+	}
+	for _, a := range in.Audiences {
+		if a == "" || len(a) > 512 {
+			return in, invalid("audiences", "an audience has 1 to 512 bytes")
+		}
+		if in.Shared && a != ours && !strings.HasPrefix(a, ours+":") {
+			return in, invalid("audiences", "strangers get tokens of %s too, so an audience must be of this organization alone: want %s and not %q", in.URL, ours, a)
+		}
+	}
+	for _, a := range in.Algorithms {
+		if !slices.Contains(oidc.Algorithms(), a) {
+			return in, invalid("algorithms", "%q is not taken: there are %s", text.Cut(a, 20), strings.Join(oidc.Algorithms(), ", "))
+		}
+	}
+	if len(in.Algorithms) == 0 {
+		in.Algorithms = oidc.DefaultAlgorithms()
+	}
+	if in.Login != nil && in.Login.ClientID == "" {
+		return in, invalid("login.client_id", "to log people in, name the id of a public client of the issuer")
+	}
+	if in.Shared && len(owners) == 0 {
+		return in, invalid("owner_claim", "strangers get tokens of %s too: name the claim that has an id of their owner which is never given to another", in.URL)
+	}
+	for i, r := range in.Rules {
+		if err := checkRule(fmt.Sprintf("rules.%d", i), r); err != nil {
+			return in, err
+		}
+		if in.Shared && !slices.ContainsFunc(owners, func(o string) bool { return r.Claims[o] != "" && !strings.Contains(r.Claims[o], "*") }) {
+			return in, invalid(fmt.Sprintf("rules.%d.claims", i), "strangers get tokens of %s too: add %s with its exact value, without *; names can be given up and taken over", in.URL, strings.Join(owners, " or "))
+		}
+	}
+	in.CreatedAt, in.Version = nil, 0
+	return in, nil
+}
+
+// checkRule refuses a trust rule that cannot be meant. It is a pure function.
+func checkRule(at string, r api.TrustRule) error {
+	if len(r.Claims) == 0 && r.GroupsClaim == "" {
+		return invalid(at+".claims", "a rule without conditions trusts everybody who gets a token of the issuer: name a claim and its value")
+	}
+	if len(r.Claims) > 20 || len(r.Groups) > 100 || len(r.Grants) > 100 {
+		return invalid(at, "a rule has at most 20 claims, 100 groups and 100 grants")
+	}
+	for name, value := range r.Claims {
+		if name == "" || len(name) > 128 || value == "" || len(value) > 512 {
+			return invalid(at+".claims", "a claim's name has 1 to 128 bytes, and its value 1 to 512")
+		}
+	}
+	if (r.GroupsClaim == "") != (len(r.Groups) == 0) {
+		return invalid(at+".groups_claim", "groups_claim and groups go together")
+	}
+	if d := r.MaxLifetimeSeconds; d != 0 && (d < int(api.LeastLifetime.Seconds()) || d > int(api.MostLifetime.Seconds())) {
+		return invalid(at+".max_lifetime_seconds", "a lifetime lies between 60 and 43200 seconds")
+	}
+	switch r.Becomes {
+	case api.KindPool:
+		if r.Pool == "" || r.Role != "" || len(r.Grants)+len(r.Groups) > 0 {
+			return invalid(at+".pool", "a rule that becomes a pool names the pool, and no role, grants or groups")
+		}
+		return nil
+	case api.KindUser, api.KindService:
+		if r.Pool != "" {
+			return invalid(at+".pool", "only a rule that becomes a pool names one")
+		}
+	default:
+		return invalid(at+".becomes", "want user, service or pool, not %q", text.Cut(r.Becomes, 20))
+	}
+	if r.Role == "" && len(r.Grants)+len(r.Groups) == 0 {
+		return invalid(at+".role", "name a role, grants in projects, or groups: without them the holder may do nothing")
+	}
+	for name, g := range r.Groups {
+		if name == "" || g.Role == "" && len(g.Grants) == 0 {
+			return invalid(at+".groups", "each group has a name, and a role or grants")
+		}
+		if err := checkRoles(at+".groups."+name, g.Role, g.Grants); err != nil {
+			return err
+		}
+	}
+	return checkRoles(at, r.Role, r.Grants)
+}
+
+// checkRoles refuses roles that there are not.
+func checkRoles(at, role string, grants map[string]string) error {
+	if role != "" && !slices.Contains(ranks, role) {
+		return invalid(strings.TrimPrefix(at+".role", "."), "a role is viewer, operator or admin")
+	}
+	for project, r := range grants {
+		if project == "" || !slices.Contains(ranks, r) {
+			return invalid(strings.TrimPrefix(at+".grants", "."), "grants name projects, and the role viewer, operator or admin in each")
+		}
+	}
+	return nil
+}
+
+// knowsProjects refuses grants in projects that there are not.
+func knowsProjects(ctx context.Context, c *ledger.Change, org string, grants ...map[string]string) error {
+	for _, g := range grants {
+		for _, name := range slices.Sorted(maps.Keys(g)) {
+			k := record.ProjectKey(org, name)
+			if err := c.Load(ctx, k); err != nil {
+				return err
+			}
+			if name != record.GlobalProject && c.Version(k) == store.Absent {
+				return invalid("grants", "there is no project %q", text.Cut(name, 64))
+			}
+			c.Check(k)
+		}
+	}
+	return nil
+}
+
+// rulesOf makes the records of trust rules.
+func rulesOf(ctx context.Context, c *ledger.Change, org string, in []api.TrustRule) (out []record.Rule, err error) {
+	for i, r := range in {
+		rule := record.Rule{R: r}
+		if r.Becomes == api.KindPool {
+			k := record.PoolNameKey(org, r.Pool)
+			name, ok, err := ledger.Load[record.Name](ctx, c, k)
+			if err != nil {
+				return nil, err
+			}
+			if !ok {
+				return nil, invalid(fmt.Sprintf("rules.%d.pool", i), "there is no pool %q", text.Cut(r.Pool, 64))
+			}
+			rule.PoolID = name.ID
+			c.Check(k)
+		}
+		grants := []map[string]string{r.Grants}
+		for _, g := range r.Groups {
+			grants = append(grants, g.Grants)
+		}
+		if err := knowsProjects(ctx, c, org, grants...); err != nil {
+			return nil, err
+		}
+		said, err := json.Marshal(rule) // maps are written in the order of their keys
+		if err != nil {
+			return nil, fmt.Errorf("encode a rule: %w", err)
+		}
+		rule.ID = record.Hash(string(said))[:20]
+		out = append(out, rule)
+	}
+	return out, nil
+}
+
+// PutIssuer creates or changes an issuer. Tokens that a changed rule gave end.
+func (p *Calls) PutIssuer(ctx context.Context, who Principal, in api.Issuer) (out api.Issuer, outcome api.Outcome, err error) {
+	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "issuer.apply", in.Name); err != nil {
+		return out, "", err
+	}
+	version := in.Version
+	if in, err = p.settleIssuer(who.Organization, in); err != nil {
+		return out, "", err
+	}
+	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		k, byURL := record.IssuerKey(who.Organization, in.Name), record.IssuerURLKey(who.Organization, in.URL)
+		if err := c.Load(ctx, k, byURL); err != nil {
+			return err
+		}
+		old, exists, err := ledger.Get[record.Issuer](c.Read, k)
+		if err != nil {
+			return err
+		}
+		other, taken, err := ledger.Get[record.Name](c.Read, byURL)
+		switch {
+		case err != nil:
+			return err
+		case exists && old.I.URL != in.URL:
+			return invalid("url", "the address of an issuer never changes, and that of %s is %s: make another issuer", in.Name, old.I.URL)
+		case !exists && taken:
+			return workflow.Refuse(workflow.ErrExists, "url", "issuer %s has this address: add the rules there", other.ID)
+		case version != 0 && version != c.Version(k):
+			return workflow.Refuse(workflow.ErrConflict, "version", "the issuer was changed by someone else: it has version %d now", c.Version(k))
+		}
+		rec := record.Issuer{ID: cmp.Or(old.ID, record.NewID("iss_", c.Now)), Created: old.Created, I: in}
+		rec.I.Rules = nil
+		if rec.Rules, err = rulesOf(ctx, c, who.Organization, in.Rules); err != nil {
+			return err
+		}
+		switch {
+		case exists && reflect.DeepEqual(rec, old):
+			outcome, out = api.OutcomeUnchanged, viewIssuer(old, c.Version(k))
+			return errUnchanged
+		case exists:
+			outcome = api.OutcomeChanged
+		default:
+			outcome, rec.Created = api.OutcomeCreated, c.Now
+			c.Create(byURL, record.Name{ID: in.Name})
+		}
+		c.Put(k, rec)
+		Audit(c, who, "issuer.apply", in.Name, "done", fmt.Sprintf("%s, %s, %s", outcome, in.URL, text.Count(len(rec.Rules), "rule")))
+		out = viewIssuer(rec, c.Version(k)+1)
+		return nil
+	})
+	if errors.Is(err, errUnchanged) {
+		err = nil
+	}
+	return out, outcome, err
+}
+
+var errUnchanged = errors.New("nothing to change")
+
+func viewIssuer(rec record.Issuer, version int64) api.Issuer {
+	out := rec.I
+	for _, r := range rec.Rules {
+		out.Rules = append(out.Rules, r.R)
+	}
+	out.CreatedAt, out.Version = &rec.Created, version
+	return out
+}
+
+// Issuers lists the issuers.
+func (p *Calls) Issuers(ctx context.Context, who Principal, cursor string, limit int) (out api.Page[api.Issuer], err error) {
+	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "issuer.list", ""); err != nil {
+		return out, err
+	}
+	scan := record.Under(record.OrganizationPart(who.Organization), record.IssuersPrefix, ledger.PageSize(limit, 50))
+	return ledger.ListOf(ctx, p.ledger, scan, cursor, viewIssuer)
+}
+
+// Issuer shows an issuer.
+func (p *Calls) Issuer(ctx context.Context, who Principal, name string) (out api.Issuer, err error) {
+	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "issuer.show", name); err != nil {
+		return out, err
+	}
+	c, k := p.ledger.View(), record.IssuerKey(who.Organization, name)
+	rec, ok, err := ledger.Load[record.Issuer](ctx, c, k)
+	if err == nil && !ok {
+		err = workflow.Refuse(workflow.ErrNotFound, "issuer", "there is no issuer %q", text.Cut(name, 64))
+	}
+	if err != nil {
+		return out, err
+	}
+	return viewIssuer(rec, c.Version(k)), nil
+}
+
+// DeleteIssuer deletes an issuer. All tokens that it gave end.
+func (p *Calls) DeleteIssuer(ctx context.Context, who Principal, name string) error {
+	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "issuer.delete", name); err != nil {
+		return err
+	}
+	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		k := record.IssuerKey(who.Organization, name)
+		rec, ok, err := ledger.Load[record.Issuer](ctx, c, k)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return workflow.Refuse(workflow.ErrNotFound, "issuer", "there is no issuer %q", text.Cut(name, 64))
+		}
+		byURL := record.IssuerURLKey(who.Organization, rec.I.URL)
+		if err := c.Load(ctx, byURL); err != nil {
+			return err
+		}
+		c.Remove(k)
+		c.Remove(byURL)
+		Audit(c, who, "issuer.delete", name, "done", rec.I.URL)
+		return nil
+	})
+}
+
+// LoginOptions says with which issuers people log in. Everybody may ask; an organization that there is not has none.
+func (p *Calls) LoginOptions(ctx context.Context, org string) (api.LoginOptions, error) {
+	out := api.LoginOptions{Organization: org, Issuers: []api.LoginOption{}}
+	if err := checkName(org); err != nil {
+		return out, invalid("organization", "this is not the name of an organization")
+	}
+	scan := record.Under(record.OrganizationPart(org), record.IssuersPrefix, 100)
+	page, err := p.ledger.Range(ctx, scan)
+	if err != nil {
+		return out, err
+	}
+	all, err := record.DecodeAll[record.Issuer](page.Records)
+	for _, rec := range all {
+		if l := rec.I.Login; l != nil && !rec.I.IsDisabled {
+			scopes := l.Scopes
+			if len(scopes) == 0 {
+				scopes = []string{"openid", "profile", "email"}
+			}
+			out.Issuers = append(out.Issuers, api.LoginOption{Name: rec.I.Name, Issuer: rec.I.URL, ClientID: l.ClientID, Scopes: scopes})
+		}
+	}
+	return out, err
+}

@@ -1,0 +1,110 @@
+package record
+
+import (
+	"crypto/subtle"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/store"
+)
+
+// Issuer is a provider whose tokens an organization takes.
+type Issuer struct {
+	ID      string     `json:"id"`
+	Created time.Time  `json:"created"`
+	I       api.Issuer `json:"i"` // without its rules
+	Rules   []Rule     `json:"rules,omitempty"`
+}
+
+// Rule is a trust rule. Its id is made from what it says: a token names the rule that gave it, and ends with it.
+type Rule struct {
+	ID     string        `json:"id"`
+	PoolID string        `json:"pool,omitempty"`
+	R      api.TrustRule `json:"r"`
+}
+
+// ServicePrincipal is a program that logs in with its id and a secret.
+type ServicePrincipal struct {
+	ID          string            `json:"id"` // its client id
+	Name        string            `json:"name"`
+	Role        string            `json:"role,omitempty"`
+	Grants      map[string]string `json:"grants,omitempty"`
+	MaxLifetime time.Duration     `json:"max,omitempty"`
+	Disabled    bool              `json:"disabled,omitempty"`
+	Secrets     []Secret          `json:"secrets"`
+	Created     time.Time         `json:"created"`
+}
+
+// Secret is a secret of a service principal.
+type Secret struct {
+	ID      string    `json:"id"`
+	Hash    string    `json:"hash"`
+	Created time.Time `json:"created"`
+	Expires time.Time `json:"expires,omitzero"`
+}
+
+// Source is what gave a token: the token is valid only as long as that is there.
+type Source struct {
+	Issuer  string `json:"issuer,omitempty"`  // name of an issuer
+	Service string `json:"service,omitempty"` // or of a service principal
+	ID      string `json:"id"`                // its id: one that was made again under the same name is another
+	Part    string `json:"part"`              // id of the rule or of the secret
+}
+
+// Key is where the record of the source lies.
+func (s *Source) Key(org string) store.Key {
+	if s.Issuer != "" {
+		return IssuerKey(org, s.Issuer)
+	}
+	return ServiceKey(org, s.Service)
+}
+
+// Client is what a client id leads to.
+type Client struct {
+	Org  string `json:"org"`
+	Name string `json:"name"`
+}
+
+// The prefixes of the keys of issuers and of service principals in the part of their organization.
+const (
+	IssuersPrefix  = "issuer/"
+	ServicesPrefix = "service/"
+)
+
+// IssuerKey is where an issuer lies.
+func IssuerKey(org, name string) store.Key {
+	return store.Key{Part: OrganizationPart(org), Sort: IssuersPrefix + name}
+}
+
+// IssuerURLKey leads from an issuer's address to its name.
+func IssuerURLKey(org, url string) store.Key {
+	return store.Key{Part: OrganizationPart(org), Sort: "issuerurl/" + Hash(url)}
+}
+
+// ServiceKey is where a service principal lies.
+func ServiceKey(org, name string) store.Key {
+	return store.Key{Part: OrganizationPart(org), Sort: ServicesPrefix + name}
+}
+
+// ClientKey is where a client id lies.
+func ClientKey(id string) store.Key { return store.Key{Part: "client/" + id, Sort: "client"} }
+
+// ShortTokenKey is where a token that ends by itself is found by its id. Such tokens are many, so they are not in the
+// list of the others.
+func ShortTokenKey(org, id string) store.Key {
+	return store.Key{Part: OrganizationPart(org), Sort: "short/" + id}
+}
+
+// Live says whether a secret is valid.
+func (s Secret) Live(now time.Time) bool { return s.Expires.IsZero() || now.Before(s.Expires) }
+
+// Find returns the live secret with a value. It takes the same time for each value.
+func (s ServicePrincipal) Find(value string, now time.Time) (Secret, bool) {
+	hash, found, ok := Hash(value), Secret{}, false
+	for _, one := range s.Secrets {
+		if subtle.ConstantTimeCompare([]byte(one.Hash), []byte(hash)) == 1 && one.Live(now) {
+			found, ok = one, true
+		}
+	}
+	return found, ok
+}

@@ -1,0 +1,177 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/base64"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const formType = "application/x-www-form-urlencoded"
+
+func (s *server) loginRoutes() {
+	const tag = "tokens"
+	add(s, route{id: "issue-token", method: http.MethodPost, path: "/v1/token", summary: "Give a token that ends by itself, for an issuer's token or a service principal's secret", tag: tag, audience: open, oauth: true, errors: []int{401, 429}},
+		func(ctx context.Context, in *struct {
+			ContentType   string `header:"Content-Type" doc:"application/x-www-form-urlencoded"`
+			Authorization string `header:"Authorization" doc:"HTTP Basic with the id and the secret of a service principal"`
+			RawBody       []byte `contentType:"application/x-www-form-urlencoded"`
+		}) (*answer[api.IssuedToken], error) {
+			asked, err := readTokenRequest(in.ContentType, in.Authorization, string(in.RawBody))
+			if err != nil {
+				return nil, err
+			}
+			return reply(s.plane.IssueToken(ctx, asked))
+		})
+	add(s, route{id: "get-login-options", method: http.MethodGet, path: "/v1/login", summary: "Say with which issuers people log in", tag: tag, audience: open},
+		func(ctx context.Context, in *struct {
+			Organization string `query:"organization" default:"default" maxLength:"64" doc:"Name of the organization"`
+		}) (*answer[api.LoginOptions], error) {
+			return reply(s.plane.LoginOptions(ctx, in.Organization))
+		})
+	type put struct {
+		Status  int
+		Outcome api.Outcome `header:"Dayfly-Outcome" enum:"created,changed,unchanged" doc:"Whether the issuer was created or changed, or was like that before"`
+		Body    api.Issuer
+	}
+	known(s, route{id: "put-issuer", method: http.MethodPut, path: "/v1/issuers/{issuer}", summary: "Create or change an issuer and its trust rules", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByIssuer
+			Body api.Issuer
+		}) (*put, error) {
+			if in.Body.Name != in.Issuer {
+				return nil, nameDiffers(in.Body.Name, in.Issuer)
+			}
+			stored, outcome, err := s.plane.PutIssuer(ctx, who, in.Body)
+			if err != nil {
+				return nil, err
+			}
+			out := &put{Status: http.StatusOK, Outcome: outcome, Body: stored}
+			if outcome == api.OutcomeCreated {
+				out.Status = http.StatusCreated
+			}
+			return out, nil
+		})
+	paged(s, route{id: "list-issuers", method: http.MethodGet, path: "/v1/issuers", summary: "List issuers", tag: tag, audience: people, role: api.RoleAdmin}, s.plane.Issuers)
+	one[ByIssuer](s, route{id: "get-issuer", method: http.MethodGet, path: "/v1/issuers/{issuer}", summary: "Show an issuer", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404}}, s.plane.Issuer)
+	known(s, route{id: "delete-issuer", method: http.MethodDelete, path: "/v1/issuers/{issuer}", summary: "Delete an issuer; the tokens that it gave end", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *ByIssuer) (*nothing, error) {
+			return done(s.plane.DeleteIssuer(ctx, who, in.Issuer))
+		})
+	s.serviceRoutes(tag)
+}
+
+func (s *server) serviceRoutes(tag string) {
+	const address = "/v1/service-principals/{service_principal}"
+	known(s, route{id: "create-service-principal", method: http.MethodPost, path: "/v1/service-principals", summary: "Make a service principal; the answer has its secret, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct{ Body api.NewServicePrincipal }) (*answer[api.ServicePrincipalSecret], error) {
+			return reply(s.plane.CreateService(ctx, who, in.Body))
+		})
+	paged(s, route{id: "list-service-principals", method: http.MethodGet, path: "/v1/service-principals", summary: "List service principals", tag: tag, audience: people, role: api.RoleAdmin}, s.plane.Services)
+	one[ByService](s, route{id: "get-service-principal", method: http.MethodGet, path: address, summary: "Show a service principal", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404}}, s.plane.Service)
+	known(s, route{id: "update-service-principal", method: http.MethodPatch, path: address, summary: "Change the settings of a service principal that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByService
+			Body api.ServicePrincipalSettings
+		}) (*answer[api.ServicePrincipal], error) {
+			return reply(s.plane.UpdateService(ctx, who, in.Service, in.Body))
+		})
+	known(s, route{id: "rotate-service-principal-secret", method: http.MethodPost, path: address + "/secret", summary: "Make a new secret of a service principal; the answer has it, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByService
+			Body api.RotateSecret
+		}) (*answer[api.ServicePrincipalSecret], error) {
+			return reply(s.plane.RotateSecret(ctx, who, in.Service, in.Body))
+		})
+	known(s, route{id: "delete-service-principal", method: http.MethodDelete, path: address, summary: "Delete a service principal; its tokens end", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *ByService) (*nothing, error) {
+			return done(s.plane.DeleteService(ctx, who, in.Service))
+		})
+}
+
+// readTokenRequest reads the form of POST /v1/token. Parameters that are not known are passed over, and none may stand
+// there twice, as RFC 6749 wants it.
+func readTokenRequest(contentType, authorization, body string) (in api.TokenRequest, err error) {
+	refuse := func(field, format string, args ...any) (api.TokenRequest, error) {
+		return in, workflow.Refuse(workflow.ErrInvalid, field, format, args...)
+	}
+	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != formType {
+		return refuse("", "send the request as a form: with Content-Type: %s", formType)
+	}
+	form, err := url.ParseQuery(body)
+	if err != nil {
+		return refuse("", "the form cannot be read: each value is URL-encoded")
+	}
+	for name, values := range form {
+		if len(values) > 1 {
+			return refuse("", "%.40q stands in the form more than once", name)
+		}
+	}
+	if form.Get("actor_token") != "" {
+		return refuse("actor_token", "a token for somebody else is not given here: leave actor_token out")
+	}
+	if form.Get("resource") != "" {
+		return refuse("audience", "name the organization by audience, and leave resource out")
+	}
+	in = api.TokenRequest{
+		GrantType: form.Get("grant_type"), Audience: form.Get("audience"), RequestedTokenType: form.Get("requested_token_type"), Scope: form.Get("scope"),
+		SubjectToken: form.Get("subject_token"), SubjectTokenType: form.Get("subject_token_type"), ClientID: form.Get("client_id"), ClientSecret: form.Get("client_secret"),
+	}
+	if v := form.Get("expiration"); v != "" {
+		n, err := strconv.ParseUint(v, 10, 31)
+		if err != nil || n == 0 {
+			return refuse("expiration", "want a number of seconds")
+		}
+		in.Expiration = int(n)
+	}
+	scheme, text, _ := strings.Cut(authorization, " ")
+	if !strings.EqualFold(scheme, "Basic") {
+		return in, nil
+	}
+	if in.ClientSecret != "" {
+		return refuse("client_secret", "send the secret by HTTP Basic or in the form, and not by both")
+	}
+	pair, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	id, secret, ok := strings.Cut(string(pair), ":")
+	if err != nil || !ok || in.ClientID != "" && in.ClientID != id {
+		return refuse("client_id", "the header Authorization is not HTTP Basic with the client id and its secret")
+	}
+	in.ClientID, in.ClientSecret = id, secret // neither has characters that would be encoded
+	return in, nil
+}
+
+// asOAuth adds to a refusal what RFC 6749 wants. A subject token that is not taken is an invalid request (RFC 8693).
+func asOAuth(r *refusal) {
+	field := ""
+	if len(r.Errors) > 0 {
+		field = r.Errors[0].Field
+	}
+	r.OAuth, r.Description = "invalid_request", r.Detail
+	switch {
+	case r.Status == http.StatusServiceUnavailable || r.Status == http.StatusTooManyRequests:
+		r.OAuth = "temporarily_unavailable"
+		return
+	case r.Status == http.StatusInternalServerError:
+		r.OAuth = "server_error"
+		return
+	case r.Status == http.StatusUnauthorized && field != "subject_token":
+		r.OAuth = "invalid_client"
+		r.header.Set("WWW-Authenticate", `Basic realm="dayfly"`)
+		return
+	case field == "grant_type":
+		r.OAuth = "unsupported_grant_type"
+	case field == "scope":
+		r.OAuth = "invalid_scope"
+	case field == "audience":
+		r.OAuth = "invalid_target"
+	}
+	r.header.Del("WWW-Authenticate")
+	r.Status, r.Title = http.StatusBadRequest, http.StatusText(http.StatusBadRequest)
+}
