@@ -59,6 +59,7 @@ type grammar struct {
 	Repair  repairCommands `cmd:"" group:"admin" help:"Free a workspace that a lost run still holds."`
 	Token   tokenCommands  `cmd:"" group:"admin" help:"Create, list and revoke user tokens."`
 	Login   loginCommand   `cmd:"" group:"admin" help:"Store the address of a control plane and a token for it."`
+	Whoami  whoamiCommand  `cmd:"" group:"admin" help:"Show who the token in use speaks for, and what it may do."`
 	Version versionCommand `cmd:"" group:"admin" help:"Print the version."`
 }
 

@@ -312,34 +312,6 @@ func TestCommand_AnOrganizationSaysForHowLongItKeepsThings(t *testing.T) {
 	}
 }
 
-func TestCommand_TokensAreMadeListedAndRevoked(t *testing.T) {
-	w := newWorld(t)
-	value := strings.TrimSpace(w.ok("token", "create", "ci", "--role", "operator", "--expires", "24h"))
-	if !strings.HasPrefix(value, "dfu_") {
-		t.Fatalf("got %q", value)
-	}
-	list := w.ok("token", "list")
-	has(t, "list", list, "ci", "operator", "valid")
-	if strings.Contains(list, value) {
-		t.Error("the list shows the value")
-	}
-	admin := w.env["DAYFLY_API_TOKEN"]
-	w.env["DAYFLY_API_TOKEN"] = value
-	if got := w.run("token", "create", "more", "--role", "admin"); got.code != exitRefused || !strings.Contains(got.stderr, "admin") {
-		t.Errorf("an operator made a token: %+v", got)
-	}
-	w.env["DAYFLY_API_TOKEN"] = admin
-	for line := range strings.Lines(list) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[1] == "ci" {
-			w.ok("token", "revoke", fields[0])
-		}
-	}
-	w.env["DAYFLY_API_TOKEN"] = value
-	if got := w.run("workflow", "list"); got.code != exitRefused || !strings.Contains(got.stderr, "dayfly login") {
-		t.Errorf("a revoked token: got %+v", got)
-	}
-}
-
 func TestCommand_LoginChecksTheTokenAndRemembersIt(t *testing.T) {
 	w := newWorld(t)
 	token := w.env["DAYFLY_API_TOKEN"]
@@ -398,6 +370,8 @@ func TestCommand_WrongUsageExitsWith64AndARefusalWith2(t *testing.T) {
 		{exitUsage, []string{"pool", "create", "xyz", "--type", "a", "--all-types"}, "contradict"},
 		{exitUsage, []string{"pool", "rotate-token", "default", "--overlap", "-1s"}, "--overlap"},
 		{exitUsage, []string{"token", "create", "x", "--expires", "1ms"}, "--expires"},
+		{exitUsage, []string{"token", "create", "x", "--grant", "payments"}, "--grant: want PROJECT=ROLE"},
+		{exitUsage, []string{"token", "create", "x", "--grant", "a=viewer", "--grant", "a=admin"}, "--grant: project a is given twice"},
 		{exitUsage, []string{"secret", "set", "../x"}, "../x"},
 		{exitUsage, []string{"login", "ftp://x"}, "https://"},
 		{exitUsage, []string{"login", "http://dayfly.example.com"}, "URL: plain http would show the token"},

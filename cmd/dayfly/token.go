@@ -22,7 +22,8 @@ type tokenCommands struct {
 
 type tokenCreate struct {
 	Name    string        `arg:"" help:"What the token is for."`
-	Role    string        `enum:"viewer,operator,admin" default:"viewer" help:"What it may do: viewer, operator or admin."`
+	Role    string        `enum:"viewer,operator,admin," default:"" help:"What it may do in the whole organization: viewer, operator or admin; default viewer, or with --grant nothing."`
+	Grant   []string      `sep:"none" placeholder:"PROJECT=ROLE" help:"What it may do in a project and in all below it. May be repeated."`
 	Expires time.Duration `help:"Its lifetime, such as 24h; default: until it is revoked."`
 }
 
@@ -31,11 +32,34 @@ func (c *tokenCreate) Run(a *app, cl *client.Client) error {
 	if c.Expires < 0 || c.Expires%time.Second != 0 {
 		return usage(fmt.Errorf("--expires: want whole seconds, not %s", c.Expires))
 	}
-	t, err := cl.CreateToken(a.ctx, api.NewToken{Name: c.Name, Role: c.Role, ExpiresSeconds: int64(c.Expires / time.Second)})
+	if c.Role == "" && len(c.Grant) == 0 {
+		c.Role = api.RoleViewer
+	}
+	grants, err := grantsOf(c.Grant)
+	if err != nil {
+		return usage(err)
+	}
+	t, err := cl.CreateToken(a.ctx, api.NewToken{Name: c.Name, Role: c.Role, Grants: grants, ExpiresSeconds: int64(c.Expires / time.Second)})
 	if err != nil {
 		return err
 	}
-	return a.token(t, t.Value, "token %s (%s, %s) is shown only once: store it", t.Token.ID, t.Token.Name, t.Token.Role)
+	return a.token(t, t.Value, "token %s (%s, %s) is shown only once: store it", t.Token.ID, t.Token.Name, api.Roles(t.Token.Role, t.Token.Grants))
+}
+
+// grantsOf reads roles in projects, written PROJECT=ROLE.
+func grantsOf(flags []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, f := range flags {
+		project, role, ok := strings.Cut(f, "=")
+		if !ok || project == "" || role == "" {
+			return nil, fmt.Errorf("--grant: want PROJECT=ROLE, such as payments=operator, not %q", f)
+		}
+		if out[project] != "" {
+			return nil, fmt.Errorf("--grant: project %s is given twice", project)
+		}
+		out[project] = role
+	}
+	return out, nil
 }
 
 // token prints a new token: alone on standard output, so that a pipe can take it.
@@ -63,7 +87,7 @@ func (c *tokenList) Run(a *app, cl *client.Client) error {
 			if k.Revoked {
 				state = "revoked"
 			}
-			return []string{k.ID, dash(k.Name), k.Role, state, term.Time(k.CreatedAt), expires}
+			return []string{k.ID, dash(k.Name), dash(api.Roles(k.Role, k.Grants)), state, term.Time(k.CreatedAt), expires}
 		})
 }
 
@@ -114,5 +138,5 @@ func (c *loginCommand) Run(a *app) error {
 		return err
 	}
 	return a.done(map[string]string{"url": to.URL, "name": who.Name, "role": who.Role, "file": path},
-		"logged in to %s as %s (%s); stored in %s", to.URL, term.Clean(who.Name), who.Role, path)
+		"logged in to %s as %s (%s); stored in %s", to.URL, term.Clean(who.Name), api.Roles(who.Role, who.Grants), path)
 }

@@ -7,7 +7,9 @@ package api
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -108,19 +110,21 @@ type Running struct {
 
 // NewToken asks for a user token.
 type NewToken struct {
-	Name           string `json:"name" minLength:"1" maxLength:"64" doc:"Name of the token, which the audit shows" example:"ci"`
-	Role           string `json:"role" enum:"viewer,operator,admin" doc:"What its holder may do; each role may do what those before it may" example:"operator"`
-	ExpiresSeconds int64  `json:"expires_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"Lifetime in seconds; 0 means until revoked" example:"2592000"`
+	Name           string            `json:"name" minLength:"1" maxLength:"64" doc:"Name of the token, which the audit shows" example:"ci"`
+	Role           string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"What its holder may do in the whole organization; each role may do what those before it may. Required without grants" example:"operator"`
+	Grants         map[string]string `json:"grants,omitempty" doc:"Roles in projects and in all below them, by the names of the projects; at most 50"`
+	ExpiresSeconds int64             `json:"expires_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"Lifetime in seconds; 0 means until revoked" example:"2592000"`
 }
 
 // Token is a user token without its value.
 type Token struct {
-	ID        string     `json:"id" doc:"Id of the token" example:"tok_01k1xz4m2p7q9r3s5t8v"`
-	Name      string     `json:"name" doc:"Name of the token" example:"ci"`
-	Role      string     `json:"role" enum:"viewer,operator,admin" doc:"What its holder may do" example:"operator"`
-	CreatedAt time.Time  `json:"created_at" doc:"When it was made"`
-	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"When it expires; none means never"`
-	Revoked   bool       `json:"revoked" doc:"Whether it was revoked"`
+	ID        string            `json:"id" doc:"Id of the token" example:"tok_01k1xz4m2p7q9r3s5t8v"`
+	Name      string            `json:"name" doc:"Name of the token" example:"ci"`
+	Role      string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"What its holder may do in the whole organization; none where it has roles in projects only" example:"operator"`
+	Grants    map[string]string `json:"grants,omitempty" doc:"Roles in projects and in all below them"`
+	CreatedAt time.Time         `json:"created_at" doc:"When it was made"`
+	ExpiresAt *time.Time        `json:"expires_at,omitempty" doc:"When it expires; none means never"`
+	Revoked   bool              `json:"revoked" doc:"Whether it was revoked"`
 }
 
 // TokenValue is a new token with its value, which is shown this once.
@@ -129,19 +133,32 @@ type TokenValue struct {
 	Value string `json:"value" doc:"Shown once: keep it now" example:"dfu_..."`
 }
 
+// Roles says which roles somebody has, in words: in the organization and in projects.
+func Roles(role string, grants map[string]string) string {
+	var all []string
+	if role != "" {
+		all = append(all, role)
+	}
+	for _, project := range slices.Sorted(maps.Keys(grants)) {
+		all = append(all, project+"="+grants[project])
+	}
+	return strings.Join(all, ", ")
+}
+
 // LogValue keeps the value out of logs.
 func (t TokenValue) LogValue() slog.Value { return slog.StringValue("token " + t.Token.ID) }
 
 // Identity is who a token speaks for.
 type Identity struct {
-	Organization string     `json:"organization" doc:"Organization of the token" example:"default"`
-	Name         string     `json:"name" doc:"Name of the token" example:"ci"`
-	Audience     string     `json:"audience" enum:"user,pool" doc:"What kind of token it is"`
-	Role         string     `json:"role,omitempty" enum:"viewer,operator,admin" doc:"Role of a user token" example:"operator"`
-	Pool         string     `json:"pool,omitempty" doc:"Pool of a pool token"`
-	Kind         string     `json:"kind,omitempty" enum:"user,service,pool" doc:"What the caller is: a person, a program or a pool"`
-	TokenID      string     `json:"token_id,omitempty" doc:"Id of the token" example:"tok_01k1xz4m2p7q9r3s5t8v"`
-	ExpiresAt    *time.Time `json:"expires_at,omitempty" doc:"When the token ends; none means never"`
+	Organization string            `json:"organization" doc:"Organization of the token" example:"default"`
+	Name         string            `json:"name" doc:"Name of the token" example:"ci"`
+	Audience     string            `json:"audience" enum:"user,pool" doc:"What kind of token it is"`
+	Role         string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"Role in the whole organization, of a user token" example:"operator"`
+	Grants       map[string]string `json:"grants,omitempty" doc:"Roles in projects and in all below them, of a user token"`
+	Pool         string            `json:"pool,omitempty" doc:"Pool of a pool token"`
+	Kind         string            `json:"kind,omitempty" enum:"user,service,pool" doc:"What the caller is: a person, a program or a pool"`
+	TokenID      string            `json:"token_id,omitempty" doc:"Id of the token" example:"tok_01k1xz4m2p7q9r3s5t8v"`
+	ExpiresAt    *time.Time        `json:"expires_at,omitempty" doc:"When the token ends; none means never"`
 }
 
 // AuditEvent is one change or refusal, and who made it.

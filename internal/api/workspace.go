@@ -144,6 +144,7 @@ type Namesake struct {
 type DeletedWorkspace struct {
 	ID        string      `json:"id" doc:"Id of the deleted workspace" example:"ws_01k1xz4m2p7q9r3s5t8v"`
 	Name      string      `json:"name" doc:"Name that it had" example:"network"`
+	Project   string      `json:"project,omitempty" doc:"Project that it was in" example:"global"`
 	State     State       `json:"state" doc:"Where its state is"`
 	Found     *StateFound `json:"found,omitempty" doc:"What its last run found"`
 	DeletedAt time.Time   `json:"deleted_at" doc:"When it was deleted"`

@@ -130,7 +130,10 @@ func (rt route) takes() string {
 	case open:
 		return "Takes no token."
 	case people:
-		return "Takes a user token with the role " + rt.role + " or a higher one."
+		where := map[scope]string{
+			inOrganization: "the organization", inProject: "the organization, in the project, or in one above it", inAny: "the organization or in any project",
+		}
+		return "Takes a user token with the role " + rt.role + " or a higher one in " + where[rt.scope] + "."
 	case runners:
 		return "Takes the job token of the run that the headers name."
 	default:

@@ -12,14 +12,14 @@ import (
 
 func (s *server) workflowRoutes() {
 	const tag = "workflows"
-	known(s, route{id: "submit-workflow", method: http.MethodPost, path: "/v1/workflows", summary: "Submit a workflow", tag: tag, audience: people, role: api.RoleOperator, status: http.StatusCreated, large: true, errors: []int{404, 409}},
+	known(s, route{id: "submit-workflow", method: http.MethodPost, path: "/v1/workflows", summary: "Submit a workflow", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, status: http.StatusCreated, large: true, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			Keyed
 			Body api.Submit
 		}) (*answer[api.Workflow], error) {
 			return reply(s.plane.Submit(ctx, who, in.Key, in.Body))
 		})
-	known(s, route{id: "list-workflows", method: http.MethodGet, path: "/v1/workflows", summary: "List workflows, the newest first", tag: tag, audience: people, role: api.RoleViewer},
+	known(s, route{id: "list-workflows", method: http.MethodGet, path: "/v1/workflows", summary: "List workflows, the newest first", tag: tag, audience: people, role: api.RoleViewer, scope: inAny},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			Paged
 			Workspace string `query:"workspace" maxLength:"64" doc:"Only those of this workspace"`
@@ -28,23 +28,23 @@ func (s *server) workflowRoutes() {
 		}) (*answer[api.Page[api.Workflow]], error) {
 			return reply(s.plane.Workflows(ctx, who, controlplane.Filter{Workspace: in.Workspace, Pool: in.Pool, State: in.State, Cursor: in.Cursor, Limit: in.Limit}))
 		})
-	one[ByID](s, route{id: "get-workflow", method: http.MethodGet, path: "/v1/workflows/{id}", summary: "Show a workflow with its steps", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, s.plane.Workflow)
-	one[ByID](s, route{id: "cancel-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/cancel", summary: "Cancel a workflow", tag: tag, audience: people, role: api.RoleOperator, errors: []int{404, 409}}, s.plane.Cancel)
-	known(s, route{id: "retry-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/retry", summary: "Submit an ended workflow again, as a new one", tag: tag, audience: people, role: api.RoleOperator, status: http.StatusCreated, errors: []int{404, 409}},
+	one[ByID](s, route{id: "get-workflow", method: http.MethodGet, path: "/v1/workflows/{id}", summary: "Show a workflow with its steps", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Workflow)
+	one[ByID](s, route{id: "cancel-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/cancel", summary: "Cancel a workflow", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, errors: []int{404, 409}}, s.plane.Cancel)
+	known(s, route{id: "retry-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/retry", summary: "Submit an ended workflow again, as a new one", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, status: http.StatusCreated, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			Keyed
 			ByID
 		}) (*answer[api.Workflow], error) {
 			return reply(s.plane.Retry(ctx, who, in.Key, in.ID))
 		})
-	known(s, route{id: "get-workflow-timeline", method: http.MethodGet, path: "/v1/workflows/{id}/timeline", summary: "List what happened to a workflow, the oldest first", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
+	known(s, route{id: "get-workflow-timeline", method: http.MethodGet, path: "/v1/workflows/{id}/timeline", summary: "List what happened to a workflow, the oldest first", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByID
 			Paged
 		}) (*answer[api.Page[api.Event]], error) {
 			return reply(s.plane.Timeline(ctx, who, in.ID, in.Cursor, in.Limit))
 		})
-	known(s, route{id: "get-workflow-logs", method: http.MethodGet, path: "/v1/workflows/{id}/logs", summary: "Read a workflow's log, also while it runs", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404, 410}},
+	known(s, route{id: "get-workflow-logs", method: http.MethodGet, path: "/v1/workflows/{id}/logs", summary: "Read a workflow's log, also while it runs", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404, 410}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByID
 			Attempt int   `query:"attempt" minimum:"1" doc:"Attempt whose log is asked for; default the latest that started"`
@@ -54,7 +54,7 @@ func (s *server) workflowRoutes() {
 		}) (*answer[api.LogPage], error) {
 			return reply(s.plane.Logs(ctx, who, in.ID, in.Attempt, in.Offset, in.Limit, time.Duration(in.Wait)*time.Second))
 		})
-	one[ByID](s, route{id: "explain-workflow", method: http.MethodGet, path: "/v1/workflows/{id}/why", summary: "Say what a workflow waits for, since when, and what happens next", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, s.plane.Why)
+	one[ByID](s, route{id: "explain-workflow", method: http.MethodGet, path: "/v1/workflows/{id}/why", summary: "Say what a workflow waits for, since when, and what happens next", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Why)
 }
 
 func (s *server) workspaceRoutes() {
@@ -64,7 +64,7 @@ func (s *server) workspaceRoutes() {
 		Outcome api.Outcome `header:"Dayfly-Outcome" enum:"created,changed,unchanged" doc:"Whether the workspace was created or changed, or was like that before"`
 		Body    api.Workspace
 	}
-	known(s, route{id: "put-workspace", method: http.MethodPut, path: "/v1/workspaces/{workspace}", summary: "Create or change a workspace", tag: tag, audience: people, role: api.RoleOperator, large: true, errors: []int{404, 409}},
+	known(s, route{id: "put-workspace", method: http.MethodPut, path: "/v1/workspaces/{workspace}", summary: "Create or change a workspace", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByWorkspace
 			Body api.Workspace
@@ -82,18 +82,18 @@ func (s *server) workspaceRoutes() {
 			}
 			return out, nil
 		})
-	paged(s, route{id: "list-workspaces", method: http.MethodGet, path: "/v1/workspaces", summary: "List workspaces", tag: tag, audience: people, role: api.RoleViewer}, s.plane.Workspaces)
-	one[ByWorkspace](s, route{id: "get-workspace", method: http.MethodGet, path: "/v1/workspaces/{workspace}", summary: "Show a workspace", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, s.plane.Workspace)
-	paged(s, route{id: "list-deleted-workspaces", method: http.MethodGet, path: "/v1/deleted-workspaces", summary: "List deleted workspaces, and where their states are", tag: tag, audience: people, role: api.RoleViewer}, s.plane.DeletedWorkspaces)
-	one[ByWorkspace](s, route{id: "get-workspace-slot", method: http.MethodGet, path: "/v1/workspaces/{workspace}/slot", summary: "Say who holds the right to change a workspace's state", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, s.plane.Slot)
-	known(s, route{id: "unlock-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/unlock", summary: "Free a workspace that a run holds which has ended and is not proven over", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
+	paged(s, route{id: "list-workspaces", method: http.MethodGet, path: "/v1/workspaces", summary: "List workspaces", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.Workspaces)
+	one[ByWorkspace](s, route{id: "get-workspace", method: http.MethodGet, path: "/v1/workspaces/{workspace}", summary: "Show a workspace", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Workspace)
+	paged(s, route{id: "list-deleted-workspaces", method: http.MethodGet, path: "/v1/deleted-workspaces", summary: "List deleted workspaces, and where their states are", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.DeletedWorkspaces)
+	one[ByWorkspace](s, route{id: "get-workspace-slot", method: http.MethodGet, path: "/v1/workspaces/{workspace}/slot", summary: "Say who holds the right to change a workspace's state", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Slot)
+	known(s, route{id: "unlock-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/unlock", summary: "Free a workspace that a run holds which has ended and is not proven over", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByWorkspace
 			Body api.Unlock
 		}) (*answer[api.Workflow], error) {
 			return reply(s.plane.Unlock(ctx, who, in.Workspace, in.Body))
 		})
-	known(s, route{id: "delete-workspace", method: http.MethodDelete, path: "/v1/workspaces/{workspace}", summary: "Delete a workspace", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
+	known(s, route{id: "delete-workspace", method: http.MethodDelete, path: "/v1/workspaces/{workspace}", summary: "Delete a workspace", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *ByWorkspace) (*nothing, error) {
 			return done(s.plane.DeleteWorkspace(ctx, who, in.Workspace))
 		})
@@ -105,7 +105,7 @@ func nameDiffers(inBody, inPath string) error {
 
 func (s *server) organizationRoutes() {
 	const tag = "organizations"
-	known(s, route{id: "get-organization", method: http.MethodGet, path: "/v1/organization", summary: "Show the organization of the token", tag: tag, audience: people, role: api.RoleViewer},
+	known(s, route{id: "get-organization", method: http.MethodGet, path: "/v1/organization", summary: "Show the organization of the token", tag: tag, audience: people, role: api.RoleViewer, scope: inAny},
 		func(ctx context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Organization], error) {
 			return reply(s.plane.Organization(ctx, who))
 		})
@@ -124,8 +124,8 @@ func (s *server) poolRoutes() {
 		}) (*answer[api.PoolToken], error) {
 			return reply(s.plane.CreatePool(ctx, who, in.Key, in.Body))
 		})
-	paged(s, route{id: "list-pools", method: http.MethodGet, path: "/v1/pools", summary: "List pools", tag: tag, audience: people, role: api.RoleViewer}, s.plane.Pools)
-	one[ByPool](s, route{id: "get-pool", method: http.MethodGet, path: "/v1/pools/{pool}", summary: "Show a pool", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, s.plane.Pool)
+	paged(s, route{id: "list-pools", method: http.MethodGet, path: "/v1/pools", summary: "List pools", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.Pools)
+	one[ByPool](s, route{id: "get-pool", method: http.MethodGet, path: "/v1/pools/{pool}", summary: "Show a pool", tag: tag, audience: people, role: api.RoleViewer, scope: inAny, errors: []int{404}}, s.plane.Pool)
 	known(s, route{id: "update-pool", method: http.MethodPatch, path: "/v1/pools/{pool}", summary: "Change the settings of a pool that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByPool
@@ -164,7 +164,8 @@ func (s *server) tokenRoutes() {
 	known(s, route{id: "whoami", method: http.MethodGet, path: "/v1/whoami", summary: "Say who a token speaks for", tag: tag, audience: either},
 		func(_ context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Identity], error) {
 			out := api.Identity{
-				Organization: who.Organization, Name: who.Name, Audience: who.Audience, Role: who.Role, Pool: who.Pool, Kind: who.Kind, TokenID: who.TokenID,
+				Organization: who.Organization, Name: who.Name, Audience: who.Audience, Role: who.Role, Grants: who.Grants, Pool: who.Pool,
+				Kind: who.Kind, TokenID: who.TokenID,
 			}
 			if !who.Expires.IsZero() {
 				out.ExpiresAt = &who.Expires

@@ -30,6 +30,15 @@ const (
 	runners audience = "job"
 )
 
+// scope is where somebody needs the role of a route. Each route whose rules look at projects says so.
+type scope string
+
+const (
+	inOrganization scope = ""        // in the whole organization
+	inProject      scope = "project" // in the project of what the call is about, or in one above it
+	inAny          scope = "any"     // in any project: the answer has what the caller may see
+)
+
 // jobPrefix marks a job token.
 const jobPrefix = "dfj_"
 
@@ -42,6 +51,7 @@ type route struct {
 	tag      string
 	audience audience
 	role     string // least role of people
+	scope    scope  // where they need it
 	status   int    // of success; 0 means 200, or 204 without a body
 	large    bool   // takes a body up to Config.MaxBody
 	oauth    bool   // its errors are those of RFC 6749 too

@@ -117,7 +117,7 @@ func (p *Calls) EnsureAdmin(ctx context.Context, organization string, token reda
 
 // Organization shows the caller's organization.
 func (p *Calls) Organization(ctx context.Context, who identity.Principal) (api.Organization, error) {
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "organization.show", who.Organization); err != nil {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "organization.show", who.Organization, who.AnyProject); err != nil {
 		return api.Organization{}, err
 	}
 	c, k := p.ledger.View(), record.OrganizationKey(who.Organization)

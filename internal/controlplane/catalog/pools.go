@@ -260,7 +260,7 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 // Pools lists the pools.
 func (p *Calls) Pools(ctx context.Context, who identity.Principal, cursor string, limit int) (api.Page[api.Pool], error) {
 	out := api.Page[api.Pool]{Items: []api.Pool{}}
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "pool.list", ""); err != nil {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "pool.list", "", who.AnyProject); err != nil {
 		return out, err
 	}
 	page, err := p.ledger.List(ctx, record.Under(record.OrganizationPart(who.Organization), "pool/", ledger.PageSize(limit, 100)), cursor)
@@ -276,7 +276,7 @@ func (p *Calls) Pools(ctx context.Context, who identity.Principal, cursor string
 		if err != nil {
 			return out, err
 		}
-		out.Items = append(out.Items, v)
+		out.Items = append(out.Items, shownTo(who, v))
 	}
 	out.Next = page.Next
 	return out, nil
@@ -284,7 +284,7 @@ func (p *Calls) Pools(ctx context.Context, who identity.Principal, cursor string
 
 // Pool answers about one pool.
 func (p *Calls) Pool(ctx context.Context, who identity.Principal, name string) (api.Pool, error) {
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "pool.show", name); err != nil {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "pool.show", name, who.AnyProject); err != nil {
 		return api.Pool{}, err
 	}
 	c := p.ledger.View()
@@ -292,7 +292,20 @@ func (p *Calls) Pool(ctx context.Context, who identity.Principal, name string) (
 	if err != nil {
 		return api.Pool{}, err
 	}
-	return p.viewPool(ctx, who.Organization, rec, c.Version(record.PoolKey(who.Organization, rec.ID)))
+	pool, err := p.viewPool(ctx, who.Organization, rec, c.Version(record.PoolKey(who.Organization, rec.ID)))
+	return shownTo(who, pool), err
+}
+
+// shownTo is what somebody sees of a pool. Who has roles in projects only sees what it takes to choose a pool and to
+// know whether it works, but not which workspaces of others it serves or what it may reach.
+func shownTo(who identity.Principal, pool api.Pool) api.Pool {
+	if who.Has(api.RoleViewer) {
+		return pool
+	}
+	return api.Pool{
+		ID: pool.ID, Name: pool.Name, Description: pool.Description, BuiltIn: pool.BuiltIn, Status: pool.Status, IsDisabled: pool.IsDisabled,
+		EnabledTypes: pool.EnabledTypes, Concurrency: pool.Concurrency, Active: pool.Active, LastSeen: pool.LastSeen, CreatedAt: pool.CreatedAt, Version: pool.Version,
+	}
 }
 
 // UpdatePool changes the given settings of a pool.

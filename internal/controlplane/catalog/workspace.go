@@ -40,7 +40,7 @@ func (p *Calls) view(r record.Workspace, version int64) api.Workspace {
 // PutWorkspace makes or replaces a workspace. Workflows that are already submitted keep the settings that they were
 // submitted with.
 func (p *Calls) PutWorkspace(ctx context.Context, who identity.Principal, in api.Workspace) (w api.Workspace, outcome api.Outcome, err error) {
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleOperator, "workspace.apply", in.Name); err != nil {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleOperator, "workspace.apply", in.Name, p.InApplied(who.Organization, in)); err != nil {
 		return api.Workspace{}, "", err
 	}
 	if err := p.Check(&in); err != nil {
@@ -119,10 +119,8 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 		put.Record, put.Outcome = rec, api.OutcomeUnchanged
 		return put, nil // nothing to change, nothing to audit
 	}
-	if who.Role != api.RoleAdmin {
-		if err := adminsFields(before.W, in, pool); err != nil {
-			return Put{}, err
-		}
+	if err := mayApply(ctx, c, who, before.W, in, pool); err != nil {
+		return Put{}, err
 	}
 	if !created && (before.W.Pool != in.Pool || before.W.MaxActive != in.MaxActive) {
 		if err := settleQueue(ctx, c, rec, before.W.Pool != in.Pool); err != nil {
@@ -140,6 +138,10 @@ func adminsFields(before, in api.Workspace, pool record.Pool) error {
 	switch {
 	case before.Role != in.Role:
 		return workflow.Refuse(workflow.ErrForbidden, "role", "the role of a workspace is set by an admin; leave it as it is, or ask one")
+	case !slices.Equal(before.Labels, in.Labels), before.Runner != in.Runner:
+		return workflow.Refuse(workflow.ErrForbidden, "pool", "labels and runner of a workspace choose its machines and are set by an admin; leave them as they are, or ask one")
+	case before.Stack != in.Stack, before.Namespace != in.Namespace:
+		return workflow.Refuse(workflow.ErrForbidden, "stack", "stack and namespace of a workspace decide which pools serve it and are set by an admin; leave them as they are, or ask one")
 	case !sameRefs(before, in):
 		return workflow.Refuse(workflow.ErrForbidden, "secrets", "references to secrets, and what they are used with, are set by an admin; leave them as they are, or ask one")
 	case cmp.Or(before.Pool, builtInPool) != cmp.Or(in.Pool, builtInPool) && !pool.Names(in.Name):
@@ -216,16 +218,17 @@ func sameRefs(a, b api.Workspace) bool {
 
 // Workspaces lists the workspaces by name.
 func (p *Calls) Workspaces(ctx context.Context, who identity.Principal, cursor string, limit int) (out api.Page[api.Workspace], err error) {
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workspace.list", ""); err != nil {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workspace.list", "", who.AnyProject); err != nil {
 		return out, err
 	}
 	all := record.Under(record.OrganizationPart(who.Organization), "workspace/", ledger.PageSize(limit, 100))
-	return ledger.ListOf(ctx, p.ledger, all, cursor, p.view)
+	sees := Sees(ctx, p.ledger.View(), who)
+	return ledger.ListWhere(ctx, p.ledger, all, cursor, func(ws record.Workspace) (bool, error) { return sees(ws.W.Project) }, p.view)
 }
 
 // Workspace answers about one workspace.
 func (p *Calls) Workspace(ctx context.Context, who identity.Principal, name string) (api.Workspace, error) {
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workspace.show", name); err != nil {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workspace.show", name, p.InWorkspace(who.Organization, name)); err != nil {
 		return api.Workspace{}, err
 	}
 	c := p.ledger.View()
@@ -239,7 +242,7 @@ func (p *Calls) Workspace(ctx context.Context, who identity.Principal, name stri
 // DeleteWorkspace removes a workspace if none of its workflows waits or runs. It does not touch the engine's state or
 // the resources in it.
 func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, name string) error {
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "workspace.delete", name); err != nil {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleAdmin, "workspace.delete", name, p.InWorkspace(who.Organization, name)); err != nil {
 		return err
 	}
 	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
@@ -257,7 +260,7 @@ func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, nam
 		c.Remove(record.QueueKey(rec.ID))
 		c.Remove(record.WorkspaceKey(who.Organization, name))
 		c.Create(record.DeletedKey(who.Organization, name, c.Now, rec.ID), record.Deleted{
-			ID: rec.ID, Name: name, State: p.StateOf(rec.W), At: c.Now, By: who.Name,
+			ID: rec.ID, Name: name, Project: rec.W.Project, State: p.StateOf(rec.W), At: c.Now, By: who.Name,
 		})
 		identity.Audit(c, who, "workspace.delete", name, "done", "")
 		return nil
@@ -267,11 +270,12 @@ func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, nam
 // DeletedWorkspaces lists deleted workspaces by name, and where the states of their engines are.
 func (p *Calls) DeletedWorkspaces(ctx context.Context, who identity.Principal, cursor string, limit int) (api.Page[api.DeletedWorkspace], error) {
 	out := api.Page[api.DeletedWorkspace]{Items: []api.DeletedWorkspace{}}
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workspace.list_deleted", ""); err != nil {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workspace.list_deleted", "", who.AnyProject); err != nil {
 		return out, err
 	}
 	all := record.Under(record.OrganizationPart(who.Organization), "deleted/", ledger.PageSize(limit, 100))
-	gone, err := ledger.ListOf(ctx, p.ledger, all, cursor, ledger.AsStored[record.Deleted])
+	sees := Sees(ctx, p.ledger.View(), who)
+	gone, err := ledger.ListWhere(ctx, p.ledger, all, cursor, func(d record.Deleted) (bool, error) { return sees(d.Project) }, ledger.AsStored[record.Deleted])
 	if err != nil {
 		return out, err
 	}
@@ -284,7 +288,7 @@ func (p *Calls) DeletedWorkspaces(ctx context.Context, who identity.Principal, c
 		return out, err
 	}
 	for i, d := range gone.Items {
-		one := api.DeletedWorkspace{ID: d.ID, Name: d.Name, State: showState(d.State), DeletedAt: d.At, DeletedBy: d.By}
+		one := api.DeletedWorkspace{ID: d.ID, Name: d.Name, Project: d.Project, State: showState(d.State), DeletedAt: d.At, DeletedBy: d.By}
 		if f, ok, err := ledger.Get[api.StateFound](found, keys[i]); err != nil {
 			return out, err
 		} else if ok {

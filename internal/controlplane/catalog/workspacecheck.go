@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-version"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/env"
 	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -47,10 +48,10 @@ func checkWorkspace(w *api.Workspace) error {
 	if err := workflow.CheckWorkspaceName(w.Name); err != nil {
 		return err
 	}
-	if w.Project != "" && w.Project != "global" {
-		return workflow.Refuse(workflow.ErrUnsupported, "project", "this version has one project, global; leave project out")
+	w.Project = cmp.Or(w.Project, record.GlobalProject)
+	if workflow.CheckWorkspaceName(w.Project) != nil {
+		return invalid("project", "%q is not the name of a project; those follow the rule of workspace names", text.Cut(w.Project, 64))
 	}
-	w.Project = "global"
 	if !slices.Contains([]string{api.EngineTerraform, api.EngineTofu, api.EngineCommand}, w.Engine) {
 		return invalid("engine", "engine is terraform, tofu or command, not %q", text.Cut(w.Engine, 40))
 	}

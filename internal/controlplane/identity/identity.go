@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -75,6 +76,11 @@ func (who Principal) Has(role string, projects ...string) bool {
 // Scope reads the project that a call is about and those above it, the nearest first.
 type Scope func(ctx context.Context) ([]string, error)
 
+// AnyProject is the Scope of calls that a role in any project allows.
+func (who Principal) AnyProject(context.Context) ([]string, error) {
+	return slices.Sorted(maps.Keys(who.Grants)), nil
+}
+
 // Allow checks that who may do an action in the whole organization. A refusal is audited.
 func Allow(ctx context.Context, l *ledger.Ledger, who Principal, role, action, target string) error {
 	return AllowIn(ctx, l, who, role, action, target, nil)
@@ -99,6 +105,12 @@ func AllowIn(ctx context.Context, l *ledger.Ledger, who Principal, role, action,
 	have, where := "a pool's token", ""
 	if who.Audience == User {
 		have = "the role " + cmp.Or(who.Role, "of no one")
+		if len(who.Grants) > 0 {
+			where = " in the organization"
+		}
+		if who.Role == "" && len(who.Grants) > 0 {
+			have = "a token with roles in other projects only"
+		}
 		for _, p := range slices.Backward(projects) {
 			if r := who.Grants[p]; r != "" {
 				have = "the role " + r + " in project " + p

@@ -3,13 +3,16 @@ package identity
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -159,7 +162,7 @@ func (p *Calls) Authenticate(ctx context.Context, token string) (Principal, erro
 }
 
 func viewToken(s record.Token) api.Token {
-	t := api.Token{ID: s.ID, Name: s.Name, Role: s.Role, CreatedAt: s.Created, Revoked: s.Revoked}
+	t := api.Token{ID: s.ID, Name: s.Name, Role: s.Role, Grants: s.Grants, CreatedAt: s.Created, Revoked: s.Revoked}
 	if !s.Expires.IsZero() {
 		t.ExpiresAt = &s.Expires
 	}
@@ -171,8 +174,8 @@ func (p *Calls) CreateToken(ctx context.Context, who Principal, in api.NewToken)
 	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "token.create", in.Name); err != nil {
 		return api.TokenValue{}, err
 	}
-	if !slices.Contains(ranks, in.Role) {
-		return api.TokenValue{}, workflow.Refuse(workflow.ErrInvalid, "role", "a role is viewer, operator or admin")
+	if !slices.Contains(ranks, in.Role) && (in.Role != "" || len(in.Grants) == 0) {
+		return api.TokenValue{}, workflow.Refuse(workflow.ErrInvalid, "role", "a role is viewer, operator or admin; a token without one needs grants, such as payments: operator")
 	}
 	if in.Name == "" || len(in.Name) > 64 {
 		return api.TokenValue{}, workflow.Refuse(workflow.ErrInvalid, "name", "a token's name has 1 to 64 bytes")
@@ -182,17 +185,55 @@ func (p *Calls) CreateToken(ctx context.Context, who Principal, in api.NewToken)
 		return api.TokenValue{}, workflow.Refuse(workflow.ErrInvalid, "expires_seconds", "a token is valid for at most a year; 0 means until it is revoked")
 	}
 	var out api.TokenValue
-	err := p.ledger.Change(ctx, func(_ context.Context, c *ledger.Change) error {
-		rec := record.Token{Org: who.Organization, Audience: User, Name: in.Name, Role: in.Role}
+	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		if err := CheckGrants(ctx, c, who.Organization, in.Grants); err != nil {
+			return err
+		}
+		rec := record.Token{Org: who.Organization, Audience: User, Name: in.Name, Role: in.Role, Grants: in.Grants}
 		if in.ExpiresSeconds > 0 {
 			rec.Expires = c.Now.Add(time.Duration(in.ExpiresSeconds) * time.Second)
 		}
 		out.Value, rec = Mint(c, rec)
 		out.Token = viewToken(rec)
-		Audit(c, who, "token.create", rec.ID, "done", in.Name+" as "+in.Role)
+		Audit(c, who, "token.create", rec.ID, "done", in.Name+" as "+api.Roles(in.Role, in.Grants))
 		return nil
 	})
 	return out, err
+}
+
+// mostGrants is how many projects one token has roles in.
+const mostGrants = 50
+
+// CheckGrants refuses grants of what is not a role, or in a project that does not exist. The commit fails if such a
+// project is deleted meanwhile.
+func CheckGrants(ctx context.Context, c *ledger.Change, org string, grants map[string]string) error {
+	if len(grants) > mostGrants {
+		return workflow.Refuse(workflow.ErrInvalid, "grants", "a token has roles in at most %d projects; grant a role in a project above them, which counts in all below it", mostGrants)
+	}
+	var keys []store.Key
+	for _, project := range slices.Sorted(maps.Keys(grants)) {
+		field := "grants." + text.Cut(project, 64)
+		if !slices.Contains(ranks, grants[project]) {
+			return workflow.Refuse(workflow.ErrInvalid, field, "a role is viewer, operator or admin")
+		}
+		if workflow.CheckWorkspaceName(project) != nil {
+			return workflow.Refuse(workflow.ErrInvalid, field, "there is no project %q", text.Cut(project, 64))
+		}
+		if project != record.GlobalProject {
+			keys = append(keys, record.ProjectKey(org, project))
+		}
+	}
+	if err := c.Load(ctx, keys...); err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if c.Version(k) == store.Absent {
+			name := strings.TrimPrefix(k.Sort, record.ProjectKey(org, "").Sort)
+			return workflow.Refuse(workflow.ErrInvalid, "grants."+name, "there is no project %q", name)
+		}
+		c.Check(k)
+	}
+	return nil
 }
 
 // Tokens lists user tokens, without their values.

@@ -83,6 +83,35 @@ func ListOf[R, V any](ctx context.Context, l *Ledger, s store.Scan, cursor strin
 	return PageOf(page, view)
 }
 
+// mostFiltered is how many pages a list reads for one answer when it shows only some of its records.
+const mostFiltered = 10
+
+// ListWhere is ListOf for a list of which a caller may see only some records. What it reads is bounded, so a page may
+// have fewer items than were asked for, or none, and still a next.
+func ListWhere[R, V any](ctx context.Context, l *Ledger, s store.Scan, cursor string, sees func(R) (bool, error), view func(R, int64) V) (api.Page[V], error) {
+	out := api.Page[V]{Items: []V{}, Next: cursor}
+	for n := 0; n == 0 || n < mostFiltered && s.Limit > 0 && out.Next != ""; n++ {
+		page, err := l.List(ctx, s, out.Next)
+		if err != nil {
+			return out, err
+		}
+		for _, r := range page.Records {
+			v, err := record.Decode[R](r)
+			if err != nil {
+				return out, err
+			}
+			if ok, err := sees(v); err != nil {
+				return out, err
+			} else if ok {
+				out.Items = append(out.Items, view(v, r.Version))
+				s.Limit--
+			}
+		}
+		out.Next = page.Next
+	}
+	return out, nil
+}
+
 // List is Range for a list whose pages are requested by API callers, by the cursor of the previous page.
 func (l *Ledger) List(ctx context.Context, s store.Scan, cursor string) (store.Page, error) {
 	after, err := OpenCursor(s.Part+" "+s.From, cursor)

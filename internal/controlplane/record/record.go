@@ -261,11 +261,12 @@ type Workspace struct {
 // Deleted is a workspace that was deleted. It records where the engine's state is: the state is not moved, and its
 // place is not given to another workspace.
 type Deleted struct {
-	ID    string    `json:"id"`
-	Name  string    `json:"name"`
-	State api.State `json:"state"`
-	At    time.Time `json:"at"`
-	By    string    `json:"by"`
+	ID      string    `json:"id"`
+	Name    string    `json:"name"`
+	Project string    `json:"project,omitempty"` // in which it was
+	State   api.State `json:"state"`
+	At      time.Time `json:"at"`
+	By      string    `json:"by"`
 }
 
 // Token is a user or pool token, under the hash of its value.

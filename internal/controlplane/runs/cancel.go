@@ -13,7 +13,7 @@ import (
 
 // Cancel ends a workflow that waits, and asks a running one to end.
 func (p *Calls) Cancel(ctx context.Context, who identity.Principal, id string) (api.Workflow, error) {
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleOperator, "workflow.cancel", id); err != nil {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleOperator, "workflow.cancel", id, p.inWorkflow(who.Organization, id)); err != nil {
 		return api.Workflow{}, err
 	}
 	var poolID string
@@ -40,7 +40,7 @@ func (p *Calls) Cancel(ctx context.Context, who identity.Principal, id string) (
 // Unlock frees a workspace whose slot is held by a run that has ended but is not proven over. It frees the workspace
 // only if the named workflow holds the slot.
 func (p *Calls) Unlock(ctx context.Context, who identity.Principal, name string, in api.Unlock) (api.Workflow, error) {
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "workspace.unlock", name); err != nil {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleAdmin, "workspace.unlock", name, p.catalog.InWorkspace(who.Organization, name)); err != nil {
 		return api.Workflow{}, err
 	}
 	var poolID string
@@ -72,7 +72,7 @@ func (p *Calls) Unlock(ctx context.Context, who identity.Principal, name string,
 // Slot says which run holds a workspace's slot, and whether the caller may unlock it.
 func (p *Calls) Slot(ctx context.Context, who identity.Principal, name string) (api.Slot, error) {
 	out := api.Slot{Workspace: name}
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workspace.slot", name); err != nil {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workspace.slot", name, p.catalog.InWorkspace(who.Organization, name)); err != nil {
 		return out, err
 	}
 	c := p.ledger.View()

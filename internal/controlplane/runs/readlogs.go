@@ -25,7 +25,7 @@ const (
 // Logs reads lines of an attempt (0: the latest) from a line on. To follow a log, a reader passes the Next of the
 // previous page. It waits up to wait for the first line.
 func (p *Calls) Logs(ctx context.Context, who identity.Principal, id string, attempt int, offset int64, limit int, wait time.Duration) (api.LogPage, error) {
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workflow.logs", id); err != nil {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workflow.logs", id, p.inWorkflow(who.Organization, id)); err != nil {
 		return api.LogPage{}, err
 	}
 	if offset < 0 || attempt < 0 {

@@ -46,7 +46,7 @@ func view(w *record.Workflow, pool string, version int64) api.Workflow {
 
 // Workflow answers about one workflow, with its steps and its result.
 func (p *Calls) Workflow(ctx context.Context, who identity.Principal, id string) (api.Workflow, error) {
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workflow.show", id); err != nil {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workflow.show", id, p.inWorkflow(who.Organization, id)); err != nil {
 		return api.Workflow{}, err
 	}
 	w, version, err := p.ledger.Workflow(ctx, who.Organization, id)
@@ -87,7 +87,11 @@ func (p *Calls) Workflow(ctx context.Context, who identity.Principal, id string)
 // Workflows lists workflows, the newest first. The list is read from an index and may lag.
 func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter) (api.Page[api.Workflow], error) {
 	out := api.Page[api.Workflow]{Items: []api.Workflow{}}
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workflow.list", ""); err != nil {
+	scope := identity.Scope(who.AnyProject)
+	if f.Workspace != "" {
+		scope = p.catalog.InWorkspace(who.Organization, f.Workspace)
+	}
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workflow.list", f.Workspace, scope); err != nil {
 		return out, err
 	}
 	if f.State != "" && f.State != "active" && !slices.Contains(workflow.States(), workflow.State(f.State)) {
@@ -127,8 +131,7 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 		limit = 50
 	}
 	limit = ledger.PageSize(limit, 200)
-	var wfs []record.Workflow
-	var versions []int64
+	var wfs []picked
 	list := string(index) + " " + part
 	next, err := ledger.OpenCursor(list, f.Cursor)
 	if err != nil {
@@ -138,6 +141,10 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	if err != nil {
 		return out, err
 	}
+	pick := p.picks(ctx, who, workspace != "", func(w *record.Workflow) bool {
+		return (workspace == "" || w.WorkspaceID == workspace) && (poolID == "" || claimedLast(w, poolID)) &&
+			(f.State == "" || f.State == "active" && w.Active || string(w.State) == f.State)
+	})
 	oldest := record.At(record.Before(p.ledger.Now(), days.Workflows))
 	// A filter may skip many workflows; the reading is bounded, and the cursor continues from there.
 	for range 10 {
@@ -151,19 +158,11 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 				return out, err
 			}
 		}
-		for _, r := range records {
-			w, err := record.Decode[record.Workflow](r)
-			if err != nil {
-				return out, err
-			}
-			if workspace != "" && w.WorkspaceID != workspace || poolID != "" && !claimedLast(&w, poolID) {
-				continue
-			}
-			if f.State == "" || f.State == "active" && w.Active || string(w.State) == f.State {
-				wfs = append(wfs, w)
-				versions = append(versions, r.Version)
-			}
+		more, err := pick(records)
+		if err != nil {
+			return out, err
 		}
+		wfs = append(wfs, more...)
 		if next = page.Next; next == "" || len(wfs) >= limit {
 			break
 		}
@@ -176,8 +175,8 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	if err != nil {
 		return out, err
 	}
-	for i := range wfs {
-		out.Items = append(out.Items, view(&wfs[i], names[wfs[i].PoolID], versions[i]))
+	for _, w := range wfs {
+		out.Items = append(out.Items, view(&w.Workflow, names[w.PoolID], w.version))
 	}
 	out.Next = ledger.SealCursor(list, next)
 	return out, nil
@@ -217,7 +216,7 @@ func (p *Calls) workflowsOf(ctx context.Context, active []store.Record) (out []s
 
 // Timeline lists what happened to a workflow, in order.
 func (p *Calls) Timeline(ctx context.Context, who identity.Principal, id, cursor string, limit int) (out api.Page[api.Event], err error) {
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "workflow.timeline", id); err != nil {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workflow.timeline", id, p.inWorkflow(who.Organization, id)); err != nil {
 		return out, err
 	}
 	if _, _, err := p.ledger.Workflow(ctx, who.Organization, id); err != nil {

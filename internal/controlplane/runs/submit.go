@@ -21,7 +21,11 @@ import (
 
 // Submit makes a workflow of a workspace. The same key with the same request returns the same workflow.
 func (p *Calls) Submit(ctx context.Context, who identity.Principal, key string, in api.Submit) (api.Workflow, error) {
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleOperator, "workflow.submit", in.Workspace); err != nil {
+	scope := p.catalog.InWorkspace(who.Organization, in.Workspace)
+	if in.Register != nil {
+		scope = p.catalog.InApplied(who.Organization, *in.Register)
+	}
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleOperator, "workflow.submit", in.Workspace, scope); err != nil {
 		return api.Workflow{}, err
 	}
 	return p.submit(ctx, who, key, in, "")
@@ -30,7 +34,7 @@ func (p *Calls) Submit(ctx context.Context, who identity.Principal, key string, 
 // Retry makes a new workflow like one that has ended, of the workspace as it is now. The ended workflow is never
 // reopened.
 func (p *Calls) Retry(ctx context.Context, who identity.Principal, key, id string) (api.Workflow, error) {
-	if err := identity.Allow(ctx, p.ledger, who, api.RoleOperator, "workflow.retry", id); err != nil {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleOperator, "workflow.retry", id, p.inWorkflow(who.Organization, id)); err != nil {
 		return api.Workflow{}, err
 	}
 	c := p.ledger.View()
@@ -68,7 +72,7 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 		return api.Workflow{}, workflow.Refuse(workflow.ErrInvalid, "Idempotency-Key", "an idempotency key has at most 128 characters")
 	}
 	if in.Operation == workflow.StateUnlock {
-		if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "state.unlock", in.Workspace); err != nil {
+		if err := identity.AllowIn(ctx, p.ledger, who, api.RoleAdmin, "state.unlock", in.Workspace, p.catalog.InWorkspace(who.Organization, in.Workspace)); err != nil {
 			return api.Workflow{}, err
 		}
 	}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+)
+
+type whoamiCommand struct{}
+
+// Run shows who the token of this command speaks for.
+func (c *whoamiCommand) Run(a *app, cl *client.Client) error {
+	who, err := cl.Whoami(a.ctx)
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.encode(who)
+	}
+	var b strings.Builder
+	line := lines(&b, a.style(), "", 14)
+	line("name", who.Name)
+	line("kind", cmp.Or(who.Kind, who.Audience))
+	line("organization", who.Organization)
+	line("pool", who.Pool)
+	if who.Audience == "user" {
+		line("role", cmp.Or(who.Role, "in projects only"))
+	}
+	line("in projects", api.Roles("", who.Grants))
+	line("token", who.TokenID)
+	if who.ExpiresAt != nil {
+		line("expires", term.Time(*who.ExpiresAt))
+	} else {
+		line("expires", "when it is revoked")
+	}
+	_, err = a.stdout.Write([]byte(b.String()))
+	return err
+}

@@ -1,0 +1,96 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Chain reads the names of a project and of those above it, the nearest first: a role in any of them counts.
+func Chain(ctx context.Context, c *ledger.Change, org, project string) (names []string, err error) {
+	projects, err := Projects(ctx, c, org, cmp.Or(project, record.GlobalProject))
+	for _, p := range projects {
+		names = append(names, p.Name)
+	}
+	return names, err
+}
+
+// InWorkspace is the scope of calls about a workspace.
+func (p *Calls) InWorkspace(org, name string) identity.Scope {
+	return func(ctx context.Context) ([]string, error) {
+		c := p.ledger.View()
+		ws, err := Workspace(ctx, c, org, name)
+		if err != nil {
+			return nil, err
+		}
+		return Chain(ctx, c, org, ws.W.Project)
+	}
+}
+
+// InApplied is the scope of a call that makes or changes a workspace: its present project, or for a new one the project
+// that it names. Apply checks the same again, and whether the workspace may be moved.
+func (p *Calls) InApplied(org string, in api.Workspace) identity.Scope {
+	return func(ctx context.Context) ([]string, error) {
+		scope, err := p.InWorkspace(org, in.Name)(ctx)
+		if errors.Is(err, workflow.ErrNotFound) {
+			return Chain(ctx, p.ledger.View(), org, in.Project)
+		}
+		return scope, err
+	}
+}
+
+// Sees returns what says whether who may see what lies in a project. What lies in a project that is deleted is for
+// those with a role in the organization.
+func Sees(ctx context.Context, c *ledger.Change, who identity.Principal) func(project string) (bool, error) {
+	return func(project string) (bool, error) {
+		if who.Has(api.RoleViewer) {
+			return true, nil
+		}
+		names, err := Chain(ctx, c, who.Organization, project)
+		if errors.Is(err, workflow.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil && who.Has(api.RoleViewer, names...), err
+	}
+}
+
+// mayApply refuses a change of a workspace that who may not make. It needs an operator in the workspace's project, an
+// admin there for what only an admin sets, and an admin in both projects if the workspace is moved. The pool is the one
+// that the changed workspace names.
+func mayApply(ctx context.Context, c *ledger.Change, who identity.Principal, before, in api.Workspace, pool record.Pool) error {
+	was := before.Project
+	if before.Name != "" {
+		was = cmp.Or(was, record.GlobalProject) // of a record from before projects
+	}
+	to, err := Chain(ctx, c, who.Organization, in.Project)
+	if err != nil {
+		return err
+	}
+	if k := record.ProjectKey(who.Organization, in.Project); was != in.Project && c.Version(k) != store.Absent {
+		c.Check(k) // it must not be deleted meanwhile
+	}
+	if who.Has(api.RoleAdmin) {
+		return nil
+	}
+	if was != "" && was != in.Project {
+		from, err := Chain(ctx, c, who.Organization, was)
+		if err == nil && (!who.Has(api.RoleAdmin, from...) || !who.Has(api.RoleAdmin, to...)) {
+			err = workflow.Refuse(workflow.ErrForbidden, "project", "workspace %s is in project %s: only an admin of both projects can move it to project %s; leave project as it is, or ask one", in.Name, was, in.Project)
+		}
+		return err
+	}
+	switch {
+	case who.Has(api.RoleAdmin, to...):
+		return nil
+	case !who.Has(api.RoleOperator, to...):
+		return workflow.Refuse(workflow.ErrForbidden, "project", "to change workspace %s needs the role operator in project %s", in.Name, in.Project)
+	}
+	return adminsFields(before, in, pool)
+}
