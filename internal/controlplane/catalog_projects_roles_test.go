@@ -89,7 +89,6 @@ func TestLists_ShowOnlyWhatLiesInOnesProjects(t *testing.T) {
 	}
 }
 
-
 // seen reads three lists to their ends, page by page.
 func (w *world) seen(who controlplane.Principal, limit int) (names, ids, deleted []string) {
 	w.t.Helper()
