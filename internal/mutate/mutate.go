@@ -23,6 +23,7 @@ const (
 	HeldCut         = "held claims cut short"              // the control plane returns one page and says that it is all
 	FoldedTwice     = "freed places counted twice"         // they are subtracted from a limit and stay
 	CutBlind        = "no second look at a full limit"     // a claim misses what is freed before it says that it waits
+	OldRoute        = "claims by a route out of date"      // a pool claims what belongs to another one by now
 )
 
 // All lists them.
@@ -30,6 +31,6 @@ func All() []string {
 	return []string{
 		NoStartFence, NoBoot, EarlyClaim, EarlySlot, NoWantedCheck, NoVersion, OnePhaseReap, NamelessReports, NoHolder, NoGrace,
 		NoBeatCheck, LateClear, NoPoolCheck, OneTimerPage, OneHeldPage, HeldCut,
-		FoldedTwice, CutBlind,
+		FoldedTwice, CutBlind, OldRoute,
 	}
 }

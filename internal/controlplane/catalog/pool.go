@@ -56,45 +56,44 @@ func PoolID(ctx context.Context, c *ledger.Change, org, name string) (string, er
 	return pool.ID, err
 }
 
-// PoolNameKey leads to the pool that runs a workspace.
+// PoolNameKey leads to the pool that a workspace names, else to the built-in one.
 func PoolNameKey(org string, w api.Workspace) store.Key {
 	return record.PoolNameKey(org, cmp.Or(w.Pool, builtInPool))
 }
 
-// PoolFor is the pool that runs a type of workflow of a workspace. It refuses if that pool does not serve them. It also
-// reads the pool's wake mark, so that the commit can set it.
-func PoolFor(ctx context.Context, c *ledger.Change, org string, w api.Workspace, t workflow.Type) (record.Pool, error) {
-	k := PoolNameKey(org, w)
-	if name, ok, err := ledger.Load[record.Name](ctx, c, k); err != nil {
-		return record.Pool{}, err
-	} else if ok {
-		c.Link(k, record.PoolKey(org, name.ID), record.WakeKey(name.ID), record.WakeTargetKey(name.ID))
-		if err := c.LoadLinked(ctx, k); err != nil {
-			return record.Pool{}, err
-		}
+// PoolFor routes a type of workflow of a workspace, and returns the pool that runs it: none with labels. It refuses if
+// that pool does not serve them. It also reads the pool's wake mark, so that the commit can set it.
+func PoolFor(ctx context.Context, c *ledger.Change, org string, ws record.Workspace, t workflow.Type) (pool record.Pool, err error) {
+	if _, err := Route(ctx, c, org, ws); err != nil {
+		return pool, err
 	}
-	pool, err := poolOf(ctx, c, org, w.Pool)
-	if err == nil {
-		err = serves(pool, record.Scope{Workspace: w.Name}, t)
+	q, err := c.Queue(ctx, ws.ID)
+	if err != nil {
+		return pool, err
+	}
+	id := record.PoolOfRoute(q.Route.Key)
+	if id == "" {
+		return pool, nil
+	}
+	keys := []store.Key{record.PoolKey(org, id), record.WakeKey(id), record.WakeTargetKey(id)}
+	c.Link(record.QueueKey(ws.ID), keys...)
+	c.Link(PoolNameKey(org, ws.W), keys...)
+	if err := c.Load(ctx, keys...); err != nil {
+		return pool, err
+	}
+	pool, ok, err := ledger.Get[record.Pool](c.Read, keys[0])
+	switch {
+	case err == nil && !ok:
+		err = fmt.Errorf("pool %s was deleted between reads: %w", id, store.ErrConflict)
+	case err == nil && pool.Closed:
+		err = closed(pool)
+	case err == nil:
+		err = serves(pool, q.Route.Scope, t)
 	}
 	if err == nil {
-		err = lends(pool, w.Role)
+		err = lends(pool, ws.W.Role)
 	}
 	return pool, err
-}
-
-// poolOf resolves which pool runs a workspace: the pool that it names, else the built-in one. The commit fails if the
-// pool changed meanwhile.
-func poolOf(ctx context.Context, c *ledger.Change, org, named string) (record.Pool, error) {
-	pool, err := byName(ctx, c, org, cmp.Or(named, builtInPool))
-	if err != nil {
-		return record.Pool{}, err
-	}
-	if pool.Closed {
-		return record.Pool{}, workflow.Refuse(workflow.ErrInUse, "pool", "pool %s is closed: it was deleted, and takes no new work; name another pool in the workspace", pool.Name)
-	}
-	c.Check(record.PoolKey(org, pool.ID))
-	return pool, nil
 }
 
 // Names reads the names of pools by their ids.

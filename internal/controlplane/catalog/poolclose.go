@@ -70,8 +70,35 @@ func (p *Calls) carryAlong(ctx context.Context, who identity.Principal, old, nam
 	return nil
 }
 
-// work says what waits or runs in a pool, or "".
-func work(ctx context.Context, c *ledger.Change, org string, pool record.Pool) (string, error) {
+// unnamedAnywhere refuses if a workspace or a project names the pool.
+func unnamedAnywhere(ctx context.Context, c *ledger.Change, org string, pool record.Pool) error {
+	if err := unnamed(ctx, c, org, pool, "deleted"); err != nil {
+		return err
+	}
+	for r, err := range c.All(ctx, record.Under(record.OrganizationPart(org), "project/", 500)) {
+		if err != nil {
+			return err
+		}
+		project, err := record.Decode[record.Project](r)
+		if err != nil {
+			return err
+		}
+		if project.PoolID == pool.ID {
+			return workflow.Refuse(workflow.ErrInUse, "pool", "project %s has pool %s; change it before the pool is deleted", project.Name, pool.Name)
+		}
+	}
+	return nil
+}
+
+// waits says what waits for a pool, or "". While workspaces are routed again, more may come.
+func waits(ctx context.Context, c *ledger.Change, org string, pool record.Pool) (string, error) {
+	rerouting, rk := record.ReroutingKey(org), record.RoutesKey(org)
+	if err := c.Load(ctx, rerouting, rk); err != nil {
+		return "", err
+	}
+	if c.Version(rerouting) != store.Absent {
+		return "workspaces of the organization are being routed to their pools", nil
+	}
 	by, err := namedBy(ctx, c, org, pool.Name)
 	if err != nil {
 		return "", err
@@ -85,15 +112,30 @@ func work(ctx context.Context, c *ledger.Change, org string, pool record.Pool) (
 			return fmt.Sprintf("workflows of workspace %s wait or run in pool %s", ws.W.Name, pool.Name), nil
 		}
 	}
-	for _, t := range workflow.Types() {
-		page, err := c.Range(ctx, store.Scan{Part: record.ClaimPart(record.PoolRoute(pool.ID), t), Limit: 1})
-		if err != nil {
-			return "", err
-		}
-		if len(page.Records) > 0 {
-			return fmt.Sprintf("workflows wait for pool %s", pool.Name), nil
+	routes, _, err := ledger.Get[record.Routes](c.Read, rk)
+	if err != nil {
+		return "", err
+	}
+	keys := []string{record.PoolRoute(pool.ID)}
+	for name := range routes.Pins {
+		keys = append(keys, record.RunnerRoute(pool.ID, name))
+	}
+	for _, key := range keys {
+		for _, t := range workflow.Types() {
+			page, err := c.Range(ctx, store.Scan{Part: record.ClaimPart(key, t), Limit: 1})
+			if err != nil {
+				return "", err
+			}
+			if len(page.Records) > 0 {
+				return fmt.Sprintf("workflows wait for pool %s", pool.Name), nil
+			}
 		}
 	}
+	return "", nil
+}
+
+// runs says what runs in a pool, or "".
+func runs(ctx context.Context, c *ledger.Change, org string, pool record.Pool) (string, error) {
 	k := record.PoolLimitKey(org, pool.ID)
 	active, err := c.InUse(ctx, k)
 	c.Check(k)
@@ -103,8 +145,9 @@ func work(ctx context.Context, c *ledger.Change, org string, pool record.Pool) (
 	return fmt.Sprintf("pool %s has %s", pool.Name, text.Count(active, "active workflow")), nil
 }
 
-// DeletePool closes a pool that is not in use, and deletes it with its tokens. A workflow that was submitted during
-// the check is still served: the closed pool takes no new work, and is deleted when all its work has ended.
+// DeletePool closes a pool that nothing names and in which nothing runs, and deletes it with its tokens. What waits for it
+// goes to the pools that its workspaces lead to then. A workflow that was submitted during the check by a workspace that
+// began to name the pool is still served: the closed pool takes no new work, and is deleted when all its work has ended.
 func (p *Calls) DeletePool(ctx context.Context, who identity.Principal, name string) error {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "pool.delete", name); err != nil {
 		return err
@@ -117,13 +160,25 @@ func (p *Calls) DeletePool(ctx context.Context, who identity.Principal, name str
 		if pool.BuiltIn {
 			return invalid("pool", "the built-in pool cannot be deleted; it can be disabled")
 		}
-		if err := unnamed(ctx, c, who.Organization, pool, "deleted"); err != nil {
+		if err := unnamedAnywhere(ctx, c, who.Organization, pool); err != nil {
 			return err
 		}
-		if what, err := work(ctx, c, who.Organization, pool); what != "" || err != nil {
+		if what, err := runs(ctx, c, who.Organization, pool); what != "" || err != nil {
 			if err == nil {
 				err = workflow.Refuse(workflow.ErrInUse, "pool", "%s; cancel them or let them end", what)
 			}
+			return err
+		}
+		ok := record.OrganizationKey(who.Organization)
+		o, _, err := ledger.Load[record.Organization](ctx, c, ok)
+		if err != nil {
+			return err
+		}
+		if o.DefaultPool == pool.ID {
+			o.DefaultPool = ""
+			c.Put(ok, o)
+		}
+		if err := Reroute(ctx, c, who.Organization); err != nil {
 			return err
 		}
 		// A commit that read the pool as open loses its race now. Later reads see it closed and refuse.
@@ -136,6 +191,7 @@ func (p *Calls) DeletePool(ctx context.Context, who identity.Principal, name str
 	if err != nil {
 		return err
 	}
+	p.RerouteAll(ctx, who.Organization)
 	return p.remove(ctx, who.Organization, pool.ID)
 }
 
@@ -154,8 +210,10 @@ func (p *Calls) remove(ctx context.Context, org, id string) error {
 			c.Remove(closed)
 			return nil
 		}
-		if what, err := work(ctx, c, org, pool); what != "" || err != nil {
-			return err
+		for _, left := range []func(context.Context, *ledger.Change, string, record.Pool) (string, error){waits, runs} {
+			if what, err := left(ctx, c, org, pool); what != "" || err != nil {
+				return err
+			}
 		}
 		nk, none := record.PoolNameKey(org, pool.Name), ""
 		if err := c.Load(ctx, nk); err != nil {

@@ -215,6 +215,7 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 		return api.PoolToken{}, err
 	}
 	var token string
+	rerouted := false
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		nk := record.PoolNameKey(who.Organization, rec.Name)
 		keys := []store.Key{nk}
@@ -246,12 +247,21 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 		}
 		c.Create(nk, record.Name{ID: rec.ID})
 		c.Create(record.PoolKey(who.Organization, rec.ID), rec)
+		if rerouted = len(rec.Labels) > 0; rerouted {
+			var err error
+			if rerouted, err = rerouteLabels(ctx, c, who.Organization); err != nil {
+				return err
+			}
+		}
 		token = mintToken(c, who.Organization, rec.ID, "pool "+rec.Name)
 		identity.Audit(c, who, "pool.create", rec.Name, "done", "")
 		return nil
 	})
 	if err != nil {
 		return api.PoolToken{}, err
+	}
+	if rerouted {
+		p.RerouteAll(ctx, who.Organization)
 	}
 	pool, err := p.viewPool(ctx, who.Organization, rec, 1)
 	return api.PoolToken{Pool: pool, Token: token}, err
@@ -315,6 +325,7 @@ func (p *Calls) UpdatePool(ctx context.Context, who identity.Principal, name str
 	}
 	var rec record.Pool
 	var version int64
+	rerouted := false
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		before, err := byName(ctx, c, who.Organization, name)
 		if err != nil {
@@ -350,6 +361,11 @@ func (p *Calls) UpdatePool(ctx context.Context, who identity.Principal, name str
 		k := record.PoolKey(who.Organization, rec.ID)
 		version = c.Version(k) + 1
 		c.Put(k, rec)
+		if rerouted = reroutes(before, rec); rerouted {
+			if rerouted, err = rerouteLabels(ctx, c, who.Organization); err != nil {
+				return err
+			}
+		}
 		identity.Audit(c, who, "pool.update", name, "done", strings.Join(changed(in), ", "))
 		// The pool may be enabled, widened or assigned now.
 		c.Wake(rec.ID)
@@ -361,7 +377,19 @@ func (p *Calls) UpdatePool(ctx context.Context, who identity.Principal, name str
 	if err != nil {
 		return api.Pool{}, err
 	}
+	if rerouted {
+		p.RerouteAll(ctx, who.Organization)
+	}
 	return p.viewPool(ctx, who.Organization, rec, version)
+}
+
+// reroutes says whether a change of a pool may lead workspaces to other pools: one with labels is chosen for what it has
+// and for whom it is assigned to. Any other pool is chosen by name or as somebody's default, and is not left for another
+// because it is not assigned: work waits for it then.
+func reroutes(before, after record.Pool) bool {
+	lists := func(r record.Pool) [][]string { return [][]string{r.Assigned, r.Projects, r.Stacks, r.Namespaces} }
+	return !slices.Equal(before.Labels, after.Labels) || len(after.Labels) > 0 &&
+		(before.AssignedToAll != after.AssignedToAll || !slices.EqualFunc(lists(before), lists(after), slices.Equal))
 }
 
 // changed names the given settings.

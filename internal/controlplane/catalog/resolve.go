@@ -9,6 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -133,16 +134,19 @@ func (h Choice) refusal(pool record.Pool, chosen string, t workflow.Type) string
 
 // ChoiceOf reads what decides over a workspace, and resolves it. The records are part of the change.
 func ChoiceOf(ctx context.Context, c *ledger.Change, org string, w api.Workspace) (Choice, error) {
+	if w.Pool != "" && workflow.CheckPoolName(w.Pool) != nil {
+		return Choice{}, noPool(w.Pool)
+	}
+	names := PoolNameKey(org, w)
+	if err := c.LoadLinked(ctx, RouteKeys(org, w)...); err != nil {
+		return Choice{}, err
+	}
 	chain, err := Projects(ctx, c, org, projectOf(w))
 	if err != nil {
 		return Choice{}, err
 	}
-	names := record.PoolNameKey(org, builtInPool)
-	if w.Pool != "" {
-		names = record.PoolNameKey(org, w.Pool)
-	}
-	if err := c.Load(ctx, record.OrganizationKey(org), names); err != nil {
-		return Choice{}, err
+	for i := range chain[:len(chain)-1] {
+		c.Link(record.ProjectKey(org, chain[i].Name), record.ProjectKey(org, chain[i+1].Name))
 	}
 	o, _, err := ledger.Get[record.Organization](c.Read, record.OrganizationKey(org))
 	if err != nil {
@@ -150,9 +154,18 @@ func ChoiceOf(ctx context.Context, c *ledger.Change, org string, w api.Workspace
 	}
 	id, ok, err := ledger.Get[record.Name](c.Read, names)
 	if err == nil && !ok && len(w.Labels) == 0 {
-		err = workflow.Refuse(workflow.ErrNotFound, "pool", "there is no pool %q", text.Cut(w.Pool, 64))
+		err = noPool(w.Pool)
 	}
 	return Choose(w, chain, o, id.ID, id.ID), err
+}
+
+// RouteKeys are the first records that decide over a workspace.
+func RouteKeys(org string, w api.Workspace) []store.Key {
+	return []store.Key{record.OrganizationKey(org), record.ProjectKey(org, projectOf(w)), PoolNameKey(org, w)}
+}
+
+func noPool(name string) error {
+	return workflow.Refuse(workflow.ErrNotFound, "pool", "there is no pool %q", text.Cut(name, 64))
 }
 
 // projectOf is the project of a workspace; those of older versions name none.

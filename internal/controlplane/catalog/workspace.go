@@ -53,6 +53,9 @@ func (p *Calls) PutWorkspace(ctx context.Context, who identity.Principal, in api
 	})
 	if err == nil && put.Outcome == api.OutcomeChanged {
 		err = p.promoteRest(ctx, put.Record.ID)
+		if put.rerouted {
+			p.RerouteAll(ctx, who.Organization)
+		}
 	}
 	return p.view(put.Record, put.Version), put.Outcome, identity.Refused(ctx, p.ledger, who, "workspace.apply", in.Name, err)
 }
@@ -74,6 +77,8 @@ type Put struct {
 	Record  record.Workspace
 	Version int64
 	Outcome api.Outcome
+
+	rerouted bool // not all of its claimable runs fitted into the commit
 }
 
 // Apply adds to a change what makes a workspace as it should be. The workspace was checked.
@@ -91,14 +96,12 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	if in.ID != "" && in.ID != before.ID {
 		return Put{}, workflow.Refuse(workflow.ErrConflict, "id", "workspace %s has another id: it was deleted and made again, or it is another workspace; read it again, or leave the id out", in.Name)
 	}
-	var pool record.Pool
-	if in.Pool != "" || in.Role != "" || before.W.Pool != "" {
-		if pool, err = poolOf(ctx, c, who.Organization, in.Pool); err != nil {
-			return Put{}, err
-		}
-		if err := lends(pool, in.Role); err != nil {
-			return Put{}, err
-		}
+	pool, err := poolOf(ctx, c, who.Organization, in)
+	if err == nil {
+		err = lends(pool, in.Role)
+	}
+	if err != nil {
+		return Put{}, err
 	}
 	rec := record.Workspace{ID: before.ID, Created: before.Created, W: in}
 	rec.W.ID, rec.W.Version = "", 0 // the record has its own
@@ -122,8 +125,11 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	if err := mayApply(ctx, c, who, before.W, in, pool); err != nil {
 		return Put{}, err
 	}
-	if !created && (before.W.Pool != in.Pool || before.W.MaxActive != in.MaxActive) {
-		if err := settleQueue(ctx, c, rec, before.W.Pool != in.Pool); err != nil {
+	if put.rerouted, err = settleRoute(ctx, c, who.Organization, before.W, rec); err != nil {
+		return Put{}, err
+	}
+	if !created && before.W.MaxActive != in.MaxActive {
+		if err := settleQueue(ctx, c, rec); err != nil {
 			return Put{}, err
 		}
 	}
@@ -148,18 +154,25 @@ func adminsFields(before, in api.Workspace, pool record.Pool) error {
 		// A pool is a boundary of trust: whoever chooses it chooses which machines and secrets the code can reach.
 		return workflow.Refuse(workflow.ErrForbidden, "pool", "the pool of a workspace is set by an admin; leave it as it is, or ask one to set it, or to assign workspace %s to the pool by its name", in.Name)
 	}
+	for _, f := range []struct {
+		name      string
+		unchanged bool
+	}{
+		{"project", projectOf(before) == projectOf(in)}, {"stack", before.Stack == in.Stack}, {"namespace", before.Namespace == in.Namespace},
+		{"labels", slices.Equal(before.Labels, in.Labels)}, {"runner", before.Runner == in.Runner},
+	} {
+		if !f.unchanged {
+			return workflow.Refuse(workflow.ErrForbidden, f.name, "the %s of a workspace decides over its pool and is set by an admin; leave it as it is, or ask one", f.name)
+		}
+	}
 	return nil
 }
 
-// settleQueue applies a new limit to the waiting workflows. A new pool is refused while workflows wait for the old
-// one, because they were submitted for it.
-func settleQueue(ctx context.Context, c *ledger.Change, ws record.Workspace, newPool bool) error {
+// settleQueue applies a new limit to the waiting workflows.
+func settleQueue(ctx context.Context, c *ledger.Change, ws record.Workspace) error {
 	queue, err := c.Queue(ctx, ws.ID)
 	if err != nil {
 		return err
-	}
-	if newPool && !queue.Empty() {
-		return workflow.Refuse(workflow.ErrInUse, "pool", "workflows of workspace %s are waiting or active in its present pool; change the pool when they have ended", ws.W.Name)
 	}
 	queue.Max = MaxActive(ws.W)
 	return c.Promote(ctx, ws.ID)
@@ -256,6 +269,9 @@ func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, nam
 		}
 		if !queue.Empty() {
 			return workflow.Refuse(workflow.ErrInUse, "workspace", "workflows of workspace %s are waiting or active; cancel them or let them end", name)
+		}
+		if err := count(ctx, c, who.Organization, rec.W, api.Workspace{}); err != nil {
+			return err
 		}
 		c.Remove(record.QueueKey(rec.ID))
 		c.Remove(record.WorkspaceKey(who.Organization, name))

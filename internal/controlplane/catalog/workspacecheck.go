@@ -17,7 +17,6 @@ import (
 	"github.com/hashicorp/go-version"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/env"
 	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -48,9 +47,8 @@ func checkWorkspace(w *api.Workspace) error {
 	if err := workflow.CheckWorkspaceName(w.Name); err != nil {
 		return err
 	}
-	w.Project = cmp.Or(w.Project, record.GlobalProject)
-	if workflow.CheckWorkspaceName(w.Project) != nil {
-		return invalid("project", "%q is not the name of a project; those follow the rule of workspace names", text.Cut(w.Project, 64))
+	if err := checkRoute(w); err != nil {
+		return err
 	}
 	if !slices.Contains([]string{api.EngineTerraform, api.EngineTofu, api.EngineCommand}, w.Engine) {
 		return invalid("engine", "engine is terraform, tofu or command, not %q", text.Cut(w.Engine, 40))

@@ -9,14 +9,17 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// limits folds what has ended into the counters of an organization, wakes the pools that wait for that, and checks that
+// limits routes the workspaces again that a change has left out of date, folds what has ended into the counters of an organization, wakes the pools that wait for that, and checks that
 // the counters add up. A counter at zero has nothing to fold, so an organization in which nothing runs costs one read.
 func (p *pass) limits(org string) turn {
 	return func(ctx context.Context) turn {
-		busy, listed, err := p.busy(ctx, org)
+		busy, listed, rerouting, err := p.busy(ctx, org)
 		if err != nil {
 			p.failed(err)
 			return nil
+		}
+		if rerouting {
+			p.failed(p.catalog.RerouteOn(ctx, org, func(int) bool { return p.over(ctx) }))
 		}
 		if len(busy) == 0 && listed.Whole {
 			return nil
@@ -49,11 +52,14 @@ type tally struct {
 	counted, freed, active int
 }
 
-// busy reads the counters of an organization that are not zero, and whether its active workflows are all listed.
-func (p *pass) busy(ctx context.Context, org string) (busy []tally, listed record.Listed, err error) {
+// busy reads the counters of an organization that are not zero, whether its active workflows are all listed, and whether
+// its workspaces are being routed again.
+func (p *pass) busy(ctx context.Context, org string) (busy []tally, listed record.Listed, rerouting bool, err error) {
 	for r, err := range p.ledger.View().All(ctx, store.Scan{Part: record.LimitPart(org), Limit: 1000}) {
 		if err == nil && r.Key == record.ListedKey(org) {
 			err = record.DecodeInto(r, &listed)
+		} else if err == nil && r.Key == record.ReroutingKey(org) {
+			rerouting = true
 		} else if err == nil {
 			var l record.Limit
 			if err = record.DecodeInto(r, &l); l.Active != 0 {
@@ -61,10 +67,10 @@ func (p *pass) busy(ctx context.Context, org string) (busy []tally, listed recor
 			}
 		}
 		if err != nil {
-			return nil, listed, err
+			return nil, listed, false, err
 		}
 	}
-	return busy, listed, nil
+	return busy, listed, rerouting, nil
 }
 
 // mostChecked bounds the pools of an organization that are checked. Where more are busy, none is.
@@ -106,7 +112,7 @@ func (p *pass) check(ctx context.Context, org string, listed record.Listed) erro
 // tally reads the counters that are not zero, then the entries of places that were freed, the organization's first,
 // then what is active. whole says that all of that is in the index of active workflows.
 func (p *pass) tally(ctx context.Context, org string) (all []tally, whole bool, err error) {
-	if all, _, err = p.busy(ctx, org); err != nil || len(all) > mostChecked {
+	if all, _, _, err = p.busy(ctx, org); err != nil || len(all) > mostChecked {
 		return all, false, err
 	}
 	c, sum, whole := p.ledger.View(), 0, true

@@ -188,9 +188,11 @@ func (p *Calls) passOne(ctx context.Context, org, id string, timer store.Key, se
 		if err != nil {
 			return err
 		}
-		heard, _, err := ledger.Load[record.Heard](ctx, c, record.HeardKey(pool))
-		if err != nil {
-			return err
+		heard := record.Heard{}
+		if pool != "" { // one that was never claimed may have none
+			if heard, _, err = ledger.Load[record.Heard](ctx, c, record.HeardKey(pool)); err != nil {
+				return err
+			}
 		}
 		now := rules.Time{Now: c.Now, Service: service, Lag: rules.Lag(heard, service)}
 		was := beat

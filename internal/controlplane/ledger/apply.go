@@ -100,11 +100,13 @@ func (c *Change) move(ctx context.Context, w *record.Workflow, out rules.Outcome
 	return nil
 }
 
-// Claim applies the decision to claim a pending workflow: the workflow leaves the claimable index and counts against
-// the limits. It keeps its place in the queue of its workspace.
-func (c *Change) Claim(ctx context.Context, w *record.Workflow, out rules.Outcome) error {
+// Claim applies the decision that a pool claims a pending workflow, whose entry lies under a key: the workflow leaves the
+// claimable index, is the pool's from now on, and counts against the limits. It keeps its place in the queue of its
+// workspace.
+func (c *Change) Claim(ctx context.Context, w *record.Workflow, poolID, key string, out rules.Outcome) error {
 	c.Keep(w)
-	c.removeOnce(w.ClaimKey(record.PoolRoute(w.PoolID)))
+	c.removeOnce(w.ClaimKey(key))
+	w.PoolID = poolID
 	if err := c.Apply(ctx, w, out); err != nil {
 		return err
 	}
@@ -136,18 +138,23 @@ func (c *Change) requeue(ctx context.Context, w *record.Workflow) error {
 
 // unqueue takes a pending workflow out of the claimable index, or out of the waiting list.
 func (c *Change) unqueue(ctx context.Context, w *record.Workflow) error {
-	claimable, waiting := w.ClaimKey(record.PoolRoute(w.PoolID)), w.WaitKey()
-	if err := c.Load(ctx, claimable, waiting); err != nil {
-		return err
-	}
+	waiting := w.WaitKey()
 	q, err := c.Queue(ctx, w.WorkspaceID)
 	if err != nil {
 		return err
 	}
-	if _, ok := c.Read[claimable]; ok {
-		c.removeOnce(claimable)
-		leave(q, w)
-		return c.Promote(ctx, w.WorkspaceID)
+	if err := c.Load(ctx, append(claimKeys(q, w), waiting)...); err != nil {
+		return err
+	}
+	if _, ok := c.Read[waiting]; !ok {
+		found, err := c.unplace(ctx, q, w)
+		if err != nil {
+			return err
+		}
+		if found {
+			leave(q, w)
+			return c.Promote(ctx, w.WorkspaceID)
+		}
 	}
 	// It is in one of the two places. If it was found in neither, it is moving just now, and the commit fails.
 	c.removeOnce(waiting)

@@ -27,6 +27,7 @@ type Change struct {
 	known     map[string]*record.Workflow // also those that were dropped
 	queues    map[string]*record.Queue    // by the ids of their workspaces
 	limits    map[store.Key]*record.Limit
+	routes    map[store.Key]*record.Routes
 
 	timerSet bool              // by hand: leave it
 	wake     []string          // ids of the pools for which work became claimable
@@ -42,6 +43,7 @@ func (l *Ledger) newChange() *Change {
 	return &Change{
 		Now: l.Now(), Read: Read{}, ledger: l, asked: map[store.Key]bool{},
 		workflows: map[string]*record.Workflow{}, known: map[string]*record.Workflow{}, queues: map[string]*record.Queue{}, limits: map[store.Key]*record.Limit{},
+		routes: map[store.Key]*record.Routes{},
 	}
 }
 
@@ -318,6 +320,13 @@ func (c *Change) build() ([]store.Op, error) {
 	}
 	for k, limit := range c.limits {
 		save(record.Encode(k, limit))
+	}
+	for k, r := range c.routes {
+		if v := c.Version(k); v == store.Absent && r.Zero() {
+			checks = append(checks, store.Check(k, v))
+		} else {
+			save(record.Encode(k, r))
+		}
 	}
 	if len(c.ops) == 0 {
 		return nil, nil

@@ -34,6 +34,26 @@ func (c *clock) keep(now time.Time, r store.Record) {
 	c.known[r.Key] = known{r, now}
 }
 
+// has says whether a record was read just now.
+func (c *clock) has(now time.Time, k store.Key) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept, ok := c.known[k]
+	age := now.Sub(kept.at)
+	return ok && age >= 0 && age < clockKept
+}
+
+// wrote forgets the organizations that a commit has written: this process goes by their new settings at once.
+func (c *clock) wrote(ops []store.Op) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, op := range ops {
+		if op.Key().Part == record.OrganizationKey("").Part {
+			delete(c.known, op.Key())
+		}
+	}
+}
+
 type known struct {
 	rec store.Record // without a value if there is none
 	at  time.Time
@@ -130,10 +150,7 @@ func (l *Ledger) Tick(ctx context.Context) (time.Time, error) {
 
 // HearKeys are the records that Hear goes by; none if this process has read them just now.
 func (l *Ledger) HearKeys(poolID string) []store.Key {
-	l.clock.mu.Lock()
-	defer l.clock.mu.Unlock()
-	kept, ok := l.clock.known[record.HeardKey(poolID)]
-	if age := l.Now().Sub(kept.at); ok && age >= 0 && age < clockKept {
+	if l.clock.has(l.Now(), record.HeardKey(poolID)) {
 		return nil
 	}
 	return []store.Key{record.ClockKey(), record.PassKey(), record.HeardKey(poolID)}

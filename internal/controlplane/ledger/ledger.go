@@ -182,6 +182,7 @@ func (l *Ledger) Commit(ctx context.Context, ops []store.Op) error {
 		if err = l.store.Commit(ctx, id, ops...); !errors.Is(err, store.ErrUnknown) {
 			// Busy after a missing answer says nothing about the first try: that stays unknown.
 			if try == 0 || !errors.Is(err, store.ErrBusy) {
+				l.clock.wrote(ops)
 				return err
 			}
 		}

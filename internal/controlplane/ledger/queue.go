@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -76,12 +77,15 @@ func (c *Change) overtake(ctx context.Context, w *record.Workflow, q *record.Que
 	}
 	// If the first one is claimed meanwhile, this is decided again.
 	c.Check(record.WorkflowKey(first.ID))
-	c.removeOnce(first.ClaimKey(record.PoolRoute(first.PoolID)))
+	if found, err := c.unplace(ctx, q, &first); err != nil {
+		return false, err
+	} else if !found {
+		return false, fmt.Errorf("claimable workflow %s moved between reads: %w", first.ID, store.ErrConflict)
+	}
 	c.Create(first.WaitKey(), first.Entry())
 	q.WaitC++
 	q.Changer = w.ID
-	c.Create(w.ClaimKey(record.PoolRoute(w.PoolID)), w.Entry())
-	c.Wake(w.PoolID)
+	c.place(q, w.Rank(), w.Entry())
 	return true, nil
 }
 
@@ -91,6 +95,7 @@ func leave(q *record.Queue, w *record.Workflow) {
 		q.Changer = ""
 	} else {
 		q.Others--
+		q.Placed = slices.DeleteFunc(q.Placed, func(id string) bool { return id == w.ID })
 	}
 }
 
@@ -130,7 +135,7 @@ func (c *Change) Promote(ctx context.Context, wsid string, arriving ...*record.W
 			}
 		}
 	}
-	for range mostPromoted {
+	for range c.fits() {
 		next, err := c.next(ctx, wsid, q, lines[:])
 		if err != nil {
 			return err
@@ -144,13 +149,13 @@ func (c *Change) Promote(ctx context.Context, wsid string, arriving ...*record.W
 			q.Changer = one.entry.ID
 		} else {
 			q.Others++
+			q.Placed = append(q.Placed, one.entry.ID)
 		}
 		if !one.arriving {
 			*next.count--
 			c.removeOnce(store.Key{Part: record.QueuePart(wsid), Sort: next.prefix + one.rank})
 		}
-		c.Create(store.Key{Part: record.ClaimPart(record.PoolRoute(one.entry.PoolID), one.entry.Type), Sort: one.rank}, one.entry)
-		c.Wake(one.entry.PoolID)
+		c.place(q, one.rank, one.entry)
 	}
 	for _, l := range lines {
 		for _, one := range l.heads {

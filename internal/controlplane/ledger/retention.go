@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -20,6 +21,30 @@ func (l *Ledger) Retention(ctx context.Context, org string) (record.Retention, e
 	}
 	o, _, err := Get[record.Organization](r, k)
 	return o.Days(), err
+}
+
+// LimitKeys are the records that OrganizationLimit goes by; none if this process has read them just now.
+func (l *Ledger) LimitKeys(org string) []store.Key {
+	k := record.OrganizationKey(org)
+	if l.clock.has(l.Now(), k) {
+		return nil
+	}
+	return []store.Key{k}
+}
+
+// OrganizationLimit is how many workflows of an organization may be active, as it was set some seconds ago at most. Where
+// it sets no limit, the one that is given holds.
+func (c *Change) OrganizationLimit(ctx context.Context, org string, most int) (int, error) {
+	k := record.OrganizationKey(org)
+	if c.asked[k] && c.Read[k].Value != nil {
+		c.ledger.clock.keep(c.Now, c.Read[k])
+	}
+	r, _, err := c.ledger.recent(ctx, c.Now, k)
+	if err != nil {
+		return 0, err
+	}
+	o, _, err := Get[record.Organization](r, k)
+	return cmp.Or(o.Limit, most), err
 }
 
 // kept refuses a run that is past its retention, whether or not its records are deleted by now.

@@ -39,9 +39,17 @@ func (s Scope) Equal(o Scope) bool {
 // raises the epoch: until a workspace is routed again, nothing of it is claimed. A claim names the version of this
 // record in its commit. No record is epoch 0.
 type Routes struct {
-	Epoch  int64          `json:"epoch"`
+	Epoch int64 `json:"epoch"`
+	// Scopes counts changes of a scope under an unchanged key. They make no route out of date, but a claim that has read
+	// the scope before.
+	Scopes int64          `json:"scopes,omitempty"`
 	Labels map[string]int `json:"labels,omitempty"` // keys of the label sets in use, with the number of workspaces
 	Pins   map[string]int `json:"pins,omitempty"`   // names of the instances that workspaces are pinned to, as well
+}
+
+// Zero says whether nothing was ever routed to another pool, and there is nothing but pools to route to.
+func (r *Routes) Zero() bool {
+	return r.Epoch == 0 && r.Scopes == 0 && len(r.Labels) == 0 && len(r.Pins) == 0
 }
 
 // Rerouting says that the workspaces of an organization are being routed again: those up to After are done.

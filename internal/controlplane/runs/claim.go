@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
@@ -51,7 +52,7 @@ func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim)
 		// claimed.
 		before := p.ledger.ReadAhead(ctx, append(p.seenKeys(who, in), record.WakeKey(who.PoolID),
 			record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID),
-			record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID))...)
+			record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID), record.RoutesKey(who.Organization))...)
 		first = false
 		if mutate.On(mutate.LateClear) { // see package mutate
 			defer p.ledger.ClearOwed(ctx, who.PoolID, before.Read)
@@ -86,21 +87,27 @@ func needsPool(who identity.Principal, what string) error {
 // claimOnce claims what can start now, in commits of a few workflows each. more means that it has not read all that
 // there is.
 func (p *Calls) claimOnce(ctx context.Context, who identity.Principal, in api.Claim, before ledger.Ahead) (out api.Claimed, more bool, err error) {
-	fold := true
+	fold, repaired := true, repairs{tries: map[string]int{}}
 	for len(out.Jobs) < in.Max {
 		want := min(in.Max-len(out.Jobs), perCommit)
 		var got taken
 		err := p.ledger.ChangeHot(ctx, before, func(ctx context.Context, c *ledger.Change) error {
 			var err error
-			got, err = p.claim(ctx, c, who, in, want, fold)
+			got, err = p.claim(ctx, c, who, in, want, fold, repaired)
 			return err
 		})
 		before = ledger.Ahead{}
 		if err == nil {
 			out.Jobs = append(out.Jobs, got.Jobs...)
 		}
-		again := len(got.tight) > 0
-		fold = !again
+		again := len(got.tight) > 0 || len(got.stale) > 0
+		fold = len(got.tight) == 0
+		for _, s := range got.stale {
+			repaired.done++
+			if err == nil {
+				err = p.repair(ctx, who.Organization, s, repaired)
+			}
+		}
 		for _, k := range got.tight {
 			if err == nil {
 				_, _, err = p.ledger.Fold(ctx, k)
@@ -126,6 +133,34 @@ func (p *Calls) claimOnce(ctx context.Context, who identity.Principal, in api.Cl
 	return out, more, nil
 }
 
+// mostRepaired bounds the workspaces that one claim routes again. It reads over the runs of others.
+const mostRepaired = 50
+
+// repairs is what one claim has done about runs whose route was out of date.
+type repairs struct {
+	done  int
+	tries map[string]int // by the ids of the runs
+}
+
+// repairTries is how often a claim tries to repair one run: other commits may be faster.
+const repairTries = 3
+
+// left says whether a claim may repair a run, beside others.
+func (r repairs) left(id string, others int) bool {
+	return r.done+others < mostRepaired && r.tries[id] < repairTries
+}
+
+// repair routes the workspace of a run again. A run for which that fails does not stop the claims of others.
+func (p *Calls) repair(ctx context.Context, org string, s catalog.Seen, r repairs) error {
+	r.tries[s.ID]++
+	err := p.catalog.Repair(ctx, org, s)
+	if err != nil && ctx.Err() == nil {
+		p.ledger.Log.Error("claimable workflow skipped", "job_id", s.ID, "err", err)
+		r.tries[s.ID], err = repairTries, nil
+	}
+	return err
+}
+
 // limit is one that a claim must keep.
 type limit struct {
 	key  store.Key
@@ -137,16 +172,18 @@ type limit struct {
 type taken struct {
 	api.Claimed
 	more  bool
-	tight []store.Key // limits whose freed places are to be folded before anything is claimed
-	cut   *limit      // the limit that cut it short
+	tight []store.Key    // limits whose freed places are to be folded before anything is claimed
+	stale []catalog.Seen // runs whose workspaces are to be routed again before anything is claimed
+	cut   *limit         // the limit that cut it short
 }
 
 // claim adds the claim of up to want workflows to a change. With fold it claims nothing if a limit is tight: its
 // counter leaves too little room, or is above three quarters. Places that were freed are folded then, and it is called
-// again.
-func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Claim, want int, fold bool) (out taken, err error) {
+// again. So it is where it has seen runs whose route is out of date.
+func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Claim, want int, fold bool, repaired repairs) (out taken, err error) {
 	pk, lk := record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID)
-	if err := c.Load(ctx, append(p.seenKeys(who, in), pk, lk, record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID))...); err != nil {
+	rk := record.RoutesKey(who.Organization) // read before any route that is compared with it
+	if err := c.Load(ctx, append(p.seenKeys(who, in), pk, lk, rk, record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID))...); err != nil {
 		return out, err
 	}
 	pool, err := seen(ctx, c, who, in)
@@ -169,8 +206,12 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 	// If a pool changes while its work is claimed (is disabled, say), the claim decides again.
 	check := store.Check(pk, c.Version(pk))
 
+	ofOrg, err := c.OrganizationLimit(ctx, who.Organization, p.cfg.OrganizationLimit)
+	if err != nil {
+		return out, err
+	}
 	room := want
-	for _, l := range []limit{{record.OrganizationLimitKey(who.Organization), p.cfg.OrganizationLimit, "organization"}, {lk, pool.Concurrency, "pool"}} {
+	for _, l := range []limit{{record.OrganizationLimitKey(who.Organization), ofOrg, "organization"}, {lk, pool.Concurrency, "pool"}} {
 		rec, err := c.Limit(ctx, l.key)
 		if err != nil {
 			return out, err
@@ -190,12 +231,19 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 	if room == 0 {
 		return out, nil
 	}
-	first, more, err := p.pick(ctx, c, pool, in.Types, room)
-	if err != nil {
+	found := look{pool: pool, instance: in.Instance, types: in.Types, n: room, repaired: repaired}
+	if found.routes, _, err = ledger.Get[record.Routes](c.Read, rk); err != nil {
 		return out, err
 	}
-	out.more = more
-	for _, h := range first {
+	if err := p.pick(ctx, c, &found); err != nil {
+		return out, err
+	}
+	if len(found.stale) > 0 {
+		c.Forget(record.CursorKey(pool.ID))
+		return taken{stale: found.stale}, nil
+	}
+	out.more = found.more
+	for _, h := range found.first {
 		job, err := claimOne(ctx, c, who, in.Instance, h)
 		if err != nil {
 			return out, err
@@ -205,6 +253,9 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 	if len(out.Jobs) > 0 && !mutate.On(mutate.NoPoolCheck) { // see package mutate
 		c.Add(check)
 	}
+	if len(out.Jobs) > 0 {
+		c.Check(rk)
+	}
 	if len(out.Jobs) < room {
 		out.cut, out.Note = nil, ""
 	}
@@ -212,7 +263,8 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 }
 
 // claimOne adds the claim of one workflow to a change. Its records were read and can be decoded.
-func claimOne(ctx context.Context, c *ledger.Change, who identity.Principal, instance string, e record.Entry) (api.Job, error) {
+func claimOne(ctx context.Context, c *ledger.Change, who identity.Principal, instance string, h head) (api.Job, error) {
+	e := h.entry
 	w, _, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(e.ID))
 	if err != nil {
 		return api.Job{}, err
@@ -225,7 +277,7 @@ func claimOne(ctx context.Context, c *ledger.Change, who identity.Principal, ins
 	if err != nil {
 		return api.Job{}, fmt.Errorf("workflow moved between reads: %w", store.ErrConflict)
 	}
-	if err := c.Claim(ctx, &w, out); err != nil {
+	if err := c.Claim(ctx, &w, who.PoolID, h.key, out); err != nil {
 		return api.Job{}, err
 	}
 	token, hash := identity.NewJobToken()

@@ -9,14 +9,16 @@ import (
 	"slices"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 const (
-	maxRefused = 1000 // entries of one type, refused by assignment, that one claim skips
+	maxRefused = 1000 // entries of one key and type, refused by assignment, that one claim skips
 	perBroken  = 50   // what an entry counts whose workflow cannot be read: each costs another read
 	claimPage  = 200  // entries of one read of the claimable index
 )
@@ -26,33 +28,117 @@ func (p *Calls) skipped(err error) {
 	p.ledger.Log.Error("unreadable record skipped", "err", err)
 }
 
+// look is one look at what a pool may claim.
+type look struct {
+	pool     record.Pool
+	instance string
+	types    []workflow.Type // none means all
+	n        int
+	routes   record.Routes // read before any queue's record
+	repaired repairs
+
+	first   []head         // what can be claimed, best rank first
+	stale   []catalog.Seen // what is to be repaired before
+	more    bool           // it has not read all that there is
+	tired   bool           // it has seen more that is out of date than one claim repairs
+	verdict map[string]verdict
+}
+
+// verdict is what is known of an entry.
+type verdict int
+
+const (
+	unknown verdict = iota
+	allowed
+	refused // by assignment, or it is under a key that is out of date and is not repaired now
+	broken
+	stale
+)
+
 // pick reads what is to be claimed, with the records that its claim begins with. A record that cannot be read does
 // not stop the claims of other workflows.
-func (p *Calls) pick(ctx context.Context, c *ledger.Change, pool record.Pool, types []workflow.Type, n int) (first []record.Entry, more bool, err error) {
-	broken := map[string]bool{}
-	for {
-		first, more, err = p.heads(ctx, c, pool, types, n, broken)
-		if err != nil {
-			return nil, false, err
+func (p *Calls) pick(ctx context.Context, c *ledger.Change, l *look) error {
+	l.verdict = map[string]verdict{}
+	for bulk := false; ; bulk = true {
+		if err := p.heads(ctx, c, l, bulk); err != nil {
+			return err
 		}
 		var keys []store.Key // all of them in one request
-		for _, e := range first {
-			keys = append(keys, firstKeys(e)...)
+		for _, h := range l.first {
+			keys = append(keys, firstKeys(h.entry)...)
 		}
-		if err = c.Load(ctx, keys...); err != nil {
-			return nil, false, err
+		if err := c.Load(ctx, keys...); err != nil {
+			return err
 		}
-		before := len(broken)
-		for _, e := range first {
-			if err := readable(c, e); err != nil {
+		if err := p.judge(ctx, c, l, l.first); err != nil {
+			return err
+		}
+		again := false
+		for _, h := range l.first {
+			if err := readable(c, h.entry); err != nil {
 				p.skipped(err)
-				broken[e.ID] = true
+				l.verdict[h.entry.ID] = broken
 			}
+			again = again || l.verdict[h.entry.ID] != allowed
 		}
-		if len(broken) == before {
-			return first, more, nil
+		if !again || len(l.stale) > 0 {
+			return nil
 		}
 	}
+}
+
+// judge says of entries whether the pool may claim them: only if the route of their workspace leads to their key and is
+// up to date, and the pool serves the workspace.
+func (p *Calls) judge(ctx context.Context, c *ledger.Change, l *look, some []head) error {
+	var keys []store.Key
+	for _, h := range some {
+		if h.entry.WorkspaceID == "" {
+			keys = append(keys, record.WorkflowKey(h.entry.ID)) // an older version has written the entry
+		}
+	}
+	if err := c.Load(ctx, keys...); err != nil {
+		return err
+	}
+	lanes := make([]store.Key, len(some))
+	for i, h := range some {
+		if h.entry.WorkspaceID == "" {
+			w, _, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(h.entry.ID))
+			if err != nil || w.WorkspaceID == "" {
+				l.verdict[h.entry.ID] = broken
+				p.skipped(fmt.Errorf("claimable workflow %s is of no workspace: %w", h.entry.ID, errors.Join(err)))
+				continue
+			}
+			some[i].entry.WorkspaceID = w.WorkspaceID
+		}
+		lanes[i] = record.QueueKey(some[i].entry.WorkspaceID)
+	}
+	if err := c.Load(ctx, slices.DeleteFunc(slices.Clone(lanes), func(k store.Key) bool { return k.Part == "" })...); err != nil {
+		return err
+	}
+	for i, h := range some {
+		if l.verdict[h.entry.ID] != unknown {
+			continue
+		}
+		q, _, err := ledger.Get[record.Queue](c.Read, lanes[i])
+		if err != nil {
+			p.skipped(err)
+			l.verdict[h.entry.ID] = broken
+			continue
+		}
+		fresh := q.Route.Key == h.key && len(q.Route.Old) == 0 && (q.Route.Fresh(l.routes) || mutate.On(mutate.OldRoute)) // see package mutate
+		switch {
+		case !fresh && l.repaired.left(h.entry.ID, len(l.stale)):
+			l.verdict[h.entry.ID] = stale
+			l.stale = append(l.stale, catalog.Seen{ID: h.entry.ID, Workspace: h.entry.Workspace, WorkspaceID: h.entry.WorkspaceID, Key: h.key})
+		case !fresh:
+			l.verdict[h.entry.ID], l.tired = refused, true
+		case !l.pool.Serves(q.Route.Scope):
+			l.verdict[h.entry.ID] = refused
+		default:
+			l.verdict[h.entry.ID] = allowed
+		}
+	}
+	return nil
 }
 
 // readable returns an error if a record that the claim of an entry begins with is missing or cannot be decoded.
@@ -68,39 +154,71 @@ func readable(c *ledger.Change, e record.Entry) error {
 	return errors.Join(err, err2, c.Read.Into(record.BeatKey(e.ID), &record.Beat{}))
 }
 
-// heads merges the first entries of the keys that a pool covers, best rank first, without those that are broken.
-func (p *Calls) heads(ctx context.Context, c *ledger.Change, pool record.Pool, types []workflow.Type, n int, broken map[string]bool) (first []record.Entry, more bool, err error) {
-	k := record.CursorKey(pool.ID)
+// keys are those under which a pool looks: its own, that of its instance if workspaces are pinned to it, and the label
+// sets in use that its labels cover.
+func (l *look) keys() []string {
+	out := []string{record.PoolRoute(l.pool.ID)}
+	if l.routes.Pins[l.instance] > 0 {
+		out = append(out, record.RunnerRoute(l.pool.ID, l.instance))
+	}
+	for _, set := range slices.Sorted(maps.Keys(l.routes.Labels)) {
+		if l.pool.Has(record.LabelsOfRoute(set)) {
+			out = append(out, set)
+		}
+	}
+	return out
+}
+
+// place is the name of a key and a type in the cursor. For the pool's own key it is the type alone, as older versions
+// write it.
+func (l *look) place(key string, t workflow.Type) workflow.Type {
+	if key == record.PoolRoute(l.pool.ID) {
+		return t
+	}
+	return workflow.Type(key + "/" + string(t))
+}
+
+// heads merges the first entries of the keys that a pool covers, best rank first, without those that it may not claim.
+// bulk means that it judges all that it reads, because those that it read first were refused.
+func (p *Calls) heads(ctx context.Context, c *ledger.Change, l *look, bulk bool) error {
+	k := record.CursorKey(l.pool.ID)
 	cursor, _, err := ledger.Get[record.Cursor](c.Read, k)
 	if err != nil {
 		p.skipped(err) // the claims start from the beginning again
 	}
-	var covered []workflow.Type
+	type covered struct {
+		key   string
+		place workflow.Type
+	}
+	var of []covered
 	var scans []store.Scan
-	for _, t := range workflow.Types() {
-		if len(types) > 0 && !slices.Contains(types, t) || !pool.Takes(t) {
-			continue
+	for _, key := range l.keys() {
+		for _, t := range workflow.Types() {
+			if len(l.types) > 0 && !slices.Contains(l.types, t) || !l.pool.Takes(t) {
+				continue
+			}
+			at := l.place(key, t)
+			of = append(of, covered{key, at})
+			scans = append(scans, store.Scan{Part: record.ClaimPart(key, t), From: cursor.Types[at], Limit: min(claimPage, max(l.n, 10))})
 		}
-		covered = append(covered, t)
-		scans = append(scans, store.Scan{Part: record.ClaimPart(record.PoolRoute(pool.ID), t), From: cursor.Types[t], Limit: min(claimPage, max(n, 10))})
 	}
 	pages, err := c.Ranges(ctx, scans...)
 	if err != nil {
-		return nil, false, err
+		return err
 	}
 	var all []head
 	resume := maps.Clone(cursor.Types)
-	for i, t := range covered {
-		some, last, err := p.headsOf(ctx, c, pool, scans[i], pages[i], n, broken)
+	for i, o := range of {
+		some, last, err := p.headsOf(ctx, c, l, o.key, scans[i], pages[i], bulk)
 		if err != nil {
-			return nil, false, err
+			return err
 		}
 		all = append(all, some...)
-		if delete(resume, t); last != "" {
+		if delete(resume, o.place); last != "" {
 			if resume == nil {
 				resume = map[workflow.Type]string{}
 			}
-			resume[t] = last
+			resume[o.place] = last
 		}
 	}
 	c.Forget(k) // from an earlier try
@@ -108,44 +226,53 @@ func (p *Calls) heads(ctx context.Context, c *ledger.Change, pool record.Pool, t
 		c.Put(k, record.Cursor{Types: resume})
 	}
 	slices.SortFunc(all, func(a, b head) int { return cmp.Compare(a.rank, b.rank) })
-	for _, h := range all[:min(n, len(all))] {
-		first = append(first, h.entry)
-	}
-	return first, len(resume) > 0, nil
+	l.first, l.more = all[:min(l.n, len(all))], len(resume) > 0 || l.tired
+	return nil
 }
 
-// head is an entry that can be claimed.
+// head is an entry that can be claimed, and the key under which it lies.
 type head struct {
-	rank  string
-	entry record.Entry
+	rank, key string
+	entry     record.Entry
 }
 
 // headsOf reads the first entries of one key. Entries that may not be claimed do not count, but the reading is
 // bounded. At the bound, resume is where the next claim continues; it is empty once all were read, and the next claim
-// begins at the start. Each key has its own bound, so that refused entries of one type do not hide another type.
-func (p *Calls) headsOf(ctx context.Context, c *ledger.Change, pool record.Pool, scan store.Scan, page store.Page, n int, broken map[string]bool) (out []head, resume string, err error) {
-	refused, last := 0, ""
+// begins at the start. Each key and type has its own bound, so that what one refuses never hides another.
+func (p *Calls) headsOf(ctx context.Context, c *ledger.Change, l *look, key string, scan store.Scan, page store.Page, bulk bool) (out []head, resume string, err error) {
+	skipped, last := 0, ""
 	for {
+		var some []head
 		for _, r := range page.Records {
 			e, err := record.Decode[record.Entry](r)
-			switch {
-			case err != nil:
+			if err != nil {
 				p.skipped(err)
-				refused++
-			case broken[e.ID]:
-				refused += perBroken
-			case !pool.AssignedTo(record.Scope{Workspace: e.Workspace}):
-				refused++
-			default:
-				out = append(out, head{r.Key.Sort, e})
+				skipped, last = skipped+1, r.Key.Sort
 				continue
 			}
-			last = r.Key.Sort
+			some = append(some, head{r.Key.Sort, key, e})
+		}
+		if bulk {
+			if err := p.judge(ctx, c, l, some); err != nil {
+				return nil, "", err
+			}
+		}
+		for _, h := range some {
+			switch l.verdict[h.entry.ID] {
+			case unknown, allowed:
+				out = append(out, h)
+				continue
+			case broken:
+				skipped += perBroken
+			case refused, stale:
+				skipped++
+			}
+			last = h.rank
 		}
 		switch {
-		case refused >= maxRefused:
+		case skipped >= maxRefused:
 			return out, last, nil
-		case page.Next == "" || len(out) >= n:
+		case page.Next == "" || len(out) >= l.n:
 			return out, "", nil
 		}
 		scan.After, scan.Limit = page.Next, claimPage
@@ -155,7 +282,11 @@ func (p *Calls) headsOf(ctx context.Context, c *ledger.Change, pool record.Pool,
 	}
 }
 
-// firstKeys are the records that the claim of an entry's workflow begins with.
+// firstKeys are the records that the claim of an entry's workflow begins with, and the queue of its workspace.
 func firstKeys(e record.Entry) []store.Key {
-	return []store.Key{record.WorkflowKey(e.ID), record.BeatKey(e.ID), record.SpecKey(e.ID)}
+	keys := []store.Key{record.WorkflowKey(e.ID), record.BeatKey(e.ID), record.SpecKey(e.ID)}
+	if e.WorkspaceID != "" {
+		keys = append(keys, record.QueueKey(e.WorkspaceID))
+	}
+	return keys
 }

@@ -16,9 +16,9 @@ import (
 
 const seenEvery = 20 * time.Second // how often an instance's record is written
 
-// seenKeys are the records that seen goes by. A claim reads them with its own.
+// seenKeys are the records that seen goes by, and the organization's own limit. A claim reads them with its own.
 func (p *Calls) seenKeys(who identity.Principal, in api.Claim) []store.Key {
-	keys := []store.Key{record.RunnerKey(who.PoolID, in.Instance)}
+	keys := append(p.ledger.LimitKeys(who.Organization), record.RunnerKey(who.PoolID, in.Instance))
 	if hear := p.ledger.HearKeys(who.PoolID); len(hear) > 0 {
 		keys = append(append(keys, hear...), record.SoleKey(who.PoolID))
 	}

@@ -53,11 +53,11 @@ func (p *Calls) Workflow(ctx context.Context, who identity.Principal, id string)
 	if err != nil {
 		return api.Workflow{}, err
 	}
-	names, err := catalog.Names(ctx, p.ledger, w.Org, w.PoolID)
+	pools, err := p.poolsOf(ctx, w.Org, []picked{{Workflow: w}})
 	if err != nil {
 		return api.Workflow{}, err
 	}
-	out := view(&w, names[w.PoolID], version)
+	out := view(&w, pools[0], version)
 	if w.Attempt == 0 {
 		return out, nil
 	}
@@ -167,16 +167,12 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 			break
 		}
 	}
-	var ids []string
-	for _, w := range wfs {
-		ids = append(ids, w.PoolID)
-	}
-	names, err := catalog.Names(ctx, p.ledger, who.Organization, ids...)
+	pools, err := p.poolsOf(ctx, who.Organization, wfs)
 	if err != nil {
 		return out, err
 	}
-	for _, w := range wfs {
-		out.Items = append(out.Items, view(&w.Workflow, names[w.PoolID], w.version))
+	for i, w := range wfs {
+		out.Items = append(out.Items, view(&w.Workflow, pools[i], w.version))
 	}
 	out.Next = ledger.SealCursor(list, next)
 	return out, nil
@@ -212,6 +208,40 @@ func (p *Calls) workflowsOf(ctx context.Context, active []store.Record) (out []s
 		}
 	}
 	return out, err
+}
+
+// poolsOf returns the names of the pools of workflows of an organization. That of a pending one is the pool to which its
+// workspace leads now, and "" where labels leave that open.
+func (p *Calls) poolsOf(ctx context.Context, org string, wfs []picked) ([]string, error) {
+	var lanes []store.Key
+	for _, w := range wfs {
+		if k := record.QueueKey(w.WorkspaceID); w.State == workflow.Pending && !slices.Contains(lanes, k) {
+			lanes = append(lanes, k)
+		}
+	}
+	r, err := p.ledger.Read(ctx, lanes...)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, len(wfs))
+	for i, w := range wfs {
+		ids[i] = w.PoolID
+		if w.State != workflow.Pending {
+			continue
+		}
+		q, _, err := ledger.Get[record.Queue](r, record.QueueKey(w.WorkspaceID))
+		if err != nil {
+			return nil, err
+		}
+		if q.Route.Key != "" {
+			ids[i] = record.PoolOfRoute(q.Route.Key)
+		}
+	}
+	names, err := catalog.Names(ctx, p.ledger, org, slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == "" })...)
+	for i := range ids {
+		ids[i] = names[ids[i]]
+	}
+	return ids, err
 }
 
 // Timeline lists what happened to a workflow, in order.

@@ -204,15 +204,20 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 		return nil, pool, err
 	}
 	k := record.WorkspaceKey(who.Organization, ws.W.Name)
-	next := []store.Key{record.QueueKey(ws.ID), catalog.PoolNameKey(who.Organization, ws.W)}
+	lane := record.QueueKey(ws.ID)
+	next := []store.Key{lane, record.RoutesKey(who.Organization)}
 	if ws.W.Engine != api.EngineCommand {
 		next = append(next, record.StateKey(who.Organization, ws.ID))
 	}
 	c.Link(k, next...)
-	if err := c.LoadLinked(ctx, k); err != nil {
+	ahead := []store.Key{k}
+	if c.Version(lane) == store.Absent { // it is probably not routed yet
+		ahead = append(ahead, catalog.RouteKeys(who.Organization, ws.W)...)
+	}
+	if err := c.LoadLinked(ctx, ahead...); err != nil {
 		return nil, pool, err
 	}
-	if pool, err = catalog.PoolFor(ctx, c, who.Organization, ws.W, in.Type); err != nil {
+	if pool, err = catalog.PoolFor(ctx, c, who.Organization, ws, in.Type); err != nil {
 		return nil, pool, err
 	}
 	if err := runnable(ws.W, in); err != nil {
@@ -257,7 +262,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 		}
 	}
 	c.Create(record.SpecKey(id), spec)
-	text := fmt.Sprintf("submitted by %s for pool %s", who.Name, pool.Name)
+	text := fmt.Sprintf("submitted by %s for %s", who.Name, forWhom(queue.Route.Key, pool.Name))
 	if retryOf != "" {
 		text += ", as a retry of " + retryOf
 	}
@@ -282,6 +287,17 @@ func maxRuntimeOf(ws api.Workspace, asked string, retry bool) (time.Duration, er
 		return most, nil
 	}
 	return 0, workflow.Refuse(workflow.ErrInvalid, "max_runtime", "a run of workspace %s may take at most %s, the workspace's max_runtime; %s is more: ask for less, or change the workspace", ws.Name, most, d)
+}
+
+// forWhom says who may claim what lies under the key of a route.
+func forWhom(key, pool string) string {
+	if name := record.RunnerOfRoute(key); name != "" {
+		return fmt.Sprintf("instance %s of pool %s", name, pool)
+	}
+	if labels := record.LabelsOfRoute(key); labels != nil {
+		return "any pool with labels " + strings.Join(labels, ", ")
+	}
+	return "pool " + pool
 }
 
 // lookAround adds to a spec what is known at its submission apart from the workspace's settings: the files of its

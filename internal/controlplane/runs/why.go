@@ -1,10 +1,12 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -26,6 +28,8 @@ const (
 	waitsPool      = "pool_limit"         // the pool's limit is reached
 	waitsDisabled  = "pool_disabled"
 	waitsAssigned  = "pool_not_assigned"
+	waitsRole      = "pool_role_path"
+	waitsNone      = "no_pool" // no pool has the labels
 	waitsTypes     = "pool_type"
 	waitsRunner    = "pool_inactive" // no instance polls for the pool
 	waitsClaim     = "claim"         // for the next claim
@@ -40,8 +44,10 @@ const (
 // facts is what the answer depends on apart from the record.
 type facts struct {
 	now      rules.Time
-	pool     record.Pool
-	lastSeen time.Time // of the pool's instances; zero means never
+	pool     record.Pool // that has the run or would get it; none where labels leave that open
+	lastSeen time.Time   // of the pool's instances, or the one that the run is pinned to; zero means never
+	route    record.Route
+	able     []string // names of the pools that may claim it, where labels leave that open
 	queue    record.Queue
 	waiting  bool            // it stands in the waiting list of its workspace
 	changer  record.Workflow // the run that holds the workspace's slot, if the workflow waits for that
@@ -98,41 +104,90 @@ func (p *Calls) Why(ctx context.Context, who identity.Principal, id string) (api
 }
 
 // facts reads what the answer about a workflow depends on.
-func (p *Calls) facts(ctx context.Context, c *ledger.Change, w *record.Workflow) (facts, error) {
-	f := facts{orgMost: p.cfg.OrganizationLimit}
-	var err error
-	if f.now, err = c.Time(ctx, w.PoolID); err != nil {
+func (p *Calls) facts(ctx context.Context, c *ledger.Change, w *record.Workflow) (f facts, err error) {
+	if f.orgMost, err = c.OrganizationLimit(ctx, w.Org, p.cfg.OrganizationLimit); err != nil {
 		return f, err
 	}
-	ofOrg, ofPool := record.OrganizationLimitKey(w.Org), record.PoolLimitKey(w.Org, w.PoolID)
-	if err := c.Load(ctx, w.WaitKey(), record.PoolKey(w.Org, w.PoolID), record.QueueKey(w.WorkspaceID), ofOrg, ofPool); err != nil {
+	ofOrg, lane := record.OrganizationLimitKey(w.Org), record.QueueKey(w.WorkspaceID)
+	if err := c.Load(ctx, w.WaitKey(), lane, ofOrg); err != nil {
 		return f, err
 	}
 	_, f.waiting = c.Read[w.WaitKey()]
-	err = errors.Join(
-		c.Read.Into(record.PoolKey(w.Org, w.PoolID), &f.pool), c.Read.Into(record.QueueKey(w.WorkspaceID), &f.queue),
-		c.Read.Into(record.BeatKey(w.ID), &f.beat))
-	if err != nil {
+	if err := errors.Join(c.Read.Into(lane, &f.queue), c.Read.Into(record.BeatKey(w.ID), &f.beat)); err != nil {
 		return f, err
 	}
+	id := w.PoolID
 	if w.State == workflow.Pending {
+		if f.route, err = p.routeOf(ctx, c, w, f.queue); err != nil {
+			return f, err
+		}
+		id = record.PoolOfRoute(f.route.Key)
 		if f.ofOrg, err = c.InUse(ctx, ofOrg); err != nil {
 			return f, err
 		}
-		if f.ofPool, err = c.InUse(ctx, ofPool); err != nil {
-			return f, err
-		}
+	}
+	if f.now, err = c.Time(ctx, cmp.Or(id, w.PoolID)); err != nil {
+		return f, err
 	}
 	if f.waiting && f.queue.Changer != "" {
 		if f.changer, _, err = ledger.Load[record.Workflow](ctx, c, record.WorkflowKey(f.queue.Changer)); err != nil {
 			return f, err
 		}
 	}
-	runners, err := catalog.Instances(ctx, c, w.PoolID)
-	for _, one := range runners {
-		f.lastSeen = rules.Latest(f.lastSeen, one.Last)
+	if id == "" {
+		return f, p.able(ctx, c, w, &f)
 	}
-	return f, err
+	return f, p.ofPool(ctx, c, w, id, &f)
+}
+
+// routeOf is the route of a pending run: that of its queue, also if it is out of date, because the next claim goes by the
+// settings of now. One that an older version has written leads to the run's pool.
+func (p *Calls) routeOf(ctx context.Context, c *ledger.Change, w *record.Workflow, q record.Queue) (record.Route, error) {
+	routes, _, err := ledger.Load[record.Routes](ctx, c, record.RoutesKey(w.Org))
+	if err != nil || q.Route.Fresh(routes) {
+		return q.Route, err
+	}
+	ws, ok, err := ledger.Load[record.Workspace](ctx, c, record.WorkspaceKey(w.Org, w.Workspace))
+	if err != nil || !ok {
+		return record.Route{Key: record.PoolRoute(w.PoolID), Scope: record.Scope{Workspace: w.Workspace}}, err
+	}
+	choice, err := catalog.ChoiceOf(ctx, c, w.Org, ws.W)
+	return record.Route{Key: choice.Key, Scope: choice.Scope}, err
+}
+
+// able finds the pools that may claim a run that wants labels.
+func (p *Calls) able(ctx context.Context, c *ledger.Change, w *record.Workflow, f *facts) error {
+	pools, err := catalog.AllPools(ctx, c, w.Org)
+	for _, pool := range pools {
+		if !pool.Closed && !pool.Disabled && pool.Has(record.LabelsOfRoute(f.route.Key)) && pool.Serves(f.route.Scope) && pool.Takes(w.Type) {
+			f.able = append(f.able, pool.Name)
+		}
+	}
+	return err
+}
+
+// ofPool reads what the answer says of a pool.
+func (p *Calls) ofPool(ctx context.Context, c *ledger.Change, w *record.Workflow, id string, f *facts) (err error) {
+	limit := record.PoolLimitKey(w.Org, id)
+	if err := c.Load(ctx, record.PoolKey(w.Org, id), limit); err != nil {
+		return err
+	}
+	if err := c.Read.Into(record.PoolKey(w.Org, id), &f.pool); err != nil {
+		return err
+	}
+	if w.State == workflow.Pending {
+		if f.ofPool, err = c.InUse(ctx, limit); err != nil {
+			return err
+		}
+	}
+	pinned := record.RunnerOfRoute(f.route.Key)
+	runners, err := catalog.Instances(ctx, c, id)
+	for _, one := range runners {
+		if pinned == "" || one.Name == pinned {
+			f.lastSeen = rules.Latest(f.lastSeen, one.Last)
+		}
+	}
+	return err
 }
 
 // explain is the answer as a pure function.
@@ -225,20 +280,42 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 		return waitsWorkspace, fmt.Sprintf("its turn among the workflows that wait in workspace %s, which has room", w.Workspace)
 	case f.waiting:
 		return waitsWorkspace, fmt.Sprintf("a place in workspace %s, which allows %s at once", w.Workspace, text.Count(f.queue.Max, "active workflow"))
+	case f.ofOrg >= f.orgMost && f.pool.ID == "":
+		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg, f.orgMost)
+	case f.pool.ID == "":
+		return waitsLabels(f)
 	case f.pool.Disabled:
 		return waitsDisabled, fmt.Sprintf("pool %s, which is disabled", f.pool.Name)
-	case !f.pool.AssignedTo(record.Scope{Workspace: w.Workspace}):
+	case !f.pool.AssignedTo(f.route.Scope):
 		return waitsAssigned, fmt.Sprintf("pool %s to be assigned to workspace %s", f.pool.Name, w.Workspace)
+	case !f.pool.Lends(f.route.Scope):
+		return waitsRole, fmt.Sprintf("pool %s, which assumes roles under the path %s only, and the role of workspace %s lies under %s", f.pool.Name, f.pool.RolePath, w.Workspace, f.route.Scope.Role)
 	case !f.pool.Takes(w.Type):
 		return waitsTypes, fmt.Sprintf("pool %s to take workflows of type %s", f.pool.Name, w.Type)
 	case f.pool.Concurrency > 0 && f.ofPool >= f.pool.Concurrency:
 		return waitsPool, fmt.Sprintf("a place in pool %s: %d of %d are in use", f.pool.Name, f.ofPool, f.pool.Concurrency)
 	case f.ofOrg >= f.orgMost:
 		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg, f.orgMost)
-	case f.now.Now.Sub(f.lastSeen) > catalog.Offline:
+	}
+	if name := record.RunnerOfRoute(f.route.Key); name != "" {
+		if f.now.Now.Sub(f.lastSeen) > catalog.Offline {
+			return waitsRunner, fmt.Sprintf("runner %s of pool %s, which has not polled %s; is it running under this name?", name, f.pool.Name, sinceSeen(f))
+		}
+		return waitsClaim, fmt.Sprintf("the next claim of runner %s of pool %s", name, f.pool.Name)
+	}
+	if f.now.Now.Sub(f.lastSeen) > catalog.Offline {
 		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled %s; is its agent running?", f.pool.Name, sinceSeen(f))
 	}
 	return waitsClaim, fmt.Sprintf("the next claim of pool %s", f.pool.Name)
+}
+
+// waitsLabels says what a run waits for that wants labels.
+func waitsLabels(f facts) (code, waits string) {
+	waits = "any pool with labels " + strings.Join(record.LabelsOfRoute(f.route.Key), ", ")
+	if len(f.able) == 0 {
+		return waitsNone, waits + ": none that has them is enabled, assigned to the workspace and takes such workflows; dayfly pool explain says why"
+	}
+	return waitsClaim, waits + ": the next claim of " + strings.Join(f.able, ", ")
 }
 
 // waitsChanger names the run that holds the workspace's slot, and the task whose end is awaited.

@@ -1,0 +1,208 @@
+package ledger
+
+import (
+	"context"
+	"slices"
+
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// The claimable runs of a workspace lie under one key, that of the route in the record of its queue. Where the key
+// changes, the commit that changes the route also moves the claimable runs, as many as fit into it. The route names the
+// old keys until none is left there. Which pools a workspace belongs to is the caller's decision.
+
+// mostOps is up to how many operations a change makes runs claimable, or moves them. The rest is for what build adds.
+const mostOps = 80
+
+// fits is how many pairs of operations a change still has room for.
+func (c *Change) fits() int { return min(mostPromoted, (mostOps-len(c.ops))/2) }
+
+// Route leads a workspace to another key. It reports whether claimable runs are left under old keys: the next Route
+// goes on with them. from are further keys under which some may lie, and ids further runs that may be claimable.
+func (c *Change) Route(ctx context.Context, wsid string, to record.Route, from []string, ids ...string) (left bool, err error) {
+	q, err := c.Queue(ctx, wsid)
+	if err != nil {
+		return false, err
+	}
+	olds := slices.DeleteFunc(append(append([]string{q.Route.Key}, q.Route.Old...), from...), func(key string) bool { return key == "" || key == to.Key })
+	slices.Sort(olds)
+	olds = slices.Compact(olds)
+	q.Route = to
+	if len(olds) == 0 || q.Used() == 0 && len(ids) == 0 {
+		return false, nil
+	}
+	ids = append(append(ids, q.Changer), q.Placed...)
+	if q.Others > len(q.Placed) {
+		some, err := c.search(ctx, wsid, olds)
+		if err != nil {
+			return false, err
+		}
+		ids = append(ids, some...)
+	}
+	moves, err := c.claimables(ctx, ids, olds)
+	if err != nil {
+		return false, err
+	}
+	room := c.fits()
+	for i, m := range moves {
+		if i >= room {
+			q.Route.Old = olds
+			return true, nil
+		}
+		if !m.w.ChangesState() && !slices.Contains(q.Placed, m.w.ID) {
+			q.Placed = append(q.Placed, m.w.ID)
+		}
+		c.removeOnce(m.at)
+		c.place(q, m.w.Rank(), m.w.Entry())
+	}
+	return false, nil
+}
+
+// claimable is a claimable run and where its entry lies.
+type claimable struct {
+	w  record.Workflow
+	at store.Key
+}
+
+// claimables finds which of some runs have entries under keys. Their records are not part of the change: what moves
+// them also writes the queue's record, or deletes the entry.
+func (c *Change) claimables(ctx context.Context, ids, under []string) (out []claimable, err error) {
+	slices.Sort(ids)
+	ids = slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return id == "" })
+	var keys []store.Key
+	for _, id := range ids {
+		keys = append(keys, record.WorkflowKey(id))
+	}
+	if err := c.Load(ctx, keys...); err != nil {
+		return nil, err
+	}
+	keys = nil
+	var pending []record.Workflow
+	for _, id := range ids {
+		w, ok, err := Get[record.Workflow](c.Read, record.WorkflowKey(id))
+		if err != nil {
+			c.ledger.Log.Error("unreadable record skipped", "err", err) // its entry is skipped by claims as well
+		}
+		if err == nil && ok && w.State == workflow.Pending {
+			pending = append(pending, w)
+			for _, key := range under {
+				keys = append(keys, w.ClaimKey(key))
+			}
+		}
+	}
+	if err := c.Load(ctx, keys...); err != nil {
+		return nil, err
+	}
+	for _, w := range pending {
+		for _, key := range under {
+			if at := w.ClaimKey(key); c.Version(at) != store.Absent {
+				out = append(out, claimable{w, at})
+			}
+		}
+	}
+	return out, nil
+}
+
+// mostSearched bounds the search for the runs of a workspace whose queue a function of an older version has written.
+const mostSearched = 10_000
+
+// search finds the runs of a workspace under keys.
+func (c *Change) search(ctx context.Context, wsid string, keys []string) (ids []string, err error) {
+	looked := 0
+	for _, key := range keys {
+		for _, t := range workflow.Types() {
+			for r, err := range c.All(ctx, store.Scan{Part: record.ClaimPart(key, t), Limit: 1000}) {
+				if err != nil {
+					return nil, err
+				}
+				if looked++; looked > mostSearched {
+					return ids, nil // a claim that sees one of the others moves it
+				}
+				e, err := record.Decode[record.Entry](r)
+				if err != nil {
+					continue
+				}
+				if e.WorkspaceID == "" {
+					w, _, err := Load[record.Workflow](ctx, c, record.WorkflowKey(e.ID))
+					if err != nil {
+						return nil, err
+					}
+					e.WorkspaceID = w.WorkspaceID
+				}
+				if e.WorkspaceID == wsid {
+					ids = append(ids, e.ID)
+				}
+			}
+		}
+	}
+	return ids, nil
+}
+
+// routeOf is the key for a run that becomes claimable. A route that a function of an older version has dropped leaves
+// the pool for which the run was submitted; the claim that sees it there routes its workspace again.
+func routeOf(q *record.Queue, e record.Entry) string {
+	if q.Route.Key != "" {
+		return q.Route.Key
+	}
+	return record.PoolRoute(e.PoolID)
+}
+
+// place puts an entry into the claimable index, and wakes who may claim it.
+func (c *Change) place(q *record.Queue, rank string, e record.Entry) {
+	key := routeOf(q, e)
+	e.PoolID = record.PoolOfRoute(key)
+	c.Create(store.Key{Part: record.ClaimPart(key, e.Type), Sort: rank}, e)
+	if q.Route.Key == "" {
+		c.Wake(e.PoolID)
+	}
+	for _, pool := range q.Route.Wake {
+		c.Wake(pool)
+	}
+}
+
+// claimKeys are where the entry of a claimable run may lie.
+func claimKeys(q *record.Queue, w *record.Workflow) (keys []store.Key) {
+	for _, route := range append([]string{routeOf(q, w.Entry()), record.PoolRoute(w.PoolID)}, q.Route.Old...) {
+		if k := w.ClaimKey(route); !slices.Contains(keys, k) {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// unplace takes a run's entry out of the claimable index. It reports whether there was one.
+func (c *Change) unplace(ctx context.Context, q *record.Queue, w *record.Workflow) (found bool, err error) {
+	keys := claimKeys(q, w)
+	if err := c.Load(ctx, keys...); err != nil {
+		return false, err
+	}
+	for _, k := range keys {
+		i := slices.IndexFunc(c.ops, func(op store.Op) bool { return op.Key() == k })
+		switch {
+		case i >= 0 && c.ops[i].IsPut(): // this change was about to move it there
+			c.Forget(k)
+			found = true
+		case i < 0 && c.Version(k) != store.Absent:
+			c.removeOnce(k)
+			found = true
+		}
+	}
+	return found, nil
+}
+
+// Routes reads the routes of an organization and makes them part of the change: the commit fails if they change
+// meanwhile.
+func (c *Change) Routes(ctx context.Context, org string) (*record.Routes, error) {
+	k := record.RoutesKey(org)
+	if r := c.routes[k]; r != nil {
+		return r, nil
+	}
+	r, _, err := Load[record.Routes](ctx, c, k)
+	if err != nil {
+		return nil, err
+	}
+	c.routes[k] = &r
+	return &r, nil
+}
