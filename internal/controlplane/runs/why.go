@@ -163,6 +163,7 @@ func (p *Calls) able(ctx context.Context, c *ledger.Change, w *record.Workflow, 
 			f.able = append(f.able, pool.Name)
 		}
 	}
+	slices.Sort(f.able)
 	return err
 }
 
