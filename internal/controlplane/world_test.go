@@ -11,6 +11,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/oidc"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -47,7 +48,9 @@ type world struct {
 func newWorld(t *testing.T, st store.Store) *world {
 	t.Helper()
 	w := &world{t: t, store: st, clock: &clock{t: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)}}
-	w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory})
+	issuers, err := oidc.New(oidc.Config{Private: []string{"127.0.0.0/8"}})
+	w.must(err)
+	w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory, Issuers: issuers})
 	token, err := w.plane.Bootstrap(t.Context(), "default")
 	w.must(err)
 	w.admin, err = w.plane.Authenticate(t.Context(), token)
