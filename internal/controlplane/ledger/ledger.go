@@ -26,6 +26,11 @@ const (
 	firstWait    = time.Millisecond       // first mean wait after a lost race
 	mostWait     = 100 * time.Millisecond // longest mean wait
 	unknownTries = 10                     // repeats of one commit whose answer was lost
+
+	// decidedFor is how long a decision may wait for its commit. What it writes has the time of the decision, and the pass
+	// seals lines of the audit trail that are older than five minutes: the rest of those is for a commit on its way and
+	// for clocks that differ.
+	decidedFor = 2 * time.Minute
 )
 
 // Config is what a Ledger works with. Everything except Waker is required.
@@ -140,6 +145,7 @@ func (l *Ledger) decide(ctx context.Context, decision func(ctx context.Context) 
 				return err
 			}
 		}
+		began := l.Now()
 		ops, err := decision(ctx)
 		if errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrConflict) {
 			continue
@@ -150,7 +156,10 @@ func (l *Ledger) decide(ctx context.Context, decision func(ctx context.Context) 
 		if len(ops) == 0 {
 			return nil
 		}
-		err = l.Commit(ctx, ops)
+		if l.isOld(began) {
+			continue // decide again: see decidedFor
+		}
+		err = l.commit(ctx, ops, began)
 		switch {
 		case err == nil:
 			return nil
@@ -171,12 +180,24 @@ func (l *Ledger) decide(ctx context.Context, decision func(ctx context.Context) 
 // Commit applies operations once. If the answer does not arrive, it repeats the commit under the same id, so that the
 // store recognises it.
 func (l *Ledger) Commit(ctx context.Context, ops []store.Op) error {
+	return l.commit(ctx, ops, l.Now())
+}
+
+// isOld reports whether what was decided at a time may not be committed any more. It is an age, so a clock that was set
+// back does not count.
+func (l *Ledger) isOld(decided time.Time) bool { return l.Now().Sub(decided) > decidedFor }
+
+// commit is Commit of what was decided at a time.
+func (l *Ledger) commit(ctx context.Context, ops []store.Op, decided time.Time) error {
 	id := record.Random(18)
 	var err error
 	for try := range unknownTries {
 		if try > 0 {
 			if waitErr := pause(ctx, try); waitErr != nil {
 				return fmt.Errorf("%w: %w", store.ErrUnknown, waitErr)
+			}
+			if l.isOld(decided) {
+				break
 			}
 		}
 		if err = l.store.Commit(ctx, id, ops...); !errors.Is(err, store.ErrUnknown) {

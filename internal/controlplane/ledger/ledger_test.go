@@ -42,3 +42,54 @@ func TestDecide_ThatFindsNoRoomSaysSo(t *testing.T) {
 		})
 	}
 }
+
+// slow is a store whose calls take a while, and whose first answers are lost.
+type slow struct {
+	store.Store
+	now     *time.Time
+	takes   time.Duration
+	unknown int
+	commits *int
+}
+
+func (s slow) Commit(ctx context.Context, id string, ops ...store.Op) error {
+	*s.commits++
+	*s.now = s.now.Add(s.takes)
+	if *s.commits <= s.unknown {
+		return store.ErrUnknown
+	}
+	return s.Store.Commit(ctx, id, ops...)
+}
+
+// O14: nothing is written with a time that lies so far back that a seal may be beyond it.
+func TestDecide_WhatWaitedTooLongIsDecidedAgain(t *testing.T) {
+	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	begun, decisions := now, 0
+	l := ledger.New(memory.New(), ledger.Config{Now: func() time.Time { return now }})
+	var dated time.Time
+	err := l.Change(t.Context(), func(_ context.Context, c *ledger.Change) error {
+		if decisions++; decisions == 1 {
+			now = now.Add(2*time.Minute + time.Second) // its reads took so long
+		}
+		dated = c.Now
+		c.Create(store.Key{Part: "p", Sort: "s"}, "")
+		return nil
+	})
+	if err != nil || decisions != 2 || now.Sub(dated) > 2*time.Minute {
+		t.Errorf("%v, decided %d times, dated %s at %s", err, decisions, dated.Sub(begun), now.Sub(begun))
+	}
+}
+
+func TestCommit_IsNotRepeatedForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now, commits := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC), 0
+		l := ledger.New(slow{memory.New(), &now, 50 * time.Second, 9, &commits}, ledger.Config{Now: func() time.Time { return now }})
+		err := l.Change(t.Context(), func(_ context.Context, c *ledger.Change) error {
+			c.Create(store.Key{Part: "p", Sort: "s"}, "")
+			return nil
+		})
+		if !errors.Is(err, workflow.ErrBusy) || commits != 3 {
+			t.Errorf("got %v after %d commits, want a refusal that may be tried again after 3", err, commits)
+		}
+	})
+}
