@@ -36,7 +36,7 @@ const description = `Runs infrastructure-as-code workflows on runners that live 
 
 Start with "dayfly up" in one terminal and "dayfly run ./DIR --op preview --follow" in another. Commands talk to the control plane in DAYFLY_URL, with the token in DAYFLY_API_TOKEN, or else to that of the last "dayfly up" or "dayfly login".
 
-Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, you did not confirm, or a server stopped on an error; 2 the control plane refused; 3 the control plane cannot be reached; 4 the workflow was cancelled; 5 what you waited for goes on after the time that you gave; 64 wrong usage; 130 interrupted at a prompt, or while following a workflow (which goes on).`
+Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, you did not confirm, the audit trail is broken, or a server stopped on an error; 2 the control plane refused; 3 the control plane cannot be reached; 4 the workflow was cancelled; 5 what you waited for goes on after the time that you gave; 64 wrong usage; 130 interrupted at a prompt, or while following a workflow (which goes on).`
 
 // grammar is the command line.
 type grammar struct {
@@ -57,6 +57,7 @@ type grammar struct {
 	Organization organizationCommands `cmd:"" group:"admin" aliases:"org" help:"Show and change for how long things are kept."`
 
 	Repair  repairCommands `cmd:"" group:"admin" help:"Free a workspace that a lost run still holds."`
+	Audit   auditCommands  `cmd:"" group:"admin" help:"List, follow, export and verify who did what."`
 	Token   tokenCommands  `cmd:"" group:"admin" help:"Create, list and revoke user tokens."`
 	Login   loginCommand   `cmd:"" group:"admin" help:"Store the address of a control plane and a token for it."`
 	Whoami  whoamiCommand  `cmd:"" group:"admin" help:"Show who the token in use speaks for, and what it may do."`

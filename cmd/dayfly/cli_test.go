@@ -22,6 +22,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -30,23 +31,25 @@ import (
 type world struct {
 	t     *testing.T
 	plane *controlplane.Plane
+	store store.Store
 	url   string
+	admin string // the first admin's token
 	env   map[string]string
 	shift atomic.Int64 // of the control plane's clock, in nanoseconds
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t}
+	w := &world{t: t, store: memory.New()}
 	now := func() time.Time { return time.Now().Add(time.Duration(w.shift.Load())) }
-	plane := controlplane.New(memory.New(), controlplane.Config{DefaultState: api.StateDirectory, Now: now})
+	plane := controlplane.New(w.store, controlplane.Config{DefaultState: api.StateDirectory, Now: now})
 	token, err := plane.Bootstrap(t.Context(), "default")
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(httpapi.New(plane, httpapi.Config{}))
 	t.Cleanup(server.Close)
-	w.plane, w.url = plane, server.URL
+	w.plane, w.url, w.admin = plane, server.URL, token
 	w.env = map[string]string{"HOME": t.TempDir(), "PATH": os.Getenv("PATH"), "DAYFLY_URL": server.URL, "DAYFLY_API_TOKEN": token}
 	return w
 }

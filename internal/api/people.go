@@ -161,16 +161,6 @@ type Identity struct {
 	ExpiresAt    *time.Time        `json:"expires_at,omitempty" doc:"When the token ends; none means never"`
 }
 
-// AuditEvent is one change or refusal, and who made it.
-type AuditEvent struct {
-	At      time.Time `json:"at" doc:"When it happened"`
-	Actor   string    `json:"actor" doc:"Name of the token that asked" example:"ci"`
-	Action  string    `json:"action" doc:"What was asked for, such as workflow.submit" example:"workflow.submit"`
-	Target  string    `json:"target" doc:"What it was asked for: a name or an id" example:"network"`
-	Outcome string    `json:"outcome" enum:"done,refused" doc:"Whether it was done or refused"`
-	Detail  string    `json:"detail,omitempty" doc:"What was changed, or why it was refused"`
-}
-
 // Submit asks for a run of a workspace.
 type Submit struct {
 	Workspace string             `json:"workspace" minLength:"1" maxLength:"64" doc:"Name of the workspace" example:"network"`

@@ -245,8 +245,3 @@ func (c *Client) Tokens(ctx context.Context, cursor string, limit int) (api.Page
 func (c *Client) RevokeToken(ctx context.Context, id string) error {
 	return c.remove(ctx, call{what: "revoke token " + id, path: []string{"v1", "tokens", id}})
 }
-
-// Audit lists changes and refusals, the newest first.
-func (c *Client) Audit(ctx context.Context, cursor string, limit int) (api.Page[api.AuditEvent], error) {
-	return get[api.Page[api.AuditEvent]](ctx, c, "list audit events", listing(cursor, limit), "v1", "audit")
-}

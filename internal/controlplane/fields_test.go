@@ -59,6 +59,10 @@ var sinceV0 = map[string]string{
 	"wf.needs": "a runner that is too old is then granted the start, and refuses the run itself, because it does not know the kind of its state",
 
 	"org.retention": "an older function writes an organization's record once, when it makes it",
+	"audit.id":      "it is never written: it is the key",
+	"seal":          "a record of its own: left alone, and nothing is sealed meanwhile",
+	"sealed":        "as a seal",
+	"forwarded":     "a record of its own: left alone, and nothing is forwarded meanwhile",
 	"purged":        "a record of its own: left alone; this version goes on from there",
 
 	"spec":   "written once, with its workflow, and never again",
@@ -142,6 +146,7 @@ func recordFields() []string {
 		"limit": record.Limit{}, "cut": record.Cut{}, "listed": record.Listed{}, "places": record.Places{}, "org": record.Organization{}, "purged": record.Purged{}, "pool": record.Pool{}, "name": record.Name{}, "workspace": record.Workspace{}, "secret": record.Token{},
 		"runner": record.Runner{}, "pass": record.Pass{}, "clock": record.Clock{}, "heard": record.Heard{}, "wake": record.Wake{}, "wake-target": record.WakeTarget{}, "hold": record.Hold{}, "cursor": record.Cursor{}, "sole": record.Sole{}, "idem": record.Idempotency{}, "logend": record.LogEnd{},
 		"spec": api.Spec{}, "step": api.Step{}, "line": api.LogLine{}, "result": api.Result{}, "found": api.StateFound{}, "gone": record.Deleted{}, "event": api.Event{}, "audit": api.AuditEvent{},
+		"seal": api.Seal{}, "sealed": record.Sealed{}, "forwarded": record.Forwarded{},
 	} {
 		out = append(out, fieldsOf(name, reflect.TypeOf(v))...)
 	}

@@ -57,6 +57,8 @@ type Config struct {
 	Waker Waker
 	// Issuers checks the tokens of OIDC issuers. Nil means one that calls no private address.
 	Issuers *oidc.Verifier
+	// Forward sends the sealed audit trail to another place. Nil means that it stays here.
+	Forward Forwarder
 	// NoRoles refuses roles of workspaces, because runners could not assume them. False means that they can.
 	NoRoles bool
 }
@@ -66,6 +68,9 @@ type Principal = identity.Principal
 
 // Waker wakes the poller of a pool.
 type Waker = ledger.Waker
+
+// Forwarder sends the sealed audit trail to another place.
+type Forwarder = clock.Forwarder
 
 // Filter narrows a list of workflows.
 type Filter = runs.Filter
@@ -104,5 +109,5 @@ func New(st store.Store, cfg Config) *Plane {
 	l := ledger.New(st, ledger.Config{Now: cfg.Now, Log: cfg.Log, Waker: cfg.Waker, Alone: cfg.Alone, Expires: cfg.Expires})
 	c := catalog.New(l, catalog.Config{DefaultState: cfg.DefaultState, NoRoles: cfg.NoRoles, NoWakes: cfg.Waker == nil})
 	r := runs.New(l, c, runs.Config{OrganizationLimit: cfg.OrganizationLimit, LogQuota: cfg.LogQuota, Blobs: cfg.Blobs, LogWait: cfg.LogWait, LogIdle: cfg.LogIdle, Digest: cfg.Digest})
-	return &Plane{identity.New(l, cfg.Issuers), c, r, clock.New(l, c, r, cfg.Blobs)}
+	return &Plane{identity.New(l, cfg.Issuers), c, r, clock.New(l, c, r, cfg.Blobs, cfg.Forward)}
 }

@@ -160,7 +160,7 @@ func (s *server) tokenRoutes() {
 		}) (*nothing, error) {
 			return done(s.plane.RevokeToken(ctx, who, in.ID))
 		})
-	paged(s, route{id: "list-audit-events", method: http.MethodGet, path: "/v1/audit", summary: "List changes and refusals, the newest first", tag: tag, audience: people, role: api.RoleAdmin}, s.plane.Audit)
+	s.auditRoutes()
 	known(s, route{id: "whoami", method: http.MethodGet, path: "/v1/whoami", summary: "Say who a token speaks for", tag: tag, audience: either},
 		func(_ context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Identity], error) {
 			out := api.Identity{

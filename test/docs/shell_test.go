@@ -396,7 +396,7 @@ func TestPages_CommandsAndFlagsExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	help := map[string]string{}
-	groups := []string{"workflow", "workspace", "state", "secret", "pool", "token", "repair", "organization", "server"}
+	groups := []string{"workflow", "workspace", "state", "secret", "pool", "token", "repair", "organization", "server", "audit"}
 	for _, page := range pages(t) {
 		if page == "CHANGELOG.md" { // of other versions too
 			continue
@@ -412,6 +412,8 @@ func TestPages_CommandsAndFlagsExist(t *testing.T) {
 				command += " " + words[1]
 			} else if command == "server" {
 				command += " serve" // its default
+			} else if command == "audit" {
+				command += " list" // its default
 			}
 			if help[command] == "" {
 				out, err := exec.CommandContext(t.Context(), filepath.Join(programs, "dayfly"), append(strings.Fields(command), "--help")...).CombinedOutput()

@@ -32,6 +32,7 @@ type Calls struct {
 	catalog *catalog.Calls
 	runs    *runs.Calls
 	blobs   deleter // nil if what is beside the records is deleted by its place
+	forward Forwarder
 }
 
 // deleter is a place of blobs that does not delete them on its own.
@@ -39,10 +40,11 @@ type deleter interface {
 	DeleteAll(ctx context.Context, dir string) error
 }
 
-// New returns the calls over a ledger, and over blobs if there is a place for them.
-func New(l *ledger.Ledger, c *catalog.Calls, r *runs.Calls, blobs blob.Store) *Calls {
+// New returns the calls over a ledger, and over blobs if there is a place for them. The audit trail is forwarded if
+// there is a forwarder.
+func New(l *ledger.Ledger, c *catalog.Calls, r *runs.Calls, blobs blob.Store, f Forwarder) *Calls {
 	own, _ := blobs.(deleter)
-	return &Calls{ledger: l, catalog: c, runs: r, blobs: own}
+	return &Calls{ledger: l, catalog: c, runs: r, blobs: own, forward: f}
 }
 
 const (
@@ -119,7 +121,8 @@ func (p *pass) urgent(org string) (turns []turn) {
 		})
 }
 
-// waits is what is done for an organization in the second part: also what is kept no longer is deleted then.
+// waits is what is done for an organization in the second part: also what is kept no longer is deleted then, and the
+// audit trail is sealed.
 func (p *pass) waits(org string) (turns []turn) {
 	for _, part := range record.TimerParts(org) {
 		turns = append(turns, p.timers(org, ofKind(part, record.WaitTimers, ranOut(p.ledger.Now()))))
@@ -129,7 +132,7 @@ func (p *pass) waits(org string) (turns []turn) {
 		p.failed(p.purge(ctx, org, p.until, &sum))
 		p.purged(sum)
 		return nil
-	})
+	}, p.seals(org))
 }
 
 // ranOut is behind every timer of the millisecond of a time.

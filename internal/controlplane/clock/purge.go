@@ -59,7 +59,7 @@ func (p *Calls) purge(ctx context.Context, org string, until time.Time, sum *Sum
 		err = s.logs(ctx, record.Before(kept, days.Logs))
 	}
 	if err == nil && days.Audit > 0 {
-		err = s.audit(ctx, record.Before(now, days.Audit))
+		err = s.audit(ctx, record.Before(now, days.Audit), p.forward != nil)
 	}
 	lost := errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrBusy) || errors.Is(err, workflow.ErrBusy)
 	if s.enough() || lost {
@@ -122,12 +122,6 @@ func (s *purge) files(ctx context.Context, w *record.Workflow) error {
 		}
 	}
 	return nil
-}
-
-// audit deletes the lines of the audit trail from before a time.
-func (s *purge) audit(ctx context.Context, before time.Time) error {
-	err := s.all(ctx, store.Scan{Part: record.AuditPart(s.org), To: record.At(before), Limit: recordsAtOnce})
-	return errors.Join(err, s.flush(ctx))
 }
 
 // each calls do for the runs that were submitted after one time and before another, the oldest first, until it is

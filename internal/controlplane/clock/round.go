@@ -29,6 +29,8 @@ type pass struct {
 	left     int       // workflows that this part may still look at
 	until    time.Time // when this part ends
 	cut      bool      // this part has ended before its work
+
+	forwardUntil time.Time // when this pass forwards no more; the zero time: it has not begun
 }
 
 // begin begins a part of the pass.

@@ -14,7 +14,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/oidc"
-	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -150,13 +149,4 @@ func auditRefusal(ctx context.Context, l *ledger.Ledger, who Principal, action, 
 // Audit adds a line to the audit trail.
 func Audit(c *ledger.Change, who Principal, action, target, outcome, detail string) {
 	c.Create(record.AuditKey(who.Organization, c.Now), api.AuditEvent{At: c.Now, Actor: who.Name, Action: action, Target: text.Cut(target, 200), Outcome: outcome, Detail: text.Cut(detail, 500)})
-}
-
-// Audit lists the trail, newest first.
-func (p *Calls) Audit(ctx context.Context, who Principal, cursor string, limit int) (out api.Page[api.AuditEvent], err error) {
-	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "audit.list", ""); err != nil {
-		return out, err
-	}
-	trail := store.Scan{Part: record.AuditPart(who.Organization), Limit: ledger.PageSize(limit, 200), Reverse: true}
-	return ledger.ListOf(ctx, p.ledger, trail, cursor, ledger.AsStored[api.AuditEvent])
 }

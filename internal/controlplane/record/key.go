@@ -215,6 +215,20 @@ func AuditKey(org string, at time.Time) store.Key {
 	return store.Key{Part: AuditPart(org), Sort: At(at) + "/" + Random(6)}
 }
 
+// SealPart has the seals of the audit trail of an organization.
+func SealPart(org string) string { return "seal/" + org }
+
+// SealKey is where a seal lies.
+func SealKey(org string, number int64) store.Key {
+	return store.Key{Part: SealPart(org), Sort: fmt.Sprintf("%012d", number)}
+}
+
+// SealedKey is where it is stored how far the audit trail of an organization is sealed.
+func SealedKey(org string) store.Key { return store.Key{Part: "pass", Sort: "sealed/" + org} }
+
+// ForwardedKey is where it is stored how far that trail is forwarded.
+func ForwardedKey(org string) store.Key { return store.Key{Part: "pass", Sort: "forwarded/" + org} }
+
 // The kinds of timers: of claims and of queue time-outs on the wall clock, and of runs on the service clock. Each kind
 // is a range of its own, so that many timers of one kind do not delay another.
 const (

@@ -52,3 +52,19 @@ func (r Retention) Expires(w *Workflow, k store.Key) time.Time {
 type Purged struct {
 	Logs time.Time `json:"logs"`
 }
+
+// Sealed is how far the audit trail of an organization is sealed.
+type Sealed struct {
+	Number int64  `json:"number"` // of the last seal
+	To     string `json:"to"`     // its last entry
+	Digest string `json:"digest"`
+	Purged int64  `json:"purged,omitempty"` // of the last seal that is past its retention; it is deleted, or will be
+}
+
+// Forwarded is how far the audit trail of an organization is forwarded to a place.
+type Forwarded struct {
+	To     string    `json:"to"` // a digest of the place: another place gets the trail from its beginning
+	Number int64     `json:"number"`
+	Failed string    `json:"failed,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+}
