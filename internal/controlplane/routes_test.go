@@ -41,10 +41,6 @@ func wants(labels ...string) func(*api.Workspace) {
 	return func(ws *api.Workspace) { ws.Labels = labels }
 }
 
-func inProject(name string) func(*api.Workspace) {
-	return func(ws *api.Workspace) { ws.Project = name }
-}
-
 // stored changes a record in place, past the rules.
 func stored[T any](w *world, k store.Key, change func(*T)) {
 	w.t.Helper()
