@@ -41,9 +41,9 @@ func ReadOutputFile(raw []byte) (outputs []api.Output, truncated bool, secrets [
 
 // Declared returns what one file declares.
 func Declared(src, name string) (backend string, cloud, unsure bool) {
-	var d declared
-	parseBackend([]byte(src), name, &d)
-	return d.backend, d.cloud, d.unsure
+	var c Code
+	parseCode([]byte(src), name, &c)
+	return c.Backend, c.Cloud, c.Unsure
 }
 
 // DeclaredIn returns what a root module declares.

@@ -1,0 +1,260 @@
+package engine
+
+import (
+	"encoding/json"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+)
+
+// Code is what the files of a module say that can be read without an engine.
+type Code struct {
+	Files     int               // that an engine would read
+	Backend   string            // type of the backend block; empty means none
+	Settings  map[string]string // of the backend: those that are plain strings
+	Cloud     bool              // a cloud block stands there instead
+	Providers []string          // names of the providers that have a block of their own
+	Modules   []string          // sources of the modules that it calls: those that are plain strings
+	Unsure    bool              // something could not be read
+}
+
+// readDeclared reads where a root module says that its state is kept.
+func readDeclared(root, engine string) declared {
+	return ReadCode(os.DirFS(root), ".", engine).declared()
+}
+
+func (c Code) declared() declared {
+	d := declared{backend: c.Backend, cloud: c.Cloud, unsure: c.Unsure}
+	if c.Backend == "local" {
+		d.path = c.Settings["path"]
+	}
+	return d
+}
+
+// ReadCode reads a module. A file that does not parse is left to the engine, which explains better what is wrong with
+// it.
+func ReadCode(fsys fs.FS, dir, engine string) Code {
+	entries, err := fs.ReadDir(fsys, dir)
+	if err != nil {
+		return Code{Unsure: true}
+	}
+	var names []string
+	for _, e := range entries {
+		if !e.IsDir() && isConfig(e.Name(), engine) {
+			names = append(names, e.Name())
+		}
+	}
+	// Override files have the last word, in the order of their names.
+	slices.SortStableFunc(names, func(a, b string) int {
+		if x, y := isOverride(a), isOverride(b); x != y {
+			if x {
+				return 1
+			}
+			return -1
+		}
+		return strings.Compare(a, b)
+	})
+	c := Code{Files: len(names)}
+	for _, name := range names {
+		readFile(fsys, path.Join(dir, name), &c)
+	}
+	return c
+}
+
+func isConfig(name, engine string) bool {
+	if strings.HasPrefix(name, ".") || strings.HasSuffix(name, "~") {
+		return false
+	}
+	if strings.HasSuffix(name, ".tf") || strings.HasSuffix(name, ".tf.json") {
+		return true
+	}
+	return engine == api.EngineTofu && (strings.HasSuffix(name, ".tofu") || strings.HasSuffix(name, ".tofu.json"))
+}
+
+func isOverride(name string) bool {
+	base, _, _ := strings.Cut(name, ".")
+	return base == "override" || strings.HasSuffix(base, "_override")
+}
+
+// readFile reads one file. A later declaration replaces an earlier one.
+func readFile(fsys fs.FS, name string, c *Code) {
+	const most = 4 << 20
+	info, err := fs.Stat(fsys, name)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > most {
+		c.Unsure = true
+		return
+	}
+	src, err := fs.ReadFile(fsys, name)
+	if err != nil {
+		c.Unsure = true
+		return
+	}
+	parseCode(src, path.Base(name), c)
+}
+
+func parseCode(src []byte, name string, c *Code) {
+	if strings.HasSuffix(name, ".json") {
+		parseJSON(src, c)
+		return
+	}
+	parseHCL(src, name, c)
+}
+
+// ReadSettings reads the plain strings of a file of settings, as -backend-config takes one. unsure reports whether
+// something in it could not be read.
+func ReadSettings(src []byte) (settings map[string]string, unsure bool) {
+	var c Code
+	parseHCL(append(append([]byte("terraform {\nbackend \"settings\" {\n"), src...), "\n}\n}\n"...), "settings", &c)
+	return c.Settings, c.Unsure
+}
+
+func (c *Code) backend(name string) {
+	c.Backend, c.Settings, c.Cloud = name, map[string]string{}, false
+}
+
+func (c *Code) cloud() { c.Backend, c.Settings, c.Cloud = "", nil, true }
+
+// parseHCL reads tokens, not a syntax tree: the parser of the language follows nested expressions on the stack without
+// a bound, and the code of a workspace must not be able to end the runner.
+func parseHCL(src []byte, name string, c *Code) {
+	tokens, diags := hclsyntax.LexConfig(src, name, hcl.InitialPos)
+	tokens = slices.DeleteFunc(tokens, func(t hclsyntax.Token) bool { return t.Type == hclsyntax.TokenComment })
+	depth := 0
+	top := ""      // the word of the block at the top that encloses this token
+	inner := false // a backend block in a terraform block does
+	for i, t := range tokens {
+		switch t.Type {
+		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
+			depth++
+		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenTemplateSeqEnd:
+			depth--
+			inner = inner && depth > 1
+			if depth <= 0 {
+				top = ""
+			}
+		case hclsyntax.TokenIdent:
+			word, label, opens := header(tokens[i:])
+			value := literal(tokens[i:])
+			switch {
+			case depth == 2 && inner && value != "":
+				c.Settings[word] = value
+			case depth == 1 && top == "module" && word == "source" && value != "":
+				c.Modules = append(c.Modules, value)
+			case !opens || (i > 0 && tokens[i-1].Type != hclsyntax.TokenNewline && tokens[i-1].Type != hclsyntax.TokenOBrace):
+			case depth == 0 && word == "provider" && label != "":
+				c.Providers = append(c.Providers, label)
+			case depth == 0 && (word == "terraform") == (label == ""):
+				top = word
+			case depth == 1 && top == "terraform" && word == "cloud" && label == "":
+				c.cloud()
+			case depth == 1 && top == "terraform" && word == "backend" && label != "":
+				c.backend(label)
+				inner = true
+			}
+		default: // the rest neither nests nor begins a block
+		}
+	}
+	c.Unsure = c.Unsure || diags.HasErrors() || depth != 0
+}
+
+// literal reads the value of an attribute that is a plain string; any other is empty.
+func literal(tokens hclsyntax.Tokens) string {
+	form := []hclsyntax.TokenType{hclsyntax.TokenIdent, hclsyntax.TokenEqual, hclsyntax.TokenOQuote, hclsyntax.TokenQuotedLit, hclsyntax.TokenCQuote}
+	if len(tokens) < len(form) {
+		return ""
+	}
+	for i, want := range form {
+		if tokens[i].Type != want {
+			return ""
+		}
+	}
+	return string(tokens[3].Bytes)
+}
+
+// header reads the head of a block: a word, at most one label, and an opening brace.
+func header(tokens hclsyntax.Tokens) (word, label string, opens bool) {
+	at := func(i int) hclsyntax.TokenType {
+		if i < len(tokens) {
+			return tokens[i].Type
+		}
+		return hclsyntax.TokenEOF
+	}
+	word = string(tokens[0].Bytes)
+	switch at(1) {
+	case hclsyntax.TokenOBrace:
+		return word, "", true
+	case hclsyntax.TokenIdent:
+		return word, string(tokens[1].Bytes), at(2) == hclsyntax.TokenOBrace
+	case hclsyntax.TokenOQuote:
+		if at(2) == hclsyntax.TokenQuotedLit && at(3) == hclsyntax.TokenCQuote {
+			return word, string(tokens[2].Bytes), at(4) == hclsyntax.TokenOBrace
+		}
+	default: // an attribute, or part of an expression
+	}
+	return word, "", false
+}
+
+// parseJSON reads the JSON form, in which each block may also be a list of blocks.
+func parseJSON(src []byte, c *Code) {
+	var doc any
+	if err := json.Unmarshal(src, &doc); err != nil {
+		c.Unsure = true
+		return
+	}
+	for _, top := range blocks(doc) {
+		for _, settings := range blocks(top["terraform"]) {
+			if settings["cloud"] != nil {
+				c.cloud()
+			}
+			for _, backend := range blocks(settings["backend"]) {
+				for name := range backend {
+					c.backend(name)
+					for _, inner := range blocks(backend[name]) {
+						for key, value := range inner {
+							if text, ok := value.(string); ok {
+								c.Settings[key] = text
+							}
+						}
+					}
+				}
+			}
+		}
+		for _, providers := range blocks(top["provider"]) {
+			c.Providers = append(c.Providers, slices.Sorted(maps.Keys(providers))...)
+		}
+		for _, modules := range blocks(top["module"]) {
+			for _, name := range slices.Sorted(maps.Keys(modules)) {
+				for _, call := range blocks(modules[name]) {
+					if source, ok := call["source"].(string); ok {
+						c.Modules = append(c.Modules, source)
+					}
+				}
+			}
+		}
+	}
+}
+
+func blocks(value any) []map[string]any {
+	switch v := value.(type) {
+	case map[string]any:
+		return []map[string]any{v}
+	case []any:
+		var all []map[string]any
+		for _, item := range v {
+			if m, ok := item.(map[string]any); ok {
+				all = append(all, m)
+			}
+		}
+		return all
+	default:
+		return nil
+	}
+}
