@@ -78,7 +78,12 @@ func (c *Client) Whoami(ctx context.Context) (api.Identity, error) {
 
 // Submit asks for a run. A repeat within the call cannot make two.
 func (c *Client) Submit(ctx context.Context, in api.Submit) (api.Workflow, error) {
-	return ask[api.Workflow](ctx, c, brief, call{what: "submit workflow of " + in.Workspace, method: http.MethodPost, path: []string{"v1", "workflows"}, in: in, key: rand.Text()})
+	return c.SubmitOnce(ctx, rand.Text(), in)
+}
+
+// SubmitOnce is Submit under a key: a call with the key of an earlier one answers with the run that it made, for a day.
+func (c *Client) SubmitOnce(ctx context.Context, key string, in api.Submit) (api.Workflow, error) {
+	return ask[api.Workflow](ctx, c, brief, call{what: "submit workflow of " + in.Workspace, method: http.MethodPost, path: []string{"v1", "workflows"}, in: in, key: key})
 }
 
 // Retry submits an ended workflow again, as a new one.
@@ -150,6 +155,14 @@ func (c *Client) PutWorkspace(ctx context.Context, in api.Workspace) (api.Worksp
 		return err
 	})
 	return stored, outcome, err
+}
+
+// CheckWorkspace says what PutWorkspace would do, or why it would be refused. It changes nothing. A control plane of the
+// previous version does not have this call and answers workflow.ErrNotFound without a field.
+func (c *Client) CheckWorkspace(ctx context.Context, in api.Workspace) (api.Workspace, api.Outcome, error) {
+	what := call{what: "check workspace " + in.Name, method: http.MethodPost, path: []string{"v1", "workspaces", in.Name, "check"}, in: in, header: http.Header{}}
+	would, err := ask[api.Workspace](ctx, c, brief, what)
+	return would, api.Outcome(what.header.Get(api.OutcomeHeader)), err
 }
 
 // Workspaces lists workspaces.

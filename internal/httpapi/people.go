@@ -64,24 +64,30 @@ func (s *server) workspaceRoutes() {
 		Outcome api.Outcome `header:"Dayfly-Outcome" enum:"created,changed,unchanged" doc:"Whether the workspace was created or changed, or was like that before"`
 		Body    api.Workspace
 	}
-	known(s, route{id: "put-workspace", method: http.MethodPut, path: "/v1/workspaces/{workspace}", summary: "Create or change a workspace", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			ByWorkspace
-			Body api.Workspace
-		}) (*put, error) {
+	type settings struct {
+		ByWorkspace
+		Body api.Workspace
+	}
+	putting := func(call func(context.Context, controlplane.Principal, api.Workspace) (api.Workspace, api.Outcome, error), created int) func(context.Context, controlplane.Principal, *settings) (*put, error) {
+		return func(ctx context.Context, who controlplane.Principal, in *settings) (*put, error) {
 			if in.Body.Name != in.Workspace {
 				return nil, nameDiffers(in.Body.Name, in.Workspace)
 			}
-			stored, outcome, err := s.plane.PutWorkspace(ctx, who, in.Body)
+			stored, outcome, err := call(ctx, who, in.Body)
 			if err != nil {
 				return nil, err
 			}
 			out := &put{Status: http.StatusOK, Outcome: outcome, Body: stored}
 			if outcome == api.OutcomeCreated {
-				out.Status = http.StatusCreated
+				out.Status = created
 			}
 			return out, nil
-		})
+		}
+	}
+	known(s, route{id: "put-workspace", method: http.MethodPut, path: "/v1/workspaces/{workspace}", summary: "Create or change a workspace", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}},
+		putting(s.plane.PutWorkspace, http.StatusCreated))
+	known(s, route{id: "check-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/check", summary: "Say what creating or changing a workspace would do, and change nothing", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}},
+		putting(s.plane.CheckWorkspace, http.StatusOK))
 	paged(s, route{id: "list-workspaces", method: http.MethodGet, path: "/v1/workspaces", summary: "List workspaces", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.Workspaces)
 	one[ByWorkspace](s, route{id: "get-workspace", method: http.MethodGet, path: "/v1/workspaces/{workspace}", summary: "Show a workspace", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Workspace)
 	paged(s, route{id: "list-deleted-workspaces", method: http.MethodGet, path: "/v1/deleted-workspaces", summary: "List deleted workspaces, and where their states are", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.DeletedWorkspaces)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -40,6 +41,19 @@ func (p *Calls) view(r record.Workspace, version int64) api.Workspace {
 // PutWorkspace makes or replaces a workspace. Workflows that are already submitted keep the settings that they were
 // submitted with.
 func (p *Calls) PutWorkspace(ctx context.Context, who identity.Principal, in api.Workspace) (w api.Workspace, outcome api.Outcome, err error) {
+	return p.putWorkspace(ctx, who, in, nil)
+}
+
+// errOnlyChecked ends a decision that is not to be committed.
+var errOnlyChecked = errors.New("only checked")
+
+// CheckWorkspace answers, or refuses, as PutWorkspace would, and changes nothing.
+func (p *Calls) CheckWorkspace(ctx context.Context, who identity.Principal, in api.Workspace) (w api.Workspace, outcome api.Outcome, err error) {
+	return p.putWorkspace(ctx, who, in, errOnlyChecked)
+}
+
+// putWorkspace is both of them. instead, where given, ends the change in place of its commit.
+func (p *Calls) putWorkspace(ctx context.Context, who identity.Principal, in api.Workspace, instead error) (w api.Workspace, outcome api.Outcome, err error) {
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleOperator, "workspace.apply", in.Name, p.InApplied(who.Organization, in)); err != nil {
 		return api.Workspace{}, "", err
 	}
@@ -48,9 +62,14 @@ func (p *Calls) PutWorkspace(ctx context.Context, who identity.Principal, in api
 	}
 	var put Put
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) (err error) {
-		put, err = p.Apply(ctx, c, who, in)
-		return err
+		if put, err = p.Apply(ctx, c, who, in); err != nil {
+			return err
+		}
+		return instead
 	})
+	if instead != nil && errors.Is(err, instead) {
+		return p.view(put.Record, put.Version), put.Outcome, nil
+	}
 	if err == nil && put.Outcome == api.OutcomeChanged {
 		err = p.promoteRest(ctx, put.Record.ID)
 		if put.rerouted {
