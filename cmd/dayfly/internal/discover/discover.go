@@ -1,0 +1,358 @@
+// Package discover finds the root modules of a tree of code and describes each as a workspace. It only reads: it runs
+// no engine, follows no link out of the tree, and says of each directory why it was or was not taken.
+package discover
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/text"
+)
+
+// Bounds of a tree.
+const (
+	mostEntries = 500_000
+	mostBytes   = 512 << 20 // of files that are read
+)
+
+// Options say what the workspaces have in common.
+type Options struct {
+	Project string
+	Engine  string // of code that does not say which; empty means terraform
+	GitURL  string // where the runners find the tree; empty means in the directory itself
+	GitRef  string
+}
+
+// Workspace is one that was found.
+type Workspace struct {
+	api.Workspace
+	Dir     string   `json:"dir"` // of the root module, from the top of the tree
+	Why     string   `json:"why"` // it is a root module
+	Backend string   `json:"backend"`
+	Notes   []string `json:"notes,omitempty"` // what was not carried over, and what somebody must choose
+}
+
+// Left is a directory that was not taken.
+type Left struct {
+	Dir string `json:"dir"`
+	Why string `json:"why"`
+}
+
+// Found is what a tree holds.
+type Found struct {
+	Workspaces []Workspace `json:"workspaces"`
+	Left       []Left      `json:"left_out"`
+	Notes      []string    `json:"notes,omitempty"` // about no one workspace
+}
+
+// module is a directory with code.
+type module struct {
+	dir      string
+	code     engine.Code
+	tofu     bool     // it has files that only OpenTofu reads
+	lock     []byte   // of its providers
+	signs    []string // that an engine has run here
+	vars     []string // files of variables, from dir
+	auto     bool     // some of them are loaded by the engine itself
+	configs  []string // files for -backend-config, from dir
+	engines  []string // the engine's own workspaces that are seen here
+	called   string   // a directory that calls it as a module
+	outside  []string // modules that it calls and that lie outside of it
+	projects []project
+}
+
+type walk struct {
+	fsys    fs.FS
+	modules map[string]*module
+	loose   []string // files of variables and settings whose module is not known yet
+	entries int
+	bytes   int64
+	out     Found
+}
+
+// Tree looks for root modules in a directory and below.
+func Tree(dir string, o Options) (Found, error) {
+	top, err := os.OpenRoot(dir)
+	if err != nil {
+		return Found{}, fmt.Errorf("read the tree: %w", err)
+	}
+	defer top.Close() //nolint:errcheck // it was only read
+	w := &walk{fsys: top.FS(), modules: map[string]*module{}}
+	if err := fs.WalkDir(w.fsys, ".", w.visit); err != nil {
+		return Found{}, fmt.Errorf("read the tree %s: %w", dir, err)
+	}
+	plan, err := readAtlantis(w.fsys)
+	if err != nil {
+		return Found{}, err
+	}
+	w.read()
+	w.out.Notes = append(w.out.Notes, plan.assign(w.modules)...)
+	s, err := newSource(dir, o)
+	if err != nil {
+		return Found{}, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.modules)) {
+		m := w.modules[name]
+		why, taken := m.judge()
+		if !taken {
+			w.out.Left = append(w.out.Left, Left{name, why})
+			continue
+		}
+		w.out.Workspaces = append(w.out.Workspaces, m.workspaces(w.fsys, s, why)...)
+	}
+	unique(w.out.Workspaces)
+	slices.SortFunc(w.out.Workspaces, func(a, b Workspace) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(w.out.Left, func(a, b Left) int { return strings.Compare(a.Dir, b.Dir) })
+	return w.out, nil
+}
+
+// visit notes what a directory has. It reads nothing yet.
+func (w *walk) visit(name string, d fs.DirEntry, err error) error {
+	if err != nil {
+		if name == "." {
+			return err
+		}
+		w.leave(name, "it cannot be read")
+		if d != nil && d.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	}
+	if w.entries++; w.entries > mostEntries {
+		return fmt.Errorf("it has more than %d files: begin further down", mostEntries)
+	}
+	dir, base := path.Dir(name), path.Base(name)
+	switch {
+	case d.Type()&fs.ModeSymlink != 0 && !isCode(base):
+		if info, err := fs.Stat(w.fsys, name); err == nil && info.IsDir() {
+			w.leave(name, "it is a link to a directory, which is not followed")
+		}
+	case d.IsDir() && name != ".":
+		return w.enter(name, dir, base)
+	case d.IsDir():
+	case isCode(base):
+		if info, err := d.Info(); err == nil {
+			w.bytes += info.Size()
+		}
+		if w.bytes > mostBytes {
+			return fmt.Errorf("its code has more than %d bytes: begin further down", mostBytes)
+		}
+		m := w.module(dir)
+		m.tofu = m.tofu || strings.Contains(base, ".tofu")
+	case base == "terragrunt.hcl":
+		w.leave(dir, "it has a terragrunt.hcl: Dayfly does not run Terragrunt; a workspace with engine command can")
+	case slices.Contains([]string{".tfvars", ".tfbackend"}, path.Ext(strings.TrimSuffix(base, ".json"))):
+		w.loose = append(w.loose, name)
+	}
+	return nil
+}
+
+// enter decides whether a directory is walked.
+func (w *walk) enter(name, dir, base string) error {
+	switch {
+	case base == ".terraform" || base == "terraform.tfstate.d": // looked at with their module
+		return fs.SkipDir
+	case base == "vendor" || base == "node_modules":
+		w.leave(name, "it has the code of others")
+		return fs.SkipDir
+	case strings.HasPrefix(base, "."):
+		return fs.SkipDir
+	}
+	if _, err := fs.Lstat(w.fsys, path.Join(name, ".dayfly-data")); err == nil {
+		w.leave(name, "it is a data directory of Dayfly")
+		return fs.SkipDir
+	}
+	return nil
+}
+
+func (w *walk) leave(dir, why string) { w.out.Left = append(w.out.Left, Left{dir, why}) }
+
+func (w *walk) module(dir string) *module {
+	m := w.modules[dir]
+	if m == nil {
+		m = &module{dir: dir}
+		w.modules[dir] = m
+	}
+	return m
+}
+
+func isCode(base string) bool {
+	return !strings.HasPrefix(base, ".") &&
+		slices.ContainsFunc([]string{".tf", ".tf.json", ".tofu", ".tofu.json"}, func(end string) bool { return strings.HasSuffix(base, end) })
+}
+
+// read reads the modules, and who calls whom.
+func (w *walk) read() {
+	for _, dir := range slices.Sorted(maps.Keys(w.modules)) {
+		m := w.modules[dir]
+		m.code = engine.ReadCode(w.fsys, dir, api.EngineTofu)
+		m.lock, _ = readFile(w.fsys, path.Join(dir, ".terraform.lock.hcl"))
+		m.look(w.fsys)
+	}
+	for _, dir := range slices.Sorted(maps.Keys(w.modules)) {
+		for _, source := range w.modules[dir].code.Modules {
+			if !strings.HasPrefix(source, "./") && !strings.HasPrefix(source, "../") {
+				continue
+			}
+			target := path.Join(dir, source)
+			if callee := w.modules[target]; callee != nil && target != dir {
+				callee.called = cmp.Or(callee.called, dir)
+			}
+			if !within(target, dir) {
+				w.modules[dir].outside = append(w.modules[dir].outside, source)
+			}
+		}
+	}
+	for _, name := range w.loose {
+		for dir := path.Dir(name); ; dir = path.Dir(dir) {
+			if m := w.modules[dir]; m != nil {
+				m.add(strings.TrimPrefix(name, strings.TrimSuffix(dir, ".")+"/"), dir == path.Dir(name))
+				break
+			}
+			if dir == "." {
+				break
+			}
+		}
+	}
+}
+
+// add notes a file of variables or of settings for the backend.
+func (m *module) add(file string, own bool) {
+	file = strings.TrimPrefix(file, "./")
+	name := strings.TrimSuffix(file, ".json")
+	switch {
+	case strings.HasSuffix(name, ".tfbackend"):
+		m.configs = append(m.configs, file)
+	case own && (name == "terraform.tfvars" || strings.HasSuffix(name, ".auto.tfvars")):
+		m.auto = true
+	default:
+		m.vars = append(m.vars, file)
+	}
+}
+
+// look looks for what an engine left.
+func (m *module) look(fsys fs.FS) {
+	seen := map[string]bool{}
+	for _, name := range []string{".terraform", "terraform.tfstate", "terraform.tfstate.d"} {
+		if _, err := fs.Stat(fsys, path.Join(m.dir, name)); err == nil {
+			m.signs = append(m.signs, name)
+		}
+	}
+	if selected, err := readFile(fsys, path.Join(m.dir, ".terraform/environment")); err == nil {
+		if name := strings.TrimSpace(string(selected)); name != "" && name != "default" {
+			seen[name] = true
+		}
+	}
+	entries, _ := fs.ReadDir(fsys, path.Join(m.dir, "terraform.tfstate.d"))
+	for _, e := range entries[:min(len(entries), 1000)] {
+		if e.IsDir() {
+			seen[e.Name()] = true
+		}
+	}
+	if slices.Contains(m.signs, "terraform.tfstate") && len(seen) > 0 {
+		seen["default"] = true
+	}
+	m.engines = slices.Sorted(maps.Keys(seen))
+}
+
+// judge says whether a directory is a root module, and why or why not.
+func (m *module) judge() (why string, taken bool) {
+	switch {
+	case len(m.projects) > 0:
+		return "atlantis.yaml names it", true
+	case m.code.Cloud:
+		return "it has a cloud block", true
+	case m.code.Backend != "":
+		return "it has a backend " + m.code.Backend, true
+	case len(m.signs) > 0:
+		return "an engine has run here: it has " + strings.Join(m.signs, ", "), true
+	case m.called != "":
+		return "it is only called as a module, by " + m.called, false
+	case len(m.code.Providers) > 0:
+		return "it has a provider block", true
+	case m.auto || len(m.vars) > 0:
+		return "it has files of variables", true
+	}
+	return "it has no backend, no provider block, no variables file and no state: it looks like a module", false
+}
+
+// engine is the program that runs a module.
+func (m *module) engine(otherwise string) string {
+	switch {
+	case m.tofu || bytes.Contains(m.lock, []byte("registry.opentofu.org/")):
+		return api.EngineTofu
+	case bytes.Contains(m.lock, []byte("registry.terraform.io/")):
+		return api.EngineTerraform
+	}
+	return cmp.Or(otherwise, api.EngineTerraform)
+}
+
+func within(name, dir string) bool {
+	return dir == "." && fs.ValidPath(name) || name == dir || strings.HasPrefix(name, dir+"/")
+}
+
+// readFile reads a small file, as far as it is one.
+func readFile(fsys fs.FS, name string) ([]byte, error) {
+	const most = 1 << 20
+	info, err := fs.Stat(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return nil, fmt.Errorf("%s: want a file of at most %d bytes", text.Quote(name, 200), most)
+	}
+	return fs.ReadFile(fsys, name)
+}
+
+// source is where runners find the tree.
+type source struct {
+	Options
+	dir    string // absolute
+	prefix string // of its top in the repository
+}
+
+func newSource(dir string, o Options) (source, error) {
+	abs, err := filepath.Abs(dir)
+	if err == nil {
+		abs, err = filepath.EvalSymlinks(abs)
+	}
+	s := source{Options: o, dir: abs}
+	if err != nil || o.GitURL == "" {
+		return s, err
+	}
+	for at := abs; ; at = filepath.Dir(at) {
+		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
+			rel, err := filepath.Rel(at, abs)
+			s.prefix = filepath.ToSlash(rel)
+			return s, err
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return s, err
+		}
+		if at == filepath.Dir(at) {
+			return s, nil // no clone: the tree is taken for the whole repository
+		}
+	}
+}
+
+// of is the source of a directory of the tree.
+func (s source) of(dir string) api.Source {
+	if s.GitURL == "" {
+		return api.Source{Directory: filepath.Join(s.dir, filepath.FromSlash(dir))}
+	}
+	inside := path.Join(s.prefix, dir)
+	if inside == "." {
+		inside = ""
+	}
+	return api.Source{Git: &api.GitSource{URL: s.GitURL, Ref: s.GitRef, Path: inside}}
+}
