@@ -1,87 +1,19 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
-	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
-	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 type workspaceCommands struct {
-	Apply  workspaceApply  `cmd:"" help:"Create or change the workspaces that a file describes."`
-	List   workspaceList   `cmd:"" help:"List workspaces."`
-	Show   workspaceShow   `cmd:"" help:"Show a workspace."`
-	Delete workspaceDelete `cmd:"" help:"Delete a workspace; the infrastructure that it made stays."`
-}
-
-type workspaceApply struct {
-	File []string `short:"f" required:"" sep:"none" help:"A workspace file, or - for standard input; --- separates several workspaces. May be repeated."`
-}
-
-// read reads all files, before anything is registered.
-func (c *workspaceApply) read(a *app) (list []api.Workspace, err error) {
-	var errs []error
-	from := map[string]string{}
-	for i, file := range c.File {
-		var more []api.Workspace
-		var err error
-		switch {
-		case file != "-":
-			more, err = workspacefile.Read(file)
-		case slices.Contains(c.File[:i], "-"):
-			err = errors.New("-f -: standard input can be read only once")
-		default:
-			more, err = workspacefile.ReadFrom(a.stdin, "standard input", ".")
-		}
-		for _, w := range more {
-			if bad := workflow.CheckWorkspaceName(w.Name); bad != nil {
-				err = errors.Join(err, fmt.Errorf("%s: %w", file, bad))
-			}
-			if first, twice := from[w.Name]; twice {
-				err = errors.Join(err, fmt.Errorf("%s: workspace %s is described in %s too; describe it once", file, w.Name, first))
-			}
-			from[w.Name] = file
-		}
-		list, errs = append(list, more...), append(errs, err)
-	}
-	return list, errors.Join(errs...)
-}
-
-// applied is a workspace and what was done with it.
-type applied struct {
-	api.Workspace
-	Outcome api.Outcome `json:"outcome"`
-}
-
-// Run registers the workspaces of the files, in order, up to the first that is refused.
-func (c *workspaceApply) Run(a *app, cl *client.Client) error {
-	list, err := c.read(a)
-	if err != nil {
-		return usage(err)
-	}
-	stored := make([]applied, 0, len(list))
-	for _, w := range list {
-		now, outcome, err := cl.PutWorkspace(a.ctx, w)
-		if err != nil {
-			return &exitError{code: exitCode(err), err: fmt.Errorf("workspace %s: %s", w.Name, sentence(err))}
-		}
-		stored = append(stored, applied{now, outcome})
-		if !a.json() {
-			if err := a.print("workspace %s is %s", now.Name, outcome); err != nil {
-				return err
-			}
-		}
-	}
-	if a.json() {
-		return a.encode(stored)
-	}
-	return nil
+	Discover workspaceDiscover `cmd:"" help:"Find the root modules of a tree, and write a workspace file for each."`
+	Apply    workspaceApply    `cmd:"" help:"Create or change the workspaces that files describe; show the difference, delete those that no file describes."`
+	List     workspaceList     `cmd:"" help:"List workspaces."`
+	Show     workspaceShow     `cmd:"" help:"Show a workspace."`
+	Delete   workspaceDelete   `cmd:"" help:"Delete a workspace; the infrastructure that it made stays."`
 }
 
 type workspaceList struct {
