@@ -169,6 +169,7 @@ func (w *team) about(o operation) request {
 	changed.Description = "changed"
 	bodies := map[string]any{
 		"put-workspace":    changed,
+		"check-workspace":  changed,
 		"submit-workflow":  api.Submit{Workspace: "network", Operation: workflow.Preview},
 		"unlock-workspace": api.Unlock{Workflow: w.waits},
 	}
