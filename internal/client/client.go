@@ -33,6 +33,7 @@ import (
 type Config struct {
 	URL        string               // address of the control plane: http or https, maybe with a path
 	Token      func() redact.String // asked before each request, so that a changed token is taken up; nil sends none
+	Source     *Secret              // the token, instead of Token; one that is refused is read again, once, before the caller hears of it
 	HTTPClient *http.Client         // for TLS, a proxy or InMemory; nil means one with Go's defaults
 	UserAgent  string               // empty means "dayfly"
 
@@ -60,6 +61,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.source = cfg.Source
 	return &Client{endpoint: *e, claims: newBreaker(cfg)}, nil
 }
 
@@ -74,6 +76,7 @@ type endpoint struct {
 	http    *http.Client
 	agent   string
 	token   func() redact.String
+	source  *Secret     // instead of token; nil: none
 	header  http.Header // of every request
 	timeout time.Duration
 }
@@ -150,13 +153,9 @@ func (e *endpoint) exchange(ctx context.Context, c call, out any) (int, error) {
 		defer cancel()
 		inner = limited
 	}
-	request, err := e.request(inner, c)
+	response, err := e.send(ctx, inner, c)
 	if err != nil {
 		return 0, err
-	}
-	response, err := e.http.Do(request)
-	if err != nil {
-		return 0, e.unreached(ctx, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if c.header != nil {
@@ -181,7 +180,58 @@ func (e *endpoint) exchange(ctx context.Context, c call, out any) (int, error) {
 	return response.StatusCode, nil
 }
 
-func (e *endpoint) request(ctx context.Context, c call) (*http.Request, error) {
+// send makes a request with the token. One that is answered 401 is repeated once if the source has another token by
+// then: a rotated token costs one answer and no failed call. inner has the request's time limit, ctx is the caller's.
+func (e *endpoint) send(ctx, inner context.Context, c call) (*http.Response, error) {
+	if e.source == nil || c.form != nil {
+		var token redact.String
+		if e.token != nil {
+			token = e.token()
+		}
+		return e.sendAs(ctx, inner, c, token)
+	}
+	used, err := e.sourced(ctx, inner)
+	if err != nil {
+		return nil, err
+	}
+	response, err := e.sendAs(ctx, inner, c, used)
+	if err != nil || response.StatusCode != http.StatusUnauthorized {
+		return response, err
+	}
+	if again, _ := e.source.Refused(); !again {
+		return response, nil
+	}
+	newer, err := e.sourced(ctx, inner)
+	if err != nil || newer == used {
+		return response, nil //nolint:nilerr // the caller gets the refusal
+	}
+	_ = response.Body.Close()
+	return e.sendAs(ctx, inner, c, newer)
+}
+
+// sourced returns the source's token. Where it cannot be had, that is a refusal, or else the same as a control plane
+// that does not answer.
+func (e *endpoint) sourced(ctx, inner context.Context) (redact.String, error) {
+	token, err := e.source.Get(inner)
+	if _, said := errors.AsType[*workflow.Error](err); err != nil && !said && !errors.Is(err, ErrUnreachable) {
+		err = e.unreached(ctx, err)
+	}
+	return token, err
+}
+
+func (e *endpoint) sendAs(ctx, inner context.Context, c call, token redact.String) (*http.Response, error) {
+	request, err := e.request(inner, c, token)
+	if err != nil {
+		return nil, err
+	}
+	response, err := e.http.Do(request)
+	if err != nil {
+		return nil, e.unreached(ctx, err)
+	}
+	return response, nil
+}
+
+func (e *endpoint) request(ctx context.Context, c call, with redact.String) (*http.Request, error) {
 	u := *e.base
 	raw := e.base.EscapedPath()
 	for _, segment := range c.path {
@@ -220,10 +270,7 @@ func (e *endpoint) request(ctx context.Context, c call) (*http.Request, error) {
 	if c.key != "" {
 		request.Header.Set("Idempotency-Key", c.key)
 	}
-	if e.token == nil {
-		return request, nil
-	}
-	if token := e.token().Reveal(); token != "" {
+	if token := with.Reveal(); token != "" {
 		if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 			return nil, workflow.Refuse(workflow.ErrUnauthenticated, "", "the token holds characters that no token has")
 		}

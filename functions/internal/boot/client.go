@@ -1,9 +1,7 @@
 package boot
 
 import (
-	"context"
 	"crypto/tls"
-	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -16,7 +14,7 @@ import (
 func ControlPlane(address string, token *Secret) (*client.Client, error) {
 	return client.New(client.Config{
 		URL: address, UserAgent: "dayfly-function",
-		HTTPClient:     &http.Client{Transport: &bearer{token, Transport()}},
+		HTTPClient: &http.Client{Transport: Transport()}, Source: token,
 		RequestTimeout: 10 * time.Second,
 		RetryCount:     2, RetryWait: 500 * time.Millisecond, RetryMaxWait: 5 * time.Second,
 		BreakerFailures: 2, BreakerTimeout: time.Minute,
@@ -36,51 +34,4 @@ func Transport() *http.Transport {
 		MaxIdleConnsPerHost:   16,
 		ForceAttemptHTTP2:     true,
 	}
-}
-
-// bearer presents a secret as each request's token. A request that is answered 401 is repeated once if the
-// secret has changed meanwhile: a rotated token costs one answer and no failed call.
-type bearer struct {
-	token *Secret
-	next  http.RoundTripper
-}
-
-// RoundTrip implements http.RoundTripper.
-func (b *bearer) RoundTrip(request *http.Request) (*http.Response, error) {
-	ctx := request.Context()
-	used, err := b.token.Get(ctx)
-	if err != nil {
-		if request.Body != nil {
-			_ = request.Body.Close()
-		}
-		return nil, err
-	}
-	response, err := b.next.RoundTrip(with(ctx, request, used.Reveal()))
-	if err != nil || response.StatusCode != http.StatusUnauthorized {
-		return response, err
-	}
-	if request.Body != nil && request.GetBody == nil {
-		return response, nil // it cannot be sent twice
-	}
-	if again, _ := b.token.Refused(); !again {
-		return response, nil
-	}
-	newer, err := b.token.Get(ctx)
-	if err != nil || newer == used {
-		return response, nil //nolint:nilerr // the caller gets the refusal
-	}
-	repeat := with(ctx, request, newer.Reveal())
-	if request.GetBody != nil {
-		if repeat.Body, err = request.GetBody(); err != nil {
-			return response, nil //nolint:nilerr // as above
-		}
-	}
-	_ = response.Body.Close()
-	return b.next.RoundTrip(repeat)
-}
-
-func with(ctx context.Context, request *http.Request, token string) *http.Request {
-	out := request.Clone(ctx)
-	out.Header.Set("Authorization", fmt.Sprintf("Bearer %s", token))
-	return out
 }

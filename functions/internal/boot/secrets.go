@@ -3,97 +3,25 @@ package boot
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Bounds of how old a secret may be.
-const (
-	secretTTL = 5 * time.Minute // after that it is read again
-	// secretFloor is the least time between two readings, so that a revoked token or a forged ticket does
-	// not hammer Secrets Manager.
-	secretFloor = 10 * time.Second
-)
+// Secret is one secret, cached.
+type Secret = client.Secret
 
-// Secret is one secret, cached. Its methods may be called concurrently: one call reads the secret at a
-// time, and the others wait for it.
-type Secret struct {
-	name  string // for people
-	fetch func(ctx context.Context) (string, error)
-	now   func() time.Time
-
-	reading chan struct{} // holds a token: who has it may read
-	mu      sync.Mutex
-	value   redact.String
-	read    time.Time // when value was read
-	tried   time.Time // when it was last tried to read it
-	refused bool      // value was refused since it was read
-}
-
-// NewSecret returns a secret that fetch reads when it is first needed. name is its name in errors. now may
-// be nil.
+// NewSecret returns a secret that fetch reads when it is first needed; for how long it is valid is not known. name is
+// its name in errors. now may be nil.
 func NewSecret(name string, now func() time.Time, fetch func(ctx context.Context) (string, error)) *Secret {
-	if now == nil {
-		// Without the monotonic reading, which may stand still while a function is frozen.
-		now = func() time.Time { return time.Now().Round(0) }
-	}
-	return &Secret{name: name, fetch: fetch, now: now, reading: make(chan struct{}, 1)}
-}
-
-// Get returns the value. It reads it again when it is older than five minutes or was refused. If that fails, it
-// returns the earlier value if there is one, which may still be valid.
-func (s *Secret) Get(ctx context.Context) (redact.String, error) {
-	if v, ok := s.cached(); ok {
-		return v, nil
-	}
-	select {
-	case s.reading <- struct{}{}:
-		defer func() { <-s.reading }()
-	case <-ctx.Done():
-		return redact.String{}, context.Cause(ctx)
-	}
-	if v, ok := s.cached(); ok {
-		return v, nil // another call read it in the meantime
-	}
-	text, err := s.fetch(ctx)
-	text = strings.TrimSpace(text)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tried = s.now()
-	switch {
-	case err != nil && s.value.Empty():
-		return redact.String{}, fmt.Errorf("read %s: %w", s.name, err)
-	case err != nil:
-		return s.value, nil // cached returns it until the floor is over
-	case text == "":
-		return redact.String{}, workflow.Refuse(workflow.ErrInvalid, "", "the secret of %s is empty or binary: store text", s.name)
-	}
-	s.value, s.read, s.refused = redact.New(text), s.tried, false
-	return s.value, nil
-}
-
-// cached returns the value while it need not, or must not yet, be read again.
-func (s *Secret) cached() (redact.String, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now()
-	good := !s.refused && now.Sub(s.read) < secretTTL
-	return s.value, !s.value.Empty() && (good || now.Sub(s.tried) < secretFloor)
-}
-
-// Refused says that the value was not accepted. The next Get reads it again, unless it was read too recently. Refused
-// reports whether Get will do so; if not, after says how long to wait.
-func (s *Secret) Refused() (again bool, after time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refused = true
-	after = max(0, secretFloor-s.now().Sub(s.tried))
-	return after == 0, after
+	return client.NewSecret(name, now, func(ctx context.Context) (redact.String, time.Duration, error) {
+		text, err := fetch(ctx)
+		return redact.New(text), 0, err
+	})
 }
 
 // Keys are the keys of the tickets, from a secret in the form of ticket.FormatKeys. To replace a key, put
