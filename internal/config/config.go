@@ -50,7 +50,11 @@ const (
 
 // Config has every setting of this version. Load fills in the defaults.
 type Config struct {
-	Token            redact.String // pool token; required for the agent
+	Token            redact.String // pool token; the agent needs it or OIDCTokenFile
+	OIDCTokenFile    string        // file with a token of an issuer, from which the agent gets its pool token
+	OrganizationName string        // that the issuer is registered in; required with OIDCTokenFile
+	RunnerPoolID     string        // the pool; required with OIDCTokenFile
+	TokenExpiration  time.Duration // lifetime of each pool token; 0: the longest that the organization allows
 	ServiceURL       string        // address of the control plane; required for the agent
 	WorkingDirectory string        // for jobs, state and records; empty: the caller's default
 	DeployTarget     string        // one of the deploy targets; default TargetAuto

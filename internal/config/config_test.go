@@ -60,7 +60,10 @@ circuit_breaker_timeout: 3m
 `
 
 // onECS are the keys that go with a deploy target of their own, and those that go with any.
-const onECS = `token: dfp_secret
+const onECS = `oidc_token_file: /var/run/token
+organization_name: acme
+runner_pool_id: pool_1m7y6r825rcvqh83rh3a
+token_expiration: 2h
 service_url: https://dayfly.example.com
 deploy_target: ecs
 relay_url: https://relay.example.com/
@@ -80,7 +83,8 @@ launch_rate: 2.5
 
 func allOnECS() config.Config {
 	c := config.Default()
-	c.Token, c.ServiceURL, c.DeployTarget = redact.New("dfp_secret"), "https://dayfly.example.com", "ecs"
+	c.OIDCTokenFile, c.OrganizationName, c.RunnerPoolID, c.TokenExpiration = "/var/run/token", "acme", "pool_1m7y6r825rcvqh83rh3a", 2*time.Hour
+	c.ServiceURL, c.DeployTarget = "https://dayfly.example.com", "ecs"
 	c.RelayURL, c.RelayListen = "https://relay.example.com", "10.0.0.5:8180"
 	c.RelayCert, c.RelayKey, c.RelayInsecure = "/etc/dayfly/relay.pem", "/etc/dayfly/relay.key", true
 	c.Cluster, c.TaskDefinition, c.Container = "runners", "runner:7", "job"
@@ -152,7 +156,8 @@ func TestLoad_EnvironmentSetsEveryKeyToo(t *testing.T) {
 
 func TestLoad_KeysOfECS(t *testing.T) {
 	env := []string{
-		"DAYFLY_TOKEN=dfp_secret", "DAYFLY_SERVICE_URL=https://dayfly.example.com", "DAYFLY_DEPLOY_TARGET=ecs", "DAYFLY_RELAY_URL=https://relay.example.com",
+		"DAYFLY_OIDC_TOKEN_FILE=/var/run/token", "DAYFLY_ORGANIZATION_NAME=acme", "DAYFLY_RUNNER_POOL_ID=pool_1m7y6r825rcvqh83rh3a", "DAYFLY_TOKEN_EXPIRATION=2h",
+		"DAYFLY_SERVICE_URL=https://dayfly.example.com", "DAYFLY_DEPLOY_TARGET=ecs", "DAYFLY_RELAY_URL=https://relay.example.com",
 		"DAYFLY_RELAY_LISTEN=10.0.0.5:8180",
 		"DAYFLY_RELAY_CERT=/etc/dayfly/relay.pem", "DAYFLY_RELAY_KEY=/etc/dayfly/relay.key", "DAYFLY_RELAY_INSECURE=true", "DAYFLY_CLUSTER=runners", "DAYFLY_TASK_DEFINITION=runner:7", "DAYFLY_CONTAINER=job",
 		"DAYFLY_SUBNETS=subnet-0123456789abcdef0, subnet-0123456789abcdef1", "DAYFLY_SECURITY_GROUPS=sg-0123456789abcdef0",
@@ -374,7 +379,7 @@ syslog: false
 	// What asks for something that is not done is refused there too, and ours has no such names.
 	for name, from := range map[string]config.Sources{
 		"syslog: does nothing":           {File: write(t, "pulumi-workflow-agent.yaml", strings.Replace(sample, "syslog: false", "syslog: true", 1))},
-		"oidc_token_file: does nothing":  {File: write(t, "pulumi-workflow-agent.yaml", strings.Replace(sample, `oidc_token_file: ""`, "oidc_token_file: /token", 1))},
+		"token_expiration: does nothing": {File: write(t, "pulumi-workflow-agent.yaml", strings.Replace(sample, `token_expiration: ""`, "token_expiration: 2h", 1))},
 		"PULUMI_AGENT_HTTP_SERVER_PORT":  {File: write(t, "pulumi-workflow-agent.yaml", sample), Environ: []string{"PULUMI_AGENT_HTTP_SERVER_PORT=9090"}},
 		"version: unknown key: remove":   {File: write(t, "dayfly.yaml", "token: x\nservice_url: https://x.example.com\nversion: v1\n")},
 		"pull_image: does nothing in th": {File: write(t, "dayfly.yaml", "token: x\nservice_url: https://x.example.com\npull_image: true\n")},
@@ -439,7 +444,7 @@ func TestLoad_EveryMistakeIsReportedAtOnceWithItsPlace(t *testing.T) {
 		`DAYFLY_SERVICE_URL: want an address such as https://dayfly.example.com, not "ftp://x"`,
 		"DAYFLY_SYSLOG: does nothing in this version: remove it",
 		"--token: must not be on a command line: put it into dayfly.yaml or DAYFLY_TOKEN",
-		"token: is required: set it in dayfly.yaml or as DAYFLY_TOKEN",
+		"token: is required, or oidc_token_file: set it in dayfly.yaml or as DAYFLY_TOKEN",
 		"--request-retry-max-wait: is 1s, which is less than request_retry_wait (20s)",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -476,6 +481,44 @@ func TestLoad_NoNameOfTheContractIsSwallowed(t *testing.T) {
 				if wrong, ok := errors.AsType[workflow.Mistakes](err); !ok || !strings.Contains(wrong.Error(), place+": ") {
 					t.Errorf("%s with %s from %v: got %v, want a refusal by name", use, name, from, err)
 				}
+			}
+		}
+	}
+}
+
+func TestLoad_AnAgentHasAStoredTokenOrOneThatItExchanges(t *testing.T) {
+	const url = "DAYFLY_SERVICE_URL=https://x.example.com"
+	for name, tc := range map[string]struct {
+		environ []string
+		want    []string // mistakes, each by a part of it
+	}{
+		"both": {
+			[]string{"DAYFLY_TOKEN=x", "DAYFLY_OIDC_TOKEN_FILE=/t", "DAYFLY_ORGANIZATION_NAME=acme", "DAYFLY_RUNNER_POOL_ID=pool_1"},
+			[]string{"DAYFLY_OIDC_TOKEN_FILE: excludes token (DAYFLY_TOKEN): an agent has one of them"},
+		},
+		"neither": {nil, []string{"token: is required, or oidc_token_file: "}},
+		"a file alone": {
+			[]string{"DAYFLY_OIDC_TOKEN_FILE=/t"},
+			[]string{"organization_name: is required: set it in dayfly.yaml or as DAYFLY_ORGANIZATION_NAME", "runner_pool_id: is required: "},
+		},
+		"the rest alone": {
+			[]string{"DAYFLY_TOKEN=x", "DAYFLY_ORGANIZATION_NAME=acme", "DAYFLY_RUNNER_POOL_ID=pool_1", "DAYFLY_TOKEN_EXPIRATION=1h"},
+			[]string{"DAYFLY_ORGANIZATION_NAME: does nothing without oidc_token_file", "DAYFLY_RUNNER_POOL_ID: does nothing", "DAYFLY_TOKEN_EXPIRATION: does nothing"},
+		},
+		"wrong values": {
+			[]string{"DAYFLY_OIDC_TOKEN_FILE=/t", "DAYFLY_ORGANIZATION_NAME=a b", "DAYFLY_RUNNER_POOL_ID=/", "DAYFLY_TOKEN_EXPIRATION=10s"},
+			[]string{"DAYFLY_ORGANIZATION_NAME: want the name of an organization", "DAYFLY_RUNNER_POOL_ID: want the id of a pool", "DAYFLY_TOKEN_EXPIRATION: want 1m0s to 24h0m0s, not 10s"},
+		},
+		"a file": {[]string{"DAYFLY_OIDC_TOKEN_FILE=/t", "DAYFLY_ORGANIZATION_NAME=acme", "DAYFLY_RUNNER_POOL_ID=pool_1"}, nil},
+	} {
+		_, err := config.Load(config.Agent, config.Sources{Environ: append(tc.environ, url)})
+		wrong, _ := errors.AsType[workflow.Mistakes](err)
+		if len(wrong) != len(tc.want) {
+			t.Errorf("%s: got %v, want %d mistakes", name, err, len(tc.want))
+		}
+		for _, part := range tc.want {
+			if !strings.Contains(fmt.Sprint(err), part) {
+				t.Errorf("%s: got %v, want %q in it", name, err, part)
 			}
 		}
 	}

@@ -43,6 +43,10 @@ var keys = []key{
 		c.Token = redact.New(v)
 		return nil
 	})},
+	{name: "oidc_token_file", use: Agent, why: "it makes a token of its own", set: single(func(c *Config, v string) error { return path(&c.OIDCTokenFile, v) })},
+	{name: "organization_name", use: Agent, why: "it has one organization", set: matching(func(c *Config) *string { return &c.OrganizationName }, plainName, "the name of an organization, such as default")},
+	{name: "runner_pool_id", use: Agent, why: "it has a pool of its own", set: matching(func(c *Config) *string { return &c.RunnerPoolID }, plainName, "the id of a pool, as dayfly pool show prints it")},
+	{name: "token_expiration", use: Agent, why: "it makes a token of its own", set: duration(func(c *Config) *time.Duration { return &c.TokenExpiration }, time.Minute, 24*time.Hour)},
 	{name: "service_url", use: Agent, why: "it is its own control plane", set: single(func(c *Config, v string) error {
 		c.ServiceURL = strings.TrimRight(v, "/")
 		return CheckControlPlane(v)
@@ -100,15 +104,15 @@ var keys = []key{
 	})},
 }
 
-// idle are settings of other agents that do nothing here, each with the values that ask for nothing: those of the
-// samples that such agents come with.
+// idle are settings of other agents, each with the values that ask for nothing: those of the samples that such agents
+// come with. Those that are not keys do nothing here.
 var idle = []struct {
 	name     string
 	harmless []string
 }{
 	{"shared_volume_directory", []string{""}},
 	{"pull_image", []string{"true", "false"}}, // nothing is pulled here, and nothing needs to be
-	{"oidc_token_file", []string{""}},
+	{"oidc_token_file", []string{""}},         // a key, as are the next three
 	{"organization_name", []string{""}},
 	{"runner_pool_id", []string{""}},
 	{"token_expiration", []string{""}},
@@ -238,6 +242,9 @@ func types(c *Config, values []string) error {
 
 // awsName checks the characters of an AWS name or ARN; the launcher checks what it means.
 var awsName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_:/.-]{1,512}$`) })
+
+// plainName is what can be the name or id of something.
+var plainName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`) })
 
 // matching reads one value that must match a form.
 func matching(field func(*Config) *string, form func() *regexp.Regexp, want string) func(*Config, []string) error {

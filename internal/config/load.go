@@ -202,7 +202,7 @@ func (l *loader) yaml(name string, data []byte, foreign bool) {
 			continue
 		}
 		seen[kn.Value] = kn.Line
-		if k == nil && foreign && vn.Kind == yaml.ScalarNode && askNothing(kn.Value, vn.Value) {
+		if foreign && vn.Kind == yaml.ScalarNode && askNothing(kn.Value, vn.Value) {
 			l.passed = append(l.passed, kn.Value)
 			continue
 		}
@@ -266,7 +266,7 @@ func (l *loader) environment(environ []string) {
 			continue
 		}
 		variable := fallbackEnvPrefix + strings.ToUpper(name)
-		if find(name) == nil && askNothing(name, fallback[name]) {
+		if askNothing(name, fallback[name]) {
 			l.passed = append(l.passed, variable)
 			continue
 		}
@@ -327,7 +327,8 @@ func (l *loader) together() {
 			empty bool
 		}{
 			{"service_url", c.ServiceURL == ""},
-			{"token", c.Token.Empty()},
+			{"organization_name", c.OIDCTokenFile != "" && c.OrganizationName == ""},
+			{"runner_pool_id", c.OIDCTokenFile != "" && c.RunnerPoolID == ""},
 			{"relay_url", c.DeployTarget == TargetECS && c.RelayURL == ""},
 			{"cluster", c.DeployTarget == TargetECS && c.Cluster == ""},
 			{"task_definition", c.DeployTarget == TargetECS && c.TaskDefinition == ""},
@@ -338,6 +339,7 @@ func (l *loader) together() {
 			}
 		}
 	}
+	l.authority()
 	l.target()
 	l.relay()
 	if c.RequestRetryMaxWait < c.RequestRetryWait {
@@ -349,6 +351,24 @@ func (l *loader) together() {
 	}
 	if inClear(c.RelayURL) {
 		l.out.Notices = append(l.out.Notices, fmt.Sprintf("%s is not https: others on the network can read tickets and logs", c.RelayURL))
+	}
+}
+
+// authority checks that an agent has one source of its pool token, and nothing that is for the other one.
+func (l *loader) authority() {
+	file, exchanges := l.where["oidc_token_file"]
+	switch token, given := l.where["token"]; {
+	case l.use != Agent:
+		return
+	case given && exchanges:
+		l.wrong("oidc_token_file", file, "excludes token (%s): an agent has one of them", token)
+	case !given && !exchanges:
+		l.wrong("token", "", "is required, or oidc_token_file: set it in %s or as %sTOKEN", FileName, env.Prefix)
+	}
+	for _, name := range []string{"organization_name", "runner_pool_id", "token_expiration"} {
+		if where, given := l.where[name]; given && !exchanges {
+			l.wrong(name, where, "does nothing without oidc_token_file: remove it")
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/agent"
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
@@ -83,13 +84,12 @@ func OpenAgent(ctx context.Context, cfg AgentConfig) (*Agent, error) {
 	if err != nil {
 		return nil, errors.Join(err, data.close())
 	}
-	token := cfg.Settings.Token
 	transport, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
 		transport = &http.Transport{Proxy: http.ProxyFromEnvironment}
 	}
 	transport = transport.Clone()
-	a, err := newAgent(ctx, cfg, data, instance, upstream{url: cfg.Settings.ServiceURL, token: func() redact.String { return token }, transport: transport})
+	a, err := newAgent(ctx, cfg, data, instance, elsewhere(cfg, transport))
 	if err != nil {
 		return nil, errors.Join(err, data.close())
 	}
@@ -101,8 +101,33 @@ func OpenAgent(ctx context.Context, cfg AgentConfig) (*Agent, error) {
 type upstream struct {
 	url       string
 	token     func() redact.String
+	exchanged bool // the token is made of that in oidc_token_file, again and again
 	transport http.RoundTripper
 	advice    string // what to do if it refuses the token; empty means to give the agent another one
+}
+
+// elsewhere is a control plane that the settings name.
+func elsewhere(cfg AgentConfig, transport http.RoundTripper) upstream {
+	s := cfg.Settings
+	to := upstream{url: s.ServiceURL, transport: transport, token: func() redact.String { return s.Token }}
+	if s.OIDCTokenFile != "" {
+		to.token, to.exchanged = nil, true
+		to.advice = "look at the issuer's trust rules with dayfly issuer show, and at oidc_token_file, organization_name and runner_pool_id"
+	}
+	return to
+}
+
+// exchanged returns the pool token of an agent that has none of its own.
+func exchanged(cfg AgentConfig, to client.Config) (*client.Secret, error) {
+	s := cfg.Settings
+	bare, err := client.New(to)
+	if err != nil {
+		return nil, err
+	}
+	return client.Exchanged(bare, api.TokenRequest{
+		Audience: api.OrganizationPrefix + s.OrganizationName, RequestedTokenType: api.TokenTypePrefix + api.KindPool,
+		Scope: "pool:" + s.RunnerPoolID, Expiration: int(s.TokenExpiration / time.Second),
+	}, cfg.Now, cfg.Log, client.TokenFile(s.OIDCTokenFile, cfg.Now)), nil
 }
 
 // checkRoots refuses roots that cannot contain a source, before a run does.
@@ -132,7 +157,13 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 	if err != nil {
 		return nil, err
 	}
-	cl, err := client.New(clientConfig(cfg, to))
+	how := clientConfig(cfg, to)
+	if to.exchanged {
+		if how.Source, err = exchanged(cfg, how); err != nil {
+			return nil, err
+		}
+	}
+	cl, err := client.New(how)
 	if err != nil {
 		return nil, err
 	}
