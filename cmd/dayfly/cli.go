@@ -205,7 +205,7 @@ func exitCode(err error) int {
 		return exitUnreachable
 	}
 	if refusal, ok := errors.AsType[*workflow.Error](err); ok {
-		if errors.Is(refusal, workflow.ErrBusy) {
+		if errors.Is(refusal, workflow.ErrBusy) || errors.Is(refusal, workflow.ErrTooMany) {
 			return exitUnreachable
 		}
 		return exitRefused

@@ -18,6 +18,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/httpapi"
 )
 
 // command parses the arguments, runs what they name and returns the exit code.
@@ -58,9 +59,13 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 }
 
 func newParser(g *grammar, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
+	rates := httpapi.DefaultRates()
 	return kong.New(g,
 		kong.Name("dayfly"), kong.Description(description), kong.Writers(stdout, stderr),
-		kong.Vars{"listen": embedded.DefaultListen},
+		kong.Vars{
+			"listen": embedded.DefaultListen, "token_rate": strconv.Itoa(rates.Token),
+			"organization_rate": strconv.Itoa(rates.Organization), "failure_rate": strconv.Itoa(rates.Failures),
+		},
 		kong.Exit(exit),
 		kong.KindMapper(reflect.Int, kong.MapperFunc(whole)),
 		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 100}),

@@ -3,13 +3,16 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 
 	xterm "golang.org/x/term"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -37,7 +40,24 @@ type listening struct {
 	TLSKey         string `name:"tls-key" type:"path" help:"File with the certificate's key."`
 	InsecureListen bool   `help:"Let other machines connect without TLS: for use behind a proxy that has TLS."`
 
+	TokenRate        callRate `default:"${token_rate}" placeholder:"N" help:"Most calls a second with one user token; default ${token_rate}, 0 for no limit."`
+	OrganizationRate callRate `default:"${organization_rate}" placeholder:"N" help:"Most calls a second with all user tokens of an organization; default ${organization_rate}, 0 for no limit."`
+	FailureRate      callRate `default:"${failure_rate}" placeholder:"N" help:"Most failed sign-ins a second from one address, after the first 60; default ${failure_rate}, 0 for no limit."`
+
 	LogQuota logQuota `placeholder:"SIZE" help:"Largest log of a run, from 1MiB to 1024MiB; default 64MiB."`
+}
+
+// callRate is a number of calls a second; 0 means no limit.
+type callRate int
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (r *callRate) UnmarshalText(text []byte) error {
+	n, err := strconv.Atoi(string(text))
+	if err != nil || n < 0 || n > 1_000_000 {
+		return fmt.Errorf("want a whole number a second, up to 1000000, or 0 for no limit, not %q", text)
+	}
+	*r = callRate(n)
+	return nil
 }
 
 // logQuota is a size such as 64MiB.
@@ -52,6 +72,7 @@ func (q *logQuota) UnmarshalText(text []byte) error {
 
 func (l listening) config(a *app, log *slog.Logger) embedded.ServerConfig {
 	return embedded.ServerConfig{
+		Rates:  httpapi.Rates{Token: int(l.TokenRate), Organization: int(l.OrganizationRate), Failures: int(l.FailureRate)},
 		Listen: l.Listen, TLSCert: l.TLSCert, TLSKey: l.TLSKey, InsecureListen: l.InsecureListen, LogQuota: int64(l.LogQuota), Version: versionText(), Log: log,
 	}
 }

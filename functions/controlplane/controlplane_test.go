@@ -421,3 +421,28 @@ func TestBuild(t *testing.T) {
 }
 
 var _ controlplane.Waker = (*waker)(nil)
+
+// C17: whose sign-ins fail is known by the address that the gateway saw, and not by a header, which its caller writes.
+func TestFunction_CountsFailedSignInsByTheGatewaysAddress(t *testing.T) {
+	w := newWorld(t, memory.New())
+	from := func(address string, n int) int {
+		return w.call("GET", "/v1/whoami", "dfu_wrong", "", func(e *events.APIGatewayV2HTTPRequest) {
+			e.RequestContext.HTTP.SourceIP = address
+			e.Headers["x-forwarded-for"] = fmt.Sprintf("203.0.113.%d", n)
+		}).StatusCode
+	}
+	still := time.Now() // buckets do not fill
+	w.f = newFunction(w.f.plane, httpapi.New(w.f.plane, httpapi.Config{Rates: httpapi.Rates{Failures: 1}, Now: func() time.Time { return still }}), w.f.admin, "default", w.f.log)
+	for n := range 61 {
+		want := 401
+		if n == 60 {
+			want = 429
+		}
+		if got := from("198.51.100.7", n); got != want {
+			t.Fatalf("call %d: %d, want %d", n, got, want)
+		}
+	}
+	if got := from("198.51.100.8", 0); got != 401 {
+		t.Errorf("another address: %d, want 401", got)
+	}
+}

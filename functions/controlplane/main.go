@@ -31,6 +31,8 @@ const (
 	logIdle = 25 * time.Second
 )
 
+const mostRate = 1_000_000 // that can be set; 0 means none
+
 // Modes: which calls the gateway routes here. Only modeAll ensures the first admin's token.
 const (
 	modeAll       = "all"
@@ -70,6 +72,9 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	if err != nil {
 		env.Wrong("DAYFLY_LOG_QUOTA", "%v", err)
 	}
+	rates := httpapi.DefaultRates() // of each process, beside those of the gateway
+	rates.Token = env.Int("DAYFLY_TOKEN_RATE", rates.Token, 0, mostRate)
+	rates.Organization = env.Int("DAYFLY_ORGANIZATION_RATE", rates.Organization, 0, mostRate)
 	if err := env.Err(); err != nil {
 		return nil, err
 	}
@@ -84,5 +89,5 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 		config.Blobs = s3.New(env.Of("S3", cfg), bucket)
 	}
 	plane := controlplane.New(store, config)
-	return newFunction(plane, httpapi.New(plane, httpapi.Config{Log: log, Version: version}), admin, organization, log), nil
+	return newFunction(plane, httpapi.New(plane, httpapi.Config{Log: log, Version: version, Rates: rates}), admin, organization, log), nil
 }

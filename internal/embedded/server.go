@@ -46,10 +46,11 @@ type ServerConfig struct {
 	TLSCert, TLSKey string // files; both or none
 	InsecureListen  bool   // let other machines connect without TLS
 
-	LogQuota     int64        // see controlplane.Config; 0 means its default
-	DefaultState string       // see controlplane.Config; empty means nowhere
-	NoRoles      bool         // refuse workspaces with a role; see controlplane.Config
-	Log          *slog.Logger // nil means none
+	Rates        httpapi.Rates // of people's calls; the zero value bounds none
+	LogQuota     int64         // see controlplane.Config; 0 means its default
+	DefaultState string        // see controlplane.Config; empty means nowhere
+	NoRoles      bool          // refuse workspaces with a role; see controlplane.Config
+	Log          *slog.Logger  // nil means none
 
 	// For tests; zero values mean the real thing.
 	Now       func() time.Time
@@ -108,7 +109,7 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 	s.plane = controlplane.New(st, controlplane.Config{
 		Now: cfg.Now, Log: s.log, Alone: true, LogQuota: cfg.LogQuota, Blobs: files.New(s.data.file(blobsDir)), DefaultState: cfg.DefaultState, Digest: cfg.digest, NoRoles: cfg.NoRoles,
 	})
-	s.handler = httpapi.New(s.plane, httpapi.Config{Log: s.log, Version: cfg.Version})
+	s.handler = httpapi.New(s.plane, httpapi.Config{Log: s.log, Version: cfg.Version, Rates: cfg.Rates})
 	s.tokenFile = s.data.file(AdminTokenFile)
 	if err := s.ensureAdminToken(ctx); err != nil {
 		return s, err

@@ -26,9 +26,11 @@ import (
 
 // Config holds what a handler may be told. The zero value works.
 type Config struct {
-	Log     *slog.Logger // nil means no log
-	Version string       // what the health address answers; empty means "dev"
-	MaxBody int64        // most bytes of a request's body; 0 means 1 MiB. Routes that need no more take 64 KiB
+	Log     *slog.Logger     // nil means no log
+	Version string           // what the health address answers; empty means "dev"
+	MaxBody int64            // most bytes of a request's body; 0 means 1 MiB. Routes that need no more take 64 KiB
+	Rates   Rates            // of people's calls; the zero value bounds none
+	Now     func() time.Time // by which they are counted; nil means time.Now
 }
 
 const (
@@ -46,6 +48,8 @@ type server struct {
 	mux      *http.ServeMux
 	routes   []func(huma.API) // registers each route, for the document
 	document func() ([]byte, error)
+
+	admission *admission
 }
 
 // New returns the handler of the whole API over plane. What a route needs is made at its first call, because a process
@@ -57,6 +61,10 @@ func New(plane *controlplane.Plane, cfg Config) http.Handler {
 		maxBody: cmp.Or(cfg.MaxBody, defaultMaxBody),
 		version: cmp.Or(cfg.Version, "dev"),
 		mux:     http.NewServeMux(),
+	}
+	s.admission = &admission{rates: cfg.Rates, now: cfg.Now}
+	if cfg.Now == nil {
+		s.admission.now = time.Now
 	}
 	s.openRoutes()
 	s.workflowRoutes()

@@ -1,0 +1,235 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Rates bound what a control plane takes from people. A zero is no bound. Each process counts for itself, in memory.
+// Calls of pools and runners are never counted and wait for nothing here.
+type Rates struct {
+	Token        int // calls a second with one user token, after ten times as many at once
+	Organization int // calls a second with all user tokens of an organization, after ten times as many at once
+	Failures     int // failed sign-ins a second from one address, after sixty times as many at once
+}
+
+// DefaultRates are what the programs begin with: far more than a person or a pipeline needs.
+func DefaultRates() Rates { return Rates{Token: 50, Organization: 200, Failures: 1} }
+
+const (
+	callBurst    = 10 // seconds' worth of calls that may come at once
+	failureBurst = 60
+	// mostRecent bounds what is remembered of each kind: tokens, organizations and addresses.
+	mostRecent = 10_000
+)
+
+// bucket fills at a rate, and each call takes one out.
+type bucket struct {
+	level float64
+	at    time.Time
+}
+
+// wait fills the bucket and says how long it takes until it has one; 0 means that it has.
+func (b *bucket) wait(now time.Time, rate, burst int) time.Duration {
+	full := float64(rate * burst)
+	if b.at.IsZero() {
+		b.level = full
+	}
+	b.level = min(full, b.level+float64(rate)*max(now.Sub(b.at).Seconds(), 0))
+	b.at = now
+	if b.level >= 1 {
+		return 0
+	}
+	return time.Duration((1 - b.level) / float64(rate) * float64(time.Second))
+}
+
+// recent is a map that forgets what was not asked for lately. Full, it becomes the older half, and the half before that
+// is dropped: so it holds at most twice mostRecent, and needs nobody who cleans up.
+type recent[K comparable, V any] struct{ young, old map[K]*V }
+
+// get returns the value of a key, or nil.
+func (r *recent[K, V]) get(k K) *V {
+	v, ok := r.young[k]
+	if !ok {
+		if v, ok = r.old[k]; ok {
+			r.put(k, v)
+		}
+	}
+	return v
+}
+
+func (r *recent[K, V]) put(k K, v *V) {
+	if r.young == nil || len(r.young) >= mostRecent {
+		r.young, r.old = map[K]*V{}, r.young
+	}
+	r.young[k] = v
+}
+
+// of returns the value of a key, which is zero at first.
+func (r *recent[K, V]) of(k K) *V {
+	v := r.get(k)
+	if v == nil {
+		v = new(V)
+		r.put(k, v)
+	}
+	return v
+}
+
+func (r *recent[K, V]) drop(k K) {
+	delete(r.young, k)
+	delete(r.old, k)
+}
+
+// holder is whose token was valid when it was last shown.
+type holder struct {
+	organization string // of a user token; a pool's calls are not counted
+	calls        bucket
+}
+
+// admission decides which calls are answered at all. It remembers tokens by their hashes only.
+type admission struct {
+	rates Rates
+	now   func() time.Time
+
+	mu            sync.Mutex
+	tokens        recent[[sha256.Size]byte, holder]
+	organizations recent[string, bucket]
+	addresses     recent[string, bucket]
+}
+
+// identify finds out whose a token is, by a check that reads the store. A token that was valid lately is counted before
+// it is checked, so that a caller beyond its rate costs no reads. Any other token is a sign-in from an address.
+func (a *admission) identify(r *http.Request, token string, check func() (controlplane.Principal, error)) (controlplane.Principal, error) {
+	key := sha256.Sum256([]byte(token))
+	if known, err := a.again(key); known {
+		if err != nil {
+			return controlplane.Principal{}, err
+		}
+		who, err := check()
+		if failed(err) {
+			a.mu.Lock()
+			a.tokens.drop(key)
+			a.mu.Unlock()
+		}
+		return who, err
+	}
+	var who controlplane.Principal
+	err := a.signIn(r, func() (err error) {
+		who, err = check()
+		return err
+	})
+	if err == nil {
+		err = a.first(key, who)
+	}
+	return who, err
+}
+
+// signIn lets somebody try to prove who it is, unless too many tries from its address failed. It counts addresses and
+// never the name or the token that was tried, so that nobody can lock out whoever that belongs to.
+func (a *admission) signIn(r *http.Request, try func() error) error {
+	address, rate := addressOf(r), a.rates.Failures
+	if rate == 0 {
+		return try()
+	}
+	count := func(n float64) time.Duration {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		b := a.addresses.get(address)
+		if b == nil && n == 0 {
+			return 0
+		}
+		b = a.addresses.of(address)
+		wait := b.wait(a.now(), rate, failureBurst)
+		b.level = max(b.level-n, 0)
+		return wait
+	}
+	if wait := count(0); wait > 0 {
+		return tooMany(wait, "too many sign-ins from your address failed; wait a moment and try again")
+	}
+	err := try()
+	if failed(err) {
+		count(1)
+	}
+	return err
+}
+
+// failed says whether a sign-in proved that the caller is not who it says.
+func failed(err error) bool {
+	return errors.Is(err, workflow.ErrUnauthenticated) || errors.Is(err, workflow.ErrRevoked)
+}
+
+// again counts a call with a token that was valid lately; known says whether it was.
+func (a *admission) again(key [sha256.Size]byte) (known bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	h := a.tokens.get(key)
+	if h == nil {
+		return false, nil
+	}
+	return true, a.count(h)
+}
+
+// first remembers a token that has just proved valid, and counts its first call.
+func (a *admission) first(key [sha256.Size]byte, who controlplane.Principal) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	h := a.tokens.of(key)
+	if who.Audience == string(people) {
+		h.organization = who.Organization
+	}
+	return a.count(h)
+}
+
+// count counts a call of a person. What is refused takes nothing.
+func (a *admission) count(h *holder) error {
+	if h.organization == "" {
+		return nil
+	}
+	now, of := a.now(), a.organizations.of(h.organization)
+	if most := a.rates.Token; most > 0 {
+		if wait := h.calls.wait(now, most, callBurst); wait > 0 {
+			return tooMany(wait, "this token makes more than %s a second; wait a moment, and make fewer at once", text.Count(most, "call"))
+		}
+	}
+	if most := a.rates.Organization; most > 0 {
+		if wait := of.wait(now, most, callBurst); wait > 0 {
+			return tooMany(wait, "the people of organization %s make more than %s a second together; wait a moment", h.organization, text.Count(most, "call"))
+		}
+	}
+	h.calls.level--
+	of.level--
+	return nil
+}
+
+func tooMany(wait time.Duration, format string, args ...any) error {
+	return &workflow.Error{Kind: workflow.ErrTooMany, Message: fmt.Sprintf(format, args...), RetryAfter: wait}
+}
+
+// addressOf is where a request comes from: what the connection says, or on AWS the gateway, and never a header. Of an
+// IPv6 address only the network counts, because its holder has all of it.
+func addressOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	if ip = ip.Unmap(); ip.Is6() {
+		if network, err := ip.Prefix(64); err == nil {
+			return network.String()
+		}
+	}
+	return ip.String()
+}
