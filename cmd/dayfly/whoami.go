@@ -24,6 +24,7 @@ func (c *whoamiCommand) Run(a *app, cl *client.Client) error {
 	line := lines(&b, a.style(), "", 14)
 	line("name", who.Name)
 	line("kind", cmp.Or(who.Kind, who.Audience))
+	line("issuer", who.Issuer)
 	line("organization", who.Organization)
 	line("pool", who.Pool)
 	if who.Audience == "user" {

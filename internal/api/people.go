@@ -157,6 +157,7 @@ type Identity struct {
 	Grants       map[string]string `json:"grants,omitempty" doc:"Roles in projects and in all below them, of a user token"`
 	Pool         string            `json:"pool,omitempty" doc:"Pool of a pool token"`
 	Kind         string            `json:"kind,omitempty" enum:"user,service,pool" doc:"What the caller is: a person, a program or a pool"`
+	Issuer       string            `json:"issuer,omitempty" doc:"Name of the issuer whose token was exchanged for this one; name says who it is there" example:"github"`
 	TokenID      string            `json:"token_id,omitempty" doc:"Id of the token" example:"tok_01k1xz4m2p7q9r3s5t8v"`
 	ExpiresAt    *time.Time        `json:"expires_at,omitempty" doc:"When the token ends; none means never"`
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"sync"
 	"time"
@@ -109,7 +108,7 @@ type admission struct {
 
 // identify finds out whose a token is, by a check that reads the store. A token that was valid lately is counted before
 // it is checked, so that a caller beyond its rate costs no reads. Any other token is a sign-in from an address.
-func (a *admission) identify(r *http.Request, token string, check func() (controlplane.Principal, error)) (controlplane.Principal, error) {
+func (a *admission) identify(address, token string, check func() (controlplane.Principal, error)) (controlplane.Principal, error) {
 	key := sha256.Sum256([]byte(token))
 	if known, err := a.again(key); known {
 		if err != nil {
@@ -124,7 +123,7 @@ func (a *admission) identify(r *http.Request, token string, check func() (contro
 		return who, err
 	}
 	var who controlplane.Principal
-	err := a.signIn(r, func() (err error) {
+	err := a.signIn(address, func() (err error) {
 		who, err = check()
 		return err
 	})
@@ -136,8 +135,8 @@ func (a *admission) identify(r *http.Request, token string, check func() (contro
 
 // signIn lets somebody try to prove who it is, unless too many tries from its address failed. It counts addresses and
 // never the name or the token that was tried, so that nobody can lock out whoever that belongs to.
-func (a *admission) signIn(r *http.Request, try func() error) error {
-	address, rate := addressOf(r), a.rates.Failures
+func (a *admission) signIn(address string, try func() error) error {
+	rate := a.rates.Failures
 	if rate == 0 {
 		return try()
 	}
@@ -165,7 +164,7 @@ func (a *admission) signIn(r *http.Request, try func() error) error {
 
 // failed says whether a sign-in proved that the caller is not who it says.
 func failed(err error) bool {
-	return errors.Is(err, workflow.ErrUnauthenticated) || errors.Is(err, workflow.ErrRevoked)
+	return errors.Is(err, workflow.ErrUnauthenticated) || errors.Is(err, workflow.ErrRevoked) || errors.Is(err, workflow.ErrForbidden)
 }
 
 // again counts a call with a token that was valid lately; known says whether it was.
@@ -217,10 +216,10 @@ func tooMany(wait time.Duration, format string, args ...any) error {
 
 // addressOf is where a request comes from: what the connection says, or on AWS the gateway, and never a header. Of an
 // IPv6 address only the network counts, because its holder has all of it.
-func addressOf(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
+func addressOf(remote string) string {
+	host, _, err := net.SplitHostPort(remote)
 	if err != nil {
-		host = r.RemoteAddr
+		host = remote
 	}
 	ip, err := netip.ParseAddr(host)
 	if err != nil {

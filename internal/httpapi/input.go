@@ -1,6 +1,10 @@
 package httpapi
 
-import "github.com/dayfly-dev/dayfly/internal/api"
+import (
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+)
 
 // The pieces of input that several routes share are exported because huma ignores embedded
 // types that are not; they are used in this package only.
@@ -46,6 +50,15 @@ func (in ByService) name() string   { return in.Service }
 func (in ByPool) name() string      { return in.Pool }
 func (in ByWorkspace) name() string { return in.Workspace }
 func (in ByID) name() string        { return in.ID }
+
+// From knows where a request comes from.
+type From struct{ address string }
+
+// Resolve implements huma.Resolver.
+func (f *From) Resolve(ctx huma.Context) []error {
+	f.address = addressOf(ctx.RemoteAddr())
+	return nil
+}
 
 // ByRun names a runner's run: the workflow in the address, the rest in headers.
 type ByRun struct {

@@ -20,6 +20,7 @@ func (s *server) loginRoutes() {
 	const tag = "tokens"
 	add(s, route{id: "issue-token", method: http.MethodPost, path: "/v1/token", summary: "Give a token that ends by itself, for an issuer's token or a service principal's secret", tag: tag, audience: open, oauth: true, errors: []int{401, 429}},
 		func(ctx context.Context, in *struct {
+			From
 			ContentType   string `header:"Content-Type" doc:"application/x-www-form-urlencoded"`
 			Authorization string `header:"Authorization" doc:"HTTP Basic with the id and the secret of a service principal"`
 			RawBody       []byte `contentType:"application/x-www-form-urlencoded"`
@@ -28,7 +29,12 @@ func (s *server) loginRoutes() {
 			if err != nil {
 				return nil, err
 			}
-			return reply(s.plane.IssueToken(ctx, asked))
+			var out api.IssuedToken
+			err = s.admission.signIn(in.address, func() (err error) {
+				out, err = s.plane.IssueToken(ctx, asked)
+				return err
+			})
+			return reply(out, err)
 		})
 	add(s, route{id: "get-login-options", method: http.MethodGet, path: "/v1/login", summary: "Say with which issuers people log in", tag: tag, audience: open},
 		func(ctx context.Context, in *struct {

@@ -229,6 +229,31 @@ func TestRates_FailedSignInsAreBoundByAddress(t *testing.T) {
 	}
 }
 
+// Secrets and issuers' tokens that are wrong are failed sign-ins too, and say when to try again.
+func TestRates_WrongSecretsAreFailedSignIns(t *testing.T) {
+	w := newLimited(t, httpapi.Rates{Failures: 1})
+	try := func(from string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/token", strings.NewReader("grant_type=client_credentials&client_id=svc_none&client_secret=wrong"))
+		r.RemoteAddr = from
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		answer := httptest.NewRecorder()
+		w.handler.ServeHTTP(answer, r)
+		return answer
+	}
+	for n := range 60 {
+		if answer := try(home); answer.Code != http.StatusUnauthorized {
+			t.Fatalf("try %d: %d %s", n, answer.Code, answer.Body)
+		}
+	}
+	before := w.gets.Load()
+	if answer := try(home); answer.Code != http.StatusTooManyRequests || answer.Header().Get("Retry-After") != "1" || w.gets.Load() != before {
+		t.Errorf("after them: %d %s, and %d reads", answer.Code, answer.Body, w.gets.Load()-before)
+	}
+	if answer := try("203.0.113.5:1"); answer.Code != http.StatusUnauthorized {
+		t.Errorf("from another address: %d %s", answer.Code, answer.Body)
+	}
+}
+
 // What is remembered of addresses is bounded: the oldest are forgotten.
 func TestRates_ForgetWhatWasNotAskedForLately(t *testing.T) {
 	if testing.Short() {

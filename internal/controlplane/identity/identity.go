@@ -36,6 +36,7 @@ type Principal struct {
 	Pool   string // its name
 	// Kind is what it is: api.KindUser, api.KindService or api.KindPool.
 	Kind    string
+	Issuer  string // whose token was exchanged for this one; Name then says who it is there
 	TokenID string
 	Expires time.Time // of the token; zero means never
 }

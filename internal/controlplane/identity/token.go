@@ -129,6 +129,9 @@ func (p *Calls) Authenticate(ctx context.Context, token string) (Principal, erro
 		Organization: s.Org, Name: s.Name, Audience: s.Audience, Role: s.Role, Grants: s.Grants, PoolID: s.PoolID,
 		Kind: cmp.Or(s.Kind, s.Audience), TokenID: s.ID, Expires: s.Expires,
 	}
+	if s.Source != nil {
+		who.Issuer = s.Source.Issuer
+	}
 	// What a token leads to never changes. Whether that is still valid is read each time, together with the token.
 	var leads []store.Key
 	if s.Source != nil {
