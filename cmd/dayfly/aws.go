@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	awsecs "github.com/aws/aws-sdk-go-v2/service/ecs"
@@ -13,19 +13,28 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 )
 
-// ecsClient makes an ECS client from what every AWS tool reads: environment, files, the role of the machine.
-// Credentials are found and renewed when they are needed.
-func ecsClient(ctx context.Context) (ecs.Client, error) {
+// awsSettings is what every AWS tool reads: environment, files, the role of the machine. Credentials are found and
+// renewed when they are needed; what is for what it is used.
+func awsSettings(ctx context.Context, what string) (aws.Config, error) {
 	cfg, err := awsconfig.LoadDefaultConfig(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read the AWS settings: %w", err)
+		return cfg, fmt.Errorf("read the AWS settings: %w", err)
 	}
 	if cfg.Region == "" {
-		return nil, errors.New("the region of the cluster is not known: set AWS_REGION")
+		return cfg, fmt.Errorf("the region of the %s is not known: set AWS_REGION", what)
 	}
 	if cfg.HTTPClient == nil { // no setting chose one
 		cfg.HTTPClient = awshttp.NewBuildableClient()
 	}
 	cfg.HTTPClient = awssend.Whole(cfg.HTTPClient)
+	return cfg, nil
+}
+
+// ecsClient makes an ECS client.
+func ecsClient(ctx context.Context) (ecs.Client, error) {
+	cfg, err := awsSettings(ctx, "cluster")
+	if err != nil {
+		return nil, err
+	}
 	return awsecs.NewFromConfig(cfg), nil
 }

@@ -11,7 +11,9 @@ import (
 	xterm "golang.org/x/term"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/blob/s3"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/forward"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -43,6 +45,7 @@ type listening struct {
 	TokenRate        callRate `default:"${token_rate}" placeholder:"N" help:"Most calls a second with one user token; default ${token_rate}, 0 for no limit."`
 	OrganizationRate callRate `default:"${organization_rate}" placeholder:"N" help:"Most calls a second with all user tokens of an organization; default ${organization_rate}, 0 for no limit."`
 	FailureRate      callRate `default:"${failure_rate}" placeholder:"N" help:"Most failed sign-ins a second from one address, after the first 60; default ${failure_rate}, 0 for no limit."`
+	AuditForward     string   `placeholder:"ADDRESS" help:"Where the sealed audit trail is sent to: file:///PATH, syslog+tls://HOST:PORT (or tcp, udp), syslog+unix:///PATH, or s3://BUCKET/PREFIX."`
 
 	LogQuota logQuota `placeholder:"SIZE" help:"Largest log of a run, from 1MiB to 1024MiB; default 64MiB."`
 }
@@ -70,11 +73,23 @@ func (q *logQuota) UnmarshalText(text []byte) error {
 	return err
 }
 
-func (l listening) config(a *app, log *slog.Logger) embedded.ServerConfig {
-	return embedded.ServerConfig{
+func (l listening) config(a *app, log *slog.Logger) (embedded.ServerConfig, error) {
+	c := embedded.ServerConfig{
 		Rates:  httpapi.Rates{Token: int(l.TokenRate), Organization: int(l.OrganizationRate), Failures: int(l.FailureRate)},
 		Listen: l.Listen, TLSCert: l.TLSCert, TLSKey: l.TLSKey, InsecureListen: l.InsecureListen, LogQuota: int64(l.LogQuota), Version: versionText(), Log: log,
 	}
+	if l.AuditForward == "" {
+		return c, nil
+	}
+	to, err := forward.To("--audit-forward", l.AuditForward, func(name string) (*s3.Store, error) {
+		cfg, err := awsSettings(a.ctx, "bucket of --audit-forward")
+		return s3.New(cfg, name), err
+	})
+	if err != nil {
+		return c, wrongSettings(err)
+	}
+	c.Forward = to
+	return c, nil
 }
 
 // wrongSettings turns a refusal of flags or settings into wrong usage.
@@ -99,7 +114,10 @@ type serverCommand struct {
 
 // Run serves until the command is interrupted.
 func (c *serverCommand) Run(a *app) (err error) {
-	cfg := c.config(a, c.log(a))
+	cfg, err := c.config(a, c.log(a))
+	if err != nil {
+		return err
+	}
 	cfg.Listen = cmp.Or(c.Listen, a.getenv("DAYFLY_LISTEN"))
 	if cfg.Data, err = c.directory(a); err != nil {
 		return err

@@ -272,3 +272,13 @@ func TestServer_BadFlagsAreUsage(t *testing.T) {
 		}
 	}
 }
+
+func TestServer_RefusesAnotherAddressForTheAuditTrail(t *testing.T) {
+	w := newWorld(t)
+	for _, command := range []string{"server", "up"} {
+		got := w.run(command, "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--audit-forward", "/var/log/audit")
+		if got.code != exitUsage || !strings.Contains(got.stderr, "--audit-forward: want file:///PATH, syslog+tcp://") {
+			t.Errorf("%s: %+v", command, got)
+		}
+	}
+}

@@ -106,7 +106,10 @@ func (c *upCommand) Run(a *app) error {
 		}
 		s.SourceRoots = []string{cwd}
 	}
-	server := c.config(a, c.log(a))
+	server, err := c.config(a, c.log(a))
+	if err != nil {
+		return err
+	}
 	server.Data, server.Listen = s.WorkingDirectory, s.Listen
 	return a.work("workflows submitted now wait for the next start", func(ctx context.Context) (worker, error) {
 		u, err := embedded.OpenUp(ctx, embedded.UpConfig{Server: server, Agent: c.agent(a, s)})

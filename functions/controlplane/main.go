@@ -18,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/blob/s3"
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/forward"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
 )
@@ -67,6 +68,14 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 		admin = boot.SecretsManager(cfg, "the admin token", env.Required("DAYFLY_ADMIN_TOKEN_SECRET", "the ARN of the secret with the first admin's token"))
 	}
 	organization := env.Text("DAYFLY_ORGANIZATION", "default")
+	var audit *forward.Place // where the sealed audit trail is sent to
+	if to := env.Text("DAYFLY_AUDIT_FORWARD", ""); to != "" {
+		var err error
+		audit, err = forward.To("", to, func(name string) (*s3.Store, error) { return s3.New(env.Of("S3", cfg), name), nil })
+		if err != nil {
+			env.Wrong("DAYFLY_AUDIT_FORWARD", "%v", err)
+		}
+	}
 	active := env.Int("DAYFLY_ORGANIZATION_LIMIT", 150, 1, 100_000) // most active workflows of an organization
 	quota, err := api.ParseLogQuota(env.Text("DAYFLY_LOG_QUOTA", ""))
 	if err != nil {
@@ -87,6 +96,9 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	}
 	if bucket != "" {
 		config.Blobs = s3.New(env.Of("S3", cfg), bucket)
+	}
+	if audit != nil {
+		config.Forward = audit
 	}
 	plane := controlplane.New(store, config)
 	return newFunction(plane, httpapi.New(plane, httpapi.Config{Log: log, Version: version, Rates: rates}), admin, organization, log), nil

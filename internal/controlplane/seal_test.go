@@ -118,7 +118,7 @@ func TestSeal_ManyEntriesAreSealedByOnePass(t *testing.T) {
 	}
 	w.clock.advance(6 * time.Minute)
 	w.pass()
-	if got := w.verify(nil); got.Broken != "" || got.Last != 3 || got.Entries < 1203 || got.Unsealed != 0 {
+	if got := w.verify(nil); got.Broken != "" || got.Last != 7 || got.Entries < 1203 || got.Unsealed != 0 {
 		t.Errorf("verified: %+v", got)
 	}
 }

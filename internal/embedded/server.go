@@ -52,6 +52,8 @@ type ServerConfig struct {
 	NoRoles      bool          // refuse workspaces with a role; see controlplane.Config
 	Log          *slog.Logger  // nil means none
 
+	Forward controlplane.Forwarder // of the audit trail; see controlplane.Config
+
 	// For tests; zero values mean the real thing.
 	Now       func() time.Time
 	PassEvery time.Duration // between passes; 0 means one minute
@@ -108,6 +110,7 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 	}
 	s.plane = controlplane.New(st, controlplane.Config{
 		Now: cfg.Now, Log: s.log, Alone: true, LogQuota: cfg.LogQuota, Blobs: files.New(s.data.file(blobsDir)), DefaultState: cfg.DefaultState, Digest: cfg.digest, NoRoles: cfg.NoRoles,
+		Forward: cfg.Forward,
 	})
 	s.handler = httpapi.New(s.plane, httpapi.Config{Log: s.log, Version: cfg.Version, Rates: cfg.Rates})
 	s.tokenFile = s.data.file(AdminTokenFile)

@@ -62,6 +62,7 @@ var rules = map[string]rule{
 
 	"internal/controlplane": {level: 20},
 	"internal/client":       {level: 20},
+	"internal/forward":      {level: 20},
 
 	"internal/httpapi":    {level: 30, also: []string{"internal/controlplane"}},
 	"internal/poller":     {level: 30},

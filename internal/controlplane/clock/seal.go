@@ -21,8 +21,8 @@ import (
 // none.
 const (
 	sealAge  = 5 * time.Minute
-	mostSeal = 500 // entries of one seal
-	mostMade = 20  // seals of one organization in one turn of a pass
+	mostSeal = 200 // entries of one seal: with their longest texts still one blob
+	mostMade = 50  // seals of one organization in one turn of a pass
 )
 
 // Forwarding is bounded for the whole pass: a place that does not answer holds nothing else back.
@@ -174,7 +174,7 @@ func (p *Calls) forwardOne(ctx context.Context, org string, number int64) error 
 	if !ok {
 		return fmt.Errorf("seal %d of the audit trail is missing", number)
 	}
-	entries, err := p.entries(ctx, org, seal.After, seal.To+"\x00", 2*mostSeal)
+	entries, err := p.entries(ctx, org, seal.After, seal.To+"\x00", mostSeal+1)
 	if err != nil {
 		return err
 	}
