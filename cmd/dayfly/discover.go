@@ -169,7 +169,8 @@ func foundTables(w io.Writer, style term.Style, found discover.Found) error {
 
 // filesOf are the workspace files that an argument of -f means: those in a directory, not below it.
 func filesOf(arg string) ([]string, error) {
-	if info, err := os.Stat(arg); arg == "-" || err != nil || !info.IsDir() {
+	info, err := os.Stat(arg)
+	if there := err == nil; arg == "-" || !there || !info.IsDir() {
 		return []string{arg}, nil // a missing file is said by its reader
 	}
 	entries, err := os.ReadDir(arg)
