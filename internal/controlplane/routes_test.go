@@ -63,7 +63,7 @@ func stored[T any](w *world, k store.Key, change func(*T)) {
 }
 
 // project writes a project as a change of it does that dies before it has routed anything again.
-func (w *world) project(name, parent, poolID string) {
+func (w *world) projectWith(name, parent, poolID string) {
 	w.t.Helper()
 	stored(w, record.ProjectKey("default", name), func(p *record.Project) { p.Name, p.Parent, p.PoolID = name, parent, poolID })
 	w.raise()
@@ -126,11 +126,11 @@ func same(t *testing.T, what string, got, want []string) {
 func TestRoute_WaitingWorkFollowsItsProjectToAnotherPool(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		blue := w.newPool("blue")
-		w.project("eu", record.GlobalProject, "")
+		w.projectWith("eu", record.GlobalProject, "")
 		w.workspace("net", inProject("eu"))
 		wf := w.submit("net", workflow.Update)
 		waiting := w.submit("net", workflow.Update)
-		w.project("eu", record.GlobalProject, blue.PoolID) // and nobody routes anything
+		w.projectWith("eu", record.GlobalProject, blue.PoolID) // and nobody routes anything
 		if text := w.waitsFor(wf.ID); !strings.Contains(text, "pool blue") {
 			t.Errorf("it waits for %q, want pool blue", text)
 		}
@@ -324,7 +324,7 @@ func TestPool_ThatIsTheDefaultIsDeletedAndItsWorkGoesToTheBuiltInOne(t *testing.
 func TestPool_ThatAProjectHasIsNotDeleted(t *testing.T) {
 	w := newWorld(t, memory.New())
 	blue := w.newPool("blue")
-	w.project("eu", record.GlobalProject, blue.PoolID)
+	w.projectWith("eu", record.GlobalProject, blue.PoolID)
 	wantErr(t, w.plane.DeletePool(w.ctx(), w.admin, "blue"), workflow.ErrInUse)
 }
 
@@ -469,8 +469,8 @@ func TestRoute_WhoMayClaimIsAsTheRulesSay(t *testing.T) {
 			}
 			return out
 		}
-		w.project("eu", record.GlobalProject, "")
-		w.project("prod", "eu", "")
+		w.projectWith("eu", record.GlobalProject, "")
+		w.projectWith("prod", "eu", "")
 		for i := range 4 {
 			all := r.IntN(2) == 0
 			some, projects := subset(stacks), subset([]string{"eu", "prod"})
@@ -515,9 +515,9 @@ func TestRoute_WhoMayClaimIsAsTheRulesSay(t *testing.T) {
 			}
 			return pools[name].ID
 		}
-		w.project(record.GlobalProject, "", idOf(of["global"]))
-		w.project("eu", record.GlobalProject, idOf(of["eu"]))
-		w.project("prod", "eu", idOf(of["prod"]))
+		w.projectWith(record.GlobalProject, "", idOf(of["global"]))
+		w.projectWith("eu", record.GlobalProject, idOf(of["eu"]))
+		w.projectWith("prod", "eu", idOf(of["prod"]))
 		w.defaultPool(idOf(of[""]))
 		if r.IntN(2) == 0 {
 			w.pass() // else the claims repair

@@ -36,6 +36,7 @@ var ordinary = map[string][2]string{
 	mutate.OneHeldPage:  {"reaper", "TestPass_ReadsEveryPage"},
 	mutate.HeldCut:      {"controlplane", "TestHeld_ListsMoreThanAPage"},
 	mutate.CutBlind:     {"controlplane", "TestClaim_SeesAPlaceThatIsFreedBeforeItSaysThatItWaits"},
+	mutate.OldRoute:     {"controlplane", "TestRoute_ASecondChangeBeginsAnew"},
 }
 
 // Tests that cannot fail prove nothing: each of these mistakes must be noticed.

@@ -141,7 +141,13 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 		put.Record, put.Outcome = rec, api.OutcomeUnchanged
 		return put, nil // nothing to change, nothing to audit
 	}
-	if err := mayApply(ctx, c, who, before.W, in, pool); err != nil {
+	was := before.W
+	if named, err := namedAnew(ctx, c, who.Organization, was, in, pool); err != nil {
+		return Put{}, err
+	} else if !named {
+		was.Pool = in.Pool
+	}
+	if err := mayApply(ctx, c, who, was, in, pool); err != nil {
 		return Put{}, err
 	}
 	if put.rerouted, err = settleRoute(ctx, c, who.Organization, before.W, rec); err != nil {
@@ -158,6 +164,16 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	return put, nil
 }
 
+// namedAnew says whether a change names a pool to which the workspace would not lead anyway.
+func namedAnew(ctx context.Context, c *ledger.Change, org string, before, in api.Workspace, pool record.Pool) (bool, error) {
+	if before.Pool == in.Pool {
+		return false, nil
+	}
+	in.Pool = before.Pool
+	choice, err := ChoiceOf(ctx, c, org, in)
+	return choice.PoolID != pool.ID, err
+}
+
 // adminsFields refuses a change of what only an admin sets. The pool is the one that the changed workspace names.
 func adminsFields(before, in api.Workspace, pool record.Pool) error {
 	switch {
@@ -169,20 +185,9 @@ func adminsFields(before, in api.Workspace, pool record.Pool) error {
 		return workflow.Refuse(workflow.ErrForbidden, "stack", "stack and namespace of a workspace decide which pools serve it and are set by an admin; leave them as they are, or ask one")
 	case !sameRefs(before, in):
 		return workflow.Refuse(workflow.ErrForbidden, "secrets", "references to secrets, and what they are used with, are set by an admin; leave them as they are, or ask one")
-	case cmp.Or(before.Pool, builtInPool) != cmp.Or(in.Pool, builtInPool) && !pool.Names(in.Name):
+	case before.Pool != in.Pool && !pool.Names(in.Name):
 		// A pool is a boundary of trust: whoever chooses it chooses which machines and secrets the code can reach.
 		return workflow.Refuse(workflow.ErrForbidden, "pool", "the pool of a workspace is set by an admin; leave it as it is, or ask one to set it, or to assign workspace %s to the pool by its name", in.Name)
-	}
-	for _, f := range []struct {
-		name      string
-		unchanged bool
-	}{
-		{"project", projectOf(before) == projectOf(in)}, {"stack", before.Stack == in.Stack}, {"namespace", before.Namespace == in.Namespace},
-		{"labels", slices.Equal(before.Labels, in.Labels)}, {"runner", before.Runner == in.Runner},
-	} {
-		if !f.unchanged {
-			return workflow.Refuse(workflow.ErrForbidden, f.name, "the %s of a workspace decides over its pool and is set by an admin; leave it as it is, or ask one", f.name)
-		}
 	}
 	return nil
 }
