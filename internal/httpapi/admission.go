@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -108,13 +109,13 @@ type admission struct {
 
 // identify finds out whose a token is, by a check that reads the store. A token that was valid lately is counted before
 // it is checked, so that a caller beyond its rate costs no reads. Any other token is a sign-in from an address.
-func (a *admission) identify(address, token string, check func() (controlplane.Principal, error)) (controlplane.Principal, error) {
+func (a *admission) identify(ctx context.Context, address, token string, check func(context.Context, string) (controlplane.Principal, error)) (controlplane.Principal, error) {
 	key := sha256.Sum256([]byte(token))
 	if known, err := a.again(key); known {
 		if err != nil {
 			return controlplane.Principal{}, err
 		}
-		who, err := check()
+		who, err := check(ctx, token)
 		if failed(err) {
 			a.mu.Lock()
 			a.tokens.drop(key)
@@ -124,7 +125,7 @@ func (a *admission) identify(address, token string, check func() (controlplane.P
 	}
 	var who controlplane.Principal
 	err := a.signIn(address, func() (err error) {
-		who, err = check()
+		who, err = check(ctx, token)
 		return err
 	})
 	if err == nil {

@@ -221,7 +221,7 @@ func (s *server) identify(r *http.Request, rt route) (any, error) {
 	case isJob:
 		return nil, workflow.Refuse(workflow.ErrUnauthenticated, "", "this call takes a %s token; a job token is for its runner's calls only", want)
 	}
-	who, err := s.admission.identify(addressOf(r.RemoteAddr), token, func() (controlplane.Principal, error) { return s.plane.Authenticate(r.Context(), token) })
+	who, err := s.admission.identify(r.Context(), addressOf(r.RemoteAddr), token, s.plane.Authenticate)
 	if err != nil {
 		return nil, err
 	}
