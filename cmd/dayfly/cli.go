@@ -58,6 +58,9 @@ type grammar struct {
 	Pool         poolCommands         `cmd:"" group:"admin" help:"Create, list, show, change and delete pools of runners."`
 	Organization organizationCommands `cmd:"" group:"admin" aliases:"org" help:"Show and change for how long things are kept."`
 
+	Issuer           issuerCommands  `cmd:"" group:"admin" help:"Register the OIDC issuers whose tokens are taken, and what their holders become."`
+	ServicePrincipal serviceCommands `cmd:"" group:"admin" aliases:"sp" help:"Create and change programs that log in with an id and a secret."`
+
 	Repair  repairCommands `cmd:"" group:"admin" help:"Free a workspace that a lost run still holds."`
 	Audit   auditCommands  `cmd:"" group:"admin" help:"List, follow, export and verify who did what."`
 	Token   tokenCommands  `cmd:"" group:"admin" help:"Create, list and revoke user tokens."`

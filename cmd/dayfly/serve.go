@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"strings"
 
 	xterm "golang.org/x/term"
 
@@ -46,6 +47,7 @@ type listening struct {
 	OrganizationRate callRate `default:"${organization_rate}" placeholder:"N" help:"Most calls a second with all user tokens of an organization; default ${organization_rate}, 0 for no limit."`
 	FailureRate      callRate `default:"${failure_rate}" placeholder:"N" help:"Most failed sign-ins a second from one address, after the first 60; default ${failure_rate}, 0 for no limit."`
 	AuditForward     string   `placeholder:"ADDRESS" help:"Where the sealed audit trail is sent to: file:///PATH, syslog+tls://HOST:PORT (or tcp, udp), syslog+unix:///PATH, or s3://BUCKET/PREFIX."`
+	PrivateIssuers   []string `placeholder:"HOSTS" help:"Hosts, addresses and networks of OIDC issuers that may be called although they are private, separated by commas (DAYFLY_PRIVATE_ISSUERS)."`
 
 	LogQuota logQuota `placeholder:"SIZE" help:"Largest log of a run, from 1MiB to 1024MiB; default 64MiB."`
 }
@@ -76,7 +78,7 @@ func (q *logQuota) UnmarshalText(text []byte) error {
 func (l listening) config(a *app, log *slog.Logger) (embedded.ServerConfig, error) {
 	c := embedded.ServerConfig{
 		Rates:  httpapi.Rates{Token: int(l.TokenRate), Organization: int(l.OrganizationRate), Failures: int(l.FailureRate)},
-		Listen: l.Listen, TLSCert: l.TLSCert, TLSKey: l.TLSKey, InsecureListen: l.InsecureListen, LogQuota: int64(l.LogQuota), Version: versionText(), Log: log,
+		Listen: l.Listen, TLSCert: l.TLSCert, TLSKey: l.TLSKey, InsecureListen: l.InsecureListen, PrivateIssuers: l.PrivateIssuers, LogQuota: int64(l.LogQuota), Version: versionText(), Log: log,
 	}
 	if l.AuditForward == "" {
 		return c, nil
@@ -119,6 +121,9 @@ func (c *serverCommand) Run(a *app) (err error) {
 		return err
 	}
 	cfg.Listen = cmp.Or(c.Listen, a.getenv("DAYFLY_LISTEN"))
+	if listed := a.getenv("DAYFLY_PRIVATE_ISSUERS"); len(cfg.PrivateIssuers) == 0 && listed != "" {
+		cfg.PrivateIssuers = strings.Split(listed, ",")
+	}
 	if cfg.Data, err = c.directory(a); err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func (c *upCommand) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	server.Data, server.Listen = s.WorkingDirectory, s.Listen
+	server.Data, server.Listen, server.PrivateIssuers = s.WorkingDirectory, s.Listen, s.PrivateIssuers
 	return a.work("workflows submitted now wait for the next start", func(ctx context.Context) (worker, error) {
 		u, err := embedded.OpenUp(ctx, embedded.UpConfig{Server: server, Agent: c.agent(a, s)})
 		if err != nil {

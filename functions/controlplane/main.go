@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
@@ -20,6 +21,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/forward"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
+	"github.com/dayfly-dev/dayfly/internal/oidc"
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb"
 )
 
@@ -84,6 +86,14 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	rates := httpapi.DefaultRates() // of each process, beside those of the gateway
 	rates.Token = env.Int("DAYFLY_TOKEN_RATE", rates.Token, 0, mostRate)
 	rates.Organization = env.Int("DAYFLY_ORGANIZATION_RATE", rates.Organization, 0, mostRate)
+	var private []string // hosts and networks of OIDC issuers that may be called although they are private
+	if listed := env.Text("DAYFLY_PRIVATE_ISSUERS", ""); listed != "" {
+		private = strings.Split(listed, ",")
+	}
+	issuers, err := oidc.New(oidc.Config{Private: private, Log: log})
+	if err != nil {
+		env.Wrong("DAYFLY_PRIVATE_ISSUERS", "%v", err)
+	}
 	if err := env.Err(); err != nil {
 		return nil, err
 	}
@@ -92,7 +102,7 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 		return nil, err
 	}
 	config := controlplane.Config{
-		OrganizationLimit: active, LogQuota: quota, LogWait: logWait, LogIdle: logIdle, Expires: true, DefaultState: api.StateS3, Log: log, Waker: newWaker(cfg, log),
+		OrganizationLimit: active, LogQuota: quota, LogWait: logWait, LogIdle: logIdle, Expires: true, DefaultState: api.StateS3, Log: log, Waker: newWaker(cfg, log), Issuers: issuers,
 	}
 	if bucket != "" {
 		config.Blobs = s3.New(env.Of("S3", cfg), bucket)

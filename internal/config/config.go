@@ -63,6 +63,7 @@ type Config struct {
 	SingleRun        bool          // handle one job, then exit; default false
 	Concurrency      int           // most jobs at once; 0: the caller's default
 	Listen           string        // where the control plane of up listens; empty: the caller's default
+	PrivateIssuers   []string      // of up: hosts and networks of OIDC issuers that may be called although they are private; empty means none
 
 	EnabledWorkflowTypes []workflow.Type // types that are claimed; empty means all
 	EnvForwardAllowlist  []string        // names of variables that reach the runner; default none

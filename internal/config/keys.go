@@ -95,6 +95,13 @@ var keys = []key{
 		return nil
 	})},
 
+	{name: "private_issuers", use: Up, why: "it is not a control plane", sep: ",", set: func(c *Config, values []string) error {
+		c.PrivateIssuers = values // the server checks their form
+		if slices.Contains(values, "") {
+			return errors.New("want hosts, addresses or networks such as 10.1.0.0/16")
+		}
+		return nil
+	}},
 	{name: "listen", use: Up, why: "it is not a control plane", set: single(func(c *Config, v string) error {
 		c.Listen = v
 		if _, _, err := net.SplitHostPort(v); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
+	"github.com/dayfly-dev/dayfly/internal/oidc"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -45,6 +46,8 @@ type ServerConfig struct {
 
 	TLSCert, TLSKey string // files; both or none
 	InsecureListen  bool   // let other machines connect without TLS
+
+	PrivateIssuers []string // hosts and networks of OIDC issuers that may be called although they are private
 
 	Rates        httpapi.Rates // of people's calls; the zero value bounds none
 	LogQuota     int64         // see controlplane.Config; 0 means its default
@@ -104,6 +107,10 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 	}); err != nil {
 		return s, err
 	}
+	issuers, err := oidc.New(oidc.Config{Private: cfg.PrivateIssuers, Log: s.log})
+	if err != nil {
+		return s, workflow.Refuse(workflow.ErrInvalid, "--private-issuers", "%v", err)
+	}
 	var st store.Store = s.db
 	if cfg.WrapStore != nil {
 		st = cfg.WrapStore(st)
@@ -111,6 +118,7 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 	s.plane = controlplane.New(st, controlplane.Config{
 		Now: cfg.Now, Log: s.log, Alone: true, LogQuota: cfg.LogQuota, Blobs: files.New(s.data.file(blobsDir)), DefaultState: cfg.DefaultState, Digest: cfg.digest, NoRoles: cfg.NoRoles,
 		Forward: cfg.Forward,
+		Issuers: issuers,
 	})
 	s.handler = httpapi.New(s.plane, httpapi.Config{Log: s.log, Version: cfg.Version, Rates: cfg.Rates})
 	s.tokenFile = s.data.file(AdminTokenFile)

@@ -41,12 +41,6 @@ func readPrivate(list []string) (p private, err error) {
 	return p, nil
 }
 
-// CheckPrivate refuses a list of private issuers that cannot be read.
-func CheckPrivate(list []string) error {
-	_, err := readPrivate(list)
-	return err
-}
-
 // special are networks that are not on the internet, or lead to such ones, besides those that package netip knows.
 // https://www.iana.org/assignments/iana-ipv4-special-registry https://www.iana.org/assignments/iana-ipv6-special-registry
 var special = []string{
