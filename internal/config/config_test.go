@@ -122,19 +122,19 @@ func TestLoad_EveryKeyOfTheFileIsPassedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, other.Config, allOnECS())
-	ours, err := config.Load(config.Up, config.Sources{File: write(t, "dayfly.yaml", "listen: 127.0.0.1:9000\n")})
-	if err != nil || ours.Listen != "127.0.0.1:9000" {
-		t.Errorf("up listens at %q, %v", ours.Listen, err)
+	ours, err := config.Load(config.Up, config.Sources{File: write(t, "dayfly.yaml", "listen: 127.0.0.1:9000\nprivate_issuers: [id.example.internal, 10.1.0.0/16]\n")})
+	if err != nil || ours.Listen != "127.0.0.1:9000" || !slices.Equal(ours.PrivateIssuers, []string{"id.example.internal", "10.1.0.0/16"}) {
+		t.Errorf("up listens at %q, calls %q, %v", ours.Listen, ours.PrivateIssuers, err)
 	}
-	got.Listen = ours.Listen // of up alone
+	got.Listen, got.PrivateIssuers = ours.Listen, ours.PrivateIssuers // of up alone
 	set, more, zero := reflect.ValueOf(got.Config), reflect.ValueOf(other.Config), reflect.ValueOf(config.Default())
 	for i := range set.NumField() {
 		if reflect.DeepEqual(set.Field(i).Interface(), zero.Field(i).Interface()) && reflect.DeepEqual(more.Field(i).Interface(), zero.Field(i).Interface()) {
 			t.Errorf("%s is still its default: no key sets it", set.Type().Field(i).Name)
 		}
 	}
-	if n := len(config.Keys(config.Agent)); n != set.NumField()-1 {
-		t.Errorf("got %d keys for %d fields of which one is up's", n, set.NumField())
+	if n := len(config.Keys(config.Agent)); n != set.NumField()-2 {
+		t.Errorf("got %d keys for %d fields of which two are up's", n, set.NumField())
 	}
 }
 
