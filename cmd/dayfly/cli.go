@@ -55,8 +55,9 @@ type grammar struct {
 	State     stateCommands     `cmd:"" group:"work" help:"List what is in a workspace's state, and release its lock."`
 	Secret    secretCommands    `cmd:"" group:"work" help:"Store secrets on this machine for its runners."`
 
-	Pool         poolCommands         `cmd:"" group:"admin" help:"Create, list, show, change and delete pools of runners."`
-	Organization organizationCommands `cmd:"" group:"admin" aliases:"org" help:"Show and change for how long things are kept."`
+	Pool         poolCommands         `cmd:"" group:"admin" help:"Create, list, show, change, assign, explain, drain and delete pools of runners."`
+	Project      projectCommands      `cmd:"" group:"admin" help:"Create, list, show, change and delete projects."`
+	Organization organizationCommands `cmd:"" group:"admin" aliases:"org" help:"Show and change the default pool, the limit, and for how long things are kept."`
 
 	Issuer           issuerCommands  `cmd:"" group:"admin" help:"Register the OIDC issuers whose tokens are taken, and what their holders become."`
 	ServicePrincipal serviceCommands `cmd:"" group:"admin" aliases:"sp" help:"Create and change programs that log in with an id and a secret."`
@@ -89,15 +90,24 @@ func list[T any](a *app, page func(ctx context.Context, cursor string, limit int
 	return err
 }
 
-// listUpTo prints up to a number of items; more says that some are left.
-func listUpTo[T any](a *app, most int, page func(ctx context.Context, cursor string, limit int) (api.Page[T], error), empty string, head []string, row func(T) []string) (more bool, err error) {
-	items, more := []T{}, true
+// gather reads up to a number of items; more says that some are left.
+func gather[T any](a *app, most int, page func(ctx context.Context, cursor string, limit int) (api.Page[T], error)) (items []T, more bool, err error) {
+	items, more = []T{}, true
 	for cursor := ""; more && len(items) < most; more = cursor != "" {
 		p, err := page(a.ctx, cursor, min(200, most-len(items)))
 		if err != nil {
-			return false, err
+			return nil, false, err
 		}
 		items, cursor = append(items, p.Items...), p.Next
+	}
+	return items, more, nil
+}
+
+// listUpTo prints up to a number of items; more says that some are left.
+func listUpTo[T any](a *app, most int, page func(ctx context.Context, cursor string, limit int) (api.Page[T], error), empty string, head []string, row func(T) []string) (more bool, err error) {
+	items, more, err := gather(a, most, page)
+	if err != nil {
+		return false, err
 	}
 	if a.json() {
 		return more, a.encode(items)

@@ -11,7 +11,7 @@ import (
 )
 
 type organizationCommands struct {
-	Show   organizationShow   `cmd:"" help:"Show for how long workflows, logs and the audit trail are kept."`
+	Show   organizationShow   `cmd:"" help:"Show the default pool, the limit, and for how long workflows, logs and the audit trail are kept."`
 	Update organizationUpdate `cmd:"" help:"Change the settings that you name."`
 }
 
@@ -27,20 +27,24 @@ func (c *organizationShow) Run(a *app, cl *client.Client) error {
 }
 
 type organizationUpdate struct {
-	WorkflowDays *int `placeholder:"DAYS" help:"Days for which workflows are kept, from 30 to 3650; default 400."`
-	LogDays      *int `placeholder:"DAYS" help:"Days for which logs are kept: 7, 30, 90, 180 or 400; default 90."`
-	AuditDays    *int `placeholder:"DAYS" help:"Days for which the audit trail is kept; 0, the default, means for ever."`
+	WorkflowDays *int    `placeholder:"DAYS" help:"Days for which workflows are kept, from 30 to 3650; default 400."`
+	LogDays      *int    `placeholder:"DAYS" help:"Days for which logs are kept: 7, 30, 90, 180 or 400; default 90."`
+	AuditDays    *int    `placeholder:"DAYS" help:"Days for which the audit trail is kept; 0, the default, means for ever."`
+	Limit        *int    `placeholder:"N" help:"Most active workflows; 0, the default, means the limit of the installation."`
+	DefaultPool  *string `placeholder:"POOL" help:"Pool of workspaces for which neither they nor their projects name one; default the built-in one."`
 	confirmed
 }
 
 // Run changes the settings. It asks, because a shorter time deletes what is older.
 func (c *organizationUpdate) Run(a *app, cl *client.Client) error {
-	in := api.OrganizationSettings{WorkflowRetention: c.WorkflowDays, LogRetention: c.LogDays, AuditRetention: c.AuditDays}
+	in := api.OrganizationSettings{WorkflowRetention: c.WorkflowDays, LogRetention: c.LogDays, AuditRetention: c.AuditDays, Limit: c.Limit, DefaultPool: c.DefaultPool}
 	if in == (api.OrganizationSettings{}) {
-		return usage(errors.New("name what to change: --workflow-days, --log-days or --audit-days"))
+		return usage(errors.New("name what to change: --workflow-days, --log-days, --audit-days, --limit or --default-pool"))
 	}
-	if err := c.confirm(a, "what is older than the days that you name is deleted within minutes, and cannot be brought back"); err != nil {
-		return err
+	if c.WorkflowDays != nil || c.LogDays != nil || c.AuditDays != nil {
+		if err := c.confirm(a, "what is older than the days that you name is deleted within minutes, and cannot be brought back"); err != nil {
+			return err
+		}
 	}
 	o, err := cl.UpdateOrganization(a.ctx, in)
 	if err != nil {
@@ -60,6 +64,8 @@ func (a *app) organization(o api.Organization) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "organization %s\n", o.Name)
 	line := lines(&b, a.style(), "  ", 18)
+	line("default pool", o.DefaultPool)
+	line("active at most", limit(o.Limit))
 	line("workflows kept", text.Count(o.WorkflowRetention, "day"))
 	line("logs kept", text.Count(o.LogRetention, "day"))
 	line("audit trail kept", audit)

@@ -14,16 +14,20 @@ import (
 )
 
 type poolCommands struct {
-	Create      poolCreate  `cmd:"" help:"Create a pool and print its token, once."`
-	List        poolList    `cmd:"" help:"List pools."`
-	Show        poolShow    `cmd:"" help:"Show a pool and its runners."`
-	Update      poolUpdate  `cmd:"" help:"Change the settings that you name."`
-	Runners     poolRunners `cmd:"" help:"Show a pool's runners and what each runs."`
-	Pause       poolPause   `cmd:"" help:"Claim nothing more; what runs goes on."`
-	Drain       poolDrain   `cmd:"" help:"Pause, and wait until nothing runs."`
-	Resume      poolResume  `cmd:"" help:"Claim again."`
-	RotateToken poolRotate  `cmd:"" help:"Make a new token and print it, once."`
-	Delete      poolDelete  `cmd:"" help:"Delete a pool."`
+	Create      poolCreate     `cmd:"" help:"Create a pool and print its token, once."`
+	List        poolList       `cmd:"" help:"List pools."`
+	Show        poolShow       `cmd:"" help:"Show a pool and its runners."`
+	Update      poolUpdate     `cmd:"" help:"Change the settings that you name."`
+	Assign      poolAssign     `cmd:"" help:"Let workspaces, projects, stacks or namespaces use a pool."`
+	Unassign    poolUnassign   `cmd:"" help:"Take that away."`
+	SetDefault  poolSetDefault `cmd:"" help:"Make a pool the organization's default."`
+	Explain     poolExplain    `cmd:"" help:"Say which pools would get a workflow of a workspace, and why the others would not."`
+	Runners     poolRunners    `cmd:"" help:"Show a pool's runners and what each runs."`
+	Pause       poolPause      `cmd:"" help:"Claim nothing more; what runs goes on."`
+	Drain       poolDrain      `cmd:"" help:"Pause, and wait until nothing runs."`
+	Resume      poolResume     `cmd:"" help:"Claim again."`
+	RotateToken poolRotate     `cmd:"" help:"Make a new token and print it, once."`
+	Delete      poolDelete     `cmd:"" help:"Delete a pool."`
 }
 
 // poolSettings are the flags that creating and changing a pool share. A flag that is not given
@@ -36,15 +40,21 @@ type poolSettings struct {
 	RolePath      *string  `help:"Path of the roles that its tasks may assume, such as /dayfly/POOL/; empty means any that the account's policies allow."`
 	WakeTarget    *string  `help:"Lambda function to invoke when there is work for the pool: name or ARN of a dayfly-wake-... function; empty for none."`
 	Multiple      *bool    `name:"multiple-instances" negatable:"" help:"Let several agents poll for the pool."`
-	Workspace     []string `help:"Let only this workspace use the pool. May be repeated."`
+	Workspace     []string `help:"Let only this workspace use the pool. May be repeated, as all of these four."`
+	Project       []string `help:"Let only the workspaces of this project use it, and of all projects below it."`
+	Stack         []string `help:"Let only the workspaces of this stack use it."`
+	Namespace     []string `help:"Let only the workspaces of this namespace use it."`
 	AllWorkspaces bool     `help:"Let all workspaces use the pool again."`
+	Label         []string `help:"A label of the pool: a workspace that wants labels goes to the pools that have them all. May be repeated; the labels before go."`
+	NoLabels      bool     `help:"Take all labels away."`
 	Disabled      *bool    `negatable:"" help:"Claim no workflows."`
 }
 
 func (p poolSettings) settings() (api.PoolSettings, error) {
 	s := api.PoolSettings{Description: p.Description, Concurrency: p.Concurrency, RolePath: p.RolePath, WakeTarget: p.WakeTarget, AllowMultipleInstances: p.Multiple, IsDisabled: p.Disabled}
-	if p.AllTypes && len(p.Type) > 0 || p.AllWorkspaces && len(p.Workspace) > 0 {
-		return s, usage(fmt.Errorf("--all-types and --all-workspaces contradict --type and --workspace"))
+	named := len(p.Workspace) + len(p.Project) + len(p.Stack) + len(p.Namespace)
+	if p.AllTypes && len(p.Type) > 0 || p.AllWorkspaces && named > 0 || p.NoLabels && len(p.Label) > 0 {
+		return s, usage(fmt.Errorf("--all-types, --all-workspaces and --no-labels contradict --type, --label, and --workspace, --project, --stack and --namespace"))
 	}
 	if p.AllTypes || len(p.Type) > 0 {
 		types := make([]workflow.Type, 0, len(p.Type))
@@ -53,12 +63,17 @@ func (p poolSettings) settings() (api.PoolSettings, error) {
 		}
 		s.EnabledTypes = &types
 	}
-	if p.AllWorkspaces || len(p.Workspace) > 0 {
-		names := append([]string{}, p.Workspace...)
-		s.AssignedToAll, s.AssignedWorkspaces = &p.AllWorkspaces, &names
+	if p.NoLabels || len(p.Label) > 0 {
+		s.Labels = given(p.Label)
+	}
+	if p.AllWorkspaces || named > 0 { // what was assigned before goes
+		s.AssignedToAll, s.AssignedWorkspaces, s.AssignedProjects, s.AssignedStacks, s.AssignedNamespaces = &p.AllWorkspaces, given(p.Workspace), given(p.Project), given(p.Stack), given(p.Namespace)
 	}
 	return s, nil
 }
+
+// given is a list as a setting: an empty one takes away what was there.
+func given(list []string) *[]string { return new(append([]string{}, list...)) }
 
 type poolCreate struct {
 	Name string `arg:"" help:"Name of the pool."`
@@ -107,6 +122,33 @@ func poolStatus(p api.Pool) string {
 		return p.Status + ", disabled"
 	}
 	return p.Status
+}
+
+// assignedTo says what a pool is assigned to.
+func assignedTo(p api.Pool) string {
+	if p.AssignedToAll {
+		return "all workspaces"
+	}
+	var parts []string
+	for _, list := range []struct {
+		one, many string
+		names     []string
+	}{
+		{"workspace", "workspaces", p.AssignedWorkspaces}, {"project", "projects", p.AssignedProjects},
+		{"stack", "stacks", p.AssignedStacks}, {"namespace", "namespaces", p.AssignedNamespaces},
+	} {
+		switch len(list.names) {
+		case 0:
+		case 1:
+			parts = append(parts, list.one+" "+list.names[0])
+		default:
+			parts = append(parts, list.many+" "+strings.Join(list.names, ", "))
+		}
+	}
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	return strings.Join(parts, "; ")
 }
 
 func limit(n int) string {
@@ -175,11 +217,8 @@ func (c *poolShow) Run(a *app, cl *client.Client) error {
 	line("active", strconv.Itoa(p.Active)+" of "+limit(p.Concurrency))
 	line("types", types(p.EnabledTypes))
 	line("multiple instances", strconv.FormatBool(p.AllowMultipleInstances))
-	if p.AssignedToAll {
-		line("workspaces", "all")
-	} else {
-		line("workspaces", dash(strings.Join(p.AssignedWorkspaces, ", ")))
-	}
+	line("labels", strings.Join(p.Labels, ", "))
+	line("assigned to", assignedTo(p))
 	line("last seen", seen(p))
 	if _, err := fmt.Fprint(a.stdout, b.String()+"\n"); err != nil {
 		return err

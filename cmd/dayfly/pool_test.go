@@ -43,3 +43,60 @@ func TestCommand_ANewPoolSaysHowAnAgentIsStartedForIt(t *testing.T) {
 		t.Error("the command has the token")
 	}
 }
+
+func TestCommand_ProjectsAreATree(t *testing.T) {
+	w := newWorld(t)
+	w.ok("pool", "create", "trusted")
+	has(t, "create", w.ok("project", "create", "payments", "--pool", "trusted", "--description", "money"), "project payments is created below global")
+	w.ok("project", "create", "payments-eu", "--parent", "payments")
+	w.ok("project", "create", "apps")
+	has(t, "list", w.ok("project", "list"), "PROJECT", "\nglobal", "\n  apps", "\n  payments ", "trusted", "money", "\n    payments-eu")
+	w.ok("project", "update", "payments-eu", "--parent", "apps")
+	has(t, "show", w.ok("project", "show", "payments-eu"), "parent       apps")
+	if got := w.run("project", "delete", "apps", "-y"); got.code != exitRefused || !strings.Contains(got.stderr, "project payments-eu lies below it; change that before project apps is deleted") {
+		t.Errorf("delete of a project with children: got %+v", got)
+	}
+	if got := w.run("project", "update", "apps"); got.code != exitUsage {
+		t.Errorf("an update of nothing: got %+v", got)
+	}
+	w.ok("project", "delete", "payments-eu", "-y")
+	w.ok("project", "delete", "apps", "-y")
+	if got := value[[]api.Project](w, "project", "list"); len(got) != 2 || got[0].Name != "global" || got[1].Pool != "trusted" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestCommand_APoolIsAssignedLabelledAndExplained(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("net")
+	w.workspace("app")
+	w.ok("project", "create", "eu")
+	w.ok("pool", "create", "gpu", "--label", "gpu", "--label", "big", "--stack", "ml")
+	has(t, "show", w.ok("pool", "show", "gpu"), "big, gpu", "stack ml")
+	has(t, "assign", w.ok("pool", "assign", "gpu", "-w", "net", "-w", "app", "-p", "eu", "--namespace", "lab"), "pool gpu is assigned to workspaces app, net; project eu; stack ml; namespace lab")
+	has(t, "unassign", w.ok("pool", "unassign", "gpu", "-w", "app", "--stack", "ml"), "pool gpu is assigned to workspace net; project eu; namespace lab")
+	if got := w.run("pool", "unassign", "gpu", "-w", "app"); got.code != exitRefused || !strings.Contains(got.stderr, `pool gpu is not assigned to workspace "app"`) {
+		t.Errorf("unassign of what is not assigned: got %+v", got)
+	}
+	if got := w.run("pool", "assign", "gpu", "-w", "ap"); got.code != exitRefused || !strings.Contains(got.stderr, `there is no workspace "ap"`) {
+		t.Errorf("assignment to a workspace that does not exist: got %+v", got)
+	}
+	if got := w.run("pool", "assign", "gpu"); got.code != exitUsage {
+		t.Errorf("assignment to nothing: got %+v", got)
+	}
+	has(t, "all", w.ok("pool", "assign", "gpu", "--all"), "assigned to all workspaces")
+	has(t, "not all", w.ok("pool", "unassign", "gpu", "--all"), "workspace net; project eu; namespace lab")
+	has(t, "explain", w.ok("pool", "explain", "net"), "default  yes      it is the built-in pool", "gpu      no       pool default is nearer: it is the built-in pool")
+	has(t, "set-default", w.ok("pool", "set-default", "gpu"), "pool gpu takes the workspaces")
+	has(t, "organization", w.ok("organization", "show"), "default pool", "gpu")
+	has(t, "explain with a default", w.ok("pool", "explain", "net"), "gpu      yes      it is the default pool of the organization")
+	has(t, "explain of one that is not assigned", w.ok("pool", "explain", "app"), "gpu      no       it is not assigned to workspace app")
+	w.ok("pool", "set-default", "default")
+	if got := value[api.Organization](w, "organization", "update", "--limit", "7"); got.Limit != 7 || got.DefaultPool != "default" {
+		t.Errorf("got %+v", got)
+	}
+	w.ok("pool", "update", "gpu", "--no-labels", "--all-workspaces")
+	if got := value[api.Pool](w, "pool", "show", "gpu"); len(got.Labels)+len(got.AssignedProjects)+len(got.AssignedWorkspaces) > 0 || !got.AssignedToAll {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
@@ -26,8 +27,8 @@ func (c *workspaceList) Run(a *app, cl *client.Client) error {
 		return a.deletedWorkspaces(cl)
 	}
 	return list(a, cl.Workspaces, "no workspaces: register one with dayfly workspace apply -f FILE, or run a directory",
-		[]string{"WORKSPACE", "ENGINE", "POOL", "SOURCE"}, func(w api.Workspace) []string {
-			return []string{w.Name, w.Engine, dash(w.Pool), dash(origin(w.Source))}
+		[]string{"WORKSPACE", "PROJECT", "ENGINE", "POOL", "SOURCE"}, func(w api.Workspace) []string {
+			return []string{w.Name, w.Project, w.Engine, dash(cmp.Or(w.Pool, strings.Join(w.Labels, ","))), dash(origin(w.Source))}
 		})
 }
 
@@ -45,6 +46,9 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 	line := lines(&b, term.Style{}, "", 16)
 	line("workspace", w.Name)
 	line("id", w.ID)
+	line("project", w.Project)
+	line("stack", w.Stack)
+	line("namespace", w.Namespace)
 	line("description", w.Description)
 	line("engine", strings.TrimSpace(w.Engine+" "+w.EngineVersion))
 	line("source", origin(w.Source))
@@ -58,6 +62,8 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 	}
 	line("state", statePlace(w))
 	line("pool", w.Pool)
+	line("labels", strings.Join(w.Labels, ", "))
+	line("runner", w.Runner)
 	line("role", w.Role)
 	line("size", w.Size)
 	line("max runtime", w.MaxRuntime)

@@ -205,6 +205,43 @@ func (c *Client) UpdateOrganization(ctx context.Context, in api.OrganizationSett
 	return ask[api.Organization](ctx, c, brief, call{what: "update organization", method: http.MethodPatch, path: []string{"v1", "organization"}, in: in})
 }
 
+// CreateProject creates a project.
+func (c *Client) CreateProject(ctx context.Context, in api.ProjectSettings) (api.Project, error) {
+	return ask[api.Project](ctx, c, brief, call{what: "create project", method: http.MethodPost, path: []string{"v1", "projects"}, in: in, key: rand.Text()})
+}
+
+// Projects lists projects.
+func (c *Client) Projects(ctx context.Context, cursor string, limit int) (api.Page[api.Project], error) {
+	return get[api.Page[api.Project]](ctx, c, "list projects", listing(cursor, limit), "v1", "projects")
+}
+
+// Project shows a project.
+func (c *Client) Project(ctx context.Context, name string) (api.Project, error) {
+	return get[api.Project](ctx, c, "show project "+name, nil, "v1", "projects", name)
+}
+
+// UpdateProject changes the settings that are not nil.
+func (c *Client) UpdateProject(ctx context.Context, name string, in api.ProjectSettings) (api.Project, error) {
+	return ask[api.Project](ctx, c, brief, call{what: "update project " + name, method: http.MethodPatch, path: []string{"v1", "projects", name}, in: in})
+}
+
+// DeleteProject deletes a project.
+func (c *Client) DeleteProject(ctx context.Context, name string) error {
+	return c.remove(ctx, call{what: "delete project " + name, path: []string{"v1", "projects", name}})
+}
+
+// ExplainPools says which pools would get a workflow of a workspace, and why the others would not.
+func (c *Client) ExplainPools(ctx context.Context, in api.ExplainPools) (api.Page[api.PoolVerdict], error) {
+	q := listing(in.Cursor, in.Limit)
+	set(q, "type", string(in.Type))
+	return get[api.Page[api.PoolVerdict]](ctx, c, "explain the pools of workspace "+in.Workspace, q, "v1", "workspaces", in.Workspace, "pools")
+}
+
+// AssignPool changes what a pool is assigned to. It is not repeated: a repeat would find nothing to remove.
+func (c *Client) AssignPool(ctx context.Context, name string, in api.AssignmentChange) (api.Pool, error) {
+	return ask[api.Pool](ctx, c, once, call{what: "assign pool " + name, method: http.MethodPost, path: []string{"v1", "pools", name, "assignments"}, in: in})
+}
+
 // CreatePool creates a pool and returns its token.
 func (c *Client) CreatePool(ctx context.Context, in api.PoolSettings) (api.PoolToken, error) {
 	return ask[api.PoolToken](ctx, c, brief, call{what: "create pool", method: http.MethodPost, path: []string{"v1", "pools"}, in: in, key: rand.Text()})

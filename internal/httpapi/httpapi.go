@@ -70,6 +70,7 @@ func New(plane *controlplane.Plane, cfg Config) http.Handler {
 	s.workflowRoutes()
 	s.workspaceRoutes()
 	s.organizationRoutes()
+	s.projectRoutes()
 	s.poolRoutes()
 	s.tokenRoutes()
 	s.loginRoutes()

@@ -25,6 +25,11 @@ type ByPool struct {
 	Pool string `path:"pool" maxLength:"64" doc:"Name of the pool" example:"production"`
 }
 
+// ByProject names a project in the address.
+type ByProject struct {
+	Project string `path:"project" maxLength:"64" doc:"Name of the project" example:"payments"`
+}
+
 // ByWorkspace names a workspace in the address.
 type ByWorkspace struct {
 	Workspace string `path:"workspace" maxLength:"64" doc:"Name of the workspace" example:"network"`
@@ -48,6 +53,7 @@ type ByService struct {
 func (in ByIssuer) name() string    { return in.Issuer }
 func (in ByService) name() string   { return in.Service }
 func (in ByPool) name() string      { return in.Pool }
+func (in ByProject) name() string   { return in.Project }
 func (in ByWorkspace) name() string { return in.Workspace }
 func (in ByID) name() string        { return in.ID }
 

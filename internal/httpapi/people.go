@@ -91,6 +91,14 @@ func (s *server) workspaceRoutes() {
 	paged(s, route{id: "list-workspaces", method: http.MethodGet, path: "/v1/workspaces", summary: "List workspaces", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.Workspaces)
 	one[ByWorkspace](s, route{id: "get-workspace", method: http.MethodGet, path: "/v1/workspaces/{workspace}", summary: "Show a workspace", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Workspace)
 	paged(s, route{id: "list-deleted-workspaces", method: http.MethodGet, path: "/v1/deleted-workspaces", summary: "List deleted workspaces, and where their states are", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.DeletedWorkspaces)
+	known(s, route{id: "explain-workspace-pools", method: http.MethodGet, path: "/v1/workspaces/{workspace}/pools", summary: "Say of each pool whether it would get a workflow of a workspace, and why or why not", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByWorkspace
+			Paged
+			Type workflow.Type `query:"type" enum:"deployment,insights_scan,policy_evaluation" doc:"Type of the workflow; default deployment"`
+		}) (*answer[api.Page[api.PoolVerdict]], error) {
+			return reply(s.plane.ExplainPools(ctx, who, api.ExplainPools{Workspace: in.Workspace, Type: in.Type, Cursor: in.Cursor, Limit: in.Limit}))
+		})
 	one[ByWorkspace](s, route{id: "get-workspace-slot", method: http.MethodGet, path: "/v1/workspaces/{workspace}/slot", summary: "Say who holds the right to change a workspace's state", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Slot)
 	known(s, route{id: "unlock-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/unlock", summary: "Free a workspace that a run holds which has ended and is not proven over", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
@@ -121,6 +129,30 @@ func (s *server) organizationRoutes() {
 		})
 }
 
+func (s *server) projectRoutes() {
+	const tag = "projects"
+	known(s, route{id: "create-project", method: http.MethodPost, path: "/v1/projects", summary: "Create a project", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			Keyed
+			Body api.ProjectSettings
+		}) (*answer[api.Project], error) {
+			return reply(s.plane.CreateProject(ctx, who, in.Key, in.Body))
+		})
+	paged(s, route{id: "list-projects", method: http.MethodGet, path: "/v1/projects", summary: "List projects", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.ListProjects)
+	one[ByProject](s, route{id: "get-project", method: http.MethodGet, path: "/v1/projects/{project}", summary: "Show a project", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Project)
+	known(s, route{id: "update-project", method: http.MethodPatch, path: "/v1/projects/{project}", summary: "Change the settings of a project that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByProject
+			Body api.ProjectSettings
+		}) (*answer[api.Project], error) {
+			return reply(s.plane.UpdateProject(ctx, who, in.Project, in.Body))
+		})
+	known(s, route{id: "delete-project", method: http.MethodDelete, path: "/v1/projects/{project}", summary: "Delete a project that nothing belongs to", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *ByProject) (*nothing, error) {
+			return done(s.plane.DeleteProject(ctx, who, in.Project))
+		})
+}
+
 func (s *server) poolRoutes() {
 	const tag = "pools"
 	known(s, route{id: "create-pool", method: http.MethodPost, path: "/v1/pools", summary: "Create a pool; the answer has its token, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}},
@@ -138,6 +170,13 @@ func (s *server) poolRoutes() {
 			Body api.PoolSettings
 		}) (*answer[api.Pool], error) {
 			return reply(s.plane.UpdatePool(ctx, who, in.Pool, in.Body))
+		})
+	known(s, route{id: "assign-pool", method: http.MethodPost, path: "/v1/pools/{pool}/assignments", summary: "Change what a pool is assigned to, all at once", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByPool
+			Body api.AssignmentChange
+		}) (*answer[api.Pool], error) {
+			return reply(s.plane.AssignPool(ctx, who, in.Pool, in.Body))
 		})
 	known(s, route{id: "delete-pool", method: http.MethodDelete, path: "/v1/pools/{pool}", summary: "Delete a pool", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *ByPool) (*nothing, error) {

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -122,15 +123,24 @@ func (p *Calls) Organization(ctx context.Context, who identity.Principal) (api.O
 	}
 	c, k := p.ledger.View(), record.OrganizationKey(who.Organization)
 	o, _, err := ledger.Load[record.Organization](ctx, c, k)
-	return viewOrganization(o, c.Version(k)), err
+	if err != nil {
+		return api.Organization{}, err
+	}
+	return p.viewOrganization(ctx, o, c.Version(k))
 }
 
-func viewOrganization(o record.Organization, version int64) api.Organization {
+func (p *Calls) viewOrganization(ctx context.Context, o record.Organization, version int64) (api.Organization, error) {
 	days := o.Days()
-	return api.Organization{
+	out := api.Organization{
 		Name: o.Name, WorkflowRetention: days.Workflows, LogRetention: days.Logs, AuditRetention: days.Audit,
-		CreatedAt: o.Created, Version: version,
+		Limit: o.Limit, DefaultPool: builtInPool, CreatedAt: o.Created, Version: version,
 	}
+	if o.DefaultPool == "" {
+		return out, nil
+	}
+	names, err := Names(ctx, p.ledger, o.Name, o.DefaultPool)
+	out.DefaultPool = names[o.DefaultPool]
+	return out, err
 }
 
 // UpdateOrganization changes the given settings of the caller's organization.
@@ -138,24 +148,68 @@ func (p *Calls) UpdateOrganization(ctx context.Context, who identity.Principal, 
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "organization.update", who.Organization); err != nil {
 		return api.Organization{}, err
 	}
-	var out api.Organization
-	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+	var o record.Organization
+	var version int64
+	rerouted := false
+	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) (err error) {
 		k := record.OrganizationKey(who.Organization)
-		o, _, err := ledger.Load[record.Organization](ctx, c, k)
-		if err != nil {
+		if o, _, err = ledger.Load[record.Organization](ctx, c, k); err != nil {
 			return err
 		}
 		o.Retention, err = retention(o.Days(), in)
 		if err != nil {
 			return err
 		}
+		if rerouted, err = settleOrganization(ctx, c, &o, in); err != nil {
+			return err
+		}
 		c.Put(k, o)
-		identity.Audit(c, who, "organization.update", who.Organization, "done", fmt.Sprintf(
-			"workflow_retention_days %d, log_retention_days %d, audit_retention_days %d", o.Retention.Workflows, o.Retention.Logs, o.Retention.Audit))
-		out = viewOrganization(o, c.Version(k)+1)
+		version = c.Version(k) + 1
+		identity.Audit(c, who, "organization.update", who.Organization, "done", asSet(in))
 		return nil
 	})
-	return out, err
+	if err != nil {
+		return api.Organization{}, err
+	}
+	if rerouted {
+		p.RerouteAll(ctx, who.Organization)
+	}
+	return p.viewOrganization(ctx, o, version)
+}
+
+// settleOrganization applies the limit and the default pool to an organization. rerouted says that the caller must call
+// RerouteAll after the commit.
+func settleOrganization(ctx context.Context, c *ledger.Change, o *record.Organization, in api.OrganizationSettings) (rerouted bool, err error) {
+	set(&o.Limit, in.Limit)
+	if o.Limit < 0 || o.Limit > mostLimit {
+		return false, invalid("limit", "a limit lies between 0 (that of the installation) and %d", mostLimit)
+	}
+	if in.DefaultPool == nil {
+		return false, nil
+	}
+	return SetDefault(ctx, c, o, *in.DefaultPool)
+}
+
+// mostLimit is the most active workflows that a limit can allow.
+const mostLimit = 100000
+
+// asSet says which settings are given, with their values.
+func asSet(in api.OrganizationSettings) string {
+	var out []string
+	for _, s := range []struct {
+		name  string
+		value *int
+	}{
+		{"workflow_retention_days", in.WorkflowRetention}, {"log_retention_days", in.LogRetention}, {"audit_retention_days", in.AuditRetention}, {"limit", in.Limit},
+	} {
+		if s.value != nil {
+			out = append(out, fmt.Sprintf("%s %d", s.name, *s.value))
+		}
+	}
+	if in.DefaultPool != nil {
+		out = append(out, "default_pool "+cmp.Or(*in.DefaultPool, builtInPool))
+	}
+	return strings.Join(out, ", ")
 }
 
 // retention applies settings to a retention and checks the result. It is a pure function.

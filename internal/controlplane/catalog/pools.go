@@ -323,11 +323,20 @@ func (p *Calls) UpdatePool(ctx context.Context, who identity.Principal, name str
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "pool.update", name); err != nil {
 		return api.Pool{}, err
 	}
+	return p.updatePool(ctx, who, "pool.update", name, func(record.Pool) (api.PoolSettings, error) { return in, nil })
+}
+
+// updatePool changes a pool as decided by what it is before.
+func (p *Calls) updatePool(ctx context.Context, who identity.Principal, action, name string, settings func(before record.Pool) (api.PoolSettings, error)) (api.Pool, error) {
 	var rec record.Pool
 	var version int64
 	rerouted := false
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		before, err := byName(ctx, c, who.Organization, name)
+		if err != nil {
+			return err
+		}
+		in, err := settings(before)
 		if err != nil {
 			return err
 		}
@@ -366,7 +375,7 @@ func (p *Calls) UpdatePool(ctx context.Context, who identity.Principal, name str
 				return err
 			}
 		}
-		identity.Audit(c, who, "pool.update", name, "done", strings.Join(changed(in), ", "))
+		identity.Audit(c, who, action, name, "done", strings.Join(changed(in), ", "))
 		// The pool may be enabled, widened or assigned now.
 		c.Wake(rec.ID)
 		return nil
@@ -393,7 +402,7 @@ func reroutes(before, after record.Pool) bool {
 }
 
 // changed names the given settings.
-func changed(in api.PoolSettings) []string {
+func changed(in any) []string {
 	var out []string
 	v := reflect.ValueOf(in)
 	for i := range v.NumField() { // every field, so that the audit names new ones too

@@ -9,7 +9,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
-	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -73,8 +72,10 @@ func mayApply(ctx context.Context, c *ledger.Change, who identity.Principal, bef
 	if err != nil {
 		return err
 	}
-	if k := record.ProjectKey(who.Organization, in.Project); was != in.Project && c.Version(k) != store.Absent {
-		c.Check(k) // it must not be deleted meanwhile
+	if was != in.Project {
+		if err := join(c, who.Organization, in.Project); err != nil {
+			return err
+		}
 	}
 	if who.Has(api.RoleAdmin) {
 		return nil
