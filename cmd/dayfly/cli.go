@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -65,7 +66,8 @@ type grammar struct {
 	Repair  repairCommands `cmd:"" group:"admin" help:"Free a workspace that a lost run still holds."`
 	Audit   auditCommands  `cmd:"" group:"admin" help:"List, follow, export and verify who did what."`
 	Token   tokenCommands  `cmd:"" group:"admin" help:"Create, list and revoke user tokens."`
-	Login   loginCommand   `cmd:"" group:"admin" help:"Store the address of a control plane and a token for it."`
+	Login   loginCommand   `cmd:"" group:"admin" help:"Log in to a control plane, and make it the one that commands talk to."`
+	Logout  logoutCommand  `cmd:"" group:"admin" help:"Forget the token for a control plane."`
 	Whoami  whoamiCommand  `cmd:"" group:"admin" help:"Show who the token in use speaks for, and what it may do."`
 	Version versionCommand `cmd:"" group:"admin" help:"Print the version."`
 }
@@ -169,6 +171,9 @@ func (a *app) connect() (*client.Client, error) {
 	target, err := credentials.Find(a.getenv)
 	if err != nil {
 		return nil, usage(err)
+	}
+	if target.Expired(time.Now()) {
+		return nil, refused(fmt.Errorf("your login at %s has expired: dayfly login", target.URL))
 	}
 	return dial(target)
 }

@@ -1,17 +1,13 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
-	"github.com/dayfly-dev/dayfly/internal/redact"
-	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 type tokenCommands struct {
@@ -101,42 +97,4 @@ func (c *tokenRevoke) Run(a *app, cl *client.Client) error {
 		return err
 	}
 	return a.done(map[string]string{"revoked": c.ID}, "token %s is revoked", c.ID)
-}
-
-type loginCommand struct {
-	URL string `arg:"" help:"Address of the control plane, such as https://dayfly.example.com."`
-}
-
-// Run reads a token from standard input, asks the control plane whose it is, and remembers it.
-func (c *loginCommand) Run(a *app) error {
-	if err := credentials.CheckURL("URL", c.URL); err != nil {
-		return usage(err)
-	}
-	value, err := term.ReadSecret(a.ctx, a.stdin, a.stderr, "token for "+c.URL, 1024)
-	if err != nil {
-		return unanswered(err)
-	}
-	to := credentials.Target{URL: strings.TrimRight(c.URL, "/"), Token: redact.New(value)}
-	cl, err := dial(to)
-	if err != nil {
-		return err
-	}
-	who, err := cl.Whoami(a.ctx)
-	switch {
-	case errors.Is(err, workflow.ErrUnauthenticated):
-		return refused(fmt.Errorf("%s does not know this token: check that all of it was copied, or have an admin make one with dayfly token create", to.URL))
-	case errors.Is(err, workflow.ErrRevoked):
-		return refused(fmt.Errorf("this token is no longer valid at %s: have an admin make another with dayfly token create", to.URL))
-	case err != nil:
-		return err
-	}
-	if who.Audience != "user" {
-		return refused(fmt.Errorf("this is the token of a pool (%s), which is for agents: log in with a user token", who.Pool))
-	}
-	path, err := credentials.Save(a.getenv, to)
-	if err != nil {
-		return err
-	}
-	return a.done(map[string]string{"url": to.URL, "name": who.Name, "role": who.Role, "file": path},
-		"logged in to %s as %s (%s); stored in %s", to.URL, term.Clean(who.Name), api.Roles(who.Role, who.Grants), path)
 }

@@ -146,17 +146,17 @@ type agentCommand struct {
 	ServiceURL string `help:"Address of the control plane."`
 	SingleRun  bool   `help:"Handle one job, then exit."`
 	settings
-	oidc
+	exchanging
 	serving
 	fargate `group:"ecs"`
 }
 
-// oidc are the keys of an agent without a stored token as flags.
-type oidc struct {
+// exchanging are the keys of an agent without a stored token as flags.
+type exchanging struct {
 	OIDCTokenFile    string `name:"oidc-token-file" type:"path" help:"File with a token of an issuer that the organization trusts; the agent exchanges it for its pool token, and reads it again."`
 	OrganizationName string `help:"With --oidc-token-file: the organization." placeholder:"NAME"`
 	RunnerPoolID     string `name:"runner-pool-id" help:"With --oidc-token-file: the pool." placeholder:"ID"`
-	TokenExpiration  string `help:"With --oidc-token-file: lifetime of each pool token; default the longest that is allowed." placeholder:"DURATION"`
+	TokenExpiration  string `help:"With --oidc-token-file: lifetime of each pool token, at most what the organization allows; default 1h." placeholder:"DURATION"`
 }
 
 // fargate are the keys of deploy target ecs as flags.

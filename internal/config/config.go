@@ -54,7 +54,7 @@ type Config struct {
 	OIDCTokenFile    string        // file with a token of an issuer, from which the agent gets its pool token
 	OrganizationName string        // that the issuer is registered in; required with OIDCTokenFile
 	RunnerPoolID     string        // the pool; required with OIDCTokenFile
-	TokenExpiration  time.Duration // lifetime of each pool token; 0: the longest that the organization allows
+	TokenExpiration  time.Duration // lifetime of each pool token; 0: what the control plane gives, 1h
 	ServiceURL       string        // address of the control plane; required for the agent
 	WorkingDirectory string        // for jobs, state and records; empty: the caller's default
 	DeployTarget     string        // one of the deploy targets; default TargetAuto

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/disk"
@@ -27,8 +28,12 @@ const (
 type Target struct {
 	URL   string
 	Token redact.String
-	Data  string // data directory of a control plane of this machine; empty: unknown, or elsewhere
+	Ends  time.Time // when the token ends; zero: when it is revoked
+	Data  string    // data directory of a control plane of this machine; empty: unknown, or elsewhere
 }
+
+// Expired reports whether the token has ended by itself.
+func (t Target) Expired(now time.Time) bool { return !t.Ends.IsZero() && !now.Before(t.Ends) }
 
 // ErrNone means that no control plane was named.
 var ErrNone = errors.New("no control plane is known: start one with dayfly up, or name one with dayfly login URL or " + EnvURL)
@@ -38,6 +43,8 @@ type document struct {
 	Current string            `json:"current"`
 	Tokens  map[string]string `json:"tokens"`
 	Data    map[string]string `json:"data,omitempty"`
+
+	Ends map[string]time.Time `json:"ends,omitempty"` // of tokens that end by themselves
 }
 
 // Path returns the path of the file.
@@ -57,6 +64,7 @@ func Path(getenv func(string) string) (string, error) {
 // for the address that it was stored for.
 func Find(getenv func(string) string) (Target, error) {
 	address, token, data := strings.TrimRight(getenv(EnvURL), "/"), getenv(EnvToken), ""
+	var ends time.Time
 	if address == "" || token == "" {
 		doc, err := read(getenv)
 		if err != nil {
@@ -66,7 +74,7 @@ func Find(getenv func(string) string) (Target, error) {
 			address = doc.Current
 		}
 		if token == "" {
-			token = doc.Tokens[address]
+			token, ends = doc.Tokens[address], doc.Ends[address]
 		}
 		data = doc.Data[address]
 	}
@@ -83,7 +91,19 @@ func Find(getenv func(string) string) (Target, error) {
 	if err := CheckURL(from, address); err != nil {
 		return Target{}, err
 	}
-	return Target{URL: address, Token: redact.New(token), Data: data}, nil
+	return Target{URL: address, Token: redact.New(token), Ends: ends, Data: data}, nil
+}
+
+// Address returns the control plane that commands talk to, whether or not there is a token for it.
+func Address(getenv func(string) string) (string, error) {
+	if address := strings.TrimRight(getenv(EnvURL), "/"); address != "" {
+		return address, nil
+	}
+	doc, err := read(getenv)
+	if err == nil && doc.Current == "" {
+		err = ErrNone
+	}
+	return doc.Current, err
 }
 
 // CheckURL refuses an address that cannot be a control plane's, or where others could read the token. name says where
@@ -96,7 +116,7 @@ func CheckURL(name, address string) error {
 }
 
 func read(getenv func(string) string) (document, error) {
-	doc := document{Tokens: map[string]string{}, Data: map[string]string{}}
+	doc := document{Tokens: map[string]string{}, Data: map[string]string{}, Ends: map[string]time.Time{}}
 	path, err := Path(getenv)
 	if err != nil {
 		return doc, nil //nolint:nilerr // no home, no file: the variables may still be enough
@@ -128,6 +148,9 @@ func read(getenv func(string) string) (document, error) {
 			*m = map[string]string{}
 		}
 	}
+	if doc.Ends == nil {
+		doc.Ends = map[string]time.Time{}
+	}
 	return doc, nil
 }
 
@@ -147,18 +170,42 @@ func Save(getenv func(string) string, to Target) (string, error) {
 	}
 	doc.Tokens[to.URL], doc.Current = to.Token.Reveal(), to.URL
 	delete(doc.Data, to.URL)
+	delete(doc.Ends, to.URL)
 	if to.Data != "" {
 		doc.Data[to.URL] = to.Data
 	}
+	if !to.Ends.IsZero() {
+		doc.Ends[to.URL] = to.Ends.UTC()
+	}
+	return path, write(path, doc)
+}
+
+// Remove forgets the token for an address, and reports whether there was one.
+func Remove(getenv func(string) string, address string) (bool, error) {
+	path, err := Path(getenv)
+	if err != nil {
+		return false, err
+	}
+	doc, err := read(getenv)
+	if _, known := doc.Tokens[address]; err != nil || !known {
+		return false, err
+	}
+	delete(doc.Tokens, address)
+	delete(doc.Data, address)
+	delete(doc.Ends, address)
+	return true, write(path, doc)
+}
+
+func write(path string, doc document) error {
 	b, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
-		return "", fmt.Errorf("encode the credentials: %w", err)
+		return fmt.Errorf("encode the credentials: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", fmt.Errorf("write the credentials: %w", err)
+		return fmt.Errorf("write the credentials: %w", err)
 	}
 	if err := disk.Replace(path, append(b, '\n')); err != nil {
-		return "", fmt.Errorf("keep the credentials: %w", err)
+		return fmt.Errorf("keep the credentials: %w", err)
 	}
-	return path, nil
+	return nil
 }
