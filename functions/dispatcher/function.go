@@ -23,12 +23,11 @@ const (
 
 // settings are what the environment says.
 type settings struct {
-	mode        string
-	serviceURL  string
-	tokenSecret string
-	queue       string // that invokes the function
-	tasks       ecs.Config
-	launches    dispatcher.Config // of modeLaunches
+	mode       string
+	serviceURL string
+	queue      string // that invokes the function
+	tasks      ecs.Config
+	launches   dispatcher.Config // of modeLaunches
 }
 
 // endMargin is kept of an invocation's time at its end, to report and to give back.
@@ -36,11 +35,10 @@ const endMargin = 5 * time.Second
 
 func read(env *boot.Env) settings {
 	out := settings{
-		mode:        env.OneOf("DAYFLY_MODE", modeLaunches, modeLaunches, modeDeadLetters),
-		serviceURL:  env.URL("DAYFLY_SERVICE_URL", "the address of the control plane"),
-		tokenSecret: env.Required("DAYFLY_POOL_TOKEN_SECRET", "the ARN of the secret with the pool token"),
-		queue:       env.URL("DAYFLY_JOBS_QUEUE_URL", "the URL of the queue that invokes this function"),
-		tasks:       launches.Tasks(env),
+		mode:       env.OneOf("DAYFLY_MODE", modeLaunches, modeLaunches, modeDeadLetters),
+		serviceURL: env.URL("DAYFLY_SERVICE_URL", "the address of the control plane"),
+		queue:      env.URL("DAYFLY_JOBS_QUEUE_URL", "the URL of the queue that invokes this function"),
+		tasks:      launches.Tasks(env),
 	}
 	if out.mode == modeLaunches {
 		out.launches = launches.Dispatcher(env, out.tasks, 1)

@@ -36,11 +36,12 @@ func run(ctx context.Context, getenv func(string) string) error {
 func build(getenv func(string) string) (*function, error) {
 	env := boot.Read(getenv)
 	cfg, aws, log := read(env), env.AWS(), env.Log(os.Stderr)
+	token := env.PoolToken(aws, cfg.serviceURL, log)
 	if err := env.Err(); err != nil {
 		return nil, err
 	}
 	cfg.tasks.Log, cfg.launches.Log = log, log
-	upstream, err := boot.ControlPlane(cfg.serviceURL, boot.SecretsManager(aws, "the pool token", cfg.tokenSecret))
+	upstream, err := boot.ControlPlane(cfg.serviceURL, token)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func build(getenv func(string) string) (*function, error) {
 	aws, log := env.AWS(), env.Log(os.Stderr)
 	address := env.URL("DAYFLY_SERVICE_URL", "the address of the control plane")
 	instance := env.Required("DAYFLY_INSTANCE", "the name under which this pool's stack claims") // however many invocations there are
-	token := boot.SecretsManager(aws, "the pool token", env.Required("DAYFLY_POOL_TOKEN_SECRET", "the ARN of the secret with the pool token"))
+	token := env.PoolToken(aws, address, log)
 	keys := boot.NewKeys(boot.SecretsManager(aws, "the ticket keys", env.Required("DAYFLY_TICKET_KEYS_SECRET", "the ARN of the secret with the ticket keys")))
 	queueURL := env.URL("DAYFLY_JOBS_QUEUE_URL", "the URL of the queue of launches")
 	window := env.Duration("DAYFLY_POLLING_WINDOW", 0, 0, mostWindow)

@@ -38,8 +38,8 @@ func run(ctx context.Context, getenv func(string) string) error {
 func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	env := boot.Read(getenv)
 	cfg, log := env.AWS(), env.Log(logTo)
-	token := boot.SecretsManager(cfg, "the pool's token", env.Required("DAYFLY_POOL_TOKEN_SECRET", "the ARN of the secret with the pool's token"))
 	address := env.URL("DAYFLY_SERVICE_URL", "the address of the control plane")
+	token := env.PoolToken(cfg, address, log)
 	// Without it, jobs of the pool's other instances, whose tasks are not in this cluster, would be taken for lost.
 	instance := env.Required("DAYFLY_INSTANCE", "the name under which the stack's poller claims")
 	dry := env.Bool("DAYFLY_REAPER_DRY_RUN", false)

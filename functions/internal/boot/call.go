@@ -157,7 +157,7 @@ func refusalOf(response *http.Response, answer []byte) *refusal {
 	_ = json.Unmarshal(answer, &said) // an answer that is not JSON says nothing
 	// The documented code, from a service that once had the query protocol (SQS). (Smithy, "AWS query compatible".)
 	query, _, _ := strings.Cut(response.Header.Get("X-Amzn-Query-Error"), ";")
-	code, _, _ := strings.Cut(cmp.Or(query, said.Type, response.Header.Get("X-Amzn-Errortype")), ":")
+	code, _, _ := strings.Cut(cmp.Or(query, said.Type, response.Header.Get("X-Amzn-Errortype"), element(string(answer), "Code")), ":")
 	if _, local, ok := strings.Cut(code, "#"); ok {
 		code = local
 	}
@@ -166,5 +166,5 @@ func refusalOf(response *http.Response, answer []byte) *refusal {
 		fault = smithy.FaultServer
 	}
 	code = cmp.Or(code, fmt.Sprintf("HTTP%d", response.StatusCode))
-	return &refusal{smithy.GenericAPIError{Code: code, Message: said.Message, Fault: fault}, response.StatusCode}
+	return &refusal{smithy.GenericAPIError{Code: code, Message: cmp.Or(said.Message, element(string(answer), "Message")), Fault: fault}, response.StatusCode}
 }

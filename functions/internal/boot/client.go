@@ -12,13 +12,19 @@ import (
 // ControlPlane returns a client of the control plane at a base address that presents a secret as its
 // token. It is less patient than an agent's: if a call fails now, the next invocation makes it.
 func ControlPlane(address string, token *Secret) (*client.Client, error) {
-	return client.New(client.Config{
+	cfg := controlPlane(address)
+	cfg.Source = token
+	return client.New(cfg)
+}
+
+func controlPlane(address string) client.Config {
+	return client.Config{
 		URL: address, UserAgent: "dayfly-function",
-		HTTPClient: &http.Client{Transport: Transport()}, Source: token,
+		HTTPClient:     &http.Client{Transport: Transport()},
 		RequestTimeout: 10 * time.Second,
 		RetryCount:     2, RetryWait: 500 * time.Millisecond, RetryMaxWait: 5 * time.Second,
 		BreakerFailures: 2, BreakerTimeout: time.Minute,
-	})
+	}
 }
 
 // Transport returns a transport with the time-outs of this package. It remembers TLS sessions: a process that was

@@ -1,9 +1,10 @@
 // Package sts is a fake AWS Security Token Service: AssumeRole against a table of trust policies, with
 // external ids, session tags and the hour that ends role chaining; its credentials count in the table of
-// package sigv4, so that all other services know them.
+// package sigv4, so that all other services know them. GetWebIdentityToken says which role the caller has; a session's
+// ARN does not show the role's path, so sub has none.
 //
-// Sources: the STS API reference; the IAM user guide, "Roles terms and concepts" (role chaining) and
-// "Pass session tags".
+// Sources: the STS API reference; the IAM user guide, "Roles terms and concepts" (role chaining),
+// "Pass session tags" and "Outbound identity federation".
 package sts
 
 import (
@@ -59,6 +60,9 @@ type Service struct {
 	Credentials *sigv4.Table
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
+	// Sign signs the claims of a web identity token as the account's issuer, and adds iss. Nil means that outbound
+	// identity federation is not enabled, as it is not in a new account.
+	Sign func(claims map[string]any) string
 
 	mu       sync.Mutex
 	trust    map[string]Trust // by role ARN
@@ -105,7 +109,7 @@ func (*Service) Protocol() wire.Protocol {
 
 // Operations implements awsim.Service.
 func (s *Service) Operations() map[string]wire.Handler {
-	return map[string]wire.Handler{"AssumeRole": s.assumeRole, "GetCallerIdentity": s.getCallerIdentity}
+	return map[string]wire.Handler{"AssumeRole": s.assumeRole, "GetCallerIdentity": s.getCallerIdentity, "GetWebIdentityToken": s.getWebIdentityToken}
 }
 
 func (s *Service) now() time.Time {
@@ -126,6 +130,54 @@ func (s *Service) getCallerIdentity(_ context.Context, c wire.Call) (any, error)
 		return nil, err
 	}
 	return identityOutput{UserID: userID(c.Caller), Account: c.Caller.Account, Arn: c.Caller.ARN}, nil
+}
+
+type webIdentityInput struct {
+	Audience         []string
+	SigningAlgorithm string
+	DurationSeconds  string
+}
+
+type webIdentityOutput struct {
+	WebIdentityToken string
+	Expiration       string
+}
+
+func (s *Service) getWebIdentityToken(_ context.Context, c wire.Call) (any, error) {
+	in, err := wire.Decode[webIdentityInput](c)
+	if err != nil {
+		return nil, err
+	}
+	seconds := 300
+	if in.DurationSeconds != "" {
+		if seconds, err = strconv.Atoi(in.DurationSeconds); err != nil {
+			return nil, failure("MalformedInput", "DurationSeconds is not a number")
+		}
+	}
+	switch {
+	case len(in.Audience) == 0 || len(in.Audience) > 10:
+		return nil, failure("ValidationError", "1 validation error detected: Value at 'audience' failed to satisfy constraint: Member must have length between 1 and 10")
+	case in.SigningAlgorithm != "RS256" && in.SigningAlgorithm != "ES384":
+		return nil, failure("ValidationError", "1 validation error detected: Value '%s' at 'signingAlgorithm' failed to satisfy constraint", in.SigningAlgorithm)
+	case seconds < 60 || seconds > 3600:
+		return nil, failure("ValidationError", "1 validation error detected: Value '%d' at 'durationSeconds' failed to satisfy constraint: Member must have value between 60 and 3600", seconds)
+	case s.Sign == nil:
+		return nil, failure("OutboundWebIdentityFederationDisabledException", "Outbound web identity federation is not enabled for this account")
+	}
+	subject := c.Caller.ARN
+	if _, session, ok := strings.Cut(subject, ":assumed-role/"); ok {
+		role, _, _ := strings.Cut(session, "/")
+		subject = "arn:aws:iam::" + c.Caller.Account + ":role/" + role
+	}
+	now := s.now()
+	ends := now.Add(time.Duration(seconds) * time.Second)
+	return webIdentityOutput{
+		WebIdentityToken: s.Sign(map[string]any{
+			"aud": in.Audience, "sub": subject, "iat": now.Unix(), "exp": ends.Unix(), "jti": idOf(subject) + strconv.FormatInt(now.UnixNano(), 36),
+			"https://sts.amazonaws.com/": map[string]any{"aws_account": c.Caller.Account, "principal_id": subject},
+		}),
+		Expiration: ends.UTC().Format(time.RFC3339),
+	}, nil
 }
 
 func userID(who wire.Identity) string {
