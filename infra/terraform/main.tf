@@ -77,6 +77,8 @@ resource "aws_cloudformation_stack" "pool" {
   parameters = {
     PoolName                 = var.pool_name
     ServiceUrl               = var.service_url
+    PoolIdentity             = var.pool_identity
+    OrganizationName         = var.organization_name
     ControlPlaneRoleArn      = var.control_plane_role_arn
     EnabledWorkflowTypes     = var.enabled_workflow_types
     PollingWindow            = var.polling_window

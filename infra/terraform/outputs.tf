@@ -6,8 +6,8 @@ output "cluster" {
 }
 
 output "pool_token_secret" {
-  description = "The secret for the pool's token."
-  value       = aws_cloudformation_stack.pool.outputs["PoolTokenSecret"]
+  description = "The secret for the pool's token; empty with pool_identity aws."
+  value       = try(aws_cloudformation_stack.pool.outputs["PoolTokenSecret"], "")
 }
 
 output "state_bucket" {

@@ -18,6 +18,26 @@ variable "service_url" {
   }
 }
 
+variable "pool_identity" {
+  description = "How the functions show that they are the pool. secret - by a stored pool token. aws - by their roles, as AWS signs them for a control plane that trusts this account (docs/aws.md); nothing is stored."
+  type        = string
+  default     = "secret"
+  validation {
+    condition     = contains(["secret", "aws"], var.pool_identity)
+    error_message = "It is secret or aws."
+  }
+}
+
+variable "organization_name" {
+  description = "With PoolIdentity aws, the organization of the pool on the control plane."
+  type        = string
+  default     = "default"
+  validation {
+    condition     = can(regex("^[A-Za-z0-9_-]{1,64}$", var.organization_name))
+    error_message = "It has 1 to 64 letters, digits, _ or -."
+  }
+}
+
 variable "control_plane_role_arn" {
   description = "The role of a control plane in another account that may wake the poller; empty if it is in this account, or does not wake pollers."
   type        = string

@@ -250,7 +250,7 @@ func noSurplus(t *testing.T, of []templates.Statement, asked []templates.Request
 // wideOfDeployer are the actions that may name every resource, because their services know none for them, or because the
 // scripts ask without one.
 var wideOfDeployer = regexp.MustCompile(`^(cloudformation:DescribeStacks|lambda:(GetAccountSettings|CreateEventSourceMapping)|ecr:GetAuthorizationToken|ecs:(ListTasks|CreateCluster|RegisterTaskDefinition|DeregisterTaskDefinition|DescribeTaskDefinition)` +
-	`|secretsmanager:GetRandomPassword|logs:(DescribeLogGroups|(Create|Get|Update|Delete)LogDelivery|ListLogDeliveries|PutResourcePolicy|DescribeResourcePolicies)|ec2:Describe[A-Za-z]+)$`)
+	`|secretsmanager:GetRandomPassword|sts:GetWebIdentityToken|logs:(DescribeLogGroups|(Create|Get|Update|Delete)LogDelivery|ListLogDeliveries|PutResourcePolicy|DescribeResourcePolicies)|ec2:Describe[A-Za-z]+)$`)
 
 // No statement allows a pattern of actions, or every resource where there could be fewer; and each policy fits IAM.
 func TestDeployer_IsNotTooWide(t *testing.T) {
