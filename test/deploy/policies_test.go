@@ -110,6 +110,30 @@ func TestPolicies_WhatMustNotBeAllowed(t *testing.T) {
 	}
 }
 
+// A stack that shows its roles has no pool token, and asks AWS for tokens for its organization alone.
+func TestPolicies_AStackWithoutAStoredPoolToken(t *testing.T) {
+	stored := deploy(t, "pool", nil)
+	s := deploy(t, "pool", map[string]string{"PoolIdentity": "aws", "OrganizationName": "acme"})
+	if _, there := s.Resources["PoolTokenSecret"]; there {
+		t.Error("it has a secret for a pool token")
+	}
+	ask := templates.Request{Action: "sts:GetWebIdentityToken", Resource: "*", Context: map[string]string{"sts:identitytokenaudience": "urn:dayfly:org:acme"}}
+	other := templates.Request{Action: "sts:GetWebIdentityToken", Resource: "*", Context: map[string]string{"sts:identitytokenaudience": "urn:dayfly:org:other"}}
+	read := templates.Request{Action: "secretsmanager:GetSecretValue", Resource: "arn:aws:secretsmanager:" + region + "secret:dayfly-prod-PoolTokenSecret-AbCdEf"}
+	callers := []string{"PollerRole", "DispatcherRole", "DeadLettersRole", "ReaperRole"}
+	for _, role := range roles(s) {
+		for _, c := range []struct {
+			of   *templates.Stack
+			r    templates.Request
+			want bool
+		}{{s, ask, slices.Contains(callers, role)}, {s, other, false}, {s, read, false}, {stored, ask, false}} {
+			if allowed, by := templates.Evaluate(c.of.Statements(role), c.r); allowed != c.want {
+				t.Errorf("%s may %s: %t by %s, want %t", role, c.r, allowed, by, c.want)
+			}
+		}
+	}
+}
+
 func roles(s *templates.Stack) []string { return s.Of("AWS::IAM::Role") }
 
 // Statements that name every resource, each with the reason why there is no narrower one.

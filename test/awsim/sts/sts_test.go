@@ -192,3 +192,26 @@ func TestGetCallerIdentity_OfAUser(t *testing.T) {
 	_, err = w.as(bad).GetCallerIdentity(t.Context(), &awssts.GetCallerIdentityInput{})
 	wantCode(t, "unknown", err, "InvalidClientTokenId")
 }
+
+func TestGetWebIdentityToken_SaysWhichRoleAsksAndForWhom(t *testing.T) {
+	w := start(t)
+	task := w.table.Session(taskRole, "task-1", 6*time.Hour)
+	in := &awssts.GetWebIdentityTokenInput{Audience: []string{"urn:x"}, SigningAlgorithm: aws.String("RS256"), DurationSeconds: aws.Int32(60)}
+	var disabled *types.OutboundWebIdentityFederationDisabledException
+	if _, err := w.as(task).GetWebIdentityToken(t.Context(), in); !errors.As(err, &disabled) {
+		t.Errorf("in a new account: got %v", err)
+	}
+	var got map[string]any
+	w.service.Sign = func(claims map[string]any) string { got = claims; return "a.b.c" }
+	out, err := w.as(task).GetWebIdentityToken(t.Context(), in)
+	if err != nil || *out.WebIdentityToken != "a.b.c" || !out.Expiration.Equal(w.now.Add(time.Minute).UTC().Truncate(time.Second)) {
+		t.Fatalf("got %+v, %v", out, err)
+	}
+	if sub, _ := got["sub"].(string); !strings.HasPrefix(sub, "arn:aws:iam::"+wire.Account+":role/") || got["exp"] != w.now.Add(time.Minute).Unix() {
+		t.Errorf("got claims %v", got)
+	}
+	in.DurationSeconds = aws.Int32(59)
+	if _, err := w.as(task).GetWebIdentityToken(t.Context(), in); err == nil {
+		t.Error("a token of less than a minute was given")
+	}
+}
