@@ -396,7 +396,7 @@ func TestPages_CommandsAndFlagsExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	help := map[string]string{}
-	groups := []string{"workflow", "workspace", "state", "secret", "pool", "token", "repair", "organization", "server", "audit"}
+	groups := []string{"workflow", "workspace", "state", "secret", "pool", "project", "token", "repair", "organization", "server", "audit"}
 	for _, page := range pages(t) {
 		if page == "CHANGELOG.md" { // of other versions too
 			continue
