@@ -26,9 +26,9 @@ func inProject(name string) func(*api.Workspace) {
 // C16: a list has only what lies in the projects of who asks, and its pages lead through all of it.
 func TestLists_ShowOnlyWhatLiesInOnesProjects(t *testing.T) {
 	w := newWorld(t, memory.New())
-	w.projectWith("teams", "global", "")
-	w.projectWith("payments", "teams", "")
-	w.projectWith("shop", "teams", "")
+	w.madeProject("teams", "global")
+	w.madeProject("payments", "teams")
+	w.madeProject("shop", "teams")
 	var mine, runs, gone []string
 	for i := range 40 {
 		name := fmt.Sprintf("ws-%02d", i)
@@ -121,8 +121,8 @@ func (w *world) seen(who controlplane.Principal, limit int) (names, ids, deleted
 // A workspace is made where its maker is an operator, and moved by an admin of both projects.
 func TestWorkspace_IsMadeAndMovedByWhoMayInItsProject(t *testing.T) {
 	w := newWorld(t, memory.New())
-	w.projectWith("payments", "global", "")
-	w.projectWith("shop", "global", "")
+	w.madeProject("payments", "global")
+	w.madeProject("shop", "global")
 	put := func(who controlplane.Principal, name, project string, change ...func(*api.Workspace)) error {
 		ws := api.Workspace{Name: name, Project: project, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"}}
 		for _, c := range change {
@@ -155,8 +155,8 @@ func TestWorkspace_IsMadeAndMovedByWhoMayInItsProject(t *testing.T) {
 // A run that registers its workspace is no way around the workspace's project, and releasing a lock needs its admin.
 func TestSubmit_NeedsTheRoleInTheWorkspacesProject(t *testing.T) {
 	w := newWorld(t, memory.New())
-	w.projectWith("payments", "global", "")
-	w.projectWith("shop", "global", "")
+	w.madeProject("payments", "global")
+	w.madeProject("shop", "global")
 	w.workspace("theirs", inProject("shop"))
 	who := w.in(map[string]string{"payments": api.RoleOperator, "shop": api.RoleViewer})
 	submit := func(in api.Submit) error {
@@ -180,8 +180,8 @@ func TestSubmit_NeedsTheRoleInTheWorkspacesProject(t *testing.T) {
 // The name of a deleted workspace may belong to another project by now: its workflows are for the organization's roles.
 func TestWorkflow_OfADeletedWorkspaceNeedsARoleInTheOrganization(t *testing.T) {
 	w := newWorld(t, memory.New())
-	w.projectWith("payments", "global", "")
-	w.projectWith("shop", "global", "")
+	w.madeProject("payments", "global")
+	w.madeProject("shop", "global")
 	w.workspace("net", inProject("shop"))
 	old := w.submit("net", workflow.Preview).ID
 	_, err := w.plane.Cancel(w.ctx(), w.admin, old)
@@ -226,7 +226,7 @@ func TestPools_ShowLessToWhoHasRolesInProjectsOnly(t *testing.T) {
 // C16: a token's roles in projects are of projects that exist, and the audit trail has them.
 func TestToken_HasRolesInProjects(t *testing.T) {
 	w := newWorld(t, memory.New())
-	w.projectWith("payments", "global", "")
+	w.madeProject("payments", "global")
 	create := func(who controlplane.Principal, role string, grants map[string]string) (api.TokenValue, error) {
 		return w.plane.CreateToken(w.ctx(), who, api.NewToken{Name: "ci", Role: role, Grants: grants})
 	}

@@ -3,8 +3,6 @@ package controlplane_test
 import (
 	"context"
 	"fmt"
-	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -63,7 +61,7 @@ func stored[T any](w *world, k store.Key, change func(*T)) {
 }
 
 // project writes a project as a change of it does that dies before it has routed anything again.
-func (w *world) projectWith(name, parent, poolID string) {
+func (w *world) project(name, parent, poolID string) {
 	w.t.Helper()
 	stored(w, record.ProjectKey("default", name), func(p *record.Project) { p.Name, p.Parent, p.PoolID = name, parent, poolID })
 	w.raise()
@@ -126,11 +124,11 @@ func same(t *testing.T, what string, got, want []string) {
 func TestRoute_WaitingWorkFollowsItsProjectToAnotherPool(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		blue := w.newPool("blue")
-		w.projectWith("eu", record.GlobalProject, "")
+		w.project("eu", record.GlobalProject, "")
 		w.workspace("net", inProject("eu"))
 		wf := w.submit("net", workflow.Update)
 		waiting := w.submit("net", workflow.Update)
-		w.projectWith("eu", record.GlobalProject, blue.PoolID) // and nobody routes anything
+		w.project("eu", record.GlobalProject, blue.PoolID) // and nobody routes anything
 		if text := w.waitsFor(wf.ID); !strings.Contains(text, "pool blue") {
 			t.Errorf("it waits for %q, want pool blue", text)
 		}
@@ -324,7 +322,7 @@ func TestPool_ThatIsTheDefaultIsDeletedAndItsWorkGoesToTheBuiltInOne(t *testing.
 func TestPool_ThatAProjectHasIsNotDeleted(t *testing.T) {
 	w := newWorld(t, memory.New())
 	blue := w.newPool("blue")
-	w.projectWith("eu", record.GlobalProject, blue.PoolID)
+	w.project("eu", record.GlobalProject, blue.PoolID)
 	wantErr(t, w.plane.DeletePool(w.ctx(), w.admin, "blue"), workflow.ErrInUse)
 }
 
@@ -449,121 +447,5 @@ func TestClaim_KeepsTheOrganizationsOwnLimit(t *testing.T) {
 	}
 	if text := w.waitsFor(second.ID); !strings.Contains(text, "1 of 1 are in use") {
 		t.Errorf("it waits for %q", text)
-	}
-}
-
-// Random trees, assignments, labels and defaults: what each pool claims is what a naive reference says.
-func TestRoute_WhoMayClaimIsAsTheRulesSay(t *testing.T) {
-	labels, stacks := []string{"a", "b", "c"}, []string{"s1", "s2", ""}
-	for seed := range uint64(40) {
-		r := rand.New(rand.NewPCG(seed, 2))
-		w := newWorld(t, memory.New())
-		pools := map[string]*record.Pool{}
-		who := map[string]controlplane.Principal{"default": w.pool}
-		subset := func(of []string) []string {
-			out := []string{}
-			for _, s := range of {
-				if s != "" && r.IntN(2) == 0 {
-					out = append(out, s)
-				}
-			}
-			return out
-		}
-		w.projectWith("eu", record.GlobalProject, "")
-		w.projectWith("prod", "eu", "")
-		for i := range 4 {
-			all := r.IntN(2) == 0
-			some, projects := subset(stacks), subset([]string{"eu", "prod"})
-			name := fmt.Sprintf("pool%d", i)
-			has := subset(labels)
-			who[name] = w.newPool(name, func(s *api.PoolSettings) {
-				s.AssignedToAll, s.AssignedStacks, s.AssignedProjects, s.Labels = &all, &some, &projects, &has
-			})
-			pools[name] = &record.Pool{ID: who[name].PoolID, Name: name, AssignedToAll: all, Stacks: some, Projects: projects, Labels: has}
-		}
-		pools["default"] = &record.Pool{ID: w.pool.PoolID, Name: "default", AssignedToAll: true}
-		anyPool := func() string {
-			if i := r.IntN(6); i < 4 {
-				return fmt.Sprintf("pool%d", i)
-			}
-			return ""
-		}
-		settings := map[string]api.Workspace{}
-		ids := map[string]string{}
-		for i := range 6 {
-			name := fmt.Sprintf("ws%d", i)
-			w.workspace(name)
-			ids[w.submit(name, workflow.Update).ID] = name // all go to the built-in pool, and then elsewhere
-		}
-		for i := range 6 {
-			name := fmt.Sprintf("ws%d", i)
-			w.workspace(name, func(ws *api.Workspace) {
-				ws.Project, ws.Stack = []string{"global", "eu", "prod"}[r.IntN(3)], stacks[r.IntN(3)]
-				switch r.IntN(3) {
-				case 0:
-					ws.Labels = subset(labels)
-				case 1:
-					ws.Pool = anyPool()
-				}
-				settings[name] = *ws
-			})
-		}
-		of := map[string]string{"global": anyPool(), "eu": anyPool(), "prod": anyPool(), "": anyPool()}
-		idOf := func(name string) string {
-			if name == "" {
-				return ""
-			}
-			return pools[name].ID
-		}
-		w.projectWith(record.GlobalProject, "", idOf(of["global"]))
-		w.projectWith("eu", record.GlobalProject, idOf(of["eu"]))
-		w.projectWith("prod", "eu", idOf(of["prod"]))
-		w.defaultPool(idOf(of[""]))
-		if r.IntN(2) == 0 {
-			w.pass() // else the claims repair
-		}
-		may := func(ws api.Workspace, pool *record.Pool) bool {
-			chain := []string{"prod", "eu", "global"}[2-slices.Index([]string{"global", "eu", "prod"}, ws.Project):]
-			ok := pool.AssignedToAll || ws.Stack != "" && slices.Contains(pool.Stacks, ws.Stack)
-			for _, p := range chain {
-				ok = ok || slices.Contains(pool.Projects, p)
-			}
-			if len(ws.Labels) > 0 {
-				for _, l := range ws.Labels {
-					ok = ok && slices.Contains(pool.Labels, l)
-				}
-				return ok
-			}
-			for _, name := range append([]string{ws.Pool}, of[chain[0]], of[chain[min(1, len(chain)-1)]], of["global"], of[""], "default") {
-				if name != "" {
-					return ok && pool.Name == name
-				}
-			}
-			return false
-		}
-		left := map[string]bool{}
-		for id := range ids {
-			left[id] = true
-		}
-		for round := range 2 { // the second finds what claims of the first have led elsewhere
-			for _, name := range slices.Sorted(maps.Keys(who)) {
-				for _, id := range w.claimFor(who[name], "i", 10) {
-					if !may(settings[ids[id]], pools[name]) {
-						t.Errorf("seed %d: pool %+v claims workspace %+v of %v", seed, pools[name], settings[ids[id]], of)
-					}
-					if !left[id] {
-						t.Errorf("seed %d: %s is claimed twice", seed, id)
-					}
-					delete(left, id)
-				}
-			}
-			for id := range left {
-				for name, pool := range pools {
-					if round == 1 && may(settings[ids[id]], pool) {
-						t.Errorf("seed %d: pool %s leaves %+v behind", seed, name, settings[ids[id]])
-					}
-				}
-			}
-		}
 	}
 }

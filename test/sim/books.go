@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -34,7 +36,7 @@ type queued struct {
 }
 
 const (
-	claimable   = "claim/pool:"
+	claimable   = "claim/"
 	waitChanger = "wait/c/"
 	waitOther   = "wait/o/"
 )
@@ -55,7 +57,9 @@ type workspaceQueue struct {
 
 // poolRecord is what the store says of a pool.
 type poolRecord struct {
+	ID          string          `json:"id"`
 	Disabled    bool            `json:"disabled"`
+	Labels      []string        `json:"labels"`
 	Multiple    bool            `json:"multiple"`
 	All         bool            `json:"all"`
 	Assigned    []string        `json:"assigned"`
@@ -168,10 +172,15 @@ func (b *books) gone(k store.Key) {
 		return
 	}
 	kind, name, _ := strings.Cut(k.Sort, "/")
+	for at := range b.queued {
+		if kind == "pool" && (strings.HasPrefix(at.Part, "claim/pool:"+name+"/") || strings.HasPrefix(at.Part, "claim/runner:"+name+"/")) {
+			b.w.fail("nothing goes before its work", "%s was deleted, and %s lies there", k.Sort, at)
+		}
+	}
 	b.w.met[kind+" is gone"]++
 	for _, id := range b.w.truth.order {
 		r := b.w.truth.of(id)
-		mine := kind == "pool" && r.PoolID == name || kind == "workspace" && r.Workspace == name && (r.State != workflow.Running || r.SlotHeld || !r.changesState())
+		mine := kind == "pool" && r.PoolID == name && r.State != workflow.Pending || kind == "workspace" && r.Workspace == name && (r.State != workflow.Running || r.SlotHeld || !r.changesState())
 		if mine && (!r.State.Terminal() || r.Active) {
 			b.w.fail("nothing goes before its work", "%s was deleted, and %s is %s there", k.Sort, id, r.State)
 		}
@@ -227,14 +236,57 @@ func (b *books) pool(id string) *poolRecord {
 	return &p
 }
 
+// leads says whether a workspace leads to a pool now, by the rules as they are written down. An instance that is "" is any.
+func (b *books) leads(workspace string, p *poolRecord, instance string) bool {
+	ws, ok := stored[struct{ W api.Workspace }](b.w, store.Key{Part: "org/default", Sort: "workspace/" + workspace})
+	if !ok {
+		return false
+	}
+	if len(ws.W.Labels) > 0 {
+		return !slices.ContainsFunc(ws.W.Labels, func(l string) bool { return !slices.Contains(p.Labels, l) })
+	}
+	named, _ := stored[struct {
+		ID string `json:"id"`
+	}](b.w, store.Key{Part: "org/default", Sort: "poolname/" + cmp.Or(ws.W.Pool, "default")})
+	o, _ := stored[struct {
+		DefaultPool string `json:"default_pool"`
+	}](b.w, store.Key{Part: "orgs", Sort: "default"})
+	id := named.ID
+	if ws.W.Pool == "" && o.DefaultPool != "" {
+		id = o.DefaultPool
+	}
+	return p.ID == id && (ws.W.Runner == "" || instance == "" || ws.W.Runner == instance)
+}
+
+// routed: what can be claimed lies where its workspace leads, once nobody has changed anything for a while.
+func (b *books) routed() {
+	for k, q := range b.queued {
+		part, ok := strings.CutPrefix(k.Part, claimable)
+		if !ok {
+			continue
+		}
+		kind, of, _ := strings.Cut(part[:strings.LastIndexByte(part, '/')], ":")
+		id, instance, _ := strings.Cut(of, "/")
+		ws, _ := stored[struct{ W api.Workspace }](b.w, store.Key{Part: "org/default", Sort: "workspace/" + q.Workspace})
+		p := b.pool(id)
+		right := p != nil && len(ws.W.Labels) == 0 && ws.W.Runner == instance && b.leads(q.Workspace, p, instance)
+		if kind == "labels" {
+			right = of == strings.Join(ws.W.Labels, ",")
+		}
+		if !right {
+			b.w.fail("nothing is left under a key that is out of date", "%s of %s lies under %s", q.ID, q.Workspace, k)
+		}
+	}
+}
+
 // order: a claim takes only what its pool may take at the claim's commit, the best rank first of all that it could
 // see. A run that changes a workspace does not start before one with a better rank that waits there.
 func (b *books) order(claimed []*record, ranks map[string]string, seen int, cursors map[string]cursor) {
 	worst := ""
 	for _, r := range claimed {
 		worst = max(worst, ranks[r.ID])
-		if p := b.pool(r.PoolID); p == nil || p.Disabled || !p.serves(r.Workspace, r.Type) {
-			b.w.fail("a pool claims what it is for", "%s of %s was claimed for pool %s, which is %+v", r.ID, r.Workspace, r.PoolID, p)
+		if p := b.pool(r.PoolID); p == nil || p.Disabled || !p.serves(r.Workspace, r.Type) || !b.leads(r.Workspace, p, r.Instance) {
+			b.w.fail("a pool claims what it is for", "%s of %s was claimed by %s for pool %s, which is %+v", r.ID, r.Workspace, r.Instance, r.PoolID, p)
 		}
 	}
 	for k, q := range b.queued {
@@ -244,14 +296,14 @@ func (b *books) order(claimed []*record, ranks map[string]string, seen int, curs
 				b.w.fail("a queue keeps its order", "attempt %d of %s is claimed, and %s of higher rank waits in its workspace", r.Attempt, r.ID, q.ID)
 			}
 		}
-		if len(claimed) == 0 || q.since > seen || k.Sort >= worst || !strings.HasPrefix(k.Part, claimable+claimed[0].PoolID+"/") {
+		if len(claimed) == 0 || q.since > seen || k.Sort >= worst || !strings.HasPrefix(k.Part, "claim/pool:"+claimed[0].PoolID+"/") {
 			continue
 		}
 		pool := claimed[0].PoolID
 		p, typ := b.pool(pool), workflow.Type(k.Part[strings.LastIndexByte(k.Part, '/')+1:])
 		// If a thousand entries are not assigned to the pool, the next claim continues after them.
 		all := b.cursors[pool].Types[typ] == "" && cursors[pool].Types[typ] == ""
-		if p != nil && p.serves(q.Workspace, typ) && all {
+		if p != nil && p.serves(q.Workspace, typ) && all && b.leads(q.Workspace, p, "") {
 			b.w.fail("a claim takes the best first", "%s was left behind, and %d of lower rank were claimed", q.ID, len(claimed))
 		}
 	}

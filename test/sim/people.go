@@ -117,6 +117,12 @@ func (p *people) set(what string, f func(context.Context, *controlplane.Plane) e
 // put changes a workspace.
 func (p *people) put(r *rand.Rand, what string, change func(*api.Workspace)) string {
 	name := p.workspaces[r.IntN(len(p.workspaces))]
+	p.change(name, change)
+	return fmt.Sprintf("workspace %s: %s", name, what)
+}
+
+// change changes one workspace.
+func (p *people) change(name string, change func(*api.Workspace)) {
 	p.set("workspace "+name, func(ctx context.Context, c *controlplane.Plane) error {
 		ws, err := c.Workspace(ctx, p.admin, name)
 		if err != nil {
@@ -126,7 +132,6 @@ func (p *people) put(r *rand.Rand, what string, change func(*api.Workspace)) str
 		_, _, err = c.PutWorkspace(ctx, p.admin, ws)
 		return err
 	})
-	return fmt.Sprintf("workspace %s: %s", name, what)
 }
 
 // retry submits a workflow that has ended once more.

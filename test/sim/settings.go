@@ -2,12 +2,14 @@ package sim
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -109,6 +111,43 @@ func (w *world) grow(r *rand.Rand) {
 // aPool picks one of the pools that settings of change.
 func aPool(w *world, r *rand.Rand) string { return w.pools[r.IntN(len(w.pools))] }
 
+// aWorkspace picks one of the workspaces.
+func aWorkspace(w *world, r *rand.Rand) string {
+	return w.people.workspaces[r.IntN(len(w.people.workspaces))]
+}
+
+// someLabels picks labels that a pool may have.
+func someLabels(r *rand.Rand) []string {
+	return [][]string{{}, {"x"}, {"y"}, {"x", "y"}}[r.IntN(4)]
+}
+
+// defaultTo makes a pool the default of the organization, as a process does that dies right after its commit: nobody has
+// routed anything again.
+func (w *world) defaultTo(name string) {
+	pool, _ := stored[poolRecord](w, store.Key{Part: "org/default", Sort: "poolname/" + name})
+	var ops []store.Op
+	for k, change := range map[store.Key]func(map[string]any){
+		{Part: "orgs", Sort: "default"}:            func(v map[string]any) { v["default_pool"] = pool.ID },
+		{Part: "org/default", Sort: "routes"}:      func(v map[string]any) { epoch, _ := v["epoch"].(float64); v["epoch"] = epoch + 1 },
+		{Part: "limit/default", Sort: "rerouting"}: func(v map[string]any) { v["after"] = "" },
+	} {
+		v, version := map[string]any{}, store.Absent
+		if found := must(w.cp.inner.Get(w.ctx, k)); len(found) > 0 {
+			must(0, json.Unmarshal(found[0].Value, &v))
+			version = found[0].Version
+		}
+		change(v)
+		ops = append(ops, store.Put(store.Record{Key: k, Value: must(json.Marshal(v))}, version))
+	}
+	must(0, w.cp.inner.Commit(w.ctx, fmt.Sprintf("default pool %d", w.steps), ops...))
+	w.tell("the default pool is %q", name)
+}
+
+// leadsBack lets a workspace go where it went at first.
+func (w *world) leadsBack(name string) func(*api.Workspace) {
+	return func(ws *api.Workspace) { ws.Labels, ws.Runner, ws.Pool = nil, "", w.people.settings[name].Pool }
+}
+
 // update changes settings of a pool.
 func (w *world) update(pool string, in api.PoolSettings) {
 	w.people.set("pool "+pool, func(ctx context.Context, c *controlplane.Plane) error {
@@ -157,7 +196,31 @@ var settings = []fault{
 		pool := aPool(w, r)
 		return w.people.put(r, "pool "+pool, func(ws *api.Workspace) { ws.Pool = pool })
 	}},
-	{"somebody deletes a workspace", 2, func(w *world, r *rand.Rand) string {
+	{"a pool gets other labels", 2, func(w *world, r *rand.Rand) string {
+		name, labels := aPool(w, r), someLabels(r)
+		w.update(name, api.PoolSettings{Labels: &labels})
+		return fmt.Sprintf("labels of pool %s become %v", name, labels)
+	}},
+	{"a workspace wants labels for a while", 3, func(w *world, r *rand.Rand) string {
+		name, d := aWorkspace(w, r), between(r, time.Minute, 30*time.Minute)
+		labels := []string{"x", "y"}[:1+r.IntN(2)]
+		w.after(d, "labels are over", func() { w.people.change(name, w.leadsBack(name)) })
+		w.people.change(name, func(ws *api.Workspace) { ws.Labels, ws.Pool, ws.Runner = labels, "", "" })
+		return fmt.Sprintf("workspace %s wants %v for %s", name, labels, d)
+	}},
+	{"the default pool changes for a while", 2, func(w *world, r *rand.Rand) string {
+		name, d := aPool(w, r), between(r, time.Minute, 30*time.Minute)
+		w.defaultTo(name)
+		w.after(d, "no default pool", func() { w.defaultTo("") })
+		return fmt.Sprintf("pool %s is the default pool for %s", name, d)
+	}},
+	{"a workspace is pinned for a while", 2, func(w *world, r *rand.Rand) string {
+		name, s, d := aWorkspace(w, r), anyStack(w, r), between(r, time.Minute, 30*time.Minute)
+		w.after(d, "pin is over", func() { w.people.change(name, w.leadsBack(name)) })
+		w.people.change(name, func(ws *api.Workspace) { ws.Labels, ws.Pool, ws.Runner = nil, s.pool, "stack-"+s.name })
+		return fmt.Sprintf("workspace %s is pinned to %s for %s", name, s.name, d)
+	}},
+	{"somebody deletes a workspace", 4, func(w *world, r *rand.Rand) string {
 		name := w.people.workspaces[r.IntN(len(w.people.workspaces))]
 		w.people.set("workspace "+name, func(ctx context.Context, c *controlplane.Plane) error {
 			return c.DeleteWorkspace(ctx, w.people.admin, name)

@@ -17,6 +17,7 @@ const (
 	troubleFor = 130 * time.Minute // for how long there is work and there are faults
 	restBy     = 40 * time.Hour    // by when everything must have come to rest
 	passEvery  = time.Minute
+	settled    = 45 * time.Minute // after the last fault: people have set everything back, and passes have followed
 )
 
 // Outcome is the result of a run.
@@ -106,7 +107,11 @@ func (w *world) build() {
 	}
 	for i := range 2 + r.IntN(3) {
 		name := fmt.Sprintf("ws%d", i)
-		w.addWorkspace(name, pools[r.IntN(len(pools))], between(r, 12*time.Minute, 50*time.Minute), 1+r.IntN(3))
+		pool := pools[r.IntN(len(pools))]
+		if pool == pools[0] {
+			pool = "" // it goes to the default pool, whichever that is
+		}
+		w.addWorkspace(name, pool, between(r, 12*time.Minute, 50*time.Minute), 1+r.IntN(3))
 		w.people.workspaces = append(w.people.workspaces, name)
 	}
 	if big {
@@ -166,6 +171,7 @@ func (w *world) heal() {
 	w.tell("no faults from here on")
 	w.traps, w.cuts, w.healed = nil, map[[2]string]time.Duration{}, true
 	w.cp.flaky, w.cp.down = false, 0
+	w.after(settled, "look at the routes", w.truth.books.routed)
 	for _, s := range w.stacks {
 		s.wakeLost, s.stopLost, s.stopTwice = 0, 0, 0
 		s.queue.doubles, s.queue.delays, s.queue.poison = 0, 0, 0

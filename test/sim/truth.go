@@ -15,6 +15,7 @@ type record struct {
 	Workspace   string             `json:"ws"`
 	WorkspaceID string             `json:"wsid"`
 	PoolID      string             `json:"pool"`
+	Instance    string             `json:"instance"`
 	Type        workflow.Type      `json:"type"`
 	Op          workflow.Operation `json:"op"`
 	State       workflow.State     `json:"state"`

@@ -400,10 +400,10 @@ func count(ctx context.Context, c *ledger.Change, org string, before, after api.
 		}
 		return in, len(in) <= most
 	}
-	fits := true
 	if routes.Labels == nil {
 		routes.Labels = map[string]int{}
 	}
+	var fits bool
 	if routes.Labels, fits = add(routes.Labels, set(before), set(after), mostLabelSets); !fits {
 		return workflow.Refuse(workflow.ErrInUse, "labels", "workspaces of the organization already want %d different sets of labels, and no more are possible: use one of those, or change a workspace that is the only one with its set", mostLabelSets)
 	}
