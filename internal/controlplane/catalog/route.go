@@ -264,13 +264,16 @@ func (p *Calls) stale(ctx context.Context, r ledger.Read, org string, page []sto
 	if err != nil {
 		return nil, err
 	}
-	all, err := record.DecodeAll[record.Workspace](page)
-	if err != nil {
-		return nil, err
-	}
+	skipped := func(err error) { p.ledger.Log.Error("unreadable record skipped", "err", err) } // the others go on
+	var all []record.Workspace
 	var keys []store.Key
-	for _, ws := range all {
-		keys = append(keys, record.QueueKey(ws.ID))
+	for _, rec := range page {
+		ws, err := record.Decode[record.Workspace](rec)
+		if err != nil {
+			skipped(err)
+			continue
+		}
+		all, keys = append(all, ws), append(keys, record.QueueKey(ws.ID))
 	}
 	lanes, err := p.ledger.Read(ctx, keys...)
 	if err != nil {
@@ -279,7 +282,8 @@ func (p *Calls) stale(ctx context.Context, r ledger.Read, org string, page []sto
 	for i, ws := range all {
 		q, ok, err := ledger.Get[record.Queue](lanes, keys[i])
 		if err != nil {
-			return nil, err
+			skipped(err)
+			continue
 		}
 		if ok && !q.Empty() && (!q.Route.Fresh(routes) || len(q.Route.Old) > 0) {
 			out = append(out, ws)
