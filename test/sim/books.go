@@ -252,10 +252,25 @@ func (b *books) leads(workspace string, p *poolRecord, instance string) bool {
 		DefaultPool string `json:"default_pool"`
 	}](b.w, store.Key{Part: "orgs", Sort: "default"})
 	id := named.ID
-	if ws.W.Pool == "" && o.DefaultPool != "" {
-		id = o.DefaultPool
+	if ws.W.Pool == "" {
+		id = cmp.Or(b.poolOfProject(ws.W.Project), o.DefaultPool, named.ID)
 	}
 	return p.ID == id && (ws.W.Runner == "" || instance == "" || ws.W.Runner == instance)
+}
+
+// poolOfProject is the pool of a project, or else of the nearest one above it.
+func (b *books) poolOfProject(name string) string {
+	for name != "" {
+		p, _ := stored[struct {
+			Parent string `json:"parent"`
+			Pool   string `json:"pool"`
+		}](b.w, store.Key{Part: "org/default", Sort: "project/" + name})
+		if p.Pool != "" {
+			return p.Pool
+		}
+		name = p.Parent
+	}
+	return ""
 }
 
 // routed: what can be claimed lies where its workspace leads, once nobody has changed anything for a while.

@@ -156,6 +156,17 @@ func (w *world) update(pool string, in api.PoolSettings) {
 	})
 }
 
+// projects is the tree of a world; the last one may lie below either of the others.
+var projects = []string{"global", "eu", "prod"}
+
+// project changes a project.
+func (w *world) project(name string, in api.ProjectSettings) {
+	w.people.set("project "+name, func(ctx context.Context, c *controlplane.Plane) error {
+		_, err := c.UpdateProject(ctx, w.people.admin, name, in)
+		return err
+	})
+}
+
 // settings are faults that people make: they change or remove what others work with. Refusals are accepted as they
 // come.
 var settings = []fault{
@@ -213,6 +224,22 @@ var settings = []fault{
 		w.defaultTo(name)
 		w.after(d, "no default pool", func() { w.defaultTo("") })
 		return fmt.Sprintf("pool %s is the default pool for %s", name, d)
+	}},
+	{"a project has a pool for a while", 2, func(w *world, r *rand.Rand) string {
+		pool, project, d := aPool(w, r), projects[r.IntN(len(projects))], between(r, time.Minute, 30*time.Minute)
+		none := ""
+		w.project(project, api.ProjectSettings{Pool: &pool})
+		w.after(d, "no pool of a project", func() { w.project(project, api.ProjectSettings{Pool: &none}) })
+		return fmt.Sprintf("project %s has pool %s for %s", project, pool, d)
+	}},
+	{"a project moves", 1, func(w *world, r *rand.Rand) string {
+		parent := projects[r.IntN(2)]
+		w.project(projects[2], api.ProjectSettings{Parent: &parent})
+		return fmt.Sprintf("project %s lies below %s", projects[2], parent)
+	}},
+	{"a workspace moves to another project", 3, func(w *world, r *rand.Rand) string {
+		project := projects[r.IntN(len(projects))]
+		return w.people.put(r, "project "+project, func(ws *api.Workspace) { ws.Project = project })
 	}},
 	{"a workspace is pinned for a while", 2, func(w *world, r *rand.Rand) string {
 		name, s, d := aWorkspace(w, r), anyStack(w, r), between(r, time.Minute, 30*time.Minute)

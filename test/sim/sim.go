@@ -105,6 +105,9 @@ func (w *world) build() {
 			w.addStack(r, name, name+"-b")
 		}
 	}
+	for i, name := range projects[1:] {
+		_ = must(rules.CreateProject(w.ctx, w.people.admin, "", api.ProjectSettings{Name: &name, Parent: &projects[i]}))
+	}
 	for i := range 2 + r.IntN(3) {
 		name := fmt.Sprintf("ws%d", i)
 		pool := pools[r.IntN(len(pools))]

@@ -12,12 +12,11 @@ import (
 )
 
 const (
-	runnerGone  = time.Hour // after its last call, an instance that has nothing leaves the list
+	runnerGone  = time.Hour // after its last call, an instance leaves the list
 	mostRunning = 500       // active workflows that a list of instances reads
 )
 
-// Runners lists the instances that were seen under a pool recently, and those that still have workflows, with what
-// each has.
+// Runners lists the instances that were seen under a pool recently, with what each has.
 func (p *Calls) Runners(ctx context.Context, who identity.Principal, pool string) (api.Page[api.Runner], error) {
 	out := api.Page[api.Runner]{Items: []api.Runner{}}
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "pool.runners", pool); err != nil {
@@ -37,7 +36,7 @@ func (p *Calls) Runners(ctx context.Context, who identity.Principal, pool string
 		return out, err
 	}
 	for _, r := range runners {
-		if p.ledger.Now().Sub(r.Last) < runnerGone || len(has[r.Name]) > 0 {
+		if p.ledger.Now().Sub(r.Last) < runnerGone {
 			out.Items = append(out.Items, api.Runner{Name: r.Name, Version: r.Version, Running: has[r.Name], FirstSeen: r.First, LastSeen: r.Last})
 		}
 	}
