@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func TestRunners_ShowWhatEachHasAlsoLongAfterItsLastCall(t *testing.T) {
+func TestRunners_ShowWhatEachHas(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
 		w.submit("net", workflow.Update)
@@ -31,13 +31,13 @@ func TestRunners_ShowWhatEachHasAlsoLongAfterItsLastCall(t *testing.T) {
 		if shown := w.show(job.ID); shown.Instance != name || shown.Task != r.Task {
 			t.Errorf("the workflow was run by %q as %q, want %q as %q", shown.Instance, shown.Task, name, r.Task)
 		}
-		w.clock.advance(2 * time.Hour)
-		if got := list(); len(got) != 1 {
-			t.Errorf("an instance that still has a workflow has left the list: %+v", got)
-		}
 		w.must(w.result(job, r, workflow.Succeeded))
+		if got := list(); len(got) != 1 || len(got[0].Running) != 0 {
+			t.Errorf("got %+v, want one instance with nothing: its workflow has ended", got)
+		}
+		w.clock.advance(2 * time.Hour)
 		if got := list(); len(got) != 0 {
-			t.Errorf("got %+v, want none: its workflow has ended", got)
+			t.Errorf("got %+v, want none: it was not seen for two hours", got)
 		}
 		if shown := w.show(job.ID); shown.Instance != name || shown.Task != r.Task {
 			t.Errorf("after its end, got %q and %q", shown.Instance, shown.Task)
