@@ -27,13 +27,14 @@ import (
 type shape int
 
 const (
-	spread   shape = iota // all of it can be claimed now, in a hundred workspaces
-	oneBusy               // 99 % of it waits in one workspace, behind the run that holds its slot
-	fullPool              // 99 % of it waits in a pool that is at its limit
+	spread    shape = iota // all of it can be claimed now, in a hundred workspaces
+	oneBusy                // 99 % of it waits in one workspace, behind the run that holds its slot
+	fullPool               // 99 % of it waits in a pool that is at its limit
+	manyPools              // of 1,000 pools and 10,000 workspaces, against 10 and 100; half of them want labels
 )
 
 func (s shape) String() string {
-	return [...]string{"all claimable", "99 % behind one busy workspace", "99 % in a full pool"}[s]
+	return [...]string{"all claimable", "99 % behind one busy workspace", "99 % in a full pool", "many pools and workspaces"}[s]
 }
 
 // waiting is a control plane in which work waits.
@@ -51,6 +52,8 @@ func BenchmarkClaims(b *testing.B) {
 	for _, s := range []shape{spread, oneBusy, fullPool} {
 		b.Run(s.String(), func(b *testing.B) { claims(b, s, [2]int{1000, quick(100_000, 10_000)}, quick(2000, 500)) })
 	}
+	// As many wait for the pool that claims in both worlds.
+	b.Run(manyPools.String(), func(b *testing.B) { claims(b, manyPools, [2]int{100, 10_000}, quick(2000, 500)) })
 }
 
 func claims(b *testing.B, s shape, sizes [2]int, total int) {
@@ -237,6 +240,9 @@ func submitAll(b testing.TB, plane *controlplane.Plane, s shape, n int) (token, 
 			b.Fatalf("a claim got %d jobs, want 1", len(got.Jobs))
 		}
 	}
+	if s == manyPools {
+		return submitToMany(b, plane, admin, n), ""
+	}
 	for i := range workspaces {
 		put(fmt.Sprintf("ws-%02d", i), "")
 	}
@@ -270,6 +276,45 @@ func submitAll(b testing.TB, plane *controlplane.Plane, s shape, n int) (token, 
 		submit(fmt.Sprintf("ws-%02d", i%workspaces), workflow.Preview)
 	}
 	return token, full
+}
+
+// labelSets are all that are in use: one for each tenth of the pools, so that claims of each pool merge two keys.
+const labelSets = 10
+
+// submitToMany makes n workspaces in a tree of projects and a tenth as many pools, and submits a preview of each. Half of
+// the workspaces belong to the pool of their project; the others want labels. It returns the token of the first pool.
+func submitToMany(b testing.TB, plane *controlplane.Plane, admin controlplane.Principal, n int) (token string) {
+	b.Helper()
+	pools := n / 10
+	label := func(i int) []string { return []string{fmt.Sprint("set-", i%labelSets)} }
+	for i := range pools {
+		name, labels := fmt.Sprintf("pool-%d", i), label(i)
+		pool, err := plane.CreatePool(b.Context(), admin, "", api.PoolSettings{Name: &name, Labels: &labels})
+		check(b, err)
+		if i == 0 {
+			token = pool.Token
+		}
+		project := api.ProjectSettings{Name: &name, Pool: &name}
+		if above := fmt.Sprintf("pool-%d", i%labelSets); i >= labelSets {
+			project.Parent = &above
+		}
+		_, err = plane.CreateProject(b.Context(), admin, "", project)
+		check(b, err)
+	}
+	for i := range n {
+		ws := api.Workspace{
+			Name: fmt.Sprintf("ws-%d", i), Project: fmt.Sprintf("pool-%d", i%pools), Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
+			Commands: map[string]string{"preview": "true"},
+		}
+		if i/pools%2 == 1 {
+			ws.Labels = label(i)
+		}
+		_, _, err := plane.PutWorkspace(b.Context(), admin, ws)
+		check(b, err)
+		_, err = plane.Submit(b.Context(), admin, "", api.Submit{Workspace: ws.Name, Operation: workflow.Preview})
+		check(b, err)
+	}
+	return token
 }
 
 // kept is a store that remembers every record that it holds.
