@@ -31,6 +31,8 @@ const (
 	failureBurst = 60
 	// mostRecent bounds what is remembered of each kind: tokens, organizations and addresses.
 	mostRecent = 10_000
+	// mostPatience is how long a try waits for those before it from the same address.
+	mostPatience = 2 * time.Second
 )
 
 // bucket fills at a rate, and each call takes one out.
@@ -96,6 +98,12 @@ type holder struct {
 	calls        bucket
 }
 
+// sender is an address from which sign-ins failed.
+type sender struct {
+	failed bucket
+	turn   chan struct{}
+}
+
 // admission decides which calls are answered at all. It remembers tokens by their hashes only.
 type admission struct {
 	rates Rates
@@ -104,7 +112,7 @@ type admission struct {
 	mu            sync.Mutex
 	tokens        recent[[sha256.Size]byte, holder]
 	organizations recent[string, bucket]
-	addresses     recent[string, bucket]
+	addresses     recent[string, sender]
 }
 
 // identify finds out whose a token is, by a check that reads the store. A token that was valid lately is counted before
@@ -124,7 +132,7 @@ func (a *admission) identify(ctx context.Context, address, token string, check f
 		return who, err
 	}
 	var who controlplane.Principal
-	err := a.signIn(address, func() (err error) {
+	err := a.signIn(ctx, address, func() (err error) {
 		who, err = check(ctx, token)
 		return err
 	})
@@ -134,33 +142,53 @@ func (a *admission) identify(ctx context.Context, address, token string, check f
 	return who, err
 }
 
-// signIn lets somebody try to prove who it is, unless too many tries from its address failed. It counts addresses and
-// never the name or the token that was tried, so that nobody can lock out whoever that belongs to.
-func (a *admission) signIn(address string, try func() error) error {
-	rate := a.rates.Failures
-	if rate == 0 {
+// signIn lets somebody try to prove who it is. Once too many tries from its address failed, those from there are made one
+// after the other, and a wrong one is answered with 429. So a flood costs little, and whoever is right gets in beside it.
+// It counts addresses and never the name or the token that was tried, so that nobody can lock out whoever that belongs to.
+func (a *admission) signIn(ctx context.Context, address string, try func() error) error {
+	if a.rates.Failures == 0 {
 		return try()
 	}
-	count := func(n float64) time.Duration {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		b := a.addresses.get(address)
-		if b == nil && n == 0 {
-			return 0
+	wait, turn := a.failures(address, 0)
+	if wait == 0 {
+		err := try()
+		if failed(err) {
+			a.failures(address, 1)
 		}
-		b = a.addresses.of(address)
-		wait := b.wait(a.now(), rate, failureBurst)
-		b.level = max(b.level-n, 0)
-		return wait
+		return err
 	}
-	if wait := count(0); wait > 0 {
-		return tooMany(wait, "too many sign-ins from your address failed; wait a moment and try again")
+	refused := tooMany(wait, "too many sign-ins from your address failed; wait a moment and try again")
+	patience := time.NewTimer(mostPatience)
+	defer patience.Stop()
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-patience.C:
+		return refused
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	err := try()
-	if failed(err) {
-		count(1)
+	if err := try(); !failed(err) {
+		return err
 	}
-	return err
+	return refused
+}
+
+// failures counts failed tries from an address. It says how long it takes until one more may fail, and returns what only
+// one try of the address at a time can send to.
+func (a *admission) failures(address string, n float64) (wait time.Duration, turn chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.addresses.get(address)
+	if s == nil && n == 0 {
+		return 0, nil
+	}
+	if s = a.addresses.of(address); s.turn == nil {
+		s.turn = make(chan struct{}, 1)
+	}
+	wait = s.failed.wait(a.now(), a.rates.Failures, failureBurst)
+	s.failed.level = max(s.failed.level-n, 0)
+	return wait, s.turn
 }
 
 // failed says whether a sign-in proved that the caller is not who it says.
