@@ -97,34 +97,9 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	if f.State != "" && f.State != "active" && !slices.Contains(workflow.States(), workflow.State(f.State)) {
 		return out, workflow.Refuse(workflow.ErrInvalid, "state", "the state is pending, claimed, running, succeeded, failed, cancelled or active, not %q", text.Cut(f.State, 40))
 	}
-	index, part, workspace := store.Index1, record.OrganizationRuns(who.Organization), ""
-	if f.Workspace != "" {
-		ws, err := catalog.Workspace(ctx, p.ledger.View(), who.Organization, f.Workspace)
-		if err != nil {
-			return out, err
-		}
-		index, part, workspace = store.Index2, "ws/"+ws.ID, ws.ID
-	}
-	sparse, err := p.sparse(ctx, who.Organization, f.State)
+	from, err := p.source(ctx, who.Organization, f)
 	if err != nil {
 		return out, err
-	}
-	if sparse {
-		index, part = store.Index1, record.ActiveIndex(who.Organization)
-	}
-	query, poolID := p.ledger.Query, ""
-	if f.Pool != "" {
-		if poolID, err = catalog.PoolID(ctx, p.ledger.View(), who.Organization, f.Pool); err != nil {
-			return out, err
-		}
-		if f.State == "active" || f.State == string(workflow.Claimed) || f.State == string(workflow.Running) {
-			// The list of the pool's active workflows is whole, also of those that an older version claimed.
-			sparse, index, part = true, "", record.ActivePart(poolID)
-			query = func(ctx context.Context, _ store.Index, s store.Scan) (store.Page, error) {
-				s.To = ""
-				return p.ledger.Range(ctx, s)
-			}
-		}
 	}
 	limit := f.Limit
 	if limit <= 0 {
@@ -132,7 +107,7 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	}
 	limit = ledger.PageSize(limit, 200)
 	var wfs []picked
-	list := string(index) + " " + part
+	list := string(from.index) + " " + from.part
 	next, err := ledger.OpenCursor(list, f.Cursor)
 	if err != nil {
 		return out, err
@@ -141,19 +116,19 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	if err != nil {
 		return out, err
 	}
-	pick := p.picks(ctx, who, workspace != "", func(w *record.Workflow) bool {
-		return (workspace == "" || w.WorkspaceID == workspace) && (poolID == "" || claimedLast(w, poolID)) &&
+	pick := p.picks(ctx, who, from.workspace != "", func(w *record.Workflow) bool {
+		return (from.workspace == "" || w.WorkspaceID == from.workspace) && (from.pool == "" || claimedLast(w, from.pool)) &&
 			(f.State == "" || f.State == "active" && w.Active || string(w.State) == f.State)
 	})
 	oldest := record.At(record.Before(p.ledger.Now(), days.Workflows))
 	// A filter may skip many workflows; the reading is bounded, and the cursor continues from there.
 	for range 10 {
-		page, err := query(ctx, index, store.Scan{Part: part, To: oldest, Limit: limit - len(wfs), After: next, Reverse: true})
+		page, err := from.query(ctx, from.index, store.Scan{Part: from.part, To: oldest, Limit: limit - len(wfs), After: next, Reverse: true})
 		if err != nil {
 			return out, err
 		}
 		records := page.Records
-		if sparse {
+		if from.active {
 			if records, err = p.workflowsOf(ctx, records); err != nil {
 				return out, err
 			}
@@ -178,6 +153,53 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	return out, nil
 }
 
+// source is where a list of workflows is read.
+type source struct {
+	query           func(context.Context, store.Index, store.Scan) (store.Page, error)
+	index           store.Index
+	part            string
+	active          bool   // it has entries of active workflows in place of the workflows
+	workspace, pool string // ids of those that the list is of; "" means any
+}
+
+// source finds the shortest list that has all that a filter wants.
+func (p *Calls) source(ctx context.Context, org string, f Filter) (out source, err error) {
+	out = source{query: p.ledger.Query, index: store.Index1, part: record.OrganizationRuns(org)}
+	if f.Workspace != "" {
+		ws, err := catalog.Workspace(ctx, p.ledger.View(), org, f.Workspace)
+		if err != nil {
+			return out, err
+		}
+		out.index, out.part, out.workspace = store.Index2, "ws/"+ws.ID, ws.ID
+	}
+	if out.active, err = p.sparse(ctx, org, f.State); err != nil {
+		return out, err
+	}
+	if out.active {
+		out.index, out.part = store.Index1, record.ActiveIndex(org)
+	}
+	if f.Pool == "" {
+		return out, nil
+	}
+	if out.pool, err = catalog.PoolID(ctx, p.ledger.View(), org, f.Pool); err != nil {
+		return out, err
+	}
+	if isActive(f.State) {
+		// The list of the pool's active workflows is whole, also of those that an older version claimed.
+		out.active, out.index, out.part = true, "", record.ActivePart(out.pool)
+		out.query = func(ctx context.Context, _ store.Index, s store.Scan) (store.Page, error) {
+			s.To = ""
+			return p.ledger.Range(ctx, s)
+		}
+	}
+	return out, nil
+}
+
+// isActive says whether only active workflows are in a state.
+func isActive(state string) bool {
+	return state == "active" || state == string(workflow.Claimed) || state == string(workflow.Running)
+}
+
 // claimedLast says whether a pool has claimed a workflow last. One that is pending may be claimed by another.
 func claimedLast(w *record.Workflow, poolID string) bool {
 	return w.PoolID == poolID && w.Attempt > 0 && w.State != workflow.Pending
@@ -186,9 +208,7 @@ func claimedLast(w *record.Workflow, poolID string) bool {
 // sparse says whether the index of active workflows has all workflows in a state. It is not used while a version before
 // it may have claimed some of them.
 func (p *Calls) sparse(ctx context.Context, org, state string) (bool, error) {
-	switch state {
-	case "active", string(workflow.Claimed), string(workflow.Running):
-	default:
+	if !isActive(state) {
 		return false, nil
 	}
 	listed, _, err := ledger.Load[record.Listed](ctx, p.ledger.View(), record.ListedKey(org))
