@@ -108,14 +108,6 @@ func parseCode(src []byte, name string, c *Code) {
 	parseHCL(src, name, c)
 }
 
-// ReadSettings reads the plain strings of a file of settings, as -backend-config takes one. unsure reports whether
-// something in it could not be read.
-func ReadSettings(src []byte) (settings map[string]string, unsure bool) {
-	var c Code
-	parseHCL(append(append([]byte("terraform {\nbackend \"settings\" {\n"), src...), "\n}\n}\n"...), "settings", &c)
-	return c.Settings, c.Unsure
-}
-
 func (c *Code) backend(name string) {
 	c.Backend, c.Settings, c.Cloud = name, map[string]string{}, false
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -28,22 +27,17 @@ var needed = map[string][]string{
 
 // workspaces describes a root module: one workspace for each project of atlantis.yaml, else for each of the engine's own
 // workspaces, else one.
-func (m *module) workspaces(fsys fs.FS, s source, why string) []Workspace {
+func (m *module) workspaces(s source, why string) []Workspace {
 	var list []Workspace
 	for _, p := range m.projects {
-		w := m.workspace(s, why, p.workspace)
-		if p.name != "" {
-			w.Name = p.name
-		}
-		w.Engine = cmp.Or(p.engine, w.Engine)
-		w.EngineVersion = p.version
-		p.carry(fsys, m, &w)
+		w := m.workspace(s, why, p.Workspace)
+		p.carry(m, &w)
 		m.notes(&w)
 		list = append(list, w)
 	}
 	if len(list) > 0 {
 		for _, name := range m.engines {
-			if !slices.ContainsFunc(m.projects, func(p project) bool { return cmp.Or(p.workspace, "default") == name }) {
+			if !slices.ContainsFunc(m.projects, func(p project) bool { return cmp.Or(p.Workspace, "default") == name }) {
 				list[0].Notes = append(list[0].Notes, fmt.Sprintf("the engine's workspace %s has a state here, and atlantis.yaml has no project for it", name))
 			}
 		}
@@ -57,7 +51,7 @@ func (m *module) workspaces(fsys fs.FS, s source, why string) []Workspace {
 		w := m.workspace(s, why, name)
 		m.notes(&w)
 		if len(m.vars) > 0 {
-			w.Notes = append(w.Notes, "choose a file of variables, or none, with environment: {TF_CLI_ARGS_plan: -var-file=FILE}: "+some(m.vars))
+			w.Notes = append(w.Notes, chooseVars(m.vars))
 		}
 		list = append(list, w)
 	}
@@ -86,12 +80,8 @@ func (m *module) workspace(s source, why, engineWorkspace string) Workspace {
 // notes says what nobody can read from the code.
 func (m *module) notes(w *Workspace) {
 	note := func(format string, args ...any) { w.Notes = append(w.Notes, fmt.Sprintf(format, args...)) }
-	var given map[string]any
-	if w.State != nil {
-		given = w.State.BackendConfig
-	}
 	lacks := slices.DeleteFunc(slices.Clone(needed[m.code.Backend]), func(name string) bool {
-		return m.code.Settings[name] != "" || given[name] != nil
+		return m.code.Settings[name] != ""
 	})
 	switch {
 	case len(lacks) > 0 && len(m.configs) > 0:
@@ -107,6 +97,10 @@ func (m *module) notes(w *Workspace) {
 	if len(m.outside) > 0 && w.Source.Git == nil {
 		note("it calls modules outside of its directory, which a directory source leaves out: use --git-url (%s)", some(m.outside))
 	}
+}
+
+func chooseVars(files []string) string {
+	return "choose a file of variables, or none, with environment: {TF_CLI_ARGS_plan: -var-file=FILE}: " + some(files)
 }
 
 // some are the first of many.

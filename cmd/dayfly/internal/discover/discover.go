@@ -109,7 +109,7 @@ func Tree(dir string, o Options) (Found, error) {
 			w.out.Left = append(w.out.Left, Left{name, why})
 			continue
 		}
-		w.out.Workspaces = append(w.out.Workspaces, m.workspaces(w.fsys, s, why)...)
+		w.out.Workspaces = append(w.out.Workspaces, m.workspaces(s, why)...)
 	}
 	unique(w.out.Workspaces)
 	slices.SortFunc(w.out.Workspaces, func(a, b Workspace) int { return strings.Compare(a.Name, b.Name) })

@@ -212,23 +212,19 @@ projects:
   workspace: stage
 - name: gone
   dir: gone
+- dir: lone
 workflows:
   custom:
     plan:
       steps:
-      - env: {name: TF_LOG, value: warn}
       - env: {name: MY_TOKEN, value: s3cr3t-value}
       - run: curl -u me/s3cr3t-value example.com
-      - init: {extra_args: ["-backend-config=env/$WORKSPACE.tfbackend", "-backend-config", "access_key=s3cr3t-value"]}
-      - plan: {extra_args: ["-var-file", "env/${WORKSPACE}.tfvars", "-var=a=b", "-target=s3cr3t-value"]}
-    import: {steps: []}
 `
 
 func TestTree_AtlantisProjectsAreCarriedOverAndNothingIsDroppedSilently(t *testing.T) {
 	dir := tree(t, map[string]string{
 		"atlantis.yaml": atlantisFile, "net/main.tf": "terraform {\n  backend \"s3\" {}\n}\n", "net/env/prod.tfvars": "", "net/env/dev.tfvars": "",
-		"net/env/prod.tfbackend": "bucket = \"states\"\nkey = \"net\"\n", "net/terraform.tfstate.d/old/": "",
-		"dns/main.tf": "", "dns/env/stage.tfvars": "",
+		"net/terraform.tfstate.d/old/": "", "dns/main.tf": "", "dns/env/stage.tfvars": "", "lone/main.tf": "", "lone/env/prod.tfvars": "",
 	})
 	found := find(t, dir, discover.Options{})
 	got := map[string]api.Workspace{}
@@ -240,21 +236,21 @@ func TestTree_AtlantisProjectsAreCarriedOverAndNothingIsDroppedSilently(t *testi
 	want := map[string]api.Workspace{
 		"net-prod": {
 			Name: "net-prod", Engine: "terraform", EngineVersion: "1.9.5", Source: api.Source{Directory: filepath.Join(dir, "net")},
-			State:       &api.State{Workspace: "prod", BackendConfig: map[string]any{"bucket": "states", "key": "net"}},
-			Environment: map[string]string{"TF_LOG": "warn", "TF_CLI_ARGS_plan": "-var-file=env/prod.tfvars -var=a=b"},
+			State: &api.State{Workspace: "prod"},
 		},
 		"dns-stage": {
 			Name: "dns-stage", Engine: "tofu", Source: api.Source{Directory: filepath.Join(dir, "dns")}, State: &api.State{Workspace: "stage"},
 			Environment: map[string]string{"TF_CLI_ARGS_plan": "-var-file=env/stage.tfvars"},
 		},
+		"lone": {Name: "lone", Engine: "terraform", Source: api.Source{Directory: filepath.Join(dir, "lone")}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("workspaces (-want +got):\n%s", diff)
 	}
 	for _, part := range []string{
 		`"automerge" is not carried over`, `"apply_requirements" is not carried over`, `"autoplan" is not carried over`, `project "gone" has no code`,
-		`variable "MY_TOKEN" is not carried over`, `"run" is not carried over`, `setting "access_key"`, `argument "-target"`, `stage "import"`,
-		"workspace old has a state here",
+		`steps of workflow "custom" are not carried over`, "none, with environment: {TF_CLI_ARGS_plan: -var-file=FILE}: env/dev.tfvars, env/prod.tfvars",
+		"-var-file=FILE}: env/prod.tfvars", "the backend lacks bucket, key", "workspace old has a state here",
 	} {
 		if !strings.Contains(notes, part) {
 			t.Errorf("notes: got\n%s\nwant %q among them", notes, part)
@@ -267,11 +263,11 @@ func TestTree_AtlantisProjectsAreCarriedOverAndNothingIsDroppedSilently(t *testi
 
 func TestTree_AMistakeInAtlantisIsSaid(t *testing.T) {
 	for text, want := range map[string]string{
-		"projects: 5":                     "projects cannot be read",
+		"projects: 5":                     "atlantis.yaml: cannot be read",
 		"projects:\n- dir: ../out":        `projects[0]: dir "../out" is not a directory of the tree`,
 		"projects:\n- name: x":            "is not a directory of the tree",
-		"projects:\n- {dir: a, name: []}": `"name" is not a plain value`,
-		"a: [":                            "is not YAML",
+		"projects:\n- {dir: a, name: []}": "cannot unmarshal !!seq into string",
+		"a: [":                            "atlantis.yaml: cannot be read",
 	} {
 		if _, err := discover.Tree(tree(t, map[string]string{"atlantis.yaml": text, "a/main.tf": s3}), discover.Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q in it", text, err, want)
@@ -281,7 +277,7 @@ func TestTree_AMistakeInAtlantisIsSaid(t *testing.T) {
 
 func FuzzAtlantis(f *testing.F) {
 	f.Add([]byte(atlantisFile))
-	f.Add([]byte("projects:\n- &a {dir: net, workflow: w, x: *a}\nworkflows: {w: {plan: {steps: [plan: {extra_args: [-var, a]}, [], {a: b, c: d}]}}}"))
+	f.Add([]byte("projects:\n- &a {dir: net, workflow: w, x: *a}\nworkflows: []"))
 	f.Add([]byte("a: &x [*x]"))
 	dir := f.TempDir()
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "net"), 0o700), os.WriteFile(filepath.Join(dir, "net/main.tf"), []byte(s3), 0o600)); err != nil {
