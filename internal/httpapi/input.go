@@ -57,6 +57,11 @@ func (in ByProject) name() string   { return in.Project }
 func (in ByWorkspace) name() string { return in.Workspace }
 func (in ByID) name() string        { return in.ID }
 
+// Sent is the body of a request.
+type Sent[B any] struct{ Body B }
+
+func (in Sent[B]) sent() B { return in.Body }
+
 // From knows where a request comes from.
 type From struct{ address string }
 

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -42,64 +41,30 @@ func (s *server) loginRoutes() {
 		}) (*answer[api.LoginOptions], error) {
 			return reply(s.plane.LoginOptions(ctx, in.Organization))
 		})
-	type put struct {
-		Status  int
-		Outcome api.Outcome `header:"Dayfly-Outcome" enum:"created,changed,unchanged" doc:"Whether the issuer was created or changed, or was like that before"`
-		Body    api.Issuer
-	}
-	known(s, route{id: "put-issuer", method: http.MethodPut, path: "/v1/issuers/{issuer}", summary: "Create or change an issuer and its trust rules", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			ByIssuer
-			Body api.Issuer
-		}) (*put, error) {
-			if in.Body.Name != in.Issuer {
-				return nil, nameDiffers(in.Body.Name, in.Issuer)
-			}
-			stored, outcome, err := s.plane.PutIssuer(ctx, who, in.Body)
-			if err != nil {
-				return nil, err
-			}
-			out := &put{Status: http.StatusOK, Outcome: outcome, Body: stored}
-			if outcome == api.OutcomeCreated {
-				out.Status = http.StatusCreated
-			}
-			return out, nil
-		})
+	put[struct {
+		ByIssuer
+		Sent[api.Issuer]
+	}](s, route{id: "put-issuer", method: http.MethodPut, path: "/v1/issuers/{issuer}", summary: "Create or change an issuer and its trust rules", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, http.StatusCreated, func(i api.Issuer) string { return i.Name }, s.plane.PutIssuer)
 	paged(s, route{id: "list-issuers", method: http.MethodGet, path: "/v1/issuers", summary: "List issuers", tag: tag, audience: people, role: api.RoleAdmin}, s.plane.Issuers)
 	one[ByIssuer](s, route{id: "get-issuer", method: http.MethodGet, path: "/v1/issuers/{issuer}", summary: "Show an issuer", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404}}, s.plane.Issuer)
-	known(s, route{id: "delete-issuer", method: http.MethodDelete, path: "/v1/issuers/{issuer}", summary: "Delete an issuer; the tokens that it gave end", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *ByIssuer) (*nothing, error) {
-			return done(s.plane.DeleteIssuer(ctx, who, in.Issuer))
-		})
+	gone[ByIssuer](s, route{id: "delete-issuer", method: http.MethodDelete, path: "/v1/issuers/{issuer}", summary: "Delete an issuer; the tokens that it gave end", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.DeleteIssuer)
 	s.serviceRoutes(tag)
 }
 
 func (s *server) serviceRoutes(tag string) {
 	const address = "/v1/service-principals/{service_principal}"
-	known(s, route{id: "create-service-principal", method: http.MethodPost, path: "/v1/service-principals", summary: "Make a service principal; the answer has its secret, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct{ Body api.NewServicePrincipal }) (*answer[api.ServicePrincipalSecret], error) {
-			return reply(s.plane.CreateService(ctx, who, in.Body))
-		})
+	posted(s, route{id: "create-service-principal", method: http.MethodPost, path: "/v1/service-principals", summary: "Make a service principal; the answer has its secret, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}}, s.plane.CreateService)
 	paged(s, route{id: "list-service-principals", method: http.MethodGet, path: "/v1/service-principals", summary: "List service principals", tag: tag, audience: people, role: api.RoleAdmin}, s.plane.Services)
 	one[ByService](s, route{id: "get-service-principal", method: http.MethodGet, path: address, summary: "Show a service principal", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404}}, s.plane.Service)
-	known(s, route{id: "update-service-principal", method: http.MethodPatch, path: address, summary: "Change the settings of a service principal that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			ByService
-			Body api.ServicePrincipalSettings
-		}) (*answer[api.ServicePrincipal], error) {
-			return reply(s.plane.UpdateService(ctx, who, in.Service, in.Body))
-		})
-	known(s, route{id: "rotate-service-principal-secret", method: http.MethodPost, path: address + "/secret", summary: "Make a new secret of a service principal; the answer has it, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			ByService
-			Body api.RotateSecret
-		}) (*answer[api.ServicePrincipalSecret], error) {
-			return reply(s.plane.RotateSecret(ctx, who, in.Service, in.Body))
-		})
-	known(s, route{id: "delete-service-principal", method: http.MethodDelete, path: address, summary: "Delete a service principal; its tokens end", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *ByService) (*nothing, error) {
-			return done(s.plane.DeleteService(ctx, who, in.Service))
-		})
+	sent[struct {
+		ByService
+		Sent[api.ServicePrincipalSettings]
+	}](s, route{id: "update-service-principal", method: http.MethodPatch, path: address, summary: "Change the settings of a service principal that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.UpdateService)
+	sent[struct {
+		ByService
+		Sent[api.RotateSecret]
+	}](s, route{id: "rotate-service-principal-secret", method: http.MethodPost, path: address + "/secret", summary: "Make a new secret of a service principal; the answer has it, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}}, s.plane.RotateSecret)
+	gone[ByService](s, route{id: "delete-service-principal", method: http.MethodDelete, path: address, summary: "Delete a service principal; its tokens end", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.DeleteService)
 }
 
 // readTokenRequest reads the form of POST /v1/token. Parameters that are not known are passed over, and none may stand

@@ -12,13 +12,7 @@ import (
 
 func (s *server) workflowRoutes() {
 	const tag = "workflows"
-	known(s, route{id: "submit-workflow", method: http.MethodPost, path: "/v1/workflows", summary: "Submit a workflow", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, status: http.StatusCreated, large: true, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			Keyed
-			Body api.Submit
-		}) (*answer[api.Workflow], error) {
-			return reply(s.plane.Submit(ctx, who, in.Key, in.Body))
-		})
+	keyed(s, route{id: "submit-workflow", method: http.MethodPost, path: "/v1/workflows", summary: "Submit a workflow", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, status: http.StatusCreated, large: true, errors: []int{404, 409}}, s.plane.Submit)
 	known(s, route{id: "list-workflows", method: http.MethodGet, path: "/v1/workflows", summary: "List workflows, the newest first", tag: tag, audience: people, role: api.RoleViewer, scope: inAny},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			Paged
@@ -59,35 +53,13 @@ func (s *server) workflowRoutes() {
 
 func (s *server) workspaceRoutes() {
 	const tag = "workspaces"
-	type put struct {
-		Status  int
-		Outcome api.Outcome `header:"Dayfly-Outcome" enum:"created,changed,unchanged" doc:"Whether the workspace was created or changed, or was like that before"`
-		Body    api.Workspace
-	}
 	type settings struct {
 		ByWorkspace
-		Body api.Workspace
+		Sent[api.Workspace]
 	}
-	putting := func(call func(context.Context, controlplane.Principal, api.Workspace) (api.Workspace, api.Outcome, error), created int) func(context.Context, controlplane.Principal, *settings) (*put, error) {
-		return func(ctx context.Context, who controlplane.Principal, in *settings) (*put, error) {
-			if in.Body.Name != in.Workspace {
-				return nil, nameDiffers(in.Body.Name, in.Workspace)
-			}
-			stored, outcome, err := call(ctx, who, in.Body)
-			if err != nil {
-				return nil, err
-			}
-			out := &put{Status: http.StatusOK, Outcome: outcome, Body: stored}
-			if outcome == api.OutcomeCreated {
-				out.Status = created
-			}
-			return out, nil
-		}
-	}
-	known(s, route{id: "put-workspace", method: http.MethodPut, path: "/v1/workspaces/{workspace}", summary: "Create or change a workspace", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}},
-		putting(s.plane.PutWorkspace, http.StatusCreated))
-	known(s, route{id: "check-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/check", summary: "Say what creating or changing a workspace would do, and change nothing", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}},
-		putting(s.plane.CheckWorkspace, http.StatusOK))
+	named := func(w api.Workspace) string { return w.Name }
+	put[settings](s, route{id: "put-workspace", method: http.MethodPut, path: "/v1/workspaces/{workspace}", summary: "Create or change a workspace", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}}, http.StatusCreated, named, s.plane.PutWorkspace)
+	put[settings](s, route{id: "check-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/check", summary: "Say what creating or changing a workspace would do, and change nothing", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}}, http.StatusOK, named, s.plane.CheckWorkspace)
 	paged(s, route{id: "list-workspaces", method: http.MethodGet, path: "/v1/workspaces", summary: "List workspaces", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.Workspaces)
 	one[ByWorkspace](s, route{id: "get-workspace", method: http.MethodGet, path: "/v1/workspaces/{workspace}", summary: "Show a workspace", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Workspace)
 	paged(s, route{id: "list-deleted-workspaces", method: http.MethodGet, path: "/v1/deleted-workspaces", summary: "List deleted workspaces, and where their states are", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.DeletedWorkspaces)
@@ -100,21 +72,11 @@ func (s *server) workspaceRoutes() {
 			return reply(s.plane.ExplainPools(ctx, who, api.ExplainPools{Workspace: in.Workspace, Type: in.Type, Cursor: in.Cursor, Limit: in.Limit}))
 		})
 	one[ByWorkspace](s, route{id: "get-workspace-slot", method: http.MethodGet, path: "/v1/workspaces/{workspace}/slot", summary: "Say who holds the right to change a workspace's state", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Slot)
-	known(s, route{id: "unlock-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/unlock", summary: "Free a workspace that a run holds which has ended and is not proven over", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			ByWorkspace
-			Body api.Unlock
-		}) (*answer[api.Workflow], error) {
-			return reply(s.plane.Unlock(ctx, who, in.Workspace, in.Body))
-		})
-	known(s, route{id: "delete-workspace", method: http.MethodDelete, path: "/v1/workspaces/{workspace}", summary: "Delete a workspace", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *ByWorkspace) (*nothing, error) {
-			return done(s.plane.DeleteWorkspace(ctx, who, in.Workspace))
-		})
-}
-
-func nameDiffers(inBody, inPath string) error {
-	return workflow.Refuse(workflow.ErrInvalid, "name", "the name in the body, %q, is not the one in the address, %q", inBody, inPath)
+	sent[struct {
+		ByWorkspace
+		Sent[api.Unlock]
+	}](s, route{id: "unlock-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/unlock", summary: "Free a workspace that a run holds which has ended and is not proven over", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}}, s.plane.Unlock)
+	gone[ByWorkspace](s, route{id: "delete-workspace", method: http.MethodDelete, path: "/v1/workspaces/{workspace}", summary: "Delete a workspace", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}}, s.plane.DeleteWorkspace)
 }
 
 func (s *server) organizationRoutes() {
@@ -123,81 +85,45 @@ func (s *server) organizationRoutes() {
 		func(ctx context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Organization], error) {
 			return reply(s.plane.Organization(ctx, who))
 		})
-	known(s, route{id: "update-organization", method: http.MethodPatch, path: "/v1/organization", summary: "Change the settings of the organization that are named", tag: tag, audience: people, role: api.RoleAdmin},
-		func(ctx context.Context, who controlplane.Principal, in *struct{ Body api.OrganizationSettings }) (*answer[api.Organization], error) {
-			return reply(s.plane.UpdateOrganization(ctx, who, in.Body))
-		})
+	posted(s, route{id: "update-organization", method: http.MethodPatch, path: "/v1/organization", summary: "Change the settings of the organization that are named", tag: tag, audience: people, role: api.RoleAdmin}, s.plane.UpdateOrganization)
 }
 
 func (s *server) projectRoutes() {
 	const tag = "projects"
-	known(s, route{id: "create-project", method: http.MethodPost, path: "/v1/projects", summary: "Create a project", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			Keyed
-			Body api.ProjectSettings
-		}) (*answer[api.Project], error) {
-			return reply(s.plane.CreateProject(ctx, who, in.Key, in.Body))
-		})
+	keyed(s, route{id: "create-project", method: http.MethodPost, path: "/v1/projects", summary: "Create a project", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}}, s.plane.CreateProject)
 	paged(s, route{id: "list-projects", method: http.MethodGet, path: "/v1/projects", summary: "List projects", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.ListProjects)
 	one[ByProject](s, route{id: "get-project", method: http.MethodGet, path: "/v1/projects/{project}", summary: "Show a project", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Project)
-	known(s, route{id: "update-project", method: http.MethodPatch, path: "/v1/projects/{project}", summary: "Change the settings of a project that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			ByProject
-			Body api.ProjectSettings
-		}) (*answer[api.Project], error) {
-			return reply(s.plane.UpdateProject(ctx, who, in.Project, in.Body))
-		})
-	known(s, route{id: "delete-project", method: http.MethodDelete, path: "/v1/projects/{project}", summary: "Delete a project that nothing belongs to", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *ByProject) (*nothing, error) {
-			return done(s.plane.DeleteProject(ctx, who, in.Project))
-		})
+	sent[struct {
+		ByProject
+		Sent[api.ProjectSettings]
+	}](s, route{id: "update-project", method: http.MethodPatch, path: "/v1/projects/{project}", summary: "Change the settings of a project that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.UpdateProject)
+	gone[ByProject](s, route{id: "delete-project", method: http.MethodDelete, path: "/v1/projects/{project}", summary: "Delete a project that nothing belongs to", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.DeleteProject)
 }
 
 func (s *server) poolRoutes() {
 	const tag = "pools"
-	known(s, route{id: "create-pool", method: http.MethodPost, path: "/v1/pools", summary: "Create a pool; the answer has its token, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			Keyed
-			Body api.PoolSettings
-		}) (*answer[api.PoolToken], error) {
-			return reply(s.plane.CreatePool(ctx, who, in.Key, in.Body))
-		})
+	keyed(s, route{id: "create-pool", method: http.MethodPost, path: "/v1/pools", summary: "Create a pool; the answer has its token, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}}, s.plane.CreatePool)
 	paged(s, route{id: "list-pools", method: http.MethodGet, path: "/v1/pools", summary: "List pools", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.Pools)
 	one[ByPool](s, route{id: "get-pool", method: http.MethodGet, path: "/v1/pools/{pool}", summary: "Show a pool", tag: tag, audience: people, role: api.RoleViewer, scope: inAny, errors: []int{404}}, s.plane.Pool)
-	known(s, route{id: "update-pool", method: http.MethodPatch, path: "/v1/pools/{pool}", summary: "Change the settings of a pool that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			ByPool
-			Body api.PoolSettings
-		}) (*answer[api.Pool], error) {
-			return reply(s.plane.UpdatePool(ctx, who, in.Pool, in.Body))
-		})
-	known(s, route{id: "assign-pool", method: http.MethodPost, path: "/v1/pools/{pool}/assignments", summary: "Change what a pool is assigned to, all at once", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			ByPool
-			Body api.AssignmentChange
-		}) (*answer[api.Pool], error) {
-			return reply(s.plane.AssignPool(ctx, who, in.Pool, in.Body))
-		})
-	known(s, route{id: "delete-pool", method: http.MethodDelete, path: "/v1/pools/{pool}", summary: "Delete a pool", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *ByPool) (*nothing, error) {
-			return done(s.plane.DeletePool(ctx, who, in.Pool))
-		})
-	known(s, route{id: "rotate-pool-token", method: http.MethodPost, path: "/v1/pools/{pool}/token", summary: "Make a new token of a pool; the answer has it, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			ByPool
-			Body api.RotateToken
-		}) (*answer[api.PoolToken], error) {
-			return reply(s.plane.RotatePoolToken(ctx, who, in.Pool, in.Body))
-		})
+	sent[struct {
+		ByPool
+		Sent[api.PoolSettings]
+	}](s, route{id: "update-pool", method: http.MethodPatch, path: "/v1/pools/{pool}", summary: "Change the settings of a pool that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.UpdatePool)
+	sent[struct {
+		ByPool
+		Sent[api.AssignmentChange]
+	}](s, route{id: "assign-pool", method: http.MethodPost, path: "/v1/pools/{pool}/assignments", summary: "Change what a pool is assigned to, all at once", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.AssignPool)
+	gone[ByPool](s, route{id: "delete-pool", method: http.MethodDelete, path: "/v1/pools/{pool}", summary: "Delete a pool", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.DeletePool)
+	sent[struct {
+		ByPool
+		Sent[api.RotateToken]
+	}](s, route{id: "rotate-pool-token", method: http.MethodPost, path: "/v1/pools/{pool}/token", summary: "Make a new token of a pool; the answer has it, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}}, s.plane.RotatePoolToken)
 	one[ByPool](s, route{id: "list-pool-runners", method: http.MethodGet, path: "/v1/pools/{pool}/runners", summary: "List the runners seen under a pool", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, s.plane.Runners)
 }
 
 func (s *server) tokenRoutes() {
 	const tag = "tokens"
-	known(s, route{id: "create-token", method: http.MethodPost, path: "/v1/tokens", summary: "Make a user token; the answer has its value, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct{ Body api.NewToken }) (*answer[api.TokenValue], error) {
-			return reply(s.plane.CreateToken(ctx, who, in.Body))
-		})
+	posted(s, route{id: "create-token", method: http.MethodPost, path: "/v1/tokens", summary: "Make a user token; the answer has its value, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}}, s.plane.CreateToken)
 	paged(s, route{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", summary: "List user tokens, without their values", tag: tag, audience: people, role: api.RoleAdmin}, s.plane.Tokens)
 	known(s, route{id: "revoke-token", method: http.MethodDelete, path: "/v1/tokens/{id}", summary: "Revoke a user token", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {

@@ -159,6 +159,70 @@ func one[I interface{ name() string }, T any](s *server, rt route, call func(con
 	})
 }
 
+// sent registers a call with a body about what the address names.
+func sent[I interface {
+	name() string
+	sent() B
+}, B, T any](s *server, rt route, call func(context.Context, controlplane.Principal, string, B) (T, error)) {
+	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *I) (*answer[T], error) {
+		return reply(call(ctx, who, (*in).name(), (*in).sent()))
+	})
+}
+
+// stored is the answer to a put.
+type stored[T any] struct {
+	Status  int
+	Outcome api.Outcome `header:"Dayfly-Outcome" enum:"created,changed,unchanged" doc:"Whether it was created or changed, or was like that before"`
+	Body    T
+}
+
+// put registers a call that creates or changes what the address names, as the body says. created is the status of the
+// answer when it is new; nameOf is the name in the body.
+func put[I interface {
+	name() string
+	sent() T
+}, T any](s *server, rt route, created int, nameOf func(T) string, call func(context.Context, controlplane.Principal, T) (T, api.Outcome, error)) {
+	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *I) (*stored[T], error) {
+		body := (*in).sent()
+		if n := nameOf(body); n != (*in).name() {
+			return nil, workflow.Refuse(workflow.ErrInvalid, "name", "the name in the body, %q, is not the one in the address, %q", n, (*in).name())
+		}
+		now, outcome, err := call(ctx, who, body)
+		if err != nil {
+			return nil, err
+		}
+		out := &stored[T]{Status: http.StatusOK, Outcome: outcome, Body: now}
+		if outcome == api.OutcomeCreated {
+			out.Status = created
+		}
+		return out, nil
+	})
+}
+
+// posted registers a call with a body.
+func posted[B, T any](s *server, rt route, call func(context.Context, controlplane.Principal, B) (T, error)) {
+	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *struct{ Body B }) (*answer[T], error) {
+		return reply(call(ctx, who, in.Body))
+	})
+}
+
+// keyed registers a call with a body, whose repeat is recognised by its key.
+func keyed[B, T any](s *server, rt route, call func(context.Context, controlplane.Principal, string, B) (T, error)) {
+	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *struct {
+		Keyed
+		Body B
+	}) (*answer[T], error) {
+		return reply(call(ctx, who, in.Key, in.Body))
+	})
+}
+
+// gone registers the deletion of what the address names.
+func gone[I interface{ name() string }](s *server, rt route, call func(context.Context, controlplane.Principal, string) error) {
+	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *I) (*nothing, error) {
+		return done(call(ctx, who, (*in).name()))
+	})
+}
+
 // reported registers a pool stack's report about a job.
 func reported[B any](s *server, rt route, call func(context.Context, controlplane.Principal, string, B) error) {
 	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *struct {
