@@ -95,9 +95,7 @@ func (p *Calls) ExplainPools(ctx context.Context, who identity.Principal, in api
 			pools = append(pools, chosen)
 		}
 	}
-	for _, v := range choice.Explain(pools, in.Type)[:shown] {
-		out.Items = append(out.Items, api.PoolVerdict{Pool: v.Pool, Gets: v.Gets, Why: v.Why})
-	}
+	out.Items = append(out.Items, choice.Explain(pools, in.Type)[:shown]...)
 	out.Next = page.Next
 	return out, nil
 }

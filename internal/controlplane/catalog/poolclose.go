@@ -17,11 +17,7 @@ import (
 // namedBy reads the workspaces that name a pool. It is not a snapshot: unless the pool is closed, a workspace may
 // begin to name it meanwhile.
 func namedBy(ctx context.Context, c *ledger.Change, org, name string) (out []record.Workspace, err error) {
-	for r, err := range c.All(ctx, record.Under(record.OrganizationPart(org), "workspace/", 500)) {
-		if err != nil {
-			return nil, err
-		}
-		ws, err := record.Decode[record.Workspace](r)
+	for ws, err := range ledger.AllOf[record.Workspace](ctx, c, record.Under(record.OrganizationPart(org), "workspace/", 500)) {
 		if err != nil {
 			return nil, err
 		}
@@ -75,11 +71,7 @@ func unnamedAnywhere(ctx context.Context, c *ledger.Change, org string, pool rec
 	if err := unnamed(ctx, c, org, pool, "deleted"); err != nil {
 		return err
 	}
-	for r, err := range c.All(ctx, record.Under(record.OrganizationPart(org), "project/", 500)) {
-		if err != nil {
-			return err
-		}
-		project, err := record.Decode[record.Project](r)
+	for project, err := range ledger.AllOf[record.Project](ctx, c, record.Under(record.OrganizationPart(org), "project/", 500)) {
 		if err != nil {
 			return err
 		}

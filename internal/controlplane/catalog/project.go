@@ -30,7 +30,7 @@ func Projects(ctx context.Context, c *ledger.Change, org, name string) (out []re
 		case !ok && name == record.GlobalProject:
 			p = record.Project{Name: name}
 		case !ok:
-			return nil, workflow.Refuse(workflow.ErrNotFound, "project", "there is no project %q", text.Cut(name, 64))
+			return nil, noProject(name)
 		}
 		if out = append(out, p); p.Name == record.GlobalProject {
 			return out, nil
@@ -119,11 +119,7 @@ func pathTo(parents map[string]string, name string) (out []string) {
 // parentsOf reads the tree of projects: the parent of each.
 func parentsOf(ctx context.Context, c *ledger.Change, org string) (map[string]string, error) {
 	out := map[string]string{}
-	for r, err := range c.All(ctx, record.Under(record.OrganizationPart(org), "project/", 500)) {
-		if err != nil {
-			return nil, err
-		}
-		rec, err := record.Decode[record.Project](r)
+	for rec, err := range ledger.AllOf[record.Project](ctx, c, record.Under(record.OrganizationPart(org), "project/", 500)) {
 		if err != nil {
 			return nil, err
 		}
@@ -385,23 +381,20 @@ func inProject(ctx context.Context, c *ledger.Change, org, name string) (string,
 			return fmt.Sprintf("project %s lies below it", child), nil
 		}
 	}
-	for r, err := range c.All(ctx, record.Under(record.OrganizationPart(org), "workspace/", 500)) {
+	for ws, err := range ledger.AllOf[record.Workspace](ctx, c, record.Under(record.OrganizationPart(org), "workspace/", 500)) {
 		if err != nil {
 			return "", err
 		}
-		if ws, err := record.Decode[record.Workspace](r); err != nil {
-			return "", err
-		} else if ws.W.Project == name {
+		if ws.W.Project == name {
 			return fmt.Sprintf("workspace %s belongs to it", ws.W.Name), nil
 		}
 	}
-	for r, err := range c.All(ctx, record.Under(record.OrganizationPart(org), "pool/", 500)) {
-		if err != nil {
-			return "", err
-		}
-		if pool, err := record.Decode[record.Pool](r); err != nil {
-			return "", err
-		} else if slices.Contains(pool.Projects, name) {
+	pools, err := AllPools(ctx, c, org)
+	if err != nil {
+		return "", err
+	}
+	for _, pool := range pools {
+		if slices.Contains(pool.Projects, name) {
 			return fmt.Sprintf("pool %s is assigned to it", pool.Name), nil
 		}
 	}

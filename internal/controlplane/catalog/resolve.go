@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -34,9 +35,7 @@ func Choose(w api.Workspace, chain []record.Project, o record.Organization, name
 		}
 	}
 	if len(w.Labels) > 0 {
-		out.Labels = slices.Clone(w.Labels)
-		slices.Sort(out.Labels)
-		out.Labels = slices.Compact(out.Labels)
+		out.Labels = sorted(w.Labels)
 		out.Key, out.By = record.LabelRoute(out.Labels), fmt.Sprintf("workspace %s wants labels %s", w.Name, strings.Join(out.Labels, ", "))
 		return out
 	}
@@ -65,16 +64,9 @@ func (h Choice) Covers(pool record.Pool) bool {
 	return pool.ID == h.PoolID
 }
 
-// Verdict says of one pool whether it would get a workflow.
-type Verdict struct {
-	Pool string `json:"pool"`
-	Gets bool   `json:"gets"`
-	Why  string `json:"why"` // in words, also where it gets it
-}
-
 // Explain says of each pool of an organization whether it would get a workflow of a type, and why or why not. It is a
 // pure function.
-func (h Choice) Explain(pools []record.Pool, t workflow.Type) (out []Verdict) {
+func (h Choice) Explain(pools []record.Pool, t workflow.Type) (out []api.PoolVerdict) {
 	chosen := ""
 	for _, pool := range pools {
 		if h.PoolID != "" && pool.ID == h.PoolID {
@@ -84,10 +76,10 @@ func (h Choice) Explain(pools []record.Pool, t workflow.Type) (out []Verdict) {
 	for _, pool := range pools {
 		why := h.refusal(pool, chosen, t)
 		if why != "" {
-			out = append(out, Verdict{Pool: pool.Name, Why: why})
+			out = append(out, api.PoolVerdict{Pool: pool.Name, Why: why})
 			continue
 		}
-		out = append(out, Verdict{Pool: pool.Name, Gets: true, Why: h.reason()})
+		out = append(out, api.PoolVerdict{Pool: pool.Name, Gets: true, Why: h.reason()})
 	}
 	return out
 }
@@ -170,8 +162,5 @@ func noPool(name string) error {
 
 // projectOf is the project of a workspace; those of older versions name none.
 func projectOf(w api.Workspace) string {
-	if w.Project == "" {
-		return record.GlobalProject
-	}
-	return w.Project
+	return cmp.Or(w.Project, record.GlobalProject)
 }

@@ -59,11 +59,7 @@ func route(ctx context.Context, c *ledger.Change, org string, w api.Workspace, e
 
 // AllPools reads the pools of an organization, also closed ones.
 func AllPools(ctx context.Context, c *ledger.Change, org string) (out []record.Pool, err error) {
-	for r, err := range c.All(ctx, record.Under(record.OrganizationPart(org), "pool/", 500)) {
-		if err != nil {
-			return nil, err
-		}
-		pool, err := record.Decode[record.Pool](r)
+	for pool, err := range ledger.AllOf[record.Pool](ctx, c, record.Under(record.OrganizationPart(org), "pool/", 500)) {
 		if err != nil {
 			return nil, err
 		}

@@ -206,6 +206,21 @@ func (c *Change) All(ctx context.Context, s store.Scan) iter.Seq2[store.Record, 
 	}
 }
 
+// AllOf decodes the records of a scan, page by page. It ends with the first error.
+func AllOf[T any](ctx context.Context, c *Change, s store.Scan) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for r, err := range c.All(ctx, s) {
+			var v T
+			if err == nil {
+				v, err = record.Decode[T](r)
+			}
+			if !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // Version is what the commit must name for a key: 0 if there was no record.
 func (c *Change) Version(k store.Key) int64 { return c.Read.Version(k) }
 
