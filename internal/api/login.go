@@ -16,7 +16,7 @@ const (
 	TokenTypeAccess        = "urn:ietf:params:oauth:token-type:access_token" //nolint:gosec // as above
 
 	// TokenTypePrefix comes before the kind of token that is asked for: user, service or pool.
-	TokenTypePrefix = "urn:dayfly:token-type:access_token:"
+	TokenTypePrefix = "urn:dayfly:token-type:access_token:" //nolint:gosec // as above
 	// OrganizationPrefix comes before the name of an organization: it is the audience of tokens for it.
 	OrganizationPrefix = "urn:dayfly:org:"
 )

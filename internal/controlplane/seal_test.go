@@ -200,7 +200,8 @@ func TestVerify_NamesTheFirstBrokenLink(t *testing.T) {
 			rewrite(s.world, entry(s.all[len(s.all)-1].ID), func(e *api.AuditEvent) { e.Actor = "somebody else" })
 			anew := s.seals[2]
 			var in []api.AuditEvent
-			for e := range s.trail(api.AuditFilter{After: anew.After}) {
+			for e, err := range s.trail(api.AuditFilter{After: anew.After}) {
+				s.must(err)
 				in = append(in, e)
 			}
 			anew.Digest = anew.Sum("default", in)
@@ -214,7 +215,8 @@ func TestVerify_NamesTheFirstBrokenLink(t *testing.T) {
 			w.must(err)
 			s := scene{world: w, seals: page.Items}
 			anchors := map[int64]api.AuditAnchor{}
-			for e := range w.trail(api.AuditFilter{}) {
+			for e, err := range w.trail(api.AuditFilter{}) {
+				w.must(err)
 				s.all = append(s.all, e)
 				for _, seal := range s.seals {
 					if e.ID > seal.After && e.ID <= seal.To {
@@ -328,7 +330,8 @@ func TestPurge_OfTheTrailIsOfWholeSealsAndMayDie(t *testing.T) {
 		if got.Broken != "" || got.First != 3 || got.Last != 3 || got.Entries != 3 {
 			t.Fatalf("died at commit %d, after the next pass: %+v", dies, got)
 		}
-		for e := range w.trail(api.AuditFilter{}) {
+		for e, err := range w.trail(api.AuditFilter{}) {
+			w.must(err)
 			if w.clock.now().Sub(e.At) > 10*day {
 				t.Fatalf("died at commit %d: %+v is left", dies, e)
 			}

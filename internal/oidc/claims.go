@@ -71,7 +71,7 @@ func decode(part string, into any) error {
 		return errors.New("it is not a JSON object")
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
+	d.SetNumberType(json.UnmarshalJSONNumber)
 	if err := d.Decode(into); err != nil {
 		return errors.New("it is not JSON, or a name stands in it twice")
 	}
