@@ -33,8 +33,8 @@ type Workspace struct {
 	ID              string            `json:"id,omitempty" maxLength:"64" doc:"Made by the control plane; it never changes. The trust policy of a role compares it with sts:ExternalId. Where given on a change, it must be the workspace's own"`
 	Name            string            `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"network"`
 	Project         string            `json:"project,omitempty" maxLength:"64" doc:"Name of the project; default global, the root of all projects"`
-	Stack           string            `json:"stack,omitempty" maxLength:"64" doc:"Label for the assignment of pools; only an admin may set it"`
-	Namespace       string            `json:"namespace,omitempty" maxLength:"64" doc:"Label for the assignment of pools; only an admin may set it"`
+	Stack           string            `json:"stack,omitempty" maxLength:"64" doc:"Label for the assignment of pools; only an admin of the organization may set it"`
+	Namespace       string            `json:"namespace,omitempty" maxLength:"64" doc:"Label for the assignment of pools; only an admin of the organization may set it"`
 	Description     string            `json:"description,omitempty" maxLength:"1000" doc:"What the workspace is"`
 	Engine          string            `json:"engine" enum:"terraform,tofu,command" doc:"Program that runs the code"`
 	EngineVersion   string            `json:"engine_version,omitempty" maxLength:"100" doc:"A version or constraint, such as 1.11.4 or ~> 1.10; empty takes what the runner has" example:"~> 1.10"`

@@ -144,12 +144,29 @@ func TestWorkspace_IsMadeAndMovedByWhoMayInItsProject(t *testing.T) {
 	w.must(put(both, "net", "shop"))
 	wantErr(t, put(operator, "net", "shop"), workflow.ErrForbidden)
 
-	// An admin of a project sets there what only an admin sets.
-	reach := func(ws *api.Workspace) { ws.Labels, ws.Stack = []string{"gpu"}, "live" }
+	// An admin of a project sets there what only an admin sets, but not what reaches beyond it.
+	reach := func(ws *api.Workspace) { ws.Labels = []string{"gpu"} }
 	w.must(put(w.admin, "more", "payments"))
 	wantErr(t, put(operator, "more", "payments", reach), workflow.ErrForbidden)
 	wantErr(t, put(w.in(map[string]string{"shop": api.RoleAdmin, "payments": api.RoleOperator}), "more", "payments", reach), workflow.ErrForbidden)
-	w.must(put(w.in(map[string]string{"payments": api.RoleAdmin}), "more", "payments", reach))
+	admins := w.in(map[string]string{"payments": api.RoleAdmin, "shop": api.RoleAdmin, "global": api.RoleAdmin})
+	w.must(put(admins, "more", "payments", reach))
+	for field, beyond := range map[string]func(*api.Workspace){
+		"stack":     func(ws *api.Workspace) { ws.Stack = "live" },
+		"namespace": func(ws *api.Workspace) { ws.Namespace = "live" },
+	} {
+		for name, project := range map[string]string{"more": "payments", "net": "payments", "new": "shop"} { // changed, moved, made
+			err := put(admins, name, project, beyond)
+			wantErr(t, err, workflow.ErrForbidden)
+			if err == nil || !strings.HasPrefix(err.Error(), field+": ") {
+				t.Errorf("%s of %s: %v, want the field", field, name, err)
+			}
+		}
+	}
+	// What an admin of the organization has set stays where an admin of both projects moves the workspace.
+	set := func(ws *api.Workspace) { ws.Stack = "live" }
+	w.must(put(w.admin, "net", "shop", set))
+	w.must(put(admins, "net", "payments", set))
 }
 
 // A run that registers its workspace is no way around the workspace's project, and releasing a lock needs its admin.

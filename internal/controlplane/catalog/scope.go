@@ -61,8 +61,9 @@ func Sees(ctx context.Context, c *ledger.Change, who identity.Principal) func(pr
 }
 
 // mayApply refuses a change of a workspace that who may not make. It needs an operator in the workspace's project, an
-// admin there for what only an admin sets, and an admin in both projects if the workspace is moved. The pool is the one
-// that the changed workspace names.
+// admin there for what only an admin sets, and an admin in both projects if the workspace is moved. Stack and namespace
+// need an admin of the organization: a pool of another project may serve them. The pool is the one that the changed
+// workspace names.
 func mayApply(ctx context.Context, c *ledger.Change, who identity.Principal, before, in api.Workspace, pool record.Pool) error {
 	was := before.Project
 	if before.Name != "" {
@@ -79,6 +80,11 @@ func mayApply(ctx context.Context, c *ledger.Change, who identity.Principal, bef
 	}
 	if who.Has(api.RoleAdmin) {
 		return nil
+	}
+	for _, label := range []struct{ field, was, is string }{{"stack", before.Stack, in.Stack}, {"namespace", before.Namespace, in.Namespace}} {
+		if label.was != label.is {
+			return workflow.Refuse(workflow.ErrForbidden, label.field, "the %s of a workspace decides which pools of the organization serve it and is set by an admin of the organization; leave it as it is, or ask one", label.field)
+		}
 	}
 	if was != "" && was != in.Project {
 		from, err := Chain(ctx, c, who.Organization, was)

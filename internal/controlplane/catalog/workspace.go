@@ -181,8 +181,6 @@ func adminsFields(before, in api.Workspace, pool record.Pool) error {
 		return workflow.Refuse(workflow.ErrForbidden, "role", "the role of a workspace is set by an admin; leave it as it is, or ask one")
 	case !slices.Equal(before.Labels, in.Labels), before.Runner != in.Runner:
 		return workflow.Refuse(workflow.ErrForbidden, "pool", "labels and runner of a workspace choose its machines and are set by an admin; leave them as they are, or ask one")
-	case before.Stack != in.Stack, before.Namespace != in.Namespace:
-		return workflow.Refuse(workflow.ErrForbidden, "stack", "stack and namespace of a workspace decide which pools serve it and are set by an admin; leave them as they are, or ask one")
 	case !sameRefs(before, in):
 		return workflow.Refuse(workflow.ErrForbidden, "secrets", "references to secrets, and what they are used with, are set by an admin; leave them as they are, or ask one")
 	case before.Pool != in.Pool && !pool.Names(in.Name):
