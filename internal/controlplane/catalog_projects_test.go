@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -96,6 +97,12 @@ func TestProjects_ADeletionIsRefusedWhileAnythingBelongsToIt(t *testing.T) {
 		refused("eu-prod", "pool prod is assigned to it")
 		_, err = w.plane.AssignPool(w.ctx(), w.admin, "prod", api.AssignmentChange{Remove: api.Assignments{Projects: []string{"eu-prod"}}})
 		w.must(err)
+		for why, gives := range w.grantsIn("eu-prod") {
+			end, err := gives()
+			w.must(err)
+			refused("eu-prod", why)
+			w.must(end())
+		}
 		wantErr(t, w.plane.DeleteProject(w.ctx(), w.as(api.RoleOperator), "eu-prod"), workflow.ErrForbidden)
 		w.must(w.plane.DeleteProject(w.ctx(), w.admin, "eu-prod"))
 		w.must(w.plane.DeleteProject(w.ctx(), w.admin, "eu"))
@@ -215,27 +222,99 @@ func TestExplainPools_IsTheSamePageByPage(t *testing.T) {
 	})
 }
 
+// grantsIn are the ways to give roles in a project, by what the refusal of its deletion says. Each gives one, and returns
+// what takes it away.
+func (w *world) grantsIn(project string) map[string]func() (func() error, error) {
+	admin := map[string]string{project: api.RoleAdmin}
+	rules := func(rules ...api.TrustRule) func() (func() error, error) {
+		return func() (func() error, error) {
+			_, _, err := w.plane.PutIssuer(w.ctx(), w.admin, api.Issuer{Name: "idp", URL: "https://id.example.com", Rules: rules})
+			return func() error { return w.plane.DeleteIssuer(w.ctx(), w.admin, "idp") }, err
+		}
+	}
+	bob := api.TrustRule{Claims: map[string]string{"sub": "bob"}, Becomes: api.KindService}
+	granted, other := bob, bob
+	granted.Grants, other.Role = admin, api.RoleViewer
+	ops := api.TrustRule{GroupsClaim: "groups", Groups: map[string]api.GroupRole{"ops": {Grants: admin}}, Becomes: api.KindUser}
+	return map[string]func() (func() error, error){
+		"(ci) has the role admin in it": func() (func() error, error) {
+			made, err := w.plane.CreateToken(w.ctx(), w.admin, api.NewToken{Name: "ci", Grants: admin})
+			return func() error { return w.plane.RevokeToken(w.ctx(), w.admin, made.Token.ID) }, err
+		},
+		"rule 0 of issuer idp gives a role in it": rules(granted),
+		"rule 1 of issuer idp gives a role in it": rules(other, ops),
+		"service principal nightly has the role admin in it": func() (func() error, error) {
+			_, err := w.plane.CreateService(w.ctx(), w.admin, api.NewServicePrincipal{Name: "nightly", ServicePrincipalSettings: api.ServicePrincipalSettings{Grants: &admin}})
+			return func() error { return w.plane.DeleteService(w.ctx(), w.admin, "nightly") }, err
+		},
+	}
+}
+
+// deletes picks the commit that deletes a project.
+func deletes(project string, do func()) func([]store.Op) func() {
+	return func(ops []store.Op) func() {
+		for _, op := range ops {
+			if op.Key() == record.ProjectKey("default", project) && !op.IsPut() {
+				return do
+			}
+		}
+		return nil
+	}
+}
+
 // A deletion has found that nothing belongs to the project, and something joins it before the deletion is committed.
 func TestProjects_WhatJoinsDuringADeletionIsNotLeftBehind(t *testing.T) {
-	for name, join := range map[string]func(w *world){
+	joins := map[string]func(w *world){
 		"a workspace": func(w *world) { w.workspace("net", func(ws *api.Workspace) { ws.Project = "eu" }) },
 		"a project":   func(w *world) { w.madeProject("eu-prod", "eu") },
-	} {
+		"a pool": func(w *world) {
+			_, err := w.plane.AssignPool(w.ctx(), w.admin, "default", api.AssignmentChange{Add: api.Assignments{Projects: []string{"eu"}}})
+			w.must(err)
+		},
+		"a service principal's new grant": func(w *world) {
+			_, err := w.plane.CreateService(w.ctx(), w.admin, api.NewServicePrincipal{Name: "old", ServicePrincipalSettings: api.ServicePrincipalSettings{Role: new(api.RoleViewer)}})
+			w.must(err)
+			_, err = w.plane.UpdateService(w.ctx(), w.admin, "old", api.ServicePrincipalSettings{Grants: &map[string]string{"eu": api.RoleAdmin}})
+			w.must(err)
+		},
+	}
+	for why := range (&world{}).grantsIn("eu") {
+		joins[why] = func(w *world) {
+			_, err := w.grantsIn("eu")[why]()
+			w.must(err)
+		}
+	}
+	for name, join := range joins {
 		t.Run(name, func(t *testing.T) {
 			st := &between{Store: memory.New()}
 			w := newWorld(t, st)
 			w.madeProject("eu", "")
-			st.beforeCommit = func(ops []store.Op) func() {
-				for _, op := range ops {
-					if op.Key() == record.ProjectKey("default", "eu") && !op.IsPut() {
-						return func() { join(w) }
-					}
-				}
-				return nil
-			}
+			st.beforeCommit = deletes("eu", func() { join(w) })
 			wantErr(t, w.plane.DeleteProject(w.ctx(), w.admin, "eu"), workflow.ErrInUse)
 			_, err := w.plane.Project(w.ctx(), w.admin, "eu")
 			w.must(err)
+		})
+	}
+}
+
+// A grant has found its project, which is deleted before the grant is committed.
+func TestProjects_AGrantIsNotForALaterProjectOfThatName(t *testing.T) {
+	for why := range (&world{}).grantsIn("eu") {
+		t.Run(why, func(t *testing.T) {
+			st := &between{Store: memory.New()}
+			w := newWorld(t, st)
+			w.madeProject("eu", "")
+			gone := false
+			st.beforeCommit = writing(record.TreeKey("default"), "", func() {
+				w.must(w.plane.DeleteProject(w.ctx(), w.admin, "eu"))
+				gone = true
+			})
+			if _, err := w.grantsIn("eu")[why](); !errors.Is(err, workflow.ErrInvalid) || !strings.Contains(err.Error(), "there is no project") {
+				t.Errorf("got %v, want a refusal", err)
+			}
+			if !gone {
+				t.Error("nothing was deleted meanwhile")
+			}
 		})
 	}
 }
@@ -254,4 +333,37 @@ func TestProjects_TwoMovesMakeNoCircle(t *testing.T) {
 	}
 	st.beforeCommit = writing(record.ProjectKey("default", "a"), `"parent":"b2"`, func() { w.must(move("b", "a2")) })
 	wantErr(t, move("a", "b2"), workflow.ErrInvalid)
+}
+
+// Two changes, each of which is right alone, together would make a tree that is too deep.
+func TestProjects_TwoChangesMakeNoTreeThatIsTooDeep(t *testing.T) {
+	for name, meanwhile := range map[string]func(w *world) error{
+		"a move": func(w *world) error {
+			_, err := w.plane.UpdateProject(w.ctx(), w.admin, "more", api.ProjectSettings{Parent: new("leaf")})
+			return err
+		},
+		"a new project": func(w *world) error {
+			_, err := w.plane.CreateProject(w.ctx(), w.admin, "", api.ProjectSettings{Name: new("new"), Parent: new("leaf")})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := &between{Store: memory.New()}
+			w := newWorld(t, st)
+			parent := ""
+			for i := range 5 { // with the root six levels, and two are left
+				w.madeProject(fmt.Sprintf("p%d", i), parent)
+				parent = fmt.Sprintf("p%d", i)
+			}
+			w.madeProject("moved", "")
+			w.madeProject("leaf", "moved")
+			w.madeProject("more", "")
+			st.beforeCommit = writing(record.ProjectKey("default", "moved"), `"parent":"p4"`, func() { w.must(meanwhile(w)) })
+			_, err := w.plane.UpdateProject(w.ctx(), w.admin, "moved", api.ProjectSettings{Parent: new("p4")})
+			wantErr(t, err, workflow.ErrInvalid)
+			if st.beforeCommit != nil {
+				t.Error("nothing happened meanwhile")
+			}
+		})
+	}
 }

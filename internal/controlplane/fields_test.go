@@ -33,6 +33,7 @@ var sinceV0 = map[string]string{
 	"lane.placed":     "what the lane counts and does not list is searched for where the workspace is routed to another key",
 	"lane.route":      "the workspace is out of date: the next claim that sees one of its runs routes it again",
 	"project":         "a record of its own: left alone",
+	"tree":            "a record of its own: left alone; an older function knows no projects",
 	"routes":          "a record of its own: left alone",
 	"rerouting":       "a record of its own: left alone; the passes of this version go on from there",
 	"org.default_pool": "an older function writes an organization's record only with its retention; it then has no default pool, and the " +
@@ -143,7 +144,7 @@ func accounted(field string) bool {
 func recordFields() []string {
 	var out []string
 	for name, v := range map[string]any{
-		"wf": record.Workflow{}, "beat": record.Beat{}, "attempt": record.Attempt{}, "reader": record.Reader{}, "entry": record.Entry{}, "lane": record.Queue{}, "routes": record.Routes{}, "rerouting": record.Rerouting{}, "project": record.Project{}, "active": record.Active{},
+		"wf": record.Workflow{}, "beat": record.Beat{}, "attempt": record.Attempt{}, "reader": record.Reader{}, "entry": record.Entry{}, "lane": record.Queue{}, "routes": record.Routes{}, "rerouting": record.Rerouting{}, "project": record.Project{}, "tree": record.Tree{}, "active": record.Active{},
 		"limit": record.Limit{}, "cut": record.Cut{}, "listed": record.Listed{}, "places": record.Places{}, "org": record.Organization{}, "purged": record.Purged{}, "pool": record.Pool{}, "name": record.Name{}, "workspace": record.Workspace{}, "secret": record.Token{},
 		"runner": record.Runner{}, "pass": record.Pass{}, "clock": record.Clock{}, "heard": record.Heard{}, "wake": record.Wake{}, "wake-target": record.WakeTarget{}, "hold": record.Hold{}, "cursor": record.Cursor{}, "sole": record.Sole{}, "idem": record.Idempotency{}, "logend": record.LogEnd{},
 		"spec": api.Spec{}, "step": api.Step{}, "line": api.LogLine{}, "result": api.Result{}, "found": api.StateFound{}, "gone": record.Deleted{}, "event": api.Event{}, "audit": api.AuditEvent{},

@@ -159,7 +159,7 @@ func sorted(names []string) []string {
 
 // knowsNamed refuses names of workspaces and projects that do not exist: a misspelt name would leave the intended
 // workspace without a pool. Names that were in the list before are allowed, because what they name may have been deleted
-// since.
+// since. A project that is named anew is not deleted meanwhile: a later project of its name must not get the pool.
 func knowsNamed(ctx context.Context, c *ledger.Change, org string, r, before record.Pool) error {
 	for _, list := range []struct {
 		field, what   string
@@ -176,12 +176,17 @@ func knowsNamed(ctx context.Context, c *ledger.Change, org string, r, before rec
 		for _, name := range names {
 			keys = append(keys, list.key(org, name))
 		}
+		if list.what == "project" && len(keys) > 0 {
+			if err := c.Tree(ctx, org); err != nil {
+				return err
+			}
+		}
 		if err := c.Load(ctx, keys...); err != nil {
 			return err
 		}
 		for i, name := range names {
 			if c.Version(keys[i]) == store.Absent {
-				return invalid(list.field, "there is no %s %q: register it first, or correct the name", list.what, name)
+				return invalid(list.field, "there is no %s %q: make it first, or correct the name", list.what, name)
 			}
 		}
 	}

@@ -139,9 +139,10 @@ func (p *Calls) viewProjects(ctx context.Context, org string, list []record.Proj
 	if err != nil {
 		return nil, err
 	}
-	out := []api.Project{}
-	for i, rec := range list {
-		v := api.Project{Name: rec.Name, Parent: rec.Parent, Description: rec.Description, Pool: names[rec.PoolID], Version: versions[i]}
+	out := make([]api.Project, 0, len(list))
+	for i, version := range versions {
+		rec := list[i]
+		v := api.Project{Name: rec.Name, Parent: rec.Parent, Description: rec.Description, Pool: names[rec.PoolID], Version: version}
 		if !rec.Created.IsZero() {
 			v.CreatedAt = &rec.Created
 		}
@@ -214,6 +215,9 @@ func (p *Calls) CreateProject(ctx context.Context, who identity.Principal, key s
 			}
 			c.PutUntil(ik, record.Idempotency{Request: request, Result: name}, c.Now.Add(record.IdempotencyKept))
 		}
+		if err := c.Tree(ctx, who.Organization); err != nil {
+			return err
+		}
 		if err := c.Load(ctx, k); err != nil {
 			return err
 		}
@@ -235,7 +239,7 @@ func (p *Calls) CreateProject(ctx context.Context, who identity.Principal, key s
 }
 
 // settleProject applies settings to a project's record and checks the result. height is how many levels of the tree the
-// project and those below it take.
+// project and those below it take. A change with a parent goes by the whole tree.
 func settleProject(ctx context.Context, c *ledger.Change, org string, rec *record.Project, in api.ProjectSettings, height int) error {
 	set(&rec.Description, in.Description)
 	if len(rec.Description) > 1000 {
@@ -262,9 +266,10 @@ func settleProject(ctx context.Context, c *ledger.Change, org string, rec *recor
 		rec.Parent = ""
 		return nil
 	}
-	if in.Parent != nil {
-		rec.Parent = cmp.Or(*in.Parent, record.GlobalProject)
+	if in.Parent == nil {
+		return nil
 	}
+	rec.Parent = cmp.Or(*in.Parent, record.GlobalProject)
 	if workflow.CheckWorkspaceName(rec.Parent) != nil {
 		return invalid("parent", "%q is not the name of a project", text.Cut(rec.Parent, 64))
 	}
@@ -276,12 +281,11 @@ func settleProject(ctx context.Context, c *ledger.Change, org string, rec *recor
 		if one.Name == rec.Name {
 			return invalid("parent", "project %s lies below project %s, or is that project: a project cannot lie below itself", rec.Parent, rec.Name)
 		}
-		c.Check(record.ProjectKey(org, one.Name)) // no two changes together may make a circle
 	}
 	if len(above)+height > mostProjectDepth {
 		return invalid("parent", "below project %s it would lie too deep: at most %d projects lie on the way from the root", rec.Parent, mostProjectDepth)
 	}
-	return join(c, org, rec.Parent)
+	return nil
 }
 
 // nameFor adds to a change that something begins to name a pool by its id: the pool's deletion must not miss that. The
@@ -306,6 +310,11 @@ func (p *Calls) UpdateProject(ctx context.Context, who identity.Principal, name 
 	}
 	rerouted := false
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		if in.Parent != nil { // no two moves together may make a circle, or a tree that is too deep
+			if err := c.Tree(ctx, who.Organization); err != nil {
+				return err
+			}
+		}
 		chain, err := Projects(ctx, c, who.Organization, name)
 		if err != nil {
 			return err
@@ -353,7 +362,10 @@ func (p *Calls) DeleteProject(ctx context.Context, who identity.Principal, name 
 		return noProject(name)
 	}
 	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		// Whatever joins the project after this read changes its record, and this is decided again.
+		// Whatever joins the project after these reads changes its record or the tree's, and this is decided again.
+		if err := c.Tree(ctx, who.Organization); err != nil {
+			return err
+		}
 		if _, err := Projects(ctx, c, who.Organization, name); err != nil {
 			return err
 		}
@@ -398,11 +410,5 @@ func inProject(ctx context.Context, c *ledger.Change, org, name string) (string,
 			return fmt.Sprintf("pool %s is assigned to it", pool.Name), nil
 		}
 	}
-	tokens, err := identity.Tokens(ctx, c, org)
-	for _, t := range tokens {
-		if t.Grants[name] != "" && t.Valid(c.Now) {
-			return fmt.Sprintf("token %s (%s) has the role %s in it", t.ID, t.Name, t.Grants[name]), nil
-		}
-	}
-	return "", err
+	return identity.GrantIn(ctx, c, org, name)
 }

@@ -140,9 +140,11 @@ func (p *Calls) Refuse(ctx context.Context, who Principal, action string, err er
 
 // auditRefusal writes a commit of its own: what was refused has none.
 func auditRefusal(ctx context.Context, l *ledger.Ledger, who Principal, action, target, detail string) {
-	c := l.View()
-	Audit(c, who, action, target, "refused", detail)
-	if err := l.Commit(ctx, c.Ops()); err != nil {
+	err := l.Change(ctx, func(_ context.Context, c *ledger.Change) error {
+		Audit(c, who, action, target, "refused", detail)
+		return nil
+	})
+	if err != nil {
 		l.Log.Warn("refusal not audited", "action", action, "err", err)
 	}
 }

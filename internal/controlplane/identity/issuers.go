@@ -16,7 +16,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/oidc"
-	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -135,41 +134,28 @@ func checkRule(at string, r api.TrustRule) error {
 		if name == "" || g.Role == "" && len(g.Grants) == 0 {
 			return invalid(at+".groups", "each group has a name, and a role or grants")
 		}
-		if err := checkRoles(at+".groups."+name, g.Role, g.Grants); err != nil {
+		if err := checkRole(at+".groups."+name+".role", g.Role); err != nil {
 			return err
 		}
 	}
-	return checkRoles(at, r.Role, r.Grants)
+	return checkRole(at+".role", r.Role)
 }
 
-// checkRoles refuses roles that there are not.
-func checkRoles(at, role string, grants map[string]string) error {
+// checkRole refuses a role that there is not.
+func checkRole(field, role string) error {
 	if role != "" && !slices.Contains(ranks, role) {
-		return invalid(strings.TrimPrefix(at+".role", "."), "a role is viewer, operator or admin")
-	}
-	for project, r := range grants {
-		if project == "" || !slices.Contains(ranks, r) {
-			return invalid(strings.TrimPrefix(at+".grants", "."), "grants name projects, and the role viewer, operator or admin in each")
-		}
+		return invalid(field, "a role is viewer, operator or admin, not %q", text.Cut(role, 20))
 	}
 	return nil
 }
 
-// knowsProjects refuses grants in projects that there are not.
-func knowsProjects(ctx context.Context, c *ledger.Change, org string, grants ...map[string]string) error {
-	for _, g := range grants {
-		for _, name := range slices.Sorted(maps.Keys(g)) {
-			k := record.ProjectKey(org, name)
-			if err := c.Load(ctx, k); err != nil {
-				return err
-			}
-			if name != record.GlobalProject && c.Version(k) == store.Absent {
-				return invalid("grants", "there is no project %q", text.Cut(name, 64))
-			}
-			c.Check(k)
-		}
+// grantsOf are all grants that a rule gives.
+func grantsOf(r api.TrustRule) []map[string]string {
+	out := []map[string]string{r.Grants}
+	for _, g := range r.Groups {
+		out = append(out, g.Grants)
 	}
-	return nil
+	return out
 }
 
 // rulesOf makes the records of trust rules.
@@ -188,12 +174,14 @@ func rulesOf(ctx context.Context, c *ledger.Change, org string, in []api.TrustRu
 			rule.PoolID = name.ID
 			c.Check(k)
 		}
-		grants := []map[string]string{r.Grants}
-		for _, g := range r.Groups {
-			grants = append(grants, g.Grants)
-		}
-		if err := knowsProjects(ctx, c, org, grants...); err != nil {
+		at := fmt.Sprintf("rules.%d", i)
+		if err := checkGrants(ctx, c, org, at+".grants", r.Grants); err != nil {
 			return nil, err
+		}
+		for _, name := range slices.Sorted(maps.Keys(r.Groups)) {
+			if err := checkGrants(ctx, c, org, at+".groups."+name+".grants", r.Groups[name].Grants); err != nil {
+				return nil, err
+			}
 		}
 		said, err := json.Marshal(rule) // maps are written in the order of their keys
 		if err != nil {

@@ -57,13 +57,10 @@ func settleService(ctx context.Context, c *ledger.Change, org string, s *record.
 	case s.Role == "" && len(s.Grants) == 0:
 		return invalid("role", "name a role or grants in projects: without them it may do nothing")
 	}
-	if err := checkRoles("", s.Role, s.Grants); err != nil {
+	if err := checkRole("role", s.Role); err != nil || in.Grants == nil {
 		return err
 	}
-	if in.Grants == nil {
-		return nil
-	}
-	return knowsProjects(ctx, c, org, s.Grants)
+	return checkGrants(ctx, c, org, "grants", s.Grants)
 }
 
 func newSecret(now time.Time) (string, record.Secret) {

@@ -3,6 +3,7 @@ package identity
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -189,7 +190,10 @@ func (p *Calls) CreateToken(ctx context.Context, who Principal, in api.NewToken)
 	}
 	var out api.TokenValue
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		if err := CheckGrants(ctx, c, who.Organization, in.Grants); err != nil {
+		if len(in.Grants) > mostGrants {
+			return workflow.Refuse(workflow.ErrInvalid, "grants", "a token has roles in at most %d projects; grant a role in a project above them, which counts in all below it", mostGrants)
+		}
+		if err := checkGrants(ctx, c, who.Organization, "grants", in.Grants); err != nil {
 			return err
 		}
 		rec := record.Token{Org: who.Organization, Audience: User, Name: in.Name, Role: in.Role, Grants: in.Grants}
@@ -207,24 +211,27 @@ func (p *Calls) CreateToken(ctx context.Context, who Principal, in api.NewToken)
 // mostGrants is how many projects one token has roles in.
 const mostGrants = 50
 
-// CheckGrants refuses grants of what is not a role, or in a project that does not exist. The commit fails if such a
-// project is deleted meanwhile.
-func CheckGrants(ctx context.Context, c *ledger.Change, org string, grants map[string]string) error {
-	if len(grants) > mostGrants {
-		return workflow.Refuse(workflow.ErrInvalid, "grants", "a token has roles in at most %d projects; grant a role in a project above them, which counts in all below it", mostGrants)
-	}
+// checkGrants refuses grants of what is not a role, or in a project that does not exist. No commit gives grants in a
+// project that is deleted meanwhile: a later project of that name must not have them.
+func checkGrants(ctx context.Context, c *ledger.Change, org, at string, grants map[string]string) error {
 	var keys []store.Key
 	for _, project := range slices.Sorted(maps.Keys(grants)) {
-		field := "grants." + text.Cut(project, 64)
+		field := at + "." + text.Cut(project, 64)
 		if !slices.Contains(ranks, grants[project]) {
-			return workflow.Refuse(workflow.ErrInvalid, field, "a role is viewer, operator or admin")
+			return invalid(field, "a role is viewer, operator or admin")
 		}
 		if workflow.CheckWorkspaceName(project) != nil {
-			return workflow.Refuse(workflow.ErrInvalid, field, "there is no project %q", text.Cut(project, 64))
+			return invalid(field, "there is no project %q", text.Cut(project, 64))
 		}
 		if project != record.GlobalProject {
 			keys = append(keys, record.ProjectKey(org, project))
 		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	if err := c.Tree(ctx, org); err != nil {
+		return err
 	}
 	if err := c.Load(ctx, keys...); err != nil {
 		return err
@@ -232,11 +239,50 @@ func CheckGrants(ctx context.Context, c *ledger.Change, org string, grants map[s
 	for _, k := range keys {
 		if c.Version(k) == store.Absent {
 			name := strings.TrimPrefix(k.Sort, record.ProjectKey(org, "").Sort)
-			return workflow.Refuse(workflow.ErrInvalid, "grants."+name, "there is no project %q", name)
+			return invalid(at+"."+name, "there is no project %q: correct the name, or make it with dayfly project create", name)
 		}
-		c.Check(k)
 	}
 	return nil
+}
+
+// GrantIn says what gives a role in a project, or "". It is for a change that goes by the whole tree of projects.
+func GrantIn(ctx context.Context, c *ledger.Change, org, project string) (string, error) {
+	tokens, err := Tokens(ctx, c, org)
+	if err != nil {
+		return "", err
+	}
+	for _, t := range tokens {
+		if t.Grants[project] != "" && t.Valid(c.Now) {
+			return fmt.Sprintf("token %s (%s) has the role %s in it", t.ID, t.Name, t.Grants[project]), nil
+		}
+	}
+	for r, err := range c.All(ctx, record.Under(record.OrganizationPart(org), record.IssuersPrefix, 100)) {
+		if err != nil {
+			return "", err
+		}
+		is, err := record.Decode[record.Issuer](r)
+		if err != nil {
+			return "", err
+		}
+		for i, rule := range is.Rules {
+			if slices.ContainsFunc(grantsOf(rule.R), func(g map[string]string) bool { return g[project] != "" }) {
+				return fmt.Sprintf("rule %d of issuer %s gives a role in it", i, is.I.Name), nil
+			}
+		}
+	}
+	for r, err := range c.All(ctx, record.Under(record.OrganizationPart(org), record.ServicesPrefix, 100)) {
+		if err != nil {
+			return "", err
+		}
+		s, err := record.Decode[record.ServicePrincipal](r)
+		if err != nil {
+			return "", err
+		}
+		if s.Grants[project] != "" {
+			return fmt.Sprintf("service principal %s has the role %s in it", s.Name, s.Grants[project]), nil
+		}
+	}
+	return "", nil
 }
 
 // Tokens lists user tokens, without their values.

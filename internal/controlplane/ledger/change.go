@@ -264,6 +264,18 @@ func (c *Change) Check(k store.Key) {
 	}
 }
 
+// Tree makes the change one of those that go by the whole tree of projects: the commit fails if another of them was
+// committed meanwhile. It comes before everything that is read of the tree.
+func (c *Change) Tree(ctx context.Context, org string) error {
+	k := record.TreeKey(org)
+	if err := c.Load(ctx, k); err != nil {
+		return err
+	}
+	c.Forget(k)
+	c.Put(k, record.Tree{Changed: c.Now})
+	return nil
+}
+
 // Add adds an operation.
 func (c *Change) Add(op store.Op) { c.ops = append(c.ops, op) }
 

@@ -137,6 +137,9 @@ func ProjectKey(org, name string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "project/" + name}
 }
 
+// TreeKey is where the record of the whole tree of projects lies.
+func TreeKey(org string) store.Key { return store.Key{Part: OrganizationPart(org), Sort: "tree"} }
+
 // WorkspaceKey is where a workspace lies.
 func WorkspaceKey(org, name string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "workspace/" + name}

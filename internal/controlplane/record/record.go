@@ -251,6 +251,12 @@ type Project struct {
 	Created     time.Time `json:"created"`
 }
 
+// Tree is written by every change that goes by an organization's whole tree of projects, and by every one that gives roles
+// in projects: two of them are never decided on the same state of it.
+type Tree struct {
+	Changed time.Time `json:"changed"`
+}
+
 // Workspace is a workspace and its settings.
 type Workspace struct {
 	ID      string        `json:"id"`
