@@ -34,7 +34,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	client := flags.String("client", "dayfly-cli", "id of its one public client")
 	user := flags.String("user", `{"sub":"alice","email":"alice@example.com","groups":["platform"]}`, "claims of its one user, as JSON")
 	pending := flags.Int("pending", 1, "how often a device's poll is told to wait")
-	sign := flags.String("sign", "", "print a token with these claims (JSON, beside the usual ones) after the address")
+	sign := flags.String("sign", "", "sign a token with these claims (JSON, beside the usual ones; null leaves one out)")
+	file := flags.String("file", "", "with -sign: write that token into this file; default print it after the address")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -48,14 +49,20 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	p.URL = "http://" + l.Addr().String()
-	_, _ = fmt.Fprintln(out, p.URL)
+	said := p.URL + "\n"
 	if *sign != "" {
 		with := map[string]any{}
 		if err := json.Unmarshal([]byte(*sign), &with); err != nil {
 			return fmt.Errorf("-sign: %w", err)
 		}
-		_, _ = fmt.Fprintln(out, p.Token("RS256", with))
+		token := p.Token("RS256", with) + "\n"
+		if *file == "" {
+			said += token
+		} else if err := os.WriteFile(*file, []byte(token), 0o600); err != nil {
+			return err
+		}
 	}
+	_, _ = io.WriteString(out, said)
 	server := &http.Server{Handler: p, ReadHeaderTimeout: 5 * time.Second}
 	go func() {
 		<-ctx.Done()
