@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -83,7 +84,7 @@ func (c *workspaceApply) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return usage(err)
 	}
-	there, err := workspaces(a.ctx, cl)
+	there, err := workspaces(a, cl)
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,11 @@ func (c *workspaceApply) Run(a *app, cl *client.Client) error {
 		return c.show(a, would, "would be")
 	}
 	if len(gone) > 0 {
-		if err := c.confirm(a, "this deletes the settings of %s that no file describes (%s), and leaves the infrastructure that they made", text.Count(len(gone), "workspace"), namesOf(gone)); err != nil {
+		names := make([]string, len(gone))
+		for i, w := range gone {
+			names[i] = w.Name
+		}
+		if err := c.confirm(a, "this deletes the settings of %s that no file describes (%s), and leaves the infrastructure that they made", text.Count(len(gone), "workspace"), text.Some(names, 10)); err != nil {
 			return err
 		}
 	}
@@ -121,20 +126,13 @@ func (c *workspaceApply) Run(a *app, cl *client.Client) error {
 }
 
 // workspaces are all that there are, by name.
-func workspaces(ctx context.Context, cl *client.Client) (map[string]api.Workspace, error) {
+func workspaces(a *app, cl *client.Client) (map[string]api.Workspace, error) {
 	all := map[string]api.Workspace{}
-	for cursor := ""; ; {
-		page, err := cl.Workspaces(ctx, cursor, 200)
-		if err != nil {
-			return nil, err
-		}
-		for _, w := range page.Items {
-			all[w.Name] = w
-		}
-		if cursor = page.Next; cursor == "" {
-			return all, nil
-		}
+	list, _, err := gather(a, math.MaxInt, cl.Workspaces)
+	for _, w := range list {
+		all[w.Name] = w
 	}
+	return all, err
 }
 
 // unnamed are the workspaces that --prune deletes: in the projects of --project, else in those that the files name in
@@ -214,7 +212,7 @@ func (c *workspaceApply) check(a *app, cl *client.Client, list []api.Workspace, 
 		return err
 	})
 	if err != nil && a.ctx.Err() == nil {
-		return nil, &exitError{code: firstCode(err), err: fmt.Errorf("%s\nnothing was changed", firstLines(err))}
+		return nil, &exitError{code: exitCode(err), err: fmt.Errorf("%s\nnothing was changed", firstLines(err))}
 	}
 	return would, err
 }
@@ -223,13 +221,6 @@ func (c *workspaceApply) check(a *app, cl *client.Client, list []api.Workspace, 
 func earlier(err error) bool {
 	refusal, ok := errors.AsType[*workflow.Error](err)
 	return ok && errors.Is(err, workflow.ErrNotFound) && refusal.Field == ""
-}
-
-func firstCode(err error) int {
-	if e, ok := errors.AsType[*exitError](err); ok {
-		return e.code
-	}
-	return exitCode(err)
 }
 
 // firstLines are the different lines of an error, up to a number.
@@ -293,7 +284,7 @@ func prune(ctx context.Context, cl *client.Client, gone []api.Workspace) ([]appl
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		err = &exitError{code: firstCode(err), err: errors.New(firstLines(err))}
+		err = &exitError{code: exitCode(err), err: errors.New(firstLines(err))}
 	}
 	return done, err
 }
@@ -319,18 +310,6 @@ func (c *workspaceApply) show(a *app, list []applied, is string) error {
 		a.say("%s %d created, %d changed, %d unchanged, %d pruned", map[bool]string{true: "would be:", false: "in all:"}[c.DryRun], count[api.OutcomeCreated], count[api.OutcomeChanged], count[api.OutcomeUnchanged], count[outcomePruned])
 	}
 	return nil
-}
-
-func namesOf(list []api.Workspace) string {
-	const most = 10
-	var names []string
-	for _, w := range list[:min(len(list), most)] {
-		names = append(names, w.Name)
-	}
-	if more := len(list) - most; more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(names, ", ")
 }
 
 // differences are the fields that differ between two workspaces, each on a line with both values. Variables and the

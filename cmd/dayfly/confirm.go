@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -32,6 +33,17 @@ func (c confirmed) confirm(a *app, format string, args ...any) error {
 		return &exitError{code: exitFailed, err: errors.New("not confirmed: nothing was done")}
 	}
 	return nil
+}
+
+// delete deletes something by its name if confirm lets it. The warning follows the name.
+func (c confirmed) delete(a *app, kind, name, warning string, call func(context.Context, string) error) error {
+	if err := c.confirm(a, "this deletes %s %s%s", kind, name, warning); err != nil {
+		return err
+	}
+	if err := call(a.ctx, name); err != nil {
+		return err
+	}
+	return a.done(map[string]string{"deleted": name}, "%s %s is deleted", kind, name)
 }
 
 // confirmRun is confirm for a run that changes what its workspace manages.

@@ -171,11 +171,5 @@ type issuerDelete struct {
 
 // Run deletes the issuer.
 func (c *issuerDelete) Run(a *app, cl *client.Client) error {
-	if err := c.confirm(a, "this deletes issuer %s and ends the tokens that it gave", c.Name); err != nil {
-		return err
-	}
-	if err := cl.DeleteIssuer(a.ctx, c.Name); err != nil {
-		return err
-	}
-	return a.done(map[string]string{"deleted": c.Name}, "issuer %s is deleted", c.Name)
+	return c.delete(a, "issuer", c.Name, " and ends the tokens that it gave", cl.DeleteIssuer)
 }

@@ -133,11 +133,5 @@ type projectDelete struct {
 
 // Run deletes the project.
 func (c *projectDelete) Run(a *app, cl *client.Client) error {
-	if err := c.confirm(a, "this deletes project %s; nothing may belong to it", c.Name); err != nil {
-		return err
-	}
-	if err := cl.DeleteProject(a.ctx, c.Name); err != nil {
-		return err
-	}
-	return a.done(map[string]string{"deleted": c.Name}, "project %s is deleted", c.Name)
+	return c.delete(a, "project", c.Name, "; nothing may belong to it", cl.DeleteProject)
 }

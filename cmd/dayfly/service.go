@@ -127,11 +127,5 @@ type serviceDelete struct {
 
 // Run deletes the service principal.
 func (c *serviceDelete) Run(a *app, cl *client.Client) error {
-	if err := c.confirm(a, "this deletes service principal %s and ends its tokens", c.Name); err != nil {
-		return err
-	}
-	if err := cl.DeleteService(a.ctx, c.Name); err != nil {
-		return err
-	}
-	return a.done(map[string]string{"deleted": c.Name}, "service principal %s is deleted", c.Name)
+	return c.delete(a, "service principal", c.Name, " and ends its tokens", cl.DeleteService)
 }

@@ -95,7 +95,7 @@ func (c *takeoverReport) Run(a *app, cl *client.Client) error {
 		return &exitError{code: exitInterrupted}
 	}
 	if err != nil {
-		return &exitError{code: firstCode(err), err: errors.New(firstLines(err))}
+		return &exitError{code: exitCode(err), err: errors.New(firstLines(err))}
 	}
 	rank := []string{verdictRefused, verdictFailed, verdictChanges, verdictUncounted, verdictNoChanges}
 	slices.SortFunc(verdicts, func(x, y verdict) int {
@@ -128,7 +128,7 @@ func (c *takeoverReport) chosen(a *app, cl *client.Client) ([]api.Workspace, err
 			names = append(names, w.Name)
 		}
 	}
-	there, err := workspaces(a.ctx, cl)
+	there, err := workspaces(a, cl)
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,14 @@ func Are(n int, noun string) string {
 // mark stands for what was left out.
 const mark = "..."
 
+// Some names the first of many: "a, b and 3 more".
+func Some(names []string, most int) string {
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
 // Cut shortens a text to at most so many bytes, at its end, and marks the cut. It does not split a character.
 func Cut(s string, most int) string {
 	if len(s) <= most {

@@ -17,6 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
 // needed are the settings without which a backend does not know its place.
@@ -85,7 +86,7 @@ func (m *module) notes(w *Workspace) {
 	})
 	switch {
 	case len(lacks) > 0 && len(m.configs) > 0:
-		note("the backend lacks %s: write it into state.backend_config, as in one of %s", strings.Join(lacks, ", "), some(m.configs))
+		note("the backend lacks %s: write it into state.backend_config, as in one of %s", strings.Join(lacks, ", "), text.Some(m.configs, mostNamed))
 	case len(lacks) > 0:
 		note("the backend lacks %s: write it into state.backend_config", strings.Join(lacks, ", "))
 	case m.code.Backend == "local", m.code.Backend == "" && !m.code.Cloud && slices.Contains(m.signs, "terraform.tfstate"):
@@ -95,21 +96,15 @@ func (m *module) notes(w *Workspace) {
 		note("some of its files could not be read in full")
 	}
 	if len(m.outside) > 0 && w.Source.Git == nil {
-		note("it calls modules outside of its directory, which a directory source leaves out: use --git-url (%s)", some(m.outside))
+		note("it calls modules outside of its directory, which a directory source leaves out: use --git-url (%s)", text.Some(m.outside, mostNamed))
 	}
 }
+
+// mostNamed is how many files or modules a note names.
+const mostNamed = 5
 
 func chooseVars(files []string) string {
-	return "choose a file of variables, or none, with environment: {TF_CLI_ARGS_plan: -var-file=FILE}: " + some(files)
-}
-
-// some are the first of many.
-func some(names []string) string {
-	const most = 5
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
+	return "choose a file of variables, or none, with environment: {TF_CLI_ARGS_plan: -var-file=FILE}: " + text.Some(files, mostNamed)
 }
 
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
