@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +75,12 @@ func TestCommand_APoolIsAssignedLabelledAndExplained(t *testing.T) {
 	w.ok("project", "create", "eu")
 	w.ok("pool", "create", "gpu", "--label", "gpu", "--label", "big", "--stack", "ml")
 	has(t, "show", w.ok("pool", "show", "gpu"), "big, gpu", "stack ml")
+	file := filepath.Join(t.TempDir(), "workspace.yaml")
+	if err := os.WriteFile(file, []byte("{name: train, engine: command, labels: [gpu, big], commands: {update: 'true'}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.ok("workspace", "apply", "-f", file)
+	has(t, "workspaces", w.ok("workspace", "list"), " with big,gpu ")
 	has(t, "assign", w.ok("pool", "assign", "gpu", "-w", "net", "-w", "app", "-p", "eu", "--namespace", "lab"), "pool gpu is assigned to workspaces app, net; project eu; stack ml; namespace lab")
 	has(t, "unassign", w.ok("pool", "unassign", "gpu", "-w", "app", "--stack", "ml"), "pool gpu is assigned to workspace net; project eu; namespace lab")
 	if got := w.run("pool", "unassign", "gpu", "-w", "app"); got.code != exitRefused || !strings.Contains(got.stderr, `pool gpu is not assigned to workspace "app"`) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
@@ -28,7 +27,11 @@ func (c *workspaceList) Run(a *app, cl *client.Client) error {
 	}
 	return list(a, cl.Workspaces, "no workspaces: register one with dayfly workspace apply -f FILE, or run a directory",
 		[]string{"WORKSPACE", "PROJECT", "ENGINE", "POOL", "SOURCE"}, func(w api.Workspace) []string {
-			return []string{w.Name, w.Project, w.Engine, dash(cmp.Or(w.Pool, strings.Join(w.Labels, ","))), dash(origin(w.Source))}
+			pool := w.Pool
+			if len(w.Labels) > 0 {
+				pool = "with " + strings.Join(w.Labels, ",")
+			}
+			return []string{w.Name, w.Project, w.Engine, dash(pool), dash(origin(w.Source))}
 		})
 }
 

@@ -66,6 +66,9 @@ func Exchanged(to *Client, in api.TokenRequest, now func() time.Time, log *slog.
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	if now == nil {
+		now = func() time.Time { return time.Now().Round(0) } // as NewSecret
+	}
 	exchange := func(ctx context.Context) (api.IssuedToken, error) {
 		token, err := subject(ctx)
 		if err != nil {
@@ -79,11 +82,14 @@ func Exchanged(to *Client, in api.TokenRequest, now func() time.Time, log *slog.
 		}
 		return out, err
 	}
+	var said string // the last failure in the log, and when: calls come several times a second
+	var at time.Time
 	return NewSecret("the pool token", now, func(ctx context.Context) (redact.String, time.Duration, error) {
 		ctx, cancel := context.WithTimeout(ctx, exchangeTime)
 		defer cancel()
 		got, err := exchange(ctx)
-		if err != nil {
+		if clock := now(); err != nil && (err.Error() != said || clock.Sub(at) >= secretFloor) {
+			said, at = err.Error(), clock
 			log.Warn("pool token not exchanged", "err", err)
 		}
 		return redact.New(got.AccessToken), time.Duration(got.ExpiresIn) * time.Second, err

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -221,4 +222,27 @@ func TestTokenFile_SaysWhatIsWrongAndShowsNoExpiredToken(t *testing.T) {
 			t.Errorf("%.20q: got %v, want %q", tt.content, err, tt.says)
 		}
 	}
+}
+
+// An agent asks for its token several times a second while it has none.
+func TestExchanged_OneFailureIsLoggedOnceInTenSeconds(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	d, _ := newDesk(t, file)
+	var lines strings.Builder
+	source := client.Exchanged(newClient(t, d, func(c *client.Config) { c.Token = nil }), api.TokenRequest{}, d.clock,
+		slog.New(slog.NewTextHandler(&lines, nil)), client.TokenFile(file, d.clock))
+	try := func(want int) {
+		t.Helper()
+		for range 3 {
+			if _, err := source.Get(t.Context()); err == nil {
+				t.Error("there is a token")
+			}
+		}
+		equal(t, "lines", strings.Count(lines.String(), "\n"), want)
+	}
+	try(1)
+	writeToken(t, file, " ")
+	try(2) // another failure
+	d.change(func() { d.now = d.now.Add(10 * time.Second) })
+	try(3)
 }

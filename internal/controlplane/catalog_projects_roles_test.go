@@ -188,6 +188,9 @@ func TestSubmit_NeedsTheRoleInTheWorkspacesProject(t *testing.T) {
 	wantErr(t, submit(api.Submit{Workspace: "new", Operation: workflow.Preview, Register: register("new", "shop")}), workflow.ErrForbidden)
 	w.must(submit(api.Submit{Workspace: "new", Operation: workflow.Preview, Register: register("new", "payments")}))
 	wantErr(t, submit(api.Submit{Workspace: "new", Operation: workflow.StateUnlock, LockID: "1"}), workflow.ErrForbidden)
+	if err := w.plane.DeletePool(w.ctx(), who, "default"); err == nil || !strings.HasSuffix(err.Error(), "this is a token with roles in projects only") {
+		t.Errorf("what needs a role in the organization: %v", err)
+	}
 	who.Grants["payments"] = api.RoleAdmin
 	if err := submit(api.Submit{Workspace: "new", Operation: workflow.StateUnlock, LockID: "1"}); err == nil || strings.Contains(err.Error(), "role") {
 		t.Errorf("an admin of the project: %v", err) // a command workspace has no lock

@@ -177,6 +177,9 @@ func TestIssueToken_TheFirstRuleThatFitsDecides(t *testing.T) {
 			if !errors.Is(err, c.err) || c.err == nil && err != nil {
 				t.Fatalf("got %v, want %v", err, c.err)
 			}
+			if name == "unknown group" && !strings.Contains(err.Error(), `rule 3 fits it, and names none of the groups in its claim "groups" ("Staff")`) {
+				t.Errorf("got %v, want which rule fits, and the groups", err)
+			}
 			if err != nil {
 				return
 			}

@@ -36,7 +36,7 @@ func Choose(w api.Workspace, chain []record.Project, o record.Organization, name
 	}
 	if len(w.Labels) > 0 {
 		out.Labels = sorted(w.Labels)
-		out.Key, out.By = record.LabelRoute(out.Labels), fmt.Sprintf("workspace %s wants labels %s", w.Name, strings.Join(out.Labels, ", "))
+		out.Key, out.By = record.LabelRoute(out.Labels), fmt.Sprintf("workspace %s wants %s", w.Name, labels(out.Labels))
 		return out
 	}
 	with := slices.IndexFunc(chain, func(p record.Project) bool { return p.PoolID != "" })
@@ -84,13 +84,20 @@ func (h Choice) Explain(pools []record.Pool, t workflow.Type) (out []api.PoolVer
 	return out
 }
 
+func labels(names []string) string {
+	if len(names) == 1 {
+		return "label " + names[0]
+	}
+	return "labels " + strings.Join(names, ", ")
+}
+
 // reason says why a pool gets a workflow.
 func (h Choice) reason() string {
 	switch name := record.RunnerOfRoute(h.Key); {
 	case name != "":
 		return h.By + "; only its instance " + name + " may run it"
 	case h.PoolID == "":
-		return "it has the labels " + strings.Join(h.Labels, ", ") + ": the first of such pools to claim it gets it"
+		return "it has " + labels(h.Labels) + ": the first of such pools to claim it gets it"
 	}
 	return h.By
 }
@@ -107,7 +114,7 @@ func (h Choice) refusal(pool record.Pool, chosen string, t workflow.Type) string
 				lacks = append(lacks, l)
 			}
 		}
-		return "it lacks the labels " + strings.Join(lacks, ", ")
+		return "it lacks " + labels(lacks)
 	}
 	switch {
 	case pool.Closed:

@@ -3,6 +3,7 @@ package identity
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -185,7 +186,8 @@ func poolNamed(ctx context.Context, c *ledger.Change, org, pool string) (string,
 // decide finds the rule that a token fits and makes the token that its holder gets, and says how long that may live. It
 // is a pure function.
 func decide(is record.Issuer, claims oidc.Claims, kind, poolID string) (out record.Token, most time.Duration, err error) {
-	for _, rule := range is.Rules {
+	idle := "" // a rule that fits, and gives nothing
+	for i, rule := range is.Rules {
 		r := rule.R
 		if kind != "" && r.Becomes != kind || poolID != "" && rule.PoolID != poolID || !fits(r, claims) {
 			continue
@@ -197,6 +199,10 @@ func decide(is record.Issuer, claims oidc.Claims, kind, poolID string) (out reco
 			}
 		}
 		if r.Becomes != api.KindPool && role == "" && len(grants) == 0 {
+			if idle == "" && r.GroupsClaim != "" {
+				idle = fmt.Sprintf("; rule %d fits it, and names none of the groups in its claim %q (%q)",
+					i+1, r.GroupsClaim, text.Cut(strings.Join(claims.Strings(r.GroupsClaim), " "), 200))
+			}
 			continue // none of its groups has a role
 		}
 		out = record.Token{
@@ -212,8 +218,8 @@ func decide(is record.Issuer, claims oidc.Claims, kind, poolID string) (out reco
 	if kind != "" {
 		what = "a " + kind + "'s token"
 	}
-	return out, 0, workflow.Refuse(workflow.ErrForbidden, "subject_token", "the token is valid, and no rule of issuer %s gives its holder %s (sub %q): compare the claims of the token with dayfly issuer show %s",
-		is.I.Name, what, text.Cut(strings.Join(claims.Strings("sub"), " "), 200), is.I.Name)
+	return out, 0, workflow.Refuse(workflow.ErrForbidden, "subject_token", "the token is valid, and no rule of issuer %s gives its holder %s (sub %q)%s: compare the claims of the token with dayfly issuer show %s",
+		is.I.Name, what, text.Cut(strings.Join(claims.Strings("sub"), " "), 200), idle, is.I.Name)
 }
 
 // fits says whether a token has every claim that a rule wants.

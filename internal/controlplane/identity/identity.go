@@ -109,7 +109,10 @@ func AllowIn(ctx context.Context, l *ledger.Ledger, who Principal, role, action,
 			where = " in the organization"
 		}
 		if who.Role == "" && len(who.Grants) > 0 {
-			have = "a token with roles in other projects only"
+			have = "a token with roles in projects only"
+			if len(projects) > 0 {
+				have = "a token with roles in other projects only"
+			}
 		}
 		for _, p := range slices.Backward(projects) {
 			if r := who.Grants[p]; r != "" {
