@@ -44,6 +44,8 @@ func written(f *kong.Flag, n int) []string {
 		return []string{name, "1s"}
 	case kind.Kind() == reflect.Int:
 		return []string{name, "1"}
+	case kind.Kind() == reflect.Map:
+		return []string{name, []string{"first=x", "second=x"}[n]}
 	case kind == reflect.TypeFor[logQuota]():
 		return []string{name, "1MiB"}
 	}
@@ -58,7 +60,7 @@ func line(leaf *kong.Node, without *kong.Flag) []string {
 	}
 	for _, p := range leaf.Positional {
 		if p.Required {
-			args = append(args, "x")
+			args = append(args, ".") // which can be a directory too
 		}
 	}
 	for _, f := range leaf.Flags {

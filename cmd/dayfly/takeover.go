@@ -213,13 +213,26 @@ func (r *reporter) submit(ctx context.Context, w api.Workspace) (api.Workflow, e
 	last := ""
 	for range mostRounds {
 		key := fmt.Sprintf("takeover-%x", sha256.Sum256(fmt.Appendf(nil, "%q %q %q %t", r.name, settings, last, in.TakeOver)))
-		run, err := r.cl.SubmitOnce(ctx, key, in)
+		if ctx.Err() != nil {
+			return api.Workflow{}, context.Cause(ctx)
+		}
+		run, err := r.submitOne(ctx, key, in)
 		if err != nil || run.State == workflow.Succeeded || !run.State.Terminal() {
 			return run, err
 		}
 		last = run.ID
 	}
 	return api.Workflow{}, fmt.Errorf("workspace %s was previewed %d times in a day under this name: give the report another one with --name", w.Name, mostRounds)
+}
+
+// submitTime bounds a submission.
+const submitTime = time.Minute
+
+// submitOne also waits for its answer after an interrupt: what goes on must be named.
+func (r *reporter) submitOne(ctx context.Context, key string, in api.Submit) (api.Workflow, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), submitTime)
+	defer cancel()
+	return r.cl.SubmitOnce(ctx, key, in)
 }
 
 // judge is the verdict on a preview that has ended.
