@@ -97,8 +97,12 @@ func (s *purge) logs(ctx context.Context, before time.Time) error {
 		return err
 	}
 	last, err := s.each(ctx, purged.Logs, before, func(w *record.Workflow) error {
-		if !w.Over() {
-			return nil
+		if !w.Over() { // the list may lag, and no later purge looks at this run's log
+			now, _, err := ledger.Load[record.Workflow](ctx, s.ledger.View(), record.WorkflowKey(w.ID))
+			if err != nil || !now.Over() {
+				return err
+			}
+			w = &now
 		}
 		if err := s.files(ctx, w); err != nil {
 			return err
