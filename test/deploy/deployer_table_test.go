@@ -118,7 +118,7 @@ var needs = map[string][]need{
 	},
 	"AWS::Logs::MetricFilter": {{"logs:PutMetricFilter logs:DescribeMetricFilters logs:DeleteMetricFilter", on(logs + "NAME"), nil}},
 	"AWS::S3::Bucket": {{"s3:CreateBucket s3:DeleteBucket s3:ListBucket s3:GetBucketVersioning s3:PutBucketVersioning s3:GetEncryptionConfiguration s3:PutEncryptionConfiguration s3:GetBucketPublicAccessBlock s3:PutBucketPublicAccessBlock " +
-		"s3:GetBucketOwnershipControls s3:PutBucketOwnershipControls s3:GetLifecycleConfiguration s3:PutLifecycleConfiguration s3:GetBucketTagging s3:PutBucketTagging", on("arn:aws:s3:::LOWER"), nil}},
+		"s3:GetBucketOwnershipControls s3:PutBucketOwnershipControls s3:GetLifecycleConfiguration s3:PutLifecycleConfiguration s3:GetBucketObjectLockConfiguration s3:PutBucketObjectLockConfiguration s3:GetBucketTagging s3:PutBucketTagging", on("arn:aws:s3:::LOWER"), nil}},
 	"AWS::S3::BucketPolicy":    {{"s3:GetBucketPolicy s3:PutBucketPolicy s3:DeleteBucketPolicy", on("arn:aws:s3:::LOWER"), nil}},
 	"AWS::SQS::Queue":          {{"sqs:CreateQueue sqs:GetQueueUrl sqs:GetQueueAttributes sqs:SetQueueAttributes sqs:DeleteQueue sqs:ListQueueTags sqs:TagQueue sqs:UntagQueue", on("arn:aws:sqs" + ofAccount + "NAME"), nil}},
 	"AWS::SQS::QueuePolicy":    {{"sqs:GetQueueAttributes sqs:SetQueueAttributes", on("arn:aws:sqs" + ofAccount + "NAME"), nil}},

@@ -73,7 +73,7 @@ var rules = []rule{
 				size += len(name) + len(templates.Text(v))
 				upper := strings.ToUpper(name)
 				for _, word := range []string{"TOKEN", "KEY", "PASSWORD", "SECRET"} {
-					if strings.Contains(upper, word) && !strings.HasPrefix(templates.Text(v), "arn:") {
+					if strings.Contains(upper, word) && !strings.HasSuffix(upper, "_RATE") && !strings.HasPrefix(templates.Text(v), "arn:") {
 						return fmt.Sprintf("%s is %q, and no reference to a secret", name, templates.Text(v))
 					}
 				}
