@@ -20,7 +20,7 @@ import (
 )
 
 type workspaceDiscover struct {
-	Dir     string `arg:"" type:"existingdir" help:"The top of the tree."`
+	Dir     string `arg:"" help:"The top of the tree."`
 	Out     string `placeholder:"DIR" help:"Write a file for each workspace into this directory, or all to standard output with -. Without it, only the table is printed."`
 	Project string `help:"Project of the workspaces."`
 	Engine  string `enum:"terraform,tofu" default:"terraform" help:"Engine of code that does not say which: terraform or tofu."`

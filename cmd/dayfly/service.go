@@ -23,15 +23,19 @@ type serviceCommands struct {
 
 // serviceFlags are the settings of a service principal.
 type serviceFlags struct {
-	Role        *string           `help:"Its role in the whole organization: viewer, operator or admin; empty for none."`
-	Grant       map[string]string `mapsep:"," placeholder:"PROJECT=ROLE" help:"Its role in a project and all below it. May be repeated; all grants are replaced."`
-	MaxLifetime *time.Duration    `placeholder:"DURATION" help:"Longest lifetime of its tokens, from 1m to 12h; default 1h."`
+	Role        *string        `help:"Its role in the whole organization: viewer, operator or admin; empty for none."`
+	Grant       []string       `sep:"none" placeholder:"PROJECT=ROLE" help:"Its role in a project and all below it. May be repeated; all grants are replaced."`
+	MaxLifetime *time.Duration `placeholder:"DURATION" help:"Longest lifetime of its tokens, from 1m to 12h; default 1h."`
 }
 
 func (f serviceFlags) settings() (in api.ServicePrincipalSettings, err error) {
 	in.Role = f.Role
 	if f.Grant != nil {
-		in.Grants = &f.Grant
+		grants, err := grantsOf(f.Grant)
+		if err != nil {
+			return in, usage(err)
+		}
+		in.Grants = &grants
 	}
 	if d := f.MaxLifetime; d != nil {
 		if *d%time.Second != 0 {
