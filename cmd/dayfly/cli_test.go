@@ -375,6 +375,7 @@ func TestCommand_WrongUsageExitsWith64AndARefusalWith2(t *testing.T) {
 		{exitUsage, []string{"token", "create", "x", "--expires", "1ms"}, "--expires"},
 		{exitUsage, []string{"token", "create", "x", "--grant", "payments"}, "--grant: want PROJECT=ROLE"},
 		{exitUsage, []string{"token", "create", "x", "--grant", "a=viewer", "--grant", "a=admin"}, "--grant: project a is given twice"},
+		{exitUsage, []string{"service-principal", "create", "x", "--grant", "a=viewer", "--grant", "a=admin"}, "--grant: project a is given twice"},
 		{exitUsage, []string{"secret", "set", "../x"}, "../x"},
 		{exitUsage, []string{"login", "ftp://x"}, "https://"},
 		{exitUsage, []string{"login", "http://dayfly.example.com"}, "URL: plain http would show the token"},
