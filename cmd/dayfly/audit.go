@@ -104,7 +104,7 @@ const (
 // follow prints entries as they come, each once.
 func (c *auditList) follow(a *app, cl *client.Client, f api.AuditFilter) error {
 	if !f.Until.IsZero() {
-		return usage(errors.New("--until: goes not with --follow, which ends when it is interrupted"))
+		return usage(errors.New("--until: cannot be used with --follow, which ends when it is interrupted"))
 	}
 	f.Order = api.OldestFirst
 	if f.Since.IsZero() {

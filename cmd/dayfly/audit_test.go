@@ -63,7 +63,7 @@ func TestAudit_ListsWhatAFilterLeaves(t *testing.T) {
 		}
 	}
 	has(t, "audit list", w.ok("audit", "list", "--target", "prod"), "AT", "OUTCOME", "pool.create", "prod", "done")
-	for args, want := range map[string]string{"--since soon": "want a time such as", "--outcome maybe": "outcome", "-n 0": "want a number above 0", "-f --until 1h": "--until: goes not with --follow"} {
+	for args, want := range map[string]string{"--since soon": "want a time such as", "--outcome maybe": "outcome", "-n 0": "want a number above 0", "-f --until 1h": "--until: cannot be used with --follow"} {
 		if got := w.run(append([]string{"audit"}, strings.Fields(args)...)...); got.code == exitOK || !strings.Contains(got.stderr, want) {
 			t.Errorf("dayfly audit %s: %+v, want %q", args, got, want)
 		}

@@ -56,7 +56,7 @@ func (c *issuerApply) Run(a *app, cl *client.Client) error {
 	return a.done(stored, "issuer %s is %s", stored.Name, outcome)
 }
 
-// readIssuer reads the file of an issuer. Fields that there are not are mistakes.
+// readIssuer reads the file of an issuer. Unknown fields are mistakes.
 func readIssuer(data []byte) (in api.Issuer, err error) {
 	if len(data) > mostIssuerFile {
 		return in, fmt.Errorf("has more than %d bytes", mostIssuerFile)

@@ -38,14 +38,14 @@ const (
 	leastRSA      = 2048
 )
 
-// source is an issuer's keys as they were last had.
+// source is an issuer's keys as they were last read.
 type source struct {
 	turn chan struct{} // who asks the issuer has it
 
 	mu      sync.Mutex
 	keys    []jose.JSONWebKey
-	fresh   time.Time // until when they are not asked for again
-	until   time.Time // until when they serve at all
+	fresh   time.Time // they are not read again before it
+	until   time.Time // they are not used after it
 	tried   time.Time
 	failing bool
 }
@@ -95,7 +95,7 @@ func (v *Verifier) keys(ctx context.Context, issuer string, h header, now time.T
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failing || len(s.keys) == 0 {
-		return nil, &workflow.Error{Kind: workflow.ErrBusy, Message: "the keys of " + issuer + " cannot be had now: ask again; the control plane's log says why", RetryAfter: askAgain}
+		return nil, &workflow.Error{Kind: workflow.ErrBusy, Message: "the keys of " + issuer + " cannot be read now: try again; the control plane's log says why", RetryAfter: askAgain}
 	}
 	return nil, refuse("the token is signed with key %.80q, which %s does not have for %s", h.KeyID, issuer, h.Algorithm)
 }

@@ -3,7 +3,7 @@
 //
 // It calls addresses that others name, so each call is bounded: no address of a private network unless it is listed,
 // no redirect to another host, few bytes, a few seconds. An issuer is asked at most once in 30 s, whatever callers
-// send. Keys that were had once serve for a day more while the issuer is down.
+// send. Keys that were read before are used for a day more while the issuer is down.
 package oidc
 
 import (
@@ -183,4 +183,4 @@ func refuse(format string, args ...any) error {
 }
 
 // errDown is why an issuer was not asked, or did not answer usefully; the cause is for the log alone.
-var errDown = errors.New("the issuer's keys cannot be had")
+var errDown = errors.New("the issuer's keys cannot be read")

@@ -309,7 +309,7 @@ func (p *Calls) DeleteIssuer(ctx context.Context, who Principal, name string) er
 	})
 }
 
-// LoginOptions says with which issuers people log in. Everybody may ask; an organization that there is not has none.
+// LoginOptions says with which issuers people log in. Everybody may ask; an organization that does not exist has none.
 func (p *Calls) LoginOptions(ctx context.Context, org string) (api.LoginOptions, error) {
 	out := api.LoginOptions{Organization: org, Issuers: []api.LoginOption{}}
 	if err := checkName(org); err != nil {

@@ -173,7 +173,7 @@ func (w Workspace) Document(base string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// plain writes a node in the way of people.
+// plain makes a node be written as people write YAML.
 func plain(n *yaml.Node) {
 	n.Style = 0
 	for _, child := range n.Content {
