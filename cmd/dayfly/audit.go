@@ -196,7 +196,11 @@ func (c *auditExport) Run(a *app, cl *client.Client) (err error) {
 	n, last := 0, c.After
 	defer func() {
 		if err = errors.Join(err, buffered.Flush()); err == nil || n > 0 {
-			a.say("%s; go on with --after %s", api.EntryCount(n), cmp.Or(last, `""`))
+			if last == "" {
+				a.say("%s: an entry is exported when it is sealed, some minutes after it was written", api.EntryCount(n))
+				return
+			}
+			a.say("%s; go on with --after %s", api.EntryCount(n), last)
 		}
 	}()
 	for e, err := range cl.Entries(a.ctx, f) {

@@ -79,6 +79,9 @@ func readIssuer(data []byte) (in api.Issuer, err error) {
 	if err := d.Decode(&in); err != nil {
 		return in, errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
+	if in.Name == "" {
+		return in, errors.New("name: give the issuer a name, such as github")
+	}
 	return in, nil
 }
 

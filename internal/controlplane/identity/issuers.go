@@ -169,7 +169,7 @@ func rulesOf(ctx context.Context, c *ledger.Change, org string, in []api.TrustRu
 				return nil, err
 			}
 			if !ok {
-				return nil, invalid(fmt.Sprintf("rules.%d.pool", i), "there is no pool %q", text.Cut(r.Pool, 64))
+				return nil, invalid(fmt.Sprintf("rules.%d.pool", i), "there is no pool %q: correct the name, or make it with dayfly pool create", text.Cut(r.Pool, 64))
 			}
 			rule.PoolID = name.ID
 			c.Check(k)
