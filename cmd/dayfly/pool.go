@@ -98,8 +98,14 @@ func (c *poolCreate) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
+	who, err := cl.Whoami(a.ctx)
+	if err != nil {
+		return err
+	}
 	a.say("start an agent for it, with the token in a file that nobody else can read:\n"+
-		"  DAYFLY_TOKEN=\"$(cat TOKEN_FILE)\" dayfly agent --service-url %s", to.URL)
+		"  DAYFLY_TOKEN=\"$(cat TOKEN_FILE)\" dayfly agent --service-url %s\n"+
+		"without a stored token, where a rule of an issuer gives tokens of this pool:\n"+
+		"  dayfly agent --service-url %s --organization-name %s --runner-pool-id %s --oidc-token-file FILE", to.URL, to.URL, who.Organization, made.Pool.ID)
 	return nil
 }
 

@@ -40,7 +40,8 @@ func TestCommand_APoolIsPausedDrainedAndResumed(t *testing.T) {
 func TestCommand_ANewPoolSaysHowAnAgentIsStartedForIt(t *testing.T) {
 	w := newWorld(t)
 	made := w.run("pool", "create", "trusted")
-	has(t, "create", made.stderr, `DAYFLY_TOKEN="$(cat TOKEN_FILE)" dayfly agent --service-url `+w.url)
+	has(t, "create", made.stderr, `DAYFLY_TOKEN="$(cat TOKEN_FILE)" dayfly agent --service-url `+w.url,
+		"dayfly agent --service-url "+w.url+" --organization-name default --runner-pool-id pool_")
 	if token := strings.TrimSpace(made.stdout); strings.Contains(made.stderr, token) {
 		t.Error("the command has the token")
 	}
