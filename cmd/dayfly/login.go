@@ -58,7 +58,7 @@ func (c *loginCommand) Run(a *app) error {
 	if in == nil {
 		value, err := term.ReadSecret(a.ctx, a.stdin, a.stderr, "token for "+c.URL, 1024)
 		if err != nil && !c.Token && !term.IsTerminal(a.stdin) {
-			err = fmt.Errorf("%w: give a token there, or log in with --device, --oidc-token-file or --client-id", err)
+			err = fmt.Errorf("%w, or log in with --device, --oidc-token-file or --client-id", err)
 		}
 		if err != nil {
 			return unanswered(err)

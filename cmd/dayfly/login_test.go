@@ -179,7 +179,7 @@ func TestLogin_AServicePrincipal(t *testing.T) {
 		{exitUsage, "both --client-id and --client-secret-file", []string{"--client-id", "sp_none"}},
 		{exitUsage, "--client-secret-file: ", []string{"--client-id", "sp_none", "--client-secret-file", file + "x"}},
 		{exitUsage, "", []string{"--client-id", "sp_none", "--device"}},
-		{exitUsage, "is empty: give a token there, or log in with --device,", nil},
+		{exitUsage, "is empty: pipe the value in, or log in with --device,", nil},
 		{exitRefused, "choose one with --issuer", []string{"--issuer", "other"}},
 		{exitRefused, "no issuer with which people log in", []string{"--organization", "other"}},
 	} {

@@ -123,7 +123,7 @@ func answer(ctx context.Context, prompts io.Writer, prompt string, read func() (
 func checked(text string, most int) (string, error) {
 	switch {
 	case text == "":
-		return "", errors.New("standard input is empty: pipe the value in, or run this on a terminal")
+		return "", errors.New("standard input is empty: pipe the value in")
 	case len(text) > most:
 		return "", fmt.Errorf("the value has more than %d bytes", most)
 	}
