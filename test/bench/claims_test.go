@@ -74,7 +74,7 @@ func claims(b *testing.B, s shape, sizes [2]int, total int) {
 		b.Logf("%7d: %s", sizes[i], claimed(took[i]))
 		b.Logf("         a claim and its release: %s", w.ops.per(total))
 		switch s {
-		case oneBusy:
+		case oneBusy, manyPools:
 		case fullPool:
 			b.Logf("         claims of the full pool itself: %s", claimed(w.refused(b, total/2)))
 		case spread:
@@ -248,7 +248,7 @@ func submitAll(b testing.TB, plane *controlplane.Plane, s shape, n int) (token, 
 	}
 	claimable := n
 	switch s {
-	case spread:
+	case spread, manyPools:
 	case oneBusy:
 		claimable = n / 100
 		put("busy", "")
