@@ -83,7 +83,7 @@ func (c *auditList) Run(a *app, cl *client.Client) error {
 	}
 	page := func(ctx context.Context, cursor string, limit int) (api.Page[api.AuditEvent], error) {
 		f.Cursor, f.Limit = cursor, limit
-		return cl.Trail(ctx, f)
+		return cl.Audit(ctx, f)
 	}
 	more, err := listUpTo(a, c.Limit, page, "no entries", []string{"AT", "ACTOR", "ACTION", "TARGET", "OUTCOME", "DETAIL"}, func(e api.AuditEvent) []string {
 		return []string{term.Time(e.At), dash(e.Actor), dash(e.Action), dash(e.Target), dash(e.Outcome), dash(e.Detail)}

@@ -212,7 +212,7 @@ func (w *world) forwarded() string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	entries, err := w.plane.Trail(w.t.Context(), who, api.AuditFilter{Order: api.OldestFirst})
+	entries, err := w.plane.Audit(w.t.Context(), who, api.AuditFilter{Order: api.OldestFirst})
 	if err != nil {
 		w.t.Fatal(err)
 	}

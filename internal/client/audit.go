@@ -9,13 +9,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-// Audit lists changes and refusals, the newest first.
-func (c *Client) Audit(ctx context.Context, cursor string, limit int) (api.Page[api.AuditEvent], error) {
-	return c.Trail(ctx, api.AuditFilter{Cursor: cursor, Limit: limit})
-}
-
-// Trail lists what of the audit trail passes a filter.
-func (c *Client) Trail(ctx context.Context, f api.AuditFilter) (api.Page[api.AuditEvent], error) {
+// Audit lists what of the audit trail passes a filter.
+func (c *Client) Audit(ctx context.Context, f api.AuditFilter) (api.Page[api.AuditEvent], error) {
 	q := listing(f.Cursor, f.Limit)
 	for name, value := range map[string]string{"actor": f.Actor, "action": f.Action, "target": f.Target, "outcome": f.Outcome, "after": f.After, "order": f.Order} {
 		set(q, name, value)
@@ -35,7 +30,7 @@ func setTime(q url.Values, name string, at time.Time) {
 func (c *Client) Entries(ctx context.Context, f api.AuditFilter) iter.Seq2[api.AuditEvent, error] {
 	return pages(f.Cursor, func(cursor string) ([]api.AuditEvent, string, error) {
 		f.Cursor = cursor
-		p, err := c.Trail(ctx, f)
+		p, err := c.Audit(ctx, f)
 		return p.Items, p.Next, err
 	})
 }

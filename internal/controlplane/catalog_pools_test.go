@@ -298,7 +298,7 @@ func TestWakeTarget_IsSetByAnAdminAndShown(t *testing.T) {
 			_, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{WakeTarget: &bad})
 			wantErr(t, err, workflow.ErrInvalid)
 		}
-		page, err := w.plane.Audit(w.ctx(), w.admin, "", 1)
+		page, err := w.plane.Audit(w.ctx(), w.admin, api.AuditFilter{Limit: 1})
 		w.must(err)
 		if e := page.Items[0]; e.Outcome != "refused" && !strings.Contains(e.Detail, "wake_target") {
 			t.Errorf("audited as %+v", e)

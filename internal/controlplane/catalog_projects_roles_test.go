@@ -278,7 +278,7 @@ func TestToken_HasRolesInProjects(t *testing.T) {
 	if d := cmp.Diff(grants, who.Grants); d != "" || who.Role != "" || who.TokenID != made.Token.ID {
 		t.Errorf("it is of %+v: %s", who, d)
 	}
-	trail, err := w.plane.Audit(w.ctx(), w.admin, "", 1)
+	trail, err := w.plane.Audit(w.ctx(), w.admin, api.AuditFilter{Limit: 1})
 	w.must(err)
 	if got := trail.Items[0]; got.Action != "token.create" || got.Detail != "ci as global=viewer, payments=operator" {
 		t.Errorf("the audit trail says %+v", got)

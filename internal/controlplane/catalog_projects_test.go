@@ -108,7 +108,7 @@ func TestProjects_ADeletionIsRefusedWhileAnythingBelongsToIt(t *testing.T) {
 		w.must(w.plane.DeleteProject(w.ctx(), w.admin, "eu"))
 		wantErr(t, w.plane.DeleteProject(w.ctx(), w.admin, "eu"), workflow.ErrNotFound)
 		wantErr(t, w.plane.DeleteProject(w.ctx(), w.admin, "global"), workflow.ErrInvalid)
-		page, err := w.plane.Audit(w.ctx(), w.admin, "", 50)
+		page, err := w.plane.Audit(w.ctx(), w.admin, api.AuditFilter{Limit: 50})
 		w.must(err)
 		var seen []string
 		for _, e := range page.Items {

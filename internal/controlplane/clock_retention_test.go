@@ -295,7 +295,7 @@ func TestRetention_IsSetByAdminsWithinBounds(t *testing.T) {
 	if w.must(err); o.WorkflowRetention != 30 || o.LogRetention != 7 || o.AuditRetention != 10 {
 		t.Errorf("set to 30, 7 and 10 days: %+v", o)
 	}
-	audit, err := w.plane.Audit(w.ctx(), w.admin, "", 1)
+	audit, err := w.plane.Audit(w.ctx(), w.admin, api.AuditFilter{Limit: 1})
 	if w.must(err); audit.Items[0].Action != "organization.update" || !strings.Contains(audit.Items[0].Detail, "log_retention_days 7") {
 		t.Errorf("the audit trail says %+v", audit.Items[0])
 	}
@@ -309,7 +309,7 @@ func TestRetention_IsSetByAdminsWithinBounds(t *testing.T) {
 	w.passes()
 	_, err = w.plane.Workflow(w.ctx(), w.admin, id)
 	wantErr(t, err, workflow.ErrNotFound)
-	audit, err = w.plane.Audit(w.ctx(), w.admin, "", 100)
+	audit, err = w.plane.Audit(w.ctx(), w.admin, api.AuditFilter{Limit: 100})
 	if w.must(err); len(audit.Items) > 0 {
 		t.Errorf("the audit trail still has %d lines after 31 days, of 10", len(audit.Items))
 	}

@@ -42,7 +42,7 @@ func exchangeOf(token string, change ...func(*api.TokenRequest)) api.TokenReques
 
 func (w *world) audits(action, outcome string) (n int) {
 	w.t.Helper()
-	page, err := w.plane.Audit(w.ctx(), w.admin, "", 200)
+	page, err := w.plane.Audit(w.ctx(), w.admin, api.AuditFilter{Limit: 200})
 	w.must(err)
 	for _, e := range page.Items {
 		if e.Action == action && e.Outcome == outcome {
@@ -210,7 +210,7 @@ func TestIssueToken_RefusalsOfStrangersAreNotAudited(t *testing.T) {
 	w := newWorld(t, memory.New())
 	p := w.issuer()
 	w.trust(p, api.TrustRule{Claims: map[string]string{"sub": "alice"}, Becomes: api.KindUser, Role: api.RoleViewer})
-	before, err := w.plane.Audit(w.ctx(), w.admin, "", 200)
+	before, err := w.plane.Audit(w.ctx(), w.admin, api.AuditFilter{Limit: 200})
 	w.must(err)
 	for name, in := range map[string]api.TokenRequest{
 		"unknown issuer":        exchangeOf(provider.Start(t, "ES256").Token("ES256", map[string]any{"aud": ourAudience})),
@@ -230,7 +230,7 @@ func TestIssueToken_RefusalsOfStrangersAreNotAudited(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	after, err := w.plane.Audit(w.ctx(), w.admin, "", 200)
+	after, err := w.plane.Audit(w.ctx(), w.admin, api.AuditFilter{Limit: 200})
 	w.must(err)
 	if got := len(after.Items) - len(before.Items); got != 20 {
 		t.Errorf("%d lines were added to the audit, want 20: the bound of a minute", got)

@@ -37,7 +37,7 @@ func TestEnsureAdmin_MakesOneAdminTokenHoweverOften(t *testing.T) {
 	if _, err := p.Pool(t.Context(), who, "default"); err != nil {
 		t.Errorf("the built-in pool: %v", err)
 	}
-	trail, err := p.Audit(t.Context(), who, "", 0)
+	trail, err := p.Audit(t.Context(), who, api.AuditFilter{})
 	if err != nil || len(trail.Items) != 1 || trail.Items[0].Action != "token.deploy" {
 		t.Errorf("audit %+v, %v", trail.Items, err)
 	}
@@ -158,9 +158,12 @@ func TestRoles_EachCallNeedsItsRole(t *testing.T) {
 			_, err := w.plane.CreateToken(w.ctx(), who, api.NewToken{Name: "x", Role: api.RoleViewer})
 			return err
 		}},
-		"tokens":    {api.RoleAdmin, func(who controlplane.Principal) error { _, err := w.plane.Tokens(w.ctx(), who, "", 0); return err }},
-		"revoke":    {api.RoleAdmin, func(who controlplane.Principal) error { return w.plane.RevokeToken(w.ctx(), who, "tok_x") }},
-		"audit":     {api.RoleAdmin, func(who controlplane.Principal) error { _, err := w.plane.Audit(w.ctx(), who, "", 0); return err }},
+		"tokens": {api.RoleAdmin, func(who controlplane.Principal) error { _, err := w.plane.Tokens(w.ctx(), who, "", 0); return err }},
+		"revoke": {api.RoleAdmin, func(who controlplane.Principal) error { return w.plane.RevokeToken(w.ctx(), who, "tok_x") }},
+		"audit": {api.RoleAdmin, func(who controlplane.Principal) error {
+			_, err := w.plane.Audit(w.ctx(), who, api.AuditFilter{})
+			return err
+		}},
 		"delete ws": {api.RoleAdmin, func(who controlplane.Principal) error { return w.plane.DeleteWorkspace(w.ctx(), who, "net") }},
 		"unlock": {api.RoleAdmin, func(who controlplane.Principal) error {
 			_, err := w.plane.Unlock(w.ctx(), who, "net", api.Unlock{Workflow: wf.ID})
@@ -186,7 +189,7 @@ func TestRoles_EachCallNeedsItsRole(t *testing.T) {
 			}
 		})
 	}
-	page, err := w.plane.Audit(w.ctx(), w.admin, "", 0)
+	page, err := w.plane.Audit(w.ctx(), w.admin, api.AuditFilter{})
 	w.must(err)
 	refused := 0
 	for _, e := range page.Items {
@@ -249,11 +252,11 @@ func TestAudit_HasEveryRefusal(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before, err := w.plane.Audit(w.ctx(), w.admin, "", 0)
+			before, err := w.plane.Audit(w.ctx(), w.admin, api.AuditFilter{})
 			w.must(err)
 			w.clock.advance(time.Second)
 			wantErr(t, tc.do(), workflow.ErrForbidden)
-			after, err := w.plane.Audit(w.ctx(), w.admin, "", 0)
+			after, err := w.plane.Audit(w.ctx(), w.admin, api.AuditFilter{})
 			w.must(err)
 			if len(after.Items) != len(before.Items)+1 {
 				t.Fatalf("%d events were added, want 1", len(after.Items)-len(before.Items))

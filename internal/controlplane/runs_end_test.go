@@ -84,7 +84,7 @@ func TestUnlock_FreesTheSlotOfTheLostRunAlone(t *testing.T) {
 		if got := w.is(first.ID, workflow.Failed, workflow.ReasonRunnerLost); got.SlotHeld || !strings.Contains(w.story(first.ID), "UNLOCKED by admin") {
 			t.Errorf("after it was unlocked: %+v\n%s", got, w.story(first.ID))
 		}
-		page, err := w.plane.Audit(w.ctx(), w.admin, "", 2)
+		page, err := w.plane.Audit(w.ctx(), w.admin, api.AuditFilter{Limit: 2})
 		w.must(err)
 		for i, outcome := range []string{"done", "refused"} {
 			if e := page.Items[i]; e.Action != "workspace.unlock" || e.Target != "net" || e.Outcome != outcome {

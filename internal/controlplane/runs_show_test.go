@@ -68,7 +68,7 @@ func TestLists_ACursorIsOpaqueAndGoodForItsListAlone(t *testing.T) {
 			return page{p.Next, len(p.Items)}, err
 		},
 		"audit": func(c string) (page, error) {
-			p, err := w.plane.Audit(w.ctx(), w.admin, c, 1)
+			p, err := w.plane.Audit(w.ctx(), w.admin, api.AuditFilter{Cursor: c, Limit: 1})
 			return page{p.Next, len(p.Items)}, err
 		},
 		"held": func(c string) (page, error) {

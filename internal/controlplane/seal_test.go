@@ -23,7 +23,7 @@ import (
 func (w *world) trail(f api.AuditFilter) iter.Seq2[api.AuditEvent, error] {
 	return func(yield func(api.AuditEvent, error) bool) {
 		for f.Order = api.OldestFirst; ; {
-			page, err := w.plane.Trail(w.ctx(), w.admin, f)
+			page, err := w.plane.Audit(w.ctx(), w.admin, f)
 			w.must(err)
 			for _, e := range page.Items {
 				if !yield(e, nil) {

@@ -23,7 +23,7 @@ func (s *server) auditRoutes() {
 			After   string    `query:"after" maxLength:"100" doc:"With order asc: only what comes behind the entry with this id"`
 			Order   string    `query:"order" enum:"desc,asc" doc:"desc, the default: the newest first; asc: the oldest first"`
 		}) (*answer[api.Page[api.AuditEvent]], error) {
-			return reply(s.plane.Trail(ctx, who, api.AuditFilter{
+			return reply(s.plane.Audit(ctx, who, api.AuditFilter{
 				Actor: in.Actor, Action: in.Action, Target: in.Target, Outcome: in.Outcome, Since: in.Since, Until: in.Until,
 				After: in.After, Order: in.Order, Cursor: in.Cursor, Limit: in.Limit,
 			}))

@@ -70,7 +70,7 @@ func TestAPI_ATeamFitsIn(t *testing.T) {
 	} {
 		is(t, what, err, workflow.ErrForbidden)
 		refused := false
-		page, err := admin.Audit(ctx, "", 50)
+		page, err := admin.Audit(ctx, api.AuditFilter{Limit: 50})
 		must(t, err)
 		for _, e := range page.Items {
 			refused = refused || e.Action == what && e.Actor == "dev" && e.Outcome == "refused"

@@ -227,7 +227,7 @@ func (w *team) keep(t *testing.T, k store.Key, rec map[string]any) {
 // wantAudited checks that the last line of the audit trail is a refusal of somebody.
 func (w *team) wantAudited(t *testing.T, who string) {
 	t.Helper()
-	trail, err := w.client(t, w.admin).Audit(t.Context(), "", 1)
+	trail, err := w.client(t, w.admin).Audit(t.Context(), api.AuditFilter{Limit: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -208,7 +208,7 @@ func story(t *testing.T, w *world, url string, hc *http.Client) {
 	must(t, person.RevokeToken(ctx, token.Token.ID))
 	_, err = viewer.Whoami(ctx)
 	is(t, "call with a revoked token", err, workflow.ErrRevoked)
-	audit, err := person.Audit(ctx, "", 200)
+	audit, err := person.Audit(ctx, api.AuditFilter{Limit: 200})
 	must(t, err)
 	if len(audit.Items) == 0 {
 		t.Error("nothing was audited")

@@ -243,7 +243,7 @@ func (w *world) answersAreClean(p planted, ids ...string) {
 	for {
 		path := "/v1/audit?limit=200&cursor=" + url.QueryEscape(cursor)
 		paths = append(paths, path)
-		page, err := w.cl.Audit(w.t.Context(), cursor, 200)
+		page, err := w.cl.Audit(w.t.Context(), api.AuditFilter{Cursor: cursor, Limit: 200})
 		if err != nil {
 			w.t.Fatal(err)
 		}

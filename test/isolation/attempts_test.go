@@ -331,7 +331,7 @@ func (w *world) references() {
 		in.Source.Git = &git
 		one.change(&in)
 		_, _, err := w.operator.PutWorkspace(w.t.Context(), in)
-		events, aerr := w.cl.Audit(w.t.Context(), "", 1)
+		events, aerr := w.cl.Audit(w.t.Context(), api.AuditFilter{Limit: 1})
 		audited := aerr == nil && len(events.Items) == 1 && events.Items[0].Outcome == "refused" && events.Items[0].Target == in.Name
 		w.tried("name "+one.what, errors.Is(err, workflow.ErrForbidden) && audited, "audited: %t; %v", audited, err)
 	}

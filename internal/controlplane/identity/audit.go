@@ -17,13 +17,8 @@ const (
 	trailPage  = 200
 )
 
-// Audit lists the trail, newest first.
-func (p *Calls) Audit(ctx context.Context, who Principal, cursor string, limit int) (api.Page[api.AuditEvent], error) {
-	return p.Trail(ctx, who, api.AuditFilter{Cursor: cursor, Limit: limit})
-}
-
-// Trail lists what of the audit trail passes a filter.
-func (p *Calls) Trail(ctx context.Context, who Principal, f api.AuditFilter) (out api.Page[api.AuditEvent], err error) {
+// Audit lists what of the audit trail passes a filter.
+func (p *Calls) Audit(ctx context.Context, who Principal, f api.AuditFilter) (out api.Page[api.AuditEvent], err error) {
 	out.Items = []api.AuditEvent{}
 	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "audit.list", ""); err != nil {
 		return out, err

@@ -307,6 +307,6 @@ func (r *recorder) look() {
 	must(err)
 	_, err = admin.Tokens(ctx, "", 0)
 	must(err)
-	_, err = admin.Audit(ctx, "", 100)
+	_, err = admin.Audit(ctx, api.AuditFilter{Limit: 100})
 	must(err)
 }
