@@ -18,12 +18,15 @@ const (
 	mostShown  = 200             // workflows that a drain lists
 )
 
-// pause stops or resumes the claims of a pool, and returns what still runs in it.
-func (a *app) pause(cl *client.Client, pool string, paused bool) ([]api.Workflow, error) {
-	if _, err := cl.UpdatePool(a.ctx, pool, api.PoolSettings{IsDisabled: &paused}); err != nil {
-		return nil, err
-	}
-	page, err := cl.Workflows(a.ctx, client.Filter{Pool: pool, State: "active", Limit: mostShown})
+// pause stops or resumes the claims of a pool.
+func (a *app) pause(cl *client.Client, pool string, paused bool) error {
+	_, err := cl.UpdatePool(a.ctx, pool, api.PoolSettings{IsDisabled: &paused})
+	return err
+}
+
+// running is what still runs in a pool.
+func running(ctx context.Context, cl *client.Client, pool string) ([]api.Workflow, error) {
+	page, err := cl.Workflows(ctx, client.Filter{Pool: pool, State: "active", Limit: mostShown})
 	return page.Items, err
 }
 
@@ -55,7 +58,10 @@ type poolPause struct {
 
 // Run pauses the pool.
 func (c *poolPause) Run(a *app, cl *client.Client) error {
-	runs, err := a.pause(cl, c.Name, true)
+	if err := a.pause(cl, c.Name, true); err != nil {
+		return err
+	}
+	runs, err := running(a.ctx, cl, c.Name)
 	if err != nil {
 		return err
 	}
@@ -72,7 +78,7 @@ type poolResume struct {
 
 // Run lets the pool claim again.
 func (c *poolResume) Run(a *app, cl *client.Client) error {
-	if _, err := a.pause(cl, c.Name, false); err != nil {
+	if err := a.pause(cl, c.Name, false); err != nil {
 		return err
 	}
 	return a.done(map[string]string{"resumed": c.Name}, "pool %s claims again", c.Name)
@@ -88,7 +94,10 @@ func (c *poolDrain) Run(a *app, cl *client.Client) error {
 	if c.Timeout < 0 {
 		return usage(fmt.Errorf("--timeout: want a duration above 0, not %s", c.Timeout))
 	}
-	runs, err := a.pause(cl, c.Name, true)
+	if err := a.pause(cl, c.Name, true); err != nil {
+		return err
+	}
+	runs, err := running(a.ctx, cl, c.Name)
 	if err != nil {
 		return err
 	}
@@ -100,11 +109,11 @@ func (c *poolDrain) Run(a *app, cl *client.Client) error {
 	var f follower // it knows how long to bear with a control plane that does not answer
 	told := -1
 	err = f.poll(ctx, func() (bool, error) {
-		page, err := cl.Workflows(ctx, client.Filter{Pool: c.Name, State: "active", Limit: mostShown})
+		now, err := running(ctx, cl, c.Name)
 		if err != nil {
 			return false, err
 		}
-		if runs = page.Items; len(runs) > 0 && len(runs) != told {
+		if runs = now; len(runs) > 0 && len(runs) != told {
 			a.say("pool %s is paused and claims nothing; waiting for what still runs:%s", c.Name, still(runs, time.Now()))
 			told = len(runs)
 		}

@@ -256,11 +256,7 @@ func GrantIn(ctx context.Context, c *ledger.Change, org, project string) (string
 			return fmt.Sprintf("token %s (%s) has the role %s in it", t.ID, t.Name, t.Grants[project]), nil
 		}
 	}
-	for r, err := range c.All(ctx, record.Under(record.OrganizationPart(org), record.IssuersPrefix, 100)) {
-		if err != nil {
-			return "", err
-		}
-		is, err := record.Decode[record.Issuer](r)
+	for is, err := range ledger.AllOf[record.Issuer](ctx, c, record.Under(record.OrganizationPart(org), record.IssuersPrefix, 100)) {
 		if err != nil {
 			return "", err
 		}
@@ -270,11 +266,7 @@ func GrantIn(ctx context.Context, c *ledger.Change, org, project string) (string
 			}
 		}
 	}
-	for r, err := range c.All(ctx, record.Under(record.OrganizationPart(org), record.ServicesPrefix, 100)) {
-		if err != nil {
-			return "", err
-		}
-		s, err := record.Decode[record.ServicePrincipal](r)
+	for s, err := range ledger.AllOf[record.ServicePrincipal](ctx, c, record.Under(record.OrganizationPart(org), record.ServicesPrefix, 100)) {
 		if err != nil {
 			return "", err
 		}
