@@ -46,7 +46,6 @@ func join(c *ledger.Change, org, name string) error {
 	k := record.ProjectKey(org, name)
 	rec, ok, err := ledger.Get[record.Project](c.Read, k)
 	if err == nil && ok && name != record.GlobalProject {
-		c.Forget(k)
 		c.Put(k, rec)
 	}
 	return err
@@ -202,19 +201,10 @@ func (p *Calls) CreateProject(ctx context.Context, who identity.Principal, key s
 	}
 	request := record.Hash("project " + string(asked))
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		k, ik := record.ProjectKey(who.Organization, name), record.IdempotencyKey(who.Organization, who.Name, key)
-		if key != "" {
-			before, ok, err := ledger.Load[record.Idempotency](ctx, c, ik)
-			switch {
-			case err != nil:
-				return err
-			case ok && before.Request != request:
-				return workflow.Refuse(workflow.ErrKeyReused, "Idempotency-Key", "this idempotency key was used for another request; use a new one")
-			case ok:
-				return nil
-			}
-			c.PutUntil(ik, record.Idempotency{Request: request, Result: name}, c.Now.Add(record.IdempotencyKept))
+		if before, err := c.Once(ctx, who.Organization, who.Name, key, request, name); before != "" || err != nil {
+			return err
 		}
+		k := record.ProjectKey(who.Organization, name)
 		if err := c.Tree(ctx, who.Organization); err != nil {
 			return err
 		}
@@ -291,9 +281,7 @@ func settleProject(ctx context.Context, c *ledger.Change, org string, rec *recor
 // nameFor adds to a change that something begins to name a pool by its id: the pool's deletion must not miss that. The
 // pool was read.
 func nameFor(c *ledger.Change, org string, pool record.Pool) {
-	k := record.PoolKey(org, pool.ID)
-	c.Forget(k)
-	c.Put(k, pool)
+	c.Put(record.PoolKey(org, pool.ID), pool)
 }
 
 // UpdateProject changes the given settings of a project. Its workspaces, and those of the projects below it, may go to
@@ -332,9 +320,7 @@ func (p *Calls) UpdateProject(ctx context.Context, who identity.Principal, name 
 		if err := settleProject(ctx, c, who.Organization, &rec, in, height); err != nil {
 			return err
 		}
-		k := record.ProjectKey(who.Organization, name)
-		c.Forget(k)
-		c.Put(k, rec)
+		c.Put(record.ProjectKey(who.Organization, name), rec)
 		identity.Audit(c, who, "project.update", name, "done", strings.Join(changed(in), ", "))
 		if rerouted = rec.PoolID != chain[0].PoolID || rec.Parent != chain[0].Parent; rerouted {
 			return Reroute(ctx, c, who.Organization)

@@ -156,7 +156,6 @@ func Reroute(ctx context.Context, c *ledger.Change, org string) error {
 	if err := c.Load(ctx, k); err != nil {
 		return err
 	}
-	c.Forget(k)
 	c.Put(k, record.Rerouting{Epoch: routes.Epoch})
 	return nil
 }

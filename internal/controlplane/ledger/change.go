@@ -9,6 +9,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // Change collects what one commit does. It has what was read and working copies of it. The operations that it
@@ -229,6 +230,7 @@ func (c *Change) Put(k store.Key, v any) { c.PutUntil(k, v, time.Time{}) }
 
 // PutUntil is Put for a record that the store may drop after a time; the zero time means never.
 func (c *Change) PutUntil(k store.Key, v any, expires time.Time) {
+	c.Forget(k) // a check of the same record, or an earlier value
 	r := record.Encode(k, v)
 	if !expires.IsZero() {
 		r.Expires = expires.Unix()
@@ -271,9 +273,28 @@ func (c *Change) Tree(ctx context.Context, org string) error {
 	if err := c.Load(ctx, k); err != nil {
 		return err
 	}
-	c.Forget(k)
 	c.Put(k, record.Tree{Changed: c.Now})
 	return nil
+}
+
+// Once makes the change one that an Idempotency-Key stands for: result is what it makes. Where the same request was
+// served under that key before, it returns what was made then. Without a key it does nothing.
+func (c *Change) Once(ctx context.Context, org, who, key, request, result string) (before string, err error) {
+	if key == "" {
+		return "", nil
+	}
+	k := record.IdempotencyKey(org, who, key)
+	used, ok, err := Load[record.Idempotency](ctx, c, k)
+	switch {
+	case err != nil:
+		return "", err
+	case ok && used.Request != request:
+		return "", workflow.Refuse(workflow.ErrKeyReused, "Idempotency-Key", "this idempotency key was used for another request; use a new one")
+	case ok:
+		return used.Result, nil
+	}
+	c.PutUntil(k, record.Idempotency{Request: request, Result: result}, c.Now.Add(record.IdempotencyKept))
+	return "", nil
 }
 
 // Add adds an operation.

@@ -97,21 +97,14 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 		if err := c.LoadLinked(ctx, first...); err != nil {
 			return err
 		}
-		if key != "" {
-			k := record.IdempotencyKey(who.Organization, who.Name, key)
-			before, ok, err := ledger.Get[record.Idempotency](c.Read, k)
-			switch {
-			case err != nil:
-				return err
-			case ok && before.Request != request:
-				return workflow.Refuse(workflow.ErrKeyReused, "Idempotency-Key", "this idempotency key was used for another request; use a new one")
-			case ok:
-				id = before.Result
-				return nil
-			}
-			c.PutUntil(k, record.Idempotency{Request: request, Result: id}, now.Add(record.IdempotencyKept))
+		before, err := c.Once(ctx, who.Organization, who.Name, key, request, id)
+		if err != nil {
+			return err
 		}
-		var err error
+		if before != "" {
+			id = before
+			return nil
+		}
 		made, pool, err = p.add(ctx, c, who, in, id, retryOf)
 		return err
 	})
