@@ -21,6 +21,7 @@ type Organization struct {
 	WorkflowRetention int       `json:"workflow_retention_days" doc:"Days for which workflows are kept, from their submission" example:"400"`
 	LogRetention      int       `json:"log_retention_days" enum:"7,30,90,180,400" doc:"Days for which logs are kept, from the workflow's submission; a log is not kept longer than its workflow" example:"90"`
 	AuditRetention    int       `json:"audit_retention_days" doc:"Days for which the audit trail is kept; 0 means for ever" example:"0"`
+	Approval          *Approval `json:"approval,omitempty" doc:"What is required before a plan is applied, in all workspaces"`
 	Limit             int       `json:"limit" doc:"Most active workflows; 0 means that of the installation" example:"150"`
 	DefaultPool       string    `json:"default_pool" doc:"Pool of workspaces for which neither they nor their projects name one" example:"default"`
 	CreatedAt         time.Time `json:"created_at" doc:"When the organization was created"`
@@ -29,9 +30,10 @@ type Organization struct {
 
 // OrganizationSettings changes an organization. A nil field stays as it is.
 type OrganizationSettings struct {
-	WorkflowRetention *int    `json:"workflow_retention_days,omitempty" minimum:"30" maximum:"3650" doc:"Days for which workflows are kept, from their submission" example:"400"`
-	LogRetention      *int    `json:"log_retention_days,omitempty" enum:"7,30,90,180,400" doc:"Days for which logs are kept, from the workflow's submission" example:"90"`
-	Limit             *int    `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"Most active workflows; 0 means that of the installation" example:"150"`
-	DefaultPool       *string `json:"default_pool,omitempty" maxLength:"64" doc:"Pool of workspaces for which neither they nor their projects name one; empty, or the built-in pool, clears it" example:"production"`
-	AuditRetention    *int    `json:"audit_retention_days,omitempty" minimum:"0" maximum:"36500" doc:"Days for which the audit trail is kept; 0 means for ever" example:"0"`
+	WorkflowRetention *int      `json:"workflow_retention_days,omitempty" minimum:"30" maximum:"3650" doc:"Days for which workflows are kept, from their submission" example:"400"`
+	LogRetention      *int      `json:"log_retention_days,omitempty" enum:"7,30,90,180,400" doc:"Days for which logs are kept, from the workflow's submission" example:"90"`
+	Approval          *Approval `json:"approval,omitempty" doc:"What is required before a plan is applied, in all workspaces; with required false it is taken away"`
+	Limit             *int      `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"Most active workflows; 0 means that of the installation" example:"150"`
+	DefaultPool       *string   `json:"default_pool,omitempty" maxLength:"64" doc:"Pool of workspaces for which neither they nor their projects name one; empty, or the built-in pool, clears it" example:"production"`
+	AuditRetention    *int      `json:"audit_retention_days,omitempty" minimum:"0" maximum:"36500" doc:"Days for which the audit trail is kept; 0 means for ever" example:"0"`
 }

@@ -177,8 +177,10 @@ type Submit struct {
 	TakeOverFrom string `json:"take_over_from,omitempty" maxLength:"90" doc:"With take_over: which of several, such as the engine's workspace below terraform.tfstate.d"`
 	BeginAnew    bool   `json:"begin_anew,omitempty" doc:"Go on with what is in the workspace's place, whatever exists elsewhere"`
 
-	LockID   string     `json:"lock_id,omitempty" maxLength:"255" doc:"With operation state_unlock: id of the lock"`
-	Register *Workspace `json:"register,omitempty" doc:"Makes or changes the workspace in the commit that makes the run: if the run is refused, nothing is left behind. A directory source of an existing workspace stays as it is"`
+	LockID string `json:"lock_id,omitempty" maxLength:"255" doc:"With operation state_unlock: id of the lock"`
+
+	Push     *PushedState `json:"push,omitempty" doc:"With operation state_push: the state, which must have been placed before"`
+	Register *Workspace   `json:"register,omitempty" doc:"Makes or changes the workspace in the commit that makes the run: if the run is refused, nothing is left behind. A directory source of an existing workspace stays as it is"`
 }
 
 // Workflow is one requested run, as people see it.
@@ -201,6 +203,9 @@ type Workflow struct {
 	CancelRequested bool               `json:"cancel_requested,omitempty" doc:"Whether its cancellation was requested"`
 	SlotHeld        bool               `json:"slot_held,omitempty" doc:"Whether it holds the right to change its workspace's state"`
 	RetryOf         string             `json:"retry_of,omitempty" doc:"Id of the workflow that it repeats"`
+	For             workflow.Operation `json:"for,omitempty" doc:"Of a preview whose plan can be approved: operation of the run that applies it" example:"update"`
+	Applies         string             `json:"applies,omitempty" doc:"Id of the preview whose plan it applies, exactly"`
+	Review          *Review            `json:"review,omitempty" doc:"What became of the plan of a preview; only in the answer about one workflow"`
 	SubmittedBy     string             `json:"submitted_by" doc:"Name of the token that submitted it" example:"ci"`
 	SubmittedAt     time.Time          `json:"submitted_at" doc:"When it was submitted"`
 	ClaimedAt       *time.Time         `json:"claimed_at,omitempty" doc:"When its latest attempt was claimed"`

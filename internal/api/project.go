@@ -12,16 +12,18 @@ type Project struct {
 	Parent      string     `json:"parent,omitempty" doc:"Name of the project above it; the root has none" example:"global"`
 	Description string     `json:"description,omitempty" doc:"What the project is"`
 	Pool        string     `json:"pool,omitempty" doc:"Pool of its workspaces, and of those in the projects below it, that name none themselves" example:"production"`
+	Approval    *Approval  `json:"approval,omitempty" doc:"What is required before a plan is applied, in its workspaces and those of the projects below it"`
 	CreatedAt   *time.Time `json:"created_at,omitempty" doc:"When it was created; none for a root that was never changed"`
 	Version     int64      `json:"version" doc:"Version of the stored record; 0 for a root that was never changed" example:"2"`
 }
 
 // ProjectSettings creates or changes a project. On change, a nil field stays as it is.
 type ProjectSettings struct {
-	Name        *string `json:"name,omitempty" maxLength:"64" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -; it never changes" example:"payments"`
-	Parent      *string `json:"parent,omitempty" maxLength:"64" doc:"Name of the project above it; default global" example:"global"`
-	Description *string `json:"description,omitempty" maxLength:"1000" doc:"What the project is"`
-	Pool        *string `json:"pool,omitempty" maxLength:"64" doc:"Name of a pool; empty takes that of the project above it" example:"production"`
+	Name        *string   `json:"name,omitempty" maxLength:"64" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -; it never changes" example:"payments"`
+	Parent      *string   `json:"parent,omitempty" maxLength:"64" doc:"Name of the project above it; default global" example:"global"`
+	Description *string   `json:"description,omitempty" maxLength:"1000" doc:"What the project is"`
+	Approval    *Approval `json:"approval,omitempty" doc:"What is required before a plan is applied, in its workspaces and those of the projects below it; with required false it is taken away"`
+	Pool        *string   `json:"pool,omitempty" maxLength:"64" doc:"Name of a pool; empty takes that of the project above it" example:"production"`
 }
 
 // Assignments are what a pool is assigned to.

@@ -38,12 +38,14 @@ const (
 	knowsTakeOver  = "take_over"
 	knowsBeginAnew = "begin_anew"
 	knowsArchive   = "archive"
+	knowsPlan      = "plan" // to leave a plan that can be approved, and to apply one
 )
 
 // RunnerKnows is what a runner of this version names at its start.
 func RunnerKnows() []string {
 	return []string{
 		StateDeclared, StateOwnDirectory, StateOwnS3, string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
+		knowsPlan, string(workflow.StatePull), string(workflow.StatePush),
 	}
 }
 
@@ -57,7 +59,7 @@ func (s Spec) Needs() []string {
 	for _, what := range RunnerKnows() {
 		switch {
 		case what == kind, what == string(s.Operation), what == knowsTakeOver && s.TakeOver, what == knowsBeginAnew && s.BeginAnew,
-			what == knowsArchive && s.Source.Archive != nil:
+			what == knowsArchive && s.Source.Archive != nil, what == knowsPlan && (s.For != "" || s.Plan != nil):
 			out = append(out, what)
 		}
 	}
@@ -113,6 +115,9 @@ type Spec struct {
 	Role              *Role              `json:"role,omitempty" doc:"The run's role in the cloud. Without it, secrets are read with the role of the task, and the engine has none"`
 	Size              string             `json:"size" doc:"CPU and memory of the task" example:"small"` // nothing reads it here; records have it, and the first version read it
 	MaxRuntimeSeconds float64            `json:"max_runtime_seconds" doc:"Most seconds that the run may take" example:"3600"`
+	For               workflow.Operation `json:"for,omitempty" doc:"With operation preview: leave the plan, so that a run of this operation can apply it once it is approved" example:"update"`
+	Plan              *PlanRef           `json:"plan,omitempty" doc:"The approved plan that the run applies, and nothing else"`
+	Push              *PushedState       `json:"push,omitempty" doc:"With operation state_push, or with for: the state"`
 	LogQuota          int64              `json:"log_quota,omitempty" doc:"Bytes that the log may hold; 0 means 64 MiB" example:"67108864"`
 }
 
@@ -174,7 +179,11 @@ type Changes struct {
 	Change    int              `json:"change" doc:"Resources to change, or that were changed" example:"0"`
 	Destroy   int              `json:"destroy" doc:"Resources to destroy, or that were destroyed" example:"0"`
 	Drift     int              `json:"drift,omitempty" doc:"Resources that differ from the state"`
-	Resources []ResourceChange `json:"resources,omitempty" maxItems:"200" doc:"Address and action of each resource, without values"`
+	Replace   int              `json:"replace,omitempty" doc:"Resources that are destroyed and made anew; they count in add and destroy too"`
+	Import    int              `json:"import,omitempty" doc:"Resources that are imported"`
+	Move      int              `json:"move,omitempty" doc:"Resources whose address changes"`
+	Resources []ResourceChange `json:"resources,omitempty" maxItems:"1000" doc:"What changes of each resource, without values: destroyed and replaced ones first"`
+	Outputs   []OutputChange   `json:"outputs,omitempty" maxItems:"500" doc:"Outputs that change, without values"`
 }
 
 // Text counts changes: those of a plan, or what was done.
@@ -192,8 +201,20 @@ func (c Changes) Text(done bool) string {
 
 // ResourceChange is one line of a plan, without any value.
 type ResourceChange struct {
-	Address string `json:"address" maxLength:"1000" doc:"Address of the resource" example:"aws_subnet.a"`
-	Action  string `json:"action" maxLength:"32" doc:"Such as create, update, delete, replace, read, drift" example:"create"`
+	Address  string   `json:"address" maxLength:"1000" doc:"Address of the resource" example:"aws_subnet.a"`
+	Action   string   `json:"action" maxLength:"32" doc:"Such as create, update, delete, replace, read, forget, move, drift" example:"create"`
+	Provider string   `json:"provider,omitempty" maxLength:"255" doc:"Source of its provider" example:"registry.terraform.io/hashicorp/aws"`
+	Changed  []string `json:"changed,omitempty" maxItems:"100" doc:"Names of the attributes that change" example:"tags"`
+	Forces   []string `json:"forces,omitempty" maxItems:"100" doc:"Names of the attributes that force the replacement" example:"cidr_block"`
+	From     string   `json:"from,omitempty" maxLength:"1000" doc:"The address that it had before"`
+	Imported bool     `json:"imported,omitempty" doc:"Whether it is imported"`
+	Drifted  bool     `json:"drifted,omitempty" doc:"Whether it was changed outside the code"`
+}
+
+// OutputChange is an output that a plan changes, without its value.
+type OutputChange struct {
+	Name   string `json:"name" maxLength:"255" doc:"Name of the output" example:"subnet_id"`
+	Action string `json:"action" maxLength:"32" doc:"create, update or delete" example:"update"`
 }
 
 // Output is one output of the engine; a sensitive one has no value.
@@ -221,6 +242,7 @@ type Result struct {
 	Outputs   []Output        `json:"outputs,omitempty" maxItems:"500" doc:"Outputs of the engine"`
 	Lock      *Lock           `json:"lock,omitempty" doc:"A state lock that is still held"`
 	State     *StateFound     `json:"state,omitempty" doc:"Where the run found its engine's state; absent where it did not come to that"`
+	Plan      *PlanMade       `json:"plan,omitempty" doc:"The plan that a preview left to be approved"`
 	LogEnd    int64           `json:"log_end" minimum:"0" doc:"Number of lines of the whole log" example:"120"`
 	Truncated bool            `json:"truncated,omitempty" doc:"Whether outputs or resources were left out to stay within bounds"`
 }
@@ -247,11 +269,13 @@ const MaxLastSteps = 20
 func (r Result) Slim() Result {
 	const mostDetail = 500
 	out := Result{
-		Outcome: r.Outcome, Reason: r.Reason, Lock: r.Lock, State: r.State, LogEnd: r.LogEnd, Truncated: true,
+		Outcome: r.Outcome, Reason: r.Reason, Lock: r.Lock, State: r.State, Plan: r.Plan, LogEnd: r.LogEnd, Truncated: true,
 		Detail: text.Middle(r.Detail, mostDetail),
 	}
 	if r.Changes != nil {
-		out.Changes = &Changes{Add: r.Changes.Add, Change: r.Changes.Change, Destroy: r.Changes.Destroy, Drift: r.Changes.Drift}
+		changes := *r.Changes
+		changes.Resources, changes.Outputs = nil, nil
+		out.Changes = &changes
 	}
 	return out
 }

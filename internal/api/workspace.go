@@ -52,6 +52,7 @@ type Workspace struct {
 	MaxRuntime      string            `json:"max_runtime,omitempty" doc:"Go duration, at most 24h; default 1h" example:"1h"`
 	MaxActive       int               `json:"max_active,omitempty" minimum:"0" maximum:"1000" doc:"Most workflows at once; default 10" example:"10"`
 	Version         int64             `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
+	Approval        *Approval         `json:"approval,omitempty" doc:"What is required before a plan is applied, beside what its organization and its projects require; only an admin may take it away or make it require less"`
 	DefaultPriority int               `json:"default_priority,omitempty" minimum:"-100" maximum:"100" doc:"Priority of runs that name none; higher first"`
 }
 

@@ -58,7 +58,18 @@ var sinceV0 = map[string]string{
 	"workspace.w.state.workspace":      "as its key",
 	"workspace.w.source.archive": "an older function keeps a workspace as its caller sends it, and refuses a caller that sends an archive; who sends " +
 		"another source takes the archive away, as with any version. A run of it is refused to a runner that does not know archives",
-	"wf.needs": "a runner that is too old is then granted the start, and refuses the run itself, because it does not know the kind of its state",
+	"entry.pin": "a pool that does not have the plan may then claim its run, whose runner does not find the plan: it fails, and applies nothing",
+	"wf.for":    "the spec has it as well; the plan of such a preview is not offered for approval: run it again",
+	"wf.then":   "as its for",
+	"wf.plan_of": "the spec has the plan as well, so nothing else is applied; a start that an older function does not grant is refused as " +
+		"not approved",
+	"workspace.w.approval": "an older function refuses a caller that sends it; who sends none takes it away, as with any version. What the " +
+		"organization and the projects require lies in records of its own",
+	"workspace.w.approval.expires":          "as its approval",
+	"workspace.w.approval.not_by_submitter": "as its approval",
+	"workspace.w.approval.required":         "as its approval",
+	"workspace.w.approval.rules":            "as its approval",
+	"wf.needs":                              "a runner that is too old is then granted the start, and refuses the run itself, because it does not know the kind of its state",
 
 	"org.retention": "an older function writes an organization's record once, when it makes it",
 	"audit.id":      "it is never written: it is the key",

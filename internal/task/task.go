@@ -13,6 +13,7 @@ type Needs struct {
 	Attempt           int      `json:"attempt" doc:"Number of the attempt, counted from 1" example:"1"`
 	Organization      string   `json:"organization" doc:"Name of the organization" example:"default"`
 	Workspace         string   `json:"workspace" doc:"Name of the workspace" example:"network"`
+	WorkspaceID       string   `json:"workspace_id,omitempty" doc:"Id of the workspace" example:"ws_01k1xz4m2p7q9r3s5t8v"`
 	Pool              string   `json:"pool" doc:"Name of the pool" example:"default"`
 	Size              string   `json:"size" doc:"CPU and memory: small, medium, large, xlarge, or CPU/MEMORY" example:"small"`
 	StateKind         string   `json:"state_kind,omitempty" doc:"Where the engine's state is kept" example:"own-s3"`

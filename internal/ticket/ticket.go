@@ -49,6 +49,8 @@ type Claims struct {
 	Token   redact.String
 	Expires time.Time // in whole seconds; a fraction is dropped
 	Group   string    // whom messages about the job belong to; "" in tickets of older pollers
+	// Where the artifacts of the run lie; empty in tickets of older pollers.
+	Organization, WorkspaceID string
 }
 
 // Keyring seals with its first key and opens with each. A key is replaced by putting the new one
@@ -97,6 +99,8 @@ type payload struct {
 	Token   string `json:"token"`
 	Expires int64  `json:"exp"` // Unix seconds
 	Group   string `json:"group,omitempty"`
+	Org     string `json:"org,omitempty"`
+	WSID    string `json:"wsid,omitempty"`
 }
 
 func (p payload) check() error {
@@ -115,7 +119,7 @@ func (p payload) check() error {
 
 // Seal makes a ticket. Sealing the same claims twice gives two different tickets.
 func (k *Keyring) Seal(c Claims) (string, error) {
-	p := payload{Job: c.Job, Attempt: c.Attempt, Token: c.Token.Reveal(), Expires: c.Expires.Unix(), Group: c.Group}
+	p := payload{Job: c.Job, Attempt: c.Attempt, Token: c.Token.Reveal(), Expires: c.Expires.Unix(), Group: c.Group, Org: c.Organization, WSID: c.WorkspaceID}
 	if err := p.check(); err != nil {
 		return "", workflow.Refuse(workflow.ErrInvalid, "", "the claims cannot be sealed: %v", err)
 	}
@@ -170,7 +174,7 @@ func (k *Keyring) Open(ticket string, now time.Time) (Claims, error) {
 		return Claims{}, workflow.Refuse(workflow.ErrUnauthenticated, "",
 			"the ticket expired at %s", expires.Format(time.RFC3339))
 	}
-	return Claims{Job: p.Job, Attempt: p.Attempt, Token: redact.New(p.Token), Expires: expires, Group: p.Group}, nil
+	return Claims{Job: p.Job, Attempt: p.Attempt, Token: redact.New(p.Token), Expires: expires, Group: p.Group, Organization: p.Org, WorkspaceID: p.WSID}, nil
 }
 
 func broken(why string) error {

@@ -19,6 +19,8 @@ const (
 	OnLaunchWindow  Event = "launch_window"  // the launch window passed
 	OnStart         Event = "start"          // a runner's start is granted
 	OnRunnerTooOld  Event = "runner_too_old" // a runner asks for its start and does not know what the run needs
+	OnPlanStale     Event = "plan_stale"     // a runner asks for its start, and the plan that it is to apply does not fit any more
+	OnNotApproved   Event = "not_approved"   // a runner asks for its start, and the run needs an approval that it does not have
 	OnResult        Event = "result"         // the runner reports the end
 	OnCancel        Event = "cancel"         // its cancellation is requested
 	OnQueueTimeout  Event = "queue_timeout"  // pending for too long
@@ -31,7 +33,7 @@ const (
 func Events() []Event {
 	return []Event{
 		OnClaim, OnRelease, OnLeaseLapsed, OnTaskStopped, OnHandedOver, OnLaunchFailed, OnLaunchWindow,
-		OnStart, OnRunnerTooOld, OnResult, OnCancel, OnQueueTimeout, OnSilence, OnResultMissing, OnDeadline,
+		OnStart, OnRunnerTooOld, OnPlanStale, OnNotApproved, OnResult, OnCancel, OnQueueTimeout, OnSilence, OnResultMissing, OnDeadline,
 	}
 }
 
@@ -92,6 +94,8 @@ var rules = []rule{
 	{Claimed, OnLaunchWindow, "held by throttle, quota or capacity", func(f Facts) bool { return f.Held }, Pending, ReasonNone, false},
 	{Claimed, OnLaunchWindow, "else", always, Failed, ReasonLaunchWindow, false},
 	{Claimed, OnRunnerTooOld, "", always, Failed, ReasonRunnerTooOld, false},
+	{Claimed, OnPlanStale, "", always, Failed, ReasonPlanStale, false},
+	{Claimed, OnNotApproved, "", always, Failed, ReasonNotApproved, false},
 	{Claimed, OnCancel, "", always, Cancelled, ReasonCancelled, false},
 
 	{Running, OnResult, "succeeded", outcome(Succeeded), Succeeded, ReasonNone, false},

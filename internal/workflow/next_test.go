@@ -63,6 +63,10 @@ func want(from workflow.State, on workflow.Event, f workflow.Facts) (to workflow
 			return workflow.Running, "", true
 		case workflow.OnRunnerTooOld:
 			return workflow.Failed, workflow.ReasonRunnerTooOld, true
+		case workflow.OnPlanStale:
+			return workflow.Failed, workflow.ReasonPlanStale, true
+		case workflow.OnNotApproved:
+			return workflow.Failed, workflow.ReasonNotApproved, true
 		case workflow.OnRelease:
 			return workflow.Pending, "", true
 		case workflow.OnLeaseLapsed, workflow.OnTaskStopped:

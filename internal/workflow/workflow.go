@@ -37,26 +37,29 @@ const (
 	Destroy Operation = "destroy"
 
 	// Operations on the engine's state itself. They run as jobs because state never passes through the control plane.
-	// Neither needs the slot: one only reads, and the other releases a lock by its id, which belongs to one holder
+	// These two need no slot: one only reads, and the other releases a lock by its id, which belongs to one holder
 	// only.
 	StateList   Operation = "state_list"
 	StateUnlock Operation = "state_unlock"
+	// Pulling a state reads it into an artifact. Pushing one replaces it, which needs the slot.
+	StatePull Operation = "state_pull"
+	StatePush Operation = "state_push"
 )
 
 // Operations lists every operation.
 func Operations() []Operation {
-	return []Operation{Preview, Update, Refresh, Destroy, StateList, StateUnlock}
+	return []Operation{Preview, Update, Refresh, Destroy, StateList, StateUnlock, StatePull, StatePush}
 }
 
 // Plans says whether a run of this type and operation makes a plan.
 func Plans(t Type, op Operation) bool {
-	return t == InsightsScan || t == Deployment && op != StateList && op != StateUnlock
+	return t == InsightsScan || t == Deployment && (op == Preview || op == Update || op == Refresh || op == Destroy)
 }
 
 // ChangesState says whether a run of this type and operation writes the
 // workspace's state, and therefore needs its slot.
 func ChangesState(t Type, op Operation) bool {
-	return t == Deployment && (op == Update || op == Refresh || op == Destroy)
+	return t == Deployment && (op == Update || op == Refresh || op == Destroy || op == StatePush)
 }
 
 // State is where a workflow stands.
@@ -99,6 +102,7 @@ const (
 	ReasonResultMissing  Reason = "result_missing"   // its task said the result was handed over; it never came
 	ReasonDeadline       Reason = "deadline"         // longer than its max runtime
 	ReasonRunnerTooOld   Reason = "runner_too_old"   // the runner does not know what the run needs
+	ReasonNotApproved    Reason = "not_approved"     // an approval is required by now, and the run has none
 
 	// Ends reported by the runner.
 	ReasonStepFailed        Reason = "step_failed"        // a step of the engine or command failed
@@ -109,6 +113,8 @@ const (
 	ReasonStateNotKept      Reason = "state_not_kept"     // the state would die with the task
 	ReasonStateElsewhere    Reason = "state_elsewhere"    // another state exists than the one that would be used
 	ReasonSourceMoved       Reason = "source_moved"       // the directory's files changed after the submission
+	ReasonPlanStale         Reason = "plan_stale"         // the approved plan does not fit any more; also decided by the control plane
+	ReasonArtifactFailed    Reason = "artifact_failed"    // an artifact that the run needs could not be placed or fetched
 	ReasonInterrupted       Reason = "interrupted"        // its task was told to stop
 	ReasonRunnerError       Reason = "runner_error"       // the runner itself failed
 
@@ -123,9 +129,9 @@ const (
 func Reasons() []Reason {
 	return []Reason{
 		ReasonCancelled, ReasonExpiredInQueue, ReasonNeverStarted, ReasonLaunchFailed,
-		ReasonLaunchWindow, ReasonRunnerLost, ReasonTaskStopped, ReasonResultMissing, ReasonDeadline, ReasonRunnerTooOld,
+		ReasonLaunchWindow, ReasonRunnerLost, ReasonTaskStopped, ReasonResultMissing, ReasonDeadline, ReasonRunnerTooOld, ReasonNotApproved,
 		ReasonStepFailed, ReasonSourceFailed, ReasonSecretUnavailable, ReasonRoleUnavailable, ReasonEngineNotFound,
-		ReasonStateNotKept, ReasonStateElsewhere, ReasonSourceMoved, ReasonInterrupted, ReasonRunnerError,
+		ReasonStateNotKept, ReasonStateElsewhere, ReasonSourceMoved, ReasonPlanStale, ReasonArtifactFailed, ReasonInterrupted, ReasonRunnerError,
 		ReasonThrottled, ReasonQuota, ReasonCapacity, ReasonUnavailable,
 	}
 }

@@ -31,8 +31,13 @@ type Workflow struct {
 	By          string             `json:"by"`
 	RetryOf     string             `json:"retry_of,omitempty"`
 	Needs       []string           `json:"needs,omitempty"` // what its runner must know: api.Spec.Needs
-	MaxRuntime  time.Duration      `json:"max"`
-	OwnMax      bool               `json:"own_max,omitempty"` // the run named its MaxRuntime; else it is the workspace's
+	// Of a preview: the operation that its plan can be approved for, and whether that was asked for. Of a run that applies
+	// such a plan: the preview.
+	For        workflow.Operation `json:"for,omitempty"`
+	Then       bool               `json:"then,omitempty"`
+	PlanOf     string             `json:"plan_of,omitempty"`
+	MaxRuntime time.Duration      `json:"max"`
+	OwnMax     bool               `json:"own_max,omitempty"` // the run named its MaxRuntime; else it is the workspace's
 
 	State  workflow.State  `json:"state"`
 	Reason workflow.Reason `json:"reason,omitempty"`
@@ -136,11 +141,13 @@ type Reader struct {
 
 // Entry is a pending workflow's entry under a claim key or in its workspace's waiting list.
 type Entry struct {
-	ID          string        `json:"id"`
-	Workspace   string        `json:"ws"`
-	WorkspaceID string        `json:"wsid,omitempty"` // those of older versions have none
-	PoolID      string        `json:"pool"`           // only functions of older versions go by it: see Queue.Route
-	Type        workflow.Type `json:"type"`
+	ID          string `json:"id"`
+	Workspace   string `json:"ws"`
+	WorkspaceID string `json:"wsid,omitempty"` // those of older versions have none
+	PoolID      string `json:"pool"`           // only functions of older versions go by it: see Queue.Route
+	// Pin is who has the plan that the run applies: the id of a pool, or POOL/INSTANCE; empty for other runs.
+	Pin  string        `json:"pin,omitempty"`
+	Type workflow.Type `json:"type"`
 }
 
 // Queue is what runs and waits in one workspace. Each commit that changes the waiting lists or the claimable runs of

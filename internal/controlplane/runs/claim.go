@@ -284,7 +284,7 @@ func claimOne(ctx context.Context, c *ledger.Change, who identity.Principal, ins
 	c.Create(record.AttemptKey(w.ID, w.Attempt), record.Attempt{Hash: hash})
 	return api.Job{
 		Needs: task.Needs{
-			Attempt: w.Attempt, Organization: w.Org, Workspace: w.Workspace, Pool: who.Pool, Size: w.Size, MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
+			Attempt: w.Attempt, Organization: w.Org, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, Pool: who.Pool, Size: w.Size, MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
 			StateKind: spec.State.Kind, StateKey: spec.State.Directory(), StateOlds: olds(spec),
 			SourceDirectory: spec.Source.Directory, SecretRefs: machineRefs(spec),
 		},

@@ -30,6 +30,14 @@ type Host interface {
 	LogWriter() io.WriteCloser
 	// Mask hides these values in everything that leaves the runner from now on.
 	Mask(values ...string)
+	// Still ends every process that the job has left, so that none of its code can change a file until the next Exec.
+	Still(ctx context.Context) error
+	// Keep announces an artifact of the runner's own, below api.PlanDir, and places its bytes. It reads them twice: their
+	// digest comes first.
+	Keep(ctx context.Context, name, kind string, from io.ReadSeeker) (size int64, sha256 string, err error)
+	// Input writes the artifact that the run is to use. Its error is set unless it was the whole of it, with the digest
+	// that the spec names.
+	Input(ctx context.Context, to io.Writer) error
 }
 
 // Command is one child process.
@@ -51,6 +59,7 @@ type Job struct {
 	Spec          api.Spec
 	Root          string                   // the root module, or where the commands run
 	TempDir       string                   // for files of this run: plans, variables; gone after it
+	Fetched       string                   // what was fetched: commit of a git source, else a digest
 	Aside         string                   // where state that lay beside the code was put; empty: there was none
 	StateDir      string                   // the workspace's own directory, for state kind directory
 	StateOlds     []string                 // other such directories, named after their states, which are only read
@@ -71,6 +80,7 @@ type Outcome struct {
 	Outputs   []api.Output
 	Lock      *api.Lock       // a state lock that is still held
 	State     *api.StateFound // where the state is, and which; also of a run that failed
+	Plan      *api.PlanMade   // that a preview left to be approved
 	Truncated bool            // outputs or resources were left out
 }
 

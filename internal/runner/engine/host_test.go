@@ -207,3 +207,14 @@ func fakeEngine(t *testing.T, path, version, cases string) {
 }
 
 func lines(s ...string) string { return strings.Join(s, "\n") }
+
+// Still implements Host: nothing of a test's engine is left when Exec returns.
+func (h *host) Still(context.Context) error { return nil }
+
+// Keep implements Host.
+func (h *host) Keep(context.Context, string, string, io.ReadSeeker) (int64, string, error) {
+	return 0, "", errors.ErrUnsupported
+}
+
+// Input implements Host.
+func (h *host) Input(context.Context, io.Writer) error { return errors.ErrUnsupported }

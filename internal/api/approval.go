@@ -1,0 +1,96 @@
+package api
+
+import (
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// DefaultApprovalExpires is how long a plan waits for its approval if no requirement says less, and MostApprovalExpires
+// the longest that one may say. A plan is kept for at least as long.
+const (
+	DefaultApprovalExpires = 72 * time.Hour
+	MostApprovalExpires    = 7 * 24 * time.Hour
+)
+
+// Approval is what an organization, a project or a workspace requires before a plan is applied. Each level is met by
+// itself: a plan that one of them wants approved needs an approval.
+type Approval struct {
+	Required       bool     `json:"required" doc:"Whether what changes the state is applied only as a plan that was approved" example:"true"`
+	NotBySubmitter bool     `json:"not_by_submitter,omitempty" doc:"Whether somebody else than who submitted the run or changed the workspace last must approve"`
+	Expires        string   `json:"expires,omitempty" maxLength:"40" doc:"Go duration for which a plan waits for its approval, at most 168h; default 72h" example:"24h"`
+	Rules          []string `json:"rules,omitempty" maxItems:"10" doc:"Which plans need an approval: destroys, replaces, changes > N. Without any, all that change something; with some, others are approved by themselves" example:"destroys"`
+}
+
+// PlanMade is the plan that a preview left to be approved. Two hashes name it: that of the bundle, which has the plan
+// file and what it was made from, and that of the summary of the planned changes, which whoever approves is shown.
+type PlanMade struct {
+	Artifact string `json:"artifact" maxLength:"200" doc:"Name of the bundle among the artifacts of the run" example:"plan/bundle.tar"`
+	Size     int64  `json:"size" minimum:"1" doc:"Bytes of the bundle" example:"20480"`
+	SHA256   string `json:"sha256" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the bundle" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
+	Summary  string `json:"summary" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the summary of all planned changes" example:"60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"`
+	Empty    bool   `json:"empty,omitempty" doc:"Whether the plan changes nothing"`
+	Source   string `json:"source,omitempty" maxLength:"100" doc:"Commit of the git source, or digest of the directory's files or of the archive"`
+}
+
+// PlanRef is the plan that a run applies.
+type PlanRef struct {
+	Workflow string `json:"workflow" doc:"Id of the preview that made it" example:"wf_01k1xz4m2p7q9r3s5t8v"`
+	Attempt  int    `json:"attempt" doc:"Attempt of the preview" example:"1"`
+	PlanMade
+}
+
+// PushedState is a state that is to become that of a workspace. A person has placed its bytes on the side of the pool.
+type PushedState struct {
+	SHA256 string `json:"sha256" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the state document" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
+	Size   int64  `json:"size" minimum:"1" maximum:"268435456" doc:"Its bytes" example:"2048"`
+	Force  bool   `json:"force,omitempty" doc:"Whether it may have another lineage, or a serial that is not higher"`
+}
+
+// Statuses of a review.
+const (
+	ReviewWaiting  = "waiting"  // for an approval
+	ReviewApproved = "approved" // a run that applies the plan was made
+	ReviewRejected = "rejected"
+	ReviewExpired  = "expired"   // nobody approved it in time
+	ReviewEmpty    = "unchanged" // the plan changes nothing, so there is nothing to approve
+)
+
+// Review is what became of a plan that needs an approval.
+type Review struct {
+	Status         string             `json:"status" enum:"waiting,approved,rejected,expired,unchanged" doc:"Where it stands" example:"waiting"`
+	For            workflow.Operation `json:"for" doc:"Operation of the run that applies the plan" example:"update"`
+	SHA256         string             `json:"sha256" doc:"SHA-256 of the plan's bundle; an approval names it"`
+	Summary        string             `json:"summary" doc:"SHA-256 of the summary of the planned changes"`
+	Why            []string           `json:"why,omitempty" doc:"Which requirements want an approval, in words; none where the plan needs none" example:"project payments: it destroys 2 resources"`
+	NotBySubmitter bool               `json:"not_by_submitter,omitempty" doc:"Whether the submitters may not approve"`
+	Submitters     []string           `json:"submitters,omitempty" doc:"Who counts as submitter"`
+	Needed         int                `json:"needed" doc:"How many approvals it needs, of different people" example:"1"`
+	Votes          []Vote             `json:"votes,omitempty" doc:"What was said, the oldest first"`
+	ExpiresAt      time.Time          `json:"expires_at" doc:"Until when it may be approved"`
+	Applies        string             `json:"applies,omitempty" doc:"Id of the run that applies the plan" example:"wf_01k1xz4m2p7q9r3s5t8w"`
+}
+
+// Vote is one approval or the rejection.
+type Vote struct {
+	By      string    `json:"by" doc:"Who said it; rule where the requirements' rules let the plan pass" example:"ada"`
+	At      time.Time `json:"at" doc:"When"`
+	Reject  bool      `json:"reject,omitempty" doc:"Whether it is the rejection"`
+	Comment string    `json:"comment,omitempty" doc:"What they said about it"`
+}
+
+// Decision approves or rejects a plan.
+type Decision struct {
+	SHA256  string `json:"sha256" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the bundle of the plan that was looked at; refused if the preview has another" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
+	Comment string `json:"comment,omitempty" maxLength:"500" doc:"Why" example:"checked with the network team"`
+}
+
+// Plan is what a preview would change, as people read it: structure, never values.
+type Plan struct {
+	Workflow  string    `json:"workflow" doc:"Id of the preview" example:"wf_01k1xz4m2p7q9r3s5t8v"`
+	Workspace string    `json:"workspace" doc:"Name of the workspace" example:"network"`
+	Changes   Changes   `json:"changes" doc:"The planned changes: destroyed and replaced resources first" example:"{\"add\":1,\"change\":0,\"destroy\":0}"`
+	Truncated bool      `json:"truncated,omitempty" doc:"Whether some were left out to stay within bounds; the log has all of them"`
+	Made      *PlanMade `json:"made,omitempty" doc:"The bundle that it left; none where no approval was required"`
+	Review    *Review   `json:"review,omitempty" doc:"What became of it; none where no approval was required"`
+}

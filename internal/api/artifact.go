@@ -1,0 +1,126 @@
+package api
+
+import (
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// HeaderArtifact names the artifact whose bytes a call to a relay sends.
+const HeaderArtifact = "Dayfly-Artifact"
+
+// Kinds of artifact.
+const (
+	ArtifactPlan  = "plan"  // what an approval lets an update apply: see PlanMade
+	ArtifactState = "state" // a state that was pulled
+	ArtifactFile  = "file"  // left by a step
+)
+
+// Bounds of the artifacts of one attempt.
+const (
+	MaxArtifacts     = 100
+	MaxArtifactSize  = 256 << 20 // bytes of one
+	MaxArtifactBytes = 1 << 30   // of all together
+	MaxArtifactName  = 200
+)
+
+// Directories of artifacts' names. What lies in the first is the runner's own.
+const (
+	PlanDir  = "plan/"
+	FilesDir = "files/"
+)
+
+// Artifact is a named file that a run leaves. Its bytes stay on the side of the pool and never pass through the control
+// plane.
+type Artifact struct {
+	Name       string     `json:"name" doc:"plan/... is the runner's own, files/... was left by a step" example:"files/sbom.json"`
+	Kind       string     `json:"kind" enum:"plan,state,file" doc:"What it is" example:"file"`
+	Attempt    int        `json:"attempt" doc:"Number of the attempt that left it" example:"1"`
+	Size       int64      `json:"size" doc:"Bytes" example:"1024"`
+	SHA256     string     `json:"sha256" doc:"SHA-256 of the bytes, in hexadecimal digits" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
+	RecordedAt time.Time  `json:"recorded_at" doc:"When the runner announced it"`
+	PlacedAt   *time.Time `json:"placed_at,omitempty" doc:"When its bytes had arrived; none: they never did"`
+	ExpiresAt  time.Time  `json:"expires_at" doc:"Until when it is kept"`
+	Place      Place      `json:"place" doc:"Where its bytes are"`
+}
+
+// Place is where the bytes of artifacts are: files of an agent, or a bucket of a pool's stack.
+type Place struct {
+	Kind     string `json:"kind" enum:"directory,s3" doc:"directory: below the data directory of an agent; s3" example:"s3"`
+	Pool     string `json:"pool,omitempty" doc:"Name of the pool that the agent or the bucket belongs to" example:"default"`
+	Instance string `json:"instance,omitempty" doc:"With directory: name of the agent" example:"build-01"`
+	Bucket   string `json:"bucket,omitempty" maxLength:"63" doc:"With s3: name of the bucket" example:"dayfly-default-artifacts"`
+	Region   string `json:"region,omitempty" maxLength:"30" doc:"With s3: region of the bucket" example:"eu-central-1"`
+	Key      string `json:"key,omitempty" maxLength:"500" doc:"Name there" example:"default/ws_01k1xz4m2p7q9r3s5t8v/wf_01k1xz4m2p7q9r3s5t8v/1/files/sbom.json"`
+}
+
+// The kinds of Place.
+const (
+	PlaceDirectory = "directory"
+	PlaceS3        = "s3"
+)
+
+// NewArtifact announces an artifact.
+type NewArtifact struct {
+	Name   string `json:"name" minLength:"1" maxLength:"200" doc:"plan/... or files/..., of A-Z, a-z, 0-9 and ._@+=,- between slashes" example:"files/sbom.json"`
+	Kind   string `json:"kind" enum:"plan,state,file" doc:"What it is" example:"file"`
+	Size   int64  `json:"size" minimum:"0" maximum:"268435456" doc:"Bytes" example:"1024"`
+	SHA256 string `json:"sha256" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the bytes, in hexadecimal digits" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
+}
+
+// NewArtifacts announces artifacts, or says that their bytes have arrived. An artifact that was announced may be
+// announced again, if it is the same; another one of its name is refused.
+type NewArtifacts struct {
+	Artifacts []NewArtifact `json:"artifacts,omitempty" maxItems:"20" doc:"What is to be placed"`
+	Placed    []string      `json:"placed,omitempty" maxItems:"20" doc:"Names of those whose bytes have arrived"`
+	Place     *Place        `json:"place,omitempty" doc:"Where the bytes go; said by the relay, whatever the runner says"`
+}
+
+// ArtifactsTaken answers them.
+type ArtifactsTaken struct {
+	Control
+	Artifacts []Artifact `json:"artifacts,omitempty" doc:"What was announced, as it is recorded"`
+	Uploads   []Transfer `json:"uploads,omitempty" doc:"Where to send the bytes of each, in the same order; said by the relay"`
+}
+
+// Input answers a run that asks for the artifact that it is to use.
+type Input struct {
+	Control
+	Artifact Artifact  `json:"artifact" doc:"What it is"`
+	Download *Transfer `json:"download,omitempty" doc:"Where to get the bytes; said by the relay"`
+}
+
+// Transfer is a request with which a runner sends or gets the bytes of an artifact. It is valid for some minutes and
+// then asked for again. On AWS the URL is signed, and so a secret.
+type Transfer struct {
+	Method string            `json:"method" enum:"GET,PUT" doc:"Method of the request" example:"PUT"`
+	URL    string            `json:"url" doc:"Where to; a path is one of the relay"`
+	Header map[string]string `json:"header,omitempty" doc:"Headers of the request"`
+}
+
+// ArtifactKey names the bytes of an artifact among all those of a place.
+func ArtifactKey(org, workspaceID, workflowID string, attempt int, name string) string {
+	return path.Join(org, workspaceID, workflowID, strconv.Itoa(attempt), name)
+}
+
+// PushedKey names a state that is to be pushed, which a person has placed. Its name says what it is.
+func PushedKey(org, workspaceID, sha256 string) string {
+	return path.Join(org, workspaceID, "push", sha256)
+}
+
+// CheckArtifactName refuses what is not a name of an artifact: a path below plan/ or files/ of plain characters, which
+// means the same as a file, in a URL and as a key of S3.
+func CheckArtifactName(name string) error {
+	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._@+=,-"
+	bad := len(name) > MaxArtifactName || !strings.HasPrefix(name, PlanDir) && !strings.HasPrefix(name, FilesDir)
+	for part := range strings.SplitSeq(name, "/") {
+		bad = bad || part == "" || part == "." || part == ".." || strings.Trim(part, plain) != ""
+	}
+	if bad {
+		return workflow.Refuse(workflow.ErrInvalid, "name", "an artifact's name has at most %d characters of A-Z, a-z, 0-9 and ._@+=,- between slashes, and begins with plan/ or files/; %.250q does not", MaxArtifactName, name)
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package record
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Review is what became of a preview's plan that can be approved. It is made with the preview's end. Each approval and
+// the rejection write it, so that of two decisions at once one is made on what the other left.
+type Review struct {
+	Status         string             `json:"status"` // api.Review*; what has expired is still waiting here
+	For            workflow.Operation `json:"for"`
+	Plan           api.PlanRef        `json:"plan"`
+	Settings       string             `json:"settings"` // digest of the workspace's settings that it was made with
+	Pin            string             `json:"pin"`      // see Entry
+	Why            []string           `json:"why,omitempty"`
+	NotBySubmitter bool               `json:"not_by_submitter,omitempty"`
+	Submitters     []string           `json:"submitters,omitempty"`
+	Needed         int                `json:"needed"`
+	Votes          []api.Vote         `json:"votes,omitempty"`
+	Expires        time.Time          `json:"expires"`
+	Applies        string             `json:"applies,omitempty"`
+}
+
+// ApprovalKey has what a project requires before a plan is applied: an api.Approval. An empty project is the
+// organization. It lies beside the settings, so that a function of an older version cannot drop it.
+func ApprovalKey(org, project string) store.Key {
+	return store.Key{Part: OrganizationPart(org), Sort: "approval/" + project}
+}
+
+// ReviewKey has the review of a preview.
+func ReviewKey(id string) store.Key { return store.Key{Part: RunPrefix + id, Sort: "review"} }
+
+// ReviewPart lists the previews of an organization that wait for an approval, by their ids.
+func ReviewPart(org string) string { return "review/" + org }
+
+// AwaitedKey is an entry of that list.
+func AwaitedKey(org, id string) store.Key { return store.Key{Part: ReviewPart(org), Sort: id} }
+
+// ArtifactKey has an artifact of an attempt.
+func ArtifactKey(id string, attempt int, name string) store.Key {
+	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("%s%04d/%s", ArtifactsPrefix, attempt, name)}
+}
+
+// ArtifactsPrefix begins the sort keys of a workflow's artifacts.
+const ArtifactsPrefix = "artifact/"
+
+// Artifact is an artifact of an attempt.
+type Artifact struct {
+	Kind     string    `json:"kind"`
+	Size     int64     `json:"size"`
+	SHA256   string    `json:"sha256"`
+	Place    api.Place `json:"place"`
+	Recorded time.Time `json:"recorded"`
+	Placed   time.Time `json:"placed,omitzero"`
+}
