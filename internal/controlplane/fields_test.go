@@ -63,6 +63,7 @@ var sinceV0 = map[string]string{
 	"wf.then":   "as its for",
 	"wf.plan_of": "the spec has the plan as well, so nothing else is applied; a start that an older function does not grant is refused as " +
 		"not approved",
+	"workspace.by": "who changed the workspace last is then not known as a submitter, until somebody changes it through this version",
 	"workspace.w.approval": "an older function refuses a caller that sends it; who sends none takes it away, as with any version. What the " +
 		"organization and the projects require lies in records of its own",
 	"workspace.w.approval.expires":          "as its approval",

@@ -122,7 +122,7 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	if err != nil {
 		return Put{}, err
 	}
-	rec := record.Workspace{ID: before.ID, Created: before.Created, W: in}
+	rec := record.Workspace{ID: before.ID, Created: before.Created, W: in, By: before.By}
 	rec.W.ID, rec.W.Version = "", 0 // the record has its own
 	put := Put{Version: version, Outcome: api.OutcomeChanged}
 	var kept *api.State
@@ -140,6 +140,9 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	if !created && same(before.W, rec.W) {
 		put.Record, put.Outcome = rec, api.OutcomeUnchanged
 		return put, nil // nothing to change, nothing to audit
+	}
+	if rec.Settings() != before.Settings() {
+		rec.By = who.Name
 	}
 	was := before.W
 	if named, err := namedAnew(ctx, c, who.Organization, was, in, pool); err != nil {

@@ -7,6 +7,8 @@ package record
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -269,6 +271,19 @@ type Workspace struct {
 	ID      string        `json:"id"`
 	Created time.Time     `json:"created"`
 	W       api.Workspace `json:"w"`
+	By      string        `json:"by,omitempty"` // who last changed what its runs do: see Settings
+}
+
+// Settings is a digest of what a plan of the workspace is made with. What only describes the workspace, orders its runs
+// or asks for approvals does not count.
+func (w Workspace) Settings() string {
+	s := w.W
+	s.ID, s.Version, s.Description, s.DefaultPriority, s.MaxActive, s.Approval = "", 0, "", 0, 0, nil
+	data, err := json.Marshal(s) // maps are sorted
+	if err != nil {
+		panic(fmt.Sprintf("controlplane: encode workspace %s: %v", w.ID, err)) // it was decoded from JSON
+	}
+	return Hash(string(data))
 }
 
 // Deleted is a workspace that was deleted. It records where the engine's state is: the state is not moved, and its
