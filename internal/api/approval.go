@@ -1,6 +1,7 @@
 package api
 
 import (
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -20,6 +21,24 @@ type Approval struct {
 	NotBySubmitter bool     `json:"not_by_submitter,omitempty" doc:"Whether somebody else than who submitted the run or changed the workspace last must approve"`
 	Expires        string   `json:"expires,omitempty" maxLength:"40" doc:"Go duration for which a plan waits for its approval, at most 168h; default 72h" example:"24h"`
 	Rules          []string `json:"rules,omitempty" maxItems:"10" doc:"Which plans need an approval: destroys, replaces, changes > N. Without any, all that change something; with some, others are approved by themselves" example:"destroys"`
+}
+
+// Text says what is required, for people; nil requires nothing.
+func (a *Approval) Text() string {
+	if a == nil || !a.Required {
+		return "none"
+	}
+	out := "required"
+	if len(a.Rules) > 0 {
+		out += " for " + strings.Join(a.Rules, ", ")
+	}
+	if a.NotBySubmitter {
+		out += "; not by the submitter"
+	}
+	if a.Expires != "" {
+		out += "; within " + a.Expires
+	}
+	return out
 }
 
 // PlanMade is the plan that a preview left to be approved. Two hashes name it: that of the bundle, which has the plan

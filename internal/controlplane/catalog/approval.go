@@ -2,14 +2,102 @@ package catalog
 
 import (
 	"context"
+	"slices"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// Requirements are those of the organization, the projects and the workspace that require approvals, in that order. The
-// change is committed only if none of them changes meanwhile.
-func Requirements(ctx context.Context, c *ledger.Change, org string, ws record.Workspace) ([]rules.Requirement, error) {
-	return nil, nil
+// Requirements are those of the organization, the projects and the workspace that require approvals, in that order, the
+// root of the projects first. The change has read the workspace. It is committed only if none of them changes
+// meanwhile, nor the place of the projects in the tree.
+//
+// All is read at once where the records lay the last time. A caller that reads the ApprovalKey of the workspace's
+// project with LoadLinked before reads them with its own records.
+func Requirements(ctx context.Context, c *ledger.Change, org string, ws record.Workspace) (out []rules.Requirement, err error) {
+	first := record.ApprovalKey(org, projectOf(ws.W))
+	if err := c.LoadLinked(ctx, first); err != nil {
+		return nil, err
+	}
+	chain, err := Projects(ctx, c, org, projectOf(ws.W))
+	if err != nil {
+		return nil, err
+	}
+	whole := record.ApprovalKey(org, "")
+	keys, of := []store.Key{whole}, map[store.Key]string{whole: "the organization"}
+	c.Check(record.WorkspaceKey(org, ws.W.Name))
+	next := []store.Key{whole}
+	for _, p := range slices.Backward(chain) {
+		k := record.ApprovalKey(org, p.Name)
+		keys, of[k] = append(keys, k), "project "+p.Name
+		next = append(next, k, record.ProjectKey(org, p.Name))
+		if p.Name != record.GlobalProject { // the root stays where it is
+			c.Check(record.ProjectKey(org, p.Name))
+		}
+	}
+	if err := c.Load(ctx, keys...); err != nil {
+		return nil, err
+	}
+	c.Link(first, next...)
+	for _, k := range keys {
+		c.Check(k)
+		a, _, err := ledger.Get[api.Approval](c.Read, k)
+		if err != nil {
+			return nil, err
+		}
+		if a.Required {
+			out = append(out, rules.Requirement{Of: of[k], Approval: a})
+		}
+	}
+	if a := ws.W.Approval; a != nil && a.Required {
+		out = append(out, rules.Requirement{Of: "the workspace", Approval: *a})
+	}
+	return out, nil
+}
+
+// requires sets what an organization or one of its projects requires; nil leaves it as it is. What is taken away
+// leaves a record behind, so that its version never begins again.
+func requires(ctx context.Context, c *ledger.Change, org, project string, in *api.Approval) error {
+	if in == nil {
+		return nil
+	}
+	a, err := rules.CheckApproval("approval", in)
+	if err != nil {
+		return err
+	}
+	k := record.ApprovalKey(org, project)
+	if err := c.Load(ctx, k); err != nil || a == nil && c.Version(k) == store.Absent {
+		return err
+	}
+	if a == nil {
+		a = &api.Approval{}
+	}
+	c.Put(k, *a)
+	return nil
+}
+
+// approvalsOf reads what projects require, or with an empty name the organization; nil where nothing is required.
+func (p *Calls) approvalsOf(ctx context.Context, org string, projects ...string) ([]*api.Approval, error) {
+	var keys []store.Key
+	for _, name := range projects {
+		keys = append(keys, record.ApprovalKey(org, name))
+	}
+	found, err := p.ledger.Read(ctx, keys...)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*api.Approval, len(keys))
+	for i, k := range keys {
+		a, _, err := ledger.Get[api.Approval](found, k)
+		if err != nil {
+			return nil, err
+		}
+		if a.Required {
+			out[i] = &a
+		}
+	}
+	return out, nil
 }

@@ -135,7 +135,11 @@ func (p *Calls) viewOrganization(ctx context.Context, o record.Organization, ver
 		Name: o.Name, WorkflowRetention: days.Workflows, LogRetention: days.Logs, AuditRetention: days.Audit,
 		Limit: o.Limit, DefaultPool: builtInPool, CreatedAt: o.Created, Version: version,
 	}
-	if o.DefaultPool == "" {
+	approvals, err := p.approvalsOf(ctx, o.Name, "")
+	if err != nil {
+		return out, err
+	}
+	if out.Approval = approvals[0]; o.DefaultPool == "" {
 		return out, nil
 	}
 	names, err := Names(ctx, p.ledger, o.Name, o.DefaultPool)
@@ -158,6 +162,9 @@ func (p *Calls) UpdateOrganization(ctx context.Context, who identity.Principal, 
 		}
 		o.Retention, err = retention(o.Days(), in)
 		if err != nil {
+			return err
+		}
+		if err := requires(ctx, c, o.Name, "", in.Approval); err != nil {
 			return err
 		}
 		if rerouted, err = settleOrganization(ctx, c, &o, in); err != nil {
@@ -208,6 +215,9 @@ func asSet(in api.OrganizationSettings) string {
 	}
 	if in.DefaultPool != nil {
 		out = append(out, "default_pool "+cmp.Or(*in.DefaultPool, builtInPool))
+	}
+	if in.Approval != nil {
+		out = append(out, "approval "+in.Approval.Text())
 	}
 	return strings.Join(out, ", ")
 }

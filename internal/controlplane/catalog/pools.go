@@ -406,13 +406,16 @@ func reroutes(before, after record.Pool) bool {
 		(before.AssignedToAll != after.AssignedToAll || !slices.EqualFunc(lists(before), lists(after), slices.Equal))
 }
 
-// changed names the given settings.
+// changed names the given settings, and says what is required of approvals.
 func changed(in any) []string {
 	var out []string
 	v := reflect.ValueOf(in)
 	for i := range v.NumField() { // every field, so that the audit names new ones too
 		if f := v.Field(i); f.Kind() == reflect.Pointer && !f.IsNil() {
 			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			if a, ok := f.Interface().(*api.Approval); ok {
+				name += " " + a.Text()
+			}
 			out = append(out, name)
 		}
 	}

@@ -128,8 +128,9 @@ func parentsOf(ctx context.Context, c *ledger.Change, org string) (map[string]st
 }
 
 func (p *Calls) viewProjects(ctx context.Context, org string, list []record.Project, versions []int64) ([]api.Project, error) {
-	var ids []string
+	var ids, projects []string
 	for _, rec := range list {
+		projects = append(projects, rec.Name)
 		if rec.PoolID != "" {
 			ids = append(ids, rec.PoolID)
 		}
@@ -138,10 +139,14 @@ func (p *Calls) viewProjects(ctx context.Context, org string, list []record.Proj
 	if err != nil {
 		return nil, err
 	}
+	approvals, err := p.approvalsOf(ctx, org, projects...)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]api.Project, 0, len(list))
 	for i, version := range versions {
 		rec := list[i]
-		v := api.Project{Name: rec.Name, Parent: rec.Parent, Description: rec.Description, Pool: names[rec.PoolID], Version: version}
+		v := api.Project{Name: rec.Name, Parent: rec.Parent, Description: rec.Description, Pool: names[rec.PoolID], Approval: approvals[i], Version: version}
 		if !rec.Created.IsZero() {
 			v.CreatedAt = &rec.Created
 		}
@@ -231,6 +236,9 @@ func (p *Calls) CreateProject(ctx context.Context, who identity.Principal, key s
 // settleProject applies settings to a project's record and checks the result. height is how many levels of the tree the
 // project and those below it take. A change with a parent goes by the whole tree.
 func settleProject(ctx context.Context, c *ledger.Change, org string, rec *record.Project, in api.ProjectSettings, height int) error {
+	if err := requires(ctx, c, org, rec.Name, in.Approval); err != nil {
+		return err
+	}
 	set(&rec.Description, in.Description)
 	if len(rec.Description) > 1000 {
 		return invalid("description", "a description has at most 1000 bytes")
@@ -355,6 +363,9 @@ func (p *Calls) DeleteProject(ctx context.Context, who identity.Principal, name 
 		if _, err := Projects(ctx, c, who.Organization, name); err != nil {
 			return err
 		}
+		if err := c.Load(ctx, record.ApprovalKey(who.Organization, name)); err != nil {
+			return err
+		}
 		what, err := inProject(ctx, c, who.Organization, name)
 		if err != nil {
 			return err
@@ -363,6 +374,7 @@ func (p *Calls) DeleteProject(ctx context.Context, who identity.Principal, name 
 			return workflow.Refuse(workflow.ErrInUse, "project", "%s; change that before project %s is deleted", what, name)
 		}
 		c.Remove(record.ProjectKey(who.Organization, name))
+		c.Remove(record.ApprovalKey(who.Organization, name))
 		identity.Audit(c, who, "project.delete", name, "done", "")
 		return nil
 	})

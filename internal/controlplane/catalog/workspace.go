@@ -6,12 +6,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"slices"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -163,7 +165,11 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	}
 	c.Put(k, rec)
 	put.Record, put.Version = rec, version+1
-	identity.Audit(c, who, "workspace.apply", in.Name, "done", "")
+	text := ""
+	if !reflect.DeepEqual(was.Approval, in.Approval) {
+		text = "approval " + in.Approval.Text()
+	}
+	identity.Audit(c, who, "workspace.apply", in.Name, "done", text)
 	return put, nil
 }
 
@@ -186,6 +192,8 @@ func adminsFields(before, in api.Workspace, pool record.Pool) error {
 		return workflow.Refuse(workflow.ErrForbidden, "pool", "labels and runner of a workspace choose its machines and are set by an admin; leave them as they are, or ask one")
 	case !sameRefs(before, in):
 		return workflow.Refuse(workflow.ErrForbidden, "secrets", "references to secrets, and what they are used with, are set by an admin; leave them as they are, or ask one")
+	case !rules.Tightens(before.Approval, in.Approval):
+		return workflow.Refuse(workflow.ErrForbidden, "approval", "the approval that a workspace requires is taken away, or made less strict, by an admin; leave it as it is, make it stricter, or ask one")
 	case before.Pool != in.Pool && !pool.Names(in.Name):
 		// A pool is a boundary of trust: whoever chooses it chooses which machines and secrets the code can reach.
 		return workflow.Refuse(workflow.ErrForbidden, "pool", "the pool of a workspace is set by an admin; leave it as it is, or ask one to set it, or to assign workspace %s to the pool by its name", in.Name)

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-version"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/env"
 	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -91,6 +92,11 @@ func checkWorkspace(w *api.Workspace) error {
 			return invalid("variables", "%q is not the name of a variable", text.Cut(name, 64))
 		}
 	}
+	approval, err := rules.CheckApproval("approval", w.Approval)
+	if err != nil {
+		return err
+	}
+	w.Approval = approval
 	if len(w.Secrets) > 50 {
 		return invalid("secrets", "a workspace has at most 50 secrets")
 	}

@@ -1,11 +1,141 @@
 package rules
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
+
+// Bounds of what a level requires.
+const (
+	mostApprovalRules   = 10
+	mostApprovalChanges = 1_000_000 // N of changes > N
+)
+
+// CheckApproval refuses what a level cannot require. It returns what to keep: nil where no approval is required, else
+// a copy with its rules in one spelling.
+func CheckApproval(field string, in *api.Approval) (*api.Approval, error) {
+	refuse := func(name, format string, args ...any) (*api.Approval, error) {
+		return nil, workflow.Refuse(workflow.ErrInvalid, field+"."+name, format, args...)
+	}
+	if in == nil {
+		return nil, nil
+	}
+	if !in.Required {
+		if in.NotBySubmitter || in.Expires != "" || len(in.Rules) > 0 {
+			return refuse("required", "not_by_submitter, expires and rules go with required: set %s.required to true, or leave them out", field)
+		}
+		return nil, nil
+	}
+	out := *in
+	if d, err := time.ParseDuration(in.Expires); in.Expires != "" && (err != nil || d <= 0 || d > api.MostApprovalExpires || len(in.Expires) > 40) {
+		return refuse("expires", "expires is a duration such as 24h, at most %gh; %q is not", api.MostApprovalExpires.Hours(), text.Cut(in.Expires, 40))
+	}
+	if len(in.Rules) > mostApprovalRules {
+		return refuse("rules", "there are at most %d rules", mostApprovalRules)
+	}
+	out.Rules = nil
+	for i, s := range in.Rules {
+		r, ok := parseRule(s)
+		if !ok {
+			return refuse(fmt.Sprintf("rules[%d]", i), "a rule is destroys, replaces or changes > N with N from 0 to %d; %q is not", mostApprovalChanges, text.Cut(s, 40))
+		}
+		if !slices.Contains(out.Rules, r.String()) {
+			out.Rules = append(out.Rules, r.String())
+		}
+	}
+	return &out, nil
+}
+
+// rule says which plans need an approval.
+type rule struct {
+	word string // destroys, replaces or changes
+	more int    // with changes: the plan changes more than this
+}
+
+// parseRule reads a rule. Spaces do not matter.
+func parseRule(s string) (rule, bool) {
+	switch s = strings.Trim(s, " "); s {
+	case "destroys", "replaces":
+		return rule{word: s}, true
+	}
+	word, number, ok := strings.Cut(s, ">")
+	number = strings.Trim(number, " ")
+	n, err := strconv.ParseUint(number, 10, 32) // takes no sign
+	ok = ok && len(s) <= 40 && strings.Trim(word, " ") == "changes" && err == nil && n <= mostApprovalChanges
+	return rule{"changes", int(n)}, ok //nolint:gosec // at most mostApprovalChanges where it is used
+}
+
+// String is the spelling that is kept.
+func (r rule) String() string {
+	if r.word == "changes" {
+		return fmt.Sprintf("changes > %d", r.more)
+	}
+	return r.word
+}
+
+// covers says whether a rule wants every plan that another one wants.
+func (r rule) covers(o rule) bool {
+	switch r.word {
+	case "destroys":
+		return o.word != "changes" // what is replaced is destroyed
+	case "replaces":
+		return o.word == "replaces"
+	}
+	return o.word == "changes" && r.more <= o.more
+}
+
+// wants says what a rule wants a plan approved for, as a clause; "" if it does not.
+func (r rule) wants(c api.Changes, all int) string {
+	switch n := max(c.Destroy, c.Replace); {
+	case r.word == "destroys" && n > 0:
+		return "it destroys " + text.Count(n, "resource")
+	case r.word == "replaces" && c.Replace > 0:
+		return "it replaces " + text.Count(c.Replace, "resource")
+	case r.word == "changes" && all > r.more:
+		return fmt.Sprintf("it makes %s, more than %d", text.Count(all, "change"), r.more)
+	}
+	return ""
+}
+
+// Tightens says whether a level that required before now requires at least as much after: it wants every plan that it
+// wanted, of the same people, for no longer.
+func Tightens(before, after *api.Approval) bool {
+	switch {
+	case before == nil || !before.Required:
+		return true
+	case after == nil || !after.Required,
+		before.NotBySubmitter && !after.NotBySubmitter,
+		expires(*after) > expires(*before):
+		return false
+	case len(after.Rules) == 0:
+		return true
+	}
+	for _, s := range before.Rules {
+		was, known := parseRule(s)
+		covered := slices.ContainsFunc(after.Rules, func(s string) bool {
+			is, ok := parseRule(s)
+			return ok && is.covers(was)
+		})
+		if !known || !covered {
+			return false
+		}
+	}
+	return len(before.Rules) > 0
+}
+
+// expires is how long a plan waits by one level.
+func expires(a api.Approval) time.Duration {
+	d, _ := time.ParseDuration(a.Expires) // it was checked
+	return cmp.Or(d, api.DefaultApprovalExpires)
+}
 
 // Requirement is what one level requires before a plan is applied.
 type Requirement struct {
@@ -23,7 +153,75 @@ type Wanted struct {
 	Expires        time.Duration // the shortest of all levels
 }
 
-// Wants decides what the levels want of a plan. It is a pure function.
-func Wants(levels []Requirement, op workflow.Operation, made api.PlanMade, changes api.Changes) Wanted {
-	panic("not written yet")
+// Wants decides what the levels want of the plan that a preview left. It is a pure function. A plan that changes nothing
+// needs no approval. What the counts do not tell whole is wanted by every level, and so is a state that is pushed.
+func Wants(levels []Requirement, op workflow.Operation, preview api.Result) Wanted {
+	out := Wanted{Expires: api.DefaultApprovalExpires}
+	for i, level := range levels {
+		if d := expires(level.Approval); i == 0 || d < out.Expires {
+			out.Expires = d
+		}
+	}
+	if preview.Plan != nil && preview.Plan.Empty && op != workflow.StatePush {
+		return out
+	}
+	for _, level := range levels {
+		if why := wants(level.Rules, op, preview); why != "" {
+			out.Why = append(out.Why, level.Of+": "+why)
+			out.NotBySubmitter = out.NotBySubmitter || level.NotBySubmitter
+		}
+	}
+	return out
+}
+
+// wants says what the rules of a level want a plan approved for, as a clause; "" if they do not.
+func wants(kept []string, op workflow.Operation, preview api.Result) string {
+	if op == workflow.StatePush {
+		return "it puts another state in place of the present one"
+	}
+	if len(kept) == 0 {
+		return "it changes something"
+	}
+	if preview.Changes == nil {
+		return "what it changes is not known"
+	}
+	all := countChanges(*preview.Changes, op)
+	if all == 0 {
+		return "it changes what is not counted"
+	}
+	var why []string
+	for _, s := range kept {
+		r, ok := parseRule(s)
+		because := r.wants(*preview.Changes, all)
+		switch {
+		case !ok: // of a later version
+			because = fmt.Sprintf("this version does not know the rule %q", text.Cut(s, 40))
+		case because == "" && r.word == "changes" && preview.Truncated:
+			because = fmt.Sprintf("what it changes is not listed whole, and may be more than %d", r.more)
+		}
+		if because != "" {
+			why = append(why, because)
+		}
+	}
+	return strings.Join(why, ", ")
+}
+
+// countChanges counts the resources and outputs that a plan changes, each once. Where the list of them was cut, what is
+// moved or imported and changed as well counts twice.
+func countChanges(c api.Changes, op workflow.Operation) int {
+	n := c.Add + c.Change + c.Destroy - c.Replace + c.Import + c.Move + len(c.Outputs)
+	if op == workflow.Refresh {
+		n += c.Drift // it changes the state only, by what it found
+	}
+	for _, r := range c.Resources {
+		switch r.Action {
+		case "create", "update", "delete", "replace":
+			if r.Imported || r.From != "" {
+				n--
+			}
+		case "forget":
+			n++
+		}
+	}
+	return n
 }
