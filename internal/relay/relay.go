@@ -75,6 +75,8 @@ type Config struct {
 	// Reports keeps results that the control plane cannot take now; nil means that they stay with their
 	// runners.
 	Reports Reports
+	// Places is where the bytes of artifacts go; nil means that runs leave none.
+	Places Places
 }
 
 // Relay is the http.Handler that runners talk to.

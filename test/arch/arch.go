@@ -60,6 +60,8 @@ var rules = map[string]rule{
 	"internal/secrets":  {level: 10},
 	"internal/store":    {level: 10},
 
+	"internal/artifact": {level: 15},
+
 	"internal/controlplane": {level: 20},
 	"internal/client":       {level: 20},
 	"internal/forward":      {level: 20},
@@ -113,7 +115,7 @@ var owners = []struct {
 	{"github.com/aws/aws-lambda-go", []string{"functions/"}},
 	{"github.com/awslabs/aws-lambda-go-api-proxy", []string{"functions/"}},
 	{"github.com/aws/", []string{
-		"internal/awserr", "internal/awss3", "internal/blob/s3", "internal/queue/sqs", "internal/launcher/ecs", "internal/secrets/awssm",
+		"internal/artifact", "internal/awserr", "internal/awss3", "internal/blob/s3", "internal/queue/sqs", "internal/launcher/ecs", "internal/secrets/awssm",
 		"internal/store/dynamodb", "internal/runner/cloud", "functions/", "cmd/", "runnerimage/",
 	}},
 	{"modernc.org/sqlite", []string{"internal/store/sqlite"}},

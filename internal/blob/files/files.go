@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/blob"
 	"github.com/dayfly-dev/dayfly/internal/disk"
@@ -30,7 +29,8 @@ func (s *Store) Put(ctx context.Context, name string, body []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.enter(path.Dir(name)); err != nil {
+	// A record that names a blob must not outlive it, so the names of its directories are on disk too.
+	if err := disk.MakeDirs(s.dir, path.Dir(name)); err != nil {
 		return fmt.Errorf("put blob: %w", err)
 	}
 	err := disk.Create(filepath.Join(s.dir, filepath.FromSlash(name)), body)
@@ -38,34 +38,6 @@ func (s *Store) Put(ctx context.Context, name string, body []byte) error {
 		return nil
 	}
 	return err
-}
-
-// enter makes a directory and those above it, and puts their names on disk: a record that names a blob must not outlive
-// it.
-func (s *Store) enter(name string) error {
-	at := s.dir
-	for part := range strings.SplitSeq("./"+name, "/") {
-		parent := at
-		at = filepath.Join(at, part)
-		err := os.Mkdir(at, 0o700)
-		if errors.Is(err, fs.ErrExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if part == "." {
-			parent = filepath.Dir(at)
-		}
-		above, err := os.OpenRoot(parent)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(disk.Sync(above), above.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Get implements blob.Store.
