@@ -11,7 +11,7 @@ import (
 )
 
 type organizationCommands struct {
-	Show   organizationShow   `cmd:"" help:"Show the default pool, the limit, and for how long workflows, logs and the audit trail are kept."`
+	Show   organizationShow   `cmd:"" help:"Show the default pool, the limit, what must be approved, and for how long workflows, logs and the audit trail are kept."`
 	Update organizationUpdate `cmd:"" help:"Change the settings that you name."`
 }
 
@@ -32,14 +32,21 @@ type organizationUpdate struct {
 	AuditDays    *int    `placeholder:"DAYS" help:"Days for which the audit trail is kept; 0, the default, means for ever."`
 	Limit        *int    `placeholder:"N" help:"Most active workflows; 0, the default, means the limit of the installation."`
 	DefaultPool  *string `placeholder:"POOL" help:"Pool of workspaces for which neither they nor their projects name one; default the built-in one."`
+	approvalFlags
 	confirmed
 }
 
 // Run changes the settings. It asks, because a shorter time deletes what is older.
 func (c *organizationUpdate) Run(a *app, cl *client.Client) error {
-	in := api.OrganizationSettings{WorkflowRetention: c.WorkflowDays, LogRetention: c.LogDays, AuditRetention: c.AuditDays, Limit: c.Limit, DefaultPool: c.DefaultPool}
+	approval, err := c.approval()
+	if err != nil {
+		return err
+	}
+	in := api.OrganizationSettings{
+		Approval: approval, WorkflowRetention: c.WorkflowDays, LogRetention: c.LogDays, AuditRetention: c.AuditDays, Limit: c.Limit, DefaultPool: c.DefaultPool,
+	}
 	if in == (api.OrganizationSettings{}) {
-		return usage(errors.New("name what to change: --workflow-days, --log-days, --audit-days, --limit or --default-pool"))
+		return usage(errors.New("name what to change: --workflow-days, --log-days, --audit-days, --limit, --default-pool or --approval"))
 	}
 	if c.WorkflowDays != nil || c.LogDays != nil || c.AuditDays != nil {
 		if err := c.confirm(a, "what is older than the days that you name is deleted within minutes, and cannot be brought back"); err != nil {
@@ -69,5 +76,6 @@ func (a *app) organization(o api.Organization) error {
 	line("workflows kept", text.Count(o.WorkflowRetention, "day"))
 	line("logs kept", text.Count(o.LogRetention, "day"))
 	line("audit trail kept", audit)
+	line("approval", o.Approval.Text())
 	return a.print("%s", strings.TrimSuffix(b.String(), "\n"))
 }

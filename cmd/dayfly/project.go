@@ -78,6 +78,9 @@ func (c *projectShow) Run(a *app, cl *client.Client) error {
 	line("parent", p.Parent)
 	line("description", p.Description)
 	line("pool", p.Pool)
+	if p.Approval != nil {
+		line("approval", p.Approval.Text())
+	}
 	return a.done(p, "%s", strings.TrimSuffix(b.String(), "\n"))
 }
 
@@ -86,10 +89,12 @@ type projectSettings struct {
 	Parent      *string `help:"The project above it; default global. A project that is moved takes those below it along."`
 	Description *string `help:"What the project is."`
 	Pool        *string `help:"Pool of its workspaces, and of those in the projects below it, that name none; empty takes that of the project above it."`
+	approvalFlags
 }
 
-func (p projectSettings) settings() api.ProjectSettings {
-	return api.ProjectSettings{Parent: p.Parent, Description: p.Description, Pool: p.Pool}
+func (p projectSettings) settings() (api.ProjectSettings, error) {
+	approval, err := p.approval()
+	return api.ProjectSettings{Parent: p.Parent, Description: p.Description, Pool: p.Pool, Approval: approval}, err
 }
 
 type projectCreate struct {
@@ -99,7 +104,10 @@ type projectCreate struct {
 
 // Run creates the project.
 func (c *projectCreate) Run(a *app, cl *client.Client) error {
-	in := c.settings()
+	in, err := c.settings()
+	if err != nil {
+		return err
+	}
 	in.Name = &c.Name
 	p, err := cl.CreateProject(a.ctx, in)
 	if err != nil {
@@ -115,9 +123,12 @@ type projectUpdate struct {
 
 // Run changes the project.
 func (c *projectUpdate) Run(a *app, cl *client.Client) error {
-	in := c.settings()
+	in, err := c.settings()
+	if err != nil {
+		return err
+	}
 	if in == (api.ProjectSettings{}) {
-		return usage(errors.New("name what to change: --parent, --description or --pool"))
+		return usage(errors.New("name what to change: --parent, --description, --pool or --approval"))
 	}
 	p, err := cl.UpdateProject(a.ctx, c.Name, in)
 	if err != nil {

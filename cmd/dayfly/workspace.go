@@ -70,6 +70,9 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 	line("role", w.Role)
 	line("size", w.Size)
 	line("max runtime", w.MaxRuntime)
+	if w.Approval != nil {
+		line("approval", w.Approval.Text())
+	}
 	for _, s := range w.Secrets {
 		line("secret", s.Env+s.File+" from "+s.Ref)
 	}

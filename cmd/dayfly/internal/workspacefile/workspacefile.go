@@ -186,6 +186,13 @@ func (p *parser) value(n *yaml.Node, t reflect.Type, field string) any {
 			return nil
 		}
 		return number
+	case reflect.Bool:
+		var yes bool
+		if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" || n.Decode(&yes) != nil {
+			p.wrong(n, field, "want true or false")
+			return nil
+		}
+		return yes
 	}
 	p.wrong(n, field, "cannot be read")
 	return nil

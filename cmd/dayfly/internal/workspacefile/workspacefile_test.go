@@ -46,6 +46,7 @@ size: medium
 max_runtime: 30m
 max_active: 2
 default_priority: -5
+approval: {required: true, not_by_submitter: false, expires: 24h, rules: [destroys, changes > 5]}
 ---
 name: second
 engine: command
@@ -72,6 +73,7 @@ func TestParse_EveryFieldIsPassedOn(t *testing.T) {
 			Environment: map[string]string{"LANG": "C"},
 			Secrets:     []api.Secret{{Env: "TOKEN", Ref: "file:token"}, {File: "key.pem", Ref: "env:KEY"}},
 			Pool:        "trusted", Size: "medium", MaxRuntime: "30m", MaxActive: 2, DefaultPriority: -5,
+			Approval: &api.Approval{Required: true, Expires: "24h", Rules: []string{"destroys", "changes > 5"}},
 		},
 		{
 			Name: "second", Engine: "command", Commands: map[string]string{"update": "make apply"},
@@ -100,6 +102,7 @@ func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 		"secrets: {a: b}",                        // 9
 		"version: 3",                             // 10
 		"variables: {x: .inf, y: !!binary aGk=}", // 11
+		"approval: {required: yes}",              // 12
 	}, "\n")))
 	wrong, ok := errors.AsType[workflow.Mistakes](err)
 	if !ok || !errors.Is(err, workflow.ErrInvalid) {
@@ -123,6 +126,7 @@ func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 		"w.yaml:10: version: unknown field: a workspace",
 		`w.yaml:11: variables.x: ".inf" cannot be written as JSON`,
 		`w.yaml:11: variables.y: want plain values, not "!!binary"`,
+		"w.yaml:12: approval.required: want true or false",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("mistakes (-want +got):\n%s", diff)
