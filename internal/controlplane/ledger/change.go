@@ -258,10 +258,15 @@ func (c *Change) Forget(k store.Key) {
 	c.ops = slices.DeleteFunc(c.ops, func(op store.Op) bool { return op.Key() == k })
 }
 
+// plans says whether the change has an operation on a record.
+func (c *Change) plans(k store.Key) bool {
+	return slices.ContainsFunc(c.ops, func(op store.Op) bool { return op.Key() == k })
+}
+
 // Check makes the commit fail if a record that was read has changed. An operation on that record does the same, so
 // Check adds nothing then.
 func (c *Change) Check(k store.Key) {
-	if !slices.ContainsFunc(c.ops, func(op store.Op) bool { return op.Key() == k }) {
+	if !c.plans(k) {
 		c.Add(store.Check(k, c.Version(k)))
 	}
 }

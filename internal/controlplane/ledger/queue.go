@@ -82,7 +82,11 @@ func (c *Change) overtake(ctx context.Context, w *record.Workflow, q *record.Que
 	} else if !found {
 		return false, fmt.Errorf("claimable workflow %s moved between reads: %w", first.ID, store.ErrConflict)
 	}
-	c.Create(first.WaitKey(), first.Entry())
+	if k := first.WaitKey(); c.plans(k) { // this change was about to take it out of the list
+		c.Forget(k)
+	} else {
+		c.Create(k, first.Entry())
+	}
 	q.WaitC++
 	q.Changer = w.ID
 	c.place(q, w.Rank(), w.Entry())
@@ -201,6 +205,9 @@ func (c *Change) waiters(ctx context.Context, wsid, prefix string) ([]waiter, er
 	}
 	var out []waiter
 	for _, r := range page.Records {
+		if c.plans(r.Key) {
+			continue // an end in this change has promoted it
+		}
 		e, err := record.Decode[record.Entry](r)
 		if err != nil {
 			return nil, err

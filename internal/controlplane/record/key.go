@@ -330,7 +330,7 @@ func (w *Workflow) WaitKey() store.Key {
 
 // Entry is the workflow's entry in that list.
 func (w *Workflow) Entry() Entry {
-	return Entry{ID: w.ID, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, PoolID: w.PoolID, Type: w.Type}
+	return Entry{ID: w.ID, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, PoolID: w.PoolID, Pin: w.Pin, Type: w.Type}
 }
 
 // WakeTargetKey is where the wake target of a pool lies.

@@ -9,20 +9,20 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Review is what became of a preview's plan that can be approved. It is made with the preview's end. Each approval and
-// the rejection write it, so that of two decisions at once one is made on what the other left.
+// Review is what became of a preview's plan that can be approved. It is made with the preview, without a status, and has
+// its plan from the preview's end on. Each approval and the rejection write it, so that of two decisions at once one is
+// made on what the other left.
 type Review struct {
-	Status         string             `json:"status"` // api.Review*; what has expired is still waiting here
+	Status         string             `json:"status,omitempty"` // api.Review*; what has expired is still waiting here
 	For            workflow.Operation `json:"for"`
-	Plan           api.PlanRef        `json:"plan"`
+	Plan           api.PlanRef        `json:"plan,omitzero"`
 	Settings       string             `json:"settings"` // digest of the workspace's settings that it was made with
-	Pin            string             `json:"pin"`      // see Entry
 	Why            []string           `json:"why,omitempty"`
 	NotBySubmitter bool               `json:"not_by_submitter,omitempty"`
 	Submitters     []string           `json:"submitters,omitempty"`
-	Needed         int                `json:"needed"`
+	Needed         int                `json:"needed,omitempty"`
 	Votes          []api.Vote         `json:"votes,omitempty"`
-	Expires        time.Time          `json:"expires"`
+	Expires        time.Time          `json:"expires,omitzero"`
 	Applies        string             `json:"applies,omitempty"`
 }
 
@@ -40,6 +40,16 @@ func ReviewPart(org string) string { return "review/" + org }
 
 // AwaitedKey is an entry of that list.
 func AwaitedKey(org, id string) store.Key { return store.Key{Part: ReviewPart(org), Sort: id} }
+
+// AppliedKey has what was applied last of a workspace.
+func AppliedKey(org, wsid string) store.Key {
+	return store.Key{Part: OrganizationPart(org), Sort: "applied/" + wsid}
+}
+
+// Applied is the commit of the git source whose plan was applied last, as an approval let it.
+type Applied struct {
+	Commit string `json:"commit"`
+}
 
 // ArtifactKey has an artifact of an attempt.
 func ArtifactKey(id string, attempt int, name string) store.Key {

@@ -84,7 +84,7 @@ func reports() map[string]func(w *record.Workflow) (rules.Outcome, error) {
 		if err != nil {
 			return rules.Outcome{}, err
 		}
-		return rules.Start(w, s, own(w), nil, at(now))
+		return rules.Start(w, s, own(w), nil, rules.Permit{}, at(now))
 	}
 	return out
 }

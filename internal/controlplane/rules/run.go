@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -96,8 +97,8 @@ func NeedsHold(s Standing) error {
 
 // Start grants the run of an attempt to one boot of one task that was reported as launched. The same boot asking
 // again is granted nothing new. A runner that does not know what the run needs ends the run: what such a runner would
-// ignore may be where the state is.
-func Start(w *record.Workflow, s Standing, run api.Run, knows []string, t Time) (out Outcome, err error) {
+// ignore may be where the state is. So does a run that the permit refuses.
+func Start(w *record.Workflow, s Standing, run api.Run, knows []string, permit Permit, t Time) (out Outcome, err error) {
 	switch s {
 	case Holds:
 		return out, nil
@@ -113,6 +114,11 @@ func Start(w *record.Workflow, s Standing, run api.Run, knows []string, t Time) 
 		out.noteTask("runner_too_old", out.Detail, run.Task)
 		out.Proven = true
 		return out, out.next(w, workflow.OnRunnerTooOld)
+	}
+	if on, why := permit.refusal(w); on != "" {
+		out.noteTask(string(on), why, run.Task)
+		out.Detail, out.Proven = why, true
+		return out, out.next(w, on)
 	}
 	if err := out.next(w, workflow.OnStart); err != nil {
 		return out, err
@@ -175,6 +181,50 @@ func CheckResult(in api.Result) error {
 	}
 	if in.Outcome == workflow.Succeeded && in.Reason != workflow.ReasonNone {
 		return workflow.Refuse(workflow.ErrInvalid, "reason", "a success has no reason")
+	}
+	if in.Plan != nil {
+		if err := checkPlan(*in.Plan); err != nil {
+			return err
+		}
+	}
+	if in.Changes != nil {
+		return checkChanges(*in.Changes)
+	}
+	return nil
+}
+
+// checkPlan refuses a plan that is not named in full.
+func checkPlan(in api.PlanMade) error {
+	if err := api.CheckArtifactName(in.Artifact); err != nil || !strings.HasPrefix(in.Artifact, api.PlanDir) {
+		return workflow.Refuse(workflow.ErrInvalid, "plan.artifact", "the bundle of a plan is an artifact below %s; %.250q is not", api.PlanDir, in.Artifact)
+	}
+	if !IsSHA256(in.SHA256) || !IsSHA256(in.Summary) {
+		return workflow.Refuse(workflow.ErrInvalid, "plan", "sha256 and summary are 64 hexadecimal digits in lower case each")
+	}
+	if in.Size < 1 || in.Size > api.MaxArtifactSize || len(in.Source) > 100 {
+		return workflow.Refuse(workflow.ErrInvalid, "plan", "a bundle has 1 to %d bytes, and its source at most 100 characters", api.MaxArtifactSize)
+	}
+	return nil
+}
+
+// IsSHA256 says whether s is a SHA-256 in lower-case hexadecimal digits.
+func IsSHA256(s string) bool { return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == "" }
+
+// checkChanges refuses more than can be kept of a plan.
+func checkChanges(in api.Changes) error {
+	const resources, outputs, names, name = 1000, 500, 100, 255
+	bad := len(in.Resources) > resources || len(in.Outputs) > outputs
+	for _, r := range in.Resources {
+		bad = bad || len(r.Changed) > names || len(r.Forces) > names || slices.ContainsFunc(slices.Concat(r.Changed, r.Forces), func(s string) bool { return len(s) > name })
+	}
+	for _, o := range in.Outputs {
+		bad = bad || len(o.Name) > name
+	}
+	if min(in.Add, in.Change, in.Destroy, in.Drift, in.Replace, in.Import, in.Move) < 0 {
+		return workflow.Refuse(workflow.ErrInvalid, "changes", "a count is not negative")
+	}
+	if bad {
+		return workflow.Refuse(workflow.ErrTooLarge, "changes", "a plan has at most %d resources, %d outputs, %d attributes of a resource, and %d bytes in a name", resources, outputs, names, name)
 	}
 	return nil
 }

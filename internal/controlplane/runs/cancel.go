@@ -9,6 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // Cancel ends a workflow that waits, and asks a running one to end.
@@ -24,6 +25,9 @@ func (p *Calls) Cancel(ctx context.Context, who identity.Principal, id string) (
 		}
 		poolID = w.PoolID
 		out, err := rules.Cancel(w, who.Name, c.Now)
+		if err != nil && w.For != "" && w.State == workflow.Succeeded {
+			err = workflow.Refuse(workflow.ErrConflict, "id", "preview %s has ended; to refuse its plan: dayfly workflow reject %s", id, id)
+		}
 		if err != nil || len(out.Notes) == 0 {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
@@ -50,7 +51,7 @@ type verdict int
 const (
 	unknown verdict = iota
 	allowed
-	refused // by assignment, or it is under a key that is out of date and is not repaired now
+	refused // by assignment, because another pool or instance has the plan, or it is under a key that is out of date and is not repaired now
 	broken
 	stale
 )
@@ -132,13 +133,19 @@ func (p *Calls) judge(ctx context.Context, c *ledger.Change, l *look, some []hea
 			l.stale = append(l.stale, catalog.Seen{ID: h.entry.ID, Workspace: h.entry.Workspace, WorkspaceID: h.entry.WorkspaceID, Key: h.key})
 		case !fresh:
 			l.verdict[h.entry.ID], l.tired = refused, true
-		case !l.pool.Serves(q.Route.Scope):
+		case !l.pool.Serves(q.Route.Scope), !l.has(h.entry.Pin):
 			l.verdict[h.entry.ID] = refused
 		default:
 			l.verdict[h.entry.ID] = allowed
 		}
 	}
 	return nil
+}
+
+// has says whether who claims has the plan that a run applies.
+func (l *look) has(pin string) bool {
+	pool, instance, one := strings.Cut(pin, "/")
+	return pin == "" || pool == l.pool.ID && (!one || instance == l.instance)
 }
 
 // readable returns an error if a record that the claim of an entry begins with is missing or cannot be decoded.

@@ -115,7 +115,13 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Ha
 				return err
 			}
 		}
-		return c.Apply(ctx, w, ended)
+		if in.Plan != nil && (w.Op != workflow.Preview || w.For == "") {
+			return workflow.Refuse(workflow.ErrInvalid, "plan", "only a preview that was asked for it leaves a plan")
+		}
+		if err := c.Apply(ctx, w, ended); err != nil || !ended.Moves() || w.State != workflow.Succeeded {
+			return err
+		}
+		return p.ended(ctx, c, w, in.Result)
 	})
 	if err == nil && ran != nil {
 		p.ledger.Log.Info("workflow ended", "job_id", ran.ID, "attempt", ran.Attempt, "state", ran.State, "reason", ran.Reason)

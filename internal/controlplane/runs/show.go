@@ -2,6 +2,7 @@ package runs
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -20,10 +22,13 @@ import (
 type Filter struct {
 	Workspace string
 	Pool      string // only what this pool has claimed last
-	State     string // a state, or "active"; empty means any
+	State     string // a state, "active" or Awaiting; empty means any
 	Cursor    string
 	Limit     int // 0 means 50, at most 200
 }
+
+// Awaiting is the filter for previews whose plan waits for an approval.
+const Awaiting = "awaiting_approval"
 
 // view turns a record into what people see.
 func view(w *record.Workflow, pool string, version int64) api.Workflow {
@@ -31,7 +36,7 @@ func view(w *record.Workflow, pool string, version int64) api.Workflow {
 		ID: w.ID, Organization: w.Org, Workspace: w.Workspace, Pool: pool, Type: w.Type, Operation: w.Op,
 		State: w.State, Reason: w.Reason, Detail: w.Detail, Priority: w.Priority, Message: w.Message,
 		Attempt: w.Attempt, Instance: w.Instance, Task: w.TaskRef(), CancelRequested: !w.CancelAt.IsZero(), SlotHeld: w.SlotHeld,
-		RetryOf: w.RetryOf, SubmittedBy: w.By, SubmittedAt: w.Submitted, MaxRuntime: w.MaxRuntime.String(), Version: version,
+		RetryOf: w.RetryOf, For: w.For, Applies: w.PlanOf, SubmittedBy: w.By, SubmittedAt: w.Submitted, MaxRuntime: w.MaxRuntime.String(), Version: version,
 	}
 	for _, t := range []struct {
 		at time.Time
@@ -42,6 +47,20 @@ func view(w *record.Workflow, pool string, version int64) api.Workflow {
 		}
 	}
 	return out
+}
+
+// viewReview is a review as people see it; nil before its plan was made.
+func viewReview(r record.Review, now time.Time) *api.Review {
+	if r.Status == "" {
+		return nil
+	}
+	if rules.Expired(r, now) {
+		r.Status = api.ReviewExpired
+	}
+	return &api.Review{
+		Status: r.Status, For: r.For, SHA256: r.Plan.SHA256, Summary: r.Plan.Summary, Why: r.Why, NotBySubmitter: r.NotBySubmitter,
+		Submitters: r.Submitters, Needed: r.Needed, Votes: r.Votes, ExpiresAt: r.Expires, Applies: r.Applies,
+	}
 }
 
 // Workflow answers about one workflow, with its steps and its result.
@@ -62,6 +81,13 @@ func (p *Calls) Workflow(ctx context.Context, who identity.Principal, id string)
 		return out, nil
 	}
 	c := p.ledger.View()
+	if w.For != "" {
+		r, _, err := ledger.Load[record.Review](ctx, c, record.ReviewKey(id))
+		if err != nil {
+			return api.Workflow{}, err
+		}
+		out.Review = viewReview(r, c.Now)
+	}
 	if result, ok, err := ledger.Load[api.Result](ctx, c, record.ResultKey(id, w.Attempt)); err != nil {
 		return api.Workflow{}, err
 	} else if ok {
@@ -94,8 +120,8 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workflow.list", f.Workspace, scope); err != nil {
 		return out, err
 	}
-	if f.State != "" && f.State != "active" && !slices.Contains(workflow.States(), workflow.State(f.State)) {
-		return out, workflow.Refuse(workflow.ErrInvalid, "state", "the state is pending, claimed, running, succeeded, failed, cancelled or active, not %q", text.Cut(f.State, 40))
+	if f.State != "" && f.State != "active" && f.State != Awaiting && !slices.Contains(workflow.States(), workflow.State(f.State)) {
+		return out, workflow.Refuse(workflow.ErrInvalid, "state", "the state is pending, claimed, running, succeeded, failed, cancelled, active or awaiting_approval, not %q", text.Cut(f.State, 40))
 	}
 	from, err := p.source(ctx, who.Organization, f)
 	if err != nil {
@@ -118,7 +144,7 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	}
 	pick := p.picks(ctx, who, from.workspace != "", func(w *record.Workflow) bool {
 		return (from.workspace == "" || w.WorkspaceID == from.workspace) && (from.pool == "" || claimedLast(w, from.pool)) &&
-			(f.State == "" || f.State == "active" && w.Active || string(w.State) == f.State)
+			(f.State == "" || f.State == Awaiting || f.State == "active" && w.Active || string(w.State) == f.State)
 	})
 	oldest := record.At(record.Before(p.ledger.Now(), days.Workflows))
 	// A filter may skip many workflows; the reading is bounded, and the cursor continues from there.
@@ -128,6 +154,11 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 			return out, err
 		}
 		records := page.Records
+		if f.State == Awaiting {
+			if records, err = p.awaiting(ctx, records); err != nil {
+				return out, err
+			}
+		}
 		if from.active {
 			if records, err = p.workflowsOf(ctx, records); err != nil {
 				return out, err
@@ -172,6 +203,17 @@ func (p *Calls) source(ctx context.Context, org string, f Filter) (out source, e
 		}
 		out.index, out.part, out.workspace = store.Index2, "ws/"+ws.ID, ws.ID
 	}
+	if f.State == Awaiting {
+		out.active, out.index, out.part = true, "", record.ReviewPart(org)
+		out.query = func(ctx context.Context, _ store.Index, s store.Scan) (store.Page, error) {
+			s.To = ""
+			return p.ledger.Range(ctx, s)
+		}
+		if f.Pool != "" {
+			out.pool, err = catalog.PoolID(ctx, p.ledger.View(), org, f.Pool)
+		}
+		return out, err
+	}
 	if out.active, err = p.sparse(ctx, org, f.State); err != nil {
 		return out, err
 	}
@@ -213,6 +255,25 @@ func (p *Calls) sparse(ctx context.Context, org, state string) (bool, error) {
 	}
 	listed, _, err := ledger.Load[record.Listed](ctx, p.ledger.View(), record.ListedKey(org))
 	return listed.Whole, err
+}
+
+// awaiting leaves out the entries of plans that have expired: a store may keep them for a while.
+func (p *Calls) awaiting(ctx context.Context, entries []store.Record) ([]store.Record, error) {
+	var keys []store.Key
+	for _, r := range entries {
+		keys = append(keys, record.ReviewKey(r.Key.Sort))
+	}
+	read, err := p.ledger.Read(ctx, keys...)
+	if err != nil {
+		return nil, err
+	}
+	now := p.ledger.Now()
+	entries = slices.DeleteFunc(entries, func(e store.Record) bool {
+		r, _, one := ledger.Get[record.Review](read, record.ReviewKey(e.Key.Sort))
+		err = errors.Join(err, one)
+		return one != nil || r.Status != api.ReviewWaiting || rules.Expired(r, now)
+	})
+	return entries, err
 }
 
 // workflowsOf reads the workflows of entries of the index of active workflows, in their order.

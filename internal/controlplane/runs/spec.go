@@ -15,7 +15,7 @@ func specOf(w *record.Workflow, ws record.Workspace, in api.Submit) api.Spec {
 		Workflow: w.ID, Organization: w.Org, WorkspaceID: ws.ID, Workspace: ws.W.Name,
 		Type: w.Type, Operation: w.Op, Engine: ws.W.Engine, EngineVersion: ws.W.EngineVersion,
 		Commands: ws.W.Commands, Source: ws.W.Source, State: *ws.W.State,
-		TakeOver: in.TakeOver, TakeOverFrom: in.TakeOverFrom, BeginAnew: in.BeginAnew, LockID: in.LockID,
+		TakeOver: in.TakeOver, TakeOverFrom: in.TakeOverFrom, BeginAnew: in.BeginAnew, LockID: in.LockID, Push: in.Push, For: w.For,
 		Variables: ws.W.Variables, Environment: ws.W.Environment, Secrets: ws.W.Secrets, Role: roleOf(w.Org, ws),
 		Size: w.Size, MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
 	}

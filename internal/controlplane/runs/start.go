@@ -108,7 +108,13 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 		if err != nil {
 			return err
 		}
-		granted, err := rules.Start(w, s, run, in.Knows, now)
+		var may rules.Permit
+		if s == rules.MayStart {
+			if may, err = permit(ctx, c, w); err != nil {
+				return err
+			}
+		}
+		granted, err := rules.Start(w, s, run, in.Knows, may, now)
 		if err != nil {
 			return err
 		}

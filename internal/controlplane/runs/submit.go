@@ -28,7 +28,7 @@ func (p *Calls) Submit(ctx context.Context, who identity.Principal, key string, 
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleOperator, "workflow.submit", in.Workspace, scope); err != nil {
 		return api.Workflow{}, err
 	}
-	return p.submit(ctx, who, key, in, "")
+	return p.submit(ctx, who, key, in, again{})
 }
 
 // Retry makes a new workflow like one that has ended, of the workspace as it is now. The ended workflow is never
@@ -51,15 +51,19 @@ func (p *Calls) Retry(ctx context.Context, who identity.Principal, key, id strin
 	}
 	in := api.Submit{
 		Workspace: w.Workspace, Type: w.Type, Operation: w.Op, Priority: &w.Priority, Message: w.Message,
-		TakeOver: spec.TakeOver, TakeOverFrom: spec.TakeOverFrom, BeginAnew: spec.BeginAnew, LockID: spec.LockID,
+		TakeOver: spec.TakeOver, TakeOverFrom: spec.TakeOverFrom, BeginAnew: spec.BeginAnew, LockID: spec.LockID, Push: spec.Push,
 	}
 	if w.OwnMax {
 		in.MaxRuntime = w.MaxRuntime.String()
 	}
-	return p.submit(ctx, who, key, in, id)
+	repeat := again{of: id}
+	if w.For != "" { // it stays a preview, whatever is required by now
+		in.Operation, repeat.keeps, repeat.then = w.For, w.For, w.Then
+	}
+	return p.submit(ctx, who, key, in, repeat)
 }
 
-func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, in api.Submit, retryOf string) (api.Workflow, error) {
+func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, in api.Submit, retry again) (api.Workflow, error) {
 	if err := checkSubmit(&in); err != nil {
 		return api.Workflow{}, err
 	}
@@ -76,7 +80,7 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 			return api.Workflow{}, err
 		}
 	}
-	asked, err := askedFor(in, retryOf)
+	asked, err := askedFor(in, retry.of)
 	if err != nil {
 		return api.Workflow{}, err
 	}
@@ -105,7 +109,7 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 			id = before
 			return nil
 		}
-		made, pool, err = p.add(ctx, c, who, in, id, retryOf)
+		made, pool, err = p.add(ctx, c, who, in, id, retry)
 		return err
 	})
 	if err != nil {
@@ -135,6 +139,9 @@ func askedFor(in api.Submit, retryOf string) (string, error) {
 	if in.MaxRuntime != "" {
 		asked += fmt.Sprintf(" max_runtime %q", in.MaxRuntime)
 	}
+	if in.Push != nil {
+		asked += fmt.Sprintf(" push %q %d %t", in.Push.SHA256, in.Push.Size, in.Push.Force)
+	}
 	if in.Register != nil {
 		settings, err := json.Marshal(in.Register)
 		if err != nil {
@@ -154,7 +161,7 @@ func checkSubmit(in *api.Submit) error {
 		return workflow.Refuse(workflow.ErrUnsupported, "type", "this version does not run policy evaluations yet")
 	case workflow.Deployment:
 		if !slices.Contains(workflow.Operations(), in.Operation) {
-			return workflow.Refuse(workflow.ErrInvalid, "operation", "a deployment needs an operation: preview, update, refresh, destroy, state_list or state_unlock")
+			return workflow.Refuse(workflow.ErrInvalid, "operation", "a deployment needs an operation: preview, update, refresh, destroy, state_list, state_unlock, state_pull or state_push")
 		}
 	case workflow.InsightsScan:
 		if in.Operation != "" {
@@ -184,6 +191,12 @@ func checkInstructions(in *api.Submit) error {
 		return invalid("take_over", "take_over and begin_anew go with a run that plans")
 	case (in.LockID == "") == (in.Operation == workflow.StateUnlock):
 		return invalid("lock_id", "lock_id is required for operation state_unlock, and is for no other")
+	case (in.Push == nil) == (in.Operation == workflow.StatePush):
+		return invalid("push", "push is required for operation state_push, and is for no other")
+	case in.Push != nil && !rules.IsSHA256(in.Push.SHA256):
+		return invalid("push.sha256", "the state to push is named by its SHA-256: 64 hexadecimal digits in lower case")
+	case in.Push != nil && (in.Push.Size < 1 || in.Push.Size > api.MaxArtifactSize):
+		return invalid("push.size", fmt.Sprintf("a state has 1 to %d bytes", api.MaxArtifactSize))
 	case len(in.LockID) > 255 || strings.HasPrefix(in.LockID, "-") || strings.ContainsFunc(in.LockID, func(r rune) bool { return r < ' ' || r > '~' }):
 		return invalid("lock_id", "the id of a lock has at most 255 printable characters and does not begin with -")
 	}
@@ -191,7 +204,7 @@ func checkInstructions(in *api.Submit) error {
 }
 
 // add adds a new workflow to a change.
-func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Submit, id, retryOf string) (_ *record.Workflow, pool record.Pool, err error) {
+func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Submit, id string, retry again) (_ *record.Workflow, pool record.Pool, err error) {
 	ws, err := p.workspace(ctx, c, who, in)
 	if err != nil {
 		return nil, pool, err
@@ -213,10 +226,14 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	if pool, err = catalog.PoolFor(ctx, c, who.Organization, ws, in.Type); err != nil {
 		return nil, pool, err
 	}
+	forOp, then, err := underApproval(ctx, c, who.Organization, ws, &in, retry)
+	if err != nil {
+		return nil, pool, err
+	}
 	if err := runnable(ws.W, in); err != nil {
 		return nil, pool, err
 	}
-	maxRuntime, err := maxRuntimeOf(ws.W, in.MaxRuntime, retryOf != "")
+	maxRuntime, err := maxRuntimeOf(ws.W, in.MaxRuntime, retry.of != "")
 	if err != nil {
 		return nil, pool, err
 	}
@@ -235,7 +252,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	w := &record.Workflow{
 		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
 		Type: in.Type, Op: in.Operation, Size: ws.W.Size, StateKind: ws.W.State.Kind,
-		Priority: priority, Message: in.Message, By: who.Name, RetryOf: retryOf, MaxRuntime: maxRuntime, OwnMax: in.MaxRuntime != "",
+		Priority: priority, Message: in.Message, By: who.Name, RetryOf: retry.of, For: forOp, Then: then, MaxRuntime: maxRuntime, OwnMax: in.MaxRuntime != "",
 		State: workflow.Pending, Submitted: c.Now, Since: c.Now,
 	}
 	spec := specOf(w, ws, in)
@@ -256,8 +273,14 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	}
 	c.Create(record.SpecKey(id), spec)
 	text := fmt.Sprintf("submitted by %s for %s", who.Name, forWhom(queue.Route.Key, pool.Name))
-	if retryOf != "" {
-		text += ", as a retry of " + retryOf
+	if retry.of != "" {
+		text += ", as a retry of " + retry.of
+	}
+	if forOp != "" {
+		c.Create(record.ReviewKey(id), record.Review{For: forOp, Settings: ws.Settings(), Submitters: rules.Submitters(who.Name, ws.By)})
+	}
+	if then {
+		text += fmt.Sprintf("; approvals are required, so it makes the plan of operation %s first", forOp)
 	}
 	c.Note(w, rules.Note{Kind: "submitted", Text: text, Actor: who.Name})
 	identity.Audit(c, who, "workflow.submit", id, "done", ws.W.Name)

@@ -39,6 +39,8 @@ const (
 	waitsEnd       = "end"
 	waitsResult    = "result"
 	waitsProof     = "task_end" // it has ended, but nothing proves the end of its task
+	waitsApproval  = "approval" // it has ended, and its plan is to be approved
+	waitsPlan      = "plan"     // the workspace leads to others than who has the plan that it applies
 )
 
 // facts is what the answer depends on apart from the record.
@@ -55,6 +57,8 @@ type facts struct {
 	ofPool   int
 	orgMost  int
 	beat     record.Beat
+	review   record.Review // of its plan, if it is a preview
+	pinPool  string        // name of the pool that has the plan which it applies
 }
 
 // WaitsFor says what a pending workflow waits for.
@@ -115,6 +119,18 @@ func (p *Calls) facts(ctx context.Context, c *ledger.Change, w *record.Workflow)
 	_, f.waiting = c.Read[w.WaitKey()]
 	if err := errors.Join(c.Read.Into(lane, &f.queue), c.Read.Into(record.BeatKey(w.ID), &f.beat)); err != nil {
 		return f, err
+	}
+	if w.For != "" {
+		if f.review, _, err = ledger.Load[record.Review](ctx, c, record.ReviewKey(w.ID)); err != nil {
+			return f, err
+		}
+	}
+	if owner, _, _ := strings.Cut(w.Pin, "/"); owner != "" {
+		names, err := catalog.Names(ctx, p.ledger, w.Org, owner)
+		if err != nil {
+			return f, err
+		}
+		f.pinPool = names[owner]
 	}
 	id := w.PoolID
 	if w.State == workflow.Pending {
@@ -181,7 +197,7 @@ func (p *Calls) ofPool(ctx context.Context, c *ledger.Change, w *record.Workflow
 			return err
 		}
 	}
-	pinned := record.RunnerOfRoute(f.route.Key)
+	pinned := cmp.Or(record.RunnerOfRoute(f.route.Key), instanceOf(w.Pin))
 	runners, err := catalog.Instances(ctx, c, id)
 	for _, one := range runners {
 		if pinned == "" || one.Name == pinned {
@@ -189,6 +205,12 @@ func (p *Calls) ofPool(ctx context.Context, c *ledger.Change, w *record.Workflow
 		}
 	}
 	return err
+}
+
+// instanceOf is the instance that has a plan; empty where all instances of a pool have it.
+func instanceOf(pin string) string {
+	_, instance, _ := strings.Cut(pin, "/")
+	return instance
 }
 
 // explain is the answer as a pure function.
@@ -236,15 +258,36 @@ func explain(w *record.Workflow, f facts) api.Why {
 		}
 		out.Summary += rules.Because(w.Detail)
 		out.Next = "nothing: a workflow that has ended stays as it is; retry makes a new one"
+		explainReview(&out, w, f)
 		if w.SlotHeld {
 			out.Code, out.Waiting = waitsProof, fmt.Sprintf("the end of task %s, which may still change the workspace's state", w.Holder.Task)
 			out.Next = "the workspace is free when that task is proven over, at the latest at " + until(f.now.Wall(rules.SlotEnds(w))) + unlock(w.Workspace)
 		}
 	}
-	if out.Waiting != "" && w.State != workflow.Pending {
+	if out.Waiting != "" && w.State != workflow.Pending && out.Code != waitsApproval {
 		out.Waiting += silentPool(f, rules.Latest(f.beat.At, w.Started))
 	}
 	return out
+}
+
+// explainReview says what became of the plan of a preview that has ended.
+func explainReview(out *api.Why, w *record.Workflow, f facts) {
+	switch r := f.review; {
+	case rules.Expired(r, f.now.Now):
+		out.Summary += "; nobody approved its plan until " + rules.Clock(r.Expires)
+		out.Next = "nothing: a new preview makes a new plan"
+	case r.Status == api.ReviewWaiting:
+		out.Code, out.Waiting = waitsApproval, wanted(r)
+		out.Next = fmt.Sprintf("dayfly workflow plan %s shows the plan, and dayfly workflow approve %s lets it be applied, until %s (in %s)", w.ID, w.ID, rules.Clock(r.Expires), r.Expires.Sub(f.now.Now).Round(time.Second))
+	case r.Status == api.ReviewApproved:
+		out.Summary += "; its plan is approved, and " + r.Applies + " applies it"
+		out.Next = "dayfly why " + r.Applies + " says how far that is"
+	case r.Status == api.ReviewRejected:
+		out.Summary += "; its plan is rejected " + rules.Rejection(r)
+		out.Next = "nothing: a new preview makes a new plan"
+	case r.Status == api.ReviewEmpty:
+		out.Summary += "; its plan changes nothing, so there is nothing to approve"
+	}
 }
 
 // silentPool says when the pool of a claimed workflow was last seen, if neither the pool nor the run was seen
@@ -283,6 +326,10 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 		return waitsWorkspace, fmt.Sprintf("a place in workspace %s, which allows %s at once", w.Workspace, text.Count(f.queue.Max, "active workflow"))
 	case f.ofOrg >= f.orgMost && f.pool.ID == "":
 		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg, f.orgMost)
+	case w.Pin != "" && !leadsTo(f.route.Key, w.Pin):
+		return waitsPlan, fmt.Sprintf("%s, which has the plan that it applies, to serve workspace %s again; or cancel it and make a new preview", hasPlan(w, f), w.Workspace)
+	case f.pool.ID == "" && w.Pin != "":
+		return waitsClaim, "the next claim of " + hasPlan(w, f)
 	case f.pool.ID == "":
 		return waitsLabels(f)
 	case f.pool.Disabled:
@@ -298,6 +345,12 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 	case f.ofOrg >= f.orgMost:
 		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg, f.orgMost)
 	}
+	if w.Pin != "" && f.now.Now.Sub(f.lastSeen) > catalog.Offline {
+		return waitsRunner, fmt.Sprintf("%s, which has the plan that it applies and has not polled %s", hasPlan(w, f), sinceSeen(f))
+	}
+	if w.Pin != "" {
+		return waitsClaim, fmt.Sprintf("the next claim of %s, which has the plan that it applies", hasPlan(w, f))
+	}
 	if name := record.RunnerOfRoute(f.route.Key); name != "" {
 		if f.now.Now.Sub(f.lastSeen) > catalog.Offline {
 			return waitsRunner, fmt.Sprintf("runner %s of pool %s, which has not polled %s; is it running under this name?", name, f.pool.Name, sinceSeen(f))
@@ -308,6 +361,21 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 		return waitsRunner, fmt.Sprintf("pool %s, for which nobody has polled %s; is its agent running?", f.pool.Name, sinceSeen(f))
 	}
 	return waitsClaim, fmt.Sprintf("the next claim of pool %s", f.pool.Name)
+}
+
+// hasPlan names who has the plan that a run applies.
+func hasPlan(w *record.Workflow, f facts) string {
+	if name := instanceOf(w.Pin); name != "" {
+		return fmt.Sprintf("instance %s of pool %s", name, f.pinPool)
+	}
+	return "pool " + f.pinPool
+}
+
+// leadsTo says whether what a route leads to may have a plan.
+func leadsTo(route, pin string) bool {
+	pool, instance, _ := strings.Cut(pin, "/")
+	to, runner := record.PoolOfRoute(route), record.RunnerOfRoute(route)
+	return (to == "" || to == pool) && (runner == "" || instance == "" || runner == instance)
 }
 
 // waitsLabels says what a run waits for that wants labels.

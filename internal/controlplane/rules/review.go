@@ -1,0 +1,173 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// ByRule is who approves a plan that nobody wants approved.
+const ByRule = "rule"
+
+// Present is what is true of a plan and its workspace now.
+type Present struct {
+	Settings string // digest of the workspace's settings; empty: the workspace was deleted
+	Wanted   Wanted
+	Editor   string    // who changed the workspace's settings last
+	Needed   int       // approvals
+	Made     time.Time // when the plan was made
+}
+
+// expires is until when a plan may be approved, as far as the levels say.
+func (p Present) expires() time.Time {
+	return p.Made.Add(cmp.Or(p.Wanted.Expires, api.DefaultApprovalExpires))
+}
+
+// update makes a review follow what is wanted now. What was wanted before stays wanted.
+func (p Present) update(r *record.Review) {
+	if len(p.Wanted.Why) > 0 {
+		r.Why = p.Wanted.Why
+	}
+	r.NotBySubmitter = r.NotBySubmitter || p.Wanted.NotBySubmitter
+	r.Needed = max(r.Needed, p.Needed, 1)
+	r.Submitters = Submitters(append(slices.Clone(r.Submitters), p.Editor)...)
+	if at := p.expires(); r.Expires.IsZero() || at.Before(r.Expires) {
+		r.Expires = at
+	}
+}
+
+// Submitters are names, each once.
+func Submitters(names ...string) (out []string) {
+	for _, name := range names {
+		if name != "" && !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// Reviewed says what becomes of a plan when its preview has ended. then says that it was made to be applied, so that it
+// is if nobody wants it approved.
+func Reviewed(planned record.Review, plan api.PlanRef, then bool, p Present) record.Review {
+	out := planned
+	out.Plan, out.Status = plan, api.ReviewWaiting
+	p.update(&out)
+	switch {
+	case plan.Empty:
+		out.Status = api.ReviewEmpty
+	case len(p.Wanted.Why) == 0 && then && p.Settings == planned.Settings:
+		out.Status, out.Votes = api.ReviewApproved, []api.Vote{{By: ByRule, At: p.Made}}
+	}
+	return out
+}
+
+// Expired says whether nobody approved a plan in time.
+func Expired(r record.Review, now time.Time) bool {
+	return r.Status == api.ReviewWaiting && !now.Before(r.Expires)
+}
+
+// Decision is what somebody decides about a plan.
+type Decision struct {
+	api.Decision
+	By     string
+	Reject bool
+}
+
+// Decide makes a decision about the plan of a preview: it returns the review as it is then. made is false where the same
+// decision was made before. It is a pure function. A plan is approved only as it was seen, in a workspace whose
+// settings are those that it was made with, and by as many people as is wanted now.
+func Decide(was record.Review, d Decision, p Present, now time.Time) (out record.Review, made bool, err error) {
+	conflict := func(format string, args ...any) error {
+		return workflow.Refuse(workflow.ErrConflict, "", format, args...)
+	}
+	id, out := was.Plan.Workflow, was
+	if was.Plan.SHA256 != d.SHA256 {
+		return was, false, conflict("the plan of %s has the sha256 %s, not %s: look at it again (dayfly workflow plan %s)", id, was.Plan.SHA256, text.Cut(d.SHA256, 64), id)
+	}
+	if slices.ContainsFunc(was.Votes, func(v api.Vote) bool { return v.By == d.By && v.Reject == d.Reject }) {
+		return was, false, nil
+	}
+	switch was.Status {
+	case api.ReviewWaiting:
+	case api.ReviewEmpty:
+		return was, false, conflict("the plan of %s changes nothing: there is nothing to approve", id)
+	case api.ReviewApproved:
+		return was, false, conflict("the plan of %s was approved, and run %s applies it; to stop that: dayfly workflow cancel %s", id, was.Applies, was.Applies)
+	default:
+		return was, false, conflict("the plan of %s was %s%s; make a new preview", id, was.Status, Because(Rejection(was)))
+	}
+	if !d.Reject {
+		p.update(&out)
+	}
+	if Expired(out, now) {
+		return was, false, conflict("nobody approved the plan of %s until %s; make a new preview", id, out.Expires.UTC().Format(time.RFC3339))
+	}
+	out.Votes = append(slices.Clone(was.Votes), api.Vote{By: d.By, At: now, Reject: d.Reject, Comment: d.Comment})
+	if d.Reject {
+		out.Status = api.ReviewRejected
+		return out, true, nil
+	}
+	switch {
+	case p.Settings == "":
+		return was, false, conflict("plan_stale: the workspace of %s was deleted", id)
+	case p.Settings != was.Settings:
+		return was, false, conflict("plan_stale: the settings of the workspace were changed after preview %s was submitted; make a new preview", id)
+	case out.NotBySubmitter && slices.Contains(out.Submitters, d.By):
+		return was, false, workflow.Refuse(workflow.ErrForbidden, "", "the plan of %s must be approved by somebody else than %s, who submitted it or changed its workspace last", id, strings.Join(out.Submitters, " and "))
+	}
+	if len(approvers(out)) >= out.Needed {
+		out.Status = api.ReviewApproved
+	}
+	return out, true, nil
+}
+
+// approvers are those whose approval counts: whoever has changed the workspace since is one of the submitters.
+func approvers(r record.Review) (out []string) {
+	for _, v := range r.Votes {
+		if !v.Reject && !(r.NotBySubmitter && slices.Contains(r.Submitters, v.By)) {
+			out = append(out, v.By)
+		}
+	}
+	return out
+}
+
+// Missing is how many more approvals a plan needs.
+func Missing(r record.Review) int { return r.Needed - len(approvers(r)) }
+
+// Rejection says who rejected a plan, and why; empty if nobody did.
+func Rejection(r record.Review) string {
+	for _, v := range r.Votes {
+		if v.Reject {
+			return "by " + v.By + Because(v.Comment)
+		}
+	}
+	return ""
+}
+
+// Permit is what a run that changes a workspace's state is checked by when it starts.
+type Permit struct {
+	Required bool          // approvals, by now
+	Settings string        // digest of the workspace's settings; empty: the workspace was deleted
+	Review   record.Review // of the plan that the run applies
+}
+
+// refusal is why a run may not start; the event is empty if it may.
+func (p Permit) refusal(w *record.Workflow) (workflow.Event, string) {
+	switch {
+	case !w.ChangesState(), w.PlanOf == "" && !p.Required:
+	case w.PlanOf == "":
+		return workflow.OnNotApproved, fmt.Sprintf("workspace %s requires approvals by now, and this run was submitted without; submit it again: it makes a plan first", w.Workspace)
+	case p.Review.Status != api.ReviewApproved || p.Review.Applies != w.ID:
+		return workflow.OnNotApproved, fmt.Sprintf("the plan of %s is not approved for this run", w.PlanOf)
+	case p.Settings != p.Review.Settings:
+		return workflow.OnPlanStale, fmt.Sprintf("the settings of workspace %s were changed after the plan of %s was made; make a new preview", w.Workspace, w.PlanOf)
+	}
+	return "", ""
+}

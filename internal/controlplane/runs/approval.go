@@ -1,0 +1,356 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// again is the run that a retry repeats; the zero value is for none.
+type again struct {
+	of    string
+	keeps workflow.Operation // of a preview: what its plan can be approved for
+	then  bool               // and whether that was asked for
+}
+
+// underApproval turns a run that changes the state of a workspace into a preview, if the workspace requires approvals:
+// its plan is what is applied then. It returns what the plan is for, and whether that was asked for.
+func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.Workspace, in *api.Submit, retry again) (op workflow.Operation, then bool, err error) {
+	if in.Type != workflow.Deployment {
+		return "", false, nil
+	}
+	levels, err := catalog.Requirements(ctx, c, org, ws)
+	if err != nil {
+		return "", false, err
+	}
+	required, changes := rules.Required(levels), workflow.ChangesState(in.Type, in.Operation)
+	switch {
+	case !required && retry.keeps == "", !changes && in.Operation != workflow.Preview:
+		return "", false, nil
+	case ws.W.Engine == api.EngineCommand && changes:
+		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s requires approvals, and engine command makes no plan that could be approved: use terraform or tofu, or take the requirement away", ws.W.Name)
+	case ws.W.Engine == api.EngineCommand:
+		return "", false, nil
+	case in.Operation == workflow.Preview:
+		return workflow.Update, false, nil
+	}
+	op, then = in.Operation, retry.keeps == "" || retry.then
+	in.Operation = workflow.Preview
+	return op, then, nil
+}
+
+// permit reads what a run that changes the state is checked by when it starts. The start is committed only if none of
+// it changes meanwhile.
+func permit(ctx context.Context, c *ledger.Change, w *record.Workflow) (out rules.Permit, err error) {
+	if !w.ChangesState() {
+		return out, nil
+	}
+	ws, known, err := workspaceOf(ctx, c, w)
+	if err != nil {
+		return out, err
+	}
+	c.Check(record.WorkspaceKey(w.Org, w.Workspace))
+	if known {
+		levels, err := catalog.Requirements(ctx, c, w.Org, ws)
+		if err != nil {
+			return out, err
+		}
+		out.Required, out.Settings = rules.Required(levels), ws.Settings()
+	}
+	if w.PlanOf != "" {
+		out.Review, _, err = ledger.Load[record.Review](ctx, c, record.ReviewKey(w.PlanOf))
+		c.Check(record.ReviewKey(w.PlanOf))
+	}
+	return out, err
+}
+
+// ended adds to the commit of a run's success what that means for plans: a preview's plan gets its review, and of a plan
+// that was applied its commit is remembered.
+func (p *Calls) ended(ctx context.Context, c *ledger.Change, w *record.Workflow, in api.Result) error {
+	if w.For == "" && w.PlanOf == "" {
+		return nil
+	}
+	spec, _, err := ledger.Load[api.Spec](ctx, c, record.SpecKey(w.ID))
+	switch {
+	case err != nil:
+		return err
+	case w.For != "":
+		return p.review(ctx, c, w, spec, in)
+	case spec.Plan == nil || spec.Source.Git == nil:
+		return nil
+	}
+	k := record.AppliedKey(w.Org, w.WorkspaceID)
+	if err := c.Load(ctx, k); err != nil {
+		return err
+	}
+	c.Put(k, record.Applied{Commit: spec.Plan.Source})
+	return nil
+}
+
+// review makes the review of the plan that a preview has left. A plan that nobody wants approved is applied, if that
+// was asked for.
+func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow, spec api.Spec, in api.Result) error {
+	k := record.ReviewKey(w.ID)
+	planned, ok, err := ledger.Load[record.Review](ctx, c, k)
+	if err != nil {
+		return err
+	}
+	ws, known, err := workspaceOf(ctx, c, w)
+	switch {
+	case err != nil:
+		return err
+	case in.Plan == nil || !ok:
+		c.Note(w, rules.Note{Kind: "no_plan", Text: "the run left no plan that can be approved: run it again with a runner of this version"})
+		return nil
+	case !known:
+		c.Note(w, rules.Note{Kind: "no_plan", Text: "its plan cannot be approved: the workspace was deleted"})
+		return nil
+	}
+	plan := api.PlanRef{Workflow: w.ID, Attempt: w.Attempt, PlanMade: *in.Plan}
+	now, err := present(ctx, c, w, ws, spec, plan, in)
+	if err != nil {
+		return err
+	}
+	review := rules.Reviewed(planned, plan, w.Then, now)
+	if review.Status == api.ReviewApproved {
+		_, err := p.apply(ctx, c, w, ws, spec, &review, w.By)
+		if refusal, refused := errors.AsType[*workflow.Error](err); refused {
+			review.Status, review.Votes = api.ReviewWaiting, nil
+			c.Note(w, rules.Note{Kind: "not_applied", Text: "its plan needs no approval, but cannot be applied yet: " + refusal.Message + "; it waits for an approval instead"})
+		} else if err != nil {
+			return err
+		}
+	}
+	c.Put(k, review)
+	switch review.Status {
+	case api.ReviewWaiting:
+		list := record.AwaitedKey(w.Org, w.ID)
+		if err := c.Load(ctx, list); err != nil {
+			return err
+		}
+		c.PutUntil(list, record.Name{ID: w.ID}, review.Expires)
+		c.Note(w, rules.Note{Kind: "awaiting_approval", Text: "its plan waits for " + wanted(review)})
+	case api.ReviewEmpty:
+		c.Note(w, rules.Note{Kind: "unchanged", Text: "its plan changes nothing: there is nothing to approve"})
+	}
+	return nil
+}
+
+// wanted says for what a plan that waits does so.
+func wanted(r record.Review) string {
+	if len(r.Why) == 0 {
+		return "whoever may submit runs of the workspace: nobody else wants it approved"
+	}
+	text := "an approval"
+	if n := rules.Missing(r); n > 1 {
+		text = fmt.Sprintf("%d approvals of different people", n)
+	}
+	if r.NotBySubmitter {
+		text += ", not by " + strings.Join(r.Submitters, " or ")
+	}
+	return text + ", because of " + strings.Join(r.Why, "; ")
+}
+
+// present reads what is true of a plan and its workspace now. The change is committed only if none of it changes
+// meanwhile.
+func present(ctx context.Context, c *ledger.Change, w *record.Workflow, ws record.Workspace, spec api.Spec, plan api.PlanRef, in api.Result) (out rules.Present, err error) {
+	levels, err := catalog.Requirements(ctx, c, w.Org, ws)
+	if err != nil {
+		return out, err
+	}
+	c.Check(record.WorkspaceKey(w.Org, w.Workspace))
+	var changes api.Changes
+	if in.Changes != nil {
+		changes = *in.Changes
+	}
+	out = rules.Present{Settings: ws.Settings(), Wanted: rules.Wants(levels, w.For, plan.PlanMade, changes), Editor: ws.By, Needed: 1, Made: w.Ended}
+	if !out.Wanted.NotBySubmitter || spec.Source.Git == nil {
+		return out, nil
+	}
+	// The authors of the commits since then count as submitters, and are nobody that is known here: so two others must
+	// look at it.
+	k := record.AppliedKey(w.Org, w.WorkspaceID)
+	applied, _, err := ledger.Load[record.Applied](ctx, c, k)
+	if c.Check(k); applied.Commit != plan.Source || plan.Source == "" {
+		out.Needed = 2
+	}
+	return out, err
+}
+
+// apply adds the run that applies an approved plan. Its spec is that of the preview, and so is what the preview was asked
+// for: its priority, its message, its longest runtime. A refusal leaves the change as it was.
+func (p *Calls) apply(ctx context.Context, c *ledger.Change, w *record.Workflow, ws record.Workspace, spec api.Spec, review *record.Review, by string) (*record.Workflow, error) {
+	pin, err := pinOf(ctx, c, w, review.Plan)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := catalog.PoolFor(ctx, c, w.Org, ws, w.Type)
+	if err != nil {
+		return nil, err
+	}
+	if owner, _, _ := strings.Cut(pin, "/"); pool.ID != "" && pool.ID != owner {
+		return nil, workflow.Refuse(workflow.ErrConflict, "", "plan_stale: the plan lies on the side of another pool than %s, which now serves workspace %s; make a new preview", pool.Name, ws.W.Name)
+	}
+	next := &record.Workflow{
+		ID: record.NewID("wf_", c.Now), Org: w.Org, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, PoolID: w.PoolID,
+		Type: w.Type, Op: review.For, Size: w.Size, StateKind: w.StateKind, Priority: w.Priority, Message: w.Message, By: by,
+		PlanOf: w.ID, Pin: pin, MaxRuntime: w.MaxRuntime, OwnMax: w.OwnMax, State: workflow.Pending, Submitted: c.Now, Since: c.Now,
+	}
+	spec.Workflow, spec.Operation, spec.For, spec.Plan, spec.Role = next.ID, review.For, "", &review.Plan, roleOf(w.Org, ws)
+	next.Needs = spec.Needs()
+	c.Keep(next)
+	queue, err := c.Queue(ctx, ws.ID)
+	if err != nil {
+		return nil, err
+	}
+	queue.Max = catalog.MaxActive(ws.W)
+	c.Create(record.SpecKey(next.ID), spec)
+	review.Applies = next.ID
+	c.Note(w, rules.Note{Kind: "approved", Text: fmt.Sprintf("its plan is approved by %s, and run %s applies it", approvedBy(*review), next.ID), Actor: by})
+	c.Note(next, rules.Note{Kind: "submitted", Text: fmt.Sprintf("applies the plan of %s, approved by %s", w.ID, approvedBy(*review)), Actor: by})
+	return next, c.Enqueue(ctx, next)
+}
+
+func approvedBy(r record.Review) string {
+	var names []string
+	for _, v := range r.Votes {
+		names = append(names, v.By)
+	}
+	return strings.Join(names, " and ")
+}
+
+// pinOf is who has the bundle of a plan, and so may apply it: a pool, or one instance of it.
+func pinOf(ctx context.Context, c *ledger.Change, w *record.Workflow, plan api.PlanRef) (string, error) {
+	k := record.ArtifactKey(w.ID, plan.Attempt, plan.Artifact)
+	a, ok, err := ledger.Load[record.Artifact](ctx, c, k)
+	switch {
+	case err != nil:
+		return "", err
+	case !ok || a.Placed.IsZero():
+		return "", workflow.Refuse(workflow.ErrConflict, "", "plan_stale: the bundle of the plan of %s is not there; make a new preview", w.ID)
+	case a.Kind != api.ArtifactPlan || a.SHA256 != plan.SHA256 || a.Size != plan.Size:
+		return "", workflow.Refuse(workflow.ErrConflict, "", "plan_stale: the bundle that was placed is not the plan that %s reported; make a new preview", w.ID)
+	}
+	c.Check(k)
+	if a.Place.Kind == api.PlaceDirectory {
+		return w.PoolID + "/" + w.Instance, nil
+	}
+	return w.PoolID, nil
+}
+
+// Approve lets the plan of a preview be applied, once enough people have approved it.
+func (p *Calls) Approve(ctx context.Context, who identity.Principal, id string, in api.Decision) (api.Workflow, error) {
+	return p.decide(ctx, who, "workflow.approve", id, in, false)
+}
+
+// Reject refuses the plan of a preview for good.
+func (p *Calls) Reject(ctx context.Context, who identity.Principal, id string, in api.Decision) (api.Workflow, error) {
+	return p.decide(ctx, who, "workflow.reject", id, in, true)
+}
+
+func (p *Calls) decide(ctx context.Context, who identity.Principal, action, id string, in api.Decision, reject bool) (api.Workflow, error) {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleOperator, action, id, p.inWorkflow(who.Organization, id)); err != nil {
+		return api.Workflow{}, err
+	}
+	if len(in.Comment) > 500 {
+		return api.Workflow{}, workflow.Refuse(workflow.ErrInvalid, "comment", "a comment has at most 500 bytes")
+	}
+	if !rules.IsSHA256(in.SHA256) {
+		return api.Workflow{}, workflow.Refuse(workflow.ErrInvalid, "sha256", "name the plan that you looked at by its sha256: 64 hexadecimal digits in lower case")
+	}
+	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		return p.decideOn(ctx, c, who, action, id, rules.Decision{Decision: in, By: who.Name, Reject: reject})
+	})
+	if err != nil {
+		return api.Workflow{}, identity.Refused(ctx, p.ledger, who, action, id, err)
+	}
+	p.ledger.Log.Info("plan decided on", "job_id", id, "action", action, "by", who.Name)
+	return p.Workflow(ctx, who, id)
+}
+
+// decideOn adds a decision about a plan to a change.
+func (p *Calls) decideOn(ctx context.Context, c *ledger.Change, who identity.Principal, action, id string, d rules.Decision) error {
+	k, list := record.ReviewKey(id), record.AwaitedKey(who.Organization, id)
+	w, err := c.Workflow(ctx, who.Organization, id, k, list, record.SpecKey(id))
+	if err != nil {
+		return err
+	}
+	was, _, err := ledger.Get[record.Review](c.Read, k)
+	if err != nil {
+		return err
+	}
+	if was.Status == "" {
+		return workflow.Refuse(workflow.ErrConflict, "id", "workflow %s has left no plan that can be approved; it is %s", id, w.State)
+	}
+	ws, known, err := workspaceOf(ctx, c, w)
+	if err != nil {
+		return err
+	}
+	spec, _, err := ledger.Get[api.Spec](c.Read, record.SpecKey(id))
+	if err != nil {
+		return err
+	}
+	now := rules.Present{Made: w.Ended}
+	if known && !d.Reject {
+		result, _, err := ledger.Load[api.Result](ctx, c, record.ResultKey(id, was.Plan.Attempt))
+		if err != nil {
+			return err
+		}
+		if now, err = present(ctx, c, w, ws, spec, was.Plan, result); err != nil {
+			return err
+		}
+	}
+	review, made, err := rules.Decide(was, d, now, c.Now)
+	if err != nil || !made {
+		return err
+	}
+	detail := d.Comment
+	switch review.Status {
+	case api.ReviewApproved:
+		next, err := p.apply(ctx, c, w, ws, spec, &review, who.Name)
+		if err != nil {
+			return err
+		}
+		detail = "run " + next.ID + " applies it" + rules.Because(d.Comment)
+	case api.ReviewRejected:
+		c.Note(w, rules.Note{Kind: "rejected", Text: "its plan is rejected " + rules.Rejection(review), Actor: who.Name})
+	default:
+		c.Note(w, rules.Note{Kind: "approval", Text: fmt.Sprintf("%s approves its plan%s; it waits for %s", who.Name, rules.Because(d.Comment), wanted(review)), Actor: who.Name})
+	}
+	c.Put(k, review)
+	if review.Status != api.ReviewWaiting {
+		c.Remove(list)
+	} else if c.Version(list) != 0 {
+		c.PutUntil(list, record.Name{ID: id}, review.Expires)
+	}
+	identity.Audit(c, who, action, id, "done", detail)
+	return nil
+}
+
+// Plan is what a preview would change. Of a run that applies a plan it is that of its preview.
+func (p *Calls) Plan(ctx context.Context, who identity.Principal, id string) (api.Plan, error) {
+	w, err := p.Workflow(ctx, who, id)
+	if err == nil && w.Applies != "" {
+		w, err = p.Workflow(ctx, who, w.Applies)
+	}
+	switch {
+	case err != nil:
+		return api.Plan{}, err
+	case w.Operation != workflow.Preview:
+		return api.Plan{}, workflow.Refuse(workflow.ErrNotFound, "id", "workflow %s is not a preview, and applies no plan of one", id)
+	case !w.State.Terminal():
+		return api.Plan{}, workflow.Refuse(workflow.ErrConflict, "id", "workflow %s is %s: it has no plan yet", id, w.State)
+	case w.Result == nil || w.Result.Changes == nil:
+		return api.Plan{}, workflow.Refuse(workflow.ErrNotFound, "id", "workflow %s has left no plan; dayfly why %s says why", id, id)
+	}
+	return api.Plan{Workflow: w.ID, Workspace: w.Workspace, Changes: *w.Result.Changes, Truncated: w.Result.Truncated, Made: w.Result.Plan, Review: w.Review}, nil
+}
