@@ -17,7 +17,7 @@ import (
 type Filter struct {
 	Workspace string
 	Pool      string // only what this pool has claimed last
-	State     string // a state, or "active"
+	State     string // a state, "active" or "awaiting_approval"
 	Cursor    string
 	Limit     int // 0 leaves it to the control plane
 }
@@ -118,6 +118,21 @@ func (c *Client) Timeline(ctx context.Context, id, cursor string, limit int) (ap
 // Why says what a workflow waits for.
 func (c *Client) Why(ctx context.Context, id string) (api.Why, error) {
 	return get[api.Why](ctx, c, "explain workflow "+id, nil, "v1", "workflows", id, "why")
+}
+
+// WorkflowPlan shows what a preview would change.
+func (c *Client) WorkflowPlan(ctx context.Context, id string) (api.Plan, error) {
+	return get[api.Plan](ctx, c, "show plan of workflow "+id, nil, "v1", "workflows", id, "plan")
+}
+
+// Approve approves the plan of a preview. A repeat changes nothing.
+func (c *Client) Approve(ctx context.Context, id string, in api.Decision) (api.Workflow, error) {
+	return ask[api.Workflow](ctx, c, brief, call{what: "approve plan of workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "approve"}, in: in})
+}
+
+// Reject rejects the plan of a preview.
+func (c *Client) Reject(ctx context.Context, id string, in api.Decision) (api.Workflow, error) {
+	return ask[api.Workflow](ctx, c, brief, call{what: "reject plan of workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "reject"}, in: in})
 }
 
 // Logs reads from line offset of an attempt (0: the latest that started), waiting up to wait, in

@@ -18,7 +18,7 @@ func (s *server) workflowRoutes() {
 			Paged
 			Workspace string `query:"workspace" maxLength:"64" doc:"Only those of this workspace"`
 			Pool      string `query:"pool" maxLength:"64" doc:"Only those that this pool has claimed last"`
-			State     string `query:"state" enum:"pending,claimed,running,succeeded,failed,cancelled,active" doc:"Only those in this state; active means claimed, running, or ended with the slot still held"`
+			State     string `query:"state" enum:"pending,claimed,running,succeeded,failed,cancelled,active,awaiting_approval" doc:"Only those in this state; active means claimed, running, or ended with the slot still held; awaiting_approval means previews whose plan can be approved"`
 		}) (*answer[api.Page[api.Workflow]], error) {
 			return reply(s.plane.Workflows(ctx, who, controlplane.Filter{Workspace: in.Workspace, Pool: in.Pool, State: in.State, Cursor: in.Cursor, Limit: in.Limit}))
 		})
@@ -49,6 +49,13 @@ func (s *server) workflowRoutes() {
 			return reply(s.plane.Logs(ctx, who, in.ID, in.Attempt, in.Offset, in.Limit, time.Duration(in.Wait)*time.Second))
 		})
 	one[ByID](s, route{id: "explain-workflow", method: http.MethodGet, path: "/v1/workflows/{id}/why", summary: "Say what a workflow waits for, since when, and what happens next", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Why)
+	one[ByID](s, route{id: "get-workflow-plan", method: http.MethodGet, path: "/v1/workflows/{id}/plan", summary: "Show what a preview would change, and what became of its plan", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404, 409}}, s.plane.Plan)
+	type decision struct {
+		ByID
+		Sent[api.Decision]
+	}
+	sent[decision](s, route{id: "approve-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/approve", summary: "Approve the plan of a preview; once that is enough, a run applies exactly this plan", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, errors: []int{404, 409}}, s.plane.Approve)
+	sent[decision](s, route{id: "reject-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/reject", summary: "Reject the plan of a preview", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, errors: []int{404, 409}}, s.plane.Reject)
 }
 
 func (s *server) workspaceRoutes() {

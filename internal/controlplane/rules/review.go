@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,9 +25,7 @@ type Present struct {
 }
 
 // expires is until when a plan may be approved, as far as the levels say.
-func (p Present) expires() time.Time {
-	return p.Made.Add(cmp.Or(p.Wanted.Expires, api.DefaultApprovalExpires))
-}
+func (p Present) expires() time.Time { return p.Made.Add(p.Wanted.Expires) }
 
 // update makes a review follow what is wanted now. What was wanted before stays wanted.
 func (p Present) update(r *record.Review) {
@@ -60,7 +57,7 @@ func Reviewed(planned record.Review, plan api.PlanRef, then bool, p Present) rec
 	out.Plan, out.Status = plan, api.ReviewWaiting
 	p.update(&out)
 	switch {
-	case plan.Empty:
+	case plan.Empty && len(p.Wanted.Why) == 0:
 		out.Status = api.ReviewEmpty
 	case len(p.Wanted.Why) == 0 && then && p.Settings == planned.Settings:
 		out.Status, out.Votes = api.ReviewApproved, []api.Vote{{By: ByRule, At: p.Made}}
@@ -104,6 +101,9 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 		return was, false, conflict("the plan of %s was %s%s; make a new preview", id, was.Status, Because(Rejection(was)))
 	}
 	if !d.Reject {
+		if p.Settings == "" {
+			return was, false, conflict("plan_stale: the workspace of %s was deleted", id)
+		}
 		p.update(&out)
 	}
 	if Expired(out, now) {
@@ -115,8 +115,6 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 		return out, true, nil
 	}
 	switch {
-	case p.Settings == "":
-		return was, false, conflict("plan_stale: the workspace of %s was deleted", id)
 	case p.Settings != was.Settings:
 		return was, false, conflict("plan_stale: the settings of the workspace were changed after preview %s was submitted; make a new preview", id)
 	case out.NotBySubmitter && slices.Contains(out.Submitters, d.By):

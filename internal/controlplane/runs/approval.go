@@ -54,11 +54,15 @@ func permit(ctx context.Context, c *ledger.Change, w *record.Workflow) (out rule
 	if !w.ChangesState() {
 		return out, nil
 	}
+	k := record.WorkspaceKey(w.Org, w.Workspace)
+	if err := c.LoadLinked(ctx, k); err != nil {
+		return out, err
+	}
 	ws, known, err := workspaceOf(ctx, c, w)
 	if err != nil {
 		return out, err
 	}
-	c.Check(record.WorkspaceKey(w.Org, w.Workspace))
+	c.Check(k)
 	if known {
 		levels, err := catalog.Requirements(ctx, c, w.Org, ws)
 		if err != nil {
@@ -167,12 +171,7 @@ func present(ctx context.Context, c *ledger.Change, w *record.Workflow, ws recor
 	if err != nil {
 		return out, err
 	}
-	c.Check(record.WorkspaceKey(w.Org, w.Workspace))
-	var changes api.Changes
-	if in.Changes != nil {
-		changes = *in.Changes
-	}
-	out = rules.Present{Settings: ws.Settings(), Wanted: rules.Wants(levels, w.For, plan.PlanMade, changes), Editor: ws.By, Needed: 1, Made: w.Ended}
+	out = rules.Present{Settings: ws.Settings(), Wanted: rules.Wants(levels, w.For, in), Editor: ws.By, Needed: 1, Made: w.Ended}
 	if !out.Wanted.NotBySubmitter || spec.Source.Git == nil {
 		return out, nil
 	}

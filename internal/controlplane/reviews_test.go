@@ -1,0 +1,429 @@
+package controlplane_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+var (
+	bundleSum  = strings.Repeat("a", 64)
+	summarySum = strings.Repeat("b", 64)
+	seen       = api.Decision{SHA256: bundleSum}
+)
+
+// person makes an operator.
+func (w *world) person(name string) controlplane.Principal {
+	w.t.Helper()
+	tok, err := w.plane.CreateToken(w.ctx(), w.admin, api.NewToken{Name: name, Role: api.RoleOperator})
+	w.must(err)
+	who, err := w.plane.Authenticate(w.ctx(), tok.Value)
+	w.must(err)
+	return who
+}
+
+// guarded applies a workspace of terraform that requires approvals, or does not.
+func (w *world) guarded(approval *api.Approval, change ...func(*api.Workspace)) {
+	w.t.Helper()
+	w.workspace("net", append([]func(*api.Workspace){func(ws *api.Workspace) {
+		ws.Engine, ws.Commands, ws.Approval = api.EngineTerraform, nil, approval
+	}}, change...)...)
+}
+
+func required() *api.Approval { return &api.Approval{Required: true} }
+
+// asks submits a run of the workspace.
+func (w *world) asks(who controlplane.Principal, op workflow.Operation) api.Workflow {
+	w.t.Helper()
+	wf, err := w.plane.Submit(w.ctx(), who, "", api.Submit{Workspace: "net", Operation: op, Message: "why"})
+	w.must(err)
+	return wf
+}
+
+// plans runs the one preview that can be claimed; its plan is placed, and has the changes.
+func (w *world) plans(changes api.Changes, more ...func(*api.Result)) api.Workflow {
+	w.t.Helper()
+	job, r := w.started()
+	w.placed(job, time.Now())
+	in := api.Result{Outcome: workflow.Succeeded, Changes: &changes, Plan: &api.PlanMade{
+		Artifact: "plan/bundle.tar", Size: 10, SHA256: bundleSum, Summary: summarySum, Source: "c1", Empty: changes.Add+changes.Change+changes.Destroy == 0,
+	}}
+	for _, m := range more {
+		m(&in)
+	}
+	_, err := w.plane.Result(w.ctx(), job.Token, r, api.Handover{Result: in})
+	w.must(err)
+	return w.show(job.ID)
+}
+
+// placed records the bundle of a job's plan, as its runner does.
+func (w *world) placed(job api.Job, at time.Time) {
+	w.t.Helper()
+	k := record.ArtifactKey(job.ID, job.Attempt, "plan/bundle.tar")
+	w.commit("placed"+job.ID, store.Put(record.Encode(k, record.Artifact{
+		Kind: api.ArtifactPlan, Size: 10, SHA256: bundleSum, Place: api.Place{Kind: api.PlaceDirectory}, Recorded: at, Placed: at,
+	}), store.Absent))
+}
+
+// reviewOf checks where the review of a preview stands.
+func (w *world) reviewOf(id, status string) api.Review {
+	w.t.Helper()
+	wf := w.show(id)
+	if wf.Review == nil || wf.Review.Status != status {
+		w.t.Fatalf("the review is %+v, want %s\n%s", wf.Review, status, w.story(id))
+	}
+	return *wf.Review
+}
+
+// starts claims and starts what can be claimed, and returns how the start was answered.
+func (w *world) starts() (api.Job, error) {
+	w.t.Helper()
+	job := w.claimOne()
+	w.launch(job, "task-"+job.ID)
+	_, err := w.plane.Start(w.ctx(), job.Token, run(job, "task-"+job.ID, 'a'), api.Start{Knows: api.RunnerKnows()})
+	return job, err
+}
+
+var one = api.Changes{Add: 1}
+
+func TestApproval_AnUpdateIsPlannedApprovedAndApplied(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.guarded(required())
+		ada, bob := w.person("ada"), w.person("bob")
+		made, err := w.plane.Submit(w.ctx(), ada, "key", api.Submit{Workspace: "net", Operation: workflow.Update, Priority: new(7), Message: "why", MaxRuntime: "20m"})
+		w.must(err)
+		again, err := w.plane.Submit(w.ctx(), ada, "key", api.Submit{Workspace: "net", Operation: workflow.Update, Priority: new(7), Message: "why", MaxRuntime: "20m"})
+		w.must(err)
+		if made.Operation != workflow.Preview || made.For != workflow.Update || again.ID != made.ID {
+			t.Fatalf("submitted %+v, then %s", made, again.ID)
+		}
+		if _, err := w.plane.Approve(w.ctx(), bob, made.ID, seen); err == nil {
+			t.Error("a plan was approved before it was made")
+		}
+		preview := w.plans(one)
+		if preview.SlotHeld || preview.Review == nil || preview.Review.Status != api.ReviewWaiting || len(preview.Review.Why) != 1 {
+			t.Fatalf("%+v", preview.Review)
+		}
+		list, err := w.plane.Workflows(w.ctx(), bob, controlplane.Filter{State: "awaiting_approval", Workspace: "net"})
+		if w.must(err); len(list.Items) != 1 || list.Items[0].ID != made.ID {
+			t.Errorf("waiting: %+v", list.Items)
+		}
+		why, err := w.plane.Why(w.ctx(), bob, made.ID)
+		if w.must(err); why.Code != "approval" || !strings.Contains(why.Next, "dayfly workflow approve "+made.ID) {
+			t.Errorf("why: %+v", why)
+		}
+		_, err = w.plane.Cancel(w.ctx(), bob, made.ID)
+		if wantErr(t, err, workflow.ErrConflict); !strings.Contains(err.Error(), "workflow reject") {
+			t.Error(err)
+		}
+		_, err = w.plane.Approve(w.ctx(), bob, made.ID, api.Decision{SHA256: summarySum})
+		wantErr(t, err, workflow.ErrConflict)
+		for range 2 { // the same decision again changes nothing
+			_, err = w.plane.Approve(w.ctx(), bob, made.ID, seen)
+			w.must(err)
+		}
+		next := w.show(w.reviewOf(made.ID, api.ReviewApproved).Applies)
+		if next.Operation != workflow.Update || next.Applies != made.ID || next.Priority != 7 || next.Message != "why" || next.MaxRuntime != "20m0s" || next.SubmittedBy != "bob" {
+			t.Errorf("the run that applies it is %+v", next)
+		}
+		_, err = w.plane.Reject(w.ctx(), ada, made.ID, seen)
+		wantErr(t, err, workflow.ErrConflict)
+		if list, err := w.plane.Workflows(w.ctx(), bob, controlplane.Filter{State: "awaiting_approval"}); err != nil || len(list.Items) > 0 {
+			t.Errorf("still waiting: %+v, %v", list.Items, err)
+		}
+		job, r := w.started()
+		spec, err := w.plane.Spec(w.ctx(), job.Token, r)
+		w.must(err)
+		if job.ID != next.ID || spec.Plan == nil || spec.Plan.Workflow != made.ID || spec.Plan.SHA256 != bundleSum || spec.For != "" || spec.Workflow != next.ID || !slices.Contains(spec.Needs(), "plan") {
+			t.Errorf("the spec is %+v", spec)
+		}
+		w.must(w.result(job, r, workflow.Succeeded))
+		for _, id := range []string{made.ID, next.ID} {
+			if story := w.story(id); !strings.Contains(story, made.ID) && !strings.Contains(story, next.ID) {
+				t.Errorf("the timeline of %s names no other run:\n%s", id, story)
+			}
+			plan, err := w.plane.Plan(w.ctx(), ada, id)
+			if w.must(err); plan.Workflow != made.ID || plan.Changes.Add != 1 || plan.Review == nil {
+				t.Errorf("plan of %s: %+v", id, plan)
+			}
+		}
+	})
+}
+
+func TestApproval_WhatIsAskedForBecomesAPreview(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.guarded(required())
+	ada := w.person("ada")
+	for op, want := range map[workflow.Operation]workflow.Operation{
+		workflow.Update: workflow.Update, workflow.Destroy: workflow.Destroy, workflow.Refresh: workflow.Refresh,
+		workflow.StatePush: workflow.StatePush, workflow.Preview: workflow.Update, workflow.StateList: "", workflow.StatePull: "",
+	} {
+		in := api.Submit{Workspace: "net", Operation: op}
+		if op == workflow.StatePush {
+			in.Push = &api.PushedState{SHA256: bundleSum, Size: 3, Force: true}
+		}
+		wf, err := w.plane.Submit(w.ctx(), ada, "", in)
+		w.must(err)
+		if wf.For != want || want != "" && wf.Operation != workflow.Preview || want == "" && wf.Operation != op {
+			t.Errorf("%s became %s for %q", op, wf.Operation, wf.For)
+		}
+		_, err = w.plane.Cancel(w.ctx(), ada, wf.ID)
+		w.must(err)
+		retried, err := w.plane.Retry(w.ctx(), ada, "", wf.ID)
+		w.must(err)
+		if retried.For != wf.For || retried.Operation != wf.Operation {
+			t.Errorf("the retry of %s is %s for %q", op, retried.Operation, retried.For)
+		}
+		job := w.claimOne()
+		_, err = w.plane.Cancel(w.ctx(), ada, job.ID)
+		w.must(err)
+	}
+	w.workspace("own", func(ws *api.Workspace) { ws.Approval = required() })
+	_, err := w.plane.Submit(w.ctx(), ada, "", api.Submit{Workspace: "own", Operation: workflow.Update})
+	wantErr(t, err, workflow.ErrInvalid)
+	if wf, err := w.plane.Submit(w.ctx(), ada, "", api.Submit{Workspace: "own", Operation: workflow.Preview}); err != nil || wf.For != "" {
+		t.Errorf("%+v, %v", wf, err)
+	}
+}
+
+func TestApproval_ARetriedPreviewStaysOne(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.guarded(required())
+	ada := w.person("ada")
+	w.asks(ada, workflow.Destroy)
+	first := w.plans(one)
+	w.guarded(nil) // nothing is required any more
+	again, err := w.plane.Retry(w.ctx(), ada, "", first.ID)
+	w.must(err)
+	if again.Operation != workflow.Preview || again.For != workflow.Destroy {
+		t.Fatalf("the retry is %s for %q", again.Operation, again.For)
+	}
+	w.plans(one)
+	r := w.reviewOf(again.ID, api.ReviewApproved)
+	if len(r.Votes) != 1 || r.Votes[0].By != "rule" {
+		t.Errorf("approved by %+v", r.Votes)
+	}
+	next, err := w.starts()
+	w.must(err)
+	if next.ID != r.Applies || next.Operation != workflow.Destroy {
+		t.Errorf("started %+v", next)
+	}
+}
+
+func TestApproval_WhatAPlanNeeds(t *testing.T) {
+	destroys := &api.Approval{Required: true, Rules: []string{"destroys"}}
+	for name, tc := range map[string]struct {
+		approval *api.Approval
+		op       workflow.Operation
+		changes  api.Changes
+		more     func(*api.Result)
+		want     string // "": no review
+	}{
+		"nothing changes":             {required(), workflow.Update, api.Changes{}, nil, api.ReviewEmpty},
+		"nothing is wanted":           {destroys, workflow.Update, one, nil, api.ReviewApproved},
+		"nothing is wanted or asked":  {destroys, workflow.Preview, one, nil, api.ReviewWaiting},
+		"it destroys":                 {destroys, workflow.Update, api.Changes{Destroy: 1}, nil, api.ReviewWaiting},
+		"an older runner leaves none": {required(), workflow.Update, one, func(r *api.Result) { r.Plan = nil }, ""},
+		"a failed preview has none":   {required(), workflow.Update, one, func(r *api.Result) { r.Outcome, r.Reason = workflow.Failed, workflow.ReasonStepFailed }, ""},
+		"another bundle was placed":   {destroys, workflow.Update, one, func(r *api.Result) { r.Plan.SHA256 = summarySum }, api.ReviewWaiting},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, memory.New())
+			w.guarded(tc.approval)
+			made := w.asks(w.person("ada"), tc.op)
+			more := tc.more
+			if more == nil {
+				more = func(*api.Result) {}
+			}
+			got := w.plans(tc.changes, more)
+			if tc.want == "" {
+				if got.Review != nil {
+					t.Errorf("review %+v", got.Review)
+				}
+				return
+			}
+			r := w.reviewOf(made.ID, tc.want)
+			if (r.Applies != "") != (tc.want == api.ReviewApproved) {
+				t.Errorf("applied by %q", r.Applies)
+			}
+		})
+	}
+}
+
+func TestApproval_NotBySubmitter(t *testing.T) {
+	w := newWorld(t, memory.New())
+	ada, bob, eve := w.person("ada"), w.person("bob"), w.person("eve")
+	git := func(ws *api.Workspace) {
+		ws.Source = api.Source{Git: &api.GitSource{URL: "https://example.com/a.git", Ref: "main"}}
+	}
+	apply := func(commit string, approvers ...controlplane.Principal) {
+		t.Helper()
+		made := w.asks(ada, workflow.Update)
+		w.plans(one, func(r *api.Result) { r.Plan.Source = commit })
+		for _, not := range []controlplane.Principal{ada, w.admin} { // who submitted it, and who changed the workspace
+			_, err := w.plane.Approve(w.ctx(), not, made.ID, seen)
+			wantErr(t, err, workflow.ErrForbidden)
+		}
+		for i, who := range approvers {
+			if r := w.reviewOf(made.ID, api.ReviewWaiting); r.Needed != len(approvers) || len(r.Votes) != i {
+				t.Fatalf("%+v", r)
+			}
+			_, err := w.plane.Approve(w.ctx(), who, made.ID, seen)
+			w.must(err)
+		}
+		w.reviewOf(made.ID, api.ReviewApproved)
+		job, r := w.started()
+		w.must(w.result(job, r, workflow.Succeeded))
+	}
+	w.guarded(&api.Approval{Required: true, NotBySubmitter: true}, git)
+	apply("c1", bob, eve) // the authors of what is new are not known
+	apply("c1", bob)
+	apply("c2", eve, bob)
+	w.guarded(&api.Approval{Required: true, NotBySubmitter: true}, func(ws *api.Workspace) { ws.Source.Directory = "/src" })
+	apply("", bob)
+}
+
+func TestApproval_WhatChangedMeanwhileRefusesIt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(w *world, id string)
+		want   error
+		say    string
+	}{
+		"a setting": {func(w *world, _ string) {
+			w.guarded(required(), func(ws *api.Workspace) { ws.Environment = map[string]string{"A": "b"} })
+		}, workflow.ErrConflict, "plan_stale"},
+		"the workspace": {func(w *world, _ string) { w.must(w.plane.DeleteWorkspace(w.ctx(), w.admin, "net")) }, workflow.ErrConflict, "plan_stale"},
+		"time":          {func(w *world, _ string) { w.clock.advance(72 * time.Hour) }, workflow.ErrConflict, "nobody approved"},
+		"a shorter expiry": {func(w *world, _ string) {
+			w.guarded(&api.Approval{Required: true, Expires: "1h"})
+			w.clock.advance(2 * time.Hour)
+		}, workflow.ErrConflict, "nobody approved"},
+		"not by submitter": {func(w *world, _ string) { w.guarded(&api.Approval{Required: true, NotBySubmitter: true}) }, workflow.ErrForbidden, "somebody else"},
+		"a rejection": {func(w *world, id string) {
+			_, err := w.plane.Reject(w.ctx(), w.admin, id, api.Decision{SHA256: bundleSum, Comment: "no"})
+			w.must(err)
+		}, workflow.ErrConflict, "rejected"},
+		"only a name": {func(w *world, _ string) { w.guarded(required(), func(ws *api.Workspace) { ws.Description = "new" }) }, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, memory.New())
+			w.guarded(required())
+			who := w.as(api.RoleAdmin)
+			made := w.asks(who, workflow.Update)
+			w.plans(one)
+			tc.change(w, made.ID)
+			_, err := w.plane.Approve(w.ctx(), who, made.ID, seen)
+			if tc.want == nil {
+				w.must(err)
+				return
+			}
+			if wantErr(t, err, tc.want); err == nil || !strings.Contains(err.Error(), tc.say) {
+				t.Errorf("it says %v, want %q", err, tc.say)
+			}
+			if r := w.show(made.ID).Review; r.Applies != "" || slices.ContainsFunc(r.Votes, func(v api.Vote) bool { return !v.Reject }) {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+func TestApproval_TheStartIsRefused(t *testing.T) {
+	w := newWorld(t, memory.New())
+	ada := w.person("ada")
+	w.guarded(nil)
+	direct := w.asks(ada, workflow.Update)
+	w.guarded(required())
+	_, err := w.starts()
+	wantErr(t, err, workflow.ErrOver)
+	w.is(direct.ID, workflow.Failed, workflow.ReasonNotApproved)
+	again, err := w.plane.Retry(w.ctx(), ada, "", direct.ID)
+	if w.must(err); again.For != workflow.Update {
+		t.Fatalf("the retry is %+v", again)
+	}
+	w.plans(one)
+	_, err = w.plane.Approve(w.ctx(), ada, again.ID, seen)
+	w.must(err)
+	w.guarded(required(), func(ws *api.Workspace) { ws.Variables = map[string]any{"a": 1} })
+	job, err := w.starts()
+	wantErr(t, err, workflow.ErrOver)
+	w.is(job.ID, workflow.Failed, workflow.ReasonPlanStale)
+	if slot, err := w.plane.Slot(w.ctx(), ada, "net"); err != nil || slot.Holder != nil {
+		t.Errorf("the workspace is held: %+v, %v", slot, err)
+	}
+}
+
+func TestApproval_OnlyWhoHasThePlanClaimsIt(t *testing.T) {
+	w := newWorld(t, memory.New())
+	yes := true
+	_, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{AllowMultipleInstances: &yes})
+	w.must(err)
+	w.guarded(required())
+	ada := w.person("ada")
+	made := w.asks(ada, workflow.Update)
+	w.plans(one)
+	_, err = w.plane.Approve(w.ctx(), ada, made.ID, seen)
+	w.must(err)
+	out, err := w.plane.Claim(w.ctx(), w.pool, api.Claim{Instance: "two", Max: 5})
+	if w.must(err); len(out.Jobs) > 0 {
+		t.Errorf("another instance claimed %+v", out.Jobs)
+	}
+	why, err := w.plane.Why(w.ctx(), ada, w.show(made.ID).Review.Applies)
+	if w.must(err); !strings.Contains(why.Waiting, "instance one of pool default") {
+		t.Errorf("it waits for %s", why.Waiting)
+	}
+	w.claimOne()
+}
+
+func TestRace_DecisionsAboutAPlan(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		ada, bob := w.person("ada"), w.person("bob")
+		approve := func(who controlplane.Principal, id string) func() error {
+			return func() error { _, err := w.plane.Approve(w.ctx(), who, id, seen); return err }
+		}
+		for round := range 4 {
+			w.guarded(required())
+			made := w.asks(ada, workflow.Update)
+			w.plans(one)
+			race(approve(ada, made.ID), approve(bob, made.ID), approve(bob, made.ID), func() error {
+				_, err := w.plane.Reject(w.ctx(), w.admin, made.ID, seen)
+				return err
+			}, func() error {
+				if round%2 == 0 {
+					return nil
+				}
+				w.guarded(required(), func(ws *api.Workspace) { ws.Environment = map[string]string{"A": "b"} })
+				return nil
+			})
+			list, err := w.plane.Workflows(w.ctx(), w.admin, controlplane.Filter{Workspace: "net", Limit: 100})
+			w.must(err)
+			applies := 0
+			for _, wf := range list.Items {
+				if wf.Applies == made.ID {
+					applies++
+				}
+			}
+			r := w.show(made.ID).Review
+			if len(r.Votes) > 1 || (r.Applies != "") != (r.Status == api.ReviewApproved) || applies > 1 {
+				t.Fatalf("%d runs apply it: %+v", applies, r)
+			}
+			if r.Applies == "" {
+				continue
+			}
+			job, err := w.starts()
+			if stale := round%2 == 1; (err != nil) && !stale || job.ID != r.Applies {
+				t.Fatalf("start of %s: %v", job.ID, err)
+			}
+			if err == nil {
+				w.must(w.result(job, run(job, "task-"+job.ID, 'a'), workflow.Succeeded))
+			}
+		}
+	})
+}
