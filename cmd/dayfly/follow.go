@@ -44,6 +44,15 @@ func outcome(state workflow.State) error {
 // follow shows a workflow's log and steps until it ends, then its result. The command's exit code
 // tells the outcome.
 func (a *app) follow(cl *client.Client, id string) error {
+	last, live, err := a.watch(cl, id)
+	if err != nil {
+		return err
+	}
+	return a.ended(live, last)
+}
+
+// watch shows a workflow's log and steps until it ends.
+func (a *app) watch(cl *client.Client, id string) (api.Workflow, *term.Live, error) {
 	w := a.stdout
 	if a.json() {
 		w = a.stderr // standard output is for the result
@@ -56,21 +65,23 @@ func (a *app) follow(cl *client.Client, id string) error {
 	last, err := f.run(a.ctx)
 	f.live.Status("")
 	if err != nil && a.ctx.Err() != nil {
-		return a.left(cl, id)
+		err = a.left(cl, id)
 	}
-	if err != nil {
-		return err
-	}
+	return last, f.live, err
+}
+
+// ended shows the result of a workflow that was watched.
+func (a *app) ended(live *term.Live, last api.Workflow) error {
 	if a.json() {
 		if err := a.encode(last); err != nil {
 			return err
 		}
 		return outcome(last.State)
 	}
-	for _, line := range summary(f.live.Style(), last) {
-		f.live.Line(line)
+	for _, line := range summary(live.Style(), last) {
+		live.Line(line)
 	}
-	return errors.Join(f.live.Err(), outcome(last.State))
+	return errors.Join(live.Err(), outcome(last.State))
 }
 
 // left tells a person who interrupted a follower what happens to the workflow.

@@ -75,11 +75,14 @@ func (c *runCommand) Run(a *app, cl *client.Client) error {
 	if r := in.Register; r != nil {
 		a.say("%s is workspace %s (%s)", c.Target, r.Name, r.Engine)
 	}
-	return a.submitted(cl, w, c.Follow)
+	return a.submitted(cl, w, in.Operation, c.Follow)
 }
 
-// submitted says that a workflow was submitted, or follows it.
-func (a *app) submitted(cl *client.Client, w api.Workflow, follow bool) error {
+// submitted says that a workflow was submitted, or follows it. One that became a preview is followed up to its plan.
+func (a *app) submitted(cl *client.Client, w api.Workflow, asked workflow.Operation, follow bool) error {
+	if w.For != "" && asked != w.Operation {
+		return a.applied(cl, w)
+	}
 	if follow {
 		return a.follow(cl, w.ID)
 	}

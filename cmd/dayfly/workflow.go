@@ -19,12 +19,16 @@ type workflowCommands struct {
 	Logs   workflowLogs   `cmd:"" help:"Print a workflow's log."`
 	Cancel workflowCancel `cmd:"" help:"Cancel a workflow."`
 	Retry  workflowRetry  `cmd:"" help:"Submit a workflow that has ended again, as a new one."`
+
+	Plan    workflowPlan    `cmd:"" help:"Show what a preview would change, and where its review stands."`
+	Approve workflowApprove `cmd:"" help:"Approve the plan of a preview: exactly this plan is applied then."`
+	Reject  workflowReject  `cmd:"" help:"Reject the plan of a preview."`
 }
 
 type workflowList struct {
 	Workspace string `short:"w" help:"Only those of this workspace."`
 	Pool      string `help:"Only those that this pool has claimed last."`
-	State     string `help:"Only those in this state: pending, claimed, running, succeeded, failed, cancelled, or active."`
+	State     string `help:"Only those in this state: pending, claimed, running, succeeded, failed, cancelled, active, or awaiting_approval."`
 	Limit     int    `short:"n" default:"20" help:"How many at most."`
 }
 
@@ -96,6 +100,8 @@ func (c *workflowShow) Run(a *app, cl *client.Client) error {
 	line("submitted", term.Time(w.SubmittedAt)+" by "+term.Clean(w.SubmittedBy))
 	line("message", term.Clean(w.Message))
 	line("retry of", w.RetryOf)
+	line("plan for", string(w.For))
+	line("applies", w.Applies)
 	if w.Attempt > 0 {
 		line("attempt", fmt.Sprint(w.Attempt))
 	}
@@ -126,6 +132,9 @@ func (c *workflowShow) Run(a *app, cl *client.Client) error {
 		for _, o := range r.Outputs {
 			fmt.Fprintf(&b, "  %s = %s\n", term.Clean(o.Name), output(o))
 		}
+	}
+	if w.Review != nil {
+		b.WriteString(strings.Join(reviewLines(style, w.ID, *w.Review), "\n"))
 	}
 	return a.done(w, "%s", strings.TrimSuffix(b.String(), "\n"))
 }
@@ -247,5 +256,5 @@ func (c *workflowRetry) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	return a.submitted(cl, w, c.Follow)
+	return a.submitted(cl, w, was.Operation, c.Follow)
 }

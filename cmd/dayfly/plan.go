@@ -1,0 +1,228 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+type workflowPlan struct {
+	ID string `arg:"" help:"The preview, or the workflow that applies its plan."`
+}
+
+// Run prints the plan.
+func (c *workflowPlan) Run(a *app, cl *client.Client) error {
+	plan, err := cl.WorkflowPlan(a.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	return a.done(plan, "%s", strings.Join(planLines(a.style(), plan), "\n"))
+}
+
+type workflowApprove struct {
+	ID      string `arg:"" help:"The preview."`
+	Comment string `help:"What the others should know; kept with the plan."`
+	confirmed
+}
+
+// Run approves the plan.
+func (c *workflowApprove) Run(a *app, cl *client.Client) error {
+	plan, err := a.reviewed(cl, c.ID)
+	if err != nil {
+		return err
+	}
+	if err := c.confirm(a, "this approves that plan, and %s of workspace %s applies it", plan.Review.For, plan.Workspace); err != nil {
+		return err
+	}
+	w, err := cl.Approve(a.ctx, plan.Workflow, api.Decision{SHA256: plan.Review.SHA256, Comment: c.Comment})
+	if err != nil {
+		return err
+	}
+	if r := w.Review; r != nil && r.Applies != "" {
+		return a.done(w, "approved: %s applies the plan; follow it with dayfly workflow logs -f %s", r.Applies, r.Applies)
+	}
+	return a.done(w, "approved; the plan needs more approvals, of others: dayfly workflow plan %s shows how many", w.ID)
+}
+
+type workflowReject struct {
+	ID      string `arg:"" help:"The preview."`
+	Comment string `help:"Why; kept with the plan."`
+	confirmed
+}
+
+// Run rejects the plan.
+func (c *workflowReject) Run(a *app, cl *client.Client) error {
+	plan, err := a.reviewed(cl, c.ID)
+	if err != nil {
+		return err
+	}
+	if err := c.confirm(a, "this rejects that plan for good"); err != nil {
+		return err
+	}
+	w, err := cl.Reject(a.ctx, plan.Workflow, api.Decision{SHA256: plan.Review.SHA256, Comment: c.Comment})
+	if err != nil {
+		return err
+	}
+	return a.done(w, "the plan of %s is rejected", w.ID)
+}
+
+// reviewed fetches the plan that is decided about, and says which it is: the decision names what is shown here.
+func (a *app) reviewed(cl *client.Client, id string) (api.Plan, error) {
+	plan, err := cl.WorkflowPlan(a.ctx, id)
+	if err == nil && plan.Review == nil {
+		err = refused(fmt.Errorf("%s has left no plan that can be approved", id))
+	}
+	if err == nil {
+		a.say("%s, sha256 %s", planned(plan), plan.Review.SHA256)
+	}
+	return plan, err
+}
+
+// planned is a plan in one line.
+func planned(p api.Plan) string {
+	op := workflow.Preview
+	if p.Review != nil {
+		op = p.Review.For
+	}
+	text := fmt.Sprintf("plan of %s: %s of %s: %s", p.Workflow, op, p.Workspace, p.Changes.Text(false))
+	for _, n := range []struct {
+		count int
+		what  string
+	}{{p.Changes.Replace, "replaced"}, {p.Changes.Import, "imported"}, {p.Changes.Move, "moved"}, {len(p.Changes.Outputs), "outputs changed"}} {
+		if n.count > 0 {
+			text += fmt.Sprintf(", %d %s", n.count, n.what)
+		}
+	}
+	return term.Clean(text)
+}
+
+// planLines describes a plan: what is destroyed and replaced first, then the rest, its outputs and its review.
+func planLines(style term.Style, p api.Plan) []string {
+	out := []string{style.Bold(planned(p))}
+	first := []string{"delete", "replace"}
+	rank := func(r api.ResourceChange) int {
+		if i := slices.Index(first, r.Action); i >= 0 {
+			return i
+		}
+		return len(first)
+	}
+	resources := slices.Clone(p.Changes.Resources)
+	slices.SortStableFunc(resources, func(x, y api.ResourceChange) int { return cmp.Compare(rank(x), rank(y)) })
+	for _, r := range resources {
+		out = append(out, fmt.Sprintf("  %s %-8s %s", sign(r.Action), term.Clean(r.Action), term.Clean(r.Address)))
+		for _, about := range aboutResource(r) {
+			out = append(out, style.Dim("             "+term.Clean(about)))
+		}
+	}
+	for i, o := range p.Changes.Outputs {
+		if i == 0 {
+			out = append(out, "outputs")
+		}
+		out = append(out, fmt.Sprintf("  %s %-8s %s", sign(o.Action), term.Clean(o.Action), term.Clean(o.Name)))
+	}
+	if p.Truncated {
+		out = append(out, "the list is cut; the log has all of it: dayfly workflow logs "+p.Workflow)
+	}
+	if p.Review != nil {
+		out = append(out, reviewLines(style, p.Workflow, *p.Review)...)
+	}
+	return out
+}
+
+func sign(action string) string {
+	return cmp.Or(map[string]string{"create": "+", "delete": "-", "replace": "±", "update": "~"}[action], " ")
+}
+
+// aboutResource says what else is known of a change.
+func aboutResource(r api.ResourceChange) (out []string) {
+	if len(r.Forces) > 0 {
+		out = append(out, "replaced because of "+strings.Join(r.Forces, ", "))
+	}
+	if len(r.Changed) > 0 {
+		out = append(out, "changes "+strings.Join(r.Changed, ", "))
+	}
+	if r.From != "" {
+		out = append(out, "moved from "+r.From)
+	}
+	if r.Imported {
+		out = append(out, "imported")
+	}
+	if r.Drifted {
+		out = append(out, "was changed outside the code")
+	}
+	return out
+}
+
+// reviewLines say where the review of a plan stands, and what can be done.
+func reviewLines(style term.Style, id string, r api.Review) []string {
+	var b strings.Builder
+	line := lines(&b, style, "  ", 12)
+	line("status", r.Status)
+	for _, why := range r.Why {
+		line("because", why)
+	}
+	if r.Status == api.ReviewWaiting {
+		if r.Needed > 1 {
+			line("needs", fmt.Sprintf("%d approvals of different people", r.Needed))
+		}
+		if r.NotBySubmitter {
+			line("not by", strings.Join(r.Submitters, ", "))
+		}
+		line("until", term.Time(r.ExpiresAt))
+	}
+	for _, v := range r.Votes {
+		what := "approved"
+		if v.Reject {
+			what = "rejected"
+		}
+		text := "by " + v.By + " at " + term.Time(v.At)
+		if v.Comment != "" {
+			text += ": " + v.Comment
+		}
+		line(what, text)
+	}
+	line("applied by", r.Applies)
+	if r.Status == api.ReviewWaiting {
+		line("approve", "dayfly workflow approve "+id)
+		line("reject", "dayfly workflow reject "+id)
+	}
+	return append([]string{"review"}, strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")...)
+}
+
+// applied follows a preview that was made because approvals are required, shows its plan, and follows the run that
+// applies it, if there is one already.
+func (a *app) applied(cl *client.Client, w api.Workflow) error {
+	a.say("approvals are required: %s makes the plan first", w.ID)
+	last, live, err := a.watch(cl, w.ID)
+	if err != nil {
+		return err
+	}
+	switch {
+	case last.State != workflow.Succeeded:
+		return a.ended(live, last)
+	case last.Review == nil:
+		return &exitError{code: exitFailed, err: fmt.Errorf("%s has left no plan that can be approved: dayfly why %s says why", w.ID, w.ID)}
+	}
+	plan, err := cl.WorkflowPlan(a.ctx, w.ID)
+	approved := last.Review.Status == api.ReviewApproved
+	if err == nil && !(approved && a.json()) { // one result is printed as JSON
+		err = a.done(plan, "%s", strings.Join(planLines(a.style(), plan), "\n"))
+	}
+	switch {
+	case err != nil:
+		return err
+	case approved:
+		return a.follow(cl, last.Review.Applies)
+	case last.Review.Status == api.ReviewEmpty:
+		return nil
+	case last.Review.Status == api.ReviewWaiting:
+		return &exitError{code: exitAwaiting, err: fmt.Errorf("the plan waits for an approval: dayfly workflow approve %s", w.ID)}
+	}
+	return &exitError{code: exitFailed, err: fmt.Errorf("the plan of %s is %s", w.ID, last.Review.Status)}
+}

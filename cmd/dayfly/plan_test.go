@@ -1,0 +1,105 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// planned makes the plan of the preview that waits.
+func (w *world) planned(changes api.Changes) string {
+	w.t.Helper()
+	job, runner := w.claim()
+	sum := strings.Repeat("a", 64)
+	k := record.ArtifactKey(job.ID, job.Attempt, "plan/bundle.tar")
+	bundle := record.Artifact{Kind: api.ArtifactPlan, Size: 10, SHA256: sum, Place: api.Place{Kind: api.PlaceS3}, Recorded: time.Now(), Placed: time.Now()}
+	if err := w.store.Commit(w.t.Context(), "placed"+job.ID, store.Put(record.Encode(k, bundle), store.Absent)); err != nil {
+		w.t.Fatal(err)
+	}
+	_, err := runner.Result(w.t.Context(), api.Result{Outcome: workflow.Succeeded, Changes: &changes, Plan: &api.PlanMade{
+		Artifact: "plan/bundle.tar", Size: 10, SHA256: sum, Summary: strings.Repeat("b", 64), Empty: changes.Add+changes.Destroy == 0,
+	}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return job.ID
+}
+
+func TestCommand_APlanIsShownApprovedAndRejected(t *testing.T) {
+	w := newWorld(t)
+	file := filepath.Join(t.TempDir(), "workspace.yaml")
+	if err := os.WriteFile(file, []byte("name: net\nengine: terraform\napproval: {required: true, rules: [destroys]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.ok("workspace", "apply", "-f", file)
+	asks := func(changes api.Changes, then func()) (id string, got answer) {
+		t.Helper()
+		ended := make(chan answer)
+		go func() { ended <- w.run("run", "net", "--op", "update", "--yes") }()
+		id = w.planned(changes)
+		then()
+		return id, <-ended
+	}
+	destroys := api.Changes{Add: 1, Destroy: 2, Replace: 1, Resources: []api.ResourceChange{
+		{Address: "x.new", Action: "create"}, {Address: "x.gone", Action: "delete"}, {Address: "x.again", Action: "replace", Changed: []string{"size"}, Forces: []string{"zone"}},
+	}, Outputs: []api.OutputChange{{Name: "ip", Action: "update"}}}
+	id, got := asks(destroys, func() {})
+	if got.code != exitAwaiting {
+		t.Errorf("exit %d", got.code)
+	}
+	has(t, "run", got.stdout+got.stderr, "approvals are required", "because of zone", "dayfly workflow approve "+id)
+	if gone, again, made := strings.Index(got.stdout, "x.gone"), strings.Index(got.stdout, "x.again"), strings.Index(got.stdout, "x.new"); gone > again || again > made {
+		t.Errorf("the order is\n%s", got.stdout)
+	}
+	has(t, "list", w.ok("workflow", "list", "--state", "awaiting_approval"), id)
+	if plan := value[api.Plan](w, "workflow", "plan", id); plan.Review == nil || plan.Review.Status != api.ReviewWaiting {
+		t.Errorf("%+v", plan.Review)
+	}
+	if got := w.run("workflow", "approve", id); got.code != exitUsage || !strings.Contains(got.stderr, "sha256 aaaa") {
+		t.Errorf("without --yes: %+v", got)
+	}
+	has(t, "approve", w.ok("workflow", "approve", id, "--yes", "--comment", "fine"), "applies the plan")
+	has(t, "plan", w.ok("workflow", "plan", id), "approved", "fine")
+	if got := w.run("workflow", "reject", id, "--yes"); got.code != exitRefused {
+		t.Errorf("rejecting what was approved: %+v", got)
+	}
+	_, runner := w.claim()
+	if _, err := runner.Result(t.Context(), api.Result{Outcome: workflow.Succeeded}); err != nil {
+		t.Fatal(err)
+	}
+	id, _ = asks(destroys, func() {})
+	w.ok("workflow", "reject", id, "--yes", "--comment", "no")
+	has(t, "why", w.ok("why", id), "rejected by", "no")
+
+	if _, got := asks(api.Changes{}, func() {}); got.code != exitOK || !strings.Contains(got.stdout, "unchanged") {
+		t.Errorf("nothing changes: %+v", got)
+	}
+	// Nobody wants this one approved: it is applied, and followed.
+	_, got = asks(api.Changes{Add: 1}, func() {
+		_, runner := w.claim()
+		if _, err := runner.Result(t.Context(), api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonPlanStale}); err != nil {
+			t.Error(err)
+		}
+	})
+	if got.code != exitFailed || !strings.Contains(got.stdout, "plan_stale") {
+		t.Errorf("applied by rule: %+v", got)
+	}
+}
+
+func TestPlan_SaysWhatIsKnownOfEachChange(t *testing.T) {
+	got := strings.Join(planLines(term.Style{}, api.Plan{Workflow: "wf_a", Workspace: "net", Truncated: true, Changes: api.Changes{Move: 1, Import: 2, Resources: []api.ResourceChange{
+		{Address: "x.b\x1b[2J", Action: "update", From: "x.a", Imported: true, Drifted: true},
+	}}}), "\n")
+	has(t, "plan", got, "2 imported, 1 moved", "moved from x.a", "imported", "outside the code", "the list is cut")
+	if strings.Contains(got, "\x1b") {
+		t.Errorf("a name controls the terminal: %q", got)
+	}
+}
