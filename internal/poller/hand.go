@@ -159,6 +159,7 @@ func (p *Poller) message(job api.Job) (m api.LaunchMessage, err error) {
 	life := api.Seconds(job.LaunchSeconds) + api.Seconds(job.MaxRuntimeSeconds) + workflow.ReportRetention
 	sealed, err := p.sealer.Seal(ticket.Claims{
 		Job: job.ID, Attempt: job.Attempt, Token: redact.New(job.Token), Expires: now.Add(life), Group: group(job),
+		Organization: job.Organization, WorkspaceID: job.Needs.WorkspaceID,
 	})
 	if err != nil {
 		return m, fmt.Errorf("seal ticket of job %s: %w", job.ID, err)

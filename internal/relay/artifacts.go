@@ -1,16 +1,238 @@
 package relay
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Places is where the bytes of a pool's artifacts lie.
+// Places is where the bytes of a pool's artifacts lie. A request that it returns without a URL is one to this relay,
+// which then needs Bytes.
 type Places interface {
 	// Place says where that is. The control plane adds the pool and the instance.
 	Place() api.Place
 	// Upload returns the request that places an artifact under a key, and Download the one that gets it.
 	Upload(ctx context.Context, key string, a api.NewArtifact) (api.Transfer, error)
 	Download(ctx context.Context, key string, a api.Artifact) (api.Transfer, error)
+}
+
+// Bytes is a place on this machine: the bytes of its artifacts go through the relay.
+type Bytes interface {
+	// Keep writes what has the size and the SHA-256 of an artifact, and nothing else. It replaces nothing.
+	Keep(key string, a api.Artifact, body io.Reader) error
+	Open(key string) (*os.File, error)
+}
+
+const (
+	lendTime  = 10 * time.Minute // for which bytes may come after their announcement
+	mostLent  = 10_000           // announcements that are remembered at once
+	slowest   = 256 << 10        // bytes of an artifact in a second, below which its transfer is cut off
+	shortest  = 30 * time.Second // that a transfer may take, however small
+	callBytes = "bytes"
+)
+
+// lent remembers which bytes may come, or be fetched, and under which key. What a restart loses is announced again.
+type lent struct {
+	mu  sync.Mutex
+	all map[lentTo]loan
+}
+
+// lentTo is an artifact that an attempt announced, or its input: that has no name.
+type lentTo struct {
+	job     string
+	attempt int
+	name    string
+}
+
+type loan struct {
+	key      string
+	artifact api.Artifact
+	until    time.Time
+}
+
+func (l *lent) add(to lentTo, key string, a api.Artifact, now time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.all) >= mostLent {
+		maps.DeleteFunc(l.all, func(_ lentTo, one loan) bool { return now.After(one.until) })
+	}
+	if len(l.all) >= mostLent {
+		return &workflow.Error{Kind: workflow.ErrBusy, Message: "the relay waits for too many artifacts; try again", RetryAfter: retryAfter}
+	}
+	if l.all == nil {
+		l.all = map[lentTo]loan{}
+	}
+	l.all[to] = loan{key, a, now.Add(lendTime)}
+	return nil
+}
+
+func (l *lent) find(to lentTo, now time.Time) (loan, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one, ok := l.all[to]
+	if !ok || now.After(one.until) {
+		return one, &workflow.Error{Kind: workflow.ErrBusy, Message: "the relay does not know of this artifact, or no longer: announce it, or ask for the input, again"}
+	}
+	return one, nil
+}
+
+func (l *lent) end(to lentTo) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.all, to)
+}
+
+// lends refuses a call where there is no place for artifacts, or the ticket does not say whose they are.
+func (r *Relay) lends(c call) error {
+	switch {
+	case r.cfg.Places == nil:
+		return workflow.Refuse(workflow.ErrUnsupported, "", "the stack of this pool has no place for artifacts: upgrade it")
+	case c.claims.Organization == "" || c.claims.WorkspaceID == "":
+		return workflow.Refuse(workflow.ErrUnsupported, "", "the ticket of this run does not say whose artifacts it has, because an older poller made it: submit the run again")
+	}
+	return nil
+}
+
+// artifacts forwards an announcement with the place, and adds where the bytes are to go. Their keys come from the
+// ticket, whatever the runner says.
+func (r *Relay) artifacts(ctx context.Context, c call) answer {
+	if err := r.lends(c); err != nil {
+		return refusal(err)
+	}
+	var body map[string]json.RawMessage
+	if err := json.Unmarshal(c.body, &body); err != nil || body == nil {
+		return refusal(workflow.Refuse(workflow.ErrInvalid, "", "the announcement is not a JSON object"))
+	}
+	body["place"], _ = json.Marshal(r.cfg.Places.Place()) // of strings: it cannot fail
+	c.body, _ = json.Marshal(body)                        // nor can what was JSON before
+	a := r.forward(ctx, c, r.cfg.Forward)
+	var taken api.ArtifactsTaken
+	if !a.ok() || json.Unmarshal(a.body, &taken) != nil || len(taken.Artifacts) == 0 {
+		return a
+	}
+	uploads := make([]api.Transfer, len(taken.Artifacts))
+	for i, one := range taken.Artifacts {
+		key := api.ArtifactKey(c.claims.Organization, c.claims.WorkspaceID, c.job, c.claims.Attempt, one.Name)
+		if api.CheckArtifactName(one.Name) != nil || one.Place.Key != key {
+			return refusal(workflow.Refuse(workflow.ErrConflict, "name", "the control plane recorded the artifact under another key than that of the ticket"))
+		}
+		t, err := r.cfg.Places.Upload(ctx, key, api.NewArtifact{Name: one.Name, Kind: one.Kind, Size: one.Size, SHA256: one.SHA256})
+		if err == nil && t.URL == "" {
+			t.URL = ownPath(c)
+			err = r.lent.add(lentTo{c.job, c.claims.Attempt, one.Name}, key, one, r.cfg.Now())
+		}
+		if err != nil {
+			return r.unplaced(c, err)
+		}
+		uploads[i] = t
+	}
+	return a.with("uploads", uploads)
+}
+
+// input forwards the question for the artifact that a run is to use, and adds where its bytes are. They are of the
+// ticket's workspace, whatever the control plane says.
+func (r *Relay) input(ctx context.Context, c call) answer {
+	if err := r.lends(c); err != nil {
+		return refusal(err)
+	}
+	a := r.forward(ctx, c, r.cfg.Forward)
+	var in api.Input
+	if !a.ok() || json.Unmarshal(a.body, &in) != nil {
+		return a
+	}
+	place, own := in.Artifact.Place, r.cfg.Places.Place()
+	if !strings.HasPrefix(place.Key, path.Join(c.claims.Organization, c.claims.WorkspaceID)+"/") || path.Clean(place.Key) != place.Key {
+		return refusal(workflow.Refuse(workflow.ErrConflict, "", "the input of this run belongs to another workspace than its ticket"))
+	}
+	if place.Kind != own.Kind || place.Bucket != own.Bucket {
+		return refusal(workflow.Refuse(workflow.ErrConflict, "", "the input of this run lies in another place than where this pool keeps artifacts: %s", cmp.Or(place.Bucket, place.Instance, place.Kind)))
+	}
+	t, err := r.cfg.Places.Download(ctx, place.Key, in.Artifact)
+	if err == nil && t.URL == "" {
+		t.URL = ownPath(c)
+		err = r.lent.add(lentTo{c.job, c.claims.Attempt, ""}, place.Key, in.Artifact, r.cfg.Now())
+	}
+	if err != nil {
+		return r.unplaced(c, err)
+	}
+	return a.with("download", t)
+}
+
+func ownPath(c call) string { return "/v1/jobs/" + c.job + "/" + callBytes }
+
+// unplaced is the answer when a place fails. What it says itself goes to the runner, and all else to the log.
+func (r *Relay) unplaced(c call, err error) answer {
+	if _, said := errors.AsType[*workflow.Error](err); said {
+		return refusal(err)
+	}
+	r.cfg.Log.Warn("artifact not placed or fetched", "job_id", c.job, "attempt", c.claims.Attempt, "call", c.name, "err", err)
+	return away("the bytes of the artifact could not be kept or read here")
+}
+
+// bytes takes or sends the bytes of an artifact. They are streamed, within a time that goes by their number: the limits
+// of the server are for the other calls, which are small.
+func (r *Relay) bytes(w http.ResponseWriter, req *http.Request, c call) (status int) {
+	place, here := r.cfg.Places.(Bytes)
+	if !here {
+		a := refusal(workflow.Refuse(workflow.ErrUnsupported, "", "the bytes of artifacts do not go through this relay"))
+		write(w, a)
+		return a.status
+	}
+	put := req.Method == http.MethodPut
+	to := lentTo{job: c.job, attempt: c.claims.Attempt}
+	if put {
+		to.name = cmp.Or(req.Header.Get(api.HeaderArtifact), "?") // no artifact has that name
+	}
+	one, err := r.lent.find(to, r.cfg.Now())
+	if err == nil {
+		most := time.Now().Add(shortest + time.Duration(one.artifact.Size/slowest)*time.Second)
+		on := http.NewResponseController(w)
+		_, _ = on.SetReadDeadline(most), on.SetWriteDeadline(most) // a writer that knows none has none that ends it
+		if !put {
+			return r.sendBytes(w, c, place, one)
+		}
+		if req.ContentLength >= 0 && req.ContentLength != one.artifact.Size {
+			err = workflow.Refuse(workflow.ErrInvalid, "size", "the artifact was announced with %d bytes, not %d", one.artifact.Size, req.ContentLength)
+		} else {
+			err = place.Keep(one.key, one.artifact, req.Body)
+		}
+	}
+	a := answer{status: http.StatusOK, header: http.Header{"Content-Type": {"application/json"}}, body: []byte("{}")}
+	if err != nil {
+		a = r.unplaced(c, err)
+	} else {
+		r.lent.end(to)
+	}
+	write(w, a)
+	return a.status
+}
+
+// sendBytes sends the input of a run. One that is cut short is noticed by its length.
+func (r *Relay) sendBytes(w http.ResponseWriter, c call, place Bytes, one loan) (status int) {
+	f, err := place.Open(one.key)
+	if err != nil {
+		a := r.unplaced(c, err)
+		write(w, a)
+		return a.status
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.FormatInt(one.artifact.Size, 10))
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusOK)
+	_, _ = io.Copy(w, io.LimitReader(f, one.artifact.Size)) // the runner is gone: it asks again
+	return http.StatusOK
 }

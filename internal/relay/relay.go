@@ -90,6 +90,8 @@ type Relay struct {
 	heard  map[run]sign
 	opened map[string]ticket.Claims // by ticket, until the run's result is taken; empty where keys may change
 	pruned time.Time
+
+	lent lent
 }
 
 // sign is the last call of a task that the control plane took.
@@ -166,15 +168,19 @@ func (r *Relay) hear(who run, result bool) {
 type route struct {
 	method  string
 	control bool // its answer carries an api.Control
+	put     bool // it is also called with PUT
 }
 
 var routes = map[string]route{
-	"start":     {http.MethodPost, true},
-	"spec":      {http.MethodGet, false},
-	"heartbeat": {http.MethodPost, true},
-	"steps":     {http.MethodPost, true},
-	"logs":      {http.MethodPost, true},
-	"result":    {http.MethodPost, true},
+	"start":     {method: http.MethodPost, control: true},
+	"spec":      {method: http.MethodGet},
+	"heartbeat": {method: http.MethodPost, control: true},
+	"steps":     {method: http.MethodPost, control: true},
+	"logs":      {method: http.MethodPost, control: true},
+	"artifacts": {method: http.MethodPost, control: true},
+	"input":     {method: http.MethodGet, control: true},
+	callBytes:   {method: http.MethodGet, put: true}, // of the relay itself
+	"result":    {method: http.MethodPost, control: true},
 }
 
 // ParsePath splits the path of a runner's call, /v1/jobs/ID/CALL. It takes one spelling of each.
@@ -222,6 +228,12 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	c.header.Set(api.HeaderRequestID, id)
 	begun := r.cfg.Now()
+	if c.name == callBytes {
+		status := r.bytes(w, req, c)
+		r.cfg.Log.Debug("bytes of an artifact", "request_id", id, "job_id", c.job, "attempt", c.claims.Attempt, "method", req.Method, "status", status,
+			"took", r.cfg.Now().Sub(begun))
+		return
+	}
 	var a answer
 	switch c.name {
 	case "heartbeat":
@@ -229,6 +241,10 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case "result":
 		a = r.result(req.Context(), c, shownTicket(req))
 		r.close(shownTicket(req))
+	case "artifacts":
+		a = r.artifacts(req.Context(), c)
+	case "input":
+		a = r.input(req.Context(), c)
 	default:
 		a = r.forward(req.Context(), c, r.cfg.Forward)
 	}
@@ -258,10 +274,10 @@ func (r *Relay) For(job string, attempt int) http.Handler {
 func (r *Relay) admit(w http.ResponseWriter, req *http.Request) (c call, err error) {
 	job, name, ok := ParsePath(req.URL.Path)
 	if !ok || req.URL.RawPath != "" || req.URL.RawQuery != "" {
-		return c, workflow.Refuse(workflow.ErrNotFound, "", "the relay serves /v1/jobs/ID/CALL, where CALL is start, spec, heartbeat, steps, logs or result")
+		return c, workflow.Refuse(workflow.ErrNotFound, "", "the relay serves /v1/jobs/ID/CALL, where CALL is start, spec, heartbeat, steps, logs, artifacts, input, bytes or result")
 	}
 	c = call{name: name, route: routes[name], job: job}
-	if req.Method != c.route.method {
+	if req.Method != c.route.method && !(c.route.put && req.Method == http.MethodPut) {
 		return c, workflow.Refuse(workflow.ErrInvalid, "", "%s is called with %s", name, c.route.method)
 	}
 	if err := r.checkCaller(req); err != nil {
@@ -281,6 +297,9 @@ func (r *Relay) admit(w http.ResponseWriter, req *http.Request) (c call, err err
 		return c, workflow.Refuse(workflow.ErrUnauthenticated, api.HeaderAttempt, "the ticket is for attempt %d", c.claims.Attempt)
 	}
 	c.header = req.Header.Clone()
+	if name == callBytes {
+		return c, nil // they are streamed
+	}
 	c.body, err = io.ReadAll(http.MaxBytesReader(w, req.Body, MaxBody))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return c, workflow.Refuse(workflow.ErrTooLarge, "", "a call has at most %d bytes", MaxBody)
@@ -289,56 +308,6 @@ func (r *Relay) admit(w http.ResponseWriter, req *http.Request) (c call, err err
 		return c, workflow.Refuse(workflow.ErrInvalid, "", "the body could not be read to its end")
 	}
 	return c, nil
-}
-
-// shownTicket returns the ticket of a call, or "". Its own header comes first: with that, the other
-// belongs to the gateway.
-func shownTicket(req *http.Request) string {
-	if sealed := req.Header.Get(api.HeaderTicket); sealed != "" {
-		return sealed
-	}
-	scheme, sealed, _ := strings.Cut(req.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return sealed
-}
-
-// open opens a ticket with the current keys. Only a ticket that they do not open is refused as unauthenticated, which
-// ends a run; keys that cannot be read are transient.
-func (r *Relay) open(ctx context.Context, sealed string, now time.Time) (ticket.Claims, error) {
-	if r.cfg.Know != nil {
-		if err := r.cfg.Know(ctx, sealed, now); err != nil {
-			r.cfg.Log.Warn("ticket keys not known", "err", err)
-			return ticket.Claims{}, &workflow.Error{
-				Kind: workflow.ErrBusy, Message: "the ticket cannot be opened now; try again",
-				RetryAfter: cmp.Or(api.RetryAfter(err), retryAfter),
-			}
-		}
-	}
-	r.mu.Lock()
-	claims, ok := r.opened[sealed]
-	r.mu.Unlock()
-	if ok && now.Before(claims.Expires) {
-		return claims, nil
-	}
-	claims, err := r.opener.Open(sealed, now)
-	if err != nil && !errors.Is(err, workflow.ErrUnauthenticated) {
-		err = fmt.Errorf("open ticket: %w", err)
-	}
-	if err == nil && r.cfg.Know == nil {
-		r.mu.Lock()
-		r.opened[sealed] = claims
-		r.mu.Unlock()
-	}
-	return claims, err
-}
-
-// close forgets a ticket that is hardly shown again.
-func (r *Relay) close(sealed string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.opened, sealed)
 }
 
 // passed lists the headers of a request that reach the control plane. The others stay here: the ticket, those that

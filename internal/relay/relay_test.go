@@ -691,7 +691,7 @@ func TestNew_RefusesAnAddressThatIsNone(t *testing.T) {
 }
 
 func FuzzParsePath(f *testing.F) {
-	for _, p := range []string{"/v1/jobs/wf_1/start", "/v1/jobs/../start", "/v1/jobs//spec", "/v1/jobs/a/b/logs", "/v1/claims", ""} {
+	for _, p := range []string{"/v1/jobs/wf_1/start", "/v1/jobs/wf_1/artifacts", "/v1/jobs/wf_1/bytes", "/v1/jobs/wf_1/bytes/files/a", "/v1/jobs/wf_1/input/", "/v1/jobs/../start", "/v1/jobs//spec", "/v1/jobs/a/b/logs", "/v1/claims", ""} {
 		f.Add(p)
 	}
 	f.Fuzz(func(t *testing.T, path string) {
