@@ -11,7 +11,7 @@ import (
 )
 
 type organizationCommands struct {
-	Show   organizationShow   `cmd:"" help:"Show the default pool, the limit, what must be approved, and for how long workflows, logs and the audit trail are kept."`
+	Show   organizationShow   `cmd:"" help:"Show the default pool, the limit, what must be approved, and for how long workflows, logs, artifacts and the audit trail are kept."`
 	Update organizationUpdate `cmd:"" help:"Change the settings that you name."`
 }
 
@@ -29,6 +29,7 @@ func (c *organizationShow) Run(a *app, cl *client.Client) error {
 type organizationUpdate struct {
 	WorkflowDays *int    `placeholder:"DAYS" help:"Days for which workflows are kept, from 30 to 3650; default 400."`
 	LogDays      *int    `placeholder:"DAYS" help:"Days for which logs are kept: 7, 30, 90, 180 or 400; default 90."`
+	ArtifactDays *int    `placeholder:"DAYS" help:"Days for which artifacts are kept: 7, 30, 90, 180 or 400; default 90."`
 	AuditDays    *int    `placeholder:"DAYS" help:"Days for which the audit trail is kept; 0, the default, means for ever."`
 	Limit        *int    `placeholder:"N" help:"Most active workflows; 0, the default, means the limit of the installation."`
 	DefaultPool  *string `placeholder:"POOL" help:"Pool of workspaces for which neither they nor their projects name one; default the built-in one."`
@@ -43,12 +44,13 @@ func (c *organizationUpdate) Run(a *app, cl *client.Client) error {
 		return err
 	}
 	in := api.OrganizationSettings{
-		Approval: approval, WorkflowRetention: c.WorkflowDays, LogRetention: c.LogDays, AuditRetention: c.AuditDays, Limit: c.Limit, DefaultPool: c.DefaultPool,
+		Approval: approval, WorkflowRetention: c.WorkflowDays, LogRetention: c.LogDays, ArtifactRetention: c.ArtifactDays, AuditRetention: c.AuditDays,
+		Limit: c.Limit, DefaultPool: c.DefaultPool,
 	}
 	if in == (api.OrganizationSettings{}) {
-		return usage(errors.New("name what to change: --workflow-days, --log-days, --audit-days, --limit, --default-pool or --approval"))
+		return usage(errors.New("name what to change: --workflow-days, --log-days, --artifact-days, --audit-days, --limit, --default-pool or --approval"))
 	}
-	if c.WorkflowDays != nil || c.LogDays != nil || c.AuditDays != nil {
+	if c.WorkflowDays != nil || c.LogDays != nil || c.ArtifactDays != nil || c.AuditDays != nil {
 		if err := c.confirm(a, "what is older than the days that you name is deleted within minutes, and cannot be brought back"); err != nil {
 			return err
 		}
@@ -75,6 +77,7 @@ func (a *app) organization(o api.Organization) error {
 	line("active at most", limit(o.Limit))
 	line("workflows kept", text.Count(o.WorkflowRetention, "day"))
 	line("logs kept", text.Count(o.LogRetention, "day"))
+	line("artifacts kept", text.Count(o.ArtifactRetention, "day"))
 	line("audit trail kept", audit)
 	line("approval", o.Approval.Text())
 	return a.print("%s", strings.TrimSuffix(b.String(), "\n"))

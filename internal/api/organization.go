@@ -9,17 +9,22 @@ const (
 	LeastWorkflowRetention   = 30
 	MostWorkflowRetention    = 3650
 	DefaultLogRetention      = 90
+	DefaultArtifactRetention = 90
 	MostAuditRetention       = 36500
 )
 
 // LogRetentions are the days for which logs can be kept. They are few, because a rule of S3 is needed for each.
 func LogRetentions() []int { return []int{7, 30, 90, 180, 400} }
 
+// ArtifactRetentions are the days for which artifacts can be kept. No plan is deleted while it can still be approved.
+func ArtifactRetentions() []int { return LogRetentions() }
+
 // Organization is a tenant and its settings.
 type Organization struct {
 	Name              string    `json:"name" doc:"Name of the organization" example:"default"`
 	WorkflowRetention int       `json:"workflow_retention_days" doc:"Days for which workflows are kept, from their submission" example:"400"`
 	LogRetention      int       `json:"log_retention_days" enum:"7,30,90,180,400" doc:"Days for which logs are kept, from the workflow's submission; a log is not kept longer than its workflow" example:"90"`
+	ArtifactRetention int       `json:"artifact_retention_days" enum:"7,30,90,180,400" doc:"Days for which artifacts are kept, from the workflow's submission, and not longer than it; default 90" example:"90"`
 	AuditRetention    int       `json:"audit_retention_days" doc:"Days for which the audit trail is kept; 0 means for ever" example:"0"`
 	Approval          *Approval `json:"approval,omitempty" doc:"What is required before a plan is applied, in all workspaces"`
 	Limit             int       `json:"limit" doc:"Most active workflows; 0 means that of the installation" example:"150"`
@@ -32,6 +37,7 @@ type Organization struct {
 type OrganizationSettings struct {
 	WorkflowRetention *int      `json:"workflow_retention_days,omitempty" minimum:"30" maximum:"3650" doc:"Days for which workflows are kept, from their submission" example:"400"`
 	LogRetention      *int      `json:"log_retention_days,omitempty" enum:"7,30,90,180,400" doc:"Days for which logs are kept, from the workflow's submission" example:"90"`
+	ArtifactRetention *int      `json:"artifact_retention_days,omitempty" enum:"7,30,90,180,400" doc:"Days for which artifacts are kept, from the workflow's submission" example:"90"`
 	Approval          *Approval `json:"approval,omitempty" doc:"What is required before a plan is applied, in all workspaces; with required false it is taken away"`
 	Limit             *int      `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"Most active workflows; 0 means that of the installation" example:"150"`
 	DefaultPool       *string   `json:"default_pool,omitempty" maxLength:"64" doc:"Pool of workspaces for which neither they nor their projects name one; empty, or the built-in pool, clears it" example:"production"`

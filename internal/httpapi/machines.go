@@ -62,5 +62,10 @@ func (s *server) runnerRoutes() {
 	ran(s, route{id: "send-heartbeat", method: http.MethodPost, path: "/v1/jobs/{id}/heartbeat", summary: "Say that the runner lives; hear whether it shall stop", tag: tag, audience: runners, errors: ends}, s.plane.Heartbeat)
 	ran(s, route{id: "send-steps", method: http.MethodPost, path: "/v1/jobs/{id}/steps", summary: "Report steps", tag: tag, audience: runners, large: true, errors: ends}, s.plane.Steps)
 	ran(s, route{id: "send-logs", method: http.MethodPost, path: "/v1/jobs/{id}/logs", summary: "Send numbered lines of the log", tag: tag, audience: runners, large: true, errors: append([]int{416}, ends...)}, s.plane.AppendLogs)
+	ran(s, route{id: "announce-artifacts", method: http.MethodPost, path: "/v1/jobs/{id}/artifacts", summary: "Announce artifacts, or say that their bytes have arrived", tag: tag, audience: runners, errors: ends}, s.plane.Announce)
+	add(s, route{id: "get-input", method: http.MethodGet, path: "/v1/jobs/{id}/input", summary: "Name the artifact that the run is to use", tag: tag, audience: runners, errors: ends},
+		func(ctx context.Context, in *ByRun) (*answer[api.Input], error) {
+			return reply(s.plane.Input(ctx, jobToken(ctx), in.run()))
+		})
 	ran(s, route{id: "send-result", method: http.MethodPost, path: "/v1/jobs/{id}/result", summary: "Hand the result over, once nothing of the run is alive", tag: tag, audience: runners, large: true, errors: ends}, s.plane.Result)
 }

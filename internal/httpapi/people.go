@@ -48,6 +48,13 @@ func (s *server) workflowRoutes() {
 		}) (*answer[api.LogPage], error) {
 			return reply(s.plane.Logs(ctx, who, in.ID, in.Attempt, in.Offset, in.Limit, time.Duration(in.Wait)*time.Second))
 		})
+	known(s, route{id: "list-workflow-artifacts", method: http.MethodGet, path: "/v1/workflows/{id}/artifacts", summary: "List the files that a workflow left, by attempt and name", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404, 410}},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByID
+			Paged
+		}) (*answer[api.Page[api.Artifact]], error) {
+			return reply(s.plane.Artifacts(ctx, who, in.ID, in.Cursor, in.Limit))
+		})
 	one[ByID](s, route{id: "explain-workflow", method: http.MethodGet, path: "/v1/workflows/{id}/why", summary: "Say what a workflow waits for, since when, and what happens next", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Why)
 	one[ByID](s, route{id: "get-workflow-plan", method: http.MethodGet, path: "/v1/workflows/{id}/plan", summary: "Show what a preview would change, and what became of its plan", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404, 409}}, s.plane.Plan)
 	type decision struct {

@@ -157,7 +157,8 @@ func (r *Relay) input(ctx context.Context, c call) answer {
 	if !strings.HasPrefix(place.Key, path.Join(c.claims.Organization, c.claims.WorkspaceID)+"/") || path.Clean(place.Key) != place.Key {
 		return refusal(workflow.Refuse(workflow.ErrConflict, "", "the input of this run belongs to another workspace than its ticket"))
 	}
-	if place.Kind != own.Kind || place.Bucket != own.Bucket {
+	// A state that a person placed to be pushed lies wherever this pool keeps what it has.
+	if place.Kind != "" && (place.Kind != own.Kind || place.Bucket != own.Bucket) {
 		return refusal(workflow.Refuse(workflow.ErrConflict, "", "the input of this run lies in another place than where this pool keeps artifacts: %s", cmp.Or(place.Bucket, place.Instance, place.Kind)))
 	}
 	t, err := r.cfg.Places.Download(ctx, place.Key, in.Artifact)

@@ -132,7 +132,7 @@ func (p *Calls) Organization(ctx context.Context, who identity.Principal) (api.O
 func (p *Calls) viewOrganization(ctx context.Context, o record.Organization, version int64) (api.Organization, error) {
 	days := o.Days()
 	out := api.Organization{
-		Name: o.Name, WorkflowRetention: days.Workflows, LogRetention: days.Logs, AuditRetention: days.Audit,
+		Name: o.Name, WorkflowRetention: days.Workflows, LogRetention: days.Logs, ArtifactRetention: days.Artifacts, AuditRetention: days.Audit,
 		Limit: o.Limit, DefaultPool: builtInPool, CreatedAt: o.Created, Version: version,
 	}
 	approvals, err := p.approvalsOf(ctx, o.Name, "")
@@ -160,7 +160,9 @@ func (p *Calls) UpdateOrganization(ctx context.Context, who identity.Principal, 
 		if o, _, err = ledger.Load[record.Organization](ctx, c, k); err != nil {
 			return err
 		}
-		o.Retention, err = retention(o.Days(), in)
+		days := o.Days()
+		days.Artifacts = o.Retention.Artifacts // their default goes by that of workflows
+		o.Retention, err = retention(days, in)
 		if err != nil {
 			return err
 		}
@@ -207,7 +209,8 @@ func asSet(in api.OrganizationSettings) string {
 		name  string
 		value *int
 	}{
-		{"workflow_retention_days", in.WorkflowRetention}, {"log_retention_days", in.LogRetention}, {"audit_retention_days", in.AuditRetention}, {"limit", in.Limit},
+		{"workflow_retention_days", in.WorkflowRetention}, {"log_retention_days", in.LogRetention},
+		{"artifact_retention_days", in.ArtifactRetention}, {"audit_retention_days", in.AuditRetention}, {"limit", in.Limit},
 	} {
 		if s.value != nil {
 			out = append(out, fmt.Sprintf("%s %d", s.name, *s.value))
@@ -226,6 +229,7 @@ func asSet(in api.OrganizationSettings) string {
 func retention(r record.Retention, in api.OrganizationSettings) (record.Retention, error) {
 	set(&r.Workflows, in.WorkflowRetention)
 	set(&r.Logs, in.LogRetention)
+	set(&r.Artifacts, in.ArtifactRetention)
 	set(&r.Audit, in.AuditRetention)
 	switch {
 	case r.Workflows < api.LeastWorkflowRetention || r.Workflows > api.MostWorkflowRetention:
@@ -234,6 +238,10 @@ func retention(r record.Retention, in api.OrganizationSettings) (record.Retentio
 		return r, invalid("log_retention_days", "logs are kept for 7, 30, 90, 180 or 400 days, not %d", r.Logs)
 	case r.Logs > r.Workflows:
 		return r, invalid("log_retention_days", "logs cannot be kept longer than their workflows: set log_retention_days to at most %d, or workflow_retention_days to at least %d", r.Workflows, r.Logs)
+	case r.Artifacts != 0 && !slices.Contains(api.ArtifactRetentions(), r.Artifacts):
+		return r, invalid("artifact_retention_days", "artifacts are kept for 7, 30, 90, 180 or 400 days, not %d", r.Artifacts)
+	case r.Artifacts > r.Workflows:
+		return r, invalid("artifact_retention_days", "artifacts cannot be kept longer than their workflows: set artifact_retention_days to at most %d, or workflow_retention_days to at least %d", r.Workflows, r.Artifacts)
 	case r.Audit < 0 || r.Audit > api.MostAuditRetention:
 		return r, invalid("audit_retention_days", "the audit trail is kept for 1 to %d days, or for ever: 0", api.MostAuditRetention)
 	}

@@ -41,7 +41,7 @@ type purge struct {
 	ops     []store.Op
 }
 
-// purge deletes what is past its retention: runs, logs, and lines of the audit trail.
+// purge deletes what is past its retention: runs, logs, artifacts, and lines of the audit trail.
 func (p *Calls) purge(ctx context.Context, org string, until time.Time, sum *Summary) error {
 	now := p.ledger.Now()
 	days, err := p.ledger.Retention(ctx, org)
@@ -56,7 +56,10 @@ func (p *Calls) purge(ctx context.Context, org string, until time.Time, sum *Sum
 	}
 	err = s.runs(ctx, record.Before(kept, days.Workflows))
 	if err == nil {
-		err = s.logs(ctx, record.Before(kept, days.Logs))
+		err = s.parts(ctx, record.LogsPrefix, record.Before(kept, days.Logs), func(p *record.Purged) *time.Time { return &p.Logs })
+	}
+	if err == nil {
+		err = s.parts(ctx, record.ArtifactsPrefix, record.Before(kept, days.Artifacts), func(p *record.Purged) *time.Time { return &p.Artifacts })
 	}
 	if err == nil && days.Audit > 0 {
 		err = s.audit(ctx, record.Before(now, days.Audit), p.forward != nil)
@@ -87,30 +90,34 @@ func (s *purge) runs(ctx context.Context, before time.Time) error {
 	return err
 }
 
-// logs deletes the logs of the runs that were submitted before a time, from where the last purge ended. A run that
-// still lives then keeps its log until it is deleted itself.
-func (s *purge) logs(ctx context.Context, before time.Time) error {
+// parts deletes the logs, or the artifacts, of the runs that were submitted before a time, from where the last purge
+// ended. A run that still lives then keeps them until it is deleted itself.
+func (s *purge) parts(ctx context.Context, prefix string, before time.Time, at func(*record.Purged) *time.Time) error {
 	k := record.PurgedKey(s.org)
 	c := s.ledger.View()
 	purged, _, err := ledger.Load[record.Purged](ctx, c, k)
 	if err != nil {
 		return err
 	}
-	last, err := s.each(ctx, purged.Logs, before, func(w *record.Workflow) error {
-		if !w.Over() { // the list may lag, and no later purge looks at this run's log
+	until := at(&purged)
+	last, err := s.each(ctx, *until, before, func(w *record.Workflow) error {
+		if !w.Over() { // the list may lag, and no later purge looks at this run
 			now, _, err := ledger.Load[record.Workflow](ctx, s.ledger.View(), record.WorkflowKey(w.ID))
 			if err != nil || !now.Over() {
 				return err
 			}
 			w = &now
 		}
-		if err := s.files(ctx, w); err != nil {
-			return err
+		if prefix == record.LogsPrefix {
+			if err := s.files(ctx, w); err != nil {
+				return err
+			}
 		}
-		return s.all(ctx, record.Under(record.WorkflowKey(w.ID).Part, record.LogsPrefix, recordsAtOnce))
+		return s.all(ctx, record.Under(record.WorkflowKey(w.ID).Part, prefix, recordsAtOnce))
 	})
-	if err == nil && last.After(purged.Logs) {
-		err = s.add(ctx, store.Put(record.Encode(k, record.Purged{Logs: last}), c.Version(k)))
+	if err == nil && last.After(*until) {
+		*until = last
+		err = s.add(ctx, store.Put(record.Encode(k, purged), c.Version(k)))
 	}
 	return errors.Join(err, s.flush(ctx))
 }

@@ -9,11 +9,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// Retention is for how many days an organization keeps what. Runs and their logs are dated by their submission. 0 means
+// Retention is for how many days an organization keeps what. Runs, their logs and artifacts are dated by their submission. 0 means
 // the default.
 type Retention struct {
 	Workflows int `json:"workflows,omitempty"`
 	Logs      int `json:"logs,omitempty"`
+	Artifacts int `json:"artifacts,omitempty"`
 	Audit     int `json:"audit,omitempty"` // 0 means for ever
 }
 
@@ -22,6 +23,11 @@ func (o Organization) Days() Retention {
 	r := o.Retention
 	r.Workflows = cmp.Or(r.Workflows, api.DefaultWorkflowRetention)
 	r.Logs = cmp.Or(r.Logs, api.DefaultLogRetention)
+	for _, days := range api.ArtifactRetentions() {
+		if o.Retention.Artifacts == 0 && days <= min(api.DefaultArtifactRetention, r.Workflows) {
+			r.Artifacts = days // not longer than their workflows
+		}
+	}
 	return r
 }
 
@@ -34,8 +40,8 @@ func Before(now time.Time, days int) time.Time { return now.Add(-time.Duration(d
 // Over says that a run has ended and that nothing of it counts or is held any more: it may expire.
 func (w *Workflow) Over() bool { return w.State.Terminal() && !w.Active && !w.SlotHeld }
 
-// Expires is when the store may delete a record of a run; the zero time means not yet. Logs have a retention of their
-// own. The run's own record has a time only when the run is over: whatever stands still for however long, what is
+// Expires is when the store may delete a record of a run; the zero time means not yet. Logs and artifacts have a
+// retention of their own. The run's own record has a time only when the run is over: whatever stands still for however long, what is
 // active never expires. All else of a run is of use only while the run lives, which is at most days, or to look at it.
 func (r Retention) Expires(w *Workflow, k store.Key) time.Time {
 	days := r.Workflows
@@ -44,13 +50,17 @@ func (r Retention) Expires(w *Workflow, k store.Key) time.Time {
 		return time.Time{}
 	case strings.HasPrefix(k.Sort, LogsPrefix):
 		days = r.Logs
+	case strings.HasPrefix(k.Sort, ArtifactsPrefix):
+		days = r.Artifacts
 	}
 	return w.Submitted.Add(time.Duration(days) * Day)
 }
 
-// Purged is how far the purge has come that deletes logs: all that were submitted before have none.
+// Purged is how far the purge has come that deletes logs, and the one of artifacts: all that were submitted before have
+// none.
 type Purged struct {
-	Logs time.Time `json:"logs"`
+	Logs      time.Time `json:"logs"`
+	Artifacts time.Time `json:"artifacts,omitzero"`
 }
 
 // Sealed is how far the audit trail of an organization is sealed.

@@ -2,6 +2,8 @@ package record
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -53,13 +55,23 @@ type Applied struct {
 
 // ArtifactKey has an artifact of an attempt.
 func ArtifactKey(id string, attempt int, name string) store.Key {
-	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("%s%04d/%s", ArtifactsPrefix, attempt, name)}
+	return store.Key{Part: RunPrefix + id, Sort: AttemptArtifacts(attempt) + name}
+}
+
+// AttemptArtifacts is how the keys of the artifacts of an attempt begin.
+func AttemptArtifacts(attempt int) string { return fmt.Sprintf("%s%04d/", ArtifactsPrefix, attempt) }
+
+// ArtifactOf reads the key of an artifact.
+func ArtifactOf(k store.Key) (attempt int, name string) {
+	number, name, _ := strings.Cut(strings.TrimPrefix(k.Sort, ArtifactsPrefix), "/")
+	attempt, _ = strconv.Atoi(number) // ArtifactKey wrote it
+	return attempt, name
 }
 
 // ArtifactsPrefix begins the sort keys of a workflow's artifacts.
 const ArtifactsPrefix = "artifact/"
 
-// Artifact is an artifact of an attempt.
+// Artifact is an artifact of an attempt. Its Place names the pool by its id.
 type Artifact struct {
 	Kind     string    `json:"kind"`
 	Size     int64     `json:"size"`
