@@ -55,6 +55,7 @@ type grammar struct {
 	Workspace workspaceCommands `cmd:"" group:"work" aliases:"ws" help:"Discover, register, list, show and delete workspaces."`
 	Takeover  takeoverCommands  `cmd:"" group:"work" help:"Preview many workspaces, and list what each of them would do."`
 	State     stateCommands     `cmd:"" group:"work" help:"List what is in a workspace's state, and release its lock."`
+	Artifact  artifactCommands  `cmd:"" group:"work" help:"List and copy the files that workflows left."`
 	Secret    secretCommands    `cmd:"" group:"work" help:"Store secrets on this machine for its runners."`
 
 	Pool         poolCommands         `cmd:"" group:"admin" help:"Create, list, show, change, assign, explain, drain and delete pools of runners."`

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/artifact"
 	"github.com/dayfly-dev/dayfly/internal/dispatcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/poller"
@@ -60,6 +61,9 @@ type Config struct {
 	Queue    queue.Queue
 	Keyring  Keyring
 	Instance string // name of this agent: the same over restarts, and unique
+
+	// Artifacts is the directory of what runs leave. Empty means that they leave nothing.
+	Artifacts string
 
 	TokenAdvice string // what to do if the pool token is refused; empty means to give the agent another one
 	// Waiting is told the runs that a drain waits for: when it begins, and whenever one has ended. Nil means no call.
@@ -177,9 +181,11 @@ type stages struct {
 
 func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error) {
 	cfg := a.cfg
-	s.relay, err = relay.New(cfg.Keyring, cfg.Upstream, relay.Config{
-		URL: cfg.ControlURL, Transport: cfg.Transport, Now: cfg.Now, Log: a.log.With("stage", "relay"),
-	})
+	lent := relay.Config{URL: cfg.ControlURL, Transport: cfg.Transport, Now: cfg.Now, Log: a.log.With("stage", "relay")}
+	if cfg.Artifacts != "" {
+		lent.Places = artifact.NewDirectory(cfg.Artifacts)
+	}
+	s.relay, err = relay.New(cfg.Keyring, cfg.Upstream, lent)
 	if err != nil {
 		return s, err
 	}
@@ -250,6 +256,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	background.Go(func() { a.watch(serving, s.reaper) })
 	background.Go(func() { _ = s.reaper.Loop(serving) })
 	background.Go(func() { a.tend(serving) })
+	background.Go(func() { a.sweepArtifacts(serving) })
 	background.Go(func() {
 		select {
 		case <-a.draining:
@@ -320,6 +327,17 @@ func (a *Agent) settled(t launcher.Task) {
 	}
 	if a.cfg.Settled != nil {
 		a.cfg.Settled(t.Workflow, t.Attempt)
+	}
+}
+
+// sweepArtifacts deletes what runs left and nobody keeps any longer, now and each hour.
+func (a *Agent) sweepArtifacts(ctx context.Context) {
+	for ctx.Err() == nil && a.cfg.Artifacts != "" {
+		deleted, err := artifact.NewDirectory(a.cfg.Artifacts).Sweep(a.cfg.Now())
+		if deleted > 0 || err != nil {
+			a.log.Info("artifacts deleted", "files", deleted, "err", err)
+		}
+		_ = wait.For(ctx, time.Hour)
 	}
 }
 

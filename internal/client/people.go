@@ -115,6 +115,11 @@ func (c *Client) Timeline(ctx context.Context, id, cursor string, limit int) (ap
 	return get[api.Page[api.Event]](ctx, c, "show timeline of workflow "+id, listing(cursor, limit), "v1", "workflows", id, "timeline")
 }
 
+// Artifacts lists the files that a workflow left, by attempt and name.
+func (c *Client) Artifacts(ctx context.Context, id, cursor string, limit int) (api.Page[api.Artifact], error) {
+	return get[api.Page[api.Artifact]](ctx, c, "list artifacts of workflow "+id, listing(cursor, limit), "v1", "workflows", id, "artifacts")
+}
+
 // Why says what a workflow waits for.
 func (c *Client) Why(ctx context.Context, id string) (api.Why, error) {
 	return get[api.Why](ctx, c, "explain workflow "+id, nil, "v1", "workflows", id, "why")

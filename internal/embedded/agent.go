@@ -172,7 +172,7 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 		return nil, err
 	}
 	a := &Agent{}
-	parts := agent.Config{Upstream: cl, ControlURL: to.url, Transport: to.transport, Queue: mq, Keyring: keys, Instance: instance, TokenAdvice: to.advice}
+	parts := agent.Config{Upstream: cl, ControlURL: to.url, Transport: to.transport, Queue: mq, Keyring: keys, Instance: instance, Artifacts: data.file(ArtifactsDir), TokenAdvice: to.advice}
 	if cfg.Settings.SingleRun {
 		a.single = newSingleRun(cl)
 		parts.Upstream, parts.Settled = a.single, a.single.settled

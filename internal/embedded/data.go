@@ -22,6 +22,7 @@ const (
 	AdminTokenFile = privateDir + "/admin-token"      // of the control plane
 	DatabaseFile   = privateDir + "/dayfly.db"        // of the control plane
 	blobsDir       = privateDir + "/blobs"            // of the control plane: what is beyond the first MiB of a log
+	ArtifactsDir   = privateDir + "/artifacts"        // of the agent: what runs leave
 	TicketKeysFile = privateDir + "/ticket-keys.json" // of the agent
 	SecretsDir     = privateDir + "/secrets"          // of the agent: file:NAME
 	StateDir       = "state"                          // of the agent: ORGANIZATION/WORKSPACE
