@@ -12,6 +12,7 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/internal/artifact"
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/queue/sqs"
 	"github.com/dayfly-dev/dayfly/internal/relay"
@@ -49,10 +50,14 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	if err != nil {
 		return nil, err
 	}
+	var places relay.Places
+	if bucket := env.Text("DAYFLY_ARTIFACTS_BUCKET", ""); bucket != "" { // none: this pool's runs leave no artifacts
+		places = artifact.NewBucket(env.Of("S3", cfg), bucket, nil)
+	}
 	r, err := relay.New(keys, nil, relay.Config{
 		URL: upstream, Transport: boot.Transport(), Log: log,
 		Hold: -1, Forward: forwardTime, // time that a function waits is paid for
-		Caller: caller, TaskRole: role, Know: keys.Know, Reports: queue,
+		Caller: caller, TaskRole: role, Know: keys.Know, Reports: queue, Places: places,
 	})
 	if err != nil {
 		return nil, err

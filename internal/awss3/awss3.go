@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,6 +48,27 @@ func Sign(ctx context.Context, req *http.Request, creds aws.Credentials, sum, re
 		return fmt.Errorf("sign the request: %w", err)
 	}
 	return nil
+}
+
+// Presign signs a request whose body needs not be known yet, for so long a time. It returns the URL, which is a secret,
+// and the headers that have to be sent as they are. A Content-Length of more than 0 is one of them.
+func Presign(ctx context.Context, req *http.Request, creds aws.Credentials, region string, now time.Time, life time.Duration) (string, map[string]string, error) {
+	req = req.Clone(ctx)
+	query := req.URL.Query()
+	query.Set("X-Amz-Expires", strconv.Itoa(int(life/time.Second)))
+	req.URL.RawQuery = query.Encode()
+	signer := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }) // see Sign
+	signed, header, err := signer.PresignHTTP(ctx, creds, req, "UNSIGNED-PAYLOAD", "s3", region, now)
+	if err != nil {
+		return "", nil, fmt.Errorf("sign the address: %w", err)
+	}
+	send := map[string]string{}
+	for name := range header {
+		if name != "Host" { // the address says it
+			send[name] = header.Get(name)
+		}
+	}
+	return signed, send, nil
 }
 
 // Said is the code and the message of an answer that is an error. Both are empty if it cannot be read.
