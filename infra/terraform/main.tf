@@ -100,6 +100,7 @@ resource "aws_cloudformation_stack" "pool" {
     AvailabilityZones        = join(",", var.availability_zones)
     WorkspaceAccounts        = join(",", var.workspace_accounts)
     VpcHasEndpoints          = tostring(var.vpc_has_endpoints)
+    S3EndpointIds            = join(",", var.s3_endpoint_ids)
     S3PrefixListId           = join("", concat([var.s3_prefix_list_id], data.aws_prefix_list.s3[*].id))
     EndpointSecurityGroupId  = var.endpoint_security_group_id
     EgressCidr               = var.egress_cidr
@@ -113,6 +114,8 @@ resource "aws_cloudformation_stack" "pool" {
     KmsKeyArn                = var.kms_key_arn
     LogRetentionDays         = tostring(var.log_retention_days)
     StateVersionDays         = tostring(var.state_version_days)
+    ArtifactRetentionDays    = tostring(var.artifact_retention_days)
+    ArtifactReaders          = join(",", var.artifact_readers)
     AlarmTopicArn            = var.alarm_topic_arn
     LogLevel                 = var.log_level
     ReaperDryRun             = tostring(var.reaper_dry_run)

@@ -1,5 +1,10 @@
 # The outputs of the stack.
 
+output "artifacts_bucket" {
+  description = "The bucket of artifacts. It is kept when the stack is deleted, and its objects expire."
+  value       = aws_cloudformation_stack.pool.outputs["ArtifactsBucket"]
+}
+
 output "cluster" {
   description = "The cluster of tasks."
   value       = aws_cloudformation_stack.pool.outputs["Cluster"]

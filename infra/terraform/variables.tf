@@ -233,6 +233,16 @@ variable "s3_prefix_list_id" {
   }
 }
 
+variable "s3_endpoint_ids" {
+  description = "The endpoints through which tasks reach S3, where this stack makes none. Only through them are artifacts sent and fetched then. Empty binds them to no endpoint."
+  type        = list(string)
+  default     = []
+  validation {
+    condition     = alltrue([for id in var.s3_endpoint_ids : can(regex("^(vpce-[0-9a-f]{8,17})?$", id))])
+    error_message = "They are ids of endpoints."
+  }
+}
+
 variable "endpoint_security_group_id" {
   description = "With vpc_has_endpoints, the security group of these endpoints. Tasks get a rule to it, and it gets a rule from tasks."
   type        = string
@@ -346,6 +356,26 @@ variable "state_version_days" {
   validation {
     condition     = var.state_version_days >= 1 && var.state_version_days <= 3650
     error_message = "It lies between 1 and 3650."
+  }
+}
+
+variable "artifact_retention_days" {
+  description = "How long artifacts of runs are kept, in days. Not less than the organization's own setting on the control plane."
+  type        = number
+  default     = 90
+  validation {
+    condition     = var.artifact_retention_days >= 1 && var.artifact_retention_days <= 3650
+    error_message = "It lies between 1 and 3650."
+  }
+}
+
+variable "artifact_readers" {
+  description = "Roles and users of this account that may get artifacts, and place a state that is to be pushed, if their own policies allow it too. An ARN may have * in it. Empty means nobody."
+  type        = list(string)
+  default     = []
+  validation {
+    condition     = alltrue([for arn in var.artifact_readers : can(regex("^(arn:aws[a-z-]*:iam::[0-9]{12}:(role|user)/.+)?$", arn))])
+    error_message = "They are ARNs of roles and users."
   }
 }
 

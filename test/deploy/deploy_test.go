@@ -241,7 +241,7 @@ func TestDestroy(t *testing.T) {
 	}
 	before(t, calls, "pool update main --disabled", "ecs list-tasks", "delete-stack --stack-name dayfly-main", "wait stack-delete-complete --stack-name dayfly-main", "delete-stack --stack-name dayfly-control")
 	for _, want := range []string{
-		"s3://dayfly-main-StateBucket", "table dayfly-control-Table", "s3://dayfly-control-LogBucket", "s3://dayfly-control-AuditBucket", "dayfly-artifacts", "/aws/ecs/containerinsights/", "2 tasks run", "1 tasks run",
+		"s3://dayfly-main-StateBucket", "s3://dayfly-main-ArtifactsBucket", "table dayfly-control-Table", "s3://dayfly-control-LogBucket", "s3://dayfly-control-AuditBucket", "dayfly-artifacts", "/aws/ecs/containerinsights/", "2 tasks run", "1 tasks run",
 	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q: %s", want, said)

@@ -126,7 +126,7 @@ func TestDeploy_AnOutputThatIsNotThere(t *testing.T) {
 	if said, made, err := s.run("destroy", "", "YES=1"); err == nil || !strings.Contains(said, "has no output Cluster") || len(changing(made)) > 0 {
 		t.Errorf("a stack whose tasks cannot be found: %v: %s", err, said)
 	}
-	s.keep("stacks/dayfly-main/missing", "ReportsQueue\nStateBucket\n")
+	s.keep("stacks/dayfly-main/missing", "ReportsQueue\nStateBucket\nArtifactsBucket\n")
 	said, made, err := s.run("destroy", "", "YES=1")
 	if err != nil || calls(made, "None") > 0 || strings.Contains(said, "s3://None") || calls(made, "delete-stack") != 1 {
 		t.Errorf("a stack of an older version: %v: %s", err, said)

@@ -187,8 +187,7 @@ func dynamoAsks(a Account, operation string, in map[string]any) ([]Request, erro
 // RunTask hands two roles to ECS, which IAM asks about too.
 func (s *Stack) passed(role string) Request {
 	return Request{
-		Action: "iam:PassRole", Resource: fmt.Sprintf("arn:%s:iam::%s:role%s%s-%s", s.Account.Partition, s.Account.ID,
-			text(s.Resources[role].Properties["Path"]), s.Name, role),
+		Action: "iam:PassRole", Resource: s.RoleARN(role),
 		Context: map[string]string{"iam:passedtoservice": "ecs-tasks.amazonaws.com"},
 	}
 }

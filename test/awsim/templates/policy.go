@@ -23,6 +23,7 @@ type Statement struct {
 	Effect     string
 	Actions    []string
 	Resources  []string
+	Inverted   struct{ Actions, Resources bool } // those are the ones that it is not about
 	Conditions map[string]map[string][]string // operator, key, values
 }
 
@@ -79,6 +80,30 @@ func (s *Stack) Endpoint(service string) (policy []Statement, ok bool, err error
 	return nil, false, nil
 }
 
+// Bucket returns the statements of the policies of a bucket of the stack, given by its name. A statement that does not
+// take something away from everybody is not understood.
+func (s *Stack) Bucket(bucket string) (out []Statement, err error) {
+	for _, name := range s.Of("AWS::S3::BucketPolicy") {
+		p := s.Resources[name].Properties
+		if text(p["Bucket"]) != bucket {
+			continue
+		}
+		list, _ := At(p, "PolicyDocument", "Statement").([]any)
+		for _, e := range list {
+			if At(e, "Principal") != "*" || At(e, "Effect") != "Deny" {
+				return nil, fmt.Errorf("policy %s: a statement that is not a denial for everybody is not understood", name)
+			}
+		}
+		out = append(out, statements(name, p)...)
+	}
+	return out, nil
+}
+
+// RoleARN is the ARN of a role of the stack, given by its name in the template.
+func (s *Stack) RoleARN(role string) string {
+	return fmt.Sprintf("arn:%s:iam::%s:role%s%s-%s", s.Account.Partition, s.Account.ID, text(s.Resources[role].Properties["Path"]), s.Name, role)
+}
+
 func statements(role string, policy any) []Statement {
 	p, _ := policy.(map[string]any)
 	doc, _ := p["PolicyDocument"].(map[string]any)
@@ -93,6 +118,12 @@ func statements(role string, policy any) []Statement {
 			Where:  fmt.Sprintf("%s/%s/%s", role, text(p["PolicyName"]), text(m["Sid"])),
 			Effect: text(m["Effect"]), Actions: Texts(m["Action"]), Resources: Texts(m["Resource"]),
 			Conditions: map[string]map[string][]string{},
+		}
+		if m["NotAction"] != nil {
+			st.Actions, st.Inverted.Actions = Texts(m["NotAction"]), true
+		}
+		if m["NotResource"] != nil {
+			st.Resources, st.Inverted.Resources = Texts(m["NotResource"]), true
 		}
 		if text(m["Sid"]) == "" {
 			st.Where += fmt.Sprint(i)
@@ -134,7 +165,7 @@ func (s Statement) matches(r Request) bool {
 			return Like(p, what)
 		})
 	}
-	if !like(s.Actions, r.Action, true) || !like(s.Resources, r.Resource, false) {
+	if like(s.Actions, r.Action, true) == s.Inverted.Actions || like(s.Resources, r.Resource, false) == s.Inverted.Resources {
 		return false
 	}
 	for operator, keys := range s.Conditions {
@@ -183,8 +214,11 @@ func (r Request) fill(patterns []string) []string {
 var variable = regexp.MustCompile(`\$\{[^}]*\}`)
 
 func holds(operator string, values []string, got string) bool {
-	if operator == "StringNotEquals" {
+	switch operator {
+	case "StringNotEquals":
 		return !slices.Contains(values, got)
+	case "ArnNotEquals", "ArnNotLike":
+		return !holds("ArnLike", values, got)
 	}
 	return slices.ContainsFunc(values, func(want string) bool {
 		switch operator {

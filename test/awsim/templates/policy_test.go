@@ -33,6 +33,10 @@ func TestEvaluate(t *testing.T) {
 		m[key] = value
 		return m
 	}
+	rest := templates.Statement{
+		Effect: "Allow", Actions: []string{"s3:Get*"}, Resources: []string{"*/push/*"}, Conditions: map[string]map[string][]string{"ArnNotLike": {"who": {"arn:a*"}}},
+	}
+	rest.Inverted.Actions, rest.Inverted.Resources = true, true
 	in := map[string]string{"ecs:cluster": "arn:c"}
 	for name, c := range map[string]struct {
 		of   []templates.Statement
@@ -57,6 +61,10 @@ func TestEvaluate(t *testing.T) {
 		"a condition's variable":       {[]templates.Statement{own}, templates.Request{Action: "s3:GetObject", Resource: "arn:aws:s3:::b/k/o", Context: of("k", "2")}, false},
 		"a variable that is a pattern": {[]templates.Statement{own}, templates.Request{Action: "s3:GetObject", Resource: "arn:aws:s3:::b/k/o", Context: of("*", "1")}, false},
 		"no variable":                  {[]templates.Statement{own}, templates.Request{Action: "s3:GetObject", Resource: "arn:aws:s3:::b/k/o"}, false},
+		"what is not named":            {[]templates.Statement{rest}, templates.Request{Action: "s3:PutObject", Resource: "b/k", Context: map[string]string{"who": "arn:b"}}, true},
+		"an action that is named":      {[]templates.Statement{rest}, templates.Request{Action: "s3:GetObject", Resource: "b/k", Context: map[string]string{"who": "arn:b"}}, false},
+		"a resource that is named":     {[]templates.Statement{rest}, templates.Request{Action: "s3:PutObject", Resource: "b/push/k", Context: map[string]string{"who": "arn:b"}}, false},
+		"who is named":                 {[]templates.Statement{rest}, templates.Request{Action: "s3:PutObject", Resource: "b/k", Context: map[string]string{"who": "arn:ab"}}, false},
 		"a key that must not be there": {[]templates.Statement{own}, templates.Request{Action: "s3:GetObject", Resource: "arn:aws:s3:::b/k/o", Context: with(of("k", "1"), "source", "s")}, false},
 		"none of the values":           {[]templates.Statement{own}, templates.Request{Action: "s3:GetObject", Resource: "arn:aws:s3:::b/k/o", Context: with(of("k", "1"), "via", "z")}, false},
 		"another action":               {[]templates.Statement{allow}, templates.Request{Action: "ecs:StopTask", Resource: "arn:aws:ecs:r:1:task-definition/a:1", Context: in}, false},
