@@ -160,13 +160,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	began := s.config.Now()
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		http.Error(w, "the body is too large or did not come whole", http.StatusRequestEntityTooLarge)
-		return
-	}
+	body, unread := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	scope, err := sigv4.ScopeOf(r)
 	one, known := s.services[scope.Service]
+	if unread != nil {
+		err = &wire.Error{Status: http.StatusRequestEntityTooLarge, Code: "RequestEntityTooLargeException", QueryCode: "RequestEntityTooLarge", Message: "the body is too large or did not come whole"}
+	}
 	if !known {
 		one.protocol = wire.JSON{}
 		if err == nil {

@@ -2,6 +2,8 @@ package awsim_test
 
 import (
 	"context"
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -76,8 +78,32 @@ func TestForeignClient_boto3(t *testing.T) {
 	}
 }
 
+// fetched is what is at an address.
+func fetched(t *testing.T, url string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // of a test
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
 func TestForeignClient_CLI(t *testing.T) {
 	_, url, env := foreign(t)
+	settings := filepath.Join(t.TempDir(), "config") // without it, addresses are signed by an older version for us-east-1
+	if err := os.WriteFile(settings, []byte("[default]\ns3 =\n  signature_version = s3v4\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env = append(env, "AWS_CONFIG_FILE="+settings)
 	if err := exec.CommandContext(t.Context(), "aws", "--version").Run(); err != nil {
 		t.Skip("no foreign client to try: there is no AWS CLI on PATH")
 	}
@@ -111,6 +137,9 @@ func TestForeignClient_CLI(t *testing.T) {
 	}
 	if got := cli("s3", "cp", "s3://cli/a/b.go", "-"); !strings.HasPrefix(got, "package awsim_test\n") {
 		t.Errorf("object: got %q", got)
+	}
+	if got := fetched(t, cli("s3", "presign", "s3://cli/a/b.go", "--expires-in", "60")); !strings.HasPrefix(got, "package awsim_test\n") {
+		t.Errorf("a signed address: got %q", got)
 	}
 	if got := cli("sts", "get-caller-identity", "--query", "Arn"); got != "arn:aws:iam::123456789012:user/foreign" {
 		t.Errorf("identity: got %q", got)

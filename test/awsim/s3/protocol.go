@@ -59,6 +59,9 @@ type rest struct{ *Service }
 // Read implements wire.Protocol.
 func (p rest) Read(r *http.Request, body []byte) (string, []byte, error) {
 	in := input{Query: r.URL.Query(), Header: r.Header, Body: body}
+	for _, name := range sigv4.QueryParameters() {
+		in.Query.Del(name)
+	}
 	in.Bucket, in.Key, _ = strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	operation, err := find(r.Method, in)
 	if err != nil {
@@ -149,6 +152,7 @@ var codes = map[string]struct {
 	"ExpiredToken":          {"ExpiredToken", http.StatusBadRequest},
 	"InvalidClientTokenId":  {"InvalidAccessKeyId", http.StatusForbidden},
 	"IncompleteSignature":   {"AuthorizationHeaderMalformed", http.StatusBadRequest},
+	"RequestEntityTooLarge": {"EntityTooLarge", http.StatusBadRequest},
 	"SignatureDoesNotMatch": {"SignatureDoesNotMatch", http.StatusForbidden},
 }
 

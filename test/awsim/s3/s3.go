@@ -1,6 +1,6 @@
 // Package s3 is a fake Amazon S3 with what the states of engines need of it: buckets and whole objects, addressed by
-// path, conditional creation, checked digests. What it does not know (uploads in parts, versions, other conditions,
-// presigned requests, any other query parameter or x-amz header) it refuses by name.
+// path, conditional creation, checked digests, requests that are signed in their address. What it does not know (uploads
+// in parts, versions, other conditions, any other query parameter or x-amz header) it refuses by name.
 //
 // Sources: the S3 API reference and user guide.
 package s3

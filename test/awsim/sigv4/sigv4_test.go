@@ -63,6 +63,21 @@ func TestVerify_PublishedVectorOfS3(t *testing.T) {
 	}
 }
 
+// That of an address. (S3 API reference, "Authenticating Requests: Using Query Parameters", An Example.)
+func TestVerify_PublishedVectorOfAnAddress(t *testing.T) {
+	const target = "/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F20130524%2Fus-east-1%2Fs3%2Faws4_request" +
+		"&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=host&X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404"
+	for in, want := range map[string]bool{target: true, strings.Replace(target, "test", "text", 1): false, strings.Replace(target, "&X-Amz-Expires=86400", "", 1): false} {
+		table := sigv4.NewTable(func() time.Time { return time.Date(2013, 5, 24, 23, 0, 0, 0, time.UTC) })
+		table.Add(sigv4.Credentials{AccessKeyID: "AKIAIOSFODNN7EXAMPLE", SecretAccessKey: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"})
+		r := httptest.NewRequest(http.MethodGet, in, nil)
+		r.Host = "examplebucket.s3.amazonaws.com"
+		if _, err := table.Verify(r, nil, "us-east-1", "s3"); (err == nil) != want {
+			t.Errorf("%s: got %v", in, err)
+		}
+	}
+}
+
 type attempt struct {
 	method, target, body string
 	header               map[string]string

@@ -38,6 +38,12 @@ func ScopeOf(r *http.Request) (Scope, error) {
 
 func authorization(r *http.Request) (Authorization, error) {
 	header := r.Header.Get("Authorization")
+	if query := r.URL.Query(); presigned(query) {
+		if header != "" {
+			return Authorization{}, refuseS3(http.StatusBadRequest, "InvalidArgument", "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string parameter or the Authorization header should be specified")
+		}
+		return parseQuery(query)
+	}
 	if header == "" {
 		return Authorization{}, &wire.Error{Status: http.StatusForbidden, Code: "MissingAuthenticationTokenException", QueryCode: "MissingAuthenticationToken", Message: "Missing Authentication Token"}
 	}
@@ -52,16 +58,25 @@ func (t *Table) Verify(r *http.Request, body []byte, region, service string) (wi
 		return wire.Identity{}, err
 	}
 	now := t.now()
-	stamp := r.Header.Get("X-Amz-Date")
+	stamp, token := r.Header.Get("X-Amz-Date"), r.Header.Get(queryToken)
+	query := r.URL.Query()
+	inAddress := presigned(query)
+	if inAddress {
+		stamp, token = query.Get(queryDate), query.Get(queryToken)
+	}
 	at, err := time.Parse(timeFormat, stamp)
 	if err != nil {
 		return wire.Identity{}, incomplete("Date must be in ISO-8601 'basic format' in the header X-Amz-Date.")
 	}
-	c, err := t.find(a.AccessKeyID, r.Header.Get("X-Amz-Security-Token"), now)
+	c, err := t.find(a.AccessKeyID, token, now)
 	if err != nil {
 		return wire.Identity{}, err
 	}
 	switch {
+	case inAddress:
+		if err := inTime(query, at, now); err != nil {
+			return wire.Identity{}, err
+		}
 	case service == "s3" && now.Sub(at).Abs() > S3Skew:
 		return wire.Identity{}, refuseS3(http.StatusForbidden, "RequestTimeTooSkewed", "The difference between the request time and the current time is too large.")
 	case service == "s3":
@@ -78,7 +93,11 @@ func (t *Table) Verify(r *http.Request, body []byte, region, service string) (wi
 	case a.Scope.Service != service:
 		return wire.Identity{}, mismatch("Credential should be scoped to correct service: '%s'.", service)
 	}
-	if name := unsigned(r, a.SignedHeaders); name != "" {
+	switch name := unsigned(r, a.SignedHeaders); {
+	case name == "":
+	case inAddress:
+		return wire.Identity{}, refuseS3(http.StatusForbidden, "AccessDenied", "There were headers present in the request which were not signed: "+name)
+	default:
 		return wire.Identity{}, mismatch("'%s' must be a 'SignedHeader' in the AWS Authorization.", name)
 	}
 	payload, err := payloadOf(r, body, service)
@@ -113,6 +132,8 @@ func payloadOf(r *http.Request, body []byte, service string) (string, error) {
 	computed := hex.EncodeToString(sum[:])
 	said := r.Header.Get("X-Amz-Content-Sha256")
 	switch {
+	case said == "" && presigned(r.URL.Query()): // whoever signed an address need not know the body
+		return UnsignedPayload, nil
 	case said == computed, said == "" && service != "s3":
 		return computed, nil
 	case service != "s3":
@@ -151,7 +172,7 @@ func canonicalRequest(r *http.Request, signed []string, payload, service string)
 			return "", incomplete("the path is malformed")
 		}
 	}
-	canonicalQuery, err := sortedQuery(query)
+	canonicalQuery, err := sortedQuery(withoutSignature(query))
 	if err != nil {
 		return "", err
 	}

@@ -24,7 +24,7 @@ type Statement struct {
 	Actions    []string
 	Resources  []string
 	Inverted   struct{ Actions, Resources bool } // those are the ones that it is not about
-	Conditions map[string]map[string][]string // operator, key, values
+	Conditions map[string]map[string][]string    // operator, key, values
 }
 
 // Statements returns those of a role of the stack, of its own policies and of those that are attached to it; or those

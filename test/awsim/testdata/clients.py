@@ -1,9 +1,14 @@
 """Drives the fake AWS at sys.argv[1], and by https at sys.argv[2], with boto3 and fails where an answer is not AWS's."""
+import base64
 import hashlib
 import io
 import json
+import ssl
 import sys
 import time
+import urllib.error
+import urllib.parse
+import urllib.request
 
 import boto3
 from botocore.config import Config
@@ -12,7 +17,7 @@ from botocore.exceptions import ClientError
 
 def client(service, url=sys.argv[1], **more):
     return boto3.client(service, endpoint_url=url, region_name="us-east-1",
-                        config=Config(retries={"total_max_attempts": 1}), **more)
+                        config=Config(retries={"total_max_attempts": 1}, signature_version="s3v4" if service == "s3" else None), **more)
 
 
 def code(call, **arguments):
@@ -97,6 +102,36 @@ def sts():
     same("token", code(stranger.list_queues), "InvalidClientTokenId")
 
 
+def send(method, url, body=None, **headers):
+    """Asks without credentials, as who was given an address does."""
+    headers = {k.replace("_", "-"): v for k, v in headers.items()}
+    headers.setdefault("Content-Type", "")  # urllib's own is no part of a signature
+    request = urllib.request.Request(url, data=body, method=method, headers=headers)
+    try:
+        with urllib.request.urlopen(request, context=ssl._create_unverified_context()) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read()
+
+
+def presigned(c):
+    key = dict(Bucket="py-states", Key="signed/ä b+c")
+    body = b"a plan"
+    digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
+    c.delete_object(**key)
+    url = c.generate_presigned_url("put_object", Params=dict(key, ChecksumSHA256=digest, IfNoneMatch="*", ContentLength=len(body)), ExpiresIn=300)
+    names = urllib.parse.parse_qs(urllib.parse.urlsplit(url).query)["X-Amz-SignedHeaders"][0]
+    same("signed", names, "content-length;host;if-none-match;x-amz-checksum-sha256")
+    held = dict(x_amz_checksum_sha256=digest, If_None_Match="*")
+    same("other bytes", send("PUT", url, b"a plot", **held)[0], 400)
+    same("more bytes", send("PUT", url, b"a plan!", **held)[0], 403)
+    same("no condition", send("PUT", url, body, x_amz_checksum_sha256=digest)[0], 403)
+    same("sent", send("PUT", url, body, **held)[0], 200)
+    same("sent again", send("PUT", url, body, **held)[0], 412)
+    same("fetched", send("GET", c.generate_presigned_url("get_object", Params=key)), (200, body))
+    same("late", send("GET", c.generate_presigned_url("get_object", Params=key, ExpiresIn=0).replace("Expires=0", "Expires=1"))[0], 403)
+
+
 def s3():
     for c in client("s3"), client("s3", url=sys.argv[2], verify=False):
         c.create_bucket(Bucket="py-states")
@@ -110,6 +145,7 @@ def s3():
         same("keys", [o["Key"] for o in c.list_objects_v2(Bucket="py-states", Prefix="a/")["Contents"]], ["a/ä b+c"])
         c.delete_object(Bucket="py-states", Key="a/ä b+c")
         same("nothing", code(c.get_object, Bucket="py-states", Key="a/ä b+c"), "NoSuchKey")
+        presigned(c)
         same("by name", code(c.get_bucket_versioning, Bucket="py-states"), "NotImplemented")
 
 
