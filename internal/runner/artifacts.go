@@ -2,21 +2,199 @@ package runner
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
 	"io"
+	"os"
+	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Still implements engine.Host.
+const (
+	announceMost = 20 // artifacts in one call
+
+	// lentFor is for how long uploads begin after one announcement. A relay takes them a little longer.
+	lentFor = 3 * time.Minute
+
+	transferMost  = 10 * time.Minute // of trying one announcement with its uploads, or one download
+	mostConflicts = 5                // refusals that may be lost races
+)
+
+var errSlow = errors.New("it was tried for too long")
+
+// outgoing is an artifact that is to be placed. Its body is read from its beginning at each try.
+type outgoing struct {
+	api.NewArtifact
+	body io.ReadSeeker
+}
+
+// Still implements engine.Host. Every command has been waited for with all processes of its group, so only what left
+// its group can be alive. That is found where this process adopts orphans, as it does in every task on Linux. Then
+// nothing that the job began goes on, unless another program of the machine began it for the job: in process isolation
+// without root, code that shares the agent's user can have a cron or a user's service manager do that. Where this
+// process adopts none, nothing is proven about processes that left their group.
 func (h *host) Still(ctx context.Context) error {
-	h.r.endRest(ctx)
-	return nil
+	if !h.r.cfg.Orphans {
+		return ctx.Err()
+	}
+	h.r.processes.Lock()
+	defer h.r.processes.Unlock()
+	if n := len(h.r.pids); n > 0 { // EndOrphans would end them and take their exit codes
+		return fmt.Errorf("processes of the job cannot be ended: %d of its commands still run", n)
+	}
+	return child.EndOrphans(ctx)
 }
 
 // Keep implements engine.Host.
-func (h *host) Keep(context.Context, string, string, io.ReadSeeker) (int64, string, error) {
-	return 0, "", workflow.ErrUnsupported
+func (h *host) Keep(ctx context.Context, name, kind string, from io.ReadSeeker) (int64, string, error) {
+	size, sum, err := digest(from)
+	if err == nil {
+		err = h.r.place(ctx, []outgoing{{api.NewArtifact{Name: name, Kind: kind, Size: size, SHA256: sum}, from}})
+	}
+	if err != nil {
+		return 0, "", failure(workflow.ReasonArtifactFailed, fmt.Errorf("the artifact %s cannot be kept: %w", name, err))
+	}
+	return size, sum, nil
 }
 
-// Input implements engine.Host.
-func (h *host) Input(context.Context, io.Writer) error { return workflow.ErrUnsupported }
+// digest reads a file from its beginning to its end, or to the bound of an artifact.
+func digest(from io.ReadSeeker) (size int64, sum string, err error) {
+	if _, err = from.Seek(0, io.SeekStart); err != nil {
+		return 0, "", err
+	}
+	hash := sha256.New()
+	if size, err = io.Copy(hash, io.LimitReader(from, api.MaxArtifactSize+1)); err == nil && size > api.MaxArtifactSize {
+		err = fmt.Errorf("it has more than %d MiB", api.MaxArtifactSize>>20)
+	}
+	return size, hex.EncodeToString(hash.Sum(nil)), err
+}
+
+// place announces artifacts, sends their bytes and reports them as placed, with the next announcement or alone. After a
+// transient error it announces what is left again, because what a relay lends is valid for minutes only.
+//
+// An error never means that the run is over, even if it says so: an older relay does not know the calls. The next
+// heartbeat finds out.
+func (r *run) place(ctx context.Context, left []outgoing) error {
+	var placed []string // not reported yet
+	for len(left) > 0 || len(placed) > 0 {
+		err := r.transfer(ctx, "artifacts", func(ctx context.Context) (api.Control, error) {
+			batch := left[:min(len(left), announceMost)]
+			in := api.NewArtifacts{Placed: placed}
+			for _, a := range batch {
+				in.Artifacts = append(in.Artifacts, a.NewArtifact)
+			}
+			sent := r.clock()
+			taken, err := r.cfg.Relay.Artifacts(ctx, in)
+			if err != nil {
+				return api.Control{}, err
+			}
+			if placed = nil; len(taken.Uploads) != len(batch) {
+				return api.Control{}, fmt.Errorf("the relay lends %d places for %d artifacts", len(taken.Uploads), len(batch))
+			}
+			for i, a := range batch {
+				if i > 0 && r.clock()-sent > lentFor {
+					break
+				}
+				if _, err := a.body.Seek(0, io.SeekStart); err != nil {
+					return api.Control{}, err
+				}
+				if err := r.cfg.Relay.Upload(ctx, taken.Uploads[i], a.Name, a.Size, a.body); err != nil {
+					return api.Control{}, fmt.Errorf("send %s: %w", a.Name, err)
+				}
+				left, placed = left[1:], append(placed, a.Name)
+				r.kept, r.keptBytes = r.kept+1, r.keptBytes+a.Size
+			}
+			return taken.Control, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// transfer is persist for calls that carry bytes, within bounds: a place that refuses them, as a bucket may, says the
+// same as one that is away.
+func (r *run) transfer(ctx context.Context, what string, call func(context.Context) (api.Control, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, transferMost, errSlow)
+	defer cancel()
+	var last error
+	conflicts := 0
+	err := r.persist(ctx, what, func(ctx context.Context) (api.Control, error) {
+		control, err := call(ctx)
+		if errors.Is(err, workflow.ErrConflict) {
+			if conflicts++; conflicts == mostConflicts {
+				err = errors.New(err.Error()) // it was no race
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			last = err
+		}
+		return control, err
+	})
+	if errors.Is(err, errSlow) && last != nil {
+		err = fmt.Errorf("%w: %w", err, last)
+	}
+	return err
+}
+
+// Input implements engine.Host. Nothing is written before the whole is here and is what the spec names.
+func (h *host) Input(ctx context.Context, to io.Writer) error {
+	err := h.r.input(ctx, h.spec, to)
+	if err != nil {
+		err = failure(workflow.ReasonArtifactFailed, fmt.Errorf("what the run is to use cannot be fetched: %w", err))
+	}
+	return err
+}
+
+func (r *run) input(ctx context.Context, spec api.Spec, to io.Writer) error {
+	var size int64
+	var sum string
+	switch {
+	case spec.Plan != nil:
+		size, sum = spec.Plan.Size, spec.Plan.SHA256
+	case spec.Push != nil:
+		size, sum = spec.Push.Size, spec.Push.SHA256
+	default:
+		return errors.New("the run names no plan and no state")
+	}
+	if size > api.MaxArtifactSize {
+		return fmt.Errorf("it has %d bytes; at most %d are taken", size, int64(api.MaxArtifactSize))
+	}
+	file, err := os.CreateTemp(r.dirs.work, "input-")
+	if err != nil {
+		return err
+	}
+	defer func() { _, _ = file.Close(), os.Remove(file.Name()) }()
+	err = r.transfer(ctx, "input", func(ctx context.Context) (api.Control, error) {
+		in, err := r.cfg.Relay.Input(ctx)
+		if err != nil {
+			return api.Control{}, err
+		}
+		if in.Download == nil || in.Artifact.Size != size || in.Artifact.SHA256 != sum {
+			return in.Control, fmt.Errorf("the relay has another artifact, of %d bytes with the SHA-256 %.64s", in.Artifact.Size, in.Artifact.SHA256)
+		}
+		if _, err = file.Seek(0, io.SeekStart); err == nil {
+			err = file.Truncate(0)
+		}
+		if err == nil {
+			err = r.cfg.Relay.Download(ctx, *in.Download, file, size)
+		}
+		return in.Control, err
+	})
+	if err != nil {
+		return err
+	}
+	if got, has, err := digest(file); err != nil || got != size || has != sum {
+		return errors.Join(fmt.Errorf("%d bytes with the SHA-256 %s arrived, and not %d bytes with %s: they were replaced; nothing of them was used", got, has, size, sum), err)
+	}
+	if _, err = file.Seek(0, io.SeekStart); err == nil {
+		_, err = io.Copy(to, file)
+	}
+	return err
+}

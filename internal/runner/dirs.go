@@ -14,14 +14,15 @@ import (
 
 // dirs are the directories of a run, below its work directory.
 type dirs struct {
-	work    string // the runner's own: the engine's user can pass through it, but can neither list nor write it
-	ours    bool   // the work directory was made here
-	source  string // the code
-	aside   string // the parts of the source that are not code; only for the runner
-	temp    string // TMPDIR of the engine
-	home    string // HOME of the engine
-	secrets string // files of secrets
-	broken  error  // why they could not be made
+	work      string // the runner's own: the engine's user can pass through it, but can neither list nor write it
+	ours      bool   // the work directory was made here
+	source    string // the code
+	aside     string // the parts of the source that are not code; only for the runner
+	temp      string // TMPDIR of the engine
+	home      string // HOME of the engine
+	artifacts string // DAYFLY_ARTIFACTS of the engine
+	secrets   string // files of secrets
+	broken    error  // why they could not be made
 }
 
 // prepare makes the directories, for the engine's user.
@@ -65,7 +66,7 @@ func (r *run) prepare() (err error) {
 	for _, sub := range []struct {
 		path *string
 		name string
-	}{{&d.temp, "tmp"}, {&d.home, "home"}, {&d.source, "source"}} {
+	}{{&d.temp, "tmp"}, {&d.home, "home"}, {&d.source, "source"}, {&d.artifacts, "artifacts"}} {
 		path := filepath.Join(d.work, sub.name)
 		if err := os.Mkdir(path, 0o700); err != nil {
 			return err
@@ -141,7 +142,7 @@ func (d *dirs) removeSecrets(log *slog.Logger) {
 
 // remove removes the rest.
 func (d *dirs) remove(log *slog.Logger) {
-	for _, path := range []string{d.aside, d.temp, d.home, d.source} {
+	for _, path := range []string{d.aside, d.temp, d.home, d.source, d.artifacts} {
 		if path != "" {
 			logRemoval(log, disk.RemoveTree(path))
 		}

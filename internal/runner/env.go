@@ -45,6 +45,7 @@ func (r *run) environment(spec api.Spec, secrets []string) ([]string, error) {
 	}
 	return append(env,
 		"DAYFLY_SECRETS_DIR="+r.dirs.secrets,
+		"DAYFLY_ARTIFACTS="+r.dirs.artifacts,
 		"DAYFLY_WORKFLOW_ID="+spec.Workflow,
 		"DAYFLY_ATTEMPT="+strconv.Itoa(spec.Attempt),
 		"DAYFLY_ORGANIZATION="+spec.Organization,

@@ -14,6 +14,8 @@ import (
 
 // noLogs is a relay that takes everything but lines of the log.
 type noLogs struct {
+	runner.Relay // it is not asked for artifacts
+
 	spec api.Spec
 
 	mu    sync.Mutex

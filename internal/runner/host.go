@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
 	"github.com/dayfly-dev/dayfly/internal/runner/logstream"
@@ -27,8 +28,9 @@ const (
 
 // host is what the engine sees of the run.
 type host struct {
-	r   *run
-	env []string // of every command
+	r    *run
+	spec api.Spec
+	env  []string // of every command
 
 	lent []string // of every command of the step: where to find the role's credentials
 

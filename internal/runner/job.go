@@ -40,7 +40,7 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	if r.dirs.broken != nil {
 		return engine.Outcome{}, failure(workflow.ReasonRunnerError, r.dirs.broken)
 	}
-	h := &host{r: r}
+	h := &host{r: r, spec: spec}
 	if spec.Role != nil {
 		if err := r.borrow(ctx, spec); err != nil {
 			return engine.Outcome{}, failure(workflow.ReasonRoleUnavailable, err)
@@ -67,14 +67,17 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	defer job.Search.End()
 	err = h.Step(ctx, stepSource, func(ctx context.Context) (string, error) {
 		fetched, err := source.Fetch(ctx, source.Request{
-			Source: spec.Source, Dest: r.dirs.source, Roots: roots, Data: source.DataAbove(r.cfg.WorkDir),
+			Source: planned(spec), Dest: r.dirs.source, Roots: roots, Data: source.DataAbove(r.cfg.WorkDir),
 			Secrets: r.resolver(), Objects: r.objects(),
 			Owner: (*source.Owner)(r.owner()), Log: h.Logf, TempDir: r.dirs.work, Aside: r.dirs.aside, Mask: h.Mask,
 		})
 		r.dropGiven()
-		job.Root, job.Aside = fetched.Root, fetched.Aside
+		job.Root, job.Aside, job.Fetched = fetched.Root, fetched.Aside, cmp.Or(fetched.Commit, fetched.Digest)
 		if err == nil && spec.SourceDigest != "" && spec.SourceDigest != fetched.Digest {
 			err = errMoved
+		}
+		if spec.Plan != nil {
+			err = fits(spec.Plan.Source, job.Fetched, err)
 		}
 		return "", err
 	})
@@ -85,10 +88,35 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 			reason = workflow.ReasonSecretUnavailable
 		case errors.Is(err, errMoved):
 			reason = workflow.ReasonSourceMoved
+		case errors.Is(err, errStale):
+			reason = workflow.ReasonPlanStale
 		}
 		return engine.Outcome{}, failure(reason, err)
 	}
 	return engine.Run(ctx, h, job)
+}
+
+// planned returns the source of a run: of one that applies a plan, the commit that the plan was made from.
+func planned(spec api.Spec) api.Source {
+	s := spec.Source
+	if spec.Plan != nil && s.Git != nil {
+		git := *s.Git
+		git.Ref, s.Git = spec.Plan.Source, &git
+	}
+	return s
+}
+
+// fits refuses a source that is not the one that a plan was made from. A branch can have a commit's name, and a
+// repository may have lost the commit, which is why fetching it failed.
+func fits(want, fetched string, err error) error {
+	refusal, refused := errors.AsType[*workflow.Error](err)
+	switch lost := refused && errors.Is(err, workflow.ErrNotFound) && refusal.Field == "source.git.ref"; {
+	case lost, err == nil && fetched == "":
+		return fmt.Errorf("%w %s: it is not there any more; make a new preview and approve its plan", errStale, want)
+	case err == nil && fetched != want:
+		return fmt.Errorf("%w %s: the source is now %s; make a new preview and approve its plan", errStale, want, fetched)
+	}
+	return err
 }
 
 // dropGiven removes the copy of a directory source that the launcher put into the work directory: the run has its own.
@@ -106,6 +134,9 @@ const DataMarker = source.DataMarker
 
 // errMoved means that a directory source has changed.
 var errMoved = errors.New("files of the source were changed after the run was submitted: submit it again to run the current files")
+
+// errStale means that the source is not the one that the plan was made from.
+var errStale = errors.New("the approved plan was made from source")
 
 // lookIn looks up variables in an environment, in which later ones win.
 func lookIn(env []string) func(name string) string {
@@ -223,7 +254,20 @@ func (r *run) hide(in api.Result) api.Result {
 		changes := *in.Changes
 		changes.Resources = append([]api.ResourceChange(nil), changes.Resources...)
 		for i := range changes.Resources {
-			hide(&changes.Resources[i].Address, 1000)
+			c := &changes.Resources[i]
+			c.Changed, c.Forces = slices.Clone(c.Changed), slices.Clone(c.Forces)
+			hide(&c.Address, 1000)
+			hide(&c.Provider, 255)
+			hide(&c.From, 1000)
+			for _, names := range [][]string{c.Changed, c.Forces} {
+				for j := range names {
+					hide(&names[j], 255)
+				}
+			}
+		}
+		changes.Outputs = slices.Clone(changes.Outputs)
+		for i := range changes.Outputs {
+			hide(&changes.Outputs[i].Name, 255)
 		}
 		in.Changes = &changes
 	}

@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime/debug"
 	"strings"
@@ -60,6 +61,10 @@ type Relay interface {
 	Steps(ctx context.Context, in api.Steps) (api.Control, error)
 	Logs(ctx context.Context, in api.Logs) (api.LogsTaken, error)
 	HandOver(ctx context.Context, in api.Handover) (api.HandedOver, error)
+	Artifacts(ctx context.Context, in api.NewArtifacts) (api.ArtifactsTaken, error)
+	Input(ctx context.Context) (api.Input, error)
+	Upload(ctx context.Context, by api.Transfer, name string, size int64, body io.ReadSeeker) error
+	Download(ctx context.Context, by api.Transfer, to io.Writer, most int64) error
 }
 
 // Config says what to run and with what.
@@ -128,6 +133,9 @@ type run struct {
 	dirs   dirs
 	role   *borrowed // the run's role; nil means that it has none
 	swarm  swarm
+
+	kept      int // artifacts that were placed
+	keptBytes int64
 
 	mu       sync.Mutex
 	deadline time.Duration // on clock; 0 means not known yet
@@ -215,6 +223,9 @@ func RunJob(ctx context.Context, cfg Config) error {
 
 	result := r.work(life)
 	r.endRest(held)
+	if held.Err() == nil {
+		r.keepFiles(held, life)
+	}
 	r.giveBack()
 	r.dirs.removeSecrets(r.log)
 	if held.Err() != nil {
@@ -300,7 +311,7 @@ func (r *run) work(ctx context.Context) (result api.Result) {
 func (r *run) conclude(ctx context.Context, out engine.Outcome, err error) api.Result {
 	result := api.Result{Outcome: workflow.Succeeded, Lock: out.Lock, State: out.State, Truncated: out.Truncated}
 	if err == nil {
-		result.Changes, result.Outputs = out.Changes, out.Outputs
+		result.Changes, result.Outputs, result.Plan = out.Changes, out.Outputs, out.Plan
 		return r.hide(result)
 	}
 	result.Outcome, result.Reason, result.Detail = workflow.Failed, workflow.ReasonRunnerError, err.Error()

@@ -71,7 +71,9 @@ func fetchArchive(ctx context.Context, r Request) (_ Fetched, err error) {
 	if err := (&unpacker{to: to, made: map[string]bool{".": true}}).unpack(ctx, file, size); err != nil {
 		return Fetched{}, err
 	}
-	return to.placed(r, "unpacked", "source.archive.path", a.Path)
+	out, err := to.placed(r, "unpacked", "source.archive.path", a.Path)
+	out.Digest = hex.EncodeToString(want)
+	return out, err
 }
 
 // openArchive begins to read the archive from where it is.

@@ -88,7 +88,9 @@ func fetchGit(ctx context.Context, r Request) (_ Fetched, err error) {
 	if err != nil {
 		return Fetched{}, f.explain(ctx, err, credential)
 	}
-	return to.placed(r, "checked out", "source.git.path", filepath.ToSlash(g.Path))
+	out, err := to.placed(r, "checked out", "source.git.path", filepath.ToSlash(g.Path))
+	out.Commit = commit.Hash.String()
+	return out, err
 }
 
 // resolveCredential returns the token or key, and masks it before anything can print it.

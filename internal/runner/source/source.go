@@ -57,7 +57,8 @@ type limits struct {
 type Fetched struct {
 	Root   string // the directory of the root module
 	Aside  string // where what the engine left beside the root module was put, under the names that it had there
-	Digest string // of a directory: see Sources.Digest
+	Digest string // of a directory: see Sources.Digest; of an archive its SHA-256
+	Commit string // of a git source
 }
 
 // Fetch brings the source to Dest. Its error is
