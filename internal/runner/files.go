@@ -196,7 +196,7 @@ func (c *leftFiles) file(name string) (why string) {
 	}
 	c.count, c.bytes = c.count+1, c.bytes+size
 	c.files = append(c.files, f)
-	c.found = append(c.found, outgoing{api.NewArtifact{Name: api.FilesDir + name, Kind: api.ArtifactFile, Size: size, SHA256: sum}, f})
+	c.found = append(c.found, outgoing{api.NewArtifact{Name: api.FilesDir + name, Kind: api.ArtifactFile, Size: size, SHA256: sum}, io.NewSectionReader(f, 0, size)})
 	return ""
 }
 

@@ -2,8 +2,10 @@ package runner_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -43,12 +45,17 @@ type relay struct {
 	lines   []api.LogLine
 	results []api.Result
 	beats   []api.Heartbeat
+
+	announced map[string]api.NewArtifact
+	bytes     map[string]string
+	placed    []string
+	batches   []int // how many artifacts each call announced
 }
 
 func newRelay(t *testing.T, spec api.Spec) *relay {
 	t.Helper()
 	r := &relay{
-		t: t, spec: spec, changed: make(chan struct{}),
+		t: t, spec: spec, changed: make(chan struct{}), announced: map[string]api.NewArtifact{}, bytes: map[string]string{},
 		control: api.Control{RemainingSeconds: 3600, HeartbeatSeconds: 0.01},
 	}
 	server := httptest.NewServer(r)
@@ -170,10 +177,39 @@ func (r *relay) answer(call string, req *http.Request, body []byte) (any, error)
 			out.Next, _ = r.takeLines(in.Tail.First, lines)
 		}
 		return out, nil
+	case "artifacts":
+		var in api.NewArtifacts
+		decode(&in)
+		return r.takeArtifacts(in)
+	case "bytes":
+		name := req.Header.Get(api.HeaderArtifact)
+		if a := r.announced[name]; int64(len(body)) != a.Size || fmt.Sprintf("%x", sha256.Sum256(body)) != a.SHA256 {
+			return nil, workflow.Refuse(workflow.ErrInvalid, "sha256", "%d other bytes came", len(body))
+		}
+		r.bytes[name] = string(body)
 	default:
 		return nil, workflow.ErrNotFound
 	}
 	return r.control, nil
+}
+
+func (r *relay) takeArtifacts(in api.NewArtifacts) (out api.ArtifactsTaken, err error) {
+	out.Control = r.control
+	r.batches = append(r.batches, len(in.Artifacts))
+	for _, name := range in.Placed {
+		if _, ok := r.bytes[name]; !ok {
+			r.t.Errorf("%s is reported as placed", name)
+		}
+		r.placed = append(r.placed, name)
+	}
+	for _, a := range in.Artifacts {
+		if had, ok := r.announced[a.Name]; ok && had != a {
+			return out, workflow.Refuse(workflow.ErrExists, "name", "there is another")
+		}
+		r.announced[a.Name] = a
+		out.Uploads = append(out.Uploads, api.Transfer{Method: http.MethodPut, URL: "/v1/jobs/" + r.spec.Workflow + "/bytes"})
+	}
+	return out, nil
 }
 
 func (r *relay) takeSteps(steps []api.Step) {

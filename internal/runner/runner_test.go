@@ -230,7 +230,7 @@ func TestRunJob_EnvironmentIsBuiltFromNothing(t *testing.T) {
 	cfg.EnginePath, cfg.Forward = []string{"/opt/engines"}, []string{"FORWARDED=1"}
 	r := newRelay(t, spec)
 	runJob(t, r, cfg)
-	want := "DAYFLY_ATTEMPT DAYFLY_OPERATION DAYFLY_ORGANIZATION DAYFLY_OUTPUTS DAYFLY_SECRETS_DIR DAYFLY_WORKFLOW_ID DAYFLY_WORKFLOW_TYPE DAYFLY_WORKSPACE FORWARDED HOME LANG PATH TMPDIR "
+	want := "DAYFLY_ARTIFACTS DAYFLY_ATTEMPT DAYFLY_OPERATION DAYFLY_ORGANIZATION DAYFLY_OUTPUTS DAYFLY_SECRETS_DIR DAYFLY_WORKFLOW_ID DAYFLY_WORKFLOW_TYPE DAYFLY_WORKSPACE FORWARDED HOME LANG PATH TMPDIR "
 	if text := strings.ReplaceAll(r.text(), "\n", " "); !strings.Contains(text, want) || !strings.Contains(text, " /opt/engines:"+runner.DefaultPath) {
 		t.Errorf("got %s", text)
 	}

@@ -140,11 +140,11 @@ func TestFetch_GitCommitIsFetchedAloneWhereTheServerAllowsIt(t *testing.T) {
 	r.option("uploadpack", "allowReachableSHA1InWant", "true")
 	server := newHTTPServer(t, top, "", "", false)
 	dest := filepath.Join(t.TempDir(), "work")
-	_, err := source.Fetch(t.Context(), source.Request{
+	fetched, err := source.Fetch(t.Context(), source.Request{
 		Source: api.Source{Git: &api.GitSource{URL: server.URL + "/app.git", Ref: h.tagged.String()}}, Dest: dest, TempDir: t.TempDir(),
 	})
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || fetched.Commit != h.tagged.String() {
+		t.Fatalf("got %+v, %v", fetched, err)
 	}
 	if got := read(t, dest)["main.tf"]; got != "tagged" {
 		t.Errorf("main.tf: got %q, want tagged", got)
@@ -152,6 +152,23 @@ func TestFetch_GitCommitIsFetchedAloneWhereTheServerAllowsIt(t *testing.T) {
 	want := []string{"GET /app.git/info/refs", "POST /app.git/git-upload-pack"}
 	if diff := cmp.Diff(want, server.requests); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+// A branch may have the name of a commit, so whoever wants exactly that commit looks at what was fetched.
+func TestFetch_GitNamesTheCommitThatItFetched(t *testing.T) {
+	top := t.TempDir()
+	r := newRepository(t, filepath.Join(top, "app.git"))
+	h := makeHistory(r)
+	r.set(plumbing.NewHashReference(plumbing.NewBranchReferenceName(h.first.String()), h.second))
+	server := newHTTPServer(t, top, "", "", false)
+	for ref, want := range map[string]plumbing.Hash{"main": h.second, h.tagged.String(): h.tagged, h.first.String(): h.second} {
+		fetched, err := source.Fetch(t.Context(), source.Request{
+			Source: api.Source{Git: &api.GitSource{URL: server.URL + "/app.git", Ref: ref}}, Dest: filepath.Join(t.TempDir(), "work"), TempDir: t.TempDir(),
+		})
+		if err != nil || fetched.Commit != want.String() {
+			t.Errorf("%s: got commit %q and %v, want %s", ref, fetched.Commit, err, want)
+		}
 	}
 }
 
