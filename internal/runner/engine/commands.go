@@ -12,6 +12,7 @@ const (
 	stepOutput = "output"
 	stepRun    = "run"
 	stepState  = "state"
+	stepCheck  = "check"
 )
 
 // mode is what an operation asks of the engine.
@@ -19,6 +20,7 @@ type mode struct {
 	destroy     bool // plan the end of everything
 	refreshOnly bool // plan no change, only what the state does not know yet
 	apply       bool // then do what was planned
+	push        bool // plan nothing, but give the workspace another state
 }
 
 func modeOf(t workflow.Type, op workflow.Operation) (mode, bool) {
@@ -35,8 +37,10 @@ func modeOf(t workflow.Type, op workflow.Operation) (mode, bool) {
 			return mode{refreshOnly: true, apply: true}, true
 		case workflow.Destroy:
 			return mode{destroy: true, apply: true}, true
-		case workflow.StateList, workflow.StateUnlock:
+		case workflow.StateList, workflow.StateUnlock, workflow.StatePull:
 			return mode{}, true
+		case workflow.StatePush:
+			return mode{push: true, apply: true}, true
 		}
 	case workflow.PolicyEvaluation:
 	}
@@ -60,8 +64,12 @@ func baseEnv(dataDir string) []string {
 	return env
 }
 
-func initArgs(bin, backendFile string) []string {
+// initArgs sets up the root module. The lock file that was kept with a plan says which providers made it: it stays.
+func initArgs(bin, backendFile string, locked bool) []string {
 	args := []string{bin, "init", "-input=false", "-no-color"}
+	if locked {
+		args = append(args, "-lockfile=readonly")
+	}
 	if backendFile != "" {
 		args = append(args, "-backend-config="+backendFile)
 	}

@@ -12,7 +12,7 @@ import (
 // Args returns the command lines of an operation, in order.
 func Args(t workflow.Type, op workflow.Operation) [][]string {
 	m, _ := modeOf(t, op)
-	lines := [][]string{initArgs("TF", ""), planArgs("TF", m, "PLAN", "VARS", m.apply), showArgs("TF", "PLAN")}
+	lines := [][]string{initArgs("TF", "", false), planArgs("TF", m, "PLAN", "VARS", m.apply), showArgs("TF", "PLAN")}
 	if m.apply {
 		lines = append(lines, applyArgs("TF", "PLAN"), outputArgs("TF"))
 	}
@@ -24,6 +24,15 @@ func ReadPlan(raw []byte, refreshOnly bool) (changes api.Changes, truncated bool
 	s, err := readPlan(raw, mode{refreshOnly: refreshOnly})
 	return s.changes, s.truncated, s.secrets, err
 }
+
+// PlanDigest returns the digest of all that is said of a plan.
+func PlanDigest(raw []byte) string {
+	s, _ := readPlan(raw, mode{})
+	return s.digest
+}
+
+// Bundle makes a bundle as a run does.
+func Bundle(m Manifest, entries map[string][]byte) ([]byte, error) { return newBundle(m, entries) }
 
 // ReadOutputs returns the outputs of terraform, cut to the bounds.
 func ReadOutputs(raw []byte) (outputs []api.Output, truncated bool, secrets []string, err error) {
@@ -85,8 +94,13 @@ func ReadIn(dir, name string, owner *Owner) ([]byte, error) {
 	return f.read(name, 1<<10)
 }
 
+// Manifest is that of a bundle.
+type Manifest = manifest
+
 // Names that tests use as they are.
 var (
+	ReadBundle    = readBundle
+	Stale         = stale
 	FirstError    = firstError
 	LockFromText  = lockFromText
 	ParseLockFile = parseLockFile

@@ -3,6 +3,8 @@ package engine_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -38,6 +40,10 @@ type host struct {
 	steps  []step
 	masked []string
 	args   [][]string
+
+	kept    map[string][]byte // artifacts, by kind and name
+	keepErr error
+	input   []byte // of Input
 
 	onExec func(c engine.Command) // called before each command
 	onLine func(text string)      // called with each piece of the log
@@ -211,10 +217,29 @@ func lines(s ...string) string { return strings.Join(s, "\n") }
 // Still implements Host: nothing of a test's engine is left when Exec returns.
 func (h *host) Still(context.Context) error { return nil }
 
-// Keep implements Host.
-func (h *host) Keep(context.Context, string, string, io.ReadSeeker) (int64, string, error) {
-	return 0, "", errors.ErrUnsupported
+// Keep implements Host: it reads twice, and keeps what it was given.
+func (h *host) Keep(_ context.Context, name, kind string, from io.ReadSeeker) (int64, string, error) {
+	sum := sha256.New()
+	size, err := io.Copy(sum, from)
+	if err == nil {
+		_, err = from.Seek(0, io.SeekStart)
+	}
+	data, readErr := io.ReadAll(from)
+	if err = errors.Join(err, readErr, h.keepErr); err != nil {
+		return 0, "", err
+	}
+	if h.kept == nil {
+		h.kept = map[string][]byte{}
+	}
+	h.kept[kind+" "+name] = data
+	return size, hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 // Input implements Host.
-func (h *host) Input(context.Context, io.Writer) error { return errors.ErrUnsupported }
+func (h *host) Input(_ context.Context, to io.Writer) error {
+	if h.input == nil {
+		return errors.New("there is no input")
+	}
+	_, err := to.Write(h.input)
+	return err
+}

@@ -53,11 +53,15 @@ func TestReadPlan(t *testing.T) {
 	if err != nil || truncated {
 		t.Fatalf("got %v, truncated %v", err, truncated)
 	}
-	want := api.Changes{Add: 3, Change: 1, Destroy: 3, Resources: []api.ResourceChange{
-		{Address: "a.create", Action: "create"}, {Address: "a.delete", Action: "delete"}, {Address: "a.forget", Action: "forget"},
-		{Address: "a.replace1", Action: "replace"}, {Address: "a.replace2", Action: "replace"}, {Address: "a.update", Action: "update"},
-		{Address: "data.x.read", Action: "read"},
-	}}
+	want := api.Changes{
+		Add: 3, Change: 1, Destroy: 3, Replace: 2,
+		Resources: []api.ResourceChange{
+			{Address: "a.delete", Action: "delete"}, {Address: "a.replace1", Action: "replace"}, {Address: "a.replace2", Action: "replace"},
+			{Address: "a.create", Action: "create"}, {Address: "a.forget", Action: "forget"}, {Address: "a.update", Action: "update", Changed: []string{"p", "q"}},
+			{Address: "data.x.read", Action: "read"},
+		},
+		Outputs: []api.OutputChange{{Name: "open", Action: "create"}, {Name: "secret", Action: "create"}},
+	}
 	if diff := cmp.Diff(want, changes); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)
 	}
@@ -71,19 +75,19 @@ func TestReadPlan(t *testing.T) {
 func TestReadPlan_BoundsAreKept(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`{"format_version":"1.2","resource_changes":[`)
-	for i := range 300 {
+	for i := range 1200 {
 		if i > 0 {
 			b.WriteString(",")
 		}
-		fmt.Fprintf(&b, `{"address":"a.b[%03d]","change":{"actions":["create"]}}`, i)
+		fmt.Fprintf(&b, `{"address":"a.b[%04d]","change":{"actions":["create"]}}`, i)
 	}
 	fmt.Fprintf(&b, `,{"address":"a.%s","change":{"actions":["create"]}}]}`, strings.Repeat("é", 2000))
 	changes, truncated, _, err := engine.ReadPlan([]byte(b.String()), false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if changes.Add != 301 || len(changes.Resources) != 200 || !truncated {
-		t.Errorf("got %d added, %d listed, truncated %v; want 301, 200, true", changes.Add, len(changes.Resources), truncated)
+	if changes.Add != 1201 || len(changes.Resources) != 1000 || !truncated {
+		t.Errorf("got %d added, %d listed, truncated %v; want 1201, 1000, true", changes.Add, len(changes.Resources), truncated)
 	}
 	for _, r := range changes.Resources {
 		if len(r.Address) > 1000 || !utf8.ValidString(r.Address) {
@@ -400,8 +404,8 @@ func FuzzReadPlan(f *testing.F) {
 	f.Add([]byte(`{"format_version":"1.2","resource_changes":[null,{"change":null}],"output_changes":{"a":null}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		changes, _, secrets, err := engine.ReadPlan(raw, true)
-		if err == nil && (len(changes.Resources) > 200 || len(secrets) > 2000) {
-			t.Errorf("beyond the bounds: %d resources, %d secrets", len(changes.Resources), len(secrets))
+		if text, jsonErr := json.Marshal(changes); err == nil && (jsonErr != nil || len(text) > 201<<10 || len(changes.Resources) > 1000 || len(changes.Outputs) > 500 || len(secrets) > 2000) {
+			t.Errorf("beyond the bounds: %d resources, %d secrets, %d bytes", len(changes.Resources), len(secrets), len(text))
 		}
 	})
 }

@@ -3,7 +3,10 @@ package engine
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -14,9 +17,14 @@ import (
 )
 
 const (
-	maxResources = 200
-	maxAddress   = 1000
-	maxPlanJSON  = 64 << 20
+	maxResources     = 1000
+	maxResourceBytes = 160 << 10 // of their JSON
+	maxChangedBytes  = 40 << 10  // of the JSON of the outputs that change
+	maxAddress       = 1000
+	maxProvider      = 255
+	maxNames         = 100 // of attributes of one resource
+	maxName          = 255
+	maxPlanJSON      = 64 << 20
 
 	// Values shorter than this are not masked: they would hide half of every line, and are not
 	// secrets.
@@ -27,63 +35,217 @@ const (
 // summary is what may be said of a plan, and what must be hidden.
 type summary struct {
 	changes   api.Changes
+	digest    string // SHA-256 of all that may be said, before it was cut to the bounds
 	truncated bool
+	same      bool     // a state that is to be pushed is the one that is there
 	secrets   []string // sensitive values, for the mask only
 }
 
-// readPlan reads the JSON form of a plan. Only addresses, actions and counts become part of the
-// changes.
+// readPlan reads the JSON form of a plan. Only the structure becomes part of the changes: addresses, actions, counts and
+// names, never a value.
 func readPlan(raw []byte, m mode) (summary, error) {
 	var plan tfjson.Plan
+	plan.UseJSONNumber(true) // large numbers that differ are not to become the same
 	if err := json.Unmarshal(raw, &plan); err != nil {
 		// The error of a decoder may quote what it could not read.
-		return summary{}, fmt.Errorf("the engine's plan is in a form that this version cannot read")
+		return summary{}, errors.New("the engine's plan is in a form that this version cannot read")
 	}
 	var s summary
-	for _, c := range plan.ResourceChanges {
+	drifted := map[string]bool{}
+	for _, c := range plan.ResourceDrift {
 		if c == nil || c.Change == nil {
 			continue
 		}
 		action := actionOf(c.Change.Actions)
-		switch action {
-		case "":
-			continue
-		case "create":
-			s.changes.Add++
-		case "update":
-			s.changes.Change++
-		case "delete":
-			s.changes.Destroy++
-		case "replace":
-			s.changes.Add++
-			s.changes.Destroy++
+		drifted[c.Address] = drifted[c.Address] || action != ""
+		if action != "" {
+			action = "drift"
 		}
-		s.list(c.Address, action)
-	}
-	if m.refreshOnly {
-		for _, c := range plan.ResourceDrift {
-			if c == nil || c.Change == nil || actionOf(c.Change.Actions) == "" {
-				continue
-			}
-			s.changes.Drift++
-			s.list(c.Address, "drift")
+		if m.refreshOnly {
+			s.resource(c, action, action != "")
 		}
 	}
-	slices.SortStableFunc(s.changes.Resources, func(a, b api.ResourceChange) int { return cmp.Compare(a.Address, b.Address) })
-	if len(s.changes.Resources) > maxResources {
-		s.changes.Resources = s.changes.Resources[:maxResources]
-		s.truncated = true
+	for _, c := range plan.ResourceChanges {
+		if c != nil && c.Change != nil {
+			s.resource(c, actionOf(c.Change.Actions), drifted[c.Address])
+		}
+	}
+	for _, a := range plan.ActionInvocations {
+		if a != nil {
+			s.changes.Resources = append(s.changes.Resources, api.ResourceChange{Address: a.Address, Action: "invoke", Provider: a.ProviderName})
+		}
+	}
+	for name, c := range plan.OutputChanges {
+		if c != nil && actionOf(c.Actions) != "" {
+			s.changes.Outputs = append(s.changes.Outputs, api.OutputChange{Name: name, Action: actionOf(c.Actions)})
+		}
 	}
 	s.secrets = sensitiveValues(&plan)
-	return s, nil
+	return s, s.finish()
 }
 
-func (s *summary) list(address, action string) {
-	if len(address) > maxAddress {
-		address = text.Cut(address, maxAddress)
-		s.truncated = true
+// resource adds one to the summary. An action that is empty may still be an import or a new address.
+func (s *summary) resource(c *tfjson.ResourceChange, action string, drifted bool) {
+	r := api.ResourceChange{
+		Address: c.Address, Provider: c.ProviderName, Changed: changedNames(c.Change), Forces: forcingNames(c.Change.ReplacePaths),
+		Imported: c.Change.Importing != nil, Drifted: drifted,
 	}
-	s.changes.Resources = append(s.changes.Resources, api.ResourceChange{Address: address, Action: action})
+	if c.DeposedKey != "" {
+		r.Address += " (deposed " + c.DeposedKey + ")"
+	}
+	if c.PreviousAddress != c.Address {
+		r.From = c.PreviousAddress
+	}
+	switch {
+	case action != "":
+	case r.Imported:
+		action = "import"
+	case r.From != "":
+		action = "move"
+	default:
+		return
+	}
+	r.Action = action
+	if r.Imported {
+		s.changes.Import++
+	}
+	if r.From != "" {
+		s.changes.Move++
+	}
+	s.add(r)
+}
+
+// add counts an action and lists its resource.
+func (s *summary) add(r api.ResourceChange) {
+	switch r.Action {
+	case "create":
+		s.changes.Add++
+	case "update":
+		s.changes.Change++
+	case "delete":
+		s.changes.Destroy++
+	case "replace":
+		s.changes.Add++
+		s.changes.Destroy++
+		s.changes.Replace++
+	case "drift":
+		s.changes.Drift++
+	}
+	s.changes.Resources = append(s.changes.Resources, r)
+}
+
+// finish puts what was added in its order, takes the digest of all of it, and then keeps what is within the bounds.
+func (s *summary) finish() error {
+	rank := func(action string) int {
+		if i := slices.Index([]string{"delete", "replace"}, action); i >= 0 {
+			return i
+		}
+		return 2
+	}
+	slices.SortStableFunc(s.changes.Resources, func(a, b api.ResourceChange) int {
+		return cmp.Or(cmp.Compare(rank(a.Action), rank(b.Action)), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Action, b.Action))
+	})
+	slices.SortFunc(s.changes.Outputs, func(a, b api.OutputChange) int { return cmp.Compare(a.Name, b.Name) })
+	raw, err := json.Marshal(s.changes)
+	if err != nil {
+		return errors.New("the plan's changes cannot be written as JSON")
+	}
+	s.digest = sha256Hex(raw)
+	for i := range s.changes.Resources {
+		s.shorten(&s.changes.Resources[i])
+	}
+	for i := range s.changes.Outputs {
+		s.cut(&s.changes.Outputs[i].Name, maxOutputName)
+	}
+	s.changes.Resources = fitting(s, s.changes.Resources, maxResources, maxResourceBytes)
+	s.changes.Outputs = fitting(s, s.changes.Outputs, maxOutputs, maxChangedBytes)
+	return nil
+}
+
+// shorten keeps one resource within its bounds.
+func (s *summary) shorten(r *api.ResourceChange) {
+	s.cut(&r.Address, maxAddress)
+	s.cut(&r.From, maxAddress)
+	s.cut(&r.Provider, maxProvider)
+	for _, names := range []*[]string{&r.Changed, &r.Forces} {
+		if len(*names) > maxNames {
+			*names, s.truncated = (*names)[:maxNames], true
+		}
+		for i := range *names {
+			s.cut(&(*names)[i], maxName)
+		}
+	}
+}
+
+func (s *summary) cut(what *string, most int) {
+	if len(*what) > most {
+		*what, s.truncated = text.Cut(*what, most), true
+	}
+}
+
+// fitting returns the first that are not too many and not too much JSON.
+func fitting[T any](s *summary, all []T, most, size int) []T {
+	for i, one := range all {
+		raw, err := json.Marshal(one)
+		if size -= len(raw) + 1; err != nil || size < 0 || i == most {
+			s.truncated = true
+			return all[:i]
+		}
+	}
+	return all
+}
+
+// changedNames lists the attributes in which the two sides of a change differ: in their value, in that it will be known
+// only later, or in what of it is sensitive. Only names of the first level are names: what lies deeper may be a value.
+func changedNames(c *tfjson.Change) []string {
+	before, was := c.Before.(map[string]any)
+	after, is := c.After.(map[string]any)
+	if !was || !is {
+		return nil // it begins or ends here
+	}
+	fields := func(v any) map[string]any { m, _ := v.(map[string]any); return m }
+	unknown, wasMarked, isMarked := fields(c.AfterUnknown), fields(c.BeforeSensitive), fields(c.AfterSensitive)
+	names := map[string]bool{}
+	for _, side := range []map[string]any{before, after, unknown} {
+		for name := range side {
+			if !reflect.DeepEqual(before[name], after[name]) || marked(unknown[name]) ||
+				(marked(wasMarked[name]) || marked(isMarked[name])) && !reflect.DeepEqual(wasMarked[name], isMarked[name]) {
+				names[name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// marked says whether a tree of marks has true anywhere.
+func marked(mark any) bool {
+	switch m := mark.(type) {
+	case bool:
+		return m
+	case []any:
+		return slices.ContainsFunc(m, marked)
+	case map[string]any:
+		for _, sub := range m {
+			if marked(sub) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// forcingNames lists the attributes at which the paths to what forces a replacement begin.
+func forcingNames(paths []any) []string {
+	var names []string
+	for _, p := range paths {
+		if steps, ok := p.([]any); ok && len(steps) > 0 {
+			if name, ok := steps[0].(string); ok {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // actionOf names what is planned for a resource; empty means nothing.
@@ -113,6 +275,9 @@ func actionOf(a tfjson.Actions) string {
 // text says what a plan would do, in a line for the step.
 func (s summary) text(m mode) string {
 	c := s.changes
+	if m.push {
+		return fmt.Sprintf("of the resources in the state: %d added, %d changed, %d forgotten", c.Add, c.Change, c.Destroy)
+	}
 	if m.refreshOnly {
 		if c.Drift == 0 {
 			return "no drift"

@@ -47,8 +47,13 @@ func (t *terraform) settle(ctx context.Context) error {
 	if t.doc, err = t.document(ctx); err != nil {
 		return err
 	}
-	if !workflow.Plans(t.j.Spec.Type, t.j.Spec.Operation) {
-		return nil // to list a state, or to release its lock, changes nothing
+	if !workflow.Plans(t.j.Spec.Type, t.op) {
+		return nil // nothing is planned on the state
+	}
+	if t.doc != nil || !t.j.Spec.TakeOver { // else it is to be compared once it is taken over
+		if err := t.fits(); err != nil {
+			return err
+		}
 	}
 	s, err := t.look(ctx, overridden)
 	if err != nil {
@@ -241,7 +246,7 @@ func (t *terraform) initialise(ctx context.Context) error {
 	if t.code.cloud && t.place.kind == api.StateSource && t.workspace != defaultWorkspace {
 		env = nil // there, init chooses among several
 	}
-	_, err := t.runWith(ctx, stepInit, initArgs(t.bin.path, t.backendFile), env)
+	_, err := t.runWith(ctx, stepInit, initArgs(t.bin.path, t.backendFile, t.approved.plans()), env)
 	if f, ok := errors.AsType[*Failure](err); ok && f.Reason == workflow.ReasonStepFailed {
 		if hint := credentialHint(t.code.name(), t.j.Getenv); hint != "" && t.place.kind == api.StateSource {
 			f.Detail = text.Middle(f.Detail, maxDetail-len(hint)) + hint
@@ -275,24 +280,30 @@ func (t *terraform) identify() error {
 
 // document reads what can be said of the state of the run as it is now; nil means that there is none.
 func (t *terraform) document(ctx context.Context) (*document, error) {
+	doc, from, file, err := t.stateFile(ctx)
+	if from == t.temp && file != "" {
+		_ = t.temp.root.Remove(file) // it is removed with the run at the latest
+	}
+	return doc, err
+}
+
+// stateFile is document, and the file that it is in.
+func (t *terraform) stateFile(ctx context.Context) (doc *document, from *folder, file string, err error) {
 	if t.place.kind == api.StateDirectory {
-		doc, err := documentOf(t.state, statePath(t.workspace))
-		if err != nil {
-			return nil, runnerError(fmt.Errorf("read the state: %w", err))
+		file = statePath(t.workspace)
+		if doc, err = documentOf(t.state, file); err != nil {
+			err = runnerError(fmt.Errorf("read the state: %w", err))
 		}
-		return doc, nil
+		return doc, t.state, file, err
 	}
 	if t.workspace != defaultWorkspace {
 		// To ask for the state of a workspace that does not exist would create the workspace.
 		if all, err := t.workspaces(ctx); err != nil || !slices.Contains(all, t.workspace) {
-			return nil, err
+			return nil, t.temp, "", err
 		}
 	}
-	doc, file, err := t.pull(ctx)
-	if file != "" {
-		_ = t.temp.root.Remove(file) // it is removed with the run at the latest
-	}
-	return doc, err
+	doc, file, err = t.pull(ctx)
+	return doc, t.temp, file, err
 }
 
 // workspaces lists the engine's workspaces of a remote place. Not every backend has them.

@@ -12,6 +12,12 @@ import (
 
 // takeOver makes another state that of the run. A run that only reads gets a private copy and changes nothing else.
 func (t *terraform) takeOver(ctx context.Context, c otherState) error {
+	if t.j.Spec.For != "" && t.place.kind != api.StateDirectory {
+		return &Failure{
+			Reason: workflow.ReasonStateElsewhere,
+			Detail: fmt.Sprintf("a preview takes a state over into a private copy only, and a plan that was made on a copy cannot be applied to %s. Put the state there first, with: dayfly state push %s FILE", t.place, t.j.Spec.Workspace),
+		}
+	}
 	t.taken = text.Cut(c.what, 250)
 	if t.readOnly || t.place.kind == api.StateDirectory {
 		if t.place.kind != api.StateDirectory {
@@ -70,8 +76,17 @@ func (t *terraform) push(ctx context.Context, c otherState) error {
 		}
 	}
 	defer func() { _ = t.temp.root.Remove(file) }() // it is removed with the run at the latest
+	return t.pushFile(ctx, file, false)
+}
+
+// pushFile lets the engine make a file its state, under the state's lock.
+func (t *terraform) pushFile(ctx context.Context, file string, force bool) error {
+	args := []string{t.bin.path, "state", "push"}
+	if force {
+		args = append(args, "-force")
+	}
 	t.locking = true
-	_, err := t.run(ctx, "state push", []string{t.bin.path, "state", "push", t.temp.join(file)})
+	_, err := t.run(ctx, "state push", append(args, t.temp.join(file)))
 	t.locking = err != nil
 	return err
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -20,6 +22,7 @@ import (
 type terraform struct {
 	h        Host
 	j        Job
+	op       workflow.Operation // whose plan it is: that of the run, or the one that it makes a plan for
 	mode     mode
 	readOnly bool
 	silent   bool // what it runs is not shown
@@ -32,6 +35,7 @@ type terraform struct {
 	state  *folder // with a directory of states, that or a copy
 	opened []*folder
 
+	planName    string
 	planFile    string
 	varFile     string
 	backendFile string // what completes the backend of the code
@@ -45,16 +49,23 @@ type terraform struct {
 	taken     string         // the place that it was taken over from
 	keeps     bool           // what was found is reported for the next run
 
+	approved *approved // the plan to apply; nil: the run makes its own
+
 	locking bool // a call that takes the state's lock has begun and did not end well
 	out     Outcome
 }
 
 func runTerraform(ctx context.Context, h Host, j Job) (Outcome, error) {
-	m, ok := modeOf(j.Spec.Type, j.Spec.Operation)
-	if !ok {
+	op := cmp.Or(j.Spec.For, j.Spec.Operation)
+	m, ok := modeOf(j.Spec.Type, op)
+	readOnly := j.ReadOnlyState || !m.apply
+	if j.Spec.For != "" {
+		ok, readOnly = ok && m.apply && j.Spec.Operation == workflow.Preview, true
+	}
+	if !ok || readOnly && j.Spec.Plan != nil {
 		return Outcome{}, unsupported(j.Spec)
 	}
-	t := &terraform{h: h, j: j, mode: m, readOnly: j.ReadOnlyState || !m.apply}
+	t := &terraform{h: h, j: j, op: op, mode: m, readOnly: readOnly}
 	t.mode.apply = m.apply && !t.readOnly
 	err := t.prepare()
 	defer t.close()
@@ -102,7 +113,8 @@ func (t *terraform) prepare() (err error) {
 			return err
 		}
 	}
-	t.planFile = t.temp.join(newName("plan-", ".tfplan"))
+	t.planName = newName("plan-", ".tfplan")
+	t.planFile = t.temp.join(t.planName)
 	if len(t.j.Spec.Variables) > 0 {
 		raw, err := json.Marshal(t.j.Spec.Variables)
 		if err != nil {
@@ -129,18 +141,34 @@ func (t *terraform) steps(ctx context.Context) error {
 	if err := t.h.Step(ctx, stepInit, t.init); err != nil {
 		return err
 	}
-	switch t.j.Spec.Operation { //nolint:exhaustive // all others plan
+	empty := false
+	var err error
+	if t.approved != nil {
+		empty = t.j.Spec.Plan.Empty
+		err = t.h.Step(ctx, stepCheck, t.check)
+	} else if !t.mode.push && workflow.Plans(t.j.Spec.Type, t.op) {
+		err = t.h.Step(ctx, stepPlan, func(ctx context.Context) (text string, err error) {
+			text, empty, err = t.plan(ctx)
+			return text, err
+		})
+	}
+	if err != nil {
+		return err
+	}
+	switch t.op { //nolint:exhaustive // all others plan
 	case workflow.StateList:
 		return t.h.Step(ctx, stepState, t.list)
 	case workflow.StateUnlock:
 		return t.h.Step(ctx, stepState, t.unlock)
+	case workflow.StatePull:
+		return t.h.Step(ctx, stepState, t.pullState)
+	case workflow.StatePush:
+		if t.mode.apply {
+			return t.h.Step(ctx, stepState, t.pushState)
+		}
+		return t.h.Step(ctx, stepPlan, t.leavePush)
 	}
-	var empty bool
-	err := t.h.Step(ctx, stepPlan, func(ctx context.Context) (text string, err error) {
-		text, empty, err = t.plan(ctx)
-		return text, err
-	})
-	if err != nil || !t.mode.apply {
+	if !t.mode.apply {
 		return err
 	}
 	if empty {
@@ -160,6 +188,11 @@ func (t *terraform) init(ctx context.Context) (text string, err error) {
 		return "", err
 	}
 	engine := t.j.Spec.Engine
+	if t.j.Spec.Plan != nil {
+		if err := t.take(ctx); err != nil {
+			return "", err
+		}
+	}
 	t.h.Logf("%s %s at %s", engine, t.bin.version, t.bin.path)
 	if err := t.settle(ctx); err != nil {
 		return "", err
@@ -198,21 +231,24 @@ func (t *terraform) plan(ctx context.Context) (text string, empty bool, err erro
 		return "", false, err
 	}
 	t.locking = false
-	raw, err := t.quiet(ctx, stepPlan, showArgs(t.bin.path, t.planFile), nil, maxPlanJSON)
-	if errors.Is(err, errTooLong) && !t.mode.refreshOnly {
-		t.h.Logf("the plan has more than %d MiB of JSON: it is applied as it is, but not summarised", maxPlanJSON>>20)
-		t.out.Truncated = true
-		return "too large to be summarised", code == 0, nil
+	var s summary
+	if t.j.Spec.For != "" {
+		s, err = t.leavePlan(ctx, code == 0)
+	} else {
+		var raw []byte
+		raw, err = t.quiet(ctx, stepPlan, showArgs(t.bin.path, t.planFile), nil, maxPlanJSON)
+		if errors.Is(err, errTooLong) && !t.mode.refreshOnly {
+			t.h.Logf("the plan has more than %d MiB of JSON: it is applied as it is, but not summarised", maxPlanJSON>>20)
+			t.out.Truncated = true
+			return "too large to be summarised", code == 0, nil
+		}
+		if err == nil {
+			s, err = t.told(stepPlan, raw)
+		}
 	}
 	if err != nil {
 		return "", false, err
 	}
-	s, err := readPlan(raw, t.mode)
-	if err != nil {
-		return "", false, stepFailed(stepPlan, err)
-	}
-	t.h.Mask(s.secrets...)
-	t.out.Changes, t.out.Truncated = &s.changes, s.truncated
 	text = s.text(t.mode)
 	if code == 0 && !t.mode.refreshOnly {
 		text = "no changes"
@@ -220,7 +256,23 @@ func (t *terraform) plan(ctx context.Context) (text string, empty bool, err erro
 	return text, code == 0, nil
 }
 
+// told reads what the engine says of a plan, and makes it the run's.
+func (t *terraform) told(step string, raw []byte) (summary, error) {
+	s, err := readPlan(raw, t.mode)
+	if err != nil {
+		return s, stepFailed(step, err)
+	}
+	t.h.Mask(s.secrets...)
+	t.out.Changes, t.out.Truncated = &s.changes, s.truncated
+	return s, nil
+}
+
 func (t *terraform) apply(ctx context.Context) (string, error) {
+	if t.approved != nil {
+		if err := t.placePlan(ctx); err != nil {
+			return "", err
+		}
+	}
 	t.locking = true
 	if _, err := t.run(ctx, stepApply, applyArgs(t.bin.path, t.planFile)); err != nil {
 		return "", err
@@ -345,6 +397,9 @@ func (b *buffer) Write(p []byte) (int, error) {
 }
 
 func (t *terraform) exited(step string, code int, said string) error {
+	if first := firstError(said); t.approved != nil && step == stepApply && strings.HasPrefix(first, "Error: Saved plan ") {
+		return planStale(strings.TrimSuffix(first, ".")) // both engines begin so, and have changed nothing
+	}
 	detail := fmt.Sprintf("%s failed with exit code %d", step, code)
 	lock := lockFromText(said)
 	if lock != nil {

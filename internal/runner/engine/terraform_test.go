@@ -70,9 +70,15 @@ func TestRun_LifeOfAWorkspace(t *testing.T) {
 		if err != nil {
 			t.Fatalf("update: %v\n%s", err, h.text())
 		}
-		wantChanges := &api.Changes{Add: 3, Resources: []api.ResourceChange{
-			{Address: `terraform_data.many["a"]`, Action: "create"}, {Address: `terraform_data.many["b"]`, Action: "create"}, {Address: "terraform_data.one", Action: "create"},
-		}}
+		const builtin = "terraform.io/builtin/terraform"
+		wantChanges := &api.Changes{
+			Add: 3,
+			Resources: []api.ResourceChange{
+				{Address: `terraform_data.many["a"]`, Action: "create", Provider: builtin},
+				{Address: `terraform_data.many["b"]`, Action: "create", Provider: builtin}, {Address: "terraform_data.one", Action: "create", Provider: builtin},
+			},
+			Outputs: []api.OutputChange{{Name: "count", Action: "create"}, {Name: "password", Action: "create"}, {Name: "word", Action: "create"}},
+		}
 		if diff := cmp.Diff(wantChanges, out.Changes); diff != "" {
 			t.Errorf("changes (-want +got):\n%s", diff)
 		}
@@ -122,7 +128,12 @@ func TestRun_LifeOfAWorkspace(t *testing.T) {
 		if err != nil {
 			t.Fatalf("preview: %v\n%s", err, h.text())
 		}
-		if diff := cmp.Diff(&api.Changes{Change: 1, Resources: []api.ResourceChange{{Address: "terraform_data.one", Action: "update"}}}, out.Changes); diff != "" {
+		wantChanges = &api.Changes{
+			Change:    1,
+			Resources: []api.ResourceChange{{Address: "terraform_data.one", Action: "update", Provider: builtin, Changed: []string{"input", "output"}}},
+			Outputs:   []api.OutputChange{{Name: "word", Action: "update"}},
+		}
+		if diff := cmp.Diff(wantChanges, out.Changes); diff != "" {
 			t.Errorf("changes of preview (-want +got):\n%s", diff)
 		}
 		if out.Outputs != nil || len(h.steps) != 2 {
@@ -555,8 +566,11 @@ func TestRun_ScanFindsDrift(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &api.Changes{Drift: 2, Resources: []api.ResourceChange{
-		{Address: "local_file.gone", Action: "drift"}, {Address: "local_sensitive_file.edited", Action: "drift"},
+	const provider = "registry.terraform.io/hashicorp/local"
+	want := &api.Changes{Drift: 2, Move: 1, Resources: []api.ResourceChange{
+		{Address: "local_file.gone", Action: "drift", Provider: provider, Drifted: true},
+		{Address: "local_file.moved", Action: "move", Provider: provider, From: "local_file.before"},
+		{Address: "local_sensitive_file.edited", Action: "drift", Provider: provider, Changed: []string{"content", "tags"}, Drifted: true},
 	}}
 	if diff := cmp.Diff(want, out.Changes); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)

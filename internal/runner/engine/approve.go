@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const (
+	bundleName   = api.PlanDir + "bundle.tar"
+	lockFileName = ".terraform.lock.hcl"
+)
+
+// approved is the plan that the run applies.
+type approved struct {
+	manifest manifest
+	entries  map[string][]byte
+}
+
+// plans says whether it is a plan of an engine, not a state to be pushed.
+func (a *approved) plans() bool {
+	if a == nil {
+		return false
+	}
+	_, ok := a.entries[entryPlan]
+	return ok
+}
+
+// show reads what is in a plan file. The engine reads a copy of the bytes that count, in a file of a new name.
+func (t *terraform) show(ctx context.Context, step string, plan []byte) (summary, error) {
+	dir := newName("show-", "")
+	name := dir + "/plan.tfplan"
+	if err := errors.Join(t.h.Still(ctx), t.temp.mkdir(dir), t.temp.write(name, plan)); err != nil {
+		return summary{}, runnerError(fmt.Errorf("write the plan file: %w", err))
+	}
+	raw, err := t.quiet(ctx, step, showArgs(t.bin.path, t.temp.join(name)), nil, maxPlanJSON)
+	if errors.Is(err, errTooLong) {
+		return summary{}, stepFailed(step, fmt.Errorf("the plan has more than %d MiB of JSON, which is too large to be approved", maxPlanJSON>>20))
+	}
+	if err != nil {
+		return summary{}, err
+	}
+	if err := t.h.Still(ctx); err != nil {
+		return summary{}, runnerError(err)
+	}
+	if left, err := t.temp.read(name, maxPlanFile); err != nil || !bytes.Equal(left, plan) {
+		return summary{}, stepFailed(step, errors.New("the plan file was changed while the engine showed it: a provider or a program of the code has done that"))
+	}
+	return t.told(step, raw)
+}
+
+// leavePlan keeps the plan that was made, for the run that applies it once it is approved. Nothing of the job runs any
+// more when the plan file is read, once: the bytes that are shown are those that are kept.
+func (t *terraform) leavePlan(ctx context.Context, empty bool) (summary, error) {
+	if err := t.h.Still(ctx); err != nil {
+		return summary{}, runnerError(err)
+	}
+	plan, err := t.temp.read(t.planName, maxPlanFile)
+	if err != nil {
+		return summary{}, stepFailed(stepPlan, fmt.Errorf("the plan file cannot be kept: %w", err))
+	}
+	entries := map[string][]byte{entryPlan: plan}
+	lock, err := t.root.read(lockFileName, maxLockFile)
+	switch {
+	case err == nil:
+		entries[entryLock] = lock
+	case !errors.Is(err, fs.ErrNotExist):
+		return summary{}, stepFailed(stepPlan, fmt.Errorf("the dependency lock file cannot be kept with the plan: %w", err))
+	}
+	s, err := t.show(ctx, stepPlan, plan)
+	if err != nil {
+		return s, err
+	}
+	return s, t.leave(ctx, s, entries, empty)
+}
+
+// leave places a bundle.
+func (t *terraform) leave(ctx context.Context, s summary, entries map[string][]byte, empty bool) error {
+	m := t.now()
+	m.Summary = s.digest
+	raw, err := newBundle(m, entries)
+	if err != nil {
+		return runnerError(fmt.Errorf("keep the plan: %w", err))
+	}
+	size, sum, err := t.h.Keep(ctx, bundleName, api.ArtifactPlan, bytes.NewReader(raw))
+	if err != nil {
+		return t.artifactFailed(ctx, "the plan was not kept", err)
+	}
+	t.out.Plan = &api.PlanMade{Artifact: bundleName, Size: size, SHA256: sum, Summary: s.digest, Empty: empty, Source: m.Source}
+	return nil
+}
+
+// take fetches the approved plan and compares what is known before the engine is set up. Then it puts the dependency
+// lock file in its place.
+func (t *terraform) take(ctx context.Context) error {
+	ref := t.j.Spec.Plan
+	raw, err := t.input(ctx, maxBundle)
+	if err != nil {
+		return err
+	}
+	if got := sha256Hex(raw); got != ref.SHA256 {
+		return planStale(fmt.Sprintf("its bundle has the SHA-256 %s, and %s was approved", got, ref.SHA256))
+	}
+	m, entries, err := readBundle(raw)
+	if err != nil {
+		return planStale("its bundle cannot be used: " + err.Error())
+	}
+	t.approved = &approved{m, entries}
+	now := t.now()
+	now.State, now.Summary = m.State, ref.Summary // the state is not known yet
+	if what := stale(m, now); what != "" {
+		return planStale(what)
+	}
+	if _, ok := entries[entryState]; ok != (t.op == workflow.StatePush) {
+		return planStale("its bundle is not one for the operation " + string(t.op))
+	}
+	if lock, ok := entries[entryLock]; ok {
+		if err := t.root.write(lockFileName, lock); err != nil {
+			return runnerError(fmt.Errorf("write the dependency lock file: %w", err))
+		}
+	}
+	return nil
+}
+
+// fits compares the state, in the place where it is, with the one that the approved plan was made for.
+func (t *terraform) fits() error {
+	if t.approved == nil {
+		return nil
+	}
+	now := t.now()
+	now.Summary = t.approved.manifest.Summary
+	if what := stale(t.approved.manifest, now); what != "" {
+		return planStale(what)
+	}
+	return nil
+}
+
+// check is the last look at an approved plan before it is applied: what it was made from, and what it would do.
+func (t *terraform) check(ctx context.Context) (string, error) {
+	if err := t.fits(); err != nil {
+		return "", err
+	}
+	var s summary
+	var err error
+	if t.op == workflow.StatePush {
+		s, err = t.comparePushed(ctx, t.approved.entries[entryState])
+	} else {
+		s, err = t.show(ctx, stepCheck, t.approved.entries[entryPlan])
+	}
+	if err != nil {
+		return "", err
+	}
+	now := t.now()
+	now.Summary = s.digest
+	if what := stale(t.approved.manifest, now); what != "" {
+		return "", planStale(what)
+	}
+	return s.text(t.mode), nil
+}
+
+// placePlan writes the approved plan anew, under a name that nothing of the job can know, right before it is applied.
+func (t *terraform) placePlan(ctx context.Context) error {
+	if err := t.h.Still(ctx); err != nil {
+		return runnerError(err)
+	}
+	name := newName("plan-", ".tfplan")
+	t.planFile = t.temp.join(name)
+	if err := t.temp.write(name, t.approved.entries[entryPlan]); err != nil {
+		return runnerError(fmt.Errorf("write the plan file: %w", err))
+	}
+	return nil
+}
+
+// input reads the artifact that the run is to use.
+func (t *terraform) input(ctx context.Context, most int) ([]byte, error) {
+	in := &buffer{most: most}
+	if err := t.h.Input(ctx, in); err != nil {
+		return nil, t.artifactFailed(ctx, "what the run is to use did not arrive", err)
+	}
+	if in.over {
+		return nil, t.artifactFailed(ctx, "what the run is to use did not arrive", fmt.Errorf("it has more than %d MiB", most>>20))
+	}
+	return in.Bytes(), nil
+}
+
+// artifactFailed says that an artifact could not be placed or fetched.
+func (t *terraform) artifactFailed(ctx context.Context, what string, err error) error {
+	if _, ok := errors.AsType[*Failure](err); ok {
+		return err
+	}
+	if context.Cause(ctx) != nil {
+		return interrupted(ctx, "")
+	}
+	return &Failure{Reason: workflow.ReasonArtifactFailed, Err: err, Detail: text.Middle(what+": "+err.Error(), maxDetail)}
+}

@@ -1,0 +1,208 @@
+package engine
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// bundleFormat is the form of a bundle and of the summary in it. A runner applies those of its own form only.
+const bundleFormat = 1
+
+// The entries of a bundle, in their order, and the most bytes of each. It has a plan, or a state that is to be pushed.
+const (
+	entryManifest = "manifest.json"
+	entryPlan     = "plan"
+	entryState    = "state"
+	entryLock     = "lock" // dependency lock file
+
+	maxManifest = 64 << 10
+	maxPlanFile = 64 << 20 // also of a state that is to be approved
+	maxLockFile = 1 << 20
+	maxBundle   = maxPlanFile + maxLockFile + maxManifest + 64<<10
+)
+
+var bundleEntries = []struct {
+	name string
+	most int64
+}{{entryManifest, maxManifest}, {entryPlan, maxPlanFile}, {entryState, maxPlanFile}, {entryLock, maxLockFile}}
+
+// manifest says what a plan was made from. All of it must still be so when the plan is applied.
+type manifest struct {
+	Format        int                `json:"format"`
+	Organization  string             `json:"organization"`
+	WorkspaceID   string             `json:"workspace_id"`
+	Workspace     string             `json:"workspace"`
+	For           workflow.Operation `json:"for"`
+	Force         bool               `json:"force,omitempty"` // of a state that is to be pushed
+	Engine        string             `json:"engine"`
+	EngineVersion string             `json:"engine_version"`
+	Source        string             `json:"source"`
+	State         api.StateFound     `json:"state"` // its place; without a lineage there was none in it
+	Summary       string             `json:"summary"`
+	Entries       map[string]string  `json:"entries"` // SHA-256 of each
+}
+
+// stale names what is not any more as it was when a plan was made; empty means nothing. It is a pure function.
+func stale(was, now manifest) string {
+	var moved []string
+	add := func(what, was, now string) {
+		if was != now {
+			moved = append(moved, fmt.Sprintf("%s was %s when the plan was made, and is %s now", what, orNone(was), orNone(now)))
+		}
+	}
+	add("the form of plans", strconv.Itoa(was.Format), strconv.Itoa(now.Format))
+	add("the organization", was.Organization, now.Organization)
+	add("the workspace", was.Workspace, now.Workspace)
+	add("the workspace's id", was.WorkspaceID, now.WorkspaceID)
+	add("the operation", string(was.For), string(now.For))
+	add("force", strconv.FormatBool(was.Force), strconv.FormatBool(now.Force))
+	add("the engine", was.Engine, now.Engine)
+	add("the engine's version", was.EngineVersion, now.EngineVersion)
+	add("the source", was.Source, now.Source)
+	if was.Source == "" {
+		moved = append(moved, "the plan does not say of which source it was made")
+	}
+	if !samePlace(was.State, now.State) {
+		moved = append(moved, "the state is kept elsewhere than when the plan was made: "+differsIn(now.State, was.State))
+	}
+	add("the state's lineage", was.State.Lineage, now.State.Lineage)
+	add("the state's serial", strconv.FormatInt(was.State.Serial, 10), strconv.FormatInt(now.State.Serial, 10))
+	add("the SHA-256 of the planned changes' summary", was.Summary, now.Summary)
+	add("the SHA-256 of the state to be pushed", was.Entries[entryState], now.Entries[entryState])
+	return strings.Join(moved, "; ")
+}
+
+// pack writes a bundle: always the same bytes for the same entries.
+func pack(to io.Writer, entries map[string][]byte) error {
+	out := tar.NewWriter(to)
+	for _, e := range bundleEntries {
+		data, ok := entries[e.name]
+		if !ok {
+			continue
+		}
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: e.name, Size: int64(len(data)), Mode: 0o600, ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
+		if err := out.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := out.Write(data); err != nil {
+			return err
+		}
+	}
+	return out.Close()
+}
+
+// newBundle makes a bundle of a manifest and the other entries.
+func newBundle(m manifest, entries map[string][]byte) ([]byte, error) {
+	m.Entries = map[string]string{}
+	for name, data := range entries {
+		m.Entries[name] = sha256Hex(data)
+	}
+	raw, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	entries[entryManifest] = raw
+	var out bytes.Buffer
+	err = pack(&out, entries)
+	return out.Bytes(), err
+}
+
+// readBundle is strict: it takes only what newBundle writes.
+func readBundle(raw []byte) (m manifest, entries map[string][]byte, err error) {
+	entries = map[string][]byte{}
+	in := tar.NewReader(bytes.NewReader(raw))
+	for {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return m, nil, errors.New("it is not a whole archive")
+		}
+		if err := readEntry(in, h, entries); err != nil {
+			return m, nil, err
+		}
+	}
+	// What is written of these entries is the same to the last byte, or there is something that was not read.
+	again := sha256.New()
+	if err := pack(again, entries); err != nil || hex.EncodeToString(again.Sum(nil)) != sha256Hex(raw) {
+		return m, nil, errors.New("it has something that no bundle has")
+	}
+	dec := json.NewDecoder(bytes.NewReader(entries[entryManifest]))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&m); err != nil || dec.InputOffset() != int64(len(entries[entryManifest])) {
+		return m, nil, errors.New("its manifest cannot be read")
+	}
+	_, plan := entries[entryPlan]
+	_, state := entries[entryState]
+	if plan == state || len(m.Entries) != len(entries)-1 {
+		return m, nil, errors.New("its entries are not those of a plan, nor of a state to be pushed")
+	}
+	for name, sum := range m.Entries {
+		if data, ok := entries[name]; !ok || sha256Hex(data) != sum {
+			return m, nil, fmt.Errorf("its entry %s is not the one that its manifest names", quote(name))
+		}
+	}
+	return m, entries, nil
+}
+
+// readEntry reads one entry of a bundle.
+func readEntry(in io.Reader, h *tar.Header, entries map[string][]byte) error {
+	for _, e := range bundleEntries {
+		if h.Name != e.name {
+			continue
+		}
+		if _, twice := entries[e.name]; twice || h.Typeflag != tar.TypeReg || h.Size > e.most {
+			return fmt.Errorf("its entry %s is too large, no plain file, or there twice", e.name)
+		}
+		data, err := io.ReadAll(in)
+		if err != nil {
+			return errors.New("it is not a whole archive")
+		}
+		entries[e.name] = data
+		return nil
+	}
+	return fmt.Errorf("it has the entry %s, which no bundle has", quote(h.Name))
+}
+
+func sha256Hex(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// now is what the run goes by, as far as it is known yet, in the form of a manifest.
+func (t *terraform) now() manifest {
+	spec := t.j.Spec
+	m := manifest{
+		Format: bundleFormat, Organization: spec.Organization, WorkspaceID: spec.WorkspaceID, Workspace: spec.Workspace,
+		For: t.op, Engine: spec.Engine, EngineVersion: t.bin.version.String(), Source: t.j.Fetched, State: t.is,
+	}
+	if t.doc != nil {
+		m.State.Lineage, m.State.Serial = t.doc.lineage, t.doc.serial
+	}
+	if t.op == workflow.StatePush && spec.Push != nil {
+		m.Force, m.Entries = spec.Push.Force, map[string]string{entryState: spec.Push.SHA256}
+	}
+	return m
+}
+
+// planStale refuses to apply a plan.
+func planStale(what string) error {
+	return &Failure{
+		Reason: workflow.ReasonPlanStale,
+		Detail: text.Middle("the approved plan is not applied, because it does not fit any more: "+what+". Make a new preview", maxDetail),
+	}
+}

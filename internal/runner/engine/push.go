@@ -1,0 +1,240 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	tfjson "github.com/hashicorp/terraform-json"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const pulledName = api.PlanDir + stateName
+
+// pullState keeps the state, as it is, as an artifact.
+func (t *terraform) pullState(ctx context.Context) (string, error) {
+	if err := t.h.Still(ctx); err != nil {
+		return "", runnerError(err)
+	}
+	doc, from, name, err := t.stateFile(ctx)
+	if err != nil {
+		return "", err
+	}
+	if doc == nil {
+		return "", &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrNotFound, Detail: "there is no state in " + t.place.String() + t.inWorkspace() + ", so there is nothing to pull"}
+	}
+	file, err := from.open(name)
+	if err != nil {
+		return "", runnerError(fmt.Errorf("read the state: %w", err))
+	}
+	defer func() { _ = file.Close() }()
+	if _, _, err := t.h.Keep(ctx, pulledName, api.ArtifactState, file); err != nil {
+		return "", t.artifactFailed(ctx, "the state was not kept", err)
+	}
+	return fmt.Sprintf("%s is the artifact %s", doc, pulledName), nil
+}
+
+// pushState makes a document that a person has placed, or that was approved, the state of the workspace. The engine
+// itself compares lineage and serial.
+func (t *terraform) pushState(ctx context.Context) (string, error) {
+	if t.j.Spec.Push == nil {
+		return "", runnerError(errors.New("the run does not say which state is to be pushed"))
+	}
+	if err := t.h.Still(ctx); err != nil {
+		return "", runnerError(err)
+	}
+	name := newName("pushed-", ".tfstate")
+	defer func() { _ = t.temp.root.Remove(name) }() // it is removed with the run at the latest
+	if err := t.writePushed(ctx, name); err != nil {
+		return "", err
+	}
+	doc, err := documentOf(t.temp, name)
+	if err != nil || doc == nil {
+		return "", notPushed()
+	}
+	before := t.doc
+	if err := t.pushFile(ctx, name, t.j.Spec.Push.Force); err != nil {
+		return "", err
+	}
+	if t.doc, err = t.document(ctx); err != nil {
+		return "", err
+	}
+	if t.doc == nil || t.doc.resources < doc.resources {
+		return "", stepFailed(stepState, fmt.Errorf("the engine says that it has pushed %s, but in %s there is %s", doc, t.place, t.doc))
+	}
+	t.keeps = true // the next run is to expect this state
+	return fmt.Sprintf("%s; before: %s", t.doc, before), nil
+}
+
+// writePushed writes the state that is to be pushed where the engine's user can read it.
+func (t *terraform) writePushed(ctx context.Context, name string) error {
+	if t.approved != nil {
+		if err := t.temp.write(name, t.approved.entries[entryState]); err != nil {
+			return runnerError(fmt.Errorf("write the state: %w", err))
+		}
+		return nil
+	}
+	out, err := t.temp.create(name)
+	if err != nil {
+		return runnerError(fmt.Errorf("write the state: %w", err))
+	}
+	err = t.h.Input(ctx, &limited{out, api.MaxArtifactSize})
+	if closeErr := out.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return t.artifactFailed(ctx, "the state to be pushed did not arrive", err)
+	}
+	return nil
+}
+
+func notPushed() error {
+	return &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrInvalid, Detail: "what is to be pushed is not a whole state document, so nothing was pushed"}
+}
+
+// leavePush compares the state that is to be pushed with the one that is there, and keeps it to be approved.
+func (t *terraform) leavePush(ctx context.Context) (string, error) {
+	raw, err := t.input(ctx, maxPlanFile)
+	if err != nil {
+		return "", err
+	}
+	s, err := t.comparePushed(ctx, raw)
+	if err != nil {
+		return "", err
+	}
+	return s.text(t.mode), t.leave(ctx, s, map[string][]byte{entryState: raw}, s.same)
+}
+
+// comparePushed says what a push would change in the state: which resources it would no longer have, or have anew.
+func (t *terraform) comparePushed(ctx context.Context, raw []byte) (summary, error) {
+	if doc, err := readDocument(bytes.NewReader(raw)); err != nil || doc == nil {
+		return summary{}, notPushed()
+	}
+	var before []byte
+	doc, from, name, err := t.stateFile(ctx)
+	if err != nil {
+		return summary{}, err
+	}
+	if doc != nil {
+		if before, err = from.read(name, maxPlanFile); err != nil {
+			return summary{}, runnerError(fmt.Errorf("read the state: %w", err))
+		}
+	}
+	s, err := compareStates(before, raw)
+	if err != nil {
+		return s, stepFailed(stepPlan, err)
+	}
+	t.out.Changes, t.out.Truncated = &s.changes, s.truncated
+	return s, nil
+}
+
+// contents are the parts of a state document that are compared.
+type contents struct {
+	Resources []struct {
+		Module, Mode, Type, Name, Provider string
+		Instances                          []struct {
+			Key        any            `json:"index_key"`
+			Deposed    string         `json:"deposed"`
+			Attributes map[string]any `json:"attributes"`
+		}
+	}
+	Outputs map[string]any
+}
+
+// compareStates summarises what becomes of a state by a push. A resource that is in the new one only counts as created,
+// one that is in the old one only is forgotten, and counts as destroyed.
+func compareStates(before, after []byte) (summary, error) {
+	was, err := readContents(before)
+	if err != nil {
+		return summary{}, err
+	}
+	is, err := readContents(after)
+	if err != nil {
+		return summary{}, err
+	}
+	s := summary{same: bytes.Equal(before, after)}
+	for address, old := range was.resources {
+		r := api.ResourceChange{Address: address, Action: "forget", Provider: old.provider}
+		if now, ok := is.resources[address]; ok {
+			r.Action, r.Changed = "update", changedNames(&tfjson.Change{Before: old.attributes, After: now.attributes})
+			if len(r.Changed) == 0 {
+				continue
+			}
+		} else {
+			s.changes.Destroy++
+		}
+		s.add(r)
+	}
+	for address, now := range is.resources {
+		if _, ok := was.resources[address]; !ok {
+			s.add(api.ResourceChange{Address: address, Action: "create", Provider: now.provider})
+		}
+	}
+	outputs := changedNames(&tfjson.Change{Before: was.outputs, After: is.outputs})
+	for _, name := range outputs {
+		action := "update"
+		if _, ok := was.outputs[name]; !ok {
+			action = "create"
+		} else if _, ok := is.outputs[name]; !ok {
+			action = "delete"
+		}
+		s.changes.Outputs = append(s.changes.Outputs, api.OutputChange{Name: name, Action: action})
+	}
+	return s, s.finish()
+}
+
+// stateResource is a resource, or an instance of one, in a state document.
+type stateResource struct {
+	provider   string
+	attributes map[string]any
+}
+
+// stateContents are a state's resources by their addresses, and its outputs.
+type stateContents struct {
+	resources map[string]stateResource
+	outputs   map[string]any
+}
+
+// readContents reads a state document. One that is encrypted has no resources that could be read.
+func readContents(raw []byte) (stateContents, error) {
+	all := stateContents{resources: map[string]stateResource{}}
+	var doc contents
+	if len(raw) > 0 {
+		dec := json.NewDecoder(bytes.NewReader(raw))
+		dec.UseNumber()
+		if err := dec.Decode(&doc); err != nil { // the error of a decoder may quote what it could not read
+			return all, errors.New("the two states cannot be compared: one of them is in a form that this version cannot read")
+		}
+	}
+	for _, r := range doc.Resources {
+		address := r.Type + "." + r.Name
+		if r.Mode == string(tfjson.DataResourceMode) {
+			address = "data." + address
+		}
+		if r.Module != "" {
+			address = r.Module + "." + address
+		}
+		provider := strings.TrimSuffix(strings.TrimPrefix(r.Provider, `provider["`), `"]`)
+		for _, i := range r.Instances {
+			one := address
+			switch key := i.Key.(type) {
+			case string:
+				one += "[" + strconv.Quote(key) + "]"
+			case json.Number:
+				one += "[" + key.String() + "]"
+			}
+			if i.Deposed != "" {
+				one += " (deposed " + i.Deposed + ")"
+			}
+			all.resources[one] = stateResource{provider, i.Attributes}
+		}
+	}
+	all.outputs = doc.Outputs
+	return all, nil
+}
