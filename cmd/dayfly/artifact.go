@@ -62,7 +62,7 @@ func placeOfArtifact(p api.Place) string {
 type artifactGet struct {
 	Workflow string `arg:"" help:"Id of the workflow."`
 	Name     string `arg:"" help:"Name of the artifact, such as files/sbom.json."`
-	To       string `short:"o" type:"path" placeholder:"FILE" help:"The file to make; default the last part of the name, in this directory."`
+	To       string `type:"path" placeholder:"FILE" help:"The file to make; default the last part of the name, in this directory."`
 	Attempt  int    `help:"The attempt that left it; default the latest."`
 	secretStore
 }
@@ -90,7 +90,7 @@ func (c *artifactGet) Run(a *app, cl *client.Client) error {
 	})
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return usage(fmt.Errorf("%s exists already: name another file with -o", to))
+		return usage(fmt.Errorf("%s exists already: name another file with --to", to))
 	case err != nil:
 		return fmt.Errorf("get artifact %s: %w", one.Name, err)
 	}

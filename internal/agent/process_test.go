@@ -2,9 +2,12 @@ package agent_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -65,6 +68,10 @@ func smallRunner() int {
 	switch spec.Commands[string(spec.Operation)] {
 	case "die":
 		return 7
+	case "leave":
+		if err := leave(ctx, r); err != nil {
+			return 94
+		}
 	case "wait":
 		<-terms
 		result = api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonInterrupted}
@@ -73,6 +80,20 @@ func smallRunner() int {
 		return 93
 	}
 	return 0
+}
+
+// leave leaves an artifact, as a runner does: announced, then placed, then reported.
+func leave(ctx context.Context, r *client.Runner) error {
+	sum := sha256.Sum256([]byte("kept"))
+	one := api.NewArtifact{Name: "files/a", Kind: api.ArtifactFile, Size: 4, SHA256: hex.EncodeToString(sum[:])}
+	taken, err := r.Artifacts(ctx, api.NewArtifacts{Artifacts: []api.NewArtifact{one}})
+	if err == nil {
+		err = r.Upload(ctx, taken.Uploads[0], one.Name, one.Size, strings.NewReader("kept"))
+	}
+	if err == nil {
+		_, err = r.Artifacts(ctx, api.NewArtifacts{Placed: []string{one.Name}})
+	}
+	return err
 }
 
 // The agent with the launcher that it has on one machine: real processes, told to end by signals.
@@ -90,7 +111,7 @@ func TestRun_WithTheProcessLauncher(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, script := range map[string]string{"works": "work", "dies": "die", "waits": "wait"} {
+	for name, script := range map[string]string{"works": "work", "dies": "die", "waits": "wait", "leaves": "leave"} {
 		_, _, err := s.plane.PutWorkspace(t.Context(), s.admin, api.Workspace{
 			Name: name, Engine: api.EngineCommand, Source: api.Source{Git: &api.GitSource{URL: "https://git.example.com/x"}}, Commands: map[string]string{"update": script},
 		})
@@ -99,12 +120,21 @@ func TestRun_WithTheProcessLauncher(t *testing.T) {
 		}
 	}
 	cfg := s.config()
-	cfg.Launcher, cfg.CloseLauncher = l, l.End
+	cfg.Launcher, cfg.CloseLauncher, cfg.Artifacts = l, l.End, t.TempDir()
 	_, end := s.run(cfg)
+	leaves := s.submit("leaves", workflow.Update)
 	works, dies, waits := s.submit("works", workflow.Update), s.submit("dies", workflow.Update), s.submit("waits", workflow.Update)
 	s.awaitState(works, workflow.Succeeded)
 	if wf := s.awaitState(dies, workflow.Failed); wf.Reason != workflow.ReasonTaskStopped || !strings.Contains(wf.Detail, "7") {
 		t.Errorf("the one that died: %s, %q", wf.Reason, wf.Detail)
+	}
+	s.awaitState(leaves, workflow.Succeeded)
+	page, err := s.plane.Artifacts(t.Context(), s.admin, leaves, "", 0)
+	if err != nil || len(page.Items) != 1 || page.Items[0].PlacedAt == nil {
+		t.Fatalf("artifacts: %+v, %v", page.Items, err)
+	}
+	if text, err := os.ReadFile(filepath.Join(cfg.Artifacts, page.Items[0].Place.Key)); err != nil || string(text) != "kept" {
+		t.Errorf("the artifact has %q, %v", text, err)
 	}
 	s.awaitState(waits, workflow.Running)
 	if err := end(); err != nil {

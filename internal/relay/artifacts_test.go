@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -278,5 +279,39 @@ func TestArtifacts_ToABucketDoNotComeHere(t *testing.T) {
 	}
 	if strings.Contains(u.log.String(), "sum=") {
 		t.Error("the log shows a signed URL")
+	}
+}
+
+// The limits of an agent's server are for small calls: bytes that come slowly must not be cut off by them.
+func TestArtifacts_TakeLongerThanACall(t *testing.T) {
+	u := newUpstream()
+	u.answer = recording(api.Artifact{})
+	r := u.relay(t, relay.Config{Hold: -1, Places: artifact.NewDirectory(t.TempDir())})
+	call(t, r, "artifacts", "wf_1", announcement("files/a", "one"), owned(t, "wf_1", 1))
+	server := httptest.NewUnstartedServer(r)
+	server.Config.ReadTimeout, server.Config.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
+	server.Start()
+	defer server.Close()
+	body, feed := io.Pipe()
+	go func() {
+		_, _ = io.WriteString(feed, "o")
+		<-time.After(200 * time.Millisecond)
+		_, _ = io.WriteString(feed, "ne")
+		_ = feed.Close()
+	}()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, server.URL+"/v1/jobs/wf_1/bytes", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned(t, "wf_1", 1)(req)
+	req.Header.Set(api.HeaderAttempt, "1")
+	req.Header.Set(api.HeaderArtifact, "files/a")
+	resp, err := server.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was only read
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("got %s", resp.Status)
 	}
 }
