@@ -125,7 +125,7 @@ func jobs(n int) []api.Job {
 	var out []api.Job
 	for i := range n {
 		out = append(out, api.Job{
-			Needs: task.Needs{Attempt: 3, Organization: "default", Workspace: "net", Pool: "main", Size: "small", MaxRuntimeSeconds: 1800},
+			Needs: task.Needs{Attempt: 3, Organization: "default", Workspace: "net", WorkspaceID: "ws_1", Pool: "main", Size: "small", MaxRuntimeSeconds: 1800},
 			ID:    fmt.Sprintf("wf_%d", i), Token: "dfj_planted", Type: workflow.Deployment, Operation: workflow.Preview, LaunchSeconds: 3600,
 		})
 	}
@@ -586,7 +586,7 @@ func TestPass_WithTheRealQueueAndSeal(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := ring.Open(m.Ticket, time.Now())
-	if err != nil || c.Job != "wf_0" || c.Attempt != 3 || c.Token.Reveal() != "dfj_planted" {
+	if err != nil || c.Job != "wf_0" || c.Attempt != 3 || c.Token.Reveal() != "dfj_planted" || c.Organization != "default" || c.WorkspaceID != "ws_1" {
 		t.Errorf("ticket says %+v, %v", c, err)
 	}
 }
