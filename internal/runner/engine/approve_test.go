@@ -1,6 +1,8 @@
 package engine_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -46,6 +48,16 @@ func refusedStale(t *testing.T, h *host, err error, says string) {
 	if slices.Contains(h.ran(), "plan") {
 		t.Errorf("it was planned anew: %v", h.ran())
 	}
+}
+
+// compact writes a state without spaces: one engine does, and the other does not.
+func compact(t *testing.T, raw []byte) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := json.Compact(&out, raw); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
 }
 
 func stepNames(h *host) (names []string) {
@@ -114,10 +126,12 @@ func TestRun_PlanThatDoesNotFitIsNotApplied(t *testing.T) {
 		approved, h, _ := previewed(t, preview, workflow.Update, files)
 		bundle := h.input
 		stateFile := filepath.Join(first.StateDir, "terraform.tfstate")
-		kept, err := os.ReadFile(stateFile)
+		raw, err := os.ReadFile(stateFile)
 		if err != nil {
 			t.Fatal(err)
 		}
+		kept := compact(t, raw)
+		put(t, first.StateDir, map[string]string{"terraform.tfstate": kept})
 		lineage, serial := held(t, stateFile)
 		for title, tc := range map[string]struct {
 			change func(j *engine.Job, h *host)
@@ -131,15 +145,15 @@ func TestRun_PlanThatDoesNotFitIsNotApplied(t *testing.T) {
 			"another place":     {change: func(j *engine.Job, _ *host) { j.Spec.State.Key = "other" }, says: "kept elsewhere"},
 			"another bundle":    {change: func(_ *engine.Job, h *host) { h.input = append(slices.Clone(bundle), 0) }, says: "SHA-256"},
 			"another summary":   {change: func(j *engine.Job, _ *host) { j.Spec.Plan.Summary = strings.Repeat("0", 64) }, says: "summary"},
-			"a later serial":    {state: strings.Replace(string(kept), `"serial": `, `"serial": 1`, 1), says: "the state's serial was "},
-			"another lineage":   {state: strings.Replace(string(kept), lineage, "11111111-2222-3333-4444-555555555555", 1), says: "the state's lineage was " + lineage},
+			"a later serial":    {state: strings.Replace(kept, `"serial":`, `"serial":1`, 1), says: "the state's serial was "},
+			"another lineage":   {state: strings.Replace(kept, lineage, "11111111-2222-3333-4444-555555555555", 1), says: "the state's lineage was " + lineage},
 			"an empty state":    {state: "-", says: "the state's lineage was " + lineage + " when the plan was made, and is none now"},
 		} {
 			j, h := again(t, approved, workflow.Update, files), newHost()
 			j.Fetched, j.StateStore, j.Spec.WorkspaceID = approved.Fetched, approved.StateStore, approved.Spec.WorkspaceID
 			ref := *approved.Spec.Plan
 			j.Spec.Plan, h.input, j.StateDir = &ref, bundle, filepath.Join(t.TempDir(), "state")
-			content := string(kept)
+			content := kept
 			if tc.state != "" {
 				content = tc.state
 			}
@@ -164,12 +178,11 @@ func TestRun_PlanThatDoesNotFitIsNotApplied(t *testing.T) {
 		// The engine's own word, where the state changes at the last moment.
 		h.onExec = func(c engine.Command) {
 			if c.Args[1] == "apply" {
-				put(t, approved.StateDir, map[string]string{"terraform.tfstate": strings.Replace(string(kept), `"serial": `, `"serial": 1`, 1)})
+				put(t, approved.StateDir, map[string]string{"terraform.tfstate": strings.Replace(kept, `"serial":`, `"serial":1`, 1)})
 			}
 		}
 		_, err = engine.Run(t.Context(), h, approved)
 		refusedStale(t, h, err, "Saved plan is stale")
-		put(t, approved.StateDir, map[string]string{"terraform.tfstate": strings.Replace(string(kept), lineage, "11111111-2222-3333-4444-555555555555", 1)})
 	})
 }
 
@@ -333,4 +346,38 @@ func TestRun_PlanThatCannotBeKeptFailsThePreview(t *testing.T) {
 			t.Errorf("%+v: got %v, want it refused", bad.Spec, err)
 		}
 	}
+}
+
+// What the engines themselves say of replaced and moved resources is understood, and applied.
+func TestRun_StructureOfARealPlan(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		before := map[string]string{"main.tf": lines(
+			`resource "terraform_data" "a" {`, `  triggers_replace = "CANARY1"`, `}`,
+			`resource "terraform_data" "b" {`, `  input = { CANARYkey = "CANARY1" }`, `}`,
+			`resource "terraform_data" "c" {}`,
+			`resource "terraform_data" "d" {}`)}
+		after := map[string]string{"main.tf": lines(
+			`resource "terraform_data" "a" {`, `  triggers_replace = "CANARY2"`, `}`,
+			`resource "terraform_data" "b" {`, `  input = { CANARYkey = "CANARY2" }`, `}`,
+			`resource "terraform_data" "c2" {}`,
+			`moved {`, `  from = terraform_data.c`, `  to   = terraform_data.c2`, `}`)}
+		first := job(t, name, workflow.Update, before)
+		if _, err := engine.Run(t.Context(), newHost(), first); err != nil {
+			t.Fatal(err)
+		}
+		next, h, out := previewed(t, again(t, first, workflow.Preview, after), workflow.Update, after)
+		const builtin = "terraform.io/builtin/terraform"
+		want := &api.Changes{Add: 1, Change: 1, Destroy: 2, Replace: 1, Move: 1, Resources: []api.ResourceChange{
+			{Address: "terraform_data.d", Action: "delete", Provider: builtin},
+			{Address: "terraform_data.a", Action: "replace", Provider: builtin, Changed: []string{"id", "triggers_replace"}, Forces: []string{"triggers_replace"}},
+			{Address: "terraform_data.b", Action: "update", Provider: builtin, Changed: []string{"input", "output"}},
+			{Address: "terraform_data.c2", Action: "move", Provider: builtin, From: "terraform_data.c"},
+		}}
+		if diff := cmp.Diff(want, out.Changes); diff != "" {
+			t.Errorf("changes (-want +got):\n%s", diff)
+		}
+		if done, err := engine.Run(t.Context(), h, next); err != nil || done.Changes.Replace != 1 {
+			t.Fatalf("%v\n%s", err, h.text())
+		}
+	})
 }

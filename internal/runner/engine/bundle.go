@@ -193,7 +193,7 @@ func (t *terraform) now() manifest {
 	if t.doc != nil {
 		m.State.Lineage, m.State.Serial = t.doc.lineage, t.doc.serial
 	}
-	if t.op == workflow.StatePush && spec.Push != nil {
+	if t.mode.push {
 		m.Force, m.Entries = spec.Push.Force, map[string]string{entryState: spec.Push.SHA256}
 	}
 	return m

@@ -94,6 +94,12 @@ func ReadIn(dir, name string, owner *Owner) ([]byte, error) {
 	return f.read(name, 1<<10)
 }
 
+// CompareStates returns what a push would change.
+func CompareStates(before, after []byte) (api.Changes, string, error) {
+	s, err := compareStates(before, after)
+	return s.changes, s.digest, err
+}
+
 // Manifest is that of a bundle.
 type Manifest = manifest
 
@@ -101,6 +107,7 @@ type Manifest = manifest
 var (
 	ReadBundle    = readBundle
 	Stale         = stale
+	SHA256        = sha256Hex
 	FirstError    = firstError
 	LockFromText  = lockFromText
 	ParseLockFile = parseLockFile

@@ -43,9 +43,6 @@ func (t *terraform) pullState(ctx context.Context) (string, error) {
 // pushState makes a document that a person has placed, or that was approved, the state of the workspace. The engine
 // itself compares lineage and serial.
 func (t *terraform) pushState(ctx context.Context) (string, error) {
-	if t.j.Spec.Push == nil {
-		return "", runnerError(errors.New("the run does not say which state is to be pushed"))
-	}
 	if err := t.h.Still(ctx); err != nil {
 		return "", runnerError(err)
 	}
@@ -59,6 +56,9 @@ func (t *terraform) pushState(ctx context.Context) (string, error) {
 		return "", notPushed()
 	}
 	before := t.doc
+	if err := pushable(before, doc, t.j.Spec.Push.Force); err != nil {
+		return "", err
+	}
 	if err := t.pushFile(ctx, name, t.j.Spec.Push.Force); err != nil {
 		return "", err
 	}
@@ -94,6 +94,22 @@ func (t *terraform) writePushed(ctx context.Context, name string) error {
 	return nil
 }
 
+// pushable says why the engine would refuse a state without force, which it does with its own words only in the log.
+func pushable(there, pushed *document, force bool) error {
+	why := ""
+	switch {
+	case there == nil || force:
+		return nil
+	case there.lineage != pushed.lineage:
+		why = fmt.Sprintf("it has the lineage %s, and the state that is there has %s: it is another state", pushed.lineage, there.lineage)
+	case pushed.serial <= there.serial:
+		why = fmt.Sprintf("its serial is %d, and that of the state that is there is %d: give it a higher one", pushed.serial, there.serial)
+	default:
+		return nil
+	}
+	return &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrConflict, Detail: "the state is not pushed, because " + why + ", or push it with force"}
+}
+
 func notPushed() error {
 	return &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrInvalid, Detail: "what is to be pushed is not a whole state document, so nothing was pushed"}
 }
@@ -113,11 +129,15 @@ func (t *terraform) leavePush(ctx context.Context) (string, error) {
 
 // comparePushed says what a push would change in the state: which resources it would no longer have, or have anew.
 func (t *terraform) comparePushed(ctx context.Context, raw []byte) (summary, error) {
-	if doc, err := readDocument(bytes.NewReader(raw)); err != nil || doc == nil {
+	pushed, err := readDocument(bytes.NewReader(raw))
+	if err != nil || pushed == nil {
 		return summary{}, notPushed()
 	}
 	var before []byte
 	doc, from, name, err := t.stateFile(ctx)
+	if err == nil {
+		err = pushable(doc, pushed, t.j.Spec.Push.Force)
+	}
 	if err != nil {
 		return summary{}, err
 	}
@@ -128,7 +148,7 @@ func (t *terraform) comparePushed(ctx context.Context, raw []byte) (summary, err
 	}
 	s, err := compareStates(before, raw)
 	if err != nil {
-		return s, stepFailed(stepPlan, err)
+		return s, stepFailed("state push", err)
 	}
 	t.out.Changes, t.out.Truncated = &s.changes, s.truncated
 	return s, nil

@@ -62,7 +62,7 @@ func runTerraform(ctx context.Context, h Host, j Job) (Outcome, error) {
 	if j.Spec.For != "" {
 		ok, readOnly = ok && m.apply && j.Spec.Operation == workflow.Preview, true
 	}
-	if !ok || readOnly && j.Spec.Plan != nil {
+	if !ok || readOnly && j.Spec.Plan != nil || m.push && j.Spec.Push == nil {
 		return Outcome{}, unsupported(j.Spec)
 	}
 	t := &terraform{h: h, j: j, op: op, mode: m, readOnly: readOnly}
