@@ -129,7 +129,7 @@ func readBundle(raw []byte) (m manifest, entries map[string][]byte, err error) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
+		if err != nil || h.Size > int64(len(raw)) { // of a file with holes, which could be large
 			return m, nil, errors.New("it is not a whole archive")
 		}
 		if err := readEntry(in, h, entries); err != nil {
