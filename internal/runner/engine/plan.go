@@ -41,8 +41,8 @@ type summary struct {
 	secrets   []string // sensitive values, for the mask only
 }
 
-// readPlan reads the JSON form of a plan. Only the structure becomes part of the changes: addresses, actions, counts and
-// names, never a value.
+// readPlan reads the JSON form of a plan. Only the structure becomes part of the changes: addresses, actions, counts
+// and names, never a value.
 func readPlan(raw []byte, m mode) (summary, error) {
 	var plan tfjson.Plan
 	plan.UseJSONNumber(true) // large numbers that differ are not to become the same
