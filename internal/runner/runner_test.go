@@ -691,7 +691,7 @@ output "made" {
 	runJob(t, r, cfg)
 	got := r.result()
 	want := api.Result{
-		Outcome: workflow.Succeeded, Changes: &api.Changes{Add: 2},
+		Outcome: workflow.Succeeded, Changes: &api.Changes{Add: 2, Outputs: []api.OutputChange{{Name: "made", Action: "create"}, {Name: "word", Action: "create"}}},
 		Outputs: []api.Output{{Name: "made", Sensitive: true}, {Name: "word", Value: "hello ***"}},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(api.Result{}, "LogEnd", "State"), cmpopts.IgnoreFields(api.Changes{}, "Resources"), cmpopts.SortSlices(func(a, b api.Output) bool { return a.Name < b.Name })); diff != "" {
