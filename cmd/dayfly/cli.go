@@ -54,7 +54,7 @@ type grammar struct {
 	Workflow  workflowCommands  `cmd:"" group:"work" aliases:"wf" help:"List, show, follow, cancel and retry workflows; approve their plans."`
 	Workspace workspaceCommands `cmd:"" group:"work" aliases:"ws" help:"Discover, register, list, show and delete workspaces."`
 	Takeover  takeoverCommands  `cmd:"" group:"work" help:"Preview many workspaces, and list what each of them would do."`
-	State     stateCommands     `cmd:"" group:"work" help:"List what is in a workspace's state, and release its lock."`
+	State     stateCommands     `cmd:"" group:"work" help:"List, copy and replace a workspace's state, and release its lock."`
 	Artifact  artifactCommands  `cmd:"" group:"work" help:"List and copy the files that workflows left."`
 	Secret    secretCommands    `cmd:"" group:"work" help:"Store secrets on this machine for its runners."`
 

@@ -24,16 +24,25 @@ type secretStore struct {
 
 // open returns the secrets and their data directory.
 func (s secretStore) open(a *app) (files *local.Files, data string, err error) {
-	data = s.Data
-	if target, err := credentials.Find(a.getenv); data == "" && err == nil {
-		data = target.Data
-	}
-	if data == "" {
-		if data, err = embedded.DefaultData(a.getenv); err != nil {
-			return nil, "", usage(err)
-		}
+	if data, err = s.data(a); err != nil {
+		return nil, "", err
 	}
 	return local.New(embedded.SecretsPath(data)), data, nil
+}
+
+// data returns the data directory.
+func (s secretStore) data(a *app) (string, error) {
+	if s.Data != "" {
+		return s.Data, nil
+	}
+	if target, err := credentials.Find(a.getenv); err == nil && target.Data != "" {
+		return target.Data, nil
+	}
+	data, err := embedded.DefaultData(a.getenv)
+	if err != nil {
+		return "", usage(err)
+	}
+	return data, nil
 }
 
 type secretSet struct {

@@ -13,6 +13,8 @@ import (
 type stateCommands struct {
 	List   stateList   `cmd:"" help:"List the resources in a workspace's state."`
 	Unlock stateUnlock `cmd:"" help:"Release the lock that a lost run left on a workspace's state."`
+	Pull   statePull   `cmd:"" help:"Copy a workspace's state to the artifacts of a run."`
+	Push   statePush   `cmd:"" help:"Make a file of this machine a workspace's state; the workspace runs on this machine."`
 }
 
 type stateList struct {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -23,6 +25,47 @@ func (w *world) spec(found *api.StateFound, lines ...string) api.Spec {
 		w.t.Fatal(err)
 	}
 	return spec
+}
+
+// What is not a whole state document is refused before anything is asked or placed.
+func TestStatePush_PlacesTheStateWhereTheAgentFindsIt(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	write := func(text string) string {
+		file := filepath.Join(dir, "state")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	const state = `{"version": 4, "serial": 0, "lineage": "0815", "resources": [{}]}`
+	for name, text := range map[string]string{"nothing": "", "half": state[:40], "two": state + state, "a list": "[]", "no serial": `{"version":4,"lineage":"0815"}`, "no lineage": `{"version":4,"serial":1}`, "no version": `{"serial":1,"lineage":"0815"}`} {
+		if got := w.run("state", "push", "net", write(text), "--yes"); got.code != exitUsage {
+			t.Errorf("%s: got %+v", name, got)
+		}
+	}
+	file := write("name: net\nengine: terraform\nsource: {git: {url: 'https://git.example.com/net.git'}}\n")
+	w.ok("workspace", "apply", "-f", file)
+	file = write(state)
+	got := w.run("state", "push", "net", file, "--data", filepath.Join(dir, "none"))
+	if got.code != exitUsage {
+		t.Errorf("nobody was asked: got %+v", got)
+	}
+	has(t, "asked", got.stderr, `serial 0, lineage "0815", 1 resource`, "workspace net")
+
+	data := filepath.Join(dir, "data")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		push, err := placeState(data, "default", "ws_1", []byte(state))
+		if want := fmt.Sprintf("%x", sha256.Sum256([]byte(state))); err != nil || push.SHA256 != want || push.Size != int64(len(state)) {
+			t.Errorf("got %+v, %v", push, err)
+		}
+		if kept, err := os.ReadFile(filepath.Join(data, "artifacts", api.PushedKey("default", "ws_1", push.SHA256))); string(kept) != state {
+			t.Errorf("placed: %q, %v", kept, err)
+		}
+	}
 }
 
 // R16: what a person says about a state reaches the run, and what it found is listed when the workspace is gone.
