@@ -25,7 +25,7 @@ const keepPushed = 2 * api.MostApprovalExpires
 
 type statePull struct {
 	Workspace string `arg:"" help:"The workspace."`
-	To        string `short:"o" type:"path" placeholder:"FILE" help:"The file to make; default WORKSPACE.tfstate, in this directory."`
+	To        string `type:"path" placeholder:"FILE" help:"The file to make; default WORKSPACE.tfstate, in this directory."`
 	secretStore
 }
 
