@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -54,7 +55,7 @@ func TestStatePush_PlacesTheStateWhereTheAgentFindsIt(t *testing.T) {
 	has(t, "asked", got.stderr, `serial 0, lineage "0815", 1 resource`, "workspace net")
 
 	data := filepath.Join(dir, "data")
-	if err := os.Mkdir(data, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(data, filepath.Dir(embedded.ArtifactsDir)), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -62,7 +63,7 @@ func TestStatePush_PlacesTheStateWhereTheAgentFindsIt(t *testing.T) {
 		if want := fmt.Sprintf("%x", sha256.Sum256([]byte(state))); err != nil || push.SHA256 != want || push.Size != int64(len(state)) {
 			t.Errorf("got %+v, %v", push, err)
 		}
-		if kept, err := os.ReadFile(filepath.Join(data, "artifacts", api.PushedKey("default", "ws_1", push.SHA256))); string(kept) != state {
+		if kept, err := os.ReadFile(filepath.Join(data, embedded.ArtifactsDir, api.PushedKey("default", "ws_1", push.SHA256))); string(kept) != state {
 			t.Errorf("placed: %q, %v", kept, err)
 		}
 	}
