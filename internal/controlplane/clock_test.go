@@ -470,4 +470,9 @@ func TestClock_ItsStampsAreShort(t *testing.T) {
 	if n := len(record.EncodeWorkflow(&w).Value); n > 1<<10 {
 		t.Errorf("%d bytes", n)
 	}
+	w.PlanOf, w.Needs = w.ID, []string{api.StateOwnS3, "plan"}
+	w.HandedOver, w.Service.HandedOver = time.Time{}, 0 // until then
+	if n := len(record.EncodeWorkflow(&w).Value); n > 1<<10 {
+		t.Errorf("%d bytes of a run that applies a plan", n)
+	}
 }

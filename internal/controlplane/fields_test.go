@@ -61,6 +61,9 @@ var sinceV0 = map[string]string{
 	"entry.pin": "a pool that does not have the plan may then claim its run, whose runner does not find the plan: it fails, and applies nothing",
 	"wf.for":    "the spec has it as well; the plan of such a preview is not offered for approval: run it again",
 	"wf.then":   "as its for",
+	"wf.pin":    "as entry.pin",
+	"review":    "a record of its own: left alone",
+	"applied":   "as a review",
 	"wf.plan_of": "the spec has the plan as well, so nothing else is applied; a start that an older function does not grant is refused as " +
 		"not approved",
 	"workspace.by": "who changed the workspace last is then not known as a submitter, until somebody changes it through this version",
@@ -159,7 +162,7 @@ func recordFields() []string {
 		"wf": record.Workflow{}, "beat": record.Beat{}, "attempt": record.Attempt{}, "reader": record.Reader{}, "entry": record.Entry{}, "lane": record.Queue{}, "routes": record.Routes{}, "rerouting": record.Rerouting{}, "project": record.Project{}, "tree": record.Tree{}, "active": record.Active{},
 		"limit": record.Limit{}, "cut": record.Cut{}, "listed": record.Listed{}, "places": record.Places{}, "org": record.Organization{}, "purged": record.Purged{}, "pool": record.Pool{}, "name": record.Name{}, "workspace": record.Workspace{}, "secret": record.Token{},
 		"runner": record.Runner{}, "pass": record.Pass{}, "clock": record.Clock{}, "heard": record.Heard{}, "wake": record.Wake{}, "wake-target": record.WakeTarget{}, "hold": record.Hold{}, "cursor": record.Cursor{}, "sole": record.Sole{}, "idem": record.Idempotency{}, "logend": record.LogEnd{},
-		"spec": api.Spec{}, "step": api.Step{}, "line": api.LogLine{}, "result": api.Result{}, "found": api.StateFound{}, "gone": record.Deleted{}, "event": api.Event{}, "audit": api.AuditEvent{},
+		"spec": api.Spec{}, "step": api.Step{}, "line": api.LogLine{}, "result": api.Result{}, "found": api.StateFound{}, "gone": record.Deleted{}, "review": record.Review{}, "applied": record.Applied{}, "event": api.Event{}, "audit": api.AuditEvent{},
 		"seal": api.Seal{}, "sealed": record.Sealed{}, "forwarded": record.Forwarded{},
 	} {
 		out = append(out, fieldsOf(name, reflect.TypeOf(v))...)

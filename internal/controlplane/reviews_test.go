@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -426,4 +427,110 @@ func TestRace_DecisionsAboutAPlan(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A preview frees its place in the commit that makes the run which applies its plan.
+func TestApproval_TheQueueStaysWholeWhenAPlanIsAppliedAtOnce(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		single := func(ws *api.Workspace) { ws.MaxActive = 1 }
+		w.guarded(nil, single)
+		blocker, first := w.asks(w.admin, workflow.Preview), w.asks(w.admin, workflow.Update)
+		w.guarded(&api.Approval{Required: true, Rules: []string{"destroys"}}, single)
+		planned, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "net", Operation: workflow.Update, Priority: new(50)})
+		w.must(err)
+		_, err = w.plane.Cancel(w.ctx(), w.admin, blocker.ID)
+		w.must(err)
+		w.plans(one) // its end makes the first one claimable, which the run that applies the plan overtakes
+		job, err := w.starts()
+		w.must(err)
+		if job.ID != w.reviewOf(planned.ID, api.ReviewApproved).Applies {
+			t.Fatalf("started %s", job.ID)
+		}
+		w.must(w.result(job, run(job, "task-"+job.ID, 'a'), workflow.Succeeded))
+		job, err = w.starts()
+		if wantErr(t, err, workflow.ErrOver); job.ID != first.ID {
+			t.Errorf("started %s", job.ID)
+		}
+		next := w.asks(w.admin, workflow.Preview)
+		if job := w.claimOne(); job.ID != next.ID {
+			t.Errorf("claimed %s, want %s", job.ID, next.ID)
+		}
+	})
+}
+
+func TestResult_APlanIsCheckedAndAskedFor(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.guarded(required())
+	w.asks(w.admin, workflow.Update)
+	job, r := w.started()
+	good := api.PlanMade{Artifact: "plan/bundle.tar", Size: 1, SHA256: bundleSum, Summary: summarySum}
+	for name, change := range map[string]func(*api.Result){
+		"a name of the code's":   func(in *api.Result) { in.Plan.Artifact = "files/bundle.tar" },
+		"a hash in upper case":   func(in *api.Result) { in.Plan.SHA256 = strings.ToUpper(bundleSum) },
+		"no hash of the summary": func(in *api.Result) { in.Plan.Summary = "" },
+		"no bytes":               func(in *api.Result) { in.Plan.Size = 0 },
+		"a negative count":       func(in *api.Result) { in.Changes = &api.Changes{Destroy: -1} },
+		"too many resources":     func(in *api.Result) { in.Changes = &api.Changes{Resources: make([]api.ResourceChange, 1001)} },
+		"a long name": func(in *api.Result) {
+			in.Changes = &api.Changes{Resources: []api.ResourceChange{{Changed: []string{strings.Repeat("a", 256)}}}}
+		},
+	} {
+		plan := good
+		in := api.Result{Outcome: workflow.Succeeded, Plan: &plan}
+		change(&in)
+		if _, err := w.plane.Result(w.ctx(), job.Token, r, api.Handover{Result: in}); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+	w.must(w.result(job, r, workflow.Succeeded))
+	w.asks(w.admin, workflow.StateList)
+	job, r = w.started()
+	_, err := w.plane.Result(w.ctx(), job.Token, r, api.Handover{Result: api.Result{Outcome: workflow.Succeeded, Plan: &good}})
+	wantErr(t, err, workflow.ErrInvalid)
+}
+
+func TestSubmit_AStateToPushIsNamed(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.guarded(nil)
+	w.workspace("own")
+	good := api.PushedState{SHA256: bundleSum, Size: 3}
+	for name, tc := range map[string]struct {
+		in    api.Submit
+		field string
+	}{
+		"no state":       {api.Submit{Workspace: "net", Operation: workflow.StatePush}, "push"},
+		"another run":    {api.Submit{Workspace: "net", Operation: workflow.Update, Push: &good}, "push"},
+		"no hash":        {api.Submit{Workspace: "net", Operation: workflow.StatePush, Push: &api.PushedState{SHA256: "x", Size: 3}}, "push.sha256"},
+		"no bytes":       {api.Submit{Workspace: "net", Operation: workflow.StatePush, Push: &api.PushedState{SHA256: bundleSum}}, "push.size"},
+		"commands: push": {api.Submit{Workspace: "own", Operation: workflow.StatePush, Push: &good}, "operation"},
+		"commands: pull": {api.Submit{Workspace: "own", Operation: workflow.StatePull}, "operation"},
+	} {
+		_, err := w.plane.Submit(w.ctx(), w.admin, "", tc.in)
+		if refusal, ok := errors.AsType[*workflow.Error](err); !ok || refusal.Field != tc.field {
+			t.Errorf("%s: %v, want it to be about %s", name, err, tc.field)
+		}
+	}
+	in := api.Submit{Workspace: "net", Operation: workflow.StatePush, Push: &good}
+	first, err := w.plane.Submit(w.ctx(), w.admin, "key", in)
+	w.must(err)
+	other := good
+	other.Force = true
+	in.Push = &other
+	_, err = w.plane.Submit(w.ctx(), w.admin, "key", in)
+	wantErr(t, err, workflow.ErrKeyReused)
+	job, r := w.started()
+	if wf := w.show(first.ID); !wf.SlotHeld {
+		t.Error("it does not hold the slot")
+	}
+	spec, err := w.plane.Spec(w.ctx(), job.Token, r)
+	if w.must(err); spec.Push == nil || *spec.Push != good {
+		t.Errorf("push is %+v", spec.Push)
+	}
+	w.must(w.result(job, r, workflow.Failed))
+	again, err := w.plane.Retry(w.ctx(), w.admin, "", first.ID)
+	w.must(err)
+	job, r = w.started()
+	if spec, err = w.plane.Spec(w.ctx(), job.Token, r); err != nil || job.ID != again.ID || spec.Push == nil || *spec.Push != good {
+		t.Errorf("the retry pushes %+v: %v", spec.Push, err)
+	}
 }

@@ -330,7 +330,18 @@ func (w *Workflow) WaitKey() store.Key {
 
 // Entry is the workflow's entry in that list.
 func (w *Workflow) Entry() Entry {
-	return Entry{ID: w.ID, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, PoolID: w.PoolID, Pin: w.Pin, Type: w.Type}
+	return Entry{ID: w.ID, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, PoolID: w.PoolID, Pin: w.PlanPin(), Type: w.Type}
+}
+
+// PlanPin is who has the plan that a run applies: see Entry. The run is of their pool from its submission on.
+func (w *Workflow) PlanPin() string {
+	switch {
+	case w.PlanOf == "":
+		return ""
+	case w.Pin == "":
+		return w.PoolID
+	}
+	return w.PoolID + "/" + w.Pin
 }
 
 // WakeTargetKey is where the wake target of a pool lies.

@@ -38,7 +38,7 @@ type Workflow struct {
 	For        workflow.Operation `json:"for,omitempty"`
 	Then       bool               `json:"then,omitempty"`
 	PlanOf     string             `json:"plan_of,omitempty"`
-	Pin        string             `json:"pin,omitempty"` // see Entry
+	Pin        string             `json:"pin,omitempty"` // the instance that alone has the plan; empty: all of the pool have it
 	MaxRuntime time.Duration      `json:"max"`
 	OwnMax     bool               `json:"own_max,omitempty"` // the run named its MaxRuntime; else it is the workspace's
 

@@ -188,7 +188,7 @@ func present(ctx context.Context, c *ledger.Change, w *record.Workflow, ws recor
 // apply adds the run that applies an approved plan. Its spec is that of the preview, and so is what the preview was asked
 // for: its priority, its message, its longest runtime. A refusal leaves the change as it was.
 func (p *Calls) apply(ctx context.Context, c *ledger.Change, w *record.Workflow, ws record.Workspace, spec api.Spec, review *record.Review, by string) (*record.Workflow, error) {
-	pin, err := pinOf(ctx, c, w, review.Plan)
+	instance, err := pinOf(ctx, c, w, review.Plan)
 	if err != nil {
 		return nil, err
 	}
@@ -196,13 +196,13 @@ func (p *Calls) apply(ctx context.Context, c *ledger.Change, w *record.Workflow,
 	if err != nil {
 		return nil, err
 	}
-	if owner, _, _ := strings.Cut(pin, "/"); pool.ID != "" && pool.ID != owner {
+	if pool.ID != "" && pool.ID != w.PoolID {
 		return nil, workflow.Refuse(workflow.ErrConflict, "", "plan_stale: the plan lies on the side of another pool than %s, which now serves workspace %s; make a new preview", pool.Name, ws.W.Name)
 	}
 	next := &record.Workflow{
 		ID: record.NewID("wf_", c.Now), Org: w.Org, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, PoolID: w.PoolID,
 		Type: w.Type, Op: review.For, Size: w.Size, StateKind: w.StateKind, Priority: w.Priority, Message: w.Message, By: by,
-		PlanOf: w.ID, Pin: pin, MaxRuntime: w.MaxRuntime, OwnMax: w.OwnMax, State: workflow.Pending, Submitted: c.Now, Since: c.Now,
+		PlanOf: w.ID, Pin: instance, MaxRuntime: w.MaxRuntime, OwnMax: w.OwnMax, State: workflow.Pending, Submitted: c.Now, Since: c.Now,
 	}
 	spec.Workflow, spec.Operation, spec.For, spec.Plan, spec.Role = next.ID, review.For, "", &review.Plan, roleOf(w.Org, ws)
 	next.Needs = spec.Needs()
@@ -227,7 +227,7 @@ func approvedBy(r record.Review) string {
 	return strings.Join(names, " and ")
 }
 
-// pinOf is who has the bundle of a plan, and so may apply it: a pool, or one instance of it.
+// pinOf is the instance of the preview's pool that alone has the bundle of its plan; empty where all of them have it.
 func pinOf(ctx context.Context, c *ledger.Change, w *record.Workflow, plan api.PlanRef) (string, error) {
 	k := record.ArtifactKey(w.ID, plan.Attempt, plan.Artifact)
 	a, ok, err := ledger.Load[record.Artifact](ctx, c, k)
@@ -241,9 +241,9 @@ func pinOf(ctx context.Context, c *ledger.Change, w *record.Workflow, plan api.P
 	}
 	c.Check(k)
 	if a.Place.Kind == api.PlaceDirectory {
-		return w.PoolID + "/" + w.Instance, nil
+		return w.Instance, nil
 	}
-	return w.PoolID, nil
+	return "", nil
 }
 
 // Approve lets the plan of a preview be applied, once enough people have approved it.

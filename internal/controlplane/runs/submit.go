@@ -212,7 +212,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	}
 	k := record.WorkspaceKey(who.Organization, ws.W.Name)
 	lane := record.QueueKey(ws.ID)
-	next := []store.Key{lane, record.RoutesKey(who.Organization), record.ApprovalKey(who.Organization, cmp.Or(ws.W.Project, record.GlobalProject))}
+	next := []store.Key{lane, record.RoutesKey(who.Organization), record.ApprovalKey(who.Organization, ""), record.ApprovalKey(who.Organization, cmp.Or(ws.W.Project, record.GlobalProject))}
 	if ws.W.Engine != api.EngineCommand {
 		next = append(next, record.StateKey(who.Organization, ws.ID))
 	}

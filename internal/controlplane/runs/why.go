@@ -58,7 +58,7 @@ type facts struct {
 	orgMost  int
 	beat     record.Beat
 	review   record.Review // of its plan, if it is a preview
-	pinPool  string        // name of the pool that has the plan which it applies
+	planPool string        // name of the pool that has the plan which it applies
 }
 
 // WaitsFor says what a pending workflow waits for.
@@ -125,12 +125,12 @@ func (p *Calls) facts(ctx context.Context, c *ledger.Change, w *record.Workflow)
 			return f, err
 		}
 	}
-	if owner, _, _ := strings.Cut(w.Pin, "/"); owner != "" {
-		names, err := catalog.Names(ctx, p.ledger, w.Org, owner)
+	if w.PlanOf != "" {
+		names, err := catalog.Names(ctx, p.ledger, w.Org, w.PoolID)
 		if err != nil {
 			return f, err
 		}
-		f.pinPool = names[owner]
+		f.planPool = names[w.PoolID]
 	}
 	id := w.PoolID
 	if w.State == workflow.Pending {
@@ -197,7 +197,7 @@ func (p *Calls) ofPool(ctx context.Context, c *ledger.Change, w *record.Workflow
 			return err
 		}
 	}
-	pinned := cmp.Or(record.RunnerOfRoute(f.route.Key), instanceOf(w.Pin))
+	pinned := cmp.Or(record.RunnerOfRoute(f.route.Key), w.Pin)
 	runners, err := catalog.Instances(ctx, c, id)
 	for _, one := range runners {
 		if pinned == "" || one.Name == pinned {
@@ -205,12 +205,6 @@ func (p *Calls) ofPool(ctx context.Context, c *ledger.Change, w *record.Workflow
 		}
 	}
 	return err
-}
-
-// instanceOf is the instance that has a plan; empty where all instances of a pool have it.
-func instanceOf(pin string) string {
-	_, instance, _ := strings.Cut(pin, "/")
-	return instance
 }
 
 // explain is the answer as a pure function.
@@ -326,9 +320,9 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 		return waitsWorkspace, fmt.Sprintf("a place in workspace %s, which allows %s at once", w.Workspace, text.Count(f.queue.Max, "active workflow"))
 	case f.ofOrg >= f.orgMost && f.pool.ID == "":
 		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg, f.orgMost)
-	case w.Pin != "" && !leadsTo(f.route.Key, w.Pin):
+	case w.PlanOf != "" && !leadsTo(f.route.Key, w):
 		return waitsPlan, fmt.Sprintf("%s, which has the plan that it applies, to serve workspace %s again; or cancel it and make a new preview", hasPlan(w, f), w.Workspace)
-	case f.pool.ID == "" && w.Pin != "":
+	case f.pool.ID == "" && w.PlanOf != "":
 		return waitsClaim, "the next claim of " + hasPlan(w, f)
 	case f.pool.ID == "":
 		return waitsLabels(f)
@@ -345,10 +339,10 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 	case f.ofOrg >= f.orgMost:
 		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg, f.orgMost)
 	}
-	if w.Pin != "" && f.now.Now.Sub(f.lastSeen) > catalog.Offline {
+	if w.PlanOf != "" && f.now.Now.Sub(f.lastSeen) > catalog.Offline {
 		return waitsRunner, fmt.Sprintf("%s, which has the plan that it applies and has not polled %s", hasPlan(w, f), sinceSeen(f))
 	}
-	if w.Pin != "" {
+	if w.PlanOf != "" {
 		return waitsClaim, fmt.Sprintf("the next claim of %s, which has the plan that it applies", hasPlan(w, f))
 	}
 	if name := record.RunnerOfRoute(f.route.Key); name != "" {
@@ -365,17 +359,16 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 
 // hasPlan names who has the plan that a run applies.
 func hasPlan(w *record.Workflow, f facts) string {
-	if name := instanceOf(w.Pin); name != "" {
-		return fmt.Sprintf("instance %s of pool %s", name, f.pinPool)
+	if w.Pin != "" {
+		return fmt.Sprintf("instance %s of pool %s", w.Pin, f.planPool)
 	}
-	return "pool " + f.pinPool
+	return "pool " + f.planPool
 }
 
-// leadsTo says whether what a route leads to may have a plan.
-func leadsTo(route, pin string) bool {
-	pool, instance, _ := strings.Cut(pin, "/")
+// leadsTo says whether what a route leads to may have the plan that a run applies.
+func leadsTo(route string, w *record.Workflow) bool {
 	to, runner := record.PoolOfRoute(route), record.RunnerOfRoute(route)
-	return (to == "" || to == pool) && (runner == "" || instance == "" || runner == instance)
+	return (to == "" || to == w.PoolID) && (runner == "" || w.Pin == "" || runner == w.Pin)
 }
 
 // waitsLabels says what a run waits for that wants labels.

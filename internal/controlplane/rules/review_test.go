@@ -1,0 +1,110 @@
+package rules_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+func TestDecide(t *testing.T) {
+	sum := strings.Repeat("a", 64)
+	later := now.Add(time.Hour)
+	waiting := record.Review{
+		Status: api.ReviewWaiting, For: workflow.Update, Settings: "s", Needed: 1, Submitters: []string{"ada"}, Expires: later,
+		Plan: api.PlanRef{Workflow: "wf_a", PlanMade: api.PlanMade{SHA256: sum}},
+	}
+	was := func(change func(*record.Review)) record.Review { r := waiting; change(&r); return r }
+	vote := func(names ...string) (out []api.Vote) {
+		for _, name := range names {
+			out = append(out, api.Vote{By: name})
+		}
+		return out
+	}
+	usual := rules.Present{Settings: "s", Editor: "eve", Needed: 1, Made: now, Wanted: rules.Wanted{Expires: time.Hour}}
+	present := func(change func(*rules.Present)) rules.Present { p := usual; change(&p); return p }
+	strict := present(func(p *rules.Present) { p.Wanted.NotBySubmitter, p.Wanted.Why = true, []string{"w"} })
+	for name, tc := range map[string]struct {
+		was    record.Review
+		by     string
+		reject bool
+		sum    string
+		p      rules.Present
+		want   string // status
+		same   bool   // nothing was decided
+		err    error
+	}{
+		"approved":                    {was: waiting, by: "ada", p: usual, want: api.ReviewApproved},
+		"rejected":                    {was: waiting, by: "ada", reject: true, want: api.ReviewRejected},
+		"another plan":                {was: waiting, by: "bob", sum: strings.Repeat("b", 64), p: usual, err: workflow.ErrConflict},
+		"rejecting another plan":      {was: waiting, by: "bob", sum: "b", reject: true, err: workflow.ErrConflict},
+		"other settings":              {was: waiting, by: "bob", p: present(func(p *rules.Present) { p.Settings = "t" }), err: workflow.ErrConflict},
+		"a deleted workspace":         {was: waiting, by: "bob", p: rules.Present{Made: now}, err: workflow.ErrConflict},
+		"rejected, workspace deleted": {was: waiting, by: "bob", reject: true, p: rules.Present{Made: now}, want: api.ReviewRejected},
+		"by the submitter":            {was: waiting, by: "ada", p: strict, err: workflow.ErrForbidden},
+		"by the editor":               {was: waiting, by: "eve", p: strict, err: workflow.ErrForbidden},
+		"the submitter rejects":       {was: waiting, by: "ada", reject: true, p: strict, want: api.ReviewRejected},
+		"by somebody else":            {was: waiting, by: "bob", p: strict, want: api.ReviewApproved},
+		"what was wanted stays":       {was: was(func(r *record.Review) { r.NotBySubmitter = true }), by: "ada", p: usual, err: workflow.ErrForbidden},
+		"the first of two":            {was: waiting, by: "bob", p: present(func(p *rules.Present) { p.Needed = 2 }), want: api.ReviewWaiting},
+		"the second of two":           {was: was(func(r *record.Review) { r.Needed, r.Votes = 2, vote("bob") }), by: "joe", p: usual, want: api.ReviewApproved},
+		"the same one again":          {was: was(func(r *record.Review) { r.Needed, r.Votes = 2, vote("bob") }), by: "bob", p: usual, want: api.ReviewWaiting, same: true},
+		"who approved, edited since":  {was: was(func(r *record.Review) { r.Needed, r.Votes = 2, vote("eve") }), by: "bob", p: strict, want: api.ReviewWaiting},
+		"expired":                     {was: was(func(r *record.Review) { r.Expires = now }), by: "bob", p: usual, err: workflow.ErrConflict},
+		"rejecting what expired":      {was: was(func(r *record.Review) { r.Expires = now }), by: "bob", reject: true, err: workflow.ErrConflict},
+		"expired by a level of now":   {was: waiting, by: "bob", p: present(func(p *rules.Present) { p.Made = now.Add(-time.Hour) }), err: workflow.ErrConflict},
+		"unchanged":                   {was: was(func(r *record.Review) { r.Status = api.ReviewEmpty }), by: "bob", p: usual, err: workflow.ErrConflict},
+		"rejected before":             {was: was(func(r *record.Review) { r.Status = api.ReviewRejected }), by: "bob", p: usual, err: workflow.ErrConflict},
+		"approved before by another":  {was: was(func(r *record.Review) { r.Status, r.Votes = api.ReviewApproved, vote("eve") }), by: "bob", p: usual, err: workflow.ErrConflict},
+		"approved before by the same": {was: was(func(r *record.Review) { r.Status, r.Votes = api.ReviewApproved, vote("bob") }), by: "bob", p: usual, want: api.ReviewApproved, same: true},
+		"rejecting what was approved": {was: was(func(r *record.Review) { r.Status, r.Votes = api.ReviewApproved, vote("bob") }), by: "bob", reject: true, err: workflow.ErrConflict},
+	} {
+		d := rules.Decision{Decision: api.Decision{SHA256: sum}, By: tc.by, Reject: tc.reject}
+		if tc.sum != "" {
+			d.SHA256 = tc.sum
+		}
+		got, made, err := rules.Decide(tc.was, d, tc.p, now)
+		switch {
+		case tc.err != nil:
+			if !errors.Is(err, tc.err) {
+				t.Errorf("%s: %v, want %v", name, err, tc.err)
+			}
+		case err != nil || got.Status != tc.want || made == tc.same:
+			t.Errorf("%s: %s, made %t, %v", name, got.Status, made, err)
+		case made && len(got.Votes) != len(tc.was.Votes)+1:
+			t.Errorf("%s: votes %+v", name, got.Votes)
+		}
+	}
+}
+
+func TestStart_NeedsAPermit(t *testing.T) {
+	approved := record.Review{Status: api.ReviewApproved, Settings: "s", Applies: deployment(workflow.Claimed).ID}
+	for name, tc := range map[string]struct {
+		op     workflow.Operation
+		planOf string
+		permit rules.Permit
+		want   workflow.Reason
+	}{
+		"nothing is required":       {workflow.Update, "", rules.Permit{Settings: "s"}, ""},
+		"it has no plan":            {workflow.Update, "", rules.Permit{Required: true, Settings: "s"}, workflow.ReasonNotApproved},
+		"it changes nothing":        {workflow.Preview, "", rules.Permit{Required: true, Settings: "s"}, ""},
+		"approved":                  {workflow.Update, "wf_p", rules.Permit{Required: true, Settings: "s", Review: approved}, ""},
+		"approved, not required":    {workflow.Update, "wf_p", rules.Permit{Settings: "s", Review: approved}, ""},
+		"approved for another run":  {workflow.Update, "wf_p", rules.Permit{Settings: "s", Review: record.Review{Status: api.ReviewApproved, Settings: "s", Applies: "wf_x"}}, workflow.ReasonNotApproved},
+		"its review is gone":        {workflow.Update, "wf_p", rules.Permit{Settings: "s"}, workflow.ReasonNotApproved},
+		"other settings":            {workflow.Update, "wf_p", rules.Permit{Settings: "t", Review: approved}, workflow.ReasonPlanStale},
+		"the workspace was deleted": {workflow.Update, "wf_p", rules.Permit{Review: approved}, workflow.ReasonPlanStale},
+	} {
+		w := deployment(workflow.Claimed)
+		w.Op, w.PlanOf = tc.op, tc.planOf
+		out, err := rules.Start(w, rules.MayStart, own(w), nil, tc.permit, at(now))
+		if err != nil || out.Move.Reason != tc.want || (out.Move.To == workflow.Failed) != (tc.want != "") {
+			t.Errorf("%s: %+v, %v", name, out.Move, err)
+		}
+	}
+}
