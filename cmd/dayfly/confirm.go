@@ -53,7 +53,8 @@ func (c confirmed) confirmRun(a *app, op workflow.Operation, workspace string) e
 		return c.confirm(a, "this run destroys everything that workspace %s manages", workspace)
 	case workflow.Update:
 		return c.confirm(a, "this run changes what workspace %s manages", workspace)
-	case workflow.Preview, workflow.Refresh, workflow.StateList, workflow.StateUnlock, workflow.StatePull, workflow.StatePush: // they change nothing that the code describes
+	case workflow.Preview, workflow.Refresh, workflow.StateList, workflow.StateUnlock, workflow.StatePull, workflow.StatePush:
+		// They change nothing that the code describes, or ask for themselves.
 	}
 	return nil
 }
