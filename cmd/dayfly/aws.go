@@ -15,8 +15,8 @@ import (
 
 // awsSettings is what every AWS tool reads: environment, files, the role of the machine. Credentials are found and
 // renewed when they are needed; what is for what it is used.
-func awsSettings(ctx context.Context, what string) (aws.Config, error) {
-	cfg, err := awsconfig.LoadDefaultConfig(ctx)
+func awsSettings(ctx context.Context, what string, with ...func(*awsconfig.LoadOptions) error) (aws.Config, error) {
+	cfg, err := awsconfig.LoadDefaultConfig(ctx, with...)
 	if err != nil {
 		return cfg, fmt.Errorf("read the AWS settings: %w", err)
 	}

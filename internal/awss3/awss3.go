@@ -25,7 +25,7 @@ func Address(endpoint *string, region, bucket, key string) (*url.URL, error) {
 		if err != nil {
 			return nil, fmt.Errorf("address of S3: %w", err)
 		}
-		return u.JoinPath(bucket, key), nil
+		return encoded(u.JoinPath(bucket, key)), nil
 	}
 	host := "s3." + region + ".amazonaws.com"
 	if strings.HasPrefix(region, "cn-") {
@@ -33,10 +33,17 @@ func Address(endpoint *string, region, bucket, key string) (*url.URL, error) {
 	}
 	u := &url.URL{Scheme: "https", Host: host}
 	if strings.Contains(bucket, ".") {
-		return u.JoinPath(bucket, key), nil
+		return encoded(u.JoinPath(bucket, key)), nil
 	}
 	u.Host = bucket + "." + host
-	return u.JoinPath(key), nil
+	return encoded(u.JoinPath(key)), nil
+}
+
+// encoded writes a path as S3 does before it checks a signature: with nothing in it but unreserved characters. Go leaves
+// some others, such as + and =, as they are.
+func encoded(u *url.URL) *url.URL {
+	u.RawPath = strings.NewReplacer("+", "%20", "%2F", "/").Replace(url.QueryEscape(u.Path))
+	return u
 }
 
 // Sign signs a request whose body has this SHA-256, in hexadecimal digits.

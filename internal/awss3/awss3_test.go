@@ -12,10 +12,11 @@ func TestAddress_IsThatOfTheRegion(t *testing.T) {
 		endpoint            *string
 		region, bucket, key string
 	}{
-		"https://code.s3.eu-west-1.amazonaws.com/a/b%20c.tgz": {nil, "eu-west-1", "code", "a/b c.tgz"},
-		"https://s3.eu-west-1.amazonaws.com/my.code/a":        {nil, "eu-west-1", "my.code", "a"},
-		"https://code.s3.cn-north-1.amazonaws.com.cn/a":       {nil, "cn-north-1", "code", "a"},
-		"http://localhost:4566/x/code/a":                      {&other, "eu-west-1", "code", "a"},
+		"https://code.s3.eu-west-1.amazonaws.com/a/b%20c.tgz":            {nil, "eu-west-1", "code", "a/b c.tgz"},
+		"https://code.s3.eu-west-1.amazonaws.com/a%2Bb%3D%40%2C~/%C3%A4": {nil, "eu-west-1", "code", "a+b=@,~/ä"},
+		"https://s3.eu-west-1.amazonaws.com/my.code/a":                   {nil, "eu-west-1", "my.code", "a"},
+		"https://code.s3.cn-north-1.amazonaws.com.cn/a":                  {nil, "cn-north-1", "code", "a"},
+		"http://localhost:4566/x/code/a":                                 {&other, "eu-west-1", "code", "a"},
 	} {
 		if got, err := awss3.Address(in.endpoint, in.region, in.bucket, in.key); err != nil || got.String() != want {
 			t.Errorf("got %v, %v, want %s", got, err, want)

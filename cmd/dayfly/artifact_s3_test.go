@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	"github.com/dayfly-dev/dayfly/test/awsim/s3"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
+)
+
+func TestS3Places_AreReachedWithThePersonsOwnAccess(t *testing.T) {
+	table := sigv4.NewTable(nil)
+	server := awsim.New(awsim.Config{Credentials: table, Services: map[string]awsim.Service{"s3": &s3.Service{}}, Allow: func(c wire.Call) error {
+		if bytes.Contains(c.Body, []byte("denied")) {
+			return awsim.Denied(c, "denied")
+		}
+		return nil
+	}})
+	listener := httptest.NewServer(server)
+	t.Cleanup(listener.Close)
+	ann := table.User("ann")
+	none := filepath.Join(t.TempDir(), "none")
+	for name, value := range map[string]string{
+		"AWS_ACCESS_KEY_ID": ann.AccessKeyID, "AWS_SECRET_ACCESS_KEY": ann.SecretAccessKey, "AWS_SESSION_TOKEN": "", "AWS_PROFILE": "", "AWS_REGION": "eu-west-1",
+		"AWS_CONFIG_FILE": none, "AWS_SHARED_CREDENTIALS_FILE": none, "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ENDPOINT_URL_S3": listener.URL,
+	} {
+		t.Setenv(name, value)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, listener.URL+"/artifacts", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := awsim.SignedClient(awsim.ClientConfig(listener.URL, ann), "s3").Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+
+	at := func(key string) api.Place {
+		return api.Place{Kind: api.PlaceS3, Bucket: "artifacts", Region: "us-east-1", Key: key}
+	}
+	place := func(key, body, said string) error {
+		sum := sha256.Sum256([]byte(said))
+		return placeS3(t.Context(), at(key), strings.NewReader(body), int64(len(body)), hex.EncodeToString(sum[:]))
+	}
+	for _, key := range []string{"org/ws_1/push/a", "org/ws_1/push/a", "org/ws_1/push/b+=@,c"} {
+		if err := place(key, `{"version":4}`, `{"version":4}`); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+		var got bytes.Buffer
+		if err := fetchS3(t.Context(), at(key), &got); err != nil || got.String() != `{"version":4}` {
+			t.Errorf("%s: got %q, %v", key, got.String(), err)
+		}
+	}
+	if err := place("empty", "", ""); err != nil {
+		t.Error(err)
+	}
+	if err := place("torn", "other bytes", "the bytes"); err == nil {
+		t.Error("other bytes than those of the SHA-256 were taken")
+	}
+	if err := fetchS3(t.Context(), at("torn"), &bytes.Buffer{}); !errors.Is(err, workflow.ErrNotFound) {
+		t.Errorf("what is not there: %v", err)
+	}
+	for what, err := range map[string]error{"s3:PutObject": place("denied", "x", "x"), "s3:GetObject": fetchS3(t.Context(), at("denied"), &bytes.Buffer{})} {
+		if !errors.Is(err, workflow.ErrForbidden) || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "ArtifactReaders") {
+			t.Errorf("without the right: %v", err)
+		}
+	}
+}
