@@ -40,8 +40,9 @@ func Address(endpoint *string, region, bucket, key string) (*url.URL, error) {
 }
 
 // encoded writes a path as S3 does before it checks a signature: with nothing in it but unreserved characters. Go leaves
-// some others, such as + and =, as they are.
+// some others, such as + and =, as they are. It begins with a slash also where the address is signed before it is text.
 func encoded(u *url.URL) *url.URL {
+	u.Path = "/" + strings.TrimPrefix(u.Path, "/")
 	u.RawPath = strings.NewReplacer("+", "%20", "%2F", "/").Replace(url.QueryEscape(u.Path))
 	return u
 }
