@@ -15,6 +15,7 @@ import (
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/artifact"
 	"github.com/dayfly-dev/dayfly/internal/awss3"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -23,11 +24,12 @@ import (
 // s3Time bounds one transfer: the largest artifact at 1 MiB a second, and more.
 const s3Time = 10 * time.Minute
 
-// fetchS3 writes the bytes of an artifact that lies in a bucket, with the AWS access of whoever calls. It checks neither
-// their number nor their SHA-256.
-func fetchS3(ctx context.Context, place api.Place, to io.Writer) error {
+// fetchS3 copies an artifact out of a bucket, with the AWS access of whoever calls, and checks it.
+func fetchS3(ctx context.Context, one api.Artifact, to io.Writer) error {
 	nothing := sha256.Sum256(nil)
-	return s3Transfer(ctx, http.MethodGet, place, http.NoBody, 0, nothing[:], to)
+	return s3Transfer(ctx, http.MethodGet, one.Place, http.NoBody, 0, nothing[:], func(body io.Reader) error {
+		return artifact.CopyChecked(to, body, one.Size, one.SHA256)
+	})
 }
 
 // placeS3 sends a file to a bucket in the same way. What is there already is not replaced, and no error: the key of a
@@ -40,10 +42,10 @@ func placeS3(ctx context.Context, place api.Place, file io.Reader, size int64, d
 	if size == 0 {
 		file = http.NoBody // with any other, no length would be sent
 	}
-	return s3Transfer(ctx, http.MethodPut, place, file, size, sum, io.Discard)
+	return s3Transfer(ctx, http.MethodPut, place, file, size, sum, func(io.Reader) error { return nil })
 }
 
-func s3Transfer(ctx context.Context, method string, place api.Place, body io.Reader, size int64, sum []byte, to io.Writer) error {
+func s3Transfer(ctx context.Context, method string, place api.Place, body io.Reader, size int64, sum []byte, take func(io.Reader) error) error {
 	cfg, err := awsSettings(ctx, "bucket", awsconfig.WithRegion(place.Region))
 	if err != nil {
 		return err
@@ -83,14 +85,7 @@ func s3Transfer(ctx context.Context, method string, place api.Place, body io.Rea
 	name := text.Quote("s3://"+place.Bucket+"/"+place.Key, 300)
 	switch {
 	case res.StatusCode == http.StatusOK:
-		n, err := io.Copy(to, io.LimitReader(res.Body, api.MaxArtifactSize+1))
-		if err == nil && n > api.MaxArtifactSize {
-			err = fmt.Errorf("it has more than %d bytes", int64(api.MaxArtifactSize))
-		}
-		if err != nil {
-			return fmt.Errorf("read %s: %w", name, err)
-		}
-		return nil
+		return take(res.Body)
 	case res.StatusCode == http.StatusPreconditionFailed && method == http.MethodPut: // it is there
 		return nil
 	}

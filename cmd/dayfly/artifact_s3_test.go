@@ -54,25 +54,34 @@ func TestS3Places_AreReachedWithThePersonsOwnAccess(t *testing.T) {
 		sum := sha256.Sum256([]byte(said))
 		return placeS3(t.Context(), at(key), strings.NewReader(body), int64(len(body)), hex.EncodeToString(sum[:]))
 	}
+	fetch := func(key, said string, to *bytes.Buffer) error {
+		sum := sha256.Sum256([]byte(said))
+		return fetchS3(t.Context(), api.Artifact{Size: int64(len(said)), SHA256: hex.EncodeToString(sum[:]), Place: at(key)}, to)
+	}
 	for _, key := range []string{"org/ws_1/push/a", "org/ws_1/push/a", "org/ws_1/push/b+=@,c"} {
 		if err := place(key, `{"version":4}`, `{"version":4}`); err != nil {
 			t.Errorf("%s: %v", key, err)
 		}
 		var got bytes.Buffer
-		if err := fetchS3(t.Context(), at(key), &got); err != nil || got.String() != `{"version":4}` {
+		if err := fetch(key, `{"version":4}`, &got); err != nil || got.String() != `{"version":4}` {
 			t.Errorf("%s: got %q, %v", key, got.String(), err)
 		}
 	}
 	if err := place("empty", "", ""); err != nil {
 		t.Error(err)
 	}
+	for _, other := range []string{`{"version":5}`, `{}`, `{"version":4} `} {
+		if err := fetch("org/ws_1/push/a", other, &bytes.Buffer{}); err == nil {
+			t.Errorf("what was not announced came as %s", other)
+		}
+	}
 	if err := place("torn", "other bytes", "the bytes"); err == nil {
 		t.Error("other bytes than those of the SHA-256 were taken")
 	}
-	if err := fetchS3(t.Context(), at("torn"), &bytes.Buffer{}); !errors.Is(err, workflow.ErrNotFound) {
+	if err := fetch("torn", "x", &bytes.Buffer{}); !errors.Is(err, workflow.ErrNotFound) {
 		t.Errorf("what is not there: %v", err)
 	}
-	for what, err := range map[string]error{"s3:PutObject": place("denied", "x", "x"), "s3:GetObject": fetchS3(t.Context(), at("denied"), &bytes.Buffer{})} {
+	for what, err := range map[string]error{"s3:PutObject": place("denied", "x", "x"), "s3:GetObject": fetch("denied", "x", &bytes.Buffer{})} {
 		if !errors.Is(err, workflow.ErrForbidden) || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "ArtifactReaders") {
 			t.Errorf("without the right: %v", err)
 		}

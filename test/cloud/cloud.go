@@ -294,10 +294,8 @@ func (c *Cloud) deployControl(ctx context.Context) error {
 	if err := dynamodbtest.Create(ctx, awsdynamodb.NewFromConfig(c.Admin), table, time.Minute); err != nil {
 		return err
 	}
-	for _, bucket := range stack.Of("AWS::S3::Bucket") {
-		if err := c.makeBucket(ctx, strings.ToLower(stack.Name+"-"+bucket)); err != nil {
-			return err
-		}
+	if err := c.makeBuckets(ctx, stack); err != nil {
+		return err
 	}
 	c.token = rand.Text() + rand.Text()
 	if err := c.setSecret(ctx, stack, "AdminTokenSecret", c.token); err != nil {
@@ -315,6 +313,15 @@ func (c *Cloud) deployControl(ctx context.Context) error {
 	}
 	c.Client, err = client.New(client.Config{URL: c.URL, Token: func() redact.String { return redact.New(c.token) }, HTTPClient: &http.Client{Timeout: time.Minute}})
 	return err
+}
+
+func (c *Cloud) makeBuckets(ctx context.Context, s *templates.Stack) error {
+	for _, bucket := range s.Of("AWS::S3::Bucket") {
+		if err := c.makeBucket(ctx, strings.ToLower(s.Name+"-"+bucket)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Cloud) makeBucket(ctx context.Context, name string) error {
@@ -360,7 +367,7 @@ func (c *Cloud) deployPool(ctx, running context.Context) error {
 	if err := errors.Join(c.setSecret(ctx, stack, "PoolTokenSecret", made.Token), c.setSecret(ctx, stack, "TicketKeysSecret", string(keys))); err != nil {
 		return err
 	}
-	if err := c.makeQueues(ctx, stack); err != nil {
+	if err := errors.Join(c.makeBuckets(ctx, stack), c.makeQueues(ctx, stack)); err != nil {
 		return err
 	}
 	if err := c.exposeStatus(ctx, stack); err != nil {

@@ -21,7 +21,10 @@ import (
 var externals = map[string]bool{"sqs": true, "secretsmanager": true, "dynamodb": true, "s3": true}
 
 // credential is the name of the credentials in a signature, from which LocalStack takes the account.
-var credential = regexp.MustCompile(`Credential=[^/]+/`)
+var (
+	credential = regexp.MustCompile(`Credential=[^/]+/`)
+	addressed  = regexp.MustCompile(`X-Amz-Credential=[^&%]+%2F`)
+)
 
 // front is the fake AWS as all clients call it. A call of a service in Config.External is checked first, its signature
 // and the policies, because other fakes check neither; then it is forwarded.
@@ -34,6 +37,10 @@ func (c *Cloud) front() (http.Handler, error) {
 		}
 		proxies[service] = &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
+			if r.In.Header.Get("Authorization") == "" { // the signature is in the address
+				r.Out.URL.RawQuery = addressed.ReplaceAllString(r.In.URL.RawQuery, "X-Amz-Credential="+wire.Account+"%2F")
+				return
+			}
 			r.Out.Header.Set("Authorization", credential.ReplaceAllString(r.In.Header.Get("Authorization"), "Credential="+wire.Account+"/"))
 		}}
 	}

@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -53,6 +54,9 @@ func (j *judge) all() []*templates.Stack {
 // allow judges a call of a service.
 func (j *judge) allow(call wire.Call) error {
 	role := roleOf(call.Caller)
+	if err := j.bucket(call, role); err != nil {
+		return err
+	}
 	free := role == "" || j.isOpen(role) // a user, or the role of a workspace
 	inside := isInside(call.Request)
 	if free && !inside {
@@ -91,6 +95,54 @@ func (j *judge) allow(call wire.Call) error {
 			return &wire.Error{Code: "KmsAccessDenied", QueryCode: "KMS.AccessDeniedException", Message: "The caller doesn't have the required KMS access: " + r.String()}
 		}
 		return awsim.Denied(call, r.Resource)
+	}
+	return nil
+}
+
+// bucket judges a call of S3 by the policy of its bucket, which holds for everybody.
+func (j *judge) bucket(call wire.Call, role string) error {
+	if call.Service != "s3" {
+		return nil
+	}
+	var in struct {
+		Bucket string
+		Header http.Header
+	}
+	requests, err := templates.Asks(Account, call.Service, call.Operation, call.Body)
+	if err == nil {
+		err = json.Unmarshal(call.Body, &in)
+	}
+	if err != nil {
+		return awsim.Denied(call, "")
+	}
+	context := map[string]string{"aws:securetransport": "true", "aws:principalarn": call.Caller.ARN} // tasks use HTTPS on AWS
+	if role != "" {
+		context["aws:principalarn"] = "arn:aws:iam::" + call.Caller.Account + ":role/" + role
+	}
+	for _, s := range j.of(role) {
+		context["aws:principalarn"] = s.RoleARN(strings.TrimPrefix(role, s.Name+"-"))
+	}
+	if v := in.Header.Get("If-None-Match"); v != "" {
+		context["s3:if-none-match"] = v
+	}
+	j.mu.Lock()
+	if isInside(call.Request) && j.network != nil {
+		context["aws:sourcevpce"] = j.network.Outputs["S3EndpointId"]
+	}
+	j.mu.Unlock()
+	for _, s := range j.all() {
+		policy, err := s.Bucket(in.Bucket)
+		if err != nil {
+			j.deny("%v", err)
+			return err
+		}
+		for _, r := range requests {
+			r.Context = context
+			if allowed, by := templates.Evaluate(policy, r); !allowed && by != "" {
+				return &wire.Error{Code: "AccessDeniedException", QueryCode: "AccessDenied", Message: fmt.Sprintf(
+					"User: %s is not authorized to perform: %s on resource: %q with an explicit deny in a resource-based policy (%s)", call.Caller.ARN, r.Action, r.Resource, by)}
+			}
+		}
 	}
 	return nil
 }

@@ -107,6 +107,9 @@ func (c *Cloud) putFunctions(s *templates.Stack, rewrite *strings.Replacer) erro
 	for _, logical := range s.Of("AWS::Lambda::Function") {
 		p := s.Resources[logical].Properties
 		env := map[string]string{"AWS_ENDPOINT_URL": c.AWSURL}
+		if c.TaskAWSURL != "" { // a pool's functions call no S3: they sign addresses there for tasks
+			env["AWS_ENDPOINT_URL_S3"] = c.TaskAWSURL
+		}
 		variables, _ := templates.At(p, "Environment", "Variables").(map[string]any)
 		for name, v := range variables {
 			env[name] = str(v)
