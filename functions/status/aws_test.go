@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -16,11 +17,13 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/relay"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim"
+	fakes3 "github.com/dayfly-dev/dayfly/test/awsim/s3"
 	fakesecrets "github.com/dayfly-dev/dayfly/test/awsim/secretsmanager"
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 	fakesqs "github.com/dayfly-dev/dayfly/test/awsim/sqs"
@@ -45,7 +48,7 @@ func TestBuild_OverAWS(t *testing.T) {
 	began := time.Now()
 	clock := func() time.Time { return began.Add(time.Duration(passed.Load())) }
 	server := awsim.New(awsim.Config{Credentials: table, Services: map[string]awsim.Service{
-		"sqs": &fakesqs.Service{Now: clock}, "secretsmanager": &fakesecrets.Service{},
+		"sqs": &fakesqs.Service{Now: clock}, "secretsmanager": &fakesecrets.Service{}, "s3": &fakes3.Service{},
 	}})
 	listener := httptest.NewServer(server)
 	defer listener.Close()
@@ -69,7 +72,7 @@ func TestBuild_OverAWS(t *testing.T) {
 		"AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": session.AccessKeyID, "AWS_SECRET_ACCESS_KEY": session.SecretAccessKey,
 		"AWS_SESSION_TOKEN": session.SessionToken, "AWS_ENDPOINT_URL": listener.URL,
 		"DAYFLY_SERVICE_URL": upstream.URL, "DAYFLY_TICKET_KEYS_SECRET": *secret.ARN,
-		"DAYFLY_TASK_ROLE_NAME": role, "DAYFLY_REPORTS_QUEUE_URL": *reports.QueueUrl,
+		"DAYFLY_TASK_ROLE_NAME": role, "DAYFLY_REPORTS_QUEUE_URL": *reports.QueueUrl, "DAYFLY_ARTIFACTS_BUCKET": "left",
 	}
 	w.f, err = build(func(name string) string { return env[name] }, &w.log)
 	w.must(err)
@@ -77,6 +80,7 @@ func TestBuild_OverAWS(t *testing.T) {
 	if got := w.call("start", "{}"); got.StatusCode != 200 {
 		t.Fatalf("%d %s", got.StatusCode, got.Body)
 	}
+	leave(w, listener.URL, deployer)
 	away.Store(true)
 	if got := w.call("result", `{"outcome":"succeeded","log_end":0}`); got.StatusCode != 202 {
 		t.Fatalf("%d %s", got.StatusCode, got.Body)
@@ -117,7 +121,7 @@ func TestBuild_OverAWS(t *testing.T) {
 		t.Errorf("workflow is %s (%s)", wf.State, wf.Reason)
 	}
 	for _, c := range server.Calls() {
-		if c.Caller.ARN == session.Identity.ARN && !slices.Contains([]string{"GetSecretValue", "SendMessage", "ChangeMessageVisibility"}, c.Operation) {
+		if c.Caller.ARN == session.Identity.ARN && !slices.Contains([]string{"GetSecretValue", "SendMessage", "ChangeMessageVisibility", "PutObject"}, c.Operation) {
 			t.Errorf("the function called %s %s", c.Service, c.Operation)
 		}
 	}
@@ -125,5 +129,49 @@ func TestBuild_OverAWS(t *testing.T) {
 		if strings.Contains(w.log.String(), shown) {
 			t.Error("a secret is in the log")
 		}
+	}
+}
+
+// leave announces an artifact, sends its bytes to the address that the function signed, and says so.
+func leave(w *world, url string, deployer aws.Config) {
+	w.t.Helper()
+	send := func(c *http.Client, method, to, body string, header map[string]string) int {
+		w.t.Helper()
+		r, err := http.NewRequestWithContext(w.t.Context(), method, to, strings.NewReader(body))
+		w.must(err)
+		for name, value := range header {
+			r.Header.Set(name, value)
+		}
+		res, err := c.Do(r)
+		w.must(err)
+		w.must(res.Body.Close())
+		return res.StatusCode
+	}
+	send(awsim.SignedClient(deployer, "s3"), http.MethodPut, url+"/left", "", nil)
+	const body = "test"
+	got := w.call("artifacts", `{"place":{"kind":"s3","bucket":"another"},"artifacts":[{"name":"files/a.txt","kind":"file","size":4,`+
+		`"sha256":"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}]}`)
+	var taken api.ArtifactsTaken
+	w.must(json.Unmarshal([]byte(got.Body), &taken))
+	if got.StatusCode != 200 || len(taken.Uploads) != 1 || len(taken.Artifacts) != 1 || taken.Artifacts[0].Place.Bucket != "left" {
+		w.t.Fatalf("%d %s", got.StatusCode, got.Body)
+	}
+	up := taken.Uploads[0]
+	for _, c := range []struct {
+		body string
+		want int
+	}{{"tset", 400}, {body, 200}, {body, 412}} {
+		if status := send(http.DefaultClient, up.Method, up.URL, c.body, up.Header); status != c.want {
+			w.t.Errorf("%s: got %d, want %d", c.body, status, c.want)
+		}
+	}
+	w.shown = append(w.shown, up.URL[strings.LastIndex(up.URL, "=")+1:]) // the signature
+	if got := w.call("artifacts", `{"placed":["files/a.txt"]}`); got.StatusCode != 200 {
+		w.t.Errorf("%d %s", got.StatusCode, got.Body)
+	}
+	all, err := w.plane.Artifacts(w.t.Context(), w.admin, w.job.ID, "", 10)
+	w.must(err)
+	if len(all.Items) != 1 || all.Items[0].PlacedAt == nil || all.Items[0].Place.Key == "" {
+		w.t.Errorf("recorded %+v", all.Items)
 	}
 }
