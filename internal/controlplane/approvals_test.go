@@ -27,7 +27,7 @@ func (w *world) levels(name string) (out []string) {
 	c := ledger.New(w.store, ledger.Config{Now: w.clock.now}).View()
 	ws, err := catalog.Workspace(w.ctx(), c, "default", name)
 	w.must(err)
-	found, err := catalog.Requirements(w.ctx(), c, "default", ws)
+	found, _, err := catalog.Requirements(w.ctx(), c, "default", ws)
 	w.must(err)
 	for _, r := range found {
 		out = append(out, r.Of+": "+strings.Join(r.Rules, ", "))
@@ -129,8 +129,12 @@ func TestRequirements_AreDecidedAgainIfOneChangesMeanwhile(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if _, err := catalog.Requirements(ctx, change, "default", ws); err != nil {
+				_, from, err := catalog.Requirements(ctx, change, "default", ws)
+				if err != nil {
 					return err
+				}
+				for _, k := range from {
+					change.Check(k)
 				}
 				if tries++; tries == 1 {
 					c.change(w)

@@ -12,41 +12,41 @@ import (
 )
 
 // Requirements are those of the organization, the projects and the workspace that require approvals, in that order, the
-// root of the projects first. The change has read the workspace. It is committed only if none of them changes
-// meanwhile, nor the place of the projects in the tree.
+// root of the projects first. The change has read the workspace. from are the records that this follows from, for a
+// caller whose commit must not outlive a change of them: to name records that a whole organization shares makes its
+// commits wait for one another, and costs units.
 //
 // All is read at once where the records lay the last time. A caller that reads the ApprovalKey of the workspace's
 // project with LoadLinked before reads them with its own records.
-func Requirements(ctx context.Context, c *ledger.Change, org string, ws record.Workspace) (out []rules.Requirement, err error) {
+func Requirements(ctx context.Context, c *ledger.Change, org string, ws record.Workspace) (out []rules.Requirement, from []store.Key, err error) {
 	first := record.ApprovalKey(org, projectOf(ws.W))
 	if err := c.LoadLinked(ctx, first); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	chain, err := Projects(ctx, c, org, projectOf(ws.W))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	whole := record.ApprovalKey(org, "")
 	keys, of := []store.Key{whole}, map[store.Key]string{whole: "the organization"}
-	c.Check(record.WorkspaceKey(org, ws.W.Name))
+	from = []store.Key{record.WorkspaceKey(org, ws.W.Name)}
 	next := []store.Key{whole}
 	for _, p := range slices.Backward(chain) {
 		k := record.ApprovalKey(org, p.Name)
 		keys, of[k] = append(keys, k), "project "+p.Name
 		next = append(next, k, record.ProjectKey(org, p.Name))
 		if p.Name != record.GlobalProject { // the root stays where it is
-			c.Check(record.ProjectKey(org, p.Name))
+			from = append(from, record.ProjectKey(org, p.Name))
 		}
 	}
 	if err := c.Load(ctx, keys...); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c.Link(first, next...)
 	for _, k := range keys {
-		c.Check(k)
 		a, _, err := ledger.Get[api.Approval](c.Read, k)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if a.Required {
 			out = append(out, rules.Requirement{Of: of[k], Approval: a})
@@ -55,7 +55,7 @@ func Requirements(ctx context.Context, c *ledger.Change, org string, ws record.W
 	if a := ws.W.Approval; a != nil && a.Required {
 		out = append(out, rules.Requirement{Of: "the workspace", Approval: *a})
 	}
-	return out, nil
+	return out, append(from, keys...), nil
 }
 
 // requires sets what an organization or one of its projects requires; nil leaves it as it is. What is taken away

@@ -9,8 +9,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// Retention is for how many days an organization keeps what. Runs, their logs and artifacts are dated by their submission. 0 means
-// the default.
+// Retention is for how many days an organization keeps what. Runs, their logs and their artifacts are dated by their
+// submission. 0 means the default.
 type Retention struct {
 	Workflows int `json:"workflows,omitempty"`
 	Logs      int `json:"logs,omitempty"`
@@ -37,12 +37,18 @@ const Day = 24 * time.Hour
 // Before is the time before which what was made is past a retention of so many days.
 func Before(now time.Time, days int) time.Time { return now.Add(-time.Duration(days) * Day) }
 
+// ArtifactsUntil is until when the artifacts of a run are kept.
+func (r Retention) ArtifactsUntil(w *Workflow) time.Time {
+	return w.Submitted.Add(time.Duration(r.Artifacts) * Day)
+}
+
 // Over says that a run has ended and that nothing of it counts or is held any more: it may expire.
 func (w *Workflow) Over() bool { return w.State.Terminal() && !w.Active && !w.SlotHeld }
 
-// Expires is when the store may delete a record of a run; the zero time means not yet. Logs and artifacts have a
-// retention of their own. The run's own record has a time only when the run is over: whatever stands still for however long, what is
-// active never expires. All else of a run is of use only while the run lives, which is at most days, or to look at it.
+// Expires is when the store may delete a record of a run; the zero time means not yet. Logs and artifacts have
+// retentions of their own. The run's own record has a time only when the run is over: whatever stands still for however
+// long, what is active never expires. All else of a run is of use only while the run lives, which is at most days, or to
+// look at it.
 func (r Retention) Expires(w *Workflow, k store.Key) time.Time {
 	days := r.Workflows
 	switch {

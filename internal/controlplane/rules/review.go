@@ -22,10 +22,17 @@ type Present struct {
 	Editor   string    // who changed the workspace's settings last
 	Needed   int       // approvals
 	Made     time.Time // when the plan was made
+	Kept     time.Time // until when its bundle is kept
 }
 
-// expires is until when a plan may be approved, as far as the levels say.
-func (p Present) expires() time.Time { return p.Made.Add(p.Wanted.Expires) }
+// expires is until when a plan may be approved, as far as the levels say and its bundle is kept.
+func (p Present) expires() time.Time {
+	at := p.Made.Add(p.Wanted.Expires)
+	if p.Kept.Before(at) {
+		return p.Kept
+	}
+	return at
+}
 
 // update makes a review follow what is wanted now. What was wanted before stays wanted.
 func (p Present) update(r *record.Review) {

@@ -26,7 +26,7 @@ func TestDecide(t *testing.T) {
 		}
 		return out
 	}
-	usual := rules.Present{Settings: "s", Editor: "eve", Needed: 1, Made: now, Wanted: rules.Wanted{Expires: time.Hour}}
+	usual := rules.Present{Settings: "s", Editor: "eve", Needed: 1, Made: now, Kept: now.Add(24 * time.Hour), Wanted: rules.Wanted{Expires: time.Hour}}
 	present := func(change func(*rules.Present)) rules.Present { p := usual; change(&p); return p }
 	strict := present(func(p *rules.Present) { p.Wanted.NotBySubmitter, p.Wanted.Why = true, []string{"w"} })
 	for name, tc := range map[string]struct {

@@ -23,12 +23,13 @@ type again struct {
 }
 
 // underApproval turns a run that changes the state of a workspace into a preview, if the workspace requires approvals:
-// its plan is what is applied then. It returns what the plan is for, and whether that was asked for.
+// its plan is what is applied then. It returns what the plan is for, and whether that was asked for. A requirement that is
+// made at the same moment is seen when the run asks for its start.
 func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.Workspace, in *api.Submit, retry again) (op workflow.Operation, then bool, err error) {
 	if in.Type != workflow.Deployment {
 		return "", false, nil
 	}
-	levels, err := catalog.Requirements(ctx, c, org, ws)
+	levels, _, err := catalog.Requirements(ctx, c, org, ws)
 	if err != nil {
 		return "", false, err
 	}
@@ -48,8 +49,9 @@ func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.
 	return op, then, nil
 }
 
-// permit reads what a run that changes the state is checked by when it starts. The start is committed only if none of
-// it changes meanwhile.
+// permit reads what a run that changes the state is checked by when it starts. The start of a run that applies a plan is
+// committed only if neither the plan's review nor the workspace changes meanwhile. Whether approvals are required at all
+// is read right before: a start and a requirement of the same moment have no other order.
 func permit(ctx context.Context, c *ledger.Change, w *record.Workflow) (out rules.Permit, err error) {
 	if !w.ChangesState() {
 		return out, nil
@@ -62,9 +64,8 @@ func permit(ctx context.Context, c *ledger.Change, w *record.Workflow) (out rule
 	if err != nil {
 		return out, err
 	}
-	c.Check(k)
 	if known {
-		levels, err := catalog.Requirements(ctx, c, w.Org, ws)
+		levels, _, err := catalog.Requirements(ctx, c, w.Org, ws)
 		if err != nil {
 			return out, err
 		}
@@ -73,6 +74,7 @@ func permit(ctx context.Context, c *ledger.Change, w *record.Workflow) (out rule
 	if w.PlanOf != "" {
 		out.Review, _, err = ledger.Load[record.Review](ctx, c, record.ReviewKey(w.PlanOf))
 		c.Check(record.ReviewKey(w.PlanOf))
+		c.Check(k)
 	}
 	return out, err
 }
@@ -120,7 +122,7 @@ func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow
 		return nil
 	}
 	plan := api.PlanRef{Workflow: w.ID, Attempt: w.Attempt, PlanMade: *in.Plan}
-	now, err := present(ctx, c, w, ws, spec, plan, in)
+	now, err := p.present(ctx, c, w, ws, spec, plan, in)
 	if err != nil {
 		return err
 	}
@@ -166,12 +168,22 @@ func wanted(r record.Review) string {
 
 // present reads what is true of a plan and its workspace now. The change is committed only if none of it changes
 // meanwhile.
-func present(ctx context.Context, c *ledger.Change, w *record.Workflow, ws record.Workspace, spec api.Spec, plan api.PlanRef, in api.Result) (out rules.Present, err error) {
-	levels, err := catalog.Requirements(ctx, c, w.Org, ws)
+func (p *Calls) present(ctx context.Context, c *ledger.Change, w *record.Workflow, ws record.Workspace, spec api.Spec, plan api.PlanRef, in api.Result) (out rules.Present, err error) {
+	levels, from, err := catalog.Requirements(ctx, c, w.Org, ws)
 	if err != nil {
 		return out, err
 	}
-	out = rules.Present{Settings: ws.Settings(), Wanted: rules.Wants(levels, w.For, in), Editor: ws.By, Needed: 1, Made: w.Ended}
+	for _, k := range from {
+		c.Check(k)
+	}
+	days, err := p.ledger.Retention(ctx, w.Org)
+	if err != nil {
+		return out, err
+	}
+	out = rules.Present{
+		Settings: ws.Settings(), Wanted: rules.Wants(levels, w.For, in), Editor: ws.By, Needed: 1,
+		Made: w.Ended, Kept: days.ArtifactsUntil(w),
+	}
 	if !out.Wanted.NotBySubmitter || spec.Source.Git == nil {
 		return out, nil
 	}
@@ -276,6 +288,17 @@ func (p *Calls) decide(ctx context.Context, who identity.Principal, action, id s
 	return p.Workflow(ctx, who, id)
 }
 
+// withdraw rejects the plan of a preview that is cancelled. It reports whether the plan waits for an approval; else it
+// does nothing.
+func (p *Calls) withdraw(ctx context.Context, c *ledger.Change, who identity.Principal, w *record.Workflow) (waits bool, err error) {
+	r, _, err := ledger.Load[record.Review](ctx, c, record.ReviewKey(w.ID))
+	if err != nil || r.Status != api.ReviewWaiting || rules.Expired(r, c.Now) {
+		return false, err
+	}
+	d := rules.Decision{Decision: api.Decision{SHA256: r.Plan.SHA256, Comment: "cancelled"}, By: who.Name, Reject: true}
+	return true, p.decideOn(ctx, c, who, "workflow.cancel", w.ID, d)
+}
+
 // decideOn adds a decision about a plan to a change.
 func (p *Calls) decideOn(ctx context.Context, c *ledger.Change, who identity.Principal, action, id string, d rules.Decision) error {
 	k, list := record.ReviewKey(id), record.AwaitedKey(who.Organization, id)
@@ -304,7 +327,7 @@ func (p *Calls) decideOn(ctx context.Context, c *ledger.Change, who identity.Pri
 		if err != nil {
 			return err
 		}
-		if now, err = present(ctx, c, w, ws, spec, was.Plan, result); err != nil {
+		if now, err = p.present(ctx, c, w, ws, spec, was.Plan, result); err != nil {
 			return err
 		}
 	}

@@ -177,7 +177,7 @@ func (p *Calls) artifactView(ctx context.Context, org string, pools ...string) (
 	return func(w *record.Workflow, attempt int, name string, a record.Artifact) api.Artifact {
 		out := api.Artifact{
 			Name: name, Kind: a.Kind, Attempt: attempt, Size: a.Size, SHA256: a.SHA256, RecordedAt: a.Recorded,
-			ExpiresAt: w.Submitted.Add(time.Duration(days.Artifacts) * record.Day), Place: a.Place,
+			ExpiresAt: days.ArtifactsUntil(w), Place: a.Place,
 		}
 		out.Place.Pool = names[a.Place.Pool]
 		if !a.Placed.IsZero() {

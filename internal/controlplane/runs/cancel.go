@@ -12,7 +12,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Cancel ends a workflow that waits, and asks a running one to end.
+// Cancel ends a workflow that waits, and asks a running one to end. A preview that has ended and whose plan waits for an
+// approval is withdrawn: that is a rejection.
 func (p *Calls) Cancel(ctx context.Context, who identity.Principal, id string) (api.Workflow, error) {
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleOperator, "workflow.cancel", id, p.inWorkflow(who.Organization, id)); err != nil {
 		return api.Workflow{}, err
@@ -24,10 +25,12 @@ func (p *Calls) Cancel(ctx context.Context, who identity.Principal, id string) (
 			return err
 		}
 		poolID = w.PoolID
-		out, err := rules.Cancel(w, who.Name, c.Now)
-		if err != nil && w.For != "" && w.State == workflow.Succeeded {
-			err = workflow.Refuse(workflow.ErrConflict, "id", "preview %s has ended; to refuse its plan: dayfly workflow reject %s", id, id)
+		if w.State == workflow.Succeeded && w.For != "" {
+			if waits, err := p.withdraw(ctx, c, who, w); waits || err != nil {
+				return err
+			}
 		}
+		out, err := rules.Cancel(w, who.Name, c.Now)
 		if err != nil || len(out.Notes) == 0 {
 			return err
 		}
