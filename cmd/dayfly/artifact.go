@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,9 +74,9 @@ func (c *artifactGet) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	to := c.To
-	if to == "" {
-		to = path.Base(one.Name)
+	to := cmp.Or(c.To, path.Base(one.Name))
+	if filepath.Base(to) == "-" {
+		return usage(errors.New("artifacts are copied to files: name one with --to"))
 	}
 	dir, err := os.OpenRoot(filepath.Dir(to))
 	if err != nil {

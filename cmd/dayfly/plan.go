@@ -9,6 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -90,16 +91,19 @@ func planned(p api.Plan) string {
 	if p.Review != nil {
 		op = p.Review.For
 	}
-	text := fmt.Sprintf("plan of %s: %s of %s: %s", p.Workflow, op, p.Workspace, p.Changes.Text(false))
+	summary := fmt.Sprintf("plan of %s: %s of %s: %s", p.Workflow, op, p.Workspace, p.Changes.Text(false))
 	for _, n := range []struct {
 		count int
 		what  string
-	}{{p.Changes.Replace, "replaced"}, {p.Changes.Import, "imported"}, {p.Changes.Move, "moved"}, {len(p.Changes.Outputs), "outputs changed"}} {
+	}{{p.Changes.Replace, "replaced"}, {p.Changes.Import, "imported"}, {p.Changes.Move, "moved"}} {
 		if n.count > 0 {
-			text += fmt.Sprintf(", %d %s", n.count, n.what)
+			summary += fmt.Sprintf(", %d %s", n.count, n.what)
 		}
 	}
-	return term.Clean(text)
+	if n := len(p.Changes.Outputs); n > 0 {
+		summary += ", " + text.Count(n, "output") + " changed"
+	}
+	return term.Clean(summary)
 }
 
 // planLines describes a plan: what is destroyed and replaced first, then the rest, its outputs and its review.
@@ -181,11 +185,11 @@ func reviewLines(style term.Style, id string, r api.Review) []string {
 		if v.Reject {
 			what = "rejected"
 		}
-		text := "by " + v.By + " at " + term.Time(v.At)
+		vote := "by " + v.By + " at " + term.Time(v.At)
 		if v.Comment != "" {
-			text += ": " + v.Comment
+			vote += ": " + v.Comment
 		}
-		line(what, text)
+		line(what, vote)
 	}
 	line("applied by", r.Applies)
 	if r.Status == api.ReviewWaiting {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -55,7 +57,7 @@ func TestCommand_APlanIsShownApprovedAndRejected(t *testing.T) {
 	if got.code != exitAwaiting {
 		t.Errorf("exit %d", got.code)
 	}
-	has(t, "run", got.stdout+got.stderr, "approvals are required", "because of zone", "dayfly workflow approve "+id)
+	has(t, "run", got.stdout+got.stderr, "approvals are required", ", 1 output changed\n", "because of zone", "dayfly workflow approve "+id)
 	if gone, again, made := strings.Index(got.stdout, "x.gone"), strings.Index(got.stdout, "x.again"), strings.Index(got.stdout, "x.new"); gone > again || again > made {
 		t.Errorf("the order is\n%s", got.stdout)
 	}
@@ -91,6 +93,17 @@ func TestCommand_APlanIsShownApprovedAndRejected(t *testing.T) {
 	})
 	if got.code != exitFailed || !strings.Contains(got.stdout, "plan_stale") {
 		t.Errorf("applied by rule: %+v", got)
+	}
+
+	// Another state waits as any plan does.
+	if err := errors.Join(os.WriteFile(file, []byte(`{"version": 4, "serial": 1, "lineage": "0815"}`), 0o600), os.MkdirAll(filepath.Join(filepath.Dir(file), filepath.Dir(embedded.ArtifactsDir)), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan answer)
+	go func() { ended <- w.run("state", "push", "net", file, "--data", filepath.Dir(file), "--yes") }()
+	id = w.planned(api.Changes{Add: 1})
+	if got := <-ended; got.code != exitAwaiting || !strings.Contains(got.stdout, "dayfly workflow approve "+id) {
+		t.Errorf("state push: %+v", got)
 	}
 }
 

@@ -46,7 +46,7 @@ func (a *app) onState(cl *client.Client, in api.Submit) error {
 	if err != nil {
 		return err
 	}
-	return a.follow(cl, w.ID)
+	return a.submitted(cl, w, in.Operation, true)
 }
 
 // deletedWorkspaces lists where the states of deleted workspaces are.

@@ -118,7 +118,7 @@ func TestApproval_AnUpdateIsPlannedApprovedAndApplied(t *testing.T) {
 			t.Errorf("waiting: %+v", list.Items)
 		}
 		why, err := w.plane.Why(w.ctx(), bob, made.ID)
-		if w.must(err); why.Code != "approval" || !strings.Contains(why.Next, "dayfly workflow approve "+made.ID) {
+		if w.must(err); why.Code != "approval" || !strings.Contains(why.Next, "dayfly workflow approve "+made.ID) || !strings.Contains(why.Next, preview.Review.ExpiresAt.Format("2006-01-02 15:04:05")) {
 			t.Errorf("why: %+v", why)
 		}
 		_, err = w.plane.Approve(w.ctx(), bob, made.ID, api.Decision{SHA256: summarySum})
@@ -307,7 +307,7 @@ func TestApproval_WhatChangedMeanwhileRefusesIt(t *testing.T) {
 		"a rejection": {func(w *world, id string) {
 			_, err := w.plane.Reject(w.ctx(), w.admin, id, api.Decision{SHA256: bundleSum, Comment: "no"})
 			w.must(err)
-		}, workflow.ErrConflict, "rejected"},
+		}, workflow.ErrConflict, "was rejected by "},
 		"only a name": {func(w *world, _ string) { w.guarded(required(), func(ws *api.Workspace) { ws.Description = "new" }) }, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -184,7 +184,8 @@ func TestRunJob_ACancelledRunKeepsItsFiles(t *testing.T) {
 func TestRunJob_APlanOfAnotherSourceIsStale(t *testing.T) {
 	const run = "echo ran"
 	spec, cfg := job(t, run)
-	spec.Plan = &api.PlanRef{PlanMade: api.PlanMade{Source: strings.Repeat("ab", 32)}}
+	spec.SourceDigest = strings.Repeat("ab", 32) // of when its preview was submitted
+	spec.Plan = &api.PlanRef{PlanMade: api.PlanMade{Source: spec.SourceDigest}}
 	r := newRelay(t, spec)
 	runJob(t, r, cfg)
 	if got := r.result(); got.Reason != workflow.ReasonPlanStale || !strings.Contains(got.Detail, fmt.Sprintf("made from source %s: the source is now", spec.Plan.Source)) || strings.Contains(r.text(), "ran\n") {

@@ -73,11 +73,11 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 		})
 		r.dropGiven()
 		job.Root, job.Aside, job.Fetched = fetched.Root, fetched.Aside, cmp.Or(fetched.Commit, fetched.Digest)
-		if err == nil && spec.SourceDigest != "" && spec.SourceDigest != fetched.Digest {
-			err = errMoved
-		}
-		if spec.Plan != nil {
+		switch {
+		case spec.Plan != nil: // its preview found the files as they were submitted
 			err = fits(spec.Plan.Source, job.Fetched, err)
+		case err == nil && spec.SourceDigest != "" && spec.SourceDigest != fetched.Digest:
+			err = errMoved
 		}
 		return "", err
 	})

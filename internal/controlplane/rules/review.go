@@ -105,7 +105,7 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 	case api.ReviewApproved:
 		return was, false, conflict("the plan of %s was approved, and run %s applies it; to stop that: dayfly workflow cancel %s", id, was.Applies, was.Applies)
 	default:
-		return was, false, conflict("the plan of %s was %s%s; make a new preview", id, was.Status, Because(Rejection(was)))
+		return was, false, conflict("the plan of %s was %s; make a new preview", id, strings.TrimSpace(was.Status+" "+Rejection(was)))
 	}
 	if !d.Reject {
 		if p.Settings == "" {
@@ -114,7 +114,7 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 		p.update(&out)
 	}
 	if Expired(out, now) {
-		return was, false, conflict("nobody approved the plan of %s until %s; make a new preview", id, out.Expires.UTC().Format(time.RFC3339))
+		return was, false, conflict("nobody approved the plan of %s until %s; make a new preview", id, Day(out.Expires))
 	}
 	out.Votes = append(slices.Clone(was.Votes), api.Vote{By: d.By, At: now, Reject: d.Reject, Comment: d.Comment})
 	if d.Reject {

@@ -171,3 +171,6 @@ func Because(text string) string {
 
 // Clock formats a time for people to read.
 func Clock(t time.Time) string { return t.UTC().Format("15:04:05 MST") }
+
+// Day is Clock with the day, for a time that may be days away.
+func Day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }

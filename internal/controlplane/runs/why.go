@@ -268,11 +268,11 @@ func explain(w *record.Workflow, f facts) api.Why {
 func explainReview(out *api.Why, w *record.Workflow, f facts) {
 	switch r := f.review; {
 	case rules.Expired(r, f.now.Now):
-		out.Summary += "; nobody approved its plan until " + rules.Clock(r.Expires)
+		out.Summary += "; nobody approved its plan until " + rules.Day(r.Expires)
 		out.Next = "nothing: a new preview makes a new plan"
 	case r.Status == api.ReviewWaiting:
 		out.Code, out.Waiting = waitsApproval, wanted(r)
-		out.Next = fmt.Sprintf("dayfly workflow plan %s shows the plan, and dayfly workflow approve %s lets it be applied, until %s (in %s)", w.ID, w.ID, rules.Clock(r.Expires), r.Expires.Sub(f.now.Now).Round(time.Second))
+		out.Next = fmt.Sprintf("dayfly workflow plan %s shows the plan, and dayfly workflow approve %s lets it be applied, until %s (in %s)", w.ID, w.ID, rules.Day(r.Expires), r.Expires.Sub(f.now.Now).Round(time.Second))
 	case r.Status == api.ReviewApproved:
 		out.Summary += "; its plan is approved, and " + r.Applies + " applies it"
 		out.Next = "dayfly why " + r.Applies + " says how far that is"
