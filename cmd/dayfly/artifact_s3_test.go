@@ -4,14 +4,17 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim"
 	"github.com/dayfly-dev/dayfly/test/awsim/s3"
@@ -19,7 +22,9 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
-func TestS3Places_AreReachedWithThePersonsOwnAccess(t *testing.T) {
+// ownBucket makes a bucket of artifacts and gives the test's environment the AWS access of a person to it.
+func ownBucket(t *testing.T) {
+	t.Helper()
 	table := sigv4.NewTable(nil)
 	server := awsim.New(awsim.Config{Credentials: table, Services: map[string]awsim.Service{"s3": &s3.Service{}}, Allow: func(c wire.Call) error {
 		if bytes.Contains(c.Body, []byte("denied")) {
@@ -46,7 +51,10 @@ func TestS3Places_AreReachedWithThePersonsOwnAccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = res.Body.Close()
+}
 
+func TestS3Places_AreReachedWithThePersonsOwnAccess(t *testing.T) {
+	ownBucket(t)
 	at := func(key string) api.Place {
 		return api.Place{Kind: api.PlaceS3, Bucket: "artifacts", Region: "us-east-1", Key: key}
 	}
@@ -85,5 +93,73 @@ func TestS3Places_AreReachedWithThePersonsOwnAccess(t *testing.T) {
 		if !errors.Is(err, workflow.ErrForbidden) || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "ArtifactReaders") {
 			t.Errorf("without the right: %v", err)
 		}
+	}
+}
+
+func TestState_GoesToABucketAndComesFromIt(t *testing.T) {
+	ownBucket(t)
+	w := newWorld(t)
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	const state = `{"version": 4, "serial": 3, "lineage": "0815", "resources": []}`
+	file := write("state", state)
+	w.ok("workspace", "apply", "-f", write("workspace.yaml", "name: net\nengine: terraform\nsource: {git: {url: 'https://git.example.com/net.git'}}\n"))
+	for _, wrong := range [][]string{{"--bucket", "artifacts"}, {"--region", "us-east-1"}, {"--bucket", "artifacts", "--region", "us-east-1", "--data", dir}} {
+		if got := w.run(append([]string{"state", "push", "net", file, "--yes"}, wrong...)...); got.code != exitUsage {
+			t.Errorf("%v: got %+v", wrong, got)
+		}
+	}
+
+	done := make(chan answer)
+	submit := func(args ...string) (api.Job, *client.Runner) {
+		go func() { done <- w.in(t.Context(), "", args...) }()
+		return w.claim()
+	}
+	end := func(runner *client.Runner) answer {
+		if _, err := runner.Result(t.Context(), api.Result{Outcome: workflow.Succeeded}); err != nil {
+			t.Fatal(err)
+		}
+		return <-done
+	}
+	_, runner := submit("state", "push", "net", file, "--yes", "--bucket", "artifacts", "--region", "us-east-1")
+	input, err := runner.Input(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pushed := input.Artifact
+	pushed.Place.Kind, pushed.Place.Bucket, pushed.Place.Region = api.PlaceS3, "artifacts", "us-east-1" // as the relay has it
+	var got bytes.Buffer
+	if err := fetchS3(t.Context(), pushed, &got); err != nil || got.String() != state {
+		t.Errorf("the run finds %q, %v", got.String(), err)
+	}
+	if got := end(runner); got.code != exitOK {
+		t.Errorf("push: got %+v", got)
+	}
+
+	to := filepath.Join(dir, "pulled")
+	_, runner = submit("state", "pull", "net", "--to", to, "-o", "json")
+	one := api.NewArtifact{Name: api.PlanDir + "terraform.tfstate", Kind: api.ArtifactState, Size: pushed.Size, SHA256: pushed.SHA256}
+	taken, err := runner.Artifacts(t.Context(), api.NewArtifacts{
+		Place: &api.Place{Kind: api.PlaceS3, Bucket: "artifacts", Region: "us-east-1"}, Artifacts: []api.NewArtifact{one}, Placed: []string{one.Name},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := placeS3(t.Context(), taken.Artifacts[0].Place, strings.NewReader(state), one.Size, one.SHA256); err != nil {
+		t.Fatal(err)
+	}
+	answer := end(runner)
+	var said api.Artifact
+	if err := json.Unmarshal([]byte(answer.stdout), &said); err != nil || said.SHA256 != one.SHA256 || answer.code != exitOK {
+		t.Errorf("pull: got %+v, %v", answer, err)
+	}
+	if kept, err := os.ReadFile(to); string(kept) != state { //nolint:gosec // G304: the test's own
+		t.Errorf("pulled %q, %v", kept, err)
 	}
 }

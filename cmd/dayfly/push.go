@@ -36,8 +36,14 @@ func (c *statePull) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	if err := a.follow(cl, w.ID); err != nil {
+	last, live, err := a.watch(cl, w.ID)
+	if err != nil {
 		return err
+	}
+	if !a.json() || last.State != workflow.Succeeded { // of JSON one document: the artifact
+		if err := a.ended(live, last); err != nil {
+			return err
+		}
 	}
 	get := artifactGet{Workflow: w.ID, Name: api.PlanDir + "terraform.tfstate", To: cmp.Or(c.To, c.Workspace+".tfstate"), secretStore: c.secretStore}
 	return get.Run(a, cl)
@@ -47,11 +53,13 @@ type statePush struct {
 	Workspace string `arg:"" help:"The workspace."`
 	File      string `arg:"" type:"path" help:"The state document, as dayfly state pull gets it."`
 	Force     bool   `help:"Push it even if it has another lineage than the state that is there, or a serial that is not higher."`
+	Bucket    string `xor:"place" and:"bucket" placeholder:"NAME" help:"The bucket of artifacts of the workspace's pool on AWS; without it, the state is placed on this machine. Your own AWS access is used."`
+	Region    string `and:"bucket" placeholder:"REGION" help:"The bucket's region."`
+	Data      string `xor:"place" type:"path" help:"The data directory of the agent; default that of the last dayfly up."`
 	confirmed
-	secretStore
 }
 
-// Run places the state on this machine, where the agent finds it, then submits the job and follows it.
+// Run places the state where the pool finds it, then submits the job and follows it.
 func (c *statePush) Run(a *app, cl *client.Client) error {
 	state, what, err := readState(c.File)
 	if err != nil {
@@ -65,10 +73,6 @@ func (c *statePush) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	data, err := c.data(a)
-	if err != nil {
-		return err
-	}
 	over := ""
 	if c.Force {
 		over = ", even over a newer state or one of another lineage"
@@ -76,21 +80,36 @@ func (c *statePush) Run(a *app, cl *client.Client) error {
 	if err := c.confirm(a, "this makes %s (%s) the state of workspace %s%s", c.File, what, ws.Name, over); err != nil {
 		return err
 	}
-	push, err := placeState(data, who.Organization, ws.ID, state)
-	if err != nil {
-		return fmt.Errorf("the state cannot be placed below %s, where the agent of this machine looks for it: %w", data, err)
-	}
+	push := describePush(state)
 	push.Force = c.Force
+	if err := c.place(a, api.PushedKey(who.Organization, ws.ID, push.SHA256), push, state); err != nil {
+		return err
+	}
 	return a.onState(cl, api.Submit{Workspace: c.Workspace, Operation: workflow.StatePush, Push: &push})
 }
 
-// placeState puts a state where an agent finds it. The same state again is no error.
-func placeState(data, org, workspaceID string, state []byte) (api.PushedState, error) {
+func describePush(state []byte) api.PushedState {
 	sum := sha256.Sum256(state)
-	push := api.PushedState{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(state))}
+	return api.PushedState{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(state))}
+}
+
+// place puts the state in the pool's bucket, or where the agent of this machine finds it. The same state again is no
+// error.
+func (c *statePush) place(a *app, key string, push api.PushedState, state []byte) error {
+	if c.Bucket != "" {
+		at := api.Place{Kind: api.PlaceS3, Bucket: c.Bucket, Region: c.Region, Key: key}
+		return placeS3(a.ctx, at, bytes.NewReader(state), push.Size, push.SHA256)
+	}
+	data, err := secretStore{Data: c.Data}.data(a)
+	if err != nil {
+		return err
+	}
 	kept := api.Artifact{Size: push.Size, SHA256: push.SHA256, ExpiresAt: time.Now().Add(keepPushed)}
 	store := artifact.NewDirectory(filepath.Join(data, embedded.ArtifactsDir))
-	return push, store.Keep(api.PushedKey(org, workspaceID, push.SHA256), kept, bytes.NewReader(state))
+	if err := store.Keep(key, kept, bytes.NewReader(state)); err != nil {
+		return fmt.Errorf("the state cannot be placed below %s, where the agent of this machine looks for it: %w", data, err)
+	}
+	return nil
 }
 
 // readState reads a state document and says what it is. What is not a whole one never leaves this machine.

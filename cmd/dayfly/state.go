@@ -13,8 +13,8 @@ import (
 type stateCommands struct {
 	List   stateList   `cmd:"" help:"List the resources in a workspace's state."`
 	Unlock stateUnlock `cmd:"" help:"Release the lock that a lost run left on a workspace's state."`
-	Pull   statePull   `cmd:"" help:"Copy a workspace's state to the artifacts of a run."`
-	Push   statePush   `cmd:"" help:"Make a file of this machine a workspace's state; the workspace runs on this machine."`
+	Pull   statePull   `cmd:"" help:"Copy a workspace's state to a file."`
+	Push   statePush   `cmd:"" help:"Make a file a workspace's state, on this machine's agent or by the bucket of a pool on AWS."`
 }
 
 type stateList struct {

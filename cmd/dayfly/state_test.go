@@ -59,11 +59,15 @@ func TestStatePush_PlacesTheStateWhereTheAgentFindsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		push, err := placeState(data, "default", "ws_1", []byte(state))
-		if want := fmt.Sprintf("%x", sha256.Sum256([]byte(state))); err != nil || push.SHA256 != want || push.Size != int64(len(state)) {
-			t.Errorf("got %+v, %v", push, err)
+		push := describePush([]byte(state))
+		if want := fmt.Sprintf("%x", sha256.Sum256([]byte(state))); push.SHA256 != want || push.Size != int64(len(state)) {
+			t.Errorf("got %+v", push)
 		}
-		if kept, err := os.ReadFile(filepath.Join(data, embedded.ArtifactsDir, api.PushedKey("default", "ws_1", push.SHA256))); string(kept) != state {
+		key := api.PushedKey("default", "ws_1", push.SHA256)
+		if err := (&statePush{Data: data}).place(nil, key, push, []byte(state)); err != nil {
+			t.Error(err)
+		}
+		if kept, err := os.ReadFile(filepath.Join(data, embedded.ArtifactsDir, key)); string(kept) != state {
 			t.Errorf("placed: %q, %v", kept, err)
 		}
 	}
