@@ -142,6 +142,12 @@ func TestState_GoesToABucketAndComesFromIt(t *testing.T) {
 		t.Errorf("push: got %+v", got)
 	}
 
+	w.ok("organization", "update", "--approval", "required")
+	_, runner = submit("state", "push", "net", file, "--yes", "--bucket", "artifacts", "--region", "us-east-1")
+	if got := end(runner); got.code != exitFailed || !strings.Contains(got.stderr, "has left no plan that can be approved") {
+		t.Errorf("a push that must be approved: got %+v", got)
+	}
+
 	to := filepath.Join(dir, "pulled")
 	_, runner = submit("state", "pull", "net", "--to", to, "-o", "json")
 	one := api.NewArtifact{Name: api.PlanDir + "terraform.tfstate", Kind: api.ArtifactState, Size: pushed.Size, SHA256: pushed.SHA256}

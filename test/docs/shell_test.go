@@ -295,6 +295,7 @@ func TestAPI_ItsBlocksWork(t *testing.T) {
 		"api /v1/whoami":      {`"role":"admin"`},
 		"wait_seconds":        {"working", `"done":true`},
 		"/timeline":           {`"state":"succeeded"`, `"value":42`},
+		"/artifacts":          {`"name":"files/report"`, "working"},
 		"/v1/workspaces":      {`"kind":"directory"`},
 		"/v1/audit":           {"pool.create"},
 		"Idempotency-Key":     {},
@@ -396,7 +397,7 @@ func TestPages_CommandsAndFlagsExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	help := map[string]string{}
-	groups := []string{"workflow", "workspace", "state", "secret", "pool", "project", "token", "repair", "organization", "server", "audit"}
+	groups := []string{"workflow", "workspace", "state", "artifact", "secret", "pool", "project", "token", "repair", "organization", "server", "audit"}
 	for _, page := range pages(t) {
 		if page == "CHANGELOG.md" { // of other versions too
 			continue
