@@ -81,6 +81,9 @@ func TestCommand_APlanIsShownApprovedAndRejected(t *testing.T) {
 	w.ok("workflow", "reject", id, "--yes", "--comment", "no")
 	has(t, "why", w.ok("why", id), "rejected by", "no")
 
+	id, _ = asks(destroys, func() {})
+	has(t, "cancel", w.ok("workflow", "cancel", id), "the plan of "+id+" is rejected")
+
 	if _, got := asks(api.Changes{}, func() {}); got.code != exitOK || !strings.Contains(got.stdout, "unchanged") {
 		t.Errorf("nothing changes: %+v", got)
 	}

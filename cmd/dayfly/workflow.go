@@ -231,6 +231,9 @@ func (c *workflowCancel) Run(a *app, cl *client.Client) error {
 	if w.State == workflow.Cancelled {
 		return a.done(w, "%s is cancelled", w.ID)
 	}
+	if w.Review != nil && w.Review.Status == api.ReviewRejected {
+		return a.done(w, "the plan of %s is rejected", w.ID)
+	}
 	if w.State.Terminal() {
 		return a.done(w, "%s had already ended: %s", w.ID, w.State)
 	}
