@@ -46,6 +46,30 @@ output "password" {
   sensitive = true
 }
 `,
+	"declared/main.tf": `
+terraform {
+  backend "s3" {
+    bucket                      = "states"
+    key                         = "declared/terraform.tfstate"
+    region                      = "us-east-1"
+    use_path_style              = true
+    use_lockfile                = true
+    skip_credentials_validation = true
+    skip_requesting_account_id  = true
+    skip_metadata_api_check     = true
+    skip_region_validation      = true
+  }
+}
+resource "terraform_data" "first" {
+  input = "hello"
+}
+resource "terraform_data" "second" {
+  input = terraform_data.first.output
+}
+output "greeting" {
+  value = terraform_data.second.output
+}
+`,
 	"failing-plan/main.tf": `
 variable "environment" {
   default = "moon"

@@ -97,6 +97,7 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 		o.Cloud.Parameters = map[string]string{}
 	}
 	o.Cloud.Parameters["DirectLaunch"] = cmp.Or(o.Cloud.Parameters["DirectLaunch"], "false")
+	o.Cloud.Parameters["ArtifactReaders"] = "arn:aws:iam::" + wire.Account + ":user/admin"
 	o.Cloud.Log = func(function, line string) { o.Tap.Add("the log of function "+function, line) }
 	c, err := cloud.Start(ctx, o.Cloud)
 	if err != nil {
@@ -237,6 +238,7 @@ func (w *world) watched(ctx context.Context) {
 	for i, v := range w.c.SecretValues() {
 		leaks.Wrong = append(leaks.Wrong, w.Tap.find(fmt.Sprintf("secret %d of the stacks", i+1), v)...)
 	}
+	leaks.Wrong = append(leaks.Wrong, w.Tap.find("the signature of an address", signed)...)
 	leaks.Got = fmt.Sprintf("%d places read", len(w.Tap.places()))
 	w.add(leaks)
 
