@@ -37,13 +37,19 @@ func (d *Directory) Upload(_ context.Context, key string, _ api.NewArtifact) (ap
 	return api.Transfer{Method: http.MethodPut}, checkKey(key)
 }
 
-// Download returns a request without a URL: whoever answers it takes the bytes from Open. It refuses what is not there.
-func (d *Directory) Download(_ context.Context, key string, _ api.Artifact) (api.Transfer, error) {
+// Download returns a request without a URL: whoever answers it takes the bytes from Open. It refuses what is not there,
+// and what has another size: a file that is too short would look like a transfer that is cut off, again and again.
+func (d *Directory) Download(_ context.Context, key string, a api.Artifact) (api.Transfer, error) {
 	f, err := d.Open(key)
 	if err != nil {
 		return api.Transfer{}, err
 	}
-	return api.Transfer{Method: http.MethodGet}, f.Close()
+	defer f.Close() //nolint:errcheck // it was only read
+	info, err := f.Stat()
+	if err == nil && info.Size() != a.Size {
+		err = workflow.Refuse(workflow.ErrConflict, "size", "the artifact has %d bytes, and what lies in its place on this machine has %d: it was changed", a.Size, info.Size())
+	}
+	return api.Transfer{Method: http.MethodGet}, err
 }
 
 // checkKey refuses what is not the key of an artifact: parts that are each a plain name of a file.

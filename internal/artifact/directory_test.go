@@ -135,6 +135,27 @@ func TestOpen_WhatIsNotThere(t *testing.T) {
 	}
 }
 
+// What was cut short where it lies would look like a transfer that is cut off, which a runner repeats for minutes.
+func TestDownload_RefusesWhatHasAnotherSize(t *testing.T) {
+	dir := t.TempDir()
+	d := artifact.NewDirectory(dir)
+	a := of("one", time.Now().Add(time.Hour))
+	if err := d.Keep(key, a, strings.NewReader("one")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Download(t.Context(), key, a); err != nil {
+		t.Error(err)
+	}
+	for _, text := range []string{"", "on", "one more"} {
+		if err := os.WriteFile(filepath.Join(dir, key), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Download(t.Context(), key, a); !errors.Is(err, workflow.ErrConflict) {
+			t.Errorf("%q: got %v", text, err)
+		}
+	}
+}
+
 func TestSweep_DeletesWhatIsPastItsTimeAndWhatACrashLeft(t *testing.T) {
 	base := t.TempDir()
 	d := artifact.NewDirectory(base)

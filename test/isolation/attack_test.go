@@ -89,6 +89,8 @@ type world struct {
 	up       *dayfly
 	operator *client.Client
 	precious precious
+
+	operatorToken string
 }
 
 func attack(t *testing.T, target string) {
@@ -149,7 +151,7 @@ func newWorld(t *testing.T, target string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.operator = s.client(w.up.url, token.Value)
+	w.operator, w.operatorToken = s.client(w.up.url, token.Value), token.Value
 	s.put("victim", "wait", func(in *api.Workspace) {
 		in.Secrets = []api.Secret{{Env: "TOKEN", Ref: "file:victim"}, {File: "token", Ref: "file:victim"}}
 	})

@@ -67,6 +67,10 @@ var attempts = []attempt{
 	{name: "posing", what: "print lines as the runner does", try: (*world).posing},
 	{name: "source", what: "name a data directory of Dayfly as the source, or one around or in it", try: (*world).source},
 	{name: "references", what: "as an operator, name another pool, user name, host or secret", try: (*world).references},
+	{name: "artifacts", what: "leave artifacts that are links, pipes, endless or not its own, and reach those of others", try: (*world).artifacts},
+	{name: "planswap", what: "swap the plan file before it is read, while it is shown and before it is applied", try: (*world).planswap},
+	{name: "bundle", what: "apply another plan than the approved one, or apply it to another state or source", try: (*world).bundle},
+	{name: "input", what: "get the plan of another workspace, or leave one for it", try: (*world).input},
 }
 
 // prlimit may end the job where the runner has its user, and nothing else.

@@ -85,7 +85,7 @@ var built = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// builtImage has the runner, and the attack in place of a shell.
+// builtImage has the runner, and the attack in place of a shell and of an engine.
 var builtImage = sync.OnceValue(func() error {
 	dir, err := built()
 	if err != nil {
@@ -93,7 +93,7 @@ var builtImage = sync.OnceValue(func() error {
 	}
 	return docker.Build(context.Background(), "", docker.Image{
 		Tag: testImage, Entrypoint: []string{"/runner"}, Path: "/bin",
-		Files: []docker.File{{From: filepath.Join(dir, "runner"), To: "/runner"}, {From: filepath.Join(dir, "attack"), To: "/bin/sh"}},
+		Files: []docker.File{{From: filepath.Join(dir, "runner"), To: "/runner"}, {From: filepath.Join(dir, "attack"), To: "/bin/sh"}, {From: filepath.Join(dir, "attack"), To: "/bin/terraform"}},
 	})
 })
 
@@ -101,7 +101,7 @@ var builtImage = sync.OnceValue(func() error {
 type site struct {
 	t      *testing.T
 	data   string
-	source string // with the attack in it
+	source string // with the attack in it; beside it is the directory of engines, with the attack as one
 	said   []string
 	cl     *client.Client
 }
@@ -153,11 +153,15 @@ func newSite(t *testing.T) *site {
 		os.Chmod(filepath.Dir(dir), 0o711), os.Chmod(dir, 0o711),
 		os.Mkdir(s.source, 0o755), os.Chmod(s.source, 0o755),
 		os.WriteFile(filepath.Join(s.source, "attack"), b, 0o755),
+		os.Mkdir(engines(s.source), 0o755), os.Chmod(engines(s.source), 0o755),
+		os.WriteFile(filepath.Join(engines(s.source), "terraform"), b, 0o755),
 	); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
+
+func engines(source string) string { return filepath.Join(filepath.Dir(source), "engines") }
 
 // upConfig is what a dayfly of tests is made of.
 func upConfig(target, data, source string, log *slog.Logger) (embedded.UpConfig, error) {
@@ -172,7 +176,7 @@ func upConfig(target, data, source string, log *slog.Logger) (embedded.UpConfig,
 	s.PollingInterval, s.JobStatusLoopInterval = time.Second, time.Second
 	return embedded.UpConfig{
 		Server: embedded.ServerConfig{Data: data, Listen: "127.0.0.1:0", Log: log},
-		Agent:  embedded.AgentConfig{Settings: s, Runner: []string{self, runnerArg}, ShutdownGrace: 20 * time.Second, Log: log},
+		Agent:  embedded.AgentConfig{Settings: s, Runner: []string{self, runnerArg}, Path: engines(source) + ":/usr/local/bin:/usr/bin:/bin", ShutdownGrace: 20 * time.Second, Log: log},
 	}, nil
 }
 

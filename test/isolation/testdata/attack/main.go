@@ -18,12 +18,16 @@ var ways = map[string]func(runner int, args []string){
 	"ticket": ticket, "relay": relay, "connections": connections, "others": others, "private": private, "inherited": inherited, "planted": planted,
 	"setuid": setuid, "mounts": mounts, "outside": outside, "symlinks": symlinks, "hardlink": hardlink, "leave": leave, "leftovers": leftovers,
 	"escape": escape, "stray": stray, "swarm": swarm, "masks": masks, "posing": posing,
+	"artifacts": artifacts, "report": report, "swap": swap,
 	"wait": wait, "whoami": whoami, "once": once, "count": count, "say": say,
 }
 
 func main() {
 	if filepath.Base(os.Args[0]) == "sh" {
 		shell()
+	}
+	if filepath.Base(os.Args[0]) == "terraform" {
+		engine()
 	}
 	way, ok := ways[os.Args[1]]
 	if !ok {

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// report leaves an artifact that is nobody else's business.
+func report(int, []string) {
+	fmt.Println("leave a report:", os.WriteFile(filepath.Join(os.Getenv("DAYFLY_ARTIFACTS"), "report"), []byte(victims), 0o600))
+}
+
+// artifacts leaves what must not be kept, or not under its name, and tries those of others. The arguments are a file
+// of root, the directory of all artifacts, the artifact of another job, and then what relay takes. What is kept is
+// what the test looks at.
+func artifacts(runner int, args []string) {
+	precious, all, other := args[0], args[1], args[2]
+	dir := os.Getenv("DAYFLY_ARTIFACTS")
+	put := func(name string) error {
+		path := filepath.Join(dir, name)
+		_ = os.MkdirAll(filepath.Dir(path), 0o700)
+		return os.WriteFile(path, []byte("of the attack"), 0o600)
+	}
+	for _, name := range []string{"plan/bundle.tar", "...", "..\\plan\\x", "a b", "a\nb", "%2e%2e", "-x", strings.Repeat("n", 220), strings.Repeat("d/", 120) + "deep"} {
+		tried(fmt.Sprintf("leave %.40q", name), false, put(name))
+	}
+	tried("leave a file above", false, put("../above"))
+	for i, target := range []string{precious, filepath.Dir(precious), other, all, fmt.Sprintf("/proc/%d/environ", runner), "/etc/passwd", "../source/attack", "plan/bundle.tar"} {
+		tried("leave a link to "+target, false, os.Symlink(target, filepath.Join(dir, fmt.Sprintf("link-%d", i))))
+		tried("leave a second name of "+target, false, os.Link(target, filepath.Join(dir, fmt.Sprintf("name-%d", i))))
+	}
+	tried("leave a pipe", false, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	_, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	tried("leave a socket", false, err)
+	_ = put("endless")
+	tried("leave a file without end", false, os.Truncate(filepath.Join(dir, "endless"), 1<<40))
+	for i := range 10_000 {
+		if err = put(fmt.Sprintf("zz-many/%d", i)); err != nil {
+			break
+		}
+	}
+	tried("leave 10000 files", false, err)
+	must("list all artifacts", second(os.ReadDir(all)))
+	must("write among all artifacts", os.WriteFile(filepath.Join(all, "written"), nil, 0o600))
+	must("read another job's", second(os.ReadFile(other)))
+	must("replace another job's", os.WriteFile(other, nil, 0o600))
+	must("remove another job's", os.Remove(other))
+	must("link another job's", os.Link(other, "linked"))
+	unticketed(append(args[3:], os.Getenv("DAYFLY_WORKFLOW_ID")), "POST artifacts", "PUT bytes", "GET bytes", "GET input")
+}
+
+// planOf is a plan file, and what is said of it.
+func planOf(address string) []byte {
+	return fmt.Appendf(nil, `{"format_version":"1.2","resource_changes":[{"address":%q,"change":{"actions":["create"]}}]}`, address)
+}
+
+// engine answers as terraform does, and attacks where MODE says. Its plan is what the source says. It returns if it
+// is called as something else.
+func engine() {
+	mode, last := strings.TrimPrefix(os.Getenv("MODE"), "mode:"), os.Args[len(os.Args)-1]
+	switch os.Args[1] {
+	case "version":
+		fmt.Println(`{"terraform_version":"1.11.4"}`)
+	case "init":
+		if mode == "init" {
+			leaveSwapper(0)
+		}
+	case "plan":
+		for _, arg := range os.Args {
+			if path, ok := strings.CutPrefix(arg, "-out="); ok {
+				address, _ := os.ReadFile("address")
+				_ = os.WriteFile(path, planOf(string(address)), 0o600)
+			}
+		}
+		if mode == "hold-plan" {
+			wait(0, nil)
+		}
+		if mode == "later" {
+			leaveSwapper(os.Getpid())
+		}
+		os.Exit(2)
+	case "show":
+		plan, _ := os.ReadFile(last)
+		switch {
+		case mode == "later":
+			leaveSwapper(os.Getpid())
+		case mode == "show", mode == "check" && os.Getenv("DAYFLY_OPERATION") == "update":
+			leaveSwapper(0)
+			for now := plan; string(now) == string(plan); now, _ = os.ReadFile(last) {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		fmt.Printf("%s\n", plan)
+	case "apply":
+		plan, _ := os.ReadFile(last)
+		var was struct{ Serial int }
+		old, _ := os.ReadFile(".dayfly/state/terraform.tfstate")
+		_ = json.Unmarshal(old, &was)
+		fmt.Printf("applied %s\n", plan)
+		if mode == "hold-apply" {
+			wait(0, nil)
+		}
+		_ = os.WriteFile(".dayfly/state/terraform.tfstate", fmt.Appendf(nil, `{"version":4,"lineage":"one","serial":%d,"resources":[%s]}`, was.Serial+1, plan), 0o600)
+	case "output":
+		fmt.Println("{}")
+	default:
+		return
+	}
+	os.Exit(0)
+}
+
+// leaveSwapper leaves a process behind that swaps plans, at once or after the end of a process, and waits until it is
+// there.
+func leaveSwapper(after int) {
+	self, _ := os.Executable()
+	cmd := exec.Command(self, "swap", strconv.Itoa(after))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	_ = cmd.Run()
+	for range 5000 {
+		if _, err := os.Stat(swapping()); err == nil {
+			fmt.Fprintln(os.Stderr, "a process that swaps plans is left")
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func swapping() string { return filepath.Join(os.Getenv("TMPDIR"), "swapping") }
+
+// swap writes another plan to every plan file of the job, and puts others in their place.
+func swap(_ int, args []string) {
+	if len(args) == 1 {
+		self, _ := os.Executable()
+		cmd := exec.Command(self, "swap", args[0], "outside")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		_ = cmd.Start()
+		return
+	}
+	forged := planOf("thing.forged")
+	_ = os.WriteFile(swapping(), nil, 0o600)
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		if _, err := os.Stat("/proc/" + args[0] + "/cmdline"); args[0] != "0" && err == nil {
+			continue
+		}
+		_ = filepath.WalkDir(os.Getenv("TMPDIR"), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() && strings.HasSuffix(path, ".tfplan") {
+				_ = os.WriteFile(path, forged, 0o600)
+				_ = os.WriteFile(path+".new", forged, 0o600)
+				_ = os.Rename(path+".new", path)
+			}
+			return nil
+		})
+	}
+}
