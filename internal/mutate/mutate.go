@@ -24,6 +24,8 @@ const (
 	FoldedTwice     = "freed places counted twice"         // they are subtracted from a limit and stay
 	CutBlind        = "no second look at a full limit"     // a claim misses what is freed before it says that it waits
 	OldRoute        = "claims by a route out of date"      // a pool claims what belongs to another one by now
+	ApproveOld      = "approval of what is out of date"    // neither the settings nor the time since the plan count
+	NoPermit        = "start without an approval"          // whatever is required by then
 )
 
 // All lists them.
@@ -31,6 +33,6 @@ func All() []string {
 	return []string{
 		NoStartFence, NoBoot, EarlyClaim, EarlySlot, NoWantedCheck, NoVersion, OnePhaseReap, NamelessReports, NoHolder, NoGrace,
 		NoBeatCheck, LateClear, NoPoolCheck, OneTimerPage, OneHeldPage, HeldCut,
-		FoldedTwice, CutBlind, OldRoute,
+		FoldedTwice, CutBlind, OldRoute, ApproveOld, NoPermit,
 	}
 }

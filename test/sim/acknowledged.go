@@ -87,7 +87,11 @@ func (w *world) timeline(job string) (all []api.Event) {
 func (t *truth) submitted(r *record) {
 	made := "entry " + r.Message
 	most := 1
-	if r.RetryOf != "" {
+	switch {
+	case r.PlanOf != "":
+		t.w.applies(r)
+		made = "plan of " + r.PlanOf
+	case r.RetryOf != "":
 		made, most = "retry of "+r.RetryOf, t.w.people.retried[r.RetryOf]
 	}
 	if t.made[made]++; t.made[made] > most {

@@ -32,6 +32,7 @@ type books struct {
 type queued struct {
 	ID        string `json:"id"`
 	Workspace string `json:"ws"`
+	Pin       string `json:"pin"` // who has the plan that it applies
 	since     int    // the commit that made it
 }
 
@@ -315,6 +316,9 @@ func (b *books) order(claimed []*record, ranks map[string]string, seen int, curs
 			continue
 		}
 		pool := claimed[0].PoolID
+		if q.Pin != "" && q.Pin != pool && q.Pin != pool+"/"+claimed[0].Instance {
+			continue
+		}
 		p, typ := b.pool(pool), workflow.Type(k.Part[strings.LastIndexByte(k.Part, '/')+1:])
 		// If a thousand entries are not assigned to the pool, the next claim continues after them.
 		all := b.cursors[pool].Types[typ] == "" && cursors[pool].Types[typ] == ""

@@ -27,6 +27,15 @@ func (w *world) moved(old, r *record, call string) {
 	w.terminalIsFinal(old, r)
 	w.noClaimLapsesEarly(old, r, call)
 	w.startsAreFew(r)
+	switch {
+	case old.State == r.State:
+	case r.State == workflow.Succeeded && r.PlanOf != "":
+		w.met[metApplied]++
+	case r.Reason == workflow.ReasonPlanStale:
+		w.met[metStale]++
+	case r.Reason == workflow.ReasonNotApproved:
+		w.met[metUnasked]++
+	}
 }
 
 func (w *world) terminalIsFinal(old, r *record) {
@@ -305,6 +314,7 @@ func (w *world) end() {
 			}
 		}
 	}
+	w.decisionsAreKept()
 	workspaces := map[string]bool{}
 	for _, r := range w.truth.records {
 		workspaces[r.WorkspaceID] = true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -16,6 +17,8 @@ import (
 type people struct {
 	w          *world
 	admin      controlplane.Principal
+	planned    bool                     // approvals may be required
+	deciders   []controlplane.Principal // who submits and decides
 	workspaces []string
 	settings   map[string]api.Workspace // as they were registered
 	ids        map[int]string           // of workflows, by the entry that submitted them
@@ -60,9 +63,12 @@ var kinds = []struct {
 func (p *people) submit(index int, r *rand.Rand) string {
 	k := kinds[r.IntN(len(kinds))]
 	in := api.Submit{Workspace: p.workspaces[r.IntN(len(p.workspaces))], Type: k.t, Operation: k.op, Priority: new(r.IntN(3) - 1), Message: strconv.Itoa(index)}
+	if x := p.w.roll("push", index).IntN(8); x == 0 && p.planned && k.t == workflow.Deployment {
+		in.Operation, in.Push = workflow.StatePush, &api.PushedState{SHA256: strings.Repeat("5", 64), Size: 5}
+	}
 	p.asked = append(p.asked, asked{index, in})
 	p.again("submit", func() error { return p.ask(index, in) })
-	return fmt.Sprintf("submit %s %s of %s", k.t, k.op, in.Workspace)
+	return fmt.Sprintf("submit %s %s of %s", k.t, in.Operation, in.Workspace)
 }
 
 // ask submits what an entry of the schedule asks for, under the key of that entry.
@@ -81,7 +87,7 @@ func (p *people) ask(index int, in api.Submit) error {
 func (p *people) send(index int, in api.Submit) (api.Workflow, error) {
 	return ask(p.w.ctx, p.w, p.w.other(person), plane, "submit", func(ctx context.Context) (out api.Workflow, err error) {
 		lost := p.w.cp.do("submit", func(c *controlplane.Plane) error {
-			out, err = c.Submit(ctx, p.admin, fmt.Sprintf("entry-%d", index), in)
+			out, err = c.Submit(ctx, p.deciders[index%len(p.deciders)], fmt.Sprintf("entry-%d", index), in)
 			return err
 		})
 		return out, lost

@@ -47,8 +47,10 @@ type boot struct {
 	killBy   time.Duration
 	told     bool // to stop
 
-	engine    bool // one runs
-	engined   bool // one has run
+	job       api.Spec
+	plan      *bundle // that it leaves, or applies
+	engine    bool    // one runs
+	engined   bool    // one has run
 	reporting bool
 	result    api.Result
 	last      []api.Step // that go with the result
@@ -253,6 +255,11 @@ func (b *boot) begin(spec api.Spec) {
 		b.finish()
 		return
 	}
+	if b.job = spec; spec.Plan != nil && b.plan == nil {
+		b.fetch(firstRetry)
+		return
+	}
+	b.preview()
 	r := b.w.roll("engine", b.t.request.Workflow)
 	most := api.Seconds(spec.MaxRuntimeSeconds)
 	takes := between(r, 20*time.Second, 12*time.Minute)
@@ -395,6 +402,10 @@ func (b *boot) finish() {
 			b.conclude(workflow.Failed, workflow.ReasonStepFailed)
 			return
 		}
+		if b.job.For != "" {
+			b.leave(firstRetry)
+			return
+		}
 		b.conclude(workflow.Succeeded, workflow.ReasonNone)
 	}
 }
@@ -402,6 +413,9 @@ func (b *boot) finish() {
 func (b *boot) endEngine() {
 	if b.engine {
 		b.engine = false
+		if workflow.ChangesState(b.job.Type, b.job.Operation) {
+			b.w.truth.plans.serials[b.job.WorkspaceID]++
+		}
 		b.w.tell("engine of %s has ended in %s", b.t.request.Workflow, b.t.ref)
 	}
 }
@@ -413,6 +427,9 @@ func (b *boot) conclude(outcome workflow.State, reason workflow.Reason) {
 	}
 	b.reporting = true
 	b.result = api.Result{Outcome: outcome, Reason: reason, LogEnd: b.lines}
+	if outcome == workflow.Succeeded && b.job.For != "" {
+		b.result.Plan, b.result.Changes = &b.plan.made, &b.plan.changes
+	}
 	if b.engined {
 		code := 0
 		b.last = []api.Step{{Seq: 1, Name: "apply", Status: workflow.StepSucceeded, StartedAt: b.w.now(), ExitCode: &code}}

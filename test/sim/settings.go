@@ -24,6 +24,7 @@ func (w *world) addStack(r *rand.Rand, pool, name string) *stack {
 		skew: between(r, -2*time.Second, 2*time.Second),
 	}
 	s.direct = !s.heard && r.IntN(4) > 0
+	s.place = w.placeOf(s)
 	s.queue, s.launcher = &simQueue{w: w, s: s}, &simLauncher{w: w, s: s}
 	for _, part := range []string{relays, poll, reap} {
 		s.build(part)
@@ -266,6 +267,11 @@ var settings = []fault{
 			return c.DeletePool(ctx, w.people.admin, name)
 		})
 		return "pool " + name + " is deleted"
+	}},
+	{"what requires approvals changes", 5, func(w *world, r *rand.Rand) string { return w.require(r) }},
+	{"what a workspace's runs do changes", 3, func(w *world, r *rand.Rand) string {
+		value := fmt.Sprint(r.IntN(3))
+		return w.people.put(r, "environment "+value, func(ws *api.Workspace) { ws.Environment = map[string]string{"A": value} })
 	}},
 	{"the control plane crashes again and again", 3, func(w *world, r *rand.Rand) string {
 		end, each := w.clock+between(r, 3*time.Minute, 25*time.Minute), between(r, 15*time.Second, 110*time.Second)

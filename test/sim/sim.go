@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 const (
@@ -117,6 +118,7 @@ func (w *world) build() {
 		w.addWorkspace(name, pool, between(r, 12*time.Minute, 50*time.Minute), 1+r.IntN(3))
 		w.people.workspaces = append(w.people.workspaces, name)
 	}
+	w.requires(w.roll("approvals"))
 	if big {
 		w.grow(r)
 	}
@@ -175,6 +177,13 @@ func (w *world) heal() {
 	w.traps, w.cuts, w.healed = nil, map[[2]string]time.Duration{}, true
 	w.cp.flaky, w.cp.down = false, 0
 	w.after(settled, "look at the routes", w.truth.books.routed)
+	w.after(settled, "give up", func() { // who has the plan may never come back
+		for _, id := range w.truth.order {
+			if r := w.truth.of(id); r.PlanOf != "" && r.State == workflow.Pending {
+				w.people.cancelID(id)
+			}
+		}
+	})
 	for _, s := range w.stacks {
 		s.wakeLost, s.stopLost, s.stopTwice = 0, 0, 0
 		s.queue.doubles, s.queue.delays, s.queue.poison = 0, 0, 0

@@ -34,6 +34,7 @@ type stack struct {
 	launcher  *simLauncher
 	keys      *ticket.Keyring
 	relay     *relay.Relay
+	place     *place
 	poller    *poller.Poller
 	sweeper   *reaper.Reaper
 	heard     bool // the reaper is told what the relay heard, as in an agent
@@ -81,7 +82,7 @@ func (s *stack) build(part string) {
 		s.sweeper, s.sweeps = reaper.New(upstream{s, p, nil}, seen{s.launcher, p}, cfg), 0
 	case relays:
 		s.relay, err = relay.New(s.keys, upstream{s, p, nil}, relay.Config{
-			URL: "http://control-plane", Transport: toPlane{s.w, p}, Hold: -1, Now: s.now, Log: s.log(), Reports: s.kept(p),
+			URL: "http://control-plane", Transport: toPlane{s.w, p}, Hold: -1, Now: s.now, Log: s.log(), Reports: s.kept(p), Places: s.place,
 		})
 	}
 	if err != nil {

@@ -29,13 +29,17 @@ type record struct {
 		Task    string `json:"task"`
 		Boot    string `json:"boot"`
 	} `json:"holder"`
-	Started  time.Time `json:"started"`
-	Deadline time.Time `json:"deadline"`
-	CancelAt time.Time `json:"cancel"`
-	Active   bool      `json:"active"`
-	SlotHeld bool      `json:"slot_held"`
-	Message  string    `json:"msg"`
-	RetryOf  string    `json:"retry_of"`
+	Started  time.Time          `json:"started"`
+	Deadline time.Time          `json:"deadline"`
+	CancelAt time.Time          `json:"cancel"`
+	Active   bool               `json:"active"`
+	SlotHeld bool               `json:"slot_held"`
+	Message  string             `json:"msg"`
+	RetryOf  string             `json:"retry_of"`
+	By       string             `json:"by"`
+	For      workflow.Operation `json:"for"`
+	PlanOf   string             `json:"plan_of"`
+	Ended    time.Time          `json:"ended"`
 }
 
 func (r *record) changesState() bool { return workflow.ChangesState(r.Type, r.Op) }
@@ -66,12 +70,13 @@ type truth struct {
 	made     map[string]int       // workflows, by what asked for them
 	ends     map[string]time.Time // of runs: when their runners have killed their engines, by a clock that never steps
 	books    *books
+	plans    *reviews
 }
 
 func newTruth(w *world) *truth {
 	return &truth{
 		w: w, records: map[string]*record{}, leases: map[attempt]time.Time{}, reported: map[string]bool{},
-		granted: map[attempt]map[string]bool{}, starts: map[string]int{}, active: map[string]int{}, made: map[string]int{}, ends: map[string]time.Time{}, books: newBooks(w),
+		granted: map[attempt]map[string]bool{}, starts: map[string]int{}, active: map[string]int{}, made: map[string]int{}, ends: map[string]time.Time{}, books: newBooks(w), plans: newReviews(),
 	}
 }
 
@@ -83,6 +88,11 @@ func (t *truth) committed(ops []store.Op, call string, seen int) {
 			if r := t.look(k, call); r != nil {
 				claimed = append(claimed, r)
 			}
+		}
+	}
+	for _, op := range ops {
+		if k := op.Key(); k.Sort == "review" && !op.IsCheck() {
+			t.w.reviewed(strings.TrimPrefix(k.Part, "wf/"))
 		}
 	}
 	t.books.follow(ops, claimed, seen)
@@ -110,8 +120,14 @@ func (t *truth) look(k store.Key, call string) (claimed *record) {
 	if old.State != workflow.Running && r.State == workflow.Running {
 		t.ends[r.ID] = r.Deadline.Add(workflow.DeadlineGrace - t.w.cp.step)
 	}
+	if old.State == workflow.Claimed && r.State == workflow.Running && r.changesState() {
+		t.w.permitted(r)
+	}
 	t.w.moved(old, r, call)
 	if old.State == workflow.Pending && r.State == workflow.Claimed {
+		if r.PlanOf != "" {
+			t.w.hasPlan(r)
+		}
 		return r
 	}
 	return nil

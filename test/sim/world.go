@@ -35,6 +35,7 @@ const (
 	runners    = "runner"
 	launchers  = "launcher"
 	queues     = "queue"
+	places     = "place of artifacts"
 	mostNested = 3 // parts that may be stopped at once, each inside a call of another
 )
 
