@@ -96,7 +96,7 @@ func (w *world) requires(r *rand.Rand) {
 // requirement is what some level requires.
 func requirement(r *rand.Rand) *api.Approval {
 	return &api.Approval{
-		Required: true, NotBySubmitter: r.IntN(3) == 0, Expires: []string{"", "10m", "40m"}[r.IntN(3)],
+		Required: true, NotBySubmitter: r.IntN(3) == 0, Expires: []string{"", "5m", "15m"}[r.IntN(3)],
 		Rules: [][]string{nil, nil, {"destroys"}, {"changes > 3"}}[r.IntN(4)],
 	}
 }
