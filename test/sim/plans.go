@@ -71,18 +71,17 @@ func (b *boot) preview() {
 
 // leave places the plan of a preview, and reports it then.
 func (b *boot) leave(wait time.Duration) {
-	err := b.put()
-	switch {
+	switch err := b.put(); {
 	case b.gone:
 	case err == nil:
 		b.conclude(workflow.Succeeded, workflow.ReasonNone)
 	default:
-		b.after(wait, err, b.leave)
+		b.failed(wait, err, b.leave)
 	}
 }
 
-// after tries a call about an artifact again, or ends the run for it.
-func (b *boot) after(wait time.Duration, err error, try func(time.Duration)) {
+// failed tries a call about an artifact again, or ends the run for it.
+func (b *boot) failed(wait time.Duration, err error, try func(time.Duration)) {
 	switch {
 	case client.RunOver(err):
 		b.over()
@@ -121,7 +120,7 @@ func (b *boot) fetch(wait time.Duration) {
 	case b.gone:
 		return
 	case err != nil:
-		b.after(wait, err, b.fetch)
+		b.failed(wait, err, b.fetch)
 		return
 	case b.stopping != "":
 		b.finish()
