@@ -47,6 +47,10 @@ func TestLive_VersionsWorkTogetherAndAreReplacedInPlace(t *testing.T) {
 	agent := l.agent(before)
 	l.workspace("first")
 	l.workspace("second")
+	guarded := api.Workspace{Name: "guarded", Engine: api.EngineTerraform, Source: api.Source{Directory: filepath.Join(l.srcs, "first")}, State: &api.State{Kind: api.StateDirectory}}
+	if _, _, err := l.client.PutWorkspace(t.Context(), guarded); err != nil {
+		t.Fatal(err)
+	}
 	running, waiting := l.submit("first"), l.submit("first")
 	l.await(running, workflow.Running)
 
@@ -71,6 +75,14 @@ func TestLive_VersionsWorkTogetherAndAreReplacedInPlace(t *testing.T) {
 	l.open("new")
 	if wf := l.await(l.submit("new"), workflow.Failed); wf.Reason != workflow.ReasonRunnerTooOld {
 		t.Errorf("a new workspace on the older agent ended for %q, want runner_too_old", wf.Reason)
+	}
+	// Nor does it know how to leave a plan that can be approved: a preview without one would look like any other.
+	guarded.Approval = &api.Approval{Required: true}
+	if _, _, err := l.client.PutWorkspace(t.Context(), guarded); err != nil {
+		t.Fatal(err)
+	}
+	if wf := l.await(l.submit("guarded"), workflow.Failed); wf.Operation != workflow.Preview || wf.Reason != workflow.ReasonRunnerTooOld || !strings.Contains(wf.Detail, `"plan"`) {
+		t.Errorf("the older agent made the plan of a %s, which ended for %q: %s", wf.Operation, wf.Reason, wf.Detail)
 	}
 
 	// The agent is killed in the middle of a job and a newer one takes its place: it finds the older one's
