@@ -63,7 +63,11 @@ func (r *run) keepFiles(held, life context.Context) {
 			r.logf("%s", err)
 			return "", err
 		}
-		return fmt.Sprintf("%s kept, %d left out", text.Count(len(c.found), "file"), c.left), nil
+		said := text.Count(len(c.found), "file") + " kept"
+		if c.left > 0 {
+			said += fmt.Sprintf(", %d left out", c.left)
+		}
+		return said, nil
 	})
 }
 
