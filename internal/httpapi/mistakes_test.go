@@ -50,7 +50,7 @@ func TestRequests_MistakesAreNamed(t *testing.T) {
 		{"unknown query", request{method: http.MethodGet, path: "/v1/pools?limt=3", token: w.admin}, 422, "invalid", []api.FieldError{{Field: "query.limt", Message: "unknown query parameter"}}},
 		{"query out of range", request{method: http.MethodGet, path: "/v1/pools?limit=1000", token: w.admin}, 422, "invalid", []api.FieldError{{Field: "query.limit", Message: "expected number <= 200"}}},
 		{"query of no number", request{method: http.MethodGet, path: "/v1/pools?limit=ten", token: w.admin}, 422, "invalid", []api.FieldError{{Field: "query.limit", Message: "invalid integer"}}},
-		{"state of no list", request{method: http.MethodGet, path: "/v1/workflows?state=done", token: w.admin}, 422, "invalid", []api.FieldError{{Field: "query.state", Message: `expected value to be one of "pending, claimed, running, succeeded, failed, cancelled, active"`}}},
+		{"state of no list", request{method: http.MethodGet, path: "/v1/workflows?state=done", token: w.admin}, 422, "invalid", []api.FieldError{{Field: "query.state", Message: `expected value to be one of "pending, claimed, running, succeeded, failed, cancelled, active, awaiting_approval"`}}},
 		{"name of the address", request{method: http.MethodPut, path: "/v1/workspaces/net", token: w.admin, body: `{"name":"abc","engine":"command","source":{"directory":"/src"},"commands":{"preview":"true"}}`}, 422, "invalid", []api.FieldError{{Field: "name", Message: `the name in the body, "abc", is not the one in the address, "net"`}}},
 		{"text", typed(post("/v1/tokens", `{"name":"ci","role":"viewer"}`), "text/plain"), 415, "invalid_media_type", nil},
 		{"form", typed(post("/v1/tokens", "name=ci&role=admin"), "application/x-www-form-urlencoded"), 415, "invalid_media_type", nil},
