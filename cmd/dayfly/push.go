@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -53,7 +54,7 @@ type statePush struct {
 	Workspace string `arg:"" help:"The workspace."`
 	File      string `arg:"" type:"path" help:"The state document, as dayfly state pull gets it."`
 	Force     bool   `help:"Push it even if it has another lineage than the state that is there, or a serial that is not higher."`
-	Bucket    string `xor:"place" and:"bucket" placeholder:"NAME" help:"The bucket of artifacts of the workspace's pool on AWS; without it, the state is placed on this machine. Your own AWS access is used."`
+	Bucket    string `xor:"place" placeholder:"NAME" help:"The bucket of artifacts of the workspace's pool on AWS; without it, the state is placed on this machine. Your own AWS access is used."`
 	Region    string `and:"bucket" placeholder:"REGION" help:"The bucket's region."`
 	Data      string `xor:"place" type:"path" help:"The data directory of the agent; default that of the last dayfly up."`
 	confirmed
@@ -61,6 +62,9 @@ type statePush struct {
 
 // Run places the state where the pool finds it, then submits the job and follows it.
 func (c *statePush) Run(a *app, cl *client.Client) error {
+	if (c.Bucket == "") != (c.Region == "") {
+		return usage(errors.New("--bucket and --region go together: name both"))
+	}
 	state, what, err := readState(c.File)
 	if err != nil {
 		return usage(err)
