@@ -34,7 +34,7 @@ func setuid(_ int, args []string) {
 // symlinks puts links where the runner or its launcher, as whoever they are, will write and remove.
 func symlinks(_ int, args []string) {
 	cwd, _ := os.Getwd()
-	for _, dir := range []string{cwd, os.Getenv("TMPDIR"), os.Getenv("HOME"), os.Getenv("DAYFLY_SECRETS_DIR"), filepath.Join(filepath.Dir(cwd), "tmp")} {
+	for _, dir := range []string{cwd, os.Getenv("TMPDIR"), os.Getenv("HOME"), os.Getenv("DAYFLY_SECRETS_DIR"), os.Getenv("DAYFLY_ARTIFACTS"), filepath.Join(filepath.Dir(cwd), "tmp")} {
 		if dir == "" || dir == "/" {
 			continue
 		}
