@@ -90,10 +90,12 @@ func engine() {
 		os.Exit(2)
 	case "show":
 		plan, _ := os.ReadFile(last)
-		switch {
+		switch applies := os.Getenv("DAYFLY_OPERATION") == "update"; {
 		case mode == "later":
 			leaveSwapper(os.Getpid())
-		case mode == "show", mode == "check" && os.Getenv("DAYFLY_OPERATION") == "update":
+		case mode == "placed" && applies:
+			leaveSwapper(0)
+		case mode == "show", mode == "check" && applies:
 			leaveSwapper(0)
 			for now := plan; string(now) == string(plan); now, _ = os.ReadFile(last) {
 				time.Sleep(time.Millisecond)
@@ -101,6 +103,7 @@ func engine() {
 		}
 		fmt.Printf("%s\n", plan)
 	case "apply":
+		time.Sleep(200 * time.Millisecond) // terraform takes as long before it reads the plan
 		plan, _ := os.ReadFile(last)
 		var was struct{ Serial int }
 		old, _ := os.ReadFile(".dayfly/state/terraform.tfstate")
@@ -152,7 +155,8 @@ func swap(_ int, args []string) {
 			continue
 		}
 		_ = filepath.WalkDir(os.Getenv("TMPDIR"), func(path string, d fs.DirEntry, err error) error {
-			if err == nil && !d.IsDir() && strings.HasSuffix(path, ".tfplan") {
+			shown := strings.Contains(path, "/show-") && os.Getenv("MODE") == "mode:placed"
+			if err == nil && !d.IsDir() && !shown && strings.HasSuffix(path, ".tfplan") {
 				_ = os.WriteFile(path, forged, 0o600)
 				_ = os.WriteFile(path+".new", forged, 0o600)
 				_ = os.Rename(path+".new", path)
