@@ -108,7 +108,6 @@ func TestCommand_APlanIsShownApprovedAndRejected(t *testing.T) {
 	if got := <-ended; got.code != exitAwaiting || !strings.Contains(got.stdout, "dayfly workflow approve "+id) {
 		t.Errorf("state push: %+v", got)
 	}
-	has(t, "cancel", w.ok("workflow", "cancel", id), "the plan of "+id+" is rejected")
 }
 
 func TestPlan_SaysWhatIsKnownOfEachChange(t *testing.T) {
