@@ -40,8 +40,12 @@ func (c *workflowList) Run(a *app, cl *client.Client) error {
 	page := func(ctx context.Context, cursor string, limit int) (api.Page[api.Workflow], error) {
 		return cl.Workflows(ctx, client.Filter{Workspace: c.Workspace, Pool: c.Pool, State: c.State, Cursor: cursor, Limit: limit})
 	}
+	none := "no workflows: submit one with dayfly run"
+	if c.Workspace+c.Pool+c.State != "" {
+		none = "no such workflows"
+	}
 	style, now := a.style(), time.Now()
-	more, err := listUpTo(a, c.Limit, page, "no workflows: submit one with dayfly run",
+	more, err := listUpTo(a, c.Limit, page, none,
 		[]string{"WORKFLOW", "WORKSPACE", "TYPE", "OPERATION", "STATE", "DURATION", "AGE", "REASON"}, func(w api.Workflow) []string {
 			return []string{
 				w.ID, w.Workspace, string(w.Type), dash(string(w.Operation)), style.State(w.State), took(w, now),
