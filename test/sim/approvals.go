@@ -53,10 +53,12 @@ type reviews struct {
 	serials  map[string]int    // of the state of each workspace: it rises with each run that changes it
 	decided  map[decision]bool // decisions that were answered with success
 	applied  map[string]string // the run that applies a plan
+	read     time.Duration     // when the call began whose commit is looked at
+	changed  time.Duration     // when a workspace, a project or what they require last changed
 }
 
 func newReviews() *reviews {
-	return &reviews{map[string]*review{}, map[string]string{}, map[string]int{}, map[decision]bool{}, map[string]string{}}
+	return &reviews{now: map[string]*review{}, settings: map[string]string{}, serials: map[string]int{}, decided: map[decision]bool{}, applied: map[string]string{}}
 }
 
 // decision is what somebody decided about the plan of a preview.
@@ -306,12 +308,13 @@ func (w *world) applies(r *record) {
 	p.applied[r.PlanOf] = r.ID
 }
 
-// permitted: nothing that changes a state starts without the approval that its workspace requires at that commit.
+// permitted: nothing that changes a state starts without the approval that its workspace required when it was looked at.
+// What is approved starts as it was approved, at the commit.
 func (w *world) permitted(r *record) {
 	settings, _, levels := w.settingsOf(r)
 	of := w.truth.review(r.PlanOf)
 	switch {
-	case r.PlanOf == "" && len(levels) > 0:
+	case r.PlanOf == "" && len(levels) > 0 && w.truth.plans.changed < w.truth.plans.read:
 		w.fail("what is to be approved does not start without", "%s %s starts, and %d levels require approvals", r.Op, r.ID, len(levels))
 	case r.PlanOf != "" && (of.Status != api.ReviewApproved || of.Applies != r.ID || settings != w.truth.plans.settings[r.PlanOf]):
 		w.fail("a plan starts as it was approved", "%s applies that of %s, with the review %+v and the settings %s; they were %s",

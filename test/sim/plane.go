@@ -60,9 +60,10 @@ type server struct {
 	mu      sync.Mutex // of what follows: targets may be woken at once
 	woken   []string   // targets, by the call that it is at
 	crashed bool
-	call    string      // that it is at
-	faulty  store.Store // as that call has it, while it is flaky
-	looked  int         // the last commit of all before it read what can be claimed
+	call    string        // that it is at
+	faulty  store.Store   // as that call has it, while it is flaky
+	begun   time.Duration // when that call began
+	looked  int           // the last commit of all before it read what can be claimed
 }
 
 func newControlPlane(w *world) *controlPlane {
@@ -108,6 +109,7 @@ func (cp *controlPlane) serve(call string, f func(*server) error) (err error) {
 	}
 	s := cp.server()
 	cp.calls++
+	s.begun = cp.w.clock
 	s.busy, s.crashed, s.call, s.woken, s.looked, s.faulty = true, false, call, nil, math.MaxInt, nil
 	defer func() {
 		s.busy = false
@@ -208,6 +210,7 @@ func (st *simStore) Commit(ctx context.Context, id string, ops ...store.Op) erro
 		}
 	}
 	err := st.store().Commit(ctx, id, ops...)
+	w.truth.plans.read = st.s.begun
 	w.truth.committed(ops, st.s.call, st.s.looked)
 	st.s.looked = math.MaxInt
 	if t != nil {

@@ -91,8 +91,12 @@ func (t *truth) committed(ops []store.Op, call string, seen int) {
 		}
 	}
 	for _, op := range ops {
-		if k := op.Key(); k.Sort == "review" && !op.IsCheck() {
+		switch k := op.Key(); {
+		case op.IsCheck():
+		case k.Sort == "review":
 			t.w.reviewed(strings.TrimPrefix(k.Part, "wf/"))
+		case k.Part == "org/default":
+			t.plans.changed = t.w.clock
 		}
 	}
 	t.books.follow(ops, claimed, seen)
