@@ -17,6 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/artifact"
 	"github.com/dayfly-dev/dayfly/internal/awss3"
+	"github.com/dayfly-dev/dayfly/internal/awss3/s3error"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -94,7 +95,7 @@ func s3Transfer(ctx context.Context, method string, place api.Place, body io.Rea
 
 // s3Refused says what an answer of S3 means to the person who asked.
 func s3Refused(res *http.Response, method, name string) error {
-	code, message := awss3.Said(res)
+	code, message := s3error.Read(res)
 	said := text.Cut(cmp.Or(code, res.Status)+": "+message, 300)
 	switch res.StatusCode {
 	case http.StatusForbidden:

@@ -4,9 +4,7 @@ package awss3
 
 import (
 	"context"
-	"encoding/xml"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -77,14 +75,4 @@ func Presign(ctx context.Context, req *http.Request, creds aws.Credentials, regi
 		}
 	}
 	return signed, send, nil
-}
-
-// Said is the code and the message of an answer that is an error. Both are empty if it cannot be read.
-func Said(res *http.Response) (code, message string) {
-	var said struct {
-		Code    string
-		Message string
-	}
-	_ = xml.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&said) // an answer that cannot be read says nothing
-	return said.Code, said.Message
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/dayfly-dev/dayfly/internal/awss3"
+	"github.com/dayfly-dev/dayfly/internal/awss3/s3error"
 	"github.com/dayfly-dev/dayfly/internal/blob"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/wait"
@@ -112,7 +113,7 @@ func (s *Store) once(ctx context.Context, method, name string, body []byte) ([]b
 	case res.StatusCode == http.StatusPreconditionFailed: // it is there
 		return nil, nil
 	}
-	code, message := awss3.Said(res)
+	code, message := s3error.Read(res)
 	said := text.Cut(cmp.Or(code, res.Status)+": "+message, 300)
 	switch {
 	case code == "NoSuchKey":

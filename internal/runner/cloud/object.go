@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/awss3"
+	"github.com/dayfly-dev/dayfly/internal/awss3/s3error"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -60,7 +61,7 @@ func (i *Identity) Object(ctx context.Context, region, bucket, key string) (io.R
 
 // objectRefused is what an answer of S3 that is not the object means.
 func objectRefused(res *http.Response, name, region string) error {
-	code, message := awss3.Said(res)
+	code, message := s3error.Read(res)
 	refuse := func(kind error, format string, args ...any) error {
 		return workflow.Refuse(kind, "source.archive.url", "%s cannot be read: "+format, append([]any{name}, args...)...)
 	}
