@@ -95,7 +95,7 @@ func (l *lent) end(to lentTo) {
 	delete(l.all, to)
 }
 
-// lends refuses a call where there is no place for artifacts, or the ticket does not say whose they are.
+// lends returns an error if this relay has no place for artifacts, or if the ticket does not name their workspace.
 func (r *Relay) lends(c call) error {
 	switch {
 	case r.cfg.Places == nil:

@@ -26,16 +26,16 @@ type again struct {
 // its plan is what is applied then. It returns what the plan is for, and whether that was asked for. A requirement that is
 // made at the same moment is seen when the run asks for its start.
 func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.Workspace, in *api.Submit, retry again) (op workflow.Operation, then bool, err error) {
-	if in.Type != workflow.Deployment {
+	changes := workflow.ChangesState(in.Type, in.Operation)
+	if !changes && (in.Type != workflow.Deployment || in.Operation != workflow.Preview) {
 		return "", false, nil
 	}
 	levels, _, err := catalog.Requirements(ctx, c, org, ws)
 	if err != nil {
 		return "", false, err
 	}
-	required, changes := rules.Required(levels), workflow.ChangesState(in.Type, in.Operation)
 	switch {
-	case !required && retry.keeps == "", !changes && in.Operation != workflow.Preview:
+	case !rules.Required(levels) && retry.keeps == "":
 		return "", false, nil
 	case ws.W.Engine == api.EngineCommand && changes:
 		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s requires approvals, and engine command makes no plan that could be approved: use terraform or tofu, or take the requirement away", ws.W.Name)

@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -143,7 +144,7 @@ func checkArtifact(w *record.Workflow, a api.NewArtifact) error {
 		return bad("kind", "only a run that pulls the state leaves it")
 	case a.Kind != api.ArtifactPlan && a.Kind != api.ArtifactState && a.Kind != api.ArtifactFile:
 		return bad("kind", "an artifact is a plan, a state or a file, not %.20q", a.Kind)
-	case len(a.SHA256) != 64 || strings.Trim(a.SHA256, "0123456789abcdef") != "":
+	case !rules.IsSHA256(a.SHA256):
 		return bad("sha256", "it has 64 hexadecimal digits, in lower case")
 	case a.Size < 0:
 		return bad("size", "it is not negative")
