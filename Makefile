@@ -72,6 +72,10 @@ lint-templates: ## Review the templates: cfn-lint, our own rules, their policies
 transform: ## Transform the templates for the tests (after each change of a template)
 	@scripts/transform
 
+.PHONY: generate
+generate: ## Write the Go code of the pages' templates (after each change of a .templ file)
+	go tool -modfile=tools/go.mod templ generate -path internal/console -log-level warn
+
 .PHONY: fmt
 fmt: ## Format the code
 	find . \( -name .git -o -name .cache -o -name bin \) -prune -o -name '*.go' -print0 | xargs -0 gofmt -w

@@ -3,6 +3,7 @@ module github.com/dayfly-dev/dayfly
 go 1.26.0
 
 require (
+	github.com/a-h/templ v0.3.977
 	github.com/agext/levenshtein v1.2.1
 	github.com/alecthomas/kong v1.17.0
 	github.com/aws/aws-lambda-go v1.55.1

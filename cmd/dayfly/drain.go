@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
 const (
@@ -41,7 +42,7 @@ func still(runs []api.Workflow, now time.Time) string {
 			}
 		}
 		fmt.Fprintf(&b, "\n  %s  %s of %s (%s) by %s, task %s, since %s (%s)", w.ID, what(w), w.Workspace, w.State,
-			dash(w.Instance), dash(w.Task), term.Time(since), term.Duration(now.Sub(since)))
+			dash(w.Instance), dash(w.Task), term.Time(since), text.Duration(now.Sub(since)))
 		if w.State.Terminal() {
 			b.WriteString("; nothing proves yet that its task has ended")
 		}
@@ -157,7 +158,7 @@ func (a *app) runners(list []api.Runner) error {
 			t.Row(append(head, "-", "-", "-", "-")...)
 		}
 		for _, w := range r.Running {
-			t.Row(append(head, w.Workflow, w.Workspace, dash(w.Task), term.Duration(now.Sub(w.Since))+" "+string(w.State))...)
+			t.Row(append(head, w.Workflow, w.Workspace, dash(w.Task), text.Duration(now.Sub(w.Since))+" "+string(w.State))...)
 			head = []string{"", "", "", ""}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -393,28 +394,28 @@ var frames = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 func (f *follower) status(w api.Workflow, frame int, now time.Time) string {
 	sign := string(frames[frame%len(frames)])
 	if silent := f.silent(now); silent > awayTold {
-		return fmt.Sprintf("%s the control plane does not answer (%s); trying again for %s", sign, term.Duration(silent), f.id) // the news first: a terminal may be narrow
+		return fmt.Sprintf("%s the control plane does not answer (%s); trying again for %s", sign, text.Duration(silent), f.id) // the news first: a terminal may be narrow
 	}
 	if w.ID == "" {
 		return sign + " " + f.id
 	}
-	text := fmt.Sprintf("%s %s %s", sign, w.ID, w.State)
+	said := fmt.Sprintf("%s %s %s", sign, w.ID, w.State)
 	switch {
 	case w.CancelRequested && !w.State.Terminal():
-		text += ", being cancelled"
+		said += ", being cancelled"
 	case w.State == workflow.Pending || w.State == workflow.Claimed:
-		text += " for " + term.Duration(now.Sub(w.SubmittedAt))
+		said += " for " + text.Duration(now.Sub(w.SubmittedAt))
 		if f.wait != "" {
-			text += ": " + f.wait
+			said += ": " + f.wait
 		}
-		return text
+		return said
 	}
 	for _, s := range w.Steps {
 		if s.Status == workflow.StepRunning {
-			return text + fmt.Sprintf(", %s for %s", term.Clean(s.Name), term.Duration(now.Sub(s.StartedAt)))
+			return said + fmt.Sprintf(", %s for %s", term.Clean(s.Name), text.Duration(now.Sub(s.StartedAt)))
 		}
 	}
-	return text
+	return said
 }
 
 // summary describes a workflow that has ended.
@@ -427,9 +428,9 @@ func summary(style term.Style, w api.Workflow) []string {
 		head += " (" + string(w.Reason) + ")"
 	}
 	lines := []string{head}
-	add := func(text string) {
-		if text != "" {
-			lines = append(lines, "  "+text)
+	add := func(said string) {
+		if said != "" {
+			lines = append(lines, "  "+said)
 		}
 	}
 	add(term.Clean(strings.ReplaceAll(w.Detail, "\n", " ")))

@@ -10,6 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -179,7 +180,7 @@ func ago(at *time.Time) string {
 	if at == nil {
 		return "-"
 	}
-	return term.Duration(time.Since(*at)) + " ago"
+	return text.Duration(time.Since(*at)) + " ago"
 }
 
 // seen says when an agent of a pool was last seen.

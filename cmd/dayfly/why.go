@@ -8,6 +8,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
 type whyCommand struct {
@@ -32,7 +33,7 @@ func explain(style term.Style, why api.Why, now time.Time) string {
 	line("now", why.Summary)
 	line("waits for", why.Waiting)
 	if !why.Since.IsZero() {
-		line("since", fmt.Sprintf("%s (%s)", term.Time(why.Since), term.Duration(now.Sub(why.Since))))
+		line("since", fmt.Sprintf("%s (%s)", term.Time(why.Since), text.Duration(now.Sub(why.Since))))
 	}
 	line("next", why.Next)
 	if len(why.Timeline) > 0 {
@@ -51,7 +52,7 @@ func timeline(style term.Style, events []api.Event) string {
 	}
 	for _, e := range events {
 		kind := term.Clean(e.Kind)
-		after := "+" + term.Duration(e.At.Sub(events[0].At))
+		after := "+" + text.Duration(e.At.Sub(events[0].At))
 		fmt.Fprintf(&b, "%s  %8s  %s%s  %s\n", style.Dim(term.Time(e.At)), after,
 			kind, strings.Repeat(" ", wide-term.Width(kind)), term.Clean(e.Text))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/agent"
+	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
 // worker is what runs workflows until it is told to end.
@@ -90,16 +91,16 @@ func (a *app) work(later string, open func(context.Context) (worker, error)) err
 
 // waiting says what a drain waits for, in one write: others write there too.
 func (a *app) waiting(runs []agent.Run) {
-	text := "waiting for 1 run to end:"
+	said := "waiting for 1 run to end:"
 	if len(runs) > 1 {
-		text = fmt.Sprintf("waiting for %d runs to end:", len(runs))
+		said = fmt.Sprintf("waiting for %d runs to end:", len(runs))
 	}
 	for _, r := range runs {
 		what := "a run from before this start"
 		if r.Workspace != "" {
 			what = fmt.Sprintf("%s of %s", kind(r.Type, r.Operation), r.Workspace)
 		}
-		text += fmt.Sprintf("\n  %s  %s, since %s (%s)", r.Workflow, what, term.Time(r.Since), term.Duration(time.Since(r.Since)))
+		said += fmt.Sprintf("\n  %s  %s, since %s (%s)", r.Workflow, what, term.Time(r.Since), text.Duration(time.Since(r.Since)))
 	}
-	a.say("%s", text)
+	a.say("%s", said)
 }

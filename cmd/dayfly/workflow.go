@@ -10,6 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -49,7 +50,7 @@ func (c *workflowList) Run(a *app, cl *client.Client) error {
 		[]string{"WORKFLOW", "WORKSPACE", "TYPE", "OPERATION", "STATE", "DURATION", "AGE", "REASON"}, func(w api.Workflow) []string {
 			return []string{
 				w.ID, w.Workspace, string(w.Type), dash(string(w.Operation)), style.State(w.State), took(w, now),
-				term.Duration(now.Sub(w.SubmittedAt)), dash(string(w.Reason)),
+				text.Duration(now.Sub(w.SubmittedAt)), dash(string(w.Reason)),
 			}
 		})
 	if more && !a.json() {
@@ -66,7 +67,7 @@ func took(w api.Workflow, now time.Time) string {
 	if w.EndedAt != nil {
 		now = *w.EndedAt
 	}
-	return term.Duration(now.Sub(*w.StartedAt))
+	return text.Duration(now.Sub(*w.StartedAt))
 }
 
 func dash(s string) string {
@@ -153,14 +154,14 @@ func kind(t workflow.Type, op workflow.Operation) string {
 }
 
 func stepLine(s api.Step) string {
-	text := term.Clean(s.Name)
+	said := term.Clean(s.Name)
 	if s.Status != workflow.StepRunning && s.Status != workflow.StepSkipped {
-		text += " " + term.Duration(time.Duration(s.Seconds*float64(time.Second)))
+		said += " " + text.Duration(time.Duration(s.Seconds*float64(time.Second)))
 	}
 	if s.Text != "" {
-		text += ": " + term.Clean(strings.ReplaceAll(s.Text, "\n", " "))
+		said += ": " + term.Clean(strings.ReplaceAll(s.Text, "\n", " "))
 	}
-	return text
+	return said
 }
 
 // changes counts what a workflow planned or, if it has succeeded, changed.

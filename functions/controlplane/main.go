@@ -18,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/blob/s3"
 	"github.com/dayfly-dev/dayfly/internal/child"
+	"github.com/dayfly-dev/dayfly/internal/console"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/forward"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
@@ -111,5 +112,7 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 		config.Forward = audit
 	}
 	plane := controlplane.New(store, config)
-	return newFunction(plane, httpapi.New(plane, httpapi.Config{Log: log, Version: version, Rates: rates}), admin, organization, log), nil
+	pages := console.New(plane, console.Config{Log: log, Version: version, Wait: time.Second})
+	handler := pages.Beside(httpapi.New(plane, httpapi.Config{Log: log, Version: version, Rates: rates}))
+	return newFunction(plane, handler, admin, organization, log), nil
 }

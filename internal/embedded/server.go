@@ -19,6 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/blob/files"
 	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/console"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/oidc"
@@ -120,7 +121,8 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 		Forward: cfg.Forward,
 		Issuers: issuers,
 	})
-	s.handler = httpapi.New(s.plane, httpapi.Config{Log: s.log, Version: cfg.Version, Rates: cfg.Rates})
+	pages := console.New(s.plane, console.Config{Log: s.log, Version: cfg.Version, Now: cfg.Now})
+	s.handler = pages.Beside(httpapi.New(s.plane, httpapi.Config{Log: s.log, Version: cfg.Version, Rates: cfg.Rates}))
 	s.tokenFile = s.data.file(AdminTokenFile)
 	if err := s.ensureAdminToken(ctx); err != nil {
 		return s, err

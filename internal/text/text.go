@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Count says how many of something there are: 1 line, 2 lines.
@@ -63,4 +64,21 @@ func Middle(s string, most int) string {
 	head := max(most-len(gap), 0) * 2 / 3
 	end := max(most-len(gap)-head, 0)
 	return strings.ToValidUTF8(s[:head], "") + gap + strings.ToValidUTF8(s[len(s)-end:], "")
+}
+
+// Duration writes a duration as people read it.
+func Duration(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + Duration(-d)
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd", int(d.Hours())/24)
 }

@@ -68,6 +68,7 @@ var rules = map[string]rule{
 	"internal/forward":      {level: 20},
 
 	"internal/httpapi":    {level: 30, also: []string{"internal/controlplane"}},
+	"internal/console":    {level: 30, also: []string{"internal/controlplane"}},
 	"internal/poller":     {level: 30},
 	"internal/dispatcher": {level: 30},
 	"internal/relay":      {level: 30},
@@ -123,6 +124,8 @@ var owners = []struct {
 	{"github.com/go-git/", []string{"internal/runner/source"}},
 	{"github.com/go-jose/", []string{"internal/ticket", "internal/oidc"}},
 	{"github.com/danielgtaylor/huma/", []string{"internal/httpapi"}},
+	{"github.com/a-h/templ", []string{"internal/console"}},
+	{"github.com/buildkite/terminal-to-html/", []string{"internal/console"}},
 	// What an engine_version may be is said when it is written, in the words of who reads it later.
 	{"github.com/hashicorp/go-version", []string{"internal/runner/engine", "internal/controlplane/catalog"}},
 	{"github.com/hashicorp/", []string{"internal/runner/engine"}},

@@ -126,23 +126,6 @@ func Width(text string) int { return utf8.RuneCountInString(Clean(text)) }
 // Time writes a moment in the zone of this machine, which it names.
 func Time(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05Z07:00") }
 
-// Duration writes a duration as people read it.
-func Duration(d time.Duration) string {
-	switch {
-	case d < 0:
-		return "-" + Duration(-d)
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
-	}
-	return fmt.Sprintf("%dd", int(d.Hours())/24)
-}
-
 // Table collects rows and writes them in columns.
 type Table struct {
 	head []string

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -101,7 +102,7 @@ func TestDuration(t *testing.T) {
 		0: "0.0s", 1234 * time.Millisecond: "1.2s", 12 * time.Second: "12s", 75 * time.Second: "1m15s",
 		125 * time.Minute: "2h05m", 72 * time.Hour: "3d", -75 * time.Second: "-1m15s",
 	} {
-		if got := term.Duration(d); got != want {
+		if got := text.Duration(d); got != want {
 			t.Errorf("Duration(%s): got %q, want %q", d, got, want)
 		}
 	}

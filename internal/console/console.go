@@ -1,0 +1,208 @@
+// Package console is the web pages of the control plane: what runs, what waits and why, plans, logs, pools. It calls
+// what the API calls, with the authority of whoever signed in, and the same audit: nothing can be done here that the
+// API cannot do. Pages are rendered on the server and work without script. It decides nothing about workflows and
+// nothing about roles: that is for the rules.
+package console
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Config holds what the pages may be told. The zero value works.
+type Config struct {
+	Log     *slog.Logger     // nil means no log
+	Version string           // shown at the foot of each page; empty means "dev"
+	Now     func() time.Time // nil means time.Now
+	// Wait is how long one request may wait for lines of a log; 0 means 20 s. Where a waiting reader holds an
+	// invocation it is short.
+	Wait time.Duration
+}
+
+const (
+	defaultWait = 20 * time.Second
+	mostForm    = 64 << 10 // bytes of a form
+)
+
+// Console is the handler of the pages. Its methods may be called concurrently.
+type Console struct {
+	plane *controlplane.Plane
+	cfg   Config
+	mux   *http.ServeMux
+}
+
+// New returns the pages over plane.
+func New(plane *controlplane.Plane, cfg Config) *Console {
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Version = cmp.Or(cfg.Version, "dev")
+	cfg.Wait = cmp.Or(cfg.Wait, defaultWait)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	c := &Console{plane: plane, cfg: cfg, mux: http.NewServeMux()}
+	c.assetRoutes()
+	c.get("/{$}", home)
+	return c
+}
+
+// Beside returns a handler that serves the API below its own addresses and the pages at all others.
+func (c *Console) Beside(apiHandler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := r.URL.Path; p == "/healthz" || p == "/openapi.json" || p == "/v1" || strings.HasPrefix(p, "/v1/") {
+			apiHandler.ServeHTTP(w, r)
+			return
+		}
+		c.ServeHTTP(w, r)
+	})
+}
+
+// ServeHTTP implements http.Handler.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store") // assets set their own
+	defer c.recovered(w, r)
+	c.mux.ServeHTTP(w, r)
+}
+
+// recovered turns a panic into a page: one broken page must not end the process that serves all others.
+func (c *Console) recovered(w http.ResponseWriter, r *http.Request) {
+	cause := recover()
+	if cause == nil {
+		return
+	}
+	if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(cause)
+	}
+	c.fail(w, r, c.blank(r), fmt.Errorf("panic: %v\n%s", cause, debug.Stack()))
+}
+
+// view is what every page knows. Templates get it as their first argument.
+type view struct {
+	plane   *controlplane.Plane
+	who     controlplane.Principal
+	now     time.Time
+	base    string // what stands before each address of the console: empty, or the stage of a private API
+	url     string // of the page, with its query, without the base
+	version string
+
+	title  string        // of the page, without the name of the product
+	tab    string        // which of the tabs it belongs to: home, runs, workspaces, pools
+	every  time.Duration // after which it is worth a fresh look; 0 means never
+	notice string        // what an action did
+	wrong  string        // why an action was refused
+}
+
+// to returns the address of a page of the console, such as /runs.
+func (v *view) to(path string) templ.SafeURL { return templ.SafeURL(v.base + path) }
+
+// page reads what an address shows and returns how it is shown.
+type page func(r *http.Request, v *view) (templ.Component, error)
+
+// action does what a form asks for, and returns the address to go on to.
+type action func(r *http.Request, v *view) (to string, err error)
+
+// get serves a page at a pattern.
+func (c *Console) get(pattern string, p page) {
+	c.mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {
+		v, ok := c.enter(w, r)
+		if !ok {
+			return
+		}
+		v.notice = notices[r.URL.Query().Get("done")]
+		c.show(w, r, v, p, http.StatusOK)
+	})
+}
+
+// post serves an action at a pattern. A refusal is shown on the page that the form stands on, which keeps what was typed.
+func (c *Console) post(pattern string, do action, from page) {
+	c.mux.HandleFunc("POST "+pattern, func(w http.ResponseWriter, r *http.Request) {
+		v, ok := c.enter(w, r)
+		if !ok {
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, mostForm)
+		if err := r.ParseForm(); err != nil {
+			c.fail(w, r, v, workflow.Refuse(workflow.ErrInvalid, "", "the form cannot be read, or is longer than %d bytes", mostForm))
+			return
+		}
+		to, err := do(r, v)
+		if err == nil {
+			http.Redirect(w, r, string(v.to(to)), http.StatusSeeOther)
+			return
+		}
+		p := api.ProblemFor(err)
+		if p.Status == http.StatusInternalServerError || from == nil {
+			c.fail(w, r, v, err)
+			return
+		}
+		v.wrong = p.Detail
+		c.show(w, r, v, from, p.Status)
+	})
+}
+
+// show writes a page.
+func (c *Console) show(w http.ResponseWriter, r *http.Request, v *view, p page, status int) {
+	content, err := p(r, v)
+	if err != nil {
+		c.fail(w, r, v, err)
+		return
+	}
+	c.write(w, r, document(v, content), status)
+}
+
+// write sends a component once it is whole, so that a failure on the way can still become a page of its own.
+func (c *Console) write(w http.ResponseWriter, r *http.Request, content templ.Component, status int) {
+	var b bytes.Buffer
+	if err := content.Render(r.Context(), &b); err != nil {
+		c.cfg.Log.ErrorContext(r.Context(), "page not rendered", "path", r.URL.Path, "err", err)
+		http.Error(w, "the page cannot be shown", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes())
+}
+
+// fail shows what went wrong. What is not a refusal is said in the log only.
+func (c *Console) fail(w http.ResponseWriter, r *http.Request, v *view, err error) {
+	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		return // nobody waits for the answer
+	}
+	p := api.ProblemFor(err)
+	if p.Status == http.StatusInternalServerError {
+		c.cfg.Log.ErrorContext(r.Context(), "page failed", "path", r.URL.Path, "err", err)
+	}
+	v.title, v.wrong = cmp.Or(v.title, p.Title), ""
+	c.write(w, r, document(v, failure(v, p)), p.Status)
+}
+
+// enter makes the view of whoever is signed in. If nobody is, it answers, and ok is false.
+func (c *Console) enter(w http.ResponseWriter, r *http.Request) (v *view, ok bool) {
+	return c.blank(r), true
+}
+
+// blank is a view of nobody.
+func (c *Console) blank(r *http.Request) *view {
+	return &view{plane: c.plane, now: c.cfg.Now(), url: r.URL.RequestURI(), version: c.cfg.Version}
+}
+
+// notices are the sentences of what actions did, by the word in the address that they go on to.
+var notices = map[string]string{}
