@@ -56,6 +56,7 @@ func New(plane *controlplane.Plane, cfg Config) *Console {
 	c := &Console{plane: plane, cfg: cfg, mux: http.NewServeMux()}
 	c.assetRoutes()
 	c.get("/{$}", home)
+	c.get("/runs/{id}", c.run)
 	return c
 }
 
@@ -196,7 +197,15 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, v *view, err erro
 
 // enter makes the view of whoever is signed in. If nobody is, it answers, and ok is false.
 func (c *Console) enter(w http.ResponseWriter, r *http.Request) (v *view, ok bool) {
-	return c.blank(r), true
+	v = c.blank(r)
+	cookie, err := r.Cookie("dayfly")
+	if err == nil {
+		v.who, err = c.plane.Authenticate(r.Context(), cookie.Value)
+	}
+	if err != nil {
+		http.Redirect(w, r, string(v.to("/signin")), http.StatusSeeOther)
+	}
+	return v, err == nil
 }
 
 // blank is a view of nobody.

@@ -1,0 +1,178 @@
+package console_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/console"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// site is a control plane in memory with its pages, and a person who is signed in as its administrator.
+type site struct {
+	t       *testing.T
+	plane   *controlplane.Plane
+	console *console.Console
+	server  *httptest.Server
+	admin   controlplane.Principal
+	pool    controlplane.Principal
+	cookie  *http.Cookie // of the person; nil: nobody is signed in
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{t: t, plane: controlplane.New(memory.New(), controlplane.Config{DefaultState: api.StateDirectory})}
+	token, err := s.plane.Bootstrap(t.Context(), "default")
+	s.must(err)
+	s.admin, err = s.plane.Authenticate(t.Context(), token)
+	s.must(err)
+	poolToken, err := s.plane.EnsurePoolToken(t.Context(), "default", "default", "agent")
+	s.must(err)
+	s.pool, err = s.plane.Authenticate(t.Context(), poolToken)
+	s.must(err)
+	s.console = console.New(s.plane, console.Config{})
+	s.server = httptest.NewServer(s.console)
+	t.Cleanup(s.server.Close)
+	s.cookie = &http.Cookie{Name: "dayfly", Value: token}
+	return s
+}
+
+func (s *site) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// do sends a request as a browser does and does not follow redirects.
+func (s *site) do(method, path string, form url.Values) (*http.Response, string) {
+	s.t.Helper()
+	var body io.Reader
+	if form != nil {
+		body = strings.NewReader(form.Encode())
+	}
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.server.URL+path, body)
+	s.must(err)
+	if form != nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	req.Header.Set("Origin", s.server.URL)
+	if s.cookie != nil {
+		req.AddCookie(s.cookie)
+	}
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	res, err := client.Do(req)
+	s.must(err)
+	defer res.Body.Close()
+	page, err := io.ReadAll(res.Body)
+	s.must(err)
+	return res, string(page)
+}
+
+// get fetches a page that is there.
+func (s *site) get(path string) string {
+	s.t.Helper()
+	res, page := s.do(http.MethodGet, path, nil)
+	if res.StatusCode != http.StatusOK {
+		s.t.Fatalf("GET %s: %s\n%s", path, res.Status, page)
+	}
+	return page
+}
+
+// post sends a form and returns where it leads, or the status and the page of a refusal.
+func (s *site) post(path string, form url.Values) (to string, status int, page string) {
+	s.t.Helper()
+	if form == nil {
+		form = url.Values{}
+	}
+	res, page := s.do(http.MethodPost, path, form)
+	return res.Header.Get("Location"), res.StatusCode, page
+}
+
+// workspace makes a workspace of plain commands.
+func (s *site) workspace(name string) {
+	s.t.Helper()
+	_, _, err := s.plane.PutWorkspace(s.t.Context(), s.admin, api.Workspace{
+		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
+		Commands: map[string]string{"preview": "true", "update": "true"},
+	})
+	s.must(err)
+}
+
+// submit asks for a run.
+func (s *site) submit(workspace string, op workflow.Operation) api.Workflow {
+	s.t.Helper()
+	w, err := s.plane.Submit(s.t.Context(), s.admin, "", api.Submit{Workspace: workspace, Operation: op})
+	s.must(err)
+	return w
+}
+
+// start claims and starts the one run that can be claimed.
+func (s *site) start() (api.Job, api.Run) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	claimed, err := s.plane.Claim(ctx, s.pool, api.Claim{Instance: "agent", Max: 1})
+	s.must(err)
+	if len(claimed.Jobs) != 1 {
+		s.t.Fatalf("%d jobs were claimed, want 1", len(claimed.Jobs))
+	}
+	job := claimed.Jobs[0]
+	task := "task-" + job.ID
+	s.must(s.plane.Launch(ctx, s.pool, job.ID, api.Launch{Attempt: job.Attempt, Kind: api.LaunchAccepted, Task: task}))
+	run := api.Run{Workflow: job.ID, Attempt: job.Attempt, Task: task, Boot: strings.Repeat("a", 32)}
+	_, err = s.plane.Start(ctx, job.Token, run, api.Start{Knows: api.RunnerKnows()})
+	s.must(err)
+	return job, run
+}
+
+// logs adds lines to the log of a run, from its first on.
+func (s *site) logs(job api.Job, run api.Run, first int64, step string, lines ...string) {
+	s.t.Helper()
+	in := api.Logs{First: first}
+	for _, l := range lines {
+		in.Lines = append(in.Lines, api.LogLine{At: time.Now(), Step: step, Text: l})
+	}
+	_, err := s.plane.AppendLogs(s.t.Context(), job.Token, run, in)
+	s.must(err)
+}
+
+// end reports the result of a run.
+func (s *site) end(job api.Job, run api.Run, in api.Result) {
+	s.t.Helper()
+	_, err := s.plane.Result(s.t.Context(), job.Token, run, api.Handover{Result: in})
+	s.must(err)
+}
+
+func TestHome_IsShownToWhoIsSignedInOnly(t *testing.T) {
+	s := newSite(t)
+	if page := s.get("/"); !strings.Contains(page, "<h1>Home</h1>") {
+		t.Errorf("got %s", page)
+	}
+	s.cookie = nil
+	if res, _ := s.do(http.MethodGet, "/", nil); res.StatusCode != http.StatusSeeOther || res.Header.Get("Location") != "/signin" {
+		t.Errorf("nobody got %s", res.Status)
+	}
+}
+
+func TestRun_ShowsItsState(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net")
+	w := s.submit("net", workflow.Update)
+	job, run := s.start()
+	s.logs(job, run, 0, "run", "hello")
+	if page := s.get("/runs/" + w.ID); !strings.Contains(page, "running") {
+		t.Errorf("got %s", page)
+	}
+	s.end(job, run, api.Result{Outcome: workflow.Succeeded, LogEnd: 1})
+	if page := s.get("/runs/" + w.ID); !strings.Contains(page, "succeeded") {
+		t.Errorf("got %s", page)
+	}
+}
