@@ -40,6 +40,8 @@ var sinceV0 = map[string]string{
 		"built-in one serves: set it again",
 	"org.limit": "as its default_pool; the limit of the process holds then",
 
+	"session": "a record of its own: left alone; an older function has no pages, and takes no session for a token",
+
 	"secret.kind": "written again only when the token is revoked, which stands",
 	"secret.source": "as its kind. An older function does not ask whether what gave the token is still there: the token then lives for the rest " +
 		"of its hours",
@@ -163,7 +165,7 @@ func recordFields() []string {
 		"limit": record.Limit{}, "cut": record.Cut{}, "listed": record.Listed{}, "places": record.Places{}, "org": record.Organization{}, "purged": record.Purged{}, "pool": record.Pool{}, "name": record.Name{}, "workspace": record.Workspace{}, "secret": record.Token{},
 		"runner": record.Runner{}, "pass": record.Pass{}, "clock": record.Clock{}, "heard": record.Heard{}, "wake": record.Wake{}, "wake-target": record.WakeTarget{}, "hold": record.Hold{}, "cursor": record.Cursor{}, "sole": record.Sole{}, "idem": record.Idempotency{}, "logend": record.LogEnd{},
 		"spec": api.Spec{}, "step": api.Step{}, "line": api.LogLine{}, "result": api.Result{}, "found": api.StateFound{}, "gone": record.Deleted{}, "review": record.Review{}, "applied": record.Applied{}, "event": api.Event{}, "audit": api.AuditEvent{},
-		"seal": api.Seal{}, "sealed": record.Sealed{}, "forwarded": record.Forwarded{},
+		"seal": api.Seal{}, "sealed": record.Sealed{}, "forwarded": record.Forwarded{}, "session": record.Session{},
 	} {
 		out = append(out, fieldsOf(name, reflect.TypeOf(v))...)
 	}

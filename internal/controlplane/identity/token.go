@@ -108,22 +108,31 @@ func Tokens(ctx context.Context, c *ledger.Change, org string) (out []Stored, er
 
 // Authenticate turns a user or pool token into who it speaks for.
 func (p *Calls) Authenticate(ctx context.Context, token string) (Principal, error) {
-	unknown := workflow.Refuse(workflow.ErrUnauthenticated, "", "the token is not known here; log in again, or ask for a new one")
 	if token == "" || len(token) > 200 {
-		return Principal{}, unknown
+		return Principal{}, unknown()
 	}
 	c, tk := p.ledger.View(), record.TokenKey(record.Hash(token))
 	if err := c.LoadLinked(ctx, tk); err != nil {
 		return Principal{}, err
 	}
+	return speaker(ctx, c, tk)
+}
+
+// unknown is the refusal of a token that is not there.
+func unknown() error {
+	return workflow.Refuse(workflow.ErrUnauthenticated, "", "the token is not known here; log in again, or ask for a new one")
+}
+
+// speaker is who a token speaks for whose record was read.
+func speaker(ctx context.Context, c *ledger.Change, tk store.Key) (Principal, error) {
 	s, ok, err := ledger.Get[record.Token](c.Read, tk)
 	if err != nil {
 		return Principal{}, err
 	}
 	if !ok {
-		return Principal{}, unknown
+		return Principal{}, unknown()
 	}
-	if !s.Valid(p.ledger.Now()) {
+	if !s.Valid(c.Now) {
 		return Principal{}, workflow.Refuse(workflow.ErrRevoked, "", "the token was revoked or has expired")
 	}
 	who := Principal{

@@ -166,6 +166,9 @@ func TokenIDKey(org, id string) store.Key {
 // TokenKey is where a token is found by its hash, to authenticate a caller.
 func TokenKey(hash string) store.Key { return store.Key{Part: "token/" + hash, Sort: "token"} }
 
+// SessionKey is where a session of the web pages is found by the hash of its value.
+func SessionKey(hash string) store.Key { return store.Key{Part: "session/" + hash, Sort: "session"} }
+
 // WakeKey is where the wake mark of a pool lies.
 func WakeKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "wake"} }
 

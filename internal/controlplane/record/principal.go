@@ -59,6 +59,17 @@ func (s *Source) Key(org string) store.Key {
 	return ServiceKey(org, s.Service)
 }
 
+// Session is somebody who is signed in to the web pages.
+type Session struct {
+	ID      string    `json:"id"`
+	Org     string    `json:"org"`
+	Name    string    `json:"name"`  // of who signed in, for the audit trail
+	Token   string    `json:"token"` // hash of the token that it came from and ends with
+	Created time.Time `json:"created"`
+	Seen    time.Time `json:"seen"` // when somebody last did something in it; some minutes late
+	Expires time.Time `json:"expires"`
+}
+
 // Client is what a client id leads to.
 type Client struct {
 	Org  string `json:"org"`
