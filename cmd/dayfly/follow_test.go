@@ -287,11 +287,12 @@ func TestWhy_ReadsTheTimelineOut(t *testing.T) {
 	has(t, "filtered list", w.ok("workflow", "list", "--state", "failed"), first)
 	has(t, "show", w.ok("workflow", "show", first), "step_failed", "✗ update")
 
-	retried := value[api.Workflow](w, "workflow", "retry", first, "--yes")
+	retried := value[api.Workflow](w, "workflow", "retry", first, "--yes", "--reason", "the right one")
 	if retried.RetryOf != first || retried.Operation != workflow.Update {
 		t.Errorf("got %+v", retried)
 	}
-	has(t, "cancel", w.ok("workflow", "cancel", retried.ID), "is cancelled")
+	has(t, "cancel", w.ok("workflow", "cancel", retried.ID, "--reason", "wrong branch"), "is cancelled")
+	has(t, "why", w.ok("why", retried.ID), "the right one", "wrong branch")
 	has(t, "cancel again", w.ok("workflow", "cancel", retried.ID), "cancelled")
 	has(t, "a short list", w.run("workflow", "list", "-n", "1").stderr, "-n 2 shows more")
 }

@@ -224,12 +224,13 @@ func noLog(w api.Workflow, attempt int) string {
 }
 
 type workflowCancel struct {
-	ID string `arg:"" help:"The workflow."`
+	ID     string `arg:"" help:"The workflow."`
+	Reason string `help:"Why; kept in the timeline and in the audit trail."`
 }
 
 // Run cancels the workflow.
 func (c *workflowCancel) Run(a *app, cl *client.Client) error {
-	w, err := cl.Cancel(a.ctx, c.ID)
+	w, err := cl.Cancel(a.ctx, c.ID, c.Reason)
 	if err != nil {
 		return err
 	}
@@ -247,6 +248,7 @@ func (c *workflowCancel) Run(a *app, cl *client.Client) error {
 
 type workflowRetry struct {
 	ID     string `arg:"" help:"The workflow."`
+	Reason string `help:"Why; kept in the timeline and in the audit trail."`
 	Follow bool   `short:"f" help:"Follow the new workflow until it ends; the exit code tells how it ended."`
 	confirmed
 }
@@ -260,7 +262,7 @@ func (c *workflowRetry) Run(a *app, cl *client.Client) error {
 	if err := c.confirmRun(a, was.Operation, was.Workspace); err != nil {
 		return err
 	}
-	w, err := cl.Retry(a.ctx, c.ID)
+	w, err := cl.Retry(a.ctx, c.ID, c.Reason)
 	if err != nil {
 		return err
 	}

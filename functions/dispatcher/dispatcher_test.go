@@ -198,7 +198,7 @@ func TestBuild_TellsEveryMistakeAtOnce(t *testing.T) {
 func TestHandle_LaunchesWhatIsWantedAndDropsPoisonAlone(t *testing.T) {
 	w := newWorld(t)
 	jobs, bodies := w.claimed(t, 4)
-	if _, err := w.Plane.Cancel(t.Context(), w.Admin, jobs[3].ID); err != nil {
+	if _, err := w.Plane.Cancel(t.Context(), w.Admin, jobs[3].ID, api.WithReason{}); err != nil {
 		t.Fatal(err)
 	}
 	e := w.take(t, append(bodies, "poison", bodies[0])...)

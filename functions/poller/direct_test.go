@@ -12,6 +12,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
 	"github.com/dayfly-dev/dayfly/functions/internal/launches"
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/dispatcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 	"github.com/dayfly-dev/dayfly/internal/queue"
@@ -140,7 +141,7 @@ func TestHandle_ACancelledDirectLaunchIsNotRepeated(t *testing.T) {
 	w := newDirectWorld(t)
 	id := w.Submit(t.Context(), "net", 1)[0]
 	w.AWS.Inject(wire.Fault{Service: "ecs", Operation: "RunTask", Before: func(wire.Call) error {
-		_, err := w.Plane.Cancel(context.Background(), w.Admin, id) // between the claim and the launch
+		_, err := w.Plane.Cancel(context.Background(), w.Admin, id, api.WithReason{}) // between the claim and the launch
 		return err
 	}})
 	if err := start(t, w.Env(w.pairs...)).handle(t.Context(), event(t, "wake.json")); err != nil {

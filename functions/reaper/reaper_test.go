@@ -241,7 +241,7 @@ func TestHandle_ASweepFindsTheEndThatNoEventTold(t *testing.T) {
 
 func TestHandle_ASweepStopsAnOrphanAtItsSecondLook(t *testing.T) {
 	w := newWorld(t, reaper.Config{Instance: "stack", Policy: reaper.Policy{Settle: time.Millisecond}})
-	_, err := w.plane.Cancel(t.Context(), w.admin, w.job.ID)
+	_, err := w.plane.Cancel(t.Context(), w.admin, w.job.ID, api.WithReason{})
 	w.must(err)
 	w.tasks = []launcher.Task{{Ref: task, Workflow: w.job.ID, Attempt: 1, Phase: launcher.Running, CreatedAt: time.Now().Add(-time.Hour)}}
 	w.must(w.f.Handle(t.Context(), sample(t, "sweep")))

@@ -239,7 +239,7 @@ func TestRun_CancelReachesTheRunnerAtOnce(t *testing.T) {
 	_, end := s.run(s.config())
 	s.awaitState(id, workflow.Running)
 	before := s.theatre.quiet(id)
-	if _, err := s.plane.Cancel(t.Context(), s.admin, id); err != nil {
+	if _, err := s.plane.Cancel(t.Context(), s.admin, id, api.WithReason{}); err != nil {
 		t.Fatal(err)
 	}
 	s.awaitState(id, workflow.Cancelled)

@@ -3,6 +3,7 @@ package api
 import (
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -102,6 +103,19 @@ type Vote struct {
 type Decision struct {
 	SHA256  string `json:"sha256" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the bundle of the plan that was looked at; refused if the preview has another" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
 	Comment string `json:"comment,omitempty" maxLength:"500" doc:"Why" example:"checked with the network team"`
+}
+
+// WithReason goes with a cancellation or a retry, if somebody says why.
+type WithReason struct {
+	Reason string `json:"reason,omitempty" maxLength:"200" doc:"Why; it is shown in the timeline and in the audit trail" example:"wrong branch"`
+}
+
+// Check refuses a reason that is too long.
+func (in WithReason) Check() error {
+	if utf8.RuneCountInString(in.Reason) > 200 {
+		return workflow.Refuse(workflow.ErrInvalid, "reason", "a reason has at most 200 characters")
+	}
+	return nil
 }
 
 // Plan is what a preview would change, as people read it: structure, never values.

@@ -86,14 +86,22 @@ func (c *Client) SubmitOnce(ctx context.Context, key string, in api.Submit) (api
 	return ask[api.Workflow](ctx, c, brief, call{what: "submit workflow of " + in.Workspace, method: http.MethodPost, path: []string{"v1", "workflows"}, in: in, key: key})
 }
 
-// Retry submits an ended workflow again, as a new one.
-func (c *Client) Retry(ctx context.Context, id string) (api.Workflow, error) {
-	return ask[api.Workflow](ctx, c, brief, call{what: "retry workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "retry"}, key: rand.Text()})
+// Retry submits an ended workflow again, as a new one. The reason may be empty.
+func (c *Client) Retry(ctx context.Context, id, reason string) (api.Workflow, error) {
+	return ask[api.Workflow](ctx, c, brief, call{what: "retry workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "retry"}, in: because(reason), key: rand.Text()})
 }
 
-// Cancel asks for a workflow's end.
-func (c *Client) Cancel(ctx context.Context, id string) (api.Workflow, error) {
-	return ask[api.Workflow](ctx, c, brief, call{what: "cancel workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "cancel"}})
+// because is the body of a request that may say why. A control plane of an older version takes none.
+func because(reason string) any {
+	if reason == "" {
+		return nil
+	}
+	return api.WithReason{Reason: reason}
+}
+
+// Cancel asks for a workflow's end. The reason may be empty.
+func (c *Client) Cancel(ctx context.Context, id, reason string) (api.Workflow, error) {
+	return ask[api.Workflow](ctx, c, brief, call{what: "cancel workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "cancel"}, in: because(reason)})
 }
 
 // Workflow shows a workflow with its steps.

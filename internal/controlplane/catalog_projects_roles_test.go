@@ -204,7 +204,7 @@ func TestWorkflow_OfADeletedWorkspaceNeedsARoleInTheOrganization(t *testing.T) {
 	w.madeProject("shop", "global")
 	w.workspace("net", inProject("shop"))
 	old := w.submit("net", workflow.Preview).ID
-	_, err := w.plane.Cancel(w.ctx(), w.admin, old)
+	_, err := w.plane.Cancel(w.ctx(), w.admin, old, api.WithReason{})
 	w.must(err)
 	w.must(w.plane.DeleteWorkspace(w.ctx(), w.admin, "net"))
 	w.workspace("net", inProject("payments"))

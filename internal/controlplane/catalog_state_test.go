@@ -291,7 +291,7 @@ func TestSubmit_InstructionsAboutTheState(t *testing.T) {
 	w.must(err)
 	job, r := w.started()
 	w.must(w.result(job, r, workflow.Failed))
-	again, err := w.plane.Retry(w.ctx(), w.admin, "", wf.ID)
+	again, err := w.plane.Retry(w.ctx(), w.admin, "", wf.ID, api.WithReason{})
 	w.must(err)
 	job, r = w.started()
 	spec, err := w.plane.Spec(w.ctx(), job.Token, r)

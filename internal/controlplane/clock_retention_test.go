@@ -101,7 +101,7 @@ func TestRetention_LogsAndThenWorkflowsGo(t *testing.T) {
 			wantErr(t, err, workflow.ErrNotFound)
 			_, err = w.plane.Why(w.ctx(), w.admin, id)
 			wantErr(t, err, workflow.ErrNotFound)
-			_, err = w.plane.Retry(w.ctx(), w.admin, "", id)
+			_, err = w.plane.Retry(w.ctx(), w.admin, "", id, api.WithReason{})
 			wantErr(t, err, workflow.ErrNotFound)
 			_, err = w.plane.Logs(w.ctx(), w.admin, id, 0, 0, 0, 0)
 			wantErr(t, err, workflow.ErrNotFound)

@@ -135,8 +135,14 @@ func TestRoles_EachCallNeedsItsRole(t *testing.T) {
 			_, err := w.plane.Submit(w.ctx(), who, "", api.Submit{Workspace: "net", Operation: workflow.Preview})
 			return err
 		}},
-		"retry":  {api.RoleOperator, func(who controlplane.Principal) error { _, err := w.plane.Retry(w.ctx(), who, "", wf.ID); return err }},
-		"cancel": {api.RoleOperator, func(who controlplane.Principal) error { _, err := w.plane.Cancel(w.ctx(), who, wf.ID); return err }},
+		"retry": {api.RoleOperator, func(who controlplane.Principal) error {
+			_, err := w.plane.Retry(w.ctx(), who, "", wf.ID, api.WithReason{})
+			return err
+		}},
+		"cancel": {api.RoleOperator, func(who controlplane.Principal) error {
+			_, err := w.plane.Cancel(w.ctx(), who, wf.ID, api.WithReason{})
+			return err
+		}},
 		"apply": {api.RoleOperator, func(who controlplane.Principal) error {
 			_, _, err := w.plane.PutWorkspace(w.ctx(), who, api.Workspace{Name: "x", Engine: "command", Commands: map[string]string{"update": "true"}, Source: api.Source{Directory: "/x"}})
 			return err

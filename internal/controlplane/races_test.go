@@ -114,7 +114,7 @@ func TestRace_StartAgainstCancel(t *testing.T) {
 					_, err := w.plane.Start(w.ctx(), job.Token, r, api.Start{Knows: api.RunnerKnows()})
 					return err
 				},
-				func() error { _, err := w.plane.Cancel(w.ctx(), w.admin, wf.ID); return err },
+				func() error { _, err := w.plane.Cancel(w.ctx(), w.admin, wf.ID, api.WithReason{}); return err },
 			)
 			w.must(errs[1])
 			switch got := w.show(wf.ID); {
@@ -150,7 +150,7 @@ func TestRace_StartAgainstLapsedLease(t *testing.T) {
 			case errs[0] == nil && got.State == workflow.Running:
 				w.must(w.result(job, r, workflow.Succeeded))
 			case errors.Is(errs[0], workflow.ErrOver) && got.State == workflow.Pending:
-				_, err := w.plane.Cancel(w.ctx(), w.admin, wf.ID)
+				_, err := w.plane.Cancel(w.ctx(), w.admin, wf.ID, api.WithReason{})
 				w.must(err)
 			default:
 				t.Fatalf("start %v, workflow %s", errs[0], got.State)
@@ -266,7 +266,7 @@ func TestRace_SubmitsCancelsAndEndsLeaveEveryQueueFree(t *testing.T) {
 						return err
 					}
 					if op == workflow.Preview && wf.ID[len(wf.ID)-1]%2 == 0 {
-						if _, err := w.plane.Cancel(w.ctx(), w.admin, wf.ID); err != nil && !errors.Is(err, workflow.ErrConflict) {
+						if _, err := w.plane.Cancel(w.ctx(), w.admin, wf.ID, api.WithReason{}); err != nil && !errors.Is(err, workflow.ErrConflict) {
 							return err
 						}
 					}

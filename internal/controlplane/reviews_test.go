@@ -172,15 +172,15 @@ func TestApproval_WhatIsAskedForBecomesAPreview(t *testing.T) {
 		if wf.For != want || want != "" && wf.Operation != workflow.Preview || want == "" && wf.Operation != op {
 			t.Errorf("%s became %s for %q", op, wf.Operation, wf.For)
 		}
-		_, err = w.plane.Cancel(w.ctx(), ada, wf.ID)
+		_, err = w.plane.Cancel(w.ctx(), ada, wf.ID, api.WithReason{})
 		w.must(err)
-		retried, err := w.plane.Retry(w.ctx(), ada, "", wf.ID)
+		retried, err := w.plane.Retry(w.ctx(), ada, "", wf.ID, api.WithReason{})
 		w.must(err)
 		if retried.For != wf.For || retried.Operation != wf.Operation {
 			t.Errorf("the retry of %s is %s for %q", op, retried.Operation, retried.For)
 		}
 		job := w.claimOne()
-		_, err = w.plane.Cancel(w.ctx(), ada, job.ID)
+		_, err = w.plane.Cancel(w.ctx(), ada, job.ID, api.WithReason{})
 		w.must(err)
 	}
 	w.workspace("own", func(ws *api.Workspace) { ws.Approval = required() })
@@ -198,7 +198,7 @@ func TestApproval_ARetriedPreviewStaysOne(t *testing.T) {
 	w.asks(ada, workflow.Destroy)
 	first := w.plans(one)
 	w.guarded(nil) // nothing is required any more
-	again, err := w.plane.Retry(w.ctx(), ada, "", first.ID)
+	again, err := w.plane.Retry(w.ctx(), ada, "", first.ID, api.WithReason{})
 	w.must(err)
 	if again.Operation != workflow.Preview || again.For != workflow.Destroy {
 		t.Fatalf("the retry is %s for %q", again.Operation, again.For)
@@ -341,7 +341,7 @@ func TestApproval_TheStartIsRefused(t *testing.T) {
 	_, err := w.starts()
 	wantErr(t, err, workflow.ErrOver)
 	w.is(direct.ID, workflow.Failed, workflow.ReasonNotApproved)
-	again, err := w.plane.Retry(w.ctx(), ada, "", direct.ID)
+	again, err := w.plane.Retry(w.ctx(), ada, "", direct.ID, api.WithReason{})
 	if w.must(err); again.For != workflow.Update {
 		t.Fatalf("the retry is %+v", again)
 	}
@@ -434,7 +434,7 @@ func TestApproval_TheQueueStaysWholeWhenAPlanIsAppliedAtOnce(t *testing.T) {
 		w.guarded(&api.Approval{Required: true, Rules: []string{"destroys"}}, single)
 		planned, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "net", Operation: workflow.Update, Priority: new(50)})
 		w.must(err)
-		_, err = w.plane.Cancel(w.ctx(), w.admin, blocker.ID)
+		_, err = w.plane.Cancel(w.ctx(), w.admin, blocker.ID, api.WithReason{})
 		w.must(err)
 		w.plans(one) // its end makes the first one claimable, which the run that applies the plan overtakes
 		job, err := w.starts()
@@ -523,7 +523,7 @@ func TestSubmit_AStateToPushIsNamed(t *testing.T) {
 		t.Errorf("push is %+v", spec.Push)
 	}
 	w.must(w.result(job, r, workflow.Failed))
-	again, err := w.plane.Retry(w.ctx(), w.admin, "", first.ID)
+	again, err := w.plane.Retry(w.ctx(), w.admin, "", first.ID, api.WithReason{})
 	w.must(err)
 	job, r = w.started()
 	if spec, err = w.plane.Spec(w.ctx(), job.Token, r); err != nil || job.ID != again.ID || spec.Push == nil || *spec.Push != good {
@@ -538,7 +538,7 @@ func TestApproval_ToCancelAPreviewThatWaitsWithdrawsItsPlan(t *testing.T) {
 	made := w.asks(ada, workflow.Update)
 	w.plans(one)
 	w.reviewOf(made.ID, api.ReviewWaiting)
-	got, err := w.plane.Cancel(w.ctx(), ada, made.ID)
+	got, err := w.plane.Cancel(w.ctx(), ada, made.ID, api.WithReason{})
 	w.must(err)
 	r := w.reviewOf(made.ID, api.ReviewRejected)
 	if got.State != workflow.Succeeded || len(r.Votes) != 1 || r.Votes[0].By != "ada" || r.Votes[0].Comment != "cancelled" {
@@ -547,7 +547,7 @@ func TestApproval_ToCancelAPreviewThatWaitsWithdrawsItsPlan(t *testing.T) {
 	if _, err := w.plane.Approve(w.ctx(), bob, made.ID, seen); !errors.Is(err, workflow.ErrConflict) {
 		t.Errorf("a withdrawn plan was approved: %v", err)
 	}
-	if _, err := w.plane.Cancel(w.ctx(), ada, made.ID); !errors.Is(err, workflow.ErrConflict) {
+	if _, err := w.plane.Cancel(w.ctx(), ada, made.ID, api.WithReason{}); !errors.Is(err, workflow.ErrConflict) {
 		t.Errorf("it was cancelled twice: %v", err)
 	}
 }

@@ -372,7 +372,7 @@ func TestRoute_OfAQueueThatAnOlderVersionHasWritten(t *testing.T) {
 	same(t, "what is seen is repaired and claimed", w.claimFor(blue, "b", 10), []string{c.ID})
 	d := w.submit("net", workflow.Preview)
 	stored(w, record.QueueKey(ws.ID), func(q *record.Queue) { q.Route, q.Placed = record.Route{}, nil })
-	_, err = w.plane.Cancel(w.ctx(), w.admin, d.ID)
+	_, err = w.plane.Cancel(w.ctx(), w.admin, d.ID, api.WithReason{})
 	w.must(err)
 	w.is(d.ID, workflow.Cancelled, workflow.ReasonCancelled)
 }

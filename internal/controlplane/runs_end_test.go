@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -28,7 +29,7 @@ func TestStates_WaitEndsAtCancel(t *testing.T) {
 		}()
 		synctest.Wait()
 		began := time.Now()
-		_, err := w.plane.Cancel(t.Context(), w.admin, wf.ID)
+		_, err := w.plane.Cancel(t.Context(), w.admin, wf.ID, api.WithReason{})
 		w.must(err)
 		if s := <-got; !s.Jobs[0].Cancel || time.Since(began) > 200*time.Millisecond {
 			t.Errorf("answered %+v after %s", s, time.Since(began))
@@ -193,7 +194,7 @@ func TestCancel_EveryWindow(t *testing.T) {
 		w.workspace("net")
 		cancel := func(id string) {
 			t.Helper()
-			_, err := w.plane.Cancel(w.ctx(), w.admin, id)
+			_, err := w.plane.Cancel(w.ctx(), w.admin, id, api.WithReason{})
 			w.must(err)
 		}
 		wanted := func(id string, attempt int) bool {
@@ -247,7 +248,7 @@ func TestCancel_EveryWindow(t *testing.T) {
 		}
 		w.must(w.result(job, r, workflow.Cancelled))
 		w.is(e.ID, workflow.Cancelled, "")
-		_, err = w.plane.Cancel(w.ctx(), w.admin, a.ID)
+		_, err = w.plane.Cancel(w.ctx(), w.admin, a.ID, api.WithReason{})
 		w.must(err) // a second cancellation is not an error
 	})
 }
@@ -257,7 +258,7 @@ func TestCancel_FlagTurnsALossIntoCancelled(t *testing.T) {
 		w.workspace("net")
 		wf := w.submit("net", workflow.Update)
 		w.started()
-		_, err := w.plane.Cancel(w.ctx(), w.admin, wf.ID)
+		_, err := w.plane.Cancel(w.ctx(), w.admin, wf.ID, api.WithReason{})
 		w.must(err)
 		w.live(workflow.Silence + time.Minute)
 		if got := w.is(wf.ID, workflow.Cancelled, workflow.ReasonCancelled); !got.SlotHeld {
@@ -272,14 +273,49 @@ func TestCancel_OfAnEndedOneIsRefused(t *testing.T) {
 		wf := w.submit("net", workflow.Update)
 		job, r := w.started()
 		w.must(w.result(job, r, workflow.Failed))
-		_, err := w.plane.Cancel(w.ctx(), w.admin, wf.ID)
+		_, err := w.plane.Cancel(w.ctx(), w.admin, wf.ID, api.WithReason{})
 		wantErr(t, err, workflow.ErrConflict)
-		again, err := w.plane.Retry(w.ctx(), w.admin, "", wf.ID)
+		again, err := w.plane.Retry(w.ctx(), w.admin, "", wf.ID, api.WithReason{})
 		w.must(err)
 		if again.RetryOf != wf.ID || again.ID == wf.ID || again.State != workflow.Pending {
 			t.Errorf("retry = %+v", again)
 		}
-		_, err = w.plane.Retry(w.ctx(), w.admin, "", again.ID)
+		_, err = w.plane.Retry(w.ctx(), w.admin, "", again.ID, api.WithReason{})
 		wantErr(t, err, workflow.ErrConflict)
+	})
+}
+
+func TestCancel_AndRetryKeepTheReason(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net")
+		runs := w.submit("net", workflow.Preview)
+		w.started()
+		waits := w.submit("net", workflow.Preview)
+		said := func(id, want string) {
+			t.Helper()
+			why, err := w.plane.Why(w.ctx(), w.admin, id)
+			w.must(err)
+			if got := why.Timeline[len(why.Timeline)-1].Text; !strings.Contains(got, want) {
+				t.Errorf("the timeline says %q, want %q in it", got, want)
+			}
+		}
+		_, err := w.plane.Cancel(w.ctx(), w.admin, waits.ID, api.WithReason{Reason: strings.Repeat("é", 201)})
+		wantErr(t, err, workflow.ErrInvalid)
+		_, err = w.plane.Cancel(w.ctx(), w.admin, waits.ID, api.WithReason{Reason: "wrong branch"})
+		w.must(err)
+		said(waits.ID, "before it started: wrong branch")
+		_, err = w.plane.Retry(w.ctx(), w.admin, "", waits.ID, api.WithReason{Reason: strings.Repeat("é", 201)})
+		wantErr(t, err, workflow.ErrInvalid)
+		again, err := w.plane.Retry(w.ctx(), w.admin, "", waits.ID, api.WithReason{Reason: strings.Repeat("é", 200)})
+		w.must(err)
+		said(again.ID, "as a retry of "+waits.ID+": éé")
+		_, err = w.plane.Cancel(w.ctx(), w.admin, runs.ID, api.WithReason{Reason: "too slow"})
+		w.must(err)
+		said(runs.ID, "too slow; the runner interrupts")
+		entries, err := w.plane.Audit(w.ctx(), w.admin, api.AuditFilter{})
+		w.must(err)
+		if details := fmt.Sprint(entries); !strings.Contains(details, "wrong branch") || !strings.Contains(details, "net: éé") {
+			t.Errorf("the audit trail does not say why: %s", details)
+		}
 	})
 }

@@ -136,7 +136,7 @@ func TestLimits_OfPoolAndOrganizationHoldAndFree(t *testing.T) {
 		if why.Code != "pool_limit" {
 			t.Errorf("why = %q", why.Code)
 		}
-		_, err = w.plane.Cancel(w.ctx(), w.admin, jobs[0].ID)
+		_, err = w.plane.Cancel(w.ctx(), w.admin, jobs[0].ID, api.WithReason{})
 		w.must(err)
 		if more := w.claim(10); len(more) != 1 {
 			t.Errorf("claimed %d, want 1", len(more))

@@ -32,7 +32,7 @@ func TestLists_ACursorIsOpaqueAndGoodForItsListAlone(t *testing.T) {
 		_, err = w.plane.CreateToken(w.ctx(), w.admin, api.NewToken{Name: "t", Role: api.RoleViewer})
 		w.must(err)
 	}
-	_, err := w.plane.Cancel(w.ctx(), w.admin, id) // a second line of its timeline
+	_, err := w.plane.Cancel(w.ctx(), w.admin, id, api.WithReason{}) // a second line of its timeline
 	w.must(err)
 	type page struct {
 		next string
@@ -149,7 +149,7 @@ func TestWorkflows_ListIsNewestFirstPagedAndFiltered(t *testing.T) {
 	for i := range 7 {
 		ids = append(ids, w.submit([]string{"net", "web"}[i%2], workflow.Preview).ID)
 	}
-	_, err := w.plane.Cancel(w.ctx(), w.admin, ids[0])
+	_, err := w.plane.Cancel(w.ctx(), w.admin, ids[0], api.WithReason{})
 	w.must(err)
 	list := func(f controlplane.Filter) (got []string) {
 		t.Helper()

@@ -136,14 +136,14 @@ func TestSubmit_ARunHasAPriorityAndATimeOutOfItsOwn(t *testing.T) {
 			if made.Priority != c.priority || made.MaxRuntime != c.runtime {
 				t.Errorf("%+v: got priority %d and %s, want %d and %s", c.in, made.Priority, made.MaxRuntime, c.priority, c.runtime)
 			}
-			_, err = w.plane.Cancel(w.ctx(), w.admin, made.ID)
+			_, err = w.plane.Cancel(w.ctx(), w.admin, made.ID, api.WithReason{})
 			w.must(err)
-			again, err := w.plane.Retry(w.ctx(), w.admin, "", made.ID)
+			again, err := w.plane.Retry(w.ctx(), w.admin, "", made.ID, api.WithReason{})
 			w.must(err)
 			if again.Priority != c.priority || again.MaxRuntime != c.runtime {
 				t.Errorf("retry of %+v: got priority %d and %s", c.in, again.Priority, again.MaxRuntime)
 			}
-			_, err = w.plane.Cancel(w.ctx(), w.admin, again.ID)
+			_, err = w.plane.Cancel(w.ctx(), w.admin, again.ID, api.WithReason{})
 			w.must(err)
 			if c.in.Priority == nil || c.in.Workspace != "low" {
 				continue
@@ -151,7 +151,7 @@ func TestSubmit_ARunHasAPriorityAndATimeOutOfItsOwn(t *testing.T) {
 			// The workspace allows less by now: a retry gets that. A workspace that allows more changes nothing.
 			for most, want := range map[string]string{"2m": "2m0s", "4h": "5m0s"} {
 				w.workspace("low", func(ws *api.Workspace) { ws.MaxRuntime = most })
-				again, err := w.plane.Retry(w.ctx(), w.admin, "", made.ID)
+				again, err := w.plane.Retry(w.ctx(), w.admin, "", made.ID, api.WithReason{})
 				w.must(err)
 				if again.MaxRuntime != want {
 					t.Errorf("retry where the workspace allows %s: got %s, want %s", most, again.MaxRuntime, want)

@@ -62,6 +62,16 @@ type Sent[B any] struct{ Body B }
 
 func (in Sent[B]) sent() B { return in.Body }
 
+// SentOrNot is the body of a request that may have none.
+type SentOrNot[B any] struct{ Body *B }
+
+func (in SentOrNot[B]) sent() (body B) {
+	if in.Body != nil {
+		body = *in.Body
+	}
+	return body
+}
+
 // From knows where a request comes from.
 type From struct{ address string }
 

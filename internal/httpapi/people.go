@@ -23,13 +23,18 @@ func (s *server) workflowRoutes() {
 			return reply(s.plane.Workflows(ctx, who, controlplane.Filter{Workspace: in.Workspace, Pool: in.Pool, State: in.State, Cursor: in.Cursor, Limit: in.Limit}))
 		})
 	one[ByID](s, route{id: "get-workflow", method: http.MethodGet, path: "/v1/workflows/{id}", summary: "Show a workflow with its steps", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Workflow)
-	one[ByID](s, route{id: "cancel-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/cancel", summary: "Cancel a workflow", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, errors: []int{404, 409}}, s.plane.Cancel)
+	type reasoned struct {
+		ByID
+		SentOrNot[api.WithReason]
+	}
+	sent[reasoned](s, route{id: "cancel-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/cancel", summary: "Cancel a workflow", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, errors: []int{404, 409}}, s.plane.Cancel)
 	known(s, route{id: "retry-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/retry", summary: "Submit an ended workflow again, as a new one", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, status: http.StatusCreated, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			Keyed
 			ByID
+			SentOrNot[api.WithReason]
 		}) (*answer[api.Workflow], error) {
-			return reply(s.plane.Retry(ctx, who, in.Key, in.ID))
+			return reply(s.plane.Retry(ctx, who, in.Key, in.ID, in.sent()))
 		})
 	known(s, route{id: "get-workflow-timeline", method: http.MethodGet, path: "/v1/workflows/{id}/timeline", summary: "List what happened to a workflow, the oldest first", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {

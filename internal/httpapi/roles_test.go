@@ -149,7 +149,7 @@ func newTeam(t *testing.T) *team {
 		}
 		*id = made.ID
 	}
-	if _, err := admin.Cancel(t.Context(), w.ended); err != nil {
+	if _, err := admin.Cancel(t.Context(), w.ended, ""); err != nil {
 		t.Fatal(err)
 	}
 	return w

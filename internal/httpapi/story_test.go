@@ -162,7 +162,7 @@ func story(t *testing.T, w *world, url string, hc *http.Client) {
 	must(t, err)
 	equal(t, "state", states.Jobs[0].State, workflow.Running)
 
-	cancelled, err := person.Cancel(ctx, first.ID)
+	cancelled, err := person.Cancel(ctx, first.ID, "wrong branch")
 	must(t, err)
 	equal(t, "cancel flag", cancelled.CancelRequested, true)
 	beat, err := runner.Heartbeat(ctx, api.Heartbeat{})
@@ -180,7 +180,7 @@ func story(t *testing.T, w *world, url string, hc *http.Client) {
 	shown, err := person.Workflow(ctx, first.ID)
 	must(t, err)
 	equal(t, "end", shown.State, workflow.Cancelled)
-	again, err := person.Retry(ctx, first.ID)
+	again, err := person.Retry(ctx, first.ID, "right branch")
 	must(t, err)
 	equal(t, "retry of", again.RetryOf, first.ID)
 	timeline, err := person.Timeline(ctx, first.ID, "", 3)
@@ -188,13 +188,13 @@ func story(t *testing.T, w *world, url string, hc *http.Client) {
 	equal(t, "first page of the timeline", len(timeline.Items), 3)
 	why, err := person.Why(ctx, again.ID)
 	must(t, err)
-	if why.Summary == "" {
+	if last := why.Timeline[len(why.Timeline)-1]; why.Summary == "" || !strings.HasSuffix(last.Text, "as a retry of "+first.ID+": right branch") {
 		t.Errorf("why says nothing: %+v", why)
 	}
 	listed, err := person.Workflows(ctx, client.Filter{Workspace: "net", State: "cancelled"})
 	must(t, err)
 	equal(t, "cancelled workflows", len(listed.Items), 1)
-	_, err = person.Cancel(ctx, again.ID)
+	_, err = person.Cancel(ctx, again.ID, "")
 	must(t, err)
 
 	token, err := person.CreateToken(ctx, api.NewToken{Name: "ci", Role: api.RoleViewer})

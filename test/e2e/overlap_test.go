@@ -178,7 +178,7 @@ func TestOverlap_CancelledWhileRunning(t *testing.T) {
 	t.Parallel()
 	w := start(t)
 	first, second := w.two(slow)
-	if _, err := w.cl.Cancel(t.Context(), first); err != nil {
+	if _, err := w.cl.Cancel(t.Context(), first, ""); err != nil {
 		t.Fatal(err)
 	}
 	w.said("interrupted " + first)

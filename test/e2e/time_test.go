@@ -267,7 +267,7 @@ func TestTime_CancelInterruptsTheEngine(t *testing.T) {
 		t.Fatalf("got %d running, %v", len(page.Items), err)
 	}
 	for _, wf := range page.Items {
-		if _, err := w.cl.Cancel(t.Context(), wf.ID); err != nil {
+		if _, err := w.cl.Cancel(t.Context(), wf.ID, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

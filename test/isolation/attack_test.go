@@ -119,7 +119,7 @@ func attack(t *testing.T, target string) {
 			one.make(a)
 		})
 	}
-	if _, err := w.cl.Cancel(t.Context(), w.victim); err != nil {
+	if _, err := w.cl.Cancel(t.Context(), w.victim, ""); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the victim is cancelled", func() bool { wf := w.show(w.victim); return wf.State == workflow.Cancelled && !wf.SlotHeld })

@@ -213,7 +213,7 @@ func (w *world) swarm() {
 		w.put("swarm", "swarm "+mark)
 		id := w.submit("swarm", workflow.Update)
 		until(w.t, "the swarm is there", func() bool { return len(withArgument(mark)) >= 100 || w.show(id).State.Terminal() })
-		if _, err := w.cl.Cancel(w.t.Context(), id); err != nil && !w.show(id).State.Terminal() {
+		if _, err := w.cl.Cancel(w.t.Context(), id, ""); err != nil && !w.show(id).State.Terminal() {
 			w.t.Fatal(err)
 		}
 		until(w.t, "the swarm is over", func() bool { return w.show(id).State.Terminal() && !w.show(id).SlotHeld })

@@ -355,7 +355,7 @@ func (w *world) input() {
 	id := w.approve(preview)
 	until(w.t, "the plan is being applied", func() bool { return strings.Contains(w.log(id), "applied ") || w.show(id).State.Terminal() })
 	defer func() {
-		w.must(second(w.cl.Cancel(ctx, id)))
+		w.must(second(w.cl.Cancel(ctx, id, "")))
 		until(w.t, "it is cancelled", func() bool { wf := w.show(id); return wf.State.Terminal() && !wf.SlotHeld })
 	}()
 	own, err := w.cl.Workspace(ctx, "input")

@@ -104,7 +104,7 @@ func (p *people) cancelID(id string) {
 	p.again("cancel", func() error {
 		return tells(p.w.ctx, p.w, p.w.other(person), plane, "cancel", func(ctx context.Context) error {
 			return p.w.cp.do("cancel", func(c *controlplane.Plane) error {
-				_, err := c.Cancel(ctx, p.admin, id)
+				_, err := c.Cancel(ctx, p.admin, id, api.WithReason{})
 				return err
 			})
 		})
@@ -156,7 +156,7 @@ func (p *people) retry(r *rand.Rand) string {
 	p.again("retry", func() error {
 		return tells(p.w.ctx, p.w, p.w.other(person), plane, "retry", func(ctx context.Context) error {
 			return p.w.cp.do("retry", func(c *controlplane.Plane) error {
-				_, err := c.Retry(ctx, p.admin, key, id)
+				_, err := c.Retry(ctx, p.admin, key, id, api.WithReason{})
 				return err
 			})
 		})

@@ -86,8 +86,8 @@ func Claim(w *record.Workflow, instance, pool string, now time.Time) (Outcome, e
 	return out, nil
 }
 
-// Cancel ends a workflow that waits, and asks a running one to end. It is idempotent.
-func Cancel(w *record.Workflow, by string, now time.Time) (Outcome, error) {
+// Cancel ends a workflow that waits, and asks a running one to end. It is idempotent. The reason may be empty.
+func Cancel(w *record.Workflow, by, reason string, now time.Time) (Outcome, error) {
 	var out Outcome
 	if w.State == workflow.Cancelled || !w.CancelAt.IsZero() {
 		return out, nil // asked for before
@@ -97,12 +97,12 @@ func Cancel(w *record.Workflow, by string, now time.Time) (Outcome, error) {
 	}
 	w.CancelAt = now
 	if out.Move.To == workflow.Running {
-		out.Notes = []Note{{Kind: "cancel_requested", Text: "cancellation requested by " + by + "; the runner interrupts the engine at its next heartbeat", Actor: by, Task: w.Holder.Task}}
+		out.Notes = []Note{{Kind: "cancel_requested", Text: "cancellation requested by " + by + Because(reason) + "; the runner interrupts the engine at its next heartbeat", Actor: by, Task: w.Holder.Task}}
 		out.Move = workflow.Move{}
 		return out, nil
 	}
-	out.Notes = []Note{{Kind: "cancelled", Text: "cancelled by " + by + " before it started", Actor: by}}
-	out.Detail, out.Proven = "cancelled by "+by, true
+	out.Notes = []Note{{Kind: "cancelled", Text: "cancelled by " + by + " before it started" + Because(reason), Actor: by}}
+	out.Detail, out.Proven = "cancelled by "+by+Because(reason), true
 	return out, nil
 }
 

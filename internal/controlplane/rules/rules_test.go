@@ -53,7 +53,7 @@ func reports() map[string]func(w *record.Workflow) (rules.Outcome, error) {
 	out := map[string]func(w *record.Workflow) (rules.Outcome, error){
 		"queued":  func(w *record.Workflow) (rules.Outcome, error) { return rules.Queued(w, now), nil },
 		"release": func(w *record.Workflow) (rules.Outcome, error) { return rules.Release(w, api.Release{Attempt: 2}) },
-		"cancel":  func(w *record.Workflow) (rules.Outcome, error) { return rules.Cancel(w, "ann", now) },
+		"cancel":  func(w *record.Workflow) (rules.Outcome, error) { return rules.Cancel(w, "ann", "", now) },
 		"claim":   func(w *record.Workflow) (rules.Outcome, error) { return rules.Claim(w, "one", "default", now) },
 	}
 	for _, kind := range []string{api.LaunchAccepted, api.LaunchProgress, api.LaunchRefused, api.LaunchFailed} {

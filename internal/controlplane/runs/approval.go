@@ -20,6 +20,7 @@ type again struct {
 	of    string
 	keeps workflow.Operation // of a preview: what its plan can be approved for
 	then  bool               // and whether that was asked for
+	why   string
 }
 
 // underApproval turns a run that changes the state of a workspace into a preview, if the workspace requires approvals:
@@ -290,12 +291,12 @@ func (p *Calls) decide(ctx context.Context, who identity.Principal, action, id s
 
 // withdraw rejects the plan of a preview that is cancelled. It reports whether the plan waits for an approval; else it
 // does nothing.
-func (p *Calls) withdraw(ctx context.Context, c *ledger.Change, who identity.Principal, w *record.Workflow) (waits bool, err error) {
+func (p *Calls) withdraw(ctx context.Context, c *ledger.Change, who identity.Principal, w *record.Workflow, reason string) (waits bool, err error) {
 	r, _, err := ledger.Load[record.Review](ctx, c, record.ReviewKey(w.ID))
 	if err != nil || r.Status != api.ReviewWaiting || rules.Expired(r, c.Now) {
 		return false, err
 	}
-	d := rules.Decision{Decision: api.Decision{SHA256: r.Plan.SHA256, Comment: "cancelled"}, By: who.Name, Reject: true}
+	d := rules.Decision{Decision: api.Decision{SHA256: r.Plan.SHA256, Comment: "cancelled" + rules.Because(reason)}, By: who.Name, Reject: true}
 	return true, p.decideOn(ctx, c, who, "workflow.cancel", w.ID, d)
 }
 

@@ -14,8 +14,11 @@ import (
 
 // Cancel ends a workflow that waits, and asks a running one to end. A preview that has ended and whose plan waits for an
 // approval is withdrawn: that is a rejection.
-func (p *Calls) Cancel(ctx context.Context, who identity.Principal, id string) (api.Workflow, error) {
+func (p *Calls) Cancel(ctx context.Context, who identity.Principal, id string, in api.WithReason) (api.Workflow, error) {
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleOperator, "workflow.cancel", id, p.inWorkflow(who.Organization, id)); err != nil {
+		return api.Workflow{}, err
+	}
+	if err := in.Check(); err != nil {
 		return api.Workflow{}, err
 	}
 	var poolID string
@@ -26,15 +29,15 @@ func (p *Calls) Cancel(ctx context.Context, who identity.Principal, id string) (
 		}
 		poolID = w.PoolID
 		if w.State == workflow.Succeeded && w.For != "" {
-			if waits, err := p.withdraw(ctx, c, who, w); waits || err != nil {
+			if waits, err := p.withdraw(ctx, c, who, w, in.Reason); waits || err != nil {
 				return err
 			}
 		}
-		out, err := rules.Cancel(w, who.Name, c.Now)
+		out, err := rules.Cancel(w, who.Name, in.Reason, c.Now)
 		if err != nil || len(out.Notes) == 0 {
 			return err
 		}
-		identity.Audit(c, who, "workflow.cancel", id, "done", "")
+		identity.Audit(c, who, "workflow.cancel", id, "done", in.Reason)
 		return c.Apply(ctx, w, out)
 	})
 	if err != nil {

@@ -63,7 +63,7 @@ func (p *Calls) notStarted(ctx context.Context, org, id, by string) (cancelled b
 		if err != nil || w.State != workflow.Pending && w.State != workflow.Claimed {
 			return err
 		}
-		out, err := rules.Cancel(w, by, c.Now)
+		out, err := rules.Cancel(w, by, "", c.Now)
 		if err != nil {
 			return err
 		}

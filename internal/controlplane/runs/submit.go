@@ -34,8 +34,11 @@ func (p *Calls) Submit(ctx context.Context, who identity.Principal, key string, 
 
 // Retry makes a new workflow like one that has ended, of the workspace as it is now. The ended workflow is never
 // reopened.
-func (p *Calls) Retry(ctx context.Context, who identity.Principal, key, id string) (api.Workflow, error) {
+func (p *Calls) Retry(ctx context.Context, who identity.Principal, key, id string, why api.WithReason) (api.Workflow, error) {
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleOperator, "workflow.retry", id, p.inWorkflow(who.Organization, id)); err != nil {
+		return api.Workflow{}, err
+	}
+	if err := why.Check(); err != nil {
 		return api.Workflow{}, err
 	}
 	c := p.ledger.View()
@@ -57,7 +60,7 @@ func (p *Calls) Retry(ctx context.Context, who identity.Principal, key, id strin
 	if w.OwnMax {
 		in.MaxRuntime = w.MaxRuntime.String()
 	}
-	repeat := again{of: id}
+	repeat := again{of: id, why: why.Reason}
 	if w.For != "" { // it stays a preview, whatever is required by now
 		in.Operation, repeat.keeps, repeat.then = w.For, w.For, w.Then
 	}
@@ -275,7 +278,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	c.Create(record.SpecKey(id), spec)
 	text := fmt.Sprintf("submitted by %s for %s", who.Name, forWhom(queue.Route.Key, pool.Name))
 	if retry.of != "" {
-		text += ", as a retry of " + retry.of
+		text += ", as a retry of " + retry.of + rules.Because(retry.why)
 	}
 	if forOp != "" {
 		c.Create(record.ReviewKey(id), record.Review{For: forOp, Settings: ws.Settings(), Submitters: rules.Submitters(who.Name, ws.By)})
@@ -284,7 +287,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 		text += fmt.Sprintf("; approvals are required, so it makes the plan of operation %s first", forOp)
 	}
 	c.Note(w, rules.Note{Kind: "submitted", Text: text, Actor: who.Name})
-	identity.Audit(c, who, "workflow.submit", id, "done", ws.W.Name)
+	identity.Audit(c, who, "workflow.submit", id, "done", ws.W.Name+rules.Because(retry.why))
 	return w, pool, c.Enqueue(ctx, w)
 }
 

@@ -121,7 +121,7 @@ func cancelledApply(ctx context.Context, s *scene) {
 	w := s.submit(ctx, "slow", "update", "cancelled while its apply runs")
 	s.prints(ctx, w.ID, "it is at work")
 	s.check(s.object(ctx, "slow", ".tflock") != "", "the state is not locked while it is changed")
-	_, err := s.c.Client.Cancel(ctx, w.ID)
+	_, err := s.c.Client.Cancel(ctx, w.ID, "")
 	s.must(err)
 	s.ends(ctx, w.ID, workflow.Cancelled, workflow.ReasonCancelled, 1)
 	s.check(s.object(ctx, "slow", ".tflock") == "", "the lock of the state is still held")

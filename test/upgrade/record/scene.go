@@ -96,9 +96,9 @@ func (r *recorder) history() {
 		Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "apply: exit status 1",
 		Lock: &api.Lock{ID: "4711", Who: "runner@task", Operation: "OperationTypeApply", Created: "2026-03-02", Path: "terraform.tfstate"},
 	})
-	again, err := r.admin().Retry(r.ctx, r.scene.Workflows["failed"])
+	again, err := r.admin().Retry(r.ctx, r.scene.Workflows["failed"], "")
 	must(err)
-	_, err = r.admin().Cancel(r.ctx, again.ID)
+	_, err = r.admin().Cancel(r.ctx, again.ID, "")
 	must(err)
 
 	// A deployment that fell silent: failed, its slot still held, and another waits for that.
@@ -124,7 +124,7 @@ func (r *recorder) middle() {
 	r.lost("handed-over", 0, "")
 	r.running("task-stopped", workflow.Update)
 	r.running("cancel-asked", workflow.Update)
-	_, err := r.admin().Cancel(r.ctx, r.scene.Workflows["cancel-asked"])
+	_, err := r.admin().Cancel(r.ctx, r.scene.Workflows["cancel-asked"], "")
 	must(err)
 
 	r.fresh("claimed", workflow.Update)
@@ -146,7 +146,7 @@ func (r *recorder) middle() {
 	r.launched("launched-twice")
 	r.fresh("cancelled-claimed", workflow.Update)
 	r.claimed("cancelled-claimed")
-	_, err = r.admin().Cancel(r.ctx, r.scene.Workflows["cancelled-claimed"])
+	_, err = r.admin().Cancel(r.ctx, r.scene.Workflows["cancelled-claimed"], "")
 	must(err)
 
 	// The narrow pool: one runs, one waits for its place.
@@ -223,7 +223,7 @@ func (r *recorder) goOn() {
 	r.launched("scan-again")
 	r.start("scan-again")
 	must(r.pool().Queued(ctx, r.scene.Jobs["cancelled-claimed"].ID, api.Attempt{Attempt: 1}))
-	_, err = r.admin().Cancel(ctx, r.scene.Workflows["pending-preview"])
+	_, err = r.admin().Cancel(ctx, r.scene.Workflows["pending-preview"], "")
 	must(err)
 }
 
