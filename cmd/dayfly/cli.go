@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -43,7 +42,7 @@ Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, you did no
 
 // grammar is the command line.
 type grammar struct {
-	Output string `short:"o" enum:"table,json" default:"table" help:"How results are printed: table or json."`
+	Output string `short:"o" enum:"table,json,yaml,name" default:"table" help:"How results are printed: table, json, yaml, or name: only names or ids, one to a line."`
 
 	Up     upCommand      `cmd:"" group:"serve" help:"Run control plane and agent in one process, on this machine."`
 	Server serverCommands `cmd:"" group:"serve" help:"Run the control plane alone; back up and restore its records."`
@@ -144,8 +143,8 @@ func (a *app) environ() []string {
 	return list
 }
 
-// json reports whether results are wanted as JSON.
-func (a *app) json() bool { return a.output == "json" }
+// json reports whether results are wanted for programs: as JSON, or what is made of it.
+func (a *app) json() bool { return a.output != "table" }
 
 func (a *app) style() term.Style { return term.StyleOf(a.stdout, a.getenv) }
 
@@ -158,14 +157,6 @@ func (a *app) print(format string, args ...any) error {
 // say writes a line for the person, which is not a result.
 func (a *app) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.stderr, format+"\n", args...)
-}
-
-// encode writes a result as JSON.
-func (a *app) encode(v any) error {
-	e := json.NewEncoder(a.stdout)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
 }
 
 // connect returns the client of the control plane that commands talk to.

@@ -42,7 +42,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 		return exited
 	}
 	if err != nil {
-		return report(stderr, usage(fmt.Errorf("%w; see dayfly%s --help", err, named(parsed))))
+		return report(stderr, usage(fmt.Errorf("%w; see dayfly%s --help", err, understood(parsed))))
 	}
 	if command := parsed.Command(); command != "up" && command != "agent" { // these end in stages
 		// The first signal ends the context; the second one ends the process, as if nobody listened.
@@ -83,17 +83,16 @@ func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 	if err != nil {
 		return parsed, err
 	}
-	given := map[*kong.Flag]bool{}
+	seen := map[*kong.Flag]bool{}
 	for _, p := range parsed.Path {
-		if p.Flag != nil && given[p.Flag] && !p.Flag.IsCumulative() {
+		if p.Flag != nil && seen[p.Flag] && !p.Flag.IsCumulative() {
 			return parsed, fmt.Errorf("--%s: is given twice; give it once", p.Flag.Name)
 		}
-		given[p.Flag] = true
+		seen[p.Flag] = true
 	}
-	command := strings.TrimSuffix(parsed.Command(), " serve")
-	for f := range given {
-		if f != nil && f.Name == "output" && slices.Contains([]string{"up", "server", "agent"}, command) {
-			return parsed, fmt.Errorf("-o: does nothing for dayfly %s, which prints no result; leave it out", command)
+	for f := range seen {
+		if f != nil && f.Name == "output" {
+			return parsed, checkOutput(parsed.Selected(), f.Target.String())
 		}
 	}
 	return parsed, nil
@@ -113,10 +112,15 @@ func whole(ctx *kong.DecodeContext, target reflect.Value) error {
 // alias is how kong shows another name of a command.
 var alias = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(` \([a-z]+\)`) })
 
-// named returns the command as far as it was understood, with a space before it.
-func named(parsed *kong.Context) string {
+// fullName returns the words of a command, with a space before each.
+func fullName(n *kong.Node) string {
+	return strings.TrimPrefix(alias().ReplaceAllString(n.FullPath(), ""), "dayfly")
+}
+
+// understood returns the command as far as it was understood, with a space before it.
+func understood(parsed *kong.Context) string {
 	if parsed == nil || parsed.Selected() == nil {
 		return ""
 	}
-	return strings.TrimPrefix(alias().ReplaceAllString(parsed.Selected().FullPath(), ""), "dayfly")
+	return fullName(parsed.Selected())
 }

@@ -312,10 +312,7 @@ func (c *takeoverReport) print(a *app, verdicts []verdict) error {
 		totals += fmt.Sprintf(", %d not counted", n)
 	}
 	if a.json() {
-		e := json.NewEncoder(&b)
-		e.SetIndent("", "  ")
-		e.SetEscapeHTML(false)
-		err = e.Encode(map[string]any{"report": c.Name, "totals": count, "workspaces": verdicts})
+		err = a.encodeTo(&b, map[string]any{"report": c.Name, "totals": count, "workspaces": verdicts})
 	} else {
 		style := a.style()
 		if c.Out != "" {
