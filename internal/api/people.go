@@ -205,7 +205,9 @@ type Workflow struct {
 	RetryOf         string             `json:"retry_of,omitempty" doc:"Id of the workflow that it repeats"`
 	For             workflow.Operation `json:"for,omitempty" doc:"Of a preview whose plan can be approved: operation of the run that applies it" example:"update"`
 	Applies         string             `json:"applies,omitempty" doc:"Id of the preview whose plan it applies, exactly"`
-	Review          *Review            `json:"review,omitempty" doc:"What became of the plan of a preview; only in the answer about one workflow"`
+	Changes         *Changes           `json:"changes,omitempty" doc:"What its plan would do, or what it did, in numbers" example:"{\"add\":1,\"change\":0,\"destroy\":0}"`
+	Step            string             `json:"step,omitempty" doc:"Of a running one in a list: the step at its last sign of life" example:"apply"`
+	Review          *Review            `json:"review,omitempty" doc:"What became of the plan of a preview; only in the answer about one workflow, and in the list of those that await an approval"`
 	SubmittedBy     string             `json:"submitted_by" doc:"Name of the token that submitted it" example:"ci"`
 	SubmittedAt     time.Time          `json:"submitted_at" doc:"When it was submitted"`
 	ClaimedAt       *time.Time         `json:"claimed_at,omitempty" doc:"When its latest attempt was claimed"`

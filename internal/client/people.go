@@ -16,8 +16,10 @@ import (
 // Filter narrows a list of workflows. The zero value asks for the newest of all.
 type Filter struct {
 	Workspace string
-	Pool      string // only what this pool has claimed last
-	State     string // a state, "active" or "awaiting_approval"
+	Pool      string    // only what this pool has claimed last
+	State     string    // a state, "active" or "awaiting_approval"
+	Operation string    // of a deployment, or "scan"
+	Since     time.Time // only those submitted at this time or later; the zero time means all
 	Cursor    string
 	Limit     int // 0 leaves it to the control plane
 }
@@ -115,6 +117,8 @@ func (c *Client) Workflows(ctx context.Context, f Filter) (api.Page[api.Workflow
 	set(q, "workspace", f.Workspace)
 	set(q, "pool", f.Pool)
 	set(q, "state", f.State)
+	set(q, "operation", f.Operation)
+	setTime(q, "since", f.Since)
 	return get[api.Page[api.Workflow]](ctx, c, "list workflows", q, "v1", "workflows")
 }
 

@@ -114,7 +114,7 @@ func TestApproval_AnUpdateIsPlannedApprovedAndApplied(t *testing.T) {
 			t.Fatalf("%+v", preview.Review)
 		}
 		list, err := w.plane.Workflows(w.ctx(), bob, controlplane.Filter{State: "awaiting_approval", Workspace: "net"})
-		if w.must(err); len(list.Items) != 1 || list.Items[0].ID != made.ID {
+		if w.must(err); len(list.Items) != 1 || list.Items[0].ID != made.ID || list.Items[0].Review == nil || list.Items[0].Review.Status != api.ReviewWaiting {
 			t.Errorf("waiting: %+v", list.Items)
 		}
 		why, err := w.plane.Why(w.ctx(), bob, made.ID)

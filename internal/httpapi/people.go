@@ -16,11 +16,13 @@ func (s *server) workflowRoutes() {
 	known(s, route{id: "list-workflows", method: http.MethodGet, path: "/v1/workflows", summary: "List workflows, the newest first", tag: tag, audience: people, role: api.RoleViewer, scope: inAny},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			Paged
-			Workspace string `query:"workspace" maxLength:"64" doc:"Only those of this workspace"`
-			Pool      string `query:"pool" maxLength:"64" doc:"Only those that this pool has claimed last"`
-			State     string `query:"state" enum:"pending,claimed,running,succeeded,failed,cancelled,active,awaiting_approval" doc:"Only those in this state; active means claimed, running, or ended with the slot still held; awaiting_approval means previews whose plan can be approved"`
+			Workspace string    `query:"workspace" maxLength:"64" doc:"Only those of this workspace"`
+			Pool      string    `query:"pool" maxLength:"64" doc:"Only those that this pool has claimed last"`
+			Operation string    `query:"operation" enum:"preview,update,refresh,destroy,scan,state_list,state_unlock,state_pull,state_push" doc:"Only those with this operation; scan means workflows of type insights_scan"`
+			Since     time.Time `query:"since" doc:"Only those submitted at this time or later" example:"2026-11-01T00:00:00Z"`
+			State     string    `query:"state" enum:"pending,claimed,running,succeeded,failed,cancelled,active,awaiting_approval" doc:"Only those in this state; active means claimed, running, or ended with the slot still held; awaiting_approval means previews whose plan can be approved"`
 		}) (*answer[api.Page[api.Workflow]], error) {
-			return reply(s.plane.Workflows(ctx, who, controlplane.Filter{Workspace: in.Workspace, Pool: in.Pool, State: in.State, Cursor: in.Cursor, Limit: in.Limit}))
+			return reply(s.plane.Workflows(ctx, who, controlplane.Filter{Workspace: in.Workspace, Pool: in.Pool, State: in.State, Operation: in.Operation, Since: in.Since, Cursor: in.Cursor, Limit: in.Limit}))
 		})
 	one[ByID](s, route{id: "get-workflow", method: http.MethodGet, path: "/v1/workflows/{id}", summary: "Show a workflow with its steps", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Workflow)
 	type reasoned struct {

@@ -52,6 +52,8 @@ type Workflow struct {
 	Started   time.Time `json:"started,omitzero"`
 	Ended     time.Time `json:"ended,omitzero"`
 
+	Changes *api.Changes `json:"changes,omitempty"` // of its result, the counts alone
+
 	Attempt  int       `json:"attempt,omitempty"`
 	Starts   int       `json:"starts,omitempty"`
 	Lapses   int       `json:"lapses,omitempty"`

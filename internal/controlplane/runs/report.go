@@ -108,6 +108,7 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Ha
 		}
 		if ended.Moves() {
 			ran = w
+			w.Changes = in.Slim().Changes
 		}
 		c.Create(k, in.Result)
 		if in.State != nil {

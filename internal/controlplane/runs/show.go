@@ -21,8 +21,10 @@ import (
 // Filter narrows a list of workflows.
 type Filter struct {
 	Workspace string
-	Pool      string // only what this pool has claimed last
-	State     string // a state, "active" or Awaiting; empty means any
+	Pool      string    // only what this pool has claimed last
+	State     string    // a state, "active" or Awaiting; empty means any
+	Operation string    // of a deployment, or Scan; empty means any
+	Since     time.Time // only those submitted at this time or later; the zero time means all
 	Cursor    string
 	Limit     int // 0 means 50, at most 200
 }
@@ -30,13 +32,42 @@ type Filter struct {
 // Awaiting is the filter for previews whose plan waits for an approval.
 const Awaiting = "awaiting_approval"
 
+// Scan is the filter for scans, which are a type and have no operation.
+const Scan = "scan"
+
+// check refuses a filter for what does not exist.
+func (f Filter) check() error {
+	if f.State != "" && f.State != "active" && f.State != Awaiting && !slices.Contains(workflow.States(), workflow.State(f.State)) {
+		return workflow.Refuse(workflow.ErrInvalid, "state", "the state is pending, claimed, running, succeeded, failed, cancelled, active or awaiting_approval, not %q", text.Cut(f.State, 40))
+	}
+	if f.Operation != "" && f.Operation != Scan && !slices.Contains(workflow.Operations(), workflow.Operation(f.Operation)) {
+		return workflow.Refuse(workflow.ErrInvalid, "operation", "the operation is preview, update, refresh, destroy, scan, state_list, state_unlock, state_pull or state_push, not %q", text.Cut(f.Operation, 40))
+	}
+	return nil
+}
+
+// wants says whether a workflow passes what the filter says of the workflow itself.
+func (f Filter) wants(w *record.Workflow) bool {
+	is := w.Op == workflow.Operation(f.Operation)
+	if f.Operation == Scan {
+		is = w.Type == workflow.InsightsScan
+	}
+	return (f.Operation == "" || is) && !w.Submitted.Before(f.Since) &&
+		(f.State == "" || f.State == Awaiting || f.State == "active" && w.Active || string(w.State) == f.State)
+}
+
+const (
+	mostPages   = 10  // that are read for one answer
+	skippedPage = 200 // workflows of each but the first, where a filter has left some out
+)
+
 // view turns a record into what people see.
 func view(w *record.Workflow, pool string, version int64) api.Workflow {
 	out := api.Workflow{
 		ID: w.ID, Organization: w.Org, Workspace: w.Workspace, Pool: pool, Type: w.Type, Operation: w.Op,
 		State: w.State, Reason: w.Reason, Detail: w.Detail, Priority: w.Priority, Message: w.Message,
 		Attempt: w.Attempt, Instance: w.Instance, Task: w.TaskRef(), CancelRequested: !w.CancelAt.IsZero(), SlotHeld: w.SlotHeld,
-		RetryOf: w.RetryOf, For: w.For, Applies: w.PlanOf, SubmittedBy: w.By, SubmittedAt: w.Submitted, MaxRuntime: w.MaxRuntime.String(), Version: version,
+		RetryOf: w.RetryOf, For: w.For, Applies: w.PlanOf, SubmittedBy: w.By, SubmittedAt: w.Submitted, MaxRuntime: w.MaxRuntime.String(), Changes: w.Changes, Version: version,
 	}
 	for _, t := range []struct {
 		at time.Time
@@ -120,8 +151,8 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workflow.list", f.Workspace, scope); err != nil {
 		return out, err
 	}
-	if f.State != "" && f.State != "active" && f.State != Awaiting && !slices.Contains(workflow.States(), workflow.State(f.State)) {
-		return out, workflow.Refuse(workflow.ErrInvalid, "state", "the state is pending, claimed, running, succeeded, failed, cancelled, active or awaiting_approval, not %q", text.Cut(f.State, 40))
+	if err := f.check(); err != nil {
+		return out, err
 	}
 	from, err := p.source(ctx, who.Organization, f)
 	if err != nil {
@@ -143,13 +174,16 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 		return out, err
 	}
 	pick := p.picks(ctx, who, from.workspace != "", func(w *record.Workflow) bool {
-		return (from.workspace == "" || w.WorkspaceID == from.workspace) && (from.pool == "" || claimedLast(w, from.pool)) &&
-			(f.State == "" || f.State == Awaiting || f.State == "active" && w.Active || string(w.State) == f.State)
+		return (from.workspace == "" || w.WorkspaceID == from.workspace) && (from.pool == "" || claimedLast(w, from.pool)) && f.wants(w)
 	})
-	oldest := record.At(record.Before(p.ledger.Now(), days.Workflows))
+	now, since := p.ledger.Now(), f.Since
+	if since.After(now) {
+		since = now // a key cannot have every time that a caller can write
+	}
+	oldest := record.At(rules.Latest(record.Before(now, days.Workflows), since.Add(-1)))
 	// A filter may skip many workflows; the reading is bounded, and the cursor continues from there.
-	for range 10 {
-		page, err := from.query(ctx, from.index, store.Scan{Part: from.part, To: oldest, Limit: limit - len(wfs), After: next, Reverse: true})
+	for size, pages := limit, 0; pages < mostPages; pages++ {
+		page, err := from.query(ctx, from.index, store.Scan{Part: from.part, To: oldest, Limit: size, After: next, Reverse: true})
 		if err != nil {
 			return out, err
 		}
@@ -172,15 +206,56 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 		if next = page.Next; next == "" || len(wfs) >= limit {
 			break
 		}
+		if size = limit - len(wfs); !from.active {
+			size = skippedPage
+		}
 	}
-	pools, err := p.poolsOf(ctx, who.Organization, wfs)
-	if err != nil {
+	if len(wfs) > limit { // only of an index of workflows
+		wfs = wfs[:limit]
+		last := record.EncodeWorkflow(&wfs[limit-1].Workflow)
+		next = store.Place(last.Indexes[from.index], last.Key)
+	}
+	if out.Items, err = p.views(ctx, who.Organization, wfs, f.State == Awaiting); err != nil {
 		return out, err
 	}
-	for i, w := range wfs {
-		out.Items = append(out.Items, view(&w.Workflow, pools[i], w.version))
-	}
 	out.Next = ledger.SealCursor(list, next)
+	return out, nil
+}
+
+// views are the workflows of a list as people see them: running ones with their step, and with reviews where these are
+// what the list is about.
+func (p *Calls) views(ctx context.Context, org string, wfs []picked, reviews bool) ([]api.Workflow, error) {
+	pools, err := p.poolsOf(ctx, org, wfs)
+	if err != nil {
+		return nil, err
+	}
+	var keys []store.Key
+	for _, w := range wfs {
+		if w.State == workflow.Running {
+			keys = append(keys, record.BeatKey(w.ID))
+		}
+		if reviews {
+			keys = append(keys, record.ReviewKey(w.ID))
+		}
+	}
+	r, err := p.ledger.Read(ctx, keys...)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]api.Workflow, len(wfs))
+	for i, w := range wfs {
+		out[i] = view(&w.Workflow, pools[i], w.version)
+		beat, _, err := ledger.Get[record.Beat](r, record.BeatKey(w.ID))
+		if err != nil {
+			return nil, err
+		}
+		out[i].Step = beat.Step
+		review, _, err := ledger.Get[record.Review](r, record.ReviewKey(w.ID))
+		if err != nil {
+			return nil, err
+		}
+		out[i].Review = viewReview(review, p.ledger.Now())
+	}
 	return out, nil
 }
 
