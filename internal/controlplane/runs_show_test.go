@@ -238,7 +238,7 @@ func TestWorkflows_ARareStateIsFoundBehindManyOthers(t *testing.T) {
 			for i := range 300 {
 				id := w.submit("net", workflow.Preview).ID
 				if i%40 == 0 {
-					_, err := w.plane.Cancel(w.ctx(), w.admin, id)
+					_, err := w.plane.Cancel(w.ctx(), w.admin, id, api.WithReason{})
 					w.must(err)
 					want = append([]string{id}, want...)
 				}
