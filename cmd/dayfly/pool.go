@@ -222,6 +222,12 @@ func (c *poolShow) Run(a *app, cl *client.Client) error {
 	line("role path", dash(p.RolePath))
 	line("wake target", dash(p.WakeTarget))
 	line("active", strconv.Itoa(p.Active)+" of "+limit(p.Concurrency))
+	if p.OldestPending != nil {
+		line("pending", fmt.Sprintf("%d, the oldest since %s", p.Pending, term.Time(*p.OldestPending)))
+	}
+	for _, r := range p.Refused {
+		line("launches refused", fmt.Sprintf("%d by %s, tried again at %s: %s", r.Count, r.Reason, term.Time(r.RetryAt), term.Clean(r.Text)))
+	}
 	line("types", types(p.EnabledTypes))
 	line("multiple instances", strconv.FormatBool(p.AllowMultipleInstances))
 	line("labels", strings.Join(p.Labels, ", "))

@@ -48,9 +48,20 @@ type Pool struct {
 	RolePath               string          `json:"role_path,omitempty" doc:"Path of the roles that its tasks may assume; empty leaves that to the account's policies" example:"/dayfly/default/"`
 	WakeTarget             string          `json:"wake_target,omitempty" doc:"Lambda function that is invoked when work becomes claimable for the pool" example:"dayfly-wake-default"`
 	Active                 int             `json:"active" doc:"Workflows that are claimed, running, or ended with their slot still held" example:"3"`
+	Pending                int             `json:"pending,omitempty" doc:"Workflows that it could claim now; only in the answer about one pool, which counts at most 200 of each type and set of labels" example:"2"`
+	OldestPending          *time.Time      `json:"oldest_pending,omitempty" doc:"When the oldest of them was submitted"`
+	Refused                []Refused       `json:"refused,omitempty" doc:"Launches that were refused and are tried again; only in the answer about one pool"`
 	LastSeen               *time.Time      `json:"last_seen,omitempty" doc:"When its stack last polled"`
 	CreatedAt              time.Time       `json:"created_at" doc:"When the pool was created"`
 	Version                int64           `json:"version" doc:"Version of the stored record" example:"7"`
+}
+
+// Refused counts claimed workflows whose launch was refused for a reason.
+type Refused struct {
+	Reason  workflow.Reason `json:"reason" doc:"Why" example:"capacity"`
+	Text    string          `json:"text,omitempty" doc:"What was said of one of them"`
+	Count   int             `json:"count" doc:"How many workflows" example:"2"`
+	RetryAt time.Time       `json:"retry_at" doc:"When the first of them is tried again"`
 }
 
 // RunnerKept is how long it is remembered when an instance was seen under a pool.
@@ -235,6 +246,26 @@ type Slot struct {
 	LastSign  *time.Time `json:"last_sign_of_life,omitempty" doc:"When the holder's runner last called"`
 	FreeAt    *time.Time `json:"free_at,omitempty" doc:"When the slot of a run that has ended is free at the latest"`
 	Refusal   string     `json:"refusal,omitempty" doc:"Why it cannot be unlocked; none where it can" example:"the workspace is free"`
+}
+
+// Activity is what goes on in a workspace.
+type Activity struct {
+	Workspace string      `json:"workspace" doc:"Name of the workspace" example:"network"`
+	Project   string      `json:"project" doc:"Name of its project" example:"global"`
+	Engine    string      `json:"engine" enum:"terraform,tofu,command" doc:"Program that runs the code" example:"tofu"`
+	Last      *Workflow   `json:"last,omitempty" doc:"The workflow that was submitted last"`
+	Changer   string      `json:"changer,omitempty" doc:"Id of the workflow that may change the state now or next; others that want to wait for it" example:"wf_01k1xz4m2p7q9r3s5t8v"`
+	Waiting   int         `json:"waiting,omitempty" doc:"Workflows that wait for others of this workspace"`
+	Drift     *Drift      `json:"drift,omitempty" doc:"What the last scan found; none where there was none lately, or the state was changed since"`
+	State     *StateFound `json:"state,omitempty" doc:"Where the last run found the engine's state; only in the answer about one workspace"`
+	Approvals []string    `json:"approvals,omitempty" doc:"What requires approvals, and of which plans; only in the answer about one workspace" example:"the workspace: required for destroys"`
+}
+
+// Drift is what a scan found.
+type Drift struct {
+	Workflow  string    `json:"workflow" doc:"Id of the scan" example:"wf_01k1xz4m2p7q9r3s5t8v"`
+	Resources int       `json:"resources" doc:"Resources that differ from the state" example:"1"`
+	At        time.Time `json:"at" doc:"When it ended"`
 }
 
 // Unlock asks for the slot of a workspace to be freed, whose holder has ended and is not proven over.

@@ -82,6 +82,14 @@ func (s *server) workspaceRoutes() {
 	put[settings](s, route{id: "put-workspace", method: http.MethodPut, path: "/v1/workspaces/{workspace}", summary: "Create or change a workspace", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}}, http.StatusCreated, named, s.plane.PutWorkspace)
 	put[settings](s, route{id: "check-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/check", summary: "Say what creating or changing a workspace would do, and change nothing", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}}, http.StatusOK, named, s.plane.CheckWorkspace)
 	paged(s, route{id: "list-workspaces", method: http.MethodGet, path: "/v1/workspaces", summary: "List workspaces", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.Workspaces)
+	known(s, route{id: "list-workspace-activity", method: http.MethodGet, path: "/v1/workspace-activity", summary: "List workspaces with what goes on in them", tag: tag, audience: people, role: api.RoleViewer, scope: inAny},
+		func(ctx context.Context, who controlplane.Principal, in *struct {
+			Paged
+			Name string `query:"name" maxLength:"64" doc:"Only those whose name has this in it"`
+		}) (*answer[api.Page[api.Activity]], error) {
+			return reply(s.plane.Activities(ctx, who, in.Name, in.Cursor, in.Limit))
+		})
+	one[ByWorkspace](s, route{id: "get-workspace-activity", method: http.MethodGet, path: "/v1/workspaces/{workspace}/activity", summary: "Say what goes on in a workspace, where its state was found, and what its plans require", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Activity)
 	one[ByWorkspace](s, route{id: "get-workspace", method: http.MethodGet, path: "/v1/workspaces/{workspace}", summary: "Show a workspace", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Workspace)
 	paged(s, route{id: "list-deleted-workspaces", method: http.MethodGet, path: "/v1/deleted-workspaces", summary: "List deleted workspaces, and where their states are", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.DeletedWorkspaces)
 	known(s, route{id: "explain-workspace-pools", method: http.MethodGet, path: "/v1/workspaces/{workspace}/pools", summary: "Say of each pool whether it would get a workflow of a workspace, and why or why not", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}},

@@ -308,6 +308,9 @@ func (p *Calls) Pool(ctx context.Context, who identity.Principal, name string) (
 		return api.Pool{}, err
 	}
 	pool, err := p.viewPool(ctx, who.Organization, rec, c.Version(record.PoolKey(who.Organization, rec.ID)))
+	if err == nil && who.Has(api.RoleViewer) {
+		err = p.load(ctx, c, who.Organization, rec, &pool)
+	}
 	return shownTo(who, pool), err
 }
 

@@ -2,6 +2,8 @@ package catalog
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -9,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 const (
@@ -43,9 +46,9 @@ func (p *Calls) Runners(ctx context.Context, who identity.Principal, pool string
 	return out, nil
 }
 
-// running reads what the instances of a pool have, by their names. The workflows are read one by one after their list,
-// so what ended in between is left out.
-func running(ctx context.Context, c *ledger.Change, poolID string) (map[string][]api.Running, error) {
+// activeOf reads the active workflows of a pool. They are read one by one after their list, so what ended in between is
+// left out.
+func activeOf(ctx context.Context, c *ledger.Change, poolID string) (out []record.Workflow, err error) {
 	page, err := c.Range(ctx, store.Scan{Part: record.ActivePart(poolID), Limit: mostRunning})
 	if err != nil {
 		return nil, err
@@ -57,18 +60,80 @@ func running(ctx context.Context, c *ledger.Change, poolID string) (map[string][
 	if err := c.Load(ctx, keys...); err != nil {
 		return nil, err
 	}
-	out := map[string][]api.Running{}
 	for _, k := range keys {
 		w, ok, err := ledger.Get[record.Workflow](c.Read, k)
 		if err != nil {
 			return nil, err
 		}
-		if !ok || !w.Active || w.PoolID != poolID {
+		if ok && w.Active && w.PoolID == poolID {
+			out = append(out, w)
+		}
+	}
+	return out, nil
+}
+
+// mostPending is how many claimable workflows of one key and type are counted.
+const mostPending = 200
+
+// load adds to what is said of a pool what waits for it, and which launches were refused.
+func (p *Calls) load(ctx context.Context, c *ledger.Change, org string, rec record.Pool, out *api.Pool) error {
+	routes, _, err := ledger.Load[record.Routes](ctx, c, record.RoutesKey(org))
+	if err != nil {
+		return err
+	}
+	keys := []string{record.PoolRoute(rec.ID)}
+	for _, set := range slices.Sorted(maps.Keys(routes.Labels)) {
+		if rec.Has(record.LabelsOfRoute(set)) {
+			keys = append(keys, set)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(routes.Pins)) {
+		keys = append(keys, record.RunnerRoute(rec.ID, name))
+	}
+	var scans []store.Scan
+	for _, key := range keys {
+		for _, t := range workflow.Types() {
+			if rec.Takes(t) {
+				scans = append(scans, store.Scan{Part: record.ClaimPart(key, t), Limit: mostPending})
+			}
+		}
+	}
+	pages, err := c.Ranges(ctx, scans...)
+	if err != nil {
+		return err
+	}
+	for _, page := range pages {
+		for _, r := range page.Records {
+			at := record.RankedAt(r.Key.Sort)
+			if out.Pending++; out.OldestPending == nil || at.Before(*out.OldestPending) {
+				out.OldestPending = &at
+			}
+		}
+	}
+	active, err := activeOf(ctx, c, rec.ID)
+	for _, w := range active {
+		if w.State != workflow.Claimed || w.Held.Reason == "" {
 			continue
 		}
+		i := slices.IndexFunc(out.Refused, func(r api.Refused) bool { return r.Reason == w.Held.Reason })
+		if i < 0 {
+			i, out.Refused = len(out.Refused), append(out.Refused, api.Refused{Reason: w.Held.Reason, Text: w.Held.Text, RetryAt: w.Held.Until})
+		}
+		if out.Refused[i].Count++; w.Held.Until.Before(out.Refused[i].RetryAt) {
+			out.Refused[i].RetryAt = w.Held.Until
+		}
+	}
+	return err
+}
+
+// running reads what the instances of a pool have, by their names.
+func running(ctx context.Context, c *ledger.Change, poolID string) (map[string][]api.Running, error) {
+	active, err := activeOf(ctx, c, poolID)
+	out := map[string][]api.Running{}
+	for _, w := range active {
 		out[w.Instance] = append(out[w.Instance], api.Running{
 			Workflow: w.ID, Workspace: w.Workspace, Type: w.Type, Operation: w.Op, State: w.State, Task: w.TaskRef(), Since: w.Since,
 		})
 	}
-	return out, nil
+	return out, err
 }

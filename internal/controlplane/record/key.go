@@ -3,6 +3,7 @@ package record
 import (
 	"fmt"
 	"hash/fnv"
+	"strconv"
 	"strings"
 	"time"
 
@@ -365,3 +366,14 @@ func Under(part, prefix string, limit int) store.Scan {
 
 // After returns the first key after all that start with prefix, which ends with '/'.
 func After(prefix string) string { return prefix[:len(prefix)-1] + "0" }
+
+// RankedAt is when the workflow was submitted whose rank this is; zero if it is no rank.
+func RankedAt(rank string) time.Time {
+	_, rest, _ := strings.Cut(rank, "/")
+	nano, _, _ := strings.Cut(rest, "/")
+	n, err := strconv.ParseInt(nano, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}

@@ -1,0 +1,143 @@
+package runs
+
+import (
+	"cmp"
+	"context"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const (
+	mostActivity = 50 // workspaces of one page
+	lookedBack   = 20 // runs of a workspace among which its last scan is looked for
+)
+
+// Activities lists workspaces by name with what goes on in them: those whose name has part in it. Each costs one read of
+// an index, which may lag.
+func (p *Calls) Activities(ctx context.Context, who identity.Principal, part, cursor string, limit int) (out api.Page[api.Activity], err error) {
+	out.Items = []api.Activity{}
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workspace.list", "", who.AnyProject); err != nil {
+		return out, err
+	}
+	part = strings.ToLower(part)
+	sees := catalog.Sees(ctx, p.ledger.View(), who)
+	all := record.Under(record.OrganizationPart(who.Organization), "workspace/", ledger.PageSize(limit, mostActivity))
+	page, err := ledger.ListWhere(ctx, p.ledger, all, cursor, func(ws record.Workspace) (bool, error) {
+		if !strings.Contains(strings.ToLower(ws.W.Name), part) {
+			return false, nil
+		}
+		return sees(ws.W.Project)
+	}, func(ws record.Workspace, _ int64) record.Workspace { return ws })
+	if err != nil {
+		return out, err
+	}
+	out.Next = page.Next
+	out.Items, err = p.activities(ctx, who.Organization, page.Items)
+	return out, err
+}
+
+// Activity says what goes on in one workspace, where its state was found, and what is required of its plans.
+func (p *Calls) Activity(ctx context.Context, who identity.Principal, name string) (out api.Activity, err error) {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workspace.show", name, p.catalog.InWorkspace(who.Organization, name)); err != nil {
+		return out, err
+	}
+	c := p.ledger.View()
+	ws, err := catalog.Workspace(ctx, c, who.Organization, name)
+	if err != nil {
+		return out, err
+	}
+	all, err := p.activities(ctx, who.Organization, []record.Workspace{ws})
+	if err != nil {
+		return out, err
+	}
+	out = all[0]
+	found, ok, err := ledger.Load[api.StateFound](ctx, c, record.StateKey(who.Organization, ws.ID))
+	if err != nil {
+		return out, err
+	}
+	if ok {
+		out.State = &found
+	}
+	levels, _, err := catalog.Requirements(ctx, c, who.Organization, ws)
+	for _, l := range levels {
+		out.Approvals = append(out.Approvals, l.Of+": "+l.Text())
+	}
+	return out, err
+}
+
+// activities reads what goes on in workspaces.
+func (p *Calls) activities(ctx context.Context, org string, list []record.Workspace) ([]api.Activity, error) {
+	out, runs := make([]api.Activity, len(list)), make([][]picked, len(list))
+	var group errgroup.Group
+	group.SetLimit(p.ledger.AtOnce())
+	var queues []store.Key
+	for i, ws := range list {
+		queues = append(queues, record.QueueKey(ws.ID))
+		group.Go(func() error {
+			page, err := p.ledger.Query(ctx, store.Index2, store.Scan{Part: "ws/" + ws.ID, Limit: lookedBack, Reverse: true})
+			for _, r := range page.Records {
+				w, one := record.Decode[record.Workflow](r)
+				if one != nil {
+					return one
+				}
+				runs[i] = append(runs[i], picked{w, r.Version})
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	r, err := p.ledger.Read(ctx, queues...)
+	if err != nil {
+		return nil, err
+	}
+	var last []picked
+	for i, ws := range list {
+		q, _, err := ledger.Get[record.Queue](r, queues[i])
+		if err != nil {
+			return nil, err
+		}
+		out[i] = api.Activity{
+			Workspace: ws.W.Name, Project: cmp.Or(ws.W.Project, record.GlobalProject), Engine: ws.W.Engine, Changer: q.Changer, Waiting: q.WaitC + q.WaitO, Drift: driftOf(runs[i]),
+		}
+		if len(runs[i]) > 0 {
+			last = append(last, runs[i][0])
+		}
+	}
+	shown, err := p.views(ctx, org, last, false)
+	for i := range out {
+		if err == nil && len(runs[i]) > 0 {
+			out[i].Last, shown = &shown[0], shown[1:]
+		}
+	}
+	return out, err
+}
+
+// driftOf is what the last scan among the runs of a workspace has found, the newest first; nil if there is none, or if
+// an update, a refresh or a destroy has settled it since.
+func driftOf(runs []picked) *api.Drift {
+	for _, w := range runs {
+		switch {
+		case w.State != workflow.Succeeded:
+		case w.Type == workflow.InsightsScan:
+			out := api.Drift{Workflow: w.ID, At: w.Ended}
+			if w.Changes != nil {
+				out.Resources = w.Changes.Drift
+			}
+			return &out
+		case w.ChangesState():
+			return nil
+		}
+	}
+	return nil
+}
