@@ -42,7 +42,10 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 		return exited
 	}
 	if err != nil {
-		return report(stderr, usage(fmt.Errorf("%w; see dayfly%s --help", err, understood(parsed))))
+		if err = hint(parser.Model.Node, parsed, err); !strings.HasSuffix(err.Error(), "?") {
+			err = fmt.Errorf("%w; see dayfly%s --help", err, understood(parsed))
+		}
+		return report(stderr, usage(err))
 	}
 	if command := parsed.Command(); command != "up" && command != "agent" { // these end in stages
 		// The first signal ends the context; the second one ends the process, as if nobody listened.

@@ -38,6 +38,9 @@ func (c *workflowList) Run(a *app, cl *client.Client) error {
 	if c.Limit < 1 {
 		return usage(fmt.Errorf("--limit: want a number above 0, not %d", c.Limit))
 	}
+	if err := checkWord("state", c.State, states); err != nil {
+		return err
+	}
 	page := func(ctx context.Context, cursor string, limit int) (api.Page[api.Workflow], error) {
 		return cl.Workflows(ctx, client.Filter{Workspace: c.Workspace, Pool: c.Pool, State: c.State, Cursor: cursor, Limit: limit})
 	}

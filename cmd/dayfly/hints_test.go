@@ -1,0 +1,43 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestHint_ANearMissIsToldWhatWasMeant(t *testing.T) {
+	w := newWorld(t)
+	for _, tc := range []struct{ line, says string }{
+		{"plan", "there is no command dayfly plan: did you mean dayfly run --op preview?"},
+		{"apply -f x", "did you mean dayfly run --op update, or dayfly workspace apply?"},
+		{"logs wf_1", "there is no command dayfly logs: did you mean dayfly workflow logs?"},
+		{"ls", "did you mean dayfly workflow list?"},
+		{"init", "every run initializes its engine by itself: dayfly run ./DIR"},
+		{"taint x", "replace_triggered_by"},
+		{"help plan", "did you mean dayfly run --op preview?"},
+		{"pool rm x", "there is no command dayfly pool rm: did you mean dayfly pool delete?"},
+		{"workflow stop x", "did you mean dayfly workflow cancel?"},
+		{"wokflow list", `did you mean "workflow"?`},
+		{"nonsense", "there is no command dayfly nonsense; see dayfly --help"},
+		{"pool nonsense", "there is no command dayfly pool nonsense; see dayfly pool --help"},
+		{"run x --op plan", "--op: there is no operation plan: did you mean preview?"},
+		{"run x --op apply", "did you mean update?"},
+		{"run x --op refersh", "did you mean refresh?"},
+		{"run x --op nonsense", `--op: want preview, update, refresh, destroy, scan, not "nonsense"; see dayfly run --help`},
+		{"run x --fllow", `did you mean "--follow"?`},
+		{"pool list -o jsn", "--output: there is no jsn: did you mean json?"},
+		{"workflow list --state queued", "--state: there is no state queued: did you mean pending?"},
+		{"workflow list --state canceled", "did you mean cancelled?"},
+	} {
+		got := w.run(strings.Fields(tc.line)...)
+		if got.code != exitUsage || !strings.Contains(got.stderr, tc.says) || got.stdout != "" {
+			t.Errorf("dayfly %s: got %+v, want exit 64 and %q", tc.line, got, tc.says)
+		}
+		if strings.Contains(got.stderr, "?;") {
+			t.Errorf("dayfly %s: got %q", tc.line, got.stderr)
+		}
+	}
+	if got := w.run("workflow", "list", "--state", "halted"); got.code != exitRefused {
+		t.Errorf("a state that nobody knows here may be one that the control plane knows: got %+v", got)
+	}
+}
