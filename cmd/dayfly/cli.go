@@ -71,6 +71,8 @@ type grammar struct {
 	Logout  logoutCommand  `cmd:"" group:"admin" help:"Forget the token for a control plane."`
 	Whoami  whoamiCommand  `cmd:"" group:"admin" help:"Show who the token in use speaks for, and what it may do."`
 	Version versionCommand `cmd:"" group:"admin" help:"Print the version."`
+
+	Completion completionCommand `cmd:"" group:"admin" help:"Print the script that completes commands, flags, ids and names in bash, zsh or fish."`
 }
 
 // app is what every command gets.

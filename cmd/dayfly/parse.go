@@ -34,6 +34,9 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 		args = []string{"--help"}
 	case args[0] == "help":
 		args = append(slices.Clone(args[1:]), "--help")
+	case args[0] == completeCommand:
+		a := &app{ctx: ctx, getenv: getenv, stdout: stdout}
+		return report(io.Discard, a.complete(parser.Model.Node, args[1:]))
 	case args[0] == "--version":
 		args = append([]string{"version"}, args[1:]...)
 	}
@@ -69,7 +72,7 @@ func newParser(g *grammar, stdout, stderr io.Writer, exit func(int)) (*kong.Kong
 			"listen": embedded.DefaultListen, "token_rate": strconv.Itoa(rates.Token),
 			"organization_rate": strconv.Itoa(rates.Organization), "failure_rate": strconv.Itoa(rates.Failures),
 		},
-		kong.Exit(exit),
+		kong.Exit(exit), kong.Help(help),
 		kong.KindMapper(reflect.Int, kong.MapperFunc(whole)),
 		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups([]kong.Group{{Key: "ecs", Title: "With deploy target ecs"}, {Key: "serve", Title: "Serve"}, {Key: "work", Title: "Work"}, {Key: "admin", Title: "Administer"}}),

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+)
+
+// shellWords splits an example as a shell does: at spaces, except in quotes. What follows a < is what it reads.
+func shellWords(t *testing.T, line string) (args []string, stdin string) {
+	t.Helper()
+	line, stdin, _ = strings.Cut(line, " <")
+	for i, part := range strings.Split(line, `"`) {
+		if i%2 == 1 {
+			args = append(args, part)
+			continue
+		}
+		args = append(args, strings.Fields(part)...)
+	}
+	return args[1:], stdin
+}
+
+func TestHelp_EveryCommandHasAnExample(t *testing.T) {
+	_, all := leaves(t)
+	used := map[string]bool{}
+	for _, leaf := range all {
+		lines := examples(leaf)
+		if len(lines) == 0 {
+			t.Errorf("dayfly%s has no example in examples.txt", fullName(leaf))
+		}
+		for _, line := range lines {
+			used[line] = true
+			parser, _ := leaves(t)
+			args, _ := shellWords(t, line)
+			if parsed, err := parse(parser, args); err != nil || parsed.Selected().FullPath() != leaf.FullPath() {
+				t.Errorf("%s: %v", line, err)
+			}
+		}
+		got := newWorld(t).run(append(strings.Fields(fullName(leaf)), "--help")...)
+		if got.code != exitOK || !strings.HasSuffix(got.stdout, "\nExamples:\n  "+strings.Join(lines, "\n  ")+"\n") {
+			t.Errorf("help of%s: got %+v", fullName(leaf), got)
+		}
+	}
+	for line := range strings.Lines(exampleText) {
+		if line = strings.TrimSpace(line); !used[line] {
+			t.Errorf("nobody sees the example %q", line)
+		}
+	}
+}
+
+// notRun are examples that serve, wait for a person or for a runner, or need another machine.
+var notRun = []string{
+	"dayfly up", "dayfly server", "dayfly agent", "dayfly run ./DIR --follow", "dayfly workflow logs ID --follow", "dayfly state ",
+	"dayfly run network --op update --yes --follow", "dayfly takeover", "dayfly artifact get", "dayfly audit list --follow",
+	"dayfly login", "dayfly logout", "dayfly open ID",
+}
+
+// refusedHere are examples that the control plane refuses in the seeded world, and what it says.
+var refusedHere = map[string]string{
+	"dayfly workflow retry ID --yes":                                 "has ended can be retried",
+	"dayfly workflow plan ID":                                        "plan",
+	`dayfly workflow approve ID --comment "as discussed"`:            "plan",
+	`dayfly workflow reject ID --comment "it replaces the database"`: "plan",
+	"dayfly repair unlock network --yes":                             "network",
+}
+
+func TestHelp_ExamplesDoWhatTheySay(t *testing.T) {
+	for line := range strings.Lines(exampleText) {
+		line = strings.TrimSpace(line)
+		if slices.ContainsFunc(notRun, func(p string) bool { return strings.HasPrefix(line, p) }) {
+			continue
+		}
+		t.Run(line, func(t *testing.T) {
+			w := newWorld(t)
+			id, token := w.seed()
+			args, stdin := shellWords(t, strings.ReplaceAll(strings.ReplaceAll(line, "ID", id), "TOKEN", token))
+			for command, before := range map[string]string{ // what must be so, or not, before it
+				"project create": "project delete payments --yes", "pool create": "pool delete build --yes",
+				"service-principal create": "sp delete deployer --yes", "workspace delete": "workflow cancel " + id,
+				"pool unassign": "pool assign build --project payments",
+			} {
+				if strings.HasPrefix(line, "dayfly "+command) {
+					w.ok(strings.Fields(before)...)
+				}
+			}
+			got := w.in(t.Context(), stdin, args...)
+			if says, refused := refusedHere[line]; refused {
+				if got.code != exitRefused || !strings.Contains(got.stderr, says) {
+					t.Errorf("got %+v, want exit 2 and %q", got, says)
+				}
+			} else if got.code != exitOK || got.stdout+got.stderr == "" {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
+
+// seed makes what the examples speak of, in a directory of its own.
+func (w *world) seed() (id, token string) {
+	w.t.Helper()
+	w.t.Chdir(w.t.TempDir())
+	for name, text := range map[string]string{
+		"workspace.yaml": "name: storage\nengine: command\ncommands: {update: 'true'}\n",
+		"issuer.yaml":    "name: gitlab\nurl: https://gitlab.example.com\naudiences: [dayfly]\n",
+		"DIR/main.tf":    "provider \"null\" {}\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			w.t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.workspace("network")
+	w.ok("pool", "create", "build")
+	w.ok("project", "create", "payments")
+	w.ok("sp", "create", "deployer", "--role", "viewer")
+	w.in(w.t.Context(), "name: github\nurl: https://github.example.com\naudiences: [dayfly]\n", "issuer", "apply", "-f", "-")
+	w.in(w.t.Context(), "value", "secret", "set", "database")
+	made := value[api.TokenValue](w, "token", "create", "ci")
+	return value[api.Workflow](w, "run", "network").ID, made.Token.ID
+}
