@@ -1,0 +1,2 @@
+# Read after terraform.tfvars, so this value wins.
+replicas = 3

@@ -1,0 +1,2 @@
+region   = "eu-central-1"
+replicas = 1
