@@ -124,6 +124,14 @@ e2e: ## Run real workflows through the deployed functions, over an AWS of fakes 
 e2e-localstack: ## The same as e2e, with queues, secrets, records and states in LocalStack (LOCALSTACK_IMAGE=, LOCALSTACK_URL=)
 	@go test -C test/localstack -count=1 -timeout 60m -v .
 
+.PHONY: browser
+browser: ## Play stories of people with the console's pages in Chromium (STORY=regexp); pictures of failures: dist/browser
+	@go test -C test/browser -count=1 -timeout 20m -v $(if $(STORY),-run '$(STORY)') -skip '^TestScreenshots$$' .
+
+.PHONY: screenshots
+screenshots: ## Write pictures of the console's pages with demo data, at three widths, light and dark (OUT=dist/screenshots)
+	@go test -C test/browser -count=1 -timeout 20m -run '^TestScreenshots$$' . -screenshots '$(abspath $(or $(OUT),dist/screenshots))'
+
 .PHONY: invoke
 invoke: ## Run FUNCTION (poller, dead-letters ...) once over an AWS of fakes, with a sample event (EVENT=file)
 	@FUNCTION='$(FUNCTION)' EVENT='$(EVENT)' go run ./test/cloud/invoke

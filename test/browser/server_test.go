@@ -1,0 +1,222 @@
+// Package browser_test reads the console's pages with a real browser: a built `dayfly up`, Chromium without a window,
+// and stories of people. What cannot be made by real runs quickly is made over the API, by a pool that is played.
+package browser_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// patience is how long a story waits for what should come within a second or two.
+const patience = 30 * time.Second
+
+// binary builds the program that is tested, once.
+var binary = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(scratch, "dayfly")
+	build := exec.Command("go", "build", "-trimpath", "-o", path, "./cmd/dayfly")
+	build.Dir, build.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build dayfly: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// server is a `dayfly up` of its own, and its administrator.
+type server struct {
+	t    *testing.T
+	dir  string // its home, its data and the sources of its workspaces
+	addr string // host and port, the same after a restart
+	out  output
+	cmd  *exec.Cmd
+
+	people *client.Client
+	admin  string // token
+	played *client.Client
+	pace   float64 // how fast played steps pass, of 1; 0: at once
+}
+
+// output is what a process has written so far.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// up starts a server for one story.
+func up(t *testing.T) *server {
+	t.Helper()
+	dir, err := os.MkdirTemp(scratch, "up-")
+	s := &server{t: t, dir: dir, addr: freeAddress(t)}
+	s.must(err)
+	// Root's engines are users of their own, who must get to their sources.
+	s.must(errors.Join(os.Chmod(dir, 0o711), os.Mkdir(filepath.Join(dir, "source"), 0o755), os.Mkdir(filepath.Join(dir, "home"), 0o700)))
+	s.start()
+	t.Cleanup(func() {
+		s.stop(syscall.SIGKILL)
+		if t.Failed() {
+			t.Logf("dayfly up said:\n%s", s.out.String())
+		}
+	})
+	token, err := os.ReadFile(filepath.Join(dir, "data", "private", "admin-token"))
+	s.must(err)
+	s.admin = strings.TrimSpace(string(token))
+	s.people = s.as(s.admin)
+	return s
+}
+
+func (s *server) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// freeAddress is an address of this machine at which nothing listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// start starts the process, and waits until it serves.
+func (s *server) start() {
+	s.t.Helper()
+	path, err := binary()
+	s.must(err)
+	s.cmd = exec.Command(path, "up", "--listen", s.addr, "--data", filepath.Join(s.dir, "data"), "--deploy-target", "process",
+		"--source-root", filepath.Join(s.dir, "source"), "--concurrency", "4", "--token-rate", "0", "--organization-rate", "0")
+	s.cmd.Dir = s.dir
+	s.cmd.Env = []string{"HOME=" + filepath.Join(s.dir, "home"), "PATH=" + os.Getenv("PATH"), "TMPDIR=" + scratch}
+	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
+	said := len(s.out.String())
+	s.must(s.cmd.Start())
+	eventually(s.t, "dayfly up serves", func() bool { return strings.Contains(s.out.String()[said:], `"msg":"agent started"`) })
+}
+
+// stop ends the process. A kill leaves its tasks alone, and the next start adopts them.
+func (s *server) stop(how syscall.Signal) {
+	if s.cmd.ProcessState == nil {
+		_ = s.cmd.Process.Signal(how)
+		_ = s.cmd.Wait()
+	}
+}
+
+// url is the address of a page.
+func (s *server) url(path string) string { return "http://" + s.addr + path }
+
+var printedLink = regexp.MustCompile(`https?://\S+/signin[?#/]\S+`)
+
+// link is the latest one-time link that the server has printed.
+func (s *server) link() string {
+	s.t.Helper()
+	all := printedLink.FindAllString(s.out.String(), -1)
+	if len(all) == 0 {
+		s.t.Fatalf("no link was printed:\n%s", s.out.String())
+	}
+	return all[len(all)-1]
+}
+
+// as is a client of the API with a token.
+func (s *server) as(token string) *client.Client {
+	s.t.Helper()
+	secret := redact.New(token)
+	cl, err := client.New(client.Config{URL: "http://" + s.addr, Token: func() redact.String { return secret }})
+	s.must(err)
+	return cl
+}
+
+// person is the token of somebody with a role.
+func (s *server) person(name, role string) string {
+	s.t.Helper()
+	tok, err := s.people.CreateToken(s.t.Context(), api.NewToken{Name: name, Role: role})
+	s.must(err)
+	return tok.Value
+}
+
+// commands makes a workspace whose preview is a script that this machine runs.
+func (s *server) commands(name, script string, change ...func(*api.Workspace)) {
+	s.t.Helper()
+	dir := filepath.Join(s.dir, "source", name)
+	s.must(os.MkdirAll(dir, 0o755))
+	ws := api.Workspace{
+		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: dir},
+		Commands: map[string]string{"preview": script, "update": script},
+	}
+	for _, c := range change {
+		c(&ws)
+	}
+	_, _, err := s.people.PutWorkspace(s.t.Context(), ws)
+	s.must(err)
+}
+
+// submit asks for a run and returns its id.
+func (s *server) submit(workspace string, op workflow.Operation, change ...func(*api.Submit)) string {
+	s.t.Helper()
+	in := api.Submit{Workspace: workspace, Operation: op}
+	for _, c := range change {
+		c(&in)
+	}
+	w, err := s.people.Submit(s.t.Context(), in)
+	s.must(err)
+	return w.ID
+}
+
+// reaches waits until a run is in a state.
+func (s *server) reaches(id string, state workflow.State) {
+	s.t.Helper()
+	var w api.Workflow
+	eventually(s.t, fmt.Sprintf("%s is %s", id, state), func() bool {
+		var err error
+		w, err = s.people.Workflow(s.t.Context(), id)
+		s.must(err)
+		return w.State == state
+	})
+}
+
+// eventually waits until something holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("it did not come to this: %s", what)
+		case <-tick.C:
+		}
+	}
+}
