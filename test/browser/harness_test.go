@@ -62,3 +62,21 @@ func TestTab_NoticesWhatPagesDoWrong(t *testing.T) {
 	}
 	b.expects("")
 }
+
+// Those that look for faults find them.
+func TestLooks_FindsFaults(t *testing.T) {
+	b := newTab(t, nil, browser)
+	b.goes("about:blank")
+	eval[string](b, `document.documentElement.innerHTML = '<body style="background: #fff"><main><p style="color: #999">faint</p><p style="color: #000; opacity: .3">seen through</p><p style="color: #949494; font-size: 30px">large</p><p style="color: #333">fine</p><input placeholder="typed"><button></button><i id="x"></i><b id="x"></b><table><tr><td>1</table></main>'`)
+	for _, want := range []string{"P.: faint", "P.: seen through"} {
+		if got := eval[[]string](b, faint); len(got) != 2 || !slices.ContainsFunc(got, func(f string) bool { return strings.HasSuffix(f, want) }) {
+			t.Errorf("%q is not among the faint texts: %q", want, got)
+		}
+	}
+	got := append(eval[[]string](b, faults), b.nameless()...)
+	for _, want := range []string{"0 first headings", "no language", "no title", "id x stands twice", "a table has no headings", "a field has no label", `a control has no name: "button"`} {
+		if !slices.ContainsFunc(got, func(f string) bool { return strings.Contains(f, want) }) {
+			t.Errorf("%q is not among the faults: %q", want, got)
+		}
+	}
+}
