@@ -7,8 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -26,61 +29,142 @@ import (
 // callsAtOnce is how many calls a command about many workspaces makes at once.
 const callsAtOnce = 8
 
-type workspaceApply struct {
-	File    []string `short:"f" required:"" sep:"none" help:"A workspace file, a directory with some, or - for standard input; --- separates several workspaces. May be repeated."`
-	DryRun  bool     `help:"Show what would change, and change nothing."`
-	Prune   bool     `help:"Delete the workspaces that no file describes, in the projects that the files name."`
-	Project []string `help:"With --prune: only in this project. May be repeated."`
+// applyFlags are the flags of all commands that apply documents.
+type applyFlags struct {
+	File             []string `short:"f" required:"" sep:"none" help:"A file, a directory (its files *.yaml and *.yml, not those below it), or - for standard input; --- separates several documents. May be repeated."`
+	DryRun           bool     `help:"Show what would change, and change nothing."`
+	DetailedExitcode bool     `help:"Exit with 2 if something is changed, or would be, and with 1 where the control plane refuses."`
 	confirmed
 }
 
-// readWorkspaces reads all files, before anything is registered.
+// applyCommand is dayfly apply and dayfly workspace apply.
+type applyCommand struct {
+	applyFlags
+	Prune   bool     `help:"Delete the workspaces that no file describes, in the projects that the files name."`
+	Project []string `help:"With --prune: only in this project. May be repeated."`
+}
+
+// readWorkspaces reads files, all of whose documents must be workspaces.
 func readWorkspaces(a *app, args []string) (list []api.Workspace, err error) {
+	docs, err := readDocuments(a, args, workspacefile.Workspace)
+	for _, doc := range docs {
+		w, ok := doc.Value.(api.Workspace)
+		if !ok {
+			return nil, fmt.Errorf("%s: kind: want workspaces here, not a document of kind %s", doc.Place, doc.Kind)
+		}
+		list = append(list, w)
+	}
+	return list, err
+}
+
+// readDocuments reads all files, before anything is changed. A document that names no kind is of kind plain.
+func readDocuments(a *app, args []string, plain string) (docs []workspacefile.Document, err error) {
 	var errs []error
 	var files []string
 	for _, arg := range args {
 		more, err := filesOf(arg)
 		files, errs = append(files, more...), append(errs, err)
 	}
-	from := map[string]string{}
 	for i, file := range files {
-		var more []api.Workspace
-		var err error
-		switch {
-		case file != "-":
-			more, err = workspacefile.Read(file)
-		case slices.Contains(files[:i], "-"):
-			err = errors.New("-f -: standard input can be read only once")
-		default:
-			more, err = workspacefile.ReadFrom(a.stdin, "standard input", ".")
+		if file == "-" && slices.Contains(files[:i], "-") {
+			errs = append(errs, errors.New("-f -: standard input can be read only once"))
+			continue
 		}
-		for _, w := range more {
-			if bad := workflow.CheckWorkspaceName(w.Name); bad != nil {
-				err = errors.Join(err, fmt.Errorf("%s: %w", file, bad))
-			}
-			if first, twice := from[w.Name]; twice {
-				err = errors.Join(err, fmt.Errorf("%s: workspace %s is described in %s too; describe it once", file, w.Name, first))
-			}
-			from[w.Name] = file
-		}
-		list, errs = append(list, more...), append(errs, err)
+		more, err := readFile(a, file, plain)
+		docs, errs = append(docs, more...), append(errs, err)
 	}
-	return list, errors.Join(errs...)
+	from := map[string]string{}
+	for _, doc := range docs {
+		name, bad := nameOf(doc)
+		if bad != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", doc.Place, bad))
+		}
+		what := strings.TrimSpace(doc.Kind + " " + name)
+		if first, twice := from[what]; twice && bad == nil {
+			errs = append(errs, fmt.Errorf("%s: %s is described in %s too; describe it once", doc.Place, what, first))
+		}
+		from[what] = doc.Place
+	}
+	return docs, errors.Join(errs...)
+}
+
+// readFile reads the documents of a file.
+func readFile(a *app, file, plain string) ([]workspacefile.Document, error) {
+	name, dir, from := "standard input", ".", a.stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("read the file: %w", err)
+		}
+		defer f.Close() //nolint:errcheck // it was only read
+		name, dir, from = file, filepath.Dir(file), f
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(from, workspacefile.MaxSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return workspacefile.Documents(name, dir, plain, data)
 }
 
 // outcomePruned is what became of a workspace that no file describes, beside the outcomes of api.
 const outcomePruned api.Outcome = "pruned"
 
-// applied is a workspace and what was done with it, or would be.
-type applied struct {
-	api.Workspace
+// change is what becomes of what a document describes.
+type change struct {
+	Kind    string      `json:"kind"`
+	Name    string      `json:"name,omitempty"`
 	Outcome api.Outcome `json:"outcome"`
-	Changes []string    `json:"changes,omitempty"` // where it is changed: field, old -> new
+	Changes []string    `json:"changes,omitempty"` // where it is changed: the lines of the difference
+
+	place string                                         // of the document
+	stage int                                            // in which it is done: what others refer to comes first
+	ask   string                                         // what is lost by it, in a sentence; empty: nothing
+	do    func(ctx context.Context) (api.Outcome, error) // makes it so
+	then  func(ctx context.Context) error                // what is left to do when the rest is there; nil: nothing
 }
 
-// Run checks all workspaces of the files, then registers them, then deletes those that no file describes.
-func (c *workspaceApply) Run(a *app, cl *client.Client) error {
-	list, err := readWorkspaces(a, c.File)
+func (c change) what() string { return strings.TrimSpace(c.Kind + " " + c.Name) }
+
+// wrong says which document an error is about.
+func (c change) wrong(err error) error {
+	if err == nil {
+		return nil
+	}
+	said := fmt.Sprintf("%s: %s", c.what(), sentence(err))
+	if c.place != "" {
+		said = c.place + ": " + said
+	}
+	return &exitError{code: exitCode(err), err: errors.New(said)}
+}
+
+// Run checks all documents, then makes things as they say, then deletes the workspaces that none describes.
+func (c *applyCommand) Run(a *app, cl *client.Client) error {
+	if !c.Prune && len(c.Project) > 0 {
+		return usage(errors.New("--project: goes with --prune"))
+	}
+	return c.detailed(c.apply(a, cl, workspacefile.Workspace, func(docs []workspacefile.Document, there map[string]api.Workspace) ([]change, error) {
+		if !c.Prune {
+			return nil, nil
+		}
+		return c.unnamed(cl, docs, there)
+	}))
+}
+
+// detailed is an error with the exit code that --detailed-exitcode wants: 2 means changes, and so never a refusal.
+func (f applyFlags) detailed(err error) error {
+	if e, ok := errors.AsType[*exitError](err); f.DetailedExitcode && exitCode(err) == exitRefused && !(ok && e.err == nil) {
+		return &exitError{code: exitFailed, err: errors.New(sentence(err))}
+	}
+	return err
+}
+
+// apply makes things as files describe them. others are changes that follow from what the files leave out.
+func (f applyFlags) apply(a *app, cl *client.Client, plain string, others func([]workspacefile.Document, map[string]api.Workspace) ([]change, error)) error {
+	docs, err := readDocuments(a, f.File, plain)
 	if err != nil {
 		return usage(err)
 	}
@@ -88,41 +172,55 @@ func (c *workspaceApply) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	gone, err := c.unnamed(list, there)
-	if err != nil {
-		return usage(err)
+	var gone []change
+	if others != nil {
+		if gone, err = others(docs, there); err != nil {
+			return usage(err)
+		}
 	}
-	would, err := c.check(a, cl, list, there)
+	p := planner{a: a, cl: cl, dryRun: f.DryRun, docs: docs, workspaces: there}
+	list, err := p.plan()
 	if err != nil {
 		return err
 	}
-	if c.DryRun {
-		for _, w := range gone {
-			would = append(would, applied{Workspace: w, Outcome: outcomePruned})
+	all := slices.Concat(list, gone)
+	if f.DryRun {
+		return cmp.Or(f.show(a, all, "would be"), f.differs(all))
+	}
+	for _, ch := range list {
+		if ch.ask != "" {
+			if err := f.confirm(a, "%s", ch.ask); err != nil {
+				return err
+			}
 		}
-		return c.show(a, would, "would be")
 	}
 	if len(gone) > 0 {
 		names := make([]string, len(gone))
 		for i, w := range gone {
 			names[i] = w.Name
 		}
-		if err := c.confirm(a, "this deletes the settings of %s that no file describes (%s), and leaves the infrastructure that they made", text.Count(len(gone), "workspace"), text.Some(names, 10)); err != nil {
+		if err := f.confirm(a, "this deletes the settings of %s that no file describes (%s), and leaves the infrastructure that they made", text.Count(len(gone), "workspace"), text.Some(names, 10)); err != nil {
 			return err
 		}
 	}
-	done, err := put(a.ctx, cl, list)
-	if err != nil {
-		if shown := c.show(a, done, "is"); shown != nil {
-			return shown
-		}
-		return err
+	done, err := makeSo(a.ctx, list)
+	if err == nil {
+		var pruned []change
+		pruned, err = prune(a.ctx, gone)
+		done = append(done, pruned...)
 	}
-	pruned, err := prune(a.ctx, cl, gone)
-	if shown := c.show(a, append(done, pruned...), "is"); shown != nil {
+	if shown := f.show(a, done, "is"); shown != nil {
 		return shown
 	}
-	return err
+	return cmp.Or(err, f.differs(done))
+}
+
+// differs is the exit code that --detailed-exitcode asks for.
+func (f applyFlags) differs(list []change) error {
+	if f.DetailedExitcode && slices.ContainsFunc(list, func(ch change) bool { return ch.Outcome != api.OutcomeUnchanged }) {
+		return &exitError{code: exitDiffers}
+	}
+	return nil
 }
 
 // workspaces are all that there are, by name.
@@ -135,29 +233,27 @@ func workspaces(a *app, cl *client.Client) (map[string]api.Workspace, error) {
 	return all, err
 }
 
-// unnamed are the workspaces that --prune deletes: in the projects of --project, else in those that the files name in
+// unnamed deletes the workspaces that --prune means: in the projects of --project, else in those that the files name in
 // words. A file that names no project says nothing about what else there may be.
-func (c *workspaceApply) unnamed(list []api.Workspace, there map[string]api.Workspace) ([]api.Workspace, error) {
-	if !c.Prune {
-		if len(c.Project) > 0 {
-			return nil, errors.New("--project: goes with --prune")
-		}
-		return nil, nil
-	}
+func (c *applyCommand) unnamed(cl *client.Client, docs []workspacefile.Document, there map[string]api.Workspace) ([]change, error) {
 	scope, named := slices.Clone(c.Project), map[string]bool{}
-	for _, w := range list {
-		named[w.Name] = true
-		if w.Project != "" && len(c.Project) == 0 {
-			scope = append(scope, w.Project)
+	for _, doc := range docs {
+		if w, ok := doc.Value.(api.Workspace); ok {
+			named[w.Name] = true
+			if w.Project != "" && len(c.Project) == 0 {
+				scope = append(scope, w.Project)
+			}
 		}
 	}
 	if len(scope) == 0 {
 		return nil, errors.New("--prune: no file names a project, so it is not clear which workspaces are meant; say --project")
 	}
-	var gone []api.Workspace
+	var gone []change
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		if w := there[name]; !named[name] && slices.Contains(scope, cmp.Or(w.Project, "global")) {
-			gone = append(gone, w)
+			gone = append(gone, change{Kind: workspacefile.Workspace, Name: name, Outcome: outcomePruned, do: func(ctx context.Context) (api.Outcome, error) {
+				return outcomePruned, cl.DeleteWorkspace(ctx, name)
+			}})
 		}
 	}
 	return gone, nil
@@ -184,39 +280,6 @@ func each(ctx context.Context, n, atOnce int, do func(ctx context.Context, i int
 	return errors.Join(errs...)
 }
 
-// ofWorkspace says which workspace an error is about.
-func ofWorkspace(name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &exitError{code: exitCode(err), err: fmt.Errorf("workspace %s: %s", name, sentence(err))}
-}
-
-// check asks the control plane what would become of each workspace, before any of them is changed.
-func (c *workspaceApply) check(a *app, cl *client.Client, list []api.Workspace, there map[string]api.Workspace) ([]applied, error) {
-	would := make([]applied, len(list))
-	err := each(a.ctx, len(list), callsAtOnce, func(ctx context.Context, i int) error {
-		w, outcome, err := cl.CheckWorkspace(ctx, list[i])
-		if earlier(err) && !c.DryRun {
-			return nil // it is checked when it is put
-		} else if earlier(err) {
-			return refused(errors.New("this control plane is of an earlier version, which cannot say what would change: apply without --dry-run, or upgrade it"))
-		}
-		if err != nil {
-			return ofWorkspace(list[i].Name, err)
-		}
-		would[i] = applied{Workspace: w, Outcome: outcome}
-		if outcome == api.OutcomeChanged {
-			would[i].Changes, err = differences(there[w.Name], w)
-		}
-		return err
-	})
-	if err != nil && a.ctx.Err() == nil {
-		return nil, &exitError{code: exitCode(err), err: fmt.Errorf("%s\nnothing was changed", firstLines(err))}
-	}
-	return would, err
-}
-
 // earlier reports whether a control plane does not know a call.
 func earlier(err error) bool {
 	refusal, ok := errors.AsType[*workflow.Error](err)
@@ -238,49 +301,68 @@ func firstLines(err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// put registers workspaces. After an error no new one is begun.
-func put(ctx context.Context, cl *client.Client, list []api.Workspace) ([]applied, error) {
-	stored := make([]applied, len(list))
+// makeSo makes changes, stage by stage. After an error no new one is begun. It returns what was done.
+func makeSo(ctx context.Context, list []change) ([]change, error) {
+	made := make([]bool, len(list))
 	inner, stop := context.WithCancel(ctx)
 	defer stop()
 	var mu sync.Mutex
 	var first error
-	_ = each(inner, len(list), callsAtOnce, func(_ context.Context, i int) error {
-		// What has begun is not cut off: its outcome would not be known.
-		w, outcome, err := cl.PutWorkspace(context.WithoutCancel(ctx), list[i])
-		if err != nil {
-			mu.Lock()
-			if first == nil {
-				first = ofWorkspace(list[i].Name, err)
-			}
-			mu.Unlock()
-			stop()
-			return nil
+	for stage := range stages {
+		atOnce := 1
+		if stage == stageWorkspaces {
+			atOnce = callsAtOnce
 		}
-		stored[i] = applied{Workspace: w, Outcome: outcome}
-		return nil
-	})
-	if first == nil && ctx.Err() != nil {
-		first = &exitError{code: exitInterrupted, err: errors.New("interrupted: the workspaces above are registered; repeat the command for the rest")}
+		_ = each(inner, len(list), atOnce, func(_ context.Context, i int) error {
+			ch, outcome := &list[i], list[i].Outcome
+			// What has begun is not cut off: its outcome would not be known.
+			ctx, err := context.WithoutCancel(ctx), error(nil)
+			switch {
+			case ch.stage == stage:
+				outcome, err = ch.do(ctx)
+			case stage == stageAssignments && ch.then != nil:
+				err = ch.then(ctx)
+			default:
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				first = cmp.Or(first, ch.wrong(err))
+				stop()
+				return nil
+			}
+			ch.Outcome, made[i] = outcome, true
+			return nil
+		})
 	}
-	return slices.DeleteFunc(stored, func(w applied) bool { return w.Outcome == "" }), first
+	if first == nil && ctx.Err() != nil {
+		first = &exitError{code: exitInterrupted, err: errors.New("interrupted: what stands above is done; repeat the command for the rest")}
+	}
+	var done []change
+	for i, ch := range list {
+		if made[i] {
+			done = append(done, ch)
+		}
+	}
+	return done, first
 }
 
 // prune deletes workspaces. One that has runs stays, and the others go all the same.
-func prune(ctx context.Context, cl *client.Client, gone []api.Workspace) ([]applied, error) {
+func prune(ctx context.Context, gone []change) ([]change, error) {
 	stay := make([]bool, len(gone))
 	err := each(ctx, len(gone), callsAtOnce, func(ctx context.Context, i int) error {
-		err := cl.DeleteWorkspace(ctx, gone[i].Name)
+		_, err := gone[i].do(ctx)
 		stay[i] = err != nil && !errors.Is(err, workflow.ErrNotFound)
 		if !stay[i] {
 			return nil
 		}
-		return ofWorkspace(gone[i].Name, err)
+		return gone[i].wrong(err)
 	})
-	var done []applied
-	for i, w := range gone {
+	var done []change
+	for i, ch := range gone {
 		if !stay[i] && ctx.Err() == nil {
-			done = append(done, applied{Workspace: w, Outcome: outcomePruned})
+			done = append(done, ch)
 		}
 	}
 	if err != nil && ctx.Err() == nil {
@@ -290,31 +372,31 @@ func prune(ctx context.Context, cl *client.Client, gone []api.Workspace) ([]appl
 }
 
 // show prints what was done, or would be.
-func (c *workspaceApply) show(a *app, list []applied, is string) error {
+func (f applyFlags) show(a *app, list []change, is string) error {
+	count, style := map[api.Outcome]int{}, a.style()
+	var err error
 	if a.json() {
-		return a.encode(list)
+		err = a.encode(list)
 	}
-	count := map[api.Outcome]int{}
-	for _, w := range list {
-		count[w.Outcome]++
-		if err := a.print("workspace %s %s %s", w.Name, is, w.Outcome); err != nil {
-			return err
+	for _, ch := range list {
+		count[ch.Outcome]++
+		if a.json() {
+			continue
 		}
-		for _, line := range w.Changes {
-			if err := a.print("  %s", term.Clean(line)); err != nil {
-				return err
-			}
+		err = errors.Join(err, a.print("%s %s %s", ch.what(), is, ch.Outcome))
+		for _, line := range ch.Changes {
+			err = errors.Join(err, a.print("  %s", style.Difference(term.Clean(line))))
 		}
 	}
-	if c.DryRun || len(list) > 1 {
-		a.say("%s %d created, %d changed, %d unchanged, %d pruned", map[bool]string{true: "would be:", false: "in all:"}[c.DryRun], count[api.OutcomeCreated], count[api.OutcomeChanged], count[api.OutcomeUnchanged], count[outcomePruned])
+	if !a.json() && (f.DryRun || len(list) > 1) {
+		a.say("%s %d created, %d changed, %d unchanged, %d pruned", map[bool]string{true: "would be:", false: "in all:"}[f.DryRun], count[api.OutcomeCreated], count[api.OutcomeChanged], count[api.OutcomeUnchanged], count[outcomePruned])
 	}
-	return nil
+	return err
 }
 
-// differences are the fields that differ between two workspaces, each on a line with both values. Variables and the
-// environment are named without their values: what stands there is for the engine, and a log of CI has many readers.
-func differences(before, after api.Workspace) ([]string, error) {
+// differences are the fields that differ between two things, as the lines of a difference. Variables and the environment
+// are named without their values: what stands there is for the engine, and a log of CI has many readers.
+func differences(before, after any) ([]string, error) {
 	was, err := fieldsOf(before)
 	if err != nil {
 		return nil, err
@@ -323,9 +405,13 @@ func differences(before, after api.Workspace) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	return difference(was, now), nil
+}
+
+func difference(was, now map[string]string) (out []string) {
+	const most = 300 // characters of a value
 	all := maps.Clone(was)
 	maps.Copy(all, now)
-	var out []string
 	for _, field := range slices.Sorted(maps.Keys(all)) {
 		old, had := was[field]
 		value, has := now[field]
@@ -334,21 +420,26 @@ func differences(before, after api.Workspace) ([]string, error) {
 		switch {
 		case field == "version" || field == "id" || old == value && had == has:
 		case hidden && !had:
-			out = append(out, field+"  (added)")
+			out = append(out, "+ "+field+" (not shown)")
 		case hidden && !has:
-			out = append(out, field+"  (removed)")
+			out = append(out, "- "+field+" (not shown)")
 		case hidden:
-			out = append(out, field+"  (changed)")
+			out = append(out, "~ "+field+" (changed, not shown)")
 		default:
-			out = append(out, fmt.Sprintf("%s  %s -> %s", field, cmp.Or(old, "(none)"), cmp.Or(value, "(none)")))
+			if had {
+				out = append(out, "- "+field+": "+text.Cut(old, most))
+			}
+			if has {
+				out = append(out, "+ "+field+": "+text.Cut(value, most))
+			}
 		}
 	}
-	return out, nil
+	return out
 }
 
-// fieldsOf are the values of a workspace by the path of their field.
-func fieldsOf(w api.Workspace) (map[string]string, error) {
-	data, err := json.Marshal(w)
+// fieldsOf are the values of a thing by the path of their field.
+func fieldsOf(thing any) (map[string]string, error) {
+	data, err := json.Marshal(thing)
 	if err != nil {
 		return nil, err
 	}
@@ -367,7 +458,7 @@ func fieldsOf(w api.Workspace) (map[string]string, error) {
 			if err != nil {
 				value = []byte("?") // it was JSON before
 			}
-			out[field] = text.Cut(string(value), 300)
+			out[field] = string(value)
 			return
 		}
 		for name, v := range inner {

@@ -25,6 +25,7 @@ const (
 	exitOK          = 0
 	exitFailed      = 1
 	exitRefused     = 2
+	exitDiffers     = 2 // with --detailed-exitcode, where a refusal is 1
 	exitUnreachable = 3
 	exitCancelled   = 4
 	exitTimeout     = 5
@@ -49,6 +50,7 @@ type grammar struct {
 	Agent  agentCommand   `cmd:"" group:"serve" help:"Run the workflows of a pool on this machine, or as Fargate tasks."`
 
 	Run       runCommand        `cmd:"" group:"work" help:"Run a workspace, or a directory as one."`
+	Apply     applyCommand      `cmd:"" group:"work" help:"Make workspaces, pools, projects, issuers and the organization as files describe them; show the difference."`
 	Why       whyCommand        `cmd:"" group:"work" help:"Show what a workflow waits for, since when, and what happens next."`
 	Workflow  workflowCommands  `cmd:"" group:"work" aliases:"wf" help:"List, show, follow, cancel and retry workflows; approve their plans."`
 	Workspace workspaceCommands `cmd:"" group:"work" aliases:"ws" help:"Discover, register, list, show and delete workspaces."`

@@ -186,7 +186,7 @@ func TestCommand_WorkspacesAreAppliedListedShownAndDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, outcome := range []api.Outcome{api.OutcomeChanged, api.OutcomeUnchanged} {
-		if got := value[[]applied](w, "workspace", "apply", "-f", file); len(got) != 1 || got[0].Outcome != outcome {
+		if got := value[[]change](w, "workspace", "apply", "-f", file); len(got) != 1 || got[0].Outcome != outcome {
 			t.Errorf("got %+v, want it %s", got, outcome)
 		}
 	}

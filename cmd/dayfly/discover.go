@@ -59,7 +59,7 @@ func (c *workspaceDiscover) Run(a *app) error {
 	case c.Out == "":
 		a.say("nothing was written: --out DIR writes a file for each workspace")
 	case c.Out != "-":
-		a.say("see what they would change with dayfly workspace apply -f %s --dry-run", c.Out)
+		a.say("see what they would change with dayfly apply -f %s --dry-run", c.Out)
 	}
 	return nil
 }

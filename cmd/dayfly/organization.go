@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
 type organizationCommands struct {
-	Show   organizationShow   `cmd:"" help:"Show the default pool, the limit, what must be approved, and for how long workflows, logs, artifacts and the audit trail are kept."`
+	Show   organizationShow   `cmd:"" aliases:"get" help:"Show the default pool, the limit, what must be approved, and for how long workflows, logs, artifacts and the audit trail are kept."`
 	Update organizationUpdate `cmd:"" help:"Change the settings that you name."`
 }
 
@@ -64,7 +65,7 @@ func (c *organizationUpdate) Run(a *app, cl *client.Client) error {
 
 func (a *app) organization(o api.Organization) error {
 	if a.json() {
-		return a.encode(o)
+		return a.shown(workspacefile.Organization, asOrganization(o), o, "")
 	}
 	audit := "for ever"
 	if o.AuditRetention > 0 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -17,7 +18,7 @@ import (
 type poolCommands struct {
 	Create      poolCreate     `cmd:"" help:"Create a pool and print its token, once."`
 	List        poolList       `cmd:"" help:"List pools."`
-	Show        poolShow       `cmd:"" help:"Show a pool and its runners."`
+	Show        poolShow       `cmd:"" aliases:"get" help:"Show a pool and its runners."`
 	Update      poolUpdate     `cmd:"" help:"Change the settings that you name."`
 	Assign      poolAssign     `cmd:"" help:"Let workspaces, projects, stacks or namespaces use a pool."`
 	Unassign    poolUnassign   `cmd:"" help:"Take that away."`
@@ -209,10 +210,10 @@ func (c *poolShow) Run(a *app, cl *client.Client) error {
 		return err
 	}
 	if a.json() {
-		return a.encode(struct {
+		return a.shown(workspacefile.Pool, asPool(p), struct {
 			api.Pool
 			Runners []api.Runner `json:"runners"`
-		}{p, runners.Items})
+		}{p, runners.Items}, "")
 	}
 	var b strings.Builder
 	line := lines(&b, term.Style{}, "", 21)

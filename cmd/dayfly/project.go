@@ -5,13 +5,14 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 )
 
 type projectCommands struct {
 	List   projectList   `cmd:"" help:"List projects as a tree."`
-	Show   projectShow   `cmd:"" help:"Show a project."`
+	Show   projectShow   `cmd:"" aliases:"get" help:"Show a project."`
 	Create projectCreate `cmd:"" help:"Create a project."`
 	Update projectUpdate `cmd:"" help:"Change the settings that you name."`
 	Delete projectDelete `cmd:"" help:"Delete a project that nothing belongs to."`
@@ -81,7 +82,7 @@ func (c *projectShow) Run(a *app, cl *client.Client) error {
 	if p.Approval != nil {
 		line("approval", p.Approval.Text())
 	}
-	return a.done(p, "%s", strings.TrimSuffix(b.String(), "\n"))
+	return a.shown(workspacefile.Project, asProject(p), p, "%s", strings.TrimSuffix(b.String(), "\n"))
 }
 
 // projectSettings are the flags that creating and changing a project share.

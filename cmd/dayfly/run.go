@@ -165,7 +165,7 @@ func describe(path, name string, getenv func(string) string) (w api.Workspace, d
 	case err != nil:
 		return w, false, err
 	case len(list) > 1:
-		return w, false, fmt.Errorf("%s describes %d workspaces: register them with dayfly workspace apply -f %s and run one by its name", file, len(list), file)
+		return w, false, fmt.Errorf("%s describes %d workspaces: register them with dayfly apply -f %s and run one by its name", file, len(list), file)
 	default:
 		w, described = list[0], true
 	}

@@ -149,7 +149,7 @@ func (c *takeoverReport) chosen(a *app, cl *client.Client) ([]api.Workspace, err
 	}
 	switch {
 	case len(missing) > 0:
-		return nil, refused(fmt.Errorf("there is no workspace %s, and nothing was previewed: register what is missing with dayfly workspace apply -f FILE", text.Cut(strings.Join(missing, ", "), 300)))
+		return nil, refused(fmt.Errorf("there is no workspace %s, and nothing was previewed: register what is missing with dayfly apply -f FILE", text.Cut(strings.Join(missing, ", "), 300)))
 	case len(list) == 0:
 		return nil, refused(fmt.Errorf("there is no workspace in %s", strings.Join(c.Project, ", ")))
 	}

@@ -136,8 +136,8 @@ func TestTakeover_FourHundredWorkspacesMoveOver(t *testing.T) {
 		t.Fatalf("a dry run has registered %d workspaces", len(there))
 	}
 	for _, outcome := range []api.Outcome{api.OutcomeCreated, api.OutcomeUnchanged} {
-		got := value[[]applied](w, "workspace", "apply", "-f", files)
-		if other := slices.ContainsFunc(got, func(a applied) bool { return a.Outcome != outcome }); other || len(got) != count {
+		got := value[[]change](w, "workspace", "apply", "-f", files)
+		if other := slices.ContainsFunc(got, func(a change) bool { return a.Outcome != outcome }); other || len(got) != count {
 			t.Errorf("apply: got %d, with others than %s: %v", len(got), outcome, other)
 		}
 	}
@@ -222,10 +222,11 @@ func TestApply_ADryRunShowsEachFieldAndNoValueOfAVariable(t *testing.T) {
 	file := w.put(described("one")+"\nenvironment: {A: new-value, B: same}\nvariables: {x: {deep: new-value}}\nmax_runtime: 9m", described("two"), described("new"))
 	got := w.ok("workspace", "apply", "-f", file, "--dry-run")
 	want := `workspace one would be changed
-  environment.A  (changed)
-  environment.C  (removed)
-  max_runtime  "5m" -> "9m"
-  variables.x  (added)
+  ~ environment.A (changed, not shown)
+  - environment.C (not shown)
+  - max_runtime: "5m"
+  + max_runtime: "9m"
+  + variables.x (not shown)
 workspace two would be unchanged
 workspace new would be created
 `

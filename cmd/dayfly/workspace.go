@@ -4,15 +4,16 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 )
 
 type workspaceCommands struct {
 	Discover workspaceDiscover `cmd:"" help:"Find the root modules of a tree, and write a workspace file for each."`
-	Apply    workspaceApply    `cmd:"" help:"Create or change the workspaces that files describe; show the difference, delete those that no file describes."`
+	Apply    applyCommand      `cmd:"" help:"The same as dayfly apply."`
 	List     workspaceList     `cmd:"" help:"List workspaces."`
-	Show     workspaceShow     `cmd:"" help:"Show a workspace."`
+	Show     workspaceShow     `cmd:"" aliases:"get" help:"Show a workspace."`
 	Delete   workspaceDelete   `cmd:"" help:"Delete a workspace; the infrastructure that it made stays."`
 }
 
@@ -25,7 +26,7 @@ func (c *workspaceList) Run(a *app, cl *client.Client) error {
 	if c.Deleted {
 		return a.deletedWorkspaces(cl)
 	}
-	return list(a, cl.Workspaces, "no workspaces: register one with dayfly workspace apply -f FILE, or run a directory",
+	return list(a, cl.Workspaces, "no workspaces: register one with dayfly apply -f FILE, or run a directory",
 		[]string{"WORKSPACE", "PROJECT", "ENGINE", "POOL", "SOURCE"}, func(w api.Workspace) []string {
 			pool := w.Pool
 			if len(w.Labels) > 0 {
@@ -76,7 +77,7 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 	for _, s := range w.Secrets {
 		line("secret", s.Env+s.File+" from "+s.Ref)
 	}
-	return a.done(w, "%s", strings.TrimSuffix(b.String(), "\n"))
+	return a.shown(workspacefile.Workspace, asWorkspace(w), w, "%s", strings.TrimSuffix(b.String(), "\n"))
 }
 
 // statePlace says where a workspace's state is, as far as its settings say.

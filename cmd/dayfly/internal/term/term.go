@@ -77,6 +77,11 @@ func (s Style) State(state workflow.State) string {
 	return string(state)
 }
 
+// Difference colours a line of a difference by its sign.
+func (s Style) Difference(line string) string {
+	return s.paint(map[byte]string{'+': green, '-': red, '~': yellow}[(line + " ")[0]], line)
+}
+
 // Step colours the sign of a step's status.
 func (s Style) Step(status workflow.StepStatus) string {
 	switch status {

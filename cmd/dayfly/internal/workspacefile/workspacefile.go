@@ -1,6 +1,6 @@
-// Package workspacefile reads workspace files: YAML documents with the fields of api.Workspace and
-// no others. It names the line and field of every mistake. It checks only the form; the control plane
-// checks the values.
+// Package workspacefile reads workspace files, and documents of the other kinds that dayfly apply takes: YAML with
+// the fields of api.Workspace, api.PoolSettings and so on, and no others. It names the line and field of every mistake.
+// It checks only the form; the control plane checks the values.
 package workspacefile
 
 import (
@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -28,6 +30,28 @@ const Name = "workspace.yaml"
 
 // MaxSize is the most bytes that a file may have.
 const MaxSize = 1 << 20
+
+// Kinds of document. One that names no kind is a workspace, except where its reader says otherwise.
+const (
+	Workspace    = "workspace"
+	Pool         = "pool"
+	Project      = "project"
+	Organization = "organization"
+	Issuer       = "issuer"
+)
+
+// types are what the documents of each kind hold.
+var types = map[string]reflect.Type{
+	Workspace: reflect.TypeFor[api.Workspace](), Pool: reflect.TypeFor[api.PoolSettings](), Project: reflect.TypeFor[api.ProjectSettings](),
+	Organization: reflect.TypeFor[api.OrganizationSettings](), Issuer: reflect.TypeFor[api.Issuer](),
+}
+
+// Document is one document of a file.
+type Document struct {
+	Kind  string
+	Place string // for messages: the file and the line
+	Value any    // api.Workspace, api.PoolSettings, api.ProjectSettings, api.OrganizationSettings or api.Issuer
+}
 
 // later are fields of other versions, with what to do instead.
 var later = map[string]string{
@@ -58,12 +82,27 @@ func ReadFrom(r io.Reader, name, dir string) ([]api.Workspace, error) {
 	return Parse(name, dir, data)
 }
 
-// Parse reads documents. Mistakes begin with name; relative directories are relative to dir.
+// Parse reads documents, all of which must be workspaces. Mistakes begin with name; relative directories are relative
+// to dir.
 func Parse(name, dir string, data []byte) ([]api.Workspace, error) {
+	docs, err := Documents(name, dir, Workspace, data)
+	list := make([]api.Workspace, len(docs))
+	for i, doc := range docs {
+		w, ok := doc.Value.(api.Workspace)
+		if !ok {
+			return nil, workflow.Mistakes{fmt.Sprintf("%s: kind: want workspaces here, not %s: use dayfly apply -f %s", doc.Place, article(doc.Kind), name)}
+		}
+		list[i] = w
+	}
+	return list, err
+}
+
+// Documents reads documents of all kinds. One that names no kind is of kind plain.
+func Documents(name, dir, plain string, data []byte) ([]Document, error) {
 	if len(data) > MaxSize {
 		return nil, workflow.Mistakes{fmt.Sprintf("%s: has more than %d bytes", name, MaxSize)}
 	}
-	var list []api.Workspace
+	var list []Document
 	p := parser{name: name, left: 100_000}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	for {
@@ -76,16 +115,17 @@ func Parse(name, dir string, data []byte) ([]api.Workspace, error) {
 			p.mistakes.Add(name, "is not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 			break
 		}
+		p.number++
 		root := doc.Content[0]
 		if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
 			continue // an empty document, such as behind a last ---
 		}
-		if w, ok := p.workspace(root, dir); ok {
-			list = append(list, w)
+		if value, ok := p.document(root, plain, dir); ok {
+			list = append(list, Document{Kind: p.kind, Place: p.place(root), Value: value})
 		}
 	}
 	if len(list) == 0 && len(p.mistakes) == 0 {
-		p.mistakes.Add(name, "has no workspace")
+		p.mistakes.Add(name, "has no %s", plain)
 	}
 	if err := p.mistakes.Err(); err != nil {
 		return nil, err
@@ -95,43 +135,108 @@ func Parse(name, dir string, data []byte) ([]api.Workspace, error) {
 
 type parser struct {
 	name     string
-	left     int // nodes that may still be visited: aliases must not multiply without end
-	depth    int // of the node that is visited: an alias may lead into itself
+	number   int    // of the document, from 1
+	kind     string // of the document
+	left     int    // nodes that may still be visited: aliases must not multiply without end
+	depth    int    // of the node that is visited: an alias may lead into itself
 	mistakes workflow.Mistakes
 }
 
-func (p *parser) wrong(n *yaml.Node, field, format string, args ...any) {
+// place names the file, the line and, except for the first one, the document.
+func (p *parser) place(n *yaml.Node) string {
 	place := fmt.Sprintf("%s:%d", p.name, n.Line)
+	if p.number > 1 {
+		place += fmt.Sprintf(": document %d", p.number)
+	}
+	return place
+}
+
+func (p *parser) wrong(n *yaml.Node, field, format string, args ...any) {
+	place := p.place(n)
 	if field != "" {
 		place += ": " + field
 	}
 	p.mistakes.Add(place, format, args...)
 }
 
-func (p *parser) workspace(root *yaml.Node, dir string) (api.Workspace, bool) {
+func (p *parser) document(root *yaml.Node, plain, dir string) (any, bool) {
 	before := len(p.mistakes)
-	value := p.value(root, reflect.TypeFor[api.Workspace](), "")
-	if len(p.mistakes) > before {
-		return api.Workspace{}, false
+	t := p.takeKind(root, plain)
+	if t == nil {
+		return nil, false
 	}
-	var w api.Workspace
+	if p.kind == Issuer {
+		claimsAsTexts(root)
+	}
+	value := p.value(root, t, "")
+	if len(p.mistakes) > before {
+		return nil, false
+	}
+	out := reflect.New(t)
 	b, err := json.Marshal(value)
 	if err == nil {
 		d := json.NewDecoder(bytes.NewReader(b))
 		d.UseNumber()
-		err = d.Decode(&w)
+		err = d.Decode(out.Interface())
 	}
 	if err != nil {
 		p.wrong(root, "", "%s", err)
-		return api.Workspace{}, false
+		return nil, false
 	}
+	w, ok := out.Interface().(*api.Workspace)
 	switch {
+	case !ok:
 	case w.Source.Git == nil && w.Source.Archive == nil && w.Source.Directory == "":
 		w.Source.Directory = dir
 	case w.Source.Directory != "" && !filepath.IsAbs(w.Source.Directory):
 		w.Source.Directory = filepath.Join(dir, w.Source.Directory)
 	}
-	return w, true
+	return out.Elem().Interface(), true
+}
+
+// takeKind takes the line with the kind out of a document, and returns the type of what is left; nil: it is wrong.
+func (p *parser) takeKind(root *yaml.Node, plain string) reflect.Type {
+	p.kind = plain
+	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
+		if root.Content[i].Value != "kind" {
+			continue
+		}
+		value := root.Content[i+1]
+		p.kind = value.Value
+		if types[p.kind] == nil || value.Kind != yaml.ScalarNode {
+			p.wrong(value, "kind", "want %s", strings.Join(slices.Sorted(maps.Keys(types)), ", "))
+			return nil
+		}
+		root.Content = slices.Delete(root.Content, i, i+2)
+		break
+	}
+	return types[p.kind]
+}
+
+// claimsAsTexts makes the values of claims texts, as they are written: an id of digits is not a number.
+func claimsAsTexts(n *yaml.Node) {
+	if n.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value != "claims" || n.Content[i+1].Kind != yaml.MappingNode {
+				continue
+			}
+			for j := 1; j < len(n.Content[i+1].Content); j += 2 {
+				if v := n.Content[i+1].Content[j]; v.Kind == yaml.ScalarNode {
+					v.Tag = "!!str"
+				}
+			}
+		}
+	}
+	for _, inner := range n.Content {
+		claimsAsTexts(inner)
+	}
+}
+
+func article(kind string) string {
+	if kind == Issuer || kind == Organization {
+		return "an " + kind
+	}
+	return "a " + kind
 }
 
 // value turns a node into what encoding/json would have read for the type, or notes what is wrong.
@@ -154,7 +259,7 @@ func (p *parser) value(n *yaml.Node, t reflect.Type, field string) any {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	switch t.Kind() { //nolint:exhaustive // the kinds that api.Workspace is made of
+	switch t.Kind() { //nolint:exhaustive // the kinds that the types are made of
 	case reflect.Struct:
 		return p.mapping(n, field, func(k *yaml.Node, path string) (reflect.Type, bool) { return p.field(k, t, field, path) })
 	case reflect.Map:
@@ -263,7 +368,7 @@ func (p *parser) field(k *yaml.Node, t reflect.Type, parent, path string) (refle
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		switch {
-		case parent == "" && (name == "version" || name == "id"): // set by the control plane
+		case parent == "" && (name == "version" || name == "id" || name == "created_at"): // set by the control plane
 		case name == k.Value:
 			return t.Field(i).Type, true
 		default:
@@ -277,7 +382,7 @@ func (p *parser) field(k *yaml.Node, t reflect.Type, parent, path string) (refle
 	if near := config.Nearest(k.Value, names); near != "" {
 		p.wrong(k, path, "unknown field: did you mean %s?", near)
 	} else {
-		p.wrong(k, path, "unknown field: %s has %s", cmp.Or(parent, "a workspace"), strings.Join(names, ", "))
+		p.wrong(k, path, "unknown field: %s has %s", cmp.Or(parent, article(p.kind)), strings.Join(names, ", "))
 	}
 	return nil, false
 }

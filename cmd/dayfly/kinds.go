@@ -1,0 +1,404 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/oidc"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// The stages in which things are made: what others name comes before them. A pool is assigned to projects and
+// workspaces when these are there.
+const (
+	stagePools = iota
+	stageProjects
+	stageWorkspaces
+	stageAssignments
+	stageOthers
+	stages
+)
+
+// nameOf is the name of what a document describes, or what is wrong with it.
+func nameOf(doc workspacefile.Document) (name string, err error) {
+	switch v := doc.Value.(type) {
+	case api.Workspace:
+		return v.Name, workflow.CheckWorkspaceName(v.Name)
+	case api.PoolSettings:
+		if v.Name != nil {
+			return *v.Name, workflow.CheckPoolName(*v.Name)
+		}
+	case api.ProjectSettings:
+		if v.Name != nil {
+			return *v.Name, workflow.CheckWorkspaceName(*v.Name)
+		}
+	case api.Issuer:
+		if v.Name != "" {
+			return v.Name, nil
+		}
+	case api.OrganizationSettings:
+		return "", nil
+	}
+	return "", fmt.Errorf("name: give the %s a name", doc.Kind)
+}
+
+// planner finds out what would become of documents, before anything is changed.
+type planner struct {
+	a          *app
+	cl         *client.Client
+	dryRun     bool
+	docs       []workspacefile.Document
+	workspaces map[string]api.Workspace // that there are
+}
+
+// plan checks all documents. A project comes behind the one above it.
+func (p *planner) plan() ([]change, error) {
+	list := make([]change, len(p.docs))
+	err := each(p.a.ctx, len(list), callsAtOnce, func(ctx context.Context, i int) error {
+		doc := p.docs[i]
+		ch := &list[i]
+		ch.Kind, ch.place = doc.Kind, doc.Place
+		ch.Name, _ = nameOf(doc) // it was checked
+		var err error
+		switch want := doc.Value.(type) {
+		case api.Workspace:
+			err = p.workspace(ctx, ch, want)
+		case api.PoolSettings:
+			err = p.pool(ctx, ch, want)
+		case api.ProjectSettings:
+			err = p.project(ctx, ch, want)
+		case api.OrganizationSettings:
+			err = p.organization(ctx, ch, want)
+		case api.Issuer:
+			err = p.issuer(ctx, ch, want)
+		}
+		return ch.wrong(err)
+	})
+	if err != nil && p.a.ctx.Err() == nil {
+		return nil, &exitError{code: exitCode(err), err: fmt.Errorf("%s\nnothing was changed", firstLines(err))}
+	}
+	slices.SortStableFunc(list, func(x, y change) int { return p.depth(x) - p.depth(y) })
+	return list, err
+}
+
+// depth is the number of described projects above a described project.
+func (p *planner) depth(ch change) (n int) {
+	for name := ch.Name; ch.Kind == workspacefile.Project && n < len(p.docs); n++ {
+		i := slices.IndexFunc(p.docs, func(doc workspacefile.Document) bool {
+			v, ok := doc.Value.(api.ProjectSettings)
+			return ok && *v.Name == name && v.Parent != nil
+		})
+		if i < 0 {
+			break
+		}
+		v, _ := p.docs[i].Value.(api.ProjectSettings) // it is one
+		name = *v.Parent
+	}
+	return n
+}
+
+// described reports whether a document describes a thing.
+func (p *planner) described(kind, name string) bool {
+	return slices.ContainsFunc(p.docs, func(doc workspacefile.Document) bool {
+		has, _ := nameOf(doc)
+		return doc.Kind == kind && has == name
+	})
+}
+
+// knows refuses a name in a field of a document if it names nothing that there is, or will be.
+func (p *planner) knows(ctx context.Context, field, kind string, names ...string) error {
+	for _, name := range names {
+		var err error
+		switch {
+		case name == "" || p.described(kind, name):
+			continue
+		case kind == workspacefile.Pool:
+			_, err = p.cl.Pool(ctx, name)
+		case kind == workspacefile.Project:
+			_, err = p.cl.Project(ctx, name)
+		default:
+			_, err = p.cl.Workspace(ctx, name)
+		}
+		if errors.Is(err, workflow.ErrNotFound) {
+			return refused(fmt.Errorf("%s: there is no %s %s: describe it too, or correct the name", field, kind, name))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *planner) workspace(ctx context.Context, ch *change, want api.Workspace) error {
+	ch.stage = stageWorkspaces
+	ch.do = func(ctx context.Context) (api.Outcome, error) {
+		_, outcome, err := p.cl.PutWorkspace(ctx, want)
+		return outcome, err
+	}
+	have, there := p.workspaces[want.Name]
+	would, outcome, err := p.cl.CheckWorkspace(ctx, want)
+	refusal, _ := errors.AsType[*workflow.Error](err)
+	switch {
+	case earlier(err) && !p.dryRun:
+		return nil // it is checked when it is put
+	case earlier(err):
+		return refused(errors.New("this control plane is of an earlier version, which cannot say what would change: apply without --dry-run, or upgrade it"))
+	case refusal != nil && (refusal.Field == "pool" && p.described(workspacefile.Pool, want.Pool) || refusal.Field == "project" && p.described(workspacefile.Project, want.Project)):
+		would, outcome = want, api.OutcomeCreated // what it names is made before it, and then it is checked again
+		if there {
+			would.ID, outcome = have.ID, api.OutcomeChanged
+		}
+	case err != nil:
+		return err
+	}
+	ch.Outcome = outcome
+	if outcome == api.OutcomeChanged {
+		ch.Changes, err = differences(have, would)
+		return err
+	}
+	return nil
+}
+
+// settled compares the settings that a document names with those that there are. do makes them so.
+func (ch *change) settled(have, want any, do func(context.Context) error) error {
+	was, err := fieldsOf(have)
+	if err != nil {
+		return err
+	}
+	now, err := fieldsOf(want)
+	if err != nil {
+		return err
+	}
+	named := map[string]bool{}
+	for field := range now {
+		top, _, _ := strings.Cut(field, ".")
+		named[top] = true
+	}
+	for field := range was {
+		if top, _, _ := strings.Cut(field, "."); !named[top] {
+			delete(was, field)
+		}
+	}
+	ch.Outcome, ch.Changes = api.OutcomeUnchanged, difference(was, now)
+	if len(ch.Changes) > 0 {
+		ch.Outcome = api.OutcomeChanged
+	}
+	outcome := ch.Outcome
+	ch.do = func(ctx context.Context) (api.Outcome, error) {
+		if outcome == api.OutcomeUnchanged {
+			return outcome, nil
+		}
+		return outcome, do(ctx)
+	}
+	return nil
+}
+
+func (p *planner) pool(ctx context.Context, ch *change, want api.PoolSettings) error {
+	name := ch.Name // the list is sorted later
+	for _, list := range []*[]string{want.Labels, want.AssignedWorkspaces, want.AssignedProjects, want.AssignedStacks, want.AssignedNamespaces} {
+		if list != nil {
+			slices.Sort(*list)
+			*list = slices.Compact(*list)
+		}
+	}
+	var names [2][]string
+	if want.AssignedWorkspaces != nil {
+		names[0] = *want.AssignedWorkspaces
+	}
+	if want.AssignedProjects != nil {
+		names[1] = *want.AssignedProjects
+	}
+	have, err := p.cl.Pool(ctx, name)
+	if err == nil {
+		ch.stage = stageAssignments
+		return ch.settled(asPool(have), want, func(ctx context.Context) error {
+			_, err := p.cl.UpdatePool(ctx, name, want)
+			return err
+		})
+	}
+	if !errors.Is(err, workflow.ErrNotFound) {
+		return err
+	}
+	if err := errors.Join(p.knows(ctx, "assigned_workspaces", workspacefile.Workspace, names[0]...), p.knows(ctx, "assigned_projects", workspacefile.Project, names[1]...)); err != nil {
+		return err
+	}
+	ch.stage, ch.Outcome = stagePools, api.OutcomeCreated
+	ch.do = func(ctx context.Context) (api.Outcome, error) {
+		first := want
+		if len(names[0])+len(names[1]) > 0 { // these may not be there yet
+			first.AssignedWorkspaces, first.AssignedProjects = nil, nil
+			first.AssignedToAll = cmp.Or(want.AssignedToAll, new(bool))
+		}
+		_, err := p.cl.CreatePool(ctx, first)
+		if err == nil {
+			p.a.say("pool %s has a token, which is not printed here: dayfly pool rotate-token %s prints a new one for its agents", name, name)
+		}
+		return api.OutcomeCreated, err
+	}
+	if len(names[0])+len(names[1]) > 0 {
+		ch.then = func(ctx context.Context) error {
+			_, err := p.cl.UpdatePool(ctx, name, api.PoolSettings{AssignedWorkspaces: want.AssignedWorkspaces, AssignedProjects: want.AssignedProjects})
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *planner) project(ctx context.Context, ch *change, want api.ProjectSettings) error {
+	name := ch.Name
+	ch.stage = stageProjects
+	if _, err := rules.CheckApproval("approval", want.Approval); err != nil {
+		return err
+	}
+	have, err := p.cl.Project(ctx, name)
+	if err == nil {
+		return ch.settled(asProject(have), normal(want), func(ctx context.Context) error {
+			change := want
+			change.Name = nil
+			_, err := p.cl.UpdateProject(ctx, name, change)
+			return err
+		})
+	}
+	if !errors.Is(err, workflow.ErrNotFound) {
+		return err
+	}
+	parent, pool := cmp.Or(want.Parent, new("")), cmp.Or(want.Pool, new(""))
+	if err := errors.Join(p.knows(ctx, "parent", workspacefile.Project, *parent), p.knows(ctx, "pool", workspacefile.Pool, *pool)); err != nil {
+		return err
+	}
+	ch.Outcome = api.OutcomeCreated
+	ch.do = func(ctx context.Context) (api.Outcome, error) {
+		_, err := p.cl.CreateProject(ctx, want)
+		return api.OutcomeCreated, err
+	}
+	return nil
+}
+
+// normal is a project with what it requires as the control plane keeps it.
+func normal(want api.ProjectSettings) api.ProjectSettings {
+	want.Approval = normalApproval(want.Approval)
+	return want
+}
+
+// normalApproval writes a requirement as the control plane keeps it.
+func normalApproval(in *api.Approval) *api.Approval {
+	if in == nil {
+		return nil
+	}
+	out, _ := rules.CheckApproval("approval", in) // it was checked
+	return cmp.Or(out, &api.Approval{})
+}
+
+func (p *planner) organization(ctx context.Context, ch *change, want api.OrganizationSettings) error {
+	ch.stage = stageOthers
+	if _, err := rules.CheckApproval("approval", want.Approval); err != nil {
+		return err
+	}
+	have, err := p.cl.Organization(ctx)
+	if err == nil && want.DefaultPool != nil {
+		err = p.knows(ctx, "default_pool", workspacefile.Pool, *want.DefaultPool)
+	}
+	if err != nil {
+		return err
+	}
+	want.Approval = normalApproval(want.Approval)
+	err = ch.settled(asOrganization(have), want, func(ctx context.Context) error {
+		_, err := p.cl.UpdateOrganization(ctx, want)
+		return err
+	})
+	if strings.Contains(strings.Join(ch.Changes, "\n"), "_retention_days: ") {
+		ch.ask = "what is older than the days that the organization is given is deleted within minutes, and cannot be brought back"
+	}
+	return err
+}
+
+func (p *planner) issuer(ctx context.Context, ch *change, want api.Issuer) error {
+	ch.stage, ch.Outcome = stageOthers, api.OutcomeCreated
+	ch.do = func(ctx context.Context) (api.Outcome, error) {
+		_, outcome, err := p.cl.PutIssuer(ctx, want)
+		return outcome, err
+	}
+	have, err := p.cl.Issuer(ctx, ch.Name)
+	if errors.Is(err, workflow.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	org, err := p.cl.Organization(ctx)
+	if err != nil {
+		return err
+	}
+	would := want // with what the control plane fills in
+	if len(would.Audiences) == 0 {
+		would.Audiences = []string{api.OrganizationPrefix + org.Name}
+	}
+	if len(would.Algorithms) == 0 {
+		would.Algorithms = oidc.DefaultAlgorithms()
+	}
+	would.Shared = would.Shared || have.Shared && have.OwnerClaim == "" // only that of a known host needs no claim
+	ch.Outcome = api.OutcomeUnchanged
+	if ch.Changes, err = differences(asIssuer(have), would); len(ch.Changes) > 0 {
+		ch.Outcome = api.OutcomeChanged
+	}
+	return err
+}
+
+// The functions below are the settings of a thing that there is, as a document describes them: what the control plane
+// says of it is left out.
+
+func asWorkspace(w api.Workspace) api.Workspace {
+	w.ID, w.Version = "", 0
+	return w
+}
+
+func asPool(p api.Pool) api.PoolSettings {
+	types := append([]workflow.Type{}, p.EnabledTypes...)
+	return api.PoolSettings{
+		Name: &p.Name, Description: &p.Description, IsDisabled: &p.IsDisabled, AllowMultipleInstances: &p.AllowMultipleInstances,
+		AssignedToAll: &p.AssignedToAll, AssignedWorkspaces: given(p.AssignedWorkspaces), AssignedProjects: given(p.AssignedProjects),
+		AssignedStacks: given(p.AssignedStacks), AssignedNamespaces: given(p.AssignedNamespaces), Labels: given(p.Labels),
+		EnabledTypes: &types, Concurrency: &p.Concurrency, RolePath: &p.RolePath, WakeTarget: &p.WakeTarget,
+	}
+}
+
+func asProject(p api.Project) api.ProjectSettings {
+	s := api.ProjectSettings{Name: &p.Name, Parent: &p.Parent, Description: &p.Description, Pool: &p.Pool, Approval: cmp.Or(p.Approval, &api.Approval{})}
+	if p.Parent == "" { // the root has none, and takes none
+		s.Parent = nil
+	}
+	return s
+}
+
+func asOrganization(o api.Organization) api.OrganizationSettings {
+	return api.OrganizationSettings{
+		WorkflowRetention: &o.WorkflowRetention, LogRetention: &o.LogRetention, ArtifactRetention: &o.ArtifactRetention, AuditRetention: &o.AuditRetention,
+		Approval: cmp.Or(o.Approval, &api.Approval{}), Limit: &o.Limit, DefaultPool: &o.DefaultPool,
+	}
+}
+
+func asIssuer(i api.Issuer) api.Issuer {
+	i.CreatedAt, i.Version = nil, 0
+	return i
+}
+
+// shown prints a thing: as a document that dayfly apply takes where YAML is wanted, else as done does.
+func (a *app) shown(kind string, settings, v any, format string, args ...any) error {
+	if a.output != "yaml" {
+		return a.done(v, format, args...)
+	}
+	data, err := json.Marshal(settings)
+	if err != nil {
+		return err
+	}
+	return a.encode(json.RawMessage(fmt.Sprintf(`{"kind":%q,%s`, kind, data[1:])))
+}
