@@ -63,6 +63,7 @@ type Verifier struct {
 
 	mu      sync.Mutex
 	sources map[string]*source
+	logins  map[string]*asked
 }
 
 // New returns a verifier, or an error that says which entry of Private is wrong. It calls nobody.
@@ -71,7 +72,7 @@ func New(cfg Config) (*Verifier, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &Verifier{log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)), private: p, sources: map[string]*source{}}
+	v := &Verifier{log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)), private: p, sources: map[string]*source{}, logins: map[string]*asked{}}
 	v.http = sync.OnceValue(v.private.client) // a process that verifies nothing pays nothing
 	return v, nil
 }

@@ -8,19 +8,21 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/oidc"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 )
 
 // Device logs in with a browser of another machine: the person types a code there (RFC 8628).
 func Device(ctx context.Context, cfg Config) (redact.String, error) {
-	f, err := begin(ctx, cfg)
+	login, err := cfg.begin(ctx)
 	if err != nil {
 		return redact.String{}, err
 	}
-	if f.found.Device == "" {
-		return redact.String{}, fmt.Errorf("%s knows no login by device code: log in without --device", f.Issuer)
+	endpoint := login.DeviceEndpoint()
+	if endpoint == "" {
+		return redact.String{}, fmt.Errorf("%s knows no login by device code: log in without --device", cfg.Issuer)
 	}
-	if err := private("the device endpoint of "+f.Issuer, f.found.Device); err != nil {
+	if err := private("the device endpoint of "+cfg.Issuer, endpoint); err != nil {
 		return redact.String{}, err
 	}
 	var code struct {
@@ -31,13 +33,13 @@ func Device(ctx context.Context, cfg Config) (redact.String, error) {
 		Expires  int    `json:"expires_in"`
 		Interval int    `json:"interval"`
 	}
-	if err := f.post(ctx, f.found.Device, url.Values{"client_id": {f.ClientID}, "scope": {f.scope()}}, &code); err != nil {
-		return redact.String{}, fmt.Errorf("ask %s for a code: %w", f.Issuer, err)
+	if err := login.Post(ctx, endpoint, url.Values{"client_id": {cfg.ClientID}, "scope": {login.Scope()}}, &code); err != nil {
+		return redact.String{}, fmt.Errorf("ask %s for a code: %w", cfg.Issuer, err)
 	}
 	if code.Device == "" || code.User == "" || code.Address == "" {
-		return redact.String{}, fmt.Errorf("%s gave no code", f.Issuer)
+		return redact.String{}, fmt.Errorf("%s gave no code", cfg.Issuer)
 	}
-	f.Say("log in at this address, in any browser:\n\n  %s\n\nand enter this code there, if it asks for one: %s\n", cmp.Or(code.Whole, code.Address), code.User)
+	cfg.Say("log in at this address, in any browser:\n\n  %s\n\nand enter this code there, if it asks for one: %s\n", cmp.Or(code.Whole, code.Address), code.User)
 
 	lives := Patience
 	if code.Expires > 0 {
@@ -50,24 +52,21 @@ func Device(ctx context.Context, cfg Config) (redact.String, error) {
 		pause = time.Duration(code.Interval) * time.Second
 	}
 	for {
-		if err := f.Wait(ctx, pause); err != nil {
+		if err := cfg.Wait(ctx, pause); err != nil {
 			return redact.String{}, context.Cause(ctx)
 		}
-		var got given
-		err := f.post(ctx, f.found.Token, url.Values{
-			"grant_type": {"urn:ietf:params:oauth:grant-type:device_code"}, "device_code": {code.Device}, "client_id": {f.ClientID},
-		}, &got)
-		said, refused := errors.AsType[*refusal](err)
+		got, err := login.Token(ctx, url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:device_code"}, "device_code": {code.Device}})
+		said, refused := errors.AsType[*oidc.Refusal](err)
 		switch {
 		case err == nil:
-			return f.take(got, "")
+			return login.Take(got, "")
 		case refused && said.Code == "authorization_pending":
 		case refused && said.Code == "slow_down":
 			pause += devicePause
 		case refused && said.Code == "expired_token":
 			return redact.String{}, errors.New("nobody entered the code in time: start again")
 		case refused:
-			return redact.String{}, fmt.Errorf("get a token from %s: %w", f.Issuer, err)
+			return redact.String{}, err
 		case ctx.Err() != nil:
 			return redact.String{}, context.Cause(ctx)
 		default: // the issuer did not answer
