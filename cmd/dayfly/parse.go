@@ -17,8 +17,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
-	"github.com/dayfly-dev/dayfly/internal/httpapi"
 )
 
 // command parses the arguments, runs what they name and returns the exit code.
@@ -65,7 +65,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 }
 
 func newParser(g *grammar, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
-	rates := httpapi.DefaultRates()
+	rates := admission.DefaultRates()
 	return kong.New(g,
 		kong.Name("dayfly"), kong.Description(description), kong.Writers(stdout, stderr),
 		kong.Vars{

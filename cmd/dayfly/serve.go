@@ -11,11 +11,11 @@ import (
 
 	xterm "golang.org/x/term"
 
+	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/blob/s3"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/forward"
-	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -42,6 +42,8 @@ type listening struct {
 	TLSCert        string `name:"tls-cert" type:"path" help:"File with the certificate."`
 	TLSKey         string `name:"tls-key" type:"path" help:"File with the certificate's key."`
 	InsecureListen bool   `help:"Let other machines connect without TLS: for use behind a proxy that has TLS."`
+
+	PublicURL string `name:"public-url" help:"Address under which browsers reach the pages, such as https://dayfly.example.com; needed behind a proxy (for server also DAYFLY_PUBLIC_URL)." placeholder:"URL"`
 
 	TokenRate        callRate `default:"${token_rate}" placeholder:"N" help:"Most calls a second with one user token; default ${token_rate}, 0 for no limit."`
 	OrganizationRate callRate `default:"${organization_rate}" placeholder:"N" help:"Most calls a second with all user tokens of an organization; default ${organization_rate}, 0 for no limit."`
@@ -77,8 +79,8 @@ func (q *logQuota) UnmarshalText(text []byte) error {
 
 func (l listening) config(a *app, log *slog.Logger) (embedded.ServerConfig, error) {
 	c := embedded.ServerConfig{
-		Rates:  httpapi.Rates{Token: int(l.TokenRate), Organization: int(l.OrganizationRate), Failures: int(l.FailureRate)},
-		Listen: l.Listen, TLSCert: l.TLSCert, TLSKey: l.TLSKey, InsecureListen: l.InsecureListen, PrivateIssuers: l.PrivateIssuers, LogQuota: int64(l.LogQuota), Version: versionText(), Log: log,
+		Rates:  admission.Rates{Token: int(l.TokenRate), Organization: int(l.OrganizationRate), Failures: int(l.FailureRate)},
+		Listen: l.Listen, TLSCert: l.TLSCert, TLSKey: l.TLSKey, InsecureListen: l.InsecureListen, PublicURL: l.PublicURL, PrivateIssuers: l.PrivateIssuers, LogQuota: int64(l.LogQuota), Version: versionText(), Log: log,
 	}
 	if l.AuditForward == "" {
 		return c, nil
@@ -121,6 +123,7 @@ func (c *serverCommand) Run(a *app) (err error) {
 		return err
 	}
 	cfg.Listen = cmp.Or(c.Listen, a.getenv("DAYFLY_LISTEN"))
+	cfg.PublicURL = cmp.Or(c.PublicURL, a.getenv("DAYFLY_PUBLIC_URL"))
 	if listed := a.getenv("DAYFLY_PRIVATE_ISSUERS"); len(cfg.PrivateIssuers) == 0 && listed != "" {
 		cfg.PrivateIssuers = strings.Split(listed, ",")
 	}
@@ -134,6 +137,18 @@ func (c *serverCommand) Run(a *app) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 	a.announce(s)
 	return s.Run(a.ctx)
+}
+
+// invite says by which link a browser is signed in. It is not for the journal of the machine, which others may read.
+func (a *app) invite(s *embedded.Server) error {
+	if a.getenv("JOURNAL_STREAM") != "" {
+		return nil
+	}
+	link, err := s.Link()
+	if link != "" {
+		a.say("open %s in a browser; the link works once, within 10 minutes", link)
+	}
+	return err
 }
 
 // announce says where a control plane is and which file has its token; never the token.

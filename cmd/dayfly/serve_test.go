@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -280,5 +282,71 @@ func TestServer_RefusesAnotherAddressForTheAuditTrail(t *testing.T) {
 		if got.code != exitUsage || !strings.Contains(got.stderr, "--audit-forward: want file:///PATH, syslog+tcp://") {
 			t.Errorf("%s: %+v", command, got)
 		}
+	}
+}
+
+// The first thing that up says is a link. It signs a browser in, once, and its code is said nowhere else.
+func TestUp_PrintsALinkThatSignsABrowserInOnce(t *testing.T) {
+	w := newWorld(t)
+	stderr, done, stop := w.background("up", "-v", "--data", reachable(t), "--listen", "127.0.0.1:0")
+	address := started(t, stderr, done)
+	m := regexp.MustCompile(`open (http://\S+/signin\?once=(\S+)) in a browser; the link works once, within 10 minutes\n`).FindStringSubmatch(stderr.String())
+	if m == nil || !strings.HasPrefix(m[1], address) || strings.Index(stderr.String(), m[0]) > strings.Index(stderr.String(), "serves at") {
+		t.Fatalf("up said\n%s", stderr.String())
+	}
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	send := func(method, to, form string, cookies ...*http.Cookie) (*http.Response, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, to, strings.NewReader(form))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for _, k := range cookies {
+			req.AddCookie(k)
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		page, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res, string(page)
+	}
+	if _, page := send(http.MethodGet, m[1], ""); !strings.Contains(page, "Open the console") {
+		t.Errorf("the link shows %s", page)
+	}
+	res, page := send(http.MethodPost, address+"/signin", "once="+m[2])
+	if res.StatusCode != http.StatusSeeOther || res.Header.Get("Location") != "/" {
+		t.Fatalf("got %s %s", res.Status, page)
+	}
+	if res, page := send(http.MethodGet, address+"/", "", res.Cookies()...); res.StatusCode != http.StatusOK || !strings.Contains(page, "signed in as admin") {
+		t.Errorf("home: %s %s", res.Status, page)
+	}
+	if res, _ := send(http.MethodPost, address+"/signin", "once="+m[2]); res.StatusCode != http.StatusUnauthorized {
+		t.Errorf("again: %s", res.Status)
+	}
+	stop()
+	if n := strings.Count(stderr.String(), m[2]); n != 1 {
+		t.Errorf("the code was said %d times", n)
+	}
+
+	w.env["JOURNAL_STREAM"] = "8:1" // what a service says is for more than its owner
+	stderr, done, stop = w.background("up", "--data", reachable(t), "--listen", "127.0.0.1:0")
+	started(t, stderr, done)
+	stop()
+	if strings.Contains(stderr.String(), "once=") {
+		t.Errorf("the journal has the link:\n%s", stderr.String())
+	}
+}
+
+func TestServer_RefusesAPublicAddressInTheClear(t *testing.T) {
+	w := newWorld(t)
+	w.env["DAYFLY_PUBLIC_URL"] = "http://dayfly.example.com"
+	if got := w.run("server", "--data", reachable(t), "--listen", "127.0.0.1:0"); got.code != exitUsage || !strings.Contains(got.stderr, "--public-url: begins with https://") {
+		t.Errorf("got %+v", got)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -115,6 +116,9 @@ func (c *upCommand) Run(a *app) error {
 		u, err := embedded.OpenUp(ctx, embedded.UpConfig{Server: server, Agent: c.agent(a, s)})
 		if err != nil {
 			return nil, wrongSettings(err)
+		}
+		if err := a.invite(u.Server); err != nil {
+			return nil, errors.Join(err, u.Close())
 		}
 		a.announce(u.Server)
 		for _, line := range u.Describe() {

@@ -48,8 +48,9 @@ const (
 	adminAgain = time.Minute
 )
 
-func newFunction(plane *controlplane.Plane, handler http.Handler, admin *boot.Secret, organization string, log *slog.Logger) *function {
-	return &function{plane: plane, http: httpadapter.NewV2(handler), rest: httpadapter.New(handler), admin: admin, organization: organization, log: log}
+// newFunction returns the function over a handler; staged is the one for addresses with a stage in them.
+func newFunction(plane *controlplane.Plane, handler, staged http.Handler, admin *boot.Secret, organization string, log *slog.Logger) *function {
+	return &function{plane: plane, http: httpadapter.NewV2(handler), rest: httpadapter.New(staged), admin: admin, organization: organization, log: log}
 }
 
 // Handle takes one event: a request, or the schedule's call for a pass.

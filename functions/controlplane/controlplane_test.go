@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +19,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/console"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -87,7 +90,11 @@ func (w *world) process(st store.Store) *function {
 		w.reads++
 		return w.secret, w.broken
 	})
-	return newFunction(plane, httpapi.New(plane, httpapi.Config{}), secret, "default", log)
+	apiHandler := httpapi.New(plane, httpapi.Config{})
+	pages := func(base string) http.Handler {
+		return console.New(plane, console.Config{Base: base, HTTPS: true}).Beside(apiHandler)
+	}
+	return newFunction(plane, pages(""), pages("/api"), secret, "default", log)
 }
 
 func (w *world) must(err error) {
@@ -432,7 +439,8 @@ func TestFunction_CountsFailedSignInsByTheGatewaysAddress(t *testing.T) {
 		}).StatusCode
 	}
 	still := time.Now() // buckets do not fill
-	w.f = newFunction(w.f.plane, httpapi.New(w.f.plane, httpapi.Config{Rates: httpapi.Rates{Failures: 1}, Now: func() time.Time { return still }}), w.f.admin, "default", w.f.log)
+	limited := httpapi.New(w.f.plane, httpapi.Config{Gate: admission.New(admission.Rates{Failures: 1}, func() time.Time { return still })})
+	w.f = newFunction(w.f.plane, limited, limited, w.f.admin, "default", w.f.log)
 	for n := range 61 {
 		want := 401
 		if n == 60 {

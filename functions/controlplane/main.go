@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	awsdynamodb "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/blob/s3"
 	"github.com/dayfly-dev/dayfly/internal/child"
@@ -84,7 +86,7 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	if err != nil {
 		env.Wrong("DAYFLY_LOG_QUOTA", "%v", err)
 	}
-	rates := httpapi.DefaultRates() // of each process, beside those of the gateway
+	rates := admission.DefaultRates() // of each process, beside those of the gateway
 	rates.Token = env.Int("DAYFLY_TOKEN_RATE", rates.Token, 0, mostRate)
 	rates.Organization = env.Int("DAYFLY_ORGANIZATION_RATE", rates.Organization, 0, mostRate)
 	var private []string // hosts and networks of OIDC issuers that may be called although they are private
@@ -94,6 +96,12 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	issuers, err := oidc.New(oidc.Config{Private: private, Log: log})
 	if err != nil {
 		env.Wrong("DAYFLY_PRIVATE_ISSUERS", "%v", err)
+	}
+	public := env.Text("DAYFLY_PUBLIC_URL", "") // under which browsers reach the pages; none means the gateway's address
+	if public != "" {
+		if err := console.CheckPublicURL("", public); err != nil {
+			env.Wrong("DAYFLY_PUBLIC_URL", "%v", err)
+		}
 	}
 	if err := env.Err(); err != nil {
 		return nil, err
@@ -112,7 +120,17 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 		config.Forward = audit
 	}
 	plane := controlplane.New(store, config)
-	pages := console.New(plane, console.Config{Log: log, Version: version, Wait: time.Second})
-	handler := pages.Beside(httpapi.New(plane, httpapi.Config{Log: log, Version: version, Rates: rates}))
-	return newFunction(plane, handler, admin, organization, log), nil
+	gate := admission.New(rates, nil)
+	apiHandler := httpapi.New(plane, httpapi.Config{Log: log, Version: version, Gate: gate})
+	// The gateway decides by which names it is reached. A REST API has its stage in each address, unless a domain leads there.
+	pages := func(base string) http.Handler {
+		return console.New(plane, console.Config{
+			Log: log, Version: version, Wait: time.Second, Organization: organization, Gate: gate, PublicURL: public, Base: base, HTTPS: true,
+		}).Beside(apiHandler)
+	}
+	stage := "/api"
+	if public != "" {
+		stage = ""
+	}
+	return newFunction(plane, pages(""), pages(stage), admin, organization, log), nil
 }

@@ -11,13 +11,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/a-h/templ"
 
+	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -31,6 +34,16 @@ type Config struct {
 	// Wait is how long one request may wait for lines of a log; 0 means 20 s. Where a waiting reader holds an
 	// invocation it is short.
 	Wait time.Duration
+
+	Organization string          // whose people sign in with an issuer; empty means "default"
+	Gate         *admission.Gate // bounds people's requests, together with whoever has it too; nil bounds none
+	// PublicURL is under which browsers reach the pages, such as https://dayfly.example.com. Empty means the address that
+	// a request has.
+	PublicURL string
+	Base      string   // what stands before each address, and what is in front takes away, such as /api; empty means the path of PublicURL
+	HTTPS     bool     // browsers come over TLS, although requests do not show it
+	Hosts     []string // names under which the pages are served, without ports; none means any
+	Closed    string   // why no page is served; empty means that they are
 }
 
 const (
@@ -43,6 +56,10 @@ type Console struct {
 	plane *controlplane.Plane
 	cfg   Config
 	mux   *http.ServeMux
+
+	origins *http.CrossOriginProtection
+	recent  recent
+	links   links
 }
 
 // New returns the pages over plane.
@@ -53,11 +70,35 @@ func New(plane *controlplane.Plane, cfg Config) *Console {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Console{plane: plane, cfg: cfg, mux: http.NewServeMux()}
+	cfg.Organization = cmp.Or(cfg.Organization, "default")
+	if cfg.Gate == nil {
+		cfg.Gate = admission.New(admission.Rates{}, nil)
+	}
+	cfg.PublicURL = strings.TrimRight(cfg.PublicURL, "/")
+	c := &Console{plane: plane, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection()}
+	if u, err := url.Parse(cfg.PublicURL); err == nil && u.Host != "" {
+		cfg.Base = cmp.Or(cfg.Base, u.Path)
+		_ = c.origins.AddTrustedOrigin(u.Scheme + "://" + u.Host) // without it the pages are those of the address that a request has
+	}
+	c.cfg = cfg
 	c.assetRoutes()
+	c.signInRoutes()
 	c.get("/{$}", home)
 	c.get("/runs/{id}", c.run)
 	return c
+}
+
+// CheckPublicURL refuses what cannot be a Config's PublicURL.
+func CheckPublicURL(field, address string) error {
+	u, err := url.Parse(address)
+	here := err == nil && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback())
+	switch {
+	case err != nil || u.Hostname() == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return workflow.Refuse(workflow.ErrInvalid, field, "want the address at which people reach the pages, such as https://dayfly.example.com")
+	case u.Scheme == "http" && !here:
+		return workflow.Refuse(workflow.ErrInvalid, field, "begins with https://: over http:// others could read along; http:// is only for this machine")
+	}
+	return nil
 }
 
 // Beside returns a handler that serves the API below its own addresses and the pages at all others.
@@ -79,7 +120,16 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store") // assets set their own
+	if host := hostOf(r.Host); c.secure(r) && host != "localhost" {
+		h.Set("Strict-Transport-Security", "max-age=31536000")
+	}
 	defer c.recovered(w, r)
+	if p := c.guard(r); p != nil {
+		v := c.blank(r)
+		v.title = p.Title
+		c.write(w, r, document(v, failure(v, *p)), p.Status)
+		return
+	}
 	c.mux.ServeHTTP(w, r)
 }
 
@@ -195,23 +245,12 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, v *view, err erro
 	c.write(w, r, document(v, failure(v, p)), p.Status)
 }
 
-// enter makes the view of whoever is signed in. If nobody is, it answers, and ok is false.
-func (c *Console) enter(w http.ResponseWriter, r *http.Request) (v *view, ok bool) {
-	v = c.blank(r)
-	cookie, err := r.Cookie("dayfly")
-	if err == nil {
-		v.who, err = c.plane.Authenticate(r.Context(), cookie.Value)
-	}
-	if err != nil {
-		http.Redirect(w, r, string(v.to("/signin")), http.StatusSeeOther)
-	}
-	return v, err == nil
-}
-
 // blank is a view of nobody.
 func (c *Console) blank(r *http.Request) *view {
-	return &view{plane: c.plane, now: c.cfg.Now(), url: r.URL.RequestURI(), version: c.cfg.Version}
+	return &view{plane: c.plane, now: c.cfg.Now(), base: c.cfg.Base, url: r.URL.RequestURI(), version: c.cfg.Version}
 }
 
 // notices are the sentences of what actions did, by the word in the address that they go on to.
-var notices = map[string]string{}
+var notices = map[string]string{
+	"signed-out": "You are signed out.",
+}

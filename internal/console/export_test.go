@@ -1,4 +1,7 @@
 package console
 
 // Functions that tests call with bytes that no page would let through.
-var Clean = clean
+var (
+	Clean   = clean
+	OwnPath = ownPath
+)

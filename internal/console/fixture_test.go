@@ -12,6 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/console"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -19,17 +20,24 @@ import (
 // site is a control plane in memory with its pages, and a person who is signed in as its administrator.
 type site struct {
 	t       *testing.T
+	store   store.Store
 	plane   *controlplane.Plane
 	console *console.Console
 	server  *httptest.Server
 	admin   controlplane.Principal
 	pool    controlplane.Principal
+	token   string       // of the administrator
 	cookie  *http.Cookie // of the person; nil: nobody is signed in
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t *testing.T, change ...func(*controlplane.Config, *console.Config)) *site {
 	t.Helper()
-	s := &site{t: t, plane: controlplane.New(memory.New(), controlplane.Config{DefaultState: api.StateDirectory})}
+	rules, pages := controlplane.Config{DefaultState: api.StateDirectory}, console.Config{}
+	for _, c := range change {
+		c(&rules, &pages)
+	}
+	st := memory.New()
+	s := &site{t: t, store: st, plane: controlplane.New(st, rules)}
 	token, err := s.plane.Bootstrap(t.Context(), "default")
 	s.must(err)
 	s.admin, err = s.plane.Authenticate(t.Context(), token)
@@ -38,11 +46,32 @@ func newSite(t *testing.T) *site {
 	s.must(err)
 	s.pool, err = s.plane.Authenticate(t.Context(), poolToken)
 	s.must(err)
-	s.console = console.New(s.plane, console.Config{})
+	s.console = console.New(s.plane, pages)
 	s.server = httptest.NewServer(s.console)
 	t.Cleanup(s.server.Close)
-	s.cookie = &http.Cookie{Name: "dayfly", Value: token}
+	s.token = token
+	s.signIn(token)
 	return s
+}
+
+// signIn signs the person in by the form.
+func (s *site) signIn(token string) {
+	s.t.Helper()
+	res, page := s.do(http.MethodPost, "/signin", url.Values{"token": {token}})
+	if res.StatusCode != http.StatusSeeOther {
+		s.t.Fatalf("sign in: %s\n%s", res.Status, page)
+	}
+	s.cookie = cookieOf(res, "dayfly")
+}
+
+// cookieOf returns a cookie that an answer sets, or nil.
+func cookieOf(res *http.Response, name string) *http.Cookie {
+	for _, k := range res.Cookies() {
+		if k.Name == name {
+			return k
+		}
+	}
+	return nil
 }
 
 func (s *site) must(err error) {
@@ -53,7 +82,7 @@ func (s *site) must(err error) {
 }
 
 // do sends a request as a browser does and does not follow redirects.
-func (s *site) do(method, path string, form url.Values) (*http.Response, string) {
+func (s *site) do(method, path string, form url.Values, change ...func(*http.Request)) (*http.Response, string) {
 	s.t.Helper()
 	var body io.Reader
 	if form != nil {
@@ -67,6 +96,9 @@ func (s *site) do(method, path string, form url.Values) (*http.Response, string)
 	req.Header.Set("Origin", s.server.URL)
 	if s.cookie != nil {
 		req.AddCookie(s.cookie)
+	}
+	for _, c := range change {
+		c(req)
 	}
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	res, err := client.Do(req)

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/blob/files"
 	"github.com/dayfly-dev/dayfly/internal/config"
@@ -23,6 +26,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/oidc"
+	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -45,16 +49,18 @@ type ServerConfig struct {
 	Listen  string // empty means DefaultListen; port 0 takes a free one
 	Version string // empty means "dev"
 
+	PublicURL string // under which browsers reach the pages; empty means the address of each request
+
 	TLSCert, TLSKey string // files; both or none
 	InsecureListen  bool   // let other machines connect without TLS
 
 	PrivateIssuers []string // hosts and networks of OIDC issuers that may be called although they are private
 
-	Rates        httpapi.Rates // of people's calls; the zero value bounds none
-	LogQuota     int64         // see controlplane.Config; 0 means its default
-	DefaultState string        // see controlplane.Config; empty means nowhere
-	NoRoles      bool          // refuse workspaces with a role; see controlplane.Config
-	Log          *slog.Logger  // nil means none
+	Rates        admission.Rates // of people's calls; the zero value bounds none
+	LogQuota     int64           // see controlplane.Config; 0 means its default
+	DefaultState string          // see controlplane.Config; empty means nowhere
+	NoRoles      bool            // refuse workspaces with a role; see controlplane.Config
+	Log          *slog.Logger    // nil means none
 
 	Forward controlplane.Forwarder // of the audit trail; see controlplane.Config
 
@@ -74,6 +80,7 @@ type Server struct {
 	data      *dataDir
 	db        *sqlite.Store
 	plane     *controlplane.Plane
+	pages     *console.Console
 	handler   http.Handler
 	listener  net.Listener
 	serving   atomic.Bool
@@ -121,8 +128,11 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 		Forward: cfg.Forward,
 		Issuers: issuers,
 	})
-	pages := console.New(s.plane, console.Config{Log: s.log, Version: cfg.Version, Now: cfg.Now})
-	s.handler = pages.Beside(httpapi.New(s.plane, httpapi.Config{Log: s.log, Version: cfg.Version, Rates: cfg.Rates}))
+	gate := admission.New(cfg.Rates, nil)
+	s.pages = console.New(s.plane, console.Config{
+		Log: s.log, Version: cfg.Version, Now: cfg.Now, Gate: gate, Organization: organization, PublicURL: cfg.PublicURL, Hosts: hosts(cfg), Closed: closed(cfg),
+	})
+	s.handler = s.pages.Beside(httpapi.New(s.plane, httpapi.Config{Log: s.log, Version: cfg.Version, Gate: gate}))
 	s.tokenFile = s.data.file(AdminTokenFile)
 	if err := s.ensureAdminToken(ctx); err != nil {
 		return s, err
@@ -146,7 +156,30 @@ func checkListen(cfg ServerConfig) error {
 		return workflow.Refuse(workflow.ErrInvalid, "--listen",
 			"other machines can reach %s, and would send their tokens in clear text: give --tls-cert and --tls-key, or --insecure-listen behind a proxy that has TLS", cfg.Listen)
 	}
+	if cfg.PublicURL != "" {
+		return console.CheckPublicURL("--public-url", cfg.PublicURL)
+	}
 	return nil
+}
+
+// hosts are the names under which the pages are served; none means any. Some site could let its name lead to this
+// machine, and a browser would let it read our pages under that name.
+func hosts(cfg ServerConfig) (names []string) {
+	if u, err := url.Parse(cfg.PublicURL); err == nil && u.Host != "" {
+		names = append(names, strings.ToLower(u.Hostname()))
+	}
+	if host, _, _ := net.SplitHostPort(cfg.Listen); config.Loopback(host) {
+		names = append(names, "localhost", "127.0.0.1", "::1", host)
+	}
+	return names
+}
+
+// closed says why no page is served; empty means that they are.
+func closed(cfg ServerConfig) string {
+	if host, _, _ := net.SplitHostPort(cfg.Listen); config.Loopback(host) || cfg.TLSCert != "" || cfg.PublicURL != "" {
+		return ""
+	}
+	return "this control plane does not know under which address browsers reach it: start it with --public-url https://NAME, the address of the proxy in front of it"
 }
 
 func (s *Server) listen(ctx context.Context) (net.Listener, error) {
@@ -220,6 +253,16 @@ func (s *Server) ensureAdminToken(ctx context.Context) error {
 
 // AdminToken returns the value in the token file.
 func (s *Server) AdminToken() (string, error) { return readPrivate(s.tokenFile) }
+
+// Link returns an address that signs a browser in as the administrator: once, within ten minutes. It is empty where no
+// page is served.
+func (s *Server) Link() (string, error) {
+	token, err := s.AdminToken()
+	if err != nil || closed(s.cfg) != "" {
+		return "", err
+	}
+	return strings.TrimRight(cmp.Or(s.cfg.PublicURL, s.URL()), "/") + s.pages.OneTimeLink(redact.New(token)), nil
+}
 
 // AdminTokenFile returns the path of the admin token.
 func (s *Server) AdminTokenFile() string { return s.tokenFile }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -26,11 +27,10 @@ import (
 
 // Config holds what a handler may be told. The zero value works.
 type Config struct {
-	Log     *slog.Logger     // nil means no log
-	Version string           // what the health address answers; empty means "dev"
-	MaxBody int64            // most bytes of a request's body; 0 means 1 MiB. Routes that need no more take 64 KiB
-	Rates   Rates            // of people's calls; the zero value bounds none
-	Now     func() time.Time // by which they are counted; nil means time.Now
+	Log     *slog.Logger    // nil means no log
+	Version string          // what the health address answers; empty means "dev"
+	MaxBody int64           // most bytes of a request's body; 0 means 1 MiB. Routes that need no more take 64 KiB
+	Gate    *admission.Gate // bounds people's calls, together with whoever has it too; nil bounds none
 }
 
 const (
@@ -49,7 +49,7 @@ type server struct {
 	routes   []func(huma.API) // registers each route, for the document
 	document func() ([]byte, error)
 
-	admission *admission
+	gate *admission.Gate
 }
 
 // New returns the handler of the whole API over plane. What a route needs is made at its first call, because a process
@@ -61,10 +61,10 @@ func New(plane *controlplane.Plane, cfg Config) http.Handler {
 		maxBody: cmp.Or(cfg.MaxBody, defaultMaxBody),
 		version: cmp.Or(cfg.Version, "dev"),
 		mux:     http.NewServeMux(),
+		gate:    cfg.Gate,
 	}
-	s.admission = &admission{rates: cfg.Rates, now: cfg.Now}
-	if cfg.Now == nil {
-		s.admission.now = time.Now
+	if s.gate == nil {
+		s.gate = admission.New(admission.Rates{}, nil)
 	}
 	s.openRoutes()
 	s.workflowRoutes()

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
@@ -77,7 +78,7 @@ type From struct{ address string }
 
 // Resolve implements huma.Resolver.
 func (f *From) Resolve(ctx huma.Context) []error {
-	f.address = addressOf(ctx.RemoteAddr())
+	f.address = admission.Address(ctx.RemoteAddr())
 	return nil
 }
 

@@ -29,7 +29,7 @@ func (s *server) loginRoutes() {
 				return nil, err
 			}
 			var out api.IssuedToken
-			err = s.admission.signIn(ctx, in.address, func() (err error) {
+			err = s.gate.SignIn(ctx, in.address, func() (err error) {
 				out, err = s.plane.IssueToken(ctx, asked)
 				return err
 			})

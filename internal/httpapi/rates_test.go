@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
@@ -30,15 +31,15 @@ type limited struct {
 	gets atomic.Int64 // reads of the store
 }
 
-func newLimited(t *testing.T, rates httpapi.Rates) *limited {
+func newLimited(t *testing.T, rates admission.Rates) *limited {
 	t.Helper()
 	w := &limited{world: newWorld(t), now: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)}
 	w.store.onGet = func() { w.gets.Add(1) }
-	w.handler = httpapi.New(w.plane, httpapi.Config{Rates: rates, Now: func() time.Time {
+	w.handler = httpapi.New(w.plane, httpapi.Config{Gate: admission.New(rates, func() time.Time {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.now
-	}})
+	})})
 	return w
 }
 
@@ -122,7 +123,7 @@ const home = "198.51.100.7:4000"
 
 // C17: each token has a rate, and an organization's tokens have one together. What is refused costs no read.
 func TestRates_OfATokenAndOfAnOrganization(t *testing.T) {
-	w := newLimited(t, httpapi.Rates{Token: 2, Organization: 5})
+	w := newLimited(t, admission.Rates{Token: 2, Organization: 5})
 	one, two, three := w.tokenNamed(t, "one"), w.tokenNamed(t, "two"), w.tokenNamed(t, "three")
 	if n := w.flood(t, home, one, 100); n != 20 {
 		t.Errorf("one token made %d calls at once, want 20", n)
@@ -146,7 +147,7 @@ func TestRates_OfATokenAndOfAnOrganization(t *testing.T) {
 
 // C17: pools and runners are not counted and wait for nobody: a run lives on while people are refused.
 func TestRates_RunnersNeverWaitBehindPeople(t *testing.T) {
-	w := newLimited(t, httpapi.Rates{Token: 1, Organization: 1, Failures: 1})
+	w := newLimited(t, admission.Rates{Token: 1, Organization: 1, Failures: 1})
 	job, run := started(t, w.world)
 	if n := w.flood(t, home, w.admin, 1000); n >= 1000 {
 		t.Fatal("people are not counted")
@@ -178,7 +179,7 @@ func TestRates_RunnersNeverWaitBehindPeople(t *testing.T) {
 
 // Failed sign-ins from one address are refused after some, and lock out nobody.
 func TestRates_FailedSignInsAreBoundByAddress(t *testing.T) {
-	w := newLimited(t, httpapi.Rates{Failures: 1})
+	w := newLimited(t, admission.Rates{Failures: 1})
 	known := w.tokenNamed(t, "known")
 	if status, _ := w.whoami(t, home, known); status != http.StatusOK {
 		t.Fatalf("at first: %d", status)
@@ -231,7 +232,7 @@ func TestRates_FailedSignInsAreBoundByAddress(t *testing.T) {
 // Beyond the rate the sign-ins of an address are checked one after the other, and none waits for ever.
 func TestRates_SignInsOfAnAddressWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newLimited(t, httpapi.Rates{Failures: 1})
+		w := newLimited(t, admission.Rates{Failures: 1})
 		right := w.tokenNamed(t, "right")
 		if n := w.flood(t, home, "dfu_wrong", 1000); n != 60 {
 			t.Fatalf("%d guesses were answered, want 60", n)
@@ -267,7 +268,7 @@ func TestRates_SignInsOfAnAddressWaitForEachOther(t *testing.T) {
 
 // Secrets and issuers' tokens that are wrong are failed sign-ins too, and say when to try again.
 func TestRates_WrongSecretsAreFailedSignIns(t *testing.T) {
-	w := newLimited(t, httpapi.Rates{Failures: 1})
+	w := newLimited(t, admission.Rates{Failures: 1})
 	try := func(from string) *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/token", strings.NewReader("grant_type=client_credentials&client_id=svc_none&client_secret=wrong"))
 		r.RemoteAddr = from
@@ -294,7 +295,7 @@ func TestRates_ForgetWhatWasNotAskedForLately(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it makes 20,000 calls")
 	}
-	w := newLimited(t, httpapi.Rates{Failures: 1})
+	w := newLimited(t, admission.Rates{Failures: 1})
 	known := w.tokenNamed(t, "known")
 	wrong := "dfu_" + strings.Repeat("x", 43)
 	w.whoami(t, home, known)
@@ -316,7 +317,7 @@ func TestRates_ForgetWhatWasNotAskedForLately(t *testing.T) {
 func TestRates_OurClientWaitsForRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.handler = httpapi.New(w.plane, httpapi.Config{Rates: httpapi.Rates{Token: 1}})
+		w.handler = httpapi.New(w.plane, httpapi.Config{Gate: admission.New(admission.Rates{Token: 1}, nil)})
 		c, err := client.New(client.Config{
 			URL: "http://control.test", HTTPClient: &http.Client{Transport: client.InMemory(w.handler)},
 			Token: func() redact.String { return redact.New(w.admin) },

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -285,7 +286,13 @@ func (s *server) identify(r *http.Request, rt route) (any, error) {
 	case isJob:
 		return nil, workflow.Refuse(workflow.ErrUnauthenticated, "", "this call takes a %s token; a job token is for its runner's calls only", want)
 	}
-	who, err := s.admission.identify(r.Context(), addressOf(r.RemoteAddr), token, s.plane.Authenticate)
+	var who controlplane.Principal
+	err = s.gate.Identify(r.Context(), admission.Address(r.RemoteAddr), token, func(ctx context.Context, token string) (counted string, err error) {
+		if who, err = s.plane.Authenticate(ctx, token); err == nil && who.Audience == string(people) {
+			counted = who.Organization
+		}
+		return counted, err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -332,3 +332,17 @@ func (p *Calls) LoginOptions(ctx context.Context, org string) (api.LoginOptions,
 	}
 	return out, err
 }
+
+// LoginWith begins a login of a person with an issuer of an organization. Everybody may.
+func (p *Calls) LoginWith(ctx context.Context, org, issuer string) (*oidc.Login, error) {
+	options, err := p.LoginOptions(ctx, org)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range options.Issuers {
+		if o.Name == issuer {
+			return p.issuers.Login(ctx, o.Issuer, o.ClientID, o.Scopes, p.ledger.Now())
+		}
+	}
+	return nil, workflow.Refuse(workflow.ErrNotFound, "issuer", "people do not log in with an issuer %q here", text.Cut(issuer, 64))
+}

@@ -1,4 +1,7 @@
-package httpapi
+// Package admission decides which calls of people are answered at all: it bounds the calls of a token and of an
+// organization, and slows down whoever tries many tokens. It counts in memory, for one process, and remembers tokens by
+// their hashes only. It does not know whose a token is: that is for the check that it is given.
+package admission
 
 import (
 	"context"
@@ -10,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -104,8 +106,8 @@ type sender struct {
 	turn   chan struct{}
 }
 
-// admission decides which calls are answered at all. It remembers tokens by their hashes only.
-type admission struct {
+// Gate decides for one process. Its methods may be called concurrently.
+type Gate struct {
 	rates Rates
 	now   func() time.Time
 
@@ -115,45 +117,54 @@ type admission struct {
 	addresses     recent[string, sender]
 }
 
-// identify finds out whose a token is, by a check that reads the store. A token that was valid lately is counted before
-// it is checked, so that a caller beyond its rate costs no reads. Any other token is a sign-in from an address.
-func (a *admission) identify(ctx context.Context, address, token string, check func(context.Context, string) (controlplane.Principal, error)) (controlplane.Principal, error) {
-	key := sha256.Sum256([]byte(token))
-	if known, err := a.again(key); known {
-		if err != nil {
-			return controlplane.Principal{}, err
-		}
-		who, err := check(ctx, token)
-		if failed(err) {
-			a.mu.Lock()
-			a.tokens.drop(key)
-			a.mu.Unlock()
-		}
-		return who, err
+// New returns a gate with some rates, by a clock; nil means time.Now.
+func New(rates Rates, now func() time.Time) *Gate {
+	if now == nil {
+		now = time.Now
 	}
-	var who controlplane.Principal
-	err := a.signIn(ctx, address, func() (err error) {
-		who, err = check(ctx, token)
+	return &Gate{rates: rates, now: now}
+}
+
+// Identify finds out whose a token is, by a check that reads the store and returns the organization of a person, or ""
+// for a caller that is not counted. A token that was valid lately is counted before
+// it is checked, so that a caller beyond its rate costs no reads. Any other token is a sign-in from an address.
+func (g *Gate) Identify(ctx context.Context, address, token string, check func(ctx context.Context, token string) (organization string, err error)) error {
+	key := sha256.Sum256([]byte(token))
+	if known, err := g.again(key); known {
+		if err != nil {
+			return err
+		}
+		_, err := check(ctx, token)
+		if failed(err) {
+			g.mu.Lock()
+			g.tokens.drop(key)
+			g.mu.Unlock()
+		}
+		return err
+	}
+	organization := ""
+	err := g.SignIn(ctx, address, func() (err error) {
+		organization, err = check(ctx, token)
 		return err
 	})
 	if err == nil {
-		err = a.first(key, who)
+		err = g.first(key, organization)
 	}
-	return who, err
+	return err
 }
 
-// signIn lets somebody try to prove who it is. Once too many tries from its address failed, those from there are made one
+// SignIn lets somebody try to prove who it is. Once too many tries from its address failed, those from there are made one
 // after the other, and a wrong one is answered with 429. So a flood costs little, and whoever is right gets in beside it.
 // It counts addresses and never the name or the token that was tried, so that nobody can lock out whoever that belongs to.
-func (a *admission) signIn(ctx context.Context, address string, try func() error) error {
-	if a.rates.Failures == 0 {
+func (g *Gate) SignIn(ctx context.Context, address string, try func() error) error {
+	if g.rates.Failures == 0 {
 		return try()
 	}
-	wait, turn := a.failures(address, 0)
+	wait, turn := g.failures(address, 0)
 	if wait == 0 {
 		err := try()
 		if failed(err) {
-			a.failures(address, 1)
+			g.failures(address, 1)
 		}
 		return err
 	}
@@ -176,17 +187,17 @@ func (a *admission) signIn(ctx context.Context, address string, try func() error
 
 // failures counts failed tries from an address. It says how long it takes until one more may fail, and returns what only
 // one try of the address at a time can send to.
-func (a *admission) failures(address string, n float64) (wait time.Duration, turn chan struct{}) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := a.addresses.get(address)
+func (g *Gate) failures(address string, n float64) (wait time.Duration, turn chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.addresses.get(address)
 	if s == nil && n == 0 {
 		return 0, nil
 	}
-	if s = a.addresses.of(address); s.turn == nil {
+	if s = g.addresses.of(address); s.turn == nil {
 		s.turn = make(chan struct{}, 1)
 	}
-	wait = s.failed.wait(a.now(), a.rates.Failures, failureBurst)
+	wait = s.failed.wait(g.now(), g.rates.Failures, failureBurst)
 	s.failed.level = max(s.failed.level-n, 0)
 	return wait, s.turn
 }
@@ -197,39 +208,37 @@ func failed(err error) bool {
 }
 
 // again counts a call with a token that was valid lately; known says whether it was.
-func (a *admission) again(key [sha256.Size]byte) (known bool, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	h := a.tokens.get(key)
+func (g *Gate) again(key [sha256.Size]byte) (known bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	h := g.tokens.get(key)
 	if h == nil {
 		return false, nil
 	}
-	return true, a.count(h)
+	return true, g.count(h)
 }
 
 // first remembers a token that has just proved valid, and counts its first call.
-func (a *admission) first(key [sha256.Size]byte, who controlplane.Principal) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	h := a.tokens.of(key)
-	if who.Audience == string(people) {
-		h.organization = who.Organization
-	}
-	return a.count(h)
+func (g *Gate) first(key [sha256.Size]byte, organization string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	h := g.tokens.of(key)
+	h.organization = organization
+	return g.count(h)
 }
 
 // count counts a call of a person. What is refused takes nothing.
-func (a *admission) count(h *holder) error {
+func (g *Gate) count(h *holder) error {
 	if h.organization == "" {
 		return nil
 	}
-	now, of := a.now(), a.organizations.of(h.organization)
-	if most := a.rates.Token; most > 0 {
+	now, of := g.now(), g.organizations.of(h.organization)
+	if most := g.rates.Token; most > 0 {
 		if wait := h.calls.wait(now, most, callBurst); wait > 0 {
 			return tooMany(wait, "this token makes more than %s a second; wait a moment, and make fewer at once", text.Count(most, "call"))
 		}
 	}
-	if most := a.rates.Organization; most > 0 {
+	if most := g.rates.Organization; most > 0 {
 		if wait := of.wait(now, most, callBurst); wait > 0 {
 			return tooMany(wait, "the people of organization %s make more than %s a second together; wait a moment", h.organization, text.Count(most, "call"))
 		}
@@ -243,9 +252,9 @@ func tooMany(wait time.Duration, format string, args ...any) error {
 	return &workflow.Error{Kind: workflow.ErrTooMany, Message: fmt.Sprintf(format, args...), RetryAfter: wait}
 }
 
-// addressOf is where a request comes from: what the connection says, or on AWS the gateway, and never a header. Of an
+// Address is where a request comes from: what the connection says, or on AWS the gateway, and never a header. Of an
 // IPv6 address only the network counts, because its holder has all of it.
-func addressOf(remote string) string {
+func Address(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {
 		host = remote
