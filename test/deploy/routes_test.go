@@ -59,7 +59,7 @@ func TestRoutes_CallsThatWaitHaveAFunctionOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Each kind of call has a limit of its own, and that of strangers is small.
+// Each kind of call has a limit of its own, also that of browsers and strangers.
 func TestRoutes_EachHasAThrottleOfItsOwn(t *testing.T) {
 	s := deploy(t, "controlplane", map[string]string{"RateLimit": "777", "BurstLimit": "888"})
 	stage := s.Resources[s.Of("AWS::ApiGatewayV2::Stage")[0]].Properties
@@ -69,7 +69,7 @@ func TestRoutes_EachHasAThrottleOfItsOwn(t *testing.T) {
 	}
 	for key, of := range settings {
 		rate, burst := templates.Text(templates.At(of, "ThrottlingRateLimit")), templates.Text(templates.At(of, "ThrottlingBurstLimit"))
-		if want := map[bool]string{true: "20 40", false: "777 888"}[key == "$default"]; rate+" "+burst != want {
+		if want := map[bool]string{true: "100 200", false: "777 888"}[key == "$default"]; rate+" "+burst != want {
 			t.Errorf("%s is limited to %s %s, want %s", key, rate, burst, want)
 		}
 	}
