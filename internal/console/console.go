@@ -11,10 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -241,8 +243,16 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, v *view, err erro
 	if p.Status == http.StatusInternalServerError {
 		c.cfg.Log.ErrorContext(r.Context(), "page failed", "path", r.URL.Path, "err", err)
 	}
+	sayWait(w, err)
 	v.title, v.wrong = cmp.Or(v.title, p.Title), ""
 	c.write(w, r, document(v, failure(v, p)), p.Status)
+}
+
+// sayWait tells a browser how long a refusal asks it to wait.
+func sayWait(w http.ResponseWriter, err error) {
+	if wait := api.RetryAfter(err); wait > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	}
 }
 
 // blank is a view of nobody.

@@ -184,6 +184,9 @@ func TestSignIn_FailedTriesAreSlowedDownWithThoseAtTheAPI(t *testing.T) {
 		if want := map[bool]int{false: http.StatusUnauthorized, true: http.StatusTooManyRequests}[n == 60]; res.StatusCode != want {
 			t.Fatalf("try %d: got %s", n, res.Status)
 		}
+		if after := res.Header.Get("Retry-After"); (after != "") != (n == 60) {
+			t.Errorf("try %d: Retry-After is %q", n, after)
+		}
 	}
 	s.cookie = session
 	s.get("/")

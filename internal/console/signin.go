@@ -55,6 +55,7 @@ func (c *Console) askIn(w http.ResponseWriter, r *http.Request, refused error) {
 			return
 		}
 		v.wrong = p.Detail
+		sayWait(w, refused)
 	} else if code := r.URL.Query().Get("once"); code != "" {
 		if in.once = code; !c.links.has(code, c.cfg.Now()) {
 			in.once, v.wrong, status = "", errUsed.Error(), http.StatusNotFound
