@@ -87,6 +87,10 @@ func New(plane *controlplane.Plane, cfg Config) *Console {
 	c.signInRoutes()
 	c.get("/{$}", home)
 	c.get("/runs/{id}", c.run)
+	c.post("/runs/{id}/approve", c.approve, c.run)
+	c.post("/runs/{id}/reject", c.reject, c.run)
+	c.post("/runs/{id}/cancel", c.cancel, c.run)
+	c.post("/runs/{id}/retry", c.retry, c.run)
 	return c
 }
 
@@ -263,4 +267,8 @@ func (c *Console) blank(r *http.Request) *view {
 // notices are the sentences of what actions did, by the word in the address that they go on to.
 var notices = map[string]string{
 	"signed-out": "You are signed out.",
+	"approved":   "Your approval is recorded.",
+	"rejected":   "The plan is rejected.",
+	"cancelled":  "The cancellation is recorded.",
+	"retried":    "This is the new run.",
 }

@@ -1,7 +1,55 @@
 package console
 
+import (
+	"time"
+
+	"github.com/a-h/templ"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
 // Functions that tests call with bytes that no page would let through.
 var (
 	Clean   = clean
 	OwnPath = ownPath
 )
+
+// RenderRun is the page of a run as its administrator sees it a minute after it ended.
+func RenderRun(why api.Why, files []api.Artifact) templ.Component {
+	v := &view{now: time.Date(2026, 1, 2, 3, 5, 5, 0, time.UTC)}
+	v.who.Audience, v.who.Role = "user", api.RoleAdmin
+	d := runDataOf(why, v)
+	d.artifacts = files
+	return runPage(v, d)
+}
+
+// Sentences are what the page of a run says first, with moments in brackets.
+func Sentences(why api.Why, me string) string {
+	s := say(why, me)
+	out := s.mark.word + "| " + s.lead
+	for _, p := range s.notes {
+		out += " " + p.text
+		if !p.at.IsZero() {
+			out += " [" + p.at.Format("15:04") + "]."
+		}
+	}
+	return out
+}
+
+// Timeline is the picture of a run in words, and the places where each phase begins and ends.
+func Timeline(w api.Workflow, events []api.Event, now time.Time) (words string, places [][2]float64) {
+	pic := draw(phasesOf(w, events, now))
+	for _, p := range pic.phases {
+		for _, s := range p.spans {
+			places = append(places, [2]float64{pic.place(s.from), pic.place(s.to)})
+		}
+	}
+	return pic.words(), places
+}
+
+// SplitAddress cuts an address of a plan.
+var SplitAddress = splitAddress
+
+// HasReason says whether a reason has words.
+func HasReason(r workflow.Reason) bool { return reasons[r][0] != "" }

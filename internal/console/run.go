@@ -1,17 +1,46 @@
 package console
 
 import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
 
 	"github.com/a-h/templ"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // runData is what the page of a run shows.
 type runData struct {
-	w   api.Workflow
-	log logData
+	w         api.Workflow
+	log       logData
+	say       saying
+	picture   picture
+	events    []api.Event
+	plan      *planTree // nil where there is none
+	artifacts []api.Artifact
+	gone      string // why there are no artifacts any more
+	kept      api.Organization
+	acts      []act
+	tried     string // the action that was refused, and what was typed
+	typed     string
+}
+
+// act is something that can be done about a run.
+type act struct {
+	name, label, key, class string
+	does                    string // what it will do
+	field, asks             string // of what may be typed
+	hidden                  [2]string
 }
 
 // run shows one run.
@@ -23,12 +52,172 @@ func (c *Console) run(r *http.Request, v *view) (templ.Component, error) {
 	if d.log, err = c.readLog(r, v, d.w); err != nil {
 		return nil, err
 	}
-	v.title, v.tab = d.w.Workspace, "runs"
+	v.title, v.tab = fmt.Sprintf("%s of %s · %s", kindOf(d.w), d.w.Workspace, d.say.mark.word), "runs"
 	return runPage(v, d), nil
 }
 
 // readRun reads all of a run but its log.
 func (c *Console) readRun(r *http.Request, v *view) (d runData, err error) {
-	d.w, err = c.plane.Workflow(r.Context(), v.who, r.PathValue("id"))
-	return d, err
+	ctx, id := r.Context(), r.PathValue("id")
+	why, err := c.plane.Why(ctx, v.who, id)
+	if err != nil {
+		return d, err
+	}
+	d = runDataOf(why, v)
+	// What a run applies is known before it has done it.
+	if d.w.Applies != "" && (d.plan == nil || len(d.plan.modules) == 0) {
+		switch plan, err := c.plane.Plan(ctx, v.who, id); {
+		case err == nil:
+			d.plan = treeOf(plan.Workflow, plan.Changes, plan.Truncated)
+		case !errors.Is(err, workflow.ErrNotFound) && !errors.Is(err, workflow.ErrConflict):
+			return d, err
+		}
+	}
+	if d.w.Attempt > 0 {
+		page, err := c.plane.Artifacts(ctx, v.who, id, "", api.MaxArtifacts)
+		if d.artifacts = page.Items; errors.Is(err, workflow.ErrExpired) {
+			d.gone = err.Error()
+		} else if err != nil {
+			return d, err
+		}
+	}
+	if d.kept, err = c.plane.Organization(ctx, v.who); err != nil {
+		return d, err
+	}
+	if r.Method == http.MethodPost {
+		d.tried, d.typed = path.Base(r.URL.Path), cmp.Or(r.PostForm.Get("comment"), r.PostForm.Get("reason"))
+	}
+	return d, nil
+}
+
+// runDataOf is what the answer of why alone says of a run.
+func runDataOf(why api.Why, v *view) runData {
+	d := runData{w: why.Workflow, events: why.Timeline, say: say(why, v.who.Name), acts: actsOf(why.Workflow, v.who.Name)}
+	d.picture = draw(phasesOf(d.w, d.events, v.now))
+	if result := d.w.Result; result != nil && result.Changes != nil {
+		d.plan = treeOf(d.w.ID, *result.Changes, result.Truncated)
+	}
+	return d
+}
+
+// may is a hint whether somebody may decide about a run; the rules decide.
+func (v *view) may() bool {
+	return v.who.Has(api.RoleOperator, slices.Collect(maps.Keys(v.who.Grants))...)
+}
+
+// actsOf is what can be done about a run in its state, by somebody called me. It is a pure function.
+func actsOf(w api.Workflow, me string) (out []act) {
+	if r := w.Review; r != nil && r.Status == api.ReviewWaiting {
+		voted := slices.ContainsFunc(r.Votes, func(v api.Vote) bool { return v.By == me })
+		plan := [2]string{"sha256", r.SHA256}
+		if !voted && !(r.NotBySubmitter && slices.Contains(r.Submitters, me)) {
+			does := fmt.Sprintf("This approves exactly this plan, sha256 %s. A new run (%s) applies it in pool %s at once.", short(r.SHA256), r.For, w.Pool)
+			if len(r.Votes)+1 < r.Needed {
+				does = fmt.Sprintf("This approves exactly this plan, sha256 %s. It is applied once %d people have approved it.", short(r.SHA256), r.Needed)
+			}
+			out = append(out, act{"approve", "Approve this plan", "a", "first", does, "comment", "Comment", plan})
+		}
+		out = append(out, act{"reject", "Reject", "", "danger", "This rejects the plan for good. It is never applied; a new preview makes a new one.", "comment", "Comment", plan})
+	}
+	switch {
+	case w.State.Terminal() && len(out) == 0:
+		does := "This makes a new run like this one, of the workspace as it is now."
+		switch {
+		case w.Operation == workflow.Destroy:
+			does += fmt.Sprintf(" It destroys everything that workspace %s manages.", w.Workspace)
+		case workflow.ChangesState(w.Type, w.Operation):
+			does += fmt.Sprintf(" It changes what workspace %s manages.", w.Workspace)
+		}
+		out = append(out, act{"retry", "Retry", "", "", does, "reason", "Reason", [2]string{"key", rand.Text()}})
+	case !w.State.Terminal() && !w.CancelRequested:
+		does := "It has not started, so it is over at once. Nothing is changed."
+		if w.State == workflow.Running {
+			does = "Its engine is interrupted, gets time to stop in good order, and is killed if it does not. What it has changed stays changed."
+		}
+		out = append(out, act{"cancel", "Cancel", "c", "danger", does, "reason", "Reason", [2]string{}})
+	}
+	return out
+}
+
+func (c *Console) approve(r *http.Request, v *view) (string, error) {
+	id := r.PathValue("id")
+	_, err := c.plane.Approve(r.Context(), v.who, id, api.Decision{SHA256: r.PostForm.Get("sha256"), Comment: r.PostForm.Get("comment")})
+	return runPath(id) + "?done=approved", err
+}
+
+func (c *Console) reject(r *http.Request, v *view) (string, error) {
+	id := r.PathValue("id")
+	_, err := c.plane.Reject(r.Context(), v.who, id, api.Decision{SHA256: r.PostForm.Get("sha256"), Comment: r.PostForm.Get("comment")})
+	return runPath(id) + "?done=rejected", err
+}
+
+func (c *Console) cancel(r *http.Request, v *view) (string, error) {
+	id := r.PathValue("id")
+	_, err := c.plane.Cancel(r.Context(), v.who, id, api.WithReason{Reason: r.PostForm.Get("reason")})
+	return runPath(id) + "?done=cancelled", err
+}
+
+// retry goes on to the new run. The key of the form makes a second click answer with the same one.
+func (c *Console) retry(r *http.Request, v *view) (string, error) {
+	w, err := c.plane.Retry(r.Context(), v.who, r.PostForm.Get("key"), r.PathValue("id"), api.WithReason{Reason: r.PostForm.Get("reason")})
+	return runPath(w.ID) + "?done=retried", err
+}
+
+// runPath is the path of the page of a run.
+func runPath(id string) string { return "/runs/" + url.PathEscape(id) }
+
+// kindOf is what a run is, in a word or two.
+func kindOf(w api.Workflow) string {
+	kind := cmp.Or(string(w.Operation), string(w.Type))
+	if w.For != "" {
+		kind += " for " + string(w.For)
+	}
+	return strings.ReplaceAll(kind, "_", " ")
+}
+
+// short is a digest as people compare it.
+func short(sha256 string) string {
+	if len(sha256) <= 12 {
+		return clean(sha256)
+	}
+	return clean(sha256[:8] + "…" + sha256[len(sha256)-4:])
+}
+
+// some shows foreign text that stands beside other things, where more than this is no use.
+func some(s string) string { return clean(text.Cut(s, 1000)) }
+
+// size is a number of bytes as people read it.
+func size(n int64) string {
+	switch {
+	case n < 1<<10:
+		return text.Count(int(n), "byte")
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
+
+// planTitle says whether the changes are planned or done.
+func (d runData) planTitle() string {
+	if d.w.State == workflow.Succeeded && workflow.ChangesState(d.w.Type, d.w.Operation) {
+		return "Changes"
+	}
+	return "Plan"
+}
+
+// stateText says where the state of a run's engine is.
+func stateText(s api.StateFound) string {
+	out := s.Backend
+	if s.Workspace != "" && s.Workspace != "default" {
+		out += ", workspace " + s.Workspace
+	}
+	if s.Lineage == "" {
+		return out + ", new"
+	}
+	return fmt.Sprintf("%s, serial %d", out, s.Serial)
+}
+
+// lockText says who holds a lock.
+func lockText(l api.Lock) string {
+	return strings.Join(slices.DeleteFunc([]string{cmp.Or(l.Who, "somebody"), l.Operation, l.Created}, func(s string) bool { return s == "" }), ", ")
 }

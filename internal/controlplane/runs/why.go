@@ -211,6 +211,7 @@ func (p *Calls) ofPool(ctx context.Context, c *ledger.Change, w *record.Workflow
 func explain(w *record.Workflow, f facts) api.Why {
 	out := api.Why{Since: w.Since}
 	until := func(t time.Time) string {
+		out.NextAt = &t
 		return fmt.Sprintf("%s (in %s)", rules.Clock(t), t.Sub(f.now.Now).Round(time.Second))
 	}
 	switch w.State {
@@ -227,11 +228,14 @@ func explain(w *record.Workflow, f facts) api.Why {
 		case task != "":
 			out.Code, out.Waiting = waitsStart, "its task "+task+" to start"
 		case w.Held.Reason != "":
-			out.Code, out.Waiting = waitsLaunch, fmt.Sprintf("a launch that was refused (%s)%s; next try at %s", w.Held.Reason, rules.Because(w.Held.Text), until(w.Held.Until))
+			out.Code, out.Waiting = waitsLaunch, fmt.Sprintf("a launch that was refused (%s)%s", w.Held.Reason, rules.Because(w.Held.Text))
 		default:
 			out.Code, out.Waiting = waitsQueue, "the dispatcher to launch it"
 		}
 		out.Next = "if nothing happens, the claim lapses at " + until(w.Lease) + " and it is claimed again"
+		if out.Code == waitsLaunch {
+			out.Next = "the next try is at " + until(w.Held.Until) + "; " + out.Next
+		}
 	case workflow.Running:
 		out.Summary = fmt.Sprintf("running as task %s, attempt %d", w.Holder.Task, w.Attempt)
 		switch {
@@ -273,6 +277,7 @@ func explainReview(out *api.Why, w *record.Workflow, f facts) {
 	case r.Status == api.ReviewWaiting:
 		out.Code, out.Waiting = waitsApproval, wanted(r)
 		out.Next = fmt.Sprintf("dayfly workflow plan %s shows the plan, and dayfly workflow approve %s lets it be applied, until %s (in %s)", w.ID, w.ID, rules.Day(r.Expires), r.Expires.Sub(f.now.Now).Round(time.Second))
+		out.NextAt = &r.Expires
 	case r.Status == api.ReviewApproved:
 		out.Summary += "; its plan is approved, and " + r.Applies + " applies it"
 		out.Next = "dayfly why " + r.Applies + " says how far that is"

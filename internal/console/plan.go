@@ -1,0 +1,187 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
+)
+
+// shownOpen is how many resources of a plan are shown at once; the others are folded, by module.
+const shownOpen = 60
+
+// planTree is a plan as a page shows it: by module, modules with something that is destroyed or replaced first.
+type planTree struct {
+	counts    []count
+	drift     int
+	modules   []module
+	outputs   []api.OutputChange
+	of        string // the run that has all of it
+	truncated bool
+}
+
+// module is what changes in one module, what is destroyed and replaced first.
+type module struct {
+	name      string // empty for the root
+	resources []planned
+	shown     int // of them; the others are folded
+}
+
+// planned is one line of a plan.
+type planned struct {
+	mark   mark
+	name   string // within the module
+	forces []string
+	others []string // that change too
+	notes  []string
+}
+
+var actions = []struct {
+	word string
+	mark mark
+}{
+	{"delete", mark{"bad", "−", "destroy"}}, {"replace", mark{"bad", "±", "replace"}}, {"update", mark{"warn", "~", "change"}},
+	{"create", mark{"good", "+", "add"}}, {"drift", mark{"warn", "≠", "drifted"}},
+}
+
+// rank is the place of an action: the dangerous ones come first.
+func rank(action string) int {
+	for i, a := range actions {
+		if a.word == action {
+			return i
+		}
+	}
+	return len(actions)
+}
+
+// actionMark is an action in a sign and a word.
+func actionMark(action string) mark {
+	if i := rank(action); i < len(actions) {
+		return actions[i].mark
+	}
+	return mark{"soft", "·", clean(action)}
+}
+
+// treeOf sorts a plan for people. It is a pure function.
+func treeOf(id string, c api.Changes, truncated bool) *planTree {
+	out := &planTree{counts: counts(c), drift: c.Drift, outputs: c.Outputs, of: id, truncated: truncated}
+	resources := slices.Clone(c.Resources)
+	slices.SortStableFunc(resources, func(x, y api.ResourceChange) int {
+		return cmp.Or(cmp.Compare(rank(x.Action), rank(y.Action)), strings.Compare(x.Address, y.Address))
+	})
+	places := map[string]int{}
+	for _, r := range resources {
+		name, rest := splitAddress(r.Address)
+		i, known := places[name]
+		if !known {
+			i = len(out.modules)
+			places[name], out.modules = i, append(out.modules, module{name: clean(name)})
+		}
+		out.modules[i].resources = append(out.modules[i].resources, plannedOf(r, rest))
+	}
+	left := shownOpen
+	for i := range out.modules {
+		m := &out.modules[i]
+		m.shown = min(left, len(m.resources))
+		left -= m.shown
+	}
+	return out
+}
+
+func plannedOf(r api.ResourceChange, name string) planned {
+	out := planned{mark: actionMark(r.Action), name: clean(name)}
+	for _, a := range r.Forces {
+		out.forces = append(out.forces, clean(a))
+	}
+	for _, a := range r.Changed {
+		if !slices.Contains(r.Forces, a) {
+			out.others = append(out.others, clean(a))
+		}
+	}
+	if r.From != "" {
+		out.notes = append(out.notes, "moved from "+clean(r.From))
+	}
+	if r.Imported {
+		out.notes = append(out.notes, "imported")
+	}
+	if r.Drifted {
+		out.notes = append(out.notes, "changed outside the code")
+	}
+	return out
+}
+
+// splitAddress cuts an address into its module and the rest: module.a["x.y"].module.b and aws_subnet.c.
+func splitAddress(address string) (name, rest string) {
+	at := 0
+	for strings.HasPrefix(address[at:], "module.") {
+		end, quoted, depth := -1, false, 0
+		for i := at + len("module."); i < len(address) && end < 0; i++ {
+			switch c := address[i]; {
+			case quoted && c == '\\':
+				i++
+			case c == '"':
+				quoted = !quoted
+			case quoted:
+			case c == '[':
+				depth++
+			case c == ']':
+				depth--
+			case c == '.' && depth <= 0:
+				end = i
+			}
+		}
+		if end < 0 {
+			break
+		}
+		at = end + 1
+	}
+	return strings.TrimSuffix(address[:at], "."), address[at:]
+}
+
+// heading counts what a plan does.
+func (p *planTree) heading() string {
+	var parts []string
+	for _, one := range p.counts {
+		parts = append(parts, fmt.Sprint(one.n)+" "+one.did)
+	}
+	if p.drift > 0 {
+		parts = append(parts, fmt.Sprint(p.drift)+" drifted")
+	}
+	if n := len(p.outputs); n > 0 {
+		parts = append(parts, text.Count(n, "output")+" changed")
+	}
+	return cmp.Or(strings.Join(parts, ", "), "no changes")
+}
+
+// summary counts what changes in a module, as its resources are sorted.
+func (m module) summary() string {
+	var parts []string
+	for i := 0; i < len(m.resources); {
+		n := 1
+		for i+n < len(m.resources) && m.resources[i+n].mark == m.resources[i].mark {
+			n++
+		}
+		parts = append(parts, m.resources[i].mark.glyph+fmt.Sprint(n))
+		i += n
+	}
+	return strings.Join(parts, " ")
+}
+
+// about says why a resource is replaced, what else changes, and where it comes from.
+func (r planned) about() string {
+	const most = 8
+	var parts []string
+	if n := len(r.forces); n > 0 {
+		parts = append(parts, text.Some(r.forces, most)+map[bool]string{true: " forces it", false: " force it"}[n == 1])
+	}
+	switch n := len(r.others); {
+	case n > 0 && len(parts) > 0:
+		parts = append(parts, text.Some(r.others, most)+map[bool]string{true: " changes too", false: " change too"}[n == 1])
+	case n > 0:
+		parts = append(parts, "changes "+text.Some(r.others, most))
+	}
+	return strings.Join(append(parts, r.notes...), "; ")
+}

@@ -1,0 +1,235 @@
+package console_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/html"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/console"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+var planSum = strings.Repeat("4b", 32)
+
+// guarded makes a workspace of terraform whose plans are approved.
+func (s *site) guarded(name string, approval api.Approval) {
+	s.t.Helper()
+	_, _, err := s.plane.PutWorkspace(s.t.Context(), s.admin, api.Workspace{
+		Name: name, Engine: api.EngineTerraform, Source: api.Source{Directory: "/src"}, Approval: &approval,
+	})
+	s.must(err)
+}
+
+// preview runs the one preview that can be claimed; it leaves a plan that can be approved.
+func (s *site) preview(changes api.Changes) api.Workflow {
+	s.t.Helper()
+	job, run := s.start()
+	_, err := s.plane.Announce(s.t.Context(), job.Token, run, api.NewArtifacts{
+		Artifacts: []api.NewArtifact{{Name: "plan/bundle.tar", Kind: api.ArtifactPlan, Size: 41000, SHA256: planSum}},
+		Placed:    []string{"plan/bundle.tar"}, Place: &api.Place{Kind: api.PlaceDirectory},
+	})
+	s.must(err)
+	s.end(job, run, api.Result{
+		Outcome: workflow.Succeeded, Changes: &changes, State: &api.StateFound{Backend: "s3", Lineage: "l", Serial: 118},
+		Plan: &api.PlanMade{Artifact: "plan/bundle.tar", Size: 41000, SHA256: planSum, Summary: strings.Repeat("b", 64)},
+	})
+	w, err := s.plane.Workflow(s.t.Context(), s.admin, job.ID)
+	s.must(err)
+	return w
+}
+
+// shows checks that a page has some texts and lacks others, which begin with "!".
+func shows(t *testing.T, page string, texts ...string) {
+	t.Helper()
+	seen := plain(page)
+	for _, one := range texts {
+		if want, not := strings.CutPrefix(one, "!"); strings.Contains(seen, want) == not {
+			t.Errorf("the page shows %q: %t\n%s", want, !not, seen)
+		}
+	}
+}
+
+// plain is the text of a page as people read it, with one space between words.
+func plain(page string) string {
+	doc, err := html.Parse(strings.NewReader(page))
+	if err != nil {
+		return err.Error()
+	}
+	var b strings.Builder
+	for n := range doc.Descendants() {
+		if n.Type == html.TextNode {
+			b.WriteString(" " + n.Data)
+		}
+	}
+	return strings.Join(strings.Fields(b.String()), " ")
+}
+
+func TestRun_EachStateSaysWhereItStandsAndWhatCanBeDone(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net")
+	w := s.submit("net", workflow.Update)
+	path := "/runs/" + w.ID
+	shows(t, s.get(path), "○ waiting for pool default", "It fails if it still waits in 2", "It has not started", "!Retry")
+	job, run := s.start()
+	shows(t, s.get(path), "● running Its runner gets ready.", "It is stopped if it still runs in 59m", "Its engine is interrupted")
+	_, err := s.plane.Steps(t.Context(), job.Token, run, api.Steps{Steps: []api.Step{{Seq: 1, Name: "update", Status: workflow.StepRunning, StartedAt: time.Now()}}})
+	s.must(err)
+	shows(t, s.get(path), "● running Step update.")
+	to, status, page := s.post(path+"/cancel", url.Values{"reason": {"wrong branch"}})
+	if status != http.StatusSeeOther || to != path+"?done=cancelled" {
+		t.Fatalf("%d %s %s", status, to, page)
+	}
+	shows(t, s.get(to), "The cancellation is recorded.", "◍ cancelling", "wrong branch", "!It has not started")
+	s.end(job, run, api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "exit code 2", Lock: &api.Lock{ID: "5e1f", Who: "bob"}})
+	shows(t, s.get(path), "✗ failed A step failed: exit code 2.", "The end of the log has the cause.", "still held by bob", "dayfly state unlock net 5e1f", "It changes what workspace net manages")
+	to, _, _ = s.post(path+"/retry", url.Values{"key": {"k"}, "reason": {"fixed"}})
+	if again, _, _ := s.post(path+"/retry", url.Values{"key": {"k"}, "reason": {"fixed"}}); again != to || to == "" {
+		t.Errorf("a second click led to %s, not to %s", again, to)
+	}
+	shows(t, s.get(to), "This is the new run.", "Retry of "+w.ID, "as a retry of "+w.ID+": fixed")
+	_, status, page = s.post(path+"/retry", url.Values{"key": {"k2"}, "reason": {strings.Repeat("x", 201)}})
+	if shows(t, page, "a reason has at most 200 characters"); status != http.StatusUnprocessableEntity && status != http.StatusBadRequest || !strings.Contains(page, `value="xxx`) {
+		t.Errorf("%d: what was typed is lost", status)
+	}
+}
+
+func TestRun_APlanIsApprovedAsItWasShown(t *testing.T) {
+	s := newSite(t)
+	s.guarded("net", api.Approval{Required: true})
+	w := s.submit("net", workflow.Update)
+	s.preview(api.Changes{Add: 3, Destroy: 2, Replace: 1, Resources: []api.ResourceChange{
+		{Address: "module.edge.aws_subnet.b", Action: "create"},
+		{Address: "module.edge.aws_nat_gateway.main", Action: "replace", Forces: []string{"subnet_id"}, Changed: []string{"subnet_id", "tags"}},
+		{Address: "aws_eip.old[0]", Action: "delete"},
+	}})
+	path := "/runs/" + w.ID
+	page := s.get(path)
+	shows(t, page, "◇ waits for approval It would destroy 1 resource, replace 1 and add 2.", "Anyone with the operator role can approve it.",
+		"The plan expires in 2d.", "subnet_id forces it; tags changes too", "applies it in pool default at once", "s3, serial 118", "plan/bundle.tar 40.0 KiB", "!Retry")
+	if i, j := strings.Index(page, "aws_eip.old"), strings.Index(page, "aws_subnet.b"); i < 0 || i > j {
+		t.Error("what is destroyed does not come first")
+	}
+	_, status, page := s.post(path+"/approve", url.Values{"sha256": {strings.Repeat("c", 64)}, "comment": {"looks good"}})
+	if shows(t, page, "Not done.", "look at it again"); status != http.StatusConflict || !strings.Contains(page, `value="looks good"`) {
+		t.Errorf("%d: what was typed is lost", status)
+	}
+	to, status, page := s.post(path+"/approve", url.Values{"sha256": {planSum}, "comment": {"looks good"}})
+	if status != http.StatusSeeOther {
+		t.Fatal(page)
+	}
+	page = s.get(to)
+	shows(t, page, "Your approval is recorded.", "✓ succeeded", "admin approved it: looks good", "another run applies it", "!Reject")
+	w, err := s.plane.Workflow(t.Context(), s.admin, w.ID)
+	s.must(err)
+	shows(t, s.get("/runs/"+w.Review.Applies), "Applies the plan of "+w.ID, "Plan · 1 destroyed, 1 replaced, 2 added", "○ waiting for the next claim")
+}
+
+func TestRun_AViewerSeesTheCommandInsteadOfAButton(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net")
+	w := s.submit("net", workflow.Update)
+	token, err := s.plane.CreateToken(t.Context(), s.admin, api.NewToken{Name: "eve", Role: api.RoleViewer})
+	s.must(err)
+	s.cookie.Value = token.Value
+	page := s.get("/runs/" + w.ID)
+	shows(t, page, "dayfly workflow cancel "+w.ID, "!It has not started, so")
+	if _, status, _ := s.post("/runs/"+w.ID+"/cancel", nil); status != http.StatusForbidden {
+		t.Errorf("a viewer's cancellation was answered with %d", status)
+	}
+}
+
+func TestRun_APlanOfThousandResourcesIsQuickAndFolded(t *testing.T) {
+	s := newSite(t)
+	s.guarded("net", api.Approval{Required: true})
+	w := s.submit("net", workflow.Update)
+	var c api.Changes
+	for i := range 1000 {
+		c.Resources = append(c.Resources, api.ResourceChange{Address: fmt.Sprintf("module.m%d.aws_subnet.s[%d]", i%40, i), Action: "create", Changed: []string{"tags", "cidr_block"}})
+	}
+	c.Add = 1000
+	s.preview(c)
+	s.get("/runs/" + w.ID)
+	began := time.Now()
+	page := s.get("/runs/" + w.ID)
+	if took := time.Since(began); took > 300*time.Millisecond {
+		t.Errorf("it took %s", took)
+	}
+	if n, open := strings.Count(page, "aws_subnet.s["), strings.Count(page, `class="module" open`); n != 1000 || open < 1 || open > 3 {
+		t.Errorf("%d resources are there, %d modules are open", n, open)
+	}
+}
+
+// hostile puts one text into each field of a run that somebody else may choose.
+func hostile(text string) (api.Why, []api.Artifact) {
+	at, code := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 1
+	w := api.Workflow{
+		ID: "wf_1", Workspace: "net", Type: workflow.Deployment, Operation: workflow.Preview, For: workflow.Update, State: workflow.Failed,
+		Reason: workflow.ReasonStepFailed, Detail: text, Message: text, SubmittedBy: text, Instance: text, Task: text, Attempt: 1,
+		SubmittedAt: at, ClaimedAt: &at, StartedAt: &at, EndedAt: &at, Pool: "default",
+		Steps: []api.Step{{Seq: 1, Name: "plan" + text, Status: workflow.StepFailed, StartedAt: at, Seconds: 1, ExitCode: &code, Text: "failed " + text}},
+		Review: &api.Review{Status: api.ReviewWaiting, For: workflow.Update, SHA256: planSum, Why: []string{text}, NotBySubmitter: true, Submitters: []string{text}, Needed: 2,
+			ExpiresAt: at, Votes: []api.Vote{{By: text, At: at, Comment: "said " + text}}},
+		Result: &api.Result{
+			Lock: &api.Lock{ID: text, Who: text, Operation: text}, State: &api.StateFound{Backend: text, Lineage: "l" + text, Workspace: "w" + text},
+			Plan: &api.PlanMade{SHA256: planSum, Source: "s" + text},
+			Changes: &api.Changes{Add: 1, Outputs: []api.OutputChange{{Name: text, Action: text}}, Resources: []api.ResourceChange{
+				{Address: "aws_subnet." + text, Action: "x" + text, Changed: []string{text}, Forces: []string{"f" + text}, From: "from " + text},
+			}},
+		},
+	}
+	events := []api.Event{{Seq: 1, At: at, Kind: "launch_refused", Text: text, Actor: "a" + text}}
+	return api.Why{Workflow: w, Waiting: text, Timeline: events}, []api.Artifact{{Name: text, Size: 1, SHA256: planSum}}
+}
+
+// shape is the elements of a page with the names of their attributes, without any text.
+func shape(t *testing.T, page string) (out []string) {
+	t.Helper()
+	doc, err := html.Parse(strings.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range doc.Descendants() {
+		if n.Type == html.TextNode {
+			continue
+		}
+		line := fmt.Sprint(n.Type, n.Data)
+		for _, a := range n.Attr {
+			line += " " + a.Key
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+func FuzzRun_ForeignTextBecomesNoMarkup(f *testing.F) {
+	for _, text := range []string{"<script>alert(1)</script>", `" onload="x`, "'><img src=x>", "\u202egnp.exe", "--><svg>", "</textarea></title></style>", "a\x00b\xff", "&lt;b&gt;", strings.Repeat("<b>", 400000)} {
+		f.Add(text)
+	}
+	render := func(t *testing.T, text string) string {
+		why, files := hostile(text)
+		var b bytes.Buffer
+		if err := console.RenderRun(why, files).Render(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		text = "x" + text + "x" // an empty field may leave out its element
+		page := render(t, text)
+		if diff := cmp.Diff(shape(t, render(t, "xharmlessx")), shape(t, page)); diff != "" {
+			t.Errorf("the text %.200q became markup:\n%s", text, diff)
+		}
+		if strings.ContainsAny(page, "\u202e\u2066\u200b\x00") {
+			t.Error("the page has characters that hide or reorder others")
+		}
+	})
+}

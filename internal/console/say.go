@@ -1,0 +1,252 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// saying is what the page of a run says first: where the run stands, and what happens next or what to do.
+type saying struct {
+	mark  mark
+	lead  string
+	notes []phrase
+}
+
+// phrase is a sentence. It may end with a moment: "The plan expires" in 2d.
+type phrase struct {
+	text string
+	at   stamp
+}
+
+func (s *saying) note(when *time.Time, format string, args ...any) {
+	s.notes = append(s.notes, phrase{fmt.Sprintf(format, args...), at(when)})
+}
+
+// reasons says what each reason means, and what to do about it where its sentence does not say.
+var reasons = map[workflow.Reason][2]string{
+	workflow.ReasonCancelled:         {"somebody asked for it", ""},
+	workflow.ReasonExpiredInQueue:    {"it waited for a day and was not started", "Look at its pool: is an agent or a stack running?"},
+	workflow.ReasonNeverStarted:      {"five claims ended without a start", "The last launch below says more."},
+	workflow.ReasonLaunchFailed:      {"it could not be launched, and trying again would not help", "Check image, role, size and network of the pool."},
+	workflow.ReasonLaunchWindow:      {"it did not start within an hour of its claim", "The last launch below says more."},
+	workflow.ReasonRunnerLost:        {"nothing was heard of its runner for ten minutes", "Look at the log of its task."},
+	workflow.ReasonTaskStopped:       {"its task ended without a result", "Memory, Spot and the machine are the usual causes."},
+	workflow.ReasonResultMissing:     {"its result never came", "Look at the state before you run it again."},
+	workflow.ReasonDeadline:          {"it ran for longer than it may", "Raise max_runtime of the workspace, or find what hangs."},
+	workflow.ReasonRunnerTooOld:      {"its runner does not know what the run needs", "Upgrade the image or the agent."},
+	workflow.ReasonNotApproved:       {"an approval is required by now, and it has none", "Retry it: that makes a plan first."},
+	workflow.ReasonStepFailed:        {"a step failed", "The end of the log has the cause."},
+	workflow.ReasonSourceFailed:      {"the source could not be fetched", "Check its address, ref, token and network."},
+	workflow.ReasonSecretUnavailable: {"a secret could not be read", "Check its reference, and the rights of the role."},
+	workflow.ReasonRoleUnavailable:   {"the role of the workspace could not be assumed", "Check its trust policy and its path."},
+	workflow.ReasonEngineNotFound:    {"there is no engine of that name and version", "Install it, or change engine_version of the workspace."},
+	workflow.ReasonStateNotKept:      {"the state would be gone with the task", "Give the workspace a place for its state."},
+	workflow.ReasonStateElsewhere:    {"another state exists than the one that would be used", ""},
+	workflow.ReasonSourceMoved:       {"the files of its directory changed while it waited", "Retry it."},
+	workflow.ReasonPlanStale:         {"the approved plan does not fit any more", "Make a new preview, and approve its plan."},
+	workflow.ReasonArtifactFailed:    {"a file that it needs could not be placed or fetched", "Look at the log; then retry it."},
+	workflow.ReasonInterrupted:       {"its task was told to stop", "Look at the state; then retry it."},
+	workflow.ReasonRunnerError:       {"the runner itself failed", "This may be a bug to report."},
+	workflow.ReasonThrottled:         {"AWS asks for patience", ""},
+	workflow.ReasonQuota:             {"the quota of the account is used up", "Ask AWS for more."},
+	workflow.ReasonCapacity:          {"there is no capacity where it was asked for", "Add zones to the pool."},
+	workflow.ReasonUnavailable:       {"the launcher's service does not answer", ""},
+}
+
+// say says where a run stands, for somebody called me. It is a pure function.
+func say(why api.Why, me string) saying {
+	w := why.Workflow
+	s := saying{mark: markOf(w)}
+	switch w.State {
+	case workflow.Pending:
+		s.lead = "for " + why.Waiting
+		s.note(&w.SubmittedAt, "Submitted by %s", w.SubmittedBy)
+		s.note(why.NextAt, "It fails if it still waits")
+	case workflow.Claimed:
+		s.lead = "It waits for " + strings.Replace(why.Waiting, "its task "+w.Task, "its task", 1)
+		s.note(w.ClaimedAt, "Attempt %d was claimed by %s", w.Attempt, w.Instance)
+		next := "If it does not start, it is claimed again"
+		if why.Code == "launch" {
+			next = "The launch is tried again"
+		}
+		s.note(why.NextAt, "%s", next)
+	case workflow.Running:
+		s.running(why)
+	case workflow.Succeeded:
+		s.lead = told(w)
+		s.ended(w)
+		s.reviewed(w.Review, me)
+	case workflow.Failed:
+		words := reasons[w.Reason]
+		if s.lead = cmp.Or(words[0], string(w.Reason)); w.Detail != "" {
+			s.lead += ": " + w.Detail
+		}
+		s.lead = strings.ToUpper(s.lead[:min(1, len(s.lead))]) + s.lead[min(1, len(s.lead)):]
+		s.failed(w)
+		s.ended(w)
+		s.note(nil, "%s", cmp.Or(w.Aftermath(), words[1]))
+	case workflow.Cancelled:
+		s.lead = strings.TrimPrefix(w.Detail, "cancelled ")
+		s.ended(w)
+	}
+	if w.SlotHeld && w.State.Terminal() {
+		s.note(why.NextAt, "Workspace %s is still held, because nothing proves that the task has ended; it is free at the latest", w.Workspace)
+	}
+	s.lead = sentence(s.lead)
+	s.notes = slices.DeleteFunc(s.notes, func(p phrase) bool { return p.text == "" })
+	for i, p := range s.notes {
+		if s.notes[i].text = clean(p.text); p.at.IsZero() {
+			s.notes[i].text = sentence(p.text)
+		}
+	}
+	return s
+}
+
+func (s *saying) running(why api.Why) {
+	w, isRunning := why.Workflow, func(one api.Step) bool { return one.Status == workflow.StepRunning }
+	switch i := slices.IndexFunc(w.Steps, isRunning); {
+	case why.Code == "result":
+		s.lead = "Its task has ended well, and its result is on its way"
+		s.note(why.NextAt, "Without the result it fails")
+		return
+	case w.CancelRequested:
+		s.lead = "Its engine is interrupted and gets time to stop"
+		for _, e := range why.Timeline {
+			if e.Kind == "cancel_requested" {
+				s.note(&e.At, "%s asked for it", e.Actor)
+			}
+		}
+		s.note(nil, "An engine that does not stop is killed")
+		return
+	case i >= 0:
+		s.lead = "Step " + w.Steps[i].Name
+		s.note(&w.Steps[i].StartedAt, "The step began")
+	case len(w.Steps) == 0:
+		s.lead = "Its runner gets ready"
+	default:
+		s.lead = "After step " + w.Steps[len(w.Steps)-1].Name
+	}
+	s.note(why.NextAt, "It is stopped if it still runs")
+}
+
+// failed notes the text of the step that failed, if it says more than the run's detail.
+func (s *saying) failed(w api.Workflow) {
+	for _, one := range w.Steps {
+		if one.Status == workflow.StepFailed && one.Text != "" && !strings.Contains(w.Detail, one.Text) && !strings.Contains(one.Text, w.Detail) {
+			s.note(nil, "Step %s: %s", one.Name, one.Text)
+		}
+	}
+}
+
+func (s *saying) ended(w api.Workflow) {
+	if w.StartedAt != nil && w.EndedAt != nil {
+		s.note(w.EndedAt, "It ran for %s and ended", text.Duration(w.EndedAt.Sub(*w.StartedAt)))
+	} else {
+		s.note(w.EndedAt, "It ended")
+	}
+}
+
+// reviewed says what became of a plan, or what it waits for.
+func (s *saying) reviewed(r *api.Review, me string) {
+	if r == nil {
+		return
+	}
+	switch r.Status {
+	case api.ReviewWaiting:
+		s.mark = mark{"warn", "◇", "waits for approval"}
+		who := "Anyone with the operator role"
+		if r.NotBySubmitter {
+			who += " but " + strings.Join(r.Submitters, " and ")
+			if slices.Contains(r.Submitters, me) {
+				who += " (you are among the submitters)"
+			}
+		}
+		s.notes = nil
+		s.note(nil, "%s can approve it", who)
+		if r.Needed > 1 {
+			s.note(nil, "It needs %d approvals of different people and has %d", r.Needed, len(r.Votes))
+		}
+		s.note(&r.ExpiresAt, "The plan expires")
+		if len(r.Why) > 0 {
+			s.note(nil, "An approval is required by %s", strings.Join(r.Why, "; "))
+		}
+	case api.ReviewApproved:
+		s.note(nil, "The plan is approved, and another run applies it")
+	case api.ReviewRejected:
+		s.note(nil, "The plan is rejected: a new preview makes a new one")
+	case api.ReviewExpired:
+		s.note(&r.ExpiresAt, "The plan was not approved in time, and expired")
+	}
+}
+
+// count is a number of resources, with what happens to them.
+type count struct {
+	n          int
+	would, did string
+}
+
+// counts are those of a plan, what cannot be undone first. Replaced resources count as that only.
+func counts(c api.Changes) []count {
+	all := []count{
+		{c.Destroy - c.Replace, "destroy", "destroyed"}, {c.Replace, "replace", "replaced"},
+		{c.Change, "change", "changed"}, {c.Add - c.Replace, "add", "added"},
+		{c.Import, "import", "imported"}, {c.Move, "move", "moved"},
+	}
+	return slices.DeleteFunc(all, func(one count) bool { return one.n <= 0 })
+}
+
+// told says what a run that succeeded would change, or has changed.
+func told(w api.Workflow) string {
+	if w.Result == nil || w.Result.Changes == nil {
+		return "Everything that it had to do is done"
+	}
+	c, did := *w.Result.Changes, workflow.ChangesState(w.Type, w.Operation)
+	verb, nothing := func(one count) string { return one.would }, "change"
+	out := "It would "
+	if did {
+		verb, nothing, out = func(one count) string { return one.did }, "changed", "It "
+	}
+	var parts []string
+	for _, one := range counts(c) {
+		n := fmt.Sprint(one.n)
+		if len(parts) == 0 {
+			n = text.Count(one.n, "resource")
+		}
+		parts = append(parts, verb(one)+" "+n)
+	}
+	switch n := len(c.Outputs); {
+	case len(parts) > 0:
+	case n > 0:
+		parts = append(parts, nothing+" "+text.Count(n, "output")+" only")
+	default:
+		parts = append(parts, nothing+" nothing")
+	}
+	if out += list(parts); c.Drift > 0 {
+		out += fmt.Sprintf("; %s changed outside the code", text.Count(c.Drift, "resource"))
+	}
+	return out
+}
+
+// list joins parts as a sentence does: "a, b and c".
+func list(parts []string) string {
+	if n := len(parts); n > 1 {
+		return strings.Join(parts[:n-1], ", ") + " and " + parts[n-1]
+	}
+	return strings.Join(parts, "")
+}
+
+// sentence ends a text with a period and makes it fit to be shown.
+func sentence(s string) string {
+	s = clean(text.Cut(strings.TrimSpace(s), 600))
+	if s == "" || strings.ContainsAny(s[len(s)-1:], ".?!") {
+		return s
+	}
+	return s + "."
+}
