@@ -87,8 +87,8 @@ func New(plane *controlplane.Plane, cfg Config) *Console {
 	c.signInRoutes()
 	c.get("/{$}", home)
 	c.get("/runs/{id}", c.run)
-	c.post("/runs/{id}/approve", c.approve, c.run)
-	c.post("/runs/{id}/reject", c.reject, c.run)
+	c.post("/runs/{id}/approve", decide(plane.Approve, "approved"), c.run)
+	c.post("/runs/{id}/reject", decide(plane.Reject, "rejected"), c.run)
 	c.post("/runs/{id}/cancel", c.cancel, c.run)
 	c.post("/runs/{id}/retry", c.retry, c.run)
 	return c

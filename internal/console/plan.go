@@ -69,9 +69,7 @@ func actionMark(action string) mark {
 func treeOf(id string, c api.Changes, truncated bool) *planTree {
 	out := &planTree{counts: counts(c), drift: c.Drift, outputs: c.Outputs, of: id, truncated: truncated}
 	resources := slices.Clone(c.Resources)
-	slices.SortStableFunc(resources, func(x, y api.ResourceChange) int {
-		return cmp.Or(cmp.Compare(rank(x.Action), rank(y.Action)), strings.Compare(x.Address, y.Address))
-	})
+	slices.SortStableFunc(resources, func(x, y api.ResourceChange) int { return rank(x.Action) - rank(y.Action) })
 	places := map[string]int{}
 	for _, r := range resources {
 		name, rest := splitAddress(r.Address)

@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/a-h/templ"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -139,16 +141,13 @@ func actsOf(w api.Workflow, me string) (out []act) {
 	return out
 }
 
-func (c *Console) approve(r *http.Request, v *view) (string, error) {
-	id := r.PathValue("id")
-	_, err := c.plane.Approve(r.Context(), v.who, id, api.Decision{SHA256: r.PostForm.Get("sha256"), Comment: r.PostForm.Get("comment")})
-	return runPath(id) + "?done=approved", err
-}
-
-func (c *Console) reject(r *http.Request, v *view) (string, error) {
-	id := r.PathValue("id")
-	_, err := c.plane.Reject(r.Context(), v.who, id, api.Decision{SHA256: r.PostForm.Get("sha256"), Comment: r.PostForm.Get("comment")})
-	return runPath(id) + "?done=rejected", err
+// decide approves or rejects the plan that the form's page showed.
+func decide(do func(context.Context, controlplane.Principal, string, api.Decision) (api.Workflow, error), done string) action {
+	return func(r *http.Request, v *view) (string, error) {
+		id := r.PathValue("id")
+		_, err := do(r.Context(), v.who, id, api.Decision{SHA256: r.PostForm.Get("sha256"), Comment: r.PostForm.Get("comment")})
+		return runPath(id) + "?done=" + done, err
+	}
 }
 
 func (c *Console) cancel(r *http.Request, v *view) (string, error) {

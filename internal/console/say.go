@@ -70,7 +70,7 @@ func say(why api.Why, me string) saying {
 		s.note(&w.SubmittedAt, "Submitted by %s", w.SubmittedBy)
 		s.note(why.NextAt, "It fails if it still waits")
 	case workflow.Claimed:
-		s.lead = "It waits for " + strings.Replace(why.Waiting, "its task "+w.Task, "its task", 1)
+		s.lead = "It waits for " + why.Waiting
 		s.note(w.ClaimedAt, "Attempt %d was claimed by %s", w.Attempt, w.Instance)
 		next := "If it does not start, it is claimed again"
 		if why.Code == "launch" {
@@ -88,16 +88,17 @@ func say(why api.Why, me string) saying {
 		if s.lead = cmp.Or(words[0], string(w.Reason)); w.Detail != "" {
 			s.lead += ": " + w.Detail
 		}
-		s.lead = strings.ToUpper(s.lead[:min(1, len(s.lead))]) + s.lead[min(1, len(s.lead)):]
+		s.lead = capital(s.lead)
 		s.failed(w)
 		s.ended(w)
-		s.note(nil, "%s", cmp.Or(w.Aftermath(), words[1]))
+		s.note(nil, "%s", capital(cmp.Or(w.Aftermath(), words[1])))
 	case workflow.Cancelled:
 		s.lead = strings.TrimPrefix(w.Detail, "cancelled ")
 		s.ended(w)
 	}
 	if w.SlotHeld && w.State.Terminal() {
 		s.note(why.NextAt, "Workspace %s is still held, because nothing proves that the task has ended; it is free at the latest", w.Workspace)
+		s.note(nil, "If you are certain that the task is gone, unlock it on the page of the workspace")
 	}
 	s.lead = sentence(s.lead)
 	s.notes = slices.DeleteFunc(s.notes, func(p phrase) bool { return p.text == "" })
@@ -242,9 +243,21 @@ func list(parts []string) string {
 	return strings.Join(parts, "")
 }
 
-// sentence ends a text with a period and makes it fit to be shown.
+// capital makes the first letter a capital one.
+func capital(s string) string {
+	n := min(1, len(s))
+	return strings.ToUpper(s[:n]) + s[n:]
+}
+
+// sentence ends a text with a period and makes it fit to be shown. Of the ARN of a task it shows the end, which names it.
 func sentence(s string) string {
-	s = clean(text.Cut(strings.TrimSpace(s), 600))
+	words := strings.Split(text.Cut(strings.TrimSpace(s), 600), " ")
+	for i, word := range words {
+		if strings.HasPrefix(word, "arn:") {
+			words[i] = word[strings.LastIndex(word, "/")+1:]
+		}
+	}
+	s = clean(strings.Join(words, " "))
 	if s == "" || strings.ContainsAny(s[len(s)-1:], ".?!") {
 		return s
 	}

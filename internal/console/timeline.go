@@ -22,10 +22,11 @@ type phase struct {
 
 type span struct{ from, to time.Time }
 
-// event is something that went wrong, or was asked for, in a phase.
+// event is something in a phase that is worth a look.
 type event struct {
-	at   time.Time
-	text string
+	at    time.Time
+	text  string
+	class string
 }
 
 func (p phase) took() (all time.Duration) {
@@ -119,7 +120,7 @@ func (t *telling) take(e api.Event) {
 	switch e.Kind {
 	case "launch_refused", "launch_failed", "lapsed", "lease_lapsed", "released", "launch_window", "silence", "task_stopped",
 		"result_missing", "late_result", "deadline", "queue_timeout", "cancel_requested", "cancelled", "unlocked":
-		t.marks = append(t.marks, event{e.At, e.Text})
+		t.marks = append(t.marks, event{e.At, e.Text, "warn"})
 	}
 }
 
@@ -152,7 +153,7 @@ func (t *telling) takeSteps(w api.Workflow, end time.Time) {
 			s.to, p.open = end, !w.State.Terminal()
 		}
 		if one.Status == workflow.StepFailed {
-			p.marks = append(p.marks, event{s.to, "failed: " + one.Text})
+			p.marks = append(p.marks, event{s.to, "failed: " + one.Text, "bad"})
 		}
 		p.spans = append(p.spans, s)
 		for len(t.marks) > 0 && (i+1 == len(spans) || t.marks[0].at.Before(within(spans[i+1].from))) {
@@ -173,7 +174,7 @@ func (t *telling) takeReview(w api.Workflow, now time.Time) {
 		to = r.ExpiresAt
 	}
 	for _, v := range r.Votes {
-		p.marks = append(p.marks, event{v.At, voted(v)})
+		p.marks = append(p.marks, event{v.At, voted(v), "good"})
 		if !p.open {
 			to = v.At
 		}
@@ -244,10 +245,10 @@ func (pic picture) place(at time.Time) float64 {
 }
 
 // axis is a place on the page: to the left of the axis are names, to its right there is room for a duration.
-func axis(place float64) string { return fmt.Sprintf("%.2f%%", 22+place*0.64) }
+func axis(place float64) string { return fmt.Sprintf("%.2f%%", 22+place*0.61) }
 
 // wide is the width of a bar, never too little to be seen.
-func wide(from, to float64) string { return fmt.Sprintf("%.2f%%", max((to-from)*0.64, 0.5)) }
+func wide(from, to float64) string { return fmt.Sprintf("%.2f%%", max((to-from)*0.61, 0.5)) }
 
 // words says all that the picture shows.
 func (pic picture) words() string {
@@ -281,7 +282,9 @@ func (pic picture) marks() []event {
 	const most = 5
 	var all []event
 	for _, p := range pic.phases {
-		all = append(all, p.marks...)
+		if p.name != "approval" { // the review says it
+			all = append(all, p.marks...)
+		}
 	}
 	slices.SortStableFunc(all, func(x, y event) int { return x.at.Compare(y.at) })
 	return all[max(0, len(all)-most):]
