@@ -125,7 +125,7 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	// The gateway decides by which names it is reached. A REST API has its stage in each address, unless a domain leads there.
 	pages := func(base string) http.Handler {
 		return console.New(plane, console.Config{
-			Log: log, Version: version, Wait: time.Second, Organization: organization, Gate: gate, PublicURL: public, Base: base, HTTPS: true,
+			Log: log, Version: version, Wait: time.Second, Download: 4 << 20, Organization: organization, Gate: gate, PublicURL: public, Base: base, HTTPS: true,
 		}).Beside(apiHandler)
 	}
 	stage := "/api"

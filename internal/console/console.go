@@ -46,10 +46,16 @@ type Config struct {
 	HTTPS     bool     // browsers come over TLS, although requests do not show it
 	Hosts     []string // names under which the pages are served, without ports; none means any
 	Closed    string   // why no page is served; empty means that they are
+	// Waiting is how many requests of this process may wait at once; 0 means 1,000. Beyond it they are answered at
+	// once, and told when to ask again.
+	Waiting int
+	// Download is the most bytes of a log that is downloaded; 0 means all. Lambda answers with at most 6 MB.
+	Download int64
 }
 
 const (
 	defaultWait = 20 * time.Second
+	mostWaiting = 1000
 	mostForm    = 64 << 10 // bytes of a form
 )
 
@@ -62,13 +68,14 @@ type Console struct {
 	origins *http.CrossOriginProtection
 	recent  recent
 	links   links
+	looks   looks
 }
 
 // New returns the pages over plane.
 func New(plane *controlplane.Plane, cfg Config) *Console {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.Version = cmp.Or(cfg.Version, "dev")
-	cfg.Wait = cmp.Or(cfg.Wait, defaultWait)
+	cfg.Wait, cfg.Waiting = cmp.Or(cfg.Wait, defaultWait), cmp.Or(cfg.Waiting, mostWaiting)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -91,6 +98,8 @@ func New(plane *controlplane.Plane, cfg Config) *Console {
 	c.post("/runs/{id}/reject", decide(plane.Reject, "rejected"), c.run)
 	c.post("/runs/{id}/cancel", c.cancel, c.run)
 	c.post("/runs/{id}/retry", c.retry, c.run)
+	c.mux.HandleFunc("GET /runs/{id}/live", c.live)
+	c.mux.HandleFunc("GET /runs/{id}/log", c.download)
 	return c
 }
 

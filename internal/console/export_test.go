@@ -53,3 +53,9 @@ var SplitAddress = splitAddress
 
 // HasReason says whether a reason has words.
 func HasReason(r workflow.Reason) bool { return reasons[r][0] != "" }
+
+// The text of a line of a log, and the only HTML that no template escapes.
+var (
+	Paint = paint
+	Plain = plain
+)

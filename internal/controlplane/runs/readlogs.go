@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,16 +42,37 @@ func (p *Calls) Logs(ctx context.Context, who identity.Principal, id string, att
 	return out, err
 }
 
+// LogEnd returns the number of an attempt (0: the latest) and of the line that its log has next: how many it has.
+func (p *Calls) LogEnd(ctx context.Context, who identity.Principal, id string, attempt int) (int, int64, error) {
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workflow.logs", id, p.inWorkflow(who.Organization, id)); err != nil {
+		return 0, 0, err
+	}
+	w, _, err := p.ledger.Workflow(ctx, who.Organization, id)
+	if err == nil {
+		attempt, err = attemptOf(&w, attempt)
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	end, _, err := endOfLog(ctx, p.ledger.View(), id, attempt)
+	return attempt, end.Next, err
+}
+
+// attemptOf is the attempt of a workflow that a reader asks for; 0 is the latest.
+func attemptOf(w *record.Workflow, attempt int) (int, error) {
+	if attempt < 0 || attempt > w.Attempt {
+		return 0, workflow.Refuse(workflow.ErrNotFound, "attempt", "workflow %s has no attempt %d: %s", w.ID, attempt, attempts(w.Attempt))
+	}
+	return cmp.Or(attempt, w.Attempt), nil
+}
+
 func (p *Calls) logs(ctx context.Context, who identity.Principal, id string, attempt int, offset int64, limit int, waits bool) (api.LogPage, error) {
 	w, _, err := p.ledger.Workflow(ctx, who.Organization, id)
 	if err != nil {
 		return api.LogPage{}, err
 	}
-	if attempt > w.Attempt {
-		return api.LogPage{}, workflow.Refuse(workflow.ErrNotFound, "attempt", "workflow %s has no attempt %d: %s", id, attempt, attempts(w.Attempt))
-	}
-	if attempt == 0 {
-		attempt = w.Attempt
+	if attempt, err = attemptOf(&w, attempt); err != nil {
+		return api.LogPage{}, err
 	}
 	out := api.LogPage{Attempt: attempt, Lines: []api.LogLine{}, Next: offset}
 	r, err := p.ledger.Read(ctx, record.LogEndKey(id, attempt), record.ResultKey(id, attempt), record.ReaderKey(id))

@@ -1,0 +1,253 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"hash/fnv"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+)
+
+// Times of those who follow a run.
+const (
+	stateEvery = 2 * time.Second // between looks at the run's state while no line comes
+	waitMost   = 5 * time.Second // most of one request for a run that has not started: why it waits may change
+	laterEvery = 5 * time.Second // between requests for a run that may change but prints no more
+	fullEvery  = 3 * time.Second // between requests while too many others wait
+	linger     = time.Second     // how long new lines are kept for viewers who ask a little later than others
+	lookMargin = 10 * time.Second
+)
+
+// liveData is what the script of a page needs to go on.
+type liveData struct {
+	seen  string // what the page knows of the run
+	from  int64  // number of the next line; -1: the page wants none
+	again string // milliseconds until the next request; empty: nothing will change
+}
+
+// liveOf says how a page goes on after a look.
+func liveOf(w api.Workflow, done bool, from int64) liveData {
+	d := liveData{seen: digestOf(w), from: from}
+	reviewed := w.Review == nil || w.Review.Status != api.ReviewWaiting
+	switch over := w.State.Terminal() && !w.SlotHeld; {
+	case over && reviewed && (done || from < 0):
+	case over && (done || from < 0), from < 0:
+		d.again = strconv.FormatInt(laterEvery.Milliseconds(), 10)
+	default:
+		d.again = "0"
+	}
+	return d
+}
+
+// digestOf changes whenever what the API tells of a run does.
+func digestOf(w api.Workflow) string {
+	sum := fnv.New64a()
+	_ = json.NewEncoder(sum).Encode(w) // neither can fail
+	return strconv.FormatUint(sum.Sum64(), 36)
+}
+
+// live answers with what is new about a run as HTML: the parts of its page, if the run changed, and lines of its log.
+// It waits until there is something. Who may see the run is decided for each viewer; reading and rendering is shared.
+func (c *Console) live(w http.ResponseWriter, r *http.Request) {
+	v, ok := c.enter(w, r)
+	if !ok {
+		return
+	}
+	content, err := c.whatIsNew(r, v)
+	if err != nil {
+		c.fail(w, r, v, err)
+		return
+	}
+	c.write(w, r, content, http.StatusOK)
+}
+
+func (c *Console) whatIsNew(r *http.Request, v *view) (templ.Component, error) {
+	ctx, q := r.Context(), r.URL.Query()
+	attempt, err := number(q, "attempt")
+	if err != nil {
+		return nil, err
+	}
+	from, err := number(q, "from")
+	if err != nil {
+		return nil, err
+	}
+	k := lookKey{org: v.who.Organization, base: v.base, run: r.PathValue("id"), attempt: int(attempt), from: from, seen: q.Get("seen"), wait: c.cfg.Wait}
+	if _, _, err := v.plane.LogEnd(ctx, v.who, k.run, k.attempt); err != nil {
+		return nil, err
+	}
+	if from < 0 {
+		k.wait = 0
+	}
+	n, full, err := c.looks.share(ctx, k, c.cfg.Waiting, func(ctx context.Context, k lookKey) (news, error) { return look(ctx, v, k) })
+	if err != nil {
+		return nil, err
+	}
+	if full && n.live.again == "0" {
+		n.live.again = strconv.FormatInt(fullEvery.Milliseconds(), 10)
+	}
+	var parts templ.Component
+	if n.live.seen != k.seen || n.waits {
+		d, err := c.readRun(r, v)
+		if err != nil {
+			return nil, err
+		}
+		parts = runParts(v, d)
+	}
+	return liveAnswer(n, parts), nil
+}
+
+// news is what a look found, the same for all who may see the run.
+type news struct {
+	attempt int
+	latest  int // attempt of the run
+	waits   bool
+	live    liveData
+	html    []byte // of steps and lines
+}
+
+// look waits until a run or its log has changed. Only the lines and the steps of its log become HTML here.
+func look(ctx context.Context, v *view, k lookKey) (n news, err error) {
+	var w api.Workflow
+	for began := time.Now(); ; {
+		if w, err = v.plane.Workflow(ctx, v.who, k.run); err != nil {
+			return n, err
+		}
+		n.waits = w.StartedAt == nil && !w.State.Terminal()
+		left := k.wait - time.Since(began)
+		if n.waits {
+			left = min(left, waitMost-time.Since(began))
+		}
+		if digestOf(w) != k.seen || k.from < 0 {
+			left = 0
+		}
+		if k.from < 0 {
+			break
+		}
+		page, err := v.plane.Logs(ctx, v.who, k.run, k.attempt, k.from, 1, max(0, min(left, stateEvery)))
+		if err != nil {
+			return n, err
+		}
+		if n.attempt = page.Attempt; len(page.Lines) > 0 || page.Done || left <= 0 {
+			break
+		}
+	}
+	l := logData{run: k.run, attempt: n.attempt, latest: w.Attempt}
+	done := k.from < 0
+	next := k.from
+	if !done {
+		var lines []logLine
+		if lines, next, done, err = readLines(ctx, v, k.run, n.attempt, k.from, logPage); err != nil {
+			return n, err
+		}
+		l.groups = groups(lines, stepsOf(w, n.attempt), 0)
+	}
+	n.latest, n.live = w.Attempt, liveOf(w, done, next)
+	var b bytes.Buffer
+	shared := &view{base: k.base} // nothing of one viewer goes to the others
+	err = logNews(shared, l, stepsOf(w, n.attempt)).Render(ctx, &b)
+	n.html = b.Bytes()
+	return n, err
+}
+
+// lookKey is what viewers have in common who share a look.
+type lookKey struct {
+	org, base, run, seen string
+	attempt              int
+	from                 int64
+	wait                 time.Duration
+}
+
+// looks are those under way in this process. A look ends when nobody waits for it any more.
+type looks struct {
+	mu      sync.Mutex
+	byKey   map[lookKey]*shared
+	waiting int // viewers
+}
+
+type shared struct {
+	done    chan struct{} // closed when news and err are there
+	news    news
+	err     error
+	viewers int
+	cancel  context.CancelFunc
+}
+
+// share looks, or waits for the look of another viewer. full says that it did not wait, because too many others do.
+func (l *looks) share(ctx context.Context, k lookKey, most int, look func(context.Context, lookKey) (news, error)) (n news, full bool, err error) {
+	l.mu.Lock()
+	if full = k.wait > 0 && l.waiting >= most; full {
+		k.wait = 0
+	}
+	if l.byKey == nil {
+		l.byKey = map[lookKey]*shared{}
+	}
+	s := l.byKey[k]
+	if s == nil {
+		s = &shared{done: make(chan struct{})}
+		l.byKey[k] = s
+		// It must not end with the viewer who happened to be the first.
+		var own context.Context
+		own, s.cancel = context.WithTimeout(context.WithoutCancel(ctx), k.wait+lookMargin)
+		go func() {
+			s.news, s.err = look(own, k)
+			s.cancel()
+			close(s.done)
+			if s.err == nil && s.news.live.from > k.from {
+				time.AfterFunc(linger, func() { l.forget(k, s) })
+				return
+			}
+			l.forget(k, s)
+		}()
+	}
+	s.viewers++
+	if k.wait > 0 {
+		l.waiting++
+	}
+	l.mu.Unlock()
+	select {
+	case <-s.done:
+		n, err = s.news, s.err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k.wait > 0 {
+		l.waiting--
+	}
+	if s.viewers--; s.viewers == 0 && err != nil {
+		s.cancel()
+		if l.byKey[k] == s {
+			delete(l.byKey, k)
+		}
+	}
+	return n, full, err
+}
+
+// forget ends the sharing of a look.
+func (l *looks) forget(k lookKey, s *shared) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byKey[k] == s {
+		delete(l.byKey, k)
+	}
+}
+
+// written is HTML that templates of ours have made before.
+func written(b []byte) templ.Component {
+	return templ.ComponentFunc(func(_ context.Context, w io.Writer) error {
+		_, err := w.Write(b)
+		return err
+	})
+}
+
+// colouredText is the text of a line.
+func colouredText(l logLine) templ.Component { return written([]byte(paint(l.text))) }
