@@ -60,7 +60,7 @@ func TestLive_TellsOfAStateThatChangesWithoutALine(t *testing.T) {
 	var page string
 	var wait sync.WaitGroup
 	wait.Go(func() { page, _, _, _ = s.live(w.ID, "attempt=1&from=0&seen="+seen) })
-	_, err := s.plane.Cancel(t.Context(), s.admin, w.ID)
+	_, err := s.plane.Cancel(t.Context(), s.admin, w.ID, api.WithReason{})
 	s.must(err)
 	wait.Wait()
 	has(t, page, "cancelling")
