@@ -146,20 +146,12 @@ func (c *applyCommand) Run(a *app, cl *client.Client) error {
 	if !c.Prune && len(c.Project) > 0 {
 		return usage(errors.New("--project: goes with --prune"))
 	}
-	return c.detailed(c.apply(a, cl, workspacefile.Workspace, func(docs []workspacefile.Document, there map[string]api.Workspace) ([]change, error) {
+	return detailed(c.DetailedExitcode, c.apply(a, cl, workspacefile.Workspace, func(docs []workspacefile.Document, there map[string]api.Workspace) ([]change, error) {
 		if !c.Prune {
 			return nil, nil
 		}
 		return c.unnamed(cl, docs, there)
 	}))
-}
-
-// detailed is an error with the exit code that --detailed-exitcode wants: 2 means changes, and so never a refusal.
-func (f applyFlags) detailed(err error) error {
-	if e, ok := errors.AsType[*exitError](err); f.DetailedExitcode && exitCode(err) == exitRefused && !(ok && e.err == nil) {
-		return &exitError{code: exitFailed, err: errors.New(sentence(err))}
-	}
-	return err
 }
 
 // apply makes things as files describe them. others are changes that follow from what the files leave out.

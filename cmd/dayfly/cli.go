@@ -39,7 +39,7 @@ const description = `Runs infrastructure-as-code workflows on runners that live 
 
 Start with "dayfly up" in one terminal and "dayfly run ./DIR --op preview --follow" in another. Commands talk to the control plane in DAYFLY_URL, with the token in DAYFLY_API_TOKEN, or else to that of the last "dayfly up" or "dayfly login".
 
-Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, you did not confirm, the audit trail is broken, or a server stopped on an error; 2 the control plane refused; 3 the control plane cannot be reached; 4 the workflow was cancelled; 5 what you waited for goes on after the time that you gave; 6 the previews of a report found changes; 7 the plan of the run waits for an approval; 64 wrong usage; 130 interrupted at a prompt, or while following a workflow (which goes on).`
+Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, you did not confirm, the audit trail is broken, or a server stopped on an error; 2 the control plane refused, or with --detailed-exitcode there are changes; 3 the control plane cannot be reached; 4 the workflow was cancelled; 5 what you waited for goes on after the time that you gave; 6 the previews of a report found changes; 7 the plan of the run waits for an approval; 64 wrong usage; 130 interrupted at a prompt, or while following a workflow (which goes on).`
 
 // grammar is the command line.
 type grammar struct {
@@ -55,6 +55,7 @@ type grammar struct {
 	Workflow  workflowCommands  `cmd:"" group:"work" aliases:"wf" help:"List, show, follow, cancel and retry workflows; approve their plans."`
 	Workspace workspaceCommands `cmd:"" group:"work" aliases:"ws" help:"Discover, register, list, show and delete workspaces."`
 	Takeover  takeoverCommands  `cmd:"" group:"work" help:"Preview many workspaces, and list what each of them would do."`
+	Outputs   outputCommand     `cmd:"" name:"output" group:"work" help:"Print the outputs of a workspace's last run that changed its state."`
 	State     stateCommands     `cmd:"" group:"work" help:"List, copy and replace a workspace's state, and release its lock."`
 	Artifact  artifactCommands  `cmd:"" group:"work" help:"List and copy the files that workflows left."`
 	Secret    secretCommands    `cmd:"" group:"work" help:"Store secrets on this machine for its runners."`
@@ -86,6 +87,8 @@ type app struct {
 	stderr io.Writer
 	output string
 	parsed *kong.Context
+
+	detailed bool // whether the exit code tells changes of a workflow that is followed
 }
 
 // everything is the number of items that lists without a limit stop at.
@@ -200,6 +203,14 @@ func usage(err error) error { return &exitError{code: exitUsage, err: err} }
 
 // refused marks an error as the control plane's answer, in words that fit the command.
 func refused(err error) error { return &exitError{code: exitRefused, err: err} }
+
+// detailed is an error with the exit code that --detailed-exitcode wants: 2 means changes, and so never a refusal.
+func detailed(wanted bool, err error) error {
+	if err == nil || !wanted || exitCode(err) != exitRefused || sentence(err) == "" { // without a sentence it is no refusal
+		return err
+	}
+	return &exitError{code: exitFailed, err: errors.New(sentence(err))}
+}
 
 // report says what went wrong, in one sentence, and returns the exit code.
 func report(stderr io.Writer, err error) int {

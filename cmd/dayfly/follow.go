@@ -29,6 +29,21 @@ const (
 	stepWait   = 6 * time.Second        // for the last lines of a step that has ended, if its runner does not say how many there are
 )
 
+// ending is the exit of a command by how its workflow ended. With --detailed-exitcode changes are an exit code too; a
+// workflow that does not count its changes may have some.
+func (a *app) ending(last api.Workflow) error {
+	if a.detailed && last.State == workflow.Succeeded {
+		c := new(api.Changes{Add: 1})
+		if last.Result != nil && last.Result.Changes != nil {
+			c = last.Result.Changes
+		}
+		if c.Add+c.Change+c.Destroy+c.Drift+c.Replace+c.Import+c.Move+len(c.Outputs) > 0 {
+			return &exitError{code: exitDiffers}
+		}
+	}
+	return outcome(last.State)
+}
+
 // outcome is the exit of a command by the state in which its workflow ended.
 func outcome(state workflow.State) error {
 	switch state {
@@ -44,8 +59,11 @@ func outcome(state workflow.State) error {
 
 // follow shows a workflow's log and steps until it ends, then its result. The command's exit code
 // tells the outcome.
-func (a *app) follow(cl *client.Client, id string) error {
-	last, live, err := a.watch(cl, id)
+func (a *app) follow(cl *client.Client, id string) error { return a.followFrom(cl, id, logView{}) }
+
+// followFrom is follow with a part of the log.
+func (a *app) followFrom(cl *client.Client, id string, v logView) error {
+	last, live, err := a.watch(cl, id, v)
 	if err != nil {
 		return err
 	}
@@ -53,13 +71,13 @@ func (a *app) follow(cl *client.Client, id string) error {
 }
 
 // watch shows a workflow's log and steps until it ends.
-func (a *app) watch(cl *client.Client, id string) (api.Workflow, *term.Live, error) {
+func (a *app) watch(cl *client.Client, id string, v logView) (api.Workflow, *term.Live, error) {
 	w := a.stdout
 	if a.json() {
 		w = a.stderr // standard output is for the result
 	}
 	f := &follower{
-		cl: cl, id: id, live: term.NewLive(w, term.StyleOf(w, a.getenv)),
+		cl: cl, id: id, view: v, live: term.NewLive(w, term.StyleOf(w, a.getenv)),
 		states: make(chan api.Workflow), lines: make(chan api.LogPage), waits: make(chan string),
 		steps: map[int]workflow.StepStatus{}, places: map[string]int{},
 	}
@@ -77,12 +95,12 @@ func (a *app) ended(live *term.Live, last api.Workflow) error {
 		if err := a.encode(last); err != nil {
 			return err
 		}
-		return outcome(last.State)
+		return a.ending(last)
 	}
 	for _, line := range summary(live.Style(), last) {
 		live.Line(line)
 	}
-	return errors.Join(live.Err(), outcome(last.State))
+	return errors.Join(live.Err(), a.ending(last))
 }
 
 // left tells a person who interrupted a follower what happens to the workflow.
@@ -108,6 +126,7 @@ func (a *app) left(cl *client.Client, id string) error {
 type follower struct {
 	cl   *client.Client
 	id   string
+	view logView
 	live *term.Live
 
 	states chan api.Workflow
@@ -121,6 +140,7 @@ type follower struct {
 	attempt int                         // whose log is shown
 	next    int64                       // number of the next line of it
 	drained bool                        // it has no more lines
+	changes progress                    // of an apply
 	wait    string                      // why it waits
 	open    bool                        // a line of the log has no end yet
 	told    bool                        // that it does not answer
@@ -208,7 +228,7 @@ func (f *follower) askStates(ctx context.Context) error {
 // askLines reads the log of each attempt in turn. It does not end by itself: after the last line of one attempt
 // there may be another attempt.
 func (f *follower) askLines(ctx context.Context) error {
-	attempt, offset := 0, int64(0)
+	attempt, offset := f.view.attempt, f.view.from
 	begun := map[string]bool{} // steps
 	return f.poll(ctx, func() (bool, error) {
 		page, err := f.cl.Logs(ctx, f.id, attempt, offset, logPage, logWait)
@@ -216,7 +236,7 @@ func (f *follower) askLines(ctx context.Context) error {
 			return false, err
 		}
 		if page.Attempt != attempt {
-			// This page is of a new attempt, read from the wrong place: begin at its first line.
+			// This page is of another attempt, read from the wrong place: begin at its first line.
 			attempt, offset = page.Attempt, 0
 			if attempt != 0 {
 				return false, nil
@@ -324,9 +344,16 @@ func (f *follower) showLines(page api.LogPage) {
 		place := f.places[l.Step]
 		f.showEnds(func(e stepEnd) bool { return f.complete(e) || e.step.LogEnd == 0 && e.step.Seq < place })
 		f.next++
-		text := term.Clean(l.Text)
+		f.changes.read(l)
+		if !f.view.shows(l) {
+			continue
+		}
+		text := f.live.Style().Coloured(l.Text)
 		if !f.open && l.Step != "" {
 			text = f.live.Style().Dim(fmt.Sprintf("%-8s │ ", term.Clean(l.Step))) + text
+		}
+		if !f.open && f.view.timestamps {
+			text = f.live.Style().Dim(l.At.UTC().Format("2006-01-02T15:04:05.000Z ")) + text
 		}
 		f.live.Text(text, !l.More)
 		f.open = l.More
@@ -412,7 +439,7 @@ func (f *follower) status(w api.Workflow, frame int, now time.Time) string {
 	}
 	for _, s := range w.Steps {
 		if s.Status == workflow.StepRunning {
-			return said + fmt.Sprintf(", %s for %s", term.Clean(s.Name), text.Duration(now.Sub(s.StartedAt)))
+			return said + fmt.Sprintf(", %s for %s", term.Clean(s.Name), text.Duration(now.Sub(s.StartedAt))) + f.changes.text(s.Name, now)
 		}
 	}
 	return said
@@ -448,32 +475,4 @@ func summary(style term.Style, w api.Workflow) []string {
 		add("dayfly why " + w.ID + " shows what happened")
 	}
 	return lines
-}
-
-// logs prints the log of one attempt so far, and returns the number of lines.
-func (a *app) logs(cl *client.Client, id string, attempt int) (lines int, err error) {
-	style := a.style()
-	live := term.NewLive(a.stdout, style)
-	f := &follower{live: live}
-	offset := int64(0)
-	for {
-		page, err := cl.Logs(a.ctx, id, attempt, offset, logPage, 0)
-		if err != nil {
-			return lines, err
-		}
-		lines += len(page.Lines)
-		if a.json() {
-			for _, l := range page.Lines {
-				if err := a.print("%s", compact(l)); err != nil {
-					return lines, err
-				}
-			}
-		} else {
-			f.showLines(page)
-		}
-		if len(page.Lines) == 0 || live.Err() != nil {
-			return lines, live.Err()
-		}
-		attempt, offset = page.Attempt, page.Next
-	}
 }

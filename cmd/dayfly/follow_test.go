@@ -165,6 +165,7 @@ func TestFollow_AnEngineCannotPoseAsTheRunner(t *testing.T) {
 	}
 	for i, line := range got {
 		_, said, ok := strings.Cut(line, "│ \x1b[0m")
+		said = regexp.MustCompile(`\x1b\[[0-9;]*m`).ReplaceAllString(said, "") // colours are shown
 		mine := strings.HasPrefix(said, "[dayfly]") || strings.HasPrefix(said, "[day\u200bfly]") || strings.HasPrefix(said, "$ ")
 		if !ok || mine != (i == len(got)-1) || strings.ContainsAny(said, "\x1b\r\b\a") {
 			t.Errorf("%q is shown as %q", page.Lines[i].Text, line)

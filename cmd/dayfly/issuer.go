@@ -25,7 +25,7 @@ type issuerApply struct {
 
 // Run registers the issuers. A document that names no kind is one.
 func (c *issuerApply) Run(a *app, cl *client.Client) error {
-	return c.detailed(c.apply(a, cl, workspacefile.Issuer, nil))
+	return detailed(c.DetailedExitcode, c.apply(a, cl, workspacefile.Issuer, nil))
 }
 
 type issuerList struct{}

@@ -203,7 +203,7 @@ func reviewLines(style term.Style, id string, r api.Review) []string {
 // applies it, if there is one already.
 func (a *app) applied(cl *client.Client, w api.Workflow) error {
 	a.say("approvals are required: %s makes the plan first", w.ID)
-	last, live, err := a.watch(cl, w.ID)
+	last, live, err := a.watch(cl, w.ID, logView{})
 	if err != nil {
 		return err
 	}

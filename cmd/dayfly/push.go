@@ -37,7 +37,7 @@ func (c *statePull) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	last, live, err := a.watch(cl, w.ID)
+	last, live, err := a.watch(cl, w.ID, logView{})
 	if err != nil {
 		return err
 	}

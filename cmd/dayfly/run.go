@@ -29,6 +29,8 @@ type runCommand struct {
 	Timeout  time.Duration `help:"How long the run may take from its start, such as 20m: at most the workspace's max_runtime, or 24h where it names none; default the workspace's."`
 	confirmed
 
+	DetailedExitcode bool `help:"With --follow: exit with 2 if the run succeeded and there are changes, and with 1 where the control plane refuses."`
+
 	TakeOver     bool   `help:"Copy the state that exists elsewhere (beside the code, in the backend that it declares, of a deleted workspace of this name) into the workspace, if it has no state yet."`
 	TakeOverFrom string `placeholder:"NAME" help:"Which state to take over if there are several, such as a workspace below terraform.tfstate.d; implies --take-over."`
 	BeginAnew    bool   `help:"Use the workspace's own state, whatever state exists elsewhere."`
@@ -36,6 +38,14 @@ type runCommand struct {
 
 // Run submits the workflow.
 func (c *runCommand) Run(a *app, cl *client.Client) error {
+	if c.DetailedExitcode && !c.Follow {
+		return usage(errors.New("--detailed-exitcode: goes with --follow: the run tells its changes when it has ended"))
+	}
+	a.detailed = c.DetailedExitcode
+	return detailed(c.DetailedExitcode, c.submit(a, cl))
+}
+
+func (c *runCommand) submit(a *app, cl *client.Client) error {
 	in := api.Submit{
 		Workspace: c.Target, Priority: c.Priority, Message: c.Message,
 		TakeOver: c.TakeOver || c.TakeOverFrom != "", TakeOverFrom: c.TakeOverFrom, BeginAnew: c.BeginAnew,

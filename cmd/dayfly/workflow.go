@@ -18,6 +18,7 @@ type workflowCommands struct {
 	List   workflowList   `cmd:"" help:"List workflows, the newest first."`
 	Show   workflowShow   `cmd:"" help:"Show a workflow with its steps, result and outputs."`
 	Logs   workflowLogs   `cmd:"" help:"Print a workflow's log."`
+	Wait   workflowWait   `cmd:"" help:"Wait until workflows have ended or started, or their plans are decided on; the exit code tells how they ended."`
 	Cancel workflowCancel `cmd:"" help:"Cancel a workflow."`
 	Retry  workflowRetry  `cmd:"" help:"Submit a workflow that has ended again, as a new one."`
 
@@ -183,29 +184,50 @@ func output(o api.Output) string {
 }
 
 type workflowLogs struct {
-	ID      string `arg:"" help:"The workflow."`
-	Follow  bool   `short:"f" help:"Follow the log until the workflow ends; the exit code tells how it ended."`
-	Attempt *int   `help:"Print the log of this attempt; default the latest."`
+	ID         string   `arg:"" help:"The workflow."`
+	Follow     bool     `short:"f" help:"Follow the log until the workflow ends; the exit code tells how it ended."`
+	Attempt    *int     `help:"Print the log of this attempt; default the latest."`
+	Tail       *int     `placeholder:"N" help:"Print only the last N lines; with --follow, begin with them."`
+	Timestamps bool     `help:"Begin each line with the time at which it was written."`
+	Step       []string `help:"Print only the lines of this step. May be repeated."`
 }
+
+// mostTail is the largest number of lines of --tail.
+const mostTail = 100_000
 
 // Run prints the log.
 func (c *workflowLogs) Run(a *app, cl *client.Client) error {
 	if c.Attempt != nil && (*c.Attempt < 1 || c.Follow) {
 		return usage(fmt.Errorf("--attempt: want a number above 0, and not together with --follow"))
 	}
-	if c.Follow {
-		return a.follow(cl, c.ID)
+	if c.Tail != nil && (*c.Tail < 0 || *c.Tail > mostTail) {
+		return usage(fmt.Errorf("--tail: want a number from 0 to %d, not %d", mostTail, *c.Tail))
 	}
+	v := logView{steps: c.Step, timestamps: c.Timestamps}
 	attempt := 0
 	if c.Attempt != nil {
 		attempt = *c.Attempt
 	}
-	if lines, err := a.logs(cl, c.ID, attempt); err != nil || lines > 0 {
+	if c.Tail != nil {
+		var err error
+		if v.attempt, v.from, err = a.tailOf(cl, c.ID, attempt, *c.Tail, v); err != nil {
+			return err
+		}
+		attempt = v.attempt
+	}
+	if c.Follow {
+		return a.followFrom(cl, c.ID, v)
+	}
+	if lines, err := a.logs(cl, c.ID, attempt, v); err != nil || lines > 0 || v.from > 0 {
 		return err
 	}
 	w, err := cl.Workflow(a.ctx, c.ID)
 	if err != nil {
 		return err
+	}
+	if len(c.Step) > 0 && w.StartedAt != nil {
+		a.say("the log of %s has no line of step %s", c.ID, strings.Join(c.Step, ", "))
+		return nil
 	}
 	a.say("%s", noLog(w, attempt))
 	return nil

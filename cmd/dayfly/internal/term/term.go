@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -119,6 +121,41 @@ func Clean(s string) string {
 	}
 	return b.String()
 }
+
+// Coloured is Clean, but keeps colours and the like where they can be shown. What begins in the text ends with it.
+func (s Style) Coloured(line string) string {
+	if !s.Color || !strings.Contains(line, "\x1b[") {
+		return Clean(line)
+	}
+	var b strings.Builder
+	painted := false
+	for rest := line; rest != ""; {
+		at := strings.IndexByte(rest, 0x1b)
+		if at < 0 {
+			at = len(rest)
+		}
+		b.WriteString(Clean(rest[:at]))
+		if rest = rest[at:]; rest == "" {
+			break
+		}
+		n := text.EscapeSequence(rest)
+		if sequence := rest[:n]; rendition().MatchString(sequence) {
+			painted = true
+			b.WriteString(sequence)
+		}
+		rest = rest[n:]
+	}
+	if painted {
+		b.WriteString("\x1b[0m")
+	}
+	return b.String()
+}
+
+// rendition are the escape sequences that select colours, weight and the like. One that hides text is not among them.
+var rendition = sync.OnceValue(func() *regexp.Regexp {
+	const one = `(?:0?[0-79]|2[1-9]|3[0-79]|4[0-79]|9[0-7]|10[0-7]|[34]8;5;[0-9]{1,3}|[34]8;2(?:;[0-9]{1,3}){3})`
+	return regexp.MustCompile(`^\x1b\[(?:` + one + `(?:;` + one + `)*)?m$`)
+})
 
 func control(r rune) bool {
 	return r < 0x20 && r != '\t' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 ||

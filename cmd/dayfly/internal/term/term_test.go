@@ -121,3 +121,28 @@ func TestReadSecret_TakesAllOfAPipeLessOneLineEnd(t *testing.T) {
 		}
 	}
 }
+
+func TestColoured_KeepsColoursAndNothingElse(t *testing.T) {
+	color := term.Style{Color: true}
+	for in, want := range map[string]string{
+		"plain":                                 "plain",
+		"\x1b[32m  + add\x1b[0m":                "\x1b[32m  + add\x1b[0m\x1b[0m",
+		"\x1b[1;38;5;208mx":                     "\x1b[1;38;5;208mx\x1b[0m",
+		"\x1b[38;2;1;2;3mx":                     "\x1b[38;2;1;2;3mx\x1b[0m",
+		"\x1b[mx":                               "\x1b[mx\x1b[0m",
+		"\x1b[8mhidden":                         "hidden",
+		"\x1b[1;8mhidden":                       "hidden",
+		"\x1b[2K\x1b[1Ax\r\x07":                 "x",
+		"\x1b]0;title\x07x":                     "x",
+		"\x1b[31;1Hx\x1b[?25lx":                 "xx",
+		"\x1b[31":                               "",
+		"\u202e\x1b[31mx\x1b]8;;http://x\x1b\\": "\x1b[31mx\x1b[0m",
+	} {
+		if got := color.Coloured(in); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+		if got := (term.Style{}).Coloured(in); strings.Contains(got, "\x1b") {
+			t.Errorf("%q where colours are not wanted: got %q", in, got)
+		}
+	}
+}

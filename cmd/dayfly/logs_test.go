@@ -1,0 +1,202 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// logged submits an update whose steps init and apply print lines, n in all, and says whether the steps know it.
+func (w *world) logged(n int, told bool) (id string) {
+	w.t.Helper()
+	id = strings.TrimSpace(w.ok("run", "one", "--op", "update", "--yes"))
+	_, runner := w.claim()
+	step := api.Step{Seq: 1, Name: "init", Status: workflow.StepSucceeded, StartedAt: time.Now()}
+	if told {
+		step.LogEnd = int64(n / 2)
+	}
+	for from := 0; from < n; from += 2000 {
+		in := api.Logs{First: int64(from)}
+		for i := from; i < min(n, from+2000); i++ {
+			name := "init"
+			if i >= n/2 {
+				name = "apply"
+			}
+			in.Lines = append(in.Lines, api.LogLine{At: time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC), Step: name, Text: fmt.Sprintf("line %d", i)})
+		}
+		if _, err := runner.Logs(w.t.Context(), in); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	if _, err := runner.Steps(w.t.Context(), api.Steps{Steps: []api.Step{step}}); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := runner.Result(w.t.Context(), api.Result{Outcome: workflow.Succeeded, LogEnd: int64(n)}); err != nil {
+		w.t.Fatal(err)
+	}
+	return id
+}
+
+func TestLogs_TailPrintsTheLastLines(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("one")
+	for _, n := range []int{1, 2, 3, 999, 1000, 1001, 5000} {
+		id := w.logged(n, n%2 == 0)
+		for _, tail := range []int{0, 1, 2, 1000, 1500, 9000} {
+			var want strings.Builder
+			for i := max(0, n-tail); i < n; i++ {
+				step := "init "
+				if i >= n/2 {
+					step = "apply"
+				}
+				fmt.Fprintf(&want, "%s    │ line %d\n", step, i)
+			}
+			if got := w.ok("workflow", "logs", id, "--tail", fmt.Sprint(tail)); got != want.String() && !(tail == 0 && got == "") {
+				t.Errorf("%d of %d: got %d bytes, want %d", tail, n, len(got), want.Len())
+			}
+		}
+		got := w.ok("workflow", "logs", id, "--tail", "2", "--step", "init", "--timestamps")
+		if n == 5000 && got != "2026-01-02T03:04:05.006Z init     │ line 2498\n2026-01-02T03:04:05.006Z init     │ line 2499\n" {
+			t.Errorf("of a step: got\n%s", got)
+		}
+	}
+	id := w.logged(10, true)
+	followed := w.ok("workflow", "logs", "-f", id, "--tail", "1")
+	has(t, "follow", followed, "line 9\n", "succeeded")
+	if strings.Contains(followed, "line 8") {
+		t.Errorf("got\n%s", followed)
+	}
+	if got := w.run("workflow", "logs", id, "--step", "plan"); got.stdout != "" || !strings.Contains(got.stderr, "no line of step plan") {
+		t.Errorf("got %+v", got)
+	}
+	if got := w.run("workflow", "logs", id, "--tail", "-1"); got.code != exitUsage {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// A tail of a long log costs few calls.
+func TestLogs_TailReadsFromTheEnd(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("one")
+	id := w.logged(40_000, true)
+	before := time.Now()
+	w.ok("workflow", "logs", id)
+	whole := time.Since(before)
+	before = time.Now()
+	w.ok("workflow", "logs", id, "--tail", "10")
+	if tail := time.Since(before); tail > whole {
+		t.Errorf("the tail took %s, the whole log %s", tail, whole)
+	}
+}
+
+func TestWait_SaysHowTheyEnded(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("one")
+	w.workspace("two")
+	one := strings.TrimSpace(w.ok("run", "one"))
+	two := strings.TrimSpace(w.ok("run", "two"))
+	if got := w.run("workflow", "wait", one, "--timeout", "10ms"); got.code != exitTimeout || got.stdout != "" {
+		t.Errorf("nobody runs it: got %+v", got)
+	}
+	done := make(chan answer)
+	go func() { done <- w.run("workflow", "wait", one, two) }()
+	w.finish(api.Result{Outcome: workflow.Succeeded})
+	w.finish(api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed})
+	if got := <-done; got.code != exitFailed || got.stdout+got.stderr != "" {
+		t.Errorf("one failed: got %+v", got)
+	}
+	three := strings.TrimSpace(w.ok("run", "one"))
+	go func() { done <- w.run("workflow", "wait", three, "--for", "started") }()
+	_, runner := w.claim()
+	if got := <-done; got.code != exitOK {
+		t.Errorf("it has started: got %+v", got)
+	}
+	if _, err := runner.Result(t.Context(), api.Result{Outcome: workflow.Cancelled, Reason: workflow.ReasonCancelled}); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.run("workflow", "wait", three); got.code != exitCancelled {
+		t.Errorf("cancelled: got %+v", got)
+	}
+}
+
+func TestWait_ForADecisionOnAPlan(t *testing.T) {
+	w := newWorld(t)
+	w.ok("apply", "-f", w.put("name: net\nengine: terraform\nsource: {directory: /src}\napproval: {required: true}"))
+	asked := make(chan answer)
+	go func() { asked <- w.run("run", "net", "--op", "update", "--yes") }()
+	id := w.planned(api.Changes{Add: 1})
+	<-asked
+	if got := w.run("workflow", "wait", id); got.code != exitOK {
+		t.Errorf("ended: got %+v", got)
+	}
+	if got := w.run("workflow", "wait", id, "--for", "approval", "--timeout", "10ms"); got.code != exitTimeout {
+		t.Errorf("undecided: got %+v", got)
+	}
+	w.ok("workflow", "reject", id, "--yes")
+	if got := w.run("workflow", "wait", id, "--for", "approval"); got.code != exitFailed || !strings.Contains(got.stderr, "rejected") {
+		t.Errorf("rejected: got %+v", got)
+	}
+}
+
+func TestOutput_IsThatOfTheLastRunThatChangedTheState(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("one")
+	if got := w.run("output", "one"); got.code != exitRefused || !strings.Contains(got.stderr, "no run that succeeded") {
+		t.Errorf("before any run: got %+v", got)
+	}
+	w.ok("run", "one", "--op", "update", "--yes")
+	w.finish(api.Result{Outcome: workflow.Succeeded, Outputs: []api.Output{{Name: "address", Value: "10.0.0.1"}, {Name: "ports", Value: []any{80, 443}}, {Name: "password", Sensitive: true}}})
+	for _, later := range []api.Result{{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed}, {Outcome: workflow.Succeeded}} {
+		op := map[workflow.State]string{workflow.Failed: "update", workflow.Succeeded: "preview"}[later.Outcome]
+		w.ok("run", "one", "--op", op, "--yes")
+		w.finish(later)
+	}
+	for want, args := range map[string][]string{
+		"address = 10.0.0.1\nports = [80,443]\npassword = (sensitive)\n": {"output", "one"},
+		"10.0.0.1":       {"output", "one", "address", "--raw"},
+		"10.0.0.1\n":     {"output", "one", "address"},
+		"[80,443]\n":     {"output", "one", "ports", "--raw"},
+		"\"10.0.0.1\"\n": {"output", "one", "address", "-o", "json"},
+	} {
+		if got := w.ok(args...); got != want {
+			t.Errorf("%v: got %q, want %q", args, got, want)
+		}
+	}
+	for says, name := range map[string]string{"its value never leaves the runner": "password", "its outputs: address, ports, password": "adress"} {
+		if got := w.run("output", "one", name); got.code != exitRefused || !strings.Contains(got.stderr, says) {
+			t.Errorf("%s: got %+v", name, got)
+		}
+	}
+}
+
+func TestRun_DetailedExitcodeTellsChanges(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("one")
+	for _, tc := range []struct {
+		result api.Result
+		code   int
+	}{
+		{api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{}}, exitOK},
+		{api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Change: 1}}, exitDiffers},
+		{api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Outputs: []api.OutputChange{{Name: "x", Action: "update"}}}}, exitDiffers},
+		{api.Result{Outcome: workflow.Succeeded}, exitDiffers},
+		{api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Changes: &api.Changes{Change: 1}}, exitFailed},
+	} {
+		done := make(chan answer)
+		go func() { done <- w.run("run", "one", "--follow", "--detailed-exitcode") }()
+		w.finish(tc.result)
+		if got := <-done; got.code != tc.code {
+			t.Errorf("%+v: got exit %d, want %d", tc.result, got.code, tc.code)
+		}
+	}
+	if got := w.run("run", "nowhere", "--follow", "--detailed-exitcode"); got.code != exitFailed || !strings.Contains(got.stderr, "there is no workspace nowhere") {
+		t.Errorf("a refusal: got %+v", got)
+	}
+	if got := w.run("run", "one", "--detailed-exitcode"); got.code != exitUsage {
+		t.Errorf("without --follow: got %+v", got)
+	}
+}

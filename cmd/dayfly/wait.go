@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+)
+
+type workflowWait struct {
+	ID      []string      `arg:"" help:"The workflows."`
+	For     string        `enum:"ended,started,approval" default:"ended" help:"What to wait for: ended, started, or approval, which means that the plan is approved or rejected."`
+	Timeout time.Duration `help:"Longest wait, such as 10m; default none."`
+}
+
+// Run waits, and says nothing: the exit code tells.
+func (c *workflowWait) Run(a *app, cl *client.Client) error {
+	if c.Timeout < 0 {
+		return usage(fmt.Errorf("--timeout: want a duration above 0, not %s", c.Timeout))
+	}
+	ctx, late := a.ctx, errors.New("the time is over")
+	if c.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(a.ctx, c.Timeout, late)
+		defer cancel()
+	}
+	list := make([]api.Workflow, len(c.ID))
+	err := each(ctx, len(c.ID), callsAtOnce, func(ctx context.Context, i int) error {
+		return (&follower{}).poll(ctx, func() (done bool, err error) {
+			list[i], err = cl.Workflow(ctx, c.ID[i])
+			return err == nil && c.reached(list[i]), err
+		}, lookEvery)
+	})
+	switch {
+	case a.ctx.Err() != nil:
+		return &exitError{code: exitInterrupted}
+	case ctx.Err() != nil:
+		return &exitError{code: exitTimeout, err: fmt.Errorf("not all are at --for %s after %s; they go on", c.For, c.Timeout)}
+	case err != nil:
+		return err
+	}
+	if a.json() {
+		if err := a.encode(list); err != nil {
+			return err
+		}
+	}
+	for _, w := range list {
+		if err := outcome(w.State); err != nil {
+			return err
+		}
+		if c.For != "approval" || w.State.Terminal() && w.Review != nil && (w.Review.Status == api.ReviewApproved || w.Review.Status == api.ReviewEmpty) {
+			continue
+		}
+		status := "no plan that can be approved"
+		if w.Review != nil {
+			status = "a plan that is " + w.Review.Status
+		}
+		return &exitError{code: exitFailed, err: fmt.Errorf("%s has %s", w.ID, status)}
+	}
+	return nil
+}
+
+// reached reports whether the wait for a workflow is over.
+func (c *workflowWait) reached(w api.Workflow) bool {
+	undecided := c.For == "approval" && w.Review != nil && w.Review.Status == api.ReviewWaiting
+	return w.State.Terminal() && !undecided || c.For == "started" && w.StartedAt != nil
+}
