@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -118,7 +117,7 @@ func (c *upCommand) Run(a *app) error {
 			return nil, wrongSettings(err)
 		}
 		if err := a.invite(u.Server); err != nil {
-			return nil, errors.Join(err, u.Close())
+			a.say("there is no link for a browser: %s", err)
 		}
 		a.announce(u.Server)
 		for _, line := range u.Describe() {

@@ -67,6 +67,7 @@ func (c *Console) address(r *http.Request, path string) string {
 
 // cookie makes a cookie that only this host gets back, and no script sees. An empty value deletes it.
 func (c *Console) cookie(r *http.Request, name, value string) *http.Cookie {
+	//nolint:gosec // Secure where the browser came over TLS; on this machine there may be none
 	k := &http.Cookie{Name: c.cookieName(r, name), Value: value, Path: c.cfg.Base + "/", Secure: c.secure(r), HttpOnly: true, SameSite: http.SameSiteLaxMode}
 	if value == "" {
 		k.MaxAge = -1

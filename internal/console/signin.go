@@ -144,7 +144,7 @@ func (c *Console) toIssuer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	kept, _ := json.Marshal(in) // of text and a time: it cannot fail
-	k := c.cookie(r, loginCookie, base64.RawURLEncoding.EncodeToString(kept))
+	k := c.cookie(r, loginCookie, base64.RawURLEncoding.EncodeToString(kept)) //nolint:gosec // as all cookies here: see cookie
 	k.MaxAge = int(loginLife.Seconds())
 	http.SetCookie(w, k)
 	http.Redirect(w, r, to, http.StatusSeeOther)

@@ -145,7 +145,7 @@ func TestPrivate_ThrottlesAsTheHTTPAPIDoes(t *testing.T) {
 		key := templates.Text(templates.At(of, "HttpMethod")) + " " + templates.Text(templates.At(of, "ResourcePath"))
 		limits[key] = templates.Text(templates.At(of, "ThrottlingRateLimit")) + " " + templates.Text(templates.At(of, "ThrottlingBurstLimit"))
 	}
-	want := map[string]string{"* /*": "20 40"}
+	want := map[string]string{"* /*": "100 200"}
 	for path, of := range methods(s) {
 		for method := range of {
 			if path != "/" && path != "/{proxy+}" { // what strangers ask for
