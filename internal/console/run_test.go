@@ -139,7 +139,7 @@ func TestRun_AViewerSeesTheCommandInsteadOfAButton(t *testing.T) {
 	w := s.submit("net", workflow.Update)
 	token, err := s.plane.CreateToken(t.Context(), s.admin, api.NewToken{Name: "eve", Role: api.RoleViewer})
 	s.must(err)
-	s.cookie.Value = token.Value
+	s.signIn(token.Value)
 	page := s.get("/runs/" + w.ID)
 	shows(t, page, "dayfly workflow cancel "+w.ID, "!It has not started, so")
 	if _, status, _ := s.post("/runs/"+w.ID+"/cancel", nil); status != http.StatusForbidden {

@@ -143,7 +143,7 @@ func (c *Console) toIssuer(w http.ResponseWriter, r *http.Request) {
 		c.askIn(w, r, c.noLogin(r, in.Issuer, err))
 		return
 	}
-	kept, _ := json.Marshal(in) // of text and a time: it cannot fail
+	kept, _ := json.Marshal(in)                                               // of text and a time: it cannot fail
 	k := c.cookie(r, loginCookie, base64.RawURLEncoding.EncodeToString(kept)) //nolint:gosec // as all cookies here: see cookie
 	k.MaxAge = int(loginLife.Seconds())
 	http.SetCookie(w, k)
