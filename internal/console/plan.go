@@ -18,7 +18,7 @@ type planTree struct {
 	counts    []count
 	drift     int
 	modules   []module
-	outputs   []api.OutputChange
+	outputs   int
 	of        string // the run that has all of it
 	truncated bool
 }
@@ -67,7 +67,7 @@ func actionMark(action string) mark {
 
 // treeOf sorts a plan for people. It is a pure function.
 func treeOf(id string, c api.Changes, truncated bool) *planTree {
-	out := &planTree{counts: counts(c), drift: c.Drift, outputs: c.Outputs, of: id, truncated: truncated}
+	out := &planTree{counts: counts(c), drift: c.Drift, outputs: len(c.Outputs), of: id, truncated: truncated}
 	resources := slices.Clone(c.Resources)
 	slices.SortStableFunc(resources, func(x, y api.ResourceChange) int { return rank(x.Action) - rank(y.Action) })
 	places := map[string]int{}
@@ -79,6 +79,13 @@ func treeOf(id string, c api.Changes, truncated bool) *planTree {
 			places[name], out.modules = i, append(out.modules, module{name: clean(name)})
 		}
 		out.modules[i].resources = append(out.modules[i].resources, plannedOf(r, rest))
+	}
+	if len(c.Outputs) > 0 {
+		outputs := module{name: "outputs"}
+		for _, o := range c.Outputs {
+			outputs.resources = append(outputs.resources, planned{mark: actionMark(o.Action), name: clean(o.Name)})
+		}
+		out.modules = append(out.modules, outputs)
 	}
 	left := shownOpen
 	for i := range out.modules {
@@ -148,8 +155,8 @@ func (p *planTree) heading() string {
 	if p.drift > 0 {
 		parts = append(parts, fmt.Sprint(p.drift)+" drifted")
 	}
-	if n := len(p.outputs); n > 0 {
-		parts = append(parts, text.Count(n, "output")+" changed")
+	if p.outputs > 0 {
+		parts = append(parts, text.Count(p.outputs, "output")+" changed")
 	}
 	return cmp.Or(strings.Join(parts, ", "), "no changes")
 }

@@ -204,6 +204,45 @@ func (d runData) planTitle() string {
 	return "Plan"
 }
 
+// fact is a line beside the page.
+type fact struct {
+	name, text, link, title, command string
+	at                               stamp
+}
+
+// facts are what is known of a run apart from what happened.
+func (d runData) facts() []fact {
+	w := d.w
+	all := []fact{
+		{name: "Submitted", at: stamp{w.SubmittedAt}, text: "by " + w.SubmittedBy}, {name: "Message", text: w.Message},
+		{name: "Operation", text: kindOf(w)},
+		{name: "Workspace", text: w.Workspace, link: "/workspaces/" + url.PathEscape(w.Workspace)},
+		{name: "Pool", text: w.Pool, link: "/pools#" + url.PathEscape(w.Pool)},
+		{name: "Applies plan of", text: w.Applies, link: runPath(w.Applies)}, {name: "Retry of", text: w.RetryOf, link: runPath(w.RetryOf)},
+	}
+	if w.Attempt > 0 {
+		all = append(all, fact{name: "Attempt", text: fmt.Sprintf("%d, by %s", w.Attempt, cmp.Or(w.Instance, "nobody now")), title: w.Task})
+	}
+	if r := w.Result; r != nil {
+		if p := r.Plan; p != nil {
+			all = append(all, fact{name: "Source", text: p.Source}, fact{name: "Plan", text: "sha256 " + short(p.SHA256), title: p.SHA256})
+		}
+		if s := r.State; s != nil {
+			all = append(all, fact{name: "State", text: stateText(*s), title: "lineage " + s.Lineage})
+		}
+		if l := r.Lock; l != nil {
+			who := strings.TrimSpace(cmp.Or(l.Who, "somebody") + " " + l.Operation)
+			all = append(all, fact{
+				name: "State lock", text: "still held by " + who + ". If no engine uses it: ", title: l.Created,
+				command: "dayfly state unlock " + w.Workspace + " " + l.ID,
+			})
+		}
+	}
+	kept := []string{"log for " + text.Count(d.kept.LogRetention, "day"), "files for " + text.Count(d.kept.ArtifactRetention, "day"), "all else for " + text.Count(d.kept.WorkflowRetention, "day")}
+	all = append(all, fact{name: "Kept", text: strings.Join(kept, ", ")})
+	return slices.DeleteFunc(all, func(f fact) bool { return f.text == "" })
+}
+
 // stateText says where the state of a run's engine is.
 func stateText(s api.StateFound) string {
 	out := s.Backend
@@ -214,9 +253,4 @@ func stateText(s api.StateFound) string {
 		return out + ", new"
 	}
 	return fmt.Sprintf("%s, serial %d", out, s.Serial)
-}
-
-// lockText says who holds a lock.
-func lockText(l api.Lock) string {
-	return strings.Join(slices.DeleteFunc([]string{cmp.Or(l.Who, "somebody"), l.Operation, l.Created}, func(s string) bool { return s == "" }), ", ")
 }

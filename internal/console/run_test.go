@@ -130,7 +130,7 @@ func TestRun_APlanIsApprovedAsItWasShown(t *testing.T) {
 	shows(t, page, "Your approval is recorded.", "✓ succeeded", "admin approved it: looks good", "another run applies it", "!Reject")
 	w, err := s.plane.Workflow(t.Context(), s.admin, w.ID)
 	s.must(err)
-	shows(t, s.get("/runs/"+w.Review.Applies), "Applies the plan of "+w.ID, "Plan · 1 destroyed, 1 replaced, 2 added", "○ waiting for the next claim")
+	shows(t, s.get("/runs/"+w.Review.Applies), "Applies plan of "+w.ID, "Plan · 1 destroyed, 1 replaced, 2 added", "○ waiting for the next claim")
 }
 
 func TestRun_AViewerSeesTheCommandInsteadOfAButton(t *testing.T) {
