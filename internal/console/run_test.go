@@ -114,7 +114,7 @@ func TestRun_APlanIsApprovedAsItWasShown(t *testing.T) {
 	path := "/runs/" + w.ID
 	page := s.get(path)
 	shows(t, page, "◇ waits for approval It would destroy 1 resource, replace 1 and add 2.", "Anyone with the operator role can approve it.",
-		"The plan expires in 2d.", "subnet_id forces it; tags changes too", "applies it in pool default at once", "s3, serial 118", "plan/bundle.tar 40.0 KiB", "!Retry")
+		"The plan expires in 2d .", "subnet_id forces it; tags changes too", "applies it in pool default at once", "s3, serial 118", "plan/bundle.tar 40.0 KiB", "!Retry")
 	if i, j := strings.Index(page, "aws_eip.old"), strings.Index(page, "aws_subnet.b"); i < 0 || i > j {
 		t.Error("what is destroyed does not come first")
 	}
@@ -131,6 +131,36 @@ func TestRun_APlanIsApprovedAsItWasShown(t *testing.T) {
 	w, err := s.plane.Workflow(t.Context(), s.admin, w.ID)
 	s.must(err)
 	shows(t, s.get("/runs/"+w.Review.Applies), "Applies plan of "+w.ID, "Plan · 1 destroyed, 1 replaced, 2 added", "○ waiting for the next claim")
+}
+
+func TestRun_AStalePlanIsRefusedWithTheSentence(t *testing.T) {
+	s := newSite(t)
+	s.guarded("net", api.Approval{Required: true})
+	w := s.submit("net", workflow.Update)
+	s.preview(api.Changes{Add: 1})
+	s.guarded("net", api.Approval{Required: true, Expires: "24h"}) // what is required is no part of the plan
+	ws, err := s.plane.Workspace(t.Context(), s.admin, "net")
+	s.must(err)
+	ws.EngineVersion = "1.12.0"
+	_, _, err = s.plane.PutWorkspace(t.Context(), s.admin, ws)
+	s.must(err)
+	_, status, page := s.post("/runs/"+w.ID+"/approve", url.Values{"sha256": {planSum}})
+	if shows(t, page, "the settings of the workspace were changed after preview "+w.ID+" was submitted"); status != http.StatusConflict {
+		t.Errorf("it was answered with %d", status)
+	}
+	to, _, _ := s.post("/runs/"+w.ID+"/reject", url.Values{"sha256": {planSum}, "comment": {"stale"}})
+	shows(t, s.get(to), "The plan is rejected.", "Review · rejected", "admin rejected it: stale", "a new preview makes a new one", "!Approve this plan")
+}
+
+func TestRun_OneThatStartsOrWasCancelledBeforeSaysSo(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net")
+	w := s.submit("net", workflow.Preview)
+	_, err := s.plane.Claim(t.Context(), s.pool, api.Claim{Instance: "agent", Max: 1})
+	s.must(err)
+	shows(t, s.get("/runs/"+w.ID), "◔ starting It waits for the dispatcher to launch it.", "Attempt 1 was claimed by agent", "If it does not start, it is claimed again in")
+	to, _, _ := s.post("/runs/"+w.ID+"/cancel", url.Values{"reason": {"wrong branch"}})
+	shows(t, s.get(to), "⊘ cancelled by admin: wrong branch.", "!Cancel c", "Retry")
 }
 
 func TestRun_AViewerSeesTheCommandInsteadOfAButton(t *testing.T) {
