@@ -254,7 +254,7 @@ type Activity struct {
 	Project   string      `json:"project" doc:"Name of its project" example:"global"`
 	Engine    string      `json:"engine" enum:"terraform,tofu,command" doc:"Program that runs the code" example:"tofu"`
 	Last      *Workflow   `json:"last,omitempty" doc:"The workflow that was submitted last"`
-	Changer   string      `json:"changer,omitempty" doc:"Id of the workflow that may change the state now or next; others that want to wait for it" example:"wf_01k1xz4m2p7q9r3s5t8v"`
+	Holder    string      `json:"holder,omitempty" doc:"Id of the workflow that holds the right to change the state" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 	Waiting   int         `json:"waiting,omitempty" doc:"Workflows that wait for others of this workspace"`
 	Drift     *Drift      `json:"drift,omitempty" doc:"What the last scan found; none where there was none lately, or the state was changed since"`
 	State     *StateFound `json:"state,omitempty" doc:"Where the last run found the engine's state; only in the answer about one workspace"`

@@ -93,6 +93,13 @@ func New(plane *controlplane.Plane, cfg Config) *Console {
 	c.assetRoutes()
 	c.signInRoutes()
 	c.get("/{$}", home)
+	c.get("/runs", runs)
+	c.get("/workspaces", workspaces)
+	c.get("/workspaces/{name}", workspace)
+	c.post("/workspaces/{name}/runs", newRun, workspace)
+	c.post("/workspaces/{name}/unlock", unlock, workspace)
+	c.get("/pools", pools)
+	c.mux.HandleFunc("GET /find", c.find)
 	c.get("/runs/{id}", c.run)
 	c.post("/runs/{id}/approve", decide(plane.Approve, "approved"), c.run)
 	c.post("/runs/{id}/reject", decide(plane.Reject, "rejected"), c.run)
@@ -280,4 +287,5 @@ var notices = map[string]string{
 	"rejected":   "The plan is rejected.",
 	"cancelled":  "The cancellation is recorded.",
 	"retried":    "This is the new run.",
+	"unlocked":   "The workspace is unlocked: the next run may change its state.",
 }

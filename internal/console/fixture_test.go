@@ -130,13 +130,39 @@ func (s *site) post(path string, form url.Values) (to string, status int, page s
 }
 
 // workspace makes a workspace of plain commands.
-func (s *site) workspace(name string) {
+func (s *site) workspace(name string, change ...func(*api.Workspace)) {
 	s.t.Helper()
-	_, _, err := s.plane.PutWorkspace(s.t.Context(), s.admin, api.Workspace{
+	w := api.Workspace{
 		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
-		Commands: map[string]string{"preview": "true", "update": "true"},
-	})
+		Commands: map[string]string{"preview": "true", "update": "true", "refresh": "true", "destroy": "true", "insights_scan": "true"},
+	}
+	for _, c := range change {
+		c(&w)
+	}
+	_, _, err := s.plane.PutWorkspace(s.t.Context(), s.admin, w)
 	s.must(err)
+}
+
+// as signs in somebody else, with a role in the organization, or with roles in projects.
+func (s *site) as(name, role string, grants map[string]string) {
+	s.t.Helper()
+	made, err := s.plane.CreateToken(s.t.Context(), s.admin, api.NewToken{Name: name, Role: role, Grants: grants})
+	s.must(err)
+	s.cookie = &http.Cookie{Name: s.cookie.Name, Value: made.Value}
+}
+
+// ran submits a run and lets it end; without an operation it is a scan.
+func (s *site) ran(workspace string, op workflow.Operation, result api.Result) api.Workflow {
+	s.t.Helper()
+	in := api.Submit{Workspace: workspace, Operation: op}
+	if op == "" {
+		in.Type = workflow.InsightsScan
+	}
+	w, err := s.plane.Submit(s.t.Context(), s.admin, "", in)
+	s.must(err)
+	job, run := s.start()
+	s.end(job, run, result)
+	return w
 }
 
 // submit asks for a run.
@@ -185,7 +211,7 @@ func (s *site) end(job api.Job, run api.Run, in api.Result) {
 
 func TestHome_IsShownToWhoIsSignedInOnly(t *testing.T) {
 	s := newSite(t)
-	if page := s.get("/"); !strings.Contains(page, "<h1>Home</h1>") {
+	if page := s.get("/"); !strings.Contains(page, "<h1>Nothing needs you</h1>") {
 		t.Errorf("got %s", page)
 	}
 	s.cookie = nil

@@ -1,13 +1,226 @@
 package console
 
 import (
+	"context"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/a-h/templ"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
+const (
+	lately    = 24 * time.Hour // how old a failure may be that still needs somebody
+	mostHome  = 200            // of the newest runs that the page looks at
+	mostNeeds = 20             // of each kind that it shows
+	mostWhy   = 10             // waiting runs of which it says for what they wait: each costs several reads
+)
+
+// homeData is what the first page shows.
+type homeData struct {
+	needs, running, waiting []homeRow
+	active, pending         string // how many there are
+	more                    bool   // there are more runs that wait
+	today                   string // what ended today, counted
+	any                     bool   // there was a run lately
+	workspace               string // one that there is, where nothing has run yet
+}
+
+// homeRow is one line of it.
+type homeRow struct {
+	mark mark
+	w    api.Workflow
+	says string
+	at   stamp
+}
+
 // home shows what runs, what waits and why, what needs an approval, and what failed.
-func home(_ *http.Request, v *view) (templ.Component, error) {
-	v.title, v.tab = "Home", "home"
-	return homePage(v), nil
+func home(r *http.Request, v *view) (templ.Component, error) {
+	v.title, v.tab, v.every = "Home", "home", 3*time.Second
+	d, err := readHome(r.Context(), v)
+	if err != nil {
+		return nil, err
+	}
+	return homePage(v, d), nil
+}
+
+func readHome(ctx context.Context, v *view) (d homeData, err error) {
+	list := func(f controlplane.Filter) (page api.Page[api.Workflow]) {
+		if err == nil {
+			page, err = v.plane.Workflows(ctx, v.who, f)
+		}
+		return page
+	}
+	newest := list(controlplane.Filter{Limit: mostHome})
+	awaiting := list(controlplane.Filter{State: "awaiting_approval", Limit: mostNeeds})
+	active := list(controlplane.Filter{State: "active", Limit: mostHome})
+	pending := list(controlplane.Filter{State: "pending", Since: v.now.Add(-workflow.QueueTimeout), Limit: 100})
+	failed := list(controlplane.Filter{State: "failed", Since: v.now.Add(-lately), Limit: 50})
+	if err != nil {
+		return d, err
+	}
+	for _, w := range awaiting.Items {
+		d.needs = append(d.needs, approval(v, w))
+	}
+	for _, w := range unsettled(newest.Items, failed.Items) {
+		if w.SubmittedAt.Before(oldest(newest)) { // what came after it may not be among the newest
+			if after := list(controlplane.Filter{Workspace: w.Workspace, Operation: string(w.Operation), State: "succeeded", Since: w.SubmittedAt, Limit: 1}); len(after.Items) > 0 {
+				continue
+			}
+		}
+		d.needs = append(d.needs, homeRow{markOf(w), w, under(w), last(w)})
+	}
+	for _, w := range drifted(newest.Items) {
+		d.needs = append(d.needs, homeRow{mark{"warn", "△", "drifted"}, w, text.Are(w.Changes.Drift, "resource") + " not as the state says", last(w)})
+	}
+	for _, w := range active.Items {
+		m := markOf(w)
+		if w.State == workflow.Running && w.Step != "" && !w.CancelRequested {
+			m.word = short(w.Step)
+		}
+		d.running = append(d.running, homeRow{m, w, "", last(w)})
+	}
+	slices.Reverse(pending.Items) // who waits longest comes first
+	for i, w := range pending.Items {
+		row := homeRow{markOf(w), w, "", stamp{w.SubmittedAt}}
+		if i < mostWhy {
+			why, err := v.plane.Why(ctx, v.who, w.ID)
+			if err != nil {
+				continue // it has just gone
+			}
+			row.says = "waits for " + short(why.Waiting)
+		}
+		if len(d.waiting) < mostNeeds {
+			d.waiting = append(d.waiting, row)
+		}
+	}
+	d.more = len(pending.Items) > len(d.waiting) || pending.Next != ""
+	d.active, d.pending = howMany(active), howMany(pending)
+	d.today, d.any = endedToday(newest, v.now), len(newest.Items) > 0
+	if !d.any && err == nil {
+		some, some_ := v.plane.Workspaces(ctx, v.who, "", 1)
+		if err = some_; len(some.Items) > 0 {
+			d.workspace = some.Items[0].Name
+		}
+	}
+	return d, err
+}
+
+// howMany counts the items of a page, and says where there are more.
+func howMany(p api.Page[api.Workflow]) string {
+	if p.Next != "" {
+		return fmt.Sprintf("more than %d", len(p.Items))
+	}
+	return fmt.Sprint(len(p.Items))
+}
+
+// oldest is the time from which on a page has all runs; zero if it has all that there are.
+func oldest(p api.Page[api.Workflow]) (at time.Time) {
+	if n := len(p.Items); p.Next != "" && n > 0 {
+		at = p.Items[n-1].SubmittedAt
+	}
+	return at
+}
+
+// approval is a plan that waits for somebody: what it would do, and whether who looks may approve it.
+func approval(v *view, w api.Workflow) homeRow {
+	says := []string{inNumbers(w)}
+	if says[0] == "" {
+		says = nil
+	}
+	out := homeRow{mark: mark{"warn", "◇", "approve"}, w: w}
+	if r := w.Review; r != nil {
+		out.at = stamp{r.ExpiresAt}
+		approvals := 0
+		for _, vote := range r.Votes {
+			if !vote.Reject {
+				approvals++
+			}
+		}
+		if n := r.Needed - approvals; n > 1 {
+			says = append(says, fmt.Sprintf("needs %s more", text.Count(n, "approval")))
+		}
+		if r.NotBySubmitter && slices.Contains(r.Submitters, v.who.Name) {
+			says = append(says, "somebody else must approve it: you submitted it or changed its workspace")
+		}
+	}
+	out.says = strings.Join(says, "; ")
+	return out
+}
+
+// unsettled are the failures that still need somebody, the newest of each workspace: no run of the same workspace and
+// operation has succeeded since. Both lists have the newest first. It is a pure function.
+func unsettled(newest, failed []api.Workflow) (out []api.Workflow) {
+	seen, settled := map[string]bool{}, map[string]time.Time{}
+	does := func(w api.Workflow) string { return w.Workspace + "|" + doing(w) }
+	for _, w := range newest {
+		if _, known := settled[does(w)]; w.State == workflow.Succeeded && !known {
+			settled[does(w)] = w.SubmittedAt
+		}
+	}
+	for _, w := range failed {
+		if seen[w.Workspace] || settled[does(w)].After(w.SubmittedAt) || len(out) == mostNeeds {
+			continue
+		}
+		seen[w.Workspace] = true
+		out = append(out, w)
+	}
+	return out
+}
+
+// drifted are the scans that found drift, if neither a later scan nor a later change has settled it. The list has the
+// newest first. It is a pure function.
+func drifted(newest []api.Workflow) (out []api.Workflow) {
+	settled := map[string]bool{}
+	for _, w := range newest {
+		scan := w.Type == workflow.InsightsScan
+		if w.State != workflow.Succeeded || settled[w.Workspace] || !scan && !workflow.ChangesState(w.Type, w.Operation) {
+			continue
+		}
+		settled[w.Workspace] = true
+		if scan && w.Changes != nil && w.Changes.Drift > 0 && len(out) < mostNeeds {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// endedToday counts what ended since midnight, in UTC, by its outcome; "" if nothing did. It is a pure function.
+func endedToday(newest api.Page[api.Workflow], now time.Time) string {
+	midnight := now.UTC().Truncate(24 * time.Hour)
+	n := map[workflow.State]int{}
+	for _, w := range newest.Items {
+		if w.EndedAt != nil && !w.EndedAt.Before(midnight) {
+			n[w.State]++
+		}
+	}
+	var out []string
+	for _, s := range []workflow.State{workflow.Succeeded, workflow.Failed, workflow.Cancelled} {
+		if n[s] > 0 {
+			out = append(out, fmt.Sprintf("%d %s", n[s], s))
+		}
+	}
+	if len(out) > 0 && !oldest(newest).Before(midnight) {
+		out = append(out, fmt.Sprintf("of the last %d", len(newest.Items)))
+	}
+	return strings.Join(out, ", ")
+}
+
+// heading says how many things need somebody.
+func (d homeData) heading() string {
+	switch n := len(d.needs); n {
+	case 0:
+		return "Nothing needs you"
+	case 1:
+		return "1 thing needs you"
+	default:
+		return fmt.Sprintf("%d things need you", n)
+	}
 }

@@ -30,18 +30,19 @@ func TestActivities_SayWhatGoesOnInEachWorkspace(t *testing.T) {
 	job, r := w.started()
 	w.must(w.result(job, r, workflow.Succeeded))
 	holder := w.submit("net-a", workflow.Update)
+	w.claimOne()
 	behind := w.submit("net-a", workflow.Destroy)
 
 	type row struct {
-		name, last, changer string
-		waiting, drift      int // drift -1: nothing is known
+		name, last, holder string
+		waiting, drift     int // drift -1: nothing is known
 	}
 	var got []row
 	for cursor, more := "", true; more; {
 		page, err := w.plane.Activities(w.ctx(), w.admin, "", cursor, 3)
 		w.must(err)
 		for _, a := range page.Items {
-			one := row{a.Workspace, "", a.Changer, a.Waiting, -1}
+			one := row{a.Workspace, "", a.Holder, a.Waiting, -1}
 			if a.Last != nil {
 				one.last = a.Last.ID
 			}

@@ -3,6 +3,7 @@ package runs
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -101,14 +102,26 @@ func (p *Calls) activities(ctx context.Context, org string, list []record.Worksp
 	if err != nil {
 		return nil, err
 	}
-	var last []picked
-	for i, ws := range list {
-		q, _, err := ledger.Get[record.Queue](r, queues[i])
+	changers := make([]store.Key, len(list))
+	for i, k := range queues {
+		q, _, err := ledger.Get[record.Queue](r, k)
 		if err != nil {
 			return nil, err
 		}
-		out[i] = api.Activity{
-			Workspace: ws.W.Name, Project: cmp.Or(ws.W.Project, record.GlobalProject), Engine: ws.W.Engine, Changer: q.Changer, Waiting: q.WaitC + q.WaitO, Drift: driftOf(runs[i]),
+		out[i].Waiting, changers[i] = q.WaitC+q.WaitO, record.WorkflowKey(q.Changer)
+	}
+	if r, err = p.ledger.Read(ctx, slices.DeleteFunc(slices.Clone(changers), func(k store.Key) bool { return k == record.WorkflowKey("") })...); err != nil {
+		return nil, err
+	}
+	var last []picked
+	for i, ws := range list {
+		changer, _, err := ledger.Get[record.Workflow](r, changers[i])
+		if err != nil {
+			return nil, err
+		}
+		out[i].Workspace, out[i].Project, out[i].Engine = ws.W.Name, cmp.Or(ws.W.Project, record.GlobalProject), ws.W.Engine
+		if out[i].Drift = driftOf(runs[i]); changer.SlotHeld {
+			out[i].Holder = changer.ID
 		}
 		if len(runs[i]) > 0 {
 			last = append(last, runs[i][0])
