@@ -1,11 +1,13 @@
 package console_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +30,28 @@ type site struct {
 	pool    controlplane.Principal
 	token   string       // of the administrator
 	cookie  *http.Cookie // of the person; nil: nobody is signed in
+	reads   *atomic.Int64
+}
+
+// counted is a store that counts its reads.
+type counted struct {
+	store.Store
+	reads atomic.Int64
+}
+
+func (c *counted) Get(ctx context.Context, keys ...store.Key) ([]store.Record, error) {
+	c.reads.Add(1)
+	return c.Store.Get(ctx, keys...)
+}
+
+func (c *counted) Range(ctx context.Context, s store.Scan) (store.Page, error) {
+	c.reads.Add(1)
+	return c.Store.Range(ctx, s)
+}
+
+func (c *counted) Query(ctx context.Context, index store.Index, s store.Scan) (store.Page, error) {
+	c.reads.Add(1)
+	return c.Store.Query(ctx, index, s)
 }
 
 func newSite(t *testing.T, change ...func(*controlplane.Config, *console.Config)) *site {
@@ -36,8 +60,8 @@ func newSite(t *testing.T, change ...func(*controlplane.Config, *console.Config)
 	for _, c := range change {
 		c(&rules, &pages)
 	}
-	st := memory.New()
-	s := &site{t: t, store: st, plane: controlplane.New(st, rules)}
+	st := &counted{Store: memory.New()}
+	s := &site{t: t, store: st, reads: &st.reads, plane: controlplane.New(st, rules)}
 	token, err := s.plane.Bootstrap(t.Context(), "default")
 	s.must(err)
 	s.admin, err = s.plane.Authenticate(t.Context(), token)
@@ -148,7 +172,37 @@ func (s *site) as(name, role string, grants map[string]string) {
 	s.t.Helper()
 	made, err := s.plane.CreateToken(s.t.Context(), s.admin, api.NewToken{Name: name, Role: role, Grants: grants})
 	s.must(err)
-	s.cookie = &http.Cookie{Name: s.cookie.Name, Value: made.Value}
+	s.signIn(made.Value)
+}
+
+// clock is a time of a site that a test moves. It begins at noon.
+type clock struct {
+	noon, began time.Time
+	ahead       time.Duration
+}
+
+func newClock() *clock {
+	return &clock{noon: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC), began: time.Now()}
+}
+
+func (c *clock) now() time.Time { return c.noon.Add(time.Since(c.began) + c.ahead) }
+
+// of makes it the clock of a new site.
+func (c *clock) of(rules *controlplane.Config, pages *console.Config) {
+	rules.Now, pages.Now = c.now, c.now
+}
+
+// pass lets minutes go by, in which the pool calls and takes nothing. Whoever was signed in signs in again.
+func (s *site) pass(c *clock, minutes int) {
+	s.t.Helper()
+	for range minutes {
+		c.ahead += time.Minute
+		_, err := s.plane.Held(s.t.Context(), s.pool, "", "")
+		s.must(err)
+		_, err = s.plane.Pass(s.t.Context())
+		s.must(err)
+	}
+	s.signIn(s.token)
 }
 
 // ran submits a run and lets it end; without an operation it is a scan.

@@ -248,7 +248,7 @@ func runsTable(v *view, runs []api.Workflow) templ.Component {
 			templ_7745c5c3_Var10 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "<table class=\"runs\"><thead><tr><th>State</th><th>Run</th><th class=\"who\">By</th><th>When, and how long</th></tr></thead> <tbody>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "<table class=\"rows runs\"><thead><tr><th>State</th><th>Run</th><th class=\"who\">By</th><th>When, and how long</th></tr></thead> <tbody>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -1,0 +1,244 @@
+package console_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+var (
+	drift  = api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Drift: 2}}
+	failed = api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "the quota of 40 is reached"}
+	done   = api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Add: 3, Replace: 1, Destroy: 1}}
+)
+
+// shows checks what a page has and what it has not.
+func (s *site) shows(path string, want, not []string) string {
+	s.t.Helper()
+	page := s.get(path)
+	for _, text := range want {
+		if !strings.Contains(page, text) {
+			s.t.Errorf("%s does not show %q:\n%s", path, text, page)
+		}
+	}
+	for _, text := range not {
+		if strings.Contains(page, text) {
+			s.t.Errorf("%s shows %q", path, text)
+		}
+	}
+	return page
+}
+
+func TestPages_EmptyOnesSayWhatToType(t *testing.T) {
+	s := newSite(t)
+	for path, want := range map[string]string{
+		"/": "dayfly run ./DIR --op update", "/runs": "dayfly run ./DIR --op preview", "/workspaces": "dayfly run ./DIR --op preview", "/pools": "dayfly agent --help",
+		"/runs?state=failed": "No such runs", "/workspaces?name=net": "No workspace has net in its name",
+	} {
+		s.shows(path, []string{want}, []string{"<table"})
+	}
+	s.workspace("net")
+	s.shows("/", []string{"dayfly run net --op preview"}, nil)
+	s.shows("/workspaces/net", []string{"It has not run yet", "Free: nothing changes its state", "none is required", "not known"}, nil)
+}
+
+func TestHome_SaysWhatNeedsSomebodyAndWhatRunsAndWaits(t *testing.T) {
+	s := newSite(t)
+	for _, name := range []string{"app", "billing", "dns", "fixed", "guarded", "web"} {
+		s.workspace(name)
+	}
+	s.workspace("guarded", func(w *api.Workspace) {
+		w.Engine, w.Commands, w.Approval = api.EngineTofu, nil, &api.Approval{Required: true, NotBySubmitter: true}
+	})
+	s.ran("billing", workflow.Update, failed)
+	s.ran("fixed", workflow.Update, failed)
+	s.ran("fixed", workflow.Update, done)
+	s.ran("dns", "", drift)
+	s.ran("web", "", drift)
+	s.ran("web", workflow.Update, done)
+	planned := done
+	planned.Plan = &api.PlanMade{Artifact: "plan/bundle.tar", Size: 1, SHA256: strings.Repeat("a", 64), Summary: strings.Repeat("b", 64)}
+	s.ran("guarded", workflow.Update, planned)
+	s.submit("app", workflow.Update)
+	job, run := s.start()
+	_, err := s.plane.Heartbeat(t.Context(), job.Token, run, api.Heartbeat{Step: "apply"})
+	s.must(err)
+	s.submit("app", workflow.Destroy)
+
+	page := s.shows("/", []string{
+		"<h1>3 things need you</h1>", "2 to add, 1 to replace", "somebody else must approve it", "the quota of 40 is reached", "2 resources are not as the state says",
+		"Running · 1", "</span> apply</span>", "Waiting · 1", "waits for workflow " + job.ID, "Ended today · 5 succeeded, 2 failed",
+	}, []string{">fixed<", ">web<"})
+	if a, f, d := strings.Index(page, "◇"), strings.Index(page, "✗"), strings.Index(page, "△"); a > f || f > d {
+		t.Errorf("approvals, failures and drift stand at %d, %d, %d", a, f, d)
+	}
+	s.pass(24 * 60)
+	s.shows("/", nil, []string{"the quota of 40"})
+}
+
+// What is counted is what was looked at, and the page says so.
+func TestHome_SaysOfHowManyItCounts(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net")
+	for range 205 {
+		w := s.submit("net", workflow.Preview)
+		_, err := s.plane.Cancel(t.Context(), s.admin, w.ID, api.WithReason{})
+		s.must(err)
+	}
+	s.shows("/", []string{"Ended today · 200 cancelled, of the last 200"}, nil)
+}
+
+func TestRuns_FilterAndPagesAreInTheAddress(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net")
+	s.workspace("web")
+	s.ran("web", workflow.Update, failed)
+	for range 35 {
+		s.ran("net", workflow.Preview, done)
+	}
+	page := s.shows("/runs", []string{`data-every="3"`, "2 to add, 1 to replace", "Further"}, []string{"the quota of 40"})
+	next := regexp.MustCompile(`href="(/runs\?cursor=[^"]+)"`).FindStringSubmatch(page)
+	if next == nil {
+		t.Fatalf("no next page in %s", page)
+	}
+	s.shows(next[1], []string{`data-every="0"`, "the quota of 40", "To the beginning"}, []string{"Further"})
+	for query, want := range map[string]string{
+		"state=failed": "1 web", "operation=update&state=&pool=": "1 web", "workspace=net": "30 net", "since=24h&state=failed": "1 web", "pool=default&state=failed": "1 web",
+		"since=2999-01-01T00:00:00Z": "0 ", "since=7d&workspace=web": "1 web",
+	} {
+		page := s.get("/runs?" + query)
+		n, name, _ := strings.Cut(want, " ")
+		rows := strings.Count(page, "<tr><td>")
+		if fmt.Sprint(rows) != n || rows > 0 && !strings.Contains(page, "<b>"+name+"</b>") {
+			t.Errorf("%s: %d rows, want %s", query, rows, want)
+		}
+	}
+	s.shows("/runs?state=failed&operation=update", []string{`<option value="failed" selected>`, `<option value="update" selected>`}, nil)
+	for query, want := range map[string]string{
+		"state=asleep": "the state is pending", "operation=plan": "the operation is preview", "since=soon": "since is a time such as", "since=-2h": "since is a time such as",
+		"workspace=none": "there is no workspace", "pool=none": "there is no pool", "cursor=AAAA": "is not a cursor of this list",
+	} {
+		s.shows("/runs?"+query, []string{want}, []string{"<tr><td>"})
+	}
+}
+
+func TestWorkspaces_ShowLastRunDriftAndHolder(t *testing.T) {
+	s := newSite(t)
+	for i := range 32 {
+		s.workspace(fmt.Sprintf("ws-%02d", i))
+	}
+	s.ran("ws-00", "", drift)
+	s.submit("ws-01", workflow.Update)
+	job, _ := s.start()
+	s.submit("ws-01", workflow.Update)
+	page := s.shows("/workspaces", []string{"2 resources", `<a href="/runs/` + job.ID + `">held</a>`, "1 run waiting", "global · command"}, []string{"ws-30"})
+	next := regexp.MustCompile(`href="(/workspaces\?cursor=[^"]+)"`).FindStringSubmatch(page)
+	s.shows(next[1], []string{"ws-30", "ws-31", "To the beginning"}, []string{"ws-00"})
+	s.shows("/workspaces?name=S-3", []string{"ws-30", "ws-31"}, []string{"ws-03"})
+}
+
+func TestFind_LeadsToWhatIsNamed(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net")
+	s.workspace("net-2")
+	for q, want := range map[string]string{
+		"net": "/workspaces/net", " net ": "/workspaces/net", "ne": "/workspaces?name=ne", "wf_01k1": "/runs/wf_01k1", "": "/workspaces",
+		"//evil.example": "/workspaces?name=%2F%2Fevil.example", "wf_/../x": "/runs/wf_%2F..%2Fx",
+	} {
+		res, _ := s.do(http.MethodGet, "/find?q="+url.QueryEscape(q), nil)
+		if got := res.Header.Get("Location"); res.StatusCode != http.StatusSeeOther || got != want {
+			t.Errorf("%q: got %s %s, want %s", q, res.Status, got, want)
+		}
+	}
+}
+
+func TestPools_ShowSlotsWaitingRefusalsAndRunners(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net")
+	s.workspace("web")
+	_, err := s.plane.UpdatePool(t.Context(), s.admin, "default", api.PoolSettings{Concurrency: new(7)})
+	s.must(err)
+	s.submit("net", workflow.Update)
+	claimed, err := s.plane.Claim(t.Context(), s.pool, api.Claim{Instance: "agent-1", Max: 1})
+	s.must(err)
+	job := claimed.Jobs[0]
+	s.must(s.plane.Launch(t.Context(), s.pool, job.ID, api.Launch{Attempt: 1, Kind: api.LaunchRefused, Reason: workflow.ReasonCapacity, Text: "none in zone a", RetrySeconds: 60}))
+	s.submit("web", workflow.Preview)
+	s.shows("/pools?explain=net", []string{
+		"healthy", "1 of 7 in use", "1 run, the oldest submitted", "1 by capacity", "none in zone a", "<b>agent-1</b>", `href="/runs/` + job.ID + `"`, "all workspaces",
+		"dayfly pool update default", "runs it", "it is the built-in pool",
+	}, nil)
+	s.shows("/pools?explain=none", []string{"there is no workspace"}, []string{"runs it"})
+}
+
+func TestPages_WhoHasARoleInOneProjectSeesOnlyItsWorkspaces(t *testing.T) {
+	s := newSite(t)
+	_, err := s.plane.CreateProject(t.Context(), s.admin, "", api.ProjectSettings{Name: new("payments")})
+	s.must(err)
+	s.workspace("mine", func(w *api.Workspace) { w.Project = "payments" })
+	s.workspace("secret-plans")
+	s.ran("mine", workflow.Update, failed)
+	theirs := s.ran("secret-plans", workflow.Update, failed)
+	s.as("pat", "", map[string]string{"payments": api.RoleViewer})
+	for _, path := range []string{"/", "/runs", "/workspaces"} {
+		s.shows(path, []string{"mine"}, []string{"secret-plans"})
+	}
+	s.shows("/workspaces/mine", nil, []string{"<button class=\"first\">", "Unlock"})
+	s.shows("/pools", []string{"default"}, []string{"all workspaces", "agent"})
+	for _, path := range []string{"/workspaces/secret-plans", "/runs/" + theirs.ID} {
+		if res, _ := s.do(http.MethodGet, path, nil); res.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %s", path, res.Status)
+		}
+	}
+	if to, _, _ := s.post("/workspaces/mine/runs", url.Values{"operation": {"preview"}}); to != "" {
+		t.Errorf("a viewer made a run: %s", to)
+	}
+	page, err := s.plane.Workflows(t.Context(), s.admin, controlplane.Filter{Workspace: "mine"})
+	if s.must(err); len(page.Items) != 1 {
+		t.Errorf("%d runs", len(page.Items))
+	}
+}
+
+// Nothing that somebody else has written becomes markup.
+func TestPages_ForeignTextIsNoMarkup(t *testing.T) {
+	s := newSite(t)
+	const bad = `"><script>alert(1)</script>`
+	s.workspace("net", func(w *api.Workspace) {
+		w.Engine, w.Commands = api.EngineTofu, nil
+		w.Description, w.Environment, w.Variables = bad, map[string]string{"A": bad}, map[string]any{"a": bad}
+	})
+	_, err := s.plane.UpdatePool(t.Context(), s.admin, "default", api.PoolSettings{Description: new(bad)})
+	s.must(err)
+	s.as(bad, api.RoleAdmin, nil)
+	for i := range 2 {
+		w, err := s.plane.Submit(t.Context(), s.admin, "", api.Submit{Workspace: "net", Operation: workflow.Update, Message: bad})
+		s.must(err)
+		if i == 0 {
+			job, run := s.start()
+			s.end(job, run, api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: bad,
+				State: &api.StateFound{Backend: bad, Settings: strings.Repeat("a", 64), Workspace: bad, Lineage: bad}, Lock: &api.Lock{ID: bad, Who: bad, Operation: bad, Created: bad}})
+			continue
+		}
+		claimed, err := s.plane.Claim(t.Context(), s.pool, api.Claim{Instance: "agent", Version: bad, Max: 1})
+		s.must(err)
+		s.must(s.plane.Launch(t.Context(), s.pool, w.ID, api.Launch{Attempt: claimed.Jobs[0].Attempt, Kind: api.LaunchRefused, Reason: workflow.ReasonQuota, Text: bad, RetrySeconds: 60}))
+	}
+	q := url.QueryEscape(bad)
+	for _, path := range []string{
+		"/", "/runs", "/workspaces", "/workspaces/net", "/pools", "/pools?explain=" + q, "/workspaces?name=" + q,
+		"/runs?state=" + q, "/runs?operation=" + q, "/runs?workspace=" + q, "/runs?pool=" + q, "/runs?since=" + q, "/runs?cursor=" + q,
+	} {
+		s.shows(path, []string{"alert(1)"}, []string{"<script>"})
+	}
+	_, status, page := s.post("/workspaces/net/runs", url.Values{"operation": {bad}, "message": {bad}, "priority": {bad}, "max_runtime": {bad}, "state": {bad}, "take_over_from": {bad}})
+	if status != http.StatusUnprocessableEntity && status != http.StatusBadRequest || strings.Contains(page, "<script>") || !strings.Contains(page, "Not done") {
+		t.Errorf("%d %s", status, page)
+	}
+}

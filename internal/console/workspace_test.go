@@ -1,0 +1,139 @@
+package console_test
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// key is the key of the form of a new run on a page.
+func key(t *testing.T, page string) string {
+	t.Helper()
+	found := regexp.MustCompile(`name="key" value="([^"]+)"`).FindAllStringSubmatch(page, -1)
+	if len(found) == 0 {
+		t.Fatalf("no key in %s", page)
+	}
+	return found[len(found)-1][1]
+}
+
+func (s *site) runsOf(workspace string) []api.Workflow {
+	s.t.Helper()
+	page, err := s.plane.Workflows(s.t.Context(), s.admin, controlplane.Filter{Workspace: workspace})
+	s.must(err)
+	return page.Items
+}
+
+func TestWorkspace_ShowsWhatIsKnownOfIt(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net", func(w *api.Workspace) {
+		w.Engine, w.Commands, w.Variables = api.EngineTofu, nil, map[string]any{"region": "eu-central-1"}
+		w.Approval = &api.Approval{Required: true, Rules: []string{"destroys"}}
+	})
+	s.ran("net", workflow.Preview, api.Result{
+		Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, State: &api.StateFound{Backend: "s3", Settings: strings.Repeat("a", 64), Workspace: "default", Lineage: "l-1", Serial: 7},
+		Lock: &api.Lock{ID: "5e1f", Who: "ada@laptop"},
+	})
+	s.workspace("app")
+	s.submit("app", workflow.Refresh)
+	s.start()
+	s.submit("app", workflow.Refresh)
+	s.shows("/workspaces/app", []string{"refresh</a> holds it", "Last sign of life", "Waiting · 1", "The first waits for", "It cannot be unlocked"}, []string{"Unlock the workspace", "More options"})
+	page := s.shows("/workspaces/net", []string{
+		"serial 7, lineage l-1", "the workspace: required for destroys", "variables.region", "eu-central-1", "dayfly workspace apply -f FILE", "it is the built-in pool",
+		"locked by ada@laptop", "Free: nothing changes its state", "More options",
+	}, nil)
+	if strings.Count(page, `name="confirm"`) != 2 {
+		t.Error("the lock and the new run are to be confirmed")
+	}
+	to, status, page := s.post("/workspaces/net/runs", url.Values{"operation": {"state_unlock"}, "lock_id": {"5e1f"}})
+	if to != "" || !strings.Contains(page, "tick the box that confirms state unlock") {
+		t.Errorf("without a confirmation: %d %s %s", status, to, page)
+	}
+	if res, _ := s.do(http.MethodGet, "/workspaces/none", nil); res.StatusCode != http.StatusNotFound {
+		t.Errorf("no workspace: %s", res.Status)
+	}
+}
+
+func TestWorkspace_ReleasesTheLockThatItShows(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net", func(w *api.Workspace) { w.Engine, w.Commands = api.EngineTofu, nil })
+	s.ran("net", workflow.Update, api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Lock: &api.Lock{ID: "5e1f"}})
+	to, status, page := s.post("/workspaces/net/runs", url.Values{"operation": {"state_unlock"}, "lock_id": {"5e1f"}, "confirm": {"on"}})
+	if got := s.runsOf("net"); len(got) != 2 || got[0].Operation != workflow.StateUnlock || to != "/runs/"+got[0].ID {
+		t.Errorf("%d %s: %+v %s", status, to, got, page)
+	}
+}
+
+func TestNewRun_IsMadeOnceHoweverOftenItIsSent(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net")
+	page := s.get("/workspaces/net")
+	if !strings.Contains(page, `value="preview" checked`) {
+		t.Error("preview is not the default")
+	}
+	form := url.Values{"key": {key(t, page)}, "operation": {"update"}, "message": {"add a subnet"}, "priority": {"5"}, "max_runtime": {"20m"}}
+	to, status, page := s.post("/workspaces/net/runs", form)
+	if to != "" || status != http.StatusUnprocessableEntity && status != http.StatusBadRequest || !strings.Contains(page, "tick the box") {
+		t.Fatalf("not confirmed: %d %s", status, to)
+	}
+	for _, kept := range []string{`value="update" checked`, `value="add a subnet"`, `value="5"`, `value="20m"`} {
+		if !strings.Contains(page, kept) {
+			t.Errorf("the refused form does not keep %s", kept)
+		}
+	}
+	form.Set("key", key(t, page))
+	form.Set("confirm", "on")
+	first, _, _ := s.post("/workspaces/net/runs", form)
+	second, _, _ := s.post("/workspaces/net/runs", form)
+	got := s.runsOf("net")
+	if len(got) != 1 || first != "/runs/"+got[0].ID || second != first {
+		t.Fatalf("%s and %s: %+v", first, second, got)
+	}
+	if w := got[0]; w.Operation != workflow.Update || w.Message != "add a subnet" || w.Priority != 5 || w.MaxRuntime != "20m0s" {
+		t.Errorf("got %+v", w)
+	}
+	if to, _, _ := s.post("/workspaces/net/runs", url.Values{"key": {"another"}, "operation": {"scan"}}); to == "" || s.runsOf("net")[0].Type != workflow.InsightsScan {
+		t.Error("no scan was made")
+	}
+	for _, wrong := range []url.Values{{"operation": {""}}, {"operation": {"plan"}}, {"operation": {"preview"}, "priority": {"high"}}, {"operation": {"destroy"}}, {"operation": {"preview"}, "max_runtime": {"long"}}} {
+		if to, status, _ := s.post("/workspaces/net/runs", wrong); to != "" || status < 400 || status >= 500 {
+			t.Errorf("%v: %d %s", wrong, status, to)
+		}
+	}
+}
+
+func TestUnlock_FreesAWorkspaceWhoseHolderIsLost(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net")
+	w := s.submit("net", workflow.Update)
+	s.start()
+	s.shows("/workspaces/net", []string{"It cannot be unlocked"}, []string{"Unlock the workspace"})
+	s.pass(12) // of silence
+	admin := s.cookie
+	s.as("otto", api.RoleOperator, nil)
+	s.shows("/workspaces/net", []string{"holds it", "Free at the latest"}, []string{"Unlock the workspace"})
+	if to, status, _ := s.post("/workspaces/net/unlock", url.Values{"workflow": {w.ID}}); to != "" || status != http.StatusForbidden {
+		t.Errorf("an operator: %d %s", status, to)
+	}
+	s.cookie = admin
+	s.shows("/workspaces/net", []string{"Unlock the workspace", "known to be"}, nil)
+	if to, _, page := s.post("/workspaces/net/unlock", url.Values{"workflow": {"wf_other"}}); to != "" || !strings.Contains(page, "Not done") {
+		t.Errorf("another holder: %s", to)
+	}
+	to, _, _ := s.post("/workspaces/net/unlock", url.Values{"workflow": {w.ID}})
+	if to != "/workspaces/net?done=unlocked" {
+		t.Fatalf("went on to %q", to)
+	}
+	s.shows(to, []string{"The workspace is unlocked", "Free: nothing changes its state"}, nil)
+	events, err := s.plane.Audit(t.Context(), s.admin, api.AuditFilter{Action: "workspace.unlock", Outcome: "done"})
+	s.must(err)
+	if len(events.Items) != 1 || events.Items[0].Actor != "admin" || !strings.Contains(events.Items[0].Detail, w.ID) {
+		t.Errorf("audit: %+v", events.Items)
+	}
+}
