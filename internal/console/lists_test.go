@@ -242,3 +242,30 @@ func TestPages_ForeignTextIsNoMarkup(t *testing.T) {
 		t.Errorf("%d %s", status, page)
 	}
 }
+
+// What a page reads does not grow with the runs behind it.
+func TestPages_ReadABoundedNumberOfRecords(t *testing.T) {
+	s := newSite(t)
+	for i := range 60 {
+		s.workspace(fmt.Sprintf("ws-%02d", i))
+	}
+	paths := []string{"/", "/runs", "/runs?state=failed", "/workspaces", "/workspaces/ws-00", "/pools"}
+	cost := map[string]int64{}
+	for _, behind := range []int{2500, 1500} {
+		for i := range behind {
+			w := s.submit(fmt.Sprintf("ws-%02d", i%60), workflow.Preview)
+			_, err := s.plane.Cancel(t.Context(), s.admin, w.ID, api.WithReason{})
+			s.must(err)
+		}
+		for _, path := range paths {
+			before := s.reads.Load()
+			s.get(path)
+			n := s.reads.Load() - before
+			if first, known := cost[path]; n > 60 || known && n > first {
+				t.Errorf("%s costs %d reads, and cost %d before", path, n, first)
+			}
+			cost[path] = n
+		}
+	}
+	t.Log(cost)
+}
