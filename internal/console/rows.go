@@ -3,7 +3,9 @@ package console
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,8 +25,7 @@ func (v *view) toWorkspace(name string) templ.SafeURL {
 // may says whether a button is worth showing: whether who is signed in has a role in the organization, or in any
 // project. The rules decide.
 func (v *view) may(role string) bool {
-	projects, _ := v.who.AnyProject(nil) // it reads nothing
-	return v.who.Has(role, projects...)
+	return v.who.Has(role, slices.Collect(maps.Keys(v.who.Grants))...)
 }
 
 // doing is what a run does, in few words.
