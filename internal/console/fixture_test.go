@@ -172,6 +172,7 @@ func (s *site) as(name, role string, grants map[string]string) {
 	s.t.Helper()
 	made, err := s.plane.CreateToken(s.t.Context(), s.admin, api.NewToken{Name: name, Role: role, Grants: grants})
 	s.must(err)
+	s.cookie = nil // or the session that was there would end
 	s.signIn(made.Value)
 }
 

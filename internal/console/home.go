@@ -83,7 +83,7 @@ func readHome(ctx context.Context, v *view) (d homeData, err error) {
 	for _, w := range active.Items {
 		m := markOf(w)
 		if w.State == workflow.Running && w.Step != "" && !w.CancelRequested {
-			m.word = short(w.Step)
+			m.word = brief(w.Step)
 		}
 		d.running = append(d.running, homeRow{m, w, "", last(w)})
 	}
@@ -95,7 +95,7 @@ func readHome(ctx context.Context, v *view) (d homeData, err error) {
 			if err != nil {
 				continue // it has just gone
 			}
-			row.says = "waits for " + short(why.Waiting)
+			row.says = "waits for " + brief(why.Waiting)
 		}
 		if len(d.waiting) < mostNeeds {
 			d.waiting = append(d.waiting, row)

@@ -50,7 +50,8 @@ func TestPages_EmptyOnesSayWhatToType(t *testing.T) {
 }
 
 func TestHome_SaysWhatNeedsSomebodyAndWhatRunsAndWaits(t *testing.T) {
-	s := newSite(t)
+	c := newClock()
+	s := newSite(t, c.of)
 	for _, name := range []string{"app", "billing", "dns", "fixed", "guarded", "web"} {
 		s.workspace(name)
 	}
@@ -79,13 +80,13 @@ func TestHome_SaysWhatNeedsSomebodyAndWhatRunsAndWaits(t *testing.T) {
 	if a, f, d := strings.Index(page, "◇"), strings.Index(page, "✗"), strings.Index(page, "△"); a > f || f > d {
 		t.Errorf("approvals, failures and drift stand at %d, %d, %d", a, f, d)
 	}
-	s.pass(24 * 60)
+	s.pass(c, 24*60)
 	s.shows("/", nil, []string{"the quota of 40"})
 }
 
 // What is counted is what was looked at, and the page says so.
 func TestHome_SaysOfHowManyItCounts(t *testing.T) {
-	s := newSite(t)
+	s := newSite(t, newClock().of)
 	s.workspace("net")
 	for range 205 {
 		w := s.submit("net", workflow.Preview)

@@ -73,7 +73,7 @@ func poolsPage(v *view, d poolsData) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var4 string
-			templ_7745c5c3_Var4, templ_7745c5c3_Err = templ.JoinStringErrs(short(d.wrong))
+			templ_7745c5c3_Var4, templ_7745c5c3_Err = templ.JoinStringErrs(brief(d.wrong))
 			if templ_7745c5c3_Err != nil {
 				return templ.Error{Err: templ_7745c5c3_Err, FileName: `pools.templ`, Line: 18, Col: 53}
 			}
@@ -314,7 +314,7 @@ func poolSection(v *view, p poolData) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var17 string
-				templ_7745c5c3_Var17, templ_7745c5c3_Err = templ.JoinStringErrs(short(r.Text))
+				templ_7745c5c3_Var17, templ_7745c5c3_Err = templ.JoinStringErrs(brief(r.Text))
 				if templ_7745c5c3_Err != nil {
 					return templ.Error{Err: templ_7745c5c3_Err, FileName: `pools.templ`, Line: 65, Col: 28}
 				}
@@ -396,7 +396,7 @@ func poolSection(v *view, p poolData) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var21 string
-				templ_7745c5c3_Var21, templ_7745c5c3_Err = templ.JoinStringErrs(short(r.Name))
+				templ_7745c5c3_Var21, templ_7745c5c3_Err = templ.JoinStringErrs(brief(r.Name))
 				if templ_7745c5c3_Err != nil {
 					return templ.Error{Err: templ_7745c5c3_Err, FileName: `pools.templ`, Line: 83, Col: 29}
 				}
@@ -409,7 +409,7 @@ func poolSection(v *view, p poolData) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var22 string
-				templ_7745c5c3_Var22, templ_7745c5c3_Err = templ.JoinStringErrs(short(r.Version))
+				templ_7745c5c3_Var22, templ_7745c5c3_Err = templ.JoinStringErrs(brief(r.Version))
 				if templ_7745c5c3_Err != nil {
 					return templ.Error{Err: templ_7745c5c3_Err, FileName: `pools.templ`, Line: 83, Col: 61}
 				}

@@ -22,9 +22,9 @@ func (v *view) toWorkspace(name string) templ.SafeURL {
 	return v.to("/workspaces/" + url.PathEscape(name))
 }
 
-// may says whether a button is worth showing: whether who is signed in has a role in the organization, or in any
+// has says whether a button is worth showing: whether who is signed in has a role in the organization, or in any
 // project. The rules decide.
-func (v *view) may(role string) bool {
+func (v *view) has(role string) bool {
 	return v.who.Has(role, slices.Collect(maps.Keys(v.who.Grants))...)
 }
 
@@ -76,15 +76,15 @@ func inNumbers(w api.Workflow) string {
 func under(w api.Workflow) string {
 	switch {
 	case w.State == workflow.Failed:
-		return short(cmp.Or(w.Detail, strings.ReplaceAll(string(w.Reason), "_", " ")))
+		return brief(cmp.Or(w.Detail, strings.ReplaceAll(string(w.Reason), "_", " ")))
 	case w.State == workflow.Running && w.Step != "":
-		return "in step " + short(w.Step)
+		return "in step " + brief(w.Step)
 	}
 	return inNumbers(w)
 }
 
-// short is foreign text that is to stand in one line.
-func short(s string) string {
+// brief is foreign text that is to stand in one line.
+func brief(s string) string {
 	return clean(text.Middle(strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " "), 240))
 }
 
@@ -98,8 +98,8 @@ func last(w api.Workflow) stamp {
 	return stamp{w.SubmittedAt}
 }
 
-// took is how long a run has run, or ran; "" before its start.
-func took(v *view, w api.Workflow) string {
+// lasted is how long a run has run, or ran; "" before its start.
+func lasted(v *view, w api.Workflow) string {
 	if w.StartedAt == nil {
 		return ""
 	}

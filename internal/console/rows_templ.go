@@ -78,7 +78,7 @@ func runLink(v *view, w api.Workflow) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = aside(short(w.Message)).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = aside(brief(w.Message)).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -198,7 +198,7 @@ func runRow(v *view, w api.Workflow) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var9 string
-		templ_7745c5c3_Var9, templ_7745c5c3_Err = templ.JoinStringErrs(short(w.SubmittedBy))
+		templ_7745c5c3_Var9, templ_7745c5c3_Err = templ.JoinStringErrs(brief(w.SubmittedBy))
 		if templ_7745c5c3_Err != nil {
 			return templ.Error{Err: templ_7745c5c3_Err, FileName: `rows.templ`, Line: 35, Col: 40}
 		}
@@ -214,7 +214,7 @@ func runRow(v *view, w api.Workflow) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = aside(took(v, w)).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = aside(lasted(v, w)).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

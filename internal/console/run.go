@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"path"
@@ -104,7 +103,7 @@ func runDataOf(why api.Why, v *view) runData {
 
 // may is a hint whether somebody may decide about a run; the rules decide.
 func (v *view) may() bool {
-	return v.who.Has(api.RoleOperator, slices.Collect(maps.Keys(v.who.Grants))...)
+	return v.has(api.RoleOperator)
 }
 
 // actsOf is what can be done about a run in its state, by somebody called me. It is a pure function.

@@ -48,7 +48,7 @@ func with(choices []choice, chosen string) []choice {
 			return choices
 		}
 	}
-	return append(append([]choice{}, choices...), choice{chosen, short(chosen)})
+	return append(append([]choice{}, choices...), choice{chosen, brief(chosen)})
 }
 
 // runs lists runs, the newest first, as the address filters them.

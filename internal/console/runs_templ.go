@@ -121,7 +121,7 @@ func runsPage(v *view, d runsData) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var6 string
-			templ_7745c5c3_Var6, templ_7745c5c3_Err = templ.JoinStringErrs(short(d.wrong))
+			templ_7745c5c3_Var6, templ_7745c5c3_Err = templ.JoinStringErrs(brief(d.wrong))
 			if templ_7745c5c3_Err != nil {
 				return templ.Error{Err: templ_7745c5c3_Err, FileName: `runs.templ`, Line: 17, Col: 53}
 			}

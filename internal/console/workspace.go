@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -93,7 +92,7 @@ func workspace(r *http.Request, v *view) (templ.Component, error) {
 	})
 	if len(d.waiting) > 0 {
 		if why, err := v.plane.Why(ctx, v.who, d.waiting[0].ID); err == nil {
-			d.why = short(why.Waiting)
+			d.why = brief(why.Waiting)
 		}
 	}
 	if i := slices.IndexFunc(d.runs, func(w api.Workflow) bool { return w.State.Terminal() && w.StartedAt != nil }); i >= 0 {
@@ -197,17 +196,5 @@ func settingsOf(w api.Workspace) (out []setting) {
 		}
 	}
 	walk("", all)
-	return out
-}
-
-// lockText says who held the lock of a state, since when and what for.
-func lockText(l api.Lock) string {
-	out := "When the last run ended, the state was locked by " + cmp.Or(short(l.Who), "somebody")
-	if l.Operation != "" {
-		out += " for " + short(l.Operation)
-	}
-	if l.Created != "" {
-		out += " since " + short(l.Created)
-	}
 	return out
 }

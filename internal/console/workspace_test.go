@@ -109,12 +109,13 @@ func TestNewRun_IsMadeOnceHoweverOftenItIsSent(t *testing.T) {
 }
 
 func TestUnlock_FreesAWorkspaceWhoseHolderIsLost(t *testing.T) {
-	s := newSite(t)
+	c := newClock()
+	s := newSite(t, c.of)
 	s.workspace("net")
 	w := s.submit("net", workflow.Update)
 	s.start()
 	s.shows("/workspaces/net", []string{"It cannot be unlocked"}, []string{"Unlock the workspace"})
-	s.pass(12) // of silence
+	s.pass(c, 12) // of silence
 	admin := s.cookie
 	s.as("otto", api.RoleOperator, nil)
 	s.shows("/workspaces/net", []string{"holds it", "Free at the latest"}, []string{"Unlock the workspace"})

@@ -273,7 +273,7 @@ func workspacesPage(v *view, d workspacesData) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var13 string
-			templ_7745c5c3_Var13, templ_7745c5c3_Err = templ.JoinStringErrs(short(d.name))
+			templ_7745c5c3_Var13, templ_7745c5c3_Err = templ.JoinStringErrs(brief(d.name))
 			if templ_7745c5c3_Err != nil {
 				return templ.Error{Err: templ_7745c5c3_Err, FileName: `workspaces.templ`, Line: 59, Col: 52}
 			}
