@@ -147,7 +147,12 @@ func approval(v *view, w api.Workflow) homeRow {
 		if n := r.Needed - approvals; n > 1 {
 			says = append(says, fmt.Sprintf("needs %s more", text.Count(n, "approval")))
 		}
-		if r.NotBySubmitter && slices.Contains(r.Submitters, v.who.Name) {
+		switch {
+		case !v.has(api.RoleOperator):
+			says = append(says, "an operator can approve it")
+		case slices.ContainsFunc(r.Votes, func(vote api.Vote) bool { return vote.By == v.who.Name }):
+			says = append(says, "you have approved it")
+		case r.NotBySubmitter && slices.Contains(r.Submitters, v.who.Name):
 			says = append(says, "somebody else must approve it: you submitted it or changed its workspace")
 		}
 	}

@@ -77,6 +77,8 @@ func TestHome_SaysWhatNeedsSomebodyAndWhatRunsAndWaits(t *testing.T) {
 		"<h1>3 things need you</h1>", "2 to add, 1 to replace", "somebody else must approve it", "the quota of 40 is reached", "2 resources are not as the state says",
 		"Running · 1", "</span> apply</span>", "Waiting · 1", "waits for workflow " + job.ID, "Ended today · 5 succeeded, 2 failed",
 	}, []string{">fixed<", ">web<"})
+	s.as("vera", api.RoleViewer, nil)
+	s.shows("/", []string{"an operator can approve it"}, []string{"somebody else must"})
 	if a, f, d := strings.Index(page, "◇"), strings.Index(page, "✗"), strings.Index(page, "△"); a > f || f > d {
 		t.Errorf("approvals, failures and drift stand at %d, %d, %d", a, f, d)
 	}
