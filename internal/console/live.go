@@ -139,7 +139,7 @@ func look(ctx context.Context, v *view, k lookKey) (n news, err error) {
 			break
 		}
 	}
-	l := logData{run: k.run, attempt: n.attempt, latest: w.Attempt}
+	l := logData{run: k.run, attempt: n.attempt, latest: max(w.Attempt, n.attempt)}
 	done := k.from < 0
 	next := k.from
 	if !done {
@@ -149,7 +149,7 @@ func look(ctx context.Context, v *view, k lookKey) (n news, err error) {
 		}
 		l.groups = groups(lines, stepsOf(w, n.attempt), 0)
 	}
-	n.latest, n.live = w.Attempt, liveOf(w, done, next)
+	n.latest, n.live = l.latest, liveOf(w, done, next)
 	var b bytes.Buffer
 	shared := &view{base: k.base} // nothing of one viewer goes to the others
 	err = logNews(shared, l, stepsOf(w, n.attempt)).Render(ctx, &b)
@@ -248,6 +248,3 @@ func written(b []byte) templ.Component {
 		return err
 	})
 }
-
-// colouredText is the text of a line.
-func colouredText(l logLine) templ.Component { return written([]byte(paint(l.text))) }

@@ -1,6 +1,8 @@
 package console
 
 import (
+	"bytes"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -9,6 +11,21 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
+
+// logLines shows lines. There may be thousands, so they have no template.
+func logLines(v *view, l logData, lines []logLine) templ.Component {
+	before, after, _ := strings.Cut(templ.EscapeString(string(v.to(l.line(0)))), "line=0#L0")
+	var b bytes.Buffer
+	for _, line := range lines {
+		at := line.at.UTC().Format("15:04:05.000 UTC")
+		fmt.Fprintf(&b, `<div id="L%d"><a href="%sline=%d#L%d%s" title="%s">%d</a><span>%s`, line.n, before, line.n, line.n, after, at, line.n, paint(line.text))
+		if line.cut {
+			b.WriteString("<b>... cut here; the download has all of it</b>")
+		}
+		b.WriteString("</span></div>")
+	}
+	return written(b.Bytes())
+}
 
 // paint is a line of a log as HTML: its text in span elements whose classes are its colours. Each line begins without
 // colours. A page shows windows of a log, so the line that set a colour may not be there; and a colour that a program

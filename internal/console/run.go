@@ -230,9 +230,8 @@ func (d runData) facts() []fact {
 			all = append(all, fact{name: "State", text: stateText(*s), title: "lineage " + s.Lineage})
 		}
 		if l := r.Lock; l != nil {
-			who := strings.TrimSpace(cmp.Or(l.Who, "somebody") + " " + l.Operation)
 			all = append(all, fact{
-				name: "State lock", text: "still held by " + who + ". If no engine uses it: ", title: l.Created,
+				name: "State lock", text: "still held by " + lockHolder(*l) + ". If no engine uses it: ", title: l.Created,
 				command: "dayfly state unlock " + w.Workspace + " " + l.ID,
 			})
 		}
@@ -252,4 +251,9 @@ func stateText(s api.StateFound) string {
 		return out + ", new"
 	}
 	return fmt.Sprintf("%s, serial %d", out, s.Serial)
+}
+
+// lockHolder says who holds a lock of the state, and for what.
+func lockHolder(l api.Lock) string {
+	return strings.TrimSpace(cmp.Or(l.Who, "somebody") + " " + l.Operation)
 }

@@ -55,6 +55,8 @@ type upProcess struct {
 	cmd *exec.Cmd
 	cl  *client.Client
 	out *lockedBuffer
+
+	url, token string // of its administrator
 }
 
 func (u *upProcess) pid() int { return u.cmd.Process.Pid }
@@ -76,8 +78,8 @@ func startUp(b *testing.B, root, source string, jobs int) *upProcess {
 		url := address.FindString(u.out.String())
 		token, err := os.ReadFile(filepath.Join(data, "private", "admin-token"))
 		if url != "" && err == nil {
-			value := strings.TrimSpace(string(token))
-			u.cl, err = client.New(client.Config{URL: url, Token: func() redact.String { return redact.New(value) }, HTTPClient: &http.Client{}})
+			u.url, u.token = url, strings.TrimSpace(string(token))
+			u.cl, err = client.New(client.Config{URL: url, Token: func() redact.String { return redact.New(u.token) }, HTTPClient: &http.Client{}})
 			check(b, err)
 			return u
 		}

@@ -88,9 +88,9 @@
     const end = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 60;
     const toEnd = () => scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
     const button = make("button", "Follow", { type: "button", hidden: state.from < 0 });
-    let following = false, top = scrollY, told = 0;
+    let following = false, top = scrollY;
     const set = (on) => ((following = on), button.setAttribute("aria-pressed", on));
-    set(false);
+    set(end() && !button.hidden && !location.hash);
     $(".logbar", log).append(button);
     button.addEventListener("click", () => {
       set(!following);
@@ -151,10 +151,7 @@
           add(answer);
           state.attempt = news.attempt;
           state.from = news.from;
-          if (news.again !== "0" || Date.now() - told > 10000) {
-            $("[data-count]", log).textContent = many(Number(news.from));
-            told = Date.now();
-          }
+          $("[data-count]", log).textContent = many(Number(news.from));
         }
         state.seen = news.seen;
         state.again = news.again;
