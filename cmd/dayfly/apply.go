@@ -127,16 +127,16 @@ type change struct {
 	then  func(ctx context.Context) error                // what is left to do when the rest is there; nil: nothing
 }
 
-func (c change) what() string { return strings.TrimSpace(c.Kind + " " + c.Name) }
+func (ch change) what() string { return strings.TrimSpace(ch.Kind + " " + ch.Name) }
 
 // wrong says which document an error is about.
-func (c change) wrong(err error) error {
+func (ch change) wrong(err error) error {
 	if err == nil {
 		return nil
 	}
-	said := fmt.Sprintf("%s: %s", c.what(), sentence(err))
-	if c.place != "" {
-		said = c.place + ": " + said
+	said := fmt.Sprintf("%s: %s", ch.what(), sentence(err))
+	if ch.place != "" {
+		said = ch.place + ": " + said
 	}
 	return &exitError{code: exitCode(err), err: errors.New(said)}
 }

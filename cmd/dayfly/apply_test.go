@@ -214,7 +214,7 @@ func TestApply_WhatGetPrintsIsUnchanged(t *testing.T) {
 	w := newWorld(t)
 	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test of many settings, the same each time
 	show := [][]string{{"workspace", "get", "one"}, {"pool", "get", "trusted"}, {"project", "get", "live"}, {"project", "get", "global"}, {"organization", "get"}, {"issuer", "get", "ci"}}
-	for range 40 {
+	for range 6 {
 		for i, doc := range byChance(r) {
 			data, err := json.Marshal(doc) // JSON is YAML
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -358,6 +359,13 @@ func (p *planner) issuer(ctx context.Context, ch *change, want api.Issuer) error
 
 func asWorkspace(w api.Workspace) api.Workspace {
 	w.ID, w.Version = "", 0
+	if w.State != nil {
+		place := *w.State
+		place.Key, place.Default, place.Implied = "", "", false
+		if w.State = &place; reflect.ValueOf(place).IsZero() {
+			w.State = nil
+		}
+	}
 	return w
 }
 

@@ -166,7 +166,7 @@ func TestOutput_IsThatOfTheLastRunThatChangedTheState(t *testing.T) {
 			t.Errorf("%v: got %q, want %q", args, got, want)
 		}
 	}
-	for says, name := range map[string]string{"its value never leaves the runner": "password", "its outputs: address, ports, password": "adress"} {
+	for says, name := range map[string]string{"its value never leaves the runner": "password", "its outputs: address, ports, password": "adr"} {
 		if got := w.run("output", "one", name); got.code != exitRefused || !strings.Contains(got.stderr, says) {
 			t.Errorf("%s: got %+v", name, got)
 		}

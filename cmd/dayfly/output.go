@@ -83,10 +83,11 @@ func (a *app) encodeTo(w io.Writer, v any) error {
 }
 
 // unquote takes the form of JSON away. The writer puts quotes where they are needed, except around words that only an
-// older YAML reads as true or false.
+// older YAML reads as true or false, and lines that it would write as a block that cannot be read.
 func unquote(n *yaml.Node) {
 	old := []string{"y", "n", "yes", "no", "on", "off"}
-	if n.Kind != yaml.ScalarNode || !slices.Contains(old, strings.ToLower(n.Value)) {
+	block := strings.Contains(n.Value, "\n") && (strings.TrimSpace(n.Value[:1]) == "" || strings.ContainsAny(n.Value, "\t\r"))
+	if n.Kind != yaml.ScalarNode || !block && !slices.Contains(old, strings.ToLower(n.Value)) {
 		n.Style = 0
 	}
 	for _, inner := range n.Content {

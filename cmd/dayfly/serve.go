@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strconv"
 	"strings"
 
-	xterm "golang.org/x/term"
-
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/blob/s3"
@@ -26,14 +24,21 @@ type serving struct {
 
 // log writes text to a terminal, and JSON elsewhere.
 func (s serving) log(a *app) *slog.Logger {
-	options := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if !term.IsTerminal(a.stderr) {
+		return s.jsonLog(a)
+	}
+	return slog.New(slog.NewTextHandler(a.stderr, s.options()))
+}
+
+func (s serving) jsonLog(a *app) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(a.stderr, s.options()))
+}
+
+func (s serving) options() *slog.HandlerOptions {
 	if s.Verbose {
-		options.Level = slog.LevelDebug
+		return &slog.HandlerOptions{Level: slog.LevelDebug}
 	}
-	if f, ok := a.stderr.(*os.File); ok && xterm.IsTerminal(int(f.Fd())) {
-		return slog.New(slog.NewTextHandler(a.stderr, options))
-	}
-	return slog.New(slog.NewJSONHandler(a.stderr, options))
+	return &slog.HandlerOptions{Level: slog.LevelInfo}
 }
 
 // listening are the flags of a control plane.

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/redact"
@@ -91,6 +93,7 @@ type upCommand struct {
 	settings
 	listening
 	serving
+	LogFormat string `enum:"auto,lines,json" default:"auto" help:"lines: a line when a job starts and one when it ends, and warnings, with -v the whole log; json: the whole log as JSON; auto: lines on a terminal, else json."`
 }
 
 // Run serves and works until the command is told to end.
@@ -106,7 +109,8 @@ func (c *upCommand) Run(a *app) error {
 		}
 		s.SourceRoots = []string{cwd}
 	}
-	server, err := c.config(a, c.log(a))
+	lines := &jobLines{style: term.StyleOf(a.stderr, a.getenv), say: a.say}
+	server, err := c.config(a, c.upLog(a, lines))
 	if err != nil {
 		return err
 	}
@@ -127,8 +131,30 @@ func (c *upCommand) Run(a *app) error {
 			a.say("  commands need DAYFLY_URL and DAYFLY_API_TOKEN: %s", err)
 		}
 		a.say("  try: dayfly run .%cDIR --op preview --follow", filepath.Separator)
-		return u, nil
+		if cl, err := u.Client(); err != nil {
+			a.say("  runs are not shown here: %s", err)
+		} else if c.lines(a) {
+			lines.open(ctx, cl)
+		}
+		return upWorker{u, lines}, nil
 	})
+}
+
+// lines reports whether each job has its lines in place of the log.
+func (c *upCommand) lines(a *app) bool {
+	return c.LogFormat == "lines" || c.LogFormat == "auto" && term.IsTerminal(a.stderr)
+}
+
+// upLog is the log beside the lines of the jobs, or in their place.
+func (c *upCommand) upLog(a *app, lines *jobLines) *slog.Logger {
+	if !c.lines(a) {
+		return c.jsonLog(a)
+	}
+	level := slog.LevelWarn
+	if c.Verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(jobLog{Handler: slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level}), seen: lines.seen})
 }
 
 // remember makes this user's commands talk to a control plane of this machine.

@@ -33,7 +33,7 @@ type upProcess struct {
 	err    error
 }
 
-func upWithARun(t *testing.T, script string) *upProcess {
+func upWithARun(t *testing.T, script string, flags ...string) *upProcess {
 	t.Helper()
 	w := newWorld(t)
 	delete(w.env, "DAYFLY_URL")
@@ -44,7 +44,7 @@ func upWithARun(t *testing.T, script string) *upProcess {
 	if err := os.WriteFile(filepath.Join(sources, "workspace.yaml"), []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.cmd = exec.CommandContext(t.Context(), os.Args[0], "up", "--data", data, "--source-root", sources, "--listen", "127.0.0.1:0", "--deploy-target", "process")
+	s.cmd = exec.CommandContext(t.Context(), os.Args[0], append([]string{"up", "--data", data, "--source-root", sources, "--listen", "127.0.0.1:0", "--deploy-target", "process"}, flags...)...)
 	s.cmd.Env = []string{asProgram + "=1", "PATH=" + w.env["PATH"], "HOME=" + w.env["HOME"]}
 	s.cmd.Stderr = s.stderr
 	if err := s.cmd.Start(); err != nil {
@@ -127,4 +127,34 @@ func TestUp_AThirdInterruptKillsWhatRuns(t *testing.T) {
 		s.says(says)
 	}
 	s.ends() // long before the engine's grace is over
+}
+
+func TestUp_SaysInALineEachThatAJobHasStartedAndHowItEnded(t *testing.T) {
+	s := upWithARun(t, untilLetGo+"; test -e GO.good", "--log-format", "lines")
+	s.says("• preview of one started  " + s.id + "\n")
+	if err := os.WriteFile(s.letGo, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.says("s  " + s.id + ": ")
+	if err := os.WriteFile(s.letGo+".good", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	good := strings.TrimSpace(s.w.ok("run", "one"))
+	s.says("s  " + good + "\n")
+	if err := os.Remove(s.letGo); err != nil {
+		t.Fatal(err)
+	}
+	cut := strings.TrimSpace(s.w.ok("run", "one"))
+	s.says("• preview of one started  " + cut + "\n")
+	s.gets(syscall.SIGTERM)
+	s.says("s  " + cut + ": ") // what ends with dayfly up has its line too
+	s.ends()
+	said := s.stderr.String()
+	has(t, "its ends", said, "✗ preview of one ", "✓ preview of one ")
+	if strings.Contains(said, "level=INFO") || strings.Contains(said, `"msg"`) {
+		t.Errorf("a record that is no warning is said:\n%s", said)
+	}
+	if n := strings.Count(said, good); n != 2 {
+		t.Errorf("%s has %d lines, want 2:\n%s", good, n, said)
+	}
 }

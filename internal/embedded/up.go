@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -74,6 +75,16 @@ func OpenUp(ctx context.Context, cfg UpConfig) (u *Up, err error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return u, nil
+}
+
+// Client returns a client of the control plane with the first admin's token, which needs no network.
+func (u *Up) Client() (*client.Client, error) {
+	token, err := u.AdminToken()
+	if err != nil {
+		return nil, err
+	}
+	secret := redact.New(token)
+	return client.New(client.Config{URL: u.URL(), Token: func() redact.String { return secret }, HTTPClient: &http.Client{Transport: client.InMemory(u.handler)}})
 }
 
 // Run serves and works until ctx ends. The control plane ends last: the agent reports to it how its
