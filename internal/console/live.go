@@ -18,11 +18,12 @@ import (
 
 // Times of those who follow a run.
 const (
-	stateEvery = 2 * time.Second // between looks at the run's state while no line comes
-	waitMost   = 5 * time.Second // most of one request for a run that has not started: why it waits may change
-	laterEvery = 5 * time.Second // between requests for a run that may change but prints no more
-	fullEvery  = 3 * time.Second // between requests while too many others wait
-	linger     = time.Second     // how long new lines are kept for viewers who ask a little later than others
+	stateEvery = 2 * time.Second       // between looks at the run's state while no line comes
+	waitMost   = 5 * time.Second       // most of one request for a run that has not started: why it waits may change
+	laterEvery = 5 * time.Second       // between requests for a run that may change but prints no more
+	fullEvery  = 3 * time.Second       // between requests while too many others wait
+	crowdEvery = 10 * time.Millisecond // for each other viewer, before the next request: 100 requests a second of a log
+	linger     = time.Second           // how long new lines are kept for viewers who ask a little later than others
 	lookMargin = 10 * time.Second
 )
 
@@ -86,12 +87,16 @@ func (c *Console) whatIsNew(r *http.Request, v *view) (templ.Component, error) {
 	if from < 0 {
 		k.wait = 0
 	}
-	n, full, err := c.looks.share(ctx, k, c.cfg.Waiting, func(ctx context.Context, k lookKey) (news, error) { return look(ctx, v, k) })
+	n, others, full, err := c.looks.share(ctx, k, c.cfg.Waiting, func(ctx context.Context, k lookKey) (news, error) { return look(ctx, v, k) })
 	if err != nil {
 		return nil, err
 	}
-	if full && n.live.again == "0" {
-		n.live.again = strconv.FormatInt(fullEvery.Milliseconds(), 10)
+	if n.live.again == "0" {
+		again := min(time.Duration(others)*crowdEvery, fullEvery)
+		if full {
+			again = fullEvery
+		}
+		n.live.again = strconv.FormatInt(again.Milliseconds(), 10)
 	}
 	var parts templ.Component
 	if n.live.seen != k.seen || n.waits {
@@ -177,11 +182,12 @@ type shared struct {
 	news    news
 	err     error
 	viewers int
+	most    int // viewers so far
 	cancel  context.CancelFunc
 }
 
-// share looks, or waits for the look of another viewer. full says that it did not wait, because too many others do.
-func (l *looks) share(ctx context.Context, k lookKey, most int, look func(context.Context, lookKey) (news, error)) (n news, full bool, err error) {
+// share looks, or waits for the look of another viewer. others is how many shared it; full says that it did not wait, because too many others do.
+func (l *looks) share(ctx context.Context, k lookKey, most int, look func(context.Context, lookKey) (news, error)) (n news, others int, full bool, err error) {
 	l.mu.Lock()
 	if full = k.wait > 0 && l.waiting >= most; full {
 		k.wait = 0
@@ -208,6 +214,7 @@ func (l *looks) share(ctx context.Context, k lookKey, most int, look func(contex
 		}()
 	}
 	s.viewers++
+	s.most++
 	if k.wait > 0 {
 		l.waiting++
 	}
@@ -229,7 +236,7 @@ func (l *looks) share(ctx context.Context, k lookKey, most int, look func(contex
 			delete(l.byKey, k)
 		}
 	}
-	return n, full, err
+	return n, s.most - 1, full, err
 }
 
 // forget ends the sharing of a look.
