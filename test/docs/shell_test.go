@@ -270,7 +270,8 @@ func TestTutorial_ItsBlocksWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	term.follow(t, "docs/tutorial.md", func(b docs.Block) string {
-		if strings.Contains(b.Text, "basic") && installed("terraform") == "" {
+		needs := func(word string) bool { return strings.Contains(b.Text, word) }
+		if slices.ContainsFunc([]string{"basic", "tfvars", `"$plan"`, `"$update"`}, needs) && installed("terraform") == "" {
 			return "terraform is not on PATH"
 		}
 		return ""
@@ -283,6 +284,9 @@ func TestTutorial_ItsBlocksWork(t *testing.T) {
 		"dayfly state list basic":  {"terraform_data.network", "password = (sensitive)"},
 		"basic --op scan":          {"no drift"},
 		"basic --op destroy --yes": {"3 destroyed"},
+		"./tfvars --op update":     {"3 to add", "approve"},
+		`workflow show "$plan"`:    {"create   terraform_data.server[2]", "approved: wf_"},
+		`logs --follow "$update"`:  {"3 added, 0 changed, 0 destroyed", "succeeded"},
 	})
 }
 
