@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -87,6 +88,14 @@ func operation(on huma.API, rt route, hasBody bool) huma.Operation {
 		op.Security = []map[string][]string{{string(rt.audience): {}}}
 	}
 	return op
+}
+
+// answers says what the body of a successful answer is.
+func answers(on huma.API, op *huma.Operation, body reflect.Type) {
+	schema := on.OpenAPI().Components.Schemas.Schema(body, true, op.OperationID+"Response")
+	op.Responses[strconv.Itoa(cmp.Or(op.DefaultStatus, http.StatusOK))] = &huma.Response{
+		Content: map[string]*huma.MediaType{"application/json": {Schema: schema}},
+	}
 }
 
 // problemResponse refers to the description of a status, which all operations share.

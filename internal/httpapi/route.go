@@ -59,10 +59,13 @@ type route struct {
 	errors   []int  // statuses beyond those that every route of its kind may answer
 }
 
-// answer is a successful answer with a body.
+// answer is a successful answer with a body, a T. The body is not declared as one, so that all answers have the same
+// fields: huma's code for a route is compiled once for all routes whose types have the same.
 type answer[T any] struct {
-	Body T
+	Body any
 }
+
+func (answer[T]) body() reflect.Type { return reflect.TypeFor[T]() }
 
 // reply makes the answer of a handler from what the rules return.
 func reply[T any](v T, err error) (*answer[T], error) {
@@ -94,6 +97,9 @@ func add[I, O any](s *server, rt route, call func(context.Context, *I) (*O, erro
 	}
 	register := func(on huma.API) {
 		op := operation(on, rt, hasBody)
+		if out, ok := any(*new(O)).(interface{ body() reflect.Type }); ok {
+			answers(on, &op, out.body())
+		}
 		op.Middlewares = huma.Middlewares{s.admit(rt), s.readBody(limit)}
 		// The body is read, within bounds of time and size, by the middleware; what huma does then is
 		// to lift the connection's read deadline, which would cut a long poll short.
@@ -170,12 +176,14 @@ func sent[I interface {
 	})
 }
 
-// stored is the answer to a put.
+// stored is the answer to a put, a T.
 type stored[T any] struct {
 	Status  int
 	Outcome api.Outcome `header:"Dayfly-Outcome" enum:"created,changed,unchanged" doc:"Whether it was created or changed, or was like that before"`
-	Body    T
+	Body    any
 }
+
+func (stored[T]) body() reflect.Type { return reflect.TypeFor[T]() }
 
 // put registers a call that creates or changes what the address names, as the body says. created is the status of the
 // answer when it is new; nameOf is the name in the body.

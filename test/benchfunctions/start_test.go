@@ -1,7 +1,9 @@
 package benchfunctions_test
 
 import (
+	"bytes"
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -35,6 +37,7 @@ func TestFunctions_StartWithoutTheNetwork(t *testing.T) {
 	defer cancel()
 	for _, a := range built {
 		t.Run(a.Name, func(t *testing.T) {
+			linksNoTemplates(t, a.Bootstrap)
 			network, err := newNetwork(ctx)
 			if err != nil {
 				t.Fatal(err)
@@ -52,6 +55,24 @@ func TestFunctions_StartWithoutTheNetwork(t *testing.T) {
 				t.Errorf("it made %d connections before its first event", n)
 			}
 		})
+	}
+}
+
+// linksNoTemplates looks for the function of text/template that calls methods by names which it learns at run time.
+// Where it is linked, the linker keeps every exported method of every type.
+func linksNoTemplates(t *testing.T, program string) {
+	t.Helper()
+	text, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The names of functions stay in a program that is stripped.
+	if !bytes.Contains(text, []byte("\x00main.run\x00")) {
+		t.Fatalf("%s has no names of functions", program)
+	}
+	const executes = "text/template.(*Template).execute"
+	if bytes.Contains(text, []byte("\x00"+executes+"\x00")) {
+		t.Errorf("it links %s: go build -ldflags=-dumpdep shows what needs it", executes)
 	}
 }
 
