@@ -288,6 +288,13 @@ func TestTutorial_ItsBlocksWork(t *testing.T) {
 		`workflow show "$plan"`:    {"create   terraform_data.server[2]", "approved: wf_"},
 		`logs --follow "$update"`:  {"3 added, 0 changed, 0 destroyed", "succeeded"},
 	})
+	logs, _ := filepath.Glob(filepath.Join(term.home, "terminal-*.log"))
+	if len(logs) != 1 {
+		t.Fatalf("got the logs %v, want that of up", logs)
+	}
+	if said, err := os.ReadFile(logs[0]); err != nil || !strings.Contains(string(said), "open http://"+term.address+"/signin?once=") {
+		t.Errorf("up printed no link: %s, %v", said, err)
+	}
 }
 
 func TestAPI_ItsBlocksWork(t *testing.T) {
