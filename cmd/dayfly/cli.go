@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,12 +46,16 @@ Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, you did no
 type grammar struct {
 	Output string `short:"o" enum:"table,json,yaml,name" default:"table" help:"How results are printed: table, json, yaml, or name: only names or ids, one to a line."`
 
+	NoPager bool   `help:"Print long results without a pager."`
+	Color   string `enum:"auto,always,never" default:"auto" help:"Whether results have colours: auto, always or never."`
+
 	Up     upCommand      `cmd:"" group:"serve" help:"Run control plane and agent in one process, on this machine."`
 	Server serverCommands `cmd:"" group:"serve" help:"Run the control plane alone; back up and restore its records."`
 	Agent  agentCommand   `cmd:"" group:"serve" help:"Run the workflows of a pool on this machine, or as Fargate tasks."`
 
 	Run       runCommand        `cmd:"" group:"work" help:"Run a workspace, or a directory as one."`
 	Apply     applyCommand      `cmd:"" group:"work" help:"Make workspaces, pools, projects, issuers and the organization as files describe them; show the difference."`
+	Open      openCommand       `cmd:"" group:"work" help:"Print and open the web page of a workflow, a workspace or a pool."`
 	Why       whyCommand        `cmd:"" group:"work" help:"Show what a workflow waits for, since when, and what happens next."`
 	Workflow  workflowCommands  `cmd:"" group:"work" aliases:"wf" help:"List, show, follow, cancel and retry workflows; approve their plans."`
 	Workspace workspaceCommands `cmd:"" group:"work" aliases:"ws" help:"Discover, register, list, show and delete workspaces."`
@@ -89,6 +94,12 @@ type app struct {
 	parsed *kong.Context
 
 	detailed bool // whether the exit code tells changes of a workflow that is followed
+
+	noPager bool
+	color   string
+	screen  io.Writer         // where stdout leads in the end; nil: it is that itself
+	printed map[string]string // by --watch so far, where there is no terminal; nil: show all
+	over    bool              // nothing more will change
 }
 
 // everything is the number of items that lists without a limit stop at.
@@ -119,12 +130,23 @@ func listUpTo[T any](a *app, most int, page func(ctx context.Context, cursor str
 	if err != nil {
 		return false, err
 	}
-	if a.json() {
+	begun := len(a.printed) > 0
+	if a.printed != nil { // with --watch
+		items = slices.DeleteFunc(items, func(one T) bool { return !a.fresh(row(one)[0], one) })
+		a.printed[""] = "begun"
+	}
+	switch {
+	case begun && len(items) == 0:
+		return more, nil
+	case a.json():
 		return more, a.encode(items)
 	}
 	t := term.NewTable(head...)
 	for _, one := range items {
 		t.Row(row(one)...)
+	}
+	if begun {
+		return more, t.WriteRows(a.stdout)
 	}
 	return more, t.Write(a.stdout, a.style(), empty)
 }
@@ -153,7 +175,18 @@ func (a *app) environ() []string {
 // json reports whether results are wanted for programs: as JSON, or what is made of it.
 func (a *app) json() bool { return a.output != "table" }
 
-func (a *app) style() term.Style { return term.StyleOf(a.stdout, a.getenv) }
+func (a *app) style() term.Style {
+	if a.screen != nil {
+		return a.styleOf(a.screen)
+	}
+	return a.styleOf(a.stdout)
+}
+
+func (a *app) styleOf(w io.Writer) term.Style {
+	style := term.StyleOf(w, a.getenv)
+	style.Color = style.Color && a.color != "never" || a.color == "always"
+	return style
+}
 
 // print writes a line of result.
 func (a *app) print(format string, args ...any) error {

@@ -50,7 +50,7 @@ func (c *workspaceDiscover) Run(a *app) error {
 	if c.Out == "-" {
 		w = a.stderr // standard output has the files
 	}
-	if err := foundTables(w, term.StyleOf(w, a.getenv), found); err != nil {
+	if err := foundTables(w, a.styleOf(w), found); err != nil {
 		return err
 	}
 	switch {

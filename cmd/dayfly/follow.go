@@ -77,7 +77,7 @@ func (a *app) watch(cl *client.Client, id string, v logView) (api.Workflow, *ter
 		w = a.stderr // standard output is for the result
 	}
 	f := &follower{
-		cl: cl, id: id, view: v, live: term.NewLive(w, term.StyleOf(w, a.getenv)),
+		cl: cl, id: id, view: v, live: term.NewLive(w, a.styleOf(w)),
 		states: make(chan api.Workflow), lines: make(chan api.LogPage), waits: make(chan string),
 		steps: map[int]workflow.StepStatus{}, places: map[string]int{},
 	}
@@ -99,6 +99,9 @@ func (a *app) ended(live *term.Live, last api.Workflow) error {
 	}
 	for _, line := range summary(live.Style(), last) {
 		live.Line(line)
+	}
+	if page := a.runPage(last.ID); page != "" {
+		live.Line(page)
 	}
 	return errors.Join(live.Err(), a.ending(last))
 }

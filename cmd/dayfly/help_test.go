@@ -56,7 +56,7 @@ func TestHelp_EveryCommandHasAnExample(t *testing.T) {
 var notRun = []string{
 	"dayfly up", "dayfly server", "dayfly agent", "dayfly run ./DIR --follow", "dayfly workflow logs ID --follow", "dayfly state ",
 	"dayfly run network --op update --yes --follow", "dayfly takeover", "dayfly artifact get", "dayfly audit list --follow",
-	"dayfly login", "dayfly logout", "dayfly open ID", "dayfly workflow wait",
+	"dayfly login", "dayfly logout", "dayfly open", "dayfly why ID --watch", "dayfly workflow wait", "dayfly output",
 }
 
 // refusedHere are examples that the control plane refuses in the seeded world, and what it says.
@@ -66,8 +66,6 @@ var refusedHere = map[string]string{
 	`dayfly workflow approve ID --comment "as discussed"`:            "plan",
 	`dayfly workflow reject ID --comment "it replaces the database"`: "plan",
 	"dayfly repair unlock network --yes":                             "network",
-	"dayfly output network":                                          "no run that succeeded",
-	"dayfly output network address --raw":                            "no run that succeeded",
 }
 
 func TestHelp_ExamplesDoWhatTheySay(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 var elsewhere = map[string]string{
 	"plan":     "did you mean dayfly run --op preview?",
 	"preview":  "did you mean dayfly run --op preview?",
-	"apply":    "did you mean dayfly run --op update, or dayfly workspace apply?",
 	"update":   "did you mean dayfly run --op update?",
 	"destroy":  "did you mean dayfly run --op destroy?",
 	"refresh":  "did you mean dayfly run --op refresh?",
@@ -51,7 +50,7 @@ func hint(root *kong.Node, parsed *kong.Context, err error) error {
 	said := err.Error()
 	if flag, rest, ok := strings.Cut(said, " must be one of "); ok {
 		list, got, _ := strings.Cut(rest, " but got ")
-		return unknown(strings.TrimPrefix(flag, "--"), strings.Trim(got, `"`), strings.Split(strings.ReplaceAll(list, `"`, ""), ","))
+		return unknown(flag, strings.Trim(got, `"`), strings.Split(strings.ReplaceAll(list, `"`, ""), ","))
 	}
 	rest, ok := strings.CutPrefix(said, "unexpected argument ")
 	if !ok {
@@ -83,14 +82,14 @@ func hint(root *kong.Node, parsed *kong.Context, err error) error {
 	return err
 }
 
-// unknown refuses a value of a flag that takes one of several, with the one that was probably meant.
-func unknown(flag, got string, wants []string) error {
+// unknown refuses a value of a flag or an argument that takes one of several, with the one that was probably meant.
+func unknown(name, got string, wants []string) error {
 	wants = slices.DeleteFunc(slices.Clone(wants), func(w string) bool { return w == "" })
-	what := map[string]string{"op": "operation ", "state": "state "}[flag]
+	what := map[string]string{"--op": "operation ", "--state": "state "}[name]
 	if meant := meant(got, wants); meant != "" {
-		return fmt.Errorf("--%s: there is no %s%s: did you mean %s?", flag, what, got, meant)
+		return fmt.Errorf("%s: there is no %s%s: did you mean %s?", name, what, got, meant)
 	}
-	return fmt.Errorf("--%s: want %s, not %q", flag, strings.Join(wants, ", "), got)
+	return fmt.Errorf("%s: want %s, not %q", name, strings.Join(wants, ", "), got)
 }
 
 // meant is the value that was probably meant, if there is one.
@@ -122,5 +121,5 @@ func checkWord(flag, got string, known []string) error {
 	if got == "" || slices.Contains(known, got) || meant(got, known) == "" {
 		return nil
 	}
-	return usage(unknown(flag, got, known))
+	return usage(unknown("--"+flag, got, known))
 }

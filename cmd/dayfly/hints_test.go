@@ -9,7 +9,6 @@ func TestHint_ANearMissIsToldWhatWasMeant(t *testing.T) {
 	w := newWorld(t)
 	for _, tc := range []struct{ line, says string }{
 		{"plan", "there is no command dayfly plan: did you mean dayfly run --op preview?"},
-		{"apply -f x", "did you mean dayfly run --op update, or dayfly workspace apply?"},
 		{"logs wf_1", "there is no command dayfly logs: did you mean dayfly workflow logs?"},
 		{"ls", "did you mean dayfly workflow list?"},
 		{"init", "every run initializes its engine by itself: dayfly run ./DIR"},

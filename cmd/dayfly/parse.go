@@ -57,11 +57,11 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 		defer stop()
 		context.AfterFunc(ctx, stop)
 	}
-	a := &app{ctx: ctx, getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr, output: g.Output, parsed: parsed}
-	if err := parsed.BindToProvider(a.connect); err != nil {
+	a := &app{ctx: ctx, getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr, output: g.Output, parsed: parsed, noPager: g.NoPager, color: g.Color}
+	if err := parsed.BindToProvider(sync.OnceValues(a.connect)); err != nil {
 		return report(stderr, fmt.Errorf("build the command line: %w", err))
 	}
-	return report(stderr, parsed.Run(a))
+	return report(stderr, a.perform())
 }
 
 func newParser(g *grammar, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {

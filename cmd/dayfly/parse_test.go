@@ -1,6 +1,7 @@
 package main
 
 import (
+	std "cmp"
 	"io"
 	"os"
 	"path/filepath"
@@ -60,7 +61,7 @@ func line(leaf *kong.Node, without *kong.Flag) []string {
 	}
 	for _, p := range leaf.Positional {
 		if p.Required {
-			args = append(args, ".") // which can be a directory too
+			args = append(args, std.Or(p.EnumSlice()[0], ".")) // a dot can be a directory too
 		}
 	}
 	for _, f := range leaf.Flags {

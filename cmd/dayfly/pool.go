@@ -115,7 +115,7 @@ func (a *app) poolToken(t api.PoolToken) error {
 	return a.token(t, t.Token, "pool %s; its token is shown only once: store it, and give it to the agent as token or DAYFLY_TOKEN", t.Pool.Name)
 }
 
-type poolList struct{}
+type poolList struct{ watching }
 
 // Run prints the list.
 func (c *poolList) Run(a *app, cl *client.Client) error {
@@ -197,6 +197,7 @@ func seen(p api.Pool) string {
 
 type poolShow struct {
 	Name string `arg:"" help:"The pool."`
+	watching
 }
 
 // Run prints the pool and its runners.
@@ -209,11 +210,15 @@ func (c *poolShow) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		return a.shown(workspacefile.Pool, asPool(p), struct {
-			api.Pool
-			Runners []api.Runner `json:"runners"`
-		}{p, runners.Items}, "")
+	all := struct {
+		api.Pool
+		Runners []api.Runner `json:"runners"`
+	}{p, runners.Items}
+	switch {
+	case a.json():
+		return a.shown(workspacefile.Pool, asPool(p), all, "")
+	case !a.fresh("", all):
+		return nil
 	}
 	var b strings.Builder
 	line := lines(&b, term.Style{}, "", 21)

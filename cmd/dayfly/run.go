@@ -103,6 +103,9 @@ func (a *app) submitted(cl *client.Client, w api.Workflow, asked workflow.Operat
 		return err
 	}
 	a.say("submitted %s of %s; follow it with dayfly workflow logs -f %s", what(w), w.Workspace, w.ID)
+	if page := a.runPage(w.ID); page != "" {
+		a.say("%s", page)
+	}
 	return nil
 }
 

@@ -31,6 +31,12 @@ type session struct {
 // sit starts the program with arguments at a terminal.
 func (w *world) sit(args ...string) *session {
 	w.t.Helper()
+	return w.sitAt(&unix.Winsize{}, "dumb", args...)
+}
+
+// sitAt starts it at a terminal of a size and a kind.
+func (w *world) sitAt(size *unix.Winsize, kind string, args ...string) *session {
+	w.t.Helper()
 	must := func(err error) {
 		w.t.Helper()
 		if err != nil {
@@ -46,10 +52,11 @@ func (w *world) sit(args ...string) *session {
 	must(err)
 	s.terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
 	must(err)
+	must(unix.IoctlSetWinsize(int(s.terminal.Fd()), unix.TIOCSWINSZ, size))
 	s.before, err = unix.IoctlGetTermios(int(s.terminal.Fd()), unix.TCGETS)
 	must(err)
 	s.cmd = exec.CommandContext(w.t.Context(), os.Args[0], args...)
-	s.cmd.Env = []string{asProgram + "=1", "TERM=dumb"}
+	s.cmd.Env = []string{asProgram + "=1", "TERM=" + kind}
 	for name, value := range w.env {
 		s.cmd.Env = append(s.cmd.Env, name+"="+value)
 	}
@@ -197,4 +204,61 @@ func TestTerminal_WhatCannotBeTakenBackAsksFirst(t *testing.T) {
 	s.types("yes\r")
 	s.ends(exitOK)
 	has(t, "screen", s.screen.String(), "submitted deployment destroy of one")
+}
+
+func TestTerminal_ALongResultGoesThroughThePager(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("network")
+	w.env["DAYFLY_PAGER"] = "sed s/^/paged:/"
+	long := []string{"workflow", "list"}
+	for range 3 {
+		w.ok("run", "network")
+	}
+	for _, tc := range []struct {
+		args  []string
+		rows  uint16
+		paged bool
+	}{{long, 3, true}, {long, 50, false}, {append(long, "--no-pager"), 3, false}, {append(long, "-n", "1"), 2, true}} {
+		s := w.sitAt(&unix.Winsize{Row: tc.rows, Col: 200}, "xterm", tc.args...)
+		s.ends(exitOK)
+		got := s.screen.String()
+		if strings.Contains(got, "paged:") != tc.paged || !strings.Contains(got, "WORKFLOW") {
+			t.Errorf("%v with %d rows: the screen shows\n%s", tc.args, tc.rows, got)
+		}
+		if before, after, more := strings.Cut(got, "there are more"); more && (before == "" || strings.Contains(after, "wf_")) {
+			t.Errorf("the notice is not below the list:\n%s", got)
+		}
+	}
+}
+
+func TestTerminal_AWatchedListIsDrawnInPlaceAndEndsWithCtrlC(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("network")
+	w.ok("run", "network")
+	s := w.sitAt(&unix.Winsize{Row: 10, Col: 200}, "xterm", "workflow", "list", "--watch")
+	s.shows("\x1b[H\x1b[2J")
+	w.ok("run", "network")
+	s.shows("\x1b[J\x1b[H\x1b[1mWORKFLOW")
+	s.types("\x03")
+	s.ends(exitInterrupted)
+}
+
+func TestTerminal_ARunEndsWithTheAddressOfItsPage(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("network")
+	if got := w.run("run", "network"); strings.Contains(got.stdout+got.stderr, "page  ") {
+		t.Errorf("in a pipe: got %+v", got)
+	}
+	for _, pages := range []bool{false, true} {
+		if pages {
+			w.withPages()
+		}
+		s := w.sitAt(&unix.Winsize{Row: 30, Col: 200}, "xterm", "run", "network")
+		s.ends(exitOK)
+		got := s.screen.String()
+		id, _, _ := strings.Cut(got, "\r\n")
+		if strings.HasSuffix(got, "\r\npage  "+w.url+"/runs/"+id+"\r\n") != pages {
+			t.Errorf("with pages %t the screen shows\n%q", pages, got)
+		}
+	}
 }

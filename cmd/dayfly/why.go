@@ -13,6 +13,7 @@ import (
 
 type whyCommand struct {
 	ID string `arg:"" help:"The workflow."`
+	watching
 }
 
 // Run prints where the workflow stands and its timeline.
@@ -21,6 +22,10 @@ func (c *whyCommand) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
+	if !a.fresh("events", []any{why.Summary, why.Timeline}) { // the rest says how much time is left
+		return nil
+	}
+	a.over = why.Workflow.State.Terminal()
 	return a.done(why, "%s", strings.TrimSuffix(explain(a.style(), why, time.Now()), "\n"))
 }
 

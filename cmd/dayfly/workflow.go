@@ -32,6 +32,7 @@ type workflowList struct {
 	Pool      string `help:"Only those that this pool has claimed last."`
 	State     string `help:"Only those in this state: pending, claimed, running, succeeded, failed, cancelled, active, or awaiting_approval."`
 	Limit     int    `short:"n" default:"20" help:"How many at most."`
+	watching
 }
 
 // Run prints the list.
@@ -83,6 +84,7 @@ func dash(s string) string {
 
 type workflowShow struct {
 	ID string `arg:"" help:"The workflow."`
+	watching
 }
 
 // Run prints the workflow.
@@ -91,6 +93,7 @@ func (c *workflowShow) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
+	a.over = w.State.Terminal()
 	style, now := a.style(), time.Now()
 	var b strings.Builder
 	line := func(name, value string) {

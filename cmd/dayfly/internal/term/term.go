@@ -24,6 +24,8 @@ type Style struct {
 	Live  bool // a terminal whose last line may be drawn again
 	Color bool
 	Width int // columns; 0 means unknown
+
+	Height int // lines of a terminal that can be drawn on; 0 means none, or unknown
 }
 
 // StyleOf looks at what w is. A set NO_COLOR or TERM=dumb means no colours.
@@ -33,8 +35,11 @@ func StyleOf(w io.Writer, getenv func(string) string) Style {
 		return Style{}
 	}
 	s := Style{Live: getenv("TERM") != "dumb", Color: getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"}
-	if width, _, err := xterm.GetSize(int(f.Fd())); err == nil {
+	if width, height, err := xterm.GetSize(int(f.Fd())); err == nil {
 		s.Width = width
+		if s.Live {
+			s.Height = height
+		}
 	}
 	return s
 }
@@ -186,6 +191,13 @@ func (t *Table) Write(w io.Writer, s Style, empty string) error {
 		_, err := fmt.Fprintln(w, empty)
 		return err
 	}
+	return t.write(w, s, append([][]string{t.head}, t.rows...))
+}
+
+// WriteRows writes the rows without their headings, as wide as if they were there.
+func (t *Table) WriteRows(w io.Writer) error { return t.write(w, Style{}, t.rows) }
+
+func (t *Table) write(w io.Writer, s Style, rows [][]string) error {
 	width := make([]int, len(t.head))
 	for _, row := range append([][]string{t.head}, t.rows...) {
 		for i, cell := range row {
@@ -193,18 +205,17 @@ func (t *Table) Write(w io.Writer, s Style, empty string) error {
 		}
 	}
 	var b strings.Builder
-	line := func(row []string, paint func(string) string) {
+	for n, row := range rows {
 		for i, cell := range row {
-			b.WriteString(paint(cell))
+			if n == 0 && len(rows) > len(t.rows) {
+				cell = s.Bold(cell)
+			}
+			b.WriteString(cell)
 			if i < len(row)-1 {
 				b.WriteString(strings.Repeat(" ", width[i]-Width(cell)+2))
 			}
 		}
 		b.WriteByte('\n')
-	}
-	line(t.head, s.Bold)
-	for _, row := range t.rows {
-		line(row, func(c string) string { return c })
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
