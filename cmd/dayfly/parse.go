@@ -36,7 +36,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 		args = append(slices.Clone(args[1:]), "--help")
 	case args[0] == completeCommand:
 		a := &app{ctx: ctx, getenv: getenv, stdout: stdout}
-		return report(io.Discard, a.complete(parser.Model.Node, args[1:]))
+		return report(io.Discard, a.complete(parser.Model.Node, args[1:])) //nolint:contextcheck // it is in app
 	case args[0] == "--version":
 		args = append([]string{"version"}, args[1:]...)
 	}
@@ -61,7 +61,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	if err := parsed.BindToProvider(sync.OnceValues(a.connect)); err != nil {
 		return report(stderr, fmt.Errorf("build the command line: %w", err))
 	}
-	return report(stderr, a.perform())
+	return report(stderr, a.perform()) //nolint:contextcheck // it is in app
 }
 
 func newParser(g *grammar, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
