@@ -35,6 +35,9 @@ func moment(flag, in string, now time.Time) (at time.Time, err error) {
 	if at, err = time.Parse(time.RFC3339, in); err == nil {
 		return at, nil
 	}
+	if at, err = time.ParseInLocation(time.DateOnly, in, time.Local); err == nil {
+		return at, nil
+	}
 	days, isDays := strings.CutSuffix(in, "d")
 	ago, err := time.ParseDuration(in)
 	if n, notDays := strconv.Atoi(days); isDays && notDays == nil && n < 100_000 {

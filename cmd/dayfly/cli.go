@@ -40,7 +40,7 @@ const description = `Runs infrastructure-as-code workflows on runners that live 
 
 Start with "dayfly up" in one terminal and "dayfly run ./DIR --op preview --follow" in another. Commands talk to the control plane in DAYFLY_URL, with the token in DAYFLY_API_TOKEN, or else to that of the last "dayfly up" or "dayfly login".
 
-Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, you did not confirm, the audit trail is broken, or a server stopped on an error; 2 the control plane refused, or with --detailed-exitcode there are changes; 3 the control plane cannot be reached; 4 the workflow was cancelled; 5 what you waited for goes on after the time that you gave; 6 the previews of a report found changes; 7 the plan of the run waits for an approval; 64 wrong usage; 130 interrupted at a prompt, or while following a workflow (which goes on).`
+Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, you did not confirm, the audit trail is broken, or a server stopped on an error; 2 the control plane refused, or with --detailed-exitcode there are changes; 3 the control plane cannot be reached; 4 the workflow was cancelled; 5 what you waited for goes on after the time that you gave; 6 the previews of a report found changes; 7 the plan of the run waits for an approval; 64 wrong usage; 130 interrupted at a prompt, with --watch, or while following a workflow (which goes on).`
 
 // grammar is the command line.
 type grammar struct {

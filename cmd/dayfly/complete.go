@@ -153,6 +153,10 @@ func (a *app) values(node *kong.Node, v *kong.Value) (all []candidate) {
 		return nil
 	}
 	switch thing {
+	case "op":
+		for _, op := range operations {
+			all = append(all, candidate{op, ""})
+		}
 	case "state":
 		for _, s := range states {
 			all = append(all, candidate{s, ""})

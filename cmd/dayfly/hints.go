@@ -113,6 +113,7 @@ var (
 	operations = []string{
 		string(workflow.Preview), string(workflow.Update), string(workflow.Refresh), string(workflow.Destroy),
 		string(workflow.StateList), string(workflow.StateUnlock), string(workflow.StatePull), string(workflow.StatePush),
+		"scan",
 	}
 )
 

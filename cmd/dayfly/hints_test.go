@@ -26,6 +26,8 @@ func TestHint_ANearMissIsToldWhatWasMeant(t *testing.T) {
 		{"run x --fllow", `did you mean "--follow"?`},
 		{"pool list -o jsn", "--output: there is no jsn: did you mean json?"},
 		{"workflow list --state queued", "--state: there is no state queued: did you mean pending?"},
+		{"workflow list --op plan", "--op: there is no operation plan: did you mean preview?"},
+		{"workflow list --since yesterday", "--since: want a time such as"},
 		{"workflow list --state canceled", "did you mean cancelled?"},
 	} {
 		got := w.run(strings.Fields(tc.line)...)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
@@ -81,4 +82,21 @@ func TestOutput_AFormThatACommandHasNotIsRefusedBeforeItActs(t *testing.T) {
 	if got := w.ok("pool", "list", "-o", "name"); got != "default\n" {
 		t.Errorf("got pools %q", got)
 	}
+}
+
+func TestWorkflowList_IsNarrowedByOperationAndTime(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("one")
+	preview := strings.TrimSpace(w.ok("run", "one"))
+	update := strings.TrimSpace(w.ok("run", "one", "--op", "update", "--yes"))
+	for want, args := range map[string][]string{
+		update + "\n" + preview + "\n": {"--since", "2h"},
+		update + "\n":                  {"--op", "update", "--since", time.Now().Add(-48 * time.Hour).Format(time.DateOnly)},
+		"":                             {"--since", time.Now().Add(time.Hour).Format(time.RFC3339)},
+	} {
+		if got := w.ok(append([]string{"workflow", "list", "-o", "name"}, args...)...); got != want {
+			t.Errorf("%v: got %q, want %q", args, got, want)
+		}
+	}
+	has(t, "none", w.ok("workflow", "list", "--op", "destroy"), "no such workflows")
 }

@@ -31,6 +31,8 @@ type workflowList struct {
 	Workspace string `short:"w" help:"Only those of this workspace."`
 	Pool      string `help:"Only those that this pool has claimed last."`
 	State     string `help:"Only those in this state: pending, claimed, running, succeeded, failed, cancelled, active, or awaiting_approval."`
+	Op        string `help:"Only this operation: preview, update, refresh, destroy, scan, or state_list and the like."`
+	Since     string `placeholder:"TIME" help:"Only those submitted from this time on: 2026-11-01, 2026-11-01T00:00:00Z, or how long ago, such as 2h or 7d."`
 	Limit     int    `short:"n" default:"20" help:"How many at most."`
 	watching
 }
@@ -40,14 +42,15 @@ func (c *workflowList) Run(a *app, cl *client.Client) error {
 	if c.Limit < 1 {
 		return usage(fmt.Errorf("--limit: want a number above 0, not %d", c.Limit))
 	}
-	if err := checkWord("state", c.State, states); err != nil {
+	since, err := moment("--since", c.Since, time.Now())
+	if err := cmp.Or(err, checkWord("state", c.State, states), checkWord("op", c.Op, operations)); err != nil {
 		return err
 	}
 	page := func(ctx context.Context, cursor string, limit int) (api.Page[api.Workflow], error) {
-		return cl.Workflows(ctx, client.Filter{Workspace: c.Workspace, Pool: c.Pool, State: c.State, Cursor: cursor, Limit: limit})
+		return cl.Workflows(ctx, client.Filter{Workspace: c.Workspace, Pool: c.Pool, State: c.State, Operation: c.Op, Since: since, Cursor: cursor, Limit: limit})
 	}
 	none := "no workflows: submit one with dayfly run"
-	if c.Workspace+c.Pool+c.State != "" {
+	if c.Workspace+c.Pool+c.State+c.Op+c.Since != "" {
 		none = "no such workflows"
 	}
 	style, now := a.style(), time.Now()
