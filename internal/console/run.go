@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/a-h/templ"
 
@@ -44,6 +45,10 @@ type act struct {
 	hidden                  [2]string
 }
 
+// withoutScript is after how long the page of a run that goes on is fetched again by a browser without script. Others
+// follow it.
+const withoutScript = 10 * time.Second
+
 // run shows one run.
 func (c *Console) run(r *http.Request, v *view) (templ.Component, error) {
 	d, err := c.readRun(r, v)
@@ -52,6 +57,9 @@ func (c *Console) run(r *http.Request, v *view) (templ.Component, error) {
 	}
 	if d.log, err = c.readLog(r, v, d.w); err != nil {
 		return nil, err
+	}
+	if r.Method == http.MethodGet && r.URL.RawQuery == "" && d.log.live.again != "" {
+		v.every = withoutScript
 	}
 	v.title, v.tab = fmt.Sprintf("%s of %s · %s", kindOf(d.w), d.w.Workspace, d.say.mark.word), "runs"
 	return runPage(v, d), nil

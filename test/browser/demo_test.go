@@ -76,7 +76,7 @@ func (s *server) demo() *demo {
 
 	// Drift.
 	s.plays("kubernetes", func(ws *api.Workspace) { ws.Project = "shop"; ws.Description = "The cluster of the shop" })
-	s.submit("kubernetes", workflow.Preview)
+	s.submit("kubernetes", "", func(in *api.Submit) { in.Type = workflow.InsightsScan })
 	a = s.act()
 	a.did("init", 2.9, workflow.StepSucceeded, "", initLines...)
 	a.did("plan", 12.4, workflow.StepSucceeded, "0 to add, 1 to change, 0 to destroy, 2 drifted")
@@ -101,7 +101,7 @@ func (s *server) demo() *demo {
 
 	// Cancelled while it waited.
 	s.plays("backup")
-	_, err = s.people.Cancel(ctx, s.submit("backup", workflow.Destroy, message("not needed any more")))
+	_, err = s.people.Cancel(ctx, s.submit("backup", workflow.Destroy, message("not needed any more")), "")
 	s.must(err)
 
 	// Refused twice, and then run.

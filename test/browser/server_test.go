@@ -14,7 +14,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -80,7 +79,7 @@ func up(t *testing.T) *server {
 	s.must(errors.Join(os.Chmod(dir, 0o711), os.Mkdir(filepath.Join(dir, "source"), 0o755), os.Mkdir(filepath.Join(dir, "home"), 0o700)))
 	s.start()
 	t.Cleanup(func() {
-		s.stop(syscall.SIGKILL)
+		s.stop()
 		if t.Failed() {
 			t.Logf("dayfly up said:\n%s", s.out.String())
 		}
@@ -125,12 +124,32 @@ func (s *server) start() {
 	eventually(s.t, "dayfly up serves", func() bool { return strings.Contains(s.out.String()[said:], `"msg":"agent started"`) })
 }
 
-// stop ends the process. A kill leaves its tasks alone, and the next start adopts them.
-func (s *server) stop(how syscall.Signal) {
-	if s.cmd.ProcessState == nil {
-		_ = s.cmd.Process.Signal(how)
-		_ = s.cmd.Wait()
+// killed ends the process as a crash does. Its tasks go on.
+func (s *server) killed() {
+	s.t.Helper()
+	s.must(s.cmd.Process.Kill())
+	_ = s.cmd.Wait()
+}
+
+// stop ends the process, and with it what still runs.
+func (s *server) stop() {
+	if s.cmd.ProcessState != nil {
+		return
 	}
+	ended := make(chan struct{})
+	go func() {
+		_ = s.cmd.Wait()
+		close(ended)
+	}()
+	for _, how := range []os.Signal{os.Interrupt, os.Interrupt, os.Kill} {
+		_ = s.cmd.Process.Signal(how)
+		select {
+		case <-ended:
+			return
+		case <-time.After(3 * time.Second):
+		}
+	}
+	<-ended
 }
 
 // url is the address of a page.

@@ -24,6 +24,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 var (
@@ -319,10 +320,17 @@ func (b *tab) fills(selector, text string) {
 	b.do(chromedp.Evaluate[chromedp.Void](`document.activeElement.select?.()`), call(input.InsertText, input.InsertTextParams{Text: text}))
 }
 
-// presses presses keys, one after the other.
+// presses presses keys, one after the other. As with a keyboard, a key that the page takes for itself types nothing.
 func (b *tab) presses(keys string) {
 	b.t.Helper()
-	b.do(chromedp.KeyEvent(keys))
+	for _, r := range keys {
+		events := kb.Encode(r)
+		down, up := *events[0], *events[len(events)-1]
+		if len(events) == 3 {
+			down.Text, down.UnmodifiedText = events[1].Text, events[1].UnmodifiedText
+		}
+		b.do(call(input.DispatchKeyEvent, down), call(input.DispatchKeyEvent, up))
+	}
 }
 
 // size sets the width of the window.
@@ -362,8 +370,10 @@ func (b *tab) picture() {
 // signs signs in with the token of somebody.
 func (b *tab) signs(token string) *tab {
 	b.t.Helper()
-	b.do(call(network.SetCookie, network.SetCookieParams{Name: "dayfly", Value: token, URL: b.s.url("/")}))
-	b.goes("/")
+	b.goes("/signin")
+	b.fills("input[name=token]", token)
+	b.clicks("main button")
+	b.at("/")
 	return b
 }
 

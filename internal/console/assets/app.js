@@ -24,9 +24,10 @@
       const at = new Date(t.dateTime);
       if (isNaN(at)) continue;
       t.title = at.toLocaleString(undefined, { dateStyle: "full", timeStyle: "long" });
-      if (!/^in | ago$|^just now$/.test(t.textContent)) continue;
+      const said = t.textContent.match(/^(?:in .+?|.+ ago|just now)(\.?)$/); // it may end a sentence
+      if (!said) continue;
       const s = (Date.now() - skew - at) / 1000;
-      t.textContent = s < 0 ? "in " + duration(-s) : s < 2 ? "just now" : duration(Math.floor(s)) + " ago";
+      t.textContent = (s < 0 ? "in " + duration(-s) : s < 2 ? "just now" : duration(Math.floor(s)) + " ago") + said[1];
     }
   };
 
