@@ -22,7 +22,7 @@ const (
 	waitMost   = 5 * time.Second       // most of one request for a run that has not started: why it waits may change
 	laterEvery = 5 * time.Second       // between requests for a run that may change but prints no more
 	fullEvery  = 3 * time.Second       // between requests while too many others wait
-	crowdEvery = 10 * time.Millisecond // for each other viewer, before the next request: 100 requests a second of a log
+	crowdEvery = 60 * time.Millisecond // for each viewer who shared the look, before the next request
 	linger     = time.Second           // how long new lines are kept for viewers who ask a little later than others
 	lookMargin = 10 * time.Second
 )
