@@ -286,14 +286,15 @@ type Event struct {
 
 // Why says what a workflow waits for.
 type Why struct {
-	Workflow Workflow   `json:"workflow" doc:"The workflow"`
-	Summary  string     `json:"summary" doc:"Where it stands, in a sentence" example:"running since 09:30:00Z"`
-	Waiting  string     `json:"waiting_for,omitempty" doc:"What it waits for" example:"the run to end; last sign of life at 09:31:00Z"`
-	Code     string     `json:"code,omitempty" doc:"Stable kind of what it waits for" example:"end"`
-	Since    time.Time  `json:"since" doc:"Since when"`
-	Next     string     `json:"next" doc:"What happens next, and when" example:"it ends when its engine ends, at the latest at its deadline"`
-	NextAt   *time.Time `json:"next_at,omitempty" doc:"When that is, at the latest; none where nothing is due" example:"2026-01-31T09:31:00Z"`
-	Timeline []Event    `json:"timeline" doc:"What happened to it, the oldest first"`
+	Workflow           Workflow   `json:"workflow" doc:"The workflow"`
+	Summary            string     `json:"summary" doc:"Where it stands, in a sentence" example:"running since 09:30:00Z"`
+	Waiting            string     `json:"waiting_for,omitempty" doc:"What it waits for" example:"the run to end; last sign of life at 09:31:00Z"`
+	Code               string     `json:"code,omitempty" doc:"Stable kind of what it waits for" example:"end"`
+	WaitingForWorkflow string     `json:"waiting_for_workflow,omitempty" doc:"Id of the workflow that must end first, if it waits for one" example:"wf_01k1xz4m2p7q9r3s5t8v"`
+	Since              time.Time  `json:"since" doc:"Since when"`
+	Next               string     `json:"next" doc:"What happens next, and when" example:"it ends when its engine ends, at the latest at its deadline"`
+	NextAt             *time.Time `json:"next_at,omitempty" doc:"When that is, at the latest; none where nothing is due" example:"2026-01-31T09:31:00Z"`
+	Timeline           []Event    `json:"timeline" doc:"What happened to it, the oldest first"`
 }
 
 // LogPage is a piece of a workflow's log.

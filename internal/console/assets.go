@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/a-h/templ"
 )
@@ -47,6 +48,6 @@ func (c *Console) assetRoutes() {
 		if r.PathValue("digest") == digest() {
 			w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 		}
-		http.ServeContent(w, r, name, noTime, strings.NewReader(string(b)))
+		http.ServeContent(w, r, name, time.Time{}, strings.NewReader(string(b)))
 	})
 }

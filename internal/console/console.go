@@ -167,25 +167,6 @@ func (c *Console) recovered(w http.ResponseWriter, r *http.Request) {
 	c.fail(w, r, c.blank(r), fmt.Errorf("panic: %v\n%s", cause, debug.Stack()))
 }
 
-// view is what every page knows. Templates get it as their first argument.
-type view struct {
-	plane   *controlplane.Plane
-	who     controlplane.Principal
-	now     time.Time
-	base    string // what stands before each address of the console: empty, or the stage of a private API
-	url     string // of the page, with its query, without the base
-	version string
-
-	title  string        // of the page, without the name of the product
-	tab    string        // which of the tabs it belongs to: home, runs, workspaces, pools
-	every  time.Duration // after which it is worth a fresh look; 0 means never
-	notice string        // what an action did
-	wrong  string        // why an action was refused
-}
-
-// to returns the address of a page of the console, such as /runs.
-func (v *view) to(path string) templ.SafeURL { return templ.SafeURL(v.base + path) }
-
 // page reads what an address shows and returns how it is shown.
 type page func(r *http.Request, v *view) (templ.Component, error)
 
@@ -273,11 +254,6 @@ func sayWait(w http.ResponseWriter, err error) {
 	if wait := api.RetryAfter(err); wait > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 	}
-}
-
-// blank is a view of nobody.
-func (c *Console) blank(r *http.Request) *view {
-	return &view{plane: c.plane, now: c.cfg.Now(), base: c.cfg.Base, url: r.URL.RequestURI(), version: c.cfg.Version}
 }
 
 // notices are the sentences of what actions did, by the word in the address that they go on to.

@@ -27,7 +27,7 @@ func RenderRun(why api.Why, files []api.Artifact) templ.Component {
 // Sentences are what the page of a run says first, with moments in brackets.
 func Sentences(why api.Why, me string) string {
 	s := say(why, me)
-	out := s.mark.word + "| " + s.lead
+	out := s.head().word + " " + s.lead
 	for _, p := range s.notes {
 		out += " " + p.text
 		if !p.at.IsZero() {

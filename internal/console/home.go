@@ -35,10 +35,18 @@ type homeData struct {
 
 // homeRow is one line of it.
 type homeRow struct {
-	mark mark
-	w    api.Workflow
-	says string
-	at   stamp
+	mark   mark
+	w      api.Workflow
+	says   string
+	behind string // the run that must end first
+	verb   string // what happens or happened at a time
+	at     stamp
+}
+
+// rowOf is a row that says what happened to its run last.
+func rowOf(m mark, w api.Workflow, says string) homeRow {
+	verb, when := latest(w)
+	return homeRow{mark: m, w: w, says: says, verb: verb, at: when}
 }
 
 // home shows what runs, what waits and why, what needs an approval, and what failed.
@@ -75,27 +83,27 @@ func readHome(ctx context.Context, v *view) (d homeData, err error) {
 				continue
 			}
 		}
-		d.needs = append(d.needs, homeRow{markOf(w), w, under(w), last(w)})
+		d.needs = append(d.needs, rowOf(markOf(w), w, under(w)))
 	}
 	for _, w := range drifted(newest.Items) {
-		d.needs = append(d.needs, homeRow{mark{"warn", "△", "drifted"}, w, text.Are(w.Changes.Drift, "resource") + " not as the state says", last(w)})
+		d.needs = append(d.needs, rowOf(mark{"warn", "△", "drifted"}, w, text.Are(w.Changes.Drift, "resource")+" not as the state says"))
 	}
 	for _, w := range active.Items {
 		m := markOf(w)
 		if w.State == workflow.Running && w.Step != "" && !w.CancelRequested {
 			m.word = brief(w.Step)
 		}
-		d.running = append(d.running, homeRow{m, w, "", last(w)})
+		d.running = append(d.running, rowOf(m, w, ""))
 	}
 	slices.Reverse(pending.Items) // who waits longest comes first
 	for i, w := range pending.Items {
-		row := homeRow{markOf(w), w, "", stamp{w.SubmittedAt}}
+		row := rowOf(markOf(w), w, "")
 		if i < mostWhy {
 			why, err := v.plane.Why(ctx, v.who, w.ID)
 			if err != nil {
 				continue // it has just gone
 			}
-			row.says = "waits for " + brief(why.Waiting)
+			row.says, row.behind = "waits for "+brief(why.Waiting), why.WaitingForWorkflow
 		}
 		if len(d.waiting) < mostNeeds {
 			d.waiting = append(d.waiting, row)
@@ -137,7 +145,7 @@ func approval(v *view, w api.Workflow) homeRow {
 	}
 	out := homeRow{mark: mark{"warn", "◇", "approve"}, w: w}
 	if r := w.Review; r != nil {
-		out.at = stamp{r.ExpiresAt}
+		out.verb, out.at = "expires", stamp{r.ExpiresAt}
 		approvals := 0
 		for _, vote := range r.Votes {
 			if !vote.Reject {

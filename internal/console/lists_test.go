@@ -74,8 +74,8 @@ func TestHome_SaysWhatNeedsSomebodyAndWhatRunsAndWaits(t *testing.T) {
 	s.submit("app", workflow.Destroy)
 
 	page := s.shows("/", []string{
-		"<h1>3 things need you</h1>", "2 to add, 1 to replace", "somebody else must approve it", "the quota of 40 is reached", "2 resources are not as the state says",
-		"Running · 1", "</span> apply</span>", "Waiting · 1", "waits for workflow " + job.ID, "Ended today · 5 succeeded, 2 failed",
+		"<h1>3 things need you</h1>", "1 to replace, 2 to add", "somebody else must approve it", "the quota of 40 is reached", "2 resources are not as the state says",
+		"Running · 1", "</span> apply</span>", "Waiting · 1", "waits for <a href=\"/runs/" + job.ID + "\">an earlier run</a>, which may change the same state", "Ended today · 5 succeeded, 2 failed",
 	}, []string{">fixed<", ">web<"})
 	s.as("vera", api.RoleViewer, nil)
 	s.shows("/", []string{"an operator can approve it"}, []string{"somebody else must"})
@@ -106,7 +106,7 @@ func TestRuns_FilterAndPagesAreInTheAddress(t *testing.T) {
 	for range 35 {
 		s.ran("net", workflow.Preview, done)
 	}
-	page := s.shows("/runs", []string{`data-every="3"`, "2 to add, 1 to replace", "Further"}, []string{"the quota of 40"})
+	page := s.shows("/runs", []string{`data-every="3"`, "1 to replace, 2 to add", "Further"}, []string{"the quota of 40"})
 	next := regexp.MustCompile(`href="(/runs\?cursor=[^"]+)"`).FindStringSubmatch(page)
 	if next == nil {
 		t.Fatalf("no next page in %s", page)

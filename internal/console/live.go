@@ -30,13 +30,14 @@ const (
 // liveData is what the script of a page needs to go on.
 type liveData struct {
 	seen  string // what the page knows of the run
+	done  bool   // the log will have no more lines
 	from  int64  // number of the next line; -1: the page wants none
 	again string // milliseconds until the next request; empty: nothing will change
 }
 
 // liveOf says how a page goes on after a look.
 func liveOf(w api.Workflow, done bool, from int64) liveData {
-	d := liveData{seen: digestOf(w), from: from}
+	d := liveData{seen: digestOf(w), done: done, from: from}
 	reviewed := w.Review == nil || w.Review.Status != api.ReviewWaiting
 	switch over := w.State.Terminal() && !w.SlotHeld; {
 	case over && reviewed && (done || from < 0):
@@ -154,7 +155,8 @@ func look(ctx context.Context, v *view, k lookKey) (n news, err error) {
 		}
 		l.groups = groups(lines, stepsOf(w, n.attempt), 0)
 	}
-	n.latest, n.live = l.latest, liveOf(w, done, next)
+	l.live = liveOf(w, done, next)
+	n.latest, n.live = l.latest, l.live
 	var b bytes.Buffer
 	shared := &view{base: k.base} // nothing of one viewer goes to the others
 	err = logNews(shared, l, stepsOf(w, n.attempt)).Render(ctx, &b)

@@ -63,7 +63,7 @@ func TestLive_TellsOfAStateThatChangesWithoutALine(t *testing.T) {
 	_, err := s.plane.Cancel(t.Context(), s.admin, w.ID, api.WithReason{})
 	s.must(err)
 	wait.Wait()
-	has(t, page, "cancelling")
+	has(t, page, "Cancelling.")
 }
 
 func TestLive_DoesNotWaitWhereTooManyDo(t *testing.T) {

@@ -247,7 +247,7 @@ func took(s api.Step) string {
 	if s.Status == workflow.StepRunning || s.Seconds <= 0 {
 		return ""
 	}
-	return text.Duration(time.Duration(s.Seconds * float64(time.Second)))
+	return long(api.Seconds(s.Seconds))
 }
 
 // markOfStep is the state of a step.

@@ -105,8 +105,3 @@ func servesWhom(p api.Pool) string {
 	}
 	return strings.Join(out, "; ")
 }
-
-// runningWhat is what a runner's run does.
-func runningWhat(r api.Running) string {
-	return doing(api.Workflow{Type: r.Type, Operation: r.Operation})
-}

@@ -61,7 +61,7 @@ func (c *Console) run(r *http.Request, v *view) (templ.Component, error) {
 	if r.Method == http.MethodGet && r.URL.RawQuery == "" && d.log.live.again != "" {
 		v.every = withoutScript
 	}
-	v.title, v.tab = fmt.Sprintf("%s of %s · %s", kindOf(d.w), d.w.Workspace, d.say.mark.word), "runs"
+	v.title, v.tab = fmt.Sprintf("%s of %s · %s", doing(d.w), d.w.Workspace, d.say.mark.word), "runs"
 	return runPage(v, d), nil
 }
 
@@ -107,11 +107,6 @@ func runDataOf(why api.Why, v *view) runData {
 		d.plan = treeOf(d.w.ID, *result.Changes, result.Truncated)
 	}
 	return d
-}
-
-// may is a hint whether somebody may decide about a run; the rules decide.
-func (v *view) may() bool {
-	return v.has(api.RoleOperator)
 }
 
 // actsOf is what can be done about a run in its state, by somebody called me. It is a pure function.
@@ -169,40 +164,6 @@ func (c *Console) retry(r *http.Request, v *view) (string, error) {
 	return runPath(w.ID) + "?done=retried", err
 }
 
-// runPath is the path of the page of a run.
-func runPath(id string) string { return "/runs/" + url.PathEscape(id) }
-
-// kindOf is what a run is, in a word or two.
-func kindOf(w api.Workflow) string {
-	kind := cmp.Or(string(w.Operation), string(w.Type))
-	if w.For != "" {
-		kind += " for " + string(w.For)
-	}
-	return strings.ReplaceAll(kind, "_", " ")
-}
-
-// short is a digest as people compare it.
-func short(sha256 string) string {
-	if len(sha256) <= 12 {
-		return clean(sha256)
-	}
-	return clean(sha256[:8] + "…" + sha256[len(sha256)-4:])
-}
-
-// some shows foreign text that stands beside other things, where more than this is no use.
-func some(s string) string { return clean(text.Cut(s, 1000)) }
-
-// size is a number of bytes as people read it.
-func size(n int64) string {
-	switch {
-	case n < 1<<10:
-		return text.Count(int(n), "byte")
-	case n < 1<<20:
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-	}
-	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-}
-
 // planTitle says whether the changes are planned or done.
 func (d runData) planTitle() string {
 	if d.w.State == workflow.Succeeded && workflow.ChangesState(d.w.Type, d.w.Operation) {
@@ -222,8 +183,8 @@ func (d runData) facts() []fact {
 	w := d.w
 	all := []fact{
 		{name: "Submitted", at: stamp{w.SubmittedAt}, text: "by " + w.SubmittedBy}, {name: "Message", text: w.Message},
-		{name: "Operation", text: kindOf(w)},
-		{name: "Workspace", text: w.Workspace, link: "/workspaces/" + url.PathEscape(w.Workspace)},
+		{name: "Operation", text: doing(w)},
+		{name: "Workspace", text: w.Workspace, link: workspacePath(w.Workspace)},
 		{name: "Pool", text: w.Pool, link: "/pools#" + url.PathEscape(w.Pool)},
 		{name: "Applies plan of", text: w.Applies, link: runPath(w.Applies)}, {name: "Retry of", text: w.RetryOf, link: runPath(w.RetryOf)},
 	}
@@ -232,7 +193,7 @@ func (d runData) facts() []fact {
 	}
 	if r := w.Result; r != nil {
 		if p := r.Plan; p != nil {
-			all = append(all, fact{name: "Source", text: p.Source}, fact{name: "Plan", text: "sha256 " + short(p.SHA256), title: p.SHA256})
+			all = append(all, fact{name: "Source", text: short(p.Source), title: p.Source}, fact{name: "Plan", text: "sha256 " + short(p.SHA256), title: p.SHA256})
 		}
 		if s := r.State; s != nil {
 			all = append(all, fact{name: "State", text: stateText(*s), title: "lineage " + s.Lineage})

@@ -78,19 +78,19 @@ func TestRun_EachStateSaysWhereItStandsAndWhatCanBeDone(t *testing.T) {
 	s.workspace("net")
 	w := s.submit("net", workflow.Update)
 	path := "/runs/" + w.ID
-	shows(t, s.get(path), "○ waiting for pool default", "It fails if it still waits in 2", "It has not started", "!Retry")
+	shows(t, s.get(path), "○ Waiting for pool default", "It fails if it still waits in 2", "It has not started", "!Retry")
 	job, run := s.start()
-	shows(t, s.get(path), "● running Its runner gets ready.", "It is stopped if it still runs in 59m", "Its engine is interrupted")
+	shows(t, s.get(path), "● Running. Its runner gets ready.", "It is stopped if it still runs in 59m", "Its engine is interrupted")
 	_, err := s.plane.Steps(t.Context(), job.Token, run, api.Steps{Steps: []api.Step{{Seq: 1, Name: "update", Status: workflow.StepRunning, StartedAt: time.Now()}}})
 	s.must(err)
-	shows(t, s.get(path), "● running Step update.")
+	shows(t, s.get(path), "● Running step update.")
 	to, status, page := s.post(path+"/cancel", url.Values{"reason": {"wrong branch"}})
 	if status != http.StatusSeeOther || to != path+"?done=cancelled" {
 		t.Fatalf("%d %s %s", status, to, page)
 	}
-	shows(t, s.get(to), "The cancellation is recorded.", "◍ cancelling", "wrong branch", "!It has not started")
+	shows(t, s.get(to), "The cancellation is recorded.", "◍ Cancelling.", "wrong branch", "!It has not started")
 	s.end(job, run, api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "exit code 2", Lock: &api.Lock{ID: "5e1f", Who: "bob"}})
-	shows(t, s.get(path), "✗ failed A step failed: exit code 2.", "The end of the log has the cause.", "still held by bob", "dayfly state unlock net 5e1f", "It changes what workspace net manages")
+	shows(t, s.get(path), "✗ Failed. Exit code 2.", "The end of the log has the cause.", "still held by bob", "dayfly state unlock net 5e1f", "It changes what workspace net manages")
 	to, _, _ = s.post(path+"/retry", url.Values{"key": {"k"}, "reason": {"fixed"}})
 	if again, _, _ := s.post(path+"/retry", url.Values{"key": {"k"}, "reason": {"fixed"}}); again != to || to == "" {
 		t.Errorf("a second click led to %s, not to %s", again, to)
@@ -113,7 +113,7 @@ func TestRun_APlanIsApprovedAsItWasShown(t *testing.T) {
 	}})
 	path := "/runs/" + w.ID
 	page := s.get(path)
-	shows(t, page, "◇ waits for approval It would destroy 1 resource, replace 1 and add 2.", "Anyone with the operator role can approve it.",
+	shows(t, page, "◇ Waits for approval. It would destroy 1 resource, replace 1 and add 2.", "Anyone with the operator role can approve it.",
 		"The plan expires in 2d .", "subnet_id forces it; tags changes too", "applies it in pool default at once", "s3, serial 118", "plan/bundle.tar 40.0 KiB", "!Retry")
 	if i, j := strings.Index(page, "aws_eip.old"), strings.Index(page, "aws_subnet.b"); i < 0 || i > j {
 		t.Error("what is destroyed does not come first")
@@ -127,10 +127,10 @@ func TestRun_APlanIsApprovedAsItWasShown(t *testing.T) {
 		t.Fatal(page)
 	}
 	page = s.get(to)
-	shows(t, page, "Your approval is recorded.", "✓ succeeded", "admin approved it: looks good", "another run applies it", "!Reject")
+	shows(t, page, "Your approval is recorded.", "✓ Succeeded.", "admin approved it: looks good", "another run applies it", "!Reject")
 	w, err := s.plane.Workflow(t.Context(), s.admin, w.ID)
 	s.must(err)
-	shows(t, s.get("/runs/"+w.Review.Applies), "Applies plan of "+w.ID, "Plan · 1 destroyed, 1 replaced, 2 added", "○ waiting for the next claim")
+	shows(t, s.get("/runs/"+w.Review.Applies), "Applies plan of "+w.ID, "Plan · 1 destroyed, 1 replaced, 2 added", "○ Waiting for the next claim")
 }
 
 func TestRun_AStalePlanIsRefusedWithTheSentence(t *testing.T) {
@@ -158,9 +158,9 @@ func TestRun_OneThatStartsOrWasCancelledBeforeSaysSo(t *testing.T) {
 	w := s.submit("net", workflow.Preview)
 	_, err := s.plane.Claim(t.Context(), s.pool, api.Claim{Instance: "agent", Max: 1})
 	s.must(err)
-	shows(t, s.get("/runs/"+w.ID), "◔ starting It waits for the dispatcher to launch it.", "Attempt 1 was claimed by agent", "If it does not start, it is claimed again in")
+	shows(t, s.get("/runs/"+w.ID), "◔ Starting. It waits for the dispatcher to launch it.", "Attempt 1 was claimed by agent", "If it does not start, it is claimed again in")
 	to, _, _ := s.post("/runs/"+w.ID+"/cancel", url.Values{"reason": {"wrong branch"}})
-	shows(t, s.get(to), "⊘ cancelled by admin: wrong branch.", "!Cancel c", "Retry")
+	shows(t, s.get(to), "⊘ Cancelled by admin: wrong branch.", "!Cancel c", "Retry")
 }
 
 func TestRun_AViewerSeesTheCommandInsteadOfAButton(t *testing.T) {

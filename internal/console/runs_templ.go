@@ -139,7 +139,7 @@ func runsPage(v *view, d runsData) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if len(d.runs) > 0 {
-			templ_7745c5c3_Err = runsTable(v, d.runs).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = runsTable(v, d.runs, runLink).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -14,9 +16,10 @@ import (
 
 // saying is what the page of a run says first: where the run stands, and what happens next or what to do.
 type saying struct {
-	mark  mark
-	lead  string
-	notes []phrase
+	mark   mark
+	lead   string // goes on from the word of the mark if it begins with a small letter; else it is a sentence of its own
+	behind string // the run that must end first
+	notes  []phrase
 }
 
 // phrase is a sentence. It may end with a moment: "The plan expires" in 2d.
@@ -66,7 +69,7 @@ func say(why api.Why, me string) saying {
 	s := saying{mark: markOf(w)}
 	switch w.State {
 	case workflow.Pending:
-		s.lead = "for " + why.Waiting
+		s.lead, s.behind = "for "+why.Waiting, why.WaitingForWorkflow
 		s.note(&w.SubmittedAt, "Submitted by %s", w.SubmittedBy)
 		s.note(why.NextAt, "It fails if it still waits")
 	case workflow.Claimed:
@@ -85,10 +88,16 @@ func say(why api.Why, me string) saying {
 		s.reviewed(w.Review, me)
 	case workflow.Failed:
 		words := reasons[w.Reason]
-		if s.lead = cmp.Or(words[0], string(w.Reason)); w.Detail != "" {
+		s.lead = capital(cmp.Or(words[0], string(w.Reason)))
+		step, how, found := strings.Cut(w.Detail, " failed with ")
+		switch {
+		case w.Reason == workflow.ReasonStepFailed && found:
+			s.lead = "in " + step + " with " + how
+		case w.Reason == workflow.ReasonStepFailed && w.Detail != "":
+			s.lead = capital(w.Detail)
+		case w.Detail != "":
 			s.lead += ": " + w.Detail
 		}
-		s.lead = capital(s.lead)
 		s.failed(w)
 		s.ended(w)
 		s.note(nil, "%s", capital(cmp.Or(w.Aftermath(), words[1])))
@@ -110,6 +119,16 @@ func say(why api.Why, me string) saying {
 	return s
 }
 
+// head is the mark as the lead's sentence begins, or as a sentence before it.
+func (s *saying) head() mark {
+	m := s.mark
+	m.word = capital(m.word)
+	if first, _ := utf8.DecodeRuneInString(s.lead); !unicode.IsLower(first) {
+		m.word += "."
+	}
+	return m
+}
+
 func (s *saying) running(why api.Why) {
 	w, isRunning := why.Workflow, func(one api.Step) bool { return one.Status == workflow.StepRunning }
 	switch i := slices.IndexFunc(w.Steps, isRunning); {
@@ -127,12 +146,12 @@ func (s *saying) running(why api.Why) {
 		s.note(nil, "An engine that does not stop is killed")
 		return
 	case i >= 0:
-		s.lead = "Step " + w.Steps[i].Name
+		s.lead = "step " + w.Steps[i].Name
 		s.note(&w.Steps[i].StartedAt, "The step began")
 	case len(w.Steps) == 0:
 		s.lead = "Its runner gets ready"
 	default:
-		s.lead = "After step " + w.Steps[len(w.Steps)-1].Name
+		s.lead = fmt.Sprintf("Step %s is done", w.Steps[len(w.Steps)-1].Name)
 	}
 	s.note(why.NextAt, "It is stopped if it still runs")
 }
@@ -148,7 +167,7 @@ func (s *saying) failed(w api.Workflow) {
 
 func (s *saying) ended(w api.Workflow) {
 	if w.StartedAt != nil && w.EndedAt != nil {
-		s.note(w.EndedAt, "It ran for %s and ended", text.Duration(w.EndedAt.Sub(*w.StartedAt)))
+		s.note(w.EndedAt, "It ran for %s and ended", long(w.EndedAt.Sub(*w.StartedAt)))
 	} else {
 		s.note(w.EndedAt, "It ended")
 	}
@@ -187,6 +206,21 @@ func (s *saying) reviewed(r *api.Review, me string) {
 	}
 }
 
+// doing is what a run does, in few words.
+func doing(w api.Workflow) string {
+	switch {
+	case w.Type == workflow.InsightsScan:
+		return "scan"
+	case w.Type == workflow.PolicyEvaluation:
+		return "policy evaluation"
+	case w.Applies != "":
+		return string(w.Operation) + " as approved"
+	case w.For != "":
+		return "preview for " + string(w.For)
+	}
+	return strings.ReplaceAll(string(w.Operation), "_", " ")
+}
+
 // count is a number of resources, with what happens to them.
 type count struct {
 	n          int
@@ -203,63 +237,107 @@ func counts(c api.Changes) []count {
 	return slices.DeleteFunc(all, func(one count) bool { return one.n <= 0 })
 }
 
+// verb is what happens to resources, or has happened.
+func (c count) verb(did bool) string {
+	if did {
+		return c.did
+	}
+	return c.would
+}
+
+// inNumbers says what the plan of a run would do, or what the run did; "" where that is not known.
+func inNumbers(w api.Workflow) string {
+	if w.Changes == nil || !w.State.Terminal() {
+		return ""
+	}
+	var out []string
+	did := workflow.ChangesState(w.Type, w.Operation)
+	for _, one := range counts(*w.Changes) {
+		words := fmt.Sprintf("%d to %s", one.n, one.would)
+		if did {
+			words = fmt.Sprintf("%d %s", one.n, one.did)
+		}
+		out = append(out, words)
+	}
+	if n := w.Changes.Drift; n > 0 {
+		out = append(out, fmt.Sprintf("%d drifted", n))
+	}
+	switch {
+	case len(out) > 0:
+		return strings.Join(out, ", ")
+	case w.State != workflow.Succeeded:
+		return ""
+	case w.Type == workflow.InsightsScan:
+		return "no drift"
+	}
+	return "no changes"
+}
+
+// under is the line below a run in a list: why it failed, where it is, or what it did.
+func under(w api.Workflow) string {
+	switch {
+	case w.State == workflow.Failed:
+		return brief(cmp.Or(w.Detail, strings.ReplaceAll(string(w.Reason), "_", " ")))
+	case w.State == workflow.Running && w.Step != "":
+		return "in step " + brief(w.Step)
+	}
+	return inNumbers(w)
+}
+
+// latest is what happened to a run last, and when.
+func latest(w api.Workflow) (verb string, when stamp) {
+	switch {
+	case w.EndedAt != nil:
+		return "ended", at(w.EndedAt)
+	case w.StartedAt != nil:
+		return "started", at(w.StartedAt)
+	case w.ClaimedAt != nil:
+		return "claimed", at(w.ClaimedAt)
+	}
+	return "submitted", stamp{w.SubmittedAt}
+}
+
+// last is when that was.
+func last(w api.Workflow) stamp {
+	_, when := latest(w)
+	return when
+}
+
+// lasted is how long a run has run, or ran; "" before its start.
+func lasted(v *view, w api.Workflow) string {
+	if w.StartedAt == nil {
+		return ""
+	}
+	return long(cmp.Or(at(w.EndedAt).Time, v.now).Sub(*w.StartedAt))
+}
+
 // told says what a run that succeeded would change, or has changed.
 func told(w api.Workflow) string {
 	if w.Result == nil || w.Result.Changes == nil {
 		return "Everything that it had to do is done"
 	}
 	c, did := *w.Result.Changes, workflow.ChangesState(w.Type, w.Operation)
-	verb, nothing := func(one count) string { return one.would }, "change"
-	out := "It would "
+	out, other := "It would ", count{would: "change", did: "changed"}
 	if did {
-		verb, nothing, out = func(one count) string { return one.did }, "changed", "It "
+		out = "It "
 	}
 	var parts []string
-	for _, one := range counts(c) {
+	for i, one := range counts(c) {
 		n := fmt.Sprint(one.n)
-		if len(parts) == 0 {
+		if i == 0 {
 			n = text.Count(one.n, "resource")
 		}
-		parts = append(parts, verb(one)+" "+n)
+		parts = append(parts, one.verb(did)+" "+n)
 	}
 	switch n := len(c.Outputs); {
 	case len(parts) > 0:
 	case n > 0:
-		parts = append(parts, nothing+" "+text.Count(n, "output")+" only")
+		parts = append(parts, other.verb(did)+" "+text.Count(n, "output")+" only")
 	default:
-		parts = append(parts, nothing+" nothing")
+		parts = append(parts, other.verb(did)+" nothing")
 	}
 	if out += list(parts); c.Drift > 0 {
 		out += fmt.Sprintf("; %s changed outside the code", text.Count(c.Drift, "resource"))
 	}
 	return out
-}
-
-// list joins parts as a sentence does: "a, b and c".
-func list(parts []string) string {
-	if n := len(parts); n > 1 {
-		return strings.Join(parts[:n-1], ", ") + " and " + parts[n-1]
-	}
-	return strings.Join(parts, "")
-}
-
-// capital makes the first letter a capital one.
-func capital(s string) string {
-	n := min(1, len(s))
-	return strings.ToUpper(s[:n]) + s[n:]
-}
-
-// sentence ends a text with a period and makes it fit to be shown. Of the ARN of a task it shows the end, which names it.
-func sentence(s string) string {
-	words := strings.Split(text.Cut(strings.TrimSpace(s), 600), " ")
-	for i, word := range words {
-		if strings.HasPrefix(word, "arn:") {
-			words[i] = word[strings.LastIndex(word, "/")+1:]
-		}
-	}
-	s = clean(strings.Join(words, " "))
-	if s == "" || strings.ContainsAny(s[len(s)-1:], ".?!") {
-		return s
-	}
-	return s + "."
 }

@@ -45,35 +45,38 @@ func TestSay_WhereARunStandsAndWhatIsNext(t *testing.T) {
 		want string
 	}{
 		"pending": {run(workflow.Pending, func(w *api.Why) { w.Waiting = "pool x, which is disabled" }),
-			"waiting| for pool x, which is disabled. Submitted by ci [12:00]. It fails if it still waits [13:00]."},
+			"Waiting for pool x, which is disabled. Submitted by ci [12:00]. It fails if it still waits [13:00]."},
 		"on its way": {run(workflow.Claimed, func(w *api.Why) { w.Code, w.Waiting = "start", "its task arn:aws:ecs:x:1:task/c/0f8a to start" }),
-			"starting| It waits for its task 0f8a to start. Attempt 2 was claimed by agent [12:01]. If it does not start, it is claimed again [13:00]."},
+			"Starting. It waits for its task 0f8a to start. Attempt 2 was claimed by agent [12:01]. If it does not start, it is claimed again [13:00]."},
 		"refused": {run(workflow.Claimed, func(w *api.Why) { w.Code, w.Waiting = "launch", "a launch that was refused (capacity): zone a is full" }),
-			"starting| It waits for a launch that was refused (capacity): zone a is full. Attempt 2 was claimed by agent [12:01]. The launch is tried again [13:00]."},
+			"Starting. It waits for a launch that was refused (capacity): zone a is full. Attempt 2 was claimed by agent [12:01]. The launch is tried again [13:00]."},
 		"running": {run(workflow.Running, func(w *api.Why) {
 			w.Workflow.Steps = []api.Step{{Name: "init", Status: workflow.StepSucceeded}, {Name: "apply", Status: workflow.StepRunning, StartedAt: *after(130)}}
-		}), "running| Step apply. The step began [12:02]. It is stopped if it still runs [13:00]."},
+		}), "Running step apply. The step began [12:02]. It is stopped if it still runs [13:00]."},
 		"cancelling": {run(workflow.Running, func(w *api.Why) {
 			w.Workflow.CancelRequested, w.Timeline = true, []api.Event{{Kind: "cancel_requested", Actor: "ann", At: *after(150)}}
-		}), "cancelling| Its engine is interrupted and gets time to stop. ann asked for it [12:02]. An engine that does not stop is killed."},
+		}), "Cancelling. Its engine is interrupted and gets time to stop. ann asked for it [12:02]. An engine that does not stop is killed."},
 		"handed over": {run(workflow.Running, func(w *api.Why) { w.Code = "result" }),
-			"running| Its task has ended well, and its result is on its way. Without the result it fails [13:00]."},
+			"Running. Its task has ended well, and its result is on its way. Without the result it fails [13:00]."},
 		"applied": {run(workflow.Succeeded, func(w *api.Why) {
 			w.Workflow.Result = &api.Result{Changes: &api.Changes{Add: 3, Change: 1, Destroy: 1, Replace: 1}}
-		}), "succeeded| It replaced 1 resource, changed 1 and added 2. It ran for 1m00s and ended [12:03]."},
+		}), "Succeeded. It replaced 1 resource, changed 1 and added 2. It ran for 1m00s and ended [12:03]."},
 		"failed": {run(workflow.Failed, func(w *api.Why) {
 			w.Workflow.Reason, w.Workflow.Detail = workflow.ReasonSourceFailed, "no such ref"
 			w.Workflow.Steps = []api.Step{{Name: "source", Status: workflow.StepFailed, Text: "git: exit 128"}}
-		}), "failed| The source could not be fetched: no such ref. Step source: git: exit 128. It ran for 1m00s and ended [12:03]. Check its address, ref, token and network."},
+		}), "Failed. The source could not be fetched: no such ref. Step source: git: exit 128. It ran for 1m00s and ended [12:03]. Check its address, ref, token and network."},
+		"failed in a step": {run(workflow.Failed, func(w *api.Why) {
+			w.Workflow.Reason, w.Workflow.Detail = workflow.ReasonStepFailed, "plan failed with exit code 1: Error: Invalid value"
+		}), "Failed in plan with exit code 1: Error: Invalid value. It ran for 1m00s and ended [12:03]. The end of the log has the cause."},
 		"cancelled": {run(workflow.Cancelled, func(w *api.Why) { w.Workflow.StartedAt, w.Workflow.Detail = nil, "cancelled by ann: wrong branch" }),
-			"cancelled| by ann: wrong branch. It ended [12:03]."},
+			"Cancelled by ann: wrong branch. It ended [12:03]."},
 		"waits for approval": {run(workflow.Succeeded, review(func(*api.Review) {})),
-			"waits for approval| It would destroy 1 resource, replace 1 and add 2. Anyone with the operator role can approve it. The plan expires [14:00]. An approval is required by project pay: it destroys 1 resource."},
+			"Waits for approval. It would destroy 1 resource, replace 1 and add 2. Anyone with the operator role can approve it. The plan expires [14:00]. An approval is required by project pay: it destroys 1 resource."},
 		"not by me": {run(workflow.Succeeded, review(func(r *api.Review) {
 			r.NotBySubmitter, r.Submitters, r.Needed, r.Why = true, []string{"me", "ann"}, 2, nil
-		})), "waits for approval| It would destroy 1 resource, replace 1 and add 2. Anyone with the operator role but me and ann (you are among the submitters) can approve it. It needs 2 approvals of different people and has 0. The plan expires [14:00]."},
+		})), "Waits for approval. It would destroy 1 resource, replace 1 and add 2. Anyone with the operator role but me and ann (you are among the submitters) can approve it. It needs 2 approvals of different people and has 0. The plan expires [14:00]."},
 		"rejected": {run(workflow.Succeeded, review(func(r *api.Review) { r.Status = api.ReviewRejected })),
-			"succeeded| It would destroy 1 resource, replace 1 and add 2. It ran for 1m00s and ended [12:03]. The plan is rejected: a new preview makes a new one."},
+			"Succeeded. It would destroy 1 resource, replace 1 and add 2. It ran for 1m00s and ended [12:03]. The plan is rejected: a new preview makes a new one."},
 	} {
 		if diff := cmp.Diff(one.want, console.Sentences(one.why, "me")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

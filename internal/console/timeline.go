@@ -254,7 +254,7 @@ func wide(from, to float64) string { return fmt.Sprintf("%.2f%%", max((to-from)*
 func (pic picture) words() string {
 	var out []string
 	for _, p := range pic.phases {
-		said := p.name + " " + text.Duration(p.took())
+		said := p.name + " " + long(p.took())
 		if p.open {
 			said += " so far"
 		}

@@ -12,8 +12,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-var noTime time.Time
-
 // mark is a state as people see it: in a shape, a word and a colour.
 type mark struct{ class, glyph, word string }
 
@@ -56,20 +54,66 @@ func (s stamp) Machine() string { return s.UTC().Format(time.RFC3339) }
 // Full is the whole moment, in UTC: the server does not know the reader's zone.
 func (s stamp) Full() string { return s.UTC().Format("Mon 2 Jan 2006 15:04:05 UTC") }
 
-// Relative is how long ago it was, or in how long it will be.
+// Relative is how long ago it was, or in how long it will be, in one unit. The script says it in the same words.
 func (s stamp) Relative(now time.Time) string {
 	d := now.Sub(s.Time)
+	about := func(d time.Duration) string {
+		switch {
+		case d < time.Minute:
+			return seconds(d) + "s"
+		case d < time.Hour:
+			return strconv.Itoa(int(d/time.Minute)) + "m"
+		case d < 48*time.Hour:
+			return strconv.Itoa(int(d/time.Hour)) + "h"
+		}
+		return strconv.Itoa(int(d/(24*time.Hour))) + "d"
+	}
 	switch {
-	case d < 0:
-		return "in " + text.Duration(-d)
+	case d <= -time.Second:
+		return "in " + about(-d)
 	case d < 2*time.Second:
 		return "just now"
 	}
-	return text.Duration(d.Truncate(time.Second)) + " ago"
+	return about(d) + " ago"
+}
+
+// long is a duration as pages show it.
+func long(d time.Duration) string {
+	if d < 50*time.Millisecond {
+		return "<0.1s"
+	}
+	return text.Duration(d)
 }
 
 // seconds writes a duration as a whole number of seconds.
 func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
+
+// short is a digest as people compare it.
+func short(sha256 string) string {
+	if len(sha256) <= 12 {
+		return clean(sha256)
+	}
+	return clean(sha256[:8] + "…" + sha256[len(sha256)-4:])
+}
+
+// some shows foreign text that stands beside other things, where more than this is no use.
+func some(s string) string { return clean(text.Cut(s, 1000)) }
+
+// size is a number of bytes as people read it.
+func size(n int64) string {
+	switch {
+	case n < 1<<10:
+		return text.Count(int(n), "byte")
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
+
+// brief is foreign text that is to stand in one line.
+func brief(s string) string {
+	return clean(text.Middle(strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " "), 240))
+}
 
 // clean is foreign text as pages show it: what could hide, reorder or end the text around it becomes visible. That is
 // control characters, marks that change the direction of writing, and characters without a width. Tabs and ends of
@@ -108,4 +152,33 @@ func hidden(r rune) bool {
 		return true
 	}
 	return unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
+}
+
+// list joins parts as a sentence does: "a, b and c".
+func list(parts []string) string {
+	if n := len(parts); n > 1 {
+		return strings.Join(parts[:n-1], ", ") + " and " + parts[n-1]
+	}
+	return strings.Join(parts, "")
+}
+
+// capital makes the first letter a capital one.
+func capital(s string) string {
+	n := min(1, len(s))
+	return strings.ToUpper(s[:n]) + s[n:]
+}
+
+// sentence ends a text with a period and makes it fit to be shown. Of the ARN of a task it shows the end, which names it.
+func sentence(s string) string {
+	words := strings.Split(text.Cut(strings.TrimSpace(s), 600), " ")
+	for i, word := range words {
+		if strings.HasPrefix(word, "arn:") {
+			words[i] = word[strings.LastIndex(word, "/")+1:]
+		}
+	}
+	s = clean(strings.Join(words, " "))
+	if s == "" || strings.ContainsAny(s[len(s)-1:], ".?!") {
+		return s
+	}
+	return s + "."
 }

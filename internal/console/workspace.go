@@ -27,7 +27,7 @@ type workspaceData struct {
 	activity api.Activity
 	slot     api.Slot
 	waiting  []api.Workflow // the next first
-	why      string         // the first of them waits
+	why      api.Why        // the first of them waits
 	runs     []api.Workflow // the newest first
 	lock     *api.Lock      // that was still held when the last run ended
 	pools    []api.PoolVerdict
@@ -92,7 +92,7 @@ func workspace(r *http.Request, v *view) (templ.Component, error) {
 	})
 	if len(d.waiting) > 0 {
 		if why, err := v.plane.Why(ctx, v.who, d.waiting[0].ID); err == nil {
-			d.why = brief(why.Waiting)
+			d.why = why
 		}
 	}
 	if i := slices.IndexFunc(d.runs, func(w api.Workflow) bool { return w.State.Terminal() && w.StartedAt != nil }); i >= 0 {
@@ -159,14 +159,14 @@ func newRun(r *http.Request, v *view) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "/runs/" + url.PathEscape(w.ID), nil
+	return runPath(w.ID), nil
 }
 
 // unlock frees a workspace whose holder has ended and is not proven over.
 func unlock(r *http.Request, v *view) (string, error) {
 	name := r.PathValue("name")
 	_, err := v.plane.Unlock(r.Context(), v.who, name, api.Unlock{Workflow: r.PostForm.Get("workflow")})
-	return "/workspaces/" + url.PathEscape(name) + "?done=unlocked", err
+	return workspacePath(name) + "?done=unlocked", err
 }
 
 // settingsOf lists the settings of a workspace by their places in the workspace file. It is a pure function.

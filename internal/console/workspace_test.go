@@ -40,10 +40,10 @@ func TestWorkspace_ShowsWhatIsKnownOfIt(t *testing.T) {
 		Lock: &api.Lock{ID: "5e1f", Who: "ada@laptop"},
 	})
 	s.workspace("app")
-	s.submit("app", workflow.Refresh)
+	holder := s.submit("app", workflow.Refresh)
 	s.start()
 	s.submit("app", workflow.Refresh)
-	s.shows("/workspaces/app", []string{"refresh</a> holds it", "Last sign of life", "Waiting · 1", "The first waits for", "It cannot be unlocked"}, []string{"Unlock the workspace", "More options"})
+	s.shows("/workspaces/app", []string{"refresh</a> holds it", "Last sign of life", "Waiting · 1", "The first waits for <a href=\"/runs/" + holder.ID + "\">an earlier run</a>"}, []string{"Unlock the workspace", "More options", "It cannot be unlocked", "<b>app</b>"})
 	page := s.shows("/workspaces/net", []string{
 		"serial 7, lineage l-1", "the workspace: required for destroys", "variables.region", "eu-central-1", "dayfly workspace apply -f FILE", "it is the built-in pool",
 		"locked by ada@laptop", "Free: nothing changes its state", "More options",
@@ -114,7 +114,7 @@ func TestUnlock_FreesAWorkspaceWhoseHolderIsLost(t *testing.T) {
 	s.workspace("net")
 	w := s.submit("net", workflow.Update)
 	s.start()
-	s.shows("/workspaces/net", []string{"It cannot be unlocked"}, []string{"Unlock the workspace"})
+	s.shows("/workspaces/net", []string{"holds it"}, []string{"Unlock the workspace", "It cannot be unlocked"})
 	s.pass(c, 12) // of silence
 	admin := s.cookie
 	s.as("otto", api.RoleOperator, nil)

@@ -10,24 +10,20 @@
   let skew = 0; // of this clock against the server's
 
   // Times, in the words of the server.
-  const pad = (n) => String(n).padStart(2, "0");
-  const duration = (s) => {
-    const whole = Math.floor(s);
-    if (s < 10) return s.toFixed(1) + "s";
-    if (s < 60) return whole + "s";
-    if (s < 3600) return Math.floor(whole / 60) + "m" + pad(whole % 60) + "s";
-    if (s < 48 * 3600) return Math.floor(whole / 3600) + "h" + pad(Math.floor(whole / 60) % 60) + "m";
-    return Math.floor(whole / 86400) + "d";
+  const about = (s) => {
+    if (s < 60) return Math.floor(s) + "s";
+    if (s < 3600) return Math.floor(s / 60) + "m";
+    if (s < 48 * 3600) return Math.floor(s / 3600) + "h";
+    return Math.floor(s / 86400) + "d";
   };
   const times = (in_) => {
     for (const t of $$("time", in_)) {
       const at = new Date(t.dateTime);
       if (isNaN(at)) continue;
       t.title = at.toLocaleString(undefined, { dateStyle: "full", timeStyle: "long" });
-      const said = t.textContent.match(/^(?:in .+?|.+ ago|just now)(\.?)$/); // it may end a sentence
-      if (!said) continue;
+      if (!/^(in .+|.+ ago|just now)$/.test(t.textContent)) continue;
       const s = (Date.now() - skew - at) / 1000;
-      t.textContent = (s < 0 ? "in " + duration(-s) : s < 2 ? "just now" : duration(Math.floor(s)) + " ago") + said[1];
+      t.textContent = s <= -1 ? "in " + about(-s) : s < 2 ? "just now" : about(s) + " ago";
     }
   };
 
@@ -88,7 +84,7 @@
     const say = (text) => ((said.textContent = text), (said.hidden = !text));
     const end = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 60;
     const toEnd = () => scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
-    const button = make("button", "Follow", { type: "button", hidden: state.from < 0 });
+    const button = make("button", "Follow", { type: "button", hidden: state.from < 0 || "done" in state });
     let following = false, top = scrollY;
     const set = (on) => ((following = on), button.setAttribute("aria-pressed", on));
     set(end() && !button.hidden && !location.hash);
@@ -157,6 +153,7 @@
         state.seen = news.seen;
         state.again = news.again;
         if (following) toEnd();
+        if ($("[data-done]", answer)) button.remove();
         say("");
         failed = 0;
       } catch (err) {

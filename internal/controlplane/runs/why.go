@@ -218,6 +218,9 @@ func explain(w *record.Workflow, f facts) api.Why {
 	case workflow.Pending:
 		out.Summary = "pending: not claimed yet"
 		out.Code, out.Waiting = waitsPending(w, f)
+		if out.Code == waitsSlot {
+			out.WaitingForWorkflow = f.queue.Changer
+		}
 		out.Next = "it is claimed as soon as that is over; it fails as expired_in_queue at " + until(w.Submitted.Add(workflow.QueueTimeout))
 		if out.Code == waitsSlot && f.changer.State.Terminal() {
 			out.Next += unlock(w.Workspace)
