@@ -92,9 +92,22 @@ func operation(on huma.API, rt route, hasBody bool) huma.Operation {
 
 // answers says what the body of a successful answer is.
 func answers(on huma.API, op *huma.Operation, body reflect.Type) {
+	if body == reflect.TypeFor[none]() {
+		op.DefaultStatus = http.StatusNoContent
+		return
+	}
 	schema := on.OpenAPI().Components.Schemas.Schema(body, true, op.OperationID+"Response")
 	op.Responses[strconv.Itoa(cmp.Or(op.DefaultStatus, http.StatusOK))] = &huma.Response{
 		Content: map[string]*huma.MediaType{"application/json": {Schema: schema}},
+	}
+}
+
+// accepts says what the body of a request is.
+func accepts(on huma.API, op *huma.Operation, body reflect.Type) {
+	schema := on.OpenAPI().Components.Schemas.Schema(body, true, op.OperationID+"Request")
+	op.RequestBody = &huma.RequestBody{
+		Required: body.Kind() != reflect.Pointer,
+		Content:  map[string]*huma.MediaType{"application/json": {Schema: schema}},
 	}
 }
 

@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"encoding/json"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/dayfly-dev/dayfly/internal/admission"
@@ -58,19 +60,27 @@ func (in ByProject) name() string   { return in.Project }
 func (in ByWorkspace) name() string { return in.Workspace }
 func (in ByID) name() string        { return in.ID }
 
-// Sent is the body of a request.
-type Sent[B any] struct{ Body B }
+// Sent is the body of a request. What it must be is said by the route: all bodies have the same type here for the reason
+// that all answers have (see answer). It is a pointer because huma says of anything else that it must be there.
+type Sent struct{ Body *json.RawMessage }
 
-func (in Sent[B]) sent() B { return in.Body }
-
-// SentOrNot is the body of a request that may have none.
-type SentOrNot[B any] struct{ Body *B }
-
-func (in SentOrNot[B]) sent() (body B) {
-	if in.Body != nil {
-		body = *in.Body
+func (in Sent) text() []byte {
+	if in.Body == nil {
+		return nil
 	}
-	return body
+	return *in.Body
+}
+
+// read makes a value of a body that huma has checked against its schema, and leaves it as it is where there is none.
+// What is wrong with the body then is said as huma says it.
+func read(text []byte, into any) error {
+	if text == nil {
+		return nil
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return huma.Error422UnprocessableEntity("validation failed", &huma.ErrorDetail{Location: "body", Message: err.Error()})
+	}
+	return nil
 }
 
 // From knows where a request comes from.

@@ -43,7 +43,7 @@ func (s *server) loginRoutes() {
 		})
 	put[struct {
 		ByIssuer
-		Sent[api.Issuer]
+		Sent
 	}](s, route{id: "put-issuer", method: http.MethodPut, path: "/v1/issuers/{issuer}", summary: "Create or change an issuer and its trust rules", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, http.StatusCreated, func(i api.Issuer) string { return i.Name }, s.plane.PutIssuer)
 	paged(s, route{id: "list-issuers", method: http.MethodGet, path: "/v1/issuers", summary: "List issuers", tag: tag, audience: people, role: api.RoleAdmin}, s.plane.Issuers)
 	one[ByIssuer](s, route{id: "get-issuer", method: http.MethodGet, path: "/v1/issuers/{issuer}", summary: "Show an issuer", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404}}, s.plane.Issuer)
@@ -58,11 +58,11 @@ func (s *server) serviceRoutes(tag string) {
 	one[ByService](s, route{id: "get-service-principal", method: http.MethodGet, path: address, summary: "Show a service principal", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404}}, s.plane.Service)
 	sent[struct {
 		ByService
-		Sent[api.ServicePrincipalSettings]
+		Sent
 	}](s, route{id: "update-service-principal", method: http.MethodPatch, path: address, summary: "Change the settings of a service principal that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.UpdateService)
 	sent[struct {
 		ByService
-		Sent[api.RotateSecret]
+		Sent
 	}](s, route{id: "rotate-service-principal-secret", method: http.MethodPost, path: address + "/secret", summary: "Make a new secret of a service principal; the answer has it, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}}, s.plane.RotateSecret)
 	gone[ByService](s, route{id: "delete-service-principal", method: http.MethodDelete, path: address, summary: "Delete a service principal; its tokens end", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.DeleteService)
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"reflect"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
@@ -11,10 +12,7 @@ import (
 // stackRoutes are for poller, dispatcher, relay and reaper of a pool.
 func (s *server) stackRoutes() {
 	const tag = "pool stacks"
-	known(s, route{id: "claim-jobs", method: http.MethodPost, path: "/v1/claims", summary: "Claim jobs, waiting for the first", tag: tag, audience: stacks, errors: []int{409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct{ Body api.Claim }) (*answer[api.Claimed], error) {
-			return reply(s.plane.Claim(ctx, who, in.Body))
-		})
+	posted(s, route{id: "claim-jobs", method: http.MethodPost, path: "/v1/claims", summary: "Claim jobs, waiting for the first", tag: tag, audience: stacks, errors: []int{409}}, s.plane.Claim)
 	known(s, route{id: "list-claims", method: http.MethodGet, path: "/v1/claims", summary: "List the pool's active jobs", tag: tag, audience: stacks},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			Instance string `query:"instance" maxLength:"128" doc:"Only the jobs that this instance claimed"`
@@ -22,21 +20,15 @@ func (s *server) stackRoutes() {
 		}) (*answer[api.Page[api.JobState]], error) {
 			return reply(s.plane.Held(ctx, who, in.Instance, in.Cursor))
 		})
-	known(s, route{id: "get-job-states", method: http.MethodPost, path: "/v1/jobs/states", summary: "Say where jobs stand, waiting until one is to be cancelled or over", tag: tag, audience: stacks},
-		func(ctx context.Context, who controlplane.Principal, in *struct{ Body api.StatesQuery }) (*answer[api.States], error) {
-			return reply(s.plane.States(ctx, who, in.Body))
-		})
+	posted(s, route{id: "get-job-states", method: http.MethodPost, path: "/v1/jobs/states", summary: "Say where jobs stand, waiting until one is to be cancelled or over", tag: tag, audience: stacks}, s.plane.States)
 	reported(s, route{id: "report-queued", method: http.MethodPost, path: "/v1/jobs/{id}/queued", summary: "Report that a claimed job is in the launch queue", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, s.plane.Queued)
 	reported(s, route{id: "release-job", method: http.MethodPost, path: "/v1/jobs/{id}/release", summary: "Give a claim back", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, s.plane.Release)
 	reported(s, route{id: "report-launch", method: http.MethodPost, path: "/v1/jobs/{id}/launches", summary: "Report what became of a launch", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, s.plane.Launch)
 	reported(s, route{id: "report-lost", method: http.MethodPost, path: "/v1/jobs/{id}/lost", summary: "Report the proven end of a task", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, s.plane.Lost)
-	known(s, route{id: "report-tail", method: http.MethodPost, path: "/v1/jobs/{id}/tail", summary: "Send what an ended task left of its log, or ask which line is wanted next", tag: tag, audience: stacks, large: true, errors: []int{404, 409, 410, 416}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
-			ByID
-			Body api.Tail
-		}) (*answer[api.TailTaken], error) {
-			return reply(s.plane.AppendTail(ctx, who, in.ID, in.Body))
-		})
+	sent[struct {
+		ByID
+		Sent
+	}](s, route{id: "report-tail", method: http.MethodPost, path: "/v1/jobs/{id}/tail", summary: "Send what an ended task left of its log, or ask which line is wanted next", tag: tag, audience: stacks, large: true, errors: []int{404, 409, 410, 416}}, s.plane.AppendTail)
 }
 
 // runnerRoutes are for the process that runs one attempt. Their 401, 409 and 410 mean that the
@@ -44,17 +36,7 @@ func (s *server) stackRoutes() {
 func (s *server) runnerRoutes() {
 	const tag = "runners"
 	ends := []int{404, 409, 410}
-	add(s, route{id: "start-run", method: http.MethodPost, path: "/v1/jobs/{id}/start", summary: "Ask for the run: granted to one boot of one task", tag: tag, audience: runners, errors: ends},
-		func(ctx context.Context, in *struct {
-			ByRun
-			Body *api.Start // an older runner sends none
-		}) (*answer[api.Started], error) {
-			var start api.Start
-			if in.Body != nil {
-				start = *in.Body
-			}
-			return reply(s.plane.Start(ctx, jobToken(ctx), in.run(), start))
-		})
+	ran(s, route{id: "start-run", body: reflect.TypeFor[*api.Start](), method: http.MethodPost, path: "/v1/jobs/{id}/start", summary: "Ask for the run: granted to one boot of one task", tag: tag, audience: runners, errors: ends}, s.plane.Start) // an older runner sends no body
 	add(s, route{id: "get-spec", method: http.MethodGet, path: "/v1/jobs/{id}/spec", summary: "Read what to run, once started", tag: tag, audience: runners, errors: ends},
 		func(ctx context.Context, in *ByRun) (*answer[api.Spec], error) {
 			return reply(s.plane.Spec(ctx, jobToken(ctx), in.run()))

@@ -43,6 +43,7 @@ func TestRequests_MistakesAreNamed(t *testing.T) {
 		{"wrong type", post("/v1/tokens", `{"name":7,"role":"admin"}`), 422, "invalid", []api.FieldError{{Field: "name", Message: "expected string"}}},
 		{"out of range", post("/v1/tokens", `{"name":"ci","role":"admin","expires_seconds":-1}`), 422, "invalid", []api.FieldError{{Field: "expires_seconds", Message: "expected number >= 0"}}},
 		{"beyond an integer", post("/v1/tokens", `{"name":"ci","role":"admin","expires_seconds":1e300}`), 422, "invalid", []api.FieldError{{Field: "expires_seconds", Message: "expected number <= 3.1536e+07"}}},
+		{"beyond an integer without bounds", request{method: http.MethodPost, path: "/v1/jobs/w1/lost", token: w.pool, body: `{"attempt":1e300,"task":"t"}`}, 422, "invalid", []api.FieldError{{Field: "body", Message: "json: cannot unmarshal number 1e300 into Go struct field Lost.attempt of type int"}}},
 		{"not in the list", post("/v1/tokens", `{"name":"ci","role":"root"}`), 422, "invalid", []api.FieldError{{Field: "role", Message: `expected value to be one of "viewer, operator, admin"`}}},
 		{"several", post("/v1/tokens", `{"title":"ci","zeta":1}`), 422, "invalid", []api.FieldError{{Field: "name", Message: required}, {Field: "title", Message: unknown}, {Field: "zeta", Message: unknown}}},
 		{"within a list", request{method: http.MethodPut, path: "/v1/workspaces/net", token: w.admin, body: `{"name":"net","engine":"tofu","source":{"git":{"ref":"x","depth":1}},"secrets":[{"ref":"env:A"},{"env":"A"}]}`}, 422, "invalid", []api.FieldError{

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -27,16 +28,21 @@ func (s *server) workflowRoutes() {
 	one[ByID](s, route{id: "get-workflow", method: http.MethodGet, path: "/v1/workflows/{id}", summary: "Show a workflow with its steps", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Workflow)
 	type reasoned struct {
 		ByID
-		SentOrNot[api.WithReason]
+		Sent
 	}
-	sent[reasoned](s, route{id: "cancel-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/cancel", summary: "Cancel a workflow", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, errors: []int{404, 409}}, s.plane.Cancel)
-	known(s, route{id: "retry-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/retry", summary: "Submit an ended workflow again, as a new one", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, status: http.StatusCreated, errors: []int{404, 409}},
+	reason := reflect.TypeFor[*api.WithReason]()
+	sent[reasoned](s, route{id: "cancel-workflow", body: reason, method: http.MethodPost, path: "/v1/workflows/{id}/cancel", summary: "Cancel a workflow", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, errors: []int{404, 409}}, s.plane.Cancel)
+	known(s, route{id: "retry-workflow", body: reason, method: http.MethodPost, path: "/v1/workflows/{id}/retry", summary: "Submit an ended workflow again, as a new one", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, status: http.StatusCreated, errors: []int{404, 409}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			Keyed
 			ByID
-			SentOrNot[api.WithReason]
+			Sent
 		}) (*answer[api.Workflow], error) {
-			return reply(s.plane.Retry(ctx, who, in.Key, in.ID, in.sent()))
+			var reason api.WithReason
+			if err := read(in.text(), &reason); err != nil {
+				return nil, err
+			}
+			return reply(s.plane.Retry(ctx, who, in.Key, in.ID, reason))
 		})
 	known(s, route{id: "get-workflow-timeline", method: http.MethodGet, path: "/v1/workflows/{id}/timeline", summary: "List what happened to a workflow, the oldest first", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}},
 		func(ctx context.Context, who controlplane.Principal, in *struct {
@@ -66,7 +72,7 @@ func (s *server) workflowRoutes() {
 	one[ByID](s, route{id: "get-workflow-plan", method: http.MethodGet, path: "/v1/workflows/{id}/plan", summary: "Show what a preview would change, and what became of its plan", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404, 409}}, s.plane.Plan)
 	type decision struct {
 		ByID
-		Sent[api.Decision]
+		Sent
 	}
 	sent[decision](s, route{id: "approve-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/approve", summary: "Approve the plan of a preview; once that is enough, a run applies exactly this plan", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, errors: []int{404, 409}}, s.plane.Approve)
 	sent[decision](s, route{id: "reject-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/reject", summary: "Reject the plan of a preview", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, errors: []int{404, 409}}, s.plane.Reject)
@@ -76,7 +82,7 @@ func (s *server) workspaceRoutes() {
 	const tag = "workspaces"
 	type settings struct {
 		ByWorkspace
-		Sent[api.Workspace]
+		Sent
 	}
 	named := func(w api.Workspace) string { return w.Name }
 	put[settings](s, route{id: "put-workspace", method: http.MethodPut, path: "/v1/workspaces/{workspace}", summary: "Create or change a workspace", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}}, http.StatusCreated, named, s.plane.PutWorkspace)
@@ -103,7 +109,7 @@ func (s *server) workspaceRoutes() {
 	one[ByWorkspace](s, route{id: "get-workspace-slot", method: http.MethodGet, path: "/v1/workspaces/{workspace}/slot", summary: "Say who holds the right to change a workspace's state", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Slot)
 	sent[struct {
 		ByWorkspace
-		Sent[api.Unlock]
+		Sent
 	}](s, route{id: "unlock-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/unlock", summary: "Free a workspace that a run holds which has ended and is not proven over", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}}, s.plane.Unlock)
 	gone[ByWorkspace](s, route{id: "delete-workspace", method: http.MethodDelete, path: "/v1/workspaces/{workspace}", summary: "Delete a workspace", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}}, s.plane.DeleteWorkspace)
 }
@@ -124,7 +130,7 @@ func (s *server) projectRoutes() {
 	one[ByProject](s, route{id: "get-project", method: http.MethodGet, path: "/v1/projects/{project}", summary: "Show a project", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Project)
 	sent[struct {
 		ByProject
-		Sent[api.ProjectSettings]
+		Sent
 	}](s, route{id: "update-project", method: http.MethodPatch, path: "/v1/projects/{project}", summary: "Change the settings of a project that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.UpdateProject)
 	gone[ByProject](s, route{id: "delete-project", method: http.MethodDelete, path: "/v1/projects/{project}", summary: "Delete a project that nothing belongs to", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.DeleteProject)
 }
@@ -136,16 +142,16 @@ func (s *server) poolRoutes() {
 	one[ByPool](s, route{id: "get-pool", method: http.MethodGet, path: "/v1/pools/{pool}", summary: "Show a pool", tag: tag, audience: people, role: api.RoleViewer, scope: inAny, errors: []int{404}}, s.plane.Pool)
 	sent[struct {
 		ByPool
-		Sent[api.PoolSettings]
+		Sent
 	}](s, route{id: "update-pool", method: http.MethodPatch, path: "/v1/pools/{pool}", summary: "Change the settings of a pool that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.UpdatePool)
 	sent[struct {
 		ByPool
-		Sent[api.AssignmentChange]
+		Sent
 	}](s, route{id: "assign-pool", method: http.MethodPost, path: "/v1/pools/{pool}/assignments", summary: "Change what a pool is assigned to, all at once", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.AssignPool)
 	gone[ByPool](s, route{id: "delete-pool", method: http.MethodDelete, path: "/v1/pools/{pool}", summary: "Delete a pool", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.DeletePool)
 	sent[struct {
 		ByPool
-		Sent[api.RotateToken]
+		Sent
 	}](s, route{id: "rotate-pool-token", method: http.MethodPost, path: "/v1/pools/{pool}/token", summary: "Make a new token of a pool; the answer has it, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}}, s.plane.RotatePoolToken)
 	one[ByPool](s, route{id: "list-pool-runners", method: http.MethodGet, path: "/v1/pools/{pool}/runners", summary: "List the runners seen under a pool", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, s.plane.Runners)
 }
@@ -158,7 +164,7 @@ func (s *server) tokenRoutes() {
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ID string `path:"id" maxLength:"64" doc:"Id of the token" example:"tok_01k1xz4m2p7q9r3s5t8v"`
 		}) (*nothing, error) {
-			return done(s.plane.RevokeToken(ctx, who, in.ID))
+			return nil, s.plane.RevokeToken(ctx, who, in.ID)
 		})
 	s.auditRoutes()
 	known(s, route{id: "whoami", method: http.MethodGet, path: "/v1/whoami", summary: "Say who a token speaks for", tag: tag, audience: either},

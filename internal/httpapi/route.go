@@ -51,12 +51,13 @@ type route struct {
 	summary  string
 	tag      string
 	audience audience
-	role     string // least role of people
-	scope    scope  // where they need it
-	status   int    // of success; 0 means 200, or 204 without a body
-	large    bool   // takes a body up to Config.MaxBody
-	oauth    bool   // its errors are those of RFC 6749 too
-	errors   []int  // statuses beyond those that every route of its kind may answer
+	role     string       // least role of people
+	scope    scope        // where they need it
+	status   int          // of success; 0 means 200, or 204 without a body
+	large    bool         // takes a body up to Config.MaxBody
+	oauth    bool         // its errors are those of RFC 6749 too
+	body     reflect.Type // of a request, where it is Sent; a pointer means that there may be none
+	errors   []int        // statuses beyond those that every route of its kind may answer
 }
 
 // answer is a successful answer with a body, a T. The body is not declared as one, so that all answers have the same
@@ -75,61 +76,72 @@ func reply[T any](v T, err error) (*answer[T], error) {
 	return &answer[T]{Body: v}, nil
 }
 
-// nothing is a successful answer without a body.
-type nothing struct{}
+// nothing is a successful answer without a body. It is nil: huma sends only the status then.
+type nothing = answer[none]
 
-func done(err error) (*nothing, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &nothing{}, nil
+type none struct{}
+
+// add registers a route. It is short because it is compiled for each type of input.
+func add[I, O any](s *server, rt route, call func(context.Context, *I) (*O, error)) {
+	s.add(rt, reflect.TypeFor[I](), any(*new(O)).(interface{ body() reflect.Type }).body(), func(on huma.API, op huma.Operation) {
+		huma.Register(on, op, func(ctx context.Context, in *I) (*O, error) {
+			out, err := call(ctx, in)
+			if err != nil {
+				return nil, s.refused(ctx, rt, err)
+			}
+			return out, nil
+		})
+	})
 }
 
-// add registers a route.
-func add[I, O any](s *server, rt route, call func(context.Context, *I) (*O, error)) {
-	_, hasBody := reflect.TypeFor[I]().FieldByName("Body")
-	if _, form := reflect.TypeFor[I]().FieldByName("RawBody"); form {
-		hasBody = true
-	}
+// add registers a route of these types. register tells huma of an operation.
+func (s *server) add(rt route, in, out reflect.Type, register func(huma.API, huma.Operation)) {
+	_, form := in.FieldByName("RawBody")
 	limit := min(s.maxBody, smallBody)
 	if rt.large {
 		limit = s.maxBody
 	}
-	register := func(on huma.API) {
-		op := operation(on, rt, hasBody)
-		if out, ok := any(*new(O)).(interface{ body() reflect.Type }); ok {
-			answers(on, &op, out.body())
+	onto := func(on huma.API) {
+		op := operation(on, rt, form || rt.body != nil)
+		answers(on, &op, out)
+		if rt.body != nil {
+			accepts(on, &op, rt.body)
 		}
 		op.Middlewares = huma.Middlewares{s.admit(rt), s.readBody(limit)}
 		// The body is read, within bounds of time and size, by the middleware; what huma does then is
 		// to lift the connection's read deadline, which would cut a long poll short.
 		op.MaxBodyBytes = -1
 		op.BodyReadTimeout = -1
-		huma.Register(on, op, func(ctx context.Context, in *I) (*O, error) {
-			out, err := call(ctx, in)
-			if err != nil {
-				answer := s.refuse(ctx, err)
-				if rt.oauth {
-					asOAuth(answer)
-				}
-				return nil, answer
-			}
-			return out, nil
-		})
+		register(on, op)
+		if out == reflect.TypeFor[none]() {
+			op.Responses["204"].Content = nil
+		}
 	}
-	s.routes = append(s.routes, register)
+	s.routes = append(s.routes, onto)
 	// Its schemas are made when it is first called. A mistake in them is found with the document's test.
 	handler := sync.OnceValue(func() http.Handler {
 		mux, cfg := http.NewServeMux(), describe()
 		cfg.RejectUnknownQueryParameters = rt.audience != runners
 		on := humago.New(mux, cfg)
-		register(on)
+		onto(on)
 		if rt.audience == runners {
 			passOver(on)
 		}
 		return mux
 	})
 	s.mux.HandleFunc(rt.method+" "+rt.path, func(w http.ResponseWriter, r *http.Request) { handler().ServeHTTP(w, r) })
+}
+
+// refused is the error that huma answers with.
+func (s *server) refused(ctx context.Context, rt route, err error) error {
+	if unreadable, ok := errors.AsType[*huma.ErrorModel](err); ok {
+		return unreadable
+	}
+	answer := s.refuse(ctx, err)
+	if rt.oauth {
+		asOAuth(answer)
+	}
+	return answer
 }
 
 // passOver makes the schemas of an API accept unknown fields. Runners need that: one of a later version may send more
@@ -169,10 +181,17 @@ func one[I interface{ name() string }, T any](s *server, rt route, call func(con
 // sent registers a call with a body about what the address names.
 func sent[I interface {
 	name() string
-	sent() B
+	text() []byte
 }, B, T any](s *server, rt route, call func(context.Context, controlplane.Principal, string, B) (T, error)) {
+	if rt.body == nil {
+		rt.body = reflect.TypeFor[B]()
+	}
 	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *I) (*answer[T], error) {
-		return reply(call(ctx, who, (*in).name(), (*in).sent()))
+		var body B
+		if err := read((*in).text(), &body); err != nil {
+			return nil, err
+		}
+		return reply(call(ctx, who, (*in).name(), body))
 	})
 }
 
@@ -189,10 +208,14 @@ func (stored[T]) body() reflect.Type { return reflect.TypeFor[T]() }
 // answer when it is new; nameOf is the name in the body.
 func put[I interface {
 	name() string
-	sent() T
+	text() []byte
 }, T any](s *server, rt route, created int, nameOf func(T) string, call func(context.Context, controlplane.Principal, T) (T, api.Outcome, error)) {
+	rt.body = reflect.TypeFor[T]()
 	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *I) (*stored[T], error) {
-		body := (*in).sent()
+		var body T
+		if err := read((*in).text(), &body); err != nil {
+			return nil, err
+		}
 		if n := nameOf(body); n != (*in).name() {
 			return nil, workflow.Refuse(workflow.ErrInvalid, "name", "the name in the body, %q, is not the one in the address, %q", n, (*in).name())
 		}
@@ -210,45 +233,67 @@ func put[I interface {
 
 // posted registers a call with a body.
 func posted[B, T any](s *server, rt route, call func(context.Context, controlplane.Principal, B) (T, error)) {
-	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *struct{ Body B }) (*answer[T], error) {
-		return reply(call(ctx, who, in.Body))
+	rt.body = reflect.TypeFor[B]()
+	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *Sent) (*answer[T], error) {
+		var body B
+		if err := read(in.text(), &body); err != nil {
+			return nil, err
+		}
+		return reply(call(ctx, who, body))
 	})
 }
 
 // keyed registers a call with a body, whose repeat is recognised by its key.
 func keyed[B, T any](s *server, rt route, call func(context.Context, controlplane.Principal, string, B) (T, error)) {
+	rt.body = reflect.TypeFor[B]()
 	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *struct {
 		Keyed
-		Body B
+		Sent
 	}) (*answer[T], error) {
-		return reply(call(ctx, who, in.Key, in.Body))
+		var body B
+		if err := read(in.text(), &body); err != nil {
+			return nil, err
+		}
+		return reply(call(ctx, who, in.Key, body))
 	})
 }
 
 // gone registers the deletion of what the address names.
 func gone[I interface{ name() string }](s *server, rt route, call func(context.Context, controlplane.Principal, string) error) {
 	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *I) (*nothing, error) {
-		return done(call(ctx, who, (*in).name()))
+		return nil, call(ctx, who, (*in).name())
 	})
 }
 
 // reported registers a pool stack's report about a job.
 func reported[B any](s *server, rt route, call func(context.Context, controlplane.Principal, string, B) error) {
+	rt.body = reflect.TypeFor[B]()
 	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *struct {
 		ByID
-		Body B
+		Sent
 	}) (*nothing, error) {
-		return done(call(ctx, who, in.ID, in.Body))
+		var body B
+		if err := read(in.text(), &body); err != nil {
+			return nil, err
+		}
+		return nil, call(ctx, who, in.ID, body)
 	})
 }
 
 // ran registers what a runner sends of its run.
 func ran[B, T any](s *server, rt route, call func(context.Context, string, api.Run, B) (T, error)) {
+	if rt.body == nil {
+		rt.body = reflect.TypeFor[B]()
+	}
 	add(s, rt, func(ctx context.Context, in *struct {
 		ByRun
-		Body B
+		Sent
 	}) (*answer[T], error) {
-		return reply(call(ctx, jobToken(ctx), in.run(), in.Body))
+		var body B
+		if err := read(in.text(), &body); err != nil {
+			return nil, err
+		}
+		return reply(call(ctx, jobToken(ctx), in.run(), body))
 	})
 }
 
