@@ -94,9 +94,9 @@ type Cloud struct {
 	Host     *lambdahost.Host
 	Control  *templates.Stack
 	Pool     *templates.Stack
-	// Client is an admin on the control plane; URL is its address.
-	Client *client.Client
-	URL    string
+	// Client is an admin on the control plane; URL is its address, PrivateURL the one that a private API has.
+	Client          *client.Client
+	URL, PrivateURL string
 	// AWSURL is where the fake AWS is, from this machine; TaskAWSURL where it is, and StatusURL where the status API
 	// is, from tasks.
 	AWSURL, TaskAWSURL, StatusURL string
@@ -311,6 +311,16 @@ func (c *Cloud) deployControl(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// A private API is a REST API, of the stage api; its callers have tokens and no credentials of AWS. Here the same
+	// function is behind both.
+	c.PrivateURL, err = c.expose(ctx, &gateway.REST{
+		Functions: c.Host, Function: c.functionName(stack, "ControlPlane"), Stage: "api",
+		Authenticate: func(*http.Request, string) (wire.Identity, error) { return wire.Identity{}, nil },
+	})
+	if err != nil {
+		return err
+	}
+	c.PrivateURL += "/api"
 	c.Client, err = client.New(client.Config{URL: c.URL, Token: func() redact.String { return redact.New(c.token) }, HTTPClient: &http.Client{Timeout: time.Minute}})
 	return err
 }

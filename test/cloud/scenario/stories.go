@@ -19,6 +19,7 @@ func stories() []story {
 		{name: "cancelled apply", engine: true, tell: cancelledApply},
 		{name: "approval: state in S3", engine: true, tell: approvals},
 		{name: "approval: declared backend", engine: true, tell: approvalsDeclared},
+		{name: "console: an approval in a page", engine: true, tell: consolePages},
 		{name: "command", now: true, tell: command},
 		{name: "artifacts", now: true, tell: artifacts},
 		{name: "orphan", tell: orphan},
