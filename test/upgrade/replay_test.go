@@ -105,8 +105,8 @@ func learn(before, after []byte, anew map[string]string) {
 	}
 }
 
-// sentences are fields that only people read: their words may change.
-var sentences = []string{"next", "note"}
+// sentences are fields that only people read: their words may change. What programs read of waiting_for is code.
+var sentences = []string{"next", "note", "waiting_for"}
 
 // differences lists what an older reader would find changed in an answer. It ignores a field that it
 // does not know.
