@@ -55,7 +55,7 @@ func (s *server) workflowRoutes() {
 		func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByID
 			Attempt int   `query:"attempt" minimum:"1" doc:"Attempt whose log is asked for; default the latest that started"`
-			Offset  int64 `query:"offset" minimum:"0" doc:"Number of the first line, counted from 0"`
+			Offset  int64 `query:"offset" doc:"Number of the first line, counted from 0; below 0, counted from the end of the log"`
 			Limit   int   `query:"limit" minimum:"1" maximum:"5000" doc:"Most lines of the answer"`
 			Wait    int   `query:"wait_seconds" minimum:"0" maximum:"20" doc:"How long to wait for a line"`
 		}) (*answer[api.LogPage], error) {

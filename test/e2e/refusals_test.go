@@ -212,7 +212,7 @@ func TestRefusals_OfPeople(t *testing.T) {
 		{name: "workflow: retry of a running one", method: http.MethodPost, path: "/v1/workflows/" + run.id + "/retry", token: admin, status: 409, code: "conflict", says: "ended"},
 		{name: "list: unknown state", method: http.MethodGet, path: "/v1/workflows?state=done", token: admin, status: 422, code: "invalid", says: "pending"},
 		{name: "list: made-up cursor", method: http.MethodGet, path: "/v1/workflows?cursor=" + strings.Repeat("c", 2000), token: admin, status: 422, code: "invalid", says: "cursor"},
-		{name: "log: before its beginning", method: http.MethodGet, path: "/v1/workflows/" + run.id + "/logs?offset=-1", token: admin, status: 422, code: "invalid", says: "offset"},
+		{name: "log: from no line", method: http.MethodGet, path: "/v1/workflows/" + run.id + "/logs?offset=first", token: admin, status: 422, code: "invalid", says: "offset"},
 		{name: "route: none", method: http.MethodGet, path: "/v1/../etc/passwd", token: admin, status: 404, code: "no_route", says: "openapi.json"},
 		{name: "route: other method", method: http.MethodDelete, path: "/v1/workflows", token: admin, status: 405, code: "method_not_allowed", says: "GET"},
 

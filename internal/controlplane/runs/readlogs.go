@@ -23,14 +23,18 @@ const (
 	readFor = 30 * time.Second
 )
 
-// Logs reads lines of an attempt (0: the latest) from a line on. To follow a log, a reader passes the Next of the
-// previous page. It waits up to wait for the first line.
+// Logs reads lines of an attempt (0: the latest) from a line on, or from as many before the end as an offset below 0
+// says. To follow a log, a reader passes the Next of the previous page. It waits up to wait for the first line.
 func (p *Calls) Logs(ctx context.Context, who identity.Principal, id string, attempt int, offset int64, limit int, wait time.Duration) (api.LogPage, error) {
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workflow.logs", id, p.inWorkflow(who.Organization, id)); err != nil {
 		return api.LogPage{}, err
 	}
-	if offset < 0 || attempt < 0 {
-		return api.LogPage{}, workflow.Refuse(workflow.ErrInvalid, "offset", "attempt and offset are not negative")
+	if offset < 0 {
+		latest, end, err := p.LogEnd(ctx, who, id, attempt)
+		if err != nil {
+			return api.LogPage{}, err
+		}
+		attempt, offset = latest, max(0, end+offset)
 	}
 	limit = ledger.PageSize(limit, logPage)
 	var out api.LogPage
