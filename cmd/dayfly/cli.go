@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -46,8 +45,7 @@ Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, you did no
 type grammar struct {
 	Output string `short:"o" enum:"table,json,yaml,name" default:"table" help:"How results are printed: table, json, yaml, or name: only names or ids, one to a line."`
 
-	NoPager bool   `help:"Print long results without a pager."`
-	Color   string `enum:"auto,always,never" default:"auto" help:"Whether results have colours: auto, always or never."`
+	Color string `enum:"auto,always,never" default:"auto" help:"Whether results have colours: auto, always or never."`
 
 	Up     upCommand      `cmd:"" group:"serve" help:"Run control plane and agent in one process, on this machine."`
 	Server serverCommands `cmd:"" group:"serve" help:"Run the control plane alone; back up and restore its records."`
@@ -95,11 +93,9 @@ type app struct {
 
 	detailed bool // whether the exit code tells changes of a workflow that is followed
 
-	noPager bool
-	color   string
-	screen  io.Writer         // where stdout leads in the end; nil: it is that itself
-	printed map[string]string // by --watch so far, where there is no terminal; nil: show all
-	over    bool              // nothing more will change
+	color  string
+	screen io.Writer // where stdout leads in the end; nil: it is that itself
+	over   bool      // nothing more will change
 }
 
 // everything is the number of items that lists without a limit stop at.
@@ -130,23 +126,12 @@ func listUpTo[T any](a *app, most int, page func(ctx context.Context, cursor str
 	if err != nil {
 		return false, err
 	}
-	begun := len(a.printed) > 0
-	if a.printed != nil { // with --watch
-		items = slices.DeleteFunc(items, func(one T) bool { return !a.fresh(row(one)[0], one) })
-		a.printed[""] = "begun"
-	}
-	switch {
-	case begun && len(items) == 0:
-		return more, nil
-	case a.json():
+	if a.json() {
 		return more, a.encode(items)
 	}
 	t := term.NewTable(head...)
 	for _, one := range items {
 		t.Row(row(one)...)
-	}
-	if begun {
-		return more, t.WriteRows(a.stdout)
 	}
 	return more, t.Write(a.stdout, a.style(), empty)
 }

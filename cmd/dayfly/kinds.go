@@ -404,9 +404,6 @@ func (a *app) shown(kind string, settings, v any, format string, args ...any) er
 	if a.output != "yaml" {
 		return a.done(v, format, args...)
 	}
-	if !a.fresh("", v) {
-		return nil
-	}
 	data, err := json.Marshal(settings)
 	if err != nil {
 		return err

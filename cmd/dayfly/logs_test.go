@@ -97,7 +97,7 @@ func TestLogs_ATailOfALongLogCostsFewCalls(t *testing.T) {
 	for _, tc := range []struct {
 		args []string
 		most int64
-	}{{nil, 3}, {[]string{"--step", "apply"}, 4}}} { // of the whole log it costs 41
+	}{{nil, 3}, {[]string{"--step", "apply"}, 4}} { // all of it costs 41
 		calls.Store(0)
 		w.ok(append([]string{"workflow", "logs", id, "--tail", "10"}, tc.args...)...)
 		if got := calls.Load(); got > tc.most {

@@ -19,13 +19,20 @@ import (
 // prints a new secret is not among them: with -o name nobody would ever see it.
 var named = []string{"list", "show", "run", "why", "plan", "cancel", "approve", "reject", "retry", "wait", "runners", "explain", "apply", "update", "assign", "unassign"}
 
-// checkOutput refuses a form that the command has not, before it does anything.
-func checkOutput(leaf *kong.Node, output string) error {
+// plain are the commands whose output has one form. The first three print no results at all.
+var plain = []string{" up", " server serve", " agent", " completion", " open"}
+
+// checkGlobal refuses a flag of all commands where it would do nothing, before the command does anything.
+func checkGlobal(leaf *kong.Node, f *kong.Flag) error {
+	output := f.Target.String()
 	refuse := func(why string) error {
 		return fmt.Errorf("-o %s: dayfly%s %s", output, fullName(leaf), why)
 	}
 	switch {
-	case slices.Contains([]string{"up", "server serve", "agent", "completion", "open"}, strings.TrimSpace(fullName(leaf))):
+	case f.Name == "color" && slices.Contains(plain[:3], fullName(leaf)):
+		return fmt.Errorf("--color: dayfly%s prints no results; leave it out", fullName(leaf))
+	case f.Name != "output":
+	case slices.Contains(plain, fullName(leaf)):
 		return refuse("has only one form of output; leave -o out")
 	case output == "name" && !slices.Contains(named, leaf.Name):
 		return refuse("prints no list of names; use table, json or yaml")

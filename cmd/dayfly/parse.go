@@ -57,7 +57,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 		defer stop()
 		context.AfterFunc(ctx, stop)
 	}
-	a := &app{ctx: ctx, getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr, output: g.Output, parsed: parsed, noPager: g.NoPager, color: g.Color}
+	a := &app{ctx: ctx, getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr, output: g.Output, parsed: parsed, color: g.Color}
 	if err := parsed.BindToProvider(sync.OnceValues(a.connect)); err != nil {
 		return report(stderr, fmt.Errorf("build the command line: %w", err))
 	}
@@ -97,8 +97,11 @@ func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 		seen[p.Flag] = true
 	}
 	for f := range seen {
-		if f != nil && f.Name == "output" {
-			return parsed, checkOutput(parsed.Selected(), f.Target.String())
+		if f == nil {
+			continue
+		}
+		if err := checkGlobal(parsed.Selected(), f); err != nil {
+			return parsed, err
 		}
 	}
 	return parsed, nil

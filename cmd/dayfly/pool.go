@@ -210,15 +210,11 @@ func (c *poolShow) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	all := struct {
-		api.Pool
-		Runners []api.Runner `json:"runners"`
-	}{p, runners.Items}
-	switch {
-	case a.json():
-		return a.shown(workspacefile.Pool, asPool(p), all, "")
-	case !a.fresh("", all):
-		return nil
+	if a.json() {
+		return a.shown(workspacefile.Pool, asPool(p), struct {
+			api.Pool
+			Runners []api.Runner `json:"runners"`
+		}{p, runners.Items}, "")
 	}
 	var b strings.Builder
 	line := lines(&b, term.Style{}, "", 21)

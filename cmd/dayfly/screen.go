@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"io"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
@@ -19,7 +20,7 @@ const watchEvery = 2 * time.Second
 
 // watching is the flag of commands that can be repeated.
 type watching struct {
-	Watch bool `help:"Show it again as it changes: on a terminal in place, elsewhere only what is new or different. It ends with Ctrl-C, and for one workflow when that has ended."`
+	Watch bool `help:"Show it again as it changes: on a terminal in place, elsewhere only lines that are new or different. It ends with Ctrl-C, and for one workflow when that has ended."`
 }
 
 // paged are the last words of commands that print at most once, and may print much.
@@ -33,7 +34,7 @@ func (a *app) perform() error {
 	switch {
 	case switched(leaf, "watch"):
 		return a.repeat(run)
-	case a.style().Height > 0 && !a.noPager && slices.Contains(paged, leaf.Name) && !switched(leaf, "follow") && leaf.Parent.Name != "state":
+	case a.style().Height > 0 && slices.Contains(paged, leaf.Name) && !switched(leaf, "follow") && leaf.Parent.Name != "state":
 		return a.page(run)
 	}
 	return run()
@@ -42,15 +43,15 @@ func (a *app) perform() error {
 // repeat runs a command until it has nothing more to show, or is interrupted.
 func (a *app) repeat(run func() error) error {
 	out, errs, style := a.stdout, a.stderr, a.style()
-	a.screen, a.printed = out, map[string]string{}
+	a.screen = out
 	defer func() { a.stdout, a.stderr = out, errs }()
 	var f follower // it knows how long to bear with a control plane that does not answer
 	var failed error
 	first, last := true, ""
 	err := f.poll(a.ctx, func() (bool, error) {
 		var b bytes.Buffer
-		if style.Height > 0 {
-			a.stdout, a.stderr, a.printed = &b, &b, nil
+		if a.stdout = &b; style.Height > 0 {
+			a.stderr = &b
 		}
 		err := run()
 		if err != nil && first { // there is nothing to go on with
@@ -61,6 +62,9 @@ func (a *app) repeat(run func() error) error {
 		switch {
 		case style.Height == 0:
 			a.stderr = io.Discard // a notice is said once
+			if err == nil {
+				_, err = io.WriteString(out, news(last, text, a.output == "table" || a.output == "name"))
+			}
 		case err != nil:
 			text = last + style.Dim(sentence(err)) + "\n"
 			fallthrough
@@ -95,15 +99,31 @@ func redraw(text string, style term.Style, first bool) string {
 	return b.String() + "\x1b[J"
 }
 
-// fresh reports whether something is to be shown: always, but with --watch only what is not as it was shown before.
-func (a *app) fresh(key string, v any) bool {
-	if a.printed == nil {
-		return true
+// times are what changes although nothing happens: moments, how long ago, how long still.
+var times = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d[\d.]*(Z|[+-]\d\d:\d\d)?|(^|[\s(+])-?\d[\d.]*[smhd][\dms]*\b`)
+})
+
+// news are the lines of a text that were not in the one before, or the whole text if any line is new and not by lines.
+// Times are not news, nor the room that they take.
+func news(before, now string, byLines bool) string {
+	plain := func(line string) string {
+		return strings.Join(strings.Fields(times().ReplaceAllString(line, " ")), " ")
 	}
-	b, err := json.Marshal(v)
-	was, known := a.printed[key]
-	a.printed[key] = string(b)
-	return err != nil || !known || was != string(b)
+	known := map[string]bool{}
+	for line := range strings.Lines(before) {
+		known[plain(line)] = true
+	}
+	var b strings.Builder
+	for line := range strings.Lines(now) {
+		if !known[plain(line)] {
+			b.WriteString(line)
+		}
+	}
+	if b.Len() > 0 && !byLines {
+		return now
+	}
+	return b.String()
 }
 
 // page collects what a command prints, and shows it through the pager if it is longer than the terminal.

@@ -57,8 +57,8 @@ func TestWatch_OfAWorkflowEndsWithIt(t *testing.T) {
 		out, ended, _ := w.watched(append(args, id)...)
 		out.until(t, "pending")
 		w.ok("workflow", "cancel", id)
-		if got := ended(); got != exitOK || strings.Count(out.String(), "deployment preview") != 2 {
-			t.Errorf("%v: got exit %d\n%s\nwant it twice", args, got, out)
+		if got, text := ended(), out.String(); got != exitOK || !strings.Contains(text, "cancelled") || strings.Count(text, "\nstate") > 2 || strings.Count(text, "  submitted  ") > 1 {
+			t.Errorf("%v: got exit %d\n%s\nwant no line twice", args, got, text)
 		}
 	}
 }
@@ -71,6 +71,45 @@ func TestWatch_OfWhatIsNotThereEndsAtOnce(t *testing.T) {
 	w.env["DAYFLY_URL"] = "http://127.0.0.1:1"
 	if got := w.run("workflow", "list", "--watch"); got.code != exitUnreachable {
 		t.Errorf("got %+v", got)
+	}
+}
+
+func TestWatch_TimesAreNotNews(t *testing.T) {
+	const before = "POOL  LAST SEEN  SINCE\nbuild-5s  9.9s ago  2026-01-02 03:04:05Z (9.9s)\n"
+	for _, tc := range []struct {
+		now, want string
+		whole     bool
+	}{
+		{now: "POOL   LAST SEEN   SINCE\nbuild-5s  1m00s ago  2026-02-03 04:05:06Z (2d)\n"},
+		{now: "POOL  LAST SEEN  SINCE\nbuild-6s  9.9s ago  2026-01-02 03:04:05Z (9.9s)\n", want: "build-6s  9.9s ago  2026-01-02 03:04:05Z (9.9s)\n"},
+		{now: before + "a\n", want: before + "a\n", whole: true},
+		{now: before, whole: true},
+	} {
+		if got := news(before, tc.now, !tc.whole); got != tc.want {
+			t.Errorf("%q: got %q, want %q", tc.now, got, tc.want)
+		}
+	}
+}
+
+func TestWatch_OfAPoolPrintsWhatIsDifferent(t *testing.T) {
+	w := newWorld(t)
+	out, ended, stop := w.watched("pool", "show", "default")
+	out.until(t, "no runners")
+	w.ok("pool", "update", "default", "--description", "for all")
+	out.until(t, "for all")
+	stop()
+	ended()
+	if text := out.String(); strings.Count(text, "role path") != 1 {
+		t.Errorf("got\n%s\nwant what is the same once", text)
+	}
+}
+
+func TestColor_IsRefusedWhereThereAreNoResults(t *testing.T) {
+	w := newWorld(t)
+	for _, args := range [][]string{{"up"}, {"server"}, {"agent"}} {
+		if got := w.run(append(args, "--color", "never")...); got.code != exitUsage || !strings.Contains(got.stderr, "--color: dayfly "+args[0]) {
+			t.Errorf("%v: got %+v", args, got)
+		}
 	}
 }
 

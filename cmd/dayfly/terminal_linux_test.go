@@ -218,7 +218,7 @@ func TestTerminal_ALongResultGoesThroughThePager(t *testing.T) {
 		args  []string
 		rows  uint16
 		paged bool
-	}{{long, 3, true}, {long, 50, false}, {append(long, "--no-pager"), 3, false}, {append(long, "-n", "1"), 2, true}} {
+	}{{long, 3, true}, {long, 50, false}, {append(long, "-n", "1"), 2, true}} {
 		s := w.sitAt(&unix.Winsize{Row: tc.rows, Col: 200}, "xterm", tc.args...)
 		s.ends(exitOK)
 		got := s.screen.String()

@@ -22,9 +22,6 @@ func (c *whyCommand) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	if !a.fresh("events", []any{why.Summary, why.Timeline}) { // the rest says how much time is left
-		return nil
-	}
 	a.over = why.Workflow.State.Terminal()
 	return a.done(why, "%s", strings.TrimSuffix(explain(a.style(), why, time.Now()), "\n"))
 }

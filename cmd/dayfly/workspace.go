@@ -109,10 +109,7 @@ func (c *workspaceDelete) Run(a *app, cl *client.Client) error {
 
 // done says that something was done, as text or JSON.
 func (a *app) done(v any, format string, args ...any) error {
-	switch {
-	case !a.fresh("", v):
-		return nil
-	case a.json():
+	if a.json() {
 		return a.encode(v)
 	}
 	return a.print(format, args...)

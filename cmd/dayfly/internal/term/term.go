@@ -191,15 +191,9 @@ func (t *Table) Write(w io.Writer, s Style, empty string) error {
 		_, err := fmt.Fprintln(w, empty)
 		return err
 	}
-	return t.write(w, s, append([][]string{t.head}, t.rows...))
-}
-
-// WriteRows writes the rows without their headings, as wide as if they were there.
-func (t *Table) WriteRows(w io.Writer) error { return t.write(w, Style{}, t.rows) }
-
-func (t *Table) write(w io.Writer, s Style, rows [][]string) error {
+	rows := append([][]string{t.head}, t.rows...)
 	width := make([]int, len(t.head))
-	for _, row := range append([][]string{t.head}, t.rows...) {
+	for _, row := range rows {
 		for i, cell := range row {
 			width[i] = max(width[i], Width(cell))
 		}
@@ -207,7 +201,7 @@ func (t *Table) write(w io.Writer, s Style, rows [][]string) error {
 	var b strings.Builder
 	for n, row := range rows {
 		for i, cell := range row {
-			if n == 0 && len(rows) > len(t.rows) {
+			if n == 0 {
 				cell = s.Bold(cell)
 			}
 			b.WriteString(cell)
