@@ -1,5 +1,21 @@
 package text
 
+import "strings"
+
+// WithoutEscapes returns a line without its escape sequences, such as colours.
+func WithoutEscapes(line string) string {
+	var b strings.Builder
+	for {
+		before, _, found := strings.Cut(line, "\x1b")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		line = line[len(before):]
+		line = line[EscapeSequence(line):]
+	}
+}
+
 // EscapeSequence returns the length in bytes of the escape sequence that s begins with, at least 1. s begins with an
 // escape character. The forms are those of ECMA-48; a string without an end goes on to the end of s.
 func EscapeSequence(s string) int {

@@ -52,3 +52,17 @@ func TestQuote_ShowsWhatIsNoText(t *testing.T) {
 		}
 	}
 }
+
+func TestWithoutEscapes(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain":                              "plain",
+		"\x1b[31m\x1b[1mred\x1b[0m and more": "red and more",
+		"a\x1b]8;;http://x\x07link\x1b\\b":   "alinkb",
+		"no end \x1b[12":                     "no end ",
+		"\x1b":                               "",
+	} {
+		if got := text.WithoutEscapes(in); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}

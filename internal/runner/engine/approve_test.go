@@ -195,7 +195,7 @@ func TestRun_PlanFileThatIsSwappedIsFound(t *testing.T) {
 	fakeEngine(t, filepath.Join(dir, "terraform"), "1.11.4", lines(
 		`plan) for a in "$@"; do case "$a" in -out=*) printf '%s' '`+plan("a.good")+`' >"${a#-out=}" ;; esac; done; exit 2 ;;`,
 		`show) cat "$4" ;;`,
-		`apply) cat "$4" >"$STATE/applied"; echo '{"lineage":"l","serial":1,"resources":[{}]}' >"$STATE/terraform.tfstate" ;;`,
+		`apply) cat "$3" >"$STATE/applied"; echo '{"lineage":"l","serial":1,"resources":[{}]}' >"$STATE/terraform.tfstate" ;;`,
 		`output) echo '{}' ;;`))
 	first := job(t, api.EngineTerraform, workflow.Preview, nil)
 	first.EnginePath = []string{dir}
@@ -203,12 +203,14 @@ func TestRun_PlanFileThatIsSwappedIsFound(t *testing.T) {
 	if out.Changes.Resources[0].Address != "a.good" {
 		t.Fatalf("got %+v", out.Changes)
 	}
+	evilPlan := plan("a.evil")
 	swap := func(c engine.Command) {
 		if c.Args[1] == "apply" || c.Args[1] == "show" {
-			shown, _ := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(c.Args[4])), "show-*", "*"))
-			for _, name := range append(shown, filepath.Join(filepath.Dir(c.Args[4]), "plan.tfplan")) {
-				if c.Args[1] == "show" || name != c.Args[4] {
-					_ = os.WriteFile(name, []byte(plan("a.evil")), 0o600)
+			plan := c.Args[len(c.Args)-1]
+			shown, _ := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(plan)), "show-*", "*"))
+			for _, name := range append(shown, filepath.Join(filepath.Dir(plan), "plan.tfplan")) {
+				if c.Args[1] == "show" || name != plan {
+					_ = os.WriteFile(name, []byte(evilPlan), 0o600)
 				}
 			}
 		}

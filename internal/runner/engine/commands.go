@@ -64,9 +64,11 @@ func baseEnv(dataDir string) []string {
 	return env
 }
 
+// What init, plan and apply print is for the log, which keeps its colours. What show and output print is read here.
+
 // initArgs sets up the root module. The lock file that was kept with a plan says which providers made it: it stays.
 func initArgs(bin, backendFile string, locked bool) []string {
-	args := []string{bin, "init", "-input=false", "-no-color"}
+	args := []string{bin, "init", "-input=false"}
 	if locked {
 		args = append(args, "-lockfile=readonly")
 	}
@@ -78,7 +80,7 @@ func initArgs(bin, backendFile string, locked bool) []string {
 
 // planArgs plans into a file. A run that only reads takes no lock: a preview may overlap anything.
 func planArgs(bin string, m mode, planFile, varFile string, lock bool) []string {
-	args := []string{bin, "plan", "-input=false", "-no-color", "-detailed-exitcode", "-out=" + planFile}
+	args := []string{bin, "plan", "-input=false", "-detailed-exitcode", "-out=" + planFile}
 	if !lock {
 		args = append(args, "-lock=false")
 	}
@@ -99,7 +101,7 @@ func showArgs(bin, planFile string) []string {
 }
 
 func applyArgs(bin, planFile string) []string {
-	return []string{bin, "apply", "-input=false", "-no-color", planFile}
+	return []string{bin, "apply", "-input=false", planFile}
 }
 
 func outputArgs(bin string) []string { return []string{bin, "output", "-json", "-no-color"} }

@@ -45,7 +45,6 @@ func (t *tail) bytes() []byte {
 }
 
 var (
-	ansi       = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`) })
 	sourceLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*\d+:`) })
 	about      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^with (.+),$`) })
 	where      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^on .* line \d+`) })
@@ -54,10 +53,9 @@ var (
 // plainLines takes the colour and the boxes off what an engine prints. A box within the box lists
 // what names in the source stand for: its lines become empty, for they hold values.
 func plainLines(printed string) []string {
-	printed = ansi().ReplaceAllString(strings.ToValidUTF8(printed, ""), "")
 	var lines []string
-	for line := range strings.Lines(printed) {
-		line = strings.TrimRight(line, "\r\n\t ")
+	for line := range strings.Lines(strings.ToValidUTF8(printed, "")) {
+		line = strings.TrimRight(text.WithoutEscapes(strings.TrimRight(line, "\r\n")), "\r\t ")
 		for _, edge := range []string{"╷", "│", "╵"} {
 			if rest, ok := strings.CutPrefix(line, edge); ok {
 				line = rest

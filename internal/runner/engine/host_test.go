@@ -20,6 +20,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -46,14 +47,14 @@ type host struct {
 	input   []byte // of Input
 
 	onExec func(c engine.Command) // called before each command
-	onLine func(text string)      // called with each piece of the log
+	onLine func(text string)      // called with each piece of the log, without colours
 }
 
 func (h *host) Step(ctx context.Context, name string, fn func(ctx context.Context) (string, error)) error {
-	text, err := fn(ctx)
+	said, err := fn(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := step{name, workflow.StepSucceeded, text}
+	s := step{name, workflow.StepSucceeded, said}
 	if err != nil {
 		s.Status, s.Text = workflow.StepFailed, err.Error()
 	}
@@ -109,7 +110,10 @@ func (h *host) Mask(values ...string) {
 
 func (h *host) LogWriter() io.WriteCloser { return stream{h} }
 
-func (h *host) text() string {
+// text returns the log without its colours.
+func (h *host) text() string { return text.WithoutEscapes(h.coloured()) }
+
+func (h *host) coloured() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.log.String()
@@ -134,7 +138,7 @@ func (s stream) Write(p []byte) (int, error) {
 	f := s.h.onLine
 	s.h.mu.Unlock()
 	if f != nil {
-		f(string(p))
+		f(text.WithoutEscapes(string(p)))
 	}
 	return len(p), nil
 }

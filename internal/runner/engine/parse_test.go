@@ -19,9 +19,9 @@ import (
 )
 
 func TestCommands(t *testing.T) {
-	head := []string{"TF init -input=false -no-color"}
-	const plan = "TF plan -input=false -no-color -detailed-exitcode -out=PLAN"
-	const show, apply, output = "TF show -json -no-color PLAN", "TF apply -input=false -no-color PLAN", "TF output -json -no-color"
+	head := []string{"TF init -input=false"}
+	const plan = "TF plan -input=false -detailed-exitcode -out=PLAN"
+	const show, apply, output = "TF show -json -no-color PLAN", "TF apply -input=false PLAN", "TF output -json -no-color"
 	for name, tc := range map[string]struct {
 		kind workflow.Type
 		op   workflow.Operation

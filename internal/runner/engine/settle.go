@@ -327,8 +327,8 @@ func (t *terraform) workspaces(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	var all []string
-	for line := range strings.Lines(ansi().ReplaceAllString(string(printed), "")) {
-		if name := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "*")); name != "" {
+	for line := range strings.Lines(string(printed)) {
+		if name := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text.WithoutEscapes(line)), "*")); name != "" {
 			all = append(all, name)
 		}
 	}

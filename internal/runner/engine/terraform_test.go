@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -223,6 +224,9 @@ func TestRun_FailedPlanSaysWhy(t *testing.T) {
 		if f.Reason != workflow.ReasonStepFailed {
 			t.Errorf("reason: got %s, want %s", f.Reason, workflow.ReasonStepFailed)
 		}
+		if strings.Contains(f.Detail, "\x1b") {
+			t.Errorf("detail %q has colours", f.Detail)
+		}
 		for _, want := range []string{"plan failed with exit code 1", "Error: Invalid index", "on main.tf line 3", "does not identify an element"} {
 			if !strings.Contains(f.Detail, want) {
 				t.Errorf("detail %q does not say %q", f.Detail, want)
@@ -236,6 +240,45 @@ func TestRun_FailedPlanSaysWhy(t *testing.T) {
 		}
 		if last := h.steps[len(h.steps)-1]; last.Name != "plan" || last.Status != workflow.StepFailed {
 			t.Errorf("last step: got %v, want a failed plan", last)
+		}
+	})
+}
+
+// The log has the colours of the engine. What is stored of a run beside its log has none.
+func TestRun_LogKeepsColours(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		files := map[string]string{"main.tf": "variable \"key\" { default = \"hunter22\" }\n" + lines(
+			`resource "terraform_data" "old" { input = var.key }`,
+			`resource "terraform_data" "boom" {`,
+			`  provisioner "local-exec" { command = "printf 'one \\033[1mtwo\\033]0;three\\007'; exit 7" }`,
+			`}`)}
+		h := newHost()
+		first := job(t, name, workflow.Update, files)
+		out, err := engine.Run(t.Context(), h, first)
+		f := failure(t, err)
+		for _, want := range []string{
+			"\x1b[32m+\x1b[0m", "\x1b[1mPlan:\x1b[0m 2 to add, 0 to change, 0 to destroy.", "\x1b[1mterraform_data.old: Creating...", "\x1b[31m",
+		} {
+			if !strings.Contains(h.coloured(), want) {
+				t.Errorf("the log has no %q:\n%q", want, h.coloured())
+			}
+		}
+		h.steps = append(h.steps, step{Text: f.Detail})
+		if !strings.Contains(f.Detail, "apply failed with exit code 1: Error: local-exec provisioner error (terraform_data.boom, on main.tf line 4): Error running command") {
+			t.Errorf("detail %q does not say what failed", f.Detail)
+		}
+		if kept := fmt.Sprintf("%+v %+v", h.steps, out); strings.Contains(kept, "\x1b") {
+			t.Errorf("escape sequences in what is kept: %q", kept)
+		}
+
+		next := again(t, first, workflow.Preview, map[string]string{"main.tf": `resource "terraform_data" "old" { input = "" }`})
+		h = newHost()
+		h.env = []string{"TF_CLI_ARGS=-no-color"}
+		if _, err := engine.Run(t.Context(), h, next); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(h.coloured(), "Plan: ") || strings.Contains(h.coloured(), "\x1b") {
+			t.Errorf("TF_CLI_ARGS=-no-color leaves colours in the log: %q", h.coloured())
 		}
 	})
 }

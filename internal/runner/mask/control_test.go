@@ -62,13 +62,14 @@ func TestString_LeavesColoursAlone(t *testing.T) {
 	var s mask.Set
 	s.Add("hunter22")
 	for in, want := range map[string]string{
-		"\x1b[01;31m\x1b[Khunt\x1b[m\x1b[Ker22 and on":              "\x1b[01;31m\x1b[K***\x1b[m and on",
-		"\x1b[1mthe \x1b[32mhunter22\x1b[0m is green\x1b[0m":        "\x1b[1mthe \x1b[32m***\x1b[0m is green\x1b[0m",
-		"\x1b[32m~\x1b[0m &amp; \ttab \u200b%41 100% \\n \x00 b":    "\x1b[32m~\x1b[0m &amp; \ttab \u200b%41 100% \\n \x00 b",
-		"no hunter 22 here\x1b[m":                                   "no hunter 22 here\x1b[m",
-		"\x1b[31hunter22 and \x1bhunter22":                          "\x1b[31*** and \x1b***",
-		"\x1b]8;;http://x/?p=hunt&#101;r22\x1b\\link\x1b]8;;\x1b\\": "\x1b]8;;http://x/?p=***\x1b\\link\x1b]8;;\x1b\\",
-		"\x1b]0;no end: hunt%65r22":                                 "\x1b]0;no end: ***",
+		"\x1b[01;31m\x1b[Khunt\x1b[m\x1b[Ker22 and on":                          "\x1b[01;31m\x1b[K***\x1b[m and on",
+		"\x1b[1mthe \x1b[32mhunter22\x1b[0m is green\x1b[0m":                    "\x1b[1mthe \x1b[32m***\x1b[0m is green\x1b[0m",
+		"\x1b[32m~\x1b[0m &amp; \ttab \u200b%41 100% \\n \x00 b":                "\x1b[32m~\x1b[0m &amp; \ttab \u200b%41 100% \\n \x00 b",
+		"\x1b[31m│\x1b[0m \x1b[0m  1: x = \x1b[4mhunt\x1b[0m\x1b[0mer22\x1b[0m": "\x1b[31m│\x1b[0m \x1b[0m  1: x = \x1b[4m***\x1b[m\x1b[0m",
+		"no hunter 22 here\x1b[m":                                               "no hunter 22 here\x1b[m",
+		"\x1b[31hunter22 and \x1bhunter22":                                      "\x1b[31*** and \x1b***",
+		"\x1b]8;;http://x/?p=hunt&#101;r22\x1b\\link\x1b]8;;\x1b\\":             "\x1b]8;;http://x/?p=***\x1b\\link\x1b]8;;\x1b\\",
+		"\x1b]0;no end: hunt%65r22":                                             "\x1b]0;no end: ***",
 	} {
 		if got := s.String(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
