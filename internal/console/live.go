@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"hash/fnv"
 	"io"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"time"
@@ -205,8 +207,8 @@ func (l *looks) share(ctx context.Context, k lookKey, most int, look func(contex
 		var own context.Context
 		own, s.cancel = context.WithTimeout(context.WithoutCancel(ctx), k.wait+lookMargin)
 		go func() {
-			s.news, s.err = look(own, k)
-			s.cancel()
+			defer s.cancel()
+			s.news, s.err = unbroken(own, k, look)
 			close(s.done)
 			if s.err == nil && s.news.live.from > k.from {
 				time.AfterFunc(linger, func() { l.forget(k, s) })
@@ -239,6 +241,16 @@ func (l *looks) share(ctx context.Context, k lookKey, most int, look func(contex
 		}
 	}
 	return n, s.most - 1, full, err
+}
+
+// unbroken turns a panic into an error: no handler stands above a look, and one broken log must not end the process.
+func unbroken(ctx context.Context, k lookKey, look func(context.Context, lookKey) (news, error)) (n news, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+		}
+	}()
+	return look(ctx, k)
 }
 
 // forget ends the sharing of a look.

@@ -93,3 +93,9 @@ func TestLive_IsForThoseWhoMaySeeTheRun(t *testing.T) {
 		t.Errorf("nobody got %s", page)
 	}
 }
+
+func TestLive_ALookThatPanicsIsAnError(t *testing.T) {
+	if err := console.Look(t.Context(), func() { panic("broken") }); err == nil || !strings.Contains(err.Error(), "broken") {
+		t.Errorf("got %v", err)
+	}
+}
