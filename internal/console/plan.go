@@ -8,6 +8,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // shownOpen is how many resources of a plan are shown at once; the others are folded, by module.
@@ -15,10 +16,8 @@ const shownOpen = 60
 
 // planTree is a plan as a page shows it: by module, modules with something that is destroyed or replaced first.
 type planTree struct {
-	counts    []count
-	drift     int
+	changes   api.Changes
 	modules   []module
-	outputs   int
 	of        string // the run that has all of it
 	truncated bool
 }
@@ -67,7 +66,7 @@ func actionMark(action string) mark {
 
 // treeOf sorts a plan for people. It is a pure function.
 func treeOf(id string, c api.Changes, truncated bool) *planTree {
-	out := &planTree{counts: counts(c), drift: c.Drift, outputs: len(c.Outputs), of: id, truncated: truncated}
+	out := &planTree{changes: c, of: id, truncated: truncated}
 	resources := slices.Clone(c.Resources)
 	slices.SortStableFunc(resources, func(x, y api.ResourceChange) int { return rank(x.Action) - rank(y.Action) })
 	places := map[string]int{}
@@ -146,19 +145,17 @@ func splitAddress(address string) (name, rest string) {
 	return strings.TrimSuffix(address[:at], "."), address[at:]
 }
 
-// heading counts what a plan does.
-func (p *planTree) heading() string {
-	var parts []string
-	for _, one := range p.counts {
-		parts = append(parts, fmt.Sprint(one.n)+" "+one.did)
+// heading says whether the changes are planned or done, and counts them.
+func (p *planTree) heading(w api.Workflow) string {
+	did, title, outputs := w.State == workflow.Succeeded && workflow.ChangesState(w.Type, w.Operation), "Plan · ", " to change"
+	if did {
+		title, outputs = "Changes · ", " changed"
 	}
-	if p.drift > 0 {
-		parts = append(parts, fmt.Sprint(p.drift)+" drifted")
+	parts := numbers(p.changes, did)
+	if n := len(p.changes.Outputs); n > 0 {
+		parts = append(parts, text.Count(n, "output")+outputs)
 	}
-	if p.outputs > 0 {
-		parts = append(parts, text.Count(p.outputs, "output")+" changed")
-	}
-	return cmp.Or(strings.Join(parts, ", "), "no changes")
+	return title + cmp.Or(strings.Join(parts, ", "), "no changes")
 }
 
 // summary counts what changes in a module, as its resources are sorted.

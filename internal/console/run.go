@@ -164,14 +164,6 @@ func (c *Console) retry(r *http.Request, v *view) (string, error) {
 	return runPath(w.ID) + "?done=retried", err
 }
 
-// planTitle says whether the changes are planned or done.
-func (d runData) planTitle() string {
-	if d.w.State == workflow.Succeeded && workflow.ChangesState(d.w.Type, d.w.Operation) {
-		return "Changes"
-	}
-	return "Plan"
-}
-
 // fact is a line beside the page.
 type fact struct {
 	name, text, link, title, command string

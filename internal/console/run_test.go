@@ -130,7 +130,7 @@ func TestRun_APlanIsApprovedAsItWasShown(t *testing.T) {
 	shows(t, page, "Your approval is recorded.", "✓ Succeeded.", "admin approved it: looks good", "another run applies it", "!Reject")
 	w, err := s.plane.Workflow(t.Context(), s.admin, w.ID)
 	s.must(err)
-	shows(t, s.get("/runs/"+w.Review.Applies), "Applies plan of "+w.ID, "Plan · 1 destroyed, 1 replaced, 2 added", "○ Waiting for the next claim")
+	shows(t, s.get("/runs/"+w.Review.Applies), "Applies plan of "+w.ID, "Plan · 1 to destroy, 1 to replace, 2 to add", "○ Waiting for the next claim")
 }
 
 func TestRun_AStalePlanIsRefusedWithTheSentence(t *testing.T) {

@@ -245,24 +245,27 @@ func (c count) verb(did bool) string {
 	return c.would
 }
 
+// numbers are the counts in words: "3 to add", "3 added".
+func numbers(c api.Changes, did bool) (out []string) {
+	for _, one := range counts(c) {
+		if did {
+			out = append(out, fmt.Sprintf("%d %s", one.n, one.did))
+		} else {
+			out = append(out, fmt.Sprintf("%d to %s", one.n, one.would))
+		}
+	}
+	if c.Drift > 0 {
+		out = append(out, fmt.Sprintf("%d drifted", c.Drift))
+	}
+	return out
+}
+
 // inNumbers says what the plan of a run would do, or what the run did; "" where that is not known.
 func inNumbers(w api.Workflow) string {
 	if w.Changes == nil || !w.State.Terminal() {
 		return ""
 	}
-	var out []string
-	did := workflow.ChangesState(w.Type, w.Operation)
-	for _, one := range counts(*w.Changes) {
-		words := fmt.Sprintf("%d to %s", one.n, one.would)
-		if did {
-			words = fmt.Sprintf("%d %s", one.n, one.did)
-		}
-		out = append(out, words)
-	}
-	if n := w.Changes.Drift; n > 0 {
-		out = append(out, fmt.Sprintf("%d drifted", n))
-	}
-	switch {
+	switch out := numbers(*w.Changes, workflow.ChangesState(w.Type, w.Operation)); {
 	case len(out) > 0:
 		return strings.Join(out, ", ")
 	case w.State != workflow.Succeeded:

@@ -282,8 +282,10 @@ func (pic picture) marks() []event {
 	const most = 5
 	var all []event
 	for _, p := range pic.phases {
-		if p.name != "approval" { // the review says it
-			all = append(all, p.marks...)
+		for _, m := range p.marks {
+			if m.class == "warn" { // the sentences and the review say the others
+				all = append(all, m)
+			}
 		}
 	}
 	slices.SortStableFunc(all, func(x, y event) int { return x.at.Compare(y.at) })
