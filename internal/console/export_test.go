@@ -14,7 +14,11 @@ import (
 var (
 	Clean   = clean
 	OwnPath = ownPath
+	Long    = long
 )
+
+// Relative is a moment as a page shows it.
+func Relative(at, now time.Time) string { return stamp{at}.Relative(now) }
 
 // RenderRun is the page of a run as its administrator sees it a minute after it ended.
 func RenderRun(why api.Why, files []api.Artifact) templ.Component {

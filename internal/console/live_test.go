@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -98,4 +99,61 @@ func TestLive_ALookThatPanicsIsAnError(t *testing.T) {
 	if err := console.Look(t.Context(), func() { panic("broken") }); err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// What one viewer's look finds is handed to those only who may see the run.
+func TestLive_SharesALookWithThoseWhoMaySeeTheRun(t *testing.T) {
+	s := newSite(t)
+	for _, name := range []string{"payments", "shop"} {
+		_, err := s.plane.CreateProject(t.Context(), s.admin, "", api.ProjectSettings{Name: new(name)})
+		s.must(err)
+	}
+	s.workspace("net", func(w *api.Workspace) { w.Project = "payments" })
+	w := s.submit("net", workflow.Update)
+	job, run := s.start()
+	s.logs(job, run, 0, "plan", "first")
+	_, _, seen, _ := s.live(w.ID, "attempt=1&from=0&seen=")
+	viewers := []*http.Cookie{s.cookie}
+	for i := range 12 {
+		s.as(fmt.Sprintf("pat-%d", i), "", map[string]string{"payments": api.RoleViewer})
+		viewers = append(viewers, s.cookie)
+	}
+	s.as("mal", "", map[string]string{"shop": api.RoleAdmin})
+	outsider := s.cookie
+	s.cookie = nil
+	ask := func(who *http.Cookie) (int, string) {
+		res, page := s.do(http.MethodGet, "/runs/"+w.ID+"/live?attempt=1&from=1&seen="+seen, nil, func(r *http.Request) {
+			r.AddCookie(who)
+			r.Header.Set(console.HeaderLive, "1")
+		})
+		return res.StatusCode, page
+	}
+	refused := func(when string) {
+		if status, page := ask(outsider); status != http.StatusForbidden || strings.Contains(page, "the secret") || strings.Contains(page, "data-heads") {
+			t.Errorf("%s somebody of another project got %d %s", when, status, page)
+		}
+	}
+	refused("before the others")
+	before := s.reads.Load()
+	got := make([]string, len(viewers))
+	var wait sync.WaitGroup
+	for i, who := range viewers {
+		wait.Go(func() {
+			status, page := ask(who)
+			if _, lines, ok := strings.Cut(page, "<div data-heads>"); status == http.StatusOK && ok {
+				got[i] = lines
+			}
+		})
+	}
+	refused("while they wait")
+	s.logs(job, run, 1, "plan", "the secret")
+	refused("while they are answered")
+	wait.Wait()
+	refused("after them")
+	for i := range got {
+		if !strings.Contains(got[i], ">the secret</span>") || got[i] != got[0] {
+			t.Errorf("viewer %d got %q, and the first %q", i, got[i], got[0])
+		}
+	}
+	t.Logf("%d viewers cost %d reads", len(viewers), s.reads.Load()-before)
 }

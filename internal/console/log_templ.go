@@ -270,7 +270,7 @@ func logSection(v *view, l logData) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if l.search.q != "" {
+		if l.search.q != "" && l.missing == "" {
 			templ_7745c5c3_Err = logFound(v, l).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

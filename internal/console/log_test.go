@@ -157,6 +157,66 @@ func TestLog_EarlierAttemptsAndWhatIsMissing(t *testing.T) {
 	}
 }
 
+func TestLog_OfEachAttemptHasItsPage(t *testing.T) {
+	c := newClock()
+	s := newSite(t, c.of)
+	s.workspace("net")
+	w, err := s.plane.Submit(t.Context(), s.admin, "", api.Submit{Workspace: "net", Type: workflow.InsightsScan})
+	s.must(err)
+	for n := 1; n <= 3; n++ {
+		job, run := s.start()
+		s.logs(job, run, 0, "scan", fmt.Sprintf("attempt number %d.", n))
+		if n < 3 {
+			s.pass(c, 12) // of silence
+		}
+	}
+	page := s.get("/runs/" + w.ID)
+	has(t, page, "attempt number 3.", "?attempt=1#log", "?attempt=2#log", `aria-current="true">3</a>`, "data-latest")
+	hasNot(t, page, "attempt number 1.", "attempt number 2.")
+	page = s.get("/runs/" + w.ID + "?attempt=2")
+	has(t, page, "attempt number 2.", `aria-current="true">2</a>`, "/log?attempt=2", `href="/runs/`+w.ID+`?attempt=2&amp;line=1#L1"`, `name="attempt" value="2"`, " data-done")
+	hasNot(t, page, "attempt number 3.", "data-latest")
+	has(t, s.get("/runs/"+w.ID+"?attempt=1&q=number"), "1 line found.", "attempt <mark>number</mark> 1.")
+}
+
+func TestLog_ThatIsDoneIsNotFollowed(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net", func(w *api.Workspace) {
+		w.Engine, w.Commands, w.Approval = api.EngineTofu, nil, &api.Approval{Required: true}
+	})
+	w := s.submit("net", workflow.Update)
+	job, run := s.start()
+	s.logs(job, run, 0, "plan", "one")
+	page := s.get("/runs/" + w.ID)
+	has(t, page, `data-again="0"`)
+	hasNot(t, page, "data-done")
+	page, _, _, _ = s.live(w.ID, "attempt=1&from=0&seen=")
+	hasNot(t, page, "data-done")
+	planned := api.Result{Outcome: workflow.Succeeded, LogEnd: 1, Changes: &api.Changes{Add: 1}}
+	planned.Plan = &api.PlanMade{Artifact: "plan/bundle.tar", Size: 1, SHA256: strings.Repeat("a", 64), Summary: strings.Repeat("b", 64)}
+	s.end(job, run, planned)
+	has(t, s.get("/runs/"+w.ID), `data-again="5000" data-done`) // somebody may approve it
+	page, _, _, _ = s.live(w.ID, "attempt=1&from=1&seen=")
+	has(t, page, "<div data-heads data-done>")
+}
+
+func TestLog_PastItsRetentionSaysSo(t *testing.T) {
+	c := newClock()
+	s := newSite(t, c.of)
+	w, job, run := s.running()
+	s.logs(job, run, 0, "plan", "one")
+	s.end(job, run, api.Result{Outcome: workflow.Succeeded, LogEnd: 1})
+	c.ahead = 91 * 24 * time.Hour
+	s.as("later", api.RoleAdmin, nil) // the first session has expired
+	page := s.get("/runs/" + w.ID)
+	has(t, page, "Succeeded.", "is past its retention and is not kept any longer")
+	hasNot(t, page, ">one</span>", "data-lines-of")
+	has(t, s.get("/runs/"+w.ID+"?q=one"), "is past its retention")
+	if res, page := s.do(http.MethodGet, "/runs/"+w.ID+"/log", nil); res.StatusCode != http.StatusGone || !strings.Contains(page, "is past its retention") {
+		t.Errorf("got %s: %s", res.Status, page)
+	}
+}
+
 func TestLog_DownloadIsPlainTextAndBounded(t *testing.T) {
 	s := newSite(t)
 	w, job, run := s.running()

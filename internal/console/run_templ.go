@@ -291,7 +291,7 @@ func runParts(v *view, d runData) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if d.plan != nil {
+		if d.plan != nil && len(d.plan.modules) > 0 {
 			templ_7745c5c3_Err = planSection(v, d).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

@@ -3,6 +3,7 @@ package console_test
 import (
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -27,6 +28,26 @@ func TestClean_ShowsWhatHides(t *testing.T) {
 	} {
 		if got := console.Clean(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestRelative_HasOneUnit(t *testing.T) {
+	const day = 24 * time.Hour
+	for d, want := range map[time.Duration]string{
+		-900 * time.Millisecond: "just now", 1900 * time.Millisecond: "just now", 28900 * time.Millisecond: "28s ago", 67 * time.Second: "1m ago",
+		3*time.Hour + 59*time.Minute: "3h ago", 47 * time.Hour: "47h ago", 2 * day: "2d ago", -30 * time.Second: "in 30s", -2*day - time.Hour: "in 2d",
+	} {
+		if got := console.Relative(noon.Add(-d), noon); got != want {
+			t.Errorf("%s: got %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestLong_IsNeverNothing(t *testing.T) {
+	for d, want := range map[time.Duration]string{0: "<0.1s", 49 * time.Millisecond: "<0.1s", 50 * time.Millisecond: "0.1s", 67 * time.Second: "1m07s"} {
+		if got := console.Long(d); got != want {
+			t.Errorf("%s: got %q, want %q", d, got, want)
 		}
 	}
 }

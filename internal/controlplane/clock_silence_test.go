@@ -104,10 +104,10 @@ func TestSilence_DeploymentIsLostAndHoldsItsSlotUntilProvenOver(t *testing.T) {
 		}
 		why, err := w.plane.Why(w.ctx(), w.admin, next.ID)
 		w.must(err)
-		if why.Code != "slot" || !strings.Contains(why.Waiting, wf.ID) || !strings.Contains(why.Waiting, r.Task) {
+		if why.Code != "slot" || why.WaitingForWorkflow != wf.ID || !strings.Contains(why.Waiting, wf.ID) || !strings.Contains(why.Waiting, r.Task) {
 			t.Errorf("why = %q %q", why.Code, why.Waiting)
 		}
-		if why, err = w.plane.Why(w.ctx(), w.admin, wf.ID); err != nil || why.Code != "task_end" || !strings.Contains(why.Waiting, r.Task) {
+		if why, err = w.plane.Why(w.ctx(), w.admin, wf.ID); err != nil || why.Code != "task_end" || why.WaitingForWorkflow != "" || !strings.Contains(why.Waiting, r.Task) {
 			t.Errorf("why = %+v, %v; want the task that is waited for", why, err)
 		}
 		// It is reported as if it were running: it is not stopped before its deadline.

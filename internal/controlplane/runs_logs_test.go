@@ -139,6 +139,40 @@ func TestLogs_OfAnEarlierAttemptAreTakenOfItsOwnBoot(t *testing.T) {
 	})
 }
 
+func TestLogEnd_IsThatOfTheAttemptAskedFor(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net")
+		wf := w.submit("net", "")
+		end := func(attempt int) [2]int64 {
+			t.Helper()
+			n, next, err := w.plane.LogEnd(w.ctx(), w.admin, wf.ID, attempt)
+			w.must(err)
+			return [2]int64{int64(n), next}
+		}
+		if got := end(0); got != [2]int64{0, 0} {
+			t.Errorf("before the first attempt: %v", got)
+		}
+		first, r1 := w.started()
+		_, err := w.plane.AppendLogs(w.ctx(), first.Token, r1, api.Logs{Lines: numbered(0, 3)})
+		w.must(err)
+		w.live(workflow.Silence + time.Minute)
+		second, r2 := w.started()
+		_, err = w.plane.AppendLogs(w.ctx(), second.Token, r2, api.Logs{Lines: numbered(0, 5)})
+		w.must(err)
+		for attempt, want := range map[int][2]int64{0: {2, 5}, 1: {1, 3}, 2: {2, 5}} {
+			if got := end(attempt); got != want {
+				t.Errorf("attempt %d: got %v, want %v", attempt, got, want)
+			}
+		}
+		for _, attempt := range []int{-1, 3} {
+			_, _, err = w.plane.LogEnd(w.ctx(), w.admin, wf.ID, attempt)
+			wantErr(t, err, workflow.ErrNotFound)
+		}
+		_, _, err = w.plane.LogEnd(w.ctx(), w.pool, wf.ID, 1)
+		wantErr(t, err, workflow.ErrForbidden)
+	})
+}
+
 // R5: lines that can no longer come are named in their place, and readers continue after them.
 func TestLogs_LostLinesAreNamedInTheirPlace(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
