@@ -27,7 +27,8 @@ const (
 type homeData struct {
 	needs, running, waiting []homeRow
 	active, pending         string // how many there are
-	more                    bool   // there are more runs that wait
+	more                    bool   // there are, or may be, more runs that wait
+	older                   bool   // so many came since that not all were looked through
 	today                   string // what ended today, counted
 	any                     bool   // there was a run lately
 	workspace               string // one that there is, where nothing has run yet
@@ -60,6 +61,7 @@ func home(r *http.Request, v *view) (templ.Component, error) {
 }
 
 func readHome(ctx context.Context, v *view) (d homeData, err error) {
+	const mostPending = 100
 	list := func(f controlplane.Filter) (page api.Page[api.Workflow]) {
 		if err == nil {
 			page, err = v.plane.Workflows(ctx, v.who, f)
@@ -69,7 +71,7 @@ func readHome(ctx context.Context, v *view) (d homeData, err error) {
 	newest := list(controlplane.Filter{Limit: mostHome})
 	awaiting := list(controlplane.Filter{State: "awaiting_approval", Limit: mostNeeds})
 	active := list(controlplane.Filter{State: "active", Limit: mostHome})
-	pending := list(controlplane.Filter{State: "pending", Since: v.now.Add(-workflow.QueueTimeout), Limit: 100})
+	pending := list(controlplane.Filter{State: "pending", Since: v.now.Add(-workflow.QueueTimeout), Limit: mostPending})
 	failed := list(controlplane.Filter{State: "failed", Since: v.now.Add(-lately), Limit: 50})
 	if err != nil {
 		return d, err
@@ -110,6 +112,7 @@ func readHome(ctx context.Context, v *view) (d homeData, err error) {
 		}
 	}
 	d.more = len(pending.Items) > len(d.waiting) || pending.Next != ""
+	d.older = pending.Next != "" && len(pending.Items) < mostPending
 	d.active, d.pending = howMany(active), howMany(pending)
 	d.today, d.any = endedToday(newest, v.now), len(newest.Items) > 0
 	if !d.any && err == nil {

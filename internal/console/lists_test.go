@@ -252,6 +252,7 @@ func TestPages_ReadABoundedNumberOfRecords(t *testing.T) {
 	for i := range 60 {
 		s.workspace(fmt.Sprintf("ws-%02d", i))
 	}
+	s.submit("ws-00", workflow.Update) // it waits behind all others
 	paths := []string{"/", "/runs", "/runs?state=failed", "/workspaces", "/workspaces/ws-00", "/pools"}
 	cost := map[string]int64{}
 	for _, behind := range []int{2500, 1500} {
@@ -271,4 +272,29 @@ func TestPages_ReadABoundedNumberOfRecords(t *testing.T) {
 		}
 	}
 	t.Log(cost)
+	s.shows("/", []string{"All that wait", "Of the newest 2,000 runs; older ones may wait too."}, nil)
+}
+
+// For what runs wait costs several reads each; home asks for the first ten only.
+func TestHome_AsksForWhatAFewRunsWait(t *testing.T) {
+	s := newSite(t)
+	var cost [2]int64
+	for i := range cost {
+		for n := range 40 {
+			name := fmt.Sprintf("ws-%d-%02d", i, n)
+			s.workspace(name)
+			s.submit(name, workflow.Update)
+		}
+		before := s.reads.Load()
+		page := s.get("/")
+		cost[i] = s.reads.Load() - before
+		has(t, page, "<b>ws-0-00</b>", "<b>ws-0-19</b>", "All that wait", fmt.Sprintf("Waiting · %d<", 40*(i+1)))
+		hasNot(t, page, "<b>ws-0-20</b>", "older ones")
+		if n := strings.Count(page, "waits for the next claim") + strings.Count(page, "waits for pool"); n != 10 {
+			t.Errorf("of %d runs it says for what they wait", n)
+		}
+	}
+	if cost[1] > cost[0] || cost[0] > 250 {
+		t.Errorf("home costs %d reads with 40 waiting runs, and %d with 80", cost[0], cost[1])
+	}
 }
