@@ -28,29 +28,27 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Config holds what the pages may be told. The zero value works.
+// Config says where and how the pages are served. The zero value works.
 type Config struct {
 	Log     *slog.Logger     // nil means no log
 	Version string           // shown at the foot of each page; empty means "dev"
 	Now     func() time.Time // nil means time.Now
-	// Wait is how long one request may wait for lines of a log; 0 means 20 s. Where a waiting reader holds an
-	// invocation it is short.
-	Wait time.Duration
 
+	// Who gets in.
 	Organization string          // whose people sign in with an issuer; empty means "default"
-	Gate         *admission.Gate // bounds people's requests, together with whoever has it too; nil bounds none
-	// PublicURL is under which browsers reach the pages, such as https://dayfly.example.com. Empty means the address that
-	// a request has.
-	PublicURL string
-	Base      string   // what stands before each address, and what is in front takes away, such as /api; empty means the path of PublicURL
+	Gate         *admission.Gate // bounds people's requests, together with the API's if that has the same; nil bounds none
+	Closed       string          // why no page is served; empty means that they are
+
+	// Where browsers are.
+	PublicURL string   // such as https://dayfly.example.com; empty means the address that a request has
+	Base      string   // a path before each address that a proxy takes away, such as /api; empty means the path of PublicURL
 	HTTPS     bool     // browsers come over TLS, although requests do not show it
 	Hosts     []string // names under which the pages are served, without ports; none means any
-	Closed    string   // why no page is served; empty means that they are
-	// Waiting is how many requests of this process may wait at once; 0 means 1,000. Beyond it they are answered at
-	// once, and told when to ask again.
-	Waiting int
-	// Download is the most bytes of a log that is downloaded; 0 means all. Lambda answers with at most 6 MB.
-	Download int64
+
+	// What one request may cost.
+	Wait     time.Duration // the longest that it waits for lines of a log; 0 means 20 s
+	Waiting  int           // how many of this process wait at once; 0 means 1,000. Others are told when to ask again
+	Download int64         // bytes of a log that is downloaded; 0 means all. Lambda answers with at most 6 MB
 }
 
 const (

@@ -327,7 +327,7 @@ func (l logData) to(key, value, anchor string) string {
 	if key != "" {
 		q.Set(key, value)
 	}
-	u := url.URL{Path: "/runs/" + l.run, RawQuery: q.Encode(), Fragment: anchor}
+	u := url.URL{Path: runPath(l.run), RawQuery: q.Encode(), Fragment: anchor}
 	return u.String()
 }
 

@@ -41,7 +41,7 @@ type runData struct {
 type act struct {
 	name, label, key, class string
 	does                    string // what it will do
-	field, asks             string // of what may be typed
+	field                   string // of what may be typed
 	hidden                  [2]string
 }
 
@@ -119,9 +119,9 @@ func actsOf(w api.Workflow, me string) (out []act) {
 			if len(r.Votes)+1 < r.Needed {
 				does = fmt.Sprintf("This approves exactly this plan, sha256 %s. It is applied once %d people have approved it.", short(r.SHA256), r.Needed)
 			}
-			out = append(out, act{"approve", "Approve this plan", "a", "first", does, "comment", "Comment", plan})
+			out = append(out, act{"approve", "Approve this plan", "a", "first", does, "comment", plan})
 		}
-		out = append(out, act{"reject", "Reject", "", "danger", "This rejects the plan for good. It is never applied; a new preview makes a new one.", "comment", "Comment", plan})
+		out = append(out, act{"reject", "Reject", "", "danger", "This rejects the plan for good. It is never applied; a new preview makes a new one.", "comment", plan})
 	}
 	switch {
 	case w.State.Terminal() && len(out) == 0:
@@ -132,13 +132,13 @@ func actsOf(w api.Workflow, me string) (out []act) {
 		case workflow.ChangesState(w.Type, w.Operation):
 			does += fmt.Sprintf(" It changes what workspace %s manages.", w.Workspace)
 		}
-		out = append(out, act{"retry", "Retry", "", "", does, "reason", "Reason", [2]string{"key", rand.Text()}})
+		out = append(out, act{"retry", "Retry", "", "", does, "reason", [2]string{"key", rand.Text()}})
 	case !w.State.Terminal() && !w.CancelRequested:
 		does := "It has not started, so it is over at once. Nothing is changed."
 		if w.State == workflow.Running {
 			does = "Its engine is interrupted, gets time to stop in good order, and is killed if it does not. What it has changed stays changed."
 		}
-		out = append(out, act{"cancel", "Cancel", "c", "danger", does, "reason", "Reason", [2]string{}})
+		out = append(out, act{"cancel", "Cancel", "c", "danger", does, "reason", [2]string{}})
 	}
 	return out
 }
@@ -177,7 +177,7 @@ func (d runData) facts() []fact {
 		{name: "Submitted", at: stamp{w.SubmittedAt}, text: "by " + w.SubmittedBy}, {name: "Message", text: w.Message},
 		{name: "Operation", text: doing(w)},
 		{name: "Workspace", text: w.Workspace, link: workspacePath(w.Workspace)},
-		{name: "Pool", text: w.Pool, link: "/pools#" + url.PathEscape(w.Pool)},
+		{name: "Pool", text: w.Pool, link: "/pools#pool-" + url.PathEscape(w.Pool)},
 		{name: "Applies plan of", text: w.Applies, link: runPath(w.Applies)}, {name: "Retry of", text: w.RetryOf, link: runPath(w.RetryOf)},
 	}
 	if w.Attempt > 0 {
