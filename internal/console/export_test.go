@@ -18,7 +18,7 @@ var (
 )
 
 // Relative is a moment as a page shows it.
-func Relative(at, now time.Time) string { return stamp{at}.Relative(now) }
+func Relative(at, now time.Time) string { return stamp{at}.relative(now) }
 
 // RenderRun is the page of a run as its administrator sees it a minute after it ended.
 func RenderRun(why api.Why, files []api.Artifact) templ.Component {

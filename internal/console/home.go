@@ -54,10 +54,7 @@ func rowOf(m mark, w api.Workflow, says string) homeRow {
 func home(r *http.Request, v *view) (templ.Component, error) {
 	v.title, v.tab, v.every = "Home", "home", 3*time.Second
 	d, err := readHome(r.Context(), v)
-	if err != nil {
-		return nil, err
-	}
-	return homePage(v, d), nil
+	return homePage(v, d), err
 }
 
 func readHome(ctx context.Context, v *view) (d homeData, err error) {

@@ -299,19 +299,19 @@ func searchLog(ctx context.Context, v *view, l *logData, after int64) error {
 	}
 }
 
-// Sum says how many lines a search found, and where it stopped.
-func (s logSearch) Sum() string {
+// sum says how many lines a search found, and where it stopped.
+func (s logSearch) sum() string {
 	if s.next == 0 {
 		return text.Count(len(s.found), "line") + " found."
 	}
 	return fmt.Sprintf("%s found up to line %d, where the search stopped.", text.Count(len(s.found), "line"), s.next)
 }
 
-// Count is how many lines the log has.
-func (l logData) Count() string { return text.Count(int(l.end), "line") }
+// lines is how many lines the log has.
+func (l logData) lines() string { return text.Count(int(l.end), "line") }
 
-// Attempts are those of the run, at most the last ten.
-func (l logData) Attempts() (out []int) {
+// attempts are those of the run, at most the last ten.
+func (l logData) attempts() (out []int) {
 	for n := max(1, l.latest-9); n <= l.latest; n++ {
 		out = append(out, n)
 	}

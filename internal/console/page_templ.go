@@ -531,7 +531,7 @@ func ago(v *view, at stamp) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var30 string
-			templ_7745c5c3_Var30, templ_7745c5c3_Err = templ.JoinStringErrs(at.Machine())
+			templ_7745c5c3_Var30, templ_7745c5c3_Err = templ.JoinStringErrs(at.machine())
 			if templ_7745c5c3_Err != nil {
 				return templ.Error{Err: templ_7745c5c3_Err, FileName: `page.templ`, Line: 79, Col: 31}
 			}
@@ -544,7 +544,7 @@ func ago(v *view, at stamp) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var31 string
-			templ_7745c5c3_Var31, templ_7745c5c3_Err = templ.JoinStringErrs(at.Full())
+			templ_7745c5c3_Var31, templ_7745c5c3_Err = templ.JoinStringErrs(at.full())
 			if templ_7745c5c3_Err != nil {
 				return templ.Error{Err: templ_7745c5c3_Err, FileName: `page.templ`, Line: 79, Col: 51}
 			}
@@ -557,7 +557,7 @@ func ago(v *view, at stamp) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var32 string
-			templ_7745c5c3_Var32, templ_7745c5c3_Err = templ.JoinStringErrs(at.Relative(v.now))
+			templ_7745c5c3_Var32, templ_7745c5c3_Err = templ.JoinStringErrs(at.relative(v.now))
 			if templ_7745c5c3_Err != nil {
 				return templ.Error{Err: templ_7745c5c3_Err, FileName: `page.templ`, Line: 79, Col: 74}
 			}

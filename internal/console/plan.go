@@ -31,11 +31,9 @@ type module struct {
 
 // planned is one line of a plan.
 type planned struct {
-	mark   mark
-	name   string // within the module
-	forces []string
-	others []string // that change too
-	notes  []string
+	mark  mark
+	name  string // within the module
+	about string // why it is replaced, what else changes, where it comes from
 }
 
 var actions = []struct {
@@ -96,25 +94,33 @@ func treeOf(id string, c api.Changes, truncated bool) *planTree {
 }
 
 func plannedOf(r api.ResourceChange, name string) planned {
-	out := planned{mark: actionMark(r.Action), name: clean(name)}
-	for _, a := range r.Forces {
-		out.forces = append(out.forces, clean(a))
-	}
+	const most = 8
+	var about, others []string
 	for _, a := range r.Changed {
 		if !slices.Contains(r.Forces, a) {
-			out.others = append(out.others, clean(a))
+			others = append(others, a)
 		}
 	}
+	verb := func(names []string, one, many string) {
+		if len(names) > 0 {
+			about = append(about, text.Some(names, most)+map[bool]string{true: one, false: many}[len(names) == 1])
+		}
+	}
+	if verb(r.Forces, " forces it", " force it"); len(about) > 0 {
+		verb(others, " changes too", " change too")
+	} else if len(others) > 0 {
+		about = append(about, "changes "+text.Some(others, most))
+	}
 	if r.From != "" {
-		out.notes = append(out.notes, "moved from "+clean(r.From))
+		about = append(about, "moved from "+r.From)
 	}
 	if r.Imported {
-		out.notes = append(out.notes, "imported")
+		about = append(about, "imported")
 	}
 	if r.Drifted {
-		out.notes = append(out.notes, "changed outside the code")
+		about = append(about, "changed outside the code")
 	}
-	return out
+	return planned{mark: actionMark(r.Action), name: clean(name), about: clean(strings.Join(about, "; "))}
 }
 
 // splitAddress cuts an address into its module and the rest: module.a["x.y"].module.b and aws_subnet.c.
@@ -170,20 +176,4 @@ func (m module) summary() string {
 		i += n
 	}
 	return strings.Join(parts, " ")
-}
-
-// about says why a resource is replaced, what else changes, and where it comes from.
-func (r planned) about() string {
-	const most = 8
-	var parts []string
-	if n := len(r.forces); n > 0 {
-		parts = append(parts, text.Some(r.forces, most)+map[bool]string{true: " forces it", false: " force it"}[n == 1])
-	}
-	switch n := len(r.others); {
-	case n > 0 && len(parts) > 0:
-		parts = append(parts, text.Some(r.others, most)+map[bool]string{true: " changes too", false: " change too"}[n == 1])
-	case n > 0:
-		parts = append(parts, "changes "+text.Some(r.others, most))
-	}
-	return strings.Join(append(parts, r.notes...), "; ")
 }

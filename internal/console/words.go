@@ -48,14 +48,14 @@ func at(t *time.Time) stamp {
 	return stamp{*t}
 }
 
-// Machine is the moment for programs.
-func (s stamp) Machine() string { return s.UTC().Format(time.RFC3339) }
+// machine is the moment for programs.
+func (s stamp) machine() string { return s.UTC().Format(time.RFC3339) }
 
-// Full is the whole moment, in UTC: the server does not know the reader's zone.
-func (s stamp) Full() string { return s.UTC().Format("Mon 2 Jan 2006 15:04:05 UTC") }
+// full is the whole moment, in UTC: the server does not know the reader's zone.
+func (s stamp) full() string { return s.UTC().Format("Mon 2 Jan 2006 15:04:05 UTC") }
 
-// Relative is how long ago it was, or in how long it will be, in one unit. The script says it in the same words.
-func (s stamp) Relative(now time.Time) string {
+// relative is how long ago it was, or in how long it will be, in one unit. The script says it in the same words.
+func (s stamp) relative(now time.Time) string {
 	d := now.Sub(s.Time)
 	about := func(d time.Duration) string {
 		switch {
