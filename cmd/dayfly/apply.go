@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/discover"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -74,7 +75,11 @@ func readDocuments(a *app, args []string, plain string) (docs []workspacefile.Do
 		docs, errs = append(docs, more...), append(errs, err)
 	}
 	from := map[string]string{}
-	for _, doc := range docs {
+	for i, doc := range docs {
+		if w, ok := doc.Value.(api.Workspace); ok {
+			discover.Widen(&w)
+			docs[i].Value = w
+		}
 		name, bad := nameOf(doc)
 		if bad != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", doc.Place, bad))

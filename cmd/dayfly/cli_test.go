@@ -494,6 +494,21 @@ func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {
 	}
 	w.ok("run", filepath.Join(parent, "other", "network"), "--name", "network2")
 
+	// Its code comes to call a module above it.
+	write("other/network/main.tf", "module \"m\" {\n  source = \"../modules/m\"\n}\n")
+	write("other/modules/m/main.tf", "")
+	got := w.run("run", filepath.Join(parent, "other", "network"), "--name", "network2")
+	if ws = value[api.Workspace](w, "workspace", "show", "network2"); ws.Source.Path != "network" || filepath.Base(ws.Source.Directory) != "other" {
+		t.Errorf("got %+v", ws.Source)
+	}
+	has(t, "the first run with it", got.stderr, "uses ../modules/m: "+ws.Source.Directory+" is copied, and it runs in network")
+	has(t, "workspace show", w.ok("workspace", "show", "network2"), "path            network")
+	if again := w.run("run", filepath.Join(parent, "other", "network"), "--name", "network2"); again.code != 0 || strings.Contains(again.stderr, "uses") {
+		t.Errorf("the next run: got %+v", again)
+	}
+	write("other/network/network2.yaml", "name: network2\n"+"engine: "+ws.Engine+"\n")
+	has(t, "apply", w.ok("apply", "-f", filepath.Join(parent, "other", "network", "network2.yaml")), "unchanged")
+
 	// A file in it says what it is.
 	write("described/workspace.yaml", "engine: command\ncommands: {preview: 'true'}\nmax_runtime: 5m\n")
 	w.ok("run", filepath.Join(parent, "described"))

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/discover"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
@@ -120,16 +121,23 @@ func (a *app) directory(cl *client.Client, path, name string) (workspace string,
 	if err != nil {
 		return "", nil, usage(err)
 	}
+	uses := discover.Widen(&w)
 	old, err := cl.Workspace(a.ctx, w.Name)
 	switch {
 	case errors.Is(err, workflow.ErrNotFound):
 	case err != nil:
 		return "", nil, err
-	case old.Source.Directory != w.Source.Directory:
+	case old.Source.RootModule() != w.Source.RootModule():
 		// The same name for another directory would run this code over that one's state.
 		return "", nil, refused(fmt.Errorf("workspace %s is already used for %s: give this directory another name with --name", w.Name, origin(old.Source)))
-	case !described:
+	case !described && strings.HasPrefix(w.Source.Directory+"/", strings.TrimSuffix(old.Source.Directory, "/")+"/"):
 		return old.Name, nil, nil // its settings come from elsewhere: leave them
+	case !described: // but its code has come to call modules that they leave out
+		old.Source = w.Source
+		w = asWorkspace(old)
+	}
+	if uses != "" {
+		a.say("%s uses %s: %s is copied, and it runs in %s", path, uses, w.Source.Directory, w.Source.Path)
 	}
 	return w.Name, &w, nil
 }

@@ -56,6 +56,7 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 	line("description", w.Description)
 	line("engine", strings.TrimSpace(w.Engine+" "+w.EngineVersion))
 	line("source", origin(w.Source))
+	line("path", w.Source.Path)
 	if g := w.Source.Git; g != nil {
 		line("ref", g.Ref)
 		line("path", g.Path)

@@ -162,6 +162,9 @@ func (m LaunchMessage) check() error {
 	if len(m.SourceDirectory) > 4<<10 || strings.ContainsRune(m.SourceDirectory, 0) {
 		return bad("source_directory", "is not a path")
 	}
+	if len(m.SourcePath) > 1000 || strings.ContainsRune(m.SourcePath, 0) {
+		return bad("source_path", "is not a path")
+	}
 	if len(m.StateOlds) > MostStateOlds {
 		return bad("state_olds", "are %d; at most %d are looked at", len(m.StateOlds), MostStateOlds)
 	}

@@ -237,10 +237,11 @@ func FuzzDecodeLaunchMessage(f *testing.F) {
 
 func TestLaunchMessage_NamesBoundedThingsOfTheMachine(t *testing.T) {
 	for name, change := range map[string]func(*api.LaunchMessage){
-		"a long path":      func(m *api.LaunchMessage) { m.SourceDirectory = strings.Repeat("/a", 3000) },
-		"a zero byte":      func(m *api.LaunchMessage) { m.SourceDirectory = "/a\x00b" },
-		"many references":  func(m *api.LaunchMessage) { m.SecretRefs = make([]string, 65) },
-		"a long reference": func(m *api.LaunchMessage) { m.SecretRefs = []string{strings.Repeat("x", 161)} },
+		"a long path":       func(m *api.LaunchMessage) { m.SourceDirectory = strings.Repeat("/a", 3000) },
+		"a long inner path": func(m *api.LaunchMessage) { m.SourcePath = strings.Repeat("/a", 3000) },
+		"a zero byte":       func(m *api.LaunchMessage) { m.SourceDirectory = "/a\x00b" },
+		"many references":   func(m *api.LaunchMessage) { m.SecretRefs = make([]string, 65) },
+		"a long reference":  func(m *api.LaunchMessage) { m.SecretRefs = []string{strings.Repeat("x", 161)} },
 	} {
 		m := api.NewLaunchMessage(job(), "sealed", sent)
 		change(&m)

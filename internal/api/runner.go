@@ -39,13 +39,14 @@ const (
 	knowsBeginAnew = "begin_anew"
 	knowsArchive   = "archive"
 	knowsPlan      = "plan" // to leave a plan that can be approved, and to apply one
+	knowsPath      = "directory_path"
 )
 
 // RunnerKnows is what a runner of this version names at its start.
 func RunnerKnows() []string {
 	return []string{
 		StateDeclared, StateOwnDirectory, StateOwnS3, string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
-		knowsPlan, string(workflow.StatePull), string(workflow.StatePush),
+		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath,
 	}
 }
 
@@ -59,7 +60,7 @@ func (s Spec) Needs() []string {
 	for _, what := range RunnerKnows() {
 		switch {
 		case what == kind, what == string(s.Operation), what == knowsTakeOver && s.TakeOver, what == knowsBeginAnew && s.BeginAnew,
-			what == knowsArchive && s.Source.Archive != nil, what == knowsPlan && (s.For != "" || s.Plan != nil):
+			what == knowsArchive && s.Source.Archive != nil, what == knowsPlan && (s.For != "" || s.Plan != nil), what == knowsPath && s.Source.Path != "":
 			out = append(out, what)
 		}
 	}
@@ -142,7 +143,7 @@ type Steps struct {
 type LogLine struct {
 	At   time.Time `json:"at" doc:"When it was written"`
 	Step string    `json:"step,omitempty" maxLength:"64" doc:"Name of the step that wrote it" example:"plan"`
-	Text string    `json:"text" doc:"The line, without its end" example:"Plan: 1 to add, 0 to change, 0 to destroy."`
+	Text string    `json:"text" doc:"The line, without its end and with its escape sequences, such as colours" example:"Plan: 1 to add, 0 to change, 0 to destroy."`
 	More bool      `json:"more,omitempty" doc:"Whether the line goes on in the next one: a line that is too long is sent in pieces"`
 }
 

@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"path"
+	"time"
+)
 
 // Engines that this version runs.
 const (
@@ -73,10 +76,14 @@ const (
 // Source says where the code comes from; exactly one field is set.
 type Source struct {
 	Directory string     `json:"directory,omitempty" doc:"A directory on the runner's machine, below one of its source_roots" example:"/srv/infra/network"`
+	Path      string     `json:"path,omitempty" maxLength:"1000" doc:"With directory: subdirectory of the root module. All of the directory is copied" example:"envs/prod"`
 	Git       *GitSource `json:"git,omitempty" doc:"A git repository"`
 
 	Archive *ArchiveSource `json:"archive,omitempty" doc:"A tar, tar.gz or zip file"`
 }
+
+// RootModule is the directory of the root module of a directory source; empty for another source.
+func (s Source) RootModule() string { return path.Join(s.Directory, s.Path) }
 
 // ArchiveSource is a file with the code, which is used only if it has the digest that is known of it.
 type ArchiveSource struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -265,6 +266,19 @@ func TestStart_OfARunnerThatIsTooOldEndsTheRun(t *testing.T) {
 	})
 }
 
+// A runner that would take the top of a directory for the root module does not get its path.
+func TestStart_OfARunnerThatDoesNotKnowPathsEndsTheRun(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net", tofu(nil), func(ws *api.Workspace) { ws.Source.Path = "envs/prod" })
+	wf := w.submit("net", workflow.Update)
+	job := w.claimOne()
+	w.launch(job, "task")
+	knows := slices.DeleteFunc(api.RunnerKnows(), func(word string) bool { return word == "directory_path" })
+	_, err := w.plane.Start(w.ctx(), job.Token, run(job, "task", 'a'), api.Start{Knows: knows})
+	wantErr(t, err, workflow.ErrOver)
+	w.is(wf.ID, workflow.Failed, workflow.ReasonRunnerTooOld)
+}
+
 // R16: which instructions about a state a user may give, and with which runs.
 func TestSubmit_InstructionsAboutTheState(t *testing.T) {
 	w := newWorld(t, memory.New())
@@ -338,8 +352,8 @@ func TestSubmit_NotesWhatADirectorySourceIs(t *testing.T) {
 	w := newWorld(t, st)
 	asked := ""
 	var refusal error
-	w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now, Digest: func(_ context.Context, dir string) (string, error) {
-		asked = dir
+	w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now, Digest: func(_ context.Context, dir, path string) (string, error) {
+		asked = dir + path
 		return "digest of " + dir, refusal
 	}})
 	w.workspace("net")

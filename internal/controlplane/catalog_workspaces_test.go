@@ -36,6 +36,11 @@ func TestWorkspace_MistakesNameTheFieldAndChangeNothing(t *testing.T) {
 		"no source":          {"source", func(ws *api.Workspace) { ws.Source = api.Source{} }},
 		"relative directory": {"source.directory", func(ws *api.Workspace) { ws.Source.Directory = "src" }},
 		"traversal":          {"source.directory", func(ws *api.Workspace) { ws.Source.Directory = "/src/../etc" }},
+		"path up":            {"source.path", func(ws *api.Workspace) { ws.Source.Path = "../x" }},
+		"absolute path":      {"source.path", func(ws *api.Workspace) { ws.Source.Path = "/x" }},
+		"path of git": {"source.path", func(ws *api.Workspace) {
+			ws.Source = api.Source{Git: &api.GitSource{URL: "https://example.com/x"}, Path: "x"}
+		}},
 		"git file":           {"source.git.url", git(api.GitSource{URL: "file:///etc"})},
 		"git http":           {"source.git.url", git(api.GitSource{URL: "http://example.com/x"})},
 		"git credentials":    {"source.git.url", git(api.GitSource{URL: "https://me:pw@example.com/x"})},

@@ -60,6 +60,8 @@ var sinceV0 = map[string]string{
 	"workspace.w.state.workspace":      "as its key",
 	"workspace.w.source.archive": "an older function keeps a workspace as its caller sends it, and refuses a caller that sends an archive; who sends " +
 		"another source takes the archive away, as with any version. A run of it is refused to a runner that does not know archives",
+	"workspace.w.source.path": "as its archive, but a run that an older control plane submits has the top of the directory as its root module: its " +
+		"plan says so",
 	"entry.pin":  "a pool that does not have the plan may then claim its run, whose runner does not find the plan: it fails, and applies nothing",
 	"wf.changes": "the lists do not count the changes of a run then; its result has them",
 	"wf.for":     "the spec has it as well; the plan of such a preview is not offered for approval: run it again",

@@ -51,7 +51,7 @@ type Config struct {
 	DefaultState string
 	// Digest says what the files of a directory source are, for runs of the built-in pool: it may look only below the
 	// source roots of that pool's machine. Nil means that the files are not checked.
-	Digest func(ctx context.Context, directory string) (string, error)
+	Digest func(ctx context.Context, directory, path string) (string, error)
 	// Waker wakes a pool's wake target after the commit that made work claimable for it. Nil means that pools find
 	// their work on their own, and a wake target is refused.
 	Waker Waker

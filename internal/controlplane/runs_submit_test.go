@@ -65,11 +65,16 @@ func TestSubmit_RegistersTheWorkspaceWithTheRunOrNotAtAll(t *testing.T) {
 		w.must(err)
 		_, err = w.plane.Submit(w.ctx(), operator, "", in(func(s *api.Submit) { s.Register.Source.Directory = "/src/other" }))
 		wantErr(t, err, workflow.ErrExists)
+		_, err = w.plane.Submit(w.ctx(), operator, "", in(func(s *api.Submit) { s.Register.Source.Path = "other" }))
+		wantErr(t, err, workflow.ErrExists)
 		ws, err := w.plane.Workspace(w.ctx(), w.admin, "net")
 		w.must(err)
 		if ws.Version != 2 || ws.Size != "large" || ws.Source.Directory != "/src/net" {
 			t.Errorf("got %+v, want what the third run registered", ws)
 		}
+		// The same root module may be copied with more around it.
+		_, err = w.plane.Submit(w.ctx(), operator, "", in(func(s *api.Submit) { s.Register.Source = api.Source{Directory: "/src", Path: "net"} }))
+		w.must(err)
 		job, r := w.started()
 		if job.ID != changed.ID || job.Size != "large" {
 			t.Errorf("got %s of size %s, want the third run, which has priority", job.ID, job.Size)

@@ -69,8 +69,8 @@ type ServerConfig struct {
 	PassEvery time.Duration // between passes; 0 means one minute
 	WrapStore func(store.Store) store.Store
 
-	jobs   int                                                   // of the same process at once
-	digest func(ctx context.Context, dir string) (string, error) // see controlplane.Config
+	jobs   int                                                         // of the same process at once
+	digest func(ctx context.Context, dir, path string) (string, error) // see controlplane.Config
 }
 
 // Server is a control plane with its listener.

@@ -45,8 +45,8 @@ func OpenUp(ctx context.Context, cfg UpConfig) (u *Up, err error) {
 	}
 	roots := cfg.Agent.Settings.SourceRoots
 	var s *Server
-	cfg.Server.digest = func(ctx context.Context, dir string) (string, error) {
-		return runner.Sources{Roots: roots, Data: s.Data()}.Digest(ctx, dir)
+	cfg.Server.digest = func(ctx context.Context, dir, path string) (string, error) {
+		return runner.Sources{Roots: roots, Data: s.Data()}.Digest(ctx, dir, path)
 	}
 	cfg.Server.jobs = jobsAtOnce(cfg.Agent.Settings)
 	cfg.Server.NoRoles = true // this machine has none to assume them with

@@ -80,8 +80,9 @@ type Machine struct {
 type Sources interface {
 	// Check refuses a directory that is a data directory of Dayfly, has one in it or lies in one.
 	Check(dir string) error
-	// Copy copies what a task may have of a directory to another one, which is empty. It ends with ctx.
-	Copy(ctx context.Context, dir, dest string) error
+	// Copy copies what a task may have of a directory to another one, which is empty. path is where in it the root module
+	// is. It ends with ctx.
+	Copy(ctx context.Context, dir, path, dest string) error
 }
 
 // DefaultGrace is what ECS gives at most.

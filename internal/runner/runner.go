@@ -82,6 +82,7 @@ type Config struct {
 	StateStore  string    // id of the root that these lie below
 	Bucket      api.State // bucket, region and key where the state of a workspace is kept that names no place; none means nowhere
 	SourceDir   string    // where the run's directory source is; removed after use if it lies in WorkDir; empty means below SourceRoots
+	SourcePath  string    // with SourceDir: the path for which that was made
 	SourceRoots []string  // a directory source must be below one of them; none refuses all
 	EnginePath  []string  // directories in which engines are looked for first
 	Path        string    // the engine's PATH after those; empty means DefaultPath

@@ -30,6 +30,7 @@ type Environment struct {
 
 	WorkDir      string        `env:"DAYFLY_WORK_DIR,path"`
 	SourceDir    string        `env:"DAYFLY_SOURCE_DIR,path"`       // where the directory source is, whatever its name elsewhere
+	SourcePath   string        `env:"DAYFLY_SOURCE_PATH"`           // of the root module below SourceDir, as the launcher knows it
 	SourceRoots  []string      `env:"DAYFLY_SOURCE_ROOTS,path"`     // below which a directory source may lie
 	EnginePath   []string      `env:"DAYFLY_ENGINE_PATH,path"`      // directories in which engines are looked for first
 	SecretsStore string        `env:"DAYFLY_SECRETS_STORE"`         // directory of the local secret store

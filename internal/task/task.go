@@ -20,6 +20,7 @@ type Needs struct {
 	StateKey          string   `json:"state_key,omitempty" doc:"The directory of a state that has a name of its own, where the run may need it"`
 	StateOlds         []string `json:"state_olds,omitempty" doc:"Names of other directories of states, which the run only looks at"`
 	SourceDirectory   string   `json:"source_directory,omitempty" doc:"The directory source, for a launcher that must copy it"`
+	SourcePath        string   `json:"source_path,omitempty" doc:"With source_directory: the root module's directory below it" example:"envs/prod"`
 	SecretRefs        []string `json:"secret_refs,omitempty" doc:"References to secrets of the runner's machine, for a launcher that must hand their values over"`
 	MaxRuntimeSeconds float64  `json:"max_runtime_seconds" doc:"Most seconds that the run may take" example:"3600"`
 }

@@ -86,6 +86,10 @@ func TestExamples_ReachTheirFirstPlan(t *testing.T) {
 	}{
 		{"./basic", []string{"3 to add, 0 to change, 0 to destroy"}},
 		{"./local-module", []string{"2 to add, 0 to change, 0 to destroy", `module.subnet["a"].terraform_data.subnet`}},
+		{"./shared-module/envs/prod", []string{
+			"./shared-module/envs/prod uses ../../modules/network: " + filepath.Join(examples, "shared-module") + " is copied, and it runs in envs/prod",
+			"2 to add, 0 to change, 0 to destroy", `module.network.terraform_data.subnet["b"]`,
+		}},
 		{"./git-module", []string{"1 to add, 0 to change, 0 to destroy", "acme-network"}},
 		{"./tfvars", []string{"3 to add, 0 to change, 0 to destroy", "server 2 in eu-central-1"}},
 		{"./backend", []string{"1 to add, 0 to change, 0 to destroy", "terraform_data.gateway"}},
@@ -110,7 +114,7 @@ func TestExamples_ReachTheirFirstPlan(t *testing.T) {
 	}
 	firstPlans(t, func(directory, plan string) {
 		for i, shape := range shapes {
-			if strings.HasSuffix(plan, " to add") && strings.Fields(shape.run)[0] == "./"+directory && !strings.Contains(shape.run, "existing-state") && !strings.Contains(said[i+2], plan) {
+			if strings.HasSuffix(plan, " to add") && strings.HasPrefix(shape.run+"/", "./"+directory+"/") && !strings.Contains(shape.run, "existing-state") && !strings.Contains(said[i+2], plan) {
 				t.Errorf("examples/README.md says %q of %s, and the plan was:\n%s", plan, directory, said[i+2])
 			}
 		}

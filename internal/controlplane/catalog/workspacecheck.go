@@ -210,11 +210,16 @@ func checkSource(s api.Source) error {
 	switch {
 	case kinds != 1:
 		return invalid("source", "set one of directory, git and archive as the source")
+	case s.Directory == "" && s.Path != "":
+		return invalid("source.path", "it goes with a directory; git and archive have a path of their own")
 	case s.Archive != nil:
 		return checkArchive(s.Archive)
 	case s.Directory != "":
 		if !path.IsAbs(s.Directory) || path.Clean(s.Directory) != s.Directory || strings.ContainsRune(s.Directory, 0) || len(s.Directory) > 4000 {
 			return invalid("source.directory", "%q must be an absolute path without . and .. in it", text.Cut(s.Directory, 80))
+		}
+		if s.Path != "" {
+			return checkInside("source.path", s.Path)
 		}
 		return nil
 	}

@@ -21,7 +21,7 @@ type Config struct {
 	Blobs blob.Store
 	// Digest says what the files of a directory source are now. Nil means that this process cannot read directory
 	// sources.
-	Digest func(ctx context.Context, directory string) (string, error)
+	Digest func(ctx context.Context, directory, path string) (string, error)
 }
 
 // Calls answers people, pools and runners about workflows.

@@ -325,8 +325,8 @@ func forWhom(key, pool string) string {
 func (p *Calls) lookAround(ctx context.Context, c *ledger.Change, spec *api.Spec, ws record.Workspace, pool record.Pool) error {
 	var err error
 	// The sources of other pools are on their own machines.
-	if dir := ws.W.Source.Directory; dir != "" && p.cfg.Digest != nil && pool.BuiltIn {
-		if spec.SourceDigest, err = p.cfg.Digest(ctx, dir); err != nil {
+	if src := ws.W.Source; src.Directory != "" && p.cfg.Digest != nil && pool.BuiltIn {
+		if spec.SourceDigest, err = p.cfg.Digest(ctx, src.Directory, src.Path); err != nil {
 			return err
 		}
 	}
@@ -388,7 +388,7 @@ func (p *Calls) checkRegister(in api.Submit) error {
 }
 
 // workspace is the workspace of a run. If the request asks for it, the same change registers the workspace. The
-// directory of an existing workspace is not changed: that would run new code over an old state.
+// root module of an existing workspace is not changed: that would run new code over an old state.
 func (p *Calls) workspace(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Submit) (record.Workspace, error) {
 	if in.Register == nil {
 		return catalog.Workspace(ctx, c, who.Organization, in.Workspace)
@@ -398,7 +398,7 @@ func (p *Calls) workspace(ctx context.Context, c *ledger.Change, who identity.Pr
 		return record.Workspace{}, err
 	}
 	before, known, err := ledger.Get[record.Workspace](c.Read, record.WorkspaceKey(who.Organization, in.Workspace))
-	if err == nil && known && before.W.Source.Directory != in.Register.Source.Directory {
+	if err == nil && known && before.W.Source.RootModule() != in.Register.Source.RootModule() {
 		err = workflow.Refuse(workflow.ErrExists, "register", "workspace %s already exists with another source; choose another name", in.Workspace)
 	}
 	return put.Record, err

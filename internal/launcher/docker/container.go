@@ -149,7 +149,7 @@ func (c *Config) environ(p plan) []string {
 		given.StateOlds = append(given.StateOlds, oldTarget(old))
 	}
 	if p.request.SourceDirectory != "" {
-		given.SourceDir = sourceTarget
+		given.SourceDir, given.SourcePath = sourceTarget, p.request.SourcePath
 	}
 	env := given.Variables()
 	env["HOME"] = workTarget

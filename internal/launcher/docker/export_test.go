@@ -64,7 +64,7 @@ func Create(ctx context.Context, l *Launcher, r launcher.Request) error {
 		return err
 	}
 	ref := taskdir.NewRef()
-	if err := l.makeWork(ctx, l.WorkDir(ref), r.SourceDirectory); err != nil {
+	if err := l.makeWork(ctx, l.WorkDir(ref), r.SourceDirectory, r.SourcePath); err != nil {
 		return err
 	}
 	_, err = l.engine.create(ctx, containerName(l.id, r), l.config.spec(plan{ref: ref, launcher: l.id, request: r, size: size, work: l.WorkDir(ref)}))

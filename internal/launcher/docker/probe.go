@@ -125,7 +125,7 @@ func (l *Launcher) probe(ctx context.Context, host, name string) (err error) {
 		delete(l.Pending, ref)
 	}()
 	work := l.WorkDir(ref)
-	if err := l.makeWork(ctx, work, ""); err != nil {
+	if err := l.makeWork(ctx, work, "", ""); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.RemoveWork(ref)) }()

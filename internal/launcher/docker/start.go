@@ -23,7 +23,7 @@ func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (*
 	if err != nil {
 		return nil, err
 	}
-	err = l.makeWork(ctx, p.work, r.SourceDirectory)
+	err = l.makeWork(ctx, p.work, r.SourceDirectory, r.SourcePath)
 	if err == nil {
 		p.state, p.olds, err = l.giveStates(r)
 	}
@@ -166,12 +166,12 @@ func (l *Launcher) ensureNetwork(ctx context.Context) error {
 
 // makeWork makes a task's own directory, with the copy of its directory source if it has one. Only the launcher's own
 // user can pass through its parent directory: the container gets it by a mount.
-func (l *Launcher) makeWork(ctx context.Context, dir, source string) error {
+func (l *Launcher) makeWork(ctx context.Context, dir, source, path string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("make directory of task: %w", err)
 	}
 	if source != "" {
-		if err := l.copySource(ctx, source, filepath.Join(dir, givenName)); err != nil {
+		if err := l.copySource(ctx, source, path, filepath.Join(dir, givenName)); err != nil {
 			return err
 		}
 	}
@@ -190,10 +190,10 @@ func (l *Launcher) makeWork(ctx context.Context, dir, source string) error {
 }
 
 // copySource copies a directory source. Only what may be otherwise later is tried again.
-func (l *Launcher) copySource(ctx context.Context, from, to string) error {
+func (l *Launcher) copySource(ctx context.Context, from, path, to string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, copyTime, fmt.Errorf("the source was not copied within %s", copyTime))
 	defer cancel()
-	err := l.Sources.Copy(ctx, from, to)
+	err := l.Sources.Copy(ctx, from, path, to)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}

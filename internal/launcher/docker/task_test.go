@@ -53,7 +53,7 @@ func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
 	}
 	defer func() { _ = l.Close(t.Context()) }()
 	text, err := docker.Posture(l, launcher.Request{
-		Needs:    contract.Needs{Attempt: 2, Organization: "default", Workspace: "network", Pool: "pool", Size: "medium", SourceDirectory: "/c"},
+		Needs:    contract.Needs{Attempt: 2, Organization: "default", Workspace: "network", Pool: "pool", Size: "medium", SourceDirectory: "/c", SourcePath: "live"},
 		Workflow: "wf-1", Placement: "default", Ticket: "sealed", Relay: "unix:///data/relay/wf-1-2/relay.sock",
 		States: contract.StateDirs{Own: "default/network"}, ReadsState: true,
 	})
@@ -75,7 +75,7 @@ func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
 		"OpenStdin": true, "StdinOnce": true, "AttachStdin": false, "StopSignal": "SIGTERM",
 		"Env": []any{
 			"DAYFLY_ATTEMPT=2", "DAYFLY_ENV_FORWARD_ALLOWLIST=REGION", "DAYFLY_GATE_BUNDLE=true", "DAYFLY_GATE_FD=0", "DAYFLY_JOB=wf-1", "DAYFLY_MAX_PROCESSES=2048",
-			"DAYFLY_RELAY=unix:///run/dayfly/relay.sock", "DAYFLY_SOURCE_DIR=/dayfly/work/given", "DAYFLY_STATE_DIR=/dayfly/state",
+			"DAYFLY_RELAY=unix:///run/dayfly/relay.sock", "DAYFLY_SOURCE_DIR=/dayfly/work/given", "DAYFLY_SOURCE_PATH=live", "DAYFLY_STATE_DIR=/dayfly/state",
 			"DAYFLY_STOP_GRACE=1m30s", "DAYFLY_TASK=task-x", "DAYFLY_TICKET=sealed", "DAYFLY_WORK_DIR=/dayfly/work", "HOME=/dayfly/work",
 		},
 		"Labels": map[string]any{
@@ -344,7 +344,7 @@ func (copies) Check(dir string) error {
 }
 
 // Copy implements launcher.Sources.
-func (c copies) Copy(ctx context.Context, dir, dest string) error {
+func (c copies) Copy(ctx context.Context, dir, _, dest string) error {
 	switch filepath.Base(dir) {
 	case "unreadable":
 		return &os.PathError{Op: "open", Path: dir, Err: syscall.EACCES}

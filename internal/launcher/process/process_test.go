@@ -332,7 +332,9 @@ type refusing struct{}
 func (refusing) Check(string) error { return errors.New("it is a data directory") }
 
 // Copy implements launcher.Sources.
-func (refusing) Copy(context.Context, string, string) error { return errors.New("no copy is made") }
+func (refusing) Copy(context.Context, string, string, string) error {
+	return errors.New("no copy is made")
+}
 
 func TestLaunch_ASourceThatIsRefusedIsRefusedForGood(t *testing.T) {
 	s := launchertest.NewStage(t, nil)

@@ -215,7 +215,7 @@ func (d *Dir[E]) check(r launcher.Request) error {
 	if r.Workflow == "" || r.Attempt < 1 || r.Ticket == "" || r.Relay == "" {
 		return launcher.Never("the request has no workflow, attempt, ticket or relay")
 	}
-	for _, s := range []string{r.Workflow, r.Placement, r.Ticket, r.Relay, r.SourceDirectory} {
+	for _, s := range []string{r.Workflow, r.Placement, r.Ticket, r.Relay, r.SourceDirectory, r.SourcePath} {
 		if strings.ContainsRune(s, 0) || len(s) > MaxText {
 			return launcher.Never("the request has a zero byte or a text of more than %d characters", MaxText)
 		}

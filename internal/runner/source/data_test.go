@@ -18,9 +18,9 @@ import (
 // everywhere calls each way in which a directory is copied or looked at, and returns the errors by its name.
 func everywhere(t *testing.T, s source.Sources, dir string) map[string]error {
 	t.Helper()
-	_, digest := s.Digest(t.Context(), dir)
+	_, digest := s.Digest(t.Context(), dir, "")
 	_, fetch := source.Fetch(t.Context(), source.Request{Source: api.Source{Directory: dir}, Dest: filepath.Join(t.TempDir(), "work"), Roots: s.Roots, Data: s.Data})
-	return map[string]error{"digest": digest, "fetch": fetch, "copy": s.Copy(t.Context(), dir, filepath.Join(t.TempDir(), "copy"))}
+	return map[string]error{"digest": digest, "fetch": fetch, "copy": s.Copy(t.Context(), dir, "", filepath.Join(t.TempDir(), "copy"))}
 }
 
 // A data directory is no source: neither the agent's own nor another's, of this version or one before.
@@ -120,7 +120,7 @@ func TestSources_CopyHasWhatARunTakesAndNoMore(t *testing.T) {
 	}
 	s := source.Sources{Roots: []string{top}}
 	dest := filepath.Join(t.TempDir(), "given")
-	if err := s.Copy(t.Context(), app, dest); err != nil {
+	if err := s.Copy(t.Context(), app, "", dest); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{
@@ -161,13 +161,74 @@ func TestSources_CopyHasWhatARunTakesAndNoMore(t *testing.T) {
 	}
 }
 
+// With a path all of the directory is copied, and only what the engine left beside the root module counts as state.
+func TestSources_OfAPathAreTheWholeDirectory(t *testing.T) {
+	top := tempDir(t)
+	write(t, top, map[string]string{
+		"repo/.git/config": "token", "repo/modules/vpc/main.tf": "module", "repo/modules/vpc/.terraform/environment": "z", "repo/terraform.tfstate": "another's",
+		"repo/envs/test/terraform.tfstate": "another's", "repo/envs/prod/main.tf": "x", "repo/envs/prod/shared": "->../../modules/vpc",
+		"repo/envs/prod/terraform.tfstate": "own", "repo/envs/prod/terraform.tfstate.d/eu/terraform.tfstate": "own of eu",
+		"repo/envs/prod/.terraform/environment": "eu", "repo/envs/prod/.terraform/modules/modules.json": "left",
+		"repo/envs/prod/sub/some.tfstate": "whose", "repo/current": "->envs/prod",
+	})
+	repo, s := filepath.Join(top, "repo"), source.Sources{Roots: []string{top}}
+	given := filepath.Join(t.TempDir(), "given")
+	if err := s.Copy(t.Context(), repo, "envs/prod", given); err != nil {
+		t.Fatal(err)
+	}
+	code := map[string]string{
+		"current": "->envs/prod", "modules/": "", "modules/vpc/": "", "modules/vpc/main.tf": "module", "envs/": "", "envs/test/": "", "envs/prod/": "",
+		"envs/prod/main.tf": "x", "envs/prod/shared": "->../../modules/vpc", "envs/prod/sub/": "",
+	}
+	for from, whose := range map[string]string{repo: "whose", given: ""} {
+		work, aside := filepath.Join(t.TempDir(), "work"), t.TempDir()
+		r := source.Request{Source: api.Source{Directory: from, Path: "envs/prod"}, Dest: work, Aside: aside, Roots: []string{from}}
+		fetched, err := source.Fetch(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fetched.Root != filepath.Join(work, "envs/prod") || fetched.Aside != filepath.Join(aside, "envs/prod") {
+			t.Errorf("got %+v", fetched)
+		}
+		if sum, err := s.Digest(t.Context(), repo, "envs/prod"); err != nil || sum != fetched.Digest {
+			t.Errorf("digest of the directory %q, %v; of what was fetched from %s: %q", sum, err, from, fetched.Digest)
+		}
+		if diff := cmp.Diff(code, read(t, work)); diff != "" {
+			t.Errorf("code from %s (-want +got):\n%s", from, diff)
+		}
+		want := map[string]string{
+			"terraform.tfstate": "own", "terraform.tfstate.d/": "", "terraform.tfstate.d/eu/": "", "terraform.tfstate.d/eu/terraform.tfstate": "own of eu",
+			".terraform/": "", ".terraform/environment": "eu", "sub/": "", "sub/some.tfstate": whose,
+		}
+		if diff := cmp.Diff(want, read(t, fetched.Aside)); diff != "" {
+			t.Errorf("set aside from %s (-want +got):\n%s", from, diff)
+		}
+		for path, says := range map[string]string{"envs/none": "no directory", "envs/prod/main.tf": "no directory", "current": "symbolic link", "envs/prod/shared/x": "symbolic link"} {
+			r.Source.Path, r.Dest, r.Aside = path, filepath.Join(t.TempDir(), "work"), ""
+			if refusal, ok := errors.AsType[*workflow.Error](second(source.Fetch(t.Context(), r))); !ok || refusal.Field != "source.path" || !strings.Contains(refusal.Error(), says) {
+				t.Errorf("%s: got %v, want it refused with %q", path, refusal, says)
+			}
+		}
+	}
+	before, err := s.Digest(t.Context(), repo, "envs/prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, top, map[string]string{"repo/modules/vpc/main.tf": "changed"})
+	if after, err := s.Digest(t.Context(), repo, "envs/prod"); err != nil || after == before {
+		t.Errorf("a module was changed, and the digest is %q (%v) as before", after, err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
 func TestSources_CopyEndsWithItsContext(t *testing.T) {
 	top := tempDir(t)
 	write(t, top, map[string]string{"one": "x"})
 	why := errors.New("nobody wants it")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	if err := (source.Sources{Roots: []string{top}}).Copy(ctx, top, filepath.Join(t.TempDir(), "given")); !errors.Is(err, why) {
+	if err := (source.Sources{Roots: []string{top}}).Copy(ctx, top, "", filepath.Join(t.TempDir(), "given")); !errors.Is(err, why) {
 		t.Errorf("got %v, want %v", err, why)
 	}
 	r := source.Interruptible(ctx, strings.NewReader("a long file"))

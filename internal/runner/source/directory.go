@@ -29,8 +29,9 @@ func fetchDirectory(ctx context.Context, r Request) (Fetched, error) {
 		return Fetched{}, err
 	}
 	defer to.close()
-	to.fate, to.digest = ofDirectory, sha256.New()
-	if err := from.copy(ctx, to); err != nil {
+	top := r.Source.Path
+	to.fate, to.digest = ofDirectory(top), sha256.New()
+	if err := from.copy(ctx, top, to); err != nil {
 		return Fetched{}, err
 	}
 	if err := to.finish(); err != nil {
@@ -40,7 +41,7 @@ func fetchDirectory(ctx context.Context, r Request) (Fetched, error) {
 	if to.states > 0 {
 		r.Log("set aside %s of engine state (*.tfstate): not part of the code", text.Count(to.states, "file"))
 	}
-	return Fetched{Root: r.Dest, Aside: r.Aside, Digest: to.sum()}, nil
+	return to.module(r, "source.path", top)
 }
 
 // openDirectory opens a directory that lies below one of the roots once all links are resolved.
@@ -101,6 +102,7 @@ func outside(dir string, roots []string) error {
 type copier struct {
 	from  *os.Root
 	to    *tree
+	top   string          // the directory of the root module
 	owner uint32          // of the directory that is copied
 	data  *ownData        // no file of it is copied, whatever its name
 	known map[fileID]bool // files of data with several names; nil: nobody has looked yet
@@ -150,6 +152,8 @@ func (c *copier) entry(ctx context.Context, name string) error {
 			return err
 		}
 		return c.dir(ctx, name)
+	case info.Mode()&fs.ModeSymlink != 0 && strings.HasPrefix(c.top+"/", name+"/"): // which files are the root module's own is told by their names
+		return workflow.Refuse(workflow.ErrInvalid, "source.path", "%s leads over the symbolic link %s; write where that leads to", quote(c.top), quote(name))
 	case info.Mode()&fs.ModeSymlink != 0:
 		target, err := c.from.Readlink(name)
 		if err != nil {
@@ -218,10 +222,10 @@ func (r interruptible) Read(b []byte) (int, error) {
 
 // leftBehind takes from an engine's own directory in the root module what says where its state is.
 func (c *copier) leftBehind(ctx context.Context, dir string) error {
-	if dir != "." {
+	if dir != c.top {
 		return nil
 	}
-	for _, name := range []string{backendFile, EnvironmentFile} {
+	for _, name := range []string{path.Join(dir, backendFile), path.Join(dir, EnvironmentFile)} {
 		info, err := c.from.Lstat(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -313,7 +313,7 @@ func TestDigest_ChangesWithWhatARunWouldGet(t *testing.T) {
 	app := filepath.Join(top, "app")
 	digest := func() string {
 		t.Helper()
-		sum, err := source.Sources{Roots: []string{top}}.Digest(t.Context(), app)
+		sum, err := source.Sources{Roots: []string{top}}.Digest(t.Context(), app, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -346,7 +346,7 @@ func TestDigest_ChangesWithWhatARunWouldGet(t *testing.T) {
 			t.Errorf("%s: the digest is as before", name)
 		}
 	}
-	if _, err := (source.Sources{Roots: []string{t.TempDir()}}).Digest(t.Context(), app); !errors.Is(err, workflow.ErrForbidden) {
+	if _, err := (source.Sources{Roots: []string{t.TempDir()}}).Digest(t.Context(), app, ""); !errors.Is(err, workflow.ErrForbidden) {
 		t.Errorf("outside of the roots: got %v, want it refused", err)
 	}
 }

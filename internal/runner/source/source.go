@@ -2,8 +2,7 @@
 // of a git repository, or what is in an archive. Nothing in it points outside the tree, and it has no
 // directory .git. It runs no program and keeps no cache.
 //
-// A directory is copied alone: what its modules name outside of it, such as ../modules, is not there, and .terraform
-// is left out. State files are set aside for the runner to look at, because the state of a run is only where its
+// A directory is copied alone: what its modules name outside of it is not there, and .terraform is left out. State files are set aside for the runner to look at, because the state of a run is only where its
 // workspace says. Submodules and large files of git (LFS) are left as they are in the tree: an empty directory, a
 // pointer file.
 package source

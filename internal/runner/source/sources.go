@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -36,8 +37,8 @@ func (s Sources) Check(dir string) error {
 
 // Copy copies to an empty directory what a container may have of a source: what Fetch takes, and beside it the state
 // that the engine of the root module left there. A state below another directory is an empty file. Fetch makes of the
-// copy what it makes of the source.
-func (s Sources) Copy(ctx context.Context, dir, dest string) error {
+// copy what it makes of the source. top is the path of the source.
+func (s Sources) Copy(ctx context.Context, dir, top, dest string) error {
 	from, _, err := s.open(dir)
 	if err != nil {
 		return err
@@ -48,23 +49,23 @@ func (s Sources) Copy(ctx context.Context, dir, dest string) error {
 		return err
 	}
 	defer to.close()
-	to.fate = handedOn
-	if err := from.copy(ctx, to); err != nil {
+	to.fate = handedOn(top)
+	if err := from.copy(ctx, top, to); err != nil {
 		return err
 	}
 	return to.finish()
 }
 
 // Digest says what the files of a source are now, as a run would copy them: a SHA-256 over their names, kinds and
-// contents.
-func (s Sources) Digest(ctx context.Context, dir string) (string, error) {
+// contents. top is the path of the source.
+func (s Sources) Digest(ctx context.Context, dir, top string) (string, error) {
 	from, _, err := s.open(dir)
 	if err != nil {
 		return "", err
 	}
 	defer from.close()
-	t := &tree{fate: ofDirectory, digest: sha256.New(), limits: limits{entries: maxEntries, bytes: maxBytes}}
-	if err := from.copy(ctx, t); err != nil {
+	t := &tree{fate: ofDirectory(top), digest: sha256.New(), limits: limits{entries: maxEntries, bytes: maxBytes}}
+	if err := from.copy(ctx, top, t); err != nil {
 		return "", err
 	}
 	return t.sum(), nil
@@ -115,6 +116,6 @@ func same(where string, opened fs.FileInfo) error {
 
 func (o *opened) close() { _ = o.root.Close() }
 
-func (o *opened) copy(ctx context.Context, to *tree) error {
-	return (&copier{from: o.root, to: to, owner: o.owner, data: o.data}).dir(ctx, ".")
+func (o *opened) copy(ctx context.Context, top string, to *tree) error {
+	return (&copier{from: o.root, to: to, top: path.Clean(top), owner: o.owner, data: o.data}).dir(ctx, ".")
 }

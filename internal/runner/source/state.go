@@ -31,40 +31,55 @@ const (
 	dropped             // it is left out
 )
 
-// ofDirectory says what becomes of a file of a directory: state never gets into a run by itself.
-func ofDirectory(name string) fate {
-	switch {
-	case name == backendFile, name == EnvironmentFile, strings.HasSuffix(name, ".tfstate"):
-		return aside
-	case strings.HasPrefix(name, stateFolder+"/"), strings.HasSuffix(name, ".tfstate.backup"), strings.HasSuffix(name, ".tfstate.lock.info"):
-		return dropped
+// ofDirectory says what becomes of a file of a directory whose root module is the directory top: state never gets into
+// a run by itself. What is set aside is the root module's own.
+func ofDirectory(top string) func(name string) fate {
+	prefix := prefixOf(top)
+	return func(name string) fate {
+		name, own := strings.CutPrefix(name, prefix)
+		switch {
+		case own && (name == backendFile || name == EnvironmentFile || strings.HasSuffix(name, ".tfstate")):
+			return aside
+		case own && strings.HasPrefix(name, stateFolder+"/"),
+			strings.HasSuffix(name, ".tfstate"), strings.HasSuffix(name, ".tfstate.backup"), strings.HasSuffix(name, ".tfstate.lock.info"):
+			return dropped
+		}
+		return kept
 	}
-	return kept
 }
 
 // handedOn says what becomes of a file of a directory in the copy that a container gets, where nothing is closed to the
 // engine. State below another directory than that of the root module may be another workspace's.
-func handedOn(name string) fate {
-	fate := ofDirectory(name)
-	if fate != aside || !strings.Contains(name, "/") || name == backendFile || name == EnvironmentFile {
-		return fate
+func handedOn(top string) func(name string) fate {
+	direct := ofDirectory(top)
+	return func(name string) fate {
+		fate := direct(name)
+		name = strings.TrimPrefix(name, prefixOf(top))
+		if fate != aside || !strings.Contains(name, "/") || name == backendFile || name == EnvironmentFile {
+			return fate
+		}
+		if matched, _ := path.Match(stateFolder+"/*/"+stateFile, name); matched {
+			return aside
+		}
+		return hollow
 	}
-	if matched, _ := path.Match(stateFolder+"/*/"+stateFile, name); matched {
-		return aside
+}
+
+// prefixOf is what the names of all that lies in a directory of a source begin with.
+func prefixOf(top string) string {
+	if top = path.Clean(top); top == "." {
+		return ""
 	}
-	return hollow
+	return top + "/"
 }
 
 // ofRepository says the same of a repository whose root module is the directory top. Only what an engine would
 // take for its own state on sight is taken out; the rest may be data.
 func ofRepository(top string) func(name string) fate {
-	prefix := path.Clean(top) + "/"
-	if prefix == "./" {
-		prefix = ""
-	}
+	prefix := prefixOf(top)
 	return func(name string) fate {
-		name, below := strings.CutPrefix(name, prefix)
-		if below && (name == stateFile || strings.HasPrefix(name, stateFolder+"/")) {
+		name, own := strings.CutPrefix(name, prefix)
+		if own && (name == stateFile || strings.HasPrefix(name, stateFolder+"/")) {
 			return aside
 		}
 		return kept

@@ -96,7 +96,7 @@ func (t *tree) file(name string, perm fs.FileMode, content io.Reader) error {
 		return err
 	}
 	fate := t.fate(name)
-	if t.digest != nil && (fate == kept || name == EnvironmentFile) {
+	if t.digest != nil && (fate == kept || strings.HasSuffix(name, EnvironmentFile)) {
 		t.note('f', name, perm, "")
 		before := t.bytes
 		content = io.TeeReader(content, t.digest)
@@ -149,7 +149,7 @@ func (t *tree) put(root *os.Root, name string, perm fs.FileMode, content io.Read
 func (t *tree) copy(to io.Writer, content io.Reader) error {
 	n, err := io.Copy(to, io.LimitReader(content, t.limits.bytes-t.bytes+1))
 	if t.bytes += n; err == nil && t.bytes > t.limits.bytes {
-		err = workflow.Refuse(workflow.ErrTooLarge, "source", "the source has more than %d MiB; leave out what the run does not need", t.limits.bytes>>20)
+		err = workflow.Refuse(workflow.ErrTooLarge, "source", "the source has more than %d MiB; leave out what the run does not need, or name a directory of less as the source", t.limits.bytes>>20)
 	}
 	return err
 }
@@ -197,7 +197,12 @@ func (t *tree) placed(r Request, did, field, name string) (Fetched, error) {
 	if t.states > 0 {
 		r.Log("set aside %s of engine state: not part of the code", text.Count(t.states, "file"))
 	}
-	out := Fetched{Root: r.Dest, Aside: r.Aside}
+	return t.module(r, field, name)
+}
+
+// module returns where the root module is, in a tree that is finished. name is as in placed.
+func (t *tree) module(r Request, field, name string) (Fetched, error) {
+	out := Fetched{Root: r.Dest, Aside: r.Aside, Digest: t.sum()}
 	if name == "" {
 		return out, nil
 	}
@@ -215,7 +220,7 @@ func (t *tree) placed(r Request, did, field, name string) (Fetched, error) {
 func (t *tree) count(name string) error {
 	t.entries++
 	if t.entries > t.limits.entries {
-		return workflow.Refuse(workflow.ErrTooLarge, "source", "the source has more than %d files, directories and links; leave out what the run does not need", t.limits.entries)
+		return workflow.Refuse(workflow.ErrTooLarge, "source", "the source has more than %d files, directories and links; leave out what the run does not need, or name a directory of less as the source", t.limits.entries)
 	}
 	if strings.Count(name, "/") >= maxDepth {
 		return workflow.Refuse(workflow.ErrTooLarge, "source", "the source has directories more than %d deep", maxDepth)

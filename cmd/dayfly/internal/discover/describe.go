@@ -72,6 +72,9 @@ func (m *module) workspace(s source, why, engineWorkspace string) Workspace {
 		w.Name += "-" + engineWorkspace
 	}
 	w.Project, w.Engine, w.Source = s.Project, m.engine(s.Engine), s.of(m.dir)
+	if uses := Widen(&w.Workspace); uses != "" {
+		w.Notes = append(w.Notes, "it uses "+uses+": all of the directory of its source is copied")
+	}
 	if engineWorkspace != "" {
 		w.State = &api.State{Workspace: engineWorkspace}
 	}
@@ -94,9 +97,6 @@ func (m *module) notes(w *Workspace) {
 	}
 	if m.code.Unsure {
 		note("some of its files could not be read in full")
-	}
-	if len(m.outside) > 0 && w.Source.Git == nil {
-		note("it calls modules outside of its directory, which a directory source leaves out: use --git-url (%s)", text.Some(m.outside, mostNamed))
 	}
 }
 

@@ -68,7 +68,6 @@ type module struct {
 	configs  []string // files for -backend-config, from dir
 	engines  []string // the engine's own workspaces that are seen here
 	called   string   // a directory that calls it as a module
-	outside  []string // modules that it calls and that lie outside of it
 	projects []project
 }
 
@@ -208,9 +207,6 @@ func (w *walk) read() {
 			target := path.Join(dir, source)
 			if callee := w.modules[target]; callee != nil && target != dir {
 				callee.called = cmp.Or(callee.called, dir)
-			}
-			if !within(target, dir) {
-				w.modules[dir].outside = append(w.modules[dir].outside, source)
 			}
 		}
 	}

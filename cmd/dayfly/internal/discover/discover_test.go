@@ -190,8 +190,11 @@ func TestTree_GitSourcesHaveThePathInTheRepository(t *testing.T) {
 		t.Errorf("got %+v", found.Workspaces)
 	}
 	found = find(t, dir, discover.Options{})
-	if n := found.Workspaces[0].Notes; len(n) != 1 || !strings.Contains(n[0], "--git-url") {
+	if n := found.Workspaces[0].Notes; len(n) != 1 || !strings.Contains(n[0], "uses ../../m") {
 		t.Errorf("a directory source: notes %q", n)
+	}
+	if got, want := found.Workspaces[0].Source, (api.Source{Directory: dir, Path: "live/net"}); !cmp.Equal(got, want) {
+		t.Errorf("a directory source: got %+v, want %+v", got, want)
 	}
 }
 

@@ -1,0 +1,51 @@
+package discover_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/discover"
+	"github.com/dayfly-dev/dayfly/internal/api"
+)
+
+func TestWiden_TakesTheNearestDirectoryThatHoldsAllModules(t *testing.T) {
+	call := func(source string) string { return "module \"m\" {\n  source = \"" + source + "\"\n}\n" }
+	for name, tc := range map[string]struct {
+		main string
+		dir  string // from the top; empty: as it is
+		uses string
+	}{
+		"none":                {"", "", ""},
+		"below":               {call("./own"), "", ""},
+		"above":               {call("../modules/vpc"), "repo/envs", "../modules/vpc"},
+		"further above":       {call("../../modules/vpc"), "repo", "../../modules/vpc"},
+		"by way of another":   {call("./deep"), "repo", "../../modules/vpc"},
+		"its own parent":      {call("../.."), "repo", "../.."},
+		"two":                 {call("../modules/vpc") + call("../../modules/vpc"), "repo", "../modules/vpc"},
+		"a loop":              {call("../../modules/loop"), "repo", "../../modules/loop"},
+		"not there":           {call("../../modules/none"), "", ""},
+		"no directory":        {call("../../file"), "", ""},
+		"a comment":           {"# " + call("../../modules/vpc"), "", ""},
+		"of a registry":       {call("terraform-aws-modules/vpc/aws"), "", ""},
+		"of git":              {call("git::https://example.com/x.git//../y"), "", ""},
+		"of another block":    {"resource \"x\" \"y\" {\n  source = \"../../modules/vpc\"\n}\n", "", ""},
+		"what does not close": {call("../../modules/vpc") + "module {", "repo", "../../modules/vpc"},
+	} {
+		top := tree(t, map[string]string{
+			"repo/envs/prod/main.tf": tc.main, "repo/envs/prod/own/main.tf": "", "repo/envs/prod/deep/main.tf": call("../../../modules/vpc"),
+			"repo/envs/modules/vpc/main.tf": "", "repo/modules/vpc/main.tf": "", "repo/modules/loop/main.tf": call("../loop") + call("../../envs/prod"), "repo/file": "",
+		})
+		root := filepath.Join(top, "repo/envs/prod")
+		w := api.Workspace{Engine: api.EngineTerraform, Source: api.Source{Directory: root}}
+		want := w.Source
+		if tc.dir != "" {
+			path, _ := filepath.Rel(filepath.Join(top, tc.dir), root)
+			want = api.Source{Directory: filepath.Join(top, tc.dir), Path: path}
+		}
+		if uses := discover.Widen(&w); uses != tc.uses || !cmp.Equal(w.Source, want) {
+			t.Errorf("%s: got %q and %+v, want %q and %+v", name, uses, w.Source, tc.uses, want)
+		}
+	}
+}
