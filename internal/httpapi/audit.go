@@ -11,8 +11,8 @@ import (
 
 func (s *server) auditRoutes() {
 	const tag = "audit"
-	known(s, route{id: "list-audit-events", method: http.MethodGet, path: "/v1/audit", summary: "List changes and refusals, the newest first", tag: tag, audience: people, role: api.RoleAdmin},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
+	s.add(route{id: "list-audit-events", method: http.MethodGet, path: "/v1/audit", summary: "List changes and refusals, the newest first", tag: tag, audience: people, role: api.RoleAdmin},
+		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			Paged
 			Actor   string    `query:"actor" maxLength:"64" doc:"Only what this token asked for" example:"ci"`
 			Action  string    `query:"action" maxLength:"64" doc:"Only this action; with * at its end all actions that begin so" example:"token.*"`
@@ -27,9 +27,9 @@ func (s *server) auditRoutes() {
 				Actor: in.Actor, Action: in.Action, Target: in.Target, Outcome: in.Outcome, Since: in.Since, Until: in.Until,
 				After: in.After, Order: in.Order, Cursor: in.Cursor, Limit: in.Limit,
 			}))
-		})
-	known(s, route{id: "list-audit-seals", method: http.MethodGet, path: "/v1/audit/seals", summary: "List the seals of the audit trail, the oldest first", tag: tag, audience: people, role: api.RoleAdmin},
-		func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.SealPage], error) {
+		}))
+	s.add(route{id: "list-audit-seals", method: http.MethodGet, path: "/v1/audit/seals", summary: "List the seals of the audit trail, the oldest first", tag: tag, audience: people, role: api.RoleAdmin},
+		known(func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.SealPage], error) {
 			return reply(s.plane.Seals(ctx, who, in.Cursor, in.Limit))
-		})
+		}))
 }

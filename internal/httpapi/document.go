@@ -64,51 +64,53 @@ func describe() huma.Config {
 	}
 }
 
-// operation describes rt with every error that it may answer.
-func operation(on huma.API, rt route, hasBody bool) huma.Operation {
+// operation describes a route with every error that it may answer. in is the type of its input, out that of the body of
+// its answer.
+func (r registration) operation(in, out reflect.Type) huma.Operation {
 	op := huma.Operation{
-		OperationID: rt.id, Method: rt.method, Path: rt.path, Summary: rt.summary, Description: rt.takes(), Tags: []string{rt.tag},
-		DefaultStatus: rt.status, Responses: map[string]*huma.Response{},
+		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Description: r.takes(), Tags: []string{r.tag},
+		DefaultStatus: r.status, Responses: map[string]*huma.Response{},
+		// The body is read, within bounds of time and size, by the middleware; what huma does then is
+		// to lift the connection's read deadline, which would cut a long poll short.
+		MaxBodyBytes: -1, BodyReadTimeout: -1,
 	}
-	statuses := append([]int{http.StatusUnprocessableEntity, http.StatusInternalServerError, http.StatusServiceUnavailable}, rt.errors...)
-	if rt.audience != open {
+	limit := min(r.s.maxBody, smallBody)
+	if r.large {
+		limit = r.s.maxBody
+	}
+	op.Middlewares = huma.Middlewares{r.s.admit(r.route), r.s.readBody(limit)}
+	statuses := append([]int{http.StatusUnprocessableEntity, http.StatusInternalServerError, http.StatusServiceUnavailable}, r.errors...)
+	if r.audience != open {
 		statuses = append(statuses, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests)
 	}
-	if hasBody {
+	if _, form := in.FieldByName("RawBody"); form || r.body != nil {
 		statuses = append(statuses, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
 	for _, status := range statuses {
-		op.Responses[strconv.Itoa(status)] = problemResponse(on, status)
+		op.Responses[strconv.Itoa(status)] = problemResponse(r.on, status)
 	}
-	switch rt.audience {
+	switch r.audience {
 	case open:
 	case either:
 		op.Security = []map[string][]string{{string(people): {}}, {string(stacks): {}}}
 	default:
-		op.Security = []map[string][]string{{string(rt.audience): {}}}
+		op.Security = []map[string][]string{{string(r.audience): {}}}
+	}
+	schemas := r.on.OpenAPI().Components.Schemas
+	if out == reflect.TypeFor[none]() {
+		op.DefaultStatus = http.StatusNoContent
+	} else {
+		op.Responses[strconv.Itoa(cmp.Or(op.DefaultStatus, http.StatusOK))] = &huma.Response{
+			Content: map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(out, true, r.id+"Response")}},
+		}
+	}
+	if r.body != nil {
+		op.RequestBody = &huma.RequestBody{
+			Required: r.body.Kind() != reflect.Pointer,
+			Content:  map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(r.body, true, r.id+"Request")}},
+		}
 	}
 	return op
-}
-
-// answers says what the body of a successful answer is.
-func answers(on huma.API, op *huma.Operation, body reflect.Type) {
-	if body == reflect.TypeFor[none]() {
-		op.DefaultStatus = http.StatusNoContent
-		return
-	}
-	schema := on.OpenAPI().Components.Schemas.Schema(body, true, op.OperationID+"Response")
-	op.Responses[strconv.Itoa(cmp.Or(op.DefaultStatus, http.StatusOK))] = &huma.Response{
-		Content: map[string]*huma.MediaType{"application/json": {Schema: schema}},
-	}
-}
-
-// accepts says what the body of a request is.
-func accepts(on huma.API, op *huma.Operation, body reflect.Type) {
-	schema := on.OpenAPI().Components.Schemas.Schema(body, true, op.OperationID+"Request")
-	op.RequestBody = &huma.RequestBody{
-		Required: body.Kind() != reflect.Pointer,
-		Content:  map[string]*huma.MediaType{"application/json": {Schema: schema}},
-	}
 }
 
 // problemResponse refers to the description of a status, which all operations share.
@@ -223,9 +225,12 @@ func finish(doc *huma.OpenAPI) {
 			if op.RequestBody != nil {
 				exemplify(doc, op.RequestBody.Content)
 			}
-			for _, answer := range op.Responses {
+			for status, answer := range op.Responses {
 				if answer.Ref != "" {
 					continue
+				}
+				if status == "204" { // huma takes its answer for one with a body, as all answers have the same fields
+					answer.Content = nil
 				}
 				if answer.Headers == nil {
 					answer.Headers = map[string]*huma.Header{}

@@ -17,8 +17,8 @@ const formType = "application/x-www-form-urlencoded"
 
 func (s *server) loginRoutes() {
 	const tag = "tokens"
-	add(s, route{id: "issue-token", method: http.MethodPost, path: "/v1/token", summary: "Give a token that ends by itself, for an issuer's token or a service principal's secret", tag: tag, audience: open, oauth: true, errors: []int{401, 429}},
-		func(ctx context.Context, in *struct {
+	s.add(route{id: "issue-token", method: http.MethodPost, path: "/v1/token", summary: "Give a token that ends by itself, for an issuer's token or a service principal's secret", tag: tag, audience: open, oauth: true, errors: []int{401, 429}},
+		direct(func(ctx context.Context, in *struct {
 			From
 			ContentType   string `header:"Content-Type" doc:"application/x-www-form-urlencoded"`
 			Authorization string `header:"Authorization" doc:"HTTP Basic with the id and the secret of a service principal"`
@@ -34,37 +34,37 @@ func (s *server) loginRoutes() {
 				return err
 			})
 			return reply(out, err)
-		})
-	add(s, route{id: "get-login-options", method: http.MethodGet, path: "/v1/login", summary: "Say with which issuers people log in", tag: tag, audience: open},
-		func(ctx context.Context, in *struct {
+		}))
+	s.add(route{id: "get-login-options", method: http.MethodGet, path: "/v1/login", summary: "Say with which issuers people log in", tag: tag, audience: open},
+		direct(func(ctx context.Context, in *struct {
 			Organization string `query:"organization" default:"default" maxLength:"64" doc:"Name of the organization"`
 		}) (*answer[api.LoginOptions], error) {
 			return reply(s.plane.LoginOptions(ctx, in.Organization))
-		})
-	put[struct {
+		}))
+	s.add(route{id: "put-issuer", method: http.MethodPut, path: "/v1/issuers/{issuer}", summary: "Create or change an issuer and its trust rules", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, put[struct {
 		ByIssuer
 		Sent
-	}](s, route{id: "put-issuer", method: http.MethodPut, path: "/v1/issuers/{issuer}", summary: "Create or change an issuer and its trust rules", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, http.StatusCreated, func(i api.Issuer) string { return i.Name }, s.plane.PutIssuer)
-	paged(s, route{id: "list-issuers", method: http.MethodGet, path: "/v1/issuers", summary: "List issuers", tag: tag, audience: people, role: api.RoleAdmin}, s.plane.Issuers)
-	one[ByIssuer](s, route{id: "get-issuer", method: http.MethodGet, path: "/v1/issuers/{issuer}", summary: "Show an issuer", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404}}, s.plane.Issuer)
-	gone[ByIssuer](s, route{id: "delete-issuer", method: http.MethodDelete, path: "/v1/issuers/{issuer}", summary: "Delete an issuer; the tokens that it gave end", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.DeleteIssuer)
+	}](http.StatusCreated, func(i api.Issuer) string { return i.Name }, s.plane.PutIssuer))
+	s.add(route{id: "list-issuers", method: http.MethodGet, path: "/v1/issuers", summary: "List issuers", tag: tag, audience: people, role: api.RoleAdmin}, paged(s.plane.Issuers))
+	s.add(route{id: "get-issuer", method: http.MethodGet, path: "/v1/issuers/{issuer}", summary: "Show an issuer", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404}}, one[ByIssuer](s.plane.Issuer))
+	s.add(route{id: "delete-issuer", method: http.MethodDelete, path: "/v1/issuers/{issuer}", summary: "Delete an issuer; the tokens that it gave end", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, gone[ByIssuer](s.plane.DeleteIssuer))
 	s.serviceRoutes(tag)
 }
 
 func (s *server) serviceRoutes(tag string) {
 	const address = "/v1/service-principals/{service_principal}"
-	posted(s, route{id: "create-service-principal", method: http.MethodPost, path: "/v1/service-principals", summary: "Make a service principal; the answer has its secret, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}}, s.plane.CreateService)
-	paged(s, route{id: "list-service-principals", method: http.MethodGet, path: "/v1/service-principals", summary: "List service principals", tag: tag, audience: people, role: api.RoleAdmin}, s.plane.Services)
-	one[ByService](s, route{id: "get-service-principal", method: http.MethodGet, path: address, summary: "Show a service principal", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404}}, s.plane.Service)
-	sent[struct {
+	s.add(route{id: "create-service-principal", method: http.MethodPost, path: "/v1/service-principals", summary: "Make a service principal; the answer has its secret, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}}, posted(s.plane.CreateService))
+	s.add(route{id: "list-service-principals", method: http.MethodGet, path: "/v1/service-principals", summary: "List service principals", tag: tag, audience: people, role: api.RoleAdmin}, paged(s.plane.Services))
+	s.add(route{id: "get-service-principal", method: http.MethodGet, path: address, summary: "Show a service principal", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404}}, one[ByService](s.plane.Service))
+	s.add(route{id: "update-service-principal", method: http.MethodPatch, path: address, summary: "Change the settings of a service principal that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, sent[struct {
 		ByService
 		Sent
-	}](s, route{id: "update-service-principal", method: http.MethodPatch, path: address, summary: "Change the settings of a service principal that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.UpdateService)
-	sent[struct {
+	}](s.plane.UpdateService))
+	s.add(route{id: "rotate-service-principal-secret", method: http.MethodPost, path: address + "/secret", summary: "Make a new secret of a service principal; the answer has it, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}}, sent[struct {
 		ByService
 		Sent
-	}](s, route{id: "rotate-service-principal-secret", method: http.MethodPost, path: address + "/secret", summary: "Make a new secret of a service principal; the answer has it, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}}, s.plane.RotateSecret)
-	gone[ByService](s, route{id: "delete-service-principal", method: http.MethodDelete, path: address, summary: "Delete a service principal; its tokens end", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.DeleteService)
+	}](s.plane.RotateSecret))
+	s.add(route{id: "delete-service-principal", method: http.MethodDelete, path: address, summary: "Delete a service principal; its tokens end", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, gone[ByService](s.plane.DeleteService))
 }
 
 // readTokenRequest reads the form of POST /v1/token. Parameters that are not known are passed over, and none may stand

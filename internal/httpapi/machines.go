@@ -12,23 +12,23 @@ import (
 // stackRoutes are for poller, dispatcher, relay and reaper of a pool.
 func (s *server) stackRoutes() {
 	const tag = "pool stacks"
-	posted(s, route{id: "claim-jobs", method: http.MethodPost, path: "/v1/claims", summary: "Claim jobs, waiting for the first", tag: tag, audience: stacks, errors: []int{409}}, s.plane.Claim)
-	known(s, route{id: "list-claims", method: http.MethodGet, path: "/v1/claims", summary: "List the pool's active jobs", tag: tag, audience: stacks},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
+	s.add(route{id: "claim-jobs", method: http.MethodPost, path: "/v1/claims", summary: "Claim jobs, waiting for the first", tag: tag, audience: stacks, errors: []int{409}}, posted(s.plane.Claim))
+	s.add(route{id: "list-claims", method: http.MethodGet, path: "/v1/claims", summary: "List the pool's active jobs", tag: tag, audience: stacks},
+		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			Instance string `query:"instance" maxLength:"128" doc:"Only the jobs that this instance claimed"`
 			Cursor   string `query:"cursor" maxLength:"1024" doc:"Where to go on: the next of the previous page"`
 		}) (*answer[api.Page[api.JobState]], error) {
 			return reply(s.plane.Held(ctx, who, in.Instance, in.Cursor))
-		})
-	posted(s, route{id: "get-job-states", method: http.MethodPost, path: "/v1/jobs/states", summary: "Say where jobs stand, waiting until one is to be cancelled or over", tag: tag, audience: stacks}, s.plane.States)
-	reported(s, route{id: "report-queued", method: http.MethodPost, path: "/v1/jobs/{id}/queued", summary: "Report that a claimed job is in the launch queue", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, s.plane.Queued)
-	reported(s, route{id: "release-job", method: http.MethodPost, path: "/v1/jobs/{id}/release", summary: "Give a claim back", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, s.plane.Release)
-	reported(s, route{id: "report-launch", method: http.MethodPost, path: "/v1/jobs/{id}/launches", summary: "Report what became of a launch", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, s.plane.Launch)
-	reported(s, route{id: "report-lost", method: http.MethodPost, path: "/v1/jobs/{id}/lost", summary: "Report the proven end of a task", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, s.plane.Lost)
-	sent[struct {
+		}))
+	s.add(route{id: "get-job-states", method: http.MethodPost, path: "/v1/jobs/states", summary: "Say where jobs stand, waiting until one is to be cancelled or over", tag: tag, audience: stacks}, posted(s.plane.States))
+	s.add(route{id: "report-queued", method: http.MethodPost, path: "/v1/jobs/{id}/queued", summary: "Report that a claimed job is in the launch queue", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, reported(s.plane.Queued))
+	s.add(route{id: "release-job", method: http.MethodPost, path: "/v1/jobs/{id}/release", summary: "Give a claim back", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, reported(s.plane.Release))
+	s.add(route{id: "report-launch", method: http.MethodPost, path: "/v1/jobs/{id}/launches", summary: "Report what became of a launch", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, reported(s.plane.Launch))
+	s.add(route{id: "report-lost", method: http.MethodPost, path: "/v1/jobs/{id}/lost", summary: "Report the proven end of a task", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, reported(s.plane.Lost))
+	s.add(route{id: "report-tail", method: http.MethodPost, path: "/v1/jobs/{id}/tail", summary: "Send what an ended task left of its log, or ask which line is wanted next", tag: tag, audience: stacks, large: true, errors: []int{404, 409, 410, 416}}, sent[struct {
 		ByID
 		Sent
-	}](s, route{id: "report-tail", method: http.MethodPost, path: "/v1/jobs/{id}/tail", summary: "Send what an ended task left of its log, or ask which line is wanted next", tag: tag, audience: stacks, large: true, errors: []int{404, 409, 410, 416}}, s.plane.AppendTail)
+	}](s.plane.AppendTail))
 }
 
 // runnerRoutes are for the process that runs one attempt. Their 401, 409 and 410 mean that the
@@ -36,18 +36,18 @@ func (s *server) stackRoutes() {
 func (s *server) runnerRoutes() {
 	const tag = "runners"
 	ends := []int{404, 409, 410}
-	ran(s, route{id: "start-run", body: reflect.TypeFor[*api.Start](), method: http.MethodPost, path: "/v1/jobs/{id}/start", summary: "Ask for the run: granted to one boot of one task", tag: tag, audience: runners, errors: ends}, s.plane.Start) // an older runner sends no body
-	add(s, route{id: "get-spec", method: http.MethodGet, path: "/v1/jobs/{id}/spec", summary: "Read what to run, once started", tag: tag, audience: runners, errors: ends},
-		func(ctx context.Context, in *ByRun) (*answer[api.Spec], error) {
+	s.add(route{id: "start-run", body: reflect.TypeFor[*api.Start](), method: http.MethodPost, path: "/v1/jobs/{id}/start", summary: "Ask for the run: granted to one boot of one task", tag: tag, audience: runners, errors: ends}, ran(s.plane.Start)) // an older runner sends no body
+	s.add(route{id: "get-spec", method: http.MethodGet, path: "/v1/jobs/{id}/spec", summary: "Read what to run, once started", tag: tag, audience: runners, errors: ends},
+		direct(func(ctx context.Context, in *ByRun) (*answer[api.Spec], error) {
 			return reply(s.plane.Spec(ctx, jobToken(ctx), in.run()))
-		})
-	ran(s, route{id: "send-heartbeat", method: http.MethodPost, path: "/v1/jobs/{id}/heartbeat", summary: "Say that the runner lives; hear whether it shall stop", tag: tag, audience: runners, errors: ends}, s.plane.Heartbeat)
-	ran(s, route{id: "send-steps", method: http.MethodPost, path: "/v1/jobs/{id}/steps", summary: "Report steps", tag: tag, audience: runners, large: true, errors: ends}, s.plane.Steps)
-	ran(s, route{id: "send-logs", method: http.MethodPost, path: "/v1/jobs/{id}/logs", summary: "Send numbered lines of the log", tag: tag, audience: runners, large: true, errors: append([]int{416}, ends...)}, s.plane.AppendLogs)
-	ran(s, route{id: "announce-artifacts", method: http.MethodPost, path: "/v1/jobs/{id}/artifacts", summary: "Announce artifacts, or say that their bytes have arrived", tag: tag, audience: runners, errors: ends}, s.plane.Announce)
-	add(s, route{id: "get-input", method: http.MethodGet, path: "/v1/jobs/{id}/input", summary: "Name the artifact that the run is to use", tag: tag, audience: runners, errors: ends},
-		func(ctx context.Context, in *ByRun) (*answer[api.Input], error) {
+		}))
+	s.add(route{id: "send-heartbeat", method: http.MethodPost, path: "/v1/jobs/{id}/heartbeat", summary: "Say that the runner lives; hear whether it shall stop", tag: tag, audience: runners, errors: ends}, ran(s.plane.Heartbeat))
+	s.add(route{id: "send-steps", method: http.MethodPost, path: "/v1/jobs/{id}/steps", summary: "Report steps", tag: tag, audience: runners, large: true, errors: ends}, ran(s.plane.Steps))
+	s.add(route{id: "send-logs", method: http.MethodPost, path: "/v1/jobs/{id}/logs", summary: "Send numbered lines of the log", tag: tag, audience: runners, large: true, errors: append([]int{416}, ends...)}, ran(s.plane.AppendLogs))
+	s.add(route{id: "announce-artifacts", method: http.MethodPost, path: "/v1/jobs/{id}/artifacts", summary: "Announce artifacts, or say that their bytes have arrived", tag: tag, audience: runners, errors: ends}, ran(s.plane.Announce))
+	s.add(route{id: "get-input", method: http.MethodGet, path: "/v1/jobs/{id}/input", summary: "Name the artifact that the run is to use", tag: tag, audience: runners, errors: ends},
+		direct(func(ctx context.Context, in *ByRun) (*answer[api.Input], error) {
 			return reply(s.plane.Input(ctx, jobToken(ctx), in.run()))
-		})
-	ran(s, route{id: "send-result", method: http.MethodPost, path: "/v1/jobs/{id}/result", summary: "Hand the result over, once nothing of the run is alive", tag: tag, audience: runners, large: true, errors: ends}, s.plane.Result)
+		}))
+	s.add(route{id: "send-result", method: http.MethodPost, path: "/v1/jobs/{id}/result", summary: "Hand the result over, once nothing of the run is alive", tag: tag, audience: runners, large: true, errors: ends}, ran(s.plane.Result))
 }

@@ -13,9 +13,9 @@ import (
 
 func (s *server) workflowRoutes() {
 	const tag = "workflows"
-	keyed(s, route{id: "submit-workflow", method: http.MethodPost, path: "/v1/workflows", summary: "Submit a workflow", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, status: http.StatusCreated, large: true, errors: []int{404, 409}}, s.plane.Submit)
-	known(s, route{id: "list-workflows", method: http.MethodGet, path: "/v1/workflows", summary: "List workflows, the newest first", tag: tag, audience: people, role: api.RoleViewer, scope: inAny},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
+	s.add(route{id: "submit-workflow", method: http.MethodPost, path: "/v1/workflows", summary: "Submit a workflow", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, status: http.StatusCreated, large: true, errors: []int{404, 409}}, keyed(s.plane.Submit))
+	s.add(route{id: "list-workflows", method: http.MethodGet, path: "/v1/workflows", summary: "List workflows, the newest first", tag: tag, audience: people, role: api.RoleViewer, scope: inAny},
+		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			Paged
 			Workspace string    `query:"workspace" maxLength:"64" doc:"Only those of this workspace"`
 			Pool      string    `query:"pool" maxLength:"64" doc:"Only those that this pool has claimed last"`
@@ -24,16 +24,16 @@ func (s *server) workflowRoutes() {
 			State     string    `query:"state" enum:"pending,claimed,running,succeeded,failed,cancelled,active,awaiting_approval" doc:"Only those in this state; active means claimed, running, or ended with the slot still held; awaiting_approval means previews whose plan can be approved"`
 		}) (*answer[api.Page[api.Workflow]], error) {
 			return reply(s.plane.Workflows(ctx, who, controlplane.Filter{Workspace: in.Workspace, Pool: in.Pool, State: in.State, Operation: in.Operation, Since: in.Since, Cursor: in.Cursor, Limit: in.Limit}))
-		})
-	one[ByID](s, route{id: "get-workflow", method: http.MethodGet, path: "/v1/workflows/{id}", summary: "Show a workflow with its steps", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Workflow)
+		}))
+	s.add(route{id: "get-workflow", method: http.MethodGet, path: "/v1/workflows/{id}", summary: "Show a workflow with its steps", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByID](s.plane.Workflow))
 	type reasoned struct {
 		ByID
 		Sent
 	}
 	reason := reflect.TypeFor[*api.WithReason]()
-	sent[reasoned](s, route{id: "cancel-workflow", body: reason, method: http.MethodPost, path: "/v1/workflows/{id}/cancel", summary: "Cancel a workflow", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, errors: []int{404, 409}}, s.plane.Cancel)
-	known(s, route{id: "retry-workflow", body: reason, method: http.MethodPost, path: "/v1/workflows/{id}/retry", summary: "Submit an ended workflow again, as a new one", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, status: http.StatusCreated, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
+	s.add(route{id: "cancel-workflow", body: reason, method: http.MethodPost, path: "/v1/workflows/{id}/cancel", summary: "Cancel a workflow", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, errors: []int{404, 409}}, sent[reasoned](s.plane.Cancel))
+	s.add(route{id: "retry-workflow", body: reason, method: http.MethodPost, path: "/v1/workflows/{id}/retry", summary: "Submit an ended workflow again, as a new one", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, status: http.StatusCreated, errors: []int{404, 409}},
+		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			Keyed
 			ByID
 			Sent
@@ -43,16 +43,16 @@ func (s *server) workflowRoutes() {
 				return nil, err
 			}
 			return reply(s.plane.Retry(ctx, who, in.Key, in.ID, reason))
-		})
-	known(s, route{id: "get-workflow-timeline", method: http.MethodGet, path: "/v1/workflows/{id}/timeline", summary: "List what happened to a workflow, the oldest first", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
+		}))
+	s.add(route{id: "get-workflow-timeline", method: http.MethodGet, path: "/v1/workflows/{id}/timeline", summary: "List what happened to a workflow, the oldest first", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}},
+		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByID
 			Paged
 		}) (*answer[api.Page[api.Event]], error) {
 			return reply(s.plane.Timeline(ctx, who, in.ID, in.Cursor, in.Limit))
-		})
-	known(s, route{id: "get-workflow-logs", method: http.MethodGet, path: "/v1/workflows/{id}/logs", summary: "Read a workflow's log, also while it runs", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404, 410}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
+		}))
+	s.add(route{id: "get-workflow-logs", method: http.MethodGet, path: "/v1/workflows/{id}/logs", summary: "Read a workflow's log, also while it runs", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404, 410}},
+		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByID
 			Attempt int   `query:"attempt" minimum:"1" doc:"Attempt whose log is asked for; default the latest that started"`
 			Offset  int64 `query:"offset" doc:"Number of the first line, counted from 0; below 0, counted from the end of the log"`
@@ -60,22 +60,22 @@ func (s *server) workflowRoutes() {
 			Wait    int   `query:"wait_seconds" minimum:"0" maximum:"20" doc:"How long to wait for a line"`
 		}) (*answer[api.LogPage], error) {
 			return reply(s.plane.Logs(ctx, who, in.ID, in.Attempt, in.Offset, in.Limit, time.Duration(in.Wait)*time.Second))
-		})
-	known(s, route{id: "list-workflow-artifacts", method: http.MethodGet, path: "/v1/workflows/{id}/artifacts", summary: "List the files that a workflow left, by attempt and name", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404, 410}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
+		}))
+	s.add(route{id: "list-workflow-artifacts", method: http.MethodGet, path: "/v1/workflows/{id}/artifacts", summary: "List the files that a workflow left, by attempt and name", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404, 410}},
+		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByID
 			Paged
 		}) (*answer[api.Page[api.Artifact]], error) {
 			return reply(s.plane.Artifacts(ctx, who, in.ID, in.Cursor, in.Limit))
-		})
-	one[ByID](s, route{id: "explain-workflow", method: http.MethodGet, path: "/v1/workflows/{id}/why", summary: "Say what a workflow waits for, since when, and what happens next", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Why)
-	one[ByID](s, route{id: "get-workflow-plan", method: http.MethodGet, path: "/v1/workflows/{id}/plan", summary: "Show what a preview would change, and what became of its plan", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404, 409}}, s.plane.Plan)
+		}))
+	s.add(route{id: "explain-workflow", method: http.MethodGet, path: "/v1/workflows/{id}/why", summary: "Say what a workflow waits for, since when, and what happens next", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByID](s.plane.Why))
+	s.add(route{id: "get-workflow-plan", method: http.MethodGet, path: "/v1/workflows/{id}/plan", summary: "Show what a preview would change, and what became of its plan", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404, 409}}, one[ByID](s.plane.Plan))
 	type decision struct {
 		ByID
 		Sent
 	}
-	sent[decision](s, route{id: "approve-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/approve", summary: "Approve the plan of a preview; once that is enough, a run applies exactly this plan", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, errors: []int{404, 409}}, s.plane.Approve)
-	sent[decision](s, route{id: "reject-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/reject", summary: "Reject the plan of a preview", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, errors: []int{404, 409}}, s.plane.Reject)
+	s.add(route{id: "approve-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/approve", summary: "Approve the plan of a preview; once that is enough, a run applies exactly this plan", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, errors: []int{404, 409}}, sent[decision](s.plane.Approve))
+	s.add(route{id: "reject-workflow", method: http.MethodPost, path: "/v1/workflows/{id}/reject", summary: "Reject the plan of a preview", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, errors: []int{404, 409}}, sent[decision](s.plane.Reject))
 }
 
 func (s *server) workspaceRoutes() {
@@ -85,90 +85,90 @@ func (s *server) workspaceRoutes() {
 		Sent
 	}
 	named := func(w api.Workspace) string { return w.Name }
-	put[settings](s, route{id: "put-workspace", method: http.MethodPut, path: "/v1/workspaces/{workspace}", summary: "Create or change a workspace", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}}, http.StatusCreated, named, s.plane.PutWorkspace)
-	put[settings](s, route{id: "check-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/check", summary: "Say what creating or changing a workspace would do, and change nothing", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}}, http.StatusOK, named, s.plane.CheckWorkspace)
-	paged(s, route{id: "list-workspaces", method: http.MethodGet, path: "/v1/workspaces", summary: "List workspaces", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.Workspaces)
-	known(s, route{id: "list-workspace-activity", method: http.MethodGet, path: "/v1/workspace-activity", summary: "List workspaces with what goes on in them", tag: tag, audience: people, role: api.RoleViewer, scope: inAny},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
+	s.add(route{id: "put-workspace", method: http.MethodPut, path: "/v1/workspaces/{workspace}", summary: "Create or change a workspace", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}}, put[settings](http.StatusCreated, named, s.plane.PutWorkspace))
+	s.add(route{id: "check-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/check", summary: "Say what creating or changing a workspace would do, and change nothing", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}}, put[settings](http.StatusOK, named, s.plane.CheckWorkspace))
+	s.add(route{id: "list-workspaces", method: http.MethodGet, path: "/v1/workspaces", summary: "List workspaces", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, paged(s.plane.Workspaces))
+	s.add(route{id: "list-workspace-activity", method: http.MethodGet, path: "/v1/workspace-activity", summary: "List workspaces with what goes on in them", tag: tag, audience: people, role: api.RoleViewer, scope: inAny},
+		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			Paged
 			Name string `query:"name" maxLength:"64" doc:"Only those whose name has this in it"`
 		}) (*answer[api.Page[api.Activity]], error) {
 			return reply(s.plane.Activities(ctx, who, in.Name, in.Cursor, in.Limit))
-		})
-	one[ByWorkspace](s, route{id: "get-workspace-activity", method: http.MethodGet, path: "/v1/workspaces/{workspace}/activity", summary: "Say what goes on in a workspace, where its state was found, and what its plans require", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Activity)
-	one[ByWorkspace](s, route{id: "get-workspace", method: http.MethodGet, path: "/v1/workspaces/{workspace}", summary: "Show a workspace", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Workspace)
-	paged(s, route{id: "list-deleted-workspaces", method: http.MethodGet, path: "/v1/deleted-workspaces", summary: "List deleted workspaces, and where their states are", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.DeletedWorkspaces)
-	known(s, route{id: "explain-workspace-pools", method: http.MethodGet, path: "/v1/workspaces/{workspace}/pools", summary: "Say of each pool whether it would get a workflow of a workspace, and why or why not", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
+		}))
+	s.add(route{id: "get-workspace-activity", method: http.MethodGet, path: "/v1/workspaces/{workspace}/activity", summary: "Say what goes on in a workspace, where its state was found, and what its plans require", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByWorkspace](s.plane.Activity))
+	s.add(route{id: "get-workspace", method: http.MethodGet, path: "/v1/workspaces/{workspace}", summary: "Show a workspace", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByWorkspace](s.plane.Workspace))
+	s.add(route{id: "list-deleted-workspaces", method: http.MethodGet, path: "/v1/deleted-workspaces", summary: "List deleted workspaces, and where their states are", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, paged(s.plane.DeletedWorkspaces))
+	s.add(route{id: "explain-workspace-pools", method: http.MethodGet, path: "/v1/workspaces/{workspace}/pools", summary: "Say of each pool whether it would get a workflow of a workspace, and why or why not", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}},
+		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByWorkspace
 			Paged
 			Type workflow.Type `query:"type" enum:"deployment,insights_scan,policy_evaluation" doc:"Type of the workflow; default deployment"`
 		}) (*answer[api.Page[api.PoolVerdict]], error) {
 			return reply(s.plane.ExplainPools(ctx, who, api.ExplainPools{Workspace: in.Workspace, Type: in.Type, Cursor: in.Cursor, Limit: in.Limit}))
-		})
-	one[ByWorkspace](s, route{id: "get-workspace-slot", method: http.MethodGet, path: "/v1/workspaces/{workspace}/slot", summary: "Say who holds the right to change a workspace's state", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Slot)
-	sent[struct {
+		}))
+	s.add(route{id: "get-workspace-slot", method: http.MethodGet, path: "/v1/workspaces/{workspace}/slot", summary: "Say who holds the right to change a workspace's state", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByWorkspace](s.plane.Slot))
+	s.add(route{id: "unlock-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/unlock", summary: "Free a workspace that a run holds which has ended and is not proven over", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}}, sent[struct {
 		ByWorkspace
 		Sent
-	}](s, route{id: "unlock-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/unlock", summary: "Free a workspace that a run holds which has ended and is not proven over", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}}, s.plane.Unlock)
-	gone[ByWorkspace](s, route{id: "delete-workspace", method: http.MethodDelete, path: "/v1/workspaces/{workspace}", summary: "Delete a workspace", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}}, s.plane.DeleteWorkspace)
+	}](s.plane.Unlock))
+	s.add(route{id: "delete-workspace", method: http.MethodDelete, path: "/v1/workspaces/{workspace}", summary: "Delete a workspace", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}}, gone[ByWorkspace](s.plane.DeleteWorkspace))
 }
 
 func (s *server) organizationRoutes() {
 	const tag = "organizations"
-	known(s, route{id: "get-organization", method: http.MethodGet, path: "/v1/organization", summary: "Show the organization of the token", tag: tag, audience: people, role: api.RoleViewer, scope: inAny},
-		func(ctx context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Organization], error) {
+	s.add(route{id: "get-organization", method: http.MethodGet, path: "/v1/organization", summary: "Show the organization of the token", tag: tag, audience: people, role: api.RoleViewer, scope: inAny},
+		known(func(ctx context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Organization], error) {
 			return reply(s.plane.Organization(ctx, who))
-		})
-	posted(s, route{id: "update-organization", method: http.MethodPatch, path: "/v1/organization", summary: "Change the settings of the organization that are named", tag: tag, audience: people, role: api.RoleAdmin}, s.plane.UpdateOrganization)
+		}))
+	s.add(route{id: "update-organization", method: http.MethodPatch, path: "/v1/organization", summary: "Change the settings of the organization that are named", tag: tag, audience: people, role: api.RoleAdmin}, posted(s.plane.UpdateOrganization))
 }
 
 func (s *server) projectRoutes() {
 	const tag = "projects"
-	keyed(s, route{id: "create-project", method: http.MethodPost, path: "/v1/projects", summary: "Create a project", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}}, s.plane.CreateProject)
-	paged(s, route{id: "list-projects", method: http.MethodGet, path: "/v1/projects", summary: "List projects", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.ListProjects)
-	one[ByProject](s, route{id: "get-project", method: http.MethodGet, path: "/v1/projects/{project}", summary: "Show a project", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, s.plane.Project)
-	sent[struct {
+	s.add(route{id: "create-project", method: http.MethodPost, path: "/v1/projects", summary: "Create a project", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}}, keyed(s.plane.CreateProject))
+	s.add(route{id: "list-projects", method: http.MethodGet, path: "/v1/projects", summary: "List projects", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, paged(s.plane.ListProjects))
+	s.add(route{id: "get-project", method: http.MethodGet, path: "/v1/projects/{project}", summary: "Show a project", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByProject](s.plane.Project))
+	s.add(route{id: "update-project", method: http.MethodPatch, path: "/v1/projects/{project}", summary: "Change the settings of a project that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, sent[struct {
 		ByProject
 		Sent
-	}](s, route{id: "update-project", method: http.MethodPatch, path: "/v1/projects/{project}", summary: "Change the settings of a project that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.UpdateProject)
-	gone[ByProject](s, route{id: "delete-project", method: http.MethodDelete, path: "/v1/projects/{project}", summary: "Delete a project that nothing belongs to", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.DeleteProject)
+	}](s.plane.UpdateProject))
+	s.add(route{id: "delete-project", method: http.MethodDelete, path: "/v1/projects/{project}", summary: "Delete a project that nothing belongs to", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, gone[ByProject](s.plane.DeleteProject))
 }
 
 func (s *server) poolRoutes() {
 	const tag = "pools"
-	keyed(s, route{id: "create-pool", method: http.MethodPost, path: "/v1/pools", summary: "Create a pool; the answer has its token, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}}, s.plane.CreatePool)
-	paged(s, route{id: "list-pools", method: http.MethodGet, path: "/v1/pools", summary: "List pools", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, s.plane.Pools)
-	one[ByPool](s, route{id: "get-pool", method: http.MethodGet, path: "/v1/pools/{pool}", summary: "Show a pool", tag: tag, audience: people, role: api.RoleViewer, scope: inAny, errors: []int{404}}, s.plane.Pool)
-	sent[struct {
+	s.add(route{id: "create-pool", method: http.MethodPost, path: "/v1/pools", summary: "Create a pool; the answer has its token, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}}, keyed(s.plane.CreatePool))
+	s.add(route{id: "list-pools", method: http.MethodGet, path: "/v1/pools", summary: "List pools", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, paged(s.plane.Pools))
+	s.add(route{id: "get-pool", method: http.MethodGet, path: "/v1/pools/{pool}", summary: "Show a pool", tag: tag, audience: people, role: api.RoleViewer, scope: inAny, errors: []int{404}}, one[ByPool](s.plane.Pool))
+	s.add(route{id: "update-pool", method: http.MethodPatch, path: "/v1/pools/{pool}", summary: "Change the settings of a pool that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, sent[struct {
 		ByPool
 		Sent
-	}](s, route{id: "update-pool", method: http.MethodPatch, path: "/v1/pools/{pool}", summary: "Change the settings of a pool that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.UpdatePool)
-	sent[struct {
+	}](s.plane.UpdatePool))
+	s.add(route{id: "assign-pool", method: http.MethodPost, path: "/v1/pools/{pool}/assignments", summary: "Change what a pool is assigned to, all at once", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, sent[struct {
 		ByPool
 		Sent
-	}](s, route{id: "assign-pool", method: http.MethodPost, path: "/v1/pools/{pool}/assignments", summary: "Change what a pool is assigned to, all at once", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.AssignPool)
-	gone[ByPool](s, route{id: "delete-pool", method: http.MethodDelete, path: "/v1/pools/{pool}", summary: "Delete a pool", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, s.plane.DeletePool)
-	sent[struct {
+	}](s.plane.AssignPool))
+	s.add(route{id: "delete-pool", method: http.MethodDelete, path: "/v1/pools/{pool}", summary: "Delete a pool", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, gone[ByPool](s.plane.DeletePool))
+	s.add(route{id: "rotate-pool-token", method: http.MethodPost, path: "/v1/pools/{pool}/token", summary: "Make a new token of a pool; the answer has it, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}}, sent[struct {
 		ByPool
 		Sent
-	}](s, route{id: "rotate-pool-token", method: http.MethodPost, path: "/v1/pools/{pool}/token", summary: "Make a new token of a pool; the answer has it, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{404, 409}}, s.plane.RotatePoolToken)
-	one[ByPool](s, route{id: "list-pool-runners", method: http.MethodGet, path: "/v1/pools/{pool}/runners", summary: "List the runners seen under a pool", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, s.plane.Runners)
+	}](s.plane.RotatePoolToken))
+	s.add(route{id: "list-pool-runners", method: http.MethodGet, path: "/v1/pools/{pool}/runners", summary: "List the runners seen under a pool", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, one[ByPool](s.plane.Runners))
 }
 
 func (s *server) tokenRoutes() {
 	const tag = "tokens"
-	posted(s, route{id: "create-token", method: http.MethodPost, path: "/v1/tokens", summary: "Make a user token; the answer has its value, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}}, s.plane.CreateToken)
-	paged(s, route{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", summary: "List user tokens, without their values", tag: tag, audience: people, role: api.RoleAdmin}, s.plane.Tokens)
-	known(s, route{id: "revoke-token", method: http.MethodDelete, path: "/v1/tokens/{id}", summary: "Revoke a user token", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
-		func(ctx context.Context, who controlplane.Principal, in *struct {
+	s.add(route{id: "create-token", method: http.MethodPost, path: "/v1/tokens", summary: "Make a user token; the answer has its value, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}}, posted(s.plane.CreateToken))
+	s.add(route{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", summary: "List user tokens, without their values", tag: tag, audience: people, role: api.RoleAdmin}, paged(s.plane.Tokens))
+	s.add(route{id: "revoke-token", method: http.MethodDelete, path: "/v1/tokens/{id}", summary: "Revoke a user token", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
+		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			ID string `path:"id" maxLength:"64" doc:"Id of the token" example:"tok_01k1xz4m2p7q9r3s5t8v"`
 		}) (*nothing, error) {
 			return nil, s.plane.RevokeToken(ctx, who, in.ID)
-		})
+		}))
 	s.auditRoutes()
-	known(s, route{id: "whoami", method: http.MethodGet, path: "/v1/whoami", summary: "Say who a token speaks for", tag: tag, audience: either},
-		func(_ context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Identity], error) {
+	s.add(route{id: "whoami", method: http.MethodGet, path: "/v1/whoami", summary: "Say who a token speaks for", tag: tag, audience: either},
+		known(func(_ context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Identity], error) {
 			out := api.Identity{
 				Organization: who.Organization, Name: who.Name, Audience: who.Audience, Role: who.Role, Grants: who.Grants, Pool: who.Pool,
 				Kind: who.Kind, Issuer: who.Issuer, TokenID: who.TokenID,
@@ -177,5 +177,5 @@ func (s *server) tokenRoutes() {
 				out.ExpiresAt = &who.Expires
 			}
 			return reply(out, nil)
-		})
+		}))
 }

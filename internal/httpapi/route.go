@@ -81,49 +81,15 @@ type nothing = answer[none]
 
 type none struct{}
 
-// add registers a route. It is short because it is compiled for each type of input.
-func add[I, O any](s *server, rt route, call func(context.Context, *I) (*O, error)) {
-	s.add(rt, reflect.TypeFor[I](), any(*new(O)).(interface{ body() reflect.Type }).body(), func(on huma.API, op huma.Operation) {
-		huma.Register(on, op, func(ctx context.Context, in *I) (*O, error) {
-			out, err := call(ctx, in)
-			if err != nil {
-				return nil, s.refused(ctx, rt, err)
-			}
-			return out, nil
-		})
-	})
-}
-
-// add registers a route of these types. register tells huma of an operation.
-func (s *server) add(rt route, in, out reflect.Type, register func(huma.API, huma.Operation)) {
-	_, form := in.FieldByName("RawBody")
-	limit := min(s.maxBody, smallBody)
-	if rt.large {
-		limit = s.maxBody
-	}
-	onto := func(on huma.API) {
-		op := operation(on, rt, form || rt.body != nil)
-		answers(on, &op, out)
-		if rt.body != nil {
-			accepts(on, &op, rt.body)
-		}
-		op.Middlewares = huma.Middlewares{s.admit(rt), s.readBody(limit)}
-		// The body is read, within bounds of time and size, by the middleware; what huma does then is
-		// to lift the connection's read deadline, which would cut a long poll short.
-		op.MaxBodyBytes = -1
-		op.BodyReadTimeout = -1
-		register(on, op)
-		if out == reflect.TypeFor[none]() {
-			op.Responses["204"].Content = nil
-		}
-	}
-	s.routes = append(s.routes, onto)
+// add adds a route.
+func (s *server) add(rt route, register registrar) {
+	s.routes = append(s.routes, func(on huma.API) { register(registration{s, rt, on}) })
 	// Its schemas are made when it is first called. A mistake in them is found with the document's test.
 	handler := sync.OnceValue(func() http.Handler {
 		mux, cfg := http.NewServeMux(), describe()
 		cfg.RejectUnknownQueryParameters = rt.audience != runners
 		on := humago.New(mux, cfg)
-		onto(on)
+		register(registration{s, rt, on})
 		if rt.audience == runners {
 			passOver(on)
 		}
@@ -132,13 +98,38 @@ func (s *server) add(rt route, in, out reflect.Type, register func(huma.API, hum
 	s.mux.HandleFunc(rt.method+" "+rt.path, func(w http.ResponseWriter, r *http.Request) { handler().ServeHTTP(w, r) })
 }
 
+// registration is a route that is being registered with huma.
+type registration struct {
+	s *server
+	route
+	on huma.API
+}
+
+// registrar registers a route with huma, when it is first called. The functions below only return one: what is compiled
+// for each type of input is large, and a process that starts does not read it.
+type registrar func(registration)
+
+// direct registers a call as it is.
+func direct[I, O any](call func(context.Context, *I) (*O, error)) registrar {
+	return func(r registration) {
+		op := r.operation(reflect.TypeFor[I](), any(*new(O)).(interface{ body() reflect.Type }).body())
+		huma.Register(r.on, op, func(ctx context.Context, in *I) (*O, error) {
+			out, err := call(ctx, in)
+			if err != nil {
+				return nil, r.refused(ctx, err)
+			}
+			return out, nil
+		})
+	}
+}
+
 // refused is the error that huma answers with.
-func (s *server) refused(ctx context.Context, rt route, err error) error {
+func (r registration) refused(ctx context.Context, err error) error {
 	if unreadable, ok := errors.AsType[*huma.ErrorModel](err); ok {
 		return unreadable
 	}
-	answer := s.refuse(ctx, err)
-	if rt.oauth {
+	answer := r.s.refuse(ctx, err)
+	if r.oauth {
 		asOAuth(answer)
 	}
 	return answer
@@ -157,42 +148,49 @@ func passOver(on huma.API) {
 }
 
 // known registers a route whose caller is a person or a pool stack.
-func known[I, O any](s *server, rt route, call func(context.Context, controlplane.Principal, *I) (*O, error)) {
-	add(s, rt, func(ctx context.Context, in *I) (*O, error) {
+func known[I, O any](call func(context.Context, controlplane.Principal, *I) (*O, error)) registrar {
+	return direct(func(ctx context.Context, in *I) (*O, error) {
 		who, _ := ctx.Value(callerKey{}).(controlplane.Principal)
 		return call(ctx, who, in)
 	})
 }
 
 // paged registers a list that is read page by page.
-func paged[T any](s *server, rt route, list func(context.Context, controlplane.Principal, string, int) (api.Page[T], error)) {
-	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[T]], error) {
+func paged[T any](list func(context.Context, controlplane.Principal, string, int) (api.Page[T], error)) registrar {
+	return known(func(ctx context.Context, who controlplane.Principal, in *Paged) (*answer[api.Page[T]], error) {
 		return reply(list(ctx, who, in.Cursor, in.Limit))
 	})
 }
 
 // one registers a call about what the address names.
-func one[I interface{ name() string }, T any](s *server, rt route, call func(context.Context, controlplane.Principal, string) (T, error)) {
-	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *I) (*answer[T], error) {
+func one[I interface{ name() string }, T any](call func(context.Context, controlplane.Principal, string) (T, error)) registrar {
+	return known(func(ctx context.Context, who controlplane.Principal, in *I) (*answer[T], error) {
 		return reply(call(ctx, who, (*in).name()))
 	})
+}
+
+// taking is r for a request with a body, a B.
+func taking[B any](r registration) registration {
+	if r.body == nil {
+		r.body = reflect.TypeFor[B]()
+	}
+	return r
 }
 
 // sent registers a call with a body about what the address names.
 func sent[I interface {
 	name() string
 	text() []byte
-}, B, T any](s *server, rt route, call func(context.Context, controlplane.Principal, string, B) (T, error)) {
-	if rt.body == nil {
-		rt.body = reflect.TypeFor[B]()
+}, B, T any](call func(context.Context, controlplane.Principal, string, B) (T, error)) registrar {
+	return func(r registration) {
+		known(func(ctx context.Context, who controlplane.Principal, in *I) (*answer[T], error) {
+			var body B
+			if err := read((*in).text(), &body); err != nil {
+				return nil, err
+			}
+			return reply(call(ctx, who, (*in).name(), body))
+		})(taking[B](r))
 	}
-	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *I) (*answer[T], error) {
-		var body B
-		if err := read((*in).text(), &body); err != nil {
-			return nil, err
-		}
-		return reply(call(ctx, who, (*in).name(), body))
-	})
 }
 
 // stored is the answer to a put, a T.
@@ -209,92 +207,95 @@ func (stored[T]) body() reflect.Type { return reflect.TypeFor[T]() }
 func put[I interface {
 	name() string
 	text() []byte
-}, T any](s *server, rt route, created int, nameOf func(T) string, call func(context.Context, controlplane.Principal, T) (T, api.Outcome, error)) {
-	rt.body = reflect.TypeFor[T]()
-	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *I) (*stored[T], error) {
-		var body T
-		if err := read((*in).text(), &body); err != nil {
-			return nil, err
-		}
-		if n := nameOf(body); n != (*in).name() {
-			return nil, workflow.Refuse(workflow.ErrInvalid, "name", "the name in the body, %q, is not the one in the address, %q", n, (*in).name())
-		}
-		now, outcome, err := call(ctx, who, body)
-		if err != nil {
-			return nil, err
-		}
-		out := &stored[T]{Status: http.StatusOK, Outcome: outcome, Body: now}
-		if outcome == api.OutcomeCreated {
-			out.Status = created
-		}
-		return out, nil
-	})
+}, T any](created int, nameOf func(T) string, call func(context.Context, controlplane.Principal, T) (T, api.Outcome, error)) registrar {
+	return func(r registration) {
+		known(func(ctx context.Context, who controlplane.Principal, in *I) (*stored[T], error) {
+			var body T
+			if err := read((*in).text(), &body); err != nil {
+				return nil, err
+			}
+			if n := nameOf(body); n != (*in).name() {
+				return nil, workflow.Refuse(workflow.ErrInvalid, "name", "the name in the body, %q, is not the one in the address, %q", n, (*in).name())
+			}
+			now, outcome, err := call(ctx, who, body)
+			if err != nil {
+				return nil, err
+			}
+			out := &stored[T]{Status: http.StatusOK, Outcome: outcome, Body: now}
+			if outcome == api.OutcomeCreated {
+				out.Status = created
+			}
+			return out, nil
+		})(taking[T](r))
+	}
 }
 
 // posted registers a call with a body.
-func posted[B, T any](s *server, rt route, call func(context.Context, controlplane.Principal, B) (T, error)) {
-	rt.body = reflect.TypeFor[B]()
-	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *Sent) (*answer[T], error) {
-		var body B
-		if err := read(in.text(), &body); err != nil {
-			return nil, err
-		}
-		return reply(call(ctx, who, body))
-	})
+func posted[B, T any](call func(context.Context, controlplane.Principal, B) (T, error)) registrar {
+	return func(r registration) {
+		known(func(ctx context.Context, who controlplane.Principal, in *Sent) (*answer[T], error) {
+			var body B
+			if err := read(in.text(), &body); err != nil {
+				return nil, err
+			}
+			return reply(call(ctx, who, body))
+		})(taking[B](r))
+	}
 }
 
 // keyed registers a call with a body, whose repeat is recognised by its key.
-func keyed[B, T any](s *server, rt route, call func(context.Context, controlplane.Principal, string, B) (T, error)) {
-	rt.body = reflect.TypeFor[B]()
-	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *struct {
-		Keyed
-		Sent
-	}) (*answer[T], error) {
-		var body B
-		if err := read(in.text(), &body); err != nil {
-			return nil, err
-		}
-		return reply(call(ctx, who, in.Key, body))
-	})
+func keyed[B, T any](call func(context.Context, controlplane.Principal, string, B) (T, error)) registrar {
+	return func(r registration) {
+		known(func(ctx context.Context, who controlplane.Principal, in *struct {
+			Keyed
+			Sent
+		}) (*answer[T], error) {
+			var body B
+			if err := read(in.text(), &body); err != nil {
+				return nil, err
+			}
+			return reply(call(ctx, who, in.Key, body))
+		})(taking[B](r))
+	}
 }
 
 // gone registers the deletion of what the address names.
-func gone[I interface{ name() string }](s *server, rt route, call func(context.Context, controlplane.Principal, string) error) {
-	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *I) (*nothing, error) {
+func gone[I interface{ name() string }](call func(context.Context, controlplane.Principal, string) error) registrar {
+	return known(func(ctx context.Context, who controlplane.Principal, in *I) (*nothing, error) {
 		return nil, call(ctx, who, (*in).name())
 	})
 }
 
 // reported registers a pool stack's report about a job.
-func reported[B any](s *server, rt route, call func(context.Context, controlplane.Principal, string, B) error) {
-	rt.body = reflect.TypeFor[B]()
-	known(s, rt, func(ctx context.Context, who controlplane.Principal, in *struct {
-		ByID
-		Sent
-	}) (*nothing, error) {
-		var body B
-		if err := read(in.text(), &body); err != nil {
-			return nil, err
-		}
-		return nil, call(ctx, who, in.ID, body)
-	})
+func reported[B any](call func(context.Context, controlplane.Principal, string, B) error) registrar {
+	return func(r registration) {
+		known(func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByID
+			Sent
+		}) (*nothing, error) {
+			var body B
+			if err := read(in.text(), &body); err != nil {
+				return nil, err
+			}
+			return nil, call(ctx, who, in.ID, body)
+		})(taking[B](r))
+	}
 }
 
 // ran registers what a runner sends of its run.
-func ran[B, T any](s *server, rt route, call func(context.Context, string, api.Run, B) (T, error)) {
-	if rt.body == nil {
-		rt.body = reflect.TypeFor[B]()
+func ran[B, T any](call func(context.Context, string, api.Run, B) (T, error)) registrar {
+	return func(r registration) {
+		direct(func(ctx context.Context, in *struct {
+			ByRun
+			Sent
+		}) (*answer[T], error) {
+			var body B
+			if err := read(in.text(), &body); err != nil {
+				return nil, err
+			}
+			return reply(call(ctx, jobToken(ctx), in.run(), body))
+		})(taking[B](r))
 	}
-	add(s, rt, func(ctx context.Context, in *struct {
-		ByRun
-		Sent
-	}) (*answer[T], error) {
-		var body B
-		if err := read(in.text(), &body); err != nil {
-			return nil, err
-		}
-		return reply(call(ctx, jobToken(ctx), in.run(), body))
-	})
 }
 
 // callerKey is the key of the request's identity: a Principal, or a job token.
