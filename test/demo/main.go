@@ -1,5 +1,6 @@
-// Command demo is the one part of scripts/demo that a shell cannot play: a server that keeps the states of the
-// engines' backend "http", each under its path. It prints its address, and serves until it is interrupted.
+// Command demo plays the parts of scripts/demo that a shell cannot play. Without arguments it is a server that keeps the
+// states of the engines' backend "http", each under its path: it prints its address, and serves until it is interrupted.
+// With the id of a run it is a person who looks at that run in the console, signed in with the link of standard input.
 package main
 
 import (
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -26,6 +28,17 @@ func main() {
 }
 
 func run(ctx context.Context) error {
+	if len(os.Args) > 1 {
+		link, err := io.ReadAll(os.Stdin)
+		if err != nil {
+			return err
+		}
+		address, err := browse(ctx, strings.TrimSpace(string(link)), os.Args[1])
+		if err == nil {
+			fmt.Fprintln(os.Stdout, address)
+		}
+		return err
+	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
