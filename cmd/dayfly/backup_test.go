@@ -234,7 +234,7 @@ func (w *world) loaded() (data string, stop func()) {
 	for i := range 5 {
 		w.workspace(fmt.Sprint("ws-", i))
 	}
-	token := strings.TrimSpace(w.ok("pool", "rotate-token", "default"))
+	token := strings.TrimSpace(w.ok("pool", "rotate-token", "default", "--yes"))
 	done, group := make(chan struct{}), &sync.WaitGroup{}
 	w.work(cl, w.dialed(w.env["DAYFLY_URL"], token), done, group)
 	return data, sync.OnceFunc(func() {

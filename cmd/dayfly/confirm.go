@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// confirmed is the flag of a command that cannot be undone.
+// confirmed is the flag of a command that cannot be undone. A cancel cannot be undone either, and asks nothing: whoever
+// types it is in a hurry.
 type confirmed struct {
 	Yes bool `short:"y" help:"Do it without asking; needed where there is no terminal."`
 }
@@ -44,6 +46,17 @@ func (c confirmed) delete(a *app, kind, name, warning string, call func(context.
 		return err
 	}
 	return a.done(map[string]string{"deleted": name}, "%s %s is deleted", kind, name)
+}
+
+// confirmOverlap is confirm for a new token or secret that ends the one before at once.
+func (c confirmed) confirmOverlap(a *app, overlap time.Duration, what string) error {
+	switch {
+	case overlap < 0 || overlap%time.Second != 0:
+		return usage(fmt.Errorf("--overlap: want whole seconds, not %s", overlap))
+	case overlap > 0:
+		return nil
+	}
+	return c.confirm(a, "this ends the present %s at once; --overlap 1h leaves an hour to replace it", what)
 }
 
 // confirmRun is confirm for a run that changes what its workspace manages.

@@ -51,10 +51,11 @@ func (c *openCommand) path(ctx context.Context, cl *client.Client) (string, erro
 	if !errors.Is(err, workflow.ErrNotFound) {
 		return "/workspaces/" + url.PathEscape(w.Name), err
 	}
-	if _, err = cl.Pool(ctx, c.Thing); errors.Is(err, workflow.ErrNotFound) {
+	p, err := cl.Pool(ctx, c.Thing)
+	if errors.Is(err, workflow.ErrNotFound) {
 		err = refused(fmt.Errorf("there is no workspace or pool %s, and the id of a workflow begins with wf_", c.Thing))
 	}
-	return "/pools", err
+	return "/pools#pool-" + url.PathEscape(p.Name), err
 }
 
 // pageWait bounds the question whether there are pages.

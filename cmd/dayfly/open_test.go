@@ -27,7 +27,7 @@ func TestOpen_PrintsThePageOfAThing(t *testing.T) {
 	w.workspace("net-work")
 	w.ok("pool", "create", "build")
 	id := strings.TrimSpace(w.ok("run", "net-work"))
-	for thing, path := range map[string]string{id: "/runs/" + id, "net-work": "/workspaces/net-work", "build": "/pools", "": "/"} {
+	for thing, path := range map[string]string{id: "/runs/" + id, "net-work": "/workspaces/net-work", "build": "/pools#pool-build", "": "/"} {
 		args := []string{"open", "--print"}
 		if thing != "" {
 			args = append(args, thing)

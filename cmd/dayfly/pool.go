@@ -267,12 +267,13 @@ func (c *poolUpdate) Run(a *app, cl *client.Client) error {
 type poolRotate struct {
 	Name    string        `arg:"" help:"The pool."`
 	Overlap time.Duration `help:"How long the old token stays valid, such as 1h; default 0, which ends it at once."`
+	confirmed
 }
 
 // Run makes the new token.
 func (c *poolRotate) Run(a *app, cl *client.Client) error {
-	if c.Overlap < 0 || c.Overlap%time.Second != 0 {
-		return usage(fmt.Errorf("--overlap: want whole seconds, not %s", c.Overlap))
+	if err := c.confirmOverlap(a, c.Overlap, "token of pool "+c.Name); err != nil {
+		return err
 	}
 	t, err := cl.RotatePoolToken(a.ctx, c.Name, api.RotateToken{OverlapSeconds: int(c.Overlap / time.Second)})
 	if err != nil {

@@ -110,12 +110,13 @@ func (c *serviceUpdate) Run(a *app, cl *client.Client) error {
 type serviceRotate struct {
 	Name    string        `arg:"" help:"The service principal."`
 	Overlap time.Duration `default:"1h" help:"For how long the previous secret stays valid, at most 168h; 0 ends it and its tokens at once."`
+	confirmed
 }
 
 // Run makes the secret.
 func (c *serviceRotate) Run(a *app, cl *client.Client) error {
-	if c.Overlap < 0 || c.Overlap%time.Second != 0 {
-		return usage(fmt.Errorf("--overlap: want whole seconds, not %s", c.Overlap))
+	if err := c.confirmOverlap(a, c.Overlap, "secret and tokens of service principal "+c.Name); err != nil {
+		return err
 	}
 	s, err := cl.RotateSecret(a.ctx, c.Name, api.RotateSecret{OverlapSeconds: int(c.Overlap / time.Second)})
 	if err != nil {

@@ -181,6 +181,7 @@ func TestTerminal_WhatCannotBeTakenBackAsksFirst(t *testing.T) {
 		{[]string{"run", "one", "--op", "update"}, "changes what workspace one manages"},
 		{[]string{"workflow", "retry", first}, "destroys everything that workspace one manages"},
 		{[]string{"pool", "delete", "second"}, "This deletes pool second and ends its token"},
+		{[]string{"pool", "rotate-token", "second"}, "This ends the present token of pool second at once"},
 	} {
 		for keys, want := range map[string]struct {
 			code int

@@ -89,10 +89,14 @@ func (c *tokenList) Run(a *app, cl *client.Client) error {
 
 type tokenRevoke struct {
 	ID string `arg:"" help:"The token's id, as the list shows it."`
+	confirmed
 }
 
 // Run revokes the token.
 func (c *tokenRevoke) Run(a *app, cl *client.Client) error {
+	if err := c.confirm(a, "this revokes token %s for good: whoever uses it is refused from now on", c.ID); err != nil {
+		return err
+	}
 	if err := cl.RevokeToken(a.ctx, c.ID); err != nil {
 		return err
 	}

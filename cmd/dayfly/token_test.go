@@ -37,7 +37,7 @@ func TestCommand_TokensAreMadeListedAndRevoked(t *testing.T) {
 	w.env["DAYFLY_API_TOKEN"] = admin
 	for line := range strings.Lines(list) {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[1] == "ci" {
-			w.ok("token", "revoke", fields[0])
+			w.ok("token", "revoke", fields[0], "--yes")
 		}
 	}
 	w.env["DAYFLY_API_TOKEN"] = value

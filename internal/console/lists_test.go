@@ -176,7 +176,7 @@ func TestPools_ShowSlotsWaitingRefusalsAndRunners(t *testing.T) {
 	s.submit("web", workflow.Preview)
 	s.shows("/pools?explain=net", []string{
 		"healthy", "1 of 7 in use", "1 run, the oldest submitted", "1 by capacity", "none in zone a", "<b>agent-1</b>", `href="/runs/` + job.ID + `"`, "all workspaces",
-		"dayfly pool update default", "runs it", "it is the built-in pool",
+		"dayfly pool update default", `id="pool-default"`, "runs it", "it is the built-in pool",
 	}, nil)
 	s.shows("/pools?explain=none", []string{"there is no workspace"}, []string{"runs it"})
 }

@@ -173,15 +173,18 @@ func find(ctx context.Context, h Host, j Job) (binary, error) {
 		case context.Cause(ctx) != nil:
 			return binary{}, err
 		case err != nil:
-			seen = append(seen, fmt.Sprintf("%s, which does not tell its version (%v)", c.path, err))
+			seen = append(seen, fmt.Sprintf("%s (no version: %v)", c.path, err))
 		case !fits(want, v):
-			seen = append(seen, fmt.Sprintf("%s, which is %s", c.path, v))
+			seen = append(seen, fmt.Sprintf("%s (%s)", c.path, v))
 		default:
 			return binary{c.path, v}, nil
 		}
 	}
 	return binary{}, notFound(engine, j.Spec.EngineVersion, j.EnginePath, seen)
 }
+
+// mostTold is how many places a failure names of those that were looked at.
+const mostTold = 3
 
 func notFound(engine, want string, extra, seen []string) error {
 	what := engine
@@ -190,11 +193,11 @@ func notFound(engine, want string, extra, seen []string) error {
 	}
 	where := "in PATH"
 	if len(extra) > 0 {
-		where = "in " + strings.Join(extra, ", ") + " and PATH"
+		where = "in PATH and " + text.Some(extra, mostTold)
 	}
 	found := "found none"
 	if len(seen) > 0 {
-		found = "found " + strings.Join(seen, "; ")
+		found = "found " + text.Some(seen, mostTold)
 	}
 	return &Failure{
 		Reason: workflow.ReasonEngineNotFound, Err: workflow.ErrNotFound,
