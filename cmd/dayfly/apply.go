@@ -7,14 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -46,16 +42,12 @@ type applyCommand struct {
 }
 
 // readWorkspaces reads files, all of whose documents must be workspaces.
-func readWorkspaces(a *app, args []string) (list []api.Workspace, err error) {
+func readWorkspaces(a *app, args []string) ([]api.Workspace, error) {
 	docs, err := readDocuments(a, args, workspacefile.Workspace)
-	for _, doc := range docs {
-		w, ok := doc.Value.(api.Workspace)
-		if !ok {
-			return nil, fmt.Errorf("%s: kind: want workspaces here, not a document of kind %s", doc.Place, doc.Kind)
-		}
-		list = append(list, w)
+	if err != nil {
+		return nil, err
 	}
-	return list, err
+	return workspacefile.Workspaces(docs)
 }
 
 // readDocuments reads all files, before anything is changed. A document that names no kind is of kind plain.
@@ -67,11 +59,16 @@ func readDocuments(a *app, args []string, plain string) (docs []workspacefile.Do
 		files, errs = append(files, more...), append(errs, err)
 	}
 	for i, file := range files {
-		if file == "-" && slices.Contains(files[:i], "-") {
-			errs = append(errs, errors.New("-f -: standard input can be read only once"))
-			continue
+		var more []workspacefile.Document
+		var err error
+		switch {
+		case file != "-":
+			more, err = workspacefile.ReadAll(file, plain)
+		case slices.Contains(files[:i], "-"):
+			err = errors.New("-f -: standard input can be read only once")
+		default:
+			more, err = workspacefile.ReadFrom(a.stdin, "standard input", ".", plain)
 		}
-		more, err := readFile(a, file, plain)
 		docs, errs = append(docs, more...), append(errs, err)
 	}
 	from := map[string]string{}
@@ -91,28 +88,6 @@ func readDocuments(a *app, args []string, plain string) (docs []workspacefile.Do
 		from[what] = doc.Place
 	}
 	return docs, errors.Join(errs...)
-}
-
-// readFile reads the documents of a file.
-func readFile(a *app, file, plain string) ([]workspacefile.Document, error) {
-	name, dir, from := "standard input", ".", a.stdin
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, fmt.Errorf("read the file: %w", err)
-		}
-		defer f.Close() //nolint:errcheck // it was only read
-		name, dir, from = file, filepath.Dir(file), f
-	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(from, workspacefile.MaxSize+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	return workspacefile.Documents(name, dir, plain, data)
 }
 
 // outcomePruned is what became of a workspace that no file describes, beside the outcomes of api.
@@ -151,16 +126,11 @@ func (c *applyCommand) Run(a *app, cl *client.Client) error {
 	if !c.Prune && len(c.Project) > 0 {
 		return usage(errors.New("--project: goes with --prune"))
 	}
-	return detailed(c.DetailedExitcode, c.apply(a, cl, workspacefile.Workspace, func(docs []workspacefile.Document, there map[string]api.Workspace) ([]change, error) {
-		if !c.Prune {
-			return nil, nil
-		}
-		return c.unnamed(cl, docs, there)
-	}))
+	return detailed(c.DetailedExitcode, c.apply(a, cl, workspacefile.Workspace, c.unnamed))
 }
 
-// apply makes things as files describe them. others are changes that follow from what the files leave out.
-func (f applyFlags) apply(a *app, cl *client.Client, plain string, others func([]workspacefile.Document, map[string]api.Workspace) ([]change, error)) error {
+// apply makes things as files describe them, then deletes the workspaces that are unnamed in them.
+func (f applyFlags) apply(a *app, cl *client.Client, plain string, unnamed func(*client.Client, []workspacefile.Document, map[string]api.Workspace) ([]change, error)) error {
 	docs, err := readDocuments(a, f.File, plain)
 	if err != nil {
 		return usage(err)
@@ -170,8 +140,8 @@ func (f applyFlags) apply(a *app, cl *client.Client, plain string, others func([
 		return err
 	}
 	var gone []change
-	if others != nil {
-		if gone, err = others(docs, there); err != nil {
+	if unnamed != nil {
+		if gone, err = unnamed(cl, docs, there); err != nil {
 			return usage(err)
 		}
 	}
@@ -200,12 +170,7 @@ func (f applyFlags) apply(a *app, cl *client.Client, plain string, others func([
 			return err
 		}
 	}
-	done, err := makeSo(a.ctx, list)
-	if err == nil {
-		var pruned []change
-		pruned, err = prune(a.ctx, gone)
-		done = append(done, pruned...)
-	}
+	done, err := makeSo(a.ctx, all)
 	if shown := f.show(a, done, "is"); shown != nil {
 		return shown
 	}
@@ -233,6 +198,9 @@ func workspaces(a *app, cl *client.Client) (map[string]api.Workspace, error) {
 // unnamed deletes the workspaces that --prune means: in the projects of --project, else in those that the files name in
 // words. A file that names no project says nothing about what else there may be.
 func (c *applyCommand) unnamed(cl *client.Client, docs []workspacefile.Document, there map[string]api.Workspace) ([]change, error) {
+	if !c.Prune {
+		return nil, nil
+	}
 	scope, named := slices.Clone(c.Project), map[string]bool{}
 	for _, doc := range docs {
 		if w, ok := doc.Value.(api.Workspace); ok {
@@ -248,8 +216,12 @@ func (c *applyCommand) unnamed(cl *client.Client, docs []workspacefile.Document,
 	var gone []change
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		if w := there[name]; !named[name] && slices.Contains(scope, cmp.Or(w.Project, "global")) {
-			gone = append(gone, change{Kind: workspacefile.Workspace, Name: name, Outcome: outcomePruned, do: func(ctx context.Context) (api.Outcome, error) {
-				return outcomePruned, cl.DeleteWorkspace(ctx, name)
+			gone = append(gone, change{Kind: workspacefile.Workspace, Name: name, Outcome: outcomePruned, stage: stagePrune, do: func(ctx context.Context) (api.Outcome, error) {
+				err := cl.DeleteWorkspace(ctx, name)
+				if errors.Is(err, workflow.ErrNotFound) {
+					err = nil
+				}
+				return outcomePruned, err
 			}})
 		}
 	}
@@ -298,16 +270,15 @@ func firstLines(err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// makeSo makes changes, stage by stage. After an error no new one is begun. It returns what was done.
-func makeSo(ctx context.Context, list []change) ([]change, error) {
-	made := make([]bool, len(list))
+// makeSo makes changes, stage by stage, and returns what was done. After an error no new one is begun, except that a
+// workspace that has runs, and so is not deleted, keeps no other from it.
+func makeSo(ctx context.Context, list []change) (done []change, err error) {
+	made, errs := make([]bool, len(list)), make([]error, len(list))
 	inner, stop := context.WithCancel(ctx)
 	defer stop()
-	var mu sync.Mutex
-	var first error
 	for stage := range stages {
 		atOnce := 1
-		if stage == stageWorkspaces {
+		if stage == stageWorkspaces || stage == stagePrune {
 			atOnce = callsAtOnce
 		}
 		_ = each(inner, len(list), atOnce, func(_ context.Context, i int) error {
@@ -322,48 +293,23 @@ func makeSo(ctx context.Context, list []change) ([]change, error) {
 			default:
 				return nil
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				first = cmp.Or(first, ch.wrong(err))
+			if errs[i] = ch.wrong(err); err == nil {
+				ch.Outcome, made[i] = outcome, true
+			} else if stage != stagePrune {
 				stop()
-				return nil
 			}
-			ch.Outcome, made[i] = outcome, true
 			return nil
 		})
 	}
-	if first == nil && ctx.Err() != nil {
-		first = &exitError{code: exitInterrupted, err: errors.New("interrupted: what stands above is done; repeat the command for the rest")}
+	if err = errors.Join(errs...); err != nil {
+		err = &exitError{code: exitCode(err), err: errors.New(firstLines(err))}
+	} else if ctx.Err() != nil {
+		err = &exitError{code: exitInterrupted, err: errors.New("interrupted: what stands above is done; repeat the command for the rest")}
 	}
-	var done []change
 	for i, ch := range list {
 		if made[i] {
 			done = append(done, ch)
 		}
-	}
-	return done, first
-}
-
-// prune deletes workspaces. One that has runs stays, and the others go all the same.
-func prune(ctx context.Context, gone []change) ([]change, error) {
-	stay := make([]bool, len(gone))
-	err := each(ctx, len(gone), callsAtOnce, func(ctx context.Context, i int) error {
-		_, err := gone[i].do(ctx)
-		stay[i] = err != nil && !errors.Is(err, workflow.ErrNotFound)
-		if !stay[i] {
-			return nil
-		}
-		return gone[i].wrong(err)
-	})
-	var done []change
-	for i, ch := range gone {
-		if !stay[i] && ctx.Err() == nil {
-			done = append(done, ch)
-		}
-	}
-	if err != nil && ctx.Err() == nil {
-		err = &exitError{code: exitCode(err), err: errors.New(firstLines(err))}
 	}
 	return done, err
 }
@@ -393,7 +339,8 @@ func (f applyFlags) show(a *app, list []change, is string) error {
 
 // differences are the fields that differ between two things, as the lines of a difference. Variables and the environment
 // are named without their values: what stands there is for the engine, and a log of CI has many readers.
-func differences(before, after any) ([]string, error) {
+// Partly: only what the second one names.
+func differences(before, after any, partly bool) (out []string, err error) {
 	was, err := fieldsOf(before)
 	if err != nil {
 		return nil, err
@@ -402,10 +349,11 @@ func differences(before, after any) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return difference(was, now), nil
-}
-
-func difference(was, now map[string]string) (out []string) {
+	named := map[string]bool{}
+	for field := range now {
+		top, _, _ := strings.Cut(field, ".")
+		named[top] = true
+	}
 	const most = 300 // characters of a value
 	all := maps.Clone(was)
 	maps.Copy(all, now)
@@ -415,7 +363,7 @@ func difference(was, now map[string]string) (out []string) {
 		top, _, below := strings.Cut(field, ".")
 		hidden := below && slices.Contains([]string{"variables", "environment", "commands"}, top)
 		switch {
-		case field == "version" || field == "id" || old == value && had == has:
+		case field == "version" || field == "id" || partly && !named[top] || old == value && had == has:
 		case hidden && !had:
 			out = append(out, "+ "+field+" (not shown)")
 		case hidden && !has:
@@ -431,7 +379,7 @@ func difference(was, now map[string]string) (out []string) {
 			}
 		}
 	}
-	return out
+	return out, nil
 }
 
 // fieldsOf are the values of a thing by the path of their field.

@@ -26,6 +26,7 @@ const (
 	stageWorkspaces
 	stageAssignments
 	stageOthers
+	stagePrune
 	stages
 )
 
@@ -87,24 +88,20 @@ func (p *planner) plan() ([]change, error) {
 	if err != nil && p.a.ctx.Err() == nil {
 		return nil, &exitError{code: exitCode(err), err: fmt.Errorf("%s\nnothing was changed", firstLines(err))}
 	}
-	slices.SortStableFunc(list, func(x, y change) int { return p.depth(x) - p.depth(y) })
-	return list, err
-}
-
-// depth is the number of described projects above a described project.
-func (p *planner) depth(ch change) (n int) {
-	for name := ch.Name; ch.Kind == workspacefile.Project && n < len(p.docs); n++ {
-		i := slices.IndexFunc(p.docs, func(doc workspacefile.Document) bool {
-			v, ok := doc.Value.(api.ProjectSettings)
-			return ok && *v.Name == name && v.Parent != nil
-		})
-		if i < 0 {
-			break
+	above := map[string]string{}
+	for _, doc := range p.docs {
+		if v, ok := doc.Value.(api.ProjectSettings); ok && v.Parent != nil {
+			above[*v.Name] = *v.Parent
 		}
-		v, _ := p.docs[i].Value.(api.ProjectSettings) // it is one
-		name = *v.Parent
 	}
-	return n
+	depth := func(ch change) (n int) {
+		for name := ch.Name; ch.Kind == workspacefile.Project && above[name] != "" && n < len(above); n++ {
+			name = above[name]
+		}
+		return n
+	}
+	slices.SortStableFunc(list, func(x, y change) int { return depth(x) - depth(y) })
+	return list, err
 }
 
 // described reports whether a document describes a thing.
@@ -163,44 +160,27 @@ func (p *planner) workspace(ctx context.Context, ch *change, want api.Workspace)
 	}
 	ch.Outcome = outcome
 	if outcome == api.OutcomeChanged {
-		ch.Changes, err = differences(have, would)
+		ch.Changes, err = differences(have, would, false)
 		return err
 	}
 	return nil
 }
 
-// settled compares the settings that a document names with those that there are. do makes them so.
-func (ch *change) settled(have, want any, do func(context.Context) error) error {
-	was, err := fieldsOf(have)
-	if err != nil {
-		return err
+// settled compares what a document says with what there is: all of it, or partly, where settings that the document does
+// not name stay as they are. do makes it so.
+func (ch *change) settled(have, want any, partly bool, do func(context.Context) error) (err error) {
+	outcome := api.OutcomeUnchanged
+	if ch.Changes, err = differences(have, want, partly); len(ch.Changes) > 0 {
+		outcome = api.OutcomeChanged
 	}
-	now, err := fieldsOf(want)
-	if err != nil {
-		return err
-	}
-	named := map[string]bool{}
-	for field := range now {
-		top, _, _ := strings.Cut(field, ".")
-		named[top] = true
-	}
-	for field := range was {
-		if top, _, _ := strings.Cut(field, "."); !named[top] {
-			delete(was, field)
-		}
-	}
-	ch.Outcome, ch.Changes = api.OutcomeUnchanged, difference(was, now)
-	if len(ch.Changes) > 0 {
-		ch.Outcome = api.OutcomeChanged
-	}
-	outcome := ch.Outcome
+	ch.Outcome = outcome
 	ch.do = func(ctx context.Context) (api.Outcome, error) {
 		if outcome == api.OutcomeUnchanged {
 			return outcome, nil
 		}
 		return outcome, do(ctx)
 	}
-	return nil
+	return err
 }
 
 func (p *planner) pool(ctx context.Context, ch *change, want api.PoolSettings) error {
@@ -221,7 +201,7 @@ func (p *planner) pool(ctx context.Context, ch *change, want api.PoolSettings) e
 	have, err := p.cl.Pool(ctx, name)
 	if err == nil {
 		ch.stage = stageAssignments
-		return ch.settled(asPool(have), want, func(ctx context.Context) error {
+		return ch.settled(asPool(have), want, true, func(ctx context.Context) error {
 			_, err := p.cl.UpdatePool(ctx, name, want)
 			return err
 		})
@@ -257,12 +237,12 @@ func (p *planner) pool(ctx context.Context, ch *change, want api.PoolSettings) e
 func (p *planner) project(ctx context.Context, ch *change, want api.ProjectSettings) error {
 	name := ch.Name
 	ch.stage = stageProjects
-	if _, err := rules.CheckApproval("approval", want.Approval); err != nil {
+	if err := normal(&want.Approval); err != nil {
 		return err
 	}
 	have, err := p.cl.Project(ctx, name)
 	if err == nil {
-		return ch.settled(asProject(have), normal(want), func(ctx context.Context) error {
+		return ch.settled(asProject(have), want, true, func(ctx context.Context) error {
 			change := want
 			change.Name = nil
 			_, err := p.cl.UpdateProject(ctx, name, change)
@@ -284,24 +264,19 @@ func (p *planner) project(ctx context.Context, ch *change, want api.ProjectSetti
 	return nil
 }
 
-// normal is a project with what it requires as the control plane keeps it.
-func normal(want api.ProjectSettings) api.ProjectSettings {
-	want.Approval = normalApproval(want.Approval)
-	return want
-}
-
-// normalApproval writes a requirement as the control plane keeps it.
-func normalApproval(in *api.Approval) *api.Approval {
-	if in == nil {
+// normal checks a requirement, and writes it as the control plane keeps it.
+func normal(approval **api.Approval) error {
+	if *approval == nil {
 		return nil
 	}
-	out, _ := rules.CheckApproval("approval", in) // it was checked
-	return cmp.Or(out, &api.Approval{})
+	kept, err := rules.CheckApproval("approval", *approval)
+	*approval = cmp.Or(kept, &api.Approval{})
+	return err
 }
 
 func (p *planner) organization(ctx context.Context, ch *change, want api.OrganizationSettings) error {
 	ch.stage = stageOthers
-	if _, err := rules.CheckApproval("approval", want.Approval); err != nil {
+	if err := normal(&want.Approval); err != nil {
 		return err
 	}
 	have, err := p.cl.Organization(ctx)
@@ -311,8 +286,7 @@ func (p *planner) organization(ctx context.Context, ch *change, want api.Organiz
 	if err != nil {
 		return err
 	}
-	want.Approval = normalApproval(want.Approval)
-	err = ch.settled(asOrganization(have), want, func(ctx context.Context) error {
+	err = ch.settled(asOrganization(have), want, true, func(ctx context.Context) error {
 		_, err := p.cl.UpdateOrganization(ctx, want)
 		return err
 	})
@@ -347,11 +321,10 @@ func (p *planner) issuer(ctx context.Context, ch *change, want api.Issuer) error
 		would.Algorithms = oidc.DefaultAlgorithms()
 	}
 	would.Shared = would.Shared || have.Shared && have.OwnerClaim == "" // only that of a known host needs no claim
-	ch.Outcome = api.OutcomeUnchanged
-	if ch.Changes, err = differences(asIssuer(have), would); len(ch.Changes) > 0 {
-		ch.Outcome = api.OutcomeChanged
-	}
-	return err
+	return ch.settled(asIssuer(have), would, false, func(ctx context.Context) error {
+		_, _, err := p.cl.PutIssuer(ctx, want)
+		return err
+	})
 }
 
 // The functions below are the settings of a thing that there is, as a document describes them: what the control plane

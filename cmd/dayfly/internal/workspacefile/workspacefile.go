@@ -59,45 +59,61 @@ var later = map[string]string{
 	"source.sha256": "write it below source.archive, beside its url",
 }
 
-// Read reads a file. A relative source.directory is relative to the file; a workspace without a
-// source is the file's own directory.
+// Read reads a file of workspaces.
 func Read(path string) ([]api.Workspace, error) {
+	docs, err := ReadAll(path, Workspace)
+	if err != nil {
+		return nil, err
+	}
+	return Workspaces(docs)
+}
+
+// ReadAll reads a file, as Documents does. Relative directories are relative to it.
+func ReadAll(path, plain string) ([]Document, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the workspace file: %w", err)
+		return nil, fmt.Errorf("read the file: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	return ReadFrom(f, path, filepath.Dir(path))
+	return ReadFrom(f, path, filepath.Dir(path), plain)
 }
 
-// ReadFrom reads all of a reader. Mistakes begin with name; relative directories are relative to dir.
-func ReadFrom(r io.Reader, name, dir string) ([]api.Workspace, error) {
+// ReadFrom reads all of a reader, as Documents does.
+func ReadFrom(r io.Reader, name, dir, plain string) ([]Document, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
 	if err != nil {
-		return nil, fmt.Errorf("read the workspace file %s: %w", name, err)
+		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
-		return nil, fmt.Errorf("read the workspace file %s: %w", name, err)
+		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	return Parse(name, dir, data)
+	return Documents(name, dir, plain, data)
 }
 
-// Parse reads documents, all of which must be workspaces. Mistakes begin with name; relative directories are relative
-// to dir.
+// Parse reads documents, all of which must be workspaces, as Documents does.
 func Parse(name, dir string, data []byte) ([]api.Workspace, error) {
 	docs, err := Documents(name, dir, Workspace, data)
+	if err != nil {
+		return nil, err
+	}
+	return Workspaces(docs)
+}
+
+// Workspaces are what documents describe, all of which must be workspaces.
+func Workspaces(docs []Document) ([]api.Workspace, error) {
 	list := make([]api.Workspace, len(docs))
 	for i, doc := range docs {
 		w, ok := doc.Value.(api.Workspace)
 		if !ok {
-			return nil, workflow.Mistakes{fmt.Sprintf("%s: kind: want workspaces here, not %s: use dayfly apply -f %s", doc.Place, article(doc.Kind), name)}
+			return nil, workflow.Mistakes{fmt.Sprintf("%s: kind: want a workspace here, not %s: that is for dayfly apply -f FILE", doc.Place, article(doc.Kind))}
 		}
 		list[i] = w
 	}
-	return list, err
+	return list, nil
 }
 
-// Documents reads documents of all kinds. One that names no kind is of kind plain.
+// Documents reads documents of all kinds. One that names no kind is of kind plain. Mistakes begin with name. A relative
+// source.directory is relative to dir; a workspace without a source is dir itself.
 func Documents(name, dir, plain string, data []byte) ([]Document, error) {
 	if len(data) > MaxSize {
 		return nil, workflow.Mistakes{fmt.Sprintf("%s: has more than %d bytes", name, MaxSize)}
