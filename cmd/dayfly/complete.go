@@ -11,6 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 )
 
@@ -123,14 +124,9 @@ func childOf(node *kong.Node, word string) *kong.Node {
 }
 
 // values are what a flag or an argument can be: one of a list, or what the control plane knows.
-func (a *app) values(node *kong.Node, v *kong.Value) (all []candidate) {
+func (a *app) values(node *kong.Node, v *kong.Value) []candidate {
 	if v.Enum != "" {
-		for _, one := range v.EnumSlice() {
-			if one != "" {
-				all = append(all, candidate{one, ""})
-			}
-		}
-		return all
+		return words(slices.DeleteFunc(v.EnumSlice(), func(one string) bool { return one == "" }), func(one string) candidate { return candidate{one, ""} })
 	}
 	group := node.Name // of the command, for arguments that are called as everywhere
 	if node.Parent != nil && node.Parent.Parent != nil {
@@ -154,33 +150,31 @@ func (a *app) values(node *kong.Node, v *kong.Value) (all []candidate) {
 	}
 	switch thing {
 	case "op":
-		for _, op := range operations {
-			all = append(all, candidate{op, ""})
-		}
+		return words(operations, func(op string) candidate { return candidate{op, ""} })
 	case "state":
-		for _, s := range states {
-			all = append(all, candidate{s, ""})
-		}
+		return words(states, func(state string) candidate { return candidate{state, ""} })
 	case "workflow":
 		page, _ := cl.Workflows(ctx, client.Filter{Limit: 100})
-		for _, w := range page.Items {
-			all = append(all, candidate{w.ID, fmt.Sprintf("%s, %s of %s", w.State, what(w), w.Workspace)})
-		}
+		return words(page.Items, func(w api.Workflow) candidate {
+			return candidate{w.ID, fmt.Sprintf("%s, %s of %s", w.State, what(w), w.Workspace)}
+		})
 	case "workspace", "workspaces", "workspace|dir":
 		page, _ := cl.Workspaces(ctx, "", 200)
-		for _, w := range page.Items {
-			all = append(all, candidate{w.Name, w.Description})
-		}
+		return words(page.Items, func(w api.Workspace) candidate { return candidate{w.Name, w.Description} })
 	case "pool":
 		page, _ := cl.Pools(ctx, "", 200)
-		for _, p := range page.Items {
-			all = append(all, candidate{p.Name, p.Description})
-		}
+		return words(page.Items, func(p api.Pool) candidate { return candidate{p.Name, p.Description} })
 	case "project":
 		page, _ := cl.Projects(ctx, "", 200)
-		for _, p := range page.Items {
-			all = append(all, candidate{p.Name, p.Description})
-		}
+		return words(page.Items, func(p api.Project) candidate { return candidate{p.Name, p.Description} })
+	}
+	return nil
+}
+
+// words are the candidates of a list.
+func words[T any](list []T, word func(T) candidate) (all []candidate) {
+	for _, one := range list {
+		all = append(all, word(one))
 	}
 	return all
 }

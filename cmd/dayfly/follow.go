@@ -59,10 +59,7 @@ func outcome(state workflow.State) error {
 
 // follow shows a workflow's log and steps until it ends, then its result. The command's exit code
 // tells the outcome.
-func (a *app) follow(cl *client.Client, id string) error { return a.followFrom(cl, id, logView{}) }
-
-// followFrom is follow with a part of the log.
-func (a *app) followFrom(cl *client.Client, id string, v logView) error {
+func (a *app) follow(cl *client.Client, id string, v logView) error {
 	last, live, err := a.watch(cl, id, v)
 	if err != nil {
 		return err

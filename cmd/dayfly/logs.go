@@ -22,8 +22,7 @@ func (v logView) shows(l api.LogLine) bool {
 
 // logs prints the log of one attempt so far, and returns the number of lines.
 func (a *app) logs(cl *client.Client, id string, attempt int, v logView) (lines int, err error) {
-	style := a.style()
-	live := term.NewLive(a.stdout, style)
+	live := term.NewLive(a.stdout, a.style())
 	f := &follower{live: live, view: v}
 	for offset := v.from; ; {
 		page, err := cl.Logs(a.ctx, id, attempt, offset, logPage, 0)
@@ -34,12 +33,10 @@ func (a *app) logs(cl *client.Client, id string, attempt int, v logView) (lines 
 			if !v.shows(l) {
 				continue
 			}
-			lines++
-			if !a.json() {
-				continue
-			}
-			if err := a.print("%s", compact(l)); err != nil {
-				return lines, err
+			if lines++; a.json() {
+				if err := writeLine(a.stdout, l); err != nil {
+					return lines, err
+				}
 			}
 		}
 		if !a.json() {

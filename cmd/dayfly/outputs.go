@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -76,7 +76,7 @@ func (c *outputCommand) last(a *app, cl *client.Client) (api.Workflow, error) {
 
 // one prints the output that is named.
 func (c *outputCommand) one(a *app, id string, outputs []api.Output) error {
-	names := []string{}
+	var names []string
 	for _, o := range outputs {
 		names = append(names, o.Name)
 		value, isText := o.Value.(string)
@@ -93,8 +93,5 @@ func (c *outputCommand) one(a *app, id string, outputs []api.Output) error {
 			return a.print("%s", output(o))
 		}
 	}
-	if len(names) == 0 {
-		names = []string{"none"}
-	}
-	return refused(fmt.Errorf("%s reported no output %s; its outputs: %s", id, c.Name, text.Cut(strings.Join(names, ", "), 300)))
+	return refused(fmt.Errorf("%s reported no output %s; its outputs: %s", id, c.Name, cmp.Or(text.Some(names, 10), "none")))
 }

@@ -222,7 +222,7 @@ func (a *app) applied(cl *client.Client, w api.Workflow) error {
 	case err != nil:
 		return err
 	case approved:
-		return a.follow(cl, last.Review.Applies)
+		return a.follow(cl, last.Review.Applies, logView{})
 	case last.Review.Status == api.ReviewEmpty:
 		return nil
 	case last.Review.Status == api.ReviewWaiting:

@@ -38,11 +38,8 @@ var (
 	planLine = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^Plan: (?:\d+ to import, )?(\d+) to add, (\d+) to change, (\d+) to destroy`)
 	})
-	beginLine = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^(\S.{0,300}?): (?:Creating|Modifying|Destroying|Still creating|Still modifying|Still destroying)\.\.\.`)
-	})
-	endLine = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^(\S.{0,300}?): (?:Creation|Modifications|Destruction) complete after`)
+	changeLine = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(\S.{0,300}?): (?:(?:Still )?(?:[Cc]reating|[Mm]odifying|[Dd]estroying)\.\.\.|((?:Creation|Modifications|Destruction) complete after))`)
 	})
 )
 
@@ -58,18 +55,22 @@ func (p *progress) read(l api.LogLine) {
 			count, _ := strconv.Atoi(n) // too large a number is the largest
 			p.planned += count
 		}
-	} else if begun := beginLine().FindStringSubmatch(said); begun != nil && len(p.now) < mostNow {
+		return
+	}
+	change := changeLine().FindStringSubmatch(said)
+	if change == nil {
+		return
+	}
+	p.step = l.Step
+	switch _, known := p.now[change[1]]; {
+	case change[2] != "":
+		delete(p.now, change[1])
+		p.done++
+	case !known && len(p.now) < mostNow:
 		if p.now == nil {
 			p.now = map[string]time.Time{}
 		}
-		if _, known := p.now[begun[1]]; !known {
-			p.now[begun[1]] = l.At
-		}
-		p.step = l.Step
-	} else if ended := endLine().FindStringSubmatch(said); ended != nil {
-		delete(p.now, ended[1])
-		p.done++
-		p.step = l.Step
+		p.now[change[1]] = l.At
 	}
 }
 

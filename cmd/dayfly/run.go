@@ -95,7 +95,7 @@ func (a *app) submitted(cl *client.Client, w api.Workflow, asked workflow.Operat
 		return a.applied(cl, w)
 	}
 	if follow {
-		return a.follow(cl, w.ID)
+		return a.follow(cl, w.ID, logView{})
 	}
 	if a.json() {
 		return a.encode(w)

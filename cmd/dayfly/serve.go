@@ -24,21 +24,18 @@ type serving struct {
 
 // log writes text to a terminal, and JSON elsewhere.
 func (s serving) log(a *app) *slog.Logger {
-	if !term.IsTerminal(a.stderr) {
-		return s.jsonLog(a)
-	}
-	return slog.New(slog.NewTextHandler(a.stderr, s.options()))
+	return slog.New(s.handler(a, term.IsTerminal(a.stderr), slog.LevelInfo))
 }
 
-func (s serving) jsonLog(a *app) *slog.Logger {
-	return slog.New(slog.NewJSONHandler(a.stderr, s.options()))
-}
-
-func (s serving) options() *slog.HandlerOptions {
+// handler writes text or JSON from a level on.
+func (s serving) handler(a *app, text bool, level slog.Level) slog.Handler {
 	if s.Verbose {
-		return &slog.HandlerOptions{Level: slog.LevelDebug}
+		level = slog.LevelDebug
 	}
-	return &slog.HandlerOptions{Level: slog.LevelInfo}
+	if text {
+		return slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level})
+	}
+	return slog.NewJSONHandler(a.stderr, &slog.HandlerOptions{Level: level})
 }
 
 // listening are the flags of a control plane.

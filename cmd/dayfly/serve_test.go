@@ -241,7 +241,7 @@ func TestServe_ListensAndTakesOnWhatTheEnvironmentSays(t *testing.T) {
 		}
 	}
 	for _, command := range []string{"up", "server", "agent"} {
-		if got := w.run(command, "-o", "json"); got.code != exitUsage || !strings.Contains(got.stderr, "-o: does nothing for dayfly "+command) {
+		if got := w.run(command, "-o", "json"); got.code != exitUsage || !strings.Contains(got.stderr, "-o json: dayfly "+command) {
 			t.Errorf("%s -o json: got %+v", command, got)
 		}
 	}

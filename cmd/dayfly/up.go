@@ -109,7 +109,7 @@ func (c *upCommand) Run(a *app) error {
 		}
 		s.SourceRoots = []string{cwd}
 	}
-	lines := &jobLines{style: term.StyleOf(a.stderr, a.getenv), say: a.say}
+	lines := &jobLines{style: term.StyleOf(a.stderr, a.getenv), say: a.say, news: make(chan string, mostNews)}
 	server, err := c.config(a, c.upLog(a, lines))
 	if err != nil {
 		return err
@@ -131,12 +131,13 @@ func (c *upCommand) Run(a *app) error {
 			a.say("  commands need DAYFLY_URL and DAYFLY_API_TOKEN: %s", err)
 		}
 		a.say("  try: dayfly run .%cDIR --op preview --follow", filepath.Separator)
+		w := upWorker{Up: u}
 		if cl, err := u.Client(); err != nil {
 			a.say("  runs are not shown here: %s", err)
 		} else if c.lines(a) {
-			lines.open(ctx, cl)
+			w.watch = func(ctx context.Context) { lines.watch(ctx, cl) }
 		}
-		return upWorker{u, lines}, nil
+		return w, nil
 	})
 }
 
@@ -148,13 +149,9 @@ func (c *upCommand) lines(a *app) bool {
 // upLog is the log beside the lines of the jobs, or in their place.
 func (c *upCommand) upLog(a *app, lines *jobLines) *slog.Logger {
 	if !c.lines(a) {
-		return c.jsonLog(a)
+		return slog.New(c.handler(a, false, slog.LevelInfo))
 	}
-	level := slog.LevelWarn
-	if c.Verbose {
-		level = slog.LevelDebug
-	}
-	return slog.New(jobLog{Handler: slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level}), seen: lines.seen})
+	return slog.New(jobLog{Handler: c.handler(a, true, slog.LevelWarn), seen: lines.seen})
 }
 
 // remember makes this user's commands talk to a control plane of this machine.

@@ -222,7 +222,7 @@ func (c *workflowLogs) Run(a *app, cl *client.Client) error {
 		attempt = v.attempt
 	}
 	if c.Follow {
-		return a.followFrom(cl, c.ID, v)
+		return a.follow(cl, c.ID, v)
 	}
 	if lines, err := a.logs(cl, c.ID, attempt, v); err != nil || lines > 0 || v.from > 0 {
 		return err

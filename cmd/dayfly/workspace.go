@@ -99,13 +99,7 @@ type workspaceDelete struct {
 
 // Run deletes the workspace.
 func (c *workspaceDelete) Run(a *app, cl *client.Client) error {
-	if err := c.confirm(a, "this deletes the settings of workspace %s, and leaves the infrastructure that it made", c.Name); err != nil {
-		return err
-	}
-	if err := cl.DeleteWorkspace(a.ctx, c.Name); err != nil {
-		return err
-	}
-	return a.done(map[string]string{"deleted": c.Name}, "workspace %s is deleted", c.Name)
+	return c.delete(a, "workspace", c.Name, " with its settings, and leaves the infrastructure that it made", cl.DeleteWorkspace)
 }
 
 // done says that something was done, as text or JSON.
