@@ -218,7 +218,7 @@ type Workflow struct {
 	Applies         string             `json:"applies,omitempty" doc:"Id of the preview whose plan it applies, exactly"`
 	Changes         *Changes           `json:"changes,omitempty" doc:"What its plan would do, or what it did, in numbers" example:"{\"add\":1,\"change\":0,\"destroy\":0}"`
 	Step            string             `json:"step,omitempty" doc:"Of a running one in a list: the step at its last sign of life" example:"apply"`
-	Review          *Review            `json:"review,omitempty" doc:"What became of the plan of a preview; only in the answer about one workflow, and in the list of those that await an approval"`
+	Review          *Review            `json:"review,omitempty" doc:"What became of the plan of a preview that was asked for to approve it"`
 	SubmittedBy     string             `json:"submitted_by" doc:"Name of the token that submitted it" example:"ci"`
 	SubmittedAt     time.Time          `json:"submitted_at" doc:"When it was submitted"`
 	ClaimedAt       *time.Time         `json:"claimed_at,omitempty" doc:"When its latest attempt was claimed"`

@@ -127,7 +127,7 @@ func (p *Calls) activities(ctx context.Context, org string, list []record.Worksp
 			last = append(last, runs[i][0])
 		}
 	}
-	shown, err := p.views(ctx, org, last, false)
+	shown, err := p.views(ctx, org, last)
 	for i := range out {
 		if err == nil && len(runs[i]) > 0 {
 			out[i].Last, shown = &shown[0], shown[1:]

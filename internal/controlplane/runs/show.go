@@ -215,16 +215,16 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 		last := record.EncodeWorkflow(&wfs[limit-1].Workflow)
 		next = store.Place(last.Indexes[from.index], last.Key)
 	}
-	if out.Items, err = p.views(ctx, who.Organization, wfs, f.State == Awaiting); err != nil {
+	if out.Items, err = p.views(ctx, who.Organization, wfs); err != nil {
 		return out, err
 	}
 	out.Next = ledger.SealCursor(list, next)
 	return out, nil
 }
 
-// views are the workflows of a list as people see them: running ones with their step, and with reviews where these are
-// what the list is about.
-func (p *Calls) views(ctx context.Context, org string, wfs []picked, reviews bool) ([]api.Workflow, error) {
+// views are the workflows of a list as people see them: running ones with their step, and previews with the review of
+// their plan.
+func (p *Calls) views(ctx context.Context, org string, wfs []picked) ([]api.Workflow, error) {
 	pools, err := p.poolsOf(ctx, org, wfs)
 	if err != nil {
 		return nil, err
@@ -234,7 +234,7 @@ func (p *Calls) views(ctx context.Context, org string, wfs []picked, reviews boo
 		if w.State == workflow.Running {
 			keys = append(keys, record.BeatKey(w.ID))
 		}
-		if reviews {
+		if w.For != "" && w.State == workflow.Succeeded {
 			keys = append(keys, record.ReviewKey(w.ID))
 		}
 	}
