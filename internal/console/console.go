@@ -217,6 +217,9 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, v *view, p page, 
 		c.fail(w, r, v, err)
 		return
 	}
+	if r.Method == http.MethodPost || r.URL.Query().Has("still") {
+		v.every = 0
+	}
 	c.write(w, r, document(v, content), status)
 }
 

@@ -111,6 +111,8 @@ func TestRuns_FilterAndPagesAreInTheAddress(t *testing.T) {
 	if next == nil {
 		t.Fatalf("no next page in %s", page)
 	}
+	s.shows("/runs?state=failed", []string{`href="/runs?state=failed&amp;still=1"`, `http-equiv="refresh"`}, nil)
+	s.shows("/runs?state=failed&still=1", []string{"the quota of 40"}, []string{`http-equiv="refresh"`, "<noscript>"})
 	s.shows(next[1], []string{`data-every="0"`, "the quota of 40", "To the beginning"}, []string{"Further"})
 	for query, want := range map[string]string{
 		"state=failed": "1 web", "operation=update&state=&pool=": "1 web", "workspace=net": "30 net", "since=24h&state=failed": "1 web", "pool=default&state=failed": "1 web",

@@ -46,6 +46,7 @@ func TestLive_SendsWhatIsNewAndThenWaits(t *testing.T) {
 	s.end(job, run, api.Result{Outcome: workflow.Succeeded, LogEnd: 2})
 	page, _, seen, again = s.live(w.ID, "attempt=1&from=2&seen="+seen)
 	has(t, page, "succeeded", `data-part="head"`)
+	has(t, page, "data-done")
 	if again != "" {
 		t.Errorf("a run that is over wants another request after %q ms", again)
 	}

@@ -158,12 +158,21 @@ func firstLine(w api.Workflow, l logData, line int64) int64 {
 	return first
 }
 
+// unfinished is a step that the end of its run has cut off.
+const unfinished workflow.StepStatus = "unfinished"
+
 // stepsOf is the steps of an attempt. Those of earlier ones are not in the answer about a run.
 func stepsOf(w api.Workflow, attempt int) []api.Step {
 	if attempt != w.Attempt {
 		return nil
 	}
-	return w.Steps
+	steps := slices.Clone(w.Steps)
+	for i := range steps {
+		if steps[i].Status == workflow.StepRunning && w.State.Terminal() {
+			steps[i].Status = unfinished
+		}
+	}
+	return steps
 }
 
 // readLines reads lines from a number on, until there are most of them, or so much text that a page takes no more.
@@ -223,7 +232,7 @@ func groups(lines []logLine, steps []api.Step, line int64) (out []logGroup) {
 		g.mark = markOfStep("")
 		if s := stepAt(steps, g.step, g.lines[0].n); s != nil {
 			g.mark, g.took = markOfStep(s.Status), took(*s)
-			g.open = g.open || s.Status == workflow.StepRunning || s.Status == workflow.StepFailed
+			g.open = g.open || s.Status == workflow.StepRunning || s.Status == workflow.StepFailed || s.Status == unfinished
 		}
 		open = open || g.open
 	}
@@ -242,8 +251,11 @@ func stepAt(steps []api.Step, name string, n int64) *api.Step {
 	return &steps[i]
 }
 
-// took is how long a step took; empty while it runs.
+// took is how long a step took, or that it did not end; empty while it runs.
 func took(s api.Step) string {
+	if s.Status == unfinished {
+		return "not finished"
+	}
 	if s.Status == workflow.StepRunning || s.Seconds <= 0 {
 		return ""
 	}
@@ -261,6 +273,8 @@ func markOfStep(s workflow.StepStatus) mark {
 		return mark{"bad", "✗", "failed"}
 	case workflow.StepSkipped:
 		return mark{"soft", "–", "skipped"}
+	case unfinished:
+		return mark{"warn", "◌", ""}
 	}
 	return mark{"soft", "·", ""}
 }

@@ -84,6 +84,19 @@ func TestLog_OpensTheFailedStep(t *testing.T) {
 	hasNot(t, page, "data-live") // nothing will change
 }
 
+func TestLog_OfARunThatEndedHasNoStepAtWork(t *testing.T) {
+	s := newSite(t)
+	w, job, run := s.running()
+	s.logs(job, run, 0, "plan", "one")
+	s.steps(job, run, api.Step{Seq: 1, Name: "plan", Status: workflow.StepRunning, StartedAt: time.Now()})
+	hasNot(t, s.get("/runs/"+w.ID), "not finished", "data-done")
+	s.end(job, run, api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonRunnerError, LogEnd: 1})
+	page := s.get("/runs/" + w.ID)
+	has(t, page, `<details data-step="plan" open>`, `<span class="warn" aria-hidden="true">◌</span>`, "not finished")
+	_, log, _ := strings.Cut(page, `id="log"`)
+	hasNot(t, log, "running")
+}
+
 func TestLog_LinkOfALineOpensTheLinesAroundIt(t *testing.T) {
 	s := newSite(t)
 	w, job, run := s.running()

@@ -115,6 +115,10 @@ func TestRun_APlanIsApprovedAsItWasShown(t *testing.T) {
 	page := s.get(path)
 	shows(t, page, "◇ Waits for approval. It would destroy 1 resource, replace 1 and add 2.", "Anyone with the operator role can approve it.",
 		"The plan expires in 2d .", "subnet_id forces it; tags changes too", "applies it in pool default at once", "s3, serial 118", "plan/bundle.tar 40.0 KiB", "!Retry")
+	has(t, page, "data-done") // its log is complete, although the page looks for the decision
+	for _, list := range []string{"/runs", "/workspaces"} {
+		shows(t, s.get(list), "◇ to approve", "!succeeded<")
+	}
 	if i, j := strings.Index(page, "aws_eip.old"), strings.Index(page, "aws_subnet.b"); i < 0 || i > j {
 		t.Error("what is destroyed does not come first")
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/a-h/templ"
@@ -35,6 +36,15 @@ func (c *Console) blank(r *http.Request) *view {
 
 // to returns the address of a page of the console, such as /runs.
 func (v *view) to(path string) templ.SafeURL { return templ.SafeURL(v.base + path) }
+
+// still is the address of the page where it is not loaded again by itself.
+func (v *view) still() templ.SafeURL {
+	join := "?"
+	if strings.Contains(v.url, "?") {
+		join = "&"
+	}
+	return v.to(v.url + join + "still=1")
+}
 
 func (v *view) toRun(id string) templ.SafeURL         { return v.to(runPath(id)) }
 func (v *view) toWorkspace(name string) templ.SafeURL { return v.to(workspacePath(name)) }

@@ -28,6 +28,9 @@ func markOf(w api.Workflow) mark {
 		}
 		return mark{"run", "●", "running"}
 	case workflow.Succeeded:
+		if w.Review != nil && w.Review.Status == api.ReviewWaiting {
+			return mark{"warn", "◇", "to approve"}
+		}
 		return mark{"good", "✓", "succeeded"}
 	case workflow.Failed:
 		return mark{"bad", "✗", "failed"}

@@ -36,6 +36,11 @@ func TestKeyboard_FindsWalksAndOpens(t *testing.T) {
 	b.waits(`document.querySelector("dialog[open]")?.innerText.includes("j")`)
 	b.presses(kb.Escape)
 	b.waits(`!document.querySelector("dialog[open]")`)
+	b.size(390)
+	b.presses("/")
+	b.waits(`document.activeElement?.name === "q" && document.activeElement.checkVisibility()`)
+	b.presses("dns" + kb.Enter)
+	b.at("/workspaces/dns")
 }
 
 func TestKeyboard_KeysAskBeforeTheyAct(t *testing.T) {

@@ -13,7 +13,6 @@ func TestFirstVisit_ThePrintedLinkSignsInOnce(t *testing.T) {
 	link := s.link()
 	b := s.tab()
 	b.goes(link)
-	b.clicks("main button")
 	b.at("/")
 	b.sees("dayfly run")
 	if at := eval[string](b, `location.href + document.referrer + document.cookie + document.documentElement.outerHTML`); strings.Contains(at, link[strings.LastIndexAny(link, "=/#")+1:]) || strings.Contains(at, s.admin) {
@@ -97,7 +96,9 @@ func TestScriptsOff_PeopleSignInLookSearchAndCancel(t *testing.T) {
 	a.did("plan", 0, workflow.StepSucceeded, "", "one line", "the needle in it", "another line")
 	b := s.tab()
 	b.scripts(false)
-	b.signs(s.admin)
+	b.goes(s.link())
+	b.clicks("main button")
+	b.at("/")
 	b.clicks("main a", "network")
 	b.at("/runs/" + id)
 	b.sees("the needle in it")
@@ -111,6 +112,8 @@ func TestScriptsOff_PeopleSignInLookSearchAndCancel(t *testing.T) {
 	b.goes("/runs/" + id)
 	a.logs("plan", "printed later")
 	b.sees("printed later") // the page is fetched again
+	b.clicks("main a", "Stop")
+	b.waits(`location.search.includes("still") && document.readyState === "complete"`)
 	b.acts("Cancel", "seen enough")
 	b.waits(`location.search.includes("done=")`)
 	w, err := s.people.Workflow(t.Context(), id)

@@ -46,12 +46,10 @@
   };
 
   // Parts that changed are swapped, unless they are in use.
-  const typed = (f) => (f.type === "checkbox" || f.type === "radio" ? f.checked !== f.defaultChecked
-    : f.tagName === "SELECT" ? [...f.options].some((o) => o.selected !== o.defaultSelected) : f.value !== f.defaultValue);
   const inUse = (el) => {
     const selection = getSelection();
     return el.contains(document.activeElement) || (!selection.isCollapsed && el.contains(selection.anchorNode)) ||
-      $$("input:not([type=hidden]), textarea, select", el).some(typed);
+      $$("input:not([type=hidden])", el).some((field) => field.value);
   };
   const swap = (fresh) => {
     for (const part of $$("[data-part]", fresh)) {
@@ -82,20 +80,24 @@
   const follow = async (log) => {
     const lines = $("[data-lines]", log), said = $("[data-said]", log), state = log.dataset;
     const say = (text) => ((said.textContent = text), (said.hidden = !text));
-    const end = () => innerHeight + scrollY >= document.documentElement.scrollHeight - 60;
+    const end = () => innerHeight + scrollY > document.documentElement.scrollHeight - 8;
     const toEnd = () => scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
-    const button = make("button", "Follow", { type: "button", hidden: state.from < 0 || "done" in state });
-    let following = false, top = scrollY;
-    const set = (on) => ((following = on), button.setAttribute("aria-pressed", on));
-    set(end() && !button.hidden && !location.hash);
-    $(".logbar", log).append(button);
+    const button = make("button", "", { type: "button" });
+    let following, top = scrollY;
+    const set = (on) => {
+      following = on && button.isConnected;
+      button.textContent = following ? "✓ Following" : "Follow";
+    };
+    if (state.from >= 0 && !("done" in state)) $(".logbar", log).append(button);
+    set(end() && !location.hash);
     button.addEventListener("click", () => {
       set(!following);
       if (following) toEnd();
     });
+    // A page that becomes shorter scrolls by itself, but stays at its end.
     addEventListener("scroll", () => {
-      if (scrollY < top - 2) set(false);
-      else if (scrollY > top && end() && !button.hidden) set(true);
+      if (!end() && scrollY < top) set(false);
+      else if (end() && scrollY > top) set(true);
       top = scrollY;
     }, { passive: true });
 
@@ -132,7 +134,7 @@
       }
       if (all.length) $("[data-missing]", log)?.remove();
     };
-    for (let failed = 0; state.again !== undefined && state.again !== "";) {
+    for (let failed = 0; state.again;) {
       await sleep(Number(state.again));
       await shown();
       try {
@@ -153,7 +155,10 @@
         state.seen = news.seen;
         state.again = news.again;
         if (following) toEnd();
-        if ($("[data-done]", answer)) button.remove();
+        if ($("[data-done]", answer)) {
+          button.remove();
+          set(false);
+        }
         say("");
         failed = 0;
       } catch (err) {
@@ -162,7 +167,6 @@
         await sleep(Math.min(1000 * 2 ** failed++, 20000) * (0.5 + Math.random() / 2));
       }
     }
-    button.remove();
   };
 
   // Keys.
@@ -180,15 +184,16 @@
     const rows = $$("main tr").filter((r) => $("td a", r) && r.offsetParent);
     if (!rows.length) return;
     const at = rows.findIndex((r) => r.classList.contains("here"));
-    const to = rows[at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.max(0, Math.min(rows.length - 1, at + by))];
+    const to = rows[Math.max(0, Math.min(rows.length - 1, at + by))];
     rows[at]?.classList.remove("here");
     to.classList.add("here");
     to.scrollIntoView({ block: "nearest" });
   };
   const act = (key) => {
-    const el = $(`main [data-key="${key}"]`);
-    if (el?.tagName === "DETAILS") el.open = true;
-    ((el && $("input:not([type=hidden]), textarea, select, button", el)) ?? el)?.focus();
+    const details = $(`main details[data-key="${key}"]`);
+    if (!details) return;
+    details.open = true;
+    $("input:not([type=hidden]), button", details).focus();
   };
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.isComposing || $("dialog[open]")) return;
