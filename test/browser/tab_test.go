@@ -282,10 +282,10 @@ func (b *tab) waits(js string) {
 // text is what can be read on the page.
 func (b *tab) text() string { b.t.Helper(); return eval[string](b, `document.body.innerText`) }
 
-// sees waits until a text can be read on the page.
+// sees waits until a text can be read on the page, whatever its case.
 func (b *tab) sees(text string) {
 	b.t.Helper()
-	b.waits(`document.body?.innerText.includes(` + strconv.Quote(text) + `)`)
+	b.waits(`document.body?.innerText.toLowerCase().includes(` + strconv.Quote(strings.ToLower(text)) + `)`)
 }
 
 // at waits until the tab is at a path.
