@@ -64,10 +64,13 @@ func (j *jobLines) watch(ctx context.Context, cl *client.Client) {
 	for {
 		select {
 		case id := <-j.news:
-			if !slices.Contains(over, id) {
-				started[id] = started[id]
-				look(id)
+			if slices.Contains(over, id) {
+				continue
 			}
+			if _, known := started[id]; !known {
+				started[id] = false
+			}
+			look(id)
 			continue
 		case <-tick.C:
 		case <-ctx.Done():
