@@ -294,10 +294,6 @@ func (m *module) engine(otherwise string) string {
 	return cmp.Or(otherwise, api.EngineTerraform)
 }
 
-func within(name, dir string) bool {
-	return dir == "." && fs.ValidPath(name) || name == dir || strings.HasPrefix(name, dir+"/")
-}
-
 // readFile reads a small file, as far as it is one.
 func readFile(fsys fs.FS, name string) ([]byte, error) {
 	const most = 1 << 20
