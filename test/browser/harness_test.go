@@ -44,7 +44,7 @@ func TestTab_NoticesWhatPagesDoWrong(t *testing.T) {
 	defer site.Close()
 	for said, page := range pages {
 		body = page
-		b := newTab(t, nil, browser)
+		b := newTab(browser, t, nil)
 		b.goes(site.URL)
 		b.sees("all of it")
 		got := b.problems()
@@ -54,7 +54,7 @@ func TestTab_NoticesWhatPagesDoWrong(t *testing.T) {
 		}
 	}
 	body = ""
-	b := newTab(t, nil, browser)
+	b := newTab(browser, t, nil)
 	b.goes(site.URL)
 	b.sees("all of it")
 	if got := b.problems(); len(got) > 0 {
@@ -65,7 +65,7 @@ func TestTab_NoticesWhatPagesDoWrong(t *testing.T) {
 
 // Those that look for faults find them.
 func TestLooks_FindsFaults(t *testing.T) {
-	b := newTab(t, nil, browser)
+	b := newTab(browser, t, nil)
 	b.goes("about:blank")
 	eval[string](b, `document.documentElement.innerHTML = '<body style="background: #fff"><main><p style="color: #999">faint</p><p style="color: #000; opacity: .3">seen through</p><p style="color: #949494; font-size: 30px">large</p><p style="color: #333">fine</p><input placeholder="typed"><button></button><i id="x"></i><b id="x"></b><table><tr><td>1</table></main>'`)
 	for _, want := range []string{"P.: faint", "P.: seen through"} {

@@ -74,7 +74,7 @@ func TestPlan_OfManyResourcesIsReadInOneLook(t *testing.T) {
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("the page took %s", took)
 	}
-	b.sees("2 destroyed, 10 replaced, 990 added")
+	b.waits(`/2 .*destroy.*10 .*replace.*990 .*add/.test(document.body.innerText)`)
 	eval[int](b, `[...document.querySelectorAll("details")].filter(e => e.open = true).length`)
 	text := b.text()
 	for i := range 1000 {

@@ -33,7 +33,7 @@ func TestLog_GrowsAndGoesOnOverARestart(t *testing.T) {
 	id := s.submit("network", workflow.Preview)
 	a := s.act()
 	rows := 0
-	print := func(until int) {
+	grow := func(until int) {
 		t.Helper()
 		for rows < until {
 			rows++
@@ -42,17 +42,17 @@ func TestLog_GrowsAndGoesOnOverARestart(t *testing.T) {
 	}
 	b := s.enters()
 	b.goes("/runs/" + id)
-	print(1)
+	grow(1)
 	b.sees("row 1.")
-	print(60)
+	grow(60)
 	b.sees("row 60.")
 	b.expects("ERR_|503|502")
 	s.killed()
 	b.waits(`document.body.innerText.match(/connection|reach|again/i)`) // it is said
 	s.start()
-	print(100)
+	grow(100)
 	b.sees("row 100.")
-	print(150)
+	grow(150)
 	a.ends(api.Result{Outcome: workflow.Succeeded})
 	b.sees("row 150.")
 	b.sees("succeeded")

@@ -72,7 +72,7 @@ func (o *output) String() string {
 // up starts a server for one story.
 func up(t *testing.T) *server {
 	t.Helper()
-	dir, err := os.MkdirTemp(scratch, "up-")
+	dir, err := os.MkdirTemp(scratch, "up-") //nolint:usetesting // users of engines must get into it
 	s := &server{t: t, dir: dir, addr: freeAddress(t)}
 	s.must(err)
 	// Root's engines are users of their own, who must get to their sources.

@@ -100,16 +100,16 @@ type tab struct {
 // tab opens a tab of somebody who is not signed in.
 func (s *server) tab() *tab {
 	s.t.Helper()
-	return newTab(s.t, s, browser, chromedp.WithNewBrowserContext())
+	return newTab(browser, s.t, s, chromedp.WithNewBrowserContext())
 }
 
 // beside opens another tab of the same person.
 func (b *tab) beside() *tab {
 	b.t.Helper()
-	return newTab(b.t, b.s, b.ctx)
+	return newTab(b.ctx, b.t, b.s)
 }
 
-func newTab(t *testing.T, s *server, parent context.Context, options ...chromedp.ContextOption) *tab {
+func newTab(parent context.Context, t *testing.T, s *server, options ...chromedp.ContextOption) *tab {
 	t.Helper()
 	b := &tab{t: t, s: s}
 	ctx, closeTab := chromedp.NewContext(parent, append(options, chromedp.WithListener(b.hears))...)
@@ -253,12 +253,6 @@ func (b *tab) goes(to string) {
 	b.do(chromedp.Navigate(to))
 }
 
-// path is where the tab is: path and query.
-func (b *tab) path() string {
-	b.t.Helper()
-	return eval[string](b, `location.pathname + location.search`)
-}
-
 // waits waits until an expression holds in whatever page the tab then shows.
 func (b *tab) waits(js string) {
 	b.t.Helper()
@@ -316,7 +310,11 @@ func (b *tab) clicks(selector string, text ...string) {
 // fills replaces what a field holds.
 func (b *tab) fills(selector, text string) {
 	b.t.Helper()
-	b.clicks(selector)
+	// A page that still scrolls moves away under the click.
+	eventually(b.t, selector+" has the focus", func() bool {
+		b.clicks(selector)
+		return eval[bool](b, `document.activeElement.matches(`+strconv.Quote(selector)+`)`)
+	})
 	b.do(chromedp.Evaluate[chromedp.Void](`document.activeElement.select?.()`), call(input.InsertText, input.InsertTextParams{Text: text}))
 }
 
