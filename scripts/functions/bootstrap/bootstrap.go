@@ -89,12 +89,16 @@ func Build(ctx context.Context, cfg Config, packages ...string) (out []Artifact,
 	return out, nil
 }
 
+// pages is the package of the console. Its functions are not inlined: each component of a page would be in the binary
+// once more for every place that uses it, and they take longer to load than to call.
+const pages = "github.com/dayfly-dev/dayfly/internal/console"
+
 // compile builds every package into dir, named by its last element. The build knows nothing of the
 // machine, of the path and of the state of the work tree; what differs between two is the version.
 func compile(ctx context.Context, cfg Config, dir string, packages []string) error {
 	args := []string{
 		"build", "-tags", "lambda.norpc", "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -X main.version=" + cmp.Or(cfg.Version, "unknown"),
+		"-gcflags", pages + "=-l", "-ldflags", "-s -w -X main.version=" + cmp.Or(cfg.Version, "unknown"),
 		"-o", dir + string(filepath.Separator),
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, packages...)...) //nolint:gosec // packages of this module
