@@ -43,11 +43,12 @@ func (w *world) dump(workflows ...string) map[string]any {
 	return out
 }
 
-// withoutSightings leaves out when a pool polled last: it goes on polling.
+// withoutSightings leaves out when a pool polled last, and at which step a runner's heartbeat found its run: these go on.
 func withoutSightings(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		delete(v, "last_seen")
+		delete(v, "step")
 		for _, inner := range v {
 			withoutSightings(inner)
 		}
