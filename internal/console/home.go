@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/a-h/templ"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
@@ -59,18 +60,20 @@ func home(r *http.Request, v *view) (templ.Component, error) {
 
 func readHome(ctx context.Context, v *view) (d homeData, err error) {
 	const mostPending = 100
-	list := func(f controlplane.Filter) (page api.Page[api.Workflow]) {
-		if err == nil {
-			page, err = v.plane.Workflows(ctx, v.who, f)
-		}
-		return page
+	var newest, awaiting, active, pending, failed api.Page[api.Workflow]
+	var group errgroup.Group // no list needs another, and each may take many reads
+	list := func(to *api.Page[api.Workflow], f controlplane.Filter) {
+		group.Go(func() (err error) {
+			*to, err = v.plane.Workflows(ctx, v.who, f)
+			return err
+		})
 	}
-	newest := list(controlplane.Filter{Limit: mostHome})
-	awaiting := list(controlplane.Filter{State: "awaiting_approval", Limit: mostNeeds})
-	active := list(controlplane.Filter{State: "active", Limit: mostHome})
-	pending := list(controlplane.Filter{State: "pending", Since: v.now.Add(-workflow.QueueTimeout), Limit: mostPending})
-	failed := list(controlplane.Filter{State: "failed", Since: v.now.Add(-lately), Limit: 50})
-	if err != nil {
+	list(&failed, controlplane.Filter{State: "failed", Since: v.now.Add(-lately), Limit: 50})
+	list(&newest, controlplane.Filter{Limit: mostHome})
+	list(&awaiting, controlplane.Filter{State: "awaiting_approval", Limit: mostNeeds})
+	list(&active, controlplane.Filter{State: "active", Limit: mostHome})
+	list(&pending, controlplane.Filter{State: "pending", Since: v.now.Add(-workflow.QueueTimeout), Limit: mostPending})
+	if err := group.Wait(); err != nil {
 		return d, err
 	}
 	for _, w := range awaiting.Items {
@@ -78,7 +81,11 @@ func readHome(ctx context.Context, v *view) (d homeData, err error) {
 	}
 	for _, w := range unsettled(newest.Items, failed.Items) {
 		if w.SubmittedAt.Before(oldest(newest)) { // what came after it may not be among the newest
-			if after := list(controlplane.Filter{Workspace: w.Workspace, Operation: string(w.Operation), State: "succeeded", Since: w.SubmittedAt, Limit: 1}); len(after.Items) > 0 {
+			after, err := v.plane.Workflows(ctx, v.who, controlplane.Filter{Workspace: w.Workspace, Operation: string(w.Operation), State: "succeeded", Since: w.SubmittedAt, Limit: 1})
+			if err != nil {
+				return d, err
+			}
+			if len(after.Items) > 0 {
 				continue
 			}
 		}
@@ -112,11 +119,12 @@ func readHome(ctx context.Context, v *view) (d homeData, err error) {
 	d.older = pending.Next != "" && len(pending.Items) < mostPending
 	d.active, d.pending = howMany(active), howMany(pending)
 	d.today, d.any = endedToday(newest, v.now), len(newest.Items) > 0
-	if !d.any && err == nil {
-		some, some_ := v.plane.Workspaces(ctx, v.who, "", 1)
-		if err = some_; len(some.Items) > 0 {
-			d.workspace = some.Items[0].Name
-		}
+	if d.any {
+		return d, nil
+	}
+	some, err := v.plane.Workspaces(ctx, v.who, "", 1)
+	if len(some.Items) > 0 {
+		d.workspace = some.Items[0].Name
 	}
 	return d, err
 }

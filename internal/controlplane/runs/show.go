@@ -379,18 +379,23 @@ func (p *Calls) poolsOf(ctx context.Context, org string, wfs []picked) ([]string
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]string, len(wfs))
-	for i, w := range wfs {
-		ids[i] = w.PoolID
-		if w.State != workflow.Pending {
-			continue
-		}
-		q, _, err := ledger.Get[record.Queue](r, record.QueueKey(w.WorkspaceID))
+	leads := map[string]string{} // by workspace: the pool to which it leads
+	for _, k := range lanes {
+		q, _, err := ledger.Get[record.Queue](r, k)
 		if err != nil {
 			return nil, err
 		}
 		if q.Route.Key != "" {
-			ids[i] = record.PoolOfRoute(q.Route.Key)
+			leads[k.Part] = record.PoolOfRoute(q.Route.Key)
+		}
+	}
+	ids := make([]string, len(wfs))
+	for i, w := range wfs {
+		if ids[i] = w.PoolID; w.State != workflow.Pending {
+			continue
+		}
+		if to, known := leads[record.QueueKey(w.WorkspaceID).Part]; known {
+			ids[i] = to
 		}
 	}
 	names, err := catalog.Names(ctx, p.ledger, org, slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == "" })...)
