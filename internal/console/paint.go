@@ -54,20 +54,11 @@ func shown(line string, colours func(parameters string) string) string {
 	line = strings.TrimRight(line, "\r\n")
 	line = line[strings.LastIndexByte(line, '\r')+1:]
 	var b strings.Builder
-	for line != "" {
-		i := strings.IndexByte(line, '\x1b')
-		if i < 0 {
-			i = len(line)
-		}
-		b.WriteString(strings.ReplaceAll(clean(line[:i]), "\n", "␊"))
-		if line = line[i:]; line == "" {
-			break
-		}
-		n := text.EscapeSequence(line)
-		if s, ok := strings.CutPrefix(line[:n], "\x1b["); ok && strings.HasSuffix(s, "m") {
+	for piece, sequence := range text.Escapes(line) {
+		b.WriteString(strings.ReplaceAll(clean(piece), "\n", "␊"))
+		if s, ok := strings.CutPrefix(sequence, "\x1b["); ok && strings.HasSuffix(s, "m") {
 			b.WriteString(colours(strings.TrimSuffix(s, "m")))
 		}
-		line = line[n:]
 	}
 	return b.String()
 }

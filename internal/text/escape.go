@@ -1,19 +1,35 @@
 package text
 
-import "strings"
+import (
+	"iter"
+	"strings"
+)
+
+// Escapes cuts a line into pieces of text, each with the escape sequence that ends it; the last one may have none.
+func Escapes(line string) iter.Seq2[string, string] {
+	return func(yield func(piece, sequence string) bool) {
+		for line != "" {
+			piece, _, _ := strings.Cut(line, "\x1b")
+			rest := line[len(piece):]
+			n := 0
+			if rest != "" {
+				n = EscapeSequence(rest)
+			}
+			if !yield(piece, rest[:n]) {
+				return
+			}
+			line = rest[n:]
+		}
+	}
+}
 
 // WithoutEscapes returns a line without its escape sequences, such as colours.
 func WithoutEscapes(line string) string {
 	var b strings.Builder
-	for {
-		before, _, found := strings.Cut(line, "\x1b")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		line = line[len(before):]
-		line = line[EscapeSequence(line):]
+	for piece := range Escapes(line) {
+		b.WriteString(piece)
 	}
+	return b.String()
 }
 
 // EscapeSequence returns the length in bytes of the escape sequence that s begins with, at least 1. s begins with an

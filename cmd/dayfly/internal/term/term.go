@@ -134,21 +134,12 @@ func (s Style) Coloured(line string) string {
 	}
 	var b strings.Builder
 	painted := false
-	for rest := line; rest != ""; {
-		at := strings.IndexByte(rest, 0x1b)
-		if at < 0 {
-			at = len(rest)
-		}
-		b.WriteString(Clean(rest[:at]))
-		if rest = rest[at:]; rest == "" {
-			break
-		}
-		n := text.EscapeSequence(rest)
-		if sequence := rest[:n]; rendition().MatchString(sequence) {
+	for piece, sequence := range text.Escapes(line) {
+		b.WriteString(Clean(piece))
+		if rendition().MatchString(sequence) {
 			painted = true
 			b.WriteString(sequence)
 		}
-		rest = rest[n:]
 	}
 	if painted {
 		b.WriteString("\x1b[0m")
