@@ -125,8 +125,9 @@ func childOf(node *kong.Node, word string) *kong.Node {
 
 // values are what a flag or an argument can be: one of a list, or what the control plane knows.
 func (a *app) values(node *kong.Node, v *kong.Value) []candidate {
+	plain := func(one string) candidate { return candidate{one, ""} }
 	if v.Enum != "" {
-		return words(slices.DeleteFunc(v.EnumSlice(), func(one string) bool { return one == "" }), func(one string) candidate { return candidate{one, ""} })
+		return words(slices.DeleteFunc(v.EnumSlice(), func(one string) bool { return one == "" }), plain)
 	}
 	group := node.Name // of the command, for arguments that are called as everywhere
 	if node.Parent != nil && node.Parent.Parent != nil {
@@ -142,6 +143,12 @@ func (a *app) values(node *kong.Node, v *kong.Value) []candidate {
 	case v.Name == "parent":
 		thing = "project"
 	}
+	switch thing {
+	case "op":
+		return words(operations, plain)
+	case "state":
+		return words(states, plain)
+	}
 	ctx, cancel := context.WithTimeout(a.ctx, completeWait)
 	defer cancel()
 	cl, err := a.connect()
@@ -149,10 +156,6 @@ func (a *app) values(node *kong.Node, v *kong.Value) []candidate {
 		return nil
 	}
 	switch thing {
-	case "op":
-		return words(operations, func(op string) candidate { return candidate{op, ""} })
-	case "state":
-		return words(states, func(state string) candidate { return candidate{state, ""} })
 	case "workflow":
 		page, _ := cl.Workflows(ctx, client.Filter{Limit: 100})
 		return words(page.Items, func(w api.Workflow) candidate {
@@ -171,8 +174,8 @@ func (a *app) values(node *kong.Node, v *kong.Value) []candidate {
 	return nil
 }
 
-// words are the candidates of a list.
-func words[T any](list []T, word func(T) candidate) (all []candidate) {
+// words makes something of each item of a list.
+func words[T, W any](list []T, word func(T) W) (all []W) {
 	for _, one := range list {
 		all = append(all, word(one))
 	}

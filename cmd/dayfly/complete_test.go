@@ -140,3 +140,13 @@ complete -C 'dayfly workf'; complete -C 'dayfly why '; complete -C 'dayfly run -
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
+
+func TestComplete_OperationsAndStatesNeedNoControlPlane(t *testing.T) {
+	w := newWorld(t)
+	w.env = map[string]string{"HOME": t.TempDir(), "PATH": w.env["PATH"]}
+	for want, line := range map[string][]string{"preview": {"run", "--op", "pre"}, "awaiting_approval": {"workflow", "list", "--state", "aw"}} {
+		if got := w.ok(append([]string{completeCommand}, line...)...); !strings.HasPrefix(got, want+"\t") {
+			t.Errorf("%q is completed to %q, want %s", line, got, want)
+		}
+	}
+}

@@ -109,13 +109,14 @@ func meant(got string, wants []string) string {
 
 // The values by which runs are listed.
 var (
-	states     = []string{"pending", "claimed", "running", "succeeded", "failed", "cancelled", "active", "awaiting_approval"}
-	operations = []string{
-		string(workflow.Preview), string(workflow.Update), string(workflow.Refresh), string(workflow.Destroy),
-		string(workflow.StateList), string(workflow.StateUnlock), string(workflow.StatePull), string(workflow.StatePush),
-		"scan",
-	}
+	states     = spelled(workflow.States(), "active", "awaiting_approval")
+	operations = spelled(workflow.Operations(), "scan")
 )
+
+// spelled are the values of a list as words, and more.
+func spelled[T ~string](list []T, more ...string) []string {
+	return append(words(list, func(one T) string { return string(one) }), more...)
+}
 
 // checkWord refuses a value that is a near miss of a known one. Others are left to the control plane, which may be newer.
 func checkWord(flag, got string, known []string) error {
