@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -38,12 +37,8 @@ func moment(flag, in string, now time.Time) (at time.Time, err error) {
 	if at, err = time.ParseInLocation(time.DateOnly, in, time.Local); err == nil {
 		return at, nil
 	}
-	days, isDays := strings.CutSuffix(in, "d")
-	ago, err := time.ParseDuration(in)
-	if n, notDays := strconv.Atoi(days); isDays && notDays == nil && n < 100_000 {
-		ago, err = time.Duration(n)*24*time.Hour, nil
-	}
-	if err != nil || ago < 0 {
+	ago, ok := text.Ago(in)
+	if !ok {
 		return at, usage(fmt.Errorf("%s: want a time such as 2026-11-01T00:00:00Z, or how long ago it was, such as 90m, 24h or 7d, not %q", flag, in))
 	}
 	return now.Add(-ago), nil

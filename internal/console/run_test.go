@@ -142,7 +142,7 @@ func TestRun_AStalePlanIsRefusedWithTheSentence(t *testing.T) {
 	s.guarded("net", api.Approval{Required: true})
 	w := s.submit("net", workflow.Update)
 	s.preview(api.Changes{Add: 1})
-	s.guarded("net", api.Approval{Required: true, Expires: "24h"}) // what is required is no part of the plan
+	s.guarded("net", api.Approval{Required: true, Expires: "24h"}) // what is required is not part of the plan
 	ws, err := s.plane.Workspace(t.Context(), s.admin, "net")
 	s.must(err)
 	ws.EngineVersion = "1.12.0"

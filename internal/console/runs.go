@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -97,13 +96,8 @@ func sinceOf(s string, now time.Time) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, s); err == nil {
 		return at, nil
 	}
-	ago, err := time.ParseDuration(s)
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		var n int
-		n, err = strconv.Atoi(days)
-		ago = time.Duration(min(max(n, -1), 100000)) * 24 * time.Hour
-	}
-	if err != nil || ago < 0 {
+	ago, ok := text.Ago(s)
+	if !ok {
 		return time.Time{}, workflow.Refuse(workflow.ErrInvalid, "since", "since is a time such as 2026-11-01T00:00:00Z, or how long ago, such as 2h or 7d; not %s", text.Quote(s, 40))
 	}
 	return now.Add(-ago), nil

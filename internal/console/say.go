@@ -49,7 +49,7 @@ var reasons = map[workflow.Reason][2]string{
 	workflow.ReasonSourceFailed:      {"the source could not be fetched", "Check its address, ref, token and network."},
 	workflow.ReasonSecretUnavailable: {"a secret could not be read", "Check its reference, and the rights of the role."},
 	workflow.ReasonRoleUnavailable:   {"the role of the workspace could not be assumed", "Check its trust policy and its path."},
-	workflow.ReasonEngineNotFound:    {"there is no engine of that name and version", "Install it, or change engine_version of the workspace."},
+	workflow.ReasonEngineNotFound:    {"there is no engine with that name and version", "Install it, or change engine_version of the workspace."},
 	workflow.ReasonStateNotKept:      {"the state would be gone with the task", "Give the workspace a place for its state."},
 	workflow.ReasonStateElsewhere:    {"another state exists than the one that would be used", ""},
 	workflow.ReasonSourceMoved:       {"the files of its directory changed while it waited", "Retry it."},

@@ -82,3 +82,13 @@ func Duration(d time.Duration) string {
 	}
 	return fmt.Sprintf("%dd", int(d.Hours())/24)
 }
+
+// Ago reads how long ago something was: 90m, 24h or, of fewer than 100,000 days, 7d. ok is false for anything else.
+func Ago(s string) (d time.Duration, ok bool) {
+	if days, isDays := strings.CutSuffix(s, "d"); isDays {
+		n, err := strconv.Atoi(days)
+		return time.Duration(n) * 24 * time.Hour, err == nil && n >= 0 && n < 100_000
+	}
+	d, err := time.ParseDuration(s)
+	return d, err == nil && d >= 0
+}

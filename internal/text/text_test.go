@@ -3,6 +3,7 @@ package text_test
 import (
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -63,6 +64,19 @@ func TestWithoutEscapes(t *testing.T) {
 	} {
 		if got := text.WithoutEscapes(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestAgo_TakesDurationsAndDays(t *testing.T) {
+	for in, want := range map[string]time.Duration{"90m": 90 * time.Minute, "7d": 7 * 24 * time.Hour, "0d": 0, "99999d": 99999 * 24 * time.Hour} {
+		if got, ok := text.Ago(in); !ok || got != want {
+			t.Errorf("%q: got %s, %v, want %s", in, got, ok, want)
+		}
+	}
+	for _, in := range []string{"", "d", "-1d", "-2h", "100000d", "1.5d", "soon"} {
+		if got, ok := text.Ago(in); ok {
+			t.Errorf("%q was taken for %s", in, got)
 		}
 	}
 }

@@ -24,8 +24,8 @@ func signedOut() error {
 }
 
 // SignIn begins a session of whoever a user token speaks for, and returns its value. The session has a record of its
-// own, so that its value is no token of the API. It names the token that it came from and is worth what that is worth
-// at each request: it ends with the token, and its roles are those that the token has then.
+// own, so that its value is not a token of the API. The record names the token that the session came from. Both are
+// checked at each request: the session ends with the token, and its roles are those that the token has then.
 func (p *Calls) SignIn(ctx context.Context, token string) (string, error) {
 	who, err := p.Authenticate(ctx, token)
 	if err != nil {
