@@ -22,6 +22,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/json"
 
+	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -58,7 +59,7 @@ type Config struct {
 // Verifier checks tokens. Its methods may be called concurrently.
 type Verifier struct {
 	log     *slog.Logger
-	private private
+	private outbound.Private
 	http    func() *http.Client
 
 	mu      sync.Mutex
@@ -68,12 +69,12 @@ type Verifier struct {
 
 // New returns a verifier, or an error that says which entry of Private is wrong. It calls nobody.
 func New(cfg Config) (*Verifier, error) {
-	p, err := readPrivate(cfg.Private)
+	p, err := outbound.ReadPrivate(cfg.Private)
 	if err != nil {
 		return nil, err
 	}
 	v := &Verifier{log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)), private: p, sources: map[string]*source{}, logins: map[string]*asked{}}
-	v.http = sync.OnceValue(v.private.client) // a process that verifies nothing pays nothing
+	v.http = sync.OnceValue(func() *http.Client { return caller(p) }) // a process that verifies nothing pays nothing
 	return v, nil
 }
 

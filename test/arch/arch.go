@@ -45,6 +45,7 @@ var rules = map[string]rule{
 	"internal/disk":          {level: 0, std: true},
 	"internal/env":           {level: 0, std: true},
 	"internal/task":          {level: 0, std: true},
+	"internal/outbound":      {level: 0, std: true},
 	"internal/awserr":        {level: 0},
 	"internal/awssend":       {level: 0, std: true},
 	"internal/awss3":         {level: 0},
