@@ -60,6 +60,7 @@ var rules = map[string]rule{
 	"internal/config":    {level: 10},
 	"internal/queue":     {level: 10},
 	"internal/launcher":  {level: 10},
+	"internal/githost":   {level: 10},
 	"internal/secrets":   {level: 10},
 	"internal/store":     {level: 10},
 
@@ -86,6 +87,7 @@ var rules = map[string]rule{
 var (
 	adapters = map[string][]string{
 		"internal/blob":     {"files", "s3"},
+		"internal/githost":  {"github", "gitlab"},
 		"internal/queue":    {"memory", "sqs"},
 		"internal/launcher": {"ecs", "docker", "process", "taskdir"},
 		"internal/secrets":  {"awssm", "local"},
@@ -101,7 +103,7 @@ var (
 	// Of these, the parts build on one another: each may import those that stand before it.
 	layered     = []string{"internal/controlplane"}
 	conformance = []string{
-		"internal/blob/blobtest", "internal/queue/queuetest", "internal/launcher/launchertest",
+		"internal/blob/blobtest", "internal/githost/githosttest", "internal/queue/queuetest", "internal/launcher/launchertest",
 		"internal/secrets/secretstest", "internal/store/storetest", "internal/store/storefault",
 		"internal/store/dynamodb/dynamodbtest",
 	}
@@ -123,6 +125,8 @@ var owners = []struct {
 		"internal/store/dynamodb", "internal/runner/cloud", "functions/", "cmd/", "runnerimage/",
 	}},
 	{"modernc.org/sqlite", []string{"internal/store/sqlite"}},
+	{"github.com/google/go-github/", []string{"internal/githost/github"}},
+	{"gitlab.com/gitlab-org/", []string{"internal/githost/gitlab"}},
 	{"github.com/go-git/", []string{"internal/runner/source"}},
 	{"github.com/go-jose/", []string{"internal/ticket", "internal/oidc"}},
 	{"github.com/danielgtaylor/huma/", []string{"internal/httpapi"}},
