@@ -64,6 +64,7 @@ var rules = map[string]rule{
 	"internal/secrets":   {level: 10},
 	"internal/store":     {level: 10},
 
+	"internal/githost/webhook": {level: 10, std: true},
 	"internal/artifact": {level: 15},
 
 	"internal/controlplane": {level: 20},
