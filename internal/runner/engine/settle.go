@@ -372,20 +372,31 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.f.Write(p)
 }
 
-// arrived checks that an apply has changed the state in the place where it belongs.
+// arrived checks that an apply has changed the state in the place where it belongs. One that only mends drift may leave
+// it as it was: the engine writes no state that says the same.
 func (t *terraform) arrived(ctx context.Context) error {
 	before := t.doc
 	var err error
 	if t.doc, err = t.document(ctx); err != nil {
 		return err
 	}
-	if t.doc == nil || before != nil && t.doc.lineage == before.lineage && t.doc.serial <= before.serial {
+	same := before != nil && t.doc != nil && t.doc.lineage == before.lineage
+	if same && t.doc.serial == before.serial && mends(t.out) {
+		return nil
+	}
+	if t.doc == nil || same && t.doc.serial <= before.serial {
 		return &Failure{
 			Reason: workflow.ReasonStepFailed,
 			Detail: fmt.Sprintf("the engine says that it has applied the plan, but the state in %s is as before (%s): find out where it was written before you run anything else", t.place, before),
 		}
 	}
 	return nil
+}
+
+// mends says that a plan does nothing but undo what was changed outside the code. It is a pure function.
+func mends(r Outcome) bool {
+	return r.Changes != nil && !r.Truncated && len(r.Changes.Resources) > 0 && len(r.Changes.Outputs) == 0 &&
+		!slices.ContainsFunc(r.Changes.Resources, func(c api.ResourceChange) bool { return !c.Drifted })
 }
 
 // found is what is to be known of the state after the run; nil where the run was to look only.

@@ -457,6 +457,43 @@ func TestRun_ApplyThatDoesNotReachItsPlaceFails(t *testing.T) {
 	}
 }
 
+// The engine writes no state that says what the one before says. So an apply that only makes again what somebody has
+// removed leaves it as it was.
+func TestRun_ApplyThatMendsDriftMayLeaveTheStateAsItWas(t *testing.T) {
+	const create = `{"address":"a.b","change":{"actions":["create"]}}`
+	for name, tc := range map[string]struct {
+		plan string
+		fine bool
+	}{
+		"drift alone":            {`"resource_drift":[{"address":"a.b","change":{"actions":["delete"]}}],"resource_changes":[` + create + `]`, true},
+		"something new":          {`"resource_changes":[` + create + `]`, false},
+		"drift and what is new":  {`"resource_drift":[{"address":"a.c","change":{"actions":["delete"]}}],"resource_changes":[` + create + `]`, false},
+		"drift and a new output": {`"resource_drift":[{"address":"a.b","change":{"actions":["delete"]}}],"resource_changes":[` + create + `],"output_changes":{"o":{"actions":["create"]}}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			fakeEngine(t, filepath.Join(dir, "terraform"), "1.11.4", lines(
+				`plan) exit 2 ;;`,
+				`show) echo '{"format_version":"1.2",`+tc.plan+`}' ;;`,
+				`output) echo '{}' ;;`,
+				`apply) echo 'Apply complete!' ;;`))
+			j := job(t, api.EngineTerraform, workflow.Update, nil)
+			j.EnginePath = []string{dir}
+			put(t, j.StateDir, map[string]string{"terraform.tfstate": `{"version":4,"serial":3,"lineage":"l","outputs":{},"resources":[{}]}`})
+			_, err := engine.Run(t.Context(), newHost(), j)
+			if tc.fine {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if f := failure(t, err); f.Reason != workflow.ReasonStepFailed || !strings.Contains(f.Detail, "is as before") {
+				t.Errorf("got %s %q, want a failure that says that the state is as before", f.Reason, f.Detail)
+			}
+		})
+	}
+}
+
 func TestRun_LooksAtAndUnlocksStates(t *testing.T) {
 	eachEngine(t, func(t *testing.T, name string) {
 		server, url := newHTTPState(t)
