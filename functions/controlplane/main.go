@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	_ "time/tzdata" // schedules name time zones, and the function has no files of them for sure
 
 	"github.com/aws/aws-lambda-go/lambda"
 	awsdynamodb "github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -72,6 +73,14 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	if env.OneOf("DAYFLY_MODE", modeAll, modeAll, modeLongPolls) == modeAll {
 		admin = boot.SecretsManager(cfg, "the admin token", env.Required("DAYFLY_ADMIN_TOKEN_SECRET", "the ARN of the secret with the first admin's token"))
 	}
+	var webhooks func(context.Context) ([]byte, error) // what the secrets of webhooks are made from
+	if arn := env.Text("DAYFLY_WEBHOOK_KEY_SECRET", ""); arn != "" {
+		key := boot.SecretsManager(cfg, "the key of webhooks", arn)
+		webhooks = func(ctx context.Context) ([]byte, error) {
+			value, err := key.Get(ctx)
+			return []byte(value.Reveal()), err
+		}
+	}
 	organization := env.Text("DAYFLY_ORGANIZATION", "default")
 	var audit *forward.Place // where the sealed audit trail is sent to
 	if to := env.Text("DAYFLY_AUDIT_FORWARD", ""); to != "" {
@@ -111,7 +120,7 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 		return nil, err
 	}
 	config := controlplane.Config{
-		OrganizationLimit: active, LogQuota: quota, LogWait: logWait, LogIdle: logIdle, Expires: true, DefaultState: api.StateS3, Log: log, Waker: newWaker(cfg, log), Issuers: issuers,
+		OrganizationLimit: active, LogQuota: quota, LogWait: logWait, LogIdle: logIdle, Expires: true, DefaultState: api.StateS3, Log: log, Waker: newWaker(cfg, log), Issuers: issuers, WebhookKey: webhooks, Address: public,
 	}
 	if bucket != "" {
 		config.Blobs = s3.New(env.Of("S3", cfg), bucket)

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptrace"
-	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,9 +15,6 @@ import (
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
 	"github.com/dayfly-dev/dayfly/internal/awserr"
 )
-
-// wakeEvent is what a woken function gets: a wake carries nothing.
-const wakeEvent = "{}"
 
 // warmFor is how long after its last use a connection to Lambda is used again. The process may have been frozen since
 // then, and a connection that its other end has closed meanwhile takes a request without an error.
@@ -71,13 +66,11 @@ func (w *waker) fresh() boot.Caller {
 
 // Wake implements controlplane.Waker: one try, because a wake may be lost and must not be waited for.
 func (w *waker) Wake(ctx context.Context, target string) error {
-	caller, region := w.fresh(), regionOf(target)
-	endpoint, err := caller.Endpoint(ctx, "Lambda", "lambda", region)
+	caller := w.fresh()
+	invocation, err := caller.Invocation(ctx, target)
 	if err != nil {
 		return fmt.Errorf("invoke %s: %w", target, err)
 	}
-	// An ARN's colons are escaped, as the SDK does it: the signature counts what is sent.
-	name := strings.ReplaceAll(url.PathEscape(target), ":", "%3A")
 	sent, failed := make(chan struct{}), make(chan error, 1)
 	once := sync.OnceFunc(func() { close(sent) })
 	call, cancel := context.WithCancel(httptrace.WithClientTrace(context.WithoutCancel(ctx), &httptrace.ClientTrace{
@@ -89,10 +82,7 @@ func (w *waker) Wake(ctx context.Context, target string) error {
 	}))
 	go func() {
 		defer cancel()
-		_, err := caller.Do(call, boot.Call{
-			Service: "lambda", Region: region, Address: endpoint + "/2015-03-31/functions/" + name + "/invocations", Body: []byte(wakeEvent),
-			Header: map[string]string{"Content-Type": "application/json", "X-Amz-Invocation-Type": "Event"},
-		})
+		_, err := caller.Do(call, invocation)
 		select {
 		case <-sent:
 			w.answered(call, target, err)
@@ -121,12 +111,4 @@ func (w *waker) answered(ctx context.Context, target string, err error) {
 	default:
 		w.log.WarnContext(ctx, "pool not woken; its schedule finds the work", "target", target, "err", err)
 	}
-}
-
-// regionOf returns the region that an ARN names; a name alone, "", means the function's own.
-func regionOf(target string) string {
-	if part := strings.SplitN(target, ":", 6); len(part) == 6 && part[0] == "arn" {
-		return part[3]
-	}
-	return ""
 }

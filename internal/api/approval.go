@@ -21,6 +21,7 @@ type Approval struct {
 	Required       bool     `json:"required" doc:"Whether what changes the state is applied only as a plan that was approved" example:"true"`
 	NotBySubmitter bool     `json:"not_by_submitter,omitempty" doc:"Whether somebody else than who submitted the run or changed the workspace last must approve"`
 	Expires        string   `json:"expires,omitempty" maxLength:"40" doc:"Go duration for which a plan waits for its approval, at most 168h; default 72h" example:"24h"`
+	AfterMerge     bool     `json:"after_merge,omitempty" doc:"Whether the plan of a pull request is applied only after the merge: its approvals carry over to the run of the merged commit, if all planned changes are equal. Else an approval applies it at once"`
 	Rules          []string `json:"rules,omitempty" maxItems:"10" doc:"Which plans need an approval: destroys, replaces, changes > N. Without any, all that change something; with some, others are approved by themselves" example:"destroys"`
 }
 
@@ -36,6 +37,9 @@ func (a *Approval) Text() string {
 	if a.NotBySubmitter {
 		out += "; not by the submitter"
 	}
+	if a.AfterMerge {
+		out += "; of a pull request after the merge"
+	}
 	if a.Expires != "" {
 		out += "; within " + a.Expires
 	}
@@ -44,11 +48,15 @@ func (a *Approval) Text() string {
 
 // PlanMade is the plan that a preview left to be approved. Two hashes name it: that of the bundle, which has the plan
 // file and what it was made from, and that of the summary of the planned changes, which whoever approves is shown.
+//
+// Values says nothing to who does not guess it, but few unknown values can be guessed. So it is kept only to be compared,
+// and is taken out of all that people and runs are given.
 type PlanMade struct {
 	Artifact string `json:"artifact" maxLength:"200" doc:"Name of the bundle among the artifacts of the run" example:"plan/bundle.tar"`
 	Size     int64  `json:"size" minimum:"1" doc:"Bytes of the bundle" example:"20480"`
 	SHA256   string `json:"sha256" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the bundle" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
 	Summary  string `json:"summary" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the summary of all planned changes" example:"60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"`
+	Values   string `json:"values,omitempty" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of all planned changes with their values, by which the plan is compared with another one; none where it cannot be. Runners report it, and no answer has it"`
 	Empty    bool   `json:"empty,omitempty" doc:"Whether the plan changes nothing"`
 	Source   string `json:"source,omitempty" maxLength:"100" doc:"Commit of the git source, or digest of the directory's files or of the archive"`
 }
@@ -74,19 +82,27 @@ const (
 	ReviewRejected = "rejected"
 	ReviewExpired  = "expired"   // nobody approved it in time
 	ReviewEmpty    = "unchanged" // the plan changes nothing, so there is nothing to approve
+	// The plan of a pull request is approved, and the approvals wait for the plan of the merged commit.
+	ReviewMerge = "awaiting_merge"
+	// The approvals of a pull request's plan were carried over to that of the merged commit.
+	ReviewCarried = "carried_over"
 )
 
 // Review is what became of a plan that needs an approval.
 type Review struct {
-	Status         string             `json:"status" enum:"waiting,approved,rejected,expired,unchanged" doc:"Where it stands" example:"waiting"`
+	Status         string             `json:"status" enum:"waiting,approved,rejected,expired,unchanged,awaiting_merge,carried_over" doc:"Where it stands" example:"waiting"`
 	For            workflow.Operation `json:"for" doc:"Operation of the run that applies the plan" example:"update"`
 	SHA256         string             `json:"sha256" doc:"SHA-256 of the plan's bundle; an approval names it"`
 	Summary        string             `json:"summary" doc:"SHA-256 of the summary of the planned changes"`
 	Why            []string           `json:"why,omitempty" doc:"Which requirements want an approval, in words; none where the plan needs none" example:"project payments: it destroys 2 resources"`
 	NotBySubmitter bool               `json:"not_by_submitter,omitempty" doc:"Whether the submitters may not approve"`
+	AfterMerge     bool               `json:"after_merge,omitempty" doc:"Whether the plan is of a pull request and applied only after its merge: its approvals carry over to the plan of the merged commit, if all planned changes are equal"`
 	Submitters     []string           `json:"submitters,omitempty" doc:"Who counts as submitter"`
 	Needed         int                `json:"needed" doc:"How many approvals it needs, of different people" example:"1"`
+	NeededWhy      string             `json:"needed_why,omitempty" doc:"Why it needs more than one, as a clause" example:"the authors of the commits since the last apply are not known here"`
 	Votes          []Vote             `json:"votes,omitempty" doc:"What was said, the oldest first"`
+	CarriedFrom    string             `json:"carried_from,omitempty" doc:"Id of the pull request's preview whose approvals were carried over to this plan, because all planned changes are equal" example:"wf_01k1xz4m2p7q9r3s5t8u"`
+	CarriedTo      string             `json:"carried_to,omitempty" doc:"Id of the preview of the merged commit to which the approvals of this plan were carried over" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 	ExpiresAt      time.Time          `json:"expires_at" doc:"Until when it may be approved"`
 	Applies        string             `json:"applies,omitempty" doc:"Id of the run that applies the plan" example:"wf_01k1xz4m2p7q9r3s5t8w"`
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -115,6 +116,20 @@ func RetryAfter(err error) time.Duration {
 		return e.RetryAfter
 	}
 	return 0
+}
+
+// longestRetryAfter bounds what anybody may ask us to wait.
+const longestRetryAfter = 24 * time.Hour
+
+// ParseRetryAfter reads a Retry-After header, in seconds or as a date; 0 means that it says nothing. It is at most a day.
+func ParseRetryAfter(value string, now time.Time) time.Duration {
+	var d time.Duration
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		d = time.Duration(seconds) * time.Second
+	} else if at, err := http.ParseTime(value); err == nil {
+		d = at.Sub(now)
+	}
+	return min(max(d, 0), longestRetryAfter)
 }
 
 // Said is what an error says, without the request that it was said to: the same trouble says the same again.

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -45,6 +46,7 @@ type Issuer struct {
 	Algorithms []string     `json:"algorithms,omitempty" maxItems:"7" doc:"Signatures that are taken: RS256, RS384, RS512, PS256, ES256, ES384, ES512; default RS256 and ES256" example:"[\"RS256\"]"`
 	IsDisabled bool         `json:"is_disabled,omitempty" doc:"Whether its tokens are refused, and those that were given for them have ended"`
 	Login      *IssuerLogin `json:"login,omitempty" doc:"How people log in with it, with dayfly login"`
+	Pipelines  *Pipelines   `json:"pipelines,omitempty" doc:"Of a git host whose pipelines get its tokens: how their claims are read. Then a token of a pipeline that a pull request may have started, or of a ref that is not protected, only views, and submits previews of its commit"`
 	Rules      []TrustRule  `json:"rules,omitempty" maxItems:"50" doc:"What the holder of a token becomes: the first rule that fits decides"`
 	CreatedAt  *time.Time   `json:"created_at,omitempty" doc:"When it was made; not taken"`
 	Version    int64        `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
@@ -54,6 +56,29 @@ type Issuer struct {
 type IssuerLogin struct {
 	ClientID string   `json:"client_id" minLength:"1" maxLength:"256" doc:"Id of a public client of the issuer, without a secret" example:"dayfly-cli"`
 	Scopes   []string `json:"scopes,omitempty" maxItems:"20" doc:"Scopes that are asked for; default openid, profile and email" example:"[\"openid\",\"profile\",\"email\"]"`
+}
+
+// Kinds of git host whose pipelines' claims this version reads.
+const (
+	PipelinesGitHub = "github"
+	PipelinesGitLab = "gitlab"
+)
+
+// Pipelines says that an issuer's tokens are those of a git host's pipelines.
+type Pipelines struct {
+	Kind string `json:"kind" enum:"github,gitlab" doc:"Whose claims they have" example:"github"`
+	Host string `json:"host,omitempty" maxLength:"255" doc:"Host of the repositories that its tokens name; default github.com for GitHub's issuer, else the host of url" example:"github.com"`
+}
+
+// Settled is the pipelines with their host, which is implied by the address of the issuer where it is left out.
+func (p Pipelines) Settled(issuer string) Pipelines {
+	if u, err := url.Parse(issuer); err == nil && p.Host == "" {
+		if p.Host = u.Host; strings.EqualFold(u.Hostname(), "token.actions.githubusercontent.com") {
+			p.Host = "github.com"
+		}
+	}
+	p.Host = strings.ToLower(p.Host)
+	return p
 }
 
 // TrustRule says which tokens of an issuer are trusted, and what their holder becomes.

@@ -169,8 +169,19 @@ type Identity struct {
 	Pool         string            `json:"pool,omitempty" doc:"Pool of a pool token"`
 	Kind         string            `json:"kind,omitempty" enum:"user,service,pool" doc:"What the caller is: a person, a program or a pool"`
 	Issuer       string            `json:"issuer,omitempty" doc:"Name of the issuer whose token was exchanged for this one; name says who it is there" example:"github"`
+	Pipeline     *Pipeline         `json:"pipeline,omitempty" doc:"Of a token that was exchanged for that of a pipeline: what it says of the pipeline"`
 	TokenID      string            `json:"token_id,omitempty" doc:"Id of the token" example:"tok_01k1xz4m2p7q9r3s5t8v"`
 	ExpiresAt    *time.Time        `json:"expires_at,omitempty" doc:"When the token ends; none means never"`
+}
+
+// Pipeline is the pipeline of a git host that a token was exchanged by.
+type Pipeline struct {
+	Protected  bool   `json:"is_protected" doc:"Whether neither a pull request nor a ref that is not protected decides what it does. One that is not protected only views, submits previews of its commit, and cancels those" example:"false"`
+	Host       string `json:"host" doc:"Host of its repository" example:"github.com"`
+	Repository string `json:"repository" doc:"Path of its repository there" example:"example/infra"`
+	Commit     string `json:"commit,omitempty" doc:"Commit that it is of" example:"6dcb09b5b57875f334f61aebed695e2e4193db5e"`
+	Ref        string `json:"ref,omitempty" doc:"Ref that it is of" example:"refs/pull/17/merge"`
+	Number     int    `json:"number,omitempty" doc:"Number of its pull request, where its token says it" example:"17"`
 }
 
 // Submit asks for a run of a workspace.
@@ -187,6 +198,9 @@ type Submit struct {
 	TakeOver     bool   `json:"take_over,omitempty" doc:"Copy the state that exists elsewhere into the workspace's place, where that is empty"`
 	TakeOverFrom string `json:"take_over_from,omitempty" maxLength:"90" doc:"With take_over: which of several, such as the engine's workspace below terraform.tfstate.d"`
 	BeginAnew    bool   `json:"begin_anew,omitempty" doc:"Go on with what is in the workspace's place, whatever exists elsewhere"`
+
+	Commit string `json:"commit,omitempty" maxLength:"40" pattern:"^[0-9a-f]{40}$" doc:"Of a preview: the commit of the workspace's git source that it is of, as a run of a pull request, with preview_role and secrets marked for previews only. A pipeline's own commit where a pipeline submits; one that is protected may update with it too, and has the workspace's role" example:"6dcb09b5b57875f334f61aebed695e2e4193db5e"`
+	Number int    `json:"number,omitempty" minimum:"0" doc:"With commit: number of its pull request, for people" example:"17"`
 
 	LockID string `json:"lock_id,omitempty" maxLength:"255" doc:"With operation state_unlock: id of the lock"`
 
@@ -218,6 +232,7 @@ type Workflow struct {
 	Applies         string             `json:"applies,omitempty" doc:"Id of the preview whose plan it applies, exactly"`
 	Changes         *Changes           `json:"changes,omitempty" doc:"What its plan would do, or what it did, in numbers" example:"{\"add\":1,\"change\":0,\"destroy\":0}"`
 	Step            string             `json:"step,omitempty" doc:"Of a running one in a list: the step at its last sign of life" example:"apply"`
+	Trigger         *Trigger           `json:"trigger,omitempty" doc:"What submitted it in place of a person; none where a person did"`
 	Review          *Review            `json:"review,omitempty" doc:"What became of the plan of a preview that was asked for to approve it"`
 	SubmittedBy     string             `json:"submitted_by" doc:"Name of the token that submitted it" example:"ci"`
 	SubmittedAt     time.Time          `json:"submitted_at" doc:"When it was submitted"`

@@ -22,6 +22,7 @@ type Claimed struct {
 	Short             bool    `json:"short" doc:"Whether fewer jobs than asked for can start now, so that asking again at once is of no use"`
 	RetryAfterSeconds float64 `json:"retry_after_seconds,omitempty" doc:"Seconds to wait before the next claim"`
 	Note              string  `json:"note,omitempty" doc:"Why nothing is handed out, where that is not obvious"`
+	Deliveries        bool    `json:"deliveries,omitempty" doc:"Whether deliveries wait for the pool's side"`
 }
 
 // Job is what one claim hands out.

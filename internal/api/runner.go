@@ -40,13 +40,14 @@ const (
 	knowsArchive   = "archive"
 	knowsPlan      = "plan" // to leave a plan that can be approved, and to apply one
 	knowsPath      = "directory_path"
+	knowsPull      = "pull_request" // to keep what the machine lends its engines from the code of a pull request
 )
 
 // RunnerKnows is what a runner of this version names at its start.
 func RunnerKnows() []string {
 	return []string{
 		StateDeclared, StateOwnDirectory, StateOwnS3, string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
-		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath,
+		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath, knowsPull,
 	}
 }
 
@@ -60,7 +61,8 @@ func (s Spec) Needs() []string {
 	for _, what := range RunnerKnows() {
 		switch {
 		case what == kind, what == string(s.Operation), what == knowsTakeOver && s.TakeOver, what == knowsBeginAnew && s.BeginAnew,
-			what == knowsArchive && s.Source.Archive != nil, what == knowsPlan && (s.For != "" || s.Plan != nil), what == knowsPath && s.Source.Path != "":
+			what == knowsArchive && s.Source.Archive != nil, what == knowsPlan && (s.For != "" || s.Plan != nil), what == knowsPath && s.Source.Path != "",
+			what == knowsPull && s.PullRequest:
 			out = append(out, what)
 		}
 	}
@@ -114,6 +116,7 @@ type Spec struct {
 	Environment       map[string]string  `json:"environment,omitempty" doc:"Environment variables of the engine"`
 	Secrets           []Secret           `json:"secrets,omitempty" doc:"References of secret values, and where the engine finds them"`
 	Role              *Role              `json:"role,omitempty" doc:"The run's role in the cloud. Without it, secrets are read with the role of the task, and the engine has none"`
+	PullRequest       bool               `json:"pull_request,omitempty" doc:"Whether its code is that of a pull request which nobody has approved: then the engine gets no forwarded variable that may be secret"`
 	Size              string             `json:"size" doc:"CPU and memory of the task" example:"small"` // nothing reads it here; records have it, and the first version read it
 	MaxRuntimeSeconds float64            `json:"max_runtime_seconds" doc:"Most seconds that the run may take" example:"3600"`
 	For               workflow.Operation `json:"for,omitempty" doc:"With operation preview: leave the plan, so that a run of this operation can apply it once it is approved" example:"update"`

@@ -3,6 +3,8 @@ package api
 import (
 	"path"
 	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // Engines that this version runs.
@@ -51,12 +53,23 @@ type Workspace struct {
 	Labels          []string          `json:"labels,omitempty" maxItems:"10" doc:"Instead of a pool: any pool that has all these labels may run it; only an admin may set them"`
 	Runner          string            `json:"runner,omitempty" maxLength:"128" doc:"Name of the one instance of its pool that may run it; only an admin may set it"`
 	Role            string            `json:"role,omitempty" maxLength:"700" doc:"ARN of the role that its runs have in the cloud, with deploy_target ecs; only an admin may set it"`
+	PreviewRole     string            `json:"preview_role,omitempty" maxLength:"700" doc:"ARN of the role of its previews and scans; default role. Runs of pull requests have this role or none. It lies under the path of role; only an admin may set it"`
 	Size            string            `json:"size,omitempty" maxLength:"20" doc:"small (the default), medium, large, xlarge, or CPU/MEMORY in 1/1024 vCPU and MiB, a pair that Fargate has, such as 2048/8192" example:"small"`
 	MaxRuntime      string            `json:"max_runtime,omitempty" doc:"Go duration, at most 24h; default 1h" example:"1h"`
 	MaxActive       int               `json:"max_active,omitempty" minimum:"0" maximum:"1000" doc:"Most workflows at once; default 10" example:"10"`
 	Version         int64             `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 	Approval        *Approval         `json:"approval,omitempty" doc:"What is required before a plan is applied, beside what its organization and its projects require; only an admin may take it away or make it require less"`
+	PullRequests    *PullRequests     `json:"pull_requests,omitempty" doc:"When a pull request previews it; it needs a git source"`
 	DefaultPriority int               `json:"default_priority,omitempty" minimum:"-100" maximum:"100" doc:"Priority of runs that name none; higher first"`
+}
+
+// PullRequests says when a pull request of the workspace's repository previews it. Without it, each does that changes
+// a file below the path of its source.
+type PullRequests struct {
+	Paths      []string `json:"paths,omitempty" maxItems:"50" doc:"What else concerns it, from the top of the repository: ** stands for any directories, * and ? for characters but a slash; with ! before it, what does not concern it" example:"modules/**"`
+	IsDisabled bool     `json:"is_disabled,omitempty" doc:"Whether none does"`
+	// What runs then is the merged commit, with the workspace's own role: it needs a git host whose webhooks are taken.
+	OnMerge workflow.Operation `json:"on_merge,omitempty" enum:"preview,update" doc:"Run that the merge of a pull request starts, by a webhook; default none. Where approvals are required, an update makes a plan first" example:"update"`
 }
 
 // Outcome is what came of a workspace that was put. It crosses the wire in a header, so that the answer's body
@@ -166,4 +179,6 @@ type Secret struct {
 	Env  string `json:"env,omitempty" maxLength:"128" doc:"Environment variable that the engine finds the value in" example:"DB_PASSWORD"`
 	File string `json:"file,omitempty" maxLength:"255" doc:"Or the path of a file with the value, below the directory that DAYFLY_SECRETS_DIR names"`
 	Ref  string `json:"ref" minLength:"1" maxLength:"2048" doc:"file:NAME, env:NAME or the ARN of a secret in Secrets Manager" example:"file:db-password"`
+
+	Preview bool `json:"preview,omitempty" doc:"Whether runs of pull requests get it too, whose code whoever opened them may have written; default false"`
 }

@@ -293,7 +293,7 @@ func (e *endpoint) unreached(ctx context.Context, err error) error {
 
 // refused turns an answer that is not a success into its error.
 func (e *endpoint) refused(response *http.Response, text []byte) error {
-	after := retryAfter(response.Header.Get("Retry-After"), time.Now())
+	after := api.ParseRetryAfter(response.Header.Get("Retry-After"), time.Now())
 	if p, ours := problem(response, text); ours {
 		err := p.Err(after)
 		// What nobody but the control plane's operators can explain is named as their log names it.

@@ -7,8 +7,6 @@ import (
 	"mime"
 	"net/http"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -50,17 +48,4 @@ func problem(response *http.Response, text []byte) (api.Problem, bool) {
 	}
 	p.Status, p.Title = response.StatusCode, http.StatusText(response.StatusCode)
 	return p, true
-}
-
-const longestRetryAfter = 24 * time.Hour
-
-// retryAfter reads a Retry-After header, in seconds or as a date; 0 means that it says nothing.
-func retryAfter(value string, now time.Time) time.Duration {
-	var d time.Duration
-	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
-		d = time.Duration(seconds) * time.Second
-	} else if at, err := http.ParseTime(value); err == nil {
-		d = at.Sub(now)
-	}
-	return min(max(d, 0), longestRetryAfter)
 }

@@ -124,5 +124,5 @@ func elsewhere(response *http.Response) error {
 		kind = workflow.ErrBusy
 	}
 	said := fmt.Sprintf("the place of the artifacts at %s answered %d %s", response.Request.URL.Host, response.StatusCode, http.StatusText(response.StatusCode))
-	return &workflow.Error{Kind: kind, Message: said, RetryAfter: retryAfter(response.Header.Get("Retry-After"), time.Now())}
+	return &workflow.Error{Kind: kind, Message: said, RetryAfter: api.ParseRetryAfter(response.Header.Get("Retry-After"), time.Now())}
 }

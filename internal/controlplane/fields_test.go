@@ -40,6 +40,11 @@ var sinceV0 = map[string]string{
 		"built-in one serves: set it again",
 	"org.limit": "as its default_pool; the limit of the process holds then",
 
+	"schedule":       "a record of its own: left alone, and nothing is submitted by it meanwhile",
+	"planned":        "as a schedule",
+	"cycle":          "as a schedule",
+	"schedule-place": "as a schedule",
+
 	"session": "a record of its own: left alone; an older function has no pages, and takes no session for a token",
 
 	"secret.kind": "written again only when the token is revoked, which stands",
@@ -63,6 +68,14 @@ var sinceV0 = map[string]string{
 	"workspace.w.source.path": "as its archive, but a run that an older control plane submits has the top of the directory as its root module: its " +
 		"plan says so",
 	"entry.pin":  "a pool that does not have the plan may then claim its run, whose runner does not find the plan: it fails, and applies nothing",
+	"wf.trigger": "the run then counts as a person's, as it does for the older function",
+	"workspace.w.preview_role": "an older function refuses a caller that sends it; who sends none takes it away, as with any version. A preview of an " +
+		"older function has role, and it makes no run of a pull request",
+	"workspace.w.secrets.preview": "as its preview_role; a run of a pull request then lacks the secret",
+	"secret.pipeline": "an older function gives its holder the whole role of its rule: name pipelines of an issuer when no function of an older " +
+		"version is left",
+	"wf.stuck":   "it may then be told once more that the run is stuck, unless another of its pool was told of within the hour",
+	"wf.look":    "the next look at whether the run is stuck comes at once; it decides nothing about the run",
 	"wf.changes": "the lists do not count the changes of a run then; its result has them",
 	"wf.for":     "the spec has it as well; the plan of such a preview is not offered for approval: run it again",
 	"wf.then":    "as its for",
@@ -74,10 +87,14 @@ var sinceV0 = map[string]string{
 	"workspace.by": "who changed the workspace last is then not known as a submitter, until somebody changes it through this version",
 	"workspace.w.approval": "an older function refuses a caller that sends it; who sends none takes it away, as with any version. What the " +
 		"organization and the projects require lies in records of its own",
+	"workspace.w.approval.after_merge":      "as its approval",
 	"workspace.w.approval.expires":          "as its approval",
 	"workspace.w.approval.not_by_submitter": "as its approval",
 	"workspace.w.approval.required":         "as its approval",
 	"workspace.w.approval.rules":            "as its approval",
+	"workspace.w.pull_requests.is_disabled": "as its approval",
+	"workspace.w.pull_requests.on_merge":    "as its approval",
+	"workspace.w.pull_requests.paths":       "as its approval",
 	"wf.needs":                              "a runner that is too old is then granted the start, and refuses the run itself, because it does not know the kind of its state",
 
 	"org.retention": "an older function writes an organization's record once, when it makes it",
@@ -116,6 +133,14 @@ var sinceV0 = map[string]string{
 	"cut":    "a record of its own: left alone; what an older function frees wakes only whom an older function cut short, the others poll",
 	"listed": "a record of its own: left alone; what an older function claims is not in the index, and the next pass of this version says so",
 	"places": "a record of its own: left alone",
+
+	"news":         "a record of its own: left alone, and told by the passes of this version",
+	"delivery":     "a record of its own: left alone",
+	"git-host":     "a record of its own: left alone; an older function takes no webhooks, and the hosts' events of that time are lost: comment dayfly preview",
+	"pull":         "as a git host; the next event, or the end of one of its runs, shows it anew",
+	"deliveries":   "a record of its own: left alone; an older function answers no claim of deliveries",
+	"stuck":        "a record of its own: left alone",
+	"notification": "a record of its own: left alone",
 
 	"hold.reason":        "a record of its own: left alone, and it ends by its time",
 	"hold.until":         "as its reason",
@@ -169,6 +194,9 @@ func recordFields() []string {
 		"runner": record.Runner{}, "pass": record.Pass{}, "clock": record.Clock{}, "heard": record.Heard{}, "wake": record.Wake{}, "wake-target": record.WakeTarget{}, "hold": record.Hold{}, "cursor": record.Cursor{}, "sole": record.Sole{}, "idem": record.Idempotency{}, "logend": record.LogEnd{},
 		"spec": api.Spec{}, "step": api.Step{}, "line": api.LogLine{}, "result": api.Result{}, "found": api.StateFound{}, "gone": record.Deleted{}, "review": record.Review{}, "applied": record.Applied{}, "event": api.Event{}, "audit": api.AuditEvent{},
 		"seal": api.Seal{}, "sealed": record.Sealed{}, "forwarded": record.Forwarded{}, "session": record.Session{},
+		"news": record.News{}, "delivery": record.Delivery{}, "deliveries": record.Deliveries{}, "stuck": record.Stuck{}, "notification": record.Settings[api.Notification]{},
+		"git-host": record.Settings[api.GitHost]{}, "pull": record.Pull{},
+		"schedule": record.Settings[api.Schedule]{}, "planned": record.Planned{}, "cycle": record.Cycle{}, "schedule-place": record.SchedulePlace{},
 	} {
 		out = append(out, fieldsOf(name, reflect.TypeOf(v))...)
 	}

@@ -5,8 +5,8 @@
 // It has one package for each domain, and each imports those before it: what is stored and under which keys (record),
 // what is decided about a workflow (rules, pure functions), how a decision is committed with everything that depends
 // on it (ledger), who a caller is and what it may do (identity), what an organization has (catalog), the life of a
-// workflow from its submission to its result (runs), and what time alone changes (clock). A Plane is all of them over
-// one store.
+// workflow from its submission to its result (runs), what starts work and what tells of it (triggers), and what time
+// alone changes (clock). A Plane is all of them over one store.
 //
 // # Consistency model
 //
@@ -28,6 +28,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/triggers"
 	"github.com/dayfly-dev/dayfly/internal/oidc"
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
@@ -61,6 +62,11 @@ type Config struct {
 	Forward Forwarder
 	// NoRoles refuses roles of workspaces, because runners could not assume them. False means that they can.
 	NoRoles bool
+	// Address is where people reach the console, such as https://dayfly.example.com. Empty means that messages name no
+	// link.
+	Address string
+	// WebhookKey returns what the secrets of webhooks are made from. Nil means that webhooks are refused.
+	WebhookKey func(ctx context.Context) ([]byte, error)
 }
 
 // Principal is the user or pool that a token is of.
@@ -83,6 +89,7 @@ type (
 	identityCalls = identity.Calls
 	catalogCalls  = catalog.Calls
 	runCalls      = runs.Calls
+	triggerCalls  = triggers.Calls
 	clockCalls    = clock.Calls
 )
 
@@ -92,6 +99,7 @@ type Plane struct {
 	*identityCalls
 	*catalogCalls
 	*runCalls
+	*triggerCalls
 	*clockCalls
 }
 
@@ -109,5 +117,6 @@ func New(st store.Store, cfg Config) *Plane {
 	l := ledger.New(st, ledger.Config{Now: cfg.Now, Log: cfg.Log, Waker: cfg.Waker, Alone: cfg.Alone, Expires: cfg.Expires})
 	c := catalog.New(l, catalog.Config{DefaultState: cfg.DefaultState, NoRoles: cfg.NoRoles, NoWakes: cfg.Waker == nil})
 	r := runs.New(l, c, runs.Config{OrganizationLimit: cfg.OrganizationLimit, LogQuota: cfg.LogQuota, Blobs: cfg.Blobs, LogWait: cfg.LogWait, LogIdle: cfg.LogIdle, Digest: cfg.Digest})
-	return &Plane{identity.New(l, cfg.Issuers), c, r, clock.New(l, c, r, cfg.Blobs, cfg.Forward)}
+	t := triggers.New(l, c, r, triggers.Config{Address: cfg.Address, WebhookKey: cfg.WebhookKey})
+	return &Plane{identity.New(l, cfg.Issuers), c, r, t, clock.New(l, c, r, t, cfg.Blobs, cfg.Forward)}
 }

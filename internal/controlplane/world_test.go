@@ -50,7 +50,7 @@ func newWorld(t *testing.T, st store.Store) *world {
 	w := &world{t: t, store: st, clock: &clock{t: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)}}
 	issuers, err := oidc.New(oidc.Config{Private: []string{"127.0.0.0/8"}})
 	w.must(err)
-	w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory, Issuers: issuers})
+	w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory, Issuers: issuers, WebhookKey: func(context.Context) ([]byte, error) { return []byte("of the secrets of webhooks"), nil }})
 	token, err := w.plane.Bootstrap(t.Context(), "default")
 	w.must(err)
 	w.admin, err = w.plane.Authenticate(t.Context(), token)

@@ -30,11 +30,12 @@ const (
 	ContainersDir  = "containers"                     // of the agent's docker launcher
 	RelayDir       = "relay"                          // of the agent: a socket for each container job
 
-	lockFile      = "lock"
-	privateDir    = "private"
-	stateIDFile   = privateDir + "/state-id" // of the agent: identifies this directory of states, also after a move
-	relayPortFile = privateDir + "/relay-port"
-	instanceFile  = privateDir + "/instance" // keeps the agent's instance name over restarts
+	lockFile       = "lock"
+	privateDir     = "private"
+	webhookKeyFile = privateDir + "/webhook-key" // what the secrets of webhooks are made from
+	stateIDFile    = privateDir + "/state-id"    // of the agent: identifies this directory of states, also after a move
+	relayPortFile  = privateDir + "/relay-port"
+	instanceFile   = privateDir + "/instance" // keeps the agent's instance name over restarts
 )
 
 // DefaultData returns the data directory if none is named. Root's must be one that others can pass through:
@@ -127,6 +128,16 @@ func (d *dataDir) stateID() (string, error) {
 	}
 	id := rand.Text()
 	return id, writePrivate(d.file(stateIDFile), id)
+}
+
+// webhookKey returns what the secrets of webhooks are made from, which is made with the first use.
+func (d *dataDir) webhookKey() ([]byte, error) {
+	kept, err := readPrivate(d.file(webhookKeyFile))
+	if err != nil || kept != "" {
+		return []byte(kept), err
+	}
+	key := rand.Text()
+	return []byte(key), writePrivate(d.file(webhookKeyFile), key)
 }
 
 func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }

@@ -125,8 +125,8 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 	}
 	s.plane = controlplane.New(st, controlplane.Config{
 		Now: cfg.Now, Log: s.log, Alone: true, LogQuota: cfg.LogQuota, Blobs: files.New(s.data.file(blobsDir)), DefaultState: cfg.DefaultState, Digest: cfg.digest, NoRoles: cfg.NoRoles,
-		Forward: cfg.Forward,
-		Issuers: issuers,
+		Forward: cfg.Forward, Issuers: issuers,
+		Address: address(cfg), WebhookKey: func(context.Context) ([]byte, error) { return s.data.webhookKey() },
 	})
 	gate := admission.New(cfg.Rates, nil)
 	s.pages = console.New(s.plane, console.Config{
@@ -141,6 +141,22 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 		return s, err
 	}
 	return s, nil
+}
+
+// address is under which people reach the pages; empty if the listener alone does not say so.
+func address(cfg ServerConfig) string {
+	host, port, err := net.SplitHostPort(cfg.Listen)
+	scheme := "http://"
+	if cfg.TLSCert != "" {
+		scheme = "https://"
+	}
+	switch ip := net.ParseIP(host); {
+	case cfg.PublicURL != "":
+		return strings.TrimRight(cfg.PublicURL, "/")
+	case err != nil || port == "0" || host == "" || ip != nil && ip.IsUnspecified():
+		return ""
+	}
+	return scheme + cfg.Listen
 }
 
 // checkListen refuses an address that would show tokens to a network.

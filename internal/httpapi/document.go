@@ -49,6 +49,7 @@ func describe() huma.Config {
 			Tags: []*huma.Tag{
 				{Name: "workflows", Description: "Submit, follow and cancel runs"},
 				{Name: "workspaces", Description: "What runs, and with which settings"},
+				{Name: "schedules", Description: "What runs by the clock"},
 				{Name: "pools", Description: "Groups of runners"},
 				{Name: "tokens", Description: "Who may call"},
 				{Name: "audit", Description: "Who did what, and what proves it"},
@@ -83,7 +84,9 @@ func (r registration) operation(in, out reflect.Type) huma.Operation {
 	if r.audience != open {
 		statuses = append(statuses, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests)
 	}
-	if _, form := in.FieldByName("RawBody"); form || r.body != nil {
+	_, raw := in.FieldByName("RawBody")
+	op.SkipValidateBody = raw // its bytes are no string of JSON, which huma takes them for
+	if raw || r.body != nil {
 		statuses = append(statuses, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
 	for _, status := range statuses {
@@ -217,6 +220,7 @@ func finish(doc *huma.OpenAPI) {
 		code.Enum = append(code.Enum, kind.Code)
 	}
 	describeToken(doc)
+	describeWebhook(doc)
 	for _, item := range doc.Paths {
 		for _, op := range []*huma.Operation{item.Get, item.Put, item.Post, item.Patch, item.Delete} {
 			if op == nil {
@@ -240,8 +244,8 @@ func finish(doc *huma.OpenAPI) {
 			}
 		}
 	}
-	// A workspace or an issuer that is made anew is answered with 201.
-	for _, path := range []string{"/v1/workspaces/{workspace}", "/v1/issuers/{issuer}"} {
+	// What is made anew under a name is answered with 201.
+	for _, path := range []string{"/v1/workspaces/{workspace}", "/v1/issuers/{issuer}", "/v1/schedules/{schedule}", "/v1/notifications/{notification}", "/v1/git-hosts/{git_host}"} {
 		put := doc.Paths[path].Put
 		created := *put.Responses["200"]
 		created.Description = "Created"
@@ -264,6 +268,16 @@ func describeToken(doc *huma.OpenAPI) {
 	for _, status := range []string{"400", "401"} {
 		op.Responses[status] = &huma.Response{Ref: "#/components/responses/TokenRefused"}
 	}
+}
+
+// describeWebhook describes the body of an event, which is the host's own.
+func describeWebhook(doc *huma.OpenAPI) {
+	const name = "WebhookEvent"
+	doc.Components.Schemas.Map()[name] = &huma.Schema{
+		Type: huma.TypeObject, AdditionalProperties: true, Description: "An event as its git host sends it",
+		Examples: []any{map[string]any{"action": "opened", "number": 17}},
+	}
+	doc.Paths["/v1/webhooks/{organization}/{git_host}"].Post.RequestBody.Content["application/json"].Schema = &huma.Schema{Ref: "#/components/schemas/" + name}
 }
 
 // exemplify gives a body the example of its type.

@@ -53,6 +53,12 @@ type ByService struct {
 	Service string `path:"service_principal" maxLength:"64" doc:"Name of the service principal" example:"nightly"`
 }
 
+// BySchedule names a schedule in the address.
+type BySchedule struct {
+	Schedule string `path:"schedule" maxLength:"64" doc:"Name of the schedule" example:"nightly"`
+}
+
+func (in BySchedule) name() string  { return in.Schedule }
 func (in ByIssuer) name() string    { return in.Issuer }
 func (in ByService) name() string   { return in.Service }
 func (in ByPool) name() string      { return in.Pool }

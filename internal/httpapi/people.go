@@ -171,7 +171,7 @@ func (s *server) tokenRoutes() {
 		known(func(_ context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Identity], error) {
 			out := api.Identity{
 				Organization: who.Organization, Name: who.Name, Audience: who.Audience, Role: who.Role, Grants: who.Grants, Pool: who.Pool,
-				Kind: who.Kind, Issuer: who.Issuer, TokenID: who.TokenID,
+				Kind: who.Kind, Issuer: who.Issuer, TokenID: who.TokenID, Pipeline: who.Pipeline.View(),
 			}
 			if !who.Expires.IsZero() {
 				out.ExpiresAt = &who.Expires

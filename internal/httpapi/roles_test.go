@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"regexp"
@@ -125,6 +126,31 @@ func TestTable_IsWhatEveryRouteDoes(t *testing.T) {
 	}
 }
 
+// A pipeline that is not protected may make no call but those of viewers, though its rule makes it an admin: what submits
+// and cancels is refused for all but the runs of its own commit. It is told why, and the refusal is audited.
+func TestTable_AnUnprotectedPipelineOnlyViews(t *testing.T) {
+	table := rules(t)
+	for _, o := range operations(t, newWorld(t)) {
+		if !strings.Contains(o.audience(), "user") {
+			continue
+		}
+		w := newTeam(t)
+		in := w.about(o)
+		in.token = w.stored(t, map[string]any{"role": api.RoleAdmin, "pipeline": map[string]any{"host": "github.com", "repo": "acme/infra", "ref": "refs/pull/17/merge"}})
+		answer := w.send(t, in)
+		if role := table[o.ID].role; role == "none" || role == api.RoleViewer {
+			if answer.Code == http.StatusForbidden || answer.Code == http.StatusUnauthorized || answer.Code == http.StatusInternalServerError {
+				t.Errorf("%s: got %d: %s", o.ID, answer.Code, answer.Body)
+			}
+			continue
+		}
+		if answer.Code != http.StatusForbidden || !strings.Contains(answer.Body.String(), "Run it on a protected ref, or name an environment") {
+			t.Errorf("%s: got %d, want 403 and what to do: %s", o.ID, answer.Code, answer.Body)
+		}
+		w.wantAudited(t, o.ID+", called by an unprotected pipeline")
+	}
+}
+
 // team is a world with projects, and with a workspace of project payments that has workflows.
 type team struct {
 	*world
@@ -195,11 +221,7 @@ func (w *team) tokenOf(t *testing.T, h holder) string {
 	in := api.NewToken{Name: "somebody"}
 	switch h.where {
 	case "nowhere":
-		value := "dfu_" + strings.Repeat("n", 43)
-		sum := sha256.Sum256([]byte(value))
-		hash := hex.EncodeToString(sum[:])
-		w.keep(t, store.Key{Part: "token/" + hash, Sort: "token"}, map[string]any{"id": "tok_none", "org": "default", "aud": "user", "name": "somebody", "hash": hash})
-		return value
+		return w.stored(t, nil)
 	case "organization":
 		in.Role = h.role
 	default:
@@ -210,6 +232,18 @@ func (w *team) tokenOf(t *testing.T, h holder) string {
 		t.Fatal(err)
 	}
 	return made.Value
+}
+
+// stored makes a token of somebody with the fields of its record as they are.
+func (w *team) stored(t *testing.T, fields map[string]any) string {
+	t.Helper()
+	value := "dfu_" + strings.Repeat("n", 43)
+	sum := sha256.Sum256([]byte(value))
+	hash := hex.EncodeToString(sum[:])
+	rec := map[string]any{"id": "tok_none", "org": "default", "aud": "user", "name": "somebody", "hash": hash}
+	maps.Copy(rec, fields)
+	w.keep(t, store.Key{Part: "token/" + hash, Sort: "token"}, rec)
+	return value
 }
 
 // keep stores a record as it is.

@@ -268,16 +268,24 @@ func gone[I interface{ name() string }](call func(context.Context, controlplane.
 
 // reported registers a pool stack's report about a job.
 func reported[B any](call func(context.Context, controlplane.Principal, string, B) error) registrar {
+	return told[struct {
+		ByID
+		Sent
+	}](call)
+}
+
+// told registers a report about what the address names.
+func told[I interface {
+	name() string
+	text() []byte
+}, B any](call func(context.Context, controlplane.Principal, string, B) error) registrar {
 	return func(r registration) {
-		known(func(ctx context.Context, who controlplane.Principal, in *struct {
-			ByID
-			Sent
-		}) (*nothing, error) {
+		known(func(ctx context.Context, who controlplane.Principal, in *I) (*nothing, error) {
 			var body B
-			if err := read(in.text(), &body); err != nil {
+			if err := read((*in).text(), &body); err != nil {
 				return nil, err
 			}
-			return nil, call(ctx, who, in.ID, body)
+			return nil, call(ctx, who, (*in).name(), body)
 		})(taking[B](r))
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/env"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -27,7 +28,7 @@ func (r *run) environment(spec api.Spec, secrets []string) ([]string, error) {
 	if r.role != nil {
 		env = append(env, "AWS_REGION="+r.role.region, "AWS_DEFAULT_REGION="+r.role.region)
 	}
-	env = append(env, r.cfg.Forward...)
+	env = append(env, r.forwarded(spec)...)
 	for _, name := range slices.Sorted(maps.Keys(spec.Environment)) {
 		if err := checkVariable(name); err != nil {
 			return nil, err
@@ -53,6 +54,26 @@ func (r *run) environment(spec api.Spec, secrets []string) ([]string, error) {
 		"DAYFLY_WORKFLOW_TYPE="+string(spec.Type),
 		"DAYFLY_OPERATION="+cmp.Or(string(spec.Operation), string(spec.Type)),
 	), nil
+}
+
+// forwarded are the variables of the machine that the engine gets. The code of a pull request gets none that would be
+// masked: what a workspace's admin did not mark for previews is not for it.
+func (r *run) forwarded(spec api.Spec) []string {
+	if !spec.PullRequest {
+		return r.cfg.Forward
+	}
+	var out, kept []string
+	for _, v := range r.cfg.Forward {
+		if name, value, _ := strings.Cut(v, "="); len(secretsOf(name, value).values) > 0 {
+			kept = append(kept, name)
+		} else {
+			out = append(out, v)
+		}
+	}
+	if len(kept) > 0 {
+		r.logf("this is the run of a pull request: %s of the machine not forwarded (%s)", text.Count(len(kept), "variable"), strings.Join(kept, ", "))
+	}
+	return out
 }
 
 // checkVariable refuses names that the workspace may not set. The control plane refuses them when the

@@ -236,6 +236,19 @@ func TestRunJob_EnvironmentIsBuiltFromNothing(t *testing.T) {
 	}
 }
 
+// The code of a pull request gets no secret that the machine lends its engines, and what is known to be public.
+func TestRunJob_APullRequestGetsNoForwardedSecret(t *testing.T) {
+	for pull, want := range map[bool]string{true: "PROXY=proxy.example.com:3128 .", false: "KEY=*** OTHER=*** PROXY=proxy.example.com:3128 ."} {
+		spec, cfg := job(t, `env | grep -E '^(KEY|OTHER|PROXY)=' | sort | tr '\n' ' '; echo .`)
+		spec.PullRequest, cfg.Forward = pull, []string{"KEY=hunter22", "OTHER=Some Value", "PROXY=proxy.example.com:3128"}
+		r := newRelay(t, spec)
+		runJob(t, r, cfg)
+		if text := r.text(); !strings.Contains(text, want+"\n") || pull != strings.Contains(text, "2 variables of the machine not forwarded (KEY, OTHER)") {
+			t.Errorf("pull request %t: got %s", pull, text)
+		}
+	}
+}
+
 // R3: what the engine is given is hidden in everything that leaves.
 func TestRunJob_SecretsReachTheEngineAndNothingElse(t *testing.T) {
 	const token, key, short = "hunter2-correct+horse/battery", "-----BEGIN-----\nAAAAB3NzaC1yc2E\n-----END-----\n", "x1"

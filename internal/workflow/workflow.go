@@ -168,6 +168,8 @@ const (
 	Silence = 10 * time.Minute
 	// ResultGrace is how long a result may be on its way after its task ended well.
 	ResultGrace = 10 * time.Minute
+	// Patience is how long a workflow may wait to be claimed, or to be started, before it counts as stuck.
+	Patience = 30 * time.Minute
 	// QueueTimeout is how long a workflow may be pending.
 	QueueTimeout = 24 * time.Hour
 	// MaxLapses is the number of lapsed claims that ends a workflow.

@@ -64,6 +64,7 @@ var rules = map[string]rule{
 	"internal/secrets":   {level: 10},
 	"internal/store":     {level: 10},
 
+	"internal/pullrequest":     {level: 10, also: []string{"internal/api"}},
 	"internal/githost/webhook": {level: 10, std: true},
 	"internal/artifact": {level: 15},
 
@@ -97,7 +98,7 @@ var (
 	// What some adapters of a parent have in common is imported by them alone.
 	shared = map[string][]string{"internal/launcher/taskdir": {"internal/launcher/docker", "internal/launcher/process"}}
 	parts  = map[string][]string{
-		"internal/controlplane":     {"record", "rules", "ledger", "identity", "catalog", "runs", "clock"},
+		"internal/controlplane":     {"record", "rules", "ledger", "identity", "catalog", "runs", "triggers", "clock"},
 		"internal/runner":           {"engine", "source", "mask", "logstream", "cloud", "lend"},
 		"internal/launcher/process": {"remains"},
 	}
@@ -139,6 +140,7 @@ var owners = []struct {
 	{"github.com/sony/gobreaker/", []string{"internal/client"}},
 	{"github.com/google/go-containerregistry", []string{"runnerimage/build"}},
 	{"golang.org/x/crypto/x509roots", []string{"runnerimage/build"}},
+	{"github.com/adhocore/gronx", []string{"internal/controlplane/triggers"}},
 	{"github.com/alecthomas/kong", []string{"cmd/", "internal/config"}},
 }
 

@@ -56,6 +56,11 @@ func PoolID(ctx context.Context, c *ledger.Change, org, name string) (string, er
 	return pool.ID, err
 }
 
+// Named reads the pool of a name into the change; without a name the built-in one.
+func Named(ctx context.Context, c *ledger.Change, org, name string) (record.Pool, error) {
+	return byName(ctx, c, org, cmp.Or(name, builtInPool))
+}
+
 // PoolNameKey leads to the pool that a workspace names, else to the built-in one.
 func PoolNameKey(org string, w api.Workspace) store.Key {
 	return record.PoolNameKey(org, cmp.Or(w.Pool, builtInPool))
@@ -91,7 +96,7 @@ func PoolFor(ctx context.Context, c *ledger.Change, org string, ws record.Worksp
 		err = serves(pool, q.Route.Scope, t)
 	}
 	if err == nil {
-		err = lends(pool, ws.W.Role)
+		err = lends(pool, ws.W)
 	}
 	return pool, err
 }

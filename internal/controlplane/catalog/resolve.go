@@ -28,7 +28,7 @@ type Choice struct {
 // organization, else the built-in one. It is a pure function. named is the id of the pool that the workspace names;
 // chain is its projects, the nearest first.
 func Choose(w api.Workspace, chain []record.Project, o record.Organization, named, builtIn string) Choice {
-	out := Choice{Scope: record.Scope{Workspace: w.Name, Stack: w.Stack, Namespace: w.Namespace, Role: pathOfRole(w.Role)}}
+	out := Choice{Scope: record.Scope{Workspace: w.Name, Stack: w.Stack, Namespace: w.Namespace, Role: pathOfRoles(w)}}
 	for _, p := range chain {
 		if p.Name != record.GlobalProject {
 			out.Scope.Projects = append(out.Scope.Projects, p.Name)
@@ -62,6 +62,24 @@ func (h Choice) Covers(pool record.Pool) bool {
 		return pool.Has(h.Labels)
 	}
 	return pool.ID == h.PoolID
+}
+
+// Disabled says why nothing that is submitted now would be claimed until an admin enables a pool; "" if it would, or if
+// there is no pool at all.
+func (h Choice) Disabled(ctx context.Context, c *ledger.Change, org string) (string, error) {
+	if h.PoolID != "" {
+		pool, _, err := ledger.Load[record.Pool](ctx, c, record.PoolKey(org, h.PoolID))
+		if err != nil || !pool.Disabled {
+			return "", err
+		}
+		return "pool " + pool.Name + " is disabled", nil
+	}
+	pools, err := AllPools(ctx, c, org)
+	pools = slices.DeleteFunc(pools, func(pool record.Pool) bool { return !h.Covers(pool) || pool.Closed || !pool.AssignedTo(h.Scope) })
+	if err != nil || len(pools) == 0 || slices.ContainsFunc(pools, func(pool record.Pool) bool { return !pool.Disabled }) {
+		return "", err
+	}
+	return "all pools with " + labels(h.Labels) + " are disabled", nil
 }
 
 // Explain says of each pool of an organization whether it would get a workflow of a type, and why or why not. It is a

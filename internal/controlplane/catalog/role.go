@@ -1,10 +1,12 @@
 package catalog
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 	"sync"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -20,16 +22,34 @@ var (
 
 const maxRolePath = 512
 
+// checkRoles refuses roles of a workspace that are not role ARNs. Both lie under one path, so that a pool that may assume
+// one may assume the other.
+func checkRoles(w api.Workspace) error {
+	if err := checkRole("role", w.Role); err != nil {
+		return err
+	}
+	if err := checkRole("preview_role", w.PreviewRole); err != nil {
+		return err
+	}
+	if w.Role != "" && w.PreviewRole != "" && pathOfRole(w.Role) != pathOfRole(w.PreviewRole) {
+		return invalid("preview_role", "role and preview_role lie under the same path, and %s and %s do not: a pool assumes roles under one path", pathOfRole(w.Role), pathOfRole(w.PreviewRole))
+	}
+	return nil
+}
+
 // checkRole refuses what is not a role ARN.
-func checkRole(arn string) error {
+func checkRole(field, arn string) error {
 	if arn == "" {
 		return nil
 	}
 	if path := pathOfRole(arn); path == "" || len(path) > maxRolePath {
-		return invalid("role", "%q is not the ARN of a role, such as arn:aws:iam::123456789012:role/dayfly/POOL/NAME", text.Cut(arn, 200))
+		return invalid(field, "%q is not the ARN of a role, such as arn:aws:iam::123456789012:role/dayfly/POOL/NAME", text.Cut(arn, 200))
 	}
 	return nil
 }
+
+// pathOfRoles is the path of the roles of a workspace; "" if it has none.
+func pathOfRoles(w api.Workspace) string { return pathOfRole(cmp.Or(w.Role, w.PreviewRole)) }
 
 // pathOfRole is the path of a role ARN, "/" if the role has no path. What is not a role ARN has no path: the result
 // is "".
@@ -49,9 +69,10 @@ func checkRolePath(path string) error {
 	return nil
 }
 
-// lends refuses a role that the pool's tasks may not assume. For a pool without a path, the account's policies decide
-// alone.
-func lends(r record.Pool, arn string) error {
+// lends refuses a workspace whose roles the pool's tasks may not assume. For a pool without a path, the account's policies
+// decide alone.
+func lends(r record.Pool, w api.Workspace) error {
+	arn := cmp.Or(w.Role, w.PreviewRole)
 	if arn == "" || r.RolePath == "" || strings.HasPrefix(pathOfRole(arn), r.RolePath) {
 		return nil
 	}

@@ -369,7 +369,7 @@ func closed(pool record.Pool) error {
 // sameRoute says whether two settings of a workspace lead to the same pools.
 func sameRoute(a, b api.Workspace) bool {
 	return a.Pool == b.Pool && a.Runner == b.Runner && projectOf(a) == projectOf(b) && a.Stack == b.Stack && a.Namespace == b.Namespace &&
-		pathOfRole(a.Role) == pathOfRole(b.Role) && slices.Equal(sorted(a.Labels), sorted(b.Labels))
+		pathOfRoles(a) == pathOfRoles(b) && slices.Equal(sorted(a.Labels), sorted(b.Labels))
 }
 
 // count keeps the label sets and the pinned instances that the workspaces of an organization use.

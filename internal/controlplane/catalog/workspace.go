@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 
@@ -86,9 +87,13 @@ func (p *Calls) Check(in *api.Workspace) error {
 	if err := checkWorkspace(in); err != nil {
 		return err
 	}
-	if p.cfg.NoRoles && in.Role != "" {
-		return workflow.Refuse(workflow.ErrUnsupported, "role",
-			"dayfly up has no cloud identity and cannot assume a role: leave role out, and name credentials under secrets, or run the workspace in a pool on AWS")
+	if p.cfg.NoRoles && pathOfRoles(*in) != "" {
+		field := "role"
+		if in.Role == "" {
+			field = "preview_role"
+		}
+		return workflow.Refuse(workflow.ErrUnsupported, field,
+			"dayfly up has no cloud identity and cannot assume a role: leave role and preview_role out, and name credentials under secrets, or run the workspace in a pool on AWS")
 	}
 	return nil
 }
@@ -119,7 +124,7 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	}
 	pool, err := poolOf(ctx, c, who.Organization, in)
 	if err == nil {
-		err = lends(pool, in.Role)
+		err = lends(pool, in)
 	}
 	if err != nil {
 		return Put{}, err
@@ -188,6 +193,8 @@ func adminsFields(before, in api.Workspace, pool record.Pool) error {
 	switch {
 	case before.Role != in.Role:
 		return workflow.Refuse(workflow.ErrForbidden, "role", "the role of a workspace is set by an admin; leave it as it is, or ask one")
+	case before.PreviewRole != in.PreviewRole:
+		return workflow.Refuse(workflow.ErrForbidden, "preview_role", "the role of a workspace's previews is set by an admin; leave it as it is, or ask one")
 	case !slices.Equal(before.Labels, in.Labels), before.Runner != in.Runner:
 		return workflow.Refuse(workflow.ErrForbidden, "pool", "labels and runner of a workspace choose its machines and are set by an admin; leave them as they are, or ask one")
 	case !sameRefs(before, in):
@@ -245,7 +252,7 @@ func sameRefs(a, b api.Workspace) bool {
 	refs := func(w api.Workspace) []string {
 		var out []string
 		for _, s := range w.Secrets {
-			out = append(out, s.Env+"|"+s.File+"|"+s.Ref)
+			out = append(out, fmt.Sprintf("%s|%s|%s|%t", s.Env, s.File, s.Ref, s.Preview))
 		}
 		if g := w.Source.Git; g != nil {
 			// A token is sent to the URL and with the user name that are set with it, and a key is used with a host

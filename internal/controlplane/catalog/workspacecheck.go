@@ -19,6 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/env"
+	"github.com/dayfly-dev/dayfly/internal/pullrequest"
 	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -63,7 +64,7 @@ func checkWorkspace(w *api.Workspace) error {
 	if err := checkSource(w.Source); err != nil {
 		return err
 	}
-	if err := checkRole(w.Role); err != nil {
+	if err := checkRoles(*w); err != nil {
 		return err
 	}
 	if _, err := MaxRuntime(*w); err != nil {
@@ -97,6 +98,9 @@ func checkWorkspace(w *api.Workspace) error {
 		return err
 	}
 	w.Approval = approval
+	if err := pullrequest.CheckSettings(*w); err != nil {
+		return err
+	}
 	if len(w.Secrets) > 50 {
 		return invalid("secrets", "a workspace has at most 50 secrets")
 	}
@@ -173,7 +177,7 @@ func checkSecret(field string, s api.Secret) error {
 	if s.Ref == "" || len(s.Ref) > 2048 {
 		return invalid(field+".ref", "a secret has a reference, such as file:NAME")
 	}
-	return checkRef(field+".ref", s.Ref)
+	return CheckRef(field+".ref", s.Ref)
 }
 
 // secretARN is the form of a reference to a secret in Secrets Manager. What follows the name selects a part or a
@@ -182,9 +186,9 @@ var secretARN = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^arn:aws(?:-[a-z]+){0,3}:secretsmanager:[a-z0-9-]{1,32}:[0-9]{12}:secret:[!-~]+$`)
 })
 
-// checkRef refuses a kind of reference that runners of this version cannot resolve. The value of a secret that was
+// CheckRef refuses a kind of reference that runners of this version cannot resolve. The value of a secret that was
 // put there by mistake looks the same, so the reference is never repeated.
-func checkRef(field, ref string) error {
+func CheckRef(field, ref string) error {
 	scheme, name, ok := strings.Cut(ref, ":")
 	if secretARN().MatchString(ref) || ok && name != "" && (scheme == "file" || scheme == "env") {
 		return nil
@@ -271,7 +275,7 @@ func checkArchive(a *api.ArchiveSource) error {
 	if a.TokenRef == "" {
 		return nil
 	}
-	return checkRef("source.archive.token_ref", a.TokenRef)
+	return CheckRef("source.archive.token_ref", a.TokenRef)
 }
 
 func loopbackHost(host string) bool {
@@ -320,7 +324,7 @@ func checkGit(g *api.GitSource) error {
 	}
 	for field, ref := range map[string]string{"token_ref": g.TokenRef, "ssh_key_ref": g.SSHKeyRef} {
 		if ref != "" {
-			if err := checkRef("source.git."+field, ref); err != nil {
+			if err := CheckRef("source.git."+field, ref); err != nil {
 				return err
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/triggers"
 	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -31,6 +32,7 @@ type Calls struct {
 	ledger  *ledger.Ledger
 	catalog *catalog.Calls
 	runs    *runs.Calls
+	starts  *triggers.Calls
 	blobs   deleter // nil if what is beside the records is deleted by its place
 	forward Forwarder
 }
@@ -42,9 +44,9 @@ type deleter interface {
 
 // New returns the calls over a ledger, and over blobs if there is a place for them. The audit trail is forwarded if
 // there is a forwarder.
-func New(l *ledger.Ledger, c *catalog.Calls, r *runs.Calls, blobs blob.Store, f Forwarder) *Calls {
+func New(l *ledger.Ledger, c *catalog.Calls, r *runs.Calls, t *triggers.Calls, blobs blob.Store, f Forwarder) *Calls {
 	own, _ := blobs.(deleter)
-	return &Calls{ledger: l, catalog: c, runs: r, blobs: own, forward: f}
+	return &Calls{ledger: l, catalog: c, runs: r, starts: t, blobs: own, forward: f}
 }
 
 const (
@@ -118,12 +120,17 @@ func (p *pass) urgent(org string) (turns []turn) {
 		func(ctx context.Context) turn {
 			p.failed(p.catalog.RemoveClosed(ctx, org))
 			return nil
+		},
+		func(ctx context.Context) turn {
+			p.failed(p.starts.Tell(ctx, org, p.until))
+			return nil
 		})
 }
 
-// waits is what is done for an organization in the second part: also what is kept no longer is deleted then, and the
-// audit trail is sealed.
+// waits is what is done for an organization in the second part: also what its schedules want is submitted then, what is
+// kept no longer is deleted, and the audit trail is sealed.
 func (p *pass) waits(org string) (turns []turn) {
+	turns = append(turns, p.schedules(org))
 	for _, part := range record.TimerParts(org) {
 		turns = append(turns, p.timers(org, ofKind(part, record.WaitTimers, ranOut(p.ledger.Now()))))
 	}
@@ -133,6 +140,20 @@ func (p *pass) waits(org string) (turns []turn) {
 		p.purged(sum)
 		return nil
 	}, p.seals(org))
+}
+
+// schedules submits what the schedules of an organization want.
+func (p *pass) schedules(org string) turn {
+	return func(ctx context.Context) turn {
+		left, err := p.starts.Turn(ctx, org, p.until)
+		if err != nil {
+			p.failed(fmt.Errorf("schedules of %s: %w", org, err))
+		}
+		if !left || err != nil {
+			return nil
+		}
+		return p.schedules(org)
+	}
 }
 
 // ranOut is behind every timer of the millisecond of a time.
@@ -201,6 +222,9 @@ func (p *Calls) passOne(ctx context.Context, org, id string, timer store.Key, se
 		was := beat
 		beat = rules.Stamp(w, beat, now)
 		o := rules.Due(w, beat, now)
+		if o.Look {
+			return p.look(ctx, c, w)
+		}
 		if !o.Slot && o.Event == "" {
 			// Nothing is due; the timer moves to the time when something will be.
 			if beat != was {

@@ -61,6 +61,9 @@ func (p *Calls) purge(ctx context.Context, org string, until time.Time, sum *Sum
 	if err == nil {
 		err = s.parts(ctx, record.ArtifactsPrefix, record.Before(kept, days.Artifacts), func(p *record.Purged) *time.Time { return &p.Artifacts })
 	}
+	if err == nil && !p.ledger.StoreExpires {
+		err = s.deliveries(ctx)
+	}
 	if err == nil && days.Audit > 0 {
 		err = s.audit(ctx, record.Before(now, days.Audit), p.forward != nil)
 	}
@@ -120,6 +123,40 @@ func (s *purge) parts(ctx context.Context, prefix string, before time.Time, at f
 		err = s.add(ctx, store.Put(record.Encode(k, purged), c.Version(k)))
 	}
 	return errors.Join(err, s.flush(ctx))
+}
+
+// deliveries deletes those that are kept no longer, where the store does not. Those that have failed are kept longer than
+// others, so some are looked at each time.
+func (s *purge) deliveries(ctx context.Context) error {
+	now := s.ledger.Now()
+	scan := store.Scan{Part: record.DeliveryPart(s.org), To: record.NewID(record.DeliveryIDs, now.Add(-record.DeliveryKeptDone)), Limit: recordsAtOnce}
+	for !s.enough() {
+		page, err := s.ledger.Range(ctx, scan)
+		if err != nil {
+			return err
+		}
+		for _, r := range page.Records {
+			s.looked++
+			d, err := record.Decode[record.Delivery](r)
+			if err != nil {
+				s.ledger.Log.Warn("record skipped", "err", err)
+				continue
+			}
+			if now.Before(d.Expires()) {
+				continue
+			}
+			if d.Due != "" {
+				s.ops = append(s.ops, store.Delete(record.DueKey(d.PoolID, d.Due), 1)) // it is never changed
+			}
+			if err := s.add(ctx, store.Delete(r.Key, r.Version)); err != nil {
+				return err
+			}
+		}
+		if scan.After = page.Next; scan.After == "" {
+			break
+		}
+	}
+	return s.flush(ctx)
 }
 
 // files deletes what lies beside the records of a run, before the records that name it.

@@ -35,7 +35,7 @@ func (p *Calls) IssueToken(ctx context.Context, in api.TokenRequest) (out api.Is
 		return out, invalid("scope", "only a token of a pool has a scope: leave scope out, or ask for %spool", api.TokenTypePrefix)
 	}
 	org, named := strings.CutPrefix(in.Audience, api.OrganizationPrefix)
-	if in.Audience != "" && (!named || checkName(org) != nil) {
+	if in.Audience != "" && (!named || CheckName(org) != nil) {
 		return out, invalid("audience", "want %s and the name of the organization, not %q", api.OrganizationPrefix, text.Cut(in.Audience, 100))
 	}
 	switch in.GrantType {
@@ -71,7 +71,7 @@ func kindOf(in api.TokenRequest) (string, error) {
 
 func poolOf(scope string) (string, error) {
 	pool, ok := strings.CutPrefix(scope, "pool:")
-	if scope != "" && (!ok || checkName(pool) != nil) {
+	if scope != "" && (!ok || CheckName(pool) != nil) {
 		return "", invalid("scope", "want pool: and the id or the name of one pool, not %q", text.Cut(scope, 100))
 	}
 	return pool, nil
@@ -205,9 +205,17 @@ func decide(is record.Issuer, claims oidc.Claims, kind, poolID string) (out reco
 			}
 			continue // none of its groups has a role
 		}
+		var pipeline *record.Pipeline
+		if is.I.Pipelines != nil {
+			of := pipelineOf(*is.I.Pipelines, r, claims)
+			pipeline = &of
+			if !of.Protected && r.Becomes == api.KindPool {
+				return out, 0, confined(Principal{Issuer: is.I.Name, Pipeline: pipeline}, "a pool's token")
+			}
+		}
 		out = record.Token{
 			Audience: User, Kind: r.Becomes, Name: nameOf(is.I.Name, claims, r.NameClaim), Role: role, Grants: grants, PoolID: rule.PoolID,
-			Source: &record.Source{Issuer: is.I.Name, ID: is.ID, Part: rule.ID},
+			Source: &record.Source{Issuer: is.I.Name, ID: is.ID, Part: rule.ID}, Pipeline: pipeline,
 		}
 		if r.Becomes == api.KindPool {
 			out.Audience = Pool
@@ -289,7 +297,7 @@ func (p *Calls) issue(c *ledger.Change, rec record.Token, action, detail string)
 		out.Scope = "pool:" + rec.PoolID
 		as += " " + rec.PoolID
 	}
-	Audit(c, Principal{Organization: rec.Org, Name: rec.Name}, action, rec.ID, "done", as+" until "+rec.Expires.Format(time.RFC3339)+detail)
+	Audit(c, Principal{Organization: rec.Org, Name: rec.Name}, action, rec.ID, "done", as+" until "+rec.Expires.Format(time.RFC3339)+detail+said(rec.Pipeline))
 	return out
 }
 

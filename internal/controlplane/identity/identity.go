@@ -39,6 +39,8 @@ type Principal struct {
 	Issuer  string // whose token was exchanged for this one; Name then says who it is there
 	TokenID string
 	Expires time.Time // of the token; zero means never
+	// Pipeline is what the token said that was exchanged for this one; nil where that was not a pipeline's.
+	Pipeline *record.Pipeline
 }
 
 // ranks orders the roles: each role may do what the roles before it may.
@@ -60,10 +62,10 @@ func New(l *ledger.Ledger, issuers *oidc.Verifier) *Calls {
 	return &Calls{ledger: l, issuers: issuers}
 }
 
-// Has reports whether who has at least a role: in the whole organization, or in one of the projects that are named. It
-// is a pure function.
+// Has reports whether who has at least a role: in the whole organization, or in one of the projects that are named. An
+// unprotected pipeline has no role above viewer. It is a pure function.
 func (who Principal) Has(role string, projects ...string) bool {
-	if who.Audience != User {
+	if who.Audience != User || who.Unprotected() && role != api.RoleViewer {
 		return false
 	}
 	least := slices.Index(ranks, role)
@@ -87,8 +89,15 @@ func Allow(ctx context.Context, l *ledger.Ledger, who Principal, role, action, t
 }
 
 // AllowIn checks that who may do an action in a project. The scope is read only if the role in the organization is not
-// enough. A refusal is audited.
+// enough. An unprotected pipeline may view, and do the actions of ofPullRequests with the role that its rule gives. A
+// refusal is audited.
 func AllowIn(ctx context.Context, l *ledger.Ledger, who Principal, role, action, target string, scope Scope) error {
+	if who.Unprotected() && role != api.RoleViewer {
+		if !slices.Contains(ofPullRequests, action) {
+			return Refused(ctx, l, who, action, target, confined(who, action))
+		}
+		who.Pipeline = nil // what does the action decides for which runs
+	}
 	if who.Has(role) {
 		return nil
 	}

@@ -34,8 +34,8 @@ func invalid(field, format string, args ...any) error {
 	return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
 }
 
-// checkName refuses a name that cannot be part of a key or of an address.
-func checkName(name string) error {
+// CheckName refuses a name that cannot be part of a key or of an address.
+func CheckName(name string) error {
 	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 	if name == "" || len(name) > 64 || strings.Trim(name, plain) != "" {
 		return invalid("name", "a name has 1 to 64 characters of A-Z, a-z, 0-9, _ and -, not %q", text.Cut(name, 80))
@@ -45,13 +45,18 @@ func checkName(name string) error {
 
 // settleIssuer fills in what an issuer leaves out, and refuses what cannot be.
 func (p *Calls) settleIssuer(org string, in api.Issuer) (api.Issuer, error) {
-	if err := checkName(in.Name); err != nil {
+	if err := CheckName(in.Name); err != nil {
 		return in, err
 	}
 	if err := p.issuers.CheckAddress("url", in.URL); err != nil {
 		return in, err
 	}
 	u, _ := url.Parse(in.URL)
+	pipelines, err := settlePipelines(in.Pipelines, in.URL)
+	if err != nil {
+		return in, err
+	}
+	in.Pipelines = pipelines
 	owners, known := sharedHosts[strings.ToLower(u.Hostname())]
 	in.Shared = in.Shared || known
 	if in.OwnerClaim != "" {
@@ -158,9 +163,9 @@ func grantsOf(r api.TrustRule) []map[string]string {
 	return out
 }
 
-// rulesOf makes the records of trust rules.
-func rulesOf(ctx context.Context, c *ledger.Change, org string, in []api.TrustRule) (out []record.Rule, err error) {
-	for i, r := range in {
+// rulesOf makes the records of an issuer's trust rules.
+func rulesOf(ctx context.Context, c *ledger.Change, org string, is api.Issuer) (out []record.Rule, err error) {
+	for i, r := range is.Rules {
 		rule := record.Rule{R: r}
 		if r.Becomes == api.KindPool {
 			k := record.PoolNameKey(org, r.Pool)
@@ -183,7 +188,11 @@ func rulesOf(ctx context.Context, c *ledger.Change, org string, in []api.TrustRu
 				return nil, err
 			}
 		}
-		said, err := json.Marshal(rule) // maps are written in the order of their keys
+		// What a rule gives depends on how claims are read. Maps are written in the order of their keys.
+		said, err := json.Marshal(struct {
+			record.Rule
+			Pipelines *api.Pipelines `json:"pipelines,omitempty"`
+		}{rule, is.Pipelines})
 		if err != nil {
 			return nil, fmt.Errorf("encode a rule: %w", err)
 		}
@@ -224,7 +233,7 @@ func (p *Calls) PutIssuer(ctx context.Context, who Principal, in api.Issuer) (ou
 		}
 		rec := record.Issuer{ID: cmp.Or(old.ID, record.NewID("iss_", c.Now)), Created: old.Created, I: in}
 		rec.I.Rules = nil
-		if rec.Rules, err = rulesOf(ctx, c, who.Organization, in.Rules); err != nil {
+		if rec.Rules, err = rulesOf(ctx, c, who.Organization, in); err != nil {
 			return err
 		}
 		switch {
@@ -312,7 +321,7 @@ func (p *Calls) DeleteIssuer(ctx context.Context, who Principal, name string) er
 // LoginOptions says with which issuers people log in. Everybody may ask; an organization that does not exist has none.
 func (p *Calls) LoginOptions(ctx context.Context, org string) (api.LoginOptions, error) {
 	out := api.LoginOptions{Organization: org, Issuers: []api.LoginOption{}}
-	if err := checkName(org); err != nil {
+	if err := CheckName(org); err != nil {
 		return out, invalid("organization", "this is not the name of an organization")
 	}
 	scan := record.Under(record.OrganizationPart(org), record.IssuersPrefix, 100)

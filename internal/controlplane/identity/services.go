@@ -73,7 +73,7 @@ func (p *Calls) CreateService(ctx context.Context, who Principal, in api.NewServ
 	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "service_principal.create", in.Name); err != nil {
 		return out, err
 	}
-	if err := checkName(in.Name); err != nil {
+	if err := CheckName(in.Name); err != nil {
 		return out, err
 	}
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {

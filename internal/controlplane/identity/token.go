@@ -137,7 +137,7 @@ func speaker(ctx context.Context, c *ledger.Change, tk store.Key) (Principal, er
 	}
 	who := Principal{
 		Organization: s.Org, Name: s.Name, Audience: s.Audience, Role: s.Role, Grants: s.Grants, PoolID: s.PoolID,
-		Kind: cmp.Or(s.Kind, s.Audience), TokenID: s.ID, Expires: s.Expires,
+		Kind: cmp.Or(s.Kind, s.Audience), TokenID: s.ID, Expires: s.Expires, Pipeline: s.Pipeline,
 	}
 	if s.Source != nil {
 		who.Issuer = s.Source.Issuer
@@ -220,6 +220,17 @@ func (p *Calls) CreateToken(ctx context.Context, who Principal, in api.NewToken)
 // mostGrants is how many projects one token has roles in.
 const mostGrants = 50
 
+// CheckRoles refuses a role that there is not, and grants as checkGrants does.
+func CheckRoles(ctx context.Context, c *ledger.Change, org, at, role string, grants map[string]string) error {
+	if err := checkRole(at+".role", role); err != nil {
+		return err
+	}
+	if len(grants) > mostGrants {
+		return invalid(at+".grants", "there are roles in at most %d projects; grant a role in a project above them, which counts in all below it", mostGrants)
+	}
+	return checkGrants(ctx, c, org, at+".grants", grants)
+}
+
 // checkGrants refuses grants of what is not a role, or in a project that does not exist. No commit gives grants in a
 // project that is deleted meanwhile: a later project of that name must not have them.
 func checkGrants(ctx context.Context, c *ledger.Change, org, at string, grants map[string]string) error {
@@ -281,6 +292,16 @@ func GrantIn(ctx context.Context, c *ledger.Change, org, project string) (string
 		}
 		if s.Grants[project] != "" {
 			return fmt.Sprintf("service principal %s has the role %s in it", s.Name, s.Grants[project]), nil
+		}
+	}
+	for g, err := range ledger.AllOf[record.Settings[api.GitHost]](ctx, c, record.Under(record.OrganizationPart(org), record.GitHostsPrefix, 100)) {
+		if err != nil {
+			return "", err
+		}
+		for _, m := range g.V.Members {
+			if m.Grants[project] != "" {
+				return fmt.Sprintf("member %s of git host %s has the role %s in it", m.Name, g.V.Name, m.Grants[project]), nil
+			}
 		}
 	}
 	return "", nil

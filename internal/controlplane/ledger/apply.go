@@ -88,6 +88,9 @@ func (c *Change) move(ctx context.Context, w *record.Workflow, out rules.Outcome
 		return c.requeue(ctx, w)
 	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
 		w.Ended = c.Now
+		if event := endOf(w); event != "" {
+			c.Tell(w.Org, record.NewsOf(event, w, c.Now))
+		}
 		if m.From == workflow.Pending {
 			return c.unqueue(ctx, w)
 		}
@@ -100,12 +103,23 @@ func (c *Change) move(ctx context.Context, w *record.Workflow, out rules.Outcome
 	return nil
 }
 
+// endOf is what the end of a workflow is news of; empty where nobody is told.
+func endOf(w *record.Workflow) string {
+	switch {
+	case w.State == workflow.Failed:
+		return api.EventFailed
+	case w.Trigger != nil && w.Trigger.Number != 0:
+		return record.EventMoved
+	}
+	return ""
+}
+
 // Claim applies the decision that a pool claims a pending workflow, whose entry lies under a key: the workflow leaves the
 // claimable index, is the pool's from now on, and counts against the limits. It keeps its place in the queue of its
 // workspace.
 func (c *Change) Claim(ctx context.Context, w *record.Workflow, poolID, key string, out rules.Outcome) error {
 	c.Keep(w)
-	c.removeOnce(w.ClaimKey(key))
+	c.RemoveOnce(w.ClaimKey(key))
 	w.PoolID = poolID
 	if err := c.Apply(ctx, w, out); err != nil {
 		return err
@@ -157,7 +171,7 @@ func (c *Change) unqueue(ctx context.Context, w *record.Workflow) error {
 		}
 	}
 	// It is in one of the two places. If it was found in neither, it is moving just now, and the commit fails.
-	c.removeOnce(waiting)
+	c.RemoveOnce(waiting)
 	if w.ChangesState() {
 		q.WaitC--
 	} else {
@@ -234,7 +248,7 @@ func (c *Change) arm(w *record.Workflow, next rules.Timer) {
 		due += strconv.FormatInt(c.Version(record.WorkflowKey(w.ID))+1, 10)
 	}
 	for _, was := range w.TimerKeys() {
-		c.removeOnce(was)
+		c.RemoveOnce(was)
 	}
 	if w.Due, w.Timer, w.Service.Timer = due, 0, 0; due != "" {
 		c.Create(record.TimerKey(w.Org, due, w.ID), record.Name{ID: w.ID})

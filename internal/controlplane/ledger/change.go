@@ -34,6 +34,7 @@ type Change struct {
 	wake     []string          // ids of the pools for which work became claimable
 	marked   map[string]string // those whose mark this change sets, with their wake targets
 	freed    []place           // of limits
+	news     []string          // organizations of which it tells news
 }
 
 // Decision decides what a change does. It may be called many times and must have no effects of its own, except on
@@ -88,6 +89,7 @@ func (l *Ledger) ChangeAfter(ctx context.Context, before Ahead, decision Decisio
 		return err
 	}
 	l.owe(ctx, append(done.wake, l.waitFor(ctx, done.freed, mostWoken-len(done.wake))...), done.marked)
+	l.tells(ctx, done.news)
 	return nil
 }
 
@@ -250,8 +252,8 @@ func (c *Change) Remove(k store.Key) {
 	}
 }
 
-// removeOnce deletes a record that is never changed between its creation and its deletion: it need not be read first.
-func (c *Change) removeOnce(k store.Key) { c.Add(store.Delete(k, 1)) }
+// RemoveOnce deletes a record that is never changed between its creation and its deletion: it need not be read first.
+func (c *Change) RemoveOnce(k store.Key) { c.Add(store.Delete(k, 1)) }
 
 // Forget undoes what was planned for a record.
 func (c *Change) Forget(k store.Key) {

@@ -34,7 +34,7 @@ func (c *Change) deactivate(w *record.Workflow) {
 		return
 	}
 	w.Active = false
-	c.removeOnce(record.ActiveKey(w.PoolID, w.ID))
+	c.RemoveOnce(record.ActiveKey(w.PoolID, w.ID))
 	for _, limit := range limitsOf(w) {
 		c.Create(record.FreedKey(limit, w.ID, w.Attempt), record.Freed{})
 	}
@@ -107,7 +107,7 @@ func (l *Ledger) Fold(ctx context.Context, limit store.Key) (n int, more bool, e
 			if mutate.On(mutate.FoldedTwice) { // see package mutate
 				break
 			}
-			c.removeOnce(k)
+			c.RemoveOnce(k)
 		}
 		counter.Active -= n
 		// What an older version has noted is served here.

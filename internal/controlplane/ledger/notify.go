@@ -59,17 +59,17 @@ func (l *Ledger) Notify(name string) {
 const lookAgain = 500 * time.Millisecond
 
 // Await calls look until it reports that there is something, the wait is over or ctx ends. It looks again when it is
-// notified under the name, and every lookAgain. It begins to wait before each look, so that it cannot miss a change
-// between look and wait.
+// notified under the name, and every lookAgain. It begins to wait before the first look, and again before each look that
+// follows a notification, so that it cannot miss a change.
 func (l *Ledger) Await(ctx context.Context, name string, wait time.Duration, look func(notified bool) (bool, error)) error {
 	over := time.NewTimer(wait)
 	defer over.Stop()
+	changed, stop := l.waiting.wait(name)
+	defer func() { stop() }()
 	notified := true
 	for {
-		changed, stop := l.waiting.wait(name)
 		found, err := look(notified)
 		if found || err != nil || wait <= 0 {
-			stop()
 			return err
 		}
 		again := time.NewTimer(lookAgain)
@@ -77,6 +77,8 @@ func (l *Ledger) Await(ctx context.Context, name string, wait time.Duration, loo
 		select {
 		case <-changed:
 			notified = true
+			stop()
+			changed, stop = l.waiting.wait(name)
 		case <-again.C:
 		case <-over.C:
 			wait = 0
@@ -84,7 +86,6 @@ func (l *Ledger) Await(ctx context.Context, name string, wait time.Duration, loo
 			err = context.Cause(ctx)
 		}
 		again.Stop()
-		stop()
 		if wait <= 0 || err != nil {
 			return err
 		}

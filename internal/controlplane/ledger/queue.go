@@ -157,7 +157,7 @@ func (c *Change) Promote(ctx context.Context, wsid string, arriving ...*record.W
 		}
 		if !one.arriving {
 			*next.count--
-			c.removeOnce(store.Key{Part: record.QueuePart(wsid), Sort: next.prefix + one.rank})
+			c.RemoveOnce(store.Key{Part: record.QueuePart(wsid), Sort: next.prefix + one.rank})
 		}
 		c.place(q, one.rank, one.entry)
 	}

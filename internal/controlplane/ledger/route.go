@@ -54,7 +54,7 @@ func (c *Change) Route(ctx context.Context, wsid string, to record.Route, from [
 		if !m.w.ChangesState() && !slices.Contains(q.Placed, m.w.ID) {
 			q.Placed = append(q.Placed, m.w.ID)
 		}
-		c.removeOnce(m.at)
+		c.RemoveOnce(m.at)
 		c.place(q, m.w.Rank(), m.w.Entry())
 	}
 	return false, nil
@@ -185,7 +185,7 @@ func (c *Change) unplace(ctx context.Context, q *record.Queue, w *record.Workflo
 			c.Forget(k)
 			found = true
 		case i < 0 && c.Version(k) != store.Absent:
-			c.removeOnce(k)
+			c.RemoveOnce(k)
 			found = true
 		}
 	}

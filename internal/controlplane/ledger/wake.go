@@ -145,6 +145,9 @@ func (l *Ledger) Owed(ctx context.Context, pool string) bool {
 	return err == nil && owed(r, k)
 }
 
+// IsOwed is Owed for a mark that was read.
+func IsOwed(r Read, pool string) bool { return owed(r, record.WakeKey(pool)) }
+
 func owed(r Read, k store.Key) bool {
 	mark, _, err := Get[record.Wake](r, k)
 	return err == nil && !mark.At.IsZero()

@@ -51,6 +51,36 @@ type Source struct {
 	Part    string `json:"part"`              // id of the rule or of the secret
 }
 
+// Pipeline is what a pipeline's token said of it when it was exchanged.
+type Pipeline struct {
+	Protected    bool   `json:"protected,omitempty"`
+	Host         string `json:"host"`
+	Repository   string `json:"repo"` // its path at the host, as the host writes it
+	RepositoryID string `json:"repo_id,omitempty"`
+	Commit       string `json:"commit,omitempty"`
+	Ref          string `json:"ref,omitempty"`
+	Number       int    `json:"number,omitempty"` // of the pull request
+	ActorID      string `json:"actor_id,omitempty"`
+	Actor        string `json:"actor,omitempty"`
+}
+
+// Submitter is the name of who caused the pipeline: HOST/ID, because the id of an account never changes and is never
+// given to another. It is empty where that is not known.
+func (p *Pipeline) Submitter() string {
+	if p == nil || p.ActorID == "" {
+		return ""
+	}
+	return p.Host + "/" + p.ActorID
+}
+
+// View is the pipeline as people see it; nil where there is none.
+func (p *Pipeline) View() *api.Pipeline {
+	if p == nil {
+		return nil
+	}
+	return &api.Pipeline{Protected: p.Protected, Host: p.Host, Repository: p.Repository, Commit: p.Commit, Ref: p.Ref, Number: p.Number}
+}
+
 // Key is where the record of the source lies.
 func (s *Source) Key(org string) store.Key {
 	if s.Issuer != "" {

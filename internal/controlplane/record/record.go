@@ -33,6 +33,7 @@ type Workflow struct {
 	By          string             `json:"by"`
 	RetryOf     string             `json:"retry_of,omitempty"`
 	Needs       []string           `json:"needs,omitempty"` // what its runner must know: api.Spec.Needs
+	Trigger     *Trigger           `json:"trigger,omitempty"`
 	// Of a preview: the operation that its plan can be approved for, and whether that was asked for. Of a run that applies
 	// such a plan: the preview.
 	For        workflow.Operation `json:"for,omitempty"`
@@ -73,6 +74,9 @@ type Workflow struct {
 	Due      string `json:"due,omitempty"`       // its timer: kind, time, and the version of this record that set it
 	Timer    int64  `json:"timer,omitempty"`     // Unix ms of a timer of the wall clock that an older version set
 	Seq      int64  `json:"seq"`                 // events in the timeline so far
+
+	Stuck bool      `json:"stuck,omitempty"` // it was found to be stuck, and is not looked at for that again
+	Look  time.Time `json:"look,omitzero"`   // not before this time; see rules.LooksAt
 }
 
 // Service has the times of a workflow on the service clock, in Unix ms to be short; 0 means none. Its Timer is one that
@@ -277,11 +281,11 @@ type Workspace struct {
 	By      string        `json:"by,omitempty"` // who last changed what its runs do: see Settings
 }
 
-// Settings is a digest of what a plan of the workspace is made with. What only describes the workspace, orders its runs
-// or asks for approvals does not count.
+// Settings is a digest of what a plan of the workspace is made with. What only describes the workspace, orders its runs,
+// asks for approvals or says which pull requests preview it does not count.
 func (w Workspace) Settings() string {
 	s := w.W
-	s.ID, s.Version, s.Description, s.DefaultPriority, s.MaxActive, s.Approval = "", 0, "", 0, 0, nil
+	s.ID, s.Version, s.Description, s.DefaultPriority, s.MaxActive, s.Approval, s.PullRequests = "", 0, "", 0, 0, nil, nil
 	data, err := json.Marshal(s) // maps are sorted
 	if err != nil {
 		panic(fmt.Sprintf("controlplane: encode workspace %s: %v", w.ID, err)) // it was decoded from JSON
@@ -318,6 +322,8 @@ type Token struct {
 	// Of a token that ends by itself: what its holder is (api.Kind*), and what gave it.
 	Kind   string  `json:"kind,omitempty"`
 	Source *Source `json:"source,omitempty"`
+	// Of a token that was given for that of a git host's pipeline.
+	Pipeline *Pipeline `json:"pipeline,omitempty"`
 }
 
 // Runner is an instance that was seen under a pool.

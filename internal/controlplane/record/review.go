@@ -18,15 +18,30 @@ type Review struct {
 	Status         string             `json:"status,omitempty"` // api.Review*; what has expired is still waiting here
 	For            workflow.Operation `json:"for"`
 	Plan           api.PlanRef        `json:"plan,omitzero"`
-	Settings       string             `json:"settings"` // digest of the workspace's settings that it was made with
+	Values         string             `json:"values,omitempty"` // api.PlanMade.Values; only to be compared, and shown to nobody
+	Settings       string             `json:"settings"`         // digest of the workspace's settings that it was made with
 	Why            []string           `json:"why,omitempty"`
 	NotBySubmitter bool               `json:"not_by_submitter,omitempty"`
+	AfterMerge     bool               `json:"after_merge,omitempty"` // of a pull request: its approvals are carried over, and apply nothing
 	Submitters     []string           `json:"submitters,omitempty"`
+	Strangers      bool               `json:"strangers,omitempty"` // somebody who takes part in what is applied is no principal, so not in Submitters
 	Needed         int                `json:"needed,omitempty"`
+	NeededWhy      string             `json:"needed_why,omitempty"` // why more than one
 	Votes          []api.Vote         `json:"votes,omitempty"`
 	Expires        time.Time          `json:"expires,omitzero"`
 	Applies        string             `json:"applies,omitempty"`
+	CarriedFrom    string             `json:"carried_from,omitempty"` // the preview that had the votes first
+	CarriedTo      string             `json:"carried_to,omitempty"`   // and the one that has them now
 }
+
+// CarriedKey has, as a Name, the preview of a pull request whose plan was approved last of all those with the same values
+// in a workspace. It ends when the approvals do not carry over any more.
+func CarriedKey(org, wsid, values string) store.Key {
+	return store.Key{Part: OrganizationPart(org), Sort: CarriedPrefix(wsid) + values}
+}
+
+// CarriedPrefix begins the sort keys of those of one workspace.
+func CarriedPrefix(wsid string) string { return "carried/" + wsid + "/" }
 
 // ApprovalKey has what a project requires before a plan is applied: an api.Approval. An empty project is the
 // organization. It lies beside the settings, so that a function of an older version cannot drop it.

@@ -29,8 +29,8 @@ func CheckApproval(field string, in *api.Approval) (*api.Approval, error) {
 		return nil, nil
 	}
 	if !in.Required {
-		if in.NotBySubmitter || in.Expires != "" || len(in.Rules) > 0 {
-			return refuse("required", "not_by_submitter, expires and rules go with required: set %s.required to true, or leave them out", field)
+		if in.NotBySubmitter || in.AfterMerge || in.Expires != "" || len(in.Rules) > 0 {
+			return refuse("required", "not_by_submitter, after_merge, expires and rules go with required: set %s.required to true, or leave them out", field)
 		}
 		return nil, nil
 	}
@@ -113,6 +113,7 @@ func Tightens(before, after *api.Approval) bool {
 		return true
 	case after == nil || !after.Required,
 		before.NotBySubmitter && !after.NotBySubmitter,
+		before.AfterMerge && !after.AfterMerge,
 		expires(*after) > expires(*before):
 		return false
 	case len(after.Rules) == 0:
@@ -150,6 +151,7 @@ func Required(levels []Requirement) bool { return len(levels) > 0 }
 type Wanted struct {
 	Why            []string      // the levels that want an approval, with what they want it for
 	NotBySubmitter bool          // of those levels
+	AfterMerge     bool          // of any level: what a pull request plans is not applied before its merge
 	Expires        time.Duration // the shortest of all levels
 }
 
@@ -158,6 +160,7 @@ type Wanted struct {
 func Wants(levels []Requirement, op workflow.Operation, preview api.Result) Wanted {
 	out := Wanted{Expires: api.DefaultApprovalExpires}
 	for i, level := range levels {
+		out.AfterMerge = out.AfterMerge || level.AfterMerge
 		if d := expires(level.Approval); i == 0 || d < out.Expires {
 			out.Expires = d
 		}

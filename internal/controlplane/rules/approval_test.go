@@ -24,11 +24,12 @@ func TestCheckApproval_KeepsOneSpellingAndNamesTheMistake(t *testing.T) {
 		{in: &api.Approval{}, want: nil},
 		{in: &api.Approval{Required: true}, want: &api.Approval{Required: true}},
 		{
-			in:   &api.Approval{Required: true, NotBySubmitter: true, Expires: "90m", Rules: []string{" destroys", "changes>05 ", "changes  > 5", "replaces"}},
-			want: &api.Approval{Required: true, NotBySubmitter: true, Expires: "90m", Rules: []string{"destroys", "changes > 5", "replaces"}},
+			in:   &api.Approval{Required: true, NotBySubmitter: true, AfterMerge: true, Expires: "90m", Rules: []string{" destroys", "changes>05 ", "changes  > 5", "replaces"}},
+			want: &api.Approval{Required: true, NotBySubmitter: true, AfterMerge: true, Expires: "90m", Rules: []string{"destroys", "changes > 5", "replaces"}},
 		},
 		{in: &api.Approval{Required: true, Expires: "168h"}, want: &api.Approval{Required: true, Expires: "168h"}},
 		{in: &api.Approval{NotBySubmitter: true}, field: "approval.required"},
+		{in: &api.Approval{AfterMerge: true}, field: "approval.required"},
 		{in: &api.Approval{Expires: "1h"}, field: "approval.required"},
 		{in: &api.Approval{Rules: []string{"destroys"}}, field: "approval.required"},
 		{in: &api.Approval{Required: true, Expires: "0s"}, field: "approval.expires"},
@@ -65,6 +66,8 @@ func TestWants_SaysWhatForInSentences(t *testing.T) {
 	cut.Truncated = true
 	strict := level("project payments", "destroys")
 	strict.NotBySubmitter, strict.Expires = true, "24h"
+	merge := level("the organization", "destroys")
+	merge.AfterMerge = true
 	long := level("the workspace")
 	long.Expires = "168h"
 	for name, c := range map[string]struct {
@@ -86,6 +89,9 @@ func TestWants_SaysWhatForInSentences(t *testing.T) {
 		},
 		"a level that does not want it says nothing of who": {
 			levels: []rules.Requirement{strict}, preview: plan(api.Changes{Add: 1}), want: rules.Wanted{Expires: 24 * time.Hour},
+		},
+		"after the merge, also where nothing is wanted": {
+			levels: []rules.Requirement{merge, long}, preview: api.Result{Plan: &api.PlanMade{Empty: true}}, want: rules.Wanted{AfterMerge: true, Expires: 72 * time.Hour},
 		},
 		"what is replaced is destroyed": {
 			levels: []rules.Requirement{level("the workspace", "destroys", "replaces", "changes > 0", "changes > 1")}, preview: plan(api.Changes{Add: 1, Destroy: 1, Replace: 1}),
@@ -188,7 +194,7 @@ func randomApproval(r *rand.Rand) *api.Approval {
 	if r.IntN(8) == 0 {
 		return nil
 	}
-	a := &api.Approval{Required: true, NotBySubmitter: r.IntN(2) == 0, Expires: []string{"", "1h", "80h"}[r.IntN(3)]}
+	a := &api.Approval{Required: true, NotBySubmitter: r.IntN(2) == 0, AfterMerge: r.IntN(2) == 0, Expires: []string{"", "1h", "80h"}[r.IntN(3)]}
 	for _, s := range []string{"destroys", "replaces", "changes > 0", "changes > 3"} {
 		if r.IntN(3) == 0 {
 			a.Rules = append(a.Rules, s)
@@ -242,7 +248,7 @@ func TestTightens_WhateverWasWantedIsStillWantedForNoLonger(t *testing.T) {
 		for range 50 {
 			preview := planned(r)
 			was, is := rules.Wants(levels(before), workflow.Update, preview), rules.Wants(levels(after), workflow.Update, preview)
-			if len(was.Why) > len(is.Why) || was.NotBySubmitter && !is.NotBySubmitter || before != nil && is.Expires > was.Expires {
+			if len(was.Why) > len(is.Why) || was.NotBySubmitter && !is.NotBySubmitter || was.AfterMerge && !is.AfterMerge || before != nil && is.Expires > was.Expires {
 				t.Fatalf("from %+v to %+v counts as stricter, and of %+v it wants %+v instead of %+v", before, after, preview.Changes, is, was)
 			}
 		}
@@ -272,6 +278,8 @@ func TestTightens_KnowsWhatIsStricter(t *testing.T) {
 		{with(), &api.Approval{Required: true, Expires: "73h"}, false},
 		{&api.Approval{Required: true, Expires: "73h"}, with(), true},
 		{&api.Approval{Required: true, NotBySubmitter: true}, with(), false},
+		{&api.Approval{Required: true, AfterMerge: true}, with(), false},
+		{with(), &api.Approval{Required: true, AfterMerge: true}, true},
 	} {
 		if got := rules.Tightens(c.before, c.after); got != c.want {
 			t.Errorf("from %+v to %+v: got %t", c.before, c.after, got)

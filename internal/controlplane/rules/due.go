@@ -24,9 +24,9 @@ func nextDue(w *record.Workflow, b record.Beat, excused time.Duration) Timer {
 	end := SlotEnds(w)
 	switch w.State {
 	case workflow.Pending:
-		return Timer{Wall: w.Submitted.Add(workflow.QueueTimeout)}
+		return Timer{Wall: orLook(w, w.Submitted.Add(workflow.QueueTimeout))}
 	case workflow.Claimed:
-		return Timer{Wall: lapses(w)}
+		return Timer{Wall: orLook(w, lapses(w))}
 	case workflow.Running:
 		// A run that was handed over is not silent but over: only its result is still awaited.
 		quiet := silentAt(w, b, excused)
@@ -45,6 +45,18 @@ func nextDue(w *record.Workflow, b record.Beat, excused time.Duration) Timer {
 	return Timer{}
 }
 
+// LooksAt is when it is looked at whether a waiting workflow is stuck. A look that finds it waiting for other runs puts the
+// next one off.
+func LooksAt(w *record.Workflow) time.Time { return Latest(w.Since.Add(workflow.Patience), w.Look) }
+
+// orLook is the earlier of a time and of the look at whether a workflow is stuck, if there is still one to come.
+func orLook(w *record.Workflow, at time.Time) time.Time {
+	if look := LooksAt(w); !w.Stuck && look.Before(at) {
+		return look
+	}
+	return at
+}
+
 // lapses is when a claim ends without a report.
 func lapses(w *record.Workflow) time.Time {
 	if mutate.On(mutate.EarlyClaim) { // see package mutate
@@ -53,11 +65,12 @@ func lapses(w *record.Workflow) time.Time {
 	return w.Lease
 }
 
-// Overdue is what is due now: an event, or the end of a slot that was held longer than its run. If it has neither,
-// nothing is due yet.
+// Overdue is what is due now: an event, the end of a slot that was held longer than its run, or a look at whether the
+// workflow is stuck, which decides nothing about it. If it has none of them, nothing is due yet.
 type Overdue struct {
 	Event workflow.Event
 	Slot  bool
+	Look  bool
 	Text  string
 }
 
@@ -68,10 +81,12 @@ func Due(w *record.Workflow, b record.Beat, t Time) Overdue {
 		if !t.Now.Before(w.Submitted.Add(workflow.QueueTimeout)) {
 			return Overdue{Event: workflow.OnQueueTimeout, Text: fmt.Sprintf("it waited %s without being started", workflow.QueueTimeout)}
 		}
+		return Overdue{Look: looks(w, t)}
 	case workflow.Claimed:
 		window := w.Claimed.Add(workflow.LaunchWindow)
 		switch {
 		case t.Now.Before(lapses(w)):
+			return Overdue{Look: looks(w, t)}
 		case w.Lease.Before(window):
 			// Nothing worked on it up to the end of the window: the claim was simply abandoned.
 			return Overdue{Event: workflow.OnLeaseLapsed, Text: "its claim by " + w.Instance + " lapsed without a start" + Because(lastLaunch(w))}
@@ -97,6 +112,8 @@ func Due(w *record.Workflow, b record.Beat, t Time) Overdue {
 	return Overdue{}
 }
 
+func looks(w *record.Workflow, t Time) bool { return !w.Stuck && !t.Now.Before(LooksAt(w)) }
+
 // lastLaunch says what is known of the launch of a claim.
 func lastLaunch(w *record.Workflow) string {
 	if task := w.LiveTask(); task != "" {
@@ -105,7 +122,7 @@ func lastLaunch(w *record.Workflow) string {
 	return w.Held.Text
 }
 
-// Elapsed applies an Overdue, which must not be empty.
+// Elapsed applies an Overdue, which must be an event or a slot.
 func Elapsed(w *record.Workflow, o Overdue) (out Outcome, err error) {
 	if o.Slot {
 		out.note("slot_freed", o.Text)

@@ -21,7 +21,8 @@ type Present struct {
 	Settings string // digest of the workspace's settings; empty: the workspace was deleted
 	Wanted   Wanted
 	Editor   string    // who changed the workspace's settings last
-	Needed   int       // approvals
+	Pull     bool      // a pull request started the preview
+	Authors  bool      // it applies other commits than the last apply, and who wrote them is not known
 	Made     time.Time // when the plan was made
 	Kept     time.Time // until when its bundle is kept
 }
@@ -41,11 +42,28 @@ func (p Present) update(r *record.Review) {
 		r.Why = p.Wanted.Why
 	}
 	r.NotBySubmitter = r.NotBySubmitter || p.Wanted.NotBySubmitter
-	r.Needed = max(r.Needed, p.Needed, 1)
+	r.AfterMerge = r.AfterMerge || p.Pull && p.Wanted.AfterMerge
+	r.Needed = max(r.Needed, 1)
+	if why := stranger(*r, p); why != "" && r.NotBySubmitter {
+		r.Needed, r.NeededWhy = max(r.Needed, 2), why
+	}
 	r.Submitters = Submitters(append(slices.Clone(r.Submitters), p.Editor)...)
 	if at := p.expires(); r.Expires.IsZero() || at.Before(r.Expires) {
 		r.Expires = at
 	}
+}
+
+// stranger says why somebody who takes part in what a plan applies is nobody that is known here; empty if all of them are
+// known. Whoever that is may be known by another name, and approve their own work under it. So under not_by_submitter
+// two others must look at the plan.
+func stranger(r record.Review, p Present) string {
+	switch {
+	case r.Strangers:
+		return "somebody who opened the pull request or pushed its commits is not known here"
+	case p.Authors:
+		return "the authors of the commits since the last apply are not known here"
+	}
+	return ""
 }
 
 // Submitters are names, each once.
@@ -67,7 +85,7 @@ func Reviewed(planned record.Review, plan api.PlanRef, then bool, p Present) rec
 	switch {
 	case plan.Empty && len(p.Wanted.Why) == 0:
 		out.Status = api.ReviewEmpty
-	case len(p.Wanted.Why) == 0 && then && p.Settings == planned.Settings:
+	case len(p.Wanted.Why) == 0 && then && !out.AfterMerge && p.Settings == planned.Settings:
 		out.Status, out.Votes = api.ReviewApproved, []api.Vote{{By: ByRule, At: p.Made}}
 	}
 	return out
@@ -81,8 +99,9 @@ func Expired(r record.Review, now time.Time) bool {
 // Decision is what somebody decides about a plan.
 type Decision struct {
 	api.Decision
-	By     string
-	Reject bool
+	By      string
+	Account string // of a pipeline: who caused it, as Submitters name them; else empty
+	Reject  bool
 }
 
 // Decide makes a decision about the plan of a preview: it returns the review as it is then. made is false where the same
@@ -101,6 +120,12 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 	}
 	switch was.Status {
 	case api.ReviewWaiting:
+	case api.ReviewMerge:
+		if !d.Reject {
+			return was, false, conflict("the plan of %s is approved already, and waits for the merge", id)
+		}
+	case api.ReviewCarried:
+		return was, false, conflict("the approvals of the plan of %s were carried over to %s: decide on that one", id, was.CarriedTo)
 	case api.ReviewEmpty:
 		return was, false, conflict("the plan of %s changes nothing: there is nothing to approve", id)
 	case api.ReviewApproved:
@@ -125,10 +150,16 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 	switch {
 	case p.Settings != was.Settings && !mutate.On(mutate.ApproveOld): // see package mutate
 		return was, false, conflict("plan_stale: the settings of the workspace were changed after preview %s was submitted; make a new preview", id)
-	case out.NotBySubmitter && slices.Contains(out.Submitters, d.By):
+	case out.NotBySubmitter && (slices.Contains(out.Submitters, d.By) || slices.Contains(out.Submitters, d.Account)):
 		return was, false, workflow.Refuse(workflow.ErrForbidden, "", "the plan of %s must be approved by somebody else than %s, who submitted it or changed its workspace last", id, strings.Join(out.Submitters, " and "))
 	}
-	if len(approvers(out)) >= out.Needed {
+	switch {
+	case out.AfterMerge && out.Values == "":
+		return was, false, conflict("the plan of %s is not applied before the merge, and its approval could not be carried over: it cannot be compared with another plan, because its code has provisioners or its runner is older; approve the plan of the merged commit", id)
+	case len(approvers(out)) < out.Needed:
+	case out.AfterMerge:
+		out.Status = api.ReviewMerge
+	default:
 		out.Status = api.ReviewApproved
 	}
 	return out, true, nil

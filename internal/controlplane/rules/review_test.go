@@ -26,9 +26,14 @@ func TestDecide(t *testing.T) {
 		}
 		return out
 	}
-	usual := rules.Present{Settings: "s", Editor: "eve", Needed: 1, Made: now, Kept: now.Add(24 * time.Hour), Wanted: rules.Wanted{Expires: time.Hour}}
+	usual := rules.Present{Settings: "s", Editor: "eve", Made: now, Kept: now.Add(24 * time.Hour), Wanted: rules.Wanted{Expires: time.Hour}}
 	present := func(change func(*rules.Present)) rules.Present { p := usual; change(&p); return p }
 	strict := present(func(p *rules.Present) { p.Wanted.NotBySubmitter, p.Wanted.Why = true, []string{"w"} })
+	unknown := present(func(p *rules.Present) { p.Wanted.NotBySubmitter, p.Authors = true, true })
+	merge := present(func(p *rules.Present) { p.Wanted.AfterMerge, p.Pull = true, true })
+	valued := func(change func(*record.Review)) record.Review {
+		return was(func(r *record.Review) { r.Values = sum; change(r) })
+	}
 	for name, tc := range map[string]struct {
 		was    record.Review
 		by     string
@@ -39,30 +44,40 @@ func TestDecide(t *testing.T) {
 		same   bool   // nothing was decided
 		err    error
 	}{
-		"approved":                    {was: waiting, by: "ada", p: usual, want: api.ReviewApproved},
-		"rejected":                    {was: waiting, by: "ada", reject: true, want: api.ReviewRejected},
-		"another plan":                {was: waiting, by: "bob", sum: strings.Repeat("b", 64), p: usual, err: workflow.ErrConflict},
-		"rejecting another plan":      {was: waiting, by: "bob", sum: "b", reject: true, err: workflow.ErrConflict},
-		"other settings":              {was: waiting, by: "bob", p: present(func(p *rules.Present) { p.Settings = "t" }), err: workflow.ErrConflict},
-		"a deleted workspace":         {was: waiting, by: "bob", p: rules.Present{Made: now}, err: workflow.ErrConflict},
-		"rejected, workspace deleted": {was: waiting, by: "bob", reject: true, p: rules.Present{Made: now}, want: api.ReviewRejected},
-		"by the submitter":            {was: waiting, by: "ada", p: strict, err: workflow.ErrForbidden},
-		"by the editor":               {was: waiting, by: "eve", p: strict, err: workflow.ErrForbidden},
-		"the submitter rejects":       {was: waiting, by: "ada", reject: true, p: strict, want: api.ReviewRejected},
-		"by somebody else":            {was: waiting, by: "bob", p: strict, want: api.ReviewApproved},
-		"what was wanted stays":       {was: was(func(r *record.Review) { r.NotBySubmitter = true }), by: "ada", p: usual, err: workflow.ErrForbidden},
-		"the first of two":            {was: waiting, by: "bob", p: present(func(p *rules.Present) { p.Needed = 2 }), want: api.ReviewWaiting},
-		"the second of two":           {was: was(func(r *record.Review) { r.Needed, r.Votes = 2, vote("bob") }), by: "joe", p: usual, want: api.ReviewApproved},
-		"the same one again":          {was: was(func(r *record.Review) { r.Needed, r.Votes = 2, vote("bob") }), by: "bob", p: usual, want: api.ReviewWaiting, same: true},
-		"who approved, edited since":  {was: was(func(r *record.Review) { r.Needed, r.Votes = 2, vote("eve") }), by: "bob", p: strict, want: api.ReviewWaiting},
-		"expired":                     {was: was(func(r *record.Review) { r.Expires = now }), by: "bob", p: usual, err: workflow.ErrConflict},
-		"rejecting what expired":      {was: was(func(r *record.Review) { r.Expires = now }), by: "bob", reject: true, err: workflow.ErrConflict},
-		"expired by a level of now":   {was: waiting, by: "bob", p: present(func(p *rules.Present) { p.Made = now.Add(-time.Hour) }), err: workflow.ErrConflict},
-		"unchanged":                   {was: was(func(r *record.Review) { r.Status = api.ReviewEmpty }), by: "bob", p: usual, err: workflow.ErrConflict},
-		"rejected before":             {was: was(func(r *record.Review) { r.Status = api.ReviewRejected }), by: "bob", p: usual, err: workflow.ErrConflict},
-		"approved before by another":  {was: was(func(r *record.Review) { r.Status, r.Votes = api.ReviewApproved, vote("eve") }), by: "bob", p: usual, err: workflow.ErrConflict},
-		"approved before by the same": {was: was(func(r *record.Review) { r.Status, r.Votes = api.ReviewApproved, vote("bob") }), by: "bob", p: usual, want: api.ReviewApproved, same: true},
-		"rejecting what was approved": {was: was(func(r *record.Review) { r.Status, r.Votes = api.ReviewApproved, vote("bob") }), by: "bob", reject: true, err: workflow.ErrConflict},
+		"approved":                          {was: waiting, by: "ada", p: usual, want: api.ReviewApproved},
+		"rejected":                          {was: waiting, by: "ada", reject: true, want: api.ReviewRejected},
+		"another plan":                      {was: waiting, by: "bob", sum: strings.Repeat("b", 64), p: usual, err: workflow.ErrConflict},
+		"rejecting another plan":            {was: waiting, by: "bob", sum: "b", reject: true, err: workflow.ErrConflict},
+		"other settings":                    {was: waiting, by: "bob", p: present(func(p *rules.Present) { p.Settings = "t" }), err: workflow.ErrConflict},
+		"a deleted workspace":               {was: waiting, by: "bob", p: rules.Present{Made: now}, err: workflow.ErrConflict},
+		"rejected, workspace deleted":       {was: waiting, by: "bob", reject: true, p: rules.Present{Made: now}, want: api.ReviewRejected},
+		"by the submitter":                  {was: waiting, by: "ada", p: strict, err: workflow.ErrForbidden},
+		"by the editor":                     {was: waiting, by: "eve", p: strict, err: workflow.ErrForbidden},
+		"the submitter rejects":             {was: waiting, by: "ada", reject: true, p: strict, want: api.ReviewRejected},
+		"by somebody else":                  {was: waiting, by: "bob", p: strict, want: api.ReviewApproved},
+		"what was wanted stays":             {was: was(func(r *record.Review) { r.NotBySubmitter = true }), by: "ada", p: usual, err: workflow.ErrForbidden},
+		"the first of two":                  {was: waiting, by: "bob", p: unknown, want: api.ReviewWaiting},
+		"authors nobody knows, anybody may": {was: waiting, by: "ada", p: present(func(p *rules.Present) { p.Authors = true }), want: api.ReviewApproved},
+		"a stranger's":                      {was: was(func(r *record.Review) { r.Strangers = true }), by: "bob", p: strict, want: api.ReviewWaiting},
+		"a stranger's, anybody may":         {was: was(func(r *record.Review) { r.Strangers = true }), by: "bob", p: usual, want: api.ReviewApproved},
+		"of a pull request":                 {was: valued(func(*record.Review) {}), by: "bob", p: merge, want: api.ReviewMerge},
+		"of no pull request":                {was: valued(func(*record.Review) {}), by: "bob", p: present(func(p *rules.Present) { p.Wanted.AfterMerge = true }), want: api.ReviewApproved},
+		"after the merge stays":             {was: valued(func(r *record.Review) { r.AfterMerge = true }), by: "bob", p: usual, want: api.ReviewMerge},
+		"it cannot be compared":             {was: waiting, by: "bob", p: merge, err: workflow.ErrConflict},
+		"it waits for the merge":            {was: valued(func(r *record.Review) { r.Status, r.Votes = api.ReviewMerge, vote("bob") }), by: "eve", p: merge, err: workflow.ErrConflict},
+		"rejected before the merge":         {was: valued(func(r *record.Review) { r.Status, r.Votes = api.ReviewMerge, vote("bob") }), by: "eve", reject: true, p: merge, want: api.ReviewRejected},
+		"carried over":                      {was: valued(func(r *record.Review) { r.Status, r.Votes = api.ReviewCarried, vote("bob") }), by: "eve", reject: true, p: merge, err: workflow.ErrConflict},
+		"the second of two":                 {was: was(func(r *record.Review) { r.Needed, r.Votes = 2, vote("bob") }), by: "joe", p: usual, want: api.ReviewApproved},
+		"the same one again":                {was: was(func(r *record.Review) { r.Needed, r.Votes = 2, vote("bob") }), by: "bob", p: usual, want: api.ReviewWaiting, same: true},
+		"who approved, edited since":        {was: was(func(r *record.Review) { r.Needed, r.Votes = 2, vote("eve") }), by: "bob", p: strict, want: api.ReviewWaiting},
+		"expired":                           {was: was(func(r *record.Review) { r.Expires = now }), by: "bob", p: usual, err: workflow.ErrConflict},
+		"rejecting what expired":            {was: was(func(r *record.Review) { r.Expires = now }), by: "bob", reject: true, err: workflow.ErrConflict},
+		"expired by a level of now":         {was: waiting, by: "bob", p: present(func(p *rules.Present) { p.Made = now.Add(-time.Hour) }), err: workflow.ErrConflict},
+		"unchanged":                         {was: was(func(r *record.Review) { r.Status = api.ReviewEmpty }), by: "bob", p: usual, err: workflow.ErrConflict},
+		"rejected before":                   {was: was(func(r *record.Review) { r.Status = api.ReviewRejected }), by: "bob", p: usual, err: workflow.ErrConflict},
+		"approved before by another":        {was: was(func(r *record.Review) { r.Status, r.Votes = api.ReviewApproved, vote("eve") }), by: "bob", p: usual, err: workflow.ErrConflict},
+		"approved before by the same":       {was: was(func(r *record.Review) { r.Status, r.Votes = api.ReviewApproved, vote("bob") }), by: "bob", p: usual, want: api.ReviewApproved, same: true},
+		"rejecting what was approved":       {was: was(func(r *record.Review) { r.Status, r.Votes = api.ReviewApproved, vote("bob") }), by: "bob", reject: true, err: workflow.ErrConflict},
 	} {
 		d := rules.Decision{Decision: api.Decision{SHA256: sum}, By: tc.by, Reject: tc.reject}
 		if tc.sum != "" {

@@ -235,6 +235,7 @@ func TestDue_AtItsTime(t *testing.T) {
 				"deadline":       {run(workflow.Running, now, time.Time{}), now.Add(workflow.DeadlineGrace), workflow.OnDeadline, false},
 				"slot of a lost": {run(workflow.Failed, hour, time.Time{}), hour.Add(workflow.DeadlineGrace), "", true},
 			} {
+				tt.w.Stuck = true // whether it is stuck is looked at before: see below
 				early := tt.at.Add(-time.Nanosecond)
 				if o := rules.Due(tt.w, beat, rules.Time{Now: early, Service: service(early)}); o != (rules.Overdue{}) {
 					t.Errorf("%s: due before its time: %+v", name, o)
@@ -255,6 +256,42 @@ func TestDue_AtItsTime(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What waits is looked at after half an hour, once: whether it is stuck. A look that was put off comes later, and what is
+// due otherwise comes first.
+func TestDue_LooksAtWhatWaitsForLong(t *testing.T) {
+	since := now.Add(-time.Hour)
+	for name, tt := range map[string]struct {
+		change func(w *record.Workflow)
+		at     time.Time // of the timer
+		looks  bool      // then
+	}{
+		"pending":         {func(*record.Workflow) {}, since.Add(30 * time.Minute), true},
+		"put off":         {func(w *record.Workflow) { w.Look = since.Add(2 * time.Hour) }, since.Add(2 * time.Hour), true},
+		"found before":    {func(w *record.Workflow) { w.Stuck = true }, since.Add(workflow.QueueTimeout), false},
+		"put off too far": {func(w *record.Workflow) { w.Look = since.Add(25 * time.Hour) }, since.Add(workflow.QueueTimeout), false},
+		"queued again":    {func(w *record.Workflow) { w.Since = now }, now.Add(30 * time.Minute), true},
+		"launch refused": {func(w *record.Workflow) {
+			w.State, w.Claimed, w.Lease = workflow.Claimed, since, since.Add(50*time.Minute)
+		}, since.Add(30 * time.Minute), true},
+		"claim abandoned": {func(w *record.Workflow) {
+			w.State, w.Claimed, w.Lease = workflow.Claimed, since, since.Add(20*time.Minute)
+		}, since.Add(20 * time.Minute), false},
+	} {
+		w := deployment(workflow.Pending)
+		w.Submitted, w.Since = since, since
+		tt.change(w)
+		if got := rules.NextDue(w, record.Beat{}); got != (rules.Timer{Wall: tt.at}) {
+			t.Errorf("%s: the timer stands at %+v, want %v", name, got, tt.at)
+		}
+		if o := rules.Due(w, record.Beat{}, rules.Time{Now: tt.at.Add(-time.Nanosecond)}); o != (rules.Overdue{}) {
+			t.Errorf("%s: due before its time: %+v", name, o)
+		}
+		if o := rules.Due(w, record.Beat{}, rules.Time{Now: tt.at}); o.Look != tt.looks || o.Look == (o.Event != "") {
+			t.Errorf("%s: %+v", name, o)
+		}
 	}
 }
 

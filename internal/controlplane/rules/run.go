@@ -201,6 +201,9 @@ func checkPlan(in api.PlanMade) error {
 	if !IsSHA256(in.SHA256) || !IsSHA256(in.Summary) {
 		return workflow.Refuse(workflow.ErrInvalid, "plan", "sha256 and summary are 64 hexadecimal digits in lower case each")
 	}
+	if in.Values != "" && !IsSHA256(in.Values) {
+		return workflow.Refuse(workflow.ErrInvalid, "plan.values", "values is 64 hexadecimal digits in lower case, or nothing")
+	}
 	if in.Size < 1 || in.Size > api.MaxArtifactSize || len(in.Source) > 100 {
 		return workflow.Refuse(workflow.ErrInvalid, "plan", "a bundle has 1 to %d bytes, and its source at most 100 characters", api.MaxArtifactSize)
 	}

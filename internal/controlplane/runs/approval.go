@@ -12,21 +12,24 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// again is the run that a retry repeats; the zero value is for none.
+// again is what a submission is beyond what it asks for: the run that a retry repeats, or the trigger that submits. The
+// zero value is for a person's own.
 type again struct {
-	of    string
-	keeps workflow.Operation // of a preview: what its plan can be approved for
-	then  bool               // and whether that was asked for
-	why   string
+	trigger *Triggered
+	of      string
+	keeps   workflow.Operation // of a preview: what its plan can be approved for
+	then    bool               // and whether that was asked for
+	why     string
 }
 
 // underApproval turns a run that changes the state of a workspace into a preview, if the workspace requires approvals:
-// its plan is what is applied then. It returns what the plan is for, and whether that was asked for. A requirement that is
+// its plan is what is applied then. A preview of a pull request is always for its plan, and a run of one is a preview. It returns what the plan is for, and whether that was asked for. A requirement that is
 // made at the same moment is seen when the run asks for its start.
-func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.Workspace, in *api.Submit, retry again) (op workflow.Operation, then bool, err error) {
+func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.Workspace, in *api.Submit, retry again, pull bool) (op workflow.Operation, then bool, err error) {
 	changes := workflow.ChangesState(in.Type, in.Operation)
 	if !changes && (in.Type != workflow.Deployment || in.Operation != workflow.Preview) {
 		return "", false, nil
@@ -36,8 +39,10 @@ func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.
 		return "", false, err
 	}
 	switch {
-	case !rules.Required(levels) && retry.keeps == "":
+	case !rules.Required(levels) && retry.keeps == "" && !pull:
 		return "", false, nil
+	case ws.W.Engine == api.EngineCommand && changes && pull:
+		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s has engine command, which makes no plan: of a pull request's commit it can only be previewed", ws.W.Name)
 	case ws.W.Engine == api.EngineCommand && changes:
 		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s requires approvals, and engine command makes no plan that could be approved: use terraform or tofu, or take the requirement away", ws.W.Name)
 	case ws.W.Engine == api.EngineCommand:
@@ -45,7 +50,7 @@ func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.
 	case in.Operation == workflow.Preview:
 		return workflow.Update, false, nil
 	}
-	op, then = in.Operation, retry.keeps == "" || retry.then
+	op, then = in.Operation, !pull && (retry.keeps == "" || retry.then)
 	in.Operation = workflow.Preview
 	return op, then, nil
 }
@@ -123,21 +128,29 @@ func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow
 		return nil
 	}
 	plan := api.PlanRef{Workflow: w.ID, Attempt: w.Attempt, PlanMade: *in.Plan}
+	planned.Values, plan.Values = plan.Values, "" // so that no run is given it
 	now, err := p.present(ctx, c, w, ws, spec, plan, in)
 	if err != nil {
 		return err
 	}
 	review := rules.Reviewed(planned, plan, w.Then, now)
+	from, err := carried(ctx, c, w, &review, now)
+	if err != nil {
+		return err
+	}
 	if review.Status == api.ReviewApproved {
 		_, err := p.apply(ctx, c, w, ws, spec, &review, w.By)
 		if refusal, refused := errors.AsType[*workflow.Error](err); refused {
-			review.Status, review.Votes = api.ReviewWaiting, nil
-			c.Note(w, rules.Note{Kind: "not_applied", Text: "its plan needs no approval, but cannot be applied yet: " + refusal.Message + "; it waits for an approval instead"})
+			review.Status, review.Votes, review.CarriedFrom, from = api.ReviewWaiting, nil, "", nil
+			c.Note(w, rules.Note{Kind: "not_applied", Text: "its plan needs no further approval, but cannot be applied yet: " + refusal.Message + "; it waits for an approval instead"})
 		} else if err != nil {
 			return err
 		}
 	}
 	c.Put(k, review)
+	if from != nil {
+		used(c, w, *from, review)
+	}
 	switch review.Status {
 	case api.ReviewWaiting:
 		list := record.AwaitedKey(w.Org, w.ID)
@@ -146,6 +159,11 @@ func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow
 		}
 		c.PutUntil(list, record.Name{ID: w.ID}, review.Expires)
 		c.Note(w, rules.Note{Kind: "awaiting_approval", Text: "its plan waits for " + wanted(review)})
+		if len(review.Why) > 0 { // else it waits for its submitter only
+			n := record.NewsOf(api.EventApproval, w, c.Now)
+			n.Detail = text.Middle(wanted(review), record.MaxDetail)
+			c.Tell(w.Org, n)
+		}
 	case api.ReviewEmpty:
 		c.Note(w, rules.Note{Kind: "unchanged", Text: "its plan changes nothing: there is nothing to approve"})
 	}
@@ -157,14 +175,18 @@ func wanted(r record.Review) string {
 	if len(r.Why) == 0 {
 		return "whoever may submit runs of the workspace: nobody else wants it approved"
 	}
-	text := "an approval"
+	what := "an approval"
 	if n := rules.Missing(r); n > 1 {
-		text = fmt.Sprintf("%d approvals of different people", n)
+		what = fmt.Sprintf("%d approvals of different people", n)
 	}
 	if r.NotBySubmitter {
-		text += ", not by " + strings.Join(r.Submitters, " or ")
+		what += ", not by " + strings.Join(r.Submitters, " or ")
 	}
-	return text + ", because of " + strings.Join(r.Why, "; ")
+	what += ", because of " + strings.Join(r.Why, "; ")
+	if r.NeededWhy != "" {
+		what += fmt.Sprintf("; it needs %d, because %s", r.Needed, r.NeededWhy)
+	}
+	return what
 }
 
 // present reads what is true of a plan and its workspace now. The change is committed only if none of it changes
@@ -182,19 +204,16 @@ func (p *Calls) present(ctx context.Context, c *ledger.Change, w *record.Workflo
 		return out, err
 	}
 	out = rules.Present{
-		Settings: ws.Settings(), Wanted: rules.Wants(levels, w.For, in), Editor: ws.By, Needed: 1,
+		Settings: ws.Settings(), Wanted: rules.Wants(levels, w.For, in), Editor: ws.By, Pull: w.Trigger.Pull(),
 		Made: w.Ended, Kept: days.ArtifactsUntil(w),
 	}
 	if !out.Wanted.NotBySubmitter || spec.Source.Git == nil {
 		return out, nil
 	}
-	// The authors of the commits since then count as submitters, and are nobody that is known here: so two others must
-	// look at it.
 	k := record.AppliedKey(w.Org, w.WorkspaceID)
 	applied, _, err := ledger.Load[record.Applied](ctx, c, k)
-	if c.Check(k); applied.Commit != plan.Source || plan.Source == "" {
-		out.Needed = 2
-	}
+	c.Check(k)
+	out.Authors = applied.Commit != plan.Source || plan.Source == ""
 	return out, err
 }
 
@@ -215,9 +234,10 @@ func (p *Calls) apply(ctx context.Context, c *ledger.Change, w *record.Workflow,
 	next := &record.Workflow{
 		ID: record.NewID("wf_", c.Now), Org: w.Org, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, PoolID: w.PoolID,
 		Type: w.Type, Op: review.For, Size: w.Size, StateKind: w.StateKind, Priority: w.Priority, Message: w.Message, By: by,
-		PlanOf: w.ID, Pin: instance, MaxRuntime: w.MaxRuntime, OwnMax: w.OwnMax, State: workflow.Pending, Submitted: c.Now, Since: c.Now,
+		Trigger: w.Trigger, PlanOf: w.ID, Pin: instance, MaxRuntime: w.MaxRuntime, OwnMax: w.OwnMax, State: workflow.Pending, Submitted: c.Now, Since: c.Now,
 	}
-	spec.Workflow, spec.Operation, spec.For, spec.Plan, spec.Role = next.ID, review.For, "", &review.Plan, roleOf(w.Org, ws)
+	spec.Workflow, spec.Operation, spec.For, spec.Plan = next.ID, review.For, "", &review.Plan
+	spec.Role, spec.Secrets, spec.PullRequest = roleOf(next, ws), secretsOf(next, ws.W), untrusted(next)
 	next.Needs = spec.Needs()
 	c.Keep(next)
 	queue, err := c.Queue(ctx, ws.ID)
@@ -232,12 +252,20 @@ func (p *Calls) apply(ctx context.Context, c *ledger.Change, w *record.Workflow,
 	return next, c.Enqueue(ctx, next)
 }
 
-func approvedBy(r record.Review) string {
+func votersOf(r record.Review) string {
 	var names []string
 	for _, v := range r.Votes {
 		names = append(names, v.By)
 	}
 	return strings.Join(names, " and ")
+}
+
+// approvedBy says who approved a plan, and that they did so on another one.
+func approvedBy(r record.Review) string {
+	if r.CarriedFrom != "" {
+		return votersOf(r) + " on " + r.CarriedFrom
+	}
+	return votersOf(r)
 }
 
 // pinOf is the instance of the preview's pool that alone has the bundle of its plan; empty where all of them have it.
@@ -280,7 +308,7 @@ func (p *Calls) decide(ctx context.Context, who identity.Principal, action, id s
 		return api.Workflow{}, workflow.Refuse(workflow.ErrInvalid, "sha256", "name the plan that you looked at by its sha256: 64 hexadecimal digits in lower case")
 	}
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		return p.decideOn(ctx, c, who, action, id, rules.Decision{Decision: in, By: who.Name, Reject: reject})
+		return p.decideOn(ctx, c, who, action, id, rules.Decision{Decision: in, By: who.Name, Account: who.Pipeline.Submitter(), Reject: reject})
 	})
 	if err != nil {
 		return api.Workflow{}, identity.Refused(ctx, p.ledger, who, action, id, err)
@@ -293,7 +321,7 @@ func (p *Calls) decide(ctx context.Context, who identity.Principal, action, id s
 // does nothing.
 func (p *Calls) withdraw(ctx context.Context, c *ledger.Change, who identity.Principal, w *record.Workflow, reason string) (waits bool, err error) {
 	r, _, err := ledger.Load[record.Review](ctx, c, record.ReviewKey(w.ID))
-	if err != nil || r.Status != api.ReviewWaiting || rules.Expired(r, c.Now) {
+	if err != nil || r.Status != api.ReviewWaiting && r.Status != api.ReviewMerge || rules.Expired(r, c.Now) {
 		return false, err
 	}
 	d := rules.Decision{Decision: api.Decision{SHA256: r.Plan.SHA256, Comment: "cancelled" + rules.Because(reason)}, By: who.Name, Reject: true}
@@ -346,14 +374,22 @@ func (p *Calls) decideOn(ctx context.Context, c *ledger.Change, who identity.Pri
 		detail = "run " + next.ID + " applies it" + rules.Because(d.Comment)
 	case api.ReviewRejected:
 		c.Note(w, rules.Note{Kind: "rejected", Text: "its plan is rejected " + rules.Rejection(review), Actor: who.Name})
+	case api.ReviewMerge:
+		c.Note(w, rules.Note{Kind: "approval", Text: fmt.Sprintf("%s approves its plan%s; it waits for the merge: its approvals carry over to the plan of the merged commit, if all planned changes are equal", who.Name, rules.Because(d.Comment)), Actor: who.Name})
 	default:
 		c.Note(w, rules.Note{Kind: "approval", Text: fmt.Sprintf("%s approves its plan%s; it waits for %s", who.Name, rules.Because(d.Comment), wanted(review)), Actor: who.Name})
 	}
 	c.Put(k, review)
+	if err := offer(ctx, c, w, review); err != nil {
+		return err
+	}
 	if review.Status != api.ReviewWaiting {
 		c.Remove(list)
 	} else if c.Version(list) != 0 {
 		c.PutUntil(list, record.Name{ID: id}, review.Expires)
+	}
+	if w.Trigger != nil && w.Trigger.Number != 0 {
+		c.Tell(w.Org, record.NewsOf(record.EventMoved, w, c.Now))
 	}
 	identity.Audit(c, who, action, id, "done", detail)
 	return nil

@@ -27,6 +27,9 @@ func (p *Calls) Cancel(ctx context.Context, who identity.Principal, id string, i
 		if err != nil {
 			return err
 		}
+		if err := who.Confine("workflow.cancel of "+id, ownPull(who, w)); err != nil {
+			return err
+		}
 		poolID = w.PoolID
 		if w.State == workflow.Succeeded && w.For != "" {
 			if waits, err := p.withdraw(ctx, c, who, w, in.Reason); waits || err != nil {
@@ -41,7 +44,7 @@ func (p *Calls) Cancel(ctx context.Context, who identity.Principal, id string, i
 		return c.Apply(ctx, w, out)
 	})
 	if err != nil {
-		return api.Workflow{}, err
+		return api.Workflow{}, identity.Refused(ctx, p.ledger, who, "workflow.cancel", id, err)
 	}
 	p.ledger.Notify(ledger.StatesOf(poolID))
 	return p.Workflow(ctx, who, id)

@@ -39,20 +39,23 @@ func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim)
 		return api.Claimed{}, workflow.Refuse(workflow.ErrInvalid, "wait_seconds", "wait_seconds lies between 0 and 20")
 	}
 	var out api.Claimed
+	due := dueSince{began: p.ledger.Now()}
 	wait := time.Duration(in.WaitSeconds) * time.Second
 	first, more := true, false
 	err := p.ledger.Await(ctx, who.PoolID, wait, func(notified bool) (bool, error) {
 		if err := context.Cause(ctx); err != nil {
 			return false, err // the caller has gone and would not learn of a claim
 		}
-		if !first && !notified && !more && !p.ledger.Owed(ctx, who.PoolID) {
+		now := p.ledger.Now()
+		if !first && !notified && !more && !due.news(now) && !p.ledger.Owed(ctx, who.PoolID) {
 			return false, nil
 		}
 		// The first read gets all that the look begins with. A mark is cleared before the read of what can be
 		// claimed.
 		before := p.ledger.ReadAhead(ctx, append(p.seenKeys(who, in), record.WakeKey(who.PoolID),
 			record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID),
-			record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID), record.RoutesKey(who.Organization))...)
+			record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID), record.RoutesKey(who.Organization), record.DeliveriesKey(who.PoolID))...)
+		due.read(before.Read, who.PoolID, !first && notified)
 		first = false
 		if mutate.On(mutate.LateClear) { // see package mutate
 			defer p.ledger.ClearOwed(ctx, who.PoolID, before.Read)
@@ -61,7 +64,8 @@ func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim)
 		}
 		var err error
 		out, more, err = p.claimOnce(ctx, who, in, before)
-		return len(out.Jobs) > 0 || out.RetryAfterSeconds > 0, err
+		out.Deliveries = due.Due(now)
+		return len(out.Jobs) > 0 || out.RetryAfterSeconds > 0 || due.news(now), err
 	})
 	if err != nil {
 		return api.Claimed{}, err
@@ -74,6 +78,29 @@ func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim)
 		p.ledger.Log.Info("jobs claimed", "pool", who.Pool, "instance", in.Instance, "jobs", len(out.Jobs))
 	}
 	return out, nil
+}
+
+// dueSince is what a claim that waits knows of the deliveries of its pool.
+type dueSince struct {
+	record.Deliveries
+	began time.Time
+	woken bool // it was told of something just now
+}
+
+// justBefore is how long before a claim a delivery may have become due that no claim before was told of.
+const justBefore = 2 * time.Second
+
+// read takes over what the records say; woken means that the claim was notified.
+func (d *dueSince) read(r ledger.Read, poolID string, woken bool) {
+	d.Deliveries = record.Deliveries{}
+	_ = r.Into(record.DeliveriesKey(poolID), &d.Deliveries) // a claim of deliveries says what is wrong with it
+	d.woken = woken || ledger.IsOwed(r, poolID)
+}
+
+// news says whether a delivery has become due since the claim began, so that it answers at once. One that was due before
+// was told of by the claim before: a pool that does not ask for it must not make its claims go round at once.
+func (d *dueSince) news(now time.Time) bool {
+	return d.Due(now) && (d.woken || d.Next.After(d.began.Add(-justBefore)))
 }
 
 // needsPool refuses a caller that is not a pool.

@@ -110,7 +110,7 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Ha
 			ran = w
 			w.Changes = in.Slim().Changes
 		}
-		c.Create(k, in.Result)
+		c.Create(k, shown(in.Result))
 		if in.State != nil {
 			if err := remember(ctx, c, w, *in.State); err != nil {
 				return err
@@ -121,6 +121,9 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Ha
 		}
 		if err := c.Apply(ctx, w, ended); err != nil || !ended.Moves() || w.State != workflow.Succeeded {
 			return err
+		}
+		if w.Type == workflow.InsightsScan && w.Changes != nil && w.Changes.Drift > 0 {
+			c.Tell(w.Org, record.NewsOf(api.EventDrift, w, c.Now))
 		}
 		return p.ended(ctx, c, w, in.Result)
 	})

@@ -67,7 +67,7 @@ func view(w *record.Workflow, pool string, version int64) api.Workflow {
 		ID: w.ID, Organization: w.Org, Workspace: w.Workspace, Pool: pool, Type: w.Type, Operation: w.Op,
 		State: w.State, Reason: w.Reason, Detail: w.Detail, Priority: w.Priority, Message: w.Message,
 		Attempt: w.Attempt, Instance: w.Instance, Task: w.TaskRef(), CancelRequested: !w.CancelAt.IsZero(), SlotHeld: w.SlotHeld,
-		RetryOf: w.RetryOf, For: w.For, Applies: w.PlanOf, SubmittedBy: w.By, SubmittedAt: w.Submitted, MaxRuntime: w.MaxRuntime.String(), Changes: w.Changes, Version: version,
+		RetryOf: w.RetryOf, For: w.For, Applies: w.PlanOf, Trigger: w.Trigger.View(), SubmittedBy: w.By, SubmittedAt: w.Submitted, MaxRuntime: w.MaxRuntime.String(), Changes: w.Changes, Version: version,
 	}
 	for _, t := range []struct {
 		at time.Time
@@ -89,8 +89,8 @@ func viewReview(r record.Review, now time.Time) *api.Review {
 		r.Status = api.ReviewExpired
 	}
 	return &api.Review{
-		Status: r.Status, For: r.For, SHA256: r.Plan.SHA256, Summary: r.Plan.Summary, Why: r.Why, NotBySubmitter: r.NotBySubmitter,
-		Submitters: r.Submitters, Needed: r.Needed, Votes: r.Votes, ExpiresAt: r.Expires, Applies: r.Applies,
+		Status: r.Status, For: r.For, SHA256: r.Plan.SHA256, Summary: r.Plan.Summary, Why: r.Why, NotBySubmitter: r.NotBySubmitter, AfterMerge: r.AfterMerge,
+		Submitters: r.Submitters, Needed: r.Needed, NeededWhy: r.NeededWhy, CarriedFrom: r.CarriedFrom, CarriedTo: r.CarriedTo, Votes: r.Votes, ExpiresAt: r.Expires, Applies: r.Applies,
 	}
 }
 

@@ -7,30 +7,69 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // specOf freezes at its submission what a workflow does.
+//
+// The code of a pull request's run is a stranger's until somebody has approved its plan. So it gets preview_role or none,
+// only the secrets that are marked for previews, and no secret that the machine lends its engines. The reference to the credential of the git source stays: the runner
+// reads the source with it, masks it, and gives it neither to the engine's environment nor to its files.
 func specOf(w *record.Workflow, ws record.Workspace, in api.Submit) api.Spec {
 	return api.Spec{
 		Workflow: w.ID, Organization: w.Org, WorkspaceID: ws.ID, Workspace: ws.W.Name,
 		Type: w.Type, Operation: w.Op, Engine: ws.W.Engine, EngineVersion: ws.W.EngineVersion,
-		Commands: ws.W.Commands, Source: ws.W.Source, State: *ws.W.State,
+		Commands: ws.W.Commands, Source: sourceOf(w.Trigger, ws.W.Source), State: *ws.W.State,
 		TakeOver: in.TakeOver, TakeOverFrom: in.TakeOverFrom, BeginAnew: in.BeginAnew, LockID: in.LockID, Push: in.Push, For: w.For,
-		Variables: ws.W.Variables, Environment: ws.W.Environment, Secrets: ws.W.Secrets, Role: roleOf(w.Org, ws),
+		Variables: ws.W.Variables, Environment: ws.W.Environment, Secrets: secretsOf(w, ws.W), Role: roleOf(w, ws), PullRequest: untrusted(w),
 		Size: w.Size, MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
 	}
 }
 
-// roleOf is what a spec says about its workspace's role. Of the settings only the ARN has a part in it, so the role's
-// trust policy can rely on the rest.
-func roleOf(org string, ws record.Workspace) *api.Role {
-	if ws.W.Role == "" {
+// untrusted says that a run executes the code of a pull request before anybody has approved its plan.
+func untrusted(w *record.Workflow) bool { return w.Trigger.Pull() && w.PlanOf == "" }
+
+// sourceOf is the source of a run: at the commit that its trigger names, if it names one.
+func sourceOf(t *record.Trigger, src api.Source) api.Source {
+	if t == nil || t.Commit == "" || src.Git == nil {
+		return src
+	}
+	git := *src.Git
+	git.Ref, src.Git = t.Commit, &git
+	return src
+}
+
+// secretsOf are the secrets of a workspace that a run gets.
+func secretsOf(w *record.Workflow, ws api.Workspace) []api.Secret {
+	if !untrusted(w) {
+		return ws.Secrets
+	}
+	return slices.DeleteFunc(slices.Clone(ws.Secrets), func(s api.Secret) bool { return !s.Preview })
+}
+
+// arnOf is the role of a run; empty where it has none. What changes the state has the workspace's role, and what only
+// looks has preview_role; an untrusted run never has the workspace's.
+func arnOf(w *record.Workflow, ws api.Workspace) string {
+	switch {
+	case untrusted(w):
+		return ws.PreviewRole
+	case w.Type == workflow.InsightsScan, w.Op == workflow.Preview:
+		return cmp.Or(ws.PreviewRole, ws.Role)
+	}
+	return ws.Role
+}
+
+// roleOf is what a spec says about the role of a run. Of the settings only the ARN has a part in it, so the role's trust
+// policy can rely on the rest.
+func roleOf(w *record.Workflow, ws record.Workspace) *api.Role {
+	arn := arnOf(w, ws.W)
+	if arn == "" {
 		return nil
 	}
 	return &api.Role{
-		ARN: ws.W.Role, ExternalID: ws.ID,
+		ARN: arn, ExternalID: ws.ID,
 		Tags: map[string]string{
-			api.TagOrganization: org, api.TagWorkspace: ws.W.Name,
+			api.TagOrganization: w.Org, api.TagWorkspace: ws.W.Name,
 			api.TagWorkspaceID: ws.ID, api.TagStateKey: cmp.Or(ws.W.State.Key, ws.W.Name),
 		},
 	}

@@ -32,6 +32,21 @@ func (p *Calls) Submit(ctx context.Context, who identity.Principal, key string, 
 	return p.submit(ctx, who, key, in, again{})
 }
 
+// Triggered is what submits in place of a person, and who answers for that: people by whom a plan under not_by_submitter
+// may not be approved.
+type Triggered struct {
+	record.Trigger
+	Submitters []string
+	Strangers  bool // somebody else answers for it as well, and is no principal
+}
+
+// SubmitFor is Submit for a trigger: who is the trigger itself, in the audit trail as well. The caller has decided
+// that it may; a repeat with the same key makes no second run.
+func (p *Calls) SubmitFor(ctx context.Context, who identity.Principal, key string, in api.Submit, by Triggered) (api.Workflow, error) {
+	in.Commit, in.Number = by.Commit, by.Number
+	return p.submit(ctx, who, key, in, again{trigger: &by})
+}
+
 // Retry makes a new workflow like one that has ended, of the workspace as it is now. The ended workflow is never
 // reopened.
 func (p *Calls) Retry(ctx context.Context, who identity.Principal, key, id string, why api.WithReason) (api.Workflow, error) {
@@ -64,12 +79,23 @@ func (p *Calls) Retry(ctx context.Context, who identity.Principal, key, id strin
 	if w.For != "" { // it stays a preview, whatever is required by now
 		in.Operation, repeat.keeps, repeat.then = w.For, w.For, w.Then
 	}
+	if w.Trigger != nil && w.Trigger.Commit != "" { // it stays of that commit, and for whom it was
+		was, _, err := ledger.Load[record.Review](ctx, c, record.ReviewKey(cmp.Or(w.PlanOf, id)))
+		if err != nil {
+			return api.Workflow{}, err
+		}
+		repeat.trigger = &Triggered{Trigger: *w.Trigger, Submitters: was.Submitters, Strangers: was.Strangers}
+		in.Commit, in.Number = w.Trigger.Commit, w.Trigger.Number
+	}
 	return p.submit(ctx, who, key, in, repeat)
 }
 
 func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, in api.Submit, retry again) (api.Workflow, error) {
 	if err := checkSubmit(&in); err != nil {
 		return api.Workflow{}, err
+	}
+	if err := checkCommit(who, in, retry); err != nil {
+		return api.Workflow{}, identity.Refused(ctx, p.ledger, who, "workflow.submit", in.Workspace, err)
 	}
 	if in.Register != nil {
 		if err := p.checkRegister(in); err != nil {
@@ -145,6 +171,9 @@ func askedFor(in api.Submit, retryOf string) (string, error) {
 	}
 	if in.Push != nil {
 		asked += fmt.Sprintf(" push %q %d %t", in.Push.SHA256, in.Push.Size, in.Push.Force)
+	}
+	if in.Commit != "" {
+		asked += fmt.Sprintf(" commit %q %d", in.Commit, in.Number)
 	}
 	if in.Register != nil {
 		settings, err := json.Marshal(in.Register)
@@ -230,7 +259,11 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	if pool, err = catalog.PoolFor(ctx, c, who.Organization, ws, in.Type); err != nil {
 		return nil, pool, err
 	}
-	forOp, then, err := underApproval(ctx, c, who.Organization, ws, &in, retry)
+	trigger, err := triggerOf(who, ws.W, in, retry)
+	if err != nil {
+		return nil, pool, err
+	}
+	forOp, then, err := underApproval(ctx, c, who.Organization, ws, &in, retry, trigger.Pull())
 	if err != nil {
 		return nil, pool, err
 	}
@@ -257,7 +290,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
 		Type: in.Type, Op: in.Operation, Size: ws.W.Size, StateKind: ws.W.State.Kind,
 		Priority: priority, Message: in.Message, By: who.Name, RetryOf: retry.of, For: forOp, Then: then, MaxRuntime: maxRuntime, OwnMax: in.MaxRuntime != "",
-		State: workflow.Pending, Submitted: c.Now, Since: c.Now,
+		State: workflow.Pending, Submitted: c.Now, Since: c.Now, Trigger: trigger,
 	}
 	spec := specOf(w, ws, in)
 	if err := p.lookAround(ctx, c, &spec, ws, pool); err != nil {
@@ -276,12 +309,13 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 		}
 	}
 	c.Create(record.SpecKey(id), spec)
-	text := fmt.Sprintf("submitted by %s for %s", who.Name, forWhom(queue.Route.Key, pool.Name))
+	text := fmt.Sprintf("submitted by %s for %s%s", who.Name, forWhom(queue.Route.Key, pool.Name), ofCommit(trigger))
 	if retry.of != "" {
 		text += ", as a retry of " + retry.of + rules.Because(retry.why)
 	}
 	if forOp != "" {
-		c.Create(record.ReviewKey(id), record.Review{For: forOp, Settings: ws.Settings(), Submitters: rules.Submitters(who.Name, ws.By)})
+		submitters, strangers := submittersOf(who, ws, retry)
+		c.Create(record.ReviewKey(id), record.Review{For: forOp, Settings: ws.Settings(), Submitters: submitters, Strangers: strangers})
 	}
 	if then {
 		text += fmt.Sprintf("; approvals are required, so it makes the plan of operation %s first", forOp)

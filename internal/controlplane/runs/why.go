@@ -71,6 +71,17 @@ func (p *Calls) WaitsFor(ctx context.Context, c *ledger.Change, w *record.Workfl
 	return text, nil
 }
 
+// Stuck says what a workflow waits for that is pending or claimed, and in which pool; none where labels leave that open.
+// ok is false if it waits for other runs: for its workspace, or for a limit. It is told of a pool at most once an hour.
+func (p *Calls) Stuck(ctx context.Context, c *ledger.Change, w *record.Workflow) (waits, poolID string, ok bool, err error) {
+	f, err := p.facts(ctx, c, w)
+	if err != nil {
+		return "", "", false, err
+	}
+	why := explain(w, f)
+	return why.Waiting, f.pool.ID, !slices.Contains([]string{waitsSlot, waitsWorkspace, waitsOrg, waitsPool}, why.Code), nil
+}
+
 // Why says what a workflow waits for, since when, and what happens next.
 func (p *Calls) Why(ctx context.Context, who identity.Principal, id string) (api.Why, error) {
 	w, err := p.Workflow(ctx, who, id)
@@ -282,8 +293,14 @@ func explainReview(out *api.Why, w *record.Workflow, f facts) {
 		out.Next = fmt.Sprintf("dayfly workflow plan %s shows the plan, and dayfly workflow approve %s lets it be applied, until %s (in %s)", w.ID, w.ID, rules.Day(r.Expires), r.Expires.Sub(f.now.Now).Round(time.Second))
 		out.NextAt = &r.Expires
 	case r.Status == api.ReviewApproved:
-		out.Summary += "; its plan is approved, and " + r.Applies + " applies it"
+		out.Summary += "; its plan is approved by " + approvedBy(r) + ", and " + r.Applies + " applies it"
 		out.Next = "dayfly why " + r.Applies + " says how far that is"
+	case r.Status == api.ReviewMerge:
+		out.Summary += "; its plan is approved by " + approvedBy(r) + ", and waits for the merge"
+		out.Next = "the approvals carry over to the plan of the merged commit, if all planned changes are equal; dayfly workflow reject " + w.ID + " takes them away"
+	case r.Status == api.ReviewCarried:
+		out.Summary += "; its approvals were carried over to " + r.CarriedTo
+		out.Next = "dayfly why " + r.CarriedTo + " says what becomes of that plan"
 	case r.Status == api.ReviewRejected:
 		out.Summary += "; its plan is rejected " + rules.Rejection(r)
 		out.Next = "nothing: a new preview makes a new plan"

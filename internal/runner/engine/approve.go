@@ -92,7 +92,7 @@ func (t *terraform) leave(ctx context.Context, s summary, entries map[string][]b
 	if err != nil {
 		return t.artifactFailed(ctx, "the plan was not kept", err)
 	}
-	t.out.Plan = &api.PlanMade{Artifact: bundleName, Size: size, SHA256: sum, Summary: s.digest, Empty: empty, Source: m.Source}
+	t.out.Plan = &api.PlanMade{Artifact: bundleName, Size: size, SHA256: sum, Summary: s.digest, Values: s.values, Empty: empty, Source: m.Source}
 	return nil
 }
 

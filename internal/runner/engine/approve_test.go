@@ -383,3 +383,30 @@ func TestRun_StructureOfARealPlan(t *testing.T) {
 		}
 	})
 }
+
+// Two previews of different commits have the same values exactly where they plan the same, on a real engine.
+func TestRun_PlansOfTheSameChangesHaveEqualValues(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		plan := func(commit, word string) string {
+			j := job(t, name, workflow.Preview, map[string]string{"main.tf": app, "README.md": commit})
+			j.Spec.Variables = map[string]any{"word": word}
+			j.Fetched, j.StateStore, j.Spec.WorkspaceID, j.Spec.For = commit, "machine", "ws_1", workflow.Update
+			h := newHost()
+			out, err := engine.Run(t.Context(), h, j)
+			if err != nil || out.Plan == nil || len(out.Plan.Values) != 64 {
+				t.Fatalf("preview: %v, plan %+v\n%s", err, out.Plan, h.text())
+			}
+			if strings.Contains(h.text(), out.Plan.Values) {
+				t.Error("the values are in the log")
+			}
+			return out.Plan.Values
+		}
+		first := plan("commit-1", "planned")
+		if plan("commit-2", "planned") != first {
+			t.Error("another commit that plans the same has other values")
+		}
+		if plan("commit-1", "plannee") == first {
+			t.Error("another value has the same values")
+		}
+	})
+}

@@ -31,6 +31,12 @@ func PlanDigest(raw []byte) string {
 	return s.digest
 }
 
+// PlanValues returns the digest by which a plan is compared with another one.
+func PlanValues(raw []byte, refreshOnly bool) (string, error) {
+	s, err := readPlan(raw, mode{refreshOnly: refreshOnly})
+	return s.values, err
+}
+
 // Bundle makes a bundle as a run does.
 func Bundle(m Manifest, entries map[string][]byte) ([]byte, error) { return newBundle(m, entries) }
 

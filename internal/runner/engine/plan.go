@@ -36,6 +36,8 @@ const (
 type summary struct {
 	changes   api.Changes
 	digest    string // SHA-256 of all that may be said, before it was cut to the bounds
+	values    string // by which it is compared with another plan, values included; never shown
+	compared  comparison
 	truncated bool
 	same      bool     // a state that is to be pushed is the one that is there
 	secrets   []string // sensitive values, for the mask only
@@ -78,8 +80,11 @@ func readPlan(raw []byte, m mode) (summary, error) {
 	for name, c := range plan.OutputChanges {
 		if c != nil && actionOf(c.Actions) != "" {
 			s.changes.Outputs = append(s.changes.Outputs, api.OutputChange{Name: name, Action: actionOf(c.Actions)})
+			s.compared.add("output", name, c)
 		}
 	}
+	s.compared.rest(&plan)
+	s.values = s.compared.digest()
 	s.secrets = sensitiveValues(&plan)
 	return s, s.finish()
 }
@@ -113,6 +118,7 @@ func (s *summary) resource(c *tfjson.ResourceChange, action string, drifted bool
 		s.changes.Move++
 	}
 	s.add(r)
+	s.compared.add("resource", c)
 }
 
 // add counts an action and lists its resource.

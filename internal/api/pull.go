@@ -1,0 +1,125 @@
+package api
+
+import "time"
+
+// The kinds of git hosts.
+const (
+	HostGitHub = "github" // GitHub, also an Enterprise Server
+	HostGitLab = "gitlab" // GitLab, also self-managed
+)
+
+// GitHost is a git host whose webhooks are taken, and at which pull requests are answered. The control plane holds no
+// credential of it: what is wanted of it is a delivery, which the side of a pool performs with that of token_ref.
+type GitHost struct {
+	Name        string     `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"github"`
+	Description string     `json:"description,omitempty" maxLength:"1000" doc:"What it is for"`
+	Kind        string     `json:"host" enum:"github,gitlab" doc:"What it is" example:"github"`
+	URL         string     `json:"url,omitempty" maxLength:"2000" doc:"https:// address of the web pages of a host of your own; default https://github.com or https://gitlab.com" example:"https://git.example.com"`
+	TokenRef    string     `json:"token_ref" minLength:"1" maxLength:"2048" doc:"Reference of the secret, on the side of the pool, with the token that reads pull requests, comments and sets statuses" example:"file:github-token"`
+	Pool        string     `json:"pool,omitempty" maxLength:"64" doc:"Name of the pool whose side calls the host; default the pool that every organization starts with" example:"default"`
+	Members     []Member   `json:"members,omitempty" maxItems:"500" doc:"Who may command by comments, and as whom"`
+	IsDisabled  bool       `json:"is_disabled,omitempty" doc:"Whether its webhooks are refused"`
+	Generation  int        `json:"generation,omitempty" doc:"How often the secret of its webhook was made anew; not taken"`
+	CreatedAt   *time.Time `json:"created_at,omitempty" doc:"When it was made; not taken"`
+	Version     int64      `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
+}
+
+// Member says who somebody at a git host is here. A host gives names to others once they are given up, and ids never.
+type Member struct {
+	ID     int64             `json:"id" minimum:"1" doc:"Number of the user at the host, which never changes" example:"583231"`
+	Name   string            `json:"name" minLength:"1" maxLength:"100" doc:"Name here, as their own tokens have it: for the audit trail, and so that nobody approves what they submitted" example:"anna"`
+	Role   string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"Role in the whole organization" example:"operator"`
+	Grants map[string]string `json:"grants,omitempty" doc:"Roles in projects, and in all below them" example:"{\"global\":\"operator\"}"`
+}
+
+// WebhookSecret is what a webhook at a git host is made with. It is shown once.
+type WebhookSecret struct {
+	URL    string `json:"url" doc:"Where the host sends its events; a path, where the control plane does not know its own address" example:"https://dayfly.example.com/v1/webhooks/default/github"`
+	Secret string `json:"secret" doc:"The secret (GitHub) or signing token (GitLab) of the webhook" example:"whsec_..."`
+}
+
+// WebhookTaken is what came of an event.
+type WebhookTaken struct {
+	IsTaken bool   `json:"is_taken" doc:"Whether something follows from it"`
+	Reason  string `json:"reason" doc:"What, or why not" example:"the pull request is read"`
+}
+
+// MaxCommand is how many bytes of a comment are read. A command is in its first line.
+const MaxCommand = 4 << 10
+
+// The kinds of deliveries about pull requests.
+const (
+	DeliverRead = "pull_read" // the pull request, its changed files, and a comment are read
+	DeliverShow = "pull_show" // its status is set and its comment edited
+)
+
+// HostCall is what a git host is asked for, with the pool's credential.
+type HostCall struct {
+	Kind       string    `json:"host" enum:"github,gitlab" doc:"What it is" example:"github"`
+	URL        string    `json:"url" doc:"Address of its web pages" example:"https://github.com"`
+	TokenRef   string    `json:"token_ref" doc:"Reference of the secret with the token"`
+	Repository string    `json:"repository" doc:"Path of the repository" example:"example/infra"`
+	Number     int       `json:"number" doc:"Number of the pull request" example:"17"`
+	Read       *ReadPull `json:"read,omitempty" doc:"To read it"`
+	Show       *ShowPull `json:"show,omitempty" doc:"To say what came of it"`
+}
+
+// ReadPull reads a pull request, its changed files, and a comment.
+type ReadPull struct {
+	Comment int64 `json:"comment,omitempty" doc:"Number of the comment that is read back; none: no comment"`
+}
+
+// ShowPull sets the status of a commit, and edits the one comment.
+type ShowPull struct {
+	Comment     int64  `json:"comment,omitempty" doc:"Number of the comment; none: it is found by the marker, or made"`
+	Marker      string `json:"marker" doc:"With which the comment begins"`
+	Body        string `json:"body,omitempty" doc:"The comment; none: it is left as it is"`
+	Commit      string `json:"commit" doc:"The commit whose status is set"`
+	State       string `json:"state" enum:"pending,success,failure" doc:"The status"`
+	Context     string `json:"context" doc:"Name of the status"`
+	Description string `json:"description" doc:"The status in a sentence"`
+	Link        string `json:"link,omitempty" doc:"Where more is said"`
+}
+
+// The states of a pull request.
+const (
+	PullOpen   = "open"
+	PullClosed = "closed"
+	PullMerged = "merged"
+)
+
+// PullFacts is what a git host says of a pull request.
+type PullFacts struct {
+	State          string        `json:"state" enum:"open,closed,merged" doc:"Where it stands"`
+	Head           string        `json:"head" maxLength:"64" doc:"Its newest commit"`
+	HeadRepository string        `json:"head_repository,omitempty" maxLength:"500" doc:"Path of the repository that the commit is in"`
+	IsFork         bool          `json:"is_fork,omitempty" doc:"Whether that is another repository"`
+	BaseRef        string        `json:"base_ref,omitempty" maxLength:"255" doc:"The branch that it is for"`
+	MergeCommit    string        `json:"merge_commit,omitempty" maxLength:"64" doc:"Of a merged one: the commit on that branch"`
+	Author         Person        `json:"author" doc:"Who opened it"`
+	Files          []string      `json:"files,omitempty" maxItems:"10000" doc:"Files that it changes, with the former names of renamed ones"`
+	IsTruncated    bool          `json:"is_truncated,omitempty" doc:"Whether it changes more than these"`
+	Comment        *CommentFacts `json:"comment,omitempty" doc:"The comment that was asked for; none: there is none"`
+}
+
+// Person is somebody at a git host.
+type Person struct {
+	ID       int64  `json:"id" doc:"Number of the user"`
+	Login    string `json:"login,omitempty" maxLength:"255" doc:"Name of the user, for people"`
+	CanWrite bool   `json:"can_write,omitempty" doc:"Whether they may write to the repository"`
+}
+
+// CommentFacts is a comment as its git host has it now.
+type CommentFacts struct {
+	ID      int64     `json:"id" doc:"Number of the comment"`
+	Author  Person    `json:"author" doc:"Who wrote it"`
+	Text    string    `json:"text" maxLength:"70000" doc:"What it says"`
+	Created time.Time `json:"created" doc:"When it was written, by the host's clock"`
+	Updated time.Time `json:"updated" doc:"When it was last edited, by the host's clock"`
+}
+
+// CommentShown is a comment of ours as it was written.
+type CommentShown struct {
+	ID int64     `json:"id" doc:"Number of the comment"`
+	At time.Time `json:"at" doc:"When it was written, by the host's clock"`
+}

@@ -1,0 +1,137 @@
+package identity
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/oidc"
+	"github.com/dayfly-dev/dayfly/internal/pullrequest"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// dialect says which claims of a host's tokens hold what. The names are those of GitHub's "OpenID Connect reference" and
+// of GitLab's "OpenID Connect (OIDC) authentication using ID tokens".
+type dialect struct {
+	repository, repositoryID, actor, actorID, event string
+	// events are those that no pull request and no comment can cause, and that run what is at their ref. What is not
+	// listed may be caused so: workflow_run and repository_dispatch follow others; a parent's or another project's pipeline
+	// may be of a merge request.
+	events []string
+	// guarded is the claim that says "true" of an environment that is protected; empty where the host does not say.
+	guarded string
+}
+
+var dialects = map[string]dialect{
+	api.PipelinesGitHub: {
+		repository: "repository", repositoryID: "repository_id", actor: "actor", actorID: "actor_id", event: "event_name",
+		events: []string{"push", "workflow_dispatch", "schedule", "release"},
+	},
+	api.PipelinesGitLab: {
+		repository: "project_path", repositoryID: "project_id", actor: "user_login", actorID: "user_id", event: "pipeline_source",
+		events: []string{"push", "web", "schedule", "api", "trigger"}, guarded: "environment_protected",
+	},
+}
+
+var (
+	commitForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{40}$`) })
+	pullForm   = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^refs/(?:pull|merge-requests)/([1-9][0-9]{0,8})/[a-z]+$`)
+	})
+)
+
+// mostClaim is the longest claim of a pipeline that is kept. A longer one counts as missing: cut, it would name something
+// else.
+const mostClaim = 255
+
+// pipelineOf reads what a token says of its pipeline. It is a pure function. The pipeline is protected only if the token
+// says so: its event is one of the host's list, and its ref is protected, or the rule that it fits names an environment,
+// whose protection the admin has vouched for with that. A claim that is missing protects nothing.
+func pipelineOf(of api.Pipelines, rule api.TrustRule, claims oidc.Claims) record.Pipeline {
+	d := dialects[of.Kind]
+	claim := func(name string) string {
+		if v := claims.Strings(name); len(v) == 1 && len(v[0]) <= mostClaim {
+			return v[0]
+		}
+		return ""
+	}
+	out := record.Pipeline{
+		Host: of.Host, Repository: claim(d.repository), RepositoryID: claim(d.repositoryID), Ref: claim("ref"),
+		ActorID: claim(d.actorID), Actor: claim(d.actor),
+	}
+	if sha := claim("sha"); commitForm().MatchString(sha) {
+		out.Commit = sha
+	}
+	// GitLab's ref may be the mere name of a branch, which anybody chooses; its ref_path is written out.
+	if path := claim("ref_path"); path != "" {
+		out.Ref = path
+	}
+	if m := pullForm().FindStringSubmatch(out.Ref); m != nil {
+		out.Number, _ = strconv.Atoi(m[1]) // at most nine digits
+	}
+	environment := rule.Claims["environment"]
+	named := environment != "" && !strings.Contains(environment, "*") && (d.guarded == "" || claim(d.guarded) == "true")
+	out.Protected = out.Number == 0 && slices.Contains(d.events, claim(d.event)) && (claim("ref_protected") == "true" || named)
+	return out
+}
+
+// settlePipelines fills in the host of an issuer's pipelines, and refuses what cannot be.
+func settlePipelines(in *api.Pipelines, issuer string) (*api.Pipelines, error) {
+	if in == nil {
+		return nil, nil
+	}
+	out := in.Settled(issuer)
+	if _, ok := dialects[out.Kind]; !ok {
+		return nil, invalid("pipelines.kind", "want github or gitlab, not %q", text.Cut(out.Kind, 20))
+	}
+	host, path, ok := pullrequest.Repository("https://" + out.Host + "/a")
+	if !ok || path != "a" || strings.ContainsRune(out.Host, '@') {
+		return nil, invalid("pipelines.host", "want the host of the repositories, such as github.com, not %q", text.Cut(out.Host, 80))
+	}
+	out.Host = host
+	return &out, nil
+}
+
+// Unprotected says that who is a pipeline that somebody without the right to change a protected ref may have written, such
+// as that of a pull request. Whatever role its rule gives, it only views, submits previews of its commit, and cancels
+// those.
+func (who Principal) Unprotected() bool { return who.Pipeline != nil && !who.Pipeline.Protected }
+
+// ofPullRequests are the actions beyond viewing that an unprotected pipeline may do. What does them confines it to the
+// runs of its own commit.
+var ofPullRequests = []string{"workflow.submit", "workflow.cancel"}
+
+// confined is the refusal of what an unprotected pipeline may not do.
+func confined(who Principal, action string) error {
+	of := who.Pipeline
+	return workflow.Refuse(workflow.ErrForbidden, "", "%s is not for this pipeline of %s/%s: its ref %s is not protected, or a pull request started it. "+
+		"It may view, submit previews of its commit, and cancel those. Run it on a protected ref, or name an environment in the rule of issuer %s",
+		action, of.Host, of.Repository, text.Cut(of.Ref, 100), who.Issuer)
+}
+
+// Confine refuses to an unprotected pipeline what one of its actions does beyond its own commit; what names that. It is a
+// pure function.
+func (who Principal) Confine(what string, own bool) error {
+	if !who.Unprotected() || own {
+		return nil
+	}
+	return confined(who, what)
+}
+
+// said is how the audit says what pipeline a token is of.
+func said(p *record.Pipeline) string {
+	if p == nil {
+		return ""
+	}
+	kind := "an unprotected"
+	if p.Protected {
+		kind = "a protected"
+	}
+	return fmt.Sprintf(", of %s pipeline of %s/%s at %s of %s (%s)", kind, p.Host, p.Repository, p.Commit, p.Ref, p.Submitter())
+}

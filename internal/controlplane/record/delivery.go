@@ -1,0 +1,159 @@
+package record
+
+import (
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// News is that something has happened of which people may want to be told. It is written in the commit in which it
+// happens, and removed in the one that makes deliveries of it. It has no values of plans, no outputs and no secrets.
+type News struct {
+	Event       string             `json:"event"` // api.Event*
+	Workflow    string             `json:"wf"`
+	Workspace   string             `json:"ws"`
+	WorkspaceID string             `json:"wsid"`
+	Type        workflow.Type      `json:"type"`
+	Op          workflow.Operation `json:"op,omitempty"`
+	Reason      workflow.Reason    `json:"reason,omitempty"`
+	Detail      string             `json:"detail,omitempty"`
+	Changes     *api.Changes       `json:"changes,omitempty"` // the counts alone
+	By          string             `json:"by,omitempty"`      // who submitted the run
+	Trigger     *Trigger           `json:"trigger,omitempty"` // what did in place of a person
+	At          time.Time          `json:"at"`
+}
+
+// EventMoved is that a run of a pull request has ended, or that its plan was decided on: its comment says so. No
+// notification tells it.
+const EventMoved = "moved"
+
+// NewsOf is news of a workflow as it is now.
+func NewsOf(event string, w *Workflow, at time.Time) News {
+	return News{Event: event, Workflow: w.ID, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, Type: w.Type, Op: w.Op, Reason: w.Reason, Detail: w.Detail, Changes: w.Changes, By: w.By, Trigger: w.Trigger, At: at}
+}
+
+// NewsPart has the news of an organization, the oldest first.
+func NewsPart(org string) string { return "news/" + org }
+
+// NewsKey is where a new one lies.
+func NewsKey(org string, at time.Time) store.Key {
+	return store.Key{Part: NewsPart(org), Sort: At(at) + "/" + Random(6)}
+}
+
+// Stuck says when it was told last that runs are stuck in a pool.
+type Stuck struct {
+	At time.Time `json:"at"`
+}
+
+// StuckKey is where that is for a pool; an empty id is of runs that no pool is chosen for yet.
+func StuckKey(org, poolID string) store.Key {
+	return store.Key{Part: "stuck/" + org, Sort: "pool/" + poolID}
+}
+
+// Delivery is something that the control plane wants done elsewhere. The side of its pool claims it for a time, does it
+// and reports. Exactly one of the pointers says what it is.
+type Delivery struct {
+	ID       string    `json:"id"`
+	Org      string    `json:"org"`
+	Kind     string    `json:"kind"` // api.Deliver*
+	For      string    `json:"for"`  // name of what wants it
+	ForID    string    `json:"for_id"`
+	PoolID   string    `json:"pool_id,omitempty"`
+	Pool     string    `json:"pool"` // its name
+	State    string    `json:"state"`
+	Attempt  int       `json:"attempt,omitempty"`
+	Tries    int       `json:"tries,omitempty"` // attempts since Since
+	Detail   string    `json:"detail,omitempty"`
+	Created  time.Time `json:"created"`
+	Since    time.Time `json:"since"`          // when it was made, or replayed last: it is tried for a day from then on
+	Next     time.Time `json:"next,omitzero"`  // when it is due: for its next try, or because its lease lapses
+	Due      string    `json:"due,omitempty"`  // sort key of its entry among those of its pool
+	Ended    time.Time `json:"ended,omitzero"` // when it was done or given up
+	Instance string    `json:"instance,omitempty"`
+
+	Notice *Notice       `json:"notice,omitempty"`
+	Pull   *PullDelivery `json:"pull,omitempty"`
+}
+
+// Notice is a notification that is to be sent. Where it is sent to is read when it is claimed.
+type Notice struct {
+	Event     string `json:"event"`
+	Workflow  string `json:"wf,omitempty"`
+	Workspace string `json:"ws,omitempty"`
+	Body      string `json:"body"`
+}
+
+// DeliveryIDs is how the ids of deliveries begin.
+const DeliveryIDs = "dlv_"
+
+// How long deliveries are kept, and tried.
+const (
+	DeliveryTried      = 24 * time.Hour // since it was made or replayed
+	DeliveryKeptDone   = 3 * Day        // since its end
+	DeliveryKeptFailed = 14 * Day       // since its end, or its last change
+)
+
+// Stands is the state of a delivery at a time: one that nobody has done within a day has failed, also if nobody has
+// looked at it since.
+func (d Delivery) Stands(now time.Time) string {
+	over := !now.Before(d.Since.Add(DeliveryTried))
+	if over && (d.State == api.DeliveryWaiting || d.State == api.DeliveryClaimed && !now.Before(d.Next)) {
+		return api.DeliveryFailed
+	}
+	if d.State == api.DeliveryClaimed && !now.Before(d.Next) {
+		return api.DeliveryWaiting // its lease has lapsed
+	}
+	return d.State
+}
+
+// Expires is when a delivery is deleted.
+func (d Delivery) Expires() time.Time {
+	switch d.State {
+	case api.DeliveryDone:
+		return d.Ended.Add(DeliveryKeptDone)
+	case api.DeliveryFailed:
+		return d.Ended.Add(DeliveryKeptFailed)
+	}
+	return d.Since.Add(DeliveryTried + DeliveryKeptFailed)
+}
+
+// Deliveries says when a delivery of a pool is due next, or earlier; zero means never. Each commit that makes one, or
+// makes one due earlier, writes it.
+type Deliveries struct {
+	Next time.Time `json:"next,omitzero"`
+}
+
+// Due says whether a delivery may be due at a time.
+func (d Deliveries) Due(now time.Time) bool { return !d.Next.IsZero() && !now.Before(d.Next) }
+
+// DeliveryPart has the deliveries of an organization, the oldest first.
+func DeliveryPart(org string) string { return "delivery/" + org }
+
+// DeliveryKey is where a delivery lies.
+func DeliveryKey(org, id string) store.Key { return store.Key{Part: DeliveryPart(org), Sort: id} }
+
+// UndoneIndex is the partition of Index1 that lists the deliveries of an organization that are not done, the oldest first.
+func UndoneIndex(org string) string { return "undone/" + org }
+
+// EncodeDelivery encodes a delivery with its place in that list.
+func EncodeDelivery(d Delivery) store.Record {
+	r := Encode(DeliveryKey(d.Org, d.ID), d)
+	r.Expires = d.Expires().Unix()
+	if d.State != api.DeliveryDone {
+		r.Indexes = map[store.Index]store.Entry{store.Index1: {Part: UndoneIndex(d.Org), Sort: At(d.Created)}}
+	}
+	return r
+}
+
+// DuePart has an entry for each delivery of a pool that is not over, the earliest due first.
+func DuePart(poolID string) string { return "deliver/" + poolID }
+
+// DueKey is where the entry of a delivery lies.
+func DueKey(poolID, due string) store.Key { return store.Key{Part: DuePart(poolID), Sort: due} }
+
+// DeliveriesKey is where the Deliveries of a pool lie.
+func DeliveriesKey(poolID string) store.Key {
+	return store.Key{Part: "pool/" + poolID, Sort: "deliveries"}
+}

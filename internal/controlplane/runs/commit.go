@@ -1,0 +1,137 @@
+package runs
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/pullrequest"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// checkCommit refuses what cannot be asked for of a commit, and everything else to a pipeline that is not protected. It is
+// a pure function. Whose trigger submits is decided already: it runs nothing that changes the state.
+func checkCommit(who identity.Principal, in api.Submit, retry again) error {
+	invalid := func(field, format string, args ...any) error {
+		return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
+	}
+	preview := in.Type == workflow.Deployment && in.Operation == workflow.Preview
+	if err := who.Confine("what is not a preview of its commit", in.Commit != "" && preview && in.Register == nil); err != nil {
+		return err
+	}
+	push := who.Pipeline != nil && who.Pipeline.Protected
+	if retry.trigger != nil {
+		push = retry.trigger.Kind == api.TriggerPush
+	}
+	switch {
+	case in.Commit == "" && in.Number != 0:
+		return invalid("number", "the number of a pull request goes with a commit")
+	case in.Commit == "":
+		return nil
+	case !isCommit(in.Commit):
+		return invalid("commit", "a commit is named by its 40 hexadecimal digits in lower case, not %q", text.Cut(in.Commit, 64))
+	case in.Number < 0 || in.Number > mostNumber:
+		return invalid("number", "the number of a pull request lies between 1 and %d", mostNumber)
+	case !workflow.Plans(in.Type, in.Operation) || in.Type != workflow.Deployment:
+		return invalid("operation", "a run of a commit is a deployment that plans: a preview, or an update of a protected pipeline")
+	case push:
+	case !preview && retry.trigger == nil:
+		return invalid("operation", "a pull request's commit is only previewed, not %s: approve the plan of its preview to apply it, or submit from a protected pipeline", in.Operation)
+	case in.TakeOver || in.BeginAnew:
+		return invalid("take_over", "take_over and begin_anew are not for the run of a pull request: settle first where the workspace's state is, with a run of your own")
+	case in.Register != nil:
+		return invalid("register", "a run of a pull request does not make or change its workspace: do that before")
+	}
+	if of := who.Pipeline; of != nil && retry.trigger == nil && in.Commit != of.Commit {
+		return workflow.Refuse(workflow.ErrForbidden, "commit", "this pipeline is of commit %q of %s/%s, and submits runs of that one only, not of %s", of.Commit, of.Host, of.Repository, in.Commit)
+	}
+	return nil
+}
+
+// mostNumber is the highest number of a pull request: nine digits.
+const mostNumber = 999_999_999
+
+func isCommit(s string) bool {
+	for _, r := range s {
+		if (r < '0' || r > '9') && (r < 'a' || r > 'f') {
+			return false
+		}
+	}
+	return len(s) == 40
+}
+
+// triggerOf decides what the run of a commit is: a push where a protected pipeline submits it, else a pull request. It
+// refuses a commit of another repository than the workspace's. It is a pure function; checkCommit has passed. What runs
+// no commit has the trigger that submits it, if any.
+func triggerOf(who identity.Principal, ws api.Workspace, in api.Submit, retry again) (*record.Trigger, error) {
+	out := record.Trigger{Kind: api.TriggerPullRequest, Number: in.Number, Commit: in.Commit}
+	if retry.trigger != nil {
+		out = retry.trigger.Trigger
+	}
+	if in.Commit == "" {
+		if retry.trigger == nil {
+			return nil, nil
+		}
+		return &out, nil
+	}
+	if ws.Source.Git == nil {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "commit", "the source of workspace %s is not a git repository, so it has no run of a commit", ws.Name)
+	}
+	host, path, ok := pullrequest.Repository(ws.Source.Git.URL)
+	if !ok {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "commit", "the address of workspace %s's source is not that of a repository at a git host", ws.Name)
+	}
+	wantHost, want := host, cmp.Or(out.Repository, path)
+	switch of := who.Pipeline; {
+	case retry.trigger != nil: // it was that of the run before, or the caller has looked
+	case of == nil:
+		out.Name, out.Repository = host, path
+	default:
+		out.Name, out.Repository, wantHost, want = who.Issuer, of.Repository, of.Host, of.Repository
+		out.Number = cmp.Or(of.Number, in.Number)
+		if of.Protected {
+			out.Kind = api.TriggerPush
+		}
+	}
+	if _, want, ok = pullrequest.Repository("https://" + wantHost + "/" + want); !ok || host != wantHost || path != want {
+		return nil, workflow.Refuse(workflow.ErrForbidden, "workspace", "the source of workspace %s is %s/%s, and the commit is of %s/%s: a run of a commit is for the workspaces of its repository", ws.Name, host, path, wantHost, text.Cut(cmp.Or(want, out.Repository), 100))
+	}
+	return &out, nil
+}
+
+// submittersOf are all who answer for a run, and whether somebody who is no principal does too: the account of a git host
+// is not one, so whoever it is may approve under another name.
+func submittersOf(who identity.Principal, ws record.Workspace, retry again) (names []string, strangers bool) {
+	names, strangers = []string{who.Name, who.Pipeline.Submitter(), ws.By}, who.Pipeline != nil
+	if retry.trigger != nil {
+		names, strangers = append(names, retry.trigger.Submitters...), strangers || retry.trigger.Strangers
+	}
+	return rules.Submitters(names...), strangers
+}
+
+// ownPull says whether a run is one that a pipeline, or an earlier one of the same pull request, submitted: it may cancel
+// that one. It is a pure function.
+func ownPull(who identity.Principal, w *record.Workflow) bool {
+	of, t := who.Pipeline, w.Trigger
+	if of == nil || !untrusted(w) || w.By != who.Name || t.Name != who.Issuer || t.Repository != of.Repository {
+		return false
+	}
+	return of.Number != 0 && t.Number == of.Number || of.Commit != "" && t.Commit == of.Commit
+}
+
+// ofCommit says of which commit a run is, as the end of a sentence.
+func ofCommit(t *record.Trigger) string {
+	switch {
+	case t == nil || t.Commit == "":
+		return ""
+	case t.Pull() && t.Number != 0:
+		return fmt.Sprintf(", of commit %s of pull request %d of %s", t.Commit, t.Number, t.Repository)
+	case t.Pull():
+		return fmt.Sprintf(", of commit %s of a pull request of %s", t.Commit, t.Repository)
+	}
+	return fmt.Sprintf(", of commit %s of %s", t.Commit, t.Repository)
+}

@@ -1,0 +1,164 @@
+package triggers
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+var gitHosts = kind[api.GitHost]{
+	noun: "git_host", prefix: record.GitHostsPrefix, ids: "gh_",
+	name: func(g api.GitHost) string { return g.Name },
+	asked: func(g api.GitHost) (api.GitHost, int64) {
+		version := g.Version
+		g.Generation, g.CreatedAt, g.Version = 0, nil, 0
+		return g, version
+	},
+	settle: settleGitHost,
+	view: func(r record.Settings[api.GitHost], version int64) api.GitHost {
+		out := r.V
+		out.CreatedAt, out.Version = &r.Created, version
+		return out
+	},
+	brief: func(g api.GitHost) string {
+		return fmt.Sprintf("%s, %s", g.URL, text.Count(len(g.Members), "member"))
+	},
+}
+
+// settleGitHost fills in what a git host leaves out, and refuses what cannot be.
+func settleGitHost(ctx context.Context, c *ledger.Change, org string, in api.GitHost) (api.GitHost, error) {
+	addresses := map[string]string{api.HostGitHub: "https://github.com", api.HostGitLab: "https://gitlab.com"}
+	usual, ok := addresses[in.Kind]
+	if !ok {
+		return in, invalid("host", "want github or gitlab, not %q", text.Cut(in.Kind, 20))
+	}
+	if in.URL = strings.TrimRight(in.URL, "/"); in.URL == "" {
+		in.URL = usual
+	}
+	if err := checkURL(in.URL); err != nil {
+		return in, err
+	}
+	if u, _ := url.Parse(in.URL); u.RawQuery != "" {
+		return in, invalid("url", "want the address of the host's web pages, such as %s", usual)
+	}
+	if in.TokenRef == "" {
+		return in, invalid("token_ref", "name the secret on the pool's side that holds the host's token, such as file:git-token")
+	}
+	if err := catalog.CheckRef("token_ref", in.TokenRef); err != nil {
+		return in, err
+	}
+	seen := map[int64]bool{}
+	for i, m := range in.Members {
+		at := fmt.Sprintf("members.%d", i)
+		switch {
+		case m.ID < 1:
+			return in, invalid(at+".id", "a member is named by the number that the host has given the user")
+		case seen[m.ID]:
+			return in, invalid(at+".id", "user %d stands there twice", m.ID)
+		case m.Name == "" || len(m.Name) > 100 || strings.ContainsFunc(m.Name, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+			return in, invalid(at+".name", "a name has 1 to 100 characters, without spaces")
+		case m.Role == "" && len(m.Grants) == 0:
+			return in, invalid(at+".role", "name a role, or grants in projects: without them the member may do nothing")
+		}
+		seen[m.ID] = true
+		if err := identity.CheckRoles(ctx, c, org, at, m.Role, m.Grants); err != nil {
+			return in, err
+		}
+	}
+	// The generation of the secret stays as it is: only RotateWebhookSecret raises it.
+	old, _, err := ledger.Load[record.Settings[api.GitHost]](ctx, c, record.SettingsKey(org, record.GitHostsPrefix, in.Name))
+	if err != nil {
+		return in, err
+	}
+	in.Generation = max(old.V.Generation, 1)
+	return in, checkPool(ctx, c, org, in.Pool)
+}
+
+// PutGitHost creates or changes a git host.
+func (p *Calls) PutGitHost(ctx context.Context, who identity.Principal, in api.GitHost) (api.GitHost, api.Outcome, error) {
+	return put(ctx, p, gitHosts, who, in)
+}
+
+// GitHosts lists the git hosts.
+func (p *Calls) GitHosts(ctx context.Context, who identity.Principal, cursor string, limit int) (api.Page[api.GitHost], error) {
+	return list(ctx, p, gitHosts, who, api.RoleAdmin, cursor, limit)
+}
+
+// GitHost shows a git host.
+func (p *Calls) GitHost(ctx context.Context, who identity.Principal, name string) (api.GitHost, error) {
+	return show(ctx, p, gitHosts, who, api.RoleAdmin, name)
+}
+
+// DeleteGitHost deletes a git host: its webhooks are refused from then on, and its pull requests are not answered.
+func (p *Calls) DeleteGitHost(ctx context.Context, who identity.Principal, name string) error {
+	return remove(ctx, p, gitHosts, who, name)
+}
+
+// RotateWebhookSecret makes the secret of a git host's webhook anew and shows it. The one before stops at once.
+func (p *Calls) RotateWebhookSecret(ctx context.Context, who identity.Principal, name string) (out api.WebhookSecret, err error) {
+	const action = "git_host.rotate_secret"
+	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, action, name); err != nil {
+		return out, err
+	}
+	key, err := p.webhookKey(ctx)
+	if err != nil {
+		return out, err
+	}
+	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		rec, err := find(ctx, c, gitHosts, who.Organization, name)
+		if err != nil {
+			return err
+		}
+		rec.V.Generation++
+		c.Put(record.SettingsKey(who.Organization, record.GitHostsPrefix, name), rec)
+		identity.Audit(c, who, action, name, "done", "")
+		out = api.WebhookSecret{
+			URL:    p.cfg.Address + "/v1/webhooks/" + who.Organization + "/" + name,
+			Secret: webhookSecret(key, who.Organization, rec),
+		}
+		return nil
+	})
+	return out, err
+}
+
+// webhookKey is what the secrets of webhooks are made from.
+func (p *Calls) webhookKey(ctx context.Context) ([]byte, error) {
+	if p.cfg.WebhookKey == nil {
+		return nil, workflow.Refuse(workflow.ErrUnsupported, "", "this control plane takes no webhooks: it was not given a key for their secrets (docs/git.md); dayfly ci needs none")
+	}
+	return p.cfg.WebhookKey(ctx)
+}
+
+// webhookSecret is the secret of a git host's webhook. It is made from the key each time and stored nowhere, in the form
+// of Standard Webhooks, which GitLab asks for: https://github.com/standard-webhooks/standard-webhooks.
+func webhookSecret(key []byte, org string, g record.Settings[api.GitHost]) string {
+	mac := hmac.New(sha256.New, key)
+	fmt.Fprintf(mac, "webhook|%s|%s|%d", org, g.ID, g.V.Generation)
+	return "whsec_" + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// member is who somebody at a git host is here; nil for a stranger.
+func member(g api.GitHost, id int64) *api.Member {
+	if i := slices.IndexFunc(g.Members, func(m api.Member) bool { return m.ID == id }); i >= 0 {
+		return &g.Members[i]
+	}
+	return nil
+}
+
+// principal is a member as the rules know one.
+func principal(org string, m *api.Member) identity.Principal {
+	return identity.Principal{Organization: org, Name: m.Name, Audience: identity.User, Kind: api.KindUser, Role: m.Role, Grants: m.Grants}
+}

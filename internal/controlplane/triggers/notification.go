@@ -1,0 +1,301 @@
+package triggers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// mostNotifications an organization can have.
+const mostNotifications = 50
+
+var notifications = kind[api.Notification]{
+	noun: "notification", prefix: record.NotificationsPrefix, ids: "ntf_",
+	name: func(n api.Notification) string { return n.Name },
+	asked: func(n api.Notification) (api.Notification, int64) {
+		version := n.Version
+		n.CreatedAt, n.Version = nil, 0
+		return n, version
+	},
+	settle: settleNotification,
+	view: func(rec record.Settings[api.Notification], version int64) api.Notification {
+		n := rec.V
+		n.CreatedAt, n.Version = &rec.Created, version
+		return n
+	},
+	brief: func(n api.Notification) string {
+		return fmt.Sprintf("format %s, events %s, pool %s", n.Format, cmp.Or(strings.Join(n.Events, ","), "all"), cmp.Or(n.Pool, "default"))
+	},
+}
+
+// settleNotification fills in what a notification leaves out, and refuses what cannot be told or sent.
+func settleNotification(ctx context.Context, c *ledger.Change, org string, n api.Notification) (api.Notification, error) {
+	n.Format = cmp.Or(n.Format, api.FormatDayfly)
+	n.Events, n.Projects = sorted(n.Events), sorted(n.Projects)
+	if err := checkNotification(n); err != nil {
+		return n, err
+	}
+	for _, name := range n.Projects {
+		if workflow.CheckWorkspaceName(name) != nil {
+			return n, invalid("projects", "there is no project %q", text.Cut(name, 64))
+		}
+		if _, err := catalog.Projects(ctx, c, org, name); err != nil {
+			return n, err
+		}
+		c.Check(record.ProjectKey(org, name))
+	}
+	if err := checkPool(ctx, c, org, n.Pool); err != nil {
+		return n, err
+	}
+	if c.Version(record.SettingsKey(org, record.NotificationsPrefix, n.Name)) == store.Absent {
+		page, err := c.Range(ctx, record.Under(record.OrganizationPart(org), record.NotificationsPrefix, mostNotifications))
+		if err != nil {
+			return n, err
+		}
+		if len(page.Records) >= mostNotifications {
+			return n, invalid("name", "an organization has at most %d notifications: delete one, or tell more events by one of them", mostNotifications)
+		}
+	}
+	return n, nil
+}
+
+// sorted is a list without what is in it twice; nil if it is empty.
+func sorted(list []string) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	return slices.Compact(slices.Sorted(slices.Values(list)))
+}
+
+// checkNotification refuses what cannot be told or sent, as far as the notification alone says so. It is a pure function.
+func checkNotification(n api.Notification) error {
+	if len(n.Description) > 1000 || len(n.Projects) > 100 {
+		return invalid("", "a notification has at most 1000 bytes of description and 100 projects")
+	}
+	for _, e := range n.Events {
+		if !slices.Contains([]string{api.EventFailed, api.EventApproval, api.EventDrift, api.EventStuck}, e) {
+			return invalid("events", "events are failed, approval, drift and stuck, not %q", text.Cut(e, 40))
+		}
+	}
+	switch {
+	case (n.URL == "") == (n.URLRef == ""):
+		return invalid("url", "set one of url and url_ref: the address, or the reference of the secret that holds it")
+	case n.Format != api.FormatDayfly && n.Format != api.FormatSlack:
+		return invalid("format", "the format is dayfly or slack, not %q", text.Cut(n.Format, 40))
+	case n.Format == api.FormatDayfly && n.SecretRef == "":
+		return invalid("secret_ref", "format dayfly is signed: name the secret that it is signed with")
+	case n.Format == api.FormatSlack && n.SecretRef != "":
+		return invalid("secret_ref", "format slack is not signed: leave secret_ref out")
+	}
+	if n.URL != "" {
+		if err := checkURL(n.URL); err != nil {
+			return err
+		}
+	}
+	for field, ref := range map[string]string{"url_ref": n.URLRef, "secret_ref": n.SecretRef} {
+		if len(ref) > 2048 {
+			return invalid(field, "a reference has at most 2048 bytes")
+		}
+		if ref == "" {
+			continue
+		}
+		if err := catalog.CheckRef(field, ref); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkURL refuses an address that must not be called. Whether it is private is seen by who calls it. An address may hold
+// a secret that was put there by mistake, so it is never repeated.
+func checkURL(address string) error {
+	u, err := url.Parse(address)
+	if err != nil || len(address) > 2000 || u.Hostname() == "" || u.Opaque != "" || u.Fragment != "" {
+		return invalid("url", "want an address such as https://hooks.example.com/dayfly, in at most 2000 bytes")
+	}
+	if u.User != nil {
+		return invalid("url", "the address has no user and no password: requests of format dayfly are signed; for an address that is a secret set url_ref")
+	}
+	a, err := netip.ParseAddr(u.Hostname())
+	loopback := u.Hostname() == "localhost" || err == nil && a.Unmap().IsLoopback()
+	if u.Scheme != "https" && (u.Scheme != "http" || !loopback) {
+		return invalid("url", "the address begins with https://; http:// is only for one on the same machine")
+	}
+	return nil
+}
+
+// PutNotification creates or changes a notification.
+func (p *Calls) PutNotification(ctx context.Context, who identity.Principal, in api.Notification) (api.Notification, api.Outcome, error) {
+	return put(ctx, p, notifications, who, in)
+}
+
+// Notifications lists the notifications of the organization.
+func (p *Calls) Notifications(ctx context.Context, who identity.Principal, cursor string, limit int) (api.Page[api.Notification], error) {
+	return list(ctx, p, notifications, who, api.RoleAdmin, cursor, limit)
+}
+
+// Notification shows a notification.
+func (p *Calls) Notification(ctx context.Context, who identity.Principal, name string) (api.Notification, error) {
+	return show(ctx, p, notifications, who, api.RoleAdmin, name)
+}
+
+// DeleteNotification deletes a notification. Its deliveries that are not done fail when they are claimed.
+func (p *Calls) DeleteNotification(ctx context.Context, who identity.Principal, name string) error {
+	return remove(ctx, p, notifications, who, name)
+}
+
+// newsPage is how much news is read at once.
+const newsPage = 25
+
+// Tell makes deliveries of the news of an organization, until a time. Each commit does so for one piece of news and
+// removes it, so that each is delivered to whom it concerns once, whoever tells it and whatever fails. The pass calls it.
+func (p *Calls) Tell(ctx context.Context, org string, until time.Time) error {
+	var failures []error
+	for from := ""; p.ledger.Now().Before(until) && ctx.Err() == nil; {
+		page, err := p.ledger.Range(ctx, store.Scan{Part: record.NewsPart(org), Limit: newsPage, After: from})
+		if err != nil {
+			return err
+		}
+		for _, r := range page.Records {
+			if err := p.tellOne(ctx, org, r.Key); err != nil {
+				failures = append(failures, fmt.Errorf("tell %s: %w", r.Key, err))
+			}
+			if !p.ledger.Now().Before(until) || ctx.Err() != nil {
+				break
+			}
+		}
+		if from = page.Next; from == "" {
+			break
+		}
+	}
+	return errors.Join(failures...)
+}
+
+func (p *Calls) tellOne(ctx context.Context, org string, k store.Key) error {
+	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		n, ok, err := ledger.Load[record.News](ctx, c, k)
+		if err != nil || !ok {
+			return err // told by another
+		}
+		c.Remove(k)
+		if n.Trigger != nil && n.Trigger.Number != 0 {
+			if err := p.pullNews(ctx, c, org, *n.Trigger); err != nil {
+				return err
+			}
+		}
+		if n.Event == record.EventMoved {
+			return nil
+		}
+		projects, err := projectsOf(ctx, c, org, n)
+		if err != nil {
+			return err
+		}
+		for to, err := range ledger.AllOf[record.Settings[api.Notification]](ctx, c, record.Under(record.OrganizationPart(org), record.NotificationsPrefix, mostNotifications)) {
+			if err != nil {
+				return err
+			}
+			if !wants(to.V, n.Event, projects) {
+				continue
+			}
+			if err := p.notify(ctx, c, org, to, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// projectsOf is the project of the workspace that news is about, and those above it; none if it was deleted.
+func projectsOf(ctx context.Context, c *ledger.Change, org string, n record.News) ([]string, error) {
+	ws, ok, err := ledger.Load[record.Workspace](ctx, c, record.WorkspaceKey(org, n.Workspace))
+	if err != nil || !ok || ws.ID != n.WorkspaceID {
+		return nil, err
+	}
+	names, err := catalog.Chain(ctx, c, org, ws.W.Project)
+	if errors.Is(err, workflow.ErrNotFound) {
+		return nil, nil
+	}
+	return names, err
+}
+
+// wants says whether a notification tells an event of a workspace in projects. It is a pure function.
+func wants(n api.Notification, event string, projects []string) bool {
+	if n.IsDisabled || len(n.Events) > 0 && !slices.Contains(n.Events, event) {
+		return false
+	}
+	return len(n.Projects) == 0 || slices.ContainsFunc(projects, func(name string) bool { return slices.Contains(n.Projects, name) })
+}
+
+// notify adds the delivery of news to one whom it concerns.
+func (p *Calls) notify(ctx context.Context, c *ledger.Change, org string, to record.Settings[api.Notification], n record.News) error {
+	d := record.Delivery{
+		ID: record.NewID(record.DeliveryIDs, c.Now), Org: org, Kind: api.DeliverNotification, For: to.V.Name, ForID: to.ID, Pool: cmp.Or(to.V.Pool, "default"),
+		Created: c.Now, Since: c.Now,
+	}
+	project := ""
+	if names, err := projectsOf(ctx, c, org, n); err != nil {
+		return err
+	} else if len(names) > 0 {
+		project = names[0]
+	}
+	d.Notice = &record.Notice{Event: n.Event, Workflow: n.Workflow, Workspace: n.Workspace, Body: Body(to.V.Format, Message{
+		ID: d.ID, Organization: org, Project: project, News: n, Address: p.cfg.Address,
+	})}
+	return deliver(ctx, c, &d, to.V.Pool)
+}
+
+// wantedBy reads the notification that wants a delivery, as it is now; why says why there is none.
+func wantedBy(ctx context.Context, c *ledger.Change, d record.Delivery) (n api.Notification, why string, err error) {
+	k := record.SettingsKey(d.Org, record.NotificationsPrefix, d.For)
+	rec, ok, err := ledger.Load[record.Settings[api.Notification]](ctx, c, k)
+	switch {
+	case err != nil:
+		return n, "", err
+	case !ok || rec.ID != d.ForID:
+		return n, "notification " + d.For + " was deleted", nil
+	}
+	return rec.V, "", nil
+}
+
+// sending is what is sent for a delivery, by the settings of now.
+func sending(ctx context.Context, c *ledger.Change, d record.Delivery) (*api.SendNotification, string, error) {
+	n, why, err := wantedBy(ctx, c, d)
+	if err != nil || why != "" {
+		return nil, why, err
+	}
+	if n.IsDisabled {
+		return nil, "notification " + d.For + " is disabled", nil
+	}
+	return &api.SendNotification{URL: n.URL, URLRef: n.URLRef, SecretRef: n.SecretRef, Body: d.Notice.Body}, "", nil
+}
+
+// wantedPool is the name of the pool whose side does a delivery that is replayed.
+func wantedPool(ctx context.Context, c *ledger.Change, d record.Delivery) (string, error) {
+	if d.Pull != nil {
+		host, ok, err := gitHostOf(ctx, c, d.Org, d.Pull.HostID)
+		if err == nil && !ok {
+			err = workflow.Refuse(workflow.ErrConflict, "id", "git host %s was deleted or disabled: nothing would be done", d.For)
+		}
+		return host.V.Pool, err
+	}
+	n, why, err := wantedBy(ctx, c, d)
+	if err == nil && why != "" {
+		err = workflow.Refuse(workflow.ErrConflict, "id", "%s: nothing would be sent", why)
+	}
+	return n.Pool, err
+}

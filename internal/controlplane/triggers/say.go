@@ -1,0 +1,160 @@
+package triggers
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Message is what a notification tells.
+type Message struct {
+	ID           string // of the delivery
+	Organization string
+	Project      string // empty if the workspace was deleted
+	News         record.News
+	Address      string // where people reach the console; empty means that no link is made
+}
+
+// Bounds of what a message says, in bytes.
+const (
+	mostDetail = 500
+	mostSlack  = 2500 // Slack cuts a text at 40,000 characters: nobody reads that
+)
+
+// body is the body of format dayfly.
+type body struct {
+	ID           string             `json:"id"`
+	Type         string             `json:"type"` // run.failed, run.stuck, plan.waiting or drift.found
+	At           time.Time          `json:"at"`
+	Organization string             `json:"organization"`
+	Project      string             `json:"project,omitempty"`
+	Workspace    string             `json:"workspace"`
+	Workflow     string             `json:"workflow"`
+	RunType      workflow.Type      `json:"run_type"`
+	Operation    workflow.Operation `json:"operation,omitempty"`
+	SubmittedBy  string             `json:"submitted_by,omitempty"`
+	State        string             `json:"state"`
+	Reason       workflow.Reason    `json:"reason,omitempty"`
+	Detail       string             `json:"detail,omitempty"`
+	Changes      *counts            `json:"changes,omitempty"`
+	URL          string             `json:"url,omitempty"`
+	Command      string             `json:"command"`
+	Text         string             `json:"text"`
+}
+
+// counts are those of changes: nothing of what is changed.
+type counts struct {
+	Add     int `json:"add"`
+	Change  int `json:"change"`
+	Destroy int `json:"destroy"`
+	Drift   int `json:"drift"`
+	Replace int `json:"replace"`
+	Import  int `json:"import"`
+	Move    int `json:"move"`
+}
+
+func countsOf(c *api.Changes) *counts {
+	if c == nil {
+		return nil
+	}
+	return &counts{Add: c.Add, Change: c.Change, Destroy: c.Destroy, Drift: c.Drift, Replace: c.Replace, Import: c.Import, Move: c.Move}
+}
+
+// said is what is told of an event: its type and state for programs, a sentence for people, and what to run next.
+type said struct{ kind, state, sentence, command string }
+
+func say(m Message) said {
+	n := m.News
+	what := cmp.Or(string(n.Op), string(n.Type))
+	if n.Type == workflow.InsightsScan {
+		what = "scan"
+	}
+	switch n.Event {
+	case api.EventApproval:
+		return said{"plan.waiting", string(workflow.Succeeded), fmt.Sprintf("The plan of workspace %s waits for an approval", n.Workspace), "dayfly workflow approve " + n.Workflow}
+	case api.EventDrift:
+		drifted := 0
+		if n.Changes != nil {
+			drifted = n.Changes.Drift
+		}
+		return said{"drift.found", string(workflow.Succeeded), fmt.Sprintf("Workspace %s has drifted: %s changed outside the code", n.Workspace, were(drifted)), "dayfly run " + n.Workspace + " --op update"}
+	case api.EventStuck:
+		return said{"run.stuck", "waiting", fmt.Sprintf("The %s of workspace %s has waited for more than half an hour", what, n.Workspace), "dayfly why " + n.Workflow}
+	}
+	return said{"run.failed", string(workflow.Failed), fmt.Sprintf("The %s of workspace %s has failed", what, n.Workspace), "dayfly why " + n.Workflow}
+}
+
+func were(n int) string {
+	if n == 1 {
+		return "1 resource was"
+	}
+	return text.Count(n, "resource") + " were"
+}
+
+// Body is the body of a notification in a format. It is a pure function, and its size is bounded.
+func Body(format string, m Message) string {
+	s, n := say(m), m.News
+	detail := text.Middle(text.WithoutEscapes(n.Detail), mostDetail)
+	link := ""
+	if m.Address != "" {
+		link = strings.TrimSuffix(m.Address, "/") + "/runs/" + n.Workflow
+	}
+	if format == api.FormatSlack {
+		return encode(map[string]string{"text": slack(s, m, detail, link)})
+	}
+	return encode(body{
+		ID: m.ID, Type: s.kind, At: n.At, Organization: m.Organization, Project: m.Project, Workspace: n.Workspace, Workflow: n.Workflow,
+		RunType: n.Type, Operation: n.Op, SubmittedBy: text.Cut(n.By, 200), State: s.state, Reason: n.Reason, Detail: detail, Changes: countsOf(n.Changes),
+		URL: link, Command: s.command, Text: s.sentence,
+	})
+}
+
+// escape makes text of Slack's, in which no part of what it is made from is a link, a mention or a format.
+// https://docs.slack.dev/messaging/formatting-message-text#escaping
+var escape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "`", "'", "\n", " ", "\r", " ")
+
+// slack is the text of a message in Slack's form. What others wrote stands in it as it is, and makes no link: neither
+// with <...>, which is escaped, nor as an address that Slack finds by itself, because it stands as code.
+func slack(s said, m Message, detail, link string) string {
+	n := m.News
+	lines := []string{escape.Replace(s.sentence)}
+	var facts []string
+	if n.Reason != "" {
+		facts = append(facts, string(n.Reason))
+	}
+	if n.Changes != nil && n.Event != api.EventFailed {
+		facts = append(facts, n.Changes.Text(false))
+	}
+	if n.By != "" {
+		facts = append(facts, "submitted by "+code(text.Cut(n.By, 100)))
+	}
+	if len(facts) > 0 {
+		lines[0] += " (" + strings.Join(facts, "; ") + ")"
+	}
+	if detail != "" {
+		lines = append(lines, code(detail))
+	}
+	next := code(s.command)
+	if link != "" {
+		next += "  <" + escape.Replace(link) + "|" + n.Workflow + ">"
+	}
+	return text.Cut(strings.Join(append(lines, next), "\n"), mostSlack)
+}
+
+// code shows what others wrote as it is.
+func code(s string) string { return "`" + escape.Replace(s) + "`" }
+
+func encode(v any) string {
+	var out strings.Builder
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // types of this file always encode
+	return strings.TrimSuffix(out.String(), "\n")
+}

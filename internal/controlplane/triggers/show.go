@@ -1,0 +1,197 @@
+package triggers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/pullrequest"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// show makes the delivery that shows a pull request as it is now, unless one is under way: that one is then followed by
+// another. So the comment is never written by two at once.
+func (p *Calls) show(ctx context.Context, c *ledger.Change, org string, host record.Settings[api.GitHost], pull *record.Pull) error {
+	if under, err := shows(ctx, c, org, pull.Showing); under || err != nil {
+		pull.Stale = true
+		return err
+	}
+	d, err := p.pullDelivery(ctx, c, org, host, api.DeliverShow, record.PullDelivery{HostID: host.ID, Repository: pull.Repository, Number: pull.Number})
+	pull.Showing, pull.Stale = d.ID, false
+	return err
+}
+
+// shows says whether a delivery is still to be done, or under way. One whose pool does not ask for it is given up without
+// a word.
+func shows(ctx context.Context, c *ledger.Change, org, id string) (bool, error) {
+	if id == "" {
+		return false, nil
+	}
+	d, ok, err := delivery(ctx, c, org, id)
+	return ok && d.Ended.IsZero() && d.Stands(c.Now) != api.DeliveryFailed, err
+}
+
+// pullDelivery makes a delivery about a pull request.
+func (p *Calls) pullDelivery(ctx context.Context, c *ledger.Change, org string, host record.Settings[api.GitHost], kind string, about record.PullDelivery) (record.Delivery, error) {
+	d := record.Delivery{ID: record.NewID("dlv_", c.Now), Org: org, Kind: kind, For: host.V.Name, ForID: host.ID, Pull: &about}
+	return d, deliver(ctx, c, &d, host.V.Pool)
+}
+
+// pullTask is what a pool's side does for a delivery about a pull request; why says why nothing is. What is shown is what
+// is true when it is claimed.
+func (p *Calls) pullTask(ctx context.Context, c *ledger.Change, d *record.Delivery) (call *api.HostCall, why string, err error) {
+	host, ok, err := gitHostOf(ctx, c, d.Org, d.Pull.HostID)
+	if err != nil || !ok {
+		return nil, "git host " + d.For + " was deleted or disabled", err
+	}
+	call = &api.HostCall{Kind: host.V.Kind, URL: host.V.URL, TokenRef: host.V.TokenRef, Repository: d.Pull.Repository, Number: d.Pull.Number}
+	if d.Kind == api.DeliverRead {
+		call.Read = &api.ReadPull{}
+		if d.Pull.Said != nil {
+			call.Read.Comment = d.Pull.Said.Comment
+		}
+		return call, "", nil
+	}
+	k := record.PullKey(d.Org, d.Pull.HostID, d.Pull.Repository, d.Pull.Number)
+	pull, ok, err := ledger.Load[record.Pull](ctx, c, k)
+	if err != nil || !ok {
+		return nil, "nothing is known of the pull request any more", err
+	}
+	if pull.Showing != d.ID { // it was given up, and is replayed
+		if under, err := shows(ctx, c, d.Org, pull.Showing); under || err != nil {
+			return nil, "a newer delivery shows the pull request", err
+		}
+	}
+	call.Show, d.Pull.Shows, err = p.showOf(ctx, d.Org, host.V, pull)
+	if pull.Stale || pull.Showing != d.ID {
+		pull.Showing, pull.Stale = d.ID, false // this one shows it
+		c.PutUntil(k, pull, c.Now.Add(record.PullKept))
+	}
+	return call, "", err
+}
+
+// showOf is how a pull request is shown now, and the runs whose plans can be seen in that.
+func (p *Calls) showOf(ctx context.Context, org string, host api.GitHost, pull record.Pull) (*api.ShowPull, []string, error) {
+	who := identity.Principal{Organization: org, Name: "pull-request/" + host.Name, Audience: identity.User, Kind: api.KindService, Role: api.RoleViewer}
+	out := pullrequest.Comment{
+		Organization: org, Key: host.Name, Commit: pull.Head, Posted: pull.Comment != 0, Held: pull.Waits, Commands: len(host.Members) > 0,
+	}
+	if pull.Note != "" {
+		out.Notes = append(out.Notes, pull.Note)
+	}
+	if pull.Left > 0 {
+		out.Notes = append(out.Notes, fmt.Sprintf("It concerns %d workspaces more: at most %d are previewed.", pull.Left, mostPreviews))
+	}
+	var shows []string
+	for _, one := range pull.Previews {
+		seen := pullrequest.Preview{Run: api.Workflow{Workspace: one.Workspace}, Refused: one.Refused}
+		if one.Run != "" {
+			var err error
+			if seen, err = p.seen(ctx, who, one.Run); errors.Is(err, workflow.ErrNotFound) {
+				continue // its workspace or its records are gone
+			} else if err != nil {
+				return nil, nil, err
+			}
+		}
+		if seen.Plan != nil {
+			shows = append(shows, one.Run)
+		}
+		out.Previews = append(out.Previews, seen)
+	}
+	limit := pullrequest.GitHubLimit
+	if host.Kind == api.HostGitLab {
+		limit = pullrequest.GitLabLimit
+	}
+	show := &api.ShowPull{Comment: pull.Comment, Marker: pullrequest.Marker(org, host.Name), Commit: pull.Head, Context: "dayfly", Link: p.cfg.Address}
+	show.State, show.Description = pullrequest.Status(out)
+	if !pullrequest.Silent(out) {
+		show.Body = pullrequest.Render(out, limit)
+	}
+	return show, shows, nil
+}
+
+// seen is a run of a pull request as its comment shows it.
+func (p *Calls) seen(ctx context.Context, who identity.Principal, id string) (out pullrequest.Preview, err error) {
+	if out.Run, err = p.runs.Workflow(ctx, who, id); err != nil {
+		return out, err
+	}
+	if p.cfg.Address != "" {
+		out.URL = p.cfg.Address + "/runs/" + id
+	}
+	plan, err := p.runs.Plan(ctx, who, id)
+	switch {
+	case err == nil:
+		out.Plan = &plan
+	case !errors.Is(err, workflow.ErrNotFound) && !errors.Is(err, workflow.ErrConflict):
+		return out, err
+	}
+	if r := out.Run.Review; r != nil && r.Applies != "" {
+		applies, err := p.runs.Workflow(ctx, who, r.Applies)
+		if err != nil && !errors.Is(err, workflow.ErrNotFound) {
+			return out, err
+		}
+		if err == nil {
+			out.Apply = &applies
+		}
+	}
+	return out, nil
+}
+
+// pullShown notes what is shown at the host from now on; shown is nil where the comment was left as it is, or the
+// delivery was given up. What has happened since is shown by another delivery.
+func (p *Calls) pullShown(ctx context.Context, c *ledger.Change, d record.Delivery, shown *api.CommentShown) error {
+	if d.Kind != api.DeliverShow || d.Pull == nil {
+		return nil
+	}
+	k := record.PullKey(d.Org, d.Pull.HostID, d.Pull.Repository, d.Pull.Number)
+	pull, ok, err := ledger.Load[record.Pull](ctx, c, k)
+	if err != nil || !ok || pull.Showing != d.ID {
+		return err
+	}
+	pull.Showing = ""
+	if shown != nil {
+		pull.Comment = shown.ID
+		for i, one := range pull.Previews {
+			for _, id := range d.Pull.Shows {
+				if one.Run == id && one.Shown.IsZero() {
+					pull.Previews[i].Shown = shown.At
+				}
+			}
+		}
+	}
+	if host, ok, err := gitHostOf(ctx, c, d.Org, d.Pull.HostID); err != nil {
+		return err
+	} else if ok && pull.Stale {
+		if err := p.show(ctx, c, d.Org, host, &pull); err != nil {
+			return err
+		}
+	}
+	c.PutUntil(k, pull, c.Now.Add(record.PullKept))
+	return nil
+}
+
+// pullNews shows a pull request anew, because one of its runs has ended or a plan of it was decided on.
+func (p *Calls) pullNews(ctx context.Context, c *ledger.Change, org string, t record.Trigger) error {
+	for host, err := range ledger.AllOf[record.Settings[api.GitHost]](ctx, c, record.Under(record.OrganizationPart(org), record.GitHostsPrefix, 100)) {
+		if err != nil {
+			return err
+		}
+		if host.V.Name != t.Name || host.V.IsDisabled {
+			continue
+		}
+		k := record.PullKey(org, host.ID, t.Repository, t.Number)
+		pull, ok, err := ledger.Load[record.Pull](ctx, c, k)
+		if err != nil || !ok {
+			return err // it is of a pipeline
+		}
+		if err := p.show(ctx, c, org, host, &pull); err != nil {
+			return err
+		}
+		c.PutUntil(k, pull, c.Now.Add(record.PullKept))
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package pullrequest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// What a comment can ask for.
+const (
+	VerbPreview = "preview" // previews of the head commit; with a commit, the release of that one
+	VerbApply   = "apply"   // to apply the plans that were shown before the comment
+	VerbCancel  = "cancel"  // to cancel what runs
+)
+
+const maxNamed = 50 // workspaces in one comment
+
+// Command is what a comment asks for. Who may ask for it is decided elsewhere.
+type Command struct {
+	Verb       string
+	Commit     string   // with preview: the commit that is released, 40 or 64 hexadecimal digits in lower case; else empty
+	Workspaces []string // each once, in the order of the comment; empty means all that the pull request concerns
+	Mistake    string   // why the comment cannot be followed, with what to write instead; the rest is then empty
+}
+
+// ParseCommand reads the comment of a pull request. It is a command if its first line that is not blank begins with the
+// word dayfly: ok. So nothing that is quoted, or that stands in a block of code, is one. What follows that line is
+// for people. Capitals do not count in the first two words, because phones make them.
+func ParseCommand(comment string) (c Command, ok bool) {
+	line := ""
+	for line = range strings.SplitSeq(comment, "\n") {
+		if line = strings.TrimRight(line, " \t\r"); line != "" {
+			break
+		}
+	}
+	indent := len(line) - len(strings.TrimLeft(line, " "))
+	words := strings.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '\t' })
+	if indent > 3 || len(words) == 0 || !strings.EqualFold(words[0], "dayfly") || strings.HasPrefix(line[indent:], "\t") {
+		return Command{}, false
+	}
+	const usage = "write dayfly preview, dayfly apply or dayfly cancel, and after it the names of workspaces if not all are meant"
+	if len(words) == 1 {
+		return Command{Mistake: "the comment says dayfly and nothing else: " + usage}, true
+	}
+	c.Verb = strings.ToLower(words[1])
+	if !slices.Contains([]string{VerbPreview, VerbApply, VerbCancel}, c.Verb) {
+		return Command{Mistake: fmt.Sprintf("dayfly does not know %s here: %s", text.Quote(words[1], 40), usage)}, true
+	}
+	names := words[2:]
+	if c.Verb == VerbPreview && len(names) > 0 && IsCommit(strings.ToLower(names[0])) {
+		c.Commit, names = strings.ToLower(names[0]), names[1:]
+	}
+	if len(names) > maxNamed {
+		return Command{Mistake: fmt.Sprintf("the comment names %d workspaces, and %d is the most; without names, all of the pull request are meant", len(names), maxNamed)}, true
+	}
+	for _, name := range names {
+		if workflow.CheckWorkspaceName(name) != nil {
+			return Command{Mistake: fmt.Sprintf("%s is not the name of a workspace: %s", text.Quote(name, 80), usage)}, true
+		}
+		if !slices.Contains(c.Workspaces, name) {
+			c.Workspaces = append(c.Workspaces, name)
+		}
+	}
+	return c, true
+}
+
+// IsCommit says whether s is a whole object id of git, of SHA-1 or SHA-256. A shorter one does not name a commit: who
+// pushes can make two that begin alike.
+func IsCommit(s string) bool {
+	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
+}
