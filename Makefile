@@ -43,6 +43,7 @@ SAM_Dispatcher := dispatcher
 SAM_DeadLetters := dispatcher
 SAM_Status := status
 SAM_Reaper := reaper
+SAM_Deliverer := deliverer
 SAM_ControlPlane := controlplane
 SAM_LongPolls := controlplane
 build-%:

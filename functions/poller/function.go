@@ -42,11 +42,12 @@ const margin = 5 * time.Second
 
 // function handles invocations, one at a time.
 type function struct {
-	poller *poller.Poller
-	keys   *boot.Keys
-	token  *boot.Secret
-	window time.Duration // of an invocation by the schedule; 0: one pass without waiting
-	log    *slog.Logger
+	poller     *poller.Poller
+	keys       *boot.Keys
+	token      *boot.Secret
+	deliveries *deliveries
+	window     time.Duration // of an invocation by the schedule; 0: one pass without waiting
+	log        *slog.Logger
 }
 
 // handle polls once: for the window when it is the schedule's turn; on a wake until a claim comes back
@@ -68,6 +69,7 @@ func (f *function) handle(ctx context.Context, event []byte) error {
 	got, err := f.poller.Window(ctx, window)
 	// Now, while nothing waits for it, rather than when a wake comes.
 	f.poller.Look(ctx, depthFor/4)
+	f.deliveries.invoked()
 	attrs := []any{
 		"trigger", by, "passes", got.Passes, "claims", got.Claims, "claimed", got.Claimed, "sent", got.Sent,
 		"released", got.Released, "reason", got.Why, "note", got.Note, "took_ms", time.Since(began).Milliseconds(),

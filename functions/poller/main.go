@@ -48,6 +48,7 @@ func build(getenv func(string) string) (*function, error) {
 	window := env.Duration("DAYFLY_POLLING_WINDOW", 0, 0, mostWindow)
 	types := env.Types()
 	shortWay := readDirect(env)
+	waiting := &deliveries{caller: boot.NewCaller(aws), deliverer: env.Text("DAYFLY_DELIVERER", ""), log: log}
 	if err := env.Err(); err != nil {
 		return nil, err
 	}
@@ -61,7 +62,7 @@ func build(getenv func(string) string) (*function, error) {
 	}
 	p, err := poller.New(upstream, boot.NewOutbox(aws, queueURL), keys, poller.Config{
 		Instance: instance, Version: version, Types: types, Wait: 20 * time.Second,
-		Reports: queue.MaxBatch, DepthFor: depthFor, Direct: direct, Log: log,
+		Reports: queue.MaxBatch, DepthFor: depthFor, Direct: direct, Deliveries: waiting.wait, Log: log,
 	})
-	return &function{poller: p, keys: keys, token: token, window: window, log: log}, err
+	return &function{poller: p, keys: keys, token: token, deliveries: waiting, window: window, log: log}, err
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	"github.com/dayfly-dev/dayfly/test/awsim/lambda"
 	"github.com/dayfly-dev/dayfly/test/awsim/leak"
 	"github.com/dayfly-dev/dayfly/test/poolstack"
 )
@@ -234,4 +237,42 @@ func TestHandle_LeavesNothingRunning(t *testing.T) {
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*conn).serve"),
 	)
+}
+
+// The deliverer is invoked once a poll is told that deliveries wait, and not waited for.
+func TestHandle_InvokesTheDeliverer(t *testing.T) {
+	var mu sync.Mutex
+	var got []lambda.Invocation
+	s := poolstack.New(t, map[string]awsim.Service{"lambda": &lambda.Service{Invoke: func(_ context.Context, in lambda.Invocation) (lambda.Result, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, in)
+		return lambda.Result{}, nil
+	}}})
+	f := start(t, s.Env("DAYFLY_DELIVERER", "arn:aws:lambda:us-east-1:123456789012:function:deliverer"))
+	poll := func() {
+		t.Helper()
+		if err := f.handle(t.Context(), event(t, "wake.json")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if poll(); len(got) != 0 {
+		t.Errorf("invoked %d times while nothing waits", len(got))
+	}
+	_, _, err := s.Plane.PutNotification(t.Context(), s.Admin, api.Notification{Name: "on-call", URL: "https://example.com", Format: api.FormatSlack})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := s.Submit(t.Context(), "net", 1)[0]
+	poll() // it queues the run
+	if err := s.Plane.Launch(t.Context(), s.Pool, id, api.Launch{Attempt: 1, Kind: api.LaunchFailed, Text: "no such image"}); err != nil {
+		t.Fatal(err)
+	}
+	if poll(); len(got) != 1 || got[0].Name != "deliverer" || !got[0].Async || string(got[0].Payload) != "{}" {
+		t.Errorf("invoked %+v, want the deliverer once", got)
+	}
+	f = start(t, s.Env()) // of a stack that has none
+	if poll(); len(got) != 1 {
+		t.Errorf("invoked %d times", len(got))
+	}
 }

@@ -12,6 +12,7 @@ locals {
     DeadLetters = "dispatcher"
     Status      = "status"
     Reaper      = "reaper"
+    Deliverer   = "deliverer"
   }
   zips = { for logical, name in local.functions : logical => "${var.functions_directory}/${name}.zip" }
 
@@ -82,6 +83,8 @@ resource "aws_cloudformation_stack" "pool" {
     ControlPlaneRoleArn      = var.control_plane_role_arn
     EnabledWorkflowTypes     = var.enabled_workflow_types
     PollingWindow            = var.polling_window
+    DeliverySecrets          = join(",", var.delivery_secrets)
+    PrivateDeliveries        = join(",", var.private_deliveries)
     ImageUri                 = var.image_uri
     RepositoryName           = var.repository_name
     TaskArchitecture         = var.task_architecture

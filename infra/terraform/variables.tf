@@ -68,6 +68,26 @@ variable "polling_window" {
   }
 }
 
+variable "delivery_secrets" {
+  description = "Secrets that deliveries may name, with addresses and signing keys of notifications. An ARN may have * in it. Empty means that deliveries can name none."
+  type        = list(string)
+  default     = []
+  validation {
+    condition     = alltrue([for arn in var.delivery_secrets : can(regex("^(arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[A-Za-z0-9/_+=.@!*?-]+)?$", arn))])
+    error_message = "They are ARNs of secrets."
+  }
+}
+
+variable "private_deliveries" {
+  description = "Hosts, addresses and networks that deliveries may call although they are private; empty means none."
+  type        = list(string)
+  default     = []
+  validation {
+    condition     = can(regex("^[A-Za-z0-9.:/,_ -]*$", join(",", var.private_deliveries)))
+    error_message = "They are hosts, addresses and networks such as 10.1.0.0/16."
+  }
+}
+
 variable "image_uri" {
   description = "The runner's image, in ECR, under a tag that is never moved."
   type        = string

@@ -1,4 +1,4 @@
-// Package agent runs the stages of a pool stack (poller, dispatcher, relay and reaper) as loops of one
+// Package agent runs the stages of a pool stack (poller, dispatcher, relay, reaper and deliverer) as loops of one
 // process, with a launcher. It adds what only loops need: a limit on jobs at once, adoption of what an earlier
 // process of the same instance left, and an orderly end.
 //
@@ -24,12 +24,15 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/artifact"
+	"github.com/dayfly-dev/dayfly/internal/deliverer"
 	"github.com/dayfly-dev/dayfly/internal/dispatcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/poller"
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/reaper"
 	"github.com/dayfly-dev/dayfly/internal/relay"
+	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -39,6 +42,7 @@ type Upstream interface {
 	poller.Upstream
 	dispatcher.Upstream
 	reaper.Upstream
+	deliverer.Upstream
 	Tail(ctx context.Context, id string, in api.Tail) (api.TailTaken, error)
 }
 
@@ -64,6 +68,11 @@ type Config struct {
 
 	// Artifacts is the directory of what runs leave. Empty means that they leave nothing.
 	Artifacts string
+
+	// Secrets resolves the references that deliveries name, and decides which may be read. Nil means that the agent
+	// performs no deliveries.
+	Secrets           secrets.Resolver
+	PrivateDeliveries outbound.Private // private addresses that deliveries may call; the zero value is none
 
 	TokenAdvice string // what to do if the pool token is refused; empty means to give the agent another one
 	// Waiting is told the runs that a drain waits for: when it begins, and whenever one has ended. Nil means no call.
@@ -125,6 +134,8 @@ type Agent struct {
 	drain    sync.Once
 	aborted  chan struct{}
 	abort    sync.Once
+
+	deliveries chan struct{} // holds a value where some wait
 }
 
 // New returns an agent. Run starts it.
@@ -148,6 +159,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, DefaultConcurrency)
 	cfg.RelayListen = cmp.Or(cfg.RelayListen, "127.0.0.1:0")
+	cfg.PollingInterval = cmp.Or(cfg.PollingInterval, time.Minute)
 	cfg.StatusLoopInterval = cmp.Or(cfg.StatusLoopInterval, 30*time.Second)
 	cfg.ShutdownGrace = cmp.Or(cfg.ShutdownGrace, 2*time.Minute)
 	if cfg.Now == nil {
@@ -156,7 +168,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &Agent{log: cfg.Log, places: newPlaces(cfg.Concurrency, cfg.Now), draining: make(chan struct{}), aborted: make(chan struct{})}
+	a := &Agent{log: cfg.Log, places: newPlaces(cfg.Concurrency, cfg.Now), draining: make(chan struct{}), aborted: make(chan struct{}), deliveries: make(chan struct{}, 1)}
 	a.token = &tokenWatch{Upstream: cfg.Upstream, url: cfg.ControlURL, advice: cfg.TokenAdvice, now: cfg.Now, log: cfg.Log, giveUp: a.Drain}
 	cfg.Upstream = a.token
 	a.cfg, a.tails = cfg, newTails(cfg)
@@ -177,6 +189,7 @@ type stages struct {
 	dispatcher *dispatcher.Dispatcher
 	relay      *relay.Relay
 	reaper     *reaper.Reaper
+	deliverer  *deliverer.Deliverer // nil: it performs none
 }
 
 func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error) {
@@ -212,10 +225,13 @@ func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error
 	if err != nil {
 		return s, err
 	}
+	if s.deliverer, err = a.newDeliverer(); err != nil {
+		return s, err
+	}
 	s.poller, err = poller.New(counted{cfg.Upstream, a.places}, cfg.Queue, cfg.Keyring, poller.Config{
 		Instance: cfg.Instance, Version: cfg.Version, Types: cfg.Types,
 		Batch: min(cfg.Concurrency, 50), Wait: queue.MaxWait, PollingInterval: cfg.PollingInterval,
-		Free: a.places.free, Hold: s.dispatcher.Hold, Wake: a.places.freed,
+		Free: a.places.free, Hold: s.dispatcher.Hold, Wake: a.places.freed, Deliveries: a.deliveriesWait,
 		Now: cfg.Now, Log: a.log.With("stage", "poller"),
 	})
 	return s, err
@@ -257,6 +273,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	background.Go(func() { _ = s.reaper.Loop(serving) })
 	background.Go(func() { a.tend(serving) })
 	background.Go(func() { a.sweepArtifacts(serving) })
+	background.Go(func() { a.deliver(working, s.deliverer) })
 	background.Go(func() {
 		select {
 		case <-a.draining:

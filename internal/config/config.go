@@ -69,6 +69,8 @@ type Config struct {
 	EnvForwardAllowlist  []string        // names of variables that reach the runner; default none
 	SourceRoots          []string        // directories in which directory sources are allowed; empty means nowhere
 
+	PrivateDeliveries []string // hosts, addresses and networks that deliveries may call although they are private; default none
+
 	// For TargetECS alone.
 	RelayURL       string   // address at which tasks reach the relay; required
 	RelayListen    string   // where the relay listens; default any address, at the port of RelayURL

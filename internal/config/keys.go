@@ -17,6 +17,7 @@ import (
 	"github.com/agext/levenshtein"
 
 	"github.com/dayfly-dev/dayfly/internal/env"
+	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -65,6 +66,11 @@ var keys = []key{
 	{name: "enabled_workflow_types", sep: ",", set: types},
 	{name: "env_forward_allowlist", never: TargetECS, sep: ", \t\n", set: variables},
 	{name: "source_roots", never: TargetECS, sep: string(os.PathListSeparator), set: roots},
+	{name: "private_deliveries", sep: ",", set: func(c *Config, values []string) error {
+		c.PrivateDeliveries = values
+		_, err := outbound.ReadPrivate(values)
+		return err
+	}},
 	{name: "polling_interval", set: duration(func(c *Config) *time.Duration { return &c.PollingInterval }, time.Second, time.Hour)},
 	{name: "job_status_loop_interval", set: duration(func(c *Config) *time.Duration { return &c.JobStatusLoopInterval }, time.Second, 10*time.Minute)},
 	{name: "request_timeout", set: duration(func(c *Config) *time.Duration { return &c.RequestTimeout }, time.Second, 10*time.Minute)},

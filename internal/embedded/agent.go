@@ -23,10 +23,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
+	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/queue/memory"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/runner"
+	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/secrets/local"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -195,6 +197,10 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 		a.target.lines = append(a.target.lines, short)
 	}
 	a.target.apply(&parts)
+	parts.Secrets = secretsOf(cfg, data)
+	if parts.PrivateDeliveries, err = outbound.ReadPrivate(cfg.Settings.PrivateDeliveries); err != nil {
+		return nil, errors.Join(workflow.Refuse(workflow.ErrInvalid, "private_deliveries", "%v", err), a.target.close(context.WithoutCancel(ctx)))
+	}
 	parts.Mask = func(ctx context.Context) (func(string) string, error) { return maskOf(ctx, cfg, data) }
 	if cfg.WrapLauncher != nil {
 		parts.Launcher = cfg.WrapLauncher(parts.Launcher)
@@ -206,6 +212,15 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 		return nil, errors.Join(err, a.target.close(context.WithoutCancel(ctx))) // nothing runs yet, so this does not wait
 	}
 	return a, nil
+}
+
+// secretsOf resolves the references that deliveries name: those that runs of this machine may name.
+func secretsOf(cfg AgentConfig, data *dataDir) secrets.Resolver {
+	getenv := func(name string) string {
+		value, _ := cfg.lookup()(name)
+		return value
+	}
+	return secrets.Mux{"file": local.New(data.file(SecretsDir)), "env": local.Env(getenv, cfg.Settings.EnvForwardAllowlist)}
 }
 
 // maskOf hides every secret that a job of this machine could have: all values of its store, and what is secret in

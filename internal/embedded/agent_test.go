@@ -21,6 +21,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/runner"
+	"github.com/dayfly-dev/dayfly/internal/secrets/local"
 	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim/leak"
@@ -119,6 +120,10 @@ func (u *upstream) Held(context.Context, string, string) (api.Page[api.JobState]
 func (u *upstream) Tail(context.Context, string, api.Tail) (api.TailTaken, error) {
 	return api.TailTaken{}, u.fails
 }
+func (u *upstream) ClaimDeliveries(context.Context, api.DeliveryClaim) (api.DeliveriesClaimed, error) {
+	return api.DeliveriesClaimed{Short: true}, nil
+}
+func (u *upstream) DeliveryDone(context.Context, string, api.DeliveryResult) error { return u.fails }
 func (u *upstream) States(context.Context, api.StatesQuery) (api.States, error) {
 	return api.States{}, nil
 }
@@ -326,5 +331,24 @@ func TestAgent_SingleRunEndsAfterItsJob(t *testing.T) {
 	second, err := cl.Workflow(t.Context(), ids[1])
 	if err != nil || second.State != workflow.Pending || second.Attempt != 0 {
 		t.Errorf("the second: got %s, attempt %d, %v", second.State, second.Attempt, err)
+	}
+}
+
+// A delivery may name what a run of this machine may name, and nothing else.
+func TestSecretsOf_AreThoseOfRuns(t *testing.T) {
+	data := t.TempDir()
+	if err := local.New(embedded.SecretsPath(data)).Set(t.Context(), "hook", redact.New("https://example.com/x")); err != nil {
+		t.Fatal(err)
+	}
+	cfg := embedded.AgentConfig{Settings: config.Default(), LookupEnv: func(name string) (string, bool) { return "value of " + name, true }}
+	cfg.Settings.EnvForwardAllowlist = []string{"HOOK"}
+	of := embedded.SecretsOf(cfg, data)
+	for ref, want := range map[string]string{
+		"file:hook": "https://example.com/x", "env:HOOK": "value of HOOK",
+		"env:HOME": "", "file:other": "", "file:../secrets/hook": "", "arn:aws:secretsmanager:us-east-1:123456789012:secret:x": "", "hook": "",
+	} {
+		if got, err := of.Resolve(t.Context(), ref); got.Reveal() != want || (err == nil) != (want != "") {
+			t.Errorf("%s: got %q, %v", ref, got.Reveal(), err)
+		}
 	}
 }

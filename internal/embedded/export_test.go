@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
 	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
@@ -21,7 +22,7 @@ type Parts struct {
 	Docker  docker.Config
 	Fargate ecs.Config
 	Agent   agent.Config
-	Rest    [12]any // what newAgent itself does by settings
+	Rest    [13]any // what newAgent itself does by settings
 }
 
 // PartsOf passes settings on as newAgent does.
@@ -37,10 +38,11 @@ func PartsOf(cfg AgentConfig) (Parts, error) {
 		Docker:  containers,
 		Fargate: fargateConfig(cfg, "pool"),
 		Agent:   agentConfig(cfg, agent.Config{}),
-		Rest: [12]any{
+		Rest: [13]any{
 			cfg.Settings.WorkingDirectory, cfg.Settings.DeployTarget, cfg.Settings.SingleRun,
 			cfg.Settings.RelayURL, cfg.Settings.RelayListen, cfg.Settings.RelayCert, cfg.Settings.RelayKey, cfg.Settings.LaunchRate,
 			cfg.Settings.OIDCTokenFile, cfg.Settings.OrganizationName, cfg.Settings.RunnerPoolID, cfg.Settings.TokenExpiration,
+			cfg.Settings.PrivateDeliveries,
 		},
 	}, err
 }
@@ -71,4 +73,9 @@ func Unkept(a *Agent) []task.Limit {
 		return nil
 	}
 	return l.Isolation().Unkept
+}
+
+// SecretsOf resolves what deliveries of an agent may name, with its data below a directory.
+func SecretsOf(cfg AgentConfig, data string) secrets.Resolver {
+	return secretsOf(cfg, &dataDir{path: data})
 }

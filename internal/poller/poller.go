@@ -88,6 +88,8 @@ type Config struct {
 	// Hold is the time until which nothing is to be claimed, because the latest launch was refused for
 	// quota or capacity. Nil means never.
 	Hold func() time.Time
+	// Deliveries is told that deliveries wait for the pool's side. It must not block. Nil means no call.
+	Deliveries func()
 	// Wake ends early a pause of Loop that waits for room: Free grew. Nil means that nothing does.
 	Wake <-chan struct{}
 	Now  func() time.Time // nil means time.Now
@@ -129,6 +131,9 @@ func New(upstream Upstream, queue Queue, sealer Sealer, cfg Config) (*Poller, er
 	}
 	if cfg.Hold == nil {
 		cfg.Hold = func() time.Time { return time.Time{} }
+	}
+	if cfg.Deliveries == nil {
+		cfg.Deliveries = func() {}
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -184,6 +189,9 @@ func (p *Poller) pass(ctx context.Context, first time.Duration) (s Summary, err 
 		if err != nil {
 			s.RetryAfter = api.RetryAfter(err)
 			return s, ended(ctx, fmt.Errorf("claim for %s: %w", p.cfg.Instance, err))
+		}
+		if out.Deliveries {
+			p.cfg.Deliveries()
 		}
 		s.Claims++
 		s.Claimed += len(out.Jobs)

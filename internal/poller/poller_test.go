@@ -636,3 +636,15 @@ func TestPass_TrustsALookAtTheQueueOnlyWhileItIsYoungAndTheQueueLessThanHalfFull
 	p.Look(t.Context(), time.Minute)
 	pass(1, 1, 0, "when it was looked at before")
 }
+
+func TestPass_TellsThatDeliveriesWait(t *testing.T) {
+	w := &world{}
+	told := 0
+	p := w.poller(t, poller.Config{Deliveries: func() { told++ }})
+	for _, wait := range []bool{true, false} {
+		w.answer = func(api.Claim) (api.Claimed, error) { return api.Claimed{Short: true, Deliveries: wait}, nil }
+		if _, err := p.Pass(t.Context()); err != nil || told != 1 {
+			t.Errorf("told %d times after an answer that says %v: %v", told, wait, err)
+		}
+	}
+}

@@ -78,6 +78,7 @@ var rules = map[string]rule{
 	"internal/dispatcher": {level: 30},
 	"internal/relay":      {level: 30},
 	"internal/reaper":     {level: 30},
+	"internal/deliverer":  {level: 30, also: []string{"internal/githost/github", "internal/githost/gitlab"}},
 	"internal/runner":     {level: 30, also: []string{"internal/client", "internal/secrets/local", "internal/secrets/awssm"}},
 
 	"internal/agent":    {level: 40, any: true},

@@ -27,6 +27,7 @@ var aimsOf = map[string]aims{
 	"status":       {3.7, 10, 1.5},
 	"dispatcher":   {3.7, 10, 1.8},
 	"reaper":       {3.7, 10, 1.8},
+	"deliverer":    {4, 11, 2}, // nobody waits for it
 	"controlplane": {5, 14, 2.5},
 }
 

@@ -85,7 +85,7 @@ func (c *Cloud) functionName(s *templates.Stack, logical string) string {
 
 // sources says which built function is which of a template, as the Makefile tells sam.
 var sources = map[string]string{
-	"Poller": "poller", "Dispatcher": "dispatcher", "DeadLetters": "dispatcher", "Status": "status", "Reaper": "reaper", "ControlPlane": "controlplane",
+	"Poller": "poller", "Dispatcher": "dispatcher", "DeadLetters": "dispatcher", "Status": "status", "Reaper": "reaper", "Deliverer": "deliverer", "ControlPlane": "controlplane",
 	"LongPolls": "controlplane",
 }
 

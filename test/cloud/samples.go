@@ -18,6 +18,7 @@ var Samples = map[string][]string{
 	"DeadLetters":  {"sqs-dead-letters.json"},
 	"Status":       {"status-start.json", "status-heartbeat.json", "sqs-reports.json"},
 	"Reaper":       {"sweep.json", "ecs-task-stopped.json", "ecs-task-failed-to-start.json"},
+	"Deliverer":    {"deliver.json"},
 	"ControlPlane": {"controlplane-pass.json", "http-api-list.json", "rest-api-list.json"},
 	"LongPolls":    {"http-api-claim.json"},
 }

@@ -17,7 +17,7 @@ const topic = "arn:aws:sns:us-east-1:123456789012:alarms"
 func TestAlarms(t *testing.T) {
 	for name, want := range map[string][]string{
 		"pool": {
-			"OldestMessageAlarm", "LaunchWaitAlarm", "JobsDeadAlarm", "ReportsDeadAlarm", "EventsDeadAlarm", "DispatcherErrorsAlarm", "PollerErrorsAlarm",
+			"OldestMessageAlarm", "LaunchWaitAlarm", "JobsDeadAlarm", "ReportsDeadAlarm", "EventsDeadAlarm", "DispatcherErrorsAlarm", "PollerErrorsAlarm", "DelivererErrorsAlarm",
 			"PollerSilentAlarm", "StatusErrorsAlarm", "StatusRefusedAlarm", "TooManyStatusCallsAlarm", "PoolThrottlesAlarm", "SweepAlarm",
 		},
 		"controlplane": {"ErrorsAlarm", "LongPollErrorsAlarm", "ServerErrorsAlarm", "PassAlarm", "ThrottlesAlarm", "TooManyCallsAlarm"},

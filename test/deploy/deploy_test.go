@@ -39,7 +39,7 @@ func newSite(t *testing.T) *site {
 	s.write("stand-ins/make", "#!/bin/sh\necho \"make $*\" >>\"$STATE/log\"\n", 0o755)
 	s.write("stand-ins/go", "#!/bin/sh\n", 0o755)
 	s.write("scripts/image", "#!/bin/sh\necho \"image $* $IMAGE $GOARCH\" >>\"$STATE/log\"\n", 0o755)
-	for _, name := range []string{"poller", "dispatcher", "status", "reaper", "controlplane"} {
+	for _, name := range []string{"poller", "dispatcher", "status", "reaper", "deliverer", "controlplane"} {
 		s.write("dist/functions/"+name+".zip", "code of "+name, 0o644)
 	}
 	return s

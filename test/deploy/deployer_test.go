@@ -301,7 +301,7 @@ func tooWide(st templates.Statement, viaCloudFormation bool) (why []string) {
 		}
 	}
 	for _, r := range st.Resources {
-		if r != "*" && strings.Contains(r, "*") && !byID.MatchString(r) && !strings.Contains(r, "dayfly-") && !regexp.MustCompile(`secret:(AdminTokenSecret|PoolTokenSecret|TicketKeysSecret)-\*$`).MatchString(r) {
+		if r != "*" && strings.Contains(r, "*") && !byID.MatchString(r) && !strings.Contains(r, "dayfly-") && !regexp.MustCompile(`secret:(AdminTokenSecret|WebhookKeySecret|PoolTokenSecret|TicketKeysSecret)-\*$`).MatchString(r) {
 			why = append(why, "it does not name the deployment: "+r)
 		}
 	}

@@ -34,7 +34,7 @@ func TestPolicies_WhatMustNotBeAllowed(t *testing.T) {
 	}{
 		{"a secret of somebody else", everybody, templates.Request{Action: "secretsmanager:GetSecretValue", Resource: "arn:aws:secretsmanager:" + region + "secret:payroll-AbCdEf"}},
 		{"the pool token, to a task", []string{"TaskRole", "ExecutionRole", "StatusRole"}, templates.Request{Action: "secretsmanager:GetSecretValue", Resource: "arn:aws:secretsmanager:" + region + "secret:dayfly-prod-PoolTokenSecret-AbCdEf"}},
-		{"the ticket keys, to who needs none", []string{"TaskRole", "ExecutionRole", "DispatcherRole", "ReaperRole", "DeadLettersRole"}, templates.Request{Action: "secretsmanager:GetSecretValue", Resource: "arn:aws:secretsmanager:" + region + "secret:dayfly-prod-TicketKeysSecret-AbCdEf"}},
+		{"the ticket keys, to who needs none", []string{"TaskRole", "ExecutionRole", "DispatcherRole", "ReaperRole", "DeadLettersRole", "DelivererRole"}, templates.Request{Action: "secretsmanager:GetSecretValue", Resource: "arn:aws:secretsmanager:" + region + "secret:dayfly-prod-TicketKeysSecret-AbCdEf"}},
 		{"to change a secret", everybody, templates.Request{Action: "secretsmanager:PutSecretValue", Resource: "arn:aws:secretsmanager:" + region + "secret:dayfly-prod-PoolTokenSecret-AbCdEf"}},
 		{"a role outside of the pool's path", everybody, templates.Request{Action: "sts:AssumeRole", Resource: iam + "/admin"}},
 		{"a role of another pool", everybody, templates.Request{Action: "sts:AssumeRole", Resource: iam + "/dayfly/staging/deploy"}},
@@ -120,7 +120,7 @@ func TestPolicies_AStackWithoutAStoredPoolToken(t *testing.T) {
 	ask := templates.Request{Action: "sts:GetWebIdentityToken", Resource: "*", Context: map[string]string{"sts:identitytokenaudience": "urn:dayfly:org:acme"}}
 	other := templates.Request{Action: "sts:GetWebIdentityToken", Resource: "*", Context: map[string]string{"sts:identitytokenaudience": "urn:dayfly:org:other"}}
 	read := templates.Request{Action: "secretsmanager:GetSecretValue", Resource: "arn:aws:secretsmanager:" + region + "secret:dayfly-prod-PoolTokenSecret-AbCdEf"}
-	callers := []string{"PollerRole", "DispatcherRole", "DeadLettersRole", "ReaperRole"}
+	callers := []string{"PollerRole", "DispatcherRole", "DeadLettersRole", "ReaperRole", "DelivererRole"}
 	for _, role := range roles(s) {
 		for _, c := range []struct {
 			of   *templates.Stack
@@ -129,6 +129,29 @@ func TestPolicies_AStackWithoutAStoredPoolToken(t *testing.T) {
 		}{{s, ask, slices.Contains(callers, role)}, {s, other, false}, {s, read, false}, {stored, ask, false}} {
 			if allowed, by := templates.Evaluate(c.of.Statements(role), c.r); allowed != c.want {
 				t.Errorf("%s may %s: %t by %s, want %t", role, c.r, allowed, by, c.want)
+			}
+		}
+	}
+}
+
+// The poller invokes the deliverer, which reads the secrets that deliveries may name: nobody else does either.
+func TestPolicies_Deliveries(t *testing.T) {
+	none := deploy(t, "pool", nil)
+	s := deploy(t, "pool", map[string]string{"DeliverySecrets": "arn:aws:secretsmanager:" + region + "secret:hooks/*,arn:aws:secretsmanager:" + region + "secret:slack-AbCdEf"})
+	for _, role := range roles(s) {
+		for _, c := range []struct {
+			of   *templates.Stack
+			r    templates.Request
+			want string
+		}{
+			{s, templates.Request{Action: "lambda:InvokeFunction", Resource: fn + "dayfly-prod-Deliverer"}, "PollerRole"},
+			{s, templates.Request{Action: "secretsmanager:GetSecretValue", Resource: "arn:aws:secretsmanager:" + region + "secret:hooks/on-call-AbCdEf"}, "DelivererRole"},
+			{s, templates.Request{Action: "secretsmanager:GetSecretValue", Resource: "arn:aws:secretsmanager:" + region + "secret:slack-AbCdEf"}, "DelivererRole"},
+			{s, templates.Request{Action: "secretsmanager:GetSecretValue", Resource: "arn:aws:secretsmanager:" + region + "secret:payroll-AbCdEf"}, ""},
+			{none, templates.Request{Action: "secretsmanager:GetSecretValue", Resource: "arn:aws:secretsmanager:" + region + "secret:slack-AbCdEf"}, ""},
+		} {
+			if allowed, by := templates.Evaluate(c.of.Statements(role), c.r); allowed != (role == c.want) {
+				t.Errorf("%s may %s: %t by %s", role, c.r, allowed, by)
 			}
 		}
 	}

@@ -273,7 +273,7 @@ func TestFunctions_InAVPC(t *testing.T) {
 			}
 		}
 	}
-	if len(functions) != 5 {
+	if len(functions) != 6 {
 		t.Errorf("functions %v", functions)
 	}
 }

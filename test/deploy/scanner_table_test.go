@@ -167,7 +167,7 @@ var scans = []scan{
 
 	// ---- Not kept by choice.
 	{IDs: "Lambda.3, CKV_AWS_117, W89", Types: "AWS::Lambda::Function",
-		Why:   "Functions call only AWS and the control plane; in a VPC they would need endpoints or a NAT gateway for that.",
+		Why:   "Functions call AWS, the control plane, and whom deliveries name; in a VPC they would need endpoints or a NAT gateway.",
 		Holds: func(_ *templates.Stack, p map[string]any) bool { return p["VpcConfig"] != nil }},
 	{IDs: "Lambda.7", Types: "AWS::Lambda::Function",
 		Why:   "There is no tracing; the lines of all logs are joined by the id of their job.",

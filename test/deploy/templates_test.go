@@ -53,7 +53,7 @@ func TestDeploy_EveryModeIsDecided(t *testing.T) {
 			more["KmsKeyArn"], more["AlarmTopicArn"] = key, "arn:aws:sns:us-east-1:123456789012:alarms"
 			more["ControlPlaneRoleArn"] = "arn:aws:iam::210987654321:role/dayfly-stack/control"
 			s := deploy(t, "pool", more)
-			if len(s.Of("AWS::Lambda::Function")) != 5 {
+			if len(s.Of("AWS::Lambda::Function")) != 6 {
 				t.Errorf("functions: %v", s.Of("AWS::Lambda::Function"))
 			}
 			// The network is decided by what the pool hands it.

@@ -49,6 +49,9 @@ func Asks(a Account, service, operation string, input []byte) ([]Request, error)
 			return out, nil
 		}
 	case "lambda":
+		if name := at("FunctionName"); operation == "Invoke" && strings.HasPrefix(name, "arn:") {
+			return one("lambda:InvokeFunction", name), nil
+		}
 		if operation == "Invoke" {
 			return one("lambda:InvokeFunction", arn("lambda", "function:"+strings.TrimPrefix(at("FunctionName"), "function:"))), nil
 		}

@@ -16,6 +16,7 @@ func TestAsks(t *testing.T) {
 		{"sts", "GetCallerIdentity", ``, ""},
 		{"sts", "AssumeRole", `{"RoleArn":"arn:r","Tags":[{}]}`, "sts:AssumeRole on arn:r; sts:TagSession on arn:r"},
 		{"lambda", "Invoke", `{"FunctionName":"dayfly-wake-x"}`, "lambda:InvokeFunction on arn:aws:lambda:us-east-1:123456789012:function:dayfly-wake-x"},
+		{"lambda", "Invoke", `{"FunctionName":"arn:aws:lambda:us-east-1:123456789012:function:x"}`, "lambda:InvokeFunction on arn:aws:lambda:us-east-1:123456789012:function:x"},
 		{"ecs", "RunTask", `{"cluster":"c","taskDefinition":"arn:td","tags":[]}`, "ecs:RunTask on arn:td; ecs:TagResource on arn:aws:ecs:us-east-1:123456789012:task/c/new"},
 		{"ecs", "DescribeTasks", `{"cluster":"arn:aws:ecs:us-east-1:123456789012:cluster/c","tasks":["a"]}`, "ecs:DescribeTasks on arn:aws:ecs:us-east-1:123456789012:task/c/a"},
 		{"dynamodb", "TransactWriteItems", `{"TransactItems":[{"Put":{"TableName":"t"}},{"ConditionCheck":{"TableName":"t"}},{"Put":{"TableName":"t"}}]}`,

@@ -72,6 +72,7 @@ type world struct {
 
 	mu      sync.Mutex
 	rows    []*Row
+	inbox   *inbox
 	fates   map[string]ecs.Fate // by workspace
 	later   []func(ctx context.Context)
 	excused []excuse
@@ -97,6 +98,7 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 		o.Cloud.Parameters = map[string]string{}
 	}
 	o.Cloud.Parameters["DirectLaunch"] = cmp.Or(o.Cloud.Parameters["DirectLaunch"], "false")
+	o.Cloud.Parameters["DeliverySecrets"], o.Cloud.Parameters["PrivateDeliveries"] = mayRead, "127.0.0.1"
 	o.Cloud.Parameters["ArtifactReaders"] = "arn:aws:iam::" + wire.Account + ":user/admin"
 	o.Cloud.Log = func(function, line string) { o.Tap.Add("the log of function "+function, line) }
 	c, err := cloud.Start(ctx, o.Cloud)
@@ -104,7 +106,8 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 		return nil, err
 	}
 	defer c.Close()
-	w := &world{Options: o, c: c, fates: map[string]ecs.Fate{}}
+	w := &world{Options: o, c: c, inbox: openInbox(), fates: map[string]ecs.Fate{}}
+	defer w.inbox.server.Close()
 	if err := w.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -131,7 +134,8 @@ func (w *world) prepare(ctx context.Context) error {
 	})
 	// EventBridge delivers at least once.
 	w.c.ECS.SetDelivery(func(int64, []byte) ecs.Delivery { return ecs.Delivery{Copies: 2} })
-	for _, s := range []secret{{name: "the token of git", value: w.Git.Token}, {name: "the password of a workspace", value: "correct-horse/battery+staple"}} {
+	all := []secret{{name: "the token of git", value: w.Git.Token}, {name: "the password of a workspace", value: "correct-horse/battery+staple"}}
+	for _, s := range append(all, w.inbox.secrets()...) {
 		arn, err := w.c.Secret(ctx, "dayfly-e2e-"+strings.ReplaceAll(s.name, " ", "-"), s.value)
 		if err != nil {
 			return err

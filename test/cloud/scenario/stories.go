@@ -22,6 +22,7 @@ func stories() []story {
 		{name: "console: an approval in a page", engine: true, tell: consolePages},
 		{name: "command", now: true, tell: command},
 		{name: "artifacts", now: true, tell: artifacts},
+		{name: "notified of a failure", now: true, tell: notified},
 		{name: "orphan", tell: orphan},
 		{name: "cancelled while provisioning", tell: cancelledProvisioning},
 		{name: "cancelled in the queue", now: true, tell: cancelledQueued},
