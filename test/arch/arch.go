@@ -66,6 +66,7 @@ var rules = map[string]rule{
 
 	"internal/pullrequest":     {level: 10, also: []string{"internal/api"}},
 	"internal/githost/webhook": {level: 10, std: true},
+
 	"internal/artifact": {level: 15},
 
 	"internal/controlplane": {level: 20},

@@ -91,6 +91,8 @@ func (t *truth) submitted(r *record) {
 	case r.PlanOf != "":
 		t.w.applies(r)
 		made = "plan of " + r.PlanOf
+	case r.Trigger != nil && r.RetryOf == "":
+		made = t.w.scheduled(r)
 	case r.RetryOf != "":
 		made, most = "retry of "+r.RetryOf, t.w.people.retried[r.RetryOf]
 	}

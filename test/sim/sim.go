@@ -46,8 +46,12 @@ func Run(ctx context.Context, seed uint64, schedule []Entry, trace func(string))
 	for w.out == nil && w.clock < restBy && !w.quiet() {
 		w.runUntil(w.clock + 10*time.Minute)
 	}
+	w.runUntil(w.clock + 2*passEvery) // the last ends are told
 	if w.out == nil {
 		w.end()
+	}
+	if w.out == nil {
+		w.toldAll()
 	}
 	out := Outcome{
 		Violation: w.out, Applied: w.applied, Workflows: len(w.truth.order), Steps: w.steps, Lasted: w.clock, States: map[string]int{}, Met: w.met,
@@ -122,6 +126,8 @@ func (w *world) build() {
 	if big {
 		w.grow(r)
 	}
+	w.notifies(w.roll("notifications"))
+	w.schedules()
 	w.every(passEvery, 0, "pass", w.pass)
 }
 

@@ -11,19 +11,20 @@ import (
 
 // record is a workflow as the store has it: what ARCHITECTURE.md says about its fields.
 type record struct {
-	ID          string             `json:"id"`
-	Workspace   string             `json:"ws"`
-	WorkspaceID string             `json:"wsid"`
-	PoolID      string             `json:"pool"`
-	Instance    string             `json:"instance"`
-	Type        workflow.Type      `json:"type"`
-	Op          workflow.Operation `json:"op"`
-	State       workflow.State     `json:"state"`
-	Reason      workflow.Reason    `json:"reason"`
-	Claimed     time.Time          `json:"claimed"`
-	Attempt     int                `json:"attempt"`
-	Starts      int                `json:"starts"`
-	Lapses      int                `json:"lapses"`
+	ID          string                 `json:"id"`
+	Workspace   string                 `json:"ws"`
+	WorkspaceID string                 `json:"wsid"`
+	PoolID      string                 `json:"pool"`
+	Instance    string                 `json:"instance"`
+	Type        workflow.Type          `json:"type"`
+	Op          workflow.Operation     `json:"op"`
+	Trigger     *struct{ Name string } `json:"trigger"`
+	State       workflow.State         `json:"state"`
+	Reason      workflow.Reason        `json:"reason"`
+	Claimed     time.Time              `json:"claimed"`
+	Attempt     int                    `json:"attempt"`
+	Starts      int                    `json:"starts"`
+	Lapses      int                    `json:"lapses"`
 	Holder      struct {
 		Attempt int    `json:"attempt"`
 		Task    string `json:"task"`

@@ -82,6 +82,9 @@ type world struct {
 	people *people
 	truth  *truth
 	guard  *guard
+
+	sent    map[string]int  // deliveries, by id: how often each reached its receiver
+	refused map[string]bool // for good
 }
 
 // event is something that happens at a time.
