@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -21,6 +22,7 @@ const (
 	lately    = 24 * time.Hour // how old a failure may be that still needs somebody
 	mostHome  = 200            // of the newest runs that the page looks at
 	mostNeeds = 20             // of each kind that it shows
+	mostSent  = 5              // deliveries that failed
 	mostWhy   = 10             // waiting runs of which it says for what they wait: each costs several reads
 )
 
@@ -33,6 +35,8 @@ type homeData struct {
 	today                   string // what ended today, counted
 	any                     bool   // there was a run lately
 	workspace               string // one that there is, where nothing has run yet
+	failed                  []api.Delivery
+	failures                string // how many there are
 }
 
 // homeRow is one line of it.
@@ -73,6 +77,15 @@ func readHome(ctx context.Context, v *view) (d homeData, err error) {
 	list(&awaiting, controlplane.Filter{State: "awaiting_approval", Limit: mostNeeds})
 	list(&active, controlplane.Filter{State: "active", Limit: mostHome})
 	list(&pending, controlplane.Filter{State: "pending", Since: v.now.Add(-workflow.QueueTimeout), Limit: mostPending})
+	if v.has(api.RoleAdmin) {
+		group.Go(func() error {
+			list, more, err := v.plane.FailedDeliveries(ctx, v.who, mostSent)
+			if d.failed, d.failures = list, fmt.Sprint(len(list)); more {
+				d.failures = fmt.Sprintf("more than %d", len(list))
+			}
+			return err
+		})
+	}
 	if err := group.Wait(); err != nil {
 		return d, err
 	}
@@ -232,6 +245,19 @@ func endedToday(newest api.Page[api.Workflow], now time.Time) string {
 		out = append(out, fmt.Sprintf("of the last %d", len(newest.Items)))
 	}
 	return strings.Join(out, ", ")
+}
+
+// about is what a delivery tells.
+func about(d api.Delivery) string {
+	return strings.TrimSpace(cmp.Or(d.Event, d.Kind) + " " + clean(d.Workspace))
+}
+
+// failedAt is when a delivery was given up.
+func failedAt(d api.Delivery) stamp {
+	if d.EndedAt == nil {
+		return stamp{d.CreatedAt}
+	}
+	return stamp{*d.EndedAt}
 }
 
 // heading says how many things need somebody.

@@ -300,3 +300,30 @@ func TestHome_AsksForWhatAFewRunsWait(t *testing.T) {
 		t.Errorf("home costs %d reads with 40 waiting runs, and %d with 80", cost[0], cost[1])
 	}
 }
+
+// What could not be sent is shown to who may send it again.
+func TestHome_ShowsDeliveriesThatFailed(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net")
+	_, _, err := s.plane.PutNotification(t.Context(), s.admin, api.Notification{Name: "ops", URL: "https://hooks.example.com", SecretRef: "file:hook"})
+	s.must(err)
+	for range 6 {
+		s.ran("net", workflow.Preview, failed)
+	}
+	s.shows("/", nil, []string{"Deliveries that failed"})
+	out, err := s.plane.ClaimDeliveries(t.Context(), s.pool, api.DeliveryClaim{Max: 20, Instance: "one"})
+	s.must(err)
+	for _, task := range out.Tasks[1:] {
+		s.must(s.plane.DeliveryDone(t.Context(), s.pool, task.ID, api.DeliveryResult{Attempt: 1, IsPermanent: true, Detail: "it answered <410>"}))
+	}
+	s.must(s.plane.DeliveryDone(t.Context(), s.pool, out.Tasks[0].ID, api.DeliveryResult{Attempt: 1, IsDone: true}))
+	want := []string{"Deliveries that failed · 5", "ops: failed net", "it answered &lt;410&gt;. Send it again: <code>dayfly delivery replay " + out.Tasks[5].ID}
+	s.shows("/", want, []string{out.Tasks[0].ID})
+	s.ran("net", workflow.Preview, failed)
+	out, err = s.plane.ClaimDeliveries(t.Context(), s.pool, api.DeliveryClaim{Max: 20, Instance: "one"})
+	s.must(err)
+	s.must(s.plane.DeliveryDone(t.Context(), s.pool, out.Tasks[0].ID, api.DeliveryResult{Attempt: 1, IsPermanent: true}))
+	s.shows("/", []string{"Deliveries that failed · more than 5"}, nil)
+	s.as("olga", api.RoleOperator, nil)
+	s.shows("/", nil, []string{"Deliveries that failed"})
+}

@@ -111,12 +111,15 @@ func runDataOf(why api.Why, v *view) runData {
 
 // actsOf is what can be done about a run in its state, by somebody called me. It is a pure function.
 func actsOf(w api.Workflow, me string) (out []act) {
-	if r := w.Review; r != nil && r.Status == api.ReviewWaiting {
+	if r := w.Review; r != nil && (r.Status == api.ReviewWaiting || r.Status == api.ReviewMerge) {
 		voted := slices.ContainsFunc(r.Votes, func(v api.Vote) bool { return v.By == me })
 		plan := [2]string{"sha256", r.SHA256}
-		if !voted && !(r.NotBySubmitter && slices.Contains(r.Submitters, me)) {
+		if r.Status == api.ReviewWaiting && !voted && !(r.NotBySubmitter && slices.Contains(r.Submitters, me)) {
 			does := fmt.Sprintf("This approves exactly this plan, sha256 %s. A new run (%s) applies it in pool %s at once.", short(r.SHA256), r.For, w.Pool)
-			if len(r.Votes)+1 < r.Needed {
+			switch {
+			case r.AfterMerge:
+				does = fmt.Sprintf("This approves exactly this plan, sha256 %s. Nothing is applied before the merge: the approval then carries over to the plan of the merged commit, if all planned changes are equal.", short(r.SHA256))
+			case len(r.Votes)+1 < r.Needed:
 				does = fmt.Sprintf("This approves exactly this plan, sha256 %s. It is applied once %d people have approved it.", short(r.SHA256), r.Needed)
 			}
 			out = append(out, act{"approve", "Approve this plan", "a", "first", does, "comment", plan})

@@ -15,6 +15,8 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/console"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -40,7 +42,7 @@ func (s *site) preview(changes api.Changes) api.Workflow {
 	s.must(err)
 	s.end(job, run, api.Result{
 		Outcome: workflow.Succeeded, Changes: &changes, State: &api.StateFound{Backend: "s3", Lineage: "l", Serial: 118},
-		Plan: &api.PlanMade{Artifact: "plan/bundle.tar", Size: 41000, SHA256: planSum, Summary: strings.Repeat("b", 64)},
+		Plan: &api.PlanMade{Artifact: "plan/bundle.tar", Size: 41000, SHA256: planSum, Summary: strings.Repeat("b", 64), Values: strings.Repeat("c", 64)},
 	})
 	w, err := s.plane.Workflow(s.t.Context(), s.admin, job.ID)
 	s.must(err)
@@ -135,6 +137,28 @@ func TestRun_APlanIsApprovedAsItWasShown(t *testing.T) {
 	w, err := s.plane.Workflow(t.Context(), s.admin, w.ID)
 	s.must(err)
 	shows(t, s.get("/runs/"+w.Review.Applies), "Applies plan of "+w.ID, "Plan · 1 to destroy, 1 to replace, 2 to add", "○ Waiting for the next claim")
+}
+
+func TestRun_APullRequestsPlanWaitsForTheMerge(t *testing.T) {
+	s := newSite(t)
+	s.guarded("net", api.Approval{Required: true, AfterMerge: true})
+	submit := func(kind string, op workflow.Operation) (path, id string) {
+		by := runs.Triggered{Trigger: record.Trigger{Kind: kind, Name: "forge", Repository: "example/infra"}}
+		w, err := s.plane.SubmitFor(t.Context(), s.admin, "", api.Submit{Workspace: "net", Operation: op}, by)
+		s.must(err)
+		s.preview(api.Changes{Add: 1})
+		return "/runs/" + w.ID, w.ID
+	}
+	pull, pullID := submit(api.TriggerPullRequest, workflow.Preview)
+	shows(t, s.get(pull), "It is not applied before the merge", "Nothing is applied before the merge", "!applies it in pool")
+	to, status, page := s.post(pull+"/approve", url.Values{"sha256": {planSum}})
+	if status != http.StatusSeeOther {
+		t.Fatal(page)
+	}
+	shows(t, s.get(to), "Review · awaiting_merge", "admin approved it", "waits for the merge", "Reject", "!Approve this plan", "!Applied by")
+	push, pushID := submit(api.TriggerPush, workflow.Update)
+	shows(t, s.get(push), "Review · approved", "Approvals were carried over from "+pullID, "admin approved it", "Applied by", "!"+strings.Repeat("c", 64))
+	shows(t, s.get(pull), "Review · carried_over", "Carried over to "+pushID, "!Reject")
 }
 
 func TestRun_AStalePlanIsRefusedWithTheSentence(t *testing.T) {

@@ -191,18 +191,38 @@ func (s *saying) reviewed(r *api.Review, me string) {
 		s.notes = nil
 		s.note(nil, "%s can approve it", who)
 		if r.Needed > 1 {
-			s.note(nil, "It needs %d approvals of different people and has %d", r.Needed, len(r.Votes))
+			because := ""
+			if r.NeededWhy != "" {
+				because = ", because " + r.NeededWhy
+			}
+			s.note(nil, "It needs %d approvals of different people and has %d%s", r.Needed, len(r.Votes), because)
 		}
+		if r.AfterMerge {
+			s.note(nil, "It is not applied before the merge: its approvals carry over to the plan of the merged commit, if all planned changes are equal")
+		}
+		s.carried(r)
 		s.note(&r.ExpiresAt, "The plan expires")
 		if len(r.Why) > 0 {
 			s.note(nil, "An approval is required by %s", strings.Join(r.Why, "; "))
 		}
 	case api.ReviewApproved:
 		s.note(nil, "The plan is approved, and another run applies it")
+		s.carried(r)
+	case api.ReviewMerge:
+		s.note(nil, "The plan is approved and waits for the merge: its approvals carry over to the plan of the merged commit, if all planned changes are equal")
+	case api.ReviewCarried:
+		s.note(nil, "Its approvals were carried over to the plan of %s, because all planned changes are equal", r.CarriedTo)
 	case api.ReviewRejected:
 		s.note(nil, "The plan is rejected: a new preview makes a new one")
 	case api.ReviewExpired:
 		s.note(&r.ExpiresAt, "The plan was not approved in time, and expired")
+	}
+}
+
+// carried says whose approvals a plan has.
+func (s *saying) carried(r *api.Review) {
+	if r.CarriedFrom != "" {
+		s.note(nil, "Approvals were carried over from %s, because all planned changes are equal", r.CarriedFrom)
 	}
 }
 

@@ -75,6 +75,15 @@ func TestSay_WhereARunStandsAndWhatIsNext(t *testing.T) {
 		"not by me": {run(workflow.Succeeded, review(func(r *api.Review) {
 			r.NotBySubmitter, r.Submitters, r.Needed, r.Why = true, []string{"me", "ann"}, 2, nil
 		})), "Waits for approval. It would destroy 1 resource, replace 1 and add 2. Anyone with the operator role but me and ann (you are among the submitters) can approve it. It needs 2 approvals of different people and has 0. The plan expires [14:00]."},
+		"after the merge": {run(workflow.Succeeded, review(func(r *api.Review) {
+			r.AfterMerge, r.Needed, r.NeededWhy, r.Why = true, 2, "the authors are not known", nil
+		})), "Waits for approval. It would destroy 1 resource, replace 1 and add 2. Anyone with the operator role can approve it. It needs 2 approvals of different people and has 0, because the authors are not known. It is not applied before the merge: its approvals carry over to the plan of the merged commit, if all planned changes are equal. The plan expires [14:00]."},
+		"waits for the merge": {run(workflow.Succeeded, review(func(r *api.Review) { r.Status = api.ReviewMerge })),
+			"Succeeded. It would destroy 1 resource, replace 1 and add 2. It ran for 1m00s and ended [12:03]. The plan is approved and waits for the merge: its approvals carry over to the plan of the merged commit, if all planned changes are equal."},
+		"merged": {run(workflow.Succeeded, review(func(r *api.Review) { r.Status, r.CarriedFrom = api.ReviewApproved, "wf_a" })),
+			"Succeeded. It would destroy 1 resource, replace 1 and add 2. It ran for 1m00s and ended [12:03]. The plan is approved, and another run applies it. Approvals were carried over from wf_a, because all planned changes are equal."},
+		"carried over": {run(workflow.Succeeded, review(func(r *api.Review) { r.Status, r.CarriedTo = api.ReviewCarried, "wf_b" })),
+			"Succeeded. It would destroy 1 resource, replace 1 and add 2. It ran for 1m00s and ended [12:03]. Its approvals were carried over to the plan of wf_b, because all planned changes are equal."},
 		"rejected": {run(workflow.Succeeded, review(func(r *api.Review) { r.Status = api.ReviewRejected })),
 			"Succeeded. It would destroy 1 resource, replace 1 and add 2. It ran for 1m00s and ended [12:03]. The plan is rejected: a new preview makes a new one."},
 	} {

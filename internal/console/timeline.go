@@ -174,6 +174,9 @@ func (t *telling) takeReview(w api.Workflow, now time.Time) {
 		to = r.ExpiresAt
 	}
 	for _, v := range r.Votes {
+		if v.At.Before(*w.EndedAt) { // it was carried over
+			v.At = *w.EndedAt
+		}
 		p.marks = append(p.marks, event{v.At, voted(v), "good"})
 		if !p.open {
 			to = v.At

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
@@ -58,6 +59,37 @@ func TestWorkspace_ShowsWhatIsKnownOfIt(t *testing.T) {
 	if res, _ := s.do(http.MethodGet, "/workspaces/none", nil); res.StatusCode != http.StatusNotFound {
 		t.Errorf("no workspace: %s", res.Status)
 	}
+}
+
+func TestWorkspace_ShowsItsSchedules(t *testing.T) {
+	c := newClock()
+	s := newSite(t, c.of)
+	s.workspace("net")
+	s.shows("/workspaces/net", nil, []string{"Schedules"})
+	put := func(change func(*api.Schedule)) {
+		t.Helper()
+		in := api.Schedule{Name: "often", Cron: "*/5 * * * *", Spread: "0s", Workspaces: []string{"net"}}
+		change(&in)
+		_, _, err := s.plane.PutSchedule(t.Context(), s.admin, in)
+		s.must(err)
+	}
+	put(func(*api.Schedule) {})
+	s.shows("/workspaces/net", []string{"Schedules", "<b>often</b>", "next", "in 4m", "no run yet"}, nil)
+	s.pass(c, 6)
+	found := s.runsOf("net")
+	if len(found) != 1 {
+		t.Fatalf("%d runs", len(found))
+	}
+	s.shows("/workspaces/net", []string{"/runs/" + found[0].ID + "\">last run</a>", "waiting", "in 3m", "1m ago"}, []string{"no run yet"})
+	s.pass(c, 5)
+	s.shows("/workspaces/net", []string{"run " + found[0].ID + " of this schedule has not ended", "of this schedule"}, nil)
+	_, err := s.plane.Cancel(t.Context(), s.admin, found[0].ID, api.WithReason{})
+	s.must(err)
+	c.ahead += 20 * time.Minute
+	s.pass(c, 1)
+	s.shows("/workspaces/net", []string{"3 times before the last one missed"}, []string{"has not ended"})
+	put(func(in *api.Schedule) { in.IsPaused = true })
+	s.shows("/workspaces/net", []string{"paused"}, nil)
 }
 
 func TestWorkspace_ReleasesTheLockThatItShows(t *testing.T) {

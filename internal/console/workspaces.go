@@ -16,6 +16,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -61,6 +62,8 @@ type workspaceData struct {
 	pools    []api.PoolVerdict
 	settings []setting
 	form     runForm
+
+	schedules []api.ScheduledRun
 }
 
 // setting is one setting of a workspace, by its place in the workspace file.
@@ -91,7 +94,7 @@ func dangerous(op string) bool { return op == "update" || op == "destroy" }
 func workspace(r *http.Request, v *view) (templ.Component, error) {
 	name, ctx := r.PathValue("name"), r.Context()
 	v.title, v.tab, v.every = clean(name), "workspaces", 5*time.Second
-	d, verdicts, err := workspaceData{}, api.Page[api.PoolVerdict]{}, error(nil)
+	d, verdicts, clock, err := workspaceData{}, api.Page[api.PoolVerdict]{}, api.Page[api.ScheduledRun]{}, error(nil)
 	runs := func(f controlplane.Filter) (_ []api.Workflow, err error) {
 		f.Workspace = name
 		page, err := v.plane.Workflows(ctx, v.who, f)
@@ -101,6 +104,7 @@ func workspace(r *http.Request, v *view) (templ.Component, error) {
 		func() { d.w, err = v.plane.Workspace(ctx, v.who, name) },
 		func() { d.activity, err = v.plane.Activity(ctx, v.who, name) },
 		func() { d.slot, err = v.plane.Slot(ctx, v.who, name) },
+		func() { clock, err = v.plane.WorkspaceSchedules(ctx, v.who, name) },
 		func() { d.runs, err = runs(controlplane.Filter{Limit: mostLast}) },
 		func() {
 			d.waiting, err = runs(controlplane.Filter{State: "pending", Since: v.now.Add(-workflow.QueueTimeout), Limit: mostNeeds})
@@ -129,8 +133,20 @@ func workspace(r *http.Request, v *view) (templ.Component, error) {
 			d.lock = w.Result.Lock
 		}
 	}
-	d.pools, d.settings, d.form = verdicts.Items, settingsOf(d.w), formOf(r, d.w)
+	d.pools, d.settings, d.form, d.schedules = verdicts.Items, settingsOf(d.w), formOf(r, d.w), clock.Items
 	return workspacePage(v, d), nil
+}
+
+// noteOf says what went otherwise than a schedule says. It is a pure function.
+func noteOf(s api.ScheduledRun) string {
+	missed := text.Count(s.Missed, "time") + " before the last one missed"
+	switch {
+	case s.Missed == 0:
+		return s.Note
+	case s.Missed >= api.MostMissed:
+		missed = fmt.Sprintf("%d times or more before the last one missed", s.Missed)
+	}
+	return strings.TrimPrefix(s.Note+"; "+missed, "; ")
 }
 
 // formOf is the form of a new run. One that was refused keeps what was typed, but for the key and the confirmation.
