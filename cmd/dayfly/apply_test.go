@@ -50,12 +50,35 @@ name: ci
 url: https://issuer.example.com
 rules:
   - {claims: {sub: 12345}, becomes: service, role: viewer}
+---
+kind: schedule
+name: nightly
+cron: 0 3 * * MON-FRI
+time_zone: Europe/Berlin
+projects: [production]
+workspaces: [network]
+---
+kind: notification
+name: on-call
+url: https://hooks.example.com/dayfly
+secret_ref: file:hook
+events: [stuck, failed]
+projects: [production, live]
+pool: trusted
+---
+kind: git_host
+name: github
+host: github
+token_ref: file:github-token
+pool: trusted
+members:
+  - {id: 583231, name: anna, grants: {live: operator}}
 `
 
 func TestApply_MakesThingsThatNameEachOtherAndThenNothing(t *testing.T) {
 	w := newWorld(t)
 	file := w.put(everyKind)
-	names := []string{"workspace network", "project live", "pool trusted", "project production", "organization", "issuer ci"}
+	names := []string{"workspace network", "project live", "pool trusted", "project production", "organization", "issuer ci", "schedule nightly", "notification on-call", "git_host github"}
 	apply := func(code int, args ...string) string {
 		t.Helper()
 		got := w.run(append([]string{"apply", "-f", file}, args...)...)
@@ -96,19 +119,20 @@ func TestApply_AMistakeNamesItsPlaceAndChangesNothing(t *testing.T) {
 	w := newWorld(t)
 	good := "kind: pool\nname: good"
 	for says, doc := range map[string]string{
-		":4: document 2: kind: want issuer, organization, pool, project, workspace":   "kind: server\nname: x",
-		":5: document 2: concurrency: want a whole number":                            "kind: pool\nconcurrency: many",
-		":4: document 2: name: give the project a name":                               "kind: project\nparent: global",
-		":5: document 2: token: unknown field":                                        "kind: pool\ntoken: x",
-		"document 2: pool good is described in":                                       good,
-		":4: document 2: project live: parent: there is no project lvie":              "kind: project\nname: live\nparent: lvie",
-		":4: document 2: pool other: assigned_workspaces: there is no workspace typo": "kind: pool\nname: other\nassigned_workspaces: [typo]",
-		":4: document 2: organization: default_pool: there is no pool typo":           "kind: organization\ndefault_pool: typo",
-		":4: document 2: project live: approval.rules":                                "kind: project\nname: live\napproval: {required: true, rules: [sometimes]}",
-		`:4: document 2: workspace one: there is no pool "typo"`:                      described("one") + "\npool: typo",
-		"there is no terminal to ask on: say --yes":                                   "kind: organization\nlog_retention_days: 7",
-		"kind: want a workspace here, not a pool|takeover|report|-f":                  good,
-		"not a pool: that is for dayfly apply -f|run|file":                            good,
+		":4: document 2: kind: want git_host, issuer, notification, organization, pool, project, schedule, workspace": "kind: server\nname: x",
+		":5: document 2: concurrency: want a whole number":                                                            "kind: pool\nconcurrency: many",
+		":4: document 2: name: give the project a name":                                                               "kind: project\nparent: global",
+		":5: document 2: token: unknown field":                                                                        "kind: pool\ntoken: x",
+		"document 2: pool good is described in":                                                                       good,
+		":4: document 2: project live: parent: there is no project lvie":                                              "kind: project\nname: live\nparent: lvie",
+		":4: document 2: pool other: assigned_workspaces: there is no workspace typo":                                 "kind: pool\nname: other\nassigned_workspaces: [typo]",
+		":4: document 2: schedule x: workspaces: there is no workspace typo":                                          "kind: schedule\nname: x\ncron: '@daily'\nworkspaces: [typo]",
+		":4: document 2: organization: default_pool: there is no pool typo":                                           "kind: organization\ndefault_pool: typo",
+		":4: document 2: project live: approval.rules":                                                                "kind: project\nname: live\napproval: {required: true, rules: [sometimes]}",
+		`:4: document 2: workspace one: there is no pool "typo"`:                                                      described("one") + "\npool: typo",
+		"there is no terminal to ask on: say --yes":                                                                   "kind: organization\nlog_retention_days: 7",
+		"kind: want a workspace here, not a pool|takeover|report|-f":                                                  good,
+		"not a pool: that is for dayfly apply -f|run|file":                                                            good,
 	} {
 		says, command, other := strings.Cut(says, "|")
 		file := w.put(good, doc)
@@ -173,7 +197,7 @@ func byChance(r *rand.Rand) []any {
 	if r.IntN(2) == 0 {
 		workspace["source"] = map[string]any{"git": map[string]any{"url": "https://example.com/x.git", "ref": pick(r, "v1.0", "123", "main"), "path": "a/b"}}
 		workspace["state"] = pick(r, map[string]any{"kind": "source", "backend_config": map[string]any{"bucket": "b", "n": 5}}, map[string]any{"kind": "directory"}, map[string]any{"kind": "s3", "bucket": "states", "region": "eu-west-1"}, map[string]any{"workspace": "prod"})
-		workspace["secrets"] = []api.Secret{{Env: "TOKEN", Ref: "file:token"}}
+		workspace["secrets"] = []api.Secret{{Env: "TOKEN", Ref: "file:token", Preview: r.IntN(2) == 0}}
 		workspace["approval"] = pick(r, api.Approval{Required: true}, api.Approval{Required: true, Expires: "90m"})
 		workspace["labels"] = []string{"arm"}
 		workspace["max_runtime"], workspace["size"] = pick(r, "30m", "2h"), pick(r, "small", "2048/8192")
@@ -194,6 +218,18 @@ func byChance(r *rand.Rand) []any {
 		Kind string `json:"kind"`
 		api.Issuer
 	}
+	type schedule struct {
+		Kind string `json:"kind"`
+		api.Schedule
+	}
+	type gitHost struct {
+		Kind string `json:"kind"`
+		api.GitHost
+	}
+	type notification struct {
+		Kind string `json:"kind"`
+		api.Notification
+	}
 	return []any{
 		workspace,
 		pool{"pool", api.PoolSettings{
@@ -205,7 +241,20 @@ func byChance(r *rand.Rand) []any {
 		organization{"organization", api.OrganizationSettings{Approval: approval, Limit: new(r.IntN(9)), LogRetention: new(pick(r, 90, 180))}},
 		issuer{"issuer", api.Issuer{
 			Name: "ci", URL: "https://issuer.example.com", Audiences: some(r, "x", "y"), Algorithms: some(r, "RS256", "ES384"), IsDisabled: r.IntN(2) == 0,
-			Rules: []api.TrustRule{{Description: pick(r, hard...), Claims: map[string]string{"sub": pick(r, "123", "x*", "yes", "1.0")}, Becomes: "service", Role: "viewer"}},
+			Pipelines: pick(r, nil, &api.Pipelines{Kind: "gitlab"}, &api.Pipelines{Kind: "github", Host: "Git.example.com"}),
+			Rules:     []api.TrustRule{{Description: pick(r, hard...), Claims: map[string]string{"sub": pick(r, "123", "x*", "yes", "1.0")}, Becomes: "service", Role: "viewer"}},
+		}},
+		notification{"notification", api.Notification{
+			Name: "on-call", Description: pick(r, hard...), URLRef: "file:hook", Format: api.FormatSlack, Events: some(r, "failed", "drift"), Projects: some(r, "live", "global"),
+			Pool: pick(r, "", "trusted"), IsDisabled: r.IntN(2) == 0,
+		}},
+		schedule{"schedule", api.Schedule{
+			Name: "nightly", Description: pick(r, hard...), Cron: pick(r, "@daily", "*/20  3 * * MON"), TimeZone: pick(r, "", "UTC", "Asia/Tokyo"), Spread: pick(r, "", "0s", "90s"),
+			Workspaces: pick(r, []string{"one"}, nil), Projects: []string{"live", "global"}, Type: pick(r, "", workflow.InsightsScan), IsPaused: r.IntN(2) == 0,
+		}},
+		gitHost{"git_host", api.GitHost{
+			Name: "lab", Description: pick(r, hard...), Kind: api.HostGitLab, URL: pick(r, "", "https://git.example.com/"), TokenRef: "file:git", Pool: pick(r, "", "trusted"),
+			Members: []api.Member{{ID: 8, Name: "bob", Role: pick(r, "viewer", "operator"), Grants: map[string]string{"live": "operator"}}}, IsDisabled: r.IntN(2) == 0,
 		}},
 	}
 }
@@ -213,7 +262,7 @@ func byChance(r *rand.Rand) []any {
 func TestApply_WhatGetPrintsIsUnchanged(t *testing.T) {
 	w := newWorld(t)
 	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test of many settings, the same each time
-	show := [][]string{{"workspace", "get", "one"}, {"pool", "get", "trusted"}, {"project", "get", "live"}, {"project", "get", "global"}, {"organization", "get"}, {"issuer", "get", "ci"}}
+	show := [][]string{{"workspace", "get", "one"}, {"pool", "get", "trusted"}, {"project", "get", "live"}, {"project", "get", "global"}, {"organization", "get"}, {"issuer", "get", "ci"}, {"notification", "get", "on-call"}, {"schedule", "get", "nightly"}, {"git-host", "get", "lab"}}
 	for range 6 {
 		for i, doc := range byChance(r) {
 			data, err := json.Marshal(doc) // JSON is YAML

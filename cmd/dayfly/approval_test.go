@@ -15,6 +15,7 @@ func TestCommand_ApprovalsAreRequiredAndTakenAway(t *testing.T) {
 	w := newWorld(t)
 	has(t, "at first", w.ok("organization", "show"), "approval          none")
 	has(t, "organization", w.ok("organization", "update", "--approval", "required", "--approval-expires", "24h"), "approval          required; within 24h")
+	has(t, "after the merge", w.ok("organization", "update", "--approval", "required", "--approval-after-merge"), "approval          required; of a pull request after the merge\n")
 	has(t, "create", w.ok("project", "create", "payments", "--approval", "required"), "project payments is created")
 	w.ok("project", "update", "payments", "--approval", "required", "--approval-not-by-submitter", "--approval-rule", "destroys", "--approval-rule", "changes>5")
 	has(t, "project", w.ok("project", "show", "payments"), "approval     required for destroys, changes > 5; not by the submitter")
@@ -23,7 +24,7 @@ func TestCommand_ApprovalsAreRequiredAndTakenAway(t *testing.T) {
 		t.Errorf("project: got %+v", got.Approval)
 	}
 
-	for _, args := range [][]string{{"--approval-rule", "destroys"}, {"--approval", "none", "--approval-expires", "1h"}, {"--approval", "yes"}} {
+	for _, args := range [][]string{{"--approval-rule", "destroys"}, {"--approval-after-merge"}, {"--approval", "none", "--approval-expires", "1h"}, {"--approval", "yes"}} {
 		if got := w.run(append([]string{"project", "update", "payments"}, args...)...); got.code != exitUsage || !strings.Contains(got.stderr, "--approval") {
 			t.Errorf("%v: got %+v", args, got)
 		}

@@ -52,11 +52,13 @@ type grammar struct {
 	Agent  agentCommand   `cmd:"" group:"serve" help:"Run the workflows of a pool on this machine, or as Fargate tasks."`
 
 	Run       runCommand        `cmd:"" group:"work" help:"Run a workspace, or a directory as one."`
-	Apply     applyCommand      `cmd:"" group:"work" help:"Make workspaces, pools, projects, issuers and the organization as files describe them; show the difference."`
+	Apply     applyCommand      `cmd:"" group:"work" help:"Make workspaces, schedules, pools, projects, issuers and the organization as files describe them; show the difference."`
+	CI        ciCommand         `cmd:"" name:"ci" group:"work" help:"In a pipeline of GitHub Actions or GitLab CI: preview what a pull request changes, and say so there; apply what was merged."`
 	Open      openCommand       `cmd:"" group:"work" help:"Print and open the web page of a workflow, a workspace or a pool."`
 	Why       whyCommand        `cmd:"" group:"work" help:"Show what a workflow waits for, since when, and what happens next."`
 	Workflow  workflowCommands  `cmd:"" group:"work" aliases:"wf" help:"List, show, follow, cancel and retry workflows; approve their plans."`
 	Workspace workspaceCommands `cmd:"" group:"work" aliases:"ws" help:"Discover, register, list, show and delete workspaces."`
+	Schedule  scheduleCommands  `cmd:"" group:"work" help:"Run workspaces by the clock: create, list, show and delete schedules."`
 	Takeover  takeoverCommands  `cmd:"" group:"work" help:"Preview many workspaces, and list what each of them would do."`
 	Outputs   outputCommand     `cmd:"" name:"output" group:"work" help:"Print the outputs of a workspace's last run that changed its state."`
 	State     stateCommands     `cmd:"" group:"work" help:"List, copy and replace a workspace's state, and release its lock."`
@@ -68,7 +70,11 @@ type grammar struct {
 	Organization organizationCommands `cmd:"" group:"admin" aliases:"org" help:"Show and change the default pool, the limit, and for how long things are kept."`
 
 	Issuer           issuerCommands  `cmd:"" group:"admin" help:"Register the OIDC issuers whose tokens are taken, and what their holders become."`
+	GitHost          gitHostCommands `cmd:"" group:"admin" help:"Register the git hosts whose webhooks are taken, and who may command by comments."`
 	ServicePrincipal serviceCommands `cmd:"" group:"admin" aliases:"sp" help:"Create and change programs that log in with an id and a secret."`
+
+	Notification notificationCommands `cmd:"" group:"admin" help:"Say who is told what happens to runs."`
+	Delivery     deliveryCommands     `cmd:"" group:"admin" help:"List what was sent for notifications, and send again what failed."`
 
 	Repair  repairCommands `cmd:"" group:"admin" help:"Free a workspace that a lost run still holds."`
 	Audit   auditCommands  `cmd:"" group:"admin" help:"List, follow, export and verify who did what."`

@@ -42,7 +42,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, store: memory.New()}
 	now := func() time.Time { return time.Now().Add(time.Duration(w.shift.Load())) }
-	plane := controlplane.New(w.store, controlplane.Config{DefaultState: api.StateDirectory, Now: now})
+	plane := controlplane.New(w.store, controlplane.Config{DefaultState: api.StateDirectory, Now: now, WebhookKey: func(context.Context) ([]byte, error) { return []byte("of the secrets of webhooks"), nil }})
 	token, err := plane.Bootstrap(t.Context(), "default")
 	if err != nil {
 		t.Fatal(err)

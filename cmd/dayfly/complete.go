@@ -167,6 +167,15 @@ func (a *app) values(node *kong.Node, v *kong.Value) []candidate {
 	case "pool":
 		page, _ := cl.Pools(ctx, "", 200)
 		return words(page.Items, func(p api.Pool) candidate { return candidate{p.Name, p.Description} })
+	case "schedule":
+		page, _ := cl.Schedules(ctx, "", 200)
+		return words(page.Items, func(s api.Schedule) candidate { return candidate{s.Name, s.Description} })
+	case "git-host":
+		page, _ := cl.GitHosts(ctx, "", 200)
+		return words(page.Items, func(g api.GitHost) candidate { return candidate{g.Name, g.Description} })
+	case "notification", "for":
+		page, _ := cl.Notifications(ctx, "", 200)
+		return words(page.Items, func(n api.Notification) candidate { return candidate{n.Name, n.Description} })
 	case "project":
 		page, _ := cl.Projects(ctx, "", 200)
 		return words(page.Items, func(p api.Project) candidate { return candidate{p.Name, p.Description} })

@@ -29,19 +29,21 @@ const (
 	stepWait   = 6 * time.Second        // for the last lines of a step that has ended, if its runner does not say how many there are
 )
 
-// ending is the exit of a command by how its workflow ended. With --detailed-exitcode changes are an exit code too; a
-// workflow that does not count its changes may have some.
+// ending is the exit of a command by how its workflow ended. With --detailed-exitcode changes are an exit code too.
 func (a *app) ending(last api.Workflow) error {
-	if a.detailed && last.State == workflow.Succeeded {
-		c := new(api.Changes{Add: 1})
-		if last.Result != nil && last.Result.Changes != nil {
-			c = last.Result.Changes
-		}
-		if c.Add+c.Change+c.Destroy+c.Drift+c.Replace+c.Import+c.Move+len(c.Outputs) > 0 {
-			return &exitError{code: exitDiffers}
-		}
+	if a.detailed && last.State == workflow.Succeeded && differs(last) {
+		return &exitError{code: exitDiffers}
 	}
 	return outcome(last.State)
+}
+
+// differs reports whether a workflow that succeeded has changes. One that does not count its changes may have some.
+func differs(last api.Workflow) bool {
+	c := new(api.Changes{Add: 1})
+	if last.Result != nil && last.Result.Changes != nil {
+		c = last.Result.Changes
+	}
+	return c.Add+c.Change+c.Destroy+c.Drift+c.Replace+c.Import+c.Move+len(c.Outputs) > 0
 }
 
 // outcome is the exit of a command by the state in which its workflow ended.

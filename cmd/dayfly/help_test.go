@@ -52,11 +52,11 @@ func TestHelp_EveryCommandHasAnExample(t *testing.T) {
 	}
 }
 
-// notRun are examples that serve, wait for a person or for a runner, or need another machine.
+// notRun are examples that serve, wait for a person or for a runner, or need another machine or a clone.
 var notRun = []string{
 	"dayfly up", "dayfly server", "dayfly agent", "dayfly run ./DIR --follow", "dayfly workflow logs ID --follow", "dayfly state ",
 	"dayfly run network --op update --yes --follow", "dayfly takeover", "dayfly artifact get", "dayfly audit list --follow",
-	"dayfly login", "dayfly logout", "dayfly open", "dayfly why ID --watch", "dayfly workflow wait", "dayfly output",
+	"dayfly login", "dayfly logout", "dayfly open", "dayfly ci", "dayfly why ID --watch", "dayfly workflow wait", "dayfly output",
 }
 
 // refusedHere are examples that the control plane refuses in the seeded world, and what it says.
@@ -65,6 +65,7 @@ var refusedHere = map[string]string{
 	"dayfly workflow plan ID":                                        "plan",
 	`dayfly workflow approve ID --comment "as discussed"`:            "plan",
 	`dayfly workflow reject ID --comment "it replaces the database"`: "plan",
+	"dayfly delivery replay ID":                                      "there is no delivery",
 	"dayfly repair unlock network --yes":                             "network",
 }
 
@@ -106,6 +107,9 @@ func (w *world) seed() (id, token string) {
 	for name, text := range map[string]string{
 		"workspace.yaml": "name: storage\nengine: command\ncommands: {update: 'true'}\n",
 		"issuer.yaml":    "name: gitlab\nurl: https://gitlab.example.com\naudiences: [dayfly]\n",
+		"schedule.yaml":  "name: weekly\ncron: '@weekly'\nworkspaces: [network]\n",
+		"git-host.yaml":  "name: gitlab\nhost: gitlab\ntoken_ref: file:gitlab-token\nmembers: [{id: 8, name: bob, role: operator}]\n",
+		"on-call.yaml":   "name: on-call\nurl: https://hooks.example.com/dayfly\nsecret_ref: file:webhook-secret\n",
 		"DIR/main.tf":    "provider \"null\" {}\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
@@ -119,7 +123,10 @@ func (w *world) seed() (id, token string) {
 	w.ok("pool", "create", "build")
 	w.ok("project", "create", "payments")
 	w.ok("sp", "create", "deployer", "--role", "viewer")
+	w.in(w.t.Context(), "name: on-call\nurl_ref: file:slack-url\nformat: slack\n", "notification", "apply", "-f", "-")
 	w.in(w.t.Context(), "name: github\nurl: https://github.example.com\naudiences: [dayfly]\n", "issuer", "apply", "-f", "-")
+	w.in(w.t.Context(), "name: github\nhost: github\ntoken_ref: file:github-token\n", "git-host", "apply", "-f", "-")
+	w.in(w.t.Context(), "name: nightly\ncron: 0 3 * * *\nprojects: [global]\n", "schedule", "apply", "-f", "-")
 	w.in(w.t.Context(), "value", "secret", "set", "database")
 	made := value[api.TokenValue](w, "token", "create", "ci")
 	return value[api.Workflow](w, "run", "network").ID, made.Token.ID

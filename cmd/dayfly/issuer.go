@@ -73,6 +73,9 @@ func (c *issuerShow) Run(a *app, cl *client.Client) error {
 	if i.Login != nil {
 		line("login", i.Login.ClientID+" "+strings.Join(i.Login.Scopes, " "))
 	}
+	if i.Pipelines != nil {
+		line("pipelines", i.Pipelines.Kind+" of "+i.Pipelines.Host)
+	}
 	for n, r := range i.Rules {
 		conditions := map[string]any{"claims": r.Claims}
 		if r.GroupsClaim != "" {

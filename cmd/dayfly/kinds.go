@@ -47,6 +47,18 @@ func nameOf(doc workspacefile.Document) (name string, err error) {
 		if v.Name != "" {
 			return v.Name, nil
 		}
+	case api.GitHost:
+		if v.Name != "" {
+			return v.Name, nil
+		}
+	case api.Notification:
+		if v.Name != "" {
+			return v.Name, nil
+		}
+	case api.Schedule:
+		if v.Name != "" {
+			return v.Name, nil
+		}
 	case api.OrganizationSettings:
 		return "", nil
 	}
@@ -82,6 +94,24 @@ func (p *planner) plan() ([]change, error) {
 			err = p.organization(ctx, ch, want)
 		case api.Issuer:
 			err = p.issuer(ctx, ch, want)
+		case api.Notification:
+			would := want // with what the control plane fills in
+			would.Format = cmp.Or(would.Format, api.FormatDayfly)
+			for _, names := range []*[]string{&would.Events, &would.Projects} {
+				*names = slices.Compact(slices.Sorted(slices.Values(*names)))
+			}
+			if err = putWhole(ctx, ch, want, would, p.cl.Notification, p.cl.PutNotification, asNotification); err == nil {
+				err = errors.Join(p.knows(ctx, "pool", workspacefile.Pool, want.Pool), p.knows(ctx, "projects", workspacefile.Project, want.Projects...))
+			}
+		case api.GitHost:
+			addresses := map[string]string{api.HostGitHub: "https://github.com", api.HostGitLab: "https://gitlab.com"}
+			would := want // with what the control plane fills in
+			would.URL = cmp.Or(strings.TrimRight(want.URL, "/"), addresses[want.Kind])
+			if err = putWhole(ctx, ch, want, would, p.cl.GitHost, p.cl.PutGitHost, asGitHost); err == nil {
+				err = p.knows(ctx, "pool", workspacefile.Pool, want.Pool)
+			}
+		case api.Schedule:
+			err = p.schedule(ctx, ch, want)
 		}
 		return ch.wrong(err)
 	})
@@ -320,9 +350,32 @@ func (p *planner) issuer(ctx context.Context, ch *change, want api.Issuer) error
 	if len(would.Algorithms) == 0 {
 		would.Algorithms = oidc.DefaultAlgorithms()
 	}
+	if want.Pipelines != nil {
+		would.Pipelines = new(want.Pipelines.Settled(want.URL))
+	}
 	would.Shared = would.Shared || have.Shared && have.OwnerClaim == "" // only that of a known host needs no claim
 	return ch.settled(asIssuer(have), would, false, func(ctx context.Context) error {
 		_, _, err := p.cl.PutIssuer(ctx, want)
+		return err
+	})
+}
+
+// putWhole plans a thing that a document describes whole. would is what the control plane makes of it.
+func putWhole[T any](ctx context.Context, ch *change, want, would T, get func(context.Context, string) (T, error), put func(context.Context, T) (T, api.Outcome, error), as func(T) T) error {
+	ch.stage, ch.Outcome = stageOthers, api.OutcomeCreated
+	ch.do = func(ctx context.Context) (api.Outcome, error) {
+		_, outcome, err := put(ctx, want)
+		return outcome, err
+	}
+	have, err := get(ctx, ch.Name)
+	if errors.Is(err, workflow.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return ch.settled(as(have), would, false, func(ctx context.Context) error {
+		_, _, err := put(ctx, want)
 		return err
 	})
 }
@@ -370,6 +423,16 @@ func asOrganization(o api.Organization) api.OrganizationSettings {
 func asIssuer(i api.Issuer) api.Issuer {
 	i.CreatedAt, i.Version = nil, 0
 	return i
+}
+
+func asNotification(n api.Notification) api.Notification {
+	n.CreatedAt, n.Version = nil, 0
+	return n
+}
+
+func asGitHost(g api.GitHost) api.GitHost {
+	g.Generation, g.CreatedAt, g.Version = 0, nil, 0
+	return g
 }
 
 // shown prints a thing: as a document that dayfly apply takes where YAML is wanted, else as done does.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"os"
+	_ "time/tzdata" // for schedules, on machines and in containers without a database of time zones
 
 	"github.com/dayfly-dev/dayfly/internal/child"
 )

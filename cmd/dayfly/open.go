@@ -64,25 +64,27 @@ const pageWait = time.Second
 // pageAddress is the address of a page of the control plane in use; empty, if that serves none.
 func (a *app) pageAddress(path string) string {
 	to, err := credentials.Find(a.getenv)
-	if err != nil {
+	if err != nil || !servesPages(a.ctx, to.URL) {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(a.ctx, pageWait)
+	return to.URL + path
+}
+
+// servesPages reports whether the control plane at an address serves pages.
+func servesPages(ctx context.Context, address string) bool {
+	ctx, cancel := context.WithTimeout(ctx, pageWait)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, to.URL+"/", nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/", nil)
 	if err != nil {
-		return ""
+		return false
 	}
 	c := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	answer, err := c.Do(r) // without the token: the pages have a sign-in of their own
 	if err != nil {
-		return ""
+		return false
 	}
 	defer answer.Body.Close() //nolint:errcheck // it is not read
-	if answer.Header.Get("Content-Security-Policy") == "" || answer.StatusCode >= http.StatusBadRequest {
-		return ""
-	}
-	return to.URL + path
+	return answer.Header.Get("Content-Security-Policy") != "" && answer.StatusCode < http.StatusBadRequest
 }
 
 // runPage is the line that a result for people ends with; empty elsewhere.

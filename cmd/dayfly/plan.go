@@ -38,7 +38,11 @@ func (c *workflowApprove) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	if err := c.confirm(a, "this approves that plan, and %s of workspace %s applies it", plan.Review.For, plan.Workspace); err != nil {
+	effect := "applies it"
+	if plan.Review.AfterMerge {
+		effect = "applies it after the merge, if all planned changes are equal then"
+	}
+	if err := c.confirm(a, "this approves that plan, and %s of workspace %s %s", plan.Review.For, plan.Workspace, effect); err != nil {
 		return err
 	}
 	w, err := cl.Approve(a.ctx, plan.Workflow, api.Decision{SHA256: plan.Review.SHA256, Comment: c.Comment})
@@ -47,6 +51,9 @@ func (c *workflowApprove) Run(a *app, cl *client.Client) error {
 	}
 	if r := w.Review; r != nil && r.Applies != "" {
 		return a.done(w, "approved: %s applies the plan; follow it with dayfly workflow logs -f %s", r.Applies, r.Applies)
+	}
+	if r := w.Review; r != nil && r.Status == api.ReviewMerge {
+		return a.done(w, "approved: after the merge, its approvals carry over to the plan of the merged commit, if all planned changes are equal")
 	}
 	return a.done(w, "approved; the plan needs more approvals, of others: dayfly workflow plan %s shows how many", w.ID)
 }
@@ -174,6 +181,10 @@ func reviewLines(style term.Style, id string, r api.Review) []string {
 	if r.Status == api.ReviewWaiting {
 		if r.Needed > 1 {
 			line("needs", fmt.Sprintf("%d approvals of different people", r.Needed))
+			line("more than 1", r.NeededWhy)
+		}
+		if r.AfterMerge {
+			line("applied", "after the merge, if all planned changes are equal then")
 		}
 		if r.NotBySubmitter {
 			line("not by", strings.Join(r.Submitters, ", "))
@@ -192,6 +203,8 @@ func reviewLines(style term.Style, id string, r api.Review) []string {
 		line(what, vote)
 	}
 	line("applied by", r.Applies)
+	line("votes from", r.CarriedFrom)
+	line("votes to", r.CarriedTo)
 	if r.Status == api.ReviewWaiting {
 		line("approve", "dayfly workflow approve "+id)
 		line("reject", "dayfly workflow reject "+id)

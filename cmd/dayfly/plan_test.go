@@ -11,13 +11,14 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // planned makes the plan of the preview that waits.
-func (w *world) planned(changes api.Changes) string {
+func (w *world) planned(changes api.Changes, values ...string) string {
 	w.t.Helper()
 	job, runner := w.claim()
 	sum := strings.Repeat("a", 64)
@@ -27,7 +28,7 @@ func (w *world) planned(changes api.Changes) string {
 		w.t.Fatal(err)
 	}
 	_, err := runner.Result(w.t.Context(), api.Result{Outcome: workflow.Succeeded, Changes: &changes, Plan: &api.PlanMade{
-		Artifact: "plan/bundle.tar", Size: 10, SHA256: sum, Summary: strings.Repeat("b", 64), Empty: changes.Add+changes.Destroy == 0,
+		Artifact: "plan/bundle.tar", Size: 10, SHA256: sum, Summary: strings.Repeat("b", 64), Values: strings.Join(values, ""), Empty: changes.Add+changes.Destroy == 0,
 	}})
 	if err != nil {
 		w.t.Fatal(err)
@@ -108,6 +109,42 @@ func TestCommand_APlanIsShownApprovedAndRejected(t *testing.T) {
 	if got := <-ended; got.code != exitAwaiting || !strings.Contains(got.stdout, "dayfly workflow approve "+id) {
 		t.Errorf("state push: %+v", got)
 	}
+}
+
+func TestCommand_APullRequestsPlanWaitsForTheMerge(t *testing.T) {
+	w := newWorld(t)
+	file := filepath.Join(t.TempDir(), "workspace.yaml")
+	text := "name: net\nengine: terraform\nsource: {git: {url: 'https://forge.example/example/infra.git', ref: main}}\napproval: {required: true, after_merge: true}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.ok("workspace", "apply", "-f", file)
+	has(t, "show", w.ok("workspace", "show", "net"), "required; of a pull request after the merge")
+	who, err := w.plane.Authenticate(t.Context(), w.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	submit := func(kind, commit string, op workflow.Operation) string {
+		t.Helper()
+		by := runs.Triggered{Trigger: record.Trigger{Kind: kind, Name: "forge", Repository: "example/infra", Commit: strings.Repeat(commit, 40)}}
+		if _, err := w.plane.SubmitFor(t.Context(), who, "", api.Submit{Workspace: "net", Operation: op}, by); err != nil {
+			t.Fatal(err)
+		}
+		return w.planned(api.Changes{Add: 1}, strings.Repeat("c", 64))
+	}
+	pull := submit(api.TriggerPullRequest, "1", workflow.Preview)
+	has(t, "plan", w.ok("workflow", "plan", pull), "after the merge, if all planned changes are equal then")
+	if got := w.run("workflow", "approve", pull); got.code != exitUsage || !strings.Contains(got.stderr, "applies it after the merge") {
+		t.Errorf("without --yes: %+v", got)
+	}
+	has(t, "approve", w.ok("workflow", "approve", pull, "--yes"), "approved: after the merge, its approvals carry over")
+	has(t, "plan", w.ok("workflow", "plan", pull), "awaiting_merge")
+	push := submit(api.TriggerPush, "2", workflow.Update)
+	w.ok("workflow", "wait", push, "--for", "approval")
+	w.ok("workflow", "wait", pull, "--for", "approval")
+	has(t, "plan", w.ok("workflow", "plan", push), "approved", "votes from", pull)
+	has(t, "plan", w.ok("workflow", "plan", pull), "carried_over", "votes to", push)
+	has(t, "why", w.ok("why", push), "carried over from "+pull)
 }
 
 func TestPlan_SaysWhatIsKnownOfEachChange(t *testing.T) {

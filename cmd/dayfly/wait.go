@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -47,11 +48,12 @@ func (c *workflowWait) Run(a *app, cl *client.Client) error {
 			return err
 		}
 	}
+	decided := []string{api.ReviewApproved, api.ReviewEmpty, api.ReviewMerge, api.ReviewCarried}
 	for _, w := range list {
 		if err := outcome(w.State); err != nil {
 			return err
 		}
-		if c.For != "approval" || w.State.Terminal() && w.Review != nil && (w.Review.Status == api.ReviewApproved || w.Review.Status == api.ReviewEmpty) {
+		if c.For != "approval" || w.State.Terminal() && w.Review != nil && slices.Contains(decided, w.Review.Status) {
 			continue
 		}
 		status := "no plan that can be approved"

@@ -25,6 +25,15 @@ func (c *whoamiCommand) Run(a *app, cl *client.Client) error {
 	line("name", who.Name)
 	line("kind", cmp.Or(who.Kind, who.Audience))
 	line("issuer", who.Issuer)
+	if p := who.Pipeline; p != nil {
+		kind := "not protected: it views, and submits previews of its commit"
+		if p.Protected {
+			kind = "protected"
+		}
+		line("pipeline", p.Host+"/"+p.Repository+", "+kind)
+		line("commit", p.Commit)
+		line("ref", p.Ref)
+	}
 	line("organization", who.Organization)
 	line("pool", who.Pool)
 	if who.Audience == "user" {

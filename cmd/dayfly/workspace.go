@@ -70,13 +70,18 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 	line("labels", strings.Join(w.Labels, ", "))
 	line("runner", w.Runner)
 	line("role", w.Role)
+	line("preview role", w.PreviewRole)
 	line("size", w.Size)
 	line("max runtime", w.MaxRuntime)
 	if w.Approval != nil {
 		line("approval", w.Approval.Text())
 	}
 	for _, s := range w.Secrets {
-		line("secret", s.Env+s.File+" from "+s.Ref)
+		of := ""
+		if s.Preview {
+			of = ", also for pull requests"
+		}
+		line("secret", s.Env+s.File+" from "+s.Ref+of)
 	}
 	return a.shown(workspacefile.Workspace, asWorkspace(w), w, "%s", strings.TrimSuffix(b.String(), "\n"))
 }

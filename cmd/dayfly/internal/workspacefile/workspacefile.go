@@ -38,19 +38,25 @@ const (
 	Project      = "project"
 	Organization = "organization"
 	Issuer       = "issuer"
+	GitHost      = "git_host"
+	Notification = "notification"
+	Schedule     = "schedule"
 )
 
 // types are what the documents of each kind hold.
 var types = map[string]reflect.Type{
 	Workspace: reflect.TypeFor[api.Workspace](), Pool: reflect.TypeFor[api.PoolSettings](), Project: reflect.TypeFor[api.ProjectSettings](),
 	Organization: reflect.TypeFor[api.OrganizationSettings](), Issuer: reflect.TypeFor[api.Issuer](),
+	GitHost:      reflect.TypeFor[api.GitHost](),
+	Schedule:     reflect.TypeFor[api.Schedule](),
+	Notification: reflect.TypeFor[api.Notification](),
 }
 
 // Document is one document of a file.
 type Document struct {
 	Kind  string
 	Place string // for messages: the file and the line
-	Value any    // api.Workspace, api.PoolSettings, api.ProjectSettings, api.OrganizationSettings or api.Issuer
+	Value any    // of the type of its kind: api.Workspace, api.PoolSettings, ...
 }
 
 // later are fields of other versions, with what to do instead.

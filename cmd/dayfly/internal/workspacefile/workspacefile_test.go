@@ -46,7 +46,7 @@ size: medium
 max_runtime: 30m
 max_active: 2
 default_priority: -5
-approval: {required: true, not_by_submitter: false, expires: 24h, rules: [destroys, changes > 5]}
+approval: {required: true, not_by_submitter: false, after_merge: true, expires: 24h, rules: [destroys, changes > 5]}
 ---
 name: second
 engine: command
@@ -73,7 +73,7 @@ func TestParse_EveryFieldIsPassedOn(t *testing.T) {
 			Environment: map[string]string{"LANG": "C"},
 			Secrets:     []api.Secret{{Env: "TOKEN", Ref: "file:token"}, {File: "key.pem", Ref: "env:KEY"}},
 			Pool:        "trusted", Size: "medium", MaxRuntime: "30m", MaxActive: 2, DefaultPriority: -5,
-			Approval: &api.Approval{Required: true, Expires: "24h", Rules: []string{"destroys", "changes > 5"}},
+			Approval: &api.Approval{Required: true, AfterMerge: true, Expires: "24h", Rules: []string{"destroys", "changes > 5"}},
 		},
 		{
 			Name: "second", Engine: "command", Commands: map[string]string{"update": "make apply"},

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+)
+
+// A git host is registered from a file, its secret is printed alone, and what its events lead to is listed.
+func TestGitHost_ItsWebhookIsRegisteredAndTaken(t *testing.T) {
+	w := newWorld(t)
+	file := w.put("name: github\nhost: github\ntoken_ref: file:github-token\nmembers: [{id: 583231, name: anna, role: operator}]\n")
+	w.ok("git-host", "apply", "-f", file)
+	has(t, "list", w.ok("git-host", "list"), "github", "https://github.com", "active")
+	has(t, "show", w.ok("git-host", "show", "github"), "583231 is anna as operator", "file:github-token")
+	got := w.run("git-host", "rotate-secret", "github")
+	secret := strings.TrimSpace(got.stdout)
+	if got.code != exitOK || !strings.HasPrefix(secret, "whsec_") || strings.ContainsAny(secret, " \n") || !strings.Contains(got.stderr, "/v1/webhooks/default/github") {
+		t.Fatalf("got %+v", got)
+	}
+	body, err := os.ReadFile("../../internal/githost/webhook/testdata/github-pull_request-opened.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write(body)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/v1/webhooks/default/github", strings.NewReader(string(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"Content-Type": {"application/json"}, "X-Github-Event": {"pull_request"}, "X-Hub-Signature-256": {"sha256=" + hex.EncodeToString(mac.Sum(nil))}}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer.Body.Close(); answer.StatusCode != http.StatusOK {
+		t.Fatalf("the event is answered with %s", answer.Status)
+	}
+	has(t, "deliveries", w.ok("delivery", "list", "--for", "github"), "pull_read", "Example/Infra#2", "waiting")
+	if list := value[[]api.Delivery](w, "delivery", "list"); len(list) != 1 || list[0].Number != 2 || list[0].Repository != "Example/Infra" {
+		t.Errorf("the deliveries are %+v", list)
+	}
+	w.ok("git-host", "delete", "github", "--yes")
+	has(t, "list", w.ok("git-host", "list"), "no git hosts")
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+type scheduleCommands struct {
+	Apply  scheduleApply  `cmd:"" help:"Create or change the schedules that files describe."`
+	List   scheduleList   `cmd:"" help:"List schedules, each with its next time."`
+	Show   scheduleShow   `cmd:"" aliases:"get" help:"Show a schedule, and what it has done and will do about each workspace."`
+	Delete scheduleDelete `cmd:"" help:"Delete a schedule; the runs that it has submitted stay."`
+}
+
+type scheduleApply struct {
+	applyFlags
+}
+
+// Run applies the schedules. A document that names no kind is one.
+func (c *scheduleApply) Run(a *app, cl *client.Client) error {
+	return detailed(c.DetailedExitcode, c.apply(a, cl, workspacefile.Schedule, nil))
+}
+
+type scheduleList struct{}
+
+// Run prints the list.
+func (c *scheduleList) Run(a *app, cl *client.Client) error {
+	return list(a, cl.Schedules, "no schedules: make one with dayfly schedule apply -f FILE",
+		[]string{"SCHEDULE", "CRON", "RUNS", "NEXT", "OF"}, func(s api.Schedule) []string {
+			return []string{s.Name, atZone(s), submits(s), nextOf(s), strings.Join(slices.Concat(s.Workspaces, s.Projects), ",")}
+		})
+}
+
+// atZone is when a schedule has its times.
+func atZone(s api.Schedule) string { return strings.TrimSpace(s.Cron + " " + s.TimeZone) }
+
+// submits is what a schedule submits.
+func submits(s api.Schedule) string {
+	if s.Type == workflow.InsightsScan {
+		return "scan"
+	}
+	return string(s.Operation)
+}
+
+// nextOf is when a schedule has its next time.
+func nextOf(s api.Schedule) string {
+	if s.IsPaused {
+		return "paused"
+	}
+	return minute(s.NextAt)
+}
+
+// minute is a time as a schedule has it; "-" for none.
+func minute(at *time.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return at.Local().Format("2006-01-02 15:04")
+}
+
+type scheduleShow struct {
+	Name string `arg:"" help:"The schedule."`
+}
+
+// Run prints the schedule.
+func (c *scheduleShow) Run(a *app, cl *client.Client) error {
+	s, err := cl.Schedule(a.ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.shown(workspacefile.Schedule, asSchedule(s), s, "")
+	}
+	const most = 200
+	runs, more, err := gather(a, most, func(ctx context.Context, cursor string, limit int) (api.Page[api.ScheduledRun], error) {
+		return cl.ScheduledRuns(ctx, c.Name, cursor, limit)
+	})
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	line := lines(&b, term.Style{}, "", 16)
+	line("schedule", s.Name)
+	line("description", s.Description)
+	line("runs", submits(s))
+	line("cron", atZone(s))
+	line("spread over", s.SpreadOver)
+	line("next", nextOf(s))
+	line("workspaces", strings.Join(s.Workspaces, ", "))
+	line("projects", strings.Join(s.Projects, ", "))
+	line("changed by", s.EditedBy)
+	if err := a.print("%s", b.String()); err != nil {
+		return err
+	}
+	if more {
+		a.say("there are more: these are the first %s", text.Count(most, "workspace"))
+	}
+	t := term.NewTable("WORKSPACE", "NEXT", "LAST", "RUN", "STATE", "NOTE")
+	for _, r := range runs {
+		note := r.Note
+		if r.Missed > 0 {
+			note = strings.TrimPrefix(note+"; "+missed(r.Missed), "; ")
+		}
+		t.Row(r.Workspace, minute(r.NextAt), minute(r.LastAt), cmp.Or(r.Workflow, "-"), cmp.Or(string(r.State), "-"), cmp.Or(note, "-"))
+	}
+	return t.Write(a.stdout, a.style(), "no workspaces: it names none that there is")
+}
+
+// missed says how many times of a schedule were missed.
+func missed(n int) string {
+	if n >= api.MostMissed {
+		return fmt.Sprintf("%d times or more before it were missed", n)
+	}
+	return text.Count(n, "time") + " before it missed"
+}
+
+type scheduleDelete struct {
+	Name string `arg:"" help:"The schedule."`
+	confirmed
+}
+
+// Run deletes the schedule.
+func (c *scheduleDelete) Run(a *app, cl *client.Client) error {
+	return c.delete(a, "schedule", c.Name, ", and leaves the runs that it has submitted", cl.DeleteSchedule)
+}
+
+// schedule finds out what would become of a schedule.
+func (p *planner) schedule(ctx context.Context, ch *change, want api.Schedule) error {
+	ch.stage = stageOthers
+	put := func(ctx context.Context) (api.Outcome, error) {
+		_, outcome, err := p.cl.PutSchedule(ctx, want)
+		return outcome, err
+	}
+	have, err := p.cl.Schedule(ctx, ch.Name)
+	created := errors.Is(err, workflow.ErrNotFound)
+	if err != nil && !created {
+		return err
+	}
+	// What it names already may be of what was deleted since.
+	without := func(names, known []string) []string {
+		return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(known, name) })
+	}
+	if err := errors.Join(p.knows(ctx, "workspaces", workspacefile.Workspace, without(want.Workspaces, have.Workspaces)...), p.knows(ctx, "projects", workspacefile.Project, without(want.Projects, have.Projects)...)); err != nil {
+		return err
+	}
+	if created {
+		ch.Outcome, ch.do = api.OutcomeCreated, put
+		return nil
+	}
+	would := asSchedule(want) // as the control plane keeps it
+	would.Cron = strings.Join(strings.Fields(would.Cron), " ")
+	for _, names := range []*[]string{&would.Workspaces, &would.Projects} {
+		*names = slices.Compact(slices.Sorted(slices.Values(*names)))
+	}
+	if would.Type == "" {
+		would.Type = workflow.InsightsScan
+	}
+	return ch.settled(asSchedule(have), would, false, func(ctx context.Context) error {
+		_, err := put(ctx)
+		return err
+	})
+}
+
+func asSchedule(s api.Schedule) api.Schedule {
+	s.SpreadOver, s.EditedBy, s.NextAt, s.Since, s.ResumedAt, s.CreatedAt, s.Version = "", "", nil, nil, nil, nil, 0
+	return s
+}
