@@ -52,10 +52,7 @@ func TestAttempts_AreThoseOfTheDocuments(t *testing.T) {
 	}
 	var want, got []string
 	for _, a := range attempts {
-		where := ""
-		if a.only == config.TargetDocker {
-			where = " (containers)"
-		}
+		where := map[string]string{config.TargetDocker: " (containers)", config.TargetProcess: " (processes)"}[a.only]
 		want = append(want, "`"+a.name+"`"+where+": "+a.what)
 		if !strings.Contains(string(short), "`"+a.name+"`") {
 			t.Errorf("SECURITY.md does not name the attempt `%s`", a.name)

@@ -71,6 +71,13 @@ var attempts = []attempt{
 	{name: "planswap", what: "swap the plan file before it is read, while it is shown and before it is applied", try: (*world).planswap},
 	{name: "bundle", what: "apply another plan than the approved one, or apply it to another state or source", try: (*world).bundle},
 	{name: "input", what: "get the plan of another workspace, or leave one for it", try: (*world).input},
+	{name: "fork", what: "run the code of a fork, or of a commit that was pushed after a release", try: (*world).fork, only: config.TargetProcess, not: noGit},
+	{name: "forged", what: "have a plan applied by a webhook that says what no member wrote", try: (*world).forgedComment, only: config.TargetProcess, not: noGit},
+	{name: "moved", what: "push between the review and the comment that applies it", try: (*world).moved, only: config.TargetProcess, not: noGit},
+	{name: "stranger", what: "as code of a pull request, get secrets that are not for previews, or the token of git", try: (*world).stranger, only: config.TargetProcess, not: noGit},
+	{name: "pipeline", what: "do more than preview its own commit with the token of a pipeline without a protected ref", try: (*world).pipeline},
+	{name: "webhooks", what: "send a webhook again, without end, or with another signature", try: (*world).webhooks},
+	{name: "addresses", what: "have a delivery call a private address: by a name, in another form, by a redirect", try: (*world).addresses},
 }
 
 // prlimit may end the job where the runner has its user, and nothing else.

@@ -1,6 +1,7 @@
 // Package isolation_test runs workflow code that attacks: its own runner, the other jobs, and the
 // machine; from inside a container, and as a process of a machine whose dayfly is root. Each way is a
-// test of its own. It also kills dayfly in the middle of jobs and counts what they did.
+// test of its own. It also makes what a stranger can make at a git host: pull requests, comments, webhooks and pipelines.
+// It kills dayfly in the middle of jobs and counts what they did.
 package isolation_test
 
 import (
@@ -104,6 +105,7 @@ type site struct {
 	source string // with the attack in it; beside it is the directory of engines, with the attack as one
 	said   []string
 	cl     *client.Client
+	token  string // of the first admin
 }
 
 // needs skips a test where its target cannot be.
@@ -173,6 +175,7 @@ func upConfig(target, data, source string, log *slog.Logger) (embedded.UpConfig,
 	s.DeployTarget, s.RunnerImage, s.RunnerNetwork = target, testImage, config.NetworkNone
 	s.SourceRoots = []string{filepath.Dir(source)}
 	s.EnvForwardAllowlist = []string{forwardedName}
+	s.PrivateDeliveries = []string{listed}
 	s.PollingInterval, s.JobStatusLoopInterval = time.Second, time.Second
 	return embedded.UpConfig{
 		Server: embedded.ServerConfig{Data: data, Listen: "127.0.0.1:0", Log: log},
@@ -213,7 +216,7 @@ func (s *site) open(target string, change ...func(*embedded.AgentConfig)) {
 	s.connect(up.URL(), token)
 }
 
-func (s *site) connect(url, token string) { s.cl = s.client(url, token) }
+func (s *site) connect(url, token string) { s.cl, s.token = s.client(url, token), token }
 
 func (s *site) client(url, token string) *client.Client {
 	s.t.Helper()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -37,6 +38,7 @@ func playUp(args []string) int {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
+	net.DefaultResolver = resolver()
 	cfg, err := upConfig(target, data, source, log)
 	if err != nil {
 		log.Error("not configured", "err", err)

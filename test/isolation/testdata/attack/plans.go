@@ -75,6 +75,11 @@ func engine() {
 			leaveSwapper(0)
 		}
 	case "plan":
+		if data, ok := strings.CutPrefix(mode, "loot "); ok {
+			os.Args[1] = "stranger"
+			fmt.Println("it has its secret of previews:", os.Getenv("SHOWN") != "")
+			loot(data)
+		}
 		for _, arg := range os.Args {
 			if path, ok := strings.CutPrefix(arg, "-out="); ok {
 				address, _ := os.ReadFile("address")
