@@ -1,6 +1,7 @@
 // Command demo plays the parts of scripts/demo that a shell cannot play. Without arguments it is a server that keeps the
 // states of the engines' backend "http", each under its path: it prints its address, and serves until it is interrupted.
 // With the id of a run it is a person who looks at that run in the console, signed in with the link of standard input.
+// With host and a directory it is a git host with pipelines; with ask and an address it prints what is there.
 package main
 
 import (
@@ -28,7 +29,12 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	if len(os.Args) > 1 {
+	switch {
+	case len(os.Args) > 2 && os.Args[1] == "host":
+		return host(ctx, os.Args[2])
+	case len(os.Args) > 2 && os.Args[1] == "ask":
+		return ask(ctx, os.Args[2])
+	case len(os.Args) > 1:
 		link, err := io.ReadAll(os.Stdin)
 		if err != nil {
 			return err
