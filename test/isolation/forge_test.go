@@ -3,10 +3,7 @@ package isolation_test
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,15 +40,13 @@ const (
 // forge stands in for a git host: its repositories, served by git itself, and its API.
 type forge struct {
 	*githosttest.Server
-	w        *world
-	name     string // in Dayfly
-	address  string
-	bare     string // the repository
-	tree     string // where commits are made
-	hook     api.WebhookSecret
-	bob, eve int64 // a member who may apply, and a stranger
-	ahead    atomic.Int64
-	events   int
+	w       *world
+	name    string // in Dayfly
+	address string
+	bare    string // the repository
+	tree    string // where commits are made
+	hook    api.WebhookSecret
+	ahead   atomic.Int64
 }
 
 // listen serves a handler at an address of this machine until the test ends.
@@ -92,7 +87,6 @@ func (w *world) forge() *forge {
 	f.URL = f.address
 	f.Clock(func() time.Time { return time.Now().Add(time.Duration(f.ahead.Load())) })
 	f.Member(repository, "carol", githosttest.Writes)
-	f.bob, f.eve = f.User("bob"), f.User("eve")
 	w.secret("forge-token", f.Token().Reveal())
 	w.secret("git-token", gitToken)
 	f.known(api.GitHost{URL: f.address})
@@ -103,7 +97,7 @@ func (w *world) forge() *forge {
 func (f *forge) known(in api.GitHost) {
 	f.w.t.Helper()
 	in.Name, in.Kind, in.TokenRef = f.name, api.HostGitHub, "file:forge-token"
-	in.Members = []api.Member{{ID: f.bob, Name: "bob", Role: api.RoleOperator}, {ID: f.User("carol"), Name: "carol", Role: api.RoleOperator}}
+	in.Members = []api.Member{{ID: f.User("bob"), Name: "bob", Role: api.RoleOperator}, {ID: f.User("carol"), Name: "carol", Role: api.RoleOperator}}
 	_, _, err := f.w.cl.PutGitHost(f.w.t.Context(), in)
 	f.w.must(err)
 	f.hook, err = f.w.cl.RotateWebhookSecret(f.w.t.Context(), f.name)
@@ -157,40 +151,6 @@ func (f *forge) pull(author, from, head string) (number int) {
 	return f.Open(githosttest.Pull{Repository: repository, HeadRepository: from, Author: author, Head: head, Files: []githosttest.File{{Path: "address"}}})
 }
 
-// body is an event as GitHub sends it. No two are the same.
-func (f *forge) body(event map[string]any) []byte {
-	f.w.t.Helper()
-	f.events++
-	event["repository"] = map[string]any{"id": 501, "full_name": repository}
-	event["nonce"] = f.events
-	b, err := json.Marshal(event)
-	f.w.must(err)
-	return b
-}
-
-// pushed is the event of a pull request that has a new head.
-func (f *forge) pushed(number int, action, head string) []byte {
-	return f.body(map[string]any{"action": action, "pull_request": map[string]any{
-		"number": number, "head": map[string]any{"sha": head, "repo": map[string]any{"id": 501, "full_name": repository}}, "base": map[string]any{"ref": "main"},
-		"user": map[string]any{"id": f.User("carol"), "login": "carol"},
-	}})
-}
-
-// commented is the event of a comment, as somebody says that it is.
-func (f *forge) commented(number int, id, author int64, text string) []byte {
-	return f.body(map[string]any{
-		"action": "created", "issue": map[string]any{"number": number, "pull_request": map[string]any{}},
-		"comment": map[string]any{"id": id, "user": map[string]any{"id": author, "login": "bob"}, "body": text, "created_at": "2026-01-01T00:00:00Z"},
-	})
-}
-
-// sign is GitHub's signature.
-func sign(secret string, body []byte) string {
-	mac := hmac.New(sha256.New, []byte(secret))
-	mac.Write(body)
-	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
-}
-
 // send sends a body to a path, and returns the answer.
 func (f *forge) send(path, event, signature string, body []byte) (status int, taken api.WebhookTaken) {
 	f.w.t.Helper()
@@ -204,7 +164,7 @@ func (f *forge) send(path, event, signature string, body []byte) (status int, ta
 // tell sends an event as the host does, and waits until all that follows from it was done.
 func (f *forge) tell(event string, body []byte) {
 	f.w.t.Helper()
-	status, taken := f.send("/v1/webhooks/default/"+f.name, event, sign(f.hook.Secret, body), body)
+	status, taken := f.send("/v1/webhooks/default/"+f.name, event, githosttest.Sign(f.hook.Secret, body), body)
 	if status != http.StatusOK || !taken.IsTaken {
 		f.w.t.Fatalf("an event of the host: got %d, %+v", status, taken)
 	}
@@ -238,7 +198,7 @@ func (f *forge) say(number int, login, text string) (id int64) {
 // comments says it, and lets the host tell Dayfly.
 func (f *forge) comments(number int, login, text string) {
 	f.w.t.Helper()
-	f.tell("issue_comment", f.commented(number, f.say(number, login, text), f.User(login), text))
+	f.tell("issue_comment", f.CommentEvent(repository, number, f.say(number, login, text), login, text))
 }
 
 // answer is what Dayfly shows at the host.

@@ -16,6 +16,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/githost/githosttest"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/issuer/provider"
@@ -27,7 +28,7 @@ func (w *world) webhooks() {
 	number := f.pull("eve", "eve/infra", strings.Repeat("a", 40))
 	path := "/v1/webhooks/default/" + f.name
 	const event = "pull_request"
-	event1 := func() []byte { return f.pushed(number, "opened", strings.Repeat("a", 40)) }
+	event1 := func() []byte { return f.PullEvent(repository, number, "opened", strings.Repeat("a", 40)) }
 	first := event1()
 	f.tell(event, first)
 	calls, deliveries := f.Calls(), len(w.deliveries(f.name))
@@ -47,15 +48,15 @@ func (w *world) webhooks() {
 		nothing(what, status == want, status, "")
 	}
 	for what, kind := range map[string]string{"the same event": event, "the same event under the name of another": "issue_comment"} {
-		status, taken := f.send(path, kind, sign(f.hook.Secret, first), first)
+		status, taken := f.send(path, kind, githosttest.Sign(f.hook.Secret, first), first)
 		nothing("send again "+what, !taken.IsTaken && (kind != event || strings.Contains(taken.Reason, "was taken before")), status, taken.Reason)
 	}
 	body := event1()
-	true1 := sign(f.hook.Secret, body)
+	true1 := githosttest.Sign(f.hook.Secret, body)
 	refused("send an event without a signature", path, "", body, http.StatusUnauthorized)
-	refused("sign with another secret", path, sign("whsec_another", body), body, http.StatusUnauthorized)
-	refused("sign with no secret", path, sign("", body), body, http.StatusUnauthorized)
-	refused("sign another body", path, sign(f.hook.Secret, first), body, http.StatusUnauthorized)
+	refused("sign with another secret", path, githosttest.Sign("whsec_another", body), body, http.StatusUnauthorized)
+	refused("sign with no secret", path, githosttest.Sign("", body), body, http.StatusUnauthorized)
+	refused("sign another body", path, githosttest.Sign(f.hook.Secret, first), body, http.StatusUnauthorized)
 	refused("cut the signature", path, true1[:len(true1)-2], body, http.StatusUnauthorized)
 	refused("leave the digits out", path, "sha256=", body, http.StatusUnauthorized)
 	refused("send it to another git host", "/v1/webhooks/default/another", true1, body, http.StatusUnauthorized)
@@ -66,11 +67,11 @@ func (w *world) webhooks() {
 		return append(b, bytes.Repeat([]byte(" "), size-len(b))...)
 	}
 	over := padded(1<<20 + 1)
-	refused("send more than 1 MiB, signed", path, sign(f.hook.Secret, over), over, http.StatusRequestEntityTooLarge)
+	refused("send more than 1 MiB, signed", path, githosttest.Sign(f.hook.Secret, over), over, http.StatusRequestEntityTooLarge)
 
 	old := f.hook.Secret
 	f.known(api.GitHost{URL: f.address}) // with a new secret
-	refused("sign with the secret before", path, sign(old, body), body, http.StatusUnauthorized)
+	refused("sign with the secret before", path, githosttest.Sign(old, body), body, http.StatusUnauthorized)
 
 	// With the true one, the same bodies are taken.
 	f.tell(event, body)
@@ -172,8 +173,8 @@ func (w *world) privateHosts(to map[string]string, setting string, got *atomic.I
 	for _, name := range []string{"loopback", "mapped", "resolved", "resolved-metadata"} {
 		f.name = "host-" + name
 		f.known(api.GitHost{URL: strings.TrimSuffix(to[name], "/")})
-		body := f.pushed(1, "opened", strings.Repeat("a", 40))
-		if status, taken := f.send("/v1/webhooks/default/"+f.name, "pull_request", sign(f.hook.Secret, body), body); status != http.StatusOK || !taken.IsTaken {
+		body := f.PullEvent(repository, 1, "opened", strings.Repeat("a", 40))
+		if status, taken := f.send("/v1/webhooks/default/"+f.name, "pull_request", githosttest.Sign(f.hook.Secret, body), body); status != http.StatusOK || !taken.IsTaken {
 			w.t.Fatalf("an event of the host: got %d, %+v", status, taken)
 		}
 		var d api.Delivery

@@ -39,7 +39,7 @@ func (w *world) fork() {
 	first := f.commit("refs/pull/1/head", "thing.first")
 	number := f.pull("eve", "eve/infra", first)
 	const held = "nothing of this pull request runs yet, because it comes from a fork"
-	f.tell("pull_request", f.pushed(number, "opened", first))
+	f.tell("pull_request", f.PullEvent(repository, number, "opened", first))
 	f.said("open one", number, held, 0)
 	f.comments(number, "eve", "dayfly preview "+first)
 	f.said("release it as its author", number, "is not a member here", 0)
@@ -58,7 +58,7 @@ func (w *world) fork() {
 
 	second := f.commit("refs/pull/1/head", "thing.second")
 	f.Push(repository, number, second, githosttest.File{Path: "address"})
-	f.tell("pull_request", f.pushed(number, "synchronize", second))
+	f.tell("pull_request", f.PullEvent(repository, number, "synchronize", second))
 	f.said("push another commit after the release", number, "dayfly preview "+second, 1)
 	f.said("keep the release of the commit before", number, held, 1)
 	f.comments(number, "bob", "dayfly preview "+first)
@@ -71,7 +71,7 @@ func (w *world) fork() {
 	f.Member(repository, "mallory", githosttest.Reads)
 	third := f.commit("refs/heads/third", "thing.third")
 	other := f.pull("mallory", "", third)
-	f.tell("pull_request", f.pushed(other, "opened", third))
+	f.tell("pull_request", f.PullEvent(repository, other, "opened", third))
 	f.said("open one of the same repository without the right to write", other, "its author may not write to the repository", 1)
 }
 
@@ -104,26 +104,26 @@ func (w *world) forgedComment() {
 	f.workspace("none")
 	head := f.commit("refs/heads/change", "thing.true")
 	number, other := f.pull("carol", "", head), f.pull("carol", "", f.commit("refs/heads/other", "thing.other"))
-	f.tell("pull_request", f.pushed(number, "opened", head))
+	f.tell("pull_request", f.PullEvent(repository, number, "opened", head))
 	preview := f.previewed(number, head)
 	const apply, gone, another = "dayfly apply", "its comment is gone", "its comment is not the one that was announced"
-	try := func(what string, id, author int64, words string) {
+	try := func(what string, id int64, author, words string) {
 		w.t.Helper()
-		f.tell("issue_comment", f.commented(number, id, author, apply))
+		f.tell("issue_comment", f.CommentEvent(repository, number, id, author, apply))
 		f.nothingApplied(what, number, preview, words)
 	}
-	try("a comment that nobody wrote", 999_999, f.bob, gone)
-	try("a stranger's comment as a member's", f.say(number, "eve", apply), f.bob, another)
-	try("a stranger's comment", f.say(number, "eve", apply), f.eve, "is not a member here")
-	try("a member's comment of other text", f.say(number, "bob", "looks good"), f.bob, another)
-	try("a member's comment that only quotes it", f.say(number, "bob", "> "+apply), f.bob, another)
-	try("a member's comment on another pull request", f.say(other, "bob", apply), f.bob, gone)
+	try("a comment that nobody wrote", 999_999, "bob", gone)
+	try("a stranger's comment as a member's", f.say(number, "eve", apply), "bob", another)
+	try("a stranger's comment", f.say(number, "eve", apply), "eve", "is not a member here")
+	try("a member's comment of other text", f.say(number, "bob", "looks good"), "bob", another)
+	try("a member's comment that only quotes it", f.say(number, "bob", "> "+apply), "bob", another)
+	try("a member's comment on another pull request", f.say(other, "bob", apply), "bob", gone)
 	edited := f.say(number, "bob", "looks good")
 	f.Edit(edited, apply)
-	try("a member's comment that somebody has edited", edited, f.bob, "its comment was edited")
+	try("a member's comment that somebody has edited", edited, "bob", "its comment was edited")
 	deleted := f.say(number, "bob", apply)
 	f.Delete(deleted)
-	try("a member's comment that was deleted", deleted, f.bob, gone)
+	try("a member's comment that was deleted", deleted, "bob", gone)
 	f.applies(number, preview, "thing.true")
 }
 
@@ -138,7 +138,7 @@ func (w *world) moved() {
 	}
 	first := f.commit("refs/heads/change", "thing.first")
 	number := f.pull("carol", "", first)
-	f.tell("pull_request", f.pushed(number, "opened", first))
+	f.tell("pull_request", f.PullEvent(repository, number, "opened", first))
 	reviewed := f.previewed(number, first)
 
 	second := push(number, "thing.second") // of which the host has not told yet
@@ -149,9 +149,9 @@ func (w *world) moved() {
 
 	early := f.say(number, "bob", "dayfly apply") // of which the host tells only after the next push
 	third := push(number, "thing.third")
-	f.tell("pull_request", f.pushed(number, "synchronize", third))
+	f.tell("pull_request", f.PullEvent(repository, number, "synchronize", third))
 	last := f.previewed(number, third)
-	f.tell("issue_comment", f.commented(number, early, f.bob, "dayfly apply"))
+	f.tell("issue_comment", f.CommentEvent(repository, number, early, "bob", "dayfly apply"))
 	f.nothingApplied("push, and hold back the comment until the new plan is shown", number, last, "were not shown here before your comment")
 	f.nothingApplied("have the plan before applied so", number, next, "were not shown here before your comment")
 	f.applies(number, last, "thing.third")
@@ -176,7 +176,7 @@ func (w *world) stranger() {
 	})
 	head := f.commit("refs/heads/change", "thing.loot")
 	number := f.pull("carol", "", head)
-	f.tell("pull_request", f.pushed(number, "opened", head))
+	f.tell("pull_request", f.PullEvent(repository, number, "opened", head))
 	preview := f.previewed(number, head)
 	log := w.log(preview.ID)
 	tries := 0
