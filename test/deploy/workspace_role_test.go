@@ -97,6 +97,38 @@ func TestWorkspaceRole_ReachesItsOwn(t *testing.T) {
 	}
 }
 
+// The code of a pull request is a stranger's: with a role for previews it writes nothing, and reads no secret that is not
+// marked for previews.
+func TestWorkspaceRole_OfPreviewsWritesNothing(t *testing.T) {
+	with := maps.Clone(roleOfNetwork)
+	with["Previews"] = "yes"
+	s := deploy(t, "workspace-role", with)
+	one := tags("ws_one", "network", "ws_one")
+	const state, secret, of = "arn:aws:s3:::states/default/ws_one/terraform.tfstate", "arn:aws:secretsmanager:us-east-1:123456789012:secret:db-AbCdEf", "secretsmanager:resourcetag/dayfly:"
+	for _, c := range []struct {
+		action, resource string
+		more             []string
+		want             bool
+	}{
+		{"s3:GetObject", state, nil, true},
+		{"s3:GetObject", "arn:aws:s3:::states/env:/blue/default/ws_one/terraform.tfstate", nil, true},
+		{"s3:ListBucket", "arn:aws:s3:::states", []string{"s3:prefix", "default/ws_one/terraform.tfstate"}, true},
+		{"s3:PutObject", state + ".tflock", nil, false},
+		{"s3:PutObject", state, nil, false},
+		{"s3:DeleteObject", state, nil, false},
+		{"s3:PutObject", "arn:aws:s3:::states/env:/blue/default/ws_one/terraform.tfstate", nil, false},
+		{"secretsmanager:GetSecretValue", secret, []string{of + "workspace_id", "ws_one", of + "preview", "true"}, true},
+		{"secretsmanager:GetSecretValue", secret, []string{of + "workspace_id", "ws_one"}, false},
+		{"secretsmanager:GetSecretValue", secret, []string{of + "workspace_id", "ws_two", of + "preview", "true"}, false},
+		{"secretsmanager:GetSecretValue", secret, []string{of + "preview", "true"}, false},
+	} {
+		got, _ := templates.Evaluate(s.Statements("Role"), templates.Request{Action: c.action, Resource: c.resource, Context: session(one, c.more...)})
+		if got != c.want {
+			t.Errorf("%s on %s %v: got %v", c.action, c.resource, c.more, got)
+		}
+	}
+}
+
 // The tasks of the pool take the role for this workspace, and for no other.
 func TestWorkspaceRole_IsTakenForItsWorkspaceOnly(t *testing.T) {
 	s := deploy(t, "workspace-role", roleOfNetwork)
