@@ -284,7 +284,7 @@ func (c *Cloud) Unused() []string {
 }
 
 func (c *Cloud) deployControl(ctx context.Context) error {
-	stack, err := c.deploy("controlplane", "dayfly-control", nil)
+	stack, err := c.deploy("controlplane", "dayfly-control", map[string]string{"Webhooks": "yes"})
 	if err != nil {
 		return err
 	}
@@ -298,7 +298,8 @@ func (c *Cloud) deployControl(ctx context.Context) error {
 		return err
 	}
 	c.token = rand.Text() + rand.Text()
-	if err := c.setSecret(ctx, stack, "AdminTokenSecret", c.token); err != nil {
+	err = errors.Join(c.setSecret(ctx, stack, "AdminTokenSecret", c.token), c.setSecret(ctx, stack, "WebhookKeySecret", rand.Text()+rand.Text()))
+	if err != nil {
 		return err
 	}
 	if err := c.putFunctions(stack, nil); err != nil {
@@ -495,12 +496,41 @@ func (c *Cloud) Secret(ctx context.Context, name, value string) (string, error) 
 // WorkspaceRole makes a role under the pool's path that its tasks may assume for a workspace, with the workspace's
 // id as external id and its session tags, and returns its ARN. What it may do is not limited.
 func (c *Cloud) WorkspaceRole(name, externalID string) string {
-	arn := "arn:aws:iam::" + wire.Account + ":role/dayfly/" + c.cfg.Pool + "/" + name
 	c.judge.mu.Lock()
 	c.judge.open = append(c.judge.open, name)
 	c.judge.mu.Unlock()
+	return c.trust(name, externalID)
+}
+
+// PreviewRole makes the role of a workspace's previews as infra/workspace-role.yaml does, and returns its ARN. Its
+// policies hold, and every secret has the tags that they ask for.
+func (c *Cloud) PreviewRole(w api.Workspace, bucket string) (string, error) {
+	s, err := c.deploy("workspace-role", w.Name, map[string]string{
+		"RoleName": w.Name + "-Role", "PoolName": c.cfg.Pool, "TaskRoleArn": c.taskRole(), "WorkspaceId": w.ID, "StateBucket": bucket, "Previews": "yes",
+	})
+	if err != nil {
+		return "", err
+	}
+	c.judge.add(s)
+	c.judge.mu.Lock()
+	c.judge.contexts[w.Name+"-Role"] = map[string]string{
+		"aws:principaltag/" + api.TagOrganization: "default", "aws:principaltag/" + api.TagWorkspace: w.Name,
+		"aws:principaltag/" + api.TagWorkspaceID: w.ID, "aws:principaltag/" + api.TagStateKey: w.ID,
+		"secretsmanager:resourcetag/dayfly:workspace_id": w.ID, "secretsmanager:resourcetag/dayfly:preview": "true",
+	}
+	c.judge.mu.Unlock()
+	return c.trust(w.Name+"-Role", w.ID), nil
+}
+
+func (c *Cloud) taskRole() string {
+	return templates.Text(c.Pool.Resources["TaskDefinition"].Properties["TaskRoleArn"])
+}
+
+// trust lets tasks assume a role under the pool's path.
+func (c *Cloud) trust(name, externalID string) (arn string) {
+	arn = "arn:aws:iam::" + wire.Account + ":role/dayfly/" + c.cfg.Pool + "/" + name
 	c.STS.Trusts(arn, fakests.Trust{
-		Principals: []string{templates.Text(c.Pool.Resources["TaskDefinition"].Properties["TaskRoleArn"])}, ExternalID: externalID, AllowTags: true,
+		Principals: []string{c.taskRole()}, ExternalID: externalID, AllowTags: true,
 	})
 	return arn
 }

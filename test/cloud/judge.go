@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -25,12 +26,16 @@ type judge struct {
 	// network is that of tasks; closed says that it has no way out but its endpoints.
 	network *templates.Stack
 	closed  bool
-	open    []string                       // roles of workspaces, which may do what they like
-	asked   map[string][]templates.Request // by the name of the role
-	denied  []string
+	open    []string // roles of workspaces, which may do what they like
+	// contexts are what requests of a role have beside what is asked for: the tags of its session and of its secrets.
+	contexts map[string]map[string]string
+	asked    map[string][]templates.Request // by the name of the role
+	denied   []string
 }
 
-func newJudge() *judge { return &judge{asked: map[string][]templates.Request{}} }
+func newJudge() *judge {
+	return &judge{asked: map[string][]templates.Request{}, contexts: map[string]map[string]string{}}
+}
 
 func (j *judge) add(s *templates.Stack) {
 	j.mu.Lock()
@@ -88,6 +93,9 @@ func (j *judge) allow(call wire.Call) error {
 		requests = append(requests, s.KeyAsks(call.Service, call.Operation, call.Body)...)
 	}
 	for _, r := range requests {
+		if more := j.context(role, call); more != nil {
+			r.Context = more
+		}
 		if err := j.may(role, r); err == nil {
 			continue
 		}
@@ -97,6 +105,18 @@ func (j *judge) allow(call wire.Call) error {
 		return awsim.Denied(call, r.Resource)
 	}
 	return nil
+}
+
+// context is what a call of a role is judged by beside what it asks for; nil of most roles.
+func (j *judge) context(role string, call wire.Call) map[string]string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	out := maps.Clone(j.contexts[role])
+	var in struct{ Query url.Values }
+	if out != nil && json.Unmarshal(call.Body, &in) == nil && in.Query.Has("prefix") {
+		out["s3:prefix"] = in.Query.Get("prefix")
+	}
+	return out
 }
 
 // bucket judges a call of S3 by the policy of its bucket, which holds for everybody.

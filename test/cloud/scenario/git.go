@@ -11,12 +11,16 @@ import (
 	"net"
 	"net/http"
 	"net/http/cgi"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/githost/githosttest"
 )
 
 // code is what the private repository holds: a root module, or nothing but a name, per directory.
@@ -70,6 +74,17 @@ output "greeting" {
   value = terraform_data.second.output
 }
 `,
+	"pulled/main.tf": `
+variable "password" {
+  sensitive = true
+}
+resource "terraform_data" "first" {
+  input = "hello"
+  provisioner "local-exec" {
+    command = "echo the password is $TF_VAR_password"
+  }
+}
+`,
 	"failing-plan/main.tf": `
 variable "environment" {
   default = "moon"
@@ -102,14 +117,30 @@ resource "terraform_data" "slow" {
 `,
 }
 
-// Git is a git server that lets in who shows its token, over https, with git's own program behind it.
+// change is what the pull request adds to the repository.
+var change = map[string]string{
+	"pulled/second.tf": `
+resource "terraform_data" "second" {
+  input = terraform_data.first.output
+}
+`,
+}
+
+// repository is the path of the one repository.
+const repository = "example/infra"
+
+// Git is a git host: it lets in who shows its token, over https, with git's own program behind it, and beside it the API
+// of a stand-in.
 type Git struct {
 	URL   string // of its one repository
 	Token string
 
-	server *http.Server
-	dir    string
-	work   sync.WaitGroup
+	address string // it listens at
+	host    *githosttest.Server
+	change  string // commit of the pull request
+	server  *http.Server
+	dir     string
+	work    sync.WaitGroup
 }
 
 // errNoGit says that there is no git on this machine.
@@ -121,7 +152,7 @@ func ServeGit(ctx context.Context, a *Authority, address string) (g *Git, err er
 	if err != nil {
 		return nil, errNoGit
 	}
-	g = &Git{Token: "git-" + rand.Text()}
+	g = &Git{Token: "git-" + rand.Text(), address: address}
 	if g.dir, err = os.MkdirTemp("", "dayfly-git-"); err != nil {
 		return nil, err
 	}
@@ -130,9 +161,18 @@ func ServeGit(ctx context.Context, a *Authority, address string) (g *Git, err er
 			g.Close()
 		}
 	}()
-	if err := commit(ctx, g.dir); err != nil {
+	if g.change, err = commit(ctx, g.dir); err != nil {
 		return g, err
 	}
+	if err := os.WriteFile(g.certificates(), a.PEM, 0o600); err != nil {
+		return g, err
+	}
+	g.host = githosttest.New(githosttest.GitHub)
+	behind, err := url.Parse(g.host.URL)
+	if err != nil {
+		return g, err
+	}
+	api := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(behind) }}
 	certificate, err := a.issue(address)
 	if err != nil {
 		return g, err
@@ -141,7 +181,7 @@ func ServeGit(ctx context.Context, a *Authority, address string) (g *Git, err er
 	if err != nil {
 		return g, err
 	}
-	g.URL = "https://" + plain.Addr().String() + "/infra.git"
+	g.URL = "https://" + plain.Addr().String() + "/" + repository + ".git"
 	backend := &cgi.Handler{
 		Path: filepath.Join(strings.TrimSpace(string(programs)), "git-http-backend"), Stderr: io.Discard,
 		Env: []string{"GIT_PROJECT_ROOT=" + g.dir, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "HOME=" + g.dir},
@@ -149,6 +189,10 @@ func ServeGit(ctx context.Context, a *Authority, address string) (g *Git, err er
 	g.server = &http.Server{
 		ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.URL.Path, "/api/") {
+				api.ServeHTTP(w, r)
+				return
+			}
 			if _, got, _ := r.BasicAuth(); got != g.Token {
 				w.Header().Set("WWW-Authenticate", "Basic")
 				http.Error(w, "wrong token "+got, http.StatusUnauthorized) // a server that is not careful
@@ -162,37 +206,50 @@ func ServeGit(ctx context.Context, a *Authority, address string) (g *Git, err er
 	return g, nil
 }
 
+// origin is the address of the host, without a path.
+func (g *Git) origin() string { return strings.TrimSuffix(g.URL, "/"+repository+".git") }
+
+// certificates is the file of the authority that has issued its certificate.
+func (g *Git) certificates() string { return filepath.Join(g.dir, "authority.pem") }
+
 // Close ends the server and removes the repository.
 func (g *Git) Close() {
 	if g.server != nil {
 		_ = g.server.Close()
 	}
+	if g.host != nil {
+		g.host.Stop()
+	}
 	g.work.Wait()
 	_ = os.RemoveAll(g.dir)
 }
 
-// commit makes the repository.
-func commit(ctx context.Context, dir string) error {
+// commit makes the repository, and returns the commit of the pull request.
+func commit(ctx context.Context, dir string) (head string, err error) {
 	work := filepath.Join(dir, "work")
-	for name, text := range code {
-		file := filepath.Join(work, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
-			return err
+	step := func(files map[string]string, commands ...string) (out string, err error) {
+		for name, text := range files {
+			file := filepath.Join(work, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+				return "", err
+			}
 		}
-	}
-	for _, args := range [][]string{
-		{"init", "--quiet", "--initial-branch=main"},
-		{"add", "."},
-		{"commit", "--quiet", "--message", "What the scenario runs"},
-		{"clone", "--quiet", "--bare", work, filepath.Join(dir, "infra.git")},
-	} {
-		c := exec.CommandContext(ctx, "git", args...) //nolint:gosec // git, with what stands above
-		c.Dir = work
-		c.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL="+os.DevNull,
-			"GIT_AUTHOR_NAME=Tester", "GIT_AUTHOR_EMAIL=tester@example.com", "GIT_COMMITTER_NAME=Tester", "GIT_COMMITTER_EMAIL=tester@example.com")
-		if out, err := c.CombinedOutput(); err != nil {
-			return fmt.Errorf("git %s: %w\n%s", args[0], err, out)
+		for _, command := range commands {
+			c := exec.CommandContext(ctx, "git", strings.Fields(command)...) //nolint:gosec // git, with what stands below
+			c.Dir = work
+			c.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL="+os.DevNull,
+				"GIT_AUTHOR_NAME=Tester", "GIT_AUTHOR_EMAIL=tester@example.com", "GIT_COMMITTER_NAME=Tester", "GIT_COMMITTER_EMAIL=tester@example.com")
+			said, err := c.CombinedOutput()
+			if err != nil {
+				return "", fmt.Errorf("git %s: %w\n%s", command, err, said)
+			}
+			out = strings.TrimSpace(string(said))
 		}
+		return out, nil
 	}
-	return nil
+	if _, err := step(code, "init --quiet --initial-branch=main", "add .", "commit --quiet --message main"); err != nil {
+		return "", err
+	}
+	return step(change, "checkout --quiet -b change", "add .", "commit --quiet --message change", "checkout --quiet main",
+		"clone --quiet --bare . ../"+repository+".git", "rev-parse change")
 }

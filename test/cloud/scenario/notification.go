@@ -46,13 +46,13 @@ func openInbox() *inbox {
 // secrets are what the deliverer may read, under the names that DeliverySecrets allows.
 func (b *inbox) secrets() []secret {
 	return []secret{
-		{name: "the address of a receiver", value: b.server.URL + b.path},
-		{name: "the key of a receiver", value: "whsec_" + base64.StdEncoding.EncodeToString(b.key)},
+		{name: "delivery address of a receiver", value: b.server.URL + b.path},
+		{name: "delivery key of a receiver", value: "whsec_" + base64.StdEncoding.EncodeToString(b.key)},
 	}
 }
 
-// mayRead are the ARNs of these.
-const mayRead = "arn:aws:secretsmanager:" + wire.Region + ":" + wire.Account + ":secret:dayfly-e2e-the-*-of-a-receiver-*"
+// mayRead are the ARNs of what deliveries may name.
+const mayRead = "arn:aws:secretsmanager:" + wire.Region + ":" + wire.Account + ":secret:dayfly-e2e-delivery-*"
 
 // ServeHTTP fails the first try of each message, and verifies all as Standard Webhooks say.
 func (b *inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -98,7 +98,13 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 		o.Cloud.Parameters = map[string]string{}
 	}
 	o.Cloud.Parameters["DirectLaunch"] = cmp.Or(o.Cloud.Parameters["DirectLaunch"], "false")
-	o.Cloud.Parameters["DeliverySecrets"], o.Cloud.Parameters["PrivateDeliveries"] = mayRead, "127.0.0.1"
+	o.Cloud.Parameters["DeliverySecrets"] = mayRead
+	o.Cloud.Parameters["PrivateDeliveries"] = strings.Join(slices.Compact([]string{"127.0.0.1", o.Git.address}), ",") // inbox and git host
+	o.Cloud.Environment = maps.Clone(o.Cloud.Environment)
+	if o.Cloud.Environment == nil {
+		o.Cloud.Environment = map[string]map[string]string{}
+	}
+	o.Cloud.Environment["Deliverer"] = map[string]string{"SSL_CERT_FILE": o.Git.certificates()}
 	o.Cloud.Parameters["ArtifactReaders"] = "arn:aws:iam::" + wire.Account + ":user/admin"
 	o.Cloud.Log = func(function, line string) { o.Tap.Add("the log of function "+function, line) }
 	c, err := cloud.Start(ctx, o.Cloud)
@@ -135,7 +141,9 @@ func (w *world) prepare(ctx context.Context) error {
 	// EventBridge delivers at least once.
 	w.c.ECS.SetDelivery(func(int64, []byte) ecs.Delivery { return ecs.Delivery{Copies: 2} })
 	all := []secret{{name: "the token of git", value: w.Git.Token}, {name: "the password of a workspace", value: "correct-horse/battery+staple"}}
-	for _, s := range append(all, w.inbox.secrets()...) {
+	all = append(all, w.inbox.secrets()...)
+	all = append(all, secret{name: "delivery token of a git host", value: w.Git.host.Token().Reveal()})
+	for _, s := range all {
 		arn, err := w.c.Secret(ctx, "dayfly-e2e-"+strings.ReplaceAll(s.name, " ", "-"), s.value)
 		if err != nil {
 			return err
@@ -262,7 +270,8 @@ func (w *world) watched(ctx context.Context) {
 	w.add(unused)
 	roles := &Row{Workflow: "(all)", What: "roles of workspaces: external id and session tags", Expected: "of the workspace"}
 	for _, s := range w.c.STS.Sessions() {
-		if name, ok := strings.CutPrefix(s.Role, rolePrefix(w.Cloud.Pool)); !ok || s.ExternalID == "" || s.Tags["workspace"] != name || s.Tags["organization"] != "default" {
+		name, ok := strings.CutPrefix(s.Role, rolePrefix(w.Cloud.Pool))
+		if name = strings.TrimSuffix(name, ofPreviews); !ok || s.ExternalID == "" || s.Tags["workspace"] != name || s.Tags["organization"] != "default" {
 			roles.Wrong = append(roles.Wrong, fmt.Sprintf("a session of %s has external id %q and tags %v", s.Role, s.ExternalID, s.Tags))
 		}
 	}

@@ -20,6 +20,7 @@ func stories() []story {
 		{name: "approval: state in S3", engine: true, tell: approvals},
 		{name: "approval: declared backend", engine: true, tell: approvalsDeclared},
 		{name: "console: an approval in a page", engine: true, tell: consolePages},
+		{name: "a pull request", engine: true, tell: pullRequest},
 		{name: "command", now: true, tell: command},
 		{name: "artifacts", now: true, tell: artifacts},
 		{name: "notified of a failure", now: true, tell: notified},
