@@ -25,7 +25,8 @@ func shellWords(t *testing.T, line string) (args []string, stdin string) {
 }
 
 func TestHelp_EveryCommandHasAnExample(t *testing.T) {
-	_, all := leaves(t)
+	parser, all := leaves(t)
+	w := newWorld(t)
 	used := map[string]bool{}
 	for _, leaf := range all {
 		lines := examples(leaf)
@@ -34,13 +35,12 @@ func TestHelp_EveryCommandHasAnExample(t *testing.T) {
 		}
 		for _, line := range lines {
 			used[line] = true
-			parser, _ := leaves(t)
 			args, _ := shellWords(t, line)
 			if parsed, err := parse(parser, args); err != nil || parsed.Selected().FullPath() != leaf.FullPath() {
 				t.Errorf("%s: %v", line, err)
 			}
 		}
-		got := newWorld(t).run(append(strings.Fields(fullName(leaf)), "--help")...)
+		got := w.run(append(strings.Fields(fullName(leaf)), "--help")...)
 		if got.code != exitOK || !strings.HasSuffix(got.stdout, "\nExamples:\n  "+strings.Join(lines, "\n  ")+"\n") {
 			t.Errorf("help of%s: got %+v", fullName(leaf), got)
 		}
@@ -119,14 +119,20 @@ func (w *world) seed() (id, token string) {
 			w.t.Fatal(err)
 		}
 	}
-	w.workspace("network")
-	w.ok("pool", "create", "build")
-	w.ok("project", "create", "payments")
+	const documents = `name: network
+engine: command
+commands: {preview: 'true', update: 'true', destroy: 'true'}
+--- {kind: pool, name: build}
+--- {kind: project, name: payments}
+--- {kind: notification, name: on-call, url_ref: file:slack-url, format: slack}
+--- {kind: issuer, name: github, url: https://github.example.com, audiences: [dayfly]}
+--- {kind: git_host, name: github, host: github, token_ref: file:github-token}
+--- {kind: schedule, name: nightly, cron: 0 3 * * *, projects: [global]}
+`
+	if got := w.in(w.t.Context(), documents, "apply", "-f", "-", "--yes"); got.code != exitOK {
+		w.t.Fatalf("apply: %+v", got)
+	}
 	w.ok("sp", "create", "deployer", "--role", "viewer")
-	w.in(w.t.Context(), "name: on-call\nurl_ref: file:slack-url\nformat: slack\n", "notification", "apply", "-f", "-")
-	w.in(w.t.Context(), "name: github\nurl: https://github.example.com\naudiences: [dayfly]\n", "issuer", "apply", "-f", "-")
-	w.in(w.t.Context(), "name: github\nhost: github\ntoken_ref: file:github-token\n", "git-host", "apply", "-f", "-")
-	w.in(w.t.Context(), "name: nightly\ncron: 0 3 * * *\nprojects: [global]\n", "schedule", "apply", "-f", "-")
 	w.in(w.t.Context(), "value", "secret", "set", "database")
 	made := value[api.TokenValue](w, "token", "create", "ci")
 	return value[api.Workflow](w, "run", "network").ID, made.Token.ID
