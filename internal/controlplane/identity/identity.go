@@ -83,6 +83,14 @@ func (who Principal) AnyProject(context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(who.Grants)), nil
 }
 
+// NeedsPool refuses a caller that is not a pool.
+func (who Principal) NeedsPool(what string) error {
+	if who.Audience != Pool {
+		return workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can %s", what)
+	}
+	return nil
+}
+
 // Allow checks that who may do an action in the whole organization. A refusal is audited.
 func Allow(ctx context.Context, l *ledger.Ledger, who Principal, role, action, target string) error {
 	return AllowIn(ctx, l, who, role, action, target, nil)

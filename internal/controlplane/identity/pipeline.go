@@ -39,12 +39,9 @@ var dialects = map[string]dialect{
 	},
 }
 
-var (
-	commitForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{40}$`) })
-	pullForm   = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^refs/(?:pull|merge-requests)/([1-9][0-9]{0,8})/[a-z]+$`)
-	})
-)
+var pullForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^refs/(?:pull|merge-requests)/([1-9][0-9]{0,8})/[a-z]+$`)
+})
 
 // mostClaim is the longest claim of a pipeline that is kept. A longer one counts as missing: cut, it would name something
 // else.
@@ -65,7 +62,7 @@ func pipelineOf(of api.Pipelines, rule api.TrustRule, claims oidc.Claims) record
 		Host: of.Host, Repository: claim(d.repository), RepositoryID: claim(d.repositoryID), Ref: claim("ref"),
 		ActorID: claim(d.actorID), Actor: claim(d.actor),
 	}
-	if sha := claim("sha"); commitForm().MatchString(sha) {
+	if sha := claim("sha"); len(sha) == 40 && pullrequest.IsCommit(sha) {
 		out.Commit = sha
 	}
 	// GitLab's ref may be the mere name of a branch, which anybody chooses; its ref_path is written out.

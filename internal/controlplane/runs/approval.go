@@ -27,8 +27,9 @@ type again struct {
 }
 
 // underApproval turns a run that changes the state of a workspace into a preview, if the workspace requires approvals:
-// its plan is what is applied then. A preview of a pull request is always for its plan, and a run of one is a preview. It returns what the plan is for, and whether that was asked for. A requirement that is
-// made at the same moment is seen when the run asks for its start.
+// its plan is what is applied then. A preview of a pull request is always for its plan, and a run of one is a preview.
+// It returns what the plan is for, and whether that was asked for. A requirement that is made at the same moment is seen
+// when the run asks for its start.
 func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.Workspace, in *api.Submit, retry again, pull bool) (op workflow.Operation, then bool, err error) {
 	changes := workflow.ChangesState(in.Type, in.Operation)
 	if !changes && (in.Type != workflow.Deployment || in.Operation != workflow.Preview) {

@@ -26,7 +26,7 @@ const (
 // Claim hands out work that can start now. With a wait it waits until there is any. It commits nothing after the wait
 // is over or ctx has ended.
 func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim) (api.Claimed, error) {
-	if err := needsPool(who, "claim"); err != nil {
+	if err := who.NeedsPool("claim"); err != nil {
 		return api.Claimed{}, err
 	}
 	if in.Max < 1 || in.Max > maxClaim {
@@ -101,14 +101,6 @@ func (d *dueSince) read(r ledger.Read, poolID string, woken bool) {
 // was told of by the claim before: a pool that does not ask for it must not make its claims go round at once.
 func (d *dueSince) news(now time.Time) bool {
 	return d.Due(now) && (d.woken || d.Next.After(d.began.Add(-justBefore)))
-}
-
-// needsPool refuses a caller that is not a pool.
-func needsPool(who identity.Principal, what string) error {
-	if who.Audience != identity.Pool {
-		return workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can %s", what)
-	}
-	return nil
 }
 
 // claimOnce claims what can start now, in commits of a few workflows each. more means that it has not read all that

@@ -32,7 +32,7 @@ func checkCommit(who identity.Principal, in api.Submit, retry again) error {
 		return invalid("number", "the number of a pull request goes with a commit")
 	case in.Commit == "":
 		return nil
-	case !isCommit(in.Commit):
+	case len(in.Commit) != 40 || !pullrequest.IsCommit(in.Commit):
 		return invalid("commit", "a commit is named by its 40 hexadecimal digits in lower case, not %q", text.Cut(in.Commit, 64))
 	case in.Number < 0 || in.Number > mostNumber:
 		return invalid("number", "the number of a pull request lies between 1 and %d", mostNumber)
@@ -54,15 +54,6 @@ func checkCommit(who identity.Principal, in api.Submit, retry again) error {
 
 // mostNumber is the highest number of a pull request: nine digits.
 const mostNumber = 999_999_999
-
-func isCommit(s string) bool {
-	for _, r := range s {
-		if (r < '0' || r > '9') && (r < 'a' || r > 'f') {
-			return false
-		}
-	}
-	return len(s) == 40
-}
 
 // triggerOf decides what the run of a commit is: a push where a protected pipeline submits it, else a pull request. It
 // refuses a commit of another repository than the workspace's. It is a pure function; checkCommit has passed. What runs
@@ -103,7 +94,7 @@ func triggerOf(who identity.Principal, ws api.Workspace, in api.Submit, retry ag
 	return &out, nil
 }
 
-// submittersOf are all who answer for a run, and whether somebody who is no principal does too: the account of a git host
+// submittersOf are all who answer for a run, and whether somebody who is not a principal does too: the account of a git host
 // is not one, so whoever it is may approve under another name.
 func submittersOf(who identity.Principal, ws record.Workspace, retry again) (names []string, strangers bool) {
 	names, strangers = []string{who.Name, who.Pipeline.Submitter(), ws.By}, who.Pipeline != nil

@@ -20,7 +20,7 @@ import (
 // Held lists the pool's active workflows; with an instance, those that it claimed.
 func (p *Calls) Held(ctx context.Context, who identity.Principal, instance, cursor string) (api.Page[api.JobState], error) {
 	out := api.Page[api.JobState]{Items: []api.JobState{}}
-	if err := needsPool(who, "list its claims"); err != nil {
+	if err := who.NeedsPool("list its claims"); err != nil {
 		return out, err
 	}
 	if instance != "" && cursor == "" {
@@ -63,7 +63,7 @@ func (p *Calls) Held(ctx context.Context, who identity.Principal, instance, curs
 // States says where jobs stand. With a wait it answers when one of them is to be cancelled or is over, or when the
 // wait is over.
 func (p *Calls) States(ctx context.Context, who identity.Principal, in api.StatesQuery) (api.States, error) {
-	if err := needsPool(who, "ask for its jobs"); err != nil {
+	if err := who.NeedsPool("ask for its jobs"); err != nil {
 		return api.States{}, err
 	}
 	if len(in.IDs) == 0 || len(in.IDs) > 100 {

@@ -12,9 +12,10 @@ import (
 
 // specOf freezes at its submission what a workflow does.
 //
-// The code of a pull request's run is a stranger's until somebody has approved its plan. So it gets preview_role or none,
-// only the secrets that are marked for previews, and no secret that the machine lends its engines. The reference to the credential of the git source stays: the runner
-// reads the source with it, masks it, and gives it neither to the engine's environment nor to its files.
+// The code of a pull request's run is a stranger's until somebody has approved its plan. So it gets preview_role or
+// none, only the secrets that are marked for previews, and no secret that the machine lends its engines. The reference to
+// the credential of the git source stays: the runner reads the source with it, masks it, and gives it neither to the
+// engine's environment nor to its files.
 func specOf(w *record.Workflow, ws record.Workspace, in api.Submit) api.Spec {
 	return api.Spec{
 		Workflow: w.ID, Organization: w.Org, WorkspaceID: ws.ID, Workspace: ws.W.Name,

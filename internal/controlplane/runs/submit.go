@@ -37,7 +37,7 @@ func (p *Calls) Submit(ctx context.Context, who identity.Principal, key string, 
 type Triggered struct {
 	record.Trigger
 	Submitters []string
-	Strangers  bool // somebody else answers for it as well, and is no principal
+	Strangers  bool // somebody else answers for it as well, and is not a principal
 }
 
 // SubmitFor is Submit for a trigger: who is the trigger itself, in the audit trail as well. The caller has decided

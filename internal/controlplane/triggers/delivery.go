@@ -105,7 +105,7 @@ func begin(ctx context.Context, c *ledger.Change, d *record.Delivery) error {
 
 // ClaimDeliveries hands out deliveries of the pool that are due.
 func (p *Calls) ClaimDeliveries(ctx context.Context, who identity.Principal, in api.DeliveryClaim) (out api.DeliveriesClaimed, err error) {
-	if err := needsPool(who, "claim deliveries"); err != nil {
+	if err := who.NeedsPool("claim deliveries"); err != nil {
 		return out, err
 	}
 	if in.Max < 1 || in.Max > mostDeliveries {
@@ -140,8 +140,8 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 	if err != nil {
 		return false, err
 	}
-	var next time.Time
-	seen := false // when the next one is due
+	var next time.Time // when the next one is due
+	seen := false      // whether that one was read
 	for i, r := range page.Records {
 		id, err := record.Decode[record.Name](r)
 		if err != nil {
@@ -231,7 +231,7 @@ func (p *Calls) task(ctx context.Context, c *ledger.Change, d *record.Delivery) 
 
 // DeliveryDone records what came of a try. The result of an earlier try than the latest changes nothing.
 func (p *Calls) DeliveryDone(ctx context.Context, who identity.Principal, id string, in api.DeliveryResult) error {
-	if err := needsPool(who, "report a delivery"); err != nil {
+	if err := who.NeedsPool("report a delivery"); err != nil {
 		return err
 	}
 	if len(in.Detail) > maxResult || in.RetryAfterSeconds < 0 || in.RetryAfterSeconds > (24*time.Hour).Seconds() || in.IsDone && in.IsPermanent {
@@ -312,14 +312,6 @@ func delivery(ctx context.Context, c *ledger.Change, org, id string) (record.Del
 
 func noDelivery(id string) error {
 	return workflow.Refuse(workflow.ErrNotFound, "id", "there is no delivery %q", text.Cut(id, 64))
-}
-
-// needsPool refuses a caller that is not a pool.
-func needsPool(who identity.Principal, what string) error {
-	if who.Audience != identity.Pool {
-		return workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can %s", what)
-	}
-	return nil
 }
 
 // Deliveries lists the deliveries of the organization, the newest first: those in a state, and those that something
