@@ -8,6 +8,11 @@ const (
 	HostGitLab = "gitlab" // GitLab, also self-managed
 )
 
+// HostAddress is the address of the web pages of a kind of git host; empty for a kind that there is not.
+func HostAddress(kind string) string {
+	return map[string]string{HostGitHub: "https://github.com", HostGitLab: "https://gitlab.com"}[kind]
+}
+
 // GitHost is a git host whose webhooks are taken, and at which pull requests are answered. The control plane holds no
 // credential of it: what is wanted of it is a delivery, which the side of a pool performs with that of token_ref.
 type GitHost struct {

@@ -47,6 +47,14 @@ const (
 	GitLabLimit    = 1_000_000
 )
 
+// Limit is the most bytes of a comment at a kind of host.
+func Limit(kind string) int {
+	if kind == api.HostGitLab {
+		return GitLabLimit
+	}
+	return GitHubLimit
+}
+
 // weight orders workspaces: who reads a comment that is cut has seen the first.
 type weight int
 

@@ -1,6 +1,7 @@
 package triggers
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -40,14 +41,11 @@ var gitHosts = kind[api.GitHost]{
 
 // settleGitHost fills in what a git host leaves out, and refuses what cannot be.
 func settleGitHost(ctx context.Context, c *ledger.Change, org string, in api.GitHost) (api.GitHost, error) {
-	addresses := map[string]string{api.HostGitHub: "https://github.com", api.HostGitLab: "https://gitlab.com"}
-	usual, ok := addresses[in.Kind]
-	if !ok {
+	usual := api.HostAddress(in.Kind)
+	if usual == "" {
 		return in, invalid("host", "want github or gitlab, not %q", text.Cut(in.Kind, 20))
 	}
-	if in.URL = strings.TrimRight(in.URL, "/"); in.URL == "" {
-		in.URL = usual
-	}
+	in.URL = cmp.Or(strings.TrimRight(in.URL, "/"), usual)
 	if err := checkURL(in.URL); err != nil {
 		return in, err
 	}
@@ -156,6 +154,11 @@ func member(g api.GitHost, id int64) *api.Member {
 		return &g.Members[i]
 	}
 	return nil
+}
+
+// itself is who acts for a git host's pull requests where no member does.
+func itself(org string, g api.GitHost, role string) identity.Principal {
+	return identity.Principal{Organization: org, Name: "pull-request/" + g.Name, Audience: identity.User, Kind: api.KindService, Role: role}
 }
 
 // principal is a member as the rules know one.

@@ -212,7 +212,7 @@ func (p *Calls) tellOne(ctx context.Context, org string, k store.Key) error {
 			if !wants(to.V, n.Event, projects) {
 				continue
 			}
-			if err := p.notify(ctx, c, org, to, n); err != nil {
+			if err := p.notify(ctx, c, org, to, n, projects); err != nil {
 				return err
 			}
 		}
@@ -241,17 +241,12 @@ func wants(n api.Notification, event string, projects []string) bool {
 	return len(n.Projects) == 0 || slices.ContainsFunc(projects, func(name string) bool { return slices.Contains(n.Projects, name) })
 }
 
-// notify adds the delivery of news to one whom it concerns.
-func (p *Calls) notify(ctx context.Context, c *ledger.Change, org string, to record.Settings[api.Notification], n record.News) error {
-	d := record.Delivery{
-		ID: record.NewID(record.DeliveryIDs, c.Now), Org: org, Kind: api.DeliverNotification, For: to.V.Name, ForID: to.ID, Pool: cmp.Or(to.V.Pool, "default"),
-		Created: c.Now, Since: c.Now,
-	}
+// notify adds the delivery of news of a workspace in projects to one whom it concerns.
+func (p *Calls) notify(ctx context.Context, c *ledger.Change, org string, to record.Settings[api.Notification], n record.News, projects []string) error {
+	d := record.Delivery{ID: record.NewID(record.DeliveryIDs, c.Now), Org: org, Kind: api.DeliverNotification, For: to.V.Name, ForID: to.ID}
 	project := ""
-	if names, err := projectsOf(ctx, c, org, n); err != nil {
-		return err
-	} else if len(names) > 0 {
-		project = names[0]
+	if len(projects) > 0 {
+		project = projects[0]
 	}
 	d.Notice = &record.Notice{Event: n.Event, Workflow: n.Workflow, Workspace: n.Workspace, Body: Body(to.V.Format, Message{
 		ID: d.ID, Organization: org, Project: project, News: n, Address: p.cfg.Address,

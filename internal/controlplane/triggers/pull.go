@@ -146,7 +146,7 @@ func (p *Calls) pullRuns(ctx context.Context, c *ledger.Change, org string, host
 	if err != nil {
 		return err
 	}
-	who := identity.Principal{Organization: org, Name: "pull-request/" + host.V.Name, Audience: identity.User, Kind: api.KindService, Role: api.RoleOperator}
+	who := itself(org, host.V, api.RoleOperator)
 	by := runs.Triggered{Trigger: record.Trigger{Kind: api.TriggerPullRequest, Name: host.V.Name, Repository: v.pull.Repository, Number: v.pull.Number, Commit: r.facts.Head}}
 	if v.merged {
 		by.Trigger.Kind, by.Trigger.Commit = api.TriggerPush, r.facts.MergeCommit
@@ -283,7 +283,7 @@ func concerned(ctx context.Context, c *ledger.Change, org string, host api.GitHo
 
 // pullEnds cancels what is of no use any more, and applies what a member wants applied. What is refused is answered.
 func (p *Calls) pullEnds(ctx context.Context, org string, host record.Settings[api.GitHost], r reading, v *verdict) error {
-	who := identity.Principal{Organization: org, Name: "pull-request/" + host.V.Name, Audience: identity.User, Kind: api.KindService, Role: api.RoleOperator}
+	who := itself(org, host.V, api.RoleOperator)
 	if r.member != nil && r.said != nil && r.pull.Head == r.facts.Head && r.facts.State == api.PullOpen {
 		who = principal(org, r.member)
 	}

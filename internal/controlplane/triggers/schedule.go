@@ -142,9 +142,7 @@ func named(ctx context.Context, c *ledger.Change, org string, in, old api.Schedu
 		{"workspaces", "workspace", mostWorkspaces, record.WorkspaceKey, &in.Workspaces, old.Workspaces},
 		{"projects", "project", mostProjects, record.ProjectKey, &in.Projects, old.Projects},
 	} {
-		names := slices.Clone(*list.names)
-		slices.Sort(names)
-		*list.names = slices.Compact(names)
+		*list.names = sorted(*list.names)
 		if len(*list.names) > list.most {
 			return in, invalid(list.field, "a schedule names at most %s", text.Count(list.most, list.what))
 		}

@@ -37,7 +37,7 @@ func shows(ctx context.Context, c *ledger.Change, org, id string) (bool, error) 
 
 // pullDelivery makes a delivery about a pull request.
 func (p *Calls) pullDelivery(ctx context.Context, c *ledger.Change, org string, host record.Settings[api.GitHost], kind string, about record.PullDelivery) (record.Delivery, error) {
-	d := record.Delivery{ID: record.NewID("dlv_", c.Now), Org: org, Kind: kind, For: host.V.Name, ForID: host.ID, Pull: &about}
+	d := record.Delivery{ID: record.NewID(record.DeliveryIDs, c.Now), Org: org, Kind: kind, For: host.V.Name, ForID: host.ID, Pull: &about}
 	return d, deliver(ctx, c, &d, host.V.Pool)
 }
 
@@ -76,7 +76,7 @@ func (p *Calls) pullTask(ctx context.Context, c *ledger.Change, d *record.Delive
 
 // showOf is how a pull request is shown now, and the runs whose plans can be seen in that.
 func (p *Calls) showOf(ctx context.Context, org string, host api.GitHost, pull record.Pull) (*api.ShowPull, []string, error) {
-	who := identity.Principal{Organization: org, Name: "pull-request/" + host.Name, Audience: identity.User, Kind: api.KindService, Role: api.RoleViewer}
+	who := itself(org, host, api.RoleViewer)
 	out := pullrequest.Comment{
 		Organization: org, Key: host.Name, Commit: pull.Head, Posted: pull.Comment != 0, Held: pull.Waits, Commands: len(host.Members) > 0,
 	}
@@ -102,14 +102,10 @@ func (p *Calls) showOf(ctx context.Context, org string, host api.GitHost, pull r
 		}
 		out.Previews = append(out.Previews, seen)
 	}
-	limit := pullrequest.GitHubLimit
-	if host.Kind == api.HostGitLab {
-		limit = pullrequest.GitLabLimit
-	}
 	show := &api.ShowPull{Comment: pull.Comment, Marker: pullrequest.Marker(org, host.Name), Commit: pull.Head, Context: "dayfly", Link: p.cfg.Address}
 	show.State, show.Description = pullrequest.Status(out)
 	if !pullrequest.Silent(out) {
-		show.Body = pullrequest.Render(out, limit)
+		show.Body = pullrequest.Render(out, pullrequest.Limit(host.Kind))
 	}
 	return show, shows, nil
 }
@@ -176,22 +172,18 @@ func (p *Calls) pullShown(ctx context.Context, c *ledger.Change, d record.Delive
 
 // pullNews shows a pull request anew, because one of its runs has ended or a plan of it was decided on.
 func (p *Calls) pullNews(ctx context.Context, c *ledger.Change, org string, t record.Trigger) error {
-	for host, err := range ledger.AllOf[record.Settings[api.GitHost]](ctx, c, record.Under(record.OrganizationPart(org), record.GitHostsPrefix, 100)) {
-		if err != nil {
-			return err
-		}
-		if host.V.Name != t.Name || host.V.IsDisabled {
-			continue
-		}
-		k := record.PullKey(org, host.ID, t.Repository, t.Number)
-		pull, ok, err := ledger.Load[record.Pull](ctx, c, k)
-		if err != nil || !ok {
-			return err // it is of a pipeline
-		}
-		if err := p.show(ctx, c, org, host, &pull); err != nil {
-			return err
-		}
-		c.PutUntil(k, pull, c.Now.Add(record.PullKept))
+	host, ok, err := ledger.Load[record.Settings[api.GitHost]](ctx, c, record.SettingsKey(org, record.GitHostsPrefix, t.Name))
+	if err != nil || !ok || host.V.IsDisabled {
+		return err
 	}
+	k := record.PullKey(org, host.ID, t.Repository, t.Number)
+	pull, ok, err := ledger.Load[record.Pull](ctx, c, k)
+	if err != nil || !ok {
+		return err // it is of a pipeline
+	}
+	if err := p.show(ctx, c, org, host, &pull); err != nil {
+		return err
+	}
+	c.PutUntil(k, pull, c.Now.Add(record.PullKept))
 	return nil
 }
