@@ -9,9 +9,7 @@ import (
 
 // PutGitHost creates or changes a git host.
 func (c *Client) PutGitHost(ctx context.Context, in api.GitHost) (api.GitHost, api.Outcome, error) {
-	header := http.Header{}
-	out, err := ask[api.GitHost](ctx, c, brief, call{what: "apply git host " + in.Name, method: http.MethodPut, path: []string{"v1", "git-hosts", in.Name}, in: in, header: header})
-	return out, api.Outcome(header.Get(api.OutcomeHeader)), err
+	return put(ctx, c, "apply git host "+in.Name, in, "v1", "git-hosts", in.Name)
 }
 
 // GitHosts lists git hosts.

@@ -23,9 +23,7 @@ func (c *Client) LoginOptions(ctx context.Context, organization string) (api.Log
 
 // PutIssuer creates or changes an issuer.
 func (c *Client) PutIssuer(ctx context.Context, in api.Issuer) (api.Issuer, api.Outcome, error) {
-	header := http.Header{}
-	out, err := ask[api.Issuer](ctx, c, brief, call{what: "apply issuer " + in.Name, method: http.MethodPut, path: []string{"v1", "issuers", in.Name}, in: in, header: header})
-	return out, api.Outcome(header.Get(api.OutcomeHeader)), err
+	return put(ctx, c, "apply issuer "+in.Name, in, "v1", "issuers", in.Name)
 }
 
 // Issuers lists issuers.

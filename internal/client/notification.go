@@ -9,9 +9,7 @@ import (
 
 // PutNotification creates or changes a notification.
 func (c *Client) PutNotification(ctx context.Context, in api.Notification) (api.Notification, api.Outcome, error) {
-	header := http.Header{}
-	out, err := ask[api.Notification](ctx, c, brief, call{what: "apply notification " + in.Name, method: http.MethodPut, path: []string{"v1", "notifications", in.Name}, in: in, header: header})
-	return out, api.Outcome(header.Get(api.OutcomeHeader)), err
+	return put(ctx, c, "apply notification "+in.Name, in, "v1", "notifications", in.Name)
 }
 
 // Notifications lists notifications.

@@ -2,16 +2,13 @@ package client
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
 // PutSchedule creates or changes a schedule.
 func (c *Client) PutSchedule(ctx context.Context, in api.Schedule) (api.Schedule, api.Outcome, error) {
-	header := http.Header{}
-	out, err := ask[api.Schedule](ctx, c, brief, call{what: "apply schedule " + in.Name, method: http.MethodPut, path: []string{"v1", "schedules", in.Name}, in: in, header: header})
-	return out, api.Outcome(header.Get(api.OutcomeHeader)), err
+	return put(ctx, c, "apply schedule "+in.Name, in, "v1", "schedules", in.Name)
 }
 
 // Schedules lists schedules.
