@@ -11,9 +11,8 @@ import (
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/pipeline"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/deliverer"
 	"github.com/dayfly-dev/dayfly/internal/githost"
-	"github.com/dayfly-dev/dayfly/internal/githost/github"
-	"github.com/dayfly-dev/dayfly/internal/githost/gitlab"
 	"github.com/dayfly-dev/dayfly/internal/pullrequest"
 )
 
@@ -29,10 +28,8 @@ func hostOf(job pipeline.Job) (githost.Host, error) {
 		return nil, errors.New("the variable GITHUB_TOKEN is not set (env: GITHUB_TOKEN: ${{ github.token }})")
 	case job.Token.Empty():
 		return nil, fmt.Errorf("the variable %s is not set: it holds a project access token with the scope api", pipeline.EnvGitLabToken)
-	case job.Host == pipeline.GitHub:
-		return github.New(bounded, job.Server, job.Token)
 	}
-	return gitlab.New(bounded, job.Server, job.Token)
+	return deliverer.Open(job.Host, job.Server, bounded, job.Token)
 }
 
 // smallAnswers bounds what is read of an answer.
@@ -46,19 +43,11 @@ func (s smallAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// limit is the most bytes of a comment.
-func (r *ciRun) limit() int {
-	if r.job.Host == pipeline.GitLab {
-		return pullrequest.GitLabLimit
-	}
-	return pullrequest.GitHubLimit
-}
-
 // tell writes the comment, the status, the run's summary and the result. What a host refuses loses no result.
 func (r *ciRun) tell(ctx context.Context) {
 	r.post(ctx)
 	r.status(ctx)
-	said := strings.TrimPrefix(pullrequest.Render(r.comment, r.limit()), pullrequest.Marker(r.comment.Organization, r.comment.Key)+"\n")
+	said := strings.TrimPrefix(pullrequest.Render(r.comment, pullrequest.Limit(r.job.Host)), pullrequest.Marker(r.comment.Organization, r.comment.Key)+"\n")
 	if r.job.Summary != "" {
 		if err := appendTo(r.job.Summary, said); err != nil {
 			r.a.say("the run's summary is not written: %v", err)
@@ -84,7 +73,7 @@ func (r *ciRun) post(ctx context.Context) {
 	only := pullrequest.Silent(c)
 	c.Posted = true
 	_, err := r.host.Comment(ctx, githost.Comment{
-		Repository: r.job.Path, Number: r.job.Number, Marker: pullrequest.Marker(c.Organization, c.Key), Body: pullrequest.Render(c, r.limit()), OnlyEdit: only,
+		Repository: r.job.Path, Number: r.job.Number, Marker: pullrequest.Marker(c.Organization, c.Key), Body: pullrequest.Render(c, pullrequest.Limit(r.job.Host)), OnlyEdit: only,
 	})
 	if err != nil {
 		r.a.say("the comment is not written: %s", term.Clean(err.Error()))

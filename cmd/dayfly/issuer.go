@@ -34,14 +34,11 @@ type issuerList struct{}
 func (c *issuerList) Run(a *app, cl *client.Client) error {
 	return list(a, cl.Issuers, "no issuers: register one with dayfly issuer apply -f FILE",
 		[]string{"ISSUER", "URL", "RULES", "LOGIN", "STATE"}, func(i api.Issuer) []string {
-			state, login := "active", "-"
-			if i.IsDisabled {
-				state = "disabled"
-			}
+			login := "-"
 			if i.Login != nil {
 				login = i.Login.ClientID
 			}
-			return []string{i.Name, i.URL, fmt.Sprint(len(i.Rules)), login, state}
+			return []string{i.Name, i.URL, fmt.Sprint(len(i.Rules)), login, activeOr(i.IsDisabled)}
 		})
 }
 

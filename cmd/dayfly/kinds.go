@@ -95,21 +95,9 @@ func (p *planner) plan() ([]change, error) {
 		case api.Issuer:
 			err = p.issuer(ctx, ch, want)
 		case api.Notification:
-			would := want // with what the control plane fills in
-			would.Format = cmp.Or(would.Format, api.FormatDayfly)
-			for _, names := range []*[]string{&would.Events, &would.Projects} {
-				*names = slices.Compact(slices.Sorted(slices.Values(*names)))
-			}
-			if err = putWhole(ctx, ch, want, would, p.cl.Notification, p.cl.PutNotification, asNotification); err == nil {
-				err = errors.Join(p.knows(ctx, "pool", workspacefile.Pool, want.Pool), p.knows(ctx, "projects", workspacefile.Project, want.Projects...))
-			}
+			err = p.notification(ctx, ch, want)
 		case api.GitHost:
-			addresses := map[string]string{api.HostGitHub: "https://github.com", api.HostGitLab: "https://gitlab.com"}
-			would := want // with what the control plane fills in
-			would.URL = cmp.Or(strings.TrimRight(want.URL, "/"), addresses[want.Kind])
-			if err = putWhole(ctx, ch, want, would, p.cl.GitHost, p.cl.PutGitHost, asGitHost); err == nil {
-				err = p.knows(ctx, "pool", workspacefile.Pool, want.Pool)
-			}
+			err = p.gitHost(ctx, ch, want)
 		case api.Schedule:
 			err = p.schedule(ctx, ch, want)
 		}
@@ -327,54 +315,80 @@ func (p *planner) organization(ctx context.Context, ch *change, want api.Organiz
 }
 
 func (p *planner) issuer(ctx context.Context, ch *change, want api.Issuer) error {
-	ch.stage, ch.Outcome = stageOthers, api.OutcomeCreated
-	ch.do = func(ctx context.Context) (api.Outcome, error) {
-		_, outcome, err := p.cl.PutIssuer(ctx, want)
-		return outcome, err
-	}
-	have, err := p.cl.Issuer(ctx, ch.Name)
-	if errors.Is(err, workflow.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	org, err := p.cl.Organization(ctx)
-	if err != nil {
-		return err
-	}
-	would := want // with what the control plane fills in
-	if len(would.Audiences) == 0 {
-		would.Audiences = []string{api.OrganizationPrefix + org.Name}
-	}
-	if len(would.Algorithms) == 0 {
-		would.Algorithms = oidc.DefaultAlgorithms()
-	}
-	if want.Pipelines != nil {
-		would.Pipelines = new(want.Pipelines.Settled(want.URL))
-	}
-	would.Shared = would.Shared || have.Shared && have.OwnerClaim == "" // only that of a known host needs no claim
-	return ch.settled(asIssuer(have), would, false, func(ctx context.Context) error {
-		_, _, err := p.cl.PutIssuer(ctx, want)
-		return err
+	return putWhole(ctx, ch, want, p.cl.Issuer, p.cl.PutIssuer, asIssuer, func(have api.Issuer) (api.Issuer, error) {
+		if have.Name == "" {
+			return want, nil
+		}
+		org, err := p.cl.Organization(ctx)
+		if err != nil {
+			return want, err
+		}
+		would := want
+		if len(would.Audiences) == 0 {
+			would.Audiences = []string{api.OrganizationPrefix + org.Name}
+		}
+		if len(would.Algorithms) == 0 {
+			would.Algorithms = oidc.DefaultAlgorithms()
+		}
+		if want.Pipelines != nil {
+			would.Pipelines = new(want.Pipelines.Settled(want.URL))
+		}
+		would.Shared = would.Shared || have.Shared && have.OwnerClaim == "" // only that of a known host needs no claim
+		return would, nil
 	})
 }
 
-// putWhole plans a thing that a document describes whole. would is what the control plane makes of it.
-func putWhole[T any](ctx context.Context, ch *change, want, would T, get func(context.Context, string) (T, error), put func(context.Context, T) (T, api.Outcome, error), as func(T) T) error {
+func (p *planner) notification(ctx context.Context, ch *change, want api.Notification) error {
+	return putWhole(ctx, ch, want, p.cl.Notification, p.cl.PutNotification, asNotification, func(api.Notification) (api.Notification, error) {
+		would := want
+		would.Format, would.Events, would.Projects = cmp.Or(want.Format, api.FormatDayfly), sorted(want.Events), sorted(want.Projects)
+		return would, errors.Join(p.knows(ctx, "pool", workspacefile.Pool, want.Pool), p.knows(ctx, "projects", workspacefile.Project, want.Projects...))
+	})
+}
+
+func (p *planner) gitHost(ctx context.Context, ch *change, want api.GitHost) error {
+	return putWhole(ctx, ch, want, p.cl.GitHost, p.cl.PutGitHost, asGitHost, func(api.GitHost) (api.GitHost, error) {
+		would := want
+		would.URL = cmp.Or(strings.TrimRight(want.URL, "/"), api.HostAddress(want.Kind))
+		return would, p.knows(ctx, "pool", workspacefile.Pool, want.Pool)
+	})
+}
+
+func (p *planner) schedule(ctx context.Context, ch *change, want api.Schedule) error {
+	return putWhole(ctx, ch, want, p.cl.Schedule, p.cl.PutSchedule, asSchedule, func(have api.Schedule) (api.Schedule, error) {
+		would := asSchedule(want)
+		would.Cron = strings.Join(strings.Fields(would.Cron), " ")
+		would.Workspaces, would.Projects = sorted(want.Workspaces), sorted(want.Projects)
+		would.Type = cmp.Or(would.Type, workflow.InsightsScan)
+		// What it names already may be of what was deleted since.
+		without := func(names, known []string) []string {
+			return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(known, name) })
+		}
+		return would, errors.Join(p.knows(ctx, "workspaces", workspacefile.Workspace, without(want.Workspaces, have.Workspaces)...),
+			p.knows(ctx, "projects", workspacefile.Project, without(want.Projects, have.Projects)...))
+	})
+}
+
+// sorted is a list without what is in it twice.
+func sorted(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
+
+// putWhole plans a thing that a document describes whole. would says what the control plane makes of the document, and
+// refuses what names nothing; have is the zero value where there is no such thing.
+func putWhole[T any](ctx context.Context, ch *change, want T, get func(context.Context, string) (T, error), put func(context.Context, T) (T, api.Outcome, error), as func(T) T, would func(have T) (T, error)) error {
 	ch.stage, ch.Outcome = stageOthers, api.OutcomeCreated
 	ch.do = func(ctx context.Context) (api.Outcome, error) {
 		_, outcome, err := put(ctx, want)
 		return outcome, err
 	}
-	have, err := get(ctx, ch.Name)
-	if errors.Is(err, workflow.ErrNotFound) {
-		return nil
+	have, missing := get(ctx, ch.Name)
+	if missing != nil && !errors.Is(missing, workflow.ErrNotFound) {
+		return missing
 	}
-	if err != nil {
+	settled, err := would(have)
+	if err != nil || missing != nil {
 		return err
 	}
-	return ch.settled(as(have), would, false, func(ctx context.Context) error {
+	return ch.settled(as(have), settled, false, func(ctx context.Context) error {
 		_, _, err := put(ctx, want)
 		return err
 	})
@@ -428,6 +442,11 @@ func asIssuer(i api.Issuer) api.Issuer {
 func asNotification(n api.Notification) api.Notification {
 	n.CreatedAt, n.Version = nil, 0
 	return n
+}
+
+func asSchedule(s api.Schedule) api.Schedule {
+	s.SpreadOver, s.EditedBy, s.NextAt, s.Since, s.ResumedAt, s.CreatedAt, s.Version = "", "", nil, nil, nil, nil, 0
+	return s
 }
 
 func asGitHost(g api.GitHost) api.GitHost {

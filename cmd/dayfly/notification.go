@@ -36,11 +36,7 @@ type notificationList struct{}
 func (c *notificationList) Run(a *app, cl *client.Client) error {
 	return list(a, cl.Notifications, "no notifications: make one with dayfly notification apply -f FILE",
 		[]string{"NOTIFICATION", "EVENTS", "PROJECTS", "TO", "FORMAT", "STATE"}, func(n api.Notification) []string {
-			state := "active"
-			if n.IsDisabled {
-				state = "disabled"
-			}
-			return []string{n.Name, cmp.Or(strings.Join(n.Events, ","), "all"), cmp.Or(strings.Join(n.Projects, ","), "all"), cmp.Or(n.URL, n.URLRef), n.Format, state}
+			return []string{n.Name, cmp.Or(strings.Join(n.Events, ","), "all"), cmp.Or(strings.Join(n.Projects, ","), "all"), cmp.Or(n.URL, n.URLRef), n.Format, activeOr(n.IsDisabled)}
 		})
 }
 

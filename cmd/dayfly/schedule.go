@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -134,46 +133,4 @@ type scheduleDelete struct {
 // Run deletes the schedule.
 func (c *scheduleDelete) Run(a *app, cl *client.Client) error {
 	return c.delete(a, "schedule", c.Name, ", and leaves the runs that it has submitted", cl.DeleteSchedule)
-}
-
-// schedule finds out what would become of a schedule.
-func (p *planner) schedule(ctx context.Context, ch *change, want api.Schedule) error {
-	ch.stage = stageOthers
-	put := func(ctx context.Context) (api.Outcome, error) {
-		_, outcome, err := p.cl.PutSchedule(ctx, want)
-		return outcome, err
-	}
-	have, err := p.cl.Schedule(ctx, ch.Name)
-	created := errors.Is(err, workflow.ErrNotFound)
-	if err != nil && !created {
-		return err
-	}
-	// What it names already may be of what was deleted since.
-	without := func(names, known []string) []string {
-		return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(known, name) })
-	}
-	if err := errors.Join(p.knows(ctx, "workspaces", workspacefile.Workspace, without(want.Workspaces, have.Workspaces)...), p.knows(ctx, "projects", workspacefile.Project, without(want.Projects, have.Projects)...)); err != nil {
-		return err
-	}
-	if created {
-		ch.Outcome, ch.do = api.OutcomeCreated, put
-		return nil
-	}
-	would := asSchedule(want) // as the control plane keeps it
-	would.Cron = strings.Join(strings.Fields(would.Cron), " ")
-	for _, names := range []*[]string{&would.Workspaces, &would.Projects} {
-		*names = slices.Compact(slices.Sorted(slices.Values(*names)))
-	}
-	if would.Type == "" {
-		would.Type = workflow.InsightsScan
-	}
-	return ch.settled(asSchedule(have), would, false, func(ctx context.Context) error {
-		_, err := put(ctx)
-		return err
-	})
-}
-
-func asSchedule(s api.Schedule) api.Schedule {
-	s.SpreadOver, s.EditedBy, s.NextAt, s.Since, s.ResumedAt, s.CreatedAt, s.Version = "", "", nil, nil, nil, nil, 0
-	return s
 }

@@ -70,14 +70,11 @@ type serviceList struct{}
 func (c *serviceList) Run(a *app, cl *client.Client) error {
 	return list(a, cl.Services, "no service principals",
 		[]string{"NAME", "CLIENT ID", "ROLE", "GRANTS", "SECRETS", "STATE", "CREATED"}, func(s api.ServicePrincipal) []string {
-			state, grants := "active", []string{}
-			if s.IsDisabled {
-				state = "disabled"
-			}
+			var grants []string
 			for _, project := range slices.Sorted(maps.Keys(s.Grants)) {
 				grants = append(grants, project+"="+s.Grants[project])
 			}
-			return []string{s.Name, s.ClientID, dash(s.Role), dash(strings.Join(grants, ",")), fmt.Sprint(len(s.Secrets)), state, term.Time(s.CreatedAt)}
+			return []string{s.Name, s.ClientID, dash(s.Role), dash(strings.Join(grants, ",")), fmt.Sprint(len(s.Secrets)), activeOr(s.IsDisabled), term.Time(s.CreatedAt)}
 		})
 }
 
