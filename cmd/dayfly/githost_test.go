@@ -1,15 +1,13 @@
 package main
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/githost/githosttest"
 )
 
 // A git host is registered from a file, its secret is printed alone, and what its events lead to is listed.
@@ -28,13 +26,11 @@ func TestGitHost_ItsWebhookIsRegisteredAndTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mac := hmac.New(sha256.New, []byte(secret))
-	mac.Write(body)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/v1/webhooks/default/github", strings.NewReader(string(body)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header = http.Header{"Content-Type": {"application/json"}, "X-Github-Event": {"pull_request"}, "X-Hub-Signature-256": {"sha256=" + hex.EncodeToString(mac.Sum(nil))}}
+	r.Header = http.Header{"Content-Type": {"application/json"}, "X-Github-Event": {"pull_request"}, "X-Hub-Signature-256": {githosttest.Sign(secret, body)}}
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)

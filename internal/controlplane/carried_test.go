@@ -233,7 +233,7 @@ func TestCarried_OneOfTwo(t *testing.T) {
 	w.reviewOf(push.ID, api.ReviewApproved)
 }
 
-// A pipeline's token names an account of the git host, which is no principal: two others must look at what it submits.
+// A pipeline's token names an account of the git host, which is not a principal: two others must look at what it submits.
 func TestCarried_FromPipelineToPipeline(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.reviewed(&api.Approval{Required: true, NotBySubmitter: true, AfterMerge: true})

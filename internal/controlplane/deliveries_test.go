@@ -353,7 +353,7 @@ func TestClaim_AnswersAtOnceForADelivery(t *testing.T) {
 		}{{3 * time.Second, true}, {0, true}, {20 * time.Second, true}, {20 * time.Second, true}} {
 			began := time.Now()
 			if i == 2 {
-				<-time.After(3 * time.Second) // it is no news any more
+				<-time.After(3 * time.Second) // it is not news any more
 				began = time.Now()
 			}
 			out, err := w.plane.Claim(w.ctx(), w.pool, api.Claim{Instance: "one", Max: 1, WaitSeconds: 20})

@@ -1,9 +1,6 @@
 package controlplane_test
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -15,6 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/githost/githosttest"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -110,10 +108,8 @@ func (f *forge) signed(event string, body []byte) http.Header {
 		h.Set("X-Gitlab-Token", f.secret)
 		return h
 	}
-	mac := hmac.New(sha256.New, []byte(f.secret))
-	mac.Write(body)
 	h.Set("X-GitHub-Event", event)
-	h.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+	h.Set("X-Hub-Signature-256", githosttest.Sign(f.secret, body))
 	return h
 }
 
@@ -234,7 +230,7 @@ func (f *forge) works() (n int) {
 			n++
 		}
 	}
-	f.t.Fatal("there is no end of deliveries")
+	f.t.Fatal("the deliveries do not end")
 	return n
 }
 

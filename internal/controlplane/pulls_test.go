@@ -123,7 +123,7 @@ func TestPull_AForkWaitsForTheReleaseOfThatCommit(t *testing.T) {
 			f.works()
 			f.answers(planned)
 			if r := f.reviewOf(wf.ID, api.ReviewWaiting); !slices.Contains(r.Submitters, "anna") {
-				t.Errorf("who has released it is no submitter: %v", r.Submitters)
+				t.Errorf("who has released it is not a submitter: %v", r.Submitters)
 			}
 			f.pushes(newerSum)
 			f.answers("nothing of this pull request runs yet", "dayfly preview "+newerSum)

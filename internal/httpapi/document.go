@@ -85,7 +85,7 @@ func (r registration) operation(in, out reflect.Type) huma.Operation {
 		statuses = append(statuses, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests)
 	}
 	_, raw := in.FieldByName("RawBody")
-	op.SkipValidateBody = raw // its bytes are no string of JSON, which huma takes them for
+	op.SkipValidateBody = raw // its bytes are not a string of JSON, which huma takes them for
 	if raw || r.body != nil {
 		statuses = append(statuses, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}

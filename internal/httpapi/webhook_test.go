@@ -1,9 +1,6 @@
 package httpapi_test
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/githost/githosttest"
 )
 
 // An event is taken byte for byte as its host has signed it, and who cannot sign learns nothing.
@@ -32,11 +30,9 @@ func TestWebhook_IsTakenAsItIsSigned(t *testing.T) {
 	send := func(url, body, secret string, header ...string) *httptest.ResponseRecorder {
 		t.Helper()
 		r := httptest.NewRequest(http.MethodPost, url, strings.NewReader(body))
-		mac := hmac.New(sha256.New, []byte(secret))
-		mac.Write([]byte(body))
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("X-GitHub-Event", "pull_request")
-		r.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+		r.Header.Set("X-Hub-Signature-256", githosttest.Sign(secret, []byte(body)))
 		for i := 0; i < len(header); i += 2 {
 			r.Header.Set(header[i], header[i+1])
 		}

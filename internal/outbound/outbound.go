@@ -81,8 +81,8 @@ func (p Private) allows(a netip.Addr) bool {
 	return public(a) || slices.ContainsFunc(p.nets, func(n netip.Prefix) bool { return n.Contains(a.Unmap().WithZone("")) })
 }
 
-// Check refuses an address that a client would not call, or that would be called without TLS; the latter is only for
-// listed ones of this machine. It does not look names up: the client does that each time. The errors are said of what,
+// Check refuses an address that a client would not call, or that would be called without TLS. Only listed addresses of
+// this machine are called without TLS. It does not look names up: the client does that each time. The errors are said of what,
 // "the address of an issuer", and name the setting that would allow the address, "private_issuers of the control plane".
 func (p Private) Check(what, setting string, u *url.URL) error {
 	if u.Scheme != "https" && u.Scheme != "http" || u.Opaque != "" || u.Hostname() == "" {
@@ -111,9 +111,9 @@ type Limits struct {
 	Body      int64         // bytes of an answer; zero means 1 MiB
 }
 
-// Client makes an HTTP client. It calls nothing that Check refuses, and checks each address after the name is resolved, when it connects, so that a name whose
-// address changes does not lead elsewhere. It takes no proxy from the environment: then what is checked would be the
-// proxy's address. A host that is listed by its name may have any address.
+// Client makes an HTTP client. It calls nothing that Check refuses, and checks each address after the name is resolved,
+// when it connects, so that a name whose address changes does not lead elsewhere. It takes no proxy from the environment:
+// then what is checked would be the proxy's address. A host that is listed by its name may have any address.
 func (p Private) Client(l Limits) *http.Client {
 	connect := cmp.Or(l.Connect, 5*time.Second)
 	plain := &net.Dialer{Timeout: connect}

@@ -68,7 +68,7 @@ func TestAffected_SaysWhichFileConcernsAWorkspaceAndWhy(t *testing.T) {
 	}
 }
 
-func TestCheckSettings_RefusesWhatIsNoPathFilter(t *testing.T) {
+func TestCheckSettings_RefusesWhatIsNotAPathFilter(t *testing.T) {
 	for filter, want := range map[string]string{
 		"modules/**": "", "**/*.tf": "", "!a/**/b?.md": "", "a b/ü*": "", "**": "",
 		strings.Repeat("a", 255): "", strings.Repeat("a", 256): "longer than 255 bytes",

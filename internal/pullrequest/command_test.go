@@ -69,7 +69,7 @@ func FuzzParseCommand_SaysNothingThatTheCommentDoesNot(f *testing.F) {
 		c, ok := pullrequest.ParseCommand(comment)
 		if !ok {
 			if !cmp.Equal(c, pullrequest.Command{}) {
-				t.Errorf("%q is no command, and it is %+v", comment, c)
+				t.Errorf("%q is not a command, and it is %+v", comment, c)
 			}
 			return
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 )
 
-func TestTimesOf_RefusesWhatIsNoFiveFields(t *testing.T) {
+func TestTimesOf_RefusesWhatIsNotFiveFields(t *testing.T) {
 	for _, cron := range []string{
 		"", "* * * *", "* * * * * *", "0 0 1 1 * 2027", "@reboot", "@yearly", "@everysecond", "@5minutes", "60 * * * *", "5,99 * * * *",
 		"* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "*/0 * * * *", "5-1 * * * *", "0 0 L * *", "0 0 15W * *", "0 0 * * 1#2", "? * * * *",

@@ -55,7 +55,7 @@ func permanent(t *testing.T, w *world) {
 		t.Error("an empty token was taken")
 	}
 	if _, err := w.open(http.DefaultClient, "https://::", redact.New("x")); err == nil {
-		t.Error("what is no address was taken")
+		t.Error("what is not an address was taken")
 	}
 }
 

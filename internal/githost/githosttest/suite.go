@@ -65,7 +65,7 @@ func Run(t *testing.T, kind Kind, open Open) {
 		{"FindsItsCommentBehindOthers", behindOthers},
 		{"AnEmptyMarkerIsRefused", emptyMarker},
 		{"SetsAStatusAgainAndAgain", setsStatus},
-		{"AStatusOnAForkIsNoFailure", forkStatus},
+		{"AStatusOnAForkIsNotAFailure", forkStatus},
 		{"WhatAPersonMustChangeIsPermanent", permanent},
 		{"WhatPassesIsNotPermanent", transient},
 		{"NoErrorHoldsTheToken", noToken},

@@ -190,7 +190,7 @@ func (c call) files(ctx context.Context, number int) (names githost.Names, err e
 	return names, nil
 }
 
-// person says who a user is. Who is no user any more, or an app, may not write.
+// person says who a user is. Who is not a user any more, or an app, may not write.
 func (c call) person(ctx context.Context, user *github.User) (githost.Person, error) {
 	p := githost.Person{ID: user.GetID(), Login: user.GetLogin()}
 	if p.ID == 0 || p.Login == "" {

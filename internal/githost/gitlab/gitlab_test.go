@@ -87,7 +87,7 @@ func TestRead_WhatIsBeingMergedIsReadAgain(t *testing.T) {
 }
 
 // GitLab writes notes itself, in the name of a user.
-func TestRead_ANoteOfGitLabIsNoComment(t *testing.T) {
+func TestRead_ANoteOfGitLabIsNotAComment(t *testing.T) {
 	s, h := start(t)
 	s.Member(repo, "ann", githosttest.Writes)
 	n := s.Open(githosttest.Pull{Repository: repo, Author: "ann", Head: head("a")})
