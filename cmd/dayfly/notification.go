@@ -101,10 +101,7 @@ func (c *deliveryList) Run(a *app, cl *client.Client) error {
 	}
 	now := time.Now()
 	more, err := listUpTo(a, c.Limit, page, "no such deliveries", []string{"DELIVERY", "FOR", "WHAT", "ABOUT", "STATE", "TRIES", "AGE", "DETAIL"}, func(d api.Delivery) []string {
-		what, about := cmp.Or(d.Event, d.Kind), d.Workspace
-		if d.Repository != "" {
-			about = fmt.Sprintf("%s#%d", d.Repository, d.Number)
-		}
+		what, about := d.About()
 		return []string{d.ID, d.For, what, dash(about), d.State, fmt.Sprint(d.Attempts), text.Duration(now.Sub(d.CreatedAt)), dash(text.Cut(d.Detail, 100))}
 	})
 	if err == nil && more {

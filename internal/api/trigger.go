@@ -1,6 +1,8 @@
 package api
 
 import (
+	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -118,6 +120,15 @@ type Delivery struct {
 	NextAt     *time.Time `json:"next_at,omitempty" doc:"When it is tried next"`
 	CreatedAt  time.Time  `json:"created_at" doc:"When it was made"`
 	EndedAt    *time.Time `json:"ended_at,omitempty" doc:"When it was done or given up"`
+}
+
+// About says what it tells or does, and the pull request or the workspace that it is about, "" if there is none.
+func (d Delivery) About() (what, of string) {
+	what, of = cmp.Or(d.Event, d.Kind), d.Workspace
+	if d.Repository != "" {
+		of = fmt.Sprintf("%s#%d", d.Repository, d.Number)
+	}
+	return what, of
 }
 
 // DeliveryClaim asks for deliveries of a pool.

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -249,7 +248,8 @@ func endedToday(newest api.Page[api.Workflow], now time.Time) string {
 
 // about is what a delivery tells.
 func about(d api.Delivery) string {
-	return strings.TrimSpace(cmp.Or(d.Event, d.Kind) + " " + clean(d.Workspace))
+	what, of := d.About()
+	return strings.TrimSpace(what + " " + clean(of))
 }
 
 // failedAt is when a delivery was given up.

@@ -1,15 +1,19 @@
 package console_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/console"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/githost/githosttest"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -326,4 +330,23 @@ func TestHome_ShowsDeliveriesThatFailed(t *testing.T) {
 	s.shows("/", []string{"Deliveries that failed · more than 5"}, nil)
 	s.as("olga", api.RoleOperator, nil)
 	s.shows("/", nil, []string{"Deliveries that failed"})
+}
+
+// A delivery about a pull request names it.
+func TestHome_SaysWhichPullRequestIsNotAnswered(t *testing.T) {
+	s := newSite(t, func(c *controlplane.Config, _ *console.Config) {
+		c.WebhookKey = func(context.Context) ([]byte, error) { return []byte("of the secrets of webhooks"), nil }
+	})
+	_, _, err := s.plane.PutGitHost(t.Context(), s.admin, api.GitHost{Name: "forge", Kind: api.HostGitHub, TokenRef: "file:git"})
+	s.must(err)
+	hook, err := s.plane.RotateWebhookSecret(t.Context(), s.admin, "forge")
+	s.must(err)
+	body, err := os.ReadFile("../githost/webhook/testdata/github-pull_request-opened.json")
+	s.must(err)
+	_, err = s.plane.Webhook(t.Context(), "default", "forge", http.Header{"X-Github-Event": {"pull_request"}, "X-Hub-Signature-256": {githosttest.Sign(hook.Secret, body)}}, body)
+	s.must(err)
+	out, err := s.plane.ClaimDeliveries(t.Context(), s.pool, api.DeliveryClaim{Max: 20, Instance: "one"})
+	s.must(err)
+	s.must(s.plane.DeliveryDone(t.Context(), s.pool, out.Tasks[0].ID, api.DeliveryResult{Attempt: 1, IsPermanent: true, Detail: "it answered 401"}))
+	s.shows("/", []string{"Deliveries that failed · 1", "forge: pull_read Example/Infra#2"}, nil)
 }
