@@ -1,9 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -108,21 +106,9 @@ func (c *scheduleShow) Run(a *app, cl *client.Client) error {
 	}
 	t := term.NewTable("WORKSPACE", "NEXT", "LAST", "RUN", "STATE", "NOTE")
 	for _, r := range runs {
-		note := r.Note
-		if r.Missed > 0 {
-			note = strings.TrimPrefix(note+"; "+missed(r.Missed), "; ")
-		}
-		t.Row(r.Workspace, minute(r.NextAt), minute(r.LastAt), cmp.Or(r.Workflow, "-"), cmp.Or(string(r.State), "-"), cmp.Or(note, "-"))
+		t.Row(r.Workspace, minute(r.NextAt), minute(r.LastAt), dash(r.Workflow), dash(string(r.State)), dash(r.Otherwise()))
 	}
 	return t.Write(a.stdout, a.style(), "no workspaces: it names none that there is")
-}
-
-// missed says how many times of a schedule were missed.
-func missed(n int) string {
-	if n >= api.MostMissed {
-		return fmt.Sprintf("%d times or more before it were missed", n)
-	}
-	return text.Count(n, "time") + " before it missed"
 }
 
 type scheduleDelete struct {

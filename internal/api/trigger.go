@@ -3,8 +3,10 @@ package api
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -58,6 +60,18 @@ type ScheduledRun struct {
 	State     workflow.State `json:"state,omitempty" doc:"Where that run stands" example:"succeeded"`
 	Missed    int            `json:"missed,omitempty" doc:"How many times before that one were missed: they are not made up for one by one"`
 	Note      string         `json:"note,omitempty" doc:"Why nothing was submitted at that time, or what it waits for" example:"pool production is disabled"`
+}
+
+// Otherwise says what went otherwise than the schedule says: its note, and how many times were missed; "" if nothing did.
+func (s ScheduledRun) Otherwise() string {
+	missed := text.Count(s.Missed, "time") + " before the last one missed"
+	switch {
+	case s.Missed == 0:
+		return s.Note
+	case s.Missed >= MostMissed:
+		missed = fmt.Sprintf("%d times or more before the last one missed", s.Missed)
+	}
+	return strings.TrimPrefix(s.Note+"; "+missed, "; ")
 }
 
 // The formats of a notification.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
-	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -135,18 +134,6 @@ func workspace(r *http.Request, v *view) (templ.Component, error) {
 	}
 	d.pools, d.settings, d.form, d.schedules = verdicts.Items, settingsOf(d.w), formOf(r, d.w), clock.Items
 	return workspacePage(v, d), nil
-}
-
-// noteOf says what went otherwise than a schedule says. It is a pure function.
-func noteOf(s api.ScheduledRun) string {
-	missed := text.Count(s.Missed, "time") + " before the last one missed"
-	switch {
-	case s.Missed == 0:
-		return s.Note
-	case s.Missed >= api.MostMissed:
-		missed = fmt.Sprintf("%d times or more before the last one missed", s.Missed)
-	}
-	return strings.TrimPrefix(s.Note+"; "+missed, "; ")
 }
 
 // formOf is the form of a new run. One that was refused keeps what was typed, but for the key and the confirmation.

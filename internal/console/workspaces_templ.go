@@ -1158,7 +1158,7 @@ func scheduled(v *view, s api.ScheduledRun) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if note := noteOf(s); note != "" {
+		if note := s.Otherwise(); note != "" {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 111, "<small>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
