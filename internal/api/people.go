@@ -204,6 +204,8 @@ type Submit struct {
 
 	LockID string `json:"lock_id,omitempty" maxLength:"255" doc:"With operation state_unlock: id of the lock"`
 
+	Options *Options `json:"options,omitempty" doc:"What this run asks for beside its workspace"`
+
 	Push     *PushedState `json:"push,omitempty" doc:"With operation state_push: the state, which must have been placed before"`
 	Register *Workspace   `json:"register,omitempty" doc:"Makes or changes the workspace in the commit that makes the run: if the run is refused, nothing is left behind. A directory source of an existing workspace stays as it is"`
 }

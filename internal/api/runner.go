@@ -99,7 +99,7 @@ type Spec struct {
 	Workspace         string             `json:"workspace" doc:"Name of the workspace" example:"network"`
 	Type              workflow.Type      `json:"type" doc:"What kind of run it is"`
 	Operation         workflow.Operation `json:"operation,omitempty" doc:"What a deployment does" example:"preview"`
-	Engine            string             `json:"engine" enum:"terraform,tofu,command" doc:"Program that runs the code"`
+	Engine            string             `json:"engine" enum:"terraform,tofu,terragrunt,pulumi,command" doc:"Program that runs the code"`
 	EngineVersion     string             `json:"engine_version,omitempty" doc:"A version or constraint; empty takes what the runner has" example:"~> 1.10"`
 	Commands          map[string]string  `json:"commands,omitempty" doc:"With engine command: the shell script of each operation"`
 	Source            Source             `json:"source" doc:"Where the code comes from"`
@@ -123,6 +123,45 @@ type Spec struct {
 	Plan              *PlanRef           `json:"plan,omitempty" doc:"The approved plan that the run applies, and nothing else"`
 	Push              *PushedState       `json:"push,omitempty" doc:"With operation state_push, or with for: the state"`
 	LogQuota          int64              `json:"log_quota,omitempty" doc:"Bytes that the log may hold; 0 means 64 MiB" example:"67108864"`
+
+	Flags    map[string][]string `json:"flags,omitempty" doc:"Further flags of the engine for each of its steps"`
+	VarFiles []string            `json:"var_files,omitempty" doc:"Files of variables in the source, relative to the root module"`
+	Files    []File              `json:"files,omitempty" doc:"Files that are written beside the code"`
+	Hooks    []Hook              `json:"hooks,omitempty" doc:"Scripts that run before and after steps"`
+	Modules  []ModuleCredential  `json:"modules,omitempty" doc:"Credentials with which the engine fetches modules and providers"`
+	Options  *Options            `json:"options,omitempty" doc:"What this run asks for beside its workspace"`
+	Image    string              `json:"image,omitempty" doc:"Name of the pool's image that it runs in; for the launch"`
+	Spot     string              `json:"spot,omitempty" enum:"never,reads,all" doc:"What may run on Spot; for the launch"`
+	DiskGiB  int                 `json:"disk_gib,omitempty" doc:"Disk of the run in GiB; for the launch"`
+}
+
+// Options are what one run asks for beside its workspace. They are part of what is audited and shown of it.
+type Options struct {
+	Targets     []string       `json:"targets,omitempty" maxItems:"100" doc:"Only these resources and what they need, as terraform's -target" example:"aws_subnet.a"`
+	Replace     []string       `json:"replace,omitempty" maxItems:"100" doc:"Resources to make anew, as terraform's -replace" example:"aws_instance.web"`
+	Variables   map[string]any `json:"variables,omitempty" doc:"Variables that win over the workspace's; never a secret"`
+	VarFiles    []string       `json:"var_files,omitempty" maxItems:"20" doc:"Files of variables in the source, after those of the workspace"`
+	Ref         string         `json:"ref,omitempty" maxLength:"255" doc:"Branch, tag or commit of the git source instead of the workspace's"`
+	RefreshOnly bool           `json:"refresh_only,omitempty" doc:"Change no resource, only what the state knows of them"`
+	Imports     []Import       `json:"imports,omitempty" maxItems:"100" doc:"Resources that exist and are taken into the state"`
+}
+
+// Import takes a resource that exists into the state.
+type Import struct {
+	To string `json:"to" minLength:"1" maxLength:"1000" doc:"Its address in the code" example:"aws_vpc.main"`
+	ID string `json:"id" minLength:"1" maxLength:"1000" doc:"Its id, as its provider knows it" example:"vpc-0abc"`
+}
+
+// Inventory is what a scan found in the state, without any value.
+type Inventory struct {
+	Resources int              `json:"resources" doc:"How many there are" example:"42"`
+	Types     []InventoryCount `json:"types,omitempty" maxItems:"200" doc:"Of which types, the most frequent first"`
+}
+
+// InventoryCount counts resources of one type.
+type InventoryCount struct {
+	Type  string `json:"type" maxLength:"255" doc:"Type of the resources" example:"aws_subnet"`
+	Count int    `json:"count" doc:"How many there are" example:"3"`
 }
 
 // Step is a named piece of a run.
@@ -247,6 +286,7 @@ type Result struct {
 	Lock      *Lock           `json:"lock,omitempty" doc:"A state lock that is still held"`
 	State     *StateFound     `json:"state,omitempty" doc:"Where the run found its engine's state; absent where it did not come to that"`
 	Plan      *PlanMade       `json:"plan,omitempty" doc:"The plan that a preview left to be approved"`
+	Inventory *Inventory      `json:"inventory,omitempty" doc:"Of a scan: what is in the state"`
 	LogEnd    int64           `json:"log_end" minimum:"0" doc:"Number of lines of the whole log" example:"120"`
 	Truncated bool            `json:"truncated,omitempty" doc:"Whether outputs or resources were left out to stay within bounds"`
 }

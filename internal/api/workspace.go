@@ -12,7 +12,15 @@ const (
 	EngineTerraform = "terraform"
 	EngineTofu      = "tofu"
 	EngineCommand   = "command"
+
+	EngineTerragrunt = "terragrunt"
+	EnginePulumi     = "pulumi"
 )
+
+// Engines are all of them.
+func Engines() []string {
+	return []string{EngineTerraform, EngineTofu, EngineTerragrunt, EnginePulumi, EngineCommand}
+}
 
 // Kinds of place for the engine's state, as people name them. A workspace without one uses the backend that its code
 // declares, else the control plane's default. A stored workspace with one of these words was registered before places
@@ -41,7 +49,7 @@ type Workspace struct {
 	Stack           string            `json:"stack,omitempty" maxLength:"64" doc:"Label for the assignment of pools; only an admin of the organization may set it"`
 	Namespace       string            `json:"namespace,omitempty" maxLength:"64" doc:"Label for the assignment of pools; only an admin of the organization may set it"`
 	Description     string            `json:"description,omitempty" maxLength:"1000" doc:"What the workspace is"`
-	Engine          string            `json:"engine" enum:"terraform,tofu,command" doc:"Program that runs the code"`
+	Engine          string            `json:"engine" enum:"terraform,tofu,terragrunt,pulumi,command" doc:"Program that runs the code"`
 	EngineVersion   string            `json:"engine_version,omitempty" maxLength:"100" doc:"A version or constraint, such as 1.11.4 or ~> 1.10; empty takes what the runner has" example:"~> 1.10"`
 	Commands        map[string]string `json:"commands,omitempty" doc:"With engine command: the shell script of each operation (preview, update, refresh, destroy, insights_scan)"`
 	Source          Source            `json:"source" doc:"Where the code comes from"`
@@ -61,6 +69,39 @@ type Workspace struct {
 	Approval        *Approval         `json:"approval,omitempty" doc:"What is required before a plan is applied, beside what its organization and its projects require; only an admin may take it away or make it require less"`
 	PullRequests    *PullRequests     `json:"pull_requests,omitempty" doc:"When a pull request previews it; it needs a git source"`
 	DefaultPriority int               `json:"default_priority,omitempty" minimum:"-100" maximum:"100" doc:"Priority of runs that name none; higher first"`
+
+	Flags    map[string][]string `json:"flags,omitempty" doc:"Further flags of the engine for each of its steps: init, plan, apply" example:"{\"plan\":[\"-parallelism=20\"]}"`
+	VarFiles []string            `json:"var_files,omitempty" maxItems:"20" doc:"Files of variables in the source, relative to the root module" example:"prod.tfvars"`
+	Files    []File              `json:"files,omitempty" maxItems:"50" doc:"Files that are written beside the code; never a secret"`
+	Hooks    []Hook              `json:"hooks,omitempty" maxItems:"50" doc:"Scripts that run before and after steps"`
+	Modules  []ModuleCredential  `json:"modules,omitempty" maxItems:"20" doc:"Credentials with which the engine fetches modules and providers, by host"`
+	Image    string              `json:"image,omitempty" maxLength:"64" doc:"Name of one of the pool's images; default the pool's own"`
+	Spot     string              `json:"spot,omitempty" enum:"never,reads,all" doc:"What may run on Spot, within what the pool allows; default the pool's"`
+	DiskGiB  int                 `json:"disk_gib,omitempty" minimum:"0" maximum:"200" doc:"Disk of a run in GiB, within what the pool allows; default the pool's" example:"50"`
+}
+
+// File is a text that is written into the run's copy of the source before its first step.
+type File struct {
+	Path    string `json:"path" minLength:"1" maxLength:"255" doc:"Path below the root module; a file of the source is not replaced" example:"backend.tf"`
+	Content string `json:"content" maxLength:"65536" doc:"The text"`
+}
+
+// Hook is a shell script that runs before or after a step. Exactly one of Before and After is set.
+type Hook struct {
+	Name   string `json:"name,omitempty" maxLength:"64" doc:"What people call it" example:"lint"`
+	Before string `json:"before,omitempty" maxLength:"64" doc:"Step before which it runs, such as init, plan or apply" example:"plan"`
+	After  string `json:"after,omitempty" maxLength:"64" doc:"Step after which it runs, whether or not that succeeded" example:"apply"`
+	Run    string `json:"run" minLength:"1" maxLength:"65536" doc:"The script"`
+}
+
+// ModuleCredential is how the engine logs in at a host that has modules or providers. One of TokenRef and SSHKeyRef is
+// set.
+type ModuleCredential struct {
+	Host       string `json:"host" minLength:"1" maxLength:"255" doc:"Name of a module registry or a git host, with its port if it has one" example:"modules.example.com"`
+	TokenRef   string `json:"token_ref,omitempty" doc:"Reference of the secret with its token, for registries and for git with https"`
+	Username   string `json:"username,omitempty" maxLength:"255" doc:"User name that goes with the token for git; default x-access-token"`
+	SSHKeyRef  string `json:"ssh_key_ref,omitempty" doc:"Reference of the secret with a private key, for git with ssh"`
+	KnownHosts string `json:"known_hosts,omitempty" maxLength:"10000" doc:"Lines of a known_hosts file; required with ssh"`
 }
 
 // PullRequests says when a pull request of the workspace's repository previews it. Without it, each does that changes
@@ -116,6 +157,8 @@ type GitSource struct {
 	Username   string `json:"username,omitempty" doc:"User name that goes with the token; default x-access-token"`
 	SSHKeyRef  string `json:"ssh_key_ref,omitempty" doc:"Reference of the secret that holds a private key"`
 	KnownHosts string `json:"known_hosts,omitempty" maxLength:"10000" doc:"Lines of a known_hosts file; required with ssh"`
+	Version    string `json:"version,omitempty" maxLength:"100" doc:"Instead of ref: the highest tag that fits, as v1.4.2 fits ~> 1.4" example:"~> 1.4"`
+	Submodules bool   `json:"submodules,omitempty" doc:"Whether submodules are fetched too, from hosts that the credentials are for or that need none"`
 }
 
 // State says where the engine keeps its state.
@@ -128,6 +171,8 @@ type State struct {
 
 	BackendConfig map[string]any `json:"backend_config,omitempty" doc:"With source: settings that complete the backend that the code declares, as terraform's -backend-config; never a secret"`
 	Workspace     string         `json:"workspace,omitempty" maxLength:"90" doc:"The engine's own workspace, as in terraform workspace select; default TF_WORKSPACE, else the one that is selected in a directory source, else default"`
+
+	SecretsProvider string `json:"secrets_provider,omitempty" maxLength:"500" doc:"With pulumi: what encrypts the secrets of a new stack, such as passphrase or awskms://alias/NAME" example:"passphrase"`
 
 	Key     string `json:"key,omitempty" maxLength:"64" doc:"Names the place among those of the organization; said by the control plane"`
 	Default string `json:"default,omitempty" doc:"Said by the control plane: the kind of place where the code declares none"`
@@ -180,5 +225,6 @@ type Secret struct {
 	File string `json:"file,omitempty" maxLength:"255" doc:"Or the path of a file with the value, below the directory that DAYFLY_SECRETS_DIR names"`
 	Ref  string `json:"ref" minLength:"1" maxLength:"2048" doc:"file:NAME, env:NAME or the ARN of a secret in Secrets Manager" example:"file:db-password"`
 
-	Preview bool `json:"preview,omitempty" doc:"Whether runs of pull requests get it too, whose code whoever opened them may have written; default false"`
+	Steps   []string `json:"steps,omitempty" maxItems:"10" doc:"Steps that get it, with their hooks; default all" example:"apply"`
+	Preview bool     `json:"preview,omitempty" doc:"Whether runs of pull requests get it too, whose code whoever opened them may have written; default false"`
 }

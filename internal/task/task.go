@@ -23,6 +23,11 @@ type Needs struct {
 	SourcePath        string   `json:"source_path,omitempty" doc:"With source_directory: the root module's directory below it" example:"envs/prod"`
 	SecretRefs        []string `json:"secret_refs,omitempty" doc:"References to secrets of the runner's machine, for a launcher that must hand their values over"`
 	MaxRuntimeSeconds float64  `json:"max_runtime_seconds" doc:"Most seconds that the run may take" example:"3600"`
+	Image             string   `json:"image,omitempty" doc:"Name of one of the pool's images" example:"gpu"`
+	Spot              string   `json:"spot,omitempty" enum:"never,reads,all" doc:"What may run on Spot, within what the pool allows" example:"reads"`
+	DiskGiB           int      `json:"disk_gib,omitempty" doc:"Disk of the run in GiB, within what the pool allows" example:"50"`
+	Engine            string   `json:"engine,omitempty" enum:"terraform,tofu,terragrunt,pulumi,command" doc:"Program that runs the code, for a launcher that provides it" example:"tofu"`
+	EngineVersion     string   `json:"engine_version,omitempty" doc:"A version or constraint of it" example:"~> 1.10"`
 }
 
 // StateDirs are the state directories of a task, each as a path below the root of all states.

@@ -306,6 +306,7 @@ func claimOne(ctx context.Context, c *ledger.Change, who identity.Principal, ins
 			Attempt: w.Attempt, Organization: w.Org, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, Pool: who.Pool, Size: w.Size, MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
 			StateKind: spec.State.Kind, StateKey: spec.State.Directory(), StateOlds: olds(spec),
 			SourceDirectory: spec.Source.Directory, SourcePath: spec.Source.Path, SecretRefs: machineRefs(spec),
+			Image: spec.Image, Spot: spec.Spot, DiskGiB: spec.DiskGiB, Engine: spec.Engine, EngineVersion: spec.EngineVersion,
 		},
 		ID: w.ID, Token: token, Type: w.Type, Operation: w.Op, LaunchSeconds: workflow.LaunchWindow.Seconds(),
 	}, nil
