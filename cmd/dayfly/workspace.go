@@ -59,6 +59,7 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 	line("path", w.Source.Path)
 	if g := w.Source.Git; g != nil {
 		line("ref", g.Ref)
+		line("version", g.Version)
 		line("path", g.Path)
 	}
 	if x := w.Source.Archive; x != nil {
@@ -77,13 +78,19 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 		line("approval", w.Approval.Text())
 	}
 	for _, s := range w.Secrets {
-		of := ""
-		if s.Preview {
-			of = ", also for pull requests"
-		}
-		line("secret", s.Env+s.File+" from "+s.Ref+of)
+		line("secret", s.Env+s.File+" from "+s.Ref+alsoForPulls(s.Preview))
+	}
+	for _, m := range w.Modules {
+		line("modules of", m.Host+" with "+m.TokenRef+m.SSHKeyRef+alsoForPulls(m.Preview))
 	}
 	return a.shown(workspacefile.Workspace, asWorkspace(w), w, "%s", strings.TrimSuffix(b.String(), "\n"))
+}
+
+func alsoForPulls(preview bool) string {
+	if preview {
+		return ", also for pull requests"
+	}
+	return ""
 }
 
 // statePlace says where a workspace's state is, as far as its settings say.

@@ -20,7 +20,7 @@ const MaxLaunchMessage = 32 << 10
 
 // Bounds of what a launch message names of the runner's machine. No secret has a longer reference.
 const (
-	MostSecretRefs = 64
+	MostSecretRefs = 80
 	MaxSecretRef   = 160
 	MostStateOlds  = 8
 )

@@ -41,6 +41,10 @@ const (
 	knowsPlan      = "plan" // to leave a plan that can be approved, and to apply one
 	knowsPath      = "directory_path"
 	knowsPull      = "pull_request" // to keep what the machine lends its engines from the code of a pull request
+
+	knowsVersion    = "git_version"
+	knowsSubmodules = "git_submodules"
+	knowsModules    = "modules"
 )
 
 // RunnerKnows is what a runner of this version names at its start.
@@ -48,6 +52,7 @@ func RunnerKnows() []string {
 	return []string{
 		StateDeclared, StateOwnDirectory, StateOwnS3, string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
 		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath, knowsPull,
+		knowsVersion, knowsSubmodules, knowsModules,
 	}
 }
 
@@ -62,7 +67,8 @@ func (s Spec) Needs() []string {
 		switch {
 		case what == kind, what == string(s.Operation), what == knowsTakeOver && s.TakeOver, what == knowsBeginAnew && s.BeginAnew,
 			what == knowsArchive && s.Source.Archive != nil, what == knowsPlan && (s.For != "" || s.Plan != nil), what == knowsPath && s.Source.Path != "",
-			what == knowsPull && s.PullRequest:
+			what == knowsPull && s.PullRequest, what == knowsVersion && s.Source.Git != nil && s.Source.Git.Version != "",
+			what == knowsSubmodules && s.Source.Git != nil && s.Source.Git.Submodules, what == knowsModules && len(s.Modules) > 0:
 			out = append(out, what)
 		}
 	}

@@ -102,6 +102,7 @@ type ModuleCredential struct {
 	Username   string `json:"username,omitempty" maxLength:"255" doc:"User name that goes with the token for git; default x-access-token"`
 	SSHKeyRef  string `json:"ssh_key_ref,omitempty" doc:"Reference of the secret with a private key, for git with ssh"`
 	KnownHosts string `json:"known_hosts,omitempty" maxLength:"10000" doc:"Lines of a known_hosts file; required with ssh"`
+	Preview    bool   `json:"preview,omitempty" doc:"Whether runs of pull requests get it too, whose code whoever opened them may have written; default false"`
 }
 
 // PullRequests says when a pull request of the workspace's repository previews it. Without it, each does that changes
@@ -134,6 +135,15 @@ type Source struct {
 	Git       *GitSource `json:"git,omitempty" doc:"A git repository"`
 
 	Archive *ArchiveSource `json:"archive,omitempty" doc:"A tar, tar.gz or zip file"`
+}
+
+// At is the source with another branch, tag or commit of its repository; a source that has none is left as it is.
+func (s Source) At(ref string) Source {
+	if s.Git != nil {
+		git := *s.Git
+		git.Ref, git.Version, s.Git = ref, "", &git
+	}
+	return s
 }
 
 // RootModule is the directory of the root module of a directory source; empty for another source.

@@ -78,6 +78,7 @@ var sinceV0 = map[string]string{
 	"workspace.w.image":                  "as its archive",
 	"workspace.w.modules.host":           "as its archive",
 	"workspace.w.modules.known_hosts":    "as its archive",
+	"workspace.w.modules.preview":        "as its preview_role; a run of a pull request then lacks the credential",
 	"workspace.w.modules.ssh_key_ref":    "as its archive",
 	"workspace.w.modules.token_ref":      "as its archive",
 	"workspace.w.modules.username":       "as its archive",

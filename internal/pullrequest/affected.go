@@ -27,12 +27,12 @@ type Workspace struct {
 
 // Of returns the workspaces whose code is on a branch of a repository, as Repository names it, and which pull requests
 // preview. An empty base means that the branch is not known; a workspace without a ref follows the branch that the host
-// has as its default, which this does not know either. All of them are concerned where nobody knows which files changed,
+// has as its default, which this does not know either. One with a version follows tags, and no branch. All of them are concerned where nobody knows which files changed,
 // as where a host lists only the first of many.
 func Of(workspaces []api.Workspace, host, path, base string) []api.Workspace {
 	var out []api.Workspace
 	for _, w := range workspaces {
-		if w.Source.Git == nil || w.PullRequests != nil && w.PullRequests.IsDisabled {
+		if w.Source.Git == nil || w.Source.Git.Version != "" || w.PullRequests != nil && w.PullRequests.IsDisabled {
 			continue
 		}
 		if ref := strings.TrimPrefix(w.Source.Git.Ref, "refs/heads/"); base != "" && ref != "" && ref != base {
@@ -146,6 +146,9 @@ func CheckSettings(w api.Workspace) error {
 	}
 	if w.Source.Git == nil {
 		return workflow.Refuse(workflow.ErrInvalid, "pull_requests", "pull_requests goes with a git source; leave it out, or name the repository in source.git.url")
+	}
+	if w.Source.Git.Version != "" && !p.IsDisabled {
+		return workflow.Refuse(workflow.ErrInvalid, "pull_requests", "source.git.version follows tags, and a pull request is for a branch: leave pull_requests out, or name a branch in source.git.ref instead of version")
 	}
 	if p.OnMerge != "" && p.OnMerge != workflow.Preview && p.OnMerge != workflow.Update {
 		return workflow.Refuse(workflow.ErrInvalid, "pull_requests.on_merge", "a merge starts a preview or an update, not %s", text.Quote(string(p.OnMerge), 40))

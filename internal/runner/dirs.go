@@ -22,6 +22,7 @@ type dirs struct {
 	home      string // HOME of the engine
 	artifacts string // DAYFLY_ARTIFACTS of the engine
 	secrets   string // files of secrets
+	modules   string // files of the credentials for modules, while a step has them
 	broken    error  // why they could not be made
 }
 
@@ -61,8 +62,8 @@ func (r *run) prepare() (err error) {
 			return err
 		}
 	}
-	// These two are made when there is something for them.
-	d.aside, d.secrets = filepath.Join(d.work, "aside"), filepath.Join(d.work, "secrets")
+	// These are made when there is something for them.
+	d.aside, d.secrets, d.modules = filepath.Join(d.work, "aside"), filepath.Join(d.work, "secrets"), filepath.Join(d.work, "modules")
 	for _, sub := range []struct {
 		path *string
 		name string
@@ -88,27 +89,26 @@ func (r *run) owner() *engine.Owner {
 	return &engine.Owner{UID: int(r.cfg.Engine.UID), GID: int(r.cfg.Engine.GID)}
 }
 
-// writeSecret writes a value to a file below the secrets directory that only the engine's user can
-// read.
-func (d *dirs) writeSecret(name, value string, owner *engine.Owner) error {
+// write writes a secret value to a file below a directory. Only the engine's user can read it.
+func (d *dirs) write(dir, name, value string, owner *engine.Owner) error {
 	if !filepath.IsLocal(name) || filepath.Clean(name) == "." {
 		return workflow.Refuse(workflow.ErrInvalid, "secrets", "the file is not below the directory of the secrets")
 	}
-	if err := os.Mkdir(d.secrets, 0o700); err == nil && owner != nil {
-		if err := os.Lchown(d.secrets, owner.UID, owner.GID); err != nil {
+	if err := os.Mkdir(dir, 0o700); err == nil && owner != nil {
+		if err := os.Lchown(dir, owner.UID, owner.GID); err != nil {
 			return err
 		}
 	} else if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	root, err := os.OpenRoot(d.secrets)
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }()
 	var parents []string
-	for dir := filepath.Dir(filepath.Clean(name)); dir != "."; dir = filepath.Dir(dir) {
-		parents = append(parents, dir)
+	for above := filepath.Dir(filepath.Clean(name)); above != "."; above = filepath.Dir(above) {
+		parents = append(parents, above)
 	}
 	for i := len(parents) - 1; i >= 0; i-- {
 		if err := root.Mkdir(parents[i], 0o700); errors.Is(err, fs.ErrExist) {
@@ -135,8 +135,10 @@ func (d *dirs) writeSecret(name, value string, owner *engine.Owner) error {
 
 // removeSecrets removes the files of the secrets; it may be called again.
 func (d *dirs) removeSecrets(log *slog.Logger) {
-	if d.secrets != "" {
-		logRemoval(log, disk.RemoveTree(d.secrets))
+	for _, path := range []string{d.secrets, d.modules} {
+		if path != "" {
+			logRemoval(log, disk.RemoveTree(path))
+		}
 	}
 }
 

@@ -32,7 +32,9 @@ type host struct {
 	spec api.Spec
 	env  []string // of every command
 
-	lent []string // of every command of the step: where to find the role's credentials
+	lent []string // of every command of the step: where to find the role's credentials, and those for modules
+
+	modules modules // for modules and providers
 
 	exit *int // of the last command in that step, if it was not 0
 }
@@ -47,13 +49,14 @@ func (h *host) Step(ctx context.Context, name string, fn func(ctx context.Contex
 	before := h.r.enter(name)
 	defer h.r.enter(before)
 	h.exit = nil
+	outer := h.lent
+	defer func() { h.lent = outer }()
 	if h.r.role != nil {
-		outer := h.lent
 		lent, end := h.r.role.lender.Step()
 		h.lent = lent
-		defer func() { h.lent = outer; end() }()
+		defer end()
 	}
-	text, err := fn(ctx)
+	text, err := h.withModules(ctx, name, fn)
 	h.r.own.Flush()
 	status := workflow.StepSucceeded
 	if err != nil {

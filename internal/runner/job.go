@@ -53,6 +53,9 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	if h.env, err = r.environment(spec, env); err != nil {
 		return engine.Outcome{}, failure(workflow.ReasonRunnerError, err)
 	}
+	if h.modules, err = r.modules(ctx, spec, h.env); err != nil {
+		return engine.Outcome{}, failure(workflow.ReasonSecretUnavailable, err)
+	}
 	roots := r.cfg.SourceRoots
 	if r.cfg.SourceDir != "" && spec.Source.Directory != "" { // the launcher put it there
 		spec.Source.Directory, roots = r.cfg.SourceDir, []string{r.cfg.SourceDir}
@@ -102,12 +105,10 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 
 // planned returns the source of a run: of one that applies a plan, the commit that the plan was made from.
 func planned(spec api.Spec) api.Source {
-	s := spec.Source
-	if spec.Plan != nil && s.Git != nil {
-		git := *s.Git
-		git.Ref, s.Git = spec.Plan.Source, &git
+	if spec.Plan == nil {
+		return spec.Source
 	}
-	return s
+	return spec.Source.At(spec.Plan.Source)
 }
 
 // fits refuses a source that is not the one that a plan was made from. A branch can have a commit's name, and a
@@ -208,7 +209,7 @@ func (r *run) secrets(ctx context.Context, spec api.Spec) (env []string, err err
 		}
 		switch {
 		case s.Env == "":
-			if err := r.dirs.writeSecret(s.File, value.Reveal(), r.owner()); err != nil {
+			if err := r.dirs.write(r.dirs.secrets, s.File, value.Reveal(), r.owner()); err != nil {
 				return nil, fmt.Errorf("the secret for the file %q cannot be written: %w", s.File, err)
 			}
 		case strings.ContainsRune(value.Reveal(), 0):

@@ -136,8 +136,8 @@ var owners = []struct {
 	{"github.com/danielgtaylor/huma/", []string{"internal/httpapi"}},
 	{"github.com/a-h/templ", []string{"internal/console"}},
 	{"github.com/buildkite/terminal-to-html/", []string{"internal/console"}},
-	// What an engine_version may be is said when it is written, in the words of who reads it later.
-	{"github.com/hashicorp/go-version", []string{"internal/runner/engine", "internal/controlplane/catalog"}},
+	// What a version or a constraint may be is said when it is written, in the words of who reads it later.
+	{"github.com/hashicorp/go-version", []string{"internal/runner/engine", "internal/runner/source", "internal/controlplane/catalog"}},
 	{"github.com/hashicorp/", []string{"internal/runner/engine"}},
 	{"github.com/sony/gobreaker/", []string{"internal/client"}},
 	{"github.com/google/go-containerregistry", []string{"runnerimage/build"}},

@@ -256,10 +256,13 @@ func sameRefs(a, b api.Workspace) bool {
 		}
 		if g := w.Source.Git; g != nil {
 			// A token is sent to the URL and with the user name that are set with it, and a key is used with a host
-			// whose key is among the known ones. So they count too.
+			// whose key is among the known ones. So they count too. With submodules the code names more addresses.
 			if g.TokenRef != "" || g.SSHKeyRef != "" {
-				out = append(out, g.URL+"|"+g.TokenRef+"|"+g.Username+"|"+g.SSHKeyRef+"|"+g.KnownHosts)
+				out = append(out, fmt.Sprintf("%s|%s|%s|%s|%s|%t", g.URL, g.TokenRef, g.Username, g.SSHKeyRef, g.KnownHosts, g.Submodules))
 			}
+		}
+		for _, m := range w.Modules {
+			out = append(out, fmt.Sprintf("%s|%s|%s|%s|%s|%t", m.Host, m.TokenRef, m.Username, m.SSHKeyRef, m.KnownHosts, m.Preview))
 		}
 		if x := w.Source.Archive; x != nil && x.TokenRef != "" {
 			out = append(out, x.URL+"|"+x.TokenRef)

@@ -64,6 +64,9 @@ func checkWorkspace(w *api.Workspace) error {
 	if err := checkSource(w.Source); err != nil {
 		return err
 	}
+	if err := checkModules(w.Modules); err != nil {
+		return err
+	}
 	if err := checkRoles(*w); err != nil {
 		return err
 	}
@@ -316,6 +319,9 @@ func checkGit(g *api.GitSource) error {
 	}
 	if strings.ContainsAny(g.Ref, " \t\r\n\x00~^:?*[\\") || strings.HasPrefix(g.Ref, "-") || strings.Contains(g.Ref, "..") {
 		return refuse("ref", "%q is not the name of a branch, tag or commit", text.Cut(g.Ref, 80))
+	}
+	if err := checkVersion(g); err != nil {
+		return err
 	}
 	if g.Path != "" {
 		if err := checkInside("source.git.path", g.Path); err != nil {

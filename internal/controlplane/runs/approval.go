@@ -238,7 +238,7 @@ func (p *Calls) apply(ctx context.Context, c *ledger.Change, w *record.Workflow,
 		Trigger: w.Trigger, PlanOf: w.ID, Pin: instance, MaxRuntime: w.MaxRuntime, OwnMax: w.OwnMax, State: workflow.Pending, Submitted: c.Now, Since: c.Now,
 	}
 	spec.Workflow, spec.Operation, spec.For, spec.Plan = next.ID, review.For, "", &review.Plan
-	spec.Role, spec.Secrets, spec.PullRequest = roleOf(next, ws), secretsOf(next, ws.W), untrusted(next)
+	spec.Role, spec.Secrets, spec.Modules, spec.PullRequest = roleOf(next, ws), secretsOf(next, ws.W), modulesOf(next, ws.W), untrusted(next)
 	next.Needs = spec.Needs()
 	c.Keep(next)
 	queue, err := c.Queue(ctx, ws.ID)

@@ -13,7 +13,8 @@ import (
 // specOf freezes at its submission what a workflow does.
 //
 // The code of a pull request's run is a stranger's until somebody has approved its plan. So it gets preview_role or
-// none, only the secrets that are marked for previews, and no secret that the machine lends its engines. The reference to
+// none, only the secrets and the credentials for modules that are marked for previews, and no secret that the machine lends
+// its engines. The reference to
 // the credential of the git source stays: the runner reads the source with it, masks it, and gives it neither to the
 // engine's environment nor to its files.
 func specOf(w *record.Workflow, ws record.Workspace, in api.Submit) api.Spec {
@@ -24,7 +25,7 @@ func specOf(w *record.Workflow, ws record.Workspace, in api.Submit) api.Spec {
 		TakeOver: in.TakeOver, TakeOverFrom: in.TakeOverFrom, BeginAnew: in.BeginAnew, LockID: in.LockID, Push: in.Push, For: w.For,
 		Variables: ws.W.Variables, Environment: ws.W.Environment, Secrets: secretsOf(w, ws.W), Role: roleOf(w, ws), PullRequest: untrusted(w),
 		Size: w.Size, MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
-		Flags: ws.W.Flags, VarFiles: ws.W.VarFiles, Files: ws.W.Files, Hooks: ws.W.Hooks, Modules: ws.W.Modules, Options: in.Options,
+		Flags: ws.W.Flags, VarFiles: ws.W.VarFiles, Files: ws.W.Files, Hooks: ws.W.Hooks, Modules: modulesOf(w, ws.W), Options: in.Options,
 		Image: ws.W.Image, Spot: ws.W.Spot, DiskGiB: ws.W.DiskGiB,
 	}
 }
@@ -34,12 +35,10 @@ func untrusted(w *record.Workflow) bool { return w.Trigger.Pull() && w.PlanOf ==
 
 // sourceOf is the source of a run: at the commit that its trigger names, if it names one.
 func sourceOf(t *record.Trigger, src api.Source) api.Source {
-	if t == nil || t.Commit == "" || src.Git == nil {
+	if t == nil || t.Commit == "" {
 		return src
 	}
-	git := *src.Git
-	git.Ref, src.Git = t.Commit, &git
-	return src
+	return src.At(t.Commit)
 }
 
 // secretsOf are the secrets of a workspace that a run gets.
@@ -48,6 +47,14 @@ func secretsOf(w *record.Workflow, ws api.Workspace) []api.Secret {
 		return ws.Secrets
 	}
 	return slices.DeleteFunc(slices.Clone(ws.Secrets), func(s api.Secret) bool { return !s.Preview })
+}
+
+// modulesOf are the credentials for modules that a run gets, as secretsOf.
+func modulesOf(w *record.Workflow, ws api.Workspace) []api.ModuleCredential {
+	if !untrusted(w) {
+		return ws.Modules
+	}
+	return slices.DeleteFunc(slices.Clone(ws.Modules), func(m api.ModuleCredential) bool { return !m.Preview })
 }
 
 // arnOf is the role of a run; empty where it has none. What changes the state has the workspace's role, and what only
@@ -112,6 +119,10 @@ func machineRefs(spec api.Spec) []string {
 	}
 	if archive := spec.Source.Archive; archive != nil {
 		add(archive.TokenRef)
+	}
+	for _, m := range spec.Modules {
+		add(m.TokenRef)
+		add(m.SSHKeyRef)
 	}
 	return out
 }

@@ -46,51 +46,83 @@ func fetchGit(ctx context.Context, r Request) (_ Fetched, err error) {
 	if err != nil {
 		return Fetched{}, err
 	}
-	credential, err := resolveCredential(ctx, r, g)
+	c := checkout{Request: r, git: g, home: a}
+	if c.credential, err = resolveCredential(ctx, r, g); err != nil {
+		return Fetched{}, err
+	}
+	if c.to, err = newTree(r); err != nil {
+		return Fetched{}, err
+	}
+	defer c.to.close()
+	c.to.fate = ofRepository(filepath.ToSlash(g.Path))
+	commit, err := c.take(ctx, repository{url: a, dir: ".", choose: func(adv *packp.AdvRefs) (want, error) { return choose(adv, g) }})
+	if err == nil {
+		err = c.takeSubmodules(ctx)
+	}
 	if err != nil {
 		return Fetched{}, err
 	}
-	temp, err := os.MkdirTemp(r.TempDir, "git-")
+	out, err := c.to.placed(r, "checked out", "source.git.path", filepath.ToSlash(g.Path))
+	out.Commit = commit
+	return out, err
+}
+
+// checkout is a source that is being checked out, with its submodules.
+type checkout struct {
+	Request
+	git        api.GitSource
+	home       address // of the source itself
+	credential string  // for its host
+	to         *tree
+	waiting    []repository // submodules that were found
+	found      int          // submodules so far
+}
+
+// repository is what is checked out into one directory of the tree: the source, or one of its submodules.
+type repository struct {
+	url    address
+	dir    string // in the tree
+	depth  int    // how many repositories it is a submodule of
+	choose func(adv *packp.AdvRefs) (want, error)
+}
+
+// take checks out one repository, and returns its commit. Nothing of the conversation is left.
+func (c *checkout) take(ctx context.Context, repo repository) (string, error) {
+	temp, err := os.MkdirTemp(c.TempDir, "git-")
 	if err != nil {
-		return Fetched{}, fmt.Errorf("make temporary directory: %w", err)
+		return "", fmt.Errorf("make temporary directory: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(temp) }()
-
+	credential := ""
+	if repo.url.sameHost(c.home) {
+		credential = c.credential
+	}
 	var open func(ctx context.Context) (remote, error)
-	if a.scheme == "ssh" {
-		open, err = sshRemote(a, g, credential, temp)
+	if repo.url.scheme == "ssh" {
+		open, err = sshRemote(repo.url, c.git, credential, temp)
 	} else {
-		open, err = httpRemote(a, g, credential, r.caPEM)
+		open, err = httpRemote(repo.url, c.git, credential, c.caPEM)
 	}
 	if err != nil {
-		return Fetched{}, err
+		return "", err
 	}
-	f := fetcher{url: a, open: open, temp: temp, objects: filesystem.NewStorageWithOptions(
+	f := fetcher{url: repo.url, open: open, temp: temp, objects: filesystem.NewStorageWithOptions(
 		osfs.New(filepath.Join(temp, "objects")), cache.NewObjectLRU(8<<20), filesystem.Options{LargeObjectThreshold: 1 << 20},
 	)}
 	defer func() { _ = f.objects.Close() }()
-	commit, err := f.fetch(ctx, g.Ref)
+	commit, what, err := f.fetch(ctx, repo.choose)
 	if err != nil {
-		return Fetched{}, f.explain(ctx, err, credential)
+		return "", f.explain(ctx, err, credential)
 	}
-	r.Log("commit %s of %s", commit.Hash, a)
-
-	to, err := newTree(r)
-	if err != nil {
-		return Fetched{}, err
-	}
-	defer to.close()
-	to.fate = ofRepository(filepath.ToSlash(g.Path))
+	c.Log("commit %s of %s%s", commit.Hash, repo.url, what)
 	top, err := commit.Tree()
 	if err == nil {
-		err = writeTree(ctx, top, ".", to, r.Log)
+		err = writeTree(ctx, top, repo.dir, c.to, c.submodulesOf(top, repo))
 	}
 	if err != nil {
-		return Fetched{}, f.explain(ctx, err, credential)
+		return "", f.explain(ctx, err, credential)
 	}
-	out, err := to.placed(r, "checked out", "source.git.path", filepath.ToSlash(g.Path))
-	out.Commit = commit.Hash.String()
-	return out, err
+	return commit.Hash.String(), nil
 }
 
 // resolveCredential returns the token or key, and masks it before anything can print it.
@@ -141,13 +173,19 @@ type fetcher struct {
 type want struct {
 	hash plumbing.Hash // fetched without its history; zero means that it is looked for in the whole history
 	tip  bool          // hash is advertised, so every server serves it
-	what string        // for the log and errors
+	what string        // for errors
+	part string        // what the commit's hash begins with, where it is looked for in the history
+	said string        // for the log, why it was chosen
 }
 
 var hexRef = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{7,40}$`) })
 
-// choose finds what a ref means among the branches, tags and commits that the server has.
-func choose(adv *packp.AdvRefs, ref string) (want, error) {
+// choose finds what a source asks for among the branches, tags and commits that the server has.
+func choose(adv *packp.AdvRefs, g api.GitSource) (want, error) {
+	if g.Version != "" {
+		return chooseVersion(adv, g.Version)
+	}
+	ref := g.Ref
 	if ref == "" || ref == "HEAD" {
 		if adv.Head == nil {
 			return want{}, workflow.Refuse(workflow.ErrNotFound, "source.git.ref", "the repository has no default branch; name a branch, tag or commit in ref")
@@ -172,53 +210,60 @@ func choose(adv *packp.AdvRefs, ref string) (want, error) {
 	case !hexRef().MatchString(commit):
 		return want{}, missing(ref)
 	case len(commit) < 40:
-		return want{what: "commit " + commit}, nil
+		return want{what: "commit " + commit, part: commit}, nil
 	}
-	hash := plumbing.NewHash(commit)
+	return chooseCommit(adv, plumbing.NewHash(commit)), nil
+}
+
+// chooseCommit asks for one commit, whatever names the server has.
+func chooseCommit(adv *packp.AdvRefs, hash plumbing.Hash) want {
 	tip := slices.Contains(slices.Collect(maps.Values(adv.References)), hash)
-	return want{hash: hash, tip: tip, what: "commit " + commit}, nil
+	return want{hash: hash, tip: tip, what: "commit " + hash.String(), part: hash.String()}
 }
 
 func missing(ref string) error {
 	return workflow.Refuse(workflow.ErrNotFound, "source.git.ref", "the repository has no branch, tag or commit %s", quote(ref))
 }
 
-func (f *fetcher) fetch(ctx context.Context, ref string) (*object.Commit, error) {
+// fetch brings the objects of what is chosen, without its history if the server allows that. said is for the log.
+func (f *fetcher) fetch(ctx context.Context, choose func(adv *packp.AdvRefs) (want, error)) (_ *object.Commit, said string, err error) {
 	session, adv, err := f.begin(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer func() { _ = session.Close() }()
-	w, err := choose(adv, ref)
+	w, err := choose(adv)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	canAsk := w.tip || adv.Capabilities.Supports(capability.AllowReachableSHA1InWant) || adv.Capabilities.Supports(capability.Capability("allow-any-sha1-in-want"))
 	if !w.hash.IsZero() && canAsk {
 		err := f.pack(ctx, session, adv, []plumbing.Hash{w.hash}, true)
 		if err == nil {
-			return f.commit(w.hash, w.what)
+			commit, err := f.commit(w.hash, w.what)
+			return commit, w.said, err
 		}
 		if w.tip || context.Cause(ctx) != nil {
-			return nil, err
+			return nil, "", err
 		}
 		// The server offers to look for any commit, and did not find this one. It may still be in the history,
 		// which a new conversation fetches.
 		again, all, err := f.begin(ctx)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		_ = session.Close()
 		session, adv = again, all
 	}
 	if err := f.pack(ctx, session, adv, tips(adv), false); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	hash, err := f.find(strings.ToLower(ref))
+	hash, err := f.find(w.part)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return f.commit(hash, w.what)
+	commit, err := f.commit(hash, w.what)
+	return commit, w.said, err
 }
 
 // begin opens a conversation.
@@ -294,8 +339,9 @@ func (f *fetcher) commit(hash plumbing.Hash, what string) (*object.Commit, error
 	return nil, workflow.Refuse(workflow.ErrInvalid, "source.git.ref", "%s is a tag of tags that leads to no commit", what)
 }
 
-// writeTree writes one directory of a commit, and those below it.
-func writeTree(ctx context.Context, from *object.Tree, dir string, to *tree, log func(string, ...any)) error {
+// writeTree writes one directory of a commit, and those below it. It tells submodule where one is to be, and of which
+// commit.
+func writeTree(ctx context.Context, from *object.Tree, dir string, to *tree, submodule func(name string, commit plumbing.Hash) error) error {
 	for _, e := range from.Entries {
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -313,14 +359,16 @@ func writeTree(ctx context.Context, from *object.Tree, dir string, to *tree, log
 			if err != nil {
 				return fmt.Errorf("read tree %s: %w", quote(name), err)
 			}
-			if err := writeTree(ctx, sub, name, to, log); err != nil {
+			if err := writeTree(ctx, sub, name, to, submodule); err != nil {
 				return err
 			}
 		case filemode.Submodule:
 			if err := to.dir(name, 0o755); err != nil {
 				return err
 			}
-			log("the submodule %s is left empty: submodules are not in this version", quote(name))
+			if err := submodule(name, e.Hash); err != nil {
+				return err
+			}
 		case filemode.Symlink, filemode.Regular, filemode.Deprecated, filemode.Executable:
 			if err := writeBlob(from, e, name, to); err != nil {
 				return err

@@ -76,6 +76,11 @@ func (a address) String() string {
 	return a.scheme + "://" + a.host + a.path
 }
 
+// sameHost reports whether what logs in at one address may be shown to the other.
+func (a address) sameHost(b address) bool {
+	return a.scheme == b.scheme && strings.EqualFold(a.host, b.host)
+}
+
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
@@ -97,6 +102,8 @@ func checkGit(g api.GitSource) (address, error) {
 	switch {
 	case hasControl(g.Ref) || strings.HasPrefix(g.Ref, "-") || strings.Contains(g.Ref, " "):
 		return refuse("ref", "%s is not a branch, tag or commit", quote(g.Ref))
+	case g.Ref != "" && g.Version != "":
+		return refuse("version", "set either ref or version, not both")
 	case g.Path != "" && !filepath.IsLocal(filepath.FromSlash(g.Path)):
 		return refuse("path", "path is a directory inside the repository; %s is not", quote(g.Path))
 	case a.scheme == "ssh" && g.TokenRef != "":
