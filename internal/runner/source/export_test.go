@@ -28,3 +28,17 @@ var Weigh = weigh
 
 // Interruptible returns the reader through which a file is copied.
 func Interruptible(ctx context.Context, from io.Reader) io.Reader { return interruptible{ctx, from} }
+
+// SubmoduleURL resolves the address of a submodule of a repository, which is the source itself, and returns how both are
+// shown.
+func SubmoduleURL(of, raw string) (base, shown string, err error) {
+	home, err := parseURL(of)
+	if err != nil {
+		return "", "", err
+	}
+	a, err := submoduleURL(home, home, raw)
+	return home.scheme + "://" + home.host, a.String(), err
+}
+
+// ParseModules reads a file .gitmodules.
+var ParseModules = parseModules

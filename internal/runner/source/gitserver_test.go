@@ -121,6 +121,16 @@ func (r *repository) commit(branch string, entries ...entry) plumbing.Hash {
 	return hash
 }
 
+// head is the commit that a branch is at.
+func (r *repository) head(branch string) string {
+	r.t.Helper()
+	ref, err := r.repo.Reference(plumbing.NewBranchReferenceName(branch), true)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return ref.Hash().String()
+}
+
 func (r *repository) set(ref *plumbing.Reference) {
 	r.t.Helper()
 	if err := r.repo.Storer.SetReference(ref); err != nil {
@@ -159,6 +169,8 @@ type httpServer struct {
 	*httptest.Server
 	mu       sync.Mutex
 	requests []string
+	tokens   []string // that came with them
+	asked    []string // bodies of those that ask for objects
 }
 
 func newHTTPServer(t *testing.T, dir, user, token string, tls bool) *httpServer {
@@ -173,6 +185,12 @@ func newHTTPServer(t *testing.T, dir, user, token string, tls bool) *httpServer 
 		gotUser, gotToken, _ := req.BasicAuth()
 		s.mu.Lock()
 		s.requests = append(s.requests, req.Method+" "+req.URL.Path)
+		s.tokens = append(s.tokens, gotToken)
+		if req.Method == http.MethodPost {
+			body, _ := io.ReadAll(req.Body)
+			s.asked = append(s.asked, string(body))
+			req.Body = io.NopCloser(bytes.NewReader(body))
+		}
 		s.mu.Unlock()
 		if token != "" && (gotUser != user || gotToken != token) {
 			w.Header().Set("WWW-Authenticate", "Basic")
