@@ -124,6 +124,7 @@ func TestWorkspace_WhatASecretIsUsedWithIsAnAdminsField(t *testing.T) {
 		change func(*api.GitSource)
 	}{
 		"address":     {https, func(g *api.GitSource) { g.URL = "https://elsewhere.example.com/net.git" }},
+		"submodules":  {https, func(g *api.GitSource) { g.Submodules = true }},
 		"user":        {https, func(g *api.GitSource) { g.Username = "somebody" }},
 		"known hosts": {ssh, func(g *api.GitSource) { g.KnownHosts = "git.example.com ssh-ed25519 BBBB" }},
 	} {

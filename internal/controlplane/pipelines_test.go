@@ -191,6 +191,8 @@ func TestPullRequest_ARunIsOfItsCommitWithoutTheRoleUntilItsPlanIsApproved(t *te
 		p := w.pipelines()
 		w.repository("net", "git@github.com:acme/infra.git", func(ws *api.Workspace) {
 			ws.Source.Git.TokenRef, ws.Source.Git.SSHKeyRef, ws.Source.Git.KnownHosts = "", "file:key", "github.com ssh-ed25519 AAAA"
+			ws.Source.Git.Ref, ws.Source.Git.Version = "", "~> 1.0"
+			ws.Modules = []api.ModuleCredential{{Host: "a.example.com", TokenRef: "file:a"}, {Host: "b.example.com", TokenRef: "file:b", Preview: true}}
 		})
 		who := p.token(pull("17", oneCommit))
 		made, err := w.plane.Submit(w.ctx(), who, "key", ofCommit("net", oneCommit))
@@ -213,6 +215,9 @@ func TestPullRequest_ARunIsOfItsCommitWithoutTheRoleUntilItsPlanIsApproved(t *te
 		if arn(spec.Role) != netPreview || names(spec.Secrets) != "B" || spec.Source.Git.Ref != oneCommit || spec.Source.Git.SSHKeyRef != "file:key" || !spec.PullRequest {
 			t.Errorf("a pull request's run is told %s, %s and %+v", arn(spec.Role), names(spec.Secrets), spec.Source.Git)
 		}
+		if len(spec.Modules) != 1 || spec.Modules[0].Host != "b.example.com" || spec.Source.Git.Version != "" {
+			t.Errorf("a pull request's run is told of %+v and %+v", spec.Modules, spec.Source.Git)
+		}
 		review := w.reviewOf(preview.ID, api.ReviewWaiting)
 		if !slices.Contains(review.Submitters, "github.com/1001") || !slices.Contains(review.Submitters, who.Name) {
 			t.Errorf("its submitters are %v", review.Submitters)
@@ -229,6 +234,9 @@ func TestPullRequest_ARunIsOfItsCommitWithoutTheRoleUntilItsPlanIsApproved(t *te
 		spec = w.toldSpec(next)
 		if arn(spec.Role) != netRole || names(spec.Secrets) != "AB" || spec.Source.Git.Ref != oneCommit || spec.Plan == nil || spec.PullRequest {
 			t.Errorf("the run that applies is told %s, %s, %+v and %v", arn(spec.Role), names(spec.Secrets), spec.Source.Git, spec.Plan)
+		}
+		if len(spec.Modules) != 2 || spec.Source.Git.Version != "" {
+			t.Errorf("the run that applies is told of %+v and %+v", spec.Modules, spec.Source.Git)
 		}
 		_, err = w.plane.Cancel(w.ctx(), who, next.ID, api.WithReason{})
 		wantErr(t, err, workflow.ErrForbidden)

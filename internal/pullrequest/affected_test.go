@@ -126,6 +126,26 @@ func FuzzAffected_MatchesAsASecondReading(f *testing.F) {
 	})
 }
 
+// A workspace that follows tags follows no branch, and cannot say which pull requests preview it.
+func TestOf_AVersionIsOfNoBranch(t *testing.T) {
+	w := api.Workspace{Name: "w", Source: api.Source{Git: &api.GitSource{URL: "https://git.example.com/team/infra.git", Version: "~> 1.0"}}}
+	for _, base := range []string{"", "main"} {
+		if got := pullrequest.Of([]api.Workspace{w}, "git.example.com", "team/infra", base); len(got) != 0 {
+			t.Errorf("of base %q: got %v", base, got)
+		}
+	}
+	for _, settings := range []api.PullRequests{{}, {OnMerge: workflow.Update}, {IsDisabled: true}} {
+		want := workflow.ErrInvalid
+		if settings.IsDisabled {
+			want = nil
+		}
+		w.PullRequests = &settings
+		if err := pullrequest.CheckSettings(w); !errors.Is(err, want) {
+			t.Errorf("%+v: got %v, want %v", settings, err, want)
+		}
+	}
+}
+
 func TestOf_KeepsToTheBranch(t *testing.T) {
 	of := func(ref string) api.Workspace {
 		return api.Workspace{Name: "w", Source: api.Source{Git: &api.GitSource{URL: "https://git.example.com/team/infra.git", Ref: ref}}}
