@@ -3,8 +3,8 @@
 // directory .git. It runs no program and keeps no cache.
 //
 // A directory is copied alone: what its modules name outside of it is not there, and .terraform is left out. State files are set aside for the runner to look at, because the state of a run is only where its
-// workspace says. Submodules and large files of git (LFS) are left as they are in the tree: an empty directory, a
-// pointer file.
+// workspace says. Large files of git (LFS) are left as they are in the tree, as pointer files, and so are submodules
+// that the source does not ask for, as empty directories.
 package source
 
 import (
