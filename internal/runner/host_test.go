@@ -230,13 +230,13 @@ func TestLeftFiles_RefuseWhatChangesAndWhatIsNotOurs(t *testing.T) {
 }
 
 func TestPlanned_IsTheSourceOfThePlan(t *testing.T) {
-	git := &api.GitSource{URL: "https://git.example.com/a.git", Ref: "main"}
+	git := &api.GitSource{URL: "https://git.example.com/a.git", Version: "~> 1.0"}
 	spec := api.Spec{Source: api.Source{Git: git}, Plan: &api.PlanRef{PlanMade: api.PlanMade{Source: "c0ffee"}}}
-	if got := planned(spec); got.Git.Ref != "c0ffee" || git.Ref != "main" {
+	if got := planned(spec); got.Git.Ref != "c0ffee" || got.Git.Version != "" || git.Ref != "" {
 		t.Errorf("got %+v of %+v", got.Git, git)
 	}
 	spec.Plan = nil
-	if got := planned(spec); got.Git.Ref != "main" {
+	if got := planned(spec); got.Git.Version != "~> 1.0" {
 		t.Errorf("without a plan: got %+v", got.Git)
 	}
 	lost := fmt.Errorf("fetch: %w", workflow.Refuse(workflow.ErrNotFound, "source.git.ref", "no such commit"))
