@@ -19,8 +19,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
 	"github.com/dayfly-dev/dayfly/internal/runner"
-	"github.com/dayfly-dev/dayfly/internal/secrets"
-	"github.com/dayfly-dev/dayfly/internal/secrets/local"
 	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -168,6 +166,10 @@ func dockerConfig(cfg AgentConfig, data *dataDir) (docker.Config, error) {
 	if err != nil {
 		return docker.Config{}, err
 	}
+	stores, err := storesOf(cfg, data)
+	if err != nil {
+		return docker.Config{}, err
+	}
 	network := docker.NetworkOwn
 	if cfg.Settings.RunnerNetwork == config.NetworkNone {
 		network = "none"
@@ -175,7 +177,7 @@ func dockerConfig(cfg AgentConfig, data *dataDir) (docker.Config, error) {
 	return docker.Config{
 		Machine: machine(cfg, data, ContainersDir), Socket: socket, Image: cmp.Or(cfg.Settings.RunnerImage, DefaultImage(cfg.Version)),
 		Network: network, Instance: cfg.instance, NoSockets: cfg.WithoutSockets,
-		Secrets: secrets.Mux{"file": local.New(data.file(SecretsDir))},
+		Secrets: stores,
 	}, nil
 }
 

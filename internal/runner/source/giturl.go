@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -52,7 +53,7 @@ func parseURL(raw string) (address, error) {
 	case u.Path == "" || u.Path == "/":
 		return refuse("the git URL names no repository")
 	case u.Scheme == "https":
-	case u.Scheme == "http" && loopback(u.Hostname()):
+	case u.Scheme == "http" && outbound.Loopback(u.Hostname()):
 	case u.Scheme == "http":
 		return refuse("http:// is refused because anybody on the network path could change the code; use https:// (http:// is accepted only for this machine itself)")
 	case u.Scheme == "ssh":
@@ -79,11 +80,6 @@ func (a address) String() string {
 // sameHost reports whether what logs in at one address may be shown to the other.
 func (a address) sameHost(b address) bool {
 	return a.scheme == b.scheme && strings.EqualFold(a.host, b.host)
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
 func hasControl(s string) bool {
