@@ -26,9 +26,6 @@ const varPrefix = "DAYFLY_VAR_"
 // It leaves outputs as a JSON object in the file named by DAYFLY_OUTPUTS.
 func runCommand(ctx context.Context, h Host, j Job) (out Outcome, err error) {
 	name := operationName(j.Spec)
-	if _, ok := modeOf(j.Spec.Type, j.Spec.Operation); !ok || !workflow.Plans(j.Spec.Type, j.Spec.Operation) || j.Spec.For != "" || j.Spec.Plan != nil {
-		return Outcome{}, unsupported(j.Spec)
-	}
 	err = h.Step(ctx, stepRun, func(ctx context.Context) (said string, err error) {
 		said, out, err = command(ctx, h, j, name)
 		return said, err

@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 
-	"github.com/hashicorp/go-version"
-
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -118,5 +116,14 @@ var (
 	LockFromText  = lockFromText
 	ParseLockFile = parseLockFile
 	VariableEnv   = variableEnv
-	ParseVersion  = func(raw []byte) (*version.Version, error) { return parseVersion(raw) }
+	ParseVersion  = versionOfJSON
 )
+
+// Programs says of each engine that can be run whether a program is asked for its version.
+func Programs() map[string]bool {
+	out := map[string]bool{}
+	for name, e := range engines() {
+		out[name] = len(e.ask) > 0 && e.version != nil
+	}
+	return out
+}

@@ -80,17 +80,6 @@ func runTerraform(ctx context.Context, h Host, j Job) (Outcome, error) {
 	return t.out, nil
 }
 
-func unsupported(s api.Spec) error {
-	what := string(s.Type)
-	if s.Operation != "" {
-		what += " " + string(s.Operation)
-	}
-	return &Failure{
-		Reason: workflow.ReasonRunnerError, Err: workflow.ErrUnsupported,
-		Detail: fmt.Sprintf("this version cannot run %s with the engine %s", what, s.Engine),
-	}
-}
-
 // prepare opens the directories of the run, before the engine can have changed them.
 func (t *terraform) prepare() (err error) {
 	if t.temp, err = openFolder(t.j.TempDir, t.j.Owner); err != nil {
