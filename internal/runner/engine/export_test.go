@@ -139,3 +139,9 @@ func ReadReport(raw []byte, root string) (names []string, detail string, err err
 	}
 	return names, ended{code: 1, units: units}.failure(stepApply).Error(), err
 }
+
+// InventoryOf counts what a plan says of the state.
+func InventoryOf(raw []byte) (*api.Inventory, error) {
+	s, err := readPlan(raw, mode{scan: true, refreshOnly: true})
+	return inventoryOf(s.managed), err
+}
