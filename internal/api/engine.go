@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -53,10 +54,9 @@ func Engines() []Engine {
 
 // EngineOf returns the engine of a name; one without a name is not among those that this version runs.
 func EngineOf(name string) Engine {
-	for _, e := range Engines() {
-		if e.Name == name {
-			return e
-		}
+	all := Engines()
+	if i := slices.IndexFunc(all, func(e Engine) bool { return e.Name == name }); i >= 0 {
+		return all[i]
 	}
 	return Engine{}
 }
@@ -73,13 +73,5 @@ func EngineNames() string {
 
 // Runs says whether the engine can do what a run of this type and operation asks for.
 func (e Engine) Runs(t workflow.Type, op workflow.Operation) bool {
-	if t != workflow.Deployment {
-		return t == workflow.InsightsScan
-	}
-	for _, known := range e.Operations {
-		if op == known {
-			return true
-		}
-	}
-	return false
+	return e.Name != "" && t == workflow.InsightsScan || t == workflow.Deployment && slices.Contains(e.Operations, op)
 }

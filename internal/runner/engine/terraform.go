@@ -119,11 +119,7 @@ func (t *terraform) prepare() (err error) {
 }
 
 func (t *terraform) close() {
-	for _, f := range append(t.opened, t.temp, t.root, t.data, t.state, t.aside) {
-		if f != nil {
-			f.close()
-		}
-	}
+	closeAll(append(t.opened, t.temp, t.root, t.data, t.state, t.aside)...)
 }
 
 func (t *terraform) steps(ctx context.Context) error {

@@ -77,7 +77,7 @@ func runTerragrunt(ctx context.Context, h Host, j Job) (Outcome, error) {
 		}
 	}
 	err := g.prepare()
-	defer g.close()
+	defer closeAll(g.temp, g.root)
 	if err == nil {
 		err = g.steps(ctx)
 	}
@@ -106,14 +106,6 @@ func (g *terragrunt) prepare() (err error) {
 		g.env = append(g.env, "TF_VAR_"+name+"="+value)
 	}
 	return g.clear()
-}
-
-func (g *terragrunt) close() {
-	for _, f := range []*folder{g.temp, g.root} {
-		if f != nil {
-			f.close()
-		}
-	}
 }
 
 // clear removes what an earlier terragrunt left in the source: it could say that a state is kept where it is not.

@@ -21,8 +21,8 @@ import (
 )
 
 // eachTerragrunt runs a test with the stand-in, which runs the engine of this machine, and with terragrunt where this
-// machine has it. make makes a job of it.
-func eachTerragrunt(t *testing.T, test func(t *testing.T, make func(op workflow.Operation, files map[string]string) engine.Job)) {
+// machine has it. jobOf makes a job of it.
+func eachTerragrunt(t *testing.T, test func(t *testing.T, jobOf func(op workflow.Operation, files map[string]string) engine.Job)) {
 	t.Helper()
 	_, tofu := exec.LookPath("tofu")
 	_, terraform := exec.LookPath("terraform")
@@ -101,7 +101,7 @@ func addresses(c *api.Changes) (out []string) {
 
 // R1: a tree of two units, of which one needs an output of the other, from its first update to its end.
 func TestTerragrunt_LifeOfATree(t *testing.T) {
-	eachTerragrunt(t, func(t *testing.T, make func(workflow.Operation, map[string]string) engine.Job) {
+	eachTerragrunt(t, func(t *testing.T, jobOf func(workflow.Operation, map[string]string) engine.Job) {
 		backend := remote(t)
 		tree := map[string]string{
 			"net/main.tf": backend("net") + netUnit, "net/terragrunt.hcl": "",
@@ -110,7 +110,7 @@ func TestTerragrunt_LifeOfATree(t *testing.T) {
 		}
 		run := func(op workflow.Operation, variables map[string]any, steps ...string) (engine.Outcome, *host) {
 			t.Helper()
-			j, h := make(op, tree), newHost()
+			j, h := jobOf(op, tree), newHost()
 			j.Spec.Variables, j.ReadOnlyState = variables, !workflow.ChangesState(j.Spec.Type, op)
 			out, err := engine.Run(t.Context(), h, j)
 			if err != nil {
@@ -165,9 +165,9 @@ func TestTerragrunt_LifeOfATree(t *testing.T) {
 }
 
 func TestTerragrunt_PartialFailureIsToldPerUnit(t *testing.T) {
-	eachTerragrunt(t, func(t *testing.T, make func(workflow.Operation, map[string]string) engine.Job) {
+	eachTerragrunt(t, func(t *testing.T, jobOf func(workflow.Operation, map[string]string) engine.Job) {
 		backend, h := remote(t), newHost()
-		_, err := engine.Run(t.Context(), h, make(workflow.Update, map[string]string{
+		_, err := engine.Run(t.Context(), h, jobOf(workflow.Update, map[string]string{
 			"a/main.tf": backend("a") + netUnit, "a/terragrunt.hcl": "",
 			"net/main.tf": backend("net") + netUnit + "resource \"terraform_data\" \"bad\" {\n  provisioner \"local-exec\" {\n    command = \"exit 3\"\n  }\n}\n", "net/terragrunt.hcl": "",
 			"deep/er/main.tf": backend("deep") + netUnit, "deep/er/terragrunt.hcl": "",
