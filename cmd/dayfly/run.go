@@ -213,11 +213,18 @@ func engineOf(dir string, getenv func(string) string) (string, error) {
 			return !e.IsDir() && slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(e.Name(), s) })
 		})
 	}
-	if ends(".tofu", ".tofu.json") {
-		return api.EngineTofu, nil
+	engine := ""
+	for _, e := range slices.Backward(api.Engines()) {
+		if engine == "" && ends(e.Files...) {
+			engine = e.Name
+		}
 	}
-	if !ends(".tf", ".tf.json") {
+	switch engine {
+	case "":
 		return "", fmt.Errorf("%s has neither a %s nor .tf files: there is nothing to run", dir, workspacefile.Name)
+	case api.EngineTerraform:
+	default:
+		return engine, nil
 	}
 	if lock, err := os.ReadFile(filepath.Join(dir, ".terraform.lock.hcl")); err == nil && bytes.Contains(lock, []byte("registry.opentofu.org")) {
 		return api.EngineTofu, nil

@@ -203,7 +203,7 @@ func (r *reporter) submit(ctx context.Context, w api.Workspace) (api.Workflow, e
 	low := -50
 	in := api.Submit{
 		Workspace: w.Name, Type: workflow.Deployment, Operation: workflow.Preview,
-		Priority: &low, Message: text.Cut("takeover report "+r.name, 200), TakeOver: r.takeOver && w.Engine != api.EngineCommand,
+		Priority: &low, Message: text.Cut("takeover report "+r.name, 200), TakeOver: r.takeOver && api.EngineOf(w.Engine).OwnState == "",
 	}
 	w.Version = 0
 	settings, err := json.Marshal(w)

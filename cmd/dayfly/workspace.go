@@ -98,8 +98,8 @@ func statePlace(w api.Workspace) string {
 	switch {
 	case w.State != nil && w.State.Kind != "":
 		return strings.TrimSpace(w.State.Kind + " " + w.State.Bucket)
-	case w.Engine == api.EngineCommand:
-		return "" // only its commands know
+	case api.EngineOf(w.Engine).OwnState != "":
+		return "" // only the engine knows
 	}
 	return "as the code declares, else the control plane's default"
 }

@@ -7,21 +7,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Engines that this version runs.
-const (
-	EngineTerraform = "terraform"
-	EngineTofu      = "tofu"
-	EngineCommand   = "command"
-
-	EngineTerragrunt = "terragrunt"
-	EnginePulumi     = "pulumi"
-)
-
-// Engines are all of them.
-func Engines() []string {
-	return []string{EngineTerraform, EngineTofu, EngineTerragrunt, EnginePulumi, EngineCommand}
-}
-
 // Kinds of place for the engine's state, as people name them. A workspace without one uses the backend that its code
 // declares, else the control plane's default. A stored workspace with one of these words was registered before places
 // had names of their own, and its place has the workspace's name.

@@ -1501,7 +1501,7 @@ func newRunForm(v *view, d workspaceData) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if d.w.Engine != api.EngineCommand {
+		if api.EngineOf(d.w.Engine).OwnState == "" {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 137, "<details")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

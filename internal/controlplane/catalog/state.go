@@ -97,6 +97,10 @@ func checkState(w *api.Workspace, before *api.State) error {
 	refuse := func(field, format string, args ...any) error {
 		return invalid(strings.TrimSuffix("state."+field, "."), format, args...)
 	}
+	engine := api.EngineOf(w.Engine)
+	if s.Kind != "" && engine.Places != nil && !slices.Contains(engine.Places, s.Kind) {
+		return refuse("kind", "with engine %s, kind is %s: %s", w.Engine, strings.Join(engine.Places, " or "), engine.OwnState)
+	}
 	switch s.Kind {
 	case "", api.StateSource, api.StateDirectory:
 		if s.Bucket != "" || s.Region != "" || s.Endpoint != "" || s.KMSKeyARN != "" {
@@ -117,7 +121,7 @@ func checkState(w *api.Workspace, before *api.State) error {
 	if s.Default != "" || s.Implied || s.Key != "" && (before == nil || s.Key != before.Key) {
 		return refuse("key", "key, default and implied are set by the control plane; leave them out")
 	}
-	if w.Engine == api.EngineCommand && (s.Workspace != "" || len(s.BackendConfig) > 0) {
+	if engine.OwnState != "" && (s.Workspace != "" || len(s.BackendConfig) > 0) {
 		return refuse("", "workspace and backend_config go with the engines terraform and tofu")
 	}
 	if s.Workspace != "" && !engineWorkspace().MatchString(s.Workspace) {

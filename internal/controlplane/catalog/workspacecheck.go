@@ -52,11 +52,15 @@ func checkWorkspace(w *api.Workspace) error {
 	if err := checkRoute(w); err != nil {
 		return err
 	}
-	if !slices.Contains([]string{api.EngineTerraform, api.EngineTofu, api.EngineCommand}, w.Engine) {
-		return invalid("engine", "engine is terraform, tofu or command, not %q", text.Cut(w.Engine, 40))
+	engine := api.EngineOf(w.Engine)
+	if engine.Name == "" {
+		return invalid("engine", "engine is %s, not %q", api.EngineNames(), text.Cut(w.Engine, 40))
 	}
 	if err := checkCommands(w); err != nil {
 		return err
+	}
+	if w.EngineVersion != "" && !engine.Program {
+		return invalid("engine_version", "engine %s has no version", w.Engine)
 	}
 	if _, err := version.NewConstraint(w.EngineVersion); err != nil && strings.TrimSpace(w.EngineVersion) != "" {
 		return invalid("engine_version", "engine_version is a version or constraint, such as 1.11.4 or ~> 1.10; %q is neither", text.Cut(w.EngineVersion, 40))
@@ -131,9 +135,6 @@ func checkCommands(w *api.Workspace) error {
 	}
 	if len(w.Commands) == 0 {
 		return invalid("commands", "engine command needs at least one command, such as commands.update")
-	}
-	if w.EngineVersion != "" {
-		return invalid("engine_version", "engine command has no version")
 	}
 	known := []string{string(workflow.InsightsScan)}
 	for _, op := range workflow.Operations() {

@@ -39,14 +39,15 @@ func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.
 	if err != nil {
 		return "", false, err
 	}
+	plans := api.EngineOf(ws.W.Engine).Plans
 	switch {
 	case !rules.Required(levels) && retry.keeps == "" && !pull:
 		return "", false, nil
-	case ws.W.Engine == api.EngineCommand && changes && pull:
-		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s has engine command, which makes no plan: of a pull request's commit it can only be previewed", ws.W.Name)
-	case ws.W.Engine == api.EngineCommand && changes:
-		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s requires approvals, and engine command makes no plan that could be approved: use terraform or tofu, or take the requirement away", ws.W.Name)
-	case ws.W.Engine == api.EngineCommand:
+	case !plans && changes && pull:
+		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s has engine %s, which keeps no plan: of a pull request's commit it can only be previewed", ws.W.Name, ws.W.Engine)
+	case !plans && changes:
+		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s requires approvals, and engine %s keeps no plan that could be approved: use terraform or tofu, or take the requirement away", ws.W.Name, ws.W.Engine)
+	case !plans:
 		return "", false, nil
 	case in.Operation == workflow.Preview:
 		return workflow.Update, false, nil

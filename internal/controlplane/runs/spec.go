@@ -88,7 +88,7 @@ func roleOf(w *record.Workflow, ws record.Workspace) *api.Role {
 // olds names the directories, apart from the workspace's own, that may have a state of its name: those of deleted
 // namesakes, the one that its name had, and its own from when its state was kept in a directory.
 func olds(spec api.Spec) []string {
-	if spec.State.Key == "" || spec.Engine == api.EngineCommand {
+	if spec.State.Key == "" || api.EngineOf(spec.Engine).OwnState != "" {
 		return nil
 	}
 	out := []string{spec.Workspace}

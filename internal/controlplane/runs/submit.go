@@ -245,7 +245,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	k := record.WorkspaceKey(who.Organization, ws.W.Name)
 	lane := record.QueueKey(ws.ID)
 	next := []store.Key{lane, record.RoutesKey(who.Organization), record.ApprovalKey(who.Organization, ""), record.ApprovalKey(who.Organization, cmp.Or(ws.W.Project, record.GlobalProject))}
-	if ws.W.Engine != api.EngineCommand {
+	if api.EngineOf(ws.W.Engine).OwnState == "" {
 		next = append(next, record.StateKey(who.Organization, ws.ID))
 	}
 	c.Link(k, next...)
@@ -364,8 +364,8 @@ func (p *Calls) lookAround(ctx context.Context, c *ledger.Change, spec *api.Spec
 			return err
 		}
 	}
-	if spec.Engine == api.EngineCommand {
-		return nil // nothing is known of a state that its commands keep
+	if api.EngineOf(spec.Engine).OwnState != "" {
+		return nil // nothing is known of that state
 	}
 	// What is known of the state is read when the run has started: until then it may change.
 	known, namesakes, err := catalog.Known(ctx, c, spec.Organization, ws)
@@ -440,17 +440,21 @@ func (p *Calls) workspace(ctx context.Context, c *ledger.Change, who identity.Pr
 
 // runnable refuses a run if its workspace does not say how to do it.
 func runnable(ws api.Workspace, in api.Submit) error {
-	if ws.Engine != api.EngineCommand {
-		return nil
+	engine := api.EngineOf(ws.Engine)
+	own := func(field string) error {
+		return workflow.Refuse(workflow.ErrInvalid, field, "workspace %s has engine %s: %s", ws.Name, ws.Engine, engine.OwnState)
 	}
-	const own = "workspace %s has engine command: its commands keep their state themselves, and Dayfly knows nothing of it"
 	switch {
-	case in.TakeOver:
-		return workflow.Refuse(workflow.ErrInvalid, "take_over", own, ws.Name)
-	case in.BeginAnew:
-		return workflow.Refuse(workflow.ErrInvalid, "begin_anew", own, ws.Name)
-	case !workflow.Plans(in.Type, in.Operation):
-		return workflow.Refuse(workflow.ErrInvalid, "operation", own, ws.Name)
+	case engine.OwnState != "" && in.TakeOver:
+		return own("take_over")
+	case engine.OwnState != "" && in.BeginAnew:
+		return own("begin_anew")
+	case engine.OwnState != "" && !engine.Runs(in.Type, in.Operation):
+		return own("operation")
+	case !engine.Runs(in.Type, in.Operation): // of a record that another version wrote
+		return workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s has engine %s, which cannot run %s", ws.Name, ws.Engine, cmp.Or(string(in.Operation), string(in.Type)))
+	case ws.Engine != api.EngineCommand:
+		return nil
 	}
 	name := commandName(in.Type, in.Operation)
 	if ws.Commands[name] == "" {

@@ -1,4 +1,4 @@
-// Package engine runs the engine of a job: terraform, tofu, or plain commands. It finds the
+// Package engine runs the engine of a job: one of those that engines lists, each in a file of its own. It finds the
 // binary, says where the state lies, runs the steps, and reads what they changed. It starts no
 // process and opens no connection itself: its Host does both. Of resources it returns addresses, actions and counts,
 // never values, and never a sensitive output.
@@ -6,7 +6,10 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"io"
+
+	"github.com/hashicorp/go-version"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -74,13 +77,14 @@ type Job struct {
 	Owner         *Owner                   // who must be able to read the files written here; nil: the runner's user
 }
 
-// Outcome is the result of a run that succeeded.
+// Outcome is the result of a run that succeeded, and of one that failed what is known all the same.
 type Outcome struct {
-	Changes   *api.Changes
+	Changes   *api.Changes // of a run that failed: what it did nevertheless
 	Outputs   []api.Output
 	Lock      *api.Lock       // a state lock that is still held
 	State     *api.StateFound // where the state is, and which; also of a run that failed
 	Plan      *api.PlanMade   // that a preview left to be approved
+	Inventory *api.Inventory  // of a scan
 	Truncated bool            // outputs or resources were left out
 }
 
@@ -98,18 +102,47 @@ func (f *Failure) Error() string { return f.Detail }
 // Unwrap lets errors.Is find the cause; an interrupted run holds its context's.
 func (f *Failure) Unwrap() error { return f.Err }
 
+// engine is how an engine is found and run. What else is known of it is in api.Engine.
+type engine struct {
+	ask     []string // what its program is asked, to say its version
+	version func(answer []byte) (*version.Version, error)
+	run     func(ctx context.Context, h Host, j Job) (Outcome, error)
+}
+
+// engines has an engine for each of api.Engines.
+func engines() map[string]engine {
+	return map[string]engine{
+		api.EngineTerraform:  {askJSON(), versionOfJSON, runTerraform},
+		api.EngineTofu:       {askJSON(), versionOfJSON, runTerraform},
+		api.EngineTerragrunt: {askTerragrunt(), versionOfTerragrunt, runTerragrunt},
+		api.EngineCommand:    {run: runCommand},
+	}
+}
+
 // Run runs the operation that the spec asks for. Its error is a *Failure.
 func Run(ctx context.Context, h Host, j Job) (Outcome, error) {
-	switch j.Spec.Engine {
-	case api.EngineTerraform, api.EngineTofu:
-		return runTerraform(ctx, h, j)
-	case api.EngineCommand:
-		return runCommand(ctx, h, j)
-	default:
+	e, known := engines()[j.Spec.Engine]
+	if !known {
 		return Outcome{}, &Failure{
 			Reason: workflow.ReasonEngineNotFound,
-			Detail: "this version runs the engines terraform, tofu and command, not " + quote(j.Spec.Engine),
+			Detail: fmt.Sprintf("this version runs the engines %s, not %s", api.EngineNames(), quote(j.Spec.Engine)),
 			Err:    workflow.ErrUnsupported,
 		}
+	}
+	is := api.EngineOf(j.Spec.Engine)
+	if !is.Runs(j.Spec.Type, j.Spec.Operation) || !is.Plans && (j.Spec.For != "" || j.Spec.Plan != nil) {
+		return Outcome{}, unsupported(j.Spec)
+	}
+	return e.run(ctx, h, j)
+}
+
+func unsupported(s api.Spec) error {
+	what := string(s.Type)
+	if s.Operation != "" {
+		what += " " + string(s.Operation)
+	}
+	return &Failure{
+		Reason: workflow.ReasonRunnerError, Err: workflow.ErrUnsupported,
+		Detail: fmt.Sprintf("this version cannot run %s with the engine %s", what, s.Engine),
 	}
 }

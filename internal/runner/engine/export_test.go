@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 
-	"github.com/hashicorp/go-version"
-
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -118,5 +116,32 @@ var (
 	LockFromText  = lockFromText
 	ParseLockFile = parseLockFile
 	VariableEnv   = variableEnv
-	ParseVersion  = func(raw []byte) (*version.Version, error) { return parseVersion(raw) }
+	ParseVersion  = versionOfJSON
 )
+
+// Programs says of each engine that can be run whether a program is asked for its version.
+func Programs() map[string]bool {
+	out := map[string]bool{}
+	for name, e := range engines() {
+		out[name] = len(e.ask) > 0 && e.version != nil
+	}
+	return out
+}
+
+// TerragruntVersion reads what terragrunt says of its version.
+var TerragruntVersion = versionOfTerragrunt
+
+// ReadReport returns the units of a report, and how a failure tells of them.
+func ReadReport(raw []byte, root string) (names []string, detail string, err error) {
+	units, err := readReport(raw, root)
+	for _, u := range units {
+		names = append(names, u.name)
+	}
+	return names, ended{code: 1, units: units}.failure(stepApply).Error(), err
+}
+
+// InventoryOf counts what a plan says of the state.
+func InventoryOf(raw []byte) (*api.Inventory, error) {
+	s, err := readPlan(raw, mode{scan: true, refreshOnly: true})
+	return inventoryOf(s.managed), err
+}

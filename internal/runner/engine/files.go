@@ -34,6 +34,15 @@ func openFolder(path string, owner *Owner) (*folder, error) {
 
 func (f *folder) close() { _ = f.root.Close() }
 
+// closeAll closes those that were opened.
+func closeAll(folders ...*folder) {
+	for _, f := range folders {
+		if f != nil {
+			f.close()
+		}
+	}
+}
+
 // join returns the path of a name, for the engine.
 func (f *folder) join(name string) string { return filepath.Join(f.path, name) }
 

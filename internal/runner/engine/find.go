@@ -125,14 +125,14 @@ type Search struct {
 // its first step what was found, or why nothing was. nil means that there is nothing to look for. The caller must call
 // End.
 func Look(ctx context.Context, h Host, j Job) *Search {
-	if j.Spec.Engine != api.EngineTerraform && j.Spec.Engine != api.EngineTofu {
+	if !api.EngineOf(j.Spec.Engine).Program {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	s := &Search{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
-		s.bin, s.err = find(ctx, h, j)
+		s.bin, s.err = find(ctx, h, j, j.Spec.Engine, j.Spec.EngineVersion)
 	}()
 	return s
 }
@@ -148,16 +148,15 @@ func (s *Search) End() {
 // located waits for the end of the search that was begun for a job, or looks itself.
 func located(ctx context.Context, h Host, j Job) (binary, error) {
 	if j.Search == nil {
-		return find(ctx, h, j)
+		return find(ctx, h, j, j.Spec.Engine, j.Spec.EngineVersion)
 	}
 	<-j.Search.done // it ends with the same ctx
 	return j.Search.bin, j.Search.err
 }
 
-// find returns the first binary that says of itself that it has a version that satisfies the workspace.
-func find(ctx context.Context, h Host, j Job) (binary, error) {
-	engine := j.Spec.Engine
-	want, err := parseConstraint(j.Spec.EngineVersion)
+// find returns the first binary of an engine that says of itself that it has a version that satisfies a constraint.
+func find(ctx context.Context, h Host, j Job, engine, constraint string) (binary, error) {
+	want, err := parseConstraint(constraint)
 	if err != nil {
 		return binary{}, err
 	}
@@ -168,7 +167,7 @@ func find(ctx context.Context, h Host, j Job) (binary, error) {
 	places := candidates(engine, j.EnginePath, searchPath, want)
 	var seen []string
 	for _, c := range places[:min(len(places), maxCandidates)] {
-		v, err := ask(ctx, h, c.path, j.TempDir)
+		v, err := ask(ctx, h, engines()[engine], c.path, j.TempDir)
 		switch {
 		case context.Cause(ctx) != nil:
 			return binary{}, err
@@ -180,7 +179,7 @@ func find(ctx context.Context, h Host, j Job) (binary, error) {
 			return binary{c.path, v}, nil
 		}
 	}
-	return binary{}, notFound(engine, j.Spec.EngineVersion, j.EnginePath, seen)
+	return binary{}, notFound(engine, constraint, j.EnginePath, seen)
 }
 
 // mostTold is how many places a failure names of those that were looked at.
@@ -205,11 +204,11 @@ func notFound(engine, want string, extra, seen []string) error {
 	}
 }
 
-// ask runs <binary> version -json.
-func ask(ctx context.Context, h Host, path, dir string) (*version.Version, error) {
+// ask makes a program say its version.
+func ask(ctx context.Context, h Host, e engine, path, dir string) (*version.Version, error) {
 	out := &tail{most: 64 << 10}
 	code, err := h.Exec(ctx, Command{
-		Args: []string{path, "version", "-json"}, Dir: dir, Env: baseEnv(""),
+		Args: append([]string{path}, e.ask...), Dir: dir, Env: baseEnv(""),
 		Stdout: out, Stderr: io.Discard, Quiet: true,
 	})
 	if err != nil {
@@ -218,10 +217,14 @@ func ask(ctx context.Context, h Host, path, dir string) (*version.Version, error
 	if code != 0 {
 		return nil, fmt.Errorf("exit code %d", code)
 	}
-	return parseVersion(out.bytes())
+	return e.version(out.bytes())
 }
 
-func parseVersion(out []byte) (*version.Version, error) {
+// askJSON asks terraform and tofu.
+func askJSON() []string { return []string{"version", "-json"} }
+
+// versionOfJSON reads their answer.
+func versionOfJSON(out []byte) (*version.Version, error) {
 	var doc struct {
 		Version string `json:"terraform_version"` // tofu uses the same key
 	}

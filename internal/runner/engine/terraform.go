@@ -80,17 +80,6 @@ func runTerraform(ctx context.Context, h Host, j Job) (Outcome, error) {
 	return t.out, nil
 }
 
-func unsupported(s api.Spec) error {
-	what := string(s.Type)
-	if s.Operation != "" {
-		what += " " + string(s.Operation)
-	}
-	return &Failure{
-		Reason: workflow.ReasonRunnerError, Err: workflow.ErrUnsupported,
-		Detail: fmt.Sprintf("this version cannot run %s with the engine %s", what, s.Engine),
-	}
-}
-
 // prepare opens the directories of the run, before the engine can have changed them.
 func (t *terraform) prepare() (err error) {
 	if t.temp, err = openFolder(t.j.TempDir, t.j.Owner); err != nil {
@@ -130,11 +119,7 @@ func (t *terraform) prepare() (err error) {
 }
 
 func (t *terraform) close() {
-	for _, f := range append(t.opened, t.temp, t.root, t.data, t.state, t.aside) {
-		if f != nil {
-			f.close()
-		}
-	}
+	closeAll(append(t.opened, t.temp, t.root, t.data, t.state, t.aside)...)
 }
 
 func (t *terraform) steps(ctx context.Context) error {
@@ -248,6 +233,9 @@ func (t *terraform) plan(ctx context.Context) (text string, empty bool, err erro
 	}
 	if err != nil {
 		return "", false, err
+	}
+	if t.mode.scan {
+		t.out.Inventory = keepInventory(ctx, t.h, s.managed)
 	}
 	text = s.text(t.mode)
 	if code == 0 && !t.mode.refreshOnly {
@@ -435,15 +423,21 @@ func interrupted(ctx context.Context, where string) *Failure {
 
 // failure makes a Failure of any error, and adds the lock that a run left behind beside its state.
 func (t *terraform) failure(ctx context.Context, err error) error {
+	f := asFailure(ctx, err)
+	if f.Lock == nil && t.locking && t.state != nil {
+		f.Lock = lockFromFile(t.state, path.Join(path.Dir(statePath(t.workspace)), lockInfoName))
+	}
+	return f
+}
+
+// asFailure makes a Failure of any error.
+func asFailure(ctx context.Context, err error) *Failure {
 	f, ok := errors.AsType[*Failure](err)
 	switch {
 	case context.Cause(ctx) != nil && (!ok || f.Reason == workflow.ReasonRunnerError):
-		f = interrupted(ctx, "")
+		return interrupted(ctx, "")
 	case !ok:
-		f = &Failure{Reason: workflow.ReasonRunnerError, Detail: text.Middle(err.Error(), maxDetail), Err: err}
-	}
-	if f.Lock == nil && t.locking && t.state != nil {
-		f.Lock = lockFromFile(t.state, path.Join(path.Dir(statePath(t.workspace)), lockInfoName))
+		return &Failure{Reason: workflow.ReasonRunnerError, Detail: text.Middle(err.Error(), maxDetail), Err: err}
 	}
 	return f
 }

@@ -1,0 +1,77 @@
+package api
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Engines that workspaces name.
+const (
+	EngineTerraform  = "terraform"
+	EngineTofu       = "tofu"
+	EngineTerragrunt = "terragrunt"
+	EnginePulumi     = "pulumi"
+	EngineCommand    = "command"
+)
+
+// Engine is what the command line, the control plane and the runner all go by. How an engine is found and run is in
+// internal/runner/engine.
+type Engine struct {
+	Name       string
+	Program    bool                 // it has a program of its own name, and so a version
+	Files      []string             // how names of files end of which each says that a directory has its code
+	Operations []workflow.Operation // that it can do in a deployment
+	Plans      bool                 // it leaves a plan that is approved, and applied as it is
+	OwnState   string               // why Dayfly neither places its state nor knows it again, in words; empty: it does both
+	Places     []string             // kinds of place of its state that a workspace may name; nil: all
+}
+
+// Engines are those that this version runs. One whose code may lie beside that of another comes after that one.
+func Engines() []Engine {
+	plans := []workflow.Operation{workflow.Preview, workflow.Update, workflow.Refresh, workflow.Destroy}
+	return []Engine{
+		{
+			Name: EngineTerraform, Program: true, Files: []string{".tf", ".tf.json"},
+			Operations: workflow.Operations(), Plans: true,
+		},
+		{
+			Name: EngineTofu, Program: true, Files: []string{".tofu", ".tofu.json"},
+			Operations: workflow.Operations(), Plans: true,
+		},
+		{
+			Name: EngineTerragrunt, Program: true, Files: []string{"terragrunt.hcl", "terragrunt.stack.hcl", "root.hcl"},
+			Operations: plans, Places: []string{StateSource},
+			OwnState: "terragrunt keeps its state where its own remote_state says",
+		},
+		{
+			Name: EngineCommand, Operations: plans,
+			OwnState: "its commands keep their state themselves, and Dayfly knows nothing of it",
+		},
+	}
+}
+
+// EngineOf returns the engine of a name; one without a name is not among those that this version runs.
+func EngineOf(name string) Engine {
+	all := Engines()
+	if i := slices.IndexFunc(all, func(e Engine) bool { return e.Name == name }); i >= 0 {
+		return all[i]
+	}
+	return Engine{}
+}
+
+// EngineNames lists the engines for a sentence.
+func EngineNames() string {
+	var names []string
+	for _, e := range Engines() {
+		names = append(names, e.Name)
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
+// Runs says whether the engine can do what a run of this type and operation asks for.
+func (e Engine) Runs(t workflow.Type, op workflow.Operation) bool {
+	return e.Name != "" && t == workflow.InsightsScan || t == workflow.Deployment && slices.Contains(e.Operations, op)
+}
