@@ -35,6 +35,8 @@ type runCommand struct {
 	TakeOver     bool   `help:"Copy the state that exists elsewhere (beside the code, in the backend that it declares, of a deleted workspace of this name) into the workspace, if it has no state yet."`
 	TakeOverFrom string `placeholder:"NAME" help:"Which state to take over if there are several, such as a workspace below terraform.tfstate.d; implies --take-over."`
 	BeginAnew    bool   `help:"Use the workspace's own state, whatever state exists elsewhere."`
+
+	runOptions
 }
 
 // Run submits the workflow.
@@ -58,6 +60,9 @@ func (c *runCommand) submit(a *app, cl *client.Client) error {
 		in.MaxRuntime = c.Timeout.String()
 	}
 	var err error
+	if in.Options, err = c.options(); err != nil {
+		return err
+	}
 	if isPath(c.Target) {
 		if in.Workspace, in.Register, err = a.directory(cl, c.Target, c.Name); err != nil {
 			return err

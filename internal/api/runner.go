@@ -41,13 +41,16 @@ const (
 	knowsPlan      = "plan" // to leave a plan that can be approved, and to apply one
 	knowsPath      = "directory_path"
 	knowsPull      = "pull_request" // to keep what the machine lends its engines from the code of a pull request
+	knowsFlags     = "flags"
+	knowsVarFiles  = "var_files"
+	knowsOptions   = "options"
 )
 
 // RunnerKnows is what a runner of this version names at its start.
 func RunnerKnows() []string {
 	return []string{
 		StateDeclared, StateOwnDirectory, StateOwnS3, string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
-		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath, knowsPull,
+		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath, knowsPull, knowsFlags, knowsVarFiles, knowsOptions,
 	}
 }
 
@@ -62,7 +65,8 @@ func (s Spec) Needs() []string {
 		switch {
 		case what == kind, what == string(s.Operation), what == knowsTakeOver && s.TakeOver, what == knowsBeginAnew && s.BeginAnew,
 			what == knowsArchive && s.Source.Archive != nil, what == knowsPlan && (s.For != "" || s.Plan != nil), what == knowsPath && s.Source.Path != "",
-			what == knowsPull && s.PullRequest:
+			what == knowsPull && s.PullRequest,
+			what == knowsFlags && len(s.Flags) > 0, what == knowsVarFiles && len(s.VarFiles) > 0, what == knowsOptions && s.Options != nil:
 			out = append(out, what)
 		}
 	}

@@ -105,7 +105,7 @@ func planned(spec api.Spec) api.Source {
 	s := spec.Source
 	if spec.Plan != nil && s.Git != nil {
 		git := *s.Git
-		git.Ref, s.Git = spec.Plan.Source, &git
+		git.Ref, git.Version, s.Git = spec.Plan.Source, "", &git
 	}
 	return s
 }

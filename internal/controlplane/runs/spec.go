@@ -20,7 +20,7 @@ func specOf(w *record.Workflow, ws record.Workspace, in api.Submit) api.Spec {
 	return api.Spec{
 		Workflow: w.ID, Organization: w.Org, WorkspaceID: ws.ID, Workspace: ws.W.Name,
 		Type: w.Type, Operation: w.Op, Engine: ws.W.Engine, EngineVersion: ws.W.EngineVersion,
-		Commands: ws.W.Commands, Source: sourceOf(w.Trigger, ws.W.Source), State: *ws.W.State,
+		Commands: ws.W.Commands, Source: sourceOf(w.Trigger, in.Options, ws.W.Source), State: *ws.W.State,
 		TakeOver: in.TakeOver, TakeOverFrom: in.TakeOverFrom, BeginAnew: in.BeginAnew, LockID: in.LockID, Push: in.Push, For: w.For,
 		Variables: ws.W.Variables, Environment: ws.W.Environment, Secrets: secretsOf(w, ws.W), Role: roleOf(w, ws), PullRequest: untrusted(w),
 		Size: w.Size, MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
@@ -32,13 +32,20 @@ func specOf(w *record.Workflow, ws record.Workspace, in api.Submit) api.Spec {
 // untrusted says that a run executes the code of a pull request before anybody has approved its plan.
 func untrusted(w *record.Workflow) bool { return w.Trigger.Pull() && w.PlanOf == "" }
 
-// sourceOf is the source of a run: at the commit that its trigger names, if it names one.
-func sourceOf(t *record.Trigger, src api.Source) api.Source {
-	if t == nil || t.Commit == "" || src.Git == nil {
+// sourceOf is the source of a run: at the commit that its trigger names or the ref that its options name, if any.
+func sourceOf(t *record.Trigger, options *api.Options, src api.Source) api.Source {
+	ref := ""
+	if options != nil {
+		ref = options.Ref
+	}
+	if t != nil {
+		ref = t.Commit
+	}
+	if ref == "" || src.Git == nil {
 		return src
 	}
 	git := *src.Git
-	git.Ref, src.Git = t.Commit, &git
+	git.Ref, git.Version, src.Git = ref, "", &git
 	return src
 }
 

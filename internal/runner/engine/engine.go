@@ -100,6 +100,9 @@ func (f *Failure) Unwrap() error { return f.Err }
 
 // Run runs the operation that the spec asks for. Its error is a *Failure.
 func Run(ctx context.Context, h Host, j Job) (Outcome, error) {
+	if err := checkAsked(j.Spec); err != nil {
+		return Outcome{}, err
+	}
 	switch j.Spec.Engine {
 	case api.EngineTerraform, api.EngineTofu:
 		return runTerraform(ctx, h, j)
