@@ -15,14 +15,19 @@ type runOptions struct {
 	Replace     []string `sep:"none" placeholder:"ADDRESS" help:"Make this resource anew; repeat it for more."`
 	Vars        []string `name:"var" sep:"none" placeholder:"NAME=VALUE" help:"Variable that wins over the workspace's; a value that is a list or an object in JSON is one. Never a secret."`
 	VarFiles    []string `name:"var-file" sep:"none" placeholder:"FILE" help:"File of variables in the source, relative to the root module; it is read after those of the workspace."`
-	Ref         string   `placeholder:"REF" help:"Branch, tag or commit of the git source, instead of the workspace's."`
+	Ref         *string  `placeholder:"REF" help:"Branch, tag or commit of the git source, instead of the workspace's."`
 	RefreshOnly bool     `help:"Change no resource, only what the state knows of them."`
 	Imports     []string `name:"import" sep:"none" placeholder:"ADDRESS=ID" help:"Take a resource that exists into the state; repeat it for more."`
 }
 
 // options returns what the flags ask for; nil where they ask for nothing.
 func (c *runOptions) options() (*api.Options, error) {
-	out := &api.Options{Targets: c.Targets, Replace: c.Replace, VarFiles: c.VarFiles, Ref: c.Ref, RefreshOnly: c.RefreshOnly}
+	out := &api.Options{Targets: c.Targets, Replace: c.Replace, VarFiles: c.VarFiles, RefreshOnly: c.RefreshOnly}
+	if c.Ref != nil {
+		if out.Ref = *c.Ref; out.Ref == "" { // as of a shell variable that is not set
+			return nil, usage(errors.New("--ref: want a branch, tag or commit"))
+		}
+	}
 	for _, given := range c.Vars {
 		name, value, ok := strings.Cut(given, "=")
 		if !ok || name == "" {

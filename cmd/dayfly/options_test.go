@@ -46,7 +46,12 @@ func TestRun_OptionsReachTheRunAndAreShown(t *testing.T) {
 		has(t, "approve", got.stderr, shown...)
 	}
 
-	for _, args := range [][]string{{"--var", "novalue"}, {"--var", "=x"}, {"--import", "a.b"}, {"--import", `a.b["x=y"]`}, {"--import", "=x"}} {
+	for _, empty := range []string{"--target", "--replace", "--var-file"} { // as of a shell variable that is not set
+		if got := w.run("run", "net", empty, ""); got.code != exitRefused {
+			t.Errorf("%s with no text: got %+v", empty, got)
+		}
+	}
+	for _, args := range [][]string{{"--ref", ""}, {"--var", "novalue"}, {"--var", "=x"}, {"--import", "a.b"}, {"--import", `a.b["x=y"]`}, {"--import", "=x"}} {
 		if got := w.run(append([]string{"run", "net"}, args...)...); got.code != exitUsage {
 			t.Errorf("%q: got %+v", args, got)
 		}

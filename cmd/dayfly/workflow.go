@@ -187,7 +187,7 @@ func output(o api.Output) string {
 	if o.Sensitive {
 		return "(sensitive)"
 	}
-	return term.Clean(compact(o.Value))
+	return term.Clean(text.Value(o.Value))
 }
 
 type workflowLogs struct {

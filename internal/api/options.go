@@ -13,17 +13,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Names of the options, as they stand in Options.
-const (
-	optionTargets     = "targets"
-	optionReplace     = "replace"
-	optionVariables   = "variables"
-	optionVarFiles    = "var_files"
-	optionRef         = "ref"
-	optionRefreshOnly = "refresh_only"
-	optionImports     = "imports"
-)
-
 const (
 	mostAddresses  = 100
 	mostVarFiles   = 20
@@ -35,13 +24,13 @@ const (
 func EngineOptions(engine string) []string {
 	switch engine {
 	case EngineTerraform, EngineTofu:
-		return []string{optionTargets, optionReplace, optionVariables, optionVarFiles, optionRef, optionRefreshOnly, optionImports}
+		return []string{"targets", "replace", "variables", "var_files", "ref", "refresh_only", "imports"}
 	case EnginePulumi:
-		return []string{optionTargets, optionReplace, optionVariables, optionRef}
+		return []string{"targets", "replace", "variables", "ref"}
 	case EngineTerragrunt:
-		return []string{optionVariables, optionRef}
+		return []string{"variables", "ref"}
 	case EngineCommand:
-		return []string{optionRef}
+		return []string{"ref"}
 	}
 	return nil
 }
@@ -49,39 +38,36 @@ func EngineOptions(engine string) []string {
 // Asked is an option that a run has, in words.
 type Asked struct{ Name, Text string }
 
-// Asked lists the options that are set, for people.
-func (o *Options) Asked() []Asked {
+// Asked lists the options that are set, for people. One with empty text is set too: Check refuses it.
+func (o *Options) Asked() (all []Asked) {
 	if o == nil {
 		return nil
 	}
-	var imports, variables []string
+	var imports, variables, ref, refreshOnly []string
 	for _, i := range o.Imports {
 		imports = append(imports, i.To+"="+i.ID)
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Variables)) {
-		variables = append(variables, name+"="+valueText(o.Variables[name]))
+		variables = append(variables, name+"="+text.Value(o.Variables[name]))
 	}
-	refreshOnly := ""
+	if o.Ref != "" {
+		ref = []string{o.Ref}
+	}
 	if o.RefreshOnly {
-		refreshOnly = "yes"
+		refreshOnly = []string{"yes"}
 	}
-	list := func(all []string) string { return strings.Join(all, ", ") }
-	all := []Asked{
-		{optionTargets, list(o.Targets)}, {optionReplace, list(o.Replace)}, {optionVariables, list(variables)}, {optionVarFiles, list(o.VarFiles)},
-		{optionRef, o.Ref}, {optionRefreshOnly, refreshOnly}, {optionImports, list(imports)},
+	for _, option := range []struct {
+		name   string
+		values []string
+	}{
+		{"targets", o.Targets}, {"replace", o.Replace}, {"variables", variables}, {"var_files", o.VarFiles}, {"ref", ref},
+		{"refresh_only", refreshOnly}, {"imports", imports},
+	} {
+		if len(option.values) > 0 {
+			all = append(all, Asked{option.name, strings.Join(option.values, ", ")})
+		}
 	}
-	return slices.DeleteFunc(all, func(a Asked) bool { return a.Text == "" })
-}
-
-func valueText(v any) string {
-	if s, ok := v.(string); ok {
-		return s
-	}
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return "?"
-	}
-	return string(raw)
+	return all
 }
 
 // Summary says in a line which options are set. Of variables it has the names only, because it is kept in places from
@@ -89,7 +75,7 @@ func valueText(v any) string {
 func (o *Options) Summary() string {
 	var parts []string
 	for _, a := range o.Asked() {
-		if a.Name == optionVariables {
+		if a.Name == "variables" {
 			a.Text = strings.Join(slices.Sorted(maps.Keys(o.Variables)), ", ")
 		}
 		parts = append(parts, a.Name+" "+a.Text)
@@ -129,13 +115,13 @@ func (o *Options) checkTexts(engine string) error {
 	type entry struct{ field, text string }
 	var all []entry
 	for i, address := range o.Targets {
-		all = append(all, entry{fmt.Sprintf("%s[%d]", optionTargets, i), address})
+		all = append(all, entry{fmt.Sprintf("targets[%d]", i), address})
 	}
 	for i, address := range o.Replace {
-		all = append(all, entry{fmt.Sprintf("%s[%d]", optionReplace, i), address})
+		all = append(all, entry{fmt.Sprintf("replace[%d]", i), address})
 	}
 	for i, one := range o.Imports {
-		field := fmt.Sprintf("%s[%d]", optionImports, i)
+		field := fmt.Sprintf("imports[%d]", i)
 		all = append(all, entry{field + ".to", one.To}, entry{field + ".id", one.ID})
 	}
 	for _, e := range all {
@@ -145,13 +131,13 @@ func (o *Options) checkTexts(engine string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Variables)) {
 		if !VariableName(engine, name) {
-			return badOption(optionVariables, "%q is not the name of a variable", text.Cut(name, 64))
+			return badOption("variables", "%q is not the name of a variable", text.Cut(name, 64))
 		}
 	}
 	if !GitRef(o.Ref) {
-		return badOption(optionRef, "%q is not the name of a branch, tag or commit", text.Cut(o.Ref, 80))
+		return badOption("ref", "%q is not the name of a branch, tag or commit", text.Cut(o.Ref, 80))
 	}
-	return CheckVarFiles("options."+optionVarFiles, engine, o.VarFiles)
+	return CheckVarFiles("options.var_files", engine, o.VarFiles)
 }
 
 // checkRun compares the options with what the run does.
@@ -165,13 +151,13 @@ func (o *Options) checkRun(src Source, t workflow.Type, op workflow.Operation) e
 	case !workflow.Plans(t, op):
 		return workflow.Refuse(workflow.ErrInvalid, "options", "operation %s has no options", op)
 	case o.Ref != "" && src.Git == nil:
-		return badOption(optionRef, "it goes with a git source, and this workspace has another one")
+		return badOption("ref", "it goes with a git source, and this workspace has another one")
 	case o.RefreshOnly && !updates:
-		return badOption(optionRefreshOnly, "it goes with operations preview and update, not with %s", op)
+		return badOption("refresh_only", "it goes with operations preview and update, not with %s", op)
 	case len(o.Replace) > 0 && (!updates || o.RefreshOnly):
-		return badOption(optionReplace, "it goes with operations preview and update, without refresh_only")
+		return badOption("replace", "it goes with operations preview and update, without refresh_only")
 	case len(o.Imports) > 0 && (!updates || o.RefreshOnly):
-		return badOption(optionImports, "it goes with operations preview and update, without refresh_only")
+		return badOption("imports", "it goes with operations preview and update, without refresh_only")
 	}
 	return nil
 }
@@ -181,7 +167,7 @@ func CheckVarFiles(field, engine string, files []string) error {
 	switch {
 	case len(files) == 0:
 		return nil
-	case !slices.Contains(EngineOptions(engine), optionVarFiles):
+	case !slices.Contains(EngineOptions(engine), "var_files"):
 		return workflow.Refuse(workflow.ErrInvalid, field, "engine %s has no files of variables", engine)
 	case len(files) > mostVarFiles:
 		return workflow.Refuse(workflow.ErrInvalid, field, "there are at most %d files of variables", mostVarFiles)

@@ -93,6 +93,8 @@ func TestSubmit_OptionsThatARunCannotHaveAreRefused(t *testing.T) {
 		in    api.Submit
 		field string
 	}{
+		"only an empty target":  {asked(update, api.Options{Targets: []string{""}}), "options.targets[0]"},
+		"only an empty file":    {asked(update, api.Options{VarFiles: []string{""}}), "options.var_files[0]"},
 		"empty target":          {asked(update, api.Options{Targets: []string{"a.b", " "}}), "options.targets[1]"},
 		"no text":               {asked(update, api.Options{Replace: []string{"a\n.b"}}), "options.replace[0]"},
 		"import of nothing":     {asked(update, api.Options{Imports: []api.Import{{To: "a.b"}}}), "options.imports[0].id"},

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 
@@ -64,13 +63,11 @@ func (t *terraform) asked() ([]string, error) {
 // readable refuses a file of variables that is not a plain file below the root module, where links may lead.
 func (t *terraform) readable(name string) error {
 	info, err := t.root.root.Stat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return stepFailed(stepPlan, fmt.Errorf("the file of variables %s is not in the source: var_files are relative to the root module", quote(name)))
-	case err != nil:
-		return stepFailed(stepPlan, fmt.Errorf("the file of variables %s cannot be used: %w", quote(name), err))
-	case !info.Mode().IsRegular():
-		return stepFailed(stepPlan, fmt.Errorf("the file of variables %s is not a plain file", quote(name)))
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is not a plain file")
+	}
+	if err != nil {
+		return stepFailed(stepPlan, fmt.Errorf("a file of variables, which var_files name relative to the root module, cannot be used: %s: %w", quote(name), err))
 	}
 	return nil
 }

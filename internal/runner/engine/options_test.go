@@ -247,7 +247,7 @@ func TestRun_FileOfVariablesLiesInTheSource(t *testing.T) {
 		if err := os.WriteFile(outside, []byte(`word = "outside"`), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for file, says := range map[string]string{"link.tfvars": "cannot be used", "missing.tfvars": "is not in the source", "dir.tfvars": "not a plain file"} {
+		for file, says := range map[string]string{"link.tfvars": "path escapes", "missing.tfvars": "no such file", "dir.tfvars": "not a plain file"} {
 			j := job(t, name, workflow.Preview, map[string]string{"main.tf": things, "dir.tfvars/x": ""})
 			if err := os.Symlink(outside, filepath.Join(j.Root, "link.tfvars")); err != nil {
 				t.Fatal(err)
