@@ -88,6 +88,7 @@ func (a *app) reviewed(cl *client.Client, id string) (api.Plan, error) {
 	}
 	if err == nil {
 		a.say("%s, sha256 %s", planned(plan), plan.Review.SHA256)
+		askedLines(plan.Options, func(name, text string) { a.say("  %s: %s", name, term.Clean(text)) })
 	}
 	return plan, err
 }
@@ -116,6 +117,7 @@ func planned(p api.Plan) string {
 // planLines describes a plan: what is destroyed and replaced first, then the rest, its outputs and its review.
 func planLines(style term.Style, p api.Plan) []string {
 	out := []string{style.Bold(planned(p))}
+	askedLines(p.Options, func(name, text string) { out = append(out, "  "+name+": "+term.Clean(text)) })
 	first := []string{"delete", "replace"}
 	rank := func(r api.ResourceChange) int {
 		if i := slices.Index(first, r.Action); i >= 0 {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,6 +34,8 @@ type runCommand struct {
 	TakeOver     bool   `help:"Copy the state that exists elsewhere (beside the code, in the backend that it declares, of a deleted workspace of this name) into the workspace, if it has no state yet."`
 	TakeOverFrom string `placeholder:"NAME" help:"Which state to take over if there are several, such as a workspace below terraform.tfstate.d; implies --take-over."`
 	BeginAnew    bool   `help:"Use the workspace's own state, whatever state exists elsewhere."`
+
+	runOptions
 }
 
 // Run submits the workflow.
@@ -58,6 +59,9 @@ func (c *runCommand) submit(a *app, cl *client.Client) error {
 		in.MaxRuntime = c.Timeout.String()
 	}
 	var err error
+	if in.Options, err = c.options(); err != nil {
+		return err
+	}
 	if isPath(c.Target) {
 		if in.Workspace, in.Register, err = a.directory(cl, c.Target, c.Name); err != nil {
 			return err
@@ -242,16 +246,4 @@ func installed(program string, getenv func(string) string) bool {
 		}
 	}
 	return false
-}
-
-// compact writes a value on one line.
-func compact(v any) string {
-	if s, ok := v.(string); ok {
-		return s
-	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Sprint(v)
-	}
-	return string(b)
 }

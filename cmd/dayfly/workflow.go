@@ -117,6 +117,7 @@ func (c *workflowShow) Run(a *app, cl *client.Client) error {
 	line("retry of", w.RetryOf)
 	line("plan for", string(w.For))
 	line("applies", w.Applies)
+	askedLines(w.Options, func(name, text string) { line(name, term.Clean(text)) })
 	if w.Attempt > 0 {
 		line("attempt", fmt.Sprint(w.Attempt))
 	}
@@ -204,7 +205,7 @@ func output(o api.Output) string {
 	if o.Sensitive {
 		return "(sensitive)"
 	}
-	return term.Clean(compact(o.Value))
+	return term.Clean(text.Value(o.Value))
 }
 
 type workflowLogs struct {

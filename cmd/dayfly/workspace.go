@@ -1,6 +1,8 @@
 package main
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
@@ -74,6 +76,10 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 	line("preview role", w.PreviewRole)
 	line("size", w.Size)
 	line("max runtime", w.MaxRuntime)
+	for _, step := range slices.Sorted(maps.Keys(w.Flags)) {
+		line("flags", step+": "+strings.Join(w.Flags[step], " "))
+	}
+	line("var files", strings.Join(w.VarFiles, ", "))
 	if w.Approval != nil {
 		line("approval", w.Approval.Text())
 	}

@@ -140,6 +140,7 @@ type Plan struct {
 	Workspace string    `json:"workspace" doc:"Name of the workspace" example:"network"`
 	Changes   Changes   `json:"changes" doc:"The planned changes: destroyed and replaced resources first" example:"{\"add\":1,\"change\":0,\"destroy\":0}"`
 	Truncated bool      `json:"truncated,omitempty" doc:"Whether some were left out to stay within bounds; the log has all of them"`
+	Options   *Options  `json:"options,omitempty" doc:"What its run asked for beside its workspace"`
 	Made      *PlanMade `json:"made,omitempty" doc:"The bundle that it left; none where no approval was required"`
 	Review    *Review   `json:"review,omitempty" doc:"What became of it; none where no approval was required"`
 }

@@ -233,6 +233,7 @@ type Workflow struct {
 	For             workflow.Operation `json:"for,omitempty" doc:"Of a preview whose plan can be approved: operation of the run that applies it" example:"update"`
 	Applies         string             `json:"applies,omitempty" doc:"Id of the preview whose plan it applies, exactly"`
 	Changes         *Changes           `json:"changes,omitempty" doc:"What its plan would do, or what it did, in numbers" example:"{\"add\":1,\"change\":0,\"destroy\":0}"`
+	Options         *Options           `json:"options,omitempty" doc:"What it asks for beside its workspace; only in the answer about one workflow"`
 	Step            string             `json:"step,omitempty" doc:"Of a running one in a list: the step at its last sign of life" example:"apply"`
 	Trigger         *Trigger           `json:"trigger,omitempty" doc:"What submitted it in place of a person; none where a person did"`
 	Review          *Review            `json:"review,omitempty" doc:"What became of the plan of a preview that was asked for to approve it"`

@@ -45,6 +45,9 @@ const (
 	knowsVersion    = "git_version"
 	knowsSubmodules = "git_submodules"
 	knowsModules    = "modules"
+	knowsFlags      = "flags"
+	knowsVarFiles   = "var_files"
+	knowsOptions    = "options"
 )
 
 // RunnerKnows is what a runner of this version names at its start.
@@ -52,7 +55,7 @@ func RunnerKnows() []string {
 	return []string{
 		StateDeclared, StateOwnDirectory, StateOwnS3, string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
 		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath, knowsPull,
-		knowsVersion, knowsSubmodules, knowsModules,
+		knowsVersion, knowsSubmodules, knowsModules, knowsFlags, knowsVarFiles, knowsOptions,
 	}
 }
 
@@ -68,7 +71,8 @@ func (s Spec) Needs() []string {
 		case what == kind, what == string(s.Operation), what == knowsTakeOver && s.TakeOver, what == knowsBeginAnew && s.BeginAnew,
 			what == knowsArchive && s.Source.Archive != nil, what == knowsPlan && (s.For != "" || s.Plan != nil), what == knowsPath && s.Source.Path != "",
 			what == knowsPull && s.PullRequest, what == knowsVersion && s.Source.Git != nil && s.Source.Git.Version != "",
-			what == knowsSubmodules && s.Source.Git != nil && s.Source.Git.Submodules, what == knowsModules && len(s.Modules) > 0:
+			what == knowsSubmodules && s.Source.Git != nil && s.Source.Git.Submodules, what == knowsModules && len(s.Modules) > 0,
+			what == knowsFlags && len(s.Flags) > 0, what == knowsVarFiles && len(s.VarFiles) > 0, what == knowsOptions && s.Options != nil:
 			out = append(out, what)
 		}
 	}

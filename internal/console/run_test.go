@@ -104,6 +104,18 @@ func TestRun_EachStateSaysWhereItStandsAndWhatCanBeDone(t *testing.T) {
 	}
 }
 
+// Who approves a plan sees what its run asked for.
+func TestRun_OptionsAreShownWithThePlan(t *testing.T) {
+	s := newSite(t)
+	s.guarded("net", api.Approval{Required: true})
+	w, err := s.plane.Submit(t.Context(), s.admin, "", api.Submit{Workspace: "net", Operation: workflow.Update, Options: &api.Options{
+		Targets: []string{"aws_eip.old[0]", "aws_eip.new"}, Variables: map[string]any{"size": 3},
+	}})
+	s.must(err)
+	s.preview(api.Changes{Add: 1, Resources: []api.ResourceChange{{Address: "aws_eip.new", Action: "create"}}})
+	shows(t, s.get("/runs/"+w.ID), "◇ Waits for approval.", "Targets aws_eip.old[0], aws_eip.new", "Variables size=3", "!Refresh only")
+}
+
 func TestRun_APlanIsApprovedAsItWasShown(t *testing.T) {
 	s := newSite(t)
 	s.guarded("net", api.Approval{Required: true})
@@ -235,7 +247,8 @@ func hostile(text string) (api.Why, []api.Artifact) {
 	at, code := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 1
 	w := api.Workflow{
 		ID: "wf_1", Workspace: "net", Type: workflow.Deployment, Operation: workflow.Preview, For: workflow.Update, State: workflow.Failed,
-		Reason: workflow.ReasonStepFailed, Detail: text, Message: text, SubmittedBy: text, Instance: text, Task: text, Attempt: 1,
+		Options: &api.Options{Targets: []string{text}, Variables: map[string]any{text: text}, Imports: []api.Import{{To: text, ID: text}}},
+		Reason:  workflow.ReasonStepFailed, Detail: text, Message: text, SubmittedBy: text, Instance: text, Task: text, Attempt: 1,
 		SubmittedAt: at, ClaimedAt: &at, StartedAt: &at, EndedAt: &at, Pool: "default",
 		Steps: []api.Step{{Seq: 1, Name: "plan" + text, Status: workflow.StepFailed, StartedAt: at, Seconds: 1, ExitCode: &code, Text: "failed " + text}},
 		Review: &api.Review{Status: api.ReviewWaiting, For: workflow.Update, SHA256: planSum, Why: []string{text}, NotBySubmitter: true, Submitters: []string{text}, Needed: 2,

@@ -98,6 +98,7 @@ var sinceV0 = map[string]string{
 	"wf.stuck":   "it may then be told once more that the run is stuck, unless another of its pool was told of within the hour",
 	"wf.look":    "the next look at whether the run is stuck comes at once; it decides nothing about the run",
 	"wf.changes": "the lists do not count the changes of a run then; its result has them",
+	"wf.options": "its options are not shown then; the spec has them, and its runner goes by that",
 	"wf.for":     "the spec has it as well; the plan of such a preview is not offered for approval: run it again",
 	"wf.then":    "as its for",
 	"wf.pin":     "as entry.pin",

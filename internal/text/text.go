@@ -1,7 +1,8 @@
-// Package text counts things, shortens text for people, and knows what a terminal does not show of it.
+// Package text counts things, writes and shortens text for people, and knows what a terminal does not show of it.
 package text
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -91,4 +92,16 @@ func Ago(s string) (d time.Duration, ok bool) {
 	}
 	d, err := time.ParseDuration(s)
 	return d, err == nil && d >= 0
+}
+
+// Value writes a value on one line: text as it is, anything else as JSON.
+func Value(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(raw)
 }

@@ -96,9 +96,12 @@ func checkWorkspace(w *api.Workspace) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Variables)) {
-		if !env.Valid(strings.ReplaceAll(name, "-", "_")) {
+		if !api.VariableName(w.Engine, name) {
 			return invalid("variables", "%q is not the name of a variable", text.Cut(name, 64))
 		}
+	}
+	if err := checkArguments(*w); err != nil {
+		return err
 	}
 	approval, err := rules.CheckApproval("approval", w.Approval)
 	if err != nil {
@@ -124,6 +127,11 @@ func checkWorkspace(w *api.Workspace) error {
 		return workflow.Refuse(workflow.ErrTooLarge, "", "the workspace has %d bytes, the limit is %d", len(data), maxWorkspace)
 	}
 	return nil
+}
+
+// checkArguments checks what is added to the command lines of the engine.
+func checkArguments(w api.Workspace) error {
+	return cmp.Or(api.CheckFlags(w.Engine, w.Flags), api.CheckVarFiles("var_files", w.Engine, w.VarFiles))
 }
 
 func checkCommands(w *api.Workspace) error {
@@ -202,7 +210,7 @@ func CheckRef(field, ref string) error {
 
 // checkInside refuses a path that could lead out of its directory.
 func checkInside(field, p string) error {
-	if p == "" || len(p) > 1000 || strings.ContainsAny(p, "\\\x00") || path.IsAbs(p) || path.Clean(p) != strings.TrimSuffix(p, "/") || p == "." || p == ".." || strings.HasPrefix(p, "../") {
+	if !api.Inside(p) {
 		return invalid(field, "%q must be a relative path without . and .. in it", text.Cut(p, 80))
 	}
 	return nil
@@ -313,7 +321,7 @@ func checkGit(g *api.GitSource) error {
 			return refuse("url", "the scheme is https or ssh, not %q", text.Cut(u.Scheme, 20))
 		}
 	}
-	if strings.ContainsAny(g.Ref, " \t\r\n\x00~^:?*[\\") || strings.HasPrefix(g.Ref, "-") || strings.Contains(g.Ref, "..") {
+	if !api.GitRef(g.Ref) {
 		return refuse("ref", "%q is not the name of a branch, tag or commit", text.Cut(g.Ref, 80))
 	}
 	if err := checkVersion(g); err != nil {

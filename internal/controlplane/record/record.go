@@ -42,6 +42,7 @@ type Workflow struct {
 	Pin        string             `json:"pin,omitempty"` // the instance that alone has the plan; empty: all of the pool have it
 	MaxRuntime time.Duration      `json:"max"`
 	OwnMax     bool               `json:"own_max,omitempty"` // the run named its MaxRuntime; else it is the workspace's
+	Options    bool               `json:"options,omitempty"` // the run has options, which are in its spec
 
 	State  workflow.State  `json:"state"`
 	Reason workflow.Reason `json:"reason,omitempty"`

@@ -99,7 +99,7 @@ func (p *Calls) ended(ctx context.Context, c *ledger.Change, w *record.Workflow,
 		return err
 	case w.For != "":
 		return p.review(ctx, c, w, spec, in)
-	case spec.Plan == nil || spec.Source.Git == nil:
+	case spec.Plan == nil || spec.Source.Git == nil || spec.Options != nil: // with options it may be a part of the commit
 		return nil
 	}
 	k := record.AppliedKey(w.Org, w.WorkspaceID)
@@ -236,7 +236,7 @@ func (p *Calls) apply(ctx context.Context, c *ledger.Change, w *record.Workflow,
 	next := &record.Workflow{
 		ID: record.NewID("wf_", c.Now), Org: w.Org, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, PoolID: w.PoolID,
 		Type: w.Type, Op: review.For, Size: w.Size, StateKind: w.StateKind, Priority: w.Priority, Message: w.Message, By: by,
-		Trigger: w.Trigger, PlanOf: w.ID, Pin: instance, MaxRuntime: w.MaxRuntime, OwnMax: w.OwnMax, State: workflow.Pending, Submitted: c.Now, Since: c.Now,
+		Trigger: w.Trigger, PlanOf: w.ID, Pin: instance, MaxRuntime: w.MaxRuntime, OwnMax: w.OwnMax, Options: w.Options, State: workflow.Pending, Submitted: c.Now, Since: c.Now,
 	}
 	spec.Workflow, spec.Operation, spec.For, spec.Plan = next.ID, review.For, "", &review.Plan
 	spec.Role, spec.Secrets, spec.Modules, spec.PullRequest = roleOf(next, ws), secretsOf(next, ws.W), modulesOf(next, ws.W), untrusted(next)
@@ -413,5 +413,5 @@ func (p *Calls) Plan(ctx context.Context, who identity.Principal, id string) (ap
 	case w.Result == nil || w.Result.Changes == nil:
 		return api.Plan{}, workflow.Refuse(workflow.ErrNotFound, "id", "workflow %s has left no plan; dayfly why %s says why", id, id)
 	}
-	return api.Plan{Workflow: w.ID, Workspace: w.Workspace, Changes: *w.Result.Changes, Truncated: w.Result.Truncated, Made: w.Result.Plan, Review: w.Review}, nil
+	return api.Plan{Workflow: w.ID, Workspace: w.Workspace, Changes: *w.Result.Changes, Truncated: w.Result.Truncated, Options: w.Options, Made: w.Result.Plan, Review: w.Review}, nil
 }

@@ -108,10 +108,17 @@ func (p *Calls) Workflow(ctx context.Context, who identity.Principal, id string)
 		return api.Workflow{}, err
 	}
 	out := view(&w, pools[0], version)
+	c := p.ledger.View()
+	if w.Options {
+		spec, _, err := ledger.Load[api.Spec](ctx, c, record.SpecKey(id))
+		if err != nil {
+			return api.Workflow{}, err
+		}
+		out.Options = spec.Options
+	}
 	if w.Attempt == 0 {
 		return out, nil
 	}
-	c := p.ledger.View()
 	if w.For != "" {
 		r, _, err := ledger.Load[record.Review](ctx, c, record.ReviewKey(id))
 		if err != nil {

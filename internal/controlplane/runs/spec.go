@@ -21,7 +21,7 @@ func specOf(w *record.Workflow, ws record.Workspace, in api.Submit) api.Spec {
 	return api.Spec{
 		Workflow: w.ID, Organization: w.Org, WorkspaceID: ws.ID, Workspace: ws.W.Name,
 		Type: w.Type, Operation: w.Op, Engine: ws.W.Engine, EngineVersion: ws.W.EngineVersion,
-		Commands: ws.W.Commands, Source: sourceOf(w.Trigger, ws.W.Source), State: *ws.W.State,
+		Commands: ws.W.Commands, Source: sourceOf(w.Trigger, in.Options, ws.W.Source), State: *ws.W.State,
 		TakeOver: in.TakeOver, TakeOverFrom: in.TakeOverFrom, BeginAnew: in.BeginAnew, LockID: in.LockID, Push: in.Push, For: w.For,
 		Variables: ws.W.Variables, Environment: ws.W.Environment, Secrets: secretsOf(w, ws.W), Role: roleOf(w, ws), PullRequest: untrusted(w),
 		Size: w.Size, MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
@@ -33,12 +33,15 @@ func specOf(w *record.Workflow, ws record.Workspace, in api.Submit) api.Spec {
 // untrusted says that a run executes the code of a pull request before anybody has approved its plan.
 func untrusted(w *record.Workflow) bool { return w.Trigger.Pull() && w.PlanOf == "" }
 
-// sourceOf is the source of a run: at the commit that its trigger names, if it names one.
-func sourceOf(t *record.Trigger, src api.Source) api.Source {
-	if t == nil || t.Commit == "" {
-		return src
+// sourceOf is the source of a run: at the commit that its trigger names or the ref that its options name, if any.
+func sourceOf(t *record.Trigger, options *api.Options, src api.Source) api.Source {
+	switch {
+	case t != nil && t.Commit != "":
+		return src.At(t.Commit)
+	case options != nil && options.Ref != "":
+		return src.At(options.Ref)
 	}
-	return src.At(t.Commit)
+	return src
 }
 
 // secretsOf are the secrets of a workspace that a run gets.

@@ -71,6 +71,7 @@ func (p *Calls) Retry(ctx context.Context, who identity.Principal, key, id strin
 	in := api.Submit{
 		Workspace: w.Workspace, Type: w.Type, Operation: w.Op, Priority: &w.Priority, Message: w.Message,
 		TakeOver: spec.TakeOver, TakeOverFrom: spec.TakeOverFrom, BeginAnew: spec.BeginAnew, LockID: spec.LockID, Push: spec.Push,
+		Options: spec.Options,
 	}
 	if w.OwnMax {
 		in.MaxRuntime = w.MaxRuntime.String()
@@ -175,6 +176,13 @@ func askedFor(in api.Submit, retryOf string) (string, error) {
 	if in.Commit != "" {
 		asked += fmt.Sprintf(" commit %q %d", in.Commit, in.Number)
 	}
+	if in.Options != nil {
+		options, err := json.Marshal(in.Options)
+		if err != nil {
+			return "", fmt.Errorf("encode the options of a run of %s: %w", in.Workspace, err)
+		}
+		asked += " options " + string(options)
+	}
 	if in.Register != nil {
 		settings, err := json.Marshal(in.Register)
 		if err != nil {
@@ -208,6 +216,9 @@ func checkSubmit(in *api.Submit) error {
 	}
 	if len(in.Message) > 200 {
 		return workflow.Refuse(workflow.ErrInvalid, "message", "a message has at most 200 bytes")
+	}
+	if len(in.Options.Asked()) == 0 {
+		in.Options = nil
 	}
 	return checkInstructions(in)
 }
@@ -263,6 +274,9 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	if err != nil {
 		return nil, pool, err
 	}
+	if err := checkOptions(who, ws.W, in, trigger); err != nil {
+		return nil, pool, err
+	}
 	forOp, then, err := underApproval(ctx, c, who.Organization, ws, &in, retry, trigger.Pull())
 	if err != nil {
 		return nil, pool, err
@@ -290,7 +304,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
 		Type: in.Type, Op: in.Operation, Size: ws.W.Size, StateKind: ws.W.State.Kind,
 		Priority: priority, Message: in.Message, By: who.Name, RetryOf: retry.of, For: forOp, Then: then, MaxRuntime: maxRuntime, OwnMax: in.MaxRuntime != "",
-		State: workflow.Pending, Submitted: c.Now, Since: c.Now, Trigger: trigger,
+		State: workflow.Pending, Submitted: c.Now, Since: c.Now, Trigger: trigger, Options: in.Options != nil,
 	}
 	spec := specOf(w, ws, in)
 	if err := p.lookAround(ctx, c, &spec, ws, pool); err != nil {
@@ -320,9 +334,28 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	if then {
 		text += fmt.Sprintf("; approvals are required, so it makes the plan of operation %s first", forOp)
 	}
-	c.Note(w, rules.Note{Kind: "submitted", Text: text, Actor: who.Name})
-	identity.Audit(c, who, "workflow.submit", id, "done", ws.W.Name+rules.Because(retry.why))
+	asked := ""
+	if in.Options != nil {
+		asked = ", with " + in.Options.Summary()
+	}
+	c.Note(w, rules.Note{Kind: "submitted", Text: text + asked, Actor: who.Name})
+	identity.Audit(c, who, "workflow.submit", id, "done", ws.W.Name+asked+rules.Because(retry.why))
 	return w, pool, c.Enqueue(ctx, w)
+}
+
+// checkOptions refuses options that a run cannot have, or that its submitter may not choose. A ref chooses the code: whoever
+// may submit runs may also change the source of the workspace, so that people may choose it. A pipeline is bound to the
+// code that it is of. It is a pure function.
+func checkOptions(who identity.Principal, ws api.Workspace, in api.Submit, trigger *record.Trigger) error {
+	switch {
+	case in.Options == nil:
+		return nil
+	case trigger != nil:
+		return workflow.Refuse(workflow.ErrInvalid, "options", "a run of a commit or of a trigger has no options: submit a run of your own")
+	case in.Options.Ref != "" && who.Pipeline != nil:
+		return workflow.Refuse(workflow.ErrForbidden, "options.ref", "a pipeline runs its own commit or the ref of the workspace: name its commit instead")
+	}
+	return in.Options.Check(ws.Engine, ws.Source, in.Type, in.Operation)
 }
 
 // maxRuntimeOf is how long a run may take: what it asks for, else what its workspace says. A maximum that the workspace

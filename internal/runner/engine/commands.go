@@ -101,8 +101,8 @@ func showArgs(bin, planFile string) []string {
 	return []string{bin, "show", "-json", "-no-color", planFile}
 }
 
-func applyArgs(bin, planFile string) []string {
-	return []string{bin, "apply", "-input=false", planFile}
+func applyArgs(bin, planFile string, flags ...string) []string {
+	return append(append([]string{bin, "apply", "-input=false"}, flags...), planFile)
 }
 
 func outputArgs(bin string) []string { return []string{bin, "output", "-json", "-no-color"} }

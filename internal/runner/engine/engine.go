@@ -121,6 +121,9 @@ func engines() map[string]engine {
 
 // Run runs the operation that the spec asks for. Its error is a *Failure.
 func Run(ctx context.Context, h Host, j Job) (Outcome, error) {
+	if err := checkAsked(j.Spec); err != nil {
+		return Outcome{}, err
+	}
 	e, known := engines()[j.Spec.Engine]
 	if !known {
 		return Outcome{}, &Failure{

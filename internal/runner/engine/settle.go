@@ -246,7 +246,8 @@ func (t *terraform) initialise(ctx context.Context) error {
 	if t.code.cloud && t.place.kind == api.StateSource && t.workspace != defaultWorkspace {
 		env = nil // there, init chooses among several
 	}
-	_, err := t.runWith(ctx, stepInit, initArgs(t.bin.path, t.backendFile, t.approved.plans()), env)
+	args := append(initArgs(t.bin.path, t.backendFile, t.approved.plans()), t.flags(stepInit)...)
+	_, err := t.runWith(ctx, stepInit, args, env)
 	if f, ok := errors.AsType[*Failure](err); ok && f.Reason == workflow.ReasonStepFailed {
 		if hint := credentialHint(t.code.name(), t.j.Getenv); hint != "" && t.place.kind == api.StateSource {
 			f.Detail = text.Middle(f.Detail, maxDetail-len(hint)) + hint

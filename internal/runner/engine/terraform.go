@@ -37,7 +37,8 @@ type terraform struct {
 
 	planName    string
 	planFile    string
-	varFile     string
+	varFile     string // of the workspace's variables
+	runVarFile  string // of the run's
 	backendFile string // what completes the backend of the code
 
 	code      declared
@@ -67,6 +68,7 @@ func runTerraform(ctx context.Context, h Host, j Job) (Outcome, error) {
 	}
 	t := &terraform{h: h, j: j, op: op, mode: m, readOnly: readOnly}
 	t.mode.apply = m.apply && !t.readOnly
+	t.mode.refreshOnly = m.refreshOnly || t.options().RefreshOnly
 	err := t.prepare()
 	defer t.close()
 	if err != nil {
@@ -104,18 +106,27 @@ func (t *terraform) prepare() (err error) {
 	}
 	t.planName = newName("plan-", ".tfplan")
 	t.planFile = t.temp.join(t.planName)
-	if len(t.j.Spec.Variables) > 0 {
-		raw, err := json.Marshal(t.j.Spec.Variables)
-		if err != nil {
-			return fmt.Errorf("write variables: %w", err)
-		}
-		name := newName("vars-", ".tfvars.json")
-		if err := t.temp.write(name, raw); err != nil {
-			return fmt.Errorf("write variables: %w", err)
-		}
-		t.varFile = t.temp.join(name)
+	if t.varFile, err = t.writeVariables(t.j.Spec.Variables); err != nil {
+		return err
 	}
-	return nil
+	t.runVarFile, err = t.writeVariables(t.options().Variables)
+	return err
+}
+
+// writeVariables writes variables to a file of this run, and returns its path; empty where there are none.
+func (t *terraform) writeVariables(variables map[string]any) (string, error) {
+	if len(variables) == 0 {
+		return "", nil
+	}
+	name := newName("vars-", ".tfvars.json")
+	raw, err := json.Marshal(variables)
+	if err == nil {
+		err = t.temp.write(name, raw)
+	}
+	if err != nil {
+		return "", fmt.Errorf("write variables: %w", err)
+	}
+	return t.temp.join(name), nil
 }
 
 func (t *terraform) close() {
@@ -210,8 +221,19 @@ func (t *terraform) unlock(ctx context.Context) (string, error) {
 // plan writes the plan file and reads what is in it. The engine validates the code first, by itself. empty means that
 // applying it would do nothing, outputs included.
 func (t *terraform) plan(ctx context.Context) (text string, empty bool, err error) {
+	asked, err := t.asked()
+	if err != nil {
+		return "", false, err
+	}
+	imports, err := t.writeImports()
+	if err != nil {
+		return "", false, err
+	}
 	t.locking = !t.readOnly
-	code, err := t.run(ctx, stepPlan, planArgs(t.bin.path, t.mode, t.planFile, t.varFile, !t.readOnly), 2)
+	code, err := t.run(ctx, stepPlan, append(planArgs(t.bin.path, t.mode, t.planFile, t.varFile, !t.readOnly), asked...), 2)
+	if imports != "" {
+		_ = t.root.root.Remove(imports) // it is removed with the run at the latest
+	}
 	if err != nil {
 		return "", false, err
 	}
@@ -262,7 +284,7 @@ func (t *terraform) apply(ctx context.Context) (string, error) {
 		}
 	}
 	t.locking = true
-	if _, err := t.run(ctx, stepApply, applyArgs(t.bin.path, t.planFile)); err != nil {
+	if _, err := t.run(ctx, stepApply, applyArgs(t.bin.path, t.planFile, t.flags(stepApply)...)); err != nil {
 		return "", err
 	}
 	t.locking = false

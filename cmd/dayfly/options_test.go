@@ -1,0 +1,72 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+)
+
+// What the flags of a run ask for reaches it as it was written, and is shown with the run and with its plan.
+func TestRun_OptionsReachTheRunAndAreShown(t *testing.T) {
+	w := newWorld(t)
+	file := filepath.Join(t.TempDir(), "workspace.yaml")
+	text := "name: net\nengine: terraform\nsource: {git: {url: 'https://git.example.com/net.git'}}\nvar_files: [prod.tfvars]\n" +
+		"flags: {plan: [-parallelism=20, -compact-warnings]}\napproval: {required: true}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.ok("workspace", "apply", "-f", file)
+	has(t, "workspace", w.ok("workspace", "show", "net"), "plan: -parallelism=20 -compact-warnings", "prod.tfvars")
+
+	id := value[api.Workflow](w, "run", "net", "--op", "preview", "--target", `a.b["x, y"]`, "--target", "a.c", "--replace", "a.d",
+		"--var", "word=a,b=c", "--var", `list=[1, "two"]`, "--var", "text=[not json", "--var-file", "big.tfvars", "--ref", "feature",
+		"--import", `a.e["k=v"]=id=1`).ID
+	want := &api.Options{
+		Targets: []string{`a.b["x, y"]`, "a.c"}, Replace: []string{"a.d"}, VarFiles: []string{"big.tfvars"}, Ref: "feature",
+		Variables: map[string]any{"word": "a,b=c", "list": []any{1.0, "two"}, "text": "[not json"},
+		Imports:   []api.Import{{To: `a.e["k=v"]`, ID: "id=1"}},
+	}
+	shown := []string{`a.b["x, y"], a.c`, `list=[1,"two"], text=[not json, word=a,b=c`, "big.tfvars", "feature", `a.e["k=v"]=id=1`}
+	has(t, "show", w.ok("workflow", "show", id), shown...)
+	if d := cmp.Diff(want, value[api.Workflow](w, "workflow", "show", id).Options); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if made := w.planned(api.Changes{Add: 1}); made != id {
+		t.Fatalf("planned %s, want %s", made, id)
+	}
+	has(t, "plan", w.ok("workflow", "plan", id), shown...)
+	if got := w.run("workflow", "approve", id); got.code != exitUsage {
+		t.Errorf("without --yes: %+v", got)
+	} else {
+		has(t, "approve", got.stderr, shown...)
+	}
+
+	for _, empty := range []string{"--target", "--replace", "--var-file"} { // as of a shell variable that is not set
+		if got := w.run("run", "net", empty, ""); got.code != exitRefused {
+			t.Errorf("%s with no text: got %+v", empty, got)
+		}
+	}
+	for _, args := range [][]string{{"--ref", ""}, {"--var", "novalue"}, {"--var", "=x"}, {"--import", "a.b"}, {"--import", `a.b["x=y"]`}, {"--import", "=x"}} {
+		if got := w.run(append([]string{"run", "net"}, args...)...); got.code != exitUsage {
+			t.Errorf("%q: got %+v", args, got)
+		}
+	}
+	if got := w.run("run", "net", "--refresh-only", "--replace", "a.b"); got.code != exitRefused {
+		t.Errorf("a contradiction: got %+v", got)
+	} else {
+		has(t, "refusal", got.stderr, "options.replace")
+	}
+}
+
+// A number of a list keeps its digits.
+func TestVariableValue_KeepsLargeNumbers(t *testing.T) {
+	got, err := json.Marshal(variableValue(`[12345678901234567890]`))
+	if err != nil || string(got) != "[12345678901234567890]" {
+		t.Errorf("got %s, %v", got, err)
+	}
+}

@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// checkAsked refuses flags and options that would do what nobody is told of: the control plane has refused them before.
+func checkAsked(s api.Spec) error {
+	err := cmp.Or(
+		api.CheckFlags(s.Engine, s.Flags), api.CheckVarFiles("var_files", s.Engine, s.VarFiles),
+		s.Options.Check(s.Engine, s.Source, s.Type, cmp.Or(s.For, s.Operation)),
+	)
+	if err == nil {
+		return nil
+	}
+	return &Failure{Reason: workflow.ReasonRunnerError, Err: err, Detail: text.Middle("this run is refused: "+err.Error(), maxDetail)}
+}
+
+// options are those of the run; never nil.
+func (t *terraform) options() *api.Options {
+	return cmp.Or(t.j.Spec.Options, &api.Options{})
+}
+
+// flags are what the workspace adds to the engine's command of a step, without what contradicts the run.
+func (t *terraform) flags(step string) []string {
+	return slices.DeleteFunc(slices.Clone(t.j.Spec.Flags[step]), func(flag string) bool {
+		locks := flag == "-upgrade" || strings.HasPrefix(flag, "-lockfile=") // the lock file that was kept with the plan counts
+		return locks && t.approved.plans() || flag == "-refresh=false" && t.mode.refreshOnly
+	})
+}
+
+// asked is what the workspace and the run add to the engine's plan. Of a variable that has several values the last one
+// wins: the workspace's variables come first, then its files, then those of the run, then the run's variables.
+func (t *terraform) asked() ([]string, error) {
+	var args []string
+	for _, name := range slices.Concat(t.j.Spec.VarFiles, t.options().VarFiles) {
+		if err := t.readable(name); err != nil {
+			return nil, err
+		}
+		args = append(args, "-var-file="+name)
+	}
+	if t.runVarFile != "" {
+		args = append(args, "-var-file="+t.runVarFile)
+	}
+	for _, address := range t.options().Targets {
+		args = append(args, "-target="+address)
+	}
+	for _, address := range t.options().Replace {
+		args = append(args, "-replace="+address)
+	}
+	return append(args, t.flags(stepPlan)...), nil
+}
+
+// readable refuses a file of variables that is not a plain file below the root module, where links may lead.
+func (t *terraform) readable(name string) error {
+	info, err := t.root.root.Stat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is not a plain file")
+	}
+	if err != nil {
+		return stepFailed(stepPlan, fmt.Errorf("a file of variables, which var_files name relative to the root module, cannot be used: %s: %w", quote(name), err))
+	}
+	return nil
+}
+
+// importVersions are the first versions that know import blocks.
+var importVersions = map[string]string{api.EngineTerraform: "1.5.0", api.EngineTofu: "1.6.0"}
+
+// writeImports puts what the run imports beside the code, as import blocks, and returns the name of the file; empty where
+// it imports nothing. So the plan shows the imports, and applying it makes them.
+func (t *terraform) writeImports() (string, error) {
+	imports := t.options().Imports
+	if len(imports) == 0 {
+		return "", nil
+	}
+	if first := importVersions[t.j.Spec.Engine]; !atLeast(t.bin.version, first) {
+		return "", stepFailed(stepPlan, fmt.Errorf("imports need %s %s or later, and this is %s: change engine_version", t.j.Spec.Engine, first, t.bin.version))
+	}
+	name := newName("dayfly_import_", ".tf.json")
+	raw, err := importDocument(imports)
+	if err == nil {
+		err = t.root.write(name, raw)
+	}
+	if err != nil {
+		return "", runnerError(fmt.Errorf("write imports: %w", err))
+	}
+	return name, nil
+}
+
+// importDocument writes import blocks. In an id, which is a template, nothing is replaced; an address is not one.
+func importDocument(imports []api.Import) ([]byte, error) {
+	plain := strings.NewReplacer("${", "$${", "%{", "%%{")
+	blocks := make([]map[string]string, 0, len(imports))
+	for _, i := range imports {
+		blocks = append(blocks, map[string]string{"to": i.To, "id": plain.Replace(i.ID)})
+	}
+	return json.Marshal(map[string]any{"import": blocks})
+}
