@@ -40,6 +40,10 @@ func Engines() []Engine {
 			Operations: workflow.Operations(), Plans: true,
 		},
 		{
+			Name: EnginePulumi, Program: true, Files: []string{"Pulumi.yaml", "Pulumi.yml", "Pulumi.json"},
+			Operations: append(plans, workflow.StateList, workflow.StateUnlock),
+		},
+		{
 			Name: EngineCommand, Operations: plans,
 			OwnState: "its commands keep their state themselves, and Dayfly knows nothing of it",
 		},

@@ -312,7 +312,7 @@ func (r *run) work(ctx context.Context) (result api.Result) {
 func (r *run) conclude(ctx context.Context, out engine.Outcome, err error) api.Result {
 	result := api.Result{Outcome: workflow.Succeeded, Lock: out.Lock, State: out.State, Truncated: out.Truncated}
 	if err == nil {
-		result.Changes, result.Outputs, result.Plan = out.Changes, out.Outputs, out.Plan
+		result.Changes, result.Outputs, result.Plan, result.Inventory = out.Changes, out.Outputs, out.Plan, out.Inventory
 		return r.hide(result)
 	}
 	result.Outcome, result.Reason, result.Detail = workflow.Failed, workflow.ReasonRunnerError, err.Error()

@@ -84,6 +84,7 @@ type Outcome struct {
 	Lock      *api.Lock       // a state lock that is still held
 	State     *api.StateFound // where the state is, and which; also of a run that failed
 	Plan      *api.PlanMade   // that a preview left to be approved
+	Inventory *api.Inventory  // of a scan: what is in the state
 	Truncated bool            // outputs or resources were left out
 }
 
@@ -113,6 +114,7 @@ func engines() map[string]engine {
 	return map[string]engine{
 		api.EngineTerraform: {askJSON(), versionOfJSON, runTerraform},
 		api.EngineTofu:      {askJSON(), versionOfJSON, runTerraform},
+		api.EnginePulumi:    {askPulumi(), versionOfPulumi, runPulumi},
 		api.EngineCommand:   {run: runCommand},
 	}
 }
