@@ -40,6 +40,11 @@ func Engines() []Engine {
 			Operations: workflow.Operations(), Plans: true,
 		},
 		{
+			Name: EngineTerragrunt, Program: true, Files: []string{"terragrunt.hcl", "terragrunt.stack.hcl", "root.hcl"},
+			Operations: plans, Places: []string{StateSource},
+			OwnState: "terragrunt keeps its state where its own remote_state says",
+		},
+		{
 			Name: EnginePulumi, Program: true, Files: []string{"Pulumi.yaml", "Pulumi.yml", "Pulumi.json"},
 			Operations: append(plans, workflow.StateList, workflow.StateUnlock),
 		},

@@ -310,9 +310,9 @@ func (r *run) work(ctx context.Context) (result api.Result) {
 
 // conclude makes a result of an outcome, and of why ctx ended if it did.
 func (r *run) conclude(ctx context.Context, out engine.Outcome, err error) api.Result {
-	result := api.Result{Outcome: workflow.Succeeded, Lock: out.Lock, State: out.State, Truncated: out.Truncated}
+	result := api.Result{Outcome: workflow.Succeeded, Lock: out.Lock, State: out.State, Changes: out.Changes, Truncated: out.Truncated}
 	if err == nil {
-		result.Changes, result.Outputs, result.Plan, result.Inventory = out.Changes, out.Outputs, out.Plan, out.Inventory
+		result.Outputs, result.Plan, result.Inventory = out.Outputs, out.Plan, out.Inventory
 		return r.hide(result)
 	}
 	result.Outcome, result.Reason, result.Detail = workflow.Failed, workflow.ReasonRunnerError, err.Error()

@@ -117,20 +117,29 @@ func variableEnv(variables map[string]any) ([]string, error) {
 			return nil, &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrInvalid, Detail: fmt.Sprintf("the variables %s and %s would both be %s; rename one", quote(other), quote(name), key)}
 		}
 		names[key] = name
-		value, ok := variables[name].(string)
-		if !ok {
-			raw, err := json.Marshal(variables[name])
-			if err != nil {
-				return nil, fmt.Errorf("variable %s: %w", quote(name), err)
-			}
-			value = string(raw)
-		}
-		if strings.ContainsRune(value, 0) {
-			return nil, &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrInvalid, Detail: fmt.Sprintf("the variable %s holds a zero byte, which an environment variable cannot hold", quote(name))}
+		value, err := variableText(name, variables[name])
+		if err != nil {
+			return nil, err
 		}
 		env = append(env, key+"="+value)
 	}
 	return env, nil
+}
+
+// variableText is the value of a variable for the environment: text as it is, and anything else as JSON.
+func variableText(name string, value any) (string, error) {
+	said, ok := value.(string)
+	if !ok {
+		raw, err := json.Marshal(value)
+		if err != nil {
+			return "", fmt.Errorf("variable %s: %w", quote(name), err)
+		}
+		said = string(raw)
+	}
+	if strings.ContainsRune(said, 0) {
+		return "", &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrInvalid, Detail: fmt.Sprintf("the variable %s holds a zero byte, which an environment variable cannot hold", quote(name))}
+	}
+	return said, nil
 }
 
 // envKey makes a name that a shell can use.

@@ -21,12 +21,13 @@ type mode struct {
 	refreshOnly bool // plan no change, only what the state does not know yet
 	apply       bool // then do what was planned
 	push        bool // plan nothing, but give the workspace another state
+	scan        bool // count what is in the state
 }
 
 func modeOf(t workflow.Type, op workflow.Operation) (mode, bool) {
 	switch t {
 	case workflow.InsightsScan:
-		return mode{refreshOnly: true}, true
+		return mode{refreshOnly: true, scan: true}, true
 	case workflow.Deployment:
 		switch op {
 		case workflow.Preview:

@@ -77,14 +77,14 @@ type Job struct {
 	Owner         *Owner                   // who must be able to read the files written here; nil: the runner's user
 }
 
-// Outcome is the result of a run that succeeded.
+// Outcome is the result of a run that succeeded, and of one that failed what is known all the same.
 type Outcome struct {
-	Changes   *api.Changes
+	Changes   *api.Changes // of a run that failed: what it did nevertheless
 	Outputs   []api.Output
 	Lock      *api.Lock       // a state lock that is still held
 	State     *api.StateFound // where the state is, and which; also of a run that failed
 	Plan      *api.PlanMade   // that a preview left to be approved
-	Inventory *api.Inventory  // of a scan: what is in the state
+	Inventory *api.Inventory  // of a scan
 	Truncated bool            // outputs or resources were left out
 }
 
@@ -112,10 +112,11 @@ type engine struct {
 // engines has an engine for each of api.Engines.
 func engines() map[string]engine {
 	return map[string]engine{
-		api.EngineTerraform: {askJSON(), versionOfJSON, runTerraform},
-		api.EngineTofu:      {askJSON(), versionOfJSON, runTerraform},
-		api.EnginePulumi:    {askPulumi(), versionOfPulumi, runPulumi},
-		api.EngineCommand:   {run: runCommand},
+		api.EngineTerraform:  {askJSON(), versionOfJSON, runTerraform},
+		api.EngineTofu:       {askJSON(), versionOfJSON, runTerraform},
+		api.EngineTerragrunt: {askTerragrunt(), versionOfTerragrunt, runTerragrunt},
+		api.EnginePulumi:     {askPulumi(), versionOfPulumi, runPulumi},
+		api.EngineCommand:    {run: runCommand},
 	}
 }
 

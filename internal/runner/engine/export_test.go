@@ -127,3 +127,15 @@ func Programs() map[string]bool {
 	}
 	return out
 }
+
+// TerragruntVersion reads what terragrunt says of its version.
+var TerragruntVersion = versionOfTerragrunt
+
+// ReadReport returns the units of a report, and how a failure tells of them.
+func ReadReport(raw []byte, root string) (names []string, detail string, err error) {
+	units, err := readReport(raw, root)
+	for _, u := range units {
+		names = append(names, u.name)
+	}
+	return names, ended{code: 1, units: units}.failure(stepApply).Error(), err
+}

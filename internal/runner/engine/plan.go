@@ -39,8 +39,9 @@ type summary struct {
 	values    string // by which it is compared with another plan, values included; never shown
 	compared  comparison
 	truncated bool
-	same      bool     // a state that is to be pushed is the one that is there
-	secrets   []string // sensitive values, for the mask only
+	managed   []managed // with mode.scan: what is in the state
+	same      bool      // a state that is to be pushed is the one that is there
+	secrets   []string  // sensitive values, for the mask only
 }
 
 // readPlan reads the JSON form of a plan. Only the structure becomes part of the changes: addresses, actions, counts
@@ -86,6 +87,9 @@ func readPlan(raw []byte, m mode) (summary, error) {
 	s.compared.rest(&plan)
 	s.values = s.compared.digest()
 	s.secrets = sensitiveValues(&plan)
+	if m.scan {
+		s.managed = managedIn(&plan)
+	}
 	return s, s.finish()
 }
 

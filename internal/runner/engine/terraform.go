@@ -238,6 +238,9 @@ func (t *terraform) plan(ctx context.Context) (text string, empty bool, err erro
 	if err != nil {
 		return "", false, err
 	}
+	if t.mode.scan {
+		t.out.Inventory = keepInventory(ctx, t.h, s.managed)
+	}
 	text = s.text(t.mode)
 	if code == 0 && !t.mode.refreshOnly {
 		text = "no changes"
@@ -425,15 +428,21 @@ func interrupted(ctx context.Context, where string) *Failure {
 
 // failure makes a Failure of any error, and adds the lock that a run left behind beside its state.
 func (t *terraform) failure(ctx context.Context, err error) error {
+	f := asFailure(ctx, err)
+	if f.Lock == nil && t.locking && t.state != nil {
+		f.Lock = lockFromFile(t.state, path.Join(path.Dir(statePath(t.workspace)), lockInfoName))
+	}
+	return f
+}
+
+// asFailure makes a Failure of any error.
+func asFailure(ctx context.Context, err error) *Failure {
 	f, ok := errors.AsType[*Failure](err)
 	switch {
 	case context.Cause(ctx) != nil && (!ok || f.Reason == workflow.ReasonRunnerError):
-		f = interrupted(ctx, "")
+		return interrupted(ctx, "")
 	case !ok:
-		f = &Failure{Reason: workflow.ReasonRunnerError, Detail: text.Middle(err.Error(), maxDetail), Err: err}
-	}
-	if f.Lock == nil && t.locking && t.state != nil {
-		f.Lock = lockFromFile(t.state, path.Join(path.Dir(statePath(t.workspace)), lockInfoName))
+		return &Failure{Reason: workflow.ReasonRunnerError, Detail: text.Middle(err.Error(), maxDetail), Err: err}
 	}
 	return f
 }

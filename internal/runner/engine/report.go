@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// What a report of terragrunt says of a unit.
+const (
+	unitSucceeded = "succeeded"
+	unitFailed    = "failed"
+	unitSkipped   = "early exit" // because one that it needs has failed
+	unitExcluded  = "excluded"
+)
+
+// unit is what became of one unit.
+type unit struct {
+	name   string // its path below the directory of the run
+	result string
+	cause  string
+}
+
+// ended is how terragrunt ended over all units.
+type ended struct {
+	code    int
+	units   []unit // by name; none where there is no report
+	printed string
+}
+
+// readReport reads a run report in JSON. Of a result that is not known, only the name is kept: such a unit has not
+// succeeded.
+func readReport(raw []byte, root string) ([]unit, error) {
+	var list []struct{ Name, Result, Cause string } // in whatever case the keys are
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, errors.New("it is in a form that this version cannot read")
+	}
+	var out []unit
+	for _, u := range list {
+		name := u.Name
+		if rel, err := filepath.Rel(root, name); err == nil && filepath.IsAbs(name) {
+			name = rel
+		}
+		out = append(out, unit{cmp.Or(filepath.ToSlash(filepath.Clean(name)), "."), u.Result, u.Cause})
+	}
+	slices.SortFunc(out, func(a, b unit) int { return strings.Compare(a.name, b.name) })
+	return out, nil
+}
+
+// named lists the units with one of these results.
+func (e ended) named(results ...string) []string {
+	var names []string
+	for _, u := range e.units {
+		if slices.Contains(results, u.result) {
+			names = append(names, u.name)
+		}
+	}
+	return names
+}
+
+func (e ended) result(name string) string {
+	for _, u := range e.units {
+		if u.name == name {
+			return u.result
+		}
+	}
+	return ""
+}
+
+// failed says whether any unit did not do what it should.
+func (e ended) failed() bool {
+	return e.code != 0 || len(e.named(unitSucceeded, unitExcluded)) < len(e.units)
+}
+
+// failure tells of each unit what became of it.
+func (e ended) failure(step string) error {
+	detail := fmt.Sprintf("%s failed with exit code %d", step, e.code)
+	if len(e.units) == 0 {
+		detail += fmt.Sprintf(": %s; its log has what became of each unit", firstOf(e.printed))
+		return &Failure{Reason: workflow.ReasonStepFailed, Detail: text.Middle(detail, maxDetail)}
+	}
+	var causes []string
+	for _, u := range e.units {
+		if u.result != unitSucceeded && u.result != unitSkipped && u.result != unitExcluded && len(causes) < mostCauses {
+			causes = append(causes, fmt.Sprintf("%s failed: %s", u.name, firstOf(u.cause)))
+		}
+	}
+	parts := []string{strings.Join(causes, "; ")}
+	for _, p := range []struct{ result, words string }{
+		{unitSkipped, "not run, because one that they need has failed: "}, {unitSucceeded, "succeeded: "}, {unitExcluded, "left out: "},
+	} {
+		if names := e.named(p.result); len(names) > 0 {
+			parts = append(parts, p.words+text.Some(names, mostNamed))
+		}
+	}
+	failed := len(e.units) - len(e.named(unitSucceeded, unitSkipped, unitExcluded))
+	detail = fmt.Sprintf("%s failed in %d of %s. %s", step, failed, text.Count(len(e.units), "unit"), strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ". "))
+	return &Failure{Reason: workflow.ReasonStepFailed, Detail: text.Middle(detail, maxDetail)}
+}
+
+// mostNamed is how many units of one result a failure names.
+const mostNamed = 10
+
+// logPrefix is what terragrunt puts before each line of what a unit prints.
+var logPrefix = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d\.\d+ +[A-Z]+ +(?:\[[^\]\n]*\] )?(?:(?:tofu|terraform): ?)?`)
+})
+
+// firstOf is the first error in what terragrunt printed, or said of a unit.
+func firstOf(printed string) string {
+	plain := logPrefix().ReplaceAllString(text.WithoutEscapes(printed), "")
+	if first := firstError(plain); first != "" {
+		return strings.TrimSuffix(first, ".")
+	}
+	return cmp.Or(text.Middle(strings.Join(strings.Fields(plain), " "), maxDetail/mostCauses), "its log has the cause")
+}

@@ -1,0 +1,438 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/go-version"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// What is here goes by the documentation of terragrunt 0.77 to 1.0: the pages of the command run, of the run queue and
+// of the run report.
+const (
+	oldestTerragrunt = "0.77.22" // `run --all`, and flags and variables without the old prefixes
+	reportsFrom      = "0.89.0"  // before it a report is an experiment
+
+	planName = "tfplan.json" // of each unit, below the directory that --json-out-dir names
+
+	// A unit that is planned before what it needs was ever applied, and that has no mock_outputs, fails with this.
+	noOutputsYet = "detected no outputs"
+
+	mostUnits  = 1000
+	maxReport  = 16 << 20
+	mostCauses = 3 // units whose errors a failure tells
+)
+
+// askTerragrunt is what it is asked to say its version.
+func askTerragrunt() []string { return []string{"--version"} }
+
+var terragruntVersion = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^terragrunt version v?(\d+\.\d+\.\d+\S*)`)
+})
+
+// versionOfTerragrunt reads its answer.
+func versionOfTerragrunt(answer []byte) (*version.Version, error) {
+	m := terragruntVersion().FindStringSubmatch(strings.TrimSpace(text.WithoutEscapes(string(answer))))
+	if m == nil {
+		return nil, errors.New("its answer is not that of terragrunt")
+	}
+	return version.NewVersion(m[1])
+}
+
+// terragrunt is one run of terragrunt over all units below a directory. The order of the units is terragrunt's.
+type terragrunt struct {
+	h    Host
+	j    Job
+	mode mode
+	bin  binary
+	env  []string
+	temp *folder
+	root *folder
+
+	nothing bool               // applying would do nothing
+	plans   map[string]summary // by the path of their units
+	units   []string           // that have outputs
+	done    *api.Changes       // what was applied
+	out     Outcome
+}
+
+func runTerragrunt(ctx context.Context, h Host, j Job) (Outcome, error) {
+	g := &terragrunt{h: h, j: j, plans: map[string]summary{}}
+	g.mode, _ = modeOf(j.Spec.Type, j.Spec.Operation)
+	if j.ReadOnlyState {
+		g.mode.apply = false
+	}
+	if kind := j.Spec.State.Kind; kind != api.StateDeclared && kind != api.StateSource {
+		return Outcome{}, &Failure{
+			Reason: workflow.ReasonStateNotKept, Err: workflow.ErrInvalid,
+			Detail: api.EngineOf(j.Spec.Engine).OwnState + "; set the workspace's state to kind source",
+		}
+	}
+	err := g.prepare()
+	defer g.close()
+	if err == nil {
+		err = g.steps(ctx)
+	}
+	if err != nil {
+		return Outcome{Changes: g.done, Truncated: g.done != nil && g.out.Truncated}, asFailure(ctx, err)
+	}
+	return g.out, nil
+}
+
+func (g *terragrunt) prepare() (err error) {
+	if g.temp, err = openFolder(g.j.TempDir, g.j.Owner); err != nil {
+		return err
+	}
+	if g.root, err = openFolder(g.j.Root, g.j.Owner); err != nil {
+		return err
+	}
+	g.env = append(baseEnv(""), secretsEnv(g.j.SecretsDir)...)
+	// Units outside of the workspace's source path are others' business. Versions that leave them alone by themselves
+	// do not mind the variable.
+	g.env = append(g.env, "TG_QUEUE_EXCLUDE_EXTERNAL=true")
+	for _, name := range slices.Sorted(maps.Keys(g.j.Spec.Variables)) {
+		value, err := variableText(name, g.j.Spec.Variables[name])
+		if err != nil {
+			return err
+		}
+		g.env = append(g.env, "TF_VAR_"+name+"="+value)
+	}
+	return g.clear()
+}
+
+func (g *terragrunt) close() {
+	for _, f := range []*folder{g.temp, g.root} {
+		if f != nil {
+			f.close()
+		}
+	}
+}
+
+// clear removes what an earlier terragrunt left in the source: it could say that a state is kept where it is not.
+func (g *terragrunt) clear() error {
+	return fs.WalkDir(g.root.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() || d.Name() != ".terragrunt-cache" && d.Name() != ".terraform" {
+			return err
+		}
+		return cmp.Or(g.root.root.RemoveAll(name), fs.SkipDir)
+	})
+}
+
+func (g *terragrunt) steps(ctx context.Context) error {
+	if err := g.h.Step(ctx, stepInit, g.init); err != nil {
+		return err
+	}
+	if err := g.h.Step(ctx, stepPlan, g.plan); err != nil || !g.mode.apply {
+		return err
+	}
+	var err error
+	if g.nothing {
+		err = g.h.Skip(ctx, stepApply, "no changes")
+	} else {
+		err = g.h.Step(ctx, stepApply, g.apply)
+	}
+	if err != nil {
+		return err
+	}
+	return g.h.Step(ctx, stepOutput, g.output)
+}
+
+// init finds terragrunt, and the tofu or terraform that it is to run. engine_version is terragrunt's own: of the other
+// any version will do, because the code itself says which it needs.
+func (g *terragrunt) init(ctx context.Context) (_ string, err error) {
+	if g.bin, err = located(ctx, g.h, g.j); err != nil {
+		return "", err
+	}
+	said := "terragrunt " + g.bin.version.String()
+	if !atLeast(g.bin.version, oldestTerragrunt) {
+		return "", &Failure{Reason: workflow.ReasonEngineNotFound, Detail: fmt.Sprintf("%s at %s is too old: Dayfly runs %s or newer", said, g.bin.path, oldestTerragrunt)}
+	}
+	if own := g.j.Getenv; own != nil && own("TG_TF_PATH") != "" {
+		said += " with " + own("TG_TF_PATH")
+	} else {
+		name := api.EngineTofu
+		wrapped, err := find(ctx, g.h, g.j, name, "")
+		if err != nil && context.Cause(ctx) == nil {
+			name = api.EngineTerraform
+			wrapped, err = find(ctx, g.h, g.j, name, "")
+		}
+		if err != nil {
+			return "", fmt.Errorf("terragrunt runs tofu or terraform, and neither is beside it: %w", err)
+		}
+		g.env = append(g.env, "TG_TF_PATH="+wrapped.path)
+		said += fmt.Sprintf(" with %s %s", name, wrapped.version)
+	}
+	g.h.Logf("%s at %s", said, g.bin.path)
+	return said, nil
+}
+
+// plan plans all units. Of a run that applies it shows what is to come, as far as that is known: terragrunt plans each
+// unit again when what that needs has been applied.
+func (g *terragrunt) plan(ctx context.Context) (string, error) {
+	dir := newName("plans-", "")
+	if err := g.temp.mkdir(dir); err != nil {
+		return "", err
+	}
+	args := []string{"plan", "-input=false", "-lock=false"}
+	if g.mode.destroy {
+		args = append(args, "-destroy")
+	}
+	if g.mode.refreshOnly {
+		args = append(args, "-refresh-only")
+	}
+	ended, err := g.run(ctx, stepPlan, []string{"--out-dir", g.temp.join(dir), "--json-out-dir", g.temp.join(dir)}, args)
+	if err != nil {
+		return "", err
+	}
+	if err := g.readPlans(dir); err != nil {
+		return "", err
+	}
+	switch {
+	case len(ended.units) == 0 && ended.code == 0 && len(g.plans) == 0:
+		return "", stepFailed(stepPlan, errors.New("terragrunt found no unit, which is a directory with a terragrunt.hcl"))
+	case ended.failed() && (!g.mode.apply || g.mode.destroy || !strings.Contains(ended.printed, noOutputsYet)):
+		return "", ended.failure(stepPlan)
+	}
+	g.units = slices.Sorted(maps.Keys(g.plans))
+	if err := g.kept(g.units); err != nil {
+		return "", err
+	}
+	all, err := together(g.plans)
+	if err != nil {
+		return "", stepFailed(stepPlan, err)
+	}
+	c := all.changes
+	g.out.Changes, g.out.Truncated = &c, all.truncated
+	g.nothing = !ended.failed() && !all.truncated && len(c.Resources)+len(c.Outputs) == 0
+	if g.mode.scan {
+		g.out.Inventory = keepInventory(ctx, g.h, all.managed)
+	}
+	said := fmt.Sprintf("%s, in %s", all.text(g.mode), text.Count(len(g.plans), "unit"))
+	if ended.failed() {
+		said += "; the others need outputs of units that were never applied"
+	}
+	return said, nil
+}
+
+// readPlans reads the plan of each unit that has one.
+func (g *terragrunt) readPlans(dir string) error {
+	return fs.WalkDir(g.temp.root.FS(), dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != planName {
+			return err
+		}
+		unit := path.Dir(strings.TrimPrefix(name, dir+"/"))
+		if len(g.plans) == mostUnits {
+			return stepFailed(stepPlan, fmt.Errorf("there are more than %d units: give the workspace a smaller part of the tree", mostUnits))
+		}
+		raw, err := g.temp.read(name, maxPlanJSON)
+		if err != nil {
+			return stepFailed(stepPlan, fmt.Errorf("the plan of unit %s cannot be read: %w", unit, err))
+		}
+		s, err := readPlan(raw, g.mode)
+		if err != nil {
+			return stepFailed(stepPlan, fmt.Errorf("unit %s: %w", unit, err))
+		}
+		g.h.Mask(s.secrets...)
+		g.plans[unit] = s
+		return nil
+	})
+}
+
+// together makes one summary of the plans of several units, under addresses that begin with the units' paths.
+func together(plans map[string]summary) (all summary, err error) {
+	c := &all.changes
+	for _, unit := range slices.Sorted(maps.Keys(plans)) {
+		s := plans[unit]
+		all.truncated = all.truncated || s.truncated
+		for _, r := range s.changes.Resources {
+			r.Address = inUnit(unit, r.Address)
+			if r.From != "" {
+				r.From = inUnit(unit, r.From)
+			}
+			c.Resources = append(c.Resources, r)
+		}
+		for _, o := range s.changes.Outputs {
+			c.Outputs = append(c.Outputs, api.OutputChange{Name: inUnit(unit, o.Name), Action: o.Action})
+		}
+		for _, m := range s.managed {
+			m.Address = inUnit(unit, m.Address)
+			all.managed = append(all.managed, m)
+		}
+		more := s.changes
+		c.Add, c.Change, c.Destroy, c.Drift = c.Add+more.Add, c.Change+more.Change, c.Destroy+more.Destroy, c.Drift+more.Drift
+		c.Replace, c.Import, c.Move = c.Replace+more.Replace, c.Import+more.Import, c.Move+more.Move
+	}
+	return all, all.finish()
+}
+
+// inUnit names something of a unit. The unit may be the directory of the run itself.
+func inUnit(unit, name string) string {
+	if unit == "." {
+		return name
+	}
+	return unit + "/" + name
+}
+
+// kept refuses units whose state would be gone with the run: those without a backend, or with the backend local. A unit
+// has been initialised if it has a plan.
+func (g *terragrunt) kept(units []string) error {
+	var lost []string
+	for _, unit := range units {
+		backend, err := g.backend(unit)
+		if err != nil {
+			return err
+		}
+		if backend == "" || backend == "local" {
+			lost = append(lost, unit)
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	return &Failure{
+		Reason: workflow.ReasonStateNotKept,
+		Detail: text.Middle(fmt.Sprintf("the state of %s would be lost when the task ends: it is a file in the source. Declare a remote_state with a remote backend", text.Some(lost, mostTold)), maxDetail),
+	}
+}
+
+// backend is what the wrapped engine has set up for a unit: beside its terragrunt.hcl, or in terragrunt's cache there.
+func (g *terragrunt) backend(unit string) (found string, err error) {
+	for _, top := range []string{path.Join(unit, ".terraform"), path.Join(unit, ".terragrunt-cache")} {
+		err := fs.WalkDir(g.root.root.FS(), top, func(name string, d fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err != nil || d.Name() != ".terraform" {
+				return err
+			}
+			is, err := recorded(g.root, path.Join(name, stateName))
+			if err == nil && found != "local" { // one that is local is enough
+				found = cmp.Or(is.Type, found)
+			}
+			return cmp.Or(err, fs.SkipDir)
+		})
+		if err != nil {
+			return "", fmt.Errorf("find out where the state of unit %s is kept: %w", unit, err)
+		}
+	}
+	return found, nil
+}
+
+// apply applies or destroys all units. What failed is told with what did not.
+func (g *terragrunt) apply(ctx context.Context) (string, error) {
+	args := []string{"apply", "-input=false"} // with --all, terragrunt adds -auto-approve
+	switch {
+	case g.mode.destroy:
+		args[0] = "destroy"
+	case g.mode.refreshOnly:
+		args = append(args, "-refresh-only")
+	}
+	ended, err := g.run(ctx, stepApply, nil, args)
+	if err != nil {
+		return "", err
+	}
+	if ended.failed() {
+		maps.DeleteFunc(g.plans, func(unit string, _ summary) bool { return ended.result(unit) != unitSucceeded })
+		if all, err := together(g.plans); err == nil && len(ended.units) > 0 {
+			g.done = &all.changes
+		}
+		return "", ended.failure(stepApply)
+	}
+	g.done = g.out.Changes
+	var late []string
+	for _, unit := range ended.named(unitSucceeded) {
+		if _, planned := g.plans[unit]; !planned {
+			late = append(late, unit)
+		}
+	}
+	g.units = append(g.units, late...)
+	if err := g.kept(late); err != nil {
+		return "", err
+	}
+	said := fmt.Sprintf("%s, in %s", g.done.Text(true), text.Count(len(g.units), "unit"))
+	if len(late) > 0 {
+		g.out.Truncated = true
+		said += "; what changed in these is in the log, because they could not be planned before: " + text.Some(late, mostTold)
+	}
+	return said, nil
+}
+
+// output reads the outputs of each unit.
+func (g *terragrunt) output(ctx context.Context) (string, error) {
+	var all found
+	for _, unit := range g.units {
+		out := &buffer{most: maxOutputJSON}
+		said := &tail{most: 32 << 10}
+		code, err := g.h.Exec(ctx, Command{
+			Args: []string{g.bin.path, "run", "--non-interactive", "--no-color", "--tf-forward-stdout", "--", "output", "-json"},
+			Dir:  g.root.join(unit), Env: g.env, Stdout: out, Stderr: said, Quiet: true,
+		})
+		if err != nil {
+			return "", err
+		}
+		if code != 0 {
+			return "", stepFailed(stepOutput, fmt.Errorf("unit %s: exit code %d: %s", unit, code, firstOf(string(said.bytes()))))
+		}
+		if out.over {
+			g.out.Truncated = true
+			continue
+		}
+		f, err := readOutputs(out.Bytes())
+		if err != nil {
+			return "", stepFailed(stepOutput, fmt.Errorf("unit %s: %w", unit, err))
+		}
+		for _, o := range f.outputs {
+			o.Name = inUnit(unit, o.Name)
+			all.outputs = append(all.outputs, o)
+		}
+		all.secrets = append(all.secrets, f.secrets...)
+	}
+	return g.out.take(g.h, all), nil
+}
+
+// run runs a command of the wrapped engine in all units.
+func (g *terragrunt) run(ctx context.Context, step string, flags, command []string) (ended, error) {
+	args := append([]string{g.bin.path, "run", "--all", "--non-interactive", "--no-color"}, flags...)
+	report := newName("report-", ".json")
+	reports := atLeast(g.bin.version, reportsFrom)
+	if reports {
+		args = append(args, "--report-file", g.temp.join(report), "--report-format", "json")
+	}
+	said := &tail{most: 64 << 10}
+	log := g.h.LogWriter()
+	code, err := g.h.Exec(ctx, Command{
+		Args: append(append(args, "--"), command...), Dir: g.j.Root, Env: g.env, Stderr: io.MultiWriter(said, log),
+	})
+	if err = errors.Join(err, log.Close()); err != nil || context.Cause(ctx) != nil {
+		if context.Cause(ctx) != nil {
+			err = interrupted(ctx, " during "+step)
+		}
+		return ended{}, err
+	}
+	e := ended{code: code, printed: string(said.bytes())}
+	if !reports {
+		return e, nil
+	}
+	raw, err := g.temp.read(report, maxReport)
+	if err == nil {
+		e.units, err = readReport(raw, g.j.Root)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // there is none where no unit could begin
+		return e, stepFailed(step, fmt.Errorf("the report of terragrunt cannot be read: %w", err))
+	}
+	return e, nil
+}

@@ -1,0 +1,266 @@
+package engine_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// eachTerragrunt runs a test with the stand-in, which runs the engine of this machine, and with terragrunt where this
+// machine has it. make makes a job of it.
+func eachTerragrunt(t *testing.T, test func(t *testing.T, make func(op workflow.Operation, files map[string]string) engine.Job)) {
+	t.Helper()
+	_, tofu := exec.LookPath("tofu")
+	_, terraform := exec.LookPath("terraform")
+	if tofu != nil && terraform != nil {
+		t.Skip("neither tofu nor terraform is on this machine")
+	}
+	standIn, err := filepath.Abs("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, dirs := range map[string][]string{"stand-in": {standIn}, "real": nil} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath("terragrunt"); err != nil && dirs == nil {
+				t.Skip("terragrunt is not on this machine")
+			}
+			test(t, func(op workflow.Operation, files map[string]string) engine.Job {
+				j := job(t, api.EngineTerragrunt, op, files)
+				j.EnginePath, j.Spec.State = dirs, api.State{Kind: api.StateDeclared}
+				return j
+			})
+		})
+	}
+}
+
+// remote keeps states as the backend http has them, and returns the block that names the place of one.
+func remote(t *testing.T) (backend func(unit string) string) {
+	t.Helper()
+	var mu sync.Mutex
+	states := map[string][]byte{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch r.Method {
+		case http.MethodGet:
+			if states[r.URL.Path] == nil {
+				http.NotFound(w, r)
+			}
+			_, _ = w.Write(states[r.URL.Path])
+		case http.MethodPost:
+			states[r.URL.Path], _ = io.ReadAll(r.Body)
+		case http.MethodDelete:
+			delete(states, r.URL.Path)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return func(unit string) string {
+		return fmt.Sprintf("terraform {\n  backend \"http\" {\n    address = %q\n  }\n}\n", server.URL+"/"+unit)
+	}
+}
+
+const (
+	netUnit = `
+variable "word" { default = "first" }
+resource "terraform_data" "a" { input = var.word }
+output "name" { value = terraform_data.a.output }
+output "key" {
+  value     = "planted-output"
+  sensitive = true
+}
+`
+	appUnit = `
+variable "name" { type = string }
+resource "terraform_data" "b" { input = { name = var.name, secret = sensitive("planted-attribute") } }
+`
+	needsNet = "dependency \"net\" {\n  config_path = \"../net\"\n}\ninputs = { name = dependency.net.outputs.name }\n"
+)
+
+func addresses(c *api.Changes) (out []string) {
+	if c != nil {
+		for _, r := range c.Resources {
+			out = append(out, r.Action+" "+r.Address)
+		}
+	}
+	return out
+}
+
+// R1: a tree of two units, of which one needs an output of the other, from its first update to its end.
+func TestTerragrunt_LifeOfATree(t *testing.T) {
+	eachTerragrunt(t, func(t *testing.T, make func(workflow.Operation, map[string]string) engine.Job) {
+		backend := remote(t)
+		tree := map[string]string{
+			"net/main.tf": backend("net") + netUnit, "net/terragrunt.hcl": "",
+			"app/main.tf": backend("app") + appUnit, "app/terragrunt.hcl": needsNet,
+			"net/.terragrunt-cache/x/.terraform/terraform.tfstate": `{"backend":{"type":"local"}}`, // another machine's
+		}
+		run := func(op workflow.Operation, variables map[string]any, steps ...string) (engine.Outcome, *host) {
+			t.Helper()
+			j, h := make(op, tree), newHost()
+			j.Spec.Variables, j.ReadOnlyState = variables, !workflow.ChangesState(j.Spec.Type, op)
+			out, err := engine.Run(t.Context(), h, j)
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", op, err, h.text())
+			}
+			var got []string
+			for _, s := range h.steps {
+				got = append(got, s.Name+": "+s.Text)
+			}
+			if !slices.EqualFunc(got, steps, strings.HasPrefix) {
+				t.Errorf("%s: steps %q, want %q", op, got, steps)
+			}
+			return out, h
+		}
+		const init = "init: terragrunt "
+
+		out, h := run(workflow.Update, nil, init, "plan: 1 to add, 0 to change, 0 to destroy, in 1 unit; the others need outputs",
+			"apply: 1 added, 0 changed, 0 destroyed, in 2 units; what changed in these is in the log", "output: 2 outputs")
+		if !out.Truncated || len(out.Outputs) != 2 || out.Outputs[0].Name != "net/key" || out.Outputs[0].Value != nil || out.Outputs[1].Value != "first" {
+			t.Errorf("update: got %+v", out)
+		}
+		if !slices.Contains(h.masked, "planted-output") {
+			t.Errorf("the sensitive output is not masked: %q", h.masked)
+		}
+		if out, _ = run(workflow.Update, nil, init, "plan: 0 to add, 0 to change, 0 to destroy, in 2 units", "apply: no changes", "output: 2 outputs"); len(out.Changes.Resources) != 0 {
+			t.Errorf("update without changes: got %v", addresses(out.Changes))
+		}
+
+		out, h = run(workflow.Preview, map[string]any{"word": "second"}, init, "plan: 0 to add, 1 to change, 0 to destroy, in 2 units")
+		if got, want := addresses(out.Changes), []string{"update net/terraform_data.a"}; !cmp.Equal(got, want) || out.Changes.Outputs[0].Name != "net/name" {
+			t.Errorf("preview: got %v %v, want %v", got, out.Changes.Outputs, want)
+		}
+		if !slices.Contains(h.masked, "planted-attribute") || strings.Contains(h.text(), "planted-attribute") {
+			t.Error("the sensitive attribute is not masked")
+		}
+
+		out, h = run("", nil, init, "plan: no drift, in 2 units")
+		if diff := cmp.Diff(&api.Inventory{Resources: 2, Types: []api.InventoryCount{{Type: "terraform_data", Count: 2}}}, out.Inventory); diff != "" {
+			t.Errorf("inventory (-want +got):\n%s", diff)
+		}
+		if list := string(h.kept["file files/dayfly-inventory.json"]); !strings.Contains(list, `"net/terraform_data.a"`) || strings.Contains(list, "first") {
+			t.Errorf("the list is %s", list)
+		}
+
+		run(workflow.Refresh, nil, init, "plan: no drift", "apply: no changes", "output: 2 outputs")
+		run(workflow.Update, map[string]any{"word": "second"}, init, "plan: 0 to add, 1 to change", "apply: 0 added, 1 changed, 0 destroyed, in 2 units", "output")
+		out, _ = run(workflow.Destroy, nil, init, "plan: 0 to add, 0 to change, 2 to destroy, in 2 units", "apply: 0 added, 0 changed, 2 destroyed, in 2 units", "output: 0 outputs")
+		if got, want := addresses(out.Changes), []string{"delete app/terraform_data.b", "delete net/terraform_data.a"}; !cmp.Equal(got, want) {
+			t.Errorf("destroy: got %v, want %v", got, want)
+		}
+	})
+}
+
+func TestTerragrunt_PartialFailureIsToldPerUnit(t *testing.T) {
+	eachTerragrunt(t, func(t *testing.T, make func(workflow.Operation, map[string]string) engine.Job) {
+		backend, h := remote(t), newHost()
+		_, err := engine.Run(t.Context(), h, make(workflow.Update, map[string]string{
+			"a/main.tf": backend("a") + netUnit, "a/terragrunt.hcl": "",
+			"net/main.tf": backend("net") + netUnit + "resource \"terraform_data\" \"bad\" {\n  provisioner \"local-exec\" {\n    command = \"exit 3\"\n  }\n}\n", "net/terragrunt.hcl": "",
+			"deep/er/main.tf": backend("deep") + netUnit, "deep/er/terragrunt.hcl": "",
+			"app/main.tf": backend("app") + appUnit, "app/terragrunt.hcl": needsNet,
+		}))
+		f := failure(t, err)
+		for _, want := range []string{"apply failed in 1 of 4 units", "net failed: ", "exit status 3", "not run, because one that they need has failed: app", "succeeded: a, deep/er"} {
+			if f.Reason != workflow.ReasonStepFailed || !strings.Contains(f.Detail, want) {
+				t.Errorf("%s %q does not say %q", f.Reason, f.Detail, want)
+			}
+		}
+	})
+}
+
+func TestTerragrunt_WhatWasDoneIsToldOfAFailure(t *testing.T) {
+	j, h := standInJob(t, workflow.Update, `echo '[{"name":"a","result":"succeeded"},{"Name":"'"$PWD"'/b","Result":"failed","Cause":"no"}]' >"$report"; exit 1`)
+	out, err := engine.Run(t.Context(), h, j)
+	if f := failure(t, err); !strings.Contains(f.Detail, "b failed: no. succeeded: a") {
+		t.Errorf("got %q", f.Detail)
+	}
+	if got, want := addresses(out.Changes), []string{"create a/terraform_data.x"}; !cmp.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestTerragrunt_WithoutAReportTheLogHasTheUnits(t *testing.T) {
+	j, h := standInJob(t, workflow.Update, `[ -z "$report" ] || exit 9; printf '%s\n' '12:00:00.000 STDERR [b] tofu: Error: it broke' >&2; exit 1`)
+	h.env = append(h.env, "VERSION=0.80.0")
+	out, err := engine.Run(t.Context(), h, j)
+	if f := failure(t, err); f.Detail != "apply failed with exit code 1: Error: it broke; its log has what became of each unit" || out.Changes != nil {
+		t.Errorf("got %q and %v", f.Detail, out.Changes)
+	}
+}
+
+func TestTerragrunt_Refusals(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(j *engine.Job, h *host)
+		reason workflow.Reason
+		says   string
+	}{
+		"too old":           {func(_ *engine.Job, h *host) { h.env = []string{"VERSION=0.72.9"} }, workflow.ReasonEngineNotFound, "0.77.22 or newer"},
+		"other version":     {func(j *engine.Job, _ *host) { j.Spec.EngineVersion = "~> 1.0" }, workflow.ReasonEngineNotFound, "terragrunt ~> 1.0"},
+		"other place":       {func(j *engine.Job, _ *host) { j.Spec.State.Kind = api.StateOwnDirectory }, workflow.ReasonStateNotKept, "own remote_state"},
+		"plan to approve":   {func(j *engine.Job, _ *host) { j.Spec.Operation, j.Spec.For = workflow.Preview, workflow.Update }, workflow.ReasonRunnerError, "cannot run"},
+		"state operation":   {func(j *engine.Job, _ *host) { j.Spec.Operation = workflow.StatePull }, workflow.ReasonRunnerError, "cannot run"},
+		"state in the tree": {func(j *engine.Job, _ *host) { _ = os.RemoveAll(filepath.Join(j.Root, "a", "up")) }, workflow.ReasonStateNotKept, "the state of a would be lost"},
+	} {
+		j, h := standInJob(t, workflow.Update, "echo applied")
+		tc.change(&j, h)
+		_, err := engine.Run(t.Context(), h, j)
+		if f := failure(t, err); f.Reason != tc.reason || !strings.Contains(f.Detail, tc.says) || strings.Contains(h.text(), "applied") {
+			t.Errorf("%s: got %s %q", name, f.Reason, f.Detail)
+		}
+	}
+}
+
+// standInJob is a job with a terragrunt that plans one resource in each of the units a and b, and applies as the script
+// says.
+func standInJob(t *testing.T, op workflow.Operation, apply string) (engine.Job, *host) {
+	t.Helper()
+	j := job(t, api.EngineTerragrunt, op, map[string]string{"a/up": "", "b/up": ""})
+	j.Spec.State = api.State{Kind: api.StateDeclared}
+	dir := t.TempDir()
+	put(t, dir, map[string]string{"terragrunt": lines("#!/bin/sh",
+		`[ "$1" = --version ] && echo "terragrunt version v${VERSION:-0.99.5}" && exit`,
+		`while [ "$1" != -- ]; do case "$1" in --json-out-dir) json=$2 ;; --report-file) report=$2 ;; esac; shift; done`,
+		`if [ "$2" = plan ]; then for u in a b; do mkdir -p "$json/$u" $u/.terraform; [ -e $u/up ] && echo '{"backend":{"type":"s3"}}' >$u/.terraform/terraform.tfstate`,
+		`echo '{"format_version":"1.2","resource_changes":[{"address":"terraform_data.x","mode":"managed","type":"terraform_data","change":{"actions":["create"]}}]}' >"$json/$u/tfplan.json"; done`,
+		"else", apply, "fi")})
+	fakeEngine(t, filepath.Join(dir, "tofu"), "1.11.0", "")
+	if err := os.Chmod(filepath.Join(dir, "terragrunt"), 0o700); err != nil { //nolint:gosec // a program must be executable
+		t.Fatal(err)
+	}
+	j.EnginePath, j.Path = []string{dir}, t.TempDir()
+	return j, newHost()
+}
+
+func TestTerragruntVersion(t *testing.T) {
+	for answer, want := range map[string]string{"terragrunt version v0.77.22\n": "0.77.22", "terragrunt version 1.0.0-rc1": "1.0.0-rc1", "Terraform v1.9.8": ""} {
+		v, err := engine.TerragruntVersion([]byte(answer))
+		if got := fmt.Sprint(v); (err != nil) != (want == "") || err == nil && got != want {
+			t.Errorf("%q: got %s, %v", answer, got, err)
+		}
+	}
+}
+
+func FuzzReadReport(f *testing.F) {
+	f.Add([]byte(`[{"Name":"a","Started":"2025-06-05T16:28:41-04:00","Result":"failed","Reason":"run error","Cause":"x"}]`))
+	f.Add([]byte(`[{"name":"/w/b/c","result":"early exit"},{"name":"","result":"new"}]`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		names, detail, err := engine.ReadReport(raw, "/w")
+		if err == nil && (slices.Contains(names, "") || detail == "" || len(detail) > 2000) {
+			t.Errorf("%q: %q, %q", raw, names, detail)
+		}
+	})
+}
