@@ -30,7 +30,7 @@ func TestWorkspace_MistakesNameTheFieldAndChangeNothing(t *testing.T) {
 	}{
 		"name":               {"name", func(ws *api.Workspace) { ws.Name = "../x" }},
 		"project":            {"project", func(ws *api.Workspace) { ws.Project = "team" }},
-		"engine":             {"engine", func(ws *api.Workspace) { ws.Engine = "pulumi" }},
+		"engine":             {"engine", func(ws *api.Workspace) { ws.Engine = "chef" }},
 		"commands":           {"commands", func(ws *api.Workspace) { ws.Commands = map[string]string{"update": "x"} }},
 		"no command":         {"commands", func(ws *api.Workspace) { ws.Engine = api.EngineCommand }},
 		"no source":          {"source", func(ws *api.Workspace) { ws.Source = api.Source{} }},

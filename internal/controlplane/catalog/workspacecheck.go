@@ -93,7 +93,7 @@ func checkWorkspace(w *api.Workspace) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Variables)) {
-		if !env.Valid(strings.ReplaceAll(name, "-", "_")) {
+		if !env.Valid(strings.ReplaceAll(name, "-", "_")) && !isSettingOfPulumi(*w, name) {
 			return invalid("variables", "%q is not the name of a variable", text.Cut(name, 64))
 		}
 	}

@@ -81,14 +81,11 @@ func runPulumi(ctx context.Context, h Host, j Job) (Outcome, error) {
 	if err == nil {
 		return p.out, nil
 	}
-	if f, ok := errors.AsType[*Failure](err); context.Cause(ctx) != nil && (!ok || f.Reason == workflow.ReasonRunnerError) {
-		err = interrupted(ctx, "")
-	}
-	err = runnerError(err)
-	if f, ok := errors.AsType[*Failure](err); ok && f.Lock == nil {
+	f := asFailure(ctx, err)
+	if f.Lock == nil {
 		f.Lock = p.lockLeft()
 	}
-	return Outcome{State: p.out.State}, err
+	return Outcome{State: p.out.State}, f
 }
 
 func (p *pulumi) close() {
@@ -113,8 +110,7 @@ func (p *pulumi) steps(ctx context.Context) error {
 		return err
 	}
 	if p.j.Spec.Type == workflow.InsightsScan {
-		inventory := p.was.inventory()
-		p.out.Inventory = &inventory
+		p.out.Inventory = keepInventory(ctx, p.h, p.was.managed())
 	}
 	if !p.mode.apply {
 		return nil

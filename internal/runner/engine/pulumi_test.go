@@ -242,3 +242,87 @@ func TestPulumi_LockIsToldAndReleased(t *testing.T) {
 		mustRun(t, h, next(t, h, first, out, workflow.Update, outputsOnly))
 	})
 }
+
+// withResources is a program of the stand-in.
+func withResources(size, forceNew string) string {
+	return lines("name: demo", "resources:", "  a: {type: 'demo:index:Disk', properties: {size: "+size+", forceNew: "+forceNew+"}}", "  b: {type: 'demo:index:Disk', properties: {size: one}}")
+}
+
+func address(name string) string { return "urn:pulumi:dev::demo::demo:index:Disk::" + name }
+
+// R1, R10: changes are listed by their URN without values; a scan tells drift and counts types.
+func TestPulumi_ChangesDriftAndInventory(t *testing.T) {
+	h := withStandIn(t)
+	fresh := func() *host { h.env = slices.Clone(h.env); return &host{path: h.path, env: h.env} }
+	j := pulumiJob(t, h, workflow.Update, withResources("planted-size", "x"))
+	out := mustRun(t, h, j)
+	wantResources := []api.ResourceChange{
+		{Address: address("a"), Action: "create", Provider: "demo"}, {Address: address("b"), Action: "create", Provider: "demo"},
+	}
+	if diff := cmp.Diff(&api.Changes{Add: 2, Resources: wantResources}, out.Changes); diff != "" {
+		t.Errorf("changes of the first update (-want +got):\n%s", diff)
+	}
+
+	h = fresh()
+	preview := next(t, h, j, out, workflow.Preview, withResources("planted-size", "y"))
+	got := mustRun(t, h, preview)
+	want := &api.Changes{Add: 1, Destroy: 1, Replace: 1, Resources: []api.ResourceChange{
+		{Address: address("a"), Action: "replace", Provider: "demo", Changed: []string{"forceNew"}, Forces: []string{"forceNew"}},
+	}}
+	if diff := cmp.Diff(want, got.Changes); diff != "" {
+		t.Errorf("changes of a replacement (-want +got):\n%s", diff)
+	}
+	if !strings.Contains(h.text(), "replace "+address("a")+", changes forceNew, replaced because of forceNew") || strings.Contains(h.text(), "planted-size") {
+		t.Errorf("the log is\n%s", h.text())
+	}
+
+	h = fresh()
+	h.env = append(h.env, "DRIFT=forceNew")
+	scan := next(t, h, j, out, "", withResources("planted-size", "x"))
+	got = mustRun(t, h, scan)
+	if c := got.Changes; c.Drift != 1 || len(c.Resources) != 1 || c.Resources[0].Address != address("a") || !slices.Equal(c.Resources[0].Changed, []string{"forceNew"}) {
+		t.Errorf("drift: got %+v", c)
+	}
+	if diff := cmp.Diff(&api.Inventory{Resources: 2, Types: []api.InventoryCount{{Type: "demo:index:Disk", Count: 2}}}, got.Inventory); diff != "" {
+		t.Errorf("inventory (-want +got):\n%s", diff)
+	}
+
+	h = fresh()
+	failing := next(t, h, j, out, workflow.Update, withResources("planted-size", "x")+"\nfails: the program has no idea")
+	_, err := engine.Run(t.Context(), h, failing)
+	if f := failure(t, err); !strings.Contains(f.Detail, "plan failed with exit code 1: error: the program has no idea") || slices.Contains(h.ran(), "up") {
+		t.Errorf("got %s, after %v", f.Detail, h.ran())
+	}
+}
+
+// A state beside the code, or of an earlier workspace of the name, is not passed over: it is taken over if somebody says so.
+func TestPulumi_StateElsewhere(t *testing.T) {
+	h := withStandIn(t)
+	first := pulumiJob(t, h, workflow.Update, withResources("s", "x"))
+	mustRun(t, h, first)
+	file := ".pulumi/stacks/demo/dev.json"
+	kept := filesBelow(t, first.StateDir)["/"+file]
+	for name, lay := range map[string]func(j *engine.Job){
+		"beside the code":      func(j *engine.Job) { put(t, j.Root, map[string]string{file: kept}) },
+		"an earlier workspace": func(j *engine.Job) { j.StateOlds = []string{first.StateDir} },
+	} {
+		for _, op := range []workflow.Operation{workflow.Preview, workflow.Update} {
+			j := pulumiJob(t, h, op, withResources("s", "x"))
+			lay(&j)
+			_, err := engine.Run(t.Context(), &host{path: h.path, env: h.env}, j)
+			if f := failure(t, err); f.Reason != workflow.ReasonStateElsewhere || !strings.Contains(f.Detail, "--take-over") {
+				t.Errorf("%s, %s: got %s: %s", name, op, f.Reason, f.Detail)
+			}
+			j = pulumiJob(t, h, op, withResources("s", "x"))
+			lay(&j)
+			j.Spec.TakeOver = true
+			out := mustRun(t, &host{path: h.path, env: h.env}, j)
+			if c := out.Changes; c.Add+c.Change+c.Destroy != 0 {
+				t.Errorf("%s, %s: took over, and has changes %+v", name, op, c)
+			}
+			if made := filesBelow(t, j.StateDir); (made["/"+file] != "") != (op == workflow.Update) {
+				t.Errorf("%s, %s: the directory of states has %d files", name, op, len(made))
+			}
+		}
+	}
+}

@@ -25,7 +25,6 @@ const (
 	stackResource = "pulumi:pulumi:Stack" // the root of every stack, which stands for nothing in the world
 	blinded       = "[secret]"            // what pulumi shows in place of a secret value
 	maxMessages   = 200                   // of one preview that go to the log
-	maxTypes      = 200                   // of one inventory
 )
 
 // pulumiProject is what Pulumi.yaml says that concerns the runner.
@@ -176,9 +175,10 @@ type deployment struct {
 	} `json:"manifest"`
 	Secrets   secretsProvider `json:"secrets_providers"`
 	Resources []struct {
-		URN    string `json:"urn"`
-		Type   string `json:"type"`
-		Delete bool   `json:"delete"` // it waits for its end, and another one has its place
+		URN      string `json:"urn"`
+		Type     string `json:"type"`
+		Provider string `json:"provider"`
+		Delete   bool   `json:"delete"` // it waits for its end, and another one has its place
 	} `json:"resources"`
 }
 
@@ -204,31 +204,21 @@ func readDeployment(raw []byte) (deployment, error) {
 // document describes the state as that of terraform is described. A state of pulumi has no lineage and no serial number:
 // the stack and the time of the last change take their place.
 func (d deployment) document(lineage string) *document {
-	n := &document{lineage: lineage, resources: d.inventory().Resources}
+	n := &document{lineage: lineage, resources: len(d.managed())}
 	if !d.Manifest.Time.IsZero() {
 		n.serial = d.Manifest.Time.UnixMilli()
 	}
 	return n
 }
 
-// inventory counts the resources by type, apart from the stack itself and the settings of providers.
-func (d deployment) inventory() api.Inventory {
-	counts := map[string]int{}
-	var out api.Inventory
+// managed lists the resources, apart from the stack itself and the settings of providers.
+func (d deployment) managed() []managed {
+	var out []managed
 	for _, r := range d.Resources {
-		if r.Type == stackResource || r.Delete || strings.HasPrefix(r.Type, "pulumi:providers:") {
-			continue
+		if r.Type != stackResource && !r.Delete && !strings.HasPrefix(r.Type, "pulumi:providers:") {
+			out = append(out, managed{Address: r.URN, Type: text.Cut(r.Type, 255), Provider: providerOf(r.Provider)})
 		}
-		counts[text.Cut(r.Type, 255)]++
-		out.Resources++
 	}
-	for name, n := range counts {
-		out.Types = append(out.Types, api.InventoryCount{Type: name, Count: n})
-	}
-	slices.SortFunc(out.Types, func(a, b api.InventoryCount) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Type, b.Type))
-	})
-	out.Types = out.Types[:min(len(out.Types), maxTypes)]
 	return out
 }
 
