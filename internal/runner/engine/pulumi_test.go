@@ -326,3 +326,19 @@ func TestPulumi_StateElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// An update that was killed leaves its lock, which the result names, and what is known of the state stays.
+func TestPulumi_KilledRunNamesTheLockItLeft(t *testing.T) {
+	h := withStandIn(t)
+	first := pulumiJob(t, h, workflow.Update, withResources("s", "x"))
+	out := mustRun(t, h, first)
+	killed := &host{path: h.path, env: append(slices.Clone(h.env), "KILLED=1")}
+	after, err := engine.Run(t.Context(), killed, next(t, h, first, out, workflow.Update, withResources("t", "x")))
+	f := failure(t, err)
+	if f.Lock == nil || f.Lock.ID != "cccc" || !strings.Contains(f.Detail, "apply failed with exit code 137") {
+		t.Errorf("got %+v: %s", f.Lock, f.Detail)
+	}
+	if after.State == nil || after.State.Serial != out.State.Serial {
+		t.Errorf("state: got %+v, want %+v", after.State, out.State)
+	}
+}

@@ -319,9 +319,8 @@ func topNames(paths []string) []string {
 // readStackOutputs reads what `stack output --json` prints, without and with the values of secrets. An output that has a
 // secret in it is one as a whole.
 func readStackOutputs(raw, open []byte) (found, error) {
-	var shown, real map[string]json.RawMessage
-	errShown, errReal := json.Unmarshal(raw, &shown), json.Unmarshal(open, &real)
-	if errShown != nil || errReal != nil {
+	var shown, opened map[string]json.RawMessage
+	if errors.Join(json.Unmarshal(raw, &shown), json.Unmarshal(open, &opened)) != nil {
 		return found{}, errors.New("the outputs of the stack are in a form that this version cannot read")
 	}
 	var f found
@@ -329,7 +328,7 @@ func readStackOutputs(raw, open []byte) (found, error) {
 	for name, value := range shown {
 		secret := bytes.Contains(value, []byte(blinded))
 		if secret {
-			value = real[name]
+			value = opened[name]
 		}
 		decoded, err := number(value)
 		if err != nil {

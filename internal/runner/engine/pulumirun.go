@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"path"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -137,8 +135,8 @@ func (p *pulumi) env() []string {
 	if p.state != nil { // the runner copies states as plain text
 		env = append(env, "PULUMI_SELF_MANAGED_STATE_GZIP=false", "PULUMI_DIY_BACKEND_GZIP=false")
 	}
-	if p.private && !p.exists && p.getenv(passphrase) == "" && p.getenv(passphrase+"_FILE") == "" {
-		env = append(env, passphrase+"=") // nothing of a stack without one is kept
+	if p.private && !p.exists && p.getenv("PULUMI_CONFIG_PASSPHRASE")+p.getenv("PULUMI_CONFIG_PASSPHRASE_FILE") == "" {
+		env = append(env, "PULUMI_CONFIG_PASSPHRASE=") // nothing of a stack without one is kept
 	}
 	return env
 }
@@ -218,22 +216,4 @@ func (p *pulumi) exited(step string, code int, printed string) error {
 		detail += "; its log has the cause"
 	}
 	return &Failure{Reason: workflow.ReasonStepFailed, Detail: text.Middle(detail, maxDetail), Lock: lock}
-}
-
-// lockLeft is the lock that a killed run left behind in its directory.
-func (p *pulumi) lockLeft() *api.Lock {
-	if p.state == nil || !p.locking {
-		return nil
-	}
-	dir := p.locks()
-	all, _ := fs.Glob(p.state.root.FS(), dir+"/*.json")
-	if len(all) == 0 {
-		return nil
-	}
-	return lockOf(map[string]string{"ID": strings.TrimSuffix(path.Base(all[0]), ".json"), "Path": all[0], "Operation": "pulumi " + p.operation()})
-}
-
-// locks is where a backend that is a directory has the locks of the stack.
-func (p *pulumi) locks() string {
-	return path.Join(".pulumi/locks/organization", p.project.Name, p.short)
 }

@@ -54,7 +54,7 @@ type standInState struct {
 
 func (s *standIn) main(args []string) int {
 	if args[0] == "version" {
-		fmt.Println("v3.274.1")
+		_, _ = os.Stdout.WriteString("v3.274.1\n")
 		return 0
 	}
 	if !slices.Contains(args, "--non-interactive") || os.Getenv("PULUMI_HOME") == "" {
@@ -172,7 +172,12 @@ func (s *standIn) operate(args, locks []string) int {
 		return s.fail(1, "the stack is currently locked by 1 lock(s). Either wait for the other process(es) to end or delete the lock file with `pulumi cancel`.\n  file://"+
 			locks[0]+"?no_tmp_dir=true: created by root@ci (pid 42) at 2026-01-02T03:04:05Z")
 	}
-	fmt.Println("Updating (" + s.stack + "):")
+	_, _ = os.Stdout.WriteString("Updating (" + s.stack + "):\n")
+	if os.Getenv("KILLED") != "" {
+		_ = os.MkdirAll(filepath.Join(filepath.Dir(s.file), "../../locks/organization", s.project.Name, s.stack), 0o700)
+		_ = os.WriteFile(filepath.Join(filepath.Dir(s.file), "../../locks/organization", s.project.Name, s.stack, "cccc.json"), []byte("{}"), 0o600)
+		return 137
+	}
 	if args[0] != "refresh" {
 		s.state.Rows = next
 	}
