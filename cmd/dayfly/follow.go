@@ -465,6 +465,9 @@ func summary(style term.Style, w api.Workflow) []string {
 	add(term.Clean(strings.ReplaceAll(w.Detail, "\n", " ")))
 	if r := w.Result; r != nil {
 		add(changes(w))
+		if r.Inventory != nil {
+			add("the state has " + inventory(r.Inventory))
+		}
 		for _, o := range r.Outputs {
 			add(term.Clean(o.Name) + " = " + output(o))
 		}

@@ -66,8 +66,8 @@ func TestFollow_ShowsLogStepsAndOutcome(t *testing.T) {
 		{
 			api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Add: 2, Destroy: 1}, Outputs: []api.Output{
 				{Name: "address", Value: "10.0.0.1"}, {Name: "password", Sensitive: true},
-			}},
-			exitOK, []string{"succeeded", "2 added, 0 changed, 1 destroyed", "address = 10.0.0.1", "password = (sensitive)", "✓ update 1.5s"},
+			}, Inventory: &api.Inventory{Resources: 4, Types: []api.InventoryCount{{Type: "aws_subnet", Count: 3}, {Type: "aws_vpc", Count: 1}}}},
+			exitOK, []string{"succeeded", "2 added, 0 changed, 1 destroyed", "address = 10.0.0.1", "password = (sensitive)", "the state has 4 resources: 3 aws_subnet, 1 aws_vpc", "✓ update 1.5s"},
 		},
 		{
 			api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "update exited with 3"},

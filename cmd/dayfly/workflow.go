@@ -131,6 +131,7 @@ func (c *workflowShow) Run(a *app, cl *client.Client) error {
 	}
 	if r := w.Result; r != nil {
 		line("changes", changes(w))
+		line("in the state", inventory(r.Inventory))
 		if l := r.Lock; l != nil {
 			line("state lock", term.Clean(fmt.Sprintf("still held: %s by %s, %s", l.ID, l.Who, l.Operation)))
 		}
@@ -174,12 +175,29 @@ func stepLine(s api.Step) string {
 	return said
 }
 
-// changes counts what a workflow planned or, if it has succeeded, changed.
+// inventory says in a line what a scan found in the state.
+func inventory(i *api.Inventory) string {
+	const most = 10
+	if i == nil {
+		return ""
+	}
+	said := text.Count(i.Resources, "resource")
+	var types []string
+	for _, t := range i.Types {
+		types = append(types, fmt.Sprintf("%d %s", t.Count, term.Clean(t.Type)))
+	}
+	if len(types) > 0 {
+		said += ": " + text.Some(types, most)
+	}
+	return said
+}
+
+// changes counts what a workflow planned, or changed. One that has failed has counts only of what it did all the same.
 func changes(w api.Workflow) string {
 	if w.Result == nil || w.Result.Changes == nil {
 		return ""
 	}
-	return w.Result.Changes.Text(w.State == workflow.Succeeded && workflow.ChangesState(w.Type, w.Operation))
+	return w.Result.Changes.Text(workflow.ChangesState(w.Type, w.Operation))
 }
 
 func output(o api.Output) string {

@@ -295,3 +295,12 @@ func FuzzRun_ForeignTextBecomesNoMarkup(f *testing.F) {
 		}
 	})
 }
+
+func TestRun_AScanSaysWhatTheStateHas(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net")
+	w := s.ran("net", workflow.Preview, api.Result{Outcome: workflow.Succeeded, Inventory: &api.Inventory{Resources: 5, Types: []api.InventoryCount{
+		{Type: "aws_subnet", Count: 4}, {Type: "aws_vpc", Count: 1},
+	}}})
+	shows(t, s.get("/runs/"+w.ID), "In the state · 5 resources Type Resources aws_subnet 4 aws_vpc 1")
+}

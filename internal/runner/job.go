@@ -279,6 +279,14 @@ func (r *run) hide(in api.Result) api.Result {
 		}
 		in.Changes = &changes
 	}
+	if in.Inventory != nil {
+		inventory := *in.Inventory
+		inventory.Types = slices.Clone(inventory.Types)
+		for i := range inventory.Types {
+			hide(&inventory.Types[i].Type, 255)
+		}
+		in.Inventory = &inventory
+	}
 	outputs := append([]api.Output(nil), in.Outputs...)
 	for i := range outputs {
 		hide(&outputs[i].Name, 255)

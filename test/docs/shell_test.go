@@ -320,6 +320,7 @@ func TestAPI_ItsBlocksWork(t *testing.T) {
 const stub = `#!/bin/sh
 case "$1" in
 version) echo '{"terraform_version": "1.11.4"}' ;;
+--version) echo 'terragrunt version v0.99.5' ;;
 *) env | cut -d= -f1 | sed 's/^/saw /'; exit 1 ;;
 esac
 `
@@ -331,22 +332,26 @@ func TestWorkspaces_ListsTheVariablesThatACommandSees(t *testing.T) {
 	if err := os.Mkdir(bin, 0o755); err != nil { //nolint:gosec // engines are other users
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(bin, "terraform"), []byte(stub), 0o755); err != nil { //nolint:gosec // it is run
-		t.Fatal(err)
+	for _, name := range []string{"terraform", "terragrunt"} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(stub), 0o755); err != nil { //nolint:gosec // it is run
+			t.Fatal(err)
+		}
 	}
 	const rest = "\nenvironment: {SET_BY_WORKSPACE: x}\nsecrets: [{env: SECRET_OF_WORKSPACE, ref: 'file:s'}]\nvariables: {some-name: x}\n"
 	said := term.run(t, []docs.Block{
-		{Line: 1, Text: "mkdir -p a b\n" +
+		{Line: 1, Text: "mkdir -p a b c\n" +
 			"cat >a/workspace.yaml <<'END'\nname: a\nengine: command\nstate: {kind: directory}\n" +
 			"commands: {update: \"env | cut -d= -f1 | sed 's/^/saw /'\"}" + rest + "END\n" +
 			"cat >b/workspace.yaml <<'END'\nname: b\nengine: terraform\nstate: {kind: directory}" + rest + "END\n" +
+			"cat >c/workspace.yaml <<'END'\nname: c\nengine: terragrunt" + strings.ReplaceAll(rest, "-name", "") + "END\n" +
 			"export PATH=\"$PWD/stub:$PATH\" FORWARDED=x DAYFLY_LISTEN=" + term.address + "\n"},
 		{Line: 2, Text: "dayfly up --env-forward-allowlist FORWARDED\n"},
 		{Line: 3, Text: "echo value | dayfly secret set s\ndayfly run ./a --op update --yes --follow\n"},
 		{Line: 4, Text: "dayfly run ./b --op update --yes --follow || true\n"},
+		{Line: 5, Text: "dayfly run ./c --op update --yes --follow || true\n"},
 	})
 	seen := map[string]bool{}
-	for line := range strings.Lines(said[3] + said[4]) {
+	for line := range strings.Lines(said[3] + said[4] + said[5]) {
 		if _, name, ok := strings.Cut(strings.TrimSpace(line), "saw "); ok {
 			seen[name] = true
 		}
@@ -356,7 +361,7 @@ func TestWorkspaces_ListsTheVariablesThatACommandSees(t *testing.T) {
 	}
 	stands := map[string]string{ // for names that others choose
 		"env_forward_allowlist": "FORWARDED", "environment": "SET_BY_WORKSPACE", "secrets[].env": "SECRET_OF_WORKSPACE",
-		"DAYFLY_VAR_NAME": "DAYFLY_VAR_some_name",
+		"DAYFLY_VAR_NAME": "DAYFLY_VAR_some_name", "TF_VAR_NAME": "TF_VAR_some",
 	}
 	var want []string
 	for _, row := range arch.Table(read(t, "docs/workspaces.md"), "What a command sees") {
@@ -375,7 +380,7 @@ func TestWorkspaces_ListsTheVariablesThatACommandSees(t *testing.T) {
 		got = append(got, name)
 	}
 	if len(got) == 0 {
-		t.Fatalf("nothing was seen:\n%s\n%s", said[3], said[4])
+		t.Fatalf("nothing was seen:\n%s\n%s\n%s", said[3], said[4], said[5])
 	}
 	same(t, "the variables of docs/workspaces.md", want, got)
 }

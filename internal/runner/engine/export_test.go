@@ -170,3 +170,9 @@ func PlacePulumi(j Job, projectURL string) (address string, is api.StateFound, e
 	err = p.choose()
 	return p.address, p.is, err
 }
+
+// InventoryOf counts what a plan says of the state.
+func InventoryOf(raw []byte) (*api.Inventory, error) {
+	s, err := readPlan(raw, mode{scan: true, refreshOnly: true})
+	return inventoryOf(s.managed), err
+}

@@ -18,7 +18,6 @@ import (
 // What a report of terragrunt says of a unit.
 const (
 	unitSucceeded = "succeeded"
-	unitFailed    = "failed"
 	unitSkipped   = "early exit" // because one that it needs has failed
 	unitExcluded  = "excluded"
 )
@@ -30,6 +29,11 @@ type unit struct {
 	cause  string
 }
 
+// broke says whether the unit itself failed. A result that is not known does not count as a success.
+func (u unit) broke() bool {
+	return u.result != unitSucceeded && u.result != unitSkipped && u.result != unitExcluded
+}
+
 // ended is how terragrunt ended over all units.
 type ended struct {
 	code    int
@@ -37,8 +41,7 @@ type ended struct {
 	printed string
 }
 
-// readReport reads a run report in JSON. Of a result that is not known, only the name is kept: such a unit has not
-// succeeded.
+// readReport reads a run report in JSON.
 func readReport(raw []byte, root string) ([]unit, error) {
 	var list []struct{ Name, Result, Cause string } // in whatever case the keys are
 	if err := json.Unmarshal(raw, &list); err != nil {
@@ -81,6 +84,14 @@ func (e ended) failed() bool {
 	return e.code != 0 || len(e.named(unitSucceeded, unitExcluded)) < len(e.units)
 }
 
+// noOutputsYet is in the error of a unit without mock_outputs whose dependency was never applied.
+const noOutputsYet = "detected no outputs"
+
+// tooEarly says whether what failed did so only because what it needs was never applied.
+func (e ended) tooEarly() bool {
+	return len(e.units) > 0 && !slices.ContainsFunc(e.units, func(u unit) bool { return u.broke() && !strings.Contains(u.cause, noOutputsYet) })
+}
+
 // failure tells of each unit what became of it.
 func (e ended) failure(step string) error {
 	detail := fmt.Sprintf("%s failed with exit code %d", step, e.code)
@@ -88,13 +99,16 @@ func (e ended) failure(step string) error {
 		detail += fmt.Sprintf(": %s; its log has what became of each unit", firstOf(e.printed))
 		return &Failure{Reason: workflow.ReasonStepFailed, Detail: text.Middle(detail, maxDetail)}
 	}
-	var causes []string
+	var parts []string
+	broke := 0
 	for _, u := range e.units {
-		if u.result != unitSucceeded && u.result != unitSkipped && u.result != unitExcluded && len(causes) < mostCauses {
-			causes = append(causes, fmt.Sprintf("%s failed: %s", u.name, firstOf(u.cause)))
+		if u.broke() {
+			broke++
+		}
+		if u.broke() && broke <= mostCauses {
+			parts = append(parts, fmt.Sprintf("%s failed: %s", u.name, firstOf(u.cause)))
 		}
 	}
-	parts := []string{strings.Join(causes, "; ")}
 	for _, p := range []struct{ result, words string }{
 		{unitSkipped, "not run, because one that they need has failed: "}, {unitSucceeded, "succeeded: "}, {unitExcluded, "left out: "},
 	} {
@@ -102,8 +116,7 @@ func (e ended) failure(step string) error {
 			parts = append(parts, p.words+text.Some(names, mostNamed))
 		}
 	}
-	failed := len(e.units) - len(e.named(unitSucceeded, unitSkipped, unitExcluded))
-	detail = fmt.Sprintf("%s failed in %d of %s. %s", step, failed, text.Count(len(e.units), "unit"), strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ". "))
+	detail = fmt.Sprintf("%s failed in %d of %s. %s", step, broke, text.Count(len(e.units), "unit"), strings.Join(parts, ". "))
 	return &Failure{Reason: workflow.ReasonStepFailed, Detail: text.Middle(detail, maxDetail)}
 }
 

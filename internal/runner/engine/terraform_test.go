@@ -530,7 +530,7 @@ func TestRun_EngineThatIsNotThere(t *testing.T) {
 		"other version": {api.EngineTofu, "~> 1.10", []string{dir}, []string{"no tofu ~> 1.10", "tofu (1.8.1)"}},
 		"many places":   {api.EngineTofu, "", []string{empty, empty + "/2", empty + "/3", empty + "/4", empty + "/5"}, []string{empty + "/3 and 2 more, found none"}},
 		"no constraint": {api.EngineTofu, "latest", []string{dir}, []string{"engine_version", "latest"}},
-		"other engine":  {"chef", "", []string{dir}, []string{api.EngineNames(), "chef"}},
+		"other engine":  {"chef", "", []string{dir}, []string{"the engines terraform, tofu", "chef"}},
 	} {
 		j := job(t, tc.engine, workflow.Update, nil)
 		j.Spec.EngineVersion, j.EnginePath, j.Path = tc.version, tc.path, empty

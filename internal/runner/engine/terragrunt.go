@@ -29,9 +29,6 @@ const (
 
 	planName = "tfplan.json" // of each unit, below the directory that --json-out-dir names
 
-	// A unit that is planned before what it needs was ever applied, and that has no mock_outputs, fails with this.
-	noOutputsYet = "detected no outputs"
-
 	mostUnits  = 1000
 	maxReport  = 16 << 20
 	mostCauses = 3 // units whose errors a failure tells
@@ -73,9 +70,6 @@ type terragrunt struct {
 func runTerragrunt(ctx context.Context, h Host, j Job) (Outcome, error) {
 	g := &terragrunt{h: h, j: j, plans: map[string]summary{}}
 	g.mode, _ = modeOf(j.Spec.Type, j.Spec.Operation)
-	if j.ReadOnlyState {
-		g.mode.apply = false
-	}
 	if kind := j.Spec.State.Kind; kind != api.StateDeclared && kind != api.StateSource {
 		return Outcome{}, &Failure{
 			Reason: workflow.ReasonStateNotKept, Err: workflow.ErrInvalid,
@@ -171,7 +165,7 @@ func (g *terragrunt) init(ctx context.Context) (_ string, err error) {
 			wrapped, err = find(ctx, g.h, g.j, name, "")
 		}
 		if err != nil {
-			return "", fmt.Errorf("terragrunt runs tofu or terraform, and neither is beside it: %w", err)
+			return "", &Failure{Reason: workflow.ReasonEngineNotFound, Err: err, Detail: text.Middle("terragrunt runs tofu or terraform, and there is neither: "+err.Error(), maxDetail)}
 		}
 		g.env = append(g.env, "TG_TF_PATH="+wrapped.path)
 		said += fmt.Sprintf(" with %s %s", name, wrapped.version)
@@ -202,10 +196,10 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 		return "", err
 	}
 	switch {
-	case len(ended.units) == 0 && ended.code == 0 && len(g.plans) == 0:
-		return "", stepFailed(stepPlan, errors.New("terragrunt found no unit, which is a directory with a terragrunt.hcl"))
-	case ended.failed() && (!g.mode.apply || g.mode.destroy || !strings.Contains(ended.printed, noOutputsYet)):
+	case ended.failed() && (!g.mode.apply || g.mode.destroy || !ended.tooEarly()):
 		return "", ended.failure(stepPlan)
+	case len(g.plans) == 0:
+		return "", stepFailed(stepPlan, errors.New("terragrunt found no unit, which is a directory with a terragrunt.hcl"))
 	}
 	g.units = slices.Sorted(maps.Keys(g.plans))
 	if err := g.kept(g.units); err != nil {
@@ -238,13 +232,13 @@ func (g *terragrunt) readPlans(dir string) error {
 		if len(g.plans) == mostUnits {
 			return stepFailed(stepPlan, fmt.Errorf("there are more than %d units: give the workspace a smaller part of the tree", mostUnits))
 		}
+		var s summary
 		raw, err := g.temp.read(name, maxPlanJSON)
-		if err != nil {
-			return stepFailed(stepPlan, fmt.Errorf("the plan of unit %s cannot be read: %w", unit, err))
+		if err == nil {
+			s, err = readPlan(raw, g.mode)
 		}
-		s, err := readPlan(raw, g.mode)
 		if err != nil {
-			return stepFailed(stepPlan, fmt.Errorf("unit %s: %w", unit, err))
+			return stepFailed(stepPlan, fmt.Errorf("read the plan of unit %s: %w", unit, err))
 		}
 		g.h.Mask(s.secrets...)
 		g.plans[unit] = s
@@ -355,7 +349,8 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 	g.done = g.out.Changes
 	var late []string
 	for _, unit := range ended.named(unitSucceeded) {
-		if _, planned := g.plans[unit]; !planned {
+		info, err := g.root.root.Stat(unit)
+		if _, planned := g.plans[unit]; !planned && err == nil && info.IsDir() {
 			late = append(late, unit)
 		}
 	}
@@ -384,14 +379,14 @@ func (g *terragrunt) output(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if code != 0 {
-			return "", stepFailed(stepOutput, fmt.Errorf("unit %s: exit code %d: %s", unit, code, firstOf(string(said.bytes()))))
-		}
 		if out.over {
 			g.out.Truncated = true
 			continue
 		}
 		f, err := readOutputs(out.Bytes())
+		if code != 0 {
+			err = fmt.Errorf("exit code %d: %s", code, firstOf(string(said.bytes())))
+		}
 		if err != nil {
 			return "", stepFailed(stepOutput, fmt.Errorf("unit %s: %w", unit, err))
 		}

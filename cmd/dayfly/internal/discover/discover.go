@@ -150,7 +150,7 @@ func (w *walk) visit(name string, d fs.DirEntry, err error) error {
 		m := w.module(dir)
 		m.tofu = m.tofu || strings.Contains(base, ".tofu")
 	case base == "terragrunt.hcl":
-		w.leave(dir, "it has a terragrunt.hcl: Dayfly does not run Terragrunt; a workspace with engine command can")
+		w.leave(dir, "it has a terragrunt.hcl: make one workspace with engine terragrunt of the tree of units that it is in")
 	case slices.Contains([]string{".tfvars", ".tfbackend"}, path.Ext(strings.TrimSuffix(base, ".json"))):
 		w.loose = append(w.loose, name)
 	}

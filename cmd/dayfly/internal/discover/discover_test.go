@@ -107,7 +107,7 @@ func TestTree_SaysWhyADirectoryIsARootModuleOrNot(t *testing.T) {
 		"-modules/json":   "it is only called as a module, by json",
 		"-modules/plain":  "it has no backend, no provider block, no variables file and no state: it looks like a module",
 		"-vendor":         "it has the code of others",
-		"-terragrunt":     "it has a terragrunt.hcl: Dayfly does not run Terragrunt; a workspace with engine command can",
+		"-terragrunt":     "it has a terragrunt.hcl: make one workspace with engine terragrunt of the tree of units that it is in",
 		"-data":           "it is a data directory of Dayfly",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
