@@ -46,6 +46,10 @@ func Engines() []Engine {
 			OwnState: "terragrunt keeps its state where its own remote_state says",
 		},
 		{
+			Name: EnginePulumi, Program: true, Files: []string{"Pulumi.yaml", "Pulumi.yml", "Pulumi.json"},
+			Operations: append(plans, workflow.StateList, workflow.StateUnlock),
+		},
+		{
 			Name: EngineCommand, Operations: plans,
 			OwnState: "its commands keep their state themselves, and Dayfly knows nothing of it",
 		},

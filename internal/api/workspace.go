@@ -165,7 +165,7 @@ type State struct {
 	KMSKeyARN string `json:"kms_key_arn,omitempty" doc:"With s3: key that encrypts the state"`
 
 	BackendConfig map[string]any `json:"backend_config,omitempty" doc:"With source: settings that complete the backend that the code declares, as terraform's -backend-config; never a secret"`
-	Workspace     string         `json:"workspace,omitempty" maxLength:"90" doc:"The engine's own workspace, as in terraform workspace select; default TF_WORKSPACE, else the one that is selected in a directory source, else default"`
+	Workspace     string         `json:"workspace,omitempty" maxLength:"90" doc:"The engine's own workspace, as in terraform workspace select; default TF_WORKSPACE, else the one that is selected in a directory source, else default. With pulumi the stack, required"`
 
 	SecretsProvider string `json:"secrets_provider,omitempty" maxLength:"500" doc:"With pulumi: what encrypts the secrets of a new stack, such as passphrase or awskms://alias/NAME" example:"passphrase"`
 

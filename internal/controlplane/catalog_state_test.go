@@ -412,3 +412,39 @@ func TestWorkspace_RefusesStatesThatContradictThemselves(t *testing.T) {
 		}
 	}
 }
+
+// R1: a stack of pulumi is named, and what goes with one engine only is refused for another.
+func TestWorkspace_ChecksStacksOfPulumi(t *testing.T) {
+	w := newWorld(t, memory.New())
+	put := func(engine, state string, variables map[string]any) error {
+		ws := api.Workspace{Name: "net", Engine: engine, Source: api.Source{Directory: "/src"}, Variables: variables}
+		if state != "" {
+			w.must(json.Unmarshal([]byte(state), &ws.State))
+		}
+		_, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, ws)
+		return err
+	}
+	for _, tc := range []struct{ engine, state, says string }{
+		{api.EnginePulumi, ``, "needs the name of its stack"},
+		{api.EnginePulumi, `{"kind":"directory"}`, "needs the name of its stack"},
+		{api.EnginePulumi, `{"workspace":"a/b"}`, "ORGANIZATION/PROJECT/STACK"},
+		{api.EnginePulumi, `{"workspace":"dev","backend_config":{"x":1}}`, "PULUMI_BACKEND_URL"},
+		{api.EnginePulumi, `{"workspace":"dev","secrets_provider":"--help"}`, "awskms://"},
+		{api.EnginePulumi, `{"workspace":"dev","secrets_provider":"hashivault://user:word@host"}`, "without credentials"},
+		{api.EngineTofu, `{"secrets_provider":"passphrase"}`, "goes with engine pulumi"},
+		{api.EngineTofu, `{"workspace":"acme/net/dev"}`, "an engine's workspace"},
+	} {
+		if err := put(tc.engine, tc.state, nil); !errors.Is(err, workflow.ErrInvalid) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s %s: got %v, want it refused with %q", tc.engine, tc.state, err, tc.says)
+		}
+	}
+	setting := map[string]any{"aws:region": "eu-west-1"}
+	if err := put(api.EngineTofu, ``, setting); !errors.Is(err, workflow.ErrInvalid) {
+		t.Errorf("a variable of a provider, for tofu: got %v, want it refused", err)
+	}
+	for _, state := range []string{`{"workspace":"dev","secrets_provider":"awskms://alias/key?region=eu-west-1"}`, `{"kind":"source","workspace":"acme/net/dev"}`} {
+		if err := put(api.EnginePulumi, state, setting); err != nil {
+			t.Errorf("%s: %v", state, err)
+		}
+	}
+}

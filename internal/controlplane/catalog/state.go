@@ -90,6 +90,9 @@ var (
 
 // checkState refuses a state setting that contradicts itself, or that sets a field which only the control plane sets.
 func checkState(w *api.Workspace, before *api.State) error {
+	if err := checkStack(*w); err != nil {
+		return err
+	}
 	s := w.State
 	if s == nil {
 		return nil
@@ -124,7 +127,7 @@ func checkState(w *api.Workspace, before *api.State) error {
 	if engine.OwnState != "" && (s.Workspace != "" || len(s.BackendConfig) > 0) {
 		return refuse("", "workspace and backend_config go with the engines terraform and tofu")
 	}
-	if s.Workspace != "" && !engineWorkspace().MatchString(s.Workspace) {
+	if s.Workspace != "" && w.Engine != api.EnginePulumi && !engineWorkspace().MatchString(s.Workspace) {
 		return refuse("workspace", "an engine's workspace has 1 to 90 characters of A-Z, a-z, 0-9, ., _ and -; %q does not", text.Cut(s.Workspace, 100))
 	}
 	if len(s.BackendConfig) > 0 && s.Kind != "" && s.Kind != api.StateSource {

@@ -115,6 +115,7 @@ func engines() map[string]engine {
 		api.EngineTerraform:  {askJSON(), versionOfJSON, runTerraform},
 		api.EngineTofu:       {askJSON(), versionOfJSON, runTerraform},
 		api.EngineTerragrunt: {askTerragrunt(), versionOfTerragrunt, runTerragrunt},
+		api.EnginePulumi:     {askPulumi(), versionOfPulumi, runPulumi},
 		api.EngineCommand:    {run: runCommand},
 	}
 }

@@ -116,6 +116,8 @@ var (
 	LockFromText  = lockFromText
 	ParseLockFile = parseLockFile
 	VariableEnv   = variableEnv
+	LockOfPulumi  = lockOfPulumi
+	PulumiError   = pulumiError
 	ParseVersion  = versionOfJSON
 )
 
@@ -138,6 +140,35 @@ func ReadReport(raw []byte, root string) (names []string, detail string, err err
 		names = append(names, u.name)
 	}
 	return names, ended{code: 1, units: units}.failure(stepApply).Error(), err
+}
+
+// ReadPreview returns what a preview of pulumi says.
+func ReadPreview(raw []byte, refreshOnly bool) (changes api.Changes, said []string, err error) {
+	s, said, err := readPreview(raw, mode{refreshOnly: refreshOnly})
+	return s.changes, said, err
+}
+
+// ReadDeployment returns how many resources a state of pulumi has, its time and the inventory.
+func ReadDeployment(raw []byte) (resources int, serial int64, inventory *api.Inventory, err error) {
+	d, err := readDeployment(raw)
+	doc := d.document("demo/dev")
+	return doc.resources, doc.serial, inventoryOf(d.managed()), err
+}
+
+// WithSettings returns the settings of a stack, where the state has a salt.
+func WithSettings(raw, project string, variables map[string]any, salt string) (string, error) {
+	var secrets secretsProvider
+	secrets.State.Salt = salt
+	out, err := withSettings([]byte(raw), project, variables, secrets)
+	return string(out), err
+}
+
+// PlacePulumi returns where a workspace's stack is kept, or why it is not.
+func PlacePulumi(j Job, projectURL string) (address string, is api.StateFound, err error) {
+	p := pulumi{j: j, project: pulumiProject{Name: "demo"}}
+	p.project.Backend.URL = projectURL
+	err = p.choose()
+	return p.address, p.is, err
 }
 
 // InventoryOf counts what a plan says of the state.

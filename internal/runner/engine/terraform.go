@@ -353,7 +353,7 @@ func (t *terraform) runWith(ctx context.Context, step string, args, env []string
 	log := t.h.LogWriter()
 	code, err := t.exec(ctx, step, Command{Args: args, Env: env, Stderr: log}, fine...)
 	if closeErr := log.Close(); closeErr != nil && err == nil {
-		err = t.notRun(ctx, step, closeErr, nil)
+		err = notRun(ctx, t.j.Spec.Engine, step, closeErr, nil)
 	}
 	return code, err
 }
@@ -383,7 +383,7 @@ func (t *terraform) exec(ctx context.Context, step string, c Command, fine ...in
 	code, err := t.h.Exec(ctx, c)
 	switch {
 	case err != nil || code != 0 && context.Cause(ctx) != nil:
-		return code, t.notRun(ctx, step, err, lockFromText(string(said.bytes())))
+		return code, notRun(ctx, t.j.Spec.Engine, step, err, lockFromText(string(said.bytes())))
 	case code != 0 && !slices.Contains(fine, code):
 		return code, t.exited(step, code, string(said.bytes()))
 	}
@@ -422,7 +422,8 @@ func (t *terraform) exited(step string, code int, said string) error {
 	return &Failure{Reason: workflow.ReasonStepFailed, Detail: text.Middle(detail, maxDetail), Lock: lock}
 }
 
-func (t *terraform) notRun(ctx context.Context, step string, err error, lock *api.Lock) error {
+// notRun says why an engine could not run, or was interrupted.
+func notRun(ctx context.Context, engine, step string, err error, lock *api.Lock) error {
 	if context.Cause(ctx) != nil {
 		f := interrupted(ctx, " during "+step)
 		f.Lock = lock
@@ -430,7 +431,7 @@ func (t *terraform) notRun(ctx context.Context, step string, err error, lock *ap
 	}
 	return &Failure{
 		Reason: workflow.ReasonRunnerError, Err: err,
-		Detail: text.Middle(fmt.Sprintf("%s could not run %s: %v", step, t.j.Spec.Engine, err), maxDetail),
+		Detail: text.Middle(fmt.Sprintf("%s could not run %s: %v", step, engine, err), maxDetail),
 	}
 }
 

@@ -1,0 +1,285 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/hashicorp/go-version"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+const (
+	oldestPulumi   = "3.100.0" // before it, states lie elsewhere, and not every command has a preview
+	maxDeployment  = 128 << 20 // of the state of a stack
+	keptUpdates    = 200       // files of the history of a directory, and as many of its backups
+	noStack        = "no stack named"
+	directoryForm  = "version: 1\n" // of .pulumi/meta.yaml: states lie below their projects
+	directoryForms = ".pulumi/meta.yaml"
+)
+
+// pulumi is one run of pulumi.
+type pulumi struct {
+	h        Host
+	j        Job
+	mode     mode
+	readOnly bool
+	bin      binary
+
+	temp   *folder // of this run
+	home   *folder // PULUMI_HOME
+	root   *folder // the program
+	state  *folder // with a directory of states, that or a copy
+	opened []*folder
+
+	project  pulumiProject
+	stack    string // as it is named to pulumi
+	short    string // without organization and project
+	declares declared
+	declared string // address of the backend that the code or the environment declares
+	place    place
+	address  string // of the backend; empty: pulumi finds it as on any machine
+	private  bool   // the backend is a copy that ends with the run
+
+	is     api.StateFound // the place, as it is known again
+	exists bool           // the stack does
+	was    deployment     // its state before the run
+	doc    *document      // the state as it was last seen; nil: none
+	taken  string         // the place that it was taken over from
+	keeps  bool           // what was found is reported for the next run
+
+	locking bool // a call that takes the stack's lock has begun and did not end well
+
+	out Outcome
+}
+
+// askPulumi asks for the version, and versionOfPulumi reads the answer.
+func askPulumi() []string { return []string{"version"} }
+
+func versionOfPulumi(out []byte) (*version.Version, error) {
+	v, err := version.NewVersion(strings.TrimSpace(string(out)))
+	if err != nil {
+		return nil, errors.New("its answer is not that of pulumi")
+	}
+	return v, nil
+}
+
+func runPulumi(ctx context.Context, h Host, j Job) (Outcome, error) {
+	m, _ := modeOf(j.Spec.Type, j.Spec.Operation)
+	p := &pulumi{h: h, j: j, mode: m, readOnly: j.ReadOnlyState || !m.apply}
+	p.mode.apply = m.apply && !p.readOnly
+	defer p.close()
+	err := p.steps(ctx)
+	p.out.State = p.found()
+	if err == nil {
+		return p.out, nil
+	}
+	f := asFailure(ctx, err)
+	if f.Lock == nil {
+		f.Lock = p.lockLeft()
+	}
+	return Outcome{State: p.out.State}, f
+}
+
+func (p *pulumi) close() {
+	for _, f := range append(p.opened, p.temp, p.home, p.root, p.state) {
+		if f != nil {
+			f.close()
+		}
+	}
+}
+
+func (p *pulumi) steps(ctx context.Context) error {
+	if err := p.h.Step(ctx, stepInit, p.init); err != nil {
+		return err
+	}
+	switch p.j.Spec.Operation { //nolint:exhaustive // all others plan
+	case workflow.StateList:
+		return p.h.Step(ctx, stepState, p.list)
+	case workflow.StateUnlock:
+		return p.h.Step(ctx, stepState, p.unlock)
+	}
+	if err := p.h.Step(ctx, stepPlan, p.plan); err != nil {
+		return err
+	}
+	if p.j.Spec.Type == workflow.InsightsScan {
+		p.out.Inventory = keepInventory(ctx, p.h, p.was.managed())
+	}
+	if !p.mode.apply {
+		return nil
+	}
+	if err := p.h.Step(ctx, stepApply, p.apply); err != nil {
+		return err
+	}
+	return p.h.Step(ctx, stepOutput, p.output)
+}
+
+// init finds pulumi and the stack, says where its state lies, and refuses to go on where another state is meant.
+func (p *pulumi) init(ctx context.Context) (said string, err error) {
+	if p.bin, err = located(ctx, p.h, p.j); err != nil {
+		return "", err
+	}
+	if !atLeast(p.bin.version, oldestPulumi) {
+		return "", &Failure{
+			Reason: workflow.ReasonEngineNotFound,
+			Detail: fmt.Sprintf("this version needs pulumi %s or newer; this runner has %s", oldestPulumi, p.bin.version),
+		}
+	}
+	p.h.Logf("%s %s at %s", p.j.Spec.Engine, p.bin.version, p.bin.path)
+	if err := p.prepare(); err != nil {
+		return "", err
+	}
+	if err := p.choose(); err != nil {
+		return "", err
+	}
+	p.h.Logf("the state is kept in %s, as the stack %s", p.place, p.stack)
+	if err := p.settle(ctx); err != nil {
+		return "", err
+	}
+	if !workflow.Plans(p.j.Spec.Type, p.j.Spec.Operation) {
+		return p.doc.String(), nil
+	}
+	if err := p.writeSettings(); err != nil {
+		return "", stepFailed(stepInit, err)
+	}
+	if !p.exists {
+		if err := p.createStack(ctx); err != nil {
+			return "", err
+		}
+	}
+	if !p.mode.refreshOnly && !p.mode.destroy { // these do not run the program
+		if err := p.run(ctx, stepInit, []string{"install"}); err != nil {
+			return "", err
+		}
+	}
+	said = fmt.Sprintf("%s %s, backend %s, stack %s", p.j.Spec.Engine, p.bin.version, p.is.Backend, p.stack)
+	if p.taken != "" && !p.readOnly {
+		said += fmt.Sprintf("; took over %s as %s", p.taken, p.doc)
+	}
+	return said, nil
+}
+
+// prepare opens the directories of the run and reads the project.
+func (p *pulumi) prepare() (err error) {
+	if p.temp, err = openFolder(p.j.TempDir, p.j.Owner); err != nil {
+		return err
+	}
+	if p.root, err = openFolder(p.j.Root, p.j.Owner); err != nil {
+		return err
+	}
+	if p.home, err = p.privateFolder("pulumi-home-"); err != nil {
+		return err
+	}
+	if at := p.getenv("PULUMI_HOME"); at != "" { // what is installed there is not fetched again
+		plugins := filepath.Join(at, "plugins")
+		if _, err := os.Stat(plugins); err == nil {
+			err = p.home.linkTo("plugins", plugins)
+			if err != nil {
+				return err
+			}
+		}
+	}
+	for _, file := range projectFiles() {
+		raw, err := p.root.read(file, 1<<20)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			p.project, err = readProject(raw, file)
+		}
+		if err != nil {
+			return stepFailed(stepInit, err)
+		}
+		return nil
+	}
+	return &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrNotFound, Detail: "the directory of the source has no Pulumi.yaml: name the directory of the program in the path of the source"}
+}
+
+// privateFolder makes an empty directory that ends with the run.
+func (p *pulumi) privateFolder(prefix string) (*folder, error) {
+	name := newName(prefix, "")
+	if err := p.temp.mkdir(name); err != nil {
+		return nil, err
+	}
+	return openFolder(p.temp.join(name), p.j.Owner)
+}
+
+func (p *pulumi) getenv(name string) string {
+	if p.j.Getenv == nil {
+		return ""
+	}
+	return p.j.Getenv(name)
+}
+
+// choose decides what needs no call of pulumi: the stack, and where its state is kept.
+func (p *pulumi) choose() (err error) {
+	s := p.j.Spec.State
+	invalid := func(err error) error {
+		return &Failure{Reason: workflow.ReasonStateNotKept, Err: workflow.ErrInvalid, Detail: err.Error()}
+	}
+	if len(s.BackendConfig) > 0 {
+		return invalid(errors.New("backend_config goes with terraform and tofu; of pulumi, set PULUMI_BACKEND_URL in the environment"))
+	}
+	if p.short, err = p.project.shortStack(s.Workspace); err != nil {
+		return invalid(err)
+	}
+	p.declared, p.declares = declaredBackend(p.project, p.getenv)
+	if p.place, err = placeOf(p.j.Spec, p.declares, p.j.Bucket); err != nil {
+		return err
+	}
+	p.stack = p.short
+	p.is = api.StateFound{Backend: p.declares.backend, Workspace: s.Workspace}
+	where := withoutQuery(p.declared)
+	switch p.place.kind {
+	case api.StateSource:
+		p.stack = s.Workspace
+	case api.StateS3:
+		p.place.key = path.Dir(p.place.key)
+		p.address, where = bucketURL(p.place.bucket, p.place.key), p.place.String()
+		p.is.Backend = "s3"
+	case api.StateDirectory:
+		where = p.place.key
+		p.is.Backend, p.is.Store = "local", p.j.StateStore
+	}
+	p.is.Settings = digest("pulumi", map[string]any{"at": where, "project": p.project.Name})
+	if p.place.kind != api.StateSource {
+		p.is.Declared = p.declares.name()
+	}
+	return nil
+}
+
+// writeSettings puts the workspace's variables into the settings of the stack, in the run's own copy of the source: on a
+// command line everybody on the machine could read them.
+func (p *pulumi) writeSettings() error {
+	file := p.project.settings(p.short)
+	raw, err := p.root.read(file, 1<<20)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read %s: %w", file, err)
+	}
+	settings, err := withSettings(raw, p.project.Name, p.j.Spec.Variables, p.was.Secrets)
+	if err == nil && settings != nil {
+		if err = p.root.mkdirs(path.Dir(file)); err == nil {
+			err = p.root.write(file, settings)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("settings of the stack in %s: %w", file, err)
+	}
+	return nil
+}
+
+// createStack makes the stack of a first run.
+func (p *pulumi) createStack(ctx context.Context) error {
+	args := p.on("stack", "init")
+	if provider := p.j.Spec.State.SecretsProvider; provider != "" {
+		args = append(args, "--secrets-provider", provider)
+	}
+	return p.run(ctx, stepInit, args)
+}

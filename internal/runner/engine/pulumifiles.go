@@ -1,0 +1,418 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
+)
+
+const (
+	stackResource = "pulumi:pulumi:Stack" // the root of every stack, which stands for nothing in the world
+	blinded       = "[secret]"            // what pulumi shows in place of a secret value
+	maxMessages   = 200                   // of one preview that go to the log
+)
+
+// pulumiProject is what Pulumi.yaml says that concerns the runner.
+type pulumiProject struct {
+	Name    string `yaml:"name"`
+	Backend struct {
+		URL string `yaml:"url"`
+	} `yaml:"backend"`
+	ConfigDir string `yaml:"stackConfigDir"`
+
+	file string // its own name
+}
+
+func projectFiles() []string { return []string{"Pulumi.yaml", "Pulumi.yml", "Pulumi.json"} }
+
+var projectForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`) })
+
+// readProject reads what Pulumi.yaml says.
+func readProject(raw []byte, file string) (pulumiProject, error) {
+	p := pulumiProject{file: file}
+	if err := yaml.Unmarshal(raw, &p); err != nil {
+		return p, fmt.Errorf("%s is not YAML", file) // the error of a decoder may quote what it could not read
+	}
+	if !projectForm().MatchString(p.Name) {
+		return p, fmt.Errorf("%s names no project: name has 1 to 100 characters of A-Z, a-z, 0-9, ., _ and -", file)
+	}
+	return p, nil
+}
+
+// settings is the file with the settings of a stack.
+func (p pulumiProject) settings(stack string) string {
+	return path.Join(p.ConfigDir, "Pulumi."+stack+path.Ext(p.file))
+}
+
+// stateFile is where a backend that is a directory keeps the state of a stack.
+func (p pulumiProject) stateFile(stack string) string {
+	return ".pulumi/stacks/" + p.Name + "/" + stack + ".json"
+}
+
+// shortStack checks the name of a stack, which is STACK or ORGANIZATION/PROJECT/STACK, and returns its last part.
+func (p pulumiProject) shortStack(name string) (string, error) {
+	parts := strings.Split(name, "/")
+	short := parts[len(parts)-1]
+	switch {
+	case len(parts) != 1 && len(parts) != 3 || slices.ContainsFunc(parts, func(s string) bool { return !projectForm().MatchString(s) }):
+		return "", fmt.Errorf("state.workspace names the stack, as STACK or ORGANIZATION/PROJECT/STACK; %s does not", quote(name))
+	case len(parts) == 3 && parts[1] != p.Name:
+		return "", fmt.Errorf("state.workspace names a stack of the project %s, and %s is that of the project %s", parts[1], p.file, p.Name)
+	}
+	return short, nil
+}
+
+// withSettings returns the settings of a stack with the workspace's variables among them, and with what its secrets are
+// encrypted by, where only the state has kept that. All else stays.
+func withSettings(raw []byte, project string, variables map[string]any, secrets secretsProvider) ([]byte, error) {
+	doc := yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
+	if len(bytes.TrimSpace(raw)) > 0 {
+		if err := yaml.Unmarshal(raw, &doc); err != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
+			return nil, errors.New("it is not YAML with settings")
+		}
+	}
+	top := doc.Content[0]
+	secrets.settle(top)
+	if len(variables) > 0 {
+		config := settingOf(top, "config")
+		if config == nil || config.Kind != yaml.MappingNode {
+			config = &yaml.Node{Kind: yaml.MappingNode}
+		}
+		for _, name := range slices.Sorted(maps.Keys(variables)) {
+			value, err := json.Marshal(variables[name])
+			var n yaml.Node
+			if err == nil {
+				err = yaml.Unmarshal(value, &n) // JSON is YAML, and its numbers stay as they are written
+			}
+			if err != nil {
+				return nil, fmt.Errorf("the variable %s cannot be written", quote(name))
+			}
+			setSetting(config, strings.TrimPrefix(name, project+":"), nil) // the short form of the same key
+			if !strings.Contains(name, ":") {
+				name = project + ":" + name
+			}
+			setSetting(config, name, n.Content[0])
+		}
+		setSetting(top, "config", config)
+	}
+	var out bytes.Buffer
+	if len(top.Content) == 0 {
+		return nil, nil
+	}
+	err := yaml.NewEncoder(&out).Encode(&doc)
+	return out.Bytes(), err
+}
+
+// settingOf returns the value of a key; nil where there is none.
+func settingOf(of *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(of.Content); i += 2 {
+		if of.Content[i].Value == key {
+			return of.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// setSetting gives a key a value, or removes it where the value is nil.
+func setSetting(of *yaml.Node, key string, value *yaml.Node) {
+	for i := 0; i+1 < len(of.Content); i += 2 {
+		if of.Content[i].Value == key {
+			of.Content = slices.Delete(of.Content, i, i+2)
+			break
+		}
+	}
+	if value != nil {
+		of.Content = append(of.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
+	}
+}
+
+// secretsProvider is what a state says of how its secrets are encrypted. It holds no key that is of use alone.
+type secretsProvider struct {
+	State struct {
+		Salt         string `json:"salt"`
+		URL          string `json:"url"`
+		EncryptedKey string `json:"encryptedkey"`
+	} `json:"state"`
+}
+
+// settle writes it into the settings of a stack that do not say it. Pulumi would take the passphrase for all else.
+func (s secretsProvider) settle(top *yaml.Node) {
+	said := map[string]string{"encryptionsalt": s.State.Salt, "encryptedkey": s.State.EncryptedKey, "secretsprovider": ""}
+	if s.State.EncryptedKey != "" {
+		said["secretsprovider"] = s.State.URL
+	}
+	for key := range said {
+		if settingOf(top, key) != nil {
+			return
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(said)) {
+		if said[key] != "" {
+			setSetting(top, key, &yaml.Node{Kind: yaml.ScalarNode, Style: yaml.DoubleQuotedStyle, Value: said[key]})
+		}
+	}
+}
+
+// deployment is what is read of a state, in the form of an export or of the file of a backend. Values are not.
+type deployment struct {
+	Manifest struct {
+		Time time.Time `json:"time"`
+	} `json:"manifest"`
+	Secrets   secretsProvider `json:"secrets_providers"`
+	Resources []struct {
+		URN      string `json:"urn"`
+		Type     string `json:"type"`
+		Provider string `json:"provider"`
+		Delete   bool   `json:"delete"` // it waits for its end, and another one has its place
+	} `json:"resources"`
+}
+
+func readDeployment(raw []byte) (deployment, error) {
+	var doc struct {
+		Deployment *deployment `json:"deployment"`
+		Checkpoint *struct {
+			Latest *deployment `json:"latest"`
+		} `json:"checkpoint"`
+	}
+	err := json.Unmarshal(raw, &doc)
+	switch {
+	case err == nil && doc.Deployment != nil:
+		return *doc.Deployment, nil
+	case err == nil && doc.Checkpoint != nil && doc.Checkpoint.Latest != nil:
+		return *doc.Checkpoint.Latest, nil
+	case err == nil && doc.Checkpoint != nil:
+		return deployment{}, nil
+	}
+	return deployment{}, errors.New("the state of the stack is in a form that this version cannot read")
+}
+
+// document describes the state as that of terraform is described. A state of pulumi has no lineage and no serial number:
+// the stack and the time of the last change take their place.
+func (d deployment) document(lineage string) *document {
+	n := &document{lineage: lineage, resources: len(d.managed())}
+	if !d.Manifest.Time.IsZero() {
+		n.serial = d.Manifest.Time.UnixMilli()
+	}
+	return n
+}
+
+// managed lists the resources, apart from the stack itself and the settings of providers.
+func (d deployment) managed() []managed {
+	var out []managed
+	for _, r := range d.Resources {
+		if r.Type != stackResource && !r.Delete && !strings.HasPrefix(r.Type, "pulumi:providers:") {
+			out = append(out, managed{Address: r.URN, Type: text.Cut(r.Type, 255), Provider: providerOf(r.Provider)})
+		}
+	}
+	return out
+}
+
+// digestOfPreview is what is read of the JSON form of a preview.
+type digestOfPreview struct {
+	Steps []struct {
+		Op             string                     `json:"op"`
+		URN            string                     `json:"urn"`
+		Provider       string                     `json:"provider"`
+		DiffReasons    []string                   `json:"diffReasons"`
+		ReplaceReasons []string                   `json:"replaceReasons"`
+		DetailedDiff   map[string]json.RawMessage `json:"detailedDiff"`
+	} `json:"steps"`
+	Diagnostics []struct {
+		Message  string `json:"message"`
+		Severity string `json:"severity"`
+	} `json:"diagnostics"`
+	ChangeSummary map[string]int `json:"changeSummary"`
+}
+
+// readPreview reads the JSON form of a preview: what it would do, and what it said.
+func readPreview(raw []byte, m mode) (summary, []string, error) {
+	var doc digestOfPreview
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return summary{}, nil, errors.New("the preview is in a form that this version cannot read")
+	}
+	var s summary
+	for _, step := range doc.Steps {
+		action := actionOfStep(step.Op, m)
+		if action == "" || typeOfURN(step.URN) == stackResource {
+			continue
+		}
+		names := slices.Concat(step.DiffReasons, slices.Collect(maps.Keys(step.DetailedDiff)))
+		r := api.ResourceChange{
+			Address: step.URN, Action: action, Provider: providerOf(step.Provider), Drifted: action == "drift",
+			Changed: topNames(names), Forces: topNames(step.ReplaceReasons), Imported: strings.HasPrefix(step.Op, "import"),
+		}
+		if r.Imported {
+			s.changes.Import++
+		}
+		s.add(r)
+	}
+	if m.refreshOnly { // an older pulumi says only here how many there are
+		s.changes.Drift = max(s.changes.Drift, doc.ChangeSummary["update"]+doc.ChangeSummary["delete"])
+	}
+	var said []string
+	for _, d := range doc.Diagnostics[:min(len(doc.Diagnostics), maxMessages)] {
+		for line := range strings.Lines(text.WithoutEscapes(d.Message)) {
+			if line = strings.TrimRight(line, " \r\n\t"); line != "" {
+				said = append(said, line)
+			}
+		}
+	}
+	return s, said, s.finish()
+}
+
+// actionOfStep names what a step would do; empty means nothing, or a part of another step.
+func actionOfStep(op string, m mode) string {
+	switch op {
+	case "create", "update", "delete", "replace", "read", "import":
+		if m.refreshOnly {
+			return "drift"
+		}
+		return op
+	case "import-replacement":
+		return "replace"
+	}
+	return ""
+}
+
+// typeOfURN is the type of the resource that a URN names: urn:pulumi:STACK::PROJECT::PARENTS$TYPE::NAME.
+func typeOfURN(urn string) string {
+	parts := strings.SplitN(urn, "::", 4)
+	if len(parts) < 4 {
+		return ""
+	}
+	return parts[2][strings.LastIndex(parts[2], "$")+1:]
+}
+
+// providerOf is the package of a provider, such as aws.
+func providerOf(urn string) string { return strings.TrimPrefix(typeOfURN(urn), "pulumi:providers:") }
+
+// topNames returns the properties at which paths begin: what lies deeper may be a value.
+func topNames(paths []string) []string {
+	var out []string
+	for _, p := range paths {
+		if i := strings.IndexAny(p, ".["); i > 0 {
+			p = p[:i]
+		}
+		if p != "" && p[0] != '[' {
+			out = append(out, p)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// readStackOutputs reads what `stack output --json` prints, without and with the values of secrets. An output that has a
+// secret in it is one as a whole.
+func readStackOutputs(raw, open []byte) (found, error) {
+	var shown, opened map[string]json.RawMessage
+	if errors.Join(json.Unmarshal(raw, &shown), json.Unmarshal(open, &opened)) != nil {
+		return found{}, errors.New("the outputs of the stack are in a form that this version cannot read")
+	}
+	var f found
+	v := values{seen: map[string]bool{}}
+	for name, value := range shown {
+		secret := bytes.Contains(value, []byte(blinded))
+		if secret {
+			value = opened[name]
+		}
+		decoded, err := number(value)
+		if err != nil {
+			return found{}, fmt.Errorf("the output %s is in a form that this version cannot read", quote(name))
+		}
+		f.add(name, decoded, secret, &v)
+	}
+	f.secrets = v.list
+	f.sort()
+	return f, nil
+}
+
+// pulumiError picks the error out of what pulumi printed, on one stream or the other. That an operation failed is said
+// anyway.
+func pulumiError(printed string) string {
+	last := ""
+	for _, line := range plainLines(printed) {
+		line = strings.TrimLeft(line, " ")
+		if !strings.HasPrefix(line, "error: ") {
+			continue
+		}
+		if last = line; !strings.HasSuffix(line, " failed") {
+			break
+		}
+	}
+	return text.Middle(last, maxDetail/2)
+}
+
+var lockLine = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^\s*(\S+/([^/\s]+)\.json\S*): created by (.+) at (\S+)\s*$`)
+})
+
+// lockOfPulumi reads the first lock of those that somebody else holds.
+func lockOfPulumi(printed string) *api.Lock {
+	if !strings.Contains(printed, "the stack is currently locked") {
+		return nil
+	}
+	m := lockLine().FindStringSubmatch(text.WithoutEscapes(printed))
+	if m == nil {
+		return nil
+	}
+	file, _, _ := strings.Cut(m[1], "?")
+	return lockOf(map[string]string{"ID": m[2], "Path": file, "Who": m[3], "Created": m[4], "Operation": "pulumi"})
+}
+
+// declaredBackend is where the source or the environment says that the state is kept. A token alone means Pulumi Cloud.
+func declaredBackend(p pulumiProject, getenv func(string) string) (address string, code declared) {
+	if getenv == nil {
+		getenv = func(string) string { return "" }
+	}
+	address = cmp.Or(getenv("PULUMI_BACKEND_URL"), p.Backend.URL)
+	scheme, _, _ := strings.Cut(address, "://")
+	switch {
+	case address == "" && getenv("PULUMI_ACCESS_TOKEN") != "":
+		return address, declared{backend: "https"}
+	case scheme == "file":
+		return address, declared{backend: "local"}
+	}
+	return address, declared{backend: scheme}
+}
+
+// withoutQuery is an address without what only says how to reach it.
+func withoutQuery(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
+}
+
+// bucketURL is the address of a backend in a bucket.
+func bucketURL(s api.State, prefix string) string {
+	q := url.Values{"awssdk": {"v2"}} // older versions of pulumi had another one, which knows less
+	if region := cmp.Or(s.Region, map[bool]string{true: "us-east-1"}[s.Endpoint != ""]); region != "" {
+		q.Set("region", region)
+	}
+	if s.Endpoint != "" {
+		q.Set("endpoint", s.Endpoint)
+		q.Set("s3ForcePathStyle", "true")
+	}
+	if s.KMSKeyARN != "" {
+		q.Set("ssetype", "aws:kms")
+		q.Set("kmskeyid", s.KMSKeyARN)
+	}
+	return "s3://" + s.Bucket + "/" + prefix + "?" + q.Encode()
+}

@@ -1,0 +1,219 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// operation is the command of pulumi that does what the run is for.
+func (p *pulumi) operation() string {
+	switch {
+	case p.mode.destroy:
+		return "destroy"
+	case p.mode.refreshOnly:
+		return "refresh"
+	}
+	return "up"
+}
+
+// plan previews the operation, reads what it would do, and writes that and what was said to the log.
+func (p *pulumi) plan(ctx context.Context) (string, error) {
+	args := []string{"preview", "--json"}
+	if operation := p.operation(); operation != "up" {
+		args = []string{operation, "--preview-only", "--json"}
+	}
+	out := &buffer{most: maxPlanJSON}
+	err := p.exec(ctx, stepPlan, p.on(args...), call{stdout: out, explain: func() string {
+		_, said, _ := readPreview(out.Bytes(), p.mode)
+		return strings.Join(said, "\n")
+	}})
+	if out.over && err == nil {
+		err = stepFailed(stepPlan, errTooLong)
+	}
+	s, said, unread := readPreview(out.Bytes(), p.mode)
+	for _, line := range said {
+		p.h.Logf("%s", line)
+	}
+	if err == nil && unread != nil {
+		err = stepFailed(stepPlan, unread)
+	}
+	if err != nil {
+		return "", err
+	}
+	p.out.Changes, p.out.Truncated = &s.changes, s.truncated
+	for _, r := range s.changes.Resources {
+		p.h.Logf("%s", planLine(r))
+	}
+	return s.text(p.mode), nil
+}
+
+// planLine is a line of the log for a resource. It has no values.
+func planLine(r api.ResourceChange) string {
+	line := r.Action + " " + r.Address
+	if len(r.Changed) > 0 {
+		line += ", changes " + strings.Join(r.Changed, ", ")
+	}
+	if len(r.Forces) > 0 {
+		line += ", replaced because of " + strings.Join(r.Forces, ", ")
+	}
+	return line
+}
+
+// apply does what was previewed, as pulumi finds it now, and checks that the state has followed.
+func (p *pulumi) apply(ctx context.Context) (string, error) {
+	p.locking = true
+	if err := p.run(ctx, stepApply, p.on(p.operation(), "--yes", "--skip-preview")); err != nil {
+		return "", err
+	}
+	p.locking = false
+	before := p.was.document(p.lineage())
+	now, exists, err := p.export(ctx)
+	if err != nil {
+		return "", err
+	}
+	p.doc = now.document(p.lineage())
+	c := *p.out.Changes
+	if c.Drift = 0; !exists || c.Add+c.Change+c.Destroy > 0 && p.doc.serial <= before.serial {
+		return "", &Failure{
+			Reason: workflow.ReasonStepFailed,
+			Detail: fmt.Sprintf("pulumi says that it has made the changes, but the state in %s is as before (%s): find out where it was written before you run anything else", p.place, before),
+		}
+	}
+	if p.mode.refreshOnly {
+		return "", nil
+	}
+	return c.Text(true), nil
+}
+
+// output reads the outputs of the stack. Those that are secrets are read for the mask alone.
+func (p *pulumi) output(ctx context.Context) (string, error) {
+	shown, err := p.quiet(ctx, stepOutput, "stack", "output", "--json")
+	open := shown
+	if err == nil && strings.Contains(string(shown), blinded) {
+		open, err = p.quiet(ctx, stepOutput, "stack", "output", "--json", "--show-secrets")
+	}
+	if errors.Is(err, errTooLong) {
+		p.out.Truncated = true
+		return "too large to be kept", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	f, err := readStackOutputs(shown, open)
+	if err != nil {
+		return "", stepFailed(stepOutput, err)
+	}
+	return p.out.take(p.h, f), nil
+}
+
+// found is what is to be known of the state after the run; nil where the run was to look only.
+func (p *pulumi) found() *api.StateFound {
+	if !p.keeps {
+		return nil
+	}
+	f := p.is
+	f.Taken = p.taken
+	if p.doc != nil {
+		f.Lineage, f.Serial = p.doc.lineage, p.doc.serial
+	}
+	return &f
+}
+
+// env is what every call gets in addition to the environment that the runner builds.
+func (p *pulumi) env() []string {
+	env := append(secretsEnv(p.j.SecretsDir), "PULUMI_HOME="+p.home.path, "PULUMI_SKIP_UPDATE_CHECK=true")
+	if p.address != "" {
+		env = append(env, "PULUMI_BACKEND_URL="+p.address)
+	}
+	if p.state != nil { // the runner copies states as plain text
+		env = append(env, "PULUMI_SELF_MANAGED_STATE_GZIP=false", "PULUMI_DIY_BACKEND_GZIP=false")
+	}
+	if p.private && !p.exists && p.getenv("PULUMI_CONFIG_PASSPHRASE")+p.getenv("PULUMI_CONFIG_PASSPHRASE_FILE") == "" {
+		env = append(env, "PULUMI_CONFIG_PASSPHRASE=") // nothing of a stack without one is kept
+	}
+	return env
+}
+
+// on returns the arguments of a command on the stack.
+func (p *pulumi) on(args ...string) []string { return append(args, "--stack", p.stack) }
+
+// call is how one call of pulumi is shown and explained.
+type call struct {
+	stdout  io.Writer
+	silent  bool          // what it says on its error stream does not go to the log
+	explain func() string // what it printed elsewhere, which may say why it failed; nil: nothing
+}
+
+// run runs pulumi with its output in the log.
+func (p *pulumi) run(ctx context.Context, step string, args []string) error {
+	log := p.h.LogWriter()
+	said := &tail{most: 32 << 10}
+	err := p.exec(ctx, step, args, call{stdout: io.MultiWriter(said, log), explain: func() string { return string(said.bytes()) }})
+	if closeErr := log.Close(); closeErr != nil && err == nil {
+		err = notRun(ctx, p.j.Spec.Engine, step, closeErr, nil)
+	}
+	return err
+}
+
+// quiet runs pulumi on the stack and returns what it prints, which does not go to the log.
+func (p *pulumi) quiet(ctx context.Context, step string, args ...string) ([]byte, error) {
+	out := &buffer{most: maxOutputJSON}
+	err := p.exec(ctx, step, p.on(args...), call{stdout: out})
+	if err == nil && out.over {
+		err = errTooLong
+	}
+	return out.Bytes(), err
+}
+
+// exec runs pulumi in the directory of the program.
+func (p *pulumi) exec(ctx context.Context, step string, args []string, c call) error {
+	said := &tail{most: 32 << 10}
+	var stderr io.Writer = said
+	var log io.WriteCloser
+	if !c.silent {
+		log = p.h.LogWriter()
+		stderr = io.MultiWriter(said, log)
+	}
+	args = append([]string{p.bin.path}, args...)
+	code, err := p.h.Exec(ctx, Command{
+		Args: append(args, "--non-interactive", "--color", "never"), Dir: p.j.Root, Env: p.env(),
+		Stdout: c.stdout, Stderr: stderr, Quiet: c.silent,
+	})
+	if log != nil {
+		if closeErr := log.Close(); err == nil {
+			err = closeErr
+		}
+	}
+	printed := string(said.bytes())
+	if c.explain != nil {
+		printed += "\n" + c.explain()
+	}
+	switch {
+	case err != nil || code != 0 && context.Cause(ctx) != nil:
+		return notRun(ctx, p.j.Spec.Engine, step, err, lockOfPulumi(printed))
+	case code != 0:
+		return p.exited(step, code, printed)
+	}
+	return nil
+}
+
+// exited says why a call failed.
+func (p *pulumi) exited(step string, code int, printed string) error {
+	detail := fmt.Sprintf("%s failed with exit code %d", step, code)
+	lock := lockOfPulumi(printed)
+	if lock != nil {
+		detail += ": " + lockSentence(lock, p.j.Spec.Workspace)
+	} else if first := pulumiError(printed); first != "" {
+		detail += ": " + first
+	} else {
+		detail += "; its log has the cause"
+	}
+	return &Failure{Reason: workflow.ReasonStepFailed, Detail: text.Middle(detail, maxDetail), Lock: lock}
+}

@@ -1,0 +1,265 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// settle opens the place and decides by the rules of terraform whether the run may go on with what is in it.
+func (p *pulumi) settle(ctx context.Context) error {
+	if p.place.kind == api.StateDirectory {
+		if err := p.openState(ctx); err != nil {
+			return err
+		}
+	}
+	if err := p.look(ctx); err != nil || !workflow.Plans(p.j.Spec.Type, p.j.Spec.Operation) {
+		return err
+	}
+	spec := p.j.Spec
+	s := sight{
+		place: p.place.String(), is: p.is, doc: p.doc, known: spec.Known, ranBefore: spec.RanBefore,
+		takeOver: spec.TakeOver, beginAnew: spec.BeginAnew, from: spec.TakeOverFrom,
+	}
+	if p.doc == nil && !spec.BeginAnew {
+		var err error
+		if s.found, err = p.elsewhere(); err != nil {
+			return err
+		}
+		if spec.TakeOver && p.is.Declared != "" {
+			return elsewhere("Move the stack there with pulumi stack export and pulumi stack import, or run it again with --begin-anew to go on without it",
+				"%s, and a stack is not taken over from there", overriding(p.is.Declared, p.place.String()))
+		}
+	}
+	v, err := judge(s)
+	if err != nil {
+		return err
+	}
+	if v.say != "" {
+		p.h.Logf("%s", v.say)
+	}
+	if v.take != nil {
+		if err := p.takeOver(ctx, *v.take); err != nil {
+			return err
+		}
+	}
+	p.keeps = !p.readOnly || !s.takeOver && !s.beginAnew
+	if p.readOnly && !p.exists && !p.private {
+		return p.usePrivate() // to create the stack would change the backend
+	}
+	return nil
+}
+
+// openState opens the workspace's own directory, or a copy of what it has of the stack for a run that only reads.
+func (p *pulumi) openState(ctx context.Context) (err error) {
+	if p.j.StateDir == "" {
+		return &Failure{Reason: workflow.ReasonStateNotKept, Detail: "the workspace's state has kind directory, and this runner was given no directory for it"}
+	}
+	if p.readOnly {
+		if err = p.usePrivate(); err == nil {
+			err = copyState(ctx, p.j.StateDir, p.project.stateFile(p.short), p.state)
+		}
+	} else if p.state, err = openState(p.h, p.j); err == nil {
+		p.address = "file://" + p.state.path
+		err = p.prune()
+	}
+	if err != nil {
+		return runnerError(fmt.Errorf("open state directory: %w", err))
+	}
+	return nil
+}
+
+// usePrivate makes an empty directory of states the backend, which ends with the run.
+func (p *pulumi) usePrivate() (err error) {
+	if p.state, err = p.privateFolder("state-"); err != nil {
+		return err
+	}
+	p.private, p.stack, p.address = true, p.short, "file://"+p.state.path
+	return p.form()
+}
+
+// form says of a directory what form its states have. Without it, pulumi would look for those of its first versions.
+func (p *pulumi) form() error {
+	err := p.state.mkdirs(path.Dir(directoryForms))
+	if _, missing := p.state.root.Lstat(directoryForms); err == nil && missing != nil {
+		err = p.state.write(directoryForms, []byte(directoryForm))
+	}
+	return err
+}
+
+// prune removes the oldest files of what pulumi keeps beside a state of each update. Nobody else does.
+func (p *pulumi) prune() error {
+	for _, kind := range []string{"history", "backups"} {
+		dir := path.Join(".pulumi", kind, p.project.Name, p.short)
+		all, err := fs.ReadDir(p.state.root.FS(), dir) // in the order of their names, which have the time
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, e := range all[:max(0, len(all)-keptUpdates)] {
+			if err := p.state.root.Remove(path.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// look reads the state of the stack. One without resources counts as a state only if the last run left it so: else there
+// may have been another one.
+func (p *pulumi) look(ctx context.Context) (err error) {
+	if p.was, p.exists, err = p.export(ctx); err != nil || !p.exists {
+		return err
+	}
+	doc := p.was.document(p.lineage())
+	known := p.j.Spec.Known
+	if doc.resources > 0 || known != nil && samePlace(*known, p.is) && known.Lineage == doc.lineage && known.Serial == doc.serial {
+		p.doc = doc
+	}
+	return nil
+}
+
+// lineage is what a stack has of the kind: its own name.
+func (p *pulumi) lineage() string { return p.project.Name + "/" + p.short }
+
+// export asks for the state; exists is false where there is no such stack.
+func (p *pulumi) export(ctx context.Context) (d deployment, exists bool, err error) {
+	out := &buffer{most: maxDeployment}
+	err = p.exec(ctx, "stack export", p.on("stack", "export"), call{stdout: out, silent: true})
+	if f, ok := errors.AsType[*Failure](err); ok && strings.Contains(f.Detail, noStack) {
+		return d, false, nil
+	}
+	if err == nil {
+		d, err = readDeployment(out.Bytes())
+	}
+	if _, ok := errors.AsType[*Failure](err); err != nil && !ok {
+		err = stepFailed(stepInit, err)
+	}
+	return d, err == nil, err
+}
+
+// elsewhere lists the states of the stack that lie beside the code, and in directories that the workspace's name had.
+func (p *pulumi) elsewhere() ([]otherState, error) {
+	var out []otherState
+	beside := "."
+	if at, local := strings.CutPrefix(p.declared, "file://"); local {
+		at, _, _ = strings.Cut(at, "?")
+		if beside = path.Clean(at); !filepath.IsLocal(beside) || strings.HasPrefix(beside, "~") {
+			return nil, elsewhere("Move the stack, or run it again with --begin-anew to go on without it",
+				"the code declares the backend %s, which is not part of the source", quote(p.declared))
+		}
+	}
+	add := func(f *folder, dir, name, what string) error {
+		file := path.Join(dir, p.project.stateFile(p.short))
+		raw, err := f.read(file, maxDeployment)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		var d deployment
+		if err == nil {
+			d, err = readDeployment(raw)
+		}
+		if err != nil {
+			return runnerError(fmt.Errorf("state in %s: %w", what, err))
+		}
+		if doc := d.document(p.lineage()); doc.holds() {
+			out = append(out, otherState{name: name, what: what, doc: doc, from: f, file: file})
+		}
+		return nil
+	}
+	if err := add(p.root, beside, "source", "the directory .pulumi beside the code"); err != nil {
+		return nil, err
+	}
+	for _, dir := range p.j.StateOlds {
+		f, err := openFolder(dir, nil)
+		if err != nil {
+			return nil, err
+		}
+		p.opened = append(p.opened, f)
+		name := filepath.Base(dir)
+		if err := add(f, ".", name, place{kind: api.StateDirectory, key: p.j.Spec.Organization + "/" + name}.String()); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// takeOver copies a state into the workspace's directory, or for a run that only reads into a copy.
+func (p *pulumi) takeOver(ctx context.Context, c otherState) (err error) {
+	switch {
+	case p.private:
+	case p.readOnly:
+		err = p.usePrivate()
+	case p.place.kind != api.StateDirectory:
+		return elsewhere("Move the stack there with pulumi stack export and pulumi stack import",
+			"a stack is taken over into a directory only, and not into %s", p.place)
+	default:
+		err = p.form()
+	}
+	if err == nil {
+		p.taken = text.Cut(c.what, 250)
+		err = copyDocument(c, p.state, p.project.stateFile(p.short))
+	}
+	if err == nil {
+		err = p.look(ctx)
+	}
+	if err == nil && (!p.doc.holds() || p.doc.resources < c.doc.resources) {
+		err = &Failure{Reason: workflow.ReasonStateElsewhere, Detail: fmt.Sprintf("the state was not taken over completely: it was %s, and there is now %s", c, p.doc)}
+	}
+	return err
+}
+
+// list shows what is in the state.
+func (p *pulumi) list(context.Context) (string, error) {
+	for _, r := range p.was.Resources {
+		p.h.Logf("%s", r.URN)
+	}
+	if !p.exists {
+		return "there is no stack " + p.stack + " in " + p.place.String(), nil
+	}
+	return text.Count(len(p.was.Resources), "resource"), nil
+}
+
+// unlock releases the lock that the run names. In a directory it is a file; elsewhere pulumi releases all that there are.
+func (p *pulumi) unlock(ctx context.Context) (string, error) {
+	id := p.j.Spec.LockID
+	if p.place.kind != api.StateDirectory {
+		return "the locks of the stack are released", p.run(ctx, stepState, p.on("cancel", "--yes"))
+	}
+	state, err := openFolder(p.j.StateDir, nil)
+	if err != nil {
+		return "", err
+	}
+	defer state.close()
+	file := path.Join(p.locks(), path.Base(id)+".json")
+	if err := state.root.Remove(file); err != nil {
+		return "", fmt.Errorf("release lock %s: %w", id, err)
+	}
+	_ = state.root.Remove(file + ".attrs")
+	return "lock " + id + " is released", nil
+}
+
+// lockLeft is the lock that a killed run left behind in its directory.
+func (p *pulumi) lockLeft() *api.Lock {
+	if p.state == nil || !p.locking {
+		return nil
+	}
+	dir := p.locks()
+	all, _ := fs.Glob(p.state.root.FS(), dir+"/*.json")
+	if len(all) == 0 {
+		return nil
+	}
+	return lockOf(map[string]string{"ID": strings.TrimSuffix(path.Base(all[0]), ".json"), "Path": all[0], "Operation": "pulumi " + p.operation()})
+}
+
+// locks is where a backend that is a directory has the locks of the stack.
+func (p *pulumi) locks() string {
+	return path.Join(".pulumi/locks/organization", p.project.Name, p.short)
+}
