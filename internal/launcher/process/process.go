@@ -63,9 +63,8 @@ type Config struct {
 	// Command is the runner: an absolute path and its arguments.
 	Command []string
 
-	SecretsStore string   // directory of the local secret store; empty: none
-	Path         string   // PATH of the runner; empty means DefaultPath
-	EnginePath   []string // more directories in which engines are looked for
+	SecretsStore string // directory of the local secret store; empty: none
+	Path         string // PATH of the runner; empty means DefaultPath
 
 	// EngineUIDBase and EngineUIDs are a range of users. If the launcher runs as root, each live task gets
 	// one of them for its engine. 0 means the defaults; EngineUIDs below 0 means that engines run as root.
