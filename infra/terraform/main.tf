@@ -89,6 +89,7 @@ resource "aws_cloudformation_stack" "pool" {
     RepositoryName           = var.repository_name
     TaskArchitecture         = var.task_architecture
     EphemeralStorageGiB      = tostring(var.ephemeral_storage_gib)
+    EngineDownloads          = join(",", sort(var.engine_downloads))
     TaskTags                 = join(",", [for key in sort(keys(var.task_tags)) : "${key}=${var.task_tags[key]}"])
     SpotPolicy               = var.spot_policy
     LaunchRate               = tostring(var.launch_rate)

@@ -127,6 +127,16 @@ variable "ephemeral_storage_gib" {
   }
 }
 
+variable "engine_downloads" {
+  description = "Engines of which a task downloads and checks versions that the image does not have: terraform, tofu. It needs a way out."
+  type        = set(string)
+  default     = []
+  validation {
+    condition     = length(setsubtract(var.engine_downloads, ["terraform", "tofu"])) == 0
+    error_message = "It has terraform, tofu or both."
+  }
+}
+
 variable "task_tags" {
   description = "Tags of each task, such as a cost center's; up to 45. Tags of the stack do not reach tasks."
   type        = map(string)

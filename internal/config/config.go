@@ -65,9 +65,11 @@ type Config struct {
 	Listen           string        // where the control plane of up listens; empty: the caller's default
 	PrivateIssuers   []string      // of up: hosts and networks of OIDC issuers that may be called although they are private; empty means none
 
-	EnabledWorkflowTypes []workflow.Type // types that are claimed; empty means all
-	EnvForwardAllowlist  []string        // names of variables that reach the runner; default none
-	SourceRoots          []string        // directories in which directory sources are allowed; empty means nowhere
+	EnabledWorkflowTypes  []workflow.Type // types that are claimed; empty means all
+	EnvForwardAllowlist   []string        // names of variables that reach the runner; default none
+	AdditionalBinaryPaths []string        // directories in which jobs look for engines first; default none
+	EngineDownloads       []string        // engines of which missing versions are downloaded: terraform, tofu; default none
+	SourceRoots           []string        // directories in which directory sources are allowed; empty means nowhere
 
 	VaultAddress   string // of a Vault server; empty: vault:PATH#KEY does not resolve
 	VaultNamespace string // of Vault Enterprise; default none

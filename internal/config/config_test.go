@@ -48,6 +48,8 @@ enabled_workflow_types: [deployment, insights_scan]
 env_forward_allowlist:
   - LANG
   - AWS_REGION
+additional_binary_paths: [/opt/engines, /opt/more]
+engine_downloads: [terraform, tofu]
 source_roots: [/srv/code, /srv/more]
 vault_address: https://vault.example.com:8200
 vault_namespace: team/infra
@@ -105,6 +107,7 @@ func all() config.Config {
 		EnabledWorkflowTypes: []workflow.Type{workflow.Deployment, workflow.InsightsScan},
 		EnvForwardAllowlist:  []string{"LANG", "AWS_REGION"}, SourceRoots: []string{"/srv/code", "/srv/more"},
 		VaultAddress: "https://vault.example.com:8200", VaultNamespace: "team/infra", VaultTokenFile: "/run/vault/token",
+		AdditionalBinaryPaths: []string{"/opt/engines", "/opt/more"}, EngineDownloads: []string{"terraform", "tofu"},
 		PrivateDeliveries: []string{"hooks.example.internal", "10.1.0.0/16"},
 		PollingInterval:   5 * time.Second, JobStatusLoopInterval: 10 * time.Second, RequestTimeout: 15 * time.Second,
 		RequestRetryCount: 4, RequestRetryWait: time.Second, RequestRetryMaxWait: 9 * time.Second,
@@ -148,7 +151,8 @@ func TestLoad_EnvironmentSetsEveryKeyToo(t *testing.T) {
 	env := []string{
 		"DAYFLY_TOKEN=dfp_secret", "DAYFLY_SERVICE_URL=https://dayfly.example.com", "DAYFLY_WORKING_DIRECTORY=/srv/dayfly",
 		"DAYFLY_DEPLOY_TARGET=process", "DAYFLY_RUNNER_IMAGE=registry.example.com/runner:v2", "DAYFLY_RUNNER_NETWORK=none", "DAYFLY_SINGLE_RUN=true", "DAYFLY_CONCURRENCY=4", "DAYFLY_ENABLED_WORKFLOW_TYPES=deployment, insights_scan",
-		"DAYFLY_ENV_FORWARD_ALLOWLIST=LANG,AWS_REGION", "DAYFLY_SOURCE_ROOTS=/srv/code:/srv/more", "DAYFLY_VAULT_ADDRESS=https://vault.example.com:8200", "DAYFLY_VAULT_NAMESPACE=team/infra", "DAYFLY_VAULT_TOKEN_FILE=/run/vault/token",
+		"DAYFLY_ENV_FORWARD_ALLOWLIST=LANG,AWS_REGION", "DAYFLY_SOURCE_ROOTS=/srv/code:/srv/more", "DAYFLY_ADDITIONAL_BINARY_PATHS=/opt/engines:/opt/more", "DAYFLY_ENGINE_DOWNLOADS=terraform,tofu",
+		"DAYFLY_VAULT_ADDRESS=https://vault.example.com:8200", "DAYFLY_VAULT_NAMESPACE=team/infra", "DAYFLY_VAULT_TOKEN_FILE=/run/vault/token",
 		"DAYFLY_PRIVATE_DELIVERIES=hooks.example.internal,10.1.0.0/16", "DAYFLY_POLLING_INTERVAL=5s",
 		"DAYFLY_JOB_STATUS_LOOP_INTERVAL=10s", "DAYFLY_REQUEST_TIMEOUT=15s", "DAYFLY_REQUEST_RETRY_COUNT=4",
 		"DAYFLY_REQUEST_RETRY_WAIT=1s", "DAYFLY_REQUEST_RETRY_MAX_WAIT=9s", "DAYFLY_CIRCUIT_BREAKER_FAILURES=7",
@@ -217,10 +221,12 @@ func TestLoad_KeysOfAnotherTargetAreRefused(t *testing.T) {
 		"of ecs, elsewhere": {config.Agent, agent + "cluster: runners\nspot: all\n", []string{
 			"3: cluster: does nothing with deploy_target auto: it is for ecs only: remove it", "4: spot: does nothing",
 		}},
-		"of machines, on ecs": {config.Agent, ecs + "runner_image: x:1\nenv_forward_allowlist: [LANG]\nsource_roots: [/srv]\nrunner_network: none\n", []string{
+		"of machines, on ecs": {config.Agent, ecs + "runner_image: x:1\nenv_forward_allowlist: [LANG]\nsource_roots: [/srv]\nrunner_network: none\nadditional_binary_paths: [/opt]\nengine_downloads: [tofu]\n", []string{
 			"runner_image: does nothing with deploy_target ecs, where the task definition sets it", "env_forward_allowlist: does", "source_roots: does", "runner_network: does",
+			"additional_binary_paths: does", "engine_downloads: does",
 		}},
 		"of up":       {config.Agent, agent + "listen: 127.0.0.1:9000\n", []string{"3: listen: does nothing for dayfly agent (it is not a control plane): remove it"}},
+		"no download": {config.Up, "engine_downloads: [tofu, command]\n", []string{"1: engine_downloads: want terraform or tofu"}},
 		"no port":     {config.Up, "listen: localhost\n", []string{"1: listen: want HOST:PORT"}},
 		"too many":    {config.Up, "concurrency: 1001\n", []string{"1: concurrency: want a number from 0 to 1000"}},
 		"for up":      {config.Up, "deploy_target: ecs\n", []string{"1: deploy_target: ecs is for dayfly agent"}},

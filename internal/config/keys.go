@@ -65,7 +65,9 @@ var keys = []key{
 	{name: "concurrency", set: number(func(c *Config) *int { return &c.Concurrency }, 0, 1000)},
 	{name: "enabled_workflow_types", sep: ",", set: types},
 	{name: "env_forward_allowlist", never: TargetECS, sep: ", \t\n", set: variables},
-	{name: "source_roots", never: TargetECS, sep: string(os.PathListSeparator), set: roots},
+	{name: "additional_binary_paths", never: TargetECS, sep: string(os.PathListSeparator), set: paths(func(c *Config) *[]string { return &c.AdditionalBinaryPaths })},
+	{name: "engine_downloads", never: TargetECS, sep: ",", set: downloads},
+	{name: "source_roots", never: TargetECS, sep: string(os.PathListSeparator), set: paths(func(c *Config) *[]string { return &c.SourceRoots })},
 	{name: "vault_address", never: TargetECS, set: single(func(c *Config, v string) error {
 		if c.VaultAddress = strings.TrimRight(v, "/"); inClear(v) {
 			return errors.New("plain http would show the token to others on the network: want an https address, or one of this machine such as http://127.0.0.1:8200")
@@ -344,16 +346,32 @@ func variables(c *Config, values []string) error {
 	return nil
 }
 
-func roots(c *Config, values []string) error {
-	c.SourceRoots = nil
+// downloads are engines whose publishers sign what they publish.
+func downloads(c *Config, values []string) error {
+	c.EngineDownloads = nil
 	for _, v := range values {
-		var p string
-		if err := path(&p, v); err != nil {
+		var engine string
+		if err := oneOf(&engine, v, "terraform", "tofu"); err != nil {
 			return err
 		}
-		c.SourceRoots = append(c.SourceRoots, p)
+		c.EngineDownloads = append(c.EngineDownloads, engine)
 	}
 	return nil
+}
+
+// paths reads a list of paths.
+func paths(field func(*Config) *[]string) func(*Config, []string) error {
+	return func(c *Config, values []string) error {
+		*field(c) = nil
+		for _, v := range values {
+			var p string
+			if err := path(&p, v); err != nil {
+				return err
+			}
+			*field(c) = append(*field(c), p)
+		}
+		return nil
+	}
 }
 
 // path makes a path absolute, so that it means the same after a change of directory. ~ is the home directory: no shell

@@ -133,16 +133,16 @@ func exchanged(cfg AgentConfig, to client.Config) (*client.Secret, error) {
 	}, cfg.Now, cfg.Log, client.TokenFile(s.OIDCTokenFile, cfg.Now)), nil
 }
 
-// checkRoots refuses roots that cannot contain a source, before a run does.
-func checkRoots(roots []string) error {
+// checkDirs refuses directories of a setting that do not exist, before a run does.
+func checkDirs(field string, dirs []string) error {
 	var errs []error
-	for _, root := range roots {
-		info, err := os.Stat(root)
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
 		switch {
 		case err != nil:
-			errs = append(errs, workflow.Refuse(workflow.ErrInvalid, "source_roots", "%v: name a directory that exists", err))
+			errs = append(errs, workflow.Refuse(workflow.ErrInvalid, field, "%v: name a directory that exists", err))
 		case !info.IsDir():
-			errs = append(errs, workflow.Refuse(workflow.ErrInvalid, "source_roots", "%s is not a directory", root))
+			errs = append(errs, workflow.Refuse(workflow.ErrInvalid, field, "%s is not a directory", dir))
 		}
 	}
 	return errors.Join(errs...)
@@ -153,7 +153,9 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 	if cfg.WrapTransport != nil {
 		to.transport = cfg.WrapTransport(to.transport)
 	}
-	if err := checkRoots(cfg.Settings.SourceRoots); err != nil {
+	if err := errors.Join(
+		checkDirs("source_roots", cfg.Settings.SourceRoots), checkDirs("additional_binary_paths", cfg.Settings.AdditionalBinaryPaths),
+	); err != nil {
 		return nil, err
 	}
 	keys, err := ticket.EnsureFile(data.file(TicketKeysFile))
@@ -288,8 +290,10 @@ func processConfig(ctx context.Context, cfg AgentConfig, data *dataDir) (process
 			return process.Config{}, err
 		}
 	}
+	m := machine(cfg, data, JobsDir)
+	m.EnginePath = slices.Concat(m.EnginePath, absolute(cfg.Path))
 	return process.Config{
-		Machine: machine(cfg, data, JobsDir), Command: command, SecretsStore: data.file(SecretsDir), Path: cfg.Path, EnginePath: absolute(cfg.Path),
+		Machine: m, Command: command, SecretsStore: data.file(SecretsDir), Path: cfg.Path,
 		VaultAddress: cfg.Settings.VaultAddress, VaultNamespace: cfg.Settings.VaultNamespace, VaultTokenFile: cfg.Settings.VaultTokenFile,
 	}, nil
 }

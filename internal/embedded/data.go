@@ -28,6 +28,7 @@ const (
 	StateDir       = "state"                          // of the agent: ORGANIZATION/WORKSPACE
 	JobsDir        = "jobs"                           // of the agent's process launcher
 	ContainersDir  = "containers"                     // of the agent's docker launcher
+	ToolsDir       = "tools"                          // of the agent: engines that were downloaded
 	RelayDir       = "relay"                          // of the agent: a socket for each container job
 
 	lockFile       = "lock"

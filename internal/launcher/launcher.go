@@ -65,6 +65,9 @@ type Machine struct {
 	StateStore  string   // id of that root, by which runs tell it from the root of another machine
 	SourceRoots []string // a directory source must be below one of them
 	Sources     Sources  // of this machine; nil means that it has none
+	EnginePath  []string // directories in which tasks look for engines first
+	ToolsDir    string   // for engines that are downloaded; empty: none are, and tasks have none
+	Downloads   []string // engines that may be downloaded
 
 	// EnvAllow names the variables that the runner gets. It may also resolve secret references with
 	// them. LookupEnv gives their values. Set both or neither.

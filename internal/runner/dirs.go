@@ -9,6 +9,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/toolcache"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -23,6 +24,7 @@ type dirs struct {
 	artifacts string // DAYFLY_ARTIFACTS of the engine
 	secrets   string // files of secrets
 	modules   string // files of the credentials for modules, while a step has them
+	tools     string // engines that were fetched for this run alone; empty: none
 	broken    error  // why they could not be made
 }
 
@@ -133,6 +135,17 @@ func (d *dirs) write(dir, name, value string, owner *engine.Owner) error {
 	return errors.Join(err, f.Close())
 }
 
+// toolsOf returns the cache of engines that a run uses.
+func (r *run) toolsOf() *toolcache.Cache {
+	if r.cfg.Tools == nil || r.cfg.Tools.Dir != "" {
+		return r.cfg.Tools
+	}
+	own := *r.cfg.Tools
+	r.dirs.tools = filepath.Join(r.dirs.work, "tools")
+	own.Dir = r.dirs.tools
+	return &own
+}
+
 // removeSecrets removes the files of the secrets; it may be called again.
 func (d *dirs) removeSecrets(log *slog.Logger) {
 	for _, path := range []string{d.secrets, d.modules} {
@@ -144,7 +157,7 @@ func (d *dirs) removeSecrets(log *slog.Logger) {
 
 // remove removes the rest.
 func (d *dirs) remove(log *slog.Logger) {
-	for _, path := range []string{d.aside, d.temp, d.home, d.source, d.artifacts} {
+	for _, path := range []string{d.aside, d.temp, d.home, d.source, d.artifacts, d.tools} {
 		if path != "" {
 			logRemoval(log, disk.RemoveTree(path))
 		}

@@ -63,7 +63,7 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	job := engine.Job{
 		Spec: spec, TempDir: r.dirs.temp, SecretsDir: r.dirs.secrets,
 		StateDir: r.cfg.StateDir, StateOlds: r.cfg.StateOlds, StateStore: r.cfg.StateStore, Bucket: r.cfg.Bucket, Getenv: lookIn(h.env),
-		EnginePath: r.cfg.EnginePath, Path: r.cfg.Path, Owner: r.owner(),
+		EnginePath: r.cfg.EnginePath, Path: r.cfg.Path, Tools: r.toolsOf(), Owner: r.owner(),
 		ReadOnlyState: !workflow.ChangesState(spec.Type, spec.Operation),
 	}
 	job.Search = engine.Look(ctx, &host{r: r, env: h.env}, job)

@@ -31,6 +31,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner/mask"
 	"github.com/dayfly-dev/dayfly/internal/runner/source"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
+	"github.com/dayfly-dev/dayfly/internal/toolcache"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -86,8 +87,11 @@ type Config struct {
 	SourceRoots []string  // a directory source must be below one of them; none refuses all
 	EnginePath  []string  // directories in which engines are looked for first
 	Path        string    // the engine's PATH after those; empty means DefaultPath
-	Forward     []string  // variables for the engine, KEY=VALUE; masked, unless they are public
-	Hide        []string  // values to mask beside those of the spec's secrets and of Forward
+	// Tools has the engines that are not installed; nil means that there are none. Without a directory, what it fetches is
+	// removed after the run.
+	Tools   *toolcache.Cache
+	Forward []string // variables for the engine, KEY=VALUE; masked, unless they are public
+	Hide    []string // values to mask beside those of the spec's secrets and of Forward
 
 	Processes int // most processes and threads of the task's own cgroup; 0 means that it limits none
 

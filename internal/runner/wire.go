@@ -20,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/secrets/local"
 	"github.com/dayfly-dev/dayfly/internal/secrets/vault"
 	"github.com/dayfly-dev/dayfly/internal/task"
+	"github.com/dayfly-dev/dayfly/internal/toolcache"
 )
 
 // Run is the runner as a process: it runs the job that its environment names. ctx ends when the process is
@@ -110,8 +111,10 @@ func configOf(given task.Environment, getenv func(string) string, bundle *task.B
 	if uid := given.EngineUID; uid != 0 {
 		cfg.Engine = &child.User{UID: uid, GID: uid}
 	}
+	cfg.Tools = &toolcache.Cache{Dir: given.ToolsDir, Allowed: given.Downloads}
 	forwarded := getenv
 	if bundle != nil {
+		cfg.Tools.Why = bundle.NoDownload
 		forwarded = func(name string) string { return bundle.Env[name] }
 	}
 	var mistakes []error

@@ -33,6 +33,8 @@ type Environment struct {
 	SourcePath   string        `env:"DAYFLY_SOURCE_PATH"`           // of the root module below SourceDir, as the launcher knows it
 	SourceRoots  []string      `env:"DAYFLY_SOURCE_ROOTS,path"`     // below which a directory source may lie
 	EnginePath   []string      `env:"DAYFLY_ENGINE_PATH,path"`      // directories in which engines are looked for first
+	ToolsDir     string        `env:"DAYFLY_TOOLS_DIR,path"`        // of engines that were downloaded; empty: each run has its own
+	Downloads    []string      `env:"DAYFLY_ENGINE_DOWNLOADS"`      // engines that the runner may download
 	SecretsStore string        `env:"DAYFLY_SECRETS_STORE"`         // directory of the local secret store
 	Forward      []string      `env:"DAYFLY_ENV_FORWARD_ALLOWLIST"` // names of variables for the engine
 	EngineUID    uint32        `env:"DAYFLY_ENGINE_UID"`            // user of the engine; none: the runner's own

@@ -24,6 +24,8 @@ const maxBundle = 16 << 20
 type Bundle struct {
 	Values map[string]Value  `json:"values,omitempty"` // by reference
 	Env    map[string]string `json:"env,omitempty"`
+	// NoDownload says why the launcher did not download the engine; empty: it did, or the engine has no version.
+	NoDownload string `json:"no_download,omitempty"`
 }
 
 // Value is a secret, or the error in its place.

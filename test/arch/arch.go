@@ -60,6 +60,7 @@ var rules = map[string]rule{
 	"internal/config":    {level: 10},
 	"internal/queue":     {level: 10},
 	"internal/launcher":  {level: 10},
+	"internal/toolcache": {level: 10},
 	"internal/githost":   {level: 10},
 	"internal/secrets":   {level: 10},
 	"internal/store":     {level: 10},
@@ -109,7 +110,7 @@ var (
 	conformance = []string{
 		"internal/blob/blobtest", "internal/githost/githosttest", "internal/queue/queuetest", "internal/launcher/launchertest",
 		"internal/secrets/secretstest", "internal/store/storetest", "internal/store/storefault",
-		"internal/store/dynamodb/dynamodbtest",
+		"internal/store/dynamodb/dynamodbtest", "internal/toolcache/toolcachetest",
 	}
 )
 
@@ -137,7 +138,8 @@ var owners = []struct {
 	{"github.com/a-h/templ", []string{"internal/console"}},
 	{"github.com/buildkite/terminal-to-html/", []string{"internal/console"}},
 	// What a version or a constraint may be is said when it is written, in the words of who reads it later.
-	{"github.com/hashicorp/go-version", []string{"internal/runner/engine", "internal/runner/source", "internal/controlplane/catalog"}},
+	{"github.com/hashicorp/go-version", []string{"internal/runner/engine", "internal/runner/source", "internal/controlplane/catalog", "internal/toolcache"}},
+	{"github.com/ProtonMail/", []string{"internal/toolcache"}},
 	{"github.com/hashicorp/", []string{"internal/runner/engine"}},
 	{"github.com/sony/gobreaker/", []string{"internal/client"}},
 	{"github.com/google/go-containerregistry", []string{"runnerimage/build"}},

@@ -60,6 +60,7 @@ var attempts = []attempt{
 		}},
 	{name: "symlinks", what: "put links where the launcher or the runner writes", try: (*world).symlinks},
 	{name: "hardlink", what: "get a file of root by a hard link in the state directory", try: (*world).hardlink},
+	{name: "tools", what: "replace an engine that was downloaded for all jobs", try: (*world).tools},
 	{name: "leftovers", what: "leave files and shared memory for the next job", try: (*world).leftovers},
 	{name: "escape", what: "outlive the job in a session of its own", try: (*world).escape},
 	{name: "swarm", what: "start processes without end", try: (*world).swarm},

@@ -176,6 +176,7 @@ func upConfig(target, data, source string, log *slog.Logger) (embedded.UpConfig,
 	s.SourceRoots = []string{filepath.Dir(source)}
 	s.EnvForwardAllowlist = []string{forwardedName}
 	s.PrivateDeliveries = []string{listed}
+	s.EngineDownloads = []string{"terraform"}
 	s.PollingInterval, s.JobStatusLoopInterval = time.Second, time.Second
 	return embedded.UpConfig{
 		Server: embedded.ServerConfig{Data: data, Listen: "127.0.0.1:0", Log: log},

@@ -20,6 +20,7 @@ const (
 	stateTarget  = "/dayfly/state"
 	sourceTarget = workTarget + "/" + givenName
 	relayTarget  = "/run/dayfly"
+	toolsTarget  = "/dayfly/tools"
 
 	// givenName is the copy of a directory source in the work directory. The runner removes it.
 	givenName = "given"
@@ -27,6 +28,9 @@ const (
 
 // oldTarget is where a task finds the directory of another state. Its last element is the state's name.
 func oldTarget(dir string) string { return "/dayfly/olds/" + path.Base(dir) }
+
+// engineTarget is where a task finds one of the machine's directories of engines.
+func engineTarget(n int) string { return "/dayfly/engines/" + strconv.Itoa(n) }
 
 // The labels of a container. They are enough to recognise a task without its record.
 const (
@@ -88,6 +92,12 @@ func (c *Config) spec(p plan) createRequest {
 	for _, old := range p.olds {
 		mounts = append(mounts, bind(old, oldTarget(old), true))
 	}
+	for n, dir := range c.EnginePath {
+		mounts = append(mounts, bind(dir, engineTarget(n), true))
+	}
+	if c.downloads() {
+		mounts = append(mounts, bind(c.ToolsDir, toolsTarget, true))
+	}
 	if dir := relayDir(p.request.Relay); dir != "" {
 		mounts = append(mounts, bind(dir, relayTarget, true))
 	}
@@ -147,6 +157,12 @@ func (c *Config) environ(p plan) []string {
 	}
 	for _, old := range p.olds {
 		given.StateOlds = append(given.StateOlds, oldTarget(old))
+	}
+	for n := range c.EnginePath {
+		given.EnginePath = append(given.EnginePath, engineTarget(n))
+	}
+	if c.downloads() {
+		given.ToolsDir = toolsTarget
 	}
 	if p.request.SourceDirectory != "" {
 		given.SourceDir, given.SourcePath = sourceTarget, p.request.SourcePath

@@ -31,6 +31,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/toolcache"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -67,6 +68,8 @@ type Config struct {
 	Secrets secrets.Resolver // of this machine's references; nil: no reference resolves
 	UID     int              // of the tasks; 0 means DefaultUID for root, else the launcher's own
 
+	// Publishers are where engines are downloaded from; nil means their own. They are for tests.
+	Publishers map[string]toolcache.Publisher
 	// NoSockets makes Check use an address for the relay even where a socket would work. It is for tests.
 	NoSockets bool
 
@@ -122,6 +125,9 @@ func New(c Config) (*Launcher, error) {
 	l := &Launcher{Dir: dir, config: c, engine: newEngine(c.Socket), closing: make(chan struct{})}
 	dir.Start, dir.Refusal = l.start, refusal
 	if l.id, err = identity(c.Dir); err == nil {
+		err = c.makeTools()
+	}
+	if err == nil {
 		err = l.Read(decode)
 	}
 	if err != nil {

@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"encoding/json"
+	"io"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
@@ -86,4 +87,9 @@ func CheckWithoutSockets(ctx context.Context, l *Launcher) (Reach, error) {
 		return Reach{}, err
 	}
 	return l.checkGateways(ctx)
+}
+
+// Admit opens the gate of a task when its engine is there.
+func Admit(ctx context.Context, l *Launcher, gate io.WriteCloser, r launcher.Request) {
+	l.admit(ctx, gate, r, "task-x")
 }

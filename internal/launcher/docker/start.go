@@ -84,7 +84,11 @@ func (l *Launcher) begin(ctx context.Context, p plan, engineID string) (rec reco
 	if err != nil {
 		return rec, err
 	}
-	defer func() { _ = gate.Close() }()
+	defer func() {
+		if err != nil {
+			_ = gate.Close()
+		}
+	}()
 	undo = append(undo, func() { _ = l.RemoveRecord(ref) })
 	if err := l.Write(ref, rec); err != nil {
 		return rec, err
@@ -93,7 +97,7 @@ func (l *Launcher) begin(ctx context.Context, p plan, engineID string) (rec reco
 		return rec, err
 	}
 	// From here on the task may act. If the gate fails, the task ends, and its end is found like any other.
-	l.openGate(ctx, gate, r, rec.Ref)
+	l.admit(ctx, gate, r, rec.Ref)
 	return rec, nil
 }
 
@@ -117,9 +121,11 @@ func (l *Launcher) giveStates(r launcher.Request) (own string, olds []string, er
 	return own, olds, nil
 }
 
-// openGate lets a runner begin and gives it the values of the references that the run names on this machine.
-func (l *Launcher) openGate(ctx context.Context, gate io.Writer, r launcher.Request, ref string) {
+// openGate lets a runner begin and gives it the values of the references that the run names on this machine, and why
+// its engine was not downloaded.
+func (l *Launcher) openGate(ctx context.Context, gate io.Writer, r launcher.Request, ref, whyNot string) {
 	bundle := secrets.NewBundle(ctx, l.config.Secrets, r.SecretRefs, l.Forwarded())
+	bundle.NoDownload = whyNot
 	if err := task.OpenGate(gate, &bundle); err != nil {
 		l.Log.Warn("runner ended at its gate", "task", ref, "err", err)
 	}

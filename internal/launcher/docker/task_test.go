@@ -42,9 +42,11 @@ func refused(t *testing.T, l *docker.Launcher, r launcher.Request) *launcher.Ref
 
 // S4: what a container may do. No engine is asked.
 func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
+	tools := filepath.Join(t.TempDir(), "tools")
 	l, err := docker.New(docker.Config{
 		Machine: launcher.Machine{
 			Dir: t.TempDir(), EnvAllow: []string{"REGION"}, LookupEnv: func(string) (string, bool) { return "planted-value", true },
+			EnginePath: []string{"/opt/a", "/opt/b"}, ToolsDir: tools, Downloads: []string{"tofu"},
 		},
 		Image: "runner", Network: "none", UID: 4711, Instance: "here",
 	})
@@ -74,9 +76,9 @@ func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
 		"Image": "runner", "User": "4711:4711", "WorkingDir": "/dayfly/work",
 		"OpenStdin": true, "StdinOnce": true, "AttachStdin": false, "StopSignal": "SIGTERM",
 		"Env": []any{
-			"DAYFLY_ATTEMPT=2", "DAYFLY_ENV_FORWARD_ALLOWLIST=REGION", "DAYFLY_GATE_BUNDLE=true", "DAYFLY_GATE_FD=0", "DAYFLY_JOB=wf-1", "DAYFLY_MAX_PROCESSES=2048",
+			"DAYFLY_ATTEMPT=2", "DAYFLY_ENGINE_PATH=/dayfly/engines/0:/dayfly/engines/1", "DAYFLY_ENV_FORWARD_ALLOWLIST=REGION", "DAYFLY_GATE_BUNDLE=true", "DAYFLY_GATE_FD=0", "DAYFLY_JOB=wf-1", "DAYFLY_MAX_PROCESSES=2048",
 			"DAYFLY_RELAY=unix:///run/dayfly/relay.sock", "DAYFLY_SOURCE_DIR=/dayfly/work/given", "DAYFLY_SOURCE_PATH=live", "DAYFLY_STATE_DIR=/dayfly/state",
-			"DAYFLY_STOP_GRACE=1m30s", "DAYFLY_TASK=task-x", "DAYFLY_TICKET=sealed", "DAYFLY_WORK_DIR=/dayfly/work", "HOME=/dayfly/work",
+			"DAYFLY_STOP_GRACE=1m30s", "DAYFLY_TASK=task-x", "DAYFLY_TICKET=sealed", "DAYFLY_TOOLS_DIR=/dayfly/tools", "DAYFLY_WORK_DIR=/dayfly/work", "HOME=/dayfly/work",
 		},
 		"Labels": map[string]any{
 			"dev.dayfly.launcher": "me", "dev.dayfly.task": "task-x", "dev.dayfly.job": "wf-1", "dev.dayfly.attempt": "2",
@@ -88,6 +90,7 @@ func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
 			"Init": false, "AutoRemove": false, "Privileged": false, "RestartPolicy": map[string]any{"Name": "no"},
 			"Mounts": []any{
 				bind("/w", "/dayfly/work", false), bind("/s", "/dayfly/state", true),
+				bind("/opt/a", "/dayfly/engines/0", true), bind("/opt/b", "/dayfly/engines/1", true), bind(tools, "/dayfly/tools", true),
 				bind("/data/relay/wf-1-2", "/run/dayfly", true),
 			},
 			"Tmpfs":     map[string]any{"/tmp": "rw,nosuid,nodev,mode=1777,size=268435456"},

@@ -27,7 +27,8 @@ func (l *Launcher) environ(rec record, r launcher.Request, size task.Size, cgrou
 	maps.Copy(env, l.Forwarded())
 	given := l.Environment(r, rec.Ref)
 	given.Gate, given.WorkDir, given.EngineUID = task.GateExtra, work, rec.EngineUID
-	given.SourceRoots, given.EnginePath, given.SecretsStore = l.SourceRoots, l.config.EnginePath, l.config.SecretsStore
+	given.SourceRoots, given.EnginePath, given.SecretsStore = l.SourceRoots, l.EnginePath, l.config.SecretsStore
+	given.ToolsDir, given.Downloads = l.ToolsDir, l.Downloads
 	given.VaultAddress, given.VaultNamespace, given.VaultTokenFile = l.config.VaultAddress, l.config.VaultNamespace, l.config.VaultTokenFile
 	l.Mu.Lock()
 	given.Notice = size.Unkept(l.unkept(cgroup))

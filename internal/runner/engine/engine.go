@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-version"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/toolcache"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -72,6 +73,7 @@ type Job struct {
 	SecretsDir    string                   // where the secret files lie; empty means there are none
 	EnginePath    []string                 // directories in which binaries are looked for before PATH
 	Path          string                   // PATH in which they are looked for next; empty means the runner's own
+	Tools         *toolcache.Cache         // where a version comes from that none of them has; nil: nowhere
 	Search        *Search                  // begun with Look for this job; nil: Run searches itself
 	ReadOnlyState bool                     // read the state without its lock and change nothing
 	Owner         *Owner                   // who must be able to read the files written here; nil: the runner's user

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/toolcache"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -22,6 +23,7 @@ import (
 type binary struct {
 	path    string
 	version *version.Version
+	digest  string // of the archive that it was downloaded in; empty: it was not
 }
 
 // maxCandidates bounds how many binaries are asked for their version.
@@ -38,7 +40,7 @@ func candidates(engine string, extra []string, searchPath string, want version.C
 			return
 		}
 		if v == nil || fits(want, v) {
-			found = append(found, binary{path, v})
+			found = append(found, binary{path: path, version: v})
 		}
 	}
 	for _, dir := range extra {
@@ -69,7 +71,7 @@ func versioned(dir, engine string) []binary {
 	for _, e := range entries {
 		if v, ok := strings.CutPrefix(e.Name(), engine+"_"); ok {
 			if parsed, err := version.NewVersion(v); err == nil {
-				found = append(found, binary{filepath.Join(dir, e.Name()), parsed})
+				found = append(found, binary{path: filepath.Join(dir, e.Name()), version: parsed})
 			}
 		}
 	}
@@ -77,7 +79,7 @@ func versioned(dir, engine string) []binary {
 	if err == nil {
 		for _, e := range entries {
 			if parsed, err := version.NewVersion(e.Name()); err == nil {
-				found = append(found, binary{filepath.Join(dir, engine, e.Name(), engine), parsed})
+				found = append(found, binary{path: filepath.Join(dir, engine, e.Name(), engine), version: parsed})
 			}
 		}
 	}
@@ -98,11 +100,7 @@ func executable(path string) bool {
 
 // parseConstraint reads engine_version; nil means that any version will do.
 func parseConstraint(s string) (version.Constraints, error) {
-	s = strings.TrimSpace(s)
-	if s == "" {
-		return nil, nil
-	}
-	want, err := version.NewConstraint(s)
+	want, err := toolcache.Read(s)
 	if err != nil {
 		return nil, &Failure{
 			Reason: workflow.ReasonEngineNotFound, Err: workflow.ErrInvalid,
@@ -176,16 +174,20 @@ func find(ctx context.Context, h Host, j Job, engine, constraint string) (binary
 		case !fits(want, v):
 			seen = append(seen, fmt.Sprintf("%s (%s)", c.path, v))
 		default:
-			return binary{c.path, v}, nil
+			return binary{path: c.path, version: v}, nil
 		}
 	}
-	return binary{}, notFound(engine, constraint, j.EnginePath, seen)
+	bin, err := download(ctx, h, j, engine, want)
+	if err == nil || context.Cause(ctx) != nil {
+		return bin, err
+	}
+	return binary{}, notFound(engine, constraint, j.EnginePath, append(seen, otherVersions(j, engine, searchPath, places)...), err)
 }
 
 // mostTold is how many places a failure names of those that were looked at.
 const mostTold = 3
 
-func notFound(engine, want string, extra, seen []string) error {
+func notFound(engine, want string, extra, seen []string, download error) error {
 	what := engine
 	if want != "" {
 		what += " " + want
@@ -200,7 +202,7 @@ func notFound(engine, want string, extra, seen []string) error {
 	}
 	return &Failure{
 		Reason: workflow.ReasonEngineNotFound, Err: workflow.ErrNotFound,
-		Detail: text.Middle(fmt.Sprintf("this runner has no %s: looked %s, %s; install it there or change the workspace's engine_version", what, where, found), maxDetail),
+		Detail: text.Middle(fmt.Sprintf("this runner has no %s: looked %s, %s; %v; install it there or change the workspace's engine_version", what, where, found, download), maxDetail),
 	}
 }
 

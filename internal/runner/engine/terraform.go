@@ -189,7 +189,7 @@ func (t *terraform) init(ctx context.Context) (text string, err error) {
 			return "", err
 		}
 	}
-	t.h.Logf("%s %s at %s", engine, t.bin.version, t.bin.path)
+	t.h.Logf("%s %s at %s%s", engine, t.bin.version, t.bin.path, t.bin.origin())
 	if err := t.settle(ctx); err != nil {
 		return "", err
 	}

@@ -521,13 +521,14 @@ func TestRun_LockOfSomebodyElseIsNamed(t *testing.T) {
 func TestRun_EngineThatIsNotThere(t *testing.T) {
 	dir, empty := t.TempDir(), t.TempDir()
 	fakeEngine(t, filepath.Join(dir, "tofu"), "1.8.1", "")
+	fakeEngine(t, filepath.Join(dir, "tofu_1.9.0"), "1.9.0", "")
 	for name, tc := range map[string]struct {
 		engine, version string
 		path            []string
 		says            []string
 	}{
 		"nowhere":       {api.EngineTofu, "", []string{empty}, []string{"no tofu", empty, "found none"}},
-		"other version": {api.EngineTofu, "~> 1.10", []string{dir}, []string{"no tofu ~> 1.10", "tofu (1.8.1)"}},
+		"other version": {api.EngineTofu, "~> 1.10", []string{dir}, []string{"no tofu ~> 1.10", "tofu (1.8.1)", "tofu_1.9.0 (1.9.0)", "not downloaded: downloads are not allowed here: engine_downloads"}},
 		"many places":   {api.EngineTofu, "", []string{empty, empty + "/2", empty + "/3", empty + "/4", empty + "/5"}, []string{empty + "/3 and 2 more, found none"}},
 		"no constraint": {api.EngineTofu, "latest", []string{dir}, []string{"engine_version", "latest"}},
 		"other engine":  {"chef", "", []string{dir}, []string{"the engines terraform, tofu", "chef"}},

@@ -1,0 +1,7 @@
+package toolcache
+
+// The parsers of what publishers send.
+var (
+	VersionsOf = versionsOf
+	SumOf      = sumOf
+)
