@@ -42,7 +42,7 @@ func (s serving) handler(a *app, text bool, level slog.Level, c config.Config) (
 	options := &slog.HandlerOptions{Level: level}
 	switch {
 	case c.Syslog:
-		return syslogHandler(func() (*syslog.Writer, error) { return syslog.New(syslog.LOG_DAEMON, "dayfly") }, options)
+		return syslogHandler(func() (*syslog.Writer, error) { return syslog.New(syslog.LOG_DAEMON, "dayfly") }, level)
 	case text:
 		return slog.NewTextHandler(a.stderr, options), nil
 	}

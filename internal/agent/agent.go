@@ -135,7 +135,7 @@ type Agent struct {
 	tails    *tails
 	sockets  *sockets // nil if the relay listens on an address
 	token    *tokenWatch
-	alive    *signs
+	alive    *alive
 	draining chan struct{}
 	drain    sync.Once
 	aborted  chan struct{}
@@ -175,10 +175,11 @@ func New(cfg Config) (*Agent, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.HealthThreshold = cmp.Or(cfg.HealthThreshold, 2*max(cfg.PollingInterval, cfg.StatusLoopInterval))
-	a := &Agent{log: cfg.Log, alive: &signs{begun: cfg.Now()}, places: newPlaces(cfg.Concurrency, cfg.Now), draining: make(chan struct{}), aborted: make(chan struct{}), deliveries: make(chan struct{}, 1)}
-	a.token = &tokenWatch{Upstream: cfg.Upstream, polled: a.alive.polled, url: cfg.ControlURL, advice: cfg.TokenAdvice, now: cfg.Now, log: cfg.Log, giveUp: a.Drain}
+	a := &Agent{log: cfg.Log, alive: &alive{}, places: newPlaces(cfg.Concurrency, cfg.Now), draining: make(chan struct{}), aborted: make(chan struct{}), deliveries: make(chan struct{}, 1)}
+	a.token = &tokenWatch{Upstream: cfg.Upstream, polled: a.alive.sign, url: cfg.ControlURL, advice: cfg.TokenAdvice, now: cfg.Now, log: cfg.Log, giveUp: a.Drain}
 	cfg.Upstream = a.token
 	a.cfg, a.tails = cfg, newTails(cfg)
+	a.alive.sign(cfg.Now()) // its start is one
 	return a, nil
 }
 
@@ -370,7 +371,7 @@ func (a *Agent) tend(ctx context.Context) {
 	for ctx.Err() == nil {
 		begun := a.cfg.Now()
 		if tasks, err := a.cfg.Launcher.List(ctx); err == nil {
-			a.alive.looped(a.cfg.Now())
+			a.alive.sign(a.cfg.Now())
 			a.places.correct(tasks, begun)
 			a.tails.deliverAll(ctx)
 			if a.sockets != nil {

@@ -102,7 +102,7 @@ func (k key) schema(field reflect.Value) map[string]any {
 	case reflect.Float64:
 		s["type"] = "number"
 	case reflect.Int64:
-		value = strings.TrimSuffix(time.Duration(field.Int()).String(), "0s")
+		value = strings.Replace(time.Duration(field.Int()).String(), "m0s", "m", 1)
 	case reflect.Slice:
 		return map[string]any{"description": abouts[k.name], "anyOf": []any{map[string]any{"type": "array", "items": item(field.Type())}, map[string]any{"type": "string"}}}
 	}

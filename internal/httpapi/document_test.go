@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"maps"
 	"net/http"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/httpapi"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -37,6 +40,26 @@ func TestDocument_IsTheOneInTheRepository(t *testing.T) {
 	}
 	if !bytes.Equal(answer.Body.Bytes(), want) {
 		t.Errorf("docs/openapi.json is not what the code says; run: go test ./internal/httpapi -run TestDocument -update")
+	}
+}
+
+// D4: editors check files with them, in the repository and from a control plane.
+func TestDocument_SchemasAreTheOnesInTheRepository(t *testing.T) {
+	for _, path := range []string{config.SchemaPath, httpapi.WorkspaceSchemaPath} {
+		answer := newWorld(t).send(t, request{method: http.MethodGet, path: path})
+		golden := filepath.Join("..", "..", "docs", filepath.FromSlash(path))
+		if *update {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(golden), 0o755), os.WriteFile(golden, answer.Body.Bytes(), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := answer.Header().Get("Content-Type"); answer.Code != http.StatusOK || got != "application/schema+json" || !bytes.Equal(answer.Body.Bytes(), want) {
+			t.Errorf("%s: %d %s; docs%s is not what the code says; run: go test ./internal/httpapi -run TestDocument -update", path, answer.Code, got, path)
+		}
 	}
 }
 

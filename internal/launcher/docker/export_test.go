@@ -87,3 +87,6 @@ func CheckWithoutSockets(ctx context.Context, l *Launcher) (Reach, error) {
 	}
 	return l.checkGateways(ctx)
 }
+
+// Pull fetches an image as a launch does.
+func Pull(ctx context.Context, l *Launcher, image string) error { return l.pull(ctx, image) }
