@@ -250,7 +250,7 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	default:
 		a = r.forward(req.Context(), c, r.cfg.Forward)
 	}
-	if c.name == "logs" && a.ok() {
+	if a.ok() {
 		r.tell(c)
 	}
 	if c.route.control && a.ok() {
@@ -261,10 +261,20 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	write(w, a)
 }
 
-// tell passes on the lines of a log.
+// tell passes on the lines of a log that a call brought: a piece of it, or its end.
 func (r *Relay) tell(c call) {
 	var logs api.Logs
-	if r.cfg.Lines != nil && json.Unmarshal(c.body, &logs) == nil {
+	switch {
+	case r.cfg.Lines == nil:
+		return
+	case c.name == "logs":
+		_ = json.Unmarshal(c.body, &logs) // the control plane took it
+	case c.name == "result":
+		if _, tail := split(c.body); tail != nil {
+			logs.Lines, _ = tail.Unpack()
+		}
+	}
+	if len(logs.Lines) > 0 {
 		r.cfg.Lines(c.job, logs.Lines)
 	}
 }
