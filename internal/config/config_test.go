@@ -332,36 +332,11 @@ func TestLoad_FallbackNamesAreReadWithANotice(t *testing.T) {
 
 // D3: a file with every setting that such agents come with, each at the value that it comes with.
 func TestLoad_ASampleOfAnotherAgentIsTaken(t *testing.T) {
-	const sample = `token: pul-xxx
-version: v0.0.5
-service_url: "https://api.example.com/"
-working_directory: "~/agent"
-shared_volume_directory: ""
-deploy_target: "docker"
-single_run: false
-pull_image: true
-enabled_workflow_types:
-    - deployment
-    - insights_scan
-    - policy_evaluation
-env_forward_allowlist: "KEY_ONE KEY_TWO  KEY_THREE"
-oidc_token_file: ""
-organization_name: ""
-runner_pool_id: ""
-token_expiration: ""
-polling_interval: "1m"
-polling_interval_override: false
-job_status_loop_interval: "30s"
-request_timeout: "30s"
-request_retry_count: 2
-request_retry_wait: "20s"
-request_retry_max_wait: "2m"
-circuit_breaker_failures: 2
-circuit_breaker_timeout: "10m"
-http_server_port: 8080
-health_threshold: ""
-syslog: false
-`
+	data, err := os.ReadFile(filepath.Join("testdata", "pulumi-workflow-agent.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample := string(data)
 	t.Setenv("HOME", "/home/somebody")
 	dir := t.TempDir()
 	file := filepath.Join(dir, "pulumi-workflow-agent.yaml")
