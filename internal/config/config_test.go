@@ -380,6 +380,7 @@ func TestLoad_ASampleOfAnotherAgentIsTaken(t *testing.T) {
 		"token_expiration: does nothing":              {File: write(t, "pulumi-workflow-agent.yaml", strings.Replace(sample, `token_expiration: ""`, "token_expiration: 2h", 1))},
 		"PULUMI_AGENT_IMAGE: is runner_image":         {File: write(t, "pulumi-workflow-agent.yaml", sample), Environ: []string{"PULUMI_AGENT_IMAGE=x:1"}},
 		"PULUMI_AGENT_IMAGE_PULL_POLICY: is pull":     {File: write(t, "pulumi-workflow-agent.yaml", sample), Environ: []string{"PULUMI_AGENT_IMAGE_PULL_POLICY=Always"}},
+		"service_url: is Pulumi Cloud":                {File: write(t, "pulumi-workflow-agent.yaml", strings.Replace(sample, "api.example.com", "api.pulumi.com", 1))},
 		"workflow_runners_directory: does nothing":    {File: write(t, "pulumi-workflow-agent.yaml", sample+"workflow_runners_directory: /x\n")},
 		"deploy_target: kubernetes is not in this ve": {File: write(t, "pulumi-workflow-agent.yaml", strings.Replace(sample, `"docker"`, "kubernetes", 1))},
 		"version: unknown key: remove":                {File: write(t, "dayfly.yaml", "token: x\nservice_url: https://x.example.com\nversion: v1\n")},

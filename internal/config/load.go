@@ -339,6 +339,9 @@ func (l *loader) together() {
 			}
 		}
 	}
+	if u, err := url.Parse(c.ServiceURL); err == nil && u.Hostname() == "api.pulumi.com" {
+		l.wrong("service_url", l.where["service_url"], "is Pulumi Cloud, which is not a control plane of Dayfly: name the address of one, such as with %sSERVICE_URL", env.Prefix)
+	}
 	l.authority()
 	l.target()
 	l.relay()

@@ -43,22 +43,32 @@ func TestDocument_IsTheOneInTheRepository(t *testing.T) {
 	}
 }
 
-// D4: editors check files with them, in the repository and from a control plane.
-func TestDocument_SchemasAreTheOnesInTheRepository(t *testing.T) {
-	for _, path := range []string{config.SchemaPath, httpapi.WorkspaceSchemaPath} {
-		answer := newWorld(t).send(t, request{method: http.MethodGet, path: path})
-		golden := filepath.Join("..", "..", "docs", filepath.FromSlash(path))
+// D4: editors check files with the schemas of the repository and of a control plane.
+func TestDocument_SchemasAreThoseOfTheCode(t *testing.T) {
+	if httpapi.AgentSchemaPath != config.SchemaPath {
+		t.Errorf("settings files name %s, and it is served at %s", config.SchemaPath, httpapi.AgentSchemaPath)
+	}
+	for path, schema := range map[string]struct {
+		file string
+		made func() ([]byte, error)
+	}{
+		httpapi.AgentSchemaPath:     {"agent.json", config.Schema},
+		httpapi.WorkspaceSchemaPath: {filepath.Join("..", "..", "docs", "schemas", "workspace.json"), httpapi.WorkspaceSchema},
+	} {
+		want, err := schema.made()
 		if *update {
-			if err := errors.Join(os.MkdirAll(filepath.Dir(golden), 0o755), os.WriteFile(golden, answer.Body.Bytes(), 0o644)); err != nil {
-				t.Fatal(err)
-			}
+			err = errors.Join(err, os.WriteFile(schema.file, want, 0o644)) //nolint:gosec // a document of the repository
 		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
+		kept, failed := os.ReadFile(schema.file)
+		if err = errors.Join(err, failed); err != nil {
 			t.Fatal(err)
 		}
-		if got := answer.Header().Get("Content-Type"); answer.Code != http.StatusOK || got != "application/schema+json" || !bytes.Equal(answer.Body.Bytes(), want) {
-			t.Errorf("%s: %d %s; docs%s is not what the code says; run: go test ./internal/httpapi -run TestDocument -update", path, answer.Code, got, path)
+		if !bytes.Equal(kept, want) {
+			t.Errorf("%s is not what the code says; run: go test ./internal/httpapi -run TestDocument -update", schema.file)
+		}
+		answer := newWorld(t).send(t, request{method: http.MethodGet, path: path})
+		if got := answer.Header().Get("Content-Type"); answer.Code != http.StatusOK || got != "application/schema+json" || !*update && !bytes.Equal(answer.Body.Bytes(), want) {
+			t.Errorf("%s: %d %s, or it is another one", path, answer.Code, got)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	_ "embed" // the schema of settings
 	"encoding/json"
 	"net/http"
 	"reflect"
@@ -9,12 +10,20 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// WorkspaceSchemaPath is where a control plane serves WorkspaceSchema.
-const WorkspaceSchemaPath = "/schemas/workspace.json"
+// Where a control plane serves the schemas of settings files, which is config.SchemaPath, and of workspace files.
+const (
+	AgentSchemaPath     = "/schemas/agent.json"
+	WorkspaceSchemaPath = "/schemas/workspace.json"
+)
+
+// agentSchema is what config.Schema returns. A test keeps it so. It is not called here, because a function on AWS links
+// no reader of settings.
+//
+//go:embed agent.json
+var agentSchema []byte
 
 // WorkspaceSchema returns the JSON Schema of a workspace file. It is made from the type that the API takes.
 func WorkspaceSchema() ([]byte, error) {
@@ -41,7 +50,8 @@ func aliases(all huma.Registry) {
 
 // schemaRoutes serve what editors check files with.
 func (s *server) schemaRoutes() {
-	for path, schema := range map[string]func() ([]byte, error){config.SchemaPath: config.Schema, WorkspaceSchemaPath: WorkspaceSchema} {
+	agent := func() ([]byte, error) { return agentSchema, nil }
+	for path, schema := range map[string]func() ([]byte, error){AgentSchemaPath: agent, WorkspaceSchemaPath: WorkspaceSchema} {
 		s.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			text, err := schema()
 			if err != nil {
