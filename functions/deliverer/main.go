@@ -62,7 +62,7 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 		return nil, err
 	}
 	d, err := deliverer.New(upstream, deliverer.Config{
-		Instance: instance, Secrets: secrets.Mux{awssm.Scheme: awssm.New(secretsmanager.NewFromConfig(cfg))},
+		Instance: instance, Secrets: secrets.Mux{awssm.Scheme: awssm.New(secretsmanager.NewFromConfig(cfg), nil)},
 		Private: private, Setting: "PrivateDeliveries of the stack", Log: log,
 	})
 	return &function{deliverer: d, log: log}, err

@@ -112,6 +112,11 @@ resource "aws_cloudformation_stack" "pool" {
     FunctionSecurityGroupIds = join(",", var.function_security_group_ids)
     AllowSshEgress           = tostring(var.allow_ssh_egress)
     HttpsProxy               = var.https_proxy
+    VaultAddress             = var.vault_address
+    VaultNamespace           = var.vault_namespace
+    VaultAuthMount           = var.vault_auth_mount
+    VaultRole                = var.vault_role
+    VaultServerId            = var.vault_server_id
     RolePath                 = var.role_path
     PermissionsBoundaryArn   = var.permissions_boundary_arn
     KmsKeyArn                = var.kms_key_arn

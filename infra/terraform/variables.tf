@@ -329,6 +329,56 @@ variable "https_proxy" {
   }
 }
 
+variable "vault_address" {
+  description = "A Vault server whose KV secrets engines workspaces may name (vault:PATH#KEY); empty means none. Tasks must reach it."
+  type        = string
+  default     = ""
+  validation {
+    condition     = can(regex("^(https://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?)?$", var.vault_address))
+    error_message = "It is an address that begins with https://, or empty."
+  }
+}
+
+variable "vault_namespace" {
+  description = "With vault_address, the namespace of Vault Enterprise; empty means none."
+  type        = string
+  default     = ""
+  validation {
+    condition     = can(regex("^[A-Za-z0-9_./-]{0,255}$", var.vault_namespace))
+    error_message = "It is the path of a namespace, or empty."
+  }
+}
+
+variable "vault_auth_mount" {
+  description = "With vault_address, where the AWS auth method is mounted. A run logs in as the role of its workspace."
+  type        = string
+  default     = "aws"
+  validation {
+    condition     = can(regex("^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$", var.vault_auth_mount))
+    error_message = "It is the path of an auth method, such as aws."
+  }
+}
+
+variable "vault_role" {
+  description = "With vault_address, the role of Vault with which runs log in; empty means the one with the name of the IAM role."
+  type        = string
+  default     = ""
+  validation {
+    condition     = can(regex("^[A-Za-z0-9_.-]{0,128}$", var.vault_role))
+    error_message = "It is the name of a role of the AWS auth method, or empty."
+  }
+}
+
+variable "vault_server_id" {
+  description = "With vault_address, what runs sign for the header X-Vault-AWS-IAM-Server-ID; empty means no header."
+  type        = string
+  default     = ""
+  validation {
+    condition     = can(regex("^[A-Za-z0-9._:/-]{0,255}$", var.vault_server_id))
+    error_message = "It is the value of iam_server_id_header_value of the auth method, or empty."
+  }
+}
+
 variable "role_path" {
   description = "The path of the stack's roles, below which each pool has its own."
   type        = string

@@ -162,7 +162,7 @@ func TestDecodeLaunchMessage_PassesOverNewerFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := `{"spot":true,` + string(good[1:])
+	newer := `{"newer":true,` + string(good[1:])
 	if _, err := api.DecodeLaunchMessage([]byte(newer)); err != nil {
 		t.Errorf("a message with a newer field: %v", err)
 	}

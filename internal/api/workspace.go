@@ -223,7 +223,7 @@ type DeletedWorkspace struct {
 type Secret struct {
 	Env  string `json:"env,omitempty" maxLength:"128" doc:"Environment variable that the engine finds the value in" example:"DB_PASSWORD"`
 	File string `json:"file,omitempty" maxLength:"255" doc:"Or the path of a file with the value, below the directory that DAYFLY_SECRETS_DIR names"`
-	Ref  string `json:"ref" minLength:"1" maxLength:"2048" doc:"file:NAME, env:NAME or the ARN of a secret in Secrets Manager" example:"file:db-password"`
+	Ref  string `json:"ref" minLength:"1" maxLength:"2048" doc:"file:NAME, env:NAME, vault:PATH#KEY, or the ARN of a secret in Secrets Manager or of a parameter in Systems Manager" example:"file:db-password"`
 
 	Steps   []string `json:"steps,omitempty" maxItems:"10" doc:"Steps that get it, with their hooks; default all" example:"apply"`
 	Preview bool     `json:"preview,omitempty" doc:"Whether runs of pull requests get it too, whose code whoever opened them may have written; default false"`

@@ -73,6 +73,10 @@ type Config struct {
 	EnvForwardAllowlist  []string        // names of variables that reach the runner; default none
 	SourceRoots          []string        // directories in which directory sources are allowed; empty means nowhere
 
+	VaultAddress   string // of a Vault server; empty: vault:PATH#KEY does not resolve
+	VaultNamespace string // of Vault Enterprise; default none
+	VaultTokenFile string // file with a token for it; required with VaultAddress
+
 	PrivateDeliveries []string // hosts, addresses and networks that deliveries may call although they are private; default none
 
 	// For TargetECS alone.

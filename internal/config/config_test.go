@@ -51,6 +51,9 @@ env_forward_allowlist:
   - LANG
   - AWS_REGION
 source_roots: [/srv/code, /srv/more]
+vault_address: https://vault.example.com:8200
+vault_namespace: team/infra
+vault_token_file: /run/vault/token
 private_deliveries: [hooks.example.internal, 10.1.0.0/16]
 polling_interval: 5s
 polling_interval_override: true
@@ -110,6 +113,7 @@ func all() config.Config {
 		DeployTarget: "process", RunnerImage: "registry.example.com/runner:v2", RunnerNetwork: "none", SharedVolumeDirectory: "/host/dayfly", PullImage: true, SingleRun: true, Concurrency: 4,
 		EnabledWorkflowTypes: []workflow.Type{workflow.Deployment, workflow.InsightsScan},
 		EnvForwardAllowlist:  []string{"LANG", "AWS_REGION"}, SourceRoots: []string{"/srv/code", "/srv/more"},
+		VaultAddress: "https://vault.example.com:8200", VaultNamespace: "team/infra", VaultTokenFile: "/run/vault/token",
 		PrivateDeliveries:       []string{"hooks.example.internal", "10.1.0.0/16"},
 		PollingIntervalOverride: true, HTTPServerAddress: "0.0.0.0", HTTPServerPort: 9090, HealthThreshold: 3 * time.Minute,
 		LogLevel: "warn", LogJobs: true, Syslog: true,
@@ -155,7 +159,8 @@ func TestLoad_EnvironmentSetsEveryKeyToo(t *testing.T) {
 	env := []string{
 		"DAYFLY_TOKEN=dfp_secret", "DAYFLY_SERVICE_URL=https://dayfly.example.com", "DAYFLY_WORKING_DIRECTORY=/srv/dayfly",
 		"DAYFLY_DEPLOY_TARGET=process", "DAYFLY_RUNNER_IMAGE=registry.example.com/runner:v2", "DAYFLY_RUNNER_NETWORK=none", "DAYFLY_SHARED_VOLUME_DIRECTORY=/host/dayfly", "DAYFLY_PULL_IMAGE=true", "DAYFLY_SINGLE_RUN=true", "DAYFLY_CONCURRENCY=4", "DAYFLY_ENABLED_WORKFLOW_TYPES=deployment, insights_scan",
-		"DAYFLY_ENV_FORWARD_ALLOWLIST=LANG,AWS_REGION", "DAYFLY_SOURCE_ROOTS=/srv/code:/srv/more", "DAYFLY_PRIVATE_DELIVERIES=hooks.example.internal,10.1.0.0/16", "DAYFLY_POLLING_INTERVAL=5s", "DAYFLY_POLLING_INTERVAL_OVERRIDE=true",
+		"DAYFLY_ENV_FORWARD_ALLOWLIST=LANG,AWS_REGION", "DAYFLY_SOURCE_ROOTS=/srv/code:/srv/more", "DAYFLY_VAULT_ADDRESS=https://vault.example.com:8200", "DAYFLY_VAULT_NAMESPACE=team/infra", "DAYFLY_VAULT_TOKEN_FILE=/run/vault/token",
+		"DAYFLY_PRIVATE_DELIVERIES=hooks.example.internal,10.1.0.0/16", "DAYFLY_POLLING_INTERVAL=5s", "DAYFLY_POLLING_INTERVAL_OVERRIDE=true",
 		"DAYFLY_HTTP_SERVER_ADDRESS=0.0.0.0", "DAYFLY_HTTP_SERVER_PORT=9090", "DAYFLY_HEALTH_THRESHOLD=3m", "DAYFLY_LOG_LEVEL=warn", "DAYFLY_LOG_JOBS=true", "DAYFLY_SYSLOG=true",
 		"DAYFLY_JOB_STATUS_LOOP_INTERVAL=10s", "DAYFLY_REQUEST_TIMEOUT=15s", "DAYFLY_REQUEST_RETRY_COUNT=4",
 		"DAYFLY_REQUEST_RETRY_WAIT=1s", "DAYFLY_REQUEST_RETRY_MAX_WAIT=9s", "DAYFLY_CIRCUIT_BREAKER_FAILURES=7",

@@ -70,6 +70,14 @@ var keys = []key{
 	{name: "enabled_workflow_types", sep: ",", set: types},
 	{name: "env_forward_allowlist", never: TargetECS, sep: ", \t\n", set: variables},
 	{name: "source_roots", never: TargetECS, sep: string(os.PathListSeparator), set: roots},
+	{name: "vault_address", never: TargetECS, set: single(func(c *Config, v string) error {
+		if c.VaultAddress = strings.TrimRight(v, "/"); inClear(v) {
+			return errors.New("plain http would show the token to others on the network: want an https address, or one of this machine such as http://127.0.0.1:8200")
+		}
+		return checkURL(v)
+	})},
+	{name: "vault_namespace", never: TargetECS, set: matching(func(c *Config) *string { return &c.VaultNamespace }, vaultPath, "a namespace of Vault, such as team/infra")},
+	{name: "vault_token_file", never: TargetECS, set: single(func(c *Config, v string) error { return path(&c.VaultTokenFile, v) })},
 	{name: "private_deliveries", sep: ",", set: func(c *Config, values []string) error {
 		c.PrivateDeliveries = values
 		_, err := outbound.ReadPrivate(values)
@@ -256,6 +264,9 @@ var awsName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`
 // plainName is what can be the name or id of something.
 var plainName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`) })
 
+// vaultPath is what can be the path of a namespace.
+var vaultPath = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_./-]{1,255}$`) })
+
 // matching reads one value that must match a form.
 func matching(field func(*Config) *string, form func() *regexp.Regexp, want string) func(*Config, []string) error {
 	return single(func(c *Config, v string) error {
@@ -391,13 +402,7 @@ func inClear(address string) bool {
 	if err != nil || u.Scheme != "http" {
 		return false
 	}
-	return !Loopback(u.Hostname())
-}
-
-// Loopback reports whether only this machine reaches a host.
-func Loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return !outbound.Loopback(u.Hostname())
 }
 
 func clip(s string) string { return text.Cut(s, 60) }

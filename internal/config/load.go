@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/dayfly-dev/dayfly/internal/env"
+	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -342,6 +343,12 @@ func (l *loader) together() {
 	if u, err := url.Parse(c.ServiceURL); err == nil && u.Hostname() == "api.pulumi.com" {
 		l.wrong("service_url", l.where["service_url"], "is Pulumi Cloud, which is not a control plane of Dayfly: name the address of one, such as with %sSERVICE_URL", env.Prefix)
 	}
+	if (c.VaultAddress == "") != (c.VaultTokenFile == "") {
+		l.wrong("vault_address", cmp.Or(l.where["vault_address"], l.where["vault_token_file"]), "a server needs a token: set both vault_address and vault_token_file")
+	}
+	if _, named := l.where["vault_namespace"]; named && c.VaultAddress == "" {
+		l.wrong("vault_namespace", l.where["vault_namespace"], "does nothing without vault_address: remove it")
+	}
 	l.authority()
 	l.target()
 	l.relay()
@@ -388,7 +395,7 @@ func (l *loader) relay() {
 		l.wrong("relay_cert", cmp.Or(l.where["relay_cert"], l.where["relay_key"]), "a certificate needs its key: set both relay_cert and relay_key")
 	case c.RelayCert != "" && strings.HasPrefix(c.RelayURL, "http:"):
 		l.wrong("relay_url", l.where["relay_url"], "must begin with https://, because the relay speaks TLS with relay_cert")
-	case c.RelayCert == "" && !Loopback(host) && !c.RelayInsecure:
+	case c.RelayCert == "" && !outbound.Loopback(host) && !c.RelayInsecure:
 		l.wrong("relay_cert", "", "is required: tasks would send tickets, logs and results to this agent in clear text; set relay_cert and relay_key,"+
 			" or relay_insecure: true where a proxy that has TLS is in front and nobody else reaches %s", c.RelayListen)
 	}

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -25,6 +24,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -111,7 +111,7 @@ func New(plane *controlplane.Plane, cfg Config) *Console {
 // CheckPublicURL refuses what cannot be a Config's PublicURL.
 func CheckPublicURL(field, address string) error {
 	u, err := url.Parse(address)
-	here := err == nil && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback())
+	here := err == nil && outbound.Loopback(u.Hostname())
 	switch {
 	case err != nil || u.Hostname() == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return workflow.Refuse(workflow.ErrInvalid, field, "want the address at which people reach the pages, such as https://dayfly.example.com")

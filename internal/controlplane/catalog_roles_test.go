@@ -164,14 +164,16 @@ func TestRole_LiesUnderThePathOfItsPool(t *testing.T) {
 	}
 }
 
-// R6: a reference may be an ARN of Secrets Manager, but not something that only looks like one.
-func TestWorkspace_ReferencesToSecretsManager(t *testing.T) {
+// R6: a reference names something in a store that runners read, and not something that only looks like it.
+func TestWorkspace_ReferencesToStores(t *testing.T) {
 	w := newWorld(t, memory.New())
 	ref := "arn:aws:secretsmanager:us-east-1:123456789012:secret:net-AbCdEf"
 	w.workspace("net", func(ws *api.Workspace) {
-		ws.Secrets = []api.Secret{{Env: "TOKEN", Ref: ref}, {Env: "PART", Ref: ref + "#part"}}
+		ws.Secrets = []api.Secret{{Env: "TOKEN", Ref: ref}, {Env: "PART", Ref: ref + "#part"},
+			{Env: "PARAMETER", Ref: "arn:aws:ssm:us-east-1:123456789012:parameter/app/db"}, {Env: "VAULT", Ref: "vault:secret/app/db#password"}}
 	})
-	for _, ref := range []string{"arn:aws:s3:::bucket", "arn:aws:secretsmanager:us-east-1:123456789012:secret:", "arn:aws:secretsmanager:us-east-1::secret:x", "arn:aws:secretsmanager:us-east-1:123456789012:secret:a b"} {
+	for _, ref := range []string{"arn:aws:s3:::bucket", "arn:aws:secretsmanager:us-east-1:123456789012:secret:", "arn:aws:secretsmanager:us-east-1::secret:x", "arn:aws:secretsmanager:us-east-1:123456789012:secret:a b",
+		"arn:aws:ssm:us-east-1:123456789012:document/x", "arn:aws:ssm:us-east-1:123456789012:parameter/", "vault:secret/db", "vault:db#password", "vault:secret/db#", "vault:secret/" + strings.Repeat("x", 160) + "#key"} {
 		ws := api.Workspace{Name: "bad", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Secrets: []api.Secret{{Env: "A", Ref: ref}}}
 		_, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, ws)
 		wantErr(t, err, workflow.ErrInvalid)

@@ -22,11 +22,11 @@ func TestClaim_NamesWhatTheRunNeedsOfItsMachine(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("dir", func(ws *api.Workspace) {
 		ws.Source.Directory, ws.Source.Path = "/src/dir", "live"
-		ws.Secrets = []api.Secret{{Env: "A", Ref: "file:a"}, {File: "b", Ref: "file:a"}, {Env: "C", Ref: "env:C"}, {Env: "D", Ref: "file:" + strings.Repeat("x", 500)}}
+		ws.Secrets = []api.Secret{{Env: "A", Ref: "file:a"}, {File: "b", Ref: "file:a"}, {Env: "C", Ref: "env:C"}, {Env: "D", Ref: "file:" + strings.Repeat("x", 500)}, {Env: "E", Ref: "vault:secret/db#password"}}
 	})
 	w.submit("dir", workflow.Update)
 	job := w.claimOne()
-	if job.SourceDirectory != "/src/dir" || job.SourcePath != "live" || !slices.Equal(job.SecretRefs, []string{"file:a"}) {
+	if job.SourceDirectory != "/src/dir" || job.SourcePath != "live" || !slices.Equal(job.SecretRefs, []string{"file:a", "vault:secret/db#password"}) {
 		t.Errorf("got %q and %q", job.SourceDirectory, job.SecretRefs)
 	}
 	w.workspace("git", func(ws *api.Workspace) {

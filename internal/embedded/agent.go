@@ -31,6 +31,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/secrets/local"
+	"github.com/dayfly-dev/dayfly/internal/secrets/vault"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -200,7 +201,9 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 		a.target.lines = append(a.target.lines, short)
 	}
 	a.target.apply(&parts)
-	parts.Secrets = secretsOf(cfg, data)
+	if parts.Secrets, err = secretsOf(cfg, data); err != nil {
+		return nil, errors.Join(err, a.target.close(context.WithoutCancel(ctx)))
+	}
 	if parts.PrivateDeliveries, err = outbound.ReadPrivate(cfg.Settings.PrivateDeliveries); err != nil {
 		return nil, errors.Join(workflow.Refuse(workflow.ErrInvalid, "private_deliveries", "%v", err), a.target.close(context.WithoutCancel(ctx)))
 	}
@@ -218,12 +221,28 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 }
 
 // secretsOf resolves the references that deliveries name: those that runs of this machine may name.
-func secretsOf(cfg AgentConfig, data *dataDir) secrets.Resolver {
+func secretsOf(cfg AgentConfig, data *dataDir) (secrets.Resolver, error) {
 	getenv := func(name string) string {
 		value, _ := cfg.lookup()(name)
 		return value
 	}
-	return secrets.Mux{"file": local.New(data.file(SecretsDir)), "env": local.Env(getenv, cfg.Settings.EnvForwardAllowlist)}
+	mux, err := storesOf(cfg, data)
+	if err == nil {
+		mux["env"] = local.Env(getenv, cfg.Settings.EnvForwardAllowlist)
+	}
+	return mux, err
+}
+
+// storesOf resolves the references to stores of this machine, whose values a launcher hands over.
+func storesOf(cfg AgentConfig, data *dataDir) (secrets.Mux, error) {
+	mux := secrets.Mux{"file": local.New(data.file(SecretsDir))}
+	s := cfg.Settings
+	if s.VaultAddress == "" {
+		return mux, nil
+	}
+	store, err := vault.New(vault.Config{Address: s.VaultAddress, Namespace: s.VaultNamespace, Login: vault.TokenFile(s.VaultTokenFile)})
+	mux[vault.Scheme] = store
+	return mux, err
 }
 
 // maskOf hides every secret that a job of this machine could have: all values of its store, and what is secret in
@@ -274,6 +293,7 @@ func processConfig(ctx context.Context, cfg AgentConfig, data *dataDir) (process
 	}
 	return process.Config{
 		Machine: machine(cfg, data, JobsDir), Command: command, SecretsStore: data.file(SecretsDir), Path: cfg.Path, EnginePath: absolute(cfg.Path),
+		VaultAddress: cfg.Settings.VaultAddress, VaultNamespace: cfg.Settings.VaultNamespace, VaultTokenFile: cfg.Settings.VaultTokenFile,
 	}, nil
 }
 

@@ -49,7 +49,7 @@ func TestSettings_EveryOneIsPassedOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprint(p.Docker.Image, p.Docker.Network, p.Docker.HostData, p.Docker.Pull, p.Agent.PollingOverride, p.Agent.HealthThreshold, p.Agent.Lines != nil) + fmt.Sprintf("%+v", p.Fargate) + fmt.Sprintf("%q %q %+v %v %v %v %v %v %v %+v %+v %v %v %v %v", p.Client.URL, p.Client.Token().Reveal(), p.Rest,
+		return fmt.Sprint(p.Docker.Image, p.Docker.Network, p.Process.VaultAddress, p.Process.VaultNamespace, p.Process.VaultTokenFile, p.Docker.HostData, p.Docker.Pull, p.Agent.PollingOverride, p.Agent.HealthThreshold, p.Agent.Lines != nil) + fmt.Sprintf("%+v", p.Fargate) + fmt.Sprintf("%q %q %+v %v %v %v %v %v %v %+v %+v %v %v %v %v", p.Client.URL, p.Client.Token().Reveal(), p.Rest,
 			p.Client.RequestTimeout, p.Client.RetryCount, p.Client.RetryWait, p.Client.RetryMaxWait, p.Client.BreakerFailures,
 			p.Client.BreakerTimeout, p.Process.SourceRoots, p.Process.EnvAllow, p.Agent.Types, p.Agent.PollingInterval,
 			p.Agent.StatusLoopInterval, p.Agent.Concurrency)
@@ -77,6 +77,8 @@ func TestSettings_EveryOneIsPassedOn(t *testing.T) {
 			continue // decides whether settings are accepted
 		case "DeployTarget":
 			v = config.TargetProcess
+		case "VaultAddress":
+			v = "https://vault.example.com"
 		case "RunnerNetwork":
 			v = config.NetworkNone
 		}
@@ -350,7 +352,10 @@ func TestSecretsOf_AreThoseOfRuns(t *testing.T) {
 	}
 	cfg := embedded.AgentConfig{Settings: config.Default(), LookupEnv: func(name string) (string, bool) { return "value of " + name, true }}
 	cfg.Settings.EnvForwardAllowlist = []string{"HOOK"}
-	of := embedded.SecretsOf(cfg, data)
+	of, err := embedded.SecretsOf(cfg, data)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for ref, want := range map[string]string{
 		"file:hook": "https://example.com/x", "env:HOOK": "value of HOOK",
 		"env:HOME": "", "file:other": "", "file:../secrets/hook": "", "arn:aws:secretsmanager:us-east-1:123456789012:secret:x": "", "hook": "",

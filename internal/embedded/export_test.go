@@ -76,6 +76,6 @@ func Unkept(a *Agent) []task.Limit {
 }
 
 // SecretsOf resolves what deliveries of an agent may name, with its data below a directory.
-func SecretsOf(cfg AgentConfig, data string) secrets.Resolver {
+func SecretsOf(cfg AgentConfig, data string) (secrets.Resolver, error) {
 	return secretsOf(cfg, &dataDir{path: data})
 }

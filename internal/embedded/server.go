@@ -21,11 +21,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/blob/files"
-	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/console"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/oidc"
+	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
@@ -168,7 +168,7 @@ func checkListen(cfg ServerConfig) error {
 	if (cfg.TLSCert == "") != (cfg.TLSKey == "") {
 		return workflow.Refuse(workflow.ErrInvalid, "--tls-cert", "a certificate needs its key: give both --tls-cert and --tls-key")
 	}
-	if !config.Loopback(host) && cfg.TLSCert == "" && !cfg.InsecureListen {
+	if !outbound.Loopback(host) && cfg.TLSCert == "" && !cfg.InsecureListen {
 		return workflow.Refuse(workflow.ErrInvalid, "--listen",
 			"other machines can reach %s, and would send their tokens in clear text: give --tls-cert and --tls-key, or --insecure-listen behind a proxy that has TLS", cfg.Listen)
 	}
@@ -184,7 +184,7 @@ func hosts(cfg ServerConfig) (names []string) {
 	if u, err := url.Parse(cfg.PublicURL); err == nil && u.Host != "" {
 		names = append(names, strings.ToLower(u.Hostname()))
 	}
-	if host, _, _ := net.SplitHostPort(cfg.Listen); config.Loopback(host) {
+	if host, _, _ := net.SplitHostPort(cfg.Listen); outbound.Loopback(host) {
 		names = append(names, "localhost", "127.0.0.1", "::1", host)
 	}
 	return names
@@ -192,7 +192,7 @@ func hosts(cfg ServerConfig) (names []string) {
 
 // closed says why no page is served; empty means that they are.
 func closed(cfg ServerConfig) string {
-	if host, _, _ := net.SplitHostPort(cfg.Listen); config.Loopback(host) || cfg.TLSCert != "" || cfg.PublicURL != "" {
+	if host, _, _ := net.SplitHostPort(cfg.Listen); outbound.Loopback(host) || cfg.TLSCert != "" || cfg.PublicURL != "" {
 		return ""
 	}
 	return "this control plane does not know under which address browsers reach it: start it with --public-url https://NAME, the address of the proxy in front of it"

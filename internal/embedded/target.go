@@ -19,8 +19,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
 	"github.com/dayfly-dev/dayfly/internal/runner"
-	"github.com/dayfly-dev/dayfly/internal/secrets"
-	"github.com/dayfly-dev/dayfly/internal/secrets/local"
 	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -171,6 +169,10 @@ func dockerConfig(cfg AgentConfig, data *dataDir) (docker.Config, error) {
 	if err != nil {
 		return docker.Config{}, err
 	}
+	stores, err := storesOf(cfg, data)
+	if err != nil {
+		return docker.Config{}, err
+	}
 	network := docker.NetworkOwn
 	if cfg.Settings.RunnerNetwork == config.NetworkNone {
 		network = "none"
@@ -180,7 +182,7 @@ func dockerConfig(cfg AgentConfig, data *dataDir) (docker.Config, error) {
 		Pull: cfg.Settings.PullImage && cfg.Settings.RunnerImage != "", // the other one is made here
 		Data: data.path, HostData: cfg.Settings.SharedVolumeDirectory,
 		Network: network, Instance: cfg.instance, NoSockets: cfg.WithoutSockets,
-		Secrets: secrets.Mux{"file": local.New(data.file(SecretsDir))},
+		Secrets: stores,
 	}, nil
 }
 

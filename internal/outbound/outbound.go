@@ -92,7 +92,7 @@ func (p Private) Check(what, setting string, u *url.URL) error {
 	a, err := netip.ParseAddr(host)
 	isAddress := err == nil
 	listed := p.hosted(host) || isAddress && !public(a) && p.allows(a)
-	loopback := host == "localhost" || isAddress && a.Unmap().IsLoopback()
+	loopback := Loopback(host)
 	switch {
 	case u.Scheme == "http" && (!loopback || !listed):
 		return fmt.Errorf("%s begins with https://; http:// is only for one on this machine that %s lists", what, setting)
@@ -100,6 +100,12 @@ func (p Private) Check(what, setting string, u *url.URL) error {
 		return fmt.Errorf("%.200s is private: it is called only if %s lists it", host, setting)
 	}
 	return nil
+}
+
+// Loopback reports whether only this machine reaches a host.
+func Loopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.Unmap().IsLoopback()
 }
 
 // Limits bound the calls of a client.

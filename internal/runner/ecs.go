@@ -3,10 +3,12 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner/lend"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/secrets/awssm"
+	"github.com/dayfly-dev/dayfly/internal/secrets/vault"
 	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
@@ -112,18 +115,27 @@ func (t *ecsTask) way(given task.Environment) (*http.Client, error) {
 
 // apply changes a configuration for an ECS task. A run without a role of its own resolves secrets as the
 // task.
-func (t *ecsTask) apply(cfg *Config) {
+func (t *ecsTask) apply(cfg *Config, given task.Environment) error {
 	if t == nil {
-		return
+		return nil
 	}
-	cfg.Cloud, cfg.Spool, cfg.Objects = ecsCloud{t.cloud}, "", t.cloud.Own() // its disk is removed with it
+	c := ecsCloud{t.cloud, given}
+	own, err := c.identity(t.cloud.Own())
+	if err != nil {
+		return err
+	}
+	cfg.Cloud, cfg.Spool, cfg.Objects = c, "", t.cloud.Own() // its disk is removed with it
 	if mux, ok := cfg.Secrets.(secrets.Mux); ok {
-		mux[awssm.Scheme] = identity(t.cloud.Own())
+		maps.Copy(mux, own.Mux)
 	}
+	return nil
 }
 
-// ecsCloud is a Cloud.
-type ecsCloud struct{ *cloud.Cloud }
+// ecsCloud is a Cloud, with what the task's stack says of Vault.
+type ecsCloud struct {
+	*cloud.Cloud
+	given task.Environment
+}
 
 // Assume implements Cloud.
 func (c ecsCloud) Assume(ctx context.Context, role api.Role, session string) (Identity, error) {
@@ -134,16 +146,30 @@ func (c ecsCloud) Assume(ctx context.Context, role api.Role, session string) (Id
 	if err != nil {
 		return nil, err
 	}
-	return identity(who), nil
+	return c.identity(who)
 }
 
-func identity(who *cloud.Identity) ecsIdentity {
-	return ecsIdentity{awssm.New(who.SecretsManager()), who}
+// identity resolves secrets as somebody, those of Vault too if the stack names a server.
+func (c ecsCloud) identity(who *cloud.Identity) (ecsIdentity, error) {
+	i := ecsIdentity{secrets.Mux{awssm.Scheme: awssm.New(who.SecretsManager(), who.SSM())}, who}
+	if c.given.VaultAddress == "" {
+		return i, nil
+	}
+	sign := func(ctx context.Context, serverID string) (vault.SignedRequest, error) {
+		r := vault.CallerIdentity(serverID)
+		return r, who.SignCall(ctx, r.Method, r.URL, "sts", vault.STSRegion, r.Header, r.Body)
+	}
+	store, err := vault.New(vault.Config{
+		Address: c.given.VaultAddress, Namespace: c.given.VaultNamespace,
+		Login: vault.AWS(cmp.Or(c.given.VaultAuthMount, "aws"), c.given.VaultRole, c.given.VaultServerID, sign),
+	})
+	i.Mux[vault.Scheme] = store
+	return i, err
 }
 
 // ecsIdentity is an Identity.
 type ecsIdentity struct {
-	*awssm.Resolver
+	secrets.Mux
 	who *cloud.Identity
 }
 

@@ -35,4 +35,4 @@ func (*ecsTask) way(given task.Environment) (*http.Client, error) {
 	return nil, nil //nolint:nilnil // the usual one
 }
 
-func (*ecsTask) apply(*Config) {}
+func (*ecsTask) apply(*Config, task.Environment) error { return nil }

@@ -18,15 +18,19 @@ import (
 
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	awssecrets "github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	awsssm "github.com/aws/aws-sdk-go-v2/service/ssm"
+	"github.com/aws/aws-sdk-go-v2/service/ssm/types"
 	awssts "github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/secrets/secretstest"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim"
 	"github.com/dayfly-dev/dayfly/test/awsim/s3"
 	"github.com/dayfly-dev/dayfly/test/awsim/secretsmanager"
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim/ssm"
 	"github.com/dayfly-dev/dayfly/test/awsim/sts"
 )
 
@@ -43,6 +47,7 @@ type account struct {
 	*relay
 	sts     *sts.Service
 	aws     *awsim.Server
+	vault   *secretstest.Vault
 	admin   sigv4.Credentials
 	env     []string // of the task
 	gateway string
@@ -56,10 +61,16 @@ func newAccount(t *testing.T, spec api.Spec) *account {
 	t.Helper()
 	keys := sigv4.NewTable(nil)
 	a := &account{relay: newRelay(t, spec), sts: &sts.Service{Credentials: keys}, admin: keys.User("admin")}
-	aws := awsim.New(awsim.Config{Credentials: keys, Services: map[string]awsim.Service{"sts": a.sts, "secretsmanager": &secretsmanager.Service{}, "s3": &s3.Service{}}})
+	aws := awsim.New(awsim.Config{Credentials: keys, Services: map[string]awsim.Service{"sts": a.sts, "secretsmanager": &secretsmanager.Service{}, "ssm": &ssm.Service{}, "s3": &s3.Service{}}})
 	a.aws = aws
+	a.vault = &secretstest.Vault{Whose: func(r *http.Request) (string, error) {
+		r.Host = r.URL.Host
+		who, err := aws.Authenticate(r, "sts")
+		return who.ARN, err
+	}}
 	mux := http.NewServeMux()
 	mux.Handle("/", aws)
+	mux.Handle("/vault/", http.StripPrefix("/vault", a.vault))
 	mux.HandleFunc("/v4/meta/task", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintf(w, `{"TaskARN":%q}`, taskARN) })
 	mux.HandleFunc("/gateway/", func(w http.ResponseWriter, r *http.Request) {
 		who, err := aws.Authenticate(r, "execute-api")
@@ -87,6 +98,7 @@ func newAccount(t *testing.T, spec api.Spec) *account {
 	a.env = []string{
 		"DAYFLY_GATE_FD=", "DAYFLY_TASK=", "DAYFLY_RELAY=" + a.gateway, "DAYFLY_RELAY_AUTH=iam", "AWS_REGION=us-east-1",
 		"ECS_CONTAINER_METADATA_URI_V4=" + server.URL + "/v4/meta", "AWS_ENDPOINT_URL=" + server.URL,
+		"DAYFLY_VAULT_ADDRESS=" + server.URL + "/vault", "DAYFLY_VAULT_ROLE=runners", "DAYFLY_VAULT_SERVER_ID=vault.example.com",
 		"AWS_CONTAINER_CREDENTIALS_FULL_URI=" + server.URL + aws.Tasks().Grant(taskRole, taskID, 0),
 	}
 	return a
@@ -321,34 +333,50 @@ func (a *account) keep(t *testing.T, name, value string) string {
 	return *made.ARN
 }
 
+// keepParameter is keep for a parameter.
+func (a *account) keepParameter(t *testing.T, name, value string) string {
+	t.Helper()
+	_, err := awsssm.NewFromConfig(awsim.ClientConfig(strings.TrimSuffix(a.gateway, "/gateway"), a.admin)).
+		PutParameter(t.Context(), &awsssm.PutParameterInput{Name: &name, Value: &value, Type: types.ParameterTypeSecureString})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ssm.Prefix + "/" + name
+}
+
 // R6: a run's secrets are read by its own role; those of a run without one, by that of the task.
 func TestECS_SecretsAreReadByTheRole(t *testing.T) {
 	for name, by := range map[string]string{"role": "assumed-role/net/", "task": "assumed-role/dayfly-task/"} {
 		t.Run(name, func(t *testing.T) {
-			spec, a, start := onECS(t, `echo "$PASSWORD/$USERNAME"; cat "$DAYFLY_SECRETS_DIR/key"; printf '%s-%s\n' battery staple`)
+			spec, a, start := onECS(t, `echo "$PASSWORD/$USERNAME"; cat "$DAYFLY_SECRETS_DIR/key"; printf '%s-%s\n' battery staple; echo "lengths ${#PIN}/${#API}"`)
 			doc := a.keep(t, "db", `{"user":"alexandra","password":"correct-horse","deep":{"not picked":"battery-staple"}}`)
 			key := a.keep(t, "key", "multi\nline-secret\n")
 			spec.Secrets = []api.Secret{{Env: "PASSWORD", Ref: doc + "#password"}, {Env: "USERNAME", Ref: doc + "#user"}, {File: "key", Ref: key}}
+			a.vault.Put("secret/api", "token", "value-of-vault")
+			spec.Secrets = append(spec.Secrets, api.Secret{Env: "PIN", Ref: a.keepParameter(t, "pin", "value-of-parameter")}, api.Secret{Env: "API", Ref: "vault:secret/api#token"})
 			if name == "task" {
 				spec.Role = nil
 			}
 			a.runs(spec)
 			k := start()
 			k.end(t, 0)
-			if got := a.result(); got.Outcome != workflow.Succeeded || !strings.Contains(a.text(), "***/***\n") || strings.Contains(a.text(), "line-secret") || strings.Contains(a.text(), "battery-staple") {
+			if got := a.result(); got.Outcome != workflow.Succeeded || !strings.Contains(a.text(), "***/***\n") || !strings.Contains(a.text(), "lengths 18/14") || strings.Contains(a.text(), "line-secret") || strings.Contains(a.text(), "battery-staple") {
 				t.Errorf("got %+v: %s", got, a.text())
 			}
 			n := 0
 			for _, c := range a.aws.Calls() {
-				if c.Operation == "GetSecretValue" {
+				if c.Operation == "GetSecretValue" || c.Operation == "GetParameter" {
 					n++
 					if !strings.Contains(c.Caller.ARN, by) {
 						t.Errorf("read by %s, want %s", c.Caller.ARN, by)
 					}
 				}
 			}
-			if n != 3 {
+			if n != 4 {
 				t.Errorf("%d reads", n)
+			}
+			if logins := a.vault.Logins(); len(logins) != 1 || !strings.HasPrefix(logins[0], "runners ") || !strings.Contains(logins[0], by) {
+				t.Errorf("logins at Vault: %q", logins)
 			}
 		})
 	}

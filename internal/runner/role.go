@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,11 +13,13 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner/lend"
 	"github.com/dayfly-dev/dayfly/internal/runner/source"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
+	"github.com/dayfly-dev/dayfly/internal/secrets/vault"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
-// cloudScheme begins references to secrets of the cloud. It is that of package awssm, which not every build links.
-const cloudScheme = "arn"
+// roleSchemes begin references that a run's role resolves: they are those of the packages awssm, which not every build
+// links, and vault. A run has a role in the cloud only, where Vault learns from AWS who asks.
+var roleSchemes = []string{"arn", vault.Scheme}
 
 // Cloud is a cloud account in which the task has an identity.
 type Cloud interface {
@@ -31,7 +34,7 @@ type Cloud interface {
 type Identity interface {
 	// Credentials returns credentials that stay valid for a while, and renews them when that is due.
 	Credentials(ctx context.Context) (lend.Credentials, error)
-	// Resolver resolves references to secrets of the cloud (arn:...) as this identity.
+	// Resolver resolves references to secrets of the cloud (arn:...) and of Vault as this identity.
 	secrets.Resolver
 	// Objects opens objects as this identity.
 	source.Objects
@@ -95,7 +98,7 @@ type withRole struct {
 
 // Resolve implements secrets.Resolver.
 func (w withRole) Resolve(ctx context.Context, ref string) (redact.String, error) {
-	if strings.HasPrefix(ref, cloudScheme+":") {
+	if scheme, _, _ := strings.Cut(ref, ":"); slices.Contains(roleSchemes, scheme) {
 		return w.role.Resolve(ctx, ref)
 	}
 	return w.others.Resolve(ctx, ref)

@@ -18,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/secrets/local"
+	"github.com/dayfly-dev/dayfly/internal/secrets/vault"
 	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
@@ -65,7 +66,9 @@ func Run(ctx context.Context, getenv func(string) string) error {
 	if cfg.Processes > 0 {
 		keepThreads(spareThreads + runtime.GOMAXPROCS(0))
 	}
-	own.apply(&cfg)
+	if err := own.apply(&cfg, given); err != nil {
+		return err
+	}
 	cfg.Orphans = true
 	cfg.Hide = append(cfg.Hide, ticket.Reveal())
 	cfg.Log = log
@@ -126,9 +129,17 @@ func configOf(given task.Environment, getenv func(string) string, bundle *task.B
 	mux := secrets.Mux{"env": local.Env(forwarded, allowed)}
 	if bundle != nil {
 		mux["file"] = secrets.Bundle{Bundle: *bundle}
+		mux[vault.Scheme] = mux["file"]
 	}
 	if given.SecretsStore != "" {
 		mux["file"] = local.New(given.SecretsStore)
+	}
+	if given.VaultTokenFile != "" {
+		store, err := vault.New(vault.Config{Address: given.VaultAddress, Namespace: given.VaultNamespace, Login: vault.TokenFile(given.VaultTokenFile)})
+		if err != nil {
+			mistakes = append(mistakes, err)
+		}
+		mux[vault.Scheme] = store
 	}
 	cfg.Secrets = mux
 	return cfg, errors.Join(mistakes...)

@@ -89,7 +89,7 @@ func TestMux_SaysWhatItHas(t *testing.T) {
 	for want, m := range map[string]secrets.Mux{
 		"it has none":                   {},
 		"it has file:NAME and env:NAME": {"file": fixed{}, "env": fixed{}},
-		"it has env:NAME and the ARN of a secret in Secrets Manager": {"env": fixed{}, "arn": fixed{}},
+		"it has env:NAME and the ARN of a secret in Secrets Manager or of a parameter in Systems Manager": {"env": fixed{}, "arn": fixed{}},
 	} {
 		if _, err := m.Resolve(t.Context(), "vault:a"); !errors.Is(err, workflow.ErrInvalid) || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("got %v, want %q at its end", err, want)

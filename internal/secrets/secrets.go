@@ -3,11 +3,14 @@
 package secrets
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -37,7 +40,8 @@ func (m Mux) Resolve(ctx context.Context, ref string) (redact.String, error) {
 func (m Mux) schemes() string {
 	var names []string
 	for _, kind := range []struct{ scheme, form string }{
-		{"file", "file:NAME"}, {"env", "env:NAME"}, {"arn", "the ARN of a secret in Secrets Manager"},
+		{"file", "file:NAME"}, {"env", "env:NAME"}, {"vault", "vault:PATH#KEY"},
+		{"arn", "the ARN of a secret in Secrets Manager or of a parameter in Systems Manager"},
 	} {
 		if m[kind.scheme] != nil {
 			names = append(names, kind.form)
@@ -47,4 +51,33 @@ func (m Mux) schemes() string {
 		return "none"
 	}
 	return strings.Join(names, " and ")
+}
+
+// Pick takes the value of a key out of a JSON object, which a store holds under the name of. That of a string is its
+// text; a number, a boolean, an object or an array is given as JSON. The value knows the document that was read for
+// it. Errors tell neither values nor other keys.
+func Pick(document, key, of string) (redact.String, error) {
+	refuse := func(kind error, why string) (redact.String, error) {
+		return redact.String{}, workflow.Refuse(kind, "secrets", "the key %s cannot be read from %s: %s", text.Quote(key, 200), of, why)
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(document), &all); err != nil || all == nil {
+		// Without the cause, which may quote the value.
+		return refuse(workflow.ErrInvalid, "it is not a JSON object; name the whole secret, without a key")
+	}
+	raw, ok := all[key]
+	if !ok {
+		return refuse(workflow.ErrNotFound, "it has no such key")
+	}
+	if bytes.Equal(raw, []byte("null")) {
+		return refuse(workflow.ErrNotFound, "its value is null")
+	}
+	if raw[0] != '"' {
+		return redact.New(string(raw)).Of(document), nil
+	}
+	var value string
+	if err := json.Unmarshal(raw, &value); err != nil {
+		return refuse(workflow.ErrInvalid, "its value is not a string in UTF-8")
+	}
+	return redact.New(value).Of(document), nil
 }

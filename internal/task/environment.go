@@ -46,6 +46,13 @@ type Environment struct {
 	StateStore     string   `env:"DAYFLY_STATE_STORE"`     // id of the root that these lie below
 	StateBucket    string   `env:"DAYFLY_STATE_BUCKET"`    // where the state of a workspace is kept that names no place
 	StateKMSKeyARN string   `env:"DAYFLY_STATE_KMS_KEY_ARN"`
+
+	VaultAddress   string `env:"DAYFLY_VAULT_ADDRESS"` // of a Vault server; none: vault:PATH#KEY does not resolve
+	VaultNamespace string `env:"DAYFLY_VAULT_NAMESPACE"`
+	VaultTokenFile string `env:"DAYFLY_VAULT_TOKEN_FILE,path"` // on a machine: file with the token for it
+	VaultAuthMount string `env:"DAYFLY_VAULT_AUTH_MOUNT"`      // in an ECS task: of the AWS auth method; none: aws
+	VaultRole      string `env:"DAYFLY_VAULT_ROLE"`            // in it; none: the one with the name of the IAM role
+	VaultServerID  string `env:"DAYFLY_VAULT_SERVER_ID"`       // value of the header that the login signs; none: no header
 }
 
 const pathSeparator = string(os.PathListSeparator)

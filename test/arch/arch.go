@@ -80,7 +80,7 @@ var rules = map[string]rule{
 	"internal/relay":      {level: 30},
 	"internal/reaper":     {level: 30},
 	"internal/deliverer":  {level: 30, also: []string{"internal/githost/github", "internal/githost/gitlab"}},
-	"internal/runner":     {level: 30, also: []string{"internal/client", "internal/secrets/local", "internal/secrets/awssm"}},
+	"internal/runner":     {level: 30, also: []string{"internal/client", "internal/secrets/local", "internal/secrets/vault", "internal/secrets/awssm"}},
 
 	"internal/agent":    {level: 40, any: true},
 	"internal/embedded": {level: 45, any: true},
@@ -94,7 +94,7 @@ var (
 		"internal/githost":  {"github", "gitlab"},
 		"internal/queue":    {"memory", "sqs"},
 		"internal/launcher": {"ecs", "docker", "process", "taskdir"},
-		"internal/secrets":  {"awssm", "local"},
+		"internal/secrets":  {"awssm", "local", "vault"},
 		"internal/store":    {"memory", "sqlite", "dynamodb"},
 	}
 	// What some adapters of a parent have in common is imported by them alone.

@@ -33,6 +33,7 @@ func tags(id, name, key string) map[string]string {
 // A workspace's role reaches the state and the secrets of the workspace that its session is tagged with, and of no other.
 func TestWorkspaceRole_ReachesItsOwn(t *testing.T) {
 	const secret, tag = "arn:aws:secretsmanager:us-east-1:123456789012:secret:db-AbCdEf", "secretsmanager:resourcetag/dayfly:workspace_id"
+	const parameter, of = "arn:aws:ssm:us-east-1:123456789012:parameter/app/db", "aws:resourcetag/dayfly:workspace_id"
 	one, two := tags("ws_one", "network", "ws_one"), tags("ws_two", "web", "ws_two")
 	old := tags("ws_old", "dns", "dns") // of the time when a state lay under the name
 	s := deploy(t, "workspace-role", roleOfNetwork)
@@ -72,6 +73,10 @@ func TestWorkspaceRole_ReachesItsOwn(t *testing.T) {
 		{one, "secretsmanager:GetSecretValue", secret, nil, false},
 		{nil, "secretsmanager:GetSecretValue", secret, []string{tag, ""}, false},
 		{one, "secretsmanager:PutSecretValue", secret, []string{tag, "ws_one"}, false},
+		{one, "ssm:GetParameter", parameter, []string{of, "ws_one"}, true},
+		{two, "ssm:GetParameter", parameter, []string{of, "ws_one"}, false},
+		{nil, "ssm:GetParameter", parameter, []string{of, ""}, false},
+		{one, "ssm:PutParameter", parameter, []string{of, "ws_one"}, false},
 		{one, "kms:Decrypt", roleOfNetwork["KmsKeyArn"], nil, true},
 		{one, "s3:GetObject", "states/default/ws_gone/terraform.tfstate", nil, false},
 	} {
@@ -105,6 +110,7 @@ func TestWorkspaceRole_OfPreviewsWritesNothing(t *testing.T) {
 	s := deploy(t, "workspace-role", with)
 	one := tags("ws_one", "network", "ws_one")
 	const state, secret, of = "arn:aws:s3:::states/default/ws_one/terraform.tfstate", "arn:aws:secretsmanager:us-east-1:123456789012:secret:db-AbCdEf", "secretsmanager:resourcetag/dayfly:"
+	const parameter, ofParameter = "arn:aws:ssm:us-east-1:123456789012:parameter/app/db", "aws:resourcetag/dayfly:"
 	for _, c := range []struct {
 		action, resource string
 		more             []string
@@ -121,6 +127,8 @@ func TestWorkspaceRole_OfPreviewsWritesNothing(t *testing.T) {
 		{"secretsmanager:GetSecretValue", secret, []string{of + "workspace_id", "ws_one"}, false},
 		{"secretsmanager:GetSecretValue", secret, []string{of + "workspace_id", "ws_two", of + "preview", "true"}, false},
 		{"secretsmanager:GetSecretValue", secret, []string{of + "preview", "true"}, false},
+		{"ssm:GetParameter", parameter, []string{ofParameter + "workspace_id", "ws_one", ofParameter + "preview", "true"}, true},
+		{"ssm:GetParameter", parameter, []string{ofParameter + "workspace_id", "ws_one"}, false},
 	} {
 		got, _ := templates.Evaluate(s.Statements("Role"), templates.Request{Action: c.action, Resource: c.resource, Context: session(one, c.more...)})
 		if got != c.want {

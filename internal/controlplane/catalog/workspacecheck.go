@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"net/url"
 	"path"
 	"regexp"
@@ -19,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/env"
+	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/pullrequest"
 	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -180,20 +180,20 @@ func checkSecret(field string, s api.Secret) error {
 	return CheckRef(field+".ref", s.Ref)
 }
 
-// secretARN is the form of a reference to a secret in Secrets Manager. What follows the name selects a part or a
-// version of the secret; the runner reads that.
-var secretARN = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^arn:aws(?:-[a-z]+){0,3}:secretsmanager:[a-z0-9-]{1,32}:[0-9]{12}:secret:[!-~]+$`)
+// storedRef is the form of a reference to a secret in Secrets Manager, to a parameter in Systems Manager or to a key
+// in Vault. What follows the name selects a part or a version; the runner reads that.
+var storedRef = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(arn:aws(?:-[a-z]+){0,3}:(secretsmanager:[a-z0-9-]{1,32}:[0-9]{12}:secret:|ssm:[a-z0-9-]{1,32}:[0-9]{12}:parameter/)[!-~]+|vault:[!-"$-~]+/[!-"$-~]+#[!-~]+)$`)
 })
 
 // CheckRef refuses a kind of reference that runners of this version cannot resolve. The value of a secret that was
 // put there by mistake looks the same, so the reference is never repeated.
 func CheckRef(field, ref string) error {
 	scheme, name, ok := strings.Cut(ref, ":")
-	if secretARN().MatchString(ref) || ok && name != "" && (scheme == "file" || scheme == "env") {
+	if storedRef().MatchString(ref) && (scheme != "vault" || len(ref) <= api.MaxSecretRef) || ok && name != "" && (scheme == "file" || scheme == "env") {
 		return nil
 	}
-	return invalid(field, "a reference is file:NAME, env:NAME or the ARN of a secret in Secrets Manager; it names a secret and never holds its value")
+	return invalid(field, "a reference is file:NAME, env:NAME, vault:PATH#KEY, or the ARN of a secret in Secrets Manager or of a parameter in Systems Manager; it names a secret and never holds its value")
 }
 
 // checkInside refuses a path that could lead out of its directory.
@@ -252,7 +252,7 @@ func checkArchive(a *api.ArchiveSource) error {
 		return refuse("url", "%q is not the name of a bucket", text.Cut(u.Host, 80))
 	case u.Scheme == "s3" && a.TokenRef != "":
 		return refuse("token_ref", "a token goes with https; s3 is read with the role of the workspace")
-	case u.Scheme == "https" || u.Scheme == "http" && loopbackHost(u.Hostname()):
+	case u.Scheme == "https" || u.Scheme == "http" && outbound.Loopback(u.Hostname()):
 		if a.Region != "" {
 			return refuse("region", "a region goes with s3")
 		}
@@ -276,11 +276,6 @@ func checkArchive(a *api.ArchiveSource) error {
 		return nil
 	}
 	return CheckRef("source.archive.token_ref", a.TokenRef)
-}
-
-func loopbackHost(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // scpLike is the short form of an ssh address.
@@ -307,7 +302,7 @@ func checkGit(g *api.GitSource) error {
 		case "ssh":
 			ssh = true
 		case "http":
-			if !loopbackHost(u.Hostname()) {
+			if !outbound.Loopback(u.Hostname()) {
 				return refuse("url", "plain http would show the token and the code to everyone on the network path; use https")
 			}
 		default:

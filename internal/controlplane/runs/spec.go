@@ -94,12 +94,12 @@ func olds(spec api.Spec) []string {
 	return out
 }
 
-// machineRefs are the references of a spec to secrets on the runner's machine, once each. The settings that name them
-// are bounded. A reference that is too long for a launch message cannot name an existing secret.
+// machineRefs are the references of a spec to secrets that a launcher may have to hand over, once each: those on the
+// runner's machine, and those of Vault. The settings that name them are bounded. A reference that is too long for a launch message cannot name an existing secret.
 func machineRefs(spec api.Spec) []string {
 	var out []string
 	add := func(ref string) {
-		if strings.HasPrefix(ref, "file:") && len(ref) <= api.MaxSecretRef && len(out) < api.MostSecretRefs && !slices.Contains(out, ref) {
+		if (strings.HasPrefix(ref, "file:") || strings.HasPrefix(ref, "vault:")) && len(ref) <= api.MaxSecretRef && len(out) < api.MostSecretRefs && !slices.Contains(out, ref) {
 			out = append(out, ref)
 		}
 	}

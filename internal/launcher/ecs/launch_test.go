@@ -187,7 +187,7 @@ func TestLaunch_RefusesForGoodBeforeItCalls(t *testing.T) {
 		"too long":          {func(r *launcher.Request) { r.Ticket = strings.Repeat("x", 8192) }, "ECS accepts 8192"},
 		"state on disk":     {func(r *launcher.Request) { r.States.Own, r.States.Required = "acme/network", true }, "would be lost with an ECS task"},
 		"directory source":  {func(r *launcher.Request) { r.SourceDirectory = "/srv/code" }, "a directory source is on one machine"},
-		"local secrets":     {func(r *launcher.Request) { r.SecretRefs = []string{"file:db"} }, "keep it in Secrets Manager"},
+		"local secrets":     {func(r *launcher.Request) { r.SecretRefs = []string{"vault:secret/db#password", "file:db"} }, "keep it in Secrets Manager"},
 		"control character": {func(r *launcher.Request) { r.Relay = "https://x\n" }, "control character"},
 	} {
 		r := request()

@@ -150,12 +150,22 @@ func unfit(r launcher.Request) string {
 		return "a state in a directory of the machine would be lost with an ECS task: give the workspace the state kind s3, or a pool on a machine"
 	case r.SourceDirectory != "":
 		return "a directory source is on one machine, and an ECS task cannot read it: give the workspace a git source, or a pool on a machine"
-	case len(r.SecretRefs) > 0:
-		return "the secret " + r.SecretRefs[0] + " is on one machine, and an ECS task cannot read it: keep it in Secrets Manager, or give the workspace a pool on a machine"
+	case ofMachine(r.SecretRefs) != "":
+		return "the secret " + ofMachine(r.SecretRefs) + " is on one machine, and an ECS task cannot read it: keep it in Secrets Manager, or give the workspace a pool on a machine"
 	}
 	for _, s := range []string{r.Workflow, r.Placement, r.Ticket, r.Relay} {
 		if strings.ContainsFunc(s, unicode.IsControl) {
 			return "the request has a control character"
+		}
+	}
+	return ""
+}
+
+// ofMachine returns a reference that only a machine of the operator's resolves; a task logs in to Vault itself.
+func ofMachine(refs []string) string {
+	for _, ref := range refs {
+		if !strings.HasPrefix(ref, "vault:") {
+			return ref
 		}
 	}
 	return ""

@@ -28,6 +28,7 @@ func (l *Launcher) environ(rec record, r launcher.Request, size task.Size, cgrou
 	given := l.Environment(r, rec.Ref)
 	given.Gate, given.WorkDir, given.EngineUID = task.GateExtra, work, rec.EngineUID
 	given.SourceRoots, given.EnginePath, given.SecretsStore = l.SourceRoots, l.config.EnginePath, l.config.SecretsStore
+	given.VaultAddress, given.VaultNamespace, given.VaultTokenFile = l.config.VaultAddress, l.config.VaultNamespace, l.config.VaultTokenFile
 	l.Mu.Lock()
 	given.Notice = size.Unkept(l.unkept(cgroup))
 	l.Mu.Unlock()

@@ -64,8 +64,11 @@ type Config struct {
 	Command []string
 
 	SecretsStore string   // directory of the local secret store; empty: none
+	VaultAddress string   // of a Vault server; empty: none. The runner asks it with the token in VaultTokenFile.
 	Path         string   // PATH of the runner; empty means DefaultPath
 	EnginePath   []string // more directories in which engines are looked for
+
+	VaultNamespace, VaultTokenFile string
 
 	// EngineUIDBase and EngineUIDs are a range of users. If the launcher runs as root, each live task gets
 	// one of them for its engine. 0 means the defaults; EngineUIDs below 0 means that engines run as root.

@@ -23,6 +23,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/aws-sdk-go-v2/service/sts/types"
 
@@ -207,6 +208,13 @@ func (i *Identity) Credentials(ctx context.Context) (Credentials, error) {
 func (i *Identity) SecretsManager() *secretsmanager.Client {
 	return secretsmanager.NewFromConfig(i.cloud.config(i.keys), func(o *secretsmanager.Options) {
 		o.BaseEndpoint = i.cloud.endpoint.of("SECRETS_MANAGER")
+	})
+}
+
+// SSM is a client of Systems Manager as this identity.
+func (i *Identity) SSM() *ssm.Client {
+	return ssm.NewFromConfig(i.cloud.config(i.keys), func(o *ssm.Options) {
+		o.BaseEndpoint = i.cloud.endpoint.of("SSM")
 	})
 }
 

@@ -1,6 +1,8 @@
 package cloud
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -111,4 +113,22 @@ func (s *signer) RoundTrip(in *http.Request) (*http.Response, error) {
 func ours(resp *http.Response) bool {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	return err == nil && media == "application/problem+json"
+}
+
+// SignCall signs a call of AWS as this identity, for somebody else to make it, and adds what that takes to its header.
+func (i *Identity) SignCall(ctx context.Context, method, address, service, region string, header http.Header, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("sign the request: %w", err)
+	}
+	req.Header = header
+	creds, err := i.keys.Retrieve(ctx)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(body)
+	if err := v4.NewSigner().SignHTTP(ctx, creds, req, hex.EncodeToString(sum[:]), service, region, i.cloud.now()); err != nil {
+		return fmt.Errorf("sign the request: %w", err)
+	}
+	return nil
 }

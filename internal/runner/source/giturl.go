@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -52,7 +53,7 @@ func parseURL(raw string) (address, error) {
 	case u.Path == "" || u.Path == "/":
 		return refuse("the git URL names no repository")
 	case u.Scheme == "https":
-	case u.Scheme == "http" && loopback(u.Hostname()):
+	case u.Scheme == "http" && outbound.Loopback(u.Hostname()):
 	case u.Scheme == "http":
 		return refuse("http:// is refused because anybody on the network path could change the code; use https:// (http:// is accepted only for this machine itself)")
 	case u.Scheme == "ssh":
@@ -74,11 +75,6 @@ func (a address) String() string {
 		return fmt.Sprintf("ssh://%s@%s/%s", a.user, a.host, strings.TrimPrefix(a.path, "/"))
 	}
 	return a.scheme + "://" + a.host + a.path
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
 func hasControl(s string) bool {

@@ -1,15 +1,16 @@
-// Package awssm resolves references to secrets in AWS Secrets Manager. It asks the service each time and
-// keeps nothing. IAM decides which secrets the client's credentials may read.
+// Package awssm resolves references to secrets in AWS Secrets Manager and to parameters in the Parameter Store of AWS
+// Systems Manager. It asks the service each time and keeps nothing. IAM decides which of them the clients' credentials
+// may read.
 package awssm
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
 
 	"github.com/dayfly-dev/dayfly/internal/awserr"
 	"github.com/dayfly-dev/dayfly/internal/redact"
@@ -21,25 +22,32 @@ import (
 // Scheme begins every reference; it is the key of a Resolver in a secrets.Mux.
 const Scheme = "arn"
 
-// Resolver is a secrets.Resolver over Secrets Manager.
+// Resolver is a secrets.Resolver over Secrets Manager and Parameter Store.
 type Resolver struct {
-	client *secretsmanager.Client
+	secrets    *secretsmanager.Client
+	parameters *ssm.Client
 }
 
-// New returns a resolver that asks as the client's credentials allow, in the region that a reference
-// names.
-func New(client *secretsmanager.Client) *Resolver { return &Resolver{client} }
+// New returns a resolver that asks as the clients' credentials allow, in the region that a reference
+// names. Without a client for parameters it refuses them.
+func New(secrets *secretsmanager.Client, parameters *ssm.Client) *Resolver {
+	return &Resolver{secrets, parameters}
+}
 
-// Resolve implements secrets.Resolver; see Ref for the form of references. The value of a whole secret
-// is its text or its bytes, unchanged. The value of a key of a JSON document is that of a string; a
-// number, a boolean, an object or an array is given as JSON; it knows the document that was read for it.
+// Resolve implements secrets.Resolver; see Ref for the form of references. The value of a whole secret or parameter
+// is its text or its bytes, unchanged; that of a key is what secrets.Pick finds.
 func (r *Resolver) Resolve(ctx context.Context, reference string) (redact.String, error) {
 	if err := ctx.Err(); err != nil {
 		return redact.String{}, err
 	}
 	ref, err := ParseRef(reference)
-	if err != nil {
+	switch {
+	case err != nil:
 		return redact.String{}, err
+	case ref.Parameter && r.parameters == nil:
+		return redact.String{}, workflow.Refuse(workflow.ErrInvalid, "secrets", "parameters of Systems Manager are not read here; keep it as a secret in Secrets Manager and name that")
+	case ref.Parameter:
+		return r.parameter(ctx, ref)
 	}
 	in := &secretsmanager.GetSecretValueInput{SecretId: &ref.ARN}
 	if ref.Stage != "" {
@@ -48,50 +56,54 @@ func (r *Resolver) Resolve(ctx context.Context, reference string) (redact.String
 	if ref.Version != "" {
 		in.VersionId = &ref.Version
 	}
-	out, err := r.client.GetSecretValue(ctx, in, func(o *secretsmanager.Options) { o.Region = ref.Region })
+	out, err := r.secrets.GetSecretValue(ctx, in, func(o *secretsmanager.Options) { o.Region = ref.Region })
 	if err != nil {
 		return redact.String{}, failed(ctx, ref, err)
 	}
 	if out.SecretString == nil && out.SecretBinary == nil {
 		return redact.String{}, workflow.Refuse(workflow.ErrNotFound, "secrets", "the secret %s has no value yet", ref.short())
 	}
-	if ref.Key != "" {
-		return pick(ref, out.SecretString)
-	}
-	if out.SecretString == nil {
+	switch {
+	case ref.Key == "" && out.SecretString == nil:
 		return redact.New(string(out.SecretBinary)), nil
+	case ref.Key == "":
+		return redact.New(*out.SecretString), nil
+	case out.SecretString == nil:
+		return redact.String{}, workflow.Refuse(workflow.ErrInvalid, "secrets", "the key %s cannot be read from the secret %s: it is binary; name the whole secret, without a key", quote(ref.Key), ref.short())
 	}
-	return redact.New(*out.SecretString), nil
+	return secrets.Pick(*out.SecretString, ref.Key, "the secret "+ref.short())
 }
 
-// pick takes the value of a key out of a JSON document. Errors tell neither values nor other keys.
-func pick(ref Ref, text *string) (redact.String, error) {
-	refuse := func(kind error, format string, args ...any) (redact.String, error) {
-		return redact.String{}, workflow.Refuse(kind, "secrets", "the key %s cannot be read from the secret %s: %s", quote(ref.Key), ref.short(), fmt.Sprintf(format, args...))
+// parameter reads a parameter, decrypted.
+func (r *Resolver) parameter(ctx context.Context, ref Ref) (redact.String, error) {
+	out, err := r.parameters.GetParameter(ctx, &ssm.GetParameterInput{Name: &ref.ARN, WithDecryption: aws.Bool(true)}, func(o *ssm.Options) { o.Region = ref.Region })
+	if err != nil {
+		return redact.String{}, parameterFailed(ctx, ref, err)
 	}
-	if text == nil {
-		return refuse(workflow.ErrInvalid, "it is binary; name the whole secret, without a key")
+	if out.Parameter == nil || out.Parameter.Value == nil {
+		return redact.String{}, workflow.Refuse(workflow.ErrNotFound, "secrets", "the parameter %s has no value", ref.short())
 	}
-	var document map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(*text), &document); err != nil || document == nil {
-		// Without the cause, which may quote the value.
-		return refuse(workflow.ErrInvalid, "it is not a JSON object; name the whole secret, without a key")
+	if ref.Key != "" {
+		return secrets.Pick(*out.Parameter.Value, ref.Key, "the parameter "+ref.short())
 	}
-	raw, ok := document[ref.Key]
-	if !ok {
-		return refuse(workflow.ErrNotFound, "it has no such key")
+	return redact.New(*out.Parameter.Value), nil
+}
+
+// parameterFailed is failed for a parameter.
+func parameterFailed(ctx context.Context, ref Ref, err error) error {
+	if ended := ctx.Err(); ended != nil {
+		return fmt.Errorf("read parameter %s: %w", ref.short(), ended)
 	}
-	if bytes.Equal(raw, []byte("null")) {
-		return refuse(workflow.ErrNotFound, "its value is null")
+	said := text.Cut(awserr.Message(err), 400)
+	switch code, class := awserr.Code(err), awserr.Of(err); {
+	case code == "ParameterNotFound", class == awserr.NotFound:
+		return workflow.Refuse(workflow.ErrNotFound, "secrets", "there is no parameter %s; check its name, its account and its region", ref.short())
+	case class == awserr.Denied:
+		return workflow.Refuse(workflow.ErrForbidden, "secrets", "the parameter %s may not be read; the role that reads it needs ssm:GetParameter on it, and kms:Decrypt where it has a key of its own: %s", ref.short(), said)
+	case class.Transient():
+		return fmt.Errorf("read parameter %s: %s: %w", ref.short(), said, secrets.ErrUnavailable)
 	}
-	if raw[0] != '"' {
-		return redact.New(string(raw)).Of(*text), nil
-	}
-	var value string
-	if err := json.Unmarshal(raw, &value); err != nil {
-		return refuse(workflow.ErrInvalid, "its value is not a string in UTF-8")
-	}
-	return redact.New(value).Of(*text), nil
+	return workflow.Refuse(workflow.ErrInvalid, "secrets", "the parameter %s cannot be read: %s", ref.short(), said)
 }
 
 // failed says what the error of the call means.

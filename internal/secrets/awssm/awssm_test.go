@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/internal/secrets"
@@ -25,6 +26,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/moto"
 	fakesm "github.com/dayfly-dev/dayfly/test/awsim/secretsmanager"
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	fakessm "github.com/dayfly-dev/dayfly/test/awsim/ssm"
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
@@ -37,10 +39,11 @@ const prefix = "arn:aws:secretsmanager:us-east-1:123456789012:secret:"
 // world is a fake AWS in which the role "runner" reads secrets, but for those below "other/".
 type world struct {
 	*testing.T
-	server   *awsim.Server
-	service  *fakesm.Service
-	admin    *secretsmanager.Client
-	resolver *awssm.Resolver
+	server     *awsim.Server
+	service    *fakesm.Service
+	admin      *secretsmanager.Client
+	parameters *ssm.Client // of the admin
+	resolver   *awssm.Resolver
 }
 
 func start(t *testing.T) *world {
@@ -49,9 +52,10 @@ func start(t *testing.T) *world {
 	w := &world{T: t, service: &fakesm.Service{}}
 	runner := table.Session("runner", "task", time.Hour)
 	w.server = awsim.New(awsim.Config{
-		Credentials: table, Services: map[string]awsim.Service{"secretsmanager": w.service},
+		Credentials: table, Services: map[string]awsim.Service{"secretsmanager": w.service, "ssm": &fakessm.Service{}},
 		Allow: func(c wire.Call) error {
-			if c.Caller == runner.Identity && (c.Operation != "GetSecretValue" || strings.Contains(string(c.Body), "secret:other/")) {
+			reads := c.Operation == "GetSecretValue" || c.Operation == "GetParameter"
+			if c.Caller == runner.Identity && (!reads || strings.Contains(string(c.Body), "secret:other/") || strings.Contains(string(c.Body), "parameter/other/")) {
 				return awsim.Denied(c, prefix+"other/x")
 			}
 			return nil
@@ -59,8 +63,12 @@ func start(t *testing.T) *world {
 	})
 	server := httptest.NewServer(w.server)
 	t.Cleanup(server.Close)
+	w.parameters = ssm.NewFromConfig(awsim.ClientConfig(server.URL, table.User("admin")))
 	w.admin = secretsmanager.NewFromConfig(awsim.ClientConfig(server.URL, table.User("admin")))
-	w.resolver = awssm.New(secretsmanager.NewFromConfig(awsim.ClientConfig(server.URL, runner), func(o *secretsmanager.Options) { o.Retryer = aws.NopRetryer{} }))
+	w.resolver = awssm.New(
+		secretsmanager.NewFromConfig(awsim.ClientConfig(server.URL, runner), func(o *secretsmanager.Options) { o.Retryer = aws.NopRetryer{} }),
+		ssm.NewFromConfig(awsim.ClientConfig(server.URL, runner), func(o *ssm.Options) { o.Retryer = aws.NopRetryer{} }),
+	)
 	return w
 }
 
@@ -91,7 +99,8 @@ func put(t *testing.T, client *secretsmanager.Client, name, value string) (arn, 
 var malformed = []string{
 	"arn:", "arn:aws:s3:::bucket", prefix, prefix + "#key", prefix + "name#", prefix + "name:key:stage:version:more",
 	prefix + "name:key#key", prefix + "no blanks", "arn:aws:secretsmanager::123456789012:secret:name", "arn:aws:secretsmanager:us-east-1:1:secret:name",
-	"arn:aws:secretsmanager:us-east-1:123456789012:rotation:name", "awssm:" + prefix + "name", "arn:aws:secretsmanager:us.evil/:123456789012:secret:name",
+	"arn:aws:secretsmanager:us-east-1:123456789012:rotation:name", "arn:aws:ssm:us-east-1:123456789012:document/name", "arn:aws:ssm:us-east-1:123456789012:parameter/",
+	"arn:aws:ssm:us-east-1:123456789012:parameter/name:1", "awssm:" + prefix + "name", "arn:aws:secretsmanager:us.evil/:123456789012:secret:name",
 }
 
 func TestConformance_OverTheFake(t *testing.T) {
@@ -119,7 +128,7 @@ func TestConformance_OverMoto(t *testing.T) {
 		n++
 		space := fmt.Sprintf("space-%d/", n)
 		return secretstest.Subject{
-			Resolver: awssm.New(client),
+			Resolver: awssm.New(client, nil),
 			Put: func(t *testing.T, name, value string) string {
 				arn, _ := put(t, client, space+name, value)
 				return arn
@@ -127,7 +136,7 @@ func TestConformance_OverMoto(t *testing.T) {
 			Missing: prefix + space + "missing-AbCdEf", Malformed: malformed,
 		}
 	})
-	t.Run("versions", func(t *testing.T) { versions(t, client, awssm.New(client)) })
+	t.Run("versions", func(t *testing.T) { versions(t, client, awssm.New(client, nil)) })
 }
 
 func TestVersions(t *testing.T) {
@@ -232,12 +241,13 @@ func TestErrors_AreSentencesWithoutTheValue(t *testing.T) {
 
 func TestParseRef(t *testing.T) {
 	for s, want := range map[string]awssm.Ref{
-		prefix + "a/b-AbCdEf":  {ARN: prefix + "a/b-AbCdEf", Region: "us-east-1"},
-		prefix + "a#k:1#2":     {ARN: prefix + "a", Region: "us-east-1", Key: "k:1#2"},
-		prefix + "a:k":         {ARN: prefix + "a", Region: "us-east-1", Key: "k"},
-		prefix + "a:k:s:v":     {ARN: prefix + "a", Region: "us-east-1", Key: "k", Stage: "s", Version: "v"},
-		prefix + "a:::v":       {ARN: prefix + "a", Region: "us-east-1", Version: "v"},
-		prefix + "rds!db-1-Ab": {ARN: prefix + "rds!db-1-Ab", Region: "us-east-1"},
+		prefix + "a/b-AbCdEf":     {ARN: prefix + "a/b-AbCdEf", Region: "us-east-1"},
+		prefix + "a#k:1#2":        {ARN: prefix + "a", Region: "us-east-1", Key: "k:1#2"},
+		prefix + "a:k":            {ARN: prefix + "a", Region: "us-east-1", Key: "k"},
+		prefix + "a:k:s:v":        {ARN: prefix + "a", Region: "us-east-1", Key: "k", Stage: "s", Version: "v"},
+		prefix + "a:::v":          {ARN: prefix + "a", Region: "us-east-1", Version: "v"},
+		prefix + "rds!db-1-Ab":    {ARN: prefix + "rds!db-1-Ab", Region: "us-east-1"},
+		fakessm.Prefix + "/a/b#k": {ARN: fakessm.Prefix + "/a/b", Parameter: true, Region: "us-east-1", Key: "k"},
 		"arn:aws-us-gov:secretsmanager:us-gov-west-1:123456789012:secret:a": {ARN: "arn:aws-us-gov:secretsmanager:us-gov-west-1:123456789012:secret:a", Region: "us-gov-west-1"},
 	} {
 		got, err := awssm.ParseRef(s)
@@ -250,6 +260,7 @@ func TestParseRef(t *testing.T) {
 func FuzzParseRef(f *testing.F) {
 	f.Add(prefix + "a#k")
 	f.Add(prefix + "a:k:s:v")
+	f.Add(fakessm.Prefix + "/a/b#k")
 	for _, s := range malformed {
 		f.Add(s)
 	}
@@ -265,8 +276,11 @@ func FuzzParseRef(f *testing.F) {
 			t.Errorf("%q was read as %+v", s, ref)
 		}
 		back := ref.ARN + ":" + ref.Key + ":" + ref.Stage + ":" + ref.Version
-		if strings.Contains(s, "#") {
+		switch {
+		case strings.Contains(s, "#"):
 			back = ref.ARN + "#" + ref.Key
+		case ref.Parameter:
+			back = ref.ARN
 		}
 		if again, err := awssm.ParseRef(back); err != nil || again != ref {
 			t.Errorf("%q: %+v is written %q and read as %+v, %v", s, ref, back, again, err)

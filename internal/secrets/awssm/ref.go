@@ -8,18 +8,21 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Ref is a parsed reference. It is written as the ARN of a secret, which may be followed by what is
-// wanted of it, in one of two forms:
+// Ref is a parsed reference. It is written as the ARN of a secret or of a parameter, which may be followed by what is
+// wanted of it, in one of these forms:
 //
 //	arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME#KEY
 //	arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME:KEY:STAGE:VERSION
+//	arn:aws:ssm:REGION:ACCOUNT:parameter/NAME#KEY
 //
 // The second is that of ECS task definitions (ECS developer guide, "Pass Secrets Manager secrets through
 // Amazon ECS environment variables"); its parts may be empty, and empty ones at the end left out.
 type Ref struct {
-	ARN     string // of the secret
-	Region  string
-	Key     string // of the JSON document that the secret holds; "" means the whole secret
+	ARN       string // of the secret or parameter
+	Parameter bool   // it is that of a parameter
+	Region    string
+
+	Key     string // of the JSON document that it holds; "" means the whole
 	Stage   string // staging label; "" means AWSCURRENT where Version is empty too
 	Version string // id of a version
 }
@@ -31,26 +34,36 @@ const maxRef = 2048
 // mistake.
 func ParseRef(s string) (Ref, error) {
 	bad := func(why string) (Ref, error) {
-		return Ref{}, workflow.Refuse(workflow.ErrInvalid, "secrets", "a reference to Secrets Manager is written arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME, optionally with #KEY behind it, the key of a JSON document; this one %s", why)
+		return Ref{}, workflow.Refuse(workflow.ErrInvalid, "secrets", "a reference to AWS is written arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME or arn:aws:ssm:REGION:ACCOUNT:parameter/NAME, optionally with #KEY behind it, the key of a JSON document; this one %s", why)
 	}
 	if len(s) > maxRef {
 		return bad(fmt.Sprintf("has %d bytes, and at most %d are allowed", len(s), maxRef))
 	}
 	arn, key, hasKey := strings.Cut(s, "#")
 	parts := strings.SplitN(arn, ":", 8)
+	name, parameter := "", false
 	switch {
-	case len(parts) < 7 || parts[0] != "arn" || !strings.HasPrefix(parts[1], "aws") || parts[2] != "secretsmanager" || parts[5] != "secret":
-		return bad("is not the ARN of a secret")
+	case len(parts) == 6 && parts[2] == "ssm" && strings.HasPrefix(parts[5], "parameter/"):
+		name, parameter = strings.CutPrefix(parts[5], "parameter/")
+	case len(parts) > 6 && parts[2] == "secretsmanager" && parts[5] == "secret":
+		name = parts[6]
+	}
+	switch {
+	case name == "" || parts[0] != "arn" || !strings.HasPrefix(parts[1], "aws"):
+		return bad("is not the ARN of a secret or of a parameter")
 	case !only(parts[1], "-") || !only(parts[3], "-"):
 		return bad("has a malformed partition or region")
 	case len(parts[4]) != 12 || strings.Trim(parts[4], "0123456789") != "":
 		return bad("has an account that is not a number of 12 digits")
-	case parts[6] == "" || !only(parts[6], "/_+=.@-!"):
+	case !only(name, "/_+=.@-!"):
 		return bad("has a malformed name")
 	case hasKey && key == "":
 		return bad("ends with # and names no key")
 	case hasKey && len(parts) > 7:
 		return bad("names a key in both ways, with # and with a colon")
+	}
+	if parameter {
+		return Ref{ARN: arn, Parameter: true, Region: parts[3], Key: key}, nil
 	}
 	ref := Ref{ARN: strings.Join(parts[:7], ":"), Region: parts[3], Key: key}
 	if len(parts) > 7 {
@@ -75,7 +88,7 @@ func only(s, also string) bool {
 	return s != ""
 }
 
-// short names the secret in a sentence.
+// short names the secret or parameter in a sentence.
 func (r Ref) short() string { return quote(r.ARN) }
 
 func quote(s string) string { return text.Quote(s, 200) }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -27,6 +28,9 @@ type Subject struct {
 	Forbidden string
 	// Malformed are references that this resolver can never resolve.
 	Malformed []string
+	// TextOnly says that the place holds text in UTF-8 only, and MaxValue how many bytes of it; 0 means any number.
+	TextOnly bool
+	MaxValue int
 }
 
 // Run holds a resolver to the contract of secrets.Resolver. subject is called once for each test.
@@ -45,6 +49,12 @@ func Run(t *testing.T, subject func(t *testing.T) Subject) {
 			"template": "${HOME} $(id) %s {{.}} \"'`",
 			"large":    strings.Repeat("0123456789abcdef", 4096),
 		} {
+			if s.TextOnly && !utf8.ValidString(value) {
+				continue
+			}
+			if s.MaxValue > 0 {
+				value = value[:min(len(value), s.MaxValue)]
+			}
 			ref := s.Put(t, name, value)
 			got, err := s.Resolver.Resolve(t.Context(), ref)
 			if err != nil {

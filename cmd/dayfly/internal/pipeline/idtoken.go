@@ -10,7 +10,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 )
 
@@ -37,7 +37,7 @@ func (j Job) Subject(ctx context.Context, audience string) (redact.String, error
 func ask(ctx context.Context, address string, key redact.String, audience string) (redact.String, error) {
 	const name = "ACTIONS_ID_TOKEN_REQUEST_URL"
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "https" && (u.Scheme != "http" || !config.Loopback(u.Hostname())) {
+	if err != nil || u.Scheme != "https" && (u.Scheme != "http" || !outbound.Loopback(u.Hostname())) {
 		return redact.String{}, fmt.Errorf("%s: want an https address", name)
 	}
 	query := u.Query()

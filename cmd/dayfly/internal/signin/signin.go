@@ -9,8 +9,8 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/oidc"
+	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 )
@@ -51,7 +51,7 @@ func (cfg *Config) begin(ctx context.Context) (*oidc.Login, error) {
 // private refuses an address to which a code or token would go in clear text over a network.
 func private(what, address string) error {
 	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !config.Loopback(u.Hostname())) {
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !outbound.Loopback(u.Hostname())) {
 		return fmt.Errorf("%s is %s: it must begin with https://", what, text.Quote(address, mostWords))
 	}
 	return nil

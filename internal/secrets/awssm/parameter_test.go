@@ -1,0 +1,87 @@
+package awssm_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
+	"github.com/aws/aws-sdk-go-v2/service/ssm/types"
+
+	"github.com/dayfly-dev/dayfly/internal/secrets"
+	"github.com/dayfly-dev/dayfly/internal/secrets/awssm"
+	"github.com/dayfly-dev/dayfly/internal/secrets/secretstest"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/awsim/moto"
+	fakessm "github.com/dayfly-dev/dayfly/test/awsim/ssm"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
+)
+
+// putParameter keeps a value, encrypted, and returns the parameter's ARN.
+func putParameter(t *testing.T, client *ssm.Client, name, value string) string {
+	t.Helper()
+	if _, err := client.PutParameter(t.Context(), &ssm.PutParameterInput{Name: &name, Value: &value, Type: types.ParameterTypeSecureString, Overwrite: aws.Bool(true)}); err != nil {
+		t.Fatal(err)
+	}
+	return fakessm.Prefix + "/" + strings.TrimPrefix(name, "/")
+}
+
+func TestParameterConformance_OverTheFake(t *testing.T) {
+	secretstest.Run(t, func(t *testing.T) secretstest.Subject {
+		w := start(t)
+		return parameters(w.parameters, w.resolver, "/app/", putParameter(t, w.parameters, "/other/secret", "a value that must not show"))
+	})
+}
+
+func TestParameterConformance_OverMoto(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped by -short: it starts moto_server")
+	}
+	client := ssm.NewFromConfig(moto.Start(t), func(o *ssm.Options) { o.Retryer = aws.NopRetryer{} })
+	n := 0
+	secretstest.Run(t, func(*testing.T) secretstest.Subject {
+		n++
+		return parameters(client, awssm.New(nil, client), fmt.Sprintf("/space-%d/", n), "")
+	})
+}
+
+func parameters(admin *ssm.Client, resolver *awssm.Resolver, below, forbidden string) secretstest.Subject {
+	return secretstest.Subject{
+		Resolver: resolver, TextOnly: true, MaxValue: 4096,
+		Put:     func(t *testing.T, name, value string) string { return putParameter(t, admin, below+name, value) },
+		Missing: fakessm.Prefix + below + "missing", Forbidden: forbidden, Malformed: malformed,
+	}
+}
+
+// R6: whatever goes wrong, the sentence says what to do, and holds no value.
+func TestParameter_AKeyAndErrors(t *testing.T) {
+	w := start(t)
+	ref := putParameter(t, w.parameters, "document", `{"password":"must not show"}`)
+	if got, err := w.resolver.Resolve(t.Context(), ref+"#password"); err != nil || got.Reveal() != "must not show" || got.Document() == "" {
+		t.Errorf("got %q, %v", got.Reveal(), err)
+	}
+	for name, c := range map[string]struct {
+		ref   string
+		fault error
+		want  error
+		text  string
+	}{
+		"missing key": {ref + "#user", nil, workflow.ErrNotFound, "no such key"},
+		"denied":      {fakessm.Prefix + "/other/x", nil, workflow.ErrForbidden, "needs ssm:GetParameter"},
+		"throttled":   {ref, &wire.Error{Code: "ThrottlingException", Message: "Rate exceeded"}, secrets.ErrUnavailable, "Rate exceeded"},
+		"answer lost": {ref, wire.Drop, secrets.ErrUnavailable, ""},
+		"otherwise":   {ref, &wire.Error{Code: "InvalidKeyId", Message: "no such key of KMS"}, workflow.ErrInvalid, "no such key of KMS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.fault != nil {
+				defer w.server.Inject(wire.Fault{Operation: "GetParameter", After: wire.Fail(c.fault)})()
+			}
+			_, err := w.resolver.Resolve(t.Context(), c.ref)
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || strings.Contains(err.Error(), "must not show") {
+				t.Errorf("got %v, want %v with %q", err, c.want, c.text)
+			}
+		})
+	}
+}
