@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
@@ -52,7 +53,11 @@ func (c *serverRestore) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	out, err := embedded.Restore(a.ctx, embedded.RestoreConfig{Backup: c.From, Data: data, Replace: c.Replace, Version: versionText(), Log: serving{}.log(a)})
+	log, err := serving{}.log(a, config.Config{})
+	if err != nil {
+		return err
+	}
+	out, err := embedded.Restore(a.ctx, embedded.RestoreConfig{Backup: c.From, Data: data, Replace: c.Replace, Version: versionText(), Log: log})
 	if err != nil {
 		return err
 	}

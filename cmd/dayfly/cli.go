@@ -51,6 +51,8 @@ type grammar struct {
 	Server serverCommands `cmd:"" group:"serve" help:"Run the control plane alone; back up and restore its records."`
 	Agent  agentCommand   `cmd:"" group:"serve" help:"Run the workflows of a pool on this machine, or as Fargate tasks."`
 
+	Configure configureCommand `cmd:"" group:"serve" help:"Write the settings file of an agent, and try its token."`
+
 	Run       runCommand        `cmd:"" group:"work" help:"Run a workspace, or a directory as one."`
 	Apply     applyCommand      `cmd:"" group:"work" help:"Make workspaces, schedules, pools, projects, issuers and the organization as files describe them; show the difference."`
 	CI        ciCommand         `cmd:"" name:"ci" group:"work" help:"In a pipeline of GitHub Actions or GitLab CI: preview what a pull request changes, and say so there; apply what was merged."`
@@ -84,6 +86,7 @@ type grammar struct {
 	Whoami  whoamiCommand  `cmd:"" group:"admin" help:"Show who the token in use speaks for, and what it may do."`
 	Version versionCommand `cmd:"" group:"admin" help:"Print the version."`
 
+	Schema     schemaCommand     `cmd:"" group:"admin" help:"Print the JSON Schema of a settings file or of a workspace file, for editors."`
 	Completion completionCommand `cmd:"" group:"admin" help:"Print the script that completes commands, flags, ids and names in bash, zsh or fish."`
 }
 

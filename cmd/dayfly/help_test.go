@@ -56,7 +56,7 @@ func TestHelp_EveryCommandHasAnExample(t *testing.T) {
 var notRun = []string{
 	"dayfly up", "dayfly server", "dayfly agent", "dayfly run ./DIR --follow", "dayfly workflow logs ID --follow", "dayfly state ",
 	"dayfly run network --op update --yes --follow", "dayfly takeover", "dayfly artifact get", "dayfly audit list --follow",
-	"dayfly login", "dayfly logout", "dayfly open", "dayfly ci", "dayfly why ID --watch", "dayfly workflow wait", "dayfly output",
+	"dayfly login", "dayfly logout", "dayfly configure", "dayfly open", "dayfly ci", "dayfly why ID --watch", "dayfly workflow wait", "dayfly output",
 }
 
 // refusedHere are examples that the control plane refuses in the seeded world, and what it says.

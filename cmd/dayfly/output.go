@@ -20,7 +20,7 @@ import (
 var named = []string{"list", "show", "run", "why", "plan", "cancel", "approve", "reject", "retry", "wait", "runners", "explain", "apply", "update", "assign", "unassign"}
 
 // plain are the commands whose output has one form. The first three print no results at all.
-var plain = []string{" up", " server serve", " agent", " completion", " open"}
+var plain = []string{" up", " server serve", " agent", " completion", " open", " schema"}
 
 // checkGlobal refuses a flag of all commands where it would do nothing, before the command does anything.
 func checkGlobal(leaf *kong.Node, f *kong.Flag) error {

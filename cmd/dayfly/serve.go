@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"log/syslog"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/blob/s3"
+	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/forward"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -19,23 +21,32 @@ import (
 
 // serving are the flags of commands that serve until they are stopped.
 type serving struct {
-	Verbose bool `short:"v" help:"Log everything, including what changes nothing."`
+	Verbose  bool   `short:"v" help:"Log everything, including what changes nothing; the same as --log-level debug."`
+	LogLevel string `help:"Least important lines to log: debug, info, warn or error; default info (DAYFLY_LOG_LEVEL)." placeholder:"LEVEL"`
 }
 
-// log writes text to a terminal, and JSON elsewhere.
-func (s serving) log(a *app) *slog.Logger {
-	return slog.New(s.handler(a, term.IsTerminal(a.stderr), slog.LevelInfo))
+// log writes text to a terminal, JSON elsewhere, or to the syslog, as the settings say.
+func (s serving) log(a *app, c config.Config) (*slog.Logger, error) {
+	handler, err := s.handler(a, term.IsTerminal(a.stderr), slog.LevelInfo, c)
+	return slog.New(handler), err
 }
 
-// handler writes text or JSON from a level on.
-func (s serving) handler(a *app, text bool, level slog.Level) slog.Handler {
+// handler writes from a level on, if the settings name no other.
+func (s serving) handler(a *app, text bool, level slog.Level, c config.Config) (slog.Handler, error) {
+	if c.LogLevel != "" && level.UnmarshalText([]byte(c.LogLevel)) != nil { // only server has not checked it
+		return slog.DiscardHandler, usage(fmt.Errorf("--log-level: want debug, info, warn or error, not %q", c.LogLevel))
+	}
 	if s.Verbose {
 		level = slog.LevelDebug
 	}
-	if text {
-		return slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level})
+	options := &slog.HandlerOptions{Level: level}
+	switch {
+	case c.Syslog:
+		return syslogHandler(func() (*syslog.Writer, error) { return syslog.New(syslog.LOG_DAEMON, "dayfly") }, level)
+	case text:
+		return slog.NewTextHandler(a.stderr, options), nil
 	}
-	return slog.NewJSONHandler(a.stderr, &slog.HandlerOptions{Level: level})
+	return slog.NewJSONHandler(a.stderr, options), nil
 }
 
 // listening are the flags of a control plane.
@@ -120,7 +131,11 @@ type serverCommand struct {
 
 // Run serves until the command is interrupted.
 func (c *serverCommand) Run(a *app) (err error) {
-	cfg, err := c.config(a, c.log(a))
+	log, err := c.log(a, config.Config{LogLevel: cmp.Or(c.LogLevel, a.getenv("DAYFLY_LOG_LEVEL"))})
+	if err != nil {
+		return err
+	}
+	cfg, err := c.config(a, log)
 	if err != nil {
 		return err
 	}

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/agent"
@@ -175,6 +178,91 @@ func TestAgent_TakesOneJobOfItsPool(t *testing.T) {
 	has(t, "pool", w.ok("pool", "show", "second"), "healthy")
 }
 
+// D3: an installation of another agent moves over by changing the program: its file and its variables are read, and
+// probes find it where they did.
+func TestAgent_WorksWithTheFileOfAnotherAgent(t *testing.T) {
+	w := newWorld(t)
+	home := reachable(t)
+	sample, err := os.ReadFile("../../internal/config/testdata/pulumi-workflow-agent.yaml")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(home, "pulumi-workflow-agent.yaml"), sample, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lc net.ListenConfig
+	free, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	_ = free.Close()
+	_, port, _ := net.SplitHostPort(address)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "agent")
+	cmd.Dir = home
+	cmd.Env = []string{
+		asProgram + "=1", "PATH=" + w.env["PATH"], "HOME=" + home, "PULUMI_AGENT_TOKEN=" + strings.TrimSpace(w.ok("pool", "create", "second")),
+		"PULUMI_AGENT_SERVICE_URL=" + w.url, "PULUMI_AGENT_DEPLOY_TARGET=process", "PULUMI_AGENT_HTTP_SERVER_PORT=" + port,
+	}
+	stderr := &lockedBuffer{written: make(chan struct{}, 1)}
+	cmd.Stderr = stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for !strings.Contains(stderr.String(), "agent started") {
+		<-stderr.written
+	}
+	has(t, "what it says", stderr.String(), "/pulumi-workflow-agent.yaml; rename it to dayfly.yaml", "health at http://"+address+"/healthz", "data         "+home+"/agent")
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(answer.Body)
+	_ = answer.Body.Close()
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Errorf("health: %d, %v", answer.StatusCode, err)
+	}
+	has(t, "health", string(text), `"status":"healthy"`, `"last_activity":"20`, `"threshold":"2m0s"`)
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, stderr)
+	}
+}
+
+// What a job prints is for its own log: whoever reads the agent's may not be who may read that.
+func TestAgent_TheOutputOfAJobIsInItsLogIfThatIsAskedFor(t *testing.T) {
+	w := newWorld(t)
+	sources := reachable(t)
+	if err := os.WriteFile(filepath.Join(sources, "workspace.yaml"), []byte("name: one\nengine: command\npool: second\ncommands: {update: 'echo printed-by-the-job'}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	token := strings.TrimSpace(w.ok("pool", "create", "second", "--multiple-instances"))
+	t.Setenv("DAYFLY_TOKEN", token)
+	w.env["DAYFLY_TOKEN"] = token
+	w.ok("workspace", "apply", "-f", filepath.Join(sources, "workspace.yaml"))
+	for _, flags := range [][]string{{"-v"}, {"--log-jobs"}, {"--log-jobs", "--log-level", "warn"}} {
+		id := strings.TrimSpace(w.ok("run", "one", "--op", "update", "--yes"))
+		stderr, _, stop := w.background(append([]string{"agent", "--service-url", w.url, "--data", reachable(t), "--source-root", sources, "--single-run", "--deploy-target", "process", "--http-server-port", "0"}, flags...)...)
+		has(t, "log", w.ok("workflow", "logs", "-f", id), "printed-by-the-job", "succeeded")
+		if code := stop(); code != exitOK {
+			t.Errorf("%q: exit %d", flags, code)
+		}
+		said := stderr.String()
+		if got, want := strings.Contains(said, "printed-by-the-job"), len(flags) == 1 && flags[0] == "--log-jobs"; got != want {
+			t.Errorf("%q: the job's output is said: %t, want %t\n%s", flags, got, want, said)
+		}
+		if got, want := strings.Contains(said, `"level":"DEBUG"`), flags[0] == "-v"; got != want || strings.Contains(said, `"level":"INFO"`) == (len(flags) == 3) {
+			t.Errorf("%q: wrong levels in\n%s", flags, said)
+		}
+	}
+}
+
 // An agent's token is not a person's: nobody logs in with it.
 func TestAgent_SaysThatItsTokenIsRefused(t *testing.T) {
 	w := newWorld(t)
@@ -202,13 +290,13 @@ func TestAgent_SaysThatItsTokenIsRefused(t *testing.T) {
 
 func TestUp_WrongSettingsAreUsageAndAllNamed(t *testing.T) {
 	w := newWorld(t)
-	t.Setenv("DAYFLY_PULL_IMAGE", "true")
-	w.env["DAYFLY_PULL_IMAGE"] = "true"
+	t.Setenv("DAYFLY_HTTP_SERVER_PORT", "80")
+	w.env["DAYFLY_HTTP_SERVER_PORT"] = "80"
 	got := w.run("up", "--data", reachable(t), "--listen", "127.0.0.1:0", "--deploy-target", "ecs", "--polling-interval", "soon")
 	if got.code != exitUsage {
 		t.Errorf("got %+v", got)
 	}
-	has(t, "mistakes", got.stderr, "DAYFLY_PULL_IMAGE: does nothing in this version", "--deploy-target: ecs is for dayfly agent", "--polling-interval: want")
+	has(t, "mistakes", got.stderr, "DAYFLY_HTTP_SERVER_PORT: does nothing for dayfly up (its control plane has /healthz)", "--deploy-target: ecs is for dayfly agent", "--polling-interval: want")
 	if strings.Count(got.stderr, "\n") != 3 {
 		t.Errorf("got %q, want three mistakes", got.stderr)
 	}

@@ -167,6 +167,32 @@ func TestTerminal_AHiddenPromptTakesALine(t *testing.T) {
 	}
 }
 
+func TestTerminal_ConfigureAsksForWhatIsMissing(t *testing.T) {
+	w := newWorld(t)
+	token := strings.TrimSpace(w.ok("pool", "create", "second"))
+	file := filepath.Join(t.TempDir(), "dayfly.yaml")
+	s := w.sit("configure", "--config", file, "--deploy-target", "process")
+	for _, step := range [][2]string{
+		{"Address of the control plane", w.url + "\n"}, {"Data directory", "\n"}, {"may be sources", "/srv/one:/srv/two\n"}, {"pool token, which dayfly pool create printed: ", token + "\r"},
+	} {
+		s.shows(step[0])
+		s.types(step[1])
+	}
+	s.ends(exitOK)
+	if got := s.screen.String(); strings.Contains(got, token) || !strings.Contains(got, "wrote "+file) {
+		t.Errorf("the screen shows\n%s", got)
+	}
+	text, err := os.ReadFile(file)
+	want := "# yaml-language-server: $schema=" + w.url + "/schemas/agent.json\ntoken: " + token + "\nservice_url: " + w.url + "\ndeploy_target: process\nsource_roots: [/srv/one, /srv/two]\n"
+	if err != nil || string(text) != want {
+		t.Errorf("got %s, %v, want\n%s", text, err, want)
+	}
+	left := w.sit("configure", "--config", file+"2")
+	left.shows("Address of the control plane")
+	left.types("\x03")
+	left.ends(exitInterrupted)
+}
+
 func TestTerminal_WhatCannotBeTakenBackAsksFirst(t *testing.T) {
 	w := newWorld(t)
 	w.workspace("one")

@@ -25,6 +25,8 @@ type settings struct {
 	DeployTarget           string   `help:"Where jobs run: auto, docker, process or, for an agent, ecs."`
 	RunnerImage            string   `help:"Image of container jobs; default dayfly-runner:VERSION, which make image builds, or deploy target auto if it can." placeholder:"IMAGE"`
 	RunnerNetwork          string   `help:"Network of container jobs: outbound (the default) or none."`
+	PullImage              bool     `help:"Pull the image that --runner-image names before each job."`
+	SharedVolumeDirectory  string   `type:"path" help:"The data directory as the Docker engine sees it, for a dayfly that runs in a container itself." placeholder:"DIR"`
 	Concurrency            string   `help:"Most jobs at once; default 10." placeholder:"N"`
 	SourceRoot             []string `key:"source_roots" type:"path" sep:"none" help:"Allow sources in this directory and below. May be repeated."`
 	EnabledWorkflowTypes   string   `help:"Workflow types to claim, separated by commas; default all." placeholder:"TYPES"`
@@ -38,6 +40,8 @@ type settings struct {
 	RequestRetryMaxWait    string   `help:"Longest wait between retries; default 2m." placeholder:"DURATION"`
 	CircuitBreakerFailures string   `help:"Failed polls in a row before polling pauses; default 2." placeholder:"N"`
 	CircuitBreakerTimeout  string   `help:"How long polling pauses; default 10m." placeholder:"DURATION"`
+	LogJobs                bool     `help:"Log the output of jobs too."`
+	Syslog                 bool     `help:"Log to the syslog of this machine."`
 }
 
 // given are the flags of this call that are settings, each under the key that it sets: that of its tag, else its name.
@@ -111,7 +115,11 @@ func (c *upCommand) Run(a *app) error {
 		s.SourceRoots = []string{cwd}
 	}
 	lines := &jobLines{style: term.StyleOf(a.stderr, a.getenv), say: a.say, news: make(chan string, mostNews)}
-	server, err := c.config(a, c.upLog(a, lines))
+	log, err := c.upLog(a, s, lines)
+	if err != nil {
+		return err
+	}
+	server, err := c.config(a, log)
 	if err != nil {
 		return err
 	}
@@ -148,11 +156,16 @@ func (c *upCommand) lines(a *app) bool {
 }
 
 // upLog is the log beside the lines of the jobs, or in their place.
-func (c *upCommand) upLog(a *app, lines *jobLines) *slog.Logger {
-	if !c.lines(a) {
-		return slog.New(c.handler(a, false, slog.LevelInfo))
+func (c *upCommand) upLog(a *app, s config.Config, lines *jobLines) (*slog.Logger, error) {
+	beside, level := c.lines(a), slog.LevelInfo
+	if beside && !s.Syslog && !s.LogJobs {
+		level = slog.LevelWarn
 	}
-	return slog.New(jobLog{Handler: c.handler(a, true, slog.LevelWarn), seen: lines.seen})
+	handler, err := c.handler(a, beside, level, s)
+	if err != nil || !beside {
+		return slog.New(handler), err
+	}
+	return slog.New(jobLog{Handler: handler, seen: lines.seen}), nil
 }
 
 // remember makes this user's commands talk to a control plane of this machine.
@@ -169,13 +182,27 @@ func (a *app) remember(s *embedded.Server) error {
 	return nil
 }
 
-type agentCommand struct {
+// agentSettings are the keys of an agent as flags.
+type agentSettings struct {
 	ServiceURL string `help:"Address of the control plane."`
 	SingleRun  bool   `help:"Handle one job, then exit."`
 	settings
 	exchanging
-	serving
+	probed
 	fargate `group:"ecs"`
+}
+
+type agentCommand struct {
+	agentSettings
+	serving
+}
+
+// probed are the keys of an agent alone as flags that concern its polls and its health.
+type probed struct {
+	PollingIntervalOverride bool   `help:"Poll at the polling interval, whatever pause the control plane asks for."`
+	HTTPServerAddress       string `name:"http-server-address" help:"Address of this machine that serves /healthz; default 127.0.0.1." placeholder:"ADDRESS"`
+	HTTPServerPort          string `name:"http-server-port" help:"Port that serves /healthz; default 8080, 0 for none." placeholder:"PORT"`
+	HealthThreshold         string `help:"How long without a sign of life /healthz answers 200; default twice the longer of polling interval and job status loop interval." placeholder:"DURATION"`
 }
 
 // exchanging are the keys of an agent without a stored token as flags.
@@ -211,7 +238,9 @@ func (c *agentCommand) Run(a *app) error {
 	}
 	cfg := c.agent(a, s)
 	cfg.ECS = ecsClient
-	cfg.Log = c.log(a)
+	if cfg.Log, err = c.log(a, s); err != nil {
+		return err
+	}
 	return a.work("workflows of the pool wait for another agent, or for the next start of this one", func(ctx context.Context) (worker, error) {
 		agent, err := embedded.OpenAgent(ctx, cfg)
 		if err != nil {

@@ -82,6 +82,9 @@ type Config struct {
 	// means no call.
 	Settled func(job string, attempt int)
 
+	// Lines is told each piece of a job's log that the control plane has taken. It must not block. Nil means no call.
+	Lines func(job string, lines []api.LogLine)
+
 	// Mask returns a function that hides secrets in the logs that runners left. It is called for each log. Nil hides
 	// nothing.
 	Mask func(ctx context.Context) (func(line string) string, error)
@@ -103,7 +106,9 @@ type Config struct {
 	LaunchRate float64 // most launches a second; 0 means no limit
 
 	PollingInterval    time.Duration // longest pause between claims; 0 means 1 min
+	PollingOverride    bool          // the control plane cannot ask for another pause
 	StatusLoopInterval time.Duration // between two lists of the tasks; 0 means 30 s
+	HealthThreshold    time.Duration // without a sign of life before Health fails; 0 means twice the longer of the two
 	ShutdownGrace      time.Duration // for running tasks to end, once Run is told to; 0 means 2 min
 	Policy             reaper.Policy // of the reaper
 	Now                func() time.Time
@@ -130,6 +135,7 @@ type Agent struct {
 	tails    *tails
 	sockets  *sockets // nil if the relay listens on an address
 	token    *tokenWatch
+	alive    *alive
 	draining chan struct{}
 	drain    sync.Once
 	aborted  chan struct{}
@@ -168,10 +174,12 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &Agent{log: cfg.Log, places: newPlaces(cfg.Concurrency, cfg.Now), draining: make(chan struct{}), aborted: make(chan struct{}), deliveries: make(chan struct{}, 1)}
-	a.token = &tokenWatch{Upstream: cfg.Upstream, url: cfg.ControlURL, advice: cfg.TokenAdvice, now: cfg.Now, log: cfg.Log, giveUp: a.Drain}
+	cfg.HealthThreshold = cmp.Or(cfg.HealthThreshold, 2*max(cfg.PollingInterval, cfg.StatusLoopInterval))
+	a := &Agent{log: cfg.Log, alive: &alive{}, places: newPlaces(cfg.Concurrency, cfg.Now), draining: make(chan struct{}), aborted: make(chan struct{}), deliveries: make(chan struct{}, 1)}
+	a.token = &tokenWatch{Upstream: cfg.Upstream, polled: a.alive.sign, url: cfg.ControlURL, advice: cfg.TokenAdvice, now: cfg.Now, log: cfg.Log, giveUp: a.Drain}
 	cfg.Upstream = a.token
 	a.cfg, a.tails = cfg, newTails(cfg)
+	a.alive.sign(cfg.Now()) // its start is one
 	return a, nil
 }
 
@@ -194,7 +202,7 @@ type stages struct {
 
 func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error) {
 	cfg := a.cfg
-	lent := relay.Config{URL: cfg.ControlURL, Transport: cfg.Transport, Now: cfg.Now, Log: a.log.With("stage", "relay")}
+	lent := relay.Config{URL: cfg.ControlURL, Transport: cfg.Transport, Lines: cfg.Lines, Now: cfg.Now, Log: a.log.With("stage", "relay")}
 	if cfg.Artifacts != "" {
 		lent.Places = artifact.NewDirectory(cfg.Artifacts)
 	}
@@ -230,7 +238,7 @@ func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error
 	}
 	s.poller, err = poller.New(counted{cfg.Upstream, a.places}, cfg.Queue, cfg.Keyring, poller.Config{
 		Instance: cfg.Instance, Version: cfg.Version, Types: cfg.Types,
-		Batch: min(cfg.Concurrency, 50), Wait: queue.MaxWait, PollingInterval: cfg.PollingInterval,
+		Batch: min(cfg.Concurrency, 50), Wait: queue.MaxWait, PollingInterval: cfg.PollingInterval, Override: cfg.PollingOverride,
 		Free: a.places.free, Hold: s.dispatcher.Hold, Wake: a.places.freed, Deliveries: a.deliveriesWait,
 		Now: cfg.Now, Log: a.log.With("stage", "poller"),
 	})
@@ -363,6 +371,7 @@ func (a *Agent) tend(ctx context.Context) {
 	for ctx.Err() == nil {
 		begun := a.cfg.Now()
 		if tasks, err := a.cfg.Launcher.List(ctx); err == nil {
+			a.alive.sign(a.cfg.Now())
 			a.places.correct(tasks, begun)
 			a.tails.deliverAll(ctx)
 			if a.sockets != nil {

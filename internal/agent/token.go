@@ -44,6 +44,7 @@ type tokenWatch struct {
 	now         func() time.Time
 	log         *slog.Logger
 	giveUp      func()
+	polled      func(now time.Time) // called for each claim that was answered
 
 	mu    sync.Mutex
 	since time.Time // when the token was first refused; zero: it is accepted, or this is not known
@@ -53,6 +54,9 @@ type tokenWatch struct {
 // Claim implements Upstream.
 func (t *tokenWatch) Claim(ctx context.Context, in api.Claim) (api.Claimed, error) {
 	out, err := t.Upstream.Claim(ctx, in)
+	if err == nil {
+		t.polled(t.now())
+	}
 	return out, t.heard(err)
 }
 

@@ -60,10 +60,14 @@ type Config struct {
 	DeployTarget     string        // one of the deploy targets; default TargetAuto
 	RunnerImage      string        // image of container jobs; empty: the caller's default
 	RunnerNetwork    string        // NetworkOutbound or NetworkNone; default NetworkOutbound
+	PullImage        bool          // pull RunnerImage before each container job; default false
 	SingleRun        bool          // handle one job, then exit; default false
 	Concurrency      int           // most jobs at once; 0: the caller's default
 	Listen           string        // where the control plane of up listens; empty: the caller's default
 	PrivateIssuers   []string      // of up: hosts and networks of OIDC issuers that may be called although they are private; empty means none
+
+	// SharedVolumeDirectory is the working directory as the Docker engine sees it; empty: as this program does.
+	SharedVolumeDirectory string
 
 	EnabledWorkflowTypes  []workflow.Type // types that are claimed; empty means all
 	EnvForwardAllowlist   []string        // names of variables that reach the runner; default none
@@ -92,8 +96,16 @@ type Config struct {
 	Spot           string   // SpotNever, SpotReads or SpotAll; default SpotNever
 	LaunchRate     float64  // launches a second at most; default 20, the account's own limit
 
-	PollingInterval       time.Duration // pause between polls that found nothing; default 1m
-	JobStatusLoopInterval time.Duration // time between checks of the running jobs; default 30s
+	PollingInterval         time.Duration // pause between polls that found nothing; default 1m
+	PollingIntervalOverride bool          // a pause that the control plane asks for does not count; default false
+	JobStatusLoopInterval   time.Duration // time between checks of the running jobs; default 30s
+
+	HTTPServerAddress string        // of the agent's /healthz; default 127.0.0.1
+	HTTPServerPort    int           // of it; default 8080, 0 means that there is none
+	HealthThreshold   time.Duration // without a sign of life before it answers 503; 0: twice the longer of the two loops
+	LogLevel          string        // debug, info, warn or error; empty: the caller's default
+	LogJobs           bool          // the log has the output of jobs too; default false
+	Syslog            bool          // the log goes to the syslog of this machine; default false
 
 	// The retry and breaker settings guard polling only.
 	RequestTimeout         time.Duration // of one request; default 30s
@@ -114,6 +126,8 @@ func Default() Config {
 		LaunchRate:             20,
 		PollingInterval:        time.Minute,
 		JobStatusLoopInterval:  30 * time.Second,
+		HTTPServerAddress:      "127.0.0.1",
+		HTTPServerPort:         8080,
 		RequestTimeout:         30 * time.Second,
 		RequestRetryCount:      2,
 		RequestRetryWait:       20 * time.Second,

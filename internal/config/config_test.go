@@ -42,6 +42,8 @@ working_directory: /srv/dayfly
 deploy_target: process
 runner_image: registry.example.com/runner:v2
 runner_network: none
+shared_volume_directory: /host/dayfly
+pull_image: true
 single_run: true
 concurrency: 4
 enabled_workflow_types: [deployment, insights_scan]
@@ -56,7 +58,14 @@ vault_namespace: team/infra
 vault_token_file: /run/vault/token
 private_deliveries: [hooks.example.internal, 10.1.0.0/16]
 polling_interval: 5s
+polling_interval_override: true
 job_status_loop_interval: 10s
+http_server_address: 0.0.0.0
+http_server_port: 9090
+health_threshold: 3m
+log_level: warn
+log_jobs: true
+syslog: true
 request_timeout: 15s
 request_retry_count: 4
 request_retry_wait: 1s
@@ -103,13 +112,15 @@ func all() config.Config {
 	return config.Config{
 		Container: "runner", Spot: "never", LaunchRate: 20,
 		Token: redact.New("dfp_secret"), ServiceURL: "https://dayfly.example.com", WorkingDirectory: "/srv/dayfly",
-		DeployTarget: "process", RunnerImage: "registry.example.com/runner:v2", RunnerNetwork: "none", SingleRun: true, Concurrency: 4,
+		DeployTarget: "process", RunnerImage: "registry.example.com/runner:v2", RunnerNetwork: "none", SharedVolumeDirectory: "/host/dayfly", PullImage: true, SingleRun: true, Concurrency: 4,
 		EnabledWorkflowTypes: []workflow.Type{workflow.Deployment, workflow.InsightsScan},
 		EnvForwardAllowlist:  []string{"LANG", "AWS_REGION"}, SourceRoots: []string{"/srv/code", "/srv/more"},
 		VaultAddress: "https://vault.example.com:8200", VaultNamespace: "team/infra", VaultTokenFile: "/run/vault/token",
 		AdditionalBinaryPaths: []string{"/opt/engines", "/opt/more"}, EngineDownloads: []string{"terraform", "tofu"},
-		PrivateDeliveries: []string{"hooks.example.internal", "10.1.0.0/16"},
-		PollingInterval:   5 * time.Second, JobStatusLoopInterval: 10 * time.Second, RequestTimeout: 15 * time.Second,
+		PrivateDeliveries:       []string{"hooks.example.internal", "10.1.0.0/16"},
+		PollingIntervalOverride: true, HTTPServerAddress: "0.0.0.0", HTTPServerPort: 9090, HealthThreshold: 3 * time.Minute,
+		LogLevel: "warn", LogJobs: true, Syslog: true,
+		PollingInterval: 5 * time.Second, JobStatusLoopInterval: 10 * time.Second, RequestTimeout: 15 * time.Second,
 		RequestRetryCount: 4, RequestRetryWait: time.Second, RequestRetryMaxWait: 9 * time.Second,
 		CircuitBreakerFailures: 7, CircuitBreakerTimeout: 3 * time.Minute,
 	}
@@ -150,10 +161,11 @@ func TestLoad_EveryKeyOfTheFileIsPassedOn(t *testing.T) {
 func TestLoad_EnvironmentSetsEveryKeyToo(t *testing.T) {
 	env := []string{
 		"DAYFLY_TOKEN=dfp_secret", "DAYFLY_SERVICE_URL=https://dayfly.example.com", "DAYFLY_WORKING_DIRECTORY=/srv/dayfly",
-		"DAYFLY_DEPLOY_TARGET=process", "DAYFLY_RUNNER_IMAGE=registry.example.com/runner:v2", "DAYFLY_RUNNER_NETWORK=none", "DAYFLY_SINGLE_RUN=true", "DAYFLY_CONCURRENCY=4", "DAYFLY_ENABLED_WORKFLOW_TYPES=deployment, insights_scan",
+		"DAYFLY_DEPLOY_TARGET=process", "DAYFLY_RUNNER_IMAGE=registry.example.com/runner:v2", "DAYFLY_RUNNER_NETWORK=none", "DAYFLY_SHARED_VOLUME_DIRECTORY=/host/dayfly", "DAYFLY_PULL_IMAGE=true", "DAYFLY_SINGLE_RUN=true", "DAYFLY_CONCURRENCY=4", "DAYFLY_ENABLED_WORKFLOW_TYPES=deployment, insights_scan",
 		"DAYFLY_ENV_FORWARD_ALLOWLIST=LANG,AWS_REGION", "DAYFLY_SOURCE_ROOTS=/srv/code:/srv/more", "DAYFLY_ADDITIONAL_BINARY_PATHS=/opt/engines:/opt/more", "DAYFLY_ENGINE_DOWNLOADS=terraform,tofu",
 		"DAYFLY_VAULT_ADDRESS=https://vault.example.com:8200", "DAYFLY_VAULT_NAMESPACE=team/infra", "DAYFLY_VAULT_TOKEN_FILE=/run/vault/token",
-		"DAYFLY_PRIVATE_DELIVERIES=hooks.example.internal,10.1.0.0/16", "DAYFLY_POLLING_INTERVAL=5s",
+		"DAYFLY_PRIVATE_DELIVERIES=hooks.example.internal,10.1.0.0/16", "DAYFLY_POLLING_INTERVAL=5s", "DAYFLY_POLLING_INTERVAL_OVERRIDE=true",
+		"DAYFLY_HTTP_SERVER_ADDRESS=0.0.0.0", "DAYFLY_HTTP_SERVER_PORT=9090", "DAYFLY_HEALTH_THRESHOLD=3m", "DAYFLY_LOG_LEVEL=warn", "DAYFLY_LOG_JOBS=true", "DAYFLY_SYSLOG=true",
 		"DAYFLY_JOB_STATUS_LOOP_INTERVAL=10s", "DAYFLY_REQUEST_TIMEOUT=15s", "DAYFLY_REQUEST_RETRY_COUNT=4",
 		"DAYFLY_REQUEST_RETRY_WAIT=1s", "DAYFLY_REQUEST_RETRY_MAX_WAIT=9s", "DAYFLY_CIRCUIT_BREAKER_FAILURES=7",
 		"DAYFLY_CIRCUIT_BREAKER_TIMEOUT=3m", "DAYFLY_URL=http://elsewhere", "DAYFLY_API_TOKEN=dfu_x",
@@ -331,36 +343,11 @@ func TestLoad_FallbackNamesAreReadWithANotice(t *testing.T) {
 
 // D3: a file with every setting that such agents come with, each at the value that it comes with.
 func TestLoad_ASampleOfAnotherAgentIsTaken(t *testing.T) {
-	const sample = `token: pul-xxx
-version: v0.0.5
-service_url: "https://api.example.com/"
-working_directory: "~/agent"
-shared_volume_directory: ""
-deploy_target: "docker"
-single_run: false
-pull_image: true
-enabled_workflow_types:
-    - deployment
-    - insights_scan
-    - policy_evaluation
-env_forward_allowlist: "KEY_ONE KEY_TWO  KEY_THREE"
-oidc_token_file: ""
-organization_name: ""
-runner_pool_id: ""
-token_expiration: ""
-polling_interval: "1m"
-polling_interval_override: false
-job_status_loop_interval: "30s"
-request_timeout: "30s"
-request_retry_count: 2
-request_retry_wait: "20s"
-request_retry_max_wait: "2m"
-circuit_breaker_failures: 2
-circuit_breaker_timeout: "10m"
-http_server_port: 8080
-health_threshold: ""
-syslog: false
-`
+	data, err := os.ReadFile(filepath.Join("testdata", "pulumi-workflow-agent.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample := string(data)
 	t.Setenv("HOME", "/home/somebody")
 	dir := t.TempDir()
 	file := filepath.Join(dir, "pulumi-workflow-agent.yaml")
@@ -374,9 +361,10 @@ syslog: false
 	want := config.Default()
 	want.Token, want.ServiceURL, want.DeployTarget = redact.New("pul-xxx"), "https://api.example.com", config.TargetDocker
 	want.WorkingDirectory, want.EnabledWorkflowTypes = "/home/somebody/agent", workflow.Types()
-	want.EnvForwardAllowlist = []string{"KEY_ONE", "KEY_TWO", "KEY_THREE"}
+	want.EnvForwardAllowlist, want.PullImage = []string{"KEY_ONE", "KEY_TWO", "KEY_THREE"}, true
 	same(t, got.Config, want)
-	if len(got.Notices) != 2 || !strings.Contains(got.Notices[1], "ignored, because they do nothing here: version, shared_volume_directory, pull_image, ") || !strings.HasSuffix(got.Notices[1], "syslog, PULUMI_AGENT_SYSLOG") {
+	const ignored = "ignored, because they ask for nothing: version, shared_volume_directory, oidc_token_file, organization_name, runner_pool_id, token_expiration, health_threshold"
+	if len(got.Notices) != 3 || !strings.Contains(got.Notices[1], "reading PULUMI_AGENT_SYSLOG; ") || got.Notices[2] != ignored {
 		t.Errorf("got notices %q", got.Notices)
 	}
 
@@ -389,13 +377,24 @@ syslog: false
 		t.Errorf("got %q, %v", got.EnvForwardAllowlist, err)
 	}
 
-	// What asks for something that is not done is refused there too, and ours has no such names.
+	// Each of its settings acts, and what has another name here is said.
+	const acting = "PULUMI_AGENT_SHARED_VOLUME_DIRECTORY=/mnt/work PULUMI_AGENT_PULL_IMAGE=false PULUMI_AGENT_POLLING_INTERVAL_OVERRIDE=true PULUMI_AGENT_HTTP_SERVER_PORT=9090 PULUMI_AGENT_HEALTH_THRESHOLD=5m PULUMI_AGENT_SYSLOG=true"
+	got, err = config.Load(config.Agent, config.Sources{Dirs: []string{dir}, Environ: strings.Fields(acting)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.EnvForwardAllowlist = []string{"KEY_ONE", "KEY_TWO"}
+	want.SharedVolumeDirectory, want.PullImage, want.PollingIntervalOverride = "/mnt/work", false, true
+	want.HTTPServerPort, want.HealthThreshold, want.Syslog = 9090, 5*time.Minute, true
+	same(t, got.Config, want)
 	for name, from := range map[string]config.Sources{
-		"syslog: does nothing":           {File: write(t, "pulumi-workflow-agent.yaml", strings.Replace(sample, "syslog: false", "syslog: true", 1))},
-		"token_expiration: does nothing": {File: write(t, "pulumi-workflow-agent.yaml", strings.Replace(sample, `token_expiration: ""`, "token_expiration: 2h", 1))},
-		"PULUMI_AGENT_HTTP_SERVER_PORT":  {File: write(t, "pulumi-workflow-agent.yaml", sample), Environ: []string{"PULUMI_AGENT_HTTP_SERVER_PORT=9090"}},
-		"version: unknown key: remove":   {File: write(t, "dayfly.yaml", "token: x\nservice_url: https://x.example.com\nversion: v1\n")},
-		"pull_image: does nothing in th": {File: write(t, "dayfly.yaml", "token: x\nservice_url: https://x.example.com\npull_image: true\n")},
+		"token_expiration: does nothing":              {File: write(t, "pulumi-workflow-agent.yaml", strings.Replace(sample, `token_expiration: ""`, "token_expiration: 2h", 1))},
+		"PULUMI_AGENT_IMAGE: is runner_image":         {File: write(t, "pulumi-workflow-agent.yaml", sample), Environ: []string{"PULUMI_AGENT_IMAGE=x:1"}},
+		"PULUMI_AGENT_IMAGE_PULL_POLICY: is pull":     {File: write(t, "pulumi-workflow-agent.yaml", sample), Environ: []string{"PULUMI_AGENT_IMAGE_PULL_POLICY=Always"}},
+		"service_url: is Pulumi Cloud":                {File: write(t, "pulumi-workflow-agent.yaml", strings.Replace(sample, "api.example.com", "api.pulumi.com", 1))},
+		"workflow_runners_directory: does nothing":    {File: write(t, "pulumi-workflow-agent.yaml", sample+"workflow_runners_directory: /x\n")},
+		"deploy_target: kubernetes is not in this ve": {File: write(t, "pulumi-workflow-agent.yaml", strings.Replace(sample, `"docker"`, "kubernetes", 1))},
+		"version: unknown key: remove":                {File: write(t, "dayfly.yaml", "token: x\nservice_url: https://x.example.com\nversion: v1\n")},
 	} {
 		_, err := config.Load(config.Agent, from)
 		if wrong, ok := errors.AsType[workflow.Mistakes](err); !ok || len(wrong) != 1 || !strings.Contains(err.Error(), name) {
@@ -417,7 +416,7 @@ func TestLoad_AHomeDirectoryIsPutIntoPaths(t *testing.T) {
 func TestLoad_EveryMistakeIsReportedAtOnceWithItsPlace(t *testing.T) {
 	file := write(t, "dayfly.yaml", strings.Join([]string{
 		"poling_interval: 3s",        // 1: near miss
-		"pull_image: true",           // 2: does nothing yet
+		"image: x:1",                 // 2: another agent's
 		"polling_interval: 30",       // 3: no unit
 		"polling_interval: 40s",      // 4: twice
 		"deploy_target: kubernetes",  // 5: not in this version
@@ -430,7 +429,7 @@ func TestLoad_EveryMistakeIsReportedAtOnceWithItsPlace(t *testing.T) {
 	}, "\n"))
 	_, err := config.Load(config.Agent, config.Sources{
 		File:    file,
-		Environ: []string{"DAYFLY_SYSLOG=true", "DAYFLY_CIRCUIT_BREAKER_FAILURES=0", "DAYFLY_SERVICE_HOST=10.0.0.1", "DAYFLY_SERVICE_URL=ftp://x"},
+		Environ: []string{"DAYFLY_SYSLOG=perhaps", "DAYFLY_LOG_LEVEL=all", "DAYFLY_CIRCUIT_BREAKER_FAILURES=0", "DAYFLY_SERVICE_HOST=10.0.0.1", "DAYFLY_SERVICE_URL=ftp://x"},
 		Flags:   map[string]config.Flag{"request_retry_max_wait": {Name: "request-retry-max-wait", Value: "1s"}, "token": {Name: "token", Value: "dfp_x"}},
 	})
 	wrong, ok := errors.AsType[workflow.Mistakes](err)
@@ -443,7 +442,7 @@ func TestLoad_EveryMistakeIsReportedAtOnceWithItsPlace(t *testing.T) {
 	}
 	want := []string{
 		"dayfly.yaml:1: poling_interval: unknown key: did you mean polling_interval?",
-		"dayfly.yaml:2: pull_image: does nothing in this version: remove it",
+		"dayfly.yaml:2: image: is runner_image here: rename it",
 		`dayfly.yaml:3: polling_interval: want a duration such as 30s or 2m, not "30": a unit is missing, such as in 30s`,
 		"dayfly.yaml:4: polling_interval: is given twice, first in line 3",
 		"dayfly.yaml:5: deploy_target: kubernetes is not in this version: use auto, docker, process or ecs",
@@ -454,8 +453,9 @@ func TestLoad_EveryMistakeIsReportedAtOnceWithItsPlace(t *testing.T) {
 		"dayfly.yaml:10: request_timeout: has no value: give one or remove the line",
 		"dayfly.yaml:11: enabled_workflow_types: is empty, which would claim nothing: leave the key out to claim all",
 		`DAYFLY_CIRCUIT_BREAKER_FAILURES: want a number from 1 to 1000, not "0"`,
+		`DAYFLY_LOG_LEVEL: want debug, info, warn or error, not "all"`,
 		`DAYFLY_SERVICE_URL: want an address such as https://dayfly.example.com, not "ftp://x"`,
-		"DAYFLY_SYSLOG: does nothing in this version: remove it",
+		`DAYFLY_SYSLOG: want true or false, not "perhaps"`,
 		"--token: must not be on a command line: put it into dayfly.yaml or DAYFLY_TOKEN",
 		"token: is required, or oidc_token_file: set it in dayfly.yaml or as DAYFLY_TOKEN",
 		"--request-retry-max-wait: is 1s, which is less than request_retry_wait (20s)",
@@ -463,7 +463,7 @@ func TestLoad_EveryMistakeIsReportedAtOnceWithItsPlace(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("mistakes (-want +got):\n%s", diff)
 	}
-	if text := err.Error(); strings.Count(text, "\n") != 16 || strings.Contains(text, "dfp_x") {
+	if text := err.Error(); strings.Count(text, "\n") != 17 || strings.Contains(text, "dfp_x") {
 		t.Errorf("got %s", text)
 	}
 }

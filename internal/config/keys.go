@@ -33,6 +33,7 @@ type key struct {
 	why string
 	// only and never name a deploy target: the one with which it acts, the one with which it does not.
 	only, never string
+	words       []string // the values that it takes; empty: what set takes
 }
 
 // keys are the settings that act, in the order in which people read them.
@@ -53,20 +54,23 @@ var keys = []key{
 		return CheckControlPlane(v)
 	})},
 	{name: "working_directory", set: single(func(c *Config, v string) error { return path(&c.WorkingDirectory, v) })},
-	{name: "deploy_target", set: single(func(c *Config, v string) error {
+	{name: "deploy_target", words: []string{TargetAuto, TargetDocker, TargetProcess, TargetECS}, set: single(func(c *Config, v string) error {
 		if v == "kubernetes" {
 			return fmt.Errorf("%s is not in this version: use %s, %s, %s or %s", v, TargetAuto, TargetDocker, TargetProcess, TargetECS)
 		}
-		return oneOf(&c.DeployTarget, v, TargetAuto, TargetDocker, TargetProcess, TargetECS)
+		c.DeployTarget = v
+		return nil
 	})},
 	{name: "runner_image", never: TargetECS, set: matching(func(c *Config) *string { return &c.RunnerImage }, image, "the name of an image, such as dayfly-runner:v1")},
-	{name: "runner_network", never: TargetECS, set: single(func(c *Config, v string) error { return oneOf(&c.RunnerNetwork, v, NetworkOutbound, NetworkNone) })},
+	{name: "runner_network", never: TargetECS, words: []string{NetworkOutbound, NetworkNone}, set: single(func(c *Config, v string) error { c.RunnerNetwork = v; return nil })},
+	{name: "shared_volume_directory", never: TargetECS, set: single(func(c *Config, v string) error { return path(&c.SharedVolumeDirectory, v) })},
+	{name: "pull_image", never: TargetECS, set: single(func(c *Config, v string) error { return truth(&c.PullImage, v) })},
 	{name: "single_run", use: Agent, why: "it serves until it is stopped", set: single(func(c *Config, v string) error { return truth(&c.SingleRun, v) })},
 	{name: "concurrency", set: number(func(c *Config) *int { return &c.Concurrency }, 0, 1000)},
 	{name: "enabled_workflow_types", sep: ",", set: types},
 	{name: "env_forward_allowlist", never: TargetECS, sep: ", \t\n", set: variables},
 	{name: "additional_binary_paths", never: TargetECS, sep: string(os.PathListSeparator), set: paths(func(c *Config) *[]string { return &c.AdditionalBinaryPaths })},
-	{name: "engine_downloads", never: TargetECS, sep: ",", set: downloads},
+	{name: "engine_downloads", never: TargetECS, sep: ",", words: []string{"terraform", "tofu"}, set: func(c *Config, values []string) error { c.EngineDownloads = slices.Clone(values); return nil }},
 	{name: "source_roots", never: TargetECS, sep: string(os.PathListSeparator), set: paths(func(c *Config) *[]string { return &c.SourceRoots })},
 	{name: "vault_address", never: TargetECS, set: single(func(c *Config, v string) error {
 		if c.VaultAddress = strings.TrimRight(v, "/"); inClear(v) {
@@ -82,6 +86,7 @@ var keys = []key{
 		return err
 	}},
 	{name: "polling_interval", set: duration(func(c *Config) *time.Duration { return &c.PollingInterval }, time.Second, time.Hour)},
+	{name: "polling_interval_override", use: Agent, why: "it is its own control plane", set: single(func(c *Config, v string) error { return truth(&c.PollingIntervalOverride, v) })},
 	{name: "job_status_loop_interval", set: duration(func(c *Config) *time.Duration { return &c.JobStatusLoopInterval }, time.Second, 10*time.Minute)},
 	{name: "request_timeout", set: duration(func(c *Config) *time.Duration { return &c.RequestTimeout }, time.Second, 10*time.Minute)},
 	{name: "request_retry_count", set: number(func(c *Config) *int { return &c.RequestRetryCount }, 0, 20)},
@@ -89,6 +94,18 @@ var keys = []key{
 	{name: "request_retry_max_wait", set: duration(func(c *Config) *time.Duration { return &c.RequestRetryMaxWait }, time.Millisecond, time.Hour)},
 	{name: "circuit_breaker_failures", set: number(func(c *Config) *int { return &c.CircuitBreakerFailures }, 1, 1000)},
 	{name: "circuit_breaker_timeout", set: duration(func(c *Config) *time.Duration { return &c.CircuitBreakerTimeout }, time.Second, 24*time.Hour)},
+
+	{name: "http_server_address", use: Agent, why: "its control plane has /healthz", set: single(func(c *Config, v string) error {
+		if c.HTTPServerAddress = v; v != "localhost" && net.ParseIP(v) == nil {
+			return fmt.Errorf("want an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all of them, not %q", clip(v))
+		}
+		return nil
+	})},
+	{name: "http_server_port", use: Agent, why: "its control plane has /healthz", set: number(func(c *Config) *int { return &c.HTTPServerPort }, 0, 65535)},
+	{name: "health_threshold", use: Agent, why: "its control plane has /healthz", set: duration(func(c *Config) *time.Duration { return &c.HealthThreshold }, time.Second, 24*time.Hour)},
+	{name: "log_level", words: []string{"debug", "info", "warn", "error"}, set: single(func(c *Config, v string) error { c.LogLevel = v; return nil })},
+	{name: "log_jobs", set: single(func(c *Config, v string) error { return truth(&c.LogJobs, v) })},
+	{name: "syslog", set: single(func(c *Config, v string) error { return truth(&c.Syslog, v) })},
 
 	{name: "relay_url", only: TargetECS, set: single(func(c *Config, v string) error { c.RelayURL = strings.TrimRight(v, "/"); return checkURL(v) })},
 	{name: "relay_listen", only: TargetECS, set: single(listen)},
@@ -101,7 +118,7 @@ var keys = []key{
 	{name: "subnets", only: TargetECS, sep: ",", set: ids(func(c *Config) *[]string { return &c.Subnets }, "subnet-", 16)},
 	{name: "security_groups", only: TargetECS, sep: ",", set: ids(func(c *Config) *[]string { return &c.SecurityGroups }, "sg-", 5)},
 	{name: "assign_public_ip", only: TargetECS, set: single(func(c *Config, v string) error { return truth(&c.AssignPublicIP, v) })},
-	{name: "spot", only: TargetECS, set: single(func(c *Config, v string) error { return oneOf(&c.Spot, v, SpotNever, SpotReads, SpotAll) })},
+	{name: "spot", only: TargetECS, words: []string{SpotNever, SpotReads, SpotAll}, set: single(func(c *Config, v string) error { c.Spot = v; return nil })},
 	{name: "launch_rate", only: TargetECS, set: single(func(c *Config, v string) error {
 		n, err := strconv.ParseFloat(v, 64)
 		if err != nil || !(n > 0 && n <= 100) {
@@ -127,34 +144,17 @@ var keys = []key{
 	})},
 }
 
-// idle are settings of other agents, each with the values that ask for nothing: those of the samples that such agents
-// come with. Those that are not keys do nothing here.
-var idle = []struct {
-	name     string
-	harmless []string
-}{
-	{"shared_volume_directory", []string{""}},
-	{"pull_image", []string{"true", "false"}}, // nothing is pulled here, and nothing needs to be
-	{"oidc_token_file", []string{""}},         // a key, as are the next three
-	{"organization_name", []string{""}},
-	{"runner_pool_id", []string{""}},
-	{"token_expiration", []string{""}},
-	{"polling_interval_override", []string{"false"}},
-	{"http_server_port", []string{"8080"}},
-	{"health_threshold", []string{""}},
-	{"syslog", []string{"false"}},
+// elsewhere are settings of other agents that have another name here, or none, with what to do instead.
+var elsewhere = map[string]string{
+	"image":                       "is runner_image here: rename it",
+	"image_pull_policy":           "is pull_image here, true or false: rename it",
+	"workflow_runners_directory":  "does nothing here, because the runner is part of this program: remove it",
+	"workflow_runners_embeddable": "does nothing here, because the runner is part of this program: remove it",
 }
 
-// askNothing reports whether a setting in a fallback file or variable can be ignored, so that an installation can move
-// over by changing the binary.
-func askNothing(name, value string) bool {
-	for _, n := range idle {
-		if n.name == name {
-			return slices.Contains(n.harmless, value)
-		}
-	}
-	return name == "version" // of the agent that the file was written for
-}
+// asksNothing reports whether a setting in a fallback file or variable can be ignored: one without a value, or the
+// version of the agent that the file was written for.
+func asksNothing(name, value string) bool { return value == "" || name == "version" }
 
 func find(name string) *key {
 	for i := range keys {
@@ -190,11 +190,8 @@ func unknown(name string) (message string, near bool) {
 	for _, k := range keys {
 		names = append(names, k.name)
 	}
-	for _, n := range idle {
-		if name == n.name {
-			return "does nothing in this version: remove it", true
-		}
-		names = append(names, n.name)
+	if instead, ok := elsewhere[name]; ok {
+		return instead, true
 	}
 	if best := Nearest(name, names); best != "" {
 		return "unknown key: did you mean " + best + "?", true
@@ -282,10 +279,16 @@ func matching(field func(*Config) *string, form func() *regexp.Regexp, want stri
 	})
 }
 
-func oneOf(field *string, v string, words ...string) error {
-	if *field = v; !slices.Contains(words, v) {
-		last := len(words) - 1
-		return fmt.Errorf("want %s or %s, not %q", strings.Join(words[:last], ", "), words[last], clip(v))
+// apply sets a value of the key, or the values of a list.
+func (k key) apply(c *Config, values []string) error {
+	if err := k.set(c, values); err != nil || len(k.words) == 0 {
+		return err
+	}
+	for _, v := range values {
+		if !slices.Contains(k.words, v) {
+			last := len(k.words) - 1
+			return fmt.Errorf("want %s or %s, not %q", strings.Join(k.words[:last], ", "), k.words[last], clip(v))
+		}
 	}
 	return nil
 }
@@ -342,19 +345,6 @@ func variables(c *Config, values []string) error {
 			return fmt.Errorf("%s begins with "+env.Prefix+", which is reserved: it cannot be forwarded", v)
 		}
 		c.EnvForwardAllowlist = append(c.EnvForwardAllowlist, v)
-	}
-	return nil
-}
-
-// downloads are engines whose publishers sign what they publish.
-func downloads(c *Config, values []string) error {
-	c.EngineDownloads = nil
-	for _, v := range values {
-		var engine string
-		if err := oneOf(&engine, v, "terraform", "tofu"); err != nil {
-			return err
-		}
-		c.EngineDownloads = append(c.EngineDownloads, engine)
 	}
 	return nil
 }

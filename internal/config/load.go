@@ -70,7 +70,7 @@ func Load(use Use, from Sources) (Loaded, error) {
 	}
 	l.environment(from.Environ)
 	if len(l.passed) > 0 {
-		l.out.Notices = append(l.out.Notices, "ignored, because they do nothing here: "+strings.Join(l.passed, ", "))
+		l.out.Notices = append(l.out.Notices, "ignored, because they ask for nothing: "+strings.Join(l.passed, ", "))
 	}
 	l.flags(from.Flags)
 	l.together()
@@ -99,14 +99,14 @@ func (l *loader) wrong(name, where, format string, args ...any) {
 	l.mistakes.Add(where, format, args...)
 }
 
-// set applies a value of a key. A mistake in a value that a later source overrides is still a mistake.
+// set applies a value of a key that acts. A mistake in a value that a later source overrides is still a mistake.
 func (l *loader) set(k *key, where string, values []string) {
 	if why := k.refusal(l.use); why != "" {
 		l.wrong(k.name, where, "%s", why)
 		return
 	}
 	l.where[k.name] = where
-	if err := k.set(&l.out.Config, values); err != nil {
+	if err := k.apply(&l.out.Config, values); err != nil {
 		l.wrong(k.name, where, "%s", err)
 	}
 }
@@ -203,7 +203,7 @@ func (l *loader) yaml(name string, data []byte, foreign bool) {
 			continue
 		}
 		seen[kn.Value] = kn.Line
-		if foreign && vn.Kind == yaml.ScalarNode && askNothing(kn.Value, vn.Value) {
+		if foreign && vn.Kind == yaml.ScalarNode && asksNothing(kn.Value, vn.Value) {
 			l.passed = append(l.passed, kn.Value)
 			continue
 		}
@@ -267,7 +267,7 @@ func (l *loader) environment(environ []string) {
 			continue
 		}
 		variable := fallbackEnvPrefix + strings.ToUpper(name)
-		if askNothing(name, fallback[name]) {
+		if asksNothing(name, fallback[name]) {
 			l.passed = append(l.passed, variable)
 			continue
 		}
@@ -339,6 +339,9 @@ func (l *loader) together() {
 				l.wrong(must.key, "", "is required: set it in %s or as %s%s", FileName, env.Prefix, strings.ToUpper(must.key))
 			}
 		}
+	}
+	if u, err := url.Parse(c.ServiceURL); err == nil && u.Hostname() == "api.pulumi.com" {
+		l.wrong("service_url", l.where["service_url"], "is Pulumi Cloud, which is not a control plane of Dayfly: name the address of one, such as with %sSERVICE_URL", env.Prefix)
 	}
 	if (c.VaultAddress == "") != (c.VaultTokenFile == "") {
 		l.wrong("vault_address", cmp.Or(l.where["vault_address"], l.where["vault_token_file"]), "a server needs a token: set both vault_address and vault_token_file")

@@ -124,7 +124,7 @@ func CheckPublicURL(field, address string) error {
 // Beside returns a handler that serves the API below its own addresses and the pages at all others.
 func (c *Console) Beside(apiHandler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p := r.URL.Path; p == "/healthz" || p == "/openapi.json" || p == "/v1" || strings.HasPrefix(p, "/v1/") {
+		if p := r.URL.Path; p == "/healthz" || p == "/openapi.json" || p == "/v1" || strings.HasPrefix(p, "/v1/") || strings.HasPrefix(p, "/schemas/") {
 			apiHandler.ServeHTTP(w, r)
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -74,6 +75,7 @@ type Agent struct {
 	data      *dataDir        // nil if Up owns it
 	transport *http.Transport // nil if Up owns it
 	single    *singleRun      // nil: it works until it is told to end
+	health    net.Listener    // of /healthz; nil: it is not served
 }
 
 // OpenAgent locks the data directory and builds an agent of a control plane elsewhere. Close must be
@@ -97,6 +99,7 @@ func OpenAgent(ctx context.Context, cfg AgentConfig) (*Agent, error) {
 		return nil, errors.Join(err, data.close())
 	}
 	a.data, a.transport = data, transport
+	a.openHealth(ctx, cfg.Settings)
 	return a, nil
 }
 
@@ -308,6 +311,14 @@ func agentConfig(cfg AgentConfig, parts agent.Config) agent.Config {
 	s := cfg.Settings
 	parts.Version, parts.Concurrency, parts.Types = cmp.Or(cfg.Version, "dev"), jobsAtOnce(s), s.EnabledWorkflowTypes
 	parts.PollingInterval, parts.StatusLoopInterval = s.PollingInterval, s.JobStatusLoopInterval
+	parts.PollingOverride, parts.HealthThreshold = s.PollingIntervalOverride, s.HealthThreshold
+	if s.LogJobs && cfg.Log != nil {
+		parts.Lines = func(job string, lines []api.LogLine) {
+			for _, l := range lines {
+				cfg.Log.Info("job output", "job", job, "step", l.Step, "text", l.Text)
+			}
+		}
+	}
 	parts.ShutdownGrace, parts.Now, parts.Log = cfg.ShutdownGrace, cfg.Now, cfg.Log
 	parts.Waiting = cfg.Waiting
 	return parts
@@ -351,6 +362,7 @@ func (a *Agent) Describe() []string { return a.target.lines }
 
 // Run works until ctx ends, or its one job is over, then ends running tasks and reports them.
 func (a *Agent) Run(ctx context.Context) error {
+	defer a.serveHealth()()
 	if a.single == nil {
 		return a.agent.Run(ctx)
 	}
@@ -369,6 +381,9 @@ func (a *Agent) Abort() { a.agent.Abort() }
 // Close releases what OpenAgent opened.
 func (a *Agent) Close() error {
 	err := a.target.close(context.Background()) // after Run nothing is left to wait for
+	if a.health != nil {
+		_ = a.health.Close() // Run has closed it already, if it ran
+	}
 	if a.data != nil {
 		err = errors.Join(err, a.data.close())
 	}

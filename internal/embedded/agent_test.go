@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -44,11 +45,11 @@ func TestMain(m *testing.M) {
 func TestSettings_EveryOneIsPassedOn(t *testing.T) {
 	describe := func(s config.Config) string {
 		t.Helper()
-		p, err := embedded.PartsOf(embedded.AgentConfig{Settings: s})
+		p, err := embedded.PartsOf(embedded.AgentConfig{Settings: s, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprint(p.Docker.Image, p.Docker.Network, p.Process.VaultAddress, p.Process.VaultNamespace, p.Process.VaultTokenFile) + fmt.Sprintf("%+v", p.Fargate) + fmt.Sprintf("%q %q %+v %v %v %v %v %v %v %v %v %+v %+v %v %v %v %v", p.Client.URL, p.Client.Token().Reveal(), p.Rest,
+		return fmt.Sprint(p.Docker.Image, p.Docker.Network, p.Process.VaultAddress, p.Process.VaultNamespace, p.Process.VaultTokenFile, p.Docker.HostData, p.Docker.Pull, p.Agent.PollingOverride, p.Agent.HealthThreshold, p.Agent.Lines != nil) + fmt.Sprintf("%+v", p.Fargate) + fmt.Sprintf("%q %q %+v %v %v %v %v %v %v %v %v %+v %+v %v %v %v %v", p.Client.URL, p.Client.Token().Reveal(), p.Rest,
 			p.Client.RequestTimeout, p.Client.RetryCount, p.Client.RetryWait, p.Client.RetryMaxWait, p.Client.BreakerFailures,
 			p.Client.BreakerTimeout, p.Process.SourceRoots, p.Process.EnginePath, p.Process.Downloads, p.Process.EnvAllow, p.Agent.Types, p.Agent.PollingInterval,
 			p.Agent.StatusLoopInterval, p.Agent.Concurrency)
@@ -70,6 +71,8 @@ func TestSettings_EveryOneIsPassedOn(t *testing.T) {
 		switch name {
 		case "Listen", "PrivateIssuers":
 			continue // the control plane's, which is told by itself
+		case "LogLevel", "Syslog":
+			continue // the command's, which makes the log
 		case "RelayInsecure":
 			continue // decides whether settings are accepted
 		case "DeployTarget":
@@ -78,6 +81,11 @@ func TestSettings_EveryOneIsPassedOn(t *testing.T) {
 			v = "https://vault.example.com"
 		case "RunnerNetwork":
 			v = config.NetworkNone
+		}
+		base := base
+		if name == "PullImage" { // of an image that is named
+			s.RunnerImage = "odd"
+			base = describe(s)
 		}
 		field.Set(reflect.ValueOf(v))
 		if describe(s) == base {

@@ -22,7 +22,7 @@ type Parts struct {
 	Docker  docker.Config
 	Fargate ecs.Config
 	Agent   agent.Config
-	Rest    [13]any // what newAgent itself does by settings
+	Rest    [15]any // what newAgent itself does by settings
 }
 
 // PartsOf passes settings on as newAgent does.
@@ -38,11 +38,11 @@ func PartsOf(cfg AgentConfig) (Parts, error) {
 		Docker:  containers,
 		Fargate: fargateConfig(cfg, "pool"),
 		Agent:   agentConfig(cfg, agent.Config{}),
-		Rest: [13]any{
+		Rest: [15]any{
 			cfg.Settings.WorkingDirectory, cfg.Settings.DeployTarget, cfg.Settings.SingleRun,
 			cfg.Settings.RelayURL, cfg.Settings.RelayListen, cfg.Settings.RelayCert, cfg.Settings.RelayKey, cfg.Settings.LaunchRate,
 			cfg.Settings.OIDCTokenFile, cfg.Settings.OrganizationName, cfg.Settings.RunnerPoolID, cfg.Settings.TokenExpiration,
-			cfg.Settings.PrivateDeliveries,
+			cfg.Settings.PrivateDeliveries, cfg.Settings.HTTPServerAddress, cfg.Settings.HTTPServerPort,
 		},
 	}, err
 }

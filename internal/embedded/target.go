@@ -134,6 +134,9 @@ func openContainers(ctx context.Context, cfg AgentConfig, data *dataDir, why str
 		}
 	}
 	if err != nil {
+		if shared := cfg.Settings.SharedVolumeDirectory; shared != "" {
+			err = fmt.Errorf("%w; shared_volume_directory %s must be the path at which the Docker engine has %s", err, shared, data.path)
+		}
 		return nil, left, err
 	}
 	t := &target{launcher: l, end: l.End, close: l.Close, lines: []string{"jobs run in containers of " + parts.Image + " (" + why + ")"}}
@@ -176,6 +179,8 @@ func dockerConfig(cfg AgentConfig, data *dataDir) (docker.Config, error) {
 	}
 	return docker.Config{
 		Machine: machine(cfg, data, ContainersDir), Socket: socket, Image: cmp.Or(cfg.Settings.RunnerImage, DefaultImage(cfg.Version)),
+		Pull: cfg.Settings.PullImage && cfg.Settings.RunnerImage != "", // the other one is made here
+		Data: data.path, HostData: cfg.Settings.SharedVolumeDirectory,
 		Network: network, Instance: cfg.instance, NoSockets: cfg.WithoutSockets,
 		Secrets: stores,
 	}, nil

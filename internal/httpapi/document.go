@@ -194,11 +194,7 @@ func oneOf[T ~string](words []T) *huma.Schema {
 // describeAll writes the document of all routes.
 func (s *server) describeAll() ([]byte, error) {
 	cfg := describe()
-	schemas := cfg.Components.Schemas
-	schemas.RegisterTypeAlias(reflect.TypeFor[workflow.Type](), reflect.TypeFor[typeWord]())
-	schemas.RegisterTypeAlias(reflect.TypeFor[workflow.Operation](), reflect.TypeFor[operationWord]())
-	schemas.RegisterTypeAlias(reflect.TypeFor[workflow.State](), reflect.TypeFor[stateWord]())
-	schemas.RegisterTypeAlias(reflect.TypeFor[workflow.Reason](), reflect.TypeFor[reasonWord]())
+	aliases(cfg.Components.Schemas)
 	all := humago.New(http.NewServeMux(), cfg)
 	for _, register := range s.routes {
 		register(all)

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"maps"
 	"net/http"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/httpapi"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -37,6 +40,36 @@ func TestDocument_IsTheOneInTheRepository(t *testing.T) {
 	}
 	if !bytes.Equal(answer.Body.Bytes(), want) {
 		t.Errorf("docs/openapi.json is not what the code says; run: go test ./internal/httpapi -run TestDocument -update")
+	}
+}
+
+// D4: editors check files with the schemas of the repository and of a control plane.
+func TestDocument_SchemasAreThoseOfTheCode(t *testing.T) {
+	if httpapi.AgentSchemaPath != config.SchemaPath {
+		t.Errorf("settings files name %s, and it is served at %s", config.SchemaPath, httpapi.AgentSchemaPath)
+	}
+	for path, schema := range map[string]struct {
+		file string
+		made func() ([]byte, error)
+	}{
+		httpapi.AgentSchemaPath:     {"agent.json", config.Schema},
+		httpapi.WorkspaceSchemaPath: {filepath.Join("..", "..", "docs", "schemas", "workspace.json"), httpapi.WorkspaceSchema},
+	} {
+		want, err := schema.made()
+		if *update {
+			err = errors.Join(err, os.WriteFile(schema.file, want, 0o644)) //nolint:gosec // a document of the repository
+		}
+		kept, failed := os.ReadFile(schema.file)
+		if err = errors.Join(err, failed); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(kept, want) {
+			t.Errorf("%s is not what the code says; run: go test ./internal/httpapi -run TestDocument -update", schema.file)
+		}
+		answer := newWorld(t).send(t, request{method: http.MethodGet, path: path})
+		if got := answer.Header().Get("Content-Type"); answer.Code != http.StatusOK || got != "application/schema+json" || !*update && !bytes.Equal(answer.Body.Bytes(), want) {
+			t.Errorf("%s: %d %s, or it is another one", path, answer.Code, got)
+		}
 	}
 }
 

@@ -67,6 +67,7 @@ func New(plane *controlplane.Plane, cfg Config) http.Handler {
 		s.gate = admission.New(admission.Rates{}, nil)
 	}
 	s.openRoutes()
+	s.schemaRoutes()
 	s.workflowRoutes()
 	s.workspaceRoutes()
 	s.organizationRoutes()

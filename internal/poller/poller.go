@@ -76,7 +76,9 @@ type Config struct {
 	// next one. 0 means 1.
 	Reports         int
 	PollingInterval time.Duration // longest pause between two passes of Loop, but for Retry-After; 0 means 1 min
-	MaxDepth        int           // the queue's depth from which nothing is claimed; 0 means 300
+	// Override makes Loop pause for PollingInterval where the control plane asks for another pause.
+	Override bool
+	MaxDepth int // the queue's depth from which nothing is claimed; 0 means 300
 	// DepthFor is how long a look at the queue's depth is good while the queue is less than half full, counting what
 	// this poller has sent since. A claim then does not wait for another look, and two pollers of one queue do not
 	// fill it beyond MaxDepth. 0 means that each claim looks.
@@ -351,6 +353,9 @@ func Pause(s Summary, err error, streak int, jitter float64, cfg Config) (time.D
 	growing := min(firstPause<<min(streak, 20), cfg.PollingInterval)
 	spread := growing/2 + time.Duration(jitter*float64(growing/2))
 	after := min(s.RetryAfter, maxRetryAfter)
+	if after > 0 && cfg.Override {
+		after = cfg.PollingInterval
+	}
 	if after > 0 { // never sooner than asked, and not all at the same time
 		after += time.Duration(jitter * float64(after) / 10)
 	}

@@ -436,6 +436,17 @@ func TestPause_NeverHotAndNeverBeyondTheInterval(t *testing.T) {
 	}
 }
 
+// D3: polling_interval_override wins over what the control plane asks for.
+func TestPause_AnOverrideIsKept(t *testing.T) {
+	asked := poller.Summary{Claims: 1, RetryAfter: 5 * time.Minute}
+	if got, why := poller.Pause(asked, nil, 0, 0, poller.Config{PollingInterval: time.Minute, Override: true}); got != time.Minute {
+		t.Errorf("got a pause of %s (%s), want the interval", got, why)
+	}
+	if got, why := poller.Pause(poller.Summary{Claims: 1, Claimed: 1}, nil, 0, 0, poller.Config{PollingInterval: time.Minute, Override: true}); got != 0 {
+		t.Errorf("got a pause of %s (%s) after work, want none", got, why)
+	}
+}
+
 // C17: the pauses that the control plane asks for are kept.
 func TestLoop_HonoursRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -75,6 +75,8 @@ type Config struct {
 	// Reports keeps results that the control plane cannot take now; nil means that they stay with their
 	// runners.
 	Reports Reports
+	// Lines is told each piece of a job's log that the control plane has taken. It must not block. nil means no call.
+	Lines func(job string, lines []api.LogLine)
 	// Places is where the bytes of artifacts go; nil means that runs leave none.
 	Places Places
 }
@@ -248,12 +250,33 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	default:
 		a = r.forward(req.Context(), c, r.cfg.Forward)
 	}
+	if a.ok() {
+		r.tell(c)
+	}
 	if c.route.control && a.ok() {
 		a = r.announce(a)
 	}
 	r.cfg.Log.Debug("call answered", "request_id", id, "job_id", c.job, "attempt", c.claims.Attempt, "call", c.name, "status", a.status,
 		"took", r.cfg.Now().Sub(begun))
 	write(w, a)
+}
+
+// tell passes on the lines of a log that a call brought: a piece of it, or its end.
+func (r *Relay) tell(c call) {
+	var logs api.Logs
+	switch {
+	case r.cfg.Lines == nil:
+		return
+	case c.name == "logs":
+		_ = json.Unmarshal(c.body, &logs) // the control plane took it
+	case c.name == "result":
+		if _, tail := split(c.body); tail != nil {
+			logs.Lines, _ = tail.Unpack()
+		}
+	}
+	if len(logs.Lines) > 0 {
+		r.cfg.Lines(c.job, logs.Lines)
+	}
 }
 
 // For returns the part of the relay that serves one attempt of one job: a call for another is refused

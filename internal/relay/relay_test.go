@@ -250,6 +250,25 @@ func TestForward_EveryCallOfARunner(t *testing.T) {
 	}
 }
 
+func TestLines_AreToldOnceTheControlPlaneHasThem(t *testing.T) {
+	u := newUpstream()
+	var told []string
+	r := u.relay(t, relay.Config{Lines: func(job string, lines []api.LogLine) {
+		for _, l := range lines {
+			told = append(told, job+" "+l.Text)
+		}
+	}})
+	u.err = errors.New("away")
+	const body = `{"first":1,"lines":[{"at":"2026-11-01T00:00:00Z","text":"one"},{"at":"2026-11-01T00:00:00Z","text":"two"}]}`
+	call(t, r, "logs", "wf_1", body)
+	u.err = nil
+	call(t, r, "logs", "wf_1", body)
+	call(t, r, "steps", "wf_1", body)
+	if diff := cmp.Diff([]string{"wf_1 one", "wf_1 two"}, told); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
 func TestForward_KeepsTheFieldsOfAnAnswerThatItDoesNotKnow(t *testing.T) {
 	w := call(t, newUpstream().relay(t, relay.Config{}), "logs", "wf_1", "{}")
 	want := `{"cancel":false,"from_the_future":{"a":[1]},"heartbeat_seconds":30,"hold_seconds":0,"remaining_seconds":60}`

@@ -188,6 +188,8 @@ func TestConfiguration_TellsTheDefaults(t *testing.T) {
 		"spot": d.Spot, "launch_rate": d.LaunchRate, "assign_public_ip": d.AssignPublicIP, "request_retry_count": d.RequestRetryCount,
 		"circuit_breaker_failures": d.CircuitBreakerFailures, "polling_interval": d.PollingInterval,
 		"job_status_loop_interval": d.JobStatusLoopInterval, "request_timeout": d.RequestTimeout, "request_retry_wait": d.RequestRetryWait,
+		"pull_image": d.PullImage, "polling_interval_override": d.PollingIntervalOverride, "http_server_address": d.HTTPServerAddress,
+		"http_server_port": d.HTTPServerPort, "log_jobs": d.LogJobs, "syslog": d.Syslog,
 		"request_retry_max_wait": d.RequestRetryMaxWait, "circuit_breaker_timeout": d.CircuitBreakerTimeout,
 	}
 	for _, row := range arch.Table(read(t, "docs/configuration.md"), "Settings of up and agent") {

@@ -83,7 +83,7 @@ func (c *Config) spec(p plan) createRequest {
 	}
 	user := strconv.Itoa(c.UID)
 	bind := func(from, to string, readOnly bool) mount {
-		return mount{Type: "bind", Source: from, Target: to, ReadOnly: readOnly, BindOptions: &bindOptions{NonRecursive: true}}
+		return mount{Type: "bind", Source: c.hostPath(from), Target: to, ReadOnly: readOnly, BindOptions: &bindOptions{NonRecursive: true}}
 	}
 	mounts := []mount{bind(p.work, workTarget, false)}
 	if p.state != "" {

@@ -58,6 +58,7 @@ type Config struct {
 
 	Socket  string   // of the engine, which must be on this machine; empty means DefaultSocket
 	Image   string   // of the runner
+	Pull    bool     // fetch the newest image of that name before each task; false: the engine must have one
 	Command []string // replaces the image's entry point; empty: the image's own
 
 	// Network is none, or the name of a network. With NetworkOwn the launcher makes one: its containers
@@ -70,6 +71,10 @@ type Config struct {
 
 	// Publishers are where engines are downloaded from; nil means their own. They are for tests.
 	Publishers map[string]toolcache.Publisher
+	// Data is a directory in which all others are, and HostData its path as the engine sees it, where this program is in
+	// a container itself. HostData may be empty: it is the same.
+	Data, HostData string
+
 	// NoSockets makes Check use an address for the relay even where a socket would work. It is for tests.
 	NoSockets bool
 
@@ -171,7 +176,7 @@ func refusal(err error) *launcher.Refusal {
 		r.Reason, r.Text = workflow.ReasonCapacity, "this machine has no disk space left for another task: "+err.Error()
 	case refused && strings.Contains(strings.ToLower(said.message), "no such image"):
 		r.Reason, r.Permanent = workflow.ReasonLaunchFailed, true
-		r.Text = "the engine does not have this image: build it with make image, or name another one in runner_image; " + said.message
+		r.Text = "the engine does not have this image: build it with make image, name another one in runner_image, or set pull_image; " + said.message
 	case refused && said.status == 400:
 		r.Reason, r.Permanent = workflow.ReasonLaunchFailed, true
 	}

@@ -93,3 +93,6 @@ func CheckWithoutSockets(ctx context.Context, l *Launcher) (Reach, error) {
 func Admit(ctx context.Context, l *Launcher, gate io.WriteCloser, r launcher.Request) {
 	l.admit(ctx, gate, r, "task-x")
 }
+
+// Pull fetches an image as a launch does.
+func Pull(ctx context.Context, l *Launcher, image string) error { return l.pull(ctx, image) }

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -43,21 +42,10 @@ func Build(ctx context.Context, socket string, image Image) error {
 		return fmt.Errorf("build image %s: %w", image.Tag, err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	said := json.NewDecoder(response.Body)
-	for {
-		var line struct {
-			Error string `json:"error"`
-		}
-		err := said.Decode(&line)
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return fmt.Errorf("build image %s: %w at %s: %w", image.Tag, errUnreachable, socket, err)
-		case line.Error != "":
-			return fmt.Errorf("build image %s: %s", image.Tag, line.Error)
-		}
+	if err := follow(response.Body, socket); err != nil {
+		return fmt.Errorf("build image %s: %w", image.Tag, err)
 	}
+	return nil
 }
 
 // context writes the build context: a Dockerfile, and the tree that becomes the root.

@@ -59,9 +59,14 @@ func (l *Launcher) check(ctx context.Context, info engineInfo) (Reach, error) {
 				"the Docker engine maps the users of containers to other numbers (%s), so tasks could not read their files: use another engine, or process", option)
 		}
 	}
+	if l.config.Pull {
+		if err := l.pull(ctx, l.config.Image); err != nil {
+			return Reach{}, fmt.Errorf("%w: %w", ErrNoImage, err)
+		}
+	}
 	if err := l.engine.call(ctx, http.MethodGet, "/images/"+l.config.Image+"/json", nil, nil, nil); err != nil {
 		if hasStatus(err, http.StatusNotFound) {
-			return Reach{}, fmt.Errorf("%w: %w", ErrNoImage, workflow.Refuse(workflow.ErrNotFound, "runner_image", "the Docker engine has no image %s: make image builds it", l.config.Image))
+			return Reach{}, fmt.Errorf("%w: %w", ErrNoImage, workflow.Refuse(workflow.ErrNotFound, "runner_image", "the Docker engine has no image %s: make image builds it, and pull_image: true fetches one that runner_image names", l.config.Image))
 		}
 		return Reach{}, fmt.Errorf("look at image %s: %w", l.config.Image, err)
 	}

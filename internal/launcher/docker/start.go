@@ -19,6 +19,11 @@ import (
 // start makes everything that a task needs and lets its runner begin. The task that it returns has a
 // record. After an error there is no task, or the same request finds out about it.
 func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (*entry, error) {
+	if l.config.Pull {
+		if err := l.pull(ctx, l.config.Image); err != nil {
+			return nil, err
+		}
+	}
 	p, engineID, err := l.prepare(ctx, ref, r)
 	if err != nil {
 		return nil, err
