@@ -112,6 +112,7 @@ resource "aws_cloudformation_stack" "pool" {
     FunctionSecurityGroupIds = join(",", var.function_security_group_ids)
     AllowSshEgress           = tostring(var.allow_ssh_egress)
     HttpsProxy               = var.https_proxy
+    PreapprovedHooks         = join(",", var.preapproved_hooks)
     RolePath                 = var.role_path
     PermissionsBoundaryArn   = var.permissions_boundary_arn
     KmsKeyArn                = var.kms_key_arn

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -40,6 +41,9 @@ const (
 	knowsArchive   = "archive"
 	knowsPlan      = "plan" // to leave a plan that can be approved, and to apply one
 	knowsPath      = "directory_path"
+	knowsFiles     = "files"
+	knowsHooks     = "hooks"
+	knowsSteps     = "secret_steps" // to keep a secret from the steps that do not get it
 	knowsPull      = "pull_request" // to keep what the machine lends its engines from the code of a pull request
 )
 
@@ -48,6 +52,7 @@ func RunnerKnows() []string {
 	return []string{
 		StateDeclared, StateOwnDirectory, StateOwnS3, string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
 		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath, knowsPull,
+		knowsFiles, knowsHooks, knowsSteps,
 	}
 }
 
@@ -62,7 +67,8 @@ func (s Spec) Needs() []string {
 		switch {
 		case what == kind, what == string(s.Operation), what == knowsTakeOver && s.TakeOver, what == knowsBeginAnew && s.BeginAnew,
 			what == knowsArchive && s.Source.Archive != nil, what == knowsPlan && (s.For != "" || s.Plan != nil), what == knowsPath && s.Source.Path != "",
-			what == knowsPull && s.PullRequest:
+			what == knowsPull && s.PullRequest, what == knowsFiles && len(s.Files) > 0, what == knowsHooks && len(s.Hooks) > 0,
+			what == knowsSteps && slices.ContainsFunc(s.Secrets, func(one Secret) bool { return len(one.Steps) > 0 }):
 			out = append(out, what)
 		}
 	}

@@ -69,6 +69,8 @@ type Config struct {
 	EnvForwardAllowlist  []string        // names of variables that reach the runner; default none
 	SourceRoots          []string        // directories in which directory sources are allowed; empty means nowhere
 
+	PreapprovedHooks []string // SHA-256 of the hooks that may run, or only task.NoHooks; empty means every hook
+
 	PrivateDeliveries []string // hosts, addresses and networks that deliveries may call although they are private; default none
 
 	// For TargetECS alone.

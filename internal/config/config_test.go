@@ -49,6 +49,7 @@ env_forward_allowlist:
   - LANG
   - AWS_REGION
 source_roots: [/srv/code, /srv/more]
+preapproved_hooks: [9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08]
 private_deliveries: [hooks.example.internal, 10.1.0.0/16]
 polling_interval: 5s
 job_status_loop_interval: 10s
@@ -101,6 +102,7 @@ func all() config.Config {
 		DeployTarget: "process", RunnerImage: "registry.example.com/runner:v2", RunnerNetwork: "none", SingleRun: true, Concurrency: 4,
 		EnabledWorkflowTypes: []workflow.Type{workflow.Deployment, workflow.InsightsScan},
 		EnvForwardAllowlist:  []string{"LANG", "AWS_REGION"}, SourceRoots: []string{"/srv/code", "/srv/more"},
+		PreapprovedHooks:  []string{"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"},
 		PrivateDeliveries: []string{"hooks.example.internal", "10.1.0.0/16"},
 		PollingInterval:   5 * time.Second, JobStatusLoopInterval: 10 * time.Second, RequestTimeout: 15 * time.Second,
 		RequestRetryCount: 4, RequestRetryWait: time.Second, RequestRetryMaxWait: 9 * time.Second,
@@ -144,7 +146,7 @@ func TestLoad_EnvironmentSetsEveryKeyToo(t *testing.T) {
 	env := []string{
 		"DAYFLY_TOKEN=dfp_secret", "DAYFLY_SERVICE_URL=https://dayfly.example.com", "DAYFLY_WORKING_DIRECTORY=/srv/dayfly",
 		"DAYFLY_DEPLOY_TARGET=process", "DAYFLY_RUNNER_IMAGE=registry.example.com/runner:v2", "DAYFLY_RUNNER_NETWORK=none", "DAYFLY_SINGLE_RUN=true", "DAYFLY_CONCURRENCY=4", "DAYFLY_ENABLED_WORKFLOW_TYPES=deployment, insights_scan",
-		"DAYFLY_ENV_FORWARD_ALLOWLIST=LANG,AWS_REGION", "DAYFLY_SOURCE_ROOTS=/srv/code:/srv/more", "DAYFLY_PRIVATE_DELIVERIES=hooks.example.internal,10.1.0.0/16", "DAYFLY_POLLING_INTERVAL=5s",
+		"DAYFLY_ENV_FORWARD_ALLOWLIST=LANG,AWS_REGION", "DAYFLY_SOURCE_ROOTS=/srv/code:/srv/more", "DAYFLY_PREAPPROVED_HOOKS=9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "DAYFLY_PRIVATE_DELIVERIES=hooks.example.internal,10.1.0.0/16", "DAYFLY_POLLING_INTERVAL=5s",
 		"DAYFLY_JOB_STATUS_LOOP_INTERVAL=10s", "DAYFLY_REQUEST_TIMEOUT=15s", "DAYFLY_REQUEST_RETRY_COUNT=4",
 		"DAYFLY_REQUEST_RETRY_WAIT=1s", "DAYFLY_REQUEST_RETRY_MAX_WAIT=9s", "DAYFLY_CIRCUIT_BREAKER_FAILURES=7",
 		"DAYFLY_CIRCUIT_BREAKER_TIMEOUT=3m", "DAYFLY_URL=http://elsewhere", "DAYFLY_API_TOKEN=dfu_x",
@@ -606,4 +608,18 @@ func FuzzLoad(f *testing.F) {
 			t.Errorf("accepted %+v from %q", got.Config, data)
 		}
 	})
+}
+
+func TestLoad_NoHookIsAllowedByAnEmptyList(t *testing.T) {
+	for file, want := range map[string][]string{"concurrency: 2\n": nil, "preapproved_hooks: []\n": {"none"}, "preapproved_hooks: none\n": {"none"}} {
+		got, err := config.Load(config.Up, config.Sources{File: write(t, "dayfly.yaml", file)})
+		if err != nil || !slices.Equal(got.PreapprovedHooks, want) {
+			t.Errorf("%s: got %q, %v", file, got.PreapprovedHooks, err)
+		}
+	}
+	for _, file := range []string{"preapproved_hooks: lint\n", "preapproved_hooks: [none, 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08]\n"} {
+		if _, err := config.Load(config.Up, config.Sources{File: write(t, "dayfly.yaml", file)}); err == nil || !strings.Contains(err.Error(), "dayfly hook digest") {
+			t.Errorf("%s: got %v", file, err)
+		}
+	}
 }

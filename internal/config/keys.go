@@ -19,6 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/env"
 	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -66,6 +67,7 @@ var keys = []key{
 	{name: "enabled_workflow_types", sep: ",", set: types},
 	{name: "env_forward_allowlist", never: TargetECS, sep: ", \t\n", set: variables},
 	{name: "source_roots", never: TargetECS, sep: string(os.PathListSeparator), set: roots},
+	{name: "preapproved_hooks", never: TargetECS, sep: ",", set: hooks},
 	{name: "private_deliveries", sep: ",", set: func(c *Config, values []string) error {
 		c.PrivateDeliveries = values
 		_, err := outbound.ReadPrivate(values)
@@ -332,6 +334,23 @@ func variables(c *Config, values []string) error {
 	}
 	return nil
 }
+
+// hooks are the only ones that may run. An empty list is one too, and must not become none at all.
+func hooks(c *Config, values []string) error {
+	values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" })
+	if len(values) == 0 {
+		values = []string{task.NoHooks}
+	}
+	for _, v := range values {
+		if !digest().MatchString(v) && (v != task.NoHooks || len(values) > 1) {
+			return fmt.Errorf("want the digests that dayfly hook digest prints, or %s alone, not %q", task.NoHooks, clip(v))
+		}
+	}
+	c.PreapprovedHooks = values
+	return nil
+}
+
+var digest = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
 
 func roots(c *Config, values []string) error {
 	c.SourceRoots = nil

@@ -184,7 +184,7 @@ func machine(cfg AgentConfig, data *dataDir, dir string) launcher.Machine {
 	return launcher.Machine{
 		Dir: data.file(dir), StateRoot: data.file(StateDir), StateStore: cfg.stateID, SourceRoots: cfg.Settings.SourceRoots,
 		Sources:  runner.Sources{Roots: cfg.Settings.SourceRoots, Data: data.path},
-		EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: cfg.lookup(), Log: cfg.Log,
+		EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: cfg.lookup(), Hooks: cfg.Settings.PreapprovedHooks, Log: cfg.Log,
 	}
 }
 

@@ -2,14 +2,15 @@ package runner
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
-	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // dirs are the directories of a run, below its work directory.
@@ -23,6 +24,8 @@ type dirs struct {
 	artifacts string // DAYFLY_ARTIFACTS of the engine
 	secrets   string // files of secrets
 	broken    error  // why they could not be made
+
+	written []*os.File // secrets of the step: emptied at its end, whatever other names code has given them
 }
 
 // prepare makes the directories, for the engine's user.
@@ -88,53 +91,76 @@ func (r *run) owner() *engine.Owner {
 	return &engine.Owner{UID: int(r.cfg.Engine.UID), GID: int(r.cfg.Engine.GID)}
 }
 
-// writeSecret writes a value to a file below the secrets directory that only the engine's user can
-// read.
-func (d *dirs) writeSecret(name, value string, owner *engine.Owner) error {
-	if !filepath.IsLocal(name) || filepath.Clean(name) == "." {
-		return workflow.Refuse(workflow.ErrInvalid, "secrets", "the file is not below the directory of the secrets")
+// writeSecrets writes values to files below a new secrets directory that only the engine's user can read. Code that
+// shares the runner's user may have left something in its place, which is not used.
+func (d *dirs) writeSecrets(files []resolved, owner *engine.Owner) error {
+	if len(files) == 0 {
+		return nil
 	}
-	if err := os.Mkdir(d.secrets, 0o700); err == nil && owner != nil {
+	if err := os.Mkdir(d.secrets, 0o700); err != nil {
+		return err
+	}
+	if owner != nil {
 		if err := os.Lchown(d.secrets, owner.UID, owner.GID); err != nil {
 			return err
 		}
-	} else if err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
 	}
 	root, err := os.OpenRoot(d.secrets)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }()
+	for _, s := range files {
+		f, err := writeNew(root, s.File, s.value.Reveal(), owner)
+		if err != nil {
+			return fmt.Errorf("the secret for the file %q cannot be written: %w", s.File, err)
+		}
+		d.written = append(d.written, f)
+	}
+	return nil
+}
+
+// writeNew writes a file that is not there yet, for the engine's user alone, and makes the directories on the way to it.
+// No link leads it out of the root.
+// The caller closes the file.
+func writeNew(root *os.Root, name, content string, owner *engine.Owner) (*os.File, error) {
 	var parents []string
 	for dir := filepath.Dir(filepath.Clean(name)); dir != "."; dir = filepath.Dir(dir) {
 		parents = append(parents, dir)
 	}
-	for i := len(parents) - 1; i >= 0; i-- {
-		if err := root.Mkdir(parents[i], 0o700); errors.Is(err, fs.ErrExist) {
+	for _, parent := range slices.Backward(parents) {
+		if err := root.Mkdir(parent, 0o700); errors.Is(err, fs.ErrExist) {
 			continue
 		} else if err != nil {
-			return err
+			return nil, err
 		}
 		if owner != nil {
-			if err := disk.GiveOne(root, parents[i], owner.UID, owner.GID); err != nil {
-				return err
+			if err := disk.GiveOne(root, parent, owner.UID, owner.GID); err != nil {
+				return nil, err
 			}
 		}
 	}
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = f.WriteString(value)
+	_, err = f.WriteString(content)
 	if owner != nil && err == nil {
 		err = f.Chown(owner.UID, owner.GID)
 	}
-	return errors.Join(err, f.Close())
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
-// removeSecrets removes the files of the secrets; it may be called again.
+// removeSecrets empties and removes the files of the secrets; it may be called again.
 func (d *dirs) removeSecrets(log *slog.Logger) {
+	for _, f := range d.written {
+		logRemoval(log, errors.Join(f.Truncate(0), f.Close()))
+	}
+	d.written = nil
 	if d.secrets != "" {
 		logRemoval(log, disk.RemoveTree(d.secrets))
 	}

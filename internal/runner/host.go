@@ -30,15 +30,20 @@ const (
 type host struct {
 	r    *run
 	spec api.Spec
-	env  []string // of every command
+	env  []string // of every command of the step; outside of steps it has no secret
+
+	forwarded []string   // variables of the machine
+	secrets   []resolved // of all steps
+	root      string     // the root module; empty before it is there
+	late      error      // a hook that failed after a step whose effects stand
 
 	lent []string // of every command of the step: where to find the role's credentials
 
 	exit *int // of the last command in that step, if it was not 0
 }
 
-// Step implements engine.Host.
-func (h *host) Step(ctx context.Context, name string, fn func(ctx context.Context) (string, error)) error {
+// step runs fn as a step of its own, without hooks and secrets.
+func (h *host) step(ctx context.Context, name string, fn func(ctx context.Context) (string, error)) error {
 	seq := h.r.steps.begin(name)
 	if ctx.Err() != nil {
 		h.r.steps.finish(seq, workflow.StepSkipped, h.r.hidden.String(context.Cause(ctx).Error()), nil)

@@ -38,8 +38,9 @@ type Environment struct {
 	EngineUID    uint32        `env:"DAYFLY_ENGINE_UID"`            // user of the engine; none: the runner's own
 	Grace        time.Duration `env:"DAYFLY_STOP_GRACE"`            // from the engine's interrupt to its end
 
-	Notice    string `env:"DAYFLY_NOTICE"`        // a sentence with which the log of the run begins
-	Processes int    `env:"DAYFLY_MAX_PROCESSES"` // processes and threads that the task's cgroup is limited to; 0: by none
+	Hooks     []string `env:"DAYFLY_PREAPPROVED_HOOKS"` // SHA-256 of the hooks that may run; none: every hook
+	Notice    string   `env:"DAYFLY_NOTICE"`            // a sentence with which the log of the run begins
+	Processes int      `env:"DAYFLY_MAX_PROCESSES"`     // processes and threads that the task's cgroup is limited to; 0: by none
 
 	StateDir       string   `env:"DAYFLY_STATE_DIR,path"`  // directory of the workspace's state
 	StateOlds      []string `env:"DAYFLY_STATE_OLDS,path"` // other such directories, named as their states
@@ -47,6 +48,9 @@ type Environment struct {
 	StateBucket    string   `env:"DAYFLY_STATE_BUCKET"`    // where the state of a workspace is kept that names no place
 	StateKMSKeyARN string   `env:"DAYFLY_STATE_KMS_KEY_ARN"`
 }
+
+// NoHooks in place of the digests of hooks allows none.
+const NoHooks = "none"
 
 const pathSeparator = string(os.PathListSeparator)
 
