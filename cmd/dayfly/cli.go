@@ -65,6 +65,7 @@ type grammar struct {
 	Outputs   outputCommand     `cmd:"" name:"output" group:"work" help:"Print the outputs of a workspace's last run that changed its state."`
 	State     stateCommands     `cmd:"" group:"work" help:"List, copy and replace a workspace's state, and release its lock."`
 	Artifact  artifactCommands  `cmd:"" group:"work" help:"List and copy the files that workflows left."`
+	Hook      hookCommands      `cmd:"" group:"work" help:"Print the digests of hooks, by which pools allow them."`
 	Secret    secretCommands    `cmd:"" group:"work" help:"Store secrets on this machine for its runners."`
 
 	Pool         poolCommands         `cmd:"" group:"admin" help:"Create, list, show, change, assign, explain, drain and delete pools of runners."`

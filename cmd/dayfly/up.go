@@ -31,6 +31,7 @@ type settings struct {
 	SourceRoot             []string `key:"source_roots" type:"path" sep:"none" help:"Allow sources in this directory and below. May be repeated."`
 	EnabledWorkflowTypes   string   `help:"Workflow types to claim, separated by commas; default all." placeholder:"TYPES"`
 	EnvForwardAllowlist    string   `help:"Names of variables to pass to the runners, separated by commas." placeholder:"NAMES"`
+	PreapprovedHooks       string   `help:"SHA-256 of the hooks that may run, as hook digest prints them, separated by commas; none for no hook; default every hook." placeholder:"DIGESTS"`
 	PrivateDeliveries      string   `help:"Hosts, addresses and networks that deliveries may call although they are private, separated by commas." placeholder:"HOSTS"`
 	PollingInterval        string   `help:"Longest pause between polls; default 1m." placeholder:"DURATION"`
 	JobStatusLoopInterval  string   `help:"Time between checks of the running jobs; default 30s." placeholder:"DURATION"`

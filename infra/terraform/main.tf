@@ -113,6 +113,7 @@ resource "aws_cloudformation_stack" "pool" {
     FunctionSecurityGroupIds = join(",", var.function_security_group_ids)
     AllowSshEgress           = tostring(var.allow_ssh_egress)
     HttpsProxy               = var.https_proxy
+    PreapprovedHooks         = join(",", var.preapproved_hooks)
     VaultAddress             = var.vault_address
     VaultNamespace           = var.vault_namespace
     VaultAuthMount           = var.vault_auth_mount

@@ -339,6 +339,16 @@ variable "https_proxy" {
   }
 }
 
+variable "preapproved_hooks" {
+  description = "The SHA-256 of each hook that a workspace may have, as dayfly hook digest prints it; [\"none\"] allows no hook, an empty list every hook."
+  type        = list(string)
+  default     = []
+  validation {
+    condition     = can(regex("^(none|[0-9a-f]{64}(,[0-9a-f]{64}){0,49})?$", join(",", var.preapproved_hooks)))
+    error_message = "It is a list of up to 50 digests, or [\"none\"], or empty."
+  }
+}
+
 variable "vault_address" {
   description = "A Vault server whose KV secrets engines workspaces may name (vault:PATH#KEY); empty means none. Tasks must reach it."
   type        = string

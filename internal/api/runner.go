@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -48,6 +49,9 @@ const (
 	knowsFlags      = "flags"
 	knowsVarFiles   = "var_files"
 	knowsOptions    = "options"
+	knowsFiles      = "files"
+	knowsHooks      = "hooks"
+	knowsSteps      = "secret_steps" // to keep a secret from the steps that do not get it
 )
 
 // RunnerKnows is what a runner of this version names at its start.
@@ -56,6 +60,7 @@ func RunnerKnows() []string {
 		StateDeclared, StateOwnDirectory, StateOwnS3, string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
 		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath, knowsPull,
 		knowsVersion, knowsSubmodules, knowsModules, knowsFlags, knowsVarFiles, knowsOptions,
+		knowsFiles, knowsHooks, knowsSteps,
 	}
 }
 
@@ -72,7 +77,9 @@ func (s Spec) Needs() []string {
 			what == knowsArchive && s.Source.Archive != nil, what == knowsPlan && (s.For != "" || s.Plan != nil), what == knowsPath && s.Source.Path != "",
 			what == knowsPull && s.PullRequest, what == knowsVersion && s.Source.Git != nil && s.Source.Git.Version != "",
 			what == knowsSubmodules && s.Source.Git != nil && s.Source.Git.Submodules, what == knowsModules && len(s.Modules) > 0,
-			what == knowsFlags && len(s.Flags) > 0, what == knowsVarFiles && len(s.VarFiles) > 0, what == knowsOptions && s.Options != nil:
+			what == knowsFlags && len(s.Flags) > 0, what == knowsVarFiles && len(s.VarFiles) > 0, what == knowsOptions && s.Options != nil,
+			what == knowsFiles && len(s.Files) > 0, what == knowsHooks && len(s.Hooks) > 0,
+			what == knowsSteps && slices.ContainsFunc(s.Secrets, func(one Secret) bool { return len(one.Steps) > 0 }):
 			out = append(out, what)
 		}
 	}

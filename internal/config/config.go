@@ -79,6 +79,8 @@ type Config struct {
 	VaultNamespace string // of Vault Enterprise; default none
 	VaultTokenFile string // file with a token for it; required with VaultAddress
 
+	PreapprovedHooks []string // SHA-256 of the hooks that may run, or only task.NoHooks; empty means every hook
+
 	PrivateDeliveries []string // hosts, addresses and networks that deliveries may call although they are private; default none
 
 	// For TargetECS alone.

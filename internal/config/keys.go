@@ -19,6 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/env"
 	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -72,6 +73,7 @@ var keys = []key{
 	{name: "additional_binary_paths", never: TargetECS, sep: string(os.PathListSeparator), set: paths(func(c *Config) *[]string { return &c.AdditionalBinaryPaths })},
 	{name: "engine_downloads", never: TargetECS, sep: ",", words: []string{"terraform", "tofu"}, set: func(c *Config, values []string) error { c.EngineDownloads = slices.Clone(values); return nil }},
 	{name: "source_roots", never: TargetECS, sep: string(os.PathListSeparator), set: paths(func(c *Config) *[]string { return &c.SourceRoots })},
+	{name: "preapproved_hooks", never: TargetECS, sep: ",", set: hooks},
 	{name: "vault_address", never: TargetECS, set: single(func(c *Config, v string) error {
 		if c.VaultAddress = strings.TrimRight(v, "/"); inClear(v) {
 			return errors.New("plain http would show the token to others on the network: want an https address, or one of this machine such as http://127.0.0.1:8200")
@@ -348,6 +350,23 @@ func variables(c *Config, values []string) error {
 	}
 	return nil
 }
+
+// hooks are the only ones that may run. An empty list is one too, and must not become none at all.
+func hooks(c *Config, values []string) error {
+	values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" })
+	if len(values) == 0 {
+		values = []string{task.NoHooks}
+	}
+	for _, v := range values {
+		if !digest().MatchString(v) && (v != task.NoHooks || len(values) > 1) {
+			return fmt.Errorf("want the digests that dayfly hook digest prints, or %s alone, not %q", task.NoHooks, clip(v))
+		}
+	}
+	c.PreapprovedHooks = values
+	return nil
+}
+
+var digest = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
 
 // paths reads a list of paths.
 func paths(field func(*Config) *[]string) func(*Config, []string) error {

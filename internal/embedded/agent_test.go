@@ -49,7 +49,7 @@ func TestSettings_EveryOneIsPassedOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprint(p.Docker.Image, p.Docker.Network, p.Process.VaultAddress, p.Process.VaultNamespace, p.Process.VaultTokenFile, p.Docker.HostData, p.Docker.Pull, p.Agent.PollingOverride, p.Agent.HealthThreshold, p.Agent.Lines != nil) + fmt.Sprintf("%+v", p.Fargate) + fmt.Sprintf("%q %q %+v %v %v %v %v %v %v %v %v %+v %+v %v %v %v %v", p.Client.URL, p.Client.Token().Reveal(), p.Rest,
+		return fmt.Sprint(p.Docker.Image, p.Docker.Network, p.Process.VaultAddress, p.Process.VaultNamespace, p.Process.VaultTokenFile, p.Docker.HostData, p.Docker.Pull, p.Agent.PollingOverride, p.Agent.HealthThreshold, p.Agent.Lines != nil, p.Process.Hooks) + fmt.Sprintf("%+v", p.Fargate) + fmt.Sprintf("%q %q %+v %v %v %v %v %v %v %v %v %+v %+v %v %v %v %v", p.Client.URL, p.Client.Token().Reveal(), p.Rest,
 			p.Client.RequestTimeout, p.Client.RetryCount, p.Client.RetryWait, p.Client.RetryMaxWait, p.Client.BreakerFailures,
 			p.Client.BreakerTimeout, p.Process.SourceRoots, p.Process.EnginePath, p.Process.Downloads, p.Process.EnvAllow, p.Agent.Types, p.Agent.PollingInterval,
 			p.Agent.StatusLoopInterval, p.Agent.Concurrency)

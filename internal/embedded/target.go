@@ -192,7 +192,7 @@ func machine(cfg AgentConfig, data *dataDir, dir string) launcher.Machine {
 		Dir: data.file(dir), StateRoot: data.file(StateDir), StateStore: cfg.stateID, SourceRoots: cfg.Settings.SourceRoots,
 		Sources:    runner.Sources{Roots: cfg.Settings.SourceRoots, Data: data.path},
 		EnginePath: cfg.Settings.AdditionalBinaryPaths, ToolsDir: data.file(ToolsDir), Downloads: cfg.Settings.EngineDownloads,
-		EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: cfg.lookup(), Log: cfg.Log,
+		EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: cfg.lookup(), Hooks: cfg.Settings.PreapprovedHooks, Log: cfg.Log,
 	}
 }
 

@@ -74,6 +74,8 @@ type Machine struct {
 	EnvAllow  []string
 	LookupEnv func(name string) (string, bool)
 
+	Hooks []string // SHA-256 of the hooks that may run; none means every hook
+
 	Grace time.Duration    // from asking a runner to end to killing all of it; 0 means DefaultGrace
 	Log   *slog.Logger     // nil means none
 	Now   func() time.Time // nil means time.Now
@@ -127,7 +129,7 @@ func (m Machine) Forwarded() map[string]string {
 func (m Machine) Environment(r Request, ref string) task.Environment {
 	return task.Environment{
 		Workflow: r.Workflow, Attempt: r.Attempt, Task: ref, Ticket: r.Ticket, Relay: r.Relay, Forward: m.EnvAllow,
-		Grace: task.EngineGrace(cmp.Or(m.Grace, DefaultGrace)), StateStore: m.StateStore,
+		Grace: task.EngineGrace(cmp.Or(m.Grace, DefaultGrace)), StateStore: m.StateStore, Hooks: m.Hooks,
 	}
 }
 

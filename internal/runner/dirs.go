@@ -2,15 +2,16 @@ package runner
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
 	"github.com/dayfly-dev/dayfly/internal/toolcache"
-	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // dirs are the directories of a run, below its work directory.
@@ -26,6 +27,8 @@ type dirs struct {
 	modules   string // files of the credentials for modules, while a step has them
 	tools     string // engines that were fetched for this run alone; empty: none
 	broken    error  // why they could not be made
+
+	written []*os.File // secrets of the step: emptied at its end, whatever other names code has given them
 }
 
 // prepare makes the directories, for the engine's user.
@@ -91,48 +94,68 @@ func (r *run) owner() *engine.Owner {
 	return &engine.Owner{UID: int(r.cfg.Engine.UID), GID: int(r.cfg.Engine.GID)}
 }
 
-// write writes a secret value to a file below a directory. Only the engine's user can read it.
-func (d *dirs) write(dir, name, value string, owner *engine.Owner) error {
-	if !filepath.IsLocal(name) || filepath.Clean(name) == "." {
-		return workflow.Refuse(workflow.ErrInvalid, "secrets", "the file is not below the directory of the secrets")
+// writeSecrets writes values to files below a new directory that only the engine's user can read. Code that shares the
+// runner's user may have left something in its place, which is not used.
+func (d *dirs) writeSecrets(dir string, files []resolved, owner *engine.Owner) error {
+	if len(files) == 0 {
+		return nil
 	}
-	if err := os.Mkdir(dir, 0o700); err == nil && owner != nil {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	if owner != nil {
 		if err := os.Lchown(dir, owner.UID, owner.GID); err != nil {
 			return err
 		}
-	} else if err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }()
+	for _, s := range files {
+		f, err := writeNew(root, s.File, s.value.Reveal(), owner)
+		if err != nil {
+			return fmt.Errorf("the secret for the file %q cannot be written: %w", s.File, err)
+		}
+		d.written = append(d.written, f)
+	}
+	return nil
+}
+
+// writeNew writes a file that is not there yet, for the engine's user alone, and makes the directories on the way to it.
+// No link leads it out of the root.
+// The caller closes the file.
+func writeNew(root *os.Root, name, content string, owner *engine.Owner) (*os.File, error) {
 	var parents []string
 	for above := filepath.Dir(filepath.Clean(name)); above != "."; above = filepath.Dir(above) {
 		parents = append(parents, above)
 	}
-	for i := len(parents) - 1; i >= 0; i-- {
-		if err := root.Mkdir(parents[i], 0o700); errors.Is(err, fs.ErrExist) {
+	for _, parent := range slices.Backward(parents) {
+		if err := root.Mkdir(parent, 0o700); errors.Is(err, fs.ErrExist) {
 			continue
 		} else if err != nil {
-			return err
+			return nil, err
 		}
 		if owner != nil {
-			if err := disk.GiveOne(root, parents[i], owner.UID, owner.GID); err != nil {
-				return err
+			if err := disk.GiveOne(root, parent, owner.UID, owner.GID); err != nil {
+				return nil, err
 			}
 		}
 	}
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = f.WriteString(value)
+	_, err = f.WriteString(content)
 	if owner != nil && err == nil {
 		err = f.Chown(owner.UID, owner.GID)
 	}
-	return errors.Join(err, f.Close())
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // toolsOf returns the cache of engines that a run uses.
@@ -146,8 +169,12 @@ func (r *run) toolsOf() *toolcache.Cache {
 	return &own
 }
 
-// removeSecrets removes the files of the secrets; it may be called again.
+// removeSecrets empties and removes the files of the secrets; it may be called again.
 func (d *dirs) removeSecrets(log *slog.Logger) {
+	for _, f := range d.written {
+		logRemoval(log, errors.Join(f.Truncate(0), f.Close()))
+	}
+	d.written = nil
 	for _, path := range []string{d.secrets, d.modules} {
 		if path != "" {
 			logRemoval(log, disk.RemoveTree(path))

@@ -19,7 +19,7 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 // environment builds the engine's environment from nothing. Later variables win: the workspace may choose
 // its own HOME or PATH, and its secrets win over its plain variables.
-func (r *run) environment(spec api.Spec, secrets []string) ([]string, error) {
+func (r *run) environment(spec api.Spec, forwarded, secrets []string) ([]string, error) {
 	path := r.cfg.Path
 	if len(r.cfg.EnginePath) > 0 {
 		path = strings.Join(r.cfg.EnginePath, ":") + ":" + path
@@ -28,7 +28,7 @@ func (r *run) environment(spec api.Spec, secrets []string) ([]string, error) {
 	if r.role != nil {
 		env = append(env, "AWS_REGION="+r.role.region, "AWS_DEFAULT_REGION="+r.role.region)
 	}
-	env = append(env, r.forwarded(spec)...)
+	env = append(env, forwarded...)
 	for _, name := range slices.Sorted(maps.Keys(spec.Environment)) {
 		if err := checkVariable(name); err != nil {
 			return nil, err

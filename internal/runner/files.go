@@ -46,7 +46,7 @@ func (r *run) keepFiles(held, life context.Context) {
 	late := func() { give(errors.New("there was no more time for it")) }
 	defer time.AfterFunc(placeMost, late).Stop()
 	defer context.AfterFunc(life, func() { time.AfterFunc(min(placeStopped, r.killTime()-r.clock()), late) })()
-	_ = (&host{r: r}).Step(ctx, stepArtifacts, func(ctx context.Context) (string, error) {
+	_ = (&host{r: r}).step(ctx, stepArtifacts, func(ctx context.Context) (string, error) {
 		c.dir(ctx, ".")
 		for _, line := range c.told {
 			r.logf("%s", line)

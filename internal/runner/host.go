@@ -30,17 +30,21 @@ const (
 type host struct {
 	r    *run
 	spec api.Spec
-	env  []string // of every command
+	env  []string // of every command of the step; outside of steps it has no secret
 
-	lent []string // of every command of the step: where to find the role's credentials, and those for modules
+	forwarded []string   // variables of the machine
+	secrets   []resolved // of all steps
+	root      string     // the root module; empty before it is there
+	modules   modules    // credentials for modules and providers
+	late      error      // a hook that failed after a step whose effects stand
 
-	modules modules // for modules and providers
+	lent []string // of every command of the step: where to find the role's credentials
 
 	exit *int // of the last command in that step, if it was not 0
 }
 
-// Step implements engine.Host.
-func (h *host) Step(ctx context.Context, name string, fn func(ctx context.Context) (string, error)) error {
+// step runs fn as a step of its own, without hooks and secrets.
+func (h *host) step(ctx context.Context, name string, fn func(ctx context.Context) (string, error)) error {
 	seq := h.r.steps.begin(name)
 	if ctx.Err() != nil {
 		h.r.steps.finish(seq, workflow.StepSkipped, h.r.hidden.String(context.Cause(ctx).Error()), nil)
@@ -49,14 +53,13 @@ func (h *host) Step(ctx context.Context, name string, fn func(ctx context.Contex
 	before := h.r.enter(name)
 	defer h.r.enter(before)
 	h.exit = nil
-	outer := h.lent
-	defer func() { h.lent = outer }()
 	if h.r.role != nil {
+		outer := h.lent
 		lent, end := h.r.role.lender.Step()
 		h.lent = lent
-		defer end()
+		defer func() { h.lent = outer; end() }()
 	}
-	text, err := h.withModules(ctx, name, fn)
+	text, err := fn(ctx)
 	h.r.own.Flush()
 	status := workflow.StepSucceeded
 	if err != nil {

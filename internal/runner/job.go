@@ -40,17 +40,19 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	if r.dirs.broken != nil {
 		return engine.Outcome{}, failure(workflow.ReasonRunnerError, r.dirs.broken)
 	}
-	h := &host{r: r, spec: spec}
+	if err := r.allowed(spec.Hooks); err != nil {
+		return engine.Outcome{}, failure(workflow.ReasonHookRefused, err)
+	}
+	h := &host{r: r, spec: spec, forwarded: r.forwarded(spec)}
 	if spec.Role != nil {
 		if err := r.borrow(ctx, spec); err != nil {
 			return engine.Outcome{}, failure(workflow.ReasonRoleUnavailable, err)
 		}
 	}
-	env, err := r.secrets(ctx, spec)
-	if err != nil {
+	if h.secrets, err = r.secrets(ctx, spec); err != nil {
 		return engine.Outcome{}, failure(workflow.ReasonSecretUnavailable, err)
 	}
-	if h.env, err = r.environment(spec, env); err != nil {
+	if h.env, err = r.environment(spec, h.forwarded, nil); err != nil {
 		return engine.Outcome{}, failure(workflow.ReasonRunnerError, err)
 	}
 	if h.modules, err = r.modules(ctx, spec, h.env); err != nil {
@@ -62,13 +64,13 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	}
 	job := engine.Job{
 		Spec: spec, TempDir: r.dirs.temp, SecretsDir: r.dirs.secrets,
-		StateDir: r.cfg.StateDir, StateOlds: r.cfg.StateOlds, StateStore: r.cfg.StateStore, Bucket: r.cfg.Bucket, Getenv: lookIn(h.env),
+		StateDir: r.cfg.StateDir, StateOlds: r.cfg.StateOlds, StateStore: r.cfg.StateStore, Bucket: r.cfg.Bucket, Getenv: func(name string) string { return lookIn(h.env, name) },
 		EnginePath: r.cfg.EnginePath, Path: r.cfg.Path, Tools: r.toolsOf(), Owner: r.owner(),
 		ReadOnlyState: !workflow.ChangesState(spec.Type, spec.Operation),
 	}
 	job.Search = engine.Look(ctx, &host{r: r, env: h.env}, job)
 	defer job.Search.End()
-	err = h.Step(ctx, stepSource, func(ctx context.Context) (string, error) {
+	err = h.step(ctx, stepSource, func(ctx context.Context) (string, error) {
 		if given := r.cfg.SourceDir != "" && spec.Source.Directory != ""; given && r.cfg.SourcePath != spec.Source.Path {
 			r.dropGiven()
 			return "", errOtherCopy
@@ -86,6 +88,9 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 		case err == nil && spec.SourceDigest != "" && spec.SourceDigest != fetched.Digest:
 			err = errMoved
 		}
+		if err == nil {
+			h.root, err = job.Root, r.writeFiles(job.Root, spec.Files)
+		}
 		return "", err
 	})
 	if err != nil {
@@ -100,7 +105,12 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 		}
 		return engine.Outcome{}, failure(reason, err)
 	}
-	return engine.Run(ctx, h, job)
+	job.Search.Wait() // from here on, processes of a step are all that runs
+	out, err := engine.Run(ctx, h, job)
+	if err == nil {
+		err = h.late
+	}
+	return out, err
 }
 
 // planned returns the source of a run: of one that applies a plan, the commit that the plan was made from.
@@ -147,16 +157,14 @@ var errOtherCopy = errors.New("the agent of this runner does not know the path o
 // errStale means that the source is not the one that the plan was made from.
 var errStale = errors.New("the approved plan was made from source")
 
-// lookIn looks up variables in an environment, in which later ones win.
-func lookIn(env []string) func(name string) string {
-	return func(name string) string {
-		for _, v := range slices.Backward(env) {
-			if value, ok := strings.CutPrefix(v, name+"="); ok {
-				return value
-			}
+// lookIn looks up a variable in an environment, in which later ones win.
+func lookIn(env []string, name string) string {
+	for _, v := range slices.Backward(env) {
+		if value, ok := strings.CutPrefix(v, name+"="); ok {
+			return value
 		}
-		return ""
 	}
+	return ""
 }
 
 // spec returns the spec of the run, which came with the start, or is asked for.
@@ -190,38 +198,6 @@ func (r *run) accept(spec api.Spec) error {
 		r.most = r.deadline
 	}
 	return nil
-}
-
-// secrets resolves the references of a spec. It first has the values masked, then writes them to their files
-// or returns them for the environment.
-func (r *run) secrets(ctx context.Context, spec api.Spec) (env []string, err error) {
-	for _, s := range spec.Secrets {
-		name := cmp.Or(s.Env, s.File)
-		value, err := r.resolver().Resolve(ctx, s.Ref)
-		if err != nil {
-			return nil, fmt.Errorf("the secret for %s did not resolve: %w", name, err)
-		}
-		if value.Empty() {
-			return nil, fmt.Errorf("the secret for %s is empty", name)
-		}
-		if r.hidden.Add(value.Reveal()) > 0 {
-			r.logf("the secret for %s has fewer than %d characters and cannot be masked", name, mask.MinLength)
-		}
-		switch {
-		case s.Env == "":
-			if err := r.dirs.write(r.dirs.secrets, s.File, value.Reveal(), r.owner()); err != nil {
-				return nil, fmt.Errorf("the secret for the file %q cannot be written: %w", s.File, err)
-			}
-		case strings.ContainsRune(value.Reveal(), 0):
-			return nil, fmt.Errorf("the secret for %s contains a zero byte, which a variable cannot hold: use a file", name)
-		default:
-			if err := checkVariable(s.Env); err != nil {
-				return nil, err
-			}
-			env = append(env, s.Env+"="+value.Reveal())
-		}
-	}
-	return env, nil
 }
 
 // resolver resolves references. It uses the run's role, if it has one, for those of the cloud. It asks a few

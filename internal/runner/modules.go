@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/disk"
+	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/runner/mask"
 )
 
@@ -23,15 +23,21 @@ const stepInit = "init"
 // step has them, and the runner's own memory has them in between.
 type modules struct {
 	env   []string
-	files map[string]string // by name below the directory of modules
-	only  string            // the one step that gets them; empty: all of the engine's
-	used  int               // steps that have them now
+	files []resolved // below the directory of modules
+	only  string     // the one step that gets them; empty: all of the engine's
 }
+
+func (m *modules) file(name, content string) {
+	m.files = append(m.files, resolved{api.Secret{File: name}, redact.New(content)})
+}
+
+// goTo reports whether a step gets the credentials.
+func (m *modules) goTo(step string) bool { return m.only == "" || m.only == step }
 
 // modules resolves the credentials for modules of a spec and masks them. before is the environment of the engine, which
 // may have settings of git already.
 func (r *run) modules(ctx context.Context, spec api.Spec, before []string) (modules, error) {
-	out := modules{files: map[string]string{}}
+	out := modules{}
 	if spec.Engine == api.EngineTerraform || spec.Engine == api.EngineTofu {
 		out.only = stepInit
 	}
@@ -50,7 +56,8 @@ func (r *run) modules(ctx context.Context, spec api.Spec, before []string) (modu
 		case secret == "" || strings.ContainsRune(secret, 0):
 			return out, fmt.Errorf("the credential for modules of %s is empty or has a zero byte", m.Host)
 		case m.SSHKeyRef != "":
-			out.files[name], out.files[name+".known_hosts"] = secret+"\n", m.KnownHosts+"\n"
+			out.file(name, secret+"\n")
+			out.file(name+".known_hosts", m.KnownHosts+"\n")
 			host, _, err := net.SplitHostPort(m.Host)
 			if err != nil {
 				host = m.Host
@@ -62,7 +69,7 @@ func (r *run) modules(ctx context.Context, spec api.Spec, before []string) (modu
 			user := cmp.Or(m.Username, "x-access-token")
 			r.hidden.Add(base64.StdEncoding.EncodeToString([]byte(user + ":" + secret)))
 			out.env = append(out.env, registryVariable(m.Host)+"="+secret)
-			out.files[name] = "username=" + user + "\npassword=" + secret + "\n"
+			out.file(name, "username="+user+"\npassword="+secret+"\n")
 			key := "credential.https://" + strings.ToLower(m.Host) + ".helper"
 			// The empty one takes away the helpers of the machine, which would keep the token.
 			git = append(git, key, "", key, "!f() { test \"$1\" != get || cat "+shellWord(r.dirs.module(name))+"; }; f")
@@ -72,7 +79,7 @@ func (r *run) modules(ctx context.Context, spec api.Spec, before []string) (modu
 		out.env = append(append(out.env, "GIT_TERMINAL_PROMPT=0"), gitSettings(before, git)...)
 	}
 	if len(ssh) > 0 {
-		out.files["ssh_config"] = strings.Join(ssh, "") + "Host *\n  StrictHostKeyChecking yes\n  BatchMode yes\n"
+		out.file("ssh_config", strings.Join(ssh, "")+"Host *\n  StrictHostKeyChecking yes\n  BatchMode yes\n")
 		out.env = append(out.env, "GIT_SSH_COMMAND=ssh -F "+shellWord(r.dirs.module("ssh_config")))
 	}
 	return out, nil
@@ -85,7 +92,7 @@ func registryVariable(host string) string {
 
 // gitSettings are the variables that add settings to git's configuration, after those that the environment has.
 func gitSettings(env, pairs []string) []string {
-	n, err := strconv.Atoi(lookIn(env)("GIT_CONFIG_COUNT"))
+	n, err := strconv.Atoi(lookIn(env, "GIT_CONFIG_COUNT"))
 	if err != nil || n < 0 {
 		n = 0
 	}
@@ -105,25 +112,6 @@ func sshHost(host, key string) string {
 
 // shellWord makes one word for a shell.
 func shellWord(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
-// withModules does a step with the credentials for modules, where it gets them. They are gone when it has ended.
-func (h *host) withModules(ctx context.Context, step string, fn func(ctx context.Context) (string, error)) (string, error) {
-	m, d := &h.modules, &h.r.dirs
-	if len(m.env) == 0 || step == stepSource || m.only != "" && m.only != step {
-		return fn(ctx)
-	}
-	if m.used++; m.used == 1 { // a step may have others in it
-		defer func() { logRemoval(h.r.log, disk.RemoveTree(d.modules)) }()
-		for name, content := range m.files {
-			if err := d.write(d.modules, name, content, h.r.owner()); err != nil {
-				return "", fmt.Errorf("the credentials for modules cannot be written: %w", err)
-			}
-		}
-	}
-	defer func() { m.used-- }()
-	h.lent = append(slices.Clip(h.lent), m.env...)
-	return fn(ctx)
-}
 
 // module is the path of a file of the credentials for modules.
 func (d *dirs) module(name string) string { return filepath.Join(d.modules, name) }

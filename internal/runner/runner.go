@@ -93,6 +93,8 @@ type Config struct {
 	Forward []string // variables for the engine, KEY=VALUE; masked, unless they are public
 	Hide    []string // values to mask beside those of the spec's secrets and of Forward
 
+	Hooks []string // SHA-256 of the hooks that may run, see api.Hook.Allowed; none means every hook
+
 	Processes int // most processes and threads of the task's own cgroup; 0 means that it limits none
 
 	Notice string // what the log begins with; empty means nothing
@@ -314,9 +316,13 @@ func (r *run) work(ctx context.Context) (result api.Result) {
 
 // conclude makes a result of an outcome, and of why ctx ended if it did.
 func (r *run) conclude(ctx context.Context, out engine.Outcome, err error) api.Result {
-	result := api.Result{Outcome: workflow.Succeeded, Lock: out.Lock, State: out.State, Changes: out.Changes, Truncated: out.Truncated}
+	// An engine that failed leaves here only what stands nevertheless. One that succeeded leaves all, also if a hook failed.
+	result := api.Result{
+		Outcome: workflow.Succeeded, Changes: out.Changes, Outputs: out.Outputs, Inventory: out.Inventory,
+		Lock: out.Lock, State: out.State, Truncated: out.Truncated,
+	}
 	if err == nil {
-		result.Outputs, result.Plan, result.Inventory = out.Outputs, out.Plan, out.Inventory
+		result.Plan = out.Plan
 		return r.hide(result)
 	}
 	result.Outcome, result.Reason, result.Detail = workflow.Failed, workflow.ReasonRunnerError, err.Error()

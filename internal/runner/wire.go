@@ -106,7 +106,7 @@ func configOf(given task.Environment, getenv func(string) string, bundle *task.B
 		StateDir: given.StateDir, StateOlds: given.StateOlds, StateStore: given.StateStore,
 		Bucket:    api.State{Bucket: given.StateBucket, Region: getenv("AWS_REGION"), KMSKeyARN: given.StateKMSKeyARN},
 		SourceDir: given.SourceDir, SourcePath: given.SourcePath, SourceRoots: given.SourceRoots, EnginePath: given.EnginePath, Grace: given.Grace,
-		Notice: given.Notice, Processes: given.Processes,
+		Notice: given.Notice, Processes: given.Processes, Hooks: given.Hooks,
 	}
 	if uid := given.EngineUID; uid != 0 {
 		cfg.Engine = &child.User{UID: uid, GID: uid}

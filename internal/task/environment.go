@@ -40,8 +40,9 @@ type Environment struct {
 	EngineUID    uint32        `env:"DAYFLY_ENGINE_UID"`            // user of the engine; none: the runner's own
 	Grace        time.Duration `env:"DAYFLY_STOP_GRACE"`            // from the engine's interrupt to its end
 
-	Notice    string `env:"DAYFLY_NOTICE"`        // a sentence with which the log of the run begins
-	Processes int    `env:"DAYFLY_MAX_PROCESSES"` // processes and threads that the task's cgroup is limited to; 0: by none
+	Hooks     []string `env:"DAYFLY_PREAPPROVED_HOOKS"` // SHA-256 of the hooks that may run; none: every hook
+	Notice    string   `env:"DAYFLY_NOTICE"`            // a sentence with which the log of the run begins
+	Processes int      `env:"DAYFLY_MAX_PROCESSES"`     // processes and threads that the task's cgroup is limited to; 0: by none
 
 	StateDir       string   `env:"DAYFLY_STATE_DIR,path"`  // directory of the workspace's state
 	StateOlds      []string `env:"DAYFLY_STATE_OLDS,path"` // other such directories, named as their states
@@ -56,6 +57,9 @@ type Environment struct {
 	VaultRole      string `env:"DAYFLY_VAULT_ROLE"`            // in it; none: the one with the name of the IAM role
 	VaultServerID  string `env:"DAYFLY_VAULT_SERVER_ID"`       // value of the header that the login signs; none: no header
 }
+
+// NoHooks in place of the digests of hooks allows none.
+const NoHooks = "none"
 
 const pathSeparator = string(os.PathListSeparator)
 

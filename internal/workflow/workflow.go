@@ -115,6 +115,8 @@ const (
 	ReasonSourceMoved       Reason = "source_moved"       // the directory's files changed after the submission
 	ReasonPlanStale         Reason = "plan_stale"         // the approved plan does not fit any more; also decided by the control plane
 	ReasonArtifactFailed    Reason = "artifact_failed"    // an artifact that the run needs could not be placed or fetched
+	ReasonHookFailed        Reason = "hook_failed"        // a hook of the workspace failed, and no step did
+	ReasonHookRefused       Reason = "hook_refused"       // the pool does not allow a hook of the workspace
 	ReasonInterrupted       Reason = "interrupted"        // its task was told to stop
 	ReasonRunnerError       Reason = "runner_error"       // the runner itself failed
 
@@ -131,7 +133,8 @@ func Reasons() []Reason {
 		ReasonCancelled, ReasonExpiredInQueue, ReasonNeverStarted, ReasonLaunchFailed,
 		ReasonLaunchWindow, ReasonRunnerLost, ReasonTaskStopped, ReasonResultMissing, ReasonDeadline, ReasonRunnerTooOld, ReasonNotApproved,
 		ReasonStepFailed, ReasonSourceFailed, ReasonSecretUnavailable, ReasonRoleUnavailable, ReasonEngineNotFound,
-		ReasonStateNotKept, ReasonStateElsewhere, ReasonSourceMoved, ReasonPlanStale, ReasonArtifactFailed, ReasonInterrupted, ReasonRunnerError,
+		ReasonStateNotKept, ReasonStateElsewhere, ReasonSourceMoved, ReasonPlanStale, ReasonArtifactFailed,
+		ReasonHookFailed, ReasonHookRefused, ReasonInterrupted, ReasonRunnerError,
 		ReasonThrottled, ReasonQuota, ReasonCapacity, ReasonUnavailable,
 	}
 }

@@ -161,7 +161,7 @@ func fields(t reflect.Type, parent string) []string {
 }
 
 func TestWorkspaces_DescribesEveryField(t *testing.T) {
-	got := described(t, "docs/workspaces.md", "Source", "State", "Secrets", "Private modules")
+	got := described(t, "docs/workspaces.md", "Source", "State", "Secrets", "Private modules", "Files", "Hooks")
 	for _, row := range arch.Table(read(t, "docs/workspaces.md"), "Fields") {
 		got = append(got, arch.Code(row[0])...)
 	}

@@ -341,7 +341,8 @@ func TestWorkspaces_ListsTheVariablesThatACommandSees(t *testing.T) {
 	said := term.run(t, []docs.Block{
 		{Line: 1, Text: "mkdir -p a b c\n" +
 			"cat >a/workspace.yaml <<'END'\nname: a\nengine: command\nstate: {kind: directory}\n" +
-			"commands: {update: \"env | cut -d= -f1 | sed 's/^/saw /'\"}" + rest + "END\n" +
+			"commands: {update: \"env | cut -d= -f1 | sed 's/^/saw /'\"}\n" +
+			"hooks: [{after: run, run: \"env | cut -d= -f1 | sed 's/^/saw /'\"}]" + rest + "END\n" +
 			"cat >b/workspace.yaml <<'END'\nname: b\nengine: terraform\nstate: {kind: directory}" + rest + "END\n" +
 			"cat >c/workspace.yaml <<'END'\nname: c\nengine: terragrunt" + strings.ReplaceAll(rest, "-name", "") + "END\n" +
 			"export PATH=\"$PWD/stub:$PATH\" FORWARDED=x DAYFLY_LISTEN=" + term.address + "\n"},
@@ -413,7 +414,7 @@ func TestPages_CommandsAndFlagsExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	help := map[string]string{}
-	groups := []string{"workflow", "workspace", "state", "artifact", "secret", "pool", "project", "token", "repair", "organization", "server", "audit", "schedule", "notification", "delivery", "git-host", "issuer"}
+	groups := []string{"workflow", "workspace", "state", "artifact", "secret", "hook", "pool", "project", "token", "repair", "organization", "server", "audit", "schedule", "notification", "delivery", "git-host", "issuer"}
 	for _, page := range pages(t) {
 		if page == "CHANGELOG.md" { // of other versions too
 			continue

@@ -119,6 +119,9 @@ func checkWorkspace(w *api.Workspace) error {
 			return err
 		}
 	}
+	if err := checkInputs(w); err != nil {
+		return err
+	}
 	data, err := json.Marshal(w)
 	if err != nil {
 		return invalid("", "cannot encode the workspace: %v", err)

@@ -1,18 +1,19 @@
 package engine
 
 import (
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // The steps of terraform and tofu, and the one of commands.
 const (
-	stepInit   = "init"
-	stepPlan   = "plan"
-	stepApply  = "apply"
-	stepOutput = "output"
-	stepRun    = "run"
-	stepState  = "state"
-	stepCheck  = "check"
+	stepInit   = api.StepInit
+	stepPlan   = api.StepPlan
+	stepApply  = api.StepApply
+	stepOutput = api.StepOutput
+	stepRun    = api.StepRun
+	stepState  = api.StepState
+	stepCheck  = api.StepCheck
 )
 
 // mode is what an operation asks of the engine.

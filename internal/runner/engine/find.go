@@ -143,12 +143,19 @@ func (s *Search) End() {
 	}
 }
 
+// Wait waits until the search has ended. A nil Search has.
+func (s *Search) Wait() {
+	if s != nil {
+		<-s.done
+	}
+}
+
 // located waits for the end of the search that was begun for a job, or looks itself.
 func located(ctx context.Context, h Host, j Job) (binary, error) {
 	if j.Search == nil {
 		return find(ctx, h, j, j.Spec.Engine, j.Spec.EngineVersion)
 	}
-	<-j.Search.done // it ends with the same ctx
+	j.Search.Wait() // it ends with the same ctx
 	return j.Search.bin, j.Search.err
 }
 
