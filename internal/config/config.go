@@ -65,6 +65,10 @@ type Config struct {
 	Listen           string        // where the control plane of up listens; empty: the caller's default
 	PrivateIssuers   []string      // of up: hosts and networks of OIDC issuers that may be called although they are private; empty means none
 
+	Images    map[string]string // by the names that workspaces ask for: images, or task definitions for TargetECS; empty means none
+	DiskQuota int               // GiB that each job may use; 0 means no bound
+	MaxDisk   int               // most GiB that a workspace may ask for; 0 means what each job has
+
 	EnabledWorkflowTypes []workflow.Type // types that are claimed; empty means all
 	EnvForwardAllowlist  []string        // names of variables that reach the runner; default none
 	SourceRoots          []string        // directories in which directory sources are allowed; empty means nowhere

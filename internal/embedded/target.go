@@ -174,7 +174,7 @@ func dockerConfig(cfg AgentConfig, data *dataDir) (docker.Config, error) {
 	}
 	return docker.Config{
 		Machine: machine(cfg, data, ContainersDir), Socket: socket, Image: cmp.Or(cfg.Settings.RunnerImage, DefaultImage(cfg.Version)),
-		Network: network, Instance: cfg.instance, NoSockets: cfg.WithoutSockets,
+		Images: cfg.Settings.Images, Network: network, Instance: cfg.instance, NoSockets: cfg.WithoutSockets,
 		Secrets: secrets.Mux{"file": local.New(data.file(SecretsDir))},
 	}, nil
 }
@@ -185,6 +185,7 @@ func machine(cfg AgentConfig, data *dataDir, dir string) launcher.Machine {
 		Dir: data.file(dir), StateRoot: data.file(StateDir), StateStore: cfg.stateID, SourceRoots: cfg.Settings.SourceRoots,
 		Sources:  runner.Sources{Roots: cfg.Settings.SourceRoots, Data: data.path},
 		EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: cfg.lookup(), Log: cfg.Log,
+		DiskQuota: cfg.Settings.DiskQuota, MaxDisk: cfg.Settings.MaxDisk,
 	}
 }
 

@@ -45,6 +45,9 @@ func (l *Launcher) prepare(ctx context.Context, ref string, r launcher.Request) 
 	if p.size, err = task.SizeOf(r.Size); err != nil {
 		return p, "", err
 	}
+	if p.image, err = launcher.Image(r.Image, l.config.Image, l.config.Images); err != nil {
+		return p, "", err
+	}
 	engine, err := l.know(ctx)
 	if err != nil {
 		return p, "", err
