@@ -155,7 +155,7 @@ func (l *Launcher) probe(ctx context.Context, host, name string) (err error) {
 
 	config := l.config
 	config.hostGateway = name == GatewayName
-	p := plan{ref: ref, launcher: l.id, work: work}
+	p := plan{ref: ref, launcher: l.id, image: l.config.Image, work: work}
 	p.request.Workflow, p.request.Relay = "probe", address
 	p.size.MemoryMB, p.size.MilliCPU, p.size.MaxPIDs = 256, 500, 64
 	spec := config.spec(p)
