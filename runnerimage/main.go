@@ -1,7 +1,7 @@
 // Command runnerimage is the runner of a container: it runs the job that its environment names and exits.
 // With the argument probe it only checks whether a task here would reach its relay. With version it prints its
 // version. Exit code 0 means that the result was handed over, or that the run is not this task's. Exit code 1
-// means that only the end of the task tells the control plane.
+// means that only the end of the task tells the control plane, 75 that this is because the relay was not reached.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "runner:", err)
-		os.Exit(1)
+		os.Exit(runner.ExitCode(err))
 	}
 }
 

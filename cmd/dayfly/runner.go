@@ -27,7 +27,7 @@ func job(args []string, getenv func(string) string, stderr io.Writer) int {
 	}
 	if err := run(ctx, getenv); err != nil {
 		_, _ = fmt.Fprintln(stderr, "dayfly runner: "+err.Error())
-		return exitFailed
+		return runner.ExitCode(err)
 	}
 	return exitOK
 }

@@ -12,6 +12,7 @@ import (
 	awsecs "github.com/aws/aws-sdk-go-v2/service/ecs"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
+	"github.com/dayfly-dev/dayfly/functions/internal/launches"
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 	"github.com/dayfly-dev/dayfly/internal/reaper"
@@ -49,6 +50,7 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 		Container:      env.Required("DAYFLY_CONTAINER", "the name of the runner's container"),
 		Pool:           env.Required("DAYFLY_POOL", "the name of the pool"),
 		Subnets:        env.RequiredList("DAYFLY_SUBNETS", "the subnets of the tasks"),
+		Images:         launches.Pairs(env, "DAYFLY_IMAGES"),
 		Log:            log,
 	}
 	if err := env.Err(); err != nil {

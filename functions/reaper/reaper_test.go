@@ -148,7 +148,7 @@ func TestHandle_AStopEndsARunWithItsReasonHoweverOftenItIsTold(t *testing.T) {
 		w.must(w.f.Handle(t.Context(), w.event("ecs-task-stopped")))
 	}
 	wf := w.state()
-	if wf.State != workflow.Failed || wf.Reason != workflow.ReasonTaskStopped || !strings.Contains(strings.ToLower(wf.Detail), "memory") {
+	if wf.State != workflow.Failed || wf.Reason != workflow.ReasonOutOfMemory || !strings.Contains(strings.ToLower(wf.Detail), "memory") {
 		t.Errorf("workflow is %s (%s): %s", wf.State, wf.Reason, wf.Detail)
 	}
 	page, err := w.plane.Timeline(t.Context(), w.admin, w.job.ID, "", 0)

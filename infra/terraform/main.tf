@@ -92,6 +92,8 @@ resource "aws_cloudformation_stack" "pool" {
     EngineDownloads          = join(",", sort(var.engine_downloads))
     TaskTags                 = join(",", [for key in sort(keys(var.task_tags)) : "${key}=${var.task_tags[key]}"])
     SpotPolicy               = var.spot_policy
+    MaxDiskGiB               = tostring(var.max_disk_gib)
+    RunnerImages             = join(",", [for name in sort(keys(var.runner_images)) : "${name}=${var.runner_images[name]}"])
     LaunchRate               = tostring(var.launch_rate)
     StatusRateLimit          = tostring(var.status_rate_limit)
     StatusBurstLimit         = tostring(var.status_burst_limit)

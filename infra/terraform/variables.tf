@@ -157,6 +157,26 @@ variable "spot_policy" {
   }
 }
 
+variable "max_disk_gib" {
+  description = "The largest disk in GiB that a workspace may ask for (disk_gib). A smaller one than 21 is that of every task."
+  type        = number
+  default     = 20
+  validation {
+    condition     = var.max_disk_gib >= 20 && var.max_disk_gib <= 200
+    error_message = "It lies between 20 and 200."
+  }
+}
+
+variable "runner_images" {
+  description = "Task definitions that workspaces may ask for by name (image). The family of each begins with the stack's name and -runner-, and its roles are those of the pool's own task definition."
+  type        = map(string)
+  default     = {}
+  validation {
+    condition     = alltrue([for k, v in var.runner_images : can(regex("^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}=[A-Za-z0-9_:/.-]{1,512}$", "${k}=${v}"))])
+    error_message = "It has names of letters, digits, _, . and -, each with a task definition."
+  }
+}
+
 variable "launch_rate" {
   description = "RunTask calls a second that this pool may make. An account may make 20 in a Region, for all of its pools together."
   type        = number

@@ -249,7 +249,10 @@ type Workflow struct {
 
 // Aftermath says what to do after a run that was cut off while it could change the state; empty after any other.
 func (w Workflow) Aftermath() string {
-	cutOff := []workflow.Reason{workflow.ReasonTaskStopped, workflow.ReasonRunnerLost, workflow.ReasonResultMissing, workflow.ReasonDeadline}
+	cutOff := []workflow.Reason{
+		workflow.ReasonTaskStopped, workflow.ReasonRunnerLost, workflow.ReasonResultMissing, workflow.ReasonDeadline,
+		workflow.ReasonOutOfMemory, workflow.ReasonDiskFull, workflow.ReasonSpotTaken, workflow.ReasonRelayLost,
+	}
 	if w.StartedAt == nil || !workflow.ChangesState(w.Type, w.Operation) || !slices.Contains(cutOff, w.Reason) {
 		return ""
 	}

@@ -77,6 +77,8 @@ type Lost struct {
 	Task     string `json:"task" minLength:"1" maxLength:"512" doc:"The launcher's reference to the task" example:"arn:aws:ecs:eu-central-1:123456789012:task/dayfly/0f8a1c2d3e4b5a697887766554433221"`
 	ExitCode *int   `json:"exit_code,omitempty" doc:"Where known; 0 means that the result was handed over" example:"137"`
 	Text     string `json:"text,omitempty" maxLength:"1000" doc:"The stop reason in a sentence" example:"OutOfMemoryError: container killed due to memory usage"`
+
+	Reason workflow.Reason `json:"reason,omitempty" doc:"What ended it, where the launcher knows: out_of_memory, spot_taken or relay_lost" example:"out_of_memory"`
 }
 
 // JobState is what a pool may know of a job, and whether it still wants it.

@@ -66,6 +66,10 @@ type Config struct {
 	Listen           string        // where the control plane of up listens; empty: the caller's default
 	PrivateIssuers   []string      // of up: hosts and networks of OIDC issuers that may be called although they are private; empty means none
 
+	Images    map[string]string // by the names that workspaces ask for: images, or task definitions for TargetECS; empty means none
+	DiskQuota int               // GiB that each job may use; 0 means no bound
+	MaxDisk   int               // most GiB that a workspace may ask for; 0 means what each job has
+
 	// SharedVolumeDirectory is the working directory as the Docker engine sees it; empty: as this program does.
 	SharedVolumeDirectory string
 

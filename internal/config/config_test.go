@@ -41,6 +41,9 @@ service_url: https://dayfly.example.com/
 working_directory: /srv/dayfly
 deploy_target: process
 runner_image: registry.example.com/runner:v2
+images: [big=registry.example.com/runner-big:v2]
+disk_quota: 20
+max_disk: 50
 runner_network: none
 shared_volume_directory: /host/dayfly
 pull_image: true
@@ -114,6 +117,7 @@ func all() config.Config {
 		Container: "runner", Spot: "never", LaunchRate: 20,
 		Token: redact.New("dfp_secret"), ServiceURL: "https://dayfly.example.com", WorkingDirectory: "/srv/dayfly",
 		DeployTarget: "process", RunnerImage: "registry.example.com/runner:v2", RunnerNetwork: "none", SharedVolumeDirectory: "/host/dayfly", PullImage: true, SingleRun: true, Concurrency: 4,
+		Images: map[string]string{"big": "registry.example.com/runner-big:v2"}, DiskQuota: 20, MaxDisk: 50,
 		EnabledWorkflowTypes: []workflow.Type{workflow.Deployment, workflow.InsightsScan},
 		EnvForwardAllowlist:  []string{"LANG", "AWS_REGION"}, SourceRoots: []string{"/srv/code", "/srv/more"},
 		VaultAddress: "https://vault.example.com:8200", VaultNamespace: "team/infra", VaultTokenFile: "/run/vault/token",
@@ -163,7 +167,7 @@ func TestLoad_EveryKeyOfTheFileIsPassedOn(t *testing.T) {
 func TestLoad_EnvironmentSetsEveryKeyToo(t *testing.T) {
 	env := []string{
 		"DAYFLY_TOKEN=dfp_secret", "DAYFLY_SERVICE_URL=https://dayfly.example.com", "DAYFLY_WORKING_DIRECTORY=/srv/dayfly",
-		"DAYFLY_DEPLOY_TARGET=process", "DAYFLY_RUNNER_IMAGE=registry.example.com/runner:v2", "DAYFLY_RUNNER_NETWORK=none", "DAYFLY_SHARED_VOLUME_DIRECTORY=/host/dayfly", "DAYFLY_PULL_IMAGE=true", "DAYFLY_SINGLE_RUN=true", "DAYFLY_CONCURRENCY=4", "DAYFLY_ENABLED_WORKFLOW_TYPES=deployment, insights_scan",
+		"DAYFLY_DEPLOY_TARGET=process", "DAYFLY_RUNNER_IMAGE=registry.example.com/runner:v2", "DAYFLY_IMAGES=big=registry.example.com/runner-big:v2", "DAYFLY_DISK_QUOTA=20", "DAYFLY_MAX_DISK=50", "DAYFLY_RUNNER_NETWORK=none", "DAYFLY_SHARED_VOLUME_DIRECTORY=/host/dayfly", "DAYFLY_PULL_IMAGE=true", "DAYFLY_SINGLE_RUN=true", "DAYFLY_CONCURRENCY=4", "DAYFLY_ENABLED_WORKFLOW_TYPES=deployment, insights_scan",
 		"DAYFLY_ENV_FORWARD_ALLOWLIST=LANG,AWS_REGION", "DAYFLY_SOURCE_ROOTS=/srv/code:/srv/more", "DAYFLY_ADDITIONAL_BINARY_PATHS=/opt/engines:/opt/more", "DAYFLY_ENGINE_DOWNLOADS=terraform,tofu",
 		"DAYFLY_PREAPPROVED_HOOKS=9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "DAYFLY_VAULT_ADDRESS=https://vault.example.com:8200", "DAYFLY_VAULT_NAMESPACE=team/infra", "DAYFLY_VAULT_TOKEN_FILE=/run/vault/token",
 		"DAYFLY_PRIVATE_DELIVERIES=hooks.example.internal,10.1.0.0/16", "DAYFLY_POLLING_INTERVAL=5s", "DAYFLY_POLLING_INTERVAL_OVERRIDE=true",

@@ -63,6 +63,9 @@ var keys = []key{
 		return nil
 	})},
 	{name: "runner_image", never: TargetECS, set: matching(func(c *Config) *string { return &c.RunnerImage }, image, "the name of an image, such as dayfly-runner:v1")},
+	{name: "images", sep: ", \t\n", set: images},
+	{name: "disk_quota", never: TargetECS, set: number(func(c *Config) *int { return &c.DiskQuota }, 0, 100_000)},
+	{name: "max_disk", set: number(func(c *Config) *int { return &c.MaxDisk }, 0, 100_000)},
 	{name: "runner_network", never: TargetECS, words: []string{NetworkOutbound, NetworkNone}, set: single(func(c *Config, v string) error { c.RunnerNetwork = v; return nil })},
 	{name: "shared_volume_directory", never: TargetECS, set: single(func(c *Config, v string) error { return path(&c.SharedVolumeDirectory, v) })},
 	{name: "pull_image", never: TargetECS, set: single(func(c *Config, v string) error { return truth(&c.PullImage, v) })},
@@ -336,6 +339,22 @@ func listen(c *Config, v string) error {
 
 // image is a form of image names that every container engine takes.
 var image = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._:/@-]{0,254}$`) })
+
+// images reads NAME=IMAGE of each. What an image is depends on the target, and its launcher checks that too.
+func images(c *Config, values []string) error {
+	c.Images = map[string]string{}
+	for _, v := range values {
+		name, ref, _ := strings.Cut(v, "=")
+		if !plainName().MatchString(name) || !image().MatchString(ref) && !awsName().MatchString(ref) {
+			return fmt.Errorf("want NAME=IMAGE, or NAME=TASK_DEFINITION with deploy_target ecs, not %q", clip(v))
+		}
+		if c.Images[name] != "" {
+			return fmt.Errorf("%s is given twice", name)
+		}
+		c.Images[name] = ref
+	}
+	return nil
+}
 
 func variables(c *Config, values []string) error {
 	c.EnvForwardAllowlist = nil

@@ -51,6 +51,7 @@ func fargateConfig(cfg AgentConfig, pool string) ecs.Config {
 	return ecs.Config{
 		Cluster: s.Cluster, TaskDefinition: s.TaskDefinition, Container: s.Container, Pool: pool,
 		Subnets: s.Subnets, SecurityGroups: s.SecurityGroups, AssignPublicIP: s.AssignPublicIP, Spot: ecs.Spot(s.Spot),
+		Images: s.Images, MaxDisk: s.MaxDisk,
 		Log: cfg.Log,
 	}
 }

@@ -6,8 +6,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -179,11 +181,22 @@ func dockerConfig(cfg AgentConfig, data *dataDir) (docker.Config, error) {
 	}
 	return docker.Config{
 		Machine: machine(cfg, data, ContainersDir), Socket: socket, Image: cmp.Or(cfg.Settings.RunnerImage, DefaultImage(cfg.Version)),
-		Pull: cfg.Settings.PullImage && cfg.Settings.RunnerImage != "", // the other one is made here
-		Data: data.path, HostData: cfg.Settings.SharedVolumeDirectory,
+		Images: cfg.Settings.Images, Pull: pulled(cfg.Settings), Data: data.path, HostData: cfg.Settings.SharedVolumeDirectory,
 		Network: network, Instance: cfg.instance, NoSockets: cfg.WithoutSockets,
 		Secrets: stores,
 	}, nil
+}
+
+// pulled are the images that somebody named; the other one is made here.
+func pulled(s config.Config) []string {
+	if !s.PullImage {
+		return nil
+	}
+	out := slices.Sorted(maps.Values(s.Images))
+	if s.RunnerImage != "" {
+		out = append(out, s.RunnerImage)
+	}
+	return out
 }
 
 // machine is what the launchers of this machine are told alike.
@@ -193,6 +206,7 @@ func machine(cfg AgentConfig, data *dataDir, dir string) launcher.Machine {
 		Sources:    runner.Sources{Roots: cfg.Settings.SourceRoots, Data: data.path},
 		EnginePath: cfg.Settings.AdditionalBinaryPaths, ToolsDir: data.file(ToolsDir), Downloads: cfg.Settings.EngineDownloads,
 		EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: cfg.lookup(), Hooks: cfg.Settings.PreapprovedHooks, Log: cfg.Log,
+		DiskQuota: cfg.Settings.DiskQuota, MaxDisk: cfg.Settings.MaxDisk,
 	}
 }
 

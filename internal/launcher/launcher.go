@@ -74,7 +74,9 @@ type Machine struct {
 	EnvAllow  []string
 	LookupEnv func(name string) (string, bool)
 
-	Hooks []string // SHA-256 of the hooks that may run; none means every hook
+	Hooks     []string // SHA-256 of the hooks that may run; none means every hook
+	DiskQuota int      // GiB that each task may use; 0 means no bound
+	MaxDisk   int      // most GiB that a workspace may ask for; 0 means DiskQuota
 
 	Grace time.Duration    // from asking a runner to end to killing all of it; 0 means DefaultGrace
 	Log   *slog.Logger     // nil means none
@@ -127,7 +129,10 @@ func (m Machine) Forwarded() map[string]string {
 
 // Environment returns the environment that every runner gets for a request. A launcher adds its own part.
 func (m Machine) Environment(r Request, ref string) task.Environment {
+	disk, _ := Disk(r.DiskGiB, m.DiskQuota, m.MaxDisk) // the launch was refused otherwise
 	return task.Environment{
+		DiskGiB: disk,
+
 		Workflow: r.Workflow, Attempt: r.Attempt, Task: ref, Ticket: r.Ticket, Relay: r.Relay, Forward: m.EnvAllow,
 		Grace: task.EngineGrace(cmp.Or(m.Grace, DefaultGrace)), StateStore: m.StateStore, Hooks: m.Hooks,
 	}
@@ -154,6 +159,37 @@ type Task struct {
 	CreatedAt time.Time
 	ExitCode  *int   // when stopped, where known
 	Text      string // when stopped: why, in a sentence
+
+	Reason workflow.Reason // when stopped: what ended it, where that is known (see workflow.Reason.EndsTask)
+}
+
+// ExitReason returns what an exit code of the runner says by itself; empty if it says nothing.
+func ExitReason(code *int) workflow.Reason {
+	if code != nil && *code == task.ExitUnreported {
+		return workflow.ReasonRelayLost
+	}
+	return workflow.ReasonNone
+}
+
+// ExitText says with which exit code the runner ended, and what its own code means.
+func ExitText(code int) string {
+	text := fmt.Sprintf("the runner ended with exit code %d", code)
+	if code == task.ExitUnreported {
+		text += ": it could not reach its relay to hand the result over"
+	}
+	return text
+}
+
+// LastWords adds to a sentence the end of what a runner wrote before it failed.
+func LastWords(sentence, said string) string {
+	const most = 500
+	if said == "" {
+		return sentence
+	}
+	if over := len(said) - most; over > 0 {
+		said = "..." + strings.ToValidUTF8(said[over:], "")
+	}
+	return sentence + "; the runner said at last: " + said
 }
 
 // Launcher is what every implementation provides. Methods may be called concurrently.

@@ -290,7 +290,7 @@ func (r *Reaper) Execute(ctx context.Context, actions []Action) error {
 
 // report tells the control plane of an end, once.
 func (r *Reaper) report(ctx context.Context, t launcher.Task) error {
-	err := r.upstream.Lost(ctx, t.Workflow, api.Lost{Attempt: t.Attempt, Task: t.Ref, ExitCode: t.ExitCode, Text: api.ReportText(t.Text)})
+	err := r.upstream.Lost(ctx, t.Workflow, api.Lost{Attempt: t.Attempt, Task: t.Ref, ExitCode: t.ExitCode, Reason: t.Reason, Text: api.ReportText(t.Text)})
 	if err != nil && !moot(err) {
 		return err
 	}

@@ -5,4 +5,7 @@ var (
 	Cgroups     = cgroups
 	KeepThreads = keepThreads
 	NextBeat    = nextBeat
+	Counted     = counted
+
+	KilledForMemory = killedForMemory
 )

@@ -153,6 +153,7 @@ func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 	if spec.Stderr == nil {
 		spec.Stderr = log
 	}
+	oomBefore := oomKills()
 	exit, err := h.r.exec(ctx, spec)
 	log.Flush() // before what is said about its end
 	if err != nil {
@@ -168,6 +169,7 @@ func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 	h.exit = nil
 	if exit.Code != 0 {
 		h.exit = &exit.Code
+		h.r.examine(oomBefore, exit.Code)
 	}
 	return exit.Code, nil
 }

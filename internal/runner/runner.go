@@ -95,7 +95,11 @@ type Config struct {
 
 	Hooks []string // SHA-256 of the hooks that may run, see api.Hook.Allowed; none means every hook
 
-	Processes int // most processes and threads of the task's own cgroup; 0 means that it limits none
+	Processes int  // most processes and threads of the task's own cgroup; 0 means that it limits none
+	Alone     bool // nothing but this run is in its cgroup, as in a container
+
+	DiskBytes int64         // most disk that WorkDir may use; 0 means no bound
+	DiskEvery time.Duration // between two looks at that; 0 means 10 s
 
 	Notice string // what the log begins with; empty means nothing
 
@@ -141,6 +145,8 @@ type run struct {
 	role   *borrowed // the run's role; nil means that it has none
 	swarm  swarm
 
+	trouble atomic.Pointer[stop] // why a command failed, where that was not its own mistake
+
 	kept      int // artifacts that were placed
 	keptBytes int64
 
@@ -169,6 +175,7 @@ func RunJob(ctx context.Context, cfg Config) error {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)).With("job_id", cfg.Run.Workflow, "attempt", cfg.Run.Attempt, "task", cfg.Run.Task)
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
 	cfg.Path = cmp.Or(cfg.Path, DefaultPath)
+	cfg.DiskEvery = cmp.Or(cfg.DiskEvery, diskEvery)
 	r := &run{
 		cfg: cfg, log: cfg.Log, clock: bootClock(), interval: workflow.HeartbeatInterval,
 		lost: make(chan struct{}), pids: map[int]bool{}, swarm: newSwarm(cfg.Processes),
@@ -217,6 +224,7 @@ func RunJob(ctx context.Context, cfg Config) error {
 	wg.Go(func() { r.heartbeats(background) })
 	wg.Go(func() { r.watch(background) })
 	wg.Go(func() { r.watchSwarm(background) })
+	wg.Go(func() { r.watchDisk(background) })
 	wg.Go(func() { r.steps.run(background) })
 	wg.Go(func() {
 		if err := r.logs.Run(logging); err != nil {
@@ -311,6 +319,11 @@ func (r *run) work(ctx context.Context) (result api.Result) {
 	if err != nil && r.swarm.met() {
 		r.stop(r.swarm.stop) // if nobody looked since
 	}
+	if err != nil && ctx.Err() == nil {
+		if why := r.explain(err); why != nil {
+			r.stop(why)
+		}
+	}
 	return r.conclude(ctx, outcome, err)
 }
 
@@ -338,6 +351,9 @@ func (r *run) conclude(ctx context.Context, out engine.Outcome, err error) api.R
 	}
 	return r.hide(result)
 }
+
+// errUnreported means that the relay was not reached for as long as this runner could try.
+var errUnreported = errors.New("result not handed over")
 
 // report hands the result over. It sends as much of the log as it can before the result, and the rest after
 // it. told ends when the task is told to stop.
@@ -405,8 +421,10 @@ func (r *run) report(ctx, told context.Context, result api.Result) error {
 	case client.RunOver(err):
 		r.log.Info("run is over", "err", err)
 		return nil
+	case retained.Err() != nil:
+		return fmt.Errorf("%w: %w", errUnreported, err)
 	default:
-		return fmt.Errorf("result not handed over: %w", err)
+		return fmt.Errorf("result refused: %w", err)
 	}
 }
 

@@ -58,7 +58,7 @@ func newSwarm(most int) swarm {
 		return s
 	}
 	self, _ := os.ReadFile("/proc/self/cgroup")
-	for _, dir := range cgroups(string(self)) {
+	for _, dir := range cgroups(string(self), "pids") {
 		// Only the task's own cgroup has its limit. Another one may be shared.
 		if b, err := os.ReadFile(filepath.Join(dir, "pids.max")); err == nil && strings.TrimSpace(string(b)) == strconv.Itoa(most) {
 			s.events = filepath.Join(dir, "pids.events")
@@ -69,9 +69,9 @@ func newSwarm(most int) swarm {
 	return s
 }
 
-// cgroups returns the directories where the limit of processes may be, from /proc/self/cgroup: below the usual mounts
+// cgroups returns the directories where the files of a controller may be, from /proc/self/cgroup: below the usual mounts
 // of both versions, and at these mounts, where a container sees only its own.
-func cgroups(self string) (dirs []string) {
+func cgroups(self, controller string) (dirs []string) {
 	for line := range strings.Lines(self) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		controllers, path, ok := strings.Cut(rest, ":")
@@ -80,8 +80,8 @@ func cgroups(self string) (dirs []string) {
 		case !ok:
 		case controllers == "":
 			mounts = []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}
-		case strings.Contains(","+controllers+",", ",pids,"):
-			mounts = []string{"/sys/fs/cgroup/" + controllers, "/sys/fs/cgroup/pids"}
+		case strings.Contains(","+controllers+",", ","+controller+","):
+			mounts = []string{"/sys/fs/cgroup/" + controllers, "/sys/fs/cgroup/" + controller}
 		}
 		for _, mount := range mounts {
 			dirs = append(dirs, filepath.Join(mount, path), mount)
@@ -93,13 +93,7 @@ func cgroups(self string) (dirs []string) {
 // refused is how many forks the kernel has refused because of the limit.
 func (s swarm) refused() int {
 	b, _ := os.ReadFile(s.events)
-	for line := range strings.Lines(string(b)) {
-		if v, ok := strings.CutPrefix(line, "max "); ok {
-			n, _ := strconv.Atoi(strings.TrimSpace(v))
-			return n
-		}
-	}
-	return 0
+	return counted(string(b), "max ")
 }
 
 // met reports whether the run has met the limit.

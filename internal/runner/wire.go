@@ -71,9 +71,18 @@ func Run(ctx context.Context, getenv func(string) string) error {
 		return err
 	}
 	cfg.Orphans = true
+	cfg.Alone = given.Bundled || own != nil // a container
 	cfg.Hide = append(cfg.Hide, ticket.Reveal())
 	cfg.Log = log
 	return RunJob(ctx, cfg)
+}
+
+// ExitCode is the exit code of a runner's process after an error of Run.
+func ExitCode(err error) int {
+	if errors.Is(err, errUnreported) {
+		return task.ExitUnreported
+	}
+	return 1
 }
 
 // swallowSignals ignores signals that would end this process but are not requests to stop, until it ends: an engine
@@ -106,7 +115,7 @@ func configOf(given task.Environment, getenv func(string) string, bundle *task.B
 		StateDir: given.StateDir, StateOlds: given.StateOlds, StateStore: given.StateStore,
 		Bucket:    api.State{Bucket: given.StateBucket, Region: getenv("AWS_REGION"), KMSKeyARN: given.StateKMSKeyARN},
 		SourceDir: given.SourceDir, SourcePath: given.SourcePath, SourceRoots: given.SourceRoots, EnginePath: given.EnginePath, Grace: given.Grace,
-		Notice: given.Notice, Processes: given.Processes, Hooks: given.Hooks,
+		Notice: given.Notice, Processes: given.Processes, Hooks: given.Hooks, DiskBytes: int64(given.DiskGiB) << 30,
 	}
 	if uid := given.EngineUID; uid != 0 {
 		cfg.Engine = &child.User{UID: uid, GID: uid}

@@ -44,6 +44,8 @@ type Environment struct {
 	Notice    string   `env:"DAYFLY_NOTICE"`            // a sentence with which the log of the run begins
 	Processes int      `env:"DAYFLY_MAX_PROCESSES"`     // processes and threads that the task's cgroup is limited to; 0: by none
 
+	DiskGiB int `env:"DAYFLY_DISK_GIB"` // most disk that the work directory may use; 0: no bound
+
 	StateDir       string   `env:"DAYFLY_STATE_DIR,path"`  // directory of the workspace's state
 	StateOlds      []string `env:"DAYFLY_STATE_OLDS,path"` // other such directories, named as their states
 	StateStore     string   `env:"DAYFLY_STATE_STORE"`     // id of the root that these lie below

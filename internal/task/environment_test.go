@@ -57,7 +57,7 @@ func TestEnvironment_ComesBackAsItWasWritten(t *testing.T) {
 // Images and launchers of other versions know these names and these forms. A line may be added, and none may change.
 func TestEnvironment_NamesAreThoseOfEarlierVersions(t *testing.T) {
 	want := []string{
-		"DAYFLY_ATTEMPT=7", "DAYFLY_ENGINE_DOWNLOADS=Downloads,B", "DAYFLY_ENGINE_PATH=/EnginePath:/b c", "DAYFLY_ENGINE_UID=8", "DAYFLY_ENV_FORWARD_ALLOWLIST=Forward,B",
+		"DAYFLY_ATTEMPT=7", "DAYFLY_DISK_GIB=7", "DAYFLY_ENGINE_DOWNLOADS=Downloads,B", "DAYFLY_ENGINE_PATH=/EnginePath:/b c", "DAYFLY_ENGINE_UID=8", "DAYFLY_ENV_FORWARD_ALLOWLIST=Forward,B",
 		"DAYFLY_GATE_BUNDLE=true", "DAYFLY_GATE_FD=Gate", "DAYFLY_JOB=Workflow", "DAYFLY_MAX_PROCESSES=7", "DAYFLY_NOTICE=Notice", "DAYFLY_PREAPPROVED_HOOKS=Hooks,B", "DAYFLY_RELAY=Relay", "DAYFLY_RELAY_AUTH=RelayAuth",
 		"DAYFLY_SECRETS_STORE=SecretsStore", "DAYFLY_SOURCE_DIR=/SourceDir", "DAYFLY_SOURCE_PATH=SourcePath", "DAYFLY_SOURCE_ROOTS=/SourceRoots:/b c",
 		"DAYFLY_STATE_BUCKET=StateBucket", "DAYFLY_STATE_DIR=/StateDir", "DAYFLY_STATE_KMS_KEY_ARN=StateKMSKeyARN",

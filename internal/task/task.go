@@ -40,6 +40,8 @@ type StateDirs struct {
 const (
 	// SpoolName is the file of a task's work directory in which its runner keeps its log until all of it is taken.
 	SpoolName = "log-spool"
+	// ExitUnreported is the exit code of a runner that could not reach its relay to hand its result over.
+	ExitUnreported = 75
 	// ProbeArg as the only argument makes a runner's program probe instead of run.
 	ProbeArg = "probe"
 	// ProbeFile is the file of the work directory whose content a probe sends to the relay.

@@ -103,6 +103,8 @@ const (
 	ReasonDeadline       Reason = "deadline"         // longer than its max runtime
 	ReasonRunnerTooOld   Reason = "runner_too_old"   // the runner does not know what the run needs
 	ReasonNotApproved    Reason = "not_approved"     // an approval is required by now, and the run has none
+	ReasonSpotTaken      Reason = "spot_taken"       // AWS took back the Spot capacity of its task
+	ReasonRelayLost      Reason = "relay_lost"       // its runner ended without reaching the relay with its result
 
 	// Ends reported by the runner.
 	ReasonStepFailed        Reason = "step_failed"        // a step of the engine or command failed
@@ -119,6 +121,8 @@ const (
 	ReasonHookRefused       Reason = "hook_refused"       // the pool does not allow a hook of the workspace
 	ReasonInterrupted       Reason = "interrupted"        // its task was told to stop
 	ReasonRunnerError       Reason = "runner_error"       // the runner itself failed
+	ReasonOutOfMemory       Reason = "out_of_memory"      // the system killed a process of it for memory; also by the end of its task
+	ReasonDiskFull          Reason = "disk_full"          // no disk was left for it, or it used more than it may
 
 	// Why a claimed workflow is not launched yet: transient, retried.
 	ReasonThrottled   Reason = "throttled"   // the launcher's API throttled the calls
@@ -132,15 +136,21 @@ func Reasons() []Reason {
 	return []Reason{
 		ReasonCancelled, ReasonExpiredInQueue, ReasonNeverStarted, ReasonLaunchFailed,
 		ReasonLaunchWindow, ReasonRunnerLost, ReasonTaskStopped, ReasonResultMissing, ReasonDeadline, ReasonRunnerTooOld, ReasonNotApproved,
+		ReasonSpotTaken, ReasonRelayLost,
 		ReasonStepFailed, ReasonSourceFailed, ReasonSecretUnavailable, ReasonRoleUnavailable, ReasonEngineNotFound,
 		ReasonStateNotKept, ReasonStateElsewhere, ReasonSourceMoved, ReasonPlanStale, ReasonArtifactFailed,
-		ReasonHookFailed, ReasonHookRefused, ReasonInterrupted, ReasonRunnerError,
+		ReasonHookFailed, ReasonHookRefused, ReasonInterrupted, ReasonRunnerError, ReasonOutOfMemory, ReasonDiskFull,
 		ReasonThrottled, ReasonQuota, ReasonCapacity, ReasonUnavailable,
 	}
 }
 
 // Known reports whether r is in the closed list (or is ReasonNone).
 func (r Reason) Known() bool { return r == ReasonNone || slices.Contains(Reasons(), r) }
+
+// EndsTask reports whether a launcher may give r as the cause of a task's end, in place of ReasonTaskStopped.
+func (r Reason) EndsTask() bool {
+	return r == ReasonOutOfMemory || r == ReasonSpotTaken || r == ReasonRelayLost
+}
 
 // Held reports whether a launch that was refused for r may still succeed without any action, so that the end of the
 // launch window is not counted as a failure.

@@ -25,8 +25,10 @@ func Tasks(env *boot.Env) ecs.Config {
 		Subnets:        env.RequiredList("DAYFLY_SUBNETS", "the subnets of the tasks"),
 		SecurityGroups: env.List("DAYFLY_SECURITY_GROUPS"),
 		AssignPublicIP: env.Bool("DAYFLY_ASSIGN_PUBLIC_IP", false),
-		Tags:           tags(env),
+		Tags:           Pairs(env, "DAYFLY_TASK_TAGS"),
 		Spot:           ecs.Spot(env.OneOf("DAYFLY_SPOT", string(ecs.SpotReads), string(ecs.SpotNever), string(ecs.SpotReads), string(ecs.SpotAll))),
+		Images:         Pairs(env, "DAYFLY_IMAGES"),
+		MaxDisk:        env.Int("DAYFLY_MAX_DISK", 0, 0, 200),
 	}
 	if env.Err() == nil { // else it would repeat, in other words, what is missing
 		env.Also(out.Validate())
@@ -34,14 +36,13 @@ func Tasks(env *boot.Env) ecs.Config {
 	return out
 }
 
-// tags reads DAYFLY_TASK_TAGS, KEY=VALUE divided by commas.
-func tags(env *boot.Env) map[string]string {
-	const name = "DAYFLY_TASK_TAGS"
+// Pairs reads a variable that holds KEY=VALUE divided by commas.
+func Pairs(env *boot.Env, name string) map[string]string {
 	out := map[string]string{}
-	for _, tag := range env.List(name) {
-		key, value, ok := strings.Cut(tag, "=")
+	for _, pair := range env.List(name) {
+		key, value, ok := strings.Cut(pair, "=")
 		if _, twice := out[key]; !ok || twice {
-			env.Wrong(name, "%q is not KEY=VALUE, or its key is there twice", tag)
+			env.Wrong(name, "%q is not KEY=VALUE, or its key is there twice", pair)
 		}
 		out[key] = value
 	}

@@ -81,6 +81,9 @@ func checkWorkspace(w *api.Workspace) error {
 		return invalid("size", "%v", err)
 	}
 	w.Size = cmp.Or(w.Size, "small")
+	if err := checkPlace(*w); err != nil {
+		return err
+	}
 	if w.MaxActive < 0 || w.MaxActive > 1000 {
 		return invalid("max_active", "max_active lies between 0 (the default) and 1000")
 	}
@@ -353,6 +356,22 @@ func checkGit(g *api.GitSource) error {
 		return refuse("ssh_key_ref", "ssh_key_ref and known_hosts go with an ssh address")
 	case g.Username != "" && g.TokenRef == "":
 		return refuse("username", "a user name goes with token_ref")
+	}
+	return nil
+}
+
+var imageName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`) })
+
+// checkPlace refuses wishes for image, Spot and disk that no pool could grant. Whether its pool does is known there.
+func checkPlace(w api.Workspace) error {
+	if w.Image != "" && !imageName().MatchString(w.Image) {
+		return invalid("image", "image is the name of one of the pool's images: 1 to 64 characters of A-Z, a-z, 0-9, _, . and -; %s is not", text.Quote(w.Image, 64))
+	}
+	if !slices.Contains([]string{"", "never", "reads", "all"}, w.Spot) {
+		return invalid("spot", "spot is never, reads or all, not %q", text.Cut(w.Spot, 40))
+	}
+	if w.DiskGiB < 0 || w.DiskGiB > 200 {
+		return invalid("disk_gib", "disk_gib lies between 0 (the pool's default) and 200")
 	}
 	return nil
 }

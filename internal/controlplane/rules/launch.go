@@ -230,7 +230,16 @@ func Lost(w *record.Workflow, in api.Lost, at Time) (out Outcome, err error) {
 	case w.State == workflow.Running:
 		out.noteTask("task_stopped", said, in.Task)
 		out.Detail, out.Proven = cmp.Or(in.Text, said), true
-		return out, out.next(w, workflow.OnTaskStopped)
+		err := out.next(w, workflow.OnTaskStopped)
+		if out.Move.Reason == workflow.ReasonTaskStopped && in.Reason.EndsTask() {
+			out.Move.Reason = in.Reason
+		}
+		return out, err
+	case in.Reason == workflow.ReasonSpotTaken && w.State == workflow.Failed && w.Reason == workflow.ReasonInterrupted:
+		// The runner knew only that it was told to stop.
+		w.Reason, w.Detail = in.Reason, text.Middle(cmp.Or(in.Text, said)+"; "+w.Detail, record.MaxDetail)
+		out.noteTask("task_stopped", said, in.Task)
+		out.Over = w.SlotHeld
 	case w.SlotHeld:
 		out.noteTask("task_stopped", said+"; the workspace is free again", in.Task)
 		out.Over = true

@@ -142,6 +142,30 @@ func TestLost_OnlyTheOwnTaskCountsOnceItRuns(t *testing.T) {
 	}
 }
 
+// L8: the launcher's cause is the reason, where it is one of a task's end. Spot is also told of a run whose runner knew
+// only that it was told to stop.
+func TestLost_TellsWhatEndedTheTask(t *testing.T) {
+	for in, want := range map[workflow.Reason]workflow.Reason{
+		workflow.ReasonNone: workflow.ReasonTaskStopped, workflow.ReasonOutOfMemory: workflow.ReasonOutOfMemory,
+		workflow.ReasonSpotTaken: workflow.ReasonSpotTaken, workflow.ReasonRelayLost: workflow.ReasonRelayLost,
+		workflow.ReasonDeadline: workflow.ReasonTaskStopped, "of_a_later_version": workflow.ReasonTaskStopped,
+	} {
+		out, err := rules.Lost(deployment(workflow.Running), api.Lost{Attempt: 2, Task: "t2", Reason: in}, at(now))
+		if err != nil || out.Move.Reason != want || out.Move.To != workflow.Failed {
+			t.Errorf("%q: got %+v, %v; want %s", in, out.Move, err, want)
+		}
+	}
+	for was, want := range map[workflow.Reason]workflow.Reason{
+		workflow.ReasonInterrupted: workflow.ReasonSpotTaken, workflow.ReasonStepFailed: workflow.ReasonStepFailed,
+	} {
+		w := deployment(workflow.Failed)
+		w.Reason = was
+		if out, err := rules.Lost(w, api.Lost{Attempt: 2, Task: "t2", Reason: workflow.ReasonSpotTaken, Text: "Spot"}, at(now)); err != nil || w.Reason != want || out.Moves() {
+			t.Errorf("%s: got %s, %v, want %s", was, w.Reason, err, want)
+		}
+	}
+}
+
 func TestAdmit_OneBootHoldsTheRun(t *testing.T) {
 	other := func(w *record.Workflow) api.Run { r := own(w); r.Boot = boot("b"); return r }
 	older := func(w *record.Workflow) api.Run { r := own(w); r.Attempt = 1; return r }

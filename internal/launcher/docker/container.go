@@ -56,6 +56,7 @@ type plan struct {
 	ref      string
 	launcher string // its id
 	request  launcher.Request
+	image    string
 	size     task.Size
 	work     string // directories of the machine; state may be empty
 	state    string
@@ -121,7 +122,7 @@ func (c *Config) spec(p plan) createRequest {
 		host.ExtraHosts = []string{GatewayName + ":host-gateway"}
 	}
 	return createRequest{
-		Image:      c.Image,
+		Image:      p.image,
 		Entrypoint: c.Command,
 		User:       user + ":" + user,
 		WorkingDir: workTarget,

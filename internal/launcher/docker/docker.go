@@ -56,10 +56,11 @@ const (
 type Config struct {
 	launcher.Machine
 
-	Socket  string   // of the engine, which must be on this machine; empty means DefaultSocket
-	Image   string   // of the runner
-	Pull    bool     // fetch the newest image of that name before each task; false: the engine must have one
-	Command []string // replaces the image's entry point; empty: the image's own
+	Socket  string            // of the engine, which must be on this machine; empty means DefaultSocket
+	Image   string            // of the runner
+	Images  map[string]string // further images, by the names that workspaces ask for; nil means none
+	Pull    []string          // of these images the newest is fetched before each task; the others the engine must have
+	Command []string          // replaces the image's entry point; empty: the image's own
 
 	// Network is none, or the name of a network. With NetworkOwn the launcher makes one: its containers
 	// reach what the machine reaches, but not each other. Empty means none.
@@ -157,6 +158,11 @@ func (c *Config) check() error {
 	if c.Image == "" || strings.ContainsAny(c.Image, " ?#%") {
 		refuse("runner_image", "%q is not the name of an image", c.Image)
 	}
+	for name, image := range c.Images {
+		if image == "" || strings.ContainsAny(image, " ?#%") {
+			refuse("images", "%q, named %s, is not the name of an image", image, name)
+		}
+	}
 	if c.UID < 1 {
 		refuse("uid", "tasks cannot run as user %d", c.UID)
 	}
@@ -176,7 +182,7 @@ func refusal(err error) *launcher.Refusal {
 		r.Reason, r.Text = workflow.ReasonCapacity, "this machine has no disk space left for another task: "+err.Error()
 	case refused && strings.Contains(strings.ToLower(said.message), "no such image"):
 		r.Reason, r.Permanent = workflow.ReasonLaunchFailed, true
-		r.Text = "the engine does not have this image: build it with make image, name another one in runner_image, or set pull_image; " + said.message
+		r.Text = "the engine does not have this image: build it with make image, name another one in runner_image or images, or set pull_image; " + said.message
 	case refused && said.status == 400:
 		r.Reason, r.Permanent = workflow.ReasonLaunchFailed, true
 	}

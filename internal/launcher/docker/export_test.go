@@ -31,7 +31,7 @@ func Posture(l *Launcher, r launcher.Request, unkept ...task.Limit) ([]byte, err
 		return nil, err
 	}
 	return json.Marshal(l.config.spec(plan{
-		ref: "task-x", launcher: "me", request: r, size: size, work: "/w", state: "/s", cpus: 1, unkept: unkept,
+		ref: "task-x", launcher: "me", request: r, image: l.config.Image, size: size, work: "/w", state: "/s", cpus: 1, unkept: unkept,
 	}))
 }
 
@@ -68,7 +68,7 @@ func Create(ctx context.Context, l *Launcher, r launcher.Request) error {
 	if err := l.makeWork(ctx, l.WorkDir(ref), r.SourceDirectory, r.SourcePath); err != nil {
 		return err
 	}
-	_, err = l.engine.create(ctx, containerName(l.id, r), l.config.spec(plan{ref: ref, launcher: l.id, request: r, size: size, work: l.WorkDir(ref)}))
+	_, err = l.engine.create(ctx, containerName(l.id, r), l.config.spec(plan{ref: ref, launcher: l.id, request: r, image: l.config.Image, size: size, work: l.WorkDir(ref)}))
 	return err
 }
 

@@ -7,7 +7,10 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
+	"github.com/dayfly-dev/dayfly/internal/task"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // look compares the known tasks with the engine's containers. It records ends, adopts containers that
@@ -108,9 +111,13 @@ func (l *Launcher) lookAt(ctx context.Context, ref string, c container) error {
 		return nil
 	}
 	rec.ExitCode, rec.Text = ending(rec, info, l.Grace.String())
+	if outOfMemory(info) {
+		rec.Reason = workflow.ReasonOutOfMemory
+	}
 	if info.State.ExitCode != 0 {
 		if said, err := l.engine.tail(ctx, c.ID); err == nil && said != "" {
 			l.Log.Warn("runner said at last", "task", ref, "text", said)
+			rec.Text = launcher.LastWords(rec.Text, said)
 		}
 	}
 	return l.finish(ctx, t, rec)
@@ -133,17 +140,22 @@ func (l *Launcher) unbegun(ctx context.Context, ref, id string) error {
 	return l.forget(ref)
 }
 
+// outOfMemory reports whether a container failed after the system killed a process of it for memory.
+func outOfMemory(info containerInfo) bool {
+	return info.State.OOMKilled && info.State.ExitCode != 0 && info.State.ExitCode != task.ExitUnreported
+}
+
 // ending says in a sentence how a container ended. An exit code above 128 stands for a signal: the
-// runner's own codes are 0 and 1.
+// runner's own codes are 0, 1 and task.ExitUnreported.
 func ending(rec record, info containerInfo, grace string) (code *int, text string) {
 	n := info.State.ExitCode
 	switch {
-	case info.State.OOMKilled && n != 0:
+	case outOfMemory(info):
 		text = "a process of the task used more memory than its size allows, and the system killed it"
 	case n > 128 && n < 128+65:
 		text = fmt.Sprintf("the runner was ended by signal %d", n-128)
 	default:
-		text = fmt.Sprintf("the runner ended with exit code %d", n)
+		text = launcher.ExitText(n)
 	}
 	code = &n
 	if n > 128 && n < 128+65 {

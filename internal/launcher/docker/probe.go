@@ -59,10 +59,8 @@ func (l *Launcher) check(ctx context.Context, info engineInfo) (Reach, error) {
 				"the Docker engine maps the users of containers to other numbers (%s), so tasks could not read their files: use another engine, or process", option)
 		}
 	}
-	if l.config.Pull {
-		if err := l.pull(ctx, l.config.Image); err != nil {
-			return Reach{}, fmt.Errorf("%w: %w", ErrNoImage, err)
-		}
+	if err := l.pull(ctx, l.config.Image); err != nil {
+		return Reach{}, fmt.Errorf("%w: %w", ErrNoImage, err)
 	}
 	if err := l.engine.call(ctx, http.MethodGet, "/images/"+l.config.Image+"/json", nil, nil, nil); err != nil {
 		if hasStatus(err, http.StatusNotFound) {
@@ -160,7 +158,7 @@ func (l *Launcher) probe(ctx context.Context, host, name string) (err error) {
 
 	config := l.config
 	config.hostGateway = name == GatewayName
-	p := plan{ref: ref, launcher: l.id, work: work}
+	p := plan{ref: ref, launcher: l.id, image: l.config.Image, work: work}
 	p.request.Workflow, p.request.Relay = "probe", address
 	p.size.MemoryMB, p.size.MilliCPU, p.size.MaxPIDs = 256, 500, 64
 	spec := config.spec(p)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -19,6 +20,9 @@ const pullTime = 5 * time.Minute
 // pull has the engine fetch the newest image of a name. Where that fails, an image that is there is used: a registry
 // that is away must not stop what can go on.
 func (l *Launcher) pull(ctx context.Context, image string) error {
+	if !slices.Contains(l.config.Pull, image) {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, pullTime)
 	defer cancel()
 	err := l.engine.pull(ctx, image)

@@ -19,13 +19,11 @@ import (
 // start makes everything that a task needs and lets its runner begin. The task that it returns has a
 // record. After an error there is no task, or the same request finds out about it.
 func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (*entry, error) {
-	if l.config.Pull {
-		if err := l.pull(ctx, l.config.Image); err != nil {
-			return nil, err
-		}
-	}
 	p, engineID, err := l.prepare(ctx, ref, r)
 	if err != nil {
+		return nil, err
+	}
+	if err := l.pull(ctx, p.image); err != nil {
 		return nil, err
 	}
 	err = l.makeWork(ctx, p.work, r.SourceDirectory, r.SourcePath)
@@ -48,6 +46,9 @@ func (l *Launcher) prepare(ctx context.Context, ref string, r launcher.Request) 
 	defer cancel()
 	p = plan{ref: ref, launcher: l.id, request: r, work: l.WorkDir(ref)}
 	if p.size, err = task.SizeOf(r.Size); err != nil {
+		return p, "", err
+	}
+	if p.image, err = launcher.Image(r.Image, l.config.Image, l.config.Images); err != nil {
 		return p, "", err
 	}
 	engine, err := l.know(ctx)

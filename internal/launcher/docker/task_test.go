@@ -409,3 +409,28 @@ func TestSource_IsACopyForTheTask(t *testing.T) {
 	p.Exit(t, 0)
 	launchertest.AwaitStopped(t, l, task.Ref)
 }
+
+// L8: a container whose runner is killed for memory ends for that reason.
+func TestEnd_OfATaskThatRanOutOfMemory(t *testing.T) {
+	image := image(t)
+	s, l := launchertest.NewStage(t, nil), open(t, config(t.TempDir(), image, time.Hour))
+	r := s.Request("wf-1", false)
+	r.Size = "256/512"
+	task := launch(t, l, r)
+	s.Next(t).Eat(t)
+	if got := launchertest.AwaitStopped(t, l, task.Ref); got.Reason != workflow.ReasonOutOfMemory {
+		t.Errorf("got %+v, want out_of_memory", got)
+	}
+}
+
+// L3: a workspace's image is one of those that the pool names.
+func TestLaunch_TheImageIsOneOfThePool(t *testing.T) {
+	c := config(t.TempDir(), "nothing-there", time.Hour)
+	c.Images = map[string]string{"big": "x:1", "small": "x:2"}
+	s, l := launchertest.NewStage(t, nil), open(t, c)
+	r := s.Request("wf-1", false)
+	r.Image = "huge"
+	if got := refused(t, l, r); !got.Permanent || !strings.Contains(got.Text, `"huge"; this pool has big, small`) {
+		t.Errorf("got %+v, want a permanent refusal that lists the names", got)
+	}
+}

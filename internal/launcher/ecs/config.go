@@ -34,6 +34,8 @@ type Config struct {
 	SecurityGroups []string // at most five; none means the VPC's default group
 	AssignPublicIP bool     // tasks in a public subnet need it to reach anything
 	Spot           Spot
+	Images         map[string]string // further task definitions, by the names that workspaces ask for; nil means none
+	MaxDisk        int               // most GiB of disk that a workspace may ask for; 0 means what every task has
 	Tags           map[string]string // further tags of each task, such as a cost center's; at most 45
 
 	// CallTime bounds each call; 0 means 15 s. If a RunTask has no answer by then, the caller repeats it
@@ -49,6 +51,8 @@ const (
 	maxName           = 255
 	maxTags           = 50 - 5 // beside those that say whose task it is
 	maxTagKey         = 128
+	freeDisk          = 20 // GiB that a task has without asking
+	mostDisk          = 200
 )
 
 const defaultCallTime = 15 * time.Second
@@ -71,8 +75,16 @@ func (c Config) Validate() error {
 	if name := last(c.Cluster); !isName(name) || !isARN(c.Cluster, "ecs", ":cluster/") && strings.ContainsAny(c.Cluster, ":/") {
 		refuse("cluster", "%q is neither the name nor the ARN of an ECS cluster", c.Cluster)
 	}
-	if !c.validTaskDefinition() {
+	if !validTaskDefinition(c.TaskDefinition) {
 		refuse("task_definition", "%q is neither FAMILY, FAMILY:REVISION nor the ARN of a task definition", c.TaskDefinition)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Images)) {
+		if !validTaskDefinition(c.Images[name]) {
+			refuse("images", "%q, named %s, is neither FAMILY, FAMILY:REVISION nor the ARN of a task definition", c.Images[name], name)
+		}
+	}
+	if c.MaxDisk < 0 || c.MaxDisk > mostDisk {
+		refuse("max_disk", "max_disk lies between 0 and %d, not at %d", mostDisk, c.MaxDisk)
 	}
 	if !isName(c.Container) {
 		refuse("container", "%q is not the name of a container: give the name of the runner's container in the task definition", c.Container)
@@ -115,8 +127,7 @@ func (c Config) checkNetwork(refuse func(field, format string, args ...any)) {
 	}
 }
 
-func (c Config) validTaskDefinition() bool {
-	name := c.TaskDefinition
+func validTaskDefinition(name string) bool {
 	if strings.HasPrefix(name, "arn:") {
 		if !isARN(name, "ecs", ":task-definition/") {
 			return false
@@ -127,10 +138,14 @@ func (c Config) validTaskDefinition() bool {
 	return isName(family) && (!ok || revision != "" && strings.Trim(revision, "0123456789") == "")
 }
 
-// family is the task definition's, without its revision.
-func (c Config) family() string {
-	family, _, _ := strings.Cut(last(c.TaskDefinition), ":")
-	return family
+// families are those of the task definitions, without their revisions.
+func (c Config) families() (names []string) {
+	for _, definition := range append(slices.Collect(maps.Values(c.Images)), c.TaskDefinition) {
+		family, _, _ := strings.Cut(last(definition), ":")
+		names = append(names, family)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // last returns the text after the last slash.

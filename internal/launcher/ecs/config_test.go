@@ -80,6 +80,7 @@ func TestPlacements_RotateSubnetsAndPutSpotFirst(t *testing.T) {
 	update := preview
 	update.Operation, update.ReadsState = workflow.Update, false
 	scan := api.LaunchMessage{Job: "wf-1", Needs: task.Needs{Attempt: 1}, Type: workflow.InsightsScan, ReadsState: true}
+	wishes := func(m api.LaunchMessage, spot string) api.LaunchMessage { m.Spot = spot; return m }
 	for name, tc := range map[string]struct {
 		spot ecs.Spot
 		m    api.LaunchMessage
@@ -92,6 +93,13 @@ func TestPlacements_RotateSubnetsAndPutSpotFirst(t *testing.T) {
 		"reads: an update":    {ecs.SpotReads, update, false},
 		"reads: nobody knows": {ecs.SpotReads, api.LaunchMessage{Job: "wf-1", Type: workflow.Deployment}, false},
 		"all: an update":      {ecs.SpotAll, update, true},
+
+		"never of its workspace":               {ecs.SpotAll, wishes(preview, "never"), false},
+		"reads of its workspace: a read":       {ecs.SpotAll, wishes(preview, "reads"), true},
+		"reads of its workspace: a change":     {ecs.SpotAll, wishes(update, "reads"), false},
+		"all of its workspace, a pool's reads": {ecs.SpotReads, wishes(update, "all"), false},
+		"all of its workspace, a pool's never": {ecs.SpotNever, wishes(preview, "all"), false},
+		"a word of a later version":            {ecs.SpotAll, wishes(preview, "weekends"), false},
 	} {
 		c := config()
 		c.Spot = tc.spot

@@ -49,6 +49,7 @@ func TestParseEvent_ReadsWhatECSSends(t *testing.T) {
 		"spot-warning": {with(func(t *launcher.Task) { t.Phase = launcher.Stopping }), 5},
 		"spot-stopped": {with(func(t *launcher.Task) {
 			t.Phase, t.ExitCode, t.Text = launcher.Stopped, code(137), "AWS took its Spot capacity back; Your Spot Task was interrupted."
+			t.Reason = workflow.ReasonSpotTaken
 		}), 8},
 		"foreign": {launcher.Task{Ref: arnOne, CreatedAt: created, Phase: launcher.Stopped, Text: "the task has ended, and ECS gives no exit code"}, 4},
 	} {

@@ -20,3 +20,6 @@ func Ended(stopCode, stoppedReason string, containers ...ContainerEnd) launcher.
 
 // ContainerEnd is how a container ended.
 type ContainerEnd containerView
+
+// Input is the call that a configuration makes of a request.
+var Input = Config.input

@@ -26,7 +26,7 @@ const (
 )
 
 // List implements launcher.Launcher. It returns every task of the pool that is to run, and at most 1,000
-// tasks that were told to stop or have stopped. If there are more in an hour, Describe finds the others.
+// tasks of each task definition that were told to stop or have stopped. If there are more in an hour, Describe finds the others.
 //
 // ListTasks accepts startedBy only without another filter, and then shows only tasks that are to run. The
 // others are listed by the family of their definition. DescribeTasks then tells whose they are.
@@ -36,14 +36,17 @@ func (l *Launcher) List(ctx context.Context) ([]launcher.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	ending, more, err := l.arns(ctx, &ecs.ListTasksInput{Family: aws.String(l.config.family()), DesiredStatus: types.DesiredStatusStopped}, maxStopped)
-	if err != nil {
-		return nil, err
+	all := alive
+	for _, family := range l.config.families() {
+		ending, more, err := l.arns(ctx, &ecs.ListTasksInput{Family: &family, DesiredStatus: types.DesiredStatusStopped}, maxStopped)
+		if err != nil {
+			return nil, err
+		}
+		if more {
+			l.config.Log.Warn("stopped tasks not listed in full", "family", family, "listed", len(ending))
+		}
+		all = append(all, ending...)
 	}
-	if more {
-		l.config.Log.Warn("stopped tasks not listed in full", "listed", len(ending))
-	}
-	all := slices.Concat(alive, ending)
 	slices.Sort(all)
 	out, err := l.describe(ctx, slices.Compact(all))
 	if err != nil {

@@ -40,7 +40,7 @@ func (c Config) Placements(m api.LaunchMessage) []string {
 }
 
 func (c Config) allowsSpot(m api.LaunchMessage) bool {
-	switch c.Spot {
+	switch careful(c.Spot, Spot(m.Spot)) {
 	case SpotAll:
 		return true
 	case SpotReads:
@@ -48,6 +48,15 @@ func (c Config) allowsSpot(m api.LaunchMessage) bool {
 	case SpotNever:
 	}
 	return false
+}
+
+// careful returns the more careful of the pool's policy and the workspace's; empty means the pool's.
+func careful(pool, workspace Spot) Spot {
+	order := []Spot{SpotNever, SpotReads, SpotAll}
+	if at := slices.Index(order, workspace); workspace != "" && at < slices.Index(order, pool) {
+		return order[max(at, 0)] // what is not known is never
+	}
+	return pool
 }
 
 // placement is a name of Placements, taken apart.

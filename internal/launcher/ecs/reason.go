@@ -1,11 +1,11 @@
 package ecs
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // view is a task in the words that DescribeTasks and the events of ECS share.
@@ -36,7 +36,7 @@ func (v view) task() launcher.Task {
 		Phase: phaseOf(v.LastStatus, v.DesiredStatus),
 	}
 	if t.Phase == launcher.Stopped {
-		t.ExitCode, t.Text = v.runner().ExitCode, v.sentence()
+		t.ExitCode, t.Text, t.Reason = v.runner().ExitCode, v.sentence(), v.reason()
 	}
 	return t
 }
@@ -98,6 +98,18 @@ const (
 	hostText        = "the machine that it ran on failed"
 )
 
+// reason is what ended a stopped task, where there is a reason of that kind.
+func (v view) reason() workflow.Reason {
+	c := v.runner()
+	switch {
+	case strings.HasPrefix(c.Reason, "OutOfMemory"), strings.HasPrefix(v.StoppedReason, "OutOfMemory"):
+		return workflow.ReasonOutOfMemory
+	case v.StopCode == "SpotInterruption", strings.HasPrefix(v.sentence(), spotText):
+		return workflow.ReasonSpotTaken
+	}
+	return launcher.ExitReason(c.ExitCode)
+}
+
 // sentence says why a stopped task has ended and, if possible, what to do about it.
 func (v view) sentence() string {
 	c := v.runner()
@@ -136,7 +148,7 @@ func exitText(code *int) string {
 	if code == nil {
 		return ""
 	}
-	text := fmt.Sprintf("the runner ended with exit code %d", *code)
+	text := launcher.ExitText(*code)
 	switch *code {
 	case 126:
 		return text + ": its program cannot be executed"

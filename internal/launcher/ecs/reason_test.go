@@ -6,6 +6,8 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
+	"github.com/dayfly-dev/dayfly/internal/task"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 func runner(code int, reason string) ecs.ContainerEnd {
@@ -63,6 +65,26 @@ func TestStopReasons_AreSentences(t *testing.T) {
 		}
 		if strings.HasSuffix(got.Text, "; ") {
 			t.Errorf("%s: %q ends in nothing", name, got.Text)
+		}
+	}
+}
+
+// L8: what ends a task is told apart where ECS knows it.
+func TestReason_OfAStoppedTask(t *testing.T) {
+	for name, tc := range map[string]struct {
+		got  launcher.Task
+		want workflow.Reason
+	}{
+		"memory of the container": {ecs.Ended("EssentialContainerExited", "", runner(137, "OutOfMemoryError: Container killed due to memory usage")), workflow.ReasonOutOfMemory},
+		"memory of the task":      {ecs.Ended("", "OutOfMemory: task killed"), workflow.ReasonOutOfMemory},
+		"Spot":                    {ecs.Ended("SpotInterruption", "", runner(0, "")), workflow.ReasonSpotTaken},
+		"Spot in the reason":      {ecs.Ended("", "Your Spot Task was interrupted."), workflow.ReasonSpotTaken},
+		"relay":                   {ecs.Ended("EssentialContainerExited", "", runner(task.ExitUnreported, "")), workflow.ReasonRelayLost},
+		"killed":                  {ecs.Ended("EssentialContainerExited", "", runner(137, "")), workflow.ReasonNone},
+		"by us":                   {ecs.Ended("UserInitiated", "cancelled", runner(143, "")), workflow.ReasonNone},
+	} {
+		if tc.got.Reason != tc.want {
+			t.Errorf("%s: got %q, want %q", name, tc.got.Reason, tc.want)
 		}
 	}
 }

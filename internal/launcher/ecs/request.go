@@ -48,6 +48,11 @@ type overrides struct {
 	ContainerOverrides []containerOverride `json:"containerOverrides"`
 	CPU                string              `json:"cpu"`
 	Memory             string              `json:"memory"`
+	EphemeralStorage   *storage            `json:"ephemeralStorage,omitempty"` // nil: the task definition's
+}
+
+type storage struct {
+	SizeInGiB int32 `json:"sizeInGiB"`
 }
 
 type containerOverride struct {
@@ -87,6 +92,9 @@ func (o overrides) length() int {
 
 func (o overrides) sdk() *types.TaskOverride {
 	out := &types.TaskOverride{Cpu: &o.CPU, Memory: &o.Memory}
+	if o.EphemeralStorage != nil {
+		out.EphemeralStorage = &types.EphemeralStorage{SizeInGiB: o.EphemeralStorage.SizeInGiB}
+	}
 	for _, c := range o.ContainerOverrides {
 		one := types.ContainerOverride{Name: &c.Name}
 		for _, v := range c.Environment {
@@ -110,7 +118,18 @@ func (c Config) input(r launcher.Request) (*ecs.RunTaskInput, error) {
 	if err != nil {
 		return nil, launcher.Never("%v", err)
 	}
+	definition, err := launcher.Image(r.Image, c.TaskDefinition, c.Images)
+	if err != nil {
+		return nil, err
+	}
+	disk, err := launcher.Disk(r.DiskGiB, freeDisk, max(c.MaxDisk, freeDisk))
+	if err != nil {
+		return nil, err
+	}
 	over := c.overridesOf(r, size)
+	if disk > freeDisk {
+		over.EphemeralStorage = &storage{int32(disk)} //nolint:gosec // at most 200
+	}
 	if n := over.length(); n > maxOverrides {
 		return nil, launcher.Never("the overrides of the task would have %d characters; ECS accepts %d. The ticket has %d and the relay's address %d: shorten relay_url",
 			n, maxOverrides, len(r.Ticket), len(r.Relay))
@@ -120,7 +139,7 @@ func (c Config) input(r launcher.Request) (*ecs.RunTaskInput, error) {
 		public = types.AssignPublicIpEnabled
 	}
 	in := &ecs.RunTaskInput{
-		TaskDefinition:       &c.TaskDefinition,
+		TaskDefinition:       &definition,
 		Cluster:              &c.Cluster,
 		ClientToken:          aws.String(clientToken(r)),
 		Count:                aws.Int32(1),

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -52,6 +53,7 @@ func Run(t *testing.T, h Harness) {
 		{"SameRequestAtOnceIsOneTask", sameRequestAtOnce},
 		{"AnotherAttemptOrPlacementIsAnotherTask", anotherTask},
 		{"EndIsReportedWithItsExitCode", exitCodes},
+		{"EndIsReportedWithItsCauseAndLastWords", lastWords},
 		{"ListAndDescribeAgree", listAndDescribe},
 		{"StopAsksFirst", stopAsks},
 		{"StopKillsAfterTheGrace", stopKills},
@@ -209,6 +211,22 @@ func exitCodes(t *testing.T, h Harness) {
 		if got.ExitCode == nil || *got.ExitCode != code {
 			t.Errorf("got %+v, want exit code %d", got, code)
 		}
+	}
+}
+
+// L8: a runner that could not reach its relay says so by its exit code, and people read its last words.
+func lastWords(t *testing.T, h Harness) {
+	s, l := NewStage(t, h.Reach), h.New(t, never)
+	task := launch(t, l, s.Request("wf-1", false))
+	player := s.Next(t)
+	_, local := l.(launcher.Spooler) // only a launcher of this machine reads what a runner writes
+	if local {
+		player.Say(t, "no route to the relay")
+	}
+	player.Exit(t, contract.ExitUnreported)
+	got := AwaitStopped(t, l, task.Ref)
+	if got.Reason != workflow.ReasonRelayLost || local && !strings.Contains(got.Text, "no route to the relay") {
+		t.Errorf("got %+v, want relay_lost with what the runner said", got)
 	}
 }
 
@@ -418,6 +436,9 @@ func badRequests(t *testing.T, h Harness) {
 		"no ticket":    func(r *launcher.Request) { r.Ticket = "" },
 		"no relay":     func(r *launcher.Request) { r.Relay = "" },
 		"unknown size": func(r *launcher.Request) { r.Size = "gigantic" },
+
+		"an image that the pool does not have": func(r *launcher.Request) { r.Image = "missing" },
+		"a disk below nothing":                 func(r *launcher.Request) { r.DiskGiB = -1 },
 	} {
 		r := s.Request("wf-1", false)
 		change(&r)

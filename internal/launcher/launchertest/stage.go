@@ -170,6 +170,12 @@ func (p *Player) Exit(t *testing.T, code int) {
 	p.tell(t, fmt.Sprintf("exit %d", code))
 }
 
+// Eat makes the player take more and more memory. Only a task whose memory is limited may be told so.
+func (p *Player) Eat(t *testing.T) {
+	t.Helper()
+	p.tell(t, "eat")
+}
+
 // Say makes the player write a line to its standard error, and waits until it did.
 func (p *Player) Say(t *testing.T, text string) {
 	t.Helper()
@@ -314,6 +320,8 @@ func Play() (code int, ok bool) {
 				if leave(filepath.Join(os.Getenv("DAYFLY_WORK_DIR"), name), text) == nil {
 					say("left")
 				}
+			case "eat":
+				eat()
 			case "exit":
 				code, _ := strconv.Atoi(rest)
 				return code, true
@@ -323,6 +331,17 @@ func Play() (code int, ok bool) {
 				}
 			}
 		}
+	}
+}
+
+// eat takes memory until the system kills this process.
+func eat() {
+	for all := [][]byte{}; ; {
+		page := make([]byte, 16<<20)
+		for i := 0; i < len(page); i += 4096 {
+			page[i] = 1
+		}
+		all = append(all, page)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
 	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
 	"github.com/dayfly-dev/dayfly/internal/task"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // errCommand marks an error of starting the command itself, not of preparing for it.
@@ -45,6 +46,9 @@ func (t *entry) Where() (key string, value any) { return "pid", t.record.PID }
 
 // start makes everything that a task needs and lets its runner begin. The task that it returns has a record.
 func (l *Launcher) start(_ context.Context, ref string, r launcher.Request) (_ *entry, err error) {
+	if r.Image != "" {
+		return nil, launcher.Never("the workspace asks for the image %q, and jobs of this pool are processes of its machine, which have none: leave it out, or give the workspace another pool", r.Image)
+	}
 	t := &entry{stop: make(chan struct{}), phase: launcher.Running, record: record{Record: l.RecordOf(ref, r), Boot: l.boot}}
 	rec := &t.record
 	var undo []func()
@@ -222,7 +226,7 @@ func (l *Launcher) mind(t *entry) {
 		rec.Text = fmt.Sprintf("the runner was ended by signal %d (%s)", exit.Signal, exit.Signal)
 	default:
 		rec.ExitCode = &exit.Code
-		rec.Text = fmt.Sprintf("the runner ended with exit code %d", exit.Code)
+		rec.Text = launcher.ExitText(exit.Code)
 	}
 	if why != "" {
 		rec.Text += "; it was asked to stop: " + why
@@ -236,9 +240,17 @@ func (l *Launcher) mind(t *entry) {
 	if killed || exit.Signal != 0 { // it did not end what its engine left behind
 		rec.Text += l.unproven(rec)
 	}
-	ended := l.finish(rec)
+	if exit.Signal == syscall.SIGKILL && !killed && rec.Cgroup != "" && remains.KilledForMemory(rec.Cgroup) {
+		rec.Reason = workflow.ReasonOutOfMemory
+		rec.Text += "; the task used more memory than its size allows"
+	}
 	t.said.close()
-	if last := t.said.text(); ended && last != "" && (exit.Code != 0 || exit.Signal != 0) {
+	last := t.said.text()
+	failed := exit.Code != 0 || exit.Signal != 0
+	if failed {
+		rec.Text = launcher.LastWords(rec.Text, last)
+	}
+	if ended := l.finish(rec); ended && failed && last != "" {
 		l.Log.Warn("runner said at last", "task", rec.Ref, "text", last)
 	}
 }

@@ -223,6 +223,9 @@ func (d *Dir[E]) check(r launcher.Request) error {
 	if _, err := task.SizeOf(r.Size); err != nil {
 		return launcher.Never("%v", err)
 	}
+	if _, err := launcher.Disk(r.DiskGiB, d.DiskQuota, d.MaxDisk); err != nil {
+		return err
+	}
 	if r.SourceDirectory != "" {
 		if d.Sources == nil {
 			return launcher.Never("this launcher takes no directory sources")

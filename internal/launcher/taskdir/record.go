@@ -1,6 +1,7 @@
 package taskdir
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 const (
@@ -37,6 +39,8 @@ type Record struct {
 	StoppedAt time.Time `json:"stopped_at,omitzero"`
 	ExitCode  *int      `json:"exit_code,omitempty"`
 	Text      string    `json:"text,omitempty"`
+
+	Reason workflow.Reason `json:"reason,omitempty"`
 
 	Since   time.Time `json:"-"` // when its end was known to this launcher
 	Settled bool      `json:"-"` // nobody needs to be told of its end any more
@@ -70,6 +74,7 @@ func public(e Entry) launcher.Task {
 	r := e.Base()
 	return launcher.Task{
 		Ref: r.Ref, Workflow: r.Workflow, Attempt: r.Attempt, Phase: e.Phase(), CreatedAt: r.CreatedAt, ExitCode: r.ExitCode, Text: r.Text,
+		Reason: cmp.Or(r.Reason, launcher.ExitReason(r.ExitCode)),
 	}
 }
 

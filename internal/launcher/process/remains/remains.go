@@ -3,8 +3,11 @@
 package remains
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -52,4 +55,15 @@ type Limits struct {
 	MilliCPU int   // thousandths of a processor
 	Memory   int64 // bytes
 	PIDs     int   // processes and threads
+}
+
+// KilledForMemory reports whether the kernel has killed a process of a cgroup for memory.
+func KilledForMemory(cgroup string) bool {
+	b, _ := os.ReadFile(filepath.Join(cgroup, "memory.events"))
+	for line := range bytes.Lines(b) {
+		if n, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
+			return string(bytes.TrimSpace(n)) != "0"
+		}
+	}
+	return false
 }
