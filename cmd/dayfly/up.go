@@ -28,6 +28,14 @@ type settings struct {
 	PullImage              bool     `help:"Pull the image that --runner-image names before each job."`
 	SharedVolumeDirectory  string   `type:"path" help:"The data directory as the Docker engine sees it, for a dayfly that runs in a container itself." placeholder:"DIR"`
 	Concurrency            string   `help:"Most jobs at once; default 10." placeholder:"N"`
+	Images                 string   `help:"Further images that workspaces may name, each NAME=IMAGE, separated by commas." placeholder:"IMAGES"`
+	DiskQuota              string   `help:"Disk of each job in GiB; default no bound." placeholder:"N"`
+	MaxDisk                string   `help:"Most disk in GiB that a workspace may ask for; default what each job has." placeholder:"N"`
+	AdditionalBinaryPath   []string `key:"additional_binary_paths" type:"path" sep:"none" help:"Look for engines in this directory first. May be repeated."`
+	EngineDownloads        string   `help:"Engines of which missing versions are downloaded and verified: terraform, tofu or both, separated by commas." placeholder:"ENGINES"`
+	VaultAddress           string   `help:"Address of a Vault server, for secrets vault:PATH#KEY." placeholder:"URL"`
+	VaultNamespace         string   `help:"Namespace of Vault Enterprise." placeholder:"PATH"`
+	VaultTokenFile         string   `type:"path" help:"File with a token for Vault."`
 	SourceRoot             []string `key:"source_roots" type:"path" sep:"none" help:"Allow sources in this directory and below. May be repeated."`
 	EnabledWorkflowTypes   string   `help:"Workflow types to claim, separated by commas; default all." placeholder:"TYPES"`
 	EnvForwardAllowlist    string   `help:"Names of variables to pass to the runners, separated by commas." placeholder:"NAMES"`

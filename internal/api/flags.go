@@ -34,9 +34,9 @@ func flagsOf(engine string) map[string][]string {
 		}
 	case EngineTerragrunt:
 		more := []string{"--log-level=LEVEL", "--strict-mode"}
-		return map[string][]string{"init": slices.Concat(init, more), "plan": slices.Concat(plan, more), "apply": slices.Concat(apply, more)}
+		return map[string][]string{"plan": slices.Concat(plan, more), "apply": slices.Concat(apply, more)}
 	case EnginePulumi:
-		plan := []string{"--parallel=NUMBER", "--show-sames", "--show-reads", "--show-replacement-steps", "--suppress-progress"}
+		plan := []string{"--parallel=NUMBER", "--show-sames", "--show-replacement-steps", "--suppress-progress"}
 		return map[string][]string{"plan": plan, "apply": append(slices.Clone(plan), "--continue-on-error")}
 	}
 	return nil

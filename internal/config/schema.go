@@ -112,7 +112,7 @@ func (k key) schema(field reflect.Value) map[string]any {
 		s["type"] = "number"
 	case reflect.Int64:
 		value = strings.Replace(time.Duration(field.Int()).String(), "m0s", "m", 1)
-	case reflect.Slice:
+	case reflect.Slice, reflect.Map: // a map is written as a list of NAME=VALUE
 		return map[string]any{"description": abouts[k.name], "anyOf": []any{map[string]any{"type": "array", "items": k.item(field.Type())}, map[string]any{"type": "string"}}}
 	}
 	if len(k.words) > 0 {

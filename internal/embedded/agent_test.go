@@ -49,7 +49,7 @@ func TestSettings_EveryOneIsPassedOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprint(p.Docker.Image, p.Docker.Network, p.Process.VaultAddress, p.Process.VaultNamespace, p.Process.VaultTokenFile, p.Docker.HostData, p.Docker.Pull, p.Agent.PollingOverride, p.Agent.HealthThreshold, p.Agent.Lines != nil, p.Process.Hooks) + fmt.Sprintf("%+v", p.Fargate) + fmt.Sprintf("%q %q %+v %v %v %v %v %v %v %v %v %+v %+v %v %v %v %v", p.Client.URL, p.Client.Token().Reveal(), p.Rest,
+		return fmt.Sprint(p.Docker.Image, p.Docker.Network, p.Process.VaultAddress, p.Process.VaultNamespace, p.Process.VaultTokenFile, p.Docker.HostData, p.Docker.Pull, p.Docker.Images, p.Docker.DiskQuota, p.Docker.MaxDisk, p.Agent.PollingOverride, p.Agent.HealthThreshold, p.Agent.Lines != nil, p.Process.Hooks) + fmt.Sprintf("%+v", p.Fargate) + fmt.Sprintf("%q %q %+v %v %v %v %v %v %v %v %v %+v %+v %v %v %v %v", p.Client.URL, p.Client.Token().Reveal(), p.Rest,
 			p.Client.RequestTimeout, p.Client.RetryCount, p.Client.RetryWait, p.Client.RetryMaxWait, p.Client.BreakerFailures,
 			p.Client.BreakerTimeout, p.Process.SourceRoots, p.Process.EnginePath, p.Process.Downloads, p.Process.EnvAllow, p.Agent.Types, p.Agent.PollingInterval,
 			p.Agent.StatusLoopInterval, p.Agent.Concurrency)
@@ -59,6 +59,7 @@ func TestSettings_EveryOneIsPassedOn(t *testing.T) {
 		reflect.TypeFor[string](): "odd", reflect.TypeFor[bool](): true, reflect.TypeFor[int](): 17, reflect.TypeFor[float64](): 1.7,
 		reflect.TypeFor[time.Duration](): 17 * time.Second, reflect.TypeFor[[]string](): []string{"odd"},
 		reflect.TypeFor[[]workflow.Type](): []workflow.Type{workflow.InsightsScan}, reflect.TypeFor[redact.String](): redact.New("odd"),
+		reflect.TypeFor[map[string]string](): map[string]string{"odd": "odd"},
 	}
 	for i := range reflect.TypeFor[config.Config]().NumField() {
 		s := config.Default()

@@ -52,7 +52,7 @@ func TestPull_TheNewestImageOrTheOneThatIsThere(t *testing.T) {
 		"another one than there": {image: "run:v2", has: "run:v1", says: "pull image run:v2"},
 	} {
 		socket, pulled := engineOf(t, tc.has, tc.registry)
-		l, err := docker.New(docker.Config{Machine: launcher.Machine{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, Image: tc.image, Socket: socket})
+		l, err := docker.New(docker.Config{Machine: launcher.Machine{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, Image: tc.image, Pull: []string{tc.image}, Socket: socket})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -25,9 +26,20 @@ func checkAsked(s api.Spec) error {
 	return &Failure{Reason: workflow.ReasonRunnerError, Err: err, Detail: text.Middle("this run is refused: "+err.Error(), maxDetail)}
 }
 
+// optionsOf are those of the run; never nil.
+func optionsOf(s api.Spec) *api.Options { return cmp.Or(s.Options, &api.Options{}) }
+
 // options are those of the run; never nil.
-func (t *terraform) options() *api.Options {
-	return cmp.Or(t.j.Spec.Options, &api.Options{})
+func (t *terraform) options() *api.Options { return optionsOf(t.j.Spec) }
+
+// variablesOf are the variables for an engine without files of them: those of the run win.
+func variablesOf(s api.Spec) map[string]any {
+	all := maps.Clone(s.Variables)
+	if all == nil {
+		all = map[string]any{}
+	}
+	maps.Copy(all, optionsOf(s).Variables)
+	return all
 }
 
 // flags are what the workspace adds to the engine's command of a step, without what contradicts the run.

@@ -159,6 +159,18 @@ func TestPulumi_LifeOfAStack(t *testing.T) {
 			t.Errorf("state: got %+v", s)
 		}
 
+		h = fresh()
+		asked := next(t, h, update, out, workflow.Preview, outputsOnly)
+		asked.Spec.Options = &api.Options{Variables: map[string]any{"word": "of the run"}, Targets: []string{"urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"}}
+		asked.Spec.Flags = map[string][]string{"plan": {"--parallel=3"}}
+		mustRun(t, h, asked)
+		if settings, err := os.ReadFile(filepath.Join(asked.Root, "Pulumi.dev.yaml")); err != nil || !strings.Contains(string(settings), "of the run") {
+			t.Errorf("with options: the settings are %s, %v", settings, err)
+		}
+		if line := strings.Join(slices.Concat(h.args...), " "); !strings.Contains(line, "--target urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev --parallel=3 --stack dev") || strings.Contains(line, "of the run") {
+			t.Errorf("with options: got %s", line)
+		}
+
 		kept := filesBelow(t, j.StateDir)
 		for _, op := range []workflow.Operation{workflow.Preview, "", workflow.StateList} {
 			h = fresh()

@@ -30,7 +30,7 @@ func (p *pulumi) plan(ctx context.Context) (string, error) {
 		args = []string{operation, "--preview-only", "--json"}
 	}
 	out := &buffer{most: maxPlanJSON}
-	err := p.exec(ctx, stepPlan, p.on(args...), call{stdout: out, explain: func() string {
+	err := p.exec(ctx, stepPlan, p.asked(stepPlan, args...), call{stdout: out, explain: func() string {
 		_, said, _ := readPreview(out.Bytes(), p.mode)
 		return strings.Join(said, "\n")
 	}})
@@ -69,7 +69,7 @@ func planLine(r api.ResourceChange) string {
 // apply does what was previewed, as pulumi finds it now, and checks that the state has followed.
 func (p *pulumi) apply(ctx context.Context) (string, error) {
 	p.locking = true
-	if err := p.run(ctx, stepApply, p.on(p.operation(), "--yes", "--skip-preview")); err != nil {
+	if err := p.run(ctx, stepApply, p.asked(stepApply, p.operation(), "--yes", "--skip-preview")); err != nil {
 		return "", err
 	}
 	p.locking = false
@@ -143,6 +143,23 @@ func (p *pulumi) env() []string {
 
 // on returns the arguments of a command on the stack.
 func (p *pulumi) on(args ...string) []string { return append(args, "--stack", p.stack) }
+
+// asked returns the arguments of a command that does what the run is for, with what the workspace and the run add to it.
+func (p *pulumi) asked(step string, args ...string) []string {
+	options := optionsOf(p.j.Spec)
+	for _, urn := range options.Targets {
+		args = append(args, "--target", urn)
+	}
+	for _, urn := range options.Replace {
+		args = append(args, "--replace", urn)
+	}
+	for _, flag := range p.j.Spec.Flags[step] {
+		if flag != "--continue-on-error" || !p.mode.refreshOnly { // a refresh does not know it
+			args = append(args, flag)
+		}
+	}
+	return p.on(args...)
+}
 
 // call is how one call of pulumi is shown and explained.
 type call struct {

@@ -98,8 +98,9 @@ func (g *terragrunt) prepare() (err error) {
 	// Units outside of the workspace's source path are others' business. Versions that leave them alone by themselves
 	// do not mind the variable.
 	g.env = append(g.env, "TG_QUEUE_EXCLUDE_EXTERNAL=true")
-	for _, name := range slices.Sorted(maps.Keys(g.j.Spec.Variables)) {
-		value, err := variableText(name, g.j.Spec.Variables[name])
+	variables := variablesOf(g.j.Spec)
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
+		value, err := variableText(name, variables[name])
 		if err != nil {
 			return err
 		}
@@ -394,6 +395,14 @@ func (g *terragrunt) output(ctx context.Context) (string, error) {
 // run runs a command of the wrapped engine in all units.
 func (g *terragrunt) run(ctx context.Context, step string, flags, command []string) (ended, error) {
 	args := append([]string{g.bin.path, "run", "--all", "--non-interactive", "--no-color"}, flags...)
+	for _, flag := range g.j.Spec.Flags[step] {
+		switch {
+		case strings.HasPrefix(flag, "--"): // terragrunt's own
+			args = append(args, flag)
+		case flag != "-refresh=false" || !g.mode.refreshOnly:
+			command = append(command, flag)
+		}
+	}
 	report := newName("report-", ".json")
 	reports := atLeast(g.bin.version, reportsFrom)
 	if reports {

@@ -155,6 +155,16 @@ func TestTerragrunt_LifeOfATree(t *testing.T) {
 			t.Errorf("the list is %s", list)
 		}
 
+		j, h := jobOf(workflow.Preview, tree), newHost()
+		j.ReadOnlyState, j.Spec.Variables = true, map[string]any{"word": "workspace"}
+		j.Spec.Options, j.Spec.Flags = &api.Options{Variables: map[string]any{"word": "of the run"}}, map[string][]string{"plan": {"-compact-warnings", "--strict-mode"}}
+		if out, err := engine.Run(t.Context(), h, j); err != nil || out.Changes.Change != 1 || !strings.Contains(string(h.text()), "of the run") {
+			t.Errorf("with options: got %+v, %v\n%s", out.Changes, err, h.text())
+		}
+		if line := strings.Join(h.args[len(h.args)-1], " "); !strings.Contains(line, " --strict-mode") || !strings.HasSuffix(line, " -compact-warnings") || strings.Contains(line, "of the run") {
+			t.Errorf("with flags: got %s", line)
+		}
+
 		run(workflow.Refresh, nil, init, "plan: no drift", "apply: no changes", "output: 2 outputs")
 		run(workflow.Update, map[string]any{"word": "second"}, init, "plan: 0 to add, 1 to change", "apply: 0 added, 1 changed, 0 destroyed, in 2 units", "output")
 		out, _ = run(workflow.Destroy, nil, init, "plan: 0 to add, 0 to change, 2 to destroy, in 2 units", "apply: 0 added, 0 changed, 2 destroyed, in 2 units", "output: 0 outputs")

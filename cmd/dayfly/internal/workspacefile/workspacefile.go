@@ -61,7 +61,6 @@ type Document struct {
 
 // later are fields of other versions, with what to do instead.
 var later = map[string]string{
-	"hooks":         "hooks are not in this version: remove them",
 	"source.sha256": "write it below source.archive, beside its url",
 }
 

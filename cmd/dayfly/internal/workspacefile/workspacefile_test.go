@@ -116,7 +116,6 @@ func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 	want := []string{
 		`w.yaml:1: name: want a string: put "5" into quotes`,
 		"w.yaml:2: engin: unknown field: did you mean engine?",
-		"w.yaml:3: hooks: hooks are not in this version: remove them",
 		"w.yaml:5: source.sha256: write it below source.archive, beside its url",
 		"w.yaml:5: source.directory: want a string",
 		`w.yaml:6: environment.PORT: want a string: put "80" into quotes`,
