@@ -11,7 +11,7 @@ import (
 )
 
 // abouts say what each key means, for whoever points at it in an editor.
-var abouts = map[string]string{
+var abouts = map[string]string{ //nolint:gosec // G101: it names credentials and has none
 	"token":                     "Pool token of the agent; better given as DAYFLY_TOKEN",
 	"oidc_token_file":           "File with a token of an issuer, from which the agent gets its pool token",
 	"organization_name":         "With oidc_token_file: the organization that trusts the issuer",

@@ -169,7 +169,7 @@ func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 	h.exit = nil
 	if exit.Code != 0 {
 		h.exit = &exit.Code
-		h.r.examine(oomBefore, exit.Code)
+		h.r.examine(ctx, oomBefore, exit.Code)
 	}
 	return exit.Code, nil
 }

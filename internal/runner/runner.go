@@ -320,7 +320,7 @@ func (r *run) work(ctx context.Context) (result api.Result) {
 		r.stop(r.swarm.stop) // if nobody looked since
 	}
 	if err != nil && ctx.Err() == nil {
-		if why := r.explain(err); why != nil {
+		if why := r.explain(ctx, err); why != nil {
 			r.stop(why)
 		}
 	}

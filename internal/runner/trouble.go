@@ -70,7 +70,7 @@ func volumeOf(dir string) (volume, error) {
 func (v volume) full() bool { return v.free < leastFree || v.noFiles }
 
 // examine looks for what made a command fail beside its own mistakes. If the run fails, that is why.
-func (r *run) examine(oomBefore, exitCode int) {
+func (r *run) examine(ctx context.Context, oomBefore, exitCode int) {
 	switch v, err := volumeOf(r.dirs.work); {
 	case killedForMemory(oomBefore, oomKills(), exitCode, r.cfg.Alone || r.swarm.events != ""):
 		r.trouble.CompareAndSwap(nil, &stop{
@@ -78,23 +78,23 @@ func (r *run) examine(oomBefore, exitCode int) {
 			text: "the system killed a process of the job, because memory ran out: give the workspace a larger size",
 		})
 	case err == nil && v.full():
-		r.trouble.CompareAndSwap(nil, r.diskFull(v))
+		r.trouble.CompareAndSwap(nil, r.diskFull(ctx, v))
 	}
 }
 
 // explain returns the trouble behind a run's error; nil if there was none.
-func (r *run) explain(err error) *stop {
+func (r *run) explain(ctx context.Context, err error) *stop {
 	if v, broken := volumeOf(r.dirs.work); broken == nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
-		r.trouble.CompareAndSwap(nil, r.diskFull(v))
+		r.trouble.CompareAndSwap(nil, r.diskFull(ctx, v))
 	}
 	return r.trouble.Load()
 }
 
-func (r *run) diskFull(v volume) *stop {
+func (r *run) diskFull(ctx context.Context, v volume) *stop {
 	return &stop{
 		outcome: workflow.Failed, reason: workflow.ReasonDiskFull,
 		text: fmt.Sprintf("no disk is left: the job's files have %s, and the disk has %s in all; make room, or give the workspace a larger disk_gib",
-			mebibytes(used(context.Background(), r.dirs.work)), mebibytes(int64(v.size))), //nolint:gosec // no disk is that large
+			mebibytes(used(ctx, r.dirs.work)), mebibytes(int64(v.size))), //nolint:gosec // no disk is that large
 	}
 }
 

@@ -189,7 +189,7 @@ func TestRefusals_OfPeople(t *testing.T) {
 		apply("secret file upwards", source+`,"secrets":[{"file":"../x","ref":"file:a"}]`, 422, "invalid", "relative path"),
 		apply("secret file absolute", source+`,"secrets":[{"file":"/etc/cron.d/x","ref":"file:a"}]`, 422, "invalid", "relative path"),
 		apply("secret nowhere", source+`,"secrets":[{"ref":"file:a"}]`, 422, "invalid", "not both"),
-		apply("secret of another kind", source+`,"secrets":[{"env":"A","ref":"vault:a"}]`, 422, "invalid", "file:NAME, env:NAME or the ARN"),
+		apply("secret of another kind", source+`,"secrets":[{"env":"A","ref":"gcp:a"}]`, 422, "invalid", "file:NAME, env:NAME, vault:PATH#KEY"),
 		apply("loader", source+`,"environment":{"LD_PRELOAD":"/tmp/x.so"}`, 422, "invalid", "LD_"),
 		apply("kept name", source+`,"secrets":[{"env":"DAYFLY_TICKET","ref":"file:a"}]`, 422, "invalid", "DAYFLY_"),
 		apply("unknown state", source+`,"state":{"kind":"floppy"}`, 422, "invalid", "state.kind"),
