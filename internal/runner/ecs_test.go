@@ -18,8 +18,6 @@ import (
 
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	awssecrets "github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-	awsssm "github.com/aws/aws-sdk-go-v2/service/ssm"
-	"github.com/aws/aws-sdk-go-v2/service/ssm/types"
 	awssts "github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/google/go-cmp/cmp"
 
@@ -336,9 +334,8 @@ func (a *account) keep(t *testing.T, name, value string) string {
 // keepParameter is keep for a parameter.
 func (a *account) keepParameter(t *testing.T, name, value string) string {
 	t.Helper()
-	_, err := awsssm.NewFromConfig(awsim.ClientConfig(strings.TrimSuffix(a.gateway, "/gateway"), a.admin)).
-		PutParameter(t.Context(), &awsssm.PutParameterInput{Name: &name, Value: &value, Type: types.ParameterTypeSecureString})
-	if err != nil {
+	url := strings.TrimSuffix(a.gateway, "/gateway")
+	if err := ssm.Put(t.Context(), awsim.SignedClient(awsim.ClientConfig(url, a.admin), "ssm"), url, name, value); err != nil {
 		t.Fatal(err)
 	}
 	return ssm.Prefix + "/" + name

@@ -23,7 +23,6 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/aws-sdk-go-v2/service/sts/types"
 
@@ -211,11 +210,11 @@ func (i *Identity) SecretsManager() *secretsmanager.Client {
 	})
 }
 
-// SSM is a client of Systems Manager as this identity.
-func (i *Identity) SSM() *ssm.Client {
-	return ssm.NewFromConfig(i.cloud.config(i.keys), func(o *ssm.Options) {
-		o.BaseEndpoint = i.cloud.endpoint.of("SSM")
-	})
+// SSM is the configuration of a client of Systems Manager as this identity.
+func (i *Identity) SSM() aws.Config {
+	c := i.cloud.config(i.keys)
+	c.BaseEndpoint = i.cloud.endpoint.of("SSM")
+	return c
 }
 
 // Assume assumes a run's role and returns its identity. The credentials are renewed when they are due, for as long

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-	"github.com/aws/aws-sdk-go-v2/service/ssm"
 
 	"github.com/dayfly-dev/dayfly/internal/awserr"
 	"github.com/dayfly-dev/dayfly/internal/redact"
@@ -25,12 +23,12 @@ const Scheme = "arn"
 // Resolver is a secrets.Resolver over Secrets Manager and Parameter Store.
 type Resolver struct {
 	secrets    *secretsmanager.Client
-	parameters *ssm.Client
+	parameters *Parameters
 }
 
 // New returns a resolver that asks as the clients' credentials allow, in the region that a reference
 // names. Without a client for parameters it refuses them.
-func New(secrets *secretsmanager.Client, parameters *ssm.Client) *Resolver {
+func New(secrets *secretsmanager.Client, parameters *Parameters) *Resolver {
 	return &Resolver{secrets, parameters}
 }
 
@@ -72,38 +70,6 @@ func (r *Resolver) Resolve(ctx context.Context, reference string) (redact.String
 		return redact.String{}, workflow.Refuse(workflow.ErrInvalid, "secrets", "the key %s cannot be read from the secret %s: it is binary; name the whole secret, without a key", quote(ref.Key), ref.short())
 	}
 	return secrets.Pick(*out.SecretString, ref.Key, "the secret "+ref.short())
-}
-
-// parameter reads a parameter, decrypted.
-func (r *Resolver) parameter(ctx context.Context, ref Ref) (redact.String, error) {
-	out, err := r.parameters.GetParameter(ctx, &ssm.GetParameterInput{Name: &ref.ARN, WithDecryption: aws.Bool(true)}, func(o *ssm.Options) { o.Region = ref.Region })
-	if err != nil {
-		return redact.String{}, parameterFailed(ctx, ref, err)
-	}
-	if out.Parameter == nil || out.Parameter.Value == nil {
-		return redact.String{}, workflow.Refuse(workflow.ErrNotFound, "secrets", "the parameter %s has no value", ref.short())
-	}
-	if ref.Key != "" {
-		return secrets.Pick(*out.Parameter.Value, ref.Key, "the parameter "+ref.short())
-	}
-	return redact.New(*out.Parameter.Value), nil
-}
-
-// parameterFailed is failed for a parameter.
-func parameterFailed(ctx context.Context, ref Ref, err error) error {
-	if ended := ctx.Err(); ended != nil {
-		return fmt.Errorf("read parameter %s: %w", ref.short(), ended)
-	}
-	said := text.Cut(awserr.Message(err), 400)
-	switch code, class := awserr.Code(err), awserr.Of(err); {
-	case code == "ParameterNotFound", class == awserr.NotFound:
-		return workflow.Refuse(workflow.ErrNotFound, "secrets", "there is no parameter %s; check its name, its account and its region", ref.short())
-	case class == awserr.Denied:
-		return workflow.Refuse(workflow.ErrForbidden, "secrets", "the parameter %s may not be read; the role that reads it needs ssm:GetParameter on it, and kms:Decrypt where it has a key of its own: %s", ref.short(), said)
-	case class.Transient():
-		return fmt.Errorf("read parameter %s: %s: %w", ref.short(), said, secrets.ErrUnavailable)
-	}
-	return workflow.Refuse(workflow.ErrInvalid, "secrets", "the parameter %s cannot be read: %s", ref.short(), said)
 }
 
 // failed says what the error of the call means.

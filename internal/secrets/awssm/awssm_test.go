@@ -14,7 +14,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
-	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/internal/secrets"
@@ -26,7 +25,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/moto"
 	fakesm "github.com/dayfly-dev/dayfly/test/awsim/secretsmanager"
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
-	fakessm "github.com/dayfly-dev/dayfly/test/awsim/ssm"
+	"github.com/dayfly-dev/dayfly/test/awsim/ssm"
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
@@ -42,7 +41,7 @@ type world struct {
 	server     *awsim.Server
 	service    *fakesm.Service
 	admin      *secretsmanager.Client
-	parameters *ssm.Client // of the admin
+	parameters aws.Config // of the admin
 	resolver   *awssm.Resolver
 }
 
@@ -52,7 +51,7 @@ func start(t *testing.T) *world {
 	w := &world{T: t, service: &fakesm.Service{}}
 	runner := table.Session("runner", "task", time.Hour)
 	w.server = awsim.New(awsim.Config{
-		Credentials: table, Services: map[string]awsim.Service{"secretsmanager": w.service, "ssm": &fakessm.Service{}},
+		Credentials: table, Services: map[string]awsim.Service{"secretsmanager": w.service, "ssm": &ssm.Service{}},
 		Allow: func(c wire.Call) error {
 			reads := c.Operation == "GetSecretValue" || c.Operation == "GetParameter"
 			if c.Caller == runner.Identity && (!reads || strings.Contains(string(c.Body), "secret:other/") || strings.Contains(string(c.Body), "parameter/other/")) {
@@ -63,11 +62,11 @@ func start(t *testing.T) *world {
 	})
 	server := httptest.NewServer(w.server)
 	t.Cleanup(server.Close)
-	w.parameters = ssm.NewFromConfig(awsim.ClientConfig(server.URL, table.User("admin")))
+	w.parameters = awsim.ClientConfig(server.URL, table.User("admin"))
 	w.admin = secretsmanager.NewFromConfig(awsim.ClientConfig(server.URL, table.User("admin")))
 	w.resolver = awssm.New(
 		secretsmanager.NewFromConfig(awsim.ClientConfig(server.URL, runner), func(o *secretsmanager.Options) { o.Retryer = aws.NopRetryer{} }),
-		ssm.NewFromConfig(awsim.ClientConfig(server.URL, runner), func(o *ssm.Options) { o.Retryer = aws.NopRetryer{} }),
+		awssm.NewParameters(awsim.ClientConfig(server.URL, runner)),
 	)
 	return w
 }
@@ -241,13 +240,13 @@ func TestErrors_AreSentencesWithoutTheValue(t *testing.T) {
 
 func TestParseRef(t *testing.T) {
 	for s, want := range map[string]awssm.Ref{
-		prefix + "a/b-AbCdEf":     {ARN: prefix + "a/b-AbCdEf", Region: "us-east-1"},
-		prefix + "a#k:1#2":        {ARN: prefix + "a", Region: "us-east-1", Key: "k:1#2"},
-		prefix + "a:k":            {ARN: prefix + "a", Region: "us-east-1", Key: "k"},
-		prefix + "a:k:s:v":        {ARN: prefix + "a", Region: "us-east-1", Key: "k", Stage: "s", Version: "v"},
-		prefix + "a:::v":          {ARN: prefix + "a", Region: "us-east-1", Version: "v"},
-		prefix + "rds!db-1-Ab":    {ARN: prefix + "rds!db-1-Ab", Region: "us-east-1"},
-		fakessm.Prefix + "/a/b#k": {ARN: fakessm.Prefix + "/a/b", Parameter: true, Region: "us-east-1", Key: "k"},
+		prefix + "a/b-AbCdEf":  {ARN: prefix + "a/b-AbCdEf", Region: "us-east-1"},
+		prefix + "a#k:1#2":     {ARN: prefix + "a", Region: "us-east-1", Key: "k:1#2"},
+		prefix + "a:k":         {ARN: prefix + "a", Region: "us-east-1", Key: "k"},
+		prefix + "a:k:s:v":     {ARN: prefix + "a", Region: "us-east-1", Key: "k", Stage: "s", Version: "v"},
+		prefix + "a:::v":       {ARN: prefix + "a", Region: "us-east-1", Version: "v"},
+		prefix + "rds!db-1-Ab": {ARN: prefix + "rds!db-1-Ab", Region: "us-east-1"},
+		ssm.Prefix + "/a/b#k":  {ARN: ssm.Prefix + "/a/b", Parameter: true, Region: "us-east-1", Key: "k"},
 		"arn:aws-us-gov:secretsmanager:us-gov-west-1:123456789012:secret:a": {ARN: "arn:aws-us-gov:secretsmanager:us-gov-west-1:123456789012:secret:a", Region: "us-gov-west-1"},
 	} {
 		got, err := awssm.ParseRef(s)
@@ -260,7 +259,7 @@ func TestParseRef(t *testing.T) {
 func FuzzParseRef(f *testing.F) {
 	f.Add(prefix + "a#k")
 	f.Add(prefix + "a:k:s:v")
-	f.Add(fakessm.Prefix + "/a/b#k")
+	f.Add(ssm.Prefix + "/a/b#k")
 	for _, s := range malformed {
 		f.Add(s)
 	}

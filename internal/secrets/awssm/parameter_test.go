@@ -7,25 +7,24 @@ import (
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/ssm"
-	"github.com/aws/aws-sdk-go-v2/service/ssm/types"
 
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/secrets/awssm"
 	"github.com/dayfly-dev/dayfly/internal/secrets/secretstest"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/awsim"
 	"github.com/dayfly-dev/dayfly/test/awsim/moto"
-	fakessm "github.com/dayfly-dev/dayfly/test/awsim/ssm"
+	"github.com/dayfly-dev/dayfly/test/awsim/ssm"
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 // putParameter keeps a value, encrypted, and returns the parameter's ARN.
-func putParameter(t *testing.T, client *ssm.Client, name, value string) string {
+func putParameter(t *testing.T, admin aws.Config, name, value string) string {
 	t.Helper()
-	if _, err := client.PutParameter(t.Context(), &ssm.PutParameterInput{Name: &name, Value: &value, Type: types.ParameterTypeSecureString, Overwrite: aws.Bool(true)}); err != nil {
+	if err := ssm.Put(t.Context(), awsim.SignedClient(admin, "ssm"), *admin.BaseEndpoint, name, value); err != nil {
 		t.Fatal(err)
 	}
-	return fakessm.Prefix + "/" + strings.TrimPrefix(name, "/")
+	return ssm.Prefix + "/" + strings.TrimPrefix(name, "/")
 }
 
 func TestParameterConformance_OverTheFake(t *testing.T) {
@@ -39,19 +38,19 @@ func TestParameterConformance_OverMoto(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped by -short: it starts moto_server")
 	}
-	client := ssm.NewFromConfig(moto.Start(t), func(o *ssm.Options) { o.Retryer = aws.NopRetryer{} })
+	client := moto.Start(t)
 	n := 0
 	secretstest.Run(t, func(*testing.T) secretstest.Subject {
 		n++
-		return parameters(client, awssm.New(nil, client), fmt.Sprintf("/space-%d/", n), "")
+		return parameters(client, awssm.New(nil, awssm.NewParameters(client)), fmt.Sprintf("/space-%d/", n), "")
 	})
 }
 
-func parameters(admin *ssm.Client, resolver *awssm.Resolver, below, forbidden string) secretstest.Subject {
+func parameters(admin aws.Config, resolver *awssm.Resolver, below, forbidden string) secretstest.Subject {
 	return secretstest.Subject{
 		Resolver: resolver, TextOnly: true, MaxValue: 4096,
 		Put:     func(t *testing.T, name, value string) string { return putParameter(t, admin, below+name, value) },
-		Missing: fakessm.Prefix + below + "missing", Forbidden: forbidden, Malformed: malformed,
+		Missing: ssm.Prefix + below + "missing", Forbidden: forbidden, Malformed: malformed,
 	}
 }
 
@@ -69,7 +68,7 @@ func TestParameter_AKeyAndErrors(t *testing.T) {
 		text  string
 	}{
 		"missing key": {ref + "#user", nil, workflow.ErrNotFound, "no such key"},
-		"denied":      {fakessm.Prefix + "/other/x", nil, workflow.ErrForbidden, "needs ssm:GetParameter"},
+		"denied":      {ssm.Prefix + "/other/x", nil, workflow.ErrForbidden, "needs ssm:GetParameter"},
 		"throttled":   {ref, &wire.Error{Code: "ThrottlingException", Message: "Rate exceeded"}, secrets.ErrUnavailable, "Rate exceeded"},
 		"answer lost": {ref, wire.Drop, secrets.ErrUnavailable, ""},
 		"otherwise":   {ref, &wire.Error{Code: "InvalidKeyId", Message: "no such key of KMS"}, workflow.ErrInvalid, "no such key of KMS"},

@@ -5,9 +5,11 @@
 package ssm
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 
@@ -82,4 +84,27 @@ func (s *Service) get(_ context.Context, c wire.Call) (any, error) {
 	return map[string]any{"Parameter": map[string]any{
 		"Name": p.Name, "Type": p.Type, "Value": p.Value, "Version": p.Version, "ARN": Prefix + "/" + key, "DataType": "text",
 	}}, nil
+}
+
+// Put keeps an encrypted parameter at a server, in place of an older one of that name. The client signs the call.
+func Put(ctx context.Context, client *http.Client, url, name, value string) error {
+	body, err := json.Marshal(map[string]any{"Name": name, "Value": value, "Type": "SecureString", "Overwrite": true})
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/x-amz-json-1.1")
+	req.Header.Set("X-Amz-Target", "AmazonSSM.PutParameter")
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("put parameter %s: status %d", name, resp.StatusCode)
+	}
+	return nil
 }
