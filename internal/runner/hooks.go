@@ -66,8 +66,14 @@ func (h *host) hooks(ctx context.Context, step string, status workflow.StepStatu
 	return failed
 }
 
-// hook runs the script of a hook in the root module.
+// hook runs the script of a hook in the root module. Where only some hooks may run, nothing that an earlier step left
+// running can put another script in its place.
 func (h *host) hook(ctx context.Context, hook api.Hook, step string, status workflow.StepStatus) error {
+	if len(h.r.cfg.Hooks) > 0 {
+		if err := h.Still(ctx); err != nil {
+			return failure(workflow.ReasonRunnerError, err)
+		}
+	}
 	temp, err := os.OpenRoot(h.r.dirs.temp)
 	if err != nil {
 		return failure(workflow.ReasonRunnerError, err)

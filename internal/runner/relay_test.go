@@ -214,9 +214,10 @@ func (r *relay) takeArtifacts(in api.NewArtifacts) (out api.ArtifactsTaken, err 
 
 func (r *relay) takeSteps(steps []api.Step) {
 	for _, s := range steps {
-		if i := slices.IndexFunc(r.steps, func(have api.Step) bool { return have.Seq == s.Seq }); i >= 0 {
+		switch i := slices.IndexFunc(r.steps, func(have api.Step) bool { return have.Seq == s.Seq }); {
+		case i >= 0 && r.steps[i].Status == workflow.StepRunning: // a late report of the beginning does not undo the end
 			r.steps[i] = s
-		} else {
+		case i < 0:
 			r.steps = append(r.steps, s)
 		}
 	}

@@ -177,6 +177,9 @@ func upConfig(target, data, source string, log *slog.Logger) (embedded.UpConfig,
 	s.EnvForwardAllowlist = []string{forwardedName}
 	s.PrivateDeliveries = []string{listed}
 	s.EngineDownloads = []string{"terraform"}
+	for _, h := range preapproved {
+		s.PreapprovedHooks = append(s.PreapprovedHooks, h.Digest())
+	}
 	s.PollingInterval, s.JobStatusLoopInterval = time.Second, time.Second
 	return embedded.UpConfig{
 		Server: embedded.ServerConfig{Data: data, Listen: "127.0.0.1:0", Log: log},

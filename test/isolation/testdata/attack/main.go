@@ -19,6 +19,7 @@ var ways = map[string]func(runner int, args []string){
 	"setuid": setuid, "mounts": mounts, "outside": outside, "symlinks": symlinks, "hardlink": hardlink, "leave": leave, "tools": tools, "leftovers": leftovers,
 	"escape": escape, "stray": stray, "swarm": swarm, "masks": masks, "posing": posing,
 	"artifacts": artifacts, "report": report, "swap": swap,
+	"allowed": allowed, "another": another, "failing": failing, "replace": replace, "keep": keep, "watch": watch,
 	"wait": wait, "whoami": whoami, "once": once, "count": count, "say": say,
 }
 

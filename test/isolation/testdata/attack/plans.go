@@ -66,8 +66,11 @@ func planOf(address string) []byte {
 // engine answers as terraform does, and attacks where MODE says. Its plan is what the source says. It returns if it
 // is called as something else.
 func engine() {
-	mode, last := strings.TrimPrefix(os.Getenv("MODE"), "mode:"), os.Args[len(os.Args)-1]
-	switch os.Args[1] {
+	mode, step, last := strings.TrimPrefix(os.Getenv("MODE"), "mode:"), os.Args[1], os.Args[len(os.Args)-1]
+	if mode == "steps" {
+		stepwise(step)
+	}
+	switch step {
 	case "version":
 		fmt.Println(`{"terraform_version":"1.11.4"}`)
 	case "init":
