@@ -212,14 +212,14 @@ func engineOf(dir string, getenv func(string) string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ends := func(suffixes ...string) bool {
+	has := func(names ...string) bool {
 		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-			return !e.IsDir() && slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(e.Name(), s) })
+			return !e.IsDir() && slices.ContainsFunc(names, func(s string) bool { return e.Name() == s || s[0] == '.' && strings.HasSuffix(e.Name(), s) })
 		})
 	}
 	engine := ""
 	for _, e := range slices.Backward(api.Engines()) {
-		if engine == "" && ends(e.Files...) {
+		if engine == "" && has(e.Files...) {
 			engine = e.Name
 		}
 	}

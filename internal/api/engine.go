@@ -21,7 +21,7 @@ const (
 type Engine struct {
 	Name       string
 	Program    bool                 // it has a program of its own name, and so a version
-	Files      []string             // how names of files end of which each says that a directory has its code
+	Files      []string             // names of files, or with a dot how names end, of which each says that a directory has its code
 	Operations []workflow.Operation // that it can do in a deployment
 	Plans      bool                 // it leaves a plan that is approved, and applied as it is
 	OwnState   string               // why Dayfly neither places its state nor knows it again, in words; empty: it does both

@@ -1,6 +1,7 @@
 package launcher_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
@@ -13,6 +14,36 @@ func TestDisk_IsWithinWhatThePoolGives(t *testing.T) {
 		got, err := launcher.Disk(tc.wanted, tc.each, tc.most)
 		if (err != nil) != (tc.want < 0) || err == nil && got != tc.want {
 			t.Errorf("%+v: got %d, %v", tc, got, err)
+		}
+	}
+}
+
+func TestImage_IsOneThatThePoolHas(t *testing.T) {
+	has := map[string]string{"gpu": "runner-gpu:v2", "big": "runner-big:v2"}
+	for _, tc := range []struct {
+		name       string
+		has        map[string]string
+		want, says string
+	}{
+		{"", has, "runner:v1", ""}, {"gpu", has, "runner-gpu:v2", ""}, {"arm", has, "", "this pool has big, gpu"}, {"gpu", nil, "", "this pool has none with a name"},
+	} {
+		got, err := launcher.Image(tc.name, "runner:v1", tc.has)
+		if got != tc.want || (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%q: got %q, %v", tc.name, got, err)
+		}
+	}
+}
+
+// What the runner logs it masks itself. What Go prints of a panic nobody masks.
+func TestLastWords_TellNoPanicsCause(t *testing.T) {
+	for said, want := range map[string]string{
+		"":                           "it ended",
+		`{"msg":"result not taken"}`: `it ended; the runner said at last: {"msg":"result not taken"}`,
+		"{\"msg\":\"x\"}\npanic: secret\n\ngoroutine 1 [running]:": "it ended; the runner said at last: {\"msg\":\"x\"}\nit panicked",
+		"cret\n\ngoroutine 7 [running]:\nmain":                     "it ended; the runner said at last: it panicked",
+	} {
+		if got := launcher.LastWords("it ended", said); got != want {
+			t.Errorf("%q: got %q, want %q", said, got, want)
 		}
 	}
 }

@@ -180,9 +180,20 @@ func ExitText(code int) string {
 	return text
 }
 
-// LastWords adds to a sentence the end of what a runner wrote before it failed.
+// LastWords adds to a sentence the end of what a runner wrote before it failed. A runner masks its own log; what a panic
+// of Go prints of its cause it cannot, so that is left out.
 func LastWords(sentence, said string) string {
 	const most = 500
+	before, _, panicked := strings.Cut(said, "panic: ")
+	if !panicked {
+		before, _, panicked = strings.Cut(said, "\ngoroutine ") // its beginning was cut off
+		if panicked {
+			before = ""
+		}
+	}
+	if panicked {
+		said = before + "it panicked"
+	}
 	if said == "" {
 		return sentence
 	}

@@ -171,7 +171,7 @@ type run struct {
 // RunJob runs one job. It returns nil when the result was handed over, or when the run does not belong to
 // this boot. After an error, only the end of the task tells the control plane. When ctx ends, RunJob
 // interrupts the engine and reports the run as interrupted.
-func RunJob(ctx context.Context, cfg Config) error {
+func RunJob(ctx context.Context, cfg Config) (err error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)).With("job_id", cfg.Run.Workflow, "attempt", cfg.Run.Attempt, "task", cfg.Run.Task)
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
 	cfg.Path = cmp.Or(cfg.Path, DefaultPath)
@@ -180,6 +180,10 @@ func RunJob(ctx context.Context, cfg Config) error {
 		cfg: cfg, log: cfg.Log, clock: bootClock(), interval: workflow.HeartbeatInterval,
 		lost: make(chan struct{}), pids: map[int]bool{}, swarm: newSwarm(cfg.Processes),
 	}
+	veil := veiled{cfg.Log.Handler(), &r.hidden}
+	r.log = slog.New(veil)
+	r.cfg.Log = r.log
+	defer func() { err = veil.hide(err) }()
 	r.heard = r.clock()
 	r.hidden.Add(cfg.Hide...)
 	for _, v := range cfg.Forward {

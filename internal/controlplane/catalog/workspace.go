@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
@@ -252,7 +253,7 @@ func sameRefs(a, b api.Workspace) bool {
 	refs := func(w api.Workspace) []string {
 		var out []string
 		for _, s := range w.Secrets {
-			out = append(out, fmt.Sprintf("%s|%s|%s|%t", s.Env, s.File, s.Ref, s.Preview))
+			out = append(out, fmt.Sprintf("%s|%s|%s|%s|%t", s.Env, s.File, s.Ref, strings.Join(s.Steps, ","), s.Preview))
 		}
 		if g := w.Source.Git; g != nil {
 			// A token is sent to the URL and with the user name that are set with it, and a key is used with a host

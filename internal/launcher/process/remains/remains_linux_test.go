@@ -396,3 +396,20 @@ func FuzzOwnCgroup(f *testing.F) {
 		}
 	})
 }
+
+func TestKilledForMemory_ReadsTheKernelsCount(t *testing.T) {
+	for events, want := range map[string]bool{
+		"low 0\nmax 3\noom 1\noom_kill 1\n": true, "oom 1\noom_kill 0\noom_group_kill 0\n": false, "": false, "oom_kill": false,
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "memory.events"), []byte(events), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := remains.KilledForMemory(dir); got != want {
+			t.Errorf("%q: got %t", events, got)
+		}
+	}
+	if remains.KilledForMemory(t.TempDir()) {
+		t.Error("without a count, it is not known")
+	}
+}
