@@ -235,7 +235,8 @@ func TestTails_AreDeliveredByALaterLook(t *testing.T) {
 	cfg.Launcher = k
 	_, end := s.run(cfg)
 	s.awaitState(id, workflow.Failed)
-	if err := os.WriteFile(filepath.Join(k.Dir, ref), spool, 0o600); err != nil {
+	whole := filepath.Join(t.TempDir(), ref) // a look may come between its making and its writing
+	if err := errors.Join(os.WriteFile(whole, spool, 0o600), os.Rename(whole, filepath.Join(k.Dir, ref))); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the rest of the log", func() bool { return slices.Equal(s.log1(id), want) })
