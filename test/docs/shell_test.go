@@ -308,7 +308,7 @@ func TestAPI_ItsBlocksWork(t *testing.T) {
 		"/timeline":           {`"state":"succeeded"`, `"value":42`},
 		"/artifacts":          {`"name":"files/report"`, "working"},
 		"/v1/workspaces":      {`"kind":"directory"`},
-		"/v1/audit":           {"pool.create"},
+		"/v1/audit":           {"workflow.cancel"},
 		"Idempotency-Key":     {},
 		"cursor":              {},
 		"dayfly server":       {},
