@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -41,6 +42,7 @@ func TestLive_VersionsWorkTogetherAndAreReplacedInPlace(t *testing.T) {
 	}
 	before, after := binaries(t)
 	l := newLive(t)
+	release := reserveUsers(t)
 
 	// The older pair at work: one run is in its middle, another waits behind it for the same workspace.
 	server := l.server(before)
@@ -90,6 +92,7 @@ func TestLive_VersionsWorkTogetherAndAreReplacedInPlace(t *testing.T) {
 	running, waiting = l.submit("second"), l.submit("second")
 	l.await(running, workflow.Running)
 	agent.kill()
+	release()
 	agent = l.agent(after)
 	if wf := l.await(running, workflow.Failed); wf.Reason != workflow.ReasonTaskStopped {
 		t.Errorf("the run of the killed agent ended for %q, want task_stopped", wf.Reason)
@@ -160,6 +163,7 @@ func TestLive_StateOfThePreviousVersionIsFoundAgain(t *testing.T) {
 	}
 	const declared = "terraform {\n  backend \"http\" {\n    address = \"http://127.0.0.1:1/state\"\n  }\n}\n"
 	workspaces := map[string]*api.State{"unsaid": nil, "said": {Kind: api.StateDirectory}}
+	release := reserveUsers(t)
 	old := up(before)
 	for name, state := range workspaces {
 		register(name, state, "")
@@ -173,6 +177,7 @@ func TestLive_StateOfThePreviousVersionIsFoundAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	old.stop()
+	release()
 
 	now := up(after)
 	for name, state := range workspaces {
@@ -295,6 +300,38 @@ func reachable(t *testing.T) string {
 		}
 	}
 	return dir
+}
+
+// reserveUsers keeps the launchers of other tests from the engine users of root that the version before takes without a
+// lock: they would kill its processes with their own. It waits for those that have such a user now.
+func reserveUsers(t *testing.T) (release func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return func() {}
+	}
+	const dir, first, most = "/var/run/dayfly/engine-users", 200_000, 50 // it takes them in turn
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var locks []*os.File
+	release = func() {
+		for _, f := range locks {
+			_ = f.Close()
+		}
+		locks = nil
+	}
+	t.Cleanup(release)
+	for uid := first; uid < first+most; uid++ {
+		f, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(uid)), os.O_RDWR|os.O_CREATE, 0o600)
+		if err == nil {
+			locks = append(locks, f)
+			err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return release
 }
 
 // live is one installation: a control plane at one address over one data directory, and an agent over
