@@ -14,6 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/runner/mask"
+	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
 // stepInit is the step in which terraform and tofu fetch modules and providers.
@@ -72,7 +73,7 @@ func (r *run) modules(ctx context.Context, spec api.Spec, before []string) (modu
 			out.file(name, "username="+user+"\npassword="+secret+"\n")
 			key := "credential.https://" + strings.ToLower(m.Host) + ".helper"
 			// The empty one takes away the helpers of the machine, which would keep the token.
-			git = append(git, key, "", key, "!f() { test \"$1\" != get || cat "+shellWord(r.dirs.module(name))+"; }; f")
+			git = append(git, key, "", key, "!f() { test \"$1\" != get || cat "+text.ShellWord(r.dirs.module(name))+"; }; f")
 		}
 	}
 	if len(git) > 0 {
@@ -80,7 +81,7 @@ func (r *run) modules(ctx context.Context, spec api.Spec, before []string) (modu
 	}
 	if len(ssh) > 0 {
 		out.file("ssh_config", strings.Join(ssh, "")+"Host *\n  StrictHostKeyChecking yes\n  BatchMode yes\n")
-		out.env = append(out.env, "GIT_SSH_COMMAND=ssh -F "+shellWord(r.dirs.module("ssh_config")))
+		out.env = append(out.env, "GIT_SSH_COMMAND=ssh -F "+text.ShellWord(r.dirs.module("ssh_config")))
 	}
 	return out, nil
 }
@@ -109,9 +110,6 @@ func sshHost(host, key string) string {
 	key = strings.ReplaceAll(key, "%", "%%") // ssh replaces what follows a single one
 	return fmt.Sprintf("Host %s\n  IdentityFile \"%s\"\n  IdentitiesOnly yes\n  IdentityAgent none\n  UserKnownHostsFile \"%s.known_hosts\"\n  GlobalKnownHostsFile /dev/null\n", host, key, key)
 }
-
-// shellWord makes one word for a shell.
-func shellWord(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // module is the path of a file of the credentials for modules.
 func (d *dirs) module(name string) string { return filepath.Join(d.modules, name) }

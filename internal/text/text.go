@@ -1,4 +1,5 @@
-// Package text counts things, writes and shortens text for people, and knows what a terminal does not show of it.
+// Package text counts things, writes and shortens text for people and shells, and knows what a terminal does not show of
+// it.
 package text
 
 import (
@@ -105,3 +106,6 @@ func Value(v any) string {
 	}
 	return string(raw)
 }
+
+// ShellWord makes one word of a text for a shell, which changes nothing in it.
+func ShellWord(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -133,13 +133,15 @@ func Programs() map[string]bool {
 // TerragruntVersion reads what terragrunt says of its version.
 var TerragruntVersion = versionOfTerragrunt
 
-// ReadReport returns the units of a report, and how a failure tells of them.
-func ReadReport(raw []byte, root string) (names []string, detail string, err error) {
+// ReadReport returns the units of a report, how a failure of a plan tells of them and of what was printed beside it, and
+// whether there was nothing wrong but that outputs are missing yet.
+func ReadReport(raw []byte, printed, root string) (names []string, detail string, tooEarly bool, err error) {
 	units, err := readReport(raw, root)
 	for _, u := range units {
 		names = append(names, u.name)
 	}
-	return names, ended{code: 1, units: units}.failure(stepApply).Error(), err
+	e := ended{code: 1, units: units, printed: printed, root: root}
+	return names, e.failure(stepPlan).Error(), e.tooEarly(), err
 }
 
 // ReadPreview returns what a preview of pulumi says.

@@ -39,6 +39,7 @@ type ended struct {
 	code    int
 	units   []unit // by name; none where there is no report
 	printed string
+	root    string // the directory of the run, as the units' paths in what is printed begin
 }
 
 // readReport reads a run report in JSON.
@@ -89,7 +90,26 @@ const noOutputsYet = "detected no outputs"
 
 // tooEarly says whether what failed did so only because what it needs was never applied.
 func (e ended) tooEarly() bool {
-	return len(e.units) > 0 && !slices.ContainsFunc(e.units, func(u unit) bool { return u.broke() && !strings.Contains(u.cause, noOutputsYet) })
+	return len(e.units) > 0 && !slices.ContainsFunc(e.units, func(u unit) bool { return u.broke() && !strings.Contains(e.causeOf(u), noOutputsYet) })
+}
+
+// causeOf is what made a unit fail. The report says nothing of one that could not begin, but then it was printed: missing
+// outputs with the paths of both units, all else on lines that begin with the unit's name.
+func (e ended) causeOf(u unit) string {
+	if u.cause != "" {
+		return u.cause
+	}
+	needs := " is a dependency of " + filepath.Join(e.root, u.name) + "/"
+	var own strings.Builder
+	for line := range strings.Lines(text.WithoutEscapes(e.printed)) {
+		if strings.Contains(line, needs) && strings.Contains(line, noOutputsYet) {
+			return strings.TrimPrefix(strings.ReplaceAll(line, e.root+"/", ""), "* ")
+		}
+		if prefix := logPrefix().FindString(line); strings.Contains(prefix, "["+u.name+"]") && !strings.Contains(prefix, " INFO ") {
+			own.WriteString(line[len(prefix):])
+		}
+	}
+	return own.String()
 }
 
 // failure tells of each unit what became of it.
@@ -106,7 +126,7 @@ func (e ended) failure(step string) error {
 			broke++
 		}
 		if u.broke() && broke <= mostCauses {
-			parts = append(parts, fmt.Sprintf("%s failed: %s", u.name, firstOf(u.cause)))
+			parts = append(parts, fmt.Sprintf("%s failed: %s", u.name, firstOf(e.causeOf(u))))
 		}
 	}
 	for _, p := range []struct{ result, words string }{

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,11 +22,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// What is here goes by the documentation of terragrunt 0.77 to 1.0: the pages of the command run, of the run queue and
-// of the run report.
 const (
-	oldestTerragrunt = "0.77.22" // `run --all`, and flags and variables without the old prefixes
-	reportsFrom      = "0.89.0"  // before it a report is an experiment
+	oldestTerragrunt = "0.89.0" // before it a report of a run is an experiment
+	withinFrom       = "1.0.0"  // units outside of the directory are left alone, and the variable that says so is an error
 
 	planName = "tfplan.json" // of each unit, below the directory that --json-out-dir names
 
@@ -94,10 +93,10 @@ func (g *terragrunt) prepare() (err error) {
 	if g.root, err = openFolder(g.j.Root, g.j.Owner); err != nil {
 		return err
 	}
+	if g.j.Root, err = filepath.EvalSymlinks(g.j.Root); err != nil { // as terragrunt prints it
+		return err
+	}
 	g.env = append(baseEnv(""), secretsEnv(g.j.SecretsDir)...)
-	// Units outside of the workspace's source path are others' business. Versions that leave them alone by themselves
-	// do not mind the variable.
-	g.env = append(g.env, "TG_QUEUE_EXCLUDE_EXTERNAL=true")
 	variables := variablesOf(g.j.Spec)
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
 		value, err := variableText(name, variables[name])
@@ -132,7 +131,7 @@ func (g *terragrunt) steps(ctx context.Context) error {
 	} else {
 		err = g.h.Step(ctx, stepApply, g.apply)
 	}
-	if err != nil {
+	if err != nil || g.mode.destroy { // then there are no outputs, which units that need them cannot do without
 		return err
 	}
 	return g.h.Step(ctx, stepOutput, g.output)
@@ -148,23 +147,61 @@ func (g *terragrunt) init(ctx context.Context) (_ string, err error) {
 	if !atLeast(g.bin.version, oldestTerragrunt) {
 		return "", &Failure{Reason: workflow.ReasonEngineNotFound, Detail: fmt.Sprintf("%s at %s is too old: Dayfly runs %s or newer", said, g.bin.path, oldestTerragrunt)}
 	}
-	if own := g.j.Getenv; own != nil && own("TG_TF_PATH") != "" {
-		said += " with " + own("TG_TF_PATH")
+	if !atLeast(g.bin.version, withinFrom) { // units outside of the workspace's source path are others' business
+		g.env = append(g.env, "TG_QUEUE_EXCLUDE_EXTERNAL=true")
+	}
+	wrapped := ""
+	if own := g.j.Getenv; own != nil {
+		wrapped = own("TG_TF_PATH")
+	}
+	if wrapped != "" {
+		said += " with " + wrapped
 	} else {
 		name := api.EngineTofu
-		wrapped, err := find(ctx, g.h, g.j, name, "")
+		bin, err := find(ctx, g.h, g.j, name, "")
 		if err != nil && context.Cause(ctx) == nil {
 			name = api.EngineTerraform
-			wrapped, err = find(ctx, g.h, g.j, name, "")
+			bin, err = find(ctx, g.h, g.j, name, "")
 		}
 		if err != nil {
 			return "", &Failure{Reason: workflow.ReasonEngineNotFound, Err: err, Detail: text.Middle("terragrunt runs tofu or terraform, and there is neither: "+err.Error(), maxDetail)}
 		}
-		g.env = append(g.env, "TG_TF_PATH="+wrapped.path)
-		said += fmt.Sprintf(" with %s %s", name, wrapped.version)
+		wrapped = bin.path
+		said += fmt.Sprintf(" with %s %s", name, bin.version)
 	}
 	g.h.Logf("%s at %s", said, g.bin.path)
-	return said, nil
+	return said, g.guard(wrapped)
+}
+
+// guard gives terragrunt a script in place of the wrapped engine. It changes nothing in a unit whose state would be gone
+// with the run. A look at the plans is not enough, because units that need outputs may have none before the apply.
+func (g *terragrunt) guard(wrapped string) error {
+	dir := newName("engine-", "")
+	if err := g.temp.mkdir(dir); err != nil {
+		return err
+	}
+	name := path.Join(dir, filepath.Base(wrapped))
+	script := fmt.Sprintf(`#!/bin/sh
+case "$1" in apply | destroy)
+	backend=$(tr -d ' \n' <"${TF_DATA_DIR:-.terraform}/%s" 2>/dev/null | sed -n 's/.*"backend":{"type":"\([a-z0-9]*\)".*/\1/p')
+	case "$backend" in '' | local)
+		echo "Error: %s" >&2
+		exit 1 ;;
+	esac ;;
+esac
+exec %s "$@"
+`, stateName, stateLost("this unit"), text.ShellWord(wrapped))
+	err := g.temp.write(name, []byte(script))
+	if err == nil {
+		err = g.temp.root.Chmod(name, 0o700)
+	}
+	g.env = append(g.env, "TG_TF_PATH="+g.temp.join(name))
+	return err
+}
+
+// stateLost says why units are not run whose state is in no backend.
+func stateLost(units string) string {
+	return "the state of " + units + " would be lost when the task ends: it is a file in the source. Declare a remote_state with a remote backend"
 }
 
 // plan plans all units. Of a run that applies it shows what is to come, as far as that is known: terragrunt plans each
@@ -292,7 +329,7 @@ func (g *terragrunt) kept(units []string) error {
 	}
 	return &Failure{
 		Reason: workflow.ReasonStateNotKept,
-		Detail: text.Middle(fmt.Sprintf("the state of %s would be lost when the task ends: it is a file in the source. Declare a remote_state with a remote backend", text.Some(lost, mostTold)), maxDetail),
+		Detail: text.Middle(stateLost(text.Some(lost, mostTold)), maxDetail),
 	}
 }
 
@@ -348,9 +385,6 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 		}
 	}
 	g.units = append(g.units, late...)
-	if err := g.kept(late); err != nil {
-		return "", err
-	}
 	said := fmt.Sprintf("%s, in %s", g.done.Text(true), text.Count(len(g.units), "unit"))
 	if len(late) > 0 {
 		g.out.Truncated = true
@@ -404,10 +438,7 @@ func (g *terragrunt) run(ctx context.Context, step string, flags, command []stri
 		}
 	}
 	report := newName("report-", ".json")
-	reports := atLeast(g.bin.version, reportsFrom)
-	if reports {
-		args = append(args, "--report-file", g.temp.join(report), "--report-format", "json")
-	}
+	args = append(args, "--report-file", g.temp.join(report), "--report-format", "json")
 	said := &tail{most: 64 << 10}
 	log := g.h.LogWriter()
 	code, err := g.h.Exec(ctx, Command{
@@ -419,10 +450,7 @@ func (g *terragrunt) run(ctx context.Context, step string, flags, command []stri
 		}
 		return ended{}, err
 	}
-	e := ended{code: code, printed: string(said.bytes())}
-	if !reports {
-		return e, nil
-	}
+	e := ended{code: code, printed: string(said.bytes()), root: g.j.Root}
 	raw, err := g.temp.read(report, maxReport)
 	if err == nil {
 		e.units, err = readReport(raw, g.j.Root)

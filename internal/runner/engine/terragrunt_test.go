@@ -20,31 +20,15 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// eachTerragrunt runs a test with the stand-in, which runs the engine of this machine, and with terragrunt where this
-// machine has it. jobOf makes a job of it.
-func eachTerragrunt(t *testing.T, test func(t *testing.T, jobOf func(op workflow.Operation, files map[string]string) engine.Job)) {
+// treeJob is a job of the terragrunt of this machine over a tree of files, or skips.
+func treeJob(t *testing.T, op workflow.Operation, files map[string]string) engine.Job {
 	t.Helper()
-	_, tofu := exec.LookPath("tofu")
-	_, terraform := exec.LookPath("terraform")
-	if tofu != nil && terraform != nil {
-		t.Skip("neither tofu nor terraform is on this machine")
+	if _, err := exec.LookPath(api.EngineTerragrunt); err != nil {
+		t.Skip("terragrunt is not on this machine")
 	}
-	standIn, err := filepath.Abs("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, dirs := range map[string][]string{"stand-in": {standIn}, "real": nil} {
-		t.Run(name, func(t *testing.T) {
-			if _, err := exec.LookPath("terragrunt"); err != nil && dirs == nil {
-				t.Skip("terragrunt is not on this machine")
-			}
-			test(t, func(op workflow.Operation, files map[string]string) engine.Job {
-				j := job(t, api.EngineTerragrunt, op, files)
-				j.EnginePath, j.Spec.State = dirs, api.State{Kind: api.StateDeclared}
-				return j
-			})
-		})
-	}
+	j := job(t, api.EngineTerragrunt, op, files)
+	j.Spec.State, j.ReadOnlyState = api.State{Kind: api.StateDeclared}, !workflow.ChangesState(j.Spec.Type, op)
+	return j
 }
 
 // remote keeps states as the backend http has them, and returns the block that names the place of one.
@@ -101,95 +85,157 @@ func addresses(c *api.Changes) (out []string) {
 
 // R1: a tree of two units, of which one needs an output of the other, from its first update to its end.
 func TestTerragrunt_LifeOfATree(t *testing.T) {
-	eachTerragrunt(t, func(t *testing.T, jobOf func(workflow.Operation, map[string]string) engine.Job) {
-		backend := remote(t)
-		tree := map[string]string{
-			"net/main.tf": backend("net") + netUnit, "net/terragrunt.hcl": "",
-			"app/main.tf": backend("app") + appUnit, "app/terragrunt.hcl": needsNet,
-			"net/.terragrunt-cache/x/.terraform/terraform.tfstate": `{"backend":{"type":"local"}}`, // another machine's
+	backend := remote(t)
+	tree := map[string]string{
+		"net/main.tf": backend("net") + netUnit, "net/terragrunt.hcl": "",
+		"app/main.tf": backend("app") + appUnit, "app/terragrunt.hcl": needsNet,
+		"net/.terragrunt-cache/x/.terraform/terraform.tfstate": `{"backend":{"type":"local"}}`, // another machine's
+	}
+	run := func(op workflow.Operation, variables map[string]any, steps ...string) (engine.Outcome, *host) {
+		t.Helper()
+		j, h := treeJob(t, op, tree), newHost()
+		j.Spec.Variables = variables
+		out, err := engine.Run(t.Context(), h, j)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", op, err, h.text())
 		}
-		run := func(op workflow.Operation, variables map[string]any, steps ...string) (engine.Outcome, *host) {
-			t.Helper()
-			j, h := jobOf(op, tree), newHost()
-			j.Spec.Variables, j.ReadOnlyState = variables, !workflow.ChangesState(j.Spec.Type, op)
-			out, err := engine.Run(t.Context(), h, j)
-			if err != nil {
-				t.Fatalf("%s: %v\n%s", op, err, h.text())
-			}
-			var got []string
-			for _, s := range h.steps {
-				got = append(got, s.Name+": "+s.Text)
-			}
-			if !slices.EqualFunc(got, steps, strings.HasPrefix) {
-				t.Errorf("%s: steps %q, want %q", op, got, steps)
-			}
-			return out, h
+		var got []string
+		for _, s := range h.steps {
+			got = append(got, s.Name+": "+s.Text)
 		}
-		const init = "init: terragrunt "
+		if !slices.EqualFunc(got, steps, strings.HasPrefix) {
+			t.Errorf("%s: steps %q, want %q", op, got, steps)
+		}
+		return out, h
+	}
+	const init = "init: terragrunt "
 
-		out, h := run(workflow.Update, nil, init, "plan: 1 to add, 0 to change, 0 to destroy, in 1 unit; the others need outputs",
-			"apply: 1 added, 0 changed, 0 destroyed, in 2 units; what changed in these is in the log", "output: 2 outputs")
-		if !out.Truncated || len(out.Outputs) != 2 || out.Outputs[0].Name != "net/key" || out.Outputs[0].Value != nil || out.Outputs[1].Value != "first" {
-			t.Errorf("update: got %+v", out)
-		}
-		if !slices.Contains(h.masked, "planted-output") {
-			t.Errorf("the sensitive output is not masked: %q", h.masked)
-		}
-		if out, _ = run(workflow.Update, nil, init, "plan: 0 to add, 0 to change, 0 to destroy, in 2 units", "apply: no changes", "output: 2 outputs"); len(out.Changes.Resources) != 0 {
-			t.Errorf("update without changes: got %v", addresses(out.Changes))
-		}
+	out, h := run(workflow.Update, nil, init, "plan: 1 to add, 0 to change, 0 to destroy, in 1 unit; the others need outputs",
+		"apply: 1 added, 0 changed, 0 destroyed, in 2 units; what changed in these is in the log", "output: 2 outputs")
+	if !out.Truncated || len(out.Outputs) != 2 || out.Outputs[0].Name != "net/key" || out.Outputs[0].Value != nil || out.Outputs[1].Value != "first" {
+		t.Errorf("update: got %+v", out)
+	}
+	if !slices.Contains(h.masked, "planted-output") {
+		t.Errorf("the sensitive output is not masked: %q", h.masked)
+	}
+	if out, _ = run(workflow.Update, nil, init, "plan: 0 to add, 0 to change, 0 to destroy, in 2 units", "apply: no changes", "output: 2 outputs"); len(out.Changes.Resources) != 0 {
+		t.Errorf("update without changes: got %v", addresses(out.Changes))
+	}
 
-		out, h = run(workflow.Preview, map[string]any{"word": "second"}, init, "plan: 0 to add, 1 to change, 0 to destroy, in 2 units")
-		if got, want := addresses(out.Changes), []string{"update net/terraform_data.a"}; !cmp.Equal(got, want) || out.Changes.Outputs[0].Name != "net/name" {
-			t.Errorf("preview: got %v %v, want %v", got, out.Changes.Outputs, want)
-		}
-		if !slices.Contains(h.masked, "planted-attribute") || strings.Contains(h.text(), "planted-attribute") {
-			t.Error("the sensitive attribute is not masked")
-		}
+	out, h = run(workflow.Preview, map[string]any{"word": "second"}, init, "plan: 0 to add, 1 to change, 0 to destroy, in 2 units")
+	if got, want := addresses(out.Changes), []string{"update net/terraform_data.a"}; !cmp.Equal(got, want) || out.Changes.Outputs[0].Name != "net/name" {
+		t.Errorf("preview: got %v %v, want %v", got, out.Changes.Outputs, want)
+	}
+	if !slices.Contains(h.masked, "planted-attribute") || strings.Contains(h.text(), "planted-attribute") {
+		t.Error("the sensitive attribute is not masked")
+	}
 
-		out, h = run("", nil, init, "plan: no drift, in 2 units")
-		if diff := cmp.Diff(&api.Inventory{Resources: 2, Types: []api.InventoryCount{{Type: "terraform_data", Count: 2}}}, out.Inventory); diff != "" {
-			t.Errorf("inventory (-want +got):\n%s", diff)
-		}
-		if list := string(h.kept["file files/dayfly-inventory.json"]); !strings.Contains(list, `"net/terraform_data.a"`) || strings.Contains(list, "first") {
-			t.Errorf("the list is %s", list)
-		}
+	out, h = run("", nil, init, "plan: no drift, in 2 units")
+	if diff := cmp.Diff(&api.Inventory{Resources: 2, Types: []api.InventoryCount{{Type: "terraform_data", Count: 2}}}, out.Inventory); diff != "" {
+		t.Errorf("inventory (-want +got):\n%s", diff)
+	}
+	if list := string(h.kept["file files/dayfly-inventory.json"]); !strings.Contains(list, `"net/terraform_data.a"`) || strings.Contains(list, "first") {
+		t.Errorf("the list is %s", list)
+	}
 
-		j, h := jobOf(workflow.Preview, tree), newHost()
-		j.ReadOnlyState, j.Spec.Variables = true, map[string]any{"word": "workspace"}
-		j.Spec.Options, j.Spec.Flags = &api.Options{Variables: map[string]any{"word": "of the run"}}, map[string][]string{"plan": {"-compact-warnings", "--strict-mode"}}
-		if out, err := engine.Run(t.Context(), h, j); err != nil || out.Changes.Change != 1 || !strings.Contains(string(h.text()), "of the run") {
-			t.Errorf("with options: got %+v, %v\n%s", out.Changes, err, h.text())
-		}
-		if line := strings.Join(h.args[len(h.args)-1], " "); !strings.Contains(line, " --strict-mode") || !strings.HasSuffix(line, " -compact-warnings") || strings.Contains(line, "of the run") {
-			t.Errorf("with flags: got %s", line)
-		}
+	j, h := treeJob(t, workflow.Preview, tree), newHost()
+	j.Spec.Variables = map[string]any{"word": "workspace"}
+	j.Spec.Options, j.Spec.Flags = &api.Options{Variables: map[string]any{"word": "of the run"}}, map[string][]string{"plan": {"-compact-warnings", "--strict-mode"}}
+	if out, err := engine.Run(t.Context(), h, j); err != nil || out.Changes.Change != 1 || !strings.Contains(string(h.text()), "of the run") {
+		t.Errorf("with options: got %+v, %v\n%s", out.Changes, err, h.text())
+	}
+	if line := strings.Join(h.args[len(h.args)-1], " "); !strings.Contains(line, " --strict-mode") || !strings.HasSuffix(line, " -compact-warnings") || strings.Contains(line, "of the run") {
+		t.Errorf("with flags: got %s", line)
+	}
 
-		run(workflow.Refresh, nil, init, "plan: no drift", "apply: no changes", "output: 2 outputs")
-		run(workflow.Update, map[string]any{"word": "second"}, init, "plan: 0 to add, 1 to change", "apply: 0 added, 1 changed, 0 destroyed, in 2 units", "output")
-		out, _ = run(workflow.Destroy, nil, init, "plan: 0 to add, 0 to change, 2 to destroy, in 2 units", "apply: 0 added, 0 changed, 2 destroyed, in 2 units", "output: 0 outputs")
-		if got, want := addresses(out.Changes), []string{"delete app/terraform_data.b", "delete net/terraform_data.a"}; !cmp.Equal(got, want) {
-			t.Errorf("destroy: got %v, want %v", got, want)
-		}
-	})
+	run(workflow.Refresh, nil, init, "plan: no drift", "apply: no changes", "output: 2 outputs")
+	run(workflow.Update, map[string]any{"word": "second"}, init, "plan: 0 to add, 1 to change", "apply: 0 added, 1 changed, 0 destroyed, in 2 units", "output")
+	out, _ = run(workflow.Destroy, nil, init, "plan: 0 to add, 0 to change, 2 to destroy, in 2 units", "apply: 0 added, 0 changed, 2 destroyed, in 2 units")
+	if got, want := addresses(out.Changes), []string{"delete app/terraform_data.b", "delete net/terraform_data.a"}; !cmp.Equal(got, want) {
+		t.Errorf("destroy: got %v, want %v", got, want)
+	}
 }
 
 func TestTerragrunt_PartialFailureIsToldPerUnit(t *testing.T) {
-	eachTerragrunt(t, func(t *testing.T, jobOf func(workflow.Operation, map[string]string) engine.Job) {
-		backend, h := remote(t), newHost()
-		_, err := engine.Run(t.Context(), h, jobOf(workflow.Update, map[string]string{
-			"a/main.tf": backend("a") + netUnit, "a/terragrunt.hcl": "",
-			"net/main.tf": backend("net") + netUnit + "resource \"terraform_data\" \"bad\" {\n  provisioner \"local-exec\" {\n    command = \"exit 3\"\n  }\n}\n", "net/terragrunt.hcl": "",
-			"deep/er/main.tf": backend("deep") + netUnit, "deep/er/terragrunt.hcl": "",
-			"app/main.tf": backend("app") + appUnit, "app/terragrunt.hcl": needsNet,
-		}))
-		f := failure(t, err)
-		for _, want := range []string{"apply failed in 1 of 4 units", "net failed: ", "exit status 3", "not run, because one that they need has failed: app", "succeeded: a, deep/er"} {
-			if f.Reason != workflow.ReasonStepFailed || !strings.Contains(f.Detail, want) {
-				t.Errorf("%s %q does not say %q", f.Reason, f.Detail, want)
-			}
+	backend, h := remote(t), newHost()
+	_, err := engine.Run(t.Context(), h, treeJob(t, workflow.Update, map[string]string{
+		"a/main.tf": backend("a") + netUnit, "a/terragrunt.hcl": "",
+		"net/main.tf": backend("net") + netUnit + "resource \"terraform_data\" \"bad\" {\n  provisioner \"local-exec\" {\n    command = \"exit 3\"\n  }\n}\n", "net/terragrunt.hcl": "",
+		"deep/er/main.tf": backend("deep") + netUnit, "deep/er/terragrunt.hcl": "",
+		"app/main.tf": backend("app") + appUnit, "app/terragrunt.hcl": needsNet,
+	}))
+	f := failure(t, err)
+	for _, want := range []string{"apply failed in 1 of 4 units", "net failed: ", "exit status 3", "not run, because one that they need has failed: app", "succeeded: a, deep/er"} {
+		if f.Reason != workflow.ReasonStepFailed || !strings.Contains(f.Detail, want) {
+			t.Errorf("%s %q does not say %q", f.Reason, f.Detail, want)
 		}
+	}
+}
+
+// R15: what would be applied into a state that ends with the run is not, also where that shows only during the apply.
+func TestTerragrunt_NothingIsAppliedWhoseStateWouldBeLost(t *testing.T) {
+	h := newHost()
+	out, err := engine.Run(t.Context(), h, treeJob(t, workflow.Update, map[string]string{
+		"net/main.tf": remote(t)("net") + netUnit, "net/terragrunt.hcl": "",
+		"app/main.tf": appUnit, "app/terragrunt.hcl": needsNet,
+	}))
+	f := failure(t, err)
+	if want := "app failed: Error: the state of this unit would be lost"; !strings.Contains(f.Detail, want) || strings.Contains(h.text(), "terraform_data.b: Creat") {
+		t.Errorf("got %q, want %q\n%s", f.Detail, want, h.text())
+	}
+	if got, want := addresses(out.Changes), []string{"create net/terraform_data.a"}; !cmp.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Units that lie outside of the workspace's path are others' business, and units that a stack generates are its own.
+func TestTerragrunt_UnitsOutsideAndInAStack(t *testing.T) {
+	backend, h := remote(t), newHost()
+	j := treeJob(t, workflow.Update, map[string]string{
+		"net/main.tf": backend("net") + netUnit, "net/terragrunt.hcl": "",
+		"live/app/main.tf": backend("app") + appUnit, "live/app/terragrunt.hcl": strings.Replace(needsNet, "../net\"", "../../net\"\n  mock_outputs = { name = \"mock\" }", 1),
+		"live/terragrunt.stack.hcl": "unit \"made\" {\n  source = \"../unit\"\n  path = \"made\"\n}\n",
+		"unit/main.tf":              backend("made") + netUnit, "unit/terragrunt.hcl": "",
 	})
+	j.Root = filepath.Join(j.Root, "live")
+	out, err := engine.Run(t.Context(), h, j)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, h.text())
+	}
+	if got, want := addresses(out.Changes), []string{"create .terragrunt-stack/made/terraform_data.a", "create app/terraform_data.b"}; !cmp.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if len(out.Outputs) != 2 || out.Outputs[1].Name != ".terragrunt-stack/made/name" {
+		t.Errorf("got %+v", out.Outputs)
+	}
+}
+
+// The report of a unit that could not begin has no cause. What follows was printed by terragrunt 1.0.0, but for the
+// directories.
+func TestTerragrunt_CauseIsReadFromWhatWasPrinted(t *testing.T) {
+	const report = `[{"Name":"app","Reason":"run error","Result":"failed"},{"Name":"net","Result":"succeeded"}]`
+	for name, tc := range map[string]struct {
+		printed, says string
+		tooEarly      bool
+	}{
+		"needs outputs": {lines(
+			"15:30:30.225 INFO   [net] tofu: OpenTofu has been successfully initialized!",
+			"15:30:30.293 ERROR  [app] Error: Unknown variable",
+			"15:30:30.294 ERROR  [app] There is no variable named \"dependency\".",
+			"15:30:30.298 ERROR  Run failed: 2 errors occurred:", "",
+			"* /w/net/terragrunt.hcl is a dependency of /w/app/terragrunt.hcl but detected no outputs. Either the target module has not been applied yet, or the module has no outputs.",
+		), "plan failed in 1 of 2 units. app failed: net/terragrunt.hcl is a dependency of app/terragrunt.hcl but detected no outputs.", true},
+		"another unit needs outputs": {lines(
+			"15:30:30.293 ERROR  [app] Error: Unsupported attribute",
+			"* /w/net/terragrunt.hcl is a dependency of /w/deep/app/terragrunt.hcl but detected no outputs.",
+		), "app failed: Error: Unsupported attribute", false},
+		"nothing": {"15:30:30.293 ERROR  [apple] Error: it broke", "app failed: its log has the cause", false},
+	} {
+		_, detail, tooEarly, err := engine.ReadReport([]byte(report), tc.printed, "/w")
+		if err != nil || !strings.Contains(detail, tc.says) || tooEarly != tc.tooEarly {
+			t.Errorf("%s: got %q, %t, want %q, %t", name, detail, tooEarly, tc.says, tc.tooEarly)
+		}
+	}
 }
 
 func TestTerragrunt_WhatWasDoneIsToldOfAFailure(t *testing.T) {
@@ -203,22 +249,13 @@ func TestTerragrunt_WhatWasDoneIsToldOfAFailure(t *testing.T) {
 	}
 }
 
-func TestTerragrunt_WithoutAReportTheLogHasTheUnits(t *testing.T) {
-	j, h := standInJob(t, workflow.Update, `[ -z "$report" ] || exit 9; printf '%s\n' '12:00:00.000 STDERR [b] tofu: Error: it broke' >&2; exit 1`)
-	h.env = append(h.env, "VERSION=0.80.0")
-	out, err := engine.Run(t.Context(), h, j)
-	if f := failure(t, err); f.Detail != "apply failed with exit code 1: Error: it broke; its log has what became of each unit" || out.Changes != nil {
-		t.Errorf("got %q and %v", f.Detail, out.Changes)
-	}
-}
-
 func TestTerragrunt_Refusals(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(j *engine.Job, h *host)
 		reason workflow.Reason
 		says   string
 	}{
-		"too old":           {func(_ *engine.Job, h *host) { h.env = []string{"VERSION=0.72.9"} }, workflow.ReasonEngineNotFound, "0.77.22 or newer"},
+		"too old":           {func(_ *engine.Job, h *host) { h.env = []string{"VERSION=0.88.9"} }, workflow.ReasonEngineNotFound, "0.89.0 or newer"},
 		"other version":     {func(j *engine.Job, _ *host) { j.Spec.EngineVersion = "~> 1.0" }, workflow.ReasonEngineNotFound, "terragrunt ~> 1.0"},
 		"other place":       {func(j *engine.Job, _ *host) { j.Spec.State.Kind = api.StateOwnDirectory }, workflow.ReasonStateNotKept, "own remote_state"},
 		"plan to approve":   {func(j *engine.Job, _ *host) { j.Spec.Operation, j.Spec.For = workflow.Preview, workflow.Update }, workflow.ReasonRunnerError, "cannot run"},
@@ -265,10 +302,10 @@ func TestTerragruntVersion(t *testing.T) {
 }
 
 func FuzzReadReport(f *testing.F) {
-	f.Add([]byte(`[{"Name":"a","Started":"2025-06-05T16:28:41-04:00","Result":"failed","Reason":"run error","Cause":"x"}]`))
-	f.Add([]byte(`[{"name":"/w/b/c","result":"early exit"},{"name":"","result":"new"}]`))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		names, detail, err := engine.ReadReport(raw, "/w")
+	f.Add([]byte(`[{"Name":"a","Started":"2025-06-05T16:28:41-04:00","Result":"failed","Reason":"run error","Cause":"x"}]`), "")
+	f.Add([]byte(`[{"name":"/w/b/c","result":"early exit"},{"name":"","result":"new"}]`), "15:30:30.293 ERROR  [.] Error: it broke\n* /w/a is a dependency of /w/terragrunt.hcl but detected no outputs")
+	f.Fuzz(func(t *testing.T, raw []byte, printed string) {
+		names, detail, _, err := engine.ReadReport(raw, printed, "/w")
 		if err == nil && (slices.Contains(names, "") || detail == "" || len(detail) > 2000) {
 			t.Errorf("%q: %q, %q", raw, names, detail)
 		}
