@@ -225,7 +225,7 @@ func engineOf(dir string, getenv func(string) string) (string, error) {
 	}
 	switch engine {
 	case "":
-		return "", fmt.Errorf("%s has neither a %s nor .tf files: there is nothing to run", dir, workspacefile.Name)
+		return "", fmt.Errorf("%s has neither a %s nor files of an engine, such as main.tf, terragrunt.hcl or Pulumi.yaml: there is nothing to run", dir, workspacefile.Name)
 	case api.EngineTerraform:
 	default:
 		return engine, nil

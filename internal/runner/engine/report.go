@@ -151,8 +151,6 @@ var logPrefix = sync.OnceValue(func() *regexp.Regexp {
 // firstOf is the first error in what terragrunt printed, or said of a unit.
 func firstOf(printed string) string {
 	plain := logPrefix().ReplaceAllString(text.WithoutEscapes(printed), "")
-	if first := firstError(plain); first != "" {
-		return strings.TrimSuffix(first, ".")
-	}
-	return cmp.Or(text.Middle(strings.Join(strings.Fields(plain), " "), maxDetail/mostCauses), "its log has the cause")
+	first := cmp.Or(firstError(plain), text.Middle(strings.Join(strings.Fields(plain), " "), maxDetail/mostCauses), "its log has the cause")
+	return strings.TrimSuffix(first, ".")
 }

@@ -224,7 +224,7 @@ func TestTerragrunt_CauseIsReadFromWhatWasPrinted(t *testing.T) {
 			"15:30:30.294 ERROR  [app] There is no variable named \"dependency\".",
 			"15:30:30.298 ERROR  Run failed: 2 errors occurred:", "",
 			"* /w/net/terragrunt.hcl is a dependency of /w/app/terragrunt.hcl but detected no outputs. Either the target module has not been applied yet, or the module has no outputs.",
-		), "plan failed in 1 of 2 units. app failed: net/terragrunt.hcl is a dependency of app/terragrunt.hcl but detected no outputs.", true},
+		), "plan failed in 1 of 2 units. app failed: net/terragrunt.hcl is a dependency of app/terragrunt.hcl but detected no outputs. Either the target module has not been applied yet, or the module has no outputs. succeeded: net", true},
 		"another unit needs outputs": {lines(
 			"15:30:30.293 ERROR  [app] Error: Unsupported attribute",
 			"* /w/net/terragrunt.hcl is a dependency of /w/deep/app/terragrunt.hcl but detected no outputs.",
