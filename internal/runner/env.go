@@ -24,7 +24,8 @@ func (r *run) environment(spec api.Spec, forwarded, secrets []string) ([]string,
 	if len(r.cfg.EnginePath) > 0 {
 		path = strings.Join(r.cfg.EnginePath, ":") + ":" + path
 	}
-	env := []string{"PATH=" + path, "HOME=" + r.dirs.home, "TMPDIR=" + r.dirs.temp, "LANG=C.UTF-8"}
+	// The engine's user may have no name in /etc/passwd: some programs, such as pulumi, then want one here.
+	env := []string{"PATH=" + path, "HOME=" + r.dirs.home, "USER=dayfly", "TMPDIR=" + r.dirs.temp, "LANG=C.UTF-8"}
 	if r.role != nil {
 		env = append(env, "AWS_REGION="+r.role.region, "AWS_DEFAULT_REGION="+r.role.region)
 	}

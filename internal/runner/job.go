@@ -81,7 +81,7 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 			Owner: (*source.Owner)(r.owner()), Log: h.Logf, TempDir: r.dirs.work, Aside: r.dirs.aside, Mask: h.Mask,
 		})
 		r.dropGiven()
-		job.Root, job.Aside, job.Fetched = fetched.Root, fetched.Aside, cmp.Or(fetched.Commit, fetched.Digest)
+		job.Top, job.Root, job.Aside, job.Fetched = r.dirs.source, fetched.Root, fetched.Aside, cmp.Or(fetched.Commit, fetched.Digest)
 		switch {
 		case spec.Plan != nil: // its preview found the files as they were submitted
 			err = fits(spec.Plan.Source, job.Fetched, err)

@@ -230,7 +230,7 @@ func TestRunJob_EnvironmentIsBuiltFromNothing(t *testing.T) {
 	cfg.EnginePath, cfg.Forward = []string{"/opt/engines"}, []string{"FORWARDED=1"}
 	r := newRelay(t, spec)
 	runJob(t, r, cfg)
-	want := "DAYFLY_ARTIFACTS DAYFLY_ATTEMPT DAYFLY_OPERATION DAYFLY_ORGANIZATION DAYFLY_OUTPUTS DAYFLY_SECRETS_DIR DAYFLY_WORKFLOW_ID DAYFLY_WORKFLOW_TYPE DAYFLY_WORKSPACE FORWARDED HOME LANG PATH TMPDIR "
+	want := "DAYFLY_ARTIFACTS DAYFLY_ATTEMPT DAYFLY_OPERATION DAYFLY_ORGANIZATION DAYFLY_OUTPUTS DAYFLY_SECRETS_DIR DAYFLY_WORKFLOW_ID DAYFLY_WORKFLOW_TYPE DAYFLY_WORKSPACE FORWARDED HOME LANG PATH TMPDIR USER "
 	if text := strings.ReplaceAll(r.text(), "\n", " "); !strings.Contains(text, want) || !strings.Contains(text, " /opt/engines:"+runner.DefaultPath) {
 		t.Errorf("got %s", text)
 	}
@@ -664,6 +664,35 @@ if ls "$HOME/../private" 2>/dev/null; then echo entered; fi; if ls "$HOME/.." 2>
 	text := r.text()
 	if got := r.result(); got.Outcome != workflow.Succeeded || !strings.Contains(text, "200077\n***\nNoNewPrivs:\t1\n") || strings.Contains(text, "entered") || strings.Contains(text, "listed") {
 		t.Errorf("got %+v; log: %s", got, text)
+	}
+}
+
+// R1: pulumi asks for the name of its user, which has none, and lists directories above the program, which it may not.
+func TestRunJob_PulumiAsAUserOfItsOwn(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root may give the engine a user of its own")
+	}
+	for _, program := range []string{"pulumi", "pulumi-language-yaml"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not on this machine", program)
+		}
+	}
+	spec, cfg := job(t, "")
+	spec.Engine, spec.Commands, spec.Source.Path = api.EnginePulumi, nil, "live/network"
+	spec.State = api.State{Kind: api.StateDirectory, Workspace: "dev"}
+	spec.Secrets = []api.Secret{{Env: "PULUMI_CONFIG_PASSPHRASE", Ref: "file:passphrase"}}
+	cfg.Secrets, cfg.Path = known{"file:passphrase": "correct-horse"}, os.Getenv("PATH")
+	cfg.StateDir = filepath.Join(filepath.Dir(cfg.WorkDir), "state")
+	cfg.Engine = &child.User{UID: 200_077, GID: 200_077}
+	publish(t, cfg.WorkDir)
+	code := filepath.Join(spec.Source.Directory, spec.Source.Path)
+	if err := errors.Join(os.Mkdir(cfg.StateDir, 0o700), os.MkdirAll(code, 0o755), os.WriteFile(filepath.Join(code, "Pulumi.yaml"), []byte("name: demo\nruntime: yaml\noutputs: {word: hello}\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	r := newRelay(t, spec)
+	runJob(t, r, cfg)
+	if got := r.result(); got.Outcome != workflow.Succeeded || len(got.Outputs) != 1 || got.Outputs[0].Value != "hello" {
+		t.Errorf("got %+v; log: %s", got, r.text())
 	}
 }
 

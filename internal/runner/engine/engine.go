@@ -61,7 +61,8 @@ type Owner struct{ UID, GID int }
 // them; only StateDir may be missing.
 type Job struct {
 	Spec          api.Spec
-	Root          string                   // the root module, or where the commands run
+	Top           string                   // what was fetched; empty: Root is all of it
+	Root          string                   // the root module in it, or where the commands run
 	TempDir       string                   // for files of this run: plans, variables; gone after it
 	Fetched       string                   // what was fetched: commit of a git source, else a digest
 	Aside         string                   // where state that lay beside the code was put; empty: there was none

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,8 +144,9 @@ func (p *pulumi) init(ctx context.Context) (said string, err error) {
 	if err := p.settle(ctx); err != nil {
 		return "", err
 	}
+	said = fmt.Sprintf("%s %s, backend %s, stack %s", p.j.Spec.Engine, p.bin.version, p.is.Backend, p.stack)
 	if !workflow.Plans(p.j.Spec.Type, p.j.Spec.Operation) {
-		return p.doc.String(), nil
+		return said, nil
 	}
 	if err := p.writeSettings(); err != nil {
 		return "", stepFailed(stepInit, err)
@@ -155,15 +157,35 @@ func (p *pulumi) init(ctx context.Context) (said string, err error) {
 		}
 	}
 	if !p.mode.refreshOnly && !p.mode.destroy { // these do not run the program
-		if err := p.run(ctx, stepInit, []string{"install"}); err != nil {
+		if err := p.install(ctx); err != nil {
 			return "", err
 		}
 	}
-	said = fmt.Sprintf("%s %s, backend %s, stack %s", p.j.Spec.Engine, p.bin.version, p.is.Backend, p.stack)
 	if p.taken != "" && !p.readOnly {
 		said += fmt.Sprintf("; took over %s as %s", p.taken, p.doc)
 	}
 	return said, nil
+}
+
+// install fetches what the program needs. Pulumi lists the directories above it until it finds the file of a policy pack,
+// and fails at one that the engine's user cannot list, as those above the source are. So it is given a path to the source
+// above which lies such a file. It takes the pack for another project, because that is not below the program.
+func (p *pulumi) install(ctx context.Context) error {
+	dir := newName("install-", "")
+	below, err := filepath.Rel(cmp.Or(p.j.Top, p.j.Root), p.j.Root)
+	if err == nil {
+		err = p.temp.mkdir(dir)
+	}
+	if err == nil {
+		err = p.temp.write(path.Join(dir, "PulumiPolicy.yaml"), nil)
+	}
+	if err == nil {
+		err = p.temp.linkTo(path.Join(dir, "source"), cmp.Or(p.j.Top, p.j.Root))
+	}
+	if err != nil {
+		return err
+	}
+	return p.runIn(ctx, filepath.Join(p.temp.join(dir), "source", below), stepInit, []string{"install"})
 }
 
 // prepare opens the directories of the run and reads the project.

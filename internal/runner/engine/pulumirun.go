@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -163,6 +164,7 @@ func (p *pulumi) asked(step string, args ...string) []string {
 
 // call is how one call of pulumi is shown and explained.
 type call struct {
+	dir     string // empty: that of the program
 	stdout  io.Writer
 	silent  bool          // what it says on its error stream does not go to the log
 	explain func() string // what it printed elsewhere, which may say why it failed; nil: nothing
@@ -170,9 +172,14 @@ type call struct {
 
 // run runs pulumi with its output in the log.
 func (p *pulumi) run(ctx context.Context, step string, args []string) error {
+	return p.runIn(ctx, p.j.Root, step, args)
+}
+
+// runIn is run in a directory that pulumi knows by this path.
+func (p *pulumi) runIn(ctx context.Context, dir, step string, args []string) error {
 	log := p.h.LogWriter()
 	said := &tail{most: 32 << 10}
-	err := p.exec(ctx, step, args, call{stdout: io.MultiWriter(said, log), explain: func() string { return string(said.bytes()) }})
+	err := p.exec(ctx, step, args, call{dir: dir, stdout: io.MultiWriter(said, log), explain: func() string { return string(said.bytes()) }})
 	if closeErr := log.Close(); closeErr != nil && err == nil {
 		err = notRun(ctx, p.j.Spec.Engine, step, closeErr, nil)
 	}
@@ -189,7 +196,7 @@ func (p *pulumi) quiet(ctx context.Context, step string, args ...string) ([]byte
 	return out.Bytes(), err
 }
 
-// exec runs pulumi in the directory of the program.
+// exec runs pulumi.
 func (p *pulumi) exec(ctx context.Context, step string, args []string, c call) error {
 	said := &tail{most: 32 << 10}
 	var stderr io.Writer = said
@@ -199,8 +206,9 @@ func (p *pulumi) exec(ctx context.Context, step string, args []string, c call) e
 		stderr = io.MultiWriter(said, log)
 	}
 	args = append([]string{p.bin.path}, args...)
+	dir := cmp.Or(c.dir, p.j.Root)
 	code, err := p.h.Exec(ctx, Command{
-		Args: append(args, "--non-interactive", "--color", "never"), Dir: p.j.Root, Env: p.env(),
+		Args: append(args, "--non-interactive", "--color", "never"), Dir: dir, Env: append(p.env(), "PWD="+dir),
 		Stdout: c.stdout, Stderr: stderr, Quiet: c.silent,
 	})
 	if log != nil {
