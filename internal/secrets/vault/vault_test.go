@@ -11,7 +11,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -19,7 +21,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/secrets/secretstest"
 	"github.com/dayfly-dev/dayfly/internal/secrets/vault"
+	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/awsim/ports"
 )
 
 var _ secrets.Resolver = (*vault.Resolver)(nil)
@@ -95,12 +99,21 @@ func TestConformance_OverARealServer(t *testing.T) {
 	if testing.Short() || program == "" {
 		t.Skip("neither bao nor vault is on PATH, or -short")
 	}
-	const address = "127.0.0.1:28200"
-	cmd := exec.CommandContext(t.Context(), program, "server", "-dev", "-dev-root-token-id="+token, "-dev-listen-address="+address, "-dev-no-store-token")
+	const token = "root-of-the-test" // a server makes none that begins as its own do
+	address, err := ports.Free(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, ended := context.WithCancel(context.WithoutCancel(t.Context()))
+	cmd := exec.CommandContext(ctx, program, "server", "-dev", "-dev-root-token-id="+token, "-dev-listen-address="+address, "-dev-no-store-token")
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	var wg sync.WaitGroup
+	wg.Go(func() { defer ended(); _ = cmd.Wait() })
+	t.Cleanup(func() { ended(); wg.Wait() })
 	call := func(method, path, body string) int {
 		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+"/v1/"+path, strings.NewReader(body))
 		if err != nil {
@@ -115,8 +128,9 @@ func TestConformance_OverARealServer(t *testing.T) {
 		return resp.StatusCode
 	}
 	for call(http.MethodGet, "sys/health", "") != http.StatusOK {
-		if t.Context().Err() != nil {
-			t.Fatal("the server does not start")
+		if wait.For(ctx, 50*time.Millisecond) != nil {
+			wg.Wait()
+			t.Fatalf("the server has ended:\n%s", said.String())
 		}
 	}
 	if got := call(http.MethodPost, "sys/mounts/old/kv", `{"type":"kv","options":{"version":"1"}}`); got >= 300 {
