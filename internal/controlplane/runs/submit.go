@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
@@ -193,60 +191,6 @@ func askedFor(in api.Submit, retryOf string) (string, error) {
 	return asked, nil
 }
 
-func checkSubmit(in *api.Submit) error {
-	if in.Type == "" {
-		in.Type = workflow.Deployment
-	}
-	switch in.Type {
-	case workflow.PolicyEvaluation:
-		return workflow.Refuse(workflow.ErrUnsupported, "type", "this version does not run policy evaluations yet")
-	case workflow.Deployment:
-		if !slices.Contains(workflow.Operations(), in.Operation) {
-			return workflow.Refuse(workflow.ErrInvalid, "operation", "a deployment needs an operation: preview, update, refresh, destroy, state_list, state_unlock, state_pull or state_push")
-		}
-	case workflow.InsightsScan:
-		if in.Operation != "" {
-			return workflow.Refuse(workflow.ErrInvalid, "operation", "only a deployment has an operation")
-		}
-	default:
-		return workflow.Refuse(workflow.ErrInvalid, "type", "the type is deployment or insights_scan, not %q", text.Cut(string(in.Type), 40))
-	}
-	if in.Priority != nil && (*in.Priority < -100 || *in.Priority > 100) {
-		return workflow.Refuse(workflow.ErrInvalid, "priority", "a priority lies between -100 and 100")
-	}
-	if len(in.Message) > 200 {
-		return workflow.Refuse(workflow.ErrInvalid, "message", "a message has at most 200 bytes")
-	}
-	if len(in.Options.Asked()) == 0 {
-		in.Options = nil
-	}
-	return checkInstructions(in)
-}
-
-// checkInstructions refuses instructions about the state that contradict each other, or that do not apply to the run.
-func checkInstructions(in *api.Submit) error {
-	invalid := func(field, text string) error { return workflow.Refuse(workflow.ErrInvalid, field, "%s", text) }
-	switch {
-	case in.TakeOver && in.BeginAnew:
-		return invalid("take_over", "take_over and begin_anew contradict each other; set only one of them")
-	case in.TakeOverFrom != "" && !in.TakeOver:
-		return invalid("take_over_from", "take_over_from goes with take_over")
-	case (in.TakeOver || in.BeginAnew) && !workflow.Plans(in.Type, in.Operation):
-		return invalid("take_over", "take_over and begin_anew go with a run that plans")
-	case (in.LockID == "") == (in.Operation == workflow.StateUnlock):
-		return invalid("lock_id", "lock_id is required for operation state_unlock, and is for no other")
-	case (in.Push == nil) == (in.Operation == workflow.StatePush):
-		return invalid("push", "push is required for operation state_push, and is for no other")
-	case in.Push != nil && !rules.IsSHA256(in.Push.SHA256):
-		return invalid("push.sha256", "the state to push is named by its SHA-256: 64 hexadecimal digits in lower case")
-	case in.Push != nil && (in.Push.Size < 1 || in.Push.Size > api.MaxArtifactSize):
-		return invalid("push.size", fmt.Sprintf("a state has 1 to %d bytes", api.MaxArtifactSize))
-	case len(in.LockID) > 255 || strings.HasPrefix(in.LockID, "-") || strings.ContainsFunc(in.LockID, func(r rune) bool { return r < ' ' || r > '~' }):
-		return invalid("lock_id", "the id of a lock has at most 255 printable characters and does not begin with -")
-	}
-	return nil
-}
-
 // add adds a new workflow to a change.
 func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Submit, id string, retry again) (_ *record.Workflow, pool record.Pool, err error) {
 	ws, err := p.workspace(ctx, c, who, in)
@@ -343,39 +287,6 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	return w, pool, c.Enqueue(ctx, w)
 }
 
-// checkOptions refuses options that a run cannot have, or that its submitter may not choose. A ref chooses the code: whoever
-// may submit runs may also change the source of the workspace, so that people may choose it. A pipeline is bound to the
-// code that it is of. It is a pure function.
-func checkOptions(who identity.Principal, ws api.Workspace, in api.Submit, trigger *record.Trigger) error {
-	switch {
-	case in.Options == nil:
-		return nil
-	case trigger != nil:
-		return workflow.Refuse(workflow.ErrInvalid, "options", "a run of a commit or of a trigger has no options: submit a run of your own")
-	case in.Options.Ref != "" && who.Pipeline != nil:
-		return workflow.Refuse(workflow.ErrForbidden, "options.ref", "a pipeline runs its own commit or the ref of the workspace: name its commit instead")
-	}
-	return in.Options.Check(ws.Engine, ws.Source, in.Type, in.Operation)
-}
-
-// maxRuntimeOf is how long a run may take: what it asks for, else what its workspace says. A maximum that the workspace
-// names bounds what is asked for; without one it is a default, and a run may ask for more. A retry asks for what the
-// run before it had, and gets less where the workspace allows less by now.
-func maxRuntimeOf(ws api.Workspace, asked string, retry bool) (time.Duration, error) {
-	most, err := catalog.MaxRuntime(ws)
-	if err != nil || asked == "" {
-		return most, err
-	}
-	d, err := catalog.MaxRuntime(api.Workspace{MaxRuntime: asked})
-	switch {
-	case err != nil || ws.MaxRuntime == "" || d <= most:
-		return d, err
-	case retry:
-		return most, nil
-	}
-	return 0, workflow.Refuse(workflow.ErrInvalid, "max_runtime", "a run of workspace %s may take at most %s, the workspace's max_runtime; %s is more: ask for less, or change the workspace", ws.Name, most, d)
-}
-
 // forWhom says who may claim what lies under the key of a route.
 func forWhom(key, pool string) string {
 	if name := record.RunnerOfRoute(key); name != "" {
@@ -469,36 +380,4 @@ func (p *Calls) workspace(ctx context.Context, c *ledger.Change, who identity.Pr
 		err = workflow.Refuse(workflow.ErrExists, "register", "workspace %s already exists with another source; choose another name", in.Workspace)
 	}
 	return put.Record, err
-}
-
-// runnable refuses a run if its workspace does not say how to do it.
-func runnable(ws api.Workspace, in api.Submit) error {
-	engine := api.EngineOf(ws.Engine)
-	own := func(field string) error {
-		return workflow.Refuse(workflow.ErrInvalid, field, "workspace %s has engine %s: %s", ws.Name, ws.Engine, engine.OwnState)
-	}
-	switch {
-	case engine.OwnState != "" && in.TakeOver:
-		return own("take_over")
-	case engine.OwnState != "" && in.BeginAnew:
-		return own("begin_anew")
-	case engine.OwnState != "" && !engine.Runs(in.Type, in.Operation):
-		return own("operation")
-	case !engine.Runs(in.Type, in.Operation): // of a record that another version wrote
-		return workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s has engine %s, which cannot run %s", ws.Name, ws.Engine, cmp.Or(string(in.Operation), string(in.Type)))
-	case ws.Engine != api.EngineCommand:
-		return nil
-	}
-	name := commandName(in.Type, in.Operation)
-	if ws.Commands[name] == "" {
-		return workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s has no command for %s; add commands.%s to it", ws.Name, name, name)
-	}
-	return nil
-}
-
-func commandName(t workflow.Type, op workflow.Operation) string {
-	if t == workflow.Deployment {
-		return string(op)
-	}
-	return string(t)
 }
