@@ -2,6 +2,10 @@
 // publisher's signature and the checksum, and puts it into a directory that no engine's user can write to. It runs
 // nothing.
 //
+// hc-install does this for HashiCorp's files only, and bounds neither what it reads nor what it unpacks. OpenTofu has
+// its files elsewhere and in another layout. One path serves both; the library that checks the signature is the one that
+// hc-install calls.
+//
 // # Consistency
 //
 // A version appears by the rename of its whole directory, so that nobody finds half of it. Processes that want the same
