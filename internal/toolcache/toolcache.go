@@ -3,8 +3,8 @@
 // nothing.
 //
 // hc-install does this for HashiCorp's files only, and bounds neither what it reads nor what it unpacks. OpenTofu has
-// its files elsewhere and in another layout. One path serves both; the library that checks the signature is the one that
-// hc-install calls.
+// its files elsewhere and in another layout. So one path serves both publishers. It checks signatures with the library
+// that hc-install uses.
 //
 // # Consistency
 //
