@@ -1,0 +1,115 @@
+package api
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// How strictly the policies of a group hold.
+const (
+	PolicyAdvisory  = "advisory"  // what they deny is told, and stops nothing
+	PolicyMandatory = "mandatory" // what they deny stops the run before anything is applied
+	PolicyWaivable  = "waivable"  // as mandatory, but an admin may give a waiver
+)
+
+// PolicyGroup is a package of policies in Rego with the workspaces that it holds for.
+type PolicyGroup struct {
+	Name        string     `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"network-rules"`
+	Description string     `json:"description,omitempty" maxLength:"1000" doc:"What it is for"`
+	Source      Source     `json:"source" doc:"Where the package comes from, as the code of a workspace does"`
+	Enforcement string     `json:"enforcement" enum:"advisory,mandatory,waivable" doc:"advisory: what is denied is told; mandatory: it stops the run before anything is applied; waivable: as mandatory, but an admin may give a waiver" example:"mandatory"`
+	Workspaces  []string   `json:"workspaces,omitempty" maxItems:"1000" doc:"Names of workspaces that it holds for"`
+	Projects    []string   `json:"projects,omitempty" maxItems:"100" doc:"Names of projects: it holds for all workspaces in them and below them" example:"[\"global\"]"`
+	IsDisabled  bool       `json:"is_disabled,omitempty" doc:"Whether it holds for none"`
+	EditedBy    string     `json:"edited_by,omitempty" doc:"Who last changed it; not taken" example:"anna"`
+	CreatedAt   *time.Time `json:"created_at,omitempty" doc:"When it was made; not taken"`
+	Version     int64      `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
+}
+
+// Waiver lets a workspace pass one rule of a waivable policy group for a time.
+type Waiver struct {
+	Name      string     `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"legacy-bucket"`
+	Group     string     `json:"group" doc:"Name of the policy group" example:"network-rules"`
+	Rule      string     `json:"rule" minLength:"1" maxLength:"255" doc:"The rule that is waived, as its results name it: package and rule" example:"main.deny_public_bucket"`
+	Workspace string     `json:"workspace" doc:"Name of the workspace that may pass" example:"network"`
+	Address   string     `json:"address,omitempty" maxLength:"1000" doc:"Only for this resource; default all that the rule denies there" example:"aws_s3_bucket.legacy"`
+	Reason    string     `json:"reason" minLength:"1" maxLength:"500" doc:"Why; it is shown wherever the waiver is used, and in the audit trail" example:"is moved in March, see OPS-117"`
+	Until     time.Time  `json:"until" doc:"Runs that start before this time may pass; at most 400 days from now" example:"2027-03-31T00:00:00Z"`
+	GivenBy   string     `json:"given_by,omitempty" doc:"Who gave it, or changed it last; not taken" example:"anna"`
+	CreatedAt *time.Time `json:"created_at,omitempty" doc:"When it was made; not taken"`
+	Version   int64      `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
+}
+
+// Policy is a policy group as a run is held to it.
+type Policy struct {
+	Group       string         `json:"group" doc:"Name of the policy group" example:"network-rules"`
+	Enforcement string         `json:"enforcement" enum:"advisory,mandatory,waivable" doc:"How strictly it holds" example:"mandatory"`
+	Source      Source         `json:"source" doc:"Where its package comes from"`
+	Waivers     []PolicyWaiver `json:"waivers,omitempty" doc:"Waivers that this run may use"`
+}
+
+// PolicyWaiver is what a run needs to know of a waiver.
+type PolicyWaiver struct {
+	Name    string `json:"name" doc:"Name of the waiver" example:"legacy-bucket"`
+	Rule    string `json:"rule" doc:"The rule that is waived" example:"main.deny_public_bucket"`
+	Address string `json:"address,omitempty" doc:"Only for this resource"`
+}
+
+// What came of a rule.
+const (
+	FindingDenied = "denied" // it stops the run, unless the group is advisory
+	FindingWarned = "warned" // the rule only warns
+	FindingWaived = "waived" // it would stop the run, but there is a waiver
+)
+
+// PolicyResult is what a policy group says of a run.
+type PolicyResult struct {
+	Group       string          `json:"group" maxLength:"64" doc:"Name of the policy group" example:"network-rules"`
+	Enforcement string          `json:"enforcement" enum:"advisory,mandatory,waivable" doc:"How strictly it held" example:"mandatory"`
+	Rules       int             `json:"rules" doc:"How many rules were evaluated" example:"12"`
+	Findings    []PolicyFinding `json:"findings,omitempty" maxItems:"500" doc:"What they deny or warn of; none: the group passed"`
+	Error       string          `json:"error,omitempty" maxLength:"1000" doc:"Why the group could not be evaluated; a mandatory or waivable one stops the run then"`
+}
+
+// PolicyFinding is one thing that a rule denies or warns of.
+type PolicyFinding struct {
+	Rule    string `json:"rule" maxLength:"255" doc:"Package and name of the rule" example:"main.deny_public_bucket"`
+	Address string `json:"address,omitempty" maxLength:"1000" doc:"The resource that it is about, where the rule names one" example:"aws_s3_bucket.logs"`
+	Message string `json:"message" maxLength:"1000" doc:"What the rule says" example:"bucket logs is readable by everybody"`
+	Outcome string `json:"outcome" enum:"denied,warned,waived" doc:"What came of it" example:"denied"`
+	Waiver  string `json:"waiver,omitempty" maxLength:"64" doc:"Name of the waiver that let it pass"`
+}
+
+// PolicyQuery is what the runner writes to the standard input of dayfly-policy evaluate, and PolicyAnswer what that
+// writes to its standard output. Both programs are of one version.
+type PolicyQuery struct {
+	Input    json.RawMessage `json:"input"` // a plan or a state, as the engine shows it in JSON
+	Packages []PolicyPackage `json:"packages"`
+}
+
+// PolicyPackage is a directory with a package of policies.
+type PolicyPackage struct {
+	Name      string `json:"name"`      // by which the answer names it
+	Directory string `json:"directory"` // absolute
+}
+
+// PolicyAnswer has an item for each package of the query, in its order.
+type PolicyAnswer struct {
+	Packages []PackageAnswer `json:"packages"`
+}
+
+// PackageAnswer is what one package says of the input.
+type PackageAnswer struct {
+	Name     string           `json:"name"`
+	Rules    int              `json:"rules"`           // that were evaluated
+	Findings []PackageFinding `json:"findings"`        // by rule, address and message
+	Error    string           `json:"error,omitempty"` // why it could not be evaluated, as a sentence
+}
+
+// PackageFinding is one result of a rule.
+type PackageFinding struct {
+	Rule    string `json:"rule"` // package and name, such as main.deny_public_bucket
+	Warns   bool   `json:"warns,omitempty"`
+	Address string `json:"address,omitempty"`
+	Message string `json:"message"`
+}
